@@ -31,7 +31,7 @@ fn a_policy_is_tried_without_a_job() {
         [
             "max=12,shift,group(host)==4",
             "",
-            "round  lost  back  sent home  healthy  active  reserve",
+            "round  lost  back  discarded  healthy  active  reserve",
             "0      -     -     -          16       12      4",
             "1      3,7   -     0-2,4-6    8        8       0",
             "2      8     -     9-11       4        4       0",

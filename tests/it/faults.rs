@@ -21,8 +21,8 @@ const LONG: &str = "setsid sleep 999 & exec sleep 999";
 /// With `--lease 4s` a host is lost after silence of 4 s, 1 % and 2 s. It sends every second, and the machine that plays all of the hosts
 /// may be slow.
 const PROMISED: Duration = Duration::from_secs(9);
-const UNHEARD: &str = "node2 is not heard of any more; its lease is over: its ranks have ended, or stand still with it";
-const EXPIRED: &str = "node2 heard nothing from here, or its agent stood still; its lease has ended its ranks";
+const UNHEARD: &str = "lost contact with node2: no heartbeat before its lease expired; its guardian has killed its ranks, or the host is down";
+const EXPIRED: &str = "no heartbeat from here reached node2, or its agent was suspended; its guardian killed its ranks when its lease expired";
 
 fn nanos(at: SystemTime) -> u128 {
     at.duration_since(UNIX_EPOCH).unwrap().as_nanos()
@@ -259,8 +259,8 @@ fn a_launcher_that_stands_still_for_less_than_the_lease_costs_nothing_and_for_mo
     std::thread::sleep(Duration::from_secs(4));
     kill(stopped, Signal::SIGCONT).unwrap();
     let done = case.code(125);
-    done.says("rlaunch itself stood still for ")
-        .says("longer than --lease allows; the leases of node[0-3] have ended their ranks")
+    done.says("rlaunch was suspended for ")
+        .says("longer than --lease allows; the guardians of node[0-3] killed the ranks there")
         .says("0 left running");
     assert_eq!(record(&done, "host.lost")["lost"], "starved");
     bed.clean(5);
@@ -303,7 +303,7 @@ fn the_host_of_rank_0_may_be_lost_while_it_reads() {
     case.until("its end", |seen| seen.exit);
     drop(stdin);
     let done = case.code(125);
-    done.says("node0 is not heard of any more; its lease is over: its ranks have ended, or stand still with it");
+    done.says("lost contact with node0: no heartbeat before its lease expired; its guardian has killed its ranks, or the host is down");
     assert_eq!(done.out(), "0: before\n");
     bed.run(["heal"]);
     bed.clean(30);

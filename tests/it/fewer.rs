@@ -50,7 +50,7 @@ fn a_host_that_refuses_logins_is_left_out_if_the_others_are_enough() {
         let done = job(&bed, "tester", &[&["-H", "node[0-2]:2"], words, &["echo", "never"]].concat()).start().code(125);
         assert_eq!((done.out().as_str(), done.named("hosts.left_out").count()), ("", 0));
         done.says("error: 1 of 3 hosts cannot be reached; nothing was started\n");
-        done.says("--min-hosts 2, to go on without it\n");
+        done.says("--min-hosts 2, to continue without it\n");
         done
     };
     refused(&[]);

@@ -54,7 +54,7 @@ fn a_job_of_a_thousand_hosts_of_which_one_is_there() {
     let said = "error: 999 of 1000 hosts cannot be reached; nothing was started\n  \
                 h[0-76,78-999] nothing listens on its ssh port  (ssh: connect to host h port 22: Connection refused)\n  \
                 try     start sshd there, or name its port\n  \
-                try     --min-hosts 1, to go on without them\n";
+                try     --min-hosts 1, to continue without them\n";
     assert_eq!(done.err(), said);
     let done = thousand("77", "--min-hosts 1").start().code(0);
     assert_eq!(done.out(), "up\n");

@@ -234,9 +234,9 @@ fn a_terminal_that_hangs_up_is_a_reader_that_leaves() {
         let log = std::fs::read_to_string(done.scratch.path("log")).unwrap();
         assert!(log.contains(r#""ev":"sink.lost","stream":"stdout","errno":5"#), "{log}");
         done.says(if nohup {
-            "the terminal behind stdout has hung up; the job goes on"
+            "the terminal of stdout has hung up; the job continues"
         } else {
-            "nobody reads stdout"
+            "the reader of stdout has closed it"
         });
     }
 }

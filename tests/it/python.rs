@@ -117,7 +117,8 @@ fn rounds(done: &Done) -> Vec<String> {
 fn agree(done: &Done, sizes: &[usize]) {
     let err = done.err();
     let size_of = |line: &str, before: &str| line.split_once(before)?.0.rsplit_once(' ')?.1.parse::<usize>().ok();
-    let told: Vec<usize> = err.lines().filter_map(|line| size_of(line, " ranks go on")).collect();
+    let size = |line: &str| line.split_once("; continuing with ")?.1.split_once(' ')?.0.parse::<usize>().ok();
+    let told: Vec<usize> = err.lines().filter_map(size).collect();
     let begun: Vec<usize> = rounds(done).iter().filter_map(|line| size_of(line, " ranks, from step")).collect();
     assert_eq!(begun, sizes, "{err}");
     assert_eq!(begun[1..], told, "{err}");
@@ -166,7 +167,8 @@ fn training_goes_on_from_the_last_step_whatever_the_fault() {
             assert_eq!(curve(&done), curve(&whole), "{fault}: {}", done.err());
             agree(&done, &[ranks, ranks - gone]);
             keeps(&done, &[0, 30]);
-            let told = done.err().lines().find(|line| line.contains(" go on (")).unwrap_or_default().to_owned();
+            let told =
+                done.err().lines().find(|line| line.contains("; continuing with ")).unwrap_or_default().to_owned();
             println!("{}, {ranks} ranks, {fault}: {:.1} s; {told}", python.display(), start.elapsed().as_secs_f64());
         }
     }
@@ -299,7 +301,7 @@ for wrapped in (one, other, one):
         "3: 1 2 of 3 in 3",
     ];
     assert_eq!(done.sorted(), wanted, "{}", done.err());
-    done.says("g0 r1: rank 1 ").says("g0 r3: rank 2 ").says("g0 r5: rank 2 ");
+    done.says("restart 1: rank 1 ").says("restart 3: rank 2 ").says("restart 5: rank 2 ");
 }
 
 #[test]

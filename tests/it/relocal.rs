@@ -29,7 +29,7 @@ fn said(options: &[&str], words: &[&str]) -> Option<Vec<String>> {
     let path = plan.scratch().path("locals.py");
     std::fs::write(&path, SCRIPT).unwrap();
     let done = plan.args([PathBuf::from("python3"), path]).args(words).start().code(0);
-    done.says("g0 r1: rank 1 has ended").says("g0 r2: rank 3 has ended");
+    done.says("restart 1: rank 1 ").says("restart 2: rank 3 ");
     let mut lines: Vec<String> = done.out().lines().map(str::to_owned).collect();
     lines.sort();
     Some(lines)

@@ -70,7 +70,7 @@ fn after_random_kills_the_world_is_whole_again() {
     assert_eq!(done.named("round.again").count(), count);
     assert_eq!(done.named("rank.started").count(), WORLD as usize + count);
     assert_eq!(done.out().matches("epoch   1 ").count(), 1, "what was learnt is kept:\n{}", done.out());
-    done.says("rank 0 is started again (pid ").says("rank 0 has come back: 4 ranks go on");
+    done.says("rank 0 is started again (pid ").says("rank 0 has rejoined; continuing with 4 ranks");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn hasty(options: &[&str], epochs: u32, again: &str) -> Option<Case> {
 fn one_that_ends_again_and_again_is_given_up_and_the_others_go_on() {
     let Some(case) = hasty(&["--respawn"], 300, "exit 3") else { return };
     let done = case.code(0);
-    done.says("the new process of initial rank 1 has ended (exit 3) before it took part");
+    done.says("the new process of initial rank 1 exited (exit 3) before it registered");
 }
 
 /// A file system may be away for a moment.
@@ -125,10 +125,10 @@ fn one_that_cannot_be_started_is_tried_again() {
     let whole = own.with_extension("whole");
     std::fs::copy(&train, &whole).unwrap();
     std::fs::rename(&whole, &own).unwrap();
-    case.says_on_stderr("rank 1 has come back");
+    case.says_on_stderr("rank 1 has rejoined");
     std::fs::remove_file(&own).unwrap();
     hits_newest(&case, 2, Signal::SIGKILL);
-    case.says_on_stderr("initial rank 2 is not started again: 5 tries in a row came to nothing");
+    case.says_on_stderr("initial rank 2 is not started again: its last 5 processes could not be started");
     case.signal(Signal::SIGTERM);
     let done = case.end();
     done.says("0 left running");
@@ -156,7 +156,7 @@ fn torch_trains_on_through_kills_and_is_whole_again() {
         let case = plan.args(["--epochs", "1000000", "--soft-timeout", "3", "--hard-timeout", "6"]).start();
         kills(&case, if place::full() { 20 } else { 3 });
         case.signal(Signal::SIGTERM);
-        case.end().says("rank 0 has come back").says("0 left running");
+        case.end().says("rank 0 has rejoined").says("0 left running");
     }
 }
 
@@ -184,11 +184,11 @@ fn a_device_that_is_held_is_waited_for() {
         let pid = std::fs::read_to_string(temporary.join(format!("pid{rank}"))).unwrap();
         kill(Pid::from_raw(pid.trim().parse().unwrap()), Signal::SIGKILL).unwrap();
     }
-    case.says_on_stderr("rank 2 has come back");
+    case.says_on_stderr("rank 2 has rejoined");
     let early = case.until("stderr", |seen| Some(text(&seen.err).contains("rank 1 is started again")));
     assert!(!early, "its device is held");
     std::fs::write(&go, "x\n").unwrap();
-    case.says_on_stderr("rank 1 has come back");
+    case.says_on_stderr("rank 1 has rejoined");
     case.signal(Signal::SIGTERM);
     case.end().says("0 left running");
 }

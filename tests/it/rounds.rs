@@ -63,7 +63,10 @@ fn ranks_that_are_killed_cost_rounds_and_not_the_job() {
     let done = case.code(0);
     assert!(accuracy(&done.out()) >= 95.0, "{}", done.out());
     assert_eq!(done.out().matches("epoch   1 ").count(), 1, "what was learnt is kept:\n{}", done.out());
-    done.says("g0 r1: rank 0 ").says("4 ranks go on").says("g0 r3: rank 1 ").says("2 ranks go on");
+    done.says("restart 1: rank 0 ")
+        .says("continuing with 4 ranks")
+        .says("restart 3: rank 1 ")
+        .says("continuing with 2 ranks");
 }
 
 #[test]
@@ -75,7 +78,7 @@ fn a_rank_that_stands_still_is_found_and_the_others_go_on() {
     case.says_on_stdout("2 ranks go on with", 1);
     let done = case.code(0);
     assert!(accuracy(&done.out()) >= 95.0, "{}", done.out());
-    done.says("does not get on");
+    done.says("makes no progress");
 }
 
 #[test]
@@ -137,7 +140,7 @@ fn the_client_of_a_rank_that_waits_sleeps() {
     case.says_on_stdout("epoch   3", 1);
     hits(&case, 2, Signal::SIGSTOP);
     let (before, since) = (naps(&case, 1), Instant::now());
-    case.says_on_stderr("rank 2 does not get on");
+    case.says_on_stderr("rank 2 makes no progress");
     let (waited, naps) = (since.elapsed().as_secs(), naps(&case, 1) - before);
     assert!(waited >= 2, "it was found after {waited} s: too soon to tell anything");
     assert!(naps <= waited + SLACK, "{naps} times in {waited} s");

@@ -53,8 +53,8 @@ fn a_spare_host_replaces_one_without_power_and_who_is_cut_off_has_ended_before_t
     }
     case.signal(Signal::SIGINT);
     let done = case.finish(Exit::Code(130));
-    done.says("g0 r1: rank 4 on node1 is lost with its host").says("16 ranks go on");
-    done.says("g0 r2: rank 8 on node2 is lost with its host").says("12 ranks go on");
+    done.says("restart 1: rank 4 on node1 was lost with its host").says("continuing with 16 ranks");
+    done.says("restart 2: rank 8 on node2 was lost with its host").says("continuing with 12 ranks");
     assert_eq!(done.out().matches("epoch   1 ").count(), 1, "what is learnt is kept");
     bed.run(["heal"]);
     bed.start_host("node1");
@@ -99,7 +99,7 @@ fn ranks_of_a_lost_host_come_back_where_slots_are_free_and_who_finds_none_is_tol
     assert_eq!(on, [2, 2]);
     // With the next host more are lost than have room.
     bed.run(["kill-host", "node2"]);
-    case.says_on_stderr("ranks 0-1,4-5 of node[0,2] are not started again: no host that is left of those where the job began has a free slot");
+    case.says_on_stderr("ranks 0-1,4-5 of node[0,2] are not started again: no remaining host has a free slot");
     case.signal(Signal::SIGINT);
     let done = case.finish(Exit::Code(130));
     done.says("rank 0 is started again on node2 (pid ");
@@ -161,7 +161,7 @@ fn without_enough_hosts_the_loss_of_one_ends_the_job() {
     let case = plain(&bed, &["--min-world", "5"]);
     bed.run(["kill-host", "node1"]);
     let done = case.finish(Exit::Code(125));
-    done.says("node1 is not heard of any more; its lease is over").says("the job was ended");
+    done.says("lost contact with node1: no heartbeat before its lease expired").says("the job was ended");
     assert_eq!(done.named("restart").count(), 0);
     bed.start_host("node1");
     bed.clean(30);

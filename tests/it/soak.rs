@@ -49,7 +49,7 @@ fn holds(plan: Plan, program: &[PathBuf], (first, last): (u32, u32), slack: u64)
     let before = stopped(&case, first, &go);
     let after = stopped(&case, last, &go);
     let done = case.code(0);
-    done.says(&format!("g0 r{last}: "));
+    done.says(&format!("restart {last}: "));
     assert!(before.len() >= 6, "{before:?}");
     assert!(before.keys().eq(after.keys()), "the same processes: {before:?} {after:?}");
     for (pid, (name, first)) in &before {

@@ -87,7 +87,7 @@ fn a_rank_whose_log_directory_cannot_be_made_is_started_all_the_same() {
     );
     let done = Plan::shell("exec unshare -m --propagation private sh -c \"$CASE\"").env("CASE", case).start().code(0);
     assert_eq!(done.out(), "0\n1\n");
-    done.says("/attempt_1/0 on ").says(": connection timed out; the job goes on without what is lost there");
+    done.says("/attempt_1/0 on ").says(": connection timed out; the job continues without what is lost there");
 }
 
 /// The others see the directory as it was before the mount.

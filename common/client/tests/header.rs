@@ -237,6 +237,6 @@ fn a_c_program_runs_its_function_again() {
             left.iter().map(|rank| format!("initial rank {rank}: all 10 steps are done")).collect();
         assert_eq!(done, wanted, "{out}{err}");
         assert!(out.contains(&format!("round 1: {} ranks go on at step 4", left.len())), "{out}{err}");
-        assert!(err.contains("g0 r1: rank 1 "), "{err}");
+        assert!(err.contains("restart 1: rank 1 "), "{err}");
     }
 }

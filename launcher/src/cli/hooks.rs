@@ -20,7 +20,7 @@ pub(super) enum Opt {
 }
 
 pub(super) const GROUP: Group = Group {
-    title: "Who is told of restarts and of the end (docs/rounds.md)",
+    title: "Commands that run at restarts and at the end (docs/rounds.md)",
     rows: &[
         Row {
             id: Id::Hooks(Opt::OnRestart),

@@ -168,7 +168,12 @@ impl Args {
             return Err(wrong(option.to_string(), what, Some("--respawn".into())));
         }
         if let (Some((respawn, _)), Some((rounds, 1))) = (&self.respawn, &self.max_rounds) {
-            return Err(both(respawn, rounds, "whoever came back would find no round", Some("one of the two".into())));
+            return Err(both(
+                respawn,
+                rounds,
+                "a rank that rejoined would find no round",
+                Some("one of the two".into()),
+            ));
         }
         if let Some(option) = self.first().filter(|_| programs.len() > 1) {
             let what =
@@ -248,7 +253,7 @@ impl Run {
         };
         match (active, min_active) {
             (0, _) => {
-                let what = format!("of {}, nobody would be left to work from the start", ranks(world));
+                let what = format!("of {}, no rank would be left to work from the start", ranks(world));
                 return Err(wrong(named, what, None));
             }
             (active, Some((option, least))) if *least > active => {
@@ -302,7 +307,7 @@ fn held_back(option: &OsBytes, spares: u32, world: u32) -> Result<Policy, CliErr
     match world.checked_sub(spares) {
         Some(n @ 1..) => Ok(Policy::chain(vec![Stage::MaxActive(Some(n)), Stage::Shift])),
         Some(0) | None => {
-            let what = format!("of {}, nobody would be left to work", ranks(world));
+            let what = format!("of {}, no rank would be left to work", ranks(world));
             Err(wrong(format!("{option} {spares}"), what, Some("a larger -n, or more hosts".into())))
         }
     }

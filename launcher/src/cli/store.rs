@@ -42,14 +42,17 @@ pub(super) const GROUP: Group = Group {
             names: &["store-guard"],
             takes: Takes::One("WHO"),
             brief: "whom rlaunch's store serves (default: job)",
-            more: &["job: its processes. hosts: everybody on its hosts,", "other users too. off: whoever can connect."],
+            more: &[
+                "job: its processes. hosts: everybody on its hosts,",
+                "other users too. off: any process that can connect.",
+            ],
         },
         Row {
             id: Id::Store(Opt::Framework),
             short: None,
             names: &["framework"],
             takes: Takes::One("NAME"),
-            brief: "what ranks are told beside: auto, jax, none",
+            brief: "variables of other libraries: auto, jax, none",
             more: &[
                 "jax: what jax.distributed.initialize() needs, by",
                 "itself (auto) if the script imports jax, not mpi4py.",

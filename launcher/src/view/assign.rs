@@ -39,7 +39,7 @@ pub(crate) fn text(told: &Told, all: bool) -> String {
         text.push_str(&format!("note: {note}\n"));
     }
     if told.rounds.last().is_some_and(|round| round.size == 0) {
-        text.push_str("note: nobody is left; a job ends here\n");
+        text.push_str("note: no rank is left; a job ends here\n");
     }
     let members = told.hosts.len();
     if members > FEW && !all {
@@ -78,7 +78,7 @@ pub(crate) fn json(told: &Told) -> String {
 }
 
 fn rounds(told: &Told) -> Vec<Vec<String>> {
-    let titles = ["round", "lost", "back", "sent home", "healthy", "active", "reserve"];
+    let titles = ["round", "lost", "back", "discarded", "healthy", "active", "reserve"];
     let line = |(at, round): (usize, &Round)| {
         let who = [&round.lost, &round.joined, &round.discarded].map(|ranks| words::some(ranks));
         let counts = [round.size, round.active, round.size.saturating_sub(round.active)].map(|count| count.to_string());
@@ -111,7 +111,7 @@ fn cell(told: &Told, at: usize, initial: usize) -> String {
         Mode::Active => format!("{} ({})", number(member.active_rank), number(member.rank)),
         Mode::Inactive => format!("reserve ({})", number(member.rank)),
         Mode::Initialized => "?".into(),
-        Mode::Terminated if is(&round.discarded) => "sent home".into(),
+        Mode::Terminated if is(&round.discarded) => "discarded".into(),
         Mode::Terminated if is(&round.lost) => "lost".into(),
         Mode::Terminated => "-".into(),
     }

@@ -83,7 +83,7 @@ fn way_on(report: &Report) -> String {
         return String::new();
     }
     let them = if asked - ready == 1 { "it" } else { "them" };
-    format!("  try     --min-hosts {ready}, to go on without {them}\n")
+    format!("  try     --min-hosts {ready}, to continue without {them}\n")
 }
 
 /// `2 hosts`, or `2 of 3 hosts` where the job does without the others.

@@ -8,7 +8,7 @@ const ELSEWHERE: &str = "large data belongs in a file or a tensor, and its path 
 const READ: &str = "a client reads each answer before it asks on; see whether it is stopped";
 const FEWER: &str = "ask for fewer keys at a time";
 const STOPPED: &str = "see whether clients stop in the middle of a request, or do not read their answers";
-const DELETE: &str = "delete keys that nobody reads any more, or let rank 0 hold the store: --master-store rank0";
+const DELETE: &str = "delete keys that are not read any more, or let rank 0 hold the store: --master-store rank0";
 
 /// That a connection was closed, which limit that was, and the way out.
 pub(super) fn met(host: &OsBytes, met: &Met) -> String {
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(
             say(Limit::Keys, b"k", 1 << 20, 1 << 20),
             "the TCPStore on n1 has closed a connection of the job's: there is no room for 'k': 1048576 keys and items of queues are \
-             there; delete keys that nobody reads any more, or let rank 0 hold the store: --master-store rank0"
+             there; delete keys that are not read any more, or let rank 0 hold the store: --master-store rank0"
         );
         for limit in Limit::ALL {
             let said = say(limit, b"", 9, 8);

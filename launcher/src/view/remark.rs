@@ -8,7 +8,7 @@ use rlaunch_core::restart::remark::{FaultLimit, Override, Remark, Unused};
 use rlaunch_core::restart::terms::shown;
 
 /// The way out where one rank fails again and again.
-const TRY_FAULTS: &str = "(try: --max-rank-faults, after which the others go on without it)";
+const TRY_FAULTS: &str = "(try: --max-rank-faults, to continue without it)";
 
 pub(crate) fn line(remark: &Remark) -> String {
     match remark {
@@ -18,60 +18,57 @@ pub(crate) fn line(remark: &Remark) -> String {
         }
         Remark::OptionsUnused { options, when, ranks } => unused(options, *when, *ranks),
         Remark::FaultWindow { initial, kind, window } => format!(
-            "initial rank {initial} ({kind}): whoever else fails within {window} belongs to the same round (--fault-window)"
+            "initial rank {initial} ({kind}): more faults within {window} belong to the same restart (--fault-window)"
         ),
-        Remark::Ended { initial, reason } => format!("initial rank {initial} is ended: {}", Visible(reason)),
-        Remark::MoreEnded => "more ranks are ended like that".to_owned(),
+        Remark::Ended { initial, reason } => format!("initial rank {initial} is killed: {}", Visible(reason)),
+        Remark::MoreEnded => "more ranks are killed for the same reason".to_owned(),
         Remark::Repeats { initial, rounds } => {
-            format!("initial rank {initial} has ended the last {rounds} rounds {TRY_FAULTS}")
+            format!("initial rank {initial} has caused the last {rounds} restarts {TRY_FAULTS}")
         }
         Remark::Excluded { initial, faults, limit } => {
-            format!("initial rank {initial} is out after {}", of_its_own(*faults, *limit))
+            format!("initial rank {initial} is excluded after {}", of_its_own(*faults, *limit))
         }
         Remark::NotRestarted { initial, faults, limit } => {
             format!("initial rank {initial} is not started again after {}", of_its_own(*faults, *limit))
         }
         Remark::StartsFailed { initial, tries } => format!(
-            "initial rank {initial} is not started again: {tries} tries in a row came to nothing (it could not be started, or ended within {QUICK} and got nowhere)"
+            "initial rank {initial} is not started again: its last {tries} processes could not be started, or exited within {QUICK} without progress"
         ),
         Remark::StartDelayed { initial, exits, pause } => format!(
-            "{exits} processes of initial rank {initial} in a row have ended within {QUICK}: the next is started in {pause} {TRY_FAULTS}"
+            "the last {exits} processes of initial rank {initial} exited within {QUICK} each: the next one starts in {pause} {TRY_FAULTS}"
         ),
         Remark::ExitedEarly { initial, status } => {
-            format!("the new process of initial rank {initial} has ended ({status}) before it took part")
+            format!("the new process of initial rank {initial} exited ({status}) before it registered")
         }
         Remark::FailedEarly { initial, kind } => {
-            format!("the new process of initial rank {initial} has ended ({kind}) before it took part")
+            format!("the new process of initial rank {initial} failed ({kind}) before its first round")
         }
         Remark::RegisteredLate { initial, within } => format!(
-            "the new process of initial rank {initial} has not taken part within {within} (--respawn-timeout), and is ended: before the function that is restarted it must not wait for other ranks"
+            "the new process of initial rank {initial} has not registered within {within} (--respawn-timeout) and is killed (try: do not wait for other ranks before the wrapped function)"
         ),
         Remark::Stuck { initial, host } => {
             let on = if host.is_empty() { String::new() } else { format!(" on {}", Visible(host)) };
             format!(
-                "the process of initial rank {initial}{on} still exists {UNKILLABLE} after SIGKILL: the kernel cannot end it now (a device or a file system does not answer), and the others go on without it"
+                "the process of initial rank {initial}{on} still exists {UNKILLABLE} after SIGKILL: a device or a file system does not answer; the other ranks continue without it"
             )
         }
         Remark::NoRoom { ranks, hosts, lacks_gpus } => no_room(ranks, hosts, *lacks_gpus),
-        Remark::WaitsForRound { initial } => format!(
-            "initial rank {initial} has come back, and waits for the next round: no more ranks than now would work in it"
-        ),
+        Remark::WaitsForRound { initial } => {
+            format!("initial rank {initial} has rejoined and waits for the next restart: it would not be active now")
+        }
         Remark::Unusable { ranks, reason } => {
             let (rank, wait) = if ranks.len() == 1 { ("rank", "waits") } else { ("ranks", "wait") };
-            format!("initial {rank} {ranks} {wait} until others come or go: in this round {}", Visible(reason))
+            format!("initial {rank} {ranks} {wait} for other ranks to join or fail: {}", Visible(reason))
         }
         Remark::Unchanged { reason } => {
-            format!("all go on as before, as this round was only planned: otherwise {}", Visible(reason))
+            format!("all ranks continue as before after the planned restart: {}", Visible(reason))
         }
         Remark::KeepsWarned { reason } => {
-            format!("ranks that are about to be taken away go on until then: without them {}", Visible(reason))
+            format!("ranks that are about to be preempted continue until then: without them {}", Visible(reason))
         }
         Remark::Misplaced(misplaced) => misplaced.to_string(),
         Remark::NoPort { host } => {
-            format!(
-                "{}, where the ranks of this round meet, could reserve no port: their MASTER_PORT is 0",
-                Visible(host)
-            )
+            format!("{} has no free port for the rendezvous of this round: MASTER_PORT is 0", Visible(host))
         }
     }
 }
@@ -88,17 +85,14 @@ fn wins(option: &Override) -> String {
 
 fn unused(options: &OsBytes, when: Unused, ranks: u32) -> String {
     let when = match when {
-        Unused::Exited(rank) => format!("rank {rank} has ended, and no rank has registered with rlaunch's client"),
-        Unused::Within(within) => format!("no rank has registered with rlaunch's client within {within}"),
+        Unused::Exited(rank) => format!("rank {rank} has exited and no rank has registered with the rlaunch client"),
+        Unused::Within(within) => format!("no rank has registered with the rlaunch client within {within}"),
     };
     let ranks = match ranks {
-        1 => "the rank works".to_owned(),
-        ranks => format!("all {ranks} ranks work"),
+        1 => "the rank is active".to_owned(),
+        ranks => format!("all {ranks} ranks are active"),
     };
-    format!(
-        "{when}: until one does, {} can neither hold ranks back nor replace them, and {ranks}; wrap the function if it is not (docs/rounds.md), or leave that out",
-        Visible(options)
-    )
+    format!("{} has no effect: {when}, so {ranks} (try: wrap the training function, docs/rounds.md)", Visible(options))
 }
 
 /// Faults of a rank, and the limit on them where it was set.
@@ -112,7 +106,7 @@ fn no_room(ranks: &RankSet, hosts: &OsBytes, lacks_gpus: bool) -> String {
     let (rank, are) = if ranks.len() == 1 { ("rank", "is") } else { ("ranks", "are") };
     let what = if lacks_gpus { "a free slot, and GPUs for it" } else { "a free slot" };
     format!(
-        "initial {rank} {ranks} of {} {are} not started again: no host that is left of those where the job began has {what} (try: more hosts for --spare-hosts, or more slots)",
+        "initial {rank} {ranks} of {} {are} not started again: no remaining host has {what} (try: more hosts for --spare-hosts, or more slots)",
         Visible(hosts)
     )
 }
@@ -129,8 +123,8 @@ mod tests {
             let limit = FaultLimit { most: 2, is_option };
             line(&Remark::Excluded { initial: Rank::new(3), faults, limit })
         };
-        assert_eq!(excluded(1, true), "initial rank 3 is out after 1 fault of its own (--max-rank-faults 2)");
-        let program = "initial rank 3 is out after 3 faults of its own (the program's max_rank_faults 2)";
+        assert_eq!(excluded(1, true), "initial rank 3 is excluded after 1 fault of its own (--max-rank-faults 2)");
+        let program = "initial rank 3 is excluded after 3 faults of its own (the program's max_rank_faults 2)";
         assert_eq!(excluded(3, false), program);
     }
 
@@ -148,25 +142,29 @@ mod tests {
     #[test]
     fn unused_options_are_named_with_the_reason() {
         let unused = |when, ranks| line(&Remark::OptionsUnused { options: "--spares 1".into(), when, ranks });
-        let exited = unused(Unused::Exited(Rank::new(1)), 3);
-        assert!(exited.starts_with("rank 1 has ended, and no rank has registered"), "{exited}");
-        assert!(
-            exited.contains("--spares 1 can neither hold ranks back nor replace them, and all 3 ranks work"),
-            "{exited}"
+        assert_eq!(
+            unused(Unused::Exited(Rank::new(1)), 3),
+            "--spares 1 has no effect: rank 1 has exited and no rank has registered with the rlaunch client, so all 3 ranks are active (try: wrap the training function, docs/rounds.md)"
         );
         let late = unused(Unused::Within(Span::from_secs(60)), 1);
-        assert!(late.starts_with("no rank has registered with rlaunch's client within 60"), "{late}");
-        assert!(late.contains("and the rank works"), "{late}");
+        assert!(
+            late.starts_with("--spares 1 has no effect: no rank has registered with the rlaunch client within"),
+            "{late}"
+        );
+        assert!(late.contains("so the rank is active"), "{late}");
     }
 
     #[test]
     fn ranks_without_room_are_listed() {
         let ranks = |ranks: &[u32]| ranks.iter().copied().map(Rank::new).collect();
         let one = line(&Remark::NoRoom { ranks: ranks(&[2]), hosts: "b".into(), lacks_gpus: false });
-        assert!(one.starts_with("initial rank 2 of b is not started again: no host"), "{one}");
+        assert!(
+            one.starts_with("initial rank 2 of b is not started again: no remaining host has a free slot"),
+            "{one}"
+        );
         let two = line(&Remark::NoRoom { ranks: ranks(&[2, 3]), hosts: "b".into(), lacks_gpus: true });
         assert!(two.contains("ranks 2-3 of b are not started again") && two.contains("and GPUs for it"), "{two}");
         let new = line(&Remark::Unusable { ranks: ranks(&[1]), reason: "no group is whole".into() });
-        assert_eq!(new, "initial rank 1 waits until others come or go: in this round no group is whole");
+        assert_eq!(new, "initial rank 1 waits for other ranks to join or fail: no group is whole");
     }
 }

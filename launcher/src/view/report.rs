@@ -58,7 +58,7 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         Cause::Timeout(limit) => {
             format!("--timeout {} ran out{}; the job was ended", words::wait(*limit), before(report))
         }
-        Cause::ReaderClosed(std) => format!("ended after {took}: nobody reads {} any more", words::std(*std)),
+        Cause::ReaderClosed(std) => format!("ended after {took}: the reader of {} has closed it", words::std(*std)),
         Cause::Lost { node, lost } => {
             let after = report.began.map_or(took, |began| began.at);
             format!(
@@ -237,22 +237,29 @@ fn lost_on(report: &Report, nodes: &[NodeId], lost: Lost) -> String {
         Lost::AgentMute => format!("the agents on {host} do not answer"),
         // A frozen host cannot be told from one that is off.
         Lost::Unheard if one => {
-            format!("{host} is not heard of any more; its lease is over: its ranks have ended, or stand still with it")
+            format!(
+                "lost contact with {host}: no heartbeat before its lease expired; its guardian has killed its ranks, or the host is down"
+            )
         }
         Lost::Unheard => format!(
-            "{host} are not heard of any more; their leases are over: their ranks have ended, or stand still with them"
+            "lost contact with {host}: no heartbeat before their leases expired; their guardians have killed their ranks, or the hosts are down"
         ),
         Lost::Expired if one => {
-            format!("{host} heard nothing from here, or its agent stood still; its lease has ended its ranks")
+            format!(
+                "no heartbeat from here reached {host}, or its agent was suspended; its guardian killed its ranks when its lease expired"
+            )
         }
         Lost::Expired => {
-            format!("{host} heard nothing from here, or their agents stood still; their leases have ended their ranks")
+            format!(
+                "no heartbeat from here reached {host}, or their agents were suspended; their guardians killed their ranks when their leases expired"
+            )
         }
         Lost::Starved(long) => {
             let long = words::wait(long);
-            let leases = if one { "the lease of" } else { "the leases of" };
-            let have = if one { "has ended its ranks" } else { "have ended their ranks" };
-            format!("rlaunch itself stood still for {long}, longer than --lease allows; {leases} {host} {have}")
+            let killed = if one { "the guardian of" } else { "the guardians of" };
+            format!(
+                "rlaunch was suspended for {long}, longer than --lease allows; {killed} {host} killed the ranks there"
+            )
         }
         Lost::Guardian if one => format!("the guardian on {host} was lost (it was killed or crashed)"),
         Lost::Guardian => format!("the guardians on {host} were lost (they were killed or crashed)"),
@@ -331,9 +338,9 @@ impl Block {
     /// Hosts that were lost, apart from what the head names: first those that may have been before that.
     pub(crate) fn also(&mut self, report: &Report, cause: &Cause) {
         let (named, what) = if let Cause::Lost { node, lost } = *cause {
-            (alike(report, node, lost), ", and nobody can tell which was lost first")
+            (alike(report, node, lost), ", and it is not known which was lost first")
         } else {
-            (Vec::new(), ", of which nothing was heard any more by then")
+            (Vec::new(), ", without a heartbeat by then")
         };
         let others: Vec<NodeId> = report.together.iter().copied().filter(|other| !named.contains(other)).collect();
         if !others.is_empty() {
@@ -426,9 +433,9 @@ fn fate(group: &Group, after_a_rank: bool, report: &Report) -> String {
         Became::TakenAlong => format!("{ranks} ended with it"),
         Became::NeverStarted if report.restarts.is_empty() => format!("{ranks} never started"),
         Became::NeverStarted => format!("{ranks} not started again"),
-        Became::Ended => format!("{ranks} ended (nobody saw how)"),
+        Became::Ended => format!("{ranks} exited (status unknown)"),
         Became::EndedOrNeverStarted => format!("{ranks} ended, or were never started"),
-        Became::Unheard => format!("{ranks} not heard of any more"),
+        Became::Unheard => format!("{ranks} unknown (no contact)"),
     }
 }
 

@@ -9,6 +9,7 @@ use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::report::{Behind, Report, RoundLine, Sentence};
 use rlaunch_core::restart::fault::{Fault, FaultKind, Leave};
 use rlaunch_core::restart::{AWAITED, RoundNote, Step};
+use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::to_root::{SpawnError, SpawnStep};
 
@@ -29,14 +30,14 @@ pub(crate) fn least(sentence: &Sentence) -> Tone {
 }
 
 /// A sentence about rounds.
-pub(crate) fn line(sentence: &Sentence) -> String {
+pub(crate) fn line(sentence: &Sentence, tone: Tone) -> String {
     match sentence {
         Sentence::Round { generation, host, note } => match &**note {
             RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases } => {
                 let home = ranks_of(discarded);
-                began(*generation, *round, (faults, host), (*world_size, *active_world_size), &home, *phases)
+                began(*generation, *round, (faults, host), (*world_size, *active_world_size), &home, *phases, tone)
             }
-            RoundNote::Spared { fault } => format!("{}; no round is needed for that", fault_of(fault, host)),
+            RoundNote::Spared { fault } => format!("{}; no restart is needed", fault_of(fault, host)),
             RoundNote::Again { round, initial, pid } => {
                 format!("{}: rank {initial} is started again{} (pid {pid})", name(*generation, *round), on(host))
             }
@@ -46,7 +47,7 @@ pub(crate) fn line(sentence: &Sentence) -> String {
         },
         Sentence::GivenUp { generation, round, text } => {
             let round = round.map_or_else(String::new, |round| format!(" after {}", name(*generation, round)));
-            format!("no other round{round}: {}", Visible(text))
+            format!("no further restart{round}: {}", Visible(text))
         }
         Sentence::Unable { initial, host, error } => unable(*initial, host, error),
         _ => String::new(),
@@ -56,7 +57,7 @@ pub(crate) fn line(sentence: &Sentence) -> String {
 /// Line about awaited ranks: the missing step, and what to try.
 fn awaited(generation: u32, round: Option<Round>, step: Step, ranks: &[Rank], host: &OsBytes) -> String {
     let (who, has) = (format!("{}{}", words::ranks(ranks), on(host)), if ranks.len() == 1 { "has" } else { "have" });
-    let name = round.map_or_else(|| format!("g{generation}"), |round| name(generation, round));
+    let name = name(generation, round.unwrap_or(Round::new(0)));
     match step {
         Step::Register => format!(
             "{name}: the other ranks wait for {who}, which {has} not registered within {AWAITED} (try: call the wrapped function on every rank)"
@@ -85,9 +86,15 @@ fn unable(initial: Rank, host: &OsBytes, error: &SpawnError) -> String {
     format!("rank {initial} could not be started again{}: {why}", on(host))
 }
 
-/// `g0 r1`
+/// `restart 1`; after all ranks have been started again: `restart 1 of start 2`. The first round of a start has no number of its own.
 fn name(generation: u32, round: Round) -> String {
-    format!("g{generation} r{round}")
+    let start = u64::from(generation) + 1;
+    match (generation, round.get()) {
+        (0, 0) => "start".to_owned(),
+        (0, _) => format!("restart {round}"),
+        (_, 0) => format!("start {start}"),
+        (_, _) => format!("restart {round} of start {start}"),
+    }
 }
 
 fn began(
@@ -96,20 +103,27 @@ fn began(
     (faults, host): (&[Fault], &OsBytes),
     sizes: (u32, u32),
     home: &[Rank],
-    [decided, out, assigned]: [Span; 3],
+    phases: [Span; 3],
+    tone: Tone,
 ) -> String {
     let name = name(generation, round);
-    let home = if home.is_empty() { String::new() } else { format!("; {} sent home", words::ranks(home)) };
-    let Some((first, more)) = Fault::first_of(faults) else { return format!("{name}: {}{home}", world(sizes)) };
+    let home = if home.is_empty() { String::new() } else { format!("; {} discarded", words::ranks(home)) };
+    let Some((first, more)) = Fault::first_of(faults) else {
+        return format!("{name}: working with {}{home}", world(sizes));
+    };
     let more = and_more(first, more - overdue(first, faults).count());
     let (lost, ended, back) = (lost(first, faults), ended(first, faults), back(first, faults));
+    let [decided, out, assigned] = phases;
+    let took = fine(decided + out + assigned);
+    let phases = if tone >= Tone::Verbose {
+        format!(" (decided in {}, all out in {}, assigned in {})", fine(decided), fine(out), fine(assigned))
+    } else {
+        String::new()
+    };
     format!(
-        "{name}: {}{more}: {}{lost}{ended}{back}{home} (decided in {decided}, all out in {out}, assigned in {assigned})",
+        "{name}: {}{more}; continuing with {} after {took}{lost}{ended}{back}{home}{phases}",
         fault_of(first, host),
         world(sizes),
-        decided = fine(decided),
-        out = fine(out),
-        assigned = fine(assigned),
     )
 }
 
@@ -125,9 +139,8 @@ fn lost(first: &Fault, faults: &[Fault]) -> String {
     if ranks.is_empty() {
         return String::new();
     }
-    let are = if ranks.len() == 1 { "is" } else { "are" };
-    let too = if named.is_some() { " too" } else { "" };
-    format!("; {} {are} lost{too}", words::ranks(&ranks))
+    let too = if named.is_some() { " either" } else { "" };
+    format!("; {} cannot continue{too}", words::ranks(&ranks))
 }
 
 /// Ranks that did not leave a round, though it was not named after that.
@@ -140,7 +153,7 @@ fn ended(first: &Fault, faults: &[Fault]) -> String {
     let ranks: Vec<Rank> = overdue(first, faults).map(|fault| fault.initial).collect();
     let Some(one) = overdue(first, faults).next() else { return String::new() };
     let were = if ranks.len() == 1 { "was" } else { "were" };
-    format!("; {} {were} ended ({})", words::ranks(&ranks), Visible(&one.text))
+    format!("; {} {were} killed ({})", words::ranks(&ranks), Visible(&one.text))
 }
 
 /// Ranks that have come back in a round that is named after a failure.
@@ -149,8 +162,8 @@ fn back(first: &Fault, faults: &[Fault]) -> String {
     let ranks: Vec<Rank> = joined.map(|fault| fault.initial).collect();
     match ranks.len() {
         0 => String::new(),
-        1 => format!("; {} has come back", words::ranks(&ranks)),
-        _ => format!("; {} have come back", words::ranks(&ranks)),
+        1 => format!("; {} has rejoined", words::ranks(&ranks)),
+        _ => format!("; {} have rejoined", words::ranks(&ranks)),
     }
 }
 
@@ -166,11 +179,10 @@ fn fine(span: Span) -> String {
     if tenths < 100 { format!("{}.{} ms", tenths / 10, tenths % 10) } else { span.to_string() }
 }
 
-/// `7 ranks go on`, `7 ranks go on, 6 of them at work`
+/// `7 ranks`, `7 ranks (6 active)`
 fn world((all, active): (u32, u32)) -> String {
     let ranks = words::count(all.into(), "rank");
-    let go = if all == 1 { "goes" } else { "go" };
-    if active == all { format!("{ranks} {go} on") } else { format!("{ranks} {go} on, {active} of them at work") }
+    if active == all { ranks } else { format!("{ranks} ({active} active)") }
 }
 
 /// `rank 3 on node1: SIGKILL`
@@ -182,17 +194,18 @@ fn fault_of(fault: &Fault, host: &OsBytes) -> String {
 /// The fault of a rank, and its text.
 fn how(fault: &Fault) -> String {
     let what = match fault.kind {
-        FaultKind::Exception => "has failed".to_owned(),
-        FaultKind::Hang => "does not get on".into(),
-        FaultKind::Ended(rlaunch_core::status::Status::Lost) => "is gone".into(),
-        FaultKind::Ended(status) => format!("has ended ({status})"),
-        FaultKind::Overdue(status) => format!("did not come out, and was ended ({status})"),
-        FaultKind::Left(Leave::BaseException) => "has left".into(),
-        FaultKind::Left(Leave::Abort) => "wants no restart".into(),
+        FaultKind::Exception => "failed".to_owned(),
+        FaultKind::Hang => "makes no progress".into(),
+        FaultKind::Ended(Status::Lost) => "has disconnected".into(),
+        FaultKind::Ended(status @ Status::Signaled { .. }) => format!("was killed ({status})"),
+        FaultKind::Ended(status @ Status::Exited(_)) => format!("exited ({status})"),
+        FaultKind::Overdue(status) => format!("did not leave the function and was killed ({status})"),
+        FaultKind::Left(Leave::BaseException) => "left".into(),
+        FaultKind::Left(Leave::Abort) => "asked for no restart".into(),
         FaultKind::Left(Leave::Unhealthy) => "is not healthy".into(),
-        FaultKind::HostLost => "is lost with its host".into(),
-        FaultKind::Warned => "is about to be taken away".into(),
-        FaultKind::Joined => "has come back".into(),
+        FaultKind::HostLost => "was lost with its host".into(),
+        FaultKind::Warned => "is about to be preempted".into(),
+        FaultKind::Joined => "has rejoined".into(),
     };
     let text = Visible(fault.text.split(|b| *b == b'\n').next().unwrap_or_default()).to_string();
     match text.char_indices().nth(WORDS) {
@@ -209,7 +222,7 @@ pub(crate) fn fields(block: &mut Block, report: &Report) {
         let mut parts = vec![format!("{} within the processes", words::count(rounds.count.into(), "restart"))];
         let behind = report.left_behind();
         for (how, what) in
-            [(Behind::Lost, "lost"), (Behind::Again, "lost, and started again"), (Behind::Home, "sent home")]
+            [(Behind::Lost, "failed"), (Behind::Again, "failed, and started again"), (Behind::Home, "discarded")]
         {
             let ranks: Vec<Rank> = behind.iter().filter(|(_, of)| *of == how).map(|(rank, _)| *rank).collect();
             if !ranks.is_empty() {
@@ -223,7 +236,7 @@ pub(crate) fn fields(block: &mut Block, report: &Report) {
             Some((first, more)) => fault_of(first, &OsBytes::default()) + &and_more(first, *more),
             None => "planned".into(),
         };
-        block.field("round", &format!("{round}: {why}: {} after {}", world(*sizes), fine(*took)));
+        block.field("round", &format!("{round}: {why}; continued with {} after {}", world(*sizes), fine(*took)));
     }
     if let Some((fault, text)) = &rounds.given_up {
         block.field("gave up", &format!("{}: {}", fault_of(fault, &OsBytes::default()), Visible(text)));
@@ -235,7 +248,6 @@ mod tests {
     use super::*;
     use crate::view::say::{By, say};
     use rlaunch_core::signal::Signal;
-    use rlaunch_core::status::Status;
 
     fn fault(rank: u32, kind: FaultKind, text: &str) -> Fault {
         Fault { initial: Rank::new(rank), kind, text: text.into() }
@@ -263,32 +275,34 @@ mod tests {
         let first = round(1, vec![fault(3, kill, "")], (7, 7), &[]);
         assert_eq!(
             said(&first, Tone::Normal).unwrap(),
-            "rlaunch: g1 r1: rank 3 has ended (SIGKILL): 7 ranks go on (decided in 0.2 ms, all out in 3.0 ms, assigned in 0.0 ms)\n"
+            "rlaunch: restart 1 of start 2: rank 3 was killed (SIGKILL); continuing with 7 ranks after 3.2 ms\n"
         );
         let two = vec![fault(0, FaultKind::Exception, "ValueError: \x1b[2J\nmore"), fault(1, kill, "")];
         let second = round(2, two, (5, 4), &[6]);
         assert_eq!(
             said(&second, Tone::Normal).unwrap(),
-            "rlaunch: g1 r2: rank 0 has failed (ValueError: \\u{1b}[2J) and 1 more fault: 5 ranks go on, 4 of them at work; \
-             rank 1 is lost; rank 6 sent home (decided in 0.2 ms, all out in 3.0 ms, assigned in 0.0 ms)\n"
+            "rlaunch: restart 2 of start 2: rank 0 failed (ValueError: \\u{1b}[2J) and 1 more fault; continuing with 5 ranks \
+             (4 active) after 3.2 ms; rank 1 cannot continue; rank 6 discarded\n"
         );
         assert_eq!(said(&second, Tone::Quiet), None);
+        let phases = " (decided in 0.2 ms, all out in 3.0 ms, assigned in 0.0 ms)\n";
+        assert!(said(&second, Tone::Verbose).unwrap().ends_with(phases), "{second:?}");
         let late = |rank| {
             let term = Status::Signaled { sig: Signal::TERM, core: false };
             fault(rank, FaultKind::Overdue(term), "it has not come out of its function within 3s")
         };
         let faults = vec![fault(0, FaultKind::Hang, ""), late(0), late(2), fault(1, kill, "")];
         let line = said(&round(3, faults, (5, 5), &[]), Tone::Normal).unwrap();
-        let wanted = "rlaunch: g1 r3: rank 0 does not get on and 1 more fault: 5 ranks go on; rank 1 is lost; \
-             ranks 0,2 were ended (it has not come out of its function within 3s) (decided";
-        assert!(line.starts_with(wanted), "{line}");
+        let wanted = "rlaunch: restart 3 of start 2: rank 0 makes no progress and 1 more fault; continuing with 5 ranks after 3.2 ms; \
+             rank 1 cannot continue; ranks 0,2 were killed (it has not come out of its function within 3s)\n";
+        assert_eq!(line, wanted);
         let joined = |rank| fault(rank, FaultKind::Joined, "");
         let third = said(&round(3, vec![joined(2), fault(3, kill, ""), joined(4)], (6, 6), &[]), Tone::Normal).unwrap();
-        let wanted = "rlaunch: g1 r3: rank 3 has ended (SIGKILL): 6 ranks go on; ranks 2,4 have come back (decided";
-        assert!(third.starts_with(wanted), "{third}");
+        let wanted = "rlaunch: restart 3 of start 2: rank 3 was killed (SIGKILL); continuing with 6 ranks after 3.2 ms; ranks 2,4 have rejoined\n";
+        assert_eq!(third, wanted);
         let fourth = said(&round(4, vec![joined(2), joined(4)], (6, 6), &[]), Tone::Normal).unwrap();
         assert!(
-            fourth.starts_with("rlaunch: g1 r4: rank 2 has come back and 1 more rank: 6 ranks go on ("),
+            fourth.ends_with(": rank 2 has rejoined and 1 more rank; continuing with 6 ranks after 3.2 ms\n"),
             "{fourth}"
         );
     }
@@ -298,35 +312,34 @@ mod tests {
         let kill = FaultKind::Ended(Status::Signaled { sig: Signal::KILL, core: false });
         let line = |faults| {
             let line = said(&round(1, faults, (5, 5), &[]), Tone::Normal).unwrap();
-            let (line, _) = line.split_once(" (decided").unwrap();
-            line.strip_prefix("rlaunch: g1 r1: ").unwrap().to_owned()
+            line.trim_end().strip_prefix("rlaunch: restart 1 of start 2: ").unwrap().replace(" after 3.2 ms", "")
         };
         let thrown = |rank| fault(rank, FaultKind::Exception, "");
-        assert_eq!(line(vec![thrown(0), thrown(1)]), "rank 0 has failed and 1 more fault: 5 ranks go on");
+        assert_eq!(line(vec![thrown(0), thrown(1)]), "rank 0 failed and 1 more fault; continuing with 5 ranks");
         assert_eq!(
             line(vec![fault(2, kill, ""), thrown(1)]),
-            "rank 2 has ended (SIGKILL) and 1 more fault: 5 ranks go on"
+            "rank 2 was killed (SIGKILL) and 1 more fault; continuing with 5 ranks"
         );
         assert_eq!(
             line(vec![thrown(0), fault(0, kill, "")]),
-            "rank 0 has failed and 1 more fault: 5 ranks go on; rank 0 is lost"
+            "rank 0 failed and 1 more fault; continuing with 5 ranks; rank 0 cannot continue"
         );
         let host = |rank| fault(rank, FaultKind::HostLost, "");
         assert_eq!(
             line(vec![host(2), thrown(0), host(4), host(3)]),
-            "rank 2 is lost with its host and 3 more faults: 5 ranks go on; ranks 3,4 are lost too"
+            "rank 2 was lost with its host and 3 more faults; continuing with 5 ranks; ranks 3,4 cannot continue either"
         );
         let many = line((0..40).map(|n| host(n * 2)).collect());
-        assert!(many.ends_with("; ranks 2,4,6,8,10,12,14,16,18,20,22,24 and 27 more are lost too"), "{many}");
+        assert!(many.ends_with("; ranks 2,4,6,8,10,12,14,16,18,20,22,24 and 27 more cannot continue either"), "{many}");
     }
 
     #[test]
     fn the_first_round_is_no_news() {
         let first = round(0, vec![], (8, 8), &[]);
         assert_eq!(said(&first, Tone::Normal), None);
-        assert_eq!(said(&first, Tone::Verbose).unwrap(), "rlaunch: g1 r0: 8 ranks go on\n");
+        assert_eq!(said(&first, Tone::Verbose).unwrap(), "rlaunch: start 2: working with 8 ranks\n");
         let home = round(0, vec![], (4, 4), &[4, 5]);
-        assert_eq!(said(&home, Tone::Normal).unwrap(), "rlaunch: g1 r0: 4 ranks go on; ranks 4,5 sent home\n");
+        assert_eq!(said(&home, Tone::Normal).unwrap(), "rlaunch: start 2: working with 4 ranks; ranks 4,5 discarded\n");
         assert_eq!(said(&home, Tone::Quiet), None);
     }
 
@@ -336,15 +349,15 @@ mod tests {
         let sentence = Sentence::GivenUp { generation: 0, round: Some(Round::new(4)), text: text.clone() };
         assert_eq!(
             said(&sentence, Tone::Quiet).unwrap(),
-            "rlaunch: no other round after g0 r4: no healthy rank is left\n"
+            "rlaunch: no further restart after restart 4: no healthy rank is left\n"
         );
         let again = |host: &str| {
             let note = Box::new(RoundNote::Again { round: Round::new(4), initial: Rank::new(2), pid: 77 });
             Sentence::Round { generation: 0, host: OsBytes::from(host), note }
         };
-        assert_eq!(said(&again(""), Tone::Normal).unwrap(), "rlaunch: g0 r4: rank 2 is started again (pid 77)\n");
+        assert_eq!(said(&again(""), Tone::Normal).unwrap(), "rlaunch: restart 4: rank 2 is started again (pid 77)\n");
         let elsewhere = said(&again("node1"), Tone::Normal).unwrap();
-        assert_eq!(elsewhere, "rlaunch: g0 r4: rank 2 is started again on node1 (pid 77)\n");
+        assert_eq!(elsewhere, "rlaunch: restart 4: rank 2 is started again on node1 (pid 77)\n");
         let awaited = |step, ranks: &[u32], host: &str| {
             let ranks = ranks.iter().copied().map(Rank::new).collect();
             let note = Box::new(RoundNote::Awaited { round: Some(Round::new(4)), step, ranks });
@@ -352,11 +365,12 @@ mod tests {
             said(&sentence, Tone::Normal).unwrap()
         };
         let line = awaited(Step::Leave, &[2], "node1");
-        let wanted = "rlaunch: g0 r4: the next restart waits for rank 2 on node1, which has not left the function within 10.0s\n";
+        let wanted = "rlaunch: restart 4: the next restart waits for rank 2 on node1, which has not left the function within 10.0s\n";
         assert_eq!(line, wanted);
         let line = awaited(Step::Yield, &[2, 3], "");
-        let wanted = "rlaunch: g0 r4: a planned restart waits for ranks 2,3, which have not pinged within 10.0s (try: ";
-        assert!(line.starts_with(wanted), "{line}");
+        let wanted =
+            "rlaunch: restart 4: a planned restart waits for ranks 2,3, which have not pinged within 10.0s (try: ";
+        assert_eq!(line, wanted);
         let line = awaited(Step::Register, &[2], "");
         assert!(
             line.contains("the other ranks wait for rank 2, which has not registered within 10.0s (try: "),

@@ -30,7 +30,7 @@ pub(crate) fn say(sentence: &Sentence, tone: Tone, terminal: bool, by: By) -> Op
     if tone < rounds::least(sentence) {
         return None;
     }
-    let text = || words::short_lines(format!("rlaunch: {}\n", line(sentence, by)));
+    let text = || words::short_lines(format!("rlaunch: {}\n", line(sentence, tone, by)));
     (tone > Tone::Quiet || !is_note(sentence)).then(text)
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn no_message(host: &str, bytes: &[u8]) -> String {
 
 /// The event log cannot be written.
 pub(crate) fn log_failed(errno: i32) -> String {
-    format!("rlaunch: cannot write the event log: {}; the job goes on without it\n", words::errno(errno))
+    format!("rlaunch: cannot write the event log: {}; the job continues without it\n", words::errno(errno))
 }
 
 fn store_left(addr: &OsBytes) -> String {
@@ -125,7 +125,7 @@ fn spared(rank: Rank, status: Status, end_in: Span) -> String {
     format!("rank {rank} was killed by the {status} that rlaunch passed on; the others have {wait} to finish")
 }
 
-fn line(sentence: &Sentence, by: By) -> String {
+fn line(sentence: &Sentence, tone: Tone, by: By) -> String {
     let (key, verb) = (|sig: &Signal| key(*sig, by), |sig: &Signal| verb(*sig, by));
     match sentence {
         Sentence::PortUnreserved { port } => {
@@ -145,7 +145,7 @@ fn line(sentence: &Sentence, by: By) -> String {
         }
         Sentence::Spared { rank, status, end_in } => spared(*rank, *status, *end_in),
         Sentence::Restarts { .. } | Sentence::NoProgress { .. } | Sentence::NotClear => again(sentence),
-        Sentence::Round { .. } | Sentence::GivenUp { .. } | Sentence::Unable { .. } => rounds::line(sentence),
+        Sentence::Round { .. } | Sentence::GivenUp { .. } | Sentence::Unable { .. } => rounds::line(sentence, tone),
         Sentence::Unrestarted { sig } => format!("{}nothing runs, and nothing is started again", key(sig)),
         Sentence::Sent { sig, kill_in } if kill_in.nanos() == 0 => format!("{}sent {sig}, then SIGKILL", key(sig)),
         Sentence::Sent { sig, kill_in } => {
@@ -171,9 +171,9 @@ fn line(sentence: &Sentence, by: By) -> String {
         Sentence::Silent { hosts, within } => silent(hosts, *within),
         Sentence::Killing { sig } => format!("{}sent SIGKILL; {} again to leave at once", key(sig), verb(sig)),
         Sentence::Leaving { sig } => format!("{}leaving now; the guardian ends what is left", key(sig)),
-        Sentence::ReaderClosed(std) => format!("nobody reads {} any more; the job ends", words::std(*std)),
+        Sentence::ReaderClosed(std) => format!("the reader of {} has closed it; the job ends", words::std(*std)),
         Sentence::HungUp(std) => {
-            format!("the terminal behind {} has hung up; the job goes on without it", words::std(*std))
+            format!("the terminal of {} has hung up; the job continues without it", words::std(*std))
         }
         Sentence::InputFailed { errno } => no_input("read on", *errno),
         Sentence::InputUndelivered { errno } => no_input("passed on", *errno),
@@ -218,11 +218,11 @@ fn unstarted(awaited: &OsBytes) -> String {
 }
 
 fn sink_failed(std: rlaunch_core::id::Std, errno: i32) -> String {
-    format!("cannot write to {}: {}; the job goes on without it", words::std(std), words::errno(errno))
+    format!("cannot write to {}: {}; the job continues without it", words::std(std), words::errno(errno))
 }
 
 fn file_failed(path: &OsBytes, host: &OsBytes, errno: i32) -> String {
-    format!("cannot write {path} on {host}: {}; the job goes on without what is lost there", words::errno(errno))
+    format!("cannot write {path} on {host}: {}; the job continues without what is lost there", words::errno(errno))
 }
 
 fn less(Lowered { on, to }: Lowered, hosts: &OsBytes) -> String {
@@ -252,7 +252,7 @@ fn detour(addr: &OsBytes, instead_of: &OsBytes, to: &OsBytes, hosts: &OsBytes) -
 }
 
 fn no_input(what: &str, errno: i32) -> String {
-    format!("standard input cannot be {what} ({}); rank 0 was told that it ends here", words::errno(errno))
+    format!("standard input cannot be {what} ({}); rank 0 gets end of file here", words::errno(errno))
 }
 
 /// Why ranks are being ended; the closing report tells it all.
@@ -344,11 +344,11 @@ mod tests {
              rlaunch: rank 2 failed (exit 3), waiting for the others to end; sent SIGTERM, SIGKILL in 4s\n\
              rlaunch: Ctrl-C: leaving now; the guardian ends what is left\n\
              rlaunch: got SIGHUP: all ranks have ended; output that nobody takes within 2s is dropped\n\
-             rlaunch: nobody reads stdout any more; the job ends\n\
-             rlaunch: the terminal behind stdout has hung up; the job goes on without it\n\
-             rlaunch: standard input cannot be read on (is a directory); rank 0 was told that it ends here\n\
-             rlaunch: standard input cannot be passed on (no space left on device); rank 0 was told that it ends here\n\
-             rlaunch: cannot write to stdout: no space left on device; the job goes on without it\n\
+             rlaunch: the reader of stdout has closed it; the job ends\n\
+             rlaunch: the terminal of stdout has hung up; the job continues without it\n\
+             rlaunch: standard input cannot be read on (is a directory); rank 0 gets end of file here\n\
+             rlaunch: standard input cannot be passed on (no space left on device); rank 0 gets end of file here\n\
+             rlaunch: cannot write to stdout: no space left on device; the job continues without it\n\
              rlaunch: 1 line was broken because another rank waited\n\
              rlaunch: 2 KiB of output could not be written\n\
              rlaunch: rank 2 failed: exit 3; the others go on (--on-failure continue)\n\

@@ -42,7 +42,7 @@ impl Named {
                 let near = error.hint().filter(|hint| !hint.contains(' '));
                 Err(refuse(near.map_or_else(|| format!("{option} rack=16"), |hint| format!("{option} {hint}=16"))))
             }
-            (Ok(_), _) => Err(refuse(format!("{option} rack=16   (the others need not be told)"))),
+            (Ok(_), _) => Err(refuse(format!("{option} rack=16   (leave out the others)"))),
         }
     }
 

@@ -382,7 +382,7 @@ fn a_program_that_other_hosts_cannot_start() {
     ] {
         let error = SpawnError { step: SpawnStep::Exec, errno, path: OsBytes::from(path), found };
         let said = refusal(NodeRefusal::Program { app: rlaunch_core::id::AppIndex::new(0), error });
-        text.push_str(&said.replace("  try     --min-hosts 3, to go on without it\n", ""));
+        text.push_str(&said.replace("  try     --min-hosts 3, to continue without it\n", ""));
     }
     check("programs_elsewhere", &text);
 }
