@@ -350,24 +350,8 @@ fn read(edges: &mut Edges, id: StreamId) {
     match rlaunch_sys::fd::read_onto(stream.fd.as_raw_fd(), &mut buf, max) {
         Ok(0) => pump.work = end,
         Ok(n) => {
-            let before = stream.total;
             took(stream, pump, id, n);
-            if id.std() == Std::Err {
-                stream.tail.push(&buf);
-            }
-            match (stream.cutter.is_labelled(), stream.way.file) {
-                (false, false) => {}
-                // Output without labels is exactly what the rank wrote.
-                (false, true) => {
-                    let mut copy = buf.clone();
-                    stream.marks.pass(before, &mut copy);
-                    logs.write(id, copy);
-                }
-                (true, file) => {
-                    stream.marks.pass(before, &mut buf);
-                    file.then(|| logs.write(id, buf.clone()));
-                }
-            }
+            copy_bytes(stream, logs, id, &mut buf);
             if raw {
                 stream.bulky = n >= BULKY;
                 return send(edges, id, Flags::NONE, buf);
@@ -379,6 +363,27 @@ fn read(edges: &mut Edges, id: StreamId) {
         Err(_) => pump.work = end,
     }
     pump.chunk = buf;
+}
+
+/// Copies what was just read for the last words of the rank and for its log file. The marks are taken out of output with labels.
+fn copy_bytes(stream: &mut Stream, logs: &mut logs::Logs, id: StreamId, bytes: &mut Vec<u8>) {
+    let before = stream.total.saturating_sub(u64::try_from(bytes.len()).unwrap_or(0));
+    if id.std() == Std::Err {
+        stream.tail.push(bytes);
+    }
+    match (stream.cutter.is_labelled(), stream.way.file) {
+        (false, false) => {}
+        // Output without labels is exactly what the rank wrote.
+        (false, true) => {
+            let mut copy = bytes.clone();
+            stream.marks.pass(before, &mut copy);
+            logs.write(id, copy);
+        }
+        (true, file) => {
+            stream.marks.pass(before, bytes);
+            file.then(|| logs.write(id, bytes.clone()));
+        }
+    }
 }
 
 /// Reads whole lines without labels right into a frame.
