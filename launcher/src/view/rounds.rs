@@ -370,7 +370,7 @@ mod tests {
         let line = awaited(Step::Yield, &[2, 3], "");
         let wanted =
             "rlaunch: restart 4: a planned restart waits for ranks 2,3, which have not pinged within 10.0s (try: ";
-        assert_eq!(line, wanted);
+        assert!(line.starts_with(wanted), "{line}");
         let line = awaited(Step::Register, &[2], "");
         assert!(
             line.contains("the other ranks wait for rank 2, which has not registered within 10.0s (try: "),

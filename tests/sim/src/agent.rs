@@ -343,8 +343,7 @@ impl World {
     }
 
     fn drain_node(&mut self) {
-        let records = self.host.agent.node.check();
-        self.check(records.is_ok(), || format!("the node's records do not agree: {records:?}"));
+        self.check_node();
         while let Some(action) = self.host.agent.node.poll_action() {
             self.note("< node", || brief(&action));
             let over = self.host.agent.is_over();

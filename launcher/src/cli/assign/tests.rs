@@ -59,14 +59,14 @@ fn a_policy_is_shown_round_by_round() {
         "\
 max=6,shift,group(host)>=2
 
-round  lost  back  sent home  healthy  active  reserve
+round  lost  back  discarded  healthy  active  reserve
 0      -     -     -          8        6       2
 1      1     -     0          6        6       0
 2      -     -     -          6        6       0
 3      -     0,1   -          8        6       2
 
 initial rank  host   round 0      round 1    round 2  round 3
-0             host0  0            sent home  -        reserve (6)
+0             host0  0            discarded  -        reserve (6)
 1             host0  1            lost       -        reserve (7)
 2             host1  2            0          0        0
 3             host1  3            1          1        1
@@ -79,7 +79,7 @@ In brackets: the number among all healthy ranks, where it is not RANK. --lose me
 "
     );
     let few = shown("-n 2 --assign fill --lose 0-1").unwrap();
-    assert!(few.contains("note: nobody is left; a job ends here\n") && !few.contains("brackets"), "{few}");
+    assert!(few.contains("note: no rank is left; a job ends here\n") && !few.contains("brackets"), "{few}");
     let many = shown("-n 100 --assign shift --lose 0,2,4-98").unwrap();
     assert!(many.ends_with("\n100 ranks have a line each with --all-ranks\n"), "{many}");
     assert_eq!(text(&told("-n 100 --assign shift").unwrap(), true).lines().count(), 106);
@@ -94,7 +94,7 @@ fn a_tree_is_read_from_a_file() {
         lines,
         [
             "initial rank  host  round 0      round 1      round 2",
-            "0             a     0            0            sent home",
+            "0             a     0            0            discarded",
             "1             a     1            lost         -",
             "2             a     2            2 (1)        lost",
             "3             a     reserve (3)  1 (2)        lost",

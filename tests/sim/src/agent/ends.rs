@@ -9,6 +9,12 @@ use rlaunch_core::signal::Signal;
 use rlaunch_core::time::Span;
 
 impl World {
+    /// The node's own records agree.
+    pub(super) fn check_node(&mut self) {
+        let records = self.host.agent.node.check();
+        self.check(records.is_ok(), || format!("the node's records do not agree: {records:?}"));
+    }
+
     pub(crate) fn agent_asked(&mut self) {
         self.arrive(Arrival::Event(Box::new(NodeEvent::Signal(Signal::TERM))));
     }

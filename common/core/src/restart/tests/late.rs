@@ -173,7 +173,7 @@ fn one_that_has_ended_again_has_not_come_back() {
     };
     assert_eq!(machine.round(), Some(Round::new(2)));
     assert!(!actions.iter().any(came), "{actions:?}");
-    assert_eq!(notes(&actions), [Remark::ExitedEarly { initial: Rank::new(1), status: KILLED }]);
+    assert_eq!(notes(&actions), [Remark::FailedEarly { initial: Rank::new(1), kind: FaultKind::Ended(KILLED) }]);
 }
 
 #[test]
