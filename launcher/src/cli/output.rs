@@ -76,7 +76,7 @@ pub(super) const GROUP: Group = Group {
             takes: Takes::One("0|all|none"),
             brief: "ranks that read standard input: 0 (default)",
             more: &[
-                "all: each rank gets all of it; a rank that reads slowly",
+                "all: each rank gets all of it, and the slowest rank",
                 "holds the others back. Nothing is read before a rank",
                 "waits for it.",
             ],
