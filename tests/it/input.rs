@@ -32,8 +32,48 @@ fn from_a_file_and_from_nowhere() {
 #[test]
 fn input_that_cannot_be_read_is_told() {
     let done = Plan::shell("\"$RL\" -n 2 cat <\"$DIR\"").start().code(0);
-    let said = "rlaunch: standard input cannot be read on (is a directory); rank 0 was told that it ends here\n";
+    let said = "rlaunch: standard input cannot be read on (is a directory); rank 0 gets end of file here\n";
     assert_eq!((done.out(), done.err()), (String::new(), said.to_owned()));
+}
+
+#[test]
+fn input_that_no_rank_waits_for_is_left_for_the_next_program() {
+    // The pause is what is asked for: there is time to read ahead.
+    let script = "printf 'a\nb\n' >\"$DIR/f\"; ( \"$RL\" -n 2 sleep 0.2; cat ) <\"$DIR/f\"
+         { \"$RL\" -n 1 sleep 0.2; cat; } <<END
+hello
+END
+         echo piped | { \"$RL\" -n 1 sleep 0.2; cat; }";
+    for tier in place::tiers() {
+        assert_eq!(Plan::shell(script).contain(tier).start().code(0).out(), "a\nb\nhello\npiped\n", "{tier}");
+    }
+}
+
+#[test]
+fn rank_that_reads_late_or_by_a_child_gets_its_input() {
+    let script = "printf 'a\nb\n' | \"$RL\" -n 1 sh -c 'sleep 0.2; (cat; exit 3); echo $?'";
+    assert_eq!(Plan::shell(script).start().code(0).out(), "a\nb\n3\n");
+}
+
+#[test]
+fn each_rank_reads_all_of_it_at_its_own_pace() {
+    let script = "head -c 5M /dev/urandom >\"$DIR/f\"; want=$(sha256sum <\"$DIR/f\")
+         \"$RL\" -n 3 --stdin all sh -c '[ $RANK = 1 ] && read x <\"$DIR/go\"; exec sha256sum' <\"$DIR/f\" | grep -c \"$want\"
+         \"$RL\" -n 3 --stdin all sh -c '[ $RANK = 1 ] && exec head -c 1 >\"$DIR/one\"; exec wc -c' <\"$DIR/f\"; wc -c <\"$DIR/one\"
+         echo 'echo rank $RANK' | \"$RL\" -n 2 --stdin all sh -s | sort
+         \"$RL\" -n 2 --stdin all wc -c </dev/null";
+    let plan = Plan::shell(script);
+    let go = plan.scratch().fifo("go");
+    let case = plan.start();
+    std::fs::write(go, "\n").unwrap();
+    assert_eq!(case.code(0).out(), "3\n5242880\n5242880\n1\nrank 0\nrank 1\n0\n0\n");
+}
+
+#[test]
+fn program_that_only_rank_0_would_get_is_refused() {
+    let done = Plan::shell("echo 'echo no' | \"$RL\" -n 2 sh -s").start().code(2);
+    assert_eq!(done.out(), "");
+    done.says("--stdin all");
 }
 
 #[test]

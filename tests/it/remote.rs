@@ -8,7 +8,7 @@ use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::{Answer, Hash, Heard, PREAMBLE, Preamble, Scanner, Secret};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank};
 use rlaunch_core::os_strings::OsStrings;
-use rlaunch_core::spec::{AppBase, Contain, Role};
+use rlaunch_core::spec::{AppBase, Contain, Role, StdinPlan};
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
@@ -142,7 +142,7 @@ impl Remote {
         self.send(&ToNode::App { app: AppIndex::new(0), last: true, part: encode(&base).as_slice().into() });
         let (proc, app) = (ProcId::new(0), AppIndex::new(0));
         let (rank, local_rank) = (Rank::new(0), LocalRank::new(0));
-        let rank = Delta { proc, app, rank, local_rank, app_rank: 0, app_size: 1, stdin: false };
+        let rank = Delta { proc, app, rank, local_rank, app_rank: 0, app_size: 1, stdin: StdinPlan::None };
         self.send(&ToNode::Spawn { procs: Capped::chunks([rank]).remove(0), last: true, local_size: 1 });
     }
 

@@ -88,6 +88,12 @@ fn input_is_exact_whichever_host_has_rank_0() {
     File::create(&path).unwrap().write_all(&bytes).unwrap();
     let done = ends(&bed, plan.stdin(File::open(&path).unwrap()), 0);
     assert!(done.out == bytes, "{} bytes of {}", done.out.len(), bytes.len());
+    let plan = job(&bed, "tester", &["--stdin", "all", "md5sum"]);
+    let path = plan.scratch().path("input");
+    File::create(&path).unwrap().write_all(&bytes).unwrap();
+    let done = ends(&bed, plan.stdin(File::open(&path).unwrap()), 0);
+    let sums = done.sorted();
+    assert!(sums.len() == 8 && sums.iter().all(|sum| *sum == sums[0]), "{sums:?}");
     // Closed, or open and silent: it is not waited for.
     let closed = "exec \"$RL\" --ssh-fast -H 'node[0-3]:2' sh -c 'cat; echo $RANK' <&-";
     let done = ends(&bed, bed.plan("tester", "login", ["sh", "-c", closed]), 0);

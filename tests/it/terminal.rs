@@ -78,6 +78,34 @@ fn a_job_in_the_foreground_reads_what_is_typed() {
 }
 
 #[test]
+fn line_that_no_rank_reads_is_left_to_the_shell() {
+    let Some(mut case) = terminal("bash --norc -i") else { return };
+    let mut typed = case.take_stdin();
+    // The pause is what is asked for: there is time to read ahead.
+    typed.write_all(b"\"$RL\" -n 1 sh -c 'echo rea''dy; sleep 0.3'\n").unwrap();
+    case.says_on_stdout("ready", 1);
+    typed.write_all(b"echo typed-$((40+2)); exit 7\n").unwrap();
+    case.says_on_stdout("typed-42", 1);
+    outlasts(typed, &case);
+    case.code(7);
+}
+
+#[test]
+fn line_after_those_that_a_rank_reads_is_left_to_the_shell() {
+    let Some(mut case) = terminal("bash --norc -i") else { return };
+    let mut typed = case.take_stdin();
+    typed.write_all(b"\"$RL\" -n 1 sh -c 'echo rea''dy; head -n 1; read x; echo got $x; sleep 0.3'\n").unwrap();
+    case.says_on_stdout("ready", 1);
+    typed.write_all(b"first\nsecond\necho typed-$((40+2)); exit 7\n").unwrap();
+    case.says_on_stdout("got second", 1);
+    case.says_on_stdout("typed-42", 1);
+    outlasts(typed, &case);
+    let done = case.code(7);
+    // Once from the terminal's echo, once from the rank.
+    assert_eq!(done.out().matches("first").count(), 2, "{}", done.out());
+}
+
+#[test]
 fn a_job_that_is_brought_to_the_foreground_reads_what_is_typed() {
     let Some(mut case) = terminal("bash --norc -i") else { return };
     let mut typed = case.take_stdin();

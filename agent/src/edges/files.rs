@@ -6,6 +6,7 @@
 //! If the kernel refuses the thread, the machine's thread looks at them.
 
 use super::check;
+use super::stdin::Candidate;
 use crate::early::now;
 use rlaunch_core::id::{AppIndex, ProcId};
 use rlaunch_core::spec::AppBase;
@@ -13,7 +14,7 @@ use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::SpawnError;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::facts::core_file::{self, Crash};
-use rlaunch_sys::facts::{devices, error_file};
+use rlaunch_sys::facts::{devices, error_file, input};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
@@ -32,6 +33,8 @@ pub(super) enum Request {
     Check(AppIndex, Arc<AppBase>),
     /// Whether a process of this session holds a device file: all of /proc is read for that.
     Devices(ProcId, u32),
+    /// Whether one of these ranks waits for input.
+    Waiting(Vec<Candidate>),
 }
 
 /// Files that may lie on disk about a rank that ended.
@@ -66,6 +69,7 @@ enum Answer {
     Removed,
     Checked(AppIndex, Option<SpawnError>),
     Devices(ProcId, bool),
+    Waiting(bool),
 }
 
 /// The way to the thread and back.
@@ -77,6 +81,9 @@ pub(super) struct Files {
     checked: Vec<(AppIndex, Option<SpawnError>)>,
     devices_asked: BTreeMap<ProcId, Mono>,
     devices_seen: Vec<(ProcId, bool)>,
+    /// When a look for a rank that waits is given up.
+    waiting_asked: Option<Mono>,
+    waiting_seen: Option<bool>,
     /// Requests that were not answered, those that are not waited for any more included. Checks do not count: they are over
     /// before there is a rank, or the launcher gives this host up.
     under_way: usize,
@@ -108,7 +115,7 @@ impl Files {
             Submitted::Taken => drop(self.asked.insert(proc, now() + PATIENCE)),
             Submitted::Held => drop(self.found.insert(proc, Found { late: true, ..Found::default() })),
             Submitted::Done(Answer::Looked(proc, found)) => drop(self.found.insert(proc, found)),
-            Submitted::Done(Answer::Removed | Answer::Checked(..) | Answer::Devices(..)) => {}
+            Submitted::Done(Answer::Removed | Answer::Checked(..) | Answer::Devices(..) | Answer::Waiting(_)) => {}
         }
     }
 
@@ -140,8 +147,27 @@ impl Files {
             Submitted::Taken => drop(self.devices_asked.insert(proc, now() + PATIENCE)),
             Submitted::Held => self.devices_seen.push((proc, true)),
             Submitted::Done(Answer::Devices(proc, held)) => self.devices_seen.push((proc, held)),
-            Submitted::Done(Answer::Looked(..) | Answer::Removed | Answer::Checked(..)) => {}
+            Submitted::Done(Answer::Looked(..) | Answer::Removed | Answer::Checked(..) | Answer::Waiting(_)) => {}
         }
+    }
+
+    /// Has ranks looked at that may wait for input; [`Self::take_waiting`] has the answer. Without one in time a rank counts as waiting.
+    pub(super) fn look_for_waiting(
+        &mut self,
+        candidates: Vec<Candidate>,
+        watch: impl FnOnce(&Doorbell) -> io::Result<()>,
+    ) {
+        match self.submit(Request::Waiting(candidates), watch) {
+            Submitted::Taken => self.waiting_asked = Some(now() + PATIENCE),
+            Submitted::Held => self.waiting_seen = Some(true),
+            Submitted::Done(Answer::Waiting(waits)) => self.waiting_seen = Some(waits),
+            Submitted::Done(Answer::Looked(..) | Answer::Removed | Answer::Checked(..) | Answer::Devices(..)) => {}
+        }
+    }
+
+    /// The answer, once.
+    pub(super) const fn take_waiting(&mut self) -> Option<bool> {
+        self.waiting_seen.take()
     }
 
     /// Whether the thread exists. Starts it if it does not.
@@ -195,7 +221,12 @@ impl Files {
                 Answer::Devices(proc, held) if self.devices_asked.remove(&proc).is_some() => {
                     self.devices_seen.push((proc, held));
                 }
-                Answer::Looked(..) | Answer::Devices(..) | Answer::Removed | Answer::Checked(..) => {}
+                Answer::Waiting(waits) if self.waiting_asked.take().is_some() => self.waiting_seen = Some(waits),
+                Answer::Looked(..)
+                | Answer::Devices(..)
+                | Answer::Removed
+                | Answer::Checked(..)
+                | Answer::Waiting(_) => {}
             }
         }
         let late = Found { late: true, ..Found::default() };
@@ -209,6 +240,9 @@ impl Files {
         self.devices_asked = asked;
         let over: BTreeMap<ProcId, Mono> = over;
         self.devices_seen.extend(over.into_keys().map(|proc| (proc, true)));
+        if self.waiting_asked.take_if(|until| *until <= expired).is_some() {
+            self.waiting_seen = Some(true);
+        }
     }
 
     /// The answer, once.
@@ -228,7 +262,7 @@ impl Files {
 
     /// When an answer is given up.
     pub(super) fn deadline(&self) -> Option<Mono> {
-        self.asked.values().chain(self.devices_asked.values()).min().copied()
+        self.asked.values().chain(self.devices_asked.values()).chain(&self.waiting_asked).min().copied()
     }
 
     /// Until when removals are to be waited for.
@@ -263,6 +297,9 @@ fn perform(request: Request) -> Answer {
         }
         Request::Check(app, base) => Answer::Checked(app, check::look(&base)),
         Request::Devices(proc, session) => Answer::Devices(proc, devices::held(session)),
+        Request::Waiting(candidates) => {
+            Answer::Waiting(candidates.iter().any(|Candidate { pid, pipe }| input::is_awaited(*pid, *pipe)))
+        }
         Request::Look(Look { proc, error_file, dump }) => {
             let error_file = error_file.and_then(|path| error_file::read(&path));
             let core = dump.as_ref().and_then(core_of);

@@ -302,6 +302,7 @@ impl Edges {
         store::poll(self, cx);
         sessions::admit(self);
         examine::settle(self);
+        stdin::look(self);
         sweep::poll(self, now());
         if self.examine.poll(now()) {
             self.events.shrink_to_fit();
@@ -320,13 +321,14 @@ impl Edges {
     }
 
     /// All that an edge waits for, and `deadline`, the machine's.
-    fn deadlines(&self, deadline: Option<Mono>) -> [Option<Mono>; 11] {
+    fn deadlines(&self, deadline: Option<Mono>) -> [Option<Mono>; 12] {
         [
             deadline,
             pump::deadline(self),
             self.sweep.deadline(),
             self.examine.deadline(),
             self.files.deadline(),
+            self.stdin.deadline(),
             front::deadline(self),
             store::deadline(self),
             self.logs.deadline(),
@@ -389,7 +391,7 @@ impl Edges {
         self.pump.lines.broken(broken);
     }
 
-    /// Standard input for rank 0.
+    /// Standard input for the ranks that read it.
     pub(crate) fn stdin_arrived(&mut self, bytes: Bytes, flags: Flags) {
         self.stdin.push(bytes, flags.has(Flags::END));
     }

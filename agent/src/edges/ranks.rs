@@ -189,7 +189,8 @@ impl Rank {
 pub(super) fn spawn(edges: &mut Edges, proc: ProcId, mut exec: ExecSpec) {
     let app = edges.ranks.prepared(&exec);
     let prepared =
-        PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.delta.stdin, needed: !exec.follows };
+        PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.readers > 0, needed: !exec.follows };
+    edges.stdin.expect(exec.readers, exec.follows);
     let waits = logs::prepare(edges, proc, &mut exec);
     edges.ranks.asked.insert(proc, exec);
     edges.ranks.unmade.insert(proc, (now(), prepared));
@@ -279,7 +280,7 @@ fn started(edges: &mut Edges, launched: Launched) {
         Some(stream)
     });
     if let Some(stdin) = stdin {
-        edges.stdin.open(stdin);
+        edges.stdin.open(number, stdin, now());
     }
     let started = Mono::from_nanos(at);
     tracing::debug!("proc {proc} runs: pid {number}");

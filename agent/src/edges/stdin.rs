@@ -1,55 +1,94 @@
-//! Standard input on its way to rank 0: what has arrived, as much as its pipe takes, and credit for what it took.
+//! Standard input on its way to the ranks that read it: what has arrived, as much as their pipes take, and credit for what they took.
+//! The slowest rank holds the others back. The launcher is asked for input only while a rank waits for it: see [`Demand`].
 
-use super::Link;
+use super::{Edges, Link};
+use crate::early::now;
 use bytes::{Buf, Bytes};
 use rlaunch_core::id::NodeId;
+use rlaunch_core::stream::demand::Demand;
 use rlaunch_core::stream::window::{self, Grants};
+use rlaunch_core::time::Mono;
+use rlaunch_core::wire::to_root::{InputNews, ToRoot};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
 
-/// The window of standard input: what may be under way to the rank.
+/// The window of standard input: what may be under way to the ranks.
 const WINDOW: u32 = window::size(1);
 
 pub(super) struct Stdin {
-    waiting: VecDeque<Bytes>,
-    /// The launcher's end of input has arrived behind what waits.
+    outlets: Vec<Outlet>,
+    /// Number of ranks that read, once they are all started.
+    expected: usize,
+    /// Bytes for ranks that were not started yet.
+    early: VecDeque<Bytes>,
+    /// Bytes that have arrived.
+    arrived: u64,
+    /// Bytes for which credit was given.
+    counted: u64,
+    /// The launcher's end of input has arrived.
     ended: bool,
-    /// Bytes that no rank got, and for which there is no credit yet.
-    dropped: usize,
-    pipe: Pipe,
     grants: Grants,
-    granted_first: bool,
+    told: Told,
+    /// News for the launcher that no rank reads.
+    closed: bool,
     /// errno of what keeps it from being passed on.
     failed: Option<i32>,
+    demand: Demand,
     node: NodeId,
 }
 
+/// The launcher's knowledge of the ranks of this generation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    /// They take input.
+    Open,
+    /// All have closed their input.
+    Closed,
+}
+
+/// The input of one rank.
+struct Outlet {
+    pid: i32,
+    pipe: Pipe,
+    waiting: VecDeque<Bytes>,
+    /// Bytes that the rank got, or that were there before it, of all that arrived.
+    written: u64,
+}
+
 enum Pipe {
-    /// The rank was not started yet.
-    NotYet,
-    /// Started; not handed to the runtime yet.
+    /// Not handed to the runtime yet.
     Fresh(OwnedFd),
     Live(AsyncFd<OwnedFd>),
-    /// Closed, by the end of input or because the rank does not read: then no credit is given any more.
+    /// Closed, by the end of input or because the rank does not read.
     Closed,
+}
+
+/// A rank that might wait for input.
+pub(super) struct Candidate {
+    pub(super) pid: i32,
+    /// Inode of its pipe.
+    pub(super) pipe: u64,
 }
 
 impl Stdin {
     pub(super) fn new(node: NodeId) -> Self {
-        let grants = Grants::new(WINDOW, 0);
-        let pipe = Pipe::NotYet;
         Self {
-            node,
-            waiting: VecDeque::new(),
+            outlets: Vec::new(),
+            expected: 0,
+            early: VecDeque::new(),
+            arrived: 0,
+            counted: 0,
             ended: false,
-            dropped: 0,
-            pipe,
-            grants,
-            granted_first: false,
+            grants: Grants::new(WINDOW, 0),
+            told: Told::Nothing,
+            closed: false,
             failed: None,
+            demand: Demand::default(),
+            node,
         }
     }
 
@@ -58,42 +97,113 @@ impl Stdin {
         self.failed.take()
     }
 
-    /// The rank that reads was started.
-    pub(super) fn open(&mut self, pipe: OwnedFd) {
-        self.pipe = Pipe::Fresh(pipe);
+    /// A rank is going to be started that reads with so many others here, or that follows another process and does not read.
+    pub(super) fn expect(&mut self, readers: u32, follows: bool) {
+        let readers = usize::try_from(readers).unwrap_or(usize::MAX);
+        self.closed |= follows && readers == 0 && self.expected == 0;
+        self.expected = self.expected.max(readers);
     }
 
-    /// Another rank will read. Bytes on their way to the one before are lost.
+    /// A rank that reads was started.
+    pub(super) fn open(&mut self, pid: i32, pipe: OwnedFd, now: Mono) {
+        let early: u64 = self.early.iter().map(length).sum();
+        let written = self.arrived.saturating_sub(early);
+        self.outlets.push(Outlet { pid, pipe: Pipe::Fresh(pipe), waiting: self.early.clone(), written });
+        if self.are_all_started() {
+            self.early.clear();
+        }
+        self.demand.restart(now);
+    }
+
+    fn are_all_started(&self) -> bool {
+        self.expected > 0 && self.outlets.len() >= self.expected
+    }
+
+    /// Other ranks will read. Bytes on their way to those before are lost.
     pub(super) fn renew(&mut self, link: &mut Link) {
-        self.pipe = Pipe::NotYet;
-        let rest = self.waiting.drain(..).fold(self.dropped, |sum, bytes| sum.saturating_add(bytes.len()));
-        self.dropped = 0;
-        if let (Link::Live(link), true) = (link, self.granted_first)
-            && let Some(up_to) = self.grants.written(u64::try_from(rest).unwrap_or(0))
+        self.demand.suspend();
+        self.outlets.clear();
+        self.early.clear();
+        self.expected = 0;
+        self.closed = false;
+        let has_credit = self.grants.promised() > 0;
+        let rest = self.arrived.saturating_sub(std::mem::replace(&mut self.counted, self.arrived));
+        if let (Link::Live(link), true) = (link, has_credit)
+            && let Some(up_to) = self.grants.written(rest)
         {
             let _overflow = link.grant(self.node, up_to);
         }
+        self.told = Told::Nothing;
     }
 
-    /// Bytes, or the end, have arrived.
+    /// Bytes, or the end, have arrived. Without either it is an announcement.
     pub(super) fn push(&mut self, bytes: Bytes, end: bool) {
-        if !bytes.is_empty() {
-            self.waiting.push_back(bytes);
-        }
         self.ended |= end;
+        if bytes.is_empty() {
+            if !end {
+                self.demand.announce(now());
+            }
+            return;
+        }
+        self.arrived = self.arrived.saturating_add(length(&bytes));
+        for outlet in &mut self.outlets {
+            outlet.waiting.push_back(bytes.clone());
+        }
+        if !self.are_all_started() {
+            self.early.push_back(bytes);
+        }
     }
 
-    /// Writes what the pipe takes.
+    /// Writes what the pipes take.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, link: &mut Link) {
         let Link::Live(link) = link else { return };
-        if let Pipe::Fresh(_) = self.pipe {
-            self.make_live();
-            // Only now is there a rank that may want input.
-            let wanted = matches!(self.pipe, Pipe::Live(_)) && !self.granted_first;
-            if let Some(up_to) = self.grants.first().filter(|_| wanted) {
-                self.granted_first = true;
-                let _overflow = link.grant(self.node, up_to);
+        for outlet in &mut self.outlets {
+            outlet.poll(cx, self.ended, &mut self.failed);
+        }
+        if !self.are_all_started() {
+            return;
+        }
+        let read = |outlet: &&Outlet| !matches!(outlet.pipe, Pipe::Closed);
+        let slowest = self.outlets.iter().filter(read).map(|outlet| outlet.written).min();
+        let written = slowest.unwrap_or(self.arrived);
+        let more = written.saturating_sub(self.counted);
+        self.counted = self.counted.saturating_add(more);
+        let grant = self.grants.written(more);
+        let state = if slowest.is_some() { Told::Open } else { Told::Closed };
+        let is_news = std::mem::replace(&mut self.told, state) != state;
+        match state {
+            Told::Open if is_news => {
+                let _overflow = link.grant(self.node, self.grants.promised());
             }
+            Told::Open => {
+                let _overflow = grant.map(|up_to| link.grant(self.node, up_to));
+            }
+            // A grant would mean that a rank reads again.
+            Told::Closed => self.closed |= is_news && !self.ended,
+            Told::Nothing => {}
+        }
+    }
+
+    /// News for the launcher that no rank here reads; once.
+    const fn take_closed(&mut self) -> bool {
+        std::mem::replace(&mut self.closed, false)
+    }
+
+    /// The ranks that are to be looked at now: those that have read all that arrived.
+    fn candidates(&mut self, now: Mono) -> Option<Vec<Candidate>> {
+        let is_due = self.demand.begin(now);
+        is_due.then(|| self.outlets.iter().filter_map(Outlet::candidate).collect())
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.demand.deadline()
+    }
+}
+
+impl Outlet {
+    fn poll(&mut self, cx: &mut Context<'_>, ended: bool, failed: &mut Option<i32>) {
+        if let Pipe::Fresh(_) = self.pipe {
+            self.make_live(failed);
         }
         while let Some(first) = self.waiting.front_mut() {
             let Pipe::Live(pipe) = &self.pipe else { break };
@@ -101,12 +211,10 @@ impl Stdin {
             match guard.try_io(|pipe| rlaunch_sys::fd::write(pipe.as_raw_fd(), first)) {
                 Err(_would_block) => {}
                 Ok(Ok(n)) => {
+                    self.written = self.written.saturating_add(u64::try_from(n).unwrap_or(0));
                     first.advance(n);
                     if first.is_empty() {
                         self.waiting.pop_front();
-                    }
-                    if let Some(up_to) = self.grants.written(u64::try_from(n).unwrap_or(0)) {
-                        let _overflow = link.grant(self.node, up_to);
                     }
                 }
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -114,20 +222,58 @@ impl Stdin {
             }
         }
         if let Pipe::Closed = self.pipe {
-            self.dropped = self.waiting.drain(..).fold(self.dropped, |sum, bytes| sum.saturating_add(bytes.len()));
-        } else if self.ended && self.waiting.is_empty() && !matches!(self.pipe, Pipe::NotYet) {
+            self.waiting.clear();
+        } else if ended && self.waiting.is_empty() {
             self.pipe = Pipe::Closed;
         }
     }
 
-    fn make_live(&mut self) {
+    fn make_live(&mut self, failed: &mut Option<i32>) {
         if let Pipe::Fresh(fd) = std::mem::replace(&mut self.pipe, Pipe::Closed) {
             match rlaunch_net::ready::writable(fd) {
                 Ok(live) => self.pipe = Pipe::Live(live),
                 // The rank sees its end, and must not take that for all there was.
-                Err(error) => self.failed = Some(error.raw_os_error().unwrap_or(0)),
+                Err(error) => *failed = Some(error.raw_os_error().unwrap_or(0)),
             }
         }
+    }
+
+    /// `None`: the rank has closed its input, or has not read all that is in its pipe.
+    fn candidate(&self) -> Option<Candidate> {
+        let Pipe::Live(pipe) = &self.pipe else { return None };
+        if !self.waiting.is_empty() {
+            return None;
+        }
+        let pipe = pipe.get_ref();
+        (rlaunch_sys::fd::unread(pipe) == 0).then(|| Candidate { pid: self.pid, pipe: rlaunch_sys::fd::inode(pipe) })
+    }
+}
+
+fn length(bytes: &Bytes) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(0)
+}
+
+/// Looks whether a rank waits for input, while the launcher has some that no rank has asked for.
+pub(super) fn look(edges: &mut Edges) {
+    if edges.stdin.take_closed() {
+        edges.send(&ToRoot::Input(InputNews::Closed));
+    }
+    let seen = edges.files.take_waiting();
+    settle(edges, seen);
+    let Some(candidates) = edges.stdin.candidates(now()) else { return };
+    let Edges { files, watch, .. } = edges;
+    let seen = if candidates.is_empty() {
+        Some(false)
+    } else {
+        files.look_for_waiting(candidates, |bell| watch.watch_files(bell));
+        files.take_waiting()
+    };
+    settle(edges, seen);
+}
+
+fn settle(edges: &mut Edges, seen: Option<bool>) {
+    if seen.is_some_and(|waits| edges.stdin.demand.end(now(), waits)) {
+        edges.send(&ToRoot::Input(InputNews::Wanted));
     }
 }
 
@@ -151,7 +297,8 @@ mod tests {
             let mut link = Link::Live(Early::<ToNode>::new(ours).into_connection().unwrap_or_else(|_| panic!()));
             let mut stdin = Stdin::new(NodeId::new(0));
             // A regular file cannot be waited for either: not permitted.
-            stdin.open(File::open("/proc/self/exe").unwrap().into());
+            stdin.expect(1, false);
+            stdin.open(1, File::open("/proc/self/exe").unwrap().into(), now());
             poll_fn(|cx| {
                 stdin.poll(cx, &mut link);
                 let Link::Live(link) = &mut link else { return Poll::Ready(()) };

@@ -26,6 +26,7 @@ pub mod gpus;
 pub mod hooks;
 pub mod hostlist;
 pub mod id;
+pub mod interpreter;
 pub mod job;
 pub mod logs;
 pub mod machine;

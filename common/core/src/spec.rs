@@ -1,7 +1,7 @@
 //! The parsed command line: the input of the job machine.
 
 use crate::gpus::Share;
-use crate::id::JobId;
+use crate::id::{JobId, Rank};
 use crate::logs::Logs;
 use crate::master_store::{Guard, Holder};
 use crate::os_bytes::OsBytes;
@@ -155,6 +155,19 @@ pub enum OnFailure {
 pub enum StdinPlan {
     /// Rank 0 reads it, all others /dev/null.
     Rank0,
+    /// Each rank reads all of it.
+    All,
     /// All ranks read /dev/null.
     None,
+}
+
+impl StdinPlan {
+    /// The plan as far as this rank reads.
+    #[must_use]
+    pub const fn of(self, rank: Rank) -> Self {
+        match self {
+            Self::Rank0 if rank.get() > 0 => Self::None,
+            Self::Rank0 | Self::All | Self::None => self,
+        }
+    }
 }

@@ -291,6 +291,12 @@ pub fn writable_now(raw: RawFd) -> bool {
     unsafe { libc::poll(&raw mut fds, 1, 0) > 0 }
 }
 
+/// The inode of a descriptor; 0 where the kernel does not tell it.
+#[must_use]
+pub fn inode(fd: &impl AsFd) -> u64 {
+    nix::sys::stat::fstat(fd).map_or(0, |stat| stat.st_ino)
+}
+
 /// How many bytes a pipe holds; 0 also where it cannot be asked.
 #[must_use]
 pub fn unread(pipe: &impl AsFd) -> usize {

@@ -99,6 +99,9 @@ pub(crate) enum CliError {
     /// A policy, or what it is tried with.
     #[error("{at}: {what}")]
     Assign { at: String, what: String, hint: Option<Cow<'static, str>> },
+    /// `-n 4 python3 -`
+    #[error("'{}' reads its program from standard input, and only rank 0 gets standard input", Shown(program))]
+    ProgramFromInput { program: OsBytes },
     /// `-x`.
     #[error("{} {source}", Named(option))]
     Export { option: OsBytes, source: ExportError },
@@ -186,6 +189,9 @@ impl Hint for CliError {
             Self::WholeJob { option } => Some(format!("{option} before the first program").into()),
             Self::ModuleWithoutPython { .. } | Self::RestartOrContinue { .. } | Self::TwoFiles { .. } => {
                 Some("one of the two".into())
+            }
+            Self::ProgramFromInput { .. } => {
+                Some("--stdin all, which gives it to each rank\nPROGRAM FILE, with the program in a file".into())
             }
             Self::Json => Some("rlaunch map --json ...".into()),
             Self::NoHosts { word } => Some(format!("rlaunch doctor -H {}", typed(word)).into()),

@@ -143,7 +143,7 @@ pub(super) static OPTIONS: &[Later] = &[
     ),
     later(None, &["output-from"], Some("--local-ranks-filter 0   shows the output of these local ranks only")),
     later(None, &["enable-each-rank-log"], Some("--log-dir DIR -r 3")),
-    later(None, &["input"], Some("< FILE, which rank 0 reads; --stdin none for no rank")),
+    later(None, &["input"], Some("< FILE, which rank 0 reads; --stdin all for all ranks")),
     later(Some(b'O'), &[], Some("leave it out: ranks may be more than processors, unless --strict is given")),
     later(None, &["open-mode"], Some("-o FILE empties FILE first; >> FILE appends")),
     later(Some(b'u'), &[], Some("leave it out: what a rank writes is passed on at once")),

@@ -73,9 +73,13 @@ pub(super) const GROUP: Group = Group {
             id: Id::Output(Opt::Stdin),
             short: None,
             names: &["stdin"],
-            takes: Takes::One("0|none"),
-            brief: "who reads standard input: rank 0 (default) or none",
-            more: &[],
+            takes: Takes::One("0|all|none"),
+            brief: "ranks that read standard input: 0 (default)",
+            more: &[
+                "all: each rank gets all of it, and the slowest rank",
+                "holds the others back. Nothing is read before a rank",
+                "waits for it.",
+            ],
         },
         Row {
             id: Id::Output(Opt::Events),
@@ -227,15 +231,13 @@ impl Args {
 }
 
 fn stdin(option: &OsBytes, value: &OsBytes) -> Result<StdinPlan, CliError> {
-    if value.as_slice() == b"all"
-        || (value.len() < 10 && !value.is_empty() && value.iter().all(u8::is_ascii_digit) && value.as_slice() != b"0")
-    {
+    if value.len() < 10 && !value.is_empty() && value.iter().all(u8::is_ascii_digit) && value.as_slice() != b"0" {
         return Err(CliError::NotYet {
             what: values::spell(option, &format!("{value}")),
-            hint: Some(format!("{}   or   {}", values::spell(option, "0"), values::spell(option, "none")).into()),
+            hint: Some(format!("{}   or   {}", values::spell(option, "0"), values::spell(option, "all")).into()),
         });
     }
-    values::choice(option, value, &[("0", StdinPlan::Rank0), ("none", StdinPlan::None)])
+    values::choice(option, value, &[("0", StdinPlan::Rank0), ("all", StdinPlan::All), ("none", StdinPlan::None)])
 }
 
 fn events(option: &OsBytes, value: &OsBytes) -> Result<Events, CliError> {

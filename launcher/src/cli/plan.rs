@@ -5,11 +5,12 @@ use rlaunch_core::env::{self, Base, base};
 use rlaunch_core::gpus::Share;
 use rlaunch_core::hooks::Wanted;
 use rlaunch_core::id::{AppIndex, JobId};
+use rlaunch_core::interpreter;
 use rlaunch_core::logs::Logs;
 use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
-use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role};
+use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role, StdinPlan};
 use rlaunch_core::template;
 use std::sync::Arc;
 
@@ -49,6 +50,7 @@ impl Run {
     ) -> Result<Plan, CliError> {
         self.interpret(site)?;
         let placement = self.place(site)?;
+        self.check_input(&placement)?;
         let files = self.files(job, site)?;
         self.presentation.files = files.here;
         let logs = self.torch.logs(job, files.there, site)?;
@@ -92,6 +94,20 @@ impl Run {
             misspelt,
             names_hosts,
         })
+    }
+
+    /// A program that only rank 0 would get is refused: the other ranks would run an empty one and succeed.
+    pub(super) fn check_input(&self, placement: &Placement) -> Result<(), CliError> {
+        let has_others = |app: u32| app > 0 || placement.share(AppIndex::new(app)).size > 1;
+        let reads = |program: &Program| interpreter::reads_program(program.argv.iter().map(|word| word.as_slice()));
+        let programs = self.programs.iter().zip(0..).filter(|_| self.stdin == StdinPlan::Rank0);
+        match programs.filter(|(_, app)| has_others(*app)).find(|(program, _)| reads(program)) {
+            Some((program, _)) => {
+                let words: Vec<&[u8]> = program.argv.iter().map(|word| word.as_slice()).collect();
+                Err(CliError::ProgramFromInput { program: OsBytes::new(words.join(&b' ')) })
+            }
+            None => Ok(()),
+        }
     }
 
     const fn gpus(&self, jax: bool) -> Share {

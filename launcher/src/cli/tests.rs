@@ -85,8 +85,11 @@ pub(super) fn refused(line: &str, variables: &[(&str, &str)]) -> Option<String> 
         Ok(_) => return None,
         Err(error) => return Some(error.render()),
     };
-    let tried =
-        |site: &Site<'_>| run.rounds(&run.place(site)?, &[], site).and(run.files(JobId([0xab; 16]), site).map(drop));
+    let tried = |site: &Site<'_>| {
+        let placement = run.place(site)?;
+        run.check_input(&placement)?;
+        run.rounds(&placement, &[], site).and(run.files(JobId([0xab; 16]), site).map(drop))
+    };
     at_site(0, tried).err().map(|error| {
         assert_eq!(error.exit_code(), if matches!(error, super::CliError::Uncounted { .. }) { 125 } else { 2 });
         error.render()
@@ -142,7 +145,7 @@ fn every_error_has_its_text() {
         ("RLAUNCH_LABEL", "yes"),
         ("MPIEXEC_TIMEOUT", "abc"),
         ("RLAUNCH_N", "four"),
-        ("RLAUNCH_STDIN", "all"),
+        ("RLAUNCH_STDIN", "1"),
         ("RLAUNCH_STDIN", "nobody"),
         ("RLAUNCH_PREFIX", "%x"),
         ("RLAUNCH_PREFIX", "/opt/rlaunch"),
@@ -234,7 +237,7 @@ fn output_options() {
         (Verbosity::Quiet, Verbosity::Quiet, Verbosity::Verbose)
     );
     assert_eq!((run("--stdin none a").stdin, run("--stdin=0 a").stdin), (StdinPlan::None, StdinPlan::Rank0));
-    assert_eq!(run("a").stdin, StdinPlan::Rank0);
+    assert_eq!((run("a").stdin, run("--stdin all a").stdin), (StdinPlan::Rank0, StdinPlan::All));
     assert_eq!(run("--events e.ndjson a").presentation.events, Some(Events::File("e.ndjson".into())));
     assert_eq!(run("--events fd:3 a").presentation.events, Some(Events::Fd(3)));
     let together = run("-lvn2 a");

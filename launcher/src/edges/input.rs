@@ -1,16 +1,18 @@
-//! Our standard input on its way to rank 0. A thread of its own reads it, since a read of a terminal or a pipe may block,
-//! and only while there is credit for it.
+//! rlaunch's standard input on its way to the ranks that read it. A thread of its own reads it, since a read of a terminal or a pipe may
+//! block. Nothing is read before a rank waits for it: see [`Intake`].
 //!
 //! A terminal is read only while our process group is in its foreground. While it is not, this is asked every 200 ms:
 //! bash's `fg` of a running job sends no signal. All signals are blocked, SIGTTIN too, so a read that comes too late
 //! fails with EIO instead of stopping us.
 
+use super::nodes::Nodes;
 use rlaunch_core::errno::EIO;
 use rlaunch_core::id::{NodeId, ProcId, Std, StreamId};
 use rlaunch_core::place::Placement;
-use rlaunch_core::stream::window::Window;
+use rlaunch_core::spec::StdinPlan;
+use rlaunch_core::stream::intake::{Intake, Pace};
 use rlaunch_core::wire::frame::{Flags, MAX_DATA};
-use rlaunch_core::wire::to_root::ToRoot;
+use rlaunch_core::wire::to_root::{InputNews, ToRoot};
 use rlaunch_net::Connection;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::fd::{self, Kind};
@@ -18,7 +20,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 
@@ -28,24 +30,37 @@ const FOREGROUND_EVERY: Duration = Duration::from_millis(200);
 /// Chunks that are read ahead of what was sent.
 const AHEAD: usize = 4;
 
+/// Edges by node.
+pub(super) trait Links {
+    /// The edge of a node that can be written under the runtime.
+    fn live(&mut self, node: NodeId) -> Option<&mut Connection<ToRoot>>;
+}
+
+impl Links for Nodes {
+    fn live(&mut self, node: NodeId) -> Option<&mut Connection<ToRoot>> {
+        Self::live(self, node)
+    }
+}
+
 pub(super) struct Input {
-    state: State,
-    /// Rank 0's host.
-    node: NodeId,
-    window: Window,
+    plan: StdinPlan,
+    intake: Intake,
+    source: Source,
+    /// Whether the thread was started.
+    is_reading: bool,
+    pace: Pace,
     shared: Arc<Shared>,
     bell: Doorbell,
 }
 
-enum State {
-    /// No rank reads it, or it has ended.
-    Unused,
-    /// A rank may read it; it has not asked yet.
-    Idle,
-    /// There is credit, and nothing to read yet.
-    Waiting(AsyncFd<OwnedFd>),
-    /// The thread reads.
-    Reading,
+/// What standard input is, as far as it can be waited for.
+enum Source {
+    /// Not looked at yet.
+    Unknown,
+    /// A terminal or a pipe.
+    Stream(AsyncFd<OwnedFd>),
+    /// A file: always ready.
+    File,
 }
 
 #[derive(Default)]
@@ -71,54 +86,33 @@ impl Shared {
 }
 
 impl Input {
-    pub(super) fn new(used: bool, node: NodeId, bell: Doorbell) -> Self {
-        let state = if used { State::Idle } else { State::Unused };
-        Self { state, node, window: Window::new(0), shared: Arc::default(), bell }
-    }
-
-    pub(super) const fn node(&self) -> NodeId {
-        self.node
+    pub(super) fn new(plan: StdinPlan, placement: &Placement, bell: Doorbell) -> Self {
+        let pace = if rlaunch_sys::tty::is_terminal(STDIN) { Pace::Line } else { Pace::Stream };
+        let intake = Intake::new(pace, readers(plan, placement));
+        Self { plan, intake, source: Source::Unknown, is_reading: false, pace, shared: Arc::default(), bell }
     }
 
     /// Ranks run there from now on.
     pub(super) fn place(&mut self, placement: &Placement) {
-        self.node = placement.head();
+        self.intake.place(readers(self.plan, placement));
     }
 
-    /// The rank takes input up to this offset.
-    pub(super) fn grant(&mut self, up_to: u64) {
-        let before = self.window.room();
-        self.window.grant(up_to);
-        self.shared.lock().room += self.window.room() - before;
-        self.shared.wanted.notify_one();
-        if let State::Idle = self.state {
-            self.state = self.wait_for_the_first_byte();
+    /// The ranks of a host take input up to this offset.
+    pub(super) fn grant(&mut self, node: NodeId, up_to: u64) {
+        self.intake.grant(node, up_to);
+    }
+
+    /// News of a host's ranks.
+    pub(super) fn hear(&mut self, node: NodeId, news: InputNews) {
+        match news {
+            InputNews::Wanted => self.intake.want(),
+            InputNews::Closed => self.intake.close(node),
         }
     }
 
-    /// A thread is worth its start only once there is something to read. A file always has.
-    fn wait_for_the_first_byte(&self) -> State {
-        if matches!(fd::kind(STDIN), Ok(Kind::Stream | Kind::Terminal))
-            && let Ok(copy) = fd::duplicate(STDIN)
-            && let Ok(ready) = rlaunch_net::ready::readable(copy)
-        {
-            return State::Waiting(ready);
-        }
-        self.start()
-    }
-
-    fn start(&self) -> State {
-        let (shared, bell) = (Arc::clone(&self.shared), self.bell.clone());
-        match rlaunch_sys::thread::permanent("in", move || read_all(&shared, &bell)) {
-            Ok(()) => {}
-            Err(error) => {
-                // The rank must not wait for an end that is never read.
-                let mut slot = self.shared.lock();
-                slot.failed = Some(error.raw_os_error().unwrap_or(0));
-                slot.got.push_back(Vec::new());
-            }
-        }
-        State::Reading
+    /// A host is lost.
+    pub(super) fn lose(&mut self, node: NodeId) {
+        self.intake.close(node);
     }
 
     /// errno of what ended the input before its end; told once.
@@ -126,34 +120,109 @@ impl Input {
         self.shared.lock().failed.take()
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, link: &mut Connection<ToRoot>) {
-        if let State::Waiting(ready) = &self.state {
-            if ready.poll_read_ready(cx).is_pending() {
-                return;
-            }
-            self.state = self.start();
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, links: &mut impl Links) {
+        if self.plan == StdinPlan::None {
+            return;
         }
-        while let State::Reading = self.state {
-            // The event that frees room must be seen here: the thread's bell may have rung already, and nothing else would wake us.
-            if !link.has_room() && (link.poll_flush(cx).is_pending() || !link.has_room()) {
-                return;
+        self.pass_on(cx, links);
+        if !self.intake.is_ended() {
+            self.announce(cx, links);
+            self.allow();
+        }
+    }
+
+    /// Lets the thread read what it may, and starts it for that.
+    fn allow(&mut self) {
+        let more = self.intake.allow();
+        if more == 0 {
+            return;
+        }
+        self.shared.lock().room += more;
+        self.shared.wanted.notify_one();
+        if !std::mem::replace(&mut self.is_reading, true) {
+            self.start();
+        }
+    }
+
+    fn start(&self) {
+        let (shared, bell, pace) = (Arc::clone(&self.shared), self.bell.clone(), self.pace);
+        if let Err(error) = rlaunch_sys::thread::permanent("in", move || read_all(&shared, &bell, pace)) {
+            // The rank must not wait for an end that is never read.
+            let mut slot = self.shared.lock();
+            slot.failed = Some(error.raw_os_error().unwrap_or(0));
+            slot.got.push_back(Vec::new());
+            self.bell.ring();
+        }
+    }
+
+    /// Sends what was read.
+    fn pass_on(&mut self, cx: &mut Context<'_>, links: &mut impl Links) {
+        while self.is_reading && !self.intake.is_ended() && self.have_room(cx, links) {
+            let Some(chunk) = self.next_chunk() else { break };
+            if chunk.is_empty() {
+                self.intake.end();
+                break;
             }
-            let Some(chunk) = self.next_chunk() else { return };
-            let ended = chunk.is_empty();
-            let within = self.window.spend(u64::try_from(chunk.len()).unwrap_or(0));
-            debug_assert!(within, "more was read than the rank takes");
-            let stream = StreamId::of(ProcId::new(0), Std::In);
-            link.data(self.node, stream, if ended { Flags::END } else { Flags::NONE }, chunk);
-            if ended {
-                self.state = State::Unused;
+            let len = u64::try_from(chunk.len()).unwrap_or(0);
+            self.send(links, chunk);
+            self.intake.pass(len);
+        }
+        while let Some(node) = self.intake.take_end() {
+            if let Some(link) = links.live(node) {
+                link.data(node, stream(), Flags::END, Vec::new());
             }
         }
     }
 
-    /// Returns bytes that were read and not sent.
+    /// Lets the ranks hear that there is something to read.
+    fn announce(&mut self, cx: &mut Context<'_>, links: &mut impl Links) {
+        if self.intake.can_announce() && self.is_readable(cx) && self.have_room(cx, links) {
+            self.send(links, Vec::new());
+            self.intake.announced();
+        }
+    }
+
+    /// Sends a chunk to all hosts that read. An empty chunk announces that there is something to read.
+    fn send(&self, links: &mut impl Links, mut chunk: Vec<u8>) {
+        let mut nodes = self.intake.open().peekable();
+        while let Some(node) = nodes.next() {
+            let copy = if nodes.peek().is_some() { chunk.clone() } else { std::mem::take(&mut chunk) };
+            if let Some(link) = links.live(node) {
+                link.data(node, stream(), Flags::NONE, copy);
+            }
+        }
+    }
+
+    /// Whether the edges to all hosts that read have room.
+    fn have_room(&self, cx: &mut Context<'_>, links: &mut impl Links) -> bool {
+        self.intake.open().all(|node| {
+            let Some(link) = links.live(node) else { return false };
+            // The event that frees room must be seen here: the thread's bell may have rung already, and nothing else would wake us.
+            link.has_room() || (link.poll_flush(cx).is_ready() && link.has_room())
+        })
+    }
+
+    /// Whether standard input has something to read, or has ended.
+    fn is_readable(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Source::Unknown = self.source {
+            self.source = open();
+        }
+        let Source::Stream(waited) = &self.source else { return true };
+        loop {
+            match waited.poll_read_ready(cx) {
+                Poll::Pending => return false,
+                Poll::Ready(Ok(_)) if fd::readable_now(waited.get_ref()) => return true,
+                Poll::Ready(Ok(mut guard)) => guard.clear_ready(),
+                Poll::Ready(Err(_)) => return true,
+            }
+        }
+    }
+
+    /// Returns bytes that were read and not sent, if all hosts take them.
     fn next_chunk(&self) -> Option<Vec<u8>> {
+        let room = self.intake.room();
         let mut slot = self.shared.lock();
-        let got = slot.got.pop_front();
+        let got = slot.got.pop_front_if(|chunk| u64::try_from(chunk.len()).is_ok_and(|len| len <= room));
         if slot.got.len() + 1 == AHEAD {
             self.shared.wanted.notify_one();
         }
@@ -161,8 +230,31 @@ impl Input {
     }
 }
 
+/// The hosts whose ranks read.
+fn readers(plan: StdinPlan, placement: &Placement) -> Vec<NodeId> {
+    match plan {
+        StdinPlan::Rank0 => vec![placement.head()],
+        StdinPlan::All => placement.used().collect(),
+        StdinPlan::None => Vec::new(),
+    }
+}
+
+fn stream() -> StreamId {
+    StreamId::of(ProcId::new(0), Std::In)
+}
+
+fn open() -> Source {
+    if matches!(fd::kind(STDIN), Ok(Kind::Stream | Kind::Terminal))
+        && let Ok(copy) = fd::duplicate(STDIN)
+        && let Ok(waited) = rlaunch_net::ready::readable(copy)
+    {
+        return Source::Stream(waited);
+    }
+    Source::File
+}
+
 /// The thread.
-fn read_all(shared: &Shared, bell: &Doorbell) {
+fn read_all(shared: &Shared, bell: &Doorbell, pace: Pace) {
     loop {
         let mut slot = shared.lock();
         while slot.room == 0 || slot.got.len() >= AHEAD {
@@ -177,7 +269,10 @@ fn read_all(shared: &Shared, bell: &Doorbell) {
         let ended = chunk.is_empty();
         let mut slot = shared.lock();
         slot.failed = failed;
-        slot.room -= u64::try_from(chunk.len()).unwrap_or(0);
+        slot.room = match pace {
+            Pace::Line => 0,
+            Pace::Stream => slot.room - u64::try_from(chunk.len()).unwrap_or(0),
+        };
         slot.got.push_back(chunk);
         drop(slot);
         bell.ring();
@@ -214,7 +309,14 @@ mod tests {
     use std::future::poll_fn;
     use std::io::Read as _;
     use std::os::unix::net::UnixStream;
-    use std::task::Poll;
+
+    struct One(Connection<ToRoot>);
+
+    impl Links for One {
+        fn live(&mut self, _node: NodeId) -> Option<&mut Connection<ToRoot>> {
+            Some(&mut self.0)
+        }
+    }
 
     /// It was forgotten until the rank asked for more, and near the end of the input a rank does not.
     #[test]
@@ -222,18 +324,26 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (a, mut b) = UnixStream::pair().unwrap();
         b.set_nonblocking(true).unwrap();
-        let mut input = Input::new(true, NodeId::new(0), Doorbell::new().unwrap());
-        input.window.grant(1 << 20);
-        input.state = State::Reading;
+        let mut input = Input {
+            plan: StdinPlan::Rank0,
+            intake: Intake::new(Pace::Stream, [NodeId::new(0)]),
+            source: Source::File,
+            is_reading: true,
+            pace: Pace::Stream,
+            shared: Arc::default(),
+            bell: Doorbell::new().unwrap(),
+        };
+        input.grant(NodeId::new(0), 1 << 20);
         runtime.block_on(async {
-            let mut link = Early::<ToRoot>::new(a).into_connection().unwrap();
+            let mut links = One(Early::<ToRoot>::new(a).into_connection().unwrap());
+            let link = &mut links.0;
             while link.has_room() {
                 link.data(NodeId::new(0), StreamId::of(ProcId::new(0), Std::In), Flags::NONE, vec![0; 64 << 10]);
                 poll_fn(|cx| Poll::Ready(link.poll_flush(cx).is_ready())).await;
             }
             input.shared.lock().got.push_back(vec![1; 64 << 10]);
             poll_fn(|cx| {
-                input.poll(cx, &mut link);
+                input.poll(cx, &mut links);
                 Poll::Ready(())
             })
             .await;
@@ -242,7 +352,7 @@ mod tests {
             while b.read(&mut taken).is_ok() {}
             tokio::time::sleep(Duration::from_millis(1)).await;
             poll_fn(|cx| {
-                input.poll(cx, &mut link);
+                input.poll(cx, &mut links);
                 Poll::Ready(())
             })
             .await;

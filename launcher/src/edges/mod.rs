@@ -33,7 +33,6 @@ use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::place::{Node, Placement};
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_net::{Alarm, Body, Closed, Frame};
@@ -127,7 +126,7 @@ impl Edges {
             store: store::Store::new(reader),
             directory: whose::Directory::default(),
             signals: Signals::Waiting(SignalFd::new(&setup.origin.watched()).context("cannot listen to signals")?),
-            input: Input::new(job.stdin == StdinPlan::Rank0, reader, bell.clone()),
+            input: Input::new(job.stdin, &job.placement, bell.clone()),
             bell,
             live_bell: None,
             output,
@@ -300,6 +299,7 @@ impl Edges {
         let msg = match msg {
             ToRoot::Whose(question) => return whose::ask(&mut self.nodes, &self.directory, node, question),
             ToRoot::Theirs(answer) => return whose::answer(&mut self.nodes, &self.directory, node, answer),
+            ToRoot::Input(news) => return self.input.hear(node, news),
             msg => msg,
         };
         if let ToRoot::Hello(hello) = &msg {
@@ -315,7 +315,7 @@ impl Edges {
         match body {
             Body::Message(msg) => self.message(node, msg),
             Body::Data { stream, flags, bytes } => self.output.arrived(node, stream, flags, bytes, &mut self.events),
-            Body::Credit(up_to) => self.input.grant(up_to),
+            Body::Credit(up_to) => self.input.grant(node, up_to),
             Body::Beat(beat) => self.events.push_back(JobEvent::Beat { node, beat }),
             Body::Broken(_) => {}
             Body::Store(bytes) => self.store.heard(node, of, &bytes),
@@ -325,8 +325,7 @@ impl Edges {
     }
 
     fn poll_input(&mut self, cx: &mut Context<'_>) {
-        let Some(link) = self.nodes.live(self.input.node()) else { return };
-        self.input.poll(cx, link);
+        self.input.poll(cx, &mut self.nodes);
         let failed = self.input.take_failure();
         self.events.extend(failed.map(|errno| JobEvent::InputFailed { errno }));
     }
@@ -386,6 +385,7 @@ impl Edges {
     fn let_go(&mut self, node: NodeId) {
         self.nodes.close(node);
         self.store.lost(node);
+        self.input.lose(node);
         self.output.cut_off(node);
     }
 

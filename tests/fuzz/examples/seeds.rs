@@ -8,7 +8,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::restart::fault::{Fault, FaultKind, Leave};
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppBase, Contain, Role, Tier};
+use rlaunch_core::spec::{AppBase, Contain, Role, StdinPlan, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::store::{Ask, Expected, Revision};
 use rlaunch_core::time::{HostTime, Span};
@@ -73,7 +73,7 @@ fn down() -> Vec<Vec<u8>> {
         local_rank: LocalRank::new(n),
         app_rank: n,
         app_size: 2,
-        stdin: n == 0,
+        stdin: StdinPlan::Rank0.of(Rank::new(n)),
     };
     let procs = Capped::chunks((0..2).map(delta)).remove(0);
     let meeting = Meeting {

@@ -177,6 +177,7 @@ impl Oracle {
             ToRoot::Draining
             | ToRoot::Cleared { .. }
             | ToRoot::Whose(_)
+            | ToRoot::Input(_)
             | ToRoot::Probed { .. }
             | ToRoot::StoreUnused { .. }
             | ToRoot::FileFailed { .. }

@@ -256,7 +256,7 @@ impl Orders {
         let placement = cx.facts.placement();
         let delta = self.delta(placement, rank, proc);
         // Input has gone to the first process.
-        let delta = delta.map(|delta| Delta { stdin: false, ..delta });
+        let delta = delta.map(|delta| Delta { stdin: StdinPlan::None, ..delta });
         for procs in Capped::<Delta, SPAWN_BATCH>::chunks(delta) {
             spawn(cx, placement, node, procs, true);
         }
@@ -272,7 +272,7 @@ impl Orders {
             local_rank: seat.local_rank,
             app_rank: n.saturating_sub(share.first.get()),
             app_size: share.size,
-            stdin: n == 0 && self.spec.stdin == StdinPlan::Rank0,
+            stdin: self.spec.stdin.of(rank),
         })
     }
 

@@ -100,7 +100,7 @@ impl Parts {
             ToRoot::FileFailed { errno, path } => self.log.file_failed(&mut step.cx(), node, errno, path),
             ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(&mut step.cx(), proc, which, bytes),
             // The edges': they are about connections, not about the job.
-            ToRoot::Whose(_) | ToRoot::Theirs(_) => {}
+            ToRoot::Whose(_) | ToRoot::Theirs(_) | ToRoot::Input(_) => {}
             ToRoot::Round(up) => self.round(step, node, up),
             // Hearing it is all that it is for.
             ToRoot::Killing => self.mute.killing(&step.cx(), node),

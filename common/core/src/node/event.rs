@@ -409,6 +409,8 @@ pub struct ExecSpec {
     pub ways: [Way; 2],
     /// Index of this host in the job.
     pub node: u32,
+    /// Number of ranks on this host that read rlaunch's standard input, if this is one of them; else 0.
+    pub readers: u32,
     /// Whether it follows another process: where it cannot be started the others continue.
     pub follows: bool,
 }

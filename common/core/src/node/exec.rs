@@ -10,7 +10,7 @@ use crate::logs::{Logs, Way};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::rank_set::RankSet;
-use crate::spec::AppBase;
+use crate::spec::{AppBase, StdinPlan};
 use crate::template::filled;
 use crate::wire::frozen::client::round::Begin;
 use crate::wire::round::RoundSeat;
@@ -90,7 +90,12 @@ impl Program {
         };
         let label = start.label.clone();
         let node = meeting.node_index;
-        Box::new(ExecSpec { base, shared, vars, delta, label, error_file, ways, node, follows: false })
+        let readers = match delta.stdin {
+            StdinPlan::Rank0 => 1,
+            StdinPlan::All => local_size,
+            StdinPlan::None => 0,
+        };
+        Box::new(ExecSpec { base, shared, vars, delta, label, error_file, ways, node, readers, follows: false })
     }
 
     /// Whether rounds are marked in the output of its ranks: the output has labels, or goes into files.

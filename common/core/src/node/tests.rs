@@ -13,7 +13,7 @@ use super::*;
 use crate::id::{JobId, LocalRank, Rank, Std};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
-use crate::spec::{Contain, Role, Tier};
+use crate::spec::{Contain, Role, StdinPlan, Tier};
 use crate::time::Span;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
@@ -119,7 +119,7 @@ fn spawn_of(procs: core::ops::Range<u32>, last: bool, local_size: u32) -> ToNode
         local_rank: LocalRank::new(n),
         app_rank: n,
         app_size: 4,
-        stdin: n == 0,
+        stdin: StdinPlan::Rank0.of(Rank::new(n)),
     };
     ToNode::Spawn { procs: Capped::chunks(procs.map(delta)).pop().unwrap_or_default(), last, local_size }
 }

@@ -12,7 +12,7 @@ use crate::logs::{Logs, Which};
 use crate::master_store::Guard;
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
-use crate::spec::{AppBase, Contain, Role};
+use crate::spec::{AppBase, Contain, Role, StdinPlan};
 use crate::status::Status;
 use crate::time::{HostTime, Span};
 use crate::travel::{Limit, Resource, Travel};
@@ -37,7 +37,7 @@ fn delta() -> impl Strategy<Value = Delta> {
         local_rank: LocalRank::new(local_rank),
         app_rank,
         app_size,
-        stdin,
+        stdin: if stdin { StdinPlan::All } else { StdinPlan::None },
     })
 }
 

@@ -10,7 +10,7 @@ use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
 use crate::master_store::Guard;
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
-use crate::spec::{AppBase, Contain};
+use crate::spec::{AppBase, Contain, StdinPlan};
 use crate::time::Span;
 use crate::travel::Travel;
 use alloc::boxed::Box;
@@ -222,6 +222,6 @@ pub struct Delta {
     pub app_rank: u32,
     /// How many these are.
     pub app_size: u32,
-    /// Whether it reads rlaunch's standard input; otherwise /dev/null.
-    pub stdin: bool,
+    /// The ranks that read rlaunch's standard input, if this is one of them. Otherwise it reads /dev/null.
+    pub stdin: StdinPlan,
 }

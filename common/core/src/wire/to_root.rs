@@ -24,6 +24,15 @@ pub const ADDRESSES: usize = 16;
 /// Most leftovers named in one [`ToRoot::Done`].
 pub const NAMED: usize = 16;
 
+/// News of the ranks of a host that read rlaunch's standard input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum InputNews {
+    /// A rank waits for what the launcher has announced.
+    Wanted,
+    /// None of them reads it: all have closed it, or get none.
+    Closed,
+}
+
 /// A message of a node to the launcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToRoot {
@@ -112,6 +121,8 @@ pub enum ToRoot {
     Whose(Question),
     /// The knowledge of this host about connections to another host's store.
     Theirs(Answer),
+    /// About the ranks here that read rlaunch's standard input.
+    Input(InputNews),
     /// About the in-process restart of a function.
     Round(RoundUp),
     /// Init, the first process of the PID namespace, is gone and took the ranks with it.

@@ -7,6 +7,7 @@ pub mod error_file;
 pub mod fuzzing;
 pub mod host;
 pub mod init;
+pub mod input;
 pub mod limits;
 pub mod net;
 pub mod oom;

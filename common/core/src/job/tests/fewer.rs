@@ -6,7 +6,7 @@ use crate::bootstrap::SshEnd;
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::{Node, Placement, Processes, Seat};
-use crate::spec::JobSpec;
+use crate::spec::{JobSpec, StdinPlan};
 use crate::time::HostTime;
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
@@ -91,7 +91,8 @@ fn a_host_that_cannot_be_had_is_left_out_and_the_others_are_numbered_anew() {
     let (addr, port) = (met(&s)[0].1.addr.clone(), met(&s)[0].1.port);
     assert_eq!((addr, port), ("10.0.0.2".into(), Some(20_001)), "they meet where rank 0 is now");
     assert_eq!(ranks(&s), [(1, 0, 0), (1, 1, 1), (2, 2, 0), (2, 3, 1)]);
-    let stdin = |msg: &ToNode| if let ToNode::Spawn { procs, .. } = msg { procs[0].stdin } else { false };
+    let stdin =
+        |msg: &ToNode| if let ToNode::Spawn { procs, .. } = msg { procs[0].stdin == StdinPlan::Rank0 } else { false };
     assert_eq!(s.sent.iter().filter(|msg| stdin(msg)).count(), 1);
     assert_eq!(left_out(&s), [(vec![0], 4)]);
     assert_eq!(s.seats.len(), 1);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::rounds::Rounds;
 use crate::spec::AppBase;
+use crate::spec::StdinPlan::{None as Null, Rank0};
 use crate::wire::capped::Capped;
 use crate::wire::to_node::PortPlan;
 use crate::wire::to_root::Started;
@@ -47,7 +48,7 @@ fn start_comes_first_then_programs_then_ranks() {
     assert_eq!((app.get(), postcard::from_bytes::<AppBase>(part).unwrap()), (1, second.base));
     let ToNode::Spawn { procs, last: true, .. } = &s.sent[3] else { panic!("{:?}", s.sent[3]) };
     let ranks: Vec<_> = procs.iter().map(|d| (d.rank.get(), d.app.get(), d.local_rank.get(), d.stdin)).collect();
-    assert_eq!(ranks, [(0, 0, 0, true), (1, 0, 1, false), (2, 1, 2, false)]);
+    assert_eq!(ranks, [(0, 0, 0, Rank0), (1, 0, 1, Null), (2, 1, 2, Null)]);
     let of_app: Vec<_> = procs.iter().map(|d| (d.app_rank, d.app_size)).collect();
     assert_eq!(of_app, [(0, 2), (1, 2), (0, 1)]);
 }

@@ -554,7 +554,7 @@ pub(super) fn another(proc: u32, rank: u32) -> ToNode {
         local_rank: LocalRank::new(rank),
         app_rank: rank,
         app_size: 4,
-        stdin: false,
+        stdin: StdinPlan::None,
     };
     ToNode::Spawn { procs: Capped::chunks([delta]).pop().unwrap(), last: true, local_size: 2 }
 }

@@ -109,7 +109,7 @@ fn comes(rig: &mut Rig) -> Vec<NodeAction> {
         local_rank: LocalRank::new(2),
         app_rank: 5,
         app_size: 6,
-        stdin: false,
+        stdin: StdinPlan::None,
     };
     rig.root(ToNode::Spawn { procs: Capped::chunks([delta]).pop().unwrap(), last: true, local_size: 3 })
 }

@@ -1,0 +1,100 @@
+//! Programs that read their own text from standard input, such as `python3 -` and `sh -s`. Only rank 0 would run the text; the other
+//! ranks would read an empty program and succeed.
+
+/// Options of Python that take the next word as their value.
+const PYTHON_VALUES: &[u8] = b"WX";
+/// Options of shells that take the next word as their value.
+const SHELL_VALUES: &[u8] = b"oO";
+
+/// Whether a command line makes an interpreter read its program from standard input because the command line asks for it.
+#[must_use]
+pub fn reads_program<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> bool {
+    let mut words = argv.into_iter();
+    let Some(program) = words.next() else { return false };
+    let name = program.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    match name {
+        b"sh" | b"bash" | b"dash" | b"ash" | b"ksh" | b"mksh" | b"zsh" => shell(words),
+        name if name.starts_with(b"python") || name.starts_with(b"pypy") => python(words),
+        _ => false,
+    }
+}
+
+fn python<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> bool {
+    while let Some(word) = words.next() {
+        match word {
+            b"-" => return true,
+            [b'-', b'-', ..] => {}
+            [b'-', options @ ..] => {
+                if options.iter().any(|b| b"cm".contains(b)) {
+                    return false;
+                }
+                if options.last().is_some_and(|b| PYTHON_VALUES.contains(b)) {
+                    words.next();
+                }
+            }
+            _ => return false,
+        }
+    }
+    false
+}
+
+fn shell<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> bool {
+    let mut is_asked = false;
+    while let Some(word) = words.next() {
+        match word {
+            b"-" | b"--" => return is_asked,
+            [b'-', b'-', ..] => {}
+            [b'-', options @ ..] => {
+                if options.contains(&b'c') {
+                    return false;
+                }
+                is_asked |= options.contains(&b's');
+                if options.last().is_some_and(|b| SHELL_VALUES.contains(b)) {
+                    words.next();
+                }
+            }
+            _ => return is_asked,
+        }
+    }
+    is_asked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_from_standard_input_is_recognised_by_the_words_that_ask_for_it() {
+        let reads = |line: &str| reads_program(line.split(' ').map(str::as_bytes));
+        for line in [
+            "python3 -",
+            "/usr/bin/python3.11 -u -W ignore - a b",
+            "pypy3 -",
+            "sh -s",
+            "/bin/bash -es x",
+            "bash --norc -s -- x",
+            "bash -o pipefail -s",
+            "zsh -s",
+        ] {
+            assert!(reads(line), "{line}");
+        }
+        for line in [
+            "python3 x.py -",
+            "python3 -c - -",
+            "python3 -m json.tool -",
+            "python3 -Wignore x.py",
+            "python3 -u",
+            "sh -c -s",
+            "sh x.sh -s",
+            "sh -- -s",
+            "bash -ec true -s",
+            "cat -",
+            "./train -s",
+            "python3",
+            "sh",
+        ] {
+            assert!(!reads(line), "{line}");
+        }
+        assert!(!reads_program([]));
+    }
+}
