@@ -41,14 +41,14 @@ impl Restart {
         match self.decide(now, first) {
             Ok(outcome) => self.begin(now, first, &outcome),
             // After an earlier call a rank may have been lost meanwhile: that loss is the failure then.
-            Err(text) if first && self.trouble.real().is_none() => self.refuse_all(text),
+            Err(text) if first && self.faults.real().is_none() => self.refuse_all(text),
             Err(text) => self.give_up(text),
         }
     }
 
     fn decide(&mut self, now: Mono, first: bool) -> Result<Outcome, String> {
         let silent = self.terms().map_or(Span::ZERO, |terms| terms.soft_timeout);
-        match (self.trouble.real(), self.trouble.first()) {
+        match (self.faults.real(), self.faults.first()) {
             (Some((fault, at)), _) => {
                 self.progress.ends(fault, at, silent)?;
                 self.limits.rounds(self.begun, &self.setup.limits)?;
@@ -62,7 +62,7 @@ impl Restart {
         }
         let fresh = self.is_fresh();
         let newcomers = if first || fresh { Vec::new() } else { self.newcomers() };
-        let planned = !first && self.trouble.real().is_none();
+        let planned = !first && self.faults.real().is_none();
         let before = (planned || !newcomers.is_empty()).then(|| self.world.clone());
         self.take_in(now, first);
         self.say_who_is_out();
@@ -102,7 +102,7 @@ impl Restart {
                 (hand.part, hand.entered) = (Part::Waiting, None);
             }
         }
-        self.trouble.come_not(newcomers, false);
+        self.faults.come_not(newcomers, false);
         let ranks: RankSet = newcomers.iter().copied().collect();
         self.remark(Remark::Unusable { ranks, reason: OsBytes::from(why) });
     }
@@ -156,7 +156,7 @@ impl Restart {
 
     /// Processes that have registered are in. One whose rank is in the world still takes its place there.
     fn take_in(&mut self, now: Mono, first: bool) {
-        let named = self.trouble.joined();
+        let named = self.faults.joined();
         for (hand, initial) in self.crew.hands.iter_mut().zip((0..).map(Rank::new)) {
             if hand.part != Part::Waiting {
                 continue;
@@ -165,7 +165,7 @@ impl Restart {
             if here || self.world.join(initial).is_ok() {
                 (hand.part, hand.entered) = (Part::In, Some(now));
                 if !first && named != Some(initial) {
-                    self.trouble.add(Fault { initial, kind: FaultKind::Joined, text: OsBytes::default() }, now);
+                    self.faults.add(Fault { initial, kind: FaultKind::Joined, text: OsBytes::default() }, now);
                 }
             }
         }
@@ -205,7 +205,7 @@ impl Restart {
 
     /// Reports a rank that may be the cause of round after round.
     fn say_who_does_it_again(&mut self) {
-        let Some((fault, _)) = self.trouble.real().filter(|_| self.limits.max_rank_faults.is_none()) else { return };
+        let Some((fault, _)) = self.faults.real().filter(|_| self.limits.max_rank_faults.is_none()) else { return };
         let initial = fault.initial;
         if let Some(rounds) = self.progress.again(fault) {
             self.remark(Remark::Repeats { initial, rounds });
@@ -214,10 +214,10 @@ impl Restart {
 
     /// A round begins.
     fn begin(&mut self, now: Mono, first: bool, outcome: &Outcome) {
-        let phases = self.trouble.phases(now);
-        let planned = !first && self.trouble.real().is_none();
+        let phases = self.faults.phases(now);
+        let planned = !first && self.faults.real().is_none();
         self.say_who_does_it_again();
-        let trouble = core::mem::take(&mut self.trouble);
+        let trouble = core::mem::take(&mut self.faults);
         let fresh = self.is_fresh();
         if !fresh {
             self.round = Round::new(self.round.get().saturating_add(1));
@@ -357,7 +357,7 @@ impl Restart {
     fn give_up(&mut self, text: String) {
         let text = sentence(text);
         self.tell_all(&RoundDown::GiveUp { text: text.clone() });
-        let first = self.trouble.told().cloned();
+        let first = self.faults.told().cloned();
         self.over(Over::Refused(text.clone()));
         // Only a fault leads here, or a planned round after the loss of a rank that the others did not need.
         if let Some(fault) = first {

@@ -6,7 +6,7 @@
 
 use super::crew::{Host, Part};
 use super::limits::Progress;
-use super::trouble::Trouble;
+use super::round_faults::RoundFaults;
 use super::{Over, Phase, Restart};
 use crate::time::Mono;
 
@@ -26,7 +26,7 @@ impl Restart {
         self.call = self.call.saturating_add(1);
         self.phase = Phase::Gathering;
         (self.agreed, self.begun, self.awaited_hosts) = (None, 0, 0);
-        (self.trouble, self.progress) = (Trouble::default(), Progress::default());
+        (self.faults, self.progress) = (RoundFaults::default(), Progress::default());
         self.awaited.end();
         for hand in &mut self.crew.hands {
             // The limit of faults holds for each call.

@@ -282,7 +282,7 @@ impl Restart {
         if !self.gains() {
             return self.remark(Remark::WaitsForRound { initial });
         }
-        self.trouble.add(Fault { initial, kind: FaultKind::Joined, text: OsBytes::default() }, now);
+        self.faults.add(Fault { initial, kind: FaultKind::Joined, text: OsBytes::default() }, now);
         self.interrupt(now, false);
     }
 

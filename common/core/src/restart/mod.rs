@@ -22,12 +22,12 @@ mod gather;
 pub mod limits;
 pub mod remark;
 mod respawn;
+mod round_faults;
 mod rounds;
 mod setup;
 pub mod terms;
 #[cfg(test)]
 mod tests;
-mod trouble;
 
 pub use awaited::{AWAITED, Step};
 pub use event::{Given, RestartAction, RestartEvent, RoundNote};
@@ -51,7 +51,7 @@ use gather::Agreed;
 use limits::Progress;
 use remark::Remark;
 use respawn::Coming;
-use trouble::Trouble;
+use round_faults::RoundFaults;
 
 /// The phase of the rounds.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -116,7 +116,7 @@ pub struct Restart {
     late: Option<Round>,
     /// Rounds that were not planned, the first included.
     begun: u32,
-    trouble: Trouble,
+    faults: RoundFaults,
     awaited: Awaited,
     progress: Progress,
     /// Processes that are to come for ranks whose own have ended.
@@ -177,7 +177,7 @@ impl Restart {
             unreturned: 0,
             late: None,
             begun: 0,
-            trouble: Trouble::default(),
+            faults: RoundFaults::default(),
             awaited: Awaited::default(),
             progress: Progress::default(),
             comings: BTreeMap::new(),
@@ -224,7 +224,7 @@ impl Restart {
     #[must_use]
     pub fn cause(&self) -> Option<&Fault> {
         match self.phase {
-            Phase::Waiting(_) | Phase::Draining { .. } => self.trouble.real().map(|(fault, _)| fault),
+            Phase::Waiting(_) | Phase::Draining { .. } => self.faults.real().map(|(fault, _)| fault),
             Phase::Gathering | Phase::Running | Phase::Over(_) => None,
         }
     }

@@ -121,7 +121,7 @@ impl Restart {
 
     /// Handles the loss of a registered process before the round that it was to join.
     pub(super) fn comes_not(&mut self, fault: &Fault) {
-        self.trouble.come_not(&[fault.initial], true);
+        self.faults.come_not(&[fault.initial], true);
         self.remark(Remark::FailedEarly { initial: fault.initial, kind: fault.kind });
     }
 

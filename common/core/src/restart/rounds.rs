@@ -150,7 +150,7 @@ impl Restart {
     /// A fault that ends this round, or belongs to what does.
     fn record(&mut self, fault: Fault, at: Mono) {
         // An exception after the first fault is often only the loss of that rank.
-        let own = is_own(fault.kind) && (fault.kind.is_loss() || self.trouble.real().is_none());
+        let own = is_own(fault.kind) && (fault.kind.is_loss() || self.faults.real().is_none());
         if let Some(hand) = self.crew.hands.get_mut(fault.initial.index()) {
             if own && !hand.counted {
                 (hand.counted, hand.faults) = (true, hand.faults.saturating_add(1));
@@ -160,9 +160,9 @@ impl Restart {
             }
             hand.faulted = true;
         }
-        let excused = self.trouble.victim();
-        self.trouble.add(fault, at);
-        let victim = self.trouble.victim().filter(|_| excused.is_none());
+        let excused = self.faults.victim();
+        self.faults.add(fault, at);
+        let victim = self.faults.victim().filter(|_| excused.is_none());
         let hand = victim.and_then(|victim| self.crew.hands.get_mut(victim.index()));
         if let Some(hand) = hand.filter(|hand| hand.counted && hand.part == Part::In) {
             // It was counted before that was known.
@@ -177,7 +177,7 @@ impl Restart {
             Phase::Running => {
                 let window = self.setup.fault_window;
                 self.phase = Phase::Waiting(now + window);
-                if let Some(Fault { initial, kind, .. }) = self.trouble.told().cloned() {
+                if let Some(Fault { initial, kind, .. }) = self.faults.told().cloned() {
                     self.remark(Remark::FaultWindow { initial, kind, window });
                 }
             }
@@ -188,7 +188,7 @@ impl Restart {
 
     /// All ranks leave their function.
     pub(super) fn interrupt(&mut self, now: Mono, urgent: bool) {
-        self.trouble.decide(now);
+        self.faults.decide(now);
         self.phase = Phase::Draining { urgent };
         self.awaited.end();
         self.awaited.begin(now);
@@ -213,7 +213,7 @@ impl Restart {
     }
 
     fn order(&self, urgent: bool) -> RoundDown {
-        let first = self.trouble.told().cloned();
+        let first = self.faults.told().cloned();
         let nobody = Fault { initial: Rank::new(0), kind: FaultKind::Joined, text: OsBytes::default() };
         let within = (!urgent).then_some(self.setup.yield_within);
         RoundDown::Interrupt { round: self.round, fault: first.unwrap_or(nobody), within }
@@ -413,7 +413,7 @@ impl Restart {
             return;
         }
         for initial in active.into_iter().chain(idle) {
-            self.trouble.add(fault(initial), now);
+            self.faults.add(fault(initial), now);
         }
         if running {
             self.interrupt(now, false);

@@ -16,7 +16,7 @@ const COMPLAINT: Span = Span::from_millis(100);
 
 /// The faults of a round, and when what followed from them was done.
 #[derive(Debug, Default)]
-pub(super) struct Trouble {
+pub(super) struct RoundFaults {
     /// In the order in which they were heard of.
     pub(super) faults: Vec<Fault>,
     /// When the first of them was seen.
@@ -31,7 +31,7 @@ pub(super) struct Trouble {
     decided: Option<Mono>,
 }
 
-impl Trouble {
+impl RoundFaults {
     pub(super) fn add(&mut self, fault: Fault, at: Mono) {
         self.first.get_or_insert(at);
         if !fault.kind.is_planned() {
