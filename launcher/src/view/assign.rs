@@ -2,7 +2,7 @@
 
 use super::words;
 use rlaunch_core::id::Rank;
-use rlaunch_core::rank_assign::{Member, Mode, Policy};
+use rlaunch_core::rank_assign::{Mode, Policy, WorldMember};
 use serde_json::json;
 
 /// Up to so many ranks each has a line.
@@ -29,7 +29,7 @@ pub(crate) struct Round {
     pub(crate) discarded: Vec<Rank>,
     pub(crate) size: u32,
     pub(crate) active: u32,
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Vec<WorldMember>,
 }
 
 /// A line for each round, then one for each rank.
@@ -59,7 +59,7 @@ pub(crate) fn text(told: &Told, all: bool) -> String {
 /// A line.
 pub(crate) fn json(told: &Told) -> String {
     let numbers = |ranks: &[Rank]| ranks.iter().map(|rank| rank.get()).collect::<Vec<_>>();
-    let of = |round: &Round, number: fn(&Member) -> Option<Rank>| {
+    let of = |round: &Round, number: fn(&WorldMember) -> Option<Rank>| {
         round.members.iter().map(|member| number(member).map(Rank::get)).collect::<Vec<_>>()
     };
     let one = |round: &Round| {

@@ -2,14 +2,14 @@
 
 use super::Outcome;
 use super::fault::AssignError;
-use super::world::{Member, Mode, World};
+use super::world::{Mode, World, WorldMember};
 use crate::id::Rank;
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// A world that is being changed.
 pub(super) struct Draft {
-    members: Vec<Member>,
+    members: Vec<WorldMember>,
     /// The initial rank of each rank.
     pub(super) ranks: Vec<u32>,
     /// Ranks that are lost, or discarded, and have not been taken out yet.
@@ -73,7 +73,7 @@ impl Draft {
         let mut discarded = Vec::new();
         for (((member, initial), here), asked) in members.iter_mut().zip((0..).map(Rank::new)).zip(here).zip(asked) {
             if !here && member.rank.is_some() {
-                *member = Member { mode: Mode::Terminated, ..Member::default() };
+                *member = WorldMember { mode: Mode::Terminated, ..WorldMember::default() };
                 if !asked {
                     discarded.push(initial);
                 }

@@ -28,7 +28,7 @@ pub use fault::{AssignError, Misplaced};
 pub use group::{Condition, Group};
 pub use key::{Key, Keys, Numbers, Source, Value};
 pub use tree::{Filter, Flags, Grows, Layer, Tree};
-pub use world::{JoinError, Member, Mode, World};
+pub use world::{JoinError, Mode, World, WorldMember};
 
 use crate::id::Rank;
 use alloc::vec::Vec;

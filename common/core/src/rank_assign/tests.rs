@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 /// Two letters for each initial rank would be too much: its active rank, `r` in reserve, `.` gone, `?` undecided.
 fn shown(world: &World) -> String {
-    let one = |member: &Member| match (member.mode, member.active_rank) {
+    let one = |member: &WorldMember| match (member.mode, member.active_rank) {
         (Mode::Active, Some(rank)) => rank.to_string(),
         (Mode::Active, None) => "!".into(),
         (Mode::Inactive, _) => "r".into(),

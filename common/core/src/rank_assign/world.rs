@@ -22,7 +22,7 @@ pub enum Mode {
 
 /// A process, for good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Member {
+pub struct WorldMember {
     /// Its number among all that are healthy; `None`: it is gone.
     pub rank: Option<Rank>,
     /// Its number among those that work.
@@ -35,7 +35,7 @@ pub struct Member {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct World {
     /// By initial rank.
-    pub(super) members: Vec<Member>,
+    pub(super) members: Vec<WorldMember>,
     /// The initial rank of each rank.
     pub(super) ranks: Vec<u32>,
     /// How many work; `None`: nothing has decided about it.
@@ -69,7 +69,7 @@ impl World {
     /// Ranks 0 to `size` - 1, about whom nothing is decided.
     #[must_use]
     pub fn new(size: u32) -> Self {
-        let member = |rank| Member { rank: Some(rank), active_rank: None, mode: Mode::Initialized };
+        let member = |rank| WorldMember { rank: Some(rank), active_rank: None, mode: Mode::Initialized };
         Self {
             members: (0..size).map(Rank::new).map(member).collect(),
             ranks: (0..size).collect(),
@@ -92,7 +92,7 @@ impl World {
 
     /// All processes, by initial rank.
     #[must_use]
-    pub fn members(&self) -> &[Member] {
+    pub fn members(&self) -> &[WorldMember] {
         &self.members
     }
 
@@ -113,14 +113,14 @@ impl World {
             return Err(JoinError::Gap { initial, next });
         }
         if initial.get() == next {
-            self.members.push(Member { mode: Mode::Terminated, ..Member::default() });
+            self.members.push(WorldMember { mode: Mode::Terminated, ..WorldMember::default() });
         }
         let rank = Rank::new(self.size());
         if let Some(member) = self.members.get_mut(initial.index()) {
             if let Some(rank) = member.rank {
                 return Err(JoinError::Here { initial, rank });
             }
-            *member = Member { rank: Some(rank), active_rank: None, mode: Mode::Inactive };
+            *member = WorldMember { rank: Some(rank), active_rank: None, mode: Mode::Inactive };
             self.ranks.push(initial.get());
             if let Some(topology) = &mut self.topology {
                 topology.came(initial.get());
@@ -133,10 +133,10 @@ impl World {
     #[must_use]
     pub fn renewed(&self, stays: impl Fn(usize) -> bool) -> Self {
         let ranks: Vec<u32> = self.ranks.iter().copied().filter(|initial| stays(*initial as usize)).collect();
-        let mut members = vec![Member { mode: Mode::Terminated, ..Member::default() }; self.members.len()];
+        let mut members = vec![WorldMember { mode: Mode::Terminated, ..WorldMember::default() }; self.members.len()];
         for (rank, initial) in (0..).map(Rank::new).zip(&ranks) {
             if let Some(member) = members.get_mut(*initial as usize) {
-                *member = Member { rank: Some(rank), ..Member::default() };
+                *member = WorldMember { rank: Some(rank), ..WorldMember::default() };
             }
         }
         Self { members, ranks, active: None, topology: None }

@@ -1,13 +1,13 @@
 //! The decision which rank continues under which number, and the messages that carry it to every host.
 
-use super::crew::{Hand, Known, Part};
 use super::fault::{Fault, FaultKind};
+use super::membership::{Member, MemberState, PolicyKeys};
 use super::remark::{FaultLimit, Remark};
 use super::{Given, Over, Phase, Restart, RestartAction, RoundNote, sentence};
 use crate::error::hinted;
 use crate::id::{NodeId, Rank, Round};
 use crate::os_bytes::OsBytes;
-use crate::rank_assign::{self, Member, Outcome, World};
+use crate::rank_assign::{self, Outcome, World, WorldMember};
 use crate::rank_set::RankSet;
 use crate::time::{Mono, Span};
 use crate::wire::capped::Capped;
@@ -58,7 +58,7 @@ impl Restart {
         }
         if self.progress.has_got_on() {
             // Not those that come now.
-            self.crew.hands.iter_mut().for_each(|hand| hand.got_on |= hand.entered.is_some());
+            self.membership.members.iter_mut().for_each(|member| member.got_on |= member.entered.is_some());
         }
         let fresh = self.is_fresh();
         let newcomers = if first || fresh { Vec::new() } else { self.newcomers() };
@@ -90,16 +90,17 @@ impl Restart {
 
     /// Processes that would make the world larger than it is.
     fn newcomers(&self) -> Vec<Rank> {
-        let both = self.crew.hands.iter().zip(self.world.members()).zip((0..).map(Rank::new));
-        let new = both.filter(|((hand, member), _)| hand.part == Part::Waiting && member.rank.is_none());
+        let both = self.membership.members.iter().zip(self.world.members()).zip((0..).map(Rank::new));
+        let new = both
+            .filter(|((member, world_member), _)| member.state == MemberState::Joining && world_member.rank.is_none());
         new.map(|(_, initial)| initial).collect()
     }
 
     /// Sets newcomers aside with whom no rank could work. The policy gets them again with the next newcomer, or after the next loss.
     fn wait_on(&mut self, newcomers: &[Rank], why: &str) {
         for initial in newcomers {
-            if let Some(hand) = self.crew.hands.get_mut(initial.index()) {
-                (hand.part, hand.entered) = (Part::Waiting, None);
+            if let Some(member) = self.membership.members.get_mut(initial.index()) {
+                (member.state, member.entered) = (MemberState::Joining, None);
             }
         }
         self.faults.come_not(newcomers, false);
@@ -109,7 +110,8 @@ impl Restart {
 
     /// Numbers all ranks. Ranks that are about to be taken away continue if no other rank could.
     fn number_all(&mut self, fresh: bool) -> Result<Outcome, String> {
-        let drained = !fresh && self.crew.hands.iter().any(|hand| hand.warned && hand.part == Part::In);
+        let drained =
+            !fresh && self.membership.members.iter().any(|member| member.warned && member.state == MemberState::Active);
         let before = drained.then(|| self.world.clone());
         let lost = if fresh { Vec::new() } else { self.lost(true) };
         match (self.number(&lost), before) {
@@ -126,19 +128,21 @@ impl Restart {
 
     /// Asks the policy, and whether that may be.
     fn number(&mut self, lost: &[Rank]) -> Result<Outcome, String> {
-        let keys = Known { crew: &self.crew, known: &self.setup.known, asked: &self.asked };
+        let keys = PolicyKeys { membership: &self.membership, known: &self.setup.known, asked: &self.asked };
         let outcome =
             rank_assign::assign(&self.policy, &mut self.world, lost, &keys).map_err(|error| hinted(&error))?;
         let (healthy, active) = self.sizes();
         if healthy == 0 {
-            return Err(match self.crew.hands.iter().filter(|hand| hand.part == Part::In).count() {
-                0 => "no healthy rank is left".into(),
-                there => format!(
-                    "the policy {} has none of the {} left to it go on",
-                    self.policy,
-                    if there == 1 { "1 healthy rank".into() } else { format!("{there} healthy ranks") }
-                ),
-            });
+            return Err(
+                match self.membership.members.iter().filter(|member| member.state == MemberState::Active).count() {
+                    0 => "no healthy rank is left".into(),
+                    there => format!(
+                        "the policy {} has none of the {} left to it go on",
+                        self.policy,
+                        if there == 1 { "1 healthy rank".into() } else { format!("{there} healthy ranks") }
+                    ),
+                },
+            );
         }
         self.limits.world(healthy, active, &self.setup.limits)?;
         if active == 0 {
@@ -157,13 +161,14 @@ impl Restart {
     /// Processes that have registered are in. One whose rank is in the world still takes its place there.
     fn take_in(&mut self, now: Mono, first: bool) {
         let named = self.faults.joined();
-        for (hand, initial) in self.crew.hands.iter_mut().zip((0..).map(Rank::new)) {
-            if hand.part != Part::Waiting {
+        for (member, initial) in self.membership.members.iter_mut().zip((0..).map(Rank::new)) {
+            if member.state != MemberState::Joining {
                 continue;
             }
-            let here = self.world.members().get(initial.index()).is_some_and(|member| member.rank.is_some());
+            let here =
+                self.world.members().get(initial.index()).is_some_and(|world_member| world_member.rank.is_some());
             if here || self.world.join(initial).is_ok() {
-                (hand.part, hand.entered) = (Part::In, Some(now));
+                (member.state, member.entered) = (MemberState::Active, Some(now));
                 if !first && named != Some(initial) {
                     self.faults.add(Fault { initial, kind: FaultKind::Joined, text: OsBytes::default() }, now);
                 }
@@ -174,25 +179,26 @@ impl Restart {
     /// Ranks that are taken out now, by their current numbers. With `drain`, also ranks that are about to be taken away.
     pub(super) fn lost(&self, drain: bool) -> Vec<Rank> {
         // Where all ranks are about to be taken away, some rank has to continue.
-        let drain = drain && self.crew.hands.iter().any(|hand| hand.part == Part::In && !hand.warned);
-        let both = self.crew.hands.iter().zip(self.world.members());
-        let out = both.filter(|(hand, _)| match hand.part {
-            Part::Lost { .. } => true,
-            Part::In => self.too_often(hand) || (drain && hand.warned),
-            Part::Away | Part::Waiting | Part::Out => false,
+        let drain =
+            drain && self.membership.members.iter().any(|member| member.state == MemberState::Active && !member.warned);
+        let both = self.membership.members.iter().zip(self.world.members());
+        let out = both.filter(|(member, _)| match member.state {
+            MemberState::Failed { .. } => true,
+            MemberState::Active => self.too_often(member) || (drain && member.warned),
+            MemberState::Absent | MemberState::Joining | MemberState::Left => false,
         });
-        out.filter_map(|(_, member)| member.rank).collect()
+        out.filter_map(|(_, world_member)| world_member.rank).collect()
     }
 
     /// Whether a rank has had its last fault.
-    fn too_often(&self, hand: &Hand) -> bool {
-        hand.counted && self.limits.max_rank_faults.is_some_and(|most| hand.faults > most)
+    fn too_often(&self, member: &Member) -> bool {
+        member.counted && self.limits.max_rank_faults.is_some_and(|most| member.faults > most)
     }
 
     fn say_who_is_out(&mut self) {
         let most = self.limits.max_rank_faults.unwrap_or_default();
-        for initial in self.whoever(|hand| hand.part == Part::In && self.too_often(hand)) {
-            let faults = self.crew.hands.get(initial.index()).map_or(0, |hand| hand.faults);
+        for initial in self.whoever(|member| member.state == MemberState::Active && self.too_often(member)) {
+            let faults = self.membership.members.get(initial.index()).map_or(0, |member| member.faults);
             let limit = self.fault_limit(most);
             self.remark(Remark::Excluded { initial, faults, limit });
         }
@@ -243,13 +249,19 @@ impl Restart {
         parted.dead.into_iter().for_each(|initial| self.respawn(now, initial));
         // Behind another round they were left out, or the others cannot do without them.
         if fresh {
-            let warned: Vec<Rank> = self.whoever(|hand| hand.warned);
+            let warned: Vec<Rank> = self.whoever(|member| member.warned);
             self.warn(now, &warned);
         }
     }
 
-    fn whoever(&self, is: impl Fn(&Hand) -> bool) -> Vec<Rank> {
-        self.crew.hands.iter().zip((0..).map(Rank::new)).filter(|(hand, _)| is(hand)).map(|(_, rank)| rank).collect()
+    fn whoever(&self, is: impl Fn(&Member) -> bool) -> Vec<Rank> {
+        self.membership
+            .members
+            .iter()
+            .zip((0..).map(Rank::new))
+            .filter(|(member, _)| is(member))
+            .map(|(_, rank)| rank)
+            .collect()
     }
 
     /// Every host hears of the round, and which of its ranks do what in it.
@@ -265,27 +277,28 @@ impl Restart {
         outcome.discarded.iter().for_each(|rank| parted.discarded.insert(*rank));
         self.unreturned = meeting.index.len();
         let round = self.round;
-        for (node, host) in self.crew.hosts.iter_mut() {
-            let (mut seats, mut active) = (Vec::with_capacity(host.crew.len()), 0);
-            for initial in &host.crew {
-                let member = self.world.members().get(initial.index()).copied().unwrap_or_default();
-                let Some(hand) = self.crew.hands.get_mut(initial.index()) else { continue };
-                (hand.ready, hand.faulted, hand.counted) = (false, false, false);
-                match hand.part {
-                    Part::In => {
-                        active += u32::from(member.active_rank.is_some());
-                        hand.part = if member.rank.is_some() { Part::In } else { Part::Out };
-                        seats.push(seat(*initial, member));
+        for (node, host) in self.membership.hosts.iter_mut() {
+            let (mut seats, mut active) = (Vec::with_capacity(host.ranks.len()), 0);
+            for initial in &host.ranks {
+                let world_member = self.world.members().get(initial.index()).copied().unwrap_or_default();
+                let Some(member) = self.membership.members.get_mut(initial.index()) else { continue };
+                (member.ready, member.faulted, member.counted) = (false, false, false);
+                match member.state {
+                    MemberState::Active => {
+                        active += u32::from(world_member.active_rank.is_some());
+                        member.state =
+                            if world_member.rank.is_some() { MemberState::Active } else { MemberState::Left };
+                        seats.push(seat(*initial, world_member));
                     }
                     // All go on as before.
-                    Part::Lost { .. } if member.rank.is_some() => {}
-                    Part::Lost { again } => {
-                        hand.part = if again { Part::Away } else { Part::Out };
+                    MemberState::Failed { .. } if world_member.rank.is_some() => {}
+                    MemberState::Failed { again } => {
+                        member.state = if again { MemberState::Absent } else { MemberState::Left };
                         if again {
                             parted.dead.push(*initial);
                         }
                     }
-                    Part::Away | Part::Waiting | Part::Out => {}
+                    MemberState::Absent | MemberState::Joining | MemberState::Left => {}
                 }
             }
             (host.asked, host.answered, host.returned) = (false, false, false);
@@ -307,7 +320,7 @@ impl Restart {
 
     /// Reports that the host of rank 0 had no free port: a program that meets there by the port alone will fail.
     fn say_no_port(&mut self, holder: Option<NodeId>) {
-        let Some(host) = holder.and_then(|node| self.crew.hosts.get(&node)) else { return };
+        let Some(host) = holder.and_then(|node| self.membership.hosts.get(&node)) else { return };
         let host = OsBytes::from(host.site.name.as_str());
         self.remark(Remark::NoPort { host });
     }
@@ -316,9 +329,9 @@ impl Restart {
         let (_, active) = self.sizes();
         let mut by_active = Vec::new();
         by_active.resize(active as usize, None);
-        for (member, hand) in self.world.members().iter().zip(&self.crew.hands) {
-            if let Some(place) = member.active_rank.and_then(|rank| by_active.get_mut(rank.index())) {
-                *place = Some(hand.node);
+        for (world_member, member) in self.world.members().iter().zip(&self.membership.members) {
+            if let Some(place) = world_member.active_rank.and_then(|rank| by_active.get_mut(rank.index())) {
+                *place = Some(member.node);
             }
         }
         let mut index = BTreeMap::new();
@@ -335,7 +348,7 @@ impl Restart {
     }
 
     fn place(&self, fresh: bool, fault: Option<Fault>, meeting: &Meeting) -> RoundPlace {
-        let host = self.holder(fresh, meeting).and_then(|node| self.crew.hosts.get(&node));
+        let host = self.holder(fresh, meeting).and_then(|node| self.membership.hosts.get(&node));
         let (world_size, active_world_size) = self.sizes();
         RoundPlace {
             addr: host.map(|host| host.site.addr.clone()).unwrap_or_default(),
@@ -366,6 +379,10 @@ impl Restart {
     }
 }
 
-fn seat(initial: Rank, member: Member) -> RoundSeat {
-    RoundSeat { initial, rank: member.rank, active: member.active_rank.filter(|_| member.rank.is_some()) }
+fn seat(initial: Rank, world_member: WorldMember) -> RoundSeat {
+    RoundSeat {
+        initial,
+        rank: world_member.rank,
+        active: world_member.active_rank.filter(|_| world_member.rank.is_some()),
+    }
 }

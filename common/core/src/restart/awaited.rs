@@ -2,7 +2,7 @@
 //!
 //! A host reports the ranks of its own that it waits for. If a host has reported none, all of its awaited ranks are named.
 
-use super::crew::{Host, Part};
+use super::membership::{Host, MemberState};
 use super::{Phase, Restart, RoundNote};
 use crate::id::{NodeId, Rank};
 use crate::machine::earliest;
@@ -78,14 +78,14 @@ impl Restart {
             Phase::Running | Phase::Waiting(_) | Phase::Over(_) => return,
         };
         let mut ranks = RankSet::new();
-        for (node, host) in &self.crew.hosts {
+        for (node, host) in &self.membership.hosts {
             // The ranks of a suspected host are waited for until its lease expires. That is reported separately.
             if host.lost || host.missed || !is_awaited(host) {
                 continue;
             }
             let report = self.awaited.reports.get(node);
             let named = |rank: &Rank| report.is_none_or(|report| report.contains(*rank));
-            host.crew
+            host.ranks
                 .iter()
                 .filter(|rank| self.is_waited_for(step, **rank) && named(rank))
                 .for_each(|r| ranks.insert(*r));
@@ -98,8 +98,8 @@ impl Restart {
 
     fn is_waited_for(&self, step: Step, initial: Rank) -> bool {
         match step {
-            Step::Register => self.is_known(initial) && self.crew.part(initial) != Some(Part::Waiting),
-            Step::Yield | Step::Leave => self.crew.part(initial) == Some(Part::In),
+            Step::Register => self.is_known(initial) && self.membership.state_of(initial) != Some(MemberState::Joining),
+            Step::Yield | Step::Leave => self.membership.state_of(initial) == Some(MemberState::Active),
         }
     }
 }

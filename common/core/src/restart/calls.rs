@@ -4,8 +4,8 @@
 //! it has lost stay lost, unless their processes come back. Rounds are counted through all calls, so what comes late is always of an
 //! earlier one; the program counts from the first of its call.
 
-use super::crew::{Host, Part};
 use super::limits::Progress;
+use super::membership::{Host, MemberState};
 use super::round_faults::RoundFaults;
 use super::{Over, Phase, Restart};
 use crate::time::Mono;
@@ -28,24 +28,25 @@ impl Restart {
         (self.agreed, self.begun, self.awaited_hosts) = (None, 0, 0);
         (self.faults, self.progress) = (RoundFaults::default(), Progress::default());
         self.awaited.end();
-        for hand in &mut self.crew.hands {
+        for member in &mut self.membership.members {
             // The limit of faults holds for each call.
-            (hand.faults, hand.counted) = (0, false);
-            hand.part = match hand.part {
-                Part::In | Part::Waiting | Part::Away => hand.part,
-                Part::Lost { again: true } => Part::Away,
-                Part::Lost { again: false } | Part::Out => Part::Out,
+            (member.faults, member.counted) = (0, false);
+            member.state = match member.state {
+                MemberState::Active | MemberState::Joining | MemberState::Absent => member.state,
+                MemberState::Failed { again: true } => MemberState::Absent,
+                MemberState::Failed { again: false } | MemberState::Left => MemberState::Left,
             };
         }
-        let stays = |at: usize| self.crew.hands.get(at).is_some_and(|hand| hand.part == Part::In);
+        let stays =
+            |at: usize| self.membership.members.get(at).is_some_and(|member| member.state == MemberState::Active);
         self.world = self.world.renewed(stays);
-        self.missing = self.crew.hands.iter().filter(|hand| hand.part == Part::In).count();
-        for hand in &mut self.crew.hands {
-            if matches!(hand.part, Part::In | Part::Waiting) {
-                hand.part = Part::Away;
+        self.missing = self.membership.members.iter().filter(|member| member.state == MemberState::Active).count();
+        for member in &mut self.membership.members {
+            if matches!(member.state, MemberState::Active | MemberState::Joining) {
+                member.state = MemberState::Absent;
             }
         }
-        for host in self.crew.hosts.values_mut() {
+        for host in self.membership.hosts.values_mut() {
             let Host { asked, answered, returned, .. } = host;
             (*asked, *answered, *returned) = (false, false, false);
             (host.port, host.active) = (0, 0);

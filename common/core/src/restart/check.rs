@@ -1,6 +1,6 @@
 //! Whether the counters and tables of the machine agree with each other: for tests, the simulator and the fuzzer.
 
-use super::crew::{Host, Part};
+use super::membership::{Host, MemberState};
 use super::{Phase, Restart};
 use crate::id::Rank;
 use alloc::format;
@@ -20,31 +20,32 @@ impl Restart {
     /// Each rank is on one host, and that host knows it.
     fn check_hosts(&self) -> Result<(), String> {
         let mut known = 0;
-        for (node, host) in &self.crew.hosts {
-            for rank in &host.crew {
-                let at = self.crew.hands.get(rank.index()).map(|hand| hand.node);
+        for (node, host) in &self.membership.hosts {
+            for rank in &host.ranks {
+                let at = self.membership.members.get(rank.index()).map(|member| member.node);
                 if at != Some(*node) {
                     return Err(format!("rank {rank} is listed at {node:?}, and is at {at:?}"));
                 }
             }
-            if !host.crew.is_sorted() {
-                return Err(format!("the ranks of {node:?} are not in ascending order: {:?}", host.crew));
+            if !host.ranks.is_sorted() {
+                return Err(format!("the ranks of {node:?} are not in ascending order: {:?}", host.ranks));
             }
-            known += host.crew.len();
+            known += host.ranks.len();
         }
-        if known == self.crew.hands.len() {
+        if known == self.membership.members.len() {
             return Ok(());
         }
-        Err(format!("hosts list {known} ranks, and there are {}", self.crew.hands.len()))
+        Err(format!("hosts list {known} ranks, and there are {}", self.membership.members.len()))
     }
 
     /// Counters are the number of what they count.
     fn check_counters(&self) -> Result<(), String> {
-        let count = |is: fn(&Host) -> bool| self.crew.hosts.values().filter(|host| is(host)).count();
+        let count = |is: fn(&Host) -> bool| self.membership.hosts.values().filter(|host| is(host)).count();
         let (counter, counted, actual) = match self.phase {
             Phase::Gathering => {
-                let ranks = (0..).map(Rank::new).zip(&self.crew.hands);
-                let missing = ranks.filter(|(rank, hand)| self.is_known(*rank) && hand.part != Part::Waiting).count();
+                let ranks = (0..).map(Rank::new).zip(&self.membership.members);
+                let missing =
+                    ranks.filter(|(rank, member)| self.is_known(*rank) && member.state != MemberState::Joining).count();
                 ("missing ranks", self.missing, missing)
             }
             Phase::Draining { .. } => {
@@ -59,7 +60,7 @@ impl Restart {
     /// No process is awaited for a rank that takes part.
     fn check_comings(&self) -> Result<(), String> {
         for rank in self.comings.keys() {
-            if let Some(part @ (Part::In | Part::Waiting)) = self.crew.part(*rank) {
+            if let Some(part @ (MemberState::Active | MemberState::Joining)) = self.membership.state_of(*rank) {
                 return Err(format!("a process of rank {rank} is awaited, and it takes part ({part:?})"));
             }
         }

@@ -1,8 +1,8 @@
 //! Processes that register: the first ones, of which all have to be there, and those that come later.
 
-use super::crew::{Known, Part};
 use super::fault::{Fault, FaultKind};
 use super::limits::called;
+use super::membership::{MemberState, PolicyKeys};
 use super::remark::{Override, Remark};
 use super::setup::Respawn;
 use super::terms::{Difference, POLICY, Terms, shown};
@@ -37,7 +37,7 @@ impl Restart {
 
     /// Processes of a node have registered.
     pub(super) fn joined(&mut self, now: Mono, node: NodeId, call: u32, ranks: Vec<Enrolled>, terms: &OsBytes) {
-        if self.crew.hosts.get(&node).is_none_or(|host| host.lost || host.missed) {
+        if self.membership.hosts.get(&node).is_none_or(|host| host.lost || host.missed) {
             return;
         }
         if self.is_done(call) {
@@ -65,8 +65,9 @@ impl Restart {
     pub(super) fn refuse_all(&mut self, text: String) {
         let text = sentence(text);
         // Where the first assignment fails they are in already.
-        let registered = |rank: &Rank| matches!(self.crew.part(*rank), Some(Part::Waiting | Part::In));
-        let here = self.crew.hosts.iter().filter(|(_, host)| !host.lost && host.crew.iter().any(registered));
+        let registered =
+            |rank: &Rank| matches!(self.membership.state_of(*rank), Some(MemberState::Joining | MemberState::Active));
+        let here = self.membership.hosts.iter().filter(|(_, host)| !host.lost && host.ranks.iter().any(registered));
         let nodes: Vec<NodeId> = here.map(|(node, _)| *node).collect();
         let any = !nodes.is_empty();
         for node in nodes {
@@ -87,12 +88,13 @@ impl Restart {
         };
         let own = self.own_keys(&told);
         for Enrolled { initial, proc, keys } in ranks {
-            self.crew.settles(initial, node);
-            let Some(hand) = self.crew.hands.get_mut(initial.index()) else { continue };
-            if hand.part == Part::Away || (hand.part == Part::Out && hand.proc != Some(proc)) {
-                (hand.part, hand.proc, hand.keys) = (Part::Waiting, Some(proc), keys_of(keys, &own));
+            self.membership.move_to_node(initial, node);
+            let Some(member) = self.membership.members.get_mut(initial.index()) else { continue };
+            if member.state == MemberState::Absent || (member.state == MemberState::Left && member.proc != Some(proc)) {
+                (member.state, member.proc, member.keys) = (MemberState::Joining, Some(proc), keys_of(keys, &own));
                 // A rank that an earlier call has lost may be here again, but no call waits for it.
-                let known = self.world.members().get(initial.index()).is_some_and(|member| member.rank.is_some());
+                let known =
+                    self.world.members().get(initial.index()).is_some_and(|world_member| world_member.rank.is_some());
                 self.missing = self.missing.saturating_sub(usize::from(known));
                 self.has_come(initial);
             }
@@ -131,7 +133,7 @@ impl Restart {
 
     /// The terms of these processes: a host does not repeat what it has told last, whether that was taken or refused.
     fn told(&mut self, node: NodeId, terms: &OsBytes) -> OsBytes {
-        let Some(host) = self.crew.hosts.get_mut(&node) else { return terms.clone() };
+        let Some(host) = self.membership.hosts.get_mut(&node) else { return terms.clone() };
         if !terms.is_empty() {
             host.told = terms.clone();
         }
@@ -234,11 +236,13 @@ impl Restart {
         let own = self.own_keys(&told);
         let mut came = None;
         for Enrolled { initial, proc, keys } in ranks {
-            let why = match self.crew.hands.get(initial.index()).map(|hand| (hand.part, hand.proc)) {
+            let why = match self.membership.members.get(initial.index()).map(|member| (member.state, member.proc)) {
                 None => Some("there is no such rank in this job"),
-                Some((Part::In | Part::Waiting, _)) => Some("another process of this rank takes part"),
-                Some((Part::Out, own)) if own == Some(proc) => Some("it was sent home"),
-                Some((Part::Out | Part::Away | Part::Lost { .. }, _)) => None,
+                Some((MemberState::Active | MemberState::Joining, _)) => {
+                    Some("another process of this rank takes part")
+                }
+                Some((MemberState::Left, own)) if own == Some(proc) => Some("it was sent home"),
+                Some((MemberState::Left | MemberState::Absent | MemberState::Failed { .. }, _)) => None,
             };
             if let Some(why) = why {
                 let text = sentence(format!("initial rank {initial} is not taken: {why}"));
@@ -246,10 +250,10 @@ impl Restart {
                 self.note(RoundNote::Refused { text });
                 continue;
             }
-            self.crew.settles(initial, node);
-            if let Some(hand) = self.crew.hands.get_mut(initial.index()) {
-                (hand.part, hand.proc, hand.keys) = (Part::Waiting, Some(proc), keys_of(keys, &own));
-                (hand.since, hand.warned, hand.came) = (round, false, Some(now));
+            self.membership.move_to_node(initial, node);
+            if let Some(member) = self.membership.members.get_mut(initial.index()) {
+                (member.state, member.proc, member.keys) = (MemberState::Joining, Some(proc), keys_of(keys, &own));
+                (member.since, member.warned, member.came) = (round, false, Some(now));
                 came.get_or_insert(initial);
                 self.has_come(initial);
             }
@@ -276,7 +280,7 @@ impl Restart {
             Respawn::Never | Respawn::Now => true,
             Respawn::Next => false,
         };
-        if !at_once || self.crew.hosts.values().any(|host| host.returned) {
+        if !at_once || self.membership.hosts.values().any(|host| host.returned) {
             return;
         }
         if !self.gains() {
@@ -289,21 +293,21 @@ impl Restart {
     /// Whether more would work in a round of all who have registered. A rank that would only wait in a new round can wait until the next
     /// one as well.
     pub(super) fn gains(&self) -> bool {
-        if self.crew.hands.iter().any(|hand| hand.part == Part::In && hand.warned) {
+        if self.membership.members.iter().any(|member| member.state == MemberState::Active && member.warned) {
             // It takes the place of one that is about to be taken away.
             return true;
         }
         let mut world = self.world.clone();
         let now = world.active_size().unwrap_or(world.size());
-        for (hand, initial) in self.crew.hands.iter().zip((0..).map(Rank::new)) {
-            let is_new = world.members().get(initial.index()).is_some_and(|member| member.rank.is_none());
+        for (member, initial) in self.membership.members.iter().zip((0..).map(Rank::new)) {
+            let is_new = world.members().get(initial.index()).is_some_and(|world_member| world_member.rank.is_none());
             // A policy that cannot use it reports that in the real assignment.
-            if hand.part == Part::Waiting && is_new && world.join(initial).is_err() {
+            if member.state == MemberState::Joining && is_new && world.join(initial).is_err() {
                 return true;
             }
         }
         let lost = self.lost(true);
-        let keys = Known { crew: &self.crew, known: &self.setup.known, asked: &self.asked };
+        let keys = PolicyKeys { membership: &self.membership, known: &self.setup.known, asked: &self.asked };
         let assigned = rank_assign::assign(&self.policy, &mut world, &lost, &keys);
         assigned.is_err() || world.active_size().unwrap_or(world.size()) > now
     }
@@ -313,14 +317,16 @@ impl Restart {
         if self.is_known(initial) {
             return self.gone_early(initial, how);
         }
-        if let Some(hand) = self.crew.hands.get_mut(initial.index()).filter(|hand| hand.part == Part::Waiting) {
-            hand.part = Part::Away;
+        if let Some(member) =
+            self.membership.members.get_mut(initial.index()).filter(|member| member.state == MemberState::Joining)
+        {
+            member.state = MemberState::Absent;
         }
     }
 
     /// Whether a rank is one of those of whom the call is.
     pub(super) fn is_known(&self, initial: Rank) -> bool {
-        self.world.members().get(initial.index()).is_some_and(|member| member.rank.is_some())
+        self.world.members().get(initial.index()).is_some_and(|world_member| world_member.rank.is_some())
     }
 
     /// A rank has ended before all have registered.

@@ -14,12 +14,12 @@ mod assign;
 mod awaited;
 mod calls;
 mod check;
-mod crew;
 pub mod detect;
 pub mod event;
 pub mod fault;
 mod gather;
 pub mod limits;
+mod membership;
 pub mod remark;
 mod respawn;
 mod round_faults;
@@ -45,10 +45,10 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use awaited::Awaited;
-use crew::Crew;
 use fault::Fault;
 use gather::Agreed;
 use limits::Progress;
+use membership::Membership;
 use remark::Remark;
 use respawn::Coming;
 use round_faults::RoundFaults;
@@ -96,7 +96,7 @@ pub struct Restart {
     gone: Option<(Rank, String)>,
     /// How many are ended although no round ends by it.
     overdue: u32,
-    crew: Crew,
+    membership: Membership,
     world: World,
     /// Under which terms, once the first ranks have registered.
     agreed: Option<Agreed>,
@@ -165,7 +165,7 @@ impl Restart {
             first: Round::new(0),
             gone: None,
             overdue: 0,
-            crew: Crew::new(&setup.ranks, &setup.nodes),
+            membership: Membership::new(&setup.ranks, &setup.nodes),
             world: World::new(ranks),
             agreed: None,
             policy: Policy::default(),
@@ -232,7 +232,10 @@ impl Restart {
     /// Whether the end of this rank has to do with the round that runs, or ends.
     #[must_use]
     pub fn concerns(&self, initial: crate::id::Rank) -> bool {
-        self.crew.hands.get(initial.index()).is_some_and(|hand| hand.part == crew::Part::In || hand.faulted)
+        self.membership
+            .members
+            .get(initial.index())
+            .is_some_and(|member| member.state == membership::MemberState::Active || member.faulted)
     }
 
     /// The limits of the command line and, once they have registered, of the processes.
@@ -265,7 +268,7 @@ impl Restart {
 
     /// Something for all hosts.
     fn tell_all(&mut self, msg: &RoundDown) {
-        for (node, _) in self.crew.hosts.iter().filter(|(_, host)| !host.lost) {
+        for (node, _) in self.membership.hosts.iter().filter(|(_, host)| !host.lost) {
             self.out.push_back(RestartAction::Send { node: *node, msg: msg.clone() });
         }
     }

@@ -4,9 +4,9 @@
 //! the pause is longer. In the end the rank is given up, and the others continue without it. Where others get on all the same it may be
 //! bad luck, so that it is only waited for, and later: each of its ends and returns costs all of them a round.
 
-use super::crew::Hand;
 use super::fault::Fault;
 use super::limits::QUICK;
+use super::membership::Member;
 use super::remark::Remark;
 use super::setup::Respawn;
 use super::{Restart, RestartAction};
@@ -39,12 +39,12 @@ pub(super) enum Coming {
 impl Restart {
     /// A process that ended is started again, if that was asked for and it has not failed too often.
     pub(super) fn respawn(&mut self, now: Mono, initial: Rank) {
-        let Some(hand) = self.crew.hands.get_mut(initial.index()) else { return };
-        let came = hand.came.take();
-        let soon = hand.entered.take().or(came).is_none_or(|entered| now.since(entered) <= QUICK);
-        let got_on = core::mem::take(&mut hand.got_on);
-        hand.in_vain = if got_on || !soon { 0 } else { hand.in_vain.saturating_add(1) };
-        hand.short = if soon { hand.short.saturating_add(1) } else { 0 };
+        let Some(member) = self.membership.members.get_mut(initial.index()) else { return };
+        let came = member.came.take();
+        let soon = member.entered.take().or(came).is_none_or(|entered| now.since(entered) <= QUICK);
+        let got_on = core::mem::take(&mut member.got_on);
+        member.in_vain = if got_on || !soon { 0 } else { member.in_vain.saturating_add(1) };
+        member.short = if soon { member.short.saturating_add(1) } else { 0 };
         self.once_more(now, initial);
     }
 
@@ -53,7 +53,7 @@ impl Restart {
             Respawn::Never => return,
             Respawn::Now | Respawn::Next => {}
         }
-        let Some(&Hand { faults, in_vain, short, .. }) = self.crew.hands.get(initial.index()) else { return };
+        let Some(&Member { faults, in_vain, short, .. }) = self.membership.members.get(initial.index()) else { return };
         if let Some(most) = self.limits.max_rank_faults.filter(|most| faults > *most) {
             let limit = self.fault_limit(most);
             return self.remark(Remark::NotRestarted { initial, faults, limit });
@@ -89,7 +89,7 @@ impl Restart {
     /// Records the host on which it will run, if any.
     pub(super) fn placed(&mut self, initial: Rank, node: Option<NodeId>) {
         match node {
-            Some(node) => self.crew.settles(initial, node),
+            Some(node) => self.membership.move_to_node(initial, node),
             None => drop(self.comings.remove(&initial)),
         }
     }
@@ -101,7 +101,7 @@ impl Restart {
 
     /// A process that is not the one of its rank has ended; if it was to come, another may.
     pub(super) fn came_to_nothing(&mut self, now: Mono, initial: Rank, proc: ProcId, status: Status) {
-        let last = self.crew.hands.get(initial.index()).and_then(|hand| hand.proc);
+        let last = self.membership.members.get(initial.index()).and_then(|member| member.proc);
         match self.comings.get(&initial) {
             // Not the one before, whose end is heard of late.
             Some(Coming::Asked) if last.is_none_or(|last| last < proc) => {}
@@ -113,8 +113,8 @@ impl Restart {
         if status != Status::Lost && !self.rests() {
             self.remark(Remark::ExitedEarly { initial, status });
         }
-        if let Some(hand) = self.crew.hands.get_mut(initial.index()) {
-            hand.in_vain = hand.in_vain.saturating_add(1);
+        if let Some(member) = self.membership.members.get_mut(initial.index()) {
+            member.in_vain = member.in_vain.saturating_add(1);
         }
         self.once_more(now, initial);
     }
@@ -127,7 +127,8 @@ impl Restart {
 
     /// Moves processes that were to come on a lost host to other hosts.
     pub(super) fn come_elsewhere(&mut self, node: NodeId) {
-        let here = |initial: &Rank| self.crew.hands.get(initial.index()).is_some_and(|hand| hand.node == node);
+        let here =
+            |initial: &Rank| self.membership.members.get(initial.index()).is_some_and(|member| member.node == node);
         let pausing = |coming: &Coming| match coming {
             Coming::Pausing(_) => true,
             Coming::Asked | Coming::Starting(..) | Coming::Overdue(_) => false,

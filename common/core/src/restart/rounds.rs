@@ -1,7 +1,7 @@
 //! The events of a round, until all ranks are ready for the next.
 
-use super::crew::{Host, Part};
 use super::fault::{Fault, FaultKind};
+use super::membership::{Host, MemberState};
 use super::remark::Remark;
 use super::{Given, Over, Phase, Restart, RestartAction, RoundNote};
 use crate::id::{NodeId, ProcId, Rank, Round};
@@ -20,28 +20,28 @@ const TOLD: u32 = 3;
 impl Restart {
     /// A rank, or its agent, says that something is wrong.
     pub(super) fn fault(&mut self, now: Mono, round: Round, fault: Fault, at: Mono) {
-        let Some(hand) = self.crew.hands.get(fault.initial.index()) else { return };
-        let (part, is_lost) = (hand.part, fault.kind.is_loss());
-        if is_lost && self.phase == Phase::Over(Over::Done) && part == Part::In && round == self.round {
+        let Some(member) = self.membership.members.get(fault.initial.index()) else { return };
+        let (part, is_lost) = (member.state, fault.kind.is_loss());
+        if is_lost && self.phase == Phase::Over(Over::Done) && part == MemberState::Active && round == self.round {
             self.gone.get_or_insert((fault.initial, fault.kind.to_string()));
         }
-        if matches!(fault.kind, FaultKind::Overdue(_)) && (!self.is_open() || part != Part::In) {
+        if matches!(fault.kind, FaultKind::Overdue(_)) && (!self.is_open() || part != MemberState::Active) {
             self.say_overdue(&fault);
         }
         // A rank that has left may not have registered for this call yet, and will not.
-        let leaves = part == Part::Away
+        let leaves = part == MemberState::Absent
             && round == self.round
             && matches!(fault.kind, FaultKind::Left(_) | FaultKind::Ended(_) | FaultKind::Overdue(_));
-        if self.phase == Phase::Gathering && is_lost && (part == Part::Waiting || leaves) {
+        if self.phase == Phase::Gathering && is_lost && (part == MemberState::Joining || leaves) {
             self.gone_while_gathering(fault.initial, &fault.kind.to_string());
         }
         if !self.is_open() {
             return;
         }
-        let Some(hand) = self.crew.hands.get(fault.initial.index()) else { return };
+        let Some(member) = self.membership.members.get(fault.initial.index()) else { return };
         if fault.kind.is_loss() {
             // It is no less true in the next round.
-            if round <= self.round && round >= hand.since {
+            if round <= self.round && round >= member.since {
                 let again = match fault.kind {
                     FaultKind::Ended(_) | FaultKind::Overdue(_) | FaultKind::HostLost => true,
                     FaultKind::Left(_)
@@ -54,7 +54,7 @@ impl Restart {
                     self.react(now);
                 }
             }
-        } else if round == self.round && hand.part == Part::In {
+        } else if round == self.round && member.state == MemberState::Active {
             self.record(fault, at);
             self.react(now);
         }
@@ -72,17 +72,17 @@ impl Restart {
 
     /// A process has ended.
     pub(super) fn ended(&mut self, now: Mono, initial: Rank, proc: ProcId, status: Status, at: Mono) {
-        let Some(hand) = self.crew.hands.get(initial.index()) else { return };
-        let its = hand.proc == Some(proc);
+        let Some(member) = self.membership.members.get(initial.index()) else { return };
+        let its = member.proc == Some(proc);
         match self.phase {
-            Phase::Gathering if its || hand.proc.is_none() => self.gone_while_gathering(initial, &status.to_string()),
+            Phase::Gathering if its || member.proc.is_none() => self.gone_while_gathering(initial, &status.to_string()),
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } if its => {
                 let fault = Fault { initial, kind: FaultKind::Ended(status), text: OsBytes::default() };
                 if self.lose(fault, at, true, false) {
                     self.react(now);
                 }
             }
-            Phase::Over(Over::Done) if its && hand.part == Part::In => {
+            Phase::Over(Over::Done) if its && member.state == MemberState::Active => {
                 self.gone.get_or_insert((initial, status.to_string()));
             }
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => {
@@ -94,30 +94,32 @@ impl Restart {
 
     /// Whether the others cannot do without a rank.
     fn works(&self, initial: Rank) -> bool {
-        let hand = self.crew.hands.get(initial.index()).filter(|hand| hand.part == Part::In);
-        let returned = hand.and_then(|hand| self.crew.hosts.get(&hand.node)).is_none_or(|host| host.returned);
-        !returned && self.world.members().get(initial.index()).is_some_and(|member| member.mode == Mode::Active)
+        let member = self.membership.members.get(initial.index()).filter(|member| member.state == MemberState::Active);
+        let returned =
+            member.and_then(|member| self.membership.hosts.get(&member.node)).is_none_or(|host| host.returned);
+        !returned
+            && self.world.members().get(initial.index()).is_some_and(|world_member| world_member.mode == Mode::Active)
     }
 
     /// A rank takes no part any more. Says whether the others need a round for that, if they do not already for what is lost with it.
     fn lose(&mut self, fault: Fault, at: Mono, again: bool, together: bool) -> bool {
         let initial = fault.initial;
         let works = together || self.works(initial);
-        let member = self.world.members().get(initial.index()).copied().unwrap_or_default();
+        let world_member = self.world.members().get(initial.index()).copied().unwrap_or_default();
         let calm = match self.phase {
             Phase::Running | Phase::Draining { urgent: false } => true,
             Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => false,
         };
-        let Some(hand) = self.crew.hands.get_mut(initial.index()) else { return false };
-        match hand.part {
-            Part::In => {
-                let idle = member.mode == Mode::Inactive;
-                hand.part = Part::Lost { again };
+        let Some(member) = self.membership.members.get_mut(initial.index()) else { return false };
+        match member.state {
+            MemberState::Active => {
+                let idle = world_member.mode == Mode::Inactive;
+                member.state = MemberState::Failed { again };
                 let hasty = !calm || works;
                 if hasty {
                     self.record(fault, at);
                 } else {
-                    hand.part = Part::Lost { again: again && !idle };
+                    member.state = MemberState::Failed { again: again && !idle };
                     self.note(RoundNote::Spared { fault });
                     if idle && again {
                         self.respawn(at, initial);
@@ -126,24 +128,28 @@ impl Restart {
                 hasty
             }
             // It has registered, and was in no round of this call yet.
-            Part::Waiting if member.rank.is_some() && !calm => {
-                hand.part = Part::Lost { again };
+            MemberState::Joining if world_member.rank.is_some() && !calm => {
+                member.state = MemberState::Failed { again };
                 // The call is of those who were there before. The loss of a rank before it came back is known.
-                if !hand.faulted {
+                if !member.faulted {
                     self.record(fault, at);
                 }
                 false
             }
-            Part::Waiting => {
+            MemberState::Joining => {
                 // One of a reserve has its place in the world until it is numbered anew.
-                hand.part = if member.rank.is_some() { Part::Lost { again: false } } else { Part::Away };
+                member.state = if world_member.rank.is_some() {
+                    MemberState::Failed { again: false }
+                } else {
+                    MemberState::Absent
+                };
                 self.comes_not(&fault);
                 if again {
                     self.respawn(at, initial);
                 }
                 false
             }
-            Part::Lost { .. } | Part::Away | Part::Out => false,
+            MemberState::Failed { .. } | MemberState::Absent | MemberState::Left => false,
         }
     }
 
@@ -151,22 +157,22 @@ impl Restart {
     fn record(&mut self, fault: Fault, at: Mono) {
         // An exception after the first fault is often only the loss of that rank.
         let own = is_own(fault.kind) && (fault.kind.is_loss() || self.faults.real().is_none());
-        if let Some(hand) = self.crew.hands.get_mut(fault.initial.index()) {
-            if own && !hand.counted {
-                (hand.counted, hand.faults) = (true, hand.faults.saturating_add(1));
+        if let Some(member) = self.membership.members.get_mut(fault.initial.index()) {
+            if own && !member.counted {
+                (member.counted, member.faults) = (true, member.faults.saturating_add(1));
             }
-            if hand.faulted && !fault.kind.is_loss() {
+            if member.faulted && !fault.kind.is_loss() {
                 return;
             }
-            hand.faulted = true;
+            member.faulted = true;
         }
         let excused = self.faults.victim();
         self.faults.add(fault, at);
         let victim = self.faults.victim().filter(|_| excused.is_none());
-        let hand = victim.and_then(|victim| self.crew.hands.get_mut(victim.index()));
-        if let Some(hand) = hand.filter(|hand| hand.counted && hand.part == Part::In) {
+        let member = victim.and_then(|victim| self.membership.members.get_mut(victim.index()));
+        if let Some(member) = member.filter(|member| member.counted && member.state == MemberState::Active) {
             // It was counted before that was known.
-            (hand.counted, hand.faults) = (false, hand.faults.saturating_sub(1));
+            (member.counted, member.faults) = (false, member.faults.saturating_sub(1));
         }
     }
 
@@ -194,8 +200,8 @@ impl Restart {
         self.awaited.begin(now);
         self.awaited_hosts = 0;
         // On a suspected host no rank may be left that could answer, but a rank may still be in the function.
-        let awaited = |host: &Host| !host.lost && (host.missed || self.crew.has_work(host));
-        let working = self.crew.hosts.iter().filter(|(_, host)| awaited(host));
+        let awaited = |host: &Host| !host.lost && (host.missed || self.membership.has_work(host));
+        let working = self.membership.hosts.iter().filter(|(_, host)| awaited(host));
         let nodes: Vec<NodeId> = working.map(|(node, _)| *node).collect();
         for node in nodes {
             self.ask(node, urgent);
@@ -205,7 +211,9 @@ impl Restart {
 
     /// A host is to have its ranks leave their function, and to say when they have.
     pub(super) fn ask(&mut self, node: NodeId, urgent: bool) {
-        let Some(host) = self.crew.hosts.get_mut(&node).filter(|host| !host.asked && !host.answered) else { return };
+        let Some(host) = self.membership.hosts.get_mut(&node).filter(|host| !host.asked && !host.answered) else {
+            return;
+        };
         host.asked = true;
         self.awaited_hosts += 1;
         let msg = self.order(urgent);
@@ -223,7 +231,7 @@ impl Restart {
     fn urge(&mut self) {
         self.phase = Phase::Draining { urgent: true };
         let msg = self.order(true);
-        for (node, _) in self.crew.hosts.iter().filter(|(_, host)| !host.lost && host.asked && !host.answered) {
+        for (node, _) in self.membership.hosts.iter().filter(|(_, host)| !host.lost && host.asked && !host.answered) {
             self.out.push_back(RestartAction::Send { node: *node, msg: msg.clone() });
         }
     }
@@ -237,10 +245,10 @@ impl Restart {
             self.progress.got_on();
         }
         for Enrolled { initial, proc, keys } in ranks {
-            if let Some(hand) = self.crew.hands.get_mut(initial.index())
-                && (hand.node, hand.proc, hand.part) == (node, Some(proc), Part::In)
+            if let Some(member) = self.membership.members.get_mut(initial.index())
+                && (member.node, member.proc, member.state) == (node, Some(proc), MemberState::Active)
             {
-                (hand.ready, hand.keys) = (true, keys.into_vec());
+                (member.ready, member.keys) = (true, keys.into_vec());
             }
         }
     }
@@ -250,16 +258,26 @@ impl Restart {
         if !self.awaits(node, round) {
             return;
         }
-        let Some(host) = self.crew.hosts.get_mut(&node) else { return };
+        let Some(host) = self.membership.hosts.get_mut(&node) else { return };
         host.answered = true;
         host.port = port;
         if host.asked {
             self.awaited_hosts = self.awaited_hosts.saturating_sub(1);
         }
-        let unready =
-            |rank: &&Rank| self.crew.hands.get(rank.index()).is_some_and(|hand| hand.part == Part::In && !hand.ready);
-        let gone: Vec<Rank> =
-            self.crew.hosts.get(&node).into_iter().flat_map(|host| host.crew.iter().filter(unready)).copied().collect();
+        let unready = |rank: &&Rank| {
+            self.membership
+                .members
+                .get(rank.index())
+                .is_some_and(|member| member.state == MemberState::Active && !member.ready)
+        };
+        let gone: Vec<Rank> = self
+            .membership
+            .hosts
+            .get(&node)
+            .into_iter()
+            .flat_map(|host| host.ranks.iter().filter(unready))
+            .copied()
+            .collect();
         let mut hasty = false;
         for initial in gone {
             // How is not known yet.
@@ -278,7 +296,7 @@ impl Restart {
             Phase::Waiting(_) | Phase::Draining { .. } => round == self.round,
             Phase::Gathering | Phase::Running | Phase::Over(_) => false,
         };
-        open && self.crew.hosts.get(&node).is_some_and(|host| !host.lost && !host.missed && !host.answered)
+        open && self.membership.hosts.get(&node).is_some_and(|host| !host.lost && !host.missed && !host.answered)
     }
 
     /// Begins the next round if no host is waited for any more.
@@ -296,7 +314,7 @@ impl Restart {
             Phase::Running => round == self.round,
             Phase::Gathering | Phase::Waiting(_) | Phase::Draining { .. } | Phase::Over(_) => false,
         };
-        let Some(host) = self.crew.hosts.get_mut(&node) else { return };
+        let Some(host) = self.membership.hosts.get_mut(&node) else { return };
         if !counts || host.lost || host.returned || host.active == 0 {
             return;
         }
@@ -318,7 +336,7 @@ impl Restart {
         let late = |other: NodeId, host: &Host| {
             other != node && !host.lost && !host.missed && !host.returned && host.active > 0
         };
-        for (other, _) in self.crew.hosts.iter().filter(|(other, host)| late(**other, host)) {
+        for (other, _) in self.membership.hosts.iter().filter(|(other, host)| late(**other, host)) {
             let msg = RoundDown::Late { round, after: initial };
             self.out.push_back(RestartAction::Send { node: *other, msg });
         }
@@ -326,12 +344,12 @@ impl Restart {
 
     /// We have stopped hearing of a host: the others leave their function, but do not begin it again before its ranks have surely ended.
     pub(super) fn node_missed(&mut self, now: Mono, node: NodeId, at: Mono) {
-        let Some(host) = self.crew.hosts.get(&node).filter(|host| !host.lost && !host.missed) else { return };
-        if !self.is_open() || !self.crew.has_work(host) {
+        let Some(host) = self.membership.hosts.get(&node).filter(|host| !host.lost && !host.missed) else { return };
+        if !self.is_open() || !self.membership.has_work(host) {
             return;
         }
-        let hasty = self.lose_all(&host.crew.clone(), at);
-        let Some(host) = self.crew.hosts.get_mut(&node) else { return };
+        let hasty = self.lose_all(&host.ranks.clone(), at);
+        let Some(host) = self.membership.hosts.get_mut(&node) else { return };
         if matches!(self.phase, Phase::Draining { .. }) && (host.answered || !host.asked) {
             host.asked = true;
             self.awaited_hosts += 1;
@@ -343,10 +361,10 @@ impl Restart {
     }
 
     /// The ranks of a host. Those in reserve are lost with the others: all of it is one fault.
-    fn lose_all(&mut self, crew: &[Rank], at: Mono) -> bool {
-        let together = crew.iter().any(|initial| self.works(*initial));
+    fn lose_all(&mut self, ranks: &[Rank], at: Mono) -> bool {
+        let together = ranks.iter().any(|initial| self.works(*initial));
         let mut hasty = false;
-        for initial in crew {
+        for initial in ranks {
             let fault = Fault { initial: *initial, kind: FaultKind::HostLost, text: OsBytes::default() };
             hasty |= self.lose(fault, at, true, together);
         }
@@ -355,21 +373,21 @@ impl Restart {
 
     /// A host is lost.
     pub(super) fn node_lost(&mut self, now: Mono, node: NodeId) {
-        let Some(host) = self.crew.hosts.get_mut(&node).filter(|host| !host.lost) else { return };
+        let Some(host) = self.membership.hosts.get_mut(&node).filter(|host| !host.lost) else { return };
         host.lost = true;
         if host.asked && !host.answered {
             self.awaited_hosts = self.awaited_hosts.saturating_sub(1);
         }
-        let crew = host.crew.clone();
+        let ranks = host.ranks.clone();
         match self.phase {
             Phase::Gathering => {
                 // A rank that an earlier call has lost has no ranks to wait for.
-                if let Some(initial) = crew.into_iter().find(|initial| self.is_known(*initial)) {
+                if let Some(initial) = ranks.into_iter().find(|initial| self.is_known(*initial)) {
                     self.gone_while_gathering(initial, "its host is lost");
                 }
             }
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => {
-                let hasty = self.lose_all(&crew, now);
+                let hasty = self.lose_all(&ranks, now);
                 self.come_elsewhere(node);
                 if hasty {
                     self.react(now);
@@ -384,10 +402,10 @@ impl Restart {
     pub(super) fn warned(&mut self, now: Mono, ranks: &RankSet) {
         let mut warned = Vec::new();
         for (first, last) in ranks.ranges() {
-            let all = self.crew.hands.iter_mut().zip((0..).map(Rank::new));
+            let all = self.membership.members.iter_mut().zip((0..).map(Rank::new));
             let some = all.skip(first as usize).take((last - first) as usize + 1);
-            warned.extend(some.filter(|(hand, _)| !hand.warned).map(|(hand, initial)| {
-                hand.warned = true;
+            warned.extend(some.filter(|(member, _)| !member.warned).map(|(member, initial)| {
+                member.warned = true;
                 initial
             }));
         }
@@ -396,15 +414,18 @@ impl Restart {
 
     /// Begins a planned round if some of them work, and others can do so without them.
     pub(super) fn warn(&mut self, now: Mono, warned: &[Rank]) {
-        if !self.is_open() || !self.crew.hands.iter().any(|hand| hand.part == Part::In && !hand.warned) {
+        if !self.is_open()
+            || !self.membership.members.iter().any(|member| member.state == MemberState::Active && !member.warned)
+        {
             return;
         }
         let running = self.phase == Phase::Running;
-        let finishing = running && self.crew.hosts.values().any(|host| host.returned);
+        let finishing = running && self.membership.hosts.values().any(|host| host.returned);
         let fault = |initial: Rank| Fault { initial, kind: FaultKind::Warned, text: OsBytes::default() };
-        let here = |rank: &&Rank| self.crew.part(**rank) == Some(Part::In);
-        let works =
-            |rank: &Rank| self.world.members().get(rank.index()).is_some_and(|member| member.mode == Mode::Active);
+        let here = |rank: &&Rank| self.membership.state_of(**rank) == Some(MemberState::Active);
+        let works = |rank: &Rank| {
+            self.world.members().get(rank.index()).is_some_and(|world_member| world_member.mode == Mode::Active)
+        };
         let (active, idle): (Vec<Rank>, Vec<Rank>) = warned.iter().filter(here).partition(|rank| works(rank));
         if running && (active.is_empty() || finishing) {
             for initial in idle {

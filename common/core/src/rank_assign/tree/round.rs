@@ -6,7 +6,7 @@ use crate::id::Rank;
 use crate::rank_assign::Outcome;
 use crate::rank_assign::fault::AssignError;
 use crate::rank_assign::key::Keys;
-use crate::rank_assign::world::{Member, Mode, World};
+use crate::rank_assign::world::{Mode, World, WorldMember};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ pub(super) struct Round<'a> {
     pub(super) tree: &'a Tree,
     pub(super) topology: Topology,
     /// By initial rank.
-    pub(super) members: Vec<Member>,
+    pub(super) members: Vec<WorldMember>,
     /// How many work.
     pub(super) active: u32,
 }
@@ -71,7 +71,7 @@ impl Round<'_> {
         self.topology.nodes.get(node).and_then(|node| self.tree.layers.get(node.layer))
     }
 
-    pub(super) fn member(&self, initial: u32) -> Member {
+    pub(super) fn member(&self, initial: u32) -> WorldMember {
         self.members.get(initial as usize).copied().unwrap_or_default()
     }
 
@@ -111,7 +111,7 @@ impl Round<'_> {
         self.totals(|member, _| member.mode == Mode::Active)
     }
 
-    fn totals(&self, counts: impl Fn(&Member, usize) -> bool) -> Vec<u32> {
+    fn totals(&self, counts: impl Fn(&WorldMember, usize) -> bool) -> Vec<u32> {
         let mut totals = vec![0; self.topology.nodes.len()];
         for ((leaf, member), initial) in self.topology.leaves.iter().zip(&self.members).zip(0..) {
             if counts(member, initial) {

@@ -4,7 +4,7 @@ use super::spec::Tree;
 use crate::id::Rank;
 use crate::rank_assign::fault::{AssignError, Misplaced};
 use crate::rank_assign::key::{Keys, Numbers, Owned, Value};
-use crate::rank_assign::world::{Member, Mode};
+use crate::rank_assign::world::{Mode, WorldMember};
 use crate::rank_set::RankSet;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
@@ -56,18 +56,23 @@ pub(crate) struct Topology {
 
 impl Topology {
     /// Whether any member has no group.
-    pub(super) fn lacks(&self, members: &[Member]) -> bool {
+    pub(super) fn lacks(&self, members: &[WorldMember]) -> bool {
         self.homeless(members).next().is_some()
     }
 
-    fn homeless(&self, members: &[Member]) -> impl Iterator<Item = u32> {
+    fn homeless(&self, members: &[WorldMember]) -> impl Iterator<Item = u32> {
         let has_none = |at: usize| self.leaves.get(at).is_none_or(|leaf| leaf.parent.is_none());
         let all = members.iter().enumerate().filter(move |(at, member)| member.rank.is_some() && has_none(*at));
         all.filter_map(|(at, _)| u32::try_from(at).ok())
     }
 
     /// Gives groups to those who are there and have none yet. Says who they are.
-    pub(super) fn grow(&mut self, tree: &Tree, members: &[Member], keys: &dyn Keys) -> Result<Vec<u32>, AssignError> {
+    pub(super) fn grow(
+        &mut self,
+        tree: &Tree,
+        members: &[WorldMember],
+        keys: &dyn Keys,
+    ) -> Result<Vec<u32>, AssignError> {
         let Some((root, below)) = tree.layers.split_first() else { return Err(AssignError::NoLayer) };
         // Those of a group mostly follow each other: group above, group, and its name, of each layer.
         let mut last: Vec<(usize, usize, Value<'_>)> = Vec::new();
@@ -195,14 +200,14 @@ impl Topology {
     }
 
     /// Whether a rank still waits that began to at that time.
-    pub(super) fn waits(&self, members: &[Member], (initial, since): (u32, u64)) -> bool {
+    pub(super) fn waits(&self, members: &[WorldMember], (initial, since): (u32, u64)) -> bool {
         members.get(initial as usize).is_some_and(|member| member.mode == Mode::Inactive)
             && self.leaves.get(initial as usize).is_some_and(|leaf| leaf.since == since)
     }
 
     /// Fails where more of a group work than it takes.
     #[cfg(test)]
-    pub(crate) fn within(&self, tree: &Tree, members: &[Member]) {
+    pub(crate) fn within(&self, tree: &Tree, members: &[WorldMember]) {
         for (node, at) in self.nodes.iter().zip(0..) {
             let works = |initial: &&u32| members.get(**initial as usize).is_some_and(|one| one.mode == Mode::Active);
             let count = self.below(at).iter().filter(works).count();
@@ -217,7 +222,7 @@ impl Topology {
     }
 
     /// Forgets those who have stopped waiting, where they have become more than the others can be.
-    pub(super) fn tidy(&mut self, members: &[Member]) {
+    pub(super) fn tidy(&mut self, members: &[WorldMember]) {
         for at in 0..self.nodes.len() {
             let Some(node) = self.nodes.get_mut(at) else { continue };
             if node.waiting.len() > 2 * node.leaves.len() {

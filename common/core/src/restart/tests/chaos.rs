@@ -128,10 +128,11 @@ impl Job {
             numbers
         };
         // A rank that the others did not need may have kept its place in a planned round.
-        let lost = self.machine.world.members().iter().zip(&self.machine.crew.hands);
-        let lost = lost.filter(|(_, hand)| matches!(hand.part, super::super::crew::Part::Lost { .. }));
+        let lost = self.machine.world.members().iter().zip(&self.machine.membership.members);
+        let lost =
+            lost.filter(|(_, member)| matches!(member.state, super::super::membership::MemberState::Failed { .. }));
         let mut ranks = sorted(|seat| seat.rank);
-        ranks.extend(lost.filter_map(|(member, _)| member.rank).map(Rank::get));
+        ranks.extend(lost.filter_map(|(world_member, _)| world_member.rank).map(Rank::get));
         ranks.sort_unstable();
         assert_eq!(ranks, (0..world).collect::<Vec<_>>());
         assert_eq!(sorted(|seat| seat.active), (0..active).collect::<Vec<_>>());
@@ -143,7 +144,7 @@ impl Job {
 
     /// A process is started again where its host is there still.
     fn starts(&mut self, initial: Rank) {
-        let home = self.machine.crew.hands[initial.index()].node;
+        let home = self.machine.membership.members[initial.index()].node;
         let host = &mut self.hosts[home.index()];
         if !host.lost && !host.missed {
             host.down.push_back(Down::Spawn(initial, self.next));
@@ -268,27 +269,27 @@ impl Job {
             Phase::Over(_) => return,
             Phase::Running => {}
             phase @ (Phase::Gathering | Phase::Waiting(_) | Phase::Draining { .. }) => {
-                panic!("it is stuck: {phase:?}\n{:?}\n{:?}", self.machine.crew, self.hosts)
+                panic!("it is stuck: {phase:?}\n{:?}\n{:?}", self.machine.membership, self.hosts)
             }
         }
         for host in self.hosts.iter().filter(|host| !host.lost) {
             assert_eq!(host.round, self.machine.round());
             let waits = host.procs.values().any(|proc| proc.at == At::Registered);
             let may = self.machine.setup.respawn == Respawn::Next
-                || self.machine.crew.hosts.values().any(|host| host.returned)
+                || self.machine.membership.hosts.values().any(|host| host.returned)
                 || !self.machine.gains();
             assert!(!waits || may, "a process has registered, and is in no round: {:?}", self.hosts);
             let stands = host.procs.values().any(|proc| matches!(proc.at, At::Leaving | At::Ready));
             assert!(!stands, "a rank is out of its function, and waits for ever: {:?}", self.hosts);
         }
-        for (member, initial) in self.machine.world.members().iter().zip(0_u32..) {
-            let hand = &self.machine.crew.hands[initial as usize];
-            let there = hand.proc.map(ProcId::get).is_some_and(|id| {
-                let host = &self.hosts[hand.node.index()];
+        for (world_member, initial) in self.machine.world.members().iter().zip(0_u32..) {
+            let member = &self.machine.membership.members[initial as usize];
+            let there = member.proc.map(ProcId::get).is_some_and(|id| {
+                let host = &self.hosts[member.node.index()];
                 host.procs.get(&initial).is_some_and(|proc| proc.id == id && proc.at != At::Starting)
             });
-            let returned = self.machine.crew.hosts[&hand.node].returned;
-            if member.active_rank.is_some() && !returned {
+            let returned = self.machine.membership.hosts[&member.node].returned;
+            if world_member.active_rank.is_some() && !returned {
                 assert!(there, "initial rank {initial} works, and is not there");
             }
         }
@@ -360,10 +361,10 @@ proptest! {
         let mut job = Job::new(setup, hosts, per);
         job.calm();
         let Some(before) = job.machine.round() else { return Ok(()) };
-        let faults = job.machine.crew.hands.iter().map(|hand| hand.faults).sum::<u32>();
+        let faults = job.machine.membership.members.iter().map(|member| member.faults).sum::<u32>();
         job.step((how, at, pick));
         job.calm();
-        let own = job.machine.crew.hands.iter().map(|hand| hand.faults).sum::<u32>() > faults;
+        let own = job.machine.membership.members.iter().map(|member| member.faults).sum::<u32>() > faults;
         let again = job.machine.round() > Some(before);
         prop_assert!(!own || again || job.closed.is_some(), "{:?}", job.machine);
         job.is_at_rest();

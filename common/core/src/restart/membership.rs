@@ -12,30 +12,30 @@ use alloc::vec::Vec;
 
 /// The part of an initial rank in rounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part {
+pub(super) enum MemberState {
     /// Nothing: no process of it has registered, or it is dead and taken out.
-    Away,
+    Absent,
     /// Its process has registered, and is in with the next assignment.
-    Waiting,
+    Joining,
     /// Takes part in the round.
-    In,
+    Active,
     /// Dead, or has left; taken out with the next assignment.
-    Lost {
+    Failed {
         /// A process may be started for it again.
         again: bool,
     },
     /// Its process takes no part any more, though it may be there.
-    Out,
+    Left,
 }
 
 /// An initial rank.
 #[derive(Debug)]
-pub(super) struct Hand {
+pub(super) struct Member {
     pub(super) node: NodeId,
     pub(super) proc: Option<ProcId>,
     /// Values that its process has sent for the keys that only the process can answer.
     pub(super) keys: Vec<OsBytes>,
-    pub(super) part: Part,
+    pub(super) state: MemberState,
     /// The first round of its process.
     pub(super) since: Round,
     /// Something was wrong with it in this round.
@@ -65,7 +65,7 @@ pub(super) struct Hand {
 pub(super) struct Host {
     pub(super) site: Site,
     /// Its initial ranks, in ascending order.
-    pub(super) crew: Vec<Rank>,
+    pub(super) ranks: Vec<Rank>,
     pub(super) lost: bool,
     /// Whether its heartbeats are missing and it is not yet known to be lost: its earlier messages are not enough.
     pub(super) missed: bool,
@@ -85,23 +85,23 @@ pub(super) struct Host {
 
 /// All of them.
 #[derive(Debug)]
-pub(super) struct Crew {
-    pub(super) hands: Vec<Hand>,
+pub(super) struct Membership {
+    pub(super) members: Vec<Member>,
     pub(super) hosts: BTreeMap<NodeId, Host>,
 }
 
-impl Crew {
+impl Membership {
     pub(super) fn new(ranks: &[NodeId], nodes: &BTreeMap<NodeId, Site>) -> Self {
         let host = |site: &Site| Host { site: site.clone(), ..Host::default() };
         let mut hosts: BTreeMap<_, _> = nodes.iter().map(|(node, site)| (*node, host(site))).collect();
         for (node, rank) in ranks.iter().zip((0..).map(Rank::new)) {
-            hosts.entry(*node).or_default().crew.push(rank);
+            hosts.entry(*node).or_default().ranks.push(rank);
         }
-        let hand = |node: &NodeId| Hand {
+        let member = |node: &NodeId| Member {
             node: *node,
             proc: None,
             keys: Vec::new(),
-            part: Part::Away,
+            state: MemberState::Absent,
             since: Round::new(0),
             faulted: false,
             faults: 0,
@@ -114,53 +114,53 @@ impl Crew {
             in_vain: 0,
             short: 0,
         };
-        Self { hands: ranks.iter().map(hand).collect(), hosts }
+        Self { members: ranks.iter().map(member).collect(), hosts }
     }
 
-    pub(super) fn part(&self, initial: Rank) -> Option<Part> {
-        self.hands.get(initial.index()).map(|hand| hand.part)
+    pub(super) fn state_of(&self, initial: Rank) -> Option<MemberState> {
+        self.members.get(initial.index()).map(|member| member.state)
     }
 
     /// A process of this rank is on this node now.
-    pub(super) fn settles(&mut self, initial: Rank, node: NodeId) {
-        let Some(hand) = self.hands.get_mut(initial.index()) else { return };
-        if hand.node == node {
+    pub(super) fn move_to_node(&mut self, initial: Rank, node: NodeId) {
+        let Some(member) = self.members.get_mut(initial.index()) else { return };
+        if member.node == node {
             return;
         }
-        if let Some(old) = self.hosts.get_mut(&hand.node) {
-            old.crew.retain(|rank| *rank != initial);
+        if let Some(old) = self.hosts.get_mut(&member.node) {
+            old.ranks.retain(|rank| *rank != initial);
         }
-        hand.node = node;
-        let crew = &mut self.hosts.entry(node).or_default().crew;
-        let at = crew.partition_point(|rank| *rank < initial);
-        crew.insert(at, initial);
+        member.node = node;
+        let ranks = &mut self.hosts.entry(node).or_default().ranks;
+        let at = ranks.partition_point(|rank| *rank < initial);
+        ranks.insert(at, initial);
     }
 
     /// Whether a host has ranks that are, or will be, in a round.
     pub(super) fn has_work(&self, host: &Host) -> bool {
-        let here = |rank: &Rank| matches!(self.part(*rank), Some(Part::In | Part::Waiting));
-        host.crew.iter().any(here)
+        let here = |rank: &Rank| matches!(self.state_of(*rank), Some(MemberState::Active | MemberState::Joining));
+        host.ranks.iter().any(here)
     }
 }
 
 /// Values known about ranks, for policies.
-pub(super) struct Known<'a> {
-    pub(super) crew: &'a Crew,
+pub(super) struct PolicyKeys<'a> {
+    pub(super) membership: &'a Membership,
     /// By initial rank.
     pub(super) known: &'a [(Source, Vec<Option<String>>)],
     /// Keys that processes answer themselves, in this order.
     pub(super) asked: &'a [Source],
 }
 
-impl Keys for Known<'_> {
+impl Keys for PolicyKeys<'_> {
     fn value(&self, source: &Source, who: Numbers) -> Option<Cow<'_, str>> {
-        let hand = self.crew.hands.get(who.initial.index())?;
+        let member = self.membership.members.get(who.initial.index())?;
         if *source == Source::Host {
-            return self.crew.hosts.get(&hand.node).map(|host| Cow::Borrowed(host.site.name.as_str()));
+            return self.membership.hosts.get(&member.node).map(|host| Cow::Borrowed(host.site.name.as_str()));
         }
         let told = || {
             let at = self.asked.iter().position(|asked| asked == source)?;
-            hand.keys.get(at).map(|value| String::from_utf8_lossy(value))
+            member.keys.get(at).map(|value| String::from_utf8_lossy(value))
         };
         let known = self.known.iter().find(|(known, _)| known == source);
         let known = known.and_then(|(_, values)| values.get(who.initial.index())?.as_deref());
