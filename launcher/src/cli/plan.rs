@@ -67,7 +67,7 @@ impl Run {
         let job = JobSpec {
             job,
             apps,
-            label: self.style.label(placement.seats.len()),
+            label: self.style.label(placement.ranks.len()),
             placement,
             min_hosts,
             contain: self.contain,

@@ -229,7 +229,7 @@ impl Run {
     pub(crate) fn rounds(&self, placement: &Placement, caller: &[&[u8]], site: &Site<'_>) -> Result<Rounds, CliError> {
         let Args { policy: said, spares, spare_hosts, max_rounds, min_world, min_active, max_rank_faults, .. } =
             &self.rounds;
-        let world = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
+        let world = u32::try_from(placement.ranks.len()).unwrap_or(u32::MAX);
         let policy = match (said, spares) {
             (Some(said), _) => Some(assign::policy(said, site)?),
             (None, Some((option, n))) => Some(held_back(option, *n, world)?),
@@ -285,7 +285,7 @@ impl Run {
     fn first_active(&self, policy: &Policy, placement: &Placement, caller: &[&[u8]]) -> Result<u32, AssignError> {
         let exports = self.programs.first().map(|program| program.exports.as_slice()).unwrap_or_default();
         let env = base(caller.iter().copied(), exports).env;
-        let mut world = World::new(u32::try_from(placement.seats.len()).unwrap_or(u32::MAX));
+        let mut world = World::new(u32::try_from(placement.ranks.len()).unwrap_or(u32::MAX));
         rank_assign::assign(policy, &mut world, &[], &assign::Placed { placement, env: &env })?;
         Ok(world.active_size().unwrap_or_else(|| world.size()))
     }

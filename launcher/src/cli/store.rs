@@ -133,7 +133,7 @@ impl Run {
         let program = master_store::program(&argv);
         let script = self.script(placement, site);
         let text = script.as_deref();
-        let world_size = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
+        let world_size = u32::try_from(placement.ranks.len()).unwrap_or(u32::MAX);
         let jax = self.framework.is_jax(text);
         let elsewhere = match program {
             master_store::Program::Script(path) => {
@@ -207,7 +207,7 @@ impl Run {
 
     /// The program of rank 0.
     pub(crate) fn first(&self, placement: &Placement) -> Option<&Program> {
-        self.programs.get(placement.seats.first()?.app.index())
+        self.programs.get(placement.ranks.first()?.app.index())
     }
 }
 

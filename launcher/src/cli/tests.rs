@@ -434,7 +434,7 @@ fn programs_have_their_own() {
         ]
     );
     assert_eq!(plan.absent, ["NO".into()]);
-    let app = |n: usize| plan.job.placement.seats[n].app.get();
+    let app = |n: usize| plan.job.placement.ranks[n].app.get();
     assert_eq!([0, 1, 2, 4, 5].map(app), [0, 0, 1, 1, 2]);
 }
 

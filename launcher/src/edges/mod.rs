@@ -117,7 +117,7 @@ impl Edges {
             setup.remote.map_or_else(Remote::none, |(plans, setting)| Remote::new(plans, setting, *setup.origin));
         let credit = output.first_grants();
         let nodes = Nodes::new(&credit, local.map(|id| (id, setup.edge, setup.lifeline)), remote)?;
-        let reader = job.placement.seats.first().map_or(NodeId::new(0), |seat| seat.node);
+        let reader = job.placement.ranks.first().map_or(NodeId::new(0), |seat| seat.node);
         let names = names(&job.placement);
         let hooks = hooks::Hooks::new(hooks, &job.placement, names.1.clone(), setup.origin);
         let nested = presentation.nested.then(|| Nested::new(std::process::id(), &names.0));

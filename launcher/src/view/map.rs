@@ -11,13 +11,13 @@ use std::fmt::Write as _;
 
 /// Hosts with their ranks, then the programs where there are several.
 pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder) -> String {
-    let (ranks, hosts) = (placement.seats.len() as u64, placement.nodes.len() as u64);
+    let (ranks, hosts) = (placement.ranks.len() as u64, placement.nodes.len() as u64);
     let mut text = format!("{} on {}\n", words::count(ranks, "rank"), words::count(hosts, "host"));
     let names: Vec<String> = placement.nodes.iter().map(|node| node.host.to_string()).collect();
     // Nobody's screen is wider, and a format takes no more than 65,535.
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(200);
     let mut own: Vec<Vec<Rank>> = vec![Vec::new(); names.len()];
-    for (seat, rank) in placement.seats.iter().zip((0..).map(Rank::new)) {
+    for (seat, rank) in placement.ranks.iter().zip((0..).map(Rank::new)) {
         own.get_mut(seat.node.index()).into_iter().for_each(|ranks| ranks.push(rank));
     }
     for ((name, node), ranks) in names.iter().zip(&placement.nodes).zip(&own) {
@@ -38,7 +38,7 @@ pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder
                 .unwrap_or_default();
         }
     }
-    if placement.seats.len() > 1 || store.is_agent() {
+    if placement.ranks.len() > 1 || store.is_agent() {
         writeln!(text, "{}", self::store(store)).unwrap_or_default();
     }
     text
@@ -69,7 +69,7 @@ pub(crate) fn logs(job: &JobSpec, always: bool) -> Option<String> {
 /// Local ranks that an option names and no host has: no other message would show that they do not exist.
 pub(crate) fn beyond(job: &JobSpec) -> Option<String> {
     let logs = job.apps.iter().find_map(|app| app.base.logs.as_ref())?;
-    let most = job.placement.seats.iter().map(|seat| seat.local_rank.get()).max()? + 1;
+    let most = job.placement.ranks.iter().map(|seat| seat.local_rank.get()).max()? + 1;
     let named: Vec<String> =
         logs.beyond(most).map(|(option, rank)| format!("{option} names local rank {rank}")).collect();
     let has = if most == 1 { "local rank 0 only".into() } else { format!("local ranks 0-{}", most - 1) };
@@ -77,13 +77,13 @@ pub(crate) fn beyond(job: &JobSpec) -> Option<String> {
 }
 
 fn of_app(placement: &Placement, app: AppIndex) -> Vec<Rank> {
-    placement.seats.iter().zip((0..).map(Rank::new)).filter(|(seat, _)| seat.app == app).map(|(_, rank)| rank).collect()
+    placement.ranks.iter().zip((0..).map(Rank::new)).filter(|(seat, _)| seat.app == app).map(|(_, rank)| rank).collect()
 }
 
 /// A line: `{"ranks":[{"rank":0,"host":"node0","local_rank":0,"node_index":0,"app":0}],"store":{"by":"rank0","why":"alone"}}`.
 pub(crate) fn json(placement: &Placement, store: Holder) -> String {
     let mut text = String::from("{\"ranks\":[");
-    for (seat, rank) in placement.seats.iter().zip(0u32..) {
+    for (seat, rank) in placement.ranks.iter().zip(0u32..) {
         let host = name(placement, seat.node);
         let comma = if rank == 0 { "" } else { "," };
         write!(

@@ -69,7 +69,7 @@ fuzz_target!(|data: &[u8]| {
             };
             if let Ok(plan) = run.into_plan(JobId([1; 16]), caller, &site) {
                 assert!(plan.job.world_size() > 0 && plan.job.apps.iter().all(|app| !app.base.argv.is_empty()));
-                assert_eq!(plan.job.placement.seats.len(), plan.job.world_size() as usize);
+                assert_eq!(plan.job.placement.ranks.len(), plan.job.world_size() as usize);
             }
         }
         // Policies have a target of their own.

@@ -107,7 +107,7 @@ pub(crate) struct Known {
 impl World {
     /// All ranks that the job asks for.
     fn world_size(&self) -> u32 {
-        u32::try_from(self.plan.spec.placement.seats.len()).unwrap_or(u32::MAX).max(1)
+        u32::try_from(self.plan.spec.placement.ranks.len()).unwrap_or(u32::MAX).max(1)
     }
 
     /// Which generation a process is of.

@@ -8,7 +8,7 @@ use crate::rng::Rng;
 use crate::ways::{self, Nets, OPEN};
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
-use rlaunch_core::place::{Node, Placement, Processes, Seat};
+use rlaunch_core::place::{Node, Placement, Processes, RankPlacement};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{AppSpec, Contain, JobSpec, OnFailure, StdinPlan, Tier};
 use rlaunch_core::time::Span;
@@ -145,7 +145,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
     for (ranks, node) in sizes.iter().map(|size| u32::try_from(*size).unwrap_or(1)).zip(0..) {
         for local_rank in (0..ranks).map(LocalRank::new) {
             let app = AppIndex::new(u32::from(seats.len() >= usize::try_from(first).unwrap_or(0)));
-            seats.push(Seat { node: NodeId::new(node), local_rank, app });
+            seats.push(RankPlacement { node: NodeId::new(node), local_rank, app });
         }
         let host = Host::named(&format!("node{node}"));
         nodes.push(Node { host, local: u64::from(node) == local, slots: ranks, ranks });
@@ -154,7 +154,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         lease,
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: first, base: base.clone() }, AppSpec { procs: world - first, base }],
-        placement: Placement { nodes, seats, notes: vec![], processes: Processes::default() },
+        placement: Placement { nodes, ranks: seats, notes: vec![], processes: Processes::default() },
         min_hosts: None,
         contain: Contain::Auto,
         on_failure: if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue },
@@ -213,7 +213,7 @@ fn to_the_limit(rng: &mut Rng, plan: &mut Plan) {
     // Its agent has passed that on, and would end everything in time.
     site.faults = vec![(from + lease / 2, Fault::AgentFrozen)];
     // Nor do its ranks end by themselves.
-    for (script, seat) in plan.ranks.iter_mut().zip(&plan.spec.placement.seats) {
+    for (script, seat) in plan.ranks.iter_mut().zip(&plan.spec.placement.ranks) {
         if seat.node.index() == at {
             (script.runs, script.asked) = (60_000 * MS, Reaction::Ignores);
         }

@@ -74,7 +74,7 @@ impl World {
     /// The job does without hosts: as few as were allowed are left, and nothing is missing of a host on which all is well.
     pub(crate) fn placed(&mut self, placement: &Arc<Placement>) {
         // All start again where they were.
-        if placement.seats == self.placement().seats {
+        if placement.ranks == self.placement().ranks {
             return;
         }
         if self.known.restarts > 0 {
@@ -93,7 +93,7 @@ impl World {
 
     /// A generation does without hosts: they were lost, and the user is content with those that are left.
     fn shrunk(&mut self, placement: &Arc<Placement>) {
-        let world = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
+        let world = u32::try_from(placement.ranks.len()).unwrap_or(u32::MAX);
         let least = self.plan.spec.rounds.limits.min_world;
         self.check(least.is_some_and(|least| world >= least), || format!("{world} ranks are not {least:?}"));
         let before = self.placement().nodes.clone();
@@ -114,17 +114,17 @@ impl World {
         self.check_way(exec);
         let placement = self.placement();
         let index = placement.used().position(|node| node == self.id());
-        let first = placement.seats.first().map_or(0, |seat| seat.node.index());
+        let first = placement.ranks.first().map_or(0, |seat| seat.node.index());
         let (rank, generation) = (self.rank_of(proc), self.generation_of(proc));
-        let seat = placement.seats.get(rank.index()).filter(|seat| seat.node == self.id());
+        let seat = placement.ranks.get(rank.index()).filter(|seat| seat.node == self.id());
         let Some((seat, index)) = seat.zip(index) else { return self.fail(format!("{proc} is not of this host")) };
-        let of_app = placement.seats.iter().filter(|other| other.app == seat.app).count();
-        let before = placement.seats.iter().take(rank.index()).filter(|other| other.app == seat.app).count();
+        let of_app = placement.ranks.iter().filter(|other| other.app == seat.app).count();
+        let before = placement.ranks.iter().take(rank.index()).filter(|other| other.app == seat.app).count();
         let expected = [
             format!("RANK={rank}"),
             format!("TORCHELASTIC_RESTART_COUNT={generation}"),
             format!("LOCAL_RANK={}", seat.local_rank),
-            format!("WORLD_SIZE={}", placement.seats.len()),
+            format!("WORLD_SIZE={}", placement.ranks.len()),
             format!("GROUP_RANK={index}"),
             format!("GROUP_WORLD_SIZE={}", placement.used().count()),
             format!("ROLE_RANK={before}"),
@@ -141,7 +141,7 @@ impl World {
     fn check_store(&mut self, proc: ProcId, exec: &ExecSpec) {
         let has = |var: &str| exec.shared.iter().any(|entry| entry == var.as_bytes());
         let placement = self.placement();
-        let first_is_here = placement.seats.first().is_some_and(|seat| !self.host(seat.node.index()).remote);
+        let first_is_here = placement.ranks.first().is_some_and(|seat| !self.host(seat.node.index()).remote);
         // One host alone is met at 127.0.0.1.
         let is_translated = self.is_translated() && first_is_here && placement.used().nth(1).is_some();
         let by_agent = self.plan.spec.master_store.is_agent() && !is_translated;
@@ -274,7 +274,7 @@ impl World {
     }
 
     fn check_success(&mut self) {
-        let world = self.placement().seats.len();
+        let world = self.placement().ranks.len();
         // Processes on hosts that were lost before are of an earlier generation.
         let nodes = &self.placement().nodes;
         let used = |node: &usize| nodes.get(*node).is_some_and(|node| node.ranks > 0);

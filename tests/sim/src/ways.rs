@@ -73,7 +73,7 @@ impl World {
 
     /// Whether the launcher's host is seen by an address that is not its own.
     pub(crate) fn is_translated(&self) -> bool {
-        self.several() && self.plan.spec.placement.seats.len().is_multiple_of(3)
+        self.several() && self.plan.spec.placement.ranks.len().is_multiple_of(3)
     }
 
     pub(crate) fn own_addresses(&self) -> Capped<Address, HOST_ADDRESSES> {
@@ -140,7 +140,7 @@ impl World {
         let over = !self.host.agent.probes;
         self.check(over, || "a rank starts while somebody still tries to reach its host".to_owned());
         let used: Vec<usize> = self.placement().used().map(NodeId::index).collect();
-        let head = self.placement().seats.first().map_or(0, |seat| seat.node.index());
+        let head = self.placement().ranks.first().map_or(0, |seat| seat.node.index());
         let addr =
             exec.shared.iter().find_map(|entry| Some(String::from_utf8_lossy(entry.strip_prefix(b"MASTER_ADDR=")?)));
         let addr = addr.map(std::borrow::Cow::into_owned).unwrap_or_default();

@@ -5,7 +5,7 @@ use crate::events::{Cause, What};
 use crate::exit::Ending;
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank, NodeId, Rank, Round};
-use crate::place::{Node, Processes, Seat};
+use crate::place::{Node, Processes, RankPlacement};
 use crate::rank_set::RankSet;
 use crate::restart::RoundNote;
 use crate::restart::fault::{Fault, FaultKind};
@@ -25,11 +25,11 @@ fn hooks(on_restart: bool, on_exit: bool) -> Hooks {
     let node = |name| Node { host: Host::named(name), local: false, slots: 2, ranks: 2 };
     let seat = |rank: u32| {
         let (node, local) = if rank < 2 { (0, rank) } else { (1, 0) };
-        Seat { node: NodeId::new(node), local_rank: LocalRank::new(local), app: AppIndex::new(0) }
+        RankPlacement { node: NodeId::new(node), local_rank: LocalRank::new(local), app: AppIndex::new(0) }
     };
     let placement = Placement {
         nodes: vec![node("a"), node("b")],
-        seats: (0..3).map(seat).collect(),
+        ranks: (0..3).map(seat).collect(),
         notes: vec![],
         processes: Processes::default(),
     };

@@ -74,7 +74,7 @@ impl Told {
     }
 
     pub(super) fn place(&mut self, placement: Arc<Placement>) {
-        let other = self.placement.seats.len() != placement.seats.len();
+        let other = self.placement.ranks.len() != placement.ranks.len();
         self.placement = placement;
         if other {
             self.whole();
@@ -82,7 +82,7 @@ impl Told {
     }
 
     fn whole(&mut self) {
-        let all = u32::try_from(self.placement.seats.len()).unwrap_or(u32::MAX);
+        let all = u32::try_from(self.placement.ranks.len()).unwrap_or(u32::MAX);
         self.world = (all, all);
     }
 
@@ -219,7 +219,7 @@ impl Told {
     }
 
     fn node(&self, rank: Rank) -> Option<NodeId> {
-        self.placement.seats.get(rank.index()).map(|seat| seat.node)
+        self.placement.ranks.get(rank.index()).map(|seat| seat.node)
     }
 }
 

@@ -132,7 +132,7 @@ pub(super) fn why_lost(facts: &JobFacts, node: NodeId, lost: Lost, between: (Mon
 
 /// How many ranks would work in the first round; `None`: the policy knows no answer.
 fn count_active(spec: &JobSpec, placement: &Placement) -> Option<u32> {
-    let mut world = World::new(u32::try_from(placement.seats.len()).unwrap_or(u32::MAX));
+    let mut world = World::new(u32::try_from(placement.ranks.len()).unwrap_or(u32::MAX));
     if let Some(policy) = &spec.rounds.policy {
         rank_assign::assign(policy, &mut world, &[], &Placed { spec, placement }).ok()?;
     }
@@ -149,7 +149,7 @@ impl Keys for Placed<'_> {
     fn value(&self, source: &Source, who: Numbers) -> Option<Cow<'_, str>> {
         match source {
             Source::Host => {
-                let seat = self.placement.seats.get(who.initial.index())?;
+                let seat = self.placement.ranks.get(who.initial.index())?;
                 Some(Cow::Borrowed(self.placement.nodes.get(seat.node.index())?.host.name.as_str()))
             }
             Source::Env(name) => value(&self.spec.apps.first()?.base.env, name.as_bytes()).map(String::from_utf8_lossy),

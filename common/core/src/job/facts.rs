@@ -18,7 +18,7 @@ pub(super) struct JobFacts {
 
 impl JobFacts {
     pub(super) fn new(spec: &JobSpec) -> Self {
-        let processes = Processes::of_ranks(spec.placement.seats.len());
+        let processes = Processes::of_ranks(spec.placement.ranks.len());
         let placement = Arc::new(Placement { processes, ..spec.placement.clone() });
         Self { hosts: Hosts::new(&spec.placement), placement, generation: 0 }
     }
@@ -47,7 +47,7 @@ impl JobFacts {
     /// All ranks are started again: rank 0's process has this number.
     pub(super) fn begin_processes(&mut self, first: ProcId) {
         let placement = Arc::make_mut(&mut self.placement);
-        placement.processes.begin(first, placement.seats.len());
+        placement.processes.begin(first, placement.ranks.len());
     }
 
     /// Another process of a rank is started.

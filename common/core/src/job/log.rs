@@ -73,7 +73,7 @@ impl Log {
     fn write_left_out(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement) {
         let apps = self.report.start.as_ref().map_or(0, |start| start.apps.len());
         let procs = (0..).map(AppIndex::new).take(apps).map(|app| placement.procs(app)).collect();
-        let world_size = u32::try_from(placement.seats.len()).unwrap_or(u32::MAX);
+        let world_size = u32::try_from(placement.ranks.len()).unwrap_or(u32::MAX);
         self.write(cx, What::LeftOut { nodes, world_size, procs });
     }
 

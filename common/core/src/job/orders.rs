@@ -53,7 +53,7 @@ impl Orders {
         let asked = spec.placement.nodes.len();
         let heads = spec.placement.heads(asked.saturating_sub(least(&spec)));
         let mut apps = vec![BTreeSet::new(); asked];
-        for seat in &spec.placement.seats {
+        for seat in &spec.placement.ranks {
             if let Some(own) = apps.get_mut(seat.node.index()) {
                 own.insert(seat.app);
             }
@@ -263,7 +263,7 @@ impl Orders {
     }
 
     fn delta(&self, placement: &Placement, rank: Rank, proc: ProcId) -> Option<Delta> {
-        let seat = placement.seats.get(rank.index())?;
+        let seat = placement.ranks.get(rank.index())?;
         let (share, n) = (placement.share(seat.app), rank.get());
         Some(Delta {
             proc,

@@ -44,7 +44,7 @@ pub(super) struct Procs {
     offsets: Offsets,
     /// From a process of a rank to the next, so that numbers tell people which rank it is: the ranks that were asked for.
     stride: u32,
-    ranks: Vec<Seat>,
+    ranks: Vec<RankProc>,
     /// For each node: its ranks that are not over, and whether it says that it has none left to wait for.
     nodes: Vec<(usize, bool)>,
     /// Nodes with ranks that are waited for.
@@ -53,7 +53,7 @@ pub(super) struct Procs {
 
 /// A rank and its process.
 #[derive(Clone, Copy, Debug)]
-struct Seat {
+struct RankProc {
     proc: ProcId,
     state: State,
     started: Option<Mono>,
@@ -71,11 +71,11 @@ impl Procs {
     /// Counters are the number of what they count, and each process is known as its rank's.
     pub(super) fn check(&self, facts: &JobFacts) -> Result<(), String> {
         let placement = facts.placement();
-        if self.ranks.len() != placement.seats.len() {
-            return Err(format!("{} ranks are placed, and {} are watched", placement.seats.len(), self.ranks.len()));
+        if self.ranks.len() != placement.ranks.len() {
+            return Err(format!("{} ranks are placed, and {} are watched", placement.ranks.len(), self.ranks.len()));
         }
         let mut open = vec![0_usize; self.nodes.len()];
-        for ((seat, place), rank) in self.ranks.iter().zip(&placement.seats).zip((0..).map(Rank::new)) {
+        for ((seat, place), rank) in self.ranks.iter().zip(&placement.ranks).zip((0..).map(Rank::new)) {
             if placement.rank_of(seat.proc) != Some(rank) {
                 return Err(format!("{:?} is the process of rank {rank}, and the placement says otherwise", seat.proc));
             }
@@ -145,11 +145,14 @@ impl Procs {
 
     /// A process of every rank is asked for; rank 0's has this number.
     fn begin(&mut self, placement: &Placement, first: ProcId) {
-        let seat =
-            |n: u32| Seat { proc: ProcId::new(first.get().saturating_add(n)), state: State::Pending, started: None };
+        let seat = |n: u32| RankProc {
+            proc: ProcId::new(first.get().saturating_add(n)),
+            state: State::Pending,
+            started: None,
+        };
         self.ranks = (0..placement.world_size()).map(seat).collect();
         self.nodes = vec![(0, false); placement.nodes.len()];
-        for seat in &placement.seats {
+        for seat in &placement.ranks {
             if let Some((open, _)) = self.nodes.get_mut(seat.node.index()) {
                 *open = open.saturating_add(1);
             }
@@ -162,7 +165,7 @@ impl Procs {
             // A process is started once, where it was asked for: anything else would be a second life of its number.
             let began = self.offsets.ours(node, started.at);
             let Some(rank) = self.current(cx.facts, node, started.proc) else { continue };
-            let local_rank = cx.facts.placement().seats.get(rank.index()).map(|seat| seat.local_rank);
+            let local_rank = cx.facts.placement().ranks.get(rank.index()).map(|seat| seat.local_rank);
             let seat = self.ranks.get_mut(rank.index()).filter(|seat| seat.state == State::Pending);
             let Some((seat, local_rank)) = seat.zip(local_rank) else { continue };
             (seat.state, seat.started) = (State::Running, Some(began));
@@ -236,7 +239,7 @@ impl Procs {
 
     /// The nodes with such processes.
     pub(super) fn stuck_nodes(&self, facts: &JobFacts) -> BTreeSet<NodeId> {
-        let stuck = self.ranks.iter().zip(&facts.placement().seats).filter(|(seat, _)| seat.state == State::Stuck);
+        let stuck = self.ranks.iter().zip(&facts.placement().ranks).filter(|(seat, _)| seat.state == State::Stuck);
         stuck.map(|(_, place)| place.node).collect()
     }
 
@@ -276,7 +279,7 @@ impl Procs {
         seat.filter(|_| facts.placement().node_of(rank) == Some(node)).map(|_| rank)
     }
 
-    fn seat(&self, facts: &JobFacts, node: NodeId, proc: ProcId) -> Option<&Seat> {
+    fn seat(&self, facts: &JobFacts, node: NodeId, proc: ProcId) -> Option<&RankProc> {
         self.ranks.get(self.current(facts, node, proc)?.index())
     }
 

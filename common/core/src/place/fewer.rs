@@ -1,6 +1,6 @@
 //! A job that has to do without some of its hosts: whose ranks are dropped, and what the others are called then.
 
-use super::{Placement, Seat};
+use super::{Placement, RankPlacement};
 use crate::id::{AppIndex, NodeId, Rank};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -25,11 +25,11 @@ impl Placement {
                 node.ranks = 0;
             }
         }
-        let stays = |seat: &&Seat| nodes.get(seat.node.index()).is_some_and(|node| node.ranks > 0);
-        let seats: Vec<Seat> = self.seats.iter().filter(stays).copied().collect();
+        let stays = |seat: &&RankPlacement| nodes.get(seat.node.index()).is_some_and(|node| node.ranks > 0);
+        let seats: Vec<RankPlacement> = self.ranks.iter().filter(stays).copied().collect();
         let processes = self.processes.renumbered();
-        let has_all = programs(&seats).count() == programs(&self.seats).count();
-        has_all.then_some(Self { nodes, seats, notes: Vec::new(), processes })
+        let has_all = programs(&seats).count() == programs(&self.ranks).count();
+        has_all.then_some(Self { nodes, ranks: seats, notes: Vec::new(), processes })
     }
 
     /// The hosts that have ranks. Where one stands among them is its `node_index`.
@@ -41,7 +41,7 @@ impl Placement {
     #[must_use]
     pub fn by_node(&self) -> Vec<Vec<Rank>> {
         let mut ranks: Vec<Vec<Rank>> = self.nodes.iter().map(|node| Vec::with_capacity(node.ranks as usize)).collect();
-        for (seat, rank) in self.seats.iter().zip((0..).map(Rank::new)) {
+        for (seat, rank) in self.ranks.iter().zip((0..).map(Rank::new)) {
             if let Some(own) = ranks.get_mut(seat.node.index()) {
                 own.push(rank);
             }
@@ -53,8 +53,8 @@ impl Placement {
     #[must_use]
     pub fn share(&self, app: AppIndex) -> Share {
         let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
-        let first = number(self.seats.partition_point(|seat| seat.app < app));
-        let end = number(self.seats.partition_point(|seat| seat.app <= app));
+        let first = number(self.ranks.partition_point(|seat| seat.app < app));
+        let end = number(self.ranks.partition_point(|seat| seat.app <= app));
         Share { first: Rank::new(first), size: end.saturating_sub(first) }
     }
 
@@ -62,7 +62,7 @@ impl Placement {
     #[must_use]
     pub fn heads(&self, missing: usize) -> BTreeSet<NodeId> {
         let mut heads = BTreeSet::new();
-        for seat in &self.seats {
+        for seat in &self.ranks {
             heads.insert(seat.node);
             if heads.len() > missing {
                 break;
@@ -73,6 +73,6 @@ impl Placement {
 }
 
 /// The ranks of one program after the other.
-fn programs(seats: &[Seat]) -> impl Iterator<Item = &[Seat]> {
+fn programs(seats: &[RankPlacement]) -> impl Iterator<Item = &[RankPlacement]> {
     seats.chunk_by(|one, next| one.app == next.app)
 }

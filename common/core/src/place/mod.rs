@@ -118,7 +118,7 @@ pub struct Placement {
     /// The hosts that have ranks, by their `NodeId`, in the order in which they were given.
     pub nodes: Vec<Node>,
     /// The ranks, in their order.
-    pub seats: Vec<Seat>,
+    pub ranks: Vec<RankPlacement>,
     /// Notes for the user before the job starts.
     pub notes: Vec<Note>,
     /// Which processes play the ranks.
@@ -140,7 +140,7 @@ pub struct Node {
 
 /// The place of one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seat {
+pub struct RankPlacement {
     /// Its host.
     pub node: NodeId,
     /// Its rank among those of the host.
@@ -175,13 +175,13 @@ impl Placement {
     pub fn here(name: &str, apps: impl IntoIterator<Item = u32>) -> Self {
         let apps = apps.into_iter().zip((0..).map(AppIndex::new));
         let of_app = apps.flat_map(|(procs, app)| (0..procs).map(move |_| app));
-        let seat = |(app, n)| Seat { node: NodeId::new(0), local_rank: LocalRank::new(n), app };
-        let seats: Vec<Seat> = of_app.zip(0..).map(seat).collect();
+        let seat = |(app, n)| RankPlacement { node: NodeId::new(0), local_rank: LocalRank::new(n), app };
+        let seats: Vec<RankPlacement> = of_app.zip(0..).map(seat).collect();
         let ranks = u32::try_from(seats.len()).unwrap_or(u32::MAX);
         Self {
             nodes: vec![Node { host: Host::named(name), local: true, slots: ranks, ranks }],
             processes: Processes::of_ranks(seats.len()),
-            seats,
+            ranks: seats,
             notes: Vec::new(),
         }
     }
@@ -195,7 +195,7 @@ impl Placement {
     /// The ranks of a program.
     #[must_use]
     pub fn procs(&self, app: AppIndex) -> u32 {
-        let own = self.seats.iter().filter(|seat| seat.app == app).count();
+        let own = self.ranks.iter().filter(|seat| seat.app == app).count();
         u32::try_from(own).unwrap_or(u32::MAX)
     }
 
@@ -238,7 +238,7 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
     }
     let processes = Processes::of_ranks(seats.len());
     let seats = settle(&seats, &used);
-    Ok(Placement { seats, nodes: used.into_iter().map(|(_, node)| node).collect(), notes, processes })
+    Ok(Placement { ranks: seats, nodes: used.into_iter().map(|(_, node)| node).collect(), notes, processes })
 }
 
 /// The host of each rank of a program, in the order of its ranks.
@@ -259,7 +259,7 @@ fn numbered(counts: &[(usize, u32)], by: By) -> Vec<usize> {
 }
 
 /// Numbers the hosts that are used, and each host's ranks.
-fn settle(seats: &[(usize, AppIndex)], used: &[(usize, Node)]) -> Vec<Seat> {
+fn settle(seats: &[(usize, AppIndex)], used: &[(usize, Node)]) -> Vec<RankPlacement> {
     let width = used.last().map_or(0, |(host, _)| host.saturating_add(1));
     let mut nodes = vec![(NodeId::new(0), 0u32); width];
     for ((host, _), node) in used.iter().zip((0..).map(NodeId::new)) {
@@ -271,7 +271,7 @@ fn settle(seats: &[(usize, AppIndex)], used: &[(usize, Node)]) -> Vec<Seat> {
         let (node, next) = nodes.get_mut(*host)?;
         let local_rank = LocalRank::new(*next);
         *next = next.saturating_add(1);
-        Some(Seat { node: *node, local_rank, app: *app })
+        Some(RankPlacement { node: *node, local_rank, app: *app })
     };
     seats.iter().filter_map(seat).collect()
 }

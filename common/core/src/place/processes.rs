@@ -66,14 +66,14 @@ impl Placement {
     /// The host on which this generation's rank 0 was started: its standard input goes there, and there the others find it.
     #[must_use]
     pub fn head(&self) -> NodeId {
-        let first = || self.seats.first().map_or(NodeId::new(0), |seat| seat.node);
+        let first = || self.ranks.first().map_or(NodeId::new(0), |seat| seat.node);
         self.processes.head.unwrap_or_else(first)
     }
 
     /// Where a rank runs.
     #[must_use]
     pub fn node_of(&self, rank: Rank) -> Option<NodeId> {
-        self.seats.get(rank.index()).map(|seat| seat.node)
+        self.ranks.get(rank.index()).map(|seat| seat.node)
     }
 
     /// The rank that a process plays.
@@ -84,14 +84,14 @@ impl Placement {
 
     /// The ranks of a host.
     pub fn ranks_of(&self, node: NodeId) -> impl Iterator<Item = Rank> + '_ {
-        let seats = self.seats.iter().zip((0..).map(Rank::new));
+        let seats = self.ranks.iter().zip((0..).map(Rank::new));
         seats.filter(move |(seat, _)| seat.node == node).map(|(_, rank)| rank)
     }
 
     /// How many ranks there are.
     #[must_use]
     pub fn world_size(&self) -> u32 {
-        u32::try_from(self.seats.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.ranks.len()).unwrap_or(u32::MAX)
     }
 }
 

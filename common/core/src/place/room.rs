@@ -1,6 +1,6 @@
 //! The host for another process of a rank whose host is lost: the rank moves to a host that has room, and stays there.
 
-use super::{Placement, Seat};
+use super::{Placement, RankPlacement};
 use crate::id::{LocalRank, NodeId, Rank};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -44,7 +44,7 @@ impl Placement {
     /// The numbers that ranks have on each host: found once for all that move.
     fn taken(&self) -> Taken {
         let mut taken = Taken::new();
-        for seat in &self.seats {
+        for seat in &self.ranks {
             taken.entry(seat.node).or_default().insert(seat.local_rank);
         }
         taken
@@ -52,13 +52,13 @@ impl Placement {
 
     /// A rank is on another host from now on: there it is the first number that no other has.
     fn move_rank(&mut self, rank: Rank, node: NodeId, taken: &mut Taken) {
-        let Some(seat) = self.seats.get_mut(rank.index()).filter(|seat| seat.node != node) else { return };
+        let Some(seat) = self.ranks.get_mut(rank.index()).filter(|seat| seat.node != node) else { return };
         let there = taken.entry(node).or_default();
         let local_rank = (0..).map(LocalRank::new).find(|local| !there.contains(local)).unwrap_or(LocalRank::new(0));
         there.insert(local_rank);
-        let Seat { node: before, app, local_rank: number } = *seat;
+        let RankPlacement { node: before, app, local_rank: number } = *seat;
         taken.entry(before).or_default().remove(&number);
-        *seat = Seat { node, local_rank, app };
+        *seat = RankPlacement { node, local_rank, app };
         if rank == Rank::new(0) {
             self.processes.moves_from(before);
         }
@@ -89,7 +89,7 @@ mod tests {
             ranks,
         };
         let seats = |(&(_, ranks), n): (&(u32, u32), u32)| {
-            (0..ranks).map(move |local| Seat {
+            (0..ranks).map(move |local| RankPlacement {
                 node: NodeId::new(n),
                 local_rank: LocalRank::new(local),
                 app: AppIndex::new(0),
@@ -97,7 +97,7 @@ mod tests {
         };
         Placement {
             nodes: hosts.iter().zip(0..).map(node).collect(),
-            seats: hosts.iter().zip(0..).flat_map(seats).collect(),
+            ranks: hosts.iter().zip(0..).flat_map(seats).collect(),
             notes: vec![],
             processes: Processes::default(),
         }
@@ -123,7 +123,7 @@ mod tests {
         moved.move_rank(Rank::new(1), NodeId::new(1), &mut taken);
         let mut taken = moved.taken();
         moved.move_rank(Rank::new(0), NodeId::new(1), &mut taken);
-        let at = |rank: usize| (moved.seats[rank].node.get(), moved.seats[rank].local_rank.get());
+        let at = |rank: usize| (moved.ranks[rank].node.get(), moved.ranks[rank].local_rank.get());
         assert_eq!([at(0), at(1), at(2), at(3)], [(1, 3), (1, 2), (1, 0), (1, 1)]);
         assert_eq!((moved.nodes[0].ranks, moved.nodes[1].ranks), (0, 4));
         assert_eq!(moved.room(|_| true, 1), None);

@@ -32,7 +32,7 @@ fn shown(request: &Request) -> String {
         Err(error) => return format!("{error} ({})", error.hint().unwrap_or_default()),
     };
     let of = |(node, index): (&Node, u32)| {
-        let own = placement.seats.iter().zip(0u32..).filter(|(seat, _)| seat.node == NodeId::new(index));
+        let own = placement.ranks.iter().zip(0u32..).filter(|(seat, _)| seat.node == NodeId::new(index));
         let ranks: Vec<String> = own.map(|(_, rank)| format!(" {rank}")).collect();
         assert_eq!(ranks.len(), node.ranks as usize);
         format!("{}{}", node.host, ranks.concat())
@@ -128,7 +128,7 @@ fn hosts_that_are_enough() {
 fn without_a_host_the_ranks_of_the_others_move_up() {
     let whole = place(&Request { map_by: By::Node, ..request(vec![app(3, "a:2;b:2;c:2"), app(3, "")]) }).unwrap();
     let shown = |placement: &Placement| -> Vec<(u32, u32, u32)> {
-        placement.seats.iter().map(|s| (s.node.get(), s.local_rank.get(), s.app.get())).collect()
+        placement.ranks.iter().map(|s| (s.node.get(), s.local_rank.get(), s.app.get())).collect()
     };
     assert_eq!(shown(&whole), [(0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 1, 1), (1, 1, 1), (2, 1, 1)]);
     let fewer = whole.without(&[NodeId::new(0)]).unwrap();
@@ -209,7 +209,7 @@ fn programs_share_hosts() {
     assert_eq!(of(vec![app(6, "a:2"), app(4, "a:2;b:2")]), "a 0 1 2 3 4 5 | b 6 7 8 9", "a is loaded already");
     let placement = place(&request(vec![app(2, "a:2;b:2"), app(3, "")])).unwrap();
     let seats: Vec<(u32, u32, u32)> =
-        placement.seats.iter().map(|s| (s.node.get(), s.local_rank.get(), s.app.get())).collect();
+        placement.ranks.iter().map(|s| (s.node.get(), s.local_rank.get(), s.app.get())).collect();
     assert_eq!(seats, [(0, 0, 0), (0, 1, 0), (0, 2, 1), (1, 0, 1), (1, 1, 1)]);
     assert_eq!([0, 1].map(|n| placement.procs(AppIndex::new(n))), [2, 3]);
 }
@@ -226,7 +226,7 @@ fn many_ranks_cost_no_time() {
     let list: String = (0..20_000).map(|n| format!("h{n}:3;")).collect();
     for map_by in [By::Slot, By::Node] {
         let request = Request { map_by, ..request(vec![app(1 << 20, &list)]) };
-        assert_eq!(place(&request).unwrap().seats.len(), 1 << 20);
+        assert_eq!(place(&request).unwrap().ranks.len(), 1 << 20);
     }
 }
 
@@ -255,7 +255,7 @@ proptest! {
         let nnodes = nnodes.map(|(min, more)| Nodes { min, max: min + more });
         let request = Request { map_by: by(by_node.0), rank_by: by_node.1.map(by), nnodes, ..request(apps) };
         let Ok(placement) = place(&request) else { return Ok(()) };
-        let Placement { nodes, seats, .. } = &placement;
+        let Placement { nodes, ranks: seats, .. } = &placement;
         prop_assert!(!seats.is_empty() && seats.is_sorted_by_key(|seat| seat.app));
         prop_assert_eq!(seats[0].local_rank, LocalRank::new(0));
         for (node, id) in nodes.iter().zip((0..).map(NodeId::new)) {
@@ -268,7 +268,7 @@ proptest! {
             prop_assert!((min..=max).contains(&u32::try_from(nodes.len()).unwrap()));
         }
         for (app, index) in request.apps.iter().zip((0..).map(AppIndex::new)) {
-            let own: Vec<&Seat> = seats.iter().filter(|seat| seat.app == index).collect();
+            let own: Vec<&RankPlacement> = seats.iter().filter(|seat| seat.app == index).collect();
             prop_assert!(!own.is_empty());
             if let Some(n) = app.n {
                 prop_assert_eq!(own.len(), n as usize);
@@ -299,13 +299,13 @@ proptest! {
         let map_by = if by_node { By::Node } else { By::Slot };
         let Ok(whole) = place(&Request { map_by, ..request(apps) }) else { return Ok(()) };
         let gone: Vec<NodeId> = gone.into_iter().map(NodeId::new).collect();
-        let stays = |seat: &&Seat| !gone.contains(&seat.node);
-        let seats: Vec<Seat> = whole.seats.iter().filter(stays).copied().collect();
-        let programs = |seats: &[Seat]| seats.iter().map(|seat| seat.app).collect::<BTreeSet<_>>();
+        let stays = |seat: &&RankPlacement| !gone.contains(&seat.node);
+        let seats: Vec<RankPlacement> = whole.ranks.iter().filter(stays).copied().collect();
+        let programs = |seats: &[RankPlacement]| seats.iter().map(|seat| seat.app).collect::<BTreeSet<_>>();
         let fewer = whole.without(&gone);
-        prop_assert_eq!(fewer.is_some(), programs(&seats) == programs(&whole.seats));
+        prop_assert_eq!(fewer.is_some(), programs(&seats) == programs(&whole.ranks));
         let Some(fewer) = fewer else { return Ok(()) };
-        prop_assert_eq!(&fewer.seats, &seats, "in the same order, each where it was");
+        prop_assert_eq!(&fewer.ranks, &seats, "in the same order, each where it was");
         for (id, (node, before)) in (0..).map(NodeId::new).zip(fewer.nodes.iter().zip(&whole.nodes)) {
             prop_assert_eq!(node.ranks, if gone.contains(&id) { 0 } else { before.ranks });
             prop_assert_eq!(fewer.used().any(|used| used == id), node.ranks > 0);

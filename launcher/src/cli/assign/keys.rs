@@ -82,7 +82,7 @@ impl Keys for Placed<'_> {
     fn value(&self, source: &Source, who: Numbers) -> Option<Cow<'_, str>> {
         match source {
             Source::Host => {
-                let seat = self.placement.seats.get(who.initial.index())?;
+                let seat = self.placement.ranks.get(who.initial.index())?;
                 self.placement.nodes.get(seat.node.index()).map(|node| node.host.name.as_str().into())
             }
             Source::Env(name) => env::value(self.env, name.as_bytes()).map(String::from_utf8_lossy),

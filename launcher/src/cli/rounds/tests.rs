@@ -8,7 +8,7 @@ fn rounds(line: &str, variables: &[(&str, &str)]) -> (u32, Rounds) {
     let run = run_with(line, variables);
     let asked = at_site(0, |site| {
         let placement = run.place(site)?;
-        Ok::<_, CliError>((u32::try_from(placement.seats.len()).unwrap(), run.rounds(&placement, &[b"RACK=r1"], site)?))
+        Ok::<_, CliError>((u32::try_from(placement.ranks.len()).unwrap(), run.rounds(&placement, &[b"RACK=r1"], site)?))
     });
     asked.unwrap_or_else(|error| panic!("{line}: {}", error.render()))
 }

@@ -18,7 +18,7 @@ fn what_others_ask_for_and_we_do_anyway_is_taken() {
     ] {
         let run = run(line);
         assert_eq!(argv(&run), ["a"], "{line}");
-        assert_eq!(at_site(0, |site| run.place(site)).unwrap().seats.len(), 2, "{line}");
+        assert_eq!(at_site(0, |site| run.place(site)).unwrap().ranks.len(), 2, "{line}");
     }
     let run = run("--bind-to none --oversubscribe --kill-on-bad-exit -n 2 a : --allow-run-as-root b");
     let same: Vec<String> = run.presentation.same.iter().map(ToString::to_string).collect();

@@ -170,7 +170,7 @@ fn arguments_are_filled_in_only_where_torchruns_options_are_used() {
 #[test]
 fn torchruns_variables_count_below_ours() {
     let env = [("PET_NPROC_PER_NODE", "3"), ("PET_NNODES", "1:1"), ("PET_RDZV_ID", "r"), ("PET_LOG_DIR", "/l")];
-    let ranks = |line: &str, more: &[(&str, &str)]| job(line, &[&env, more].concat()).placement.seats.len();
+    let ranks = |line: &str, more: &[(&str, &str)]| job(line, &[&env, more].concat()).placement.ranks.len();
     assert_eq!(ranks("--standalone a", &[]), 3);
     assert_eq!(ranks("a", &[]), 1, "without torchrun's options they do not count");
     assert_eq!(ranks("-n 4 a", &[]), 4);

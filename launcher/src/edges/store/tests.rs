@@ -90,7 +90,7 @@ fn those_who_ask_in_a_generation_hear_that_its_home_is_lost_then_and_later() {
     asks(&mut store, C, Space::Generation, 1, Ask::Get(b"k"));
     assert_eq!(told(&mut store, C), [(C, "the end", 0)]);
     let mut placement = Placement::here("b", [1]);
-    placement.seats.iter_mut().for_each(|seat| seat.node = B);
+    placement.ranks.iter_mut().for_each(|seat| seat.node = B);
     store.place(&placement);
     asks(&mut store, C, Space::Generation, 2, Ask::Get(b"k"));
     assert_eq!(told(&mut store, B), [(C, "an ask", 2)], "it is elsewhere now");

@@ -114,7 +114,7 @@ impl World {
 
     /// A rank is about to be started on this host.
     pub(super) fn check_room(&mut self, host: usize, rank: Rank, local_rank: LocalRank) {
-        let seat = self.seats.seats[rank.index()];
+        let seat = self.seats.ranks[rank.index()];
         self.check((seat.node, seat.local_rank) == (id(host), local_rank), || {
             format!("rank {rank} is started on host {host} as {local_rank}, and the launcher takes it for {seat:?}")
         });

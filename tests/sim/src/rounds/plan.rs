@@ -5,7 +5,7 @@ use crate::rng::Rng;
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
 use rlaunch_core::master_store::{ForRank0, Holder};
-use rlaunch_core::place::{Node, Placement, Processes, Seat};
+use rlaunch_core::place::{Node, Placement, Processes, RankPlacement};
 use rlaunch_core::rank_assign::parse;
 use rlaunch_core::restart::{Limits, Respawn};
 use rlaunch_core::restarts::Restarts;
@@ -108,7 +108,7 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
     let mut seats = vec![];
     let mut nodes = vec![];
     for (ranks, node) in sizes.iter().zip(0..) {
-        let seat = |local_rank| Seat { node: NodeId::new(node), local_rank, app: AppIndex::new(0) };
+        let seat = |local_rank| RankPlacement { node: NodeId::new(node), local_rank, app: AppIndex::new(0) };
         seats.extend((0..*ranks).map(LocalRank::new).map(seat));
         let local = local.is_some_and(|own| u32::try_from(own) == Ok(node));
         nodes.push(Node { host: Host::named(&format!("node{node}")), local, slots: *ranks, ranks: *ranks });
@@ -127,7 +127,7 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
         lease: Span::from_secs(2),
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: world, base: program() }],
-        placement: Placement { nodes, seats, notes: vec![], processes: Processes::default() },
+        placement: Placement { nodes, ranks: seats, notes: vec![], processes: Processes::default() },
         min_hosts: None,
         contain: Contain::Auto,
         on_failure: OnFailure::Kill,

@@ -33,7 +33,7 @@ impl Met {
     fn of(bringup: &Bringup, placement: &Placement) -> Self {
         let Some(meeting) = bringup.meeting() else { return Self::default() };
         let used: Vec<NodeId> = placement.used().collect();
-        let head = placement.seats.first().map(|seat| seat.node);
+        let head = placement.ranks.first().map(|seat| seat.node);
         let addrs = used.iter().map(|node| {
             (*node, if Some(*node) == head { meeting.addr.clone() } else { bringup.address(placement, *node) })
         });
@@ -57,7 +57,7 @@ impl Rounds {
 
     fn setup(&self, placement: &Placement, met: Met) -> Setup {
         let rounds = &self.spec.rounds;
-        let ranks: Vec<NodeId> = placement.seats.iter().map(|seat| seat.node).collect();
+        let ranks: Vec<NodeId> = placement.ranks.iter().map(|seat| seat.node).collect();
         let site = |node: NodeId| {
             let name = placement.nodes.get(node.index()).map(|node| node.host.name.clone()).unwrap_or_default();
             (node, Site { name, addr: met.addrs.get(&node).cloned().unwrap_or_default() })

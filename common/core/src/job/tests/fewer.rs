@@ -5,7 +5,7 @@ use super::*;
 use crate::bootstrap::SshEnd;
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
-use crate::place::{Node, Placement, Processes, Seat};
+use crate::place::{Node, Placement, Processes, RankPlacement};
 use crate::spec::{JobSpec, StdinPlan};
 use crate::time::HostTime;
 use crate::wire::beat::Beat;
@@ -15,11 +15,12 @@ use crate::wire::to_root::{Exited, Hello, Reached, Started, Usage};
 
 /// Three hosts with two ranks each; at least so many have to be ready.
 pub(super) fn three(least: u32) -> JobSpec {
-    let seat = |n: u32| Seat { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
+    let seat =
+        |n: u32| RankPlacement { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
     let node = |host| Node { host: Host::named(host), local: false, slots: 2, ranks: 2 };
     let nodes = ["one", "two", "three"].map(node).to_vec();
     let placement =
-        Placement { nodes, seats: (0..6).map(seat).collect(), notes: vec![], processes: Processes::default() };
+        Placement { nodes, ranks: (0..6).map(seat).collect(), notes: vec![], processes: Processes::default() };
     JobSpec { placement, min_hosts: Some(least), ..spec(6) }
 }
 
@@ -233,7 +234,7 @@ fn a_program_does_not_lose_all_its_ranks() {
     let mut spec = three(1);
     spec.apps.push(spec.apps[0].clone());
     (spec.apps[0].procs, spec.apps[1].procs) = (2, 4);
-    spec.placement.seats.iter_mut().skip(2).for_each(|seat| seat.app = AppIndex::new(1));
+    spec.placement.ranks.iter_mut().skip(2).for_each(|seat| seat.app = AppIndex::new(1));
     let mut s = Script::new(&spec);
     fails(&mut s, 0);
     is_ready(&mut s, 1);

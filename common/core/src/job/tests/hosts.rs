@@ -4,7 +4,7 @@ use super::*;
 use crate::bootstrap::SshEnd;
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
-use crate::place::{Node, Placement, Processes, Seat};
+use crate::place::{Node, Placement, Processes, RankPlacement};
 use crate::report::Became;
 use crate::spec::{JobSpec, Tier};
 use crate::time::HostTime;
@@ -18,13 +18,14 @@ pub(super) const MS: u64 = 1_000_000;
 
 /// Four ranks, two on each of two hosts; `local`: the first is the launcher's own.
 pub(super) fn two(local: bool) -> JobSpec {
-    let seat = |n: u32| Seat { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
+    let seat =
+        |n: u32| RankPlacement { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
     let node = |(host, local): (&str, bool)| Node { host: Host::named(host), local, slots: 2, ranks: 2 };
     let nodes = [("one", local), ("two", false)].map(node).to_vec();
     JobSpec {
         placement: Placement {
             nodes,
-            seats: (0..4).map(seat).collect(),
+            ranks: (0..4).map(seat).collect(),
             notes: vec![],
             processes: Processes::default(),
         },
@@ -501,13 +502,13 @@ fn hosts_that_are_one_machine_are_said_in_one_line() {
         (" ", None),
     ] {
         let machines: Vec<&str> = machines.split(' ').collect();
-        let seat = |n| Seat { node: NodeId::new(n), local_rank: LocalRank::new(0), app: AppIndex::new(0) };
+        let seat = |n| RankPlacement { node: NodeId::new(n), local_rank: LocalRank::new(0), app: AppIndex::new(0) };
         let named = |n| Host::named(&alloc::format!("h{n}"));
         let node = |(n, _): (usize, &&str)| Node { host: named(n), local: false, slots: 1, ranks: 1 };
         let nodes: Vec<Node> = machines.iter().enumerate().map(node).collect();
         let ranks = u32::try_from(nodes.len()).unwrap();
         let placement =
-            Placement { nodes, seats: (0..ranks).map(seat).collect(), notes: vec![], processes: Processes::default() };
+            Placement { nodes, ranks: (0..ranks).map(seat).collect(), notes: vec![], processes: Processes::default() };
         let mut s = Script::new(&JobSpec { placement, ..spec(ranks) });
         for (node, machine) in (0..).map(NodeId::new).zip(machines.iter().copied()) {
             let ToRoot::Hello(hello) = hello("10.0.0.1", "10.0.0.9", 20_000) else { panic!() };
