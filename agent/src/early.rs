@@ -1,6 +1,6 @@
 //! From the launcher's first byte to the first rank, before a runtime exists: a rank does not wait for ours to be built.
 
-use crate::Seat;
+use crate::AgentSetup;
 use crate::edges::Edges;
 use rlaunch_core::env::of_login;
 use rlaunch_core::machine::Machine;
@@ -20,9 +20,9 @@ pub(crate) enum Outcome {
     Live(Box<(Node, Edges)>),
 }
 
-pub(crate) fn run(seat: Seat) -> io::Result<Outcome> {
-    let login = if seat.lease.is_some() { of_login(environment()) } else { OsStrings::default() };
-    let mut edges = Edges::new(seat)?;
+pub(crate) fn run(setup: AgentSetup) -> io::Result<Outcome> {
+    let login = if setup.lease.is_some() { of_login(environment()) } else { OsStrings::default() };
+    let mut edges = Edges::new(setup)?;
     let_go(&mut edges, &[0, 1])?;
     let mut node = Node::of_login(login);
     while !edges.has_work() {
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn an_agent_that_cannot_begin_says_why() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let seat = Seat {
+        let setup = AgentSetup {
             node: NodeId::new(0),
             edge: Edge::Socket(theirs.into()),
             // A regular file cannot be waited for (epoll_ctl(2)): not permitted.
@@ -114,7 +114,7 @@ mod tests {
             no_subreaper: None,
             lease: None,
         };
-        assert!(run(seat).is_err());
+        assert!(run(setup).is_err());
         let mut launcher = Early::<ToRoot>::new(ours);
         let Body::Message(ToRoot::Refused(NodeRefusal::Resource { errno, step })) = launcher.recv().unwrap().body
         else {

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 
 /// The resources of the agent when it begins to exist.
 #[derive(Debug)]
-pub struct Seat {
+pub struct AgentSetup {
     /// Which node of the job we are.
     pub node: NodeId,
     /// The stream to the launcher.
@@ -33,16 +33,16 @@ pub struct Seat {
 
 /// The agent's life. Returns its exit code: 0 only if everything was counted and nothing is left.
 #[must_use]
-pub fn run(seat: Seat) -> u8 {
-    let litter = seat.litter;
-    let code = live(seat);
+pub fn run(setup: AgentSetup) -> u8 {
+    let litter = setup.litter;
+    let code = live(setup);
     // The guardian does so too, if it lives.
     litter.sweep();
     code
 }
 
-fn live(seat: Seat) -> u8 {
-    match early::run(seat) {
+fn live(setup: AgentSetup) -> u8 {
+    match early::run(setup) {
         Ok(early::Outcome::Over(code)) => code,
         Ok(early::Outcome::Live(live)) => driver::run(live.0, live.1).unwrap_or_else(|error| {
             tracing::error!(%error, "the agent cannot go on");

@@ -10,7 +10,7 @@ use crate::ground::HostGround;
 use crate::view::{self, map, words};
 use crate::{doctor, driver, serve, unconnected};
 use anyhow::Context as _;
-use rlaunch_agent::{Edge, Seat};
+use rlaunch_agent::{AgentSetup, Edge};
 use rlaunch_core::bootstrap::{Secret, SshOptions, Target};
 use rlaunch_core::errno::EPIPE;
 use rlaunch_core::error::Hint as _;
@@ -65,7 +65,7 @@ pub(crate) fn run() -> u8 {
         return origin.interruptibly(|| without_job(args, &origin));
     }
     match guardian::split(&origin) {
-        Ok(Role::Agent { edge, guardian, litter, no_subreaper }) => rlaunch_agent::run(Seat {
+        Ok(Role::Agent { edge, guardian, litter, no_subreaper }) => rlaunch_agent::run(AgentSetup {
             node: NodeId::new(0),
             edge: Edge::Socket(edge),
             guardian,

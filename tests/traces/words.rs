@@ -5,7 +5,7 @@ use rlaunch_core::restart::fault::{Fault, FaultKind};
 use rlaunch_core::restart::{Given, RestartAction, RoundNote};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
-use rlaunch_core::wire::round::{RoundDown, RoundPlace, RoundSeat};
+use rlaunch_core::wire::round::{RoundDown, RoundMember, RoundRendezvous};
 
 /// `n1`
 pub(crate) fn node(word: &str) -> Result<NodeId, String> {
@@ -39,13 +39,13 @@ fn faults(all: &[Fault]) -> String {
     if words.is_empty() { "nothing".into() } else { words.join(", ") }
 }
 
-fn seat(seat: &RoundSeat) -> String {
+fn seat(seat: &RoundMember) -> String {
     let number = |rank: Option<Rank>| rank.map_or("-".into(), |rank| rank.to_string());
     format!("{}={}/{}", seat.initial, number(seat.rank), number(seat.active))
 }
 
-fn place(place: &RoundPlace) -> String {
-    let RoundPlace {
+fn place(place: &RoundRendezvous) -> String {
+    let RoundRendezvous {
         addr,
         port,
         here,

@@ -20,7 +20,7 @@ mod store;
 mod sweep;
 mod watch;
 
-use crate::Seat;
+use crate::AgentSetup;
 use crate::early::now;
 use bytes::Bytes;
 use ranks::Ranks;
@@ -131,21 +131,22 @@ pub(crate) struct Edges {
 }
 
 impl Edges {
-    pub(crate) fn new(seat: Seat) -> io::Result<Self> {
-        rlaunch_sys::origin::raise_nofile(&seat.origin);
-        let (node, mut link) = (seat.node, seat.edge.early());
-        let sets = watch::Watch::new(&seat.origin, seat.guardian).and_then(|watch| Ok((watch, pump::Pump::new(node)?)));
+    pub(crate) fn new(setup: AgentSetup) -> io::Result<Self> {
+        rlaunch_sys::origin::raise_nofile(&setup.origin);
+        let (node, mut link) = (setup.node, setup.edge.early());
+        let sets =
+            watch::Watch::new(&setup.origin, setup.guardian).and_then(|watch| Ok((watch, pump::Pump::new(node)?)));
         let (watch, pump) = sets.inspect_err(|error| last_word(node, &mut link, "watch what happens", error))?;
         rlaunch_sys::fd::make_room(&watch.set, ROOM);
         Ok(Self {
             link: Link::Early(link),
-            origin: seat.origin,
+            origin: setup.origin,
             node,
-            lease: seat.lease,
+            lease: setup.lease,
             watch,
             ranks: Ranks::default(),
             pump,
-            stdin: stdin::Stdin::new(seat.node),
+            stdin: stdin::Stdin::new(setup.node),
             sweep: sweep::Sweep::default(),
             ground: ground::Held::default(),
             examine: examine::Examinations::default(),
@@ -157,8 +158,8 @@ impl Edges {
             next: next::Next::default(),
             sessions: None,
             store: None,
-            litter: seat.litter,
-            no_subreaper: seat.no_subreaper,
+            litter: setup.litter,
+            no_subreaper: setup.no_subreaper,
             guard: None,
             events: VecDeque::new(),
             alarm: Alarm::default(),
@@ -424,7 +425,7 @@ impl Edges {
             NodeAction::EndSession { session } => sessions::end(self, session),
             NodeAction::Mark { proc, line } => pump::mark(self, proc, &line),
             NodeAction::Spawn { proc, exec } => {
-                self.store.iter_mut().for_each(|store| store.seat(exec.delta.rank));
+                self.store.iter_mut().for_each(|store| store.add_rank(exec.delta.rank));
                 ranks::spawn(self, proc, *exec);
             }
             NodeAction::LookAtDevices { proc, pid } => {

@@ -255,7 +255,7 @@ fn rank_ended(edges: &mut Edges, proc: ProcId) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Edge, Seat};
+    use crate::{AgentSetup, Edge};
     use rlaunch_core::id::NodeId;
     use std::future::poll_fn;
     use std::io::Write as _;
@@ -272,7 +272,7 @@ mod tests {
     fn descriptor_that_stays_ready_leaves_other_edges_their_turn() {
         let (_launcher, edge) = UnixStream::pair().unwrap();
         let (_guardian_far, guardian) = UnixStream::pair().unwrap();
-        let mut edges = Edges::new(Seat {
+        let mut edges = Edges::new(AgentSetup {
             node: NodeId::new(0),
             edge: Edge::Socket(edge.into()),
             guardian: guardian.into(),

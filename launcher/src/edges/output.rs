@@ -371,7 +371,7 @@ impl Side {
 fn continued(label: &Prefix, at: &Placement, id: StreamId) -> Vec<u8> {
     let rank = at.rank_of(id.proc()).unwrap_or(Rank::new(0));
     let n = rank.get();
-    let seat = at.seats.get(rank.index());
+    let seat = at.ranks.get(rank.index());
     let host = seat.and_then(|seat| at.nodes.get(seat.node.index())).map(|node| node.host.name.as_bytes());
     let who = Who {
         rank,

@@ -5,7 +5,7 @@ mod cache;
 pub(crate) mod facts;
 
 use crate::bootstrap::source;
-use rlaunch_agent::{Edge, LeaseLine, Seat};
+use rlaunch_agent::{AgentSetup, Edge, LeaseLine};
 use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::{Answer, Hash, PREAMBLE, Preamble};
 use rlaunch_core::time::Span;
@@ -71,7 +71,7 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
     let lease =
         (preamble.lease != Span::ZERO).then(|| rlaunch_sys::clock::boottime().saturating_add(preamble.lease.nanos()));
     match split_remote(preamble.node.get(), hello.as_bytes(), lease) {
-        Ok(Remote { input, output, guardian, lease, litter, no_subreaper }) => rlaunch_agent::run(Seat {
+        Ok(Remote { input, output, guardian, lease, litter, no_subreaper }) => rlaunch_agent::run(AgentSetup {
             node: preamble.node,
             edge: Edge::Halves { input, output },
             guardian,

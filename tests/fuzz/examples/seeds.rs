@@ -20,7 +20,7 @@ use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
 use rlaunch_core::wire::frozen::client::Words;
 use rlaunch_core::wire::frozen::client::round::{Begin, Dismissal, Heard, Said};
 use rlaunch_core::wire::probe::Key;
-use rlaunch_core::wire::round::{RoundDown, RoundPlace, RoundSeat};
+use rlaunch_core::wire::round::{RoundDown, RoundRendezvous, RoundMember};
 use rlaunch_core::wire::to_node::{Delta, Find, Meeting, PortPlan, Start, ToNode};
 use rlaunch_core::wire::to_root::{
     Exited, Facts, Found, Hello, Reached, NodeRefusal, SpawnError, SpawnStep, Started, ToRoot, Usage,
@@ -197,9 +197,9 @@ fn session() -> (Vec<Said>, Vec<Heard>) {
 
 /// Two ranks in a round that one of them ends: of each frame, who says it.
 fn rounds(down: &[Vec<u8>], said: &[Said]) -> Vec<Vec<u8>> {
-    let seats = [0, 1].map(|n| RoundSeat { initial: Rank::new(n), rank: Some(Rank::new(n)), active: Some(Rank::new(n)) });
+    let seats = [0, 1].map(|n| RoundMember { initial: Rank::new(n), rank: Some(Rank::new(n)), active: Some(Rank::new(n)) });
     let begin = |round| {
-        let place = RoundPlace {
+        let place = RoundRendezvous {
             addr: "".into(),
             port: 0,
             here: false,

@@ -90,7 +90,7 @@ struct Spaces {
     /// The time, as it was read last: once for all that is found at one look.
     now: Mono,
     node: NodeId,
-    seats: RankSet,
+    ranks: RankSet,
     job: Relay,
     generation: Relay,
     /// Which it is; `None`: none has begun.
@@ -159,7 +159,7 @@ impl Store {
         self.spaces.now = now();
         self.spaces.generation.close();
         self.settle();
-        self.spaces.generation = Relay::new(seats.unwrap_or_else(|| self.spaces.seats.clone()));
+        self.spaces.generation = Relay::new(seats.unwrap_or_else(|| self.spaces.ranks.clone()));
         self.spaces.home = here.then(Home::default);
         self.spaces.number = Some(number);
         // Others may have begun before us.
@@ -167,10 +167,10 @@ impl Store {
     }
 
     /// Adds one of this host's ranks.
-    pub(super) fn seat(&mut self, rank: Rank) {
-        self.spaces.seats.insert(rank);
-        self.spaces.job.seat(rank);
-        self.spaces.generation.seat(rank);
+    pub(super) fn add_rank(&mut self, rank: Rank) {
+        self.spaces.ranks.insert(rank);
+        self.spaces.job.add_rank(rank);
+        self.spaces.generation.add_rank(rank);
     }
 
     /// The launcher passes something on.
@@ -424,7 +424,7 @@ impl Spaces {
         let relay = || Relay::new(RankSet::new());
         let (out, answers) = (VecDeque::new(), VecDeque::new());
         let (seats, job, generation) = (RankSet::new(), relay(), relay());
-        Self { now: now(), node, seats, job, generation, number: None, home: None, out, waiting: 0, answers }
+        Self { now: now(), node, ranks: seats, job, generation, number: None, home: None, out, waiting: 0, answers }
     }
 
     const fn relay(&mut self, space: Space) -> &mut Relay {

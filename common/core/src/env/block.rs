@@ -61,7 +61,7 @@ pub struct Host<'a> {
 
 /// The values of one rank.
 #[derive(Clone, Copy, Debug)]
-pub struct Seat<'a> {
+pub struct RankVariables<'a> {
     /// Its rank.
     pub rank: Rank,
     /// Its number among all that are healthy.
@@ -95,7 +95,7 @@ pub fn common(host: &Host<'_>, pinned: &OsStrings) -> OsStrings {
 }
 
 /// The variables of one rank, in place of what `block` held.
-pub fn of_rank(seat: &Seat<'_>, pinned: &OsStrings, block: &mut OsStrings) {
+pub fn of_rank(seat: &RankVariables<'_>, pinned: &OsStrings, block: &mut OsStrings) {
     block.clear();
     let mut out = Sink { block, pinned };
     own::of_rank(seat, &mut out);

@@ -1,7 +1,7 @@
 //! Which GPUs a rank sees, with `--gpus-per-rank`. The user's value is the list from which each rank gets its part. So it counts, and yet
 //! no rank gets it unchanged.
 
-use super::block::{Seat, Sink};
+use super::block::{RankVariables, Sink};
 use super::host::name_of;
 use super::{Anew, Contract, Role, Var};
 use crate::os_strings::OsStrings;
@@ -41,7 +41,7 @@ pub fn without(env: &OsStrings, names: &[&str]) -> OsStrings {
     env.iter().filter(|entry| !is_one(entry)).collect()
 }
 
-pub(super) fn of_rank(seat: &Seat<'_>, out: &mut Sink<'_>) {
+pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
     let Some((names, list)) = seat.gpus else { return };
     names.iter().for_each(|name| out.narrowed(name, list));
 }

@@ -19,7 +19,7 @@ mod round;
 mod slurm;
 mod torch;
 
-pub use block::{Host, Seat, common, of_rank};
+pub use block::{Host, RankVariables, common, of_rank};
 pub use gpus::without;
 pub use hooks::of_command;
 pub use host::{abroad, of_login, value};
@@ -273,7 +273,7 @@ mod tests {
         healthy: 9,
         round: 3,
     };
-    pub(super) const SEAT: Seat<'_> = Seat {
+    pub(super) const SEAT: RankVariables<'_> = RankVariables {
         rank: Rank::new(4_294_967_295),
         healthy: Rank::new(8),
         initial: Rank::new(7),

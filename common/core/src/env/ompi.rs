@@ -3,7 +3,7 @@
 //! `OMPI_MCA_orte_hnp_uri` is left out on purpose: JAX takes its presence for Open MPI 4 and parses an address from it.
 //! User settings (`OMPI_MCA_btl`, `PMIX_MCA_*`, …) pass; only what a launcher sets for its own ranks is removed.
 
-use super::block::{Host, Seat, Sink};
+use super::block::{Host, RankVariables, Sink};
 use super::{Anew, Contract, Role, Var};
 
 const fn set(name: &'static str, doc: &'static str) -> Var {
@@ -90,7 +90,7 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.number("OMPI_UNIVERSE_SIZE", host.world_size);
 }
 
-pub(super) fn of_rank(seat: &Seat<'_>, out: &mut Sink<'_>) {
+pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
     out.number("OMPI_COMM_WORLD_RANK", seat.rank.get());
     out.number("OMPI_COMM_WORLD_LOCAL_RANK", seat.local_rank.get());
     out.number("OMPI_COMM_WORLD_NODE_RANK", seat.local_rank.get());

@@ -1,6 +1,6 @@
 //! rlaunch's own names: what a rank can ask about itself, and what a user can set instead of an option.
 
-use super::block::{Host, Seat, Sink};
+use super::block::{Host, RankVariables, Sink};
 use super::{Anew, Contract, Role, Var};
 use crate::spec::Tier;
 use alloc::format;
@@ -151,7 +151,7 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     }
 }
 
-pub(super) fn of_rank(seat: &Seat<'_>, out: &mut Sink<'_>) {
+pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
     out.number("RLAUNCH_RANK", seat.healthy.get());
     out.number("RLAUNCH_INITIAL_RANK", seat.initial.get());
     out.number("RLAUNCH_LOCAL_RANK", seat.local_rank.get());

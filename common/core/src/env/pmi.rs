@@ -2,7 +2,7 @@
 //!
 //! The `PMI_*` names come with a PMI server: `PMI_RANK` without one makes MPICH abort instead of running as one process.
 
-use super::block::{Host, Seat, Sink};
+use super::block::{Host, RankVariables, Sink};
 use super::{Anew, Contract, Role, Var};
 
 const fn set(name: &'static str, doc: &'static str) -> Var {
@@ -56,6 +56,6 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.number("MPI_LOCALNRANKS", host.local_size);
 }
 
-pub(super) fn of_rank(seat: &Seat<'_>, out: &mut Sink<'_>) {
+pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
     out.number("MPI_LOCALRANKID", seat.local_rank.get());
 }

@@ -1,6 +1,6 @@
 //! Variables that a rank gets anew for a round, of all contracts: the same that a process started for the round would get.
 
-use super::block::{Host, Seat, common, of_rank};
+use super::block::{Host, RankVariables, common, of_rank};
 use super::{Anew, Role, lookup, own};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
@@ -34,7 +34,7 @@ impl OfRound {
 
     /// Variables to set and to remove for a rank. A rank in reserve has none of the variables about active ranks.
     #[must_use]
-    pub fn of(&mut self, seat: &Seat<'_>, works: bool) -> Vec<(OsBytes, Option<OsBytes>)> {
+    pub fn of(&mut self, seat: &RankVariables<'_>, works: bool) -> Vec<(OsBytes, Option<OsBytes>)> {
         let mut block = OsStrings::default();
         of_rank(seat, &self.pinned, &mut block);
         let Self { shared, known, relocal, .. } = self;

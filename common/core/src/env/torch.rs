@@ -1,6 +1,6 @@
 //! The variables that torchrun sets for its workers: `init_process_group()` with `env://` works under rlaunch as it does there.
 
-use super::block::{Host, Seat, Sink};
+use super::block::{Host, RankVariables, Sink};
 use super::{Anew, Contract, Role, Var};
 use alloc::format;
 
@@ -99,7 +99,7 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     }
 }
 
-pub(super) fn of_rank(seat: &Seat<'_>, out: &mut Sink<'_>) {
+pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
     out.number("RANK", seat.rank.get());
     out.number("LOCAL_RANK", seat.local_rank.get());
     out.number("ROLE_RANK", seat.app_rank);

@@ -1,9 +1,9 @@
 //! From a rank's numbers to everything needed to start it.
 
-use super::rounds::Seated;
+use super::rounds::RoundStart;
 use super::{ErrorFile, ExecSpec, Ground, gpus};
 use crate::address;
-use crate::env::{self, Host, OfRound, Seat};
+use crate::env::{self, Host, OfRound, RankVariables};
 use crate::gpus::{Share, of_rank};
 use crate::id::{LocalRank, Rank, Round};
 use crate::logs::{Logs, Way};
@@ -13,7 +13,7 @@ use crate::rank_set::RankSet;
 use crate::spec::{AppBase, StdinPlan};
 use crate::template::filled;
 use crate::wire::frozen::client::round::Begin;
-use crate::wire::round::RoundSeat;
+use crate::wire::round::RoundMember;
 use crate::wire::to_node::{Delta, Meeting, Start};
 use alloc::boxed::Box;
 use alloc::format;
@@ -81,7 +81,7 @@ impl Program {
         let ways = logs.map_or([Way::SHOWN; 2], |logs| logs.ways(local_rank));
         let own = self.gpus.as_ref().map(|gpus| (gpus.names, of_rank(&gpus.seen, gpus.each, local_rank)));
         let gpus = own.as_ref().map(|(names, list)| (*names, list.as_slice()));
-        let seat = Seat { rank, healthy: rank, initial: rank, local_rank, app_rank, error_file: &path, gpus };
+        let seat = RankVariables { rank, healthy: rank, initial: rank, local_rank, app_rank, error_file: &path, gpus };
         let mut vars = OsStrings::default();
         env::of_rank(&seat, pinned, &mut vars);
         let base = match self.base.filled {
@@ -105,8 +105,14 @@ impl Program {
     }
 
     /// The message about a new round for each of these ranks.
-    pub(super) fn begins(&self, start: &Start, met: Met<'_>, ground: &Ground, seated: &Seated) -> Vec<Option<Begin>> {
-        let Seated { round, place, numbers, who, marked: _ } = seated;
+    pub(super) fn begins(
+        &self,
+        start: &Start,
+        met: Met<'_>,
+        ground: &Ground,
+        round_start: &RoundStart,
+    ) -> Vec<Option<Begin>> {
+        let RoundStart { round, place, numbers, who, marked: _ } = round_start;
         let Some(&(_, first, _)) = who.first() else { return Vec::new() };
         let host = Host {
             world_size: place.active_world_size,
@@ -121,11 +127,11 @@ impl Program {
             ..host(start, met, ground, first, &self.base)
         };
         let mut env = OfRound::new(&host, &self.base.pinned, place.relocal);
-        let mut begin = |(_, delta, seat): &(_, Delta, RoundSeat)| {
+        let mut begin = |(_, delta, seat): &(_, Delta, RoundMember)| {
             let Delta { rank: initial, local_rank, .. } = *delta;
             let (rank, active) = (seat.rank?, seat.active);
             let anew = active.filter(|_| place.relocal).map(|active| local(numbers, active));
-            let of = Seat {
+            let of = RankVariables {
                 rank: active.unwrap_or(rank),
                 healthy: rank,
                 initial,

@@ -33,7 +33,7 @@ use crate::signal::Signal;
 use crate::spec::AppBase;
 use crate::status::Status;
 use crate::time::Mono;
-use crate::wire::round::RoundPlace;
+use crate::wire::round::RoundRendezvous;
 use crate::wire::to_node::{Delta, Meeting, Start, ToNode};
 use crate::wire::to_root::{Exited, NodeRefusal, SpawnError, ToRoot};
 use alloc::boxed::Box;
@@ -74,9 +74,9 @@ enum Notice {
     /// procs: SIGKILL is on its way to one of these.
     Killed(ProcId),
     /// rounds: one begins for these processes.
-    Seated(Box<rounds::Seated>),
+    Seated(Box<rounds::RoundStart>),
     /// rounds: it meets there; how many work here.
-    RoundMeets(Box<RoundPlace>, RankSet),
+    RoundMeets(Box<RoundRendezvous>, RankSet),
     /// A change between two generations of ranks.
     Between(Between),
     /// grace, start, lost: SIGKILL for everything, now.
@@ -325,7 +325,7 @@ impl Parts {
             Notice::Unable(proc) => self.not_spawned(cx, proc, gpus::too_few()),
             Notice::Unwanted(proc) => self.procs.on_unwanted(cx, proc),
             Notice::Killed(proc) => self.rounds.on_killed(cx.now, proc),
-            Notice::Seated(seated) => self.procs.seat(cx, &seated),
+            Notice::Seated(round_start) => self.procs.seat(cx, &round_start),
             Notice::RoundMeets(place, seats) => self.serve.on_round(cx, &place, seats),
             Notice::Violation => self.start.refuse(cx, NodeRefusal::Protocol),
             Notice::Forward(sig) => self.procs.pass_on(cx, sig),

@@ -4,7 +4,7 @@
 
 use super::devices::Devices;
 use super::exec::{Met, Program};
-use super::rounds::Seated;
+use super::rounds::RoundStart;
 use super::{Census, Cx, Ground, NodeAction, Notice};
 use crate::gpus::Share;
 use crate::id::{AppIndex, ProcId, Round, Std};
@@ -365,17 +365,18 @@ impl Procs {
     }
 
     /// Tells ranks of a round that begins; there is one program where there are rounds.
-    pub(super) fn seat(&self, cx: &mut Cx<'_>, seated: &Seated) {
+    pub(super) fn seat(&self, cx: &mut Cx<'_>, round_start: &RoundStart) {
         let (Some(start), Some(meeting), Some(ground)) = (&self.start, &self.meeting, &self.ground) else { return };
         let Some(program) = self.apps.values().next() else { return };
         let met = Met { meeting, by: self.by, local_size: self.local_size };
-        let begins = program.begins(start, met, ground, seated);
-        for ((session, delta, seat), begin) in seated.who.iter().zip(begins) {
+        let begins = program.begins(start, met, ground, round_start);
+        for ((session, delta, seat), begin) in round_start.who.iter().zip(begins) {
             // Before the rank gets the message: its output from then on comes after the mark.
-            if seated.round > Round::new(0)
-                && seated.marked.contains(seat.initial)
+            if round_start.round > Round::new(0)
+                && round_start.marked.contains(seat.initial)
                 && program.is_marked(start)
-                && let Some(line) = mark::line(meeting.restart, seated.round, seat, seated.place.active_world_size)
+                && let Some(line) =
+                    mark::line(meeting.restart, round_start.round, seat, round_start.place.active_world_size)
             {
                 cx.act(NodeAction::Mark { proc: delta.proc, line });
             }

@@ -8,7 +8,7 @@ use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::time::{Mono, Span};
 use crate::wire::limit::{Limit, Met};
-use crate::wire::round::RoundPlace;
+use crate::wire::round::RoundRendezvous;
 use crate::wire::to_node::{Meeting, Start};
 use crate::wire::to_root::ToRoot;
 use alloc::collections::BTreeMap;
@@ -76,7 +76,7 @@ impl Serve {
     }
 
     /// A round begins. Where it meets as the one before, or as all have met at their start, nothing changes.
-    pub(super) fn on_round(&mut self, cx: &mut Cx<'_>, place: &RoundPlace, seats: RankSet) {
+    pub(super) fn on_round(&mut self, cx: &mut Cx<'_>, place: &RoundRendezvous, seats: RankSet) {
         let Some(meeting) = &self.meeting else { return };
         if core::mem::replace(&mut self.space, place.space) != place.space {
             cx.act(NodeAction::Space { here: place.here, generation: place.space, seats: Some(seats) });

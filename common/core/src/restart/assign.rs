@@ -11,7 +11,7 @@ use crate::rank_assign::{self, Outcome, World, WorldMember};
 use crate::rank_set::RankSet;
 use crate::time::{Mono, Span};
 use crate::wire::capped::Capped;
-use crate::wire::round::{BATCH, RoundDown, RoundPlace, RoundSeat};
+use crate::wire::round::{BATCH, RoundDown, RoundMember, RoundRendezvous};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -307,7 +307,7 @@ impl Restart {
                 continue;
             }
             let here = Some(*node) == holder;
-            let place = RoundPlace { here, node_index: meeting.index.get(node).copied(), ..place.clone() };
+            let place = RoundRendezvous { here, node_index: meeting.index.get(node).copied(), ..place.clone() };
             let mut parts = Capped::<_, BATCH>::chunks(seats);
             let end = parts.pop().unwrap_or_default();
             for (seats, last) in parts.into_iter().map(|part| (part, false)).chain([(end, true)]) {
@@ -347,10 +347,10 @@ impl Restart {
         if fresh && self.setup.agent_store { Some(self.setup.meeting.0) } else { meeting.home }
     }
 
-    fn place(&self, fresh: bool, fault: Option<Fault>, meeting: &Meeting) -> RoundPlace {
+    fn place(&self, fresh: bool, fault: Option<Fault>, meeting: &Meeting) -> RoundRendezvous {
         let host = self.holder(fresh, meeting).and_then(|node| self.membership.hosts.get(&node));
         let (world_size, active_world_size) = self.sizes();
-        RoundPlace {
+        RoundRendezvous {
             addr: host.map(|host| host.site.addr.clone()).unwrap_or_default(),
             first: self.first,
             port: if fresh { self.setup.meeting.1 } else { host.map_or(0, |host| host.port) },
@@ -379,8 +379,8 @@ impl Restart {
     }
 }
 
-fn seat(initial: Rank, world_member: WorldMember) -> RoundSeat {
-    RoundSeat {
+fn seat(initial: Rank, world_member: WorldMember) -> RoundMember {
+    RoundMember {
         initial,
         rank: world_member.rank,
         active: world_member.active_rank.filter(|_| world_member.rank.is_some()),

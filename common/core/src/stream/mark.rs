@@ -5,7 +5,7 @@
 //! has no mark of it. A line that was begun before stays whole: the mark follows it.
 
 use crate::id::{Rank, Round};
-use crate::wire::round::RoundSeat;
+use crate::wire::round::RoundMember;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -14,7 +14,7 @@ use memchr::memchr;
 
 /// The line that says where a rank is from here on; `None`: it takes no part any more.
 #[must_use]
-pub fn line(generation: u32, round: Round, seat: &RoundSeat, working: u32) -> Option<Box<[u8]>> {
+pub fn line(generation: u32, round: Round, seat: &RoundMember, working: u32) -> Option<Box<[u8]>> {
     let (initial, place) = (seat.initial, |active: Rank| format!("rank {active} of {working}"));
     let is = match (seat.rank, seat.active) {
         (None, _) => return None,
@@ -88,7 +88,7 @@ mod tests {
 
     fn mark(round: u32) -> Box<[u8]> {
         let rank = Some(Rank::new(1));
-        line(0, Round::new(round), &RoundSeat { initial: Rank::new(2), rank, active: rank }, 3).unwrap()
+        line(0, Round::new(round), &RoundMember { initial: Rank::new(2), rank, active: rank }, 3).unwrap()
     }
 
     /// The output of a stream of these chunks, read in pieces of at most `max`, where rounds begin at these bytes.
@@ -108,9 +108,9 @@ mod tests {
     #[test]
     fn a_line_says_who_it_is_in_which_round() {
         assert_eq!(&*mark(4), b"--- g0 r4: rank 2 is rank 1 of 3 ---\n");
-        let seat = RoundSeat { initial: Rank::new(7), rank: Some(Rank::new(3)), active: None };
+        let seat = RoundMember { initial: Rank::new(7), rank: Some(Rank::new(3)), active: None };
         assert_eq!(&*line(2, Round::new(1), &seat, 3).unwrap(), b"--- g2 r1: rank 7 is in reserve ---\n");
-        assert_eq!(line(0, Round::new(1), &RoundSeat { rank: None, ..seat }, 3), None, "it is sent home");
+        assert_eq!(line(0, Round::new(1), &RoundMember { rank: None, ..seat }, 3), None, "it is sent home");
     }
 
     #[test]

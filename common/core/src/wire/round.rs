@@ -134,9 +134,9 @@ pub enum RoundDown {
         /// Which.
         round: Round,
         /// Its rendezvous.
-        place: RoundPlace,
+        place: RoundRendezvous,
         /// The role of each rank.
-        seats: Capped<RoundSeat, BATCH>,
+        seats: Capped<RoundMember, BATCH>,
         /// Nothing follows.
         last: bool,
     },
@@ -178,7 +178,7 @@ pub enum RoundDown {
 
 /// The rendezvous of the ranks of a round.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct RoundPlace {
+pub struct RoundRendezvous {
     /// MASTER_ADDR.
     pub addr: OsBytes,
     /// MASTER_PORT.
@@ -207,7 +207,7 @@ pub struct RoundPlace {
 
 /// The role of a process in a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct RoundSeat {
+pub struct RoundMember {
     /// The process, by its initial rank.
     pub initial: Rank,
     /// Its number among all that are healthy; `None`: it is not wanted any more.
@@ -216,7 +216,7 @@ pub struct RoundSeat {
     pub active: Option<Rank>,
 }
 
-impl RoundSeat {
+impl RoundMember {
     /// The role of the process.
     #[must_use]
     pub const fn mode(&self) -> Mode {

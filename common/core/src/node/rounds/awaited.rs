@@ -33,7 +33,7 @@ impl Rounds {
     }
 
     fn waits_for_ranks(&self) -> bool {
-        let any_registered = || self.seats.values().any(|seat| seat.session.is_some() && seat.part.is_in());
+        let any_registered = || self.seats.values().any(|member| member.session.is_some() && member.part.is_in());
         match self.state {
             State::Gathering => self.told.is_none() && any_registered() && self.awaited_ranks().next().is_some(),
             State::Interrupting => true,
@@ -42,12 +42,12 @@ impl Rounds {
     }
 
     fn awaited_ranks(&self) -> impl Iterator<Item = Rank> {
-        let is_awaited = |seat: &&super::Seat| match self.state {
-            State::Gathering => seat.is_missing(self.call),
-            State::Interrupting => seat.part.is_awaited(),
+        let is_awaited = |member: &&super::LocalMember| match self.state {
+            State::Gathering => member.is_missing(self.call),
+            State::Interrupting => member.part.is_awaited(),
             State::Running { .. } | State::Reserving | State::Waiting | State::Over | State::Off => false,
         };
-        self.seats.values().filter(is_awaited).map(super::Seat::initial)
+        self.seats.values().filter(is_awaited).map(super::LocalMember::initial)
     }
 
     pub(super) fn notify_awaited(&mut self, cx: &mut Cx<'_>) {

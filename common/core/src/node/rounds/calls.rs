@@ -4,7 +4,7 @@
 //! or one that has left, is in none of them. A process that was started late is calls behind the others: its own are done before they
 //! begin.
 
-use super::{Part, Rounds, State};
+use super::{LocalState, Rounds, State};
 use crate::id::{Rank, Round, SessionId};
 use crate::node::{Cx, NodeAction};
 use crate::wire::frozen::client::round::{Heard, Said};
@@ -19,22 +19,22 @@ impl Rounds {
     /// The work of this call is done on all ranks.
     pub(super) fn finish(&mut self, cx: &mut Cx<'_>, round: Round) {
         let heard = Heard::Finish(self.in_call(round));
-        for seat in self.seats.values_mut().filter(|seat| seat.part.is_in()) {
-            let session = seat.session.take();
+        for member in self.seats.values_mut().filter(|member| member.part.is_in()) {
+            let session = member.session.take();
             session.iter().for_each(|session| {
                 self.sessions.remove(session);
                 cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
             });
-            match (seat.part, session) {
+            match (member.part, session) {
                 // The watch finds out and reports whether its process continues without a session.
-                (Part::Lost(_), _) | (_, None) => {}
+                (LocalState::Lost(_), _) | (_, None) => {}
                 // Nobody takes back that one is ended.
-                (Part::Ending, _) => {}
+                (LocalState::Ending, _) => {}
                 (_, Some(session)) => {
-                    seat.watch.done();
-                    (seat.part, seat.told, seat.took_part) = (Part::Absent, false, true);
-                    seat.calls = seat.calls.saturating_add(1);
-                    self.closing.insert(session, (seat.initial(), seat.proc()));
+                    member.watch.done();
+                    (member.part, member.told, member.took_part) = (LocalState::Absent, false, true);
+                    member.calls = member.calls.saturating_add(1);
+                    self.closing.insert(session, (member.initial(), member.proc()));
                 }
             }
         }
@@ -47,42 +47,42 @@ impl Rounds {
 
     /// A session of a call that is done says something: of its hooks, which are to come to an end, unless the next call has begun.
     pub(super) fn closes(&mut self, cx: &Cx<'_>, session: SessionId, said: &Said) {
-        let Some(seat) = self.closing.get(&session).and_then(|(rank, proc)| {
-            let seat = self.seats.get_mut(rank)?;
-            (seat.proc() == *proc && seat.part == Part::Absent).then_some(seat)
+        let Some(member) = self.closing.get(&session).and_then(|(rank, proc)| {
+            let member = self.seats.get_mut(rank)?;
+            (member.proc() == *proc && member.part == LocalState::Absent).then_some(member)
         }) else {
             return;
         };
         match said {
-            Said::Hooks(_, run) if self.state != State::Off => seat.watch.hooks(cx.now, *run),
-            Said::Section(_, span) => seat.watch.section(cx.now, *span),
+            Said::Hooks(_, run) if self.state != State::Off => member.watch.hooks(cx.now, *run),
+            Said::Section(_, span) => member.watch.section(cx.now, *span),
             Said::Register(_) | Said::Fault(..) | Said::Ready(..) | Said::Returned(_) => {}
             Said::Leave(..) | Said::Alive(..) | Said::Hooks(..) => {}
         }
-        self.soonest.mind(&seat.watch, &self.limits);
+        self.soonest.mind(&member.watch, &self.limits);
     }
 
     /// Records the end of a session.
     pub(super) fn has_closed(&mut self, session: SessionId) {
         let Some((rank, proc)) = self.closing.remove(&session) else { return };
-        if let Some(seat) = self.seats.get_mut(&rank)
-            && (seat.proc(), seat.part) == (proc, Part::Absent)
-            && !seat.watch.is_ending()
+        if let Some(member) = self.seats.get_mut(&rank)
+            && (member.proc(), member.part) == (proc, LocalState::Absent)
+            && !member.watch.is_ending()
         {
-            seat.watch.rest();
+            member.watch.rest();
         }
     }
 
     /// Whether a rank's process comes for a call that is done.
     pub(super) fn is_behind(&self, rank: Rank) -> bool {
-        self.seats.get(&rank).is_some_and(|seat| seat.calls < self.call)
+        self.seats.get(&rank).is_some_and(|member| member.calls < self.call)
     }
 
     /// That call is over for it.
     pub(super) fn catch_up(&mut self, cx: &mut Cx<'_>, session: SessionId, rank: Rank) {
-        let Some(seat) = self.seats.get_mut(&rank) else { return };
-        seat.calls = seat.calls.saturating_add(1);
-        self.closing.insert(session, (rank, seat.proc()));
+        let Some(member) = self.seats.get_mut(&rank) else { return };
+        member.calls = member.calls.saturating_add(1);
+        self.closing.insert(session, (rank, member.proc()));
         cx.act(NodeAction::Tell { session, heard: Box::new(Heard::Finish(Round::new(0))) });
     }
 }

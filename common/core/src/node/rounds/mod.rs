@@ -7,8 +7,8 @@
 
 mod awaited;
 mod calls;
+mod local_member;
 mod obey;
-mod seat;
 mod speak;
 mod watch;
 
@@ -24,7 +24,7 @@ use crate::signal::Signal;
 use crate::time::{Mono, Span};
 use crate::wire::capped::Capped;
 use crate::wire::frozen::client::round::{Dismissal, Heard, Said};
-use crate::wire::round::{KEY, RoundPlace, RoundSeat};
+use crate::wire::round::{KEY, RoundMember, RoundRendezvous};
 use crate::wire::to_node::{Delta, Meeting, Start};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -33,21 +33,21 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use awaited::Awaited;
 use core::net::IpAddr;
-use seat::{Part, Seat};
+use local_member::{LocalMember, LocalState};
 
 /// From the end of a session to that of its process, which closes its descriptors on the way. A process that takes longer is not waited
 /// for, but another takes its place only after its end.
 const DYING: Span = Span::from_secs(2);
 
 /// Processes of this node for which a round begins.
-pub(super) struct Seated {
+pub(super) struct RoundStart {
     pub(super) round: Round,
-    pub(super) place: RoundPlace,
+    pub(super) place: RoundRendezvous,
     /// The numbers of those of this node that work in it.
     pub(super) numbers: RankSet,
     /// Initial ranks whose numbers have changed: their output is marked.
     pub(super) marked: RankSet,
-    pub(super) who: Vec<(SessionId, Delta, RoundSeat)>,
+    pub(super) who: Vec<(SessionId, Delta, RoundMember)>,
 }
 
 pub(super) struct Rounds {
@@ -58,7 +58,7 @@ pub(super) struct Rounds {
     first: Round,
     /// Ranks of this node, while none has registered: most jobs know nothing of rounds, and what is kept of each is little.
     idle: Vec<Delta>,
-    seats: BTreeMap<Rank, Seat>,
+    seats: BTreeMap<Rank, LocalMember>,
     procs: BTreeMap<ProcId, Rank>,
     sessions: BTreeMap<SessionId, Rank>,
     /// Sessions of calls that are done: their programs may still run hooks.
@@ -88,7 +88,7 @@ pub(super) struct Rounds {
     /// Whether the host is about to be taken away, and with it every rank that registers from now on.
     warned: bool,
     /// Parts of a round that begins.
-    parts: Vec<RoundSeat>,
+    parts: Vec<RoundMember>,
     /// The port that is held for the next round; 0: none.
     port: u16,
 }
@@ -165,16 +165,16 @@ impl Rounds {
     /// Sessions, processes and ranks mean each other.
     pub(super) fn check(&self) -> Result<(), String> {
         for (session, rank) in &self.sessions {
-            if self.seats.get(rank).is_none_or(|seat| seat.session != Some(*session)) {
+            if self.seats.get(rank).is_none_or(|member| member.session != Some(*session)) {
                 return Err(format!("session {session:?} is of rank {rank}, which has another one or none"));
             }
         }
-        for (rank, seat) in &self.seats {
-            if seat.session.is_some_and(|session| self.sessions.get(&session) != Some(rank)) {
-                return Err(format!("rank {rank} has a session that is not its own: {:?}", seat.session));
+        for (rank, member) in &self.seats {
+            if member.session.is_some_and(|session| self.sessions.get(&session) != Some(rank)) {
+                return Err(format!("rank {rank} has a session that is not its own: {:?}", member.session));
             }
-            if seat.lives && self.procs.get(&seat.delta.proc) != Some(rank) {
-                return Err(format!("process {:?} of rank {rank} lives, and is not in the table", seat.delta.proc));
+            if member.lives && self.procs.get(&member.delta.proc) != Some(rank) {
+                return Err(format!("process {:?} of rank {rank} lives, and is not in the table", member.delta.proc));
             }
         }
         Ok(())
@@ -213,8 +213,8 @@ impl Rounds {
             return Some(Vec::new());
         }
         let before = |delta: &Delta| match self.seats.get(&delta.rank) {
-            Some(seat) if seat.lives => None,
-            Some(seat) => Some((delta.proc, Some(seat.proc()))),
+            Some(member) if member.lives => None,
+            Some(member) => Some((delta.proc, Some(member.proc()))),
             None => Some((delta.proc, None)),
         };
         // Behind a call too: the next one may have begun elsewhere.
@@ -226,7 +226,7 @@ impl Rounds {
 
     fn take_in(&mut self, delta: Delta) {
         self.procs.insert(delta.proc, delta.rank);
-        if let Some(before) = self.seats.insert(delta.rank, Seat::new(delta)) {
+        if let Some(before) = self.seats.insert(delta.rank, LocalMember::new(delta)) {
             before.session.map(|session| self.sessions.remove(&session));
         }
     }
@@ -243,7 +243,7 @@ impl Rounds {
         self.state = State::Off;
         self.soonest = Soonest::default();
         self.awaited = Awaited::None;
-        self.seats.values_mut().for_each(Seat::put_out);
+        self.seats.values_mut().for_each(LocalMember::put_out);
         self.use_port(cx, false);
     }
 
@@ -270,18 +270,18 @@ impl Rounds {
                     self.limits = Limits { others: self.awaits, ..Limits::from(&terms) };
                 }
                 self.sessions.insert(session, initial);
-                if let Some(seat) = self.seats.get_mut(&initial) {
-                    (seat.session, seat.part) = (Some(session), Part::Joined);
-                    if !seat.watch.is_ending() {
+                if let Some(member) = self.seats.get_mut(&initial) {
+                    (member.session, member.part) = (Some(session), LocalState::Joined);
+                    if !member.watch.is_ending() {
                         // Hooks of the call before have come to their end.
-                        seat.watch.rest();
+                        member.watch.rest();
                     }
                     // Its keys are its own, and told as such: what is left is what many ask for.
-                    seat.keys = Capped::chunks(terms.own).into_iter().next().unwrap_or_default();
+                    member.keys = Capped::chunks(terms.own).into_iter().next().unwrap_or_default();
                     let shared = |(name, _): &&(OsBytes, OsBytes)| !name.starts_with(b"key.");
                     let asked: Vec<_> = asked.iter().filter(shared).cloned().collect();
                     // Nothing at all would mean that it asks for what others ask for.
-                    seat.terms = if asked.is_empty() { OsBytes::from("keys=0\n") } else { terms::lines(&asked) };
+                    member.terms = if asked.is_empty() { OsBytes::from("keys=0\n") } else { terms::lines(&asked) };
                 }
                 self.settle(cx);
             }
@@ -297,26 +297,26 @@ impl Rounds {
     fn admit(&self, rank: Option<Rank>) -> Result<Rank, String> {
         let rank =
             rank.ok_or("the process does not say which rank it is: RLAUNCH_RANK is not set in its environment")?;
-        let seat = self.seats.get(&rank).filter(|seat| seat.lives);
-        let seat = seat.ok_or_else(|| format!("no rank {rank} of this job runs on this host"))?;
+        let member = self.seats.get(&rank).filter(|member| member.lives);
+        let member = member.ok_or_else(|| format!("no rank {rank} of this job runs on this host"))?;
         if self.programs > 1 {
             let programs = self.programs;
             return Err(format!("a function is restarted only in jobs of one program, and this one has {programs}"));
         }
-        match (self.state, seat.part) {
+        match (self.state, member.part) {
             (State::Off, _) => return Err("the job is about to end".into()),
             (State::Over, _) => return Err("the rounds of this job are over".into()),
-            (_, Part::Absent) => {}
-            (_, Part::Out) => return Err(format!("rank {rank} takes no part any more")),
+            (_, LocalState::Absent) => {}
+            (_, LocalState::Out) => return Err(format!("rank {rank} takes no part any more")),
             (
                 _,
-                Part::Joined
-                | Part::Working
-                | Part::Reserve
-                | Part::Returned
-                | Part::Ready
-                | Part::Lost(_)
-                | Part::Ending,
+                LocalState::Joined
+                | LocalState::Working
+                | LocalState::Reserve
+                | LocalState::Returned
+                | LocalState::Ready
+                | LocalState::Lost(_)
+                | LocalState::Ending,
             ) => return Err(format!("another process or thread of rank {rank} takes part already")),
         }
         Ok(rank)
@@ -325,51 +325,53 @@ impl Rounds {
     /// Handles a message of a session.
     pub(super) fn on_said(&mut self, cx: &mut Cx<'_>, session: SessionId, said: Said) {
         let (round, limits) = (self.in_call(self.round), self.limits);
-        let Some(seat) = self.sessions.get(&session).and_then(|rank| self.seats.get_mut(rank)) else {
+        let Some(member) = self.sessions.get(&session).and_then(|rank| self.seats.get_mut(rank)) else {
             return self.closes(cx, session, &said);
         };
-        let initial = seat.initial();
+        let initial = member.initial();
         match said {
-            Said::Fault(of, text) if of == round && matches!(seat.part, Part::Working | Part::Reserve) => {
-                seat.watch.leave(cx.now, Span::ZERO, &limits);
-                self.soonest.mind(&seat.watch, &limits);
-                if !core::mem::replace(&mut seat.failed, true) {
+            Said::Fault(of, text)
+                if of == round && matches!(member.part, LocalState::Working | LocalState::Reserve) =>
+            {
+                member.watch.leave(cx.now, Span::ZERO, &limits);
+                self.soonest.mind(&member.watch, &limits);
+                if !core::mem::replace(&mut member.failed, true) {
                     self.tell_fault(cx, initial, FaultKind::Exception, &text);
                 }
             }
-            Said::Ready(of, keys) if of == round && seat.part.is_interrupted() => self.is_out(cx, initial, keys),
-            Said::Returned(of) if of == round && seat.part == Part::Working => {
-                seat.part = Part::Returned;
+            Said::Ready(of, keys) if of == round && member.part.is_interrupted() => self.is_out(cx, initial, keys),
+            Said::Returned(of) if of == round && member.part == LocalState::Working => {
+                member.part = LocalState::Returned;
                 // It may have the interrupt already.
                 if matches!(self.state, State::Running { .. }) {
-                    seat.watch.returned(cx.now);
-                    self.soonest.mind(&seat.watch, &limits);
+                    member.watch.returned(cx.now);
+                    self.soonest.mind(&member.watch, &limits);
                 }
                 self.settle(cx);
             }
-            Said::Leave(why, text) if seat.part.is_in() && seat.part != Part::Ending => {
-                seat.put_out();
+            Said::Leave(why, text) if member.part.is_in() && member.part != LocalState::Ending => {
+                member.put_out();
                 self.tell_fault(cx, initial, FaultKind::Left(why), &text);
                 self.settle(cx);
             }
             Said::Alive(of, pinged) if of == round => {
-                seat.watch.alive(cx.now, pinged);
-                seat.pinged |= pinged;
+                member.watch.alive(cx.now, pinged);
+                member.pinged |= pinged;
                 // With the first word in a round its silence begins to count.
-                self.soonest.mind(&seat.watch, &limits);
+                self.soonest.mind(&member.watch, &limits);
             }
             Said::Section(of, span) if of == round => {
-                seat.watch.section(cx.now, span);
-                self.soonest.mind(&seat.watch, &limits);
+                member.watch.section(cx.now, span);
+                self.soonest.mind(&member.watch, &limits);
             }
             // Of who takes no part any more too, in whatever round.
-            Said::Hooks(of, run) if (of == round || seat.part == Part::Out) && self.state != State::Off => {
-                seat.watch.hooks(cx.now, run);
-                self.soonest.mind(&seat.watch, &limits);
+            Said::Hooks(of, run) if (of == round || member.part == LocalState::Out) && self.state != State::Off => {
+                member.watch.hooks(cx.now, run);
+                self.soonest.mind(&member.watch, &limits);
             }
-            Said::Section(_, span) if seat.part == Part::Out => {
-                seat.watch.section(cx.now, span);
-                self.soonest.mind(&seat.watch, &limits);
+            Said::Section(_, span) if member.part == LocalState::Out => {
+                member.watch.section(cx.now, span);
+                self.soonest.mind(&member.watch, &limits);
             }
             // A message of an earlier round, or of a rank that is out.
             Said::Fault(..) | Said::Ready(..) | Said::Returned(_) | Said::Leave(..) => {}
@@ -379,48 +381,48 @@ impl Rounds {
 
     /// Records that a rank is out of its function, and its keys.
     fn is_out(&mut self, cx: &mut Cx<'_>, initial: Rank, keys: Vec<OsBytes>) {
-        let Some(seat) = self.seats.get_mut(&initial) else { return };
+        let Some(member) = self.seats.get_mut(&initial) else { return };
         if keys.iter().any(|key| key.len() > KEY) {
-            seat.put_out();
+            member.put_out();
             let text = OsBytes::from(too_long_a_key());
             let heard = Heard::Dismissed(Dismissal::Refused, text.clone());
-            seat.session.iter().for_each(|session| {
+            member.session.iter().for_each(|session| {
                 cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
             });
             self.tell_fault(cx, initial, FaultKind::Left(Leave::Unhealthy), &text);
         } else {
-            seat.part = Part::Ready;
-            seat.keys = Capped::chunks(keys).into_iter().next().unwrap_or_default();
-            seat.watch.ready(cx.now, &self.limits);
-            self.soonest.mind(&seat.watch, &self.limits);
+            member.part = LocalState::Ready;
+            member.keys = Capped::chunks(keys).into_iter().next().unwrap_or_default();
+            member.watch.ready(cx.now, &self.limits);
+            self.soonest.mind(&member.watch, &self.limits);
         }
         self.settle(cx);
     }
 
     /// Its session has ended. The end of its process is seen soon, and is more precise.
     pub(super) fn on_gone(&mut self, cx: &mut Cx<'_>, session: SessionId) {
-        let Some(seat) = self.sessions.remove(&session).and_then(|rank| self.seats.get_mut(&rank)) else {
+        let Some(member) = self.sessions.remove(&session).and_then(|rank| self.seats.get_mut(&rank)) else {
             return self.has_closed(session);
         };
-        seat.session = None;
-        if seat.part.is_in() && seat.part != Part::Ending {
-            seat.part = Part::Lost(cx.now + DYING);
-            seat.watch.rest();
-        } else if !seat.watch.is_ending() {
+        member.session = None;
+        if member.part.is_in() && member.part != LocalState::Ending {
+            member.part = LocalState::Lost(cx.now + DYING);
+            member.watch.rest();
+        } else if !member.watch.is_ending() {
             // A process without a session is not watched.
-            seat.watch.rest();
+            member.watch.rest();
         }
     }
 
     /// A process has ended, which the launcher hears otherwise.
     pub(super) fn on_exited(&mut self, cx: &mut Cx<'_>, proc: ProcId) {
         self.idle.retain(|delta| delta.proc != proc);
-        let Some(seat) = self.procs.get(&proc).and_then(|rank| self.seats.get_mut(rank)) else { return };
-        if seat.proc() != proc || !core::mem::replace(&mut seat.lives, false) {
+        let Some(member) = self.procs.get(&proc).and_then(|rank| self.seats.get_mut(rank)) else { return };
+        if member.proc() != proc || !core::mem::replace(&mut member.lives, false) {
             return;
         }
-        let was_in = seat.part.is_in() || seat.watch.is_ending();
-        seat.put_out();
+        let was_in = member.part.is_in() || member.watch.is_ending();
+        member.put_out();
         if was_in && self.state.is_open() {
             // The others go on without it, and so without its children.
             cx.act(NodeAction::Signal { proc, sig: Signal::KILL });

@@ -1,12 +1,12 @@
 //! The launcher's decisions, for the ranks of this node.
 
-use super::{Awaited, Part, Rounds, Seat, Seated, State};
+use super::{Awaited, LocalMember, LocalState, RoundStart, Rounds, State};
 use crate::id::Round;
 use crate::node::{Cx, NodeAction, Notice};
 use crate::rank_set::RankSet;
 use crate::time::Span;
 use crate::wire::frozen::client::round::{Dismissal, Heard};
-use crate::wire::round::{RoundDown, RoundPlace};
+use crate::wire::round::{RoundDown, RoundRendezvous};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -45,14 +45,15 @@ impl Rounds {
             }
             RoundDown::End { ranks } => {
                 // A rank that had registered when the work was done is on its way out.
-                let absent = |seat: &&Seat| seat.lives && seat.part == Part::Absent && !seat.took_part;
+                let absent =
+                    |member: &&LocalMember| member.lives && member.part == LocalState::Absent && !member.took_part;
                 let seats = ranks.iter().filter_map(|rank| self.seats.get(rank));
-                seats.filter(absent).for_each(|seat| cx.tell(Notice::Unwanted(seat.proc())));
+                seats.filter(absent).for_each(|member| cx.tell(Notice::Unwanted(member.proc())));
             }
             RoundDown::Refuse { ranks, text } => {
                 let ranks: RankSet = ranks.iter().copied().collect();
                 let heard = Heard::Dismissed(Dismissal::Refused, text);
-                self.dismiss(cx, |seat| ranks.is_empty() || ranks.contains(seat.initial()), &heard);
+                self.dismiss(cx, |member| ranks.is_empty() || ranks.contains(member.initial()), &heard);
                 self.settle(cx);
             }
             RoundDown::Late { round, after } => {
@@ -66,64 +67,65 @@ impl Rounds {
     fn interrupt(&mut self, cx: &mut Cx<'_>, heard: &Heard, within: Option<Span>) {
         self.state = State::Interrupting;
         let within = within.unwrap_or(Span::ZERO);
-        self.seats.values_mut().for_each(|seat| seat.watch.others_leave(cx.now, within, &self.limits));
-        for seat in self.seats.values_mut().filter(|seat| seat.part.is_interrupted()) {
-            seat.watch.leave(cx.now, within, &self.limits);
-            self.soonest.mind(&seat.watch, &self.limits);
-            seat.session.iter().for_each(|session| {
+        self.seats.values_mut().for_each(|member| member.watch.others_leave(cx.now, within, &self.limits));
+        for member in self.seats.values_mut().filter(|member| member.part.is_interrupted()) {
+            member.watch.leave(cx.now, within, &self.limits);
+            self.soonest.mind(&member.watch, &self.limits);
+            member.session.iter().for_each(|session| {
                 cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
             });
         }
         self.settle(cx);
     }
 
-    fn begin(&mut self, cx: &mut Cx<'_>, round: Round, place: RoundPlace) {
+    fn begin(&mut self, cx: &mut Cx<'_>, round: Round, place: RoundRendezvous) {
         (self.round, self.first) = (round, place.first);
         self.state = State::Running { returned: false };
         let is_ours = place.here && place.port == self.port;
         self.use_port(cx, is_ours);
         // Those too that take no part any more: what they have said was of another round.
-        self.seats.values_mut().for_each(|seat| (seat.failed, seat.pinged) = (false, false));
+        self.seats.values_mut().for_each(|member| (member.failed, member.pinged) = (false, false));
         self.alone = false;
         let (mut who, mut numbers, mut marked) = (Vec::new(), RankSet::new(), RankSet::new());
         for to in core::mem::take(&mut self.parts) {
             numbers.extend(&to.active.into_iter().collect());
-            let Some(seat) = self.seats.get_mut(&to.initial) else { continue };
-            let Some(session) = seat.session.filter(|_| seat.part.is_in() && seat.part != Part::Ending) else {
+            let Some(member) = self.seats.get_mut(&to.initial) else { continue };
+            let Some(session) = member.session.filter(|_| member.part.is_in() && member.part != LocalState::Ending)
+            else {
                 continue;
             };
-            seat.watch.rest();
-            seat.part = match (to.rank, to.active) {
-                (Some(_), Some(_)) => Part::Working,
-                (Some(_), None) => Part::Reserve,
-                (None, _) => Part::Out,
+            member.watch.rest();
+            member.part = match (to.rank, to.active) {
+                (Some(_), Some(_)) => LocalState::Working,
+                (Some(_), None) => LocalState::Reserve,
+                (None, _) => LocalState::Out,
             };
-            if seat.part == Part::Working {
-                seat.watch.begin();
-                self.soonest.mind(&seat.watch, &self.limits);
+            if member.part == LocalState::Working {
+                member.watch.begin();
+                self.soonest.mind(&member.watch, &self.limits);
             }
             let is = (to.active, place.active_world_size);
             // A call may follow another without a fault, and with everybody as he was.
-            let goes_on = seat.is.replace(is) == Some(is) && place.fault.is_none();
-            who.push((session, seat.delta, to));
+            let goes_on = member.is.replace(is) == Some(is) && place.fault.is_none();
+            who.push((session, member.delta, to));
             if !goes_on {
                 marked.insert(to.initial);
             }
         }
         cx.tell(Notice::RoundMeets(Box::new(place.clone()), numbers.clone()));
-        cx.tell(Notice::Seated(Box::new(Seated { round, place, numbers, marked, who })));
+        cx.tell(Notice::Seated(Box::new(RoundStart { round, place, numbers, marked, who })));
         self.settle(cx);
     }
 
     /// Dismisses these ranks, with the reason.
-    fn dismiss(&mut self, cx: &mut Cx<'_>, whom: impl Fn(&Seat) -> bool, heard: &Heard) {
-        for seat in self.seats.values_mut().filter(|seat| seat.part.is_in() && whom(seat)) {
+    fn dismiss(&mut self, cx: &mut Cx<'_>, whom: impl Fn(&LocalMember) -> bool, heard: &Heard) {
+        for member in self.seats.values_mut().filter(|member| member.part.is_in() && whom(member)) {
             // Nobody takes back that one is ended.
-            if seat.part != Part::Ending {
-                seat.part = Part::Out;
-                seat.watch.done();
+            if member.part != LocalState::Ending {
+                member.part = LocalState::Out;
+                member.watch.done();
             }
-            seat.session.iter().for_each(|session| {
+            member.session.iter().for_each(|session| {
                 cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
             });
         }

@@ -1,6 +1,6 @@
 //! The reports to the launcher, and their times: once for all ranks of this node, except for faults.
 
-use super::{Cx, Part, Rounds, Seat, State};
+use super::{Cx, LocalMember, LocalState, Rounds, State};
 use crate::id::Rank;
 use crate::node::NodeAction;
 use crate::os_bytes::OsBytes;
@@ -34,7 +34,7 @@ impl Rounds {
             }
             State::Interrupting => {
                 self.tell_joined(cx);
-                if !self.seats.values().any(|seat| seat.part.is_awaited()) {
+                if !self.seats.values().any(|member| member.part.is_awaited()) {
                     self.leave(cx);
                 }
             }
@@ -47,14 +47,14 @@ impl Rounds {
     /// Reports ranks that have registered: all of them at first, then each new one. The launcher compares what they ask for.
     fn tell_joined(&mut self, cx: &mut Cx<'_>) {
         let call = self.call;
-        if self.told.is_none() && (!self.complete || self.seats.values().any(|seat| seat.is_missing(call))) {
+        if self.told.is_none() && (!self.complete || self.seats.values().any(|member| member.is_missing(call))) {
             return;
         }
         let (mut new, mut warned): (BTreeMap<OsBytes, Vec<Enrolled>>, Vec<Rank>) = Default::default();
-        for seat in self.seats.values_mut().filter(|seat| seat.part == Part::Joined && !seat.told) {
-            seat.told = true;
-            new.entry(seat.terms.clone()).or_default().push(seat.enrolled());
-            warned.extend(self.warned.then(|| seat.initial()));
+        for member in self.seats.values_mut().filter(|member| member.part == LocalState::Joined && !member.told) {
+            member.told = true;
+            new.entry(member.terms.clone()).or_default().push(member.enrolled());
+            warned.extend(self.warned.then(|| member.initial()));
         }
         for (terms, ranks) in new {
             for ranks in batches(ranks) {
@@ -87,17 +87,19 @@ impl Rounds {
             return;
         }
         // Of the others the launcher knows nothing yet.
-        let known = self.seats.values().filter(|seat| seat.lives && seat.part.is_in() && seat.told);
-        for initial in known.map(Seat::initial) {
+        let known = self.seats.values().filter(|member| member.lives && member.part.is_in() && member.told);
+        for initial in known.map(LocalMember::initial) {
             self.tell_fault(cx, initial, FaultKind::Warned, &OsBytes::default());
         }
     }
 
     /// The function has returned wherever it was, if it has.
     fn tell_returned(&mut self, cx: &mut Cx<'_>) {
-        let count = |part: fn(Part) -> bool| self.seats.values().filter(|seat| part(seat.part)).count();
-        let open = count(|part| matches!(part, Part::Working | Part::Ready | Part::Lost(_) | Part::Ending));
-        let returned = count(|part| part == Part::Returned);
+        let count = |part: fn(LocalState) -> bool| self.seats.values().filter(|member| part(member.part)).count();
+        let open = count(|part| {
+            matches!(part, LocalState::Working | LocalState::Ready | LocalState::Lost(_) | LocalState::Ending)
+        });
+        let returned = count(|part| part == LocalState::Returned);
         if open == 0 && returned > 0 {
             self.state = State::Running { returned: true };
             let ranks = u32::try_from(returned).unwrap_or(u32::MAX);
@@ -108,7 +110,7 @@ impl Rounds {
     /// All are out of their function.
     fn leave(&mut self, cx: &mut Cx<'_>) {
         // Behind a call that is done those wait who have registered for the next.
-        let meets = |seat: &Seat| matches!(seat.part, Part::Ready | Part::Joined);
+        let meets = |member: &LocalMember| matches!(member.part, LocalState::Ready | LocalState::Joined);
         // A rank that was started again may be the only one here, and the next rank 0; perhaps it is yet to come.
         if self.others_follow || self.seats.values().any(meets) {
             self.state = State::Reserving;
@@ -122,10 +124,10 @@ impl Rounds {
     /// Reports ranks that are ready for another round. Ranks that have ended meanwhile are reported as always.
     pub(super) fn tell_ready(&mut self, cx: &mut Cx<'_>) {
         self.state = State::Waiting;
-        let ready = || self.seats.values().filter(|seat| seat.part == Part::Ready);
+        let ready = || self.seats.values().filter(|member| member.part == LocalState::Ready);
         let (round, port) = (self.round, self.port);
-        let pinged = self.seats.values().any(|seat| seat.pinged);
-        let mut parts = batches(ready().map(Seat::enrolled).collect());
+        let pinged = self.seats.values().any(|member| member.pinged);
+        let mut parts = batches(ready().map(LocalMember::enrolled).collect());
         let end = parts.pop().unwrap_or_default();
         for ranks in parts {
             say(cx, RoundUp::Ready { round, ranks, last: false, port, pinged });

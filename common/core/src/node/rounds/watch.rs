@@ -1,6 +1,6 @@
 //! Ranks that hang, and sessions that end without a message.
 
-use super::{Part, Rounds, Seat};
+use super::{LocalMember, LocalState, Rounds};
 use crate::id::{ProcId, Rank};
 use crate::machine::earliest;
 use crate::node::{Cx, NodeAction};
@@ -20,12 +20,14 @@ use alloc::vec::Vec;
 const LATE: Span = Span::from_secs(5);
 
 /// Why a process is ended.
-fn too_long(part: Part, section: Option<Span>, limits: &Limits) -> String {
+fn too_long(part: LocalState, section: Option<Span>, limits: &Limits) -> String {
     let what = match part {
-        Part::Ready => return format!("no round has begun within {} of its being ready", limits.barrier),
-        Part::Working | Part::Returned | Part::Lost(_) | Part::Ending => "function and the hooks behind it",
+        LocalState::Ready => return format!("no round has begun within {} of its being ready", limits.barrier),
+        LocalState::Working | LocalState::Returned | LocalState::Lost(_) | LocalState::Ending => {
+            "function and the hooks behind it"
+        }
         // It was interrupted, or its hooks have begun; in its last round, or after it.
-        Part::Reserve | Part::Joined | Part::Absent | Part::Out => "hooks",
+        LocalState::Reserve | LocalState::Joined | LocalState::Absent | LocalState::Out => "hooks",
     };
     let within = section.unwrap_or(limits.hard);
     format!("it has not come out of its {what} within {within}")
@@ -33,8 +35,8 @@ fn too_long(part: Part, section: Option<Span>, limits: &Limits) -> String {
 
 impl Rounds {
     pub(in crate::node) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
-        let late = |seat: &Seat| matches!(seat.part, Part::Lost(until) if until <= cx.now);
-        let lost: Vec<Rank> = self.seats.values().filter(|seat| late(seat)).map(Seat::initial).collect();
+        let late = |member: &LocalMember| matches!(member.part, LocalState::Lost(until) if until <= cx.now);
+        let lost: Vec<Rank> = self.seats.values().filter(|member| late(member)).map(LocalMember::initial).collect();
         for rank in &lost {
             self.give_up(cx, *rank);
         }
@@ -52,34 +54,34 @@ impl Rounds {
     pub(in crate::node) fn looks(&mut self, now: Mono) {
         let slept = now.since(core::mem::replace(&mut self.seen, now));
         if self.soonest.deadline().is_some_and(|at| now > at + LATE) {
-            self.seats.values_mut().for_each(|seat| seat.watch.slept(slept));
+            self.seats.values_mut().for_each(|member| member.watch.slept(slept));
         }
     }
 
     /// Records that SIGKILL is on its way to a dismissed process.
     pub(in crate::node) fn on_killed(&mut self, now: Mono, proc: ProcId) {
         let rank = self.procs.get(&proc);
-        if let Some(seat) = rank.and_then(|rank| self.seats.get_mut(rank)).filter(|seat| seat.proc() == proc) {
-            seat.watch.dies(now);
-            self.soonest.mind(&seat.watch, &self.limits);
+        if let Some(member) = rank.and_then(|rank| self.seats.get_mut(rank)).filter(|member| member.proc() == proc) {
+            member.watch.dies(now);
+            self.soonest.mind(&member.watch, &self.limits);
         }
     }
 
     /// Gives up a rank whose process has closed its session, and continues.
     fn give_up(&mut self, cx: &mut Cx<'_>, rank: Rank) {
-        let Some(seat) = self.seats.get_mut(&rank) else { return };
-        seat.put_out();
+        let Some(member) = self.seats.get_mut(&rank) else { return };
+        member.put_out();
         // Its process continues, or takes long to end: then another may follow it. Also where the launcher does not know of it yet: the
         // ranks of other hosts would wait for it.
         let text = OsBytes::from("its session has ended without a word");
         self.tell_fault(cx, rank, FaultKind::Ended(Status::Lost), &text);
         if self.state.is_open()
-            && let Some(seat) = self.seats.get_mut(&rank)
+            && let Some(member) = self.seats.get_mut(&rank)
         {
             // It would go on beside those that go on without it, with its devices. Or it is about to end, and cannot.
-            let proc = seat.proc();
-            seat.watch.ends(cx.now, &self.limits);
-            self.soonest.mind(&seat.watch, &self.limits);
+            let proc = member.proc();
+            member.watch.ends(cx.now, &self.limits);
+            self.soonest.mind(&member.watch, &self.limits);
             cx.act(NodeAction::Signal { proc, sig: Signal::CONT });
             cx.act(NodeAction::Signal { proc, sig: Signal::TERM });
         }
@@ -87,11 +89,11 @@ impl Rounds {
 
     fn look(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         let limits = self.limits;
-        let section = self.seats.get(&rank).and_then(|seat| seat.watch.section_limit());
-        while let Some(seat) = self.seats.get_mut(&rank)
-            && let Some(due) = seat.watch.due(cx.now, &limits)
+        let section = self.seats.get(&rank).and_then(|member| member.watch.section_limit());
+        while let Some(member) = self.seats.get_mut(&rank)
+            && let Some(due) = member.watch.due(cx.now, &limits)
         {
-            let proc = seat.proc();
+            let proc = member.proc();
             match due {
                 Due::Hang => {
                     let text = OsBytes::from(match section {
@@ -102,9 +104,9 @@ impl Rounds {
                 }
                 Due::Alone => self.tell_late(cx, rank),
                 Due::Terminate => {
-                    let text = OsBytes::from(too_long(seat.part, section, &limits));
-                    if seat.part.is_in() {
-                        seat.part = Part::Ending;
+                    let text = OsBytes::from(too_long(member.part, section, &limits));
+                    if member.part.is_in() {
+                        member.part = LocalState::Ending;
                     }
                     let status = Status::Signaled { sig: Signal::TERM, core: false };
                     self.tell_fault(cx, rank, FaultKind::Overdue(status), &text);
@@ -119,16 +121,16 @@ impl Rounds {
                 }
             }
         }
-        if let Some(seat) = self.seats.get(&rank) {
-            self.soonest.mind(&seat.watch, &self.limits);
+        if let Some(member) = self.seats.get(&rank) {
+            self.soonest.mind(&member.watch, &self.limits);
         }
     }
 
     /// SIGKILL has not ended it. The others go on without it: they cannot help it.
     fn is_stuck(&mut self, cx: &mut Cx<'_>, rank: Rank) {
-        let Some(seat) = self.seats.get_mut(&rank).filter(|seat| seat.lives) else { return };
-        seat.put_out();
-        let proc = seat.proc();
+        let Some(member) = self.seats.get_mut(&rank).filter(|member| member.lives) else { return };
+        member.put_out();
+        let proc = member.proc();
         cx.act(NodeAction::ToRoot(ToRoot::Round(RoundUp::Stuck { proc })));
         self.settle(cx);
     }
@@ -140,7 +142,7 @@ impl Rounds {
             "it has not returned after rank {rank} did, within {} (completion_timeout)",
             self.limits.completion
         );
-        match self.seats.values().find(|seat| seat.part == Part::Working) {
+        match self.seats.values().find(|member| member.part == LocalState::Working) {
             Some(late) => self.tell_fault(cx, late.initial(), FaultKind::Hang, &OsBytes::from(after)),
             // One of them is enough: others are late for all.
             None if self.seats.contains_key(&rank) && !core::mem::replace(&mut self.alone, true) => {
@@ -152,10 +154,14 @@ impl Rounds {
     }
 
     pub(in crate::node) fn deadline(&self) -> Option<Mono> {
-        let lost = self.seats.values().filter_map(|seat| match seat.part {
-            Part::Lost(until) => Some(until),
-            Part::Absent | Part::Joined | Part::Working | Part::Reserve | Part::Returned => None,
-            Part::Ready | Part::Ending | Part::Out => None,
+        let lost = self.seats.values().filter_map(|member| match member.part {
+            LocalState::Lost(until) => Some(until),
+            LocalState::Absent
+            | LocalState::Joined
+            | LocalState::Working
+            | LocalState::Reserve
+            | LocalState::Returned => None,
+            LocalState::Ready | LocalState::Ending | LocalState::Out => None,
         });
         self.awaited_deadline(earliest(lost.min(), self.soonest.deadline()))
     }

@@ -13,7 +13,7 @@ use super::*;
 use crate::id::{Round, SessionId};
 use crate::restart::fault::{Fault, FaultKind, Leave};
 use crate::wire::frozen::client::round::{Begin, Dismissal, Heard, Said};
-use crate::wire::round::{Enrolled, RoundDown, RoundPlace, RoundSeat, RoundUp};
+use crate::wire::round::{Enrolled, RoundDown, RoundMember, RoundRendezvous, RoundUp};
 use NodeAction::{EndSession, ReservePort, Serve, Space, Tell, Unserve, UsePort};
 
 const R0: Round = Round::new(0);
@@ -65,13 +65,13 @@ fn tell(n: u32, heard: Heard) -> NodeAction {
     Tell { session: s(n), heard: Box::new(heard) }
 }
 
-fn seat(initial: u32, rank: Option<u32>, active: Option<u32>) -> RoundSeat {
-    RoundSeat { initial: r(initial), rank: rank.map(r), active: active.map(r) }
+fn seat(initial: u32, rank: Option<u32>, active: Option<u32>) -> RoundMember {
+    RoundMember { initial: r(initial), rank: rank.map(r), active: active.map(r) }
 }
 
 /// The rendezvous of the first round: where all have met at their start.
-fn first_place(count: u32) -> RoundPlace {
-    RoundPlace {
+fn first_place(count: u32) -> RoundRendezvous {
+    RoundRendezvous {
         addr: "127.0.0.1".into(),
         port: 20000,
         here: true,
@@ -98,7 +98,7 @@ impl Rig {
         for n in 0..count {
             rig.registers(n, asked);
         }
-        let seats: Vec<RoundSeat> = (0..count).map(|n| seat(n, Some(n), Some(n))).collect();
+        let seats: Vec<RoundMember> = (0..count).map(|n| seat(n, Some(n), Some(n))).collect();
         rig.begins(R0, first_place(count), &seats);
         rig
     }
@@ -120,7 +120,7 @@ impl Rig {
         self.root(ToNode::Round(down))
     }
 
-    fn begins(&mut self, round: Round, place: RoundPlace, seats: &[RoundSeat]) -> Vec<NodeAction> {
+    fn begins(&mut self, round: Round, place: RoundRendezvous, seats: &[RoundMember]) -> Vec<NodeAction> {
         let seats = Capped::chunks(seats.iter().copied()).pop().unwrap_or_default();
         self.down(RoundDown::Begin { round, place, seats, last: true })
     }
@@ -238,7 +238,8 @@ fn who_cannot_take_part_hears_why() {
 fn a_round_begins_with_what_a_process_would_be_started_with() {
     let mut rig = Rig::running(3);
     (0..3).for_each(|n| drop(rig.registers(n, "")));
-    let place = RoundPlace { active_world_size: 2, fault: Some(fault(9, FaultKind::HostLost, "")), ..first_place(4) };
+    let place =
+        RoundRendezvous { active_world_size: 2, fault: Some(fault(9, FaultKind::HostLost, "")), ..first_place(4) };
     let seats = [seat(0, Some(2), Some(1)), seat(1, Some(3), None), seat(2, None, None)];
     let actions = rig.begins(R0, place, &seats);
     let space = Space { here: true, generation: 1, seats: Some([r(1)].into_iter().collect()) };
@@ -300,7 +301,7 @@ fn the_next_round_meets_at_the_port_that_was_held_or_lets_go_of_it() {
         (0..2).for_each(|n| drop(rig.is_ready(n, R0)));
         rig.hear(NodeEvent::PortReserved { port: 21000 });
         let port = if here { 21000 } else { 31000 };
-        let place = RoundPlace { here, port, space: 2, ..first_place(2) };
+        let place = RoundRendezvous { here, port, space: 2, ..first_place(2) };
         let seats = [seat(0, Some(1), Some(1)), seat(1, Some(0), Some(0))];
         let actions = rig.begins(R1, place, &seats);
         let space = Space { here, generation: 2, seats: Some([r(0), r(1)].into_iter().collect()) };
@@ -318,7 +319,7 @@ fn the_store_of_a_round_is_where_the_round_meets() {
         let meeting = Meeting { agent_store: true, ..start().meeting.unwrap_or_default() };
         Start { meeting: Some(meeting), ..start() }
     };
-    let next = |here: bool, port: u16| RoundPlace { here, port, space: 2, ..first_place(1) };
+    let next = |here: bool, port: u16| RoundRendezvous { here, port, space: 2, ..first_place(1) };
     let mut rig = Rig::in_round_by(agent_store(), 1, "");
     rig.interrupt(R0);
     assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: Some("127.0.0.1".into()) }]);
@@ -476,7 +477,7 @@ fn what_is_told_fits_into_a_message() {
 fn those_in_reserve_may_be_silent_and_hear_interrupts() {
     let mut rig = Rig::running(2);
     (0..2).for_each(|n| drop(rig.registers(n, "")));
-    let place = RoundPlace { active_world_size: 1, ..first_place(2) };
+    let place = RoundRendezvous { active_world_size: 1, ..first_place(2) };
     rig.begins(R0, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), None)]);
     for _ in 0..10 {
         rig.says(0, Said::Alive(R0, false));
@@ -541,7 +542,7 @@ fn another_generation_begins_anew() {
     let mut rig = another_generation(|_| {});
     let ranks = Capped::chunks([Enrolled { proc: p(300), ..enrolled(0, &[]) }]).pop().unwrap();
     assert_eq!(rig.registers(0, ""), [up(RoundUp::Joined { call: 0, ranks, terms: "keys=0\n".into() })]);
-    let begun = rig.begins(R0, RoundPlace { space: 3, ..first_place(1) }, &[seat(0, Some(0), Some(0))]);
+    let begun = rig.begins(R0, RoundRendezvous { space: 3, ..first_place(1) }, &[seat(0, Some(0), Some(0))]);
     assert_eq!(began(&begun).len(), 1);
 }
 
@@ -578,7 +579,7 @@ fn a_process_that_has_ended_may_be_followed_by_another_that_joins() {
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0)], "it is in no round yet");
     assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: None }]);
     assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[0], 9)]);
-    let place = RoundPlace { space: 2, port: 9, ..first_place(2) };
+    let place = RoundRendezvous { space: 2, port: 9, ..first_place(2) };
     let actions = rig.begins(R1, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
     let begun: Vec<u32> = began(&actions).iter().map(|(session, _)| *session).collect();
     assert_eq!(begun, [0, 9]);

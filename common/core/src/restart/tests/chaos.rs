@@ -4,7 +4,7 @@ use super::hosts::{At, Down, Host, Process};
 use super::*;
 use crate::id::{ProcId, Rank};
 use crate::rank_set::RankSet;
-use crate::wire::round::RoundSeat;
+use crate::wire::round::RoundMember;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use proptest::prelude::*;
@@ -70,7 +70,7 @@ impl Job {
 
     /// Does what the machine asks for, and looks whether it may.
     fn follow(&mut self) {
-        let mut begun: BTreeMap<NodeId, Vec<RoundSeat>> = BTreeMap::new();
+        let mut begun: BTreeMap<NodeId, Vec<RoundMember>> = BTreeMap::new();
         let mut world = None;
         while let Some(action) = self.machine.poll_action() {
             match action {
@@ -118,11 +118,11 @@ impl Job {
         }
     }
 
-    fn check(&self, begun: &BTreeMap<NodeId, Vec<RoundSeat>>, world: u32, active: u32) {
+    fn check(&self, begun: &BTreeMap<NodeId, Vec<RoundMember>>, world: u32, active: u32) {
         let all: BTreeSet<NodeId> = self.machine.setup.nodes.keys().copied().collect();
         assert_eq!(begun.keys().copied().collect::<BTreeSet<_>>(), &all - &self.lost, "every host hears of it");
         let seats = || begun.values().flatten();
-        let sorted = |number: fn(&RoundSeat) -> Option<Rank>| {
+        let sorted = |number: fn(&RoundMember) -> Option<Rank>| {
             let mut numbers: Vec<u32> = seats().filter_map(number).map(Rank::get).collect();
             numbers.sort_unstable();
             numbers

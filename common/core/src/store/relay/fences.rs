@@ -49,7 +49,7 @@ impl Relay {
         let waiter = Waiter::new(now, ticket, within);
         self.due.extend(waiter.due(Due::Fence, &name));
         self.opened(ticket, Place::Fence(name.clone()));
-        let seats = &self.seats;
+        let seats = &self.ranks;
         let fence = self.fences.0.entry(name.clone()).or_insert_with(|| Gathering {
             all: all.clone(),
             expected: all.without(&all.without(seats)),

@@ -108,7 +108,7 @@ enum Due {
 #[derive(Debug)]
 pub struct Relay {
     /// The ranks of this host.
-    seats: RankSet,
+    ranks: RankSet,
     kept: BTreeMap<Bytes, Bytes>,
     kept_bytes: usize,
     gets: BTreeMap<Bytes, Getting>,
@@ -128,7 +128,7 @@ impl Relay {
     #[must_use]
     pub fn new(seats: RankSet) -> Self {
         Self {
-            seats,
+            ranks: seats,
             kept: BTreeMap::new(),
             kept_bytes: 0,
             gets: BTreeMap::new(),
@@ -144,8 +144,8 @@ impl Relay {
     }
 
     /// Adds one of this host's ranks.
-    pub fn seat(&mut self, rank: Rank) {
-        self.seats.insert(rank);
+    pub fn add_rank(&mut self, rank: Rank) {
+        self.ranks.insert(rank);
     }
 
     /// A client asks: `words` are what was read as `parsed`. Returns whether the caller is to send the owner exactly this request, now. A

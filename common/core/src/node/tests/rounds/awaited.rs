@@ -32,7 +32,7 @@ fn a_rank_that_does_not_leave_its_function_is_reported_in_each_round() {
         let next = Round::new(round.get() + 1);
         rig.begins(
             next,
-            RoundPlace { port: 9, ..first_place(2) },
+            RoundRendezvous { port: 9, ..first_place(2) },
             &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))],
         );
     }

@@ -45,7 +45,7 @@ fn what_is_said_behind_a_call_is_nothing_in_the_next() {
         let (rank, terms) = (Some(r(n)), terms(TERMS));
         rig.hear(NodeEvent::SessionBegun { session: s(10 + n), rank, terms });
     }
-    let place = RoundPlace { first: R1, ..first_place(2) };
+    let place = RoundRendezvous { first: R1, ..first_place(2) };
     rig.begins(R1, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
     rig.says(0, Said::Hooks(R0, true));
     rig.hear(NodeEvent::SessionGone { session: s(1) });

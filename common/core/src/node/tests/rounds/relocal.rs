@@ -8,7 +8,7 @@ const LOCAL: [&str; 4] = ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM
 fn locals(relocal: bool) -> Vec<(u32, Option<Option<String>>)> {
     let mut rig = Rig::running(4);
     (0..4).for_each(|n| drop(rig.registers(n, "")));
-    let place = RoundPlace { world_size: 9, active_world_size: 8, relocal, ..first_place(9) };
+    let place = RoundRendezvous { world_size: 9, active_world_size: 8, relocal, ..first_place(9) };
     // A later rank of another host has come to the front, as policies do.
     let seats = [seat(0, Some(7), Some(7)), seat(2, Some(8), None), seat(3, Some(2), Some(2))];
     let begun = began(&rig.begins(R0, place, &seats));

@@ -8,12 +8,12 @@ use crate::wire::capped::Capped;
 use crate::wire::round::{Enrolled, KEYS};
 use crate::wire::to_node::Delta;
 
-pub(super) struct Seat {
+pub(super) struct LocalMember {
     pub(super) delta: Delta,
     /// Its process has not ended.
     pub(super) lives: bool,
     pub(super) session: Option<SessionId>,
-    pub(super) part: Part,
+    pub(super) part: LocalState,
     /// Its terms, as lines.
     pub(super) terms: OsBytes,
     /// The launcher knows that it has registered.
@@ -35,7 +35,7 @@ pub(super) struct Seat {
 
 /// The state of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part {
+pub(super) enum LocalState {
     /// Not registered.
     Absent,
     /// Registered, and waits for its first round.
@@ -56,7 +56,7 @@ pub(super) enum Part {
     Out,
 }
 
-impl Part {
+impl LocalState {
     /// Whether it takes part: its end concerns rounds.
     pub(super) const fn is_in(self) -> bool {
         match self {
@@ -83,13 +83,13 @@ impl Part {
     }
 }
 
-impl Seat {
+impl LocalMember {
     pub(super) fn new(delta: Delta) -> Self {
         Self {
             delta,
             lives: true,
             session: None,
-            part: Part::Absent,
+            part: LocalState::Absent,
             terms: OsBytes::default(),
             told: false,
             calls: 0,
@@ -117,15 +117,15 @@ impl Seat {
     /// Whether its process has not registered for this call, and may.
     pub(super) fn is_missing(&self, call: u32) -> bool {
         match self.part {
-            Part::Absent | Part::Lost(_) => self.lives && self.calls == call,
-            Part::Joined | Part::Working | Part::Reserve | Part::Returned => false,
-            Part::Ready | Part::Ending | Part::Out => false,
+            LocalState::Absent | LocalState::Lost(_) => self.lives && self.calls == call,
+            LocalState::Joined | LocalState::Working | LocalState::Reserve | LocalState::Returned => false,
+            LocalState::Ready | LocalState::Ending | LocalState::Out => false,
         }
     }
 
     /// Takes it out of all rounds.
     pub(super) const fn put_out(&mut self) {
-        self.part = Part::Out;
+        self.part = LocalState::Out;
         self.watch.rest();
     }
 }
