@@ -8,7 +8,7 @@
 
 use super::clock::{Offset, apart};
 use super::notice::{Began, Notice};
-use super::still::Still;
+use super::suspend_detector::SuspendDetector;
 use super::{CloseReason, Cx, JobAction};
 use crate::deadlines::Deadlines;
 use crate::events::Lost;
@@ -82,7 +82,7 @@ pub(super) struct Lease {
     due: Deadlines,
     /// By node, those that have a lease.
     hosts: Vec<Option<OsBytes>>,
-    still: Still,
+    suspend_detector: SuspendDetector,
     /// The ending has begun, and SIGKILL follows then.
     kill_at: Option<Mono>,
     /// When to look who does not answer.
@@ -106,7 +106,7 @@ impl Lease {
             overdue: every + every + every,
             nodes: vec![Known::NEW; hosts.len()],
             due: Deadlines::new(hosts.len()),
-            still: Still::new(spec.lease, hosts.len()),
+            suspend_detector: SuspendDetector::new(spec.lease, hosts.len()),
             hosts,
             kill_at: None,
             look: None,
@@ -120,7 +120,7 @@ impl Lease {
 
     /// Before anything else is done with what has happened.
     pub(super) fn looks(&mut self, now: Mono) {
-        self.still.looks(now, self.nodes.iter().map(|node| node.heard));
+        self.suspend_detector.looks(now, self.nodes.iter().map(|node| node.heard));
     }
 
     /// The cause of the loss of a node: if the launcher was suspended, the end of the lease is its own doing.
@@ -128,7 +128,7 @@ impl Lease {
         match lost {
             Lost::Agent(CloseReason::Eof | CloseReason::Failed(_) | CloseReason::Ssh(_))
             | Lost::Unheard
-            | Lost::Expired => self.still.starved(node).map_or(lost, Lost::Starved),
+            | Lost::Expired => self.suspend_detector.starved(node).map_or(lost, Lost::Starved),
             Lost::Agent(CloseReason::Malformed | CloseReason::Slow)
             | Lost::AgentEarly
             | Lost::AgentMute
@@ -160,7 +160,7 @@ impl Lease {
             cx.tell(Notice::Offset(node, offset));
         }
         cx.act(JobAction::Beat { node, beat: Beat { own: now, echo: beat.own } });
-        self.still.beat(node, beat);
+        self.suspend_detector.beat(node, beat);
         self.heard(node, Some(cx.now));
     }
 
@@ -204,7 +204,7 @@ impl Lease {
 
     pub(super) fn deadline(&self) -> Option<Mono> {
         let due = self.due.next()?;
-        earliest(Some(due.min(self.still.deadline())), self.look)
+        earliest(Some(due.min(self.suspend_detector.deadline())), self.look)
     }
 
     /// Reports nodes that do not answer: after SIGKILL should have ended them, or when the job waits for nothing else.

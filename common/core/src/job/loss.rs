@@ -1,6 +1,6 @@
 //! The end of each node: its own count of what is left, or the loss of a part of ours and the guardian's count instead.
 
-use super::mute::ANSWER;
+use super::kill_watchdog::ANSWER;
 use super::notice::Notice;
 use super::{CloseReason, Cx, GuardianEnd, JobAction};
 use crate::deadlines::Deadlines;

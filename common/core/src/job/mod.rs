@@ -14,12 +14,11 @@ mod event;
 mod facts;
 mod generations;
 mod hosts;
-mod late;
+mod kill_watchdog;
 mod lease;
 mod log;
 mod loss;
 mod master_addr;
-mod mute;
 mod notice;
 mod orders;
 mod output;
@@ -29,7 +28,8 @@ mod roster;
 mod rounds;
 mod router;
 mod signals;
-mod still;
+mod startup_deadline;
+mod suspend_detector;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -115,9 +115,9 @@ impl Job {
             ending: ending::Ending::new(now, spec),
             verdict: verdict::Verdict::new(),
             loss: loss::Loss::new(&spec.placement),
-            mute: mute::Mute::new(spec),
+            kill_watchdog: kill_watchdog::KillWatchdog::new(spec),
             lease: lease::Lease::new(spec),
-            late: late::Late::new(spec.placement.nodes.len()),
+            startup_deadline: startup_deadline::StartupDeadline::new(spec.placement.nodes.len()),
             attempt: attempt::Attempt::new(Arc::clone(spec)),
             generations: generations::Generations::new(spec),
             rounds: rounds::Rounds::new(Arc::clone(spec), setting.read_policy),
@@ -162,9 +162,9 @@ struct Parts {
     ending: ending::Ending,
     verdict: verdict::Verdict,
     loss: loss::Loss,
-    mute: mute::Mute,
+    kill_watchdog: kill_watchdog::KillWatchdog,
     lease: lease::Lease,
-    late: late::Late,
+    startup_deadline: startup_deadline::StartupDeadline,
     attempt: attempt::Attempt,
     generations: generations::Generations,
     rounds: rounds::Rounds,
@@ -206,10 +206,10 @@ impl Parts {
     fn deadline(&self, timer: Timer) -> Option<Mono> {
         match timer {
             Timer::Ending => self.ending.deadline(),
-            Timer::Mute => self.mute.deadline(),
+            Timer::Mute => self.kill_watchdog.deadline(),
             Timer::Loss => self.loss.deadline(),
             Timer::Lease => self.lease.deadline(),
-            Timer::Late => self.late.deadline(),
+            Timer::Late => self.startup_deadline.deadline(),
             Timer::Bringup => self.bringup.deadline(),
             Timer::Generations => self.generations.deadline(),
             Timer::Rounds => self.rounds.deadline(),
@@ -220,10 +220,10 @@ impl Parts {
     fn timeout(&mut self, step: &mut Step<'_>, timer: Timer) {
         match timer {
             Timer::Ending => self.ending.timeout(&mut step.cx()),
-            Timer::Mute => self.mute.timeout(&mut step.cx()),
+            Timer::Mute => self.kill_watchdog.timeout(&mut step.cx()),
             Timer::Loss => self.loss.timeout(&mut step.cx()),
             Timer::Lease => self.lease.timeout(&mut step.cx()),
-            Timer::Late => self.late.timeout(&mut step.cx()),
+            Timer::Late => self.startup_deadline.timeout(&mut step.cx()),
             Timer::Bringup => self.bringup.timeout(&mut step.cx()),
             Timer::Generations => self.generations.timeout(&mut step.cx()),
             Timer::Rounds => {

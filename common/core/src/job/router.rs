@@ -28,16 +28,16 @@ impl Parts {
             JobEvent::Message { node, msg } => self.message(step, node, msg),
             JobEvent::EdgeUp { node } => {
                 self.lease.edge_up(&step.cx(), node);
-                self.mute.edge_up(&step.cx(), node);
+                self.kill_watchdog.edge_up(&step.cx(), node);
                 self.bringup.edge_up(&mut step.cx(), node);
             }
-            JobEvent::ReadyBy { node, at, limit } => self.late.ready_by(node, at, limit),
+            JobEvent::ReadyBy { node, at, limit } => self.startup_deadline.ready_by(node, at, limit),
             JobEvent::HostFailed { node, why } => {
                 self.bringup.failed(&mut step.cx(), node, why);
                 self.loss.host_failed(&mut step.cx(), node);
             }
             JobEvent::Beat { node, beat } => {
-                self.mute.heard(&step.cx(), node);
+                self.kill_watchdog.heard(&step.cx(), node);
                 self.lease.beat(&mut step.cx(), node, beat);
             }
             JobEvent::EdgeClosed { node, why } => self.loss.edge_closed(&mut step.cx(), node, why),
@@ -45,7 +45,7 @@ impl Parts {
             JobEvent::Signal(sig) => self.signals.on(&mut step.cx(), sig),
             JobEvent::StreamEnd { stream, total } => {
                 if let Some(node) = step.facts.node_of_process(stream.proc()) {
-                    self.mute.heard(&step.cx(), node);
+                    self.kill_watchdog.heard(&step.cx(), node);
                 }
                 let pending = self.procs.is_pending(step.facts, stream.proc());
                 self.output.stream_end(&mut step.cx(), stream, total, pending);
@@ -59,12 +59,12 @@ impl Parts {
     }
 
     fn message(&mut self, step: &mut Step<'_>, node: NodeId, msg: ToRoot) {
-        self.mute.heard(&step.cx(), node);
+        self.kill_watchdog.heard(&step.cx(), node);
         match msg {
             ToRoot::Hello(hello) => self.bringup.hello(&mut step.cx(), node, hello),
             ToRoot::Refused(why) => self.bringup.refused(&mut step.cx(), node, why),
             ToRoot::Ready => {
-                self.late.ready(node);
+                self.startup_deadline.ready(node);
                 self.bringup.ready(&mut step.cx(), node);
             }
             ToRoot::Probed { number, errno, by } => self.bringup.probed(&mut step.cx(), node, number, (errno, by)),
@@ -103,7 +103,7 @@ impl Parts {
             ToRoot::Whose(_) | ToRoot::Theirs(_) | ToRoot::Input(_) => {}
             ToRoot::Round(up) => self.round(step, node, up),
             // Hearing it is all that it is for.
-            ToRoot::Killing => self.mute.killing(&step.cx(), node),
+            ToRoot::Killing => self.kill_watchdog.killing(&step.cx(), node),
             ToRoot::Draining if self.generations.is_between() => self.generations.draining(node),
             // The job continues without it.
             ToRoot::Draining if step.facts.hosts.is_recently_lost(node) => {}
@@ -126,7 +126,7 @@ impl Parts {
         }
         self.signals.all_over();
         self.ending.all_over(&mut step.cx());
-        self.mute.all_over(&step.cx());
+        self.kill_watchdog.all_over(&step.cx());
         self.closing.all_over(&mut step.cx());
         // Their agents wait for processes that cannot be ended until they get the order to end: then they name them.
         let stuck = self.procs.stuck_nodes(step.facts);
@@ -135,14 +135,14 @@ impl Parts {
 
     /// No agent was ever there.
     fn absent(&mut self, step: &mut Step<'_>, node: NodeId) {
-        self.mute.node_over(node);
+        self.kill_watchdog.node_over(node);
         self.procs.absent(&mut step.cx(), node);
     }
 
     /// The job does without a node: nothing of it is waited for or counted.
     fn forget(&mut self, step: &mut Step<'_>, node: NodeId) {
         self.lease.node_over(node);
-        self.mute.node_over(node);
+        self.kill_watchdog.node_over(node);
         self.procs.absent(&mut step.cx(), node);
         self.loss.forget(&mut step.cx(), node);
     }
@@ -226,7 +226,7 @@ impl Parts {
         self.procs.again(step.facts, first);
         self.verdict.again();
         self.ending.again();
-        self.mute.again();
+        self.kill_watchdog.again();
         let space = self.rounds.again();
         if shrinks {
             let (lost, placement) = (step.facts.hosts.list_lost(), Arc::clone(step.facts.placement()));
@@ -268,7 +268,7 @@ impl Parts {
                 self.verdict.began(&began);
                 self.signals.began(&began);
                 self.output.began();
-                self.mute.began(&step.cx(), &began);
+                self.kill_watchdog.began(&step.cx(), &began);
                 self.lease.began(&step.cx(), &began);
                 self.closing.began(&mut step.cx(), &began);
                 self.rounds.off(step.now);
@@ -277,12 +277,12 @@ impl Parts {
             Notice::Killed => {
                 self.signals.killed();
                 self.ending.killed();
-                self.mute.killed(&step.cx());
+                self.kill_watchdog.killed(&step.cx());
                 self.lease.killed(&step.cx());
             }
             Notice::Rouse => self.loss.rouse(&mut step.cx()),
             Notice::Bereft(node) => self.verdict.bereft(node),
-            Notice::Doomed(node) => self.mute.doomed(&step.cx(), node),
+            Notice::Doomed(node) => self.kill_watchdog.doomed(&step.cx(), node),
             // Others will follow, or it is sent again when the job ends.
             Notice::AllOver | Notice::RanksOver(_) if self.generations.is_between() => {}
             Notice::AllOver => self.all_over(step),
@@ -299,14 +299,14 @@ impl Parts {
             Notice::Severed(node) => self.lease.severed(&mut step.cx(), node),
             Notice::Offset(node, offset) => self.procs.offset(node, offset),
             Notice::NodeOver(node) => self.node_over(step, node),
-            Notice::RanksOver(node) if self.procs.is_over(node) => self.mute.ranks_over(&step.cx(), node),
+            Notice::RanksOver(node) if self.procs.is_over(node) => self.kill_watchdog.ranks_over(&step.cx(), node),
             // One of them was started again at once.
             Notice::RanksOver(_) => {}
-            Notice::Unguarded(node) => self.mute.unguarded(&step.cx(), node),
-            Notice::LeftAlone(node) => self.mute.left_alone(&step.cx(), node),
+            Notice::Unguarded(node) => self.kill_watchdog.unguarded(&step.cx(), node),
+            Notice::LeftAlone(node) => self.kill_watchdog.left_alone(&step.cx(), node),
             Notice::Absent(node) => self.absent(step, node),
             Notice::Impatient { patience } => self.closing.impatient(&mut step.cx(), patience),
-            Notice::Abandoned => self.mute.abandoned(&step.cx()),
+            Notice::Abandoned => self.kill_watchdog.abandoned(&step.cx()),
             Notice::Counted { left } => {
                 self.ending.all_over(&mut step.cx());
                 self.closing.counted(&mut step.cx(), left);
@@ -444,7 +444,7 @@ impl Parts {
     /// A node has told what is left, or will not.
     fn node_over(&mut self, step: &mut Step<'_>, node: NodeId) {
         self.lease.node_over(node);
-        self.mute.node_over(node);
+        self.kill_watchdog.node_over(node);
         let without = self.rounds.node_over(&mut step.cx(), node);
         if without {
             step.facts.hosts.end(node);
@@ -531,7 +531,7 @@ impl Parts {
         for (initial, node) in ranks {
             let Some(proc) = self.procs.anew(step.facts, initial) else { continue };
             step.facts.add_process(proc, initial);
-            self.mute.ranks_again(node);
+            self.kill_watchdog.ranks_again(node);
             self.rounds.on_asked(initial, node, proc);
             started.push((initial, node, proc));
         }

@@ -1,5 +1,6 @@
 //! The rules of a job, each with a node that follows a script.
 
+mod attempt;
 mod chaos;
 mod endings;
 mod enough;
@@ -8,17 +9,16 @@ mod generations;
 mod harness;
 mod hosts;
 mod interrupts;
-mod late;
-mod left;
+mod kill_watchdog;
 mod limits;
 mod losses;
 mod master_addr;
-mod mute;
 mod path;
 mod probing;
 mod respawn;
 mod rounds;
 mod silence;
+mod startup_deadline;
 mod unheard;
 mod verdicts;
 

@@ -1,8 +1,8 @@
 //! Processes that are started again for ranks whose own have ended: when, and which.
 
+use super::attempt::{beats, ends, node, run};
 use super::fewer::three;
 use super::hosts::hello;
-use super::left::{beats, ends, node, run};
 use super::rounds::{begun, fault, heard, join, ready, returned, short};
 use super::*;
 use crate::id::{AppIndex, LocalRank};

@@ -12,13 +12,13 @@ use crate::time::{Mono, Span};
 
 /// The deadlines of the hosts that are there.
 #[derive(Debug)]
-pub(super) struct Late {
+pub(super) struct StartupDeadline {
     due: Deadlines,
     /// The whole time that each had.
     limit: Span,
 }
 
-impl Late {
+impl StartupDeadline {
     pub(super) fn new(nodes: usize) -> Self {
         Self { due: Deadlines::new(nodes), limit: Span::ZERO }
     }

@@ -26,14 +26,14 @@ const TRIP: Span = Span::from_secs(10);
 
 /// The agents' silence.
 #[derive(Debug)]
-pub(super) struct Mute {
+pub(super) struct KillWatchdog {
     nodes: Vec<Node>,
     due: Deadlines,
     /// The ending has begun.
     began: bool,
 }
 
-impl Mute {
+impl KillWatchdog {
     pub(super) fn new(spec: &JobSpec) -> Self {
         let trip = Span::from_nanos(spec.lease.nanos() / 2).min(TRIP);
         let nodes: Vec<Node> = spec.placement.nodes.iter().map(|node| Node::new(node.local, trip)).collect();

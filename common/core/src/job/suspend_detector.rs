@@ -11,24 +11,24 @@ use alloc::vec::Vec;
 
 /// We stood still between these two.
 #[derive(Clone, Copy, Debug)]
-struct Gap {
+struct SuspendedFor {
     from: Mono,
     to: Mono,
 }
 
 /// The looks at the clock, and what was missed in between.
 #[derive(Debug)]
-pub(super) struct Still {
+pub(super) struct SuspendDetector {
     lease: Span,
     /// From beat to beat.
     every: Span,
     looked: Mono,
-    last: Option<Gap>,
+    last: Option<SuspendedFor>,
     /// By node, the time in which its lease ended.
-    starved: Vec<Option<Gap>>,
+    starved: Vec<Option<SuspendedFor>>,
 }
 
-impl Still {
+impl SuspendDetector {
     pub(super) fn new(lease: Span, nodes: usize) -> Self {
         Self { lease, every: Beat::every(lease), looked: Mono::default(), last: None, starved: vec![None; nodes] }
     }
@@ -42,7 +42,7 @@ impl Still {
         }
         // A process that continues for a moment only is still suspended.
         let from = self.last.filter(|last| from <= last.to + self.every).map_or(from, |last| last.from);
-        let gap = Gap { from, to: now };
+        let gap = SuspendedFor { from, to: now };
         let (lease, every) = (self.lease, self.every);
         self.last = Some(gap);
         for (starved, heard) in self.starved.iter_mut().zip(heard) {
@@ -71,7 +71,7 @@ impl Still {
     }
 }
 
-impl Gap {
+impl SuspendedFor {
     /// Whether the lease of a node ended in it that was heard of last at this time.
     fn ends(self, heard: Mono, lease: Span, every: Span) -> bool {
         // A node that had long been silent is lost for a reason of its own. A node that has only just connected may be slow to send.
@@ -91,12 +91,12 @@ mod tests {
         Mono::from_nanos(second * 1_000_000_000)
     }
 
-    fn looks(still: &mut Still, second: u64, heard: u64) {
+    fn looks(still: &mut SuspendDetector, second: u64, heard: u64) {
         still.looks(at(second), [Some(at(heard))].into_iter());
     }
 
-    fn new() -> Still {
-        let mut still = Still::new(Span::from_secs(30), 1);
+    fn new() -> SuspendDetector {
+        let mut still = SuspendDetector::new(Span::from_secs(30), 1);
         // No look is due before some node has a lease.
         still.looks(at(1_000), [None].into_iter());
         still
@@ -132,7 +132,7 @@ mod tests {
     fn a_beat_that_was_made_afterwards_tells_that_it_lives() {
         let mut still = new();
         looks(&mut still, 1_040, 1_000);
-        let made = |still: &mut Still, second| still.beat(NODE, Beat { own: 1, echo: at(second).nanos() });
+        let made = |still: &mut SuspendDetector, second| still.beat(NODE, Beat { own: 1, echo: at(second).nanos() });
         made(&mut still, 1_041);
         assert_eq!(still.starved(NODE), Some(Span::from_secs(40)), "it may just have been killed");
         made(&mut still, 1_042);
