@@ -24,6 +24,7 @@ mod orders;
 mod output;
 mod probing;
 mod procs;
+mod root_cause;
 mod roster;
 mod rounds;
 mod router;
@@ -32,7 +33,6 @@ mod startup_deadline;
 mod suspend_detector;
 #[cfg(test)]
 mod tests;
-mod verdict;
 
 pub use event::{CloseReason, GuardianEnd, HostFailure, JobAction, JobEvent};
 
@@ -113,7 +113,7 @@ impl Job {
             procs: procs::Procs::new(&spec.placement, log.clock()),
             signals: signals::Signals::new(),
             ending: ending::Ending::new(now, spec),
-            verdict: verdict::Verdict::new(),
+            root_cause: root_cause::RootCause::new(),
             loss: loss::Loss::new(&spec.placement),
             kill_watchdog: kill_watchdog::KillWatchdog::new(spec),
             lease: lease::Lease::new(spec),
@@ -160,7 +160,7 @@ struct Parts {
     procs: procs::Procs,
     signals: signals::Signals,
     ending: ending::Ending,
-    verdict: verdict::Verdict,
+    root_cause: root_cause::RootCause,
     loss: loss::Loss,
     kill_watchdog: kill_watchdog::KillWatchdog,
     lease: lease::Lease,

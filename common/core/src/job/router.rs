@@ -168,7 +168,7 @@ impl Parts {
             return;
         }
         let between = self.lease.between(step.now, node, lost);
-        self.verdict.lost(node, lost, between);
+        self.root_cause.lost(node, lost, between);
         if self.goes_on_without(step, node, lost, between) {
             return;
         }
@@ -177,7 +177,7 @@ impl Parts {
 
     /// A rank ended with something else than exit 0: the job ends, or this generation of its ranks does.
     fn failed(&mut self, step: &mut Step<'_>, failure: Failure) {
-        self.verdict.failed(failure);
+        self.root_cause.failed(failure);
         let clears = match self.generations.fate(&failure) {
             Fate::Known => return,
             Fate::Ends => false,
@@ -201,7 +201,7 @@ impl Parts {
 
     /// Nothing runs any more: all that there is to know of this generation is known.
     fn cleared(&mut self, step: &mut Step<'_>, first: &Why) {
-        let root = self.verdict.root().filter(|_| first.lost.is_none());
+        let root = self.root_cause.root().filter(|_| first.lost.is_none());
         let first = Why { failure: root.unwrap_or(first.failure), ..*first };
         let Failure { rank, at, .. } = first.failure;
         let lived = self.procs.started_at(rank).map_or(Span::ZERO, |started| at.since(started));
@@ -224,7 +224,7 @@ impl Parts {
         let first = self.procs.next_generation();
         step.facts.begin_processes(first);
         self.procs.again(step.facts, first);
-        self.verdict.again();
+        self.root_cause.again();
         self.ending.again();
         self.kill_watchdog.again();
         let space = self.rounds.again();
@@ -243,11 +243,11 @@ impl Parts {
         self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
         self.rounds.say_unheard(&mut step.cx(), true);
         let unwritten = self.output.close(&mut step.cx());
-        let nodes = self.verdict.together();
+        let nodes = self.root_cause.together();
         if !nodes.is_empty() {
             self.log.write(&mut step.cx(), What::Together { nodes });
         }
-        self.log.close(&mut step.cx(), self.verdict.cause(), left, unwritten);
+        self.log.close(&mut step.cx(), self.root_cause.cause(), left, unwritten);
     }
 
     /// Passes a notice to the sub-machines that need it. A line here is the whole price of a new listener.
@@ -258,14 +258,14 @@ impl Parts {
             Notice::End(cause) => self.ending.end(&mut step.cx(), cause, self.ranks()),
             Notice::Exited(proc, failure) => self.exited(step, proc, failure),
             Notice::Again => self.again(step),
-            Notice::Explained { rank } => self.verdict.explained(rank),
+            Notice::Explained { rank } => self.root_cause.explained(rank),
             Notice::Forwarded(sig) => {
-                self.verdict.forwarded(sig);
+                self.root_cause.forwarded(sig);
                 self.ending.forwarded(sig);
             }
             Notice::Began(began) => {
                 self.bringup.began(&mut step.cx());
-                self.verdict.began(&began);
+                self.root_cause.began(&began);
                 self.signals.began(&began);
                 self.output.began();
                 self.kill_watchdog.began(&step.cx(), &began);
@@ -281,7 +281,7 @@ impl Parts {
                 self.lease.killed(&step.cx());
             }
             Notice::Rouse => self.loss.rouse(&mut step.cx()),
-            Notice::Bereft(node) => self.verdict.bereft(node),
+            Notice::Bereft(node) => self.root_cause.bereft(node),
             Notice::Doomed(node) => self.kill_watchdog.doomed(&step.cx(), node),
             // Others will follow, or it is sent again when the job ends.
             Notice::AllOver | Notice::RanksOver(_) if self.generations.is_between() => {}
@@ -360,7 +360,7 @@ impl Parts {
             return false;
         }
         nodes.extend(lost.into_iter().filter(|node| step.facts.hosts.may_still_run(*node)));
-        self.verdict.cleared_from(step.now);
+        self.root_cause.cleared_from(step.now);
         self.rounds.off(step.now);
         // A host that is silent is known as lost only then.
         let longer = if shrinks { self.lease.patience() } else { Span::ZERO };
@@ -416,7 +416,7 @@ impl Parts {
         let theirs = self.rounds.ended(step.now, proc, &failure);
         self.settle_rounds(step);
         if let Some(left) = self.rounds.take_left(&failure) {
-            self.verdict.refined(left);
+            self.root_cause.refined(left);
             return self.failed(step, left);
         }
         if theirs || failure.status.is_success() {
@@ -424,7 +424,7 @@ impl Parts {
         }
         if self.rounds.awaits_exit() {
             // There is no round for the others to go on with: that they end comes of it.
-            self.verdict.failed(failure);
+            self.root_cause.failed(failure);
         } else {
             self.failed(step, failure);
         }
@@ -476,15 +476,15 @@ impl Parts {
     fn gives_up(&mut self, step: &mut Step<'_>, up: Option<Up>) {
         match up {
             Some(Up::Rank(failure)) => {
-                self.verdict.decided(failure);
+                self.root_cause.decided(failure);
                 self.failed(step, failure);
             }
             Some(Up::Left(failure)) => {
-                self.verdict.decided(failure);
+                self.root_cause.decided(failure);
                 self.rounds.await_exit(failure, step.now + self.generations.grace());
             }
             Some(Up::Host(node, lost, between)) => {
-                self.verdict.lost(node, lost, between);
+                self.root_cause.lost(node, lost, between);
                 let follows = self.may_follow()
                     && !self.generations.is_between()
                     && self.attempt.can_do_without(step.facts, &self.means(), None);

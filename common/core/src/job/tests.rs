@@ -16,11 +16,11 @@ mod master_addr;
 mod path;
 mod probing;
 mod respawn;
+mod root_cause;
 mod rounds;
 mod silence;
 mod startup_deadline;
 mod unheard;
-mod verdicts;
 
 use super::*;
 use crate::events::{Answer, Cause, Lost, What};

@@ -25,7 +25,7 @@ use alloc::vec::Vec;
 
 /// The evidence.
 #[derive(Debug)]
-pub(super) struct Verdict {
+pub(super) struct RootCause {
     failures: Vec<Failure>,
     /// Ranks that wrote why they failed.
     explained: BTreeSet<Rank>,
@@ -63,7 +63,7 @@ impl Gone {
     }
 }
 
-impl Verdict {
+impl RootCause {
     pub(super) const fn new() -> Self {
         Self {
             failures: Vec::new(),
