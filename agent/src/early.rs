@@ -27,7 +27,7 @@ pub(crate) fn run(setup: AgentSetup) -> io::Result<Outcome> {
     let mut node = Node::of_login(login);
     while !edges.has_work() {
         // While the ground is being laid, what has come with the order for it is unpacked.
-        if !edges.lay_ground() {
+        if !edges.set_up_sandbox() {
             edges.flush_early();
             if !receive(&mut edges, node.poll_timeout())? {
                 // Other hosts may need longer to be reached than a lease lasts: the launcher has to hear of this one.

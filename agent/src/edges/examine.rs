@@ -80,13 +80,13 @@ impl Examinations {
 pub(super) fn ask(edges: &mut Edges, proc: ProcId, status: Status, depth: Depth) {
     // Somebody who holds the pipe may go on writing for ever: its last words are what was in it by now.
     let up_to = if depth == Depth::Full { pump::written_by_now(edges, proc) } else { 0 };
-    let Edges { ranks, files, watch, ground, examine, .. } = edges;
+    let Edges { ranks, files, watch, sandbox, examine, .. } = edges;
     let rank = ranks.get(proc);
     let dump = match status {
         Status::Signaled { sig, core: true } if depth == Depth::Full => rank.map(|rank| dump_of(rank, sig)),
         Status::Signaled { .. } | Status::Exited(_) | Status::Lost => None,
     };
-    let near = |rank: &Rank| is_near(ground.error_files_are_near(), rank);
+    let near = |rank: &Rank| is_near(sandbox.error_files_are_near(), rank);
     let far = rank.filter(|rank| !near(rank)).map(|rank| rank.error_file.path().to_vec());
     let files_asked = far.is_some() || dump.is_some();
     if files_asked {
@@ -120,7 +120,7 @@ pub(super) fn settle(edges: &mut Edges) {
 
 fn facts(edges: &mut Edges, asked: &Asked, found: Found) -> Facts {
     let Asked { proc, status, depth, .. } = *asked;
-    let near = edges.ground.error_files_are_near();
+    let near = edges.sandbox.error_files_are_near();
     let read = || {
         edges
             .ranks

@@ -104,16 +104,16 @@ pub(super) fn begin(edges: &mut Edges, plan: GroundPlan) {
     edges.pump.share(plan.nodes);
     announce(edges);
     match prepare(edges, plan) {
-        Ok(begun) => edges.ground.begun = Some(begun),
+        Ok(begun) => edges.sandbox.begun = Some(begun),
         Err(refusal) => edges.events.push_back(NodeEvent::Refused(refusal)),
     }
 }
 
 /// Waits until what was begun is ready; false if nothing was.
 pub(super) fn finish(edges: &mut Edges) -> bool {
-    let Some(begun) = edges.ground.begun.take() else { return false };
+    let Some(begun) = edges.sandbox.begun.take() else { return false };
     let event = match complete(edges, &begun) {
-        Ok(ground) => NodeEvent::Grounded(ground),
+        Ok(sandbox) => NodeEvent::SandboxReady(sandbox),
         Err(refusal) => NodeEvent::Refused(refusal),
     };
     edges.events.push_back(event);
@@ -123,7 +123,7 @@ pub(super) fn finish(edges: &mut Edges) -> bool {
 fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, NodeRefusal> {
     if let Some(travel) = &plan.travel {
         // Before there are threads, and before the thread that starts ranks gets the limits.
-        edges.ground.lowered = carry(&mut edges.origin, travel);
+        edges.sandbox.lowered = carry(&mut edges.origin, travel);
     }
     if matches!(plan.contain, Contain::T1 | Contain::Strict) && !ns::is_root() {
         // Needs a process with a single thread: before the spawn thread exists.
@@ -140,7 +140,7 @@ fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, NodeRefusal> {
     if let Some(why) = held_back {
         tracing::debug!("containment t1 is not tried: {why}");
     }
-    let asked = held_back.is_none() && edges.ground.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
+    let asked = held_back.is_none() && edges.sandbox.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
     Ok(Begun { plan, held_back, asked })
 }
 
@@ -161,7 +161,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
         reached.doors = super::probe::listen(edges, key, &reached.at, number, plan.nodes);
     }
     let error_dir = OsBytes::new(facts::error_file::dir());
-    edges.ground.near = facts::error_file::is_near(&error_dir);
+    edges.sandbox.near = facts::error_file::is_near(&error_dir);
     let socket = super::store::open(edges);
     let entered = enter(edges, *asked);
     if edges.watch.init.is_none() {
@@ -185,7 +185,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
     };
     let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
     let weak = edges.no_subreaper.filter(|_| init.is_none()).map(no_subreaper);
-    let ground = Ground {
+    let sandbox = Ground {
         hello: Hello {
             tier: if init.is_some() { Tier::T1 } else { Tier::T3 },
             usual: !ns::is_root() && weak.is_none(),
@@ -195,7 +195,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
             agent: std::process::id(),
             init,
             reached,
-            lowered: Capped::chunks(std::mem::take(&mut edges.ground.lowered)).pop().unwrap_or_default(),
+            lowered: Capped::chunks(std::mem::take(&mut edges.sandbox.lowered)).pop().unwrap_or_default(),
             addresses: if plan.addresses { addresses() } else { Capped::default() },
             machine: if plan.nodes > 1 { OsBytes::new(facts::host::machine()) } else { OsBytes::default() },
         },
@@ -206,9 +206,9 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
         devices: facts::devices::any(),
         socket,
     };
-    port.into_iter().for_each(|port| edges.ground.hold(port));
-    (edges.ground.host, edges.ground.job) = (host, Some(plan.job));
-    Ok(ground)
+    port.into_iter().for_each(|port| edges.sandbox.hold(port));
+    (edges.sandbox.host, edges.sandbox.job) = (host, Some(plan.job));
+    Ok(sandbox)
 }
 
 /// The GPUs of this host.
@@ -294,12 +294,12 @@ fn no_subreaper(errno: i32) -> String {
 
 /// Another thread that starts ranks, with a PID namespace of their own where those before had one.
 pub(super) fn another_thread(edges: &mut Edges, namespace: bool) -> Result<(), NodeRefusal> {
-    if let Some(before) = edges.ground.spawn.take() {
+    if let Some(before) = edges.sandbox.spawn.take() {
         edges.watch.set.remove(before.bell());
         before.retire();
     }
     start_spawn_thread(edges).map_err(|e| resource(&e, "start another thread that starts ranks"))?;
-    let asked = !namespace || edges.ground.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
+    let asked = !namespace || edges.sandbox.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
     let busy = || resource(&io::Error::from(io::ErrorKind::WouldBlock), "ask for another PID namespace");
     if asked { Ok(()) } else { Err(busy()) }
 }
@@ -308,13 +308,13 @@ fn start_spawn_thread(edges: &mut Edges) -> io::Result<()> {
     let (exits, streams) = (Arc::clone(&edges.watch.set), Arc::clone(&edges.pump.set));
     let port = SpawnPort::start(edges.origin, exits, streams)?;
     edges.watch.watch_bell(port.bell())?;
-    edges.ground.spawn = Some(port);
+    edges.sandbox.spawn = Some(port);
     Ok(())
 }
 
 /// Waits for the PID namespace that was asked for, before there is a runtime.
 fn enter(edges: &mut Edges, asked: bool) -> Result<(), NsError> {
-    let Some(port) = edges.ground.spawn.as_ref().filter(|_| asked) else { return Ok(()) };
+    let Some(port) = edges.sandbox.spawn.as_ref().filter(|_| asked) else { return Ok(()) };
     let Some(Outcome::Namespace(init)) = port.wait() else {
         let source = io::Error::from(io::ErrorKind::BrokenPipe);
         return Err(NsError { step: "ask for a PID namespace", source, halfway: true });

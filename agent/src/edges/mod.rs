@@ -5,7 +5,7 @@ mod convert;
 mod examine;
 mod files;
 mod front;
-mod ground;
+mod sandbox;
 pub(crate) mod lease;
 mod logs;
 mod next;
@@ -99,7 +99,7 @@ pub(crate) struct Edges {
     pump: pump::Pump,
     stdin: stdin::Stdin,
     sweep: sweep::Sweep,
-    ground: ground::Held,
+    sandbox: sandbox::Held,
     examine: examine::Examinations,
     files: files::Files,
     logs: logs::Logs,
@@ -134,8 +134,7 @@ impl Edges {
     pub(crate) fn new(setup: AgentSetup) -> io::Result<Self> {
         rlaunch_sys::origin::raise_nofile(&setup.origin);
         let (node, mut link) = (setup.node, setup.edge.early());
-        let sets =
-            watch::Watch::new(&setup.origin, setup.guardian).and_then(|watch| Ok((watch, pump::Pump::new(node)?)));
+        let sets = watch::Watch::new(&setup.origin, setup.guardian).and_then(|watch| Ok((watch, pump::Pump::new(node)?)));
         let (watch, pump) = sets.inspect_err(|error| last_word(node, &mut link, "watch what happens", error))?;
         rlaunch_sys::fd::make_room(&watch.set, ROOM);
         Ok(Self {
@@ -148,7 +147,7 @@ impl Edges {
             pump,
             stdin: stdin::Stdin::new(setup.node),
             sweep: sweep::Sweep::default(),
-            ground: ground::Held::default(),
+            sandbox: sandbox::Held::default(),
             examine: examine::Examinations::default(),
             files: files::Files::default(),
             logs: logs::Logs::default(),
@@ -203,8 +202,8 @@ impl Edges {
 
     /// Finishes the ground that is being laid, unless there is something of the launcher's to be read meanwhile; whether
     /// it did.
-    pub(crate) fn lay_ground(&mut self) -> bool {
-        !matches!(&self.link, Link::Early(link) if link.has_frame()) && ground::finish(self)
+    pub(crate) fn set_up_sandbox(&mut self) -> bool {
+        !matches!(&self.link, Link::Early(link) if link.has_frame()) && sandbox::finish(self)
     }
 
     /// Writes what `perform` queued, before there is a runtime. Nothing waits for it: what is not taken goes out while we
@@ -281,7 +280,7 @@ impl Edges {
     /// rings at a failure and when it has nothing to do, end the rest at once.
     fn rest(&self) {
         if let (true, true, Link::Live(link), Some(port)) =
-            (self.stirred, self.ranks.launching(), &self.link, self.ground.port())
+            (self.stirred, self.ranks.launching(), &self.link, self.sandbox.port())
         {
             rlaunch_sys::fd::readable_within(&[link.as_fd(), port.bell().as_fd()], REST);
         }
@@ -289,7 +288,7 @@ impl Edges {
 
     fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
         self.poll_flush(cx);
-        ground::finish(self);
+        sandbox::finish(self);
         watch::poll(self, cx);
         renew::finish(self);
         sessions::poll(self, cx);
@@ -407,7 +406,7 @@ impl Edges {
     pub(crate) fn perform(&mut self, action: NodeAction) {
         tracing::trace!(?action, "perform");
         match action {
-            NodeAction::Ground(plan) => ground::begin(self, plan),
+            NodeAction::SetUpSandbox(plan) => sandbox::begin(self, plan),
             NodeAction::Check { app, base } => check::perform(self, app, &base),
             NodeAction::Probe { place, key } => probe::call(self, &place, key),
             NodeAction::EndProbes => probe::end(self),
@@ -443,7 +442,7 @@ impl Edges {
             NodeAction::ToRoot(message) => {
                 if matches!(message, ToRoot::Done { .. }) {
                     // The next job may be given the same port as soon as the launcher has ended.
-                    self.ground.let_go_of_port();
+                    self.sandbox.let_go_of_port();
                 }
                 self.send(&message);
             }
@@ -482,7 +481,7 @@ impl Edges {
     fn reap(&mut self, proc: ProcId) {
         self.pump.forget(proc);
         let Some(error_file) = self.ranks.reap(proc) else { return };
-        if self.ground.error_files_are_near() {
+        if self.sandbox.error_files_are_near() {
             let _no_such_file = rlaunch_sys::facts::error_file::remove(&error_file);
         } else {
             self.files.remove(error_file.to_vec(), |bell| self.watch.watch_files(bell));

@@ -4,7 +4,7 @@
 //! to one of them. Where the agent holds the TCPStore it listens at once, so that ranks of other hosts that hear of the round sooner
 //! wait in the kernel.
 
-use super::{Edges, front, ground};
+use super::{Edges, front, sandbox};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_sys::port::Port;
@@ -26,7 +26,7 @@ impl Next {
 
 /// Chooses a port, and listens at this address.
 pub(super) fn reserve(edges: &mut Edges, listen: Option<&OsBytes>) {
-    let chosen = ground::choose_port();
+    let chosen = sandbox::choose_port();
     let port = chosen.inspect_err(|refusal| tracing::warn!(?refusal, "no port can be had for another round")).ok();
     let number = port.as_ref().map_or(0, |port| port.number);
     let listener = listen.filter(|_| port.is_some()).and_then(|addr| {
@@ -41,7 +41,7 @@ pub(super) fn reserve(edges: &mut Edges, listen: Option<&OsBytes>) {
 /// Uses it from now on, in place of the one before; or drops it.
 pub(super) fn settle(edges: &mut Edges, is_used: bool) {
     match edges.next.port.take().filter(|_| is_used) {
-        Some(port) => edges.ground.hold(port),
+        Some(port) => edges.sandbox.hold(port),
         None => edges.next = Next::default(),
     }
 }

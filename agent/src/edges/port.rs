@@ -1,6 +1,6 @@
 //! MASTER_PORT on this host: a free port is chosen, or the port that the user gave is claimed.
 
-use super::ground;
+use super::sandbox;
 use rlaunch_core::id::JobId;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::to_node::PortPlan;
@@ -12,7 +12,7 @@ use rlaunch_sys::port::claim::{ClaimError, claim};
 pub(super) fn prepare(plan: PortPlan, job: JobId) -> Result<Option<Port>, NodeRefusal> {
     match plan {
         PortPlan::None => Ok(None),
-        PortPlan::Choose => ground::choose_port().map(Some),
+        PortPlan::Choose => sandbox::choose_port().map(Some),
         PortPlan::Claim(number) if is_of_outer_job(number) => Ok(None),
         PortPlan::Claim(number) => claim_for(number, &job.to_string()),
     }
@@ -30,7 +30,7 @@ fn claim_for(number: u16, job: &str) -> Result<Option<Port>, NodeRefusal> {
         Err(ClaimError::Taken(owner)) => {
             Err(NodeRefusal::PortTaken { port: number, job: OsBytes::from(owner.job), agent: owner.agent })
         }
-        Err(ClaimError::Failed(error)) => Err(ground::resource(&error, "claim MASTER_PORT")),
+        Err(ClaimError::Failed(error)) => Err(sandbox::resource(&error, "claim MASTER_PORT")),
     }
 }
 

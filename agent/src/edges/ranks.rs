@@ -201,7 +201,7 @@ pub(super) fn spawn(edges: &mut Edges, proc: ProcId, mut exec: ExecSpec) {
 
 /// Nothing more is started; those that wait for a directory are not, either.
 pub(super) fn withhold(edges: &mut Edges) {
-    edges.ground.port().into_iter().for_each(SpawnPort::withhold);
+    edges.sandbox.port().into_iter().for_each(SpawnPort::withhold);
     let waiting: Vec<ProcId> = edges.ranks.unmade.keys().copied().collect();
     waiting.into_iter().for_each(|proc| go(edges, proc));
 }
@@ -226,7 +226,7 @@ pub(super) fn go_overdue(edges: &mut Edges) {
 /// All that a rank needs is there.
 pub(super) fn go(edges: &mut Edges, proc: ProcId) {
     let Some((_, prepared)) = edges.ranks.unmade.remove(&proc) else { return };
-    let Some(port) = edges.ground.port() else { return };
+    let Some(port) = edges.sandbox.port() else { return };
     if port.submit(proc.get(), prepared).is_err() {
         let error = convert::resource(rlaunch_core::wire::to_root::SpawnStep::Clone);
         edges.ranks.asked.remove(&proc);
@@ -236,7 +236,7 @@ pub(super) fn go(edges: &mut Edges, proc: ProcId) {
 
 /// Takes in what the spawn thread has done.
 pub(super) fn drain_outcomes(edges: &mut Edges) {
-    let outcomes: Vec<Outcome> = edges.ground.port().map(|port| port.outcomes().collect()).unwrap_or_default();
+    let outcomes: Vec<Outcome> = edges.sandbox.port().map(|port| port.outcomes().collect()).unwrap_or_default();
     let withheld = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Withheld { .. })).count();
     if withheld > 0 {
         tracing::debug!("{withheld} that were asked for are not started");
@@ -273,7 +273,7 @@ fn started(edges: &mut Edges, launched: Launched) {
     let pid = number.cast_unsigned();
     let [out, err] = exec.ways;
     let streams = [(Std::Out, stdout, out), (Std::Err, stderr, err)].map(|(std, fd, way)| {
-        let mut stream = Stream::new(fd, cutter(&exec, std, pid, edges.ground.host()), way);
+        let mut stream = Stream::new(fd, cutter(&exec, std, pid, edges.sandbox.host()), way);
         if !way.shown {
             logs::adopt(edges, StreamId::of(proc, std), &mut stream);
         }

@@ -1,7 +1,7 @@
 //! Making ready for other ranks, when nothing is left of those before: what was theirs alone is let go, and what ends with them is made
 //! anew.
 
-use super::{Edges, front, ground, port};
+use super::{Edges, front, sandbox, port};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::wire::to_node::PortPlan;
 use rlaunch_core::wire::to_root::NodeRefusal;
@@ -33,15 +33,15 @@ pub(super) fn begin(edges: &mut Edges, port: PortPlan) {
     // Init ends with all that is in its namespace.
     let wanted = edges.watch.let_go_of_init();
     let namespace = if wanted { Namespace::Requested } else { Namespace::Unwanted };
-    match ground::another_thread(edges, wanted) {
-        Ok(()) => edges.ground.renewing = Some(Renewing { port, namespace }),
+    match sandbox::another_thread(edges, wanted) {
+        Ok(()) => edges.sandbox.renewing = Some(Renewing { port, namespace }),
         Err(refusal) => edges.events.push_back(NodeEvent::Refused(refusal)),
     }
 }
 
 /// Notes the answer to the request for a PID namespace.
 pub(super) fn on_namespace(edges: &mut Edges, init: Result<Init, NsError>) {
-    if let Some(renewing) = &mut edges.ground.renewing {
+    if let Some(renewing) = &mut edges.sandbox.renewing {
         renewing.namespace = Namespace::Made(init);
     }
 }
@@ -49,7 +49,7 @@ pub(super) fn on_namespace(edges: &mut Edges, init: Result<Init, NsError>) {
 /// Completes the preparation as soon as the namespace is there. Never waits for it.
 pub(super) fn finish(edges: &mut Edges) {
     let made = |renewing: &mut Renewing| !matches!(renewing.namespace, Namespace::Requested);
-    let Some(Renewing { port, namespace }) = edges.ground.renewing.take_if(made) else { return };
+    let Some(Renewing { port, namespace }) = edges.sandbox.renewing.take_if(made) else { return };
     let event = match complete(edges, port, namespace) {
         Ok(port) => NodeEvent::Renewed { port },
         Err(refusal) => NodeEvent::Refused(refusal),
@@ -59,12 +59,12 @@ pub(super) fn finish(edges: &mut Edges) {
 
 fn complete(edges: &mut Edges, port: PortPlan, namespace: Namespace) -> Result<u16, NodeRefusal> {
     // The one before is still held: a port that ranks have had is never used again as long as a process may remember it.
-    let new = if edges.ground.has_claimed(port) { Ok(None) } else { port::prepare(port, edges.ground.job()) };
+    let new = if edges.sandbox.has_claimed(port) { Ok(None) } else { port::prepare(port, edges.sandbox.job()) };
     if let Namespace::Made(init) = namespace {
-        ground::adopt_init(edges, init).map_err(ground::refused)?;
+        sandbox::adopt_init(edges, init).map_err(sandbox::refused)?;
     }
     let Some(new) = new? else { return Ok(0) };
     let number = if port == PortPlan::Choose { new.number } else { 0 };
-    edges.ground.hold(new);
+    edges.sandbox.hold(new);
     Ok(number)
 }

@@ -170,7 +170,7 @@ fn take_batch(edges: &mut Edges) {
 fn one(edges: &mut Edges, token: u64) {
     match token {
         BELL => {
-            if let Some(port) = edges.ground.port() {
+            if let Some(port) = edges.sandbox.port() {
                 port.bell().clear();
             }
             ranks::drain_outcomes(edges);
@@ -255,7 +255,7 @@ fn rank_ended(edges: &mut Edges, proc: ProcId) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AgentSetup, Edge};
+    use crate::{Edge, AgentSetup};
     use rlaunch_core::id::NodeId;
     use std::future::poll_fn;
     use std::io::Write as _;

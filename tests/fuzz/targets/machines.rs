@@ -105,7 +105,7 @@ fn session(who: u8, frame: &[u8]) -> NodeEvent {
 /// The answers of a kernel without surprises.
 fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
     Some(match action {
-        NodeAction::Ground(_) => NodeEvent::Grounded(Ground {
+        NodeAction::SetUpSandbox(_) => NodeEvent::SandboxReady(Ground {
             hello: Hello {
                 tier: Tier::T1,
                 note: OsBytes::default(),

@@ -308,7 +308,7 @@ impl World {
             | NodeEvent::Beat(_)
             | NodeEvent::Checked { .. }
             | NodeEvent::Warned
-            | NodeEvent::Grounded(_)
+            | NodeEvent::SandboxReady(_)
             | NodeEvent::Renewed { .. }
             | NodeEvent::Refused(_)
             | NodeEvent::Withheld { .. }
@@ -358,7 +358,7 @@ impl World {
 
     fn perform(&mut self, action: NodeAction) {
         match action {
-            NodeAction::Ground(plan) => self.ground(&plan),
+            NodeAction::SetUpSandbox(plan) => self.ground(&plan),
             NodeAction::Spawn { proc, exec } => {
                 self.check_ready();
                 self.check_seat(proc, &exec);
@@ -445,7 +445,7 @@ impl World {
             None => {
                 let t1 = self.plan.tier == Tier::T1;
                 self.host.kernel.init = if t1 { Init::Alive } else { Init::Absent };
-                NodeEvent::Grounded(Ground {
+                NodeEvent::SandboxReady(Ground {
                     hello: Hello {
                         tier: self.plan.tier,
                         note: OsBytes::default(),

@@ -36,9 +36,9 @@ pub enum NodeEvent {
     EdgeLost,
     /// The guardian is gone: the job is over, and the agent must end the containment alone.
     GuardianLost,
-    /// Answer to [`NodeAction::Ground`]: what holds here.
-    Grounded(Ground),
-    /// Answer to [`NodeAction::Ground`]: what was asked for cannot be had.
+    /// Answer to [`NodeAction::SetUpSandbox`]: what holds here.
+    SandboxReady(Ground),
+    /// Answer to [`NodeAction::SetUpSandbox`]: what was asked for cannot be had.
     Refused(NodeRefusal),
     /// Answer to [`NodeAction::Renew`]: it is done. Where it cannot be, `Refused`.
     Renewed {
@@ -215,7 +215,7 @@ pub enum NodeEvent {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeAction {
     /// Make ready for ranks; answered by `Grounded` or `Refused`.
-    Ground(GroundPlan),
+    SetUpSandbox(GroundPlan),
     /// Find out whether a program could be started here: its directory, its file, the limits. Answered by `Checked`.
     Check {
         /// Which program.

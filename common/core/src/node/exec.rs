@@ -56,13 +56,13 @@ impl Program {
 
     /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory. Where all meet stands
     /// with the address of this host by which it has reached that.
-    pub(super) fn exec(&mut self, start: &Start, met: Met<'_>, ground: &Ground, delta: Delta) -> Box<ExecSpec> {
+    pub(super) fn exec(&mut self, start: &Start, met: Met<'_>, sandbox: &Ground, delta: Delta) -> Box<ExecSpec> {
         if self.shared.is_none() {
-            self.share_out(start, ground);
+            self.share_out(start, sandbox);
         }
         let Met { meeting, local_size, .. } = met;
         let pinned = &self.base.pinned;
-        let make = || Arc::new(env::common(&host(start, met, ground, delta, &self.base), pinned));
+        let make = || Arc::new(env::common(&host(start, met, sandbox, delta, &self.base), pinned));
         // Where ranks of another host have come they are more than before.
         let known = self.shared.take().filter(|(size, _)| *size == local_size);
         let shared = Arc::clone(&self.shared.insert(known.unwrap_or_else(|| (local_size, make()))).1);
@@ -70,7 +70,7 @@ impl Program {
         let kept = logs.is_some_and(|logs| logs.dir.is_some());
         let stem = self.error_stem.get_or_insert_with(|| {
             let kept = logs.and_then(|logs| logs.stem(meeting.node_index, meeting.restart));
-            Arc::new(kept.unwrap_or_else(|| error_stem(start, ground)))
+            Arc::new(kept.unwrap_or_else(|| error_stem(start, sandbox)))
         });
         let Delta { rank, local_rank, app_rank, .. } = delta;
         let error_file = match kept {
@@ -109,7 +109,7 @@ impl Program {
         &self,
         start: &Start,
         met: Met<'_>,
-        ground: &Ground,
+        sandbox: &Ground,
         round_start: &RoundStart,
     ) -> Vec<Option<Begin>> {
         let RoundStart { round, place, numbers, who, marked: _ } = round_start;
@@ -124,7 +124,7 @@ impl Program {
             master_port: place.port,
             healthy: place.world_size,
             round: round.get(),
-            ..host(start, met, ground, first, &self.base)
+            ..host(start, met, sandbox, first, &self.base)
         };
         let mut env = OfRound::new(&host, &self.base.pinned, place.relocal);
         let mut begin = |(_, delta, seat): &(_, Delta, RoundMember)| {
@@ -157,14 +157,14 @@ impl Program {
     }
 
     /// The caller's list becomes that of all ranks, of which each has its part.
-    fn share_out(&mut self, start: &Start, ground: &Ground) {
+    fn share_out(&mut self, start: &Start, sandbox: &Ground) {
         let Share::Each(each) = start.gpus else { return };
         if self.gpus.is_some() {
             // Its list was taken out of its environment then; another generation has the same.
             return;
         }
-        let names = ground.gpus.names();
-        let seen = gpus::seen(ground.gpus, &self.base).unwrap_or_default();
+        let names = sandbox.gpus.names();
+        let seen = gpus::seen(sandbox.gpus, &self.base).unwrap_or_default();
         self.gpus = Some(Gpus { names, seen, each });
         let env = env::without(&self.base.env, names);
         self.base = Arc::new(AppBase { env, ..AppBase::clone(&self.base) });
@@ -187,12 +187,12 @@ pub(super) struct Met<'a> {
     pub(super) local_size: u32,
 }
 
-fn host<'a>(start: &'a Start, met: Met<'a>, ground: &'a Ground, delta: Delta, base: &'a AppBase) -> Host<'a> {
+fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Ground, delta: Delta, base: &'a AppBase) -> Host<'a> {
     let Met { meeting, by, local_size } = met;
-    let reached = ground.hello.reached.as_ref().and_then(|reached| reached.at.first());
+    let reached = sandbox.hello.reached.as_ref().and_then(|reached| reached.at.first());
     let carrier = || {
         let reached = reached.map(|at| at.as_slice());
-        address::carrier(&ground.interfaces, &meeting.interface, by, &meeting.addr, reached)
+        address::carrier(&sandbox.interfaces, &meeting.interface, by, &meeting.addr, reached)
     };
     Host {
         job: start.job,
@@ -205,15 +205,15 @@ fn host<'a>(start: &'a Start, met: Met<'a>, ground: &'a Ground, delta: Delta, ba
         app_size: delta.app_size,
         apps: base.role.apps,
         master_addr: &meeting.addr,
-        master_port: meeting.port.unwrap_or(ground.hello.master_port),
+        master_port: meeting.port.unwrap_or(sandbox.hello.master_port),
         agent_store: meeting.agent_store,
-        cpus: Some(ground.cpus).filter(|cpus| *cpus > 0),
-        tier: ground.hello.tier,
-        socket: &ground.socket,
+        cpus: Some(sandbox.cpus).filter(|cpus| *cpus > 0),
+        tier: sandbox.hello.tier,
+        socket: &sandbox.socket,
         interface: (meeting.nodes > 1).then(carrier).flatten().map(|name| name.as_slice()),
         interface_asked: !meeting.interface.is_empty(),
         jax: meeting.jax,
-        local_devices: local_devices(start, local_size, ground, base),
+        local_devices: local_devices(start, local_size, sandbox, base),
         restart: meeting.restart,
         max_restarts: start.max_restarts,
         healthy: meeting.world_size,
@@ -222,11 +222,11 @@ fn host<'a>(start: &'a Start, met: Met<'a>, ground: &'a Ground, delta: Delta, ba
 }
 
 /// How many devices a rank takes, where its framework would take another, or one only.
-fn local_devices(start: &Start, local_size: u32, ground: &Ground, base: &AppBase) -> Option<u32> {
+fn local_devices(start: &Start, local_size: u32, sandbox: &Ground, base: &AppBase) -> Option<u32> {
     match start.gpus {
         Share::Each(each) => Some(each),
         Share::All if local_size == 1 => {
-            let seen = gpus::seen(ground.gpus, base).and_then(|seen| u32::try_from(seen.len()).ok());
+            let seen = gpus::seen(sandbox.gpus, base).and_then(|seen| u32::try_from(seen.len()).ok());
             seen.filter(|count| *count > 1)
         }
         Share::All | Share::Untold => None,
@@ -234,8 +234,8 @@ fn local_devices(start: &Start, local_size: u32, ground: &Ground, base: &AppBase
 }
 
 /// How the error files of a job begin. No two processes of this host share one, and it cannot be foreseen: the job's name is random.
-fn error_stem(start: &Start, ground: &Ground) -> OsBytes {
-    let mut path = ground.error_dir.to_vec();
+fn error_stem(start: &Start, sandbox: &Ground) -> OsBytes {
+    let mut path = sandbox.error_dir.to_vec();
     path.extend_from_slice(format!("/rlaunch-{}-", start.job).as_bytes());
     OsBytes::new(path)
 }

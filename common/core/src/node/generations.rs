@@ -19,9 +19,9 @@ pub(super) enum Between {
     /// grace: ranks get this signal; none is started meanwhile.
     Clearing(Signal),
     /// grace: they have had their time.
-    Raze,
+    TearDown,
     /// procs: they know.
-    Razed,
+    TornDown,
     /// leftovers: nothing is left of them but so much, which cannot be ended.
     Cleared(u32, Vec<Leftover>),
     /// generations: the ground is being laid for others.

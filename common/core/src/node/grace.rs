@@ -65,7 +65,7 @@ impl Grace {
         if self.deadline().is_some_and(|deadline| deadline <= cx.now) {
             self.deadline = None;
             cx.act(NodeAction::ToRoot(ToRoot::Killing));
-            cx.tell(if self.clearing { Notice::Between(Between::Raze) } else { Notice::Destroy });
+            cx.tell(if self.clearing { Notice::Between(Between::TearDown) } else { Notice::Destroy });
         }
     }
 

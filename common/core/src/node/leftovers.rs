@@ -32,7 +32,7 @@ pub(super) struct Leftovers {
     /// Other ranks may follow.
     clearing: bool,
     /// … and those that there are have had their time.
-    razed: bool,
+    torn_down: bool,
     mute: bool,
     orphaned: bool,
     /// When what still exists is given up.
@@ -100,7 +100,7 @@ impl Leftovers {
         self.advance(cx);
     }
 
-    pub(super) fn on_ground_settled(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn on_sandbox_settled(&mut self, cx: &mut Cx<'_>) {
         self.grounding = false;
         self.advance(cx);
     }
@@ -114,8 +114,8 @@ impl Leftovers {
         self.advance(cx);
     }
 
-    pub(super) fn on_raze(&mut self, cx: &mut Cx<'_>) {
-        self.razed = true;
+    pub(super) fn on_tear_down(&mut self, cx: &mut Cx<'_>) {
+        self.torn_down = true;
         self.limit = self.limit.or(Some(cx.now + PATIENCE));
         self.advance(cx);
     }
@@ -198,7 +198,7 @@ impl Leftovers {
         match &mut self.state {
             State::Idle => {
                 let ends = self.sole || self.ending || self.clearing;
-                let ready = self.destroyed || self.razed || (self.census.gone && ends);
+                let ready = self.destroyed || self.torn_down || (self.census.gone && ends);
                 // While the ground is being laid, init may be about to exist.
                 if !ready || (self.grounding && !given_up) {
                     return;
@@ -266,7 +266,7 @@ impl Leftovers {
         }
         let Count { left, named } = core::mem::take(count);
         if core::mem::take(&mut self.clearing) {
-            (self.state, self.limit, self.razed) = (State::Idle, None, false);
+            (self.state, self.limit, self.torn_down) = (State::Idle, None, false);
             return cx.tell(Notice::Between(Between::Cleared(left, named)));
         }
         let clean = left == 0 && !self.mute && !self.orphaned;

@@ -216,7 +216,7 @@ impl Parts {
     fn hear(&mut self, cx: &mut Cx<'_>, event: NodeEvent) {
         match event {
             NodeEvent::FromRoot(message) => self.obey(cx, message),
-            NodeEvent::Grounded(ground) => self.start.on_grounded(cx, ground),
+            NodeEvent::SandboxReady(sandbox) => self.start.on_sandbox_ready(cx, sandbox),
             NodeEvent::Refused(refusal) if self.generations.is_renewing() => {
                 cx.tell(Notice::Unready);
                 self.start.refuse(cx, refusal);
@@ -299,13 +299,13 @@ impl Parts {
                 self.rounds.on_start(&start);
                 self.procs.on_begun(start);
             }
-            Notice::Ready(ground) => {
-                self.serve.on_ready(cx, &ground);
-                self.rounds.on_ready(&ground);
-                self.procs.on_ready(cx, ground);
-                self.leftovers.on_ground_settled(cx);
+            Notice::Ready(sandbox) => {
+                self.serve.on_ready(cx, &sandbox);
+                self.rounds.on_ready(&sandbox);
+                self.procs.on_ready(cx, sandbox);
+                self.leftovers.on_sandbox_settled(cx);
             }
-            Notice::Unready => self.leftovers.on_ground_settled(cx),
+            Notice::Unready => self.leftovers.on_sandbox_settled(cx),
             Notice::Program(app, base) => self.procs.on_program(cx, app, base),
             Notice::Met(meeting, by) => {
                 self.rounds.on_met(&meeting, by);
@@ -363,13 +363,13 @@ impl Parts {
                 self.procs.on_ending(cx, sig);
                 self.leftovers.on_clearing(cx);
             }
-            Between::Raze => {
+            Between::TearDown => {
                 self.postmortem.on_ending(Signal::KILL);
                 self.procs.on_ending(cx, Signal::KILL);
                 // After the census, as with `Destroyed`.
-                cx.tell(Notice::Between(Between::Razed));
+                cx.tell(Notice::Between(Between::TornDown));
             }
-            Between::Razed => self.leftovers.on_raze(cx),
+            Between::TornDown => self.leftovers.on_tear_down(cx),
             Between::Cleared(left, named) => {
                 self.grace.on_cleared();
                 self.generations.on_cleared(cx, left, named);
@@ -380,7 +380,7 @@ impl Parts {
                 self.serve.on_renewed(port);
                 self.procs.on_renewed(port);
                 self.generations.on_renewed(cx, port);
-                self.leftovers.on_ground_settled(cx);
+                self.leftovers.on_sandbox_settled(cx);
             }
             Between::Again(meeting) => {
                 self.grace.on_again();

@@ -32,7 +32,7 @@ const IN_FLIGHT: u32 = 256;
 #[derive(Default)]
 pub(super) struct Procs {
     start: Option<Box<Start>>,
-    ground: Option<Box<Ground>>,
+    sandbox: Option<Box<Ground>>,
     meeting: Option<Meeting>,
     /// The address of this host by which it has reached the place where ranks meet.
     by: Option<IpAddr>,
@@ -126,8 +126,8 @@ impl Procs {
         self.spawn_more(cx);
     }
 
-    pub(super) fn on_ready(&mut self, cx: &mut Cx<'_>, ground: Box<Ground>) {
-        self.ground = Some(ground);
+    pub(super) fn on_ready(&mut self, cx: &mut Cx<'_>, sandbox: Box<Ground>) {
+        self.sandbox = Some(sandbox);
         self.spawn_more(cx);
     }
 
@@ -191,20 +191,20 @@ impl Procs {
 
     /// The ground is laid for other ranks: this port was chosen for them; 0: none.
     pub(super) fn on_renewed(&mut self, port: u16) {
-        if let Some(ground) = self.ground.as_mut().filter(|_| port > 0) {
-            ground.hello.master_port = port;
+        if let Some(sandbox) = self.sandbox.as_mut().filter(|_| port > 0) {
+            sandbox.hello.master_port = port;
         }
     }
 
     /// Other ranks follow. The state of the earlier ranks is dropped: none of them runs, and none of their numbers comes again.
     pub(super) fn on_again(&mut self, meeting: Meeting) {
-        let Self { start, ground, mut apps, by, .. } = core::mem::take(self);
+        let Self { start, sandbox, mut apps, by, .. } = core::mem::take(self);
         apps.values_mut().for_each(Program::renew);
-        *self = Self { start, ground, apps, by, meeting: Some(meeting), ..Self::default() };
+        *self = Self { start, sandbox, apps, by, meeting: Some(meeting), ..Self::default() };
     }
 
     fn spawn_more(&mut self, cx: &mut Cx<'_>) {
-        let (Some(start), Some(meeting), Some(ground)) = (&self.start, &self.meeting, &self.ground) else { return };
+        let (Some(start), Some(meeting), Some(sandbox)) = (&self.start, &self.meeting, &self.sandbox) else { return };
         // A program that lacks GPUs is refused before the first rank of any.
         let all = self.apps.len() >= usize::try_from(start.apps).unwrap_or(usize::MAX);
         if !all && start.gpus != Share::Untold {
@@ -214,7 +214,7 @@ impl Procs {
             let follows = (&self.after, &self.unwanted);
             // A rank that has to wait does not delay the others.
             let mut is_free =
-                |delta: &Delta| !is_held(cx, follows, &self.table, (ground.devices, &mut self.devices), delta.proc);
+                |delta: &Delta| !is_held(cx, follows, &self.table, (sandbox.devices, &mut self.devices), delta.proc);
             let Some(at) = self.queue.iter().position(&mut is_free) else { break };
             let Some(&delta) = self.queue.get(at) else { break };
             let Some(program) = self.apps.get_mut(&delta.app) else { break };
@@ -226,7 +226,7 @@ impl Procs {
                 self.devices.forget(before);
             }
             let met = Met { meeting, by: self.by, local_size: self.local_size };
-            let mut exec = program.exec(start, met, ground, delta);
+            let mut exec = program.exec(start, met, sandbox, delta);
             exec.follows = self.after.contains_key(&delta.proc);
             if !program.has_gpus(delta.local_rank) {
                 cx.tell(Notice::Unable(delta.proc));
@@ -366,10 +366,10 @@ impl Procs {
 
     /// Tells ranks of a round that begins; there is one program where there are rounds.
     pub(super) fn seat(&self, cx: &mut Cx<'_>, round_start: &RoundStart) {
-        let (Some(start), Some(meeting), Some(ground)) = (&self.start, &self.meeting, &self.ground) else { return };
+        let (Some(start), Some(meeting), Some(sandbox)) = (&self.start, &self.meeting, &self.sandbox) else { return };
         let Some(program) = self.apps.values().next() else { return };
         let met = Met { meeting, by: self.by, local_size: self.local_size };
-        let begins = program.begins(start, met, ground, round_start);
+        let begins = program.begins(start, met, sandbox, round_start);
         for ((session, delta, seat), begin) in round_start.who.iter().zip(begins) {
             // Before the rank gets the message: its output from then on comes after the mark.
             if round_start.round > Round::new(0)

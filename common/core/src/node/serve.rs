@@ -49,8 +49,8 @@ impl Serve {
         self.begin(cx);
     }
 
-    pub(super) fn on_ready(&mut self, cx: &mut Cx<'_>, ground: &Ground) {
-        self.chosen = Some(ground.hello.master_port);
+    pub(super) fn on_ready(&mut self, cx: &mut Cx<'_>, sandbox: &Ground) {
+        self.chosen = Some(sandbox.hello.master_port);
         self.begin(cx);
     }
 

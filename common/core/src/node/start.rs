@@ -53,7 +53,7 @@ enum Step {
     #[default]
     Idle,
     /// The ground is being laid.
-    Grounding,
+    SettingUp,
     /// The set-up is done, or has failed.
     Settled,
 }
@@ -81,11 +81,11 @@ impl BringUp {
                 self.travel = start.travel.clone();
                 self.probing.on_begun(&start);
                 self.check = (!start.sole).then_some(Check { open: start.apps });
-                self.step = Step::Grounding;
+                self.step = Step::SettingUp;
                 cx.tell(Notice::Begun(Box::new(start)));
-                cx.act(NodeAction::Ground(plan));
+                cx.act(NodeAction::SetUpSandbox(plan));
             }
-            Step::Grounding | Step::Settled => self.refuse(cx, NodeRefusal::Protocol),
+            Step::SettingUp | Step::Settled => self.refuse(cx, NodeRefusal::Protocol),
         }
     }
 
@@ -123,8 +123,8 @@ impl BringUp {
     pub(super) fn on_spawn(&mut self, cx: &mut Cx<'_>, procs: Vec<Delta>, last: bool) {
         match self.step {
             Step::Idle => self.refuse(cx, NodeRefusal::Protocol),
-            Step::Grounding | Step::Settled if self.met => cx.tell(Notice::Queue(procs, last)),
-            Step::Grounding | Step::Settled => self.refuse(cx, NodeRefusal::Protocol),
+            Step::SettingUp | Step::Settled if self.met => cx.tell(Notice::Queue(procs, last)),
+            Step::SettingUp | Step::Settled => self.refuse(cx, NodeRefusal::Protocol),
         }
     }
 
@@ -145,7 +145,7 @@ impl BringUp {
     pub(super) fn on_finish(&mut self, cx: &mut Cx<'_>) {
         match self.step {
             Step::Idle => self.refuse(cx, NodeRefusal::Protocol),
-            Step::Grounding | Step::Settled => cx.tell(Notice::Finish),
+            Step::SettingUp | Step::Settled => cx.tell(Notice::Finish),
         }
     }
 
@@ -166,15 +166,15 @@ impl BringUp {
         }
     }
 
-    pub(super) fn on_grounded(&mut self, cx: &mut Cx<'_>, ground: Ground) {
+    pub(super) fn on_sandbox_ready(&mut self, cx: &mut Cx<'_>, sandbox: Ground) {
         match self.step {
-            Step::Grounding => {
+            Step::SettingUp => {
                 self.step = Step::Settled;
-                cx.act(NodeAction::ToRoot(ToRoot::Hello(ground.hello.clone())));
-                if let Some(refusal) = self.gpus.on_devices(ground.gpus) {
+                cx.act(NodeAction::ToRoot(ToRoot::Hello(sandbox.hello.clone())));
+                if let Some(refusal) = self.gpus.on_devices(sandbox.gpus) {
                     self.refuse(cx, refusal);
                 }
-                cx.tell(Notice::Ready(Box::new(ground)));
+                cx.tell(Notice::Ready(Box::new(sandbox)));
                 self.tell_if_ready(cx);
             }
             Step::Idle | Step::Settled => {}
@@ -183,7 +183,7 @@ impl BringUp {
 
     pub(super) fn on_refused(&mut self, cx: &mut Cx<'_>, refusal: NodeRefusal) {
         match self.step {
-            Step::Grounding => {
+            Step::SettingUp => {
                 self.step = Step::Settled;
                 cx.tell(Notice::Unready);
                 self.refuse(cx, refusal);

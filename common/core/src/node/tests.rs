@@ -67,7 +67,7 @@ fn start() -> Start {
     }
 }
 
-fn ground() -> Ground {
+fn sandbox() -> Ground {
     Ground {
         hello: Hello {
             tier: Tier::T1,
@@ -143,7 +143,7 @@ impl Rig {
     fn running_by(start: Start, count: u32) -> Self {
         let mut rig = Self::new();
         rig.root(ToNode::Start(start));
-        rig.hear(NodeEvent::Grounded(ground()));
+        rig.hear(NodeEvent::SandboxReady(sandbox()));
         rig.root(app_of(0, &base()));
         rig.root(spawn(0..count, true));
         for n in 0..count {
@@ -247,10 +247,10 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
     let start = start();
     let Start { job, contain, port, nodes, .. } = start;
     let plan = GroundPlan { job, contain, port, nodes, find: None, addresses: false, travel: None, gpus: false };
-    assert_eq!(rig.root(ToNode::Start(start)), [NodeAction::Ground(plan)]);
+    assert_eq!(rig.root(ToNode::Start(start)), [NodeAction::SetUpSandbox(plan)]);
     assert_eq!(rig.root(app_of(0, &base())), []);
     assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the ground");
-    let actions = rig.hear(NodeEvent::Grounded(ground()));
+    let actions = rig.hear(NodeEvent::SandboxReady(sandbox()));
     let [NodeAction::ToRoot(ToRoot::Hello(hello)), HERE, NodeAction::Spawn { proc, exec }] = &actions[..] else {
         panic!("{actions:?}")
     };
@@ -316,7 +316,7 @@ fn a_node_that_cannot_give_what_was_asked_for_says_why_and_ends() {
 fn the_spawn_port_is_bounded() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::Grounded(ground()));
+    rig.hear(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     assert_eq!(rig.root(spawn(0..300, true)).len(), 256);
     let actions = rig.spawned(0);
@@ -327,7 +327,7 @@ fn the_spawn_port_is_bounded() {
 fn starts_travel_together_but_before_what_follows_them() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::Grounded(ground()));
+    rig.hear(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..3, true));
     for n in 0..3 {
@@ -343,7 +343,7 @@ fn starts_travel_together_but_before_what_follows_them() {
 fn an_end_that_is_seen_before_the_start_waits_for_it() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::Grounded(ground()));
+    rig.hear(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..1, true));
     assert_eq!(rig.streams_end(0), []);
@@ -571,7 +571,7 @@ fn the_loss_of_init_is_told_once_and_not_when_we_ended_it() {
 fn one_of_many_nodes_waits_for_the_launchers_word() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(Start { sole: false, ..start() }));
-    rig.hear(NodeEvent::Grounded(ground()));
+    rig.hear(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..1, true));
     rig.spawned(0);

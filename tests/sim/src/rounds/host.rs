@@ -97,7 +97,7 @@ impl World {
 
     fn perform(&mut self, host: usize, action: NodeAction) {
         match action {
-            NodeAction::Ground(plan) => self.ground(host, &plan),
+            NodeAction::SetUpSandbox(plan) => self.ground(host, &plan),
             NodeAction::Check { app, .. } => self.soon(host, NodeEvent::Checked { app, error: None }),
             NodeAction::Probe { place, .. } => {
                 let by = IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(host).unwrap_or(0)));
@@ -202,7 +202,7 @@ impl World {
             devices: true,
             socket: "/s".into(),
         };
-        self.soon(host, NodeEvent::Grounded(ground));
+        self.soon(host, NodeEvent::SandboxReady(ground));
     }
 
     fn spawns(&mut self, host: usize, proc: ProcId, exec: &ExecSpec) {

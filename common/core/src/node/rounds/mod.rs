@@ -186,8 +186,8 @@ impl Rounds {
     }
 
     /// The address at which others find this host, if it is not rank 0's.
-    pub(super) fn on_ready(&mut self, ground: &Ground) {
-        let reached = ground.hello.reached.as_ref().and_then(|reached| reached.at.first());
+    pub(super) fn on_ready(&mut self, sandbox: &Ground) {
+        let reached = sandbox.hello.reached.as_ref().and_then(|reached| reached.at.first());
         self.at = self.at.take().or_else(|| reached.cloned());
     }
 

@@ -10,7 +10,7 @@ fn an_end_before_anything_runs_starts_nothing() {
     rig.root(spawn(0..1, false));
     let said = rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });
     assert_eq!(said, [says(ToRoot::Killing)], "there is nobody to be patient with, but init may be about to exist");
-    let actions = rig.hear(NodeEvent::Grounded(ground()));
+    let actions = rig.hear(NodeEvent::SandboxReady(sandbox()));
     assert!(matches!(&actions[..], [NodeAction::ToRoot(ToRoot::Hello(_)), HERE, SWEEP]), "{actions:?}");
     assert_eq!(rig.left(0), [done(0), Finish(0)]);
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::gpus::{Devices, Share};
 
 fn with(devices: Devices) -> Ground {
-    Ground { gpus: devices, ..ground() }
+    Ground { gpus: devices, ..sandbox() }
 }
 
 const FOUR: Devices = Devices { amd: false, count: Some(4) };
@@ -32,7 +32,7 @@ fn lists(devices: Devices, each: u32, entries: &[&str], name: &str) -> Vec<Optio
     rig.root(start_of(Share::Each(each), 2, 1));
     rig.root(app_of(0, &base_with(entries)));
     rig.root(spawn(0..2, true));
-    found(&rig.hear(NodeEvent::Grounded(with(devices))), name.as_bytes())
+    found(&rig.hear(NodeEvent::SandboxReady(with(devices))), name.as_bytes())
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn without_the_option_nothing_changes() {
     rig.root(start_of(Share::Untold, 9, 1));
     rig.root(app_of(0, &base_with(&["CUDA_VISIBLE_DEVICES=3,1"])));
     rig.root(spawn(0..1, true));
-    let actions = rig.hear(NodeEvent::Grounded(with(Devices::default())));
+    let actions = rig.hear(NodeEvent::SandboxReady(with(Devices::default())));
     assert_eq!(found(&actions, b"CUDA_VISIBLE_DEVICES"), [Some(String::from("3,1"))]);
 }
 
@@ -79,7 +79,7 @@ fn a_host_that_has_too_few_starts_nothing() {
         for program_first in [true, false] {
             let mut rig = Rig::new();
             let mut actions = rig.root(start_of(Share::Each(each), 2, 1));
-            let grounded = NodeEvent::Grounded(with(devices));
+            let grounded = NodeEvent::SandboxReady(with(devices));
             if !program_first {
                 actions.extend(rig.hear(grounded.clone()));
             }
@@ -99,7 +99,7 @@ fn a_host_that_has_too_few_starts_nothing() {
 fn no_rank_of_one_program_is_started_before_another_is_known_to_have_enough() {
     let mut rig = Rig::new();
     rig.root(start_of(Share::Each(1), 2, 2));
-    rig.hear(NodeEvent::Grounded(with(FOUR)));
+    rig.hear(NodeEvent::SandboxReady(with(FOUR)));
     rig.root(app_of(0, &base_with(&[])));
     assert_eq!(rig.root(spawn(0..2, true)), []);
     let actions = rig.root(app_of(1, &base_with(&["CUDA_VISIBLE_DEVICES=0"])));
@@ -113,7 +113,7 @@ fn a_node_that_lacks_some_is_not_ready() {
     rig.root(ToNode::Start(Start { gpus: Share::Each(4), local_size: 2, sole: false, meeting: None, ..start() }));
     rig.root(app_of(0, &base_with(&[])));
     rig.hear(NodeEvent::Checked { app: AppIndex::new(0), error: None });
-    let actions = rig.hear(NodeEvent::Grounded(with(FOUR)));
+    let actions = rig.hear(NodeEvent::SandboxReady(with(FOUR)));
     assert!(actions.contains(&refusal(4, 8, Some(4))) && !actions.contains(&says(ToRoot::Ready)), "{actions:?}");
 }
 
@@ -125,7 +125,7 @@ fn jax_is_told_which_of_what_it_sees_it_takes() {
         rig.root(ToNode::Start(Start { gpus, local_size, meeting, ..start() }));
         rig.root(app_of(0, &base()));
         rig.root(spawn_of(0..1, true, local_size));
-        found(&rig.hear(NodeEvent::Grounded(with(FOUR))), b"JAX_LOCAL_DEVICE_IDS").remove(0)
+        found(&rig.hear(NodeEvent::SandboxReady(with(FOUR))), b"JAX_LOCAL_DEVICE_IDS").remove(0)
     };
     assert_eq!(ids(Share::Each(2), 2).as_deref(), Some("0,1"), "of its own: not its local rank");
     assert_eq!(ids(Share::Each(1), 4).as_deref(), Some("0"));
@@ -146,7 +146,7 @@ fn another_generation_has_the_same() {
     rig.root(app_of(0, &base_with(&["CUDA_VISIBLE_DEVICES=3,2"])));
     rig.root(spawn(0..1, true));
     let cuda = |actions: Vec<NodeAction>| found(&actions, b"CUDA_VISIBLE_DEVICES");
-    assert_eq!(cuda(rig.hear(NodeEvent::Grounded(with(FOUR)))), [Some("3".into())]);
+    assert_eq!(cuda(rig.hear(NodeEvent::SandboxReady(with(FOUR)))), [Some("3".into())]);
     rig.spawned(0);
     rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: PortPlan::None });
     rig.exited(0, by(TERM));

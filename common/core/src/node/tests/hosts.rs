@@ -43,7 +43,7 @@ fn ready() -> (Rig, Vec<NodeAction>) {
     let mut actions = rig.root(ToNode::Start(elsewhere()));
     actions.extend(rig.root(app_of(0, &base())));
     actions.extend(rig.hear(NodeEvent::Checked { app: AppIndex::new(0), error: None }));
-    actions.extend(rig.hear(NodeEvent::Grounded(ground())));
+    actions.extend(rig.hear(NodeEvent::SandboxReady(sandbox())));
     (rig, actions)
 }
 
@@ -57,7 +57,7 @@ fn it_is_ready_once_its_programs_are_checked_and_the_ground_is_laid() {
     rig.root(ToNode::Start(elsewhere()));
     rig.root(app_of(0, &base()));
     assert!(
-        matches!(rig.hear(NodeEvent::Grounded(ground()))[..], [NodeAction::ToRoot(ToRoot::Hello(_))]),
+        matches!(rig.hear(NodeEvent::SandboxReady(sandbox()))[..], [NodeAction::ToRoot(ToRoot::Hello(_))]),
         "not checked"
     );
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into(), found: Found::Nothing };

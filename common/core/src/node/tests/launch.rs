@@ -7,7 +7,7 @@ use super::*;
 fn a_failed_start_stops_the_launch_and_leaves_the_rest_to_the_launcher() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::Grounded(ground()));
+    rig.hear(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..300, false));
     rig.spawned(0);
@@ -31,7 +31,7 @@ fn a_failed_start_stops_the_launch_and_leaves_the_rest_to_the_launcher() {
 fn an_ending_starts_nothing_that_was_only_asked_for() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::Grounded(ground()));
+    rig.hear(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..300, true));
     rig.spawned(0);
@@ -55,7 +55,7 @@ fn who_starts_after_the_end_began_hears_of_it() {
     for (message, sig) in [(ToNode::End { sig: HUP, grace: Span::from_secs(5) }, HUP), (ToNode::Kill, KILL)] {
         let mut rig = Rig::new();
         rig.root(ToNode::Start(start()));
-        rig.hear(NodeEvent::Grounded(ground()));
+        rig.hear(NodeEvent::SandboxReady(sandbox()));
         rig.root(app_of(0, &base()));
         rig.root(spawn(0..1, true));
         rig.root(message);
@@ -67,7 +67,7 @@ fn who_starts_after_the_end_began_hears_of_it() {
 fn a_program_arrives_in_parts_and_its_ranks_wait_for_the_last() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::Grounded(ground()));
+    rig.hear(NodeEvent::SandboxReady(sandbox()));
     let big = AppBase { argv: [[b'x'; 300_000]].iter().collect(), ..base() };
     let bytes = codec::encode(&big);
     let (one, two) = bytes.split_at(APP_PART);

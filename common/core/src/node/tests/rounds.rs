@@ -162,7 +162,7 @@ fn ranks_are_told_of_together_once_all_that_live_have_registered() {
     assert!(actions.contains(&joined(&[0, 1, 3], "soft_timeout=9s\n")), "{actions:?}");
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::Grounded(ground()));
+    rig.hear(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..1, false));
     assert_eq!(rig.registers(0, ""), [], "others may come that are not known yet");

@@ -26,7 +26,7 @@ fn sole(port: Option<u16>) -> (Rig, Vec<NodeAction>) {
     let mut actions = rig.root(ToNode::Start(Start { meeting: Some(meeting(0, port)), ..start() }));
     actions.extend(rig.root(app_of(0, &base())));
     actions.extend(rig.root(spawn(0..2, true)));
-    actions.extend(rig.hear(NodeEvent::Grounded(ground())));
+    actions.extend(rig.hear(NodeEvent::SandboxReady(sandbox())));
     (rig, actions)
 }
 
@@ -61,7 +61,7 @@ fn of_several_nodes_the_first_holds_it() {
     for (index, holds) in [(0, true), (1, false)] {
         let mut rig = Rig::new();
         rig.root(ToNode::Start(Start { sole: false, meeting: None, ..start() }));
-        rig.hear(NodeEvent::Grounded(ground()));
+        rig.hear(NodeEvent::SandboxReady(sandbox()));
         let actions = rig.root(ToNode::Meet(meeting(index, Some(7000))));
         assert_eq!(actions.contains(&serve(7000)), holds);
     }
