@@ -5,7 +5,6 @@ mod convert;
 mod examine;
 mod files;
 mod front;
-mod sandbox;
 pub(crate) mod lease;
 mod logs;
 mod next;
@@ -14,6 +13,7 @@ mod probe;
 mod pump;
 mod ranks;
 mod renew;
+mod sandbox;
 mod sessions;
 mod stdin;
 mod store;
@@ -134,7 +134,8 @@ impl Edges {
     pub(crate) fn new(setup: AgentSetup) -> io::Result<Self> {
         rlaunch_sys::origin::raise_nofile(&setup.origin);
         let (node, mut link) = (setup.node, setup.edge.early());
-        let sets = watch::Watch::new(&setup.origin, setup.guardian).and_then(|watch| Ok((watch, pump::Pump::new(node)?)));
+        let sets =
+            watch::Watch::new(&setup.origin, setup.guardian).and_then(|watch| Ok((watch, pump::Pump::new(node)?)));
         let (watch, pump) = sets.inspect_err(|error| last_word(node, &mut link, "watch what happens", error))?;
         rlaunch_sys::fd::make_room(&watch.set, ROOM);
         Ok(Self {

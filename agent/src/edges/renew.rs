@@ -1,7 +1,7 @@
 //! Making ready for other ranks, when nothing is left of those before: what was theirs alone is let go, and what ends with them is made
 //! anew.
 
-use super::{Edges, front, sandbox, port};
+use super::{Edges, front, port, sandbox};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::wire::to_node::PortPlan;
 use rlaunch_core::wire::to_root::NodeRefusal;

@@ -255,7 +255,7 @@ fn rank_ended(edges: &mut Edges, proc: ProcId) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Edge, AgentSetup};
+    use crate::{AgentSetup, Edge};
     use rlaunch_core::id::NodeId;
     use std::future::poll_fn;
     use std::io::Write as _;

@@ -8,7 +8,7 @@ use rlaunch_core::id::{JobId, NodeId, Rank, SessionId, Std};
 use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::master_store::{ForAgent, Guard, Holder};
-use rlaunch_core::node::{Ground, Node, NodeAction, NodeEvent};
+use rlaunch_core::node::{Sandbox, Node, NodeAction, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::Placement;
@@ -105,7 +105,7 @@ fn session(who: u8, frame: &[u8]) -> NodeEvent {
 /// The answers of a kernel without surprises.
 fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
     Some(match action {
-        NodeAction::SetUpSandbox(_) => NodeEvent::SandboxReady(Ground {
+        NodeAction::SetUpSandbox(_) => NodeEvent::SandboxReady(Sandbox {
             hello: Hello {
                 tier: Tier::T1,
                 note: OsBytes::default(),

@@ -8,7 +8,7 @@ use crate::plan::Sight;
 use crate::world::{Ev, World};
 use rlaunch_core::id::{AppIndex, ProcId, StreamId};
 use rlaunch_core::machine::Machine;
-use rlaunch_core::node::{Ground, GroundPlan, Node, NodeAction, NodeEvent};
+use rlaunch_core::node::{Node, NodeAction, NodeEvent, Sandbox, SandboxPlan};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
@@ -439,13 +439,13 @@ impl World {
         self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::Checked { app, error }))));
     }
 
-    fn ground(&mut self, plan: &GroundPlan) {
+    fn ground(&mut self, plan: &SandboxPlan) {
         let event = match self.plan.refusal.clone() {
             Some(refusal) => NodeEvent::Refused(refusal),
             None => {
                 let t1 = self.plan.tier == Tier::T1;
                 self.host.kernel.init = if t1 { Init::Alive } else { Init::Absent };
-                NodeEvent::SandboxReady(Ground {
+                NodeEvent::SandboxReady(Sandbox {
                     hello: Hello {
                         tier: self.plan.tier,
                         note: OsBytes::default(),

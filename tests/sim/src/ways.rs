@@ -6,7 +6,7 @@ use crate::rng::Rng;
 use crate::site::Site;
 use crate::world::{Ev, World};
 use rlaunch_core::id::NodeId;
-use rlaunch_core::node::{ExecSpec, GroundPlan, NodeEvent};
+use rlaunch_core::node::{ExecSpec, NodeEvent, SandboxPlan};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::probe::{Key, Place};
@@ -83,7 +83,7 @@ impl World {
     }
 
     /// The addresses that a host reports.
-    pub(crate) fn reached_by(&mut self, plan: &GroundPlan) -> Option<Reached> {
+    pub(crate) fn reached_by(&mut self, plan: &SandboxPlan) -> Option<Reached> {
         let door = plan.find.as_ref().and_then(|find| find.door.clone());
         let own = door.as_ref().is_none_or(|key| *key == self.key_of(self.id()));
         self.check(own, || "a host is to prove what another does".to_owned());

@@ -37,7 +37,7 @@ pub enum NodeEvent {
     /// The guardian is gone: the job is over, and the agent must end the containment alone.
     GuardianLost,
     /// Answer to [`NodeAction::SetUpSandbox`]: what holds here.
-    SandboxReady(Ground),
+    SandboxReady(Sandbox),
     /// Answer to [`NodeAction::SetUpSandbox`]: what was asked for cannot be had.
     Refused(NodeRefusal),
     /// Answer to [`NodeAction::Renew`]: it is done. Where it cannot be, `Refused`.
@@ -215,7 +215,7 @@ pub enum NodeEvent {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeAction {
     /// Make ready for ranks; answered by `Grounded` or `Refused`.
-    SetUpSandbox(GroundPlan),
+    SetUpSandbox(SandboxPlan),
     /// Find out whether a program could be started here: its directory, its file, the limits. Answered by `Checked`.
     Check {
         /// Which program.
@@ -352,7 +352,7 @@ pub enum Depth {
 
 /// The set-up that has to be there before the first rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GroundPlan {
+pub struct SandboxPlan {
     /// The guarantee asked for.
     pub contain: Contain,
     /// The job, in whose name a port is claimed.
@@ -373,7 +373,7 @@ pub struct GroundPlan {
 
 /// The facts about this node after the set-up.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ground {
+pub struct Sandbox {
     /// The hello for the launcher.
     pub hello: Hello,
     /// CPUs that the agent may use; 0: not known.

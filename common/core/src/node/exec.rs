@@ -1,7 +1,7 @@
 //! From a rank's numbers to everything needed to start it.
 
 use super::rounds::RoundStart;
-use super::{ErrorFile, ExecSpec, Ground, gpus};
+use super::{ErrorFile, ExecSpec, Sandbox, gpus};
 use crate::address;
 use crate::env::{self, Host, OfRound, RankVariables};
 use crate::gpus::{Share, of_rank};
@@ -56,7 +56,7 @@ impl Program {
 
     /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory. Where all meet stands
     /// with the address of this host by which it has reached that.
-    pub(super) fn exec(&mut self, start: &Start, met: Met<'_>, sandbox: &Ground, delta: Delta) -> Box<ExecSpec> {
+    pub(super) fn exec(&mut self, start: &Start, met: Met<'_>, sandbox: &Sandbox, delta: Delta) -> Box<ExecSpec> {
         if self.shared.is_none() {
             self.share_out(start, sandbox);
         }
@@ -109,7 +109,7 @@ impl Program {
         &self,
         start: &Start,
         met: Met<'_>,
-        sandbox: &Ground,
+        sandbox: &Sandbox,
         round_start: &RoundStart,
     ) -> Vec<Option<Begin>> {
         let RoundStart { round, place, numbers, who, marked: _ } = round_start;
@@ -157,7 +157,7 @@ impl Program {
     }
 
     /// The caller's list becomes that of all ranks, of which each has its part.
-    fn share_out(&mut self, start: &Start, sandbox: &Ground) {
+    fn share_out(&mut self, start: &Start, sandbox: &Sandbox) {
         let Share::Each(each) = start.gpus else { return };
         if self.gpus.is_some() {
             // Its list was taken out of its environment then; another generation has the same.
@@ -187,7 +187,7 @@ pub(super) struct Met<'a> {
     pub(super) local_size: u32,
 }
 
-fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Ground, delta: Delta, base: &'a AppBase) -> Host<'a> {
+fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, base: &'a AppBase) -> Host<'a> {
     let Met { meeting, by, local_size } = met;
     let reached = sandbox.hello.reached.as_ref().and_then(|reached| reached.at.first());
     let carrier = || {
@@ -222,7 +222,7 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Ground, delta: Delta, b
 }
 
 /// How many devices a rank takes, where its framework would take another, or one only.
-fn local_devices(start: &Start, local_size: u32, sandbox: &Ground, base: &AppBase) -> Option<u32> {
+fn local_devices(start: &Start, local_size: u32, sandbox: &Sandbox, base: &AppBase) -> Option<u32> {
     match start.gpus {
         Share::Each(each) => Some(each),
         Share::All if local_size == 1 => {
@@ -234,7 +234,7 @@ fn local_devices(start: &Start, local_size: u32, sandbox: &Ground, base: &AppBas
 }
 
 /// How the error files of a job begin. No two processes of this host share one, and it cannot be foreseen: the job's name is random.
-fn error_stem(start: &Start, sandbox: &Ground) -> OsBytes {
+fn error_stem(start: &Start, sandbox: &Sandbox) -> OsBytes {
     let mut path = sandbox.error_dir.to_vec();
     path.extend_from_slice(format!("/rlaunch-{}-", start.job).as_bytes());
     OsBytes::new(path)

@@ -23,7 +23,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-pub use event::{Depth, ErrorFile, ExecSpec, Ground, GroundPlan, NodeAction, NodeEvent};
+pub use event::{Depth, ErrorFile, ExecSpec, NodeAction, NodeEvent, Sandbox, SandboxPlan};
 
 use crate::id::{AppIndex, ProcId};
 use crate::machine::{self, Machine, earliest_of};
@@ -48,7 +48,7 @@ enum Notice {
     /// start: the launcher's first message is here.
     Begun(Box<Start>),
     /// start: the node is ready for ranks.
-    Ready(Box<Ground>),
+    Ready(Box<Sandbox>),
     /// start: it never will be, but nothing is being made ready any more either.
     Unready,
     /// start: a program is complete.

@@ -5,7 +5,7 @@
 use super::devices::Devices;
 use super::exec::{Met, Program};
 use super::rounds::RoundStart;
-use super::{Census, Cx, Ground, NodeAction, Notice};
+use super::{Census, Cx, NodeAction, Notice, Sandbox};
 use crate::gpus::Share;
 use crate::id::{AppIndex, ProcId, Round, Std};
 use crate::os_bytes::OsBytes;
@@ -32,7 +32,7 @@ const IN_FLIGHT: u32 = 256;
 #[derive(Default)]
 pub(super) struct Procs {
     start: Option<Box<Start>>,
-    sandbox: Option<Box<Ground>>,
+    sandbox: Option<Box<Sandbox>>,
     meeting: Option<Meeting>,
     /// The address of this host by which it has reached the place where ranks meet.
     by: Option<IpAddr>,
@@ -126,7 +126,7 @@ impl Procs {
         self.spawn_more(cx);
     }
 
-    pub(super) fn on_ready(&mut self, cx: &mut Cx<'_>, sandbox: Box<Ground>) {
+    pub(super) fn on_ready(&mut self, cx: &mut Cx<'_>, sandbox: Box<Sandbox>) {
         self.sandbox = Some(sandbox);
         self.spawn_more(cx);
     }

@@ -2,7 +2,7 @@
 //! who asks it.
 
 use super::tally::Tally;
-use super::{Cx, Ground, NodeAction};
+use super::{Cx, NodeAction, Sandbox};
 use crate::machine::earliest_of;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
@@ -49,7 +49,7 @@ impl Serve {
         self.begin(cx);
     }
 
-    pub(super) fn on_ready(&mut self, cx: &mut Cx<'_>, sandbox: &Ground) {
+    pub(super) fn on_ready(&mut self, cx: &mut Cx<'_>, sandbox: &Sandbox) {
         self.chosen = Some(sandbox.hello.master_port);
         self.begin(cx);
     }

@@ -5,7 +5,7 @@
 
 use super::gpus::Gpus;
 use super::probing::Probing;
-use super::{Cx, Ground, GroundPlan, NodeAction, Notice};
+use super::{Cx, NodeAction, Notice, Sandbox, SandboxPlan};
 use crate::gpus::Share;
 use crate::id::AppIndex;
 use crate::os_strings::OsStrings;
@@ -66,7 +66,7 @@ impl BringUp {
     pub(super) fn on_start(&mut self, cx: &mut Cx<'_>, start: Start) {
         match self.step {
             Step::Idle => {
-                let plan = GroundPlan {
+                let plan = SandboxPlan {
                     contain: start.contain,
                     job: start.job,
                     port: start.port,
@@ -166,7 +166,7 @@ impl BringUp {
         }
     }
 
-    pub(super) fn on_sandbox_ready(&mut self, cx: &mut Cx<'_>, sandbox: Ground) {
+    pub(super) fn on_sandbox_ready(&mut self, cx: &mut Cx<'_>, sandbox: Sandbox) {
         match self.step {
             Step::SettingUp => {
                 self.step = Step::Settled;

@@ -67,8 +67,8 @@ fn start() -> Start {
     }
 }
 
-fn sandbox() -> Ground {
-    Ground {
+fn sandbox() -> Sandbox {
+    Sandbox {
         hello: Hello {
             tier: Tier::T1,
             note: OsBytes::default(),
@@ -246,7 +246,7 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
     let mut rig = Rig::new();
     let start = start();
     let Start { job, contain, port, nodes, .. } = start;
-    let plan = GroundPlan { job, contain, port, nodes, find: None, addresses: false, travel: None, gpus: false };
+    let plan = SandboxPlan { job, contain, port, nodes, find: None, addresses: false, travel: None, gpus: false };
     assert_eq!(rig.root(ToNode::Start(start)), [NodeAction::SetUpSandbox(plan)]);
     assert_eq!(rig.root(app_of(0, &base())), []);
     assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the ground");

@@ -5,7 +5,7 @@ use super::{Ev, World};
 use rlaunch_core::id::{NodeId, ProcId, SessionId, Std};
 use rlaunch_core::job::{CloseReason, GuardianEnd, JobEvent};
 use rlaunch_core::machine::Machine as _;
-use rlaunch_core::node::{ExecSpec, Ground, GroundPlan, Node, NodeAction, NodeEvent};
+use rlaunch_core::node::{ExecSpec, Node, NodeAction, NodeEvent, Sandbox, SandboxPlan};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::status::Status;
@@ -173,7 +173,7 @@ impl World {
         20_000 + 1000 * u16::try_from(host).unwrap_or(0) + self.hosts[host].ports
     }
 
-    fn ground(&mut self, host: usize, plan: &GroundPlan) {
+    fn ground(&mut self, host: usize, plan: &SandboxPlan) {
         let address = format!("10.0.0.{host}");
         let hello = Hello {
             tier: Tier::T3,
@@ -193,7 +193,7 @@ impl World {
             machine: Default::default(),
             addresses: Default::default(),
         };
-        let ground = Ground {
+        let ground = Sandbox {
             hello,
             cpus: 4,
             gpus: Default::default(),

@@ -12,7 +12,7 @@ mod obey;
 mod speak;
 mod watch;
 
-use super::{Cx, Ground, NodeAction};
+use super::{Cx, NodeAction, Sandbox};
 use crate::error::hinted;
 use crate::id::{ProcId, Rank, Round, SessionId};
 use crate::os_bytes::OsBytes;
@@ -186,7 +186,7 @@ impl Rounds {
     }
 
     /// The address at which others find this host, if it is not rank 0's.
-    pub(super) fn on_ready(&mut self, sandbox: &Ground) {
+    pub(super) fn on_ready(&mut self, sandbox: &Sandbox) {
         let reached = sandbox.hello.reached.as_ref().and_then(|reached| reached.at.first());
         self.at = self.at.take().or_else(|| reached.cloned());
     }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::gpus::{Devices, Share};
 
-fn with(devices: Devices) -> Ground {
-    Ground { gpus: devices, ..sandbox() }
+fn with(devices: Devices) -> Sandbox {
+    Sandbox { gpus: devices, ..sandbox() }
 }
 
 const FOUR: Devices = Devices { amd: false, count: Some(4) };

@@ -46,7 +46,7 @@ fn told(door: bool) -> Rig {
         prefix: 24,
     };
     let interfaces = [("eth0", [10, 0, 0, 9]), ("eth1", [192, 168, 0, 2])].map(interface).to_vec();
-    rig.hear(NodeEvent::SandboxReady(Ground { interfaces, ..sandbox() }));
+    rig.hear(NodeEvent::SandboxReady(Sandbox { interfaces, ..sandbox() }));
     rig
 }
 

@@ -10,7 +10,7 @@ use crate::wire::to_root::SpawnStep;
 fn follows() -> (Rig, Vec<NodeAction>) {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::SandboxReady(Ground { devices: true, ..sandbox() }));
+    rig.hear(NodeEvent::SandboxReady(Sandbox { devices: true, ..sandbox() }));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..2, true));
     for n in 0..2 {
@@ -132,7 +132,7 @@ fn one_of_another_host_knows_how_many_are_here_now() {
 fn one_of_another_host_for_which_no_gpus_are_left_is_not_started_and_the_others_go_on() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(Start { gpus: Share::Each(2), local_size: 2, ..start() }));
-    rig.hear(NodeEvent::SandboxReady(Ground { gpus: Devices { amd: false, count: Some(4) }, ..sandbox() }));
+    rig.hear(NodeEvent::SandboxReady(Sandbox { gpus: Devices { amd: false, count: Some(4) }, ..sandbox() }));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..2, true));
     for n in 0..2 {

@@ -6,7 +6,7 @@ use super::renew::Renewing;
 use rlaunch_core::address::{self, Interface};
 use rlaunch_core::gpus::Devices;
 use rlaunch_core::id::JobId;
-use rlaunch_core::node::{Ground, GroundPlan, NodeEvent};
+use rlaunch_core::node::{NodeEvent, Sandbox, SandboxPlan};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, Tier};
 use rlaunch_core::travel::{Lowered, Travel};
@@ -84,7 +84,7 @@ impl Held {
 
 /// The request, while the spawn thread makes a namespace.
 struct Begun {
-    plan: GroundPlan,
+    plan: SandboxPlan,
     /// Why no tier by namespace is wanted; `None`: it is.
     held_back: Option<&'static str>,
     /// The spawn thread was asked for one.
@@ -100,7 +100,7 @@ fn announce(edges: &Edges) {
 }
 
 /// Begins to make ready: the spawn thread works meanwhile.
-pub(super) fn begin(edges: &mut Edges, plan: GroundPlan) {
+pub(super) fn begin(edges: &mut Edges, plan: SandboxPlan) {
     edges.pump.share(plan.nodes);
     announce(edges);
     match prepare(edges, plan) {
@@ -120,7 +120,7 @@ pub(super) fn finish(edges: &mut Edges) -> bool {
     true
 }
 
-fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, NodeRefusal> {
+fn prepare(edges: &mut Edges, plan: SandboxPlan) -> Result<Begun, NodeRefusal> {
     if let Some(travel) = &plan.travel {
         // Before there are threads, and before the thread that starts ranks gets the limits.
         edges.sandbox.lowered = carry(&mut edges.origin, travel);
@@ -144,7 +144,7 @@ fn prepare(edges: &mut Edges, plan: GroundPlan) -> Result<Begun, NodeRefusal> {
     Ok(Begun { plan, held_back, asked })
 }
 
-fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
+fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     let Begun { plan, held_back, asked } = begun;
     let must = matches!(plan.contain, Contain::T1 | Contain::Strict);
     // While the spawn thread makes the namespace, the rest is found out.
@@ -185,7 +185,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Ground, NodeRefusal> {
     };
     let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
     let weak = edges.no_subreaper.filter(|_| init.is_none()).map(no_subreaper);
-    let sandbox = Ground {
+    let sandbox = Sandbox {
         hello: Hello {
             tier: if init.is_some() { Tier::T1 } else { Tier::T3 },
             usual: !ns::is_root() && weak.is_none(),
@@ -228,7 +228,7 @@ fn carry(origin: &mut Origin, travel: &Travel) -> Vec<Lowered> {
 }
 
 /// By which addresses others reach this host; `remote`: the launcher did so by ssh.
-fn reached(plan: &GroundPlan, remote: bool) -> Option<Reached> {
+fn reached(plan: &SandboxPlan, remote: bool) -> Option<Reached> {
     // The launcher's own host may be one that its user has reached by ssh.
     let ssh = if remote { connection() } else { None };
     let (at, has) = match (&plan.find, &ssh) {
