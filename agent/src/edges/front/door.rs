@@ -2,7 +2,7 @@
 
 use super::guard::{Asker, Guard};
 use crate::early::now;
-use rlaunch_core::front::tcpstore::Peer;
+use rlaunch_core::listener::tcpstore::Peer;
 use rlaunch_core::machine::earliest;
 use rlaunch_core::master_store::Guard as Whom;
 use rlaunch_core::time::{Mono, Span};

@@ -5,8 +5,8 @@
 //! processor at most.
 
 use crate::early::now;
-use rlaunch_core::front::tcpstore::Peer;
 use rlaunch_core::id::NodeId;
+use rlaunch_core::listener::tcpstore::Peer;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::whose::Comer;
 use rlaunch_sys::facts::host;
