@@ -4,7 +4,6 @@ mod check;
 mod convert;
 mod examine;
 mod files;
-mod front;
 pub(crate) mod lease;
 mod logs;
 mod next;
@@ -18,6 +17,7 @@ mod sessions;
 mod stdin;
 mod store;
 mod sweep;
+mod tcpstore_listener;
 mod watch;
 
 use crate::AgentSetup;
@@ -106,9 +106,9 @@ pub(crate) struct Edges {
     /// The tries to reach rank 0's host, or the wait there for such tries.
     probes: probe::Probes,
     /// The TCPStore, where this agent holds it.
-    front: Option<front::Front>,
+    listener: Option<tcpstore_listener::TcpStoreListener>,
     /// Remaining connections of earlier listeners.
-    before: front::Before,
+    silent: tcpstore_listener::SilentConnections,
     /// Resources that are held for the next round, and processes that take part in rounds.
     next: next::Next,
     sessions: Option<sessions::Sessions>,
@@ -118,7 +118,7 @@ pub(crate) struct Edges {
     /// Why the guardian or the agent is no subreaper: an errno.
     no_subreaper: Option<i32>,
     /// The authorizer for this store, or for another host's.
-    guard: Option<front::Guard>,
+    authorizer: Option<tcpstore_listener::Authorizer>,
     /// Events that were not handled yet.
     events: VecDeque<NodeEvent>,
     alarm: Alarm,
@@ -153,14 +153,14 @@ impl Edges {
             files: files::Files::default(),
             logs: logs::Logs::default(),
             probes: probe::Probes::default(),
-            front: None,
-            before: front::Before::default(),
+            listener: None,
+            silent: tcpstore_listener::SilentConnections::default(),
             next: next::Next::default(),
             sessions: None,
             store: None,
             litter: setup.litter,
             no_subreaper: setup.no_subreaper,
-            guard: None,
+            authorizer: None,
             events: VecDeque::new(),
             alarm: Alarm::default(),
             stirred: false,
@@ -229,7 +229,7 @@ impl Edges {
         self.watch.go_live()?;
         self.pump.go_live()?;
         self.logs.go_live()?;
-        self.front.as_mut().map_or(Ok(()), front::Front::go_live)?;
+        self.listener.as_mut().map_or(Ok(()), tcpstore_listener::TcpStoreListener::go_live)?;
         self.store.as_mut().map_or(Ok(()), store::Store::go_live)?;
         let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) else { return Ok(()) };
         let (link, done) = match link.into_connection() {
@@ -299,7 +299,7 @@ impl Edges {
         logs::poll(self, cx);
         ranks::go_overdue(self);
         pump::poll(self, cx);
-        front::poll(self, cx);
+        tcpstore_listener::poll(self, cx);
         store::poll(self, cx);
         sessions::admit(self);
         examine::settle(self);
@@ -330,7 +330,7 @@ impl Edges {
             self.examine.deadline(),
             self.files.deadline(),
             self.stdin.deadline(),
-            front::deadline(self),
+            tcpstore_listener::deadline(self),
             store::deadline(self),
             self.logs.deadline(),
             self.ranks.overdue(),
@@ -344,8 +344,8 @@ impl Edges {
             match link.poll_recv(cx) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(frame)) => match frame.body {
-                    Body::Message(ToNode::Whose(question)) => front::asked(self, &question),
-                    Body::Message(ToNode::Theirs(answer)) => front::answered(self, &answer),
+                    Body::Message(ToNode::Whose(question)) => tcpstore_listener::asked(self, &question),
+                    Body::Message(ToNode::Theirs(answer)) => tcpstore_listener::answered(self, &answer),
                     Body::Message(message) => self.events.push_back(NodeEvent::FromRoot(message)),
                     Body::Data { bytes, flags, .. } => self.stdin_arrived(bytes, flags),
                     Body::Credit(up_to) => self.granted(up_to),
@@ -413,12 +413,12 @@ impl Edges {
             NodeAction::EndProbes => probe::end(self),
             NodeAction::Beat(beat) => self.beat(beat),
             NodeAction::Lease(until) => self.renew_lease(until),
-            NodeAction::Serve { addr, port, guard, ranks } => front::open(self, &addr, port, guard, ranks),
+            NodeAction::Serve { addr, port, guard, ranks } => tcpstore_listener::open(self, &addr, port, guard, ranks),
             NodeAction::Renew { port } => renew::begin(self, port),
             NodeAction::Space { here, generation, seats } => {
                 self.store.iter_mut().for_each(|store| store.begin(here, generation, seats.clone()));
             }
-            NodeAction::Unserve => front::close(self),
+            NodeAction::Unserve => tcpstore_listener::close(self),
             NodeAction::ReservePort { listen } => next::reserve(self, listen.as_ref()),
             NodeAction::UsePort(is_used) => next::settle(self, is_used),
             NodeAction::Tell { session, heard } => sessions::tell(self, session, &heard),

@@ -4,7 +4,7 @@
 //! to one of them. Where the agent holds the TCPStore it listens at once, so that ranks of other hosts that hear of the round sooner
 //! wait in the kernel.
 
-use super::{Edges, front, sandbox};
+use super::{Edges, sandbox, tcpstore_listener};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_sys::port::Port;
@@ -30,7 +30,7 @@ pub(super) fn reserve(edges: &mut Edges, listen: Option<&OsBytes>) {
     let port = chosen.inspect_err(|refusal| tracing::warn!(?refusal, "no port can be had for another round")).ok();
     let number = port.as_ref().map_or(0, |port| port.number);
     let listener = listen.filter(|_| port.is_some()).and_then(|addr| {
-        let listener = front::address(addr, number).and_then(rlaunch_sys::port::listen);
+        let listener = tcpstore_listener::address(addr, number).and_then(rlaunch_sys::port::listen);
         // A client that comes early is refused then, and comes again, as clients of that store do.
         listener.inspect_err(|error| tracing::debug!(%error, "nobody listens at {addr}, port {number} yet")).ok()
     });

@@ -1,7 +1,7 @@
 //! Making ready for other ranks, when nothing is left of those before: what was theirs alone is let go, and what ends with them is made
 //! anew.
 
-use super::{Edges, front, port, sandbox};
+use super::{Edges, port, sandbox, tcpstore_listener};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::wire::to_node::PortPlan;
 use rlaunch_core::wire::to_root::NodeRefusal;
@@ -26,7 +26,7 @@ enum Namespace {
 /// Begins: the thread that starts ranks works meanwhile.
 pub(super) fn begin(edges: &mut Edges, port: PortPlan) {
     // A process that connects now is none of the job.
-    front::close(edges);
+    tcpstore_listener::close(edges);
     edges.logs.reopen();
     edges.ranks.forget_programs();
     edges.stdin.renew(&mut edges.link);

@@ -3,16 +3,15 @@
 //! One set of descriptors for all of them, beside the runtime's: a task for each would cost more than what it is asked. Nothing is read of
 //! a connection before it is known whose it is; until then its bytes wait in the kernel.
 
-mod before;
-mod door;
-mod guard;
+mod accept_queue;
+mod authorizer;
+mod silent_connections;
 
 use super::{Edges, ranks};
 use crate::early::now;
-pub(super) use before::Before;
-use door::{Door, Guest};
-use guard::Asker;
-pub(super) use guard::Guard;
+use accept_queue::{AcceptQueue, PendingConnection};
+use authorizer::Asker;
+pub(super) use authorizer::Authorizer;
 use rlaunch_core::id::{ClientId, NodeId};
 use rlaunch_core::listener::tcpstore::{Action, Broken, MAX_UNREAD, Peer, TcpStore};
 use rlaunch_core::machine::earliest;
@@ -27,6 +26,7 @@ use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_core::wire::whose::{Answer, Comer, End, Question, Verdict};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::socket;
+pub(super) use silent_connections::SilentConnections;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -66,9 +66,9 @@ struct Connection {
 
 /// The listener, its connections, and what they share.
 #[derive(Debug)]
-pub(super) struct Front {
+pub(super) struct TcpStoreListener {
     store: TcpStore,
-    door: Door,
+    queue: AcceptQueue,
     set: Arc<ReadySet>,
     live: Option<AsyncFd<Arc<ReadySet>>>,
     batch: Batch,
@@ -89,21 +89,21 @@ pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom, ran
     close(edges);
     let live = edges.watch.is_live();
     let most = most(edges, ranks);
-    let opened = guard(edges).and_then(|_| address(addr, port)).and_then(|at| {
+    let opened = authorizer(edges).and_then(|_| address(addr, port)).and_then(|at| {
         // Connections that came early wait there.
         let early = edges.next.listener(at);
-        Front::open(early.map_or_else(|| rlaunch_sys::port::listen(at), Ok)?, whom, most)
+        TcpStoreListener::open(early.map_or_else(|| rlaunch_sys::port::listen(at), Ok)?, whom, most)
     });
-    let opened = opened.and_then(|mut front| {
+    let opened = opened.and_then(|mut listener| {
         if live {
-            front.go_live()?;
+            listener.go_live()?;
         }
-        Ok(front)
+        Ok(listener)
     });
     match opened {
-        Ok(mut front) => {
-            front.door.go_on(edges.before.came);
-            edges.front = Some(front);
+        Ok(mut listener) => {
+            listener.queue.go_on(edges.silent.came);
+            edges.listener = Some(listener);
         }
         Err(error) => {
             tracing::debug!(%error, "the store cannot be held at {addr}, port {port}");
@@ -117,12 +117,12 @@ pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom, ran
 
 /// Holds it no more: its ranks are gone, and so is what they have stored.
 pub(super) fn close(edges: &mut Edges) {
-    if let Some(front) = edges.front.take() {
+    if let Some(listener) = edges.listener.take() {
         let (_, descriptors) = edges.origin.nofile_limits();
         let most = usize::try_from(descriptors / SILENT).unwrap_or(usize::MAX);
-        edges.before.came = front.door.came();
-        let silent = front.connections.into_values().filter(|connection| !connection.has_spoken);
-        edges.before.keep(silent.map(|connection| connection.socket), most);
+        edges.silent.came = listener.queue.came();
+        let silent = listener.connections.into_values().filter(|connection| !connection.has_spoken);
+        edges.silent.keep(silent.map(|connection| connection.socket), most);
     }
 }
 
@@ -139,12 +139,12 @@ pub(super) fn address(addr: &OsBytes, port: u16) -> io::Result<SocketAddr> {
     ip.map(|ip| SocketAddr::new(ip.to_canonical(), port)).ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))
 }
 
-impl Front {
+impl TcpStoreListener {
     fn open(listener: TcpListener, whom: Whom, most: usize) -> io::Result<Self> {
         let set = Arc::new(ReadySet::new()?);
         Ok(Self {
             store: TcpStore::new(Limits::default()),
-            door: Door::open(listener, whom, most, &set, LISTENER)?,
+            queue: AcceptQueue::open(listener, whom, most, &set, LISTENER)?,
             set,
             live: None,
             batch: Batch::with_room(BURST),
@@ -163,14 +163,14 @@ impl Front {
     }
 
     /// Takes in what the last look has found.
-    fn round(&mut self, guard: &mut Guard) {
+    fn round(&mut self, authorizer: &mut Authorizer) {
         let mut tokens = std::mem::take(&mut self.tokens);
         tokens.extend(self.batch.tokens());
         for token in tokens.drain(..) {
             match token {
                 LISTENER => {
-                    let guests = self.door.take(&self.set, guard);
-                    self.admit(guests);
+                    let pending = self.queue.take(&self.set, authorizer);
+                    self.admit(pending);
                 }
                 token if token & WRITABLE != 0 => self.send(client_of(token)),
                 token => self.read(client_of(token)),
@@ -181,14 +181,14 @@ impl Front {
         self.tokens = tokens;
     }
 
-    fn admit(&mut self, guests: Vec<Guest>) {
-        self.was_used |= !guests.is_empty();
-        for (socket, peer) in guests {
+    fn admit(&mut self, pending: Vec<PendingConnection>) {
+        self.was_used |= !pending.is_empty();
+        for (socket, peer) in pending {
             let ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
             let client = self.store.open(peer);
             if ready.and_then(|()| self.set.add(&socket, u64::from(client.get()))).is_err() {
                 self.store.closed(now(), client);
-                self.door.left();
+                self.queue.left();
                 continue;
             }
             let connection = Connection { socket, has_spoken: false, held: Vec::new(), unsent: Vec::new(), room: None };
@@ -287,7 +287,7 @@ impl Front {
         self.set.remove(&connection.socket);
         connection.room.iter().for_each(|room| self.set.remove(room));
         self.store.closed(now(), client);
-        self.door.left();
+        self.queue.left();
     }
 }
 
@@ -323,60 +323,60 @@ fn client_of(token: u64) -> ClientId {
 pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     serve(edges, cx);
     settle(edges);
-    let Some(front) = &mut edges.front else { return };
-    front.door.turn(now(), &front.set);
-    if front.was_used && !std::mem::replace(&mut front.told, true) {
+    let Some(listener) = &mut edges.listener else { return };
+    listener.queue.turn(now(), &listener.set);
+    if listener.was_used && !std::mem::replace(&mut listener.told, true) {
         edges.events.push_back(NodeEvent::StoreUsed);
     }
-    if let Some((count, from, foreign)) = front.door.refused() {
+    if let Some((count, from, foreign)) = listener.queue.refused() {
         let text = |from: SocketAddr| OsBytes::from(from.to_string());
         let foreign = foreign.map(|from| OsBytes::from(from.ip().to_string()));
         edges.events.push_back(NodeEvent::StoreRefused { from: text(from), count, foreign });
     }
-    let met = std::mem::take(&mut front.met).into_values();
+    let met = std::mem::take(&mut listener.met).into_values();
     edges.events.extend(met.map(|(met, count)| NodeEvent::StoreLimit { met, count }));
-    let (asker, to, guard) = (edges.node, End::from(front.door.own()), front.door.whom());
-    for comers in front.door.questions() {
+    let (asker, to, guard) = (edges.node, End::from(listener.queue.own()), listener.queue.whom());
+    for comers in listener.queue.questions() {
         edges.send(&ToRoot::Whose(Question { asker, to, comers, guard }));
     }
 }
 
 fn serve(edges: &mut Edges, cx: &mut Context<'_>) {
-    let Edges { front: Some(front), guard: Some(guard), .. } = edges else { return };
+    let Edges { listener: Some(listener), authorizer: Some(authorizer), .. } = edges else { return };
     for _ in 0..ROUNDS {
-        let Some(live) = &front.live else { return };
+        let Some(live) = &listener.live else { return };
         let Poll::Ready(Ok(mut ready)) = live.poll_read_ready(cx) else { return };
-        if front.set.ready(&mut front.batch) == 0 {
+        if listener.set.ready(&mut listener.batch) == 0 {
             ready.clear_ready();
             continue;
         }
-        front.round(guard);
+        listener.round(authorizer);
     }
     cx.waker().wake_by_ref();
 }
 
 /// When the next connection is given up of which another host says nothing.
 pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
-    let door = edges.front.as_ref().and_then(|front| front.door.deadline());
-    earliest(door, edges.guard.as_ref().and_then(Guard::deadline))
+    let queue = edges.listener.as_ref().and_then(|listener| listener.queue.deadline());
+    earliest(queue, edges.authorizer.as_ref().and_then(Authorizer::deadline))
 }
 
 /// Another host's agent asks whose connections of this host's are.
 pub(super) fn asked(edges: &mut Edges, question: &Question) {
     let to = question.to.into();
-    let Some(guard) = guard(edges)
+    let Some(authorizer) = authorizer(edges)
         .inspect_err(|error| tracing::warn!(%error, "the kernel cannot be asked whose a connection is"))
         .ok()
     else {
         let nobody = question.comers.iter().map(|comer| (*comer, None));
         return say_whose(edges, question.asker, nobody.collect());
     };
-    guard.expect(question.comers.len());
+    authorizer.expect(question.comers.len());
     for comer in &*question.comers {
         let asker = Asker::Host(question.asker, *comer);
-        match guard.judge(to, comer.from.into()) {
-            Ok(peer) => guard.tell(asker, peer),
-            Err(inode) => guard.look_for(asker, inode),
+        match authorizer.judge(to, comer.from.into()) {
+            Ok(peer) => authorizer.tell(asker, peer),
+            Err(inode) => authorizer.look_for(asker, inode),
         }
     }
 }
@@ -393,34 +393,34 @@ fn say_whose(edges: &mut Edges, asker: NodeId, verdicts: Vec<(Comer, Option<Peer
 
 /// Passes on the answer of another host.
 pub(super) fn answered(edges: &mut Edges, answer: &Answer) {
-    let Edges { front: Some(front), guard: Some(guard), .. } = edges else { return };
-    front.door.answered(answer, guard);
+    let Edges { listener: Some(listener), authorizer: Some(authorizer), .. } = edges else { return };
+    listener.queue.answered(answer, authorizer);
 }
 
 /// Lets in, closes or tells of those of which it is known by now whose they are.
 fn settle(edges: &mut Edges) {
-    let Some(guard) = &mut edges.guard else { return };
-    let settled = guard.settle(now);
-    let mut guests = Vec::new();
+    let Some(authorizer) = &mut edges.authorizer else { return };
+    let settled = authorizer.settle(now);
+    let mut pending = Vec::new();
     let mut asked: BTreeMap<NodeId, Vec<(Comer, Option<Peer>)>> = BTreeMap::new();
     for (asker, peer) in settled {
         match asker {
             Asker::Door(number) => {
-                guests.extend(edges.front.as_mut().and_then(|front| front.door.settled(number, peer)));
+                pending.extend(edges.listener.as_mut().and_then(|listener| listener.queue.settled(number, peer)));
             }
             Asker::Host(node, comer) => asked.entry(node).or_default().push((comer, peer)),
         }
     }
-    if let Some(front) = edges.front.as_mut().filter(|_| !guests.is_empty()) {
-        front.admit(guests);
-        front.perform();
+    if let Some(listener) = edges.listener.as_mut().filter(|_| !pending.is_empty()) {
+        listener.admit(pending);
+        listener.perform();
     }
     asked.into_iter().for_each(|(node, verdicts)| say_whose(edges, node, verdicts));
 }
 
-fn guard(edges: &mut Edges) -> io::Result<&mut Guard> {
-    match edges.guard {
-        Some(ref mut guard) => Ok(guard),
-        None => Ok(edges.guard.insert(Guard::new(now())?)),
+fn authorizer(edges: &mut Edges) -> io::Result<&mut Authorizer> {
+    match edges.authorizer {
+        Some(ref mut authorizer) => Ok(authorizer),
+        None => Ok(edges.authorizer.insert(Authorizer::new(now())?)),
     }
 }

@@ -9,13 +9,13 @@ use std::net::TcpStream;
 
 /// The remaining connections of all listeners of this agent.
 #[derive(Debug, Default)]
-pub(in crate::edges) struct Before {
+pub(in crate::edges) struct SilentConnections {
     /// How many connections have come to them.
     pub(super) came: u64,
     silent: Vec<TcpStream>,
 }
 
-impl Before {
+impl SilentConnections {
     /// These too, so far as there may be so many. Connections that their ranks have closed are dropped.
     pub(super) fn keep(&mut self, others: impl Iterator<Item = TcpStream>, most: usize) {
         self.silent.retain(is_silent);
@@ -53,7 +53,7 @@ mod tests {
         served[0].set_nonblocking(false).unwrap();
         served[0].peek(&mut [0]).unwrap();
         served[0].set_nonblocking(true).unwrap();
-        let mut before = Before::default();
+        let mut before = SilentConnections::default();
         before.keep(served.into_iter(), 2);
         assert_eq!(before.silent.len(), 2);
         for closed in [0, 3] {

@@ -55,7 +55,7 @@ struct Inquiry {
 
 /// Looks it up.
 #[derive(Debug)]
-pub(in crate::edges) struct Guard {
+pub(in crate::edges) struct Authorizer {
     diag: SockDiag,
     holders: Holders,
     /// Sockets that known processes hold, by inode. Present while many connections that came together are judged.
@@ -69,7 +69,7 @@ pub(in crate::edges) struct Guard {
     budget: Budget,
 }
 
-impl Guard {
+impl Authorizer {
     /// # Errors
     /// The kernel cannot be asked.
     pub(super) fn new(now: Mono) -> io::Result<Self> {
@@ -246,8 +246,8 @@ mod tests {
         let other = if own == 0 { 65534 } else { own };
         fchown(&client, Some(other), None).unwrap();
         let judge = |user| {
-            let mut guard = Guard { user, ..Guard::new(now()).unwrap() };
-            guard.judge(to, client.local_addr().unwrap())
+            let mut authorizer = Authorizer { user, ..Authorizer::new(now()).unwrap() };
+            authorizer.judge(to, client.local_addr().unwrap())
         };
         assert_eq!(judge(0), Ok(None));
         // It ends with us, whatever comes.
@@ -282,21 +282,21 @@ mod tests {
 
     #[test]
     fn whoever_is_nobodys_is_settled_after_some_looks() {
-        let mut guard = Guard::new(now()).unwrap();
-        guard.look_for(Asker::Door(1), u32::MAX);
-        guard.look_inside(Asker::Door(2), "10.9.9.9:1".parse().unwrap(), "10.9.9.1:2".parse().unwrap());
-        guard.tell(Asker::Door(3), Some(Peer(5)));
+        let mut authorizer = Authorizer::new(now()).unwrap();
+        authorizer.look_for(Asker::Door(1), u32::MAX);
+        authorizer.look_inside(Asker::Door(2), "10.9.9.9:1".parse().unwrap(), "10.9.9.1:2".parse().unwrap());
+        authorizer.tell(Asker::Door(3), Some(Peer(5)));
         let mut settled = Vec::new();
-        while guard.deadline().is_some() {
-            settled.extend(guard.settle(now));
+        while authorizer.deadline().is_some() {
+            settled.extend(authorizer.settle(now));
         }
         assert_eq!(settled, [(Asker::Door(3), Some(Peer(5))), (Asker::Door(1), None), (Asker::Door(2), None)]);
-        guard.open.extend((0..MOST_WAITING).map(|_| Inquiry {
+        authorizer.open.extend((0..MOST_WAITING).map(|_| Inquiry {
             asker: Asker::Door(4),
             sought: Sought::Inode(0),
             looks: 0,
         }));
-        guard.look_for(Asker::Door(5), 0);
-        assert_eq!(guard.settled, [(Asker::Door(5), None)], "they are bounded");
+        authorizer.look_for(Asker::Door(5), 0);
+        assert_eq!(authorizer.settled, [(Asker::Door(5), None)], "they are bounded");
     }
 }

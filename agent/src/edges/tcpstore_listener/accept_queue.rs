@@ -1,6 +1,6 @@
 //! The listener, and connections of which it is not known yet whose they are. Nothing is read of them: their bytes wait in the kernel.
 
-use super::guard::{Asker, Guard};
+use super::authorizer::{Asker, Authorizer};
 use crate::early::now;
 use rlaunch_core::listener::tcpstore::Peer;
 use rlaunch_core::machine::earliest;
@@ -23,10 +23,10 @@ const RETRY: Span = Span::from_millis(100);
 const PATIENCE: Span = Span::from_secs(60);
 
 /// A connection, and the process that holds its other end.
-pub(super) type Guest = (TcpStream, Peer);
+pub(super) type PendingConnection = (TcpStream, Peer);
 
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct AcceptQueue {
     listener: TcpListener,
     own: SocketAddr,
     /// Addresses of this host.
@@ -56,7 +56,7 @@ pub(super) struct Door {
     token: u64,
 }
 
-impl Door {
+impl AcceptQueue {
     /// Listens. Nobody else can at that port then, on any address: so torch's own server fails to. `most`: so many connections may
     /// be there at a time; the others wait in the kernel.
     pub(super) fn open(listener: TcpListener, whom: Whom, most: usize, set: &ReadySet, token: u64) -> io::Result<Self> {
@@ -103,20 +103,20 @@ impl Door {
     }
 
     /// Takes in who has come, as far as it is known whose they are.
-    pub(super) fn take(&mut self, set: &ReadySet, guard: &mut Guard) -> Vec<Guest> {
-        let mut guests = Vec::new();
+    pub(super) fn take(&mut self, set: &ReadySet, authorizer: &mut Authorizer) -> Vec<PendingConnection> {
+        let mut pending = Vec::new();
         let came = self.accept(set);
-        guard.expect(came.len());
+        authorizer.expect(came.len());
         for (socket, from) in came {
             let is_here = from.ip().is_loopback() || self.here.contains(&from.ip());
             let judged = match self.whom {
                 Whom::Off => Ok(Some(self.anybody())),
                 Whom::Hosts if is_here => Ok(Some(self.anybody())),
-                Whom::Job if is_here => guard.judge(self.own, from).map_err(Some),
+                Whom::Job if is_here => authorizer.judge(self.own, from).map_err(Some),
                 Whom::Job | Whom::Hosts => Err(None),
             };
             match judged {
-                Ok(Some(peer)) if is_whole(&socket) => guests.push((socket, peer)),
+                Ok(Some(peer)) if is_whole(&socket) => pending.push((socket, peer)),
                 // A closed connection need not be reported: it may have been one of the job's.
                 Ok(_) if has_left(&socket) => self.left(),
                 Ok(_) => self.refuse(from),
@@ -124,13 +124,13 @@ impl Door {
                     self.came = self.came.wrapping_add(1);
                     self.waiting.insert(self.came, (socket, from, now() + PATIENCE));
                     match inode {
-                        Some(inode) => guard.look_for(Asker::Door(self.came), inode),
+                        Some(inode) => authorizer.look_for(Asker::Door(self.came), inode),
                         None => self.unasked.push(Comer { from: from.into(), number: self.came }),
                     }
                 }
             }
         }
-        guests
+        pending
     }
 
     fn accept(&mut self, set: &ReadySet) -> Vec<(TcpStream, SocketAddr)> {
@@ -204,23 +204,23 @@ impl Door {
     }
 
     /// Takes the answer of another host. An address that none has may be that of a rank in a network namespace of its own.
-    pub(super) fn answered(&mut self, answer: &Answer, guard: &mut Guard) {
+    pub(super) fn answered(&mut self, answer: &Answer, authorizer: &mut Authorizer) {
         for Verdict { comer, member, foreign } in &*answer.verdicts {
             let asker = Asker::Door(comer.number);
             let Some((_, from, _)) = self.waiting.get(&comer.number).filter(|_| *foreign) else {
-                guard.tell(asker, member.map(Peer));
+                authorizer.tell(asker, member.map(Peer));
                 continue;
             };
             self.foreign.insert(comer.number);
             match self.whom {
-                Whom::Job => guard.look_inside(asker, *from, self.own),
-                Whom::Hosts | Whom::Off => guard.tell(asker, None),
+                Whom::Job => authorizer.look_inside(asker, *from, self.own),
+                Whom::Hosts | Whom::Off => authorizer.tell(asker, None),
             }
         }
     }
 
     /// Records the owner of a connection.
-    pub(super) fn settled(&mut self, number: u64, peer: Option<Peer>) -> Option<Guest> {
+    pub(super) fn settled(&mut self, number: u64, peer: Option<Peer>) -> Option<PendingConnection> {
         let (socket, from, _) = self.waiting.remove(&number)?;
         self.has_room = true;
         let is_foreign = self.foreign.remove(&number);

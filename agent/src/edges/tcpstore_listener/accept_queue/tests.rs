@@ -7,29 +7,30 @@ use std::os::fd::AsFd as _;
 
 /// An accept queue to which this process connects itself: it is here, and not a descendant of the agent.
 struct Rig {
-    door: Door,
-    guard: Guard,
+    queue: AcceptQueue,
+    authorizer: Authorizer,
     set: ReadySet,
 }
 
 impl Rig {
     fn new(whom: Whom, most: usize) -> Self {
         let set = ReadySet::new().unwrap();
-        let door = Door::open(rlaunch_sys::port::listen("127.0.0.1:0".parse().unwrap()).unwrap(), whom, most, &set, 7)
-            .unwrap();
-        Self { door, guard: Guard::new(now()).unwrap(), set }
+        let queue =
+            AcceptQueue::open(rlaunch_sys::port::listen("127.0.0.1:0".parse().unwrap()).unwrap(), whom, most, &set, 7)
+                .unwrap();
+        Self { queue, authorizer: Authorizer::new(now()).unwrap(), set }
     }
 
     fn connect(&self) -> TcpStream {
-        let mut client = TcpStream::connect(self.door.own()).unwrap();
+        let mut client = TcpStream::connect(self.queue.own()).unwrap();
         client.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
         client.write_all(b"said").unwrap();
         client
     }
 
     fn take(&mut self) -> usize {
-        let guests = self.door.take(&self.set, &mut self.guard);
-        guests.len()
+        let pending = self.queue.take(&self.set, &mut self.authorizer);
+        pending.len()
     }
 
     /// Whether the kernel would wake us for a new connection.
@@ -78,41 +79,44 @@ fn what_was_broken_off_is_nobodys() {
 fn who_has_broken_off_is_not_let_in_whatever_is_known_of_him() {
     let mut all = Rig::new(Whom::Off, 9);
     break_off(all.connect());
-    assert_eq!((all.take(), all.door.held), (0, 0), "before it was looked who he is");
+    assert_eq!((all.take(), all.queue.held), (0, 0), "before it was looked who he is");
     let mut all = Rig::new(Whom::Job, 9);
     let (gone, _still) = (all.connect(), all.connect());
-    assert_eq!((all.take(), all.door.waiting.len()), (0, 2));
+    assert_eq!((all.take(), all.queue.waiting.len()), (0, 2));
     break_off(gone);
-    assert!(all.door.settled(1, Some(Peer(5))).is_none(), "while it was looked");
-    assert_eq!((all.door.held, all.door.refused().map(|(count, ..)| count)), (1, Some(1)));
-    let (_, peer) = all.door.settled(2, Some(Peer(6))).unwrap();
-    assert_eq!((peer, all.door.held), (Peer(6), 1));
+    assert!(all.queue.settled(1, Some(Peer(5))).is_none(), "while it was looked");
+    assert_eq!((all.queue.held, all.queue.refused().map(|(count, ..)| count)), (1, Some(1)));
+    let (_, peer) = all.queue.settled(2, Some(Peer(6))).unwrap();
+    assert_eq!((peer, all.queue.held), (Peer(6), 1));
 }
 
 #[test]
 fn nobody_waits_for_ever_to_be_known() {
     let mut all = Rig::new(Whom::Job, 9);
     let mut clients = [all.connect(), all.connect()];
-    assert_eq!((all.take(), all.door.held), (0, 2));
-    let until = all.door.deadline().unwrap();
-    all.door.turn(until - Span::from_nanos(1), &all.set);
-    assert_eq!((all.door.waiting.len(), all.door.refused()), (2, None), "he has his time");
-    all.door.turn(until + PATIENCE, &all.set);
+    assert_eq!((all.take(), all.queue.held), (0, 2));
+    let until = all.queue.deadline().unwrap();
+    all.queue.turn(until - Span::from_nanos(1), &all.set);
+    assert_eq!((all.queue.waiting.len(), all.queue.refused()), (2, None), "he has his time");
+    all.queue.turn(until + PATIENCE, &all.set);
     assert!(clients.iter_mut().all(is_ended));
-    assert_eq!((all.door.held, all.door.refused().map(|(count, ..)| count), all.door.deadline()), (0, Some(2), None));
-    assert!(all.door.settled(1, Some(Peer(5))).is_none(), "what is said later is of nobody");
+    assert_eq!(
+        (all.queue.held, all.queue.refused().map(|(count, ..)| count), all.queue.deadline()),
+        (0, Some(2), None)
+    );
+    assert!(all.queue.settled(1, Some(Peer(5))).is_none(), "what is said later is of nobody");
 }
 
 #[test]
 fn more_than_may_come_wait_in_the_kernel() {
     let mut all = Rig::new(Whom::Off, 2);
     let _clients = [all.connect(), all.connect(), all.connect()];
-    assert_eq!((all.take(), all.door.held), (2, 2));
+    assert_eq!((all.take(), all.queue.held), (2, 2));
     assert!(!all.is_woken(), "nobody looks at the third");
-    all.door.turn(now(), &all.set);
+    all.queue.turn(now(), &all.set);
     assert!(!all.is_woken(), "nor until somebody has left");
-    all.door.left();
-    all.door.turn(now(), &all.set);
+    all.queue.left();
+    all.queue.turn(now(), &all.set);
     assert!(all.is_woken());
-    assert_eq!((all.take(), all.door.held), (1, 2));
+    assert_eq!((all.take(), all.queue.held), (1, 2));
 }
