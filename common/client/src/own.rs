@@ -6,7 +6,7 @@
 use crate::kernel::send_all;
 use crate::{Error, Interrupted, waits};
 use rlaunch_core::id::ClientId;
-use rlaunch_core::store::home::LIMITS;
+use rlaunch_core::store::owner::LIMITS;
 use rlaunch_core::store::{Action, Ask, Namespace, Retry, Seq, Ticket};
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frozen::client::{Space, write_reply};

@@ -7,7 +7,7 @@ use super::now;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::place::Placement;
 use rlaunch_core::store::Ticket;
-use rlaunch_core::store::home::Home;
+use rlaunch_core::store::owner::Owner;
 use rlaunch_core::store::transit::{Transit, refuses_more};
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frozen::client::Space;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The launcher's part of the store.
 #[derive(Debug)]
 pub(super) struct Store {
-    job: Home,
+    job: Owner,
     /// The node on which rank 0 was started.
     head: NodeId,
     /// The node on which this generation's space lives: rank 0's, until a round moves it.
@@ -34,7 +34,7 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn new(generation: NodeId) -> Self {
         Self {
-            job: Home::default(),
+            job: Owner::default(),
             head: generation,
             generation,
             number: 0,

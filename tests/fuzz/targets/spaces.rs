@@ -4,8 +4,8 @@
 use libfuzzer_sys::fuzz_target;
 use rlaunch_core::id::{ClientId, NodeId, Rank};
 use rlaunch_core::rank_set::RankSet;
-use rlaunch_core::store::home::Home;
-use rlaunch_core::store::relay::{Relay, RelayAction};
+use rlaunch_core::store::owner::Owner;
+use rlaunch_core::store::cache::{Cache, CacheAction};
 use rlaunch_core::store::{Seq, Ticket};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::client::round::{Heard as Round, Said};
@@ -48,8 +48,8 @@ fn any(data: &[u8]) {
 /// Asks of some clients on two hosts: host and client, how many bytes, what. Each is answered once at most; all, when the home closes.
 fn several(mut data: &[u8]) {
     let seats = |host| [Rank::new(host)].into_iter().collect::<RankSet>();
-    let mut relays: Vec<Relay> = (0..HOSTS).map(|host| Relay::new(seats(host))).collect();
-    let (mut home, mut open, mut seq, mut now) = (Home::default(), BTreeSet::new(), 0, Mono::from_nanos(1));
+    let mut relays: Vec<Cache> = (0..HOSTS).map(|host| Cache::new(seats(host))).collect();
+    let (mut home, mut open, mut seq, mut now) = (Owner::default(), BTreeSet::new(), 0, Mono::from_nanos(1));
     let mut gone: BTreeSet<(usize, ClientId)> = BTreeSet::new();
     while let Some(([who, len], rest)) = data.split_first_chunk::<2>() {
         let (words, rest) = rest.split_at(rest.len().min(usize::from(*len)));
@@ -86,7 +86,7 @@ fn several(mut data: &[u8]) {
     assert!(open.is_empty(), "nobody waits for ever: {open:?}");
 }
 
-fn settle(relays: &mut [Relay], home: &mut Home, open: &mut BTreeSet<(usize, Ticket)>, now: Mono) {
+fn settle(relays: &mut [Cache], home: &mut Owner, open: &mut BTreeSet<(usize, Ticket)>, now: Mono) {
     home.handle_timeout(now);
     relays.iter_mut().for_each(|relay| relay.handle_timeout(now));
     let mut moved = true;
@@ -96,7 +96,7 @@ fn settle(relays: &mut [Relay], home: &mut Home, open: &mut BTreeSet<(usize, Tic
                 moved = true;
                 if let Some(up) = action.up() {
                     home.hear(now, NodeId::new(host as u32), up);
-                } else if let RelayAction::Answer(ticket, words) = action {
+                } else if let CacheAction::Answer(ticket, words) = action {
                     assert!(Reply::parse(&words).is_ok());
                     assert!(open.remove(&(host, ticket)), "answered twice");
                 }

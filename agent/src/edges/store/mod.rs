@@ -18,8 +18,8 @@ use rlaunch_core::machine::earliest_of;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::store::buffers::BufferQuota;
-use rlaunch_core::store::home::Home;
-use rlaunch_core::store::relay::{ITSELF, Relay, RelayAction};
+use rlaunch_core::store::cache::{Cache, CacheAction, ITSELF};
+use rlaunch_core::store::owner::Owner;
 use rlaunch_core::store::transit::refuses_more;
 use rlaunch_core::store::{Answer, Seq, Table, Ticket};
 use rlaunch_core::time::{Mono, Span};
@@ -91,12 +91,12 @@ struct Spaces {
     now: Mono,
     node: NodeId,
     ranks: RankSet,
-    job: Relay,
-    generation: Relay,
+    job: Cache,
+    generation: Cache,
     /// Which it is; `None`: none has begun.
     number: Option<u32>,
     /// The owner of this generation's namespace, where that is ours.
-    home: Option<Home>,
+    home: Option<Owner>,
     /// For the launcher: of which agent, and what.
     out: VecDeque<(NodeId, Vec<u8>)>,
     waiting: usize,
@@ -159,8 +159,8 @@ impl Store {
         self.spaces.now = now();
         self.spaces.generation.close();
         self.settle();
-        self.spaces.generation = Relay::new(seats.unwrap_or_else(|| self.spaces.ranks.clone()));
-        self.spaces.home = here.then(Home::default);
+        self.spaces.generation = Cache::new(seats.unwrap_or_else(|| self.spaces.ranks.clone()));
+        self.spaces.home = here.then(Owner::default);
         self.spaces.number = Some(number);
         // Others may have begun before us.
         std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.heard(node, &bytes));
@@ -414,20 +414,20 @@ impl Store {
 
     fn deadline(&self) -> Option<Mono> {
         let Spaces { job, generation, home, .. } = &self.spaces;
-        let home = home.as_ref().and_then(Home::poll_timeout);
+        let home = home.as_ref().and_then(Owner::poll_timeout);
         earliest_of([job.poll_timeout(), generation.poll_timeout(), home, self.retry])
     }
 }
 
 impl Spaces {
     fn new(node: NodeId) -> Self {
-        let relay = || Relay::new(RankSet::new());
+        let relay = || Cache::new(RankSet::new());
         let (out, answers) = (VecDeque::new(), VecDeque::new());
         let (seats, job, generation) = (RankSet::new(), relay(), relay());
         Self { now: now(), node, ranks: seats, job, generation, number: None, home: None, out, waiting: 0, answers }
     }
 
-    const fn relay(&mut self, space: Space) -> &mut Relay {
+    const fn relay(&mut self, space: Space) -> &mut Cache {
         match space {
             Space::Job => &mut self.job,
             Space::Generation => &mut self.generation,
@@ -473,7 +473,7 @@ impl Spaces {
                     self.perform(space, action);
                 }
             }
-            while let Some((node, tell)) = self.home.as_mut().and_then(Home::poll_action) {
+            while let Some((node, tell)) = self.home.as_mut().and_then(Owner::poll_action) {
                 has_moved = true;
                 if node == self.node {
                     self.generation.take(tell);
@@ -487,9 +487,9 @@ impl Spaces {
         }
     }
 
-    fn perform(&mut self, space: Space, action: RelayAction) {
+    fn perform(&mut self, space: Space, action: CacheAction) {
         let Some(up) = action.up() else {
-            if let RelayAction::Answer(ticket, words) = action {
+            if let CacheAction::Answer(ticket, words) = action {
                 self.answers.push_back((ticket, words));
             }
             return;

@@ -10,14 +10,14 @@
 mod account;
 mod ask;
 pub mod buffers;
+pub mod cache;
 mod error;
 mod fences;
-pub mod home;
 mod kv;
 mod limits;
+pub mod owner;
 mod pending;
 mod queues;
-pub mod relay;
 mod seen;
 mod table;
 #[cfg(test)]

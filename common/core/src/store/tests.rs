@@ -6,10 +6,10 @@ use crate::rank_set::RankSet;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+mod caches;
 mod histories;
 mod limits;
 mod model;
-mod relays;
 mod retries;
 mod room;
 mod waiting;

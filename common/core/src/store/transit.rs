@@ -4,7 +4,7 @@
 //! Requests beyond a number of bytes are refused. Other messages always pass: they are short, and an arrival at a fence, or the end of a
 //! client, would not be sent again.
 
-use super::relay::ITSELF;
+use super::cache::ITSELF;
 use super::{Answer, Refusal, Ticket};
 use crate::id::NodeId;
 use crate::wire::frozen::client::{Words, write_reply};

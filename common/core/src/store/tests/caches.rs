@@ -4,8 +4,8 @@
 use super::histories::{Call, Op, Rng, is_linearizable};
 use super::*;
 use crate::id::NodeId;
-use crate::store::home::{Home, Tell};
-use crate::store::relay::{Relay, RelayAction};
+use crate::store::cache::{Cache, CacheAction};
+use crate::store::owner::{Owner, Tell};
 use crate::wire::frozen::client::Space;
 use crate::wire::frozen::client::{Code, Refused, Reply, Words, write_reply};
 use crate::wire::store::{Down, Passage, Up};
@@ -14,10 +14,10 @@ use alloc::format;
 
 /// Hosts in a row, with the same number of ranks each.
 struct Site {
-    home: Home,
-    relays: Vec<Relay>,
+    home: Owner,
+    relays: Vec<Cache>,
     /// On their way from a host, and to it: in order.
-    ups: Vec<VecDeque<RelayAction>>,
+    ups: Vec<VecDeque<CacheAction>>,
     downs: Vec<VecDeque<Tell>>,
     now: Mono,
     next: u64,
@@ -36,8 +36,8 @@ impl Site {
             set
         };
         Self {
-            home: Home::default(),
-            relays: (0..hosts).map(|host| Relay::new(seats(host))).collect(),
+            home: Owner::default(),
+            relays: (0..hosts).map(|host| Cache::new(seats(host))).collect(),
             ups: (0..hosts).map(|_| VecDeque::new()).collect(),
             downs: (0..hosts).map(|_| VecDeque::new()).collect(),
             now: Mono::from_nanos(1),
@@ -65,7 +65,7 @@ impl Site {
         let as_it_is = self.relays[host].ask(self.now, ticket, &words, &parsed);
         self.collect(host);
         if as_it_is {
-            self.ups[host].push_back(RelayAction::Ask(ticket, words));
+            self.ups[host].push_back(CacheAction::Ask(ticket, words));
         }
         ticket
     }
@@ -73,11 +73,11 @@ impl Site {
     fn collect(&mut self, host: usize) {
         while let Some(action) = self.relays[host].poll_action() {
             match action {
-                RelayAction::Answer(ticket, words) => self.said.push((host, ticket, words.to_vec())),
-                up @ (RelayAction::Ask(..)
-                | RelayAction::Cancel(_)
-                | RelayAction::Gone(_)
-                | RelayAction::Dropped(_)) => {
+                CacheAction::Answer(ticket, words) => self.said.push((host, ticket, words.to_vec())),
+                up @ (CacheAction::Ask(..)
+                | CacheAction::Cancel(_)
+                | CacheAction::Gone(_)
+                | CacheAction::Dropped(_)) => {
                     self.ups[host].push_back(up);
                 }
             }
@@ -415,7 +415,7 @@ fn a_wait_names_its_key_and_its_time_and_is_forgotten_with_its_client() {
     assert_eq!(site.of(patient), None);
     site.relays[0].gone(ClientId::new(2));
     site.collect(0);
-    let cancelled = site.ups[0].iter().any(|up| matches!(up, RelayAction::Cancel(_)));
+    let cancelled = site.ups[0].iter().any(|up| matches!(up, CacheAction::Cancel(_)));
     assert!(cancelled, "nobody waits any more: {:?}", site.ups[0]);
     site.settle();
     site.answer(1, 1, Ask::Set(b"k", b""));
@@ -483,7 +483,7 @@ fn an_answer_is_never_longer_than_a_message() {
 #[test]
 fn what_comes_down_may_be_anything() {
     let mut site = Site::new(1, 1);
-    let ticket = Ticket { client: crate::store::relay::ITSELF, seq: Seq(9) };
+    let ticket = Ticket { client: crate::store::cache::ITSELF, seq: Seq(9) };
     site.relays[0].hear(Down::Answer(ticket, true, b"nonsense"));
     site.relays[0].hear(Down::Drop(b"unknown"));
     site.home.hear(site.now, node(0), Up::Ask(ticket, b"nonsense"));

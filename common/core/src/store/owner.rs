@@ -5,7 +5,7 @@
 //! keys that it has read, until it is lost or continues. A value that is written once and then read by all, as addresses are, costs one
 //! request of each agent.
 
-use super::relay::ITSELF;
+use super::cache::ITSELF;
 use super::{Absent, Action, Answer, Ask, Limits, Namespace, Refusal, Retry, Table, Ticket};
 use crate::id::{ClientId, NodeId, Rank};
 use crate::os_bytes::OsBytes;
@@ -55,7 +55,7 @@ struct Deferred {
 
 /// A space, and who asks there.
 #[derive(Debug)]
-pub struct Home {
+pub struct Owner {
     space: Namespace,
     /// Each client's number here, by its agent's.
     guests: BTreeMap<NodeId, Guests>,
@@ -72,7 +72,7 @@ pub struct Home {
     out: VecDeque<(NodeId, Tell)>,
 }
 
-impl Default for Home {
+impl Default for Owner {
     fn default() -> Self {
         Self {
             space: Namespace::new(LIMITS),
@@ -123,7 +123,7 @@ const fn as_rank(node: NodeId) -> Rank {
     Rank::new(node.get())
 }
 
-impl Home {
+impl Owner {
     /// An agent has said something. Words that are no operation are none of an agent's: nothing is answered.
     pub fn hear(&mut self, now: Mono, node: NodeId, up: Up<'_>) {
         match up {

@@ -1,6 +1,6 @@
 //! Ranks of a host that have come to a fence: the owner learns of them at once.
 
-use super::{Due, Flight, Place, Relay, Waiter};
+use super::{Cache, Due, Flight, Place, Waiter};
 use crate::rank_set::RankSet;
 use crate::store::{Ask, Seq, Ticket};
 use crate::time::{Mono, Span};
@@ -32,7 +32,7 @@ struct Gathering {
 #[derive(Debug, Default)]
 pub(super) struct Fences(BTreeMap<Bytes, Gathering>);
 
-impl Relay {
+impl Cache {
     /// Whether it is done here; errors are reported by the owner.
     pub(super) fn fence(
         &mut self,

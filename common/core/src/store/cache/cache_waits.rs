@@ -1,6 +1,6 @@
 //! Clients of a host that wait for a key: one request to the owner.
 
-use super::{Due, Flight, Place, Relay, Waiter};
+use super::{Cache, Due, Flight, Place, Waiter};
 use crate::os_bytes::OsBytes;
 use crate::store::{Absent, Ask, Refusal, Seq, Ticket};
 use crate::time::{Mono, Span};
@@ -22,7 +22,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(super) struct Waits(BTreeMap<Bytes, Waiting>);
 
-impl Relay {
+impl Cache {
     /// Whether it is done here: several keys at once are the home's business.
     pub(super) fn wait(&mut self, now: Mono, ticket: Ticket, keys: &[&[u8]], within: Option<Span>) -> bool {
         if keys.iter().all(|key| self.kept.contains_key(*key)) {

@@ -4,10 +4,10 @@
 //! Values that were read are kept until the home says that they change. Several who ask for the same key, or wait for it, are one
 //! asker to the home. Of a fence the home hears when all of this host's ranks have come, or after a moment, so that it can say who has not.
 
-mod fences;
-mod waits;
+mod cache_fences;
+mod cache_waits;
 
-use super::home::{LONGEST, Tell};
+use super::owner::{LONGEST, Tell};
 use super::{Answer, Ask, Refusal, Seq, Table, Ticket};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
@@ -17,8 +17,8 @@ use crate::wire::store::{Down, Up};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use fences::Fences;
-use waits::Waits;
+use cache_fences::Fences;
+use cache_waits::Waits;
 
 /// By whom a relay asks for itself: clients are numbered from 1.
 pub const ITSELF: ClientId = ClientId::new(0);
@@ -27,7 +27,7 @@ const KEPT: usize = 64 << 20;
 
 /// An action of a cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum RelayAction {
+pub enum CacheAction {
     /// Ask the home.
     Ask(Ticket, Vec<u8>),
     /// The home need not answer any more.
@@ -40,7 +40,7 @@ pub enum RelayAction {
     Answer(Ticket, Bytes),
 }
 
-impl RelayAction {
+impl CacheAction {
     /// The message for the owner; `None`: it is for a client.
     #[must_use]
     pub fn up(&self) -> Option<Up<'_>> {
@@ -106,7 +106,7 @@ enum Due {
 
 /// A namespace, as seen from one host.
 #[derive(Debug)]
-pub struct Relay {
+pub struct Cache {
     /// The ranks of this host.
     ranks: RankSet,
     kept: BTreeMap<Bytes, Bytes>,
@@ -120,10 +120,10 @@ pub struct Relay {
     /// Requests of clients without an answer: most clients have one at a time.
     clients: Table<Vec<(Seq, Place)>>,
     is_closed: bool,
-    out: VecDeque<RelayAction>,
+    out: VecDeque<CacheAction>,
 }
 
-impl Relay {
+impl Cache {
     /// For a host with these ranks.
     #[must_use]
     pub fn new(seats: RankSet) -> Self {
@@ -178,7 +178,7 @@ impl Relay {
             Ask::Arrive { .. } => true,
         };
         if pass_on && !self.out.is_empty() {
-            self.out.push_back(RelayAction::Ask(ticket, words.to_vec()));
+            self.out.push_back(CacheAction::Ask(ticket, words.to_vec()));
             return false;
         }
         pass_on
@@ -234,7 +234,7 @@ impl Relay {
             }
         }
         if !self.is_closed {
-            self.out.push_back(RelayAction::Gone(client));
+            self.out.push_back(CacheAction::Gone(client));
         }
     }
 
@@ -245,7 +245,7 @@ impl Relay {
             Down::Answer(ticket, _, words) => self.pass(ticket, Bytes::copy_from_slice(words)),
             Down::Drop(key) => {
                 self.forget(key);
-                self.out.push_back(RelayAction::Dropped(Bytes::copy_from_slice(key)));
+                self.out.push_back(CacheAction::Dropped(Bytes::copy_from_slice(key)));
             }
             Down::Closed => self.close(),
         }
@@ -296,7 +296,7 @@ impl Relay {
 
     /// The next thing to do.
     #[must_use]
-    pub fn poll_action(&mut self) -> Option<RelayAction> {
+    pub fn poll_action(&mut self) -> Option<CacheAction> {
         self.out.pop_front()
     }
 
@@ -348,13 +348,13 @@ impl Relay {
         self.last.0 += 1;
         self.flying.insert(self.last, flight);
         let ticket = Ticket { client: ITSELF, seq: self.last };
-        self.out.push_back(RelayAction::Ask(ticket, Words::write(*ask)));
+        self.out.push_back(CacheAction::Ask(ticket, Words::write(*ask)));
         self.last
     }
 
     fn cancel(&mut self, seq: Seq) {
         if self.flying.remove(&seq).is_some() {
-            self.out.push_back(RelayAction::Cancel(Ticket { client: ITSELF, seq }));
+            self.out.push_back(CacheAction::Cancel(Ticket { client: ITSELF, seq }));
         }
     }
 
@@ -418,7 +418,7 @@ impl Relay {
         let open = asks.and_then(|asks| Some((asks.iter().position(|(seq, _)| *seq == ticket.seq)?, asks)));
         if let Some((at, asks)) = open {
             asks.swap_remove(at);
-            self.out.push_back(RelayAction::Answer(ticket, words));
+            self.out.push_back(CacheAction::Answer(ticket, words));
         }
     }
 }
