@@ -1,6 +1,6 @@
 //! The requests of a client to a namespace, and the answers.
 
-use super::error::Refusal;
+use super::refusal::Refusal;
 use crate::rank_set::RankSet;
 use crate::time::Span;
 use alloc::vec::Vec;

@@ -3,9 +3,9 @@
 //! Arrivals are a set, not a count. So no rank counts twice, however often it comes, and another can arrive for a dead one. A fence that
 //! is complete is forgotten: its name is free for the next one.
 
-use super::account::Account;
-use super::error::{Absent, Refusal};
 use super::limits::Limits;
+use super::quota::Quota;
+use super::refusal::{Absent, Refusal};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use alloc::collections::BTreeMap;
@@ -24,7 +24,7 @@ impl Fence {
     }
 
     /// Some more are here, if there is room for that.
-    fn come(&mut self, account: &mut Account, name: &[u8], who: &RankSet) -> Result<(), Refusal> {
+    fn come(&mut self, account: &mut Quota, name: &[u8], who: &RankSet) -> Result<(), Refusal> {
         let old = self.weight();
         if account.fits(Limits::of_ranks(who)) {
             self.arrived.extend(who);
@@ -53,7 +53,7 @@ impl Fences {
     /// Some arrive; whether the fence is complete now. The cost does not depend on the number of ranks of a host: they are a range.
     pub(super) fn arrive(
         &mut self,
-        account: &mut Account,
+        account: &mut Quota,
         name: &[u8],
         all: &RankSet,
         who: &RankSet,

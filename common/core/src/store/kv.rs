@@ -1,9 +1,9 @@
 //! Keys and their values, within the limits.
 
-use super::account::Account;
 use super::ask::{Expected, Revision};
-use super::error::Refusal;
 use super::limits::Limits;
+use super::quota::Quota;
+use super::refusal::Refusal;
 use crate::os_bytes::OsBytes;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -41,21 +41,21 @@ impl Kv {
         self.entries.len()
     }
 
-    pub(super) fn set(&mut self, account: &mut Account, key: &[u8], value: &[u8]) -> Result<(), Refusal> {
+    pub(super) fn set(&mut self, account: &mut Quota, key: &[u8], value: &[u8]) -> Result<(), Refusal> {
         self.may_set(account, &[(key, value)])?;
         self.put(account, key, Bytes::copy_from_slice(value));
         Ok(())
     }
 
     /// All or none.
-    pub(super) fn set_all(&mut self, account: &mut Account, pairs: &[(&[u8], &[u8])]) -> Result<(), Refusal> {
+    pub(super) fn set_all(&mut self, account: &mut Quota, pairs: &[(&[u8], &[u8])]) -> Result<(), Refusal> {
         self.may_set(account, pairs)?;
         pairs.iter().for_each(|(key, value)| self.put(account, key, Bytes::copy_from_slice(value)));
         Ok(())
     }
 
     /// Counted as if none were there twice: that may refuse what would just fit, never the other way round.
-    fn may_set(&self, account: &Account, pairs: &[(&[u8], &[u8])]) -> Result<(), Refusal> {
+    fn may_set(&self, account: &Quota, pairs: &[(&[u8], &[u8])]) -> Result<(), Refusal> {
         let (mut things, mut bytes, mut freed) = (0, 0usize, 0);
         for (key, value) in pairs {
             account.value_fits(key, value.len())?;
@@ -75,7 +75,7 @@ impl Kv {
         Ok(())
     }
 
-    fn put(&mut self, account: &mut Account, key: &[u8], value: Bytes) {
+    fn put(&mut self, account: &mut Quota, key: &[u8], value: Bytes) {
         self.last.0 += 1;
         let len = value.len();
         let changed = self.last;
@@ -98,7 +98,7 @@ impl Kv {
     }
 
     /// The sum, written in decimal as torch's TCPStore writes it.
-    pub(super) fn add(&mut self, account: &mut Account, key: &[u8], by: i64) -> Result<i64, Refusal> {
+    pub(super) fn add(&mut self, account: &mut Quota, key: &[u8], by: i64) -> Result<i64, Refusal> {
         let mut digits = Digits::default();
         let Some(entry) = self.entries.get_mut(key) else {
             self.set(account, key, digits.of(by))?;
@@ -117,7 +117,7 @@ impl Kv {
     }
 
     /// How long the value is then. Many small pieces cost what they are long, not what there was before.
-    pub(super) fn append(&mut self, account: &mut Account, key: &[u8], more: &[u8]) -> Result<usize, Refusal> {
+    pub(super) fn append(&mut self, account: &mut Quota, key: &[u8], more: &[u8]) -> Result<usize, Refusal> {
         let Some(entry) = self.entries.get_mut(key) else {
             self.set(account, key, more)?;
             return Ok(more.len());
@@ -137,7 +137,7 @@ impl Kv {
     /// Whether it was set.
     pub(super) fn compare_set(
         &mut self,
-        account: &mut Account,
+        account: &mut Quota,
         key: &[u8],
         expected: Expected<'_>,
         desired: &[u8],
@@ -155,7 +155,7 @@ impl Kv {
     }
 
     /// Whether it was there.
-    pub(super) fn delete(&mut self, account: &mut Account, key: &[u8]) -> bool {
+    pub(super) fn delete(&mut self, account: &mut Quota, key: &[u8]) -> bool {
         let Some((key, entry)) = self.entries.remove_entry(key) else { return false };
         account.give_back(key.len() + entry.value.len());
         self.last.0 += 1;

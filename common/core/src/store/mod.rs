@@ -7,40 +7,40 @@
 //! It is driven as machines are, but for one thing: a request is borrowed ([`Ask`]), since a copy of what is only looked up would
 //! cost more than looking it up.
 
-mod account;
 mod ask;
 pub mod buffers;
 pub mod cache;
-mod error;
+mod dedup;
 mod fences;
 mod kv;
 mod limits;
+mod notify;
 pub mod owner;
-mod pending;
 mod queues;
-mod seen;
+mod quota;
+mod refusal;
 mod table;
 #[cfg(test)]
 mod tests;
 pub mod transit;
+mod waiters;
 mod waits;
-mod wake;
 
 pub use ask::{Answer, Ask, Expected, Revision};
-pub use error::{Absent, Refusal};
 pub use limits::Limits;
+pub use refusal::{Absent, Refusal};
 pub use table::Table;
 
 use crate::id::ClientId;
 use crate::time::{Mono, Span};
-use account::Account;
 use alloc::collections::VecDeque;
 use bytes::Bytes;
+use dedup::{Dedup, Known};
 use fences::Fences;
 use kv::Kv;
-use pending::{Awaited, Pending};
 use queues::Queues;
-use seen::{Known, Seen};
+use quota::Quota;
+use waiters::{Awaited, Waiters};
 
 /// The number of a request among those of its client: 1, 2, 3 …
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -98,12 +98,12 @@ enum Outcome<'a> {
 /// Keys, queues, counts and fences of one purpose.
 #[derive(Debug)]
 pub struct Namespace {
-    account: Account,
+    account: Quota,
     kv: Kv,
     queues: Queues,
     fences: Fences,
-    pending: Pending,
-    seen: Seen,
+    pending: Waiters,
+    seen: Dedup,
     is_closed: bool,
     out: VecDeque<Action>,
 }
@@ -113,12 +113,12 @@ impl Namespace {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
-            account: Account::new(limits),
+            account: Quota::new(limits),
             kv: Kv::default(),
             queues: Queues::default(),
             fences: Fences::default(),
-            pending: Pending::default(),
-            seen: Seen::default(),
+            pending: Waiters::default(),
+            seen: Dedup::default(),
             is_closed: false,
             out: VecDeque::new(),
         }

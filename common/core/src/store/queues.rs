@@ -1,8 +1,8 @@
 //! Queues: lists that are filled at one end and emptied at the other.
 
-use super::account::Account;
-use super::error::Refusal;
 use super::limits::Limits;
+use super::quota::Quota;
+use super::refusal::Refusal;
 use crate::id::ClientId;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
@@ -24,7 +24,7 @@ impl Queues {
         self.of.get(key).map_or(0, VecDeque::len)
     }
 
-    pub(super) fn push(&mut self, account: &mut Account, key: &[u8], item: &[u8]) -> Result<(), Refusal> {
+    pub(super) fn push(&mut self, account: &mut Quota, key: &[u8], item: &[u8]) -> Result<(), Refusal> {
         account.value_fits(key, item.len())?;
         account.has_room(key, 1, key.len() + item.len(), 0)?;
         account.take(key.len() + item.len());
@@ -36,7 +36,7 @@ impl Queues {
         Ok(())
     }
 
-    pub(super) fn pop(&mut self, account: &mut Account, key: &[u8]) -> Option<Bytes> {
+    pub(super) fn pop(&mut self, account: &mut Quota, key: &[u8]) -> Option<Bytes> {
         let queue = self.of.get_mut(key)?;
         let item = queue.pop_front()?;
         account.give_back(key.len() + item.len());
@@ -47,14 +47,14 @@ impl Queues {
     }
 
     /// Whether there was one.
-    pub(super) fn delete(&mut self, account: &mut Account, key: &[u8]) -> bool {
+    pub(super) fn delete(&mut self, account: &mut Quota, key: &[u8]) -> bool {
         let Some(queue) = self.of.remove(key) else { return false };
         queue.iter().for_each(|item| account.give_back(key.len() + item.len()));
         true
     }
 
     /// Notifies a client of an item. Nobody else is: who comes second would find nothing.
-    pub(super) fn tell(&mut self, account: &mut Account, client: ClientId, key: &[u8]) {
+    pub(super) fn tell(&mut self, account: &mut Quota, client: ClientId, key: &[u8]) {
         if self.told.entry(client).or_default().insert(Bytes::copy_from_slice(key)) {
             account.hold(Limits::PER_ITEM + key.len());
         }
@@ -66,7 +66,7 @@ impl Queues {
     }
 
     /// Returns the queues that still have items although the client does not fetch them.
-    pub(super) fn left_by(&mut self, account: &mut Account, client: ClientId) -> BTreeSet<Bytes> {
+    pub(super) fn left_by(&mut self, account: &mut Quota, client: ClientId) -> BTreeSet<Bytes> {
         let mut left = self.told.remove(&client).unwrap_or_default();
         left.iter().for_each(|key| account.release(Limits::PER_ITEM + key.len()));
         left.retain(|key| self.holds(key));

@@ -1,7 +1,7 @@
 //! Requests that may have to wait: whether this one has to, and for what.
 
 use super::limits::Limits;
-use super::pending::{Awaited, Kind};
+use super::waiters::{Awaited, Kind};
 use super::{Answer, Namespace, Outcome, Refusal, Revision, Ticket};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;

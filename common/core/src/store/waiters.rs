@@ -4,8 +4,8 @@
 //! keys cost a thousand keys and a million numbers.
 
 use super::Ticket;
-use super::account::Account;
 use super::limits::Limits;
+use super::quota::Quota;
 use crate::id::ClientId;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
@@ -88,7 +88,7 @@ pub(super) struct Place(u64);
 
 /// All that wait.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct Waiters {
     /// The next place, and the next number of a topic.
     next: u64,
     all: BTreeMap<Place, Waiting>,
@@ -100,7 +100,7 @@ pub(super) struct Pending {
     due: BTreeSet<(Mono, Place)>,
 }
 
-impl Pending {
+impl Waiters {
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
@@ -118,7 +118,7 @@ impl Pending {
     /// Adds a wait. Whether there is room was asked before.
     pub(super) fn add(
         &mut self,
-        account: &mut Account,
+        account: &mut Quota,
         ticket: Ticket,
         awaited: &Awaited<'_>,
         within: Option<(Span, Mono)>,
@@ -160,12 +160,12 @@ impl Pending {
     }
 
     /// All who wait for it, in the order in which they came: it has happened, and they wait for it no more.
-    pub(super) fn happened(&mut self, account: &mut Account, kind: Kind, key: &[u8]) -> BTreeSet<Place> {
+    pub(super) fn happened(&mut self, account: &mut Quota, kind: Kind, key: &[u8]) -> BTreeSet<Place> {
         self.id(kind, key).and_then(|id| self.close(account, id)).map(|topic| topic.places).unwrap_or_default()
     }
 
     /// The same, of one who waits for it.
-    pub(super) fn happened_for(&mut self, account: &mut Account, kind: Kind, key: &[u8], place: Place) {
+    pub(super) fn happened_for(&mut self, account: &mut Quota, kind: Kind, key: &[u8], place: Place) {
         if let Some(id) = self.id(kind, key) {
             self.leave(account, id, place);
         }
@@ -184,14 +184,14 @@ impl Pending {
     }
 
     /// Records that one of its keys is there. It waits no more if that was the last.
-    pub(super) fn one_less(&mut self, account: &mut Account, place: Place) -> Option<Waiting> {
+    pub(super) fn one_less(&mut self, account: &mut Quota, place: Place) -> Option<Waiting> {
         let waiting = self.all.get_mut(&place)?;
         waiting.missing -= 1;
         if waiting.missing == 0 { self.remove(account, place) } else { None }
     }
 
     /// Ends a wait.
-    pub(super) fn remove(&mut self, account: &mut Account, place: Place) -> Option<Waiting> {
+    pub(super) fn remove(&mut self, account: &mut Quota, place: Place) -> Option<Waiting> {
         let waiting = self.all.remove(&place)?;
         account.release(Waiting::cost(waiting.topics.len()));
         self.places.remove(&waiting.ticket);
@@ -207,13 +207,13 @@ impl Pending {
         Some(waiting)
     }
 
-    pub(super) fn remove_ticket(&mut self, account: &mut Account, ticket: Ticket) -> Option<Waiting> {
+    pub(super) fn remove_ticket(&mut self, account: &mut Quota, ticket: Ticket) -> Option<Waiting> {
         let place = *self.places.get(&ticket)?;
         self.remove(account, place)
     }
 
     /// Ends the waits of a client.
-    pub(super) fn remove_client(&mut self, account: &mut Account, client: ClientId) {
+    pub(super) fn remove_client(&mut self, account: &mut Quota, client: ClientId) {
         let own = Ticket::first_of(client)..=Ticket::last_of(client);
         let places: Vec<Place> = self.places.range(own).map(|(_, place)| *place).collect();
         places.into_iter().for_each(|place| drop(self.remove(account, place)));
@@ -242,7 +242,7 @@ impl Pending {
         self.ids.get(&kind)?.get(key).copied()
     }
 
-    fn join(&mut self, account: &mut Account, kind: Kind, key: &[u8], place: Place) -> TopicId {
+    fn join(&mut self, account: &mut Quota, kind: Kind, key: &[u8], place: Place) -> TopicId {
         let id = self.id(kind, key).unwrap_or_else(|| {
             let (id, key) = (TopicId(self.number()), Bytes::copy_from_slice(key));
             account.hold(Topic::cost(&key));
@@ -256,7 +256,7 @@ impl Pending {
         id
     }
 
-    fn leave(&mut self, account: &mut Account, id: TopicId, place: Place) {
+    fn leave(&mut self, account: &mut Quota, id: TopicId, place: Place) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         topic.places.remove(&place);
         if topic.places.is_empty() {
@@ -265,7 +265,7 @@ impl Pending {
     }
 
     /// Removes a topic without waiters.
-    fn close(&mut self, account: &mut Account, id: TopicId) -> Option<Topic> {
+    fn close(&mut self, account: &mut Quota, id: TopicId) -> Option<Topic> {
         let topic = self.topics.remove(&id)?;
         if let Some(ids) = self.ids.get_mut(&topic.kind) {
             ids.remove(&topic.key);

@@ -1,18 +1,18 @@
 //! How much a namespace holds.
 
-use super::error::Refusal;
 use super::limits::Limits;
+use super::refusal::Refusal;
 use crate::os_bytes::OsBytes;
 
 /// How much is held, against the limits: of values, queues, fences, of requests that wait and answers that are kept together.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct Quota {
     limits: Limits,
     items: usize,
     bytes: usize,
 }
 
-impl Account {
+impl Quota {
     pub(super) const fn new(limits: Limits) -> Self {
         Self { limits, items: 0, bytes: 0 }
     }

@@ -3,10 +3,10 @@
 //! A connection that breaks leaves its client in doubt whether a request was done. It asks again over the next one, under the
 //! same number, and tells with each request which answers it has: those need not be kept.
 
-use super::account::Account;
 use super::ask::Answer;
-use super::error::Refusal;
 use super::limits::Limits;
+use super::quota::Quota;
+use super::refusal::Refusal;
 use super::{Seq, Ticket};
 use crate::id::ClientId;
 use alloc::collections::BTreeMap;
@@ -43,7 +43,7 @@ struct Values {
 }
 
 impl Values {
-    fn take(&mut self, account: &mut Account, value: &Bytes) {
+    fn take(&mut self, account: &mut Quota, value: &Bytes) {
         let holders = self.at.entry(place(value)).or_insert(0);
         *holders += 1;
         if *holders == 1 {
@@ -51,7 +51,7 @@ impl Values {
         }
     }
 
-    fn give_back(&mut self, account: &mut Account, value: &Bytes) {
+    fn give_back(&mut self, account: &mut Quota, value: &Bytes) {
         let Some(holders) = self.at.get_mut(&place(value)) else { return };
         *holders -= 1;
         if *holders == 0 {
@@ -61,7 +61,7 @@ impl Values {
     }
 
     /// An answer, or that there is none yet, is kept no more.
-    fn forget(&mut self, account: &mut Account, answer: Option<&Answer>) {
+    fn forget(&mut self, account: &mut Quota, answer: Option<&Answer>) {
         account.release(Limits::PER_REQUEST + answer.map_or(0, Answer::weight));
         if let Some(value) = answer.and_then(Answer::value) {
             self.give_back(account, value);
@@ -75,15 +75,15 @@ fn place(value: &Bytes) -> (usize, usize) {
 
 /// The requests of clients that may ask again.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Dedup {
     of: BTreeMap<ClientId, Client>,
     values: Values,
 }
 
-impl Seen {
+impl Dedup {
     /// Looks up a request; a new one is open from now on. The client has its answers up to `has`. A request that gives room back is taken
     /// even if there is no room: else nothing could be deleted from a full namespace.
-    pub(super) fn look(&mut self, account: &mut Account, ticket: Ticket, has: Seq, makes_room: bool) -> Known {
+    pub(super) fn look(&mut self, account: &mut Quota, ticket: Ticket, has: Seq, makes_room: bool) -> Known {
         let Self { of, values } = self;
         let client = of.entry(ticket.client).or_default();
         if has > client.has {
@@ -114,7 +114,7 @@ impl Seen {
 
     /// A request was answered. A change that is done stays done: its answer is kept even if that goes above the limit; the next request
     /// is refused then.
-    pub(super) fn answered(&mut self, account: &mut Account, ticket: Ticket, answer: &Answer) {
+    pub(super) fn answered(&mut self, account: &mut Quota, ticket: Ticket, answer: &Answer) {
         let client = self.of.get_mut(&ticket.client);
         if let Some(open) = client.and_then(|client| client.answers.get_mut(&ticket.seq)) {
             account.hold(answer.weight());
@@ -126,7 +126,7 @@ impl Seen {
     }
 
     /// A client will not ask again.
-    pub(super) fn forget(&mut self, account: &mut Account, client: ClientId) {
+    pub(super) fn forget(&mut self, account: &mut Quota, client: ClientId) {
         let answers = self.of.remove(&client).map(|client| client.answers).unwrap_or_default();
         answers.into_values().for_each(|answer| self.values.forget(account, answer.as_ref()));
     }
