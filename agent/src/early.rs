@@ -110,7 +110,7 @@ mod tests {
             // A regular file cannot be waited for (epoll_ctl(2)): not permitted.
             guardian: File::open("/proc/self/exe").unwrap().into(),
             origin: rlaunch_sys::origin::capture().unwrap(),
-            litter: rlaunch_sys::guardian::Litter::new().unwrap(),
+            temp_files: rlaunch_sys::guardian::TempFiles::new().unwrap(),
             no_subreaper: None,
             lease: None,
         };

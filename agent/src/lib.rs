@@ -8,7 +8,7 @@ mod edges;
 pub use edges::Edge;
 pub use edges::lease::LeaseLine;
 use rlaunch_core::id::NodeId;
-use rlaunch_sys::guardian::Litter;
+use rlaunch_sys::guardian::TempFiles;
 use rlaunch_sys::origin::Origin;
 use std::os::fd::OwnedFd;
 
@@ -24,7 +24,7 @@ pub struct AgentSetup {
     /// The caller's settings, for the ranks.
     pub origin: Origin,
     /// The path to be removed at the end; the guardian removes it, too.
-    pub litter: Litter,
+    pub temp_files: TempFiles,
     /// Why the guardian or the agent is no subreaper: an errno.
     pub no_subreaper: Option<i32>,
     /// On another host: the line on which the guardian gets the time that the job may continue.
@@ -34,10 +34,10 @@ pub struct AgentSetup {
 /// The agent's life. Returns its exit code: 0 only if everything was counted and nothing is left.
 #[must_use]
 pub fn run(setup: AgentSetup) -> u8 {
-    let litter = setup.litter;
+    let temp_files = setup.temp_files;
     let code = live(setup);
     // The guardian does so too, if it lives.
-    litter.sweep();
+    temp_files.sweep();
     code
 }
 

@@ -29,7 +29,7 @@ use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::probe::Key;
 use rlaunch_net::diagnostics::Filter;
 use rlaunch_sys::fd::{self, Kind};
-use rlaunch_sys::guardian::{self, Lifeline, Litter, Role};
+use rlaunch_sys::guardian::{self, Lifeline, Role, TempFiles};
 use rlaunch_sys::origin::{self, Origin};
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -65,16 +65,16 @@ pub(crate) fn run() -> u8 {
         return origin.interruptibly(|| without_job(args, &origin));
     }
     match guardian::split(&origin) {
-        Ok(Role::Agent { edge, guardian, litter, no_subreaper }) => rlaunch_agent::run(AgentSetup {
+        Ok(Role::Agent { edge, guardian, temp_files, no_subreaper }) => rlaunch_agent::run(AgentSetup {
             node: NodeId::new(0),
             edge: Edge::Socket(edge),
             guardian,
             origin,
-            litter,
+            temp_files,
             no_subreaper,
             lease: None,
         }),
-        Ok(Role::Launcher { edge, lifeline, litter }) => launch(args, began, &origin, (lifeline, edge, litter)),
+        Ok(Role::Launcher { edge, lifeline, temp_files }) => launch(args, began, &origin, (lifeline, edge, temp_files)),
         Err(error) => broken(&anyhow::Error::new(error).context("cannot start the guardian of the job")),
     }
 }
@@ -213,10 +213,10 @@ pub(crate) fn read_all(from: impl io::Read) -> io::Result<Vec<u8>> {
 
 /// The connections to agent and guardian. The edge is closed before the lifeline, whose end waits for the guardian: so the agent exits by
 /// itself.
-type Below = (Lifeline, OwnedFd, Litter);
+type Below = (Lifeline, OwnedFd, TempFiles);
 
 /// The launcher's part. A mistake just exits: the lifeline's end is the guardian's end, and the agent's.
-fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, litter): Below) -> u8 {
+fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, temp_files): Below) -> u8 {
     let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Run(run)) => match rlaunch_sys::random::bytes() {
             Ok(id) => with_site(origin, |site| run.into_plan(JobId(id), origin::environment(), site)),
@@ -238,7 +238,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, l
     notes(&plan);
     let ended = job(plan, began, origin, (lifeline, edge));
     // If both processes that would remove it were killed.
-    litter.sweep();
+    temp_files.sweep();
     match ended {
         Ok(Ending::Code(code)) => code,
         Ok(Ending::Signal(sig)) => {

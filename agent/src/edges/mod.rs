@@ -35,7 +35,7 @@ use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::{NodeRefusal, ToRoot};
 use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
-use rlaunch_sys::guardian::Litter;
+use rlaunch_sys::guardian::TempFiles;
 use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -114,7 +114,7 @@ pub(crate) struct Edges {
     sessions: Option<sessions::Sessions>,
     /// Our own listener, and the namespaces that it serves.
     store: Option<store::Store>,
-    litter: Litter,
+    temp_files: TempFiles,
     /// Why the guardian or the agent is no subreaper: an errno.
     no_subreaper: Option<i32>,
     /// The authorizer for this store, or for another host's.
@@ -158,7 +158,7 @@ impl Edges {
             next: next::Next::default(),
             sessions: None,
             store: None,
-            litter: setup.litter,
+            temp_files: setup.temp_files,
             no_subreaper: setup.no_subreaper,
             authorizer: None,
             events: VecDeque::new(),

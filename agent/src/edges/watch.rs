@@ -277,7 +277,7 @@ mod tests {
             edge: Edge::Socket(edge.into()),
             guardian: guardian.into(),
             origin: rlaunch_sys::origin::capture().unwrap(),
-            litter: rlaunch_sys::guardian::Litter::new().unwrap(),
+            temp_files: rlaunch_sys::guardian::TempFiles::new().unwrap(),
             no_subreaper: None,
             lease: None,
         })

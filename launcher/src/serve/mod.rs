@@ -71,12 +71,12 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
     let lease =
         (preamble.lease != Span::ZERO).then(|| rlaunch_sys::clock::boottime().saturating_add(preamble.lease.nanos()));
     match split_remote(preamble.node.get(), hello.as_bytes(), lease) {
-        Ok(Remote { input, output, guardian, lease, litter, no_subreaper }) => rlaunch_agent::run(AgentSetup {
+        Ok(Remote { input, output, guardian, lease, temp_files, no_subreaper }) => rlaunch_agent::run(AgentSetup {
             node: preamble.node,
             edge: Edge::Halves { input, output },
             guardian,
             origin,
-            litter,
+            temp_files,
             no_subreaper,
             lease: Some(LeaseLine::new(lease)),
         }),

@@ -28,7 +28,7 @@ use rlaunch_core::wire::frozen::client::{Heard, Space};
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::facts::error_file;
-use rlaunch_sys::guardian::Litter;
+use rlaunch_sys::guardian::TempFiles;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
@@ -111,7 +111,7 @@ pub(super) fn open(edges: &mut Edges) -> OsBytes {
         Some(error_file::lasting_dir()).filter(|dir| error_file::is_near(dir)).unwrap_or_else(|| b"/tmp".to_vec());
     let (_, descriptors) = edges.origin.nofile_limits();
     let most = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(OTHERS) / 2;
-    match Store::open(edges.node, edges.litter, Path::new(OsStr::from_bytes(&dir)), most.max(LEAST)) {
+    match Store::open(edges.node, edges.temp_files, Path::new(OsStr::from_bytes(&dir)), most.max(LEAST)) {
         Ok((store, path)) => {
             edges.store = Some(store);
             path
@@ -124,8 +124,8 @@ pub(super) fn open(edges: &mut Edges) -> OsBytes {
 }
 
 impl Store {
-    fn open(node: NodeId, litter: Litter, dir: &Path, most: usize) -> io::Result<(Self, OsBytes)> {
-        let (listener, path) = rlaunch_sys::unix::listen(dir, |path| litter.note(path))?;
+    fn open(node: NodeId, temp_files: TempFiles, dir: &Path, most: usize) -> io::Result<(Self, OsBytes)> {
+        let (listener, path) = rlaunch_sys::unix::listen(dir, |path| temp_files.note(path))?;
         let set = Arc::new(ReadySet::new()?);
         set.add(&listener, LISTENER)?;
         let store = Self {

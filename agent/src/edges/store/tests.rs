@@ -19,7 +19,7 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let (store, path) =
-            Store::open(NodeId::new(0), Litter::new().unwrap(), &std::env::temp_dir(), usize::MAX).unwrap();
+            Store::open(NodeId::new(0), TempFiles::new().unwrap(), &std::env::temp_dir(), usize::MAX).unwrap();
         std::fs::remove_dir_all(Path::new(OsStr::from_bytes(&path)).parent().unwrap()).unwrap();
         let mut rig = Self { store };
         rig.store.begin(true, 0, None);

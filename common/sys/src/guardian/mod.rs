@@ -4,16 +4,16 @@
 
 mod lease;
 mod lifeline;
-mod litter;
 mod record;
 mod remote;
 mod run;
+mod temp_files;
 
 pub use lease::LeaseLine;
 pub use lifeline::{Lifeline, Word};
-pub use litter::Litter;
 pub use record::{Record, example_frame};
 pub use remote::{Remote, split_remote};
+pub use temp_files::TempFiles;
 
 use crate::fd;
 use crate::origin::Origin;
@@ -30,7 +30,7 @@ pub enum Role {
         /// The stream to the guardian.
         lifeline: Lifeline,
         /// The path that agent and guardian remove, if they live.
-        litter: Litter,
+        temp_files: TempFiles,
     },
     /// The agent, in a session of its own.
     Agent {
@@ -39,7 +39,7 @@ pub enum Role {
         /// The guardian, our parent.
         guardian: OwnedFd,
         /// The path that the guardian removes, too.
-        litter: Litter,
+        temp_files: TempFiles,
         /// Why the guardian or the agent is no subreaper (prctl(2)): an errno.
         no_subreaper: Option<i32>,
     },
@@ -53,17 +53,17 @@ pub enum Role {
 pub fn split(origin: &Origin) -> io::Result<Role> {
     let (edge, agent_edge) = fd::socket_pair()?;
     let (lifeline, guardian_lifeline) = fd::socket_pair()?;
-    let litter = Litter::new()?;
+    let temp_files = TempFiles::new()?;
     match fork()? {
         Fork::Parent(guardian) => {
             origin.start_elsewhere(guardian);
-            Ok(Role::Launcher { edge, lifeline: Lifeline::new(lifeline, Some(guardian)), litter })
+            Ok(Role::Launcher { edge, lifeline: Lifeline::new(lifeline, Some(guardian)), temp_files })
         }
         Fork::Child => {
             close_others([agent_edge.as_raw_fd(), guardian_lifeline.as_raw_fd()]);
             // The launcher's ends were closed by number just now.
             let _closed = (edge.into_raw_fd(), lifeline.into_raw_fd());
-            guard(agent_edge, guardian_lifeline, litter)
+            guard(agent_edge, guardian_lifeline, temp_files)
         }
     }
 }
@@ -94,7 +94,7 @@ pub(crate) fn close_others(keep: [RawFd; 2]) {
 }
 
 /// The guardian's life. Returns only in the agent.
-fn guard(edge: OwnedFd, lifeline: OwnedFd, litter: Litter) -> io::Result<Role> {
+fn guard(edge: OwnedFd, lifeline: OwnedFd, temp_files: TempFiles) -> io::Result<Role> {
     let no_subreaper = stand_apart();
     // Before the agent exists, which might find us dead and our number another process's. SAFETY: getpid cannot fail.
     let guardian = crate::pidfd::open(unsafe { libc::getpid() })?;
@@ -103,14 +103,19 @@ fn guard(edge: OwnedFd, lifeline: OwnedFd, litter: Litter) -> io::Result<Role> {
             let no_subreaper = become_agent().or(no_subreaper);
             // Our copy of the guardian's end must not keep the lifeline from hanging up.
             drop(lifeline);
-            Ok(Role::Agent { edge, guardian, litter, no_subreaper })
+            Ok(Role::Agent { edge, guardian, temp_files, no_subreaper })
         }
         Ok(Fork::Parent(agent)) => {
             drop((edge, guardian));
             run::let_go_of_stdio();
             run::run(
                 agent,
-                &Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None, litter: Some(litter) },
+                &Post {
+                    lifeline: lifeline.as_raw_fd(),
+                    report: Report::Lifeline,
+                    lease: None,
+                    temp_files: Some(temp_files),
+                },
             )
         }
         // The launcher sees the edge and the lifeline hang up, and says that its agent was lost.
@@ -131,7 +136,7 @@ struct Post {
     lifeline: RawFd,
     report: Report,
     lease: Option<lease::Watch>,
-    litter: Option<Litter>,
+    temp_files: Option<TempFiles>,
 }
 
 /// The destination of the record.

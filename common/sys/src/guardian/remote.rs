@@ -1,7 +1,7 @@
 //! The guardian of a remote host: the process that sshd's shell became. Its stdin is edge and lifeline in one.
 
 use super::lease::{self, LeaseLine};
-use super::{Fork, Litter, Post, Report, become_agent, fork, run, stand_apart};
+use super::{Fork, Post, Report, TempFiles, become_agent, fork, run, stand_apart};
 use crate::fd;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -19,7 +19,7 @@ pub struct Remote {
     /// The line for new deadlines.
     pub lease: LeaseLine,
     /// The path that the guardian removes, too.
-    pub litter: Litter,
+    pub temp_files: TempFiles,
     /// Why the guardian or the agent is no subreaper (prctl(2)): an errno.
     pub no_subreaper: Option<i32>,
 }
@@ -42,14 +42,14 @@ pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<R
     // And all that may fail: behind `hello` a refusal would be taken for the agent's first message.
     let (input, output) = (fd::half(0)?, fd::half(1)?);
     let (said, saying) = fd::pipe()?;
-    let litter = Litter::new()?;
+    let temp_files = TempFiles::new()?;
     match fork()? {
         Fork::Child => {
             drop((watch, saying));
             let no_subreaper = become_agent().or(no_subreaper);
             // Bytes of an agent before `hello`, as of one that has to refuse at once, are noise to the launcher. This is its end.
             let _hello = fd::read_exactly(said.as_raw_fd(), &mut [0], HELLO);
-            Ok(Remote { input, output, guardian, lease: line, litter, no_subreaper })
+            Ok(Remote { input, output, guardian, lease: line, temp_files, no_subreaper })
         }
         Fork::Parent(agent) => {
             drop((line, guardian, input, output, said));
@@ -60,8 +60,12 @@ pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<R
                 rest = &rest[n..];
             }
             drop(saying);
-            let post =
-                Post { lifeline: 0, report: Report::Frame { fd: 1, node }, lease: Some(watch), litter: Some(litter) };
+            let post = Post {
+                lifeline: 0,
+                report: Report::Frame { fd: 1, node },
+                lease: Some(watch),
+                temp_files: Some(temp_files),
+            };
             run::run(agent, &post)
         }
     }

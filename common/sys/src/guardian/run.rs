@@ -149,7 +149,7 @@ fn end_everything(agent: i32, post: &Post, end: End) -> ! {
     let mut patience = Patience::new(PATIENCE_MS, crate::clock::boottime());
     if end != End::Agent && end_below(agent, end, &mut patience) && end != End::Severed {
         // The agent would have removed it, and we may be killed too. A launcher that lives removes it itself.
-        post.litter.iter().for_each(super::Litter::sweep);
+        post.temp_files.iter().for_each(super::TempFiles::sweep);
     }
     let mut wait_ns = 200_000;
     loop {
@@ -263,7 +263,7 @@ fn leave(post: &Post, words: Words<'_>) -> ! {
 
 /// The last act: a file system that does not answer delays only us.
 fn go(post: &Post, code: u8) -> ! {
-    post.litter.iter().for_each(super::Litter::sweep);
+    post.temp_files.iter().for_each(super::TempFiles::sweep);
     crate::origin::exit_now(code)
 }
 
@@ -342,7 +342,7 @@ mod tests {
             }
             wait_for_an_end(
                 agent,
-                &Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None, litter: None },
+                &Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None, temp_files: None },
             );
         });
         assert_eq!(status_of(guardian), 0);
@@ -396,7 +396,7 @@ mod tests {
     fn a_guardian_can_always_have_two_descriptors_at_the_end() {
         for report in [Report::Lifeline, Report::Frame { fd: 1, node: 0 }] {
             let guardian = without_descriptors(|| {
-                make_room(&Post { lifeline: 0, report, lease: None, litter: None });
+                make_room(&Post { lifeline: 0, report, lease: None, temp_files: None });
                 if crate::fd::pipe().is_err() {
                     crate::origin::exit_now(2);
                 }
@@ -448,7 +448,7 @@ mod tests {
     #[test]
     fn everything_is_ended_without_a_descriptor() {
         let (_ours, lifeline): (OwnedFd, OwnedFd) = socket_pair().unwrap();
-        let post = Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None, litter: None };
+        let post = Post { lifeline: lifeline.as_raw_fd(), report: Report::Lifeline, lease: None, temp_files: None };
         let everything = |end| guardian_of_two(|agent| end_everything(agent, &post, end));
         assert_eq!(status_of(everything(End::Agent)), 0, "its own number is enough");
         assert_eq!(status_of(everything(End::Severed)), 0, "and it kills an agent whose children it cannot see");

@@ -14,9 +14,9 @@ const ROOM: usize = 108;
 
 /// The path of a socket that is alone in its directory; or of nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Litter(&'static [AtomicU8]);
+pub struct TempFiles(&'static [AtomicU8]);
 
-impl Litter {
+impl TempFiles {
     /// Before the fork.
     ///
     /// # Errors
@@ -59,17 +59,17 @@ mod tests {
 
     #[test]
     fn a_socket_goes_with_its_directory() {
-        let litter = Litter::new().unwrap();
-        litter.sweep();
+        let temp_files = TempFiles::new().unwrap();
+        temp_files.sweep();
         let dir = std::env::temp_dir().join(format!("rlaunch-litter-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
         let socket = std::os::unix::net::UnixListener::bind(dir.join("s")).unwrap();
-        assert!(!litter.note(Path::new(&"x".repeat(108))));
-        assert!(litter.note(Path::new(&"x".repeat(107))), "where nothing could be made");
-        assert!(litter.note(&dir.join("s")));
-        litter.sweep();
+        assert!(!temp_files.note(Path::new(&"x".repeat(108))));
+        assert!(temp_files.note(Path::new(&"x".repeat(107))), "where nothing could be made");
+        assert!(temp_files.note(&dir.join("s")));
+        temp_files.sweep();
         assert!(!dir.exists(), "it is gone, while somebody listens");
-        litter.sweep();
+        temp_files.sweep();
         drop(socket);
     }
 }
