@@ -4,10 +4,10 @@ use crate::cli::{LARGEST, why};
 use crate::start::read_all;
 use rlaunch_core::hostlist::groups::Ground;
 use rlaunch_core::os_bytes::Visible;
+use rlaunch_sys::helper_command::{Answer, HelperCommands, Limits};
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::pidfd::How;
 use rlaunch_sys::signals;
-use rlaunch_sys::upcall::{Answer, Limits, Upcalls};
 use std::cell::RefCell;
 use std::io;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const _: () = assert!(LIMITS.bytes as u64 == LARGEST, "as a hostfile");
 
 pub(crate) struct HostGround<'a> {
     origin: &'a Origin,
-    upcalls: RefCell<Option<Upcalls<'a>>>,
+    upcalls: RefCell<Option<HelperCommands<'a>>>,
 }
 
 impl<'a> HostGround<'a> {
@@ -37,7 +37,7 @@ impl<'a> HostGround<'a> {
         let mut upcalls = self.upcalls.borrow_mut();
         let upcalls = match upcalls.take() {
             Some(ready) => upcalls.insert(ready),
-            None => upcalls.insert(Upcalls::new(self.origin)?),
+            None => upcalls.insert(HelperCommands::new(self.origin)?),
         };
         upcalls.run(command.as_bytes(), directory.as_bytes(), LIMITS)
     }

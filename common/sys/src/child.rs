@@ -1,13 +1,13 @@
 //! A program of the user's that the launcher needs beside it: ssh, or a command that knows groups of hosts. It gets its
 //! streams and nothing else of ours; and it does not outlive us.
 
-use crate::away::Away;
+use crate::detached_descendants::DetachedDescendants;
 use crate::ns::errno;
 use crate::origin::Origin;
 use crate::pidfd::How;
 use crate::spawn::Strings;
+use crate::ssh_reaper::{ReaperSlot, SshReaper};
 use crate::tty::Lent;
-use crate::warden::{Ward, Warden};
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -35,7 +35,7 @@ pub struct Child {
     pid: i32,
     /// Readable when it has ended.
     pub pidfd: OwnedFd,
-    ward: Option<Ward>,
+    ward: Option<ReaperSlot>,
 }
 
 /// The relation of a program to the user's terminal.
@@ -84,13 +84,13 @@ struct Plan {
 ///
 /// # Errors
 /// The program cannot be executed, no process or descriptor can be had, or another thread calls.
-pub fn start(words: &Strings, stand: Stand<'_>, warden: &Warden, origin: &Origin) -> io::Result<Started> {
+pub fn start(words: &Strings, stand: Stand<'_>, ssh_reaper: &SshReaper, origin: &Origin) -> io::Result<Started> {
     only_main()?;
     let (stream, theirs) = crate::fd::socket_pair()?;
     let (stderr, their_stderr) = crate::fd::pipe()?;
     let streams = [theirs.as_raw_fd(), theirs.as_raw_fd(), their_stderr.as_raw_fd()];
     let given = Given { streams, directory: None, environment: None, adopts: false };
-    Ok(Started { child: begin(words, &given, stand, warden, origin)?, stream, stderr })
+    Ok(Started { child: begin(words, &given, stand, ssh_reaper, origin)?, stream, stderr })
 }
 
 /// The kernel's signal follows the thread, and only the main one lives as long as we do.
@@ -105,7 +105,7 @@ pub(crate) fn begin(
     words: &Strings,
     given: &Given<'_>,
     stand: Stand<'_>,
-    warden: &Warden,
+    ssh_reaper: &SshReaper,
     origin: &Origin,
 ) -> io::Result<Child> {
     let mut argv = Vec::with_capacity(words.len() + 1);
@@ -116,7 +116,7 @@ pub(crate) fn begin(
         strings.pointers(&mut environment);
         environment.push(ptr::null());
     }
-    let ward = warden.take();
+    let ward = ssh_reaper.take();
     let mut plan = Plan {
         argv: argv.as_ptr(),
         environment: if environment.is_empty() { ptr::null() } else { environment.as_ptr() },
@@ -129,7 +129,7 @@ pub(crate) fn begin(
             Stand::Apart => None,
             Stand::Before(lent) => lent.as_ref().map(Lent::number),
         },
-        slot: ward.as_ref().map(Ward::slot),
+        slot: ward.as_ref().map(ReaperSlot::slot),
         mask: origin.mask,
         nofile: origin.nofile,
         ignore_chld: origin.ignores_chld,
@@ -158,7 +158,7 @@ impl Child {
 
     /// The same for all that it has started, wherever that is by now. Processes that were found are remembered: after its end none is
     /// below it.
-    pub fn end_all(&self, away: &mut Away, hard: bool) {
+    pub fn end_all(&self, away: &mut DetachedDescendants, hard: bool) {
         away.look(self.pid);
         if hard {
             // Processes that they have started during the search.

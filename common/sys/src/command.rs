@@ -4,7 +4,7 @@
 use crate::child::{self, Child, Given, Stand};
 use crate::origin::Origin;
 use crate::spawn::Strings;
-use crate::warden::Warden;
+use crate::ssh_reaper::SshReaper;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
@@ -21,7 +21,7 @@ pub struct Command {
 ///
 /// # Errors
 /// No process or descriptor can be had, there is no shell, or another thread than the main one calls.
-pub fn start(command: &[u8], environment: &Strings, warden: &Warden, origin: &Origin) -> io::Result<Command> {
+pub fn start(command: &[u8], environment: &Strings, ssh_reaper: &SshReaper, origin: &Origin) -> io::Result<Command> {
     child::only_main()?;
     let mut words = Strings::default();
     for word in [b"/bin/sh", &b"-c"[..], command] {
@@ -32,5 +32,5 @@ pub fn start(command: &[u8], environment: &Strings, warden: &Warden, origin: &Or
     crate::fd::set_nonblocking(&output)?;
     let streams = [null.as_raw_fd(), theirs.as_raw_fd(), theirs.as_raw_fd()];
     let given = Given { streams, directory: None, environment: Some(environment), adopts: true };
-    Ok(Command { child: child::begin(&words, &given, Stand::Apart, warden, origin)?, output })
+    Ok(Command { child: child::begin(&words, &given, Stand::Apart, ssh_reaper, origin)?, output })
 }

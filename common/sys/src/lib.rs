@@ -2,17 +2,18 @@
 #![allow(unsafe_code, reason = "this is the room for it; every block says why it is sound")]
 
 pub mod approach;
-pub mod away;
 pub mod child;
 pub mod children;
 pub mod clock;
 pub mod command;
+pub mod detached_descendants;
 pub mod directory;
 pub mod doorbell;
 pub mod epoll;
 pub mod facts;
 pub mod fd;
 pub mod guardian;
+pub mod helper_command;
 pub mod holders;
 pub mod memory;
 pub mod namespaces;
@@ -25,11 +26,10 @@ pub mod signals;
 pub mod sock_diag;
 pub mod socket;
 pub mod spawn;
+pub mod ssh_reaper;
 pub mod thread;
 pub mod tty;
 pub mod unix;
-pub mod upcall;
-pub mod warden;
 
 mod cstr;
 mod init;

@@ -18,7 +18,7 @@ use rlaunch_core::patience::Looks;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::origin::Origin;
-use rlaunch_sys::warden::Warden;
+use rlaunch_sys::ssh_reaper::SshReaper;
 use source::Source;
 use ssh::{Part, Ssh};
 use std::collections::{BTreeMap, VecDeque};
@@ -76,7 +76,7 @@ pub(crate) struct Bootstrap {
     setting: Setting,
     source: Source,
     origin: Origin,
-    warden: Warden,
+    ssh_reaper: SshReaper,
     examine: bool,
     fanout: Fanout,
     asking: Vec<Asking>,
@@ -103,7 +103,7 @@ impl Bootstrap {
             source: Source::new()?,
             setting,
             origin,
-            warden: Warden::start()?,
+            ssh_reaper: SshReaper::start()?,
             examine: false,
             fanout,
             asking: Vec::new(),
@@ -116,7 +116,7 @@ impl Bootstrap {
 
     /// When no ssh is left, and none will be started.
     pub(crate) fn dismiss(&mut self) {
-        self.warden.dismiss();
+        self.ssh_reaper.dismiss();
     }
 
     /// Hosts that are reached from now on say what they find there.
@@ -212,7 +212,7 @@ impl Bootstrap {
 
     fn ask(&mut self, now: Mono, node: NodeId) {
         let words = self.hosts.get(&node).map(|host| question(host.dial.target()));
-        match words.map(|words| Asking::start(node, &words, &self.warden, &self.origin, &self.set, now)) {
+        match words.map(|words| Asking::start(node, &words, &self.ssh_reaper, &self.origin, &self.set, now)) {
             Some(Ok(asking)) => self.asking.push(asking),
             // The ssh that is started will report the error.
             Some(Err(_)) | None => self.fanout.told(node, Way::Direct),
@@ -315,7 +315,7 @@ impl Bootstrap {
         match action {
             DialAction::Start(words) => {
                 let prompt = self.setting.options.prompt;
-                match Ssh::start(node, &words, prompt, &self.warden, &self.origin, &self.set) {
+                match Ssh::start(node, &words, prompt, &self.ssh_reaper, &self.origin, &self.set) {
                     Ok(ssh) => host.ssh = Some(ssh),
                     Err(error) => {
                         let (errno, said) = (error.raw_os_error().unwrap_or(0), rlaunch_sys::reason(&error).into());

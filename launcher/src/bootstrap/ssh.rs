@@ -10,8 +10,8 @@ use rlaunch_sys::fd;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::pidfd::How;
 use rlaunch_sys::spawn::Strings;
+use rlaunch_sys::ssh_reaper::SshReaper;
 use rlaunch_sys::tty::Lent;
-use rlaunch_sys::warden::Warden;
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -76,14 +76,14 @@ impl Ssh {
         node: NodeId,
         words: &[OsBytes],
         prompt: bool,
-        warden: &Warden,
+        ssh_reaper: &SshReaper,
         origin: &Origin,
         set: &ReadySet,
     ) -> io::Result<Self> {
         let words: Strings = words.iter().map(OsBytes::as_slice).collect();
         let mut terminal = if prompt { Lent::new() } else { None };
         let stand = if prompt { Stand::Before(&mut terminal) } else { Stand::Apart };
-        let Started { child, stream, stderr } = child::start(&words, stand, warden, origin)?;
+        let Started { child, stream, stderr } = child::start(&words, stand, ssh_reaper, origin)?;
         let ssh = Self {
             node,
             child,

@@ -10,7 +10,7 @@ use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::fd;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::spawn::Strings;
-use rlaunch_sys::warden::Warden;
+use rlaunch_sys::ssh_reaper::SshReaper;
 use std::io;
 use std::os::fd::AsRawFd as _;
 
@@ -32,13 +32,13 @@ impl Asking {
     pub(super) fn start(
         node: NodeId,
         words: &[OsBytes],
-        warden: &Warden,
+        ssh_reaper: &SshReaper,
         origin: &Origin,
         set: &ReadySet,
         now: Mono,
     ) -> io::Result<Self> {
         let words: Strings = words.iter().map(OsBytes::as_slice).collect();
-        let ssh = child::start(&words, Stand::Apart, warden, origin)?;
+        let ssh = child::start(&words, Stand::Apart, ssh_reaper, origin)?;
         let watched =
             fd::set_nonblocking(&ssh.stream).and_then(|()| set.add(&ssh.child.pidfd, token(node, Part::Told)));
         if let Err(error) = watched {

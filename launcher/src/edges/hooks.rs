@@ -14,14 +14,14 @@ use rlaunch_core::place::Placement;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Mono;
-use rlaunch_sys::away::Away;
 use rlaunch_sys::child::Child;
 use rlaunch_sys::command::{self, Command};
+use rlaunch_sys::detached_descendants::DetachedDescendants;
 use rlaunch_sys::fd;
 use rlaunch_sys::origin::{self, Origin};
 use rlaunch_sys::pidfd::How;
 use rlaunch_sys::spawn::Strings;
-use rlaunch_sys::warden::Warden;
+use rlaunch_sys::ssh_reaper::SshReaper;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ struct Asked {
     machine: Machine,
     origin: Origin,
     /// Gone when all is over.
-    warden: Option<Warden>,
+    ssh_reaper: Option<SshReaper>,
     running: Option<Running>,
 }
 
@@ -53,7 +53,7 @@ struct Running {
     on: On,
     child: Child,
     /// Its detached descendants, as far as they were to be ended.
-    away: Away,
+    away: DetachedDescendants,
     ended: AsyncFd<OwnedFd>,
     /// Until it ends.
     output: Option<AsyncFd<OwnedFd>>,
@@ -69,8 +69,8 @@ impl Hooks {
         }
         let machine = Machine::new(wanted.clone(), Arc::new(placement.clone()), names);
         // All signals are blocked.
-        let warden = Some(Warden::start()?);
-        Ok(Self { asked: Some(Box::new(Asked { machine, origin: *origin, warden, running: None })) })
+        let ssh_reaper = Some(SshReaper::start()?);
+        Ok(Self { asked: Some(Box::new(Asked { machine, origin: *origin, ssh_reaper, running: None })) })
     }
 
     /// Something of the job's log.
@@ -100,8 +100,8 @@ impl Hooks {
 
     /// Lets go of what they needed.
     pub(super) fn dismiss(&mut self) {
-        if let Some(mut warden) = self.asked.as_mut().and_then(|asked| asked.warden.take()) {
-            warden.dismiss();
+        if let Some(mut ssh_reaper) = self.asked.as_mut().and_then(|asked| asked.ssh_reaper.take()) {
+            ssh_reaper.dismiss();
         }
     }
 
@@ -150,7 +150,7 @@ impl Asked {
     }
 
     fn start(&self, on: On, command: &OsBytes, vars: &Vars) -> io::Result<Running> {
-        let warden = self.warden.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let ssh_reaper = self.ssh_reaper.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let is_told = |entry: &[u8]| {
             let name = entry.split(|b| *b == b'=').next().unwrap_or_default();
             vars.iter().any(|(own, _)| own.as_bytes() == name)
@@ -159,12 +159,12 @@ impl Asked {
         for (name, value) in vars {
             environment.push(&[name.as_bytes(), b"=", value.as_slice()].concat());
         }
-        let Command { child, output } = command::start(command, &environment, warden, &self.origin)?;
+        let Command { child, output } = command::start(command, &environment, ssh_reaper, &self.origin)?;
         match watched(&child, output) {
             Ok((ended, output)) => Ok(Running {
                 on,
                 child,
-                away: Away::default(),
+                away: DetachedDescendants::default(),
                 ended,
                 output: Some(output),
                 line: Vec::new(),

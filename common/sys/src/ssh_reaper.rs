@@ -23,7 +23,7 @@ const LOOK_MS: u32 = 5;
 /// The launcher's side. The warden ends when this is dropped; with the launcher, at the latest. No other code may reap it then: a caller
 /// without processes to be ended dismisses it first.
 #[derive(Debug)]
-pub struct Warden {
+pub struct SshReaper {
     groups: &'static [AtomicI32],
     /// The index for the next search of room: mostly after the slot that was taken last.
     next: AtomicUsize,
@@ -34,12 +34,12 @@ pub struct Warden {
 
 /// A slot of the reaper's: free at first, then that of the group whose leader has entered itself.
 #[derive(Debug)]
-pub(crate) struct Ward(&'static AtomicI32);
+pub(crate) struct ReaperSlot(&'static AtomicI32);
 
 /// In a slot that is taken and has no group yet: below every process id, and never signalled.
 const NOBODY: i32 = -1;
 
-impl Ward {
+impl ReaperSlot {
     /// The slot for a new child. It enters the group that it leads there before it executes anything: its descendants are the reaper's,
     /// however soon the launcher is killed. An atomic store needs no lock and no memory, so a forked child may do it.
     pub(crate) fn slot(&self) -> &'static AtomicI32 {
@@ -47,13 +47,13 @@ impl Ward {
     }
 }
 
-impl Drop for Ward {
+impl Drop for ReaperSlot {
     fn drop(&mut self) {
         self.0.store(0, Ordering::Release);
     }
 }
 
-impl Warden {
+impl SshReaper {
     /// Forks it.
     ///
     /// # Errors
@@ -83,13 +83,13 @@ impl Warden {
 
     /// Keeps a slot for a process group whose leader will be a child of ours. It must be let go before that is reaped: the
     /// number may be another's then.
-    pub(crate) fn take(&self) -> Option<Ward> {
+    pub(crate) fn take(&self) -> Option<ReaperSlot> {
         let free = |slot: &&AtomicI32| slot.compare_exchange(0, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let (before, after) = self.groups.split_at_checked(self.next.load(Ordering::Relaxed))?;
         let found = (0..).zip(after.iter().chain(before)).find(|(_, slot)| free(slot));
         let (passed, slot) = found?;
         self.next.store((before.len() + passed + 1) % self.groups.len(), Ordering::Relaxed);
-        Some(Ward(slot))
+        Some(ReaperSlot(slot))
     }
 }
 
@@ -133,24 +133,27 @@ mod tests {
     /// Groups of their own for 70,000 hosts; each was looked for among all that were taken.
     #[test]
     fn there_is_room_for_every_host_and_it_is_at_hand() {
-        let mut warden = Warden::start().unwrap();
-        let mut wards: Vec<Ward> = (0..70_000).map(|_| warden.take().unwrap()).collect();
-        assert_eq!(warden.next.load(Ordering::Relaxed), 70_000, "nobody was looked at twice");
+        let mut ssh_reaper = SshReaper::start().unwrap();
+        let mut wards: Vec<ReaperSlot> = (0..70_000).map(|_| ssh_reaper.take().unwrap()).collect();
+        assert_eq!(ssh_reaper.next.load(Ordering::Relaxed), 70_000, "nobody was looked at twice");
         wards.remove(0);
-        wards.extend((70_000..ROOM).map(|_| warden.take().unwrap()));
-        assert!(warden.take().is_some_and(|ward| ptr::eq(ward.0, &warden.groups[0])), "what was let go is found");
-        wards.push(warden.take().unwrap());
-        assert!(warden.take().is_none());
+        wards.extend((70_000..ROOM).map(|_| ssh_reaper.take().unwrap()));
+        assert!(
+            ssh_reaper.take().is_some_and(|ward| ptr::eq(ward.0, &ssh_reaper.groups[0])),
+            "what was let go is found"
+        );
+        wards.push(ssh_reaper.take().unwrap());
+        assert!(ssh_reaper.take().is_none());
         drop(wards);
-        warden.dismiss();
+        ssh_reaper.dismiss();
     }
 
     /// Doctor starts one for each of its rounds: they stayed zombies until it ended.
     #[test]
     fn whoever_is_dismissed_is_reaped() {
-        let mut warden = Warden::start().unwrap();
-        let pid = warden.pid.unwrap();
-        warden.dismiss();
+        let mut ssh_reaper = SshReaper::start().unwrap();
+        let pid = ssh_reaper.pid.unwrap();
+        ssh_reaper.dismiss();
         // SAFETY: a null status is allowed.
         assert_eq!(unsafe { libc::waitpid(pid, ptr::null_mut(), libc::WNOHANG) }, -1, "it is no child any more");
     }

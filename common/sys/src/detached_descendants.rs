@@ -11,9 +11,9 @@ const MOST: usize = 256;
 
 /// The detached descendants of one command.
 #[derive(Debug, Default)]
-pub struct Away(Vec<(i32, OwnedFd)>);
+pub struct DetachedDescendants(Vec<(i32, OwnedFd)>);
 
-impl Away {
+impl DetachedDescendants {
     /// Finds the processes below a process that was not reaped and leads its group, and below those that were found before: after the
     /// command's end they are not below it any more.
     pub(crate) fn look(&mut self, leader: i32) {

@@ -7,7 +7,7 @@ use crate::origin::Origin;
 use crate::pidfd::How;
 use crate::signals::SignalFd;
 use crate::spawn::Strings;
-use crate::warden::Warden;
+use crate::ssh_reaper::SshReaper;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -51,19 +51,19 @@ pub struct Limits {
 
 /// Runs commands, one at a time.
 #[derive(Debug)]
-pub struct Upcalls<'a> {
+pub struct HelperCommands<'a> {
     origin: &'a Origin,
-    warden: Warden,
+    ssh_reaper: SshReaper,
 }
 
-impl<'a> Upcalls<'a> {
+impl<'a> HelperCommands<'a> {
     /// Gets ready.
     ///
     /// # Errors
     /// No process, descriptor or memory can be had.
     pub fn new(origin: &'a Origin) -> io::Result<Self> {
         // A signal must not end us before the warden knows what to do then.
-        Ok(Self { origin, warden: Origin::uninterrupted(Warden::start)? })
+        Ok(Self { origin, ssh_reaper: Origin::uninterrupted(SshReaper::start)? })
     }
 
     /// Runs a command in a directory, to its end.
@@ -83,7 +83,7 @@ impl<'a> Upcalls<'a> {
 
     /// Lets go of what they needed.
     pub fn end(mut self) {
-        self.warden.dismiss();
+        self.ssh_reaper.dismiss();
     }
 }
 
@@ -103,7 +103,7 @@ struct Stream {
 }
 
 impl Run {
-    fn start(upcalls: &Upcalls<'_>, command: &[u8], directory: &[u8]) -> io::Result<Self> {
+    fn start(upcalls: &HelperCommands<'_>, command: &[u8], directory: &[u8]) -> io::Result<Self> {
         let directory = CString::new(directory)?;
         let mut words = Strings::default();
         for word in [b"/bin/sh", &b"-c"[..], command] {
@@ -119,7 +119,7 @@ impl Run {
         let streams = [null.as_raw_fd(), their_output.as_raw_fd(), their_complaints.as_raw_fd()];
         // The kernel's signal follows the thread, and this one waits for the end.
         let given = Given { streams, directory: Some(&directory), environment: None, adopts: false };
-        let child = child::begin(&words, &given, Stand::Apart, &upcalls.warden, upcalls.origin)?;
+        let child = child::begin(&words, &given, Stand::Apart, &upcalls.ssh_reaper, upcalls.origin)?;
         let mut run = Self { child, signals, set, output: Stream::of(output), complaints: Stream::of(complaints) };
         if let Err(error) = run.set.add(&run.child.pidfd, 0) {
             run.kill();
@@ -209,7 +209,7 @@ mod tests {
 
     fn run(command: &str, directory: &str, limits: Limits) -> io::Result<Answer> {
         let origin = crate::origin::capture().unwrap();
-        let upcalls = Upcalls::new(&origin).unwrap();
+        let upcalls = HelperCommands::new(&origin).unwrap();
         let answer = upcalls.run(command.as_bytes(), directory.as_bytes(), limits);
         upcalls.end();
         let none = crate::pidfd::next_ended(true).unwrap_err();
@@ -248,7 +248,7 @@ mod tests {
     /// The other end of a pipe that only they hold: it ends when the last of them has.
     fn all_end(command: &str, limits: Limits) -> Answer {
         let origin = crate::origin::capture().unwrap();
-        let upcalls = Upcalls::new(&origin).unwrap();
+        let upcalls = HelperCommands::new(&origin).unwrap();
         let dir = std::env::temp_dir().join(format!("rlaunch-upcall-{}-{}", std::process::id(), command.len()));
         std::fs::create_dir(&dir).unwrap();
         let fifo = dir.join("held");
