@@ -16,10 +16,10 @@ mod lost;
 mod postmortem;
 mod probing;
 mod procs;
+mod rate_limited_counter;
 mod rounds;
 mod serve;
 mod start;
-mod tally;
 #[cfg(test)]
 mod tests;
 

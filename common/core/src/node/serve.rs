@@ -1,7 +1,7 @@
 //! The `TCPStore` of a job, where the agent of its first host holds it: from when this node has to, and what is worth a word about
 //! who asks it.
 
-use super::tally::Tally;
+use super::rate_limited_counter::RateLimitedCounter;
 use super::{Cx, NodeAction, Sandbox};
 use crate::machine::earliest_of;
 use crate::os_bytes::OsBytes;
@@ -31,11 +31,11 @@ pub(super) struct Serve {
     /// The time after which an unused store is reported.
     unused_at: Option<Mono>,
     /// Strangers, and where the last came from.
-    refused: Tally<OsBytes>,
+    refused: RateLimitedCounter<OsBytes>,
     /// The launcher knows of one from an address that no host has.
     foreign: bool,
     /// Limits that clients have met.
-    limits: BTreeMap<Limit, Tally<Met>>,
+    limits: BTreeMap<Limit, RateLimitedCounter<Met>>,
 }
 
 impl Serve {
@@ -135,7 +135,7 @@ impl Serve {
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        let limits = self.limits.values().map(Tally::deadline);
+        let limits = self.limits.values().map(RateLimitedCounter::deadline);
         earliest_of([self.unused_at, self.refused.deadline()].into_iter().chain(limits))
     }
 }

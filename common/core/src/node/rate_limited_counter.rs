@@ -6,7 +6,7 @@ const PAUSE: Span = Span::from_secs(10);
 
 /// Events that were not reported to the launcher.
 #[derive(Debug)]
-pub(super) struct Tally<T> {
+pub(super) struct RateLimitedCounter<T> {
     count: u32,
     /// The last of them.
     last: Option<T>,
@@ -14,13 +14,13 @@ pub(super) struct Tally<T> {
     pause: Option<Mono>,
 }
 
-impl<T> Default for Tally<T> {
+impl<T> Default for RateLimitedCounter<T> {
     fn default() -> Self {
         Self { count: 0, last: None, pause: None }
     }
 }
 
-impl<T> Tally<T> {
+impl<T> RateLimitedCounter<T> {
     /// Adds events. Returns the event and the number to be reported now.
     pub(super) fn add(&mut self, now: Mono, last: T, count: u32) -> Option<(T, u32)> {
         self.count = self.count.saturating_add(count);
