@@ -138,8 +138,8 @@ impl Play {
                 initial: words::rank(rest.get(1).copied())?,
             },
             // We stop hearing of it.
-            "miss" => RestartEvent::NodeMissed { node: self.without(first)?, at: self.now },
-            "lose" => RestartEvent::NodeLost { node: self.without(first)? },
+            "miss" => RestartEvent::HostSuspected { node: self.without(first)?, at: self.now },
+            "lose" => RestartEvent::HostLost { node: self.without(first)? },
             "warn" => RestartEvent::Warned {
                 ranks: rest.iter().map(|word| words::rank(Some(word))).collect::<Result<_, _>>()?,
             },

@@ -248,7 +248,7 @@ impl Node {
 
     fn answered(&mut self, now: Mono) {
         if self.unguarded && self.ranks_over {
-            self.rests(now);
+            self.is_idle(now);
         } else {
             self.state = State::Owes(Patience::new(now, SILENCE + self.trip));
         }
@@ -257,7 +257,7 @@ impl Node {
     fn ranks_over(&mut self, now: Mono) {
         self.ranks_over = true;
         match self.state {
-            State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) if self.unguarded => self.rests(now),
+            State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) if self.unguarded => self.is_idle(now),
             State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) => self.state = State::Free,
             State::Absent | State::Over => {}
         }
@@ -294,7 +294,7 @@ impl Node {
         }
     }
 
-    fn rests(&mut self, now: Mono) {
+    fn is_idle(&mut self, now: Mono) {
         self.state = State::Rests(now + SILENCE);
     }
 

@@ -56,23 +56,23 @@ impl Restart {
             (None, Some((fault, at))) => self.progress.ends(fault, at, silent)?,
             (None, None) => {}
         }
-        if self.progress.has_got_on() {
+        if self.progress.has_progressed() {
             // Not those that come now.
-            self.membership.members.iter_mut().for_each(|member| member.got_on |= member.entered.is_some());
+            self.membership.members.iter_mut().for_each(|member| member.has_progressed |= member.entered_at.is_some());
         }
         let fresh = self.is_fresh();
         let newcomers = if first || fresh { Vec::new() } else { self.newcomers() };
         let planned = !first && self.faults.real().is_none();
         let before = (planned || !newcomers.is_empty()).then(|| self.world.clone());
         self.take_in(now, first);
-        self.say_who_is_out();
+        self.report_missing_ranks();
         match (self.number_all(fresh), before) {
-            (Err(why), Some(before)) if newcomers.is_empty() => Ok(self.stay(before, &why)),
+            (Err(why), Some(before)) if newcomers.is_empty() => Ok(self.keep_world(before, &why)),
             (Err(why), Some(before)) => {
                 self.world.clone_from(&before);
-                self.wait_on(&newcomers, &why);
+                self.defer_newcomers(&newcomers, &why);
                 match self.number_all(fresh) {
-                    Err(why) if planned => Ok(self.stay(before, &why)),
+                    Err(why) if planned => Ok(self.keep_world(before, &why)),
                     outcome => outcome,
                 }
             }
@@ -82,7 +82,7 @@ impl Restart {
 
     /// Keeps the present ranks after a planned round. No rank has failed, so a policy that cannot continue from here is no reason to end.
     /// A lost rank that the others did not need keeps its place until a round has to begin.
-    fn stay(&mut self, before: World, why: &str) -> Outcome {
+    fn keep_world(&mut self, before: World, why: &str) -> Outcome {
         self.world = before;
         self.remark(Remark::Unchanged { reason: OsBytes::from(why) });
         Outcome::default()
@@ -97,10 +97,10 @@ impl Restart {
     }
 
     /// Sets newcomers aside with whom no rank could work. The policy gets them again with the next newcomer, or after the next loss.
-    fn wait_on(&mut self, newcomers: &[Rank], why: &str) {
+    fn defer_newcomers(&mut self, newcomers: &[Rank], why: &str) {
         for initial in newcomers {
             if let Some(member) = self.membership.members.get_mut(initial.index()) {
-                (member.state, member.entered) = (MemberState::Joining, None);
+                (member.state, member.entered_at) = (MemberState::Joining, None);
             }
         }
         self.faults.come_not(newcomers, false);
@@ -160,7 +160,7 @@ impl Restart {
 
     /// Processes that have registered are in. One whose rank is in the world still takes its place there.
     fn take_in(&mut self, now: Mono, first: bool) {
-        let named = self.faults.joined();
+        let named = self.faults.on_registered();
         for (member, initial) in self.membership.members.iter_mut().zip((0..).map(Rank::new)) {
             if member.state != MemberState::Joining {
                 continue;
@@ -168,7 +168,7 @@ impl Restart {
             let here =
                 self.world.members().get(initial.index()).is_some_and(|world_member| world_member.rank.is_some());
             if here || self.world.join(initial).is_ok() {
-                (member.state, member.entered) = (MemberState::Active, Some(now));
+                (member.state, member.entered_at) = (MemberState::Active, Some(now));
                 if !first && named != Some(initial) {
                     self.faults.add(Fault { initial, kind: FaultKind::Joined, text: OsBytes::default() }, now);
                 }
@@ -192,10 +192,10 @@ impl Restart {
 
     /// Whether a rank has had its last fault.
     fn too_often(&self, member: &Member) -> bool {
-        member.counted && self.limits.max_rank_faults.is_some_and(|most| member.faults > most)
+        member.fault_counted && self.limits.max_rank_faults.is_some_and(|most| member.faults > most)
     }
 
-    fn say_who_is_out(&mut self) {
+    fn report_missing_ranks(&mut self) {
         let most = self.limits.max_rank_faults.unwrap_or_default();
         for initial in self.whoever(|member| member.state == MemberState::Active && self.too_often(member)) {
             let faults = self.membership.members.get(initial.index()).map_or(0, |member| member.faults);
@@ -210,10 +210,10 @@ impl Restart {
     }
 
     /// Reports a rank that may be the cause of round after round.
-    fn say_who_does_it_again(&mut self) {
+    fn report_repeated_fault(&mut self) {
         let Some((fault, _)) = self.faults.real().filter(|_| self.limits.max_rank_faults.is_none()) else { return };
         let initial = fault.initial;
-        if let Some(rounds) = self.progress.again(fault) {
+        if let Some(rounds) = self.progress.record_repetition(fault) {
             self.remark(Remark::Repeats { initial, rounds });
         }
     }
@@ -222,7 +222,7 @@ impl Restart {
     fn begin(&mut self, now: Mono, first: bool, outcome: &Outcome) {
         let phases = self.faults.phases(now);
         let planned = !first && self.faults.real().is_none();
-        self.say_who_does_it_again();
+        self.report_repeated_fault();
         let trouble = core::mem::take(&mut self.faults);
         let fresh = self.is_fresh();
         if !fresh {
@@ -236,7 +236,7 @@ impl Restart {
         self.phase = Phase::Running;
         self.awaited.end();
         // For the program the first round of a call has none before it.
-        let why = trouble.told().filter(|_| !first).cloned();
+        let why = trouble.fault_for_ranks().filter(|_| !first).cloned();
         let parted = self.push(fresh, why, outcome);
         let faults = trouble.into_faults();
         self.progress.begins(now);
@@ -270,7 +270,7 @@ impl Restart {
         let place = self.place(fresh, fault, &meeting);
         let holder = self.holder(fresh, &meeting);
         if !fresh && place.port == 0 {
-            self.say_no_port(holder);
+            self.report_no_port(holder);
         }
         self.space = self.space.saturating_add(1);
         let mut parted = Parted::default();
@@ -282,7 +282,7 @@ impl Restart {
             for initial in &host.ranks {
                 let world_member = self.world.members().get(initial.index()).copied().unwrap_or_default();
                 let Some(member) = self.membership.members.get_mut(initial.index()) else { continue };
-                (member.ready, member.faulted, member.counted) = (false, false, false);
+                (member.ready, member.faulted, member.fault_counted) = (false, false, false);
                 match member.state {
                     MemberState::Active => {
                         active += u32::from(world_member.active_rank.is_some());
@@ -319,7 +319,7 @@ impl Restart {
     }
 
     /// Reports that the host of rank 0 had no free port: a program that meets there by the port alone will fail.
-    fn say_no_port(&mut self, holder: Option<NodeId>) {
+    fn report_no_port(&mut self, holder: Option<NodeId>) {
         let Some(host) = holder.and_then(|node| self.membership.hosts.get(&node)) else { return };
         let host = OsBytes::from(host.site.name.as_str());
         self.remark(Remark::NoPort { host });
@@ -370,7 +370,7 @@ impl Restart {
     fn give_up(&mut self, text: String) {
         let text = sentence(text);
         self.tell_all(&RoundDown::GiveUp { text: text.clone() });
-        let first = self.faults.told().cloned();
+        let first = self.faults.fault_for_ranks().cloned();
         self.over(Over::Refused(text.clone()));
         // Only a fault leads here, or a planned round after the loss of a rank that the others did not need.
         if let Some(fault) = first {

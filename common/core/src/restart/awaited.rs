@@ -80,7 +80,7 @@ impl Restart {
         let mut ranks = RankSet::new();
         for (node, host) in &self.membership.hosts {
             // The ranks of a suspected host are waited for until its lease expires. That is reported separately.
-            if host.lost || host.missed || !is_awaited(host) {
+            if host.lost || host.suspected || !is_awaited(host) {
                 continue;
             }
             let report = self.awaited.reports.get(node);

@@ -30,7 +30,7 @@ impl Restart {
         self.awaited.end();
         for member in &mut self.membership.members {
             // The limit of faults holds for each call.
-            (member.faults, member.counted) = (0, false);
+            (member.faults, member.fault_counted) = (0, false);
             member.state = match member.state {
                 MemberState::Active | MemberState::Joining | MemberState::Absent => member.state,
                 MemberState::Failed { again: true } => MemberState::Absent,

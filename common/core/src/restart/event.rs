@@ -98,14 +98,14 @@ pub enum RestartEvent {
         node: Option<NodeId>,
     },
     /// We have stopped hearing of a host: its ranks are lost. They may run still, but will have ended by `NodeLost`.
-    NodeMissed {
+    HostSuspected {
         /// Which.
         node: NodeId,
         /// When, on our clock.
         at: Mono,
     },
     /// A host is lost, with all of its ranks: they are dead by now, or will never be heard of again.
-    NodeLost {
+    HostLost {
         /// Which.
         node: NodeId,
     },

@@ -36,19 +36,21 @@ impl Restart {
     }
 
     /// Processes of a node have registered.
-    pub(super) fn joined(&mut self, now: Mono, node: NodeId, call: u32, ranks: Vec<Enrolled>, terms: &OsBytes) {
-        if self.membership.hosts.get(&node).is_none_or(|host| host.lost || host.missed) {
+    pub(super) fn on_registered(&mut self, now: Mono, node: NodeId, call: u32, ranks: Vec<Enrolled>, terms: &OsBytes) {
+        if self.membership.hosts.get(&node).is_none_or(|host| host.lost || host.suspected) {
             return;
         }
         if self.is_done(call) {
             return self.send(node, RoundDown::Finish { call, round: self.round });
         }
         match self.phase.clone() {
-            Phase::Gathering => self.gather(now, node, ranks, terms),
-            Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => self.comes(now, node, ranks, terms),
+            Phase::Gathering => self.on_first_registration(now, node, ranks, terms),
+            Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => {
+                self.on_late_registration(now, node, ranks, terms)
+            }
             Phase::Over(Over::Done) => {
                 self.next_call();
-                self.gather(now, node, ranks, terms);
+                self.on_first_registration(now, node, ranks, terms);
             }
             Phase::Over(Over::Refused(text)) => self.refuse(node, ranks.iter().map(|one| one.initial), &text),
             Phase::Over(Over::Off) => {}
@@ -80,8 +82,8 @@ impl Restart {
     }
 
     /// Before the first round.
-    fn gather(&mut self, now: Mono, node: NodeId, ranks: Vec<Enrolled>, terms: &OsBytes) {
-        let told = self.told(node, terms);
+    fn on_first_registration(&mut self, now: Mono, node: NodeId, ranks: Vec<Enrolled>, terms: &OsBytes) {
+        let told = self.last_terms(node, terms);
         let agrees = match ranks.first() {
             Some(first) => self.agree(first.initial, &told),
             None => Ok(()),
@@ -96,12 +98,12 @@ impl Restart {
                 let known =
                     self.world.members().get(initial.index()).is_some_and(|world_member| world_member.rank.is_some());
                 self.missing = self.missing.saturating_sub(usize::from(known));
-                self.has_come(initial);
+                self.on_joined(initial);
             }
         }
         match (agrees, self.gone.take()) {
             (Err(text), _) => self.refuse_all(text),
-            (Ok(()), Some((initial, how))) => self.gone_early(initial, &how),
+            (Ok(()), Some((initial, how))) => self.on_early_exit(initial, &how),
             (Ok(()), None) if self.missing == 0 => self.gathered(now),
             (Ok(()), None) => self.awaited.begin(now),
         }
@@ -132,7 +134,7 @@ impl Restart {
     }
 
     /// The terms of these processes: a host does not repeat what it has told last, whether that was taken or refused.
-    fn told(&mut self, node: NodeId, terms: &OsBytes) -> OsBytes {
+    fn last_terms(&mut self, node: NodeId, terms: &OsBytes) -> OsBytes {
         let Some(host) = self.membership.hosts.get_mut(&node) else { return terms.clone() };
         if !terms.is_empty() {
             host.told = terms.clone();
@@ -180,13 +182,13 @@ impl Restart {
                 return Err(format!("{} {least} is more than the job has: {world} ranks", called(name, ours)));
             }
         }
-        self.say_what_wins(own, &policy, terms);
+        self.report_overridden_terms(own, &policy, terms);
         self.policy = policy;
         Ok(())
     }
 
     /// Reports once which options of the command line override the program's terms.
-    fn say_what_wins(&mut self, own: Option<&str>, policy: &Policy, terms: &Terms) {
+    fn report_overridden_terms(&mut self, own: Option<&str>, policy: &Policy, terms: &Terms) {
         let (ours, theirs) = (self.setup.limits, terms.limits);
         let mut options: Vec<Override> = Vec::new();
         let own = own.filter(|_| self.setup.policy.is_some());
@@ -222,10 +224,10 @@ impl Restart {
     }
 
     /// After the first round has begun: processes of ranks that were lost.
-    fn comes(&mut self, now: Mono, node: NodeId, ranks: Vec<Enrolled>, terms: &OsBytes) {
+    fn on_late_registration(&mut self, now: Mono, node: NodeId, ranks: Vec<Enrolled>, terms: &OsBytes) {
         let all: Vec<Rank> = ranks.iter().map(|one| one.initial).collect();
         let Some(first) = all.first().copied() else { return };
-        let told = self.told(node, terms);
+        let told = self.last_terms(node, terms);
         if let Err(text) = self.agree(first, &told) {
             let text = sentence(text);
             self.refuse(node, all.into_iter(), &text);
@@ -253,20 +255,20 @@ impl Restart {
             self.membership.move_to_node(initial, node);
             if let Some(member) = self.membership.members.get_mut(initial.index()) {
                 (member.state, member.proc, member.keys) = (MemberState::Joining, Some(proc), keys_of(keys, &own));
-                (member.since, member.warned, member.came) = (round, false, Some(now));
+                (member.first_round, member.warned, member.joined_at) = (round, false, Some(now));
                 came.get_or_insert(initial);
-                self.has_come(initial);
+                self.on_joined(initial);
             }
         }
         if let Some(initial) = came {
-            self.takes_in(now, node, initial);
+            self.queue_newcomer(now, node, initial);
         }
     }
 
     /// Lets new processes wait for a round: one of their own, or any.
-    fn takes_in(&mut self, now: Mono, node: NodeId, initial: Rank) {
+    fn queue_newcomer(&mut self, now: Mono, node: NodeId, initial: Rank) {
         match self.phase {
-            Phase::Running => self.plan_for(now, initial),
+            Phase::Running => self.plan_round_for(now, initial),
             // Its host may hold the next round's meeting, and has not been asked for a port.
             Phase::Draining { urgent } => self.ask(node, urgent),
             Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => {}
@@ -275,7 +277,7 @@ impl Restart {
 
     /// Plans a round for processes that have come. They wait instead if `--respawn` says so, if the work is almost done, or if no more
     /// ranks would work.
-    fn plan_for(&mut self, now: Mono, initial: Rank) {
+    fn plan_round_for(&mut self, now: Mono, initial: Rank) {
         let at_once = match self.setup.respawn {
             Respawn::Never | Respawn::Now => true,
             Respawn::Next => false,
@@ -283,7 +285,7 @@ impl Restart {
         if !at_once || self.membership.hosts.values().any(|host| host.returned) {
             return;
         }
-        if !self.gains() {
+        if !self.would_add_active_ranks() {
             return self.remark(Remark::WaitsForRound { initial });
         }
         self.faults.add(Fault { initial, kind: FaultKind::Joined, text: OsBytes::default() }, now);
@@ -292,7 +294,7 @@ impl Restart {
 
     /// Whether more would work in a round of all who have registered. A rank that would only wait in a new round can wait until the next
     /// one as well.
-    pub(super) fn gains(&self) -> bool {
+    pub(super) fn would_add_active_ranks(&self) -> bool {
         if self.membership.members.iter().any(|member| member.state == MemberState::Active && member.warned) {
             // It takes the place of one that is about to be taken away.
             return true;
@@ -313,9 +315,9 @@ impl Restart {
     }
 
     /// A rank has ended, or has left, while others register. A rank that an earlier call has lost is not missed.
-    pub(super) fn gone_while_gathering(&mut self, initial: Rank, how: &str) {
+    pub(super) fn on_exit_while_gathering(&mut self, initial: Rank, how: &str) {
         if self.is_known(initial) {
-            return self.gone_early(initial, how);
+            return self.on_early_exit(initial, how);
         }
         if let Some(member) =
             self.membership.members.get_mut(initial.index()).filter(|member| member.state == MemberState::Joining)
@@ -330,7 +332,7 @@ impl Restart {
     }
 
     /// A rank has ended before all have registered.
-    fn gone_early(&mut self, initial: Rank, how: &str) {
+    fn on_early_exit(&mut self, initial: Rank, how: &str) {
         let text = if self.call == 0 {
             format!("rank {initial} has ended ({how}) before it took part: the first round needs all ranks")
         } else {

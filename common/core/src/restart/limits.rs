@@ -151,17 +151,17 @@ impl Progress {
         (self.begun, self.got_on) = (Some(now), false);
     }
 
-    pub(super) const fn got_on(&mut self) {
+    pub(super) const fn record_progress(&mut self) {
         self.got_on = true;
     }
 
-    pub(super) const fn has_got_on(&self) -> bool {
+    pub(super) const fn has_progressed(&self) -> bool {
         self.got_on
     }
 
     /// A round ends by this fault. Returns the number of rounds that one rank has ended in a row, if it is worth a remark: the cause may
     /// be that rank only.
-    pub(super) fn again(&mut self, fault: &Fault) -> Option<u32> {
+    pub(super) fn record_repetition(&mut self, fault: &Fault) -> Option<u32> {
         if fault.kind.is_planned() {
             return None;
         }
@@ -218,7 +218,7 @@ mod tests {
             "initial rank 0 has ended 5 rounds in a row in the same way (exception), each within 10.0s of its begin";
         assert_eq!(text, Err(wanted.into()));
         pinged.begins(at(100));
-        pinged.got_on();
+        pinged.record_progress();
         assert_eq!(pinged.ends(&fault(0, FaultKind::Exception), at(101), SOFT), Ok(()));
         assert_eq!(pinged.row, None, "the row is over");
     }
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn one_that_ends_round_after_round_is_told_of_now_and_then() {
         let mut progress = Progress::default();
-        let mut told = |initial: u32, kind: FaultKind| progress.again(&fault(initial, kind)).is_some();
+        let mut told = |initial: u32, kind: FaultKind| progress.record_repetition(&fault(initial, kind)).is_some();
         let times: Vec<u32> = (1..=1100).filter(|_| told(1, FaultKind::Hang)).collect();
         assert_eq!(times, [10, 100, 1000]);
         assert!((0..9).all(|_| !told(2, FaultKind::Hang)));

@@ -37,27 +37,27 @@ pub(super) struct Member {
     pub(super) keys: Vec<OsBytes>,
     pub(super) state: MemberState,
     /// The first round of its process.
-    pub(super) since: Round,
+    pub(super) first_round: Round,
     /// Something was wrong with it in this round.
     pub(super) faulted: bool,
     /// Faults of its own.
     pub(super) faults: u32,
     /// Whether a fault of its own was in this round.
-    pub(super) counted: bool,
+    pub(super) fault_counted: bool,
     /// Whether it has left the function of this round.
     pub(super) ready: bool,
     /// Whether it is about to be taken away.
     pub(super) warned: bool,
     /// When the first round of its process began.
-    pub(super) entered: Option<Mono>,
+    pub(super) entered_at: Option<Mono>,
     /// When it has registered.
-    pub(super) came: Option<Mono>,
+    pub(super) joined_at: Option<Mono>,
     /// Some rank has got on in a round that its process was in.
-    pub(super) got_on: bool,
+    pub(super) has_progressed: bool,
     /// Number of its processes in a row that could not be started, or exited at once.
-    pub(super) in_vain: u32,
+    pub(super) failed_starts: u32,
     /// Number of its processes in a row that exited soon, whether or not other ranks made progress meanwhile.
-    pub(super) short: u32,
+    pub(super) short_lived: u32,
 }
 
 /// A host.
@@ -68,7 +68,7 @@ pub(super) struct Host {
     pub(super) ranks: Vec<Rank>,
     pub(super) lost: bool,
     /// Whether its heartbeats are missing and it is not yet known to be lost: its earlier messages are not enough.
-    pub(super) missed: bool,
+    pub(super) suspected: bool,
     /// The terms that it has told last, which need not have been taken.
     pub(super) told: OsBytes,
     /// Whether it has been sent the interrupt for its ranks.
@@ -102,17 +102,17 @@ impl Membership {
             proc: None,
             keys: Vec::new(),
             state: MemberState::Absent,
-            since: Round::new(0),
+            first_round: Round::new(0),
             faulted: false,
             faults: 0,
-            counted: false,
+            fault_counted: false,
             ready: false,
             warned: false,
-            entered: None,
-            came: None,
-            got_on: false,
-            in_vain: 0,
-            short: 0,
+            entered_at: None,
+            joined_at: None,
+            has_progressed: false,
+            failed_starts: 0,
+            short_lived: 0,
         };
         Self { members: ranks.iter().map(member).collect(), hosts }
     }

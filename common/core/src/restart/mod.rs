@@ -50,7 +50,7 @@ use gather::Agreed;
 use limits::Progress;
 use membership::Membership;
 use remark::Remark;
-use respawn::Coming;
+use respawn::Start;
 use round_faults::RoundFaults;
 
 /// The phase of the rounds.
@@ -120,7 +120,7 @@ pub struct Restart {
     awaited: Awaited,
     progress: Progress,
     /// Processes that are to come for ranks whose own have ended.
-    comings: BTreeMap<Rank, Coming>,
+    comings: BTreeMap<Rank, Start>,
     /// The number of the next round's space of the store.
     space: u32,
     out: VecDeque<RestartAction>,
@@ -204,7 +204,7 @@ impl Restart {
 
     /// Whether the work of a call is done, and no rank has come for another.
     #[must_use]
-    pub const fn rests(&self) -> bool {
+    pub const fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Over(Over::Done))
     }
 
@@ -279,7 +279,7 @@ impl Restart {
         match how {
             // Another call may follow, for which they are not too late.
             Over::Done => {}
-            Over::Refused(_) => self.nobody_comes(),
+            Over::Refused(_) => self.cancel_starts(),
             // Every process that is there is ended.
             Over::Off => self.comings.clear(),
         }
@@ -293,7 +293,7 @@ impl Machine for Restart {
 
     fn handle(&mut self, now: Mono, event: RestartEvent) {
         match event {
-            RestartEvent::Joined { node, call, ranks, terms } => self.joined(now, node, call, ranks, &terms),
+            RestartEvent::Joined { node, call, ranks, terms } => self.on_registered(now, node, call, ranks, &terms),
             RestartEvent::Fault { round, fault, at } => self.fault(now, round, fault, at),
             RestartEvent::Ready { node, round, ranks, last, port, pinged } => {
                 self.ready(node, round, ranks, pinged);
@@ -301,21 +301,21 @@ impl Machine for Restart {
                     self.answered(now, node, round, port);
                 }
             }
-            RestartEvent::Returned { node, round } => self.returned(node, round),
-            RestartEvent::Alone { node, round, initial } => self.alone(node, round, initial),
+            RestartEvent::Returned { node, round } => self.on_returned(node, round),
+            RestartEvent::Alone { node, round, initial } => self.on_waiting_alone(node, round, initial),
             RestartEvent::Awaited { node, ranks } => self.on_awaited(now, node, ranks),
             RestartEvent::Ended { initial, proc, status, at } => self.ended(now, initial, proc, status, at),
             RestartEvent::Started { initial, proc } => self.started(now, initial, proc),
             RestartEvent::Placed { initial, node } => self.placed(initial, node),
-            RestartEvent::NodeMissed { node, at } => self.node_missed(now, node, at),
-            RestartEvent::NodeLost { node } => self.node_lost(now, node),
+            RestartEvent::HostSuspected { node, at } => self.on_host_suspected(now, node, at),
+            RestartEvent::HostLost { node } => self.on_host_lost(now, node),
             RestartEvent::Warned { ranks } => self.warned(now, &ranks),
             RestartEvent::Off => self.over(Over::Off),
         }
     }
 
     fn handle_timeout(&mut self, now: Mono) {
-        self.time_to_come(now);
+        self.startup_time(now);
         self.log_awaited(now);
         match self.phase {
             Phase::Waiting(until) if now >= until => self.interrupt(now, true),
@@ -332,7 +332,7 @@ impl Machine for Restart {
             Phase::Waiting(until) => Some(until),
             Phase::Gathering | Phase::Running | Phase::Draining { .. } | Phase::Over(_) => None,
         };
-        earliest(earliest(window, self.awaited.deadline()), self.next_to_come())
+        earliest(earliest(window, self.awaited.deadline()), self.next_deadline())
     }
 }
 

@@ -25,7 +25,7 @@ const PAUSE: Span = Span::from_secs(1);
 
 /// A process that is to come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Coming {
+pub(super) enum Start {
     /// Requested at this time.
     Pausing(Mono),
     /// Requested.
@@ -40,20 +40,24 @@ impl Restart {
     /// A process that ended is started again, if that was asked for and it has not failed too often.
     pub(super) fn respawn(&mut self, now: Mono, initial: Rank) {
         let Some(member) = self.membership.members.get_mut(initial.index()) else { return };
-        let came = member.came.take();
-        let soon = member.entered.take().or(came).is_none_or(|entered| now.since(entered) <= QUICK);
-        let got_on = core::mem::take(&mut member.got_on);
-        member.in_vain = if got_on || !soon { 0 } else { member.in_vain.saturating_add(1) };
-        member.short = if soon { member.short.saturating_add(1) } else { 0 };
-        self.once_more(now, initial);
+        let came = member.joined_at.take();
+        let soon = member.entered_at.take().or(came).is_none_or(|entered| now.since(entered) <= QUICK);
+        let has_progressed = core::mem::take(&mut member.has_progressed);
+        member.failed_starts = if has_progressed || !soon { 0 } else { member.failed_starts.saturating_add(1) };
+        member.short_lived = if soon { member.short_lived.saturating_add(1) } else { 0 };
+        self.queue_next_process(now, initial);
     }
 
-    fn once_more(&mut self, now: Mono, initial: Rank) {
+    fn queue_next_process(&mut self, now: Mono, initial: Rank) {
         match self.setup.respawn {
             Respawn::Never => return,
             Respawn::Now | Respawn::Next => {}
         }
-        let Some(&Member { faults, in_vain, short, .. }) = self.membership.members.get(initial.index()) else { return };
+        let Some(&Member { faults, failed_starts: in_vain, short_lived: short, .. }) =
+            self.membership.members.get(initial.index())
+        else {
+            return;
+        };
         if let Some(most) = self.limits.max_rank_faults.filter(|most| faults > *most) {
             let limit = self.fault_limit(most);
             return self.remark(Remark::NotRestarted { initial, faults, limit });
@@ -62,11 +66,11 @@ impl Restart {
             return self.remark(Remark::StartsFailed { initial, tries: in_vain });
         }
         match in_vain.checked_sub(2).max(short.checked_sub(LUCKLESS + 1)) {
-            None if self.rests() => drop(self.comings.insert(initial, Coming::Pausing(now))),
-            None => self.ask_for(initial),
+            None if self.is_idle() => drop(self.comings.insert(initial, Start::Pausing(now))),
+            None => self.request_process(initial),
             Some(times) => {
                 let pause = Span::from_nanos(PAUSE.nanos() << times.min(8));
-                self.comings.insert(initial, Coming::Pausing(now + pause));
+                self.comings.insert(initial, Start::Pausing(now + pause));
                 if short > LUCKLESS {
                     self.remark(Remark::StartDelayed { initial, exits: short, pause });
                 }
@@ -74,15 +78,15 @@ impl Restart {
         }
     }
 
-    fn ask_for(&mut self, initial: Rank) {
-        self.comings.insert(initial, Coming::Asked);
+    fn request_process(&mut self, initial: Rank) {
+        self.comings.insert(initial, Start::Asked);
         self.act(RestartAction::Respawn { initial });
     }
 
     /// Records that the process runs.
     pub(super) fn started(&mut self, now: Mono, initial: Rank, proc: ProcId) {
-        if let Some(coming @ Coming::Asked) = self.comings.get_mut(&initial) {
-            *coming = Coming::Starting(proc, now + self.setup.respawn_timeout);
+        if let Some(coming @ Start::Asked) = self.comings.get_mut(&initial) {
+            *coming = Start::Starting(proc, now + self.setup.respawn_timeout);
         }
     }
 
@@ -95,62 +99,62 @@ impl Restart {
     }
 
     /// Records that it has registered.
-    pub(super) fn has_come(&mut self, initial: Rank) {
+    pub(super) fn on_joined(&mut self, initial: Rank) {
         self.comings.remove(&initial);
     }
 
     /// A process that is not the one of its rank has ended; if it was to come, another may.
-    pub(super) fn came_to_nothing(&mut self, now: Mono, initial: Rank, proc: ProcId, status: Status) {
+    pub(super) fn on_failed_start(&mut self, now: Mono, initial: Rank, proc: ProcId, status: Status) {
         let last = self.membership.members.get(initial.index()).and_then(|member| member.proc);
         match self.comings.get(&initial) {
             // Not the one before, whose end is heard of late.
-            Some(Coming::Asked) if last.is_none_or(|last| last < proc) => {}
-            Some(Coming::Starting(own, _) | Coming::Overdue(own)) if *own == proc => {}
-            Some(Coming::Asked | Coming::Starting(..) | Coming::Overdue(_) | Coming::Pausing(_)) | None => return,
+            Some(Start::Asked) if last.is_none_or(|last| last < proc) => {}
+            Some(Start::Starting(own, _) | Start::Overdue(own)) if *own == proc => {}
+            Some(Start::Asked | Start::Starting(..) | Start::Overdue(_) | Start::Pausing(_)) | None => return,
         }
         self.comings.remove(&initial);
         // A process that could not be started was reported before. Behind the work most have found that they are too late.
-        if status != Status::Lost && !self.rests() {
+        if status != Status::Lost && !self.is_idle() {
             self.remark(Remark::ExitedEarly { initial, status });
         }
         if let Some(member) = self.membership.members.get_mut(initial.index()) {
-            member.in_vain = member.in_vain.saturating_add(1);
+            member.failed_starts = member.failed_starts.saturating_add(1);
         }
-        self.once_more(now, initial);
+        self.queue_next_process(now, initial);
     }
 
     /// Handles the loss of a registered process before the round that it was to join.
-    pub(super) fn comes_not(&mut self, fault: &Fault) {
+    pub(super) fn on_lost_before_round(&mut self, fault: &Fault) {
         self.faults.come_not(&[fault.initial], true);
         self.remark(Remark::FailedEarly { initial: fault.initial, kind: fault.kind });
     }
 
     /// Moves processes that were to come on a lost host to other hosts.
-    pub(super) fn come_elsewhere(&mut self, node: NodeId) {
+    pub(super) fn move_to_other_hosts(&mut self, node: NodeId) {
         let here =
             |initial: &Rank| self.membership.members.get(initial.index()).is_some_and(|member| member.node == node);
-        let pausing = |coming: &Coming| match coming {
-            Coming::Pausing(_) => true,
-            Coming::Asked | Coming::Starting(..) | Coming::Overdue(_) => false,
+        let pausing = |coming: &Start| match coming {
+            Start::Pausing(_) => true,
+            Start::Asked | Start::Starting(..) | Start::Overdue(_) => false,
         };
         let all = self.comings.iter().filter(|(initial, coming)| here(initial) && !pausing(coming));
         let all: Vec<Rank> = all.map(|(initial, _)| *initial).collect();
-        all.into_iter().for_each(|initial| self.ask_for(initial));
+        all.into_iter().for_each(|initial| self.request_process(initial));
     }
 
     /// Dismisses processes that come now: they find nothing to do.
-    pub(super) fn nobody_comes(&mut self) {
+    pub(super) fn cancel_starts(&mut self) {
         for (initial, coming) in core::mem::take(&mut self.comings) {
             match coming {
-                Coming::Asked | Coming::Starting(..) | Coming::Overdue(_) => self.act(RestartAction::End { initial }),
-                Coming::Pausing(_) => {}
+                Start::Asked | Start::Starting(..) | Start::Overdue(_) => self.act(RestartAction::End { initial }),
+                Start::Pausing(_) => {}
             }
         }
     }
 
-    pub(super) fn time_to_come(&mut self, now: Mono) {
-        let due = |coming: &Coming| self.deadline(coming).is_some_and(|at| at <= now);
-        let due: Vec<(Rank, Coming)> = self
+    pub(super) fn startup_time(&mut self, now: Mono) {
+        let due = |coming: &Start| self.deadline(coming).is_some_and(|at| at <= now);
+        let due: Vec<(Rank, Start)> = self
             .comings
             .iter()
             .filter(|(_, coming)| due(coming))
@@ -158,28 +162,28 @@ impl Restart {
             .collect();
         for (initial, coming) in due {
             match coming {
-                Coming::Pausing(_) => self.ask_for(initial),
-                Coming::Starting(proc, _) => {
-                    self.comings.insert(initial, Coming::Overdue(proc));
+                Start::Pausing(_) => self.request_process(initial),
+                Start::Starting(proc, _) => {
+                    self.comings.insert(initial, Start::Overdue(proc));
                     let within = self.setup.respawn_timeout;
                     self.remark(Remark::RegisteredLate { initial, within });
                     self.act(RestartAction::End { initial });
                 }
-                Coming::Asked | Coming::Overdue(_) => {}
+                Start::Asked | Start::Overdue(_) => {}
             }
         }
     }
 
-    pub(super) fn next_to_come(&self) -> Option<Mono> {
+    pub(super) fn next_deadline(&self) -> Option<Mono> {
         self.comings.values().map(|coming| self.deadline(coming)).fold(None, earliest)
     }
 
     /// After the work no process is requested until there is another call.
-    const fn deadline(&self, coming: &Coming) -> Option<Mono> {
+    const fn deadline(&self, coming: &Start) -> Option<Mono> {
         match coming {
-            Coming::Pausing(_) if self.rests() => None,
-            Coming::Pausing(at) | Coming::Starting(_, at) => Some(*at),
-            Coming::Asked | Coming::Overdue(_) => None,
+            Start::Pausing(_) if self.is_idle() => None,
+            Start::Pausing(at) | Start::Starting(_, at) => Some(*at),
+            Start::Asked | Start::Overdue(_) => None,
         }
     }
 }

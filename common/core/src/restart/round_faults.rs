@@ -46,7 +46,7 @@ impl RoundFaults {
 
     /// The fault that ranks receive when they have to leave: a death, about which others may have complained before; else the first fault
     /// that was not planned.
-    pub(super) fn told(&self) -> Option<&Fault> {
+    pub(super) fn fault_for_ranks(&self) -> Option<&Fault> {
         self.real().or(self.first()).map(|(fault, _)| fault).or(self.void.as_ref())
     }
 
@@ -89,7 +89,7 @@ impl RoundFaults {
     }
 
     /// The first process whose coming is among them.
-    pub(super) fn joined(&self) -> Option<Rank> {
+    pub(super) fn on_registered(&self) -> Option<Rank> {
         self.faults.iter().find(|fault| fault.kind == FaultKind::Joined).map(|fault| fault.initial)
     }
 

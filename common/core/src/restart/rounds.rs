@@ -26,14 +26,14 @@ impl Restart {
             self.gone.get_or_insert((fault.initial, fault.kind.to_string()));
         }
         if matches!(fault.kind, FaultKind::Overdue(_)) && (!self.is_open() || part != MemberState::Active) {
-            self.say_overdue(&fault);
+            self.report_overdue(&fault);
         }
         // A rank that has left may not have registered for this call yet, and will not.
         let leaves = part == MemberState::Absent
             && round == self.round
             && matches!(fault.kind, FaultKind::Left(_) | FaultKind::Ended(_) | FaultKind::Overdue(_));
         if self.phase == Phase::Gathering && is_lost && (part == MemberState::Joining || leaves) {
-            self.gone_while_gathering(fault.initial, &fault.kind.to_string());
+            self.on_exit_while_gathering(fault.initial, &fault.kind.to_string());
         }
         if !self.is_open() {
             return;
@@ -41,7 +41,7 @@ impl Restart {
         let Some(member) = self.membership.members.get(fault.initial.index()) else { return };
         if fault.kind.is_loss() {
             // It is no less true in the next round.
-            if round <= self.round && round >= member.since {
+            if round <= self.round && round >= member.first_round {
                 let again = match fault.kind {
                     FaultKind::Ended(_) | FaultKind::Overdue(_) | FaultKind::HostLost => true,
                     FaultKind::Left(_)
@@ -61,7 +61,7 @@ impl Restart {
     }
 
     /// Reports a rank that is ended although no round ends by it, but not many times.
-    fn say_overdue(&mut self, fault: &Fault) {
+    fn report_overdue(&mut self, fault: &Fault) {
         self.overdue = self.overdue.saturating_add(1);
         match self.overdue {
             1..=TOLD => self.remark(Remark::Ended { initial: fault.initial, reason: fault.text.clone() }),
@@ -75,7 +75,9 @@ impl Restart {
         let Some(member) = self.membership.members.get(initial.index()) else { return };
         let its = member.proc == Some(proc);
         match self.phase {
-            Phase::Gathering if its || member.proc.is_none() => self.gone_while_gathering(initial, &status.to_string()),
+            Phase::Gathering if its || member.proc.is_none() => {
+                self.on_exit_while_gathering(initial, &status.to_string())
+            }
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } if its => {
                 let fault = Fault { initial, kind: FaultKind::Ended(status), text: OsBytes::default() };
                 if self.lose(fault, at, true, false) {
@@ -86,7 +88,7 @@ impl Restart {
                 self.gone.get_or_insert((initial, status.to_string()));
             }
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => {
-                self.came_to_nothing(now, initial, proc, status);
+                self.on_failed_start(now, initial, proc, status);
             }
             Phase::Gathering | Phase::Over(_) => {}
         }
@@ -143,7 +145,7 @@ impl Restart {
                 } else {
                     MemberState::Absent
                 };
-                self.comes_not(&fault);
+                self.on_lost_before_round(&fault);
                 if again {
                     self.respawn(at, initial);
                 }
@@ -158,8 +160,8 @@ impl Restart {
         // An exception after the first fault is often only the loss of that rank.
         let own = is_own(fault.kind) && (fault.kind.is_loss() || self.faults.real().is_none());
         if let Some(member) = self.membership.members.get_mut(fault.initial.index()) {
-            if own && !member.counted {
-                (member.counted, member.faults) = (true, member.faults.saturating_add(1));
+            if own && !member.fault_counted {
+                (member.fault_counted, member.faults) = (true, member.faults.saturating_add(1));
             }
             if member.faulted && !fault.kind.is_loss() {
                 return;
@@ -170,9 +172,9 @@ impl Restart {
         self.faults.add(fault, at);
         let victim = self.faults.victim().filter(|_| excused.is_none());
         let member = victim.and_then(|victim| self.membership.members.get_mut(victim.index()));
-        if let Some(member) = member.filter(|member| member.counted && member.state == MemberState::Active) {
+        if let Some(member) = member.filter(|member| member.fault_counted && member.state == MemberState::Active) {
             // It was counted before that was known.
-            (member.counted, member.faults) = (false, member.faults.saturating_sub(1));
+            (member.fault_counted, member.faults) = (false, member.faults.saturating_sub(1));
         }
     }
 
@@ -183,11 +185,11 @@ impl Restart {
             Phase::Running => {
                 let window = self.setup.fault_window;
                 self.phase = Phase::Waiting(now + window);
-                if let Some(Fault { initial, kind, .. }) = self.faults.told().cloned() {
+                if let Some(Fault { initial, kind, .. }) = self.faults.fault_for_ranks().cloned() {
                     self.remark(Remark::FaultWindow { initial, kind, window });
                 }
             }
-            Phase::Draining { urgent: false } => self.urge(),
+            Phase::Draining { urgent: false } => self.make_urgent(),
             Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => {}
         }
     }
@@ -200,13 +202,13 @@ impl Restart {
         self.awaited.begin(now);
         self.awaited_hosts = 0;
         // On a suspected host no rank may be left that could answer, but a rank may still be in the function.
-        let awaited = |host: &Host| !host.lost && (host.missed || self.membership.has_work(host));
+        let awaited = |host: &Host| !host.lost && (host.suspected || self.membership.has_work(host));
         let working = self.membership.hosts.iter().filter(|(_, host)| awaited(host));
         let nodes: Vec<NodeId> = working.map(|(node, _)| *node).collect();
         for node in nodes {
             self.ask(node, urgent);
         }
-        self.settle(now);
+        self.begin_when_drained(now);
     }
 
     /// A host is to have its ranks leave their function, and to say when they have.
@@ -221,14 +223,14 @@ impl Restart {
     }
 
     fn order(&self, urgent: bool) -> RoundDown {
-        let first = self.faults.told().cloned();
+        let first = self.faults.fault_for_ranks().cloned();
         let nobody = Fault { initial: Rank::new(0), kind: FaultKind::Joined, text: OsBytes::default() };
         let within = (!urgent).then_some(self.setup.yield_within);
         RoundDown::Interrupt { round: self.round, fault: first.unwrap_or(nobody), within }
     }
 
     /// Turns a planned interruption into an urgent one.
-    fn urge(&mut self) {
+    fn make_urgent(&mut self) {
         self.phase = Phase::Draining { urgent: true };
         let msg = self.order(true);
         for (node, _) in self.membership.hosts.iter().filter(|(_, host)| !host.lost && host.asked && !host.answered) {
@@ -242,7 +244,7 @@ impl Restart {
             return;
         }
         if pinged {
-            self.progress.got_on();
+            self.progress.record_progress();
         }
         for Enrolled { initial, proc, keys } in ranks {
             if let Some(member) = self.membership.members.get_mut(initial.index())
@@ -287,7 +289,7 @@ impl Restart {
         if hasty {
             self.react(now);
         }
-        self.settle(now);
+        self.begin_when_drained(now);
     }
 
     /// Whether a host's answer is one to what it was asked, or will be asked as soon as the window for more faults is over.
@@ -296,11 +298,11 @@ impl Restart {
             Phase::Waiting(_) | Phase::Draining { .. } => round == self.round,
             Phase::Gathering | Phase::Running | Phase::Over(_) => false,
         };
-        open && self.membership.hosts.get(&node).is_some_and(|host| !host.lost && !host.missed && !host.answered)
+        open && self.membership.hosts.get(&node).is_some_and(|host| !host.lost && !host.suspected && !host.answered)
     }
 
     /// Begins the next round if no host is waited for any more.
-    fn settle(&mut self, now: Mono) {
+    fn begin_when_drained(&mut self, now: Mono) {
         match self.phase {
             Phase::Draining { .. } if self.awaited_hosts == 0 => self.assign(now),
             Phase::Draining { .. } | Phase::Gathering | Phase::Running | Phase::Waiting(_) | Phase::Over(_) => {}
@@ -308,7 +310,7 @@ impl Restart {
     }
 
     /// The function has returned on all active ranks of a host.
-    pub(super) fn returned(&mut self, node: NodeId, round: Round) {
+    pub(super) fn on_returned(&mut self, node: NodeId, round: Round) {
         // A rank that leaves has to run again, even if it finished meanwhile: it is about to be interrupted, or is ready already.
         let counts = match self.phase {
             Phase::Running => round == self.round,
@@ -328,13 +330,13 @@ impl Restart {
     }
 
     /// A rank whose function has returned has waited for the others long enough. Those hosts where it runs still know who is late.
-    pub(super) fn alone(&mut self, node: NodeId, round: Round, initial: Rank) {
+    pub(super) fn on_waiting_alone(&mut self, node: NodeId, round: Round, initial: Rank) {
         if self.phase != Phase::Running || round != self.round || self.late == Some(round) {
             return;
         }
         self.late = Some(round);
         let late = |other: NodeId, host: &Host| {
-            other != node && !host.lost && !host.missed && !host.returned && host.active > 0
+            other != node && !host.lost && !host.suspected && !host.returned && host.active > 0
         };
         for (other, _) in self.membership.hosts.iter().filter(|(other, host)| late(**other, host)) {
             let msg = RoundDown::Late { round, after: initial };
@@ -343,8 +345,8 @@ impl Restart {
     }
 
     /// We have stopped hearing of a host: the others leave their function, but do not begin it again before its ranks have surely ended.
-    pub(super) fn node_missed(&mut self, now: Mono, node: NodeId, at: Mono) {
-        let Some(host) = self.membership.hosts.get(&node).filter(|host| !host.lost && !host.missed) else { return };
+    pub(super) fn on_host_suspected(&mut self, now: Mono, node: NodeId, at: Mono) {
+        let Some(host) = self.membership.hosts.get(&node).filter(|host| !host.lost && !host.suspected) else { return };
         if !self.is_open() || !self.membership.has_work(host) {
             return;
         }
@@ -354,7 +356,7 @@ impl Restart {
             host.asked = true;
             self.awaited_hosts += 1;
         }
-        (host.missed, host.answered) = (true, false);
+        (host.suspected, host.answered) = (true, false);
         if hasty {
             self.react(now);
         }
@@ -372,7 +374,7 @@ impl Restart {
     }
 
     /// A host is lost.
-    pub(super) fn node_lost(&mut self, now: Mono, node: NodeId) {
+    pub(super) fn on_host_lost(&mut self, now: Mono, node: NodeId) {
         let Some(host) = self.membership.hosts.get_mut(&node).filter(|host| !host.lost) else { return };
         host.lost = true;
         if host.asked && !host.answered {
@@ -383,16 +385,16 @@ impl Restart {
             Phase::Gathering => {
                 // A rank that an earlier call has lost has no ranks to wait for.
                 if let Some(initial) = ranks.into_iter().find(|initial| self.is_known(*initial)) {
-                    self.gone_while_gathering(initial, "its host is lost");
+                    self.on_exit_while_gathering(initial, "its host is lost");
                 }
             }
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => {
                 let hasty = self.lose_all(&ranks, now);
-                self.come_elsewhere(node);
+                self.move_to_other_hosts(node);
                 if hasty {
                     self.react(now);
                 }
-                self.settle(now);
+                self.begin_when_drained(now);
             }
             Phase::Over(_) => {}
         }

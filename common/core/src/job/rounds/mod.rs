@@ -128,8 +128,8 @@ impl Rounds {
     }
 
     /// Whether the work of a call is done, and no rank has come for another.
-    fn rests(&self) -> bool {
-        !self.now.off && self.now.machine.as_ref().is_some_and(|machine| machine.rests())
+    fn is_idle(&self) -> bool {
+        !self.now.off && self.now.machine.as_ref().is_some_and(|machine| machine.is_idle())
     }
 
     /// A program that restarts within itself runs: it can do with fewer ranks.
@@ -152,7 +152,7 @@ impl Rounds {
     /// A process has ended; whether that is a matter of rounds, and no failure of the job's.
     pub(super) fn ended(&mut self, now: Mono, proc: ProcId, failure: &Failure) -> bool {
         let Failure { rank, status, at, .. } = *failure;
-        let late = self.rests() && self.now.coming.get(&rank).is_some_and(|(own, _)| *own == proc);
+        let late = self.is_idle() && self.now.coming.get(&rank).is_some_and(|(own, _)| *own == proc);
         let known = self.now.excused.contains(&rank) || self.now.unwanted.remove(&proc) || late;
         let open = self.is_open();
         if open {
@@ -191,7 +191,7 @@ impl Rounds {
             return false;
         }
         attempt::dismiss(cx, node, lost);
-        self.tell(cx.now, RestartEvent::NodeMissed { node, at: between.1.min(cx.now) });
+        self.tell(cx.now, RestartEvent::HostSuspected { node, at: between.1.min(cx.now) });
         // Whether we hear of their ends before or after the work is done, it went on without them.
         self.now.excused.extend(cx.facts.placement().ranks_of(node));
         true
@@ -203,7 +203,7 @@ impl Rounds {
             return false;
         }
         self.now.excused.extend(cx.facts.placement().ranks_of(node));
-        self.tell(cx.now, RestartEvent::NodeLost { node });
+        self.tell(cx.now, RestartEvent::HostLost { node });
         !self.now.off
     }
 

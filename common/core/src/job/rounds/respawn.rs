@@ -57,7 +57,7 @@ impl Rounds {
     /// The work is done, and all of the `open` processes have been started again: none is left that might call for more, and those that
     /// have not registered by now find nothing to do.
     pub(in crate::job) fn dismiss_late(&mut self, cx: &mut Cx<'_>, open: usize) {
-        if self.now.coming.is_empty() || !self.rests() {
+        if self.now.coming.is_empty() || !self.is_idle() {
             return;
         }
         let here = |(_, (_, node)): &(&Rank, &(ProcId, NodeId))| !cx.facts.hosts.is_recently_lost(*node);

@@ -73,6 +73,6 @@ fn ranks_that_do_not_leave_their_function_are_named_in_each_round() {
 fn ranks_of_a_host_that_is_not_heard_of_are_not_named() {
     let mut machine = Restart::new(setup(2, 2, "all,shift"));
     hosts::register(&mut machine, 2, 2, &[]);
-    machine.handle(AT(1), RestartEvent::NodeMissed { node: NodeId::new(1), at: AT(1) });
+    machine.handle(AT(1), RestartEvent::HostSuspected { node: NodeId::new(1), at: AT(1) });
     assert_eq!(awaited(&mut machine, 12), [(Step::Leave, set(&[0, 1]))]);
 }

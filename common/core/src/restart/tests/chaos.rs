@@ -50,8 +50,8 @@ impl Job {
             RestartEvent::Joined { ranks, .. } => {
                 self.procs.extend(ranks.iter().map(|one| (one.initial.get(), one.proc.get())));
             }
-            RestartEvent::NodeMissed { .. } => {}
-            RestartEvent::NodeLost { node } => drop(self.lost.insert(*node)),
+            RestartEvent::HostSuspected { .. } => {}
+            RestartEvent::HostLost { node } => drop(self.lost.insert(*node)),
             RestartEvent::Ready { .. } | RestartEvent::Returned { .. } | RestartEvent::Alone { .. } => {
                 self.stale.push(event.clone());
             }
@@ -93,7 +93,7 @@ impl Job {
                         assert!(self.opened && *last);
                         assert_ne!(place.port, 0, "they meet where a port is held");
                         let in_it = |proc: &Process| matches!(proc.at, At::Working | At::Leaving);
-                        let missed = self.hosts.iter().filter(|host| host.missed && !host.lost);
+                        let missed = self.hosts.iter().filter(|host| host.suspected && !host.lost);
                         let runs = missed.flat_map(|host| host.procs.values()).any(in_it);
                         assert!(
                             !runs,
@@ -146,7 +146,7 @@ impl Job {
     fn starts(&mut self, initial: Rank) {
         let home = self.machine.membership.members[initial.index()].node;
         let host = &mut self.hosts[home.index()];
-        if !host.lost && !host.missed {
+        if !host.lost && !host.suspected {
             host.down.push_back(Down::Spawn(initial, self.next));
             self.next += 1;
         }
@@ -162,7 +162,7 @@ impl Job {
         match what {
             0..5 => drop(host.hears()),
             5..10 => {
-                if let Some(event) = host.up.pop_front().filter(|_| !host.missed) {
+                if let Some(event) = host.up.pop_front().filter(|_| !host.suspected) {
                     self.tell(event);
                 }
             }
@@ -176,10 +176,10 @@ impl Job {
             20 => drop(host.tells_late()),
             21 | 22 => drop(host.returns(pick)),
             23 if pick % 4 == 0 => self.loses(at),
-            23 if pick % 4 == 1 && self.machine.is_open() && !host.missed => {
-                host.missed = true;
+            23 if pick % 4 == 1 && self.machine.is_open() && !host.suspected => {
+                host.suspected = true;
                 let (node, at) = (NodeId::new(u32::try_from(at).unwrap()), self.now);
-                self.tell(RestartEvent::NodeMissed { node, at });
+                self.tell(RestartEvent::HostSuspected { node, at });
             }
             24 if self.machine.is_open() => {
                 let rank = u32::try_from(pick % self.machine.setup.ranks.len()).unwrap();
@@ -202,7 +202,7 @@ impl Job {
 
     fn loses(&mut self, at: usize) {
         self.hosts[at].is_lost();
-        self.tell(RestartEvent::NodeLost { node: NodeId::new(u32::try_from(at).unwrap()) });
+        self.tell(RestartEvent::HostLost { node: NodeId::new(u32::try_from(at).unwrap()) });
     }
 
     /// Delivers a message of an earlier round again.
@@ -217,8 +217,8 @@ impl Job {
             | RestartEvent::Ended { .. }
             | RestartEvent::Started { .. }
             | RestartEvent::Placed { .. }
-            | RestartEvent::NodeMissed { .. }
-            | RestartEvent::NodeLost { .. }
+            | RestartEvent::HostSuspected { .. }
+            | RestartEvent::HostLost { .. }
             | RestartEvent::Warned { .. }
             | RestartEvent::Awaited { .. }
             | RestartEvent::Off => return,
@@ -235,7 +235,7 @@ impl Job {
         for _ in 0..10_000 {
             let mut moved = false;
             for at in 0..self.hosts.len() {
-                if self.hosts[at].missed && !self.hosts[at].lost {
+                if self.hosts[at].suspected && !self.hosts[at].lost {
                     self.loses(at);
                     moved = true;
                 }
@@ -277,7 +277,7 @@ impl Job {
             let waits = host.procs.values().any(|proc| proc.at == At::Registered);
             let may = self.machine.setup.respawn == Respawn::Next
                 || self.machine.membership.hosts.values().any(|host| host.returned)
-                || !self.machine.gains();
+                || !self.machine.would_add_active_ranks();
             assert!(!waits || may, "a process has registered, and is in no round: {:?}", self.hosts);
             let stands = host.procs.values().any(|proc| matches!(proc.at, At::Leaving | At::Ready));
             assert!(!stands, "a rank is out of its function, and waits for ever: {:?}", self.hosts);

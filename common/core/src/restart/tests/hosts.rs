@@ -68,7 +68,7 @@ pub(super) struct Host {
     said_first: bool,
     pub(super) over: bool,
     /// Nothing is heard of it any more.
-    pub(super) missed: bool,
+    pub(super) suspected: bool,
     pub(super) lost: bool,
 }
 

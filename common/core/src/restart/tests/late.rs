@@ -34,7 +34,7 @@ fn ready(machine: &mut Restart, now: Mono, round: u32, ranks: Vec<Enrolled>) {
     machine.handle(now, RestartEvent::Ready { node: n(0), round, ranks, last: true, port: 9, pinged: false });
 }
 
-fn joined(machine: &mut Restart, now: Mono, call: u32, ranks: Vec<Enrolled>, terms: &str) {
+fn on_registered(machine: &mut Restart, now: Mono, call: u32, ranks: Vec<Enrolled>, terms: &str) {
     let terms = OsBytes::from(terms);
     machine.handle(now, RestartEvent::Joined { node: n(0), call, ranks, terms });
 }
@@ -59,16 +59,16 @@ fn notes(actions: &[RestartAction]) -> Vec<Remark> {
 #[test]
 fn terms_that_were_refused_once_are_refused_again() {
     let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 2, "all,shift") });
-    joined(&mut machine, at(0), 0, vec![enrolled(0, 0, &[]), enrolled(1, 1, &[])], "soft_timeout=9s\n");
+    on_registered(&mut machine, at(0), 0, vec![enrolled(0, 0, &[]), enrolled(1, 1, &[])], "soft_timeout=9s\n");
     ended(&mut machine, at(20), 1, 1);
     ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[])]);
-    joined(&mut machine, at(21), 0, vec![enrolled(1, 3, &[])], "soft_timeout=8s\n");
+    on_registered(&mut machine, at(21), 0, vec![enrolled(1, 3, &[])], "soft_timeout=8s\n");
     assert!(is_refused(&all(&mut machine)));
     ended(&mut machine, at(22), 1, 3);
-    joined(&mut machine, at(23), 0, vec![enrolled(1, 5, &[])], "");
+    on_registered(&mut machine, at(23), 0, vec![enrolled(1, 5, &[])], "");
     assert!(is_refused(&all(&mut machine)));
     ended(&mut machine, at(24), 1, 5);
-    joined(&mut machine, at(25), 0, vec![enrolled(1, 7, &[])], "soft_timeout=9s\n");
+    on_registered(&mut machine, at(25), 0, vec![enrolled(1, 7, &[])], "soft_timeout=9s\n");
     assert!(!is_refused(&all(&mut machine)));
 }
 
@@ -88,19 +88,19 @@ fn a_rank_lost_in_an_earlier_call_is_asked_nothing_for_the_next() {
     let mut machine =
         Restart::new(Setup { policy: None, read_policy: named, respawn: Respawn::Now, ..setup(1, 3, "all,shift") });
     let three = || vec![enrolled(0, 0, &[]), enrolled(1, 1, &[]), enrolled(2, 2, &[])];
-    joined(&mut machine, at(0), 0, three(), "keys=0\n");
+    on_registered(&mut machine, at(0), 0, three(), "keys=0\n");
     ended(&mut machine, at(20), 1, 1);
     ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[]), enrolled(2, 2, &[])]);
     machine.handle(at(30), RestartEvent::Returned { node: n(0), round: Round::new(1) });
     all(&mut machine);
     let two = |key| vec![enrolled(0, 0, key), enrolled(2, 2, key)];
-    joined(&mut machine, at(31), 1, two(&[]), "policy=tree\nkeys=1\nkey.0=a\n");
+    on_registered(&mut machine, at(31), 1, two(&[]), "policy=tree\nkeys=1\nkey.0=a\n");
     ready(&mut machine, at(31), 1, vec![]);
     let actions = all(&mut machine);
     assert_eq!(machine.round(), Some(Round::new(2)), "{actions:?}");
     assert_eq!(notes(&actions), [], "all are in order");
     // Its next process says where it belongs.
-    joined(&mut machine, at(60), 1, vec![enrolled(1, 4, &["b"])], "");
+    on_registered(&mut machine, at(60), 1, vec![enrolled(1, 4, &["b"])], "");
     ready(&mut machine, at(61), 2, two(&["a"]));
     let actions = all(&mut machine);
     let seats = seats_of(&actions);
@@ -114,7 +114,7 @@ fn registering_again() -> Restart {
     for node in 0..2 {
         machine.handle(at(1), RestartEvent::Returned { node: n(node), round: Round::new(0) });
     }
-    joined(&mut machine, at(2), 1, vec![enrolled(0, 0, &[])], "keys=0\n");
+    on_registered(&mut machine, at(2), 1, vec![enrolled(0, 0, &[])], "keys=0\n");
     all(&mut machine);
     machine
 }
@@ -132,7 +132,7 @@ fn one_that_has_left_while_others_register_is_not_waited_for() {
 fn one_that_has_left_before_it_was_heard_of_is_not_waited_for() {
     let mut machine = Restart::new(setup(1, 2, "all,shift"));
     machine.handle(at(1), RestartEvent::Fault { round: Round::new(0), fault: left(0), at: at(1) });
-    joined(&mut machine, at(2), 0, vec![enrolled(1, 1, &[])], "keys=0\n");
+    on_registered(&mut machine, at(2), 0, vec![enrolled(1, 1, &[])], "keys=0\n");
     assert!(is_refused(&all(&mut machine)));
 }
 
@@ -162,7 +162,7 @@ fn one_that_has_ended_again_has_not_come_back() {
     register(&mut machine, 1, 2, &[]);
     ended(&mut machine, at(20), 1, 1);
     ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[])]);
-    joined(&mut machine, at(21), 0, vec![enrolled(1, 3, &[])], "");
+    on_registered(&mut machine, at(21), 0, vec![enrolled(1, 3, &[])], "");
     all(&mut machine);
     ended(&mut machine, at(22), 1, 3);
     ready(&mut machine, at(23), 1, vec![enrolled(0, 0, &[])]);
@@ -207,7 +207,7 @@ fn a_reserve_that_comes_back_and_ends_again() -> Restart {
     let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 3, "max=2,shift") });
     register(&mut machine, 1, 3, &[]);
     ended(&mut machine, at(20), 2, 2);
-    joined(&mut machine, at(30), 0, vec![enrolled(2, 5, &[])], "");
+    on_registered(&mut machine, at(30), 0, vec![enrolled(2, 5, &[])], "");
     all(&mut machine);
     ended(&mut machine, at(40), 2, 5);
     machine
@@ -266,7 +266,7 @@ fn who_cannot_be_spared_is_not_asked_to_go_twice() {
     register(&mut machine, 1, 2, &[]);
     machine.handle(at(10), RestartEvent::Returned { node: n(0), round: Round::new(0) });
     machine.handle(at(11), RestartEvent::Warned { ranks: [Rank::new(1)].into_iter().collect() });
-    joined(&mut machine, at(12), 1, vec![enrolled(0, 0, &[]), enrolled(1, 1, &[])], "keys=0\n");
+    on_registered(&mut machine, at(12), 1, vec![enrolled(0, 0, &[]), enrolled(1, 1, &[])], "keys=0\n");
     all(&mut machine);
     ready(&mut machine, at(13), 0, vec![]);
     let actions = all(&mut machine);
@@ -289,7 +289,13 @@ fn faults_of_an_earlier_call_do_not_count_in_the_next() {
     };
     (0..3).for_each(|round| throws(&mut machine, round));
     machine.handle(at(4000), RestartEvent::Returned { node: n(0), round: Round::new(3) });
-    joined(&mut machine, at(4001), 1, (0..3).map(|n| enrolled(n, n, &[])).collect(), "keys=0\nmax_rank_faults=2\n");
+    on_registered(
+        &mut machine,
+        at(4001),
+        1,
+        (0..3).map(|n| enrolled(n, n, &[])).collect(),
+        "keys=0\nmax_rank_faults=2\n",
+    );
     ready(&mut machine, at(4002), 3, vec![]);
     all(&mut machine);
     throws(&mut machine, 4);
@@ -307,7 +313,7 @@ fn a_reserve_that_waits_for_hours_is_no_try_in_vain() {
         let again = |action: &RestartAction| matches!(action, RestartAction::Respawn { .. });
         assert!(actions.iter().any(again), "process {n}: {:?}", notes(&actions));
         let (hour, proc) = (3600 * u64::from(n), 2 + 3 * n);
-        joined(&mut machine, at(hour), 0, vec![enrolled(2, proc, &[])], "");
+        on_registered(&mut machine, at(hour), 0, vec![enrolled(2, proc, &[])], "");
         ended(&mut machine, at(hour + 3500), 2, proc);
         let mut tries = 0;
         while let Some(due) = machine.poll_timeout().filter(|due| *due < at(hour + 3600)) {
@@ -334,10 +340,10 @@ fn a_reserve_that_was_started_again_is_in_the_next_call() {
     ended(&mut machine, at(20), 2, 2);
     machine.handle(at(21), RestartEvent::Started { initial: Rank::new(2), proc: ProcId::new(5) });
     machine.handle(at(22), RestartEvent::Returned { node: n(0), round: Round::new(0) });
-    joined(&mut machine, at(23), 0, vec![enrolled(2, 5, &[])], "");
+    on_registered(&mut machine, at(23), 0, vec![enrolled(2, 5, &[])], "");
     all(&mut machine);
     let everybody = vec![enrolled(0, 0, &[]), enrolled(1, 1, &[]), enrolled(2, 5, &[])];
-    joined(&mut machine, at(24), 1, everybody, "keys=0\n");
+    on_registered(&mut machine, at(24), 1, everybody, "keys=0\n");
     ready(&mut machine, at(25), 0, vec![]);
     let actions = all(&mut machine);
     let seats = seats_of(&actions);
@@ -353,10 +359,10 @@ fn a_rank_that_was_started_again_is_in_the_next_call() {
     ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[]), enrolled(1, 1, &[])]);
     machine.handle(at(21), RestartEvent::Started { initial: Rank::new(2), proc: ProcId::new(5) });
     machine.handle(at(22), RestartEvent::Returned { node: n(0), round: Round::new(1) });
-    joined(&mut machine, at(23), 0, vec![enrolled(2, 5, &[])], "");
+    on_registered(&mut machine, at(23), 0, vec![enrolled(2, 5, &[])], "");
     all(&mut machine);
     let everybody = vec![enrolled(0, 0, &[]), enrolled(1, 1, &[]), enrolled(2, 5, &[])];
-    joined(&mut machine, at(24), 1, everybody, "keys=0\n");
+    on_registered(&mut machine, at(24), 1, everybody, "keys=0\n");
     ready(&mut machine, at(25), 1, vec![]);
     let actions = all(&mut machine);
     let seats = seats_of(&actions);
