@@ -45,7 +45,7 @@ impl Guardian {
                 Ok(Ok(Word::Agent(agent))) => {
                     self.agent = Some(agent);
                     if self.rouse {
-                        self.rouse();
+                        self.wake();
                     }
                     continue;
                 }
@@ -59,7 +59,7 @@ impl Guardian {
     }
 
     /// Continues a stopped agent. A running one does not notice, and one that is gone cannot be mistaken.
-    pub(super) fn rouse(&mut self) {
+    pub(super) fn wake(&mut self) {
         match &self.agent {
             Some(agent) => {
                 let _gone = pidfd::signal(agent, signals::CONT);

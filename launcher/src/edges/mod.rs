@@ -410,7 +410,7 @@ impl Edges {
                 let sent = self.nodes.beat(node, beat);
                 self.unless(sent, node);
             }
-            JobAction::Rouse { node } => self.nodes.rouse(node),
+            JobAction::WakeAgent { node } => self.nodes.wake(node),
             JobAction::Sever { node } => self.nodes.sever(node),
             JobAction::CloseEdge { node } => self.let_go(node),
             JobAction::Place(placement) => {

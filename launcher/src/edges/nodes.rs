@@ -329,9 +329,9 @@ impl Nodes {
     }
 
     /// Continues a stopped agent: only its own host's guardian can do so.
-    pub(super) fn rouse(&mut self, id: NodeId) {
+    pub(super) fn wake(&mut self, id: NodeId) {
         if let Some((_, guardian)) = self.guardian.as_mut().filter(|(own, _)| *own == id) {
-            guardian.rouse();
+            guardian.wake();
         }
     }
 

@@ -229,7 +229,7 @@ impl World {
                     world.note("< job", || message_in_brief(&format!("{msg:?}")));
                     world.send_to_agent(link::message(&msg));
                 }),
-                JobAction::Rouse { node } => self.on(node, |world| {
+                JobAction::WakeAgent { node } => self.on(node, |world| {
                     world.note("< job", || "Rouse".to_owned());
                     // On another host it goes nowhere.
                     if !world.host.remote {

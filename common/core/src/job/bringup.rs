@@ -141,7 +141,8 @@ impl Bringup {
         let Some(hello) = nodes.hello(first) else { return };
         // Our own host is likely to be found where others have seen us come from.
         let from = |node| nodes.hello(node).and_then(|hello| hello.reached.as_ref()).map(|reached| &reached.from);
-        let others = || nodes.iter().filter(|(node, state)| *node != first && state.is_told()).map(|(node, _)| node);
+        let others =
+            || nodes.iter().filter(|(node, state)| *node != first && state.is_notified()).map(|(node, _)| node);
         if is_local && others().all(|node| nodes.hello(node).is_none()) {
             return;
         }
@@ -461,7 +462,7 @@ impl Bringup {
 
     /// Has all who take part start their ranks again: so many times by now, with the number of the first process. `ports`: what hosts
     /// have chosen anew. `shrinks`: hosts were lost, and the others have fewer ranks.
-    pub(super) fn again(
+    pub(super) fn reset_for_generation(
         &mut self,
         cx: &mut Cx<'_>,
         (restart, first): (u32, u32),
@@ -472,7 +473,7 @@ impl Bringup {
         let placement = cx.facts.placement();
         cx.act(JobAction::Place(Arc::clone(placement)));
         let head = placement.head();
-        meeting = orders.again_at(placement, meeting);
+        meeting = orders.rendezvous_of_next_generation(placement, meeting);
         // One host alone is met at an address of its own, whatever the others knew it by.
         if head != before || (shrinks && orders::is_together(placement)) {
             let addr = match orders.pinned_addr() {
@@ -485,7 +486,7 @@ impl Bringup {
         let port = orders.pinned_port().or(ports.get(&head).copied()).or(meeting.port);
         (meeting.restart, meeting.port, meeting.space) = (restart, port, space);
         cx.act(JobAction::Home { node: head, space });
-        orders.again(cx, &meeting, first);
+        orders.reset_for_generation(cx, &meeting, first);
         (self.again, self.meeting) = (Some(orders), Some((head, meeting)));
     }
 

@@ -110,7 +110,7 @@ impl Ending {
         };
         // Nobody of the nodes has said that it ends: their agents may have been stopped.
         if matches!(cause, Cause::Timeout(_) | Cause::ReaderClosed(_)) {
-            cx.tell(Notice::Rouse);
+            cx.tell(Notice::WakeAgents);
         }
         cx.tell(Notice::Broadcast(msg));
         let grace = if sent.is_some() { self.grace } else { Span::ZERO };
@@ -154,7 +154,7 @@ impl Ending {
     }
 
     /// Other processes play all ranks now.
-    pub(super) fn again(&mut self) {
+    pub(super) fn reset_for_generation(&mut self) {
         self.forwarded.clear();
         self.spared = None;
     }

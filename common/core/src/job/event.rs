@@ -169,7 +169,7 @@ pub enum JobAction {
         msg: ToNode,
     },
     /// Continue the agent of a node, if it was stopped (SIGCONT).
-    Rouse {
+    WakeAgent {
         /// Whose.
         node: NodeId,
     },

@@ -210,7 +210,7 @@ impl Generations {
     }
 
     /// The pause is over: the number of the generation to come, and the ports that were chosen for it.
-    pub(super) fn again(&mut self) -> (u32, BTreeMap<NodeId, u16>) {
+    pub(super) fn reset_for_generation(&mut self) -> (u32, BTreeMap<NodeId, u16>) {
         self.state = State::Running;
         (self.restart, core::mem::take(&mut self.ports))
     }

@@ -73,12 +73,12 @@ impl KillWatchdog {
     }
 
     /// Records the end of its guardian: the agent has most likely ended first, and its last messages are on their way.
-    pub(super) fn left_alone(&mut self, cx: &Cx<'_>, node: NodeId) {
-        self.change(node, |node| node.left_alone(cx.now));
+    pub(super) fn on_guardian_lost(&mut self, cx: &Cx<'_>, node: NodeId) {
+        self.change(node, |node| node.on_guardian_lost(cx.now));
     }
 
-    pub(super) fn heard(&mut self, cx: &Cx<'_>, node: NodeId) {
-        self.change(node, |node| node.heard(cx.now));
+    pub(super) fn on_message(&mut self, cx: &Cx<'_>, node: NodeId) {
+        self.change(node, |node| node.on_message(cx.now));
     }
 
     /// Records that SIGKILL is on its way. By the node's clock the grace has expired; it may have run on while the launcher was
@@ -97,12 +97,12 @@ impl KillWatchdog {
     }
 
     /// A rank of this node is started again.
-    pub(super) fn ranks_again(&mut self, node: NodeId) {
+    pub(super) fn on_ranks_cleared(&mut self, node: NodeId) {
         self.change(node, |node| node.ranks_over = false);
     }
 
     /// Ranks are started again everywhere.
-    pub(super) fn again(&mut self) {
+    pub(super) fn reset_for_generation(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.ranks_over = false);
     }
 
@@ -116,7 +116,7 @@ impl KillWatchdog {
             self.change(id, |node| what = node.timeout(cx.now));
             match what {
                 Some(Due::Asked) => {
-                    cx.act(JobAction::Rouse { node: id });
+                    cx.act(JobAction::WakeAgent { node: id });
                     cx.act(JobAction::Send { node: id, msg: ToNode::Kill });
                 }
                 Some(Due::Mute) => cx.tell(Notice::Mute(id)),
@@ -219,7 +219,7 @@ impl Node {
         }
     }
 
-    fn left_alone(&mut self, now: Mono) {
+    fn on_guardian_lost(&mut self, now: Mono) {
         let patience = Patience::new(now, ANSWER + self.trip);
         match self.state {
             State::Owes(earlier) => self.state = State::Owes(patience.max(earlier)),
@@ -227,7 +227,7 @@ impl Node {
         }
     }
 
-    fn heard(&mut self, now: Mono) {
+    fn on_message(&mut self, now: Mono) {
         match &mut self.state {
             State::Due(grace) => {
                 if grace.is_out(now) {

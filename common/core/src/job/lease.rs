@@ -119,8 +119,8 @@ impl Lease {
     }
 
     /// Before anything else is done with what has happened.
-    pub(super) fn looks(&mut self, now: Mono) {
-        self.suspend_detector.looks(now, self.nodes.iter().map(|node| node.heard));
+    pub(super) fn observe_clock(&mut self, now: Mono) {
+        self.suspend_detector.observe_clock(now, self.nodes.iter().map(|node| node.heard));
     }
 
     /// The cause of the loss of a node: if the launcher was suspended, the end of the lease is its own doing.
@@ -128,7 +128,7 @@ impl Lease {
         match lost {
             Lost::Agent(CloseReason::Eof | CloseReason::Failed(_) | CloseReason::Ssh(_))
             | Lost::Unheard
-            | Lost::Expired => self.suspend_detector.starved(node).map_or(lost, Lost::Starved),
+            | Lost::Expired => self.suspend_detector.was_suspended(node).map_or(lost, Lost::Starved),
             Lost::Agent(CloseReason::Malformed | CloseReason::Slow)
             | Lost::AgentEarly
             | Lost::AgentMute
@@ -148,7 +148,7 @@ impl Lease {
 
     pub(super) fn edge_up(&mut self, cx: &Cx<'_>, node: NodeId) {
         if self.host(node).is_some() {
-            self.heard(node, Some(cx.now));
+            self.on_message(node, Some(cx.now));
             self.look_later(cx.now);
         }
     }
@@ -161,7 +161,7 @@ impl Lease {
         }
         cx.act(JobAction::Beat { node, beat: Beat { own: now, echo: beat.own } });
         self.suspend_detector.beat(node, beat);
-        self.heard(node, Some(cx.now));
+        self.on_message(node, Some(cx.now));
     }
 
     /// From here on the user waits for all nodes to end.
@@ -189,7 +189,7 @@ impl Lease {
 
     /// A node that has told what is left, or will not, is not waited for.
     pub(super) fn node_over(&mut self, node: NodeId) {
-        self.heard(node, None);
+        self.on_message(node, None);
     }
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
@@ -198,7 +198,7 @@ impl Lease {
         }
         while let Some(node) = self.due.pop(cx.now) {
             cx.act(JobAction::CloseEdge { node });
-            cx.tell(Notice::Unheard(node));
+            cx.tell(Notice::MissedLease(node));
         }
     }
 
@@ -236,7 +236,7 @@ impl Lease {
         self.hosts.get(node.index()).and_then(Option::as_ref)
     }
 
-    fn heard(&mut self, node: NodeId, heard: Option<Mono>) {
+    fn on_message(&mut self, node: NodeId, heard: Option<Mono>) {
         if let Some(known) = self.nodes.get_mut(node.index()) {
             known.heard = heard;
             self.due.set(node, heard.map(|heard| heard + self.patience));

@@ -74,14 +74,14 @@ impl Loss {
     }
 
     pub(super) fn init_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        cx.tell(Notice::Bereft(node));
+        cx.tell(Notice::LostSupervisor(node));
         part(cx, node, Lost::Init);
     }
 
     pub(super) fn guardian_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let Some(known) = self.nodes.get_mut(node.index()) else { return };
         if !core::mem::replace(&mut known.unguarded, true) {
-            cx.tell(Notice::Bereft(node));
+            cx.tell(Notice::LostSupervisor(node));
             part(cx, node, Lost::Guardian);
             cx.tell(Notice::Unguarded(node));
         }
@@ -142,7 +142,7 @@ impl Loss {
                 part(cx, node, Lost::Agent(CloseReason::Eof));
                 self.known(cx, node, Some(left), named);
             }
-            (State::Up, GuardianEnd::Silent) => self.left_alone(cx, node),
+            (State::Up, GuardianEnd::Silent) => self.on_guardian_lost(cx, node),
             (State::Up, GuardianEnd::Expired { left, named }) => {
                 part(cx, node, Lost::Expired);
                 self.known(cx, node, Some(left), named);
@@ -158,7 +158,7 @@ impl Loss {
     }
 
     /// Handles a node whose heartbeats are missing and which by now has ended its ranks.
-    pub(super) fn unheard(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+    pub(super) fn on_missed_lease(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         match self.state(node) {
             State::Up | State::Unguarded { .. } => {
                 part(cx, node, Lost::Unheard);
@@ -186,10 +186,10 @@ impl Loss {
     }
 
     /// Continues suspended agents: they have work to do now. On other hosts that is their guardians' business.
-    pub(super) fn rouse(&self, cx: &mut Cx<'_>) {
+    pub(super) fn wake(&self, cx: &mut Cx<'_>) {
         for (known, node) in self.nodes.iter().zip((0..).map(NodeId::new)) {
             if known.local && known.state != State::Known {
-                cx.act(JobAction::Rouse { node });
+                cx.act(JobAction::WakeAgent { node });
             }
         }
     }
@@ -222,8 +222,8 @@ impl Loss {
 
     /// Records that only the agent can end the remaining processes now, so it must not be suspended. Either it has just said `Done`, or
     /// it is about to say that the guardian was lost.
-    fn left_alone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        cx.act(JobAction::Rouse { node });
+    fn on_guardian_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        cx.act(JobAction::WakeAgent { node });
         cx.tell(Notice::LeftAlone(node));
         let unguarded = self.nodes.get(node.index()).is_some_and(|known| known.unguarded);
         let until = if unguarded { None } else { Some(Patience::new(cx.now, ANSWER)) };

@@ -142,7 +142,7 @@ impl Job {
             return;
         }
         let mut step = Step { now, out: actions, notice: notices, facts };
-        parts.lease.looks(now);
+        parts.lease.observe_clock(now);
         transition(parts, &mut step);
         while let Some(notice) = step.notice.pop_front() {
             let last = matches!(notice, Notice::Close { .. });
@@ -228,7 +228,7 @@ impl Parts {
             Timer::Generations => self.generations.timeout(&mut step.cx()),
             Timer::Rounds => {
                 self.rounds.timeout(step.now);
-                self.settle_rounds(step);
+                self.apply_round_decisions(step);
             }
             Timer::Closing => self.closing.timeout(&mut step.cx()),
         }

@@ -42,11 +42,11 @@ pub(super) enum Notice {
     /// The guardian of a node has ended, and its agent is about to say why.
     LeftAlone(NodeId),
     /// Suspended agents have to continue.
-    Rouse,
+    WakeAgents,
     /// SIGKILL was sent to one node, which cannot guard its ranks any more.
     Doomed(NodeId),
     /// Nothing was heard of a node for so long that it has ended its ranks.
-    Unheard(NodeId),
+    MissedLease(NodeId),
     /// loss: a part of ours was lost on a node. The job ends, unless it can do without the node.
     Lost {
         /// Which.
@@ -80,7 +80,7 @@ pub(super) enum Notice {
     /// Output is given up: a node that waited for its reader has nothing to wait for any more.
     Abandoned,
     /// Init or guardian of a node was lost: ends of its ranks that are reported from here on were caused by that.
-    Bereft(NodeId),
+    LostSupervisor(NodeId),
     /// The guardian of a node was lost: the agent alone can end what is there.
     Unguarded(NodeId),
     /// A node has no rank that is waited for.

@@ -220,7 +220,7 @@ impl Orders {
     }
 
     /// The same meeting of those who are left.
-    pub(super) fn again_at(&self, placement: &Placement, meeting: Meeting) -> Meeting {
+    pub(super) fn rendezvous_of_next_generation(&self, placement: &Placement, meeting: Meeting) -> Meeting {
         let Meeting { world_size, nodes, .. } = self.meeting(placement, meeting.addr.clone(), meeting.port);
         Meeting { world_size, nodes, ..meeting }
     }
@@ -235,7 +235,7 @@ impl Orders {
     }
 
     /// The same when they have been started before; the process of rank 0 has this number.
-    pub(super) fn again(&self, cx: &mut Cx<'_>, meeting: &Meeting, first: u32) {
+    pub(super) fn reset_for_generation(&self, cx: &mut Cx<'_>, meeting: &Meeting, first: u32) {
         let placement = cx.facts.placement();
         let by_node = placement.by_node();
         for (node, node_index) in placement.used().zip(0..) {

@@ -62,7 +62,7 @@ impl Output {
     /// The job ends like a program whose reader has gone. Where it is ending anyway, that is not worth a line.
     pub(super) fn reader_closed(&mut self, cx: &mut Cx<'_>, std: Std) {
         if self.is_lost_now(std) {
-            self.nobody_reads(cx, std, None);
+            self.close_without_reader(cx, std, None);
         }
     }
 
@@ -76,11 +76,11 @@ impl Output {
             cx.act(JobAction::Say(Sentence::HungUp(std)));
             cx.tell(Notice::Log(What::SinkLost { std, errno: Some(EIO) }));
         } else {
-            self.nobody_reads(cx, std, Some(EIO));
+            self.close_without_reader(cx, std, Some(EIO));
         }
     }
 
-    fn nobody_reads(&self, cx: &mut Cx<'_>, std: Std, errno: Option<i32>) {
+    fn close_without_reader(&self, cx: &mut Cx<'_>, std: Std, errno: Option<i32>) {
         if !self.ending {
             cx.act(JobAction::Say(Sentence::ReaderClosed(std)));
         }

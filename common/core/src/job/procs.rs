@@ -110,7 +110,7 @@ impl Procs {
     }
 
     /// All ranks are asked for again.
-    pub(super) fn again(&mut self, facts: &JobFacts, first: ProcId) {
+    pub(super) fn reset_for_generation(&mut self, facts: &JobFacts, first: ProcId) {
         self.begin(facts.placement(), first);
     }
 

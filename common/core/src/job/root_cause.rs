@@ -38,7 +38,7 @@ pub(super) struct RootCause {
     decided: Option<Failure>,
     gone: Vec<Gone>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
-    bereft: BTreeSet<NodeId>,
+    lost_supervisor: BTreeSet<NodeId>,
 }
 
 /// A host that was lost.
@@ -52,14 +52,14 @@ struct Gone {
 
 impl Gone {
     /// We were not there to hear of it.
-    const fn is_starved(&self) -> bool {
+    const fn is_suspension(&self) -> bool {
         matches!(self.lost, Lost::Starved(_))
     }
 
     /// Whether it may have been lost before that one. All that we have starved ourselves were lost at once, whenever we have read
     /// what they had said until then.
     fn may_be_before(&self, other: &Self) -> bool {
-        self.between.0 <= other.between.1 || (self.is_starved() && other.is_starved())
+        self.between.0 <= other.between.1 || (self.is_suspension() && other.is_suspension())
     }
 }
 
@@ -73,7 +73,7 @@ impl RootCause {
             cleared_from: None,
             decided: None,
             gone: Vec::new(),
-            bereft: BTreeSet::new(),
+            lost_supervisor: BTreeSet::new(),
         }
     }
 
@@ -83,7 +83,7 @@ impl RootCause {
     pub(super) fn failed(&mut self, failure: Failure) {
         let began = self.cleared_from.or(self.began.as_ref().map(|(_, began)| *began));
         let ours = failure.asked || began.is_some_and(|began| failure.seen_after >= began);
-        if !ours && !self.bereft.contains(&failure.node) {
+        if !ours && !self.lost_supervisor.contains(&failure.node) {
             self.failures.push(failure);
         }
     }
@@ -94,7 +94,7 @@ impl RootCause {
     }
 
     /// Other processes play all ranks now.
-    pub(super) fn again(&mut self) {
+    pub(super) fn reset_for_generation(&mut self) {
         self.failures.clear();
         self.explained.clear();
         self.forwarded.clear();
@@ -116,8 +116,8 @@ impl RootCause {
     }
 
     /// The node reports events in the order in which it saw them: ranks that failed before are known.
-    pub(super) fn bereft(&mut self, node: NodeId) {
-        self.bereft.insert(node);
+    pub(super) fn on_lost_supervisor(&mut self, node: NodeId) {
+        self.lost_supervisor.insert(node);
     }
 
     pub(super) fn lost(&mut self, node: NodeId, lost: Lost, between: (Mono, Mono)) {
@@ -190,7 +190,7 @@ impl RootCause {
 
     /// The first host that was surely lost before that moment.
     fn gone_before(&self, moment: Mono) -> Option<&Gone> {
-        let is_known = |gone: &&Gone| gone.lost != Lost::AgentMute && !gone.is_starved();
+        let is_known = |gone: &&Gone| gone.lost != Lost::AgentMute && !gone.is_suspension();
         let known = self.gone.iter().filter(is_known).filter(|gone| gone.between.1 < moment);
         known.min_by_key(|gone| gone.between.1)
     }

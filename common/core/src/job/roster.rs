@@ -53,7 +53,7 @@ impl State {
     }
 
     /// Whether the job was sent to it, and it can still be had.
-    pub(super) const fn is_told(&self) -> bool {
+    pub(super) const fn is_notified(&self) -> bool {
         matches!(self, Self::Waiting | Self::Up(_) | Self::Ready(_))
     }
 

@@ -37,7 +37,7 @@ impl Parts {
                 self.loss.host_failed(&mut step.cx(), node);
             }
             JobEvent::Beat { node, beat } => {
-                self.kill_watchdog.heard(&step.cx(), node);
+                self.kill_watchdog.on_message(&step.cx(), node);
                 self.lease.beat(&mut step.cx(), node, beat);
             }
             JobEvent::EdgeClosed { node, why } => self.loss.edge_closed(&mut step.cx(), node, why),
@@ -45,7 +45,7 @@ impl Parts {
             JobEvent::Signal(sig) => self.signals.on(&mut step.cx(), sig),
             JobEvent::StreamEnd { stream, total } => {
                 if let Some(node) = step.facts.node_of_process(stream.proc()) {
-                    self.kill_watchdog.heard(&step.cx(), node);
+                    self.kill_watchdog.on_message(&step.cx(), node);
                 }
                 let pending = self.procs.is_pending(step.facts, stream.proc());
                 self.output.stream_end(&mut step.cx(), stream, total, pending);
@@ -59,7 +59,7 @@ impl Parts {
     }
 
     fn message(&mut self, step: &mut Step<'_>, node: NodeId, msg: ToRoot) {
-        self.kill_watchdog.heard(&step.cx(), node);
+        self.kill_watchdog.on_message(&step.cx(), node);
         match msg {
             ToRoot::Hello(hello) => self.bringup.hello(&mut step.cx(), node, hello),
             ToRoot::Refused(why) => self.bringup.refused(&mut step.cx(), node, why),
@@ -72,7 +72,7 @@ impl Parts {
                 self.procs.started(&mut step.cx(), node, &procs);
                 procs.iter().for_each(|started| self.output.started(&mut step.cx(), started.proc));
                 if self.rounds.started(&mut step.cx(), &procs) {
-                    self.settle_rounds(step);
+                    self.apply_round_decisions(step);
                 }
             }
             ToRoot::SpawnFailed { proc, error } => {
@@ -119,8 +119,8 @@ impl Parts {
 
     /// No rank is left to wait for.
     fn all_over(&mut self, step: &mut Step<'_>) {
-        let up = self.rounds.nobody_left(&mut step.cx());
-        self.gives_up(step, up);
+        let up = self.rounds.on_no_process_left(&mut step.cx());
+        self.on_rounds_given_up(step, up);
         if self.generations.is_between() {
             return;
         }
@@ -164,12 +164,12 @@ impl Parts {
         if self.bringup.spares(&mut step.cx(), node) {
             return self.forget(step, node);
         }
-        if self.is_without(step, node) || self.loses(step, node, lost) {
+        if self.is_without(step, node) || self.on_host_lost(step, node, lost) {
             return;
         }
         let between = self.lease.between(step.now, node, lost);
         self.root_cause.lost(node, lost, between);
-        if self.goes_on_without(step, node, lost, between) {
+        if self.continues_without(step, node, lost, between) {
             return;
         }
         self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, Ranks::Run);
@@ -211,9 +211,9 @@ impl Parts {
     }
 
     /// All ranks are started again.
-    fn again(&mut self, step: &mut Step<'_>) {
+    fn reset_for_generation(&mut self, step: &mut Step<'_>) {
         self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
-        let (restart, ports) = self.generations.again();
+        let (restart, ports) = self.generations.reset_for_generation();
         let fewer = attempt::next_placement(step.facts, &self.means()).map(Arc::new);
         step.facts.begin_generation(restart);
         self.log.in_round(None);
@@ -223,11 +223,11 @@ impl Parts {
         }
         let first = self.procs.next_generation();
         step.facts.begin_processes(first);
-        self.procs.again(step.facts, first);
-        self.root_cause.again();
-        self.ending.again();
-        self.kill_watchdog.again();
-        let space = self.rounds.again();
+        self.procs.reset_for_generation(step.facts, first);
+        self.root_cause.reset_for_generation();
+        self.ending.reset_for_generation();
+        self.kill_watchdog.reset_for_generation();
+        let space = self.rounds.reset_for_generation();
         if shrinks {
             let (lost, placement) = (step.facts.hosts.list_lost(), Arc::clone(step.facts.placement()));
             match self.attempt.is_reported(step.facts) {
@@ -236,12 +236,12 @@ impl Parts {
                 false => self.log.left_out(&mut step.cx(), lost, &placement),
             }
         }
-        self.bringup.again(&mut step.cx(), (restart, first.get()), (&ports, space), shrinks);
+        self.bringup.reset_for_generation(&mut step.cx(), (restart, first.get()), (&ports, space), shrinks);
     }
 
     fn close(&mut self, step: &mut Step<'_>, left: Option<u32>) {
         self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
-        self.rounds.say_unheard(&mut step.cx(), true);
+        self.rounds.unused_report(&mut step.cx(), true);
         let unwritten = self.output.close(&mut step.cx());
         let nodes = self.root_cause.together();
         if !nodes.is_empty() {
@@ -257,7 +257,7 @@ impl Parts {
             Notice::Broadcast(msg) => self.bringup.broadcast(&mut step.cx(), &msg),
             Notice::End(cause) => self.ending.end(&mut step.cx(), cause, self.ranks()),
             Notice::Exited(proc, failure) => self.exited(step, proc, failure),
-            Notice::Again => self.again(step),
+            Notice::Again => self.reset_for_generation(step),
             Notice::Explained { rank } => self.root_cause.explained(rank),
             Notice::Forwarded(sig) => {
                 self.root_cause.forwarded(sig);
@@ -280,14 +280,14 @@ impl Parts {
                 self.kill_watchdog.killed(&step.cx());
                 self.lease.killed(&step.cx());
             }
-            Notice::Rouse => self.loss.rouse(&mut step.cx()),
-            Notice::Bereft(node) => self.root_cause.bereft(node),
+            Notice::WakeAgents => self.loss.wake(&mut step.cx()),
+            Notice::LostSupervisor(node) => self.root_cause.on_lost_supervisor(node),
             Notice::Doomed(node) => self.kill_watchdog.doomed(&step.cx(), node),
             // Others will follow, or it is sent again when the job ends.
             Notice::AllOver | Notice::RanksOver(_) if self.generations.is_between() => {}
             Notice::AllOver => self.all_over(step),
             Notice::Mute(node) => self.loss.mute(&mut step.cx(), node),
-            Notice::Unheard(node) => self.loss.unheard(&mut step.cx(), node),
+            Notice::MissedLease(node) => self.loss.on_missed_lease(&mut step.cx(), node),
             Notice::Lost { node, lost } => self.lost(step, node, lost),
             Notice::Late { node, limit } if self.bringup.late(&mut step.cx(), node, limit) => self.forget(step, node),
             // It was ready, or is given up for another reason.
@@ -303,7 +303,7 @@ impl Parts {
             // One of them was started again at once.
             Notice::RanksOver(_) => {}
             Notice::Unguarded(node) => self.kill_watchdog.unguarded(&step.cx(), node),
-            Notice::LeftAlone(node) => self.kill_watchdog.left_alone(&step.cx(), node),
+            Notice::LeftAlone(node) => self.kill_watchdog.on_guardian_lost(&step.cx(), node),
             Notice::Absent(node) => self.absent(step, node),
             Notice::Impatient { patience } => self.closing.impatient(&mut step.cx(), patience),
             Notice::Abandoned => self.kill_watchdog.abandoned(&step.cx()),
@@ -336,7 +336,7 @@ impl Parts {
     }
 
     /// Handles the loss of a part of ours on a host outside of rounds; whether the job continues without the host.
-    fn goes_on_without(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
+    fn continues_without(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
         if step.facts.hosts.is_local(node)
             || !self.may_follow()
             || !self.attempt.can_do_without(step.facts, &self.means(), Some(node))
@@ -392,19 +392,19 @@ impl Parts {
     /// A node speaks of rounds. Messages about another generation are dropped.
     fn round(&mut self, step: &mut Step<'_>, node: NodeId, up: RoundUp) {
         if matches!(up, RoundUp::Joined { .. } | RoundUp::Refused { .. } | RoundUp::Awaited { .. }) {
-            self.rounds.is_heard();
+            self.rounds.on_registered();
         }
         if self.generations.is_between() || self.rounds.is_off() {
             return;
         }
         match self.rounds.on_message(&mut step.cx(), (&self.procs, &self.bringup), node, up) {
             Heard::Nothing => {}
-            Heard::News => self.settle_rounds(step),
+            Heard::News => self.apply_round_decisions(step),
             Heard::Stuck(proc) => {
                 let Some(initial) = step.facts.placement().rank_of(proc) else { return };
                 if self.procs.is_stuck(&mut step.cx(), node, proc) {
                     self.rounds.note_stuck(&mut step.cx(), initial);
-                    self.settle_rounds(step);
+                    self.apply_round_decisions(step);
                 }
             }
         }
@@ -412,9 +412,9 @@ impl Parts {
 
     /// A process has ended.
     fn exited(&mut self, step: &mut Step<'_>, proc: ProcId, failure: Failure) {
-        self.rounds.ends_unheard(step.now, &failure);
+        self.rounds.on_unused_exit(step.now, &failure);
         let theirs = self.rounds.ended(step.now, proc, &failure);
-        self.settle_rounds(step);
+        self.apply_round_decisions(step);
         if let Some(left) = self.rounds.take_left(&failure) {
             self.root_cause.refined(left);
             return self.failed(step, left);
@@ -431,13 +431,13 @@ impl Parts {
     }
 
     /// Whether the loss of a part of ours on a host is a matter of rounds.
-    fn loses(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) -> bool {
+    fn on_host_lost(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) -> bool {
         let between = self.lease.between(step.now, node, lost);
-        let theirs = self.rounds.loses(&mut step.cx(), node, lost, between);
+        let theirs = self.rounds.on_host_lost(&mut step.cx(), node, lost, between);
         if theirs {
             step.facts.hosts.lose(node, lost, between, false);
         }
-        self.settle_rounds(step);
+        self.apply_round_decisions(step);
         theirs
     }
 
@@ -451,29 +451,29 @@ impl Parts {
             // Its ranks are placed together, including ranks whose ends were not seen.
             self.procs.absent(&mut step.cx(), node);
         }
-        self.settle_rounds(step);
+        self.apply_round_decisions(step);
         if self.lost_is_over(step, node) || without {
-            self.start_wanted(step);
+            self.start_queued(step);
         } else {
             self.procs.node_over(&mut step.cx(), node);
         }
     }
 
     /// Does what rounds ask for. A loss that rounds cannot absorb has its ordinary consequence.
-    pub(super) fn settle_rounds(&mut self, step: &mut Step<'_>) {
-        let up = self.rounds.settle(&mut step.cx());
+    pub(super) fn apply_round_decisions(&mut self, step: &mut Step<'_>) {
+        let up = self.rounds.apply_decisions(&mut step.cx());
         self.log.in_round(self.rounds.round());
-        self.rounds.say_unheard(&mut step.cx(), false);
-        self.gives_up(step, up);
+        self.rounds.unused_report(&mut step.cx(), false);
+        self.on_rounds_given_up(step, up);
         if let Some(failure) = self.rounds.left_too_late(step.now) {
             self.failed(step, failure);
         }
-        self.start_wanted(step);
+        self.start_queued(step);
         self.rounds.dismiss_late(&mut step.cx(), self.procs.open());
     }
 
     /// The consequence of a fault that rounds could not absorb.
-    fn gives_up(&mut self, step: &mut Step<'_>, up: Option<Up>) {
+    fn on_rounds_given_up(&mut self, step: &mut Step<'_>, up: Option<Up>) {
         match up {
             Some(Up::Rank(failure)) => {
                 self.root_cause.decided(failure);
@@ -499,7 +499,7 @@ impl Parts {
     }
 
     /// Starts queued processes that can start.
-    fn start_wanted(&mut self, step: &mut Step<'_>) {
+    fn start_queued(&mut self, step: &mut Step<'_>) {
         if self.generations.is_between() {
             return;
         }
@@ -531,7 +531,7 @@ impl Parts {
         for (initial, node) in ranks {
             let Some(proc) = self.procs.anew(step.facts, initial) else { continue };
             step.facts.add_process(proc, initial);
-            self.kill_watchdog.ranks_again(node);
+            self.kill_watchdog.on_ranks_cleared(node);
             self.rounds.on_asked(initial, node, proc);
             started.push((initial, node, proc));
         }
@@ -549,6 +549,6 @@ impl Parts {
         let is_over = self.generations.is_between();
         let elsewhere = self.rounds.on_not_started(&mut step.cx(), &self.procs, (initial, proc), (lacks_gpus, is_over));
         self.start_elsewhere(step, elsewhere.into_iter().collect());
-        self.settle_rounds(step);
+        self.apply_round_decisions(step);
     }
 }

@@ -58,7 +58,7 @@ impl Signals {
             return Answer::Ignored;
         }
         self.last = Some((sig, cx.now));
-        cx.tell(Notice::Rouse);
+        cx.tell(Notice::WakeAgents);
         self.heard = self.heard.saturating_add(1);
         match self.heard {
             1 => {

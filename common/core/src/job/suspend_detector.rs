@@ -33,8 +33,8 @@ impl SuspendDetector {
         Self { lease, every: Beat::every(lease), looked: Mono::default(), last: None, starved: vec![None; nodes] }
     }
 
-    /// Before anything else is done with what has happened. `heard`: when the nodes that have a lease were heard of last.
-    pub(super) fn looks(&mut self, now: Mono, heard: impl Iterator<Item = Option<Mono>> + Clone) {
+    /// Before anything else is done with what has happened. `on_message`: when the nodes that have a lease were heard of last.
+    pub(super) fn observe_clock(&mut self, now: Mono, heard: impl Iterator<Item = Option<Mono>> + Clone) {
         let from = core::mem::replace(&mut self.looked, now);
         // While any node has a lease, a look is due for every beat. A look that is late by as much again did not happen.
         if now.since(from) < self.every + self.every || heard.clone().all(|heard| heard.is_none()) {
@@ -60,7 +60,7 @@ impl SuspendDetector {
     }
 
     /// For how long we stood still when a node's lease ended.
-    pub(super) fn starved(&self, node: NodeId) -> Option<Span> {
+    pub(super) fn was_suspended(&self, node: NodeId) -> Option<Span> {
         let gap = (*self.starved.get(node.index())?)?;
         Some(gap.to.since(gap.from))
     }
@@ -91,14 +91,14 @@ mod tests {
         Mono::from_nanos(second * 1_000_000_000)
     }
 
-    fn looks(still: &mut SuspendDetector, second: u64, heard: u64) {
-        still.looks(at(second), [Some(at(heard))].into_iter());
+    fn observe_clock(still: &mut SuspendDetector, second: u64, heard: u64) {
+        still.observe_clock(at(second), [Some(at(heard))].into_iter());
     }
 
     fn new() -> SuspendDetector {
         let mut still = SuspendDetector::new(Span::from_secs(30), 1);
         // No look is due before some node has a lease.
-        still.looks(at(1_000), [None].into_iter());
+        still.observe_clock(at(1_000), [None].into_iter());
         still
     }
 
@@ -106,23 +106,23 @@ mod tests {
     fn who_goes_on_for_a_moment_has_not_gone_on() {
         let mut still = new();
         for second in [1_020, 1_021, 1_040] {
-            looks(&mut still, second, 1_000);
+            observe_clock(&mut still, second, 1_000);
         }
-        assert_eq!(still.starved(NODE), Some(Span::from_secs(40)));
+        assert_eq!(still.was_suspended(NODE), Some(Span::from_secs(40)));
         let mut still = new();
         for second in [1_020, 1_021, 1_022, 1_040] {
-            looks(&mut still, second, 1_000);
+            observe_clock(&mut still, second, 1_000);
         }
-        assert_eq!(still.starved(NODE), None, "it had time to say something");
+        assert_eq!(still.was_suspended(NODE), None, "it had time to say something");
     }
 
     #[test]
     fn a_node_that_had_long_been_silent_is_lost_for_a_reason_of_its_own() {
         let stood = |silent: u64| {
             let mut still = new();
-            (1_000..=1_000 + silent).for_each(|second| looks(&mut still, second, 1_000));
-            looks(&mut still, 1_060, 1_000);
-            still.starved(NODE)
+            (1_000..=1_000 + silent).for_each(|second| observe_clock(&mut still, second, 1_000));
+            observe_clock(&mut still, 1_060, 1_000);
+            still.was_suspended(NODE)
         };
         assert_eq!(stood(15), Some(Span::from_secs(45)), "its first word may take as long");
         assert_eq!(stood(16), None);
@@ -131,11 +131,11 @@ mod tests {
     #[test]
     fn a_beat_that_was_made_afterwards_tells_that_it_lives() {
         let mut still = new();
-        looks(&mut still, 1_040, 1_000);
+        observe_clock(&mut still, 1_040, 1_000);
         let made = |still: &mut SuspendDetector, second| still.beat(NODE, Beat { own: 1, echo: at(second).nanos() });
         made(&mut still, 1_041);
-        assert_eq!(still.starved(NODE), Some(Span::from_secs(40)), "it may just have been killed");
+        assert_eq!(still.was_suspended(NODE), Some(Span::from_secs(40)), "it may just have been killed");
         made(&mut still, 1_042);
-        assert_eq!(still.starved(NODE), None);
+        assert_eq!(still.was_suspended(NODE), None);
     }
 }

@@ -147,7 +147,7 @@ impl Node {
             return;
         }
         let mut cx = Cx { now, out, notice: notices, facts: &() };
-        parts.rounds.looks(now);
+        parts.rounds.observe_clock(now);
         transition(parts, &mut cx);
         parts.settle(&mut cx);
     }

@@ -295,7 +295,8 @@ impl World {
                 }
                 JobAction::Finish(ending) => self.finished = Some(ending),
                 JobAction::Place(placement) => self.seats = placement,
-                JobAction::Rouse { .. } | JobAction::Home { .. } | JobAction::Say(_) | JobAction::AbandonOutput => {}
+                JobAction::WakeAgent { .. } | JobAction::Home { .. } | JobAction::Say(_) | JobAction::AbandonOutput => {
+                }
             }
         }
     }

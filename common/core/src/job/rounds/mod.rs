@@ -64,7 +64,7 @@ pub(super) struct Rounds {
     /// Hosts that have turned out to have no GPUs for one more rank.
     full: BTreeSet<NodeId>,
     /// Restart options are set, and no rank has registered.
-    unheard: Unheard,
+    restart_unused: Unheard,
     /// Whether the reason why a process could not take part was reported.
     said_refused: bool,
 }
@@ -79,9 +79,9 @@ struct Generation {
     /// The end of the first process that had ended before, or that one had left.
     early: Option<RestartEvent>,
     /// Ranks without which a round continues, or will.
-    excused: BTreeSet<Rank>,
+    exempt: BTreeSet<Rank>,
     /// Processes that were ordered to end because no round waits for them any more. One that has registered meanwhile takes part.
-    unwanted: BTreeSet<ProcId>,
+    dismissed: BTreeSet<ProcId>,
     /// How ranks have ended in this round, in the order in which we heard of it.
     ended: Vec<Failure>,
     /// When something was wrong with others: by their hosts' clocks, and by ours.
@@ -91,11 +91,11 @@ struct Generation {
     /// From where ranks have gone to other hosts.
     homes: BTreeMap<Rank, NodeId>,
     /// Ranks of which another process is wanted, as soon as one can be started.
-    wanted: BTreeSet<Rank>,
+    respawn_queued: BTreeSet<Rank>,
     /// Requested processes that are not known to have started; one may have registered before that is known.
     asked: BTreeSet<ProcId>,
     /// Requested processes that have not registered, and their nodes.
-    coming: BTreeMap<Rank, (ProcId, NodeId)>,
+    respawn_started: BTreeMap<Rank, (ProcId, NodeId)>,
     /// Whether ranks that have not registered were named.
     has_logged_unregistered: bool,
     /// Without this one there is no other round, and its process has until then to end by itself.
@@ -110,7 +110,7 @@ const fn failing(status: Status) -> Status {
 impl Rounds {
     pub(super) fn new(spec: Arc<JobSpec>, read: PolicyReader) -> Self {
         let (now, full) = (Generation::default(), BTreeSet::new());
-        Self { spec, read, now, space: 0, full, unheard: Unheard::Idle, said_refused: false }
+        Self { spec, read, now, space: 0, full, restart_unused: Unheard::Idle, said_refused: false }
     }
 
     /// The machine of this generation agrees with itself; see [`Restart::check`].
@@ -152,18 +152,18 @@ impl Rounds {
     /// A process has ended; whether that is a matter of rounds, and no failure of the job's.
     pub(super) fn ended(&mut self, now: Mono, proc: ProcId, failure: &Failure) -> bool {
         let Failure { rank, status, at, .. } = *failure;
-        let late = self.is_idle() && self.now.coming.get(&rank).is_some_and(|(own, _)| *own == proc);
-        let known = self.now.excused.contains(&rank) || self.now.unwanted.remove(&proc) || late;
+        let late = self.is_idle() && self.now.respawn_started.get(&rank).is_some_and(|(own, _)| *own == proc);
+        let known = self.now.exempt.contains(&rank) || self.now.dismissed.remove(&proc) || late;
         let open = self.is_open();
         if open {
-            self.now.excused.insert(rank);
+            self.now.exempt.insert(rank);
             // A rank that is out already, or not in, ends for reasons of its own.
             if self.now.machine.as_ref().is_some_and(|machine| machine.concerns(rank)) {
                 self.now.ended.push(*failure);
             }
         }
-        if self.now.coming.get(&rank).is_some_and(|(own, _)| *own == proc) {
-            self.now.coming.remove(&rank);
+        if self.now.respawn_started.get(&rank).is_some_and(|(own, _)| *own == proc) {
+            self.now.respawn_started.remove(&rank);
         }
         if self.now.machine.is_none() {
             self.now.early.get_or_insert(RestartEvent::Ended { initial: rank, proc, status, at });
@@ -183,7 +183,7 @@ impl Rounds {
 
     /// A part of ours was lost on a host; whether that is a matter of rounds. Its ranks may still run, but they are lost, and by the end
     /// of its lease they have ended: the others can leave their function meanwhile.
-    pub(super) fn loses(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
+    pub(super) fn on_host_lost(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
         if cx.facts.hosts.is_recently_lost(node) {
             return !self.now.off;
         }
@@ -193,7 +193,7 @@ impl Rounds {
         attempt::dismiss(cx, node, lost);
         self.tell(cx.now, RestartEvent::HostSuspected { node, at: between.1.min(cx.now) });
         // Whether we hear of their ends before or after the work is done, it went on without them.
-        self.now.excused.extend(cx.facts.placement().ranks_of(node));
+        self.now.exempt.extend(cx.facts.placement().ranks_of(node));
         true
     }
 
@@ -202,26 +202,26 @@ impl Rounds {
         if !cx.facts.hosts.is_recently_lost(node) {
             return false;
         }
-        self.now.excused.extend(cx.facts.placement().ranks_of(node));
+        self.now.exempt.extend(cx.facts.placement().ranks_of(node));
         self.tell(cx.now, RestartEvent::HostLost { node });
         !self.now.off
     }
 
     /// A process of this rank has come. If it was ordered to end, it had registered before the order.
-    fn comes(&mut self, initial: Rank, proc: ProcId) {
-        self.now.coming.remove(&initial);
-        self.now.unwanted.remove(&proc);
-        self.now.excused.remove(&initial);
+    fn on_joined(&mut self, initial: Rank, proc: ProcId) {
+        self.now.respawn_started.remove(&initial);
+        self.now.dismissed.remove(&proc);
+        self.now.exempt.remove(&initial);
         self.now.ended.retain(|failure| failure.rank != initial);
     }
 
     /// When something was wrong with a rank: by its host's clock, and by ours.
-    fn saw(&mut self, initial: Rank, host: HostTime, at: Mono) {
+    fn record_fault_time(&mut self, initial: Rank, host: HostTime, at: Mono) {
         self.now.seen.entry(initial).or_insert((host, at));
     }
 
     /// No process is left: whatever is still waited for, no round follows. Returns the consequence for the job.
-    pub(super) fn nobody_left(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
+    pub(super) fn on_no_process_left(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
         if !self.is_open() {
             return None;
         }
@@ -253,11 +253,11 @@ impl Rounds {
         self.tell(now, RestartEvent::Off);
         self.now.off = true;
         self.now.leaving = None;
-        self.now.wanted.clear();
+        self.now.respawn_queued.clear();
     }
 
     /// Other processes play all ranks; the number of the space that they share.
-    pub(super) fn again(&mut self) -> u32 {
+    pub(super) fn reset_for_generation(&mut self) -> u32 {
         self.space = self.space.saturating_add(1);
         self.now = Generation::default();
         self.space
@@ -272,18 +272,18 @@ impl Rounds {
     pub(super) fn deadline(&self) -> Option<Mono> {
         let machine = self.now.machine.as_ref().filter(|_| !self.now.off).and_then(|machine| machine.poll_timeout());
         let leaving = self.now.leaving.as_ref().map(|(_, until)| *until);
-        earliest_of([machine, leaving, self.unheard_at()])
+        earliest_of([machine, leaving, self.unused_deadline()])
     }
 
     /// Does what the machine asks for; what it hands back to the job.
-    pub(super) fn settle(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
+    pub(super) fn apply_decisions(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
         let mut up = None;
         while let Some(action) = self.now.machine.as_mut()?.poll_action() {
             match action {
                 RestartAction::Send { node, msg } => self.send(cx, node, msg),
                 RestartAction::Opened => {}
-                RestartAction::Respawn { initial } => self.wants(initial),
-                RestartAction::End { initial } => self.wants_no(cx, initial),
+                RestartAction::Respawn { initial } => self.queue_respawn(initial),
+                RestartAction::End { initial } => self.cancel_respawn(cx, initial),
                 RestartAction::Note(note) => self.note(cx, note),
                 RestartAction::Closed(given) => {
                     cx.tell(Notice::Log(What::RoundsOver(Box::new(given.clone()))));
@@ -310,7 +310,7 @@ impl Rounds {
             if place.here {
                 cx.act(JobAction::Home { node, space: place.space });
             }
-            self.now.excused.extend(seats.iter().filter(|seat| seat.rank.is_none()).map(|seat| seat.initial));
+            self.now.exempt.extend(seats.iter().filter(|seat| seat.rank.is_none()).map(|seat| seat.initial));
         }
         cx.act(JobAction::Send { node, msg: ToNode::Round(msg) });
     }
@@ -319,12 +319,12 @@ impl Rounds {
         match &note {
             RoundNote::Began { faults, .. } => {
                 let lost = faults.iter().filter(|fault| fault.kind.is_loss()).map(|fault| fault.initial);
-                self.now.excused.extend(lost);
+                self.now.exempt.extend(lost);
                 self.now.ended.clear();
                 self.now.seen.clear();
             }
             RoundNote::Spared { fault } if fault.kind.is_loss() => {
-                self.now.excused.insert(fault.initial);
+                self.now.exempt.insert(fault.initial);
                 // Whatever comes, it is not its doing.
                 self.now.ended.retain(|failure| failure.rank != fault.initial);
             }

@@ -77,7 +77,7 @@ impl Rounds {
                     return Heard::Nothing;
                 }
                 self.begin(cx.now, cx.facts, bringup);
-                ranks.iter().for_each(|one| self.comes(one.initial, one.proc));
+                ranks.iter().for_each(|one| self.on_joined(one.initial, one.proc));
                 RestartEvent::Joined { node, call, ranks, terms }
             }
             RoundUp::Fault { fault, .. } if cx.facts.placement().node_of(fault.initial) != Some(node) => {
@@ -89,7 +89,7 @@ impl Rounds {
             }
             RoundUp::Fault { round, fault, at } => {
                 let seen = procs.when(node, at).min(cx.now);
-                self.saw(fault.initial, at, seen);
+                self.record_fault_time(fault.initial, at, seen);
                 let event = RestartEvent::Fault { round, fault, at: seen };
                 self.left_early(&event);
                 event

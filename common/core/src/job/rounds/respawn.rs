@@ -29,15 +29,15 @@ const NOT_STARTED: Status = Status::Lost;
 
 impl Rounds {
     /// A process of this rank is wanted.
-    pub(super) fn wants(&mut self, initial: Rank) {
-        self.now.wanted.insert(initial);
+    pub(super) fn queue_respawn(&mut self, initial: Rank) {
+        self.now.respawn_queued.insert(initial);
     }
 
     /// Withdraws the request.
-    pub(super) fn wants_no(&mut self, cx: &mut Cx<'_>, initial: Rank) {
-        self.now.wanted.remove(&initial);
-        if let Some((proc, node)) = self.now.coming.get(&initial) {
-            self.now.unwanted.insert(*proc);
+    pub(super) fn cancel_respawn(&mut self, cx: &mut Cx<'_>, initial: Rank) {
+        self.now.respawn_queued.remove(&initial);
+        if let Some((proc, node)) = self.now.respawn_started.get(&initial) {
+            self.now.dismissed.insert(*proc);
             let msg = RoundDown::End { ranks: Capped::chunks([initial]).pop().unwrap_or_default() };
             cx.act(JobAction::Send { node: *node, msg: ToNode::Round(msg) });
         }
@@ -46,27 +46,28 @@ impl Rounds {
     /// Whether the start of this process is worth a report: a round waits for it.
     fn is_awaited(&self, proc: ProcId) -> bool {
         let is_over = self.now.machine.as_ref().is_none_or(|machine| machine.is_over());
-        !self.now.off && !is_over && !self.now.unwanted.contains(&proc)
+        !self.now.off && !is_over && !self.now.dismissed.contains(&proc)
     }
 
     /// Whether this process is one that was started again, and has not registered.
-    fn is_coming(&self, initial: Rank, proc: ProcId) -> bool {
-        self.now.coming.get(&initial).is_some_and(|(own, _)| *own == proc)
+    fn has_started(&self, initial: Rank, proc: ProcId) -> bool {
+        self.now.respawn_started.get(&initial).is_some_and(|(own, _)| *own == proc)
     }
 
     /// The work is done, and all of the `open` processes have been started again: none is left that might call for more, and those that
     /// have not registered by now find nothing to do.
     pub(in crate::job) fn dismiss_late(&mut self, cx: &mut Cx<'_>, open: usize) {
-        if self.now.coming.is_empty() || !self.is_idle() {
+        if self.now.respawn_started.is_empty() || !self.is_idle() {
             return;
         }
         let here = |(_, (_, node)): &(&Rank, &(ProcId, NodeId))| !cx.facts.hosts.is_recently_lost(*node);
-        if open > self.now.coming.iter().filter(here).count() {
+        if open > self.now.respawn_started.iter().filter(here).count() {
             return;
         }
-        let late = self.now.coming.iter().filter(here).filter(|(_, (proc, _))| !self.now.unwanted.contains(proc));
+        let late =
+            self.now.respawn_started.iter().filter(here).filter(|(_, (proc, _))| !self.now.dismissed.contains(proc));
         let late: Vec<Rank> = late.map(|(initial, _)| *initial).collect();
-        late.into_iter().for_each(|initial| self.wants_no(cx, initial));
+        late.into_iter().for_each(|initial| self.cancel_respawn(cx, initial));
     }
 
     /// Processes have started; whether some were asked for by rounds.
@@ -82,7 +83,7 @@ impl Rounds {
             if let Some(round) = self.round().filter(|_| is_news) {
                 self.note(cx, RoundNote::Again { round, initial, pid: *pid });
             }
-            if self.is_coming(initial, *proc) {
+            if self.has_started(initial, *proc) {
                 self.tell(cx.now, RestartEvent::Started { initial, proc: *proc });
             }
         }
@@ -91,7 +92,7 @@ impl Rounds {
 
     /// Whether a process that cannot be started does not matter to the job: it was to follow one that has ended.
     pub(in crate::job) fn is_spare(&self, facts: &JobFacts, proc: ProcId) -> bool {
-        facts.placement().rank_of(proc).is_some_and(|initial| self.is_coming(initial, proc))
+        facts.placement().rank_of(proc).is_some_and(|initial| self.has_started(initial, proc))
     }
 }
 
@@ -112,7 +113,7 @@ impl Rounds {
     /// rank was, then the ranks of lost hosts, each with its last host.
     pub(in crate::job) fn take_startable(&mut self, facts: &JobFacts, procs: &Procs) -> [Vec<(Rank, NodeId)>; 2] {
         // After a call it may be that no other call follows.
-        if self.now.wanted.is_empty() || !self.is_open() {
+        if self.now.respawn_queued.is_empty() || !self.is_open() {
             return [Vec::new(), Vec::new()];
         }
         let place = |initial: &Rank| {
@@ -121,9 +122,9 @@ impl Rounds {
             let is_there = !facts.hosts.is_recently_lost(node) || !facts.hosts.may_still_run(node);
             (procs.end_of(facts, *initial) == End::Seen && is_there).then_some((*initial, node))
         };
-        let ready: Vec<(Rank, NodeId)> = self.now.wanted.iter().filter_map(place).collect();
+        let ready: Vec<(Rank, NodeId)> = self.now.respawn_queued.iter().filter_map(place).collect();
         for (initial, _) in &ready {
-            self.now.wanted.remove(initial);
+            self.now.respawn_queued.remove(initial);
         }
         let (elsewhere, here) = ready.into_iter().partition(|(_, node)| facts.hosts.is_recently_lost(*node));
         [here, elsewhere]
@@ -160,7 +161,7 @@ impl Rounds {
     /// This process was asked for.
     pub(in crate::job) fn on_asked(&mut self, initial: Rank, node: NodeId, proc: ProcId) {
         self.now.asked.insert(proc);
-        self.now.coming.insert(initial, (proc, node));
+        self.now.respawn_started.insert(initial, (proc, node));
     }
 
     /// A process that was asked for could not be started; its rank and host, if another host may have room. `is_over`: all ranks end.
@@ -172,11 +173,11 @@ impl Rounds {
         (lacks_gpus, is_over): (bool, bool),
     ) -> Option<(Rank, NodeId)> {
         self.now.asked.remove(&proc);
-        let coming = self.now.coming.remove(&initial);
+        let coming = self.now.respawn_started.remove(&initial);
         let may_move = lacks_gpus && self.now.homes.contains_key(&initial);
         let is_wanted = self.is_open()
             && !is_over
-            && !self.now.unwanted.contains(&proc)
+            && !self.now.dismissed.contains(&proc)
             && procs.end_of(cx.facts, initial) == End::Seen;
         if may_move
             && is_wanted

@@ -32,27 +32,27 @@ pub(super) enum Unheard {
 impl Rounds {
     /// Ranks have started.
     pub(super) fn ranks_started(&mut self, now: Mono) {
-        if self.unheard == Unheard::Idle {
+        if self.restart_unused == Unheard::Idle {
             let is_asked = !self.spec.rounds.asked.is_empty() && self.spec.apps.len() == 1;
-            self.unheard = if is_asked { Unheard::Until(now + LONG) } else { Unheard::Over };
+            self.restart_unused = if is_asked { Unheard::Until(now + LONG) } else { Unheard::Over };
         }
     }
 
     /// A rank has ended. How those end that are ended says nothing.
-    pub(in crate::job) fn ends_unheard(&mut self, now: Mono, failure: &Failure) {
-        if matches!(self.unheard, Unheard::Until(_)) && !failure.asked {
-            self.unheard = Unheard::Ended(failure.rank, now + SOON);
+    pub(in crate::job) fn on_unused_exit(&mut self, now: Mono, failure: &Failure) {
+        if matches!(self.restart_unused, Unheard::Until(_)) && !failure.asked {
+            self.restart_unused = Unheard::Ended(failure.rank, now + SOON);
         }
     }
 
     /// Records that a rank has registered, though it may be too late for rounds.
-    pub(in crate::job) fn is_heard(&mut self) {
-        self.unheard = Unheard::Over;
+    pub(in crate::job) fn on_registered(&mut self) {
+        self.restart_unused = Unheard::Over;
     }
 
     /// When it will be worth a word.
-    pub(super) fn unheard_at(&self) -> Option<Mono> {
-        match self.unheard {
+    pub(super) fn unused_deadline(&self) -> Option<Mono> {
+        match self.restart_unused {
             Unheard::Until(at) if !self.now.off => Some(at),
             Unheard::Ended(_, at) => Some(at),
             Unheard::Until(_) | Unheard::Idle | Unheard::Over => None,
@@ -60,14 +60,14 @@ impl Rounds {
     }
 
     /// Says that what was asked of rounds was asked in vain, if it was: by now, or as the job is over; once.
-    pub(in crate::job) fn say_unheard(&mut self, cx: &mut Cx<'_>, over: bool) {
+    pub(in crate::job) fn unused_report(&mut self, cx: &mut Cx<'_>, over: bool) {
         let now = cx.now;
-        let when = match self.unheard {
+        let when = match self.restart_unused {
             Unheard::Ended(rank, at) if over || at <= now => Unused::Exited(rank),
             Unheard::Until(at) if at <= now && !self.now.off => Unused::Within(LONG),
             Unheard::Ended(..) | Unheard::Until(_) | Unheard::Idle | Unheard::Over => return,
         };
-        self.unheard = Unheard::Over;
+        self.restart_unused = Unheard::Over;
         let ranks = cx.facts.placement().world_size();
         let options = self.spec.rounds.asked.clone();
         self.note(cx, RoundNote::Remark(Remark::OptionsUnused { options, when, ranks }));

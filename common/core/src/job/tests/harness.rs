@@ -237,7 +237,7 @@ impl Script {
         while let Some(action) = self.job.poll_action() {
             assert!(self.finished.is_none(), "{action:?} after Finish");
             match action {
-                JobAction::Rouse { .. } => self.roused += 1,
+                JobAction::WakeAgent { .. } => self.roused += 1,
                 JobAction::Sever { .. } => self.severed += 1,
                 JobAction::Send { node, msg: ToNode::Probe(probe) } if self.all_reach => {
                     for place in probe.places.into_vec() {

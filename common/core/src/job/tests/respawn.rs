@@ -3,7 +3,7 @@
 use super::attempt::{beats, ends, node, run};
 use super::fewer::three;
 use super::hosts::hello;
-use super::rounds::{begun, fault, heard, join, ready, returned, short};
+use super::rounds::{begun, fault, join, on_message, ready, returned, short};
 use super::*;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::RankPlacement;
@@ -29,7 +29,7 @@ fn started(s: &mut Script) -> Vec<u32> {
         procs.into_iter().flat_map(|procs| procs.iter().map(|delta| delta.proc.get())).collect::<Vec<u32>>()
     };
     let all = s.sent.iter().flat_map(procs).collect();
-    heard(s);
+    on_message(s);
     all
 }
 
@@ -39,7 +39,7 @@ fn started(s: &mut Script) -> Vec<u32> {
 fn another_process_is_started_when_the_end_of_the_one_before_is_known() {
     let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
     let mut s = begun(&JobSpec { rounds, ..spec(3) });
-    heard(&mut s);
+    on_message(&mut s);
     fault(&mut s, NODE, 0, 1, FaultKind::Exception);
     ready(&mut s, NODE, 0, &[0, 1]);
     assert_eq!(started(&mut s), vec![0; 0], "how rank 2 has ended is not known");
@@ -50,7 +50,7 @@ fn another_process_is_started_when_the_end_of_the_one_before_is_known() {
 fn respawning(ranks: u32) -> Script {
     let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
     let mut s = begun(&JobSpec { rounds, ..spec(ranks) });
-    heard(&mut s);
+    on_message(&mut s);
     s
 }
 
@@ -196,7 +196,7 @@ fn with_one_each() -> Script {
         s.hears_of(node(n), &ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
         join(&mut s, node(n), 0, &[n]);
     }
-    heard(&mut s);
+    on_message(&mut s);
     s
 }
 
@@ -255,7 +255,7 @@ fn they_are_started_at_once_where_all_ranks_could_be_started_again_too() {
     s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
     ready(&mut s, node(1), 0, &[2, 3]);
     ready(&mut s, node(2), 0, &[4, 5]);
-    heard(&mut s);
+    on_message(&mut s);
     let begins = |s: &Script| s.sent.iter().any(|msg| matches!(msg, ToNode::Round(RoundDown::Begin { .. })));
     while !begins(&s) {
         beats(&mut s, 1, &[1, 2]);
@@ -319,7 +319,7 @@ fn all_ranks_of_a_lost_host_are_placed_together() {
     ready(&mut s, node(2), 0, &[4, 5]);
     assert_eq!(started(&mut s), [6]);
     fails(&mut s, 0, (0, 6), SpawnStep::Clone);
-    heard(&mut s);
+    on_message(&mut s);
     loses(&mut s, 0, 1, &[(1, &[2, 3]), (2, &[4, 5])]);
     assert_eq!(asked(&s), [[2, 0, 2, 12], [2, 1, 3, 7]], "one host has room for both");
 }
@@ -348,10 +348,10 @@ fn a_host_that_has_no_gpus_for_a_rank_more_is_asked_once() {
     let mut s = with_room([2, 4, 4]);
     loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
     assert_eq!(asked(&s), [[1, 0, 2, 6], [1, 1, 3, 7]]);
-    heard(&mut s);
+    on_message(&mut s);
     fails(&mut s, 1, (0, 6), SpawnStep::Gpus);
     assert_eq!(asked(&s), [[2, 0, 2, 12]], "another host has room");
-    heard(&mut s);
+    on_message(&mut s);
     fails(&mut s, 2, (0, 12), SpawnStep::Gpus);
     assert_eq!((asked(&s), policy(&s)), (vec![], vec![no_room(&[0], "one", true)]));
     fails(&mut s, 1, (1, 7), SpawnStep::Gpus);

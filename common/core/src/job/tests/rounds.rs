@@ -52,7 +52,7 @@ pub(super) fn returned(s: &mut Script, node: NodeId, round: u32) {
 }
 
 /// Messages about rounds that nodes were sent since the last look.
-pub(super) fn heard(s: &mut Script) -> Vec<(u32, RoundDown)> {
+pub(super) fn on_message(s: &mut Script) -> Vec<(u32, RoundDown)> {
     let told: Vec<_> = s.to.drain(..).zip(s.sent.drain(..)).collect();
     let round =
         |(node, msg): (NodeId, ToNode)| if let ToNode::Round(down) = msg { Some((node.get(), down)) } else { None };
@@ -78,7 +78,7 @@ pub(super) fn short(s: &mut Script) -> Vec<String> {
         RoundDown::Refuse { .. } => "refuse".into(),
         RoundDown::Late { .. } => "late".into(),
     };
-    heard(s).iter().map(|(node, down)| alloc::format!("{node}: {}", seats(down))).collect()
+    on_message(s).iter().map(|(node, down)| alloc::format!("{node}: {}", seats(down))).collect()
 }
 
 /// A job of one host whose function runs.
@@ -101,9 +101,9 @@ fn told_of(s: &Script) -> Told {
 #[test]
 fn a_rank_that_is_about_to_be_taken_away_is_drained_by_a_planned_round() {
     let mut s = begun(&spec(3));
-    heard(&mut s);
+    on_message(&mut s);
     fault(&mut s, NODE, 0, 1, FaultKind::Warned);
-    let told = heard(&mut s);
+    let told = on_message(&mut s);
     let [(0, RoundDown::Interrupt { fault, within: Some(within), .. })] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!((fault.kind, *within), (FaultKind::Warned, Rounds::YIELD), "each where it says that it can be");
     ready(&mut s, NODE, 0, &[0, 1, 2]);
@@ -242,7 +242,7 @@ fn rounds_that_are_used_up_lead_to_another_generation_with_rounds_of_its_own() {
     let meeting = |msg: &ToNode| if let ToNode::Again(meeting) = msg { Some(meeting.clone()) } else { None };
     let meetings: Vec<Meeting> = s.sent.iter().filter_map(meeting).collect();
     assert_eq!((meetings[0].restart, meetings[0].space), (1, 2));
-    heard(&mut s);
+    on_message(&mut s);
     join(&mut s, NODE, 0, &[0, 1]);
     assert_eq!(short(&mut s), [""; 0], "these processes are of the first generation");
     join(&mut s, NODE, 2, &[0, 1]);
@@ -406,7 +406,7 @@ fn the_last_rank_leaves_with_a_code_of_its_own() {
     let mut s = begun(&spec(1));
     fault(&mut s, NODE, 0, 0, FaultKind::Left(Leave::BaseException));
     ready(&mut s, NODE, 0, &[]);
-    heard(&mut s);
+    on_message(&mut s);
     s.wait(4000).exits(0, exit(3), (4001, 4002));
     s.report();
     assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });

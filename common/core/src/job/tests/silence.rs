@@ -17,7 +17,7 @@ fn answers(s: &mut Script, node: NodeId) {
 }
 
 /// Both are heard of for so many seconds.
-fn heard(s: &mut Script, seconds: u64) {
+fn on_message(s: &mut Script, seconds: u64) {
     for _ in 0..seconds {
         s.wait(1_000);
         answers(s, NODE);
@@ -48,7 +48,7 @@ fn sole_loss(mut s: Script) -> (Cause, Vec<NodeId>) {
 #[test]
 fn who_stood_still_for_longer_than_the_lease_has_lost_all_hosts_itself() {
     let mut s = running();
-    heard(&mut s, 2);
+    on_message(&mut s, 2);
     stands_still(&mut s, 40_000);
     expires(&mut s, OTHER);
     expires(&mut s, NODE);
@@ -64,7 +64,7 @@ fn who_stood_still_for_longer_than_the_lease_has_lost_all_hosts_itself() {
 fn so_has_one_whose_hosts_say_nothing_any_more() {
     // A laptop that slept: the connections are gone, or nothing comes through them.
     let mut s = running();
-    heard(&mut s, 2);
+    on_message(&mut s, 2);
     stands_still(&mut s, 3_600_000);
     let why = CloseReason::Ssh(crate::bootstrap::SshEnd::Code(255));
     s.event(JobEvent::EdgeClosed { node: OTHER, why }).wait(0).drained();
@@ -91,7 +91,7 @@ fn one_that_was_lost_before_is_not_lost_with_those() {
 
 /// A host falls silent, and the consequences are seen long before its lease expires.
 fn falls_silent(s: &mut Script) {
-    heard(s, 2);
+    on_message(s, 2);
     for _ in 0..10 {
         s.wait(1_000);
         answers(s, NODE);
@@ -135,7 +135,7 @@ fn a_host_that_fell_silent_before_a_rank_failed_is_told_with_it() {
         if silent {
             falls_silent(&mut s);
         } else {
-            heard(&mut s, 12);
+            on_message(&mut s, 12);
         }
         // As an agent says it that saw nothing happen since the start.
         let (proc, at) = (ProcId::new(0), HostTime((harness::START + s.now) * MS));
@@ -154,7 +154,7 @@ fn a_host_that_fell_silent_before_a_rank_failed_is_told_with_it() {
 fn what_makes_no_sense_is_not_our_doing() {
     for why in [CloseReason::Malformed, CloseReason::Slow] {
         let mut s = running();
-        heard(&mut s, 2);
+        on_message(&mut s, 2);
         stands_still(&mut s, 40_000);
         s.event(JobEvent::EdgeClosed { node: OTHER, why });
         assert!(s.log.contains(&What::HostLost { node: OTHER, lost: Lost::Agent(why) }));
@@ -164,7 +164,7 @@ fn what_makes_no_sense_is_not_our_doing() {
 #[test]
 fn what_came_while_we_stood_still_does_not_hide_it() {
     let mut s = running();
-    heard(&mut s, 2);
+    on_message(&mut s, 2);
     // Its messages in that time are read first.
     let early = (harness::START + s.now + 29_000) * MS;
     stands_still(&mut s, 40_000);
@@ -178,7 +178,7 @@ fn a_lease_that_ends_while_we_look_is_not_our_doing() {
     let expired = Cause::Lost { node: OTHER, lost: Lost::Expired };
     // Its agent is suspended.
     let mut s = running();
-    heard(&mut s, 2);
+    on_message(&mut s, 2);
     for _ in 0..30 {
         s.wait(1_000);
         answers(&mut s, NODE);
@@ -187,7 +187,7 @@ fn a_lease_that_ends_while_we_look_is_not_our_doing() {
     assert_eq!(sole_loss(s), (expired.clone(), vec![]));
     // It has done so before we did.
     let mut s = running();
-    heard(&mut s, 2);
+    on_message(&mut s, 2);
     for _ in 0..5 {
         s.wait(1_000);
         answers(&mut s, NODE);
@@ -197,15 +197,15 @@ fn a_lease_that_ends_while_we_look_is_not_our_doing() {
     assert_eq!(sole_loss(s).0, expired);
     // We stood still, but not for so long.
     let mut s = running();
-    heard(&mut s, 2);
+    on_message(&mut s, 2);
     stands_still(&mut s, 20_000);
     expires(&mut s, OTHER);
     assert_eq!(sole_loss(s).0, expired);
     // It has heard of us since.
     let mut s = running();
-    heard(&mut s, 2);
+    on_message(&mut s, 2);
     stands_still(&mut s, 32_000);
-    heard(&mut s, 3);
+    on_message(&mut s, 3);
     expires(&mut s, OTHER);
     assert_eq!(sole_loss(s).0, expired);
 }
@@ -236,7 +236,7 @@ fn silent(s: &Script) -> Vec<&Sentence> {
 #[test]
 fn a_host_that_does_not_answer_is_named_when_it_is_all_that_is_waited_for() {
     let mut s = running();
-    heard(&mut s, 1);
+    on_message(&mut s, 1);
     s.signal(Signal::INT);
     exits(&mut s, 0, killed(Signal::TERM), 6);
     exits(&mut s, 1, killed(Signal::TERM), 6);
@@ -256,7 +256,7 @@ fn a_host_that_does_not_answer_is_named_when_it_is_all_that_is_waited_for() {
 #[test]
 fn so_it_is_once_the_grace_is_over() {
     let mut s = running();
-    heard(&mut s, 1);
+    on_message(&mut s, 1);
     s.signal(Signal::INT);
     for _ in 0..5 {
         s.wait(1_000);
@@ -289,8 +289,8 @@ fn nobody_is_waited_for_while_the_job_runs() {
 #[test]
 fn of_hosts_that_answer_nothing_is_said() {
     let mut s = running();
-    heard(&mut s, 1);
+    on_message(&mut s, 1);
     s.signal(Signal::INT);
-    heard(&mut s, 12);
+    on_message(&mut s, 12);
     assert_eq!(silent(&s).len(), 0, "their ranks may take long to end");
 }

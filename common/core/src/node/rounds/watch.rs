@@ -51,7 +51,7 @@ impl Rounds {
     }
 
     /// Before anything else is done with what has happened: the clock counts on while the host sleeps, or the agent is stopped.
-    pub(in crate::node) fn looks(&mut self, now: Mono) {
+    pub(in crate::node) fn observe_clock(&mut self, now: Mono) {
         let slept = now.since(core::mem::replace(&mut self.seen, now));
         if self.soonest.deadline().is_some_and(|at| now > at + LATE) {
             self.seats.values_mut().for_each(|member| member.watch.slept(slept));
