@@ -247,7 +247,7 @@ impl Sessions {
             };
             match said {
                 Ok(Said::Register(_)) => return self.lose(id, Some(TWICE), events),
-                Ok(said) => events.push(NodeEvent::SessionSaid { session: id, said }),
+                Ok(said) => events.push(NodeEvent::SessionMessage { session: id, said }),
                 Err(Unread::Kind(kind)) => self.write(id, &Heard::Unsupported(kind).to_frame(), events),
                 Err(Unread::Malformed(_)) => return self.lose(id, Some(WRONG), events),
             }
@@ -296,7 +296,7 @@ impl Sessions {
             let _unread = session.send(&self.set, u64::from(id.get()));
         }
         if !session.is_ending {
-            events.push(NodeEvent::SessionGone { session: id });
+            events.push(NodeEvent::SessionLost { session: id });
         }
         self.remove(id);
     }
@@ -373,11 +373,11 @@ mod tests {
         }
 
         fn said(&self, said: Said) -> NodeEvent {
-            NodeEvent::SessionSaid { session: self.id, said }
+            NodeEvent::SessionMessage { session: self.id, said }
         }
 
         fn gone(&self) -> NodeEvent {
-            NodeEvent::SessionGone { session: self.id }
+            NodeEvent::SessionLost { session: self.id }
         }
 
         fn say(&mut self, bytes: &[u8]) {

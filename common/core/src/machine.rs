@@ -40,7 +40,7 @@ impl<A, N, F> Cx<'_, A, N, F> {
         self.out.push_back(action);
     }
     /// Tells the siblings something.
-    pub fn tell(&mut self, notice: N) {
+    pub fn notify(&mut self, notice: N) {
         self.notice.push_back(notice);
     }
 }

@@ -97,8 +97,8 @@ fn session(who: u8, frame: &[u8]) -> NodeEvent {
     let (session, rank) = (SessionId::new(u32::from(who & 7)), Some(Rank::new(u32::from(who >> 3 & 3))));
     match Said::parse(frame) {
         Ok(Said::Register(terms)) => NodeEvent::SessionBegun { session, rank, terms },
-        Ok(said) => NodeEvent::SessionSaid { session, said },
-        Err(_) => NodeEvent::SessionGone { session },
+        Ok(said) => NodeEvent::SessionMessage { session, said },
+        Err(_) => NodeEvent::SessionLost { session },
     }
 }
 

@@ -299,8 +299,8 @@ impl World {
             | NodeEvent::Unserved { .. }
             | NodeEvent::StoreUsed
             | NodeEvent::SessionBegun { .. }
-            | NodeEvent::SessionSaid { .. }
-            | NodeEvent::SessionGone { .. }
+            | NodeEvent::SessionMessage { .. }
+            | NodeEvent::SessionLost { .. }
             | NodeEvent::PortReserved { .. }
             | NodeEvent::DevicesSeen { .. }
             | NodeEvent::StoreRefused { .. }

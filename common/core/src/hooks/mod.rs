@@ -199,7 +199,7 @@ impl Hooks {
             self.skip_all();
         }
         if self.waiting.is_empty() && self.over {
-            self.tell_skipped();
+            self.report_skipped();
         }
         let call = match self.waiting.pop_front() {
             Some(call) => Some(call),
@@ -214,13 +214,13 @@ impl Hooks {
         let Some(command) = command.clone() else { return };
         if on == On::Restart {
             vars.push(("RLAUNCH_HOOK_SKIPPED", told::number(self.skipped)));
-            self.tell_skipped();
+            self.report_skipped();
         }
         self.state = State::Runs(on, within);
         self.actions.push_back(HookAction::Start { on, command, vars });
     }
 
-    fn tell_skipped(&mut self) {
+    fn report_skipped(&mut self) {
         if self.skipped > 0 {
             let skipped = core::mem::take(&mut self.skipped);
             self.say(HookNote::Skipped(skipped));

@@ -109,7 +109,7 @@ fn remaining(facts: &JobFacts, means: &Means, lost: &[NodeId]) -> Option<Placeme
 pub(super) fn dismiss(cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
     cx.act(JobAction::Send { node, msg: ToNode::Kill });
     if matches!(lost, Lost::Guardian | Lost::Init) {
-        cx.tell(Notice::Doomed(node));
+        cx.notify(Notice::Doomed(node));
     }
 }
 

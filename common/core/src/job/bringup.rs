@@ -114,12 +114,12 @@ impl Bringup {
         let Some(State::Waiting) = self.nodes.get(node) else { return };
         self.nodes.set(node, State::Up(hello.clone()));
         if self.sole {
-            self.tell_port(cx, &hello);
+            self.report_port(cx, &hello);
         }
         if !hello.note.is_empty() && !hello.usual {
             cx.act(JobAction::Say(Sentence::Tier { tier: hello.tier, note: hello.note.clone() }));
         }
-        cx.tell(Notice::Log(What::HostReady { node, hello }));
+        cx.notify(Notice::Log(What::HostReady { node, hello }));
         self.probe(cx, node);
     }
 
@@ -181,20 +181,20 @@ impl Bringup {
     pub(super) fn refused(&mut self, cx: &mut Cx<'_>, node: NodeId, why: NodeRefusal) {
         let Some(State::Waiting | State::Up(_) | State::Ready(_)) = self.nodes.get(node) else { return };
         self.nodes.set(node, State::Refused(why.clone()));
-        cx.tell(Notice::Log(What::HostRefused { node, why: why.clone() }));
+        cx.notify(Notice::Log(What::HostRefused { node, why: why.clone() }));
         if self.settled {
-            return cx.tell(Notice::End(Cause::Refused { node, why }));
+            return cx.notify(Notice::End(Cause::Refused { node, why }));
         }
         self.settle(cx);
         // The host counts what remains. Its ranks are not waited for.
-        cx.tell(Notice::Absent(node));
+        cx.notify(Notice::Absent(node));
     }
 
     /// A node's agent could not be started. The others are waited for: the user gets all failures at once.
     pub(super) fn failed(&mut self, cx: &mut Cx<'_>, node: NodeId, why: HostFailure) {
         if let Some(State::Connecting) = self.nodes.get(node) {
             self.nodes.set(node, State::Failed);
-            cx.tell(Notice::Log(What::HostFailed { node, why }));
+            cx.notify(Notice::Log(What::HostFailed { node, why }));
             self.settle(cx);
         }
     }
@@ -216,7 +216,7 @@ impl Bringup {
             hint: "see whether a file system hangs there; a longer --connect-timeout".into(),
             ..HostFailure::default()
         };
-        cx.tell(Notice::Log(What::HostFailed { node, why }));
+        cx.notify(Notice::Log(What::HostFailed { node, why }));
         // An agent that hangs does not listen: its guardian ends it.
         cx.act(JobAction::Sever { node });
         self.settle(cx);
@@ -301,7 +301,7 @@ impl Bringup {
                 let meeting = self.go(cx, &orders, &placement, addr);
                 self.keep(orders, placement.head(), meeting);
             }
-            Err(cause) => cx.tell(Notice::End(cause)),
+            Err(cause) => cx.notify(Notice::End(cause)),
         }
         self.settled = true;
         self.probing.stop();
@@ -359,8 +359,8 @@ impl Bringup {
         };
         for (node, why) in refused {
             self.nodes.set(node, State::Refused(why.clone()));
-            cx.tell(Notice::Log(What::HostRefused { node, why }));
-            cx.tell(Notice::Absent(node));
+            cx.notify(Notice::Log(What::HostRefused { node, why }));
+            cx.notify(Notice::Absent(node));
         }
     }
 
@@ -377,8 +377,8 @@ impl Bringup {
             let Some(why) = self.no_interface(first, orders) else { return Ok(()) };
             // Rank 0 cannot be found there as asked for: another host may have it.
             self.nodes.set(first, State::Refused(why.clone()));
-            cx.tell(Notice::Log(What::HostRefused { node: first, why }));
-            cx.tell(Notice::Absent(first));
+            cx.notify(Notice::Log(What::HostRefused { node: first, why }));
+            cx.notify(Notice::Absent(first));
         }
     }
 
@@ -396,7 +396,7 @@ impl Bringup {
         };
         let Some(why) = master_addr::fault(&given) else { return Ok(()) };
         self.nodes.set(node, State::Refused(why.clone()));
-        cx.tell(Notice::Log(What::HostRefused { node, why: why.clone() }));
+        cx.notify(Notice::Log(What::HostRefused { node, why: why.clone() }));
         Err(Cause::Refused { node, why })
     }
 
@@ -410,13 +410,13 @@ impl Bringup {
                 cx.act(JobAction::Send { node: *node, msg: ToNode::Kill });
             }
             cx.act(JobAction::Place(Arc::clone(&placement)));
-            cx.tell(Notice::LeftOut { nodes, placement });
+            cx.notify(Notice::LeftOut { nodes, placement });
         }
-        self.tell_lowered(cx, orders);
-        self.tell_doubles(cx, orders);
+        self.report_lowered(cx, orders);
+        self.report_doubles(cx, orders);
         let hello = self.hello_of(placement.head());
         if let Some(hello) = hello {
-            self.tell_port(cx, hello);
+            self.report_port(cx, hello);
         }
         let chosen = hello.map(|hello| hello.master_port).filter(|port| *port != 0);
         let meeting = orders.meeting(placement, addr, orders.pinned_port().or(chosen));
@@ -553,7 +553,7 @@ impl Bringup {
     }
 
     /// A port that is not reserved matters where we have chosen it.
-    fn tell_port(&self, cx: &mut Cx<'_>, hello: &Hello) {
+    fn report_port(&self, cx: &mut Cx<'_>, hello: &Hello) {
         if self.chooses_port && hello.master_port != 0 && !hello.port_reserved {
             cx.act(JobAction::Say(Sentence::PortUnreserved { port: hello.master_port }));
         }
@@ -569,7 +569,7 @@ impl Bringup {
     }
 
     /// Machines that are in the list under several names: each of these has ranks that count from 0.
-    fn tell_doubles(&self, cx: &mut Cx<'_>, orders: &Orders) {
+    fn report_doubles(&self, cx: &mut Cx<'_>, orders: &Orders) {
         let mut all: BTreeMap<&OsBytes, Vec<NodeId>> = BTreeMap::new();
         for (node, hello) in self.hellos().filter(|(_, hello)| !hello.machine.is_empty()) {
             all.entry(&hello.machine).or_default().push(node);
@@ -583,7 +583,7 @@ impl Bringup {
     }
 
     /// Limits that did not travel whole: once for all hosts where they ended alike.
-    fn tell_lowered(&self, cx: &mut Cx<'_>, orders: &Orders) {
+    fn report_lowered(&self, cx: &mut Cx<'_>, orders: &Orders) {
         let mut all: BTreeMap<Lowered, Vec<NodeId>> = BTreeMap::new();
         for (node, hello) in self.hellos() {
             for lowered in &*hello.lowered {

@@ -97,7 +97,7 @@ impl Closing {
             // The answer to `AbandonOutput`, while the node has still to tell what is left.
             Step::Counting | Step::Finished => return,
         };
-        cx.tell(Notice::Log(What::OutputEnd { lost, broken }));
+        cx.notify(Notice::Log(What::OutputEnd { lost, broken }));
         if broken > 0 {
             cx.act(JobAction::Say(Sentence::LinesBroken(broken)));
         }
@@ -123,7 +123,7 @@ impl Closing {
         if self.give_up.as_mut().is_some_and(|patience| patience.is_out(cx.now)) && !self.abandoned {
             self.abandoned = true;
             cx.act(JobAction::AbandonOutput);
-            cx.tell(Notice::Abandoned);
+            cx.notify(Notice::Abandoned);
         }
     }
 
@@ -139,6 +139,6 @@ impl Closing {
 
     fn finish(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
         self.step = Step::Finished;
-        cx.tell(Notice::Close { left });
+        cx.notify(Notice::Close { left });
     }
 }

@@ -110,9 +110,9 @@ impl Ending {
         };
         // Nobody of the nodes has said that it ends: their agents may have been stopped.
         if matches!(cause, Cause::Timeout(_) | Cause::ReaderClosed(_)) {
-            cx.tell(Notice::WakeAgents);
+            cx.notify(Notice::WakeAgents);
         }
-        cx.tell(Notice::Broadcast(msg));
+        cx.notify(Notice::Broadcast(msg));
         let grace = if sent.is_some() { self.grace } else { Span::ZERO };
         if let Cause::Signal(sig) = cause
             && !self.all_over
@@ -129,8 +129,8 @@ impl Ending {
         }
         self.state = State::Begun;
         (self.timeout, self.spared) = (None, None);
-        cx.tell(Notice::Log(What::Ending { cause: cause.clone(), sent, grace }));
-        cx.tell(Notice::Began(Began { cause: cause.clone(), at: cx.now, kill_at: sent.map(|_| kill_at) }));
+        cx.notify(Notice::Log(What::Ending { cause: cause.clone(), sent, grace }));
+        cx.notify(Notice::Began(Began { cause: cause.clone(), at: cx.now, kill_at: sent.map(|_| kill_at) }));
         if sent.is_some() {
             self.lost(cx, &cause);
         }
@@ -143,7 +143,7 @@ impl Ending {
             cx.act(JobAction::Send { node, msg: ToNode::Kill });
             // Without ranks it may be waiting for our own reader.
             if !self.all_over {
-                cx.tell(if self.sole { Notice::Killed } else { Notice::Doomed(node) });
+                cx.notify(if self.sole { Notice::Killed } else { Notice::Doomed(node) });
             }
         }
     }
@@ -207,7 +207,7 @@ impl Ending {
         self.timeout = self.timeout.map(|at| if at <= cx.now { cx.now + PATIENCE } else { at });
         match self.state {
             // A node that is not the only one cannot know that the ranks of the others have ended.
-            State::Running => cx.tell(Notice::Broadcast(ToNode::Finish)),
+            State::Running => cx.notify(Notice::Broadcast(ToNode::Finish)),
             State::Begun => {}
         }
     }

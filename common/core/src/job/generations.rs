@@ -142,7 +142,7 @@ impl Generations {
         self.state = State::Clearing(Clearing { first, open, clear: BTreeSet::new(), left: false, until });
         self.ports.clear();
         let Why { failure: Failure { rank, status, .. }, lost } = first;
-        cx.tell(Notice::Log(What::Clearing { rank, status, lost, grace: self.grace }));
+        cx.notify(Notice::Log(What::Clearing { rank, status, lost, grace: self.grace }));
     }
 
     /// No rank is waited for because of what is going on, or will be.
@@ -187,7 +187,7 @@ impl Generations {
         let end = Notice::End(first.cause());
         if *left {
             cx.act(JobAction::Say(Sentence::NotClear));
-            return cx.tell(end);
+            return cx.notify(end);
         }
         let decision = match lost {
             Some(_) => self.history.lost(lived),
@@ -199,13 +199,13 @@ impl Generations {
                 self.state = State::Pausing(cx.now + delay, core::mem::take(clear));
                 let most = self.history.most();
                 cx.act(JobAction::Say(Sentence::Restarts { rank, status, fewer, restart, most, delay }));
-                cx.tell(Notice::Log(What::Restart { restart, rank, node, status, lost, lived, delay }));
+                cx.notify(Notice::Log(What::Restart { restart, rank, node, status, lost, lived, delay }));
             }
             Decision::Stuck { alike } => {
                 cx.act(JobAction::Say(Sentence::NoProgress { rank, alike }));
-                cx.tell(end);
+                cx.notify(end);
             }
-            Decision::UsedUp => cx.tell(end),
+            Decision::UsedUp => cx.notify(end),
         }
     }
 
@@ -231,12 +231,12 @@ impl Generations {
         match &mut self.state {
             State::Clearing(clearing) => {
                 if clearing.is_awaited() && clearing.until.is_out(cx.now) {
-                    cx.tell(Notice::End(clearing.first.cause()));
+                    cx.notify(Notice::End(clearing.first.cause()));
                 }
             }
             State::Pausing(at, _) => {
                 if *at <= cx.now {
-                    cx.tell(Notice::Again);
+                    cx.notify(Notice::Again);
                 }
             }
             State::Running | State::Off => {}

@@ -119,7 +119,7 @@ impl KillWatchdog {
                     cx.act(JobAction::WakeAgent { node: id });
                     cx.act(JobAction::Send { node: id, msg: ToNode::Kill });
                 }
-                Some(Due::Mute) => cx.tell(Notice::Mute(id)),
+                Some(Due::Mute) => cx.notify(Notice::Mute(id)),
                 None => {}
             }
         }

@@ -157,7 +157,7 @@ impl Lease {
         let Some(known) = self.nodes.get_mut(node.index()).filter(|node| node.heard.is_some()) else { return };
         let now = cx.now.nanos();
         if let Some(offset) = known.learns(now, beat) {
-            cx.tell(Notice::Offset(node, offset));
+            cx.notify(Notice::Offset(node, offset));
         }
         cx.act(JobAction::Beat { node, beat: Beat { own: now, echo: beat.own } });
         self.suspend_detector.beat(node, beat);
@@ -198,7 +198,7 @@ impl Lease {
         }
         while let Some(node) = self.due.pop(cx.now) {
             cx.act(JobAction::CloseEdge { node });
-            cx.tell(Notice::MissedLease(node));
+            cx.notify(Notice::MissedLease(node));
         }
     }
 

@@ -74,16 +74,16 @@ impl Loss {
     }
 
     pub(super) fn init_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        cx.tell(Notice::LostSupervisor(node));
+        cx.notify(Notice::LostSupervisor(node));
         part(cx, node, Lost::Init);
     }
 
     pub(super) fn guardian_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let Some(known) = self.nodes.get_mut(node.index()) else { return };
         if !core::mem::replace(&mut known.unguarded, true) {
-            cx.tell(Notice::LostSupervisor(node));
+            cx.notify(Notice::LostSupervisor(node));
             part(cx, node, Lost::Guardian);
-            cx.tell(Notice::Unguarded(node));
+            cx.notify(Notice::Unguarded(node));
         }
         match self.state(node) {
             State::Unguarded { .. } => self.set(node, State::Unguarded { until: None }),
@@ -95,7 +95,7 @@ impl Loss {
     pub(super) fn host_failed(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         match self.state(node) {
             State::Up | State::Unguarded { .. } | State::Waiting { .. } => {
-                cx.tell(Notice::Absent(node));
+                cx.notify(Notice::Absent(node));
                 self.count(cx, node, Some(0));
             }
             State::Known => {}
@@ -224,7 +224,7 @@ impl Loss {
     /// it is about to say that the guardian was lost.
     fn on_guardian_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         cx.act(JobAction::WakeAgent { node });
-        cx.tell(Notice::LeftAlone(node));
+        cx.notify(Notice::LeftAlone(node));
         let unguarded = self.nodes.get(node.index()).is_some_and(|known| known.unguarded);
         let until = if unguarded { None } else { Some(Patience::new(cx.now, ANSWER)) };
         self.set(node, State::Unguarded { until });
@@ -235,7 +235,7 @@ impl Loss {
         cx.act(JobAction::Sever { node });
         let local = self.nodes.get(node.index()).is_some_and(|known| known.local);
         let until = local.then(|| Patience::new(cx.now, RECORD));
-        cx.tell(Notice::Severed(node));
+        cx.notify(Notice::Severed(node));
         self.set(node, State::Waiting { until, guardian: true, agent });
     }
 
@@ -256,8 +256,8 @@ impl Loss {
     }
 
     fn known(&mut self, cx: &mut Cx<'_>, node: NodeId, left: Option<u32>, named: Vec<Leftover>) {
-        cx.tell(Notice::Log(What::HostDone { node, left, named }));
-        cx.tell(Notice::NodeOver(node));
+        cx.notify(Notice::Log(What::HostDone { node, left, named }));
+        cx.notify(Notice::NodeOver(node));
         self.count(cx, node, left);
     }
 
@@ -269,11 +269,11 @@ impl Loss {
         self.unknown = self.unknown.saturating_sub(1);
         if self.unknown == 0 {
             let left = self.nodes.iter().try_fold(0_u32, |sum, known| Some(sum.saturating_add(known.left?)));
-            cx.tell(Notice::Counted { left });
+            cx.notify(Notice::Counted { left });
         }
     }
 }
 
 fn part(cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
-    cx.tell(Notice::Lost { node, lost });
+    cx.notify(Notice::Lost { node, lost });
 }

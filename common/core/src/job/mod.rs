@@ -68,7 +68,7 @@ impl Step<'_> {
         self.out.push_back(action);
     }
 
-    fn tell(&mut self, notice: Notice) {
+    fn notify(&mut self, notice: Notice) {
         self.notice.push_back(notice);
     }
 }

@@ -74,7 +74,7 @@ impl Output {
         }
         if self.nohup {
             cx.act(JobAction::Say(Sentence::HungUp(std)));
-            cx.tell(Notice::Log(What::SinkLost { std, errno: Some(EIO) }));
+            cx.notify(Notice::Log(What::SinkLost { std, errno: Some(EIO) }));
         } else {
             self.close_without_reader(cx, std, Some(EIO));
         }
@@ -84,8 +84,8 @@ impl Output {
         if !self.ending {
             cx.act(JobAction::Say(Sentence::ReaderClosed(std)));
         }
-        cx.tell(Notice::Log(What::SinkLost { std, errno }));
-        cx.tell(Notice::End(Cause::ReaderClosed(std)));
+        cx.notify(Notice::Log(What::SinkLost { std, errno }));
+        cx.notify(Notice::End(Cause::ReaderClosed(std)));
     }
 
     /// A rank that gets less than there was may still succeed, so the user has to know.
@@ -108,7 +108,7 @@ impl Output {
         self.unfiled = self.unfiled.saturating_add(bytes);
         self.unwritten |= bytes > 0;
         if let Some(rank) = cx.facts.placement().rank_of(proc) {
-            cx.tell(Notice::Log(What::FileLost { rank, std: which, bytes }));
+            cx.notify(Notice::Log(What::FileLost { rank, std: which, bytes }));
         }
     }
 
@@ -125,7 +125,7 @@ impl Output {
         let first = self.is_lost_now(std);
         if first {
             cx.act(JobAction::Say(sentence));
-            cx.tell(Notice::Log(What::SinkLost { std, errno: Some(errno) }));
+            cx.notify(Notice::Log(What::SinkLost { std, errno: Some(errno) }));
         }
         first
     }
@@ -144,7 +144,7 @@ impl Output {
 
 fn tell_end(cx: &mut Cx<'_>, stream: StreamId, total: u64) {
     if let Some(end) = end_of(cx.facts, stream, total) {
-        cx.tell(Notice::Log(end));
+        cx.notify(Notice::Log(end));
     }
 }
 

@@ -170,7 +170,7 @@ impl Procs {
             let Some((seat, local_rank)) = seat.zip(local_rank) else { continue };
             (seat.state, seat.started) = (State::Running, Some(began));
             let at = self.clock.since(began);
-            cx.tell(Notice::Log(What::RankStarted { rank, node, local_rank, pid: started.pid, at }));
+            cx.notify(Notice::Log(What::RankStarted { rank, node, local_rank, pid: started.pid, at }));
         }
     }
 
@@ -185,11 +185,11 @@ impl Procs {
         clearing: bool,
     ) {
         let Some(rank) = self.over_now(cx.facts, node, proc) else { return };
-        cx.tell(Notice::Log(What::RankFailed { rank, node, error: error.clone() }));
+        cx.notify(Notice::Log(What::RankFailed { rank, node, error: error.clone() }));
         if !clearing {
-            cx.tell(Notice::End(Cause::Spawn { rank, error }));
+            cx.notify(Notice::End(Cause::Spawn { rank, error }));
         }
-        self.tell_if_over(cx, node);
+        self.notify_if_over(cx, node);
     }
 
     pub(super) fn exited(&mut self, cx: &mut Cx<'_>, node: NodeId, exited: &Exited) {
@@ -201,7 +201,7 @@ impl Procs {
         let (seen_after, at) = self.offsets.between(node, at);
         // We heard of it, so it was.
         let at = at.min(cx.now);
-        cx.tell(Notice::Log(What::RankExited {
+        cx.notify(Notice::Log(What::RankExited {
             rank,
             status,
             at: self.clock.since(at),
@@ -210,17 +210,17 @@ impl Procs {
             usage,
         }));
         let failure = Failure { rank, node, status, at, alive_at, seen_after, here, asked };
-        cx.tell(Notice::Exited(proc, failure));
-        self.tell_if_over(cx, node);
+        cx.notify(Notice::Exited(proc, failure));
+        self.notify_if_over(cx, node);
     }
 
     pub(super) fn facts(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId, facts: Facts) {
         // Another process may have followed it already.
         let Some(rank) = self.ended(cx.facts, node, proc) else { return };
         if facts.error_file.as_ref().is_some_and(|text| !text.is_empty()) {
-            cx.tell(Notice::Explained { rank });
+            cx.notify(Notice::Explained { rank });
         }
-        cx.tell(Notice::Log(What::RankFacts { rank, facts }));
+        cx.notify(Notice::Log(What::RankFacts { rank, facts }));
     }
 
     /// Records that a process cannot be ended: the wait for all processes leaves it out. Whether that is news.
@@ -233,7 +233,7 @@ impl Procs {
             seat.state = State::Stuck;
         }
         // Its agent waits for it, unless it hears that it need not.
-        self.tell_if_all_over(cx);
+        self.notify_if_all_over(cx);
         true
     }
 
@@ -247,15 +247,15 @@ impl Procs {
     /// cannot be killed. If one is not over by then, this is no way to end.
     pub(super) fn node_over(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         if self.is_early(node) {
-            cx.tell(Notice::End(Cause::Lost { node, lost: Lost::AgentEarly }));
+            cx.notify(Notice::End(Cause::Lost { node, lost: Lost::AgentEarly }));
         }
-        self.tell_if_over(cx, node);
+        self.notify_if_over(cx, node);
     }
 
     /// No rank of this node will ever run.
     pub(super) fn absent(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.is_early(node);
-        self.tell_if_all_over(cx);
+        self.notify_if_all_over(cx);
     }
 
     /// Marks a node as over; whether it has ranks that are not.
@@ -340,16 +340,16 @@ impl Procs {
     }
 
     /// A rank of this node is not waited for any more.
-    fn tell_if_over(&self, cx: &mut Cx<'_>, node: NodeId) {
+    fn notify_if_over(&self, cx: &mut Cx<'_>, node: NodeId) {
         if self.is_over(node) {
-            cx.tell(Notice::RanksOver(node));
+            cx.notify(Notice::RanksOver(node));
         }
-        self.tell_if_all_over(cx);
+        self.notify_if_all_over(cx);
     }
 
-    fn tell_if_all_over(&self, cx: &mut Cx<'_>) {
+    fn notify_if_all_over(&self, cx: &mut Cx<'_>) {
         if self.busy == 0 {
-            cx.tell(Notice::AllOver);
+            cx.notify(Notice::AllOver);
         }
     }
 }

@@ -95,7 +95,7 @@ impl Parts {
             ToRoot::GuardianLost => self.loss.guardian_lost(&mut step.cx(), node),
             ToRoot::StoreUnused { at } => step.act(JobAction::Say(Sentence::StoreUnused { at })),
             ToRoot::StoreForeign { from } => step.act(JobAction::Say(Sentence::StoreForeign { from })),
-            ToRoot::StoreRefused { from, count } => step.tell(Notice::Log(What::StoreRefused { node, from, count })),
+            ToRoot::StoreRefused { from, count } => step.notify(Notice::Log(What::StoreRefused { node, from, count })),
             ToRoot::StoreLimit { met, count } => self.log.store_limit(&mut step.cx(), node, met, count),
             ToRoot::FileFailed { errno, path } => self.log.file_failed(&mut step.cx(), node, errno, path),
             ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(&mut step.cx(), proc, which, bytes),

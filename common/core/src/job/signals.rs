@@ -44,13 +44,13 @@ impl Signals {
         let answer = match sig {
             Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT => self.ends(cx, sig),
             Signal::USR1 | Signal::USR2 => {
-                cx.tell(Notice::Broadcast(ToNode::Signal { sig }));
-                cx.tell(Notice::Forwarded(sig));
+                cx.notify(Notice::Broadcast(ToNode::Signal { sig }));
+                cx.notify(Notice::Forwarded(sig));
                 Answer::Forwarded
             }
             _ => Answer::Ignored,
         };
-        cx.tell(Notice::Log(What::Signal { sig, answer }));
+        cx.notify(Notice::Log(What::Signal { sig, answer }));
     }
 
     fn ends(&mut self, cx: &mut Cx<'_>, sig: Signal) -> Answer {
@@ -58,7 +58,7 @@ impl Signals {
             return Answer::Ignored;
         }
         self.last = Some((sig, cx.now));
-        cx.tell(Notice::WakeAgents);
+        cx.notify(Notice::WakeAgents);
         self.heard = self.heard.saturating_add(1);
         match self.heard {
             1 => {
@@ -66,17 +66,17 @@ impl Signals {
                 Answer::Ended
             }
             2 => {
-                cx.tell(Notice::Broadcast(ToNode::Kill));
+                cx.notify(Notice::Broadcast(ToNode::Kill));
                 cx.act(JobAction::Say(Sentence::Killing { sig }));
-                cx.tell(Notice::Killed);
+                cx.notify(Notice::Killed);
                 if self.phase == Phase::Over {
-                    cx.tell(Notice::Impatient { patience: Span::ZERO });
+                    cx.notify(Notice::Impatient { patience: Span::ZERO });
                 }
                 Answer::Killed
             }
             _ => {
                 cx.act(JobAction::Say(Sentence::Leaving { sig }));
-                cx.tell(Notice::Leave);
+                cx.notify(Notice::Leave);
                 Answer::Left
             }
         }
@@ -86,15 +86,15 @@ impl Signals {
     fn first(&mut self, cx: &mut Cx<'_>, sig: Signal) {
         match self.phase {
             // `ending` reports the countdown; it knows the grace.
-            Phase::Running => cx.tell(Notice::End(Cause::Signal(sig))),
+            Phase::Running => cx.notify(Notice::End(Cause::Signal(sig))),
             Phase::Ending(kill_at) => {
                 let kill_in = kill_at.map(|at| at.since(cx.now));
                 cx.act(JobAction::Say(Sentence::Ending { sig, kill_in }));
             }
             Phase::Over => {
                 cx.act(JobAction::Say(Sentence::Unwritten { sig, patience: PATIENCE }));
-                cx.tell(Notice::End(Cause::Signal(sig)));
-                cx.tell(Notice::Impatient { patience: PATIENCE });
+                cx.notify(Notice::End(Cause::Signal(sig)));
+                cx.notify(Notice::Impatient { patience: PATIENCE });
             }
         }
     }

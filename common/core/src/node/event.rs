@@ -190,14 +190,14 @@ pub enum NodeEvent {
         terms: Vec<(OsBytes, OsBytes)>,
     },
     /// A session has sent a message.
-    SessionSaid {
+    SessionMessage {
         /// Whose.
         session: SessionId,
         /// The message; never a registration.
         said: Said,
     },
     /// A session has ended: its process has closed it, sends malformed messages, or does not read.
-    SessionGone {
+    SessionLost {
         /// Whose.
         session: SessionId,
     },

@@ -60,9 +60,9 @@ impl Generations {
         match self.state {
             State::Running => {
                 (self.state, self.port) = (State::Clearing, port);
-                cx.tell(Notice::Between(Between::Clear(sig, grace)));
+                cx.notify(Notice::Between(Between::Clear(sig, grace)));
             }
-            State::Clearing | State::Renewing | State::Waiting => cx.tell(Notice::Violation),
+            State::Clearing | State::Renewing | State::Waiting => cx.notify(Notice::Violation),
             State::Off => {}
         }
     }
@@ -72,7 +72,7 @@ impl Generations {
         match self.state {
             State::Clearing if left == 0 => {
                 self.state = State::Renewing;
-                cx.tell(Notice::Between(Between::Renewing));
+                cx.notify(Notice::Between(Between::Renewing));
                 cx.act(NodeAction::Renew { port: self.port });
             }
             State::Clearing => {
@@ -101,13 +101,13 @@ impl Generations {
     }
 
     /// Ranks will follow.
-    pub(super) fn on_again(&mut self, cx: &mut Cx<'_>, meeting: Meeting) {
+    pub(super) fn on_next_generation(&mut self, cx: &mut Cx<'_>, meeting: Meeting) {
         match self.state {
             State::Waiting => {
                 self.state = State::Running;
-                cx.tell(Notice::Between(Between::Again(meeting)));
+                cx.notify(Notice::Between(Between::Again(meeting)));
             }
-            State::Running | State::Clearing | State::Renewing => cx.tell(Notice::Violation),
+            State::Running | State::Clearing | State::Renewing => cx.notify(Notice::Violation),
             State::Off => {}
         }
     }

@@ -17,7 +17,7 @@ pub(super) struct Grace {
 
 impl Grace {
     pub(super) fn on_signal(&mut self, cx: &mut Cx<'_>, sig: Signal) {
-        cx.tell(Notice::Forward(sig));
+        cx.notify(Notice::Forward(sig));
     }
 
     /// A second request shortens the time that is left and never lengthens it.
@@ -26,7 +26,7 @@ impl Grace {
             return;
         }
         self.clearing = false;
-        cx.tell(Notice::Ending(sig));
+        cx.notify(Notice::Ending(sig));
         let deadline = cx.now + grace;
         self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
         self.on_timeout(cx);
@@ -38,7 +38,7 @@ impl Grace {
             return;
         }
         self.clearing = true;
-        cx.tell(Notice::Between(Between::Clearing(sig)));
+        cx.notify(Notice::Between(Between::Clearing(sig)));
         self.deadline = Some(cx.now + grace);
         self.on_timeout(cx);
     }
@@ -49,7 +49,7 @@ impl Grace {
     }
 
     /// Others follow.
-    pub(super) const fn on_again(&mut self) {
+    pub(super) const fn on_next_generation(&mut self) {
         self.gone = false;
     }
 
@@ -57,7 +57,7 @@ impl Grace {
     pub(super) fn on_kill(&mut self, cx: &mut Cx<'_>) {
         cx.act(NodeAction::ToRoot(ToRoot::Killing));
         if !self.destroyed {
-            cx.tell(Notice::Destroy);
+            cx.notify(Notice::Destroy);
         }
     }
 
@@ -65,7 +65,7 @@ impl Grace {
         if self.deadline().is_some_and(|deadline| deadline <= cx.now) {
             self.deadline = None;
             cx.act(NodeAction::ToRoot(ToRoot::Killing));
-            cx.tell(if self.clearing { Notice::Between(Between::TearDown) } else { Notice::Destroy });
+            cx.notify(if self.clearing { Notice::Between(Between::TearDown) } else { Notice::Destroy });
         }
     }
 

@@ -48,7 +48,7 @@ impl Lease {
         }
         if self.is_due(cx.now) {
             self.over = true;
-            return cx.tell(Notice::Unheard);
+            return cx.notify(Notice::Unheard);
         }
         if self.next.is_some_and(|next| next <= cx.now) {
             self.beat(cx);

@@ -126,7 +126,7 @@ impl Leftovers {
     }
 
     /// Begins again for the next generation.
-    pub(super) fn on_again(&mut self) {
+    pub(super) fn on_next_generation(&mut self) {
         self.census = Census::default();
     }
 
@@ -242,7 +242,7 @@ impl Leftovers {
             stepped: cx.now,
             count: Count::default(),
         });
-        cx.tell(Notice::Sweeping);
+        cx.notify(Notice::Sweeping);
         cx.act(NodeAction::Sweep);
     }
 
@@ -252,7 +252,7 @@ impl Leftovers {
             if self.census.open && !self.mute {
                 // The launcher must not take a reader that is slow for an agent that is stuck.
                 cx.act(NodeAction::ToRoot(ToRoot::Draining));
-                cx.tell(Notice::CloseStreams);
+                cx.notify(Notice::CloseStreams);
             }
             self.finish(cx);
         }
@@ -267,7 +267,7 @@ impl Leftovers {
         let Count { left, named } = core::mem::take(count);
         if core::mem::take(&mut self.clearing) {
             (self.state, self.limit, self.torn_down) = (State::Idle, None, false);
-            return cx.tell(Notice::Between(Between::Cleared(left, named)));
+            return cx.notify(Notice::Between(Between::Cleared(left, named)));
         }
         let clean = left == 0 && !self.mute && !self.orphaned;
         self.state = State::Over;
@@ -276,6 +276,6 @@ impl Leftovers {
         cx.act(NodeAction::Finish(u8::from(!clean)));
         // Pending notices would only ask for more, as a loss does: everything was killed before the count.
         cx.notice.clear();
-        cx.tell(Notice::Over);
+        cx.notify(Notice::Over);
     }
 }

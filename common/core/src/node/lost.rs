@@ -19,8 +19,8 @@ impl Lost {
     pub(super) fn on_unheard(&mut self, cx: &mut Cx<'_>) {
         if !self.unheard {
             self.unheard = true;
-            cx.tell(Notice::Mute);
-            cx.tell(Notice::Destroy);
+            cx.notify(Notice::Mute);
+            cx.notify(Notice::Destroy);
         }
     }
 
@@ -28,8 +28,8 @@ impl Lost {
         if !self.guardian {
             self.guardian = true;
             cx.act(NodeAction::ToRoot(ToRoot::GuardianLost));
-            cx.tell(Notice::Orphaned);
-            cx.tell(Notice::Destroy);
+            cx.notify(Notice::Orphaned);
+            cx.notify(Notice::Destroy);
         }
     }
 
@@ -38,7 +38,7 @@ impl Lost {
         if !self.init && !self.sweeping {
             self.init = true;
             cx.act(NodeAction::ToRoot(ToRoot::InitLost));
-            cx.tell(Notice::Destroy);
+            cx.notify(Notice::Destroy);
         }
     }
 

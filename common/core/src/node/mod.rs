@@ -218,11 +218,11 @@ impl Parts {
             NodeEvent::FromRoot(message) => self.obey(cx, message),
             NodeEvent::SandboxReady(sandbox) => self.start.on_sandbox_ready(cx, sandbox),
             NodeEvent::Refused(refusal) if self.generations.is_renewing() => {
-                cx.tell(Notice::Unready);
+                cx.notify(Notice::Unready);
                 self.start.refuse(cx, refusal);
             }
             NodeEvent::Refused(refusal) => self.start.on_refused(cx, refusal),
-            NodeEvent::Renewed { port } => cx.tell(Notice::Between(Between::Renewed(port))),
+            NodeEvent::Renewed { port } => cx.notify(Notice::Between(Between::Renewed(port))),
             NodeEvent::StoreUsed => self.serve.on_used(),
             NodeEvent::StoreRefused { from, count, foreign } => self.serve.on_refused(cx, from, count, foreign),
             NodeEvent::StoreLimit { met, count } => self.serve.on_limit(cx, met, count),
@@ -256,8 +256,8 @@ impl Parts {
             }
             NodeEvent::Examined { proc, facts } => self.postmortem.on_examined(cx, proc, facts),
             NodeEvent::SessionBegun { session, rank, terms } => self.rounds.on_begun(cx, session, rank, &terms),
-            NodeEvent::SessionSaid { session, said } => self.rounds.on_said(cx, session, said),
-            NodeEvent::SessionGone { session } => self.rounds.on_gone(cx, session),
+            NodeEvent::SessionMessage { session, said } => self.rounds.on_session_message(cx, session, said),
+            NodeEvent::SessionLost { session } => self.rounds.on_gone(cx, session),
             NodeEvent::DevicesSeen { proc, held } => self.procs.on_devices(cx, proc, held),
             NodeEvent::PortReserved { port } => self.rounds.on_port(cx, port),
             NodeEvent::Warned => self.rounds.on_warned(cx),
@@ -281,7 +281,7 @@ impl Parts {
             ToNode::Clear { sig, grace, port } if self.start.is_met() => {
                 self.generations.on_clear(cx, sig, grace, port);
             }
-            ToNode::Again(meeting) if self.start.is_met() => self.generations.on_again(cx, meeting),
+            ToNode::Again(meeting) if self.start.is_met() => self.generations.on_next_generation(cx, meeting),
             ToNode::Clear { .. } | ToNode::Again(_) => self.start.refuse(cx, NodeRefusal::Protocol),
             ToNode::Kill => self.grace.on_kill(cx),
             // The edge's: they are about connections, not about ranks.
@@ -367,7 +367,7 @@ impl Parts {
                 self.postmortem.on_ending(Signal::KILL);
                 self.procs.on_ending(cx, Signal::KILL);
                 // After the census, as with `Destroyed`.
-                cx.tell(Notice::Between(Between::TornDown));
+                cx.notify(Notice::Between(Between::TornDown));
             }
             Between::TornDown => self.leftovers.on_tear_down(cx),
             Between::Cleared(left, named) => {
@@ -383,12 +383,12 @@ impl Parts {
                 self.leftovers.on_sandbox_settled(cx);
             }
             Between::Again(meeting) => {
-                self.grace.on_again();
-                self.postmortem.on_again();
-                self.leftovers.on_again();
-                self.rounds.on_again(&meeting);
+                self.grace.on_next_generation();
+                self.postmortem.on_next_generation();
+                self.leftovers.on_next_generation();
+                self.rounds.on_next_generation(&meeting);
                 self.serve.on_met(cx, &meeting);
-                self.procs.on_again(meeting);
+                self.procs.on_next_generation(meeting);
             }
         }
     }
@@ -425,7 +425,7 @@ impl Parts {
         self.postmortem.on_ending(Signal::KILL);
         self.procs.on_ending(cx, Signal::KILL);
         // After the census: a sweep asked for while ranks seem to be there would have to be repeated.
-        cx.tell(Notice::Destroyed);
+        cx.notify(Notice::Destroyed);
     }
 
     /// Notices are routed until none is left: each sub-machine tells less than it hears, so this ends.

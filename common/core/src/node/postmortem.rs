@@ -24,7 +24,7 @@ impl Postmortem {
     }
 
     /// Begins again with the next ranks, which were not signalled.
-    pub(super) fn on_again(&mut self) {
+    pub(super) fn on_next_generation(&mut self) {
         self.ours = 0;
         self.pending.clear();
     }
@@ -35,7 +35,7 @@ impl Postmortem {
 
     pub(super) fn on_ended(&mut self, cx: &mut Cx<'_>, proc: ProcId, status: Status) {
         if self.mute || status.is_success() {
-            return cx.tell(Notice::Reap(proc));
+            return cx.notify(Notice::Reap(proc));
         }
         let depth = if self.is_ours(status) { Depth::ErrorFile } else { Depth::Full };
         self.pending.insert(proc, depth);
@@ -47,7 +47,7 @@ impl Postmortem {
         if depth == Depth::Full || facts != Facts::default() {
             cx.act(NodeAction::ToRoot(ToRoot::Postmortem { proc, facts }));
         }
-        cx.tell(Notice::Reap(proc));
+        cx.notify(Notice::Reap(proc));
     }
 
     fn is_ours(&self, status: Status) -> bool {

@@ -62,14 +62,14 @@ impl Probing {
 
     pub(super) fn on_probe(&mut self, cx: &mut Cx<'_>, probe: Probe) {
         match self.stage {
-            Stage::Before => return cx.tell(Notice::Violation),
+            Stage::Before => return cx.notify(Notice::Violation),
             // The end has begun meanwhile.
             Stage::Over => return,
             Stage::Now => {}
         }
         for place in probe.places.into_vec() {
             if self.places.len() >= MOST || self.places.contains_key(&place.number) {
-                return cx.tell(Notice::Violation);
+                return cx.notify(Notice::Violation);
             }
             self.open = true;
             self.places.insert(place.number, Place { addr: place.addr.clone(), found: Found::Nothing });

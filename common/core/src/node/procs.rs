@@ -155,7 +155,7 @@ impl Procs {
         }
         for delta in deltas {
             if (self.last && after.is_empty()) || self.table.contains_key(&delta.proc) {
-                return cx.tell(Notice::Violation);
+                return cx.notify(Notice::Violation);
             }
             let proc = Proc { state: State::Queued, pid: 0, out_open: true, err_open: true };
             self.table.insert(delta.proc, proc);
@@ -170,7 +170,7 @@ impl Procs {
     /// Answers a request to follow a process that does not exist.
     pub(super) fn on_surplus(&self, cx: &mut Cx<'_>) {
         if !self.stopped {
-            cx.tell(Notice::Violation);
+            cx.notify(Notice::Violation);
         }
     }
 
@@ -183,7 +183,7 @@ impl Procs {
             }
             Some(State::Running) => {
                 cx.act(NodeAction::Signal { proc: id, sig: Signal::KILL });
-                cx.tell(Notice::Killed(id));
+                cx.notify(Notice::Killed(id));
             }
             Some(State::Ended | State::Reaped | State::Failed) | None => {}
         }
@@ -197,7 +197,7 @@ impl Procs {
     }
 
     /// Other ranks follow. The state of the earlier ranks is dropped: none of them runs, and none of their numbers comes again.
-    pub(super) fn on_again(&mut self, meeting: Meeting) {
+    pub(super) fn on_next_generation(&mut self, meeting: Meeting) {
         let Self { start, sandbox, mut apps, by, .. } = core::mem::take(self);
         apps.values_mut().for_each(Program::renew);
         *self = Self { start, sandbox, apps, by, meeting: Some(meeting), ..Self::default() };
@@ -229,7 +229,7 @@ impl Procs {
             let mut exec = program.exec(start, met, sandbox, delta);
             exec.follows = self.after.contains_key(&delta.proc);
             if !program.has_gpus(delta.local_rank) {
-                cx.tell(Notice::Unable(delta.proc));
+                cx.notify(Notice::Unable(delta.proc));
                 continue;
             }
             cx.act(NodeAction::Spawn { proc: delta.proc, exec });
@@ -266,7 +266,7 @@ impl Procs {
             cx.act(NodeAction::Signal { proc: id, sig });
         }
         if unwanted.is_some() {
-            cx.tell(Notice::Killed(id));
+            cx.notify(Notice::Killed(id));
         }
         if self.closing && (proc.out_open || proc.err_open) {
             cx.act(NodeAction::CloseStreams { proc: id });
@@ -331,7 +331,7 @@ impl Procs {
                     Status::Exited(_) | Status::Lost => false,
                 };
                 cx.act(NodeAction::ToRoot(ToRoot::Exited(exited)));
-                cx.tell(Notice::Ended(exited.proc, exited.status));
+                cx.notify(Notice::Ended(exited.proc, exited.status));
             }
             State::Queued | State::Ended | State::Reaped | State::Failed => {}
         }
@@ -443,7 +443,7 @@ impl Procs {
         };
         if census != self.told {
             self.told = census;
-            cx.tell(Notice::Census(census));
+            cx.notify(Notice::Census(census));
         }
     }
 }

@@ -25,16 +25,16 @@ impl<T> RateLimitedCounter<T> {
     pub(super) fn add(&mut self, now: Mono, last: T, count: u32) -> Option<(T, u32)> {
         self.count = self.count.saturating_add(count);
         self.last = Some(last);
-        if self.pause.is_none() { self.tell(now) } else { None }
+        if self.pause.is_none() { self.notify(now) } else { None }
     }
 
     pub(super) fn on_timeout(&mut self, now: Mono) -> Option<(T, u32)> {
-        if self.pause.is_some_and(|until| until <= now) { self.tell(now) } else { None }
+        if self.pause.is_some_and(|until| until <= now) { self.notify(now) } else { None }
     }
 
     /// The end has begun: nothing is kept.
     pub(super) fn on_ending(&mut self, now: Mono) -> Option<(T, u32)> {
-        let told = self.tell(now);
+        let told = self.notify(now);
         self.pause = None;
         told
     }
@@ -43,7 +43,7 @@ impl<T> RateLimitedCounter<T> {
         self.pause
     }
 
-    fn tell(&mut self, now: Mono) -> Option<(T, u32)> {
+    fn notify(&mut self, now: Mono) -> Option<(T, u32)> {
         let told = self.last.take().map(|last| (last, core::mem::take(&mut self.count)));
         self.pause = told.is_some().then(|| now + PAUSE);
         told

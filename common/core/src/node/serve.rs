@@ -108,13 +108,13 @@ impl Serve {
             cx.act(NodeAction::ToRoot(ToRoot::StoreForeign { from }));
         }
         let told = self.refused.add(cx.now, from, count);
-        tell_refused(cx, told);
+        report_refused(cx, told);
     }
 
     /// A client has met a limit, of which its wire cannot tell it.
     pub(super) fn on_limit(&mut self, cx: &mut Cx<'_>, met: Met, count: u32) {
         let told = self.limits.entry(met.limit).or_default().add(cx.now, met, count);
-        tell_limit(cx, told);
+        report_limit(cx, told);
     }
 
     pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
@@ -122,16 +122,16 @@ impl Serve {
             self.unused_at = None;
             cx.act(NodeAction::ToRoot(ToRoot::StoreUnused { at: self.at.clone() }));
         }
-        tell_refused(cx, self.refused.on_timeout(cx.now));
-        self.limits.values_mut().for_each(|tally| tell_limit(cx, tally.on_timeout(cx.now)));
+        report_refused(cx, self.refused.on_timeout(cx.now));
+        self.limits.values_mut().for_each(|tally| report_limit(cx, tally.on_timeout(cx.now)));
     }
 
     /// Reports everything that is known when the end has begun, or when remaining processes are swept, which may be the end of a job that
     /// was not ordered.
     pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>) {
         self.unused_at = None;
-        tell_refused(cx, self.refused.on_ending(cx.now));
-        self.limits.values_mut().for_each(|tally| tell_limit(cx, tally.on_ending(cx.now)));
+        report_refused(cx, self.refused.on_ending(cx.now));
+        self.limits.values_mut().for_each(|tally| report_limit(cx, tally.on_ending(cx.now)));
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
@@ -140,13 +140,13 @@ impl Serve {
     }
 }
 
-fn tell_refused(cx: &mut Cx<'_>, told: Option<(OsBytes, u32)>) {
+fn report_refused(cx: &mut Cx<'_>, told: Option<(OsBytes, u32)>) {
     if let Some((from, count)) = told {
         cx.act(NodeAction::ToRoot(ToRoot::StoreRefused { from, count }));
     }
 }
 
-fn tell_limit(cx: &mut Cx<'_>, told: Option<(Met, u32)>) {
+fn report_limit(cx: &mut Cx<'_>, told: Option<(Met, u32)>) {
     if let Some((met, count)) = told {
         cx.act(NodeAction::ToRoot(ToRoot::StoreLimit { met, count }));
     }

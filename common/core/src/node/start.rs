@@ -82,7 +82,7 @@ impl BringUp {
                 self.probing.on_begun(&start);
                 self.check = (!start.sole).then_some(Check { open: start.apps });
                 self.step = Step::SettingUp;
-                cx.tell(Notice::Begun(Box::new(start)));
+                cx.notify(Notice::Begun(Box::new(start)));
                 cx.act(NodeAction::SetUpSandbox(plan));
             }
             Step::SettingUp | Step::Settled => self.refuse(cx, NodeRefusal::Protocol),
@@ -113,7 +113,7 @@ impl BringUp {
                     if let Some(refusal) = self.gpus.on_program(&base) {
                         self.refuse(cx, refusal);
                     }
-                    cx.tell(Notice::Program(app, base));
+                    cx.notify(Notice::Program(app, base));
                 }
                 Err(_) => self.refuse(cx, NodeRefusal::Protocol),
             }
@@ -123,7 +123,7 @@ impl BringUp {
     pub(super) fn on_spawn(&mut self, cx: &mut Cx<'_>, procs: Vec<Delta>, last: bool) {
         match self.step {
             Step::Idle => self.refuse(cx, NodeRefusal::Protocol),
-            Step::SettingUp | Step::Settled if self.met => cx.tell(Notice::Queue(procs, last)),
+            Step::SettingUp | Step::Settled if self.met => cx.notify(Notice::Queue(procs, last)),
             Step::SettingUp | Step::Settled => self.refuse(cx, NodeRefusal::Protocol),
         }
     }
@@ -134,7 +134,7 @@ impl BringUp {
         }
         // The listener for other agents makes room for the store.
         let by = self.probing.on_met(cx, &meeting);
-        cx.tell(Notice::Met(meeting, by));
+        cx.notify(Notice::Met(meeting, by));
     }
 
     /// The ranks know where they meet: before that there are none.
@@ -145,7 +145,7 @@ impl BringUp {
     pub(super) fn on_finish(&mut self, cx: &mut Cx<'_>) {
         match self.step {
             Step::Idle => self.refuse(cx, NodeRefusal::Protocol),
-            Step::SettingUp | Step::Settled => cx.tell(Notice::Finish),
+            Step::SettingUp | Step::Settled => cx.notify(Notice::Finish),
         }
     }
 
@@ -154,11 +154,11 @@ impl BringUp {
         check.open = check.open.saturating_sub(1);
         match error {
             Some(error) => self.refuse(cx, NodeRefusal::Program { app, error }),
-            None => self.tell_if_ready(cx),
+            None => self.report_if_ready(cx),
         }
     }
 
-    fn tell_if_ready(&mut self, cx: &mut Cx<'_>) {
+    fn report_if_ready(&mut self, cx: &mut Cx<'_>) {
         let checked = self.check.is_some_and(|check| check.open == 0);
         if checked && !self.refused && matches!(self.step, Step::Settled) {
             self.check = None;
@@ -174,8 +174,8 @@ impl BringUp {
                 if let Some(refusal) = self.gpus.on_devices(sandbox.gpus) {
                     self.refuse(cx, refusal);
                 }
-                cx.tell(Notice::Ready(Box::new(sandbox)));
-                self.tell_if_ready(cx);
+                cx.notify(Notice::Ready(Box::new(sandbox)));
+                self.report_if_ready(cx);
             }
             Step::Idle | Step::Settled => {}
         }
@@ -185,7 +185,7 @@ impl BringUp {
         match self.step {
             Step::SettingUp => {
                 self.step = Step::Settled;
-                cx.tell(Notice::Unready);
+                cx.notify(Notice::Unready);
                 self.refuse(cx, refusal);
             }
             Step::Idle | Step::Settled => {}
@@ -197,7 +197,7 @@ impl BringUp {
         if !self.refused {
             self.refused = true;
             cx.act(NodeAction::ToRoot(ToRoot::Refused(refusal)));
-            cx.tell(Notice::Destroy);
+            cx.notify(Notice::Destroy);
         }
     }
 }

@@ -369,7 +369,7 @@ impl Restart {
     /// No round is possible any more.
     fn give_up(&mut self, text: String) {
         let text = sentence(text);
-        self.tell_all(&RoundDown::GiveUp { text: text.clone() });
+        self.notify_all(&RoundDown::GiveUp { text: text.clone() });
         let first = self.faults.fault_for_ranks().cloned();
         self.over(Over::Refused(text.clone()));
         // Only a fault leads here, or a planned round after the loss of a rank that the others did not need.

@@ -267,7 +267,7 @@ impl Restart {
     }
 
     /// Something for all hosts.
-    fn tell_all(&mut self, msg: &RoundDown) {
+    fn notify_all(&mut self, msg: &RoundDown) {
         for (node, _) in self.membership.hosts.iter().filter(|(_, host)| !host.lost) {
             self.out.push_back(RestartAction::Send { node: *node, msg: msg.clone() });
         }

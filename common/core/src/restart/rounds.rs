@@ -323,7 +323,7 @@ impl Restart {
         host.returned = true;
         self.unreturned = self.unreturned.saturating_sub(1);
         if self.unreturned == 0 {
-            self.tell_all(&RoundDown::Finish { call: self.call, round });
+            self.notify_all(&RoundDown::Finish { call: self.call, round });
             self.over(Over::Done);
             self.act(RestartAction::Closed(Given::Done));
         }

@@ -176,14 +176,14 @@ impl World {
         if !is_last {
             client.place = Place::Before;
         }
-        session.into_iter().for_each(|session| self.for_node(proc, NodeEvent::SessionGone { session }));
+        session.into_iter().for_each(|session| self.for_node(proc, NodeEvent::SessionLost { session }));
         let end = Act::Ends(Status::Exited(u8::from(odd) * 5));
         self.plans(proc, after, if is_last || odd { end } else { Act::Registers });
     }
 
     fn says(&mut self, proc: ProcId, said: Said) {
         if let Some(session) = self.procs.get(&proc).and_then(|client| client.session) {
-            self.for_node(proc, NodeEvent::SessionSaid { session, said });
+            self.for_node(proc, NodeEvent::SessionMessage { session, said });
         }
     }
 
@@ -195,7 +195,7 @@ impl World {
         self.note("client", || format!("{proc} ends: {status}"));
         self.ended(proc, status);
         let exited = NodeEvent::Exited { proc, status, at, alive_at: at, usage: Usage::default() };
-        let gone = session.map(|session| NodeEvent::SessionGone { session });
+        let gone = session.map(|session| NodeEvent::SessionLost { session });
         let first = self.rng.chance(50);
         if first {
             gone.clone().into_iter().for_each(|gone| self.for_node(proc, gone));

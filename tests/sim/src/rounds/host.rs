@@ -141,7 +141,7 @@ impl World {
                 }
             }
             NodeAction::Finish(_) => self.vanishes(host, CloseReason::Eof),
-            NodeAction::EndSession { session } => self.soon(host, NodeEvent::SessionGone { session }),
+            NodeAction::EndSession { session } => self.soon(host, NodeEvent::SessionLost { session }),
             NodeAction::LookAtDevices { proc, .. } => {
                 let held = self.rng.chance(30);
                 self.soon(host, NodeEvent::DevicesSeen { proc, held });

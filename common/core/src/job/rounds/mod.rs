@@ -143,7 +143,7 @@ impl Rounds {
     }
 
     /// Tells the machine something, if there is one.
-    fn tell(&mut self, now: Mono, event: RestartEvent) {
+    fn notify(&mut self, now: Mono, event: RestartEvent) {
         if let Some(machine) = self.now.machine.as_mut().filter(|_| !self.now.off) {
             machine.handle(now, event);
         }
@@ -168,7 +168,7 @@ impl Rounds {
         if self.now.machine.is_none() {
             self.now.early.get_or_insert(RestartEvent::Ended { initial: rank, proc, status, at });
         }
-        self.tell(now, RestartEvent::Ended { initial: rank, proc, status, at });
+        self.notify(now, RestartEvent::Ended { initial: rank, proc, status, at });
         open || known || self.now.done.is_some_and(|done| at < done)
     }
 
@@ -191,7 +191,7 @@ impl Rounds {
             return false;
         }
         attempt::dismiss(cx, node, lost);
-        self.tell(cx.now, RestartEvent::HostSuspected { node, at: between.1.min(cx.now) });
+        self.notify(cx.now, RestartEvent::HostSuspected { node, at: between.1.min(cx.now) });
         // Whether we hear of their ends before or after the work is done, it went on without them.
         self.now.exempt.extend(cx.facts.placement().ranks_of(node));
         true
@@ -203,7 +203,7 @@ impl Rounds {
             return false;
         }
         self.now.exempt.extend(cx.facts.placement().ranks_of(node));
-        self.tell(cx.now, RestartEvent::HostLost { node });
+        self.notify(cx.now, RestartEvent::HostLost { node });
         !self.now.off
     }
 
@@ -242,7 +242,7 @@ impl Rounds {
         };
         let text = OsBytes::from("no healthy rank is left");
         let up = self.up(cx, &fault);
-        cx.tell(Notice::Log(What::RoundsOver(Box::new(Given::Up { fault, text: text.clone() }))));
+        cx.notify(Notice::Log(What::RoundsOver(Box::new(Given::Up { fault, text: text.clone() }))));
         cx.act(JobAction::Say(Sentence::GivenUp { generation: cx.facts.generation(), round: self.round(), text }));
         self.off(cx.now);
         Some(up)
@@ -250,7 +250,7 @@ impl Rounds {
 
     /// The job ends, or all of its ranks do and may be started again.
     pub(super) fn off(&mut self, now: Mono) {
-        self.tell(now, RestartEvent::Off);
+        self.notify(now, RestartEvent::Off);
         self.now.off = true;
         self.now.leaving = None;
         self.now.respawn_queued.clear();
@@ -286,7 +286,7 @@ impl Rounds {
                 RestartAction::End { initial } => self.cancel_respawn(cx, initial),
                 RestartAction::Note(note) => self.note(cx, note),
                 RestartAction::Closed(given) => {
-                    cx.tell(Notice::Log(What::RoundsOver(Box::new(given.clone()))));
+                    cx.notify(Notice::Log(What::RoundsOver(Box::new(given.clone()))));
                     match given {
                         Given::Done => self.now.done = Some(cx.now),
                         Given::Up { fault, text } => {
@@ -339,7 +339,7 @@ impl Rounds {
             RoundNote::Refused { .. } | RoundNote::Remark(_) => None,
         };
         let host = first.map_or_else(OsBytes::default, |initial| host_of(cx.facts, initial));
-        cx.tell(Notice::Log(What::Round(Box::new(note.clone()))));
+        cx.notify(Notice::Log(What::Round(Box::new(note.clone()))));
         cx.act(JobAction::Say(Sentence::Round { generation: cx.facts.generation(), host, note: Box::new(note) }));
     }
 

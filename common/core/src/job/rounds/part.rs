@@ -115,7 +115,7 @@ impl Rounds {
                 return Heard::Nothing;
             }
         };
-        self.tell(cx.now, event);
+        self.notify(cx.now, event);
         Heard::News
     }
 

@@ -84,7 +84,7 @@ impl Rounds {
                 self.note(cx, RoundNote::Again { round, initial, pid: *pid });
             }
             if self.has_started(initial, *proc) {
-                self.tell(cx.now, RestartEvent::Started { initial, proc: *proc });
+                self.notify(cx.now, RestartEvent::Started { initial, proc: *proc });
             }
         }
         true
@@ -140,7 +140,7 @@ impl Rounds {
         let rooms = placement.move_ranks(homeless.iter().copied(), may);
         let (mut placed, mut nowhere, mut lost) = (Vec::new(), RankSet::default(), BTreeSet::new());
         for ((initial, home), node) in homeless.into_iter().zip(rooms) {
-            self.tell(cx.now, RestartEvent::Placed { initial, node });
+            self.notify(cx.now, RestartEvent::Placed { initial, node });
             match node {
                 Some(node) => placed.push((initial, node)),
                 None => {
@@ -186,7 +186,7 @@ impl Rounds {
             self.full.insert(node);
             return Some((initial, node));
         }
-        self.tell(cx.now, RestartEvent::Ended { initial, proc, status: NOT_STARTED, at: cx.now });
+        self.notify(cx.now, RestartEvent::Ended { initial, proc, status: NOT_STARTED, at: cx.now });
         None
     }
 }

@@ -58,7 +58,7 @@ impl Rounds {
         let ranks: Vec<Rank> = self.awaited_ranks().collect();
         // The first ranks are enough to find the cause.
         if let Some(ranks) = Capped::<_, BATCH>::chunks(ranks).into_iter().next() {
-            speak::say(cx, RoundUp::Awaited { ranks });
+            speak::report_to_launcher(cx, RoundUp::Awaited { ranks });
         }
     }
 

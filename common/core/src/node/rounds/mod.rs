@@ -232,7 +232,7 @@ impl Rounds {
     }
 
     /// Other ranks follow.
-    pub(super) fn on_again(&mut self, meeting: &Meeting) {
+    pub(super) fn on_next_generation(&mut self, meeting: &Meeting) {
         let Self { programs, others_follow, at, awaits, seen, warned, .. } = core::mem::take(self);
         *self = Self { programs, others_follow, at, awaits, seen, warned, ..Self::default() };
         self.on_met(meeting, None);
@@ -259,7 +259,7 @@ impl Rounds {
         let came = self.admit(rank).and_then(|initial| {
             let terms = terms_of(asked);
             if let Err(why) = &terms {
-                self.tell_refused(cx, why);
+                self.report_refused(cx, why);
             }
             Ok((initial, terms?))
         });
@@ -323,7 +323,7 @@ impl Rounds {
     }
 
     /// Handles a message of a session.
-    pub(super) fn on_said(&mut self, cx: &mut Cx<'_>, session: SessionId, said: Said) {
+    pub(super) fn on_session_message(&mut self, cx: &mut Cx<'_>, session: SessionId, said: Said) {
         let (round, limits) = (self.in_call(self.round), self.limits);
         let Some(member) = self.sessions.get(&session).and_then(|rank| self.seats.get_mut(rank)) else {
             return self.closes(cx, session, &said);
@@ -336,7 +336,7 @@ impl Rounds {
                 member.watch.leave(cx.now, Span::ZERO, &limits);
                 self.soonest.mind(&member.watch, &limits);
                 if !core::mem::replace(&mut member.failed, true) {
-                    self.tell_fault(cx, initial, FaultKind::Exception, &text);
+                    self.report_fault(cx, initial, FaultKind::Exception, &text);
                 }
             }
             Said::Ready(of, keys) if of == round && member.part.is_interrupted() => self.is_out(cx, initial, keys),
@@ -351,7 +351,7 @@ impl Rounds {
             }
             Said::Leave(why, text) if member.part.is_in() && member.part != LocalState::Ending => {
                 member.put_out();
-                self.tell_fault(cx, initial, FaultKind::Left(why), &text);
+                self.report_fault(cx, initial, FaultKind::Left(why), &text);
                 self.settle(cx);
             }
             Said::Alive(of, pinged) if of == round => {
@@ -389,7 +389,7 @@ impl Rounds {
             member.session.iter().for_each(|session| {
                 cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
             });
-            self.tell_fault(cx, initial, FaultKind::Left(Leave::Unhealthy), &text);
+            self.report_fault(cx, initial, FaultKind::Left(Leave::Unhealthy), &text);
         } else {
             member.part = LocalState::Ready;
             member.keys = Capped::chunks(keys).into_iter().next().unwrap_or_default();

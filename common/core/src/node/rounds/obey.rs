@@ -48,7 +48,7 @@ impl Rounds {
                 let absent =
                     |member: &&LocalMember| member.lives && member.part == LocalState::Absent && !member.took_part;
                 let seats = ranks.iter().filter_map(|rank| self.seats.get(rank));
-                seats.filter(absent).for_each(|member| cx.tell(Notice::Unwanted(member.proc())));
+                seats.filter(absent).for_each(|member| cx.notify(Notice::Unwanted(member.proc())));
             }
             RoundDown::Refuse { ranks, text } => {
                 let ranks: RankSet = ranks.iter().copied().collect();
@@ -58,7 +58,7 @@ impl Rounds {
             }
             RoundDown::Late { round, after } => {
                 if round == self.round && matches!(self.state, State::Running { .. }) {
-                    self.tell_late(cx, after);
+                    self.report_late(cx, after);
                 }
             }
         }
@@ -112,8 +112,8 @@ impl Rounds {
                 marked.insert(to.initial);
             }
         }
-        cx.tell(Notice::RoundMeets(Box::new(place.clone()), numbers.clone()));
-        cx.tell(Notice::Seated(Box::new(RoundStart { round, place, numbers, marked, who })));
+        cx.notify(Notice::RoundMeets(Box::new(place.clone()), numbers.clone()));
+        cx.notify(Notice::Seated(Box::new(RoundStart { round, place, numbers, marked, who })));
         self.settle(cx);
     }
 
@@ -135,7 +135,7 @@ impl Rounds {
     pub(in crate::node) fn on_port(&mut self, cx: &mut Cx<'_>, port: u16) {
         self.port = port;
         match self.state {
-            State::Reserving => self.tell_ready(cx),
+            State::Reserving => self.report_ready(cx),
             State::Gathering | State::Running { .. } | State::Interrupting => self.use_port(cx, false),
             State::Waiting | State::Over | State::Off => self.use_port(cx, false),
         }

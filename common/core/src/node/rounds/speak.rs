@@ -10,42 +10,42 @@ use crate::wire::to_root::ToRoot;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-pub(super) fn say(cx: &mut Cx<'_>, up: RoundUp) {
+pub(super) fn report_to_launcher(cx: &mut Cx<'_>, up: RoundUp) {
     cx.act(NodeAction::ToRoot(ToRoot::Round(up)));
 }
 
 impl Rounds {
     /// Reports terms that are refused: once, as all ranks get the same answer.
-    pub(super) fn tell_refused(&mut self, cx: &mut Cx<'_>, why: &str) {
+    pub(super) fn report_refused(&mut self, cx: &mut Cx<'_>, why: &str) {
         if !core::mem::replace(&mut self.refused, true) {
-            say(cx, RoundUp::Refused { text: OsBytes::from(why) });
+            report_to_launcher(cx, RoundUp::Refused { text: OsBytes::from(why) });
         }
     }
 
     /// Says what all have waited for, if it has come to that.
     pub(super) fn settle(&mut self, cx: &mut Cx<'_>) {
         match self.state {
-            State::Gathering => self.tell_joined(cx),
+            State::Gathering => self.report_joined(cx),
             State::Running { returned } => {
-                self.tell_joined(cx);
+                self.report_joined(cx);
                 if !returned {
-                    self.tell_returned(cx);
+                    self.report_returned(cx);
                 }
             }
             State::Interrupting => {
-                self.tell_joined(cx);
+                self.report_joined(cx);
                 if !self.seats.values().any(|member| member.part.is_awaited()) {
                     self.leave(cx);
                 }
             }
-            State::Reserving | State::Waiting => self.tell_joined(cx),
+            State::Reserving | State::Waiting => self.report_joined(cx),
             State::Over | State::Off => {}
         }
         self.observe_awaited(cx.now);
     }
 
     /// Reports ranks that have registered: all of them at first, then each new one. The launcher compares what they ask for.
-    fn tell_joined(&mut self, cx: &mut Cx<'_>) {
+    fn report_joined(&mut self, cx: &mut Cx<'_>) {
         let call = self.call;
         if self.told.is_none() && (!self.complete || self.seats.values().any(|member| member.is_missing(call))) {
             return;
@@ -60,24 +60,24 @@ impl Rounds {
             for ranks in batches(ranks) {
                 let is_known = self.told.replace(terms.clone()) == Some(terms.clone());
                 let terms = if is_known { OsBytes::default() } else { terms.clone() };
-                say(cx, RoundUp::Joined { call, ranks, terms });
+                report_to_launcher(cx, RoundUp::Joined { call, ranks, terms });
             }
         }
         for initial in warned {
-            self.tell_fault(cx, initial, FaultKind::Warned, &OsBytes::default());
+            self.report_fault(cx, initial, FaultKind::Warned, &OsBytes::default());
         }
     }
 
     /// Something is wrong with a rank.
-    pub(super) fn tell_fault(&self, cx: &mut Cx<'_>, initial: Rank, kind: FaultKind, text: &OsBytes) {
+    pub(super) fn report_fault(&self, cx: &mut Cx<'_>, initial: Rank, kind: FaultKind, text: &OsBytes) {
         let text = OsBytes::from(text.get(..TEXT).unwrap_or(text));
         let at = cx.now.host_time();
-        say(cx, RoundUp::Fault { round: self.round, fault: Fault { initial, kind, text }, at });
+        report_to_launcher(cx, RoundUp::Fault { round: self.round, fault: Fault { initial, kind, text }, at });
     }
 
     /// The function of a rank has returned, and whose has not is not known here.
-    pub(super) fn tell_alone(&self, cx: &mut Cx<'_>, initial: Rank) {
-        say(cx, RoundUp::Alone { round: self.round, initial });
+    pub(super) fn report_alone(&self, cx: &mut Cx<'_>, initial: Rank) {
+        report_to_launcher(cx, RoundUp::Alone { round: self.round, initial });
     }
 
     /// The host is about to be taken away: the others are to go on without its ranks, from where they can.
@@ -89,12 +89,12 @@ impl Rounds {
         // Of the others the launcher knows nothing yet.
         let known = self.seats.values().filter(|member| member.lives && member.part.is_in() && member.told);
         for initial in known.map(LocalMember::initial) {
-            self.tell_fault(cx, initial, FaultKind::Warned, &OsBytes::default());
+            self.report_fault(cx, initial, FaultKind::Warned, &OsBytes::default());
         }
     }
 
     /// The function has returned wherever it was, if it has.
-    fn tell_returned(&mut self, cx: &mut Cx<'_>) {
+    fn report_returned(&mut self, cx: &mut Cx<'_>) {
         let count = |part: fn(LocalState) -> bool| self.seats.values().filter(|member| part(member.part)).count();
         let open = count(|part| {
             matches!(part, LocalState::Working | LocalState::Ready | LocalState::Lost(_) | LocalState::Ending)
@@ -103,7 +103,7 @@ impl Rounds {
         if open == 0 && returned > 0 {
             self.state = State::Running { returned: true };
             let ranks = u32::try_from(returned).unwrap_or(u32::MAX);
-            say(cx, RoundUp::Returned { round: self.round, ranks });
+            report_to_launcher(cx, RoundUp::Returned { round: self.round, ranks });
         }
     }
 
@@ -117,12 +117,12 @@ impl Rounds {
             let listen = self.at.clone().filter(|_| self.agent_store);
             cx.act(NodeAction::ReservePort { listen });
         } else {
-            self.tell_ready(cx);
+            self.report_ready(cx);
         }
     }
 
     /// Reports ranks that are ready for another round. Ranks that have ended meanwhile are reported as always.
-    pub(super) fn tell_ready(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn report_ready(&mut self, cx: &mut Cx<'_>) {
         self.state = State::Waiting;
         let ready = || self.seats.values().filter(|member| member.part == LocalState::Ready);
         let (round, port) = (self.round, self.port);
@@ -130,8 +130,8 @@ impl Rounds {
         let mut parts = batches(ready().map(LocalMember::enrolled).collect());
         let end = parts.pop().unwrap_or_default();
         for ranks in parts {
-            say(cx, RoundUp::Ready { round, ranks, last: false, port, pinged });
+            report_to_launcher(cx, RoundUp::Ready { round, ranks, last: false, port, pinged });
         }
-        say(cx, RoundUp::Ready { round, ranks: end, last: true, port, pinged });
+        report_to_launcher(cx, RoundUp::Ready { round, ranks: end, last: true, port, pinged });
     }
 }

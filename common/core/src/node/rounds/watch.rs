@@ -74,7 +74,7 @@ impl Rounds {
         // Its process continues, or takes long to end: then another may follow it. Also where the launcher does not know of it yet: the
         // ranks of other hosts would wait for it.
         let text = OsBytes::from("its session has ended without a word");
-        self.tell_fault(cx, rank, FaultKind::Ended(Status::Lost), &text);
+        self.report_fault(cx, rank, FaultKind::Ended(Status::Lost), &text);
         if self.state.is_open()
             && let Some(member) = self.seats.get_mut(&rank)
         {
@@ -100,16 +100,16 @@ impl Rounds {
                         Some(most) => format!("nothing was heard of it for {most}, which is what its section may take"),
                         None => format!("nothing was heard of it for {}", limits.soft),
                     });
-                    self.tell_fault(cx, rank, FaultKind::Hang, &text);
+                    self.report_fault(cx, rank, FaultKind::Hang, &text);
                 }
-                Due::Alone => self.tell_late(cx, rank),
+                Due::Alone => self.report_late(cx, rank),
                 Due::Terminate => {
                     let text = OsBytes::from(too_long(member.part, section, &limits));
                     if member.part.is_in() {
                         member.part = LocalState::Ending;
                     }
                     let status = Status::Signaled { sig: Signal::TERM, core: false };
-                    self.tell_fault(cx, rank, FaultKind::Overdue(status), &text);
+                    self.report_fault(cx, rank, FaultKind::Overdue(status), &text);
                     // A suspended process would end only when it continues.
                     cx.act(NodeAction::Signal { proc, sig: Signal::CONT });
                     cx.act(NodeAction::Signal { proc, sig: Signal::TERM });
@@ -137,16 +137,16 @@ impl Rounds {
 
     /// The function of this rank, here or on another host, has returned, and that of others does not. Where one of them is here it is late;
     /// who it is on other hosts only they know.
-    pub(super) fn tell_late(&mut self, cx: &mut Cx<'_>, rank: Rank) {
+    pub(super) fn report_late(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         let after = format!(
             "it has not returned after rank {rank} did, within {} (completion_timeout)",
             self.limits.completion
         );
         match self.seats.values().find(|member| member.part == LocalState::Working) {
-            Some(late) => self.tell_fault(cx, late.initial(), FaultKind::Hang, &OsBytes::from(after)),
+            Some(late) => self.report_fault(cx, late.initial(), FaultKind::Hang, &OsBytes::from(after)),
             // One of them is enough: others are late for all.
             None if self.seats.contains_key(&rank) && !core::mem::replace(&mut self.alone, true) => {
-                self.tell_alone(cx, rank);
+                self.report_alone(cx, rank);
             }
             // A rank that was late here has returned meanwhile, or its end is about to be reported.
             None => {}

@@ -61,7 +61,7 @@ fn fault(initial: u32, kind: FaultKind, text: &str) -> Fault {
     Fault { initial: r(initial), kind, text: text.into() }
 }
 
-fn tell(n: u32, heard: Heard) -> NodeAction {
+fn notify(n: u32, heard: Heard) -> NodeAction {
     Tell { session: s(n), heard: Box::new(heard) }
 }
 
@@ -109,7 +109,7 @@ impl Rig {
     }
 
     fn says(&mut self, n: u32, said: Said) -> Vec<NodeAction> {
-        self.hear(NodeEvent::SessionSaid { session: s(n), said })
+        self.hear(NodeEvent::SessionMessage { session: s(n), said })
     }
 
     fn is_ready(&mut self, n: u32, round: Round) -> Vec<NodeAction> {
@@ -131,7 +131,7 @@ impl Rig {
 }
 
 fn interrupted(n: u32, round: Round) -> NodeAction {
-    tell(n, Heard::Interrupt(round, fault(0, FaultKind::Exception, "x"), None))
+    notify(n, Heard::Interrupt(round, fault(0, FaultKind::Exception, "x"), None))
 }
 
 fn began(actions: &[NodeAction]) -> Vec<(u32, Begin)> {
@@ -186,7 +186,7 @@ fn what_ranks_ask_for_is_told_of_as_it_differs() {
     let text = OsBytes::from("they differ");
     let all = rig.down(RoundDown::Refuse { ranks: Capped::default(), text: text.clone() });
     let refused = Heard::Dismissed(Dismissal::Refused, text);
-    assert_eq!(all, [0, 1, 2].map(|n| tell(n, refused.clone())));
+    assert_eq!(all, [0, 1, 2].map(|n| notify(n, refused.clone())));
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_round_begins_with_what_a_process_would_be_started_with() {
     let actions = rig.begins(R0, place, &seats);
     let space = Space { here: true, generation: 1, seats: Some([r(1)].into_iter().collect()) };
     assert_eq!(actions.first(), Some(&space), "the space of those that work here, before they hear of it");
-    let discarded = tell(2, Heard::Dismissed(Dismissal::Discarded, OsBytes::default()));
+    let discarded = notify(2, Heard::Dismissed(Dismissal::Discarded, OsBytes::default()));
     assert_eq!(actions.last(), Some(&discarded));
     let [(0, active), (1, reserve)] = &began(&actions[..3])[..] else { panic!("{actions:?}") };
     assert_eq!((active.rank, active.active_rank, active.world_size), (r(2), Some(r(1)), 4));
@@ -352,7 +352,7 @@ fn who_ends_is_not_waited_for_and_its_children_end_too() {
     let said = says_exit(&rig, 2, by(KILL));
     let actions = rig.exited(2, by(KILL));
     assert_eq!(actions[..2], [said, group(2, KILL)]);
-    assert_eq!(rig.hear(NodeEvent::SessionGone { session: s(2) }), []);
+    assert_eq!(rig.hear(NodeEvent::SessionLost { session: s(2) }), []);
     rig.interrupt(R0);
     rig.is_ready(0, R0);
     let actions = rig.exited(1, by(KILL));
@@ -372,14 +372,14 @@ fn a_node_without_anybody_left_says_so() {
 #[test]
 fn the_end_of_a_session_waits_for_that_of_its_process() {
     let mut rig = Rig::in_round(2);
-    rig.hear(NodeEvent::SessionGone { session: s(1) });
+    rig.hear(NodeEvent::SessionLost { session: s(1) });
     rig.interrupt(R0);
     assert_eq!(rig.is_ready(0, R0), [], "it may be about to end: then how it ends is what is told");
     let mut closed = Rig::in_round(2);
     let actions = rig.exited(1, by(KILL));
     assert!(!actions.iter().any(|action| matches!(action, NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { .. })))));
     assert!(actions.contains(&ReservePort { listen: None }));
-    closed.hear(NodeEvent::SessionGone { session: s(1) });
+    closed.hear(NodeEvent::SessionLost { session: s(1) });
     assert_eq!(closed.node.poll_timeout(), Some(closed.now + Span::from_secs(2)));
     let actions = closed.wait(2000);
     let [NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { round: R0, fault, .. })), ended @ ..] = &actions[..] else {
@@ -398,7 +398,7 @@ fn who_leaves_is_told_of_and_goes_its_way() {
     let left = fault(1, FaultKind::Left(Leave::Unhealthy), "no GPU");
     let actions = rig.says(1, Said::Leave(Leave::Unhealthy, "no GPU".into()));
     assert_eq!(actions, [up(RoundUp::Fault { round: R0, fault: left, at })]);
-    assert_eq!(rig.hear(NodeEvent::SessionGone { session: s(1) }), []);
+    assert_eq!(rig.hear(NodeEvent::SessionLost { session: s(1) }), []);
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0)]);
     let actions = rig.exited(1, exit(3));
     assert!(!actions.contains(&group(1, KILL)), "what it does now is its own matter: {actions:?}");
@@ -411,7 +411,7 @@ fn the_work_is_done_when_it_is_done_everywhere() {
     assert_eq!(rig.says(0, Said::Returned(R0)), []);
     assert_eq!(rig.says(1, Said::Returned(R0)), [up(RoundUp::Returned { round: R0, ranks: 2 })]);
     let actions = rig.down(RoundDown::Finish { call: 0, round: R0 });
-    assert_eq!(actions, [0, 1].map(|n| tell(n, Heard::Finish(R0))));
+    assert_eq!(actions, [0, 1].map(|n| notify(n, Heard::Finish(R0))));
     assert_eq!(rig.wait(500_000), [], "nobody is watched any more");
     assert_eq!(rig.node.poll_timeout(), None);
     let actions = rig.exited(0, exit(0));
@@ -455,7 +455,7 @@ fn what_is_told_fits_into_a_message() {
     let actions = rig.says(119, Said::Ready(R0, vec![key(4097)]));
     let text = "a key of the policy has a value of more than 4096 bytes";
     let left = fault(119, FaultKind::Left(Leave::Unhealthy), text);
-    let refused = tell(119, Heard::Dismissed(Dismissal::Refused, text.into()));
+    let refused = notify(119, Heard::Dismissed(Dismissal::Refused, text.into()));
     assert_eq!(actions, [refused, up(RoundUp::Fault { round: R0, fault: left, at: rig.now.host_time() })]);
     (0..119).for_each(|n| drop(rig.says(n, Said::Ready(R0, vec![key(4096); 16]))));
     let mut all = Vec::new();
@@ -493,7 +493,7 @@ fn a_planned_round_may_become_an_urgent_one() {
     let within = Some(Span::from_secs(30));
     let warned = fault(0, FaultKind::Warned, "");
     let planned = RoundDown::Interrupt { round: R0, fault: warned.clone(), within };
-    assert_eq!(rig.down(planned), [tell(0, Heard::Interrupt(R0, warned, within))]);
+    assert_eq!(rig.down(planned), [notify(0, Heard::Interrupt(R0, warned, within))]);
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0)]);
     rig.is_ready(0, R0);
     assert_eq!(rig.interrupt(R0), []);
@@ -504,7 +504,7 @@ fn no_further_round_is_the_end_of_all_calls() {
     let mut rig = Rig::in_round(2);
     let text = OsBytes::from("no healthy rank is left");
     let actions = rig.down(RoundDown::GiveUp { text: text.clone() });
-    assert_eq!(actions, [0, 1].map(|n| tell(n, Heard::Dismissed(Dismissal::GivenUp, text.clone()))));
+    assert_eq!(actions, [0, 1].map(|n| notify(n, Heard::Dismissed(Dismissal::GivenUp, text.clone()))));
     assert_eq!(rig.interrupt(R0), []);
     assert_eq!(rig.says(0, Said::Fault(R0, "x".into())), []);
 }
@@ -527,7 +527,7 @@ fn another_generation(before: impl FnOnce(&mut Rig)) -> Rig {
     before(&mut rig);
     rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: PortPlan::None });
     rig.exited(0, by(TERM));
-    rig.hear(NodeEvent::SessionGone { session: s(0) });
+    rig.hear(NodeEvent::SessionLost { session: s(0) });
     rig.examined(0, Facts::default());
     rig.streams_end(0);
     rig.left(0);
@@ -572,7 +572,7 @@ fn a_process_that_has_ended_may_be_followed_by_another_that_joins() {
     };
     assert_eq!(*proc, p(300));
     rig.spawned(300);
-    rig.hear(NodeEvent::SessionGone { session: s(1) });
+    rig.hear(NodeEvent::SessionLost { session: s(1) });
     let begun = NodeEvent::SessionBegun { session: s(9), rank: Some(r(1)), terms: Vec::new() };
     let ranks = Capped::chunks([Enrolled { proc: p(300), ..enrolled(1, &[]) }]).pop().unwrap();
     assert_eq!(rig.hear(begun), [up(RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() })], "at once");

@@ -44,7 +44,7 @@ impl Job {
         }
     }
 
-    fn tell(&mut self, event: RestartEvent) {
+    fn notify(&mut self, event: RestartEvent) {
         match &event {
             RestartEvent::Ended { proc, .. } => drop(self.dead.insert(proc.get())),
             RestartEvent::Joined { ranks, .. } => {
@@ -163,7 +163,7 @@ impl Job {
             0..5 => drop(host.hears()),
             5..10 => {
                 if let Some(event) = host.up.pop_front().filter(|_| !host.suspected) {
-                    self.tell(event);
+                    self.notify(event);
                 }
             }
             10..12 => drop(host.registers()),
@@ -179,12 +179,12 @@ impl Job {
             23 if pick % 4 == 1 && self.machine.is_open() && !host.suspected => {
                 host.suspected = true;
                 let (node, at) = (NodeId::new(u32::try_from(at).unwrap()), self.now);
-                self.tell(RestartEvent::HostSuspected { node, at });
+                self.notify(RestartEvent::HostSuspected { node, at });
             }
             24 if self.machine.is_open() => {
                 let rank = u32::try_from(pick % self.machine.setup.ranks.len()).unwrap();
                 let ranks = RankSet::from_iter([Rank::new(rank)]);
-                self.tell(RestartEvent::Warned { ranks });
+                self.notify(RestartEvent::Warned { ranks });
             }
             25 if host.yields() => {
                 host.leave_all();
@@ -202,7 +202,7 @@ impl Job {
 
     fn loses(&mut self, at: usize) {
         self.hosts[at].is_lost();
-        self.tell(RestartEvent::HostLost { node: NodeId::new(u32::try_from(at).unwrap()) });
+        self.notify(RestartEvent::HostLost { node: NodeId::new(u32::try_from(at).unwrap()) });
     }
 
     /// Delivers a message of an earlier round again.
@@ -246,7 +246,7 @@ impl Job {
                 }
                 moved |= host.registers() | host.tells_late() | host.hears() | host.gets_ready(0);
                 if let Some(event) = self.hosts[at].up.pop_front() {
-                    self.tell(event);
+                    self.notify(event);
                     moved = true;
                 }
             }

@@ -63,7 +63,7 @@ impl Cache {
         fence.here.extend(who);
         fence.waiters.push(waiter);
         if fence.here.covers(&fence.expected) {
-            self.tell_home(&name);
+            self.notify_owner(&name);
         } else if fence.tell_at.is_none() {
             let at = now + fence.pause;
             fence.tell_at = Some(at);
@@ -74,7 +74,7 @@ impl Cache {
     }
 
     /// Sends the owner the ranks that are here and that it does not know of.
-    pub(super) fn tell_home(&mut self, name: &Bytes) {
+    pub(super) fn notify_owner(&mut self, name: &Bytes) {
         let Some(fence) = self.fences.0.get_mut(name) else { return };
         if let Some(at) = fence.tell_at.take() {
             self.due.remove(&(at, Due::Tell(name.clone())));
@@ -113,7 +113,7 @@ impl Cache {
     /// Handles the timeout of a waiter: the owner knows which ranks are missing. Nobody comes with that question, as the fence may be
     /// complete by now and the next of its name open. Then the home has said so before it answers this, and he who asks hears that.
     pub(super) fn fence_late(&mut self, name: &Bytes, ticket: Ticket) {
-        self.tell_home(name);
+        self.notify_owner(name);
         let Some(fence) = self.fences.0.get(name) else { return };
         let Some(waiter) = fence.waiters.iter().find(|waiter| waiter.ticket == ticket) else { return };
         let (all, within) = (fence.all.clone(), waiter.limit.map_or(Span::ZERO, |(within, _)| within));

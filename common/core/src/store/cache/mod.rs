@@ -282,7 +282,7 @@ impl Cache {
             match self.due.pop_first() {
                 Some((_, Due::Wait(key, ticket))) => self.waited_enough(&key, ticket),
                 Some((_, Due::Fence(name, ticket))) => self.fence_late(&name, ticket),
-                Some((_, Due::Tell(name))) => self.tell_home(&name),
+                Some((_, Due::Tell(name))) => self.notify_owner(&name),
                 None => {}
             }
         }

@@ -57,7 +57,7 @@ fn processes_register_again_behind_a_call_that_is_done() {
     let mut rig = Rig::in_round(3);
     rig.says(2, Said::Leave(Leave::Abort, "enough".into()));
     (0..2).for_each(|n| drop(rig.says(n, Said::Returned(R0))));
-    assert_eq!(rig.down(finish(0, R0)), [0, 1].map(|n| tell(n, Heard::Finish(R0))));
+    assert_eq!(rig.down(finish(0, R0)), [0, 1].map(|n| notify(n, Heard::Finish(R0))));
     assert_eq!(rig.down(finish(0, R0)), [], "it is known");
     let begun = |session: u32, rank: u32| NodeEvent::SessionBegun {
         session: s(session),
@@ -65,7 +65,7 @@ fn processes_register_again_behind_a_call_that_is_done() {
         terms: terms("soft_timeout=9s"),
     };
     assert_eq!(rig.hear(begun(10, 0)), [], "rank 1 is waited for, and rank 2 is not");
-    assert_eq!(rig.hear(NodeEvent::SessionGone { session: s(0) }), [], "that was the call before");
+    assert_eq!(rig.hear(NodeEvent::SessionLost { session: s(0) }), [], "that was the call before");
     let ranks = enroll(&[0, 1]);
     let joined = RoundUp::Joined { call: 1, ranks, terms: "soft_timeout=9s\n".into() };
     assert_eq!(rig.hear(begun(11, 1)), [up(joined)]);
@@ -101,8 +101,8 @@ fn who_was_started_late_has_missed_the_calls_that_are_done() {
         up(RoundUp::Joined { call, ranks: Capped::chunks([one]).pop().unwrap_or_default(), terms: terms.into() })
     };
     assert_eq!(rig.hear(begun(10, 0)), [joined(1, enrolled(0, &[]), "keys=0\n")], "nobody waits for it");
-    assert_eq!(rig.hear(begun(11, 1)), [tell(11, Heard::Finish(R0))]);
-    assert_eq!(rig.hear(NodeEvent::SessionGone { session: s(11) }), []);
+    assert_eq!(rig.hear(begun(11, 1)), [notify(11, Heard::Finish(R0))]);
+    assert_eq!(rig.hear(NodeEvent::SessionLost { session: s(11) }), []);
     let late = Enrolled { proc: p(300), ..enrolled(1, &[]) };
     assert_eq!(rig.hear(begun(12, 1)), [joined(1, late, "")], "and is in the next");
 }

@@ -7,7 +7,7 @@ use super::*;
 fn one_whose_session_ends_before_all_have_registered_has_left() {
     let mut rig = Rig::running(2);
     rig.registers(0, "");
-    assert_eq!(rig.hear(NodeEvent::SessionGone { session: s(0) }), []);
+    assert_eq!(rig.hear(NodeEvent::SessionLost { session: s(0) }), []);
     let text = "its session has ended without a word";
     let left = fault(0, FaultKind::Ended(Status::Lost), text);
     let actions = rig.wait(3000);

@@ -30,7 +30,7 @@ fn is_done(terms: &str) -> Rig {
 #[test]
 fn a_completion_hook_comes_to_its_end() {
     let mut rig = is_done(TERMS);
-    assert_eq!(rig.hear(NodeEvent::SessionGone { session: s(0) }), [], "one has");
+    assert_eq!(rig.hear(NodeEvent::SessionLost { session: s(0) }), [], "one has");
     is_ended(&mut rig, 1, 30_000, "it has not come out of its hooks within 30.0s");
     let mut rig = is_done(TERMS);
     rig.says(0, Said::Hooks(R0, false));
@@ -48,7 +48,7 @@ fn what_is_said_behind_a_call_is_nothing_in_the_next() {
     let place = RoundRendezvous { first: R1, ..first_place(2) };
     rig.begins(R1, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
     rig.says(0, Said::Hooks(R0, true));
-    rig.hear(NodeEvent::SessionGone { session: s(1) });
+    rig.hear(NodeEvent::SessionLost { session: s(1) });
     assert_eq!(rig.wait(1_000_000), []);
 }
 
@@ -63,7 +63,7 @@ fn a_terminate_hook_comes_to_its_end() {
     rig.down(RoundDown::GiveUp { text: "enough".into() });
     rig.says(1, Said::Hooks(R0, true));
     rig.says(0, Said::Hooks(R0, true));
-    rig.hear(NodeEvent::SessionGone { session: s(0) });
+    rig.hear(NodeEvent::SessionLost { session: s(0) });
     is_ended(&mut rig, 1, 30_000, "it has not come out of its hooks within 30.0s");
 }
 

@@ -219,7 +219,7 @@ fn one_that_has_ended_may_be_followed_behind_a_call() {
     rig.spawned(300);
     rig.registers(1, "");
     let begun = NodeEvent::SessionBegun { session: s(10), rank: Some(r(1)), terms: terms("") };
-    rig.hear(NodeEvent::SessionGone { session: s(1) });
+    rig.hear(NodeEvent::SessionLost { session: s(1) });
     let joined = rig.hear(begun);
     assert!(
         !joined.iter().any(|action| matches!(action, Tell { .. })),

@@ -122,7 +122,7 @@ fn who_is_ready_waits_for_a_lost_hosts_lease() {
 #[test]
 fn who_goes_on_without_its_session_is_ended() {
     let mut rig = Rig::in_round(2);
-    rig.hear(NodeEvent::SessionGone { session: s(1) });
+    rig.hear(NodeEvent::SessionLost { session: s(1) });
     let actions = rig.awake(2_000);
     assert!(actions.contains(&group(1, TERM)), "{actions:?}");
     let actions = rig.awake(5_000);
@@ -138,7 +138,7 @@ fn who_goes_on_without_its_session_is_ended() {
 #[test]
 fn children_of_one_that_went_on_without_its_session_end_with_it() {
     let mut rig = Rig::in_round(2);
-    rig.hear(NodeEvent::SessionGone { session: s(1) });
+    rig.hear(NodeEvent::SessionLost { session: s(1) });
     assert!(rig.awake(2_000).contains(&group(1, TERM)));
     let actions = rig.exited(1, by(TERM));
     assert!(actions.contains(&group(1, KILL)), "{actions:?}");
