@@ -14,7 +14,7 @@ use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane, parse_header};
 use rlaunch_core::wire::last::{LAST_STREAM, Last};
-use rlaunch_core::wire::to_node::{Delta, Meeting, PortPlan, Start, ToNode};
+use rlaunch_core::wire::to_node::{Delta, PortPlan, Rendezvous, Start, ToNode};
 use rlaunch_core::wire::to_root::ToRoot;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -100,7 +100,7 @@ impl Remote {
             local_size: 1,
             gpus: Default::default(),
             label: None,
-            meeting: Some(Meeting {
+            rendezvous: Some(Rendezvous {
                 addr: "127.0.0.1".into(),
                 port: None,
                 world_size: 1,

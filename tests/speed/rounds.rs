@@ -24,7 +24,7 @@ fn setup(policy: Policy) -> Setup {
     Setup {
         ranks: (0..HOSTS * PER).map(|rank| NodeId::new(rank / PER)).collect(),
         nodes: (0..HOSTS).map(|n| (NodeId::new(n), site(n))).collect(),
-        meeting: (NodeId::new(0), 7000),
+        rendezvous: (NodeId::new(0), 7000),
         agent_store: true,
         space: 0,
         policy: Some(policy),

@@ -46,7 +46,7 @@ fn setup(words: &[&str]) -> Result<Setup, String> {
     Ok(Setup {
         ranks: (0..hosts * per).map(|rank| NodeId::new(rank / per)).collect(),
         nodes: (0..hosts).map(|n| (NodeId::new(n), site(n))).collect(),
-        meeting: (NodeId::new(0), 7000),
+        rendezvous: (NodeId::new(0), 7000),
         agent_store: !pairs.contains_key("own-store"),
         space: 1,
         policy: pairs.get("policy").map(|text| parse::policy(text).map_err(|error| error.to_string())).transpose()?,

@@ -21,7 +21,7 @@ use rlaunch_core::wire::frozen::client::Words;
 use rlaunch_core::wire::frozen::client::round::{Begin, Dismissal, Heard, Said};
 use rlaunch_core::wire::probe::Key;
 use rlaunch_core::wire::round::{RoundDown, RoundRendezvous, RoundMember};
-use rlaunch_core::wire::to_node::{Delta, Find, Meeting, PortPlan, Start, ToNode};
+use rlaunch_core::wire::to_node::{Delta, Find, Rendezvous, PortPlan, Start, ToNode};
 use rlaunch_core::wire::to_root::{
     Exited, Facts, Found, Hello, Reached, NodeRefusal, SpawnError, SpawnStep, Started, ToRoot, Usage,
 };
@@ -76,7 +76,7 @@ fn down() -> Vec<Vec<u8>> {
         stdin: StdinPlan::Rank0.of(Rank::new(n)),
     };
     let procs = Capped::chunks((0..2).map(delta)).remove(0);
-    let meeting = Meeting {
+    let meeting = Rendezvous {
         addr: "10.0.0.1".into(),
         port: Some(10_000),
         world_size: 2,
@@ -94,7 +94,7 @@ fn down() -> Vec<Vec<u8>> {
     [
         ToNode::Start(start),
         ToNode::App { app: AppIndex::new(0), last: true, part },
-        ToNode::Meet(meeting),
+        ToNode::Rendezvous(meeting),
         ToNode::Spawn { procs, last: true, local_size: 1 },
         ToNode::Signal { sig: Signal::USR1 },
         end,

@@ -21,7 +21,7 @@ use crate::signal::Signal;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
 use crate::travel::Lowered;
-use crate::wire::to_node::{Meeting, PortPlan, ToNode};
+use crate::wire::to_node::{PortPlan, Rendezvous, ToNode};
 use crate::wire::to_root::{Hello, NodeRefusal};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub(super) struct Bringup {
     /// The orders of a restart of all ranks, where one is possible.
     again: Option<Box<Orders>>,
     /// The rendezvous, once it is known, and its host.
-    meeting: Option<(NodeId, Meeting)>,
+    rendezvous: Option<(NodeId, Rendezvous)>,
     /// A node has to choose the port: then it matters whether it could reserve it.
     chooses_port: bool,
     /// Ranks were asked for, or never will be.
@@ -69,7 +69,7 @@ impl Bringup {
             sole,
             ends_by_itself,
             again: None,
-            meeting: None,
+            rendezvous: None,
             chooses_port,
             settled: false,
         }
@@ -89,8 +89,8 @@ impl Bringup {
             orders.all_ranks(cx);
             self.settled = true;
             if let Some(orders) = self.orders.take() {
-                let meeting = orders.alone(cx.facts.placement());
-                self.keep(orders, cx.facts.placement().head(), meeting);
+                let rendezvous = orders.alone(cx.facts.placement());
+                self.keep(orders, cx.facts.placement().head(), rendezvous);
             }
         }
     }
@@ -298,8 +298,8 @@ impl Bringup {
             }
             Ok(Some(addr)) => {
                 let placement = self.planned(cx);
-                let meeting = self.go(cx, &orders, &placement, addr);
-                self.keep(orders, placement.head(), meeting);
+                let rendezvous = self.go(cx, &orders, &placement, addr);
+                self.keep(orders, placement.head(), rendezvous);
             }
             Err(cause) => cx.notify(Notice::End(cause)),
         }
@@ -401,7 +401,7 @@ impl Bringup {
     }
 
     /// Has all who are there start their ranks.
-    fn go(&mut self, cx: &mut Cx<'_>, orders: &Orders, placement: &Placement, addr: OsBytes) -> Meeting {
+    fn go(&mut self, cx: &mut Cx<'_>, orders: &Orders, placement: &Placement, addr: OsBytes) -> Rendezvous {
         if let Some(placement) = self.fewer.take() {
             let nodes = self.nodes.list_missing();
             for node in &nodes {
@@ -419,18 +419,18 @@ impl Bringup {
             self.report_port(cx, hello);
         }
         let chosen = hello.map(|hello| hello.master_port).filter(|port| *port != 0);
-        let meeting = orders.meeting(placement, addr, orders.pinned_port().or(chosen));
-        let meeting = self.held(cx, orders, placement.head(), meeting);
-        orders.meet(cx, placement, &meeting);
-        meeting
+        let rendezvous = orders.rendezvous(placement, addr, orders.pinned_port().or(chosen));
+        let rendezvous = self.held(cx, orders, placement.head(), rendezvous);
+        orders.send_rendezvous(cx, placement, &rendezvous);
+        rendezvous
     }
 
     /// All ranks may have to be started again, or to meet elsewhere.
-    fn keep(&mut self, orders: Orders, head: NodeId, meeting: Meeting) {
+    fn keep(&mut self, orders: Orders, head: NodeId, rendezvous: Rendezvous) {
         if orders.others_follow() {
             self.again = Some(Box::new(orders));
         }
-        self.meeting = Some((head, meeting));
+        self.rendezvous = Some((head, rendezvous));
     }
 
     /// Has all who take part, and are not lost, end their ranks, and be ready for others; which nodes those are. `shrinks`: more may be
@@ -469,11 +469,13 @@ impl Bringup {
         (ports, space): (&BTreeMap<NodeId, u16>, u32),
         shrinks: bool,
     ) {
-        let (Some(orders), Some((before, mut meeting))) = (self.again.take(), self.meeting.take()) else { return };
+        let (Some(orders), Some((before, mut rendezvous))) = (self.again.take(), self.rendezvous.take()) else {
+            return;
+        };
         let placement = cx.facts.placement();
         cx.act(JobAction::Place(Arc::clone(placement)));
         let head = placement.head();
-        meeting = orders.rendezvous_of_next_generation(placement, meeting);
+        rendezvous = orders.rendezvous_of_next_generation(placement, rendezvous);
         // One host alone is met at an address of its own, whatever the others knew it by.
         if head != before || (shrinks && orders::is_together(placement)) {
             let addr = match orders.pinned_addr() {
@@ -481,13 +483,13 @@ impl Bringup {
                 Some(pinned) => pinned.clone(),
                 None => self.address(placement, head),
             };
-            meeting = self.held(cx, &orders, head, orders.meeting(placement, addr, meeting.port));
+            rendezvous = self.held(cx, &orders, head, orders.rendezvous(placement, addr, rendezvous.port));
         }
-        let port = orders.pinned_port().or(ports.get(&head).copied()).or(meeting.port);
-        (meeting.restart, meeting.port, meeting.space) = (restart, port, space);
+        let port = orders.pinned_port().or(ports.get(&head).copied()).or(rendezvous.port);
+        (rendezvous.restart, rendezvous.port, rendezvous.space) = (restart, port, space);
         cx.act(JobAction::Home { node: head, space });
-        orders.reset_for_generation(cx, &meeting, first);
-        (self.again, self.meeting) = (Some(orders), Some((head, meeting)));
+        orders.reset_for_generation(cx, &rendezvous, first);
+        (self.again, self.rendezvous) = (Some(orders), Some((head, rendezvous)));
     }
 
     /// At which address a host is found by the others, as far as is known: the one by which it has found rank 0's, as they all have; or
@@ -516,18 +518,18 @@ impl Bringup {
     }
 
     /// The rendezvous of the ranks, once it is known.
-    pub(super) fn meeting(&self) -> Option<&Meeting> {
-        self.meeting.as_ref().map(|(_, meeting)| meeting)
+    pub(super) fn rendezvous(&self) -> Option<&Rendezvous> {
+        self.rendezvous.as_ref().map(|(_, rendezvous)| rendezvous)
     }
 
     /// Checks the chosen address. A host cannot listen at an address that is not its own. Where the others see rank 0's host by a
     /// translated address, rank 0 may know what to do. If it was asked for, its agent says that it cannot.
-    fn held(&self, cx: &mut Cx<'_>, orders: &Orders, first: NodeId, meeting: Meeting) -> Meeting {
-        if master_addr::is_of(&meeting.addr, self.hello_of(first)) || !orders.holder().is_by_itself() {
-            return meeting;
+    fn held(&self, cx: &mut Cx<'_>, orders: &Orders, first: NodeId, rendezvous: Rendezvous) -> Rendezvous {
+        if master_addr::is_of(&rendezvous.addr, self.hello_of(first)) || !orders.holder().is_by_itself() {
+            return rendezvous;
         }
-        cx.act(JobAction::Say(Sentence::StoreLeft { addr: meeting.addr.clone() }));
-        Meeting { agent_store: false, ..meeting }
+        cx.act(JobAction::Say(Sentence::StoreLeft { addr: rendezvous.addr.clone() }));
+        Rendezvous { agent_store: false, ..rendezvous }
     }
 
     /// Why the job cannot start.

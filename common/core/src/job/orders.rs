@@ -14,7 +14,7 @@ use crate::travel::Travel;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::probe::Key;
-use crate::wire::to_node::{APP_PART, Delta, Find, Meeting, PortPlan, SPAWN_BATCH, Start, ToNode};
+use crate::wire::to_node::{APP_PART, Delta, Find, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -111,9 +111,9 @@ impl Orders {
     }
 
     /// The rendezvous of the only node.
-    pub(super) fn alone(&self, placement: &Placement) -> Meeting {
+    pub(super) fn alone(&self, placement: &Placement) -> Rendezvous {
         let addr = self.pinned_addr.clone().unwrap_or_else(|| LOOPBACK.into());
-        self.meeting(placement, addr, self.pinned_port)
+        self.rendezvous(placement, addr, self.pinned_port)
     }
 
     pub(super) const fn chooses_port(&self) -> bool {
@@ -174,7 +174,7 @@ impl Orders {
             local_size: placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
             gpus: self.spec.gpus,
             label: self.spec.label.clone(),
-            meeting: sole.then(|| self.alone(cx.facts.placement())),
+            rendezvous: sole.then(|| self.alone(cx.facts.placement())),
             port: if sole || meets { self.port_plan() } else { PortPlan::None },
             find: meets.then(|| {
                 let door = self.probes(placement).then(|| self.secret.of(node));
@@ -201,10 +201,10 @@ impl Orders {
     }
 
     /// The rendezvous for all nodes, as the first host is sent it.
-    pub(super) fn meeting(&self, placement: &Placement, addr: OsBytes, port: Option<u16>) -> Meeting {
+    pub(super) fn rendezvous(&self, placement: &Placement, addr: OsBytes, port: Option<u16>) -> Rendezvous {
         let nodes = placement.used().fold(0_u32, |sum, _| sum.saturating_add(1));
         let agent_store = self.spec.master_store.is_agent();
-        Meeting {
+        Rendezvous {
             addr,
             port,
             world_size: placement.world_size(),
@@ -220,26 +220,26 @@ impl Orders {
     }
 
     /// The same meeting of those who are left.
-    pub(super) fn rendezvous_of_next_generation(&self, placement: &Placement, meeting: Meeting) -> Meeting {
-        let Meeting { world_size, nodes, .. } = self.meeting(placement, meeting.addr.clone(), meeting.port);
-        Meeting { world_size, nodes, ..meeting }
+    pub(super) fn rendezvous_of_next_generation(&self, placement: &Placement, rendezvous: Rendezvous) -> Rendezvous {
+        let Rendezvous { world_size, nodes, .. } = self.rendezvous(placement, rendezvous.addr.clone(), rendezvous.port);
+        Rendezvous { world_size, nodes, ..rendezvous }
     }
 
     /// Sends each node the rendezvous, its index among the nodes, and its ranks.
-    pub(super) fn meet(&self, cx: &mut Cx<'_>, placement: &Placement, meeting: &Meeting) {
+    pub(super) fn send_rendezvous(&self, cx: &mut Cx<'_>, placement: &Placement, rendezvous: &Rendezvous) {
         let by_node = placement.by_node();
         for (node, node_index) in placement.used().zip(0..) {
-            cx.act(JobAction::Send { node, msg: ToNode::Meet(Meeting { node_index, ..meeting.clone() }) });
+            cx.act(JobAction::Send { node, msg: ToNode::Rendezvous(Rendezvous { node_index, ..rendezvous.clone() }) });
             self.ranks(cx, placement, node, 0, by_node.get(node.index()).map_or(&[], Vec::as_slice));
         }
     }
 
     /// The same when they have been started before; the process of rank 0 has this number.
-    pub(super) fn reset_for_generation(&self, cx: &mut Cx<'_>, meeting: &Meeting, first: u32) {
+    pub(super) fn reset_for_generation(&self, cx: &mut Cx<'_>, rendezvous: &Rendezvous, first: u32) {
         let placement = cx.facts.placement();
         let by_node = placement.by_node();
         for (node, node_index) in placement.used().zip(0..) {
-            cx.act(JobAction::Send { node, msg: ToNode::Again(Meeting { node_index, ..meeting.clone() }) });
+            cx.act(JobAction::Send { node, msg: ToNode::Again(Rendezvous { node_index, ..rendezvous.clone() }) });
             self.ranks(cx, placement, node, first, by_node.get(node.index()).map_or(&[], Vec::as_slice));
         }
     }

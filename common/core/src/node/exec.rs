@@ -14,7 +14,7 @@ use crate::spec::{AppBase, StdinPlan};
 use crate::template::filled;
 use crate::wire::frozen::client::round::Begin;
 use crate::wire::round::RoundMember;
-use crate::wire::to_node::{Delta, Meeting, Start};
+use crate::wire::to_node::{Delta, Rendezvous, Start};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
@@ -60,7 +60,7 @@ impl Program {
         if self.shared.is_none() {
             self.share_out(start, sandbox);
         }
-        let Met { meeting, local_size, .. } = met;
+        let Met { rendezvous, local_size, .. } = met;
         let pinned = &self.base.pinned;
         let make = || Arc::new(env::common(&host(start, met, sandbox, delta, &self.base), pinned));
         // Where ranks of another host have come they are more than before.
@@ -69,7 +69,7 @@ impl Program {
         let logs = self.base.logs.as_ref();
         let kept = logs.is_some_and(|logs| logs.dir.is_some());
         let stem = self.error_stem.get_or_insert_with(|| {
-            let kept = logs.and_then(|logs| logs.stem(meeting.node_index, meeting.restart));
+            let kept = logs.and_then(|logs| logs.stem(rendezvous.node_index, rendezvous.restart));
             Arc::new(kept.unwrap_or_else(|| error_stem(start, sandbox)))
         });
         let Delta { rank, local_rank, app_rank, .. } = delta;
@@ -89,7 +89,7 @@ impl Program {
             false => Arc::clone(&self.base),
         };
         let label = start.label.clone();
-        let node = meeting.node_index;
+        let node = rendezvous.node_index;
         let readers = match delta.stdin {
             StdinPlan::Rank0 => 1,
             StdinPlan::All => local_size,
@@ -182,41 +182,41 @@ fn local(numbers: &RankSet, active: Rank) -> LocalRank {
 /// The rendezvous, the address of this host by which it has reached that, and the number of its ranks.
 #[derive(Clone, Copy)]
 pub(super) struct Met<'a> {
-    pub(super) meeting: &'a Meeting,
+    pub(super) rendezvous: &'a Rendezvous,
     pub(super) by: Option<IpAddr>,
     pub(super) local_size: u32,
 }
 
 fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, base: &'a AppBase) -> Host<'a> {
-    let Met { meeting, by, local_size } = met;
+    let Met { rendezvous, by, local_size } = met;
     let reached = sandbox.hello.reached.as_ref().and_then(|reached| reached.at.first());
     let carrier = || {
         let reached = reached.map(|at| at.as_slice());
-        address::carrier(&sandbox.interfaces, &meeting.interface, by, &meeting.addr, reached)
+        address::carrier(&sandbox.interfaces, &rendezvous.interface, by, &rendezvous.addr, reached)
     };
     Host {
         job: start.job,
-        world_size: meeting.world_size,
+        world_size: rendezvous.world_size,
         local_size,
-        node_index: meeting.node_index,
-        nodes: meeting.nodes,
+        node_index: rendezvous.node_index,
+        nodes: rendezvous.nodes,
         app: delta.app,
         app_name: &base.role.name,
         app_size: delta.app_size,
         apps: base.role.apps,
-        master_addr: &meeting.addr,
-        master_port: meeting.port.unwrap_or(sandbox.hello.master_port),
-        agent_store: meeting.agent_store,
+        master_addr: &rendezvous.addr,
+        master_port: rendezvous.port.unwrap_or(sandbox.hello.master_port),
+        agent_store: rendezvous.agent_store,
         cpus: Some(sandbox.cpus).filter(|cpus| *cpus > 0),
         tier: sandbox.hello.tier,
         socket: &sandbox.socket,
-        interface: (meeting.nodes > 1).then(carrier).flatten().map(|name| name.as_slice()),
-        interface_asked: !meeting.interface.is_empty(),
-        jax: meeting.jax,
+        interface: (rendezvous.nodes > 1).then(carrier).flatten().map(|name| name.as_slice()),
+        interface_asked: !rendezvous.interface.is_empty(),
+        jax: rendezvous.jax,
         local_devices: local_devices(start, local_size, sandbox, base),
-        restart: meeting.restart,
+        restart: rendezvous.restart,
         max_restarts: start.max_restarts,
-        healthy: meeting.world_size,
+        healthy: rendezvous.world_size,
         round: 0,
     }
 }

@@ -8,7 +8,7 @@ use super::{Cx, NodeAction, Notice};
 use crate::signal::Signal;
 use crate::time::Span;
 use crate::wire::capped::Capped;
-use crate::wire::to_node::{Meeting, PortPlan};
+use crate::wire::to_node::{PortPlan, Rendezvous};
 use crate::wire::to_root::{Leftover, NAMED, ToRoot};
 use alloc::vec::Vec;
 
@@ -29,7 +29,7 @@ pub(super) enum Between {
     /// The sandbox is set up, with this port of this node's choice; 0: none.
     Renewed(u16),
     /// generations: others follow, and meet there.
-    Again(Meeting),
+    Again(Rendezvous),
 }
 
 #[derive(Default)]
@@ -101,11 +101,11 @@ impl Generations {
     }
 
     /// Ranks will follow.
-    pub(super) fn on_next_generation(&mut self, cx: &mut Cx<'_>, meeting: Meeting) {
+    pub(super) fn on_next_generation(&mut self, cx: &mut Cx<'_>, rendezvous: Rendezvous) {
         match self.state {
             State::Waiting => {
                 self.state = State::Running;
-                cx.notify(Notice::Between(Between::Again(meeting)));
+                cx.notify(Notice::Between(Between::Again(rendezvous)));
             }
             State::Running | State::Clearing | State::Renewing => cx.notify(Notice::Violation),
             State::Off => {}

@@ -34,7 +34,7 @@ use crate::spec::AppBase;
 use crate::status::Status;
 use crate::time::Mono;
 use crate::wire::round::RoundRendezvous;
-use crate::wire::to_node::{Delta, Meeting, Start, ToNode};
+use crate::wire::to_node::{Delta, Rendezvous, Start, ToNode};
 use crate::wire::to_root::{Exited, NodeRefusal, SpawnError, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -54,7 +54,7 @@ enum Notice {
     /// start: a program is complete.
     Program(AppIndex, Arc<AppBase>),
     /// start: where the ranks find each other, and the address of this host by which it has reached that, where it was tried.
-    Met(Meeting, Option<IpAddr>),
+    Met(Rendezvous, Option<IpAddr>),
     /// start: the ranks of all nodes have ended.
     Finish,
     /// lease: no message of the launcher for too long.
@@ -270,7 +270,7 @@ impl Parts {
             ToNode::Start(start) => self.start.on_start(cx, start),
             ToNode::App { app, last, part } => self.start.on_part(cx, app, last, &part),
             ToNode::Probe(probe) => self.start.probing.on_probe(cx, probe),
-            ToNode::Meet(meeting) => self.start.on_meet(cx, meeting),
+            ToNode::Rendezvous(rendezvous) => self.start.on_rendezvous(cx, rendezvous),
             ToNode::Finish => self.start.on_finish(cx),
             ToNode::Spawn { procs, last, local_size } => {
                 self.procs.on_local_size(local_size);
@@ -281,7 +281,7 @@ impl Parts {
             ToNode::Clear { sig, grace, port } if self.start.is_met() => {
                 self.generations.on_clear(cx, sig, grace, port);
             }
-            ToNode::Again(meeting) if self.start.is_met() => self.generations.on_next_generation(cx, meeting),
+            ToNode::Again(rendezvous) if self.start.is_met() => self.generations.on_next_generation(cx, rendezvous),
             ToNode::Clear { .. } | ToNode::Again(_) => self.start.refuse(cx, NodeRefusal::Protocol),
             ToNode::Kill => self.grace.on_kill(cx),
             // The edge's: they are about connections, not about ranks.
@@ -307,10 +307,10 @@ impl Parts {
             }
             Notice::Unready => self.leftovers.on_sandbox_settled(cx),
             Notice::Program(app, base) => self.procs.on_program(cx, app, base),
-            Notice::Met(meeting, by) => {
-                self.rounds.on_met(&meeting, by);
-                self.serve.on_met(cx, &meeting);
-                self.procs.on_met(cx, meeting, by);
+            Notice::Met(rendezvous, by) => {
+                self.rounds.on_met(&rendezvous, by);
+                self.serve.on_met(cx, &rendezvous);
+                self.procs.on_met(cx, rendezvous, by);
             }
             Notice::Between(between) => self.between(cx, between),
             Notice::Finish => {
@@ -382,13 +382,13 @@ impl Parts {
                 self.generations.on_renewed(cx, port);
                 self.leftovers.on_sandbox_settled(cx);
             }
-            Between::Again(meeting) => {
+            Between::Again(rendezvous) => {
                 self.grace.on_next_generation();
                 self.postmortem.on_next_generation();
                 self.leftovers.on_next_generation();
-                self.rounds.on_next_generation(&meeting);
-                self.serve.on_met(cx, &meeting);
-                self.procs.on_next_generation(meeting);
+                self.rounds.on_next_generation(&rendezvous);
+                self.serve.on_met(cx, &rendezvous);
+                self.procs.on_next_generation(rendezvous);
             }
         }
     }

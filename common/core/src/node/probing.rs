@@ -6,7 +6,7 @@
 use super::{Cx, NodeAction, Notice};
 use crate::os_bytes::OsBytes;
 use crate::wire::probe::Probe;
-use crate::wire::to_node::{Meeting, Start};
+use crate::wire::to_node::{Rendezvous, Start};
 use crate::wire::to_root::ToRoot;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -99,10 +99,10 @@ impl Probing {
     }
 
     /// Returns the address by which this host has reached the one where the ranks meet, if it has tried.
-    pub(super) fn on_met(&mut self, cx: &mut Cx<'_>, meeting: &Meeting) -> Option<IpAddr> {
+    pub(super) fn on_met(&mut self, cx: &mut Cx<'_>, rendezvous: &Rendezvous) -> Option<IpAddr> {
         self.end(cx);
         let by = |place: &Place| if let Found::By(by) = place.found { Some(by) } else { None };
-        self.places.values().filter(|place| place.addr == meeting.addr).find_map(by)
+        self.places.values().filter(|place| place.addr == rendezvous.addr).find_map(by)
     }
 
     pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>) {

@@ -16,7 +16,7 @@ use crate::stream::mark;
 use crate::time::{HostTime, Mono};
 use crate::wire::capped::Capped;
 use crate::wire::frozen::client::round::{Dismissal, Heard};
-use crate::wire::to_node::{Delta, Meeting, Start};
+use crate::wire::to_node::{Delta, Rendezvous, Start};
 use crate::wire::to_root::{Exited, STARTED_BATCH, SpawnError, Started, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,7 +33,7 @@ const IN_FLIGHT: u32 = 256;
 pub(super) struct Procs {
     start: Option<Box<Start>>,
     sandbox: Option<Box<Sandbox>>,
-    meeting: Option<Meeting>,
+    rendezvous: Option<Rendezvous>,
     /// The address of this host by which it has reached the place where ranks meet.
     by: Option<IpAddr>,
     /// The number of ranks that run here.
@@ -116,13 +116,13 @@ impl Procs {
     }
 
     pub(super) fn on_begun(&mut self, start: Box<Start>) {
-        self.meeting.clone_from(&start.meeting);
+        self.rendezvous.clone_from(&start.rendezvous);
         self.start = Some(start);
     }
 
     /// `by`: where that was tried.
-    pub(super) fn on_met(&mut self, cx: &mut Cx<'_>, meeting: Meeting, by: Option<IpAddr>) {
-        (self.meeting, self.by) = (Some(meeting), by);
+    pub(super) fn on_met(&mut self, cx: &mut Cx<'_>, rendezvous: Rendezvous, by: Option<IpAddr>) {
+        (self.rendezvous, self.by) = (Some(rendezvous), by);
         self.spawn_more(cx);
     }
 
@@ -197,14 +197,16 @@ impl Procs {
     }
 
     /// Other ranks follow. The state of the earlier ranks is dropped: none of them runs, and none of their numbers comes again.
-    pub(super) fn on_next_generation(&mut self, meeting: Meeting) {
+    pub(super) fn on_next_generation(&mut self, rendezvous: Rendezvous) {
         let Self { start, sandbox, mut apps, by, .. } = core::mem::take(self);
         apps.values_mut().for_each(Program::renew);
-        *self = Self { start, sandbox, apps, by, meeting: Some(meeting), ..Self::default() };
+        *self = Self { start, sandbox, apps, by, rendezvous: Some(rendezvous), ..Self::default() };
     }
 
     fn spawn_more(&mut self, cx: &mut Cx<'_>) {
-        let (Some(start), Some(meeting), Some(sandbox)) = (&self.start, &self.meeting, &self.sandbox) else { return };
+        let (Some(start), Some(rendezvous), Some(sandbox)) = (&self.start, &self.rendezvous, &self.sandbox) else {
+            return;
+        };
         // A program that lacks GPUs is refused before the first rank of any.
         let all = self.apps.len() >= usize::try_from(start.apps).unwrap_or(usize::MAX);
         if !all && start.gpus != Share::Untold {
@@ -225,7 +227,7 @@ impl Procs {
             if let Some(before) = self.after.get(&delta.proc).copied().flatten() {
                 self.devices.forget(before);
             }
-            let met = Met { meeting, by: self.by, local_size: self.local_size };
+            let met = Met { rendezvous, by: self.by, local_size: self.local_size };
             let mut exec = program.exec(start, met, sandbox, delta);
             exec.follows = self.after.contains_key(&delta.proc);
             if !program.has_gpus(delta.local_rank) {
@@ -366,9 +368,11 @@ impl Procs {
 
     /// Tells ranks of a round that begins; there is one program where there are rounds.
     pub(super) fn seat(&self, cx: &mut Cx<'_>, round_start: &RoundStart) {
-        let (Some(start), Some(meeting), Some(sandbox)) = (&self.start, &self.meeting, &self.sandbox) else { return };
+        let (Some(start), Some(rendezvous), Some(sandbox)) = (&self.start, &self.rendezvous, &self.sandbox) else {
+            return;
+        };
         let Some(program) = self.apps.values().next() else { return };
-        let met = Met { meeting, by: self.by, local_size: self.local_size };
+        let met = Met { rendezvous, by: self.by, local_size: self.local_size };
         let begins = program.begins(start, met, sandbox, round_start);
         for ((session, delta, seat), begin) in round_start.who.iter().zip(begins) {
             // Before the rank gets the message: its output from then on comes after the mark.
@@ -376,7 +380,7 @@ impl Procs {
                 && round_start.marked.contains(seat.initial)
                 && program.is_marked(start)
                 && let Some(line) =
-                    mark::line(meeting.restart, round_start.round, seat, round_start.place.active_world_size)
+                    mark::line(rendezvous.restart, round_start.round, seat, round_start.place.active_world_size)
             {
                 cx.act(NodeAction::Mark { proc: delta.proc, line });
             }

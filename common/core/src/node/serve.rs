@@ -9,7 +9,7 @@ use crate::rank_set::RankSet;
 use crate::time::{Mono, Span};
 use crate::wire::limit::{Limit, Met};
 use crate::wire::round::RoundRendezvous;
-use crate::wire::to_node::{Meeting, Start};
+use crate::wire::to_node::{Rendezvous, Start};
 use crate::wire::to_root::ToRoot;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -20,7 +20,7 @@ const UNUSED: Span = Span::from_secs(60);
 /// The state of the store on this node.
 #[derive(Default)]
 pub(super) struct Serve {
-    meeting: Option<Meeting>,
+    rendezvous: Option<Rendezvous>,
     ranks: u32,
     /// The port that this node has chosen; 0: another has.
     chosen: Option<u16>,
@@ -40,12 +40,12 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn on_begun(&mut self, start: &Start) {
-        self.meeting.clone_from(&start.meeting);
+        self.rendezvous.clone_from(&start.rendezvous);
         self.ranks = start.local_size;
     }
 
-    pub(super) fn on_met(&mut self, cx: &mut Cx<'_>, meeting: &Meeting) {
-        self.meeting = Some(meeting.clone());
+    pub(super) fn on_met(&mut self, cx: &mut Cx<'_>, rendezvous: &Rendezvous) {
+        self.rendezvous = Some(rendezvous.clone());
         self.begin(cx);
     }
 
@@ -63,25 +63,25 @@ impl Serve {
 
     /// Before the first rank, which may ask at once.
     fn begin(&mut self, cx: &mut Cx<'_>) {
-        let (Some(meeting), Some(chosen)) = (&self.meeting, self.chosen) else { return };
-        self.space = meeting.space;
-        cx.act(NodeAction::Space { here: meeting.node_index == 0, generation: meeting.space, seats: None });
-        if meeting.agent_store && meeting.node_index == 0 {
-            let port = meeting.port.unwrap_or(chosen);
-            self.at = at(&meeting.addr, port);
+        let (Some(rendezvous), Some(chosen)) = (&self.rendezvous, self.chosen) else { return };
+        self.space = rendezvous.space;
+        cx.act(NodeAction::Space { here: rendezvous.node_index == 0, generation: rendezvous.space, seats: None });
+        if rendezvous.agent_store && rendezvous.node_index == 0 {
+            let port = rendezvous.port.unwrap_or(chosen);
+            self.at = at(&rendezvous.addr, port);
             self.unused_at = Some(cx.now + UNUSED);
-            let (addr, ranks) = (meeting.addr.clone(), self.ranks);
-            cx.act(NodeAction::Serve { addr, port, guard: meeting.guard, ranks });
+            let (addr, ranks) = (rendezvous.addr.clone(), self.ranks);
+            cx.act(NodeAction::Serve { addr, port, guard: rendezvous.guard, ranks });
         }
     }
 
     /// A round begins. Where it meets as the one before, or as all have met at their start, nothing changes.
     pub(super) fn on_round(&mut self, cx: &mut Cx<'_>, place: &RoundRendezvous, seats: RankSet) {
-        let Some(meeting) = &self.meeting else { return };
+        let Some(rendezvous) = &self.rendezvous else { return };
         if core::mem::replace(&mut self.space, place.space) != place.space {
             cx.act(NodeAction::Space { here: place.here, generation: place.space, seats: Some(seats) });
         }
-        if !meeting.agent_store {
+        if !rendezvous.agent_store {
             return;
         }
         let before = core::mem::take(&mut self.at);
@@ -90,7 +90,7 @@ impl Serve {
                 self.at = at(&place.addr, place.port);
                 if self.at != before {
                     let (addr, port) = (place.addr.clone(), place.port);
-                    cx.act(NodeAction::Serve { addr, port, guard: meeting.guard, ranks: self.ranks });
+                    cx.act(NodeAction::Serve { addr, port, guard: rendezvous.guard, ranks: self.ranks });
                 }
             }
             false if before.is_empty() => {}

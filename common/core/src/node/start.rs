@@ -12,7 +12,7 @@ use crate::os_strings::OsStrings;
 use crate::spec::AppBase;
 use crate::travel::Travel;
 use crate::wire::codec;
-use crate::wire::to_node::{APP_PART, Delta, Meeting, Start};
+use crate::wire::to_node::{APP_PART, Delta, Rendezvous, Start};
 use crate::wire::to_root::{NodeRefusal, SpawnError, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -77,7 +77,7 @@ impl BringUp {
                     gpus: start.gpus != Share::Untold,
                 };
                 self.gpus.on_start(&start);
-                self.met = start.meeting.is_some();
+                self.met = start.rendezvous.is_some();
                 self.travel = start.travel.clone();
                 self.probing.on_begun(&start);
                 self.check = (!start.sole).then_some(Check { open: start.apps });
@@ -128,13 +128,13 @@ impl BringUp {
         }
     }
 
-    pub(super) fn on_meet(&mut self, cx: &mut Cx<'_>, meeting: Meeting) {
+    pub(super) fn on_rendezvous(&mut self, cx: &mut Cx<'_>, rendezvous: Rendezvous) {
         if matches!(self.step, Step::Idle) || core::mem::replace(&mut self.met, true) {
             return self.refuse(cx, NodeRefusal::Protocol);
         }
         // The listener for other agents makes room for the store.
-        let by = self.probing.on_met(cx, &meeting);
-        cx.notify(Notice::Met(meeting, by));
+        let by = self.probing.on_met(cx, &rendezvous);
+        cx.notify(Notice::Met(rendezvous, by));
     }
 
     /// The ranks know where they meet: before that there are none.

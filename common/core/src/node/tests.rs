@@ -43,13 +43,13 @@ fn start() -> Start {
         local_size: 300,
         gpus: Default::default(),
         label: None,
-        meeting: Some(Meeting {
+        rendezvous: Some(Rendezvous {
             addr: "127.0.0.1".into(),
             port: None,
             world_size: 300,
             nodes: 1,
             node_index: 0,
-            ..Meeting::default()
+            ..Rendezvous::default()
         }),
         port: PortPlan::Choose,
         find: None,

@@ -27,7 +27,7 @@ struct Parted {
 }
 
 /// Hosts that have active ranks, in the order of their first one.
-struct Meeting {
+struct Rendezvous {
     /// That of active rank 0.
     home: Option<NodeId>,
     /// The index of each.
@@ -266,16 +266,16 @@ impl Restart {
 
     /// Every host hears of the round, and which of its ranks do what in it.
     fn push(&mut self, fresh: bool, fault: Option<Fault>, outcome: &Outcome) -> Parted {
-        let meeting = self.meeting();
-        let place = self.place(fresh, fault, &meeting);
-        let holder = self.holder(fresh, &meeting);
+        let rendezvous = self.rendezvous();
+        let place = self.place(fresh, fault, &rendezvous);
+        let holder = self.holder(fresh, &rendezvous);
         if !fresh && place.port == 0 {
             self.report_no_port(holder);
         }
         self.space = self.space.saturating_add(1);
         let mut parted = Parted::default();
         outcome.discarded.iter().for_each(|rank| parted.discarded.insert(*rank));
-        self.unreturned = meeting.index.len();
+        self.unreturned = rendezvous.index.len();
         let round = self.round;
         for (node, host) in self.membership.hosts.iter_mut() {
             let (mut seats, mut active) = (Vec::with_capacity(host.ranks.len()), 0);
@@ -307,7 +307,7 @@ impl Restart {
                 continue;
             }
             let here = Some(*node) == holder;
-            let place = RoundRendezvous { here, node_index: meeting.index.get(node).copied(), ..place.clone() };
+            let place = RoundRendezvous { here, node_index: rendezvous.index.get(node).copied(), ..place.clone() };
             let mut parts = Capped::<_, BATCH>::chunks(seats);
             let end = parts.pop().unwrap_or_default();
             for (seats, last) in parts.into_iter().map(|part| (part, false)).chain([(end, true)]) {
@@ -325,7 +325,7 @@ impl Restart {
         self.remark(Remark::NoPort { host });
     }
 
-    fn meeting(&self) -> Meeting {
+    fn rendezvous(&self) -> Rendezvous {
         let (_, active) = self.sizes();
         let mut by_active = Vec::new();
         by_active.resize(active as usize, None);
@@ -339,27 +339,27 @@ impl Restart {
             let next = u32::try_from(index.len()).unwrap_or(u32::MAX);
             index.entry(*node).or_insert(next);
         }
-        Meeting { home: by_active.first().copied().flatten(), index }
+        Rendezvous { home: by_active.first().copied().flatten(), index }
     }
 
     /// The host that holds the round's store. Before the first round only one has a port for it, where any host can.
-    fn holder(&self, fresh: bool, meeting: &Meeting) -> Option<NodeId> {
-        if fresh && self.setup.agent_store { Some(self.setup.meeting.0) } else { meeting.home }
+    fn holder(&self, fresh: bool, rendezvous: &Rendezvous) -> Option<NodeId> {
+        if fresh && self.setup.agent_store { Some(self.setup.rendezvous.0) } else { rendezvous.home }
     }
 
-    fn place(&self, fresh: bool, fault: Option<Fault>, meeting: &Meeting) -> RoundRendezvous {
-        let host = self.holder(fresh, meeting).and_then(|node| self.membership.hosts.get(&node));
+    fn place(&self, fresh: bool, fault: Option<Fault>, rendezvous: &Rendezvous) -> RoundRendezvous {
+        let host = self.holder(fresh, rendezvous).and_then(|node| self.membership.hosts.get(&node));
         let (world_size, active_world_size) = self.sizes();
         RoundRendezvous {
             addr: host.map(|host| host.site.addr.clone()).unwrap_or_default(),
             first: self.first,
-            port: if fresh { self.setup.meeting.1 } else { host.map_or(0, |host| host.port) },
+            port: if fresh { self.setup.rendezvous.1 } else { host.map_or(0, |host| host.port) },
             here: false,
             space: self.space,
             world_size,
             active_world_size,
             initial_world_size: u32::try_from(self.setup.ranks.len()).unwrap_or(u32::MAX),
-            nodes: u32::try_from(meeting.index.len()).unwrap_or(u32::MAX),
+            nodes: u32::try_from(rendezvous.index.len()).unwrap_or(u32::MAX),
             node_index: None,
             fault,
             relocal: self.relocal,

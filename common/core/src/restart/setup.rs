@@ -17,7 +17,7 @@ pub struct Setup {
     /// Every node that takes part: it hears of each round, whether it has ranks in it or not.
     pub nodes: BTreeMap<NodeId, Site>,
     /// The node where the job's ranks meet before there is any round, which is that of rank 0, and the port there.
-    pub meeting: (NodeId, u16),
+    pub rendezvous: (NodeId, u16),
     /// An agent holds the TCPStore of the ranks, so that it does not matter which host it is on in the first round.
     pub agent_store: bool,
     /// The number of the first round's space of the store.

@@ -20,7 +20,7 @@ fn setup(hosts: u32, per: u32, policy: &str) -> Setup {
     Setup {
         ranks: (0..hosts * per).map(|rank| NodeId::new(rank / per)).collect(),
         nodes: (0..hosts).map(|n| (NodeId::new(n), site(n))).collect(),
-        meeting: (NodeId::new(0), 7000),
+        rendezvous: (NodeId::new(0), 7000),
         agent_store: true,
         space: 0,
         policy: Some(parse::policy(policy).unwrap()),

@@ -5,7 +5,7 @@ use super::capped::Capped;
 use super::codec::{WireMessage, decode, encode};
 use super::limit::{self, Met};
 use super::probe::Key;
-use super::to_node::{Delta, Find, Meeting, PortPlan, Start, ToNode};
+use super::to_node::{Delta, Find, PortPlan, Rendezvous, Start, ToNode};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, Std};
 use crate::logs::{Logs, Which};
@@ -66,8 +66,14 @@ fn program() -> impl Strategy<Value = AppBase> {
 }
 
 fn start() -> impl Strategy<Value = ToNode> {
-    (any::<[u8; 16]>(), any::<[u32; 3]>(), proptest::option::of(bytes()), meeting(), any::<(Option<u16>, bool, u64)>())
-        .prop_map(|(job, n, label, meeting, (given, sole, linger))| {
+    (
+        any::<[u8; 16]>(),
+        any::<[u32; 3]>(),
+        proptest::option::of(bytes()),
+        rendezvous(),
+        any::<(Option<u16>, bool, u64)>(),
+    )
+        .prop_map(|(job, n, label, rendezvous, (given, sole, linger))| {
             ToNode::Start(Start {
                 job: JobId(job),
                 contain: Contain::T3,
@@ -75,7 +81,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 local_size: n[1],
                 gpus: if sole { crate::gpus::Share::Each(n[2]) } else { crate::gpus::Share::All },
                 label,
-                meeting: Some(meeting).filter(|_| linger % 2 == 0),
+                rendezvous: Some(rendezvous).filter(|_| linger % 2 == 0),
                 port: given.map_or(PortPlan::Choose, PortPlan::Claim),
                 find: Some(Box::new(Find { interface: OsBytes::from("eth0"), door: Some(Key::new([3; 32])) }))
                     .filter(|_| sole),
@@ -100,9 +106,9 @@ fn travel(n: u64) -> Option<Travel> {
     (!n.is_multiple_of(3)).then(|| Travel { umask: 0o27, limits, dir: "/data".into() })
 }
 
-fn meeting() -> impl Strategy<Value = Meeting> {
+fn rendezvous() -> impl Strategy<Value = Rendezvous> {
     let numbers = any::<(Option<u16>, u32, u32, u32, bool)>();
-    (bytes(), numbers).prop_map(|(addr, (port, world_size, nodes, node_index, agent_store))| Meeting {
+    (bytes(), numbers).prop_map(|(addr, (port, world_size, nodes, node_index, agent_store))| Rendezvous {
         addr,
         port,
         world_size,
@@ -120,7 +126,7 @@ fn meeting() -> impl Strategy<Value = Meeting> {
 fn to_node() -> impl Strategy<Value = ToNode> {
     prop_oneof![
         start(),
-        meeting().prop_map(ToNode::Meet),
+        rendezvous().prop_map(ToNode::Rendezvous),
         Just(ToNode::Finish),
         (any::<u32>(), any::<bool>(), bytes()).prop_map(|(app, last, part)| ToNode::App {
             app: AppIndex::new(app),
@@ -139,7 +145,7 @@ fn to_node() -> impl Strategy<Value = ToNode> {
             grace: Span::from_nanos(ns),
             port: given.map_or(PortPlan::None, PortPlan::Claim),
         }),
-        meeting().prop_map(ToNode::Again),
+        rendezvous().prop_map(ToNode::Again),
         Just(ToNode::Kill),
     ]
 }

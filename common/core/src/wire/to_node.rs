@@ -37,7 +37,7 @@ pub enum ToNode {
         part: Part,
     },
     /// The rendezvous, where `Start` did not have it; before the first `Spawn`.
-    Meet(Meeting),
+    Rendezvous(Rendezvous),
     /// Find out which of these places can be reached from here; each is answered by `Probed`. Before `Meet`.
     Probe(Probe),
     /// Another host's agent asks whose connections are that come from here.
@@ -75,7 +75,7 @@ pub enum ToNode {
         port: PortPlan,
     },
     /// Behind the `Cleared` of all nodes: where the ranks of the next generation meet; `Spawn` follows.
-    Again(Meeting),
+    Again(Rendezvous),
     /// SIGKILL for everything that runs here, now.
     Kill,
     /// About the in-process restart of a function.
@@ -128,7 +128,7 @@ pub struct Start {
     /// The prefix format of output lines; `None`: raw.
     pub label: Option<OsBytes>,
     /// The rendezvous; `None`: sent later, once it is known.
-    pub meeting: Option<Meeting>,
+    pub rendezvous: Option<Rendezvous>,
     /// MASTER_PORT, where rank 0 may come to run here.
     pub port: PortPlan,
     /// The same: say where other hosts find this one.
@@ -181,7 +181,7 @@ pub struct Find {
 
 /// The rendezvous of a job and its ranks: known once it is known which hosts there are.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Meeting {
+pub struct Rendezvous {
     /// The MASTER_ADDR of ranks.
     pub addr: OsBytes,
     /// The MASTER_PORT of ranks; `None`: the one that this node chooses.

@@ -303,8 +303,8 @@ impl World {
 
     fn send(&mut self, host: usize, msg: &ToNode) {
         self.note("< job", || format!("to {host}: {msg:?}").chars().take(300).collect());
-        if let ToNode::Again(meeting) = msg {
-            self.generation = meeting.restart;
+        if let ToNode::Again(rendezvous) = msg {
+            self.generation = rendezvous.restart;
         }
         let one = &self.hosts[host];
         if one.cut || one.gone || one.closed {

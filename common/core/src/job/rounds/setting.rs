@@ -31,14 +31,14 @@ struct Met {
 impl Met {
     /// As it was found out when the hosts were got ready.
     fn of(bringup: &Bringup, placement: &Placement) -> Self {
-        let Some(meeting) = bringup.meeting() else { return Self::default() };
+        let Some(rendezvous) = bringup.rendezvous() else { return Self::default() };
         let used: Vec<NodeId> = placement.used().collect();
         let head = placement.ranks.first().map(|seat| seat.node);
         let addrs = used.iter().map(|node| {
-            (*node, if Some(*node) == head { meeting.addr.clone() } else { bringup.address(placement, *node) })
+            (*node, if Some(*node) == head { rendezvous.addr.clone() } else { bringup.address(placement, *node) })
         });
         let chosen = head.and_then(|head| bringup.known(head)).map_or(0, |hello| hello.master_port);
-        Self { port: meeting.port.unwrap_or(chosen), agent_store: meeting.agent_store, addrs: addrs.collect() }
+        Self { port: rendezvous.port.unwrap_or(chosen), agent_store: rendezvous.agent_store, addrs: addrs.collect() }
     }
 }
 
@@ -64,7 +64,7 @@ impl Rounds {
         };
         Setup {
             nodes: placement.used().map(site).collect(),
-            meeting: (ranks.first().copied().unwrap_or(NodeId::new(0)), met.port),
+            rendezvous: (ranks.first().copied().unwrap_or(NodeId::new(0)), met.port),
             agent_store: met.agent_store,
             space: self.space.saturating_add(1),
             policy: rounds.policy.clone(),

@@ -11,7 +11,7 @@ use crate::time::HostTime;
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
 use crate::wire::round::{Enrolled, RoundUp};
-use crate::wire::to_node::{Meeting, PortPlan};
+use crate::wire::to_node::{PortPlan, Rendezvous};
 use crate::wire::to_root::{Exited, Started, Usage};
 
 const UNHEARD: Lost = Lost::Unheard;
@@ -89,16 +89,16 @@ pub(super) fn beats(s: &mut Script, seconds: u32, hosts: &[u32]) {
 }
 
 /// The rendezvous of the next generation, and its processes.
-pub(super) fn reset_for_generation(s: &Script) -> (Vec<(u32, Meeting)>, Vec<u32>) {
+pub(super) fn reset_for_generation(s: &Script) -> (Vec<(u32, Rendezvous)>, Vec<u32>) {
     let to = || s.to.iter().zip(&s.sent);
-    let meeting = |(node, msg): (&NodeId, &ToNode)| {
-        if let ToNode::Again(meeting) = msg { Some((node.get(), meeting.clone())) } else { None }
+    let rendezvous = |(node, msg): (&NodeId, &ToNode)| {
+        if let ToNode::Again(rendezvous) = msg { Some((node.get(), rendezvous.clone())) } else { None }
     };
     let procs = |(_, msg): (&NodeId, &ToNode)| {
         let ToNode::Spawn { procs, .. } = msg else { return vec![] };
         procs.clone().into_vec().iter().map(|delta| delta.proc.get()).collect()
     };
-    (to().filter_map(meeting).collect(), to().flat_map(procs).collect())
+    (to().filter_map(rendezvous).collect(), to().flat_map(procs).collect())
 }
 
 /// The report to the user: the lost part, the hosts that are missing, the number of ranks.
@@ -113,7 +113,7 @@ fn said(s: &Script) -> Vec<(OsBytes, OsBytes, u32)> {
 /// Hosts 1 and 2 remain: ranks meet at the first of them.
 fn meets_without_the_first(s: &Script) {
     let (meetings, procs) = reset_for_generation(s);
-    let place = |(node, m): &(u32, Meeting)| (*node, m.node_index, m.nodes, m.world_size, m.restart, m.port);
+    let place = |(node, m): &(u32, Rendezvous)| (*node, m.node_index, m.nodes, m.world_size, m.restart, m.port);
     let places: Vec<_> = meetings.iter().map(place).collect();
     assert_eq!(places, [(1, 0, 2, 4, 1, Some(31_001)), (2, 1, 2, 4, 1, Some(31_001))]);
     assert!(meetings.iter().all(|(_, m)| m.addr == "10.0.0.2".into()), "{meetings:?}");

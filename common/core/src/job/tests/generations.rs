@@ -5,7 +5,7 @@ use super::*;
 use crate::restarts::{ALIKE, Restarts};
 use crate::spec::JobSpec;
 use crate::wire::capped::Capped;
-use crate::wire::to_node::{Meeting, PortPlan};
+use crate::wire::to_node::{PortPlan, Rendezvous};
 use crate::wire::to_root::{Exited, Started, Usage};
 
 const DELAY: u64 = 1000;
@@ -45,13 +45,13 @@ fn ends(s: &mut Script, proc: u32, status: Status, at: u64, asked: bool) {
 }
 
 /// The processes that were asked for, and where they meet.
-fn asked_for(s: &Script) -> (Vec<u32>, Vec<Meeting>) {
+fn asked_for(s: &Script) -> (Vec<u32>, Vec<Rendezvous>) {
     let procs = |msg: &ToNode| {
         let procs = if let ToNode::Spawn { procs, .. } = msg { procs.clone().into_vec() } else { vec![] };
         procs.into_iter().map(|delta| delta.proc.get()).collect::<Vec<_>>()
     };
-    let meeting = |msg: &ToNode| if let ToNode::Again(meeting) = msg { Some(meeting.clone()) } else { None };
-    (s.sent.iter().flat_map(procs).collect(), s.sent.iter().filter_map(meeting).collect())
+    let rendezvous = |msg: &ToNode| if let ToNode::Again(rendezvous) = msg { Some(rendezvous.clone()) } else { None };
+    (s.sent.iter().flat_map(procs).collect(), s.sent.iter().filter_map(rendezvous).collect())
 }
 
 fn restarts(s: &Script) -> Vec<(u32, u32, Status, u64)> {
@@ -90,7 +90,7 @@ fn a_failure_ends_all_ranks_and_starts_them_again_at_another_port() {
     s.wait(1);
     let (procs, meetings) = asked_for(&s);
     assert_eq!(procs, [3, 4, 5]);
-    let [Meeting { port: Some(21_000), restart: 1, world_size: 3, node_index: 0, .. }] = meetings[..] else {
+    let [Rendezvous { port: Some(21_000), restart: 1, world_size: 3, node_index: 0, .. }] = meetings[..] else {
         panic!("{meetings:?}")
     };
     // A late message of the first generation does not concern the second.
@@ -254,7 +254,7 @@ fn all_hosts_are_cleared_before_one_starts_a_rank_again() {
     assert_eq!(procs, [4, 5, 6, 7]);
     let at: Vec<_> = meetings.iter().map(|m| (m.node_index, m.port, m.restart, m.nodes)).collect();
     assert_eq!(at, [(0, Some(22_000), 1, 2), (1, Some(22_000), 1, 2)]);
-    assert!(meetings.iter().all(|meeting| *meeting.addr == *b"10.0.0.1"));
+    assert!(meetings.iter().all(|rendezvous| *rendezvous.addr == *b"10.0.0.1"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::spec::{JobSpec, Tier};
 use crate::time::HostTime;
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
-use crate::wire::to_node::{Meeting, PortPlan, Start};
+use crate::wire::to_node::{PortPlan, Rendezvous, Start};
 use crate::wire::to_root::{Exited, Hello, Reached, Started, Usage};
 
 pub(super) const OTHER: NodeId = NodeId::new(1);
@@ -72,9 +72,9 @@ pub(super) fn ranks(s: &Script) -> Vec<(u32, u32, u32)> {
 }
 
 /// The rendezvous that each node was sent.
-pub(super) fn met(s: &Script) -> Vec<(u32, Meeting)> {
+pub(super) fn met(s: &Script) -> Vec<(u32, Rendezvous)> {
     let meet = |(node, msg): (&NodeId, &ToNode)| {
-        if let ToNode::Meet(meeting) = msg { Some((node.get(), meeting.clone())) } else { None }
+        if let ToNode::Rendezvous(rendezvous) = msg { Some((node.get(), rendezvous.clone())) } else { None }
     };
     s.to.iter().zip(&s.sent).filter_map(meet).collect()
 }
@@ -121,7 +121,7 @@ fn no_rank_starts_before_all_hosts_are_ready() {
     s.event(JobEvent::EdgeUp { node: OTHER }).event(JobEvent::EdgeUp { node: NODE });
     let starts: Vec<_> = starts(&s)
         .into_iter()
-        .map(|(node, s)| (node.get(), s.local_size, s.nodes, s.port, s.sole, s.meeting))
+        .map(|(node, s)| (node.get(), s.local_size, s.nodes, s.port, s.sole, s.rendezvous))
         .collect();
     assert_eq!(starts, [(1, 2, 2, PortPlan::None, false, None), (0, 2, 2, PortPlan::Choose, false, None)]);
     s.hears_of(NODE, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(NODE, &ToRoot::Ready);
@@ -129,7 +129,7 @@ fn no_rank_starts_before_all_hosts_are_ready() {
     assert_eq!(ranks(&s), [], "one has not checked its program");
     s.hears_of(OTHER, &ToRoot::Ready);
     assert_eq!(ranks(&s), [(0, 0, 0), (0, 1, 1), (1, 2, 0), (1, 3, 1)]);
-    let at = |node_index| Meeting {
+    let at = |node_index| Rendezvous {
         addr: "10.0.0.1".into(),
         port: Some(20_000),
         world_size: 4,
@@ -159,7 +159,8 @@ fn ranks_meet_at_the_launchers_host_by_the_address_that_others_see() {
     s.event(JobEvent::EdgeUp { node: OTHER })
         .hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0))
         .hears_of(OTHER, &ToRoot::Ready);
-    let places: Vec<_> = met(&s).into_iter().map(|(node, meeting)| (node, meeting.addr, meeting.port)).collect();
+    let places: Vec<_> =
+        met(&s).into_iter().map(|(node, rendezvous)| (node, rendezvous.addr, rendezvous.port)).collect();
     assert_eq!(places, [(0, "10.0.0.9".into(), Some(20_000)), (1, "10.0.0.9".into(), Some(20_000))]);
 }
 
@@ -178,7 +179,7 @@ fn an_address_that_is_not_rank_0s_own_leaves_the_store_to_it() {
         let addresses = Capped::chunks([own.into()]).remove(0);
         s.hears_of(NODE, &ToRoot::Hello(Hello { addresses, ..first })).hears_of(NODE, &ToRoot::Ready);
         s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).hears_of(OTHER, &ToRoot::Ready);
-        assert!(met(&s).iter().all(|(_, meeting)| meeting.agent_store == held), "{own} {why:?}");
+        assert!(met(&s).iter().all(|(_, rendezvous)| rendezvous.agent_store == held), "{own} {why:?}");
         let left = Sentence::StoreLeft { addr: "10.0.0.1".into() };
         assert_eq!(s.said.contains(&left), !held, "{own} {why:?}");
     }
@@ -457,7 +458,8 @@ fn met_here(own: &str, from: &str) -> (Option<OsBytes>, usize) {
     let mut s = Script::new(&two(true));
     s.hears_of(NODE, &hello(own, "", 20_000)).hears_of(NODE, &ToRoot::Ready).event(JobEvent::EdgeUp { node: OTHER });
     s.hears_of(OTHER, &hello("10.0.0.2", from, 0)).hears_of(OTHER, &ToRoot::Ready);
-    let meet = |msg: &ToNode| if let ToNode::Meet(meeting) = msg { Some(meeting.addr.clone()) } else { None };
+    let meet =
+        |msg: &ToNode| if let ToNode::Rendezvous(rendezvous) = msg { Some(rendezvous.addr.clone()) } else { None };
     (s.sent.iter().find_map(meet), s.said.len())
 }
 

@@ -27,8 +27,9 @@ fn an_address_of_the_users_is_used_as_it_is_and_no_agent_holds_the_store_at_anot
         s.hears_of(NODE, &ToRoot::Hello(Hello { addresses, ..first })).hears_of(NODE, &ToRoot::Ready);
         s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).hears_of(OTHER, &ToRoot::Ready);
         let met = met(&s);
-        let all =
-            met.iter().all(|(_, meeting)| meeting.addr.as_slice() == b"10.0.0.77" && meeting.port == Some(20_000));
+        let all = met
+            .iter()
+            .all(|(_, rendezvous)| rendezvous.addr.as_slice() == b"10.0.0.77" && rendezvous.port == Some(20_000));
         assert!(all && met.is_empty() != goes, "{met:?}");
         assert_eq!(ranks(&s).is_empty(), !goes);
         if !goes {

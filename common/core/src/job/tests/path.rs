@@ -12,9 +12,9 @@ fn starts(s: &Script) -> Vec<Option<u16>> {
     s.sent
         .iter()
         .filter_map(|m| match m {
-            ToNode::Start(start) => Some(start.meeting.as_ref().and_then(|meeting| meeting.port)),
+            ToNode::Start(start) => Some(start.rendezvous.as_ref().and_then(|rendezvous| rendezvous.port)),
             ToNode::App { .. }
-            | ToNode::Meet(_)
+            | ToNode::Rendezvous(_)
             | ToNode::Probe(_)
             | ToNode::Whose(_)
             | ToNode::Theirs(_)
@@ -41,9 +41,9 @@ fn start_comes_first_then_programs_then_ranks() {
     let s = Script::new(&spec);
     let ToNode::Start(start) = &s.sent[0] else { panic!("{:?}", s.sent[0]) };
     assert_eq!((start.sole, start.local_size, start.nodes), (true, 3, 1));
-    let meeting = start.meeting.as_ref().unwrap();
-    assert_eq!((meeting.world_size, meeting.nodes, meeting.node_index), (3, 1, 0));
-    assert_eq!((&*meeting.addr, meeting.port, start.port), (&b"127.0.0.1"[..], None, PortPlan::Choose));
+    let rendezvous = start.rendezvous.as_ref().unwrap();
+    assert_eq!((rendezvous.world_size, rendezvous.nodes, rendezvous.node_index), (3, 1, 0));
+    assert_eq!((&*rendezvous.addr, rendezvous.port, start.port), (&b"127.0.0.1"[..], None, PortPlan::Choose));
     let ToNode::App { app, last: true, part } = &s.sent[2] else { panic!("{:?}", s.sent[2]) };
     assert_eq!((app.get(), postcard::from_bytes::<AppBase>(part).unwrap()), (1, second.base));
     let ToNode::Spawn { procs, last: true, .. } = &s.sent[3] else { panic!("{:?}", s.sent[3]) };
@@ -87,7 +87,7 @@ fn what_is_big_travels_in_parts() {
             }
             ToNode::Spawn { last, .. } => lasts.push(*last),
             ToNode::Start(_)
-            | ToNode::Meet(_)
+            | ToNode::Rendezvous(_)
             | ToNode::Probe(_)
             | ToNode::Whose(_)
             | ToNode::Theirs(_)

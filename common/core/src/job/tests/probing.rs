@@ -53,7 +53,7 @@ fn finds(s: &mut Script, n: u32, number: u32, errno: i32) {
 fn place(s: &Script) -> Option<OsBytes> {
     let met = met(s);
     assert!(met.windows(2).all(|pair| pair[0].1.addr == pair[1].1.addr));
-    met.first().map(|(_, meeting)| meeting.addr.clone())
+    met.first().map(|(_, rendezvous)| rendezvous.addr.clone())
 }
 
 fn tried(list: &[(&str, i32)]) -> crate::wire::capped::Capped<Tried, { crate::wire::to_root::ADDRESSES }> {

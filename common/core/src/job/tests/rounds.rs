@@ -14,7 +14,7 @@ use crate::spec::JobSpec;
 use crate::time::HostTime;
 use crate::wire::capped::Capped;
 use crate::wire::round::{Enrolled, RoundDown, RoundUp};
-use crate::wire::to_node::Meeting;
+use crate::wire::to_node::Rendezvous;
 use alloc::boxed::Box;
 use alloc::string::String;
 
@@ -239,8 +239,8 @@ fn rounds_that_are_used_up_lead_to_another_generation_with_rounds_of_its_own() {
     s.sent.clear();
     s.to.clear();
     s.wait(1);
-    let meeting = |msg: &ToNode| if let ToNode::Again(meeting) = msg { Some(meeting.clone()) } else { None };
-    let meetings: Vec<Meeting> = s.sent.iter().filter_map(meeting).collect();
+    let rendezvous = |msg: &ToNode| if let ToNode::Again(rendezvous) = msg { Some(rendezvous.clone()) } else { None };
+    let meetings: Vec<Rendezvous> = s.sent.iter().filter_map(rendezvous).collect();
     assert_eq!((meetings[0].restart, meetings[0].space), (1, 2));
     on_message(&mut s);
     join(&mut s, NODE, 0, &[0, 1]);

@@ -25,7 +25,7 @@ use crate::time::{Mono, Span};
 use crate::wire::capped::Capped;
 use crate::wire::frozen::client::round::{Dismissal, Heard, Said};
 use crate::wire::round::{KEY, RoundMember, RoundRendezvous};
-use crate::wire::to_node::{Delta, Meeting, Start};
+use crate::wire::to_node::{Delta, Rendezvous, Start};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -182,7 +182,7 @@ impl Rounds {
 
     pub(super) fn on_start(&mut self, start: &Start) {
         (self.programs, self.others_follow, self.awaits) = (start.apps, start.others_follow, start.awaits);
-        start.meeting.iter().for_each(|meeting| self.on_met(meeting, None));
+        start.rendezvous.iter().for_each(|rendezvous| self.on_met(rendezvous, None));
     }
 
     /// The address at which others find this host, if it is not rank 0's.
@@ -192,10 +192,10 @@ impl Rounds {
     }
 
     /// `by`: the address of this host by which it has reached rank 0's. The launcher takes that for where others find it.
-    pub(super) fn on_met(&mut self, meeting: &Meeting, by: Option<IpAddr>) {
-        self.agent_store = meeting.agent_store;
-        if meeting.node_index == 0 {
-            self.at = Some(meeting.addr.clone());
+    pub(super) fn on_met(&mut self, rendezvous: &Rendezvous, by: Option<IpAddr>) {
+        self.agent_store = rendezvous.agent_store;
+        if rendezvous.node_index == 0 {
+            self.at = Some(rendezvous.addr.clone());
         } else if let Some(by) = by {
             self.at = Some(OsBytes::from(by.to_string()));
         }
@@ -232,10 +232,10 @@ impl Rounds {
     }
 
     /// Other ranks follow.
-    pub(super) fn on_next_generation(&mut self, meeting: &Meeting) {
+    pub(super) fn on_next_generation(&mut self, rendezvous: &Rendezvous) {
         let Self { programs, others_follow, at, awaits, seen, warned, .. } = core::mem::take(self);
         *self = Self { programs, others_follow, at, awaits, seen, warned, ..Self::default() };
-        self.on_met(meeting, None);
+        self.on_met(rendezvous, None);
     }
 
     /// Records that all ranks are being ended: later events do not concern rounds.

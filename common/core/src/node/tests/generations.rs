@@ -7,8 +7,8 @@ fn clear(ms: u64) -> ToNode {
 }
 
 fn again(restart: u32) -> ToNode {
-    let meeting = start().meeting.unwrap_or_default();
-    ToNode::Again(Meeting { port: Some(21_000), restart, space: restart, ..meeting })
+    let rendezvous = start().rendezvous.unwrap_or_default();
+    ToNode::Again(Rendezvous { port: Some(21_000), restart, space: restart, ..rendezvous })
 }
 
 fn cleared(left: u32, port: u16) -> NodeAction {

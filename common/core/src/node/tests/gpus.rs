@@ -110,7 +110,7 @@ fn no_rank_of_one_program_is_started_before_another_is_known_to_have_enough() {
 #[test]
 fn a_node_that_lacks_some_is_not_ready() {
     let mut rig = Rig::new();
-    rig.root(ToNode::Start(Start { gpus: Share::Each(4), local_size: 2, sole: false, meeting: None, ..start() }));
+    rig.root(ToNode::Start(Start { gpus: Share::Each(4), local_size: 2, sole: false, rendezvous: None, ..start() }));
     rig.root(app_of(0, &base_with(&[])));
     rig.hear(NodeEvent::Checked { app: AppIndex::new(0), error: None });
     let actions = rig.hear(NodeEvent::SandboxReady(with(FOUR)));
@@ -121,8 +121,8 @@ fn a_node_that_lacks_some_is_not_ready() {
 fn jax_is_told_which_of_what_it_sees_it_takes() {
     let ids = |gpus, local_size| {
         let mut rig = Rig::new();
-        let meeting = start().meeting.map(|meeting| Meeting { jax: true, ..meeting });
-        rig.root(ToNode::Start(Start { gpus, local_size, meeting, ..start() }));
+        let rendezvous = start().rendezvous.map(|rendezvous| Rendezvous { jax: true, ..rendezvous });
+        rig.root(ToNode::Start(Start { gpus, local_size, rendezvous, ..start() }));
         rig.root(app_of(0, &base()));
         rig.root(spawn_of(0..1, true, local_size));
         found(&rig.hear(NodeEvent::SandboxReady(with(FOUR))), b"JAX_LOCAL_DEVICE_IDS").remove(0)
@@ -154,6 +154,6 @@ fn another_generation_has_the_same() {
     rig.left(0);
     rig.streams_end(0);
     rig.hear(NodeEvent::Renewed { port: 0 });
-    rig.root(ToNode::Again(Meeting { restart: 1, ..start().meeting.unwrap_or_default() }));
+    rig.root(ToNode::Again(Rendezvous { restart: 1, ..start().rendezvous.unwrap_or_default() }));
     assert_eq!(cuda(rig.root(spawn(1..2, true))), [Some("2".into())], "of the user's, too");
 }

@@ -2,15 +2,15 @@
 
 use super::*;
 use crate::wire::beat::Beat;
-use crate::wire::to_node::Meeting;
+use crate::wire::to_node::Rendezvous;
 
 /// On another host than the launcher's, with a lease of 8 s.
 fn elsewhere() -> Start {
-    Start { sole: false, meeting: None, port: PortPlan::None, lease: Some(Span::from_secs(8)), ..start() }
+    Start { sole: false, rendezvous: None, port: PortPlan::None, lease: Some(Span::from_secs(8)), ..start() }
 }
 
-fn meeting() -> ToNode {
-    ToNode::Meet(Meeting {
+fn rendezvous() -> ToNode {
+    ToNode::Rendezvous(Rendezvous {
         addr: "10.0.0.1".into(),
         port: Some(7000),
         world_size: 6,
@@ -69,7 +69,7 @@ fn it_is_ready_once_its_programs_are_checked_and_the_ground_is_laid() {
 #[test]
 fn its_ranks_are_told_where_they_meet() {
     let (mut rig, _) = ready();
-    rig.root(meeting());
+    rig.root(rendezvous());
     let actions = rig.root(spawn(0..1, true));
     let [NodeAction::Spawn { exec, .. }] = &actions[..] else { panic!("{actions:?}") };
     let vars: Vec<_> = exec.shared.iter().map(<[u8]>::to_vec).collect();
@@ -82,16 +82,16 @@ fn a_launcher_that_forgets_where_they_meet_or_says_it_twice_is_refused() {
     let (mut rig, _) = ready();
     assert_eq!(rig.root(spawn(0..1, true))[0], protocol);
     let (mut rig, _) = ready();
-    assert_eq!(rig.root(meeting()), [NodeAction::Space { here: false, generation: 0, seats: None }]);
-    assert_eq!(rig.root(meeting())[0], protocol);
-    assert_eq!(Rig::new().root(meeting())[0], protocol, "before Start");
+    assert_eq!(rig.root(rendezvous()), [NodeAction::Space { here: false, generation: 0, seats: None }]);
+    assert_eq!(rig.root(rendezvous())[0], protocol);
+    assert_eq!(Rig::new().root(rendezvous())[0], protocol, "before Start");
     assert_eq!(Rig::new().root(ToNode::Finish)[0], protocol, "before Start");
 }
 
 #[test]
 fn it_ends_when_the_ranks_of_all_nodes_have_ended() {
     let (mut rig, _) = ready();
-    rig.root(meeting());
+    rig.root(rendezvous());
     rig.root(spawn(0..1, true));
     rig.spawned(0);
     rig.streams_end(0);
@@ -122,7 +122,7 @@ fn the_lease_counts_from_the_reading_that_the_launcher_repeats() {
 #[test]
 fn ranks_that_the_guardian_kills_at_the_end_of_the_lease_are_not_reported() {
     let (mut rig, _) = ready();
-    rig.root(meeting());
+    rig.root(rendezvous());
     rig.root(spawn(0..1, true));
     rig.spawned(0);
     rig.now = at(9_000);

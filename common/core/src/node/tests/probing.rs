@@ -3,7 +3,7 @@
 use super::*;
 use crate::address::Interface;
 use crate::wire::probe::{Key, Place, Probe};
-use crate::wire::to_node::{Find, Meeting};
+use crate::wire::to_node::{Find, Rendezvous};
 
 fn place(number: u32) -> Place {
     Place { number, addr: format!("10.0.0.{number}").into(), port: 7000 }
@@ -27,9 +27,16 @@ fn reached(number: u32) -> NodeEvent {
     NodeEvent::Reached { number, by: [192, 168, 0, 2].into() }
 }
 
-fn meeting(addr: &str) -> ToNode {
+fn rendezvous(addr: &str) -> ToNode {
     let port = Some(7000);
-    ToNode::Meet(Meeting { addr: addr.into(), port, world_size: 6, nodes: 3, node_index: 2, ..Meeting::default() })
+    ToNode::Rendezvous(Rendezvous {
+        addr: addr.into(),
+        port,
+        world_size: 6,
+        nodes: 3,
+        node_index: 2,
+        ..Rendezvous::default()
+    })
 }
 
 /// One of several hosts, after its hello; with `door` it may have rank 0.
@@ -37,7 +44,7 @@ fn told(door: bool) -> Rig {
     let mut rig = Rig::new();
     let key = door.then(|| Key::new([2; 32]));
     let find = door.then(|| alloc::boxed::Box::new(Find { interface: OsBytes::default(), door: key }));
-    rig.root(ToNode::Start(Start { sole: false, meeting: None, find, ..start() }));
+    rig.root(ToNode::Start(Start { sole: false, rendezvous: None, find, ..start() }));
     rig.root(app_of(0, &base()));
     let interface = |(name, addr): (&str, [u8; 4])| Interface {
         name: name.into(),
@@ -70,7 +77,7 @@ fn its_ranks_use_the_interface_by_which_it_has_reached_where_they_meet() {
         let mut rig = told(false);
         rig.root(probe([1, 2]));
         rig.hear(reached(1));
-        assert_eq!(rig.root(meeting(addr))[0], NodeAction::EndProbes);
+        assert_eq!(rig.root(rendezvous(addr))[0], NodeAction::EndProbes);
         let actions = rig.root(spawn(0..1, true));
         let [NodeAction::Spawn { exec, .. }] = &actions[..] else { panic!("{actions:?}") };
         for name in ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"] {
@@ -84,7 +91,7 @@ fn its_ranks_use_the_interface_by_which_it_has_reached_where_they_meet() {
 fn nothing_is_tried_and_nobody_let_in_once_all_meet_or_the_end_has_begun() {
     type End = fn(&mut Rig) -> Vec<NodeAction>;
     let ends: [End; 4] = [
-        |rig| rig.root(meeting("10.0.0.1")),
+        |rig| rig.root(rendezvous("10.0.0.1")),
         |rig| rig.root(ToNode::Kill),
         |rig| rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }),
         |rig| rig.hear(NodeEvent::EdgeLost),
@@ -108,7 +115,7 @@ fn a_launcher_that_asks_too_early_too_much_or_twice_is_refused() {
     let protocol = says(ToRoot::Refused(NodeRefusal::Protocol));
     assert!(Rig::new().root(probe([1])).contains(&protocol), "before Start");
     let mut rig = Rig::new();
-    rig.root(ToNode::Start(Start { sole: false, meeting: None, ..start() }));
+    rig.root(ToNode::Start(Start { sole: false, rendezvous: None, ..start() }));
     assert_eq!(rig.root(probe([1])), [tries(1)], "while the ground is laid");
     let mut rig = told(false);
     rig.root(probe([1]));

@@ -316,8 +316,8 @@ fn the_next_round_meets_at_the_port_that_was_held_or_lets_go_of_it() {
 #[test]
 fn the_store_of_a_round_is_where_the_round_meets() {
     let agent_store = || {
-        let meeting = Meeting { agent_store: true, ..start().meeting.unwrap_or_default() };
-        Start { meeting: Some(meeting), ..start() }
+        let rendezvous = Rendezvous { agent_store: true, ..start().rendezvous.unwrap_or_default() };
+        Start { rendezvous: Some(rendezvous), ..start() }
     };
     let next = |here: bool, port: u16| RoundRendezvous { here, port, space: 2, ..first_place(1) };
     let mut rig = Rig::in_round_by(agent_store(), 1, "");
@@ -339,8 +339,8 @@ fn the_store_of_a_round_is_where_the_round_meets() {
 
 #[test]
 fn the_first_round_changes_nothing_of_where_ranks_meet() {
-    let meeting = Meeting { agent_store: true, ..start().meeting.unwrap_or_default() };
-    let mut rig = Rig::running_by(Start { meeting: Some(meeting), ..start() }, 1);
+    let rendezvous = Rendezvous { agent_store: true, ..start().rendezvous.unwrap_or_default() };
+    let mut rig = Rig::running_by(Start { rendezvous: Some(rendezvous), ..start() }, 1);
     rig.registers(0, "");
     let actions = rig.begins(R0, first_place(1), &[seat(0, Some(0), Some(0))]);
     assert!(matches!(&actions[..], [Space { .. }, Tell { .. }]), "{actions:?}");
@@ -532,7 +532,7 @@ fn another_generation(before: impl FnOnce(&mut Rig)) -> Rig {
     rig.streams_end(0);
     rig.left(0);
     rig.hear(NodeEvent::Renewed { port: 0 });
-    rig.root(ToNode::Again(Meeting { space: 2, restart: 1, ..start().meeting.unwrap_or_default() }));
+    rig.root(ToNode::Again(Rendezvous { space: 2, restart: 1, ..start().rendezvous.unwrap_or_default() }));
     rig.root(another(300, 0));
     rig
 }

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::wire::limit::{Limit, Met};
-use crate::wire::to_node::Meeting;
+use crate::wire::to_node::Rendezvous;
 
-fn meeting(node_index: u32, port: Option<u16>) -> Meeting {
-    Meeting {
+fn rendezvous(node_index: u32, port: Option<u16>) -> Rendezvous {
+    Rendezvous {
         addr: "10.0.0.1".into(),
         port,
         world_size: 2,
@@ -23,7 +23,7 @@ fn meeting(node_index: u32, port: Option<u16>) -> Meeting {
 /// The only node of its job, whose agent holds the store.
 fn sole(port: Option<u16>) -> (Rig, Vec<NodeAction>) {
     let mut rig = Rig::new();
-    let mut actions = rig.root(ToNode::Start(Start { meeting: Some(meeting(0, port)), ..start() }));
+    let mut actions = rig.root(ToNode::Start(Start { rendezvous: Some(rendezvous(0, port)), ..start() }));
     actions.extend(rig.root(app_of(0, &base())));
     actions.extend(rig.root(spawn(0..2, true)));
     actions.extend(rig.hear(NodeEvent::SandboxReady(sandbox())));
@@ -60,9 +60,9 @@ fn it_is_held_before_the_first_rank_at_the_port_that_ranks_are_told() {
 fn of_several_nodes_the_first_holds_it() {
     for (index, holds) in [(0, true), (1, false)] {
         let mut rig = Rig::new();
-        rig.root(ToNode::Start(Start { sole: false, meeting: None, ..start() }));
+        rig.root(ToNode::Start(Start { sole: false, rendezvous: None, ..start() }));
         rig.hear(NodeEvent::SandboxReady(sandbox()));
-        let actions = rig.root(ToNode::Meet(meeting(index, Some(7000))));
+        let actions = rig.root(ToNode::Rendezvous(rendezvous(index, Some(7000))));
         assert_eq!(actions.contains(&serve(7000)), holds);
     }
 }
