@@ -111,7 +111,7 @@ impl Remote {
                 interface: Default::default(),
                 jax: false,
                 restart: 0,
-                space: 0,
+                namespace: 0,
             }),
             port: PortPlan::Choose,
             find: None,

@@ -50,7 +50,7 @@ fn place(place: &RoundRendezvous) -> String {
         port,
         here,
         first,
-        space,
+        namespace,
         world_size,
         active_world_size,
         initial_world_size,
@@ -65,7 +65,7 @@ fn place(place: &RoundRendezvous) -> String {
     let relocal = if *relocal { ", local ranks anew" } else { "" };
     let first = if first.get() == 0 { String::new() } else { format!(", counted from r{first}") };
     format!(
-        "at {addr}:{port}{here}, space {space}, world {active_world_size}/{world_size}/{initial_world_size}, host {index}/{nodes}{first}{relocal}{after}"
+        "at {addr}:{port}{here}, space {namespace}, world {active_world_size}/{world_size}/{initial_world_size}, host {index}/{nodes}{first}{relocal}{after}"
     )
 }
 

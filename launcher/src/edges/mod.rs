@@ -419,7 +419,7 @@ impl Edges {
                 self.hooks.place(&placement);
                 self.output.place(placement);
             }
-            JobAction::Home { node, space } => self.store.begin(node, space),
+            JobAction::Home { node, namespace } => self.store.begin(node, namespace),
             JobAction::Emit(record) => {
                 trace::record(&record, &self.names.0, &self.names.1);
                 if let Some(progress) = &mut self.progress {

@@ -79,14 +79,14 @@ pub(super) struct Store {
     newcomers: Vec<Newcomer>,
     /// Clients that are not read because too much waits for the launcher.
     held: Vec<ClientId>,
-    spaces: Spaces,
+    namespaces: Namespaces,
     /// Messages of a generation that has not begun here.
     early: Vec<(NodeId, Vec<u8>)>,
 }
 
 /// Both spaces, as seen from here.
 #[derive(Debug)]
-struct Spaces {
+struct Namespaces {
     /// The time, as it was read last: once for all that is found at one look.
     now: Mono,
     node: NodeId,
@@ -143,7 +143,7 @@ impl Store {
             most,
             newcomers: Vec::new(),
             held: Vec::new(),
-            spaces: Spaces::new(node),
+            namespaces: Namespaces::new(node),
             early: Vec::new(),
         };
         Ok((store, OsBytes::new(path.into_os_string().into_vec())))
@@ -156,47 +156,47 @@ impl Store {
 
     /// Sets the owner of the namespace that ranks share now: these, or all that are started here. It is a new one.
     pub(super) fn begin(&mut self, here: bool, number: u32, seats: Option<RankSet>) {
-        self.spaces.now = now();
-        self.spaces.generation.close();
+        self.namespaces.now = now();
+        self.namespaces.generation.close();
         self.settle();
-        self.spaces.generation = Cache::new(seats.unwrap_or_else(|| self.spaces.ranks.clone()));
-        self.spaces.home = here.then(Owner::default);
-        self.spaces.number = Some(number);
+        self.namespaces.generation = Cache::new(seats.unwrap_or_else(|| self.namespaces.ranks.clone()));
+        self.namespaces.home = here.then(Owner::default);
+        self.namespaces.number = Some(number);
         // Others may have begun before us.
         std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.heard(node, &bytes));
     }
 
     /// Adds one of this host's ranks.
     pub(super) fn add_rank(&mut self, rank: Rank) {
-        self.spaces.ranks.insert(rank);
-        self.spaces.job.add_rank(rank);
-        self.spaces.generation.add_rank(rank);
+        self.namespaces.ranks.insert(rank);
+        self.namespaces.job.add_rank(rank);
+        self.namespaces.generation.add_rank(rank);
     }
 
     /// The launcher passes something on.
     pub(super) fn heard(&mut self, node: NodeId, bytes: &[u8]) {
-        self.spaces.now = now();
+        self.namespaces.now = now();
         match unstamped(bytes) {
-            Ok((_, Passage::Down(Space::Job, down))) => self.spaces.job.hear(down),
-            Ok((number, _)) if self.spaces.number.is_none_or(|own| own < number) => {
+            Ok((_, Passage::Down(Space::Job, down))) => self.namespaces.job.hear(down),
+            Ok((number, _)) if self.namespaces.number.is_none_or(|own| own < number) => {
                 self.early.push((node, bytes.to_vec()));
             }
             Ok((number, Passage::Down(Space::Generation, _) | Passage::Up(Space::Generation, _)))
-                if self.spaces.number != Some(number) =>
+                if self.namespaces.number != Some(number) =>
             {
                 tracing::debug!("something of a store comes too late: generation {number}");
             }
-            Ok((_, Passage::Down(Space::Generation, down))) => self.spaces.generation.hear(down),
+            Ok((_, Passage::Down(Space::Generation, down))) => self.namespaces.generation.hear(down),
             Ok((_, Passage::Up(Space::Generation, up))) => {
-                if let Some((ticket, words)) = refuses_more(self.spaces.waiting, &up) {
+                if let Some((ticket, words)) = refuses_more(self.namespaces.waiting, &up) {
                     let refused = Down::Answer(ticket, false, &words);
-                    return self.spaces.send(node, Passage::Down(Space::Generation, refused));
+                    return self.namespaces.send(node, Passage::Down(Space::Generation, refused));
                 }
-                match &mut self.spaces.home {
-                    Some(home) => home.hear(self.spaces.now, node, up),
+                match &mut self.namespaces.home {
+                    Some(home) => home.hear(self.namespaces.now, node, up),
                     None if up == Up::Lost => {}
                     // Rank 0 of this generation runs elsewhere: a client would wait for ever.
-                    None => self.spaces.send(node, Passage::Down(Space::Generation, Down::Closed)),
+                    None => self.namespaces.send(node, Passage::Down(Space::Generation, Down::Closed)),
                 }
             }
             Ok((_, Passage::Up(Space::Job, _))) | Err(_) => tracing::debug!("something of a store is not for us"),
@@ -219,7 +219,7 @@ impl Store {
     }
 
     fn round(&mut self) {
-        self.spaces.now = now();
+        self.namespaces.now = now();
         let mut tokens = std::mem::take(&mut self.tokens);
         tokens.extend(self.batch.tokens());
         for token in tokens.drain(..) {
@@ -304,7 +304,7 @@ impl Store {
         match self.chunk.get(..len) {
             None | Some([]) => Ok(()),
             Some(frame) => {
-                if let Some((seq, answer)) = self.spaces.hear(id, frame)? {
+                if let Some((seq, answer)) = self.namespaces.hear(id, frame)? {
                     client.reply(seq, &answer);
                 }
                 Ok(())
@@ -321,11 +321,11 @@ impl Store {
                     self.hand_over(id, frame);
                     return Ok(());
                 }
-                let said = self.spaces.hear(id, &frame)?;
+                let said = self.namespaces.hear(id, &frame)?;
                 client.done(frame);
                 said.iter().for_each(|(seq, answer)| client.reply(*seq, answer));
             }
-            let hold = self.spaces.waiting > AHEAD;
+            let hold = self.namespaces.waiting > AHEAD;
             if hold {
                 self.held.push(id);
             }
@@ -362,19 +362,19 @@ impl Store {
         };
         client.release(&mut self.buffers);
         client.part(&self.set, why);
-        self.spaces.job.gone(id);
-        self.spaces.generation.gone(id);
+        self.namespaces.job.gone(id);
+        self.namespaces.generation.gone(id);
         self.reopen();
     }
 
     /// Exchanges the messages of all caches and the owner, until there are none.
     fn settle(&mut self) {
         loop {
-            self.spaces.settle();
-            if self.spaces.answers.is_empty() {
+            self.namespaces.settle();
+            if self.namespaces.answers.is_empty() {
                 return;
             }
-            while let Some((ticket, words)) = self.spaces.answers.pop_front() {
+            while let Some((ticket, words)) = self.namespaces.answers.pop_front() {
                 let Some(client) = self.clients.get_mut(ticket.client) else { continue };
                 client.answer(ticket.seq.0, &words);
                 self.turn(ticket.client, false);
@@ -386,24 +386,24 @@ impl Store {
     fn send(&mut self, link: &mut Link) {
         let Link::Live(link) = link else { return };
         while link.has_store_room()
-            && let Some((node, bytes)) = self.spaces.out.pop_front()
+            && let Some((node, bytes)) = self.namespaces.out.pop_front()
         {
-            self.spaces.waiting = self.spaces.waiting.saturating_sub(bytes.len());
+            self.namespaces.waiting = self.namespaces.waiting.saturating_sub(bytes.len());
             // It has room: the limit is far away.
             let _room = link.store(node, &bytes);
         }
-        if self.spaces.waiting <= AHEAD && !self.held.is_empty() {
-            self.spaces.now = now();
+        if self.namespaces.waiting <= AHEAD && !self.held.is_empty() {
+            self.namespaces.now = now();
             std::mem::take(&mut self.held).into_iter().for_each(|id| self.turn(id, false));
         }
     }
 
     fn handle_timeout(&mut self) {
         let now = now();
-        self.spaces.now = now;
-        self.spaces.job.handle_timeout(now);
-        self.spaces.generation.handle_timeout(now);
-        if let Some(home) = &mut self.spaces.home {
+        self.namespaces.now = now;
+        self.namespaces.job.handle_timeout(now);
+        self.namespaces.generation.handle_timeout(now);
+        if let Some(home) = &mut self.namespaces.home {
             home.handle_timeout(now);
         }
         if self.retry.is_some_and(|at| at <= now) {
@@ -413,13 +413,13 @@ impl Store {
     }
 
     fn deadline(&self) -> Option<Mono> {
-        let Spaces { job, generation, home, .. } = &self.spaces;
+        let Namespaces { job, generation, home, .. } = &self.namespaces;
         let home = home.as_ref().and_then(Owner::poll_timeout);
         earliest_of([job.poll_timeout(), generation.poll_timeout(), home, self.retry])
     }
 }
 
-impl Spaces {
+impl Namespaces {
     fn new(node: NodeId) -> Self {
         let relay = || Cache::new(RankSet::new());
         let (out, answers) = (VecDeque::new(), VecDeque::new());
@@ -532,7 +532,7 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
 /// Whether more could be queued at once: the kernel took all that was, so nothing else wakes us.
 pub(super) fn has_more(edges: &Edges) -> bool {
     let Edges { store: Some(store), link: Link::Live(link), .. } = edges else { return false };
-    !store.spaces.out.is_empty() && link.has_store_room()
+    !store.namespaces.out.is_empty() && link.has_store_room()
 }
 
 /// Returns the time at which a wait ends.

@@ -151,8 +151,8 @@ fn each_pass_ends_whatever_clients_send() {
                 }
                 assert!(rig.becomes_idle(), "something stays ready");
                 // The launcher reads everything.
-                rig.store.spaces.out.clear();
-                rig.store.spaces.waiting = 0;
+                rig.store.namespaces.out.clear();
+                rig.store.namespaces.waiting = 0;
                 std::mem::take(&mut rig.store.held).into_iter().for_each(|id| rig.store.turn(id, false));
                 rig.store.newcomers();
             }

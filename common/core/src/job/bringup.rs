@@ -466,7 +466,7 @@ impl Bringup {
         &mut self,
         cx: &mut Cx<'_>,
         (restart, first): (u32, u32),
-        (ports, space): (&BTreeMap<NodeId, u16>, u32),
+        (ports, namespace): (&BTreeMap<NodeId, u16>, u32),
         shrinks: bool,
     ) {
         let (Some(orders), Some((before, mut rendezvous))) = (self.again.take(), self.rendezvous.take()) else {
@@ -486,8 +486,8 @@ impl Bringup {
             rendezvous = self.held(cx, &orders, head, orders.rendezvous(placement, addr, rendezvous.port));
         }
         let port = orders.pinned_port().or(ports.get(&head).copied()).or(rendezvous.port);
-        (rendezvous.restart, rendezvous.port, rendezvous.space) = (restart, port, space);
-        cx.act(JobAction::Home { node: head, space });
+        (rendezvous.restart, rendezvous.port, rendezvous.namespace) = (restart, port, namespace);
+        cx.act(JobAction::Home { node: head, namespace });
         orders.reset_for_generation(cx, &rendezvous, first);
         (self.again, self.rendezvous) = (Some(orders), Some((head, rendezvous)));
     }

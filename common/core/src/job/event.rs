@@ -197,7 +197,7 @@ pub enum JobAction {
         /// The node.
         node: NodeId,
         /// Its number.
-        space: u32,
+        namespace: u32,
     },
     /// Append a record to the event log.
     Emit(Record),

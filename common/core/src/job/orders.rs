@@ -215,7 +215,7 @@ impl Orders {
             interface: self.interface.clone(),
             jax: self.spec.jax,
             restart: 0,
-            space: 0,
+            namespace: 0,
         }
     }
 

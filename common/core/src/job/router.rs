@@ -227,7 +227,7 @@ impl Parts {
         self.root_cause.reset_for_generation();
         self.ending.reset_for_generation();
         self.kill_watchdog.reset_for_generation();
-        let space = self.rounds.reset_for_generation();
+        let namespace = self.rounds.reset_for_generation();
         if shrinks {
             let (lost, placement) = (step.facts.hosts.list_lost(), Arc::clone(step.facts.placement()));
             match self.attempt.is_reported(step.facts) {
@@ -236,7 +236,7 @@ impl Parts {
                 false => self.log.left_out(&mut step.cx(), lost, &placement),
             }
         }
-        self.bringup.reset_for_generation(&mut step.cx(), (restart, first.get()), (&ports, space), shrinks);
+        self.bringup.reset_for_generation(&mut step.cx(), (restart, first.get()), (&ports, namespace), shrinks);
     }
 
     fn close(&mut self, step: &mut Step<'_>, left: Option<u32>) {

@@ -27,7 +27,7 @@ pub(super) struct Serve {
     /// The address at which this node holds it; empty: it does not.
     at: OsBytes,
     /// The number of the space that ranks share.
-    space: u32,
+    namespace: u32,
     /// The time after which an unused store is reported.
     unused_at: Option<Mono>,
     /// Strangers, and where the last came from.
@@ -64,8 +64,8 @@ impl Serve {
     /// Before the first rank, which may ask at once.
     fn begin(&mut self, cx: &mut Cx<'_>) {
         let (Some(rendezvous), Some(chosen)) = (&self.rendezvous, self.chosen) else { return };
-        self.space = rendezvous.space;
-        cx.act(NodeAction::Space { here: rendezvous.node_index == 0, generation: rendezvous.space, seats: None });
+        self.namespace = rendezvous.namespace;
+        cx.act(NodeAction::Space { here: rendezvous.node_index == 0, generation: rendezvous.namespace, seats: None });
         if rendezvous.agent_store && rendezvous.node_index == 0 {
             let port = rendezvous.port.unwrap_or(chosen);
             self.at = at(&rendezvous.addr, port);
@@ -78,8 +78,8 @@ impl Serve {
     /// A round begins. Where it meets as the one before, or as all have met at their start, nothing changes.
     pub(super) fn on_round(&mut self, cx: &mut Cx<'_>, place: &RoundRendezvous, seats: RankSet) {
         let Some(rendezvous) = &self.rendezvous else { return };
-        if core::mem::replace(&mut self.space, place.space) != place.space {
-            cx.act(NodeAction::Space { here: place.here, generation: place.space, seats: Some(seats) });
+        if core::mem::replace(&mut self.namespace, place.namespace) != place.namespace {
+            cx.act(NodeAction::Space { here: place.here, generation: place.namespace, seats: Some(seats) });
         }
         if !rendezvous.agent_store {
             return;

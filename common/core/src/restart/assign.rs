@@ -272,7 +272,7 @@ impl Restart {
         if !fresh && place.port == 0 {
             self.report_no_port(holder);
         }
-        self.space = self.space.saturating_add(1);
+        self.namespace = self.namespace.saturating_add(1);
         let mut parted = Parted::default();
         outcome.discarded.iter().for_each(|rank| parted.discarded.insert(*rank));
         self.unreturned = rendezvous.index.len();
@@ -355,7 +355,7 @@ impl Restart {
             first: self.first,
             port: if fresh { self.setup.rendezvous.1 } else { host.map_or(0, |host| host.port) },
             here: false,
-            space: self.space,
+            namespace: self.namespace,
             world_size,
             active_world_size,
             initial_world_size: u32::try_from(self.setup.ranks.len()).unwrap_or(u32::MAX),

@@ -122,7 +122,7 @@ pub struct Restart {
     /// Processes that are to come for ranks whose own have ended.
     comings: BTreeMap<Rank, Start>,
     /// The number of the next round's space of the store.
-    space: u32,
+    namespace: u32,
     out: VecDeque<RestartAction>,
 }
 
@@ -181,7 +181,7 @@ impl Restart {
             awaited: Awaited::default(),
             progress: Progress::default(),
             comings: BTreeMap::new(),
-            space: setup.space,
+            namespace: setup.namespace,
             out: VecDeque::new(),
             setup,
         }
@@ -247,7 +247,7 @@ impl Restart {
     /// The number of the space of the store for whatever meets next: another round, or another generation.
     #[must_use]
     pub const fn next_space(&self) -> u32 {
-        self.space
+        self.namespace
     }
 
     fn act(&mut self, action: RestartAction) {

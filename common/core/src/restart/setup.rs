@@ -21,7 +21,7 @@ pub struct Setup {
     /// An agent holds the TCPStore of the ranks, so that it does not matter which host it is on in the first round.
     pub agent_store: bool,
     /// The number of the first round's space of the store.
-    pub space: u32,
+    pub namespace: u32,
     /// `--assign`: it wins over the program's.
     pub policy: Option<Policy>,
     /// Reads a policy that a program has registered: words, or the text of a file.

@@ -188,7 +188,7 @@ pub struct RoundRendezvous {
     /// The first round of this call: the program counts from it.
     pub first: Round,
     /// The number of the round's space of the store: it grows from one to the next, whatever began it.
-    pub space: u32,
+    pub namespace: u32,
     /// Healthy ranks.
     pub world_size: u32,
     /// The number of active ranks.

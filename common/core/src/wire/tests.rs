@@ -119,7 +119,7 @@ fn rendezvous() -> impl Strategy<Value = Rendezvous> {
         interface: Default::default(),
         jax: false,
         restart: world_size,
-        space: nodes,
+        namespace: nodes,
     })
 }
 

@@ -204,7 +204,7 @@ pub struct Rendezvous {
     pub restart: u32,
     /// The number of the space of the store that their ranks share. It grows from one to the next, whatever began it: a start of all
     /// ranks, or a round.
-    pub space: u32,
+    pub namespace: u32,
 }
 
 /// A rank, as a difference to its program.

@@ -60,7 +60,7 @@ pub(super) struct Rounds {
     /// What is known of this generation; another begins with nothing of it.
     now: Generation,
     /// The number of the space of the store that was used last.
-    space: u32,
+    namespace: u32,
     /// Hosts that have turned out to have no GPUs for one more rank.
     full: BTreeSet<NodeId>,
     /// Restart options are set, and no rank has registered.
@@ -110,7 +110,7 @@ const fn failing(status: Status) -> Status {
 impl Rounds {
     pub(super) fn new(spec: Arc<JobSpec>, read: PolicyReader) -> Self {
         let (now, full) = (Generation::default(), BTreeSet::new());
-        Self { spec, read, now, space: 0, full, restart_unused: Unheard::Idle, said_refused: false }
+        Self { spec, read, now, namespace: 0, full, restart_unused: Unheard::Idle, said_refused: false }
     }
 
     /// The machine of this generation agrees with itself; see [`Restart::check`].
@@ -258,9 +258,9 @@ impl Rounds {
 
     /// Other processes play all ranks; the number of the space that they share.
     pub(super) fn reset_for_generation(&mut self) -> u32 {
-        self.space = self.space.saturating_add(1);
+        self.namespace = self.namespace.saturating_add(1);
         self.now = Generation::default();
-        self.space
+        self.namespace
     }
 
     pub(super) fn timeout(&mut self, now: Mono) {
@@ -306,9 +306,9 @@ impl Rounds {
 
     fn send(&mut self, cx: &mut Cx<'_>, node: NodeId, msg: RoundDown) {
         if let RoundDown::Begin { place, seats, .. } = &msg {
-            self.space = self.space.max(place.space);
+            self.namespace = self.namespace.max(place.namespace);
             if place.here {
-                cx.act(JobAction::Home { node, space: place.space });
+                cx.act(JobAction::Home { node, namespace: place.namespace });
             }
             self.now.exempt.extend(seats.iter().filter(|seat| seat.rank.is_none()).map(|seat| seat.initial));
         }

@@ -66,7 +66,7 @@ impl Rounds {
             nodes: placement.used().map(site).collect(),
             rendezvous: (ranks.first().copied().unwrap_or(NodeId::new(0)), met.port),
             agent_store: met.agent_store,
-            space: self.space.saturating_add(1),
+            namespace: self.namespace.saturating_add(1),
             policy: rounds.policy.clone(),
             read_policy: self.read.0,
             known: self.known(ranks.len()),

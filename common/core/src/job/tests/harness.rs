@@ -258,7 +258,7 @@ impl Script {
                 JobAction::Beat { node, beat } => self.beats.push((node, beat)),
                 JobAction::CloseEdge { node } => self.closed.push(node),
                 JobAction::Place(placement) => self.seats.push(placement),
-                JobAction::Home { node, space } => self.homes.push((node, space)),
+                JobAction::Home { node, namespace } => self.homes.push((node, namespace)),
                 JobAction::Emit(record) => self.log.push(record.what),
                 JobAction::Say(sentence) => self.said.push(sentence),
                 JobAction::DrainOutput => self.drains += 1,

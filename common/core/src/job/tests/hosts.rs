@@ -140,7 +140,7 @@ fn no_rank_starts_before_all_hosts_are_ready() {
         interface: Default::default(),
         jax: false,
         restart: 0,
-        space: 0,
+        namespace: 0,
     };
     assert_eq!(met(&s), [(0, at(0)), (1, at(1))]);
     assert!(starts_have_lease(&s));

@@ -241,7 +241,7 @@ fn rounds_that_are_used_up_lead_to_another_generation_with_rounds_of_its_own() {
     s.wait(1);
     let rendezvous = |msg: &ToNode| if let ToNode::Again(rendezvous) = msg { Some(rendezvous.clone()) } else { None };
     let meetings: Vec<Rendezvous> = s.sent.iter().filter_map(rendezvous).collect();
-    assert_eq!((meetings[0].restart, meetings[0].space), (1, 2));
+    assert_eq!((meetings[0].restart, meetings[0].namespace), (1, 2));
     on_message(&mut s);
     join(&mut s, NODE, 0, &[0, 1]);
     assert_eq!(short(&mut s), [""; 0], "these processes are of the first generation");

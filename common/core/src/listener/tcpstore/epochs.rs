@@ -19,7 +19,7 @@ pub(super) const MEETS: &[u8] = b"init/";
 pub(super) struct Epoch(u64);
 
 #[derive(Debug)]
-struct Space {
+struct EpochData {
     keys: Namespace,
     /// Connections that see it.
     clients: usize,
@@ -29,7 +29,7 @@ struct Space {
 #[derive(Debug)]
 pub(super) struct Epochs {
     limits: Limits,
-    spaces: BTreeMap<Epoch, Space>,
+    spaces: BTreeMap<Epoch, EpochData>,
     /// In which of them a process has begun to meet the others last.
     met: BTreeMap<Peer, Epoch>,
     next: u64,
@@ -82,7 +82,7 @@ impl Epochs {
 
     fn count(&mut self, epoch: Epoch) {
         let limits = self.limits;
-        let space = self.spaces.entry(epoch).or_insert_with(|| Space { keys: Namespace::new(limits), clients: 0 });
+        let space = self.spaces.entry(epoch).or_insert_with(|| EpochData { keys: Namespace::new(limits), clients: 0 });
         space.clients = space.clients.saturating_add(1);
     }
 

@@ -8,7 +8,7 @@ fn clear(ms: u64) -> ToNode {
 
 fn again(restart: u32) -> ToNode {
     let rendezvous = start().rendezvous.unwrap_or_default();
-    ToNode::Again(Rendezvous { port: Some(21_000), restart, space: restart, ..rendezvous })
+    ToNode::Again(Rendezvous { port: Some(21_000), restart, namespace: restart, ..rendezvous })
 }
 
 fn cleared(left: u32, port: u16) -> NodeAction {

@@ -21,7 +21,7 @@ fn rendezvous() -> ToNode {
         interface: Default::default(),
         jax: false,
         restart: 0,
-        space: 0,
+        namespace: 0,
     })
 }
 

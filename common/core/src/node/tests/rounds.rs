@@ -75,7 +75,7 @@ fn first_place(count: u32) -> RoundRendezvous {
         addr: "127.0.0.1".into(),
         port: 20000,
         here: true,
-        space: 1,
+        namespace: 1,
         world_size: count,
         active_world_size: count,
         initial_world_size: count,
@@ -242,8 +242,8 @@ fn a_round_begins_with_what_a_process_would_be_started_with() {
         RoundRendezvous { active_world_size: 2, fault: Some(fault(9, FaultKind::HostLost, "")), ..first_place(4) };
     let seats = [seat(0, Some(2), Some(1)), seat(1, Some(3), None), seat(2, None, None)];
     let actions = rig.begins(R0, place, &seats);
-    let space = Space { here: true, generation: 1, seats: Some([r(1)].into_iter().collect()) };
-    assert_eq!(actions.first(), Some(&space), "the space of those that work here, before they hear of it");
+    let namespace = Space { here: true, generation: 1, seats: Some([r(1)].into_iter().collect()) };
+    assert_eq!(actions.first(), Some(&namespace), "the space of those that work here, before they hear of it");
     let discarded = notify(2, Heard::Dismissed(Dismissal::Discarded, OsBytes::default()));
     assert_eq!(actions.last(), Some(&discarded));
     let [(0, active), (1, reserve)] = &began(&actions[..3])[..] else { panic!("{actions:?}") };
@@ -301,11 +301,11 @@ fn the_next_round_meets_at_the_port_that_was_held_or_lets_go_of_it() {
         (0..2).for_each(|n| drop(rig.is_ready(n, R0)));
         rig.hear(NodeEvent::PortReserved { port: 21000 });
         let port = if here { 21000 } else { 31000 };
-        let place = RoundRendezvous { here, port, space: 2, ..first_place(2) };
+        let place = RoundRendezvous { here, port, namespace: 2, ..first_place(2) };
         let seats = [seat(0, Some(1), Some(1)), seat(1, Some(0), Some(0))];
         let actions = rig.begins(R1, place, &seats);
-        let space = Space { here, generation: 2, seats: Some([r(0), r(1)].into_iter().collect()) };
-        assert_eq!(actions[..2], [UsePort(here), space]);
+        let namespace = Space { here, generation: 2, seats: Some([r(0), r(1)].into_iter().collect()) };
+        assert_eq!(actions[..2], [UsePort(here), namespace]);
         let begun = began(&actions[2..]);
         assert_eq!(var(&begun[0].1, "MASTER_PORT"), is(&port.to_string()));
         assert_eq!(var(&begun[0].1, "OMPI_COMM_WORLD_RANK"), is("1"));
@@ -319,7 +319,7 @@ fn the_store_of_a_round_is_where_the_round_meets() {
         let rendezvous = Rendezvous { agent_store: true, ..start().rendezvous.unwrap_or_default() };
         Start { rendezvous: Some(rendezvous), ..start() }
     };
-    let next = |here: bool, port: u16| RoundRendezvous { here, port, space: 2, ..first_place(1) };
+    let next = |here: bool, port: u16| RoundRendezvous { here, port, namespace: 2, ..first_place(1) };
     let mut rig = Rig::in_round_by(agent_store(), 1, "");
     rig.interrupt(R0);
     assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: Some("127.0.0.1".into()) }]);
@@ -532,7 +532,7 @@ fn another_generation(before: impl FnOnce(&mut Rig)) -> Rig {
     rig.streams_end(0);
     rig.left(0);
     rig.hear(NodeEvent::Renewed { port: 0 });
-    rig.root(ToNode::Again(Rendezvous { space: 2, restart: 1, ..start().rendezvous.unwrap_or_default() }));
+    rig.root(ToNode::Again(Rendezvous { namespace: 2, restart: 1, ..start().rendezvous.unwrap_or_default() }));
     rig.root(another(300, 0));
     rig
 }
@@ -542,7 +542,7 @@ fn another_generation_begins_anew() {
     let mut rig = another_generation(|_| {});
     let ranks = Capped::chunks([Enrolled { proc: p(300), ..enrolled(0, &[]) }]).pop().unwrap();
     assert_eq!(rig.registers(0, ""), [up(RoundUp::Joined { call: 0, ranks, terms: "keys=0\n".into() })]);
-    let begun = rig.begins(R0, RoundRendezvous { space: 3, ..first_place(1) }, &[seat(0, Some(0), Some(0))]);
+    let begun = rig.begins(R0, RoundRendezvous { namespace: 3, ..first_place(1) }, &[seat(0, Some(0), Some(0))]);
     assert_eq!(began(&begun).len(), 1);
 }
 
@@ -579,7 +579,7 @@ fn a_process_that_has_ended_may_be_followed_by_another_that_joins() {
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0)], "it is in no round yet");
     assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: None }]);
     assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[0], 9)]);
-    let place = RoundRendezvous { space: 2, port: 9, ..first_place(2) };
+    let place = RoundRendezvous { namespace: 2, port: 9, ..first_place(2) };
     let actions = rig.begins(R1, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
     let begun: Vec<u32> = began(&actions).iter().map(|(session, _)| *session).collect();
     assert_eq!(begun, [0, 9]);

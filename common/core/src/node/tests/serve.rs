@@ -16,7 +16,7 @@ fn rendezvous(node_index: u32, port: Option<u16>) -> Rendezvous {
         interface: Default::default(),
         jax: false,
         restart: 0,
-        space: 0,
+        namespace: 0,
     }
 }
 

@@ -71,7 +71,7 @@ fn processes_register_again_behind_a_call_that_is_done() {
     assert_eq!(rig.hear(begun(11, 1)), [up(joined)]);
     assert_eq!(rig.interrupt(R0), [ReservePort { listen: None }], "nobody has to leave anything");
     assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[], 9)]);
-    let place = RoundRendezvous { first: R1, port: 9, space: 2, ..first_place(2) };
+    let place = RoundRendezvous { first: R1, port: 9, namespace: 2, ..first_place(2) };
     let actions = rig.begins(R1, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
     let begun = began(&actions[2..]);
     assert_eq!(begun.iter().map(|(session, begin)| (*session, begin.round)).collect::<Vec<_>>(), [(10, R0), (11, R0)]);

@@ -11,7 +11,7 @@ fn another(rig: &mut Rig) -> Vec<NodeAction> {
     rig.interrupt(R0);
     (0..3).for_each(|n| drop(rig.is_ready(n, R0)));
     rig.hear(NodeEvent::PortReserved { port: 21000 });
-    let place = RoundRendezvous { port: 21000, space: 2, world_size: 2, active_world_size: 1, ..first_place(3) };
+    let place = RoundRendezvous { port: 21000, namespace: 2, world_size: 2, active_world_size: 1, ..first_place(3) };
     rig.begins(R1, place, &[seat(0, None, None), seat(1, Some(1), None), seat(2, Some(0), Some(0))])
 }
 
@@ -56,7 +56,7 @@ fn another_call_is_marked_only_where_it_changes_something() {
         for n in 0..2 {
             rig.hear(NodeEvent::SessionBegun { session: s(10 + n), rank: Some(r(n)), terms: terms("") });
         }
-        let place = RoundRendezvous { first: R1, space: 2, active_world_size: working, ..first_place(2) };
+        let place = RoundRendezvous { first: R1, namespace: 2, active_world_size: working, ..first_place(2) };
         let actions = rig.begins(R1, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), (working > 1).then_some(1))]);
         actions.iter().filter_map(words).collect::<Vec<_>>()
     };
