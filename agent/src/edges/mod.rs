@@ -351,7 +351,7 @@ impl Edges {
                     Body::Credit(up_to) => self.granted(up_to),
                     Body::Broken(broken) => self.line_broken(broken),
                     Body::Beat(beat) => self.events.push_back(NodeEvent::Beat(beat)),
-                    Body::Store(bytes) => self.store_heard(frame.node, &bytes),
+                    Body::Store(bytes) => self.on_store_message(frame.node, &bytes),
                     Body::Last(_) => {}
                 },
                 // sshd lets go of our input when the guardian is gone, which it has started; our output it takes to the end.
@@ -397,7 +397,7 @@ impl Edges {
         self.stdin.push(bytes, flags.has(Flags::END));
     }
 
-    fn store_heard(&mut self, node: NodeId, bytes: &[u8]) {
+    fn on_store_message(&mut self, node: NodeId, bytes: &[u8]) {
         if let Some(store) = &mut self.store {
             store.heard(node, bytes);
         }
@@ -421,7 +421,7 @@ impl Edges {
             NodeAction::Unserve => tcpstore_listener::close(self),
             NodeAction::ReservePort { listen } => next::reserve(self, listen.as_ref()),
             NodeAction::UsePort(is_used) => next::settle(self, is_used),
-            NodeAction::Tell { session, heard } => sessions::tell(self, session, &heard),
+            NodeAction::Tell { session, heard } => sessions::notify(self, session, &heard),
             NodeAction::EndSession { session } => sessions::end(self, session),
             NodeAction::Mark { proc, line } => pump::mark(self, proc, &line),
             NodeAction::Spawn { proc, exec } => {

@@ -161,7 +161,7 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
 }
 
 /// Tells one of them.
-pub(super) fn tell(edges: &mut Edges, session: SessionId, heard: &Heard) {
+pub(super) fn notify(edges: &mut Edges, session: SessionId, heard: &Heard) {
     let Edges { sessions: Some(sessions), events, .. } = edges else { return };
     let mut lost = Vec::new();
     sessions.write(session, &heard.to_frame(), &mut lost);

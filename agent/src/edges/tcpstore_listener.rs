@@ -369,19 +369,19 @@ pub(super) fn asked(edges: &mut Edges, question: &Question) {
         .ok()
     else {
         let nobody = question.comers.iter().map(|comer| (*comer, None));
-        return say_whose(edges, question.asker, nobody.collect());
+        return report_owner(edges, question.asker, nobody.collect());
     };
     authorizer.expect(question.comers.len());
     for comer in &*question.comers {
         let asker = Asker::Host(question.asker, *comer);
         match authorizer.judge(to, comer.from.into()) {
-            Ok(peer) => authorizer.tell(asker, peer),
+            Ok(peer) => authorizer.notify(asker, peer),
             Err(inode) => authorizer.look_for(asker, inode),
         }
     }
 }
 
-fn say_whose(edges: &mut Edges, asker: NodeId, verdicts: Vec<(Comer, Option<Peer>)>) {
+fn report_owner(edges: &mut Edges, asker: NodeId, verdicts: Vec<(Comer, Option<Peer>)>) {
     // Processes of two hosts may have the same number.
     let here = u64::from(edges.node.get()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let verdict =
@@ -415,7 +415,7 @@ fn settle(edges: &mut Edges) {
         listener.admit(pending);
         listener.perform();
     }
-    asked.into_iter().for_each(|(node, verdicts)| say_whose(edges, node, verdicts));
+    asked.into_iter().for_each(|(node, verdicts)| report_owner(edges, node, verdicts));
 }
 
 fn authorizer(edges: &mut Edges) -> io::Result<&mut Authorizer> {

@@ -66,7 +66,7 @@ impl Store {
             Ok((number, Passage::Up(space, up))) if let Some((ticket, words)) = self.refuses(from, &up) => {
                 self.push(from, from, stamped(number, Passage::Down(space, Down::Answer(ticket, false, &words))));
             }
-            Ok((_, Passage::Up(Space::Job, up))) => self.job.hear(now(), from, up),
+            Ok((_, Passage::Up(Space::Job, up))) => self.job.receive(now(), from, up),
             // A namespace of the past: a client learns of the next one, and asks there.
             Ok((number, _)) if number != self.number => tracing::debug!(%from, number, "something of a store is late"),
             Ok((_, Passage::Up(Space::Generation, _))) if self.is_lost => self.tell(from, Down::Closed),
@@ -101,7 +101,7 @@ impl Store {
     /// A node is lost.
     pub(super) fn lost(&mut self, node: NodeId) {
         self.out.remove(&node);
-        self.job.hear(now(), node, Up::Lost);
+        self.job.receive(now(), node, Up::Lost);
         if node == self.generation {
             self.is_lost = true;
             for guest in std::mem::take(&mut self.guests) {

@@ -177,7 +177,7 @@ impl Store {
     pub(super) fn heard(&mut self, node: NodeId, bytes: &[u8]) {
         self.namespaces.now = now();
         match unstamped(bytes) {
-            Ok((_, Passage::Down(Space::Job, down))) => self.namespaces.job.hear(down),
+            Ok((_, Passage::Down(Space::Job, down))) => self.namespaces.job.receive(down),
             Ok((number, _)) if self.namespaces.number.is_none_or(|own| own < number) => {
                 self.early.push((node, bytes.to_vec()));
             }
@@ -186,14 +186,14 @@ impl Store {
             {
                 tracing::debug!("something of a store comes too late: generation {number}");
             }
-            Ok((_, Passage::Down(Space::Generation, down))) => self.namespaces.generation.hear(down),
+            Ok((_, Passage::Down(Space::Generation, down))) => self.namespaces.generation.receive(down),
             Ok((_, Passage::Up(Space::Generation, up))) => {
                 if let Some((ticket, words)) = refuses_more(self.namespaces.waiting, &up) {
                     let refused = Down::Answer(ticket, false, &words);
                     return self.namespaces.send(node, Passage::Down(Space::Generation, refused));
                 }
                 match &mut self.namespaces.home {
-                    Some(home) => home.hear(self.namespaces.now, node, up),
+                    Some(home) => home.receive(self.namespaces.now, node, up),
                     None if up == Up::Lost => {}
                     // Rank 0 of this generation runs elsewhere: a client would wait for ever.
                     None => self.namespaces.send(node, Passage::Down(Space::Generation, Down::Closed)),
@@ -304,7 +304,7 @@ impl Store {
         match self.chunk.get(..len) {
             None | Some([]) => Ok(()),
             Some(frame) => {
-                if let Some((seq, answer)) = self.namespaces.hear(id, frame)? {
+                if let Some((seq, answer)) = self.namespaces.receive(id, frame)? {
                     client.reply(seq, &answer);
                 }
                 Ok(())
@@ -321,7 +321,7 @@ impl Store {
                     self.hand_over(id, frame);
                     return Ok(());
                 }
-                let said = self.namespaces.hear(id, &frame)?;
+                let said = self.namespaces.receive(id, &frame)?;
                 client.done(frame);
                 said.iter().for_each(|(seq, answer)| client.reply(*seq, answer));
             }
@@ -435,7 +435,7 @@ impl Namespaces {
     }
 
     /// A client has said something; the answer, where there is one at once, and to what.
-    fn hear(&mut self, client: ClientId, frame: &[u8]) -> Result<Option<(u64, Answer)>, Malformed> {
+    fn receive(&mut self, client: ClientId, frame: &[u8]) -> Result<Option<(u64, Answer)>, Malformed> {
         match Heard::parse(frame)? {
             Heard::Ask(asked, words) => {
                 let ticket = Ticket { client, seq: Seq(asked.seq) };
@@ -495,7 +495,7 @@ impl Namespaces {
             return;
         };
         match (&mut self.home, space) {
-            (Some(home), Space::Generation) => home.hear(self.now, self.node, up),
+            (Some(home), Space::Generation) => home.receive(self.now, self.node, up),
             (_, Space::Job | Space::Generation) => self.ask(space, up),
         }
     }

@@ -208,13 +208,13 @@ impl AcceptQueue {
         for Verdict { comer, member, foreign } in &*answer.verdicts {
             let asker = Asker::Door(comer.number);
             let Some((_, from, _)) = self.waiting.get(&comer.number).filter(|_| *foreign) else {
-                authorizer.tell(asker, member.map(Peer));
+                authorizer.notify(asker, member.map(Peer));
                 continue;
             };
             self.foreign.insert(comer.number);
             match self.whom {
                 Whom::Job => authorizer.look_inside(asker, *from, self.own),
-                Whom::Hosts | Whom::Off => authorizer.tell(asker, None),
+                Whom::Hosts | Whom::Off => authorizer.notify(asker, None),
             }
         }
     }

@@ -139,7 +139,7 @@ impl Authorizer {
     }
 
     /// Records the owner of a connection.
-    pub(super) fn tell(&mut self, asker: Asker, peer: Option<Peer>) {
+    pub(super) fn notify(&mut self, asker: Asker, peer: Option<Peer>) {
         self.settled.push((asker, peer));
     }
 
@@ -285,7 +285,7 @@ mod tests {
         let mut authorizer = Authorizer::new(now()).unwrap();
         authorizer.look_for(Asker::Door(1), u32::MAX);
         authorizer.look_inside(Asker::Door(2), "10.9.9.9:1".parse().unwrap(), "10.9.9.1:2".parse().unwrap());
-        authorizer.tell(Asker::Door(3), Some(Peer(5)));
+        authorizer.notify(Asker::Door(3), Some(Peer(5)));
         let mut settled = Vec::new();
         while authorizer.deadline().is_some() {
             settled.extend(authorizer.settle(now));

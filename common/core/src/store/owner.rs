@@ -125,7 +125,7 @@ const fn as_rank(node: NodeId) -> Rank {
 
 impl Owner {
     /// An agent has said something. Words that are no operation are none of an agent's: nothing is answered.
-    pub fn hear(&mut self, now: Mono, node: NodeId, up: Up<'_>) {
+    pub fn receive(&mut self, now: Mono, node: NodeId, up: Up<'_>) {
         match up {
             Up::Ask(ticket, words) => {
                 if let Ok(parsed) = Words::parse(words) {

@@ -239,7 +239,7 @@ impl Cache {
     }
 
     /// The home has said something.
-    pub fn hear(&mut self, down: Down<'_>) {
+    pub fn receive(&mut self, down: Down<'_>) {
         match down {
             Down::Answer(ticket, keep, words) if ticket.client == ITSELF => self.landed(ticket.seq, keep, words),
             Down::Answer(ticket, _, words) => self.pass(ticket, Bytes::copy_from_slice(words)),
@@ -255,7 +255,7 @@ impl Cache {
     pub fn take(&mut self, tell: Tell) {
         match tell {
             Tell::Answer(ticket, _, words) if ticket.client != ITSELF => self.pass(ticket, words.into()),
-            Tell::Answer(..) | Tell::Drop(_) => self.hear(tell.down()),
+            Tell::Answer(..) | Tell::Drop(_) => self.receive(tell.down()),
         }
     }
 

@@ -91,7 +91,7 @@ impl Site {
         self.asked += usize::from(matches!(up, Up::Ask(..)));
         let bytes = Passage::Up(Space::Job, up).to_bytes();
         assert_eq!(Passage::parse(&bytes), Ok(Passage::Up(Space::Job, up)));
-        self.home.hear(self.now, node(host), up);
+        self.home.receive(self.now, node(host), up);
         self.spread();
     }
 
@@ -110,7 +110,7 @@ impl Site {
         if host == 0 {
             self.relays[host].take(tell);
         } else {
-            self.relays[host].hear(tell.down());
+            self.relays[host].receive(tell.down());
         }
         self.collect(host);
     }
@@ -118,7 +118,7 @@ impl Site {
     /// A host is lost, and what was under way with it.
     fn lose(&mut self, host: usize) {
         self.ups[host].clear();
-        self.home.hear(self.now, node(host), Up::Lost);
+        self.home.receive(self.now, node(host), Up::Lost);
         self.spread();
         self.downs[host].clear();
     }
@@ -329,7 +329,7 @@ fn whoever_changes_what_others_keep_waits_for_them() {
     site.lower(1);
     site.lift(1);
     assert_eq!(site.of(set), None);
-    site.home.hear(site.now, node(2), Up::Lost);
+    site.home.receive(site.now, node(2), Up::Lost);
     site.spread();
     site.lower(0);
     assert_eq!(site.of(set).as_deref(), Some(&b"\x01"[..]));
@@ -439,7 +439,7 @@ fn a_space_that_is_gone_says_so_to_all_who_wait() {
     site.lift(0);
     let in_flight = site.ask(1, 3, Ask::Get(b"k"));
     for host in 0..2 {
-        site.relays[host].hear(Down::Closed);
+        site.relays[host].receive(Down::Closed);
         site.collect(host);
     }
     let said = site.said.len();
@@ -484,15 +484,15 @@ fn an_answer_is_never_longer_than_a_message() {
 fn what_comes_down_may_be_anything() {
     let mut site = Site::new(1, 1);
     let ticket = Ticket { client: crate::store::cache::ITSELF, seq: Seq(9) };
-    site.relays[0].hear(Down::Answer(ticket, true, b"nonsense"));
-    site.relays[0].hear(Down::Drop(b"unknown"));
-    site.home.hear(site.now, node(0), Up::Ask(ticket, b"nonsense"));
-    site.home.hear(site.now, node(0), Up::Dropped(b"unknown"));
-    site.home.hear(site.now, node(0), Up::Gone(ClientId::new(7)));
+    site.relays[0].receive(Down::Answer(ticket, true, b"nonsense"));
+    site.relays[0].receive(Down::Drop(b"unknown"));
+    site.home.receive(site.now, node(0), Up::Ask(ticket, b"nonsense"));
+    site.home.receive(site.now, node(0), Up::Dropped(b"unknown"));
+    site.home.receive(site.now, node(0), Up::Gone(ClientId::new(7)));
     assert_eq!(site.home.poll_action(), None);
     site.ask(0, 1, Ask::Get(b"k"));
     site.ups[0].clear();
-    site.relays[0].hear(Down::Answer(Ticket { seq: Seq(1), ..ticket }, true, b"nonsense"));
+    site.relays[0].receive(Down::Answer(Ticket { seq: Seq(1), ..ticket }, true, b"nonsense"));
     assert!(site.relays[0].poll_action().is_some(), "its agent and its home are of one version: passed on as it is");
 }
 
