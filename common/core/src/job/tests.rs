@@ -16,11 +16,11 @@ mod master_addr;
 mod path;
 mod probing;
 mod respawn;
+mod restart_unused;
 mod root_cause;
 mod rounds;
 mod silence;
 mod startup_deadline;
-mod unheard;
 
 use super::*;
 use crate::events::{Answer, Cause, Lost, What};

@@ -8,8 +8,8 @@
 
 pub(super) mod part;
 mod respawn;
+mod restart_unused;
 mod setting;
-mod unheard;
 
 use super::facts::JobFacts;
 use super::hosts::Loss;
@@ -36,7 +36,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use unheard::Unheard;
+use restart_unused::RestartUnused;
 
 /// The status of a rank that had no status to fail with: a rank that raised, or left, or exited with 0 too early.
 const FAILED: Status = Status::Exited(1);
@@ -64,7 +64,7 @@ pub(super) struct Rounds {
     /// Hosts that have turned out to have no GPUs for one more rank.
     full: BTreeSet<NodeId>,
     /// Restart options are set, and no rank has registered.
-    restart_unused: Unheard,
+    restart_unused: RestartUnused,
     /// Whether the reason why a process could not take part was reported.
     said_refused: bool,
 }
@@ -110,7 +110,7 @@ const fn failing(status: Status) -> Status {
 impl Rounds {
     pub(super) fn new(spec: Arc<JobSpec>, read: PolicyReader) -> Self {
         let (now, full) = (Generation::default(), BTreeSet::new());
-        Self { spec, read, now, namespace: 0, full, restart_unused: Unheard::Idle, said_refused: false }
+        Self { spec, read, now, namespace: 0, full, restart_unused: RestartUnused::Idle, said_refused: false }
     }
 
     /// The machine of this generation agrees with itself; see [`Restart::check`].

@@ -18,7 +18,7 @@ const SOON: Span = Span::from_secs(1);
 
 /// Whether any rank has registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Unheard {
+pub(super) enum RestartUnused {
     /// Nothing has started.
     Idle,
     /// No rank has registered; at this time that is reported.
@@ -32,30 +32,30 @@ pub(super) enum Unheard {
 impl Rounds {
     /// Ranks have started.
     pub(super) fn ranks_started(&mut self, now: Mono) {
-        if self.restart_unused == Unheard::Idle {
+        if self.restart_unused == RestartUnused::Idle {
             let is_asked = !self.spec.rounds.asked.is_empty() && self.spec.apps.len() == 1;
-            self.restart_unused = if is_asked { Unheard::Until(now + LONG) } else { Unheard::Over };
+            self.restart_unused = if is_asked { RestartUnused::Until(now + LONG) } else { RestartUnused::Over };
         }
     }
 
     /// A rank has ended. How those end that are ended says nothing.
     pub(in crate::job) fn on_unused_exit(&mut self, now: Mono, failure: &Failure) {
-        if matches!(self.restart_unused, Unheard::Until(_)) && !failure.asked {
-            self.restart_unused = Unheard::Ended(failure.rank, now + SOON);
+        if matches!(self.restart_unused, RestartUnused::Until(_)) && !failure.asked {
+            self.restart_unused = RestartUnused::Ended(failure.rank, now + SOON);
         }
     }
 
     /// Records that a rank has registered, though it may be too late for rounds.
     pub(in crate::job) fn on_registered(&mut self) {
-        self.restart_unused = Unheard::Over;
+        self.restart_unused = RestartUnused::Over;
     }
 
     /// When it will be worth a word.
     pub(super) fn unused_deadline(&self) -> Option<Mono> {
         match self.restart_unused {
-            Unheard::Until(at) if !self.now.off => Some(at),
-            Unheard::Ended(_, at) => Some(at),
-            Unheard::Until(_) | Unheard::Idle | Unheard::Over => None,
+            RestartUnused::Until(at) if !self.now.off => Some(at),
+            RestartUnused::Ended(_, at) => Some(at),
+            RestartUnused::Until(_) | RestartUnused::Idle | RestartUnused::Over => None,
         }
     }
 
@@ -63,11 +63,11 @@ impl Rounds {
     pub(in crate::job) fn unused_report(&mut self, cx: &mut Cx<'_>, over: bool) {
         let now = cx.now;
         let when = match self.restart_unused {
-            Unheard::Ended(rank, at) if over || at <= now => Unused::Exited(rank),
-            Unheard::Until(at) if at <= now && !self.now.off => Unused::Within(LONG),
-            Unheard::Ended(..) | Unheard::Until(_) | Unheard::Idle | Unheard::Over => return,
+            RestartUnused::Ended(rank, at) if over || at <= now => Unused::Exited(rank),
+            RestartUnused::Until(at) if at <= now && !self.now.off => Unused::Within(LONG),
+            RestartUnused::Ended(..) | RestartUnused::Until(_) | RestartUnused::Idle | RestartUnused::Over => return,
         };
-        self.restart_unused = Unheard::Over;
+        self.restart_unused = RestartUnused::Over;
         let ranks = cx.facts.placement().world_size();
         let options = self.spec.rounds.asked.clone();
         self.note(cx, RoundNote::Remark(Remark::OptionsUnused { options, when, ranks }));
