@@ -13,7 +13,7 @@ use rlaunch_core::time::Span;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane, parse_header};
-use rlaunch_core::wire::last::{LAST_STREAM, Last};
+use rlaunch_core::wire::guardian_count::{LAST_STREAM, Last};
 use rlaunch_core::wire::to_node::{Delta, PortPlan, Rendezvous, Start, ToNode};
 use rlaunch_core::wire::to_root::ToRoot;
 use std::io::{Read as _, Write as _};

@@ -9,7 +9,7 @@ use rlaunch_core::id::{Rank, SessionId};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::store::buffers::{BufferQuota, BufferShare};
-use rlaunch_core::wire::frozen::client::round::{Heard, Said, Unread};
+use rlaunch_core::wire::frozen::client::client_round::{Heard, Said, Unread};
 use rlaunch_core::wire::frozen::client::{NO_RANK, bye_frame, frame_len};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use std::collections::BTreeMap;
@@ -396,7 +396,7 @@ mod tests {
     fn frames_are_heard_when_they_are_all_there_and_before_the_end() {
         Rig::with(|mut rig| {
             let (alive, left) =
-                (Said::Alive(ROUND, true), Said::Leave(rlaunch_core::restart::fault::Leave::Abort, "x".into()));
+                (Said::Alive(ROUND, true), Said::Leave(rlaunch_core::restart::rank_fault::Leave::Abort, "x".into()));
             let bytes = [alive.to_frame(), left.to_frame()].concat();
             let (first, rest) = bytes.split_at(alive.to_frame().len() + 3);
             rig.say(first);
@@ -438,7 +438,7 @@ mod tests {
     fn who_does_not_read_is_let_go_and_waits_for_nobody() {
         Rig::with(|mut rig| {
             let frame = Heard::Dismissed(
-                rlaunch_core::wire::frozen::client::round::Dismissal::Refused,
+                rlaunch_core::wire::frozen::client::client_round::Dismissal::Refused,
                 OsBytes::new(vec![b'x'; 64 << 10]),
             );
             let (frame, mut events) = (frame.to_frame(), Vec::new());

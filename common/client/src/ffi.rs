@@ -608,7 +608,7 @@ mod tests {
     use crate::session::Session;
     use crate::session::tests::{SOON, plain};
     use rlaunch_core::id::Round;
-    use rlaunch_core::wire::frozen::client::round::Said;
+    use rlaunch_core::wire::frozen::client::client_round::Said;
     use std::ffi::CStr;
     use std::ptr::{null, null_mut};
     use std::sync::Arc;

@@ -9,7 +9,7 @@ use crate::state::{Cause, Leave, Mode, State};
 use crate::{Error, World};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Span;
-use rlaunch_core::wire::frozen::client::round::Dismissal;
+use rlaunch_core::wire::frozen::client::client_round::Dismissal;
 use std::time::Duration;
 
 /// Why the function is not run any more, although its work is not done.

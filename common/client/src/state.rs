@@ -2,8 +2,8 @@
 
 use rlaunch_core::id::Rank;
 pub use rlaunch_core::rank_assign::Mode;
-pub use rlaunch_core::restart::fault::{Fault, FaultKind, Leave};
-use rlaunch_core::wire::frozen::client::round::Begin;
+pub use rlaunch_core::restart::rank_fault::{Fault, FaultKind, Leave};
+use rlaunch_core::wire::frozen::client::client_round::Begin;
 
 /// A process in a round, as it was at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]

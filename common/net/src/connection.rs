@@ -15,7 +15,7 @@ use rlaunch_core::stream::turn::Broken;
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, FrameError, HEADER, Header, Lane, parse_header};
-use rlaunch_core::wire::last::Last;
+use rlaunch_core::wire::guardian_count::Last;
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::marker::PhantomData;

@@ -13,7 +13,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::stream::turn::Broken;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::beat::Beat;
-use rlaunch_core::wire::last::Last;
+use rlaunch_core::wire::guardian_count::Last;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_net::{Closed, Connection, Early, Frame, Overflow};

@@ -6,8 +6,8 @@ use super::nodes::Nodes;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::master_store::Guard;
 use rlaunch_core::wire::capped::Capped;
+use rlaunch_core::wire::peer_identity::{Address, Answer, Comer, Question, Verdict};
 use rlaunch_core::wire::to_node::ToNode;
-use rlaunch_core::wire::whose::{Address, Answer, Comer, Question, Verdict};
 use std::collections::BTreeMap;
 
 /// Which host has which address.

@@ -120,7 +120,7 @@ mod tests {
     use rlaunch_core::exit::Ending;
     use rlaunch_core::id::{LocalRank, NodeId, Rank, Round};
     use rlaunch_core::rank_set::RankSet;
-    use rlaunch_core::restart::fault::{Fault, FaultKind};
+    use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
     use rlaunch_core::status::Status;
     use rlaunch_core::time::Span;
 

@@ -7,7 +7,7 @@ use rlaunch_core::id::{Rank, Round};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::report::{Behind, Report, RoundLine, Sentence};
-use rlaunch_core::restart::fault::{Fault, FaultKind, Leave};
+use rlaunch_core::restart::rank_fault::{Fault, FaultKind, Leave};
 use rlaunch_core::restart::{AWAITED, RoundNote, Step};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;

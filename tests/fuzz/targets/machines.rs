@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::events::line;
+use rlaunch_core::events::json_line;
 use rlaunch_core::id::{JobId, NodeId, Rank, SessionId, Std};
 use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
 use rlaunch_core::machine::Machine;
@@ -12,12 +12,12 @@ use rlaunch_core::node::{Sandbox, Node, NodeAction, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::Placement;
-use rlaunch_core::report::fold;
+use rlaunch_core::report::event_fold;
 use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, Role, StdinPlan, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Mono, Span, WallNs};
 use rlaunch_core::wire::codec::decode;
-use rlaunch_core::wire::frozen::client::round::Said;
+use rlaunch_core::wire::frozen::client::client_round::Said;
 use rlaunch_core::wire::to_root::{Facts, Hello, Usage};
 use std::sync::Arc;
 

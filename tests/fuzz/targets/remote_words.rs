@@ -3,12 +3,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::bootstrap::words::{KEPT, Words};
+use rlaunch_core::bootstrap::ssh_messages::{KEPT, Words};
 use rlaunch_core::bootstrap::{Hash, Heard, PREAMBLE, Preamble, Scanner, Secret, Way};
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::frame::{Flags, Header, Lane};
-use rlaunch_core::wire::last::{LAST, LAST_STREAM, Last};
+use rlaunch_core::wire::guardian_count::{LAST, LAST_STREAM, Last};
 use rlaunch_core::wire::to_root::NAMED;
 
 /// The first byte says in pieces of which length the others arrive.

@@ -8,7 +8,7 @@ use rlaunch_core::store::owner::Owner;
 use rlaunch_core::store::cache::{Cache, CacheAction};
 use rlaunch_core::store::{Seq, Ticket};
 use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::frozen::client::round::{Heard as Round, Said};
+use rlaunch_core::wire::frozen::client::client_round::{Heard as Round, Said};
 use rlaunch_core::wire::frozen::client::{Asked, HELLO, Heard, Reply, Told, Words, frame_len, parse_hello};
 use rlaunch_core::wire::store::{Down, Passage};
 use std::collections::BTreeSet;

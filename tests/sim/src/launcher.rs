@@ -12,7 +12,7 @@ use rlaunch_core::report::Sentence;
 use rlaunch_core::time::{Mono, Span, WallNs};
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::{Flags, Lane};
-use rlaunch_core::wire::last::Last;
+use rlaunch_core::wire::guardian_count::Last;
 use rlaunch_core::wire::to_root::ToRoot;
 use std::collections::BTreeMap;
 use std::sync::Arc;

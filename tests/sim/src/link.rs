@@ -6,7 +6,7 @@ use rlaunch_core::id::NodeId;
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane, parse_header};
-use rlaunch_core::wire::last::{LAST, LAST_STREAM};
+use rlaunch_core::wire::guardian_count::{LAST, LAST_STREAM};
 
 /// When the last frame of each direction arrives: none overtakes another.
 #[derive(Default)]

@@ -9,9 +9,9 @@ use rlaunch_core::id::NodeId;
 use rlaunch_core::node::{ExecSpec, NodeEvent, SandboxPlan};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::capped::Capped;
+use rlaunch_core::wire::peer_identity::{Address, HOST_ADDRESSES};
 use rlaunch_core::wire::probe::{Key, Place};
 use rlaunch_core::wire::to_root::Reached;
-use rlaunch_core::wire::whose::{Address, HOST_ADDRESSES};
 use std::net::Ipv4Addr;
 
 /// Every host has an address in each of them.

@@ -4,7 +4,7 @@ use crate::edges::sessions::Newcomer;
 use rlaunch_core::store::Answer;
 use rlaunch_core::store::buffers::{BufferQuota, BufferShare};
 use rlaunch_core::wire::frozen::Malformed;
-use rlaunch_core::wire::frozen::client::round::Said;
+use rlaunch_core::wire::frozen::client::client_round::Said;
 use rlaunch_core::wire::frozen::client::{
     HELLO, NO_RANK, VERSION, frame_len, hello, parse_hello, put_answer_frame, put_reply_frame,
 };

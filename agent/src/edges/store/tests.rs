@@ -2,7 +2,7 @@
 
 use super::*;
 use rlaunch_core::store::Ask;
-use rlaunch_core::wire::frozen::client::round::Said;
+use rlaunch_core::wire::frozen::client::client_round::Said;
 use rlaunch_core::wire::frozen::client::{Asked, Words, hello};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;

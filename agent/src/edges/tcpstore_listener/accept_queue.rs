@@ -7,7 +7,7 @@ use rlaunch_core::machine::earliest;
 use rlaunch_core::master_store::Guard as Whom;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::capped::Capped;
-use rlaunch_core::wire::whose::{Answer, BATCH, Comer, Verdict};
+use rlaunch_core::wire::peer_identity::{Answer, BATCH, Comer, Verdict};
 use rlaunch_sys::epoll::ReadySet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -8,7 +8,7 @@ use crate::early::now;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::listener::tcpstore::Peer;
 use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::whose::Comer;
+use rlaunch_core::wire::peer_identity::Comer;
 use rlaunch_sys::facts::host;
 use rlaunch_sys::holders::{self, Holders, Process};
 use rlaunch_sys::namespaces;

@@ -8,7 +8,7 @@ use super::gloo::{self, rl_gloo};
 use super::types::{rl_bytes, rl_fault_info, rl_next, rl_pair, rl_round, text, time};
 use crate::session::{AddPending, Aim, Next, Options, Session};
 use crate::state::Leave;
-use rlaunch_core::wire::frozen::client::round::Dismissal;
+use rlaunch_core::wire::frozen::client::client_round::Dismissal;
 use std::ffi::{CString, c_char, c_int};
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};

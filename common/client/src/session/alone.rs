@@ -3,9 +3,9 @@
 use crate::state::{Cause, State};
 use rlaunch_core::id::{Rank, Round};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::restart::fault::Fault;
-use rlaunch_core::restart::limits::{ALIKE, QUICK};
-use rlaunch_core::wire::frozen::client::round::{Begin, Dismissal, Heard};
+use rlaunch_core::restart::rank_fault::Fault;
+use rlaunch_core::restart::round_limits::{ALIKE, QUICK};
+use rlaunch_core::wire::frozen::client::client_round::{Begin, Dismissal, Heard};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};

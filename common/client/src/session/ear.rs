@@ -7,7 +7,7 @@
 use super::inner::{Inner, Leaving, Pending, Phase, Shared};
 use crate::kernel::wait_readable;
 use crate::state::Cause;
-use rlaunch_core::wire::frozen::client::round::{Dismissal, Heard, Said, Unread};
+use rlaunch_core::wire::frozen::client::client_round::{Dismissal, Heard, Said, Unread};
 use rlaunch_core::wire::frozen::client::{Code, Reply, Told, frame_len};
 use std::io::Read as _;
 use std::sync::{MutexGuard, PoisonError};

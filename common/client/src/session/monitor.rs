@@ -11,7 +11,7 @@ use crate::kernel::Signals;
 use crate::state::{Cause, State};
 use crate::waits;
 use rlaunch_core::id::Round;
-use rlaunch_core::wire::frozen::client::round::Said;
+use rlaunch_core::wire::frozen::client::client_round::Said;
 use std::ffi::c_void;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -9,7 +9,7 @@ use crate::kernel::{Bell, Watch, without_signals};
 use crate::{Error, waits};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::restart::terms::Terms;
-use rlaunch_core::wire::frozen::client::round::Said;
+use rlaunch_core::wire::frozen::client::client_round::Said;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};

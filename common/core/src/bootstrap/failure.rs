@@ -2,9 +2,9 @@
 
 use super::answer::Place;
 use super::argv::Target;
-use super::host::{Seen, SshEnd, Stage};
-use super::line::LineError;
-use super::words::{self, Trouble};
+use super::dial::{Seen, SshEnd, Stage};
+use super::remote_line::LineError;
+use super::ssh_messages::{self, Trouble};
 use crate::errno::{EAGAIN, EMFILE, ENOENT};
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
@@ -173,7 +173,7 @@ impl fmt::Display for Failure {
 impl Failure {
     /// The advice for a user whose ssh was denied access.
     fn to_be_let_in(&self, host: &str) -> String {
-        if let Some(file) = words::open_key(&self.words) {
+        if let Some(file) = ssh_messages::open_key(&self.words) {
             return format!("chmod 600 {}: ssh takes no key that others may read", quoted(file.as_bytes()));
         }
         let keys = format!("ssh-copy-id {host}, once; ssh-add, for a key with a passphrase");
@@ -215,9 +215,9 @@ impl Hint for Failure {
             )
             .into(),
             Why::Login(Trouble::KeyChanged) => {
-                let file = words::known_hosts(&self.words);
+                let file = ssh_messages::known_hosts(&self.words);
                 let file = file.map_or_else(String::new, |file| format!("-f {} ", quoted(file.as_bytes())));
-                let name = words::changed_host(&self.words).map_or(known_as, |name| quoted(name.as_bytes()));
+                let name = ssh_messages::changed_host(&self.words).map_or(known_as, |name| quoted(name.as_bytes()));
                 let again = format!("ssh-keygen {file}-R {name}, then ssh {host}");
                 format!("ask who runs it; if the host was installed anew: {again}").into()
             }

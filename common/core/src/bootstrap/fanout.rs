@@ -4,7 +4,7 @@
 //! Whether there is one is asked of ssh, but only when it matters: as many hosts as one jump host may take start without a
 //! question, and the others wait for the answer.
 
-use super::way::{Kind, Way};
+use super::ssh_route::{Kind, Way};
 use crate::id::NodeId;
 use crate::os_bytes::OsBytes;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -3,27 +3,27 @@
 
 pub mod answer;
 pub mod argv;
+pub mod dial;
 pub mod failure;
 pub mod fanout;
 pub mod hash;
-pub mod host;
-pub mod line;
 pub mod preamble;
+pub mod remote_line;
+pub mod ssh_messages;
+pub mod ssh_route;
 pub mod sum;
-pub mod way;
-pub mod words;
 
 #[cfg(test)]
 mod tests;
 
 pub use answer::{Answer, Heard, Place, Scanner};
 pub use argv::{SshOptions, Target, TargetError, argv, question};
+pub use dial::{Dial, DialAction, DialEvent, DialPlan, Seen, SshEnd, Stage, Up};
 pub use failure::{Failure, Why};
 pub use fanout::{Fanout, Turn};
 pub use hash::Hash;
-pub use host::{Dial, DialAction, DialEvent, DialPlan, Seen, SshEnd, Stage, Up};
-pub use line::{LineError, LinePlan, line};
 pub use preamble::{PREAMBLE, Preamble, Secret, WIRE};
+pub use remote_line::{LineError, LinePlan, line};
+pub use ssh_messages::Trouble;
+pub use ssh_route::{Kind, Way};
 pub use sum::Sum;
-pub use way::{Kind, Way};
-pub use words::Trouble;

@@ -1,7 +1,7 @@
 //! A host at its machine: every way to answer, to fail and to hang.
 
 use super::answer::marker;
-use super::host::{Dial, DialAction, DialEvent, DialPlan, Seen, SshEnd, Stage};
+use super::dial::{Dial, DialAction, DialEvent, DialPlan, Seen, SshEnd, Stage};
 use super::*;
 use crate::id::{JobId, NodeId};
 use crate::machine::Machine as _;

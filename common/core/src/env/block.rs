@@ -3,7 +3,7 @@
 //! Most of them are the same for every rank of a program on a host. They are written once ([`common`]); what differs is
 //! written per rank ([`of_rank`]), so that a thousand ranks cost a thousand short blocks and not a thousand environments.
 
-use super::{gpus, jax, net, ompi, others, own, pmi, python, torch};
+use super::{gpu_variables, jax, net, ompi, others, own, pmi, python, torch};
 use crate::id::{AppIndex, JobId, LocalRank, Rank};
 use crate::os_strings::OsStrings;
 use crate::spec::Tier;
@@ -102,7 +102,7 @@ pub fn of_rank(seat: &RankVariables<'_>, pinned: &OsStrings, block: &mut OsStrin
     torch::of_rank(seat, &mut out);
     ompi::of_rank(seat, &mut out);
     pmi::of_rank(seat, &mut out);
-    gpus::of_rank(seat, &mut out);
+    gpu_variables::of_rank(seat, &mut out);
 }
 
 /// The output of the contracts.

@@ -4,27 +4,27 @@
 //! two; docs/environment.md is generated from here ([`document`]), and another test fails when it is out of date.
 
 mod block;
-mod gpus;
-mod hooks;
-mod host;
+mod gpu_variables;
+mod hook_variables;
 mod inherit;
 mod jax;
+mod login_variables;
 mod net;
 mod ompi;
 mod others;
 mod own;
 mod pmi;
 mod python;
-mod round;
+mod round_variables;
 mod slurm;
 mod torch;
 
 pub use block::{Host, RankVariables, common, of_rank};
-pub use gpus::without;
-pub use hooks::of_command;
-pub use host::{abroad, of_login, value};
+pub use gpu_variables::without;
+pub use hook_variables::of_command;
 pub use inherit::{Base, Export, ExportError, base, glob};
-pub use round::OfRound;
+pub use login_variables::{abroad, of_login, value};
+pub use round_variables::OfRound;
 
 use alloc::string::String;
 
@@ -124,17 +124,17 @@ pub struct Contract {
 /// All of them.
 pub const REGISTRY: [&Contract; 12] = [
     &own::CONTRACT,
-    &hooks::CONTRACT,
+    &hook_variables::CONTRACT,
     &python::CONTRACT,
     &torch::CONTRACT,
-    &gpus::CONTRACT,
+    &gpu_variables::CONTRACT,
     &net::CONTRACT,
     &jax::CONTRACT,
     &others::CONTRACT,
     &ompi::CONTRACT,
     &pmi::CONTRACT,
     &slurm::CONTRACT,
-    &host::CONTRACT,
+    &login_variables::CONTRACT,
 ];
 
 /// For each first byte the lengths of the names that begin with it, as bits. Most variables of a caller are not known here, and all of

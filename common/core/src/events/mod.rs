@@ -4,12 +4,12 @@
 
 mod cause;
 mod json;
-mod line;
+mod json_line;
 mod remark;
-mod rounds;
+mod round_fields;
 
 pub use cause::{Cause, Lost};
-pub use line::line;
+pub use json_line::line;
 
 use crate::exit::Ending;
 use crate::id::{JobId, LocalRank, NodeId, Rank, Round, Std};

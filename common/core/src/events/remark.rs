@@ -46,7 +46,7 @@ pub(super) fn fields(o: &mut Object<'_>, remark: &Remark) {
         }
         Remark::ExitedEarly { initial, status } => {
             rank(o, *initial);
-            super::line::status(o, *status);
+            super::json_line::status(o, *status);
         }
         Remark::FailedEarly { initial, kind } => {
             rank(o, *initial);

@@ -5,9 +5,9 @@
 //! job. Where restarts follow each other faster than a command ends, some wait and the rest are counted. At the job's end those that
 //! wait have one time limit together, and the last command has one of its own.
 
-mod told;
+mod hook_context;
 
-pub use told::{Vars, concerns};
+pub use hook_context::{Vars, concerns};
 
 use crate::events::Record;
 use crate::machine::Machine;
@@ -21,7 +21,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use told::{Call, Told};
+use hook_context::{Call, Told};
 
 /// Restarts that may wait for the command that runs.
 const WAITING: usize = 8;
@@ -213,7 +213,7 @@ impl Hooks {
         };
         let Some(command) = command.clone() else { return };
         if on == On::Restart {
-            vars.push(("RLAUNCH_HOOK_SKIPPED", told::number(self.skipped)));
+            vars.push(("RLAUNCH_HOOK_SKIPPED", hook_context::number(self.skipped)));
             self.report_skipped();
         }
         self.state = State::Runs(on, within);

@@ -8,7 +8,7 @@ use crate::id::{AppIndex, LocalRank, NodeId, Rank, Round};
 use crate::place::{Node, Processes, RankPlacement};
 use crate::rank_set::RankSet;
 use crate::restart::RoundNote;
-use crate::restart::fault::{Fault, FaultKind};
+use crate::restart::rank_fault::{Fault, FaultKind};
 use crate::signal::Signal;
 use crate::time::WallNs;
 use alloc::string::ToString as _;

@@ -5,18 +5,18 @@
 //! ([`Outside`]).
 
 mod brackets;
-mod fault;
 mod fold;
 pub mod groups;
 mod hostfile;
+mod hostlist_error;
 mod list;
 mod member;
 pub(crate) mod name;
 #[cfg(test)]
 mod tests;
 
-pub use fault::{Fault, HostlistError, Spot};
 pub use fold::fold;
+pub use hostlist_error::{Fault, HostlistError, Spot};
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;

@@ -6,10 +6,10 @@
 //! waited for, until each is ready or cannot be had. Then the ranks of the missing hosts are dropped. No host has received a rank or the
 //! number of ranks before.
 
+use super::interface_probing::{Probing, Way};
 use super::master_addr;
 use super::notice::Notice;
 use super::orders::{self, Orders};
-use super::probing::{Probing, Way};
 use super::roster::{Roster, Standing, State};
 use super::{Cx, HostFailure, JobAction, Setting};
 use crate::events::{Cause, What};

@@ -5,8 +5,8 @@
 
 use crate::master_store::{ForRank0, Holder};
 use crate::os_bytes::OsBytes;
+use crate::wire::peer_identity::{Address, HOST_ADDRESSES};
 use crate::wire::to_root::{Hello, NodeRefusal};
-use crate::wire::whose::{Address, HOST_ADDRESSES};
 use core::net::IpAddr;
 
 /// Most addresses that a refusal suggests.

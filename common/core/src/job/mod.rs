@@ -10,20 +10,20 @@ mod check;
 mod clock;
 mod closing;
 mod ending;
-mod event;
 mod facts;
 mod generations;
+mod host_leases;
 mod hosts;
+mod interface_probing;
+mod job_event;
 mod kill_watchdog;
-mod lease;
 mod log;
 mod loss;
 mod master_addr;
 mod notice;
 mod orders;
 mod output;
-mod probing;
-mod procs;
+mod proc_table;
 mod root_cause;
 mod roster;
 mod rounds;
@@ -34,7 +34,7 @@ mod suspend_detector;
 #[cfg(test)]
 mod tests;
 
-pub use event::{CloseReason, GuardianEnd, HostFailure, JobAction, JobEvent};
+pub use job_event::{CloseReason, GuardianEnd, HostFailure, JobAction, JobEvent};
 
 use crate::machine::{self, Machine, earliest_of};
 use crate::os_bytes::OsBytes;
@@ -110,13 +110,13 @@ impl Job {
         let log = log::Log::new(now, wall);
         let parts = Parts {
             bringup: bringup::Bringup::new(Arc::clone(spec), setting),
-            procs: procs::Procs::new(&spec.placement, log.clock()),
+            procs: proc_table::Procs::new(&spec.placement, log.clock()),
             signals: signals::Signals::new(),
             ending: ending::Ending::new(now, spec),
             root_cause: root_cause::RootCause::new(),
             loss: loss::Loss::new(&spec.placement),
             kill_watchdog: kill_watchdog::KillWatchdog::new(spec),
-            lease: lease::Lease::new(spec),
+            lease: host_leases::Lease::new(spec),
             startup_deadline: startup_deadline::StartupDeadline::new(spec.placement.nodes.len()),
             attempt: attempt::Attempt::new(Arc::clone(spec)),
             generations: generations::Generations::new(spec),
@@ -157,13 +157,13 @@ impl Job {
 /// The sub-machines, apart from the queues that they are given.
 struct Parts {
     bringup: bringup::Bringup,
-    procs: procs::Procs,
+    procs: proc_table::Procs,
     signals: signals::Signals,
     ending: ending::Ending,
     root_cause: root_cause::RootCause,
     loss: loss::Loss,
     kill_watchdog: kill_watchdog::KillWatchdog,
-    lease: lease::Lease,
+    lease: host_leases::Lease,
     startup_deadline: startup_deadline::StartupDeadline,
     attempt: attempt::Attempt,
     generations: generations::Generations,

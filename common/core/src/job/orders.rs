@@ -1,6 +1,6 @@
 //! The orders for each node: the job, its programs, its ranks.
 
-use super::lease::patience;
+use super::host_leases::patience;
 use super::{Cx, JobAction, Setting};
 use crate::hostlist::fold;
 use crate::id::{AppIndex, NodeId, ProcId, Rank};

@@ -4,10 +4,10 @@
 
 use super::attempt::{self, Means};
 use super::ending::Ranks;
-use super::event::JobEvent;
 use super::generations::{Fate, Why};
+use super::job_event::JobEvent;
 use super::notice::{Failure, Notice};
-use super::rounds::part::Heard;
+use super::rounds::routing::Heard;
 use super::rounds::{self, Up};
 use super::{JobAction, Parts, Step};
 use crate::events::{Cause, Lost, What};

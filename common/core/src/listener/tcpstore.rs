@@ -17,7 +17,7 @@ use crate::error::Hint;
 use crate::id::ClientId;
 use crate::store::{Action as Stored, Ask, Expected, Limits, Namespace, Refusal, Retry, Seq, Table, Ticket};
 use crate::time::Mono;
-use crate::wire::tcpstore::{Dialect, MAGIC, Malformed, Parsed, Request, Strings, answer, parse};
+use crate::wire::tcpstore_wire::{Dialect, MAGIC, Malformed, Parsed, Request, Strings, answer, parse};
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;

@@ -1,7 +1,7 @@
 //! From a rank's numbers to everything needed to start it.
 
 use super::rounds::RoundStart;
-use super::{ErrorFile, ExecSpec, Sandbox, gpus};
+use super::{ErrorFile, ExecSpec, Sandbox, gpu_check};
 use crate::address;
 use crate::env::{self, Host, OfRound, RankVariables};
 use crate::gpus::{Share, of_rank};
@@ -12,7 +12,7 @@ use crate::os_strings::OsStrings;
 use crate::rank_set::RankSet;
 use crate::spec::{AppBase, StdinPlan};
 use crate::template::filled;
-use crate::wire::frozen::client::round::Begin;
+use crate::wire::frozen::client::client_round::Begin;
 use crate::wire::round::RoundMember;
 use crate::wire::to_node::{Delta, Rendezvous, Start};
 use alloc::boxed::Box;
@@ -164,7 +164,7 @@ impl Program {
             return;
         }
         let names = sandbox.gpus.names();
-        let seen = gpus::seen(sandbox.gpus, &self.base).unwrap_or_default();
+        let seen = gpu_check::seen(sandbox.gpus, &self.base).unwrap_or_default();
         self.gpus = Some(Gpus { names, seen, each });
         let env = env::without(&self.base.env, names);
         self.base = Arc::new(AppBase { env, ..AppBase::clone(&self.base) });
@@ -226,7 +226,7 @@ fn local_devices(start: &Start, local_size: u32, sandbox: &Sandbox, base: &AppBa
     match start.gpus {
         Share::Each(each) => Some(each),
         Share::All if local_size == 1 => {
-            let seen = gpus::seen(sandbox.gpus, base).and_then(|seen| u32::try_from(seen.len()).ok());
+            let seen = gpu_check::seen(sandbox.gpus, base).and_then(|seen| u32::try_from(seen.len()).ok());
             seen.filter(|count| *count > 1)
         }
         Share::All | Share::Untold => None,

@@ -1,6 +1,6 @@
 //! The ways to end ranks: politely, with a deadline, or at once.
 
-use super::generations::Between;
+use super::generation_change::Between;
 use super::{Census, Cx, NodeAction, Notice};
 use crate::signal::Signal;
 use crate::time::{Mono, Span};

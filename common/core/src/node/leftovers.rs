@@ -1,6 +1,6 @@
 //! The processes that remain after the ranks: waited for, killed, counted, and named where they cannot be killed.
 
-use super::generations::Between;
+use super::generation_change::Between;
 use super::{Census, Cx, NodeAction, Notice};
 use crate::machine::earliest;
 use crate::patience::Patience;

@@ -5,14 +5,14 @@
 
 mod check;
 mod devices;
-mod event;
 mod exec;
-mod generations;
-mod gpus;
+mod generation_change;
+mod gpu_check;
 mod grace;
 mod lease;
 mod leftovers;
 mod lost;
+mod node_event;
 mod postmortem;
 mod probing;
 mod procs;
@@ -23,7 +23,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-pub use event::{Depth, ErrorFile, ExecSpec, NodeAction, NodeEvent, Sandbox, SandboxPlan};
+pub use node_event::{Depth, ErrorFile, ExecSpec, NodeAction, NodeEvent, Sandbox, SandboxPlan};
 
 use crate::id::{AppIndex, ProcId};
 use crate::machine::{self, Machine, earliest_of};
@@ -41,7 +41,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use generations::Between;
+use generation_change::Between;
 
 /// Messages between the sub-machines.
 enum Notice {
@@ -158,7 +158,7 @@ impl Node {
 struct Parts {
     start: start::BringUp,
     procs: procs::Procs,
-    generations: generations::Generations,
+    generations: generation_change::Generations,
     grace: grace::Grace,
     lease: lease::Lease,
     lost: lost::Lost,
@@ -322,7 +322,7 @@ impl Parts {
                 Some(after) => self.procs.on_queue(cx, deltas, last, &after),
                 None => self.procs.on_surplus(cx),
             },
-            Notice::Unable(proc) => self.not_spawned(cx, proc, gpus::too_few()),
+            Notice::Unable(proc) => self.not_spawned(cx, proc, gpu_check::too_few()),
             Notice::Unwanted(proc) => self.procs.on_unwanted(cx, proc),
             Notice::Killed(proc) => self.rounds.on_killed(cx.now, proc),
             Notice::Seated(round_start) => self.procs.seat(cx, &round_start),

@@ -15,7 +15,7 @@ use crate::status::Status;
 use crate::stream::mark;
 use crate::time::{HostTime, Mono};
 use crate::wire::capped::Capped;
-use crate::wire::frozen::client::round::{Dismissal, Heard};
+use crate::wire::frozen::client::client_round::{Dismissal, Heard};
 use crate::wire::to_node::{Delta, Rendezvous, Start};
 use crate::wire::to_root::{Exited, STARTED_BATCH, SpawnError, Started, ToRoot};
 use alloc::boxed::Box;

@@ -3,7 +3,7 @@
 //! The launcher sends everything at once and waits for no answer, so ranks arrive before the node is ready for them. Its messages are
 //! still checked: a launcher that breaks their order, or sends too much, is refused.
 
-use super::gpus::Gpus;
+use super::gpu_check::Gpus;
 use super::probing::Probing;
 use super::{Cx, NodeAction, Notice, Sandbox, SandboxPlan};
 use crate::gpus::Share;

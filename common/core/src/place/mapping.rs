@@ -1,6 +1,6 @@
 //! How many ranks of a program each host gets.
 
-use super::hosts::{Hosts, View};
+use super::host_slots::{Hosts, View};
 use super::{AppRequest, By, Note, PlaceError, Request};
 use crate::id::AppIndex;
 use alloc::collections::BinaryHeap;

@@ -3,17 +3,17 @@
 //! Two questions, answered one after the other. *Mapping* says how many ranks of a program each host gets (`--map-by`,
 //! `--ppn`, `--nnodes`, slots); *ranking* numbers them (`--rank-by`). Ranks of one program are always consecutive.
 
-mod fault;
-mod fewer;
-mod hosts;
+mod fewer_hosts;
+mod free_slots;
+mod host_slots;
 mod mapping;
+mod place_error;
 mod processes;
-mod room;
 #[cfg(test)]
 mod tests;
 
-pub use fault::PlaceError;
-pub use fewer::Share;
+pub use fewer_hosts::Share;
+pub use place_error::PlaceError;
 pub use processes::Processes;
 
 use crate::hostlist::{Entry, Host};
@@ -21,7 +21,7 @@ use crate::id::{AppIndex, LocalRank, NodeId};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use hosts::Hosts;
+use host_slots::Hosts;
 
 /// More ranks than one machine has process ids for are a typing error.
 pub const MOST_RANKS: u32 = 1 << 20;

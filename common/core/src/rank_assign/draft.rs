@@ -1,7 +1,7 @@
 //! A world while a chain of policies changes it: what becomes of it only when all of them agreed.
 
 use super::Outcome;
-use super::fault::AssignError;
+use super::assign_error::AssignError;
 use super::world::{Mode, World, WorldMember};
 use crate::id::Rank;
 use alloc::vec;

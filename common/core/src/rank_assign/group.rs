@@ -1,7 +1,7 @@
 //! `group(KEY)==N`: groups with too few ranks left are discarded whole (NVRx: `FilterCountGroupedByKey`).
 
+use super::assign_error::AssignError;
 use super::draft::Draft;
-use super::fault::AssignError;
 use super::key::{Key, Keys, Numbers, Owned};
 use crate::id::Rank;
 use alloc::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Values that ranks have in common: a host, a rack, a variable of theirs.
 
-use super::fault::AssignError;
+use super::assign_error::AssignError;
 use crate::id::Rank;
 use crate::os_bytes::Visible;
 use alloc::borrow::Cow;

@@ -8,10 +8,10 @@
 //! *initial rank* names a process for good.
 
 mod activate_all;
+mod assign_error;
 mod chain;
 mod divisible;
 mod draft;
-mod fault;
 mod fill;
 mod group;
 mod key;
@@ -23,8 +23,8 @@ mod tests;
 mod tree;
 mod world;
 
+pub use assign_error::{AssignError, Misplaced};
 pub use chain::{IllFormed, Policy, Stage};
-pub use fault::{AssignError, Misplaced};
 pub use group::{Condition, Group};
 pub use key::{Key, Keys, Numbers, Source, Value};
 pub use tree::{Filter, Flags, Grows, Layer, Tree};

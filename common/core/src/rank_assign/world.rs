@@ -1,6 +1,6 @@
 //! The world of a job: who is in it, by which number, and who is at work.
 
-use super::fault::AssignError;
+use super::assign_error::AssignError;
 use super::tree::Topology;
 use crate::id::Rank;
 use alloc::vec;

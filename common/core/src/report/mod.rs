@@ -2,10 +2,10 @@
 //!
 //! Both are values. The launcher decides their words, and whether they are printed at all (`-q`, a pipe).
 
-mod fold;
-mod rounds;
+mod event_fold;
+mod round_summary;
 mod sentence;
 
-pub use fold::{Became, Began, End, Fate, Group, RankLine, Report, Restarted, fold};
-pub use rounds::{Behind, RoundLine, Rounds};
+pub use event_fold::{Became, Began, End, Fate, Group, RankLine, Report, Restarted, fold};
+pub use round_summary::{Behind, RoundLine, Rounds};
 pub use sentence::{Fewer, Sentence};

@@ -1,7 +1,7 @@
 //! The decision which rank continues under which number, and the messages that carry it to every host.
 
-use super::fault::{Fault, FaultKind};
 use super::membership::{Member, MemberState, PolicyKeys};
+use super::rank_fault::{Fault, FaultKind};
 use super::remark::{FaultLimit, Remark};
 use super::{Given, Over, Phase, Restart, RestartAction, RoundNote, sentence};
 use crate::error::hinted;

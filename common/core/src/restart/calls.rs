@@ -4,9 +4,9 @@
 //! it has lost stay lost, unless their processes come back. Rounds are counted through all calls, so what comes late is always of an
 //! earlier one; the program counts from the first of its call.
 
-use super::limits::Progress;
 use super::membership::{Host, MemberState};
 use super::round_faults::RoundFaults;
+use super::round_limits::Progress;
 use super::{Over, Phase, Restart};
 use crate::time::Mono;
 

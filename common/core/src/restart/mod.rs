@@ -15,24 +15,24 @@ mod awaited;
 mod calls;
 mod check;
 pub mod detect;
-pub mod event;
-pub mod fault;
-mod gather;
-pub mod limits;
+mod drain;
 mod membership;
+pub mod rank_fault;
+mod registration;
 pub mod remark;
 mod respawn;
+pub mod restart_event;
 mod round_faults;
-mod rounds;
+pub mod round_limits;
 mod setup;
 pub mod terms;
 #[cfg(test)]
 mod tests;
 
 pub use awaited::{AWAITED, Step};
-pub use event::{Given, RestartAction, RestartEvent, RoundNote};
-pub use limits::{ALIKE, Limits, QUICK};
 pub use respawn::IN_VAIN;
+pub use restart_event::{Given, RestartAction, RestartEvent, RoundNote};
+pub use round_limits::{ALIKE, Limits, QUICK};
 pub use setup::{Respawn, Setup, Site};
 
 use crate::id::{NodeId, Rank, Round};
@@ -45,13 +45,13 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use awaited::Awaited;
-use fault::Fault;
-use gather::Agreed;
-use limits::Progress;
 use membership::Membership;
+use rank_fault::Fault;
+use registration::Agreed;
 use remark::Remark;
 use respawn::Start;
 use round_faults::RoundFaults;
+use round_limits::Progress;
 
 /// The phase of the rounds.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! Remarks about rounds: data for the event log. The view composes the sentences.
 
-use super::fault::FaultKind;
+use super::rank_fault::FaultKind;
 use crate::id::Rank;
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::Misplaced;

@@ -4,10 +4,10 @@
 //! the pause is longer. In the end the rank is given up, and the others continue without it. Where others get on all the same it may be
 //! bad luck, so that it is only waited for, and later: each of its ends and returns costs all of them a round.
 
-use super::fault::Fault;
-use super::limits::QUICK;
 use super::membership::Member;
+use super::rank_fault::Fault;
 use super::remark::Remark;
+use super::round_limits::QUICK;
 use super::setup::Respawn;
 use super::{Restart, RestartAction};
 use crate::id::{NodeId, ProcId, Rank};

@@ -1,6 +1,6 @@
 //! Why a round ends: all that was heard of it until the next is assigned.
 
-use super::fault::{Fault, FaultKind};
+use super::rank_fault::{Fault, FaultKind};
 use crate::id::Rank;
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};

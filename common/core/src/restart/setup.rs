@@ -1,6 +1,6 @@
 //! The set-up of the restart machine.
 
-use super::limits::Limits;
+use super::round_limits::Limits;
 use crate::id::NodeId;
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{Policy, Source};

@@ -3,7 +3,7 @@
 mod awaited;
 mod chaos;
 mod hosts;
-mod late;
+mod late_ranks;
 mod size;
 
 use super::*;

@@ -4,9 +4,9 @@
 //! same number, and tells with each request which answers it has: those need not be kept.
 
 use super::ask::Answer;
-use super::limits::Limits;
 use super::quota::Quota;
 use super::refusal::Refusal;
+use super::store_limits::Limits;
 use super::{Seq, Ticket};
 use crate::id::ClientId;
 use alloc::collections::BTreeMap;

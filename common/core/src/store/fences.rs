@@ -3,9 +3,9 @@
 //! Arrivals are a set, not a count. So no rank counts twice, however often it comes, and another can arrive for a dead one. A fence that
 //! is complete is forgotten: its name is free for the next one.
 
-use super::limits::Limits;
 use super::quota::Quota;
 use super::refusal::{Absent, Refusal};
+use super::store_limits::Limits;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use alloc::collections::BTreeMap;

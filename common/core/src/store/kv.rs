@@ -1,9 +1,9 @@
 //! Keys and their values, within the limits.
 
 use super::ask::{Expected, Revision};
-use super::limits::Limits;
 use super::quota::Quota;
 use super::refusal::Refusal;
+use super::store_limits::Limits;
 use crate::os_bytes::OsBytes;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

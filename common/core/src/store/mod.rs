@@ -13,12 +13,12 @@ pub mod cache;
 mod dedup;
 mod fences;
 mod kv;
-mod limits;
 mod notify;
 pub mod owner;
 mod queues;
 mod quota;
 mod refusal;
+mod store_limits;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -27,8 +27,8 @@ mod waiters;
 mod waits;
 
 pub use ask::{Answer, Ask, Expected, Revision};
-pub use limits::Limits;
 pub use refusal::{Absent, Refusal};
+pub use store_limits::Limits;
 pub use table::Table;
 
 use crate::id::ClientId;

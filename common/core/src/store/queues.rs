@@ -1,8 +1,8 @@
 //! Queues: lists that are filled at one end and emptied at the other.
 
-use super::limits::Limits;
 use super::quota::Quota;
 use super::refusal::Refusal;
+use super::store_limits::Limits;
 use crate::id::ClientId;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;

@@ -1,7 +1,7 @@
 //! How much a namespace holds.
 
-use super::limits::Limits;
 use super::refusal::Refusal;
+use super::store_limits::Limits;
 use crate::os_bytes::OsBytes;
 
 /// How much is held, against the limits: of values, queues, fences, of requests that wait and answers that are kept together.

@@ -1,6 +1,6 @@
 //! Why a request is refused.
 
-use super::limits::Limits;
+use super::store_limits::Limits;
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;

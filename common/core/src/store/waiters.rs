@@ -4,8 +4,8 @@
 //! keys cost a thousand keys and a million numbers.
 
 use super::Ticket;
-use super::limits::Limits;
 use super::quota::Quota;
+use super::store_limits::Limits;
 use crate::id::ClientId;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;

@@ -1,6 +1,6 @@
 //! Requests that may have to wait: whether this one has to, and for what.
 
-use super::limits::Limits;
+use super::store_limits::Limits;
 use super::waiters::{Awaited, Kind};
 use super::{Answer, Namespace, Outcome, Refusal, Revision, Ticket};
 use crate::os_bytes::OsBytes;

@@ -6,14 +6,14 @@ pub mod capped;
 pub mod codec;
 pub mod frame;
 pub mod frozen;
-pub mod last;
+pub mod guardian_count;
 pub mod limit;
+pub mod peer_identity;
 pub mod probe;
 pub mod round;
 pub mod store;
-pub mod tcpstore;
+pub mod tcpstore_wire;
 #[cfg(test)]
 mod tests;
 pub mod to_node;
 pub mod to_root;
-pub mod whose;

@@ -2,9 +2,9 @@
 
 use super::capped::Capped;
 use super::codec::WireMessage;
+use super::peer_identity::{Answer, Question};
 use super::probe::{Key, Probe};
 use super::round::RoundDown;
-use super::whose::{Answer, Question};
 use crate::gpus::Share;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
 use crate::master_store::Guard;

@@ -3,8 +3,8 @@
 use super::capped::Capped;
 use super::codec::WireMessage;
 use super::limit::Met;
+use super::peer_identity::{Address, Answer, HOST_ADDRESSES, Question};
 use super::round::RoundUp;
-use super::whose::{Address, Answer, HOST_ADDRESSES, Question};
 use crate::errno::{ENOENT, ENOTDIR};
 use crate::id::{AppIndex, ProcId, Std};
 use crate::os_bytes::OsBytes;

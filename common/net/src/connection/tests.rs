@@ -296,12 +296,12 @@ fn the_end_of_what_is_spliced_is_no_frame() {
 
 /// A guardian's frame, as `rlaunch-sys` writes it.
 fn last_words() -> Vec<u8> {
-    let len = u32::try_from(rlaunch_core::wire::last::LAST).unwrap();
-    let stream = rlaunch_core::wire::last::LAST_STREAM;
+    let len = u32::try_from(rlaunch_core::wire::guardian_count::LAST).unwrap();
+    let stream = rlaunch_core::wire::guardian_count::LAST_STREAM;
     let head = Header { len, lane: Lane::Control, flags: Flags::NONE, node: NodeId::new(1), stream };
     let mut frame = head.to_bytes().to_vec();
     [0x6e6c_7267u32, 2, 0, 0].iter().for_each(|word| frame.extend_from_slice(&word.to_le_bytes()));
-    frame.resize(HEADER + rlaunch_core::wire::last::LAST, 0);
+    frame.resize(HEADER + rlaunch_core::wire::guardian_count::LAST, 0);
     frame
 }
 

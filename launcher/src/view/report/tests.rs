@@ -10,7 +10,7 @@ use rlaunch_core::master_store::{ForRank0, Holder};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::report::{Sentence, fold};
-use rlaunch_core::restart::fault::{Fault, FaultKind};
+use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
 use rlaunch_core::restart::{Given, RoundNote};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{Contain, OnFailure};

@@ -3,10 +3,10 @@
 use super::{Ev, World};
 use rlaunch_core::id::{LocalRank, ProcId, Rank, Round, SessionId};
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::restart::fault::Leave;
+use rlaunch_core::restart::rank_fault::Leave;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
-use rlaunch_core::wire::frozen::client::round::{Begin, Dismissal, Heard, Said};
+use rlaunch_core::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
 use rlaunch_core::wire::to_root::Usage;
 
 /// The next step of a process.

@@ -12,7 +12,7 @@ use rlaunch_core::status::Status;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec;
-use rlaunch_core::wire::frozen::client::round::Heard;
+use rlaunch_core::wire::frozen::client::client_round::Heard;
 use rlaunch_core::wire::to_node::{Delta, PortPlan};
 use rlaunch_core::wire::to_root::{Facts, Found, Hello, Reached, SpawnError, SpawnStep, ToRoot};
 use std::net::{IpAddr, Ipv4Addr};

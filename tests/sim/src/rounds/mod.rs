@@ -23,7 +23,7 @@ use rlaunch_core::node::NodeEvent;
 use rlaunch_core::place::Placement;
 use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_core::wire::codec;
-use rlaunch_core::wire::frozen::client::round::Heard;
+use rlaunch_core::wire::frozen::client::client_round::Heard;
 use rlaunch_core::wire::to_node::ToNode;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,23 +4,23 @@
 //! shall not have to write it down again. Files are read and commands run by the caller ([`Ground`]); what they mean is decided
 //! here. Where ClusterShell takes what it does not know for a group without hosts, this is an error.
 
-mod ask;
 mod conf;
-mod fault;
+mod group_error;
+mod group_source;
 #[cfg(test)]
 mod tests;
 mod yaml;
 
-pub use fault::GroupFault;
+pub use group_error::GroupFault;
 
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec;
 use alloc::vec::Vec;
-use ask::Ask;
 use conf::{Conf, substitute};
 use core::fmt;
+use group_source::Ask;
 use yaml::Table;
 
 /// The section that is no source.

@@ -6,9 +6,9 @@
 //!
 //! Programs that do not restart within themselves never say a word of rounds, and cost nothing here.
 
-pub(super) mod part;
-mod respawn;
+mod respawn_queue;
 mod restart_unused;
+pub(super) mod routing;
 mod setting;
 
 use super::facts::JobFacts;
@@ -21,7 +21,7 @@ use crate::machine::{Machine as _, earliest_of};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::report::Sentence;
-use crate::restart::fault::{Fault, FaultKind};
+use crate::restart::rank_fault::{Fault, FaultKind};
 use crate::restart::{Given, Limits, Restart, RestartAction, RestartEvent, RoundNote, Step};
 use crate::rounds::PolicyReader;
 use crate::spec::JobSpec;

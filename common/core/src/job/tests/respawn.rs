@@ -8,7 +8,7 @@ use super::*;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::RankPlacement;
 use crate::restart::RoundNote;
-use crate::restart::fault::FaultKind;
+use crate::restart::rank_fault::FaultKind;
 use crate::restart::remark::Remark;
 use crate::restart::{Limits, Respawn};
 use crate::restarts::Restarts;

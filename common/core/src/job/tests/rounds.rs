@@ -6,7 +6,7 @@ use crate::id::Round;
 use crate::rank_assign::parse;
 use crate::report::Rounds as Told;
 use crate::restart::Respawn;
-use crate::restart::fault::{Fault, FaultKind, Leave};
+use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::restart::{Given, Limits, RoundNote, Step};
 use crate::restarts::Restarts;
 use crate::rounds::Rounds;

@@ -3,7 +3,7 @@
 use super::{Broken, MAX_UNREAD};
 use crate::store::Refusal;
 use crate::wire::limit::{Limit, Met};
-use crate::wire::tcpstore::Malformed;
+use crate::wire::tcpstore_wire::Malformed;
 
 impl Broken {
     /// The limit that was met, if it was one.

@@ -2,7 +2,7 @@
 
 use super::{Broken, MAX_UNREAD};
 use crate::store::{Answer, Refusal, Revision};
-use crate::wire::tcpstore::answer;
+use crate::wire::tcpstore_wire::answer;
 use alloc::vec::Vec;
 use bytes::Bytes;
 

@@ -1,6 +1,6 @@
 //! Ranks of this host that other ranks wait for. After [`AWAITED`] this node sends them to the launcher, once for each round.
 
-use super::{Rounds, State, speak};
+use super::{Rounds, State, round_reports};
 use crate::id::Rank;
 use crate::machine::earliest;
 use crate::node::Cx;
@@ -58,7 +58,7 @@ impl Rounds {
         let ranks: Vec<Rank> = self.awaited_ranks().collect();
         // The first ranks are enough to find the cause.
         if let Some(ranks) = Capped::<_, BATCH>::chunks(ranks).into_iter().next() {
-            speak::report_to_launcher(cx, RoundUp::Awaited { ranks });
+            round_reports::report_to_launcher(cx, RoundUp::Awaited { ranks });
         }
     }
 

@@ -6,11 +6,11 @@
 //! not end within `UNKILLABLE`, or that lives long after its session, holds up no round.
 
 mod awaited;
-mod calls;
+mod call_state;
+mod hang_watch;
 mod local_member;
-mod obey;
-mod speak;
-mod watch;
+mod round_orders;
+mod round_reports;
 
 use super::{Cx, NodeAction, Sandbox};
 use crate::error::hinted;
@@ -18,12 +18,12 @@ use crate::id::{ProcId, Rank, Round, SessionId};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::restart::detect::{Limits, Soonest};
-use crate::restart::fault::{FaultKind, Leave};
+use crate::restart::rank_fault::{FaultKind, Leave};
 use crate::restart::terms::{self, Terms};
 use crate::signal::Signal;
 use crate::time::{Mono, Span};
 use crate::wire::capped::Capped;
-use crate::wire::frozen::client::round::{Dismissal, Heard, Said};
+use crate::wire::frozen::client::client_round::{Dismissal, Heard, Said};
 use crate::wire::round::{KEY, RoundMember, RoundRendezvous};
 use crate::wire::to_node::{Delta, Rendezvous, Start};
 use alloc::boxed::Box;

@@ -11,8 +11,8 @@ mod watch;
 
 use super::*;
 use crate::id::{Round, SessionId};
-use crate::restart::fault::{Fault, FaultKind, Leave};
-use crate::wire::frozen::client::round::{Begin, Dismissal, Heard, Said};
+use crate::restart::rank_fault::{Fault, FaultKind, Leave};
+use crate::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
 use crate::wire::round::{Enrolled, RoundDown, RoundMember, RoundRendezvous, RoundUp};
 use NodeAction::{EndSession, ReservePort, Serve, Space, Tell, Unserve, UsePort};
 

@@ -1,6 +1,6 @@
 //! Where no rank is in reserve, the last active ranks of a group take the numbers of lost ones, so that the others keep theirs.
 
-use super::round::Round;
+use super::tree_round::Round;
 use crate::id::Rank;
 use crate::rank_assign::world::Mode;
 use alloc::collections::BTreeMap;

@@ -9,11 +9,11 @@ mod backfill;
 mod filter;
 mod regrow;
 mod reserve;
-mod round;
-mod spec;
 mod topology;
+mod tree_round;
+mod tree_spec;
 
 pub use filter::{Filter, Grows};
-pub(super) use round::assign;
-pub use spec::{Flags, Layer, Tree};
 pub(super) use topology::Topology;
+pub(super) use tree_round::assign;
+pub use tree_spec::{Flags, Layer, Tree};

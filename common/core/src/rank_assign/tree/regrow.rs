@@ -1,6 +1,6 @@
 //! `regrow`: a world that has become smaller grows again when there are enough ranks in reserve. NVRx's never does.
 
-use super::round::Round;
+use super::tree_round::Round;
 use crate::id::Rank;
 use crate::rank_assign::world::Mode;
 use alloc::vec::Vec;

@@ -1,6 +1,6 @@
 //! Ranks in reserve take the places of lost ones: the one that began to wait last first, from the smallest group that has one.
 
-use super::round::Round;
+use super::tree_round::Round;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 

@@ -1,8 +1,8 @@
 //! The tree as it stands: which groups there are, who belongs to them, and who waits in them.
 
-use super::spec::Tree;
+use super::tree_spec::Tree;
 use crate::id::Rank;
-use crate::rank_assign::fault::{AssignError, Misplaced};
+use crate::rank_assign::assign_error::{AssignError, Misplaced};
 use crate::rank_assign::key::{Keys, Numbers, Owned, Value};
 use crate::rank_assign::world::{Mode, WorldMember};
 use crate::rank_set::RankSet;

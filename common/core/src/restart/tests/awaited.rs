@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::rank_set::RankSet;
-use crate::restart::fault::{Fault, FaultKind};
+use crate::restart::rank_fault::{Fault, FaultKind};
 
 const AT: fn(u64) -> Mono = |secs| Mono::from_nanos(secs * 1_000_000_000);
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::id::{ProcId, Rank};
-use crate::restart::fault::{Fault, FaultKind, Leave};
+use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::wire::capped::Capped;

@@ -10,18 +10,18 @@
 //! An ask is its number, 64 bits, counted from 1; the space (0: the job's, 1: this generation's); an operation; and what that needs. An
 //! answer is the number, and what became of it.
 
-mod ask;
-mod heard;
+mod client_frame;
+pub mod client_round;
 mod reply;
-pub mod round;
+mod request;
 #[cfg(test)]
 mod tests;
 
 use super::fields::{Body, Fields, Malformed};
 use alloc::vec::Vec;
-pub use ask::Words;
-pub use heard::{Heard, Unknown};
+pub use client_frame::{Heard, Unknown};
 pub use reply::{Code, Refused, Reply, put_reply_frame, write as write_reply};
+pub use request::Words;
 
 /// How both sides begin.
 pub const MAGIC: [u8; 8] = *b"rlaunch\n";

@@ -118,7 +118,7 @@ fn answers_are_as_they_were() {
 #[test]
 fn what_is_known_is_known_by_its_number() {
     let mut numbers = Vec::new();
-    every_ask(|_, bytes| assert!(ask::KNOWN.contains(&bytes[0])));
+    every_ask(|_, bytes| assert!(request::KNOWN.contains(&bytes[0])));
     for op in 0..=u8::MAX {
         let takes_any = (0..64).any(|len| {
             let bytes: Vec<u8> = core::iter::once(op).chain(core::iter::repeat_n(0, len)).collect();
@@ -126,7 +126,7 @@ fn what_is_known_is_known_by_its_number() {
         });
         numbers.extend(takes_any.then_some(op));
     }
-    assert_eq!(numbers, ask::KNOWN.collect::<Vec<u8>>());
+    assert_eq!(numbers, request::KNOWN.collect::<Vec<u8>>());
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use crate::id::{Rank, Round};
 use crate::os_bytes::OsBytes;
-use crate::restart::fault::{Fault, FaultKind, Leave};
+use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::Span;
 use crate::wire::frozen::Malformed;
+use crate::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said, UNSUPPORTED, Unread};
 use crate::wire::frozen::client::frame_len;
-use crate::wire::frozen::client::round::{Begin, Dismissal, Heard, Said, UNSUPPORTED, Unread};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt::Debug;

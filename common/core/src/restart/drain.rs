@@ -1,7 +1,7 @@
 //! The events of a round, until all ranks are ready for the next.
 
-use super::fault::{Fault, FaultKind};
 use super::membership::{Host, MemberState};
+use super::rank_fault::{Fault, FaultKind};
 use super::remark::Remark;
 use super::{Given, Over, Phase, Restart, RestartAction, RoundNote};
 use crate::id::{NodeId, ProcId, Rank, Round};

@@ -14,7 +14,7 @@ use crate::status::Status;
 use crate::time::Mono;
 use crate::travel::Travel;
 use crate::wire::beat::Beat;
-use crate::wire::frozen::client::round::{Heard, Said};
+use crate::wire::frozen::client::client_round::{Heard, Said};
 use crate::wire::limit::Met;
 use crate::wire::probe::{Key, Place};
 use crate::wire::to_node::{Delta, Find, PortPlan, ToNode};

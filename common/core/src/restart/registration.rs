@@ -1,9 +1,9 @@
 //! Processes that register: the first ones, of which all have to be there, and those that come later.
 
-use super::fault::{Fault, FaultKind};
-use super::limits::called;
 use super::membership::{MemberState, PolicyKeys};
+use super::rank_fault::{Fault, FaultKind};
 use super::remark::{Override, Remark};
+use super::round_limits::called;
 use super::setup::Respawn;
 use super::terms::{Difference, POLICY, Terms, shown};
 use super::{Over, Phase, Restart, RoundNote, asked, sentence};

@@ -1,8 +1,8 @@
 //! A client's frame, as an agent reads it. The agent may be the older of the two: it refuses operations that it does not know, and
 //! continues.
 
-use super::ask::{self, Words};
 use super::reply::{Code, Refused};
+use super::request::{self, Words};
 use super::{ASK, Asked, Space};
 use crate::wire::frozen::fields::{Fields, Malformed};
 use alloc::format;
@@ -65,7 +65,7 @@ impl<'a> Heard<'a> {
         let unknown = |part, number| Ok(Self::Unknown(Unknown { seq, part, number }));
         match Space::from_raw(space) {
             Err(Malformed) => unknown(Part::Space, space),
-            Ok(_) if !ask::KNOWN.contains(&op) => unknown(Part::Operation, op),
+            Ok(_) if !request::KNOWN.contains(&op) => unknown(Part::Operation, op),
             Ok(space) => Ok(Self::Ask(Asked { seq, space, words: fields.0 }, Words::parse(fields.0)?)),
         }
     }

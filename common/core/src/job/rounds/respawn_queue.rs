@@ -9,7 +9,7 @@
 use super::Rounds;
 use crate::id::{NodeId, ProcId, Rank};
 use crate::job::facts::JobFacts;
-use crate::job::procs::{End, Procs};
+use crate::job::proc_table::{End, Procs};
 use crate::job::{Cx, JobAction};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;

@@ -8,7 +8,7 @@ use super::super::fields::{Body, Fields, Malformed};
 use crate::id::{Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::Mode;
-use crate::restart::fault::{Fault, FaultKind, Leave};
+use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::Span;

@@ -1,7 +1,7 @@
 //! Records as lines of NDJSON: which fields each of them has, under which names. docs/events.md describes the same for readers.
 
 use super::json::{Object, push_bytes, push_number};
-use super::rounds;
+use super::round_fields;
 use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
 use crate::bootstrap::SshEnd;
 use crate::errno::EPIPE;
@@ -60,8 +60,8 @@ fn what(o: &mut Object<'_>, what: &What) {
             o.number("grace", grace.nanos());
         }
         What::Clearing { .. } | What::Restart { .. } => between(o, what),
-        What::Round(note) => rounds::round(o, note),
-        What::RoundsOver(given) => rounds::over(o, given),
+        What::Round(note) => round_fields::round(o, note),
+        What::RoundsOver(given) => round_fields::over(o, given),
         What::StreamEnd { rank, std, total } => {
             o.text("ev", "stream.end");
             o.number("rank", rank.get().into());

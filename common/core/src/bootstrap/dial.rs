@@ -3,9 +3,9 @@
 use super::answer::{Answer, Heard, Place, Scanner};
 use super::argv::{SshOptions, Target, argv};
 use super::failure::{Failure, Why};
-use super::line::{LinePlan, line};
 use super::preamble::Preamble;
-use super::words::{self, Trouble, Words};
+use super::remote_line::{LinePlan, line};
+use super::ssh_messages::{self, Trouble, Words};
 use crate::machine::{Machine, earliest};
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
@@ -300,8 +300,11 @@ impl Dial {
     fn fail(&mut self, why: Why) {
         let said = self.words.shown();
         // Messages of a login shell, or of a command that sshd runs in its place, may be on either stream.
-        let noise =
-            if matches!(why, Why::Shell(_)) { words::last_lines(&self.scanner.noise()) } else { OsBytes::default() };
+        let noise = if matches!(why, Why::Shell(_)) {
+            ssh_messages::last_lines(&self.scanner.noise())
+        } else {
+            OsBytes::default()
+        };
         let both: Vec<&[u8]> =
             [&noise, &said].into_iter().map(OsBytes::as_slice).filter(|text| !text.is_empty()).collect();
         let words = OsBytes::new(both.join(&b"; "[..]));

@@ -4,7 +4,7 @@ use super::hosts::{enrolled, register};
 use super::*;
 use crate::id::{ProcId, Rank};
 use crate::rank_assign::Layer;
-use crate::restart::fault::{Fault, FaultKind, Leave};
+use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::restart::remark::FaultLimit;
 use crate::signal::Signal;
 use crate::status::Status;

@@ -1,7 +1,7 @@
 //! Events and actions of the restart machine.
 
 use super::awaited::Step;
-use super::fault::Fault;
+use super::rank_fault::Fault;
 use super::remark::Remark;
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::os_bytes::OsBytes;

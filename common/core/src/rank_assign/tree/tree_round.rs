@@ -1,10 +1,10 @@
 //! A round of a tree, step by step as NVRx's documentation has them.
 
-use super::spec::{Layer, Tree};
 use super::topology::Topology;
+use super::tree_spec::{Layer, Tree};
 use crate::id::Rank;
 use crate::rank_assign::Outcome;
-use crate::rank_assign::fault::AssignError;
+use crate::rank_assign::assign_error::AssignError;
 use crate::rank_assign::key::Keys;
 use crate::rank_assign::world::{Mode, World, WorldMember};
 use alloc::vec;

@@ -8,7 +8,7 @@ use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::rank_set::RankSet;
 use crate::restart::RoundNote;
-use crate::restart::fault::{Fault, FaultKind};
+use crate::restart::rank_fault::{Fault, FaultKind};
 use crate::status::Status;
 use alloc::borrow::Cow;
 use alloc::format;

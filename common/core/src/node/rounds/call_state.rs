@@ -7,7 +7,7 @@
 use super::{LocalState, Rounds, State};
 use crate::id::{Rank, Round, SessionId};
 use crate::node::{Cx, NodeAction};
-use crate::wire::frozen::client::round::{Heard, Said};
+use crate::wire::frozen::client::client_round::{Heard, Said};
 use alloc::boxed::Box;
 
 impl Rounds {

@@ -1,6 +1,6 @@
 //! The closing report: everything that is worth saying about a job after its end, folded from its event log.
 
-use super::rounds::{Behind, Rounds};
+use super::round_summary::{Behind, Rounds};
 use crate::events::{Answer, AppLine, Cause, JobStart, Lost, Record, What};
 use crate::exit::Ending;
 use crate::id::{LocalRank, NodeId, Rank};

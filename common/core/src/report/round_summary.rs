@@ -2,7 +2,7 @@
 
 use crate::id::{Rank, Round};
 use crate::os_bytes::OsBytes;
-use crate::restart::fault::{Fault, FaultKind};
+use crate::restart::rank_fault::{Fault, FaultKind};
 use crate::restart::{Given, RoundNote};
 use crate::time::Span;
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! When rounds end although ranks are left: what the user allows, and rounds in which nothing gets on.
 
-use super::fault::{Fault, FaultKind};
+use super::rank_fault::{Fault, FaultKind};
 use crate::id::Rank;
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};

@@ -6,7 +6,7 @@ use crate::machine::earliest;
 use crate::node::{Cx, NodeAction};
 use crate::os_bytes::OsBytes;
 use crate::restart::detect::{Due, Limits};
-use crate::restart::fault::FaultKind;
+use crate::restart::rank_fault::FaultKind;
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::{Mono, Span};

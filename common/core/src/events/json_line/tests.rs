@@ -6,7 +6,7 @@ use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
 use crate::job::HostFailure;
 use crate::master_store::{ForAgent, ForRank0, Holder};
 use crate::os_bytes::OsBytes;
-use crate::restart::fault::{Fault, FaultKind, Leave};
+use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::restart::remark::Remark;
 use crate::restart::{Given, RoundNote, Step};
 use crate::time::WallNs;

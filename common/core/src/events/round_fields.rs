@@ -1,8 +1,8 @@
 //! Records about rounds, as lines.
 
 use super::json::{Object, push_number};
-use super::line::status;
-use crate::restart::fault::{Fault, FaultKind};
+use super::json_line::status;
+use crate::restart::rank_fault::{Fault, FaultKind};
 use crate::restart::{Given, RoundNote, Step};
 use alloc::string::String;
 

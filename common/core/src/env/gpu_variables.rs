@@ -2,7 +2,7 @@
 //! no rank gets it unchanged.
 
 use super::block::{RankVariables, Sink};
-use super::host::name_of;
+use super::login_variables::name_of;
 use super::{Anew, Contract, Role, Var};
 use crate::os_strings::OsStrings;
 

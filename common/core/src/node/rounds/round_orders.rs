@@ -5,7 +5,7 @@ use crate::id::Round;
 use crate::node::{Cx, NodeAction, Notice};
 use crate::rank_set::RankSet;
 use crate::time::Span;
-use crate::wire::frozen::client::round::{Dismissal, Heard};
+use crate::wire::frozen::client::client_round::{Dismissal, Heard};
 use crate::wire::round::{RoundDown, RoundRendezvous};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
