@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), no_main)]
 
-mod asking;
 mod bootstrap;
 mod cli;
 mod directory;
@@ -10,6 +9,7 @@ mod doctor;
 mod driver;
 mod edges;
 mod ground;
+mod query_commands;
 mod serve;
 mod start;
 mod unconnected;

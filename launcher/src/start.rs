@@ -1,13 +1,13 @@
 //! The order of a start: the caller's settings are read first, guardian and agent are forked before anything big exists,
 //! and only then is the command line understood.
 
-use crate::asking;
 use crate::bootstrap::{self, room::NoRoom};
 use crate::cli::{self, Apart, Command, Plan, Reach, Runs, Site, Verbosity};
 use crate::directory::{self, NoDirectory};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
-use crate::view::{self, map, words};
+use crate::query_commands;
+use crate::view::{self, map, phrases};
 use crate::{doctor, driver, serve, unconnected};
 use anyhow::Context as _;
 use rlaunch_agent::{AgentSetup, Edge};
@@ -116,14 +116,14 @@ fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
 
 /// The store of the job in which we run.
 fn ask(request: &cli::Request) -> u8 {
-    match asking::run(request, || read_all(io::stdin())) {
+    match query_commands::run(request, || read_all(io::stdin())) {
         // That a key is missing is another thing than that its value cannot be written.
-        Ok(asking::Outcome { output, code: 0 }) => match answer(&output) {
+        Ok(query_commands::Outcome { output, code: 0 }) => match answer(&output) {
             exit::UNWRITTEN => exit::LAUNCH,
             code => code,
         },
-        Ok(asking::Outcome { code, .. }) => code,
-        Err(asking::Failure { text, hint, code }) => {
+        Ok(query_commands::Outcome { code, .. }) => code,
+        Err(query_commands::Failure { text, hint, code }) => {
             let hint = hint.map_or_else(String::new, |hint| format!("  try     {hint}\n"));
             say(&format!("error: {text}\n{hint}"));
             code
@@ -394,7 +394,7 @@ pub(crate) fn broken(error: &anyhow::Error) -> u8 {
     let errno = error.root_cause().downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
     let room = error.downcast_ref::<NoRoom>().and_then(|error| error.hint());
     let own = room.or_else(|| error.downcast_ref::<NoDirectory>().and_then(|error| error.hint()));
-    let hint = own.or_else(|| errno.and_then(words::way_out).map(Cow::from));
+    let hint = own.or_else(|| errno.and_then(phrases::way_out).map(Cow::from));
     let hint = hint.map(|hint| format!("\n  try     {hint}")).unwrap_or_default();
     fail(&format!("{text}{hint}"))
 }
@@ -413,13 +413,13 @@ pub(crate) fn answer(text: &[u8]) -> u8 {
         rlaunch_sys::signals::die_of(Signal::PIPE.get());
         return Signal::PIPE.exit_code();
     }
-    say(&format!("error: cannot write to stdout: {}\n", words::errno(errno)));
+    say(&format!("error: cannot write to stdout: {}\n", phrases::errno(errno)));
     exit::UNWRITTEN
 }
 
 fn say(text: &str) {
     // Where stderr is closed the exit code has to do.
-    let _closed = write_all(2, words::short_lines(text.to_owned()).as_bytes());
+    let _closed = write_all(2, phrases::short_lines(text.to_owned()).as_bytes());
 }
 
 fn write_all(to: i32, mut bytes: &[u8]) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Why a failed rank failed: its last words, its core file, the kernel's out-of-memory killer, its own error file.
 
 use super::files::{Dump, Found, Look};
-use super::ranks::Rank;
+use super::rank_table::Rank;
 use super::{Edges, check, pump};
 use crate::early::now;
 use rlaunch_core::id::ProcId;

@@ -8,7 +8,7 @@
 mod writer;
 
 use super::pump::Stream;
-use super::{Edges, ranks};
+use super::{Edges, rank_table};
 use crate::early::now;
 use rlaunch_core::file_pattern::Writer;
 use rlaunch_core::id::{ProcId, Std, StreamId};
@@ -362,7 +362,7 @@ pub(super) fn settle(edges: &mut Edges) {
             Answer::Closed(id) => over.extend(inner.open.get(&id).and_then(|file| file.ended).map(|total| (id, total))),
         }
     }
-    made.into_iter().for_each(|proc| ranks::go(edges, proc));
+    made.into_iter().for_each(|proc| rank_table::go(edges, proc));
     over.into_iter().for_each(|(id, total)| closed_file(edges, id, total));
     feed(edges);
 }

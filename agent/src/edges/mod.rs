@@ -6,11 +6,11 @@ mod examine;
 mod files;
 pub(crate) mod lease;
 mod logs;
-mod next;
+mod next_port;
 mod port;
 mod probe;
 mod pump;
-mod ranks;
+mod rank_table;
 mod renew;
 mod sandbox;
 mod sessions;
@@ -23,7 +23,7 @@ mod watch;
 use crate::AgentSetup;
 use crate::early::now;
 use bytes::Bytes;
-use ranks::Ranks;
+use rank_table::Ranks;
 use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::node::{NodeAction, NodeEvent};
@@ -110,7 +110,7 @@ pub(crate) struct Edges {
     /// Remaining connections of earlier listeners.
     silent: tcpstore_listener::SilentConnections,
     /// Resources that are held for the next round, and processes that take part in rounds.
-    next: next::Next,
+    next: next_port::Next,
     sessions: Option<sessions::Sessions>,
     /// Our own listener, and the namespaces that it serves.
     store: Option<store::Store>,
@@ -155,7 +155,7 @@ impl Edges {
             probes: probe::Probes::default(),
             listener: None,
             silent: tcpstore_listener::SilentConnections::default(),
-            next: next::Next::default(),
+            next: next_port::Next::default(),
             sessions: None,
             store: None,
             temp_files: setup.temp_files,
@@ -297,7 +297,7 @@ impl Edges {
         self.stdin.poll(cx, &mut self.link);
         self.events.extend(self.stdin.take_failure().map(|errno| NodeEvent::InputFailed { errno }));
         logs::poll(self, cx);
-        ranks::go_overdue(self);
+        rank_table::go_overdue(self);
         pump::poll(self, cx);
         tcpstore_listener::poll(self, cx);
         store::poll(self, cx);
@@ -419,21 +419,21 @@ impl Edges {
                 self.store.iter_mut().for_each(|store| store.begin(here, generation, seats.clone()));
             }
             NodeAction::Unserve => tcpstore_listener::close(self),
-            NodeAction::ReservePort { listen } => next::reserve(self, listen.as_ref()),
-            NodeAction::UsePort(is_used) => next::settle(self, is_used),
+            NodeAction::ReservePort { listen } => next_port::reserve(self, listen.as_ref()),
+            NodeAction::UsePort(is_used) => next_port::settle(self, is_used),
             NodeAction::Tell { session, heard } => sessions::notify(self, session, &heard),
             NodeAction::EndSession { session } => sessions::end(self, session),
             NodeAction::Mark { proc, line } => pump::mark(self, proc, &line),
             NodeAction::Spawn { proc, exec } => {
                 self.store.iter_mut().for_each(|store| store.add_rank(exec.delta.rank));
-                ranks::spawn(self, proc, *exec);
+                rank_table::spawn(self, proc, *exec);
             }
             NodeAction::LookAtDevices { proc, pid } => {
                 self.files.look_at_devices(proc, pid, |bell| self.watch.watch_files(bell));
             }
             NodeAction::Withhold => {
                 tracing::debug!("nothing more is started");
-                ranks::withhold(self);
+                rank_table::withhold(self);
             }
             NodeAction::Signal { proc, sig } => self.ranks.signal(proc, sig),
             NodeAction::Examine { proc, status, depth } => examine::ask(self, proc, status, depth),

@@ -3,7 +3,7 @@
 //! A stream that has to leave the credit there is to another one ([`rlaunch_core::stream::lines`]) is *parked*: paused in
 //! the set, which would report it again and again.
 
-use super::ranks::Ranks;
+use super::rank_table::Ranks;
 use super::{Edges, Link, logs};
 use crate::early::now;
 use rlaunch_core::id::{NodeId, ProcId, Std, StreamId};
@@ -317,7 +317,7 @@ fn read(edges: &mut Edges, id: StreamId) {
     let Edges { ranks, pump, link, logs, .. } = edges;
     let Some(stream) = ranks.stream_mut(id.proc(), id.std()) else {
         // Not known yet, or ended meanwhile.
-        super::ranks::drain_outcomes(edges);
+        super::rank_table::drain_outcomes(edges);
         if edges.ranks.stream_mut(id.proc(), id.std()).is_none() {
             std::thread::yield_now();
         }

@@ -4,7 +4,7 @@
 //! cannot follow a round any more. Messages from before the end of a process are handled before that end: the process may have announced
 //! that it leaves.
 
-use super::{Edges, ranks};
+use super::{Edges, rank_table};
 use rlaunch_core::id::{Rank, SessionId};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
@@ -125,7 +125,7 @@ pub(super) fn admit(edges: &mut Edges) {
 fn take_in(edges: &mut Edges, newcomer: Newcomer) -> io::Result<()> {
     if edges.ranks.launching() {
         // The process may be of a rank whose start is not taken in yet.
-        ranks::drain_outcomes(edges);
+        rank_table::drain_outcomes(edges);
     }
     let rank = newcomer.rank();
     let processes = rank.map(|rank| edges.ranks.processes_of(rank)).unwrap_or_default();

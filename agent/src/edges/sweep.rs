@@ -1,6 +1,6 @@
 //! Ending and counting what is left. We are a subreaper and everything descends from us, so `ECHILD` is the count 0.
 
-use super::{Edges, convert, ranks};
+use super::{Edges, convert, rank_table};
 use crate::early::now;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::time::{Mono, Span};
@@ -84,7 +84,7 @@ pub(super) fn poll(edges: &mut Edges, now: Mono) {
 /// crashed on its own just before it would have been killed.
 fn reap_all(edges: &mut Edges) -> bool {
     if edges.ranks.launching() {
-        ranks::drain_outcomes(edges);
+        rank_table::drain_outcomes(edges);
     }
     // The spawn thread has children that we do not know yet. They must not be reaped as if they were strangers.
     let only_strangers = edges.ranks.launching();

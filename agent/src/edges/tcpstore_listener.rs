@@ -7,7 +7,7 @@ mod accept_queue;
 mod authorizer;
 mod silent_connections;
 
-use super::{Edges, ranks};
+use super::{Edges, rank_table};
 use crate::early::now;
 use accept_queue::{AcceptQueue, PendingConnection};
 use authorizer::Asker;
@@ -107,7 +107,7 @@ pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom, ran
         }
         Err(error) => {
             tracing::debug!(%error, "the store cannot be held at {addr}, port {port}");
-            ranks::withhold(edges);
+            rank_table::withhold(edges);
             let errno = error.raw_os_error().unwrap_or(0);
             let at = OsBytes::from(format!("{addr}:{port}"));
             edges.events.push_back(NodeEvent::Unserved { errno, at });

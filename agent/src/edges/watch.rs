@@ -1,7 +1,7 @@
 //! Everything whose readiness is an event, in one set: ends of ranks, the spawn thread's bell, signals, the guardian, init.
 
 use super::Edges;
-use super::{check, convert, logs, probe, ranks, sweep};
+use super::{check, convert, logs, probe, rank_table, sweep};
 use crate::early::now;
 use rlaunch_core::id::ProcId;
 use rlaunch_core::node::NodeEvent;
@@ -173,7 +173,7 @@ fn one(edges: &mut Edges, token: u64) {
             if let Some(port) = edges.sandbox.port() {
                 port.bell().clear();
             }
-            ranks::drain_outcomes(edges);
+            rank_table::drain_outcomes(edges);
         }
         SIGNALS => {
             for number in pending(&edges.watch.signals) {
@@ -230,7 +230,7 @@ fn init_gone(edges: &mut Edges) {
 fn rank_ended(edges: &mut Edges, proc: ProcId) {
     if edges.ranks.get(proc).is_none() {
         // The end came before the outcome of its launch was taken in.
-        ranks::drain_outcomes(edges);
+        rank_table::drain_outcomes(edges);
     }
     let Some(rank) = edges.ranks.get(proc) else {
         std::thread::yield_now();

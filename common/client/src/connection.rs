@@ -1,7 +1,7 @@
 //! A connection to the agent: one request at a time.
 
+use crate::call_guard;
 use crate::kernel::send_all;
-use crate::waits;
 use crate::{Error, World};
 use rlaunch_core::wire::frozen::client::{
     Asked, HELLO, MAX_FRAME, Space, Told, VERSION, frame_len, hello, parse_hello,
@@ -62,9 +62,9 @@ impl Connection {
 
     /// Asks, and waits for the answer: the whole frame, to be read as [`Told`]. With `may_end`, not beyond the end of a round.
     pub(crate) fn ask(&mut self, space: Space, words: &[u8], may_end: bool) -> Result<Vec<u8>, Error> {
-        let wait = if may_end { waits::begin(&self.socket)? } else { None };
+        let wait = if may_end { call_guard::begin(&self.socket)? } else { None };
         let answer = self.answer(space, words);
-        self.ended = wait.is_some_and(waits::Wait::was_ended);
+        self.ended = wait.is_some_and(call_guard::Wait::was_ended);
         if self.ended && answer.is_err() { Err(crate::Interrupted.into()) } else { answer }
     }
 

@@ -8,16 +8,18 @@
 #![allow(unsafe_code, reason = "this is the room for it; every block says why it is sound")]
 #![allow(unreachable_pub, reason = "C reaches what Rust does not")]
 
-mod error;
+mod ffi_error;
+mod ffi_store;
+mod ffi_world;
 pub(crate) mod gloo;
 mod run;
 mod session;
-mod store;
 mod types;
-mod world;
 
 use crate::session::AddPending;
-use error::{Failure, SYSTEM};
+use ffi_error::{Failure, SYSTEM};
+use ffi_store::{rl_buffer, rl_store};
+use ffi_world::rl_world;
 use given::Cross as _;
 use gloo::{Kind, rl_gloo};
 use run::{rl_hooks, rl_options};
@@ -27,9 +29,7 @@ use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use store::{rl_buffer, rl_store};
 use types::{rl_bytes, rl_fault_info, rl_next, rl_pair, rl_round};
-use world::rl_world;
 
 /// `rl_function`
 type Function = unsafe extern "C" fn(round: *const rl_round, user: *mut c_void) -> c_int;
@@ -55,12 +55,12 @@ macro_rules! exports {
 }
 
 exports! {
-    error {
+    ffi_error {
         fn rl_error_text(code: c_int) -> *const c_char;
         fn rl_last_error() -> *const c_char;
         fn rl_abi() -> u32;
     }
-    world {
+    ffi_world {
         fn rl_init(world: *mut rl_world) -> c_int;
         fn rl_finalize() -> c_int;
     }
@@ -77,7 +77,7 @@ exports! {
         fn rl_fault(text: *const c_char) -> c_int;
         fn rl_end() -> c_int;
     }
-    store {
+    ffi_store {
         fn rl_buffer_free(buffer: *mut rl_buffer) -> ();
         fn rl_store_open(space: u32; store: *mut *mut rl_store) -> c_int;
         fn rl_store_close(store: *mut rl_store) -> c_int;
@@ -601,7 +601,7 @@ pub(crate) fn set_variable(name: &OsStr, value: Option<&OsStr>) {
 #[cfg(test)]
 #[expect(clippy::multiple_unsafe_ops_per_block, reason = "calls in a row, for one reason")]
 mod tests {
-    use super::error::{CODES, INTERRUPTED, OK};
+    use super::ffi_error::{CODES, INTERRUPTED, OK};
     use super::run::is_running;
     use super::types::text;
     use super::*;
@@ -733,7 +733,7 @@ mod tests {
         assert_eq!(unsafe { rl_session_sockets_add(handle, -1) }, code("RL_E_SYSTEM"));
         // SAFETY: it is not used behind this.
         assert_eq!(unsafe { rl_session_close(handle) }, OK);
-        assert_eq!(super::error::guarded(|| panic!("inside")), code("RL_E_PANIC"));
+        assert_eq!(super::ffi_error::guarded(|| panic!("inside")), code("RL_E_PANIC"));
     }
 
     unsafe extern "C" fn asks(_: *const rl_round, _: u32, value: *mut c_char, _: usize, _: *mut c_void) -> c_int {
@@ -810,7 +810,7 @@ mod tests {
 
     /// Stand-ins for the functions of gloo, as its own code would call them.
     pub(super) mod gloo {
-        use crate::ffi::error::Failure;
+        use crate::ffi::ffi_error::Failure;
         use crate::ffi::gloo::rl_gloo;
         use crate::ffi::{Connect, Wait, hold};
         use std::ffi::c_void;

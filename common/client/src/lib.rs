@@ -6,6 +6,7 @@
 //!
 //! The same for C is `include/rlaunch.h`.
 
+mod call_guard;
 mod caught;
 mod connection;
 mod error;
@@ -13,14 +14,13 @@ mod ffi;
 mod hooks;
 mod idle;
 mod kernel;
-mod own;
+mod own_store;
 mod restart;
 mod round;
 mod session;
 mod state;
 mod store;
 mod token;
-mod waits;
 mod world;
 
 pub use error::{Error, Interrupted};

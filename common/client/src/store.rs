@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::connection::Connection;
 use crate::idle::Idle;
-use crate::own::{self, Own};
+use crate::own_store::{self, Own};
 use rlaunch_core::id::Rank;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::store::{Ask, Expected, Revision};
@@ -71,7 +71,7 @@ impl Store {
             Some(path) => Self::of(path),
             None => {
                 crate::world::say_alone();
-                Ok(Self { home: Home::Own(own::open()), space: Space::Job })
+                Ok(Self { home: Home::Own(own_store::open()), space: Space::Job })
             }
         }
     }
@@ -313,7 +313,7 @@ impl Store {
         let waits = matches!(ask, Ask::Wait { .. } | Ask::Take { .. } | Ask::Watch { .. } | Ask::Fence { .. });
         let may_end = waits || self.space == Space::Generation;
         if may_end {
-            crate::waits::may_begin()?;
+            crate::call_guard::may_begin()?;
         }
         let (path, rank, idle) = match &self.home {
             Home::Agent { path, rank, idle } => (path, *rank, idle),

@@ -1,7 +1,7 @@
 //! An error in a command line: the option, the value, the reason, and a way out.
 
-use super::later;
 use super::nearest::nearest;
+use super::planned_options;
 use super::site::Silent;
 use super::table::Table;
 use rlaunch_core::bootstrap::TargetError;
@@ -120,8 +120,9 @@ impl CliError {
         let dashes: Vec<u8> = typed.iter().map(|b| if *b == b'_' { b'-' } else { b.to_ascii_lowercase() }).collect();
         let names = || table.rows().flat_map(|row| row.names.iter().copied()).filter(|name| name.len() > 1);
         let same = names().find(|name| name.as_bytes() == dashes);
-        let meant =
-            same.or_else(|| later::meant(&dashes).filter(|_| table.is_jobs())).or_else(|| nearest(&dashes, names()));
+        let meant = same
+            .or_else(|| planned_options::meant(&dashes).filter(|_| table.is_jobs()))
+            .or_else(|| nearest(&dashes, names()));
         Self::Unknown { option: option.clone(), nearest: meant.map(|name| format!("--{name}")), help: table.help }
     }
 
@@ -299,7 +300,7 @@ fn from_variable(option: &OsBytes) -> String {
 
 /// A first word that only a later version understands.
 pub(super) fn refuse_command(word: &OsBytes) -> Result<(), CliError> {
-    if later::is_command(word) { Err(CliError::Command { name: word.clone() }) } else { Ok(()) }
+    if planned_options::is_command(word) { Err(CliError::Command { name: word.clone() }) } else { Ok(()) }
 }
 
 #[cfg(test)]

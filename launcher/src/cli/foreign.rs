@@ -3,7 +3,7 @@
 //! The lists of those launchers are in `tests/theirs.rs`: each option there is in this table or one of ours. No option of another launcher gets the nearest
 //! of our words as a hint, because the nearest word means something else.
 
-use super::later::{Later, Same, later, same};
+use super::planned_options::{Later, Same, later, same};
 
 const DEFAULT: Option<&str> = Some("leave it out: ranks run wherever the kernel puts them");
 const TRAVELS: Option<&str> = Some("leave it out: the whole environment travels; -x VAR=VALUE changes it");

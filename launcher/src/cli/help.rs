@@ -1,7 +1,7 @@
 //! The help, made from the table when it is asked for.
 
 use super::table::{self, GROUPS, Group, Id, Row, Table, Takes};
-use super::{faults, hooks, output, place, reach, rounds, run, store, torch};
+use super::{faults, hooks, output_options, place, reach, rounds, run, store_options, torch};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,8 +38,8 @@ const COLUMN: usize = 27;
 /// Options that `-h` leaves out, so that it stays on one screen.
 const RARE: &[Id] = &[
     Id::Run(run::Opt::Name),
-    Id::Output(output::Opt::Output),
-    Id::Output(output::Opt::Error),
+    Id::Output(output_options::Opt::Output),
+    Id::Output(output_options::Opt::Error),
     Id::Torch(torch::Opt::Module),
     Id::Torch(torch::Opt::NoPython),
     Id::Torch(torch::Opt::LogDir),
@@ -59,14 +59,14 @@ const RARE: &[Id] = &[
     Id::Reach(reach::Opt::Lease),
     Id::Reach(reach::Opt::Connect),
     Id::Reach(reach::Opt::Prompt),
-    Id::Output(output::Opt::Raw),
+    Id::Output(output_options::Opt::Raw),
     Id::Reach(reach::Opt::Fast),
     Id::Reach(reach::Opt::AgentPath),
     Id::Reach(reach::Opt::Interface),
     Id::Reach(reach::Opt::Limits),
-    Id::Store(store::Opt::Guard),
+    Id::Store(store_options::Opt::Guard),
     Id::Place(place::Opt::Gpus),
-    Id::Store(store::Opt::Framework),
+    Id::Store(store_options::Opt::Framework),
     Id::Faults(faults::Opt::MaxRestarts),
     Id::Faults(faults::Opt::RestartDelay),
     Id::Rounds(rounds::Opt::Assign),

@@ -2,7 +2,6 @@
 //!
 //! Pure: the caller's environment is asked through a function, and nothing is printed here.
 
-mod ask;
 mod assign;
 mod doctor;
 mod env;
@@ -13,30 +12,31 @@ mod foreign;
 mod help;
 mod hooks;
 mod hosts;
-mod later;
-mod output;
+mod output_options;
 mod place;
 mod plan;
+mod planned_options;
 mod python;
+mod query;
 mod reach;
 mod rounds;
 mod run;
 mod scan;
 mod site;
-mod store;
+mod store_options;
 mod table;
 #[cfg(test)]
 mod tests;
 mod torch;
 mod values;
 
-pub(crate) use ask::{Action, Request};
 pub(crate) use assign::{Trial, read_policy};
 pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;
 pub(crate) use hosts::Query;
-pub(crate) use output::{Events, Style, Verbosity};
+pub(crate) use output_options::{Events, Style, Verbosity};
 pub(crate) use plan::Plan;
+pub(crate) use query::{Action, Request};
 pub(crate) use reach::Reach;
 pub(crate) use site::{Has, Known, LARGEST, Runs, Silent, Site, why};
 pub(crate) use values::Lookup;
@@ -199,7 +199,7 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
                     | b"hosts"
                     | b"store"
                     | b"assign"
-            ) && !later::is_command(word)
+            ) && !planned_options::is_command(word)
         })
 }
 
@@ -221,7 +221,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         b"hosts" | b"store" | b"assign" => {
             return match words.remove(0).as_slice() {
                 b"hosts" => hosts::parse(words),
-                b"store" => ask::parse(words),
+                b"store" => query::parse(words),
                 _ => assign::parse(words),
             };
         }
@@ -302,7 +302,12 @@ fn no_program(last: Option<&scan::Given>) -> CliError {
                 Id::Env(env::Opt::Export)
                     | Id::Run(run::Opt::Wdir | run::Opt::Name)
                     | Id::Place(place::Opt::Hosts | place::Opt::Hostfile)
-                    | Id::Output(output::Opt::Prefix | output::Opt::Output | output::Opt::Error | output::Opt::Events)
+                    | Id::Output(
+                        output_options::Opt::Prefix
+                            | output_options::Opt::Output
+                            | output_options::Opt::Error
+                            | output_options::Opt::Events
+                    )
                     | Id::Rounds(rounds::Opt::Assign)
                     | Id::Hooks(hooks::Opt::OnRestart | hooks::Opt::OnExit)
                     | Id::Torch(torch::Opt::LogDir | torch::Opt::MasterAddr | torch::Opt::RunId)
@@ -363,10 +368,10 @@ const fn is_own(id: Id) -> bool {
 #[derive(Default)]
 struct Wide {
     whole: place::Whole,
-    output: output::Args,
+    output: output_options::Args,
     faults: faults::Args,
     reach: reach::Args,
-    store: store::Args,
+    store: store_options::Args,
     rounds: rounds::Args,
     hooks: hooks::Args,
     torch: torch::Args,

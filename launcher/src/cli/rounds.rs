@@ -314,7 +314,7 @@ fn held_back(option: &OsBytes, spares: u32, world: u32) -> Result<Policy, CliErr
 }
 
 fn ranks(n: u32) -> String {
-    crate::view::words::count(n.into(), "rank")
+    crate::view::phrases::count(n.into(), "rank")
 }
 
 fn both(one: &OsBytes, other: &OsBytes, what: &str, hint: Option<String>) -> CliError {

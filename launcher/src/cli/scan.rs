@@ -1,7 +1,7 @@
 //! From words to options: where rlaunch's own end and the program's begin, and which word is whose value.
 
 use super::errors::CliError;
-use super::later::{self, Later, Same};
+use super::planned_options::{self, Later, Same};
 use super::table::{Id, JOB, Row, Table, Takes};
 use rlaunch_core::os_bytes::OsBytes;
 use std::vec::IntoIter;
@@ -100,8 +100,9 @@ impl Words {
     fn dashed(&mut self, word: &OsBytes, first: u8, more: &[u8], rest: &mut IntoIter<OsBytes>) -> Result<(), CliError> {
         let name = word.get(1..).unwrap_or_default();
         let until = name.iter().position(|b| *b == b'=').unwrap_or(name.len());
-        let known =
-            |name| self.table.by_name(name).is_some() || (self.table.is_jobs() && later::by_name(name).is_some());
+        let known = |name| {
+            self.table.by_name(name).is_some() || (self.table.is_jobs() && planned_options::by_name(name).is_some())
+        };
         if until > 1 && name.get(..until).is_some_and(known) {
             return self.named(word, name, rest);
         }
@@ -114,7 +115,7 @@ impl Words {
                 return Err(CliError::AmbiguousN { value });
             }
             let Some(row) = self.table.by_letter(letter) else {
-                return Err(self.refuse(&spelled, word, later::by_letter(letter)));
+                return Err(self.refuse(&spelled, word, planned_options::by_letter(letter)));
             };
             if !matches!(row.takes, Takes::Nothing | Takes::Maybe(_)) {
                 let attached = (!more.is_empty()).then(|| more.strip_prefix(b"=").unwrap_or(more));
@@ -137,7 +138,7 @@ impl Words {
         // Hydra's -env takes two words; our --env, as elsewhere, takes one.
         let hydras = word.as_slice() == b"-env" && self.table.is_jobs();
         let Some(row) = self.table.by_name(if hydras { b"genv" } else { name }) else {
-            return match later::by_name(name).filter(|_| self.table.is_jobs()) {
+            return match planned_options::by_name(name).filter(|_| self.table.is_jobs()) {
                 Some(later) => self.theirs(later, &spelled, value.strip_prefix(b"="), rest),
                 None => Err(self.refuse(&spelled, &spelled, None)),
             };

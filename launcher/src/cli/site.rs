@@ -4,7 +4,7 @@
 use super::errors::CliError;
 use super::place::{Counted, Own, PerNode, Said};
 use super::{Lookup, Program, Reach, Run};
-use crate::view::words;
+use crate::view::phrases;
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::hostlist::groups::{Definition, Ground, GroupFault, GroupName, Groups};
 use rlaunch_core::hostlist::{self, Entry, Host, Outside};
@@ -265,7 +265,7 @@ impl Run {
 }
 
 pub(crate) fn why(error: &io::Error) -> String {
-    error.raw_os_error().map_or_else(|| error.to_string(), words::errno)
+    error.raw_os_error().map_or_else(|| error.to_string(), phrases::errno)
 }
 
 /// For tests: no groups are configured.

@@ -4,7 +4,10 @@
 //! constant table costs about half of what a parser takes that builds its grammar at run time (docs/architecture.md has
 //! the figures), and much of what other launchers' users type is no grammar of such a parser.
 
-use super::{ask, assign, doctor, env, faults, help, hooks, hosts, output, place, reach, rounds, run, store, torch};
+use super::{
+    assign, doctor, env, faults, help, hooks, hosts, output_options, place, query, reach, rounds, run, store_options,
+    torch,
+};
 
 /// Which option a row is; each help group has its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,10 +15,10 @@ pub(super) enum Id {
     Run(run::Opt),
     Place(place::Opt),
     Env(env::Opt),
-    Output(output::Opt),
+    Output(output_options::Opt),
     Faults(faults::Opt),
     Reach(reach::Opt),
-    Store(store::Opt),
+    Store(store_options::Opt),
     Rounds(rounds::Opt),
     Hooks(hooks::Opt),
     Torch(torch::Opt),
@@ -23,7 +26,7 @@ pub(super) enum Id {
     /// An option of `rlaunch hosts`.
     Hosts(hosts::Opt),
     /// An option of `rlaunch store`.
-    Ask(ask::Opt),
+    Ask(query::Opt),
     /// An option of `rlaunch assign`.
     Assign(assign::Opt),
 }
@@ -67,9 +70,9 @@ pub(super) const GROUPS: [Group; 11] = [
     run::GROUP,
     place::GROUP,
     reach::GROUP,
-    store::GROUP,
+    store_options::GROUP,
     env::GROUP,
-    output::GROUP,
+    output_options::GROUP,
     faults::GROUP,
     rounds::GROUP,
     hooks::GROUP,
@@ -81,9 +84,9 @@ static ROWS: [&[Row]; 11] = [
     run::GROUP.rows,
     place::GROUP.rows,
     reach::GROUP.rows,
-    store::GROUP.rows,
+    store_options::GROUP.rows,
     env::GROUP.rows,
-    output::GROUP.rows,
+    output_options::GROUP.rows,
     faults::GROUP.rows,
     rounds::GROUP.rows,
     hooks::GROUP.rows,
@@ -126,7 +129,7 @@ pub(super) static JOB: Table = Table { rows: &ROWS, only: None, help: "rlaunch -
 /// The options of `rlaunch hosts`.
 pub(super) static HOSTS: Table = Table { rows: &[hosts::ROWS], only: None, help: "rlaunch hosts --help" };
 /// The options of `rlaunch store`.
-pub(super) static ASK: Table = Table { rows: &[ask::ROWS], only: None, help: "rlaunch store --help" };
+pub(super) static ASK: Table = Table { rows: &[query::ROWS], only: None, help: "rlaunch store --help" };
 /// The options of `rlaunch assign`.
 pub(super) static ASSIGN: Table = Table { rows: &[assign::ROWS], only: None, help: "rlaunch assign --help" };
 /// The options of `rlaunch doctor`: some of a job's.

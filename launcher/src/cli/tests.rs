@@ -7,7 +7,7 @@ mod theirs;
 mod torch;
 
 use super::site::{Known, Nobody, Runs};
-use super::{Command, Events, Program, Run, Site, Verbosity, is_job, later, parse, table};
+use super::{Command, Events, Program, Run, Site, Verbosity, is_job, parse, planned_options, table};
 use rlaunch_core::env::{Export, Role as VarRole};
 use rlaunch_core::id::JobId;
 use rlaunch_core::os_bytes::OsBytes;
@@ -367,12 +367,12 @@ fn every_variable_that_is_read_is_registered() {
 #[test]
 fn the_table_is_unambiguous() {
     let mut names = BTreeSet::new();
-    for name in table::rows().flat_map(|row| row.names.iter().copied()).chain(later::all_names()) {
+    for name in table::rows().flat_map(|row| row.names.iter().copied()).chain(planned_options::all_names()) {
         assert!(names.insert(name), "--{name} is there twice");
         assert!(!name.contains('_') && !name.contains('='));
     }
     let mut letters = BTreeSet::from([b'N']);
-    for letter in table::rows().filter_map(|row| row.short).chain(later::all_letters()) {
+    for letter in table::rows().filter_map(|row| row.short).chain(planned_options::all_letters()) {
         assert!(letters.insert(letter), "-{} is there twice", char::from(letter));
     }
     // `-word` must not also be letters together.

@@ -1,25 +1,25 @@
 //! The edges of the job machine: its contact with the kernel. Nothing in `perform` waits or fails: outcomes are events.
 
 mod guardian;
-mod hooks;
+mod hook_runner;
 mod input;
 mod ledger;
 mod log;
 mod nodes;
 mod output;
+mod peer_directory;
 mod ready;
 mod remote;
 mod sink;
 mod store;
 mod trace;
-mod whose;
 
 use crate::bootstrap::Setting;
 use crate::cli::{Plan, Presentation, Verbosity};
 use crate::view::Tone;
 use crate::view::nested::Nested;
+use crate::view::notices::{By, no_message, say, ssh_said};
 use crate::view::progress::{Onto, Progress};
-use crate::view::say::{By, no_message, say, ssh_said};
 use anyhow::Context as _;
 use input::Input;
 use log::Log;
@@ -70,7 +70,7 @@ pub(crate) struct Edges {
     nodes: Nodes,
     store: store::Store,
     /// Which host has which address.
-    directory: whose::Directory,
+    directory: peer_directory::Directory,
     signals: Signals,
     bell: Doorbell,
     live_bell: Option<AsyncFd<Doorbell>>,
@@ -91,7 +91,7 @@ pub(crate) struct Edges {
     /// How far the launch is, where that is shown.
     progress: Option<Progress>,
     /// Commands at restarts and at the end.
-    hooks: hooks::Hooks,
+    hooks: hook_runner::Hooks,
     /// Lines for a restarter around the job.
     nested: Option<Nested>,
 }
@@ -119,12 +119,12 @@ impl Edges {
         let nodes = Nodes::new(&credit, local.map(|id| (id, setup.edge, setup.lifeline)), remote)?;
         let reader = job.placement.ranks.first().map_or(NodeId::new(0), |seat| seat.node);
         let names = names(&job.placement);
-        let hooks = hooks::Hooks::new(hooks, &job.placement, names.1.clone(), setup.origin);
+        let hooks = hook_runner::Hooks::new(hooks, &job.placement, names.1.clone(), setup.origin);
         let nested = presentation.nested.then(|| Nested::new(std::process::id(), &names.0));
         Ok(Self {
             nodes,
             store: store::Store::new(reader),
-            directory: whose::Directory::default(),
+            directory: peer_directory::Directory::default(),
             signals: Signals::Waiting(SignalFd::new(&setup.origin.watched()).context("cannot listen to signals")?),
             input: Input::new(job.stdin, &job.placement, bell.clone()),
             bell,
@@ -297,8 +297,8 @@ impl Edges {
 
     fn message(&mut self, node: NodeId, msg: ToRoot) {
         let msg = match msg {
-            ToRoot::Whose(question) => return whose::ask(&mut self.nodes, &self.directory, node, question),
-            ToRoot::Theirs(answer) => return whose::answer(&mut self.nodes, &self.directory, node, answer),
+            ToRoot::Whose(question) => return peer_directory::ask(&mut self.nodes, &self.directory, node, question),
+            ToRoot::Theirs(answer) => return peer_directory::answer(&mut self.nodes, &self.directory, node, answer),
             ToRoot::Input(news) => return self.input.hear(node, news),
             msg => msg,
         };
@@ -371,7 +371,7 @@ impl Edges {
     /// Tells once that the event log cannot be written.
     fn settle_log(&mut self) {
         if let Some(errno) = self.log.as_mut().and_then(Log::failure) {
-            self.say(crate::view::say::log_failed(errno));
+            self.say(crate::view::notices::log_failed(errno));
         }
     }
 

@@ -4,7 +4,7 @@ use super::guardian::Guardian;
 use super::ready::Ready;
 use super::remote::{News, Remote};
 use super::{now, why};
-use crate::view::words;
+use crate::view::phrases;
 use rlaunch_core::bootstrap::{SshEnd, Stage};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, GuardianEnd, HostFailure, JobEvent};
@@ -263,7 +263,7 @@ impl Nodes {
     /// Lets go of those that watched over us: the job is over.
     pub(super) fn dismiss(&mut self) {
         self.remote.dismiss();
-        if let Some((_, guardian)) = self.guardian.take_if(|_| !rlaunch_sys::facts::init::reaps()) {
+        if let Some((_, guardian)) = self.guardian.take_if(|_| !rlaunch_sys::facts::init_state::reaps()) {
             guardian.part();
         }
     }
@@ -299,8 +299,8 @@ impl Nodes {
                 // Its agent ends with the edge, and was never reported.
                 node.link = Link::Gone;
                 let errno = error.raw_os_error().unwrap_or(0);
-                let why = format!("its agent cannot be taken in here: {}", words::errno(errno)).into();
-                let hint = words::way_out(errno).unwrap_or_default().into();
+                let why = format!("its agent cannot be taken in here: {}", phrases::errno(errno)).into();
+                let hint = phrases::way_out(errno).unwrap_or_default().into();
                 events
                     .push_back(JobEvent::HostFailed { node: id, why: HostFailure { why, hint, ..Default::default() } });
             }

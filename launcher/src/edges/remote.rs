@@ -2,7 +2,7 @@
 
 use super::now;
 use crate::bootstrap::{Bootstrap, Setting, Step};
-use crate::view::words;
+use crate::view::phrases;
 use rlaunch_core::bootstrap::{Failure, SshEnd, Stage, Target};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::id::NodeId;
@@ -87,8 +87,8 @@ impl Remote {
             }
             State::Nothing(errno) => {
                 let why = HostFailure {
-                    why: format!("cannot get ready to reach it: {}", words::errno(*errno)).into(),
-                    hint: words::way_out(*errno).unwrap_or_default().into(),
+                    why: format!("cannot get ready to reach it: {}", phrases::errno(*errno)).into(),
+                    hint: phrases::way_out(*errno).unwrap_or_default().into(),
                     ..Default::default()
                 };
                 events.push_back(JobEvent::HostFailed { node, why });

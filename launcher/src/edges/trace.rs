@@ -1,6 +1,6 @@
 //! The steps of a job as diagnostics, for a user who watches a launch (`-vv`): the records of the event log, in words.
 
-use crate::view::words;
+use crate::view::phrases;
 use rlaunch_core::events::{Record, What};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::time::Span;
@@ -30,7 +30,7 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
                 (port, true) => format!("MASTER_PORT {port}, reserved"),
                 (port, false) => format!("MASTER_PORT {port}, not reserved"),
             };
-            debug!("{host} is ready: agent {}{init}, containment {}, {port}", hello.agent, words::tier(hello.tier));
+            debug!("{host} is ready: agent {}{init}, containment {}, {port}", hello.agent, phrases::tier(hello.tier));
         }
         What::HostFailed { node, why } => debug!("{} cannot be reached: {why:?}", host(node)),
         What::HostRefused { node, why } => debug!("{} refuses: {why:?}", host(node)),
@@ -49,7 +49,7 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
         What::Signal { sig, answer } => debug!("got {sig}: {answer:?}"),
         What::Ending { cause, sent, grace } => {
             let sent = sent.map_or_else(|| "SIGKILL".to_owned(), |sig| sig.to_string());
-            debug!("the ending begins, {sent} to all ranks, grace {}: {cause:?}", words::wait(*grace));
+            debug!("the ending begins, {sent} to all ranks, grace {}: {cause:?}", phrases::wait(*grace));
         }
         what @ (What::Clearing { .. } | What::Restart { .. }) => between(what),
         What::Round(note) => debug!("rounds: {note:?}"),
@@ -59,7 +59,7 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
             debug!("{count} connections to the store are not the job's, the last from {from}")
         }
         What::StoreLimit { met, count, .. } => debug!("{count} connections to the store have met a limit: {met:?}"),
-        What::SinkLost { std, errno } => debug!("our {} is lost: errno {errno:?}", words::std(*std)),
+        What::SinkLost { std, errno } => debug!("our {} is lost: errno {errno:?}", phrases::std(*std)),
         // It is made where the log is written, and never comes here.
         What::LogLost { records } => debug!("{records} records are missing in the event log"),
         What::OutputEnd { lost, .. } => debug!("all output is written, {lost} bytes are lost"),
@@ -74,22 +74,22 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
 /// All ranks are started again.
 fn between(what: &What) {
     if let What::Clearing { rank, status, grace, lost: _ } = what {
-        debug!("rank {rank} has failed, {status}: all others are ended, grace {}", words::wait(*grace));
+        debug!("rank {rank} has failed, {status}: all others are ended, grace {}", phrases::wait(*grace));
     }
     if let What::Restart { restart, rank, status, delay, .. } = what {
-        debug!("restart {restart} in {}: rank {rank} had failed first, {status}", words::wait(*delay));
+        debug!("restart {restart} in {}: rank {rank} had failed first, {status}", phrases::wait(*delay));
     }
 }
 
 /// A stream that has ended, and log files that do not have everything.
 fn stream<'a>(what: &What, host: impl Fn(&NodeId) -> &'a str) {
     if let What::StreamEnd { rank, std, total } = what {
-        debug!("rank {rank}: {} has ended after {total} bytes", words::std(*std));
+        debug!("rank {rank}: {} has ended after {total} bytes", phrases::std(*std));
     }
     if let What::FileFailed { node, errno, path } = what {
         debug!("{path} on {} cannot be written: errno {errno}", host(node));
     }
     if let What::FileLost { rank, std, bytes } = what {
-        debug!("rank {rank}: {bytes} bytes of {} are in no file", words::std(*std));
+        debug!("rank {rank}: {bytes} bytes of {} are in no file", phrases::std(*std));
     }
 }

@@ -1,6 +1,6 @@
 //! The effect of losses under a policy: `rlaunch assign`, for people and for programs.
 
-use super::words;
+use super::phrases;
 use rlaunch_core::id::Rank;
 use rlaunch_core::rank_assign::{Mode, Policy, WorldMember};
 use serde_json::json;
@@ -43,7 +43,7 @@ pub(crate) fn text(told: &Told, all: bool) -> String {
     }
     let members = told.hosts.len();
     if members > FEW && !all {
-        text.push_str(&format!("{} have a line each with --all-ranks\n", words::count(members as u64, "rank")));
+        text.push_str(&format!("{} have a line each with --all-ranks\n", phrases::count(members as u64, "rank")));
         return text;
     }
     text.push('\n');
@@ -80,7 +80,7 @@ pub(crate) fn json(told: &Told) -> String {
 fn rounds(told: &Told) -> Vec<Vec<String>> {
     let titles = ["round", "lost", "back", "discarded", "healthy", "active", "reserve"];
     let line = |(at, round): (usize, &Round)| {
-        let who = [&round.lost, &round.joined, &round.discarded].map(|ranks| words::some(ranks));
+        let who = [&round.lost, &round.joined, &round.discarded].map(|ranks| phrases::some(ranks));
         let counts = [round.size, round.active, round.size.saturating_sub(round.active)].map(|count| count.to_string());
         [at.to_string()].into_iter().chain(who).chain(counts).collect()
     };

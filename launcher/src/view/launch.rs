@@ -1,8 +1,8 @@
 //! A launch that failed, as text: what is missing or refused, and what to try.
 
-use super::around::Around;
+use super::path_search::Around;
+use super::phrases;
 use super::report::{Block, host_of};
-use super::words;
 use rlaunch_core::errno::{E2BIG, EACCES, EAGAIN, ENOENT, ENOEXEC};
 use rlaunch_core::error::Hint;
 use rlaunch_core::id::Rank;
@@ -35,7 +35,13 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
     let said = match error.step {
         SpawnStep::Exec => exec(report, rank, error, around),
         SpawnStep::ChangeDir => Said {
-            what: format!("{} {} on {}: {}", around.wdir, error.path, host_of(report, rank), words::errno(error.errno)),
+            what: format!(
+                "{} {} on {}: {}",
+                around.wdir,
+                error.path,
+                host_of(report, rank),
+                phrases::errno(error.errno)
+            ),
             hint: None,
         },
         SpawnStep::Clone if error.errno == EAGAIN => Said {
@@ -53,8 +59,8 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
         | SpawnStep::Limits
         | SpawnStep::LogDirectory
         | SpawnStep::Gpus => Said {
-            what: format!("rank {rank} cannot be started: {}: {}", step(error.step), words::errno(error.errno)),
-            hint: words::way_out(error.errno).map(|hint| format!("fewer ranks, or {hint}").into()),
+            what: format!("rank {rank} cannot be started: {}: {}", step(error.step), phrases::errno(error.errno)),
+            hint: phrases::way_out(error.errno).map(|hint| format!("fewer ranks, or {hint}").into()),
         },
     };
     text(&said, report)
@@ -148,7 +154,7 @@ pub(super) fn program(error: &SpawnError, place: &Place<'_>) -> (String, Option<
         }
         (errno, Found::Nothing | Found::Dir | Found::Empty | Found::File) => {
             let elsewhere = matches!(place, Place::There(_)).then(|| ELSEWHERE.to_owned());
-            (words::errno(errno), elsewhere)
+            (phrases::errno(errno), elsewhere)
         }
     };
     let on = match place {
@@ -170,10 +176,10 @@ fn missing(error: &SpawnError, place: &Place<'_>) -> (String, Option<String>) {
             (format!("no such file ({searched})"), near.map(|near| quoted(near.as_bytes())).or_else(by_look))
         }
         Place::There(_) if error.path.is_empty() || error.path.contains(&b'/') => {
-            (words::errno(ENOENT), by_look().or_else(|| Some(ELSEWHERE.to_owned())))
+            (phrases::errno(ENOENT), by_look().or_else(|| Some(ELSEWHERE.to_owned())))
         }
         Place::There(_) => {
-            let why = format!("{} (searched in PATH, which is that of this host)", words::errno(ENOENT));
+            let why = format!("{} (searched in PATH, which is that of this host)", phrases::errno(ENOENT));
             (why, by_look().or_else(|| Some("its path, or -x PATH=...".to_owned())))
         }
     }
@@ -199,12 +205,12 @@ fn searched(error: &SpawnError, report: &Report, rank: Rank, around: &Around) ->
 
 /// Both figures, of which one is above its limit.
 fn too_long(report: &Report, rank: Rank) -> String {
-    let Some(app) = report.app(rank) else { return words::errno(E2BIG) };
+    let Some(app) = report.app(rank) else { return phrases::errno(E2BIG) };
     if app.longest > STRING {
-        let longest = words::bytes(app.longest);
-        format!("one argument or variable has {longest}, the kernel takes {}", words::bytes(STRING))
+        let longest = phrases::bytes(app.longest);
+        format!("one argument or variable has {longest}, the kernel takes {}", phrases::bytes(STRING))
     } else {
-        let all = words::bytes(app.bytes);
+        let all = phrases::bytes(app.bytes);
         format!(
             "arguments and environment have {all}, the kernel takes a quarter of the stack limit (ulimit -s), 6 MiB at most"
         )

@@ -1,6 +1,6 @@
 //! The placement of ranks: `rlaunch map`, for people and for programs.
 
-use super::words;
+use super::phrases;
 use rlaunch_core::id::{AppIndex, NodeId, Rank};
 use rlaunch_core::master_store::Holder;
 use rlaunch_core::os_bytes::OsBytes;
@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 /// Hosts with their ranks, then the programs where there are several.
 pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder) -> String {
     let (ranks, hosts) = (placement.ranks.len() as u64, placement.nodes.len() as u64);
-    let mut text = format!("{} on {}\n", words::count(ranks, "rank"), words::count(hosts, "host"));
+    let mut text = format!("{} on {}\n", phrases::count(ranks, "rank"), phrases::count(hosts, "host"));
     let names: Vec<String> = placement.nodes.iter().map(|node| node.host.to_string()).collect();
     // Nobody's screen is wider, and a format takes no more than 65,535.
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(200);
@@ -23,18 +23,18 @@ pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder
     for ((name, node), ranks) in names.iter().zip(&placement.nodes).zip(&own) {
         let slots = match node.slots {
             u32::MAX => String::new(),
-            slots if node.ranks > slots => format!("  ({} on {})", node.ranks, words::count(slots.into(), "slot")),
+            slots if node.ranks > slots => format!("  ({} on {})", node.ranks, phrases::count(slots.into(), "slot")),
             _ => String::new(),
         };
         // Writing to a String cannot fail.
-        writeln!(text, "  {name:width$}  {}{slots}", words::ranks(ranks)).unwrap_or_default();
+        writeln!(text, "  {name:width$}  {}{slots}", phrases::ranks(ranks)).unwrap_or_default();
     }
     if programs.len() > 1 {
         let of: Vec<String> =
-            (0..).map(AppIndex::new).take(programs.len()).map(|app| words::ranks(&of_app(placement, app))).collect();
+            (0..).map(AppIndex::new).take(programs.len()).map(|app| phrases::ranks(&of_app(placement, app))).collect();
         let width = of.iter().map(String::len).max().unwrap_or(0).min(200);
         for (argv, ranks) in programs.iter().zip(&of) {
-            writeln!(text, "  {ranks:width$}  {}", words::command(argv.iter().map(OsBytes::as_slice)))
+            writeln!(text, "  {ranks:width$}  {}", phrases::command(argv.iter().map(OsBytes::as_slice)))
                 .unwrap_or_default();
         }
     }
@@ -112,10 +112,10 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
         }
         Note::OneRank(_) => "rlaunch: no -n given: starting 1 rank\n".into(),
         Note::Oversubscribed { ranks, slots, processors: true, .. } => {
-            format!("rlaunch: {ranks} ranks share {}\n", words::count((*slots).into(), "processor"))
+            format!("rlaunch: {ranks} ranks share {}\n", phrases::count((*slots).into(), "processor"))
         }
         Note::Oversubscribed { host, ranks, slots, processors: false, others } => {
-            let slots = words::count((*slots).into(), "slot");
+            let slots = phrases::count((*slots).into(), "slot");
             format!("rlaunch: {ranks} ranks share {slots} of {host}{}\n", and_others(*others))
         }
     }
@@ -133,7 +133,7 @@ pub(crate) fn short_lease(lease: Span, hosts: usize) -> Option<String> {
 fn and_others(others: u32) -> String {
     match others {
         0 => String::new(),
-        n => format!(", and {} too", words::count(n.into(), "other host")),
+        n => format!(", and {} too", phrases::count(n.into(), "other host")),
     }
 }
 

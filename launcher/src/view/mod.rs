@@ -1,20 +1,20 @@
 //! Words: what the values of `rlaunch_core::report` look like on stderr. Rendering is pure; what it needs to know of the
 //! surroundings (a file that is nearly called like the missing program) is looked up before, in [`around`].
 
-pub(crate) mod around;
 pub(crate) mod assign;
-pub(crate) mod hooks;
-mod hosts;
+pub(crate) mod hook_messages;
+mod host_messages;
 mod launch;
 mod limit;
 pub(crate) mod map;
 pub(crate) mod nested;
+pub(crate) mod notices;
+pub(crate) mod path_search;
+pub(crate) mod phrases;
 pub(crate) mod progress;
 mod remark;
 pub(crate) mod report;
-mod rounds;
-pub(crate) mod say;
-pub(crate) mod words;
+mod round_messages;
 
 /// How much rlaunch says.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

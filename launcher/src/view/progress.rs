@@ -1,7 +1,7 @@
 //! How far a launch on other hosts is: one line that is drawn anew on a terminal, a line every ten seconds elsewhere. Launches of less
 //! than a second show nothing.
 
-use super::words;
+use super::phrases;
 use rlaunch_core::bootstrap::Stage;
 use rlaunch_core::events::What;
 use rlaunch_core::hostlist::fold;
@@ -180,7 +180,7 @@ impl Progress {
         let ready = counts.get(&At::Ready).copied().unwrap_or(0);
         let full = ready * WIDTH / all.max(1);
         let bar = format!("{}{}", "#".repeat(full), "-".repeat(WIDTH - full));
-        let mut text = format!("launching {}  [{bar}]", words::count(all as u64, "host"));
+        let mut text = format!("launching {}  [{bar}]", phrases::count(all as u64, "host"));
         for (at, count) in &counts {
             text.push_str(&format!("  {count} {}", at.word()));
             if *at == At::Failed {
@@ -203,7 +203,7 @@ impl Progress {
             .filter(|(at, _)| **at != At::Ready)
             .map(|(at, count)| format!("{count} {}: {}", at.word(), self.names(|own| own == *at)))
             .collect();
-        let (all, after) = (words::count(self.hosts.len() as u64, "host"), words::wait(now.since(self.began)));
+        let (all, after) = (phrases::count(self.hosts.len() as u64, "host"), phrases::wait(now.since(self.began)));
         format!("rlaunch: {ready} of {all} ready after {after}; {}\n", rest.join("; "))
     }
 }

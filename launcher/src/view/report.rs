@@ -1,7 +1,7 @@
 //! The closing report as text: one line after success, a block of named lines after anything else.
 
-use super::around::Around;
-use super::{Tone, hosts, launch, rounds, words};
+use super::path_search::Around;
+use super::{Tone, host_messages, launch, phrases, round_messages};
 use rlaunch_core::bootstrap::SshEnd;
 use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::exit::Ending;
@@ -51,14 +51,14 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     let head = match &end.cause {
         Cause::Success => return success(report, end),
         Cause::Spawn { rank, error } => return launch::not_started(report, *rank, error, around),
-        Cause::Refused { why, .. } => return hosts::refused(report, why),
-        Cause::Unreachable { failed, asked, .. } => return hosts::unreachable(report, *failed, *asked),
+        Cause::Refused { why, .. } => return host_messages::refused(report, why),
+        Cause::Unreachable { failed, asked, .. } => return host_messages::unreachable(report, *failed, *asked),
         Cause::Rank { rank, status } => return failure(report, end, *rank, *status),
         Cause::Signal(sig) => format!("ended by {sig} after {took}{}", before(report)),
         Cause::Timeout(limit) => {
-            format!("--timeout {} ran out{}; the job was ended", words::wait(*limit), before(report))
+            format!("--timeout {} ran out{}; the job was ended", phrases::wait(*limit), before(report))
         }
-        Cause::ReaderClosed(std) => format!("ended after {took}: the reader of {} has closed it", words::std(*std)),
+        Cause::ReaderClosed(std) => format!("ended after {took}: the reader of {} has closed it", phrases::std(*std)),
         Cause::Lost { node, lost } => {
             let after = report.began.map_or(took, |began| began.at);
             format!(
@@ -70,7 +70,7 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     let mut block = Block::new(format!("rlaunch: {head}\n"));
     block.also(report, &end.cause);
     block.restarts(report);
-    rounds::fields(&mut block, report);
+    round_messages::fields(&mut block, report);
     block.without(report);
     block.fates("job", report);
     block.exit(end.exit);
@@ -112,10 +112,10 @@ pub(crate) fn host_of(report: &Report, rank: Rank) -> String {
 }
 
 fn success(report: &Report, end: &End) -> String {
-    let all = words::count(report.ranks.len() as u64, "rank");
+    let all = phrases::count(report.ranks.len() as u64, "rank");
     let finished = report.finished();
     let ranks = if finished < report.ranks.len() { format!("{finished} of {all}") } else { all };
-    let hosts = hosts::to_the_end(report);
+    let hosts = host_messages::to_the_end(report);
     let mut text = format!("rlaunch: {ranks} on {hosts} finished in {}", end.took);
     if let Some(launch) = end.launch {
         let _infallible = write!(text, " (launch {launch})");
@@ -128,7 +128,7 @@ fn success(report: &Report, end: &End) -> String {
     }
     let mut block = Block::new(text + "\n");
     block.restarts(report);
-    rounds::fields(&mut block, report);
+    round_messages::fields(&mut block, report);
     block.leftovers(report);
     if is_spoiled(end) {
         block.exit(end.exit);
@@ -143,7 +143,7 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     let first = if report.ranks.len() > 1 { " first" } else { "" };
     let how = match facts.oom_limit {
         Some(0) => "killed by the kernel: out of memory (the host was full)".into(),
-        Some(limit) => format!("killed by the kernel: out of memory (limit {})", words::bytes(limit)),
+        Some(limit) => format!("killed by the kernel: out of memory (limit {})", phrases::bytes(limit)),
         None if passed_on(report, status) => format!("{status}, which rlaunch was sent and passed on,"),
         None => status.to_string(),
     };
@@ -159,7 +159,7 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
         block.field("where", &format!("{}, local rank {}, pid {pid}", host(report, line.node), line.local_rank));
     }
     let argv = || report.app(rank).into_iter().flat_map(|app| &app.argv);
-    block.field("command", &words::command(argv()));
+    block.field("command", &phrases::command(argv()));
     if let Some(message) = facts.error_file.as_deref().and_then(message) {
         block.field("error", &message);
     }
@@ -179,7 +179,7 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     }
     block.also(report, &end.cause);
     block.restarts(report);
-    rounds::fields(&mut block, report);
+    round_messages::fields(&mut block, report);
     block.without(report);
     block.fates("others", report);
     tries(&mut block, report, status, facts.oom_limit.is_some(), store);
@@ -227,7 +227,7 @@ fn lost_on(report: &Report, nodes: &[NodeId], lost: Lost) -> String {
     let one = nodes.len() < 2;
     let host = match nodes {
         [node] => host(report, *node),
-        nodes => hosts::list(report, nodes),
+        nodes => host_messages::list(report, nodes),
     };
     match lost {
         Lost::Agent(why) => closed(&host, one, why),
@@ -255,7 +255,7 @@ fn lost_on(report: &Report, nodes: &[NodeId], lost: Lost) -> String {
             )
         }
         Lost::Starved(long) => {
-            let long = words::wait(long);
+            let long = phrases::wait(long);
             let killed = if one { "the guardian of" } else { "the guardians of" };
             format!(
                 "rlaunch was suspended for {long}, longer than --lease allows; {killed} {host} killed the ranks there"
@@ -275,7 +275,7 @@ fn closed(host: &str, one: bool, why: CloseReason) -> String {
         CloseReason::Eof => agent("it was killed or crashed"),
         CloseReason::Malformed => agent("it sent something that is no message"),
         CloseReason::Slow => agent("it stopped reading its messages"),
-        CloseReason::Failed(errno) => agent(&words::errno(errno)),
+        CloseReason::Failed(errno) => agent(&phrases::errno(errno)),
         CloseReason::Ssh(SshEnd::Signal(number)) => match Signal::new(number) {
             Some(sig) => format!("ssh to {host} was killed by {sig}"),
             None => format!("ssh to {host} was killed"),
@@ -300,7 +300,7 @@ fn left_of(report: &Report) -> String {
     let uncounted = report.uncounted();
     match report.left {
         None if !uncounted.is_empty() => {
-            format!("what is left on {} could not be counted", hosts::list(report, &uncounted))
+            format!("what is left on {} could not be counted", host_messages::list(report, &uncounted))
         }
         known => left(known),
     }
@@ -344,7 +344,7 @@ impl Block {
         };
         let others: Vec<NodeId> = report.together.iter().copied().filter(|other| !named.contains(other)).collect();
         if !others.is_empty() {
-            self.field("also", &format!("{}{what}", hosts::list(report, &others)));
+            self.field("also", &format!("{}{what}", host_messages::list(report, &others)));
         }
         for (lost, nodes) in report.other_losses() {
             self.field("also", &lost_on(report, &nodes, lost));
@@ -373,7 +373,7 @@ impl Block {
     /// Hosts that the job did without.
     fn without(&mut self, report: &Report) {
         if !report.left_out.is_empty() {
-            self.field("without", &hosts::list(report, &report.left_out));
+            self.field("without", &host_messages::list(report, &report.left_out));
         }
     }
 
@@ -421,7 +421,7 @@ impl Block {
 }
 
 fn fate(group: &Group, after_a_rank: bool, report: &Report) -> String {
-    let ranks = words::ranks(&group.ranks);
+    let ranks = phrases::ranks(&group.ranks);
     let after = group.after;
     match group.became {
         Became::Finished => format!("{ranks} finished"),

@@ -6,7 +6,7 @@
 mod assigned;
 #[path = "../../../launcher/src/cli/mod.rs"]
 mod cli;
-#[path = "../../../launcher/src/view/words.rs"]
+#[path = "../../../launcher/src/view/phrases.rs"]
 mod words;
 mod view {
     pub(crate) use crate::{assigned as assign, words};

@@ -1,7 +1,7 @@
 //! A function that is run again, for C: [`Restart`] with pointers for hooks.
 #![forbid(unsafe_code)]
 
-use super::error::{Failure, guarded};
+use super::ffi_error::{Failure, guarded};
 use super::given::{Called, Given};
 use super::types::{rl_pair, rl_round, time};
 use super::{Function, KeyFunction};

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(non_camel_case_types, reason = "they are named as in the header")]
 
-use super::error::{Failure, guarded};
+use super::ffi_error::{Failure, guarded};
 use super::given::Given;
 use super::gloo::{self, rl_gloo};
 use super::types::{rl_bytes, rl_fault_info, rl_next, rl_pair, rl_round, text, time};

@@ -57,7 +57,7 @@ impl Alone {
 }
 
 fn begin(round: u32, fault: Option<Fault>) -> Begin {
-    crate::own::begin_round();
+    crate::own_store::begin_round();
     let zero = Rank::new(0);
     Begin {
         round: Round::new(round),

@@ -1,7 +1,7 @@
 //! The state that the training thread shares with the thread that waits for the agent.
 
 use super::alone::Alone;
-use super::ear::Ear;
+use super::inbox_reader::InboxReader;
 use super::{Next, over};
 use crate::kernel::{Bell, Known, Watch, send_all};
 use crate::state::{Cause, State};
@@ -119,7 +119,7 @@ pub(super) struct Inner {
     pub(super) planned: bool,
     pub(super) cause: Option<Cause>,
     pub(super) pending: Option<Pending>,
-    pub(super) ear: Ear,
+    pub(super) ear: InboxReader,
     pub(super) token: Token,
     /// Messages that have come and were not taken.
     pub(super) inbox: VecDeque<Heard>,
@@ -213,7 +213,7 @@ impl Inner {
             planned: false,
             cause: None,
             pending: None,
-            ear: Ear::Free,
+            ear: InboxReader::Free,
             token: Token::default(),
             inbox: VecDeque::new(),
             over: None,

@@ -6,7 +6,7 @@
 //! A forked child has a copy of all this and no second thread. A child has no part in the session: every call first checks the process.
 
 mod alone;
-mod ear;
+mod inbox_reader;
 mod inner;
 mod monitor;
 mod open;
@@ -17,7 +17,7 @@ use crate::ffi::gloo;
 use crate::kernel::Known;
 use crate::state::{Cause, Leave, State};
 use crate::token::Token;
-use crate::{Error, Interrupted, waits};
+use crate::{Error, Interrupted, call_guard};
 pub(crate) use inner::{AddPending, Aim};
 use inner::{Inner, Leaving, Phase, Shared};
 pub(crate) use open::Options;
@@ -102,7 +102,7 @@ impl Session {
         let own = thread::current().id();
         inner.atomic.retain(|thread| *thread != own);
         self.0.note(&inner);
-        waits::open();
+        call_guard::open();
         if self.0.has_untold_pings()
             && !self.0.told_once.load(Ordering::Acquire)
             && let Some(state) = inner.state.as_ref().filter(|_| inner.alone.is_none())
@@ -179,7 +179,7 @@ impl Session {
         inner.decide(Cause::Fault(fault));
         inner.phase = Phase::Over;
         self.0.note(&inner);
-        waits::open();
+        call_guard::open();
         drop(inner);
         self.0.bell.ring();
         Ok(())
@@ -192,7 +192,7 @@ impl Session {
         inner.phase = Phase::Over;
         self.0.note(&inner);
         self.0.tell(inner);
-        waits::takes_no_part();
+        call_guard::takes_no_part();
         gloo::disarm();
         self.0.hang_up();
         self.0.bell.ring();
@@ -201,7 +201,7 @@ impl Session {
     /// Waits until a round is to be left that this call has not yet returned.
     pub(crate) fn wait_interrupt(&self) -> Result<Cause, Error> {
         let mut inner = self.here()?;
-        waits::this_thread_is_free();
+        call_guard::this_thread_is_free();
         loop {
             if inner.closed {
                 return Err(over());

@@ -3,13 +3,13 @@
 //! The thread sleeps until the agent sends a message that this thread has to read ([`ear`]) or its bell rings. It wakes by itself only
 //! for timed steps: progress to be reported, a signal to be repeated, a planned interrupt whose time has expired.
 
-use super::ear;
+use super::inbox_reader;
 use super::inner::{Inner, Leaving, Phase, Shared};
+use crate::call_guard;
 use crate::ffi::gloo;
 use crate::ffi::signal_thread;
 use crate::kernel::Signals;
 use crate::state::{Cause, State};
-use crate::waits;
 use rlaunch_core::id::Round;
 use rlaunch_core::wire::frozen::client::client_round::Said;
 use std::ffi::c_void;
@@ -53,14 +53,14 @@ impl Monitor {
     }
 
     pub(super) fn run(mut self, shared: &Shared) {
-        waits::this_thread_is_free();
+        call_guard::this_thread_is_free();
         while let Some(within) = self.act(shared) {
             let (rung, readable) = shared.watch.wait(within);
             if rung {
                 shared.bell.clear();
             }
             if readable && shared.lock().take_ear() {
-                ear::read(shared);
+                inbox_reader::read(shared);
             }
         }
     }
@@ -108,7 +108,7 @@ impl Monitor {
         let seen = inner.state.clone().zip(inner.cause.clone());
         let inside = inner.phase == Phase::Inside;
         // Under the lock: the function cannot be left between, after which waits may begin again.
-        waits::end(inside);
+        call_guard::end(inside);
         drop(inner);
         for known in sockets {
             let _gone = known.shut_down();

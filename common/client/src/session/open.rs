@@ -6,7 +6,7 @@ use super::inner::{Inner, Shared};
 use super::monitor::{Monitor, OnAbort};
 use crate::connection::{Connection, path_from_env};
 use crate::kernel::{Bell, Watch, without_signals};
-use crate::{Error, waits};
+use crate::{Error, call_guard};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::restart::terms::Terms;
 use rlaunch_core::wire::frozen::client::client_round::Said;
@@ -96,7 +96,7 @@ impl Session {
             looking: AtomicBool::new(false),
         });
         shared.say(&Said::Register(terms.to_vec()))?;
-        waits::takes_part();
+        call_guard::takes_part();
         let monitor = Monitor::new(interval, options.on_abort);
         let other = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("rlaunch-rounds".to_owned());

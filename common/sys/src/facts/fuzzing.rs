@@ -1,16 +1,16 @@
 //! Entries to the parsers of this crate, for `tests/fuzz` only: they read text that others have written.
 
+use super::cgroup_memory;
 use super::core_file::{self, Crash};
-use super::memory;
 
 /// /proc/self/cgroup and /proc/self/mountinfo.
 pub fn memory_cgroups(groups: &[u8], mounts: &[u8]) {
-    let _found = memory::candidates(groups, mounts);
+    let _found = cgroup_memory::candidates(groups, mounts);
 }
 
 /// A file of counters, and the name of one.
 pub fn counter(text: &[u8], name: &[u8]) {
-    let _found = memory::field(text, name);
+    let _found = cgroup_memory::field(text, name);
 }
 
 /// The kernel's pattern, and the name of a file where it leads.

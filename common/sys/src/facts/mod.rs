@@ -6,10 +6,10 @@ pub mod error_file;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod host;
-pub mod init;
+pub mod init_state;
 pub mod input;
 pub mod limits;
 pub mod net;
 pub mod oom;
 
-mod memory;
+mod cgroup_memory;

@@ -1,7 +1,7 @@
 //! Whether the kernel killed a rank for lack of memory. It leaves no mark on the process, only counters that rise before
 //! the victim is killed.
 
-use super::memory::{Group, field};
+use super::cgroup_memory::{Group, field};
 use std::fs;
 
 /// Watches the kernel's counters of such kills from one moment on.
@@ -95,7 +95,7 @@ fn host_kills() -> Option<u64> {
 mod tests {
     #![allow(clippy::disallowed_methods, reason = "a process that is to be killed, not a rank")]
 
-    use super::super::memory::Version;
+    use super::super::cgroup_memory::Version;
     use super::*;
     use crate::facts::core_file::tests::Temp;
     use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -4,8 +4,8 @@
 mod clone;
 mod prepare;
 mod slots;
-mod thread;
+mod spawn_thread;
 
 pub use clone::{Failure, Found, Step};
 pub use prepare::{PreparedApp, PreparedExec, Strings};
-pub use thread::{Launched, Outcome, SpawnPort, stream_token};
+pub use spawn_thread::{Launched, Outcome, SpawnPort, stream_token};

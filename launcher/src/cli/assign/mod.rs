@@ -2,7 +2,7 @@
 
 mod file;
 mod keys;
-mod rounds;
+mod trial_rounds;
 
 use super::errors::CliError;
 use super::place::Said;
@@ -21,8 +21,8 @@ use rlaunch_core::place::{self, AppRequest, By, MOST_RANKS, Placement, Request};
 use rlaunch_core::rank_assign::{Policy, parse};
 use rlaunch_core::restart::terms::POLICY;
 use rlaunch_core::rounds::PolicyReader;
-use rounds::Step;
 use std::fmt::Display;
+use trial_rounds::Step;
 
 const USAGE: &str = "\
 Usage: rlaunch assign --world N [--assign POLICY] [--lose RANKS]... [OPTIONS]
@@ -161,7 +161,7 @@ impl Trial {
                 self.world.unwrap_or_default()
             }
         };
-        rounds::play(policy, world, self.keys, &self.steps)
+        trial_rounds::play(policy, world, self.keys, &self.steps)
     }
 
     /// The placement of the ranks, if there are hosts.

@@ -47,7 +47,7 @@ impl SpareHosts {
                 placement.nodes.iter().take(first).fold(0_u32, |sum, node| sum.saturating_add(node.ranks))
             }
             Some(0) | None => {
-                let hosts = crate::view::words::count(all as u64, "host");
+                let hosts = crate::view::phrases::count(all as u64, "host");
                 return Err(wrong(
                     self.to_string(),
                     format!("of {hosts}, none would be left to work"),

@@ -1,6 +1,6 @@
 //! Command lines of people who know another launcher, or who mistype ours.
 
-use super::super::{later, table};
+use super::super::{planned_options, table};
 use super::{argv, at_site, error, run};
 
 #[test]
@@ -105,12 +105,12 @@ fn every_option_of_another_launcher_has_an_answer() {
     for name in [MPIRUN, HYDRA, SRUN, TORCHRUN, DEEPSPEED, ACCELERATE].iter().flat_map(|list| list.split_whitespace()) {
         for typed in [name.to_owned(), name.replace('_', "-")] {
             let ours = table::JOB.by_name(typed.as_bytes()).is_some();
-            let theirs = later::by_name(typed.as_bytes()).map(|row| row.hint.is_some() || row.same.is_some());
+            let theirs = planned_options::by_name(typed.as_bytes()).map(|row| row.hint.is_some() || row.same.is_some());
             assert!(ours || theirs == Some(true), "--{typed}");
         }
     }
     for letter in LETTERS.iter().copied().filter(|letter| *letter != b'N') {
-        let theirs = later::by_letter(letter).map(|row| row.hint.is_some());
+        let theirs = planned_options::by_letter(letter).map(|row| row.hint.is_some());
         assert!(table::JOB.by_letter(letter).is_some() || theirs == Some(true), "-{}", char::from(letter));
     }
 }

@@ -1,8 +1,8 @@
 //! Whole reports, compared with files: `RLAUNCH_BLESS=1` writes them anew, for review.
 
 use super::*;
-use crate::view::around::Around;
-use crate::view::say::{By, say};
+use crate::view::notices::{By, say};
+use crate::view::path_search::Around;
 use rlaunch_core::events::{AppLine, JobStart, Record, What};
 use rlaunch_core::id::{JobId, LocalRank, NodeId, Round, Std};
 use rlaunch_core::job::HostFailure;

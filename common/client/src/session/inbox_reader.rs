@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// The holder of the reader's role.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ear {
+pub(super) enum InboxReader {
     /// The role is free.
     Free,
     /// The thread of this library, once something has come.
@@ -29,9 +29,9 @@ pub(super) enum Ear {
 impl Inner {
     /// Something has come: whether the thread of this library is to read it.
     pub(super) fn take_ear(&mut self) -> bool {
-        let has = self.ear == Ear::Watching;
+        let has = self.ear == InboxReader::Watching;
         if has {
-            self.ear = Ear::Monitor;
+            self.ear = InboxReader::Monitor;
         }
         has
     }
@@ -45,31 +45,31 @@ impl Shared {
         // A socket that has ended could be read for ever.
         let is_watched = inner.over.is_none() && inner.phase != Phase::Idle && inner.leaving != Leaving::Passed;
         match (inner.ear, is_watched) {
-            (Ear::Free | Ear::Monitor, true) => {
-                inner.ear = Ear::Watching;
+            (InboxReader::Free | InboxReader::Monitor, true) => {
+                inner.ear = InboxReader::Watching;
                 self.watch.socket(socket, true);
             }
-            (Ear::Watching, false) => {
-                inner.ear = Ear::Free;
+            (InboxReader::Watching, false) => {
+                inner.ear = InboxReader::Free;
                 self.watch.socket(socket, false);
             }
             // The socket was reported once, and is not again.
-            (Ear::Monitor, false) => inner.ear = Ear::Free,
-            (Ear::Free, false) | (Ear::Watching, true) | (Ear::Training, _) => {}
+            (InboxReader::Monitor, false) => inner.ear = InboxReader::Free,
+            (InboxReader::Free, false) | (InboxReader::Watching, true) | (InboxReader::Training, _) => {}
         }
     }
 
     /// The training thread waits until something has changed: for what another one does, or for the agent.
     pub(super) fn wait_changed<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
-        let Some(socket) = self.socket.as_deref().filter(|_| inner.ear == Ear::Free) else {
+        let Some(socket) = self.socket.as_deref().filter(|_| inner.ear == InboxReader::Free) else {
             return self.wait(inner);
         };
-        inner.ear = Ear::Training;
+        inner.ear = InboxReader::Training;
         drop(inner);
         wait_readable(socket);
         read(self);
         let mut inner = self.lock();
-        inner.ear = Ear::Free;
+        inner.ear = InboxReader::Free;
         if inner.leaving == Leaving::Decided {
             // The hooks are the other thread's.
             self.bell.ring();

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::Each;
-use super::error::{Failure, NOT_FOUND, guarded};
+use super::ffi_error::{Failure, NOT_FOUND, guarded};
 use super::given::Given;
 use super::types::{rl_bytes, time};
 use crate::{Space, Store};

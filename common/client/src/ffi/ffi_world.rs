@@ -1,7 +1,7 @@
 //! The identity of this process, for C.
 #![forbid(unsafe_code)]
 
-use super::error::{Failure, guarded};
+use super::ffi_error::{Failure, guarded};
 use super::given::Given;
 use super::run::is_running;
 use super::types::text;

@@ -2,7 +2,7 @@
 
 use super::Tone;
 use super::report::Block;
-use super::{launch, remark, words};
+use super::{launch, phrases, remark};
 use rlaunch_core::id::{Rank, Round};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::rank_set::RankSet;
@@ -56,7 +56,7 @@ pub(crate) fn line(sentence: &Sentence, tone: Tone) -> String {
 
 /// Line about awaited ranks: the missing step, and what to try.
 fn awaited(generation: u32, round: Option<Round>, step: Step, ranks: &[Rank], host: &OsBytes) -> String {
-    let (who, has) = (format!("{}{}", words::ranks(ranks), on(host)), if ranks.len() == 1 { "has" } else { "have" });
+    let (who, has) = (format!("{}{}", phrases::ranks(ranks), on(host)), if ranks.len() == 1 { "has" } else { "have" });
     let name = name(generation, round.unwrap_or(Round::new(0)));
     match step {
         Step::Register => format!(
@@ -79,9 +79,9 @@ fn unable(initial: Rank, host: &OsBytes, error: &SpawnError) -> String {
     let why = match error.step {
         SpawnStep::Gpus => "the host has too few GPUs for one more rank".into(),
         SpawnStep::Exec | SpawnStep::ChangeDir => {
-            format!("{} {}: {}", launch::step(error.step), Visible(&error.path), words::errno(error.errno))
+            format!("{} {}: {}", launch::step(error.step), Visible(&error.path), phrases::errno(error.errno))
         }
-        _ => format!("{}: {}", launch::step(error.step), words::errno(error.errno)),
+        _ => format!("{}: {}", launch::step(error.step), phrases::errno(error.errno)),
     };
     format!("rank {initial} could not be started again{}: {why}", on(host))
 }
@@ -107,7 +107,7 @@ fn began(
     tone: Tone,
 ) -> String {
     let name = name(generation, round);
-    let home = if home.is_empty() { String::new() } else { format!("; {} discarded", words::ranks(home)) };
+    let home = if home.is_empty() { String::new() } else { format!("; {} discarded", phrases::ranks(home)) };
     let Some((first, more)) = Fault::first_of(faults) else {
         return format!("{name}: working with {}{home}", world(sizes));
     };
@@ -140,7 +140,7 @@ fn lost(first: &Fault, faults: &[Fault]) -> String {
         return String::new();
     }
     let too = if named.is_some() { " either" } else { "" };
-    format!("; {} cannot continue{too}", words::ranks(&ranks))
+    format!("; {} cannot continue{too}", phrases::ranks(&ranks))
 }
 
 /// Ranks that did not leave a round, though it was not named after that.
@@ -153,7 +153,7 @@ fn ended(first: &Fault, faults: &[Fault]) -> String {
     let ranks: Vec<Rank> = overdue(first, faults).map(|fault| fault.initial).collect();
     let Some(one) = overdue(first, faults).next() else { return String::new() };
     let were = if ranks.len() == 1 { "was" } else { "were" };
-    format!("; {} {were} killed ({})", words::ranks(&ranks), Visible(&one.text))
+    format!("; {} {were} killed ({})", phrases::ranks(&ranks), Visible(&one.text))
 }
 
 /// Ranks that have come back in a round that is named after a failure.
@@ -162,15 +162,15 @@ fn back(first: &Fault, faults: &[Fault]) -> String {
     let ranks: Vec<Rank> = joined.map(|fault| fault.initial).collect();
     match ranks.len() {
         0 => String::new(),
-        1 => format!("; {} has rejoined", words::ranks(&ranks)),
-        _ => format!("; {} have rejoined", words::ranks(&ranks)),
+        1 => format!("; {} has rejoined", phrases::ranks(&ranks)),
+        _ => format!("; {} have rejoined", phrases::ranks(&ranks)),
     }
 }
 
 /// How many are alike besides.
 fn and_more(first: &Fault, more: usize) -> String {
     let what = if first.kind.is_planned() { "more rank" } else { "more fault" };
-    if more == 0 { String::new() } else { format!(" and {}", words::count(more as u64, what)) }
+    if more == 0 { String::new() } else { format!(" and {}", phrases::count(more as u64, what)) }
 }
 
 /// A span as exact as rounds are short.
@@ -181,7 +181,7 @@ fn fine(span: Span) -> String {
 
 /// `7 ranks`, `7 ranks (6 active)`
 fn world((all, active): (u32, u32)) -> String {
-    let ranks = words::count(all.into(), "rank");
+    let ranks = phrases::count(all.into(), "rank");
     if active == all { ranks } else { format!("{ranks} ({active} active)") }
 }
 
@@ -219,14 +219,14 @@ fn how(fault: &Fault) -> String {
 pub(crate) fn fields(block: &mut Block, report: &Report) {
     let rounds = &report.rounds;
     if rounds.count > 0 || !rounds.lost.is_empty() {
-        let mut parts = vec![format!("{} within the processes", words::count(rounds.count.into(), "restart"))];
+        let mut parts = vec![format!("{} within the processes", phrases::count(rounds.count.into(), "restart"))];
         let behind = report.left_behind();
         for (how, what) in
             [(Behind::Lost, "failed"), (Behind::Again, "failed, and started again"), (Behind::Home, "discarded")]
         {
             let ranks: Vec<Rank> = behind.iter().filter(|(_, of)| *of == how).map(|(rank, _)| *rank).collect();
             if !ranks.is_empty() {
-                parts.push(format!("{} {what}", words::ranks(&ranks)));
+                parts.push(format!("{} {what}", phrases::ranks(&ranks)));
             }
         }
         block.field("rounds", &parts.join("; "));
@@ -246,7 +246,7 @@ pub(crate) fn fields(block: &mut Block, report: &Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::say::{By, say};
+    use crate::view::notices::{By, say};
     use rlaunch_core::signal::Signal;
 
     fn fault(rank: u32, kind: FaultKind, text: &str) -> Fault {

@@ -4,7 +4,7 @@
 //! not wait for a command to be started either.
 
 use super::now;
-use crate::view::hooks as words;
+use crate::view::hook_messages as words;
 use rlaunch_core::env::of_command;
 use rlaunch_core::events::Record;
 use rlaunch_core::hooks::{HookAction, HookEvent, Hooks as Machine, On, Vars, Wanted, concerns};

@@ -1,7 +1,7 @@
 //! Sentences that rlaunch says while a job runs. One line each, except the closing report.
 
-use super::words;
-use super::{Tone, around, hosts, limit, report, rounds};
+use super::phrases;
+use super::{Tone, host_messages, limit, path_search, report, round_messages};
 use rlaunch_core::events::Cause;
 use rlaunch_core::id::Rank;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
@@ -24,13 +24,13 @@ pub(crate) enum By {
 /// last signal was.
 pub(crate) fn say(sentence: &Sentence, tone: Tone, terminal: bool, by: By) -> Option<String> {
     if let Sentence::Report(report) = sentence {
-        let around = around::look(report);
-        return report::is_shown(report, tone, terminal).then(|| words::short_lines(report::render(report, &around)));
+        let around = path_search::look(report);
+        return report::is_shown(report, tone, terminal).then(|| phrases::short_lines(report::render(report, &around)));
     }
-    if tone < rounds::least(sentence) {
+    if tone < round_messages::least(sentence) {
         return None;
     }
-    let text = || words::short_lines(format!("rlaunch: {}\n", line(sentence, tone, by)));
+    let text = || phrases::short_lines(format!("rlaunch: {}\n", line(sentence, tone, by)));
     (tone > Tone::Quiet || !is_note(sentence)).then(text)
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn no_message(host: &str, bytes: &[u8]) -> String {
 
 /// The event log cannot be written.
 pub(crate) fn log_failed(errno: i32) -> String {
-    format!("rlaunch: cannot write the event log: {}; the job continues without it\n", words::errno(errno))
+    format!("rlaunch: cannot write the event log: {}; the job continues without it\n", phrases::errno(errno))
 }
 
 fn store_left(addr: &OsBytes) -> String {
@@ -121,7 +121,7 @@ fn store_unused(at: &OsBytes) -> String {
 const ENDING: &str = "the job is ending already";
 
 fn spared(rank: Rank, status: Status, end_in: Span) -> String {
-    let wait = words::wait(end_in);
+    let wait = phrases::wait(end_in);
     format!("rank {rank} was killed by the {status} that rlaunch passed on; the others have {wait} to finish")
 }
 
@@ -131,7 +131,7 @@ fn line(sentence: &Sentence, tone: Tone, by: By) -> String {
         Sentence::PortUnreserved { port } => {
             format!("MASTER_PORT {port} is not reserved against other jobs: all names for ports are taken on this host")
         }
-        Sentence::Tier { tier, note } => format!("containment {}: {note}", words::tier(*tier)),
+        Sentence::Tier { tier, note } => format!("containment {}: {note}", phrases::tier(*tier)),
         Sentence::Lowered { lowered, hosts } => less(*lowered, hosts),
         Sentence::OneMachine { hosts, more } => one_machine(hosts, *more),
         Sentence::Detour { addr, instead_of, to, hosts } => detour(addr, instead_of, to, hosts),
@@ -139,51 +139,53 @@ fn line(sentence: &Sentence, tone: Tone, by: By) -> String {
         Sentence::StoreUnused { at } => store_unused(at),
         Sentence::StoreForeign { from } => store_foreign(from),
         Sentence::StoreLimit { host, met } => limit::met(host, met),
-        Sentence::LeftOut(report) => hosts::left_out(report),
+        Sentence::LeftOut(report) => host_messages::left_out(report),
         Sentence::GoesOn { rank, status } => {
             format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")
         }
         Sentence::Spared { rank, status, end_in } => spared(*rank, *status, *end_in),
         Sentence::Restarts { .. } | Sentence::NoProgress { .. } | Sentence::NotClear => again(sentence),
-        Sentence::Round { .. } | Sentence::GivenUp { .. } | Sentence::Unable { .. } => rounds::line(sentence, tone),
+        Sentence::Round { .. } | Sentence::GivenUp { .. } | Sentence::Unable { .. } => {
+            round_messages::line(sentence, tone)
+        }
         Sentence::Unrestarted { sig } => format!("{}nothing runs, and nothing is started again", key(sig)),
         Sentence::Sent { sig, kill_in } if kill_in.nanos() == 0 => format!("{}sent {sig}, then SIGKILL", key(sig)),
         Sentence::Sent { sig, kill_in } => {
-            format!("{}sent {sig}, SIGKILL in {}; {} again to kill now", key(sig), words::wait(*kill_in), verb(sig))
+            format!("{}sent {sig}, SIGKILL in {}; {} again to kill now", key(sig), phrases::wait(*kill_in), verb(sig))
         }
         Sentence::Unstarted { sig, awaited } => format!("{}{}", key(sig), unstarted(awaited)),
         Sentence::Waiting { cause, kill_in } => {
-            format!("{}; sent SIGTERM, SIGKILL in {}", waiting(cause), words::wait(*kill_in))
+            format!("{}; sent SIGTERM, SIGKILL in {}", waiting(cause), phrases::wait(*kill_in))
         }
         Sentence::Ending { sig, kill_in: Some(kill_in) } => {
-            let wait = words::wait(*kill_in);
+            let wait = phrases::wait(*kill_in);
             format!("{}{ENDING}, SIGKILL in {wait}; {} again to kill now", key(sig), verb(sig))
         }
         Sentence::Ending { sig, kill_in: None } => format!("{}{ENDING}, SIGKILL was sent", key(sig)),
         Sentence::Unwritten { sig, patience } => {
-            let wait = words::wait(*patience);
+            let wait = phrases::wait(*patience);
             format!("{}all ranks have ended; output that nobody takes within {wait} is dropped", key(sig))
         }
         Sentence::Awaited { host, within } => {
-            let within = words::wait(*within);
+            let within = phrases::wait(*within);
             format!("{host} cannot be asked any more: its lease ends its ranks, within {within} at the latest")
         }
         Sentence::Silent { hosts, within } => silent(hosts, *within),
         Sentence::Killing { sig } => format!("{}sent SIGKILL; {} again to leave at once", key(sig), verb(sig)),
         Sentence::Leaving { sig } => format!("{}leaving now; the guardian ends what is left", key(sig)),
-        Sentence::ReaderClosed(std) => format!("the reader of {} has closed it; the job ends", words::std(*std)),
+        Sentence::ReaderClosed(std) => format!("the reader of {} has closed it; the job ends", phrases::std(*std)),
         Sentence::HungUp(std) => {
-            format!("the terminal of {} has hung up; the job continues without it", words::std(*std))
+            format!("the terminal of {} has hung up; the job continues without it", phrases::std(*std))
         }
         Sentence::InputFailed { errno } => no_input("read on", *errno),
         Sentence::InputUndelivered { errno } => no_input("passed on", *errno),
         Sentence::SinkFailed { std, errno } => sink_failed(*std, *errno),
         Sentence::LinesBroken(lines) => {
-            format!("{} broken because another rank waited", words::count_was(*lines, "line"))
+            format!("{} broken because another rank waited", phrases::count_was(*lines, "line"))
         }
-        Sentence::OutputLost(lost) => format!("{} of output could not be written", words::bytes(*lost)),
+        Sentence::OutputLost(lost) => format!("{} of output could not be written", phrases::bytes(*lost)),
         Sentence::FileFailed { host, errno, path } => file_failed(path, host, *errno),
-        Sentence::FilesLost(lost) => format!("{} could not be written to log files", words::bytes(*lost)),
+        Sentence::FilesLost(lost) => format!("{} could not be written to log files", phrases::bytes(*lost)),
         Sentence::Report(_) => String::new(),
     }
 }
@@ -192,12 +194,12 @@ fn line(sentence: &Sentence, tone: Tone, by: By) -> String {
 fn again(sentence: &Sentence) -> String {
     match sentence {
         Sentence::Restarts { rank, status, fewer, restart, most, delay } => {
-            let when = if delay.nanos() == 0 { "now".to_owned() } else { format!("in {}", words::wait(*delay)) };
+            let when = if delay.nanos() == 0 { "now".to_owned() } else { format!("in {}", phrases::wait(*delay)) };
             let (what, who) = match fewer.as_deref() {
                 None => (format!("rank {rank} failed: {status}"), "all ranks are".to_owned()),
                 Some(Fewer { by, without, ranks }) => {
                     let are = if *ranks == 1 { "is" } else { "are" };
-                    let who = format!("without {without} {} {are}", words::count((*ranks).into(), "rank"));
+                    let who = format!("without {without} {} {are}", phrases::count((*ranks).into(), "rank"));
                     let failed = || format!("rank {rank} failed: {status}");
                     (if by.is_empty() { failed() } else { format!("{by} is lost") }, who)
                 }
@@ -214,24 +216,24 @@ fn again(sentence: &Sentence) -> String {
 }
 
 fn unstarted(awaited: &OsBytes) -> String {
-    format!("nothing was started; still waited for: {}", hosts::beginning(awaited.to_string()))
+    format!("nothing was started; still waited for: {}", host_messages::beginning(awaited.to_string()))
 }
 
 fn sink_failed(std: rlaunch_core::id::Std, errno: i32) -> String {
-    format!("cannot write to {}: {}; the job continues without it", words::std(std), words::errno(errno))
+    format!("cannot write to {}: {}; the job continues without it", phrases::std(std), phrases::errno(errno))
 }
 
 fn file_failed(path: &OsBytes, host: &OsBytes, errno: i32) -> String {
-    format!("cannot write {path} on {host}: {}; the job continues without what is lost there", words::errno(errno))
+    format!("cannot write {path} on {host}: {}; the job continues without what is lost there", phrases::errno(errno))
 }
 
 fn less(Lowered { on, to }: Lowered, hosts: &OsBytes) -> String {
-    let most = words::limit(on, to);
+    let most = phrases::limit(on, to);
     format!("limit {} is {most} on {hosts}, and not what it is here: more is not allowed there", on.name())
 }
 
 fn silent(hosts: &OsBytes, within: Span) -> String {
-    let (hosts, within) = (hosts::beginning(hosts.to_string()), words::wait(within));
+    let (hosts, within) = (host_messages::beginning(hosts.to_string()), phrases::wait(within));
     format!("waiting for {hosts}: nothing is heard from there, and leases end the ranks within {within} at the latest")
 }
 
@@ -239,27 +241,27 @@ fn silent(hosts: &OsBytes, within: Span) -> String {
 fn one_machine(hosts: &OsBytes, more: usize) -> String {
     let more = match more {
         0 => String::new(),
-        more => format!(", and so it is with {}", words::count(more as u64, "other machine")),
+        more => format!(", and so it is with {}", phrases::count(more as u64, "other machine")),
     };
     format!("{hosts} are one machine: under each name its ranks begin with LOCAL_RANK 0{more}")
 }
 
 fn detour(addr: &OsBytes, instead_of: &OsBytes, to: &OsBytes, hosts: &OsBytes) -> String {
-    let hosts = hosts::beginning(hosts.to_string());
+    let hosts = host_messages::beginning(hosts.to_string());
     format!(
         "MASTER_ADDR is {addr}: {instead_of} of {to} is not reached from {hosts}; --interface NAME saves the time to find out"
     )
 }
 
 fn no_input(what: &str, errno: i32) -> String {
-    format!("standard input cannot be {what} ({}); rank 0 gets end of file here", words::errno(errno))
+    format!("standard input cannot be {what} ({}); rank 0 gets end of file here", phrases::errno(errno))
 }
 
 /// Why ranks are being ended; the closing report tells it all.
 fn waiting(cause: &Cause) -> String {
     match cause {
         Cause::Rank { rank, status } => format!("rank {rank} failed ({status}), waiting for the others to end"),
-        Cause::Timeout(limit) => format!("--timeout {} ran out, waiting for ranks to end", words::wait(*limit)),
+        Cause::Timeout(limit) => format!("--timeout {} ran out, waiting for ranks to end", phrases::wait(*limit)),
         Cause::Success
         | Cause::Spawn { .. }
         | Cause::Refused { .. }

@@ -1,6 +1,6 @@
 //! Messages about the commands of `--on-restart` and `--on-exit`, and their own output.
 
-use super::words;
+use super::phrases;
 use rlaunch_core::hooks::{HookNote, On};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 
@@ -18,20 +18,20 @@ pub(crate) fn line(on: On, line: &[u8]) -> String {
 
 /// The message that no more output is shown.
 pub(crate) fn too_much(on: On, shown: usize) -> String {
-    format!("rlaunch: --{} writes more than {}: the rest is not shown\n", name(on), words::bytes(shown as u64))
+    format!("rlaunch: --{} writes more than {}: the rest is not shown\n", name(on), phrases::bytes(shown as u64))
 }
 
 /// The message about the outcome of a command. Nothing of it changes what becomes of the job.
 pub(crate) fn note(note: HookNote) -> String {
     let text = match note {
-        HookNote::Unstarted(on, errno) => format!("--{} cannot be started: {}", name(on), words::errno(errno)),
+        HookNote::Unstarted(on, errno) => format!("--{} cannot be started: {}", name(on), phrases::errno(errno)),
         HookNote::Failed(on, status) => format!("--{} has failed ({status}); the job is what it was", name(on)),
         HookNote::Late(on, limit) => {
             format!("--{} did not end within {limit} (--hook-timeout), and is ended", name(on))
         }
         HookNote::Stuck(on) => format!("--{} cannot be ended; it is left to the kernel", name(on)),
         HookNote::Skipped(n) => {
-            format!("--on-restart was not run for {}: others took too long", words::count(n.into(), "restart"))
+            format!("--on-restart was not run for {}: others took too long", phrases::count(n.into(), "restart"))
         }
     };
     format!("rlaunch: {text}\n")

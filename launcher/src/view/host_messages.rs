@@ -1,7 +1,7 @@
 //! Hosts that a job does not get, as text: all of them, each with what it said; of a thousand that say the same, once.
 
 use super::report::{Block, host, lost};
-use super::{launch, words};
+use super::{launch, phrases};
 use rlaunch_core::errno::{EADDRNOTAVAIL, EPROTO};
 use rlaunch_core::events::Cause;
 use rlaunch_core::hostlist::fold;
@@ -52,7 +52,7 @@ impl Group<'_> {
 pub(crate) fn unreachable(report: &Report, failed: u32, asked: u32) -> String {
     let reached = report.refused.is_empty() && report.lost_hosts.is_empty();
     let what = if reached { "cannot be reached" } else { "cannot be had" };
-    let all = words::count(asked.into(), "host");
+    let all = phrases::count(asked.into(), "host");
     let mut text = format!("error: {failed} of {all} {what}; nothing was started\n");
     text.push_str(&too_few(report));
     text.push_str(&missing(report));
@@ -100,13 +100,13 @@ pub(crate) fn to_the_end(report: &Report) -> String {
 
 fn count_used(report: &Report, without: usize) -> String {
     let (asked, used) = (report.asked(), report.asked().saturating_sub(without));
-    let all = words::count(asked as u64, "host");
+    let all = phrases::count(asked as u64, "host");
     if used < asked { format!("{used} of {all}") } else { all }
 }
 
 /// The message that the job continues without hosts.
 pub(crate) fn left_out(report: &Report) -> String {
-    let ranks = words::count(report.start.as_ref().map_or(0, |start| start.world_size.into()), "rank");
+    let ranks = phrases::count(report.start.as_ref().map_or(0, |start| start.world_size.into()), "rank");
     let mut reasons: Vec<String> = Vec::new();
     let groups = groups(report);
     let only = groups.len() == 1 && report.refused.is_empty() && report.lost_hosts.is_empty();
@@ -119,7 +119,7 @@ pub(crate) fn left_out(report: &Report) -> String {
     let rest = reasons.len().saturating_sub(REASONS);
     reasons.truncate(REASONS);
     if rest > 0 {
-        reasons.push(format!("and {} more", words::count(rest as u64, "reason")));
+        reasons.push(format!("and {} more", phrases::count(rest as u64, "reason")));
     }
     let without = list(report, &report.left_out);
     format!("going on with {ranks} on {}, without {without}: {}", used(report), reasons.join("; "))
@@ -138,7 +138,7 @@ fn missing(report: &Report) -> String {
     }
     let rest: usize = groups.iter().skip(REASONS).map(|group| group.hosts.len()).sum();
     if rest > 0 {
-        let _infallible = writeln!(text, "  and {} for other reasons", words::count(rest as u64, "host"));
+        let _infallible = writeln!(text, "  and {} for other reasons", phrases::count(rest as u64, "host"));
     }
     for what in lost_hosts(report) {
         let _infallible = writeln!(text, "  {what}");
@@ -217,7 +217,7 @@ pub(crate) fn list(report: &Report, nodes: &[NodeId]) -> String {
     if folded.len() <= LIST {
         return folded;
     }
-    format!("{} ({})", beginning(folded), words::count(nodes.len() as u64, "host"))
+    format!("{} ({})", beginning(folded), phrases::count(nodes.len() as u64, "host"))
 }
 
 /// A list of hosts; of a very long one the beginning.
@@ -279,12 +279,12 @@ type Said = (String, Option<Cow<'static, str>>);
 fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
     match why {
         NodeRefusal::Contain { errno, step } => (
-            format!("no PID namespace can be had on {hosts} ({step}: {})", words::errno(*errno)),
+            format!("no PID namespace can be had on {hosts} ({step}: {})", phrases::errno(*errno)),
             Some("--contain t3, or run as root".into()),
         ),
         NodeRefusal::Resource { errno, step } => (
-            format!("the agent on {hosts} cannot go on ({step}: {})", words::errno(*errno)),
-            words::way_out(*errno).map(Cow::Borrowed),
+            format!("the agent on {hosts} cannot go on ({step}: {})", phrases::errno(*errno)),
+            phrases::way_out(*errno).map(Cow::Borrowed),
         ),
         NodeRefusal::NoPort => {
             (format!("no port is free for MASTER_PORT on {hosts}"), Some("-x MASTER_PORT=N with one that is".into()))
@@ -296,7 +296,7 @@ fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
             (what, Some("another port, or leave MASTER_PORT out: rlaunch chooses a free one".into()))
         }
         NodeRefusal::NoStore { errno, at } => (
-            format!("the agent on {hosts} cannot hold the TCPStore at {at}: {}", words::errno(*errno)),
+            format!("the agent on {hosts} cannot hold the TCPStore at {at}: {}", phrases::errno(*errno)),
             Some(match *errno {
                 EADDRNOTAVAIL => "a MASTER_ADDR that is an address of that host, or --master-store rank0".into(),
                 _ => "--master-store rank0, or another MASTER_PORT".into(),
@@ -342,7 +342,7 @@ fn places(tried: &[Tried]) -> String {
     let place = |tried: &Tried| match tried.errno {
         0 => format!("{} (no answer)", tried.at),
         EPROTO => format!("{} (somebody else answers)", tried.at),
-        errno => format!("{} ({})", tried.at, words::errno(errno)),
+        errno => format!("{} ({})", tried.at, phrases::errno(errno)),
     };
     format!("tried {}", tried.iter().map(place).collect::<Vec<_>>().join(", "))
 }
@@ -374,7 +374,7 @@ fn gpus(hosts: &str, each: u32, needed: u32, has: Option<u32>) -> Said {
 }
 
 fn program(report: &Report, hosts: &str, app: usize, error: &SpawnError) -> Said {
-    let (path, why) = (&error.path, words::errno(error.errno));
+    let (path, why) = (&error.path, phrases::errno(error.errno));
     let line = report.start.as_ref().and_then(|start| start.apps.get(app));
     match error.step {
         SpawnStep::ChangeDir if line.is_some_and(|line| line.wdir.is_none()) => (

@@ -4,7 +4,7 @@
 //! end of a round ends this wait, too.
 
 use crate::kernel::send_all;
-use crate::{Error, Interrupted, waits};
+use crate::{Error, Interrupted, call_guard};
 use rlaunch_core::id::ClientId;
 use rlaunch_core::store::owner::LIMITS;
 use rlaunch_core::store::{Action, Ask, Namespace, Retry, Seq, Ticket};
@@ -140,7 +140,7 @@ impl Own {
         let (own, bell) = UnixStream::pair()?;
         let mut bell = Some(bell);
         let own = Arc::new(own);
-        let wait = waits::begin(&own)?;
+        let wait = call_guard::begin(&own)?;
         loop {
             let due = {
                 let mut inner = self.inner();
@@ -237,17 +237,17 @@ mod tests {
         let round = store.in_space(Space::Generation);
         store.set(b"kept", b"").unwrap();
         round.set(b"gone", b"").unwrap();
-        waits::takes_part();
+        call_guard::takes_part();
         scope(|threads| {
             let waits = threads.spawn(|| round.take(b"queue", None));
             until_asleep(&own, 1);
-            waits::end(false);
+            call_guard::end(false);
             let ended = waits.join().unwrap();
             assert!(matches!(ended, Err(Error::Interrupted(_))), "{ended:?}");
         });
         round.push(b"queue", b"for the next").unwrap();
         assert_eq!(round.queue_len(b"queue").unwrap(), 1, "nobody waits for it any more");
-        waits::takes_no_part();
+        call_guard::takes_no_part();
         begin_round();
         assert_eq!((store.count().unwrap(), round.count().unwrap()), (1, 0));
         assert_eq!(round.queue_len(b"queue").unwrap(), 0);
