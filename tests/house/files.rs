@@ -140,7 +140,7 @@ fn unsafe_code_stays_in_its_room() {
 
 /// The simulator gives every machine its time; a loop that does not looks like it there, and is silent where it should speak.
 #[test]
-fn whoever_hands_a_machine_events_tells_it_the_time_too() {
+fn event_time_reaches_the_machine() {
     let product = ["agent/src", "launcher/src", "common/net/src"].map(|room| root().join(room));
     let mut drivers = 0;
     for path in all_sources().into_iter().filter(|path| product.iter().any(|room| path.starts_with(room))) {

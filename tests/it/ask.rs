@@ -81,7 +81,7 @@ fn ranks_and_what_they_start_ask_the_store() {
 }
 
 #[test]
-fn what_is_asked_in_vain_is_said() {
+fn unused_options_are_reported() {
     let script = "s() { \"$RL\" store \"$@\"; }; s get no; echo $?; s delete no; echo $?; s wait no.1 no.2 -t 200ms; echo $?; \
                   printf 'a\\0b\\nc' | s set bin -; s get --raw bin | od -An -c | tr -d ' '; s dump; s append bin !; s add bin; echo $?; \
                   s add n 5; s add n -- -7; s delete n; echo $?; s fence f -t 100ms; echo $?; s add n x; echo $?; \
@@ -175,7 +175,7 @@ fn another_user_is_not_heard_even_where_the_directory_is_open() {
 
 /// The other listener too: `guard` has the clients of torch's.
 #[test]
-fn whoever_comes_while_descriptors_are_short_is_served_when_there_are_some() {
+fn client_is_served_after_descriptor_shortage() {
     if !place::has("prlimit") {
         return;
     }
@@ -262,7 +262,7 @@ fn an_agent_has_room_for_descriptors_before_anybody_comes() {
 }
 
 #[test]
-fn whoever_talks_nonsense_is_told_so_and_the_others_go_on() {
+fn malformed_client_is_refused_and_others_continue() {
     let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]), 2);
     let mut good = connect(&path);
     for (bytes, why) in [
@@ -309,7 +309,7 @@ fn whoever_talks_nonsense_is_told_so_and_the_others_go_on() {
 
 /// As a program would that was built with a later version.
 #[test]
-fn what_an_agent_does_not_know_it_says_and_goes_on() {
+fn agent_refuses_unknown_requests_and_continues() {
     let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]), 2);
     let mut socket = connect(&path);
     assert_eq!(Told::parse(&ask(&mut socket, 1, Ask::Set(b"k", b"v"))), Ok(Told::Answer(1, Reply::Done)));
@@ -347,7 +347,7 @@ fn ranks_of_several_hosts_share_one_store() {
 
 /// A generation's space is on rank 0's host. Of its loss those hear at once who wait there, by way of the launcher.
 #[test]
-fn whoever_waits_in_a_space_hears_that_its_host_is_lost() {
+fn waiters_learn_of_lost_owner() {
     let Some(bed) = Bed::up(2) else { return };
     let script = "trap '' TERM; [ $RANK = 0 ] && exec sleep 999; \"$RL\" store -g set here yes; echo waits; \
                   \"$RL\" store -g wait never; echo heard $?";

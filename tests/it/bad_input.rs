@@ -339,7 +339,7 @@ fn a_command_with_a_typing_error_is_told_only_where_no_such_program_exists() {
 }
 
 #[test]
-fn who_set_a_wrong_value_is_named() {
+fn source_of_wrong_value_is_named() {
     let set = |name: &str, value: &str| Plan::rlaunch(["true"]).env(name, value).start();
     set("RLAUNCH_WDIR", "/nope").code(125).says("error: RLAUNCH_WDIR (environment) /nope on ");
     set("RLAUNCH_NNODES", "3").code(2).says("error: RLAUNCH_NNODES (environment) asks for 3 hosts");

@@ -58,7 +58,7 @@ fn logs_of_failures_are_as_good() {
 }
 
 #[test]
-fn it_goes_to_a_file_or_a_descriptor() {
+fn event_log_goes_to_a_file_or_a_descriptor() {
     let script = "\"$RL\" --events \"$DIR/a\" -n 2 true; \"$RL\" --events fd:5 -n 2 true 5>\"$DIR/b\"; \
                   RLAUNCH_EVENTS=\"$DIR/c\" \"$RL\" -n 2 sh -c 'echo ${RLAUNCH_EVENTS-none}'; \
                   \"$RL\" --events \"$DIR/a\" -n 1 true; \"$RL\" --events fd:1 -q -n 1 true >\"$DIR/d\"";
@@ -100,7 +100,7 @@ fn a_full_disk_costs_the_log_not_the_job_and_is_told() {
 }
 
 #[test]
-fn one_that_nobody_reads_yet_can_be_interrupted() {
+fn session_without_reader_can_be_interrupted() {
     // The pause is the moment: it waits for a reader of its log, of which nothing tells. Earlier it would have to end so too.
     let script =
         "mkfifo \"$DIR/e\"; \"$RL\" -n 1 --events \"$DIR/e\" true & sleep 0.2; kill -TERM $!; wait $!; echo $?";

@@ -159,7 +159,7 @@ fn an_exception_left_in_the_error_file_is_quoted() {
 }
 
 #[test]
-fn of_two_that_were_found_dead_together_the_crash_is_the_cause() {
+fn crash_is_the_cause_of_two_found_dead_together() {
     // The agent sees both at once, the other one first: what it knows is when it saw both alive.
     for tier in place::tiers() {
         let script = "echo ready; read x <\"$DIR/go$RANK\"; [ $RANK = 1 ] && exit 3; kill -SEGV $$";
@@ -185,7 +185,7 @@ fn of_two_that_were_found_dead_together_the_crash_is_the_cause() {
 }
 
 #[test]
-fn what_happens_after_the_ending_began_changes_nothing() {
+fn failures_after_the_ending_change_nothing() {
     // Rank 0 answers the request to end with a code of its own, rank 1 with a crash.
     let script = "trap '[ $RANK = 0 ] && exit 7; kill -SEGV $$' TERM; echo ready; [ $RANK != 2 ] || { read x <\"$DIR/go\"; exit 3; }; \
                   while :; do sleep 100 & wait; done";

@@ -268,7 +268,7 @@ fn a_launcher_that_stands_still_for_less_than_the_lease_costs_nothing_and_for_mo
 }
 
 #[test]
-fn whoever_does_not_answer_does_not_hold_up_an_interrupt() {
+fn unanswering_host_does_not_delay_an_interrupt() {
     let Some(bed) = Bed::up(4) else { return };
     for times in [1, 2, 3] {
         let case = running(&bed, "tester", "4s");

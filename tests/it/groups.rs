@@ -253,7 +253,7 @@ fn groups_stand_wherever_hosts_do() {
 }
 
 #[test]
-fn what_is_wrong_with_a_group_is_said() {
+fn group_errors_are_reported() {
     let scratch = Scratch::new();
     site(&scratch);
     fs::write(

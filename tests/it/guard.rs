@@ -21,7 +21,7 @@ fn is_answered(port: u16) -> bool {
 }
 
 #[test]
-fn whom_it_serves_is_the_users_to_say() {
+fn store_guard_option_selects_the_clients() {
     if !place::has("python3") {
         return;
     }
@@ -155,7 +155,7 @@ fn more_connections_than_there_are_descriptors_wait_and_cost_no_job() {
 }
 
 #[test]
-fn whoever_comes_while_the_agent_has_no_descriptor_is_served_when_it_has() {
+fn client_is_served_when_agent_has_a_descriptor_again() {
     if !place::has("python3") || !place::has("prlimit") {
         return;
     }

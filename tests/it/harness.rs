@@ -17,7 +17,7 @@ fn a_process_that_got_away_is_noticed() {
 
 #[test]
 #[should_panic(expected = "left behind")]
-fn it_is_noticed_without_our_tag_in_its_environment() {
+fn leak_is_noticed_without_our_tag() {
     let _alone = census::alone();
     let bare = "while grep -q RLAUNCH_TEST_CASE /proc/$!/environ; do :; done";
     leaving(&format!("env -i setsid sleep 77 </dev/null >/dev/null 2>&1 &\n{bare}")).code(0);
@@ -25,7 +25,7 @@ fn it_is_noticed_without_our_tag_in_its_environment() {
 
 #[test]
 #[should_panic(expected = "left behind")]
-fn it_is_noticed_also_where_a_moment_is_given() {
+fn leak_is_noticed_where_a_moment_is_given() {
     leaving("(sh -c 'exec sleep 77' </dev/null >/dev/null 2>&1 &)").end_with(Mercy::All);
 }
 

@@ -43,7 +43,7 @@ fn commands_are_told_of_rounds() {
 }
 
 #[test]
-fn one_that_fails_or_does_not_end_changes_nothing_and_leaves_nothing() {
+fn failing_or_hanging_hook_changes_nothing() {
     // It and what it has started are deaf.
     let deaf = "trap '' TERM; (trap '' TERM; sleep 1000) & sleep 1000";
     let done =
@@ -61,7 +61,7 @@ fn one_that_fails_or_does_not_end_changes_nothing_and_leaves_nothing() {
 
 /// SIGTERM comes first, and is heard by what has gone into a session of its own; what is deaf is killed there.
 #[test]
-fn one_that_is_ended_is_asked_to_wherever_it_is() {
+fn interrupt_sends_sigterm_to_all_hook_processes() {
     let polite = "trap 'echo asked; exit 0' TERM; echo polite is up; sleep 1000 & wait";
     let deaf = "trap '' TERM; echo deaf is up; sleep 1000";
     let command =
@@ -77,7 +77,7 @@ fn one_that_is_ended_is_asked_to_wherever_it_is() {
 }
 
 #[test]
-fn one_that_is_slow_holds_nothing_up_but_the_end() {
+fn slow_hook_delays_only_the_end() {
     let script = "[ $RLAUNCH_RESTART_COUNT = 2 ] && exit 0; exit 3";
     let words = ["--max-restarts", "2", "--restart-delay", "0", "--on-restart", "exec sleep 1000"];
     let case = Plan::rlaunch(words).args(["sh", "-c", script]).start();
@@ -90,7 +90,7 @@ fn one_that_is_slow_holds_nothing_up_but_the_end() {
 }
 
 #[test]
-fn it_is_run_when_the_user_ends_the_job_and_ends_with_a_launcher_that_is_killed() {
+fn exit_hook_runs_on_interrupt_and_ends_with_a_killed_launcher() {
     let case = Plan::rlaunch(["--on-exit", TELLS, "sleep", "1000"]).start();
     case.event("rank.started");
     case.signal(Signal::SIGINT);
@@ -103,7 +103,7 @@ fn it_is_run_when_the_user_ends_the_job_and_ends_with_a_launcher_that_is_killed(
 }
 
 #[test]
-fn it_has_the_callers_environment_and_no_descriptor_of_ours() {
+fn hook_has_callers_environment_and_no_descriptor_of_ours() {
     let command = "echo $A,$RANK,$RLAUNCH_ON_EXIT,$RLAUNCH_N; ls /proc/self/fd | wc -l; cat";
     let plan = Plan::rlaunch(["true"]).env("A", "b").env("RANK", "9").env("RLAUNCH_N", "1");
     let done = plan.env("RLAUNCH_ON_EXIT", command).start().code(0);
@@ -111,7 +111,7 @@ fn it_has_the_callers_environment_and_no_descriptor_of_ours() {
 }
 
 #[test]
-fn what_is_no_command_is_refused() {
+fn invalid_command_is_refused() {
     let done = Plan::rlaunch(["--on-restart", " ", "true"]).start().code(2);
     done.says("error: --on-restart takes a command for sh -c, got ' '");
     let done = Plan::rlaunch(["--hook-timeout", "1ms", "true"]).start().code(2);

@@ -63,7 +63,7 @@ fn rlaunch_runs_on_a_host_as_either_user() {
 
 #[test]
 #[should_panic(expected = "left behind on the hosts")]
-fn what_is_left_on_a_host_is_noticed() {
+fn leftover_on_a_host_is_noticed() {
     let Some(bed) = Bed::up(1) else { panic!("left behind on the hosts: nobody can tell here") };
     // Free of our tag, and of the login: only the host knows of it.
     bed.run(["exec", "--cwd", "/", "login", "ssh", "node0", "env -i setsid sleep 77 </dev/null >/dev/null 2>&1 &"]);

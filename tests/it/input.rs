@@ -77,7 +77,7 @@ fn program_that_only_rank_0_would_get_is_refused() {
 }
 
 #[test]
-fn nobody_reads_it_if_so_asked() {
+fn stdin_none_is_read_by_no_rank() {
     let script = "echo data | { \"$RL\" -n 2 --stdin none wc -c; cat; }";
     assert_eq!(Plan::shell(script).start().code(0).out(), "0\n0\ndata\n");
 }

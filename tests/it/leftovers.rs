@@ -29,7 +29,7 @@ fn descendants_that_got_away_end_with_the_job() {
 }
 
 #[test]
-fn they_end_with_an_interrupted_job_too() {
+fn hooks_end_with_an_interrupted_job() {
     for tier in place::tiers() {
         let script = format!("{ESCAPE} echo ready; exec sleep 996");
         let case = Plan::rlaunch(["-n", "3", "sh", "-c", &script]).contain(tier).start();
@@ -41,7 +41,7 @@ fn they_end_with_an_interrupted_job_too() {
 }
 
 #[test]
-fn one_that_holds_the_output_gets_two_seconds_after_success() {
+fn output_holder_gets_two_seconds_after_success() {
     for tier in place::tiers() {
         let script = "(read x <\"$DIR/go\"; echo late; exec sleep 999) & exit 0";
         let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]).contain(tier);
@@ -58,7 +58,7 @@ fn one_that_holds_the_output_gets_two_seconds_after_success() {
 }
 
 #[test]
-fn one_that_ends_in_time_is_waited_for_no_longer() {
+fn exited_hook_is_not_waited_for() {
     let script = "(read x <\"$DIR/go\"; echo late) & exit 0";
     let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]);
     let go = plan.scratch().fifo("go");
@@ -157,7 +157,7 @@ fn a_rank_that_is_stopped_and_continued_goes_on() {
 const HOPPER: &str = "import os, time\nprint('hopping', flush=True)\nos.dup2(0, 1)\nend = time.time() + 60\nwhile time.time() < end:\n    if os.fork(): os._exit(0)\n";
 
 #[test]
-fn one_that_never_stands_still_is_caught() {
+fn ever_forking_process_is_killed() {
     if !place::has("python3") {
         return;
     }
@@ -186,7 +186,7 @@ except ChildProcessError:
 ";
 
 #[test]
-fn where_process_1_reaps_nobody_no_zombie_is_left() {
+fn no_zombie_is_left_if_process_1_does_not_reap() {
     if !place::tiers().contains(&"t1") || !["python3", "unshare"].into_iter().all(place::has) {
         return;
     }
@@ -267,7 +267,7 @@ fn a_lost_part_is_named_and_counted() {
 }
 
 #[test]
-fn what_a_rank_had_used_is_told_although_all_were_swept() {
+fn usage_is_reported_after_a_sweep() {
     // The agent kills and reaps all at once, the quickest way it has: nothing of a rank's end may be lost by that.
     for tier in place::tiers() {
         let case = Plan::rlaunch(["-n", "64", "sh", "-c", "echo ready; exec sleep 996"]).contain(tier).start();

@@ -177,7 +177,7 @@ fn training_goes_on_from_the_last_step_whatever_the_fault() {
 /// From the first sign of the decision until the last rank is out, where one is stopped in an all-reduce that all others wait for. gloo
 /// alone would wait for half an hour, and the hard limit comes after seconds.
 #[test]
-fn whoever_waits_for_a_stopped_rank_is_out_at_once() {
+fn waiter_for_stopped_rank_is_out_at_once() {
     let Some(client) = client() else { return };
     let ranks = if place::full() { 8 } else { 4 };
     for python in torch::pythons() {
@@ -305,7 +305,7 @@ for wrapped in (one, other, one):
 }
 
 #[test]
-fn what_cannot_be_restarted_is_refused() {
+fn restart_options_that_cannot_hold_are_refused() {
     let Some(client) = client() else { return };
     const SCRIPT: &str = r#"
 import os, sys, types

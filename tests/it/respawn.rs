@@ -102,7 +102,7 @@ fn hasty(options: &[&str], epochs: u32, again: &str) -> Option<Case> {
 }
 
 #[test]
-fn one_that_ends_again_and_again_is_given_up_and_the_others_go_on() {
+fn repeatedly_exiting_rank_is_given_up_and_others_continue() {
     let Some(case) = hasty(&["--respawn"], 300, "exit 3") else { return };
     let done = case.code(0);
     done.says("the new process of initial rank 1 exited (exit 3) before it registered");
@@ -110,7 +110,7 @@ fn one_that_ends_again_and_again_is_given_up_and_the_others_go_on() {
 
 /// A file system may be away for a moment.
 #[test]
-fn one_that_cannot_be_started_is_tried_again() {
+fn failed_start_is_retried() {
     let Some(train) = train() else { return };
     let plan = Plan::rlaunch(["-n", "3", "--respawn"]);
     let own = plan.scratch().temporary().join("train");
@@ -136,7 +136,7 @@ fn one_that_cannot_be_started_is_tried_again() {
 }
 
 #[test]
-fn one_that_waits_for_others_first_is_ended() {
+fn waiting_respawn_is_ended() {
     let Some(case) = hasty(&["--respawn", "--respawn-timeout", "1s"], 1_000_000, "exec sleep 1000") else { return };
     case.says_on_stderr(
         "the new process of initial rank 1 has not taken part within 1.0s (--respawn-timeout), and is ended",

@@ -62,7 +62,7 @@ fn the_last_generation_says_how_the_job_ends() {
 }
 
 #[test]
-fn where_nothing_changes_it_ends_before() {
+fn restarts_end_early_without_progress() {
     let words = [
         "--max-restarts",
         "50",

@@ -152,7 +152,7 @@ fn runs(client: &Path, ranks: &str, what: &str) -> Done {
 }
 
 #[test]
-fn whatever_ranks_do_the_others_go_on() {
+fn others_continue_whatever_ranks_do() {
     let Some(client) = client() else { return };
     for (what, ranks, wanted, said) in [
         // Hooks that never return, and one that ignores every interrupt: their ranks are ended.
@@ -216,7 +216,7 @@ fn a_thread_that_is_not_the_main_one_may_be_silent() {
 }
 
 #[test]
-fn what_no_round_makes_good_ends_the_job_with_a_sentence() {
+fn unrecoverable_failure_ends_the_job_with_a_message() {
     let Some(client) = client() else { return };
     for (what, said) in [
         ("ill", "no healthy rank is left"),

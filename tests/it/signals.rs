@@ -17,7 +17,7 @@ const TALKER: &str = "for s in INT TERM HUP QUIT; do trap \"echo got $s; exit 0\
 const DEAF: &str = "trap '' INT TERM HUP QUIT; echo ready; while :; do sleep 100; done";
 
 #[test]
-fn what_ends_a_job_reaches_every_rank_first() {
+fn end_of_job_reaches_every_rank() {
     for sig in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
         for tier in place::tiers() {
             let case = Plan::rlaunch(["-n", "3", "sh", "-c", TALKER]).contain(tier).start();

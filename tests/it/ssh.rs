@@ -75,7 +75,7 @@ fn a_host_without_a_tool_for_the_hash_lets_the_binary_check_itself() {
 }
 
 #[test]
-fn what_was_planted_in_the_cache_is_never_run() {
+fn planted_binary_in_cache_is_never_run() {
     let plant = "\"$OURS\" doctor --ssh-fast -H h >/dev/null || exit 9\n\
                  for f in \"$DIR\"/home/.cache/rlaunch/agent-*; do s=$(stat -c %s \"$f\"); \
                  printf '#!/bin/sh\\ntouch \"$DIR/pwned\"\\n' >\"$f\"; truncate -s $s \"$f\"; done\n\"$OURS\" doctor --ssh-fast -H h\n";
@@ -154,7 +154,7 @@ fn every_sh_and_other_peoples_tools_read_the_line() {
 }
 
 #[test]
-fn what_others_planted_in_tmp_is_never_used() {
+fn planted_file_in_tmp_is_not_used() {
     if !place::is_root() {
         return place::absent("planted links", "needs another user and a mount namespace");
     }

@@ -20,7 +20,7 @@ fn a_key_that_others_may_read_is_named() {
 }
 
 #[test]
-fn whoever_is_denied_is_told_of_what_was_not_tried() {
+fn denied_login_names_untried_methods() {
     let denied = fails("eve@h: Permission denied (publickey).");
     for prompt in [false, true] {
         let option = if prompt { "--ssh-prompt" } else { "" };
@@ -80,7 +80,7 @@ fn a_printer_in_the_background_of_a_login_shell_is_quoted() {
 }
 
 #[test]
-fn whoever_ends_a_job_before_its_start_hears_who_was_waited_for() {
+fn interrupt_before_start_names_awaited_hosts() {
     let hangs = "behave <<'EOF'\ncase \"$*\" in *' hung '*) exec sleep 999;; esac\nEOF\n";
     let job = "\"$RL\" --ssh-fast -H ready,hung true & until grep -q ' hung ' \"$DIR/calls\" 2>/dev/null; do sleep 0.01; done; \
                kill -TERM $!; wait $!";

@@ -133,7 +133,7 @@ fn ssh_is_heard_whatever_log_level_the_user_has() {
 }
 
 #[test]
-fn nobody_is_asked_for_anything() {
+fn hooks_ask_for_nothing() {
     // BatchMode: without it ssh would ask for the passphrase, or whether to accept the key; where there is no terminal, this one.
     let script = "ssh-keygen -q -p -N secret -f \"$DIR/user\"; printf 'Host *\\n  BatchMode no\\n' | configure\n\
                   printf '#!/bin/sh\\necho \"$1\" >>\"$DIR/asked\"\\n' >\"$DIR/ask\"; chmod 755 \"$DIR/ask\"\n\

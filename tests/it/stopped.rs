@@ -181,7 +181,7 @@ fn the_guardian_kills_where_the_agent_does_not_answer() {
 }
 
 #[test]
-fn it_does_so_after_the_grace_too() {
+fn agent_ends_after_grace_too() {
     for tier in place::tiers() {
         let words = ["-n", "2", "--grace", "100ms", "--timeout", "1s", "sh", "-c", DEAF];
         let (case, agent, _) = running(tier, &words);

@@ -103,7 +103,7 @@ fn ranks_of_python_and_their_children_meet_at_the_agents_store() {
 }
 
 #[test]
-fn whoever_is_not_of_the_job_gets_a_closed_connection() {
+fn stranger_gets_a_closed_connection() {
     if !place::has("python3") {
         return;
     }
@@ -136,7 +136,7 @@ fn when_all_have_left_everything_is_forgotten() {
 }
 
 #[test]
-fn whoever_meets_by_itself_keeps_its_port() {
+fn program_with_own_rendezvous_keeps_its_port() {
     if !place::has("python3") {
         return;
     }

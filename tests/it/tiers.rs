@@ -119,7 +119,7 @@ const POOR: &str = "unshare -Ur sh -c 'echo 0 >/proc/sys/user/max_user_namespace
      exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin \"$@\"' sh";
 
 #[test]
-fn what_cannot_be_had_is_refused_and_auto_does_without() {
+fn unavailable_tier_is_refused_and_auto_continues() {
     if !place::has("unshare") || !place::has("setpriv") {
         return;
     }

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_late() {
+    fn missing_file_is_not_late() {
         let mut files = Files::default();
         files.ask(look(0), |_| Ok(()));
         assert_eq!(until_found(&mut files, 0), Found::default());

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_what_nobody_understands_is_told_so_and_let_go() {
+    fn malformed_session_gets_the_reason_and_is_closed() {
         let twice = Said::Register(Vec::new()).to_frame();
         for (bytes, why) in [(&b"\x01\0\0\0\x14"[..], WRONG), (b"\xff\xff\xff\xff", WRONG), (&twice, TWICE)] {
             Rig::with(|mut rig| {
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_is_let_go_and_waits_for_nobody() {
+    fn session_that_does_not_read_is_closed() {
         Rig::with(|mut rig| {
             let frame = Heard::Dismissed(
                 rlaunch_core::wire::frozen::client::client_round::Dismissal::Refused,
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_before_the_end_is_read_to_the_end() {
+    fn messages_before_end_are_read_to_the_end() {
         Rig::with(|mut rig| {
             let frame = Heard::Finish(ROUND).to_frame();
             let (mut events, mut told) = (Vec::new(), 0);
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_hears_why_or_is_waited_for_by_nobody() {
+    fn refused_session_gets_the_reason_if_it_reads() {
         for reads in [true, false] {
             let (mut client, mut socket) = UnixStream::pair().unwrap();
             socket.set_nonblocking(true).unwrap();

@@ -707,7 +707,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_argument_is_told() {
+    fn invalid_argument_is_reported() {
         // SAFETY: null is what is tested.
         let none = unsafe { [rl_session_enter(null_mut()), rl_session_register(null(), 2, 0, null_mut())] };
         assert_eq!(none, [code("RL_E_ARGUMENT"); 2]);

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_used_again_and_no_more_are_kept_than_there_are_places() {
+    fn idle_connections_are_reused_and_bounded() {
         let idle = Idle::default();
         assert!(idle.take().is_none());
         (0..=PLACES).for_each(|_| idle.put_back(connection()));
@@ -55,7 +55,7 @@ mod tests {
 
     /// As a child finds them that was forked while threads were in here.
     #[test]
-    fn nobody_waits_for_a_place() {
+    fn idle_connections_never_block() {
         let idle = Idle::default();
         idle.put_back(connection());
         let first = idle.0[0].lock().unwrap();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_another_process_are_let_go() {
+    fn idle_connections_of_another_process_are_closed() {
         let idle = Idle::default();
         *idle.0[0].lock().unwrap() = Some((std::process::id() + 1, connection()));
         idle.put_back(connection());

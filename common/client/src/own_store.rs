@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_what_a_jobs_store_does() {
+    fn own_store_behaves_as_a_jobs_store() {
         let _turn = crate::session::tests::turn();
         let (own, store) = store();
         store.set(b"a", b"1").unwrap();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_by_who_comes() {
+    fn waiter_is_woken_by_arrival() {
         let _turn = crate::session::tests::turn();
         let (own, store) = store();
         let long = vec![7; 512 << 10];

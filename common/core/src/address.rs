@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_nobody_else_can_use_does_not() {
+    fn own_address_without_use_is_not_chosen() {
         for ssh in ["127.0.0.1", "127.0.1.1", "::1", "fe80::7%ib0", "169.254.3.4"] {
             assert_eq!(first(Some(ssh), false), "10.1.0.3", "{ssh}");
             assert_eq!(first(Some(ssh), true), ssh, "for a job of one host it does");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_others_the_loopback_is_none_to_choose() {
+    fn loopback_is_not_chosen_with_other_hosts() {
         let mut all = interfaces();
         assert_eq!(of_interface(&all, b"lo", false), None);
         assert_eq!(names(&all, false).to_string(), "docker0 eth1 eth0 ib0 br-12ab");

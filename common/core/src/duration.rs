@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write() {
+    fn valid_durations_are_read() {
         for (text, ms) in [
             ("90", 90_000),
             ("90s", 90_000),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration() {
+    fn invalid_durations_are_refused() {
         for text in [
             "",
             ".",

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_says_narrows_what_is_there() {
+    fn user_list_narrows_the_gpus() {
         for (value, words) in [
             ("0,1", "0,1"),
             ("3", "3"),

@@ -224,7 +224,7 @@ mod tests {
     const NEITHER: (bool, bool) = (false, false);
 
     #[test]
-    fn whom_nobody_can_mean_is_told() {
+    fn unmatched_local_ranks_are_reported() {
         let all = logs("9:1,0:3", "1:1,2:0", "7,0");
         assert_eq!(all.beyond(2).collect::<Vec<_>>(), [("-r", 9), ("-t", 2), ("--local-ranks-filter", 7)]);
         assert_eq!(all.beyond(10).count(), 0);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_streams_is_refused() {
+    fn invalid_stream_names_are_refused() {
         for text in ["", "4", "33", "a", "0:4", "0:", ":1", "0:1,", "0:1;1:2", "-1:1", "+1:1", "0:1,1", "99999999999:1"]
         {
             assert_eq!(Which::parse(text.as_bytes()), None, "{text}");

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_interpreter_runs_is_told_from_its_options() {
+    fn script_is_found_behind_interpreter_options() {
         for line in [
             "python train.py",
             "/opt/v/bin/python3.12 -u -O train.py x.py",

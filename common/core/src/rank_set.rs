@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_as_people_write_it() {
+    fn rank_set_is_written_as_people_write_it() {
         let set: RankSet = [7, 1, 0, 3, 2].into_iter().map(Rank::new).collect();
         assert_eq!(set.to_string(), "0-3,7");
         assert_eq!((set.len(), set.ranges().len()), (5, 2));
@@ -179,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set(
+        fn rank_set_is_a_set(
             a in prop::collection::btree_set(0u32..40, 0..40),
             b in prop::collection::btree_set(0u32..40, 0..40),
             shuffled in prop::collection::vec(0u32..40, 0..60),

@@ -206,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_ends_and_counts_right(
+        fn restarts_end_and_are_counted(
             most in 0u32..50,
             delay in 0u64..200_000,
             ends in proptest::collection::vec((0u32..2, 0u8..2, 0u64..100), 0..80),

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_shell_would_change_is_quoted() {
+    fn shell_characters_are_quoted() {
         for (word, typed) in [
             ("./train", "./train"),
             ("[node1]:2222", "'[node1]:2222'"),

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_the_pipe_comes_right_behind_its_header() {
+    fn piped_body_follows_its_header() {
         for (step, head_too) in
             [(1, false), (7, false), (16, false), (17, false), (1000, false), (5, true), (1000, true)]
         {

@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_keeps_from_us_is_counted() {
+    fn stopped_child_process_is_counted() {
         let (ready, tell) = crate::fd::pipe().unwrap();
         let pid = child(|| {
             // SAFETY: the grandchild makes only system calls and never returns.

@@ -42,7 +42,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn what_is_made_is_private_if_that_is_asked_for() {
+    fn new_directory_is_private_on_request() {
         let top = std::env::temp_dir().join(format!("rlaunch-directory-{}", std::process::id()));
         let below = top.join("a/b");
         make(below.as_os_str().as_bytes(), true).unwrap();
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_put_there_is_not_ours() {
+    fn foreign_directory_is_not_used() {
         let top = std::env::temp_dir().join(format!("rlaunch-own-{}", std::process::id()));
         let own = || make_own(top.as_os_str().as_bytes());
         own().unwrap();

@@ -266,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_or_says_too_much_is_killed_with_all_that_it_started() {
+    fn slow_or_noisy_helper_is_killed_with_descendants() {
         let soon = Limits { time: Duration::from_millis(300), ..LIMITS };
         assert_eq!(all_end("trap '' TERM; (trap '' TERM; sleep 600) & sleep 600", soon), Answer::Late);
         assert_eq!(all_end("sleep 600 | yes", Limits { bytes: 5000, ..LIMITS }), Answer::TooMuch);
     }
 
     #[test]
-    fn what_it_leaves_behind_ends_with_it() {
+    fn helper_descendants_end_with_it() {
         assert_eq!(all_end("trap '' TERM; sleep 600 & echo a", LIMITS), ended(0, "a\n", ""));
     }
 }

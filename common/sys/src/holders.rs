@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_ended_holds_nothing_whoever_has_its_number() {
+    fn exited_process_holds_no_socket_after_number_reuse() {
         let _alone = ONE_AT_A_TIME.lock();
         let own = i32::try_from(std::process::id()).unwrap();
         let (mut held, inodes) = sockets(700, 1);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_forked_with_a_socket_is_not_taken_for_its_owner() {
+    fn forked_child_is_not_taken_for_the_owner() {
         let _alone = ONE_AT_A_TIME.lock();
         let own = i32::try_from(std::process::id()).unwrap();
         let (mut held, inodes) = sockets(900, 1);

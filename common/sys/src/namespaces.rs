@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_connection_is_none() {
+    fn other_sockets_are_no_connections() {
         let line = "  3: 0200C80A:A0B2 0100C80A:1F90 01 00000000:00000000 00:00000000 00000000  1000        0 4711 1 0";
         let ends = |own: &str, other: &str| (own.parse::<SocketAddr>().unwrap(), other.parse::<SocketAddr>().unwrap());
         let (own, other) = ends("10.200.0.2:41138", "10.200.0.1:8080");

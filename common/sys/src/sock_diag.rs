@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_closed_is_not_roots() {
+    fn closed_connection_is_not_roots() {
         let mut diag = SockDiag::open().unwrap();
         let (client, server) = pair("127.0.0.1:0");
         let (own, other) = (client.local_addr().unwrap(), server.local_addr().unwrap());
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_refused() {
+    fn malformed_answer_is_refused() {
         assert!(answer(&[], 1).unwrap().is_err());
         assert!(answer(&[0; 40], 1).is_none(), "one to another question");
         let mut short = [0; 40];

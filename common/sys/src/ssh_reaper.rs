@@ -150,7 +150,7 @@ mod tests {
 
     /// Doctor starts one for each of its rounds: they stayed zombies until it ended.
     #[test]
-    fn whoever_is_dismissed_is_reaped() {
+    fn dismissed_reaper_is_reaped() {
         let mut ssh_reaper = SshReaper::start().unwrap();
         let pid = ssh_reaper.pid.unwrap();
         ssh_reaper.dismiss();

@@ -65,7 +65,7 @@ fn assert_same(one: &[(f64, f64)], other: &[(f64, f64)], what: &str) {
 }
 
 #[test]
-fn one_two_and_four_ranks_learn_the_same() {
+fn training_is_equal_with_one_two_and_four_ranks() {
     let alone = curve(1, "");
     assert_eq!(alone.len(), 20);
     assert!(alone[19].1 >= 95.0, "held-out accuracy is only {} %", alone[19].1);

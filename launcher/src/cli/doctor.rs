@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_examined() {
+    fn doctor_refuses_invalid_options() {
         for (line, expected) in [
             ("-H", "error: -H needs a value: LIST\n  try     rlaunch doctor --help\n"),
             ("n1", "error: 'n1' is no option of rlaunch doctor\n  try     rlaunch doctor -H n1\n"),

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_question() {
+    fn invalid_host_queries_are_refused() {
         for (line, expected) in [
             ("--cuont", "error: unknown option '--cuont'\n  try     --count\n"),
             ("-Z", "error: unknown option '-Z'\n  try     rlaunch hosts --help lists all options\n"),

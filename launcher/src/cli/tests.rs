@@ -340,7 +340,7 @@ fn every_option_with_a_value_has_its_variable() {
 }
 
 #[test]
-fn what_clap_would_accept_is_accepted() {
+fn clap_spellings_are_accepted() {
     for line in ["--grace=2 a", "--grace 2 a", "--grace 9 --grace=2 a", "-n4 --grace=2 -- a", "-lqn4 --grace=2 a"] {
         let run = run(line);
         assert_eq!((run.grace, argv(&run)), (Span::from_secs(2), vec!["a".to_owned()]), "{line}");

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_host_says_is_narrowed_as_it_will_be_for_its_ranks() {
+    fn host_resources_are_narrowed_as_for_its_ranks() {
         let of = |facts, value: Option<&str>| {
             let env = |name: &str| value.filter(|_| name == "CUDA_VISIBLE_DEVICES").map(OsString::from);
             has(facts, &env).map(|Has { cpus, gpus }| (cpus, gpus))

@@ -320,7 +320,7 @@ mod tests {
 
     /// It was forgotten until the rank asked for more, and near the end of the input a rank does not.
     #[test]
-    fn what_was_read_while_the_edge_was_full_goes_out_with_it() {
+    fn input_read_while_edge_was_full_is_sent() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (a, mut b) = UnixStream::pair().unwrap();
         b.set_nonblocking(true).unwrap();

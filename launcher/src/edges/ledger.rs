@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_rings_once_where_what_is_wanted_is_reached() {
+    fn bell_rings_once_at_the_wanted_amount() {
         let bell = Doorbell::new().unwrap();
         let node = NodeId::new(1);
         let ledger = Ledger::new(bell.clone(), 2);

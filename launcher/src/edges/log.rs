@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn once_there_is_room_again_the_gap_is_told_once() {
+    fn log_gap_is_reported_once_after_room() {
         let (reader, writer) = std::io::pipe().unwrap();
         let mut reader = BufReader::new(reader).lines();
         let mut log = Log::to(writer.into(), &Doorbell::new().unwrap());

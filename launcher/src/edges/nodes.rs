@@ -424,7 +424,7 @@ mod tests {
     /// An agent that could not build its event loop reported that, and its guardian had counted: the job learned that its agent was lost
     /// without a message.
     #[test]
-    fn what_an_agent_said_is_heard_before_its_guardians_end() {
+    fn agent_messages_come_before_guardians_end() {
         let record = rlaunch_sys::guardian::example_frame(0, 0, false, &[]).split_off(16);
         assert_eq!(heard(&record, false), ["the agent", "the edge", "the guardian"]);
         assert_eq!(heard(&record[..20], true), ["the agent", "the guardian"], "it was killed, and the agent lives on");

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_for_a_line_in_quotes_is_a_command_that_a_shell_takes() {
+    fn advice_for_quoted_line_is_a_valid_command() {
         assert_eq!(misread(b"./d ir's/nope", true), None, "its quote is part of a name");
         let offered = misread(b"./t --x 'a b'", true).unwrap();
         assert_eq!(offered, r"./t --x 'a b' (without quotes), or sh -c './t --x '\''a b'\'''");

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_quoted() {
+    fn malformed_message_is_quoted() {
         for (bytes, quoted) in [
             (&b"tick 1\ntick 2\n"[..], "'tick 1\\ntick 2'"),
             (&b"tick\n\x10\0\0\0\x05\0"[..], "'tick'"),

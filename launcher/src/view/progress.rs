@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_waited_for_is_named_on_a_terminal_after_a_while() {
+    fn awaited_hosts_are_named_after_a_while() {
         let mut progress = launch(Onto::Terminal(200));
         let line = progress.poll(at(4_999), true).unwrap();
         assert!(line.ends_with("1 sending agent  1 connecting  4 queued  2 failed: n[2,5]  4.9s"), "{line}");

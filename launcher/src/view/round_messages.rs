@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_says_who_failed_and_who_goes_on() {
+    fn line_names_failed_rank_and_remaining_ranks() {
         let kill = FaultKind::Ended(Status::Signaled { sig: Signal::KILL, core: false });
         let first = round(1, vec![fault(3, kill, "")], (7, 7), &[]);
         assert_eq!(
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_lost_is_named_where_more_than_the_first_have_failed() {
+    fn lost_ranks_are_named_if_several_failed() {
         let kill = FaultKind::Ended(Status::Signaled { sig: Signal::KILL, core: false });
         let line = |faults| {
             let line = said(&round(1, faults, (5, 5), &[]), Tone::Normal).unwrap();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_rounds_is_said_to_everybody() {
+    fn end_of_rounds_is_reported() {
         let text = OsBytes::from("no healthy rank is left");
         let sentence = Sentence::GivenUp { generation: 0, round: Some(Round::new(4)), text: text.clone() };
         assert_eq!(

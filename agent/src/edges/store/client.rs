@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn who_speaks_another_version_is_told_both() {
+    fn other_client_version_gets_both_versions() {
         let (mut far, near) = UnixStream::pair().unwrap();
         let set = ReadySet::new().unwrap();
         let mut client = Client::new(near, TOKEN, &set).unwrap();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_on_before_he_is_answered_waits_in_the_kernel() {
+    fn further_requests_wait_in_the_kernel() {
         let mut all = Rig::new();
         all.ask();
         all.ask();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_read_while_too_much_waits_for_the_launcher() {
+    fn no_client_is_read_while_too_much_waits_for_launcher() {
         let mut all = Rig::new();
         all.ask();
         assert!(!all.begins(true));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_on_and_does_not_take_his_answers_waits_for_those_too() {
+    fn client_without_reading_answers_is_paused() {
         let mut all = Rig::new();
         (0..3).for_each(|_| all.ask());
         all.read();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_take_his_answer_is_not_read() {
+    fn client_with_unread_answer_is_not_read() {
         let mut all = Rig::new();
         all.ask();
         all.read();

@@ -237,7 +237,7 @@ mod tests {
     /// Root's ranks may be of any user. A user without any process in the job is excluded without a look at descriptors, as any
     /// connection could cause one.
     #[test]
-    fn whoever_is_of_no_user_of_the_job_is_nobodys_at_once() {
+    fn user_without_process_in_job_is_refused_at_once() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();
         let client = TcpStream::connect(to).unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_nobodys_is_settled_after_some_looks() {
+    fn connection_without_owner_is_settled_after_some_looks() {
         let mut authorizer = Authorizer::new(now()).unwrap();
         authorizer.look_for(Asker::Door(1), u32::MAX);
         authorizer.look_inside(Asker::Door(2), "10.9.9.9:1".parse().unwrap(), "10.9.9.1:2".parse().unwrap());

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_stays_until_he_goes() {
+    fn silent_connection_stays_until_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (mut clients, served) = pairs(&listener, 4);
         clients[0].write_all(b"x").unwrap();

@@ -119,7 +119,7 @@ mod tests {
     const WORLD: [&str; 4] = ["RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=7"];
 
     #[test]
-    fn what_somebody_else_has_set_is_never_overwritten() {
+    fn variables_of_others_are_never_overwritten() {
         let all = [&WORLD[..], &["LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1"]].concat();
         assert_eq!(set(7, 0, &[]), all);
         for one in [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "0")] {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_round_has_set_is_until_somebody_changes_it() {
+    fn variable_of_earlier_round_is_replaced_unless_changed() {
         let all = [&WORLD[..], &["LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1"]].concat();
         let own = [
             ("RANK", "0"),

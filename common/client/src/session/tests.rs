@@ -398,7 +398,7 @@ fn the_last_words_of_an_agent_are_told() {
 }
 
 #[test]
-fn what_is_atomic_holds_the_interrupt_back() {
+fn atomic_section_delays_the_interrupt() {
     let (session, mut agent) = plain();
     inside(&session, &mut agent, 0);
     session.atomic_begin().unwrap();
@@ -447,7 +447,7 @@ extern "C" fn runs_at_once(call: extern "C" fn(*mut std::ffi::c_void) -> i32, ar
 }
 
 #[test]
-fn what_an_interpreter_runs_is_told_while_it_is_inside() {
+fn script_is_found_inside_an_interpreter() {
     let (session, mut agent) = plain();
     session.auto_progress(Some(runs_at_once)).unwrap();
     inside(&session, &mut agent, 0);

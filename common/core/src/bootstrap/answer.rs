@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_said() {
+    fn malformed_answer_is_reported() {
         for garbled in ["READY", "READY moon", "", "UP ab 1", "UP ab x 1", "HELLO"] {
             let mut scanner = Scanner::new(JOB);
             scanner.push(format!("{}{garbled}\n", marker(JOB)).as_bytes());

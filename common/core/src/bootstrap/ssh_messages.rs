@@ -364,7 +364,7 @@ mod tests {
 
     /// As OpenSSH 9.2 says it; the two lines about ssh-keygen are Debian's.
     #[test]
-    fn of_a_changed_key_the_place_is_shown_and_not_the_frame() {
+    fn message_of_changed_key_shows_its_place() {
         let frame = "@".repeat(59);
         let offending = "Offending ED25519 key in /home/eve/.ssh/known_hosts:1";
         let changed = "Host key for [h]:2222 has changed and you have requested strict checking.";
@@ -388,7 +388,7 @@ mod tests {
 
     /// As OpenSSH 9.2 says it.
     #[test]
-    fn of_a_key_that_is_left_out_the_cause_is_shown() {
+    fn message_of_ignored_key_shows_the_cause() {
         let frame = "@".repeat(59);
         let load = "Load key \"/home/eve/.ssh/id\": bad permissions";
         let denied = "eve@h: Permission denied (publickey).";

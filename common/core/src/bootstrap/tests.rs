@@ -128,7 +128,7 @@ fn cold() {
 }
 
 #[test]
-fn what_cannot_be_helped_is_named_at_once() {
+fn permanent_ssh_errors_are_reported_at_once() {
     for (words, why) in [
         ("u@node7: Permission denied (publickey).", Why::Login(Trouble::Denied)),
         ("Too many authentication failures\nConnection closed by node7", Why::Login(Trouble::Denied)),
@@ -267,7 +267,7 @@ fn a_place_that_does_not_execute_is_left_out() {
 }
 
 #[test]
-fn what_is_named_and_is_no_agent_is_said_to_be_none() {
+fn named_file_that_is_no_agent_is_reported() {
     let mut named = plan();
     named.line.named = Some("/bin/true".into());
     let mut bench = Bench { dial: Dial::new(named), now: AT };
@@ -317,7 +317,7 @@ fn refusals_of_the_host_end_ssh_first() {
 }
 
 #[test]
-fn whoever_does_not_know_the_secret_is_refused() {
+fn wrong_secret_is_refused() {
     let mut bench = Bench::started();
     bench.say(&Answer::Ready(Place::Cache));
     let done = bench.say(&Answer::Up { proof: "00".into(), pid: 1, wall: 1 });
@@ -326,7 +326,7 @@ fn whoever_does_not_know_the_secret_is_refused() {
 
 /// It was refused as a malformed answer, and the user did not read why the agent could not continue.
 #[test]
-fn what_comes_behind_the_last_answer_is_the_edges() {
+fn bytes_after_last_answer_belong_to_the_edge() {
     let mut bench = Bench::started();
     bench.say(&Answer::Ready(Place::Cache));
     let up = Answer::Up { proof: plan().preamble.proof().into(), pid: 77, wall: 5 };
@@ -351,7 +351,7 @@ fn a_host_that_hangs_has_a_deadline_and_ssh_too() {
 }
 
 #[test]
-fn of_a_host_that_hangs_is_told_how_far_it_got() {
+fn message_of_hanging_host_shows_its_stage() {
     let late = |heard: &[DialEvent]| {
         let mut bench = Bench::started();
         heard.iter().for_each(|event| drop(bench.tell(event.clone())));
@@ -370,7 +370,7 @@ fn of_a_host_that_hangs_is_told_how_far_it_got() {
 }
 
 #[test]
-fn what_is_no_agent_and_prints_for_ever_is_no_noisy_login() {
+fn endless_printer_is_no_noisy_login() {
     let noisy = |named: Option<&str>| {
         let mut plan = plan();
         plan.line.named = named.map(OsBytes::from);
@@ -404,7 +404,7 @@ fn time_in_which_we_stood_still_is_not_the_hosts() {
 }
 
 #[test]
-fn whoever_was_heard_of_is_not_silent() {
+fn host_with_messages_is_not_silent() {
     for heard in [DialEvent::Out(b"Welcome\n".to_vec()), DialEvent::Err(b"** banner **\n".to_vec())] {
         let mut bench = Bench::started();
         bench.tell(heard);
@@ -460,7 +460,7 @@ fn events() -> impl Strategy<Value = DialEvent> {
 proptest! {
     /// Whatever happens, there is one ssh at a time, one verdict, and always an end.
     #[test]
-    fn one_ssh_one_verdict_and_an_end(events in proptest::collection::vec((events(), 0u64..3_000), 0..60)) {
+    fn ssh_has_one_outcome_and_ends(events in proptest::collection::vec((events(), 0u64..3_000), 0..60)) {
         let mut bench = Bench { dial: Dial::new(plan()), now: AT };
         let (mut running, mut verdicts, mut cancelled) = (false, 0, false);
         let look = |done: Vec<DialAction>, running: &mut bool, verdicts: &mut u32| {

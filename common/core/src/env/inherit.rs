@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_says_wins() {
+    fn user_values_take_precedence() {
         let caller: [&[u8]; 4] = [b"RANK=7", b"MASTER_PORT=1", b"PMI_RANK=3", b"OMP_NUM_THREADS=6"];
         let base = inherit(&caller, &["MASTER_PORT=9", "PMI_*", "RANK", "FOO=a=b", "GONE", "NO*"]);
         assert_eq!(shown(&base.env), ["RANK=7", "PMI_RANK=3", "OMP_NUM_THREADS=6", "MASTER_PORT=9", "FOO=a=b"]);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn where_ranks_meet_is_the_users_unless_it_is_another_jobs() {
+    fn users_rendezvous_is_kept_unless_another_jobs() {
         let caller: [&[u8]; 3] = [b"MASTER_ADDR=h", b"MASTER_PORT=7", b"WORLD_SIZE=2"];
         let base = inherit(&caller, &[]);
         assert_eq!(shown(&base.env), ["MASTER_ADDR=h", "MASTER_PORT=7"]);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_knows_better_is_pinned_only_if_it_is_named() {
+    fn host_variables_are_pinned_only_if_named() {
         let caller: [&[u8]; 3] = [b"TMPDIR=/a", b"HOME=/h", b"SSH_AUTH_SOCK=/s"];
         let base = inherit(&caller, &[]);
         assert_eq!((shown(&base.env), base.pinned.is_empty()), (shown(caller), true), "here it is the caller's");

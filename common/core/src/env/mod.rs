@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_what_is_registered() {
+    fn set_variables_are_registered() {
         let set: Vec<String> = entries(&HOST, &[]);
         let written: BTreeSet<&str> = set.iter().map(|e| e.split_once('=').unwrap().0).collect();
         assert_eq!(written.len(), set.len(), "a name is set twice");

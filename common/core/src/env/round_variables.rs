@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_flagged_is_what_is_told_and_nothing_else() {
+    fn only_flagged_variables_are_sent() {
         let told: BTreeSet<String> = env(1, &[], true).into_iter().map(|(name, _)| name).collect();
         let flagged =
             super::super::REGISTRY.iter().flat_map(|contract| contract.vars).filter(|var| var.anew == Anew::EachRound);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_reserve_knows_itself_and_nothing_of_those_that_work() {
+    fn reserve_has_own_variables_and_none_of_active_ranks() {
         let (works, waits) = (env(1, &[], true), env(1, &[], false));
         assert!(works.iter().all(|(_, value)| value.is_some()));
         let set: Vec<&str> = waits.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name.as_str()).collect();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_user_has_ranks_meet_is_where_the_first_round_meets() {
+    fn first_round_uses_the_users_rendezvous() {
         let pinned = ["MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"];
         let (first, later) = (env(0, &pinned, true), env(1, &pinned, true));
         assert_eq!((value(&first, "MASTER_PORT"), value(&first, "WORLD_SIZE")), (None, None));

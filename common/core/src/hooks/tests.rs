@@ -103,7 +103,7 @@ fn a_round_is_told_of_and_the_first_is_none() {
 }
 
 #[test]
-fn who_only_complains_is_not_named() {
+fn complaining_rank_is_not_named() {
     let mut hooks = hooks(true, false);
     let of = |rank, kind| Fault { initial: Rank::new(rank), kind, text: OsBytes::default() };
     let note = RoundNote::Began {
@@ -173,7 +173,7 @@ fn pass(hooks: &mut Hooks, from: Mono, until: Mono) -> Vec<(u64, HookAction)> {
 }
 
 #[test]
-fn one_that_does_not_end_is_asked_then_killed_then_left() {
+fn hook_is_terminated_then_killed_then_left() {
     let mut hooks = hooks(true, false);
     hooks.handle(at(0), round(1, &[2], 2));
     let _one = started(&mut hooks);
@@ -211,7 +211,7 @@ fn at_the_end_what_waits_has_one_limit_together_and_the_last_one_its_own() {
 }
 
 #[test]
-fn what_waits_at_the_end_goes_before_the_last_one() {
+fn queued_hooks_are_dropped_before_the_last_one() {
     let mut hooks = hooks(true, true);
     hooks.handle(at(0), round(1, &[2], 2));
     hooks.handle(at(0), round(2, &[1], 1));
@@ -250,7 +250,7 @@ fn a_signal_after_the_end_waits_for_nothing() {
 }
 
 #[test]
-fn where_one_is_not_wanted_nothing_waits_for_it() {
+fn unneeded_places_are_not_waited_for() {
     let mut restart_only = hooks(true, false);
     restart_only.handle(at(0), end());
     assert!(restart_only.is_over());

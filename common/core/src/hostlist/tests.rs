@@ -324,7 +324,7 @@ fn any_name() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_is_folded_is_read_back(names in proptest::collection::vec(any_name(), 1..40)) {
+    fn folded_names_are_read_back(names in proptest::collection::vec(any_name(), 1..40)) {
         let folded = fold(names.iter().map(String::as_str));
         let read: BTreeSet<String> = of_list(&folded).unwrap().into_iter().map(|e| e.host.name).collect();
         prop_assert_eq!(&read, &names.iter().cloned().collect::<BTreeSet<_>>(), "{}", folded);
@@ -344,7 +344,7 @@ proptest! {
 
     /// Else a job would end after its launch has begun, or a list refuse what ssh takes.
     #[test]
-    fn what_is_read_can_be_reached_and_what_can_be_reached_is_read(
+    fn list_and_ssh_accept_the_same_names(
         user in proptest::option::of("[a-zé0-9@$\\\\.+~=%:_-]{0,6}"), host in "[a-c0-9:%.~_$-]{1,8}", port in any::<Option<u16>>(),
     ) {
         let word = user.map_or(host.clone(), |user| format!("{user}@{host}"));
@@ -359,7 +359,7 @@ proptest! {
     }
 
     #[test]
-    fn what_looks_like_a_list_is_read_or_refused(text in "[a-c0-9\\[\\]\\-,/:!&@^* ]{0,40}") {
+    fn list_like_words_are_read_or_refused(text in "[a-c0-9\\[\\]\\-,/:!&@^* ]{0,40}") {
         if let Ok(entries) = of_list(&text) {
             prop_assert!(!entries.is_empty() && entries.iter().all(|e| e.slots() > 0));
         }

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_for_a_moment_has_not_gone_on() {
+    fn short_wake_up_is_part_of_the_suspension() {
         let mut still = new();
         for second in [1_020, 1_021, 1_040] {
             observe_clock(&mut still, second, 1_000);

@@ -86,7 +86,7 @@ mod tests {
     use alloc::collections::VecDeque;
 
     #[test]
-    fn what_is_held_is_waited_for_and_not_for_ever() {
+    fn held_devices_are_waited_for_with_a_limit() {
         let (mut out, mut notice) = (VecDeque::new(), VecDeque::<Notice>::new());
         let (proc, pid) = (ProcId::new(3), 77);
         let at = |now: Span| Mono::from_nanos(1_000_000_000) + now;

@@ -412,7 +412,7 @@ fn a_failure_is_told_at_once_and_examined_before_it_is_reaped() {
 }
 
 #[test]
-fn whom_we_ended_has_little_to_say() {
+fn ranks_ended_by_us_are_summarised() {
     let mut rig = Rig::running(3);
     rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });
     let depth_of = |actions: &[NodeAction]| {
@@ -462,7 +462,7 @@ fn after_anything_else_they_are_killed_at_once() {
 }
 
 #[test]
-fn what_is_left_is_counted_until_nothing_is() {
+fn remaining_processes_are_counted_until_none() {
     let mut rig = Rig::running(1);
     rig.streams_end(0);
     rig.exited(0, exit(0));
@@ -477,7 +477,7 @@ fn what_is_left_is_counted_until_nothing_is() {
 }
 
 #[test]
-fn what_the_kernel_cannot_kill_is_named_and_not_waited_for() {
+fn unkillable_process_is_named_and_not_waited_for() {
     let mut rig = Rig::running(1);
     rig.exited(0, exit(3));
     assert_eq!(rig.examined(0, Facts::default()).last(), Some(&SWEEP));
@@ -568,7 +568,7 @@ fn the_loss_of_init_is_told_once_and_not_when_we_ended_it() {
 }
 
 #[test]
-fn one_of_many_nodes_waits_for_the_launchers_word() {
+fn node_of_many_waits_for_launcher() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(Start { sole: false, ..start() }));
     rig.hear(NodeEvent::SandboxReady(sandbox()));

@@ -323,7 +323,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_oversubscribed_while_there_is_room(slots in proptest::collection::vec(1u32..6, 1..6), n in 1u32..40) {
+    fn no_host_is_oversubscribed_while_there_is_room(slots in proptest::collection::vec(1u32..6, 1..6), n in 1u32..40) {
         let list: Vec<String> = slots.iter().enumerate().map(|(at, n)| format!("h{at}:{n}")).collect();
         for map_by in [By::Slot, By::Node] {
             let request = Request { map_by, ..request(vec![app(n, &list.join(";"))]) };

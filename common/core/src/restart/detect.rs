@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_as_planned_may_be_silent_as_long_as_it_may_take() {
+    fn rank_in_planned_leave_may_be_silent() {
         let mut watch = running();
         watch.leave(at(110), Span::from_secs(30), &LIMITS);
         assert_eq!(
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_is_told_of_then_ended() {
+    fn silent_rank_is_reported_then_ended() {
         assert_eq!(end(running()), [(Due::Hang, 160), (Due::Terminate, 190), (Due::Kill, 195), (Due::Stuck, 205)]);
         let mut watch = running();
         watch.alive(at(150), false);
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_says_that_it_gets_on_may_be_silent() {
+    fn rank_without_pings_may_be_silent() {
         let mut watch = Watch::default();
         watch.begin();
         assert_eq!(end(watch), []);
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_said_that_it_gets_on_has_to_say_so_again() {
+    fn pinging_rank_has_to_ping_again() {
         let mut watch = running();
         watch.alive(at(110), true);
         watch.alive(at(150), false);
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_interrupted_has_the_hard_limit_to_leave() {
+    fn interrupted_rank_has_the_hard_timeout_to_leave() {
         let mut watch = running();
         watch.section(at(110), None);
         watch.leave(at(150), Span::ZERO, &LIMITS);
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hangs_has_less_unless_it_gets_on() {
+    fn hanging_rank_has_less_time_without_progress() {
         let mut watch = running();
         assert_eq!(watch.due(at(160), &LIMITS), Some(Due::Hang));
         watch.leave(at(161), Span::ZERO, &LIMITS);
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_ready_waits_for_others_only_so_long() {
+    fn ready_rank_waits_until_barrier_timeout() {
         let mut watch = running();
         watch.leave(at(150), Span::ZERO, &LIMITS);
         watch.ready(at(151), &LIMITS);
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_returned_waits_for_others_only_so_long() {
+    fn returned_rank_waits_until_completion_timeout() {
         let mut watch = running();
         watch.returned(at(110));
         watch.alive(at(150), true);

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_no_more_is_told_from_who_has_failed() {
+    fn lost_ranks_differ_from_failed_ranks() {
         let left = FaultKind::Left(Leave::BaseException);
         let ended = FaultKind::Ended(Status::Lost);
         let all = [(3, left), (0, FaultKind::Exception), (2, ended), (1, FaultKind::HostLost), (3, FaultKind::Joined)];

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ends_round_after_round_is_told_of_now_and_then() {
+    fn repeated_fault_is_reported_now_and_then() {
         let mut progress = Progress::default();
         let mut told = |initial: u32, kind: FaultKind| progress.record_repetition(&fault(initial, kind)).is_some();
         let times: Vec<u32> = (1..=1100).filter(|_| told(1, FaultKind::Hang)).collect();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_first_with_what_all_would_raise_is_of_one_row() {
+    fn equal_exceptions_count_as_one_row_for_any_rank() {
         let ends = |progress: &mut Progress, initial: u32, kind: FaultKind, text: &str| {
             progress.begins(at(0));
             progress.ends(&Fault { text: OsBytes::from(text), ..fault(initial, kind) }, at(1), SOFT)

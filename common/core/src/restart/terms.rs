@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_is_as_in_nvrx() {
+    fn defaults_of_terms_match_nvrx() {
         let terms = Terms::parse(b"").unwrap();
         assert_eq!(terms, Terms::default());
         assert_eq!((terms.soft_timeout, terms.barrier_timeout), (Span::from_secs(60), Span::from_secs(120)));

@@ -120,7 +120,7 @@ fn local_ranks_are_numbered_anew_where_anybody_asks_for_it() {
 }
 
 #[test]
-fn it_says_where_it_stands() {
+fn progress_shows_its_stage() {
     let mut machine = Restart::new(setup(1, 2, "all,shift"));
     assert!(!machine.is_open() && !machine.is_used());
     hosts::register(&mut machine, 1, 2, &[]);

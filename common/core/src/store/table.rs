@@ -132,7 +132,7 @@ mod tests {
     use alloc::collections::BTreeMap;
 
     #[test]
-    fn it_is_a_map_whoever_comes_and_goes() {
+    fn table_is_a_map_with_any_clients() {
         let (mut table, mut smaller, mut map) = (Table::default(), Table::default(), BTreeMap::new());
         let (mut next, mut state) = (u32::MAX - 40, 7_u32);
         for turn in 0..4000_u32 {

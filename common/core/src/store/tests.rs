@@ -91,7 +91,7 @@ fn a_value_is_what_was_last_set() {
 }
 
 #[test]
-fn what_was_read_stays_as_it_was() {
+fn kept_values_stay_unchanged() {
     let mut desk = Desk::new();
     desk.answer(Ask::Set(b"k", b"one"));
     let read = desk.answer(Ask::Get(b"k"));
@@ -157,7 +157,7 @@ fn keys_are_listed_in_parts() {
 }
 
 #[test]
-fn one_queue_is_not_another_nor_a_value() {
+fn queues_and_values_are_separate() {
     let mut desk = Desk::new();
     assert_eq!(desk.answer(Ask::Pop(b"q")), Answer::Value(None));
     desk.answer(Ask::Push(b"q", b"1"));

@@ -90,7 +90,7 @@ mod tests {
     const LONG: usize = 512 << 10;
 
     #[test]
-    fn what_is_asked_beyond_the_bound_is_refused_and_what_is_said_passes() {
+    fn requests_beyond_bound_are_refused_and_notices_pass() {
         let (mut transit, of) = (Transit::default(), NodeId::new(3));
         let ticket = |client| Ticket { client: ClientId::new(client), seq: Seq(7) };
         let set = Words::write(Ask::Set(b"k", &vec![b'v'; LONG]));

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_a_question_mark() {
+    fn unknown_label_fact_is_a_question_mark() {
         let who = Who { host: None, pid: None, ..WHO };
         assert_eq!(label("%h %3p ", &who), "?   ? ");
     }

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stands_before_the_first_line_of_a_round_however_the_stream_is_read() {
+    fn mark_is_before_first_line_of_round_for_any_reads() {
         for max in 1..12 {
             assert_eq!(marked(b"one\ntwo\nsix\n", &[8], max), "one\ntwo\n--- g0 r1: rank 2 is rank 1 of 3 ---\nsix\n");
             assert_eq!(marked(b"one\ntwo\n", &[0], max), "--- g0 r1: rank 2 is rank 1 of 3 ---\none\ntwo\n");
@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_the_rank_has_said_is_all_there_and_in_order(
+        fn marked_stream_keeps_all_bytes_in_order(
             said in "[a\n]{0,40}", begins in proptest::collection::vec(0u64..44, 0..5), max in 1usize..50,
         ) {
             let mut begins = begins;

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_believed() {
+    fn other_keys_are_not_believed() {
         let others = [Key::new([8; 32]).of(NODE), Key::new([7; 32]).of(NodeId::new(4)), Key::new([7; 32])];
         let elsewhere: [SocketAddr; 2] = ["10.0.0.2:20000".parse().unwrap(), "10.0.0.1:20001".parse().unwrap()];
         let wrong = others.iter().map(|key| (key.clone(), at())).chain(elsewhere.iter().map(|at| (key(), *at)));
@@ -240,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_strangers_send_is_nonsense_and_never_kept(
+        fn bytes_of_strangers_are_dropped(
             parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..80), 0..8),
             magic: bool,
         ) {
@@ -256,7 +256,7 @@ mod tests {
         }
 
         #[test]
-        fn one_bit_that_is_wrong_is_enough(bit in 0..8 * ASK, of_answer: bool) {
+        fn proof_fails_for_one_wrong_bit(bit in 0..8 * ASK, of_answer: bool) {
             let (good, whole) = if of_answer {
                 (answer(&key(), at(), &[1; NONCE], &[2; NONCE]), ANSWER)
             } else {

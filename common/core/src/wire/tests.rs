@@ -206,7 +206,7 @@ fn allocates_little<M: WireMessage>(input: &[u8]) {
 
 proptest! {
     #[test]
-    fn what_is_sent_is_what_is_received(down in to_node(), up in to_root(), program in program()) {
+    fn sent_frames_are_received(down in to_node(), up in to_root(), program in program()) {
         prop_assert_eq!(decode::<ToNode>(&encode(&down)), Ok(down));
         prop_assert_eq!(decode::<ToRoot>(&encode(&up)), Ok(up));
         prop_assert_eq!(decode::<AppBase>(&encode(&program)), Ok(program));

@@ -36,7 +36,7 @@ fn early_frames_are_not_lost_by_the_change_to_the_runtime() {
 }
 
 #[test]
-fn what_somebody_else_has_read_of_an_edge_comes_first() {
+fn bytes_read_earlier_from_an_edge_come_first() {
     let (writer, mut reader) = pair();
     let mut a = Early::<ToNode>::new(writer);
     a.send(NodeId::new(0), &ToNode::Kill).unwrap();
@@ -82,7 +82,7 @@ fn a_peer_that_reads_nothing_holds_up_nobody_before_there_is_a_runtime() {
 }
 
 #[test]
-fn whoever_has_something_else_to_do_waits_for_a_frame_only_so_long() {
+fn recv_beside_returns_at_its_deadline() {
     let (here, there) = pair();
     let (mut a, mut b) = (Early::<ToNode>::new(here), Early::<ToNode>::new(there));
     let (beside, mut other) = pair();
@@ -103,7 +103,7 @@ fn whoever_has_something_else_to_do_waits_for_a_frame_only_so_long() {
 }
 
 #[test]
-fn what_was_not_taken_goes_on_under_the_runtime() {
+fn unsent_bytes_continue_under_the_runtime() {
     let (a, b) = pair();
     let mut a = Early::<ToNode>::new(a);
     let part = ToNode::App { app: AppIndex::new(0), last: false, part: Part(OsBytes::new(vec![7; 256 << 10])) };
@@ -186,7 +186,7 @@ fn a_broken_line_is_told() {
 
 /// An agent whose guardian was killed early ends before it has read all, but not without its count.
 #[test]
-fn what_was_said_before_the_end_is_read_though_nothing_can_be_written() {
+fn bytes_before_end_are_read_after_write_failure() {
     let (a, b) = pair();
     let (mut a, mut b) = (Early::<ToNode>::new(a), Early::<ToNode>::new(b));
     a.send(NodeId::new(0), &ToNode::Signal { sig: Signal::USR1 }).unwrap();
@@ -360,7 +360,7 @@ fn two_halves_are_as_good_as_one_socket() {
 
 /// A caller that knows of the end of the other side must not rely on the runtime for bytes that are there.
 #[test]
-fn what_came_since_the_runtime_looked_is_not_lost() {
+fn bytes_since_the_last_poll_are_read() {
     let (a, b) = pair();
     let mut a = Early::<ToNode>::new(a);
     runtime().block_on(async {

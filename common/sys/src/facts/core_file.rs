@@ -344,7 +344,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_looked_for() {
+    fn unknown_core_name_part_is_searched() {
         let dir = Temp::new();
         let path = dir.file("renamed.12.1700000000", b"ELF");
         dir.file("renamed.13.1700000000", b"ELF");
@@ -392,7 +392,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_core_file_does_not_count() {
+    fn other_files_are_no_core_files() {
         let dir = Temp::new();
         dir.file("empty", b"");
         assert_eq!(found("empty", &crash(&dir.0)), None);

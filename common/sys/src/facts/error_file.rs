@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_plain_file_is_left_alone() {
+    fn special_file_is_left_alone() {
         let dir = Temp::new();
         let target = dir.file("target", b"secret");
         let link = dir.0.join("link");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_directory_is_passed_over() {
+    fn missing_directory_is_skipped() {
         let dir = Temp::new();
         let file = dir.file("f", b"");
         for tmp in [bytes(&file), b"", b"/", b"//", b"tmp", b"/nowhere/at/all"] {

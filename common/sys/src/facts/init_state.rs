@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_minds_its_children_is_told_by_its_signals() {
+    fn reaping_init_is_known_by_its_signals() {
         let status = |blocked, ignored, caught| {
             format!("Name:\tx\nShdPnd:\t0000000000010000\nSigBlk:\t{blocked}\nSigIgn:\t{ignored}\nSigCgt:\t{caught}\n")
         };

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_carried_is_no_more_than_the_host_allows() {
+    fn carried_limits_are_bounded_by_the_host() {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         let mut carried = Carried::default();
         assert_eq!(carried.carry("nofile", Some(64)), None);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_those_of_proc() {
+    fn limits_match_proc() {
         let kernel = std::fs::read_to_string("/proc/self/limits").unwrap();
         let line = kernel.lines().find(|line| line.starts_with("Max open files")).unwrap();
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -108,7 +108,7 @@ mod tests {
 
     /// The launcher took the refusal after it for a malformed message.
     #[test]
-    fn who_refuses_has_not_said_hello() {
+    fn refusal_comes_without_hello() {
         let said: Vec<_> = (3..16).map(|limit| said_with(limit, b"UP", b"")).collect();
         assert!(said.iter().all(|said| said == b"UP" || said == b"REFUSED"), "{said:?}");
         assert_eq!(said.first().zip(said.last()), Some((&b"REFUSED".to_vec(), &b"UP".to_vec())));
@@ -116,7 +116,7 @@ mod tests {
 
     /// It was taken for the output of a login, and the host for one whose agent had crashed.
     #[test]
-    fn who_refuses_at_once_waits_for_hello() {
+    fn immediate_refusal_waits_for_hello() {
         // More than is written at once.
         let hello = [b'U'; 1 << 20];
         let said = said_with(64, &hello, b"REFUSED");

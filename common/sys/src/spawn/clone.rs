@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_killed_before_the_exec_is_known() {
+    fn kill_before_exec_is_recognised() {
         let origin = crate::origin::capture().unwrap();
         let null = crate::fd::dev_null().unwrap();
         let app = Arc::new(PreparedApp::new([&b"/bin/sleep"[..], b"60"], [], None));

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_name_does_not_exist() {
+    fn empty_program_name_does_not_exist() {
         let check = |wdir: Option<&[u8]>| PreparedApp::new([&b""[..]], [&b"PATH=/"[..]], wdir).check().unwrap_err();
         for wdir in [None, Some(&b"/"[..])] {
             let Failure { step, errno, path, found: _ } = check(wdir);

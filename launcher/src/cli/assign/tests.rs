@@ -236,7 +236,7 @@ fn a_policy_that_has_nobody_work_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_tried() {
+fn assign_refuses_invalid_options() {
     for (line, error) in [
         ("", "rlaunch assign needs a value: --world N, or hosts\n  try     rlaunch assign --help\n"),
         ("--assign shift", "rlaunch assign needs a value: --world N, or hosts\n  try     rlaunch assign --help\n"),

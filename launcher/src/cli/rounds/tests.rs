@@ -144,7 +144,7 @@ const REFUSED: &[&str] = &[
 ];
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_starts() {
+fn impossible_job_is_refused_before_any_start() {
     let mut text = String::new();
     for line in REFUSED {
         let message = refused(line, &[]).unwrap_or_else(|| panic!("{line} is accepted"));

@@ -4,7 +4,7 @@ use super::super::{planned_options, table};
 use super::{argv, at_site, error, run};
 
 #[test]
-fn what_others_ask_for_and_we_do_anyway_is_taken() {
+fn options_for_default_behaviour_are_accepted() {
     for line in [
         "--oversubscribe --allow-run-as-root -n 2 a",
         "-oversubscribe --bind-to none -n2 a",

@@ -75,7 +75,7 @@ fn python_runs_what_torchrun_would_have_it_run() {
 }
 
 #[test]
-fn who_uses_torchruns_options_gets_its_store() {
+fn torchrun_options_choose_the_agents_store() {
     let why = |line: &str| {
         let run = run(line);
         at_site(0, |site| run.holder(&run.place(site).unwrap(), &[], site)).unwrap().code()
@@ -131,7 +131,7 @@ fn log_files_have_torchruns_layout() {
 }
 
 #[test]
-fn where_ranks_meet_may_be_said_as_to_torchrun() {
+fn rendezvous_options_of_torchrun_are_accepted() {
     let run = run("--master_addr h --master-port 7 --rdzv-id r -x MASTER_PORT=8 -n 1 a : -n 1 b");
     let set = |name: &str, value: &str| Export::Set { name: name.into(), value: value.into() };
     let all = [set("MASTER_ADDR", "h"), set("MASTER_PORT", "7"), set("TORCHELASTIC_RUN_ID", "r")];

@@ -56,7 +56,7 @@ fn a_host_that_is_lost_holds_up_nobody_who_changes_what_it_has_read() {
 }
 
 #[test]
-fn whoever_waits_on_a_host_that_is_lost_takes_nothing() {
+fn waiter_on_lost_host_takes_no_item() {
     let mut store = met(A);
     asks(&mut store, B, Space::Job, 1, Ask::Take { key: b"queue", within: None });
     asks(&mut store, C, Space::Job, 1, Ask::Take { key: b"queue", within: None });
@@ -81,7 +81,7 @@ fn the_home_of_a_generation_hears_of_the_loss_of_those_who_have_asked_there() {
 }
 
 #[test]
-fn those_who_ask_in_a_generation_hear_that_its_home_is_lost_then_and_later() {
+fn clients_learn_of_lost_owner_then_and_later() {
     let mut store = met(A);
     asks(&mut store, B, Space::Generation, 5, Ask::Wait { keys: &[b"k"], within: None });
     store.lost(A);
@@ -98,7 +98,7 @@ fn those_who_ask_in_a_generation_hear_that_its_home_is_lost_then_and_later() {
 
 /// A host that asks and takes no answers is given no more of them, in either space.
 #[test]
-fn what_waits_for_a_slow_asker_is_bounded() {
+fn answers_for_slow_client_host_are_bounded() {
     let mut store = met(A);
     asks(&mut store, A, Space::Job, 1, Ask::Set(b"k", &vec![b'v'; 500 << 10]));
     let one = store.out.get(&A).map_or(0, Transit::bytes);
@@ -121,7 +121,7 @@ fn what_waits_for_a_slow_asker_is_bounded() {
 
 /// Rank 0's host takes nothing: what others ask is refused to them, one by one, and their launcher stays small.
 #[test]
-fn what_waits_for_a_slow_home_is_bounded_and_who_asks_on_is_told() {
+fn requests_for_slow_owner_are_bounded_and_refused() {
     let (home, other) = (NodeId::new(0), NodeId::new(1));
     let mut store = met(home);
     let words = Words::write(Ask::Set(b"k", &vec![b'v'; 500 << 10]));

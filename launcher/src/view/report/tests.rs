@@ -145,7 +145,7 @@ fn success() {
 }
 
 #[test]
-fn who_has_run_and_could_not_be_started_again_has_run() {
+fn rank_that_ran_and_failed_to_restart_has_run() {
     let mut log = Log::running(2);
     log.exits(1, KILL, 9_000);
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: OsBytes::from("./train"), found: Found::Nothing };
@@ -552,7 +552,7 @@ fn a_loss_that_was_made_good_is_no_failure_at_the_end() {
 
 /// In reserve it is in no round, and works in none.
 #[test]
-fn one_that_was_started_again_and_came_to_a_good_end_is_not_lost() {
+fn respawned_rank_that_succeeded_is_not_lost() {
     let mut log = Log::in_round(5);
     for n in [0, 1] {
         log.exits(n, Status::Exited(3), 1_000 + 10 * u64::from(n));

@@ -54,7 +54,7 @@ fn is_ended(client: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn what_was_broken_off_is_nobodys() {
+fn broken_off_connection_has_no_owner() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connect = || {
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -76,7 +76,7 @@ fn what_was_broken_off_is_nobodys() {
 }
 
 #[test]
-fn who_has_broken_off_is_not_let_in_whatever_is_known_of_him() {
+fn broken_off_connection_is_never_accepted() {
     let mut all = Rig::new(Whom::Off, 9);
     break_off(all.connect());
     assert_eq!((all.take(), all.queue.held), (0, 0), "before it was looked who he is");
@@ -91,7 +91,7 @@ fn who_has_broken_off_is_not_let_in_whatever_is_known_of_him() {
 }
 
 #[test]
-fn nobody_waits_for_ever_to_be_known() {
+fn unknown_connection_is_closed_after_a_while() {
     let mut all = Rig::new(Whom::Job, 9);
     let mut clients = [all.connect(), all.connect()];
     assert_eq!((all.take(), all.queue.held), (0, 2));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_is_atomic_and_not_ended_ends_with_the_function() {
+fn open_atomic_section_ends_with_the_function() {
     let (session, mut agent) = plain();
     inside(&session, &mut agent, 0);
     session.atomic_begin().unwrap();
@@ -53,7 +53,7 @@ fn a_health_check_that_the_rounds_end_breaks_is_no_bad_health() {
 
 /// The agent waits for others then, and would not hear it: the process would wait for a round that never comes.
 #[test]
-fn what_has_returned_does_not_fail_any_more() {
+fn returned_function_cannot_fail() {
     let (session, mut agent) = plain();
     inside(&session, &mut agent, 0);
     session.exit().unwrap();

@@ -81,7 +81,7 @@ fn one_by_one_with_prompts() {
 
 /// A row of hosts without power took every place for as long as one host may take, and the others waited for them.
 #[test]
-fn who_is_silent_keeps_nobody_waiting() {
+fn silent_host_delays_no_other() {
     let mut fanout = Fanout::default();
     of(0..30, "n").for_each(|(node, kind)| fanout.push(node, kind));
     all(&mut fanout);
@@ -122,7 +122,7 @@ fn only_so_many_may_be_silent() {
 }
 
 #[test]
-fn who_is_asked_for_a_password_may_think() {
+fn password_prompt_has_no_deadline() {
     let mut fanout = Fanout::one_by_one();
     of(0..2, "n").for_each(|(node, kind)| fanout.push(node, kind));
     all(&mut fanout);

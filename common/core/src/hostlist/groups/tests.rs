@@ -240,7 +240,7 @@ fn values_go_on_as_configparser_has_them() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_named_with_its_line() {
+fn invalid_line_is_named_with_its_number() {
     for (conf, expected) in [
         ("map: x", ":1: a value before the first [SECTION]"),
         ("[a]\nmap: x\nmap: y", ":3: map is there twice"),
@@ -261,7 +261,7 @@ fn what_cannot_be_understood_is_named_with_its_line() {
 }
 
 #[test]
-fn what_a_file_of_groups_may_say() {
+fn group_file_syntax() {
     for (text, expected) in [
         ("", Ok("")),
         ("# nothing\n---\n...\n", Ok("")),

@@ -60,7 +60,7 @@ fn restarts_that_are_used_up_make_no_host_good() {
 }
 
 #[test]
-fn nobody_does_without_the_launchers_own_host() {
+fn job_ends_without_the_launchers_own_host() {
     let mut spec = asked(1, least(Some(2)), None);
     spec.placement.nodes[0].local = true;
     let mut s = run(&spec);

@@ -106,7 +106,7 @@ fn a_host_that_cannot_be_had_is_left_out_and_the_others_are_numbered_anew() {
 }
 
 #[test]
-fn whoever_may_come_to_have_rank_0_chooses_a_port_and_nobody_else() {
+fn only_possible_hosts_of_rank_0_choose_a_port() {
     for (least, chosen) in [(3, [true, false, false]), (2, [true, true, false]), (1, [true, true, true])] {
         let mut given = three(least);
         given.apps[0].base.env = ["MASTER_PORT=5000"].iter().collect();
@@ -123,7 +123,7 @@ fn whoever_may_come_to_have_rank_0_chooses_a_port_and_nobody_else() {
 }
 
 #[test]
-fn where_all_are_ready_nobody_is_left_out() {
+fn no_host_is_left_out_if_all_are_ready() {
     let mut s = Script::new(&three(1));
     (0..3).for_each(|node| is_ready(&mut s, node));
     assert_eq!(parts(&s), [(0, 0, 3, 6), (1, 1, 3, 6), (2, 2, 3, 6)]);
@@ -149,7 +149,7 @@ fn fewer_than_were_asked_for_start_nothing() {
 }
 
 #[test]
-fn one_that_refuses_is_left_out_and_not_waited_for() {
+fn refusing_host_is_left_out() {
     let mut s = Script::new(&three(2));
     refuses(&mut s, 0);
     is_ready(&mut s, 1);

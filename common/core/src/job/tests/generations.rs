@@ -122,7 +122,7 @@ fn the_last_generation_ends_the_job_with_its_first_failure() {
 }
 
 #[test]
-fn who_failed_first_is_known_when_all_are_clear() {
+fn first_failure_is_known_when_all_are_clear() {
     let mut s = alone(1, 3);
     s.wait(50);
     ends(&mut s, 2, exit(1), 40, false);
@@ -154,7 +154,7 @@ fn a_program_that_cannot_be_started_is_not_tried_again() {
 }
 
 #[test]
-fn where_nothing_changes_the_job_ends_before_its_restarts_are_used_up() {
+fn job_ends_early_without_progress() {
     let mut s = alone(100, 1);
     for restart in 0..ALIKE {
         fails(&mut s, restart, exit(3));
@@ -207,7 +207,7 @@ fn the_time_limit_is_that_of_all_generations() {
 }
 
 #[test]
-fn what_cannot_be_ended_ends_the_job() {
+fn unkillable_process_ends_the_job() {
     let mut s = alone(3, 1);
     fails(&mut s, 0, exit(4));
     s.hears(cleared(1, 0));

@@ -200,7 +200,7 @@ fn all_hosts_that_fail_are_waited_for_and_named() {
 }
 
 #[test]
-fn one_host_that_fails_takes_back_the_others() {
+fn failing_host_rolls_back_the_others() {
     let mut s = Script::new(&two(false));
     s.event(JobEvent::HostFailed { node: NODE, why: HostFailure::default() });
     s.event(JobEvent::EdgeUp { node: OTHER }).hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0));
@@ -390,7 +390,7 @@ fn far_away() -> (Script, u64) {
 
 /// The uncertainty about a host's clock does not matter between two of its ranks.
 #[test]
-fn of_two_failures_on_one_host_the_earlier_one_is_named_however_far_away_it_is() {
+fn earlier_failure_on_one_host_is_named_with_any_clock() {
     let (mut s, now) = far_away();
     exits(&mut s, 2, exit(3), now - 30 + 100_000);
     exits(&mut s, 3, crash(), now - 26 + 100_000);
@@ -523,7 +523,7 @@ fn hosts_that_are_one_machine_are_said_in_one_line() {
 }
 
 #[test]
-fn what_travels_is_told_to_other_hosts_only() {
+fn travelling_settings_go_to_other_hosts_only() {
     let travel = crate::travel::Travel { umask: 0o27, dir: "/data".into(), ..Default::default() };
     let setting = Setting { travel: travel.clone(), interface: "ib0".into(), ..Setting::default() };
     let mut s = Script::with(&two(true), &setting);

@@ -18,7 +18,7 @@ fn lost(s: &Script) -> Vec<Lost> {
 }
 
 #[test]
-fn whoever_asks_for_the_end_wakes_it() {
+fn request_to_end_wakes_the_agent() {
     let mut s = Script::running(&spec(1));
     s.signal(Signal::USR1);
     assert_eq!(s.roused, 0, "a stopped job may be meant to stand still");
@@ -51,7 +51,7 @@ fn a_second_signal_is_answered_within_a_second_or_the_guardian_kills() {
 }
 
 #[test]
-fn so_is_the_end_of_the_grace() {
+fn end_of_grace_is_reported() {
     let mut s = Script::running(&spec(1));
     s.signal(Signal::INT).wait(5_999);
     assert_eq!(s.severed, 0);
@@ -64,7 +64,7 @@ fn so_is_the_end_of_the_grace() {
 }
 
 #[test]
-fn what_was_said_before_is_no_answer() {
+fn earlier_message_is_no_answer() {
     let mut s = Script::running(&spec(2));
     s.signal(Signal::INT).wait(4_999).exits(0, exit(0), (4_999, 4_999)).wait(1_001);
     assert_eq!(s.severed, 1);
@@ -92,7 +92,7 @@ fn each_word_gives_it_as_long_again() {
 }
 
 #[test]
-fn who_asks_again_and_again_waits_no_longer() {
+fn repeated_request_does_not_extend_the_wait() {
     let mut s = Script::running(&spec(1));
     // The guardian is gone, and with its second the grace.
     ended(&mut s, GuardianEnd::Silent).wait(1_800).signal(Signal::INT).wait(100).signal(Signal::INT).wait(99);
@@ -109,7 +109,7 @@ fn an_agent_that_has_counted_owes_nothing() {
 }
 
 #[test]
-fn one_that_wakes_after_all_may_count() {
+fn woken_guardian_may_count() {
     let mut s = Script::running(&spec(1));
     s.signal(Signal::INT).wait(6_000);
     assert_eq!(s.severed, 1);
@@ -167,7 +167,7 @@ fn the_guardians_end_wakes_it() {
 }
 
 #[test]
-fn it_may_know_first() {
+fn agent_may_know_first() {
     let mut s = Script::running(&spec(1));
     s.hears(ToRoot::GuardianLost);
     ended(&mut s, GuardianEnd::Silent).exits(0, killed(Signal::KILL), (0, 10)).wait(4_500).report();
@@ -204,7 +204,7 @@ fn a_guardian_that_ends_after_its_agent_may_be_heard_of_before_done() {
 
 /// It was suspended, and its time is almost over when it continues.
 #[test]
-fn what_it_has_said_before_its_guardian_ended_is_waited_for() {
+fn messages_before_guardians_end_are_waited_for() {
     let mut s = Script::running(&spec(1));
     s.signal(Signal::INT).wait(5_990);
     ended(&mut s, GuardianEnd::Silent).wait(100);

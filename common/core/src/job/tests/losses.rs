@@ -38,7 +38,7 @@ fn a_record_may_overtake_the_end_of_the_edge() {
 }
 
 #[test]
-fn nobody_counts_if_both_are_lost() {
+fn nothing_is_counted_if_guardian_and_agent_are_lost() {
     let mut s = Script::running(&spec(1));
     closed(&mut s);
     silent(&mut s).drained();
@@ -124,7 +124,7 @@ fn the_edge_may_end_after_done() {
 }
 
 #[test]
-fn of_ranks_that_a_lost_agent_had_not_told_of_nobody_says_that_they_never_started() {
+fn ranks_of_lost_agent_are_not_reported_as_never_started() {
     let mut s = Script::new(&spec(1));
     s.hello().event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
     s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent }).drained();

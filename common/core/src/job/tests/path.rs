@@ -73,7 +73,7 @@ fn nodes_know_how_long_a_round_may_wait_for_others() {
 }
 
 #[test]
-fn what_is_big_travels_in_parts() {
+fn large_program_is_sent_in_parts() {
     let mut spec = spec(u32::try_from(SPAWN_BATCH).unwrap() + 1);
     spec.apps[0].base.env.push(&vec![b'x'; 600 << 10]);
     let s = Script::new(&spec);
@@ -141,7 +141,7 @@ fn notes_of_the_node_are_said() {
 }
 
 #[test]
-fn what_an_ordinary_user_gets_anyway_is_only_logged() {
+fn expected_restrictions_are_only_logged() {
     let mut s = Script::new(&spec(1));
     let note = OsBytes::from("not permitted");
     s.hears(ToRoot::Hello(crate::wire::to_root::Hello {

@@ -105,7 +105,7 @@ fn no_rank_starts_before_every_other_host_has_found_it() {
 }
 
 #[test]
-fn where_one_does_not_reach_the_first_the_next_in_the_order_is_taken_and_not_the_fastest() {
+fn next_place_in_order_is_taken_if_first_fails() {
     let mut s = all_ready(3);
     finds(&mut s, 1, 0, REFUSED);
     assert_eq!(asked(&s)[2..], [(1, vec![1, 2]), (2, vec![1, 2])]);

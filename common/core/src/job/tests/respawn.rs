@@ -56,7 +56,7 @@ fn respawning(ranks: u32) -> Script {
 
 /// Its session has ended for long before its memory and its devices are free.
 #[test]
-fn one_whose_end_takes_long_is_started_again_behind_it() {
+fn slowly_exiting_rank_is_respawned_after_its_exit() {
     let mut s = respawning(2);
     fault(&mut s, NODE, 0, 1, FaultKind::Ended(Status::Lost));
     ready(&mut s, NODE, 0, &[0]);
@@ -69,7 +69,7 @@ fn one_whose_end_takes_long_is_started_again_behind_it() {
 }
 
 #[test]
-fn what_the_kernel_cannot_end_is_named_and_holds_up_nobody_nor_is_it_followed() {
+fn unkillable_process_is_named_and_delays_no_round() {
     for ends_after_all in [false, true] {
         let mut s = respawning(2);
         fault(&mut s, NODE, 0, 1, FaultKind::Overdue(killed(Signal::TERM)));
@@ -98,7 +98,7 @@ fn what_the_kernel_cannot_end_is_named_and_holds_up_nobody_nor_is_it_followed() 
 
 /// It registers while the order to end is on its way, and is in the next round: its later actions are the job's.
 #[test]
-fn one_that_registers_as_its_time_is_over_fails_as_any_other() {
+fn process_that_registers_at_its_deadline_fails_as_any_other() {
     let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
     let mut s = begun(&JobSpec { rounds, ..spec(2) });
     s.wait(1).exits(1, killed(Signal::KILL), (1, 2));
@@ -233,7 +233,7 @@ fn no_room(ranks: &[u32], hosts: &str, lacks_gpus: bool) -> Remark {
 
 /// The rank may be quicker than the answer of the agent that has started it.
 #[test]
-fn one_that_registers_before_its_start_is_known_is_told_of_too() {
+fn registration_before_start_report_is_reported() {
     let mut s = with_room([2, 2, 4]);
     loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
     assert_eq!(started(&mut s), [6, 7]);
@@ -250,7 +250,7 @@ fn one_that_registers_before_its_start_is_known_is_told_of_too() {
 }
 
 #[test]
-fn they_are_started_at_once_where_all_ranks_could_be_started_again_too() {
+fn respawns_start_at_once_with_restarts_allowed() {
     let mut s = with_room_and([2, 2, 4], Restarts { most: 1, delay: Span::from_secs(1) });
     s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
     ready(&mut s, node(1), 0, &[2, 3]);
@@ -275,7 +275,7 @@ fn for_want_of_gpus_nobody_is_started_elsewhere_when_the_work_is_done() {
 }
 
 #[test]
-fn who_had_ended_before_its_host_was_lost_is_not_started_elsewhere_before_that_is_over() {
+fn rank_exited_before_host_loss_moves_after_its_end() {
     let mut s = with_room([2, 2, 4]);
     s.wait(1).exits(0, killed(Signal::KILL), (0, 1));
     ready(&mut s, NODE, 0, &[1]);
@@ -294,7 +294,7 @@ fn who_had_ended_before_its_host_was_lost_is_not_started_elsewhere_before_that_i
 }
 
 #[test]
-fn nobody_comes_where_no_host_has_room_and_that_is_said_once() {
+fn no_room_for_respawn_is_reported_once() {
     let mut s = with_room([2, 2, 4]);
     loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
     assert_eq!(started(&mut s), [6, 7]);
@@ -334,7 +334,7 @@ fn fails(s: &mut Script, host: u32, (rank, proc): (u32, u32), step: SpawnStep) {
 }
 
 #[test]
-fn why_another_process_could_not_be_started_is_said() {
+fn reason_of_failed_respawn_is_reported() {
     let mut s = with_room([2, 2, 4]);
     loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
     assert_eq!(started(&mut s), [6, 7]);
@@ -402,7 +402,7 @@ fn too_late() -> Script {
 }
 
 #[test]
-fn one_that_comes_too_late_for_a_call_is_in_the_next() {
+fn late_process_is_in_the_next_call() {
     let mut s = too_late();
     let both = [(0, 0), (1, 3)].map(|(initial, proc)| Enrolled {
         initial: Rank::new(initial),
@@ -417,7 +417,7 @@ fn one_that_comes_too_late_for_a_call_is_in_the_next() {
 
 /// It may wait for ever for work that no other rank does any more.
 #[test]
-fn one_that_comes_too_late_is_ended_when_nobody_is_left_who_could_call_again() {
+fn late_process_is_ended_when_no_further_call_can_come() {
     let mut s = too_late();
     s.wait(1).exits(0, exit(0), (3, 3));
     assert_eq!(short(&mut s), ["0: end"]);

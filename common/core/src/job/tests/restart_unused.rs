@@ -65,7 +65,7 @@ fn joins(s: &mut Script) {
 }
 
 #[test]
-fn those_who_have_registered_are_told_of_behind_the_end_of_one_that_has_not() {
+fn registrations_are_reported_after_exit_of_unregistered_rank() {
     for status in [Status::Exited(0), Status::Exited(3)] {
         let mut s = Script::running(&asked(2));
         s.wait(1).exits(1, status, (1, 1));

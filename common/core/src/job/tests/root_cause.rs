@@ -24,7 +24,7 @@ fn the_earliest_is_first_however_late_it_is_reported() {
 }
 
 #[test]
-fn what_we_ended_is_never_first() {
+fn rank_that_we_ended_is_never_first() {
     let mut s = Script::running(&spec(3));
     s.now = 30;
     s.exits(1, exit(1), (20, 29));
@@ -33,7 +33,7 @@ fn what_we_ended_is_never_first() {
 }
 
 #[test]
-fn of_ends_in_one_instant_a_crash_is_first() {
+fn crash_is_first_of_ends_in_one_instant() {
     let mut s = Script::running(&spec(3));
     s.now = 30;
     s.exits(0, exit(1), (10, 20)).exits(1, crash(), (10, 20)).exits(2, exit(1), (10, 20));

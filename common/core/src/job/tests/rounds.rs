@@ -151,7 +151,7 @@ fn before_all_have_registered_a_failure_is_the_jobs() {
 }
 
 #[test]
-fn what_no_round_makes_good_ends_the_job_as_the_failure_that_it_is() {
+fn unrecoverable_failure_ends_the_job_with_its_status() {
     let once = Limits { max_rounds: Some(1), ..Limits::default() };
     let cases: [(FaultKind, Status); 3] = [
         (FaultKind::Exception, exit(1)),
@@ -188,7 +188,7 @@ fn when_all_are_gone_the_first_of_them_is_the_cause() {
 }
 
 #[test]
-fn one_that_came_to_a_good_but_hasty_end_fails_the_job_too() {
+fn early_exit_with_0_fails_the_job() {
     let mut s = begun(&limited(Limits { min_world: Some(2), ..Limits::default() }, spec(2)));
     s.wait(10).exits(1, exit(0), (9, 10));
     ready(&mut s, NODE, 0, &[0]);
@@ -316,7 +316,7 @@ fn a_signal_in_a_round_ends_the_job_as_ever() {
 }
 
 #[test]
-fn where_the_first_round_cannot_be_all_are_told() {
+fn failed_first_round_is_reported_to_all() {
     let policy = parse::policy("all,shift,group(initial/2)==2").unwrap();
     let limits = Limits { min_world: Some(3), ..Limits::default() };
     let mut s = begun(&JobSpec { rounds: Rounds { policy: Some(policy), limits, ..Rounds::default() }, ..spec(3) });
@@ -326,7 +326,7 @@ fn where_the_first_round_cannot_be_all_are_told() {
 }
 
 #[test]
-fn why_hosts_take_no_process_is_said_once_and_nobody_says_that_none_has_registered() {
+fn reason_of_full_hosts_is_reported_once() {
     let mut s =
         Script::running(&JobSpec { rounds: Rounds { asked: "--respawn".into(), ..Rounds::default() }, ..spec(2) });
     let why = || RoundUp::Refused { text: "soft_timeout 9s is too long".into() };
@@ -362,7 +362,7 @@ fn several_programs_have_no_rounds() {
 }
 
 #[test]
-fn what_is_of_another_hosts_ranks_is_nobodys_business() {
+fn reports_about_other_hosts_ranks_are_dropped() {
     let mut s = running();
     join(&mut s, NODE, 0, &[0, 1, 2, 3]);
     join(&mut s, OTHER, 4, &[2, 3]);
@@ -377,7 +377,7 @@ fn what_is_of_another_hosts_ranks_is_nobodys_business() {
 
 /// In a call after the first, hosts are asked for a port before it begins: a rank that dies then is its fault.
 #[test]
-fn who_was_killed_before_the_first_round_of_another_call_is_the_cause() {
+fn rank_killed_between_calls_is_the_cause() {
     let limits = Limits { min_world: Some(2), ..Limits::default() };
     let mut s = begun(&limited(limits, spec(2)));
     returned(&mut s, NODE, 0);
@@ -392,7 +392,7 @@ fn who_was_killed_before_the_first_round_of_another_call_is_the_cause() {
 
 /// Its host has reported that before any other rank had registered.
 #[test]
-fn one_that_has_left_before_all_others_register_is_not_waited_for() {
+fn rank_that_left_before_registration_is_not_waited_for() {
     let mut s = Script::running(&spec(2));
     s.to.clear();
     fault(&mut s, NODE, 0, 0, FaultKind::Left(Leave::BaseException));
@@ -414,7 +414,7 @@ fn the_last_rank_leaves_with_a_code_of_its_own() {
 
 /// Others have no round to go on with: their failures come of it. A rank that does not exit is not waited for longer than any other.
 #[test]
-fn one_that_has_left_for_good_has_the_grace_to_end() {
+fn rank_that_left_has_grace_to_exit() {
     let limits = Limits { min_world: Some(2), ..Limits::default() };
     let gives_up = || {
         let mut s = begun(&limited(limits, spec(2)));
@@ -481,7 +481,7 @@ fn a_hang_that_leaves_nobody_is_what_a_job_fails_by() {
 
 /// It left by a round of its own; its process exited a moment after the begin of the next one, an hour before all others failed.
 #[test]
-fn one_that_had_left_an_hour_before_is_not_what_a_job_fails_by() {
+fn rank_that_left_earlier_is_not_the_cause() {
     let mut s = begun(&spec(3));
     s.wait(1);
     fault(&mut s, NODE, 0, 2, FaultKind::Left(Leave::BaseException));
@@ -492,7 +492,7 @@ fn one_that_had_left_an_hour_before_is_not_what_a_job_fails_by() {
 
 /// Sent home by the policy: it exits by RankDiscarded.
 #[test]
-fn one_that_was_sent_home_is_not_what_a_job_fails_by() {
+fn discarded_rank_is_not_the_cause() {
     let mut s = begun_by("all,shift,group(rank/2)==2", 4, Respawn::Never);
     s.wait(1).exits(3, KILLED, (1, 1));
     ready(&mut s, NODE, 0, &[0, 1, 2]);

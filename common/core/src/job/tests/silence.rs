@@ -46,7 +46,7 @@ fn sole_loss(mut s: Script) -> (Cause, Vec<NodeId>) {
 }
 
 #[test]
-fn who_stood_still_for_longer_than_the_lease_has_lost_all_hosts_itself() {
+fn launcher_suspended_beyond_lease_lost_all_hosts_itself() {
     let mut s = running();
     on_message(&mut s, 2);
     stands_still(&mut s, 40_000);
@@ -61,7 +61,7 @@ fn who_stood_still_for_longer_than_the_lease_has_lost_all_hosts_itself() {
 }
 
 #[test]
-fn so_has_one_whose_hosts_say_nothing_any_more() {
+fn job_with_silent_hosts_ends_too() {
     // A laptop that slept: the connections are gone, or nothing comes through them.
     let mut s = running();
     on_message(&mut s, 2);
@@ -74,7 +74,7 @@ fn so_has_one_whose_hosts_say_nothing_any_more() {
 }
 
 #[test]
-fn one_that_was_lost_before_is_not_lost_with_those() {
+fn host_lost_before_is_not_lost_together() {
     let mut s = running();
     for _ in 0..20 {
         s.wait(1_000);
@@ -151,7 +151,7 @@ fn a_host_that_fell_silent_before_a_rank_failed_is_told_with_it() {
 }
 
 #[test]
-fn what_makes_no_sense_is_not_our_doing() {
+fn malformed_message_is_not_our_fault() {
     for why in [CloseReason::Malformed, CloseReason::Slow] {
         let mut s = running();
         on_message(&mut s, 2);
@@ -162,7 +162,7 @@ fn what_makes_no_sense_is_not_our_doing() {
 }
 
 #[test]
-fn what_came_while_we_stood_still_does_not_hide_it() {
+fn messages_during_suspension_do_not_hide_it() {
     let mut s = running();
     on_message(&mut s, 2);
     // Its messages in that time are read first.
@@ -254,7 +254,7 @@ fn a_host_that_does_not_answer_is_named_when_it_is_all_that_is_waited_for() {
 }
 
 #[test]
-fn so_it_is_once_the_grace_is_over() {
+fn agent_is_killed_after_the_grace() {
     let mut s = running();
     on_message(&mut s, 1);
     s.signal(Signal::INT);
@@ -280,14 +280,14 @@ fn a_host_that_was_told_of_is_not_told_of_again() {
 }
 
 #[test]
-fn nobody_is_waited_for_while_the_job_runs() {
+fn no_agent_is_waited_for_while_job_runs() {
     let mut s = running();
     s.wait(20_000);
     assert_eq!(silent(&s).len(), 0);
 }
 
 #[test]
-fn of_hosts_that_answer_nothing_is_said() {
+fn answering_hosts_are_not_reported() {
     let mut s = running();
     on_message(&mut s, 1);
     s.signal(Signal::INT);

@@ -74,7 +74,7 @@ fn a_host_that_was_ready_is_never_late() {
 }
 
 #[test]
-fn once_the_job_ends_nobody_is_late() {
+fn startup_deadline_ends_with_the_job() {
     let mut s = one_of_two(None);
     s.signal(Signal::INT).wait(6_000);
     let failed = s.log.iter().filter(|what| matches!(what, What::HostFailed { .. })).count();

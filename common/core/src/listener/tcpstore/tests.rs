@@ -339,7 +339,7 @@ fn a_group_that_is_made_again_does_not_read_the_addresses_of_the_first() {
 }
 
 #[test]
-fn whoever_comes_back_without_meeting_finds_what_was_there() {
+fn returning_client_without_rendezvous_finds_its_epoch() {
     let mut desk = Desk::new();
     let (stays, goes) = (meets(&mut desk, 1, 1), meets(&mut desk, 2, 2));
     desk.front.closed(desk.now, goes);
@@ -349,7 +349,7 @@ fn whoever_comes_back_without_meeting_finds_what_was_there() {
 }
 
 #[test]
-fn what_no_client_sends_ends_its_connection_and_no_other() {
+fn malformed_request_ends_only_its_connection() {
     let mut desk = Desk::new();
     let good = desk.modern();
     let long = "x".repeat(8193);
@@ -377,7 +377,7 @@ fn what_no_client_sends_ends_its_connection_and_no_other() {
 }
 
 #[test]
-fn where_packets_end_makes_no_difference_to_what_is_malformed() {
+fn packet_borders_do_not_change_malformed_requests() {
     // Three pairs were announced, and the length of the first key is none; two bytes are missing of what they have at least.
     let words = Words::op(11).n(3).n(i64::MAX).raw(&[0; 30]);
     for size in 1..=words.0.len() {
@@ -419,7 +419,7 @@ fn answers_have_a_limit() {
 }
 
 #[test]
-fn whoever_is_cut_off_is_told_what_to_try() {
+fn cut_off_hosts_get_advice() {
     let hints = [
         (Broken::Malformed(Malformed::Opcode(71)), "see what else connects to MASTER_PORT"),
         (Broken::Malformed(Malformed::Long(Met::at(Limit::Value, b"k", 9, 8))), "its path in the store"),
@@ -448,7 +448,7 @@ fn a_large_request_is_looked_at_when_it_is_there() {
 proptest! {
     /// However the bytes are cut, the answers are the same.
     #[test]
-    fn where_packets_end_does_not_matter(cuts in prop::collection::vec(1usize..40, 1..80)) {
+    fn packet_borders_do_not_matter(cuts in prop::collection::vec(1usize..40, 1..80)) {
         let request = Words::op(0).raw(&MAGIC.to_le_bytes()).raw(&Words::op(1).s("/k").s("value").0)
             .raw(&Words::op(11).n(2).s("/a").s("1").s("/b").s("2").0).raw(&Words::op(10).n(2).s("/a").s("/b").0)
             .raw(&Words::op(6).n(2).s("/k").s("/a").0).raw(&Words::op(4).s("/n").n(-3).0).raw(&Words::op(3).s("/k").0).0;

@@ -90,7 +90,7 @@ impl SplitOffFirst for [NodeAction; 2] {
 }
 
 #[test]
-fn whoever_does_not_end_in_time_is_killed_and_more_may_follow_nevertheless() {
+fn late_hook_is_killed_and_later_hooks_run() {
     let mut rig = rig(1);
     assert_eq!(rig.root(clear(100)), [group(0, TERM)]);
     assert_eq!(rig.wait(100), [says(ToRoot::Killing), group(0, KILL), SWEEP]);
@@ -108,7 +108,7 @@ fn whoever_does_not_end_in_time_is_killed_and_more_may_follow_nevertheless() {
 }
 
 #[test]
-fn nobody_ends_by_himself_who_may_have_to_start_others() {
+fn node_waits_for_the_end_if_others_may_start() {
     let mut rig = rig(1);
     rig.streams_end(0);
     assert_eq!(rig.exited(0, exit(0)).last(), Some(&Reap { proc: p(0) }));
@@ -161,7 +161,7 @@ fn the_end_ends_everything_whatever_was_going_on() {
 }
 
 #[test]
-fn what_cannot_be_ended_is_told_and_counted_again_at_the_end() {
+fn unkillable_process_is_reported_and_counted_at_the_end() {
     let mut rig = rig(1);
     fails(&mut rig, 0);
     rig.root(clear(100));

@@ -48,7 +48,7 @@ fn ready() -> (Rig, Vec<NodeAction>) {
 }
 
 #[test]
-fn it_is_ready_once_its_programs_are_checked_and_the_ground_is_laid() {
+fn node_is_ready_after_program_check_and_sandbox_set_up() {
     let (_, actions) = ready();
     let check = NodeAction::Check { app: AppIndex::new(0), base: Arc::new(base()) };
     assert!(actions.contains(&check));
@@ -67,7 +67,7 @@ fn it_is_ready_once_its_programs_are_checked_and_the_ground_is_laid() {
 }
 
 #[test]
-fn its_ranks_are_told_where_they_meet() {
+fn ranks_get_the_rendezvous() {
     let (mut rig, _) = ready();
     rig.root(rendezvous());
     let actions = rig.root(spawn(0..1, true));
@@ -89,7 +89,7 @@ fn a_launcher_that_forgets_where_they_meet_or_says_it_twice_is_refused() {
 }
 
 #[test]
-fn it_ends_when_the_ranks_of_all_nodes_have_ended() {
+fn job_ends_when_ranks_of_all_nodes_have_ended() {
     let (mut rig, _) = ready();
     rig.root(rendezvous());
     rig.root(spawn(0..1, true));
@@ -140,7 +140,7 @@ fn the_launchers_own_host_has_no_lease() {
 
 /// The end is asked for, and what had happened by then is heard after it: both came at once.
 #[test]
-fn whoever_had_failed_when_the_end_was_asked_for_was_not_ended_by_us() {
+fn failure_before_the_end_was_not_ours() {
     let mut rig = Rig::running(2);
     let seen = rig.now;
     rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });

@@ -51,7 +51,7 @@ fn an_ending_starts_nothing_that_was_only_asked_for() {
 }
 
 #[test]
-fn who_starts_after_the_end_began_hears_of_it() {
+fn rank_started_during_the_end_gets_the_signal() {
     for (message, sig) in [(ToNode::End { sig: HUP, grace: Span::from_secs(5) }, HUP), (ToNode::Kill, KILL)] {
         let mut rig = Rig::new();
         rig.root(ToNode::Start(start()));
@@ -79,7 +79,7 @@ fn a_program_arrives_in_parts_and_its_ranks_wait_for_the_last() {
 }
 
 #[test]
-fn those_who_were_to_follow_and_cannot_start_make_room_for_others() {
+fn failed_respawns_free_their_slots() {
     let mut rig = Rig::in_round(1);
     let begun = |actions: &[NodeAction]| actions.iter().filter(|a| matches!(a, NodeAction::Spawn { .. })).count();
     assert_eq!(begun(&rig.root(spawn(1..300, true))), 256, "so many at once");
@@ -90,7 +90,7 @@ fn those_who_were_to_follow_and_cannot_start_make_room_for_others() {
 }
 
 #[test]
-fn one_that_was_to_follow_and_could_not_start_is_followed_by_another() {
+fn failed_respawn_is_followed_by_another() {
     let mut rig = Rig::in_round(2);
     rig.exited(1, by(KILL));
     rig.examined(1, Facts::default());

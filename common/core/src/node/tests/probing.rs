@@ -58,7 +58,7 @@ fn told(door: bool) -> Rig {
 }
 
 #[test]
-fn what_it_is_asked_to_try_it_tries_and_says_what_came_of_it() {
+fn node_tries_places_and_reports_results() {
     let mut rig = told(false);
     assert_eq!(rig.root(probe([1, 2])), [tries(1), tries(2)]);
     assert_eq!(rig.hear(NodeEvent::Unreached { number: 2, errno: 111 }), [probed(2, 111)]);

@@ -171,14 +171,14 @@ fn ranks_are_told_of_together_once_all_that_live_have_registered() {
 }
 
 #[test]
-fn nobody_registers_and_nothing_is_said() {
+fn silent_program_without_restart_options_gets_no_warning() {
     let mut rig = Rig::running(2);
     assert!(!rig.exited(0, exit(0)).iter().any(|action| matches!(action, NodeAction::ToRoot(ToRoot::Round(_)))));
     assert!(!rig.exited(1, exit(1)).iter().any(|action| matches!(action, NodeAction::ToRoot(ToRoot::Round(_)))));
 }
 
 #[test]
-fn what_ranks_ask_for_is_told_of_as_it_differs() {
+fn different_terms_of_ranks_are_reported() {
     let mut rig = Rig::running(3);
     rig.registers(0, "keys=1");
     rig.registers(1, "keys=2");
@@ -198,7 +198,7 @@ fn keys_are_a_ranks_own_and_not_what_many_ask_for() {
 }
 
 #[test]
-fn who_cannot_take_part_hears_why() {
+fn refused_rank_gets_the_reason() {
     let refused = |actions: &[NodeAction], words: &str| {
         let [Tell { session, heard }, EndSession { session: ended }] = actions else { panic!("{actions:?}") };
         let Heard::Dismissed(Dismissal::Refused, text) = &**heard else { panic!("{heard:?}") };
@@ -347,7 +347,7 @@ fn the_first_round_changes_nothing_of_where_ranks_meet() {
 }
 
 #[test]
-fn who_ends_is_not_waited_for_and_its_children_end_too() {
+fn exited_rank_is_not_waited_for_and_children_end() {
     let mut rig = Rig::in_round(3);
     let said = says_exit(&rig, 2, by(KILL));
     let actions = rig.exited(2, by(KILL));
@@ -392,7 +392,7 @@ fn the_end_of_a_session_waits_for_that_of_its_process() {
 }
 
 #[test]
-fn who_leaves_is_told_of_and_goes_its_way() {
+fn leaving_rank_is_reported_and_continues() {
     let mut rig = Rig::in_round(2);
     let at = rig.now.host_time();
     let left = fault(1, FaultKind::Left(Leave::Unhealthy), "no GPU");
@@ -419,7 +419,7 @@ fn the_work_is_done_when_it_is_done_everywhere() {
 }
 
 #[test]
-fn those_who_had_returned_run_again_after_a_fault() {
+fn returned_ranks_run_again_after_a_fault() {
     let mut rig = Rig::in_round(2);
     rig.says(0, Said::Returned(R0));
     rig.says(1, Said::Fault(R0, "x".into()));
@@ -429,7 +429,7 @@ fn those_who_had_returned_run_again_after_a_fault() {
 }
 
 #[test]
-fn what_is_said_of_another_round_is_nothing() {
+fn message_of_another_round_is_dropped() {
     let mut rig = Rig::in_round(1);
     for said in [
         Said::Fault(R1, "x".into()),
@@ -446,7 +446,7 @@ fn what_is_said_of_another_round_is_nothing() {
 }
 
 #[test]
-fn what_is_told_fits_into_a_message() {
+fn hook_variables_fit_into_a_message() {
     use crate::wire::codec::encode;
     use crate::wire::frame::MAX_CONTROL;
     let mut rig = Rig::in_round(120);
@@ -474,7 +474,7 @@ fn what_is_told_fits_into_a_message() {
 }
 
 #[test]
-fn those_in_reserve_may_be_silent_and_hear_interrupts() {
+fn reserves_may_be_silent_and_get_interrupts() {
     let mut rig = Rig::running(2);
     (0..2).for_each(|n| drop(rig.registers(n, "")));
     let place = RoundRendezvous { active_world_size: 1, ..first_place(2) };

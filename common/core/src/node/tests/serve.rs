@@ -43,7 +43,7 @@ fn refused(from: &str, count: u32) -> ToRoot {
 }
 
 #[test]
-fn it_is_held_before_the_first_rank_at_the_port_that_ranks_are_told() {
+fn store_listens_at_master_port_before_the_first_rank() {
     for (given, port) in [(None, 20000), (Some(7000), 7000)] {
         let (_, actions) = sole(given);
         let held = place(&actions, |action| *action == serve(port)).expect("held");
@@ -57,7 +57,7 @@ fn it_is_held_before_the_first_rank_at_the_port_that_ranks_are_told() {
 }
 
 #[test]
-fn of_several_nodes_the_first_holds_it() {
+fn first_of_several_nodes_holds_the_store() {
     for (index, holds) in [(0, true), (1, false)] {
         let mut rig = Rig::new();
         rig.root(ToNode::Start(Start { sole: false, rendezvous: None, ..start() }));
@@ -68,7 +68,7 @@ fn of_several_nodes_the_first_holds_it() {
 }
 
 #[test]
-fn where_it_cannot_be_held_the_node_refuses() {
+fn node_refuses_if_store_cannot_listen() {
     let (mut rig, _) = sole(None);
     let (errno, at) = (98, OsBytes::from("10.0.0.1:20000"));
     let actions = rig.hear(NodeEvent::Unserved { errno, at: at.clone() });
@@ -76,7 +76,7 @@ fn where_it_cannot_be_held_the_node_refuses() {
 }
 
 #[test]
-fn it_is_told_once_that_nobody_asks_it() {
+fn unused_store_is_reported_once() {
     let (mut rig, _) = sole(None);
     let unused = NodeAction::ToRoot(ToRoot::StoreUnused { at: "10.0.0.1:20000".into() });
     assert_eq!(rig.wait(59_000), []);
@@ -89,7 +89,7 @@ fn it_is_told_once_that_nobody_asks_it() {
 
 /// Each limit is reported by itself.
 #[test]
-fn of_limits_is_told_at_once_and_then_now_and_then() {
+fn limits_are_reported_at_once_and_then_rate_limited() {
     let (mut rig, _) = sole(None);
     rig.hear(NodeEvent::StoreUsed);
     let met = |limit, key: &str| Met::at(limit, key.as_bytes(), 9, 8);
@@ -105,7 +105,7 @@ fn of_limits_is_told_at_once_and_then_now_and_then() {
 
 /// A job that succeeds gets no order to end.
 #[test]
-fn what_was_not_told_is_told_before_the_end_of_a_job_that_succeeds() {
+fn pending_reports_are_sent_before_a_successful_end() {
     let (mut rig, _) = sole(None);
     let comes = |from: &str| NodeEvent::StoreRefused { from: from.into(), count: 1, foreign: None };
     let meets = |key: &str| NodeEvent::StoreLimit { met: Met::at(Limit::Key, key.as_bytes(), 9, 8), count: 1 };
@@ -126,7 +126,7 @@ fn what_was_not_told_is_told_before_the_end_of_a_job_that_succeeds() {
 }
 
 #[test]
-fn of_strangers_is_told_at_once_and_then_now_and_then() {
+fn strangers_are_reported_at_once_and_then_rate_limited() {
     let (mut rig, _) = sole(None);
     rig.hear(NodeEvent::StoreUsed);
     let says = |message| vec![NodeAction::ToRoot(message)];

@@ -95,7 +95,7 @@ fn chains_that_cannot_work_name_two_policies_and_the_order() {
 }
 
 #[test]
-fn whoever_comes_back_is_the_last_and_waits_for_the_chain() {
+fn returning_rank_is_last_and_waits_for_the_policy() {
     let play = |spec: &str| {
         let policy = parse::policy(spec).unwrap();
         let mut world = World::new(4);

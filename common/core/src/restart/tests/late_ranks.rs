@@ -121,7 +121,7 @@ fn registering_again() -> Restart {
 
 /// Its leaving is known some time after the end of the call: its session was lost.
 #[test]
-fn one_that_has_left_while_others_register_is_not_waited_for() {
+fn rank_that_left_while_others_register_is_not_waited_for() {
     let mut machine = registering_again();
     machine.handle(at(3), RestartEvent::Fault { round: Round::new(0), fault: left(1), at: at(3) });
     let actions = all(&mut machine);
@@ -129,7 +129,7 @@ fn one_that_has_left_while_others_register_is_not_waited_for() {
 }
 
 #[test]
-fn one_that_has_left_before_it_was_heard_of_is_not_waited_for() {
+fn rank_that_left_before_its_report_is_not_waited_for() {
     let mut machine = Restart::new(setup(1, 2, "all,shift"));
     machine.handle(at(1), RestartEvent::Fault { round: Round::new(0), fault: left(0), at: at(1) });
     on_registered(&mut machine, at(2), 0, vec![enrolled(1, 1, &[])], "keys=0\n");
@@ -157,7 +157,7 @@ fn a_round_that_was_only_planned_does_not_end_the_job() {
 }
 
 #[test]
-fn one_that_has_ended_again_has_not_come_back() {
+fn rank_that_exited_again_is_not_back() {
     let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 2, "all,shift") });
     register(&mut machine, 1, 2, &[]);
     ended(&mut machine, at(20), 1, 1);
@@ -177,7 +177,7 @@ fn one_that_has_ended_again_has_not_come_back() {
 }
 
 #[test]
-fn one_that_has_had_its_last_fault_is_said_not_to_be_started_again() {
+fn rank_at_fault_limit_is_reported_as_final() {
     let limits = Limits { max_rank_faults: Some(0), ..Limits::default() };
     let mut machine = Restart::new(Setup { respawn: Respawn::Now, limits, ..setup(1, 2, "all,shift") });
     register(&mut machine, 1, 2, &[]);
@@ -236,7 +236,7 @@ fn a_reserve_that_ends_again_is_nobodys_fault() {
 
 /// Its hooks after the last call do not finish.
 #[test]
-fn who_is_ended_behind_a_call_is_waited_for_by_nobody_in_the_next() {
+fn rank_ended_after_a_call_is_not_waited_for_in_the_next() {
     let mut machine = registering_again();
     let fault = Fault { initial: Rank::new(1), kind: FaultKind::Overdue(KILLED), text: OsBytes::from("hook") };
     machine.handle(at(92), RestartEvent::Fault { round: Round::new(0), fault, at: at(92) });
@@ -260,7 +260,7 @@ fn a_planned_round_does_not_end_a_job_that_has_lost_a_reserve() {
 }
 
 #[test]
-fn who_cannot_be_spared_is_not_asked_to_go_twice() {
+fn needed_rank_is_not_drained_twice() {
     let limits = Limits { min_world: Some(2), ..Limits::default() };
     let mut machine = Restart::new(Setup { limits, ..setup(1, 2, "all,shift") });
     register(&mut machine, 1, 2, &[]);

@@ -242,7 +242,7 @@ fn history(seed: u64, loses: bool) -> History {
 }
 
 #[test]
-fn whoever_asks_on_another_host_sees_the_same_store() {
+fn clients_on_other_hosts_see_the_same_store() {
     let (mut answered, mut asked) = (0, 0);
     for seed in 0..600 {
         let History { calls, stuck, asked: at_home } = history(seed, false);
@@ -263,7 +263,7 @@ fn a_host_that_is_lost_holds_nobody_up_and_leaves_nothing_untrue() {
 }
 
 #[test]
-fn what_all_read_is_asked_for_once_by_each_host() {
+fn shared_key_is_requested_once_by_each_host() {
     let mut site = Site::new(4, 8);
     for rank in 0..32u32 {
         let key = format!("address/{rank}");
@@ -307,7 +307,7 @@ fn several_who_ask_for_the_same_at_once_are_one() {
 }
 
 #[test]
-fn whoever_changes_what_others_keep_waits_for_them() {
+fn change_of_cached_key_waits_for_caches() {
     let mut site = Site::new(3, 1);
     site.answer(0, 1, Ask::Set(b"k", b"old"));
     site.answer(1, 1, Ask::Get(b"k"));
@@ -359,7 +359,7 @@ fn a_home_hears_of_hosts_and_not_of_ranks() {
 }
 
 #[test]
-fn whoever_is_missing_at_a_fence_is_named() {
+fn missing_ranks_at_a_fence_are_named() {
     let mut site = Site::new(3, 4);
     let all = RankSet::world(12);
     let arrive = |site: &mut Site, rank: u32, within| {
@@ -481,7 +481,7 @@ fn an_answer_is_never_longer_than_a_message() {
 }
 
 #[test]
-fn what_comes_down_may_be_anything() {
+fn launcher_messages_may_be_any_bytes() {
     let mut site = Site::new(1, 1);
     let ticket = Ticket { client: crate::store::cache::ITSELF, seq: Seq(9) };
     site.relays[0].receive(Down::Answer(ticket, true, b"nonsense"));
@@ -497,7 +497,7 @@ fn what_comes_down_may_be_anything() {
 }
 
 #[test]
-fn what_is_read_while_a_change_of_several_keys_waits_is_not_kept() {
+fn value_read_during_pending_change_is_not_cached() {
     let mut site = Site::new(3, 2);
     site.answer(0, 1, Ask::Set(b"a", b"1"));
     site.answer(0, 1, Ask::Set(b"b", b"1"));
@@ -531,7 +531,7 @@ fn what_is_read_while_a_change_of_several_keys_waits_is_not_kept() {
 }
 
 #[test]
-fn whoever_asks_who_is_missing_does_not_come_to_the_next_fence() {
+fn query_of_missing_ranks_does_not_arrive_at_next_fence() {
     let mut site = Site::new(2, 1);
     let (all, own, other) = (RankSet::world(2), ranks(&[0]), ranks(&[1]));
     let within = Some(Span::from_millis(100));

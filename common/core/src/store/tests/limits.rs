@@ -51,7 +51,7 @@ fn no_more_wait_than_may() {
 }
 
 #[test]
-fn whoever_may_not_wait_has_neither_counted_nor_arrived() {
+fn refused_wait_neither_counts_nor_arrives() {
     let mut desk = Desk::with(Limits { bytes: 1 << 20, ..small() });
     let all = RankSet::world(3);
     desk.answer(Ask::Arrive { name: b"f", all: &all, who: &ranks(&[0]) });

@@ -514,7 +514,7 @@ fn play(desk: &mut Desk, model: &mut Model, client: u32, step: &Step) {
 
 proptest! {
     #[test]
-    fn it_answers_as_the_model(steps in prop::collection::vec((1u32..4, step()), 0..60)) {
+    fn store_answers_as_the_model(steps in prop::collection::vec((1u32..4, step()), 0..60)) {
         let mut desk = Desk::new();
         let mut model = Model { now: desk.now, ..Model::default() };
         for (at, (client, step)) in steps.iter().enumerate() {

@@ -64,7 +64,7 @@ fn a_fence_that_was_passed_is_not_entered_anew_by_one_that_asks_again() {
 }
 
 #[test]
-fn what_is_kept_for_a_client_has_a_limit() {
+fn kept_answers_of_a_client_have_a_limit() {
     let mut desk = Desk::new();
     for seq in 1..=1024 {
         assert_eq!(again(&mut desk, seq, 0, Ask::Add(b"n", 1)).len(), 1);

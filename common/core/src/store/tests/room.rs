@@ -40,7 +40,7 @@ fn many_who_wait_for_the_same_keys_share_them() {
 }
 
 #[test]
-fn who_waits_for_more_than_there_is_room_for_is_refused() {
+fn wait_beyond_quota_is_refused() {
     let mut desk = roomy(4 * Limits::PER_REQUEST + 3 * Limits::PER_MISSING + 1);
     let one = desk.ask(1, Ask::Wait { keys: &[b"a", b"", b"a"], within: None });
     assert_eq!(held(&desk), 3 * Limits::PER_REQUEST + 2 * Limits::PER_MISSING + 1);
@@ -130,7 +130,7 @@ fn a_value_that_many_were_told_is_charged_once() {
 }
 
 #[test]
-fn what_must_be_kept_has_a_limit_but_to_delete_is_always_possible() {
+fn kept_answers_have_a_limit_and_delete_always_works() {
     let mut desk = roomy(Limits::PER_ITEM + Limits::PER_REQUEST + 50);
     desk.answer(Ask::Set(b"k", &[0; 39]));
     let expected = Expected::Value(b"x");

@@ -93,7 +93,7 @@ fn a_watch_misses_no_change() {
 }
 
 #[test]
-fn one_item_goes_to_one_who_waits_the_first_first() {
+fn item_goes_to_first_waiter() {
     let mut desk = Desk::new();
     let late = desk.ask(1, Ask::Take { key: b"q", within: Some(SECOND) });
     let [first, second] = [7, 3].map(|client| desk.ask(client, Ask::Take { key: b"q", within: None }));
@@ -106,7 +106,7 @@ fn one_item_goes_to_one_who_waits_the_first_first() {
 }
 
 #[test]
-fn of_a_queue_one_is_told_and_another_if_that_one_goes() {
+fn queue_notifies_one_client_and_another_if_it_goes() {
     let mut desk = Desk::new();
     let [first, second, third] = [1, 2, 3].map(|client| desk.ask(client, Ask::Wait { keys: &[b"q"], within: None }));
     desk.ask(9, Ask::Push(b"q", b"x"));
@@ -170,7 +170,7 @@ fn to_arrive_twice_counts_once_and_others_may_arrive_for_the_dead() {
 }
 
 #[test]
-fn whoever_does_not_belong_to_a_fence_is_told_so() {
+fn stranger_at_a_fence_is_refused() {
     let mut desk = Desk::new();
     let (three, four) = (RankSet::world(3), RankSet::world(4));
     let stranger = desk.answer(Ask::Arrive { name: b"f", all: &three, who: &ranks(&[1, 3]) });
@@ -187,7 +187,7 @@ fn whoever_does_not_belong_to_a_fence_is_told_so() {
 }
 
 #[test]
-fn who_cancels_or_goes_is_not_answered() {
+fn cancelled_or_gone_client_is_not_answered() {
     let mut desk = Desk::new();
     let wait = desk.ask(1, Ask::Wait { keys: &[b"k"], within: Some(SECOND) });
     let stays = desk.ask(2, Ask::Wait { keys: &[b"k"], within: None });
@@ -212,7 +212,7 @@ fn an_item_wakes_one_who_waits_for_nothing_else() {
 }
 
 #[test]
-fn who_is_told_of_an_item_and_does_not_come_for_it_leaves_it_to_another() {
+fn item_goes_to_another_if_notified_client_does_not_fetch() {
     for how in 0..3 {
         let mut desk = Desk::new();
         let [first, second] = [1, 2].map(|client| desk.ask(client, Ask::Wait { keys: &[b"q"], within: None }));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn who_has_returned_does_not_wait_for_others_for_ever() {
+fn returned_rank_waits_with_a_limit() {
     let mut rig = Rig::in_round_by(start(), 2, "completion_timeout=40s");
     rig.says(1, Said::Returned(R0));
     rig.says(0, Said::Section(R0, None));
@@ -19,7 +19,7 @@ fn who_has_returned_does_not_wait_for_others_for_ever() {
 }
 
 #[test]
-fn who_waits_in_vain_is_told_of_in_each_round() {
+fn rank_waiting_in_vain_is_reported_in_each_round() {
     let mut rig = Rig::in_round_by(start(), 2, "completion_timeout=40s");
     for round in [R0, R1] {
         (0..2).for_each(|n| drop(rig.says(n, Said::Returned(round))));
@@ -34,7 +34,7 @@ fn who_waits_in_vain_is_told_of_in_each_round() {
 
 /// Ranks of another host wait for one of this.
 #[test]
-fn who_is_late_is_told_by_its_own_host() {
+fn late_rank_is_reported_by_its_own_host() {
     let mut rig = Rig::in_round_by(start(), 3, "completion_timeout=40s");
     rig.says(0, Said::Returned(R0));
     let asked = |round| RoundDown::Late { round, after: r(7) };
@@ -84,7 +84,7 @@ fn processes_register_again_behind_a_call_that_is_done() {
 }
 
 #[test]
-fn who_was_started_late_has_missed_the_calls_that_are_done() {
+fn late_process_skips_finished_calls() {
     let mut rig = Rig::in_round(2);
     rig.exited(1, by(KILL));
     rig.root(another(300, 1));

@@ -4,7 +4,7 @@ use super::*;
 
 /// The others wait for it, and its process may go on for long.
 #[test]
-fn one_whose_session_ends_before_all_have_registered_has_left() {
+fn session_end_before_registration_is_a_leave() {
     let mut rig = Rig::running(2);
     rig.registers(0, "");
     assert_eq!(rig.hear(NodeEvent::SessionLost { session: s(0) }), []);

@@ -39,7 +39,7 @@ fn a_completion_hook_comes_to_its_end() {
 }
 
 #[test]
-fn what_is_said_behind_a_call_is_nothing_in_the_next() {
+fn message_after_a_call_is_dropped_in_the_next() {
     let mut rig = is_done(TERMS);
     for n in 0..2 {
         let (rank, terms) = (Some(r(n)), terms(TERMS));
@@ -99,7 +99,7 @@ fn hooks_of_a_job_that_ends_are_its_business() {
 }
 
 #[test]
-fn who_is_silent_for_longer_than_its_section_may_take_is_told_of_by_that() {
+fn rank_silent_beyond_its_section_is_reported_with_it() {
     let mut rig = Rig::in_round_by(start(), 1, TERMS);
     rig.says(0, Said::Alive(R0, true));
     rig.says(0, Said::Section(R0, Some(Span::from_secs(2))));

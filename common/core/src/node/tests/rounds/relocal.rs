@@ -20,7 +20,7 @@ fn locals(relocal: bool) -> Vec<(u32, Option<Option<String>>)> {
 }
 
 #[test]
-fn those_that_work_are_numbered_in_their_order_and_without_gaps() {
+fn active_ranks_are_numbered_in_order_without_gaps() {
     assert_eq!(locals(true), [(0, is("1")), (2, Some(None)), (3, is("0"))]);
 }
 

@@ -29,7 +29,7 @@ fn spawns(actions: &[NodeAction]) -> bool {
 }
 
 #[test]
-fn it_is_started_when_the_devices_of_the_one_before_are_free() {
+fn respawn_starts_when_devices_are_free() {
     let (mut rig, actions) = follows();
     assert!(!spawns(&actions));
     let looks = |action: &NodeAction| matches!(action, NodeAction::LookAtDevices { proc, .. } if *proc == p(1));
@@ -44,7 +44,7 @@ fn it_is_started_when_the_devices_of_the_one_before_are_free() {
 
 /// If it cannot be started, the rank that waits for it is started all the same.
 #[test]
-fn it_is_asked_for_as_one_that_others_go_on_without() {
+fn respawn_is_requested_as_optional() {
     let follows = |actions: &[NodeAction]| {
         let one = |action: &NodeAction| {
             let NodeAction::Spawn { proc, exec } = action else { return None };
@@ -67,7 +67,7 @@ fn it_is_asked_for_as_one_that_others_go_on_without() {
 
 /// Its process would be ended at once: that may be done without any wait.
 #[test]
-fn one_that_nobody_wants_any_more_waits_for_no_device() {
+fn dismissed_process_waits_for_no_device() {
     let (mut rig, _) = follows();
     let actions = rig.down(RoundDown::End { ranks: Capped::chunks([r(1)]).pop().unwrap() });
     assert!(spawns(&actions), "{actions:?}");
@@ -86,7 +86,7 @@ fn started_again() -> Rig {
 
 /// A process that takes part by now is needed: it came while the launcher dismissed it.
 #[test]
-fn one_that_takes_part_is_not_ended_as_unwanted() {
+fn participant_is_not_dismissed() {
     let mut rig = started_again();
     let end = || RoundDown::End { ranks: Capped::chunks([r(1)]).pop().unwrap() };
     let begun = NodeEvent::SessionBegun { session: s(9), rank: Some(r(1)), terms: Vec::new() };
@@ -115,7 +115,7 @@ fn comes(rig: &mut Rig) -> Vec<NodeAction> {
 }
 
 #[test]
-fn one_of_another_host_knows_how_many_are_here_now() {
+fn respawn_elsewhere_knows_local_size() {
     let mut rig = Rig::in_round(2);
     let actions = comes(&mut rig);
     let [NodeAction::Spawn { proc, exec }] = &actions[..] else { panic!("{actions:?}") };
@@ -129,7 +129,7 @@ fn one_of_another_host_knows_how_many_are_here_now() {
 }
 
 #[test]
-fn one_of_another_host_for_which_no_gpus_are_left_is_not_started_and_the_others_go_on() {
+fn respawn_elsewhere_without_gpus_fails_and_others_continue() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(Start { gpus: Share::Each(2), local_size: 2, ..start() }));
     rig.hear(NodeEvent::SandboxReady(Sandbox { gpus: Devices { amd: false, count: Some(4) }, ..sandbox() }));
@@ -150,7 +150,7 @@ fn one_of_another_host_for_which_no_gpus_are_left_is_not_started_and_the_others_
 
 /// It has come for work that is done by now, and is about to return from its call.
 #[test]
-fn one_that_took_part_when_the_work_was_done_is_not_ended_as_unwanted() {
+fn participant_of_done_work_is_not_dismissed() {
     let mut rig = started_again();
     rig.hear(NodeEvent::SessionBegun { session: s(9), rank: Some(r(1)), terms: Vec::new() });
     rig.down(RoundDown::Finish { call: 0, round: R0 });
@@ -172,7 +172,7 @@ fn descendants_have_their_time_after_a_loss_that_was_made_good() {
 
 /// Its driver hangs before it registers, and the work is done: it is killed, and not waited for if that does not end it.
 #[test]
-fn who_is_unwanted_and_cannot_be_ended_is_told_of() {
+fn unkillable_dismissed_process_is_reported() {
     let mut rig = started_again();
     assert_eq!(rig.down(RoundDown::End { ranks: Capped::chunks([r(1)]).pop().unwrap() }), [group(300, KILL)]);
     rig.down(finish(0, R0));
@@ -182,7 +182,7 @@ fn who_is_unwanted_and_cannot_be_ended_is_told_of() {
 
 /// Its directory is still being made, on a file system that does not answer: nothing was killed, and nothing exists.
 #[test]
-fn one_that_was_never_started_is_not_said_to_outlive_its_kill() {
+fn rank_never_started_is_not_reported_as_unkillable() {
     let mut rig = Rig::in_round(2);
     rig.exited(1, by(KILL));
     rig.root(another(300, 1));
@@ -196,7 +196,7 @@ fn one_that_was_never_started_is_not_said_to_outlive_its_kill() {
 }
 
 #[test]
-fn nobody_follows_a_process_that_lives_or_outside_of_rounds() {
+fn no_process_follows_a_living_one_or_outside_of_rounds() {
     is_refused(&mut Rig::in_round(2), another(300, 1));
     let mut before = Rig::running(2);
     before.exited(1, exit(0));
@@ -209,7 +209,7 @@ fn nobody_follows_a_process_that_lives_or_outside_of_rounds() {
 
 /// Another call may have begun elsewhere, and no round of it yet.
 #[test]
-fn one_that_has_ended_may_be_followed_behind_a_call() {
+fn exited_rank_may_be_respawned_after_a_call() {
     let mut rig = Rig::in_round(2);
     rig.exited(1, by(KILL));
     rig.down(RoundDown::Finish { call: 0, round: R0 });

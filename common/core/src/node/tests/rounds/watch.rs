@@ -19,7 +19,7 @@ impl Rig {
 }
 
 #[test]
-fn who_stands_still_is_told_of_and_then_ended() {
+fn hanging_rank_is_reported_and_then_ended() {
     let mut rig = Rig::in_round_by(start(), 2, "soft_timeout=10s hard_timeout=20s barrier_timeout=30s");
     assert_eq!(rig.wait(400_000), [], "nothing is known of how they get on");
     rig.says(1, Said::Alive(R0, false));
@@ -62,7 +62,7 @@ fn a_rank_that_the_kernel_cannot_end_does_not_hold_up_the_round() {
 }
 
 #[test]
-fn whoever_is_ready_for_a_planned_round_waits_for_those_who_may_go_on() {
+fn ready_rank_of_planned_round_waits_for_running_ones() {
     for within in [30, 180] {
         let mut rig = Rig::in_round(2);
         let within = Span::from_secs(within);
@@ -81,7 +81,7 @@ fn whoever_is_ready_for_a_planned_round_waits_for_those_who_may_go_on() {
 }
 
 #[test]
-fn who_waits_for_a_round_that_does_not_begin_is_ended() {
+fn rank_waiting_for_missing_round_is_ended() {
     let mut rig = Rig::in_round(1);
     rig.interrupt(R0);
     rig.is_ready(0, R0);
@@ -108,7 +108,7 @@ fn a_rank_that_is_gone_does_not_get_on() {
 
 /// The others hear at once that a host does not answer, and that its ranks have surely ended only at the end of its lease.
 #[test]
-fn who_is_ready_waits_for_a_lost_hosts_lease() {
+fn ready_rank_waits_for_a_lost_hosts_lease() {
     let terms = "soft_timeout=2s hard_timeout=3s barrier_timeout=5s termination_grace=1s";
     let mut rig = Rig::in_round_by(Start { awaits: Span::from_secs(36), ..start() }, 1, terms);
     rig.interrupt(R0);
@@ -120,7 +120,7 @@ fn who_is_ready_waits_for_a_lost_hosts_lease() {
 }
 
 #[test]
-fn who_goes_on_without_its_session_is_ended() {
+fn process_without_session_is_ended() {
     let mut rig = Rig::in_round(2);
     rig.hear(NodeEvent::SessionLost { session: s(1) });
     let actions = rig.awake(2_000);

@@ -116,7 +116,7 @@ fn answers_are_as_they_were() {
 
 /// Every operation has its number among those that are known, and no other number is one.
 #[test]
-fn what_is_known_is_known_by_its_number() {
+fn known_request_is_found_by_its_number() {
     let mut numbers = Vec::new();
     every_ask(|_, bytes| assert!(request::KNOWN.contains(&bytes[0])));
     for op in 0..=u8::MAX {
@@ -130,7 +130,7 @@ fn what_is_known_is_known_by_its_number() {
 }
 
 #[test]
-fn what_is_not_known_is_said_with_the_number_that_it_has() {
+fn unknown_operation_is_refused_with_its_number() {
     let known = Asked { seq: 3, space: Space::Generation, words: b"\x0b" };
     let frame = known.to_frame();
     assert_eq!(Heard::parse(&frame), Ok(Heard::Ask(known, Words::Plain(Ask::Count))));

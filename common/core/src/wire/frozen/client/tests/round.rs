@@ -43,7 +43,7 @@ fn check<T: Debug + PartialEq>(
 }
 
 #[test]
-fn what_a_process_says_is_as_it_was() {
+fn process_messages_round_trip() {
     let terms = vec![(text("keys"), text("1")), (text(""), text(""))];
     for (said, bytes) in [
         (Said::Register(terms), &b"\x1a\0\0\0\x11\x02\0\0\0\x04\0\0\0keys\x01\0\0\x001\0\0\0\0\0\0\0\0"[..]),
@@ -67,7 +67,7 @@ fn what_a_process_says_is_as_it_was() {
 }
 
 #[test]
-fn what_an_agent_says_is_as_it_was() {
+fn agent_messages_round_trip() {
     let begin = Begin {
         round: R7,
         rank: Rank::new(1),
@@ -130,7 +130,7 @@ fn faults_are_as_they_were() {
 }
 
 #[test]
-fn what_does_not_exist_is_not_read() {
+fn missing_script_is_not_read() {
     let said = |bytes: &[u8]| Said::parse(bytes);
     for (bytes, kind) in [(b"\x01\0\0\0\x19", 25), (b"\x01\0\0\0\x10", UNSUPPORTED), (b"\x01\0\0\0\x01", 1)] {
         assert_eq!(said(bytes), Err(Unread::Kind(kind)));
