@@ -164,7 +164,7 @@ fn long_lines_are_not_mixed() {
     assert!(bytes >= 4 * 8 * 262_144, "{bytes} bytes");
 }
 
-/// Pieces of lines that wait for their turn took all the credit: the line that had the turn could not go on.
+/// Pieces of lines that wait for their turn took all the credit: the line that had the turn could not continue.
 #[test]
 fn many_very_long_lines_at_once_are_whole() {
     let script = "awk -v r=$RANK 'BEGIN { c = substr(\"abcdefgh\", r + 1, 1); x = c; while (length(x) < 150000) x = x x; \

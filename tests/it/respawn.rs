@@ -88,7 +88,7 @@ fn with_next_a_process_waits_for_a_fault() {
     assert_eq!(planned, 0, "{}", done.err());
 }
 
-/// A program whose new processes end, or wait for others, before they take part: the others get on with their work.
+/// A program whose new processes end, or wait for others, before they take part: the others make progress with their work.
 fn hasty(options: &[&str], epochs: u32, again: &str) -> Option<Case> {
     let train = train()?;
     let first = format!(

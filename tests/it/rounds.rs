@@ -1,4 +1,4 @@
-//! Restart within processes, with a program that uses the client: ranks are killed and stopped, the others go on.
+//! Restart within processes, with a program that uses the client: ranks are killed and stopped, the others continue.
 
 use crate::case::Case;
 use crate::place;

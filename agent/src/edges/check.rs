@@ -8,7 +8,7 @@ use rlaunch_core::wire::to_root::{Found, SpawnError, SpawnStep};
 use rlaunch_sys::spawn::PreparedApp;
 use std::sync::Arc;
 
-/// Has a program's directory and file looked at; the answer is an event. Where they do not answer the launcher shall go on
+/// Has a program's directory and file looked at; the answer is an event. Where they do not answer the launcher shall continue
 /// hearing of us.
 pub(super) fn perform(edges: &mut Edges, app: AppIndex, base: &Arc<AppBase>) {
     let Edges { files, watch, .. } = edges;

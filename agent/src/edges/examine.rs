@@ -78,7 +78,7 @@ impl Examinations {
 
 /// Begins an examination.
 pub(super) fn ask(edges: &mut Edges, proc: ProcId, status: Status, depth: Depth) {
-    // Somebody who holds the pipe may go on writing for ever: its last words are what was in it by now.
+    // Somebody who holds the pipe may continue writing for ever: its last words are what was in it by now.
     let up_to = if depth == Depth::Full { pump::written_by_now(edges, proc) } else { 0 };
     let Edges { ranks, files, watch, sandbox, examine, .. } = edges;
     let rank = ranks.get(proc);

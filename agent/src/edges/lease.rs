@@ -14,7 +14,7 @@ impl LeaseLine {
         Self(line)
     }
 
-    /// The job may go on until then; the last word counts. Never waits.
+    /// The job may continue until then; the last word counts. Never waits.
     pub fn renew(&self, until: Mono) {
         self.0.renew(until.nanos());
     }

@@ -376,7 +376,7 @@ fn give_up(edges: &mut Edges) {
     feed(edges);
 }
 
-/// Streams that waited for room go on.
+/// Streams that waited for room continue.
 fn feed(edges: &mut Edges) {
     if !edges.logs.has_room() {
         return;

@@ -201,7 +201,7 @@ impl Edges {
         self.watch.wake_guardian();
     }
 
-    /// Finishes the ground that is being laid, unless there is something of the launcher's to be read meanwhile; whether
+    /// Finishes the sandbox that is being laid, unless there is something of the launcher's to be read meanwhile; whether
     /// it did.
     pub(crate) fn set_up_sandbox(&mut self) -> bool {
         !matches!(&self.link, Link::Early(link) if link.has_frame()) && sandbox::finish(self)
@@ -490,7 +490,7 @@ impl Edges {
     }
 }
 
-/// Why an agent cannot go on: it would look like a crash otherwise.
+/// Why an agent cannot continue: it would look like a crash otherwise.
 fn last_word(node: NodeId, link: &mut Early<ToNode>, step: &str, error: &io::Error) {
     let why = NodeRefusal::Resource { errno: error.raw_os_error().unwrap_or(0), step: OsBytes::from(step) };
     let _overflow = link.send(node, &ToRoot::Refused(why));

@@ -1,4 +1,4 @@
-//! The listener at MASTER_PORT where it is ours: connections of torch's clients, their bytes to the front and back.
+//! The listener at MASTER_PORT where it is ours: connections of torch's clients, their bytes to the listener and back.
 //!
 //! One set of descriptors for all of them, beside the runtime's: a task for each would cost more than what it is asked. Nothing is read of
 //! a connection before it is known whose it is; until then its bytes wait in the kernel.
@@ -221,7 +221,7 @@ impl TcpStoreListener {
         }
     }
 
-    /// Does what the front asks for.
+    /// Does what the listener asks for.
     fn perform(&mut self) {
         while let Some(action) = self.store.poll_action() {
             match action {

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Why the function is not run any more, although its work is not done.
 #[derive(Debug, thiserror::Error)]
 pub enum RestartError {
-    /// The policy does not want this process any more; the others go on.
+    /// The policy does not want this process any more; the others continue.
     #[error("this process is not needed any more{}", colon(.0))]
     Discarded(String),
     /// No further round is possible: rlaunch ends the job, or starts all of its processes again.
@@ -24,7 +24,7 @@ pub enum RestartError {
     /// The process cannot take part as it has asked.
     #[error("this process cannot take part in rounds{}", colon(.0))]
     Refused(String),
-    /// The process has left; the others go on.
+    /// The process has left; the others continue.
     #[error("this process takes no part in rounds any more: {source}")]
     Left {
         /// In which way.
@@ -72,7 +72,7 @@ impl<'a> Restart<'a> {
         self.term("policy", policy)
     }
 
-    /// A rank that does not get on for so long is interrupted.
+    /// A rank that does not make progress for so long is interrupted.
     pub fn soft_timeout(self, time: Duration) -> Self {
         self.time("soft_timeout", time)
     }
@@ -129,7 +129,7 @@ impl<'a> Restart<'a> {
     }
 
     /// A value by which policies group, asked before the first round and whenever the process is ready: in the order in which the policy names those that only a program
-    /// knows. With an error the process does not take part, or leaves; the others go on.
+    /// knows. With an error the process does not take part, or leaves; the others continue.
     pub fn key(mut self, key: impl Fn(&State) -> Result<String, BoxError> + 'a) -> Self {
         self.keys.push(Box::new(key));
         self

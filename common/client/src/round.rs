@@ -137,7 +137,7 @@ impl Round {
         self.handle.section(limit, body)
     }
 
-    /// The error that the function returns now is no restart's business: this process takes no part any more, and the others go on. (With
+    /// The error that the function returns now is no restart's business: this process takes no part any more, and the others continue. (With
     /// what a panic says it is the same.)
     pub fn end(&self) {
         self.ends.set(true);

@@ -18,7 +18,7 @@ pub struct Rounds {
     pub relocal: bool,
     /// How long further faults are waited for after the first of a round.
     pub fault_window: Span,
-    /// How long a rank may go on before it is interrupted for a round that was planned.
+    /// How long a rank may continue before it is interrupted for a round that was planned.
     pub yield_within: Span,
     /// Whether processes that have ended are started again.
     pub respawn: Respawn,

@@ -146,7 +146,7 @@ pub enum Tier {
 pub enum OnFailure {
     /// The first failure ends the job.
     Kill,
-    /// The others go on.
+    /// The others continue.
     Continue,
 }
 

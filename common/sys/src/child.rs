@@ -79,7 +79,7 @@ struct Plan {
 
 /// Starts a program that is looked for in PATH, with our environment and the caller's limits.
 ///
-/// When the launcher ends, however it does, the kernel sends the program SIGTERM, and the warden sends it to what the program
+/// When the launcher ends, however it does, the kernel sends the program SIGTERM, and the reaper sends it to what the program
 /// has started. The kernel's follows the thread, so this must be called by the main one.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ pub struct Command {
     pub output: OwnedFd,
 }
 
-/// Starts one, in a session of its own, so that it and what it starts can be ended. If we are killed the warden ends it.
+/// Starts one, in a session of its own, so that it and what it starts can be ended. If we are killed the reaper ends it.
 ///
 /// # Errors
 /// No process or descriptor can be had, there is no shell, or another thread than the main one calls.

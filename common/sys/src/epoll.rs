@@ -74,7 +74,7 @@ impl ReadySet {
     }
 
     /// Stops watching. Always before closing: a child between clone and exec may still hold a copy, and a closed
-    /// descriptor would go on reporting.
+    /// descriptor would continue reporting.
     pub fn remove(&self, fd: &impl AsFd) {
         // It can only fail if it was not watched.
         let _not_watched = self.control(libc::EPOLL_CTL_DEL, fd.as_fd().as_raw_fd(), std::ptr::null_mut());

@@ -62,7 +62,7 @@ impl<'a> HelperCommands<'a> {
     /// # Errors
     /// No process, descriptor or memory can be had.
     pub fn new(origin: &'a Origin) -> io::Result<Self> {
-        // A signal must not end us before the warden knows what to do then.
+        // A signal must not end us before the reaper knows what to do then.
         Ok(Self { origin, ssh_reaper: Origin::uninterrupted(SshReaper::start)? })
     }
 

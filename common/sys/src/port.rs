@@ -13,7 +13,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Ports in a block: frameworks bind MASTER_PORT + 1, + 2 … too.
 pub const BLOCK: u16 = 8;
-/// How many blocks are tried before we go on without a reservation: a stranger who has taken all names costs no more.
+/// How many blocks are tried before we continue without a reservation: a stranger who has taken all names costs no more.
 const TRIES: u32 = 48;
 const LOWEST: u16 = 10_000;
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// A child has ended.
 pub const CHLD: i32 = libc::SIGCHLD;
-/// Lets a stopped process go on, also where it is blocked.
+/// Lets a stopped process continue, also where it is blocked.
 pub const CONT: i32 = libc::SIGCONT;
 /// Cannot be caught.
 pub const KILL: i32 = libc::SIGKILL;

@@ -3,7 +3,7 @@
 //!
 //! The kernel ends ssh itself then, by its parent-death signal. But a signal is all that ssh gets: it does not pass it on to
 //! its ProxyCommand or the ssh of a ProxyJump, which may be waiting for a host that never answers. They are in ssh's process
-//! group, and the groups are in memory that the warden shares: nothing wakes it before the launcher's end of a pipe closes.
+//! group, and the groups are in memory that the reaper shares: nothing wakes it before the launcher's end of a pipe closes.
 //!
 //! After its fork it calls nothing but the kernel, because the launcher may have threads.
 
@@ -20,7 +20,7 @@ const PATIENCE_MS: u32 = 1_000;
 /// How often they are looked after.
 const LOOK_MS: u32 = 5;
 
-/// The launcher's side. The warden ends when this is dropped; with the launcher, at the latest. No other code may reap it then: a caller
+/// The launcher's side. The reaper ends when this is dropped; with the launcher, at the latest. No other code may reap it then: a caller
 /// without processes to be ended dismisses it first.
 #[derive(Debug)]
 pub struct SshReaper {
@@ -93,7 +93,7 @@ impl SshReaper {
     }
 }
 
-/// The warden's whole life.
+/// The reaper's whole life.
 fn watch(lifeline: RawFd, groups: &[AtomicI32]) -> ! {
     // SAFETY: the name is a C string of at most 15 characters.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"rlaunch-ssh".as_ptr()) };

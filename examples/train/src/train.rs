@@ -10,7 +10,7 @@ use crate::shard::shard;
 use anyhow::{Context, Result};
 use std::io::Write;
 
-/// Trains for all epochs, from where `keep` is; rank 0 writes one line for each to `out`. Before each step `pause` is asked whether to go on.
+/// Trains for all epochs, from where `keep` is; rank 0 writes one line for each to `out`. Before each step `pause` is asked whether to continue.
 pub(crate) fn train(
     options: &Options,
     mut ring: Ring,

@@ -34,7 +34,7 @@ use way::Asking;
 pub(crate) struct Setting {
     pub(crate) job: JobId,
     pub(crate) secret: Secret,
-    /// How long a host may go on without word from us; zero: for ever.
+    /// How long a host may continue without word from us; zero: for ever.
     pub(crate) lease: Span,
     /// How ssh is called.
     pub(crate) options: SshOptions,

@@ -1,4 +1,4 @@
-//! The job's space, which lives here, and the way between agents for what is asked of this generation's.
+//! The job's namespace, which lives here, and the way between agents for what is asked of this generation's.
 //!
 //! No machine hears of any of it: it is between the programs of the job.
 
@@ -20,9 +20,9 @@ pub(super) struct Store {
     job: Owner,
     /// The node on which rank 0 was started.
     head: NodeId,
-    /// The node on which this generation's space lives: rank 0's, until a round moves it.
+    /// The node on which this generation's namespace lives: rank 0's, until a round moves it.
     generation: NodeId,
-    /// The number of that space.
+    /// The number of that namespace.
     number: u32,
     is_lost: bool,
     /// Hosts that have used it: they are notified if it is lost.
@@ -54,7 +54,7 @@ impl Store {
         }
     }
 
-    /// Another space follows, which lives there. Clients of the namespace before know of this, or will.
+    /// Another namespace follows, which lives there. Clients of the namespace before know of this, or will.
     pub(super) fn begin(&mut self, home: NodeId, number: u32) {
         (self.generation, self.number, self.is_lost) = (home, number, false);
         self.guests.clear();
@@ -87,7 +87,7 @@ impl Store {
         refuses_more(self.out.get(&from).map_or(0, Transit::bytes), up)
     }
 
-    /// Something for the home of this generation's space, which may have no room for it.
+    /// Something for the owner of this generation's namespace, which may have no room for it.
     fn pass_on(&mut self, from: NodeId, number: u32, up: &Up<'_>, bytes: &[u8]) {
         match self.out.get(&self.generation).and_then(|transit| transit.refuses(up)) {
             None => self.push(self.generation, from, bytes.to_vec()),

@@ -60,7 +60,7 @@ pub(crate) fn unreachable(report: &Report, failed: u32, asked: u32) -> String {
     text
 }
 
-/// Why a job does not go on without its missing hosts, where it might have.
+/// Why a job does not continue without its missing hosts, where it might have.
 fn too_few(report: &Report) -> String {
     let (ready, asked) = (report.ready(), report.asked());
     match report.start.as_ref().and_then(|start| start.min_hosts).map(|least| least as usize) {
@@ -73,7 +73,7 @@ fn too_few(report: &Report) -> String {
     }
 }
 
-/// With how many hosts the job would go on.
+/// With how many hosts the job would continue.
 fn way_on(report: &Report) -> String {
     let (ready, asked) = (report.ready(), report.asked());
     let least = report.start.as_ref().and_then(|start| start.min_hosts).map_or(asked, |least| least as usize);

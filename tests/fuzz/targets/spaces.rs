@@ -1,4 +1,4 @@
-//! Our own store's wires: what clients of several hosts ask, through their relays and the home, in any order; and frames that are none.
+//! Our own store's wires: what clients of several hosts ask, through their caches and the home, in any order; and frames that are none.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -36,7 +36,7 @@ pub(crate) struct Oracle {
     all_over: bool,
     /// The time of the user's request to end, by the launcher's own clock.
     told: Option<Span>,
-    /// Passed on while the job went on.
+    /// Passed on while the job continued.
     forwarded: BTreeSet<Signal>,
     /// Ranks that wrote down why they failed.
     explained: BTreeSet<ProcId>,

@@ -1,4 +1,4 @@
-//! Time in which the launcher, or the whole host, ran nothing although the clock went on: SIGSTOP, a freezer, a suspended host.
+//! Time in which the launcher, or the whole host, ran nothing although the clock continued: SIGSTOP, a freezer, a suspended host.
 //!
 //! It is drawn from a stream of its own, and only for runs that ask for it: a seed's job and its other faults are the same
 //! with and without.

@@ -267,7 +267,7 @@ impl World {
         stopped || site.may_fail() || !site.is_well(lease)
     }
 
-    /// Whether a job with so many hosts missing cannot go on; with two programs, one may be left without a host.
+    /// Whether a job with so many hosts missing cannot continue; with two programs, one may be left without a host.
     fn too_few(&self, failed: u32, asked: u32) -> bool {
         let alone = self.plan.spec.apps.iter().filter(|app| app.procs > 0).count() == 1;
         self.plan.spec.min_hosts.is_none_or(|least| asked - failed < least) || !alone

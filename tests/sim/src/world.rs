@@ -16,7 +16,7 @@ use rlaunch_core::spec::Tier;
 use rlaunch_core::time::Mono;
 use std::collections::BTreeMap;
 
-/// Past this moment nothing may be going on.
+/// Past this moment nothing may be continuing.
 const LIMIT: u64 = FAULTS_END + 60_000 * MS;
 /// More steps than any run needs.
 const STEPS: u32 = 400_000;

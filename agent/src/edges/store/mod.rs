@@ -1,4 +1,4 @@
-//! Our own front: a unix socket at which ranks, and what they start, ask the job's store; and the home of this generation's space, on
+//! Our own listener: a unix socket at which ranks, and what they start, ask the job's store; and the owner of this generation's namespace, on
 //! the host of rank 0.
 //!
 //! Requests go to a namespace's cache, and from there to its owner: here, or by the store lane of our edge to the launcher, which holds
@@ -73,7 +73,7 @@ pub(super) struct Store {
     is_full: bool,
     /// When it is tried again whether there are some.
     retry: Option<Mono>,
-    /// How many clients leave enough descriptors for ranks and for the other front.
+    /// How many clients leave enough descriptors for ranks and for the other listener.
     most: usize,
     /// Clients that turned out to be processes that take part in rounds.
     newcomers: Vec<Newcomer>,
@@ -84,7 +84,7 @@ pub(super) struct Store {
     early: Vec<(NodeId, Vec<u8>)>,
 }
 
-/// Both spaces, as seen from here.
+/// Both namespaces, as seen from here.
 #[derive(Debug)]
 struct Namespaces {
     /// The time, as it was read last: once for all that is found at one look.

@@ -276,7 +276,7 @@ impl Session {
         Ok(())
     }
 
-    /// How it is noticed by itself whether the process gets on.
+    /// How it is noticed by itself whether the process makes progress.
     pub(crate) fn auto_progress(&self, add: Option<AddPending>) -> Result<(), Error> {
         let mut inner = self.here()?;
         (inner.auto, inner.auto_at) = (add, None);
@@ -284,7 +284,7 @@ impl Session {
         Ok(())
     }
 
-    /// The process has got on, and can be interrupted here.
+    /// The process has made progress, and can be interrupted here.
     pub(crate) fn ping(&self) -> Result<(), Error> {
         if !self.0.is_here() {
             return Err(Error::Forked);

@@ -100,7 +100,7 @@ impl Monitor {
         inner.leaving = Leaving::Begun;
         shared.note(&inner);
         if let Some(state) = inner.state.as_ref().filter(|_| inner.planned) {
-            // From the ping on nothing gets on: hooks run, and the function is left, for which there are limits of their own.
+            // From the ping on nothing makes progress: hooks run, and the function is left, for which there are limits of their own.
             tell(shared, &Said::Section(Round::new(state.number), None));
         }
         inner.token.begin();

@@ -39,7 +39,7 @@ pub struct Preamble {
     pub node: NodeId,
     /// The job's secret.
     pub secret: Secret,
-    /// How long this host may go on without word from the launcher, from now; zero: for ever.
+    /// How long this host may continue without word from the launcher, from now; zero: for ever.
     pub lease: Span,
     /// Length of the binary that was asked for; 0 where any is accepted.
     pub len: u64,

@@ -129,7 +129,7 @@ fn push_axis(text: &mut String, axis: &Axis) {
     }
 }
 
-/// Whether a range from `first` to `last` may go on with `next`, so that it is read back as the same names. A range with
+/// Whether a range from `first` to `last` may continue with `next`, so that it is read back as the same names. A range with
 /// zeros before its numbers keeps its width.
 fn follows(first: Number, last: Number, next: Number) -> bool {
     let one_more = last.value.checked_add(1) == Some(next.value);

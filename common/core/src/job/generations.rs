@@ -145,7 +145,7 @@ impl Generations {
         cx.notify(Notice::Log(What::Clearing { rank, status, lost, grace: self.grace }));
     }
 
-    /// No rank is waited for because of what is going on, or will be.
+    /// No rank is waited for because of what is continuing, or will be.
     pub(super) const fn is_between(&self) -> bool {
         match self.state {
             State::Clearing(_) | State::Pausing(..) => true,

@@ -48,7 +48,7 @@ struct Known {
 impl Known {
     const NEW: Self = Self { heard: None, best: None, last: None, told: false };
 
-    /// Takes the node's clock from a beat: our own reading, sent there and back. While it waited there it went on by the node's clock, at
+    /// Takes the node's clock from a beat: our own reading, sent there and back. While it waited there it continued by the node's clock, at
     /// most since the beat before; one that has waited longer is the same as it was then.
     fn learns(&mut self, now: u64, beat: Beat) -> Option<Offset> {
         let last = self.last.replace(beat)?;

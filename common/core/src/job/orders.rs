@@ -23,7 +23,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// How long descendants of a successful job's ranks may go on writing.
+/// How long descendants of a successful job's ranks may continue writing.
 const LINGER: Span = Span::from_secs(2);
 /// Most hosts that one line names.
 const NAMED: usize = 4;
@@ -219,7 +219,7 @@ impl Orders {
         }
     }
 
-    /// The same meeting of those who are left.
+    /// The same rendezvous of those who are left.
     pub(super) fn rendezvous_of_next_generation(&self, placement: &Placement, rendezvous: Rendezvous) -> Rendezvous {
         let Rendezvous { world_size, nodes, .. } = self.rendezvous(placement, rendezvous.addr.clone(), rendezvous.port);
         Rendezvous { world_size, nodes, ..rendezvous }

@@ -29,7 +29,7 @@ pub(super) struct RootCause {
     failures: Vec<Failure>,
     /// Ranks that wrote why they failed.
     explained: BTreeSet<Rank>,
-    /// Signals that we passed on while the job went on.
+    /// Signals that we passed on while the job continued.
     forwarded: BTreeSet<Signal>,
     began: Option<(Cause, Mono)>,
     /// The time at which the ranks of this generation were ordered to end.

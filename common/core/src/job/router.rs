@@ -423,7 +423,7 @@ impl Parts {
             return;
         }
         if self.rounds.awaits_exit() {
-            // There is no round for the others to go on with: that they end comes of it.
+            // There is no round for the others to continue with: that they end comes of it.
             self.root_cause.failed(failure);
         } else {
             self.failed(step, failure);

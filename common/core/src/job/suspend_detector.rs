@@ -52,7 +52,7 @@ impl SuspendDetector {
         }
     }
 
-    /// A node that says something when we have long gone on has not died of that.
+    /// A node that says something when we have long continued has not died of that.
     pub(super) fn beat(&mut self, node: NodeId, beat: Beat) {
         if let Some(starved) = self.starved.get_mut(node.index()) {
             *starved = starved.filter(|gap| beat.echo <= (gap.to + self.every).nanos());

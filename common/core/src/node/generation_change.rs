@@ -24,7 +24,7 @@ pub(super) enum Between {
     TornDown,
     /// leftovers: nothing is left of them but so much, which cannot be ended.
     Cleared(u32, Vec<Leftover>),
-    /// generations: the ground is being laid for others.
+    /// generations: the sandbox is being laid for others.
     Renewing,
     /// The sandbox is set up, with this port of this node's choice; 0: none.
     Renewed(u16),
@@ -46,7 +46,7 @@ enum State {
     Running,
     /// The ranks are being ended.
     Clearing,
-    /// Nothing runs; the ground is being laid for those to come.
+    /// Nothing runs; the sandbox is being laid for those to come.
     Renewing,
     /// The launcher knows that nothing runs.
     Waiting,
@@ -84,7 +84,7 @@ impl Generations {
         }
     }
 
-    /// The ground is laid.
+    /// The sandbox is laid.
     pub(super) fn on_renewed(&mut self, cx: &mut Cx<'_>, port: u16) {
         match self.state {
             State::Renewing => {
@@ -95,7 +95,7 @@ impl Generations {
         }
     }
 
-    /// Whether what cannot be had is the ground of the ranks to come.
+    /// Whether what cannot be had is the sandbox of the ranks to come.
     pub(super) const fn is_renewing(&self) -> bool {
         matches!(self.state, State::Renewing)
     }
@@ -112,7 +112,7 @@ impl Generations {
         }
     }
 
-    /// The node ends, whatever was going on.
+    /// The node ends, whatever was continuing.
     pub(super) fn on_ending(&mut self) {
         self.state = State::Off;
     }

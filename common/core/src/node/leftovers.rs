@@ -120,7 +120,7 @@ impl Leftovers {
         self.advance(cx);
     }
 
-    /// The ground is being laid for those that follow.
+    /// The sandbox is being laid for those that follow.
     pub(super) const fn on_renewing(&mut self) {
         self.grounding = true;
     }
@@ -199,7 +199,7 @@ impl Leftovers {
             State::Idle => {
                 let ends = self.sole || self.ending || self.clearing;
                 let ready = self.destroyed || self.torn_down || (self.census.gone && ends);
-                // While the ground is being laid, init may be about to exist.
+                // While the sandbox is being laid, init may be about to exist.
                 if !ready || (self.grounding && !given_up) {
                     return;
                 }

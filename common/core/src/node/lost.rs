@@ -1,4 +1,4 @@
-//! The loss of what a job cannot go on without: the launcher, the guardian, init, or the agent itself.
+//! The loss of what a job cannot continue without: the launcher, the guardian, init, or the agent itself.
 //!
 //! Whatever is lost, everything here is killed at once. The losses differ in the parties that can still be notified.
 

@@ -189,7 +189,7 @@ impl Procs {
         }
     }
 
-    /// The ground is laid for other ranks: this port was chosen for them; 0: none.
+    /// The sandbox is laid for other ranks: this port was chosen for them; 0: none.
     pub(super) fn on_renewed(&mut self, port: u16) {
         if let Some(sandbox) = self.sandbox.as_mut().filter(|_| port > 0) {
             sandbox.hello.master_port = port;
@@ -288,7 +288,7 @@ impl Procs {
         }
         proc.state = State::Failed;
         self.in_flight -= 1;
-        // The others go on without one that was to follow another.
+        // The others continue without one that was to follow another.
         if !self.after.contains_key(&id) {
             self.failed = true;
             self.stop_spawning(cx);
@@ -309,7 +309,7 @@ impl Procs {
         }
     }
 
-    /// `excused`: the others go on without it, or the launcher ends the job.
+    /// `excused`: the others continue without it, or the launcher ends the job.
     pub(super) fn on_exited(&mut self, cx: &mut Cx<'_>, mut exited: Exited, excused: bool) {
         // An exit that was seen before the end began is handled after it where both came at once: no process had been signalled then. Of
         // a SIGKILL that is no evidence, because the loss of init is seen after the deaths that come of it.
@@ -392,7 +392,7 @@ impl Procs {
         }
     }
 
-    /// This signal is for every rank, and the job goes on.
+    /// This signal is for every rank, and the job continues.
     pub(super) fn pass_on(&mut self, cx: &mut Cx<'_>, sig: Signal) {
         self.forwarded.insert(sig);
         self.forward(cx, sig);

@@ -54,7 +54,7 @@ impl Serve {
         self.begin(cx);
     }
 
-    /// The ground is laid for other ranks: this port was chosen for them; 0: none.
+    /// The sandbox is laid for other ranks: this port was chosen for them; 0: none.
     pub(super) const fn on_renewed(&mut self, port: u16) {
         if port > 0 {
             self.chosen = Some(port);

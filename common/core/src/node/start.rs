@@ -1,4 +1,4 @@
-//! Bring-up: the first message, the ground the ranks will stand on, and the programs they run.
+//! Bring-up: the first message, the sandbox the ranks will stand on, and the programs they run.
 //!
 //! The launcher sends everything at once and waits for no answer, so ranks arrive before the node is ready for them. Its messages are
 //! still checked: a launcher that breaks their order, or sends too much, is refused.
@@ -52,7 +52,7 @@ enum Step {
     /// Nothing was heard.
     #[default]
     Idle,
-    /// The ground is being laid.
+    /// The sandbox is being laid.
     SettingUp,
     /// The set-up is done, or has failed.
     Settled,

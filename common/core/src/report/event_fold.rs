@@ -409,7 +409,7 @@ impl Report {
         let mut groups: Vec<Group> = Vec::new();
         for (line, rank) in self.ranks.iter().zip((0..).map(Rank::new)).filter(|(_, rank)| Some(*rank) != first) {
             let (became, after) = self.became(line);
-            // A round went on without it: the report names it there, and that it ended is no failure of the job's.
+            // A round continued without it: the report names it there, and that it ended is no failure of the job's.
             if matches!(became, Became::Failed(_)) && self.rounds.lost.contains_key(&rank) {
                 continue;
             }

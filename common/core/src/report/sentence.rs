@@ -78,7 +78,7 @@ pub enum Sentence {
     },
     /// The job continues without these hosts, with the knowledge about them.
     LeftOut(Box<Report>),
-    /// A rank failed and, by `--on-failure continue`, the others go on. Said once.
+    /// A rank failed and, by `--on-failure continue`, the others continue. Said once.
     GoesOn {
         /// Which.
         rank: Rank,

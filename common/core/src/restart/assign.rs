@@ -290,7 +290,7 @@ impl Restart {
                             if world_member.rank.is_some() { MemberState::Active } else { MemberState::Left };
                         seats.push(seat(*initial, world_member));
                     }
-                    // All go on as before.
+                    // All continue as before.
                     MemberState::Failed { .. } if world_member.rank.is_some() => {}
                     MemberState::Failed { again } => {
                         member.state = if again { MemberState::Absent } else { MemberState::Left };

@@ -1,6 +1,6 @@
 //! Detection of a rank that hangs in a round, and the steps that follow.
 //!
-//! A client says that its program gets on: by itself, or because the program does (`ping`). A rank that is silent for longer than the
+//! A client says that its program makes progress: by itself, or because the program does (`ping`). A rank that is silent for longer than the
 //! soft limit hangs, and is interrupted with the others. A rank that does not leave its function, or does not reach the next one, by a
 //! hard limit is ended: SIGTERM, then SIGKILL after the grace. A process that the kernel cannot end even so is not waited for. No rank is
 //! watched while silence is expected: in reserve, and after its function has returned. After the return it waits for the others for a
@@ -131,7 +131,7 @@ enum State {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Running {
-    /// When it got on last. A rank without any message in a round, and without its library's own watch, may be silent.
+    /// When it made progress last. A rank without any message in a round, and without its library's own watch, may be silent.
     heard: Option<Mono>,
     /// … by its own word. Once it has said so in a round, silence of that kind counts.
     pinged: Option<Mono>,
@@ -139,7 +139,7 @@ struct Running {
     section: Option<(Mono, Option<Span>)>,
     /// The time at which it was reported as hanging.
     told: Option<Mono>,
-    /// Since when hooks run in place of the function. They are to get on although it may be silent.
+    /// Since when hooks run in place of the function. They are to make progress although it may be silent.
     hooks: Option<Mono>,
 }
 
@@ -171,7 +171,7 @@ impl Running {
         }
     }
 
-    /// `None`: it does not hang, or has got on since.
+    /// `None`: it does not hang, or has made progress since.
     fn overdue_at(&self, limits: &Limits) -> Option<Mono> {
         let (hung, told) = (self.hangs_at(limits)?, self.told?);
         Some((hung + limits.rest()).max(told + limits.rest()))
@@ -604,7 +604,7 @@ mod tests {
         assert_eq!(end(watch), []);
     }
 
-    /// As of a program whose library does not look by itself whether it gets on.
+    /// As of a program whose library does not look by itself whether it makes progress.
     #[test]
     fn hooks_in_place_of_the_function_are_to_get_on() {
         let mut watch = Watch::default();

@@ -400,7 +400,7 @@ impl Restart {
         }
     }
 
-    /// Ranks are about to be taken away: the others go on without them, from where they can.
+    /// Ranks are about to be taken away: the others continue without them, from where they can.
     pub(super) fn warned(&mut self, now: Mono, ranks: &RankSet) {
         let mut warned = Vec::new();
         for (first, last) in ranks.ranges() {

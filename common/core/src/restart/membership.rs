@@ -52,7 +52,7 @@ pub(super) struct Member {
     pub(super) entered_at: Option<Mono>,
     /// When it has registered.
     pub(super) joined_at: Option<Mono>,
-    /// Some rank has got on in a round that its process was in.
+    /// Some rank has made progress in a round that its process was in.
     pub(super) has_progressed: bool,
     /// Number of its processes in a row that could not be started, or exited at once.
     pub(super) failed_starts: u32,

@@ -20,7 +20,7 @@ pub enum FaultKind {
     Hang,
     /// Its process has ended.
     Ended(Status),
-    /// Its agent has ended it, because it did not come out of its function, or get on, by the hard limit.
+    /// Its agent has ended it, because it did not come out of its function, or make progress, by the hard limit.
     Overdue(Status),
     /// The rank leaves of its own will: its process may continue, but takes no more part.
     Left(Leave),

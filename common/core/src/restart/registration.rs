@@ -269,7 +269,7 @@ impl Restart {
     fn queue_newcomer(&mut self, now: Mono, node: NodeId, initial: Rank) {
         match self.phase {
             Phase::Running => self.plan_round_for(now, initial),
-            // Its host may hold the next round's meeting, and has not been asked for a port.
+            // Its host may hold the next round's rendezvous, and has not been asked for a port.
             Phase::Draining { urgent } => self.ask(node, urgent),
             Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => {}
         }

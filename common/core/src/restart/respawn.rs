@@ -1,7 +1,7 @@
 //! Processes that are started again for ranks whose own have ended (`--respawn`).
 //!
 //! No round waits for new processes, and their failures cost no round before they have registered. After each process that exits at once
-//! the pause is longer. In the end the rank is given up, and the others continue without it. Where others get on all the same it may be
+//! the pause is longer. In the end the rank is given up, and the others continue without it. Where others make progress all the same it may be
 //! bad luck, so that it is only waited for, and later: each of its ends and returns costs all of them a round.
 
 use super::membership::Member;

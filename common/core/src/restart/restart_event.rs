@@ -46,7 +46,7 @@ pub enum RestartEvent {
         last: bool,
         /// A port that is held there; 0: none.
         port: u16,
-        /// Some of them have got on in that round.
+        /// Some of them have made progress in that round.
         pinged: bool,
     },
     /// The function has returned on all active ranks of a node.

@@ -1,4 +1,4 @@
-//! When rounds end although ranks are left: what the user allows, and rounds in which nothing gets on.
+//! When rounds end although ranks are left: what the user allows, and rounds in which nothing makes progress.
 
 use super::rank_fault::{Fault, FaultKind};
 use crate::id::Rank;
@@ -88,7 +88,7 @@ fn ranks(count: u32) -> String {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Progress {
     begun: Option<Mono>,
-    /// Some rank has said in this round that it gets on.
+    /// Some rank has said in this round that it makes progress.
     got_on: bool,
     row: Option<Row>,
     /// The rank that ended the last of them, whether or not other ranks made progress, and how many in a row.

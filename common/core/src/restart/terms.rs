@@ -44,17 +44,17 @@ pub struct Terms {
     pub policy: Option<String>,
     /// How many values of keys a process tells when it is ready.
     pub keys: u32,
-    /// A rank that does not get on for so long is interrupted.
+    /// A rank that does not make progress for so long is interrupted.
     pub soft_timeout: Span,
     /// Time after which a rank that has not left is ended.
     pub hard_timeout: Span,
     /// The same for one that is ready, and waits for others.
     pub barrier_timeout: Span,
-    /// How long a rank waits for the others after its function has returned, and does not look whether it still gets on.
+    /// How long a rank waits for the others after its function has returned, and does not look whether it still makes progress.
     pub completion_timeout: Span,
     /// From the request to end to SIGKILL.
     pub termination_grace: Span,
-    /// How often it is looked whether a rank gets on.
+    /// How often it is looked whether a rank makes progress.
     pub progress_interval: Span,
     /// When rounds end.
     pub limits: Limits,

@@ -1,4 +1,4 @@
-//! The one place where a space lives, as agents see it: their clients' asks, and which of them keep copies of values.
+//! The one place where a namespace lives, as agents see it: their clients' asks, and which of them keep copies of values.
 //!
 //! A value that was read is given to that agent's other clients without asking here. No client may get a value that is out of date. So a
 //! change of a key waits until all agents that keep its value have confirmed that they dropped it. A suspended agent delays changes of
@@ -53,7 +53,7 @@ struct Deferred {
     keys: BTreeSet<Bytes>,
 }
 
-/// A space, and who asks there.
+/// A namespace, and who asks there.
 #[derive(Debug)]
 pub struct Owner {
     space: Namespace,
@@ -291,7 +291,7 @@ impl Owner {
         }
     }
 
-    /// A relay asks who is missing at a fence that is not open: the question does not open it.
+    /// A cache asks who is missing at a fence that is not open: the question does not open it.
     fn question(&self, ticket: Ticket, ask: &Ask<'_>) -> Option<Answer> {
         let Ask::Fence { name, all, who, within: Some(within) } = ask else { return None };
         if ticket.client != ITSELF || !who.is_empty() || self.space.is_fence_open(name) {

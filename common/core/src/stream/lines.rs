@@ -2,7 +2,7 @@
 //! of the launcher's [`super::turn`].
 //!
 //! Pieces of a line whose turn has not come wait in the launcher and keep their part of the window. If they could take all
-//! of it, the line that has the turn would get no credit to go on, and would have to be broken for that alone. So half of
+//! of it, the line that has the turn would get no credit to continue, and would have to be broken for that alone. So half of
 //! the window is kept for it. Lines get their turn in the order in which they were begun on the edge: the agent knows it,
 //! and only a broken line is news to it.
 

@@ -47,7 +47,7 @@ pub struct Turn<P> {
     count: usize,
     /// The stream whose line is open after all that is ready.
     line: Option<Line>,
-    /// Streams whose line was broken and did not go on yet.
+    /// Streams whose line was broken and did not continue yet.
     torn: BTreeSet<StreamId>,
     broken: u64,
     /// Streams whose line was broken since it was asked.

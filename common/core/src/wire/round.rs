@@ -54,7 +54,7 @@ pub enum RoundUp {
         last: bool,
         /// A port that is held here for MASTER_PORT of the next round; 0: none was asked for.
         port: u16,
-        /// A rank of this node has said in that round that it gets on (`ping`): rounds in which some do are not in vain.
+        /// A rank of this node has said in that round that it makes progress (`ping`): rounds in which some do are not in vain.
         pinged: bool,
     },
     /// The function has returned on all ranks of this node that were active in this round, and are still there.
@@ -77,7 +77,7 @@ pub enum RoundUp {
         /// The awaited ranks.
         ranks: Capped<Rank, BATCH>,
     },
-    /// SIGKILL has not ended a process, and the others go on without it: the kernel cannot end it now.
+    /// SIGKILL has not ended a process, and the others continue without it: the kernel cannot end it now.
     Stuck {
         /// Which.
         proc: ProcId,

@@ -1,4 +1,4 @@
-//! The store lane: what agents and the home of a space say to each other, through the launcher's edges. A frame's node is the agent
+//! The store lane: what agents and the owner of a namespace say to each other, through the launcher's edges. A frame's node is the agent
 //! that asks, or is answered.
 //!
 //! An operation and its answer are as in [`super::frozen::client`], and are not looked into on the way.
@@ -10,7 +10,7 @@ use crate::id::ClientId;
 use crate::store::{Seq, Ticket};
 use alloc::vec::Vec;
 
-/// From an agent to a home.
+/// From an agent to an owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Up<'a> {
     /// A client of that agent's asks.
@@ -25,18 +25,18 @@ pub enum Up<'a> {
     Lost,
 }
 
-/// From a home to an agent.
+/// From an owner to an agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Down<'a> {
     /// The answer, and whether it may be given again until [`Down::Drop`] comes for its keys.
     Answer(Ticket, bool, &'a [u8]),
     /// This key is about to change: it is not to be answered from memory, and that is to be confirmed.
     Drop(&'a [u8]),
-    /// The space is gone.
+    /// The namespace is gone.
     Closed,
 }
 
-/// The body of a frame: before what it carries, of which generation of ranks that is (0 of the job's space). A late frame of one
+/// The body of a frame: before what it carries, of which generation of ranks that is (0 of the job's namespace). A late frame of one
 /// generation must not reach the next.
 #[must_use]
 pub fn stamped(generation: u32, passage: Passage<'_>) -> Vec<u8> {
@@ -57,7 +57,7 @@ pub fn unstamped(bytes: &[u8]) -> Result<(u32, Passage<'_>), Malformed> {
 /// The content of a frame of the store lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Passage<'a> {
-    /// To the home of a space.
+    /// To the owner of a namespace.
     Up(Space, Up<'a>),
     /// To an agent.
     Down(Space, Down<'a>),

@@ -150,7 +150,7 @@ pub struct Start {
     pub lease: Option<Span>,
     /// Time that a round may wait for suspected hosts, and for more faults.
     pub awaits: Span,
-    /// How long descendants that hold a rank's output may go on after success.
+    /// How long descendants that hold a rank's output may continue after success.
     pub linger: Span,
     /// The same after a rank was killed by a signal that was passed on (`--grace`): what it has started may be saving.
     pub grace: Span,

@@ -96,7 +96,7 @@ pub enum ToRoot {
         /// Their number since the last report of this limit.
         count: u32,
     },
-    /// A log file of this host, or the directory for it, cannot be written; the first. The ranks go on.
+    /// A log file of this host, or the directory for it, cannot be written; the first. The ranks continue.
     FileFailed {
         /// errno of what was tried.
         errno: i32,
@@ -207,7 +207,7 @@ pub enum NodeRefusal {
         /// The step.
         step: OsBytes,
     },
-    /// The node cannot go on without something of its own (a thread, an epoll set …).
+    /// The node cannot continue without something of its own (a thread, an epoll set …).
     Resource {
         /// errno of the step that failed.
         errno: i32,

@@ -340,7 +340,7 @@ fn two_halves_are_as_good_as_one_socket() {
             let mut agent = agent.into_connection().unwrap();
             let mut launcher = launcher.into_connection().unwrap();
             assert!(matches!(poll_fn(|cx| agent.poll_recv(cx)).await.unwrap().body, Body::Credit(7)));
-            // More than a pipe holds: both ends have to go on while the other does.
+            // More than a pipe holds: both ends have to continue while the other does.
             let stream = StreamId::of(ProcId::new(1), Std::Out);
             for round in 0..8u8 {
                 agent.data(NodeId::new(0), stream, Flags::NONE, vec![round; 65_536]);

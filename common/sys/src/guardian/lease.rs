@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 pub struct LeaseLine(OwnedFd);
 
 impl LeaseLine {
-    /// The job may go on until then (CLOCK_BOOTTIME in nanoseconds). The last word counts; `u64::MAX` is for ever.
+    /// The job may continue until then (CLOCK_BOOTTIME in nanoseconds). The last word counts; `u64::MAX` is for ever.
     pub fn renew(&self, until: u64) {
         // Eight bytes are written whole or not at all. A guardian that does not read is stopped or gone, and thousands of
         // renewals behind: one more or less does not matter.

@@ -96,7 +96,7 @@ fn clients_learn_of_lost_owner_then_and_later() {
     assert_eq!(told(&mut store, B), [(C, "an ask", 2)], "it is elsewhere now");
 }
 
-/// A host that asks and takes no answers is given no more of them, in either space.
+/// A host that asks and takes no answers is given no more of them, in either namespace.
 #[test]
 fn answers_for_slow_client_host_are_bounded() {
     let mut store = met(A);

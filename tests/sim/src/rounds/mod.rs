@@ -28,7 +28,7 @@ use rlaunch_core::wire::to_node::ToNode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Past this moment nothing may be going on.
+/// Past this moment nothing may be continuing.
 const LIMIT: u64 = 600_000 * MS;
 const STEPS: u32 = 300_000;
 

@@ -1,5 +1,5 @@
 //! `groups.conf`, in the manner of Python's ConfigParser, in which ClusterShell reads it: sections, `key: value` or
-//! `key = value`, lines that go on with more indentation, and whole lines of comment.
+//! `key = value`, lines that continue with more indentation, and whole lines of comment.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -69,7 +69,7 @@ impl Conf {
 
 struct Lines {
     conf: Conf,
-    /// Whether a value may go on.
+    /// Whether a value may continue.
     open: Option<()>,
     /// How far the line of the last key is indented.
     indent: usize,

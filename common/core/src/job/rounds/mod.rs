@@ -2,7 +2,7 @@
 //!
 //! Its window is open while a function runs that can be begun again without the ranks that are gone. Until it closes, the end of a rank,
 //! or the loss of a host, is its business: such a rank is over, as any that has ended, and no failure. A fault that it cannot absorb is
-//! handed back, and the job's ordinary rule holds for it. Ranks that a round has left out never fail the job: it went on without them.
+//! handed back, and the job's ordinary rule holds for it. Ranks that a round has left out never fail the job: it continued without them.
 //!
 //! Programs that do not restart within themselves never say a word of rounds, and cost nothing here.
 
@@ -102,7 +102,7 @@ struct Generation {
     leaving: Option<(Failure, Mono)>,
 }
 
-/// How a rank has failed that was to go on: a good end in the midst of the function is none.
+/// How a rank has failed that was to continue: a good end in the midst of the function is none.
 const fn failing(status: Status) -> Status {
     if status.is_success() { FAILED } else { status }
 }
@@ -192,7 +192,7 @@ impl Rounds {
         }
         attempt::dismiss(cx, node, lost);
         self.notify(cx.now, RestartEvent::HostSuspected { node, at: between.1.min(cx.now) });
-        // Whether we hear of their ends before or after the work is done, it went on without them.
+        // Whether we hear of their ends before or after the work is done, it continued without them.
         self.now.exempt.extend(cx.facts.placement().ranks_of(node));
         true
     }

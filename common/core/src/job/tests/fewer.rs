@@ -1,4 +1,4 @@
-//! Jobs that go on without some of their hosts.
+//! Jobs that continue without some of their hosts.
 
 use super::hosts::{done, hello, met, ranks, starts, told};
 use super::*;

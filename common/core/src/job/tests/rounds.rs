@@ -412,7 +412,7 @@ fn the_last_rank_leaves_with_a_code_of_its_own() {
     assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });
 }
 
-/// Others have no round to go on with: their failures come of it. A rank that does not exit is not waited for longer than any other.
+/// Others have no round to continue with: their failures come of it. A rank that does not exit is not waited for longer than any other.
 #[test]
 fn rank_that_left_has_grace_to_exit() {
     let limits = Limits { min_world: Some(2), ..Limits::default() };

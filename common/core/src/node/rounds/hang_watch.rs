@@ -78,7 +78,7 @@ impl Rounds {
         if self.state.is_open()
             && let Some(member) = self.seats.get_mut(&rank)
         {
-            // It would go on beside those that go on without it, with its devices. Or it is about to end, and cannot.
+            // It would continue beside those that continue without it, with its devices. Or it is about to end, and cannot.
             let proc = member.proc();
             member.watch.ends(cx.now, &self.limits);
             self.soonest.mind(&member.watch, &self.limits);
@@ -126,7 +126,7 @@ impl Rounds {
         }
     }
 
-    /// SIGKILL has not ended it. The others go on without it: they cannot help it.
+    /// SIGKILL has not ended it. The others continue without it: they cannot help it.
     fn is_stuck(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         let Some(member) = self.seats.get_mut(&rank).filter(|member| member.lives) else { return };
         member.put_out();

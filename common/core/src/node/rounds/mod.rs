@@ -424,7 +424,7 @@ impl Rounds {
         let was_in = member.part.is_in() || member.watch.is_ending();
         member.put_out();
         if was_in && self.state.is_open() {
-            // The others go on without it, and so without its children.
+            // The others continue without it, and so without its children.
             cx.act(NodeAction::Signal { proc, sig: Signal::KILL });
         }
         self.settle(cx);

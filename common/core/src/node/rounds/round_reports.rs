@@ -80,7 +80,7 @@ impl Rounds {
         report_to_launcher(cx, RoundUp::Alone { round: self.round, initial });
     }
 
-    /// The host is about to be taken away: the others are to go on without its ranks, from where they can.
+    /// The host is about to be taken away: the others are to continue without its ranks, from where they can.
     pub(in crate::node) fn on_warned(&mut self, cx: &mut Cx<'_>) {
         self.warned = true;
         if matches!(self.state, State::Over | State::Off) {

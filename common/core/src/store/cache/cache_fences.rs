@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 /// How long those who have come wait for the others of their host, and how long at most: it doubles, so that a fence at which ranks
-/// come one by one costs the home few messages.
+/// come one by one costs the owner few messages.
 const FIRST: Span = Span::from_millis(20);
 const LONGEST: Span = Span::from_secs(1);
 
@@ -96,7 +96,7 @@ impl Cache {
         }
     }
 
-    /// The home says that all have come, or what is wrong.
+    /// The owner says that all have come, or what is wrong.
     pub(super) fn fence_over(&mut self, name: &Bytes, told: &Bytes) {
         let Some(fence) = self.fences.0.remove(name) else { return };
         if let Some(at) = fence.tell_at {
@@ -111,7 +111,7 @@ impl Cache {
     }
 
     /// Handles the timeout of a waiter: the owner knows which ranks are missing. Nobody comes with that question, as the fence may be
-    /// complete by now and the next of its name open. Then the home has said so before it answers this, and he who asks hears that.
+    /// complete by now and the next of its name open. Then the owner has said so before it answers this, and he who asks hears that.
     pub(super) fn fence_late(&mut self, name: &Bytes, ticket: Ticket) {
         self.notify_owner(name);
         let Some(fence) = self.fences.0.get(name) else { return };

@@ -12,7 +12,7 @@ use bytes::Bytes;
 #[derive(Debug)]
 struct Waiting {
     flight: Seq,
-    /// For whom the home was asked.
+    /// For whom the owner was asked.
     asked: Vec<Waiter>,
     /// Clients that came later: the key was there then, and may be gone now.
     later: Vec<Waiter>,
@@ -23,7 +23,7 @@ struct Waiting {
 pub(super) struct Waits(BTreeMap<Bytes, Waiting>);
 
 impl Cache {
-    /// Whether it is done here: several keys at once are the home's business.
+    /// Whether it is done here: several keys at once are the owner's business.
     pub(super) fn wait(&mut self, now: Mono, ticket: Ticket, keys: &[&[u8]], within: Option<Span>) -> bool {
         if keys.iter().all(|key| self.kept.contains_key(*key)) {
             self.answer(ticket, &crate::store::Answer::Done);

@@ -1,8 +1,8 @@
-//! An agent's part of a space that lives elsewhere, or beside it: what its clients ask is answered here where that can be, and passed on
-//! where it cannot, so that the home sees hosts and not ranks.
+//! An agent's part of a namespace that lives elsewhere, or beside it: what its clients ask is answered here where that can be, and passed on
+//! where it cannot, so that the owner sees hosts and not ranks.
 //!
-//! Values that were read are kept until the home says that they change. Several who ask for the same key, or wait for it, are one
-//! asker to the home. Of a fence the home hears when all of this host's ranks have come, or after a moment, so that it can say who has not.
+//! Values that were read are kept until the owner says that they change. Several who ask for the same key, or wait for it, are one
+//! asker to the owner. Of a fence the owner hears when all of this host's ranks have come, or after a moment, so that it can say who has not.
 
 mod cache_fences;
 mod cache_waits;
@@ -20,7 +20,7 @@ use bytes::Bytes;
 use cache_fences::Fences;
 use cache_waits::Waits;
 
-/// By whom a relay asks for itself: clients are numbered from 1.
+/// By whom a cache asks for itself: clients are numbered from 1.
 pub const ITSELF: ClientId = ClientId::new(0);
 /// How many bytes of values are kept.
 const KEPT: usize = 64 << 20;
@@ -28,9 +28,9 @@ const KEPT: usize = 64 << 20;
 /// An action of a cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CacheAction {
-    /// Ask the home.
+    /// Ask the owner.
     Ask(Ticket, Vec<u8>),
-    /// The home need not answer any more.
+    /// The owner need not answer any more.
     Cancel(Ticket),
     /// A client asks no more.
     Gone(ClientId),
@@ -74,7 +74,7 @@ enum Flight {
 /// Clients that ask for the value of a key.
 #[derive(Debug, Default)]
 struct Getting {
-    /// For whom the home was asked.
+    /// For whom the owner was asked.
     asked: Vec<Ticket>,
     /// Clients that came later: the answer on its way may be older than their requests. They are asked for together, next.
     later: Vec<Ticket>,
@@ -83,7 +83,7 @@ struct Getting {
 /// The place where a client's request waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Place {
-    /// For the home, of which it was asked as it is; or for what the relay has asked for it alone.
+    /// For the owner, of which it was asked as it is; or for what the cache has asked for it alone.
     Home,
     /// With those who ask for the value of a key.
     Get(Bytes),
@@ -184,8 +184,8 @@ impl Cache {
         pass_on
     }
 
-    /// Whether a client's ask is one that a home beside us may be given at once: there is nothing here that could answer it, or that it
-    /// has to wait for. Where the home does not answer it at once either, [`Self::waits_at_home`] follows.
+    /// Whether a client's ask is one that an owner beside us may be given at once: there is nothing here that could answer it, or that it
+    /// has to wait for. Where the owner does not answer it at once either, [`Self::waits_at_home`] follows.
     pub fn is_for_home(&mut self, client: ClientId, parsed: &Words<'_>) -> bool {
         let is_direct = match parsed.ask() {
             Ask::Set(..) | Ask::SetAll(_) | Ask::Add(..) | Ask::Append(..) | Ask::CompareSet { .. } => true,
@@ -193,11 +193,11 @@ impl Cache {
             Ask::Get(_) | Ask::GetAll(_) | Ask::Check(_) | Ask::Wait { .. } | Ask::Fence { .. } => false,
             Ask::Take { .. } | Ask::Watch { .. } | Ask::Gather { .. } | Ask::Arrive { .. } => false,
         };
-        // The home has to hear when its client is gone.
+        // The owner has to hear when its client is gone.
         is_direct && !self.is_closed && self.out.is_empty() && self.clients.get_or(client, Vec::new).is_some()
     }
 
-    /// The home will answer that later.
+    /// The owner will answer that later.
     pub fn waits_at_home(&mut self, ticket: Ticket) {
         self.opened(ticket, Place::Home);
     }
@@ -238,7 +238,7 @@ impl Cache {
         }
     }
 
-    /// The home has said something.
+    /// The owner has said something.
     pub fn receive(&mut self, down: Down<'_>) {
         match down {
             Down::Answer(ticket, keep, words) if ticket.client == ITSELF => self.landed(ticket.seq, keep, words),
@@ -251,7 +251,7 @@ impl Cache {
         }
     }
 
-    /// The home is beside us, and says it without a copy.
+    /// The owner is beside us, and says it without a copy.
     pub fn take(&mut self, tell: Tell) {
         match tell {
             Tell::Answer(ticket, _, words) if ticket.client != ITSELF => self.pass(ticket, words.into()),
@@ -317,7 +317,7 @@ impl Cache {
         self.gets.insert(key, Getting { asked, later: Vec::new() });
     }
 
-    /// The home has said what there is.
+    /// The owner has said what there is.
     fn got(&mut self, key: &Bytes, told: &Bytes) {
         let Some(Getting { asked, later }) = self.gets.remove(key) else { return };
         asked.into_iter().for_each(|ticket| self.pass(ticket, told.clone()));
@@ -343,7 +343,7 @@ impl Cache {
         self.fly(&Ask::GetAll(keys), flight);
     }
 
-    /// Asks the home, for ourselves.
+    /// Asks the owner, for ourselves.
     fn fly(&mut self, ask: &Ask<'_>, flight: Flight) -> Seq {
         self.last.0 += 1;
         self.flying.insert(self.last, flight);
@@ -358,7 +358,7 @@ impl Cache {
         }
     }
 
-    /// The home has answered us.
+    /// The owner has answered us.
     fn landed(&mut self, seq: Seq, keep: bool, words: &[u8]) {
         let reply = Reply::parse(words);
         let told = Bytes::copy_from_slice(words);

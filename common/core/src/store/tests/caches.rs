@@ -1,5 +1,5 @@
-//! A home and the relays of several hosts, with messages on their way between them: what clients see is as if they asked one store,
-//! and what the home sees does not grow with the ranks of a host.
+//! A owner and the caches of several hosts, with messages on their way between them: what clients see is as if they asked one store,
+//! and what the owner sees does not grow with the ranks of a host.
 
 use super::histories::{Call, Op, Rng, is_linearizable};
 use super::*;
@@ -24,7 +24,7 @@ struct Site {
     said: Vec<(usize, Ticket, Vec<u8>)>,
     /// The number of requests to the owner, beside answers to its own questions.
     asked: usize,
-    /// The first host's agent asks the home itself where it can, as the agent does that has both.
+    /// The first host's agent asks the owner itself where it can, as the agent does that has both.
     is_beside: bool,
 }
 
@@ -84,7 +84,7 @@ impl Site {
         }
     }
 
-    /// The next message of a host comes to the home.
+    /// The next message of a host comes to the owner.
     fn lift(&mut self, host: usize) {
         let Some(action) = self.ups[host].pop_front() else { return };
         let up = action.up().unwrap();
@@ -101,12 +101,12 @@ impl Site {
         }
     }
 
-    /// The next message of the home comes to a host.
+    /// The next message of the owner comes to a host.
     fn lower(&mut self, host: usize) {
         let Some(tell) = self.downs[host].pop_front() else { return };
         let bytes = Passage::Down(Space::Job, tell.down()).to_bytes();
         assert_eq!(Passage::parse(&bytes), Ok(Passage::Down(Space::Job, tell.down())));
-        // The first host is the home's own.
+        // The first host is the owner's own.
         if host == 0 {
             self.relays[host].take(tell);
         } else {
@@ -335,7 +335,7 @@ fn change_of_cached_key_waits_for_caches() {
     assert_eq!(site.of(set).as_deref(), Some(&b"\x01"[..]));
 }
 
-/// How often the home hears of a fence of all.
+/// How often the owner hears of a fence of all.
 fn told_of_fence(hosts: u32, each: u32) -> usize {
     let mut site = Site::new(hosts, each);
     let all = RankSet::world(hosts * each);

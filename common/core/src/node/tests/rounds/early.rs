@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The others wait for it, and its process may go on for long.
+/// The others wait for it, and its process may continue for long.
 #[test]
 fn session_end_before_registration_is_a_leave() {
     let mut rig = Rig::running(2);

@@ -134,7 +134,7 @@ fn process_without_session_is_ended() {
     );
 }
 
-/// As with any other that is ended within rounds: the others go on without it, and so without its children, which keep its devices.
+/// As with any other that is ended within rounds: the others continue without it, and so without its children, which keep its devices.
 #[test]
 fn children_of_one_that_went_on_without_its_session_end_with_it() {
     let mut rig = Rig::in_round(2);

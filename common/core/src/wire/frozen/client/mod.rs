@@ -7,7 +7,7 @@
 //! operation that the agent does not know is refused (code 6), and the connection continues: later versions add some. The answer to
 //! another kind has the number that stands where an ask has its own, or 0.
 //!
-//! An ask is its number, 64 bits, counted from 1; the space (0: the job's, 1: this generation's); an operation; and what that needs. An
+//! An ask is its number, 64 bits, counted from 1; the namespace (0: the job's, 1: this generation's); an operation; and what that needs. An
 //! answer is the number, and what became of it.
 
 mod client_frame;
@@ -40,7 +40,7 @@ const BYE: u8 = 2;
 /// Length, kind and number.
 const HEAD: usize = 4 + 1 + 8;
 
-/// Which of the spaces in which names mean something.
+/// Which of the namespaces in which names mean something.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Space {
     /// The job's: it outlives every host but the launcher's.

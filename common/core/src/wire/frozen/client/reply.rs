@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 pub enum Code {
     /// The condition did not come true in time.
     TimedOut,
-    /// The space is gone, with the host that it lived on, or with its generation.
+    /// The namespace is gone, with the host that it lived on, or with its generation.
     Gone,
     /// A limit would be passed.
     Limit,
