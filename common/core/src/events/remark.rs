@@ -14,14 +14,7 @@ pub(super) fn fields(o: &mut Object<'_>, remark: &Remark) {
     o.text("kind", kind(remark));
     match remark {
         Remark::Overrides { options } => o.array("options", options, push_override),
-        Remark::OptionsUnused { options, when, ranks } => {
-            o.bytes("options", options);
-            match when {
-                Unused::Exited(initial) => rank(o, *initial),
-                Unused::Within(within) => span(o, "within", *within),
-            }
-            o.number("world_size", (*ranks).into());
-        }
+        Remark::OptionsUnused { options, when, ranks } => unused(o, options, *when, *ranks),
         Remark::FaultWindow { initial, kind, window } => {
             rank(o, *initial);
             o.text("fault", &kind.to_string());
@@ -34,10 +27,7 @@ pub(super) fn fields(o: &mut Object<'_>, remark: &Remark) {
         Remark::MoreEnded => {}
         Remark::Repeats { initial, rounds } => counted(o, *initial, ("rounds", *rounds)),
         Remark::Excluded { initial, faults, limit } | Remark::NotRestarted { initial, faults, limit } => {
-            counted(o, *initial, ("faults", *faults));
-            let FaultLimit { most, is_option } = *limit;
-            o.number("limit", most.into());
-            o.flag("option", is_option);
+            limited(o, *initial, *faults, *limit);
         }
         Remark::StartsFailed { initial, tries } => counted(o, *initial, ("tries", *tries)),
         Remark::StartDelayed { initial, exits, pause } => {
@@ -71,14 +61,32 @@ pub(super) fn fields(o: &mut Object<'_>, remark: &Remark) {
             o.bytes("reason", reason);
         }
         Remark::Unchanged { reason } | Remark::KeepsWarned { reason } => o.bytes("reason", reason),
-        Remark::Misplaced(Misplaced { count, world, first, place }) => {
-            rank(o, *first);
-            o.number("becomes", place.get().into());
-            o.number("count", (*count).into());
-            o.number("world_size", (*world).into());
-        }
+        Remark::Misplaced(misplaced) => renumbered(o, *misplaced),
         Remark::NoPort { host } => o.bytes("host", host),
     }
+}
+
+fn unused(o: &mut Object<'_>, options: &OsBytes, when: Unused, ranks: u32) {
+    o.bytes("options", options);
+    match when {
+        Unused::Exited(initial) => rank(o, initial),
+        Unused::Within(within) => span(o, "within", within),
+    }
+    o.number("world_size", ranks.into());
+}
+
+fn limited(o: &mut Object<'_>, initial: Rank, faults: u32, limit: FaultLimit) {
+    counted(o, initial, ("faults", faults));
+    o.number("limit", limit.most.into());
+    o.flag("option", limit.is_option);
+}
+
+fn renumbered(o: &mut Object<'_>, misplaced: Misplaced) {
+    let Misplaced { count, world, first, place } = misplaced;
+    rank(o, first);
+    o.number("becomes", place.get().into());
+    o.number("count", count.into());
+    o.number("world_size", world.into());
 }
 
 /// The name of a kind of remark.
