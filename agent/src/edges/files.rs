@@ -401,6 +401,39 @@ mod tests {
         assert_eq!(files.take_devices(), [(proc, false)]);
     }
 
+    /// Otherwise the rank might wait for ever.
+    #[test]
+    fn rank_counts_as_waiting_for_input_when_no_answer_comes_in_time() {
+        let (answer, held) = sync_channel::<()>(1);
+        let port = Port::start(move |request| {
+            let _ended = held.recv();
+            perform(request)
+        });
+        let mut files = Files { port: Some(port.unwrap()), ..Files::default() };
+        let nobody = || vec![Candidate { pid: i32::MAX, pipe: 1 }];
+        files.look_for_waiting(nobody(), |_| Ok(()));
+        assert_eq!(files.take_waiting(), None, "the caller does not wait");
+        let until = files.deadline().unwrap();
+        while now() < until {
+            files.settle();
+            std::thread::yield_now();
+        }
+        files.settle();
+        assert_eq!((files.take_waiting(), files.take_waiting()), (Some(true), None));
+        drop(answer);
+        while files.quiet_at().is_some() {
+            std::thread::yield_now();
+            files.settle();
+        }
+        assert_eq!(files.take_waiting(), None, "an answer that comes too late is dropped");
+        files.look_for_waiting(nobody(), |_| Ok(()));
+        while files.quiet_at().is_some() {
+            std::thread::yield_now();
+            files.settle();
+        }
+        assert_eq!(files.take_waiting(), Some(false));
+    }
+
     #[test]
     fn a_directory_is_relative_to_our_own() {
         let own = std::env::current_dir().unwrap().into_os_string().into_vec();

@@ -309,4 +309,57 @@ mod tests {
         });
         assert_eq!(launcher.read(&mut [0; 64]).unwrap(), 0, "nothing is granted");
     }
+
+    /// One rank reads, one is slow, and one closes its input.
+    #[test]
+    fn slowest_rank_that_reads_decides_about_credit() {
+        let (ours, _launcher) = UnixStream::pair().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let mut link = Link::Live(Early::<ToNode>::new(ours).into_connection().unwrap_or_else(|_| panic!()));
+            let mut stdin = Stdin::new(NodeId::new(0));
+            let mut pipes = Vec::new();
+            for pid in 1..4 {
+                let (read, write) = rlaunch_sys::fd::pipe().unwrap();
+                rlaunch_sys::fd::set_nonblocking(&write).unwrap();
+                rlaunch_sys::fd::set_nonblocking(&read).unwrap();
+                stdin.expect(3, false);
+                stdin.open(pid, write, now());
+                pipes.push(File::from(read));
+            }
+            let mut poll = |stdin: &mut Stdin| {
+                let waker = std::task::Waker::noop();
+                stdin.poll(&mut Context::from_waker(waker), &mut link);
+            };
+            poll(&mut stdin);
+            assert_eq!((stdin.grants.promised(), stdin.counted), (u64::from(WINDOW), 0));
+            drop(pipes.pop());
+            let chunk = Bytes::from(vec![7; 1 << 20]);
+            stdin.push(chunk.clone(), false);
+            let mut got = vec![0; 1 << 20];
+            let mut at = 0;
+            while at < got.len() {
+                poll(&mut stdin);
+                tokio::task::yield_now().await;
+                // Nothing yet: the runtime has not said that there is room.
+                at += pipes[0].read(&mut got[at..]).unwrap_or(0);
+            }
+            poll(&mut stdin);
+            assert!(got == chunk);
+            assert_eq!(stdin.counted, 64 << 10, "as much as the pipe of the slow rank takes");
+            drop(pipes.pop());
+            while stdin.counted < 1 << 20 {
+                poll(&mut stdin);
+                tokio::task::yield_now().await;
+            }
+            assert!(!stdin.take_closed());
+            drop(pipes.pop());
+            stdin.push(chunk, false);
+            while !stdin.take_closed() {
+                poll(&mut stdin);
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(stdin.counted, 2 << 20, "bytes that no rank takes are dropped");
+        });
+    }
 }
