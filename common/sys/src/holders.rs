@@ -428,6 +428,11 @@ mod tests {
         let (held, inodes) = sockets(800, KNOWN + 1);
         let child = |socket| Command::new("sleep").arg("100").stdin(socket).spawn().unwrap();
         let mut children: Vec<_> = held.into_iter().map(child).collect();
+        // A child that has only just begun to execute still has the sockets of those after it.
+        let has_executed = |child: &Child| std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().count() <= 3;
+        while !children.iter().all(has_executed) {
+            std::thread::yield_now();
+        }
         let mut holders = Holders::default();
         let found = holders.find(own, &inodes);
         let pids: Vec<_> = found.iter().map(|process| process.unwrap().pid.unsigned_abs()).collect();

@@ -3,7 +3,7 @@
 use super::phrases;
 use super::{Tone, host_messages, limit, path_search, report, round_messages};
 use rlaunch_core::events::Cause;
-use rlaunch_core::id::Rank;
+use rlaunch_core::id::{Rank, Std};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::report::{Fewer, Sentence};
 use rlaunch_core::signal::Signal;
@@ -125,6 +125,13 @@ fn spared(rank: Rank, status: Status, end_in: Span) -> String {
     format!("rank {rank} was killed by the {status} that rlaunch passed on; the others have {wait} to finish")
 }
 
+/// The other ranks, after a failure that does not end them.
+const CONTINUE: &str = "the others continue (--on-failure continue)";
+
+fn hung_up(std: Std) -> String {
+    format!("the terminal of {} has hung up; the job continues without it", phrases::std(std))
+}
+
 fn line(sentence: &Sentence, tone: Tone, by: By) -> String {
     let (key, verb) = (|sig: &Signal| key(*sig, by), |sig: &Signal| verb(*sig, by));
     match sentence {
@@ -140,9 +147,7 @@ fn line(sentence: &Sentence, tone: Tone, by: By) -> String {
         Sentence::StoreForeign { from } => store_foreign(from),
         Sentence::StoreLimit { host, met } => limit::met(host, met),
         Sentence::LeftOut(report) => host_messages::left_out(report),
-        Sentence::GoesOn { rank, status } => {
-            format!("rank {rank} failed: {status}; the others go on (--on-failure continue)")
-        }
+        Sentence::GoesOn { rank, status } => format!("rank {rank} failed: {status}; {CONTINUE}"),
         Sentence::Spared { rank, status, end_in } => spared(*rank, *status, *end_in),
         Sentence::Restarts { .. } | Sentence::NoProgress { .. } | Sentence::NotClear => again(sentence),
         Sentence::Round { .. } | Sentence::GivenUp { .. } | Sentence::Unable { .. } => {
@@ -174,9 +179,7 @@ fn line(sentence: &Sentence, tone: Tone, by: By) -> String {
         Sentence::Killing { sig } => format!("{}sent SIGKILL; {} again to leave at once", key(sig), verb(sig)),
         Sentence::Leaving { sig } => format!("{}leaving now; the guardian ends what is left", key(sig)),
         Sentence::ReaderClosed(std) => format!("the reader of {} has closed it; the job ends", phrases::std(*std)),
-        Sentence::HungUp(std) => {
-            format!("the terminal of {} has hung up; the job continues without it", phrases::std(*std))
-        }
+        Sentence::HungUp(std) => hung_up(*std),
         Sentence::InputFailed { errno } => no_input("read on", *errno),
         Sentence::InputUndelivered { errno } => no_input("passed on", *errno),
         Sentence::SinkFailed { std, errno } => sink_failed(*std, *errno),
@@ -353,7 +356,7 @@ mod tests {
              rlaunch: cannot write to stdout: no space left on device; the job continues without it\n\
              rlaunch: 1 line was broken because another rank waited\n\
              rlaunch: 2 KiB of output could not be written\n\
-             rlaunch: rank 2 failed: exit 3; the others go on (--on-failure continue)\n\
+             rlaunch: rank 2 failed: exit 3; the others continue (--on-failure continue)\n\
              rlaunch: containment t3: no right to unshare\n\
              rlaunch: a and b are one machine: under each name its ranks begin with LOCAL_RANK 0\n\
              rlaunch: a, b and 3 more are one machine: under each name its ranks begin with LOCAL_RANK 0, and so it is \

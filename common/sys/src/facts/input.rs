@@ -37,7 +37,13 @@ pub fn is_awaited(leader: i32, pipe: u64) -> bool {
         if is_nonblocking(&process, &pipe) {
             return true;
         }
-        for thread in fs::read_dir(process.join("task")).into_iter().flatten().flatten() {
+        let threads_of = match fs::read_dir(process.join("task")) {
+            Ok(threads_of) => threads_of,
+            // No descriptor is left for a look, say.
+            Err(_) if process.exists() => return true,
+            Err(_) => continue,
+        };
+        for thread in threads_of.flatten() {
             let thread = thread.path();
             threads += 1;
             if threads > MOST || look(&thread, &pipe) != Found::Other {
