@@ -131,13 +131,19 @@ fn ruled_out(words: &[String]) -> usize {
         ("one" | "those", "that") | ("so", "is" | "are" | "does") | ("nor", "does") => true,
         _ => false,
     };
-    let phrase = |index: usize| match (at(index), at(index + 1), at(index + 2)) {
-        ("nobody" | "somebody" | "anybody" | "whoever", _, _) => true,
-        ("is" | "are" | "was" | "were" | "be" | "been", "told" | "said", _) => true,
-        ("says", "so", _) | ("told", "of", _) | ("sent", "home", _) | ("goes", "on", _) => true,
-        ("stand" | "stands", "still", _) | ("not", "heard", "of") => true,
-        ("behind", "the" | "a" | "it" | "that" | "its", _) => true,
-        _ => false,
+    let phrase = |index: usize| {
+        matches!(
+            (at(index), at(index + 1), at(index + 2)),
+            ("nobody" | "somebody" | "anybody" | "whoever", _, _)
+                | ("is" | "are" | "was" | "were" | "be" | "been", "told" | "said", _)
+                | ("says", "so", _)
+                | ("told", "of", _)
+                | ("sent", "home", _)
+                | ("goes", "on", _)
+                | ("stand" | "stands", "still", _)
+                | ("not", "heard", "of")
+                | ("behind", "the" | "a" | "it" | "that" | "its", _)
+        )
     };
     usize::from(opening) + (0..words.len()).filter(|index| phrase(*index)).count()
 }
