@@ -20,10 +20,10 @@ use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
 use rlaunch_core::wire::frozen::client::Words;
 use rlaunch_core::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
 use rlaunch_core::wire::probe::Key;
-use rlaunch_core::wire::round::{RoundDown, RoundRendezvous, RoundMember};
-use rlaunch_core::wire::to_node::{Delta, Find, Rendezvous, PortPlan, Start, ToNode};
+use rlaunch_core::wire::round::{RoundDown, RoundMember, RoundRendezvous};
+use rlaunch_core::wire::to_node::{Delta, Find, PortPlan, Rendezvous, Start, ToNode};
 use rlaunch_core::wire::to_root::{
-    Exited, Facts, Found, Hello, Reached, NodeRefusal, SpawnError, SpawnStep, Started, ToRoot, Usage,
+    Exited, Facts, Found, Hello, NodeRefusal, Reached, SpawnError, SpawnStep, Started, ToRoot, Usage,
 };
 use rlaunch_sys::children::Named;
 use std::io;
@@ -51,7 +51,7 @@ fn down() -> Vec<Vec<u8>> {
         local_size: 2,
         gpus: rlaunch_core::gpus::Share::Each(1),
         label: Some("[%r] ".into()),
-        meeting: None,
+        rendezvous: None,
         port: PortPlan::Choose,
         find: Some(Box::new(Find { interface: OsBytes::default(), door: Some(Key::new([5; 32])) })),
         addresses: true,
@@ -87,7 +87,7 @@ fn down() -> Vec<Vec<u8>> {
         interface: "eth0".into(),
         jax: true,
         restart: 0,
-        space: 0,
+        namespace: 0,
     };
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };
     let part = encode(&app()).as_slice().into();
@@ -197,14 +197,15 @@ fn session() -> (Vec<Said>, Vec<Heard>) {
 
 /// Two ranks in a round that one of them ends: of each frame, who says it.
 fn rounds(down: &[Vec<u8>], said: &[Said]) -> Vec<Vec<u8>> {
-    let seats = [0, 1].map(|n| RoundMember { initial: Rank::new(n), rank: Some(Rank::new(n)), active: Some(Rank::new(n)) });
+    let seats =
+        [0, 1].map(|n| RoundMember { initial: Rank::new(n), rank: Some(Rank::new(n)), active: Some(Rank::new(n)) });
     let begin = |round| {
         let place = RoundRendezvous {
             addr: "".into(),
             port: 0,
             here: false,
             first: Round::new(0),
-            space: 0,
+            namespace: 0,
             world_size: 2,
             active_world_size: 2,
             initial_world_size: 2,

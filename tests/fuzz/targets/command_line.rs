@@ -7,14 +7,14 @@ mod assigned;
 #[path = "../../../launcher/src/cli/mod.rs"]
 mod cli;
 #[path = "../../../launcher/src/view/phrases.rs"]
-mod words;
+mod phrases;
 mod view {
-    pub(crate) use crate::{assigned as assign, words};
+    pub(crate) use crate::{assigned as assign, phrases};
 }
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_core::error::Hint as _;
-use rlaunch_core::hostlist::groups::Sandbox;
+use rlaunch_core::hostlist::groups::Ground;
 use rlaunch_core::id::JobId;
 use rlaunch_core::place::Here;
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStringExt as _;
 /// Files have the names of variables; none of their commands prints anything.
 struct Given<'a>(&'a dyn Fn(&str) -> Option<OsString>);
 
-impl Sandbox for Given<'_> {
+impl Ground for Given<'_> {
     fn variable(&self, name: &str) -> Option<String> {
         (self.0)(name).and_then(|value| value.into_string().ok())
     }

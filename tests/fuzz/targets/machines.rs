@@ -3,16 +3,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::events::json_line;
+use rlaunch_core::events::line;
 use rlaunch_core::id::{JobId, NodeId, Rank, SessionId, Std};
 use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::master_store::{ForAgent, Guard, Holder};
-use rlaunch_core::node::{Sandbox, Node, NodeAction, NodeEvent};
+use rlaunch_core::node::{Node, NodeAction, NodeEvent, Sandbox};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::Placement;
-use rlaunch_core::report::event_fold;
+use rlaunch_core::report::fold;
 use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, Role, StdinPlan, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Mono, Span, WallNs};
@@ -135,11 +135,17 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::CloseStreams { proc } => NodeEvent::StreamEnd { proc, which: Std::Out, total: 0 },
         NodeAction::Sweep => NodeEvent::Left { count: 0, named: Vec::new() },
         NodeAction::Probe { place, .. } => NodeEvent::Reached { number: place.number, by: [10, 0, 0, 1].into() },
-        NodeAction::Renew { port } => NodeEvent::Renewed { port: if port == rlaunch_core::wire::to_node::PortPlan::Choose { 21_000 } else { 0 } },
+        NodeAction::Renew { port } => {
+            NodeEvent::Renewed { port: if port == rlaunch_core::wire::to_node::PortPlan::Choose { 21_000 } else { 0 } }
+        }
         NodeAction::Check { app, .. } => NodeEvent::Checked { app, error: None },
         NodeAction::LookAtDevices { proc, .. } => NodeEvent::DevicesSeen { proc, held: false },
         NodeAction::ReservePort { .. } => NodeEvent::PortReserved { port: 22_000 },
-        NodeAction::Tell { .. } | NodeAction::EndSession { .. } | NodeAction::Mark { .. } | NodeAction::UsePort(_) | NodeAction::Unserve => return None,
+        NodeAction::Tell { .. }
+        | NodeAction::EndSession { .. }
+        | NodeAction::Mark { .. }
+        | NodeAction::UsePort(_)
+        | NodeAction::Unserve => return None,
         NodeAction::Beat(_) | NodeAction::Space { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {
             return None;
         }

@@ -4,8 +4,8 @@
 use libfuzzer_sys::fuzz_target;
 use rlaunch_core::id::{ClientId, NodeId, Rank};
 use rlaunch_core::rank_set::RankSet;
-use rlaunch_core::store::owner::Owner;
 use rlaunch_core::store::cache::{Cache, CacheAction};
+use rlaunch_core::store::owner::Owner;
 use rlaunch_core::store::{Seq, Ticket};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::client::client_round::{Heard as Round, Said};
@@ -79,7 +79,7 @@ fn several(mut data: &[u8]) {
         settle(&mut relays, &mut home, &mut open, now);
     }
     // Its host is lost.
-    relays.iter_mut().for_each(|relay| relay.hear(Down::Closed));
+    relays.iter_mut().for_each(|relay| relay.receive(Down::Closed));
     settle(&mut relays, &mut home, &mut open, now);
     // Of those who have come to a fence a home may not have heard, for a second at most.
     settle(&mut relays, &mut home, &mut open, now + Span::from_secs(1));
@@ -95,7 +95,7 @@ fn settle(relays: &mut [Cache], home: &mut Owner, open: &mut BTreeSet<(usize, Ti
             while let Some(action) = relay.poll_action() {
                 moved = true;
                 if let Some(up) = action.up() {
-                    home.hear(now, NodeId::new(host as u32), up);
+                    home.receive(now, NodeId::new(host as u32), up);
                 } else if let CacheAction::Answer(ticket, words) = action {
                     assert!(Reply::parse(&words).is_ok());
                     assert!(open.remove(&(host, ticket)), "answered twice");
@@ -104,7 +104,7 @@ fn settle(relays: &mut [Cache], home: &mut Owner, open: &mut BTreeSet<(usize, Ti
         }
         while let Some((node, tell)) = home.poll_action() {
             moved = true;
-            relays[node.index()].hear(tell.down());
+            relays[node.index()].receive(tell.down());
         }
     }
 }

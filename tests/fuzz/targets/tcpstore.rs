@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::listener::tcpstore::{Action, Peer, TcpStore};
 use rlaunch_core::id::ClientId;
+use rlaunch_core::listener::tcpstore::{Action, Peer, TcpStore};
 use rlaunch_core::store::Limits;
 use rlaunch_core::time::Mono;
 

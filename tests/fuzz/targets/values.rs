@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use rlaunch_core::duration;
 use rlaunch_core::env::{Export, base};
 use rlaunch_core::error::Hint as _;
-use rlaunch_core::hostlist::groups::{Definition, Sandbox, GroupFault, GroupName, Groups};
+use rlaunch_core::hostlist::groups::{Definition, Ground, GroupFault, GroupName, Groups};
 use rlaunch_core::hostlist::{self, Outside};
 use rlaunch_core::id::{AppIndex, LocalRank, Rank, Std};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
@@ -47,7 +47,7 @@ struct Site<'a> {
     yaml: &'a [u8],
 }
 
-impl Sandbox for Site<'_> {
+impl Ground for Site<'_> {
     fn variable(&self, name: &str) -> Option<String> {
         (name == "CLUSTERSHELL_CFGDIR").then(|| "/c".into())
     }
