@@ -188,9 +188,9 @@ fn hooks_that_never_return_cost_their_rank_everywhere() {
             "completion",
             &["0 0 3", "2 0 3"],
             143,
-            "initial rank 1 is ended: it has not come out of its hooks within 2.0s",
+            "initial rank 1 is killed: it has not come out of its hooks within 2.0s",
         ),
-        ("terminate", &["0 1 2", "2 1 2"], 0, "initial rank 1 is ended: it has not come out of its hooks within 2.0s"),
+        ("terminate", &["0 1 2", "2 1 2"], 0, "initial rank 1 is killed: it has not come out of its hooks within 2.0s"),
         ("reserve", &["0 0 3", "1 0 3"], 0, "it has not come out of its hooks within 2.0s"),
     ] {
         let done = started(&client, "3", what).code(code);

@@ -85,9 +85,11 @@ fn a_rank_whose_log_directory_cannot_be_made_is_started_all_the_same() {
          echo >\"$DIR/dead\"; exec sleep 60) & \"$RL\" -n 1 --contain t3 --max-restarts 1 --log-dir \"$DIR/work\" -t 3 \
          sh -c '{rank}'; code=$?; kill $!; exit $code"
     );
-    let done = Plan::shell("exec unshare -m --propagation private sh -c \"$CASE\"").env("CASE", case).start().code(0);
+    let done = Plan::shell("exec unshare -m --propagation private sh -c \"$CASE\"").env("CASE", case).start().code(125);
     assert_eq!(done.out(), "0\n1\n");
-    done.says("/attempt_1/0 on ").says(": connection timed out; the job continues without what is lost there");
+    done.says("/attempt_1/0 on ")
+        .says(": connection timed out; the job continues without what is lost there")
+        .says("2 bytes could not be written to log files");
 }
 
 /// The others see the directory as it was before the mount.
