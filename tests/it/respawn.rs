@@ -139,7 +139,7 @@ fn failed_start_is_retried() {
 fn waiting_respawn_is_ended() {
     let Some(case) = hasty(&["--respawn", "--respawn-timeout", "1s"], 1_000_000, "exec sleep 1000") else { return };
     case.says_on_stderr(
-        "the new process of initial rank 1 has not taken part within 1.0s (--respawn-timeout), and is ended",
+        "the new process of initial rank 1 has not registered within 1.0s (--respawn-timeout) and is killed",
     );
     case.signal(Signal::SIGTERM);
     case.end().says("0 left running");
