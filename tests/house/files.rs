@@ -157,7 +157,7 @@ fn event_time_reaches_the_machine() {
     assert!(drivers >= 4, "found only {drivers} drivers");
 }
 
-/// A sub-machine changes only itself. What changes several of them is the router, and stands where one looks for it.
+/// A sub-machine changes only itself. Only the router changes several of them, in a file of that name.
 #[test]
 fn only_the_router_of_a_machine_changes_several_of_its_parts() {
     let routers = ["job/mod.rs", "job/router.rs", "node/mod.rs"];

@@ -58,7 +58,7 @@ fn the_loopback_is_no_place_to_meet_where_there_are_others() {
     let done = on_hosts("", "-n 2 -H a,b --interface none9 true").start().code(125);
     done.says("error: --interface none9: there is no such interface");
     suggests_no_loopback(&done);
-    // Nor does it help to continue without a host.
+    // Continuing without a host does not help either.
     on_hosts("", "-n 2 -H a,b --min-hosts 1 --interface lo true").start().code(125).says("there is no such interface");
     let done = on_hosts("", "-n 1 -H a --interface none9 true").start().code(125);
     done.says("error: --interface none9: there is no such interface with an address on a, where rank 0 runs\n");

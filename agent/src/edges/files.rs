@@ -311,7 +311,7 @@ fn perform(request: Request) -> Answer {
 fn core_of(dump: &Dump) -> Option<Vec<u8>> {
     let (uid, gid) = rlaunch_sys::facts::host::user();
     let Dump { pid, signal, ref wdir, ref exe, started, ended } = *dump;
-    // It is reaped only after our answer, or when the answer is not awaited any more.
+    // The process is reaped only after our answer, or when the answer is no longer awaited.
     let inside = core_file::ns_pid(pid);
     let wdir = absolute(wdir.as_deref());
     core_file::find(&Crash { pid, inside, signal, wdir: &wdir, exe, uid, gid, started, ended })
@@ -410,8 +410,8 @@ mod tests {
             perform(request)
         });
         let mut files = Files { port: Some(port.unwrap()), ..Files::default() };
-        let nobody = || vec![Candidate { pid: i32::MAX, pipe: 1 }];
-        files.look_for_waiting(nobody(), |_| Ok(()));
+        let unknown_process = || vec![Candidate { pid: i32::MAX, pipe: 1 }];
+        files.look_for_waiting(unknown_process(), |_| Ok(()));
         assert_eq!(files.take_waiting(), None, "the caller does not wait");
         let until = files.deadline().unwrap();
         while now() < until {
@@ -426,7 +426,7 @@ mod tests {
             files.settle();
         }
         assert_eq!(files.take_waiting(), None, "an answer that comes too late is dropped");
-        files.look_for_waiting(nobody(), |_| Ok(()));
+        files.look_for_waiting(unknown_process(), |_| Ok(()));
         while files.quiet_at().is_some() {
             std::thread::yield_now();
             files.settle();
@@ -452,7 +452,7 @@ mod tests {
 
     /// A dead file system: no part waits for longer than for the first file, and the file system may come back.
     #[test]
-    fn a_file_system_that_does_not_answer_holds_up_nobody() {
+    fn a_file_system_that_does_not_answer_delays_no_other_work() {
         let (answer, held) = sync_channel::<()>(2);
         let port = Port::start(move |request| {
             let _ended = held.recv();

@@ -357,7 +357,7 @@ impl Edges {
                 // sshd lets go of our input when the guardian is gone, which it has started; our output it takes to the end.
                 Poll::Ready(Err(_)) if self.watch.is_unguarded() => {
                     self.deaf = true;
-                    // It grants nothing more either: the output of the ranks until now is sent as it is.
+                    // The launcher grants no more credit either: output of the ranks until now is sent at once.
                     self.pump.window.grant(u64::MAX);
                 }
                 Poll::Ready(Err(error)) => {

@@ -260,7 +260,7 @@ pub(super) fn drain_outcomes(edges: &mut Edges) {
                 edges.ranks.asked.remove(&proc);
                 edges.events.push_back(NodeEvent::Withheld { proc });
             }
-            // Of another generation. For the first one, `sandbox` takes the answer before there is a rank.
+            // A process of another generation. For the first generation, `sandbox` takes the answer before there is a rank.
             Outcome::Namespace(init) => renew::on_namespace(edges, *init),
         }
     }

@@ -80,7 +80,7 @@ impl Newcomer {
     }
 
     /// Closes it with a message, as far as its socket takes that at once: a process that has not read earlier messages is not waited for.
-    /// It sees the end.
+    /// The client sees the end of its connection.
     fn refuse(self, why: &str) {
         let Self { mut socket, unsent, .. } = self;
         let _untold = socket.write(&[unsent, bye_frame(why)].concat());

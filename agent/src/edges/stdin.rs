@@ -44,7 +44,7 @@ pub(super) struct Stdin {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
     Nothing,
-    /// They take input.
+    /// Ranks take input.
     Open,
     /// All have closed their input.
     Closed,
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(launcher.read(&mut [0; 64]).unwrap(), 0, "nothing is granted");
     }
 
-    /// One rank reads, one is slow, and one closes its input.
+    /// Three ranks: the first reads, the second is slow, the third closes its input.
     #[test]
     fn slowest_rank_that_reads_decides_about_credit() {
         let (ours, _launcher) = UnixStream::pair().unwrap();

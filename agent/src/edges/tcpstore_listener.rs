@@ -368,8 +368,8 @@ pub(super) fn asked(edges: &mut Edges, question: &Question) {
         .inspect_err(|error| tracing::warn!(%error, "the kernel cannot be asked whose a connection is"))
         .ok()
     else {
-        let nobody = question.comers.iter().map(|comer| (*comer, None));
-        return report_owner(edges, question.asker, nobody.collect());
+        let no_owners = question.comers.iter().map(|comer| (*comer, None));
+        return report_owner(edges, question.asker, no_owners.collect());
     };
     authorizer.expect(question.comers.len());
     for comer in &*question.comers {

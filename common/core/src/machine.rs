@@ -22,7 +22,7 @@ pub trait Machine {
     fn poll_timeout(&self) -> Option<Mono>;
 }
 
-/// What a sub-machine is given: the time, a queue for actions, a queue for notices to its siblings, and the facts that it shares with them.
+/// Context of a sub-machine: the time, a queue for actions, a queue for notices to its siblings, and the facts that it shares with them.
 pub struct Cx<'a, A, N, F = ()> {
     /// The time of the event.
     pub now: Mono,
@@ -30,7 +30,7 @@ pub struct Cx<'a, A, N, F = ()> {
     pub out: &'a mut VecDeque<A>,
     /// Notices for the other sub-machines; routed by the owner until none is left.
     pub notice: &'a mut VecDeque<N>,
-    /// What all of them may ask and only their owner changes.
+    /// Facts that all of them read and only their owner changes.
     pub facts: &'a F,
 }
 

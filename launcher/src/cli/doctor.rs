@@ -71,7 +71,7 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
 }
 
 impl Doctor {
-    /// The hosts, as ssh is told of them, and whether this machine is one: ssh would reach it by a way that no job takes.
+    /// The hosts, as arguments of ssh, and whether this machine is one: ssh would reach it by a way that no job takes.
     ///
     /// # Errors
     /// A list or a file cannot be understood, or names what is no host.

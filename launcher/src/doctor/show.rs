@@ -26,7 +26,7 @@ pub(super) fn hosts<'a>(found: impl Iterator<Item = (&'a Target, &'a Finding)>, 
     for (target, finding) in found {
         let text = host(target, finding, began);
         let name = target.to_string();
-        // What two hosts have in common does not name them.
+        // A text that two hosts share names neither of them.
         let common = text.replace(&name, "\0");
         let same = parts.iter_mut().find(|(own, ..)| !matches!(finding, Finding::Good { .. }) && *own == common);
         match same {

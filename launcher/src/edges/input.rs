@@ -53,7 +53,7 @@ pub(super) struct Input {
     bell: Doorbell,
 }
 
-/// What standard input is, as far as it can be waited for.
+/// Kind of standard input: whether it can be waited for.
 enum Source {
     /// Not looked at yet.
     Unknown,
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// It was forgotten until the rank asked for more, and near the end of the input a rank does not.
+    /// The rest was forgotten until the rank asked for more. Near the end of the input a rank does not ask.
     #[test]
     fn input_read_while_edge_was_full_is_sent() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

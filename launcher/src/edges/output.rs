@@ -48,7 +48,7 @@ pub(super) struct Output {
 
 /// Which side takes what.
 struct Routes {
-    /// What ranks write to stdout, and to stderr. Where both lead to the same place (`2>&1`) it is one side for both, or a
+    /// The output of ranks to stdout, and to stderr. Where both lead to the same place (`2>&1`) it is one side for both, or a
     /// line of one could come to stand in a line of the other.
     ranks: [usize; 2],
     /// Words of our own.

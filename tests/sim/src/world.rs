@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     Standing,
     /// Several hosts.
     Hosts,
-    /// One host or several, and ranks are started again.
+    /// Runs on one host or on several, with restarts of all ranks.
     Restarts,
 }
 

@@ -266,7 +266,7 @@ impl AcceptQueue {
 }
 
 /// Whether a connection was not broken off. The kernel is asked about a pair of addresses. Only while our socket is still connected is
-/// the process at the other end the one that has sent the bytes in it. Somebody who sends, breaks off, and has another process connect
+/// the process at the other end the one that has sent the bytes in it. A process that sends, closes, and has another process connect
 /// from the same port would speak in its name otherwise.
 fn is_whole(socket: &TcpStream) -> bool {
     socket.peer_addr().is_ok()

@@ -8,7 +8,7 @@ impl Job {
     /// The first disagreement among the job's own records. It holds after every event that has been handled.
     ///
     /// # Errors
-    /// What does not agree with what.
+    /// The two records that disagree.
     pub fn check(&self) -> Result<(), String> {
         let placement = self.facts.placement();
         for (seat, rank) in placement.ranks.iter().zip(0_u32..) {

@@ -1,4 +1,4 @@
-//! What several sub-machines of a job have to know, kept once: they ask, and only the router changes it.
+//! Facts that several sub-machines of a job need, kept once. Sub-machines read them, and only the router changes them.
 
 use super::hosts::Hosts;
 use crate::id::{NodeId, ProcId, Rank};
@@ -38,7 +38,7 @@ impl JobFacts {
         self.generation
     }
 
-    /// What follows is about ranks that are started again.
+    /// A new generation begins: all ranks are started again.
     pub(super) fn begin_generation(&mut self, generation: u32) {
         self.generation = generation;
         self.hosts.begin_generation();

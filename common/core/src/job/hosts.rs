@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 /// The loss of a host without which the job continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Loss {
-    /// What was lost there.
+    /// The part that was lost there.
     pub(super) lost: Lost,
     /// Between which two moments.
     pub(super) between: (Mono, Mono),
@@ -19,7 +19,7 @@ pub(super) struct Loss {
     has_ended: bool,
 }
 
-/// What a host is to the job.
+/// State of a host in the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// It is of the job, or may come to be.

@@ -1,7 +1,7 @@
 //! The launcher's machine: what a job is waiting for, when it ends, and why it ended.
 //!
 //! Each concern is a private sub-machine in its own file. It changes only itself, returns decisions, and speaks to the others by
-//! notices. What several of them have to know, hosts and placement, is kept once in [`facts`], which they read. Only the router
+//! notices. Facts that several of them need, hosts and placement, are kept once in [`facts`], which they read. Only the router
 //! ([`router`]) changes the facts and several sub-machines at once.
 
 mod attempt;

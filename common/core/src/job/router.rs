@@ -1,6 +1,6 @@
 //! The router of a job: which sub-machine hears of what, and what follows from the decisions that they return.
 //!
-//! A sub-machine changes only itself. What changes several of them is written here, in the order in which it is done.
+//! A sub-machine changes only itself. Changes of several sub-machines are written here, in the order in which they are done.
 
 use super::attempt::{self, Means};
 use super::ending::Ranks;

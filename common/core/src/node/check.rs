@@ -7,7 +7,7 @@ impl Node {
     /// The first disagreement among the node's own records. It holds after every event that has been handled.
     ///
     /// # Errors
-    /// What does not agree with what.
+    /// The two records that disagree.
     pub fn check(&self) -> Result<(), String> {
         self.parts.procs.check()?;
         self.parts.rounds.check()

@@ -35,7 +35,7 @@ pub(super) enum Between {
 #[derive(Default)]
 pub(super) struct Generations {
     state: State,
-    /// What becomes of MASTER_PORT.
+    /// Treatment of MASTER_PORT.
     port: PortPlan,
 }
 

@@ -239,7 +239,7 @@ pub enum NodeAction {
     /// Nothing runs here: make ready for ranks again, as at first, and let go of the store of those before; answered by `Renewed` or
     /// `Refused`.
     Renew {
-        /// What becomes of MASTER_PORT. A port that is claimed already stays claimed.
+        /// Treatment of MASTER_PORT. A port that is claimed already stays claimed.
         port: PortPlan,
     },
     /// Tell a process that takes part in rounds. Where its session has ended, that is no error.
@@ -357,7 +357,7 @@ pub struct SandboxPlan {
     pub contain: Contain,
     /// The job, in whose name a port is claimed.
     pub job: JobId,
-    /// What becomes of MASTER_PORT.
+    /// Treatment of MASTER_PORT.
     pub port: PortPlan,
     /// Between how many nodes the launcher's memory for output is shared.
     pub nodes: u32,

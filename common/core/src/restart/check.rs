@@ -10,7 +10,7 @@ impl Restart {
     /// The first disagreement among the machine's own records. It holds after every event that has been handled.
     ///
     /// # Errors
-    /// What does not agree with what.
+    /// The two records that disagree.
     pub fn check(&self) -> Result<(), String> {
         self.check_hosts()?;
         self.check_counters()?;

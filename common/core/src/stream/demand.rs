@@ -37,7 +37,7 @@ impl Demand {
         }
     }
 
-    /// No rank reads any more. What was announced is still there for the next one.
+    /// No rank reads any more. Announced input is still there for the next reader.
     pub const fn suspend(&mut self) {
         (self.due, self.begun) = (None, None);
     }

@@ -38,7 +38,7 @@ struct Reader {
     has_end: bool,
 }
 
-/// What may be read and sent.
+/// The permission to read and send.
 #[derive(Debug)]
 pub struct Intake {
     pace: Pace,
@@ -108,7 +108,7 @@ impl Intake {
         !self.is_announced && !self.is_wanted && self.room() > 0
     }
 
-    /// They have heard of it.
+    /// Records that the agent has the announcement.
     pub const fn announced(&mut self) {
         self.is_announced = true;
     }

@@ -71,7 +71,7 @@ pub enum ToNode {
         sig: Signal,
         /// How long it may take.
         grace: Span,
-        /// What becomes of MASTER_PORT.
+        /// Treatment of MASTER_PORT.
         port: PortPlan,
     },
     /// Behind the `Cleared` of all nodes: where the ranks of the next generation meet; `Spawn` follows.

@@ -57,7 +57,7 @@ pub(super) enum Up {
 pub(super) struct Rounds {
     spec: Arc<JobSpec>,
     read: PolicyReader,
-    /// What is known of this generation; another begins with nothing of it.
+    /// State of this generation. Another generation begins with an empty one.
     now: Generation,
     /// The number of the space of the store that was used last.
     namespace: u32,

@@ -14,7 +14,7 @@ use crate::time::Mono;
 use crate::wire::round::{Enrolled, RoundUp};
 use alloc::vec::Vec;
 
-/// What a message about rounds means for the job.
+/// Effect of a message about rounds on the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::job) enum Heard {
     /// Nothing.
