@@ -38,6 +38,8 @@ pub(crate) struct Oracle {
     told: Option<Span>,
     /// Passed on while the job continued.
     forwarded: BTreeSet<Signal>,
+    /// A rank was killed by one of them: the job ends for it when the others have had the grace.
+    spared: Option<Mono>,
     /// Ranks that wrote down why they failed.
     explained: BTreeSet<ProcId>,
     grace: Span,
@@ -68,6 +70,7 @@ impl Oracle {
             all_over: false,
             told: None,
             forwarded: BTreeSet::new(),
+            spared: None,
             explained: BTreeSet::new(),
             grace: spec.grace,
             ending: None,
@@ -81,12 +84,18 @@ impl Oracle {
             self.told.get_or_insert(awake);
             self.begins(now, Expected::Ending(Ending::Code(exit::TIMEOUT)));
         }
+        if self.spared.is_some_and(|until| until <= now) {
+            self.begins(now, Expected::Rank);
+        }
         if !self.counted && self.unguarded.is_some_and(|at| at <= awake) {
             self.begins(now, Expected::Ending(Ending::Code(exit::LAUNCH)));
         }
     }
 
+    /// A rank that was killed by a signal that was passed on failed before any later loss. What the user asks for counts all the same.
     fn begins(&mut self, now: Mono, why: Expected) {
+        let lost = why == Expected::Ending(Ending::Code(exit::LAUNCH));
+        let why = if lost && self.spared.is_some() { Expected::Rank } else { why };
         self.first.get_or_insert((why, now));
     }
 
@@ -99,6 +108,9 @@ impl Oracle {
 
     /// Ranks that ended before the limit was checked ended in time; then the job waits only for the reader of the output.
     fn in_time(&mut self, now: Mono, told: bool) {
+        if self.spared.is_some() && self.over.len() == self.world_size {
+            self.begins(now, Expected::Rank);
+        }
         if (told || self.over.len() == self.world_size) && !std::mem::replace(&mut self.all_over, true) {
             self.timeout = self.timeout.map(|at| if at <= now { now + Span::from_secs(2) } else { at });
         }
@@ -162,8 +174,11 @@ impl Oracle {
                 let before = self.first.is_none_or(|(_, began)| exited.at < began.host_time());
                 if !exited.status.is_success() && before && !self.bereft {
                     self.failures.push(*exited);
-                    if self.on_failure == OnFailure::Kill {
-                        self.begins(now, Expected::Rank);
+                    let forwarded = matches!(exited.status, Status::Signaled { sig, .. } if self.forwarded.contains(&sig));
+                    match self.on_failure {
+                        OnFailure::Kill if forwarded => _ = self.spared.get_or_insert(now + self.grace),
+                        OnFailure::Kill => self.begins(now, Expected::Rank),
+                        OnFailure::Continue => {}
                     }
                 }
             }

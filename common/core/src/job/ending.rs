@@ -91,6 +91,13 @@ impl Ending {
             State::Running => {}
             State::Begun => return self.lost(cx, &cause),
         }
+        // That rank failed before this loss.
+        if matches!(cause, Cause::Lost { .. })
+            && let Some(Spared { failure: Failure { rank, status, .. }, .. }) = self.spared.take()
+        {
+            self.end(cx, Cause::Rank { rank, status }, ranks);
+            return self.lost(cx, &cause);
+        }
         let sent = match &cause {
             Cause::Signal(sig) => Some(*sig),
             Cause::Rank { .. } | Cause::Timeout(_) | Cause::ReaderClosed(_) => Some(Signal::TERM),
@@ -200,9 +207,12 @@ impl Ending {
     /// Ranks that are over before the limit was looked at were over in time, though we may read of it late because we stood
     /// still. Then the limit is for the reader, who gets as long as after any ending.
     pub(super) fn all_over(&mut self, cx: &mut Cx<'_>) {
-        (self.word, self.spared) = (None, None);
+        self.word = None;
         if core::mem::replace(&mut self.all_over, true) {
             return;
+        }
+        if let Some(Spared { failure: Failure { rank, status, .. }, .. }) = self.spared.take() {
+            return self.end(cx, Cause::Rank { rank, status }, Ranks::Run);
         }
         self.timeout = self.timeout.map(|at| if at <= cx.now { cx.now + PATIENCE } else { at });
         match self.state {

@@ -30,6 +30,19 @@ fn the_guardian_counts_for_a_lost_agent() {
 }
 
 #[test]
+fn a_rank_that_was_killed_by_a_signal_that_was_passed_on_failed_before_the_agent_was_lost() {
+    let mut s = Script::running(&spec(2));
+    s.signal(Signal::USR1);
+    s.now = 20;
+    s.exits(1, killed(Signal::USR1), (1, 20));
+    s.now = 30;
+    closed(&mut s);
+    record(&mut s, 0).drained();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(1), status: killed(Signal::USR1) });
+    assert_eq!(s.finished, Some(Ending::Code(138)));
+}
+
+#[test]
 fn a_record_may_overtake_the_end_of_the_edge() {
     let mut s = Script::running(&spec(2));
     record(&mut s, 0);
