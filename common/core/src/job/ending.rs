@@ -91,7 +91,7 @@ impl Ending {
             State::Running => {}
             State::Begun => return self.lost(cx, &cause),
         }
-        // That rank failed before this loss.
+        // The rank failed before this loss.
         if matches!(cause, Cause::Lost { .. })
             && let Some(Spared { failure: Failure { rank, status, .. }, .. }) = self.spared.take()
         {
