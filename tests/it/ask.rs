@@ -117,19 +117,18 @@ fn unused_options_are_reported() {
 fn the_socket_is_its_owners_alone_and_goes_with_the_job() {
     for tier in place::tiers() {
         let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]).contain(tier), 2);
-        let dir = path.parent().unwrap();
-        assert_eq!(std::fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let mut socket = connect(&path);
         assert_eq!(Told::parse(&ask(&mut socket, 7, Ask::Add(b"n", 3))), Ok(Told::Answer(7, Reply::Number(3))));
         drop(case.take_stdin());
         case.code(0);
-        assert!(!dir.exists(), "{tier}");
+        assert!(!path.exists(), "{tier}");
         assert_eq!(socket.read(&mut [0]).unwrap(), 0, "whoever still listens hears of the end");
     }
 }
 
-/// The connecting user, by number: the directory alone would keep the user out, and may be opened.
-const KNOCK: &str = "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect('agent')\ntry:\n    s.sendall(b'rlaunch\\n\\1' + bytes(7))\n    \
+/// The connecting user, by number: the mode of the socket alone would keep the user out, and may be changed.
+const KNOCK: &str = "import socket\ns = socket.socket(socket.AF_UNIX)\nimport sys\ns.connect(sys.argv[1])\ntry:\n    s.sendall(b'rlaunch\\n\\1' + bytes(7))\n    \
                      print(len(s.recv(16)))\nexcept (ConnectionResetError, BrokenPipeError): print(0)\n";
 
 #[test]
@@ -148,7 +147,7 @@ fn a_logout_does_not_take_the_socket_from_a_job_that_goes_on() {
 }
 
 #[test]
-fn another_user_is_not_heard_even_where_the_directory_is_open() {
+fn another_user_is_not_heard_even_where_the_mode_of_the_socket_is_open() {
     if !place::is_root() {
         return place::absent("another user at the socket", "needs root");
     }
@@ -158,13 +157,13 @@ fn another_user_is_not_heard_even_where_the_directory_is_open() {
     let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]), 2);
     let dir = path.parent().unwrap();
     let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    open(dir, 0o755);
     open(&path, 0o777);
     // From within: no other user may enter the directories above it.
     let knock = |words: &str| {
-        let script = format!("cd \"$1\" && exec {words} env PATH=/usr/bin:/bin python3 -c \"$2\"");
+        let script = format!("cd \"$1\" && exec {words} env PATH=/usr/bin:/bin python3 -c \"$2\" \"$3\"");
         let mut command = std::process::Command::new("sh");
-        let output = census::output(command.args(["-c", &script, "sh"]).arg(dir).arg(KNOCK));
+        let output =
+            census::output(command.args(["-c", &script, "sh"]).arg(dir).arg(KNOCK).arg(path.file_name().unwrap()));
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
     };
     assert_eq!(knock(""), "16\n", "the user himself is greeted");
@@ -215,7 +214,7 @@ fn the_socket_goes_also_if_one_of_ours_is_killed() {
             };
             kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
             case.end_with(Mercy::All);
-            assert!(!path.parent().unwrap().exists(), "{tier}: {victim} was killed");
+            assert!(!path.exists(), "{tier}: {victim} was killed");
         }
     }
 }

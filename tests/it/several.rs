@@ -161,8 +161,8 @@ fn nothing_of_a_job_listens_on_any_host() {
             let unix = bed.run(["exec", "--cwd", "/", host, "cat", "/proc/net/unix"]);
             // __SO_ACCEPTCON: it listens.
             let listens = |line: &&str| line.split_whitespace().nth(3) == Some("00010000");
-            // The agent's own, in a directory that no other user can enter.
-            let is_door = |line: &&str| line.contains("/rlaunch-") && line.ends_with("/agent");
+            // The agent's own, which no other user can reach.
+            let is_door = |line: &&str| line.contains("/rlaunch-") && line.ends_with(".socket");
             let (doors, others): (Vec<&str>, Vec<&str>) = unix.lines().filter(listens).partition(is_door);
             assert_eq!((doors.len(), others), (usize::from(host != "login"), Vec::<&str>::new()), "{host}");
         }

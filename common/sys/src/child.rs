@@ -202,7 +202,7 @@ fn own_pid() -> i32 {
 }
 
 fn clone_child(plan: &mut Plan) -> io::Result<(i32, OwnedFd)> {
-    let mut stack = vec![0u8; STACK];
+    let mut stack = Box::<[u8]>::new_uninit_slice(STACK);
     let top = stack.as_mut_ptr_range().end.map_addr(|a| a & !15);
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
     let mut pidfd: RawFd = -1;

@@ -53,7 +53,7 @@ impl Newborn {
 pub(crate) fn start(held: RawFd, hangup: RawFd) -> io::Result<(i32, Newborn)> {
     // Both are init's for as long as there is an agent, so they are never given back.
     let plan: &'static Plan = Box::leak(Box::new(Plan { held, hangup, choosing: AtomicU32::new(1) }));
-    let stack = Box::leak(vec![0u8; STACK].into_boxed_slice());
+    let stack = Box::leak(Box::<[u8]>::new_uninit_slice(STACK));
     let top = stack.as_mut_ptr_range().end.map_addr(|a| a & !15);
     // The kernel clears the word, and wakes whoever waits for it, when init ends.
     let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;

@@ -8,6 +8,7 @@ use nix::unistd::Pid;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::thread::JoinHandleExt as _;
 use std::path::{Path, PathBuf};
 
 /// Signals that end a program by default and that rlaunch passes on instead.
@@ -215,18 +216,34 @@ impl Origin {
     /// Moves a child that was just forked to another CPU: it would wait for ours until we sleep. The agent undoes this
     /// for itself, and so for the ranks, with [`Origin::restore_cpus`].
     pub(crate) fn start_elsewhere(&self, child: i32) {
-        // SAFETY: sched_getcpu takes nothing.
-        let Ok(here) = usize::try_from(unsafe { libc::sched_getcpu() }) else { return };
-        let Some(mut cpus) = self.cpus else { return };
-        let others = (0..CpuSet::count()).filter(|cpu| *cpu != here && cpus.is_set(*cpu) == Ok(true)).count();
-        if others > 0 && cpus.unset(here).is_ok() {
+        if let Some(cpus) = self.other_cpus() {
             // Where this is not allowed it starts a little later.
             let _stays = sched_setaffinity(Pid::from_raw(child), &cpus);
         }
     }
 
-    /// Gives the calling process, which must have a single thread, the caller's CPUs. Not before the launcher was heard
-    /// of: only then is its `start_elsewhere` certain to lie behind us.
+    /// Moves a thread that was just started to another CPU. The creator sends it the first order after this call, and with that order the
+    /// thread calls [`Origin::restore_cpus`].
+    pub(crate) fn start_thread_elsewhere(&self, thread: &std::thread::JoinHandle<()>) {
+        if let Some(cpus) = self.other_cpus() {
+            // SAFETY: the handle keeps the thread's id valid, and `cpus` is a set of this size.
+            unsafe {
+                libc::pthread_setaffinity_np(thread.as_pthread_t(), size_of_val(&cpus), (&raw const cpus).cast())
+            };
+        }
+    }
+
+    /// The caller's CPUs without ours; `None`: there is no other.
+    fn other_cpus(&self) -> Option<CpuSet> {
+        // SAFETY: sched_getcpu takes nothing.
+        let here = usize::try_from(unsafe { libc::sched_getcpu() }).ok()?;
+        let mut cpus = self.cpus?;
+        cpus.unset(here).ok()?;
+        (0..CpuSet::count()).any(|cpu| cpus.is_set(cpu) == Ok(true)).then_some(cpus)
+    }
+
+    /// Gives the calling thread the caller's CPUs. A process calls this while it has one thread. The first order must have come before: the
+    /// creator sends it after `start_elsewhere`.
     pub fn restore_cpus(&self) {
         if let Some(cpus) = &self.cpus {
             let _same = sched_setaffinity(Pid::from_raw(0), cpus);

@@ -134,7 +134,7 @@ impl Store {
             live: None,
             batch: Batch::with_room(BURST),
             tokens: Vec::new(),
-            chunk: vec![0; CHUNK],
+            chunk: Vec::new(),
             clients: Table::default(),
             buffers: BufferQuota::new(MOST_BUFFERED),
             last: 0,
@@ -300,6 +300,8 @@ impl Store {
     /// Takes in what a client says. An ask that came by itself, as most do, is done from where it was read.
     fn read(&mut self, id: ClientId) -> Result<(), Parted> {
         let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
+        // Not before: most jobs have no client, and the memory would be cleared before the first rank starts.
+        self.chunk.resize(CHUNK, 0);
         let len = client.read(&mut self.chunk)?;
         match self.chunk.get(..len) {
             None | Some([]) => Ok(()),

@@ -20,7 +20,7 @@ impl Rig {
     fn new() -> Self {
         let (store, path) =
             Store::open(NodeId::new(0), TempFiles::new().unwrap(), &std::env::temp_dir(), usize::MAX).unwrap();
-        std::fs::remove_dir_all(Path::new(OsStr::from_bytes(&path)).parent().unwrap()).unwrap();
+        std::fs::remove_file(OsStr::from_bytes(&path)).unwrap();
         let mut rig = Self { store };
         rig.store.begin(true, 0, None);
         rig

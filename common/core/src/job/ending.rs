@@ -65,7 +65,8 @@ struct Spared {
     failure: Failure,
     /// When this is reported, if it was not.
     word: Option<Mono>,
-    until: Mono,
+    /// `None`: no rank is left.
+    until: Option<Mono>,
 }
 
 impl Ending {
@@ -91,8 +92,8 @@ impl Ending {
             State::Running => {}
             State::Begun => return self.lost(cx, &cause),
         }
-        // The rank failed before this loss.
-        if matches!(cause, Cause::Lost { .. })
+        // The rank failed before this. A request of the user counts as long as other ranks run.
+        if (self.all_over || matches!(cause, Cause::Lost { .. }))
             && let Some(Spared { failure: Failure { rank, status, .. }, .. }) = self.spared.take()
         {
             self.end(cx, Cause::Rank { rank, status }, ranks);
@@ -177,7 +178,7 @@ impl Ending {
             return false;
         }
         let word = Some(cx.now + SILENT).filter(|_| self.grace > SILENT);
-        self.spared.get_or_insert(Spared { failure: *failure, word, until: cx.now + self.grace });
+        self.spared.get_or_insert(Spared { failure: *failure, word, until: Some(cx.now + self.grace) });
         true
     }
 
@@ -211,8 +212,9 @@ impl Ending {
         if core::mem::replace(&mut self.all_over, true) {
             return;
         }
-        if let Some(Spared { failure: Failure { rank, status, .. }, .. }) = self.spared.take() {
-            return self.end(cx, Cause::Rank { rank, status }, Ranks::Run);
+        // Their descendants may be saving.
+        if let Some(spared) = &mut self.spared {
+            (spared.word, spared.until) = (None, None);
         }
         self.timeout = self.timeout.map(|at| if at <= cx.now { cx.now + PATIENCE } else { at });
         match self.state {
@@ -227,7 +229,7 @@ impl Ending {
             self.timeout = None;
             self.end(cx, Cause::Timeout(limit), Ranks::Run);
         }
-        if let Some(Spared { failure: Failure { rank, status, .. }, until, .. }) = self.spared {
+        if let Some(Spared { failure: Failure { rank, status, .. }, until: Some(until), .. }) = self.spared {
             if until <= cx.now {
                 self.end(cx, Cause::Rank { rank, status }, Ranks::Run);
             } else if self.spared.as_mut().and_then(|spared| spared.word.take_if(|at| *at <= cx.now)).is_some() {
@@ -240,7 +242,7 @@ impl Ending {
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        let spared = self.spared.map(|spared| spared.word.unwrap_or(spared.until));
+        let spared = self.spared.and_then(|spared| spared.word.or(spared.until));
         earliest(spared, earliest(self.timeout, self.word.as_ref().map(|(at, _, _)| *at)))
     }
 }

@@ -1,4 +1,4 @@
-//! The files that exist for as long as a job runs: the socket of the store, in a directory of its own.
+//! The file that exists for as long as a job runs: the socket of the store.
 //!
 //! Agent and guardian share a page with its path, so that it goes also if one of them is killed. A path that would have to be sent to the
 //! guardian could be lost on the way.
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// Longest path of a unix socket with its end, and so of ours: `sun_path`, unix(7).
 const ROOM: usize = 108;
 
-/// The path of a socket that is alone in its directory; or of nothing.
+/// The path of a socket; or of nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct TempFiles(&'static [AtomicU8]);
 
@@ -40,16 +40,14 @@ impl TempFiles {
         true
     }
 
-    /// Removes the socket and its directory, if they are there. Nothing but system calls: the guardian calls it.
+    /// Removes the socket, if it is there. Nothing but a system call: the guardian calls it.
     pub fn sweep(&self) {
         let mut path = [0u8; ROOM];
         path.iter_mut().zip(self.0).for_each(|(byte, slot)| *byte = slot.load(Ordering::Acquire));
-        let Some(slash) = path.iter().rposition(|byte| *byte == b'/').filter(|_| path[0] != 0) else { return };
-        // SAFETY: `path` ends with at least one zero, since nothing as long as it is noted.
-        unsafe { libc::unlink(path.as_ptr().cast()) };
-        path[slash] = 0;
-        // SAFETY: as above.
-        unsafe { libc::rmdir(path.as_ptr().cast()) };
+        if path[0] != 0 {
+            // SAFETY: `path` ends with at least one zero, since nothing as long as it is noted.
+            unsafe { libc::unlink(path.as_ptr().cast()) };
+        }
     }
 }
 
@@ -58,17 +56,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_goes_with_its_directory() {
+    fn a_noted_socket_goes() {
         let temp_files = TempFiles::new().unwrap();
         temp_files.sweep();
-        let dir = std::env::temp_dir().join(format!("rlaunch-litter-{}", std::process::id()));
-        std::fs::create_dir(&dir).unwrap();
-        let socket = std::os::unix::net::UnixListener::bind(dir.join("s")).unwrap();
+        let path = std::env::temp_dir().join(format!("rlaunch-temp-files-{}", std::process::id()));
+        let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
         assert!(!temp_files.note(Path::new(&"x".repeat(108))));
         assert!(temp_files.note(Path::new(&"x".repeat(107))), "where nothing could be made");
-        assert!(temp_files.note(&dir.join("s")));
+        assert!(temp_files.note(&path));
         temp_files.sweep();
-        assert!(!dir.exists(), "it is gone, while somebody listens");
+        assert!(!path.exists(), "it is gone, while somebody listens");
         temp_files.sweep();
         drop(socket);
     }

@@ -9,6 +9,7 @@ use crate::facts::limits::Carried;
 use crate::ns::errno;
 use crate::origin::Origin;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
@@ -69,7 +70,7 @@ impl Failure {
 
 /// Memory that is reused from rank to rank: pointer arrays and the child's stack.
 pub(super) struct Workspace {
-    stack: Vec<u8>,
+    stack: Box<[MaybeUninit<u8>]>,
     argv: Vec<*const libc::c_char>,
     envp: Vec<*const libc::c_char>,
     candidates: Vec<*const libc::c_char>,
@@ -98,8 +99,8 @@ struct Plan {
 
 impl Workspace {
     pub(super) fn new() -> Self {
-        // The child's deepest call is execve; 64 KiB is far more than it and a signal frame need.
-        Self { stack: vec![0; 64 << 10], argv: Vec::new(), envp: Vec::new(), candidates: Vec::new() }
+        // The child's deepest call is execve; 64 KiB is far more than it and a signal frame need. Pages that are never touched cost nothing.
+        Self { stack: Box::new_uninit_slice(64 << 10), argv: Vec::new(), envp: Vec::new(), candidates: Vec::new() }
     }
 
     /// Starts a process with these three descriptors as its 0, 1 and 2. Returns its pid and pidfd.

@@ -116,7 +116,9 @@ impl SpawnPort {
             destroying: Arc::clone(&destroying),
             newborn: None,
         };
-        crate::thread::permanent("spawn", move || worker.run(&inbox))?;
+        let thread = crate::thread::start("spawn", move || worker.run(&inbox))?;
+        // On our CPU it would wait until we sleep. We have as much to do as it has.
+        origin.start_thread_elsewhere(&thread);
         Ok(Self { requests, outcomes, bell, withhold, destroying })
     }
 
@@ -192,7 +194,11 @@ struct Worker {
 impl Worker {
     fn run(mut self, inbox: &Receiver<Request>) {
         let mut workspace = Workspace::new();
+        let mut is_restored = false;
         while let Some(request) = self.next(inbox) {
+            if !core::mem::replace(&mut is_restored, true) {
+                self.origin.restore_cpus();
+            }
             let (outcome, urgent) = match request {
                 Request::Retire => return,
                 Request::Namespace => {
