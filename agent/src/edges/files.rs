@@ -6,16 +6,18 @@
 //! If the kernel refuses the thread, the machine's thread looks at them.
 
 use super::check;
+use super::device_looks::DeviceLooks;
 use super::stdin::Candidate;
 use crate::early::now;
 use rlaunch_core::id::{AppIndex, ProcId};
+use rlaunch_core::machine::earliest_of;
 use rlaunch_core::spec::AppBase;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::SpawnError;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::facts::core_file::{self, Crash};
 use rlaunch_sys::facts::{devices, error_file, input};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
@@ -31,8 +33,8 @@ pub(super) enum Request {
     Look(Look),
     Remove(Vec<u8>),
     Check(AppIndex, Arc<AppBase>),
-    /// Whether a process of this session holds a device file: all of /proc is read for that.
-    Devices(ProcId, u32),
+    /// Whether processes of these sessions hold a device file: all of /proc is read for that.
+    Devices(BTreeMap<ProcId, u32>),
     /// Whether one of these ranks waits for input.
     Waiting(Vec<Candidate>),
 }
@@ -68,7 +70,7 @@ enum Answer {
     Looked(ProcId, Found),
     Removed,
     Checked(AppIndex, Option<SpawnError>),
-    Devices(ProcId, bool),
+    Devices(Vec<(ProcId, bool)>),
     Waiting(bool),
 }
 
@@ -79,8 +81,7 @@ pub(super) struct Files {
     asked: BTreeMap<ProcId, Mono>,
     found: BTreeMap<ProcId, Found>,
     checked: Vec<(AppIndex, Option<SpawnError>)>,
-    devices_asked: BTreeMap<ProcId, Mono>,
-    devices_seen: Vec<(ProcId, bool)>,
+    devices: DeviceLooks,
     /// When a look for a rank that waits is given up.
     waiting_asked: Option<Mono>,
     waiting_seen: Option<bool>,
@@ -143,10 +144,20 @@ impl Files {
         session: u32,
         watch: impl FnOnce(&Doorbell) -> io::Result<()>,
     ) {
-        match self.submit(Request::Devices(proc, session), watch) {
-            Submitted::Taken => drop(self.devices_asked.insert(proc, now() + PATIENCE)),
-            Submitted::Held => self.devices_seen.push((proc, true)),
-            Submitted::Done(Answer::Devices(proc, held)) => self.devices_seen.push((proc, held)),
+        if self.is_stuck() {
+            return self.devices.count_as_held(proc);
+        }
+        self.devices.add(proc, session, now() + PATIENCE);
+        self.begin_look(watch);
+    }
+
+    /// Begins the next look, unless one is under way.
+    fn begin_look(&mut self, watch: impl FnOnce(&Doorbell) -> io::Result<()>) {
+        let Some(sessions) = self.devices.begin() else { return };
+        match self.submit(Request::Devices(sessions), watch) {
+            Submitted::Taken => {}
+            Submitted::Held => self.devices.refuse(),
+            Submitted::Done(Answer::Devices(answers)) => self.devices.end(answers),
             Submitted::Done(Answer::Looked(..) | Answer::Removed | Answer::Checked(..) | Answer::Waiting(_)) => {}
         }
     }
@@ -218,15 +229,9 @@ impl Files {
                 Answer::Looked(proc, found) if self.asked.remove(&proc).is_some() => {
                     self.found.insert(proc, found);
                 }
-                Answer::Devices(proc, held) if self.devices_asked.remove(&proc).is_some() => {
-                    self.devices_seen.push((proc, held));
-                }
+                Answer::Devices(answers) => self.devices.end(answers),
                 Answer::Waiting(waits) if self.waiting_asked.take().is_some() => self.waiting_seen = Some(waits),
-                Answer::Looked(..)
-                | Answer::Devices(..)
-                | Answer::Removed
-                | Answer::Checked(..)
-                | Answer::Waiting(_) => {}
+                Answer::Looked(..) | Answer::Removed | Answer::Checked(..) | Answer::Waiting(_) => {}
             }
         }
         let late = Found { late: true, ..Found::default() };
@@ -235,14 +240,11 @@ impl Files {
         let over: BTreeMap<ProcId, Mono> = over;
         self.found.extend(over.into_keys().map(|proc| (proc, late.clone())));
         let expired = now();
-        let (over, asked) =
-            std::mem::take(&mut self.devices_asked).into_iter().partition(|(_, until)| *until <= expired);
-        self.devices_asked = asked;
-        let over: BTreeMap<ProcId, Mono> = over;
-        self.devices_seen.extend(over.into_keys().map(|proc| (proc, true)));
+        self.devices.expire(expired);
         if self.waiting_asked.take_if(|until| *until <= expired).is_some() {
             self.waiting_seen = Some(true);
         }
+        self.begin_look(|_| Ok(()));
     }
 
     /// The answer, once.
@@ -257,12 +259,12 @@ impl Files {
 
     /// Whose device files were looked at, and whether a process of that session holds one; each answer once.
     pub(super) fn take_devices(&mut self) -> Vec<(ProcId, bool)> {
-        std::mem::take(&mut self.devices_seen)
+        self.devices.take()
     }
 
     /// When an answer is given up.
     pub(super) fn deadline(&self) -> Option<Mono> {
-        self.asked.values().chain(self.devices_asked.values()).chain(&self.waiting_asked).min().copied()
+        earliest_of([self.asked.values().min().copied(), self.devices.deadline(), self.waiting_asked])
     }
 
     /// Until when removals are to be waited for.
@@ -296,7 +298,10 @@ fn perform(request: Request) -> Answer {
             Answer::Removed
         }
         Request::Check(app, base) => Answer::Checked(app, check::look(&base)),
-        Request::Devices(proc, session) => Answer::Devices(proc, devices::held(session)),
+        Request::Devices(sessions) => {
+            let held = devices::held(&sessions.values().copied().collect::<BTreeSet<u32>>());
+            Answer::Devices(sessions.into_iter().map(|(proc, session)| (proc, held.contains(&session))).collect())
+        }
         Request::Waiting(candidates) => {
             Answer::Waiting(candidates.iter().any(|Candidate { pid, pipe }| input::is_awaited(*pid, *pipe)))
         }
@@ -399,6 +404,34 @@ mod tests {
             files.settle();
         }
         assert_eq!(files.take_devices(), [(proc, false)]);
+    }
+
+    /// Many ranks that end at once on a host with many processes: /proc is read twice, and never by the machine's thread.
+    #[test]
+    fn looks_at_devices_are_shared_and_run_on_the_thread_for_files_when_many_processes_wait() {
+        let (release, held) = sync_channel::<()>(2);
+        let (performed, looks) = sync_channel(2);
+        let port = Port::start(move |request| {
+            let _ended = held.recv();
+            let Request::Devices(sessions) = &request else { panic!("a look was asked for") };
+            performed.send((std::thread::current().name().map(str::to_owned), sessions.len())).unwrap();
+            perform(request)
+        });
+        let mut files = Files { port: Some(port.unwrap()), ..Files::default() };
+        for n in 0..5_000 {
+            files.look_at_devices(ProcId::new(n), u32::MAX - n, |_| Ok(()));
+        }
+        assert_eq!((files.take_devices(), looks.try_recv().ok()), (Vec::new(), None), "the caller does not wait");
+        drop(release);
+        let mut seen = Vec::new();
+        while seen.len() < 5_000 {
+            std::thread::yield_now();
+            files.settle();
+            seen.extend(files.take_devices());
+        }
+        assert!(seen.iter().all(|(_, held)| !held));
+        let thread = || Some("files".to_owned());
+        assert_eq!(looks.try_iter().collect::<Vec<_>>(), [(thread(), 1), (thread(), 4_999)]);
     }
 
     /// Otherwise the rank might wait for ever.

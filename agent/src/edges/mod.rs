@@ -2,6 +2,7 @@
 
 mod check;
 mod convert;
+mod device_looks;
 mod examine;
 mod files;
 pub(crate) mod lease;

@@ -312,7 +312,13 @@ fn start_spawn_thread(edges: &mut Edges) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for the PID namespace that was asked for, before there is a runtime.
+/// Waits for the PID namespace that was asked for.
+///
+/// This is the one wait of the machine's thread. It may stay for three reasons:
+/// - It happens once, before the first rank, and nothing of the job runs here that could be held up. The namespaces of later
+///   generations are not waited for: `renew` completes when their answer is there.
+/// - The spawn thread opens no file and no connection for it. It calls `unshare`, forks init and opens a pidfd.
+/// - The spawn thread was asked before the facts of the host were collected, so the answer is there by now, or takes microseconds.
 fn enter(edges: &mut Edges, asked: bool) -> Result<(), NsError> {
     let Some(port) = edges.sandbox.spawn.as_ref().filter(|_| asked) else { return Ok(()) };
     let Some(Outcome::Namespace(init)) = port.wait() else {

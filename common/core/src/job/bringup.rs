@@ -206,9 +206,7 @@ impl Bringup {
         let awaited = match state {
             State::Waiting => "its agent has started, and is not heard of",
             State::Up(_) => "its agent is still looking for the directory and the program",
-            State::Connecting | State::Ready(_) | State::Refused(_) | State::Failed | State::Lost | State::LeftOut => {
-                return false;
-            }
+            State::Connecting | State::Ready(_) | State::Refused(_) | State::Failed | State::Lost => return false,
         };
         self.nodes.set(node, State::Failed);
         let why = HostFailure {
@@ -226,9 +224,11 @@ impl Bringup {
     /// A part of ours was lost on a node; true if the job can do without the node. That may be so before the start only, and
     /// the others are waited for then, as if it had not been reached.
     pub(super) fn spares(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
+        if cx.facts.hosts.is_left_out(node) {
+            return true;
+        }
         match self.nodes.get(node) {
             None => false,
-            Some(State::LeftOut) => true,
             Some(State::Refused(_) | State::Failed | State::Lost) => !self.settled,
             Some(State::Waiting | State::Up(_) | State::Ready(_)) if self.can_spare() => {
                 self.nodes.set(node, State::Lost);
@@ -269,9 +269,10 @@ impl Bringup {
         if self.ends_by_itself && *msg == ToNode::Finish {
             return;
         }
-        for (node, state) in self.nodes.iter() {
+        let facts = cx.facts;
+        for (node, state) in self.nodes.iter().filter(|(node, _)| !facts.hosts.is_left_out(*node)) {
             match state {
-                State::Connecting | State::Failed | State::LeftOut => {}
+                State::Connecting | State::Failed => {}
                 State::Waiting | State::Up(_) | State::Ready(_) | State::Refused(_) | State::Lost => {
                     cx.act(JobAction::Send { node, msg: msg.clone() });
                 }
@@ -405,7 +406,6 @@ impl Bringup {
         if let Some(placement) = self.fewer.take() {
             let nodes = self.nodes.list_missing();
             for node in &nodes {
-                self.nodes.set(*node, State::LeftOut);
                 // Whatever is still there has nothing to do any more.
                 cx.act(JobAction::Send { node: *node, msg: ToNode::Kill });
             }
@@ -541,7 +541,7 @@ impl Bringup {
             match state.standing() {
                 Standing::Gone => return Some(Cause::Unreachable { node, failed, asked }),
                 Standing::Refused(why) => refused = refused.or(Some((node, why))),
-                Standing::Open | Standing::Ready(_) | Standing::LeftOut => {}
+                Standing::Open | Standing::Ready(_) => {}
             }
         }
         refused.map(|(node, why)| Cause::Refused { node, why: why.clone() })

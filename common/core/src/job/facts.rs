@@ -2,6 +2,7 @@
 
 use super::hosts::Hosts;
 use crate::id::{NodeId, ProcId, Rank};
+use crate::os_bytes::OsBytes;
 use crate::place::{Placement, Processes};
 use crate::spec::JobSpec;
 use alloc::sync::Arc;
@@ -53,6 +54,11 @@ impl JobFacts {
     /// Another process of a rank is started.
     pub(super) fn add_process(&mut self, proc: ProcId, rank: Rank) {
         Arc::make_mut(&mut self.placement).processes.add(proc, rank);
+    }
+
+    /// The user's name for a host.
+    pub(super) fn host_name(&self, node: NodeId) -> OsBytes {
+        self.placement.nodes.get(node.index()).map(|node| OsBytes::from(node.host.name.as_str())).unwrap_or_default()
     }
 
     /// Where a process was asked for.

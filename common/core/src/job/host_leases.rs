@@ -16,7 +16,6 @@ use crate::hostlist::fold;
 use crate::id::NodeId;
 use crate::machine::earliest;
 use crate::os_bytes::OsBytes;
-use crate::place::Node;
 use crate::report::Sentence;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
@@ -80,8 +79,6 @@ pub(super) struct Lease {
     overdue: Span,
     nodes: Vec<Known>,
     due: Deadlines,
-    /// By node, those that have a lease.
-    hosts: Vec<Option<OsBytes>>,
     suspend_detector: SuspendDetector,
     /// The ending has begun, and SIGKILL follows then.
     kill_at: Option<Mono>,
@@ -99,15 +96,13 @@ pub(super) fn patience(lease: Span) -> Span {
 impl Lease {
     pub(super) fn new(spec: &JobSpec) -> Self {
         let every = Beat::every(spec.lease);
-        let host = |node: &Node| (!node.local).then(|| OsBytes::from(node.host.name.as_str()));
-        let hosts: Vec<Option<OsBytes>> = spec.placement.nodes.iter().map(host).collect();
+        let nodes = spec.placement.nodes.len();
         Self {
             patience: patience(spec.lease),
             overdue: every + every + every,
-            nodes: vec![Known::NEW; hosts.len()],
-            due: Deadlines::new(hosts.len()),
-            suspend_detector: SuspendDetector::new(spec.lease, hosts.len()),
-            hosts,
+            nodes: vec![Known::NEW; nodes],
+            due: Deadlines::new(nodes),
+            suspend_detector: SuspendDetector::new(spec.lease, nodes),
             kill_at: None,
             look: None,
         }
@@ -147,21 +142,22 @@ impl Lease {
     }
 
     pub(super) fn edge_up(&mut self, cx: &Cx<'_>, node: NodeId) {
-        if self.host(node).is_some() {
+        // The launcher's own host needs no lease.
+        if !cx.facts.hosts.is_local(node) {
             self.on_message(node, Some(cx.now));
             self.look_later(cx.now);
         }
     }
 
-    pub(super) fn beat(&mut self, cx: &mut Cx<'_>, node: NodeId, beat: Beat) {
-        let Some(known) = self.nodes.get_mut(node.index()).filter(|node| node.heard.is_some()) else { return };
+    /// A heartbeat. Returns how the node's clock differs from ours, if that is known better now.
+    pub(super) fn beat(&mut self, cx: &mut Cx<'_>, node: NodeId, beat: Beat) -> Option<Offset> {
+        let known = self.nodes.get_mut(node.index()).filter(|node| node.heard.is_some())?;
         let now = cx.now.nanos();
-        if let Some(offset) = known.learns(now, beat) {
-            cx.notify(Notice::Offset(node, offset));
-        }
+        let offset = known.learns(now, beat);
         cx.act(JobAction::Beat { node, beat: Beat { own: now, echo: beat.own } });
         self.suspend_detector.beat(node, beat);
         self.on_message(node, Some(cx.now));
+        offset
     }
 
     /// From here on the user waits for all nodes to end.
@@ -177,13 +173,12 @@ impl Lease {
 
     /// Records that a node can no longer be ended from here: the user reads until when it does so by itself.
     pub(super) fn severed(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if let (Some(Known { heard: Some(heard), told, .. }), Some(Some(host))) =
-            (self.nodes.get_mut(node.index()), self.hosts.get(node.index()))
+        if let Some(Known { heard: Some(heard), told, .. }) = self.nodes.get_mut(node.index())
             && *heard + self.patience > cx.now
             && !core::mem::replace(told, true)
         {
             let within = (*heard + self.patience).since(cx.now);
-            cx.act(JobAction::Say(Sentence::Awaited { host: host.clone(), within }));
+            cx.act(JobAction::Say(Sentence::Awaited { host: cx.facts.host_name(node), within }));
         }
     }
 
@@ -210,13 +205,14 @@ impl Lease {
     /// Reports nodes that do not answer: after SIGKILL should have ended them, or when the job waits for nothing else.
     fn look(&mut self, cx: &mut Cx<'_>) {
         let (now, overdue) = (cx.now, self.overdue);
-        let waited = self.nodes.iter_mut().zip(&self.hosts);
-        let waited = waited.filter_map(|(known, host)| Some((known.heard?, known, host.as_ref()?)));
+        let waited = self.nodes.iter_mut().zip((0..).map(NodeId::new));
+        let waited = waited.filter_map(|(known, node)| Some((known.heard?, known, node)));
         let (mut silent, others): (Vec<_>, Vec<_>) = waited.partition(|(heard, ..)| *heard + overdue <= now);
         if others.is_empty() || self.kill_at.is_some_and(|at| at + LOOK <= now) {
             silent.retain_mut(|(_, known, _)| !core::mem::replace(&mut known.told, true));
             if let Some(last) = silent.iter().map(|(heard, ..)| *heard).max() {
-                let names: Vec<String> = silent.iter().map(|(.., host)| host.to_string()).collect();
+                let names: Vec<String> =
+                    silent.iter().map(|(.., node)| cx.facts.host_name(*node).to_string()).collect();
                 let hosts = OsBytes::from(fold(names.iter().map(String::as_str)));
                 let within = (last + self.patience).since(now);
                 cx.act(JobAction::Say(Sentence::Silent { hosts, within }));
@@ -230,10 +226,6 @@ impl Lease {
         let open = |known: &Known| known.heard.is_some() && !known.told;
         let look = self.kill_at.is_some() && self.nodes.iter().any(open);
         self.look = look.then_some(now + LOOK);
-    }
-
-    fn host(&self, node: NodeId) -> Option<&OsBytes> {
-        self.hosts.get(node.index()).and_then(Option::as_ref)
     }
 
     fn on_message(&mut self, node: NodeId, heard: Option<Mono>) {

@@ -1,4 +1,5 @@
-//! Which hosts are of the job, and how those that are not any more were lost. Only the router changes it; everyone asks here.
+//! The hosts of the job: whether their agents are there, and how hosts were lost. Only the router changes these facts, and every
+//! sub-machine reads them here. A sub-machine keeps only its own times and steps of each host.
 
 use crate::events::Lost;
 use crate::id::NodeId;
@@ -22,8 +23,10 @@ pub(super) struct Loss {
 /// State of a host in the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// It is of the job, or may come to be.
-    Member,
+    /// It is of the job, or may come to be, and its agent is not there yet.
+    Awaited,
+    /// It is of the job, and its agent is there or was.
+    Up,
     /// It was there, and the job continues without it. It never comes back.
     Lost(Loss),
     /// It could not be had, and the job has started without it.
@@ -53,11 +56,25 @@ impl Hosts {
 
     /// Another host is of the job.
     pub(super) fn add(&mut self, node: &Node) {
-        self.hosts.push(Host { state: State::Member, is_local: node.local });
+        // The agent of the launcher's own host is there from the start.
+        let state = if node.local { State::Up } else { State::Awaited };
+        self.hosts.push(Host { state, is_local: node.local });
     }
 
     fn state(&self, node: NodeId) -> Option<State> {
         self.hosts.get(node.index()).map(|host| host.state)
+    }
+
+    /// The agent of a host is there.
+    pub(super) fn come_up(&mut self, node: NodeId) {
+        if let Some(host) = self.hosts.get_mut(node.index()).filter(|host| host.state == State::Awaited) {
+            host.state = State::Up;
+        }
+    }
+
+    /// Whether the agent of a host is not there yet. It may never be.
+    pub(super) fn is_awaited(&self, node: NodeId) -> bool {
+        self.state(node) == Some(State::Awaited)
     }
 
     /// It is the launcher's own, or there is no such host: the job ends with it.
@@ -69,7 +86,7 @@ impl Hosts {
     pub(super) fn loss(&self, node: NodeId) -> Option<Loss> {
         match self.state(node)? {
             State::Lost(loss) => Some(loss),
-            State::Member | State::LeftOut => None,
+            State::Awaited | State::Up | State::LeftOut => None,
         }
     }
 
@@ -105,8 +122,12 @@ impl Hosts {
 
     /// The job continues without this host. `has_ended`: nothing of it runs.
     pub(super) fn lose(&mut self, node: NodeId, lost: Lost, between: (Mono, Mono), has_ended: bool) {
-        if let Some(host) = self.hosts.get_mut(node.index()).filter(|host| host.state == State::Member) {
-            host.state = State::Lost(Loss { lost, between, is_recent: true, has_ended });
+        let Some(host) = self.hosts.get_mut(node.index()) else { return };
+        match host.state {
+            State::Awaited | State::Up => {
+                host.state = State::Lost(Loss { lost, between, is_recent: true, has_ended });
+            }
+            State::Lost(_) | State::LeftOut => {}
         }
     }
 
@@ -165,6 +186,14 @@ mod tests {
         hosts.begin_generation();
         assert!(hosts.is_lost(NODE) && !hosts.is_recently_lost(NODE) && !hosts.has_recent_losses());
         assert_eq!(hosts.list_lost(), [NODE]);
+    }
+
+    #[test]
+    fn host_is_awaited_until_its_agent_is_there_and_the_launchers_own_is_there_at_once() {
+        let mut hosts = hosts();
+        assert!(hosts.is_awaited(NODE) && !hosts.is_awaited(NodeId::new(0)));
+        hosts.come_up(NODE);
+        assert!(!hosts.is_awaited(NODE));
     }
 
     #[test]

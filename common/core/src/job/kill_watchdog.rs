@@ -43,62 +43,68 @@ impl KillWatchdog {
     /// Sends the order to end to an agent that arrives while the job is ending.
     pub(super) fn edge_up(&mut self, cx: &Cx<'_>, node: NodeId) {
         let late = self.began;
-        self.change(node, |node| node.edge_up(cx.now, late));
+        self.change(cx, node, |node| {
+            if late {
+                node.began(cx.now, None);
+            }
+        });
     }
 
     /// The end of the ranks is due at the end of the grace.
     pub(super) fn began(&mut self, cx: &Cx<'_>, began: &Began) {
         self.began = true;
-        self.change_all(|node| node.began(cx.now, began.kill_at));
+        self.change_all(cx, |node| node.began(cx.now, began.kill_at));
     }
 
     /// Requires an answer to SIGKILL, whatever the agents were doing.
     pub(super) fn killed(&mut self, cx: &Cx<'_>) {
-        self.change_all(|node| node.owes(cx.now, ANSWER));
+        self.change_all(cx, |node| node.owes(cx.now, ANSWER));
     }
 
     /// The same for one node.
     pub(super) fn doomed(&mut self, cx: &Cx<'_>, node: NodeId) {
-        self.change(node, |node| node.owes(cx.now, ANSWER));
+        self.change(cx, node, |node| node.owes(cx.now, ANSWER));
     }
 
     /// The agents have credit for all that they have, so they have nothing to wait for.
     pub(super) fn abandoned(&mut self, cx: &Cx<'_>) {
-        self.change_all(|node| node.abandoned(cx.now));
+        self.change_all(cx, |node| node.abandoned(cx.now));
     }
 
     /// A guardian was lost, and SIGKILL was asked for because of it.
     pub(super) fn unguarded(&mut self, cx: &Cx<'_>, node: NodeId) {
-        self.change(node, |node| node.unguarded(cx.now));
+        self.change(cx, node, |node| node.unguarded(cx.now));
     }
 
     /// Records the end of its guardian: the agent has most likely ended first, and its last messages are on their way.
     pub(super) fn on_guardian_lost(&mut self, cx: &Cx<'_>, node: NodeId) {
-        self.change(node, |node| node.on_guardian_lost(cx.now));
+        self.change(cx, node, |node| node.on_guardian_lost(cx.now));
     }
 
     pub(super) fn on_message(&mut self, cx: &Cx<'_>, node: NodeId) {
-        self.change(node, |node| node.on_message(cx.now));
+        self.change(cx, node, |node| node.on_message(cx.now));
     }
 
     /// Records that SIGKILL is on its way. By the node's clock the grace has expired; it may have run on while the launcher was
     /// suspended.
     pub(super) fn killing(&mut self, cx: &Cx<'_>, node: NodeId) {
-        self.change(node, |node| node.killing(cx.now));
+        self.change(cx, node, |node| node.killing(cx.now));
     }
 
     /// From here on a node may be waiting for our own reader, however long that takes.
     pub(super) fn ranks_over(&mut self, cx: &Cx<'_>, node: NodeId) {
-        self.change(node, |node| node.ranks_over(cx.now));
+        self.change(cx, node, |node| node.ranks_over(cx.now));
     }
 
     pub(super) fn all_over(&mut self, cx: &Cx<'_>) {
-        self.change_all(|node| node.ranks_over(cx.now));
+        self.change_all(cx, |node| node.ranks_over(cx.now));
     }
 
     /// A rank of this node is started again.
     pub(super) fn on_ranks_cleared(&mut self, node: NodeId) {
-        self.change(node, |node| node.ranks_over = false);
+        if let Some(node) = self.nodes.get_mut(node.index()) {
+            node.ranks_over = false;
+        }
     }
 
     /// Ranks are started again everywhere.
@@ -107,13 +113,16 @@ impl KillWatchdog {
     }
 
     pub(super) fn node_over(&mut self, node: NodeId) {
-        self.change(node, |node| node.state = State::Over);
+        self.due.set(node, None);
+        if let Some(node) = self.nodes.get_mut(node.index()) {
+            node.state = State::Over;
+        }
     }
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
         while let Some(id) = self.due.pop(cx.now) {
             let mut what = None;
-            self.change(id, |node| what = node.timeout(cx.now));
+            self.change(cx, id, |node| what = node.timeout(cx.now));
             match what {
                 Some(Due::Asked) => {
                     cx.act(JobAction::WakeAgent { node: id });
@@ -129,24 +138,26 @@ impl KillWatchdog {
         self.due.next()
     }
 
-    fn change(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
+    fn change(&mut self, cx: &Cx<'_>, id: NodeId, change: impl FnOnce(&mut Node)) {
         if let Some(node) = self.nodes.get_mut(id.index()) {
             change(node);
+            // An agent that is not there yet owes nothing.
+            if cx.facts.hosts.is_awaited(id) && node.state != State::Over {
+                node.state = State::Free;
+            }
             self.due.set(id, node.deadline());
         }
     }
 
-    fn change_all(&mut self, change: impl Fn(&mut Node)) {
+    fn change_all(&mut self, cx: &Cx<'_>, change: impl Fn(&mut Node)) {
         for id in (0..).map(NodeId::new).take(self.nodes.len()) {
-            self.change(id, &change);
+            self.change(cx, id, &change);
         }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// The agent does not exist yet.
-    Absent,
     /// The agent owes nothing.
     Free,
     /// It owes an answer when this time is over. Messages before that are no answer, except that it kills. The agent's grace began when
@@ -181,18 +192,8 @@ struct Node {
 
 impl Node {
     const fn new(local: bool, trip: Span) -> Self {
-        let (state, trip) = if local { (State::Free, Span::ZERO) } else { (State::Absent, trip) };
-        Self { state, ranks_over: false, unguarded: false, trip }
-    }
-
-    fn edge_up(&mut self, now: Mono, late: bool) {
-        match self.state {
-            State::Absent => self.state = State::Free,
-            State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) | State::Over => {}
-        }
-        if late {
-            self.began(now, None);
-        }
+        let trip = if local { Span::ZERO } else { trip };
+        Self { state: State::Free, ranks_over: false, unguarded: false, trip }
     }
 
     fn began(&mut self, now: Mono, kill_at: Option<Mono>) {
@@ -200,7 +201,7 @@ impl Node {
             match (kill_at, self.state) {
                 (Some(due), State::Free) => self.state = State::Due(Patience::new(now, due.since(now) + self.trip)),
                 (None, State::Free) => self.owes(now, ANSWER),
-                (_, State::Absent | State::Due(_) | State::Owes(_) | State::Rests(_) | State::Over) => {}
+                (_, State::Due(_) | State::Owes(_) | State::Rests(_) | State::Over) => {}
             }
         }
     }
@@ -208,7 +209,7 @@ impl Node {
     fn abandoned(&mut self, now: Mono) {
         match self.state {
             State::Free => self.owes(now, SILENCE),
-            State::Absent | State::Due(_) | State::Owes(_) | State::Rests(_) | State::Over => {}
+            State::Due(_) | State::Owes(_) | State::Rests(_) | State::Over => {}
         }
     }
 
@@ -223,7 +224,7 @@ impl Node {
         let patience = Patience::new(now, ANSWER + self.trip);
         match self.state {
             State::Owes(earlier) => self.state = State::Owes(patience.max(earlier)),
-            State::Absent | State::Free | State::Due(_) | State::Rests(_) | State::Over => {}
+            State::Free | State::Due(_) | State::Rests(_) | State::Over => {}
         }
     }
 
@@ -235,14 +236,14 @@ impl Node {
                 }
             }
             State::Owes(_) => self.answered(now),
-            State::Absent | State::Free | State::Rests(_) | State::Over => {}
+            State::Free | State::Rests(_) | State::Over => {}
         }
     }
 
     fn killing(&mut self, now: Mono) {
         match self.state {
             State::Due(_) | State::Owes(_) => self.answered(now),
-            State::Absent | State::Free | State::Rests(_) | State::Over => {}
+            State::Free | State::Rests(_) | State::Over => {}
         }
     }
 
@@ -259,7 +260,7 @@ impl Node {
         match self.state {
             State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) if self.unguarded => self.is_idle(now),
             State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) => self.state = State::Free,
-            State::Absent | State::Over => {}
+            State::Over => {}
         }
     }
 
@@ -282,7 +283,7 @@ impl Node {
                 self.owes(now, ANSWER);
                 Some(Due::Asked)
             }
-            State::Absent | State::Free | State::Rests(_) | State::Over => None,
+            State::Free | State::Rests(_) | State::Over => None,
         }
     }
 
@@ -290,7 +291,7 @@ impl Node {
         match self.state {
             State::Rests(until) => Some(until),
             State::Due(patience) | State::Owes(patience) => Some(patience.deadline()),
-            State::Absent | State::Free | State::Over => None,
+            State::Free | State::Over => None,
         }
     }
 
@@ -303,7 +304,7 @@ impl Node {
         match self.state {
             State::Free | State::Due(_) | State::Rests(_) => self.state = State::Owes(patience),
             State::Owes(earlier) => self.state = State::Owes(patience.min(earlier)),
-            State::Absent | State::Over => {}
+            State::Over => {}
         }
     }
 }

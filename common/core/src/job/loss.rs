@@ -7,9 +7,9 @@ use crate::deadlines::Deadlines;
 use crate::events::{Lost, What};
 use crate::id::NodeId;
 use crate::patience::Patience;
-use crate::place::Placement;
 use crate::time::{Mono, Span};
 use crate::wire::to_root::Leftover;
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// How long a guardian of this host may take to end the containment and count, once the agent is gone or given up.
@@ -42,8 +42,6 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Node {
     state: State,
-    /// Whether it runs on this host: no lease ends it.
-    local: bool,
     /// Whether the guardian's loss was reported.
     unguarded: bool,
     /// The number of remaining processes, once known. `None`: it cannot be known.
@@ -60,10 +58,9 @@ pub(super) struct Loss {
 }
 
 impl Loss {
-    pub(super) fn new(placement: &Placement) -> Self {
-        let node = |local| Node { state: State::Up, local, unguarded: false, left: None };
-        let nodes: Vec<Node> = placement.nodes.iter().map(|at| node(at.local)).collect();
-        Self { due: Deadlines::new(nodes.len()), unknown: nodes.len(), nodes }
+    pub(super) fn new(nodes: usize) -> Self {
+        let node = Node { state: State::Up, unguarded: false, left: None };
+        Self { due: Deadlines::new(nodes), unknown: nodes, nodes: vec![node; nodes] }
     }
 
     pub(super) fn done(&mut self, cx: &mut Cx<'_>, node: NodeId, left: u32, named: Vec<Leftover>) {
@@ -188,7 +185,7 @@ impl Loss {
     /// Continues suspended agents: they have work to do now. On other hosts that is their guardians' business.
     pub(super) fn wake(&self, cx: &mut Cx<'_>) {
         for (known, node) in self.nodes.iter().zip((0..).map(NodeId::new)) {
-            if known.local && known.state != State::Known {
+            if cx.facts.hosts.is_local(node) && known.state != State::Known {
                 cx.act(JobAction::WakeAgent { node });
             }
         }
@@ -233,8 +230,7 @@ impl Loss {
     /// The guardian ends the node and counts. That of another host may not hear of it: then the lease ends the node.
     fn sever(&mut self, cx: &mut Cx<'_>, node: NodeId, agent: bool) {
         cx.act(JobAction::Sever { node });
-        let local = self.nodes.get(node.index()).is_some_and(|known| known.local);
-        let until = local.then(|| Patience::new(cx.now, RECORD));
+        let until = cx.facts.hosts.is_local(node).then(|| Patience::new(cx.now, RECORD));
         cx.notify(Notice::Severed(node));
         self.set(node, State::Waiting { until, guardian: true, agent });
     }

@@ -114,7 +114,7 @@ impl Job {
             signals: signals::Signals::new(),
             ending: ending::Ending::new(now, spec),
             root_cause: root_cause::RootCause::new(),
-            loss: loss::Loss::new(&spec.placement),
+            loss: loss::Loss::new(spec.placement.nodes.len()),
             kill_watchdog: kill_watchdog::KillWatchdog::new(spec),
             lease: host_leases::Lease::new(spec),
             startup_deadline: startup_deadline::StartupDeadline::new(spec.placement.nodes.len()),

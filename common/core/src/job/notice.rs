@@ -1,6 +1,9 @@
 //! Messages between the sub-machines of a job.
+//!
+//! A decision with one reader is a value that a method returns. A notice remains in three cases: several sub-machines listen, the
+//! sender is called from several places, or the effect has to follow everything else that the same step does. Timers of one moment are
+//! such a step: the losses that they find are handled after the last of them.
 
-use super::clock::Offset;
 use crate::events::{Cause, Lost, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
@@ -22,11 +25,6 @@ pub(super) enum Notice {
     End(Cause),
     /// A process has ended: a failure, unless it has done so by exit 0 or rounds make it good.
     Exited(ProcId, Failure),
-    /// A failed rank wrote why into its TORCHELASTIC_ERROR_FILE.
-    Explained {
-        /// Which.
-        rank: Rank,
-    },
     /// generations: the pause is over, and all ranks are started again.
     Again,
     /// This signal was passed on to all ranks; the job continues.
@@ -70,8 +68,6 @@ pub(super) enum Notice {
     },
     /// loss: a node was ordered to end without its agent, or cannot be reached; if it does not report the outcome, its lease ends it.
     Severed(NodeId),
-    /// How a node's clock differs from ours.
-    Offset(NodeId, Offset),
     /// The user asks to end while only output is waited for: after this it is given up.
     Impatient {
         /// How long it may still take.

@@ -214,13 +214,13 @@ impl Procs {
         self.notify_if_over(cx, node);
     }
 
-    pub(super) fn facts(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId, facts: Facts) {
+    /// Facts about a process that has ended. Returns its rank, if it wrote why it failed into its TORCHELASTIC_ERROR_FILE.
+    pub(super) fn facts(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId, facts: Facts) -> Option<Rank> {
         // Another process may have followed it already.
-        let Some(rank) = self.ended(cx.facts, node, proc) else { return };
-        if facts.error_file.as_ref().is_some_and(|text| !text.is_empty()) {
-            cx.notify(Notice::Explained { rank });
-        }
+        let rank = self.ended(cx.facts, node, proc)?;
+        let is_explained = facts.error_file.as_ref().is_some_and(|text| !text.is_empty());
         cx.notify(Notice::Log(What::RankFacts { rank, facts }));
+        is_explained.then_some(rank)
     }
 
     /// Records that a process cannot be ended: the wait for all processes leaves it out. Whether that is news.

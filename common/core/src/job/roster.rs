@@ -22,8 +22,6 @@ pub(super) enum State {
     Failed,
     /// Its agent was started, and it or another part of ours was lost; the others may be enough.
     Lost,
-    /// The job does without it.
-    LeftOut,
 }
 
 /// The meaning of that state for the start.
@@ -37,8 +35,6 @@ pub(super) enum Standing<'a> {
     Refused(&'a NodeRefusal),
     /// The node cannot be had.
     Gone,
-    /// The node is not asked any more.
-    LeftOut,
 }
 
 impl State {
@@ -48,7 +44,6 @@ impl State {
             Self::Ready(hello) => Standing::Ready(hello),
             Self::Refused(why) => Standing::Refused(why),
             Self::Failed | Self::Lost => Standing::Gone,
-            Self::LeftOut => Standing::LeftOut,
         }
     }
 
@@ -104,9 +99,7 @@ impl Roster {
     pub(super) fn hello(&self, node: NodeId) -> Option<&Hello> {
         match self.get(node)? {
             State::Up(hello) | State::Ready(hello) => Some(hello),
-            State::Connecting | State::Waiting | State::Refused(_) | State::Failed | State::Lost | State::LeftOut => {
-                None
-            }
+            State::Connecting | State::Waiting | State::Refused(_) | State::Failed | State::Lost => None,
         }
     }
 
@@ -159,7 +152,6 @@ mod tests {
             Just(State::Refused(NodeRefusal::Protocol)),
             Just(State::Failed),
             Just(State::Lost),
-            Just(State::LeftOut),
         ]
     }
 

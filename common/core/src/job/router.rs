@@ -27,6 +27,7 @@ impl Parts {
         match event {
             JobEvent::Message { node, msg } => self.message(step, node, msg),
             JobEvent::EdgeUp { node } => {
+                step.facts.hosts.come_up(node);
                 self.lease.edge_up(&step.cx(), node);
                 self.kill_watchdog.edge_up(&step.cx(), node);
                 self.bringup.edge_up(&mut step.cx(), node);
@@ -38,7 +39,9 @@ impl Parts {
             }
             JobEvent::Beat { node, beat } => {
                 self.kill_watchdog.on_message(&step.cx(), node);
-                self.lease.beat(&mut step.cx(), node, beat);
+                if let Some(offset) = self.lease.beat(&mut step.cx(), node, beat) {
+                    self.procs.offset(node, offset);
+                }
             }
             JobEvent::EdgeClosed { node, why } => self.loss.edge_closed(&mut step.cx(), node, why),
             JobEvent::GuardianEnded { node, end } => self.loss.guardian_ended(&mut step.cx(), node, end),
@@ -89,7 +92,11 @@ impl Parts {
                 }
             }
             ToRoot::Exited(exited) => self.procs.exited(&mut step.cx(), node, &exited),
-            ToRoot::Postmortem { proc, facts } => self.procs.facts(&mut step.cx(), node, proc, facts),
+            ToRoot::Postmortem { proc, facts } => {
+                if let Some(explained) = self.procs.facts(&mut step.cx(), node, proc, facts) {
+                    self.root_cause.explained(explained);
+                }
+            }
             ToRoot::InputFailed { errno } => self.output.input_undelivered(&mut step.cx(), errno),
             ToRoot::InitLost => self.loss.init_lost(&mut step.cx(), node),
             ToRoot::GuardianLost => self.loss.guardian_lost(&mut step.cx(), node),
@@ -258,7 +265,6 @@ impl Parts {
             Notice::End(cause) => self.ending.end(&mut step.cx(), cause, self.ranks()),
             Notice::Exited(proc, failure) => self.exited(step, proc, failure),
             Notice::Again => self.reset_for_generation(step),
-            Notice::Explained { rank } => self.root_cause.explained(rank),
             Notice::Forwarded(sig) => {
                 self.root_cause.forwarded(sig);
                 self.ending.forwarded(sig);
@@ -297,7 +303,6 @@ impl Parts {
                 self.leave_out(step, nodes, &placement);
             }
             Notice::Severed(node) => self.lease.severed(&mut step.cx(), node),
-            Notice::Offset(node, offset) => self.procs.offset(node, offset),
             Notice::NodeOver(node) => self.node_over(step, node),
             Notice::RanksOver(node) if self.procs.is_over(node) => self.kill_watchdog.ranks_over(&step.cx(), node),
             // One of them was started again at once.

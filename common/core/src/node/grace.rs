@@ -6,12 +6,33 @@ use crate::signal::Signal;
 use crate::time::{Mono, Span};
 use crate::wire::to_root::ToRoot;
 
+/// The order that ends ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Order {
+    /// None, or its time has expired and the kill is on its way.
+    #[default]
+    None,
+    /// Ranks have until then to end, and other ranks may follow.
+    Clear(Mono),
+    /// The same, and no rank follows.
+    End(Mono),
+    /// Everything was killed.
+    Destroyed,
+}
+
+impl Order {
+    const fn deadline(self) -> Option<Mono> {
+        match self {
+            Self::Clear(at) | Self::End(at) => Some(at),
+            Self::None | Self::Destroyed => None,
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Grace {
-    deadline: Option<Mono>,
-    destroyed: bool,
-    /// Other ranks may follow.
-    clearing: bool,
+    order: Order,
+    /// No rank remains.
     gone: bool,
 }
 
@@ -22,30 +43,28 @@ impl Grace {
 
     /// A second request shortens the time that is left and never lengthens it.
     pub(super) fn on_end(&mut self, cx: &mut Cx<'_>, sig: Signal, grace: Span) {
-        if self.destroyed {
+        if self.order == Order::Destroyed {
             return;
         }
-        self.clearing = false;
         cx.notify(Notice::Ending(sig));
         let deadline = cx.now + grace;
-        self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+        self.order = Order::End(self.order.deadline().map_or(deadline, |earlier| earlier.min(deadline)));
         self.on_timeout(cx);
     }
 
     /// The same where others may follow.
     pub(super) fn on_clear(&mut self, cx: &mut Cx<'_>, sig: Signal, grace: Span) {
-        if self.destroyed {
+        if self.order == Order::Destroyed {
             return;
         }
-        self.clearing = true;
         cx.notify(Notice::Between(Between::Clearing(sig)));
-        self.deadline = Some(cx.now + grace);
+        self.order = Order::Clear(cx.now + grace);
         self.on_timeout(cx);
     }
 
     /// Records that no rank remains.
-    pub(super) const fn on_cleared(&mut self) {
-        (self.deadline, self.clearing) = (None, false);
+    pub(super) fn on_cleared(&mut self) {
+        self.expire();
     }
 
     /// Others follow.
@@ -56,34 +75,43 @@ impl Grace {
     /// The answer is given each time: the launcher waits for it.
     pub(super) fn on_kill(&mut self, cx: &mut Cx<'_>) {
         cx.act(NodeAction::ToRoot(ToRoot::Killing));
-        if !self.destroyed {
+        if self.order != Order::Destroyed {
             cx.notify(Notice::Destroy);
         }
     }
 
     pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         if self.deadline().is_some_and(|deadline| deadline <= cx.now) {
-            self.deadline = None;
+            let is_clear = matches!(self.order, Order::Clear(_));
+            self.expire();
             cx.act(NodeAction::ToRoot(ToRoot::Killing));
-            cx.notify(if self.clearing { Notice::Between(Between::TearDown) } else { Notice::Destroy });
+            cx.notify(if is_clear { Notice::Between(Between::TearDown) } else { Notice::Destroy });
         }
     }
 
     pub(super) fn on_destroy(&mut self) {
-        (self.destroyed, self.clearing) = (true, false);
-        self.deadline = None;
+        self.order = Order::Destroyed;
     }
 
     /// Ends the patience once no rank remains: other processes are killed from here on. The launcher gets a report, as it may not know of
     /// ranks that were never started, and would wait for an answer.
     pub(super) fn on_census(&mut self, cx: &mut Cx<'_>, census: Census) {
         self.gone = census.gone;
-        if self.gone && self.deadline.take().is_some() {
+        if self.gone && self.order.deadline().is_some() {
+            self.expire();
             cx.act(NodeAction::ToRoot(ToRoot::Killing));
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        if self.gone { None } else { self.deadline }
+        if self.gone { None } else { self.order.deadline() }
+    }
+
+    /// The order is done with: its time has expired, or no rank remains.
+    fn expire(&mut self) {
+        match self.order {
+            Order::Clear(_) | Order::End(_) => self.order = Order::None,
+            Order::None | Order::Destroyed => {}
+        }
     }
 }

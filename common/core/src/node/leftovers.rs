@@ -27,16 +27,45 @@ pub(super) struct Leftovers {
     linger: Span,
     grace: Span,
     grounding: bool,
-    ending: bool,
-    destroyed: bool,
-    /// Other ranks may follow.
-    clearing: bool,
-    /// … and those that there are have had their time.
-    torn_down: bool,
+    end: End,
     mute: bool,
     orphaned: bool,
     /// When what still exists is given up.
     limit: Option<Mono>,
+}
+
+/// How far the ranks are to end, whatever they do by themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum End {
+    /// The ranks run as long as they like.
+    #[default]
+    None,
+    /// The ranks are to end, and other ranks may follow.
+    Clearing,
+    /// The same, and the ranks have had their time.
+    TornDown,
+    /// The ranks are to end, and no rank follows.
+    Ending,
+    /// The same, and everything was killed.
+    Destroyed,
+}
+
+impl End {
+    /// Whether other ranks may follow those that end.
+    const fn is_clearing(self) -> bool {
+        match self {
+            Self::Clearing | Self::TornDown => true,
+            Self::None | Self::Ending | Self::Destroyed => false,
+        }
+    }
+
+    /// Whether no rank is waited for any more.
+    const fn is_due(self) -> bool {
+        match self {
+            Self::TornDown | Self::Destroyed => true,
+            Self::None | Self::Clearing | Self::Ending => false,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -107,7 +136,7 @@ impl Leftovers {
 
     /// The ranks are to end, and others may follow.
     pub(super) fn on_clearing(&mut self, cx: &mut Cx<'_>) {
-        self.clearing = true;
+        self.end = End::Clearing;
         if self.grounding {
             self.limit = self.limit.or(Some(cx.now + PATIENCE));
         }
@@ -115,7 +144,9 @@ impl Leftovers {
     }
 
     pub(super) fn on_tear_down(&mut self, cx: &mut Cx<'_>) {
-        self.torn_down = true;
+        if self.end == End::Clearing {
+            self.end = End::TornDown;
+        }
         self.limit = self.limit.or(Some(cx.now + PATIENCE));
         self.advance(cx);
     }
@@ -131,7 +162,9 @@ impl Leftovers {
     }
 
     pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>) {
-        (self.ending, self.clearing) = (true, false);
+        if self.end != End::Destroyed {
+            self.end = End::Ending;
+        }
         if self.grounding {
             self.limit = self.limit.or(Some(cx.now + PATIENCE));
         }
@@ -139,7 +172,7 @@ impl Leftovers {
     }
 
     pub(super) fn on_destroy(&mut self, cx: &mut Cx<'_>) {
-        self.destroyed = true;
+        self.end = End::Destroyed;
         self.limit = self.limit.or(Some(cx.now + PATIENCE));
         self.on_ending(cx);
     }
@@ -197,14 +230,14 @@ impl Leftovers {
         let given_up = self.limit.is_some_and(|limit| limit <= cx.now);
         match &mut self.state {
             State::Idle => {
-                let ends = self.sole || self.ending || self.clearing;
-                let ready = self.destroyed || self.torn_down || (self.census.gone && ends);
+                let ends = self.sole || self.end != End::None;
+                let ready = self.end.is_due() || (self.census.gone && ends);
                 // While the sandbox is being laid, init may be about to exist.
                 if !ready || (self.grounding && !given_up) {
                     return;
                 }
                 let Census { open, failed, passed_on, .. } = self.census;
-                if open && (!failed || passed_on) && !self.ending && !self.clearing {
+                if open && (!failed || passed_on) && self.end == End::None {
                     let linger = if passed_on { self.grace } else { self.linger };
                     self.state = State::Lingering(Patience::new(cx.now, linger));
                 } else {
@@ -212,7 +245,7 @@ impl Leftovers {
                 }
             }
             State::Lingering(patience) => {
-                if patience.is_out(cx.now) || self.ending || self.clearing || !self.census.open {
+                if patience.is_out(cx.now) || self.end != End::None || !self.census.open {
                     self.sweep(cx);
                 }
             }
@@ -265,8 +298,8 @@ impl Leftovers {
             return;
         }
         let Count { left, named } = core::mem::take(count);
-        if core::mem::take(&mut self.clearing) {
-            (self.state, self.limit, self.torn_down) = (State::Idle, None, false);
+        if self.end.is_clearing() {
+            (self.state, self.limit, self.end) = (State::Idle, None, End::None);
             return cx.notify(Notice::Between(Between::Cleared(left, named)));
         }
         let clean = left == 0 && !self.mute && !self.orphaned;

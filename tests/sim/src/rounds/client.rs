@@ -115,8 +115,9 @@ impl World {
             Act::Registers => {
                 self.sessions += 1;
                 let session = SessionId::new(self.sessions);
+                self.moves(proc, Place::Registered);
                 if let Some(client) = self.procs.get_mut(&proc) {
-                    (client.session, client.place, client.round) = (Some(session), Place::Registered, None);
+                    (client.session, client.round) = (Some(session), None);
                 }
                 let limits = [("soft_timeout", "2s"), ("hard_timeout", "3s"), ("barrier_timeout", "40s")];
                 let terms = limits.map(|(name, value)| (name.into(), value.into())).to_vec();
@@ -129,6 +130,7 @@ impl World {
             }
             Act::Returns => {
                 self.moves(proc, Place::Returned);
+                self.note_return(proc);
                 self.says(proc, Said::Returned(round));
             }
             Act::Yields => {
@@ -243,7 +245,10 @@ impl World {
         let (place, own) = (client.place, client.round);
         self.note("> client", || format!("{proc}: {heard:?}"));
         match heard {
-            Heard::Begin(begin) => self.begins(proc, &begin),
+            Heard::Begin(begin) => {
+                self.begins(proc, &begin);
+                self.twin_begins(proc);
+            }
             Heard::Interrupt(round, _, Some(_)) if own == Some(round) && place == Place::Inside => {
                 // A rank that hangs does not ping.
                 if !self.rng.chance(self.plan.trouble / 3) {
@@ -257,6 +262,9 @@ impl World {
                 let may = matches!(place, Place::Returned | Place::Reserve) && own == Some(round)
                     || place == Place::Registered && own.is_none();
                 self.check(may, || format!("{proc} is told that round {round} is done, and is {place:?} in {own:?}"));
+                if place == Place::Registered {
+                    self.check_left_out(proc);
+                }
                 // A rank that was in no round is not missed, or is: the launcher may know of it, or not.
                 self.moves(proc, if own.is_none() { Place::Reserve } else { Place::Done });
                 self.hooks(proc, true);
@@ -298,7 +306,7 @@ impl World {
             }
         }
         let trouble = begin.round.get() < self.plan.rounds && self.rng.chance(self.plan.trouble);
-        let work = self.rng.micros(1, self.plan.work);
+        let work = self.rng.micros(self.plan.least_work, self.plan.work);
         let act = match self.rng.below(20) {
             0..14 if trouble && !active => Act::Ends(KILLED),
             _ if !active => return,
@@ -336,6 +344,9 @@ impl World {
     /// How long a process takes to register; now and then it ends before. `again`: it follows another, and costs the others nothing
     /// before it has registered.
     pub(super) fn starts(&mut self, proc: ProcId, again: bool) {
+        if again && self.plans_twin(proc) {
+            return;
+        }
         let after = self.rng.micros(10, 30_000);
         if again && self.rng.chance(8) {
             // It waits for others, and never registers.

@@ -2,12 +2,14 @@
 //! go wrong with ranks and hosts at any step.
 //!
 //! Promised is: no process begins a round while another is still in the function of an earlier one, wherever it is; all of a round
-//! agree on who is in it and where it meets; no two generations run at once; the job ends, and by the right cause.
+//! agree on who is in it and where it meets; no process that has registered is left out; no two generations run at once; the job ends,
+//! and by the right cause.
 
 mod check;
 mod client;
 mod host;
 mod plan;
+mod twins;
 
 use crate::plan::MS;
 use crate::rng::Rng;
@@ -27,6 +29,7 @@ use rlaunch_core::wire::frozen::client::client_round::Heard;
 use rlaunch_core::wire::to_node::ToNode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use twins::Twins;
 
 /// Past this moment nothing may be continuing.
 const LIMIT: u64 = 600_000 * MS;
@@ -64,6 +67,7 @@ struct World {
     queue: BTreeMap<(u64, u64), Ev>,
     tickets: u64,
     truth: Truth,
+    twins: Twins,
     log: Option<Vec<String>>,
     broken: Option<String>,
 }
@@ -98,6 +102,7 @@ impl World {
             queue: BTreeMap::new(),
             tickets: 0,
             truth: Truth::default(),
+            twins: Twins::default(),
             log: logged.then(Vec::new),
             broken: None,
         }
@@ -306,6 +311,7 @@ impl World {
         if let ToNode::Again(rendezvous) = msg {
             self.generation = rendezvous.restart;
         }
+        self.brings_twin(msg);
         let one = &self.hosts[host];
         if one.cut || one.gone || one.closed {
             return;

@@ -18,6 +18,7 @@ use rlaunch_core::time::Span;
 const STREAM: u64 = 0x726f_756e_6400_0000;
 const ROOM: u64 = 0x726f_6f6d_0000_0000;
 const CALLS: u64 = 0x6361_6c6c_0000_0000;
+const TWINS: u64 = 0x7477_696e_0000_0000;
 
 /// A fault besides the actions of ranks themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +35,15 @@ pub(super) enum Fault {
     Warned(usize),
     /// The user loses patience.
     Signal(Signal),
+}
+
+/// About when the second of two twins registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Moment {
+    /// The ranks are to leave their function for the first twin.
+    Interrupt,
+    /// Its round begins.
+    Begin,
 }
 
 /// A whole run.
@@ -56,8 +66,11 @@ pub(super) struct Plan {
     pub(super) endless: u64,
     /// How often each process calls the function.
     pub(super) calls: u32,
-    /// How long the function takes, at most, in microseconds.
+    /// How long the function takes, at least and at most, in microseconds.
+    pub(super) least_work: u64,
     pub(super) work: u64,
+    /// Two ranks of this host are killed and started again.
+    pub(super) twins: Option<(usize, Moment)>,
 }
 
 /// A job, and what hits it.
@@ -87,7 +100,7 @@ pub(super) fn plan(seed: u64) -> (Rng, Plan) {
         faults.push((rng.micros(1000, 3_000_000), Fault::Warned(host)));
     }
     let mut calls = Rng::new(seed ^ CALLS);
-    let plan = Plan {
+    let mut plan = Plan {
         spec,
         stuck: calls.pick(&[0, 0, 5, 30]),
         endless: calls.pick(&[0, 0, 0, 5]),
@@ -98,9 +111,26 @@ pub(super) fn plan(seed: u64) -> (Rng, Plan) {
         trouble: rng.pick(&[0, 5, 20, 60]),
         rounds: u32::try_from(rng.between(1, 8)).unwrap_or(1),
         unstartable: room.pick(&[0, 10, 50, 100]),
+        least_work: 1,
         work: rng.pick(&[500, 5_000, 50_000, 500_000]),
+        twins: None,
     };
+    plan_twins(&mut Rng::new(seed ^ TWINS), &mut plan, &sizes);
     (rng, plan)
+}
+
+/// Two ranks of one host are killed, and the function runs for long enough that both can be back. Mostly nothing else goes wrong.
+fn plan_twins(rng: &mut Rng, plan: &mut Plan, sizes: &[u32]) {
+    let may = plan.spec.rounds.respawn != Respawn::Never && sizes.iter().sum::<u32>() > 2;
+    let host = sizes.iter().position(|ranks| *ranks > 1).filter(|_| may && rng.chance(30));
+    let Some(host) = host else { return };
+    plan.twins = Some((host, rng.pick(&[Moment::Interrupt, Moment::Interrupt, Moment::Begin, Moment::Begin])));
+    (plan.least_work, plan.work) = (300_000, 500_000);
+    if rng.chance(70) {
+        (plan.trouble, plan.unstartable, plan.stuck) = (0, 0, 0);
+        plan.faults.clear();
+        plan.spec.rounds.limits = Limits::default();
+    }
 }
 
 fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {

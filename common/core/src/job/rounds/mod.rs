@@ -72,12 +72,7 @@ pub(super) struct Rounds {
 /// The rounds of one generation of ranks.
 #[derive(Debug, Default)]
 struct Generation {
-    /// Once a process has registered.
-    machine: Option<Box<Restart>>,
-    /// The job ends, or all ranks do: no round follows.
-    off: bool,
-    /// The end of the first process that had ended before, or that one had left.
-    early: Option<RestartEvent>,
+    phase: Phase,
     /// Ranks without which a round continues, or will.
     exempt: BTreeSet<Rank>,
     /// Processes that were ordered to end because no round waits for them any more. One that has registered meanwhile takes part.
@@ -98,8 +93,75 @@ struct Generation {
     respawn_started: BTreeMap<Rank, (ProcId, NodeId)>,
     /// Whether ranks that have not registered were named.
     has_logged_unregistered: bool,
-    /// Without this one there is no other round, and its process has until then to end by itself.
+    /// Without this one there is no other round, and its process has until then to end by itself. That is awaited in any phase.
     leaving: Option<(Failure, Mono)>,
+}
+
+/// The phase of the rounds of a generation.
+#[derive(Debug)]
+enum Phase {
+    /// No process has registered. A rank that has ended or left before is the first event of the machine.
+    Unused { early: Option<RestartEvent> },
+    /// A process has registered: the machine decides.
+    Used(Box<Restart>),
+    /// The job ends, or all ranks do: no round follows. The machine, if there was one, still knows its limits and its last round.
+    Off(Option<Box<Restart>>),
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Self::Unused { early: None }
+    }
+}
+
+impl Phase {
+    /// The machine, whether or not it still decides.
+    const fn machine(&self) -> Option<&Restart> {
+        match self {
+            Self::Used(machine) | Self::Off(Some(machine)) => Some(machine),
+            Self::Unused { .. } | Self::Off(None) => None,
+        }
+    }
+
+    /// The machine, if it decides.
+    const fn active(&self) -> Option<&Restart> {
+        match self {
+            Self::Used(machine) => Some(machine),
+            Self::Unused { .. } | Self::Off(_) => None,
+        }
+    }
+
+    /// The same, to be told something.
+    const fn active_mut(&mut self) -> Option<&mut Restart> {
+        match self {
+            Self::Used(machine) => Some(machine),
+            Self::Unused { .. } | Self::Off(_) => None,
+        }
+    }
+
+    /// The next action. A machine that was turned off may have asked for some before.
+    fn poll_action(&mut self) -> Option<RestartAction> {
+        match self {
+            Self::Used(machine) | Self::Off(Some(machine)) => machine.poll_action(),
+            Self::Unused { .. } | Self::Off(None) => None,
+        }
+    }
+
+    /// Keeps the first end or leave of a rank for the machine that may follow.
+    fn keep_early(&mut self, event: &RestartEvent) {
+        if let Self::Unused { early } = self {
+            early.get_or_insert_with(|| event.clone());
+        }
+    }
+
+    /// No round follows.
+    fn turn_off(&mut self) {
+        *self = match core::mem::take(self) {
+            Self::Unused { .. } => Self::Off(None),
+            Self::Used(machine) => Self::Off(Some(machine)),
+            Self::Off(machine) => Self::Off(machine),
+        };
+    }
 }
 
 /// How a rank has failed that was to continue: a good end in the midst of the function is none.
@@ -115,36 +177,36 @@ impl Rounds {
 
     /// The machine of this generation agrees with itself; see [`Restart::check`].
     pub(super) fn check(&self) -> Result<(), String> {
-        self.now.machine.as_ref().map_or(Ok(()), |machine| machine.check())
+        self.now.phase.machine().map_or(Ok(()), Restart::check)
     }
 
     /// The round that runs, or ends.
     pub(super) fn round(&self) -> Option<Round> {
-        self.now.machine.as_ref().and_then(|machine| machine.round())
+        self.now.phase.machine().and_then(Restart::round)
     }
 
     fn is_open(&self) -> bool {
-        !self.now.off && self.now.machine.as_ref().is_some_and(|machine| machine.is_open())
+        self.now.phase.active().is_some_and(Restart::is_open)
     }
 
     /// Whether the work of a call is done, and no rank has come for another.
     fn is_idle(&self) -> bool {
-        !self.now.off && self.now.machine.as_ref().is_some_and(|machine| machine.is_idle())
+        self.now.phase.active().is_some_and(Restart::is_idle)
     }
 
     /// A program that restarts within itself runs: it can do with fewer ranks.
     pub(super) const fn is_used(&self) -> bool {
-        self.now.machine.is_some()
+        self.now.phase.machine().is_some()
     }
 
     /// How few ranks are enough.
     pub(super) fn limits(&self) -> Limits {
-        self.now.machine.as_ref().map_or(self.spec.rounds.limits, |machine| machine.limits())
+        self.now.phase.machine().map_or(self.spec.rounds.limits, Restart::limits)
     }
 
     /// Tells the machine something, if there is one.
     fn notify(&mut self, now: Mono, event: RestartEvent) {
-        if let Some(machine) = self.now.machine.as_mut().filter(|_| !self.now.off) {
+        if let Some(machine) = self.now.phase.active_mut() {
             machine.handle(now, event);
         }
     }
@@ -158,26 +220,23 @@ impl Rounds {
         if open {
             self.now.exempt.insert(rank);
             // A rank that is out already, or not in, ends for reasons of its own.
-            if self.now.machine.as_ref().is_some_and(|machine| machine.concerns(rank)) {
+            if self.now.phase.active().is_some_and(|machine| machine.concerns(rank)) {
                 self.now.ended.push(*failure);
             }
         }
         if self.now.respawn_started.get(&rank).is_some_and(|(own, _)| *own == proc) {
             self.now.respawn_started.remove(&rank);
         }
-        if self.now.machine.is_none() {
-            self.now.early.get_or_insert(RestartEvent::Ended { initial: rank, proc, status, at });
-        }
-        self.notify(now, RestartEvent::Ended { initial: rank, proc, status, at });
+        let event = RestartEvent::Ended { initial: rank, proc, status, at };
+        self.now.phase.keep_early(&event);
+        self.notify(now, event);
         open || known || self.now.done.is_some_and(|done| at < done)
     }
 
     /// Records a rank that has left before any other has registered: all others will wait for it.
     fn left_early(&mut self, fault: &RestartEvent) {
-        if let RestartEvent::Fault { fault: Fault { kind: FaultKind::Left(_) | FaultKind::Ended(_), .. }, .. } = fault
-            && self.now.machine.is_none()
-        {
-            self.now.early.get_or_insert_with(|| fault.clone());
+        if let RestartEvent::Fault { fault: Fault { kind: FaultKind::Left(_) | FaultKind::Ended(_), .. }, .. } = fault {
+            self.now.phase.keep_early(fault);
         }
     }
 
@@ -185,7 +244,7 @@ impl Rounds {
     /// of its lease they have ended: the others can leave their function meanwhile.
     pub(super) fn on_host_lost(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
         if cx.facts.hosts.is_recently_lost(node) {
-            return !self.now.off;
+            return !self.is_off();
         }
         if cx.facts.hosts.is_local(node) || !self.is_open() {
             return false;
@@ -204,7 +263,7 @@ impl Rounds {
         }
         self.now.exempt.extend(cx.facts.placement().ranks_of(node));
         self.notify(cx.now, RestartEvent::HostLost { node });
-        !self.now.off
+        !self.is_off()
     }
 
     /// A process of this rank has come. If it was ordered to end, it had registered before the order.
@@ -226,7 +285,7 @@ impl Rounds {
             return None;
         }
         // They may have been ended because of what was wrong before. Of several that have ended by themselves it counts who was the first.
-        let told = self.now.machine.as_ref().and_then(|machine| machine.cause());
+        let told = self.now.phase.machine().and_then(Restart::cause);
         let told = told.filter(|fault| !matches!(fault.kind, FaultKind::Ended(_))).cloned();
         let first = self.now.ended.iter().min_by_key(|failure| failure.at);
         let fault = match (told, first) {
@@ -251,7 +310,7 @@ impl Rounds {
     /// The job ends, or all of its ranks do and may be started again.
     pub(super) fn off(&mut self, now: Mono) {
         self.notify(now, RestartEvent::Off);
-        self.now.off = true;
+        self.now.phase.turn_off();
         self.now.leaving = None;
         self.now.respawn_queued.clear();
     }
@@ -264,13 +323,13 @@ impl Rounds {
     }
 
     pub(super) fn timeout(&mut self, now: Mono) {
-        if let Some(machine) = self.now.machine.as_mut().filter(|_| !self.now.off) {
+        if let Some(machine) = self.now.phase.active_mut() {
             machine.handle_timeout(now);
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        let machine = self.now.machine.as_ref().filter(|_| !self.now.off).and_then(|machine| machine.poll_timeout());
+        let machine = self.now.phase.active().and_then(Restart::poll_timeout);
         let leaving = self.now.leaving.as_ref().map(|(_, until)| *until);
         earliest_of([machine, leaving, self.unused_deadline()])
     }
@@ -278,7 +337,7 @@ impl Rounds {
     /// Does what the machine asks for; what it hands back to the job.
     pub(super) fn apply_decisions(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
         let mut up = None;
-        while let Some(action) = self.now.machine.as_mut()?.poll_action() {
+        while let Some(action) = self.now.phase.poll_action() {
             match action {
                 RestartAction::Send { node, msg } => self.send(cx, node, msg),
                 RestartAction::Opened => {}
@@ -400,8 +459,7 @@ impl Rounds {
 pub(super) fn host_of(facts: &JobFacts, initial: Rank) -> OsBytes {
     let placement = facts.placement();
     let node = placement.node_of(initial).filter(|_| placement.used().nth(1).is_some());
-    let host = node.and_then(|node| placement.nodes.get(node.index()));
-    host.map(|node| OsBytes::from(node.host.name.as_str())).unwrap_or_default()
+    node.map(|node| facts.host_name(node)).unwrap_or_default()
 }
 
 /// One of these ranks, if they all run on one host.

@@ -53,7 +53,7 @@ impl Rounds {
     /// When it will be worth a word.
     pub(super) fn unused_deadline(&self) -> Option<Mono> {
         match self.restart_unused {
-            RestartUnused::Until(at) if !self.now.off => Some(at),
+            RestartUnused::Until(at) if !self.is_off() => Some(at),
             RestartUnused::Ended(_, at) => Some(at),
             RestartUnused::Until(_) | RestartUnused::Idle | RestartUnused::Over => None,
         }
@@ -64,7 +64,7 @@ impl Rounds {
         let now = cx.now;
         let when = match self.restart_unused {
             RestartUnused::Ended(rank, at) if over || at <= now => Unused::Exited(rank),
-            RestartUnused::Until(at) if at <= now && !self.now.off => Unused::Within(LONG),
+            RestartUnused::Until(at) if at <= now && !self.is_off() => Unused::Within(LONG),
             RestartUnused::Ended(..) | RestartUnused::Until(_) | RestartUnused::Idle | RestartUnused::Over => return,
         };
         self.restart_unused = RestartUnused::Over;

@@ -1,6 +1,6 @@
 //! Events of the job's other sub-machines that concern rounds.
 
-use super::{Rounds, failing, host_of};
+use super::{Phase, Rounds, failing, host_of};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::job::Cx;
 use crate::job::bringup::Bringup;
@@ -49,7 +49,7 @@ impl Rounds {
 
     /// Whether the job ends, or all ranks do: no round follows.
     pub(in crate::job) const fn is_off(&self) -> bool {
-        self.now.off
+        matches!(self.now.phase, Phase::Off(_))
     }
 
     /// A node speaks of rounds. Messages about another host's ranks are dropped.
@@ -103,7 +103,7 @@ impl Rounds {
             RoundUp::Awaited { ranks } => {
                 let own = |rank: &Rank| cx.facts.placement().node_of(*rank) == Some(node);
                 let ranks: RankSet = ranks.into_vec().into_iter().filter(own).collect();
-                if self.now.machine.is_none() {
+                if self.now.phase.machine().is_none() {
                     self.log_unregistered(cx, ranks);
                     return Heard::Nothing;
                 }

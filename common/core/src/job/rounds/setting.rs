@@ -1,6 +1,6 @@
 //! The facts about the job that the restart machine gets when the first processes register.
 
-use super::Rounds;
+use super::{Phase, Rounds};
 use crate::env::value;
 use crate::id::NodeId;
 use crate::job::bringup::Bringup;
@@ -45,14 +45,13 @@ impl Met {
 impl Rounds {
     /// Makes the machine of this generation, if there is none.
     pub(super) fn begin(&mut self, now: Mono, facts: &JobFacts, bringup: &Bringup) {
-        if self.now.machine.is_some() {
-            return;
-        }
+        let Phase::Unused { early } = &mut self.now.phase else { return };
+        let early = early.take();
         let mut machine = Box::new(Restart::new(self.setup(facts.placement(), Met::of(bringup, facts.placement()))));
-        if let Some(early) = self.now.early.take() {
+        if let Some(early) = early {
             machine.handle(now, early);
         }
-        self.now.machine = Some(machine);
+        self.now.phase = Phase::Used(machine);
     }
 
     fn setup(&self, placement: &Placement, met: Met) -> Setup {
