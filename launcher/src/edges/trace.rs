@@ -43,23 +43,26 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
         What::RankStarted { rank, node, pid, at, .. } => {
             debug!("rank {rank} runs on {}: pid {pid}, {at} after the start", host(node));
         }
-        What::RankFailed { rank, node, error } => debug!("rank {rank} was not started on {}: {error:?}", host(node)),
+        What::RankFailed { rank, node, error, .. } => {
+            debug!("rank {rank} was not started on {}: {error:?}", host(node))
+        }
         What::RankExited { rank, status, at, .. } => debug!("rank {rank} has ended: {status}, at {at}"),
         What::RankFacts { rank, facts } => debug!("rank {rank} left behind: {facts:?}"),
         What::Signal { sig, answer } => debug!("got {sig}: {answer:?}"),
-        What::Ending { cause, sent, grace } => {
+        What::Ending { cause, sent, grace, .. } => {
             let sent = sent.map_or_else(|| "SIGKILL".to_owned(), |sig| sig.to_string());
             debug!("the ending begins, {sent} to all ranks, grace {}: {cause:?}", phrases::wait(*grace));
         }
         what @ (What::Clearing { .. } | What::Restart { .. }) => between(what),
-        What::Round(note) => debug!("rounds: {note:?}"),
+        What::Round { note, .. } => debug!("rounds: {note:?}"),
         What::RoundsOver(given) => debug!("rounds are over: {given:?}"),
         what @ (What::StreamEnd { .. } | What::FileFailed { .. } | What::FileLost { .. }) => stream(what, host),
         What::StoreRefused { from, count, .. } => {
             debug!("{count} connections to the store are not the job's, the last from {from}")
         }
         What::StoreLimit { met, count, .. } => debug!("{count} connections to the store have met a limit: {met:?}"),
-        What::SinkLost { std, errno } => debug!("our {} is lost: errno {errno:?}", phrases::std(*std)),
+        What::SinkLost { std, errno, .. } => debug!("our {} is lost: errno {errno:?}", phrases::std(*std)),
+        What::News(news) => debug!("{news:?}"),
         // It is made where the log is written, and never comes here.
         What::LogLost { records } => debug!("{records} records are missing in the event log"),
         What::OutputEnd { lost, .. } => debug!("all output is written, {lost} bytes are lost"),

@@ -8,6 +8,7 @@ mod launch;
 mod limit;
 pub(crate) mod map;
 pub(crate) mod nested;
+mod news_messages;
 pub(crate) mod notices;
 pub(crate) mod path_search;
 pub(crate) mod phrases;

@@ -174,7 +174,8 @@ impl Oracle {
                 let before = self.first.is_none_or(|(_, began)| exited.at < began.host_time());
                 if !exited.status.is_success() && before && !self.bereft {
                     self.failures.push(*exited);
-                    let forwarded = matches!(exited.status, Status::Signaled { sig, .. } if self.forwarded.contains(&sig));
+                    let forwarded =
+                        matches!(exited.status, Status::Signaled { sig, .. } if self.forwarded.contains(&sig));
                     match self.on_failure {
                         OnFailure::Kill if forwarded => _ = self.spared.get_or_insert(now + self.grace),
                         OnFailure::Kill => self.begins(now, Expected::Rank),

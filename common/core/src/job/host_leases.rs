@@ -11,17 +11,12 @@ use super::notice::{Began, Notice};
 use super::suspend_detector::SuspendDetector;
 use super::{CloseReason, Cx, JobAction};
 use crate::deadlines::Deadlines;
-use crate::events::Lost;
-use crate::hostlist::fold;
+use crate::events::{JobNews, Lost, What};
 use crate::id::NodeId;
 use crate::machine::earliest;
-use crate::os_bytes::OsBytes;
-use crate::place::Node;
-use crate::report::Sentence;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
 use crate::wire::beat::Beat;
-use alloc::string::{String, ToString as _};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -80,8 +75,8 @@ pub(super) struct Lease {
     overdue: Span,
     nodes: Vec<Known>,
     due: Deadlines,
-    /// By node, those that have a lease.
-    hosts: Vec<Option<OsBytes>>,
+    /// By node: it has a lease.
+    leased: Vec<bool>,
     suspend_detector: SuspendDetector,
     /// The ending has begun, and SIGKILL follows then.
     kill_at: Option<Mono>,
@@ -99,15 +94,14 @@ pub(super) fn patience(lease: Span) -> Span {
 impl Lease {
     pub(super) fn new(spec: &JobSpec) -> Self {
         let every = Beat::every(spec.lease);
-        let host = |node: &Node| (!node.local).then(|| OsBytes::from(node.host.name.as_str()));
-        let hosts: Vec<Option<OsBytes>> = spec.placement.nodes.iter().map(host).collect();
+        let leased: Vec<bool> = spec.placement.nodes.iter().map(|node| !node.local).collect();
         Self {
             patience: patience(spec.lease),
             overdue: every + every + every,
-            nodes: vec![Known::NEW; hosts.len()],
-            due: Deadlines::new(hosts.len()),
-            suspend_detector: SuspendDetector::new(spec.lease, hosts.len()),
-            hosts,
+            nodes: vec![Known::NEW; leased.len()],
+            due: Deadlines::new(leased.len()),
+            suspend_detector: SuspendDetector::new(spec.lease, leased.len()),
+            leased,
             kill_at: None,
             look: None,
         }
@@ -147,7 +141,7 @@ impl Lease {
     }
 
     pub(super) fn edge_up(&mut self, cx: &Cx<'_>, node: NodeId) {
-        if self.host(node).is_some() {
+        if self.is_leased(node) {
             self.on_message(node, Some(cx.now));
             self.look_later(cx.now);
         }
@@ -177,13 +171,13 @@ impl Lease {
 
     /// Records that a node can no longer be ended from here: the user reads until when it does so by itself.
     pub(super) fn severed(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if let (Some(Known { heard: Some(heard), told, .. }), Some(Some(host))) =
-            (self.nodes.get_mut(node.index()), self.hosts.get(node.index()))
+        if self.is_leased(node)
+            && let Some(Known { heard: Some(heard), told, .. }) = self.nodes.get_mut(node.index())
             && *heard + self.patience > cx.now
             && !core::mem::replace(told, true)
         {
             let within = (*heard + self.patience).since(cx.now);
-            cx.act(JobAction::Say(Sentence::Awaited { host: host.clone(), within }));
+            cx.notify(Notice::Log(What::News(JobNews::HostAwaited { node, within })));
         }
     }
 
@@ -210,16 +204,16 @@ impl Lease {
     /// Reports nodes that do not answer: after SIGKILL should have ended them, or when the job waits for nothing else.
     fn look(&mut self, cx: &mut Cx<'_>) {
         let (now, overdue) = (cx.now, self.overdue);
-        let waited = self.nodes.iter_mut().zip(&self.hosts);
-        let waited = waited.filter_map(|(known, host)| Some((known.heard?, known, host.as_ref()?)));
+        let waited = self.nodes.iter_mut().zip((0..).map(NodeId::new)).zip(&self.leased);
+        let waited = waited.filter(|(_, leased)| **leased);
+        let waited = waited.filter_map(|((known, node), _)| Some((known.heard?, known, node)));
         let (mut silent, others): (Vec<_>, Vec<_>) = waited.partition(|(heard, ..)| *heard + overdue <= now);
         if others.is_empty() || self.kill_at.is_some_and(|at| at + LOOK <= now) {
             silent.retain_mut(|(_, known, _)| !core::mem::replace(&mut known.told, true));
             if let Some(last) = silent.iter().map(|(heard, ..)| *heard).max() {
-                let names: Vec<String> = silent.iter().map(|(.., host)| host.to_string()).collect();
-                let hosts = OsBytes::from(fold(names.iter().map(String::as_str)));
+                let nodes = silent.iter().map(|(.., node)| *node).collect();
                 let within = (last + self.patience).since(now);
-                cx.act(JobAction::Say(Sentence::Silent { hosts, within }));
+                cx.notify(Notice::Log(What::News(JobNews::HostsSilent { nodes, within })));
             }
         }
         self.look_later(now);
@@ -232,8 +226,8 @@ impl Lease {
         self.look = look.then_some(now + LOOK);
     }
 
-    fn host(&self, node: NodeId) -> Option<&OsBytes> {
-        self.hosts.get(node.index()).and_then(Option::as_ref)
+    fn is_leased(&self, node: NodeId) -> bool {
+        self.leased.get(node.index()).is_some_and(|leased| *leased)
     }
 
     fn on_message(&mut self, node: NodeId, heard: Option<Mono>) {
