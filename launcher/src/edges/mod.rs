@@ -17,8 +17,9 @@ mod trace;
 use crate::bootstrap::Setting;
 use crate::cli::{Plan, Presentation, Verbosity};
 use crate::view::Tone;
+use crate::view::log_view::LogView;
 use crate::view::nested::Nested;
-use crate::view::notices::{By, Notices, no_message, ssh_said};
+use crate::view::notices::{By, no_message, ssh_said};
 use crate::view::progress::{Onto, Progress};
 use anyhow::Context as _;
 use input::Input;
@@ -79,7 +80,7 @@ pub(crate) struct Edges {
     input: Input,
     log: Option<Log>,
     /// Lines on stderr for records.
-    notices: Notices,
+    log_view: LogView,
     /// The sender of the last signal.
     by: By,
     /// This host's name and, by node, those of all hosts, for diagnostics.
@@ -122,7 +123,7 @@ impl Edges {
         let names = names(&job.placement);
         let hooks = hook_runner::Hooks::new(hooks, &job.placement, names.1.clone(), setup.origin);
         let short = job.placement.nodes.iter().map(|node| node.host.name.clone());
-        let notices = Notices::new(short, tone(presentation.verbosity), rlaunch_sys::tty::is_terminal(2));
+        let log_view = LogView::new(short, tone(presentation.verbosity), rlaunch_sys::tty::is_terminal(2));
         let nested = presentation.nested.then(|| Nested::new(std::process::id(), &names.0));
         Ok(Self {
             nodes,
@@ -134,7 +135,7 @@ impl Edges {
             live_bell: None,
             output,
             log,
-            notices,
+            log_view,
             by: By::Sender,
             names,
             events: VecDeque::new(),
@@ -401,7 +402,7 @@ impl Edges {
     /// Shows a record to all that read the log.
     fn record(&mut self, record: &Record) {
         trace::record(record, &self.names.0, &self.names.1);
-        let text = self.notices.text(record, self.by);
+        let text = self.log_view.text(record, self.by);
         let nested = self.nested.as_mut().map(|nested| nested.lines(record)).unwrap_or_default();
         // A restarter reads the end of the job before the report.
         let is_last = matches!(record.what, What::JobEnd { .. });

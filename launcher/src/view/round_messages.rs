@@ -244,7 +244,8 @@ pub(crate) fn fields(block: &mut Block, report: &Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::notices::{By, Notices};
+    use crate::view::log_view::LogView;
+    use crate::view::notices::By;
     use rlaunch_core::events::{Record, Tried, What};
     use rlaunch_core::id::NodeId;
     use rlaunch_core::restart::Given;
@@ -273,7 +274,7 @@ mod tests {
 
     fn said(record: &Record, tone: Tone) -> Option<String> {
         let names = ["node0", "node1"].map(str::to_owned);
-        let text = Notices::new(names, tone, true).text(record, By::Sender);
+        let text = LogView::new(names, tone, true).text(record, By::Sender);
         Some(text).filter(|text| !text.is_empty())
     }
 

@@ -45,11 +45,7 @@ fn what(o: &mut Object<'_>, what: &What) {
         What::RankStarted { .. } | What::RankFailed { .. } | What::RankExited { .. } | What::RankFacts { .. } => {
             rank(o, what);
         }
-        What::Signal { sig, answer } => {
-            o.text("ev", "signal");
-            o.text("signal", &format!("{sig}"));
-            o.text("answer", self::answer(*answer));
-        }
+        What::Signal { sig, answer } => signal(o, *sig, *answer),
         What::Ending { cause, sent, grace, ranks: _ } => {
             o.text("ev", "ending");
             o.object("cause", |o| self::cause(o, cause));
@@ -95,6 +91,12 @@ fn what(o: &mut Object<'_>, what: &What) {
             o.maybe("never_started", never_started.map(u64::from));
         }
     }
+}
+
+fn signal(o: &mut Object<'_>, sig: Signal, answer: Answer) {
+    o.text("ev", "signal");
+    o.text("signal", &format!("{sig}"));
+    o.text("answer", self::answer(answer));
 }
 
 fn exit(o: &mut Object<'_>, exit: Ending) {

@@ -205,7 +205,7 @@ pub enum What {
         sent: Option<Signal>,
         /// Until SIGKILL follows.
         grace: Span,
-        /// What the ranks were doing.
+        /// State of the ranks at that time.
         ranks: RanksState,
     },
     /// A rank has failed, and all others are being ended: they may be started again.

@@ -78,7 +78,7 @@ pub enum JobNews {
         /// Until the job ends.
         end_in: Span,
     },
-    /// The ending takes a while. Not recorded after a signal: then the user was told how long it may take.
+    /// The ending takes a while. Not recorded after a signal, which had its countdown.
     EndingAwaits {
         /// Why the job ends, as far as it is known.
         cause: Cause,

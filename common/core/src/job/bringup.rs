@@ -317,8 +317,7 @@ impl Bringup {
                 Way::Open => return Ok(None),
                 Way::Found(addr) => {
                     if let Some((instead_of, missed_by)) = self.probing.missed(&addr, &others) {
-                        let addr = addr.clone();
-                        news(cx, JobNews::AddrDetour { addr, instead_of, node: first, missed_by });
+                        news(cx, JobNews::AddrDetour { addr: addr.clone(), instead_of, node: first, missed_by });
                     }
                     return Ok(Some(addr));
                 }

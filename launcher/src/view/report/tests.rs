@@ -1,7 +1,8 @@
 //! Whole reports, compared with files: `RLAUNCH_BLESS=1` writes them anew, for review.
 
 use super::*;
-use crate::view::notices::{By, Notices};
+use crate::view::log_view::LogView;
+use crate::view::notices::By;
 use crate::view::path_search::Around;
 use rlaunch_core::events::{AppLine, JobStart, RanksState, Record, Tried, What};
 use rlaunch_core::id::{JobId, LocalRank, NodeId, Round, Std};
@@ -503,7 +504,7 @@ fn hosts_that_refuse_are_named_with_a_way_on() {
 #[test]
 fn a_job_without_hosts_says_so_at_its_start_and_at_its_end() {
     let said = |log: &Log| {
-        let mut notices = Notices::new([], Tone::Quiet, false);
+        let mut notices = LogView::new([], Tone::Quiet, false);
         log.0.iter().map(|record| notices.text(record, By::Sender)).collect::<String>()
     };
     let mut log = on_hosts(Some(1));

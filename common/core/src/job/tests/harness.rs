@@ -317,6 +317,21 @@ fn is_read(what: &What) -> bool {
         | What::StoreLimit { .. }
         | What::FileFailed { .. }
         | What::News(_) => true,
-        _ => false,
+        What::JobStart(_)
+        | What::HostRefused { .. }
+        | What::HostFailed { .. }
+        | What::HostLost { .. }
+        | What::Together { .. }
+        | What::StoreRefused { .. }
+        | What::FileLost { .. }
+        | What::HostDone { .. }
+        | What::RankStarted { .. }
+        | What::RankExited { .. }
+        | What::RankFacts { .. }
+        | What::Ending { .. }
+        | What::Clearing { .. }
+        | What::StreamEnd { .. }
+        | What::LogLost { .. }
+        | What::JobEnd { .. } => false,
     }
 }

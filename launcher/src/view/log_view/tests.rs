@@ -1,21 +1,23 @@
 //! Lines on stderr, record by record.
 
 use super::*;
-use rlaunch_core::events::{AppLine, JobNews, JobStart};
+use crate::view::notices::no_message;
+use rlaunch_core::events::{Answer, AppLine, Fewer, JobNews, JobStart, RanksState, SinkEnd};
 use rlaunch_core::exit::Ending;
-use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round};
+use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std};
 use rlaunch_core::job::HostFailure;
 use rlaunch_core::master_store::{ForRank0, Holder};
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
 use rlaunch_core::restart::remark::Remark;
 use rlaunch_core::restart::{RoundNote, Step};
-use rlaunch_core::spec::{Contain, OnFailure};
+use rlaunch_core::signal::Signal;
+use rlaunch_core::spec::{Contain, OnFailure, Tier};
 use rlaunch_core::status::Status;
-use rlaunch_core::time::WallNs;
+use rlaunch_core::time::{Span, WallNs};
 use rlaunch_core::travel::{Lowered, Resource};
 use rlaunch_core::wire::limit::Met;
-use rlaunch_core::wire::to_root::{Facts, Found, NodeRefusal, SpawnError, SpawnStep, Usage};
+use rlaunch_core::wire::to_root::{Facts, Found, Hello, NodeRefusal, SpawnError, SpawnStep, Usage};
 
 const RANK: Rank = Rank::new(2);
 const NODE: NodeId = NodeId::new(0);
@@ -46,16 +48,16 @@ fn start() -> What {
 }
 
 /// A view that knows the job and its hosts.
-fn notices(tone: Tone) -> Notices {
+fn log_view(tone: Tone) -> LogView {
     let names = (0..6).map(|n| format!("h{n}"));
-    let mut notices = Notices::new(names, tone, false);
-    assert_eq!(notices.text(&record(start()), By::Sender), "");
-    notices
+    let mut view = LogView::new(names, tone, false);
+    assert_eq!(view.text(&record(start()), By::Sender), "");
+    view
 }
 
 /// The lines of these facts, of a job each.
 fn said(facts: impl IntoIterator<Item = What>, tone: Tone, by: By) -> String {
-    facts.into_iter().map(|what| notices(tone).text(&record(what), by)).collect()
+    facts.into_iter().map(|what| log_view(tone).text(&record(what), by)).collect()
 }
 
 fn hello(note: &str, usual: bool) -> Hello {
@@ -125,32 +127,7 @@ fn lines_read_as_before() {
         one_machine(&[0, 1], 0),
         one_machine(&[0, 1, 2, 3, 4, 5], 2),
     ];
-    assert_eq!(
-        said(facts, Tone::Normal, By::Key),
-        "rlaunch: Ctrl-C: sent SIGINT, SIGKILL in 5s; press again to kill now\n\
-         rlaunch: got SIGTERM: sent SIGTERM, SIGKILL in 1.5s; send it again to kill now\n\
-         rlaunch: Ctrl-C: nothing was started; still waited for: h3\n\
-         rlaunch: Ctrl-C: the job is ending already, SIGKILL in 3.9s; press again to kill now\n\
-         rlaunch: Ctrl-C: sent SIGKILL; press again to leave at once\n\
-         rlaunch: h2 cannot be asked any more: its lease ends its ranks, within 36s at the latest\n\
-         rlaunch: waiting for h[1-3]: nothing is heard from there, and leases end the ranks within 30.3s at the latest\n\
-         rlaunch: --timeout 60s ran out, waiting for ranks to end; sent SIGTERM, SIGKILL in 4s\n\
-         rlaunch: rank 2 failed (exit 3), waiting for the others to end; sent SIGTERM, SIGKILL in 4s\n\
-         rlaunch: Ctrl-C: leaving now; the guardian ends what is left\n\
-         rlaunch: got SIGHUP: all ranks have ended; output that nobody takes within 2s is dropped\n\
-         rlaunch: the reader of stdout has closed it; the job ends\n\
-         rlaunch: the terminal of stdout has hung up; the job continues without it\n\
-         rlaunch: standard input cannot be read on (is a directory); rank 0 gets end of file here\n\
-         rlaunch: standard input cannot be passed on (no space left on device); rank 0 gets end of file here\n\
-         rlaunch: cannot write to stdout: no space left on device; the job continues without it\n\
-         rlaunch: 1 line was broken because another rank waited\n\
-         rlaunch: 2 KiB of output could not be written\n\
-         rlaunch: rank 2 failed: exit 3; the others continue (--on-failure continue)\n\
-         rlaunch: containment t3: no right to unshare\n\
-         rlaunch: u@h0 and h1 are one machine: under each name its ranks begin with LOCAL_RANK 0\n\
-         rlaunch: u@h0, h1, h2, h3 and 2 more are one machine: under each name its ranks begin with LOCAL_RANK 0, and so it is \
-         with 2 other machines\n"
-    );
+    assert_eq!(said(facts, Tone::Normal, By::Key), include_str!("../../../../tests/golden/report/lines.txt"));
 }
 
 #[test]
@@ -192,10 +169,10 @@ fn a_signal_that_no_key_made_is_named() {
 
 #[test]
 fn each_limit_of_the_store_is_reported_once() {
-    let mut notices = notices(Tone::Quiet);
+    let mut view = log_view(Tone::Quiet);
     let mut lines = |limit| {
         let met = Met::at(limit, b"model", 9, 8);
-        notices.text(&record(What::StoreLimit { node: NODE, met, count: 1 }), By::Sender).lines().count()
+        view.text(&record(What::StoreLimit { node: NODE, met, count: 1 }), By::Sender).lines().count()
     };
     assert_eq!([Limit::Value, Limit::Value, Limit::Keys].map(&mut lines), [1, 0, 1]);
 }
@@ -203,10 +180,10 @@ fn each_limit_of_the_store_is_reported_once() {
 #[test]
 fn unwritten_output_is_no_news_to_a_reader_that_left() {
     for (cause, lines) in [(Cause::ReaderClosed(Std::Out), 0), (Cause::Timeout(SECOND), 1)] {
-        let mut notices = notices(Tone::Normal);
+        let mut view = log_view(Tone::Normal);
         let ending = What::Ending { cause, sent: None, grace: SECOND, ranks: RanksState::Running };
-        assert_eq!(notices.text(&record(ending), By::Sender), "");
-        let text = notices.text(&record(What::OutputEnd { lost: 9, broken: 0 }), By::Sender);
+        assert_eq!(view.text(&record(ending), By::Sender), "");
+        let text = view.text(&record(What::OutputEnd { lost: 9, broken: 0 }), By::Sender);
         assert_eq!(text.lines().count(), lines);
     }
 }
@@ -354,7 +331,7 @@ fn messages() -> Vec<What> {
     ]
 }
 
-/// The match in [`Notices::lines`] has every fact. This list says for each of them what the user reads.
+/// The match in [`LogView::lines`] has every fact. This list says for each of them what the user reads.
 #[test]
 fn every_fact_has_a_line_or_is_listed_without_one() {
     let lines = |what: &What, tone| said([what.clone()], tone, By::Sender).matches("rlaunch: ").count().min(1);
