@@ -17,8 +17,9 @@ mod trace;
 use crate::bootstrap::Setting;
 use crate::cli::{Plan, Presentation, Verbosity};
 use crate::view::Tone;
+use crate::view::log_view::LogView;
 use crate::view::nested::Nested;
-use crate::view::notices::{By, no_message, say, ssh_said};
+use crate::view::notices::{By, no_message, ssh_said};
 use crate::view::progress::{Onto, Progress};
 use anyhow::Context as _;
 use input::Input;
@@ -27,6 +28,7 @@ use nodes::Nodes;
 use output::Output;
 use remote::Remote;
 use rlaunch_core::bootstrap::Target;
+use rlaunch_core::events::{Record, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
@@ -77,8 +79,8 @@ pub(crate) struct Edges {
     output: Output,
     input: Input,
     log: Option<Log>,
-    tone: Tone,
-    terminal: bool,
+    /// Lines on stderr for records.
+    log_view: LogView,
     /// The sender of the last signal.
     by: By,
     /// This host's name and, by node, those of all hosts, for diagnostics.
@@ -120,6 +122,8 @@ impl Edges {
         let reader = job.placement.ranks.first().map_or(NodeId::new(0), |seat| seat.node);
         let names = names(&job.placement);
         let hooks = hook_runner::Hooks::new(hooks, &job.placement, names.1.clone(), setup.origin);
+        let short = job.placement.nodes.iter().map(|node| node.host.name.clone());
+        let log_view = LogView::new(short, tone(presentation.verbosity), rlaunch_sys::tty::is_terminal(2));
         let nested = presentation.nested.then(|| Nested::new(std::process::id(), &names.0));
         Ok(Self {
             nodes,
@@ -131,8 +135,7 @@ impl Edges {
             live_bell: None,
             output,
             log,
-            tone: tone(presentation.verbosity),
-            terminal: rlaunch_sys::tty::is_terminal(2),
+            log_view,
             by: By::Sender,
             names,
             events: VecDeque::new(),
@@ -396,6 +399,27 @@ impl Edges {
         }
     }
 
+    /// Shows a record to all that read the log.
+    fn record(&mut self, record: &Record) {
+        trace::record(record, &self.names.0, &self.names.1);
+        let text = self.log_view.text(record, self.by);
+        let nested = self.nested.as_mut().map(|nested| nested.lines(record)).unwrap_or_default();
+        // A restarter reads the end of the job before the report.
+        let is_last = matches!(record.what, What::JobEnd { .. });
+        for lines in if is_last { [nested, text] } else { [text, nested] } {
+            if !lines.is_empty() {
+                self.say(lines);
+            }
+        }
+        if let Some(progress) = &mut self.progress {
+            progress.record(&record.what);
+        }
+        self.hooks.heard(record);
+        if let Some(log) = &mut self.log {
+            log.push(record);
+        }
+    }
+
     /// Does what the machine asks for.
     pub(crate) fn perform(&mut self, action: JobAction) {
         tracing::trace!(?action, "perform");
@@ -420,25 +444,7 @@ impl Edges {
                 self.output.place(placement);
             }
             JobAction::Home { node, namespace } => self.store.begin(node, namespace),
-            JobAction::Emit(record) => {
-                trace::record(&record, &self.names.0, &self.names.1);
-                if let Some(progress) = &mut self.progress {
-                    progress.record(&record.what);
-                }
-                self.hooks.heard(&record);
-                let lines = self.nested.as_mut().map(|nested| nested.lines(&record)).unwrap_or_default();
-                if !lines.is_empty() {
-                    self.say(lines);
-                }
-                if let Some(log) = &mut self.log {
-                    log.push(&record);
-                }
-            }
-            JobAction::Say(sentence) => {
-                if let Some(text) = say(&sentence, self.tone, self.terminal, self.by) {
-                    self.say(text);
-                }
-            }
+            JobAction::Emit(record) => self.record(&record),
             JobAction::DrainOutput => self.output.drain(),
             JobAction::AbandonOutput => self.output.abandon(),
             JobAction::Finish(ending) => self.finish = Some((ending, now() + self.output.patience())),

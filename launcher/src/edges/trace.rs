@@ -1,8 +1,9 @@
 //! The steps of a job as diagnostics, for a user who watches a launch (`-vv`): the records of the event log, in words.
 
 use crate::view::phrases;
-use rlaunch_core::events::{Record, What};
+use rlaunch_core::events::{Cause, Record, What};
 use rlaunch_core::id::NodeId;
+use rlaunch_core::signal::Signal;
 use rlaunch_core::time::Span;
 use tracing::debug;
 
@@ -43,23 +44,23 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
         What::RankStarted { rank, node, pid, at, .. } => {
             debug!("rank {rank} runs on {}: pid {pid}, {at} after the start", host(node));
         }
-        What::RankFailed { rank, node, error } => debug!("rank {rank} was not started on {}: {error:?}", host(node)),
+        What::RankFailed { rank, node, error, .. } => {
+            debug!("rank {rank} was not started on {}: {error:?}", host(node))
+        }
         What::RankExited { rank, status, at, .. } => debug!("rank {rank} has ended: {status}, at {at}"),
         What::RankFacts { rank, facts } => debug!("rank {rank} left behind: {facts:?}"),
         What::Signal { sig, answer } => debug!("got {sig}: {answer:?}"),
-        What::Ending { cause, sent, grace } => {
-            let sent = sent.map_or_else(|| "SIGKILL".to_owned(), |sig| sig.to_string());
-            debug!("the ending begins, {sent} to all ranks, grace {}: {cause:?}", phrases::wait(*grace));
-        }
+        What::Ending { cause, sent, grace, .. } => ending(cause, *sent, *grace),
         what @ (What::Clearing { .. } | What::Restart { .. }) => between(what),
-        What::Round(note) => debug!("rounds: {note:?}"),
+        What::Round { note, .. } => debug!("rounds: {note:?}"),
         What::RoundsOver(given) => debug!("rounds are over: {given:?}"),
         what @ (What::StreamEnd { .. } | What::FileFailed { .. } | What::FileLost { .. }) => stream(what, host),
         What::StoreRefused { from, count, .. } => {
             debug!("{count} connections to the store are not the job's, the last from {from}")
         }
         What::StoreLimit { met, count, .. } => debug!("{count} connections to the store have met a limit: {met:?}"),
-        What::SinkLost { std, errno } => debug!("our {} is lost: errno {errno:?}", phrases::std(*std)),
+        What::SinkLost { std, errno, .. } => debug!("our {} is lost: errno {errno:?}", phrases::std(*std)),
+        What::News(news) => debug!("{news:?}"),
         // It is made where the log is written, and never comes here.
         What::LogLost { records } => debug!("{records} records are missing in the event log"),
         What::OutputEnd { lost, .. } => debug!("all output is written, {lost} bytes are lost"),
@@ -69,6 +70,12 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
             debug!("the job ends with {exit:?}: launch {launch}, {never} of the ranks never started");
         }
     }
+}
+
+/// The job ends.
+fn ending(cause: &Cause, sent: Option<Signal>, grace: Span) {
+    let sent = sent.map_or_else(|| "SIGKILL".to_owned(), |sig| sig.to_string());
+    debug!("the ending begins, {sent} to all ranks, grace {}: {cause:?}", phrases::wait(grace));
 }
 
 /// All ranks are started again.

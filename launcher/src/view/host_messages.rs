@@ -15,6 +15,8 @@ use std::fmt::Write as _;
 
 /// Longest list of hosts that is shown whole.
 const LIST: usize = 300;
+/// Most hosts that a line names one by one.
+const NAMED: usize = 4;
 /// Most different reasons.
 const REASONS: usize = 20;
 /// The text for a host's name in messages that several hosts have alike.
@@ -229,6 +231,17 @@ pub(crate) fn beginning(folded: String) -> String {
     // A bracket that was cut is closed.
     let close = if shown.rfind('[') > shown.rfind(']') { "]" } else { "" };
     format!("{shown}{close},...")
+}
+
+/// Hosts as the user calls them, as far as a line goes.
+pub(crate) fn some(report: &Report, nodes: &[NodeId]) -> String {
+    let known = report.start.iter().flat_map(|start| nodes.iter().filter_map(|node| start.hosts.get(node.index())));
+    let mut names: Vec<String> = known.take(NAMED).map(OsBytes::to_string).collect();
+    let last = match nodes.len().saturating_sub(NAMED) {
+        0 => names.pop().unwrap_or_default(),
+        rest => format!("{rest} more"),
+    };
+    format!("{} and {last}", names.join(", "))
 }
 
 /// Hosts cannot do what was asked for; there may have been ranks.

@@ -6,6 +6,7 @@ pub(crate) mod hook_messages;
 mod host_messages;
 mod launch;
 mod limit;
+pub(crate) mod log_view;
 pub(crate) mod map;
 pub(crate) mod nested;
 pub(crate) mod notices;

@@ -61,7 +61,7 @@ impl Nested {
                 }
                 None => String::new(),
             },
-            What::Round(note) => match &**note {
+            What::Round { note, .. } => match &**note {
                 RoundNote::Began { faults, .. } if faults.is_empty() => self.line(at, Level::Process, "initialize"),
                 RoundNote::Began { phases: [_, drained, assigned], .. } => {
                     let took = drained.nanos().saturating_add(assigned.nanos());
@@ -147,14 +147,15 @@ mod tests {
     }
 
     fn began(faults: Vec<Fault>) -> What {
-        What::Round(Box::new(RoundNote::Began {
+        let note = RoundNote::Began {
             round: Round::new(0),
             faults,
             world_size: 2,
             active_world_size: 2,
             discarded: RankSet::new(),
             phases: [Span::ZERO, Span::from_millis(30), Span::ZERO],
-        }))
+        };
+        What::Round { node: None, note: Box::new(note) }
     }
 
     fn end(cause: Cause) -> What {
@@ -188,7 +189,8 @@ mod tests {
         let clearing = What::Clearing { rank, status, lost: None, grace: Span::ZERO };
         assert_eq!(said(&mut nested, clearing), ["name=[InJob] state=handling stage=starting"]);
         let (lived, delay) = (Span::ZERO, Span::ZERO);
-        let restart = What::Restart { restart: 1, rank, node: NodeId::new(0), status, lost: None, lived, delay };
+        let node = NodeId::new(0);
+        let restart = What::Restart { restart: 1, rank, node, status, lost: None, lived, delay, fewer: None };
         assert_eq!(said(&mut nested, restart), ["name=[InJob] state=handling stage=processing"]);
         assert_eq!(said(&mut nested, started()), [""; 0]);
         assert_eq!(said(&mut nested, started()), ["name=[InJob] state=handling stage=completed"]);

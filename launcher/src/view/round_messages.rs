@@ -6,7 +6,7 @@ use super::{launch, phrases, remark};
 use rlaunch_core::id::{Rank, Round};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::rank_set::RankSet;
-use rlaunch_core::report::{Behind, Report, RoundLine, Sentence};
+use rlaunch_core::report::{Behind, Report, RoundLine};
 use rlaunch_core::restart::rank_fault::{Fault, FaultKind, Leave};
 use rlaunch_core::restart::{AWAITED, RoundNote, Step};
 use rlaunch_core::status::Status;
@@ -16,10 +16,9 @@ use rlaunch_core::wire::to_root::{SpawnError, SpawnStep};
 /// Most characters that a line repeats of what a rank has said.
 const WORDS: usize = 160;
 
-/// Whether a sentence is for `-v` only, or, with notes in general, not for `-q`.
-pub(crate) fn least(sentence: &Sentence) -> Tone {
-    let Sentence::Round { note, .. } = sentence else { return Tone::Quiet };
-    match &**note {
+/// The least verbose tone in which a note is printed.
+pub(crate) fn least(note: &RoundNote) -> Tone {
+    match note {
         // That there are rounds is no news where nothing has happened.
         RoundNote::Began { faults, discarded, .. } if faults.is_empty() && discarded.is_empty() => Tone::Verbose,
         RoundNote::Began { .. } | RoundNote::Spared { .. } => Tone::Normal,
@@ -29,29 +28,27 @@ pub(crate) fn least(sentence: &Sentence) -> Tone {
     }
 }
 
-/// A sentence about rounds.
-pub(crate) fn line(sentence: &Sentence, tone: Tone) -> String {
-    match sentence {
-        Sentence::Round { generation, host, note } => match &**note {
-            RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases } => {
-                let home = ranks_of(discarded);
-                began(*generation, *round, (faults, host), (*world_size, *active_world_size), &home, *phases, tone)
-            }
-            RoundNote::Spared { fault } => format!("{}; no restart is needed", fault_of(fault, host)),
-            RoundNote::Again { round, initial, pid } => {
-                format!("{}: rank {initial} is started again{} (pid {pid})", name(*generation, *round), on(host))
-            }
-            RoundNote::Awaited { round, step, ranks } => awaited(*generation, *round, *step, &ranks_of(ranks), host),
-            RoundNote::Refused { text } => format!("no restart within processes: {}", Visible(text)),
-            RoundNote::Remark(remark) => remark::line(remark),
-        },
-        Sentence::GivenUp { generation, round, text } => {
-            let round = round.map_or_else(String::new, |round| format!(" after {}", name(*generation, round)));
-            format!("no further restart{round}: {}", Visible(text))
+/// A note about rounds. `host`: that of the rank that it is about first; empty: there is only one.
+pub(crate) fn line(generation: u32, host: &OsBytes, note: &RoundNote, tone: Tone) -> String {
+    match note {
+        RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases } => {
+            let home = ranks_of(discarded);
+            began(generation, *round, (faults, host), (*world_size, *active_world_size), &home, *phases, tone)
         }
-        Sentence::Unable { initial, host, error } => unable(*initial, host, error),
-        _ => String::new(),
+        RoundNote::Spared { fault } => format!("{}; no restart is needed", fault_of(fault, host)),
+        RoundNote::Again { round, initial, pid } => {
+            format!("{}: rank {initial} is started again{} (pid {pid})", name(generation, *round), on(host))
+        }
+        RoundNote::Awaited { round, step, ranks } => awaited(generation, *round, *step, &ranks_of(ranks), host),
+        RoundNote::Refused { text } => format!("no restart within processes: {}", Visible(text)),
+        RoundNote::Remark(remark) => remark::line(remark),
     }
+}
+
+/// No other round is possible after this one.
+pub(crate) fn given_up(generation: u32, round: Option<Round>, text: &OsBytes) -> String {
+    let round = round.map_or_else(String::new, |round| format!(" after {}", name(generation, round)));
+    format!("no further restart{round}: {}", Visible(text))
 }
 
 /// Line about awaited ranks: the missing step, and what to try.
@@ -75,7 +72,8 @@ fn on(host: &OsBytes) -> String {
     if host.is_empty() { String::new() } else { format!(" on {}", Visible(host)) }
 }
 
-fn unable(initial: Rank, host: &OsBytes, error: &SpawnError) -> String {
+/// Another process of a rank could not be started.
+pub(crate) fn unable(initial: Rank, host: &OsBytes, error: &SpawnError) -> String {
     let why = match error.step {
         SpawnStep::Gpus => "the host has too few GPUs for one more rank".into(),
         SpawnStep::Exec | SpawnStep::ChangeDir => {
@@ -246,14 +244,19 @@ pub(crate) fn fields(block: &mut Block, report: &Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::notices::{By, say};
+    use crate::view::log_view::LogView;
+    use crate::view::notices::By;
+    use rlaunch_core::events::{Record, Tried, What};
+    use rlaunch_core::id::NodeId;
+    use rlaunch_core::restart::Given;
     use rlaunch_core::signal::Signal;
+    use rlaunch_core::time::WallNs;
 
     fn fault(rank: u32, kind: FaultKind, text: &str) -> Fault {
         Fault { initial: Rank::new(rank), kind, text: text.into() }
     }
 
-    fn round(round: u32, faults: Vec<Fault>, sizes: (u32, u32), home: &[u32]) -> Sentence {
+    fn round(round: u32, faults: Vec<Fault>, sizes: (u32, u32), home: &[u32]) -> Record {
         let note = RoundNote::Began {
             round: Round::new(round),
             faults,
@@ -262,11 +265,17 @@ mod tests {
             discarded: home.iter().copied().map(Rank::new).collect::<RankSet>(),
             phases: [Span::from_nanos(200_000), Span::from_millis(3), Span::ZERO],
         };
-        Sentence::Round { generation: 1, host: OsBytes::default(), note: Box::new(note) }
+        record(1, None, What::Round { node: None, note: Box::new(note) })
     }
 
-    fn said(sentence: &Sentence, tone: Tone) -> Option<String> {
-        say(sentence, tone, true, By::Sender)
+    fn record(generation: u32, round: Option<u32>, what: What) -> Record {
+        Record { t: Span::ZERO, wall: WallNs(0), generation, round: round.map(Round::new), what }
+    }
+
+    fn said(record: &Record, tone: Tone) -> Option<String> {
+        let names = ["node0", "node1"].map(str::to_owned);
+        let text = LogView::new(names, tone, true).text(record, By::Sender);
+        Some(text).filter(|text| !text.is_empty())
     }
 
     #[test]
@@ -346,32 +355,33 @@ mod tests {
     #[test]
     fn end_of_rounds_is_reported() {
         let text = OsBytes::from("no healthy rank is left");
-        let sentence = Sentence::GivenUp { generation: 0, round: Some(Round::new(4)), text: text.clone() };
+        let fault = fault(2, FaultKind::Hang, "");
+        let over = What::RoundsOver(Box::new(Given::Up { fault, text: text.clone() }));
         assert_eq!(
-            said(&sentence, Tone::Quiet).unwrap(),
+            said(&record(0, Some(4), over), Tone::Quiet).unwrap(),
             "rlaunch: no further restart after restart 4: no healthy rank is left\n"
         );
-        let again = |host: &str| {
+        let node1 = Some(NodeId::new(1));
+        let again = |node| {
             let note = Box::new(RoundNote::Again { round: Round::new(4), initial: Rank::new(2), pid: 77 });
-            Sentence::Round { generation: 0, host: OsBytes::from(host), note }
+            record(0, None, What::Round { node, note })
         };
-        assert_eq!(said(&again(""), Tone::Normal).unwrap(), "rlaunch: restart 4: rank 2 is started again (pid 77)\n");
-        let elsewhere = said(&again("node1"), Tone::Normal).unwrap();
+        assert_eq!(said(&again(None), Tone::Normal).unwrap(), "rlaunch: restart 4: rank 2 is started again (pid 77)\n");
+        let elsewhere = said(&again(node1), Tone::Normal).unwrap();
         assert_eq!(elsewhere, "rlaunch: restart 4: rank 2 is started again on node1 (pid 77)\n");
-        let awaited = |step, ranks: &[u32], host: &str| {
+        let awaited = |step, ranks: &[u32], node| {
             let ranks = ranks.iter().copied().map(Rank::new).collect();
             let note = Box::new(RoundNote::Awaited { round: Some(Round::new(4)), step, ranks });
-            let sentence = Sentence::Round { generation: 0, host: OsBytes::from(host), note };
-            said(&sentence, Tone::Normal).unwrap()
+            said(&record(0, None, What::Round { node, note }), Tone::Normal).unwrap()
         };
-        let line = awaited(Step::Leave, &[2], "node1");
+        let line = awaited(Step::Leave, &[2], node1);
         let wanted = "rlaunch: restart 4: the next restart waits for rank 2 on node1, which has not left the function within 10.0s\n";
         assert_eq!(line, wanted);
-        let line = awaited(Step::Yield, &[2, 3], "");
+        let line = awaited(Step::Yield, &[2, 3], None);
         let wanted =
             "rlaunch: restart 4: a planned restart waits for ranks 2,3, which have not pinged within 10.0s (try: ";
         assert!(line.starts_with(wanted), "{line}");
-        let line = awaited(Step::Register, &[2], "");
+        let line = awaited(Step::Register, &[2], None);
         assert!(
             line.contains("the other ranks wait for rank 2, which has not registered within 10.0s (try: "),
             "{line}"
@@ -379,7 +389,9 @@ mod tests {
         let unable = |step, path: &str| {
             let found = rlaunch_core::wire::to_root::Found::Nothing;
             let error = SpawnError { step, errno: 2, path: OsBytes::from(path), found };
-            said(&Sentence::Unable { initial: Rank::new(2), host: OsBytes::from("node1"), error }, Tone::Quiet).unwrap()
+            let tried = Tried::Again { several_hosts: true };
+            let failed = What::RankFailed { rank: Rank::new(2), node: NodeId::new(1), error, tried };
+            said(&record(0, None, failed), Tone::Quiet).unwrap()
         };
         let start = "rlaunch: rank 2 could not be started again on node1: ";
         let of = [(SpawnStep::Exec, "./a b"), (SpawnStep::Pipes, ""), (SpawnStep::Gpus, "")]
@@ -393,7 +405,7 @@ mod tests {
             ]
         );
         let note = Box::new(RoundNote::Refused { text });
-        let sentence = Sentence::Round { generation: 0, host: OsBytes::default(), note };
-        assert!(said(&sentence, Tone::Quiet).unwrap().starts_with("rlaunch: no restart within processes: "));
+        let refused = record(0, None, What::Round { node: None, note });
+        assert!(said(&refused, Tone::Quiet).unwrap().starts_with("rlaunch: no restart within processes: "));
     }
 }

@@ -4,11 +4,10 @@ use crate::check::Oracle;
 use crate::link;
 use crate::plan::Plan;
 use crate::world::{Ev, World};
-use rlaunch_core::events::What;
+use rlaunch_core::events::{JobNews, Record, What};
 use rlaunch_core::id::{NodeId, Std, StreamId};
 use rlaunch_core::job::{CloseReason, GuardianEnd, Job, JobAction, JobEvent, Setting};
 use rlaunch_core::machine::Machine;
-use rlaunch_core::report::Sentence;
 use rlaunch_core::time::{Mono, Span, WallNs};
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::{Flags, Lane};
@@ -253,10 +252,7 @@ impl World {
                 JobAction::Place(placement) => self.placed(&placement),
                 // Programs here ask no store.
                 JobAction::Home { .. } => {}
-                JobAction::Emit(record) => self.logged(record.what),
-                JobAction::Say(Sentence::NoProgress { .. } | Sentence::NotClear) => self.known.gives_up = true,
-                JobAction::Say(Sentence::Report(report)) if self.several() => self.truth.report = Some(report),
-                JobAction::Say(sentence) => self.note("< job", || message_in_brief(&format!("Say {sentence:?}"))),
+                JobAction::Emit(record) => self.logged(record),
                 JobAction::DrainOutput => {
                     self.launcher.sinks.draining = true;
                     self.soon(Ev::Sink);
@@ -275,7 +271,15 @@ impl World {
         }
     }
 
-    fn logged(&mut self, what: What) {
+    fn logged(&mut self, record: Record) {
+        if self.several() {
+            self.truth.report.add(&record);
+        }
+        let what = record.what;
+        if let What::News(news) = &what {
+            self.note("< job", || message_in_brief(&format!("{news:?}")));
+            self.known.gives_up |= matches!(news, JobNews::NoProgress { .. } | JobNews::NotClear);
+        }
         if let What::HostLost { node, lost } = what {
             self.note("< job", || format!("lost: {lost:?}"));
             self.on(node, |world| world.check_lost(lost));

@@ -33,7 +33,7 @@ pub(crate) struct Truth {
     end: Option<(Cause, Ending)>,
     /// The placement, if it differs from the plan.
     seats: Option<Arc<Placement>>,
-    pub(crate) report: Option<Box<Report>>,
+    pub(crate) report: Report,
 }
 
 impl Truth {
@@ -378,8 +378,10 @@ impl World {
     }
 
     fn listed(&self) -> Vec<Rank> {
-        let Some(report) = &self.truth.report else { return vec![] };
-        let failed = report.others().into_iter().filter(|group| matches!(group.became, Became::Failed(_)));
+        if self.truth.report.end.is_none() {
+            return vec![];
+        }
+        let failed = self.truth.report.others().into_iter().filter(|group| matches!(group.became, Became::Failed(_)));
         failed.flat_map(|group| group.ranks).collect()
     }
 }

@@ -1,8 +1,8 @@
 //! Records as lines of NDJSON: which fields each of them has, under which names. docs/events.md describes the same for readers.
 
 use super::json::{Object, push_bytes, push_number};
-use super::round_fields;
 use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
+use super::{news, round_fields};
 use crate::bootstrap::SshEnd;
 use crate::errno::EPIPE;
 use crate::exit::Ending;
@@ -40,17 +40,13 @@ fn what(o: &mut Object<'_>, what: &What) {
         What::HostRefused { .. } | What::HostFailed { .. } | What::HostLost { .. } | What::HostDone { .. } => {
             host(o, what);
         }
-        What::LeftOut { nodes, world_size, procs } => left_out(o, nodes, *world_size, procs),
+        What::LeftOut { nodes, world_size, procs, is_known: _ } => left_out(o, nodes, *world_size, procs),
         What::Together { nodes } => together(o, nodes),
         What::RankStarted { .. } | What::RankFailed { .. } | What::RankExited { .. } | What::RankFacts { .. } => {
             rank(o, what);
         }
-        What::Signal { sig, answer } => {
-            o.text("ev", "signal");
-            o.text("signal", &format!("{sig}"));
-            o.text("answer", self::answer(*answer));
-        }
-        What::Ending { cause, sent, grace } => {
+        What::Signal { sig, answer } => signal(o, *sig, *answer),
+        What::Ending { cause, sent, grace, ranks: _ } => {
             o.text("ev", "ending");
             o.object("cause", |o| self::cause(o, cause));
             match sent {
@@ -60,7 +56,7 @@ fn what(o: &mut Object<'_>, what: &What) {
             o.number("grace", grace.nanos());
         }
         What::Clearing { .. } | What::Restart { .. } => between(o, what),
-        What::Round(note) => round_fields::round(o, note),
+        What::Round { note, node: _ } => round_fields::round(o, note),
         What::RoundsOver(given) => round_fields::over(o, given),
         What::StreamEnd { rank, std, total } => {
             o.text("ev", "stream.end");
@@ -68,7 +64,7 @@ fn what(o: &mut Object<'_>, what: &What) {
             o.text("stream", self::std(*std));
             o.number("total", *total);
         }
-        What::SinkLost { std, errno } => {
+        What::SinkLost { std, errno, end: _ } => {
             o.text("ev", "sink.lost");
             o.text("stream", self::std(*std));
             o.signed("errno", errno.unwrap_or(EPIPE));
@@ -81,6 +77,7 @@ fn what(o: &mut Object<'_>, what: &What) {
         What::StoreRefused { node, from, count } => store_refused(o, *node, from, *count),
         What::StoreLimit { node, met, count } => store_limit(o, *node, met, *count),
         What::FileFailed { .. } | What::FileLost { .. } => file(o, what),
+        What::News(news) => news::fields(o, news),
         What::LogLost { records } => {
             o.text("ev", "log.lost");
             o.number("records", *records);
@@ -94,6 +91,12 @@ fn what(o: &mut Object<'_>, what: &What) {
             o.maybe("never_started", never_started.map(u64::from));
         }
     }
+}
+
+fn signal(o: &mut Object<'_>, sig: Signal, answer: Answer) {
+    o.text("ev", "signal");
+    o.text("signal", &format!("{sig}"));
+    o.text("answer", self::answer(answer));
 }
 
 fn exit(o: &mut Object<'_>, exit: Ending) {
@@ -118,7 +121,7 @@ fn generation(o: &mut Object<'_>, record: &Record) {
                 o.number("round", round.get().into());
             }
         }
-        What::Round(_) | What::RoundsOver(_) => o.number("generation", record.generation.into()),
+        What::Round { .. } | What::RoundsOver(_) => o.number("generation", record.generation.into()),
         What::JobStart(_)
         | What::HostReady { .. }
         | What::HostRefused { .. }
@@ -136,6 +139,7 @@ fn generation(o: &mut Object<'_>, record: &Record) {
         | What::Restart { .. }
         | What::SinkLost { .. }
         | What::OutputEnd { .. }
+        | What::News(_)
         | What::LogLost { .. }
         | What::JobEnd { .. } => {}
     }
@@ -148,7 +152,7 @@ fn between(o: &mut Object<'_>, what: &What) {
         ended(o, *status, *lost);
         o.number("grace", grace.nanos());
     }
-    if let What::Restart { restart, rank, node, status, lost, lived, delay } = what {
+    if let What::Restart { restart, rank, node, status, lost, lived, delay, fewer: _ } = what {
         o.text("ev", "restart");
         o.number("generation", (*restart).into());
         o.number("rank", rank.get().into());
@@ -311,7 +315,7 @@ fn rank(o: &mut Object<'_>, what: &What) {
         o.number("pid", (*pid).into());
         o.number("at", at.nanos());
     }
-    if let What::RankFailed { rank, node, error } = what {
+    if let What::RankFailed { rank, node, error, tried: _ } = what {
         o.text("ev", "rank.failed");
         o.number("rank", rank.get().into());
         spawn_error(o, error);
@@ -494,7 +498,7 @@ fn lost(o: &mut Object<'_>, lost: Lost) {
     }
 }
 
-fn cause(o: &mut Object<'_>, cause: &Cause) {
+pub(super) fn cause(o: &mut Object<'_>, cause: &Cause) {
     o.text("kind", cause.word());
     match cause {
         Cause::Success => {}
@@ -536,7 +540,7 @@ const fn std(std: Std) -> &'static str {
 const fn answer(answer: Answer) -> &'static str {
     match answer {
         Answer::Forwarded => "forwarded",
-        Answer::Ended => "ended",
+        Answer::Ended | Answer::Noted { .. } | Answer::Unwritten { .. } => "ended",
         Answer::Killed => "killed",
         Answer::Left => "left",
         Answer::Ignored => "ignored",

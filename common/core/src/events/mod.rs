@@ -3,13 +3,17 @@
 //! Records are typed here and become text in [`line`]; docs/events.md describes the text. Fields are added, never renamed.
 
 mod cause;
+mod detail;
 mod json;
 mod json_line;
+mod news;
 mod remark;
 mod round_fields;
 
 pub use cause::{Cause, Lost};
+pub use detail::{Answer, Fewer, RanksState, SinkEnd, Tried};
 pub use json_line::line;
+pub use news::JobNews;
 
 use crate::exit::Ending;
 use crate::id::{JobId, LocalRank, NodeId, Rank, Round, Std};
@@ -87,6 +91,8 @@ pub enum What {
         world_size: u32,
         /// The processes of each program.
         procs: Vec<u32>,
+        /// They were lost, and that was reported with the restart.
+        is_known: bool,
     },
     /// Hosts that were lost, one of them first, and it cannot be known which: the first cause names one of them.
     Together {
@@ -159,6 +165,8 @@ pub enum What {
         node: NodeId,
         /// Why.
         error: SpawnError,
+        /// Which of its processes.
+        tried: Tried,
     },
     /// A rank ended.
     RankExited {
@@ -197,6 +205,8 @@ pub enum What {
         sent: Option<Signal>,
         /// Until SIGKILL follows.
         grace: Span,
+        /// State of the ranks at that time.
+        ranks: RanksState,
     },
     /// A rank has failed, and all others are being ended: they may be started again.
     Clearing {
@@ -225,9 +235,16 @@ pub enum What {
         lived: Span,
         /// How long is waited before.
         delay: Span,
+        /// The ranks that are started, where hosts were lost.
+        fewer: Option<Box<Fewer>>,
     },
     /// Something about the in-process restart of a function.
-    Round(Box<RoundNote>),
+    Round {
+        /// The host of the rank that it is about first, where ranks run on several hosts.
+        node: Option<NodeId>,
+        /// The note.
+        note: Box<RoundNote>,
+    },
     /// That has come to its end.
     RoundsOver(Box<Given>),
     /// Everything of a rank's stdout or stderr was received.
@@ -245,6 +262,8 @@ pub enum What {
         std: Std,
         /// errno of the write; `None`: the reader is gone (EPIPE).
         errno: Option<i32>,
+        /// Why.
+        end: SinkEnd,
     },
     /// All output was written, or given up.
     OutputEnd {
@@ -253,6 +272,8 @@ pub enum What {
         /// Lines broken because another rank waited.
         broken: u64,
     },
+    /// Something else that a reader has to know.
+    News(JobNews),
     /// Records are missing here: the reader of the log took none, and the waiting records reached their limit. Made where the log is
     /// written, so no report is folded from it.
     LogLost {
@@ -318,19 +339,4 @@ pub struct AppLine {
     pub bytes: u64,
     /// Bytes of the longest of these strings.
     pub longest: u64,
-}
-
-/// The effect of a signal to rlaunch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
-    /// The signal was passed on to the ranks and the job continues.
-    Forwarded,
-    /// The signal began the ending, or was noted because an ending was under way.
-    Ended,
-    /// The signal ended the grace.
-    Killed,
-    /// The signal made rlaunch leave without waiting.
-    Left,
-    /// The signal has no effect, or was the echo of the one before.
-    Ignored,
 }

@@ -43,7 +43,7 @@ pub(super) struct Told {
 /// Whether a record says something of this.
 #[must_use]
 pub const fn concerns(what: &What) -> bool {
-    matches!(what, What::JobStart(_) | What::Round(_) | What::Restart { .. } | What::JobEnd { .. })
+    matches!(what, What::JobStart(_) | What::Round { .. } | What::Restart { .. } | What::JobEnd { .. })
 }
 
 pub(super) fn number(n: u32) -> OsBytes {
@@ -94,7 +94,7 @@ impl Told {
                 self.job = job.to_string();
                 None
             }
-            What::Round(note) => match &**note {
+            What::Round { note, .. } => match &**note {
                 RoundNote::Began { round, faults, world_size, active_world_size, .. } => {
                     let before = core::mem::replace(&mut self.world, (*world_size, *active_world_size));
                     let happened = self.of_faults(faults)?;
@@ -138,6 +138,7 @@ impl Told {
             | What::StreamEnd { .. }
             | What::SinkLost { .. }
             | What::OutputEnd { .. }
+            | What::News(_)
             | What::LogLost { .. } => None,
         }
     }

@@ -48,14 +48,15 @@ fn heard(what: What) -> HookEvent {
 
 fn round(round: u32, gone: &[u32], left: u32) -> HookEvent {
     let fault = |rank: &u32| Fault { initial: Rank::new(*rank), kind: FaultKind::Ended(KILLED), text: "why".into() };
-    heard(What::Round(Box::new(RoundNote::Began {
+    let note = RoundNote::Began {
         round: Round::new(round),
         faults: gone.iter().map(fault).collect(),
         world_size: left,
         active_world_size: left,
         discarded: RankSet::new(),
         phases: [Span::ZERO; 3],
-    })))
+    };
+    heard(What::Round { node: None, note: Box::new(note) })
 }
 
 fn end() -> HookEvent {
@@ -114,7 +115,7 @@ fn complaining_rank_is_not_named() {
         discarded: RankSet::new(),
         phases: [Span::ZERO; 3],
     };
-    hooks.handle(at(1), heard(What::Round(Box::new(note))));
+    hooks.handle(at(1), heard(What::Round { node: None, note: Box::new(note) }));
     let vars = started(&mut hooks);
     assert_eq!((told(&vars, "RLAUNCH_HOOK_RANKS"), told(&vars, "RLAUNCH_HOOK_HOSTS")), ("2", "two"));
 }

@@ -12,11 +12,10 @@ use super::notice::Notice;
 use super::orders::{self, Orders};
 use super::roster::{Roster, Standing, State};
 use super::{Cx, HostFailure, JobAction, Setting};
-use crate::events::{Cause, What};
+use crate::events::{Cause, JobNews, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::place::{Node, Placement};
-use crate::report::Sentence;
 use crate::signal::Signal;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
@@ -115,9 +114,6 @@ impl Bringup {
         self.nodes.set(node, State::Up(hello.clone()));
         if self.sole {
             self.report_port(cx, &hello);
-        }
-        if !hello.note.is_empty() && !hello.usual {
-            cx.act(JobAction::Say(Sentence::Tier { tier: hello.tier, note: hello.note.clone() }));
         }
         cx.notify(Notice::Log(What::HostReady { node, hello }));
         self.probe(cx, node);
@@ -246,11 +242,11 @@ impl Bringup {
     }
 
     /// The hosts that are waited for before any rank is started; `None`: ranks were asked for, or never will be.
-    pub(super) fn awaited(&self) -> Option<OsBytes> {
-        let orders = self.orders.as_ref().filter(|_| !self.settled)?;
+    pub(super) fn awaited(&self) -> Option<Vec<NodeId>> {
+        self.orders.as_ref().filter(|_| !self.settled)?;
         let open = self.nodes.iter().filter(|(_, state)| state.standing() == Standing::Open);
         let open: Vec<NodeId> = open.map(|(node, _)| node).collect();
-        Some(orders.folded(&if open.is_empty() { self.probing.awaited() } else { open }))
+        Some(if open.is_empty() { self.probing.awaited() } else { open })
     }
 
     /// The ending has begun: no rank will be started.
@@ -321,9 +317,8 @@ impl Bringup {
             match self.probing.way(cx, &others) {
                 Way::Open => return Ok(None),
                 Way::Found(addr) => {
-                    if let Some((instead_of, hosts)) = self.probing.missed(&addr, &others) {
-                        let (to, hosts) = (orders.folded(&[first]), orders.folded(&hosts));
-                        cx.act(JobAction::Say(Sentence::Detour { addr: addr.clone(), instead_of, to, hosts }));
+                    if let Some((instead_of, missed_by)) = self.probing.missed(&addr, &others) {
+                        news(cx, JobNews::AddrDetour { addr: addr.clone(), instead_of, node: first, missed_by });
                     }
                     return Ok(Some(addr));
                 }
@@ -403,17 +398,16 @@ impl Bringup {
 
     /// Has all who are there start their ranks.
     fn go(&mut self, cx: &mut Cx<'_>, orders: &Orders, placement: &Placement, addr: OsBytes) -> Rendezvous {
-        if let Some(placement) = self.fewer.take() {
-            let nodes = self.nodes.list_missing();
-            for node in &nodes {
+        let fewer = self.fewer.take().map(|placement| (self.nodes.list_missing(), placement));
+        if let Some((nodes, placement)) = &fewer {
+            for node in nodes {
                 // Whatever is still there has nothing to do any more.
                 cx.act(JobAction::Send { node: *node, msg: ToNode::Kill });
             }
-            cx.act(JobAction::Place(Arc::clone(&placement)));
-            cx.notify(Notice::LeftOut { nodes, placement });
+            cx.act(JobAction::Place(Arc::clone(placement)));
         }
-        self.report_lowered(cx, orders);
-        self.report_doubles(cx, orders);
+        self.report_lowered(cx);
+        self.report_doubles(cx);
         let hello = self.hello_of(placement.head());
         if let Some(hello) = hello {
             self.report_port(cx, hello);
@@ -421,6 +415,9 @@ impl Bringup {
         let chosen = hello.map(|hello| hello.master_port).filter(|port| *port != 0);
         let rendezvous = orders.rendezvous(placement, addr, orders.pinned_port().or(chosen));
         let rendezvous = self.held(cx, orders, placement.head(), rendezvous);
+        if let Some((nodes, placement)) = fewer {
+            cx.notify(Notice::LeftOut { nodes, placement });
+        }
         orders.send_rendezvous(cx, placement, &rendezvous);
         rendezvous
     }
@@ -528,7 +525,7 @@ impl Bringup {
         if master_addr::is_of(&rendezvous.addr, self.hello_of(first)) || !orders.holder().is_by_itself() {
             return rendezvous;
         }
-        cx.act(JobAction::Say(Sentence::StoreLeft { addr: rendezvous.addr.clone() }));
+        news(cx, JobNews::StoreLeft { addr: rendezvous.addr.clone() });
         Rendezvous { agent_store: false, ..rendezvous }
     }
 
@@ -557,7 +554,7 @@ impl Bringup {
     /// A port that is not reserved matters where we have chosen it.
     fn report_port(&self, cx: &mut Cx<'_>, hello: &Hello) {
         if self.chooses_port && hello.master_port != 0 && !hello.port_reserved {
-            cx.act(JobAction::Say(Sentence::PortUnreserved { port: hello.master_port }));
+            news(cx, JobNews::PortUnreserved { port: hello.master_port });
         }
     }
 
@@ -571,7 +568,7 @@ impl Bringup {
     }
 
     /// Machines that are in the list under several names: each of these has ranks that count from 0.
-    fn report_doubles(&self, cx: &mut Cx<'_>, orders: &Orders) {
+    fn report_doubles(&self, cx: &mut Cx<'_>) {
         let mut all: BTreeMap<&OsBytes, Vec<NodeId>> = BTreeMap::new();
         for (node, hello) in self.hellos().filter(|(_, hello)| !hello.machine.is_empty()) {
             all.entry(&hello.machine).or_default().push(node);
@@ -579,13 +576,13 @@ impl Bringup {
         let mut doubles: Vec<Vec<NodeId>> = all.into_values().filter(|nodes| nodes.len() > 1).collect();
         doubles.sort();
         if let Some(nodes) = doubles.first() {
-            let (hosts, more) = (orders.named(nodes), doubles.len().saturating_sub(1));
-            cx.act(JobAction::Say(Sentence::OneMachine { hosts, more }));
+            let more = u32::try_from(doubles.len()).unwrap_or(u32::MAX).saturating_sub(1);
+            news(cx, JobNews::OneMachine { nodes: nodes.clone(), more });
         }
     }
 
     /// Limits that did not travel whole: once for all hosts where they ended alike.
-    fn report_lowered(&self, cx: &mut Cx<'_>, orders: &Orders) {
+    fn report_lowered(&self, cx: &mut Cx<'_>) {
         let mut all: BTreeMap<Lowered, Vec<NodeId>> = BTreeMap::new();
         for (node, hello) in self.hellos() {
             for lowered in &*hello.lowered {
@@ -593,8 +590,11 @@ impl Bringup {
             }
         }
         for (lowered, nodes) in all {
-            let hosts = orders.folded(&nodes);
-            cx.act(JobAction::Say(Sentence::Lowered { lowered, hosts }));
+            news(cx, JobNews::LimitLowered { lowered, nodes });
         }
     }
+}
+
+fn news(cx: &mut Cx<'_>, news: JobNews) {
+    cx.notify(Notice::Log(What::News(news)));
 }

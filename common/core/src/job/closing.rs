@@ -7,7 +7,6 @@ use super::notice::{Began, Notice};
 use super::{Cx, JobAction};
 use crate::events::{Cause, What};
 use crate::patience::Patience;
-use crate::report::Sentence;
 use crate::time::{Mono, Span};
 
 /// Time for which output may still be written after the end of the last rank, if the job was ended from outside.
@@ -34,8 +33,6 @@ pub(super) struct Closing {
     all_over: bool,
     /// Whether the job was ended from outside.
     told: bool,
-    /// Whether the job ends because its output has no reader: unwritten output is no news then.
-    unread: bool,
     /// How long output is waited for.
     give_up: Option<Patience>,
     abandoned: bool,
@@ -43,7 +40,7 @@ pub(super) struct Closing {
 
 impl Closing {
     pub(super) const fn new() -> Self {
-        Self { step: Step::Counting, all_over: false, told: false, unread: false, give_up: None, abandoned: false }
+        Self { step: Step::Counting, all_over: false, told: false, give_up: None, abandoned: false }
     }
 
     pub(super) fn finished(&self) -> bool {
@@ -60,7 +57,6 @@ impl Closing {
             | Cause::Unreachable { .. }
             | Cause::Lost { .. } => false,
         };
-        self.unread = matches!(began.cause, Cause::ReaderClosed(_));
         self.arm(cx);
     }
 
@@ -98,12 +94,6 @@ impl Closing {
             Step::Counting | Step::Finished => return,
         };
         cx.notify(Notice::Log(What::OutputEnd { lost, broken }));
-        if broken > 0 {
-            cx.act(JobAction::Say(Sentence::LinesBroken(broken)));
-        }
-        if lost > 0 && !self.unread {
-            cx.act(JobAction::Say(Sentence::OutputLost(lost)));
-        }
         self.finish(cx, left);
     }
 

@@ -3,10 +3,8 @@
 use super::closing::PATIENCE;
 use super::notice::{Began, Failure, Notice};
 use super::{Cx, JobAction};
-use crate::events::{Cause, Lost, What};
+use crate::events::{Cause, JobNews, Lost, RanksState, What};
 use crate::machine::earliest;
-use crate::os_bytes::OsBytes;
-use crate::report::Sentence;
 use crate::signal::Signal;
 use crate::spec::{JobSpec, OnFailure};
 use crate::status::Status;
@@ -24,17 +22,6 @@ enum State {
     Running,
     /// The ending has begun.
     Begun,
-}
-
-/// The state of the ranks when the ending begins.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Ranks {
-    /// The ranks run.
-    Run,
-    /// None was started: these hosts were waited for.
-    Awaited(OsBytes),
-    /// The ranks of one generation have ended, and no others were started.
-    Between,
 }
 
 /// The ending.
@@ -87,7 +74,7 @@ impl Ending {
     }
 
     /// Begins the ending, if it has not begun.
-    pub(super) fn end(&mut self, cx: &mut Cx<'_>, cause: Cause, ranks: Ranks) {
+    pub(super) fn end(&mut self, cx: &mut Cx<'_>, cause: Cause, ranks: RanksState) {
         match self.state {
             State::Running => {}
             State::Begun => return self.lost(cx, &cause),
@@ -122,22 +109,14 @@ impl Ending {
         }
         cx.notify(Notice::Broadcast(msg));
         let grace = if sent.is_some() { self.grace } else { Span::ZERO };
-        if let Cause::Signal(sig) = cause
-            && !self.all_over
-        {
-            cx.act(JobAction::Say(match ranks {
-                Ranks::Awaited(awaited) => Sentence::Unstarted { sig, awaited },
-                Ranks::Between => Sentence::Unrestarted { sig },
-                Ranks::Run => Sentence::Sent { sig, kill_in: grace },
-            }));
-        }
         let kill_at = cx.now + grace;
         if grace > SILENT && !self.all_over && !matches!(cause, Cause::Signal(_)) {
             self.word = Some((cx.now + SILENT, cause.clone(), kill_at));
         }
         self.state = State::Begun;
         (self.timeout, self.spared) = (None, None);
-        cx.notify(Notice::Log(What::Ending { cause: cause.clone(), sent, grace }));
+        let ranks = if self.all_over { RanksState::Exited } else { ranks };
+        cx.notify(Notice::Log(What::Ending { cause: cause.clone(), sent, grace, ranks }));
         cx.notify(Notice::Began(Began { cause: cause.clone(), at: cx.now, kill_at: sent.map(|_| kill_at) }));
         if sent.is_some() {
             self.lost(cx, &cause);
@@ -188,13 +167,13 @@ impl Ending {
         match self.on_failure {
             OnFailure::Kill => {
                 if !self.spare(cx, failure) {
-                    self.end(cx, Cause::Rank { rank, status }, Ranks::Run);
+                    self.end(cx, Cause::Rank { rank, status }, RanksState::Running);
                 }
             }
             OnFailure::Continue => {
                 let first = !core::mem::replace(&mut self.failed, true);
                 if first && self.state == State::Running && !self.all_over {
-                    cx.act(JobAction::Say(Sentence::GoesOn { rank, status }));
+                    cx.notify(Notice::Log(What::News(JobNews::Continuing { rank, status })));
                 }
             }
         }
@@ -227,17 +206,19 @@ impl Ending {
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
         if let Some(limit) = self.limit.filter(|_| self.timeout.is_some_and(|at| at <= cx.now)) {
             self.timeout = None;
-            self.end(cx, Cause::Timeout(limit), Ranks::Run);
+            self.end(cx, Cause::Timeout(limit), RanksState::Running);
         }
         if let Some(Spared { failure: Failure { rank, status, .. }, until: Some(until), .. }) = self.spared {
             if until <= cx.now {
-                self.end(cx, Cause::Rank { rank, status }, Ranks::Run);
+                self.end(cx, Cause::Rank { rank, status }, RanksState::Running);
             } else if self.spared.as_mut().and_then(|spared| spared.word.take_if(|at| *at <= cx.now)).is_some() {
-                cx.act(JobAction::Say(Sentence::Spared { rank, status, end_in: until.since(cx.now) }));
+                let end_in = until.since(cx.now);
+                cx.notify(Notice::Log(What::News(JobNews::EndingDeferred { rank, status, end_in })));
             }
         }
         if let Some((_, cause, kill_at)) = self.word.take_if(|(at, _, _)| *at <= cx.now) {
-            cx.act(JobAction::Say(Sentence::Waiting { cause, kill_in: kill_at.since(cx.now) }));
+            let kill_in = kill_at.since(cx.now);
+            cx.notify(Notice::Log(What::News(JobNews::EndingAwaits { cause, kill_in })));
         }
     }
 

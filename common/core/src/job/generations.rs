@@ -3,12 +3,11 @@
 //! All hosts are ordered to end their ranks, and report when none is left: two generations never run at once. Then it is known which rank
 //! was the first, and with that whether, and after which pause, they are started again.
 
+use super::Cx;
 use super::notice::{Failure, Notice};
-use super::{Cx, JobAction};
-use crate::events::{Cause, Lost, What};
+use crate::events::{Cause, Fewer, JobNews, Lost, What};
 use crate::id::NodeId;
 use crate::patience::Patience;
-use crate::report::{Fewer, Sentence};
 use crate::restarts::{Decision, History};
 use crate::spec::{JobSpec, OnFailure};
 use crate::time::{Mono, Span};
@@ -186,7 +185,7 @@ impl Generations {
         let Why { failure: Failure { rank, status, node, .. }, lost } = *first;
         let end = Notice::End(first.cause());
         if *left {
-            cx.act(JobAction::Say(Sentence::NotClear));
+            cx.notify(Notice::Log(What::News(JobNews::NotClear)));
             return cx.notify(end);
         }
         let decision = match lost {
@@ -197,12 +196,10 @@ impl Generations {
             Decision::Again { restart, delay } => {
                 self.restart = restart;
                 self.state = State::Pausing(cx.now + delay, core::mem::take(clear));
-                let most = self.history.most();
-                cx.act(JobAction::Say(Sentence::Restarts { rank, status, fewer, restart, most, delay }));
-                cx.notify(Notice::Log(What::Restart { restart, rank, node, status, lost, lived, delay }));
+                cx.notify(Notice::Log(What::Restart { restart, rank, node, status, lost, lived, delay, fewer }));
             }
             Decision::Stuck { alike } => {
-                cx.act(JobAction::Say(Sentence::NoProgress { rank, alike }));
+                cx.notify(Notice::Log(What::News(JobNews::NoProgress { rank, alike })));
                 cx.notify(end);
             }
             Decision::UsedUp => cx.notify(end),

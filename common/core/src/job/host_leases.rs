@@ -11,16 +11,12 @@ use super::notice::{Began, Notice};
 use super::suspend_detector::SuspendDetector;
 use super::{CloseReason, Cx, JobAction};
 use crate::deadlines::Deadlines;
-use crate::events::Lost;
-use crate::hostlist::fold;
+use crate::events::{JobNews, Lost, What};
 use crate::id::NodeId;
 use crate::machine::earliest;
-use crate::os_bytes::OsBytes;
-use crate::report::Sentence;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
 use crate::wire::beat::Beat;
-use alloc::string::{String, ToString as _};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -178,7 +174,7 @@ impl Lease {
             && !core::mem::replace(told, true)
         {
             let within = (*heard + self.patience).since(cx.now);
-            cx.act(JobAction::Say(Sentence::Awaited { host: cx.facts.host_name(node), within }));
+            cx.notify(Notice::Log(What::News(JobNews::HostAwaited { node, within })));
         }
     }
 
@@ -211,11 +207,9 @@ impl Lease {
         if others.is_empty() || self.kill_at.is_some_and(|at| at + LOOK <= now) {
             silent.retain_mut(|(_, known, _)| !core::mem::replace(&mut known.told, true));
             if let Some(last) = silent.iter().map(|(heard, ..)| *heard).max() {
-                let names: Vec<String> =
-                    silent.iter().map(|(.., node)| cx.facts.host_name(*node).to_string()).collect();
-                let hosts = OsBytes::from(fold(names.iter().map(String::as_str)));
+                let nodes = silent.iter().map(|(.., node)| *node).collect();
                 let within = (last + self.patience).since(now);
-                cx.act(JobAction::Say(Sentence::Silent { hosts, within }));
+                cx.notify(Notice::Log(What::News(JobNews::HostsSilent { nodes, within })));
             }
         }
         self.look_later(now);

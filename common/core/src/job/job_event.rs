@@ -6,7 +6,6 @@ use crate::exit::Ending;
 use crate::id::{NodeId, Std, StreamId};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
-use crate::report::Sentence;
 use crate::signal::Signal;
 use crate::time::{Mono, Span};
 use crate::wire::beat::Beat;
@@ -199,10 +198,8 @@ pub enum JobAction {
         /// Its number.
         namespace: u32,
     },
-    /// Append a record to the event log.
+    /// Append a record to the event log, and print what the user has to know of it.
     Emit(Record),
-    /// Say something to the user, on stderr.
-    Say(Sentence),
     /// Answer `OutputDrained` once all that was received is written.
     DrainOutput,
     /// Give up what is not written yet and what is still to come: credit is granted for it as if it were written, since a

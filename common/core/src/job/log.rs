@@ -1,4 +1,4 @@
-//! The event log of a job: stamps records, hands them to the driver, and folds them into the closing report.
+//! The event log of a job: stamps records and hands them to the driver. The last one has figures that are folded from the others.
 
 use super::clock::Clock;
 use super::{Cx, JobAction, Setting};
@@ -6,12 +6,10 @@ use crate::events::{AppLine, Cause, JobStart, Record, What};
 use crate::id::{AppIndex, NodeId, Round};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
-use crate::report::{Report, Sentence};
+use crate::report::Report;
 use crate::spec::{AppBase, AppSpec, JobSpec};
 use crate::time::{Mono, WallNs};
-use crate::wire::limit::{Limit, Met};
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// The log.
@@ -21,14 +19,12 @@ pub(super) struct Log {
     report: Report,
     /// The round that runs.
     round: Option<Round>,
-    /// Limits of the store of which the user knows.
-    limits: BTreeSet<Limit>,
 }
 
 impl Log {
     pub(super) fn new(start: Mono, wall: WallNs) -> Self {
         let clock = Clock { start, wall };
-        Self { clock, report: Report::default(), round: None, limits: BTreeSet::new() }
+        Self { clock, report: Report::default(), round: None }
     }
 
     /// Sets the round for the next records.
@@ -59,58 +55,31 @@ impl Log {
         self.write(cx, What::JobStart(Box::new(start)));
     }
 
-    /// The job does without these hosts.
-    pub(super) fn left_out(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement) {
-        self.write_left_out(cx, nodes, placement);
-        cx.act(JobAction::Say(Sentence::LeftOut(Box::new(self.report.of_hosts()))));
-    }
-
-    /// Records that a generation runs without these lost hosts; the loss was reported before.
-    pub(super) fn fewer(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement) {
-        self.write_left_out(cx, nodes, placement);
-    }
-
-    fn write_left_out(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement) {
+    /// The job does without these hosts. `is_known`: they were lost, and that was reported with the restart.
+    pub(super) fn left_out(&mut self, cx: &mut Cx<'_>, nodes: Vec<NodeId>, placement: &Placement, is_known: bool) {
         let apps = self.report.start.as_ref().map_or(0, |start| start.apps.len());
         let procs = (0..).map(AppIndex::new).take(apps).map(|app| placement.procs(app)).collect();
         let world_size = u32::try_from(placement.ranks.len()).unwrap_or(u32::MAX);
-        self.write(cx, What::LeftOut { nodes, world_size, procs });
-    }
-
-    /// A log file on a host cannot be written.
-    pub(super) fn file_failed(&mut self, cx: &mut Cx<'_>, node: NodeId, errno: i32, path: OsBytes) {
-        self.write(cx, What::FileFailed { node, errno, path: path.clone() });
-        cx.act(JobAction::Say(Sentence::FileFailed { host: self.host(node), errno, path }));
-    }
-
-    /// A client of the store has met a limit. The first of its kind is reported.
-    pub(super) fn store_limit(&mut self, cx: &mut Cx<'_>, node: NodeId, met: Met, count: u32) {
-        if self.limits.insert(met.limit) {
-            cx.act(JobAction::Say(Sentence::StoreLimit { host: self.host(node), met: met.clone() }));
-        }
-        self.write(cx, What::StoreLimit { node, met, count });
-    }
-
-    pub(super) fn host(&self, node: NodeId) -> OsBytes {
-        let hosts = self.report.start.as_ref().map(|start| start.hosts.as_slice()).unwrap_or_default();
-        hosts.get(node.index()).cloned().unwrap_or_default()
+        self.write(cx, What::LeftOut { nodes, world_size, procs, is_known });
     }
 
     pub(super) fn write(&mut self, cx: &mut Cx<'_>, what: What) {
         let t = self.clock.since(cx.now);
         let wall = WallNs(self.clock.wall.0.saturating_add(t.nanos()));
         let record = Record { t, wall, generation: cx.facts.generation(), round: self.round, what };
-        self.report.add(&record);
+        // Nothing that is computed here needs the last words of ranks.
+        if !matches!(record.what, What::RankFacts { .. }) {
+            self.report.add(&record);
+        }
         cx.act(JobAction::Emit(record));
     }
 
-    /// The last record, the report, and the end of rlaunch. `unwritten`: some output could not be written.
+    /// The last record, and the end of rlaunch. `unwritten`: some output could not be written.
     pub(super) fn close(&mut self, cx: &mut Cx<'_>, cause: Cause, left: Option<u32>, unwritten: bool) {
         let exit = cause.exit(unwritten);
         let launch = self.report.launch();
         let never_started = self.report.never_started(&cause);
         self.write(cx, What::JobEnd { cause, exit, left, launch, never_started });
-        cx.act(JobAction::Say(Sentence::Report(Box::new(core::mem::take(&mut self.report)))));
         cx.act(JobAction::Finish(exit));
     }
 }

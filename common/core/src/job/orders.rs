@@ -17,16 +17,12 @@ use crate::wire::probe::Key;
 use crate::wire::to_node::{APP_PART, Delta, Find, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
-use alloc::format;
-use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// How long descendants of a successful job's ranks may continue writing.
 const LINGER: Span = Span::from_secs(2);
-/// Most hosts that one line names.
-const NAMED: usize = 4;
 /// MASTER_ADDR of a job that has one host.
 pub(super) const LOOPBACK: &str = "127.0.0.1";
 
@@ -147,17 +143,6 @@ impl Orders {
     pub(super) fn folded(&self, nodes: &[NodeId]) -> OsBytes {
         let known = nodes.iter().filter_map(|node| self.spec.placement.nodes.get(node.index()));
         OsBytes::from(fold(known.map(|node| node.host.name.as_str())))
-    }
-
-    /// How the user calls them, as far as a line goes.
-    pub(super) fn named(&self, nodes: &[NodeId]) -> OsBytes {
-        let known = nodes.iter().filter_map(|node| self.spec.placement.nodes.get(node.index()));
-        let mut names: Vec<String> = known.take(NAMED).map(|node| node.host.to_string()).collect();
-        let last = match nodes.len().saturating_sub(NAMED) {
-            0 => names.pop().unwrap_or_default(),
-            rest => format!("{rest} more"),
-        };
-        OsBytes::from(format!("{} and {last}", names.join(", ")))
     }
 
     /// The job, and the programs that have ranks on this node.

@@ -1,12 +1,11 @@
 //! The output of the job: streams that ended, and a stdout or stderr that cannot be written any more.
 
+use super::Cx;
 use super::facts::JobFacts;
 use super::notice::Notice;
-use super::{Cx, JobAction};
 use crate::errno::EIO;
-use crate::events::{Cause, What};
+use crate::events::{Cause, JobNews, SinkEnd, What};
 use crate::id::{ProcId, Std, StreamId};
-use crate::report::Sentence;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -73,34 +72,31 @@ impl Output {
             return;
         }
         if self.nohup {
-            cx.act(JobAction::Say(Sentence::HungUp(std)));
-            cx.notify(Notice::Log(What::SinkLost { std, errno: Some(EIO) }));
+            cx.notify(Notice::Log(What::SinkLost { std, errno: Some(EIO), end: SinkEnd::HungUp }));
         } else {
             self.close_without_reader(cx, std, Some(EIO));
         }
     }
 
     fn close_without_reader(&self, cx: &mut Cx<'_>, std: Std, errno: Option<i32>) {
-        if !self.ending {
-            cx.act(JobAction::Say(Sentence::ReaderClosed(std)));
-        }
-        cx.notify(Notice::Log(What::SinkLost { std, errno }));
+        let end = SinkEnd::Unread { ends_job: !self.ending };
+        cx.notify(Notice::Log(What::SinkLost { std, errno, end }));
         cx.notify(Notice::End(Cause::ReaderClosed(std)));
     }
 
     /// A rank that gets less than there was may still succeed, so the user has to know.
     pub(super) fn input_failed(&mut self, cx: &mut Cx<'_>, errno: i32) {
-        let _said_before = self.lose(cx, Std::In, errno, Sentence::InputFailed { errno });
+        let _said_before = self.lose(cx, Std::In, errno, SinkEnd::ReadFailed);
     }
 
     /// The same, where the rank's host is what fails.
     pub(super) fn input_undelivered(&mut self, cx: &mut Cx<'_>, errno: i32) {
-        let _said_before = self.lose(cx, Std::In, errno, Sentence::InputUndelivered { errno });
+        let _said_before = self.lose(cx, Std::In, errno, SinkEnd::Undelivered);
     }
 
     /// A full disk costs the output and the success, but no rank its work.
     pub(super) fn sink_failed(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32) {
-        self.unwritten |= self.lose(cx, std, errno, Sentence::SinkFailed { std, errno });
+        self.unwritten |= self.lose(cx, std, errno, SinkEnd::WriteFailed);
     }
 
     /// Records that bytes of a stream are missing in its log file.
@@ -112,20 +108,21 @@ impl Output {
         }
     }
 
-    /// Reports once, at the end of the job, which output is missing. Returns whether output could not be written.
-    pub(super) fn close(&mut self, cx: &mut Cx<'_>) -> bool {
-        if self.unfiled > 0 {
-            cx.act(JobAction::Say(Sentence::FilesLost(core::mem::take(&mut self.unfiled))));
-        }
+    /// The bytes that are missing in log files at the end of the job, if any are.
+    pub(super) fn files_lost(&self) -> Option<JobNews> {
+        (self.unfiled > 0).then_some(JobNews::FilesLost { bytes: self.unfiled })
+    }
+
+    /// Whether output could not be written, for another reason than a reader that left.
+    pub(super) const fn is_unwritten(&self) -> bool {
         self.unwritten
     }
 
     /// Reports a stream that was lost. Returns `false` if that is known already.
-    fn lose(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32, sentence: Sentence) -> bool {
+    fn lose(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32, end: SinkEnd) -> bool {
         let first = self.is_lost_now(std);
         if first {
-            cx.act(JobAction::Say(sentence));
-            cx.notify(Notice::Log(What::SinkLost { std, errno: Some(errno) }));
+            cx.notify(Notice::Log(What::SinkLost { std, errno: Some(errno), end }));
         }
         first
     }

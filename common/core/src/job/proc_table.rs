@@ -4,7 +4,7 @@ use super::Cx;
 use super::clock::{Clock, Offset, Offsets};
 use super::facts::JobFacts;
 use super::notice::{Failure, Notice};
-use crate::events::{Cause, Lost, What};
+use crate::events::{Cause, Lost, Tried, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
 use crate::time::{HostTime, Mono};
@@ -174,19 +174,20 @@ impl Procs {
         }
     }
 
-    /// Ends the job at once, whatever `--on-failure` says: a job that is not complete cannot do its work.
-    /// `clearing`: it may be our own work, and the next generation will tell if it is not.
+    /// Records that a process could not be started. `ends_job`: at once, whatever `--on-failure` says, since a job that is not complete
+    /// cannot do its work. While ranks are cleared it may be our own work, and the next generation will tell if it is not.
     pub(super) fn spawn_failed(
         &mut self,
         cx: &mut Cx<'_>,
         node: NodeId,
         proc: ProcId,
         error: SpawnError,
-        clearing: bool,
+        tried: Tried,
+        ends_job: bool,
     ) {
         let Some(rank) = self.over_now(cx.facts, node, proc) else { return };
-        cx.notify(Notice::Log(What::RankFailed { rank, node, error: error.clone() }));
-        if !clearing {
+        cx.notify(Notice::Log(What::RankFailed { rank, node, error: error.clone(), tried }));
+        if ends_job {
             cx.notify(Notice::End(Cause::Spawn { rank, error }));
         }
         self.notify_if_over(cx, node);

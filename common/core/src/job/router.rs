@@ -3,21 +3,20 @@
 //! A sub-machine changes only itself. Changes of several sub-machines are written here, in the order in which they are done.
 
 use super::attempt::{self, Means};
-use super::ending::Ranks;
 use super::generations::{Fate, Why};
 use super::job_event::JobEvent;
 use super::notice::{Failure, Notice};
+use super::orders::is_together;
+use super::rounds::Up;
 use super::rounds::routing::Heard;
-use super::rounds::{self, Up};
 use super::{JobAction, Parts, Step};
-use crate::events::{Cause, Lost, What};
+use crate::events::{Cause, Fewer, JobNews, Lost, RanksState, Tried, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
-use crate::report::{Fewer, Sentence};
 use crate::time::{Mono, Span};
 use crate::wire::round::RoundUp;
 use crate::wire::to_node::ToNode;
-use crate::wire::to_root::{SpawnError, SpawnStep, ToRoot};
+use crate::wire::to_root::{SpawnStep, ToRoot};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -80,15 +79,15 @@ impl Parts {
             }
             ToRoot::SpawnFailed { proc, error } => {
                 let spare = self.rounds.is_spare(step.facts, proc);
-                self.procs.spawn_failed(
-                    &mut step.cx(),
-                    node,
-                    proc,
-                    error.clone(),
-                    spare || self.generations.is_between(),
-                );
+                let tried = match spare {
+                    true => Tried::Again { several_hosts: !is_together(step.facts.placement()) },
+                    false => Tried::First,
+                };
+                let lacks_gpus = error.step == SpawnStep::Gpus;
+                let matters = !spare && !self.generations.is_between();
+                self.procs.spawn_failed(&mut step.cx(), node, proc, error, tried, matters);
                 if spare {
-                    self.not_started(step, proc, error);
+                    self.not_started(step, proc, lacks_gpus);
                 }
             }
             ToRoot::Exited(exited) => self.procs.exited(&mut step.cx(), node, &exited),
@@ -100,11 +99,11 @@ impl Parts {
             ToRoot::InputFailed { errno } => self.output.input_undelivered(&mut step.cx(), errno),
             ToRoot::InitLost => self.loss.init_lost(&mut step.cx(), node),
             ToRoot::GuardianLost => self.loss.guardian_lost(&mut step.cx(), node),
-            ToRoot::StoreUnused { at } => step.act(JobAction::Say(Sentence::StoreUnused { at })),
-            ToRoot::StoreForeign { from } => step.act(JobAction::Say(Sentence::StoreForeign { from })),
+            ToRoot::StoreUnused { at } => step.notify(Notice::Log(What::News(JobNews::StoreUnused { node, at }))),
+            ToRoot::StoreForeign { from } => step.notify(Notice::Log(What::News(JobNews::StoreForeign { node, from }))),
             ToRoot::StoreRefused { from, count } => step.notify(Notice::Log(What::StoreRefused { node, from, count })),
-            ToRoot::StoreLimit { met, count } => self.log.store_limit(&mut step.cx(), node, met, count),
-            ToRoot::FileFailed { errno, path } => self.log.file_failed(&mut step.cx(), node, errno, path),
+            ToRoot::StoreLimit { met, count } => step.notify(Notice::Log(What::StoreLimit { node, met, count })),
+            ToRoot::FileFailed { errno, path } => step.notify(Notice::Log(What::FileFailed { node, errno, path })),
             ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(&mut step.cx(), proc, which, bytes),
             // The edges': they are about connections, not about the job.
             ToRoot::Whose(_) | ToRoot::Theirs(_) | ToRoot::Input(_) => {}
@@ -161,7 +160,7 @@ impl Parts {
             self.forget(step, *node);
         }
         self.procs.left_out(step.facts);
-        self.log.left_out(&mut step.cx(), nodes, placement);
+        self.log.left_out(&mut step.cx(), nodes, placement, false);
     }
 
     /// A part of ours was lost on a node: the job ends, unless it can do without the node.
@@ -179,7 +178,7 @@ impl Parts {
         if self.continues_without(step, node, lost, between) {
             return;
         }
-        self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, Ranks::Run);
+        self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, RanksState::Running);
     }
 
     /// A rank ended with something else than exit 0: the job ends, or this generation of its ranks does.
@@ -198,11 +197,11 @@ impl Parts {
     }
 
     /// The state of the ranks.
-    fn ranks(&self) -> Ranks {
+    fn ranks(&self) -> RanksState {
         match self.bringup.awaited() {
-            Some(awaited) => Ranks::Awaited(awaited),
-            None if self.generations.is_pausing() => Ranks::Between,
-            None => Ranks::Run,
+            Some(awaited) => RanksState::NotStarted { awaited },
+            None if self.generations.is_pausing() => RanksState::Between,
+            None => RanksState::Running,
         }
     }
 
@@ -212,7 +211,7 @@ impl Parts {
         let first = Why { failure: root.unwrap_or(first.failure), ..*first };
         let Failure { rank, at, .. } = first.failure;
         let lived = self.procs.started_at(rank).map_or(Span::ZERO, |started| at.since(started));
-        let fewer = self.fewer(step, &first);
+        let fewer = self.fewer(step);
         self.attempt.on_reported(step.facts);
         self.generations.decide(&mut step.cx(), &first, lived, fewer);
     }
@@ -237,24 +236,23 @@ impl Parts {
         let namespace = self.rounds.reset_for_generation();
         if shrinks {
             let (lost, placement) = (step.facts.hosts.list_lost(), Arc::clone(step.facts.placement()));
-            match self.attempt.is_reported(step.facts) {
-                true => self.log.fewer(&mut step.cx(), lost, &placement),
-                // In the pause.
-                false => self.log.left_out(&mut step.cx(), lost, &placement),
-            }
+            // Another host may have been lost in the pause.
+            let is_known = self.attempt.is_reported(step.facts);
+            self.log.left_out(&mut step.cx(), lost, &placement, is_known);
         }
         self.bringup.reset_for_generation(&mut step.cx(), (restart, first.get()), (&ports, namespace), shrinks);
     }
 
     fn close(&mut self, step: &mut Step<'_>, left: Option<u32>) {
         self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
-        self.rounds.unused_report(&mut step.cx(), true);
-        let unwritten = self.output.close(&mut step.cx());
+        let unused = self.rounds.unused_report(&step.cx(), true);
+        let lost = self.output.files_lost().map(What::News);
+        unused.into_iter().chain(lost).for_each(|what| self.log.write(&mut step.cx(), what));
         let nodes = self.root_cause.together();
         if !nodes.is_empty() {
             self.log.write(&mut step.cx(), What::Together { nodes });
         }
-        self.log.close(&mut step.cx(), self.root_cause.cause(), left, unwritten);
+        self.log.close(&mut step.cx(), self.root_cause.cause(), left, self.output.is_unwritten());
     }
 
     /// Passes a notice to the sub-machines that need it. A line here is the whole price of a new listener.
@@ -387,11 +385,9 @@ impl Parts {
     }
 
     /// The remaining hosts for the next generation, where hosts were lost in this one.
-    fn fewer(&self, step: &Step<'_>, why: &Why) -> Option<Box<Fewer>> {
+    fn fewer(&self, step: &Step<'_>) -> Option<Box<Fewer>> {
         let placement = attempt::next_placement(step.facts, &self.means())?;
-        let by = why.lost.map(|_| self.log.host(why.failure.node)).unwrap_or_default();
-        let without = self.bringup.folded(&step.facts.hosts.list_lost());
-        Some(Box::new(Fewer { by, without, ranks: placement.world_size() }))
+        Some(Box::new(Fewer { without: step.facts.hosts.list_lost(), ranks: placement.world_size() }))
     }
 
     /// A node speaks of rounds. Messages about another generation are dropped.
@@ -468,7 +464,8 @@ impl Parts {
     pub(super) fn apply_round_decisions(&mut self, step: &mut Step<'_>) {
         let up = self.rounds.apply_decisions(&mut step.cx());
         self.log.in_round(self.rounds.round());
-        self.rounds.unused_report(&mut step.cx(), false);
+        let unused = self.rounds.unused_report(&step.cx(), false);
+        unused.into_iter().for_each(|what| step.notify(Notice::Log(what)));
         self.on_rounds_given_up(step, up);
         if let Some(failure) = self.rounds.left_too_late(step.now) {
             self.failed(step, failure);
@@ -496,7 +493,7 @@ impl Parts {
                 if follows {
                     self.clears(step, attempt::why_lost(step.facts, node, lost, between));
                 } else {
-                    self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, Ranks::Run);
+                    self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, RanksState::Running);
                 }
             }
             None => {}
@@ -547,10 +544,8 @@ impl Parts {
     }
 
     /// Another process of a rank could not be started.
-    fn not_started(&mut self, step: &mut Step<'_>, proc: ProcId, error: SpawnError) {
+    fn not_started(&mut self, step: &mut Step<'_>, proc: ProcId, lacks_gpus: bool) {
         let Some(initial) = step.facts.placement().rank_of(proc) else { return };
-        let (host, lacks_gpus) = (rounds::host_of(step.facts, initial), error.step == SpawnStep::Gpus);
-        step.act(JobAction::Say(Sentence::Unable { initial, host, error }));
         let is_over = self.generations.is_between();
         let elsewhere = self.rounds.on_not_started(&mut step.cx(), &self.procs, (initial, proc), (lacks_gpus, is_over));
         self.start_elsewhere(step, elsewhere.into_iter().collect());

@@ -3,11 +3,10 @@
 //! INT, TERM, HUP and QUIT end the job: the first is passed on and starts the grace, the second is SIGKILL for everything, the third
 //! makes rlaunch leave and the guardian finish. USR1 and USR2 are passed on and the job continues.
 
+use super::Cx;
 use super::closing::PATIENCE;
 use super::notice::{Began, Notice};
-use super::{Cx, JobAction};
 use crate::events::{Answer, Cause, What};
-use crate::report::Sentence;
 use crate::signal::Signal;
 use crate::time::{Mono, Span};
 use crate::wire::to_node::ToNode;
@@ -42,60 +41,57 @@ impl Signals {
 
     pub(super) fn on(&mut self, cx: &mut Cx<'_>, sig: Signal) {
         let answer = match sig {
-            Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT => self.ends(cx, sig),
-            Signal::USR1 | Signal::USR2 => {
-                cx.notify(Notice::Broadcast(ToNode::Signal { sig }));
-                cx.notify(Notice::Forwarded(sig));
-                Answer::Forwarded
-            }
+            Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT => self.ends(cx.now, sig),
+            Signal::USR1 | Signal::USR2 => Answer::Forwarded,
             _ => Answer::Ignored,
         };
+        // First: the user reads it before anything that comes of it.
         cx.notify(Notice::Log(What::Signal { sig, answer }));
+        self.obey(cx, sig, answer);
     }
 
-    fn ends(&mut self, cx: &mut Cx<'_>, sig: Signal) -> Answer {
-        if self.last.is_some_and(|(last, at)| last == sig && cx.now.since(at) < ECHO) {
+    fn ends(&mut self, now: Mono, sig: Signal) -> Answer {
+        if self.last.is_some_and(|(last, at)| last == sig && now.since(at) < ECHO) {
             return Answer::Ignored;
         }
-        self.last = Some((sig, cx.now));
-        cx.notify(Notice::WakeAgents);
+        self.last = Some((sig, now));
         self.heard = self.heard.saturating_add(1);
-        match self.heard {
-            1 => {
-                self.first(cx, sig);
-                Answer::Ended
+        match (self.heard, self.phase) {
+            // The first signal never kills, even where the job is ending for another reason: the user has not yet read that it would.
+            (1, Phase::Running) => Answer::Ended,
+            (1, Phase::Ending(kill_at)) => Answer::Noted { kill_in: kill_at.map(|at| at.since(now)) },
+            (1, Phase::Over) => Answer::Unwritten { patience: PATIENCE },
+            (2, _) => Answer::Killed,
+            _ => Answer::Left,
+        }
+    }
+
+    fn obey(&self, cx: &mut Cx<'_>, sig: Signal, answer: Answer) {
+        match answer {
+            Answer::Forwarded => {
+                cx.notify(Notice::Broadcast(ToNode::Signal { sig }));
+                return cx.notify(Notice::Forwarded(sig));
             }
-            2 => {
+            Answer::Ignored => return,
+            Answer::Ended | Answer::Noted { .. } | Answer::Unwritten { .. } | Answer::Killed | Answer::Left => {
+                cx.notify(Notice::WakeAgents)
+            }
+        }
+        match answer {
+            Answer::Ended => cx.notify(Notice::End(Cause::Signal(sig))),
+            Answer::Unwritten { patience } => {
+                cx.notify(Notice::End(Cause::Signal(sig)));
+                cx.notify(Notice::Impatient { patience });
+            }
+            Answer::Killed => {
                 cx.notify(Notice::Broadcast(ToNode::Kill));
-                cx.act(JobAction::Say(Sentence::Killing { sig }));
                 cx.notify(Notice::Killed);
                 if self.phase == Phase::Over {
                     cx.notify(Notice::Impatient { patience: Span::ZERO });
                 }
-                Answer::Killed
             }
-            _ => {
-                cx.act(JobAction::Say(Sentence::Leaving { sig }));
-                cx.notify(Notice::Leave);
-                Answer::Left
-            }
-        }
-    }
-
-    /// The first signal never kills, even where the job is ending for another reason: the user has not yet read that it would.
-    fn first(&mut self, cx: &mut Cx<'_>, sig: Signal) {
-        match self.phase {
-            // `ending` reports the countdown; it knows the grace.
-            Phase::Running => cx.notify(Notice::End(Cause::Signal(sig))),
-            Phase::Ending(kill_at) => {
-                let kill_in = kill_at.map(|at| at.since(cx.now));
-                cx.act(JobAction::Say(Sentence::Ending { sig, kill_in }));
-            }
-            Phase::Over => {
-                cx.act(JobAction::Say(Sentence::Unwritten { sig, patience: PATIENCE }));
-                cx.notify(Notice::End(Cause::Signal(sig)));
-                cx.notify(Notice::Impatient { patience: PATIENCE });
-            }
+            Answer::Left => cx.notify(Notice::Leave),
+            Answer::Noted { .. } | Answer::Forwarded | Answer::Ignored => {}
         }
     }
 

@@ -23,10 +23,10 @@ mod silence;
 mod startup_deadline;
 
 use super::*;
-use crate::events::{Answer, Cause, Lost, What};
+use crate::events::{Answer, Cause, JobNews, Lost, RanksState, SinkEnd, Tried, What};
 use crate::exit::Ending;
 use crate::id::{NodeId, ProcId, Rank, Std, StreamId};
-use crate::report::{Became, Sentence};
+use crate::report::Became;
 use crate::signal::Signal;
 use crate::spec::OnFailure;
 use crate::status::Status;

@@ -238,12 +238,12 @@ impl Report {
                 }
             }
             What::Together { nodes } => self.together.clone_from(nodes),
-            What::LeftOut { nodes, world_size, procs } => self.leave_out(nodes, *world_size, procs),
+            What::LeftOut { nodes, world_size, procs, is_known: _ } => self.leave_out(nodes, *world_size, procs),
             What::Restart { rank, node, status, lost, lived, .. } => {
                 self.restart(Restarted { rank: *rank, node: *node, status: *status, lost: *lost, lived: *lived });
             }
-            What::Clearing { .. } => {}
-            What::Round(note) => self.rounds.add(note),
+            What::Clearing { .. } | What::News(_) => {}
+            What::Round { note, node: _ } => self.rounds.add(note),
             What::RoundsOver(given) => self.rounds.over(given),
             What::Signal { sig, answer } => self.signal(*sig, *answer),
             What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
@@ -257,7 +257,8 @@ impl Report {
             Answer::Forwarded => {
                 self.forwarded.insert(sig);
             }
-            Answer::Ended | Answer::Killed | Answer::Left | Answer::Ignored => {}
+            Answer::Ended | Answer::Noted { .. } | Answer::Unwritten { .. } => {}
+            Answer::Killed | Answer::Left | Answer::Ignored => {}
         }
     }
 

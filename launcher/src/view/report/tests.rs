@@ -1,15 +1,16 @@
 //! Whole reports, compared with files: `RLAUNCH_BLESS=1` writes them anew, for review.
 
 use super::*;
-use crate::view::notices::{By, say};
+use crate::view::log_view::LogView;
+use crate::view::notices::By;
 use crate::view::path_search::Around;
-use rlaunch_core::events::{AppLine, JobStart, Record, What};
+use rlaunch_core::events::{AppLine, JobStart, RanksState, Record, Tried, What};
 use rlaunch_core::id::{JobId, LocalRank, NodeId, Round, Std};
 use rlaunch_core::job::HostFailure;
 use rlaunch_core::master_store::{ForRank0, Holder};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
-use rlaunch_core::report::{Sentence, fold};
+use rlaunch_core::report::fold;
 use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
 use rlaunch_core::restart::{Given, RoundNote};
 use rlaunch_core::signal::Signal;
@@ -80,7 +81,7 @@ impl Log {
             discarded: home.iter().copied().map(Rank::new).collect::<RankSet>(),
             phases: [Span::ZERO, Span::from_millis(2), Span::ZERO],
         };
-        self.at(ms, What::Round(Box::new(note)));
+        self.at(ms, What::Round { node: None, note: Box::new(note) });
     }
 
     /// Another process of a rank.
@@ -88,11 +89,12 @@ impl Log {
         let (rank, local_rank, at) = (Rank::new(initial), LocalRank::new(initial), Span::from_millis(ms));
         self.at(ms, What::RankStarted { rank, node: NodeId::new(0), local_rank, pid: 50_000 + initial, at });
         let note = RoundNote::Again { round: Round::new(1), initial: rank, pid: 50_000 + initial };
-        self.at(ms, What::Round(Box::new(note)));
+        self.at(ms, What::Round { node: None, note: Box::new(note) });
     }
 
     fn begins(&mut self, ms: u64, cause: &Cause, sent: Option<Signal>) {
-        self.at(ms, What::Ending { cause: cause.clone(), sent, grace: Span::from_secs(5) });
+        let ranks = RanksState::Running;
+        self.at(ms, What::Ending { cause: cause.clone(), sent, grace: Span::from_secs(5), ranks });
     }
 
     fn ends(&mut self, ms: u64, cause: Cause, left: Option<u32>) -> Report {
@@ -149,7 +151,7 @@ fn rank_that_ran_and_failed_to_restart_has_run() {
     let mut log = Log::running(2);
     log.exits(1, KILL, 9_000);
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: OsBytes::from("./train"), found: Found::Nothing };
-    log.at(9_010, What::RankFailed { rank: Rank::new(1), node: NodeId::new(0), error });
+    log.at(9_010, What::RankFailed { rank: Rank::new(1), node: NodeId::new(0), error, tried: Tried::First });
     log.begins(9_500, &Cause::Signal(Signal::TERM), Some(Signal::TERM));
     log.exits(0, TERM, 9_600);
     let shown = render(&log.ends(9_610, Cause::Signal(Signal::TERM), Some(0)), &Around::default());
@@ -228,6 +230,7 @@ fn interrupted() {
             lost: None,
             lived,
             delay: Span::from_secs(1),
+            fewer: None,
         },
     );
     log.begins(900, &cause, None);
@@ -501,19 +504,25 @@ fn hosts_that_refuse_are_named_with_a_way_on() {
 #[test]
 fn a_job_without_hosts_says_so_at_its_start_and_at_its_end() {
     let said = |log: &Log| {
-        let report = fold(&log.0).of_hosts();
-        say(&Sentence::LeftOut(Box::new(report)), Tone::Quiet, false, By::Sender).unwrap()
+        let mut notices = LogView::new([], Tone::Quiet, false);
+        log.0.iter().map(|record| notices.text(record, By::Sender)).collect::<String>()
     };
     let mut log = on_hosts(Some(1));
     fails(&mut log, 1);
     fails(&mut log, 2);
-    log.at(300, What::LeftOut { nodes: [1, 2].map(NodeId::new).to_vec(), world_size: 4, procs: vec![4] });
+    log.at(
+        300,
+        What::LeftOut { nodes: [1, 2].map(NodeId::new).to_vec(), world_size: 4, procs: vec![4], is_known: false },
+    );
     let mut text = said(&log);
     let mut log = on_hosts(Some(1));
     fails(&mut log, 1);
     loses(&mut log, 0);
     refuses(&mut log, 3);
-    log.at(300, What::LeftOut { nodes: [0, 1, 3].map(NodeId::new).to_vec(), world_size: 2, procs: vec![2] });
+    log.at(
+        300,
+        What::LeftOut { nodes: [0, 1, 3].map(NodeId::new).to_vec(), world_size: 2, procs: vec![2], is_known: false },
+    );
     text.push_str(&said(&log));
     check("left_out", &text);
     for n in 0..2 {
@@ -576,7 +585,7 @@ fn respawned_rank_that_succeeded_is_not_lost() {
     log.at(1_000, What::HostDone { node, left: None, named: Vec::new() });
     let lost = |initial| Fault { initial: Rank::new(initial), kind: FaultKind::HostLost, text: OsBytes::default() };
     log.round(1_002, 1, Some(lost(2)), (2, &[]));
-    log.at(1_003, What::Round(Box::new(RoundNote::Spared { fault: lost(3) })));
+    log.at(1_003, What::Round { node: None, note: Box::new(RoundNote::Spared { fault: lost(3) }) });
     log.again(1_005, 2);
     [0, 1, 2].into_iter().for_each(|n| log.exits(n, Status::Exited(0), 2_000));
     shows("rounds_host_lost", &log.ends(2_020, Cause::Success, Some(0)));

@@ -167,7 +167,7 @@ impl World {
                     before.as_ref().is_none_or(|before| *before == Given::Done) && self.truth.calls <= self.plan.calls;
                 self.check(follows, || format!("rounds of a call are over behind {before:?}"));
             }
-            What::Round(note) => self.truth.refused |= matches!(*note, RoundNote::Refused { .. }),
+            What::Round { note, .. } => self.truth.refused |= matches!(*note, RoundNote::Refused { .. }),
             What::JobEnd { cause, .. } => self.truth.cause = Some(cause),
             _ => {}
         }

@@ -300,8 +300,7 @@ impl World {
                 }
                 JobAction::Finish(ending) => self.finished = Some(ending),
                 JobAction::Place(placement) => self.seats = placement,
-                JobAction::WakeAgent { .. } | JobAction::Home { .. } | JobAction::Say(_) | JobAction::AbandonOutput => {
-                }
+                JobAction::WakeAgent { .. } | JobAction::Home { .. } | JobAction::AbandonOutput => {}
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bootstrap::SshEnd;
+use crate::events::{JobNews, RanksState, SinkEnd, Tried};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
 use crate::job::HostFailure;
 use crate::master_store::{ForAgent, ForRank0, Holder};
@@ -10,6 +11,7 @@ use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::restart::remark::Remark;
 use crate::restart::{Given, RoundNote, Step};
 use crate::time::WallNs;
+use crate::travel::{Lowered, Resource};
 use crate::wire::limit::Limit;
 use alloc::boxed::Box;
 use alloc::vec;
@@ -96,7 +98,7 @@ fn ranks() -> Vec<What> {
     };
     vec![
         What::RankStarted { rank: RANK, node: NODE, local_rank: LocalRank::new(2), pid: 7, at: Span::from_nanos(3) },
-        What::RankFailed { rank: RANK, node: NODE, error: error() },
+        What::RankFailed { rank: RANK, node: NODE, error: error(), tried: Tried::First },
         exited(Status::Exited(3)),
         exited(Status::Signaled { sig: Signal::SEGV, core: true }),
         exited(Status::Lost),
@@ -153,15 +155,15 @@ fn rest() -> Vec<What> {
         signal(Answer::Killed),
         signal(Answer::Left),
         signal(Answer::Ignored),
-        What::Ending { cause: began.clone(), sent: Some(Signal::TERM), grace: Span::from_secs(5) },
-        What::Ending { cause: began, sent: None, grace: Span::ZERO },
+        ending(began.clone(), Some(Signal::TERM), Span::from_secs(5)),
+        ending(began, None, Span::ZERO),
         What::StreamEnd { rank: RANK, std: Std::Err, total: 12 },
         What::StoreRefused { node: NODE, from: bytes("10.0.0.9:4711"), count: 3 },
         What::StoreLimit { node: NODE, met: Met::at(Limit::Value, b"model", 9 << 20, 8 << 20), count: 2 },
         What::FileFailed { node: NODE, errno: 28, path: bytes("/logs/none_7f3a_0/attempt_0/0/stdout.log") },
         What::FileLost { rank: RANK, std: Std::Out, bytes: 4096 },
-        What::SinkLost { std: Std::Out, errno: None },
-        What::SinkLost { std: Std::Out, errno: Some(28) },
+        What::SinkLost { std: Std::Out, errno: None, end: SinkEnd::Unread { ends_job: true } },
+        What::SinkLost { std: Std::Out, errno: Some(28), end: SinkEnd::WriteFailed },
         What::OutputEnd { lost: 1, broken: 2 },
         What::LogLost { records: 3 },
     ]
@@ -179,12 +181,12 @@ fn hosts() -> Vec<What> {
     vec![
         What::HostFailed { node: NODE, why: failure },
         What::HostRefused { node: NODE, why: program },
-        What::LeftOut { nodes: [1, 3].map(NodeId::new).to_vec(), world_size: 5, procs: vec![4, 1] },
+        What::LeftOut { nodes: [1, 3].map(NodeId::new).to_vec(), world_size: 5, procs: vec![4, 1], is_known: false },
         What::HostLost { node: NODE, lost: Lost::Unheard },
         What::HostLost { node: NODE, lost: Lost::Expired },
         What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Ssh(SshEnd::Code(255))) },
         What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Ssh(SshEnd::Signal(9))) },
-        What::Ending { cause: unreachable, sent: None, grace: Span::ZERO },
+        ending(unreachable, None, Span::ZERO),
         What::HostLost { node: NODE, lost: Lost::Starved(Span::from_secs(9)) },
         What::Together { nodes: [1, 3].map(NodeId::new).to_vec() },
         refused(seen(Found::Dir)),
@@ -199,6 +201,7 @@ fn hosts() -> Vec<What> {
             lost: None,
             lived: Span::from_secs(70),
             delay: Span::from_secs(1),
+            fewer: None,
         },
         What::Restart {
             restart: 3,
@@ -208,6 +211,7 @@ fn hosts() -> Vec<What> {
             lost: Some(Lost::Unheard),
             lived: Span::from_secs(7),
             delay: Span::ZERO,
+            fewer: None,
         },
     ]
 }
@@ -236,20 +240,46 @@ fn rounds() -> Vec<What> {
         phases: [1, 2, 3].map(Span::from_nanos),
     };
     let up = Given::Up { fault: fault(FaultKind::Hang), text: bytes("no healthy rank is left") };
+    let note = |note| What::Round { node: None, note: Box::new(note) };
     vec![
-        What::Round(Box::new(began)),
-        What::Round(Box::new(RoundNote::Spared { fault: fault(FaultKind::HostLost) })),
-        What::Round(Box::new(RoundNote::Again { round: Round::new(4), initial: RANK, pid: 4242 })),
-        What::Round(Box::new(RoundNote::Awaited {
-            round: Some(Round::new(4)),
-            step: Step::Yield,
-            ranks: [RANK].into_iter().collect(),
-        })),
-        What::Round(Box::new(RoundNote::Refused { text: bytes("no") })),
-        What::Round(Box::new(RoundNote::Remark(Remark::WaitsForRound { initial: Rank::new(1) }))),
+        note(began),
+        note(RoundNote::Spared { fault: fault(FaultKind::HostLost) }),
+        note(RoundNote::Again { round: Round::new(4), initial: RANK, pid: 4242 }),
+        note(RoundNote::Awaited { round: Some(Round::new(4)), step: Step::Yield, ranks: [RANK].into_iter().collect() }),
+        note(RoundNote::Refused { text: bytes("no") }),
+        note(RoundNote::Remark(Remark::WaitsForRound { initial: Rank::new(1) })),
         What::RoundsOver(Box::new(Given::Done)),
         What::RoundsOver(Box::new(up)),
     ]
+}
+
+fn ending(cause: Cause, sent: Option<Signal>, grace: Span) -> What {
+    What::Ending { cause, sent, grace, ranks: RanksState::Running }
+}
+
+fn news() -> Vec<What> {
+    let nodes = || [0, 2].map(NodeId::new).to_vec();
+    let (addr, within) = (|| bytes("10.0.0.1"), Span::from_secs(9));
+    let status = Status::Signaled { sig: Signal::USR1, core: false };
+    [
+        JobNews::PortUnreserved { port: 20_000 },
+        JobNews::LimitLowered { lowered: Lowered { on: Resource::Nofile, to: 1024 }, nodes: nodes() },
+        JobNews::OneMachine { nodes: nodes(), more: 1 },
+        JobNews::AddrDetour { addr: addr(), instead_of: bytes("10.1.0.1"), node: NODE, missed_by: nodes() },
+        JobNews::StoreLeft { addr: addr() },
+        JobNews::StoreUnused { node: NODE, at: bytes("10.0.0.1:29500") },
+        JobNews::StoreForeign { node: NODE, from: bytes("10.9.9.9:4711") },
+        JobNews::Continuing { rank: RANK, status: Status::Exited(3) },
+        JobNews::EndingDeferred { rank: RANK, status, end_in: within },
+        JobNews::EndingAwaits { cause: Cause::Timeout(Span::from_secs(60)), kill_in: within },
+        JobNews::NoProgress { rank: RANK, alike: 5 },
+        JobNews::NotClear,
+        JobNews::HostAwaited { node: NODE, within },
+        JobNews::HostsSilent { nodes: nodes(), within },
+        JobNews::FilesLost { bytes: 4096 },
+    ]
+    .map(What::News)
+    .to_vec()
 }
 
 #[test]
@@ -273,7 +303,8 @@ fn version_1_is_frozen() {
         asked: false,
         usage: Usage::default(),
     };
-    let text = text + &line(&Record { round: Some(Round::new(4)), ..record(in_round) });
+    let news: String = news().into_iter().map(|what| line(&record(what))).collect();
+    let text = text + &line(&Record { round: Some(Round::new(4)), ..record(in_round) }) + &news;
     let frozen = include_str!("../../../../../tests/golden/events/v1.ndjson");
     for (ours, theirs) in text.lines().zip(frozen.lines()) {
         assert_eq!(ours, theirs);

@@ -14,13 +14,13 @@ mod setting;
 use super::facts::JobFacts;
 use super::hosts::Loss;
 use super::notice::{Failure, Notice};
+use super::orders::is_together;
 use super::{Cx, JobAction, attempt};
 use crate::events::{Lost, What};
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::machine::{Machine as _, earliest_of};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
-use crate::report::Sentence;
 use crate::restart::rank_fault::{Fault, FaultKind};
 use crate::restart::{Given, Limits, Restart, RestartAction, RestartEvent, RoundNote, Step};
 use crate::rounds::PolicyReader;
@@ -301,8 +301,7 @@ impl Rounds {
         };
         let text = OsBytes::from("no healthy rank is left");
         let up = self.up(cx, &fault);
-        cx.notify(Notice::Log(What::RoundsOver(Box::new(Given::Up { fault, text: text.clone() }))));
-        cx.act(JobAction::Say(Sentence::GivenUp { generation: cx.facts.generation(), round: self.round(), text }));
+        cx.notify(Notice::Log(What::RoundsOver(Box::new(Given::Up { fault, text }))));
         self.off(cx.now);
         Some(up)
     }
@@ -348,14 +347,7 @@ impl Rounds {
                     cx.notify(Notice::Log(What::RoundsOver(Box::new(given.clone()))));
                     match given {
                         Given::Done => self.now.done = Some(cx.now),
-                        Given::Up { fault, text } => {
-                            cx.act(JobAction::Say(Sentence::GivenUp {
-                                generation: cx.facts.generation(),
-                                round: self.round(),
-                                text,
-                            }));
-                            up = Some(self.up(cx, &fault));
-                        }
+                        Given::Up { fault, .. } => up = Some(self.up(cx, &fault)),
                     }
                 }
             }
@@ -375,6 +367,12 @@ impl Rounds {
     }
 
     fn note(&mut self, cx: &mut Cx<'_>, note: RoundNote) {
+        let what = self.record(cx.facts, note);
+        cx.notify(Notice::Log(what));
+    }
+
+    /// Takes a note into account; the record of it.
+    fn record(&mut self, facts: &JobFacts, note: RoundNote) -> What {
         match &note {
             RoundNote::Began { faults, .. } => {
                 let lost = faults.iter().filter(|fault| fault.kind.is_loss()).map(|fault| fault.initial);
@@ -394,12 +392,12 @@ impl Rounds {
             RoundNote::Began { faults, .. } => Fault::first_of(faults).map(|(fault, _)| fault.initial),
             RoundNote::Spared { fault } => Some(fault.initial),
             RoundNote::Again { initial, .. } => Some(*initial),
-            RoundNote::Awaited { ranks, .. } => common_host(cx.facts, ranks),
+            RoundNote::Awaited { ranks, .. } => common_host(facts, ranks),
             RoundNote::Refused { .. } | RoundNote::Remark(_) => None,
         };
-        let host = first.map_or_else(OsBytes::default, |initial| host_of(cx.facts, initial));
-        cx.notify(Notice::Log(What::Round(Box::new(note.clone()))));
-        cx.act(JobAction::Say(Sentence::Round { generation: cx.facts.generation(), host, note: Box::new(note) }));
+        let node =
+            first.filter(|_| !is_together(facts.placement())).and_then(|initial| facts.placement().node_of(initial));
+        What::Round { node, note: Box::new(note) }
     }
 
     /// Logs ranks that have not registered, while other ranks of their host wait for them and no host has all of its ranks registered.
@@ -458,7 +456,7 @@ impl Rounds {
 /// The name of a rank's host, where there are several.
 pub(super) fn host_of(facts: &JobFacts, initial: Rank) -> OsBytes {
     let placement = facts.placement();
-    let node = placement.node_of(initial).filter(|_| placement.used().nth(1).is_some());
+    let node = placement.node_of(initial).filter(|_| !is_together(placement));
     node.map(|node| facts.host_name(node)).unwrap_or_default()
 }
 

@@ -4,6 +4,7 @@
 //! is waited for.
 
 use super::Rounds;
+use crate::events::What;
 use crate::id::Rank;
 use crate::job::Cx;
 use crate::job::notice::Failure;
@@ -59,17 +60,19 @@ impl Rounds {
         }
     }
 
-    /// Says that what was asked of rounds was asked in vain, if it was: by now, or as the job is over; once.
-    pub(in crate::job) fn unused_report(&mut self, cx: &mut Cx<'_>, over: bool) {
+    /// The fact that what was asked of rounds was asked in vain, if it was: by now, or as the job is over; once.
+    pub(in crate::job) fn unused_report(&mut self, cx: &Cx<'_>, over: bool) -> Option<What> {
         let now = cx.now;
         let when = match self.restart_unused {
             RestartUnused::Ended(rank, at) if over || at <= now => Unused::Exited(rank),
             RestartUnused::Until(at) if at <= now && !self.is_off() => Unused::Within(LONG),
-            RestartUnused::Ended(..) | RestartUnused::Until(_) | RestartUnused::Idle | RestartUnused::Over => return,
+            RestartUnused::Ended(..) | RestartUnused::Until(_) | RestartUnused::Idle | RestartUnused::Over => {
+                return None;
+            }
         };
         self.restart_unused = RestartUnused::Over;
         let ranks = cx.facts.placement().world_size();
         let options = self.spec.rounds.asked.clone();
-        self.note(cx, RoundNote::Remark(Remark::OptionsUnused { options, when, ranks }));
+        Some(self.record(cx.facts, RoundNote::Remark(Remark::OptionsUnused { options, when, ranks })))
     }
 }

@@ -102,10 +102,10 @@ pub(super) fn reset_for_generation(s: &Script) -> (Vec<(u32, Rendezvous)>, Vec<u
 }
 
 /// The report to the user: the lost part, the hosts that are missing, the number of ranks.
-fn said(s: &Script) -> Vec<(OsBytes, OsBytes, u32)> {
-    let fewer = |sentence: &Sentence| {
-        let Sentence::Restarts { fewer: Some(fewer), .. } = sentence else { return None };
-        Some((fewer.by.clone(), fewer.without.clone(), fewer.ranks))
+fn said(s: &Script) -> Vec<(Option<NodeId>, Vec<NodeId>, u32)> {
+    let fewer = |what: &What| {
+        let What::Restart { fewer: Some(fewer), lost, node, .. } = what else { return None };
+        Some((lost.map(|_| *node), fewer.without.clone(), fewer.ranks))
     };
     s.said.iter().filter_map(fewer).collect()
 }
@@ -135,7 +135,7 @@ fn ranks_are_started_again_on_the_hosts_that_are_left_when_those_of_the_lost_one
     // It would be reported again.
     s.event(JobEvent::EdgeClosed { node: node(0), why: EOF });
     beats(&mut s, 60, &[1, 2]);
-    assert_eq!(said(&s), [("one".into(), "one".into(), 4)]);
+    assert_eq!(said(&s), [(Some(node(0)), vec![node(0)], 4)]);
     meets_without_the_first(&s);
     forget(&mut s);
     started(&mut s, 6, &[1, 2]);
@@ -165,10 +165,10 @@ fn a_host_that_is_lost_with_its_guardian_is_given_up_when_it_does_not_answer() {
         beats(&mut s, 10, &[1, 2]);
         assert_eq!((s.severed, said(&s)), (0, vec![]), "the network may be slow");
         beats(&mut s, 1, &[1, 2]);
-        let awaited = |sentence: &&Sentence| matches!(sentence, Sentence::Awaited { .. });
+        let awaited = |what: &&What| matches!(what, What::News(JobNews::HostAwaited { .. }));
         assert_eq!((s.severed, s.said.iter().filter(awaited).count(), said(&s).len()), (1, 1, 0));
         beats(&mut s, 30, &[1, 2]);
-        assert_eq!(said(&s), [("one".into(), "one".into(), 4)], "its lease is over");
+        assert_eq!(said(&s), [(Some(node(0)), vec![node(0)], 4)], "its lease is over");
         meets_without_the_first(&s);
     }
 }
@@ -220,7 +220,7 @@ fn a_rank_may_fail_before_its_peers_host_is_known_as_lost() {
     beats(&mut s, 25, &[1, 2]);
     assert_eq!((s.finished, reset_for_generation(&s).0.len()), (None, 0), "by now a host that is there would be clear");
     beats(&mut s, 60, &[1, 2]);
-    assert_eq!(said(&s), [("".into(), "one".into(), 4)]);
+    assert_eq!(said(&s), [(None, vec![node(0)], 4)]);
     meets_without_the_first(&s);
     assert!(s.log.iter().any(|what| matches!(what, What::HostLost { lost: UNHEARD, .. })));
 }
@@ -235,7 +235,7 @@ fn a_host_that_is_clear_may_be_lost_until_the_others_start() {
         s.wait(1000);
         if enough {
             meets_without_the_first(&s);
-            assert!(matches!(s.said.last(), Some(Sentence::LeftOut(_))), "all ranks were to start: {:?}", s.said);
+            assert!(matches!(s.said.last(), Some(What::LeftOut { .. })), "all ranks were to start: {:?}", s.said);
         } else {
             assert_eq!(reset_for_generation(&s).0.len(), 0);
             assert!(s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })), "{:?}", s.sent);
@@ -273,7 +273,7 @@ fn rounds_that_are_used_up_when_a_host_is_lost_lead_to_a_generation_without_it()
     }
     [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
     s.wait(1000);
-    assert_eq!(said(&s), [("one".into(), "one".into(), 4)]);
+    assert_eq!(said(&s), [(Some(node(0)), vec![node(0)], 4)]);
     let (meetings, procs) = reset_for_generation(&s);
     assert_eq!((meetings.len(), procs), (2, vec![6, 7, 8, 9]));
 }

@@ -99,7 +99,7 @@ fn any_events_in_any_order() {
         let exit = s.finished.unwrap_or_else(|| panic!("seed {seed} does not end"));
         assert!(s.drains <= 1, "seed {seed}");
         let Some(What::JobEnd { cause, exit: logged, .. }) = s.log.last() else { panic!("seed {seed}") };
-        let unwritten = s.said.iter().any(|said| matches!(said, Sentence::SinkFailed { .. }));
+        let unwritten = s.said.iter().any(|said| matches!(said, What::SinkLost { end: SinkEnd::WriteFailed, .. }));
         assert_eq!((cause.exit(unwritten), *logged), (exit, exit), "seed {seed}");
         let Some(begun) = begun else { continue };
         match (&begun, cause) {

@@ -1,6 +1,7 @@
 //! The ways in which a job ends.
 
 use super::*;
+use crate::errno::EIO;
 
 fn end(sig: Signal) -> ToNode {
     ToNode::End { sig, grace: Span::from_secs(5) }
@@ -61,7 +62,7 @@ fn others_have_the_grace_after_a_rank_was_killed_by_a_signal_that_was_passed_on(
     assert_eq!(s.sent, [end(Signal::TERM)]);
     let mut s = passed_on();
     s.wait(4_000);
-    assert!(matches!(s.said.as_slice(), [Sentence::Spared { .. }]), "{:?}", s.said);
+    assert!(matches!(s.said.as_slice(), [What::News(JobNews::EndingDeferred { .. })]), "{:?}", s.said);
     assert_eq!(s.sent, []);
     s.wait(2_000);
     assert_eq!(s.sent, [end(Signal::TERM)]);
@@ -73,7 +74,8 @@ fn on_failure_continue_lets_the_others_go_on() {
     s.now = 90;
     s.exits(1, exit(4), (1, 20)).exits(0, exit(5), (1, 30));
     assert_eq!(s.sent, []);
-    assert_eq!(s.said, [Sentence::GoesOn { rank: Rank::new(1), status: exit(4) }], "one line, not one per rank");
+    let continuing = JobNews::Continuing { rank: Rank::new(1), status: exit(4) };
+    assert_eq!(s.said, [What::News(continuing)], "one line, not one per rank");
     s.exits(2, exit(0), (1, 90));
     let report = s.report();
     assert_eq!(s.finished, Some(Ending::Code(4)), "the first failure's");
@@ -155,12 +157,16 @@ fn nothing_after_the_beginning_of_the_ending_changes_it() {
     assert_eq!(s.finished, Some(Ending::Code(124)));
 }
 
+const fn sink_lost(std: Std, errno: Option<i32>, end: SinkEnd) -> What {
+    What::SinkLost { std, errno, end }
+}
+
 #[test]
 fn closed_reader() {
     let mut s = Script::running(&spec(1));
     s.event(JobEvent::ReaderClosed(Std::Out)).event(JobEvent::ReaderClosed(Std::Out));
     assert_eq!(s.sent, [end(Signal::TERM)]);
-    assert_eq!(s.said, [Sentence::ReaderClosed(Std::Out)], "one line");
+    assert_eq!(s.said, [sink_lost(Std::Out, None, SinkEnd::Unread { ends_job: true })], "one line");
     s.exits(0, killed(Signal::TERM), (0, 1)).report();
     assert_eq!(s.finished, Some(Ending::Signal(Signal::PIPE)));
 }
@@ -170,7 +176,7 @@ fn a_terminal_that_hangs_up_is_a_reader_that_leaves() {
     let mut s = Script::running(&spec(1));
     s.event(JobEvent::HungUp(Std::Out)).event(JobEvent::ReaderClosed(Std::Out));
     assert_eq!(s.sent, [end(Signal::TERM)]);
-    assert_eq!(s.said, [Sentence::ReaderClosed(Std::Out)]);
+    assert_eq!(s.said, [sink_lost(Std::Out, Some(EIO), SinkEnd::Unread { ends_job: true })]);
     s.exits(0, killed(Signal::TERM), (0, 1)).report();
     assert_eq!(s.finished, Some(Ending::Signal(Signal::PIPE)));
 }
@@ -181,7 +187,8 @@ fn a_job_under_nohup_outlives_its_terminal() {
     s.hello();
     s.sent.clear();
     s.event(JobEvent::HungUp(Std::Out)).event(JobEvent::HungUp(Std::Out)).event(JobEvent::HungUp(Std::Err));
-    assert_eq!((&s.said[..], &s.sent[..]), (&[Sentence::HungUp(Std::Out), Sentence::HungUp(Std::Err)][..], &[][..]));
+    let hung_up = [Std::Out, Std::Err].map(|std| sink_lost(std, Some(EIO), SinkEnd::HungUp));
+    assert_eq!((&s.said[..], &s.sent[..]), (&hung_up[..], &[][..]));
     s.exits(0, exit(0), (0, 0)).report();
     assert_eq!(s.finished, Some(Ending::Code(0)));
 }
@@ -199,10 +206,10 @@ fn a_failed_sink_is_noted_once_and_makes_a_success_a_failure() {
     for _ in 0..2 {
         s.event(JobEvent::SinkFailed { std: Std::Out, errno: 28 });
     }
-    assert_eq!(s.said, [Sentence::SinkFailed { std: Std::Out, errno: 28 }]);
+    assert_eq!(s.said, [sink_lost(Std::Out, Some(28), SinkEnd::WriteFailed)]);
     s.exits(0, exit(0), (0, 0)).done().event(JobEvent::OutputDrained { lost: 9, broken: 2 });
     assert_eq!(s.finished, Some(Ending::Code(125)));
-    assert_eq!(s.said[1..3], [Sentence::LinesBroken(2), Sentence::OutputLost(9)]);
+    assert_eq!(s.said[1..], [What::OutputEnd { lost: 9, broken: 2 }]);
     assert_eq!(s.last_report().lost, 9);
 }
 
@@ -219,15 +226,18 @@ fn bytes_missing_in_a_log_file_make_a_success_a_failure() {
     let mut s = Script::running(&spec(1));
     s.hears(ToRoot::FileLost { proc: ProcId::new(0), which: Std::Out, bytes: 7 });
     s.exits(0, exit(0), (0, 0)).report();
-    assert_eq!((s.finished, s.said[0].clone()), (Some(Ending::Code(125)), Sentence::FilesLost(7)));
+    assert_eq!(
+        (s.finished, &s.said[..]),
+        (Some(Ending::Code(125)), &[What::News(JobNews::FilesLost { bytes: 7 })][..])
+    );
 }
 
 #[test]
 fn input_that_a_host_cannot_pass_on_is_said_once_and_the_job_goes_on() {
     let mut s = Script::running(&spec(1));
     s.hears(ToRoot::InputFailed { errno: 28 }).event(JobEvent::InputFailed { errno: 5 });
-    assert_eq!((&s.said[..], &s.sent[..]), (&[Sentence::InputUndelivered { errno: 28 }][..], &[][..]));
-    assert!(s.log.contains(&What::SinkLost { std: Std::In, errno: Some(28) }));
+    let undelivered = sink_lost(Std::In, Some(28), SinkEnd::Undelivered);
+    assert_eq!((&s.said[..], &s.sent[..]), (&[undelivered][..], &[][..]));
     s.exits(0, exit(0), (0, 0)).report();
     assert_eq!(s.finished, Some(Ending::Code(0)));
 }
@@ -237,7 +247,7 @@ fn an_ending_that_takes_a_while_says_what_it_waits_for() {
     let mut s = Script::running(&spec(2));
     s.exits(0, exit(3), (0, 0)).wait(4_000);
     let cause = Cause::Rank { rank: Rank::new(0), status: exit(3) };
-    assert_eq!(s.said, [Sentence::Waiting { cause, kill_in: Span::from_secs(4) }]);
+    assert_eq!(s.said, [What::News(JobNews::EndingAwaits { cause, kill_in: Span::from_secs(4) })]);
     let mut s = Script::running(&spec(2));
     s.exits(0, exit(3), (0, 0)).wait(900).exits(1, exit(0), (0, 900)).wait(4_000);
     assert_eq!(s.said, []);

@@ -162,7 +162,7 @@ fn job_ends_early_without_progress() {
     }
     assert!(matches!(s.sent.last(), Some(ToNode::End { .. })), "{:?}", s.sent);
     assert_eq!(restarts(&s).len(), 4);
-    assert!(s.said.contains(&Sentence::NoProgress { rank: Rank::new(0), alike: ALIKE }));
+    assert!(s.said.contains(&What::News(JobNews::NoProgress { rank: Rank::new(0), alike: ALIKE })));
     s.report();
     assert_eq!(s.finished, Some(Ending::Code(3)));
 }
@@ -185,7 +185,7 @@ fn a_signal_ends_the_job_whatever_is_between_two_generations() {
     fails(&mut s, 0, exit(1));
     s.hears(cleared(0, 20_000)).wait(10);
     s.signal(Signal::TERM);
-    assert!(s.said.contains(&Sentence::Unrestarted { sig: Signal::TERM }));
+    assert!(matches!(s.said.last(), Some(What::Ending { ranks: RanksState::Between, .. })), "{:?}", s.said);
     assert!(matches!(s.sent.last(), Some(ToNode::End { sig: Signal::TERM, .. })));
     s.wait(60_000);
     assert_eq!(asked_for(&s).0, []);
@@ -211,7 +211,7 @@ fn unkillable_process_ends_the_job() {
     let mut s = alone(3, 1);
     fails(&mut s, 0, exit(4));
     s.hears(cleared(1, 0));
-    assert!(s.said.contains(&Sentence::NotClear));
+    assert!(s.said.contains(&What::News(JobNews::NotClear)));
     assert!(matches!(s.sent.last(), Some(ToNode::End { .. })));
     s.hears(ToRoot::Done { left: 1, named: Capped::default() }).drained();
     assert_eq!((s.finished, restarts(&s).len()), (Some(Ending::Code(4)), 0));

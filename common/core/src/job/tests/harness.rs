@@ -6,6 +6,7 @@ use crate::master_store::{ForRank0, Holder};
 use crate::os_strings::OsStrings;
 use crate::place::Placement;
 use crate::report::Report;
+use crate::restart::Given;
 use crate::spec::{AppBase, AppSpec, Contain, JobSpec, Role, StdinPlan, Tier};
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
@@ -70,8 +71,10 @@ pub(super) struct Script {
     pub(super) given_up: Vec<NodeId>,
     pub(super) closed: Vec<NodeId>,
     pub(super) beats: Vec<(NodeId, Beat)>,
-    pub(super) said: Vec<Sentence>,
+    /// Facts that the user reads while the job runs, as the launcher's view has it.
+    pub(super) said: Vec<What>,
     pub(super) log: Vec<What>,
+    report: Report,
     pub(super) seats: Vec<Arc<Placement>>,
     pub(super) homes: Vec<(NodeId, u32)>,
     pub(super) drains: u32,
@@ -111,6 +114,7 @@ impl Script {
             beats: vec![],
             said: vec![],
             log: vec![],
+            report: Report::default(),
             seats: vec![],
             homes: vec![],
             drains: 0,
@@ -228,6 +232,14 @@ impl Script {
         self
     }
 
+    /// The only fact that the user has read: a signal began the ending.
+    pub(super) fn ending_of(&self) -> (Signal, RanksState) {
+        match self.said.as_slice() {
+            [What::Ending { cause: Cause::Signal(sig), ranks, .. }] => (*sig, ranks.clone()),
+            said => panic!("{said:?}"),
+        }
+    }
+
     /// When the machine wants to be called next.
     pub(super) fn due(&self) -> Option<Mono> {
         self.job.poll_timeout()
@@ -259,8 +271,13 @@ impl Script {
                 JobAction::CloseEdge { node } => self.closed.push(node),
                 JobAction::Place(placement) => self.seats.push(placement),
                 JobAction::Home { node, namespace } => self.homes.push((node, namespace)),
-                JobAction::Emit(record) => self.log.push(record.what),
-                JobAction::Say(sentence) => self.said.push(sentence),
+                JobAction::Emit(record) => {
+                    self.report.add(&record);
+                    if is_read(&record.what) {
+                        self.said.push(record.what.clone());
+                    }
+                    self.log.push(record.what);
+                }
                 JobAction::DrainOutput => self.drains += 1,
                 JobAction::AbandonOutput => self.abandoned = true,
                 JobAction::Finish(ending) => self.finished = Some(ending),
@@ -275,13 +292,46 @@ impl Script {
     }
 
     pub(super) fn last_report(&self) -> Box<Report> {
-        match self.said.last() {
-            Some(Sentence::Report(report)) => report.clone(),
-            other => panic!("the last sentence is {other:?}"),
-        }
+        assert!(self.report.end.is_some(), "the last record is {:?}", self.log.last());
+        Box::new(self.report.clone())
     }
 
     pub(super) fn cause(&self) -> Cause {
         self.last_report().end.unwrap().cause
+    }
+}
+
+/// Whether the user reads something of a fact before the closing report.
+fn is_read(what: &What) -> bool {
+    match what {
+        What::HostReady { hello, .. } => !hello.note.is_empty() && !hello.usual,
+        What::LeftOut { is_known, .. } => !is_known,
+        What::RankFailed { tried, .. } => *tried != Tried::First,
+        What::Signal { answer, .. } => !matches!(answer, Answer::Ended | Answer::Forwarded | Answer::Ignored),
+        What::Ending { cause: Cause::Signal(_), ranks, .. } => *ranks != RanksState::Exited,
+        What::SinkLost { end, .. } => *end != SinkEnd::Unread { ends_job: false },
+        What::OutputEnd { lost, broken } => (*lost, *broken) != (0, 0),
+        What::RoundsOver(given) => matches!(**given, Given::Up { .. }),
+        What::Restart { .. }
+        | What::Round { .. }
+        | What::StoreLimit { .. }
+        | What::FileFailed { .. }
+        | What::News(_) => true,
+        What::JobStart(_)
+        | What::HostRefused { .. }
+        | What::HostFailed { .. }
+        | What::HostLost { .. }
+        | What::Together { .. }
+        | What::StoreRefused { .. }
+        | What::FileLost { .. }
+        | What::HostDone { .. }
+        | What::RankStarted { .. }
+        | What::RankExited { .. }
+        | What::RankFacts { .. }
+        | What::Ending { .. }
+        | What::Clearing { .. }
+        | What::StreamEnd { .. }
+        | What::LogLost { .. }
+        | What::JobEnd { .. } => false,
     }
 }

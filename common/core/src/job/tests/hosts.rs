@@ -180,7 +180,7 @@ fn an_address_that_is_not_rank_0s_own_leaves_the_store_to_it() {
         s.hears_of(NODE, &ToRoot::Hello(Hello { addresses, ..first })).hears_of(NODE, &ToRoot::Ready);
         s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).hears_of(OTHER, &ToRoot::Ready);
         assert!(met(&s).iter().all(|(_, rendezvous)| rendezvous.agent_store == held), "{own} {why:?}");
-        let left = Sentence::StoreLeft { addr: "10.0.0.1".into() };
+        let left = What::News(JobNews::StoreLeft { addr: "10.0.0.1".into() });
         assert_eq!(s.said.contains(&left), !held, "{own} {why:?}");
     }
 }
@@ -364,7 +364,7 @@ fn a_host_whose_ssh_was_killed_is_waited_for_until_its_lease_is_over() {
     let mut s = running();
     let why = CloseReason::Ssh(SshEnd::Signal(9));
     s.wait(1_000).event(JobEvent::EdgeClosed { node: OTHER, why });
-    let awaited = Sentence::Awaited { host: "two".into(), within: Span::from_millis(35_300) };
+    let awaited = What::News(JobNews::HostAwaited { node: OTHER, within: Span::from_millis(35_300) });
     assert!(s.said.contains(&awaited), "the user knows how long: {:?}", s.said);
     for rank in [0, 1] {
         exits(&mut s, rank, killed(Signal::TERM), 6);
@@ -488,17 +488,17 @@ fn limits_that_are_lower_elsewhere_are_said_once_for_all_hosts() {
         let hello = Hello { lowered: Capped::chunks([lowered]).remove(0), ..hello };
         s.event(JobEvent::EdgeUp { node }).hears_of(node, &ToRoot::Hello(hello)).hears_of(node, &ToRoot::Ready);
     }
-    assert_eq!(s.said, [Sentence::Lowered { lowered, hosts: "one,two".into() }]);
+    assert_eq!(s.said, [What::News(JobNews::LimitLowered { lowered, nodes: vec![NODE, OTHER] })]);
 }
 
 /// Each letter is one host of the job, named `h0`, `h1` ..., and the machine that it is.
 #[test]
 fn hosts_that_are_one_machine_are_said_in_one_line() {
     for (machines, said) in [
-        ("m m", Some(("h0 and h1", 0))),
-        ("n m m o", Some(("h1 and h2", 0))),
-        ("m n n m n", Some(("h0 and h3", 1))),
-        ("m m m m m m", Some(("h0, h1, h2, h3 and 2 more", 0))),
+        ("m m", Some((&[0, 1][..], 0))),
+        ("n m m o", Some((&[1, 2], 0))),
+        ("m n n m n", Some((&[0, 3], 1))),
+        ("m m m m m m", Some((&[0, 1, 2, 3, 4, 5], 0))),
         ("m n", None),
         // Nobody knows.
         (" ", None),
@@ -517,8 +517,10 @@ fn hosts_that_are_one_machine_are_said_in_one_line() {
             let hello = ToRoot::Hello(Hello { machine: machine.into(), ..hello });
             s.event(JobEvent::EdgeUp { node }).hears_of(node, &hello).hears_of(node, &ToRoot::Ready);
         }
-        let line = |(hosts, more): (&str, usize)| Sentence::OneMachine { hosts: hosts.into(), more };
-        assert_eq!(s.said, said.map(line).into_iter().collect::<Vec<_>>(), "{machines:?}");
+        let news = |(nodes, more): (&[u32], u32)| {
+            What::News(JobNews::OneMachine { nodes: nodes.iter().copied().map(NodeId::new).collect(), more })
+        };
+        assert_eq!(s.said, said.map(news).into_iter().collect::<Vec<_>>(), "{machines:?}");
     }
 }
 

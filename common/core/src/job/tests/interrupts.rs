@@ -9,7 +9,7 @@ fn once_sends_it_and_counts_down() {
         let mut s = Script::running(&spec(1));
         s.signal(sig);
         assert_eq!(s.sent, [ToNode::End { sig, grace: Span::from_secs(5) }]);
-        assert_eq!(s.said, [Sentence::Sent { sig, kill_in: Span::from_secs(5) }]);
+        assert_eq!(s.ending_of(), (sig, RanksState::Running));
         s.exits(0, exit(0), (0, 1)).report();
         assert_eq!(s.finished, Some(Ending::Signal(sig)));
     }
@@ -21,7 +21,7 @@ fn before_any_rank_it_tells_who_was_waited_for() {
     let mut s = Script::new(&two(false));
     s.event(JobEvent::EdgeUp { node: NODE });
     s.hears_of(NODE, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(NODE, &ToRoot::Ready).signal(Signal::INT);
-    assert_eq!(s.said, [Sentence::Unstarted { sig: Signal::INT, awaited: "two".into() }]);
+    assert_eq!(s.ending_of(), (Signal::INT, RanksState::NotStarted { awaited: vec![NodeId::new(1)] }));
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn twice_kills_thrice_leaves() {
     let mut s = Script::running(&spec(1));
     s.signal(Signal::INT).wait(300).signal(Signal::TERM);
     assert_eq!(s.sent[1..], [ToNode::Kill]);
-    assert_eq!(s.said[1..], [Sentence::Killing { sig: Signal::TERM }]);
+    assert_eq!(s.said[1..], [What::Signal { sig: Signal::TERM, answer: Answer::Killed }]);
     s.wait(300).signal(Signal::INT);
     assert_eq!(s.finished, Some(Ending::Signal(Signal::INT)), "of the first one");
     assert_eq!(s.last_report().left, None, "nobody counted");
@@ -50,7 +50,8 @@ fn an_echo_is_no_second_signal() {
 fn the_first_signal_in_another_ending_only_tells() {
     let mut s = Script::running(&spec(2));
     s.exits(0, exit(3), (0, 0)).wait(999).signal(Signal::INT);
-    assert_eq!(s.said, [Sentence::Ending { sig: Signal::INT, kill_in: Some(Span::from_millis(4_001)) }]);
+    let answer = Answer::Noted { kill_in: Some(Span::from_millis(4_001)) };
+    assert_eq!(s.said, [What::Signal { sig: Signal::INT, answer }]);
     assert_eq!(s.sent.len(), 1);
     s.wait(100).signal(Signal::INT);
     assert_eq!(s.sent[1..], [ToNode::Kill]);
@@ -103,7 +104,8 @@ fn success_and_failure_wait_for_their_reader_until_the_user_has_enough() {
         s.exits(0, status, (0, 0)).done().wait(3_600_000);
         assert!(!s.abandoned);
         s.signal(Signal::INT);
-        assert_eq!(s.said, [Sentence::Unwritten { sig: Signal::INT, patience: Span::from_secs(2) }]);
+        let answer = Answer::Unwritten { patience: Span::from_secs(2) };
+        assert_eq!(s.said, [What::Signal { sig: Signal::INT, answer }]);
         s.wait(2_000);
         assert!(s.abandoned);
         s.drained();

@@ -235,7 +235,11 @@ fn a_guardian_lost_during_the_grace_ends_the_grace() {
     s.wait(1);
     assert_eq!(s.sent, [ToNode::Kill], "nobody else can end the ranks");
     s.signal(Signal::INT);
-    assert!(matches!(s.said.last(), Some(Sentence::Ending { kill_in: None, .. })), "{:?}", s.said.last());
+    assert!(
+        matches!(s.said.last(), Some(What::Signal { answer: Answer::Noted { kill_in: None }, .. })),
+        "{:?}",
+        s.said.last()
+    );
     s.wait(1_000).drained();
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(3)), None), "it does not answer");
     assert_eq!(lost(&s), [GUARDIAN, Lost::AgentMute]);

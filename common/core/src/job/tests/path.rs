@@ -124,7 +124,7 @@ fn notes_of_the_node_are_said() {
     let note = OsBytes::from("no user namespace");
     let hello = crate::wire::to_root::Hello {
         tier: crate::spec::Tier::T3,
-        note: note.clone(),
+        note,
         usual: false,
         master_port: 40_000,
         port_reserved: false,
@@ -135,9 +135,9 @@ fn notes_of_the_node_are_said() {
         machine: Default::default(),
         addresses: Default::default(),
     };
-    s.hears(ToRoot::Hello(hello.clone())).hears(ToRoot::Hello(hello));
-    let tier = Sentence::Tier { tier: crate::spec::Tier::T3, note };
-    assert_eq!(s.said, [Sentence::PortUnreserved { port: 40_000 }, tier]);
+    s.hears(ToRoot::Hello(hello.clone())).hears(ToRoot::Hello(hello.clone()));
+    let port = What::News(JobNews::PortUnreserved { port: 40_000 });
+    assert_eq!(s.said, [port, What::HostReady { node: NODE, hello }]);
 }
 
 #[test]

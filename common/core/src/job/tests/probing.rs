@@ -118,13 +118,9 @@ fn next_place_in_order_is_taken_if_first_fails() {
     assert_eq!(place(&s), None);
     finds(&mut s, 2, 1, 0);
     assert_eq!(place(&s), Some(OWN[1].into()));
-    let detour = Sentence::Detour {
-        addr: OWN[1].into(),
-        instead_of: OWN[0].into(),
-        to: "one".into(),
-        hosts: "three,two".into(),
-    };
-    assert_eq!(s.said, [detour]);
+    let (addr, instead_of) = (OWN[1].into(), OWN[0].into());
+    let detour = JobNews::AddrDetour { addr, instead_of, node: node(0), missed_by: vec![node(1), node(2)] };
+    assert_eq!(s.said, [What::News(detour)]);
     // It does not come, or is not waited for.
     for known in [false, true] {
         let mut s = all_ready(3);
@@ -287,7 +283,7 @@ fn an_ending_names_who_has_not_found_it() {
     let mut s = all_ready(3);
     finds(&mut s, 1, 0, 0);
     s.signal(Signal::INT);
-    assert_eq!(s.said, [Sentence::Unstarted { sig: Signal::INT, awaited: "three".into() }]);
+    assert_eq!(s.ending_of(), (Signal::INT, RanksState::NotStarted { awaited: vec![node(2)] }));
     finds(&mut s, 2, 0, 0);
     (0..3).for_each(|n| done(&mut s, node(n), 0));
     s.drained();

@@ -217,8 +217,8 @@ fn an_agent_whose_only_rank_was_started_again_has_to_end_it() {
 
 /// The reports about ranks that come and do not come.
 fn policy(s: &Script) -> Vec<Remark> {
-    let remark = |sentence: &Sentence| {
-        let Sentence::Round { note, .. } = sentence else { return None };
+    let remark = |what: &What| {
+        let What::Round { note, .. } = what else { return None };
         let RoundNote::Remark(remark) = &**note else { return None };
         Some(remark.clone())
     };
@@ -241,8 +241,8 @@ fn registration_before_start_report_is_reported() {
     let both = [6, 7].map(|proc| Started { proc: ProcId::new(proc), pid: proc, at: HostTime(0) });
     s.hears_of(node(2), &ToRoot::Started { procs: Capped::chunks(both).remove(0) });
     s.hears_of(node(2), &ToRoot::Started { procs: Capped::chunks(both).remove(0) });
-    let again = |sentence: &Sentence| {
-        let Sentence::Round { note, .. } = sentence else { return None };
+    let again = |what: &What| {
+        let What::Round { note, .. } = what else { return None };
         let RoundNote::Again { initial, pid, .. } = &**note else { return None };
         Some((initial.get(), *pid))
     };
@@ -328,8 +328,8 @@ fn all_ranks_of_a_lost_host_are_placed_together() {
 fn fails(s: &mut Script, host: u32, (rank, proc): (u32, u32), step: SpawnStep) {
     let error = SpawnError { step, errno: 19, path: OsBytes::default(), found: Found::Nothing };
     s.hears_of(node(host), &ToRoot::SpawnFailed { proc: ProcId::new(proc), error: error.clone() });
-    let name = ["one", "two", "three"][host as usize];
-    let said = Sentence::Unable { initial: Rank::new(rank), host: name.into(), error };
+    let tried = Tried::Again { several_hosts: true };
+    let said = What::RankFailed { rank: Rank::new(rank), node: node(host), error, tried };
     assert!(s.said.contains(&said), "{:?}", s.said);
 }
 
@@ -442,10 +442,11 @@ fn that_somebody_is_started_again_is_not_said_behind_the_last_round() {
         assert_eq!(started(&mut s), [4]);
         fault(&mut s, NODE, 1, 0, FaultKind::Exception);
         ready(&mut s, NODE, 1, &[0, 2]);
-        let given_up = s.said.iter().any(|said| matches!(said, Sentence::GivenUp { .. }));
+        let given_up = s.said.iter().any(|said| matches!(said, What::RoundsOver(_)));
         let own = Started { proc: ProcId::new(4), pid: 4, at: HostTime(0) };
         s.hears(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
-        let is_again = |said: &Sentence| matches!(said, Sentence::Round { note, .. } if matches!(&**note, RoundNote::Again { .. }));
+        let is_again =
+            |said: &What| matches!(said, What::Round { note, .. } if matches!(&**note, RoundNote::Again { .. }));
         assert_eq!((given_up, s.said.iter().any(is_again)), (gives_up, !gives_up));
     }
 }

@@ -14,8 +14,8 @@ fn asked(ranks: u32) -> JobSpec {
 
 /// The reports about it.
 fn said(s: &Script) -> Vec<Remark> {
-    let remark = |sentence: &Sentence| {
-        let Sentence::Round { note, .. } = sentence else { return None };
+    let remark = |what: &What| {
+        let What::Round { note, .. } = what else { return None };
         let RoundNote::Remark(remark) = &**note else { return None };
         Some(remark.clone())
     };

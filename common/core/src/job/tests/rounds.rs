@@ -134,9 +134,9 @@ fn a_rank_that_is_killed_costs_a_round_and_not_the_job() {
     let told = told_of(&s);
     assert_eq!((told.count, told.lost.keys().map(|rank| rank.get()).collect::<Vec<_>>()), (1, vec![2]));
     assert_eq!(told.last[0].sizes, (3, 3));
-    let rounds = s.log.iter().filter(|what| matches!(what, What::Round(_))).count();
+    let rounds = s.log.iter().filter(|what| matches!(what, What::Round { .. })).count();
     assert_eq!((rounds, s.log.contains(&What::RoundsOver(Box::new(Given::Done)))), (2, true));
-    let said = |s: &Sentence| matches!(s, Sentence::Round { note, .. } if matches!(&**note, RoundNote::Began { .. }));
+    let said = |s: &What| matches!(s, What::Round { note, .. } if matches!(&**note, RoundNote::Began { .. }));
     assert_eq!(s.said.iter().filter(|sentence| said(sentence)).count(), 2);
 }
 
@@ -321,7 +321,7 @@ fn failed_first_round_is_reported_to_all() {
     let limits = Limits { min_world: Some(3), ..Limits::default() };
     let mut s = begun(&JobSpec { rounds: Rounds { policy: Some(policy), limits, ..Rounds::default() }, ..spec(3) });
     assert_eq!(short(&mut s), ["0: refuse"]);
-    let said = |s: &Sentence| matches!(s, Sentence::Round { note, .. } if matches!(&**note, RoundNote::Refused { .. }));
+    let said = |s: &What| matches!(s, What::Round { note, .. } if matches!(&**note, RoundNote::Refused { .. }));
     assert!(s.said.iter().any(said));
 }
 
@@ -333,7 +333,7 @@ fn reason_of_full_hosts_is_reported_once() {
     up(&mut s, NODE, why());
     up(&mut s, NODE, why());
     s.exits(0, exit(1), (4, 5)).exits(1, exit(1), (5, 6)).report();
-    let said = |s: &Sentence| if let Sentence::Round { note, .. } = s { Some((**note).clone()) } else { None };
+    let said = |s: &What| if let What::Round { note, .. } = s { Some((**note).clone()) } else { None };
     let said: Vec<RoundNote> = s.said.iter().filter_map(said).collect();
     assert_eq!(said, [RoundNote::Refused { text: "soft_timeout 9s is too long".into() }]);
 }
@@ -347,7 +347,7 @@ fn ranks_that_have_not_registered_are_named_once_and_no_line_claims_that_none_ha
     up(&mut s, NODE, late());
     up(&mut s, NODE, late());
     s.exits(0, exit(1), (4, 5)).exits(1, exit(1), (5, 6)).report();
-    let said = |s: &Sentence| if let Sentence::Round { note, .. } = s { Some((**note).clone()) } else { None };
+    let said = |s: &What| if let What::Round { note, .. } = s { Some((**note).clone()) } else { None };
     let said: Vec<RoundNote> = s.said.iter().filter_map(said).collect();
     let ranks = [Rank::new(1)].into_iter().collect();
     assert_eq!(said, [RoundNote::Awaited { round: None, step: Step::Register, ranks }]);

@@ -228,9 +228,14 @@ fn hosts_that_fell_silent_within_the_time_of_a_few_beats_are_lost_together() {
     assert_eq!(lost_at(5_000, 9_000), (cause, vec![]), "it was heard of later");
 }
 
-fn silent(s: &Script) -> Vec<&Sentence> {
-    let is = |said: &&Sentence| matches!(said, Sentence::Silent { .. } | Sentence::Awaited { .. });
-    s.said.iter().filter(is).collect()
+fn silent(s: &Script) -> Vec<&JobNews> {
+    let mut news = Vec::new();
+    for what in &s.said {
+        if let What::News(one @ (JobNews::HostsSilent { .. } | JobNews::HostAwaited { .. })) = what {
+            news.push(one);
+        }
+    }
+    news
 }
 
 #[test]
@@ -242,10 +247,10 @@ fn a_host_that_does_not_answer_is_named_when_it_is_all_that_is_waited_for() {
     exits(&mut s, 1, killed(Signal::TERM), 6);
     done(&mut s, NODE, 0);
     s.wait(2_999);
-    assert_eq!(silent(&s), Vec::<&Sentence>::new(), "it may answer");
+    assert_eq!(silent(&s), Vec::<&JobNews>::new(), "it may answer");
     s.wait(1);
     let within = Span::from_millis(33_300);
-    let said = [Sentence::Silent { hosts: "two".into(), within }];
+    let said = [JobNews::HostsSilent { nodes: vec![OTHER], within }];
     assert_eq!(silent(&s), said.iter().collect::<Vec<_>>(), "until its lease has surely ended");
     s.wait(33_299);
     assert_eq!((s.drains, silent(&s).len()), (0, 1), "once");
@@ -264,7 +269,7 @@ fn agent_is_killed_after_the_grace() {
     }
     assert_eq!(silent(&s).len(), 0, "the others may still use their grace");
     s.wait(1_000);
-    let said = [Sentence::Silent { hosts: "two".into(), within: Span::from_millis(30_300) }];
+    let said = [JobNews::HostsSilent { nodes: vec![OTHER], within: Span::from_millis(30_300) }];
     assert_eq!(silent(&s), said.iter().collect::<Vec<_>>());
 }
 
@@ -273,9 +278,9 @@ fn a_host_that_was_told_of_is_not_told_of_again() {
     let mut s = running();
     let why = CloseReason::Ssh(crate::bootstrap::SshEnd::Code(255));
     s.event(JobEvent::EdgeClosed { node: OTHER, why }).wait(20_000);
-    let said = [Sentence::Awaited { host: "two".into(), within: Span::from_millis(36_300) }];
+    let said = [JobNews::HostAwaited { node: OTHER, within: Span::from_millis(36_300) }];
     assert_eq!(silent(&s)[..1], said.iter().collect::<Vec<_>>());
-    let again = |said: &&&Sentence| matches!(said, Sentence::Silent { hosts, .. } if *hosts != OsBytes::from("one"));
+    let again = |news: &&&JobNews| matches!(news, JobNews::HostsSilent { nodes, .. } if *nodes != [NODE]);
     assert_eq!(silent(&s).iter().filter(again).count(), 0, "{:?}", silent(&s));
 }
 

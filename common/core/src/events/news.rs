@@ -1,0 +1,203 @@
+//! Facts about a job that only its readers need: no part of the report is computed from them. Each has its line of the log here.
+
+use super::Cause;
+use super::json::{Object, push_number};
+use super::json_line::{cause, status};
+use crate::id::{NodeId, Rank};
+use crate::os_bytes::OsBytes;
+use crate::status::Status;
+use crate::time::Span;
+use crate::travel::Lowered;
+use alloc::vec::Vec;
+
+/// A fact about a job that was found or decided by the launcher, or reported by an agent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum JobNews {
+    /// The port in the ranks' environment could not be reserved against other rlaunch jobs.
+    PortUnreserved {
+        /// The port.
+        port: u16,
+    },
+    /// Ranks get less of something than they were to get.
+    LimitLowered {
+        /// The limit, and its value.
+        lowered: Lowered,
+        /// The hosts with this value.
+        nodes: Vec<NodeId>,
+    },
+    /// Hosts of the job are the same machine.
+    OneMachine {
+        /// The hosts.
+        nodes: Vec<NodeId>,
+        /// Number of other machines that are several hosts as well.
+        more: u32,
+    },
+    /// Ranks meet at another address than the likely one.
+    AddrDetour {
+        /// The address.
+        addr: OsBytes,
+        /// The address that it replaces.
+        instead_of: OsBytes,
+        /// The host that has both.
+        node: NodeId,
+        /// Hosts that do not reach the likely address.
+        missed_by: Vec<NodeId>,
+    },
+    /// MASTER_ADDR is no address of rank 0's host, so its agent cannot hold the store there.
+    StoreLeft {
+        /// The address.
+        addr: OsBytes,
+    },
+    /// No program has used the store that rlaunch holds.
+    StoreUnused {
+        /// The host that holds it.
+        node: NodeId,
+        /// Its address.
+        at: OsBytes,
+    },
+    /// A connection from an address that no host of the job has was refused by that store. Recorded once.
+    StoreForeign {
+        /// The host that holds it.
+        node: NodeId,
+        /// The origin of the connection.
+        from: OsBytes,
+    },
+    /// A rank failed and, by `--on-failure continue`, the others continue. Recorded once.
+    Continuing {
+        /// The rank.
+        rank: Rank,
+        /// How it ended.
+        status: Status,
+    },
+    /// A rank was killed by a signal that rlaunch passed on. The others have the grace before the job ends.
+    EndingDeferred {
+        /// The rank.
+        rank: Rank,
+        /// How it ended.
+        status: Status,
+        /// Until the job ends.
+        end_in: Span,
+    },
+    /// The ending takes a while. Not recorded after a signal, which had its countdown.
+    EndingAwaits {
+        /// Why the job ends, as far as it is known.
+        cause: Cause,
+        /// Until SIGKILL.
+        kill_in: Span,
+    },
+    /// Ranks are not started again: the same rank has failed again and again in the same way at once.
+    NoProgress {
+        /// The rank.
+        rank: Rank,
+        /// Number of times in a row.
+        alike: u32,
+    },
+    /// Ranks are not started again: processes of the generation before remain and cannot be ended.
+    NotClear,
+    /// A host cannot be ordered to end, or does not answer: it ends by itself, at this time at the latest.
+    HostAwaited {
+        /// The host.
+        node: NodeId,
+        /// Until its lease has surely ended its ranks.
+        within: Span,
+    },
+    /// Hosts do not answer, and the job cannot end before they have ended their ranks.
+    HostsSilent {
+        /// The hosts.
+        nodes: Vec<NodeId>,
+        /// Until the leases of all of them have surely ended their ranks.
+        within: Span,
+    },
+    /// Bytes are missing in the log files of ranks.
+    FilesLost {
+        /// Number of bytes.
+        bytes: u64,
+    },
+}
+
+impl JobNews {
+    /// The name of its line.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::PortUnreserved { .. } => "port.unreserved",
+            Self::LimitLowered { .. } => "limit.lowered",
+            Self::OneMachine { .. } => "hosts.one_machine",
+            Self::AddrDetour { .. } => "master_addr.detour",
+            Self::StoreLeft { .. } => "store.left_to_rank0",
+            Self::StoreUnused { .. } => "store.unused",
+            Self::StoreForeign { .. } => "store.foreign",
+            Self::Continuing { .. } => "continuing",
+            Self::EndingDeferred { .. } => "ending.deferred",
+            Self::EndingAwaits { .. } => "ending.awaits",
+            Self::NoProgress { .. } => "restart.no_progress",
+            Self::NotClear => "restart.not_clear",
+            Self::HostAwaited { .. } => "host.awaited",
+            Self::HostsSilent { .. } => "hosts.silent",
+            Self::FilesLost { .. } => "files.lost",
+        }
+    }
+}
+
+/// The fields of its line.
+pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
+    o.text("ev", news.name());
+    match news {
+        JobNews::PortUnreserved { port } => o.number("port", (*port).into()),
+        JobNews::LimitLowered { lowered, nodes } => {
+            o.text("limit", lowered.on.name());
+            o.number("to", lowered.to);
+            all(o, "nodes", nodes);
+        }
+        JobNews::OneMachine { nodes, more } => {
+            all(o, "nodes", nodes);
+            o.number("more", (*more).into());
+        }
+        JobNews::AddrDetour { addr, instead_of, node, missed_by } => {
+            o.number("node", node.get().into());
+            o.bytes("addr", addr);
+            o.bytes("instead_of", instead_of);
+            all(o, "missed_by", missed_by);
+        }
+        JobNews::StoreLeft { addr } => o.bytes("addr", addr),
+        JobNews::StoreUnused { node, at } => {
+            o.number("node", node.get().into());
+            o.bytes("at", at);
+        }
+        JobNews::StoreForeign { node, from } => {
+            o.number("node", node.get().into());
+            o.bytes("from", from);
+        }
+        JobNews::Continuing { rank, status } => ended(o, *rank, *status),
+        JobNews::EndingDeferred { rank, status, end_in } => {
+            ended(o, *rank, *status);
+            o.number("end_in", end_in.nanos());
+        }
+        JobNews::EndingAwaits { cause, kill_in } => {
+            o.object("cause", |o| self::cause(o, cause));
+            o.number("kill_in", kill_in.nanos());
+        }
+        JobNews::NoProgress { rank, alike } => {
+            o.number("rank", rank.get().into());
+            o.number("alike", (*alike).into());
+        }
+        JobNews::NotClear => {}
+        JobNews::HostAwaited { node, within } => {
+            o.number("node", node.get().into());
+            o.number("within", within.nanos());
+        }
+        JobNews::HostsSilent { nodes, within } => {
+            all(o, "nodes", nodes);
+            o.number("within", within.nanos());
+        }
+        JobNews::FilesLost { bytes } => o.number("bytes", *bytes),
+    }
+}
+
+fn ended(o: &mut Object<'_>, rank: Rank, status: Status) {
+    o.number("rank", rank.get().into());
+    self::status(o, status);
+}
+
+fn all(o: &mut Object<'_>, name: &str, nodes: &[NodeId]) {
+    o.array(name, nodes, |text, node| push_number(text, node.get()));
+}

@@ -1,0 +1,158 @@
+//! The event log on stderr: which records of it the user reads while the job runs, and when it has ended. One line each, except the
+//! closing report.
+
+use super::notices::{self, By};
+use super::{Tone, host_messages, limit, path_search, phrases, report, round_messages};
+use rlaunch_core::events::{Cause, Record, Tried, What};
+use rlaunch_core::hostlist::fold;
+use rlaunch_core::id::NodeId;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::report::Report;
+use rlaunch_core::restart::Given;
+use rlaunch_core::wire::limit::Limit;
+use std::collections::BTreeSet;
+
+/// Names of hosts.
+pub(crate) struct Names {
+    /// By node: without user and port.
+    short: Vec<String>,
+    /// The records so far, which have the names as the user wrote them.
+    report: Report,
+}
+
+impl Names {
+    /// The name of a host, without user and port.
+    pub(super) fn short(&self, node: NodeId) -> OsBytes {
+        self.short.get(node.index()).map(|name| OsBytes::from(name.as_str())).unwrap_or_default()
+    }
+
+    /// The name of a host, as the user wrote it.
+    pub(super) fn given(&self, node: NodeId) -> OsBytes {
+        let hosts = self.report.start.as_ref().map(|start| start.hosts.as_slice()).unwrap_or_default();
+        hosts.get(node.index()).cloned().unwrap_or_default()
+    }
+
+    /// Names of hosts as the user wrote them, as far as a line goes.
+    pub(super) fn some(&self, nodes: &[NodeId]) -> String {
+        host_messages::some(&self.report, nodes)
+    }
+
+    /// Names of hosts without user and port, in short.
+    pub(super) fn folded(&self, nodes: &[NodeId]) -> OsBytes {
+        let names: Vec<String> = nodes.iter().map(|node| self.short(*node).to_string()).collect();
+        OsBytes::from(fold(names.iter().map(String::as_str)))
+    }
+
+    /// Most restarts of all ranks.
+    pub(super) fn max_restarts(&self) -> u32 {
+        self.report.start.as_ref().map_or(0, |start| start.restarts.most)
+    }
+}
+
+/// The view of the event log on stderr.
+pub(crate) struct LogView {
+    names: Names,
+    tone: Tone,
+    /// Stderr is a terminal.
+    terminal: bool,
+    /// Limits of the store of which the user knows.
+    limits: BTreeSet<Limit>,
+    /// The job ends because its output has no reader: unwritten output is no news then.
+    unread: bool,
+}
+
+/// A text, and the least verbose tone in which it is printed. Notes that explain how a job runs are for [`Tone::Normal`]. Messages that
+/// something went wrong, or that answer the user, are for all tones.
+pub(super) type Line = (Tone, String);
+
+impl LogView {
+    /// `names`: of the hosts, by node, without user and port.
+    pub(crate) fn new(names: impl IntoIterator<Item = String>, tone: Tone, terminal: bool) -> Self {
+        let names = Names { short: names.into_iter().collect(), report: Report::default() };
+        Self { names, tone, terminal, limits: BTreeSet::new(), unread: false }
+    }
+
+    /// The text of a record, with its newlines; empty: it has none in this tone. `by`: the sender of the last signal.
+    pub(crate) fn text(&mut self, record: &Record, by: By) -> String {
+        self.names.report.add(record);
+        if matches!(record.what, What::JobEnd { .. }) {
+            let report = &self.names.report;
+            let around = path_search::look(report);
+            let is_shown = report::is_shown(report, self.tone, self.terminal);
+            return if is_shown { phrases::short_lines(report::render(report, &around)) } else { String::new() };
+        }
+        let lines = self.lines(record, by);
+        let shown = lines.into_iter().filter(|(least, _)| self.tone >= *least);
+        shown.map(|(_, line)| phrases::short_lines(format!("rlaunch: {line}\n"))).collect()
+    }
+
+    /// The lines of a record, in every tone. A new record is decided on here.
+    fn lines(&mut self, record: &Record, by: By) -> Vec<Line> {
+        let line = match &record.what {
+            What::HostReady { hello, .. } => notices::containment(hello),
+            What::LeftOut { is_known, .. } => {
+                (!is_known).then(|| (Tone::Quiet, host_messages::left_out(&self.names.report)))
+            }
+            What::StoreLimit { node, met, .. } => {
+                let is_first = self.limits.insert(met.limit);
+                is_first.then(|| (Tone::Quiet, limit::met(&self.names.given(*node), met)))
+            }
+            What::FileFailed { node, errno, path } => {
+                Some((Tone::Quiet, notices::file_failed(path, &self.names.given(*node), *errno)))
+            }
+            What::RankFailed { rank, node, error, tried } => match tried {
+                Tried::First => None,
+                Tried::Again { several_hosts } => {
+                    let host = Some(*node).filter(|_| *several_hosts);
+                    Some((Tone::Quiet, round_messages::unable(*rank, &self.host(host), error)))
+                }
+            },
+            What::Signal { sig, answer } => notices::signal(*sig, *answer, by).map(|text| (Tone::Quiet, text)),
+            What::Ending { cause, grace, ranks, .. } => {
+                self.unread = matches!(cause, Cause::ReaderClosed(_));
+                notices::ending(cause, *grace, ranks, &self.names, by)
+            }
+            What::Restart { .. } => Some((Tone::Quiet, notices::restart(&record.what, &self.names))),
+            What::Round { node, note } => {
+                let text = round_messages::line(record.generation, &self.host(*node), note, self.tone);
+                Some((round_messages::least(note), text))
+            }
+            What::RoundsOver(given) => match &**given {
+                Given::Done => None,
+                Given::Up { text, .. } => {
+                    Some((Tone::Quiet, round_messages::given_up(record.generation, record.round, text)))
+                }
+            },
+            What::SinkLost { std, errno, end } => {
+                notices::sink_lost(*std, *errno, *end).map(|text| (Tone::Quiet, text))
+            }
+            What::OutputEnd { lost, broken } => return notices::output_end(*lost, *broken, self.unread),
+            What::News(news) => Some(notices::news(news, &self.names)),
+            // The closing report has them, or they are the ordinary course of a job.
+            What::JobStart(_)
+            | What::HostRefused { .. }
+            | What::HostFailed { .. }
+            | What::HostLost { .. }
+            | What::HostDone { .. }
+            | What::Together { .. }
+            | What::StoreRefused { .. }
+            | What::FileLost { .. }
+            | What::RankStarted { .. }
+            | What::RankExited { .. }
+            | What::RankFacts { .. }
+            | What::Clearing { .. }
+            | What::StreamEnd { .. }
+            | What::LogLost { .. }
+            | What::JobEnd { .. } => None,
+        };
+        line.into_iter().collect()
+    }
+
+    /// The name of a host; empty: there is only one.
+    fn host(&self, node: Option<NodeId>) -> OsBytes {
+        node.map(|node| self.names.short(node)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

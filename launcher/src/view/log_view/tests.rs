@@ -1,0 +1,364 @@
+//! Lines on stderr, record by record.
+
+use super::*;
+use crate::view::notices::no_message;
+use rlaunch_core::events::{Answer, AppLine, Fewer, JobNews, JobStart, RanksState, SinkEnd};
+use rlaunch_core::exit::Ending;
+use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std};
+use rlaunch_core::job::HostFailure;
+use rlaunch_core::master_store::{ForRank0, Holder};
+use rlaunch_core::rank_set::RankSet;
+use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
+use rlaunch_core::restart::remark::Remark;
+use rlaunch_core::restart::{RoundNote, Step};
+use rlaunch_core::signal::Signal;
+use rlaunch_core::spec::{Contain, OnFailure, Tier};
+use rlaunch_core::status::Status;
+use rlaunch_core::time::{Span, WallNs};
+use rlaunch_core::travel::{Lowered, Resource};
+use rlaunch_core::wire::limit::Met;
+use rlaunch_core::wire::to_root::{Facts, Found, Hello, NodeRefusal, SpawnError, SpawnStep, Usage};
+
+const RANK: Rank = Rank::new(2);
+const NODE: NodeId = NodeId::new(0);
+const SECOND: Span = Span::from_secs(1);
+
+fn record(what: What) -> Record {
+    Record { t: Span::ZERO, wall: WallNs(0), generation: 0, round: Some(Round::new(4)), what }
+}
+
+fn start() -> What {
+    let hosts = ["u@h0", "h1", "h2", "h3", "h4", "h5"].map(OsBytes::from).to_vec();
+    let app = AppLine { procs: 6, argv: ["./train"].iter().collect(), wdir: None, bytes: 8, longest: 8 };
+    What::JobStart(Box::new(JobStart {
+        version: OsBytes::from("0.1.0"),
+        job: JobId([7; 16]),
+        host: OsBytes::from("login"),
+        world_size: 6,
+        hosts,
+        apps: vec![app],
+        contain: Contain::Auto,
+        on_failure: OnFailure::Kill,
+        grace: Span::from_secs(5),
+        timeout: None,
+        restarts: Default::default(),
+        min_hosts: Some(2),
+        master_store: Holder::Rank0(ForRank0::NotPython),
+    }))
+}
+
+/// A view that knows the job and its hosts.
+fn log_view(tone: Tone) -> LogView {
+    let names = (0..6).map(|n| format!("h{n}"));
+    let mut view = LogView::new(names, tone, false);
+    assert_eq!(view.text(&record(start()), By::Sender), "");
+    view
+}
+
+/// The lines of these facts, of a job each.
+fn said(facts: impl IntoIterator<Item = What>, tone: Tone, by: By) -> String {
+    facts.into_iter().map(|what| log_view(tone).text(&record(what), by)).collect()
+}
+
+fn hello(note: &str, usual: bool) -> Hello {
+    Hello {
+        tier: Tier::T3,
+        note: note.into(),
+        usual,
+        master_port: 0,
+        port_reserved: false,
+        agent: 1,
+        init: None,
+        reached: None,
+        lowered: Default::default(),
+        machine: OsBytes::default(),
+        addresses: Default::default(),
+    }
+}
+
+fn interrupted(sig: Signal, grace: Span, ranks: RanksState) -> What {
+    What::Ending { cause: Cause::Signal(sig), sent: Some(sig), grace, ranks }
+}
+
+fn signal(sig: Signal, answer: Answer) -> What {
+    What::Signal { sig, answer }
+}
+
+fn sink(std: Std, errno: Option<i32>, end: SinkEnd) -> What {
+    What::SinkLost { std, errno, end }
+}
+
+fn awaits(cause: Cause) -> What {
+    What::News(JobNews::EndingAwaits { cause, kill_in: Span::from_secs(4) })
+}
+
+fn nodes(nodes: &[u32]) -> Vec<NodeId> {
+    nodes.iter().copied().map(NodeId::new).collect()
+}
+
+fn one_machine(hosts: &[u32], more: u32) -> What {
+    What::News(JobNews::OneMachine { nodes: nodes(hosts), more })
+}
+
+#[test]
+fn lines_read_as_before() {
+    let (grace, ms) = (Span::from_secs(5), Span::from_millis);
+    let unread = SinkEnd::Unread { ends_job: true };
+    let facts = [
+        interrupted(Signal::INT, grace, RanksState::Running),
+        interrupted(Signal::TERM, ms(1500), RanksState::Running),
+        interrupted(Signal::INT, grace, RanksState::NotStarted { awaited: nodes(&[3]) }),
+        signal(Signal::INT, Answer::Noted { kill_in: Some(ms(3900)) }),
+        signal(Signal::INT, Answer::Killed),
+        What::News(JobNews::HostAwaited { node: NodeId::new(2), within: Span::from_secs(36) }),
+        What::News(JobNews::HostsSilent { nodes: nodes(&[1, 2, 3]), within: ms(30_300) }),
+        awaits(Cause::Timeout(Span::from_secs(60))),
+        awaits(Cause::Rank { rank: RANK, status: Status::Exited(3) }),
+        signal(Signal::INT, Answer::Left),
+        signal(Signal::HUP, Answer::Unwritten { patience: Span::from_secs(2) }),
+        sink(Std::Out, None, unread),
+        sink(Std::Out, Some(5), SinkEnd::HungUp),
+        sink(Std::In, Some(21), SinkEnd::ReadFailed),
+        sink(Std::In, Some(28), SinkEnd::Undelivered),
+        sink(Std::Out, Some(28), SinkEnd::WriteFailed),
+        What::OutputEnd { lost: 2048, broken: 1 },
+        What::News(JobNews::Continuing { rank: RANK, status: Status::Exited(3) }),
+        What::HostReady { node: NODE, hello: hello("no right to unshare", false) },
+        one_machine(&[0, 1], 0),
+        one_machine(&[0, 1, 2, 3, 4, 5], 2),
+    ];
+    assert_eq!(said(facts, Tone::Normal, By::Key), include_str!("../../../../tests/golden/report/lines.txt"));
+}
+
+#[test]
+fn a_signal_that_was_passed_on_is_reported_as_such() {
+    let status = Status::Signaled { sig: Signal::USR1, core: false };
+    let deferred = What::News(JobNews::EndingDeferred { rank: RANK, status, end_in: Span::from_secs(4) });
+    assert_eq!(
+        said([deferred], Tone::Quiet, By::Sender),
+        "rlaunch: rank 2 was killed by the SIGUSR1 that rlaunch passed on; the others have 4s to finish\n"
+    );
+}
+
+#[test]
+fn malformed_message_is_quoted() {
+    for (bytes, quoted) in [
+        (&b"tick 1\ntick 2\n"[..], "'tick 1\\ntick 2'"),
+        (&b"tick\n\x10\0\0\0\x05\0"[..], "'tick'"),
+        (&b"\0\x01\xff"[..], "'\\u{0}\\u{1}\\xff'"),
+    ] {
+        let said = no_message("node1", bytes);
+        assert!(said.contains(&format!("on node1 writes among its agent's messages: {quoted}; let")), "{said}");
+    }
+}
+
+#[test]
+fn a_signal_that_no_key_made_is_named() {
+    let facts = [
+        interrupted(Signal::INT, Span::from_secs(5), RanksState::Running),
+        signal(Signal::QUIT, Answer::Killed),
+        signal(Signal::INT, Answer::Left),
+    ];
+    assert_eq!(
+        said(facts, Tone::Normal, By::Sender),
+        "rlaunch: got SIGINT: sent SIGINT, SIGKILL in 5s; send it again to kill now\n\
+         rlaunch: got SIGQUIT: sent SIGKILL; send it again to leave at once\n\
+         rlaunch: got SIGINT: leaving now; the guardian ends what is left\n"
+    );
+}
+
+#[test]
+fn each_limit_of_the_store_is_reported_once() {
+    let mut view = log_view(Tone::Quiet);
+    let mut lines = |limit| {
+        let met = Met::at(limit, b"model", 9, 8);
+        view.text(&record(What::StoreLimit { node: NODE, met, count: 1 }), By::Sender).lines().count()
+    };
+    assert_eq!([Limit::Value, Limit::Value, Limit::Keys].map(&mut lines), [1, 0, 1]);
+}
+
+#[test]
+fn unwritten_output_is_no_news_to_a_reader_that_left() {
+    for (cause, lines) in [(Cause::ReaderClosed(Std::Out), 0), (Cause::Timeout(SECOND), 1)] {
+        let mut view = log_view(Tone::Normal);
+        let ending = What::Ending { cause, sent: None, grace: SECOND, ranks: RanksState::Running };
+        assert_eq!(view.text(&record(ending), By::Sender), "");
+        let text = view.text(&record(What::OutputEnd { lost: 9, broken: 0 }), By::Sender);
+        assert_eq!(text.lines().count(), lines);
+    }
+}
+
+#[test]
+fn restart_names_the_lost_host_and_the_remaining_ranks() {
+    let restart = |lost, fewer| What::Restart {
+        restart: 1,
+        rank: RANK,
+        node: NODE,
+        status: Status::Exited(3),
+        lost,
+        lived: SECOND,
+        delay: Span::ZERO,
+        fewer,
+    };
+    let fewer = || Some(Box::new(Fewer { without: nodes(&[0, 1]), ranks: 4 }));
+    let lost = rlaunch_core::events::Lost::Unheard;
+    let facts = [restart(None, None), restart(Some(lost), fewer()), restart(None, fewer())];
+    assert_eq!(
+        said(facts, Tone::Quiet, By::Sender),
+        "rlaunch: rank 2 failed: exit 3; all ranks are started again now (restart 1 of 0)\n\
+         rlaunch: u@h0 is lost; without h[0-1] 4 ranks are started again now (restart 1 of 0)\n\
+         rlaunch: rank 2 failed: exit 3; without h[0-1] 4 ranks are started again now (restart 1 of 0)\n"
+    );
+}
+
+fn error() -> SpawnError {
+    SpawnError { step: SpawnStep::Exec, errno: 2, path: "./tran".into(), found: Found::Nothing }
+}
+
+/// Facts that have no line, each with its name in the log.
+fn without_a_line() -> Vec<What> {
+    let rank_started =
+        What::RankStarted { rank: RANK, node: NODE, local_rank: LocalRank::new(2), pid: 7, at: Span::ZERO };
+    let (at, alive_at, usage) = (Span::ZERO, Span::ZERO, Usage::default());
+    let timeout = Cause::Timeout(SECOND);
+    vec![
+        start(),
+        What::HostReady { node: NODE, hello: hello("", false) },
+        What::HostReady { node: NODE, hello: hello("was asked for", true) },
+        What::HostRefused { node: NODE, why: NodeRefusal::NoPort },
+        What::HostFailed { node: NODE, why: HostFailure::default() },
+        What::HostLost { node: NODE, lost: rlaunch_core::events::Lost::Unheard },
+        What::HostDone { node: NODE, left: Some(0), named: vec![] },
+        What::LeftOut { nodes: nodes(&[1]), world_size: 4, procs: vec![4], is_known: true },
+        What::Together { nodes: nodes(&[0, 1]) },
+        What::StoreRefused { node: NODE, from: "10.0.0.9:1".into(), count: 1 },
+        What::FileLost { rank: RANK, std: Std::Out, bytes: 1 },
+        rank_started,
+        What::RankFailed { rank: RANK, node: NODE, error: error(), tried: Tried::First },
+        What::RankExited { rank: RANK, status: Status::Exited(0), at, alive_at, asked: false, usage },
+        What::RankFacts { rank: RANK, facts: Facts::default() },
+        signal(Signal::INT, Answer::Ended),
+        signal(Signal::USR1, Answer::Forwarded),
+        signal(Signal::INT, Answer::Ignored),
+        What::Ending { cause: timeout, sent: None, grace: SECOND, ranks: RanksState::Running },
+        interrupted(Signal::INT, SECOND, RanksState::Exited),
+        What::Clearing { rank: RANK, status: Status::Exited(1), lost: None, grace: SECOND },
+        What::RoundsOver(Box::new(Given::Done)),
+        What::StreamEnd { rank: RANK, std: Std::Out, total: 1 },
+        sink(Std::Out, None, SinkEnd::Unread { ends_job: false }),
+        What::OutputEnd { lost: 0, broken: 0 },
+        What::LogLost { records: 1 },
+    ]
+}
+
+/// Facts with a line that explains how a job runs: `-q` leaves it out.
+fn notes() -> Vec<What> {
+    let addr = || OsBytes::from("10.0.0.1");
+    let fault = || Fault { initial: RANK, kind: FaultKind::Hang, text: OsBytes::default() };
+    let round = |note| What::Round { node: None, note: Box::new(note) };
+    let began = RoundNote::Began {
+        round: Round::new(1),
+        faults: vec![fault()],
+        world_size: 6,
+        active_world_size: 6,
+        discarded: RankSet::new(),
+        phases: [SECOND; 3],
+    };
+    vec![
+        What::HostReady { node: NODE, hello: hello("no right to unshare", false) },
+        round(began),
+        round(RoundNote::Spared { fault: fault() }),
+        round(RoundNote::Again { round: Round::new(1), initial: RANK, pid: 7 }),
+        round(RoundNote::Awaited { round: None, step: Step::Register, ranks: [RANK].into_iter().collect() }),
+        round(RoundNote::Remark(Remark::MoreEnded)),
+        What::OutputEnd { lost: 0, broken: 1 },
+        What::News(JobNews::PortUnreserved { port: 20_000 }),
+        What::News(JobNews::LimitLowered { lowered: Lowered { on: Resource::Core, to: 0 }, nodes: nodes(&[0]) }),
+        one_machine(&[0, 1], 0),
+        What::News(JobNews::AddrDetour { addr: addr(), instead_of: addr(), node: NODE, missed_by: nodes(&[1]) }),
+        What::News(JobNews::StoreLeft { addr: addr() }),
+        What::News(JobNews::StoreUnused { node: NODE, at: addr() }),
+        What::News(JobNews::StoreForeign { node: NODE, from: addr() }),
+    ]
+}
+
+/// Facts with a line that every user has to read.
+fn messages() -> Vec<What> {
+    let fault = Fault { initial: RANK, kind: FaultKind::Hang, text: OsBytes::default() };
+    let given = Given::Up { fault, text: "why".into() };
+    let status = Status::Exited(3);
+    let (rank, within) = (RANK, SECOND);
+    let refused = NodeRefusal::Program { app: AppIndex::new(0), error: error() };
+    let end = What::JobEnd {
+        cause: Cause::Refused { node: NODE, why: refused },
+        exit: Ending::Code(125),
+        left: Some(0),
+        launch: None,
+        never_started: Some(0),
+    };
+    let restart =
+        What::Restart { restart: 1, rank, node: NODE, status, lost: None, lived: SECOND, delay: SECOND, fewer: None };
+    vec![
+        What::LeftOut { nodes: nodes(&[1]), world_size: 4, procs: vec![4], is_known: false },
+        What::StoreLimit { node: NODE, met: Met::at(Limit::Keys, b"", 9, 8), count: 1 },
+        What::FileFailed { node: NODE, errno: 28, path: "/logs".into() },
+        What::RankFailed { rank, node: NODE, error: error(), tried: Tried::Again { several_hosts: false } },
+        signal(Signal::INT, Answer::Noted { kill_in: None }),
+        signal(Signal::INT, Answer::Unwritten { patience: SECOND }),
+        signal(Signal::INT, Answer::Killed),
+        signal(Signal::INT, Answer::Left),
+        interrupted(Signal::INT, Span::ZERO, RanksState::Running),
+        interrupted(Signal::INT, SECOND, RanksState::Between),
+        interrupted(Signal::INT, SECOND, RanksState::NotStarted { awaited: nodes(&[1]) }),
+        restart,
+        What::Round { node: None, note: Box::new(RoundNote::Refused { text: "no".into() }) },
+        What::RoundsOver(Box::new(given)),
+        sink(Std::Out, None, SinkEnd::Unread { ends_job: true }),
+        sink(Std::Out, Some(5), SinkEnd::HungUp),
+        sink(Std::Out, Some(5), SinkEnd::WriteFailed),
+        sink(Std::In, Some(5), SinkEnd::ReadFailed),
+        sink(Std::In, Some(5), SinkEnd::Undelivered),
+        What::OutputEnd { lost: 1, broken: 0 },
+        What::News(JobNews::Continuing { rank, status }),
+        What::News(JobNews::EndingDeferred { rank, status, end_in: SECOND }),
+        awaits(Cause::Success),
+        What::News(JobNews::NoProgress { rank, alike: 5 }),
+        What::News(JobNews::NotClear),
+        What::News(JobNews::HostAwaited { node: NODE, within }),
+        What::News(JobNews::HostsSilent { nodes: nodes(&[1]), within }),
+        What::News(JobNews::FilesLost { bytes: 7 }),
+        end,
+    ]
+}
+
+/// The match in [`LogView::lines`] has every fact. This list says for each of them what the user reads.
+#[test]
+fn every_fact_has_a_line_or_is_listed_without_one() {
+    let lines = |what: &What, tone| said([what.clone()], tone, By::Sender).matches("rlaunch: ").count().min(1);
+    let tones = [Tone::Quiet, Tone::Normal, Tone::Verbose];
+    for (facts, expected) in [(without_a_line(), [0, 0, 0]), (notes(), [0, 1, 1])] {
+        for what in facts {
+            assert_eq!(tones.map(|tone| lines(&what, tone)), expected, "{what:?}");
+        }
+    }
+    for what in messages() {
+        let texts = tones.map(|tone| said([what.clone()], tone, By::Sender));
+        assert!(texts.iter().all(|text| !text.is_empty()), "{what:?}: {texts:?}");
+    }
+    // docs/events.md names all of them.
+    let named = names(&[without_a_line(), notes(), messages()].concat());
+    let page = include_str!("../../../../docs/events.md");
+    let rows = page.lines().skip_while(|line| *line != "## Records").take_while(|line| !line.starts_with("## Kinds"));
+    let documented: BTreeSet<String> =
+        rows.filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned())).collect();
+    assert_eq!(named, documented.into_iter().filter(|name| name != "ev").collect());
+}
+
+/// Names of these facts in the log.
+fn names(facts: &[What]) -> BTreeSet<String> {
+    let name = |what: &What| {
+        let line: serde_json::Value = serde_json::from_str(&rlaunch_core::events::line(&record(what.clone()))).unwrap();
+        line["ev"].as_str().unwrap().to_owned()
+    };
+    facts.iter().map(name).collect()
+}
