@@ -394,7 +394,7 @@ mod tests {
             let found = holders.find(own, &inodes)[0].unwrap();
             (found.pid.unsigned_abs() == child.id()).then_some((holders, found))
         };
-        let (holders, found) = core::iter::repeat_with(look).find_map(|seen| seen).unwrap();
+        let (mut holders, found) = core::iter::repeat_with(look).find_map(|seen| seen).unwrap();
         assert_eq!(holders.guess(inodes[0]), Some(found));
         child.kill().unwrap();
         child.wait().unwrap();
