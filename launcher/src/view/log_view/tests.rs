@@ -104,6 +104,7 @@ fn one_machine(hosts: &[u32], more: u32) -> What {
 fn lines_read_as_before() {
     let (grace, ms) = (Span::from_secs(5), Span::from_millis);
     let unread = SinkEnd::Unread { ends_job: true };
+    let passed_on = Status::Signaled { sig: Signal::USR1, core: false };
     let facts = [
         interrupted(Signal::INT, grace, RanksState::Running),
         interrupted(Signal::TERM, ms(1500), RanksState::Running),
@@ -126,18 +127,9 @@ fn lines_read_as_before() {
         What::HostReady { node: NODE, hello: hello("no right to unshare", false) },
         one_machine(&[0, 1], 0),
         one_machine(&[0, 1, 2, 3, 4, 5], 2),
+        What::News(JobNews::EndingDeferred { rank: RANK, status: passed_on, end_in: Span::from_secs(4) }),
     ];
     assert_eq!(said(facts, Tone::Normal, By::Key), include_str!("../../../../tests/golden/report/lines.txt"));
-}
-
-#[test]
-fn a_signal_that_was_passed_on_is_reported_as_such() {
-    let status = Status::Signaled { sig: Signal::USR1, core: false };
-    let deferred = What::News(JobNews::EndingDeferred { rank: RANK, status, end_in: Span::from_secs(4) });
-    assert_eq!(
-        said([deferred], Tone::Quiet, By::Sender),
-        "rlaunch: rank 2 was killed by the SIGUSR1 that rlaunch passed on; the others have 4s to finish\n"
-    );
 }
 
 #[test]
@@ -161,9 +153,7 @@ fn a_signal_that_no_key_made_is_named() {
     ];
     assert_eq!(
         said(facts, Tone::Normal, By::Sender),
-        "rlaunch: got SIGINT: sent SIGINT, SIGKILL in 5s; send it again to kill now\n\
-         rlaunch: got SIGQUIT: sent SIGKILL; send it again to leave at once\n\
-         rlaunch: got SIGINT: leaving now; the guardian ends what is left\n"
+        include_str!("../../../../tests/golden/report/lines_of_a_sender.txt")
     );
 }
 
@@ -205,9 +195,7 @@ fn restart_names_the_lost_host_and_the_remaining_ranks() {
     let facts = [restart(None, None), restart(Some(lost), fewer()), restart(None, fewer())];
     assert_eq!(
         said(facts, Tone::Quiet, By::Sender),
-        "rlaunch: rank 2 failed: exit 3; all ranks are started again now (restart 1 of 0)\n\
-         rlaunch: u@h0 is lost; without h[0-1] 4 ranks are started again now (restart 1 of 0)\n\
-         rlaunch: rank 2 failed: exit 3; without h[0-1] 4 ranks are started again now (restart 1 of 0)\n"
+        include_str!("../../../../tests/golden/report/lines_of_restarts.txt")
     );
 }
 
