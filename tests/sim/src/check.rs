@@ -92,7 +92,7 @@ impl Oracle {
         }
     }
 
-    /// A rank that was killed by a signal that was passed on failed before any later loss. What the user asks for counts all the same.
+    /// A rank that was killed by a signal that was passed on failed before any later loss. The signal of the user counts all the same.
     fn begins(&mut self, now: Mono, why: Expected) {
         let lost = why == Expected::Ending(Ending::Code(exit::LAUNCH));
         let why = if lost && self.spared.is_some() { Expected::Rank } else { why };

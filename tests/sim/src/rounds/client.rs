@@ -259,7 +259,7 @@ impl World {
         self.note("> client", || format!("{proc}: {heard:?}"));
         match heard {
             Heard::Begin(begin) => self.begins(proc, &begin),
-            // It pings only in its function: whoever left now would have the others there meet nobody.
+            // A rank pings only in its function. If it left now, the ranks that are there would wait for it.
             Heard::Interrupt(round, _, Some(_)) if own == Some(round) && place == Place::Entering => {
                 self.procs.entry(proc).and_modify(|client| client.is_to_yield = true);
             }

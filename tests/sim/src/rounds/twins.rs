@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// The fallback: less than `--respawn-timeout`.
 const AT_LAST: u64 = 2_000 * MS;
 
-/// Longer than two planned rounds take where nothing goes wrong, and less than the soft limit, by which a rank that meets nobody is found.
+/// Longer than two planned rounds take where nothing goes wrong. Shorter than the soft limit, by which a rank that waits in vain is found.
 const LONG: u64 = 1_800 * MS;
 
 /// The twins of a run.

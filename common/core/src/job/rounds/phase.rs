@@ -38,7 +38,7 @@ impl Phase {
         }
     }
 
-    /// The same, to be told something.
+    /// The same, for an event or a timeout.
     pub(super) const fn active_mut(&mut self) -> Option<&mut Restart> {
         match self {
             Self::Used(machine) => Some(machine),
