@@ -49,9 +49,12 @@ impl World {
     pub(super) fn check_begin(&mut self, proc: ProcId, begin: &Begin) {
         let Some(client) = self.procs.get(&proc) else { return };
         let (generation, call, before) = (client.generation, client.calls, client.round);
+        let is_new = client.place == Place::Registered && client.calls == 0;
+        let waited = if is_new { self.now - client.since } else { 0 };
         let (round, rank) = (begin.round, client.rank);
         self.check(begin.initial_rank == rank, || format!("{proc} is taken for rank {}", begin.initial_rank));
         self.check(before.is_none_or(|before| before < round), || format!("{proc}: round {round} after {before:?}"));
+        self.check_waited(proc, waited);
         let mut lagging: Vec<ProcId> = Vec::new();
         for (other, client) in &self.procs {
             let before = |own: Round| (client.calls, own) < (call, round);

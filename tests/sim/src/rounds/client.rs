@@ -13,6 +13,8 @@ use rlaunch_core::wire::to_root::Usage;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
     Registers,
+    /// Its round has begun, and it enters the function.
+    Enters,
     /// Its function raises.
     Fails,
     /// Returns.
@@ -34,6 +36,8 @@ pub(super) enum Act {
 pub(super) enum Place {
     Before,
     Registered,
+    /// Has heard that this round begins, and has not entered its function.
+    Entering,
     /// In the function of this round.
     Inside,
     Reserve,
@@ -62,6 +66,12 @@ pub(super) struct Client {
     pub(super) round: Option<Round>,
     /// Steps that were planned before are dropped.
     pub(super) turn: u32,
+    /// What it does in the function that it is about to enter, and after which time. `None`: it hangs.
+    pub(super) then: Option<(u64, Act)>,
+    /// Whether it was to yield before it had entered.
+    pub(super) is_to_yield: bool,
+    /// Whether it has left the round without having entered its function.
+    pub(super) has_not_entered: bool,
     /// Whether it was in a round.
     pub(super) took_part: bool,
     /// Number of calls that it has finished.
@@ -83,7 +93,7 @@ impl Client {
 
     /// Whether it runs the function of a round.
     pub(super) fn is_inside(&self) -> bool {
-        self.lives() && !self.is_stuck && self.place == Place::Inside
+        self.lives() && !self.is_stuck && matches!(self.place, Place::Entering | Place::Inside)
     }
 }
 
@@ -123,6 +133,7 @@ impl World {
                 let terms = limits.map(|(name, value)| (name.into(), value.into())).to_vec();
                 self.for_node(proc, NodeEvent::SessionBegun { session, rank: Some(rank), terms });
             }
+            Act::Enters => self.enters(proc),
             Act::Fails => {
                 self.moves(proc, Place::Outside);
                 self.says(proc, Said::Fault(round, "ValueError".into()));
@@ -133,11 +144,13 @@ impl World {
                 self.note_return(proc);
                 self.says(proc, Said::Returned(round));
             }
+            // It waits in a collective operation, and does not ping.
+            Act::Yields if self.meets_nobody(proc) => {}
             Act::Yields => {
                 self.moves(proc, Place::Outside);
                 self.says(proc, Said::Section(round, None));
                 // Longer than the soft limit: silence is no hang any more.
-                let hooks = if self.rng.chance(10) { 2_500_000 } else { 3_000 };
+                let hooks = if self.rng.chance(10) && !self.is_calm() { 2_500_000 } else { 3_000 };
                 let after = self.rng.micros(1, hooks);
                 self.plans(proc, after, Act::IsReady);
             }
@@ -245,9 +258,10 @@ impl World {
         let (place, own) = (client.place, client.round);
         self.note("> client", || format!("{proc}: {heard:?}"));
         match heard {
-            Heard::Begin(begin) => {
-                self.begins(proc, &begin);
-                self.twin_begins(proc);
+            Heard::Begin(begin) => self.begins(proc, &begin),
+            // A rank pings only in its function. If it left now, the ranks that are there would wait for it.
+            Heard::Interrupt(round, _, Some(_)) if own == Some(round) && place == Place::Entering => {
+                self.procs.entry(proc).and_modify(|client| client.is_to_yield = true);
             }
             Heard::Interrupt(round, _, Some(_)) if own == Some(round) && place == Place::Inside => {
                 // A rank that hangs does not ping.
@@ -293,8 +307,9 @@ impl World {
         let active = begin.active_rank.is_some();
         if let Some(client) = self.procs.get_mut(&proc) {
             (client.round, client.took_part) = (Some(begin.round), true);
-            client.place = if active { Place::Inside } else { Place::Reserve };
+            client.place = if active { Place::Entering } else { Place::Reserve };
             client.turn += 1;
+            (client.then, client.is_to_yield, client.has_not_entered) = (None, false, false);
         }
         if active {
             self.says(proc, Said::Alive(begin.round, false));
@@ -318,16 +333,21 @@ impl World {
             14 => Act::Leaves(Leave::Abort),
             15 => Act::Leaves(Leave::BaseException),
             // It hangs: no step follows until that is noticed.
-            16 | 17 => return,
+            16 | 17 => return self.enters_soon(proc, None),
             _ => Act::Returns,
         };
-        self.plans(proc, work, act);
+        if active {
+            self.enters_soon(proc, Some((work, act)));
+        } else {
+            self.plans(proc, work, act);
+        }
     }
 
     fn interrupted(&mut self, proc: ProcId, place: Place) {
-        if !matches!(place, Place::Inside | Place::Reserve | Place::Returned) {
+        if !matches!(place, Place::Entering | Place::Inside | Place::Reserve | Place::Returned) {
             return;
         }
+        self.procs.entry(proc).and_modify(|client| client.has_not_entered = place == Place::Entering);
         let odd = self.rng.chance(self.plan.trouble / 3);
         let after = self.rng.micros(1, 3_000);
         let act = match self.rng.below(6) {
@@ -335,7 +355,7 @@ impl World {
             0 if odd => return,
             1 if odd => Act::Ends(KILLED),
             2 if odd => Act::Leaves(Leave::Unhealthy),
-            3 if odd && place == Place::Inside => Act::Fails,
+            3 if odd && matches!(place, Place::Entering | Place::Inside) => Act::Fails,
             _ => Act::IsReady,
         };
         self.plans(proc, after, act);

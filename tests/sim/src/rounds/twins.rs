@@ -2,11 +2,12 @@
 //! other registers around the begin of that round: while the launcher's messages, and the ranks that enter their function, are on their
 //! way.
 //!
-//! Promised is that a process that lives and has registered is never left out: it is in a round before the work is done.
+//! Promised is that a process that lives and has registered is never left out: it is in a round before the work is done, and soon where
+//! nothing else goes wrong.
 
 use super::World;
-use super::client::{Act, Place};
-use super::plan::Moment;
+use super::client::{Act, Client, Place};
+use super::plan::{Moment, Plan};
 use crate::plan::MS;
 use rlaunch_core::id::{ProcId, Rank, Round};
 use rlaunch_core::restart::Respawn;
@@ -18,6 +19,9 @@ use std::collections::BTreeMap;
 
 /// The fallback: less than `--respawn-timeout`.
 const AT_LAST: u64 = 2_000 * MS;
+
+/// Longer than two planned rounds take where nothing goes wrong. Shorter than the soft limit, by which a rank that waits in vain is found.
+const LONG: u64 = 1_800 * MS;
 
 /// The twins of a run.
 #[derive(Default, Debug)]
@@ -34,6 +38,54 @@ pub(super) struct Twins {
 }
 
 impl World {
+    /// A process enters its function: at once, or in a plan with twins after a while. `then`: what it does there, and when.
+    pub(super) fn enters_soon(&mut self, proc: ProcId, then: Option<(u64, Act)>) {
+        self.procs.entry(proc).and_modify(|client| client.then = then);
+        if self.plan.twins.is_none() {
+            return self.enters(proc);
+        }
+        let after = self.rng.micros(1, 5_000);
+        self.plans(proc, after, Act::Enters);
+    }
+
+    /// A process is in its function.
+    pub(super) fn enters(&mut self, proc: ProcId) {
+        let Some(client) = self.procs.get_mut(&proc) else { return };
+        client.place = Place::Inside;
+        match (client.is_to_yield, client.then) {
+            (true, _) => {
+                let after = self.rng.micros(1, 500_000);
+                self.plans(proc, after, Act::Yields);
+            }
+            (false, Some((work, act))) => self.plans(proc, work, act),
+            (false, None) => {}
+        }
+        self.twin_begins(proc);
+    }
+
+    /// Whether a process of the round of this one has left it without having entered its function.
+    pub(super) fn meets_nobody(&self, proc: ProcId) -> bool {
+        let Some(own) = self.procs.get(&proc) else { return false };
+        let is_of_round = |client: &&Client| {
+            (client.generation, client.calls, client.round) == (own.generation, own.calls, own.round) && client.lives()
+        };
+        self.procs.values().filter(is_of_round).any(|client| client.has_not_entered)
+    }
+
+    /// Whether nothing goes wrong but the ends of the twins.
+    pub(super) fn is_calm(&self) -> bool {
+        let Plan { trouble, stuck, faults, twins, .. } = &self.plan;
+        twins.is_some() && *trouble == 0 && *stuck == 0 && faults.is_empty()
+    }
+
+    /// A process begins its first round. It has waited for others to yield, which takes half a second at most.
+    pub(super) fn check_waited(&mut self, proc: ProcId, waited: u64) {
+        if !self.is_calm() || self.plan.spec.rounds.respawn != Respawn::Now || self.plan.spec.rounds.policy.is_some() {
+            return;
+        }
+        self.check(waited < LONG, || format!("{proc} has waited {} ms for a round", waited / MS));
+    }
+
     /// A process is in its function. The first two of the twins' host are killed.
     pub(super) fn twin_begins(&mut self, proc: ProcId) {
         let host = self.plan.twins.map(|(host, _)| host);

@@ -6,6 +6,7 @@
 //!
 //! Programs that do not restart within themselves never say a word of rounds, and cost nothing here.
 
+mod phase;
 mod respawn_queue;
 mod restart_unused;
 pub(super) mod routing;
@@ -36,6 +37,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use phase::Phase;
 use restart_unused::RestartUnused;
 
 /// The status of a rank that had no status to fail with: a rank that raised, or left, or exited with 0 too early.
@@ -95,73 +97,6 @@ struct Generation {
     has_logged_unregistered: bool,
     /// Without this one there is no other round, and its process has until then to end by itself. That is awaited in any phase.
     leaving: Option<(Failure, Mono)>,
-}
-
-/// The phase of the rounds of a generation.
-#[derive(Debug)]
-enum Phase {
-    /// No process has registered. A rank that has ended or left before is the first event of the machine.
-    Unused { early: Option<RestartEvent> },
-    /// A process has registered: the machine decides.
-    Used(Box<Restart>),
-    /// The job ends, or all ranks do: no round follows. The machine, if there was one, still knows its limits and its last round.
-    Off(Option<Box<Restart>>),
-}
-
-impl Default for Phase {
-    fn default() -> Self {
-        Self::Unused { early: None }
-    }
-}
-
-impl Phase {
-    /// The machine, whether or not it still decides.
-    const fn machine(&self) -> Option<&Restart> {
-        match self {
-            Self::Used(machine) | Self::Off(Some(machine)) => Some(machine),
-            Self::Unused { .. } | Self::Off(None) => None,
-        }
-    }
-
-    /// The machine, if it decides.
-    const fn active(&self) -> Option<&Restart> {
-        match self {
-            Self::Used(machine) => Some(machine),
-            Self::Unused { .. } | Self::Off(_) => None,
-        }
-    }
-
-    /// The same, to be told something.
-    const fn active_mut(&mut self) -> Option<&mut Restart> {
-        match self {
-            Self::Used(machine) => Some(machine),
-            Self::Unused { .. } | Self::Off(_) => None,
-        }
-    }
-
-    /// The next action. A machine that was turned off may have asked for some before.
-    fn poll_action(&mut self) -> Option<RestartAction> {
-        match self {
-            Self::Used(machine) | Self::Off(Some(machine)) => machine.poll_action(),
-            Self::Unused { .. } | Self::Off(None) => None,
-        }
-    }
-
-    /// Keeps the first end or leave of a rank for the machine that may follow.
-    fn keep_early(&mut self, event: &RestartEvent) {
-        if let Self::Unused { early } = self {
-            early.get_or_insert_with(|| event.clone());
-        }
-    }
-
-    /// No round follows.
-    fn turn_off(&mut self) {
-        *self = match core::mem::take(self) {
-            Self::Unused { .. } => Self::Off(None),
-            Self::Used(machine) => Self::Off(Some(machine)),
-            Self::Off(machine) => Self::Off(machine),
-        };
-    }
 }
 
 /// How a rank has failed that was to continue: a good end in the midst of the function is none.
