@@ -66,7 +66,7 @@ pub(super) struct Client {
     pub(super) round: Option<Round>,
     /// Steps that were planned before are dropped.
     pub(super) turn: u32,
-    /// What it does in the function that it is about to enter, and after which time. `None`: it hangs.
+    /// Its action in the function that it is about to enter, and the time until then. `None`: it hangs.
     pub(super) then: Option<(u64, Act)>,
     /// Whether it was to yield before it had entered.
     pub(super) is_to_yield: bool,

@@ -163,7 +163,7 @@ impl World {
         }
         let call = (client.generation, client.calls);
         let of_call = |at: &&(u32, u32, Round)| (at.0, at.1) == call;
-        let first_return = self.twins.returned.keys().filter(of_call).next_back().map(|at| self.twins.returned[at]);
+        let first_return = self.twins.returned.keys().rfind(of_call).map(|at| self.twins.returned[at]);
         // Its word, and what follows from it, may be as long on its way.
         let slack = MS + 3_000 * (self.plan.wire + self.plan.local);
         let late = first_return.is_none_or(|at| at < client.since + slack);
