@@ -1,6 +1,7 @@
 """Processes as /proc shows them: who descends from a launcher, what it holds in memory. Never asks a rank for its own pid,
 which may be one of another PID namespace."""
 
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -167,6 +168,10 @@ class Job:
 
     def __exit__(self, *_):
         """Ends the job whatever state it is in. A pid that somebody else uses by now does not descend from here."""
+        # Asked first, so that it takes its temporary files with it.
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(2)
         end = time.monotonic() + 10
         while time.monotonic() < end:
             self.seen |= self.below() | {self.process.pid}
