@@ -91,7 +91,7 @@ pub enum What {
         world_size: u32,
         /// The processes of each program.
         procs: Vec<u32>,
-        /// They were lost, and that was reported with the restart.
+        /// The event of the restart has named these hosts as lost.
         is_known: bool,
     },
     /// Hosts that were lost, one of them first, and it cannot be known which: the first cause names one of them.

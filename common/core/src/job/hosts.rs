@@ -23,13 +23,13 @@ pub(super) struct Loss {
 /// State of a host in the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// It is of the job, or may come to be, and its agent is not there yet.
+    /// The agent of the host has not connected yet.
     Awaited,
-    /// It is of the job, and its agent is there or was.
+    /// The agent of the host has connected.
     Up,
-    /// It was there, and the job continues without it. It never comes back.
+    /// The host was lost, and the job continues without it. A lost host never comes back.
     Lost(Loss),
-    /// It could not be had, and the job has started without it.
+    /// The agent of the host never connected, and the job has started without the host.
     LeftOut,
 }
 

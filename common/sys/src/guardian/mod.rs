@@ -106,7 +106,7 @@ fn guard(edge: OwnedFd, lifeline: OwnedFd, temp_files: TempFiles) -> io::Result<
             Ok(Role::Agent { edge, guardian, temp_files, no_subreaper })
         }
         Ok(Fork::Parent(agent)) => {
-            // Where both are on one CPU: the job waits for the agent, and nothing for what follows here.
+            // The agent starts the ranks, so it runs first if it shares our CPU.
             std::thread::yield_now();
             drop((edge, guardian));
             run::let_go_of_stdio();

@@ -65,7 +65,7 @@ mod tests {
         assert!(temp_files.note(Path::new(&"x".repeat(107))), "where nothing could be made");
         assert!(temp_files.note(&path));
         temp_files.sweep();
-        assert!(!path.exists(), "it is gone, while somebody listens");
+        assert!(!path.exists(), "the file is removed while the socket listens");
         temp_files.sweep();
         drop(socket);
     }

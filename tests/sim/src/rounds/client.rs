@@ -144,7 +144,7 @@ impl World {
                 self.note_return(proc);
                 self.says(proc, Said::Returned(round));
             }
-            // It waits in a collective operation, and does not ping.
+            // The rank waits in a collective operation and sends no ping.
             Act::Yields if self.meets_nobody(proc) => {}
             Act::Yields => {
                 self.moves(proc, Place::Outside);
