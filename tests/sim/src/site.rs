@@ -15,8 +15,9 @@ use rlaunch_core::time::Span;
 
 /// Told apart from the stream of the run itself.
 pub(crate) const STREAM: u64 = 0x686f_7374_7300_0000;
-/// Time that a guardian may need to kill everything after it has noticed the end of the lease.
-const TO_KILL: u64 = 20 * MS;
+/// Time that a guardian may need to kill everything after it has noticed the end of the lease. A chain of 20 forks, of 1 ms each, is the
+/// longest there is; the last process must then be found, and end.
+const TO_KILL: u64 = 30 * MS;
 /// How long the launcher tries to reach a host.
 const DEADLINE: u64 = 25_000 * MS;
 
