@@ -7,8 +7,8 @@ mod ssh;
 mod way;
 
 use rlaunch_core::bootstrap::{
-    Dial, DialAction, DialEvent, DialPlan, Failure, Fanout, Hash, Kind, LinePlan, Preamble, Secret, SshEnd, SshOptions,
-    Stage, Target, Turn, Up, Way, question,
+    CarrierEnd, Dial, DialAction, DialEvent, DialPlan, Failure, Fanout, Hash, Kind, LinePlan, Preamble, Secret,
+    SshOptions, Stage, Target, Turn, Up, Way, question,
 };
 use rlaunch_core::deadlines::Deadlines;
 use rlaunch_core::id::{JobId, NodeId};
@@ -56,7 +56,7 @@ pub(crate) enum Step {
     /// Diagnostics of an agent that is up.
     Said { node: NodeId, bytes: Vec<u8> },
     /// The ssh of a host that was up has ended, with its last words.
-    Ended { node: NodeId, end: SshEnd, words: OsBytes },
+    Ended { node: NodeId, end: CarrierEnd, words: OsBytes },
 }
 
 struct Host {
@@ -359,7 +359,7 @@ impl Bootstrap {
                         host.dial.handle(now, DialEvent::NoEdge);
                         if host.ssh.is_none() {
                             // Cannot be: a host that is up has an ssh.
-                            host.dial.handle(now, DialEvent::Ended(SshEnd::Code(255)));
+                            host.dial.handle(now, DialEvent::Ended(CarrierEnd::Code(255)));
                         }
                     }
                 }
@@ -374,8 +374,8 @@ impl Bootstrap {
 }
 
 /// The user has answered a question of ssh's with Ctrl-C: that was meant for all of us.
-fn pass_on(ssh: &Ssh, end: SshEnd) {
-    if let SshEnd::Signal(number @ (2 | 3)) = end
+fn pass_on(ssh: &Ssh, end: CarrierEnd) {
+    if let CarrierEnd::Signal(number @ (2 | 3)) = end
         && ssh.has_terminal()
     {
         rlaunch_sys::signals::send_to_self(number);

@@ -1,7 +1,7 @@
 //! A ssh: a process, one socket for its stdin and stdout, a pipe for its stderr, and the bytes that are still to be written to it.
 
 use super::source::Source;
-use rlaunch_core::bootstrap::SshEnd;
+use rlaunch_core::bootstrap::CarrierEnd;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_sys::child::{self, Child, Stand, Started};
@@ -206,10 +206,10 @@ impl Ssh {
     }
 
     /// How it ended, if it has.
-    pub(super) fn ended(&mut self) -> Option<SshEnd> {
+    pub(super) fn ended(&mut self) -> Option<CarrierEnd> {
         self.child.ended().map(|how| match how {
-            How::Code(code) => SshEnd::Code(code),
-            How::Signal { number, .. } => SshEnd::Signal(number),
+            How::Code(code) => CarrierEnd::Code(code),
+            How::Signal { number, .. } => CarrierEnd::Signal(number),
         })
     }
 

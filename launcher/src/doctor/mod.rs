@@ -9,7 +9,7 @@ use crate::bootstrap::{Bootstrap, Setting, Step};
 use crate::cli::Reach;
 use crate::edges::now;
 use anyhow::Context as _;
-use rlaunch_core::bootstrap::{Failure, Secret, SshEnd, SshOptions, Target, Up};
+use rlaunch_core::bootstrap::{CarrierEnd, Failure, Secret, SshOptions, Target, Up};
 use rlaunch_core::exit;
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::machine::earliest;
@@ -44,7 +44,7 @@ enum Finding {
     Failed(Box<Failure>),
     /// The host was up, and its agent did not end as it should.
     Ended {
-        end: Option<SshEnd>,
+        end: Option<CarrierEnd>,
         words: OsBytes,
     },
 }
@@ -213,7 +213,7 @@ fn note(findings: &mut BTreeMap<NodeId, Finding>, bootstrap: &Bootstrap, step: S
         Step::Failed { node, failure } => drop(findings.insert(node, Finding::Failed(failure))),
         Step::Ended { node, end, words } => {
             let finding = match findings.remove(&node) {
-                Some(Finding::Up { up, at, facts }) if end == SshEnd::Code(0) => Finding::Good { up, at, facts },
+                Some(Finding::Up { up, at, facts }) if end == CarrierEnd::Code(0) => Finding::Good { up, at, facts },
                 _ => Finding::Ended { end: Some(end), words },
             };
             findings.insert(node, finding);

@@ -5,7 +5,7 @@ use super::ready::Ready;
 use super::remote::{News, Remote};
 use super::{now, why};
 use crate::view::phrases;
-use rlaunch_core::bootstrap::{SshEnd, Stage};
+use rlaunch_core::bootstrap::{CarrierEnd, Stage};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, GuardianEnd, HostFailure, JobEvent};
 use rlaunch_core::machine::earliest;
@@ -42,7 +42,7 @@ struct Node {
     /// Most bytes that it may send before any of them is written.
     credit: u64,
     /// How its ssh has ended, and its last words.
-    ended: Option<(SshEnd, OsBytes)>,
+    ended: Option<(CarrierEnd, OsBytes)>,
     /// Its ssh or its guardian has ended: what was written before is all there, though the runtime may not have seen it.
     unkept: bool,
 }
@@ -57,8 +57,8 @@ struct Closing {
 }
 
 /// Whether an edge ended because its ssh did. An edge that ends in peace has no report.
-const fn is_abnormal(why: CloseReason, ssh: SshEnd) -> bool {
-    matches!((why, ssh), (CloseReason::Eof | CloseReason::Failed(_), SshEnd::Signal(_) | SshEnd::Code(255)))
+const fn is_abnormal(why: CloseReason, ssh: CarrierEnd) -> bool {
+    matches!((why, ssh), (CloseReason::Eof | CloseReason::Failed(_), CarrierEnd::Signal(_) | CarrierEnd::Code(255)))
 }
 
 /// All nodes.
@@ -182,7 +182,7 @@ impl Nodes {
         let at = self.closing.iter().position(is_over)?;
         let Closing { id, why, stray, .. } = self.closing.swap_remove(at);
         Some(match ended(id) {
-            Some((end, words)) if is_abnormal(why, end) => (id, CloseReason::Ssh(end), words),
+            Some((end, words)) if is_abnormal(why, end) => (id, CloseReason::Carrier(end), words),
             Some(_) | None => (id, why, stray),
         })
     }

@@ -3,7 +3,7 @@
 use super::now;
 use crate::bootstrap::{Bootstrap, Setting, Step};
 use crate::view::phrases;
-use rlaunch_core::bootstrap::{Failure, SshEnd, Stage, Target};
+use rlaunch_core::bootstrap::{CarrierEnd, Failure, Stage, Target};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{HostFailure, JobEvent};
@@ -42,7 +42,7 @@ pub(super) enum News {
     /// Its edge with what was read of it, when it has to be ready, and what it had for that in all.
     Up(NodeId, (UnixStream, Vec<u8>), (Mono, Span)),
     /// Its ssh has ended like this, with these last words: nothing more will come on the edge.
-    Ended(NodeId, SshEnd, OsBytes),
+    Ended(NodeId, CarrierEnd, OsBytes),
     /// For the machine.
     Event(JobEvent),
 }

@@ -2,7 +2,7 @@
 
 use super::path_search::Around;
 use super::{Tone, host_messages, launch, phrases, round_messages};
-use rlaunch_core::bootstrap::SshEnd;
+use rlaunch_core::bootstrap::CarrierEnd;
 use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, Rank};
@@ -276,12 +276,12 @@ fn closed(host: &str, one: bool, why: CloseReason) -> String {
         CloseReason::Malformed => agent("it sent something that is no message"),
         CloseReason::Slow => agent("it stopped reading its messages"),
         CloseReason::Failed(errno) => agent(&phrases::errno(errno)),
-        CloseReason::Ssh(SshEnd::Signal(number)) => match Signal::new(number) {
+        CloseReason::Carrier(CarrierEnd::Signal(number)) => match Signal::new(number) {
             Some(sig) => format!("ssh to {host} was killed by {sig}"),
             None => format!("ssh to {host} was killed"),
         },
         // ssh's own code for a lost connection, and for a command that died of a signal.
-        CloseReason::Ssh(SshEnd::Code(code)) => {
+        CloseReason::Carrier(CarrierEnd::Code(code)) => {
             format!("the connection to {host}, or the guardian there, was lost (ssh exited with {code})")
         }
     }

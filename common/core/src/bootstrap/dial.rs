@@ -2,6 +2,7 @@
 
 use super::answer::{Answer, Heard, Place, Scanner};
 use super::argv::{SshOptions, Target, argv};
+use super::carrier::CarrierEnd;
 use super::failure::{Failure, Why};
 use super::preamble::Preamble;
 use super::remote_line::{LinePlan, line};
@@ -44,24 +45,6 @@ pub struct DialPlan {
     pub limit: Span,
     /// Any number: pauses of different hosts shall differ.
     pub jitter: u64,
-}
-
-/// How an ssh command ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SshEnd {
-    /// ssh exited with this code.
-    Code(u8),
-    /// A signal ended it.
-    Signal(u8),
-}
-
-impl fmt::Display for SshEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Code(code) => write!(f, "exit code {code}"),
-            Self::Signal(number) => write!(f, "signal {number}"),
-        }
-    }
 }
 
 /// How far a host is.
@@ -130,7 +113,7 @@ pub enum DialEvent {
     /// Bytes on ssh's stderr.
     Err(Vec<u8>),
     /// ssh has ended, and all that it had said was delivered.
-    Ended(SshEnd),
+    Ended(CarrierEnd),
     /// Answer to [`DialAction::Up`]: its streams cannot become an edge.
     NoEdge,
     /// The host is not needed any more.
@@ -181,7 +164,7 @@ pub enum DialAction {
     /// The host could not be had.
     Failed(Box<Failure>),
     /// An ssh that was up has ended, with its last words.
-    Ended(SshEnd, OsBytes),
+    Ended(CarrierEnd, OsBytes),
 }
 
 #[derive(Clone, Debug)]
@@ -389,20 +372,20 @@ impl Dial {
     }
 
     /// ssh ended by itself before the host was up.
-    fn ended(&mut self, now: Mono, stage: Stage, end: SshEnd) {
+    fn ended(&mut self, now: Mono, stage: Stage, end: CarrierEnd) {
         match (stage, end) {
-            (Stage::Pausing | Stage::Connecting | Stage::Sending(_) | Stage::Starting(_), SshEnd::Code(255)) => {
+            (Stage::Pausing | Stage::Connecting | Stage::Sending(_) | Stage::Starting(_), CarrierEnd::Code(255)) => {
                 self.ssh_failed(now, end);
             }
-            (Stage::Pausing | Stage::Connecting, SshEnd::Code(_)) => self.fail(Why::Shell(end)),
-            (Stage::Pausing | Stage::Connecting, SshEnd::Signal(_)) => self.fail(Why::Ssh(end)),
-            (Stage::Sending(place) | Stage::Starting(place), SshEnd::Code(_)) => self.elsewhere(now, place, end),
-            (Stage::Sending(_) | Stage::Starting(_), SshEnd::Signal(_)) => self.fail(Why::Ssh(end)),
+            (Stage::Pausing | Stage::Connecting, CarrierEnd::Code(_)) => self.fail(Why::Shell(end)),
+            (Stage::Pausing | Stage::Connecting, CarrierEnd::Signal(_)) => self.fail(Why::Ssh(end)),
+            (Stage::Sending(place) | Stage::Starting(place), CarrierEnd::Code(_)) => self.elsewhere(now, place, end),
+            (Stage::Sending(_) | Stage::Starting(_), CarrierEnd::Signal(_)) => self.fail(Why::Ssh(end)),
         }
     }
 
     /// Tries another place: the file in this one could not be executed after all, as on a mount that another host has without `noexec`.
-    fn elsewhere(&mut self, now: Mono, place: Place, end: SshEnd) {
+    fn elsewhere(&mut self, now: Mono, place: Place, end: CarrierEnd) {
         if let Some(path) = self.plan.line.named.clone() {
             return self.fail(Why::Stranger { path, end: Some(end) });
         }
@@ -413,7 +396,7 @@ impl Dial {
         self.call(now);
     }
 
-    fn ssh_failed(&mut self, now: Mono, end: SshEnd) {
+    fn ssh_failed(&mut self, now: Mono, end: CarrierEnd) {
         match self.words.trouble() {
             Some(trouble @ Trouble::Throttled) => self.pause(now, trouble),
             // Nobody types a password twice for the same answer.

@@ -2,7 +2,8 @@
 
 use super::answer::Place;
 use super::argv::Target;
-use super::dial::{Seen, SshEnd, Stage};
+use super::carrier::CarrierEnd;
+use super::dial::{Seen, Stage};
 use super::remote_line::LineError;
 use super::ssh_messages::{self, Trouble};
 use crate::errno::{EAGAIN, EMFILE, ENOENT};
@@ -44,9 +45,9 @@ pub enum Why {
     /// ssh says why.
     Login(Trouble),
     /// ssh failed in another way.
-    Ssh(SshEnd),
+    Ssh(CarrierEnd),
     /// The login shell ended without running our line.
-    Shell(SshEnd),
+    Shell(CarrierEnd),
     /// The login shell prints more than any greeting.
     Noise,
     /// Something else stood where an answer belongs.
@@ -67,13 +68,13 @@ pub enum Why {
     /// The binary did not arrive as it was sent.
     Spoiled(Place),
     /// The agent did not start.
-    Agent(SshEnd),
+    Agent(CarrierEnd),
     /// The file that `--agent-path` names was executed, and is no agent.
     Stranger {
         /// The path.
         path: OsBytes,
         /// How it ended; `None`: it prints what no agent says.
-        end: Option<SshEnd>,
+        end: Option<CarrierEnd>,
     },
     /// The agent refuses, in its own words.
     Declined(OsBytes),

@@ -3,6 +3,7 @@
 
 pub mod answer;
 pub mod argv;
+pub mod carrier;
 pub mod dial;
 pub mod failure;
 pub mod fanout;
@@ -18,7 +19,8 @@ mod tests;
 
 pub use answer::{Answer, Heard, Place, Scanner};
 pub use argv::{SshOptions, Target, TargetError, argv, question};
-pub use dial::{Dial, DialAction, DialEvent, DialPlan, Seen, SshEnd, Stage, Up};
+pub use carrier::CarrierEnd;
+pub use dial::{Dial, DialAction, DialEvent, DialPlan, Seen, Stage, Up};
 pub use failure::{Failure, Why};
 pub use fanout::{Fanout, Turn};
 pub use hash::Hash;

@@ -1,7 +1,8 @@
 //! A host at its machine: every way to answer, to fail and to hang.
 
 use super::answer::marker;
-use super::dial::{Dial, DialAction, DialEvent, DialPlan, Seen, SshEnd, Stage};
+use super::carrier::CarrierEnd;
+use super::dial::{Dial, DialAction, DialEvent, DialPlan, Seen, Stage};
 use super::*;
 use crate::id::{JobId, NodeId};
 use crate::machine::Machine as _;
@@ -78,7 +79,7 @@ impl Bench {
 
     fn end(&mut self, words: &str, code: u8) -> Vec<DialAction> {
         self.tell(DialEvent::Err(words.as_bytes().to_vec()));
-        self.tell(DialEvent::Ended(SshEnd::Code(code)))
+        self.tell(DialEvent::Ended(CarrierEnd::Code(code)))
     }
 
     fn pass(&mut self, span: Span) -> Vec<DialAction> {
@@ -90,7 +91,7 @@ impl Bench {
     /// The failure after ssh was asked to end and did.
     fn closed(&mut self, done: &[DialAction]) -> Why {
         assert_eq!(done.last(), Some(&DialAction::Kill { hard: false }), "{done:?}");
-        failure(&self.tell(DialEvent::Ended(SshEnd::Signal(15))))
+        failure(&self.tell(DialEvent::Ended(CarrierEnd::Signal(15))))
     }
 }
 
@@ -115,7 +116,7 @@ fn warm() {
     assert_eq!(bench.up(), [DialAction::Up(up)]);
     assert_eq!(bench.dial.poll_timeout(), None, "an edge has no deadline of ours");
     let done = bench.end("Connection to node7 closed by remote host.\n", 255);
-    assert!(matches!(&done[..], [DialAction::Ended(SshEnd::Code(255), words)] if words.starts_with(b"Connection")));
+    assert!(matches!(&done[..], [DialAction::Ended(CarrierEnd::Code(255), words)] if words.starts_with(b"Connection")));
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn permanent_ssh_errors_are_reported_at_once() {
         ("ssh: connect to host node7 port 22: Connection refused", Why::Login(Trouble::Refused)),
         ("ssh: connect to host node7 port 22: No route to host", Why::Login(Trouble::Unreachable)),
         ("/c line 1: Bad configuration option: x", Why::Login(Trouble::Config)),
-        ("", Why::Ssh(SshEnd::Code(255))),
+        ("", Why::Ssh(CarrierEnd::Code(255))),
     ] {
         let done = Bench::started().end(words, 255);
         assert_eq!(failure(&done), why, "{words}");
@@ -153,9 +154,9 @@ fn permanent_ssh_errors_are_reported_at_once() {
 fn a_login_shell_that_exits_is_quoted() {
     let mut bench = Bench::started();
     bench.tell(DialEvent::Out(b"This account is currently not available.\n".to_vec()));
-    let done = bench.tell(DialEvent::Ended(SshEnd::Code(1)));
+    let done = bench.tell(DialEvent::Ended(CarrierEnd::Code(1)));
     let [DialAction::Failed(failure)] = &done[..] else { panic!("{done:?}") };
-    assert_eq!(failure.why, Why::Shell(SshEnd::Code(1)));
+    assert_eq!(failure.why, Why::Shell(CarrierEnd::Code(1)));
     assert_eq!(failure.words.to_string(), "This account is currently not available.");
     // sshd's Banner comes on stderr, whatever command it runs then.
     let mut bench = Bench::started();
@@ -222,7 +223,7 @@ fn a_connection_that_breaks_after_the_login_is_tried_again() {
         assert_eq!(failure(&bench.end(&broken, 255)), Why::Login(Trouble::Lost));
         let mut bench = Bench::started();
         bench.say(&answer);
-        assert_eq!(failure(&bench.end(rc, 255)), Why::Ssh(SshEnd::Code(255)), "its own exit code, maybe");
+        assert_eq!(failure(&bench.end(rc, 255)), Why::Ssh(CarrierEnd::Code(255)), "its own exit code, maybe");
     }
 }
 
@@ -232,7 +233,7 @@ fn hosts_do_not_pause_in_step() {
         let mut dial = Dial::new(DialPlan { jitter, ..plan() });
         dial.handle(AT, DialEvent::Start);
         dial.handle(AT, DialEvent::Err(b"kex_exchange_identification: x".to_vec()));
-        dial.handle(AT, DialEvent::Ended(SshEnd::Code(255)));
+        dial.handle(AT, DialEvent::Ended(CarrierEnd::Code(255)));
         dial.poll_timeout().unwrap()
     };
     let different: alloc::collections::BTreeSet<Mono> = (0..20).map(pause).collect();
@@ -263,7 +264,7 @@ fn a_place_that_does_not_execute_is_left_out() {
     bench.say(&Answer::Ready(Place::Tmp));
     bench.end("", 126);
     bench.say(&Answer::Ready(Place::Shm));
-    assert_eq!(failure(&bench.end("", 126)), Why::Agent(SshEnd::Code(126)), "it has an end");
+    assert_eq!(failure(&bench.end("", 126)), Why::Agent(CarrierEnd::Code(126)), "it has an end");
 }
 
 #[test]
@@ -274,7 +275,7 @@ fn named_file_that_is_no_agent_is_reported() {
     bench.tell(DialEvent::Start);
     bench.say(&Answer::Ready(Place::Named));
     let why = failure(&bench.end("", 0));
-    assert_eq!(why, Why::Stranger { path: "/bin/true".into(), end: Some(SshEnd::Code(0)) });
+    assert_eq!(why, Why::Stranger { path: "/bin/true".into(), end: Some(CarrierEnd::Code(0)) });
     assert_eq!(why.to_string(), "/bin/true is no rlaunch of this version, or cannot run there (exit code 0)");
 }
 
@@ -346,7 +347,7 @@ fn a_host_that_hangs_has_a_deadline_and_ssh_too() {
     assert_eq!(bench.pass(Span::from_secs(1)), [DialAction::Kill { hard: false }]);
     assert_eq!(bench.pass(Span::from_secs(1)), [DialAction::Kill { hard: true }]);
     assert_eq!(bench.dial.poll_timeout(), None);
-    let why = failure(&bench.tell(DialEvent::Ended(SshEnd::Signal(9))));
+    let why = failure(&bench.tell(DialEvent::Ended(CarrierEnd::Signal(9))));
     assert_eq!(why, Why::Late { stage: Stage::Connecting, seen: Seen::Nothing, limit: Span::from_secs(20) });
 }
 
@@ -432,7 +433,7 @@ fn an_ssh_that_is_of_no_use_is_ended() {
 fn cancelled_is_silent() {
     let mut bench = Bench::started();
     assert_eq!(bench.tell(DialEvent::Cancel), [DialAction::Kill { hard: false }]);
-    assert!(bench.tell(DialEvent::Ended(SshEnd::Signal(15))).is_empty());
+    assert!(bench.tell(DialEvent::Ended(CarrierEnd::Signal(15))).is_empty());
 }
 
 fn events() -> impl Strategy<Value = DialEvent> {
@@ -443,9 +444,9 @@ fn events() -> impl Strategy<Value = DialEvent> {
         Just(DialEvent::Cancel),
         Just(DialEvent::NoEdge),
         any::<i32>().prop_map(|errno| DialEvent::NoStart { errno, said: OsBytes::default() }),
-        any::<u8>().prop_map(|code| DialEvent::Ended(SshEnd::Code(code))),
-        Just(DialEvent::Ended(SshEnd::Code(255))),
-        Just(DialEvent::Ended(SshEnd::Signal(9))),
+        any::<u8>().prop_map(|code| DialEvent::Ended(CarrierEnd::Code(code))),
+        Just(DialEvent::Ended(CarrierEnd::Code(255))),
+        Just(DialEvent::Ended(CarrierEnd::Signal(9))),
         proptest::collection::vec(any::<u8>(), 0..100).prop_map(DialEvent::Out),
         Just(DialEvent::Out(vec![b'n'; 70_000])),
         Just(DialEvent::Err(b"kex_exchange_identification: read: Connection reset by peer\n".to_vec())),
@@ -502,7 +503,7 @@ proptest! {
         for _ in 0..40 {
             if running {
                 running = false;
-                let done = bench.tell(DialEvent::Ended(SshEnd::Code(255)));
+                let done = bench.tell(DialEvent::Ended(CarrierEnd::Code(255)));
                 look(done, &mut running, &mut verdicts);
             }
             let done = bench.pass(Span::from_secs(5));

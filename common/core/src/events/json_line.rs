@@ -3,7 +3,7 @@
 use super::json::{Object, push_bytes, push_number};
 use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
 use super::{news, round_fields};
-use crate::bootstrap::SshEnd;
+use crate::bootstrap::CarrierEnd;
 use crate::errno::EPIPE;
 use crate::exit::Ending;
 use crate::id::{NodeId, Std};
@@ -467,11 +467,11 @@ fn lost(o: &mut Object<'_>, lost: Lost) {
                     o.text("why", "failed");
                     o.signed("errno", errno);
                 }
-                CloseReason::Ssh(end) => {
+                CloseReason::Carrier(end) => {
                     o.text("why", "ssh");
                     match end {
-                        SshEnd::Code(code) => o.number("code", code.into()),
-                        SshEnd::Signal(number) => match Signal::new(number) {
+                        CarrierEnd::Code(code) => o.number("code", code.into()),
+                        CarrierEnd::Signal(number) => match Signal::new(number) {
                             Some(sig) => o.text("signal", &format!("{sig}")),
                             None => o.text("signal", ""),
                         },

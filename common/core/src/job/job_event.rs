@@ -1,6 +1,6 @@
 //! Events and actions of the job machine: the contract with the launcher's driver and with the simulator.
 
-use crate::bootstrap::SshEnd;
+use crate::bootstrap::CarrierEnd;
 use crate::events::Record;
 use crate::exit::Ending;
 use crate::id::{NodeId, Std, StreamId};
@@ -122,8 +122,8 @@ pub enum CloseReason {
     Slow,
     /// The kernel refused to read or write, with this errno.
     Failed(i32),
-    /// The ssh that carries it ended first: it was killed, or the connection or what runs there was lost.
-    Ssh(SshEnd),
+    /// The process that carries it ended first: it was killed, or the connection or what runs there was lost.
+    Carrier(CarrierEnd),
 }
 
 /// The last report of a guardian.

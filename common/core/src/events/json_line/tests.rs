@@ -1,7 +1,7 @@
 //! The schema is frozen: every record in every shape, compared with a file. A line that differs breaks a user's parser.
 
 use super::*;
-use crate::bootstrap::SshEnd;
+use crate::bootstrap::CarrierEnd;
 use crate::events::{JobNews, RanksState, SinkEnd, Tried};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
 use crate::job::HostFailure;
@@ -184,8 +184,8 @@ fn hosts() -> Vec<What> {
         What::LeftOut { nodes: [1, 3].map(NodeId::new).to_vec(), world_size: 5, procs: vec![4, 1], is_known: false },
         What::HostLost { node: NODE, lost: Lost::Unheard },
         What::HostLost { node: NODE, lost: Lost::Expired },
-        What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Ssh(SshEnd::Code(255))) },
-        What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Ssh(SshEnd::Signal(9))) },
+        What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Carrier(CarrierEnd::Code(255))) },
+        What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Carrier(CarrierEnd::Signal(9))) },
         ending(unreachable, None, Span::ZERO),
         What::HostLost { node: NODE, lost: Lost::Starved(Span::from_secs(9)) },
         What::Together { nodes: [1, 3].map(NodeId::new).to_vec() },
