@@ -1,6 +1,5 @@
 //! Records as lines of NDJSON: which fields each of them has, under which names. docs/events.md describes the same for readers.
 
-use super::json::{Object, push_bytes, push_number};
 use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
 use super::{news, round_fields};
 use crate::bootstrap::SshEnd;
@@ -8,6 +7,7 @@ use crate::errno::EPIPE;
 use crate::exit::Ending;
 use crate::id::{NodeId, Std};
 use crate::job::CloseReason;
+use crate::json::{Object, push_bytes, push_number};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure, Tier};

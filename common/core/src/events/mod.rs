@@ -4,7 +4,6 @@
 
 mod cause;
 mod detail;
-mod json;
 mod json_line;
 mod news;
 mod remark;

@@ -1,9 +1,9 @@
 //! Facts about a job that only its readers need: no part of the report is computed from them. Each has its line of the log here.
 
 use super::Cause;
-use super::json::{Object, push_number};
 use super::json_line::{cause, status};
 use crate::id::{NodeId, Rank};
+use crate::json::{Object, push_number};
 use crate::os_bytes::OsBytes;
 use crate::status::Status;
 use crate::time::Span;
