@@ -97,9 +97,6 @@ impl LogView {
                 let is_first = self.limits.insert(met.limit);
                 is_first.then(|| (Tone::Quiet, limit::met(&self.names.given(*node), met)))
             }
-            What::FileFailed { node, errno, path } => {
-                Some((Tone::Quiet, notices::file_failed(path, &self.names.given(*node), *errno)))
-            }
             What::RankFailed { rank, node, error, tried } => match tried {
                 Tried::First => None,
                 Tried::Again { several_hosts } => {
@@ -128,6 +125,7 @@ impl LogView {
             }
             What::OutputEnd { lost, broken } => return notices::output_end(*lost, *broken, self.unread),
             What::News(news) => Some(notices::news(news, &self.names)),
+            What::NodeNews { node, news } => notices::node_news(news, &self.names.given(*node)),
             // The closing report has them, or they are the ordinary course of a job.
             What::JobStart(_)
             | What::HostRefused { .. }

@@ -9,6 +9,7 @@ use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::travel::Lowered;
+use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::Hello;
 
 /// The sender of a signal that rlaunch got.
@@ -54,8 +55,6 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
             (Tone::Normal, detour(addr, instead_of, &names.short(*node), &names.folded(missed_by)))
         }
         JobNews::StoreLeft { addr } => (Tone::Normal, store_left(addr)),
-        JobNews::StoreUnused { node: _, at } => (Tone::Normal, store_unused(at)),
-        JobNews::StoreForeign { node: _, from } => (Tone::Normal, store_foreign(from)),
         JobNews::Continuing { rank, status } => (Tone::Quiet, format!("rank {rank} failed: {status}; {CONTINUE}")),
         JobNews::EndingDeferred { rank, status, end_in } => (Tone::Quiet, deferred(*rank, *status, *end_in)),
         JobNews::EndingAwaits { cause, kill_in } => {
@@ -69,6 +68,23 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         JobNews::FilesLost { bytes } => {
             (Tone::Quiet, format!("{} could not be written to log files", phrases::bytes(*bytes)))
         }
+    }
+}
+
+/// The line of a fact that an agent reports, and the least verbose tone in which it is printed. `None`: only the log has it.
+pub(super) fn node_news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
+    match news {
+        NodeNews::StoreUnused { at } => Some((Tone::Normal, store_unused(at))),
+        NodeNews::StoreForeign { from } => Some((Tone::Normal, store_foreign(from))),
+        NodeNews::FileFailed { errno, path } => Some((Tone::Quiet, file_failed(path, host, *errno))),
+    }
+}
+
+/// The same fact among the diagnostics (`-vv`).
+pub(crate) fn node_diagnostic(news: &NodeNews, host: &str) -> String {
+    match news {
+        NodeNews::StoreUnused { .. } | NodeNews::StoreForeign { .. } => format!("{host}: {news:?}"),
+        NodeNews::FileFailed { errno, path } => format!("{path} on {host} cannot be written: errno {errno}"),
     }
 }
 
@@ -252,7 +268,7 @@ pub(super) fn sink_lost(std: Std, errno: Option<i32>, end: SinkEnd) -> Option<St
     }
 }
 
-pub(super) fn file_failed(path: &OsBytes, host: &OsBytes, errno: i32) -> String {
+fn file_failed(path: &OsBytes, host: &OsBytes, errno: i32) -> String {
     format!("cannot write {path} on {host}: {}; the job continues without what is lost there", phrases::errno(errno))
 }
 

@@ -5,7 +5,7 @@ use super::{news, round_fields};
 use crate::bootstrap::SshEnd;
 use crate::errno::EPIPE;
 use crate::exit::Ending;
-use crate::id::{NodeId, Std};
+use crate::id::{NodeId, Rank, Std};
 use crate::job::CloseReason;
 use crate::json::{Object, push_bytes, push_number};
 use crate::os_bytes::OsBytes;
@@ -76,8 +76,9 @@ fn what(o: &mut Object<'_>, what: &What) {
         }
         What::StoreRefused { node, from, count } => store_refused(o, *node, from, *count),
         What::StoreLimit { node, met, count } => store_limit(o, *node, met, *count),
-        What::FileFailed { .. } | What::FileLost { .. } => file(o, what),
+        What::FileLost { rank, std, bytes } => file_lost(o, *rank, *std, *bytes),
         What::News(news) => news::fields(o, news),
+        What::NodeNews { node, news } => news.write_line(*node, o),
         What::LogLost { records } => {
             o.text("ev", "log.lost");
             o.number("records", *records);
@@ -132,7 +133,6 @@ fn generation(o: &mut Object<'_>, record: &Record) {
         | What::Together { .. }
         | What::StoreRefused { .. }
         | What::StoreLimit { .. }
-        | What::FileFailed { .. }
         | What::Signal { .. }
         | What::Ending { .. }
         | What::Clearing { .. }
@@ -140,6 +140,7 @@ fn generation(o: &mut Object<'_>, record: &Record) {
         | What::SinkLost { .. }
         | What::OutputEnd { .. }
         | What::News(_)
+        | What::NodeNews { .. }
         | What::LogLost { .. }
         | What::JobEnd { .. } => {}
     }
@@ -195,19 +196,11 @@ fn store_limit(o: &mut Object<'_>, node: NodeId, met: &Met, count: u32) {
     o.number("count", count.into());
 }
 
-fn file(o: &mut Object<'_>, what: &What) {
-    if let What::FileFailed { node, errno, path } = what {
-        o.text("ev", "file.failed");
-        o.number("node", node.get().into());
-        o.signed("errno", *errno);
-        o.bytes("path", path);
-    }
-    if let What::FileLost { rank, std, bytes } = what {
-        o.text("ev", "file.lost");
-        o.number("rank", rank.get().into());
-        o.text("stream", self::std(*std));
-        o.number("bytes", *bytes);
-    }
+fn file_lost(o: &mut Object<'_>, rank: Rank, std: Std, bytes: u64) {
+    o.text("ev", "file.lost");
+    o.number("rank", rank.get().into());
+    o.text("stream", self::std(std));
+    o.number("bytes", bytes);
 }
 
 fn together(o: &mut Object<'_>, nodes: &[NodeId]) {

@@ -27,6 +27,7 @@ use crate::spec::{Contain, OnFailure};
 use crate::status::Status;
 use crate::time::{Span, WallNs};
 use crate::wire::limit::Met;
+use crate::wire::node_news::NodeNews;
 use crate::wire::to_root::{Facts, Hello, Leftover, NodeRefusal, SpawnError, Usage};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -115,15 +116,6 @@ pub enum What {
         met: Met,
         /// How many, since the last such record of this limit.
         count: u32,
-    },
-    /// A log file of ranks, or the directory for it, cannot be written: the first of a host.
-    FileFailed {
-        /// Which host.
-        node: NodeId,
-        /// errno of what was tried.
-        errno: i32,
-        /// Which file.
-        path: OsBytes,
     },
     /// A rank's stdout or stderr has ended, and not all of it is in its log file.
     FileLost {
@@ -273,6 +265,13 @@ pub enum What {
     },
     /// Something else that a reader has to know.
     News(JobNews),
+    /// A fact that an agent has reported.
+    NodeNews {
+        /// Its host.
+        node: NodeId,
+        /// The fact.
+        news: NodeNews,
+    },
     /// Records are missing here: the reader of the log took none, and the waiting records reached their limit. Made where the log is
     /// written, so no report is folded from it.
     LogLost {

@@ -124,7 +124,6 @@ impl Told {
             | What::Together { .. }
             | What::StoreRefused { .. }
             | What::StoreLimit { .. }
-            | What::FileFailed { .. }
             | What::FileLost { .. }
             | What::HostDone { .. }
             | What::RankStarted { .. }
@@ -139,6 +138,7 @@ impl Told {
             | What::SinkLost { .. }
             | What::OutputEnd { .. }
             | What::News(_)
+            | What::NodeNews { .. }
             | What::LogLost { .. } => None,
         }
     }

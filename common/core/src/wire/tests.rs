@@ -4,6 +4,7 @@
 use super::capped::Capped;
 use super::codec::{WireMessage, decode, encode};
 use super::limit::{self, Met};
+use super::node_news::NodeNews;
 use super::probe::Key;
 use super::to_node::{Delta, Find, PortPlan, Rendezvous, Start, ToNode};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
@@ -175,7 +176,7 @@ fn to_root() -> impl Strategy<Value = ToRoot> {
             }
         ),
         Just(ToRoot::InitLost),
-        (any::<i32>(), bytes()).prop_map(|(errno, path)| ToRoot::FileFailed { errno, path }),
+        (any::<i32>(), bytes()).prop_map(|(errno, path)| ToRoot::News(NodeNews::FileFailed { errno, path })),
         (proptest::sample::select(&limit::Limit::ALL[..]), bytes(), any::<(u64, u64, u32)>()).prop_map(
             |(limit, key, (has, most, count))| ToRoot::StoreLimit { met: Met { limit, key, has, most }, count }
         ),

@@ -312,11 +312,9 @@ fn is_read(what: &What) -> bool {
         What::SinkLost { end, .. } => *end != SinkEnd::Unread { ends_job: false },
         What::OutputEnd { lost, broken } => (*lost, *broken) != (0, 0),
         What::RoundsOver(given) => matches!(**given, Given::Up { .. }),
-        What::Restart { .. }
-        | What::Round { .. }
-        | What::StoreLimit { .. }
-        | What::FileFailed { .. }
-        | What::News(_) => true,
+        What::Restart { .. } | What::Round { .. } | What::StoreLimit { .. } | What::News(_) | What::NodeNews { .. } => {
+            true
+        }
         What::JobStart(_)
         | What::HostRefused { .. }
         | What::HostFailed { .. }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::wire::limit::{Limit, Met};
+use crate::wire::node_news::NodeNews;
 use crate::wire::to_node::Rendezvous;
 
 fn rendezvous(node_index: u32, port: Option<u16>) -> Rendezvous {
@@ -78,7 +79,7 @@ fn node_refuses_if_store_cannot_listen() {
 #[test]
 fn unused_store_is_reported_once() {
     let (mut rig, _) = sole(None);
-    let unused = NodeAction::ToRoot(ToRoot::StoreUnused { at: "10.0.0.1:20000".into() });
+    let unused = NodeAction::ToRoot(ToRoot::News(NodeNews::StoreUnused { at: "10.0.0.1:20000".into() }));
     assert_eq!(rig.wait(59_000), []);
     assert_eq!(rig.wait(1_000), [unused]);
     assert_eq!(rig.wait(600_000), []);
