@@ -47,10 +47,6 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
         What::Round { note, .. } => debug!("rounds: {note:?}"),
         What::RoundsOver(given) => debug!("rounds are over: {given:?}"),
         what @ (What::StreamEnd { .. } | What::FileLost { .. }) => stream(what),
-        What::StoreRefused { from, count, .. } => {
-            debug!("{count} connections to the store are not the job's, the last from {from}")
-        }
-        What::StoreLimit { met, count, .. } => debug!("{count} connections to the store have met a limit: {met:?}"),
         What::SinkLost { std, errno, .. } => debug!("our {} is lost: errno {errno:?}", phrases::std(*std)),
         What::News(news) => debug!("{news:?}"),
         What::NodeNews { node, news } => debug!("{}", notices::node_diagnostic(news, host(node))),

@@ -1,7 +1,7 @@
 //! Messages of rlaunch while a job runs. One line each.
 
 use super::log_view::{Line, Names};
-use super::{Tone, host_messages, phrases};
+use super::{Tone, host_messages, limit, phrases};
 use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, RanksState, SinkEnd, What};
 use rlaunch_core::id::{Rank, Std};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
@@ -9,8 +9,10 @@ use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::travel::Lowered;
+use rlaunch_core::wire::limit::Limit;
 use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::Hello;
+use std::collections::BTreeSet;
 
 /// The sender of a signal that rlaunch got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,10 +74,16 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
 }
 
 /// The line of a fact that an agent reports, and the least verbose tone in which it is printed. `None`: only the log has it.
-pub(super) fn node_news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
+/// `limits`: limits of the store that the user knows.
+pub(super) fn node_news(news: &NodeNews, host: &OsBytes, limits: &mut BTreeSet<Limit>) -> Option<Line> {
     match news {
         NodeNews::StoreUnused { at } => Some((Tone::Normal, store_unused(at))),
         NodeNews::StoreForeign { from } => Some((Tone::Normal, store_foreign(from))),
+        NodeNews::StoreRefused { .. } => None,
+        NodeNews::StoreLimit { met, count: _ } => {
+            let is_first = limits.insert(met.limit);
+            is_first.then(|| (Tone::Quiet, limit::met(host, met)))
+        }
         NodeNews::FileFailed { errno, path } => Some((Tone::Quiet, file_failed(path, host, *errno))),
     }
 }
@@ -84,6 +92,10 @@ pub(super) fn node_news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
 pub(crate) fn node_diagnostic(news: &NodeNews, host: &str) -> String {
     match news {
         NodeNews::StoreUnused { .. } | NodeNews::StoreForeign { .. } => format!("{host}: {news:?}"),
+        NodeNews::StoreRefused { from, count } => {
+            format!("{count} connections to the store are not the job's, the last from {from}")
+        }
+        NodeNews::StoreLimit { met, count } => format!("{count} connections to the store have met a limit: {met:?}"),
         NodeNews::FileFailed { errno, path } => format!("{path} on {host} cannot be written: errno {errno}"),
     }
 }

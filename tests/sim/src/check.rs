@@ -197,8 +197,6 @@ impl Oracle {
             | ToRoot::Probed { .. }
             | ToRoot::News(_)
             | ToRoot::FileLost { .. }
-            | ToRoot::StoreRefused { .. }
-            | ToRoot::StoreLimit { .. }
             | ToRoot::Theirs(_)
             | ToRoot::Round(_)
             | ToRoot::Hello(_)

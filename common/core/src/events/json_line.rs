@@ -13,7 +13,6 @@ use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure, Tier};
 use crate::status::Status;
 use crate::time::Span;
-use crate::wire::limit::Met;
 use crate::wire::to_root::{Facts, Found, Hello, Leftover, NodeRefusal, SpawnError, SpawnStep, Tried, Usage};
 use alloc::format;
 use alloc::string::String;
@@ -74,8 +73,6 @@ fn what(o: &mut Object<'_>, what: &What) {
             o.number("lost", *lost);
             o.number("broken", *broken);
         }
-        What::StoreRefused { node, from, count } => store_refused(o, *node, from, *count),
-        What::StoreLimit { node, met, count } => store_limit(o, *node, met, *count),
         What::FileLost { rank, std, bytes } => file_lost(o, *rank, *std, *bytes),
         What::News(news) => news::fields(o, news),
         What::NodeNews { node, news } => news.write_line(*node, o),
@@ -131,8 +128,6 @@ fn generation(o: &mut Object<'_>, record: &Record) {
         | What::HostDone { .. }
         | What::LeftOut { .. }
         | What::Together { .. }
-        | What::StoreRefused { .. }
-        | What::StoreLimit { .. }
         | What::Signal { .. }
         | What::Ending { .. }
         | What::Clearing { .. }
@@ -177,23 +172,6 @@ fn left_out(o: &mut Object<'_>, nodes: &[NodeId], world_size: u32, procs: &[u32]
     o.array("nodes", nodes, |text, node| push_number(text, node.get()));
     o.number("world_size", world_size.into());
     o.array("procs", procs, |text, procs| push_number(text, *procs));
-}
-
-fn store_refused(o: &mut Object<'_>, node: NodeId, from: &OsBytes, count: u32) {
-    o.text("ev", "store.refused");
-    o.number("node", node.get().into());
-    o.bytes("from", from);
-    o.number("count", count.into());
-}
-
-fn store_limit(o: &mut Object<'_>, node: NodeId, met: &Met, count: u32) {
-    o.text("ev", "store.limit");
-    o.number("node", node.get().into());
-    o.text("limit", met.limit.name());
-    o.bytes("key", &met.key);
-    o.number("has", met.has);
-    o.number("most", met.most);
-    o.number("count", count.into());
 }
 
 fn file_lost(o: &mut Object<'_>, rank: Rank, std: Std, bytes: u64) {

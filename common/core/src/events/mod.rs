@@ -26,7 +26,6 @@ use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure};
 use crate::status::Status;
 use crate::time::{Span, WallNs};
-use crate::wire::limit::Met;
 use crate::wire::node_news::NodeNews;
 use crate::wire::to_root::{Facts, Hello, Leftover, NodeRefusal, SpawnError, Usage};
 use alloc::boxed::Box;
@@ -98,24 +97,6 @@ pub enum What {
     Together {
         /// Which.
         nodes: Vec<NodeId>,
-    },
-    /// Connections to the store of the job were closed because no process of the job has made them.
-    StoreRefused {
-        /// The host that holds it.
-        node: NodeId,
-        /// The origin of the last of them.
-        from: OsBytes,
-        /// How many, since the last such record.
-        count: u32,
-    },
-    /// Clients of that store have met one of its limits, and their connections were closed.
-    StoreLimit {
-        /// The host that holds it.
-        node: NodeId,
-        /// The last of them.
-        met: Met,
-        /// How many, since the last such record of this limit.
-        count: u32,
     },
     /// A rank's stdout or stderr has ended, and not all of it is in its log file.
     FileLost {

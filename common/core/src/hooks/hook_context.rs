@@ -122,8 +122,6 @@ impl Told {
             | What::HostLost { .. }
             | What::LeftOut { .. }
             | What::Together { .. }
-            | What::StoreRefused { .. }
-            | What::StoreLimit { .. }
             | What::FileLost { .. }
             | What::HostDone { .. }
             | What::RankStarted { .. }

@@ -100,8 +100,6 @@ impl Parts {
             ToRoot::InitLost => self.loss.init_lost(&mut step.cx(), node),
             ToRoot::GuardianLost => self.loss.guardian_lost(&mut step.cx(), node),
             ToRoot::News(news) => step.notify(Notice::Log(What::NodeNews { node, news })),
-            ToRoot::StoreRefused { from, count } => step.notify(Notice::Log(What::StoreRefused { node, from, count })),
-            ToRoot::StoreLimit { met, count } => step.notify(Notice::Log(What::StoreLimit { node, met, count })),
             ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(&mut step.cx(), proc, which, bytes),
             // The edges': they are about connections, not about the job.
             ToRoot::Whose(_) | ToRoot::Theirs(_) | ToRoot::Input(_) => {}

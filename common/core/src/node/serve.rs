@@ -143,13 +143,13 @@ impl Serve {
 
 fn report_refused(cx: &mut Cx<'_>, told: Option<(OsBytes, u32)>) {
     if let Some((from, count)) = told {
-        cx.act(NodeAction::ToRoot(ToRoot::StoreRefused { from, count }));
+        cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::StoreRefused { from, count })));
     }
 }
 
 fn report_limit(cx: &mut Cx<'_>, told: Option<(Met, u32)>) {
     if let Some((met, count)) = told {
-        cx.act(NodeAction::ToRoot(ToRoot::StoreLimit { met, count }));
+        cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::StoreLimit { met, count })));
     }
 }
 

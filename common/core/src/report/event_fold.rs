@@ -247,7 +247,6 @@ impl Report {
             What::RoundsOver(given) => self.rounds.over(given),
             What::Signal { sig, answer } => self.signal(*sig, *answer),
             What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
-            What::StoreRefused { .. } | What::StoreLimit { .. } => {}
             What::FileLost { .. } => {}
         }
     }

@@ -3,6 +3,7 @@
 //! The agent makes the value, and the machines pass it on unchanged. A new fact needs a variant, a name and fields in this file, its
 //! line in the launcher's view, and its row in docs/events.md.
 
+use super::limit::Met;
 use crate::id::NodeId;
 use crate::json::Object;
 use crate::os_bytes::OsBytes;
@@ -20,6 +21,20 @@ pub enum NodeNews {
     StoreForeign {
         /// The origin of the connection.
         from: OsBytes,
+    },
+    /// Connections to that store were closed because no process of the job has made them.
+    StoreRefused {
+        /// The origin of the last of them.
+        from: OsBytes,
+        /// Their number since the last report.
+        count: u32,
+    },
+    /// Clients of that store have met one of its limits, and their connections were closed.
+    StoreLimit {
+        /// The last of them.
+        met: Met,
+        /// Their number since the last report of this limit.
+        count: u32,
     },
     /// A log file of ranks, or the directory for it, cannot be written. The ranks continue.
     FileFailed {
@@ -43,6 +58,8 @@ impl NodeNews {
         match self {
             Self::StoreUnused { .. } => "store.unused",
             Self::StoreForeign { .. } => "store.foreign",
+            Self::StoreRefused { .. } => "store.refused",
+            Self::StoreLimit { .. } => "store.limit",
             Self::FileFailed { .. } => "file.failed",
         }
     }
@@ -52,6 +69,17 @@ impl NodeNews {
         match self {
             Self::StoreUnused { at } => o.bytes("at", at),
             Self::StoreForeign { from } => o.bytes("from", from),
+            Self::StoreRefused { from, count } => {
+                o.bytes("from", from);
+                o.number("count", (*count).into());
+            }
+            Self::StoreLimit { met, count } => {
+                o.text("limit", met.limit.name());
+                o.bytes("key", &met.key);
+                o.number("has", met.has);
+                o.number("most", met.most);
+                o.number("count", (*count).into());
+            }
             Self::FileFailed { errno, path } => {
                 o.signed("errno", *errno);
                 o.bytes("path", path);

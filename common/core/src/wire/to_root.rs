@@ -2,7 +2,6 @@
 
 use super::capped::Capped;
 use super::codec::WireMessage;
-use super::limit::Met;
 use super::node_news::NodeNews;
 use super::peer_identity::{Address, Answer, HOST_ADDRESSES, Question};
 use super::round::RoundUp;
@@ -80,20 +79,6 @@ pub enum ToRoot {
     },
     /// A fact about this host. It goes to the event log unchanged.
     News(NodeNews),
-    /// Connections to that store that no process of the job has made were closed.
-    StoreRefused {
-        /// The origin of the last of them.
-        from: OsBytes,
-        /// Their number since the last report.
-        count: u32,
-    },
-    /// Clients of that store have met one of its limits, and their connections were closed.
-    StoreLimit {
-        /// The last of them.
-        met: Met,
-        /// Their number since the last report of this limit.
-        count: u32,
-    },
     /// A stream of a rank has ended, and not all of it is in its log file.
     FileLost {
         /// Whose.

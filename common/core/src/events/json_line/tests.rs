@@ -12,7 +12,7 @@ use crate::restart::remark::Remark;
 use crate::restart::{Given, RoundNote, Step};
 use crate::time::WallNs;
 use crate::travel::{Lowered, Resource};
-use crate::wire::limit::Limit;
+use crate::wire::limit::{Limit, Met};
 use crate::wire::node_news::NodeNews;
 use alloc::boxed::Box;
 use alloc::vec;
@@ -159,8 +159,8 @@ fn rest() -> Vec<What> {
         ending(began.clone(), Some(Signal::TERM), Span::from_secs(5)),
         ending(began, None, Span::ZERO),
         What::StreamEnd { rank: RANK, std: Std::Err, total: 12 },
-        What::StoreRefused { node: NODE, from: bytes("10.0.0.9:4711"), count: 3 },
-        What::StoreLimit { node: NODE, met: Met::at(Limit::Value, b"model", 9 << 20, 8 << 20), count: 2 },
+        told(NodeNews::StoreRefused { from: bytes("10.0.0.9:4711"), count: 3 }),
+        told(NodeNews::StoreLimit { met: Met::at(Limit::Value, b"model", 9 << 20, 8 << 20), count: 2 }),
         told(NodeNews::FileFailed { errno: 28, path: bytes("/logs/none_7f3a_0/attempt_0/0/stdout.log") }),
         What::FileLost { rank: RANK, std: Std::Out, bytes: 4096 },
         What::SinkLost { std: Std::Out, errno: None, end: SinkEnd::Unread { ends_job: true } },

@@ -40,7 +40,7 @@ fn place(actions: &[NodeAction], is: impl Fn(&NodeAction) -> bool) -> Option<usi
 }
 
 fn refused(from: &str, count: u32) -> ToRoot {
-    ToRoot::StoreRefused { from: from.into(), count }
+    ToRoot::News(NodeNews::StoreRefused { from: from.into(), count })
 }
 
 #[test]
@@ -95,7 +95,9 @@ fn limits_are_reported_at_once_and_then_rate_limited() {
     rig.hear(NodeEvent::StoreUsed);
     let met = |limit, key: &str| Met::at(limit, key.as_bytes(), 9, 8);
     let meets = |limit, key, count| NodeEvent::StoreLimit { met: met(limit, key), count };
-    let says = |limit, key, count| vec![NodeAction::ToRoot(ToRoot::StoreLimit { met: met(limit, key), count })];
+    let says = |limit, key, count| {
+        vec![NodeAction::ToRoot(ToRoot::News(NodeNews::StoreLimit { met: met(limit, key), count }))]
+    };
     assert_eq!(rig.hear(meets(Limit::Value, "a", 2)), says(Limit::Value, "a", 2));
     assert_eq!(rig.hear(meets(Limit::Value, "b", 1)), []);
     assert_eq!(rig.hear(meets(Limit::Keys, "c", 1)), says(Limit::Keys, "c", 1));
@@ -123,7 +125,10 @@ fn pending_reports_are_sent_before_a_successful_end() {
     let at = |message| place(&said, |action| *action == NodeAction::ToRoot(ToRoot::clone(&message))).expect("said");
     let done = place(&said, |action| matches!(action, NodeAction::ToRoot(ToRoot::Done { .. }))).expect("the end");
     assert!(at(refused("a:3", 2)) < done, "{said:?}");
-    assert!(at(ToRoot::StoreLimit { met: Met::at(Limit::Key, b"l", 9, 8), count: 1 }) < done, "{said:?}");
+    assert!(
+        at(ToRoot::News(NodeNews::StoreLimit { met: Met::at(Limit::Key, b"l", 9, 8), count: 1 })) < done,
+        "{said:?}"
+    );
 }
 
 #[test]
