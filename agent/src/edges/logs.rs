@@ -16,6 +16,7 @@ use rlaunch_core::logs::Way;
 use rlaunch_core::node::{ExecSpec, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use std::collections::{BTreeMap, VecDeque};
@@ -225,7 +226,7 @@ pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &mut ExecSpec) -> b
                 // Output that would only go into a file is shown instead: nothing is lost.
                 exec.ways = [Way::SHOWN; 2];
                 let (errno, path) = (error.raw_os_error().unwrap_or(0), directory.unwrap_or_default());
-                edges.events.push_back(NodeEvent::FileFailed { errno, path });
+                edges.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno, path }));
                 return false;
             }
         }
@@ -250,7 +251,7 @@ pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &mut ExecSpec) -> b
         }
     }
     if let Some(path) = failed {
-        edges.events.push_back(NodeEvent::FileFailed { errno: rlaunch_core::errno::EAGAIN, path });
+        edges.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno: rlaunch_core::errno::EAGAIN, path }));
     }
     waits
 }
@@ -357,7 +358,7 @@ pub(super) fn settle(edges: &mut Edges) {
                 }
             }
             Answer::Failed { errno, path } => {
-                edges.events.push_back(NodeEvent::FileFailed { errno, path: OsBytes::new(path) });
+                edges.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno, path: OsBytes::new(path) }));
             }
             Answer::Closed(id) => over.extend(inner.open.get(&id).and_then(|file| file.ended).map(|total| (id, total))),
         }

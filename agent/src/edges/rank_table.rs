@@ -13,6 +13,7 @@ use rlaunch_core::spec::AppBase;
 use rlaunch_core::stream::cut::{Cutter, Lines};
 use rlaunch_core::stream::label::{Prefix, Who};
 use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_sys::pidfd::Ended;
 use rlaunch_sys::spawn::{Launched, Outcome, PreparedApp, PreparedExec, SpawnPort, Step};
 use std::collections::{BTreeMap, BTreeSet};
@@ -217,7 +218,7 @@ pub(super) fn go_overdue(edges: &mut Edges) {
     for proc in waiting {
         let path = edges.ranks.asked.get(&proc).and_then(|exec| exec.error_file.directory());
         if let Some(path) = path.filter(|_| !std::mem::replace(&mut edges.ranks.told, true)) {
-            edges.events.push_back(NodeEvent::FileFailed { errno: ETIMEDOUT, path });
+            edges.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno: ETIMEDOUT, path }));
         }
         go(edges, proc);
     }

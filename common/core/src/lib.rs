@@ -27,6 +27,7 @@ pub mod hostlist;
 pub mod id;
 pub mod interpreter;
 pub mod job;
+mod json;
 pub mod listener;
 pub mod logs;
 pub mod machine;

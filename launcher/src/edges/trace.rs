@@ -1,7 +1,7 @@
 //! The steps of a job as diagnostics, for a user who watches a launch (`-vv`): the records of the event log, in words.
 
-use crate::view::phrases;
-use rlaunch_core::events::{Cause, Record, What};
+use crate::view::{notices, phrases};
+use rlaunch_core::events::{Cause, JobStart, Record, What};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::time::Span;
@@ -14,15 +14,7 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
     }
     let host = |node: &NodeId| hosts.get(node.index()).map_or("a host", String::as_str);
     match &record.what {
-        What::JobStart(start) => {
-            let (ranks, apps) = (start.world_size, start.apps.len());
-            let (contain, pid) = (start.contain, std::process::id());
-            debug!(
-                "{own}: launcher {pid} starts job {}: {ranks} ranks of {apps} programs, --contain {contain:?}",
-                start.job
-            );
-            debug!("{}", crate::view::map::store(start.master_store));
-        }
+        What::JobStart(start) => job_start(start, own),
         What::HostReady { node, hello } => {
             let host = host(node);
             let init = hello.init.map_or_else(String::new, |init| format!(", init {init}"));
@@ -54,13 +46,10 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
         what @ (What::Clearing { .. } | What::Restart { .. }) => between(what),
         What::Round { note, .. } => debug!("rounds: {note:?}"),
         What::RoundsOver(given) => debug!("rounds are over: {given:?}"),
-        what @ (What::StreamEnd { .. } | What::FileFailed { .. } | What::FileLost { .. }) => stream(what, host),
-        What::StoreRefused { from, count, .. } => {
-            debug!("{count} connections to the store are not the job's, the last from {from}")
-        }
-        What::StoreLimit { met, count, .. } => debug!("{count} connections to the store have met a limit: {met:?}"),
+        what @ (What::StreamEnd { .. } | What::FileLost { .. }) => stream(what),
         What::SinkLost { std, errno, .. } => debug!("our {} is lost: errno {errno:?}", phrases::std(*std)),
         What::News(news) => debug!("{news:?}"),
+        What::NodeNews { node, news } => debug!("{}", notices::node_diagnostic(news, host(node))),
         // It is made where the log is written, and never comes here.
         What::LogLost { records } => debug!("{records} records are missing in the event log"),
         What::OutputEnd { lost, .. } => debug!("all output is written, {lost} bytes are lost"),
@@ -70,6 +59,13 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
             debug!("the job ends with {exit:?}: launch {launch}, {never} of the ranks never started");
         }
     }
+}
+
+fn job_start(start: &JobStart, own: &str) {
+    let (ranks, apps) = (start.world_size, start.apps.len());
+    let (contain, pid) = (start.contain, std::process::id());
+    debug!("{own}: launcher {pid} starts job {}: {ranks} ranks of {apps} programs, --contain {contain:?}", start.job);
+    debug!("{}", crate::view::map::store(start.master_store));
 }
 
 /// The job ends.
@@ -89,12 +85,9 @@ fn between(what: &What) {
 }
 
 /// A stream that has ended, and log files that do not have everything.
-fn stream<'a>(what: &What, host: impl Fn(&NodeId) -> &'a str) {
+fn stream(what: &What) {
     if let What::StreamEnd { rank, std, total } = what {
         debug!("rank {rank}: {} has ended after {total} bytes", phrases::std(*std));
-    }
-    if let What::FileFailed { node, errno, path } = what {
-        debug!("{path} on {} cannot be written: errno {errno}", host(node));
     }
     if let What::FileLost { rank, std, bytes } = what {
         debug!("rank {rank}: {bytes} bytes of {} are in no file", phrases::std(*std));

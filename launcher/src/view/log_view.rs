@@ -2,7 +2,7 @@
 //! closing report.
 
 use super::notices::{self, By};
-use super::{Tone, host_messages, limit, path_search, phrases, report, round_messages};
+use super::{Tone, host_messages, path_search, phrases, report, round_messages};
 use rlaunch_core::events::{Cause, Record, Tried, What};
 use rlaunch_core::hostlist::fold;
 use rlaunch_core::id::NodeId;
@@ -93,13 +93,6 @@ impl LogView {
             What::LeftOut { is_known, .. } => {
                 (!is_known).then(|| (Tone::Quiet, host_messages::left_out(&self.names.report)))
             }
-            What::StoreLimit { node, met, .. } => {
-                let is_first = self.limits.insert(met.limit);
-                is_first.then(|| (Tone::Quiet, limit::met(&self.names.given(*node), met)))
-            }
-            What::FileFailed { node, errno, path } => {
-                Some((Tone::Quiet, notices::file_failed(path, &self.names.given(*node), *errno)))
-            }
             What::RankFailed { rank, node, error, tried } => match tried {
                 Tried::First => None,
                 Tried::Again { several_hosts } => {
@@ -128,6 +121,7 @@ impl LogView {
             }
             What::OutputEnd { lost, broken } => return notices::output_end(*lost, *broken, self.unread),
             What::News(news) => Some(notices::news(news, &self.names)),
+            What::NodeNews { node, news } => notices::node_news(news, &self.names.given(*node), &mut self.limits),
             // The closing report has them, or they are the ordinary course of a job.
             What::JobStart(_)
             | What::HostRefused { .. }
@@ -135,7 +129,6 @@ impl LogView {
             | What::HostLost { .. }
             | What::HostDone { .. }
             | What::Together { .. }
-            | What::StoreRefused { .. }
             | What::FileLost { .. }
             | What::RankStarted { .. }
             | What::RankExited { .. }

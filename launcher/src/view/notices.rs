@@ -1,7 +1,7 @@
 //! Messages of rlaunch while a job runs. One line each.
 
 use super::log_view::{Line, Names};
-use super::{Tone, host_messages, phrases};
+use super::{Tone, host_messages, limit, phrases};
 use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, RanksState, SinkEnd, What};
 use rlaunch_core::id::{Rank, Std};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
@@ -9,7 +9,10 @@ use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::travel::Lowered;
+use rlaunch_core::wire::limit::Limit;
+use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::Hello;
+use std::collections::BTreeSet;
 
 /// The sender of a signal that rlaunch got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,8 +57,6 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
             (Tone::Normal, detour(addr, instead_of, &names.short(*node), &names.folded(missed_by)))
         }
         JobNews::StoreLeft { addr } => (Tone::Normal, store_left(addr)),
-        JobNews::StoreUnused { node: _, at } => (Tone::Normal, store_unused(at)),
-        JobNews::StoreForeign { node: _, from } => (Tone::Normal, store_foreign(from)),
         JobNews::Continuing { rank, status } => (Tone::Quiet, format!("rank {rank} failed: {status}; {CONTINUE}")),
         JobNews::EndingDeferred { rank, status, end_in } => (Tone::Quiet, deferred(*rank, *status, *end_in)),
         JobNews::EndingAwaits { cause, kill_in } => {
@@ -69,6 +70,33 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         JobNews::FilesLost { bytes } => {
             (Tone::Quiet, format!("{} could not be written to log files", phrases::bytes(*bytes)))
         }
+    }
+}
+
+/// The line of a fact that an agent reports, and the least verbose tone in which it is printed. `None`: only the log has it.
+/// `limits`: limits of the store that the user knows.
+pub(super) fn node_news(news: &NodeNews, host: &OsBytes, limits: &mut BTreeSet<Limit>) -> Option<Line> {
+    match news {
+        NodeNews::StoreUnused { at } => Some((Tone::Normal, store_unused(at))),
+        NodeNews::StoreForeign { from } => Some((Tone::Normal, store_foreign(from))),
+        NodeNews::StoreRefused { .. } => None,
+        NodeNews::StoreLimit { met, count: _ } => {
+            let is_first = limits.insert(met.limit);
+            is_first.then(|| (Tone::Quiet, limit::met(host, met)))
+        }
+        NodeNews::FileFailed { errno, path } => Some((Tone::Quiet, file_failed(path, host, *errno))),
+    }
+}
+
+/// The same fact among the diagnostics (`-vv`).
+pub(crate) fn node_diagnostic(news: &NodeNews, host: &str) -> String {
+    match news {
+        NodeNews::StoreUnused { .. } | NodeNews::StoreForeign { .. } => format!("{host}: {news:?}"),
+        NodeNews::StoreRefused { from, count } => {
+            format!("{count} connections to the store are not the job's, the last from {from}")
+        }
+        NodeNews::StoreLimit { met, count } => format!("{count} connections to the store have met a limit: {met:?}"),
+        NodeNews::FileFailed { errno, path } => format!("{path} on {host} cannot be written: errno {errno}"),
     }
 }
 
@@ -252,7 +280,7 @@ pub(super) fn sink_lost(std: Std, errno: Option<i32>, end: SinkEnd) -> Option<St
     }
 }
 
-pub(super) fn file_failed(path: &OsBytes, host: &OsBytes, errno: i32) -> String {
+fn file_failed(path: &OsBytes, host: &OsBytes, errno: i32) -> String {
     format!("cannot write {path} on {host}: {}; the job continues without what is lost there", phrases::errno(errno))
 }
 

@@ -313,7 +313,7 @@ impl World {
             | NodeEvent::Refused(_)
             | NodeEvent::Withheld { .. }
             | NodeEvent::StreamEnd { .. }
-            | NodeEvent::FileFailed { .. }
+            | NodeEvent::News(_)
             | NodeEvent::FileLost { .. }
             | NodeEvent::InputFailed { .. }
             | NodeEvent::Left { .. } => {}

@@ -195,12 +195,8 @@ impl Oracle {
             | ToRoot::Whose(_)
             | ToRoot::Input(_)
             | ToRoot::Probed { .. }
-            | ToRoot::StoreUnused { .. }
-            | ToRoot::FileFailed { .. }
+            | ToRoot::News(_)
             | ToRoot::FileLost { .. }
-            | ToRoot::StoreForeign { .. }
-            | ToRoot::StoreRefused { .. }
-            | ToRoot::StoreLimit { .. }
             | ToRoot::Theirs(_)
             | ToRoot::Round(_)
             | ToRoot::Hello(_)

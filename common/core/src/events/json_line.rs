@@ -1,19 +1,18 @@
 //! Records as lines of NDJSON: which fields each of them has, under which names. docs/events.md describes the same for readers.
 
-use super::json::{Object, push_bytes, push_number};
 use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
 use super::{news, round_fields};
 use crate::bootstrap::CarrierEnd;
 use crate::errno::EPIPE;
 use crate::exit::Ending;
-use crate::id::{NodeId, Std};
+use crate::id::{NodeId, Rank, Std};
 use crate::job::CloseReason;
+use crate::json::{Object, push_bytes, push_number};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure, Tier};
 use crate::status::Status;
 use crate::time::Span;
-use crate::wire::limit::Met;
 use crate::wire::to_root::{Facts, Found, Hello, Leftover, NodeRefusal, SpawnError, SpawnStep, Tried, Usage};
 use alloc::format;
 use alloc::string::String;
@@ -74,10 +73,9 @@ fn what(o: &mut Object<'_>, what: &What) {
             o.number("lost", *lost);
             o.number("broken", *broken);
         }
-        What::StoreRefused { node, from, count } => store_refused(o, *node, from, *count),
-        What::StoreLimit { node, met, count } => store_limit(o, *node, met, *count),
-        What::FileFailed { .. } | What::FileLost { .. } => file(o, what),
+        What::FileLost { rank, std, bytes } => file_lost(o, *rank, *std, *bytes),
         What::News(news) => news::fields(o, news),
+        What::NodeNews { node, news } => news.write_line(*node, o),
         What::LogLost { records } => {
             o.text("ev", "log.lost");
             o.number("records", *records);
@@ -130,9 +128,6 @@ fn generation(o: &mut Object<'_>, record: &Record) {
         | What::HostDone { .. }
         | What::LeftOut { .. }
         | What::Together { .. }
-        | What::StoreRefused { .. }
-        | What::StoreLimit { .. }
-        | What::FileFailed { .. }
         | What::Signal { .. }
         | What::Ending { .. }
         | What::Clearing { .. }
@@ -140,6 +135,7 @@ fn generation(o: &mut Object<'_>, record: &Record) {
         | What::SinkLost { .. }
         | What::OutputEnd { .. }
         | What::News(_)
+        | What::NodeNews { .. }
         | What::LogLost { .. }
         | What::JobEnd { .. } => {}
     }
@@ -178,36 +174,11 @@ fn left_out(o: &mut Object<'_>, nodes: &[NodeId], world_size: u32, procs: &[u32]
     o.array("procs", procs, |text, procs| push_number(text, *procs));
 }
 
-fn store_refused(o: &mut Object<'_>, node: NodeId, from: &OsBytes, count: u32) {
-    o.text("ev", "store.refused");
-    o.number("node", node.get().into());
-    o.bytes("from", from);
-    o.number("count", count.into());
-}
-
-fn store_limit(o: &mut Object<'_>, node: NodeId, met: &Met, count: u32) {
-    o.text("ev", "store.limit");
-    o.number("node", node.get().into());
-    o.text("limit", met.limit.name());
-    o.bytes("key", &met.key);
-    o.number("has", met.has);
-    o.number("most", met.most);
-    o.number("count", count.into());
-}
-
-fn file(o: &mut Object<'_>, what: &What) {
-    if let What::FileFailed { node, errno, path } = what {
-        o.text("ev", "file.failed");
-        o.number("node", node.get().into());
-        o.signed("errno", *errno);
-        o.bytes("path", path);
-    }
-    if let What::FileLost { rank, std, bytes } = what {
-        o.text("ev", "file.lost");
-        o.number("rank", rank.get().into());
-        o.text("stream", self::std(*std));
-        o.number("bytes", *bytes);
-    }
+fn file_lost(o: &mut Object<'_>, rank: Rank, std: Std, bytes: u64) {
+    o.text("ev", "file.lost");
+    o.number("rank", rank.get().into());
+    o.text("stream", self::std(std));
+    o.number("bytes", bytes);
 }
 
 fn together(o: &mut Object<'_>, nodes: &[NodeId]) {

@@ -4,7 +4,6 @@
 
 mod cause;
 mod detail;
-mod json;
 mod json_line;
 mod news;
 mod remark;
@@ -27,7 +26,7 @@ use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure};
 use crate::status::Status;
 use crate::time::{Span, WallNs};
-use crate::wire::limit::Met;
+use crate::wire::node_news::NodeNews;
 use crate::wire::to_root::{Facts, Hello, Leftover, NodeRefusal, SpawnError, Usage};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -98,33 +97,6 @@ pub enum What {
     Together {
         /// Which.
         nodes: Vec<NodeId>,
-    },
-    /// Connections to the store of the job were closed because no process of the job has made them.
-    StoreRefused {
-        /// The host that holds it.
-        node: NodeId,
-        /// The origin of the last of them.
-        from: OsBytes,
-        /// How many, since the last such record.
-        count: u32,
-    },
-    /// Clients of that store have met one of its limits, and their connections were closed.
-    StoreLimit {
-        /// The host that holds it.
-        node: NodeId,
-        /// The last of them.
-        met: Met,
-        /// How many, since the last such record of this limit.
-        count: u32,
-    },
-    /// A log file of ranks, or the directory for it, cannot be written: the first of a host.
-    FileFailed {
-        /// Which host.
-        node: NodeId,
-        /// errno of what was tried.
-        errno: i32,
-        /// Which file.
-        path: OsBytes,
     },
     /// A rank's stdout or stderr has ended, and not all of it is in its log file.
     FileLost {
@@ -274,6 +246,13 @@ pub enum What {
     },
     /// Something else that a reader has to know.
     News(JobNews),
+    /// A fact that an agent has reported.
+    NodeNews {
+        /// Its host.
+        node: NodeId,
+        /// The fact.
+        news: NodeNews,
+    },
     /// Records are missing here: the reader of the log took none, and the waiting records reached their limit. Made where the log is
     /// written, so no report is folded from it.
     LogLost {

@@ -1,16 +1,16 @@
 //! Facts about a job that only its readers need: no part of the report is computed from them. Each has its line of the log here.
 
 use super::Cause;
-use super::json::{Object, push_number};
 use super::json_line::{cause, status};
 use crate::id::{NodeId, Rank};
+use crate::json::{Object, push_number};
 use crate::os_bytes::OsBytes;
 use crate::status::Status;
 use crate::time::Span;
 use crate::travel::Lowered;
 use alloc::vec::Vec;
 
-/// A fact about a job that was found or decided by the launcher, or reported by an agent.
+/// A fact about a job that was found or decided by the launcher.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JobNews {
     /// The port in the ranks' environment could not be reserved against other rlaunch jobs.
@@ -47,20 +47,6 @@ pub enum JobNews {
     StoreLeft {
         /// The address.
         addr: OsBytes,
-    },
-    /// No program has used the store that rlaunch holds.
-    StoreUnused {
-        /// The host that holds it.
-        node: NodeId,
-        /// Its address.
-        at: OsBytes,
-    },
-    /// A connection from an address that no host of the job has was refused by that store. Recorded once.
-    StoreForeign {
-        /// The host that holds it.
-        node: NodeId,
-        /// The origin of the connection.
-        from: OsBytes,
     },
     /// A rank failed and, by `--on-failure continue`, the others continue. Recorded once.
     Continuing {
@@ -124,8 +110,6 @@ impl JobNews {
             Self::OneMachine { .. } => "hosts.one_machine",
             Self::AddrDetour { .. } => "master_addr.detour",
             Self::StoreLeft { .. } => "store.left_to_rank0",
-            Self::StoreUnused { .. } => "store.unused",
-            Self::StoreForeign { .. } => "store.foreign",
             Self::Continuing { .. } => "continuing",
             Self::EndingDeferred { .. } => "ending.deferred",
             Self::EndingAwaits { .. } => "ending.awaits",
@@ -159,14 +143,6 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
             all(o, "missed_by", missed_by);
         }
         JobNews::StoreLeft { addr } => o.bytes("addr", addr),
-        JobNews::StoreUnused { node, at } => {
-            o.number("node", node.get().into());
-            o.bytes("at", at);
-        }
-        JobNews::StoreForeign { node, from } => {
-            o.number("node", node.get().into());
-            o.bytes("from", from);
-        }
         JobNews::Continuing { rank, status } => ended(o, *rank, *status),
         JobNews::EndingDeferred { rank, status, end_in } => {
             ended(o, *rank, *status);

@@ -1,7 +1,7 @@
 //! Remarks about rounds, as fields of an event.
 
-use super::json::{Object, push_number};
 use crate::id::Rank;
+use crate::json::{Object, push_number};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::Misplaced;
 use crate::rank_set::RankSet;

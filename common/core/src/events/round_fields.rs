@@ -1,7 +1,7 @@
 //! Records about rounds, as lines.
 
-use super::json::{Object, push_number};
 use super::json_line::status;
+use crate::json::{Object, push_number};
 use crate::restart::rank_fault::{Fault, FaultKind};
 use crate::restart::{Given, RoundNote, Step};
 use alloc::string::String;

@@ -122,9 +122,6 @@ impl Told {
             | What::HostLost { .. }
             | What::LeftOut { .. }
             | What::Together { .. }
-            | What::StoreRefused { .. }
-            | What::StoreLimit { .. }
-            | What::FileFailed { .. }
             | What::FileLost { .. }
             | What::HostDone { .. }
             | What::RankStarted { .. }
@@ -139,6 +136,7 @@ impl Told {
             | What::SinkLost { .. }
             | What::OutputEnd { .. }
             | What::News(_)
+            | What::NodeNews { .. }
             | What::LogLost { .. } => None,
         }
     }

@@ -10,7 +10,7 @@ use super::orders::is_together;
 use super::rounds::Up;
 use super::rounds::routing::Heard;
 use super::{JobAction, Parts, Step};
-use crate::events::{Cause, Fewer, JobNews, Lost, RanksState, Tried, What};
+use crate::events::{Cause, Fewer, Lost, RanksState, Tried, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
 use crate::time::{Mono, Span};
@@ -99,11 +99,7 @@ impl Parts {
             ToRoot::InputFailed { errno } => self.output.input_undelivered(&mut step.cx(), errno),
             ToRoot::InitLost => self.loss.init_lost(&mut step.cx(), node),
             ToRoot::GuardianLost => self.loss.guardian_lost(&mut step.cx(), node),
-            ToRoot::StoreUnused { at } => step.notify(Notice::Log(What::News(JobNews::StoreUnused { node, at }))),
-            ToRoot::StoreForeign { from } => step.notify(Notice::Log(What::News(JobNews::StoreForeign { node, from }))),
-            ToRoot::StoreRefused { from, count } => step.notify(Notice::Log(What::StoreRefused { node, from, count })),
-            ToRoot::StoreLimit { met, count } => step.notify(Notice::Log(What::StoreLimit { node, met, count })),
-            ToRoot::FileFailed { errno, path } => step.notify(Notice::Log(What::FileFailed { node, errno, path })),
+            ToRoot::News(news) => step.notify(Notice::Log(What::NodeNews { node, news })),
             ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(&mut step.cx(), proc, which, bytes),
             // The edges': they are about connections, not about the job.
             ToRoot::Whose(_) | ToRoot::Theirs(_) | ToRoot::Input(_) => {}

@@ -250,7 +250,7 @@ impl Parts {
             }
             NodeEvent::StreamEnd { proc, which, total: _ } => self.procs.on_stream_end(cx, proc, which),
             NodeEvent::InputFailed { errno } => cx.act(NodeAction::ToRoot(ToRoot::InputFailed { errno })),
-            NodeEvent::FileFailed { errno, path } => cx.act(NodeAction::ToRoot(ToRoot::FileFailed { errno, path })),
+            NodeEvent::News(news) => cx.act(NodeAction::ToRoot(ToRoot::News(news))),
             NodeEvent::FileLost { proc, which, bytes } => {
                 cx.act(NodeAction::ToRoot(ToRoot::FileLost { proc, which, bytes }));
             }

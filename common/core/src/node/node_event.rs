@@ -16,6 +16,7 @@ use crate::travel::Travel;
 use crate::wire::beat::Beat;
 use crate::wire::frozen::client::client_round::{Heard, Said};
 use crate::wire::limit::Met;
+use crate::wire::node_news::NodeNews;
 use crate::wire::probe::{Key, Place};
 use crate::wire::to_node::{Delta, Find, PortPlan, ToNode};
 use crate::wire::to_root::{Facts, Hello, Leftover, NodeRefusal, SpawnError, ToRoot, Usage};
@@ -143,13 +144,8 @@ pub enum NodeEvent {
         /// How many.
         count: u32,
     },
-    /// A log file, or the directory for it, cannot be written: the first of this host.
-    FileFailed {
-        /// errno of what was tried.
-        errno: i32,
-        /// Which.
-        path: OsBytes,
-    },
+    /// A fact that the launcher's log gets unchanged.
+    News(NodeNews),
     /// A rank's stdout or stderr has ended, and not all of it is in its log file. Before its `StreamEnd`.
     FileLost {
         /// Whose.

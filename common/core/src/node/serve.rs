@@ -8,6 +8,7 @@ use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::time::{Mono, Span};
 use crate::wire::limit::{Limit, Met};
+use crate::wire::node_news::NodeNews;
 use crate::wire::round::RoundRendezvous;
 use crate::wire::to_node::{Rendezvous, Start};
 use crate::wire::to_root::ToRoot;
@@ -105,7 +106,7 @@ impl Serve {
 
     pub(super) fn on_refused(&mut self, cx: &mut Cx<'_>, from: OsBytes, count: u32, foreign: Option<OsBytes>) {
         if let Some(from) = foreign.filter(|_| !core::mem::replace(&mut self.foreign, true)) {
-            cx.act(NodeAction::ToRoot(ToRoot::StoreForeign { from }));
+            cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::StoreForeign { from })));
         }
         let told = self.refused.add(cx.now, from, count);
         report_refused(cx, told);
@@ -120,7 +121,7 @@ impl Serve {
     pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         if self.unused_at.is_some_and(|at| at <= cx.now) {
             self.unused_at = None;
-            cx.act(NodeAction::ToRoot(ToRoot::StoreUnused { at: self.at.clone() }));
+            cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::StoreUnused { at: self.at.clone() })));
         }
         report_refused(cx, self.refused.on_timeout(cx.now));
         self.limits.values_mut().for_each(|tally| report_limit(cx, tally.on_timeout(cx.now)));
@@ -142,13 +143,13 @@ impl Serve {
 
 fn report_refused(cx: &mut Cx<'_>, told: Option<(OsBytes, u32)>) {
     if let Some((from, count)) = told {
-        cx.act(NodeAction::ToRoot(ToRoot::StoreRefused { from, count }));
+        cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::StoreRefused { from, count })));
     }
 }
 
 fn report_limit(cx: &mut Cx<'_>, told: Option<(Met, u32)>) {
     if let Some((met, count)) = told {
-        cx.act(NodeAction::ToRoot(ToRoot::StoreLimit { met, count }));
+        cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::StoreLimit { met, count })));
     }
 }
 

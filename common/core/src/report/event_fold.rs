@@ -242,13 +242,12 @@ impl Report {
             What::Restart { rank, node, status, lost, lived, .. } => {
                 self.restart(Restarted { rank: *rank, node: *node, status: *status, lost: *lost, lived: *lived });
             }
-            What::Clearing { .. } | What::News(_) => {}
+            What::Clearing { .. } | What::News(_) | What::NodeNews { .. } => {}
             What::Round { note, node: _ } => self.rounds.add(note),
             What::RoundsOver(given) => self.rounds.over(given),
             What::Signal { sig, answer } => self.signal(*sig, *answer),
             What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
-            What::StoreRefused { .. } | What::StoreLimit { .. } => {}
-            What::FileFailed { .. } | What::FileLost { .. } => {}
+            What::FileLost { .. } => {}
         }
     }
 

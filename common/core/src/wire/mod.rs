@@ -8,6 +8,7 @@ pub mod frame;
 pub mod frozen;
 pub mod guardian_count;
 pub mod limit;
+pub mod node_news;
 pub mod peer_identity;
 pub mod probe;
 pub mod round;

@@ -4,6 +4,7 @@
 use super::capped::Capped;
 use super::codec::{WireMessage, decode, encode};
 use super::limit::{self, Met};
+use super::node_news::NodeNews;
 use super::probe::Key;
 use super::to_node::{Delta, Find, PortPlan, Rendezvous, Start, ToNode};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
@@ -175,9 +176,12 @@ fn to_root() -> impl Strategy<Value = ToRoot> {
             }
         ),
         Just(ToRoot::InitLost),
-        (any::<i32>(), bytes()).prop_map(|(errno, path)| ToRoot::FileFailed { errno, path }),
+        (any::<i32>(), bytes()).prop_map(|(errno, path)| ToRoot::News(NodeNews::FileFailed { errno, path })),
         (proptest::sample::select(&limit::Limit::ALL[..]), bytes(), any::<(u64, u64, u32)>()).prop_map(
-            |(limit, key, (has, most, count))| ToRoot::StoreLimit { met: Met { limit, key, has, most }, count }
+            |(limit, key, (has, most, count))| ToRoot::News(NodeNews::StoreLimit {
+                met: Met { limit, key, has, most },
+                count
+            })
         ),
         any::<(u32, u64)>().prop_map(|(proc, bytes)| ToRoot::FileLost {
             proc: ProcId::new(proc),
@@ -245,9 +249,12 @@ proptest! {
 #[test]
 fn a_declared_length_reserves_nothing() {
     // A Spawn that declares 2^32 - 1 ranks and brings none; a Done that declares as many leftovers.
-    for body in [[2u8, 0xff, 0xff, 0xff, 0xff, 0x0f], [10, 0xff, 0xff, 0xff, 0xff, 0x0f]] {
-        allocates_little::<ToNode>(&body);
-        allocates_little::<ToRoot>(&body);
+    let tag = |body: Vec<u8>| body[0];
+    let spawn = tag(encode(&ToNode::Spawn { procs: Capped::default(), last: true, local_size: 1 }));
+    let done = tag(encode(&ToRoot::Done { left: 0, named: Capped::default() }));
+    for body in [&[spawn, 0xff, 0xff, 0xff, 0xff, 0x0f][..], &[done, 0, 0xff, 0xff, 0xff, 0xff, 0x0f]] {
+        allocates_little::<ToNode>(body);
+        allocates_little::<ToRoot>(body);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::capped::Capped;
 use super::codec::WireMessage;
-use super::limit::Met;
+use super::node_news::NodeNews;
 use super::peer_identity::{Address, Answer, HOST_ADDRESSES, Question};
 use super::round::RoundUp;
 use crate::errno::{ENOENT, ENOTDIR};
@@ -77,32 +77,8 @@ pub enum ToRoot {
         /// errno of what was tried.
         errno: i32,
     },
-    /// No process of the job has used the store that this node holds there, long after the ranks were started.
-    StoreUnused {
-        /// Address and port.
-        at: OsBytes,
-    },
-    /// Connections to that store that no process of the job has made were closed.
-    StoreRefused {
-        /// The origin of the last of them.
-        from: OsBytes,
-        /// Their number since the last report.
-        count: u32,
-    },
-    /// Clients of that store have met one of its limits, and their connections were closed.
-    StoreLimit {
-        /// The last of them.
-        met: Met,
-        /// Their number since the last report of this limit.
-        count: u32,
-    },
-    /// A log file of this host, or the directory for it, cannot be written; the first. The ranks continue.
-    FileFailed {
-        /// errno of what was tried.
-        errno: i32,
-        /// Which.
-        path: OsBytes,
-    },
+    /// A fact about this host. It goes to the event log unchanged.
+    News(NodeNews),
     /// A stream of a rank has ended, and not all of it is in its log file.
     FileLost {
         /// Whose.
@@ -111,11 +87,6 @@ pub enum ToRoot {
         which: Std,
         /// Bytes that are missing.
         bytes: u64,
-    },
-    /// One of them came from an address that no host of the job has. Said once.
-    StoreForeign {
-        /// From where.
-        from: OsBytes,
     },
     /// Whose connections to the store here are. The launcher passes it on to the hosts that they come from.
     Whose(Question),

@@ -17,6 +17,7 @@ use rlaunch_core::status::Status;
 use rlaunch_core::time::{Span, WallNs};
 use rlaunch_core::travel::{Lowered, Resource};
 use rlaunch_core::wire::limit::Met;
+use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::{Facts, Found, Hello, NodeRefusal, SpawnError, SpawnStep, Usage};
 
 const RANK: Rank = Rank::new(2);
@@ -162,7 +163,7 @@ fn each_limit_of_the_store_is_reported_once() {
     let mut view = log_view(Tone::Quiet);
     let mut lines = |limit| {
         let met = Met::at(limit, b"model", 9, 8);
-        view.text(&record(What::StoreLimit { node: NODE, met, count: 1 }), By::Sender).lines().count()
+        view.text(&record(told(NodeNews::StoreLimit { met, count: 1 })), By::Sender).lines().count()
     };
     assert_eq!([Limit::Value, Limit::Value, Limit::Keys].map(&mut lines), [1, 0, 1]);
 }
@@ -199,6 +200,10 @@ fn restart_names_the_lost_host_and_the_remaining_ranks() {
     );
 }
 
+fn told(news: NodeNews) -> What {
+    What::NodeNews { node: NODE, news }
+}
+
 fn error() -> SpawnError {
     SpawnError { step: SpawnStep::Exec, errno: 2, path: "./tran".into(), found: Found::Nothing }
 }
@@ -219,7 +224,7 @@ fn without_a_line() -> Vec<What> {
         What::HostDone { node: NODE, left: Some(0), named: vec![] },
         What::LeftOut { nodes: nodes(&[1]), world_size: 4, procs: vec![4], is_known: true },
         What::Together { nodes: nodes(&[0, 1]) },
-        What::StoreRefused { node: NODE, from: "10.0.0.9:1".into(), count: 1 },
+        told(NodeNews::StoreRefused { from: "10.0.0.9:1".into(), count: 1 }),
         What::FileLost { rank: RANK, std: Std::Out, bytes: 1 },
         rank_started,
         What::RankFailed { rank: RANK, node: NODE, error: error(), tried: Tried::First },
@@ -265,8 +270,8 @@ fn notes() -> Vec<What> {
         one_machine(&[0, 1], 0),
         What::News(JobNews::AddrDetour { addr: addr(), instead_of: addr(), node: NODE, missed_by: nodes(&[1]) }),
         What::News(JobNews::StoreLeft { addr: addr() }),
-        What::News(JobNews::StoreUnused { node: NODE, at: addr() }),
-        What::News(JobNews::StoreForeign { node: NODE, from: addr() }),
+        told(NodeNews::StoreUnused { at: addr() }),
+        told(NodeNews::StoreForeign { from: addr() }),
     ]
 }
 
@@ -288,8 +293,8 @@ fn messages() -> Vec<What> {
         What::Restart { restart: 1, rank, node: NODE, status, lost: None, lived: SECOND, delay: SECOND, fewer: None };
     vec![
         What::LeftOut { nodes: nodes(&[1]), world_size: 4, procs: vec![4], is_known: false },
-        What::StoreLimit { node: NODE, met: Met::at(Limit::Keys, b"", 9, 8), count: 1 },
-        What::FileFailed { node: NODE, errno: 28, path: "/logs".into() },
+        told(NodeNews::StoreLimit { met: Met::at(Limit::Keys, b"", 9, 8), count: 1 }),
+        told(NodeNews::FileFailed { errno: 28, path: "/logs".into() }),
         What::RankFailed { rank, node: NODE, error: error(), tried: Tried::Again { several_hosts: false } },
         signal(Signal::INT, Answer::Noted { kill_in: None }),
         signal(Signal::INT, Answer::Unwritten { patience: SECOND }),

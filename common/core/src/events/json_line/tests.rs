@@ -12,7 +12,8 @@ use crate::restart::remark::Remark;
 use crate::restart::{Given, RoundNote, Step};
 use crate::time::WallNs;
 use crate::travel::{Lowered, Resource};
-use crate::wire::limit::Limit;
+use crate::wire::limit::{Limit, Met};
+use crate::wire::node_news::NodeNews;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -158,9 +159,9 @@ fn rest() -> Vec<What> {
         ending(began.clone(), Some(Signal::TERM), Span::from_secs(5)),
         ending(began, None, Span::ZERO),
         What::StreamEnd { rank: RANK, std: Std::Err, total: 12 },
-        What::StoreRefused { node: NODE, from: bytes("10.0.0.9:4711"), count: 3 },
-        What::StoreLimit { node: NODE, met: Met::at(Limit::Value, b"model", 9 << 20, 8 << 20), count: 2 },
-        What::FileFailed { node: NODE, errno: 28, path: bytes("/logs/none_7f3a_0/attempt_0/0/stdout.log") },
+        told(NodeNews::StoreRefused { from: bytes("10.0.0.9:4711"), count: 3 }),
+        told(NodeNews::StoreLimit { met: Met::at(Limit::Value, b"model", 9 << 20, 8 << 20), count: 2 }),
+        told(NodeNews::FileFailed { errno: 28, path: bytes("/logs/none_7f3a_0/attempt_0/0/stdout.log") }),
         What::FileLost { rank: RANK, std: Std::Out, bytes: 4096 },
         What::SinkLost { std: Std::Out, errno: None, end: SinkEnd::Unread { ends_job: true } },
         What::SinkLost { std: Std::Out, errno: Some(28), end: SinkEnd::WriteFailed },
@@ -257,29 +258,31 @@ fn ending(cause: Cause, sent: Option<Signal>, grace: Span) -> What {
     What::Ending { cause, sent, grace, ranks: RanksState::Running }
 }
 
+fn told(news: NodeNews) -> What {
+    What::NodeNews { node: NODE, news }
+}
+
 fn news() -> Vec<What> {
     let nodes = || [0, 2].map(NodeId::new).to_vec();
     let (addr, within) = (|| bytes("10.0.0.1"), Span::from_secs(9));
     let status = Status::Signaled { sig: Signal::USR1, core: false };
-    [
-        JobNews::PortUnreserved { port: 20_000 },
-        JobNews::LimitLowered { lowered: Lowered { on: Resource::Nofile, to: 1024 }, nodes: nodes() },
-        JobNews::OneMachine { nodes: nodes(), more: 1 },
-        JobNews::AddrDetour { addr: addr(), instead_of: bytes("10.1.0.1"), node: NODE, missed_by: nodes() },
-        JobNews::StoreLeft { addr: addr() },
-        JobNews::StoreUnused { node: NODE, at: bytes("10.0.0.1:29500") },
-        JobNews::StoreForeign { node: NODE, from: bytes("10.9.9.9:4711") },
-        JobNews::Continuing { rank: RANK, status: Status::Exited(3) },
-        JobNews::EndingDeferred { rank: RANK, status, end_in: within },
-        JobNews::EndingAwaits { cause: Cause::Timeout(Span::from_secs(60)), kill_in: within },
-        JobNews::NoProgress { rank: RANK, alike: 5 },
-        JobNews::NotClear,
-        JobNews::HostAwaited { node: NODE, within },
-        JobNews::HostsSilent { nodes: nodes(), within },
-        JobNews::FilesLost { bytes: 4096 },
+    vec![
+        What::News(JobNews::PortUnreserved { port: 20_000 }),
+        What::News(JobNews::LimitLowered { lowered: Lowered { on: Resource::Nofile, to: 1024 }, nodes: nodes() }),
+        What::News(JobNews::OneMachine { nodes: nodes(), more: 1 }),
+        What::News(JobNews::AddrDetour { addr: addr(), instead_of: bytes("10.1.0.1"), node: NODE, missed_by: nodes() }),
+        What::News(JobNews::StoreLeft { addr: addr() }),
+        told(NodeNews::StoreUnused { at: bytes("10.0.0.1:29500") }),
+        told(NodeNews::StoreForeign { from: bytes("10.9.9.9:4711") }),
+        What::News(JobNews::Continuing { rank: RANK, status: Status::Exited(3) }),
+        What::News(JobNews::EndingDeferred { rank: RANK, status, end_in: within }),
+        What::News(JobNews::EndingAwaits { cause: Cause::Timeout(Span::from_secs(60)), kill_in: within }),
+        What::News(JobNews::NoProgress { rank: RANK, alike: 5 }),
+        What::News(JobNews::NotClear),
+        What::News(JobNews::HostAwaited { node: NODE, within }),
+        What::News(JobNews::HostsSilent { nodes: nodes(), within }),
+        What::News(JobNews::FilesLost { bytes: 4096 }),
     ]
-    .map(What::News)
-    .to_vec()
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::spec::{AppBase, AppSpec, Contain, JobSpec, Role, StdinPlan, Tier};
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
+use crate::wire::node_news::NodeNews;
 use crate::wire::to_root::{Exited, Hello, Started, Usage};
 use alloc::boxed::Box;
 
@@ -312,17 +313,13 @@ fn is_read(what: &What) -> bool {
         What::SinkLost { end, .. } => *end != SinkEnd::Unread { ends_job: false },
         What::OutputEnd { lost, broken } => (*lost, *broken) != (0, 0),
         What::RoundsOver(given) => matches!(**given, Given::Up { .. }),
-        What::Restart { .. }
-        | What::Round { .. }
-        | What::StoreLimit { .. }
-        | What::FileFailed { .. }
-        | What::News(_) => true,
+        What::NodeNews { news, .. } => !matches!(news, NodeNews::StoreRefused { .. }),
+        What::Restart { .. } | What::Round { .. } | What::News(_) => true,
         What::JobStart(_)
         | What::HostRefused { .. }
         | What::HostFailed { .. }
         | What::HostLost { .. }
         | What::Together { .. }
-        | What::StoreRefused { .. }
         | What::FileLost { .. }
         | What::HostDone { .. }
         | What::RankStarted { .. }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::wire::limit::{Limit, Met};
+use crate::wire::node_news::NodeNews;
 use crate::wire::to_node::Rendezvous;
 
 fn rendezvous(node_index: u32, port: Option<u16>) -> Rendezvous {
@@ -39,7 +40,7 @@ fn place(actions: &[NodeAction], is: impl Fn(&NodeAction) -> bool) -> Option<usi
 }
 
 fn refused(from: &str, count: u32) -> ToRoot {
-    ToRoot::StoreRefused { from: from.into(), count }
+    ToRoot::News(NodeNews::StoreRefused { from: from.into(), count })
 }
 
 #[test]
@@ -78,7 +79,7 @@ fn node_refuses_if_store_cannot_listen() {
 #[test]
 fn unused_store_is_reported_once() {
     let (mut rig, _) = sole(None);
-    let unused = NodeAction::ToRoot(ToRoot::StoreUnused { at: "10.0.0.1:20000".into() });
+    let unused = NodeAction::ToRoot(ToRoot::News(NodeNews::StoreUnused { at: "10.0.0.1:20000".into() }));
     assert_eq!(rig.wait(59_000), []);
     assert_eq!(rig.wait(1_000), [unused]);
     assert_eq!(rig.wait(600_000), []);
@@ -94,7 +95,9 @@ fn limits_are_reported_at_once_and_then_rate_limited() {
     rig.hear(NodeEvent::StoreUsed);
     let met = |limit, key: &str| Met::at(limit, key.as_bytes(), 9, 8);
     let meets = |limit, key, count| NodeEvent::StoreLimit { met: met(limit, key), count };
-    let says = |limit, key, count| vec![NodeAction::ToRoot(ToRoot::StoreLimit { met: met(limit, key), count })];
+    let says = |limit, key, count| {
+        vec![NodeAction::ToRoot(ToRoot::News(NodeNews::StoreLimit { met: met(limit, key), count }))]
+    };
     assert_eq!(rig.hear(meets(Limit::Value, "a", 2)), says(Limit::Value, "a", 2));
     assert_eq!(rig.hear(meets(Limit::Value, "b", 1)), []);
     assert_eq!(rig.hear(meets(Limit::Keys, "c", 1)), says(Limit::Keys, "c", 1));
@@ -122,7 +125,10 @@ fn pending_reports_are_sent_before_a_successful_end() {
     let at = |message| place(&said, |action| *action == NodeAction::ToRoot(ToRoot::clone(&message))).expect("said");
     let done = place(&said, |action| matches!(action, NodeAction::ToRoot(ToRoot::Done { .. }))).expect("the end");
     assert!(at(refused("a:3", 2)) < done, "{said:?}");
-    assert!(at(ToRoot::StoreLimit { met: Met::at(Limit::Key, b"l", 9, 8), count: 1 }) < done, "{said:?}");
+    assert!(
+        at(ToRoot::News(NodeNews::StoreLimit { met: Met::at(Limit::Key, b"l", 9, 8), count: 1 })) < done,
+        "{said:?}"
+    );
 }
 
 #[test]

@@ -1,25 +1,25 @@
-//! A writer of JSON objects, as small as the event log needs it. The names and their order are a frozen interface: an encoder
-//! derived from our types would change it whenever they change.
+//! Writer of JSON objects, as small as the event log needs it. The names and their order are a frozen interface. An encoder derived from
+//! the types would change that interface whenever a type changes.
 //!
-//! Bytes that need not be UTF-8 (paths, arguments, last words) become strings in which a backslash is `\\` and a byte that
-//! is not UTF-8 is `\xNN`; both are then escaped again as JSON demands. So text reads as text and nothing is lost.
+//! Bytes that need not be UTF-8 (paths, arguments, last words) become strings: a backslash is `\\`, and a byte that is not UTF-8 is
+//! `\xNN`. JSON's own escapes follow. Text stays readable, and no byte is lost.
 
 use crate::os_bytes::OsBytes;
 use alloc::string::String;
 use core::fmt::{self, Write};
 
-/// An object being written into a string. Writing to a string cannot fail, which is why results are dropped here only.
-pub(super) struct Object<'a> {
+/// Object that is written into a string. Writing to a string cannot fail, so results are dropped here.
+pub(crate) struct Object<'a> {
     text: &'a mut String,
     first: bool,
 }
 
 impl<'a> Object<'a> {
-    pub(super) fn open(text: &'a mut String) -> Self {
+    pub(crate) fn open(text: &'a mut String) -> Self {
         text.push('{');
         Self { text, first: true }
     }
-    pub(super) fn close(self) {
+    pub(crate) fn close(self) {
         self.text.push('}');
     }
     fn name(&mut self, name: &str) {
@@ -32,45 +32,45 @@ impl<'a> Object<'a> {
     fn put(&mut self, args: fmt::Arguments<'_>) {
         let _infallible = self.text.write_fmt(args);
     }
-    pub(super) fn number(&mut self, name: &str, value: u64) {
+    pub(crate) fn number(&mut self, name: &str, value: u64) {
         self.name(name);
         self.put(format_args!("{value}"));
     }
-    pub(super) fn signed(&mut self, name: &str, value: i32) {
+    pub(crate) fn signed(&mut self, name: &str, value: i32) {
         self.name(name);
         self.put(format_args!("{value}"));
     }
-    pub(super) fn flag(&mut self, name: &str, value: bool) {
+    pub(crate) fn flag(&mut self, name: &str, value: bool) {
         self.name(name);
         self.put(format_args!("{value}"));
     }
-    pub(super) fn null(&mut self, name: &str) {
+    pub(crate) fn null(&mut self, name: &str) {
         self.name(name);
         self.text.push_str("null");
     }
-    pub(super) fn text(&mut self, name: &str, value: &str) {
+    pub(crate) fn text(&mut self, name: &str, value: &str) {
         self.name(name);
         self.text.push('"');
         value.chars().for_each(|c| push_char(self.text, c));
         self.text.push('"');
     }
-    pub(super) fn bytes(&mut self, name: &str, value: &OsBytes) {
+    pub(crate) fn bytes(&mut self, name: &str, value: &OsBytes) {
         self.name(name);
         push_bytes(self.text, value);
     }
-    pub(super) fn maybe(&mut self, name: &str, value: Option<u64>) {
+    pub(crate) fn maybe(&mut self, name: &str, value: Option<u64>) {
         match value {
             Some(value) => self.number(name, value),
             None => self.null(name),
         }
     }
-    pub(super) fn object(&mut self, name: &str, fill: impl FnOnce(&mut Object<'_>)) {
+    pub(crate) fn object(&mut self, name: &str, fill: impl FnOnce(&mut Object<'_>)) {
         self.name(name);
         let mut inner = Object::open(self.text);
         fill(&mut inner);
         inner.close();
     }
-    pub(super) fn array<T>(
+    pub(crate) fn array<T>(
         &mut self,
         name: &str,
         items: impl IntoIterator<Item = T>,
@@ -103,7 +103,7 @@ fn push_char(text: &mut String, c: char) {
     }
 }
 
-pub(super) fn push_bytes(text: &mut String, bytes: &[u8]) {
+pub(crate) fn push_bytes(text: &mut String, bytes: &[u8]) {
     text.push('"');
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -119,7 +119,7 @@ pub(super) fn push_bytes(text: &mut String, bytes: &[u8]) {
     text.push('"');
 }
 
-pub(super) fn push_number(text: &mut String, number: u32) {
+pub(crate) fn push_number(text: &mut String, number: u32) {
     let _infallible = write!(text, "{number}");
 }
 

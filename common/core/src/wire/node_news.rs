@@ -1,0 +1,89 @@
+//! Facts about a host that its agent reports and by which the launcher decides nothing. Each has its line of the event log here.
+//!
+//! The agent makes the value, and the machines pass it on unchanged. A new fact needs a variant, a name and fields in this file, its
+//! line in the launcher's view, and its row in docs/events.md.
+
+use super::limit::Met;
+use crate::id::NodeId;
+use crate::json::Object;
+use crate::os_bytes::OsBytes;
+use serde::{Deserialize, Serialize};
+
+/// A fact about a host that its agent reports.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum NodeNews {
+    /// No process of the job has used the store that this host holds, long after the ranks were started.
+    StoreUnused {
+        /// Address and port.
+        at: OsBytes,
+    },
+    /// A connection from an address that no host of the job has was refused by that store. Reported once.
+    StoreForeign {
+        /// The origin of the connection.
+        from: OsBytes,
+    },
+    /// Connections to that store were closed because no process of the job has made them.
+    StoreRefused {
+        /// The origin of the last of them.
+        from: OsBytes,
+        /// Their number since the last report.
+        count: u32,
+    },
+    /// Clients of that store have met one of its limits, and their connections were closed.
+    StoreLimit {
+        /// The last of them.
+        met: Met,
+        /// Their number since the last report of this limit.
+        count: u32,
+    },
+    /// A log file of ranks, or the directory for it, cannot be written. The ranks continue.
+    FileFailed {
+        /// errno of the attempt.
+        errno: i32,
+        /// The file or the directory.
+        path: OsBytes,
+    },
+}
+
+impl NodeNews {
+    /// Writes the line of the event log.
+    pub(crate) fn write_line(&self, node: NodeId, o: &mut Object<'_>) {
+        o.text("ev", self.name());
+        o.number("node", node.get().into());
+        self.fields(o);
+    }
+
+    /// The name of its line.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::StoreUnused { .. } => "store.unused",
+            Self::StoreForeign { .. } => "store.foreign",
+            Self::StoreRefused { .. } => "store.refused",
+            Self::StoreLimit { .. } => "store.limit",
+            Self::FileFailed { .. } => "file.failed",
+        }
+    }
+
+    /// The fields of its line, after the host.
+    fn fields(&self, o: &mut Object<'_>) {
+        match self {
+            Self::StoreUnused { at } => o.bytes("at", at),
+            Self::StoreForeign { from } => o.bytes("from", from),
+            Self::StoreRefused { from, count } => {
+                o.bytes("from", from);
+                o.number("count", (*count).into());
+            }
+            Self::StoreLimit { met, count } => {
+                o.text("limit", met.limit.name());
+                o.bytes("key", &met.key);
+                o.number("has", met.has);
+                o.number("most", met.most);
+                o.number("count", (*count).into());
+            }
+            Self::FileFailed { errno, path } => {
+                o.signed("errno", *errno);
+                o.bytes("path", path);
+            }
+        }
+    }
+}
