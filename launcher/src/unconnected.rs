@@ -33,7 +33,15 @@ pub(crate) fn allocation(plan: &Plan) -> Option<String> {
     }
     let env = |name: &str| std::env::var(name).ok();
     let read = |path: &str| regular(Path::new(path), 1 << 20).and_then(|text| String::from_utf8(text).ok());
-    let Allocation { scheduler, hosts } = Allocation::find(&env, &read)?;
+    // A process of an srun step with several tasks is one of many, each with its own rlaunch.
+    if env("SLURM_STEP_NUM_TASKS").is_some_and(|tasks| tasks.parse().is_ok_and(|tasks: u32| tasks > 1)) {
+        return None;
+    }
+    let found = match Allocation::find(&env, &read) {
+        Ok(found) => found.filter(|found| found.hosts.len() > 1)?,
+        Err(error) => return Some(format!("rlaunch: {error}; all ranks run on this host\n")),
+    };
+    let (scheduler, hosts) = (found.scheduler, found.folded());
     let option = quoted(&OsBytes::from(hosts.as_str()));
     Some(format!(
         "rlaunch: {scheduler} has allocated {hosts}, and all ranks run on this host; -H {option} uses the others\n"

@@ -138,7 +138,7 @@ fn ranks_of_mpi_that_nothing_connects_are_a_note() {
 #[test]
 fn hosts_of_an_allocation_that_are_not_used_are_a_note() {
     let plan = |words: &[&str]| {
-        let slurm = [("SLURM_JOB_NODELIST", "node[01-04]"), ("SLURM_JOB_NUM_NODES", "4")];
+        let slurm = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "node[01-04]"), ("SLURM_TASKS_PER_NODE", "1(x4)")];
         slurm.iter().fold(Plan::rlaunch(words), |plan, (name, value)| plan.env(name, value)).start().code(0)
     };
     plan(&["-n", "1", "true"]).says(

@@ -1,0 +1,81 @@
+//! Numbers of hosts in a row, as Slurm abbreviates them: `2(x3),1` is 2, 2, 2, 1.
+
+use crate::hostlist::MOST_HOSTS;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+use thiserror::Error;
+
+/// Why such a text cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum CountsError {
+    /// A part that is no number, nor a number with `(xN)`.
+    #[error("'{0}' is no count: it reads 4, or 2(x3) for three hosts with 2 each")]
+    Part(String),
+    /// More hosts than a list may have.
+    #[error("it is for more than {MOST_HOSTS} hosts")]
+    TooMany,
+}
+
+/// The count for each host.
+pub(super) fn read(text: &str) -> Result<Vec<u32>, CountsError> {
+    let mut counts = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let (count, times) = part_of(part).ok_or_else(|| CountsError::Part(part.to_string()))?;
+        if counts.len().saturating_add(times) > MOST_HOSTS {
+            return Err(CountsError::TooMany);
+        }
+        counts.extend(core::iter::repeat_n(count, times));
+    }
+    Ok(counts)
+}
+
+fn part_of(part: &str) -> Option<(u32, usize)> {
+    let Some((count, times)) = part.split_once('(') else { return Some((digits(part)?, 1)) };
+    let times = usize::try_from(digits(times.strip_prefix('x')?.strip_suffix(')')?)?).ok()?;
+    (times > 0).then_some(())?;
+    Some((digits(count)?, times))
+}
+
+fn digits(text: &str) -> Option<u32> {
+    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if plain { text.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_repeated_as_they_say() {
+        for (text, counts) in [
+            ("4", &[4][..]),
+            ("3,1(x3)", &[3, 1, 1, 1]),
+            ("4(x2),1(x2)", &[4, 4, 1, 1]),
+            ("4,2,1(x2)", &[4, 2, 1, 1]),
+            ("72(x2), 36", &[72, 72, 36]),
+            ("0,1", &[0, 1]),
+        ] {
+            assert_eq!(read(text).as_deref(), Ok(counts), "{text}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_the_part() {
+        for (text, part) in [
+            ("", ""),
+            ("1,", ""),
+            ("2(x", "2(x"),
+            ("2(x0)", "2(x0)"),
+            ("2(3)", "2(3)"),
+            ("(x2)", "(x2)"),
+            ("1,+2", "+2"),
+            ("4294967296", "4294967296"),
+            ("1(x2)3", "1(x2)3"),
+        ] {
+            assert_eq!(read(text), Err(CountsError::Part(part.into())), "{text}");
+        }
+        assert_eq!(read("1(x65536),1"), Err(CountsError::TooMany));
+        assert_eq!(read("1(x4294967295)"), Err(CountsError::TooMany));
+        assert_eq!(read("1(x65536)").map(|counts| counts.len()), Ok(65_536));
+    }
+}

@@ -1,0 +1,197 @@
+//! Hosts that a scheduler has given to the job in which rlaunch runs: Slurm, PBS, LSF or Grid Engine, by the variables that they set.
+//! Pure: variables and the text of files come in, hosts with their slots go out.
+
+mod counts;
+mod other_schedulers;
+mod slurm;
+
+pub use counts::CountsError;
+
+use crate::hostlist::{self, Alone, Entry, Host, HostlistError, fold};
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+use core::fmt;
+use thiserror::Error;
+
+/// A look at a variable of our environment.
+pub type Variables<'a> = dyn Fn(&str) -> Option<String> + 'a;
+/// The text of a file; `None`: it cannot be read.
+pub type Files<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
+/// A kind of scheduler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheduler {
+    /// Slurm: `SLURM_JOB_ID` and others.
+    Slurm,
+    /// PBS, Torque: `PBS_NODEFILE`.
+    Pbs,
+    /// LSF: `LSB_MCPU_HOSTS`, `LSB_HOSTS`.
+    Lsf,
+    /// Grid Engine: `PE_HOSTFILE`.
+    GridEngine,
+}
+
+impl fmt::Display for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Slurm => "Slurm",
+            Self::Pbs => "PBS",
+            Self::Lsf => "LSF",
+            Self::GridEngine => "Grid Engine",
+        })
+    }
+}
+
+/// Hosts of a scheduler's job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Allocation {
+    /// The scheduler.
+    pub scheduler: Scheduler,
+    /// The scheduler's name for the job; empty: unknown.
+    pub job: String,
+    /// Its hosts, each once, in the scheduler's order.
+    pub hosts: Vec<AllocatedHost>,
+    /// The user has asked the scheduler for a number of tasks. Otherwise the default is one rank on each host.
+    pub tasks_were_asked_for: bool,
+    /// The processors that the user has asked for, for each task.
+    pub cpus_per_task: Option<u32>,
+}
+
+/// A host of an allocation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AllocatedHost {
+    /// Its name, as the scheduler writes it.
+    pub name: String,
+    /// Ranks that it takes before it is oversubscribed.
+    pub slots: u32,
+    /// Processors of the job there, if the scheduler names their number.
+    pub cpus: Option<u32>,
+}
+
+impl Allocation {
+    /// The allocation that these variables name.
+    ///
+    /// # Errors
+    /// A scheduler's variables contradict each other, or cannot be read.
+    pub fn find(env: &Variables<'_>, read: &Files<'_>) -> Result<Option<Self>, AllocationError> {
+        match slurm::find(env)? {
+            Some(found) => Ok(Some(found)),
+            None => other_schedulers::find(env, read),
+        }
+    }
+
+    /// Ranks that run where the user names no number.
+    #[must_use]
+    pub fn default_ranks(&self) -> u32 {
+        let of = |host: &AllocatedHost| if self.tasks_were_asked_for { host.slots } else { 1 };
+        self.hosts.iter().map(of).fold(0, u32::saturating_add)
+    }
+
+    /// The names of the hosts, as `-H` takes them.
+    #[must_use]
+    pub fn folded(&self) -> String {
+        fold(self.hosts.iter().map(|host| host.name.as_str()))
+    }
+
+    /// The hosts with their slots, as a hostfile would give them.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry> {
+        let entry = |host: &AllocatedHost| Entry { slots: Some(host.slots), ..Entry::plain(Host::named(&host.name)) };
+        self.hosts.iter().map(entry).collect()
+    }
+}
+
+/// Why an allocation cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum AllocationError {
+    /// A list of hosts that cannot be read.
+    #[error("cannot read the hosts of the allocation: {0}")]
+    Hosts(HostlistError),
+    /// A list of counts that cannot be read.
+    #[error("cannot read {variable}={value}: {why}")]
+    Counts {
+        /// The variable.
+        variable: String,
+        /// Its value.
+        value: String,
+        /// Why.
+        why: CountsError,
+    },
+    /// A number that cannot be read.
+    #[error("cannot read {variable}={value}: it takes a number from 0 to {most}")]
+    Number {
+        /// The variable.
+        variable: String,
+        /// Its value.
+        value: String,
+        /// The largest that is read.
+        most: u32,
+    },
+    /// Counts for more or fewer hosts than there are.
+    #[error("{counts} counts {entries} hosts, and {list} has {hosts}")]
+    Different {
+        /// The variable with its value.
+        counts: String,
+        /// Number of hosts that it counts.
+        entries: usize,
+        /// The list with its value.
+        list: String,
+        /// Number of hosts in the list.
+        hosts: usize,
+    },
+}
+
+/// The names of a list of hosts, in their order. `variable` is where it comes from.
+fn expanded(variable: &str, text: &str) -> Result<Vec<String>, AllocationError> {
+    let entries = hostlist::lists([(variable, text.as_bytes())], &mut Alone).map_err(AllocationError::Hosts)?;
+    Ok(entries.into_iter().map(|entry| entry.host.name).collect())
+}
+
+/// A variable with a number of at most so much, if it is set.
+fn number(env: &Variables<'_>, variable: &str, most: u32) -> Result<Option<u32>, AllocationError> {
+    let Some(value) = env(variable).filter(|value| !value.is_empty()) else { return Ok(None) };
+    match value.parse::<u32>() {
+        Ok(number) if number <= most => Ok(Some(number)),
+        Ok(_) | Err(_) => Err(AllocationError::Number { variable: variable.to_string(), value, most }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With these variables, and a file `/nodes` of a host for each slot.
+    pub(super) fn find(vars: &[(&str, &str)]) -> Result<Option<Allocation>, AllocationError> {
+        let env = |name: &str| vars.iter().find(|(own, _)| *own == name).map(|(_, value)| value.to_string());
+        let read = |path: &str| match path {
+            "/nodes" => Some("n1\nn1\nn2\n\nn3\n".to_string()),
+            "/pe" => Some("a1 4 all.q@a1 UNDEFINED\na2 2 all.q@a2 <NULL>\n".to_string()),
+            _ => None,
+        };
+        Allocation::find(&env, &read)
+    }
+
+    #[test]
+    fn each_scheduler_names_its_hosts_and_their_slots() {
+        let slurm = [("SLURM_JOB_ID", "1"), ("SLURM_JOB_NODELIST", "n[01-04]"), ("SLURM_NTASKS", "4")];
+        for (vars, scheduler, hosts, ranks) in [
+            (&slurm[..], "Slurm", "n[01-04]", 4),
+            (&[("PBS_NODEFILE", "/nodes")], "PBS", "n[1-3]", 4),
+            (&[("LSB_MCPU_HOSTS", "a1 4 a2 4")], "LSF", "a[1-2]", 8),
+            (&[("LSB_HOSTS", "a1 a1 a2")], "LSF", "a[1-2]", 3),
+            (&[("PE_HOSTFILE", "/pe")], "Grid Engine", "a[1-2]", 6),
+        ] {
+            let found = find(vars).unwrap().unwrap();
+            let seen = (found.scheduler.to_string(), found.folded(), found.default_ranks());
+            assert_eq!(seen, (scheduler.to_string(), hosts.to_string(), ranks));
+            assert_eq!(found.entries().len(), found.hosts.len());
+        }
+    }
+
+    #[test]
+    fn without_a_scheduler_there_is_none() {
+        for vars in [&[][..], &[("PBS_NODEFILE", "/gone")], &[("LSB_HOSTS", "")], &[("LSB_MCPU_HOSTS", "")]] {
+            assert_eq!(find(vars), Ok(None), "{vars:?}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! PBS, LSF and Grid Engine: hosts and slots only.
+
+use super::{AllocatedHost, Allocation, AllocationError, Files, Scheduler, Variables};
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+pub(super) fn find(env: &Variables<'_>, read: &Files<'_>) -> Result<Option<Allocation>, AllocationError> {
+    if let Some(text) = env("PBS_NODEFILE").and_then(|path| read(&path)) {
+        let job = env("PBS_JOBID").unwrap_or_default();
+        return Ok(of(Scheduler::Pbs, job, text.lines().map(|line| (line.trim(), 1))));
+    }
+    let lsf = env("LSB_JOBID").unwrap_or_default();
+    if let Some(text) = env("LSB_MCPU_HOSTS") {
+        return Ok(of(Scheduler::Lsf, lsf, pairs("LSB_MCPU_HOSTS", &text)?.into_iter()));
+    }
+    if let Some(text) = env("LSB_HOSTS") {
+        return Ok(of(Scheduler::Lsf, lsf, text.split_whitespace().map(|host| (host, 1))));
+    }
+    let Some(path) = env("PE_HOSTFILE") else { return Ok(None) };
+    let Some(text) = read(&path) else { return Ok(None) };
+    let mut hosts = Vec::new();
+    // A line: host, slots, queue, processors.
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let mut words = line.split_whitespace();
+        let (host, slots) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        hosts.push((host, slots_of("PE_HOSTFILE", line, slots)?));
+    }
+    Ok(of(Scheduler::GridEngine, env("JOB_ID").unwrap_or_default(), hosts.into_iter()))
+}
+
+/// Each host is followed by its number of slots.
+fn pairs<'a>(variable: &str, text: &'a str) -> Result<Vec<(&'a str, u32)>, AllocationError> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let pair = |pair: &[&'a str]| {
+        let [host, slots] = *pair else { return slots_of(variable, text, "").map(|slots| ("", slots)) };
+        slots_of(variable, text, slots).map(|slots| (host, slots))
+    };
+    words.chunks(2).map(pair).collect()
+}
+
+fn slots_of(variable: &str, text: &str, slots: &str) -> Result<u32, AllocationError> {
+    slots.parse().map_err(|_| AllocationError::Number {
+        variable: variable.to_string(),
+        value: text.to_string(),
+        most: u32::MAX,
+    })
+}
+
+/// The hosts in the order in which they are named first, each with the sum of its slots.
+fn of<'a>(scheduler: Scheduler, job: String, named: impl Iterator<Item = (&'a str, u32)>) -> Option<Allocation> {
+    let mut index: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut hosts: Vec<AllocatedHost> = Vec::new();
+    for (name, slots) in named.filter(|(name, _)| !name.is_empty()) {
+        let at = *index.entry(name).or_insert(hosts.len());
+        match hosts.get_mut(at) {
+            Some(host) => host.slots = host.slots.saturating_add(slots),
+            None => hosts.push(AllocatedHost { name: name.to_string(), slots, cpus: None }),
+        }
+    }
+    let found = Allocation { scheduler, job, hosts, tasks_were_asked_for: true, cpus_per_task: None };
+    (!found.hosts.is_empty()).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::find;
+    use alloc::string::ToString as _;
+
+    #[test]
+    fn a_number_that_is_none_is_refused_with_its_variable() {
+        for (variable, value) in [("LSB_MCPU_HOSTS", "a1 x"), ("LSB_MCPU_HOSTS", "a1 4 a2")] {
+            let error = find(&[(variable, value)]).unwrap_err().to_string();
+            assert!(error.contains(variable) && error.contains(value), "{error}");
+        }
+    }
+}

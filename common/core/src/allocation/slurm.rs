@@ -1,0 +1,248 @@
+//! Slurm's allocation, by the variables that salloc, sbatch and srun set (`man salloc`, "OUTPUT ENVIRONMENT VARIABLES").
+//!
+//! Three sets of names, never mixed: those of a step (`SLURM_STEP_…`), of each component of a heterogeneous job (`…_HET_GROUP_i`), and
+//! the plain ones. In a heterogeneous job the plain names are missing, or are those of the first component only.
+
+use super::counts;
+use super::{AllocatedHost, Allocation, AllocationError, Scheduler, Variables, expanded, number};
+use crate::hostlist::MOST_HOSTS;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The names of the variables of one set of hosts.
+struct Names {
+    hosts: String,
+    tasks: String,
+    cpus: String,
+    cpus_per_task: String,
+    /// Set where the user asked for a number of tasks.
+    asked: Vec<String>,
+}
+
+impl Names {
+    fn job(suffix: &str) -> Self {
+        let with = |name: &str| format!("{name}{suffix}");
+        Self {
+            hosts: with("SLURM_JOB_NODELIST"),
+            tasks: with("SLURM_TASKS_PER_NODE"),
+            cpus: with("SLURM_JOB_CPUS_PER_NODE"),
+            cpus_per_task: with("SLURM_CPUS_PER_TASK"),
+            asked: vec![with("SLURM_NTASKS"), with("SLURM_NTASKS_PER_NODE")],
+        }
+    }
+
+    fn step() -> Self {
+        Self {
+            hosts: "SLURM_STEP_NODELIST".into(),
+            tasks: "SLURM_STEP_TASKS_PER_NODE".into(),
+            // The job's hosts may be others.
+            cpus: String::new(),
+            cpus_per_task: "SLURM_CPUS_PER_TASK".into(),
+            asked: vec!["SLURM_STEP_NUM_TASKS".into()],
+        }
+    }
+}
+
+/// The hosts of the job, or of the step, in which we run.
+pub(super) fn find(env: &Variables<'_>) -> Result<Option<Allocation>, AllocationError> {
+    let Some(job) = env("SLURM_JOB_ID").filter(|id| !id.is_empty()) else { return Ok(None) };
+    let mut components = Vec::new();
+    for names in sets(env)? {
+        components.extend(component(env, &names)?);
+    }
+    if components.is_empty() {
+        return Ok(None);
+    }
+    let asked = components.iter().any(|component| component.asked);
+    let cpus_per_task = components.iter().find_map(|component| component.cpus_per_task);
+    let hosts = components.into_iter().flat_map(|component| component.into_hosts(asked)).collect();
+    Ok(Some(Allocation { scheduler: Scheduler::Slurm, job, hosts, tasks_were_asked_for: asked, cpus_per_task }))
+}
+
+fn sets(env: &Variables<'_>) -> Result<Vec<Names>, AllocationError> {
+    if env("SLURM_STEP_NODELIST").is_some() && env("SLURM_STEP_ID").is_some() {
+        return Ok(vec![Names::step()]);
+    }
+    let most = u32::try_from(MOST_HOSTS).unwrap_or(u32::MAX);
+    match number(env, "SLURM_HET_SIZE", most)? {
+        Some(size) if size > 1 => Ok((0..size).map(|i| Names::job(&format!("_HET_GROUP_{i}"))).collect()),
+        Some(_) | None => Ok(vec![Names::job("")]),
+    }
+}
+
+/// The hosts of one set of variables.
+struct Component {
+    hosts: Vec<String>,
+    /// By host. Slurm says 1 each where the user asked for no number.
+    tasks: Option<Vec<u32>>,
+    /// By host.
+    cpus: Option<Vec<u32>>,
+    cpus_per_task: Option<u32>,
+    asked: bool,
+}
+
+/// Reads a set. `None`: its list of hosts is missing or empty.
+fn component(env: &Variables<'_>, names: &Names) -> Result<Option<Component>, AllocationError> {
+    let Some(text) = env(&names.hosts).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let hosts = expanded(&names.hosts, &text)?;
+    let list = HostList { variable: &names.hosts, text: &text, len: hosts.len() };
+    Ok(Some(Component {
+        tasks: per_host(env, &names.tasks, &list)?,
+        cpus: per_host(env, &names.cpus, &list)?,
+        cpus_per_task: number(env, &names.cpus_per_task, u32::MAX)?,
+        asked: names.asked.iter().any(|name| env(name).is_some()),
+        hosts,
+    }))
+}
+
+impl Component {
+    /// `any_asked`: a number of tasks was asked for here, or for another component.
+    fn into_hosts(self, any_asked: bool) -> impl Iterator<Item = AllocatedHost> {
+        let Self { hosts, tasks, cpus, cpus_per_task, asked } = self;
+        let per_task = cpus_per_task.unwrap_or(1).max(1);
+        hosts.into_iter().enumerate().map(move |(at, name)| {
+            let of = |counts: &Option<Vec<u32>>| counts.as_ref().and_then(|counts| counts.get(at)).copied();
+            let cpus = of(&cpus);
+            let slots = match (asked, any_asked) {
+                (true, _) => of(&tasks).unwrap_or(1),
+                (false, true) => 1,
+                (false, false) => cpus.map_or(1, |cpus| (cpus / per_task).max(1)),
+            };
+            AllocatedHost { name, slots, cpus }
+        })
+    }
+}
+
+/// A list of hosts, for messages.
+struct HostList<'a> {
+    variable: &'a str,
+    text: &'a str,
+    len: usize,
+}
+
+/// Counts for each host of a list, if the variable is set.
+fn per_host(env: &Variables<'_>, variable: &str, list: &HostList<'_>) -> Result<Option<Vec<u32>>, AllocationError> {
+    let Some(text) = env(variable).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let counts = counts::read(&text).map_err(|why| AllocationError::Counts {
+        variable: variable.into(),
+        value: text.clone(),
+        why,
+    })?;
+    if counts.len() == list.len {
+        return Ok(Some(counts));
+    }
+    Err(AllocationError::Different {
+        counts: format!("{variable}={text}"),
+        entries: counts.len(),
+        list: format!("{}={}", list.variable, list.text),
+        hosts: list.len,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::find;
+    use super::*;
+    use alloc::string::ToString as _;
+
+    const JOB: (&str, &str) = ("SLURM_JOB_ID", "7");
+
+    fn hosts(found: &Allocation) -> Vec<(&str, u32)> {
+        found.hosts.iter().map(|host| (host.name.as_str(), host.slots)).collect()
+    }
+
+    #[test]
+    fn a_number_of_tasks_is_given_by_host() {
+        let found = find(&[
+            JOB,
+            ("SLURM_JOB_NODELIST", "node[0-3]"),
+            ("SLURM_TASKS_PER_NODE", "4,2,1(x2)"),
+            ("SLURM_JOB_CPUS_PER_NODE", "4(x4)"),
+            ("SLURM_NTASKS", "8"),
+            ("SLURM_CPUS_PER_TASK", "1"),
+        ]);
+        let found = found.unwrap().unwrap();
+        assert_eq!(hosts(&found), [("node0", 4), ("node1", 2), ("node2", 1), ("node3", 1)]);
+        assert_eq!((found.tasks_were_asked_for, found.default_ranks(), found.cpus_per_task), (true, 8, Some(1)));
+    }
+
+    #[test]
+    fn without_one_the_slots_are_those_of_the_processors_and_a_rank_runs_on_each_host() {
+        let found = find(&[
+            JOB,
+            ("SLURM_JOB_NODELIST", "n[01-02],x"),
+            ("SLURM_TASKS_PER_NODE", "1(x3)"),
+            ("SLURM_JOB_CPUS_PER_NODE", "8(x2),3"),
+            ("SLURM_CPUS_PER_TASK", "2"),
+        ]);
+        let found = found.unwrap().unwrap();
+        assert_eq!(hosts(&found), [("n01", 4), ("n02", 4), ("x", 1)]);
+        assert_eq!((found.tasks_were_asked_for, found.default_ranks()), (false, 3));
+    }
+
+    /// salloc sets no plain list, sbatch that of the first component.
+    #[test]
+    fn all_components_of_a_heterogeneous_job_count_in_their_order() {
+        let groups = [
+            JOB,
+            ("SLURM_HET_SIZE", "2"),
+            ("SLURM_JOB_NODELIST_HET_GROUP_0", "node0"),
+            ("SLURM_TASKS_PER_NODE_HET_GROUP_0", "1"),
+            ("SLURM_NTASKS_HET_GROUP_0", "1"),
+            ("SLURM_JOB_NODELIST_HET_GROUP_1", "node[1-2]"),
+            ("SLURM_TASKS_PER_NODE_HET_GROUP_1", "2(x2)"),
+            ("SLURM_NTASKS_HET_GROUP_1", "4"),
+        ];
+        let plain = [("SLURM_JOB_NODELIST", "node0"), ("SLURM_TASKS_PER_NODE", "1"), ("SLURM_NTASKS", "1")];
+        for vars in [groups.to_vec(), [&groups[..], &plain].concat()] {
+            let found = find(&vars).unwrap().unwrap();
+            assert_eq!(hosts(&found), [("node0", 1), ("node1", 2), ("node2", 2)]);
+            assert_eq!(found.default_ranks(), 5);
+        }
+    }
+
+    #[test]
+    fn in_a_step_its_names_count_and_none_of_the_jobs() {
+        let found = find(&[
+            JOB,
+            ("SLURM_STEP_ID", "0"),
+            ("SLURM_STEP_NODELIST", "node[2-3]"),
+            ("SLURM_STEP_TASKS_PER_NODE", "3,1"),
+            ("SLURM_STEP_NUM_TASKS", "4"),
+            ("SLURM_JOB_NODELIST", "node[0-3]"),
+            ("SLURM_JOB_CPUS_PER_NODE", "4(x4)"),
+            ("SLURM_TASKS_PER_NODE", "3,1"),
+        ]);
+        assert_eq!(hosts(&found.unwrap().unwrap()), [("node2", 3), ("node3", 1)]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_both_strings() {
+        let with = |hosts, tasks| {
+            let vars = [JOB, ("SLURM_JOB_NODELIST", hosts), ("SLURM_TASKS_PER_NODE", tasks)];
+            find(&vars).unwrap_err().to_string()
+        };
+        let error = with("node[0-3]", "2(x3)");
+        assert!(
+            error.contains("SLURM_JOB_NODELIST=node[0-3]") && error.contains("SLURM_TASKS_PER_NODE=2(x3)"),
+            "{error}"
+        );
+        for (hosts, tasks) in
+            [("node[1-", "1"), ("n0", "2(x"), ("n0", "2(x0)"), ("n0", "x"), ("n0", "1,"), ("n0", "(x2)")]
+        {
+            let error = with(hosts, tasks);
+            assert!(error.contains("SLURM_"), "{hosts} {tasks}: {error}");
+        }
+        assert!(with("n[0-65536]", "1").contains("more than 65536 hosts"));
+        assert!(with("n0", "1(x70000)").contains("65536"), "{}", with("n0", "1(x70000)"));
+    }
+
+    #[test]
+    fn a_job_without_hosts_is_none() {
+        assert_eq!(find(&[JOB]), Ok(None));
+        assert_eq!(find(&[("SLURM_JOB_NODELIST", "n0")]), Ok(None));
+        assert_eq!(find(&[("SLURM_JOB_ID", ""), ("SLURM_JOB_NODELIST", "n0")]), Ok(None));
+    }
+}
