@@ -2,7 +2,7 @@
 
 use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
-use rlaunch_core::restart::{Given, RestartAction, RoundNote};
+use rlaunch_core::restart::{RestartAction, RoundNote, RoundsEnd};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::wire::round::{RoundDown, RoundMember, RoundRendezvous};
@@ -119,8 +119,10 @@ pub(crate) fn action(action: &RestartAction) -> String {
     match action {
         RestartAction::Send { node, msg } => format!("n{node} < {}", down(msg)),
         RestartAction::Opened => "opened".into(),
-        RestartAction::Closed(Given::Done) => "closed: done".into(),
-        RestartAction::Closed(Given::Up { fault, text }) => format!("closed: {}: {text}", self::fault(fault)),
+        RestartAction::Closed(RoundsEnd::Done) => "closed: done".into(),
+        RestartAction::Closed(RoundsEnd::Impossible { fault, reason }) => {
+            format!("closed: {}: {reason}", self::fault(fault))
+        }
         RestartAction::Respawn { initial } => format!("respawn {initial}"),
         RestartAction::End { initial } => format!("end {initial}"),
         RestartAction::Note(note) => format!("note: {}", self::note(note)),

@@ -8,7 +8,7 @@ use rlaunch_core::hostlist::fold;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::Report;
-use rlaunch_core::restart::Given;
+use rlaunch_core::restart::RoundsEnd;
 use rlaunch_core::wire::limit::Limit;
 use std::collections::BTreeSet;
 
@@ -111,9 +111,9 @@ impl LogView {
                 Some((round_messages::least(note), text))
             }
             What::RoundsOver(given) => match &**given {
-                Given::Done => None,
-                Given::Up { text, .. } => {
-                    Some((Tone::Quiet, round_messages::given_up(record.generation, record.round, text)))
+                RoundsEnd::Done => None,
+                RoundsEnd::Impossible { reason, .. } => {
+                    Some((Tone::Quiet, round_messages::given_up(record.generation, record.round, reason)))
                 }
             },
             What::SinkLost { std, errno, end } => {

@@ -2,7 +2,7 @@
 //! ranks, `InProcess` a round. A fold of the event log.
 
 use rlaunch_core::events::{Cause, Record, What};
-use rlaunch_core::restart::{Given, RoundNote};
+use rlaunch_core::restart::{RoundNote, RoundsEnd};
 use rlaunch_core::time::WallNs;
 
 const SECOND: u64 = 1_000_000_000;
@@ -76,8 +76,8 @@ impl Nested {
                 | RoundNote::Remark(_) => String::new(),
             },
             What::RoundsOver(given) => match **given {
-                Given::Done => self.line(at, Level::Process, "finalized"),
-                Given::Up { .. } => self.line(at, Level::Process, "aborted"),
+                RoundsEnd::Done => self.line(at, Level::Process, "finalized"),
+                RoundsEnd::Impossible { .. } => self.line(at, Level::Process, "aborted"),
             },
             What::JobEnd { cause, .. } => {
                 let wanted = matches!(cause, Cause::Success | Cause::Signal(_) | Cause::Timeout(_));
@@ -174,7 +174,10 @@ mod tests {
             "[1970-01-01 00:00:00,970] [ALWAYS] [rlaunch7@h] [NestedRestarter] name=[InProcess] state=handling stage=starting\n\
              [1970-01-01 00:00:01,000] [ALWAYS] [rlaunch7@h] [NestedRestarter] name=[InProcess] state=handling stage=completed\n"
         );
-        assert_eq!(said(&mut nested, What::RoundsOver(Box::new(Given::Done))), ["name=[InProcess] state=finalized"]);
+        assert_eq!(
+            said(&mut nested, What::RoundsOver(Box::new(RoundsEnd::Done))),
+            ["name=[InProcess] state=finalized"]
+        );
         assert_eq!(said(&mut nested, end(Cause::Success)), ["name=[InJob] state=finalized"]);
     }
 

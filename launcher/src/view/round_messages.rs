@@ -8,7 +8,7 @@ use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::report::{Behind, Report, RoundLine};
 use rlaunch_core::restart::rank_fault::{Fault, FaultKind, Leave};
-use rlaunch_core::restart::{AWAITED, RoundNote, Step};
+use rlaunch_core::restart::{AWAITED, EndReason, RoundNote, Step};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::to_root::{SpawnError, SpawnStep};
@@ -46,9 +46,9 @@ pub(crate) fn line(generation: u32, host: &OsBytes, note: &RoundNote, tone: Tone
 }
 
 /// No other round is possible after this one.
-pub(crate) fn given_up(generation: u32, round: Option<Round>, text: &OsBytes) -> String {
+pub(crate) fn given_up(generation: u32, round: Option<Round>, reason: &EndReason) -> String {
     let round = round.map_or_else(String::new, |round| format!(" after {}", name(generation, round)));
-    format!("no further restart{round}: {}", Visible(text))
+    format!("no further restart{round}: {}", Visible(reason.to_string().as_bytes()))
 }
 
 /// Line about awaited ranks: the missing step, and what to try.
@@ -236,8 +236,9 @@ pub(crate) fn fields(block: &mut Block, report: &Report) {
         };
         block.field("round", &format!("{round}: {why}; continued with {} after {}", world(*sizes), fine(*took)));
     }
-    if let Some((fault, text)) = &rounds.given_up {
-        block.field("gave up", &format!("{}: {}", fault_of(fault, &OsBytes::default()), Visible(text)));
+    if let Some((fault, reason)) = &rounds.given_up {
+        let reason = reason.to_string();
+        block.field("gave up", &format!("{}: {}", fault_of(fault, &OsBytes::default()), Visible(reason.as_bytes())));
     }
 }
 
@@ -248,7 +249,7 @@ mod tests {
     use crate::view::notices::By;
     use rlaunch_core::events::{Record, Tried, What};
     use rlaunch_core::id::NodeId;
-    use rlaunch_core::restart::Given;
+    use rlaunch_core::restart::RoundsEnd;
     use rlaunch_core::signal::Signal;
     use rlaunch_core::time::WallNs;
 
@@ -354,9 +355,8 @@ mod tests {
 
     #[test]
     fn end_of_rounds_is_reported() {
-        let text = OsBytes::from("no healthy rank is left");
         let fault = fault(2, FaultKind::Hang, "");
-        let over = What::RoundsOver(Box::new(Given::Up { fault, text: text.clone() }));
+        let over = What::RoundsOver(Box::new(RoundsEnd::Impossible { fault, reason: EndReason::NoHealthyRank }));
         assert_eq!(
             said(&record(0, Some(4), over), Tone::Quiet).unwrap(),
             "rlaunch: no further restart after restart 4: no healthy rank is left\n"
@@ -404,7 +404,7 @@ mod tests {
                 "the host has too few GPUs for one more rank\n"
             ]
         );
-        let note = Box::new(RoundNote::Refused { text });
+        let note = Box::new(RoundNote::Refused { text: "no healthy rank is left".into() });
         let refused = record(0, None, What::Round { node: None, note });
         assert!(said(&refused, Tone::Quiet).unwrap().starts_with("rlaunch: no restart within processes: "));
     }

@@ -20,7 +20,7 @@ use crate::job::HostFailure;
 use crate::master_store::Holder;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
-use crate::restart::{Given, RoundNote};
+use crate::restart::{RoundNote, RoundsEnd};
 use crate::restarts::Restarts;
 use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure};
@@ -218,7 +218,7 @@ pub enum What {
         note: Box<RoundNote>,
     },
     /// That has come to its end.
-    RoundsOver(Box<Given>),
+    RoundsOver(Box<RoundsEnd>),
     /// Everything of a rank's stdout or stderr was received.
     StreamEnd {
         /// Whose.

@@ -3,8 +3,8 @@
 use super::json_line::status;
 use crate::json::{Object, push_number};
 use crate::restart::rank_fault::{Fault, FaultKind};
-use crate::restart::{Given, RoundNote, Step};
-use alloc::string::String;
+use crate::restart::{RoundNote, RoundsEnd, Step};
+use alloc::string::{String, ToString as _};
 
 pub(super) fn round(o: &mut Object<'_>, note: &RoundNote) {
     match note {
@@ -54,14 +54,14 @@ pub(super) fn round(o: &mut Object<'_>, note: &RoundNote) {
     }
 }
 
-pub(super) fn over(o: &mut Object<'_>, given: &Given) {
+pub(super) fn over(o: &mut Object<'_>, given: &RoundsEnd) {
     o.text("ev", "rounds.over");
     match given {
-        Given::Done => o.text("how", "done"),
-        Given::Up { fault, text } => {
+        RoundsEnd::Done => o.text("how", "done"),
+        RoundsEnd::Impossible { fault, reason } => {
             o.text("how", "given_up");
             o.object("fault", |o| fields(o, fault));
-            o.bytes("text", text);
+            o.text("text", &reason.to_string());
         }
     }
 }

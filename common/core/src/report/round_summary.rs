@@ -1,9 +1,8 @@
 //! Rounds in the closing report.
 
 use crate::id::{Rank, Round};
-use crate::os_bytes::OsBytes;
 use crate::restart::rank_fault::{Fault, FaultKind};
-use crate::restart::{Given, RoundNote};
+use crate::restart::{EndReason, RoundNote, RoundsEnd};
 use crate::time::Span;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -25,7 +24,7 @@ pub struct Rounds {
     /// Of them the ranks for which another process was started since, which need not have taken part.
     pub again: BTreeSet<Rank>,
     /// Why no other round was possible, and the fault that is not made good.
-    pub given_up: Option<(Fault, OsBytes)>,
+    pub given_up: Option<(Fault, EndReason)>,
 }
 
 /// The fate of a rank that was left behind.
@@ -92,9 +91,9 @@ impl Rounds {
         self.lost.insert(fault.initial, Some(fault.clone()));
     }
 
-    pub(super) fn over(&mut self, given: &Given) {
-        if let Given::Up { fault, text } = given {
-            self.given_up = Some((fault.clone(), text.clone()));
+    pub(super) fn over(&mut self, given: &RoundsEnd) {
+        if let RoundsEnd::Impossible { fault, reason } = given {
+            self.given_up = Some((fault.clone(), reason.clone()));
         }
     }
 }

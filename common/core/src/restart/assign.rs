@@ -1,10 +1,10 @@
 //! The decision which rank continues under which number, and the messages that carry it to every host.
 
+use super::end_reason::EndReason;
 use super::membership::{Member, MemberState, PolicyKeys};
 use super::rank_fault::{Fault, FaultKind};
 use super::remark::{FaultLimit, Remark};
-use super::{Given, Over, Phase, Restart, RestartAction, RoundNote, sentence};
-use crate::error::hinted;
+use super::{Over, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
 use crate::id::{NodeId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{self, Outcome, World, WorldMember};
@@ -12,9 +12,9 @@ use crate::rank_set::RankSet;
 use crate::time::{Mono, Span};
 use crate::wire::capped::Capped;
 use crate::wire::round::{BATCH, RoundDown, RoundMember, RoundRendezvous};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::format;
-use alloc::string::String;
+use alloc::string::ToString as _;
 use alloc::vec::Vec;
 
 /// Ranks that were taken out, and the reason.
@@ -41,12 +41,12 @@ impl Restart {
         match self.decide(now, first) {
             Ok(outcome) => self.begin(now, first, &outcome),
             // After an earlier call a rank may have been lost meanwhile: that loss is the failure then.
-            Err(text) if first && self.faults.real().is_none() => self.refuse_all(text),
-            Err(text) => self.give_up(text),
+            Err(reason) if first && self.faults.real().is_none() => self.refuse_all(reason.to_string()),
+            Err(reason) => self.give_up(reason),
         }
     }
 
-    fn decide(&mut self, now: Mono, first: bool) -> Result<Outcome, String> {
+    fn decide(&mut self, now: Mono, first: bool) -> Result<Outcome, EndReason> {
         let silent = self.terms().map_or(Span::ZERO, |terms| terms.soft_timeout);
         match (self.faults.real(), self.faults.first()) {
             (Some((fault, at)), _) => {
@@ -82,9 +82,9 @@ impl Restart {
 
     /// Keeps the present ranks after a planned round. No rank has failed, so a policy that cannot continue from here is no reason to end.
     /// A lost rank that the others did not need keeps its place until a round has to begin.
-    fn keep_world(&mut self, before: World, why: &str) -> Outcome {
+    fn keep_world(&mut self, before: World, why: &EndReason) -> Outcome {
         self.world = before;
-        self.remark(Remark::Unchanged { reason: OsBytes::from(why) });
+        self.remark(Remark::Unchanged { reason: OsBytes::from(why.to_string()) });
         Outcome::default()
     }
 
@@ -97,7 +97,7 @@ impl Restart {
     }
 
     /// Sets newcomers aside with whom no rank could work. The policy gets them again with the next newcomer, or after the next loss.
-    fn defer_newcomers(&mut self, newcomers: &[Rank], why: &str) {
+    fn defer_newcomers(&mut self, newcomers: &[Rank], why: &EndReason) {
         for initial in newcomers {
             if let Some(member) = self.membership.members.get_mut(initial.index()) {
                 (member.state, member.entered_at) = (MemberState::Joining, None);
@@ -105,11 +105,11 @@ impl Restart {
         }
         self.faults.come_not(newcomers, false);
         let ranks: RankSet = newcomers.iter().copied().collect();
-        self.remark(Remark::Unusable { ranks, reason: OsBytes::from(why) });
+        self.remark(Remark::Unusable { ranks, reason: OsBytes::from(why.to_string()) });
     }
 
     /// Numbers all ranks. Ranks that are about to be taken away continue if no other rank could.
-    fn number_all(&mut self, fresh: bool) -> Result<Outcome, String> {
+    fn number_all(&mut self, fresh: bool) -> Result<Outcome, EndReason> {
         let drained =
             !fresh && self.membership.members.iter().any(|member| member.warned && member.state == MemberState::Active);
         let before = drained.then(|| self.world.clone());
@@ -118,7 +118,7 @@ impl Restart {
             (Err(why), Some(before)) => {
                 // Ranks that are about to be taken away are still there.
                 self.world = before;
-                self.remark(Remark::KeepsWarned { reason: OsBytes::from(why) });
+                self.remark(Remark::KeepsWarned { reason: OsBytes::from(why.to_string()) });
                 let lost = self.lost(false);
                 self.number(&lost)
             }
@@ -127,28 +127,20 @@ impl Restart {
     }
 
     /// Asks the policy, and whether that may be.
-    fn number(&mut self, lost: &[Rank]) -> Result<Outcome, String> {
+    fn number(&mut self, lost: &[Rank]) -> Result<Outcome, EndReason> {
         let keys = PolicyKeys { membership: &self.membership, known: &self.setup.known, asked: &self.asked };
-        let outcome =
-            rank_assign::assign(&self.policy, &mut self.world, lost, &keys).map_err(|error| hinted(&error))?;
+        let outcome = rank_assign::assign(&self.policy, &mut self.world, lost, &keys).map_err(EndReason::Assign)?;
         let (healthy, active) = self.sizes();
         if healthy == 0 {
-            return Err(
-                match self.membership.members.iter().filter(|member| member.state == MemberState::Active).count() {
-                    0 => "no healthy rank is left".into(),
-                    there => format!(
-                        "the policy {} has none of the {} left to it go on",
-                        self.policy,
-                        if there == 1 { "1 healthy rank".into() } else { format!("{there} healthy ranks") }
-                    ),
-                },
-            );
+            let members = self.membership.members.iter();
+            return Err(match members.filter(|member| member.state == MemberState::Active).count() {
+                0 => EndReason::NoHealthyRank,
+                healthy => EndReason::AllDiscarded { policy: Box::new(self.policy.clone()), healthy },
+            });
         }
         self.limits.world(healthy, active, &self.setup.limits)?;
         if active == 0 {
-            let ranks =
-                if healthy == 1 { "the 1 rank that is".into() } else { format!("the {healthy} ranks that are") };
-            return Err(format!("the policy {} has none of {ranks} healthy work", self.policy));
+            return Err(EndReason::NoneActive { policy: Box::new(self.policy.clone()), healthy });
         }
         Ok(outcome)
     }
@@ -367,14 +359,14 @@ impl Restart {
     }
 
     /// No round is possible any more.
-    fn give_up(&mut self, text: String) {
-        let text = sentence(text);
+    fn give_up(&mut self, reason: EndReason) {
+        let text = OsBytes::from(reason.to_string());
         self.notify_all(&RoundDown::GiveUp { text: text.clone() });
         let first = self.faults.fault_for_ranks().cloned();
-        self.over(Over::Refused(text.clone()));
+        self.over(Over::Refused(text));
         // Only a fault leads here, or a planned round after the loss of a rank that the others did not need.
         if let Some(fault) = first {
-            self.act(RestartAction::Closed(Given::Up { fault, text }));
+            self.act(RestartAction::Closed(RoundsEnd::Impossible { fault, reason }));
         }
     }
 }

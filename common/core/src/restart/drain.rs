@@ -3,7 +3,7 @@
 use super::membership::{Host, MemberState};
 use super::rank_fault::{Fault, FaultKind};
 use super::remark::Remark;
-use super::{Given, Over, Phase, Restart, RestartAction, RoundNote};
+use super::{Over, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::Mode;
@@ -325,7 +325,7 @@ impl Restart {
         if self.unreturned == 0 {
             self.notify_all(&RoundDown::Finish { call: self.call, round });
             self.over(Over::Done);
-            self.act(RestartAction::Closed(Given::Done));
+            self.act(RestartAction::Closed(RoundsEnd::Done));
         }
     }
 

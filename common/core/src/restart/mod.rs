@@ -16,6 +16,7 @@ mod calls;
 mod check;
 pub mod detect;
 mod drain;
+pub mod end_reason;
 mod membership;
 pub mod rank_fault;
 mod registration;
@@ -30,8 +31,9 @@ pub mod terms;
 mod tests;
 
 pub use awaited::{AWAITED, Step};
+pub use end_reason::{EndReason, SetLimit};
 pub use respawn::IN_VAIN;
-pub use restart_event::{Given, RestartAction, RestartEvent, RoundNote};
+pub use restart_event::{RestartAction, RestartEvent, RoundNote, RoundsEnd};
 pub use round_limits::{ALIKE, Limits, QUICK};
 pub use setup::{Respawn, Setup, Site};
 

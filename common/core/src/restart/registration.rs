@@ -1,9 +1,9 @@
 //! Processes that register: the first ones, of which all have to be there, and those that come later.
 
+use super::end_reason::limit_name;
 use super::membership::{MemberState, PolicyKeys};
 use super::rank_fault::{Fault, FaultKind};
 use super::remark::{Override, Remark};
-use super::round_limits::called;
 use super::setup::Respawn;
 use super::terms::{Difference, POLICY, Terms, shown};
 use super::{Over, Phase, Restart, RoundNote, asked, sentence};
@@ -179,7 +179,10 @@ impl Restart {
             ("min-active", self.limits.min_active, ours.min_active),
         ] {
             if let Some(least) = least.filter(|least| *least > world) {
-                return Err(format!("{} {least} is more than the job has: {world} ranks", called(name, ours)));
+                return Err(format!(
+                    "{} {least} is more than the job has: {world} ranks",
+                    limit_name(name, ours.is_some())
+                ));
             }
         }
         self.report_overridden_terms(own, &policy, terms);

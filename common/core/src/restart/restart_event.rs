@@ -1,6 +1,7 @@
 //! Events and actions of the restart machine.
 
 use super::awaited::Step;
+use super::end_reason::EndReason;
 use super::rank_fault::Fault;
 use super::remark::Remark;
 use crate::id::{NodeId, ProcId, Rank, Round};
@@ -131,7 +132,7 @@ pub enum RestartAction {
     /// The end of a rank is a matter of rounds from now on, and not of the job.
     Opened,
     /// The end of a rank is a matter of the job again.
-    Closed(Given),
+    Closed(RoundsEnd),
     /// Start a process again for this initial rank.
     Respawn {
         /// Which.
@@ -148,15 +149,15 @@ pub enum RestartAction {
 
 /// How rounds ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Given {
+pub enum RoundsEnd {
     /// The work is done.
     Done,
     /// No round is possible any more, because of this fault, for this reason: the job's ordinary rule holds for it.
-    Up {
+    Impossible {
         /// The first fault that is not made good.
         fault: Fault,
-        /// A sentence.
-        text: OsBytes,
+        /// Why.
+        reason: EndReason,
     },
 }
 

@@ -1,11 +1,10 @@
 //! When rounds end although ranks are left: what the user allows, and rounds in which nothing makes progress.
 
+use super::end_reason::{EndReason, QuickRounds, SetLimit};
 use super::rank_fault::{Fault, FaultKind};
 use crate::id::Rank;
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
-use alloc::format;
-use alloc::string::{String, ToString};
 
 /// A round that ends within this time from its begin has got nowhere.
 pub const QUICK: Span = Span::from_secs(10);
@@ -41,46 +40,29 @@ impl Limits {
     }
 
     /// Whether another round may begin after `begun` of them. `ours`: those of the command line.
-    pub(super) fn rounds(&self, begun: u32, ours: &Self) -> Result<(), String> {
+    pub(super) fn rounds(&self, begun: u32, ours: &Self) -> Result<(), EndReason> {
         match self.max_rounds {
             Some(most) if begun >= most => {
-                let rounds = if begun == 1 { "1 round has".to_string() } else { format!("{begun} rounds have") };
-                let limit = called("max-rounds", ours.max_rounds);
-                Err(format!("{rounds} begun, and {limit} {most} allows no more"))
+                let limit = SetLimit { value: most, is_option: ours.max_rounds.is_some() };
+                Err(EndReason::MaxRounds { begun, limit })
             }
             Some(_) | None => Ok(()),
         }
     }
 
     /// Whether a world is large enough.
-    pub(super) fn world(&self, healthy: u32, active: u32, ours: &Self) -> Result<(), String> {
+    pub(super) fn world(&self, healthy: u32, active: u32, ours: &Self) -> Result<(), EndReason> {
         match (self.min_world, self.min_active) {
             (Some(least), _) if healthy < least => {
-                let limit = called("min-world", ours.min_world);
-                Err(format!("{} healthy, and {limit} {least} asks for more", ranks(healthy)))
+                let limit = SetLimit { value: least, is_option: ours.min_world.is_some() };
+                Err(EndReason::MinWorld { healthy, limit })
             }
             (_, Some(least)) if active < least => {
-                let limit = called("min-active", ours.min_active);
-                Err(format!("{} able to work, and {limit} {least} asks for more", ranks(active)))
+                let limit = SetLimit { value: least, is_option: ours.min_active.is_some() };
+                Err(EndReason::MinActive { active, limit })
             }
             (Some(_) | None, Some(_) | None) => Ok(()),
         }
-    }
-}
-
-/// The name of a limit at the place where it was set: on the command line (`ours`), or by the program.
-pub(super) fn called(name: &str, ours: Option<u32>) -> String {
-    match ours {
-        Some(_) => format!("--{name}"),
-        None => format!("the program's {}", name.replace('-', "_")),
-    }
-}
-
-fn ranks(count: u32) -> String {
-    match count {
-        0 => "no rank is".into(),
-        1 => "1 rank is".into(),
-        n => format!("{n} ranks are"),
     }
 }
 
@@ -122,26 +104,15 @@ impl Row {
         Self { last: initial, same, kind, text: text.clone(), alike, all }
     }
 
-    fn too_long(&self) -> Result<(), String> {
-        let Self { last, same, kind, alike, all, .. } = self;
-        let (rounds, way) = match (*alike >= ALIKE, *all >= SAME_KIND) {
-            (true, _) => (alike, " in the same way"),
-            (false, true) => (all, ""),
+    fn too_long(&self) -> Result<(), EndReason> {
+        let Self { last, same, kind, alike, all, .. } = *self;
+        let (rounds, is_same_text) = match (alike >= ALIKE, all >= SAME_KIND) {
+            (true, _) => (alike, true),
+            (false, true) => (all, false),
             (false, false) => return Ok(()),
         };
-        let quick = match kind {
-            FaultKind::Hang => format!("each silent from within {QUICK} of its begin"),
-            FaultKind::Exception | FaultKind::Ended(_) | FaultKind::Overdue(_) | FaultKind::Left(_) => {
-                format!("each within {QUICK} of its begin")
-            }
-            FaultKind::HostLost | FaultKind::Warned | FaultKind::Joined => format!("each within {QUICK} of its begin"),
-        };
-        Err(match same {
-            true => format!("initial rank {last} has ended {rounds} rounds in a row{way} ({kind}), {quick}"),
-            false => {
-                format!("{rounds} rounds in a row have ended{way} ({kind}), {quick}, the last by initial rank {last}")
-            }
-        })
+        let rounds = QuickRounds { rounds, is_same_text, kind, last, is_same_rank: same, within: QUICK };
+        Err(EndReason::NoProgress(rounds))
     }
 }
 
@@ -173,7 +144,7 @@ impl Progress {
     }
 
     /// A round ends by this fault, which was seen then. `silent`: how long one that hangs has been so.
-    pub(super) fn ends(&mut self, fault: &Fault, at: Mono, silent: Span) -> Result<(), String> {
+    pub(super) fn ends(&mut self, fault: &Fault, at: Mono, silent: Span) -> Result<(), EndReason> {
         let silent = if fault.kind == FaultKind::Hang { silent } else { Span::ZERO };
         let quick = self.begun.is_some_and(|begun| at.since(begun) <= QUICK + silent);
         if fault.kind.is_planned() || self.got_on || !quick {
@@ -190,12 +161,19 @@ mod tests {
     use super::*;
     use crate::signal::Signal;
     use crate::status::Status;
+    use alloc::format;
+    use alloc::string::{String, ToString};
     use alloc::vec::Vec;
 
     const SOFT: Span = Span::from_secs(60);
 
     fn fault(initial: u32, kind: FaultKind) -> Fault {
         Fault { initial: Rank::new(initial), kind, text: OsBytes::default() }
+    }
+
+    /// The sentence of the reason.
+    fn text(result: Result<(), EndReason>) -> Result<(), String> {
+        result.map_err(|reason| reason.to_string())
     }
 
     fn at(seconds: u64) -> Mono {
@@ -210,13 +188,13 @@ mod tests {
             assert_eq!(progress.ends(&fault(0, FaultKind::Exception), at(round * 20 + 10), SOFT), Ok(()));
         }
         let mut pinged = progress.clone();
-        let text = {
+        let ended = {
             progress.begins(at(100));
             progress.ends(&fault(0, FaultKind::Exception), at(101), SOFT)
         };
         let wanted =
             "initial rank 0 has ended 5 rounds in a row in the same way (exception), each within 10.0s of its begin";
-        assert_eq!(text, Err(wanted.into()));
+        assert_eq!(text(ended), Err(wanted.into()));
         pinged.begins(at(100));
         pinged.record_progress();
         assert_eq!(pinged.ends(&fault(0, FaultKind::Exception), at(101), SOFT), Ok(()));
@@ -247,7 +225,7 @@ mod tests {
             assert_eq!(ends(&format!("at step {step}")), Ok(()));
         }
         let wanted = "initial rank 0 has ended 25 rounds in a row (exception), each within 10.0s of its begin";
-        assert_eq!(ends("at last"), Err(wanted.into()));
+        assert_eq!(text(ends("at last")), Err(wanted.into()));
         let mut fewer = Progress::default();
         for text in ["a", "a", "a", "a", "b", "b", "b", "b"] {
             fewer.begins(at(0));
@@ -266,7 +244,7 @@ mod tests {
             assert_eq!(ends(&mut progress, initial, FaultKind::Exception, "a typo"), Ok(()));
         }
         let wanted = "5 rounds in a row have ended in the same way (exception), each within 10.0s of its begin, the last by initial rank 2";
-        assert_eq!(ends(&mut progress, 2, FaultKind::Exception, "a typo"), Err(wanted.into()));
+        assert_eq!(text(ends(&mut progress, 2, FaultKind::Exception, "a typo")), Err(wanted.into()));
         let mut killed = Progress::default();
         let sigkill = FaultKind::Ended(Status::Signaled { sig: Signal::KILL, core: false });
         for initial in 0..30 {
@@ -286,7 +264,7 @@ mod tests {
             assert_eq!(hangs(initial, 70), Ok(()));
         }
         let wanted = "5 rounds in a row have ended in the same way (hang), each silent from within 10.0s of its begin, the last by initial rank 0";
-        assert_eq!(hangs(0, 61), Err(wanted.into()));
+        assert_eq!(text(hangs(0, 61)), Err(wanted.into()));
         assert_eq!(hangs(0, 71), Ok(()), "it had done something before");
         assert_eq!(progress.row, None);
     }
@@ -312,11 +290,20 @@ mod tests {
     fn a_limit_says_what_it_is() {
         let limits = Limits { max_rounds: Some(3), min_world: Some(4), min_active: Some(2), max_rank_faults: None };
         assert_eq!(limits.rounds(2, &limits), Ok(()));
-        assert_eq!(limits.rounds(3, &limits), Err("3 rounds have begun, and --max-rounds 3 allows no more".into()));
+        assert_eq!(
+            text(limits.rounds(3, &limits)),
+            Err("3 rounds have begun, and --max-rounds 3 allows no more".into())
+        );
         assert_eq!(limits.world(4, 2, &limits), Ok(()));
-        assert_eq!(limits.world(3, 2, &limits), Err("3 ranks are healthy, and --min-world 4 asks for more".into()));
-        assert_eq!(limits.world(4, 1, &limits), Err("1 rank is able to work, and --min-active 2 asks for more".into()));
+        assert_eq!(
+            text(limits.world(3, 2, &limits)),
+            Err("3 ranks are healthy, and --min-world 4 asks for more".into())
+        );
+        assert_eq!(
+            text(limits.world(4, 1, &limits)),
+            Err("1 rank is able to work, and --min-active 2 asks for more".into())
+        );
         let theirs = limits.world(3, 2, &Limits::default());
-        assert_eq!(theirs, Err("3 ranks are healthy, and the program's min_world 4 asks for more".into()));
+        assert_eq!(text(theirs), Err("3 ranks are healthy, and the program's min_world 4 asks for more".into()));
     }
 }

@@ -10,7 +10,7 @@ use rlaunch_core::master_store::{ForRank0, Holder};
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
 use rlaunch_core::restart::remark::Remark;
-use rlaunch_core::restart::{RoundNote, Step};
+use rlaunch_core::restart::{EndReason, RoundNote, Step};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{Contain, OnFailure, Tier};
 use rlaunch_core::status::Status;
@@ -236,7 +236,7 @@ fn without_a_line() -> Vec<What> {
         What::Ending { cause: timeout, sent: None, grace: SECOND, ranks: RanksState::Running },
         interrupted(Signal::INT, SECOND, RanksState::Exited),
         What::Clearing { rank: RANK, status: Status::Exited(1), lost: None, grace: SECOND },
-        What::RoundsOver(Box::new(Given::Done)),
+        What::RoundsOver(Box::new(RoundsEnd::Done)),
         What::StreamEnd { rank: RANK, std: Std::Out, total: 1 },
         sink(Std::Out, None, SinkEnd::Unread { ends_job: false }),
         What::OutputEnd { lost: 0, broken: 0 },
@@ -278,7 +278,7 @@ fn notes() -> Vec<What> {
 /// Facts with a line that every user has to read.
 fn messages() -> Vec<What> {
     let fault = Fault { initial: RANK, kind: FaultKind::Hang, text: OsBytes::default() };
-    let given = Given::Up { fault, text: "why".into() };
+    let given = RoundsEnd::Impossible { fault, reason: EndReason::NoHealthyRank };
     let status = Status::Exited(3);
     let (rank, within) = (RANK, SECOND);
     let refused = NodeRefusal::Program { app: AppIndex::new(0), error: error() };

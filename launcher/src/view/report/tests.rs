@@ -12,7 +12,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::report::fold;
 use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
-use rlaunch_core::restart::{Given, RoundNote};
+use rlaunch_core::restart::{EndReason, RoundNote, RoundsEnd, SetLimit};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{Contain, OnFailure};
 use rlaunch_core::time::WallNs;
@@ -550,11 +550,10 @@ fn a_loss_that_was_made_good_is_no_failure_at_the_end() {
     log.exits(1, Status::Exited(4), 1_000);
     log.round(1_002, 1, Some(ended(1, Status::Exited(4))), (3, &[4]));
     log.exits(4, Status::Exited(1), 1_100);
-    for n in [0, 2] {
-        log.exits(n, Status::Exited(5), 2_000);
-    }
-    let text = OsBytes::from("1 rank is healthy, and --min-world 2 allows no fewer");
-    log.at(2_001, What::RoundsOver(Box::new(Given::Up { fault: ended(0, Status::Exited(5)), text })));
+    log.exits(0, Status::Exited(5), 2_000);
+    log.exits(2, Status::Exited(5), 2_000);
+    let reason = EndReason::MinWorld { healthy: 1, limit: SetLimit { value: 2, is_option: true } };
+    log.at(2_001, What::RoundsOver(Box::new(RoundsEnd::Impossible { fault: ended(0, Status::Exited(5)), reason })));
     log.begins(2_001, &rank(0, Status::Exited(5)), Some(Signal::TERM));
     log.exits(3, TERM, 2_010);
     shows("rounds", &log.ends(2_020, rank(0, Status::Exited(5)), Some(0)));

@@ -8,7 +8,7 @@ use rlaunch_core::events::{Cause, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{LocalRank, ProcId, Rank, Round};
 use rlaunch_core::restart::rank_fault::FaultKind;
-use rlaunch_core::restart::{Given, Respawn, RoundNote};
+use rlaunch_core::restart::{Respawn, RoundNote, RoundsEnd};
 use rlaunch_core::status::Status;
 use rlaunch_core::wire::frozen::client::client_round::Begin;
 use rlaunch_core::wire::round::RoundUp;
@@ -30,7 +30,7 @@ pub(super) struct Truth {
     /// By generation, call, and the number in that.
     rounds: BTreeMap<(u32, u32, Round), Seen>,
     generation: u32,
-    over: Option<Given>,
+    over: Option<RoundsEnd>,
     /// Whose rounds are.
     calls: u32,
     /// Codes of processes whose call had ended well, and that came to another end.
@@ -166,8 +166,8 @@ impl World {
             What::RoundsOver(given) => {
                 let before = self.truth.over.replace(*given);
                 self.truth.calls += 1;
-                let follows =
-                    before.as_ref().is_none_or(|before| *before == Given::Done) && self.truth.calls <= self.plan.calls;
+                let follows = before.as_ref().is_none_or(|before| *before == RoundsEnd::Done)
+                    && self.truth.calls <= self.plan.calls;
                 self.check(follows, || format!("rounds of a call are over behind {before:?}"));
             }
             What::Round { note, .. } => self.truth.refused |= matches!(*note, RoundNote::Refused { .. }),
@@ -187,27 +187,27 @@ impl World {
         match (&self.truth.over, &cause) {
             _ if self.truth.interrupted => {}
             // A rank that may not take part exits as it likes.
-            (None | Some(Given::Done), Some(Cause::Success | Cause::Rank { .. })) if self.truth.refused => {}
-            (Some(Given::Done), Some(Cause::Success)) => {
+            (None | Some(RoundsEnd::Done), Some(Cause::Success | Cause::Rank { .. })) if self.truth.refused => {}
+            (Some(RoundsEnd::Done), Some(Cause::Success)) => {
                 let late = self.truth.late.clone();
                 self.check(late.is_empty(), || format!("it succeeds, and codes {late:?} came after the work"));
                 let inside: Vec<ProcId> = self.unfinished();
                 self.check(inside.is_empty(), || format!("it succeeds, and {inside:?} had not returned"));
             }
-            (Some(Given::Done), Some(Cause::Lost { .. })) if self.truth.host_lost => {}
-            (Some(Given::Done), Some(Cause::Rank { status, .. })) => {
+            (Some(RoundsEnd::Done), Some(Cause::Lost { .. })) if self.truth.host_lost => {}
+            (Some(RoundsEnd::Done), Some(Cause::Rank { status, .. })) => {
                 let (late, code) = (self.truth.late.clone(), status.exit_code());
                 let unknowing = self.truth.unknowing.contains(&code);
                 self.check(unknowing || late.contains(&code), || format!("{cause:?} after the work, of {late:?}"));
             }
             // While all ranks are being ended, to be started again.
-            (Some(Given::Up { .. }), Some(Cause::Lost { .. }))
+            (Some(RoundsEnd::Impossible { .. }), Some(Cause::Lost { .. }))
                 if self.truth.host_lost && self.plan.spec.restarts.most > 0 => {}
-            (Some(Given::Up { fault, .. }), Some(Cause::Lost { .. })) => {
+            (Some(RoundsEnd::Impossible { fault, .. }), Some(Cause::Lost { .. })) => {
                 let kind = fault.kind;
                 self.check(kind == FaultKind::HostLost, || format!("{kind:?} comes to {cause:?}"));
             }
-            (Some(Given::Up { fault, .. }), Some(Cause::Rank { rank, status })) => {
+            (Some(RoundsEnd::Impossible { fault, .. }), Some(Cause::Rank { rank, status })) => {
                 let (kind, initial, rank, status) = (fault.kind, fault.initial, *rank, *status);
                 let own = match kind {
                     FaultKind::Ended(own) if !own.is_success() && own != Status::Lost => own == status,

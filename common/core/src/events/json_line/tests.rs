@@ -9,7 +9,7 @@ use crate::master_store::{ForAgent, ForRank0, Holder};
 use crate::os_bytes::OsBytes;
 use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::restart::remark::Remark;
-use crate::restart::{Given, RoundNote, Step};
+use crate::restart::{EndReason, RoundNote, RoundsEnd, Step};
 use crate::time::WallNs;
 use crate::travel::{Lowered, Resource};
 use crate::wire::limit::{Limit, Met};
@@ -240,7 +240,7 @@ fn rounds() -> Vec<What> {
         discarded: [3, 4, 7].map(Rank::new).into_iter().collect(),
         phases: [1, 2, 3].map(Span::from_nanos),
     };
-    let up = Given::Up { fault: fault(FaultKind::Hang), text: bytes("no healthy rank is left") };
+    let up = RoundsEnd::Impossible { fault: fault(FaultKind::Hang), reason: EndReason::NoHealthyRank };
     let note = |note| What::Round { node: None, note: Box::new(note) };
     vec![
         note(began),
@@ -249,7 +249,7 @@ fn rounds() -> Vec<What> {
         note(RoundNote::Awaited { round: Some(Round::new(4)), step: Step::Yield, ranks: [RANK].into_iter().collect() }),
         note(RoundNote::Refused { text: bytes("no") }),
         note(RoundNote::Remark(Remark::WaitsForRound { initial: Rank::new(1) })),
-        What::RoundsOver(Box::new(Given::Done)),
+        What::RoundsOver(Box::new(RoundsEnd::Done)),
         What::RoundsOver(Box::new(up)),
     ]
 }

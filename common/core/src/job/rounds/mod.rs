@@ -23,7 +23,7 @@ use crate::machine::{Machine as _, earliest_of};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::restart::rank_fault::{Fault, FaultKind};
-use crate::restart::{Given, Limits, Restart, RestartAction, RestartEvent, RoundNote, Step};
+use crate::restart::{EndReason, Limits, Restart, RestartAction, RestartEvent, RoundNote, RoundsEnd, Step};
 use crate::rounds::PolicyReader;
 use crate::spec::JobSpec;
 use crate::status::Status;
@@ -234,9 +234,9 @@ impl Rounds {
                 Fault { initial, kind: FaultKind::HostLost, text: OsBytes::default() }
             }
         };
-        let text = OsBytes::from("no healthy rank is left");
+        let reason = EndReason::NoHealthyRank;
         let up = self.up(cx, &fault);
-        cx.notify(Notice::Log(What::RoundsOver(Box::new(Given::Up { fault, text }))));
+        cx.notify(Notice::Log(What::RoundsOver(Box::new(RoundsEnd::Impossible { fault, reason }))));
         self.off(cx.now);
         Some(up)
     }
@@ -281,8 +281,8 @@ impl Rounds {
                 RestartAction::Closed(given) => {
                     cx.notify(Notice::Log(What::RoundsOver(Box::new(given.clone()))));
                     match given {
-                        Given::Done => self.now.done = Some(cx.now),
-                        Given::Up { fault, .. } => up = Some(self.up(cx, &fault)),
+                        RoundsEnd::Done => self.now.done = Some(cx.now),
+                        RoundsEnd::Impossible { fault, .. } => up = Some(self.up(cx, &fault)),
                     }
                 }
             }

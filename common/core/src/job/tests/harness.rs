@@ -6,7 +6,7 @@ use crate::master_store::{ForRank0, Holder};
 use crate::os_strings::OsStrings;
 use crate::place::Placement;
 use crate::report::Report;
-use crate::restart::Given;
+use crate::restart::RoundsEnd;
 use crate::spec::{AppBase, AppSpec, Contain, JobSpec, Role, StdinPlan, Tier};
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
@@ -312,7 +312,7 @@ fn is_read(what: &What) -> bool {
         What::Ending { cause: Cause::Signal(_), ranks, .. } => *ranks != RanksState::Exited,
         What::SinkLost { end, .. } => *end != SinkEnd::Unread { ends_job: false },
         What::OutputEnd { lost, broken } => (*lost, *broken) != (0, 0),
-        What::RoundsOver(given) => matches!(**given, Given::Up { .. }),
+        What::RoundsOver(given) => matches!(**given, RoundsEnd::Impossible { .. }),
         What::NodeNews { news, .. } => !matches!(news, NodeNews::StoreRefused { .. }),
         What::Restart { .. } | What::Round { .. } | What::News(_) => true,
         What::JobStart(_)

@@ -7,7 +7,7 @@ use crate::rank_assign::parse;
 use crate::report::Rounds as Told;
 use crate::restart::Respawn;
 use crate::restart::rank_fault::{Fault, FaultKind, Leave};
-use crate::restart::{Given, Limits, RoundNote, Step};
+use crate::restart::{Limits, RoundNote, RoundsEnd, Step};
 use crate::restarts::Restarts;
 use crate::rounds::Rounds;
 use crate::spec::JobSpec;
@@ -135,7 +135,7 @@ fn a_rank_that_is_killed_costs_a_round_and_not_the_job() {
     assert_eq!((told.count, told.lost.keys().map(|rank| rank.get()).collect::<Vec<_>>()), (1, vec![2]));
     assert_eq!(told.last[0].sizes, (3, 3));
     let rounds = s.log.iter().filter(|what| matches!(what, What::Round { .. })).count();
-    assert_eq!((rounds, s.log.contains(&What::RoundsOver(Box::new(Given::Done)))), (2, true));
+    assert_eq!((rounds, s.log.contains(&What::RoundsOver(Box::new(RoundsEnd::Done)))), (2, true));
     let said = |s: &What| matches!(s, What::Round { note, .. } if matches!(&**note, RoundNote::Began { .. }));
     assert_eq!(s.said.iter().filter(|sentence| said(sentence)).count(), 2);
 }

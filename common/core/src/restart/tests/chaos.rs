@@ -21,7 +21,7 @@ struct Job {
     /// The process of each rank, as the machine has learned it.
     procs: BTreeMap<u32, u32>,
     opened: bool,
-    closed: Option<Given>,
+    closed: Option<RoundsEnd>,
     last: Option<Round>,
     /// Messages of earlier rounds that may come again.
     stale: Vec<RestartEvent>,
@@ -82,7 +82,7 @@ impl Job {
                     assert!(self.opened && self.closed.is_none(), "it closes once");
                     let here = self.hosts.iter().filter(|host| !host.lost && host.round == self.machine.round());
                     let works = here.flat_map(|host| host.procs.values()).any(|proc| proc.at == At::Working);
-                    assert!(given != Given::Done || !works, "somebody works still: {:?}", self.hosts);
+                    assert!(given != RoundsEnd::Done || !works, "somebody works still: {:?}", self.hosts);
                     self.closed = Some(given);
                 }
                 RestartAction::Send { node, msg } => {
@@ -382,6 +382,6 @@ fn a_host_alone_can_do_all_of_it() {
     job.calm();
     assert_eq!(job.last, Some(Round::new(1)));
     job.is_done();
-    assert_eq!(job.closed, Some(Given::Done));
+    assert_eq!(job.closed, Some(RoundsEnd::Done));
     assert_eq!(job.hosts.iter().map(|host| host.over).collect::<Vec<_>>(), vec![true]);
 }
