@@ -29,7 +29,7 @@ enum State {
     Up,
     /// The host was lost, and the job continues without it. A lost host never comes back.
     Lost(Loss),
-    /// The agent of the host never connected, and the job has started without the host.
+    /// The job has started without the host (`--min-hosts`): not reached, refused, late, or lost before the start.
     LeftOut,
 }
 

@@ -43,7 +43,7 @@ pub(super) enum Notice {
     WakeAgents,
     /// SIGKILL was sent to one node, which cannot guard its ranks any more.
     Doomed(NodeId),
-    /// Nothing was heard of a node for so long that it has ended its ranks.
+    /// No heartbeat of a node has come for so long that the node has ended its ranks.
     MissedLease(NodeId),
     /// loss: a part of ours was lost on a node. The job ends, unless it can do without the node.
     Lost {
@@ -81,7 +81,7 @@ pub(super) enum Notice {
     Unguarded(NodeId),
     /// A node has no rank that is waited for.
     RanksOver(NodeId),
-    /// A node never had an agent, and nothing of its ranks was started.
+    /// A node is left out before the start: it was not reached, has refused, or was too late. No rank was started there.
     Absent(NodeId),
     /// A node has told what is left, or will not.
     NodeOver(NodeId),

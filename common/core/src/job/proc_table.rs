@@ -253,7 +253,7 @@ impl Procs {
         self.notify_if_over(cx, node);
     }
 
-    /// No rank of this node will ever run.
+    /// The processes of this node are not waited for any more: the node is left out, or lost. Not a failure.
     pub(super) fn absent(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.is_early(node);
         self.notify_if_all_over(cx);

@@ -135,7 +135,7 @@ impl Parts {
         stuck.into_iter().for_each(|node| step.act(JobAction::Send { node, msg: ToNode::Kill }));
     }
 
-    /// No agent was ever there.
+    /// A node is left out before the start, with or without an agent there.
     fn absent(&mut self, step: &mut Step<'_>, node: NodeId) {
         self.kill_watchdog.node_over(node);
         self.procs.absent(&mut step.cx(), node);

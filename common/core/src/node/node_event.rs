@@ -210,7 +210,7 @@ pub enum NodeEvent {
 /// An action that a node asks of its driver. Nothing here waits and nothing fails: outcomes are events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeAction {
-    /// Make ready for ranks; answered by `Grounded` or `Refused`.
+    /// Make ready for ranks; answered by `SandboxReady` or `Refused`.
     SetUpSandbox(SandboxPlan),
     /// Find out whether a program could be started here: its directory, its file, the limits. Answered by `Checked`.
     Check {

@@ -4,8 +4,8 @@
 //! number, and they begin the function again in the same processes. One machine decides, at the root; nodes speak for their ranks
 //! ([`crate::wire::round`]).
 //!
-//! `Gathering → Running → Interrupting → Running → … → Over`. Draining, assigning and rejoining are moments between two of them: once
-//! the last node is ready, the assignment is one call, and the new round is pushed at once.
+//! `Gathering → Running → Waiting → Draining → Running → … → Over`. `Waiting` is left out where `--fault-window` is zero. The assignment
+//! is one function call, once the last node is ready, and the new round is sent at once. After `Over(Done)` another call may gather.
 //!
 //! All faults before the assignment belong to the round that ends. A rank in reserve whose process exits while the others work costs no
 //! round: it is taken out with the next one.
@@ -69,7 +69,7 @@ enum Phase {
         /// Ranks are interrupted at once. If not: where they say that they can be.
         urgent: bool,
     },
-    /// There will be no other round.
+    /// There will be no other round of this call.
     Over(Over),
 }
 
@@ -94,7 +94,7 @@ pub struct Restart {
     /// Which of the calls that follow one another in the same processes this is, and its first round.
     call: u32,
     first: Round,
-    /// A rank that exited after the last call, and its status: the next call does not wait for it.
+    /// A rank that exited after the last call, and its status: the next call is refused because of it.
     gone: Option<(Rank, String)>,
     /// How many are ended although no round ends by it.
     overdue: u32,

@@ -98,7 +98,7 @@ pub enum RestartEvent {
         /// The host that has room for it. `None`: no host has, and no process comes.
         node: Option<NodeId>,
     },
-    /// We have stopped hearing of a host: its ranks are lost. They may run still, but will have ended by `NodeLost`.
+    /// We have stopped hearing of a host: its ranks are lost. They may run still, but will have ended by `HostLost`.
     HostSuspected {
         /// Which.
         node: NodeId,

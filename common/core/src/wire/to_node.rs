@@ -38,7 +38,7 @@ pub enum ToNode {
     },
     /// The rendezvous, where `Start` did not have it; before the first `Spawn`.
     Rendezvous(Rendezvous),
-    /// Find out which of these places can be reached from here; each is answered by `Probed`. Before `Meet`.
+    /// Find out which of these places can be reached from here; each is answered by `Probed`. Before `Rendezvous`.
     Probe(Probe),
     /// Another host's agent asks whose connections are that come from here.
     Whose(Question),
@@ -175,7 +175,7 @@ pub enum PortPlan {
 pub struct Find {
     /// By this interface; empty: the one that suits best.
     pub interface: OsBytes,
-    /// Listen there for their agents, and prove to them that it is this one. Until `Meet`.
+    /// Listen there for their agents, and prove to them that it is this one. Until `Rendezvous`.
     pub door: Option<Key>,
 }
 
