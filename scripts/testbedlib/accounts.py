@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import uuid
 
-from . import linux
+from . import linux, slurm
 
 USER, UID = "tester", 2000
 """The ordinary user. He has no password; his key opens his account on all hosts, and nobody else's."""
@@ -120,6 +120,8 @@ def prepare(plan):
     keys = state / "keys"
     _make_keys(keys)
     _make_etc(plan, state / "etc", keys)
+    if plan.slurm:
+        slurm.prepare(plan, state / "etc")
     _make_home(state / "root", keys / "root", 0, plan.bashrc)
     _make_home(state / "home" / USER, keys / USER, UID, False)
     for host in plan.hosts():

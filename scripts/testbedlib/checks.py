@@ -178,7 +178,7 @@ def check_exit_codes_pass_through():
         expect(done.returncode == 127 and "no-such-program" in done.stderr, done)
         for words in (("exec", "node9", "true"), ("exec", "--user", "nobody-here", "node0", "true"),
                       ("exec", "--cwd", "/no/such", "node0", "true"), ("kill-host", "node9"), ("start-host", "node0"),
-                      ("up", "1"), ("up", "1", "--slurm")):
+                      ("up", "1"), ("up", "0", "--slurm")):
             done = bed.call(*words)
             expect(done.returncode == 125 and done.stderr.startswith("testbed: "), words, done)
 

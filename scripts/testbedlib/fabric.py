@@ -3,12 +3,14 @@
 import contextlib
 import dataclasses
 import gc
+import json
 import os
-import selectors
+import select
 import signal
 import socket
+import time
 
-from . import accounts, channel, host, inside, linux, relay, tree, wires
+from . import accounts, channel, host, inside, linux, relay, slurm, tree, wires
 
 
 @dataclasses.dataclass
@@ -16,8 +18,10 @@ class _Life:
     """A host that is on."""
 
     pid: int
-    sshd: int
+    daemons: dict
+    words: host.Words
     frozen: object = None
+    died: list = dataclasses.field(default_factory=list)
 
 
 class Fabric:
@@ -30,6 +34,7 @@ class Fabric:
         self.lives = {}
         self.cuts = []
         self.relays = {}
+        self.alarm = os.pipe()
         self.own_pid_space = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
 
     def start(self, names):
@@ -41,14 +46,17 @@ class Fabric:
             if not any(failures):
                 failures.append(self._lay_cables(rising))
             for rise in rising.values():
-                rise.lay_cable()
+                rise.order()
             # A host that died while its cable was laid has better words for it than the cable.
             failures = [self._word(name, rise, "ready") for name, rise in rising.items()] + failures
+            if self.plan.slurm and not any(failures):
+                failures += self._start_slurm(rising)
         finally:
             for name, rise in rising.items():
                 rise.close()
                 if any(failures):
                     self._end(name, rise.pid)
+                    rise.words.close()
         for failure in failures:
             if failure:
                 raise channel.Refused(failure)
@@ -66,15 +74,71 @@ class Fabric:
         except host.Failed as failure:
             return f"{name} did not come up: {failure}"
         if wanted == "ready":
-            self.lives[name] = _Life(rise.pid, int(rest))
+            self.lives[name] = _Life(rise.pid, rest, rise.words)
+        elif wanted == "serving":
+            self.lives[name].daemons.update(rest)
         return None
+
+    def _start_slurm(self, rising):
+        """slurmd, where slurmctld can be found by now; returns failures."""
+        since = slurm.now() if "login" not in rising else ""
+        nodes = {name: rise for name, rise in rising.items() if name != "login"}
+        for rise in nodes.values():
+            rise.order()
+        failures = [self._word(name, rise, "serving") for name, rise in nodes.items()]
+        # A slurmctld that has just started has all nodes to find.
+        wanted = [name for name in self.lives if name != "login"] if "login" in rising else nodes
+        reached = [name for name in wanted if not any(cut.concerns(name) or cut.concerns("login") for cut in self.cuts)]
+        if any(failures) or "login" not in self.lives or not reached:
+            return failures
+        return [self._wait_for_nodes(reached, since)]
+
+    def _wait_for_nodes(self, nodes, since):
+        """Waits until slurmctld has these nodes in service; returns a failure."""
+        end = time.monotonic() + slurm.REGISTERED_WITHIN
+        login = os.pidfd_open(self.lives["login"].pid)
+        try:
+            while True:
+                absent = inside.call(login, slurm.absent_nodes, nodes, since)
+                died = self.hear()
+                if died or not absent:
+                    return "\n".join(died) or None
+                if time.monotonic() >= end:
+                    name, state = next(iter(absent.items()))
+                    return (f"{name} is not in service after {slurm.REGISTERED_WITHIN} s ({len(absent)} of {len(nodes)} such); "
+                            f"its state: {state}")
+                time.sleep(0.01)
+        finally:
+            os.close(login)
+
+    def ears(self):
+        """Descriptors that are ready when a daemon has died."""
+        return [life.words.fd for life in self.lives.values()] if self.plan.slurm else []
+
+    def hear(self):
+        """Takes note of the daemons that have died, and rings the alarm; returns all such reports of hosts that are on."""
+        for name, life in self.lives.items():
+            while self.plan.slurm and (line := life.words.next(wait=False)):
+                report = json.loads(line[len("died "):])
+                life.died.append(f"{report['name']} on {name} has died ({report['how']}):\n{report['log']}")
+                life.daemons.pop(report["name"])
+                # Everyone with the other end sees its end.
+                os.close(self.alarm[1])
+                os.close(self.alarm[0])
+                self.alarm = os.pipe()
+        return [text for life in self.lives.values() for text in life.died]
 
     def _end(self, name, pid):
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(pid, signal.SIGKILL)
             # Init is the last of its namespace: when it is reaped, all of the host is gone.
             os.waitpid(pid, 0)
-        self.lives.pop(name, None)
+        self._forget(name)
+
+    def _forget(self, name):
+        life = self.lives.pop(name, None)
+        if life:
+            life.words.close()
 
     def reap(self):
         """Takes note of whatever ended by itself."""
@@ -84,7 +148,7 @@ class Fabric:
                 if pid == 0:
                     return
                 for name in [name for name, life in self.lives.items() if life.pid == pid]:
-                    del self.lives[name]
+                    self._forget(name)
                 for name in [name for name, each in self.relays.items() if each.pid == pid]:
                     del self.relays[name]
 
@@ -116,9 +180,13 @@ class Fabric:
             self._host(name)
             life = self.lives.get(name)
             states.append({"name": name, "address": self.hosts[name].address, "up": life is not None,
-                           "frozen": life is not None and life.frozen is not None, "sshd": life and life.sshd})
+                           "frozen": life is not None and life.frozen is not None, "daemons": life.daemons if life else {}})
         first = self.lives.get(chosen[0])
-        return {"hosts": states}, os.pidfd_open(first.pid) if first else None
+        return {"hosts": states, "slurm": self.plan.slurm}, os.pidfd_open(first.pid) if first else None
+
+    def do_alarm(self):
+        """Daemons that have died, and a descriptor whose other end closes when the next one does."""
+        return {"died": self.hear()}, os.dup(self.alarm[0])
 
     def do_strays(self):
         """What lives beside the hosts, and is neither the fabric nor a relay."""
@@ -239,18 +307,19 @@ def _prepare(plan):
 
 
 def _serve(fabric, listener, bell):
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(listener, selectors.EVENT_READ)
-        waiting.register(bell, selectors.EVENT_READ)
-        while True:
-            for key, _ in waiting.select():
-                if key.fileobj is bell:
-                    bell.recv(4096)
-                else:
-                    # A client that went away, or sent nonsense, is its own affair.
-                    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-                        channel.serve(listener.accept()[0], fabric.answer)
-            fabric.reap()
+    while True:
+        waiting = select.poll()
+        for fd in (listener, bell, *fabric.ears()):
+            waiting.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in waiting.poll()}
+        if bell.fileno() in ready:
+            bell.recv(4096)
+        fabric.hear()
+        if listener.fileno() in ready:
+            # A client that went away, or sent nonsense, is its own affair.
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+                channel.serve(listener.accept()[0], fabric.answer)
+        fabric.reap()
 
 
 def run(plan, listener, report):
@@ -281,6 +350,6 @@ def run(plan, listener, report):
         os.close(report)
         _serve(fabric, listener, bell)
     except BaseException as error:  # pylint: disable=broad-except
-        os.write(report, f"{error}".replace("\n", " ").encode() + b"\n")
+        os.write(report, f"{error}".replace("\n", "\v").encode() + b"\n")
     finally:
         os._exit(1)

@@ -1,14 +1,15 @@
-"""One host: the first process of its namespaces, and its sshd."""
+"""One host: the first process of its namespaces, and its daemons."""
 
 import contextlib
 import fcntl
+import json
 import os
+import select
 import signal
 import socket
 import struct
-import time
 
-from . import linux, tree
+from . import daemons, linux, slurm, tree
 
 SSHD = "/usr/sbin/sshd"
 SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK, IFF_UP = 0x8914, 0x8916, 0x891C, 1
@@ -19,53 +20,78 @@ class Failed(Exception):
 
 
 class Rising:
-    """A host that is being started: `spawned`, then its cable is laid, then `ready`."""
+    """A host that is being started: `spawned`, then its cable is laid, then `ready`; with Slurm a node then waits to be `serving`."""
 
-    def __init__(self, pid, words, cable):
+    def __init__(self, pid, words, orders):
         self.pid = pid
-        self._words = words
-        self._cable = cable
+        self.words = words
+        self._orders = orders
 
-    def lay_cable(self):
-        """Tells the host that its network device is there."""
-        with contextlib.suppress(BrokenPipeError):  # it has died: `ready` says of what
-            os.write(self._cable, b".")
-        os.close(self._cable)
+    def order(self):
+        """Lets the host take its next step: its network device is there, or slurmctld is."""
+        with contextlib.suppress(BrokenPipeError):  # it has died: its next word says of what
+            os.write(self._orders, b".")
 
     def word(self, wanted):
-        """Waits for the host's next word; returns what follows it."""
-        line = self._words.readline().strip()
+        """Waits for the host's next word; returns what follows it, read as JSON."""
+        line = self.words.next()
         if not line.startswith(wanted):
             raise Failed(line or "it ended without a word")
-        return line[len(wanted):].strip()
+        return json.loads(line[len(wanted):] or "null")
 
     def close(self):
-        """No more words are expected."""
-        self._words.close()
+        """No more orders are given."""
+        os.close(self._orders)
+
+
+class Words:
+    """What a host's first process reports: lines, in which a vertical tab stands for a line break."""
+
+    def __init__(self, fd):
+        self.fd = fd
+        self._seen = b""
+
+    def next(self, wait=True):
+        """The next line; an empty one at the end, and None if there is none yet and `wait` is not set."""
+        while b"\n" not in self._seen:
+            if not wait and not select.select([self.fd], [], [], 0)[0]:
+                return None
+            part = os.read(self.fd, 65536)
+            if not part:
+                return ""
+            self._seen += part
+        line, _, self._seen = self._seen.partition(b"\n")
+        return line.decode(errors="replace").replace("\v", "\n")
+
+    def close(self):
+        """The host is off."""
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
 
 
 def spawn(plan, host, shares, own_pid_space):
     """Forks a host's init off the fabric. `own_pid_space` brings the fabric back to its own."""
     words_out, words_in = os.pipe()
-    cable_out, cable_in = os.pipe()
+    orders_out, orders_in = os.pipe()
     linux.unshare(linux.NEWPID)
     try:
         pid = os.fork()
         if pid == 0:
             os.close(words_out)
-            os.close(cable_in)
-            _init(plan, host, shares, words_in, cable_out)
+            os.close(orders_in)
+            _init(plan, host, shares, words_in, orders_out)
     finally:
         linux.setns(own_pid_space, linux.NEWPID)
     os.close(words_in)
-    os.close(cable_out)
-    return Rising(pid, os.fdopen(words_out, encoding="utf-8", errors="replace"), cable_in)
+    os.close(orders_out)
+    return Rising(pid, Words(words_out), orders_in)
 
 
-def _init(plan, host, shares, words, cable):
+def _init(plan, host, shares, words, orders):
     """The life of a host's first process; never returns."""
     def say(text):
-        os.write(words, text.replace("\n", " ").encode() + b"\n")
+        os.write(words, text.replace("\n", "\v").encode() + b"\n")
     try:
         signal.set_wakeup_fd(-1)
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
@@ -75,22 +101,55 @@ def _init(plan, host, shares, words, cable):
         say("spawned")
         socket.sethostname(host.name)
         tree.build(plan, host, shares)
-        if os.read(cable, 1) != b".":
-            raise OSError("its cable was never laid")
-        _network(host)
-        sshd = _start_sshd()
-        _wait_for_port(22, sshd)
-        linux.close_all_but((words,))
-        say(f"ready {sshd}")
-        os.close(words)
+        running = _start_daemons(plan, host, orders)
+        linux.close_all_but((words, orders))
+        say("ready " + json.dumps({each.name: each.pid for each in running}))
+        if plan.slurm and host.name != "login":
+            _wait_for_order(orders, "slurmctld never came up")
+            running.append(slurm.start_slurmd(host.name))
+            say("serving " + json.dumps({running[-1].name: running[-1].pid}))
+        os.close(orders)
+        if not plan.slurm:
+            os.close(words)
     except BaseException as error:  # pylint: disable=broad-except
         say(f"failed: {error}")
         os._exit(1)
+    _reap(running, say if plan.slurm else lambda _: None)
+
+
+def _wait_for_order(orders, why):
+    if os.read(orders, 1) != b".":
+        raise OSError(why)
+
+
+def _start_daemons(plan, host, orders):
+    """The daemons that need no other host; munged starts while the network is made."""
+    running = [slurm.start_munged()] if plan.slurm else []
+    _wait_for_order(orders, "its cable was never laid")
+    _network(host)
+    sshd = daemons.start("sshd", [SSHD, "-D", "-e"])
+    if plan.slurm:
+        slurm.wait_for_munged(running[0])
+        if host.name == "login":
+            running.append(slurm.start_slurmctld())
+    daemons.wait_for_port(sshd, 22)
+    return [sshd, *running]
+
+
+def _reap(running, say):
+    """Takes note of every process that ends; the end of a daemon is reported."""
+    names = {each.pid: each.name for each in running}
     while True:
         signal.sigwait([signal.SIGCHLD])
         with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    break
+                if pid in names:
+                    name = names.pop(pid)
+                    # The log comes with the report: a host may be off before anybody asks.
+                    say("died " + json.dumps({"name": name, "how": daemons.ending(status), "log": daemons.tail(name)}))
 
 
 def _network(host):
@@ -108,37 +167,3 @@ def _network(host):
                                   (SIOCSIFFLAGS, b"eth0", struct.pack("H14x", IFF_UP))):
             fcntl.ioctl(sock, what, struct.pack("16s16s8x", name, value))
 
-
-def _start_sshd():
-    log = os.open("/run/sshd.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setsid()
-            os.chdir("/")
-            os.umask(0o022)
-            os.dup2(log, 2)
-            signal.pthread_sigmask(signal.SIG_SETMASK, [])
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(number, signal.SIG_DFL)
-            path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-            os.execve(SSHD, [SSHD, "-D", "-e"], {"PATH": path, "LANG": "C.UTF-8"})
-        finally:
-            os._exit(127)
-    os.close(log)
-    return pid
-
-
-def _wait_for_port(port, sshd):
-    """sshd tells nobody when it listens, but the kernel's table does."""
-    wanted = f":{port:04X}"
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        with open("/proc/net/tcp", encoding="ascii") as table:
-            if any(line.split()[1].endswith(wanted) and line.split()[3] == "0A" for line in table if ":" in line[4:]):
-                return
-        if os.waitpid(sshd, os.WNOHANG)[0]:
-            with open("/run/sshd.log", encoding="utf-8", errors="replace") as log:
-                raise OSError(f"sshd ended: {log.read().strip()}")
-        time.sleep(0.002)
-    raise OSError(f"sshd does not listen on port {port}")

@@ -43,7 +43,7 @@ def call(pidfd, function, *words):
 def _stat(pid):
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="surrogateescape") as file:
         head, _, tail = file.read().rpartition(")")
-    return head.partition("(")[2], tail.split()[0]
+    return head.partition("(")[2], tail.split()[0], int(tail.split()[1])
 
 
 def _owner(pid, names):
@@ -52,7 +52,7 @@ def _owner(pid, names):
 
 
 def census():
-    """Every process of the host but this one, also those of namespaces below it: [pid, user, state, words]."""
+    """Every process of the host but this one, also those of namespaces below it: [pid, user, state, words, parent]."""
     with open("/etc/passwd", encoding="utf-8", errors="replace") as file:
         names = {int(fields[2]): fields[0] for fields in (line.split(":") for line in file) if len(fields) > 3}
     found = []
@@ -60,7 +60,7 @@ def census():
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
-            comm, state = _stat(entry)
+            comm, state, parent = _stat(entry)
             with open(f"/proc/{entry}/cmdline", "rb") as file:
                 # One line each: a program in an argument has many.
                 words = " ".join(file.read(LONGEST).replace(b"\0", b" ").decode(errors="replace").split())
@@ -71,7 +71,7 @@ def census():
             continue  # dead, and waits to be reaped
         if comm.startswith("tb-host:"):
             words = comm  # a fork of the script: its command line is the script's
-        found.append([int(entry), owner, state, words or f"[{comm}]"])
+        found.append([int(entry), owner, state, words or f"[{comm}]", parent])
     return sorted(found)
 
 

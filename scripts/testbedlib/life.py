@@ -6,22 +6,22 @@ import select
 import shutil
 import signal
 
-from . import channel, fabric, linux
+from . import channel, fabric, linux, slurm
 
 NEEDED = (("ip", "iproute2"), ("nft", "nftables"), ("ssh-keygen", "openssh-client"), ("/usr/sbin/sshd", "openssh-server"))
 
 
-def _check_machine():
+def _check_machine(plan):
     if os.geteuid() != 0:
         raise channel.Refused("hosts are made of namespaces and mounts: only root can (try sudo)")
-    for program, package in NEEDED:
+    for program, package in (*NEEDED, *(slurm.NEEDED if plan.slurm else ())):
         if shutil.which(program) is None:
             raise channel.Refused(f"{program} was not found: apt-get install --no-install-recommends {package}")
 
 
 def up(plan, bound):
     """Makes a testbed. `bound`: it dies with this process; then returns a pidfd that is ready when it is gone."""
-    _check_machine()
+    _check_machine(plan)
     listener = channel.claim(plan.name)
     report_out, report_in = os.pipe()
     bond = linux.Bond() if bound else None
@@ -39,7 +39,7 @@ def up(plan, bound):
     if word != "ready":
         os.waitpid(between, 0)
         os.close(gone)
-        raise channel.Refused(f"the testbed did not come up: {word or 'its first process was killed'}")
+        raise channel.Refused("the testbed did not come up: " + (word.replace("\v", "\n") or "its first process was killed"))
     if bound:
         return gone
     os.waitpid(between, 0)

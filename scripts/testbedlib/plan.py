@@ -38,6 +38,8 @@ class Plan:
     bashrc: bool = False
     private_homes: bool = False
     tpu: int = 0
+    slurm: bool = False
+    cpus: int = 4
 
     def hosts(self):
         """login, node0, node1 …"""

@@ -4,7 +4,7 @@ import os
 import stat
 import uuid
 
-from . import accounts, linux
+from . import accounts, linux, slurm
 
 PRIVATE = (("/run", 0o755), ("/tmp", 0o1777), ("/var/tmp", 0o1777))
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
@@ -98,6 +98,9 @@ def build(plan, host, shares):
     boot_id = linux.path_fd(f"{own}/boot_id")
     groups = linux.path_fd("/sys/fs/cgroup") if os.path.isdir("/sys/fs/cgroup") else None
     opened = [(path, linux.path_fd(way)) for path, way in shares]
+    if plan.slurm and host.name == "login":
+        os.makedirs(f"{own}/jobs", exist_ok=True)
+        opened.append((slurm.JOBS, linux.path_fd(f"{own}/jobs")))
     cover_homes(plan, host)
     linux.overlay("/etc", [f"{accounts.STATE}/etc", "/etc"], f"{own}/etc", f"{own}/etc.work")
     for path, mode in PRIVATE:

@@ -1,9 +1,13 @@
 """What lives on the hosts, and what should not."""
 
 import os
+import re
 import time
 
-from . import channel, inside
+from . import channel, inside, slurm
+
+STEP = re.compile(r"slurmstepd: \[(\d+)[.+]")
+"""The process that holds a step of a job on its node."""
 
 
 def _hosts(name, chosen):
@@ -41,13 +45,34 @@ def show(name, chosen):
 
 
 def strays(name, chosen):
-    """Lines for everything that lives but for init and the listening sshd of each host."""
-    found = []
+    """Lines for everything that lives but for init and the daemons of each host."""
+    found, jobs = [], None
     for state, rows in processes(name, chosen):
-        found += [_line(state["name"], row) for row in rows if row[0] not in (1, state["sshd"])]
+        own = {1, *state["daemons"].values()}
+        for row in rows:
+            # slurmctld has a child that runs scripts for it.
+            if row[0] in own or row[4] in own and row[3].endswith("slurmscriptd"):
+                continue
+            step = STEP.match(row[3])
+            if step:
+                jobs = _running_jobs(name) if jobs is None else jobs
+                if int(step[1]) in jobs:
+                    continue
+            found.append(_line(state["name"], row))
     if not chosen:
         found += [_line("fabric", row) for row in channel.ask(name, do="strays")[0]["strays"]]
     return found
+
+
+def _running_jobs(name):
+    """Jobs of Slurm that run; none if slurmctld cannot be asked."""
+    answer, pidfd = channel.ask(name, do="look", names=["login"])
+    if pidfd is None:
+        return []
+    try:
+        return inside.call(pidfd, slurm.running_jobs) or [] if "slurmctld" in answer["hosts"][0]["daemons"] else []
+    finally:
+        os.close(pidfd)
 
 
 def strays_within(name, chosen, seconds):
