@@ -181,6 +181,9 @@ def check_exit_codes_pass_through():
                       ("up", "1"), ("up", "0", "--slurm")):
             done = bed.call(*words)
             expect(done.returncode == 125 and done.stderr.startswith("testbed: "), words, done)
+        for words in (("--cpus", "2"), ("--slurm", "--cpus", "0")):
+            done = bed.call("up", "1", *words)
+            expect(done.returncode == 125 and "--cpus takes" in done.stderr, words, done)
 
 
 def check_signals_reach_the_command():
