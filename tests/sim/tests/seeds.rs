@@ -50,6 +50,12 @@ fn seeds_to_remember_with_rounds() {
     none_breaks([60, 924], run_rounds);
 }
 
+/// With restarts: a rank failed by itself in the moment in which its generation was ended, before its start was known.
+#[test]
+fn seeds_to_remember_with_restarts() {
+    none_breaks([7_056_789], run_restarts);
+}
+
 /// And these, on several hosts: a rank that was killed by another process before the guardian was lost (1401), an earlier failure on the
 /// same host (2267), a failure that was reported together with the request to end (21743).
 #[test]

@@ -314,9 +314,10 @@ impl Procs {
         // An exit that was seen before the end began is handled after it where both came at once: no process had been signalled then. Of
         // a SIGKILL that is no evidence, because the loss of init is seen after the deaths that come of it.
         exited.asked = self.ending.is_some_and(|(sig, began)| {
-            let may_be_ours =
-                sig == Signal::KILL && matches!(exited.status, Status::Signaled { sig: Signal::KILL, .. });
-            exited.at > began || may_be_ours
+            let was_killed = matches!(exited.status, Status::Signaled { sig: Signal::KILL, .. });
+            // A process whose start was not known yet has had no signal but the SIGKILL for all that is in the sandbox.
+            let is_starting = self.table.get(&exited.proc).is_some_and(|proc| matches!(proc.state, State::Spawning(_)));
+            (exited.at > began && (was_killed || !is_starting)) || (sig == Signal::KILL && was_killed)
         });
         self.ended(cx, exited, excused);
     }

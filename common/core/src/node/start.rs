@@ -188,7 +188,9 @@ impl BringUp {
                 cx.notify(Notice::Unready);
                 self.refuse(cx, refusal);
             }
-            Step::Idle | Step::Settled => {}
+            // The end has begun while the sandbox was set up anew for the next generation. It waits for this no longer.
+            Step::Settled => cx.notify(Notice::Unready),
+            Step::Idle => {}
         }
     }
 

@@ -161,6 +161,16 @@ fn the_end_ends_everything_whatever_was_going_on() {
 }
 
 #[test]
+fn the_end_does_not_wait_for_a_sandbox_that_could_not_be_renewed() {
+    let mut rig = rig(1);
+    fails(&mut rig, 0);
+    rig.root(clear(5000));
+    assert_eq!(rig.left(0), [RENEW]);
+    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), []);
+    assert_eq!(rig.hear(NodeEvent::Refused(NodeRefusal::NoPort)), [SWEEP]);
+}
+
+#[test]
 fn unkillable_process_is_reported_and_counted_at_the_end() {
     let mut rig = rig(1);
     fails(&mut rig, 0);
