@@ -27,6 +27,15 @@ impl Restart {
                     return Err(format!("rank {rank} is listed at {node:?}, and is at {at:?}"));
                 }
             }
+            let takes_part = |rank: &&Rank| {
+                matches!(self.membership.state_of(**rank), Some(MemberState::Active | MemberState::Joining))
+            };
+            if host.lost
+                && !matches!(self.phase, Phase::Over(_))
+                && let Some(rank) = host.ranks.iter().find(takes_part)
+            {
+                return Err(format!("rank {rank} takes part, and its host {node:?} is lost"));
+            }
             if !host.ranks.is_sorted() {
                 return Err(format!("the ranks of {node:?} are not in ascending order: {:?}", host.ranks));
             }

@@ -383,8 +383,9 @@ impl Restart {
         let ranks = host.ranks.clone();
         match self.phase {
             Phase::Gathering => {
-                // A rank that an earlier call has lost has no ranks to wait for.
-                if let Some(initial) = ranks.into_iter().find(|initial| self.is_known(*initial)) {
+                // Without a rank of this call the others are refused. Ranks that an earlier call has lost are only absent again.
+                let known = ranks.iter().copied().find(|initial| self.is_known(*initial));
+                for initial in known.map_or(ranks, |initial| Vec::from([initial])) {
                     self.on_exit_while_gathering(initial, "its host is lost");
                 }
             }

@@ -93,6 +93,9 @@ impl Restart {
             self.membership.move_to_node(initial, node);
             let Some(member) = self.membership.members.get_mut(initial.index()) else { continue };
             if member.state == MemberState::Absent || (member.state == MemberState::Left && member.proc != Some(proc)) {
+                if member.proc != Some(proc) {
+                    (member.first_round, member.warned) = (self.round, false);
+                }
                 (member.state, member.proc, member.keys) = (MemberState::Joining, Some(proc), keys_of(keys, &own));
                 // A rank that an earlier call has lost may be here again, but no call waits for it.
                 let known =

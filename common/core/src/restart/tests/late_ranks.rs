@@ -4,6 +4,7 @@ use super::hosts::{enrolled, register};
 use super::*;
 use crate::id::{ProcId, Rank};
 use crate::rank_assign::Layer;
+use crate::restart::membership::MemberState;
 use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::restart::remark::FaultLimit;
 use crate::signal::Signal;
@@ -367,4 +368,37 @@ fn a_rank_that_was_started_again_is_in_the_next_call() {
     let actions = all(&mut machine);
     let seats = seats_of(&actions);
     assert_eq!(seats, Some(3), "{actions:?}");
+}
+
+/// Rank 1, the only one of its host, was lost in the first call. Its next process is the first to register for the second call.
+fn a_lost_rank_registers_for_the_next_call() -> Restart {
+    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(2, 1, "all,shift") });
+    register(&mut machine, 2, 1, &[]);
+    ended(&mut machine, at(20), 1, 1);
+    ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[])]);
+    machine.handle(at(22), RestartEvent::Returned { node: n(0), round: Round::new(1) });
+    let terms = OsBytes::from("keys=0\n");
+    machine.handle(at(23), RestartEvent::Joined { node: n(1), call: 1, ranks: vec![enrolled(1, 5, &[])], terms });
+    assert_eq!(machine.membership.state_of(Rank::new(1)), Some(MemberState::Joining));
+    all(&mut machine);
+    machine
+}
+
+#[test]
+fn a_rank_whose_host_is_lost_while_others_register_does_not_take_part() {
+    let mut machine = a_lost_rank_registers_for_the_next_call();
+    machine.handle(at(24), RestartEvent::HostLost { node: n(1) });
+    machine.check().unwrap();
+    on_registered(&mut machine, at(25), 1, vec![enrolled(0, 0, &[])], "keys=0\n");
+    ready(&mut machine, at(26), 1, vec![]);
+    let actions = all(&mut machine);
+    assert_eq!(seats_of(&actions), Some(1), "{actions:?}");
+}
+
+/// A warning and the first round of the process before do not count for this one.
+#[test]
+fn next_process_of_a_rank_inherits_nothing() {
+    let machine = a_lost_rank_registers_for_the_next_call();
+    let member = &machine.membership.members[1];
+    assert_eq!((member.first_round, member.warned), (Round::new(1), false));
 }
