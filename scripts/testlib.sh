@@ -9,8 +9,8 @@ limit=900
 seeds=50000
 other=aarch64-unknown-linux-gnu
 made_account=0
-packages=(bsdutils busybox-static coreutils dash fish gcc iproute2 libc6-dev nftables openssh-client openssh-server procps
-    python3 python3-torch python3-venv shellcheck tcsh util-linux zsh)
+packages=(bsdutils busybox-static coreutils dash fish gcc iproute2 libc6-dev libpmix2 munge nftables openssh-client openssh-server
+    procps python3 python3-torch python3-venv shellcheck slurm-client slurmctld slurmd tcsh util-linux zsh)
 clustershell=ClusterShell==1.10.1
 jax='jax[cpu]==0.10.2'
 # The newest torch that is known to work, NVRx, and what they import; not the libraries of NVIDIA, which are gigabytes.
@@ -302,9 +302,13 @@ integration_as_user() {
     return "$code"
 }
 
-# testbed_selftest [RUNNER...]: the testbed keeps its promises; the runner switches to root.
+# testbed_selftest [RUNNER...]: the testbed keeps its promises; the runner switches to root. `--all` runs all checks of Slurm.
 testbed_selftest() {
-    timeout --kill-after=30 "$limit" "$@" python3 scripts/testbed selftest
+    local code=0 checks=(a_cluster_serves_root_and_user a_node_without_power_is_missed_and_comes_back)
+    [ -z "${RLAUNCH_TEST_FULL:-}" ] || checks=()
+    timeout --kill-after=30 "$limit" "$@" python3 scripts/testbed selftest || code=$?
+    timeout --kill-after=30 "$limit" "$@" python3 scripts/testbed selftest --slurm "${checks[@]}" || code=$?
+    return "$code"
 }
 
 # The program as it is handed on: its own profile, and that it is one static file that runs a job.

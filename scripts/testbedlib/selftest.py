@@ -181,13 +181,14 @@ def _too_long(*_):
     raise TimeoutError(f"the check took longer than {LONGEST} s")
 
 
-def run(only):
-    """All checks, or those named."""
-    from . import checks, checks_net  # pylint: disable=import-outside-toplevel
+def run(only, with_slurm):
+    """All checks of hosts, or of Slurm on them, or those named."""
+    from . import checks, checks_net, checks_slurm  # pylint: disable=import-outside-toplevel
     if os.geteuid() != 0:
         print("absent: testbed selftest: needs root", file=sys.stderr)
         return 125
-    known = {name: check for module in (checks, checks_net) for name, check in vars(module).items()
+    modules = (checks_slurm,) if with_slurm else (checks, checks_net)
+    known = {name: check for module in modules for name, check in vars(module).items()
              if name.startswith("check_")}
     unknown = [name for name in only if f"check_{name}" not in known]
     if unknown:
