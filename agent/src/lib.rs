@@ -10,6 +10,7 @@ pub use edges::lease::LeaseLine;
 use rlaunch_core::id::NodeId;
 use rlaunch_sys::guardian::TempFiles;
 use rlaunch_sys::origin::Origin;
+use std::io;
 use std::os::fd::OwnedFd;
 
 /// The resources of the agent when it begins to exist.
@@ -39,6 +40,11 @@ pub fn run(setup: AgentSetup) -> u8 {
     // The guardian does so too, if it lives.
     temp_files.sweep();
     code
+}
+
+/// Says in the agent's stead why there is none.
+pub fn refuse(node: NodeId, edge: Edge, error: &io::Error) {
+    edges::last_word(node, &mut edge.early(), "start the agent", error);
 }
 
 fn live(setup: AgentSetup) -> u8 {

@@ -74,6 +74,11 @@ pub(crate) fn run() -> u8 {
             no_subreaper,
             lease: None,
         }),
+        Ok(Role::NoAgent { edge, lifeline, error }) => {
+            rlaunch_agent::refuse(NodeId::new(0), Edge::Socket(edge), &error);
+            guardian::report_nothing_left(&lifeline);
+            exit::LAUNCH
+        }
         Ok(Role::Launcher { edge, lifeline, temp_files }) => launch(args, began, &origin, (lifeline, edge, temp_files)),
         Err(error) => broken(&anyhow::Error::new(error).context("cannot start the guardian of the job")),
     }
@@ -388,7 +393,7 @@ fn refuse(error: &cli::CliError) -> u8 {
 pub(crate) fn broken(error: &anyhow::Error) -> u8 {
     let links = error.chain().map(|link| {
         // The system's own words begin like a sentence, and a number says nothing to a user that they do not.
-        link.downcast_ref::<io::Error>().map_or_else(|| link.to_string(), rlaunch_sys::reason)
+        link.downcast_ref::<io::Error>().map_or_else(|| link.to_string(), phrases::shortage)
     });
     let text = links.collect::<Vec<_>>().join(": ");
     let errno = error.root_cause().downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);

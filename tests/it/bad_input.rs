@@ -246,7 +246,7 @@ fn an_init_that_cannot_be_started_is_rolled_back() {
         let done = case.code(125);
         assert_eq!(done.out(), "", "{tier}");
         assert_eq!(done.event("job.end")["left"], 0, "{tier}");
-        done.says("(start init: resource temporarily unavailable)");
+        done.says("(start init: the limit on processes is reached)");
     }
 }
 
@@ -276,7 +276,7 @@ fn an_init_that_nobody_knows_is_ended_before_there_is_a_runtime() {
             format!("exec {unshare} --mount-proc --kill-child python3 -c \"$REFUSE\" watch \"$RL\" -n 2 echo ran");
         let done = Plan::shell(&script).env("REFUSE", REFUSE).contain("t1").with_events().start().code(125);
         assert_eq!(done.event("job.end")["left"], 0);
-        done.says("(watch init: resource temporarily unavailable)");
+        done.says("(watch init: the limit on processes is reached)");
     }
 }
 

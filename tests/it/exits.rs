@@ -92,6 +92,54 @@ fn rlaunch_dies_of_the_signal_that_ended_the_job() {
     }
 }
 
+/// Runs a job under a limit, as a user that has no other process.
+fn limited(limit: &str, job: &str) -> Plan {
+    let words = format!("prlimit {limit} -- \"$RL\" {job}");
+    let user = "setpriv --reuid $((700000 + $$)) --regid 61403 --clear-groups";
+    Plan::shell(&format!("chmod 777 \"$DIR\" \"$TMPDIR\"; cd /; exec {user} {words}"))
+}
+
+#[test]
+fn a_limit_on_processes_is_named_with_a_way_out() {
+    if !place::is_root() || !["prlimit", "setpriv"].into_iter().all(place::has) {
+        return;
+    }
+    // Guardian, agent, its thread, and two ranks.
+    for most in 1..6 {
+        let done = limited(&format!("--nproc={most}"), "-n 2 true").contain("t3").start().code(125);
+        done.says("the limit on processes").says("a higher limit: ulimit -u, the cgroup's pids.max, kernel.pid_max");
+        assert!(!done.err().contains("crashed") && !done.err().contains("root"), "{most}: {}", done.err());
+    }
+    limited("--nproc=7", "-n 2 true").contain("t3").start().code(0);
+    // The thread that reads standard input is one more.
+    let done = limited("--nproc=5", "-n 1 cat </etc/passwd").contain("t3").start().code(0);
+    done.says("rlaunch: standard input cannot be read on (the limit on processes is reached); rank 0 gets end of file here; try a higher limit: ulimit -u");
+}
+
+#[test]
+fn a_limit_on_memory_is_named_with_a_way_out() {
+    if !place::is_root() || !["prlimit", "setpriv"].into_iter().all(place::has) {
+        return;
+    }
+    let mut named = 0;
+    for step in 40_u32.. {
+        let bytes = step * 100_000;
+        assert!(bytes < 1 << 30, "no job runs");
+        let done = limited(&format!("--as={bytes}"), "-n 2 true").start().end();
+        match done.exit {
+            Exit::Code(0) => break,
+            // The kernel cannot map the program.
+            Exit::Signal(Signal::SIGSEGV) => {}
+            _ => {
+                named += 1;
+                assert!(done.err().contains("memory"), "{bytes}: {:?}: {}", done.exit, done.err());
+                assert!(done.err().contains("ulimit -v"), "{bytes}: {:?}: {}", done.exit, done.err());
+            }
+        }
+    }
+    assert!(named > 0);
+}
+
 #[test]
 fn a_reader_that_leaves_ends_the_job_like_any_program() {
     if !place::has("bash") {

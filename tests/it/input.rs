@@ -49,6 +49,20 @@ END
     }
 }
 
+/// The rank never got its input, and the job never ended.
+#[test]
+fn input_reaches_ranks_without_proc() {
+    if !place::is_root() || !place::has("unshare") {
+        return;
+    }
+    let script = "echo in >\"$DIR/f\"; exec unshare -m sh -c 'umount -l /proc; \"$RL\" -n 1 cat <\"$DIR/f\"
+         echo piped | \"$RL\" -n 1 cat; echo both | \"$RL\" -n 2 --stdin all cat'";
+    for tier in place::tiers() {
+        let done = Plan::shell(script).contain(tier).start().code(0);
+        assert_eq!(done.out(), "in\npiped\nboth\nboth\n", "{tier}: {}", done.err());
+    }
+}
+
 #[test]
 fn rank_that_reads_late_or_by_a_child_gets_its_input() {
     let script = "printf 'a\nb\n' | \"$RL\" -n 1 sh -c 'sleep 0.2; (cat; exit 3); echo $?'";

@@ -433,7 +433,7 @@ fn missing_descriptors_are_not_taken_for_something_else() {
             "\"$RL\" --events \"$DIR/log\" -n 2 sh -c 'ls -l /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 \
              >\"$DIR/$RANK\"; cat >/dev/null; echo words; echo more >&2' {closed}"
         );
-        let done = Plan::shell(&script).start().code(0);
+        let done = Plan::shell(&script).start().code(if closed == "0<&-" { 0 } else { 125 });
         for rank in ["0", "1"] {
             let fds = std::fs::read_to_string(done.scratch.path(rank)).unwrap();
             assert_eq!(fds.lines().count(), 3, "{closed}: {fds}");
@@ -442,6 +442,32 @@ fn missing_descriptors_are_not_taken_for_something_else() {
         assert!(log.lines().all(|line| line.starts_with("{\"v\":1,")), "{closed}: {log}");
         assert_eq!(done.out().contains("words"), !closed.contains('1'), "{closed}");
         assert_eq!(done.err().contains("more"), !closed.contains('2'), "{closed}");
+    }
+}
+
+#[test]
+fn output_into_a_closed_stream_is_reported_on_the_other_and_is_no_success() {
+    let lost = |std| format!("rlaunch: cannot write to {std}: bad file descriptor; the job continues without it\n");
+    for (words, closed, said) in [
+        ("echo words", ">&-", Some("stdout")),
+        ("sh -c 'echo words >&2'", "2>&-", Some("stderr")),
+        ("sh -c 'echo words >&2'", "2>/dev/full", None),
+        ("sh -c 'echo words >&2'", "2>&- >/dev/null", None),
+    ] {
+        let done = Plan::shell(&format!("\"$RL\" -n 1 {words} {closed}")).start().code(125);
+        if let Some(std) = said {
+            let other = if std == "stdout" { done.err() } else { done.out() };
+            assert!(other.contains(&lost(std)), "{words} {closed}: {other}");
+        }
+    }
+    // A stream that takes nothing misses nothing, and /dev/null takes everything.
+    for quiet in ["true >&-", "true 2>&-", "true >&- 2>&-", "echo words 2>&-", "sh -c 'echo words >&2' >&- 2>/dev/null"]
+    {
+        Plan::shell(&format!("\"$RL\" -n 1 {quiet}")).start().code(0);
+    }
+    for words in ["--help", "--version", "map -n 2 true"] {
+        let done = Plan::shell(&format!("\"$RL\" {words} >&-")).start().code(1);
+        assert_eq!(done.err(), "error: cannot write to stdout: bad file descriptor\n", "{words}");
     }
 }
 

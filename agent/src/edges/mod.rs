@@ -73,7 +73,7 @@ pub enum Edge {
 }
 
 impl Edge {
-    fn early(self) -> Early<ToNode> {
+    pub(crate) fn early(self) -> Early<ToNode> {
         match self {
             Self::Socket(fd) => Early::new(UnixStream::from(fd)),
             Self::Halves { input, output } => Early::from_halves(input, output),
@@ -492,7 +492,7 @@ impl Edges {
 }
 
 /// Why an agent cannot continue: it would look like a crash otherwise.
-fn last_word(node: NodeId, link: &mut Early<ToNode>, step: &str, error: &io::Error) {
+pub(crate) fn last_word(node: NodeId, link: &mut Early<ToNode>, step: &str, error: &io::Error) {
     let why = NodeRefusal::Resource { errno: error.raw_os_error().unwrap_or(0), step: OsBytes::from(step) };
     let _overflow = link.send(node, &ToRoot::Refused(why));
     flush_last(link);

@@ -12,6 +12,8 @@ pub const E2BIG: i32 = 7;
 pub const ENOEXEC: i32 = 8;
 /// No room right now.
 pub const EAGAIN: i32 = 11;
+/// No memory left.
+pub const ENOMEM: i32 = 12;
 /// Permission denied.
 pub const EACCES: i32 = 13;
 /// No such device.

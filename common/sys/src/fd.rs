@@ -259,6 +259,14 @@ pub fn is_same(a: RawFd, b: RawFd) -> bool {
     id(a).is_some_and(|a| id(b) == Some(a))
 }
 
+/// Whether a descriptor is open for writing. One of 0-2 that was closed at the start is not: see `origin::capture`.
+#[must_use]
+pub fn is_writable(raw: RawFd) -> bool {
+    // SAFETY: fcntl with F_GETFL takes integers only.
+    let flags = unsafe { libc::fcntl(raw, libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
 /// Waits until a descriptor that another process made non-blocking can be written.
 pub fn wait_writable(raw: RawFd) {
     wait(raw, libc::POLLOUT);

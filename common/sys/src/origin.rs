@@ -140,13 +140,14 @@ fn nofile() -> libc::rlimit {
     limit
 }
 
-/// A descriptor opened later would land on a closed 0-2 and be taken for the caller's; /dev/null goes there instead.
+/// A descriptor opened later would land on a closed 0-2 and be taken for the caller's; /dev/null goes there instead. It is opened for
+/// reading only: a write fails as it does on a closed descriptor (EBADF), so that lost output is noticed.
 fn stdio_open() -> io::Result<()> {
     for fd in 0..3 {
         // SAFETY: F_GETFD reads no memory of ours.
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
             // SAFETY: the path is a C string; the lowest free descriptor is `fd`.
-            if unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) } < 0 {
+            if unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY) } < 0 {
                 return Err(io::Error::last_os_error());
             }
         }

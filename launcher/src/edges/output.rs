@@ -17,6 +17,7 @@ use rlaunch_core::stream::window::{self, Grants};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_sys::doorbell::Doorbell;
+use rlaunch_sys::fd;
 use rlaunch_sys::origin::Origin;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
@@ -137,7 +138,7 @@ impl Output {
             told: false,
         };
         let mut sides = vec![side(Std::Out, "out", Target::Shared(1)), side(Std::Err, "err", Target::Shared(2))];
-        let own = if rlaunch_sys::fd::is_same(1, 2) { 0 } else { 1 };
+        let own = if is_one_place() { 0 } else { 1 };
         let mut ranks = [0, own];
         let Files { out, err, shared } = files;
         if let Some(file) = out {
@@ -205,9 +206,10 @@ impl Output {
         }
     }
 
-    /// Where words of our own are written.
-    fn own(&mut self) -> Option<&mut Side> {
-        self.sides.get_mut(self.routes.own)
+    /// Where words of our own are written: stdout, once stderr cannot be written. A reader that left stderr wants none.
+    fn own(&self) -> usize {
+        let fails = |side: &Side| side.sink.failed().is_some_and(|errno| errno != EPIPE);
+        if self.sides.get(self.routes.own).is_some_and(fails) { 0 } else { self.routes.own }
     }
 
     /// Nothing more comes from a node: lines that were begun are ended, or the next one would be glued to them.
@@ -237,8 +239,8 @@ impl Output {
 
     /// Words of our own, on stderr.
     pub(super) fn say(&mut self, text: String) {
-        let abandoned = self.abandoned;
-        let Some(side) = self.own() else { return };
+        let (abandoned, own) = (self.abandoned, self.own());
+        let Some(side) = self.sides.get_mut(own) else { return };
         if abandoned {
             side.sink.resume();
         }
@@ -246,8 +248,8 @@ impl Output {
     }
 
     /// Whether all that we have said was taken.
-    pub(super) fn is_free(&mut self) -> bool {
-        self.own().is_none_or(|side| side.sink.is_idle())
+    pub(super) fn is_free(&self) -> bool {
+        self.sides.get(self.own()).is_none_or(|side| side.sink.is_idle())
     }
 
     /// `OutputDrained` is wanted.
@@ -263,7 +265,7 @@ impl Output {
 
     /// Whether all is written that will be: after `abandon`, our own words.
     pub(super) fn is_idle(&self) -> bool {
-        let own = || self.sides.get(self.routes.own).is_none_or(|side| side.sink.is_idle());
+        let own = || self.sides.get(self.own()).is_none_or(|side| side.sink.is_idle());
         if self.abandoned { own() } else { self.is_drained() }
     }
 
@@ -318,6 +320,11 @@ impl Output {
             }
         }
     }
+}
+
+/// Whether stdout and stderr lead to the same place. A stream that was closed at the start leads nowhere.
+fn is_one_place() -> bool {
+    fd::is_same(1, 2) && fd::is_writable(1) == fd::is_writable(2)
 }
 
 impl Side {

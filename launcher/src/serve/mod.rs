@@ -5,6 +5,7 @@ mod cache;
 pub(crate) mod facts;
 
 use crate::bootstrap::source;
+use crate::view::phrases;
 use rlaunch_agent::{AgentSetup, Edge, LeaseLine};
 use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::{Answer, Hash, PREAMBLE, Preamble};
@@ -80,7 +81,7 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
             no_subreaper,
             lease: Some(LeaseLine::new(lease)),
         }),
-        Err(error) => refuse(&preamble, &format!("it cannot start: {}", rlaunch_sys::reason(&error))),
+        Err(error) => refuse(&preamble, &format!("it cannot start: {}", phrases::shortage(&error))),
     }
 }
 

@@ -12,6 +12,7 @@ use rlaunch_core::report::{Became, Report};
 use rlaunch_core::wire::to_root::{NodeRefusal, SpawnError, SpawnStep, Tried};
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::io;
 
 /// Longest list of hosts that is shown whole.
 const LIST: usize = 300;
@@ -286,17 +287,21 @@ fn first(report: &Report) -> NodeId {
     }
 }
 
+fn shortage(errno: i32) -> String {
+    phrases::shortage(&io::Error::from_raw_os_error(errno))
+}
+
 type Said = (String, Option<Cow<'static, str>>);
 
 /// The refusal of these hosts, and the advice.
 fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
     match why {
         NodeRefusal::Contain { errno, step } => (
-            format!("no PID namespace can be had on {hosts} ({step}: {})", phrases::errno(*errno)),
-            Some("--contain t3, or run as root".into()),
+            format!("no PID namespace can be had on {hosts} ({step}: {})", shortage(*errno)),
+            Some(phrases::way_out(*errno).unwrap_or("--contain t3, or run as root").into()),
         ),
         NodeRefusal::Resource { errno, step } => (
-            format!("the agent on {hosts} cannot go on ({step}: {})", phrases::errno(*errno)),
+            format!("the agent on {hosts} cannot go on ({step}: {})", shortage(*errno)),
             phrases::way_out(*errno).map(Cow::Borrowed),
         ),
         NodeRefusal::NoPort => {

@@ -285,7 +285,9 @@ fn file_failed(path: &OsBytes, host: &OsBytes, errno: i32) -> String {
 }
 
 fn no_input(what: &str, errno: i32) -> String {
-    format!("standard input cannot be {what} ({}); rank 0 gets end of file here", phrases::errno(errno))
+    let why = phrases::shortage(&std::io::Error::from_raw_os_error(errno));
+    let hint = phrases::way_out(errno).map(|hint| format!("; try {hint}")).unwrap_or_default();
+    format!("standard input cannot be {what} ({why}); rank 0 gets end of file here{hint}")
 }
 
 /// The user's action, where it is known.

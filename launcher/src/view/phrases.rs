@@ -1,6 +1,6 @@
 //! Small phrases that sentences and reports share.
 
-use rlaunch_core::errno::EMFILE;
+use rlaunch_core::errno::{EAGAIN, EMFILE, ENOMEM};
 use rlaunch_core::id::{Rank, Std};
 use rlaunch_core::shell::quoted;
 use rlaunch_core::spec::Tier;
@@ -71,9 +71,29 @@ pub(crate) fn errno(errno: i32) -> String {
     rlaunch_sys::reason(&std::io::Error::from_raw_os_error(errno))
 }
 
+/// The text of an error with which something of rlaunch's own was refused. A process or thread is refused with EAGAIN.
+pub(crate) fn shortage(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(EAGAIN) => "the limit on processes is reached".into(),
+        _ => rlaunch_sys::reason(error),
+    }
+}
+
 /// The advice for a limit that was met.
-pub(crate) fn way_out(errno: i32) -> Option<&'static str> {
-    (errno == EMFILE).then_some("a higher limit: ulimit -n")
+pub(crate) const fn way_out(errno: i32) -> Option<&'static str> {
+    match errno {
+        EMFILE => Some("a higher limit: ulimit -n"),
+        EAGAIN => Some("a higher limit: ulimit -u, the cgroup's pids.max, kernel.pid_max"),
+        ENOMEM => Some("more memory: a higher limit (ulimit -v, the cgroup's memory.max), or a larger host"),
+        _ => None,
+    }
+}
+
+/// The advice where the agent may have run out of memory: a limit on it, in bytes, that rlaunch itself may need.
+pub(crate) fn more_memory(limit: Option<u64>) -> Option<String> {
+    const NEEDED: u64 = 64 << 20;
+    let limit = limit.filter(|limit| *limit < NEEDED)?;
+    Some(format!("a higher limit on memory: ulimit -v (it is {})", bytes(limit)))
 }
 
 /// `512 MiB`, `1.5 GiB`.
@@ -159,6 +179,19 @@ mod tests {
         assert_eq!(show(&[0, 1, 2, 5, 7, 8, 9]), "ranks 0-2,5,7-9");
         let odd: Vec<u32> = (0..50).map(|n| 2 * n).collect();
         assert_eq!(show(&odd), "ranks 0,2,4,6,8,10,12,14,16,18,20,22 and 38 more");
+    }
+
+    #[test]
+    fn advice_names_the_limit_that_was_met() {
+        let said = |errno| (shortage(&std::io::Error::from_raw_os_error(errno)), way_out(errno).unwrap_or_default());
+        let (processes, how) = said(EAGAIN);
+        assert_eq!(processes, "the limit on processes is reached");
+        assert!(how.contains("ulimit -u") && how.contains("pids.max"), "{how}");
+        let (memory, how) = said(ENOMEM);
+        assert!(memory.contains("memory") && how.contains("ulimit -v"), "{memory}: {how}");
+        assert_eq!(said(2).1, "");
+        assert_eq!([more_memory(None), more_memory(Some(1 << 30))], [None, None]);
+        assert!(more_memory(Some(5 << 20)).is_some_and(|hint| hint.ends_with("ulimit -v (it is 5 MiB)")));
     }
 
     #[test]

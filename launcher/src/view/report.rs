@@ -68,6 +68,11 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         }
     };
     let mut block = Block::new(format!("rlaunch: {head}\n"));
+    if let Cause::Lost { lost: Lost::Agent(CloseReason::Eof), .. } = &end.cause
+        && let Some(hint) = phrases::more_memory(rlaunch_sys::facts::limits::soft("as").flatten())
+    {
+        block.field("try", &hint);
+    }
     block.also(report, &end.cause);
     block.restarts(report);
     round_messages::fields(&mut block, report);

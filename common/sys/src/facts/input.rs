@@ -30,10 +30,17 @@ impl Found {
 /// looked into counts as one that waits, and so does a pipe that was made non-blocking: its reader need not wait.
 #[must_use]
 pub fn is_awaited(leader: i32, pipe: u64) -> bool {
+    is_awaited_below(Path::new("/proc"), leader, pipe)
+}
+
+fn is_awaited_below(proc: &Path, leader: i32, pipe: u64) -> bool {
+    if !shows(proc, leader) {
+        return is_alive(leader);
+    }
     let pipe = PathBuf::from(format!("pipe:[{pipe}]"));
     let (mut processes, mut threads) = (vec![leader], 0);
     while let Some(process) = processes.pop() {
-        let process = PathBuf::from(format!("/proc/{process}"));
+        let process = proc.join(process.to_string());
         if is_nonblocking(&process, &pipe) {
             return true;
         }
@@ -60,6 +67,17 @@ pub fn is_awaited(leader: i32, pipe: u64) -> bool {
         }
     }
     false
+}
+
+/// Whether this directory shows the process under its number here. It may be another PID namespace's, hide the process, or be no procfs.
+fn shows(proc: &Path, process: i32) -> bool {
+    let is_ours = fs::read_link(proc.join("self")).is_ok_and(|own| own == Path::new(&std::process::id().to_string()));
+    is_ours && proc.join(process.to_string()).exists()
+}
+
+/// Whether the process exists, another user's included.
+fn is_alive(process: i32) -> bool {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), None) != Err(nix::errno::Errno::ESRCH)
 }
 
 /// Whether standard input of a process is the pipe and was made non-blocking.
@@ -229,6 +247,23 @@ mod tests {
         until(&child, inode, false);
         assert!((0..100).all(|_| !is_awaited(i32::try_from(child.id()).unwrap(), inode)));
         end(&mut child);
+        drop(write);
+    }
+
+    /// The rank never got its input there.
+    #[test]
+    fn process_that_proc_does_not_show_waits_until_it_has_ended() {
+        let (mut child, write, inode) = run("sleep", &["100"]);
+        let pid = i32::try_from(child.id()).unwrap();
+        let dir = std::env::temp_dir().join(format!("rlaunch-no-proc-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        assert!(is_awaited_below(&dir, pid, inode), "an empty /proc");
+        std::os::unix::fs::symlink("1", dir.join("self")).unwrap();
+        fs::create_dir(dir.join(pid.to_string())).unwrap();
+        assert!(is_awaited_below(&dir, pid, inode), "that of another PID namespace");
+        end(&mut child);
+        assert!(!is_awaited_below(&dir, pid, inode));
+        fs::remove_dir_all(&dir).unwrap();
         drop(write);
     }
 

@@ -17,7 +17,7 @@ const NAMED: [(&str, Resource); 9] = [
 
 /// The soft limit of this name that is in force, if there is one of this name; `Some(None)`: no limit.
 #[must_use]
-pub(crate) fn soft(name: &str) -> Option<Option<u64>> {
+pub fn soft(name: &str) -> Option<Option<u64>> {
     let (_, resource) = NAMED.iter().find(|(own, _)| *own == name)?;
     let (soft, _) = getrlimit(*resource).ok()?;
     Some((soft != RLIM_INFINITY).then_some(soft))

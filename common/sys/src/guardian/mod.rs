@@ -43,6 +43,15 @@ pub enum Role {
         /// Why the guardian or the agent is no subreaper (prctl(2)): an errno.
         no_subreaper: Option<i32>,
     },
+    /// The guardian, which could not fork the agent and has nothing to guard.
+    NoAgent {
+        /// The stream to the launcher, in the agent's stead.
+        edge: OwnedFd,
+        /// The stream to the launcher that ends with this process.
+        lifeline: OwnedFd,
+        /// Why there is no agent.
+        error: io::Error,
+    },
 }
 
 /// Forks the guardian, which forks the agent. Called before any thread exists, and before anything big is allocated:
@@ -66,6 +75,14 @@ pub fn split(origin: &Origin) -> io::Result<Role> {
             guard(agent_edge, guardian_lifeline, temp_files)
         }
     }
+}
+
+/// The last message of a guardian that has started nothing.
+pub fn report_nothing_left(lifeline: &OwnedFd) {
+    let mut record = [0; record::RECORD];
+    record::write(record::Words { left: 0, expired: false, named: &[] }, &mut record);
+    // The launcher may be gone.
+    let _unread = fd::write(lifeline.as_raw_fd(), &record);
 }
 
 /// A subreaper in a session of its own, if it can have one. Why it is none, as an errno.
@@ -120,8 +137,7 @@ fn guard(edge: OwnedFd, lifeline: OwnedFd, temp_files: TempFiles) -> io::Result<
                 },
             )
         }
-        // The launcher sees the edge and the lifeline hang up, and says that its agent was lost.
-        Err(_) => crate::origin::exit_now(1),
+        Err(error) => Ok(Role::NoAgent { edge, lifeline, error }),
     }
 }
 
