@@ -3,7 +3,7 @@
 
 use crate::bootstrap::{self, room::NoRoom};
 use crate::cli::{self, Apart, Command, Plan, Reach, Runs, Site, Verbosity};
-use crate::directory::{self, NoDirectory};
+use crate::directory::{self, NoDirectory, NoFiles};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
 use crate::query_commands;
@@ -254,7 +254,7 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, (lifeline, edge): (Lifelin
         // The rank gets /dev/null itself: the same bytes, without a pipe.
         Arc::make_mut(&mut plan.job).stdin = StdinPlan::None;
     }
-    directory::for_logs(&plan.job, origin)?;
+    directory::for_files(&plan.job, &plan.presentation.directories, origin)?;
     let trace = diagnostics(plan.presentation.verbosity);
     let setting = Setting {
         version: OsBytes::from(env!("CARGO_PKG_VERSION")),
@@ -394,6 +394,7 @@ pub(crate) fn broken(error: &anyhow::Error) -> u8 {
     let errno = error.root_cause().downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
     let room = error.downcast_ref::<NoRoom>().and_then(|error| error.hint());
     let own = room.or_else(|| error.downcast_ref::<NoDirectory>().and_then(|error| error.hint()));
+    let own = own.or_else(|| error.downcast_ref::<NoFiles>().and_then(|error| error.hint()));
     let hint = own.or_else(|| errno.and_then(phrases::way_out).map(Cow::from));
     let hint = hint.map(|hint| format!("\n  try     {hint}")).unwrap_or_default();
     fail(&format!("{text}{hint}"))

@@ -33,6 +33,7 @@ mod values;
 pub(crate) use assign::{Trial, read_policy};
 pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;
+pub(crate) use files::Directory;
 pub(crate) use hosts::Query;
 pub(crate) use output_options::{Events, Style, Verbosity};
 pub(crate) use plan::Plan;
@@ -161,6 +162,8 @@ pub(crate) struct Presentation {
     pub(crate) interpreted: Vec<OsBytes>,
     /// Files that the launcher writes, instead of its standard output and standard error, with what ranks write there.
     pub(crate) files: [Option<OsBytes>; 2],
+    /// Directories of the files that agents write.
+    pub(crate) directories: Vec<files::Directory>,
 }
 
 /// A first word that asks for neither a job nor its help; decided before anything else is read.
@@ -431,6 +434,7 @@ impl Wide {
                 same,
                 interpreted: Vec::new(),
                 files: [None, None],
+                directories: Vec::new(),
             },
             hooks: hooks.wanted(),
         })

@@ -53,6 +53,7 @@ impl Run {
         self.check_input(&placement)?;
         let files = self.files(job, site)?;
         self.presentation.files = files.here;
+        self.presentation.directories = files.directories;
         let logs = self.torch.logs(job, files.there, site)?;
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let master_store = self.holder(&placement, &caller, site)?;
