@@ -235,7 +235,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
         Ok(plan) => plan,
         Err(error) => return refuse(&error),
     };
-    notes(&plan);
+    notes(&plan, origin);
     let ended = job(plan, began, origin, (lifeline, edge));
     // If both processes that would remove it were killed.
     temp_files.sweep();
@@ -329,8 +329,12 @@ fn diagnostics(verbosity: Verbosity) -> OsBytes {
 }
 
 /// Prints notes before anything is started.
-fn notes(plan: &Plan) {
+fn notes(plan: &Plan, origin: &Origin) {
     place_notes(&plan.job.placement.notes, plan.presentation.verbosity, plan.job.apps.len());
+    // For -q too: the job would succeed with a wrong result.
+    if let Some(note) = unconnected::mpi(plan) {
+        say(&note);
+    }
     if plan.presentation.verbosity == Verbosity::Quiet {
         return;
     }
@@ -362,11 +366,11 @@ fn notes(plan: &Plan) {
     if let Some(note) = map::short_lease(plan.job.lease, plan.job.placement.nodes.len()) {
         say(&note);
     }
-    for note in [unconnected::mpi(plan), unconnected::allocation(plan)].into_iter().flatten() {
+    for note in [unconnected::allocation(plan), unconnected::master_addr(plan, origin)].into_iter().flatten() {
         say(&note);
     }
-    for (name, meant) in &plan.misspelt {
-        say(&format!("rlaunch: {name} is no variable of rlaunch and has no effect; {meant} is one\n"));
+    if let Some(note) = unconnected::variables(&plan.unknown) {
+        say(&note);
     }
     for name in &plan.absent {
         say(&format!("rlaunch: -x {name}: not set here, so the ranks do not get it\n"));

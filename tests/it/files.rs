@@ -143,7 +143,15 @@ fn variables_of_torchrun_do_not_count_without_its_options() {
         .env("RLAUNCH_TIMOUT", "1m")
         .start()
         .code(0)
-        .says("RLAUNCH_TIMOUT is no variable of rlaunch and has no effect; RLAUNCH_TIMEOUT is one");
+        .says("rlaunch: no effect: rlaunch has no variable RLAUNCH_TIMOUT (RLAUNCH_TIMEOUT?)\n");
+    let several = plan().env("RLAUNCH_NP", "3").env("RLAUNCH_XYZZY", "1").env("RLAUNCH_QUIET", "1").start().code(0);
+    for name in ["RLAUNCH_NP (RLAUNCH_N?)", "RLAUNCH_QUIET (-q?)", "RLAUNCH_XYZZY"] {
+        several.says(name);
+    }
+    assert_eq!(several.err().matches("no effect").count(), 1);
+    // A nested rlaunch gets no note for what the outer one has set.
+    let nested = Plan::shell("exec \"$RL\" -n 2 \"$RL\" -n 1 true").start().code(0);
+    assert_eq!(nested.err(), "");
 }
 
 #[test]
@@ -153,6 +161,8 @@ fn ranks_of_mpi_that_nothing_connects_are_a_note() {
     let job = |n: &str, code: &str| Plan::rlaunch(["-n", n, "python3", "-c", code]).start().code(0).err();
     if place::has("python3") {
         assert!(job("2", "if 0:\n    import mpi4py").contains(&note("2")));
+        let quiet = Plan::rlaunch(["-q", "-n", "2", "python3", "-c", "if 0:\n    import mpi4py"]).start().code(0);
+        assert!(quiet.err().contains(&note("2")), "the result is wrong: {}", quiet.err());
         assert!(!job("1", "if 0:\n    import mpi4py").contains("MPI"));
         assert!(!job("2", "import sys").contains("MPI"));
     }
