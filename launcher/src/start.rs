@@ -174,12 +174,18 @@ fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) -> T {
         read: &|path| origin.interruptibly(|| std::fs::File::open(OsStr::from_bytes(path)).and_then(read_all)),
         is_file: &|path| std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|meta| meta.is_file()),
         runs: &|path| runs(path),
+        has_input: &has_input,
         directory: &|| origin::directory().ok().map(OsBytes::new),
         env,
         groups: &cli::Known::new(&ground),
     });
     ground.end();
     done
+}
+
+/// Whether standard input can bring a program. At a terminal a person types, and `/dev/null` is empty for all ranks alike.
+fn has_input() -> bool {
+    fd::kind(0).is_ok_and(|kind| matches!(kind, Kind::Stream | Kind::File))
 }
 
 /// How many GPUs a program sees that is started here.

@@ -50,7 +50,7 @@ impl Run {
     ) -> Result<Plan, CliError> {
         self.interpret(site)?;
         let placement = self.place(site)?;
-        self.check_input(&placement)?;
+        self.check_input(&placement, site)?;
         let files = self.files(job, site)?;
         self.presentation.files = files.here;
         self.presentation.directories = files.directories;
@@ -98,13 +98,15 @@ impl Run {
     }
 
     /// A program that only rank 0 would get is refused: the other ranks would run an empty one and succeed.
-    pub(super) fn check_input(&self, placement: &Placement) -> Result<(), CliError> {
+    pub(super) fn check_input(&self, placement: &Placement, site: &Site<'_>) -> Result<(), CliError> {
         let has_others = |app: u32| app > 0 || placement.share(AppIndex::new(app)).size > 1;
-        let reads = |program: &Program| interpreter::reads_program(program.argv.iter().map(|word| word.as_slice()));
+        let reads = |program: &Program| {
+            interpreter::reads_program(program.words()) || interpreter::is_bare(program.words()) && (site.has_input)()
+        };
         let programs = self.programs.iter().zip(0..).filter(|_| self.stdin == StdinPlan::Rank0);
         match programs.filter(|(_, app)| has_others(*app)).find(|(program, _)| reads(program)) {
             Some((program, _)) => {
-                let words: Vec<&[u8]> = program.argv.iter().map(|word| word.as_slice()).collect();
+                let words: Vec<&[u8]> = program.words().collect();
                 Err(CliError::ProgramFromInput { program: OsBytes::new(words.join(&b' ')) })
             }
             None => Ok(()),
@@ -117,6 +119,12 @@ impl Run {
             None if jax => Share::All,
             None => Share::Untold,
         }
+    }
+}
+
+impl Program {
+    fn words(&self) -> impl Iterator<Item = &[u8]> {
+        self.argv.iter().map(|word| word.as_slice())
     }
 }
 

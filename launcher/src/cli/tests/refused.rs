@@ -139,6 +139,7 @@ pub(super) const LINES: &[&str] = &[
     "-genv A",
     "--wdir= ./train",
     "-n 2 python3 -",
+    "-n 2 bash -e",
     "--stdin 0 ./a : -n 1 bash -s",
     "--stdin 3 ./train",
     "--stdin non ./train",
