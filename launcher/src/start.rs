@@ -379,7 +379,9 @@ fn notes(plan: &Plan, origin: &Origin) {
         say(&note);
     }
     for name in &plan.absent {
-        say(&format!("rlaunch: -x {name}: not set here, so the ranks do not get it\n"));
+        let in_slurm = std::env::var_os("SLURM_JOB_ID").is_some();
+        let hosts = cli::excluded(name, in_slurm).map_or_else(String::new, |hosts| format!("; {hosts}"));
+        say(&format!("rlaunch: -x {name}: not set here, so the ranks do not get it{hosts}\n"));
     }
 }
 

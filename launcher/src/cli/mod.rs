@@ -23,6 +23,7 @@ mod rounds;
 mod run;
 mod scan;
 mod site;
+mod srun;
 mod store_options;
 mod table;
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub(crate) use plan::Plan;
 pub(crate) use query::{Action, Request};
 pub(crate) use reach::Reach;
 pub(crate) use site::{Has, Known, LARGEST, Runs, Silent, Site, why};
+pub(crate) use srun::excluded;
 pub(crate) use values::Lookup;
 
 use rlaunch_core::env::Export;
@@ -491,6 +493,9 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
         }
         if first && !named {
             own.fill(env);
+        }
+        if python.module {
+            srun::check_module(&part.argv)?;
         }
         if torchrun {
             python.fill(env);
