@@ -178,6 +178,7 @@ fn a_given_port_is_claimed_on_rank_0s_host() {
         done.says(&format!(
             "error: MASTER_PORT=29541 on node0 belongs to another job of rlaunch {name} (its agent is process {agent})\n"
         ));
+        assert!(!done.err().contains("--min-hosts"), "{}", done.err());
     }
     // Rank 0 is on the other host: there the port is free.
     job("tester", "login", &["-H", "node1,node0"], &["true"]).start().code(0);
