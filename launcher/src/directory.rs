@@ -1,8 +1,10 @@
 //! The name of the directory in which rlaunch was started. Ranks of this host inherit it in any case; other hosts have to be sent its
 //! name.
 
+use crate::cli::Directory;
 use rlaunch_core::error::Hint;
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::shell::quoted;
 use rlaunch_core::spec::{AppSpec, JobSpec};
 use rlaunch_sys::origin::{self, Origin};
 use std::borrow::Cow;
@@ -21,27 +23,52 @@ impl Hint for NoDirectory {
     }
 }
 
-/// The directory of log files cannot be made on this host; others say so themselves.
+/// Files of ranks cannot be written on this host; the agents of others report it themselves.
 #[derive(Debug, thiserror::Error)]
-#[error("--log-dir {path}: {why}")]
-pub(crate) struct NoLogs {
-    path: OsBytes,
-    why: String,
+pub(crate) enum NoFiles {
+    /// The directory of log files.
+    #[error("--log-dir {path}: {why}")]
+    LogDir { path: OsBytes, why: String },
+    /// The directory of files that `-o` and `-e` name.
+    #[error("cannot write {files}: {why}")]
+    Named { files: OsBytes, why: String, missing: Option<OsBytes> },
 }
 
-/// Makes the directory of a job's log files, where this host has ranks: a job of days without them is none.
+impl Hint for NoFiles {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        match self {
+            Self::Named { missing: Some(path), .. } => Some(format!("mkdir -p {}", quoted(path)).into()),
+            Self::LogDir { .. } | Self::Named { missing: None, .. } => None,
+        }
+    }
+}
+
+/// Makes the directory of a job's log files, and checks those of the files that `-o` and `-e` name, where this host has ranks: a job of
+/// days without its files is none.
 ///
 /// # Errors
-/// It cannot be made.
-pub(crate) fn for_logs(job: &JobSpec, origin: &Origin) -> Result<(), NoLogs> {
-    let logs = job.apps.iter().find_map(|app| app.base.logs.as_ref());
-    let here = job.placement.nodes.iter().any(|node| node.local && node.ranks > 0);
-    let Some((logs, path)) = logs.filter(|_| here).and_then(|logs| Some((logs, logs.dir.as_ref()?))) else {
+/// A directory cannot be made, is missing, or cannot be written.
+pub(crate) fn for_files(job: &JobSpec, named: &[Directory], origin: &Origin) -> Result<(), NoFiles> {
+    if !job.placement.nodes.iter().any(|node| node.local && node.ranks > 0) {
         return Ok(());
-    };
-    // It may be on a file system that does not answer.
-    let made = origin.interruptibly(|| rlaunch_sys::directory::make_top(path, logs.private));
-    made.map_err(|error| NoLogs { path: path.clone(), why: rlaunch_sys::reason(&error) })
+    }
+    let logs = job.apps.iter().find_map(|app| app.base.logs.as_ref());
+    if let Some((logs, path)) = logs.and_then(|logs| Some((logs, logs.dir.as_ref()?))) {
+        // It may be on a file system that does not answer.
+        let made = origin.interruptibly(|| {
+            rlaunch_sys::directory::make_top(path, logs.private)?;
+            rlaunch_sys::directory::check_writable(path)
+        });
+        made.map_err(|error| NoFiles::LogDir { path: path.clone(), why: rlaunch_sys::reason(&error) })?;
+    }
+    for Directory { files, path } in named {
+        origin.interruptibly(|| rlaunch_sys::directory::check_writable(path)).map_err(|error| NoFiles::Named {
+            files: files.clone(),
+            why: rlaunch_sys::reason(&error),
+            missing: (error.kind() == io::ErrorKind::NotFound).then(|| path.clone()),
+        })?;
+    }
+    Ok(())
 }
 
 /// For a job on other hosts; empty if it has none, and they can do without.

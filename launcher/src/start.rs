@@ -3,7 +3,7 @@
 
 use crate::bootstrap::{self, room::NoRoom};
 use crate::cli::{self, Apart, Command, Plan, Reach, Runs, Site, Verbosity};
-use crate::directory::{self, NoDirectory};
+use crate::directory::{self, NoDirectory, NoFiles};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
 use crate::query_commands;
@@ -179,12 +179,18 @@ fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) -> T {
         read: &|path| origin.interruptibly(|| std::fs::File::open(OsStr::from_bytes(path)).and_then(read_all)),
         is_file: &|path| std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|meta| meta.is_file()),
         runs: &|path| runs(path),
+        has_input: &has_input,
         directory: &|| origin::directory().ok().map(OsBytes::new),
         env,
         groups: &cli::Known::new(&ground),
     });
     ground.end();
     done
+}
+
+/// Whether standard input can bring a program. At a terminal a person types, and `/dev/null` is empty for all ranks alike.
+fn has_input() -> bool {
+    fd::kind(0).is_ok_and(|kind| matches!(kind, Kind::Stream | Kind::File))
 }
 
 /// How many GPUs a program sees that is started here.
@@ -240,7 +246,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
         Ok(plan) => plan,
         Err(error) => return refuse(&error),
     };
-    notes(&plan);
+    notes(&plan, origin);
     let ended = job(plan, began, origin, (lifeline, edge));
     // If both processes that would remove it were killed.
     temp_files.sweep();
@@ -259,7 +265,7 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, (lifeline, edge): (Lifelin
         // The rank gets /dev/null itself: the same bytes, without a pipe.
         Arc::make_mut(&mut plan.job).stdin = StdinPlan::None;
     }
-    directory::for_logs(&plan.job, origin)?;
+    directory::for_files(&plan.job, &plan.presentation.directories, origin)?;
     let trace = diagnostics(plan.presentation.verbosity);
     let setting = Setting {
         version: OsBytes::from(env!("CARGO_PKG_VERSION")),
@@ -334,8 +340,12 @@ fn diagnostics(verbosity: Verbosity) -> OsBytes {
 }
 
 /// Prints notes before anything is started.
-fn notes(plan: &Plan) {
+fn notes(plan: &Plan, origin: &Origin) {
     place_notes(&plan.job.placement.notes, plan.presentation.verbosity, plan.job.apps.len());
+    // For -q too: the job would succeed with a wrong result.
+    if let Some(note) = unconnected::mpi(plan) {
+        say(&note);
+    }
     if plan.presentation.verbosity == Verbosity::Quiet {
         return;
     }
@@ -367,14 +377,16 @@ fn notes(plan: &Plan) {
     if let Some(note) = map::short_lease(plan.job.lease, plan.job.placement.nodes.len()) {
         say(&note);
     }
-    for note in [unconnected::mpi(plan), unconnected::allocation(plan)].into_iter().flatten() {
+    for note in [unconnected::allocation(plan), unconnected::master_addr(plan, origin)].into_iter().flatten() {
         say(&note);
     }
-    for (name, meant) in &plan.misspelt {
-        say(&format!("rlaunch: {name} is no variable of rlaunch and has no effect; {meant} is one\n"));
+    if let Some(note) = unconnected::variables(&plan.unknown) {
+        say(&note);
     }
     for name in &plan.absent {
-        say(&format!("rlaunch: -x {name}: not set here, so the ranks do not get it\n"));
+        let in_slurm = std::env::var_os("SLURM_JOB_ID").is_some();
+        let hosts = cli::excluded(name, in_slurm).map_or_else(String::new, |hosts| format!("; {hosts}"));
+        say(&format!("rlaunch: -x {name}: not set here, so the ranks do not get it{hosts}\n"));
     }
 }
 
@@ -399,6 +411,7 @@ pub(crate) fn broken(error: &anyhow::Error) -> u8 {
     let errno = error.root_cause().downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
     let room = error.downcast_ref::<NoRoom>().and_then(|error| error.hint());
     let own = room.or_else(|| error.downcast_ref::<NoDirectory>().and_then(|error| error.hint()));
+    let own = own.or_else(|| error.downcast_ref::<NoFiles>().and_then(|error| error.hint()));
     let hint = own.or_else(|| errno.and_then(phrases::way_out).map(Cow::from));
     let hint = hint.map(|hint| format!("\n  try     {hint}")).unwrap_or_default();
     fail(&format!("{text}{hint}"))

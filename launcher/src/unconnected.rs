@@ -1,4 +1,5 @@
-//! Notes about jobs that would run with a silent wrong answer: ranks of MPI, which nothing connects, and hosts of an allocation that are not used.
+//! Notes about jobs that would run with a silent wrong answer: ranks of MPI, which nothing connects, hosts of an allocation that are not
+//! used, and variables without effect.
 
 use crate::cli::Plan;
 use rlaunch_core::allocation::Allocation;
@@ -8,12 +9,18 @@ use rlaunch_core::master_store::{self, Program};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::shell::quoted;
 use rlaunch_core::spec::AppBase;
+use rlaunch_sys::helper_command::{Answer, HelperCommands, Limits};
+use rlaunch_sys::origin::Origin;
+use rlaunch_sys::pidfd::How;
+use rlaunch_sys::signals;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Note about ranks that MPI would have to connect.
 pub(crate) fn mpi(plan: &Plan) -> Option<String> {
@@ -46,6 +53,59 @@ pub(crate) fn allocation(plan: &Plan) -> Option<String> {
     Some(format!(
         "rlaunch: {scheduler} has allocated {hosts}, and all ranks run on this host; -H {option} uses the others\n"
     ))
+}
+
+/// Note about a name in MASTER_ADDR that this host cannot resolve, where ranks on several hosts are to meet there. A note and no refusal:
+/// a name may be known on the hosts of the ranks and not here, as behind a login node. An address is judged by rank 0's host.
+pub(crate) fn master_addr(plan: &Plan, origin: &Origin) -> Option<String> {
+    let ranks = &plan.job.placement.ranks;
+    let is_shared = ranks.iter().any(|rank| ranks.first().is_some_and(|first| first.node != rank.node));
+    let first = plan.job.apps.iter().find(|app| app.procs > 0)?;
+    let addr = first.base.pinned(b"MASTER_ADDR").filter(|_| is_shared)?;
+    let is_known = |b: &u8| b.is_ascii_alphanumeric() || b"-._".contains(b);
+    let is_name = addr.first().is_some_and(u8::is_ascii_alphanumeric) && addr.iter().all(is_known);
+    let name = std::str::from_utf8(addr).ok().filter(|_| is_name)?;
+    if name.parse::<IpAddr>().is_ok() || resolves(name, origin) {
+        return None;
+    }
+    Some(format!(
+        "rlaunch: MASTER_ADDR={name} cannot be resolved on this host; unless the hosts of the ranks can, leave MASTER_ADDR out\n"
+    ))
+}
+
+/// Whether the system finds an address for a name; true if it does not answer in time, or cannot be asked.
+fn resolves(name: &str, origin: &Origin) -> bool {
+    /// The code with which getent(1) exits if a name is not found.
+    const UNKNOWN: u8 = 2;
+    const LIMITS: Limits = Limits { time: Duration::from_secs(3), bytes: 1 << 16 };
+    let Ok(commands) = HelperCommands::new(origin) else { return true };
+    let answer = commands.run(format!("exec getent ahosts {name}").as_bytes(), b"/", LIMITS);
+    commands.end();
+    match answer {
+        Ok(Answer::Ended { how, .. }) => how != How::Code(UNKNOWN),
+        Ok(Answer::Signal(signal)) => {
+            signals::die_of(signal);
+            // As process 1 there is no dying of it.
+            rlaunch_sys::origin::exit_now(signal.saturating_add(128))
+        }
+        Ok(Answer::Late | Answer::TooMuch) | Err(_) => true,
+    }
+}
+
+/// Note about variables that look like rlaunch's and are not, each with what was probably meant.
+pub(crate) fn variables(unknown: &[(OsBytes, Option<String>)]) -> Option<String> {
+    const MOST: usize = 8;
+    let named = unknown.iter().take(MOST).map(|(name, meant)| match meant {
+        Some(meant) => format!("{name} ({meant}?)"),
+        None => name.to_string(),
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    match unknown.len() {
+        0 => None,
+        1 => Some(format!("rlaunch: no effect: rlaunch has no variable {named}\n")),
+        2..=MOST => Some(format!("rlaunch: no effect: rlaunch has no variables {named}\n")),
+        all => Some(format!("rlaunch: no effect: rlaunch has no variables {named} and {} more\n", all - MOST)),
+    }
 }
 
 fn uses_mpi(base: &AppBase) -> bool {

@@ -72,6 +72,7 @@ fn ranks_of_a_host_share_the_file_of_the_host_and_lose_nothing() {
     let script = "i=0; while [ $i -lt 2000 ]; do echo $RANK $i; i=$((i + 1)); done";
     let plan = Plan::rlaunch(["-n", "3", "-o", "logs/%j/host-%n.%N", "sh", "-c", script]);
     let dir = plan.scratch().dir().to_owned();
+    fs::create_dir(dir.join("logs")).unwrap();
     let _kept = plan.env("SLURM_JOB_ID", "77").cwd(&dir).start().code(0);
     let found = files(&dir.join("logs/77"));
     assert_eq!(found.len(), 1, "{:?}", found.iter().map(|(name, _)| name).collect::<Vec<_>>());
@@ -87,6 +88,28 @@ fn a_file_that_cannot_be_written_is_an_error_before_ranks_start() {
     let done = plan.cwd(&dir).start().code(125);
     done.says("cannot write gone/out: no such file or directory");
     assert!(!dir.join("started").exists());
+}
+
+/// The files of each rank are refused as one file for all ranks is. Root can write everywhere but on a read-only file system.
+#[test]
+fn directory_that_is_missing_or_cannot_be_written_is_an_error_before_ranks_start() {
+    let run = |words: &str| {
+        let job = format!("exec \"$RL\" -n 2 {words} touch started");
+        let script = format!(
+            "mkdir ro; chmod 555 ro; : >plain; [ $(id -u) != 0 ] || exec unshare -m sh -c 'mount --bind ro ro && \
+             mount -o remount,bind,ro ro && {job}'\n{job}"
+        );
+        let plan = Plan::shell(&script);
+        let dir = plan.scratch().dir().to_owned();
+        let done = plan.cwd(&dir).start().code(125);
+        assert!(!dir.join("started").exists() && !dir.join("nodir").exists(), "{}", done.err());
+        done
+    };
+    run("-o nodir/x.%t").says("error: cannot write nodir/x.%t: no such file or directory\n  try     mkdir -p nodir\n");
+    run("-e plain/x.%t").says("error: cannot write plain/x.%t: not a directory\n");
+    run("-o ro/x.%t").says("error: cannot write ro/x.%t: ");
+    run("--log-dir ro -r 3").says("/ro: ");
+    run("--log-dir ro").says("error: --log-dir ");
 }
 
 #[test]
@@ -120,7 +143,15 @@ fn variables_of_torchrun_do_not_count_without_its_options() {
         .env("RLAUNCH_TIMOUT", "1m")
         .start()
         .code(0)
-        .says("RLAUNCH_TIMOUT is no variable of rlaunch and has no effect; RLAUNCH_TIMEOUT is one");
+        .says("rlaunch: no effect: rlaunch has no variable RLAUNCH_TIMOUT (RLAUNCH_TIMEOUT?)\n");
+    let several = plan().env("RLAUNCH_NP", "3").env("RLAUNCH_XYZZY", "1").env("RLAUNCH_QUIET", "1").start().code(0);
+    for name in ["RLAUNCH_NP (RLAUNCH_N?)", "RLAUNCH_QUIET (-q?)", "RLAUNCH_XYZZY"] {
+        several.says(name);
+    }
+    assert_eq!(several.err().matches("no effect").count(), 1);
+    // A nested rlaunch gets no note for what the outer one has set.
+    let nested = Plan::shell("exec \"$RL\" -n 2 \"$RL\" -n 1 true").start().code(0);
+    assert_eq!(nested.err(), "");
 }
 
 #[test]
@@ -130,6 +161,8 @@ fn ranks_of_mpi_that_nothing_connects_are_a_note() {
     let job = |n: &str, code: &str| Plan::rlaunch(["-n", n, "python3", "-c", code]).start().code(0).err();
     if place::has("python3") {
         assert!(job("2", "if 0:\n    import mpi4py").contains(&note("2")));
+        let quiet = Plan::rlaunch(["-q", "-n", "2", "python3", "-c", "if 0:\n    import mpi4py"]).start().code(0);
+        assert!(quiet.err().contains(&note("2")), "the result is wrong: {}", quiet.err());
         assert!(!job("1", "if 0:\n    import mpi4py").contains("MPI"));
         assert!(!job("2", "import sys").contains("MPI"));
     }

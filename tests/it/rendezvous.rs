@@ -51,6 +51,14 @@ fn a_master_addr_that_does_not_lead_to_rank_0s_host_is_refused_before_ranks_star
     goes("-H node0,node1 --master-addr 10.77.1.1", &["0 10.77.1.1", "1 10.77.1.1"]);
     goes("-H node0,node1 --master-addr node0", &["0 node0", "1 node0"]);
     goes("-H node0,node1 --master-addr 192.0.2.9 --master-store rank0", &["0 192.0.2.9", "1 192.0.2.9"]);
+    let note = "rlaunch: MASTER_ADDR=nosuchname cannot be resolved on this host; ";
+    for words in ["-H node0,node1 --master-addr nosuchname", "-H node0,node1 -x MASTER_ADDR=nosuchname"] {
+        on_login(&bed, "RES_OPTIONS='timeout:1 attempts:1'", words).start().code(0).says(note);
+    }
+    for words in ["-H node0 -n 2 --master-addr nosuchname", "-H node0,node1 --master-addr node0"] {
+        let done = on_login(&bed, "", words).start().code(0);
+        assert!(!done.err().contains("cannot be resolved"), "{}", done.err());
+    }
     goes("-H node0 -n 1 --master-addr localhost", &["0 localhost"]);
     bed.clean(2);
     bed.down();
@@ -170,6 +178,7 @@ fn a_given_port_is_claimed_on_rank_0s_host() {
         done.says(&format!(
             "error: MASTER_PORT=29541 on node0 belongs to another job of rlaunch {name} (its agent is process {agent})\n"
         ));
+        assert!(!done.err().contains("--min-hosts"), "{}", done.err());
     }
     // Rank 0 is on the other host: there the port is free.
     job("tester", "login", &["-H", "node1,node0"], &["true"]).start().code(0);

@@ -100,6 +100,23 @@ impl FilePattern {
         matches!(self.0.first(), Some(Part::Text(text)) if text.starts_with(b"/"))
     }
 
+    /// The directory that all of its files are below: the name before the first escape, without its last part.
+    #[must_use]
+    pub fn directory(&self) -> OsBytes {
+        let is_fixed = |part: &&Part| matches!(part, Part::Text(_));
+        let mut fixed = Vec::new();
+        for part in self.0.iter().take_while(is_fixed) {
+            match part {
+                Part::Text(text) => fixed.extend_from_slice(text),
+                Part::Field(..) => {}
+            }
+        }
+        match memchr::memrchr(b'/', &fixed) {
+            None => ".".into(),
+            Some(at) => OsBytes::from(fixed.get(..at.max(1)).unwrap_or_default()),
+        }
+    }
+
     /// Pattern whose `%j` is this job.
     #[must_use]
     pub fn of_job(self, job: &[u8]) -> Self {
@@ -176,6 +193,20 @@ mod tests {
 
     fn name(text: &str) -> OsBytes {
         FilePattern::parse(text.as_bytes()).unwrap().of_job(b"42").name(&WRITER)
+    }
+
+    #[test]
+    fn directory_ends_before_the_first_escape() {
+        for (text, expected) in [
+            ("x.%t", "."),
+            ("logs/x.%t", "logs"),
+            ("a%%/b/%j/x", "a%/b"),
+            ("/x%t", "/"),
+            ("%N/x", "."),
+            ("/a/b%t/c", "/a"),
+        ] {
+            assert_eq!(FilePattern::parse(text.as_bytes()).unwrap().directory(), OsBytes::from(expected), "{text}");
+        }
     }
 
     #[test]

@@ -19,6 +19,44 @@ pub fn reads_program<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> bool {
     }
 }
 
+/// Whether a command line is an interpreter with no script and no code: it reads its program from standard input unless that is a
+/// terminal, where a person types.
+#[must_use]
+pub fn is_bare<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> bool {
+    let mut words = argv.into_iter();
+    let Some(program) = words.next() else { return false };
+    let name = program.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    let (valued, others): (_, &[u8]) = match name {
+        b"sh" | b"bash" | b"dash" | b"ash" | b"ksh" | b"mksh" | b"zsh" => (SHELL_VALUES, b"c"),
+        name if is_python(name) => (PYTHON_VALUES, b"cmVh?"),
+        _ => return false,
+    };
+    while let Some(word) = words.next() {
+        match word {
+            b"--version" | b"--help" | b"--help-all" | b"--help-env" | b"--help-xoptions" => return false,
+            // Of a shell, these take a file.
+            b"--rcfile" | b"--init-file" | b"--check-hash-based-pycs" => drop(words.next()),
+            [b'-', b'-', ..] => {}
+            [b'-' | b'+', options @ ..] if !options.is_empty() => {
+                if options.iter().any(|b| others.contains(b)) {
+                    return false;
+                }
+                if options.last().is_some_and(|b| valued.contains(b)) {
+                    words.next();
+                }
+            }
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// `python`, `python3`, `python3.12`, and those of PyPy.
+fn is_python(name: &[u8]) -> bool {
+    let version = name.strip_prefix(b"python").or_else(|| name.strip_prefix(b"pypy"));
+    version.is_some_and(|version| version.iter().all(|b| b.is_ascii_digit() || *b == b'.'))
+}
+
 fn python<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> bool {
     while let Some(word) = words.next() {
         match word {
@@ -96,5 +134,29 @@ mod tests {
             assert!(!reads(line), "{line}");
         }
         assert!(!reads_program([]));
+    }
+
+    #[test]
+    fn interpreter_without_a_script_is_bare() {
+        let bare = |line: &str| is_bare(line.split(' ').map(str::as_bytes));
+        for line in ["sh", "/bin/bash", "bash -e", "bash --norc -o pipefail +x", "python3", "python3.12 -u -W ignore"] {
+            assert!(bare(line), "{line}");
+        }
+        for line in [
+            "sh x.sh",
+            "sh -c true",
+            "bash --version",
+            "python3 -V",
+            "python3 -c pass",
+            "python3 -m pkg",
+            "python3 x.py",
+            "python3 -u x.py",
+            "python3-config",
+            "cat",
+            "",
+        ] {
+            assert!(!bare(line), "{line}");
+        }
+        assert!(!is_bare([]));
     }
 }

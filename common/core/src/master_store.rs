@@ -235,6 +235,31 @@ pub fn sign_of_arguments(argv: &OsStrings) -> Option<Sign> {
     argv.iter().skip(1).any(names).then_some(Sign::Argument)
 }
 
+/// The port in the arguments of a script, by the first of them that names one: `tcp://host:PORT`, or the value of an option whose name
+/// ends with "port". `--port` is enough here and not for [`sign_of_arguments`]: this is for a message, and not for a decision.
+#[must_use]
+pub fn port_of_arguments(argv: &OsStrings) -> Option<u16> {
+    const SCHEME: &[u8] = b"tcp://";
+    let number = |digits: &[u8]| {
+        let end = digits.iter().position(|b| !b.is_ascii_digit()).unwrap_or(digits.len());
+        core::str::from_utf8(digits.get(..end)?).ok()?.parse::<u16>().ok().filter(|port| *port > 0)
+    };
+    let in_url = |word: &[u8]| {
+        let at = memchr::memmem::find(word, SCHEME)?;
+        let place = word.get(at + SCHEME.len()..)?;
+        number(place.get(place.iter().rposition(|b| *b == b':')? + 1..)?)
+    };
+    let is_port = |name: &[u8]| name.starts_with(b"-") && name.to_ascii_lowercase().ends_with(b"port");
+    let words = argv.iter().skip(1);
+    words.clone().zip(words.skip(1).map(Some).chain([None])).find_map(|(word, next)| {
+        let (name, value) = match word.iter().position(|b| *b == b'=') {
+            Some(at) => (word.get(..at)?, word.get(at + 1..)),
+            None => (word, next),
+        };
+        in_url(word).or_else(|| value.filter(|_| is_port(name)).and_then(number))
+    })
+}
+
 /// Whether a script meets at a port of its own, by the first line that tells.
 #[must_use]
 pub fn sign(script: &[u8]) -> Option<Sign> {
@@ -447,6 +472,22 @@ mod tests {
         }
         for line in ["python3 t.py --lr 1", "t.py --port 80", "python t.py --init-method env://", "tcp://x"] {
             assert_eq!(sign_of_arguments(&words(line)), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn port_is_found_in_arguments_of_a_script() {
+        for line in [
+            "python3 t.py --dist-url tcp://127.0.0.1:23456",
+            "python3 t.py --init-method=tcp://[::1]:23456/x --port 1",
+            "./t.py --lr 1 --master_port 23456",
+            "./t.py -v --port=23456",
+        ] {
+            assert_eq!(port_of_arguments(&words(line)), Some(23456), "{line}");
+        }
+        for line in ["", "t.py", "t.py --port", "t.py --port x", "t.py --port 99999", "t.py tcp://h", "t.py support 7"]
+        {
+            assert_eq!(port_of_arguments(&words(line)), None, "{line}");
         }
     }
 

@@ -22,6 +22,19 @@ pub fn make_top(path: &[u8], private: bool) -> io::Result<()> {
     if private { make_own(path) } else { make(path, false) }
 }
 
+/// Checks that files can be made in a directory.
+///
+/// # Errors
+/// It is not there, is no directory, or cannot be written.
+pub fn check_writable(path: &[u8]) -> io::Result<()> {
+    let path = OsStr::from_bytes(path);
+    if !std::fs::metadata(path)?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    let (wanted, at) = (nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK, nix::fcntl::AT_FDCWD);
+    Ok(nix::unistd::faccessat(at, path, wanted, nix::fcntl::AtFlags::AT_EACCESS)?)
+}
+
 /// Makes a directory that is ours alone, in one that others can write. An existing one is accepted if it is ours: a path of another user,
 /// a link included, could lead our output to any place.
 fn make_own(path: &[u8]) -> io::Result<()> {

@@ -109,6 +109,7 @@ mod tests {
             },
             is_file: &|path| path.as_slice() == b"file",
             runs: &|_| None,
+            has_input: &|| false,
             directory: &|| None,
             env: &|_| None,
             groups: &Known::new(&Nobody),

@@ -211,6 +211,10 @@ impl Hint for CliError {
                 let own = first.hint.iter().cloned().chain([format!("{option} N, which asks no host")]);
                 Some(own.collect::<Vec<_>>().join("\n").into())
             }
+            Self::Export { option, source: source @ ExportError::List(word) } if option.as_slice() == b"-x" => {
+                let own = source.hint().unwrap_or_default();
+                Some(super::excluded(word, false).map_or(own.clone(), |hosts| format!("{own}\n{hosts}").into()))
+            }
             Self::Export { source, .. } => source.hint(),
             Self::Host { source, .. } => source.hint(),
             Self::Prefix { source, .. } => source.hint(),

@@ -83,6 +83,15 @@ fn of_mpirun(option: &OsBytes, value: &OsBytes) -> Option<String> {
     })
 }
 
+/// The directory of files that agents write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Directory {
+    /// The pattern of the files, as it was typed.
+    pub(crate) files: OsBytes,
+    /// From the directory in which rlaunch was started.
+    pub(crate) path: OsBytes,
+}
+
 /// Files of a job, by where they are written.
 #[derive(Debug, Default)]
 pub(super) struct Files {
@@ -90,6 +99,8 @@ pub(super) struct Files {
     pub(super) here: [Option<OsBytes>; 2],
     /// By the agents of the hosts: patterns of absolute paths.
     pub(super) there: [Option<OsBytes>; 2],
+    /// Directories of the latter, which have to be there.
+    pub(super) directories: Vec<Directory>,
 }
 
 impl Run {
@@ -100,9 +111,10 @@ impl Run {
     pub(super) fn files(&self, job: JobId, site: &Site<'_>) -> Result<Files, CliError> {
         let mut files = Files::default();
         let job = values::variable(site.env, "SLURM_JOB_ID").unwrap_or_else(|| job.to_string().into());
-        let Files { here, there } = &mut files;
+        let Files { here, there, directories } = &mut files;
         for ((named, here), there) in self.files.iter().zip(here).zip(there) {
             let Some(Named { option, value, pattern: Some(pattern) }) = named else { continue };
+            let path = pattern.directory();
             let pattern = pattern.clone().of_job(&job);
             if !pattern.has_several() {
                 // The name has no pattern left, and nothing of this writer is in it.
@@ -118,6 +130,10 @@ impl Run {
                 None => return Err(torch::no_directory(option.clone(), value.clone())),
             };
             *there = Some(pattern.text());
+            let directory = Directory { files: value.clone(), path };
+            if !directories.contains(&directory) {
+                directories.push(directory);
+            }
         }
         Ok(files)
     }

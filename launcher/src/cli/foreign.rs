@@ -226,7 +226,7 @@ pub(super) static OPTIONS: &[Later] = &[
         &["ompi-server", "nameserver", "pmi-port", "pmi-args", "usize", "pset", "resv-ports", "network"],
         NO_SERVER,
     ),
-    later(None, &["rtos", "runtime-options", "memory-alloc-kinds"], NO_SERVER),
+    later(None, &["rtos", "ilp64", "runtime-options", "memory-alloc-kinds"], NO_SERVER),
     // Diagnostics.
     later(Some(b'd'), &[], Some("sbatch or salloc with it (srun)   or   -v (Open MPI)")),
     later(None, &["debug-devel", "debug-daemons", "debug-daemons-file", "debug", "info", "slurmd-debug"], DEBUG),

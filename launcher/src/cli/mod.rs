@@ -23,6 +23,7 @@ mod rounds;
 mod run;
 mod scan;
 mod site;
+mod srun;
 mod store_options;
 mod table;
 #[cfg(test)]
@@ -33,12 +34,14 @@ mod values;
 pub(crate) use assign::{Trial, read_policy};
 pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;
+pub(crate) use files::Directory;
 pub(crate) use hosts::Query;
 pub(crate) use output_options::{Events, Style, Verbosity};
 pub(crate) use plan::Plan;
 pub(crate) use query::{Action, Request};
 pub(crate) use reach::Reach;
 pub(crate) use site::{Has, Known, LARGEST, Runs, Silent, Site, why};
+pub(crate) use srun::excluded;
 pub(crate) use values::Lookup;
 
 use rlaunch_core::env::Export;
@@ -161,6 +164,8 @@ pub(crate) struct Presentation {
     pub(crate) interpreted: Vec<OsBytes>,
     /// Files that the launcher writes, instead of its standard output and standard error, with what ranks write there.
     pub(crate) files: [Option<OsBytes>; 2],
+    /// Directories of the files that agents write.
+    pub(crate) directories: Vec<files::Directory>,
 }
 
 /// A first word that asks for neither a job nor its help; decided before anything else is read.
@@ -431,6 +436,7 @@ impl Wide {
                 same,
                 interpreted: Vec::new(),
                 files: [None, None],
+                directories: Vec::new(),
             },
             hooks: hooks.wanted(),
         })
@@ -487,6 +493,9 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
         }
         if first && !named {
             own.fill(env);
+        }
+        if python.module {
+            srun::check_module(&part.argv)?;
         }
         if torchrun {
             python.fill(env);

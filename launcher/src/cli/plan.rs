@@ -30,8 +30,8 @@ pub(crate) struct Plan {
     /// The rendezvous in the caller's environment: names that are used, and those that are another job's.
     pub(crate) given: Vec<OsBytes>,
     pub(crate) others: Vec<OsBytes>,
-    /// Variables of the caller that are nearly one of ours: each with that.
-    pub(crate) misspelt: Vec<(OsBytes, String)>,
+    /// Variables of the caller that look like rlaunch's and are not: each with what was probably meant.
+    pub(crate) unknown: Vec<(OsBytes, Option<String>)>,
     /// The user named hosts.
     pub(crate) names_hosts: bool,
 }
@@ -50,9 +50,10 @@ impl Run {
     ) -> Result<Plan, CliError> {
         self.interpret(site)?;
         let placement = self.place(site)?;
-        self.check_input(&placement)?;
+        self.check_input(&placement, site)?;
         let files = self.files(job, site)?;
         self.presentation.files = files.here;
+        self.presentation.directories = files.directories;
         let logs = self.torch.logs(job, files.there, site)?;
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let master_store = self.holder(&placement, &caller, site)?;
@@ -63,7 +64,7 @@ impl Run {
         let names_hosts = self.programs.iter().any(|program| program.place.names_hosts());
         let programs = Programs { all: self.programs, torchrun: self.torchrun, logs };
         let (apps, [absent, given, others]) = programs.with(&caller, &placement);
-        let misspelt = caller.iter().filter_map(|entry| misspelt(entry)).collect();
+        let unknown = caller.iter().filter_map(|entry| unknown_variable(entry)).collect();
         let job = JobSpec {
             job,
             apps,
@@ -91,19 +92,21 @@ impl Run {
             absent,
             given,
             others,
-            misspelt,
+            unknown,
             names_hosts,
         })
     }
 
     /// A program that only rank 0 would get is refused: the other ranks would run an empty one and succeed.
-    pub(super) fn check_input(&self, placement: &Placement) -> Result<(), CliError> {
+    pub(super) fn check_input(&self, placement: &Placement, site: &Site<'_>) -> Result<(), CliError> {
         let has_others = |app: u32| app > 0 || placement.share(AppIndex::new(app)).size > 1;
-        let reads = |program: &Program| interpreter::reads_program(program.argv.iter().map(|word| word.as_slice()));
+        let reads = |program: &Program| {
+            interpreter::reads_program(program.words()) || interpreter::is_bare(program.words()) && (site.has_input)()
+        };
         let programs = self.programs.iter().zip(0..).filter(|_| self.stdin == StdinPlan::Rank0);
         match programs.filter(|(_, app)| has_others(*app)).find(|(program, _)| reads(program)) {
             Some((program, _)) => {
-                let words: Vec<&[u8]> = program.argv.iter().map(|word| word.as_slice()).collect();
+                let words: Vec<&[u8]> = program.words().collect();
                 Err(CliError::ProgramFromInput { program: OsBytes::new(words.join(&b' ')) })
             }
             None => Ok(()),
@@ -116,6 +119,12 @@ impl Run {
             None if jax => Share::All,
             None => Share::Untold,
         }
+    }
+}
+
+impl Program {
+    fn words(&self) -> impl Iterator<Item = &[u8]> {
+        self.argv.iter().map(|word| word.as_slice())
     }
 }
 
@@ -159,23 +168,59 @@ impl Programs {
     }
 }
 
-/// Name of a variable that is none of rlaunch's, and the option's variable that it was probably meant as.
-fn misspelt(entry: &[u8]) -> Option<(OsBytes, String)> {
+/// Variable that begins as rlaunch's own do, and that rlaunch neither reads nor sets; with the variable or the flag that was probably meant.
+fn unknown_variable(entry: &[u8]) -> Option<(OsBytes, Option<String>)> {
     const OURS: &[u8] = b"RLAUNCH_";
     let name = entry.split(|b| *b == b'=').next()?;
     let rest = name.strip_prefix(OURS)?;
     if env::lookup(name).is_some() {
         return None;
     }
-    let own: Vec<String> = table::rows().filter_map(table::Row::variable).collect();
-    let meant = nearest(rest, own.iter().filter_map(|own| own.strip_prefix("RLAUNCH_")))?;
-    Some((name.into(), format!("RLAUNCH_{meant}")))
+    let option = rest.to_ascii_lowercase();
+    let is_named = |row: &&table::Row| row.names.iter().any(|own| table::same(own, &option));
+    let meant = match table::rows().find(is_named) {
+        Some(row) => Some(row.variable().unwrap_or_else(|| row.typed())),
+        None => {
+            let own: Vec<String> = table::rows().filter_map(table::Row::variable).collect();
+            nearest(rest, own.iter().filter_map(|own| own.strip_prefix("RLAUNCH_"))).map(|own| format!("RLAUNCH_{own}"))
+        }
+    };
+    Some((name.into(), meant))
 }
 
 fn add_new(all: &mut Vec<OsBytes>, names: Vec<OsBytes>) {
     for name in names {
         if !all.contains(&name) {
             all.push(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_variables_of_rlaunch_are_found_with_what_was_meant() {
+        let meant = |entry: &str| unknown_variable(entry.as_bytes()).map(|(_, meant)| meant.unwrap_or_default());
+        for (name, expected) in [
+            ("NP", "RLAUNCH_N"),
+            ("NTASKS", "RLAUNCH_N"),
+            ("TIMOUT", "RLAUNCH_TIMEOUT"),
+            ("VERBOSE", "-v"),
+            ("QUIET", "-q"),
+            ("STRICT", "--strict"),
+            ("ENV", "-x"),
+            ("SSH_FAST", "--ssh-fast"),
+            ("XYZZY", ""),
+            ("", ""),
+        ] {
+            assert_eq!(meant(&format!("RLAUNCH_{name}=1")).as_deref(), Some(expected), "{name}");
+        }
+        // Options, what a rank has from an outer rlaunch, commands of hooks, and variables of others.
+        for entry in ["RLAUNCH_N=1", "RLAUNCH_RANK=0", "RLAUNCH_SOCKET=x", "RLAUNCH_HOOK_KIND=x", "SLURM_NP=1", "=", ""]
+        {
+            assert_eq!(meant(entry), None, "{entry}");
         }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Site<'a> {
     pub(crate) is_file: &'a dyn Fn(&OsBytes) -> bool,
     /// Whether a path is a file, and runs.
     pub(crate) runs: &'a dyn Fn(&OsBytes) -> Option<Runs>,
+    /// Whether rlaunch's standard input is a file, a pipe or a socket.
+    pub(crate) has_input: &'a dyn Fn() -> bool,
     /// The directory in which rlaunch was started, if it has a name.
     pub(crate) directory: &'a dyn Fn() -> Option<OsBytes>,
     /// The caller's environment.

@@ -72,6 +72,7 @@ pub(super) fn at_site<T>(gpus: impl Into<Option<u32>>, ask: impl FnOnce(&Site<'_
         read: &|path| found(path).map(|(_, text)| text.as_bytes().to_vec()).ok_or(std::io::Error::from_raw_os_error(2)),
         is_file: &|path| found(path).is_some(),
         runs: &|path| found(path).map(|_| Runs::Never),
+        has_input: &|| true,
         directory: &|| Some("/home/u".into()),
         env: &|_| None,
         groups: &Known::new(&Nobody),
@@ -87,7 +88,7 @@ pub(super) fn refused(line: &str, variables: &[(&str, &str)]) -> Option<String> 
     };
     let tried = |site: &Site<'_>| {
         let placement = run.place(site)?;
-        run.check_input(&placement)?;
+        run.check_input(&placement, site)?;
         run.rounds(&placement, &[], site).and(run.files(JobId([0xab; 16]), site).map(drop))
     };
     at_site(0, tried).err().map(|error| {

@@ -4,6 +4,7 @@ use super::errors::CliError;
 use super::python::Said;
 use super::scan::{Given, Words};
 use super::site::Site;
+use super::srun;
 use super::table::{Group, Id, Row, Takes, same};
 use super::values::{self, Lookup};
 use rlaunch_core::env::Export;
@@ -321,8 +322,14 @@ fn port(option: OsBytes, value: OsBytes) -> Result<OsBytes, CliError> {
 }
 
 fn which(option: OsBytes, value: OsBytes) -> Result<Which, CliError> {
-    Which::parse(&value)
-        .ok_or_else(|| refuse(option, value, "0 to 3 (1: stdout, 2: stderr, 3: both), or LOCAL_RANK:N,...", "3"))
+    let takes = "0 to 3 (1: stdout, 2: stderr, 3: both), or LOCAL_RANK:N,...";
+    Which::parse(&value).ok_or_else(|| match srun::time(&value).filter(|_| option.as_slice() == b"-t") {
+        Some(limit) => {
+            let hint = Some(format!("{limit}\n{}   for log files (torchrun)", values::spell(&option, "3")).into());
+            CliError::Value { option, takes: takes.into(), got: value, hint }
+        }
+        None => refuse(option, value, takes, "3"),
+    })
 }
 
 fn refuse(option: OsBytes, got: OsBytes, takes: &'static str, like: &str) -> CliError {

@@ -210,7 +210,13 @@ fn masked(text: &str, host: &str) -> String {
 
 /// Whether the refusal holds only while rank 0 is on that host.
 const fn is_of_rank_0(why: &NodeRefusal) -> bool {
-    matches!(why, NodeRefusal::NoInterface { .. } | NodeRefusal::Alone { .. } | NodeRefusal::MasterAddr { .. })
+    matches!(
+        why,
+        NodeRefusal::NoInterface { .. }
+            | NodeRefusal::Alone { .. }
+            | NodeRefusal::MasterAddr { .. }
+            | NodeRefusal::PortTaken { .. }
+    )
 }
 
 /// Hosts by name, in short; of very many only some.
@@ -311,7 +317,7 @@ fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
             let name = if job.is_empty() { String::new() } else { format!(" {job}") };
             let agent = agent.map(|pid| format!(" (its agent is process {pid})")).unwrap_or_default();
             let what = format!("MASTER_PORT={port} on {hosts} belongs to another job of rlaunch{name}{agent}");
-            (what, Some("another port, or leave MASTER_PORT out: rlaunch chooses a free one".into()))
+            (what, Some("another port, or leave MASTER_PORT out; or end the other job".into()))
         }
         NodeRefusal::NoStore { errno, at } => (
             format!("the agent on {hosts} cannot hold the TCPStore at {at}: {}", phrases::errno(*errno)),

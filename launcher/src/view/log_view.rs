@@ -1,16 +1,15 @@
 //! The event log on stderr: which records of it the user reads while the job runs, and when it has ended. One line each, except the
 //! closing report.
 
-use super::notices::{self, By};
+use super::notices::{self, By, Reported};
 use super::{Tone, host_messages, path_search, phrases, report, round_messages};
 use rlaunch_core::events::{Cause, Record, Tried, What};
 use rlaunch_core::hostlist::fold;
-use rlaunch_core::id::NodeId;
+use rlaunch_core::id::{NodeId, Rank};
+use rlaunch_core::master_store::port_of_arguments;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::Report;
 use rlaunch_core::restart::RoundsEnd;
-use rlaunch_core::wire::limit::Limit;
-use std::collections::BTreeSet;
 
 /// Names of hosts.
 pub(crate) struct Names {
@@ -43,6 +42,11 @@ impl Names {
         OsBytes::from(fold(names.iter().map(String::as_str)))
     }
 
+    /// The port that the arguments of rank 0's program name.
+    pub(super) fn port_of_arguments(&self) -> Option<u16> {
+        port_of_arguments(&self.report.app(Rank::new(0))?.argv)
+    }
+
     /// Most restarts of all ranks.
     pub(super) fn max_restarts(&self) -> u32 {
         self.report.start.as_ref().map_or(0, |start| start.restarts.most)
@@ -55,8 +59,8 @@ pub(crate) struct LogView {
     tone: Tone,
     /// Stderr is a terminal.
     terminal: bool,
-    /// Limits of the store of which the user knows.
-    limits: BTreeSet<Limit>,
+    /// Facts that are reported once.
+    reported: Reported,
     /// The job ends because its output has no reader: unwritten output is no news then.
     unread: bool,
 }
@@ -69,7 +73,7 @@ impl LogView {
     /// `names`: of the hosts, by node, without user and port.
     pub(crate) fn new(names: impl IntoIterator<Item = String>, tone: Tone, terminal: bool) -> Self {
         let names = Names { short: names.into_iter().collect(), report: Report::default() };
-        Self { names, tone, terminal, limits: BTreeSet::new(), unread: false }
+        Self { names, tone, terminal, reported: Reported::default(), unread: false }
     }
 
     /// The text of a record, with its newlines; empty: it has none in this tone. `by`: the sender of the last signal.
@@ -121,7 +125,9 @@ impl LogView {
             }
             What::OutputEnd { lost, broken } => return notices::output_end(*lost, *broken, self.unread),
             What::News(news) => Some(notices::news(news, &self.names)),
-            What::NodeNews { node, news } => notices::node_news(news, &self.names.given(*node), &mut self.limits),
+            What::NodeNews { node, news } => {
+                notices::node_news(news, &self.names.given(*node), &self.names, &mut self.reported)
+            }
             // The closing report has them, or they are the ordinary course of a job.
             What::JobStart(_)
             | What::HostRefused { .. }

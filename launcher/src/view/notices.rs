@@ -4,6 +4,7 @@ use super::log_view::{Line, Names};
 use super::{Tone, host_messages, limit, phrases};
 use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, RanksState, SinkEnd, What};
 use rlaunch_core::id::{Rank, Std};
+use rlaunch_core::node::UNUSED;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
@@ -21,6 +22,15 @@ pub(crate) enum By {
     Key,
     /// Any process that may send us one.
     Sender,
+}
+
+/// Facts of which the user knows, and that are reported once.
+#[derive(Debug, Default)]
+pub(super) struct Reported {
+    /// Limits of the store.
+    limits: BTreeSet<Limit>,
+    /// No rank had connected to the store.
+    store_unused: bool,
 }
 
 /// The last words of an ssh that ended before the job did.
@@ -74,14 +84,16 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
 }
 
 /// The line of a fact that an agent reports, and the least verbose tone in which it is printed. `None`: only the log has it.
-/// `limits`: limits of the store that the user knows.
-pub(super) fn node_news(news: &NodeNews, host: &OsBytes, limits: &mut BTreeSet<Limit>) -> Option<Line> {
+pub(super) fn node_news(news: &NodeNews, host: &OsBytes, names: &Names, reported: &mut Reported) -> Option<Line> {
     match news {
-        NodeNews::StoreUnused { at } => Some((Tone::Normal, store_unused(at))),
+        NodeNews::StoreUnused { at } => {
+            let is_first = !core::mem::replace(&mut reported.store_unused, true);
+            is_first.then(|| (Tone::Normal, store_unused(at, names.port_of_arguments())))
+        }
         NodeNews::StoreForeign { from } => Some((Tone::Normal, store_foreign(from))),
         NodeNews::StoreRefused { .. } => None,
         NodeNews::StoreLimit { met, count: _ } => {
-            let is_first = limits.insert(met.limit);
+            let is_first = reported.limits.insert(met.limit);
             is_first.then(|| (Tone::Quiet, limit::met(host, met)))
         }
         NodeNews::FileFailed { errno, path } => Some((Tone::Quiet, file_failed(path, host, *errno))),
@@ -120,8 +132,12 @@ fn store_foreign(from: &OsBytes) -> String {
     )
 }
 
-fn store_unused(at: &OsBytes) -> String {
-    format!("nobody uses the store at {at}; if the program sets its own port: --master-store rank0")
+/// `port`: another, which the program's arguments name.
+fn store_unused(at: &OsBytes, port: Option<u16>) -> String {
+    let within = phrases::wait(UNUSED);
+    let own =
+        port.map_or_else(|| "opens a store of its own".to_owned(), |port| format!("meets at port {port} instead"));
+    format!("no rank has connected to the TCPStore at {at} within {within}; if the program {own}: --master-store rank0")
 }
 
 fn deferred(rank: Rank, status: Status, end_in: Span) -> String {

@@ -24,6 +24,7 @@ mod start;
 mod tests;
 
 pub use node_event::{Depth, ErrorFile, ExecSpec, NodeAction, NodeEvent, Sandbox, SandboxPlan};
+pub use serve::UNUSED;
 
 use crate::id::{AppIndex, ProcId};
 use crate::machine::{self, Machine, earliest_of};

@@ -15,8 +15,9 @@ use crate::wire::to_root::ToRoot;
 use alloc::collections::BTreeMap;
 use alloc::format;
 
-/// A program that has not asked by then will not: importing torch takes seconds, from a busy file system perhaps tens of them.
-const UNUSED: Span = Span::from_secs(60);
+/// The time after which an unused store is reported. A program that meets at another port hangs, and its user waits for a reason. A program
+/// that imports for longer than this loses nothing by the report, which states only that no rank has connected so far.
+pub const UNUSED: Span = Span::from_secs(10);
 
 /// The state of the store on this node.
 #[derive(Default)]

@@ -5,9 +5,10 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{FileStat, Mode, fstat};
 use nix::unistd::{AccessFlags, access};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// How much of it is read.
 pub const MOST: u64 = 64 * 1024;
@@ -28,13 +29,16 @@ pub fn read(path: &[u8]) -> Option<Vec<u8>> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Removes the error file; that there is none is fine.
+/// Removes the error file; that there is none is fine. A rank may have made an empty directory there. One with files stays: they are not
+/// ours.
 ///
 /// # Errors
-/// As `unlink(2)`: it is a directory, or the directory it is in is no longer ours to write in.
+/// As `unlink(2)` and `rmdir(2)`: a directory with files, or the directory it is in is no longer ours to write in.
 pub fn remove(path: &[u8]) -> io::Result<()> {
     match nix::unistd::unlink(path) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        // POSIX has EPERM for a directory.
+        Err(Errno::EISDIR | Errno::EPERM) => std::fs::remove_dir(OsStr::from_bytes(path)),
         Err(errno) => Err(errno.into()),
     }
 }
@@ -96,7 +100,6 @@ fn is_ours(st: &FileStat) -> bool {
 mod tests {
     use super::*;
     use crate::facts::core_file::tests::Temp;
-    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
     use std::path::Path;
 
@@ -117,7 +120,12 @@ mod tests {
         assert!(!path.exists());
         remove(bytes(&path)).unwrap();
         assert_eq!(get(&path), None);
-        assert!(remove(bytes(&dir.0)).is_err());
+        std::fs::create_dir(&path).unwrap();
+        let inner = dir.file("e/kept", b"x");
+        assert!(remove(bytes(&path)).is_err() && inner.exists());
+        std::fs::remove_file(inner).unwrap();
+        remove(bytes(&path)).unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

@@ -36,6 +36,7 @@ fn told(line: &str) -> Result<Told, String> {
         },
         is_file: &|path| path.as_slice() == b"hosts",
         runs: &|_| None,
+        has_input: &|| false,
         directory: &|| None,
         env: &|_| None,
         groups: &Known::new(&Nobody),

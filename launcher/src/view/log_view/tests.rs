@@ -16,9 +16,10 @@ use rlaunch_core::spec::{Contain, OnFailure, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Span, WallNs};
 use rlaunch_core::travel::{Lowered, Resource};
-use rlaunch_core::wire::limit::Met;
+use rlaunch_core::wire::limit::{Limit, Met};
 use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::{Facts, Found, Hello, NodeRefusal, SpawnError, SpawnStep, Usage};
+use std::collections::BTreeSet;
 
 const RANK: Rank = Rank::new(2);
 const NODE: NodeId = NodeId::new(0);
@@ -354,4 +355,22 @@ fn names(facts: &[What]) -> BTreeSet<String> {
         line["ev"].as_str().unwrap().to_owned()
     };
     facts.iter().map(name).collect()
+}
+
+/// A program that imports for longer is not misled: the line has what was observed, and a condition.
+#[test]
+fn unused_store_has_one_line_per_job_with_the_port_of_the_arguments() {
+    let unused = |view: &mut LogView| {
+        let news = NodeNews::StoreUnused { at: "127.0.0.1:20000".into() };
+        view.text(&record(told(news)), By::Sender)
+    };
+    let head = "rlaunch: no rank has connected to the TCPStore at 127.0.0.1:20000 within 10s; if the program";
+    let mut view = log_view(Tone::Normal);
+    assert_eq!(unused(&mut view), format!("{head} opens a store of its own: --master-store rank0\n"));
+    assert_eq!(unused(&mut view), "", "the next start of all ranks");
+    let What::JobStart(mut begun) = start() else { unreachable!() };
+    begun.apps[0].argv = ["python3", "t.py", "--dist-url", "tcp://127.0.0.1:23456"].iter().collect();
+    let mut view = LogView::new(["h0".to_owned()], Tone::Normal, false);
+    view.text(&record(What::JobStart(begun)), By::Sender);
+    assert_eq!(unused(&mut view), format!("{head} meets at port 23456 instead: --master-store rank0\n"));
 }

@@ -80,7 +80,7 @@ fn node_refuses_if_store_cannot_listen() {
 fn unused_store_is_reported_once() {
     let (mut rig, _) = sole(None);
     let unused = NodeAction::ToRoot(ToRoot::News(NodeNews::StoreUnused { at: "10.0.0.1:20000".into() }));
-    assert_eq!(rig.wait(59_000), []);
+    assert_eq!(rig.wait(9_000), []);
     assert_eq!(rig.wait(1_000), [unused]);
     assert_eq!(rig.wait(600_000), []);
     let (mut rig, _) = sole(None);
