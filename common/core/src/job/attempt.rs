@@ -16,7 +16,7 @@
 
 use super::facts::JobFacts;
 use super::generations::Why;
-use super::notice::{Failure, Notice};
+use super::notice::{Notice, RankExit};
 use super::{Cx, JobAction};
 use crate::env::value;
 use crate::events::Lost;
@@ -117,7 +117,7 @@ pub(super) fn dismiss(cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
 pub(super) fn why_lost(facts: &JobFacts, node: NodeId, lost: Lost, between: (Mono, Mono)) -> Why {
     let rank = facts.placement().ranks_of(node).next().unwrap_or(Rank::new(0));
     let (alive, at) = (HostTime(between.0.nanos()), HostTime(between.1.nanos()));
-    let failure = Failure {
+    let failure = RankExit {
         rank,
         node,
         status: Status::Lost,

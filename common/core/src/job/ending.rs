@@ -1,7 +1,7 @@
 //! The one ending of a job: the first cause begins it and nothing later changes it.
 
 use super::closing::PATIENCE;
-use super::notice::{Began, Failure, Notice};
+use super::notice::{Began, Notice, RankExit};
 use super::{Cx, JobAction};
 use crate::events::{Cause, JobNews, Lost, RanksState, What};
 use crate::machine::earliest;
@@ -49,7 +49,7 @@ pub(super) struct Ending {
 /// The time of the other ranks after one was killed by a signal that was passed on.
 #[derive(Clone, Copy, Debug)]
 struct Spared {
-    failure: Failure,
+    failure: RankExit,
     /// When this is reported, if it was not.
     word: Option<Mono>,
     /// `None`: no rank is left.
@@ -81,7 +81,7 @@ impl Ending {
         }
         // The rank failed before this. A request of the user counts as long as other ranks run.
         if (self.all_over || matches!(cause, Cause::Lost { .. }))
-            && let Some(Spared { failure: Failure { rank, status, .. }, .. }) = self.spared.take()
+            && let Some(Spared { failure: RankExit { rank, status, .. }, .. }) = self.spared.take()
         {
             self.end(cx, Cause::Rank { rank, status }, ranks);
             return self.lost(cx, &cause);
@@ -148,7 +148,7 @@ impl Ending {
 
     /// A rank was killed by a signal that was passed on, as a shell that does not handle it. The others got the same signal and have
     /// the grace for what they do about it.
-    fn spare(&mut self, cx: &Cx<'_>, failure: &Failure) -> bool {
+    fn spare(&mut self, cx: &Cx<'_>, failure: &RankExit) -> bool {
         let passed_on = match failure.status {
             Status::Signaled { sig, .. } => self.forwarded.contains(&sig),
             Status::Exited(_) | Status::Lost => false,
@@ -162,8 +162,8 @@ impl Ending {
     }
 
     /// A rank failed by itself, or because of our ending: `end` knows the difference.
-    pub(super) fn failed(&mut self, cx: &mut Cx<'_>, failure: &Failure) {
-        let Failure { rank, status, .. } = *failure;
+    pub(super) fn failed(&mut self, cx: &mut Cx<'_>, failure: &RankExit) {
+        let RankExit { rank, status, .. } = *failure;
         match self.on_failure {
             OnFailure::Kill => {
                 if !self.spare(cx, failure) {
@@ -208,7 +208,7 @@ impl Ending {
             self.timeout = None;
             self.end(cx, Cause::Timeout(limit), RanksState::Running);
         }
-        if let Some(Spared { failure: Failure { rank, status, .. }, until: Some(until), .. }) = self.spared {
+        if let Some(Spared { failure: RankExit { rank, status, .. }, until: Some(until), .. }) = self.spared {
             if until <= cx.now {
                 self.end(cx, Cause::Rank { rank, status }, RanksState::Running);
             } else if self.spared.as_mut().and_then(|spared| spared.word.take_if(|at| *at <= cx.now)).is_some() {

@@ -24,7 +24,7 @@ pub(super) enum Notice {
     /// The job has to end, for this reason. The first one wins.
     End(Cause),
     /// A process has ended: a failure, unless it has done so by exit 0 or rounds make it good.
-    Exited(ProcId, Failure),
+    Exited(ProcId, RankExit),
     /// generations: the pause is over, and all ranks are started again.
     Again,
     /// This signal was passed on to all ranks; the job continues.
@@ -99,9 +99,9 @@ pub(super) enum Notice {
     },
 }
 
-/// The end of a rank, as a failure.
+/// The exit of a rank's process. It is a failure, unless its status is success or rounds replace the rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Failure {
+pub(super) struct RankExit {
     /// Which.
     pub(super) rank: Rank,
     /// The node of the rank.

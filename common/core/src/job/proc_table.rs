@@ -3,7 +3,7 @@
 use super::Cx;
 use super::clock::{Clock, Offset, Offsets};
 use super::facts::JobFacts;
-use super::notice::{Failure, Notice};
+use super::notice::{Notice, RankExit};
 use crate::events::{Cause, Lost, Tried, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
@@ -210,8 +210,8 @@ impl Procs {
             asked,
             usage,
         }));
-        let failure = Failure { rank, node, status, at, alive_at, seen_after, here, asked };
-        cx.notify(Notice::Exited(proc, failure));
+        let exit = RankExit { rank, node, status, at, alive_at, seen_after, here, asked };
+        cx.notify(Notice::Exited(proc, exit));
         self.notify_if_over(cx, node);
     }
 

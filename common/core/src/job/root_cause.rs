@@ -14,7 +14,7 @@
 //! when its end was seen are named too: they may be the cause, or their messages may have been late. Nor is it known of a host that only
 //! did not answer when its ranks were to be ended: it is never the one that is named for that.
 
-use super::notice::{Began, Failure};
+use super::notice::{Began, RankExit};
 use crate::events::{Cause, Lost};
 use crate::id::{NodeId, Rank};
 use crate::signal::Signal;
@@ -26,7 +26,7 @@ use alloc::vec::Vec;
 /// The evidence.
 #[derive(Debug)]
 pub(super) struct RootCause {
-    failures: Vec<Failure>,
+    failures: Vec<RankExit>,
     /// Ranks that wrote why they failed.
     explained: BTreeSet<Rank>,
     /// Signals that we passed on while the job continued.
@@ -35,7 +35,7 @@ pub(super) struct RootCause {
     /// The time at which the ranks of this generation were ordered to end.
     cleared_from: Option<Mono>,
     /// The failure that was decided to be the cause: one that rounds could not absorb.
-    decided: Option<Failure>,
+    decided: Option<RankExit>,
     gone: Vec<Gone>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
     lost_supervisor: BTreeSet<NodeId>,
@@ -80,7 +80,7 @@ impl RootCause {
     /// A rank failed. A failure that was surely only seen after the ending began may have come of that end. A failure that its node saw
     /// after the order to end is our own work. Neither is evidence. A failure that may have been seen before counts, however late the
     /// message arrives: the clock of another host is known only so well.
-    pub(super) fn failed(&mut self, failure: Failure) {
+    pub(super) fn failed(&mut self, failure: RankExit) {
         let began = self.cleared_from.or(self.began.as_ref().map(|(_, began)| *began));
         let ours = failure.asked || began.is_some_and(|began| failure.seen_after >= began);
         if !ours && !self.lost_supervisor.contains(&failure.node) {
@@ -104,12 +104,12 @@ impl RootCause {
     }
 
     /// Rounds are given up because of this failure; others that came of it, or before, do not matter.
-    pub(super) fn decided(&mut self, failure: Failure) {
+    pub(super) fn decided(&mut self, failure: RankExit) {
         self.decided.get_or_insert(failure);
     }
 
     /// The process of whom that was decided has ended by itself since: it says how.
-    pub(super) fn refined(&mut self, failure: Failure) {
+    pub(super) fn refined(&mut self, failure: RankExit) {
         if let Some(decided) = self.decided.as_mut().filter(|decided| decided.rank == failure.rank) {
             *decided = failure;
         }
@@ -141,7 +141,7 @@ impl RootCause {
 
     /// The first cause, as far as it is known now.
     pub(super) fn cause(&self) -> Cause {
-        let rank = self.root().map(|Failure { rank, status, .. }| Cause::Rank { rank, status });
+        let rank = self.root().map(|RankExit { rank, status, .. }| Cause::Rank { rank, status });
         match &self.began {
             Some((named @ Cause::Rank { .. }, _)) => rank.unwrap_or_else(|| named.clone()),
             Some((named @ Cause::Lost { node, .. }, _)) => {
@@ -196,19 +196,19 @@ impl RootCause {
     }
 
     /// The failure of a rank that was first, or explains most of those that may have been.
-    pub(super) fn root(&self) -> Option<Failure> {
+    pub(super) fn root(&self) -> Option<RankExit> {
         if self.decided.is_some() {
             return self.decided;
         }
         let first_seen = self.failures.iter().map(|failure| failure.at).min()?;
         // Two moments of one host are as far apart as its clock says, however badly that is known.
         let mut first_here = BTreeMap::new();
-        for Failure { node, here, .. } in &self.failures {
+        for RankExit { node, here, .. } in &self.failures {
             let first = first_here.entry(*node).or_insert(here.1);
             *first = here.1.min(*first);
         }
         // A rank that still ran when the first one had ended was not the first.
-        let later = |f: &Failure| {
+        let later = |f: &RankExit| {
             let (alive, at) = f.here;
             let elsewhere = f.alive_at >= first_seen && f.at != first_seen;
             elsewhere || first_here.get(&f.node).is_some_and(|first| alive >= *first && at != *first)
@@ -217,7 +217,7 @@ impl RootCause {
     }
 
     /// Smaller explains more.
-    fn weight(&self, failure: &Failure) -> u8 {
+    fn weight(&self, failure: &RankExit) -> u8 {
         match failure.status {
             Status::Signaled { sig, .. } if !self.forwarded.contains(&sig) => 0,
             Status::Signaled { .. } | Status::Exited(_) | Status::Lost if self.explained.contains(&failure.rank) => 1,

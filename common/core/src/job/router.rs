@@ -5,7 +5,7 @@
 use super::attempt::{self, Means};
 use super::generations::{Fate, Why};
 use super::job_event::JobEvent;
-use super::notice::{Failure, Notice};
+use super::notice::{Notice, RankExit};
 use super::orders::is_together;
 use super::rounds::Up;
 use super::rounds::routing::Heard;
@@ -178,7 +178,7 @@ impl Parts {
     }
 
     /// A rank ended with something else than exit 0: the job ends, or this generation of its ranks does.
-    fn failed(&mut self, step: &mut Step<'_>, failure: Failure) {
+    fn failed(&mut self, step: &mut Step<'_>, failure: RankExit) {
         self.root_cause.failed(failure);
         let clears = match self.generations.fate(&failure) {
             Fate::Known => return,
@@ -205,7 +205,7 @@ impl Parts {
     fn cleared(&mut self, step: &mut Step<'_>, first: &Why) {
         let root = self.root_cause.root().filter(|_| first.lost.is_none());
         let first = Why { failure: root.unwrap_or(first.failure), ..*first };
-        let Failure { rank, at, .. } = first.failure;
+        let RankExit { rank, at, .. } = first.failure;
         let lived = self.procs.started_at(rank).map_or(Span::ZERO, |started| at.since(started));
         let fewer = self.fewer(step);
         self.attempt.on_reported(step.facts);
@@ -257,7 +257,7 @@ impl Parts {
             Notice::Log(what) => self.log.write(&mut step.cx(), what),
             Notice::Broadcast(msg) => self.bringup.broadcast(&mut step.cx(), &msg),
             Notice::End(cause) => self.ending.end(&mut step.cx(), cause, self.ranks()),
-            Notice::Exited(proc, failure) => self.exited(step, proc, failure),
+            Notice::Exited(proc, exit) => self.exited(step, proc, exit),
             Notice::Again => self.reset_for_generation(step),
             Notice::Forwarded(sig) => {
                 self.root_cause.forwarded(sig);
@@ -408,22 +408,22 @@ impl Parts {
     }
 
     /// A process has ended.
-    fn exited(&mut self, step: &mut Step<'_>, proc: ProcId, failure: Failure) {
-        self.rounds.on_unused_exit(step.now, &failure);
-        let theirs = self.rounds.ended(step.now, proc, &failure);
+    fn exited(&mut self, step: &mut Step<'_>, proc: ProcId, exit: RankExit) {
+        self.rounds.on_unused_exit(step.now, &exit);
+        let theirs = self.rounds.ended(step.now, proc, &exit);
         self.apply_round_decisions(step);
-        if let Some(left) = self.rounds.take_left(&failure) {
+        if let Some(left) = self.rounds.take_left(&exit) {
             self.root_cause.refined(left);
             return self.failed(step, left);
         }
-        if theirs || failure.status.is_success() {
+        if theirs || exit.status.is_success() {
             return;
         }
         if self.rounds.awaits_exit() {
             // There is no round for the others to continue with: that they end comes of it.
-            self.root_cause.failed(failure);
+            self.root_cause.failed(exit);
         } else {
-            self.failed(step, failure);
+            self.failed(step, exit);
         }
     }
 

@@ -14,7 +14,7 @@ mod setting;
 
 use super::facts::JobFacts;
 use super::hosts::Loss;
-use super::notice::{Failure, Notice};
+use super::notice::{Notice, RankExit};
 use super::orders::is_together;
 use super::{Cx, JobAction, attempt};
 use crate::events::{Lost, What};
@@ -47,9 +47,9 @@ const FAILED: Status = Status::Exited(1);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Up {
     /// A rank has failed.
-    Rank(Failure),
+    Rank(RankExit),
     /// A rank has left of its own will: its failure is known when its process exits.
-    Left(Failure),
+    Left(RankExit),
     /// A host was lost.
     Host(NodeId, Lost, (Mono, Mono)),
 }
@@ -80,7 +80,7 @@ struct Generation {
     /// Processes that were ordered to end because no round waits for them any more. One that has registered meanwhile takes part.
     dismissed: BTreeSet<ProcId>,
     /// How ranks have ended in this round, in the order in which we heard of it.
-    ended: Vec<Failure>,
+    ended: Vec<RankExit>,
     /// When something was wrong with others: by their hosts' clocks, and by ours.
     seen: BTreeMap<Rank, (HostTime, Mono)>,
     /// When the work was done: who had ended before that, and could, fails nothing.
@@ -96,7 +96,7 @@ struct Generation {
     /// Whether ranks that have not registered were named.
     has_logged_unregistered: bool,
     /// Without this one there is no other round, and its process has until then to end by itself. That is awaited in any phase.
-    leaving: Option<(Failure, Mono)>,
+    leaving: Option<(RankExit, Mono)>,
 }
 
 /// How a rank has failed that was to continue: a good end in the midst of the function is none.
@@ -147,8 +147,8 @@ impl Rounds {
     }
 
     /// A process has ended; whether that is a matter of rounds, and no failure of the job's.
-    pub(super) fn ended(&mut self, now: Mono, proc: ProcId, failure: &Failure) -> bool {
-        let Failure { rank, status, at, .. } = *failure;
+    pub(super) fn ended(&mut self, now: Mono, proc: ProcId, exit: &RankExit) -> bool {
+        let RankExit { rank, status, at, .. } = *exit;
         let late = self.is_idle() && self.now.respawn_started.get(&rank).is_some_and(|(own, _)| *own == proc);
         let known = self.now.exempt.contains(&rank) || self.now.dismissed.remove(&proc) || late;
         let open = self.is_open();
@@ -156,7 +156,7 @@ impl Rounds {
             self.now.exempt.insert(rank);
             // A rank that is out already, or not in, ends for reasons of its own.
             if self.now.phase.active().is_some_and(|machine| machine.concerns(rank)) {
-                self.now.ended.push(*failure);
+                self.now.ended.push(*exit);
             }
         }
         if self.now.respawn_started.get(&rank).is_some_and(|(own, _)| *own == proc) {
@@ -352,7 +352,7 @@ impl Rounds {
             return Up::Host(node, lost, between);
         }
         if let Some(failure) = self.now.ended.iter().find(|failure| failure.rank == rank) {
-            return Up::Rank(Failure { status: failing(failure.status), asked: false, ..*failure });
+            return Up::Rank(RankExit { status: failing(failure.status), asked: false, ..*failure });
         }
         let status = match fault.kind {
             // Its session has ended, and it has not.
@@ -367,7 +367,7 @@ impl Rounds {
         };
         let (host, at) = self.now.seen.get(&rank).copied().unwrap_or((HostTime(now.nanos()), now));
         let failure =
-            Failure { rank, node, status, at, alive_at: at, seen_after: at, here: (host, host), asked: false };
+            RankExit { rank, node, status, at, alive_at: at, seen_after: at, here: (host, host), asked: false };
         if matches!(fault.kind, FaultKind::Left(_)) { Up::Left(failure) } else { Up::Rank(failure) }
     }
 
