@@ -250,7 +250,7 @@ impl Bringup {
     }
 
     /// The ending has begun: no rank will be started.
-    pub(super) fn began(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn on_ending_began(&mut self, cx: &mut Cx<'_>) {
         self.settled = true;
         self.probing.stop();
         for (node, state) in self.nodes.iter() {

@@ -1,7 +1,7 @@
 //! The one ending of a job: the first cause begins it and nothing later changes it.
 
 use super::closing::PATIENCE;
-use super::notice::{Began, Notice, RankExit};
+use super::notice::{EndingBegan, Notice, RankExit};
 use super::{Cx, JobAction};
 use crate::events::{Cause, JobNews, Lost, RanksState, What};
 use crate::machine::earliest;
@@ -117,7 +117,11 @@ impl Ending {
         (self.timeout, self.spared) = (None, None);
         let ranks = if self.all_over { RanksState::Exited } else { ranks };
         cx.notify(Notice::Log(What::Ending { cause: cause.clone(), sent, grace, ranks }));
-        cx.notify(Notice::Began(Began { cause: cause.clone(), at: cx.now, kill_at: sent.map(|_| kill_at) }));
+        cx.notify(Notice::EndingBegan(EndingBegan {
+            cause: cause.clone(),
+            at: cx.now,
+            kill_at: sent.map(|_| kill_at),
+        }));
         if sent.is_some() {
             self.lost(cx, &cause);
         }

@@ -213,7 +213,7 @@ impl Generations {
     }
 
     /// The job ends; nodes whose ranks are waited for no more.
-    pub(super) fn began(&mut self) -> Vec<NodeId> {
+    pub(super) fn on_ending_began(&mut self) -> Vec<NodeId> {
         match core::mem::replace(&mut self.state, State::Off) {
             State::Clearing(Clearing { open, clear, .. }) => {
                 let drains = open.into_iter().filter(|(_, drains)| *drains).map(|(node, _)| node);

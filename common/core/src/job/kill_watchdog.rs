@@ -6,7 +6,7 @@
 //! Without a guardian no other process can end the node, or count it. Then the agent has to be awake to the end: also when its ranks are
 //! gone, and a slow reader of ours may be all that it waits for. So it is asked again and again.
 
-use super::notice::{Began, Notice};
+use super::notice::{EndingBegan, Notice};
 use super::{Cx, JobAction};
 use crate::deadlines::Deadlines;
 use crate::id::NodeId;
@@ -45,15 +45,15 @@ impl KillWatchdog {
         let late = self.began;
         self.change(cx, node, |node| {
             if late {
-                node.began(cx.now, None);
+                node.on_ending_began(cx.now, None);
             }
         });
     }
 
     /// The end of the ranks is due at the end of the grace.
-    pub(super) fn began(&mut self, cx: &Cx<'_>, began: &Began) {
+    pub(super) fn on_ending_began(&mut self, cx: &Cx<'_>, began: &EndingBegan) {
         self.began = true;
-        self.change_all(cx, |node| node.began(cx.now, began.kill_at));
+        self.change_all(cx, |node| node.on_ending_began(cx.now, began.kill_at));
     }
 
     /// Requires an answer to SIGKILL, whatever the agents were doing.
@@ -196,7 +196,7 @@ impl Node {
         Self { state: State::Free, ranks_over: false, unguarded: false, trip }
     }
 
-    fn began(&mut self, now: Mono, kill_at: Option<Mono>) {
+    fn on_ending_began(&mut self, now: Mono, kill_at: Option<Mono>) {
         if !self.ranks_over {
             match (kill_at, self.state) {
                 (Some(due), State::Free) => self.state = State::Due(Patience::new(now, due.since(now) + self.trip)),

@@ -30,7 +30,7 @@ pub(super) enum Notice {
     /// This signal was passed on to all ranks; the job continues.
     Forwarded(Signal),
     /// The ending has begun.
-    Began(Began),
+    EndingBegan(EndingBegan),
     /// SIGKILL was sent to everything before the grace was over.
     Killed,
     /// No rank is left to wait for.
@@ -122,7 +122,7 @@ pub(super) struct RankExit {
 
 /// The beginning of the ending.
 #[derive(Clone, Debug)]
-pub(super) struct Began {
+pub(super) struct EndingBegan {
     /// Why.
     pub(super) cause: Cause,
     /// When.

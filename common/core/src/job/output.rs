@@ -29,7 +29,7 @@ impl Output {
         Self { nohup, ending: false, lost: [false; 3], early: BTreeMap::new(), unfiled: 0, unwritten: false }
     }
 
-    pub(super) fn began(&mut self) {
+    pub(super) fn on_ending_began(&mut self) {
         self.ending = true;
     }
 

@@ -14,7 +14,7 @@
 //! when its end was seen are named too: they may be the cause, or their messages may have been late. Nor is it known of a host that only
 //! did not answer when its ranks were to be ended: it is never the one that is named for that.
 
-use super::notice::{Began, RankExit};
+use super::notice::{EndingBegan, RankExit};
 use crate::events::{Cause, Lost};
 use crate::id::{NodeId, Rank};
 use crate::signal::Signal;
@@ -135,7 +135,7 @@ impl RootCause {
         self.forwarded.insert(sig);
     }
 
-    pub(super) fn began(&mut self, began: &Began) {
+    pub(super) fn on_ending_began(&mut self, began: &EndingBegan) {
         self.began = Some((began.cause.clone(), began.at));
     }
 

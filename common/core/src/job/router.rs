@@ -263,16 +263,19 @@ impl Parts {
                 self.root_cause.forwarded(sig);
                 self.ending.forwarded(sig);
             }
-            Notice::Began(began) => {
-                self.bringup.began(&mut step.cx());
-                self.root_cause.began(&began);
-                self.signals.began(&began);
-                self.output.began();
-                self.kill_watchdog.began(&step.cx(), &began);
-                self.lease.began(&step.cx(), &began);
-                self.closing.began(&mut step.cx(), &began);
+            Notice::EndingBegan(began) => {
+                self.bringup.on_ending_began(&mut step.cx());
+                self.root_cause.on_ending_began(&began);
+                self.signals.on_ending_began(&began);
+                self.output.on_ending_began();
+                self.kill_watchdog.on_ending_began(&step.cx(), &began);
+                self.lease.on_ending_began(&step.cx(), &began);
+                self.closing.on_ending_began(&mut step.cx(), &began);
                 self.rounds.off(step.now);
-                self.generations.began().into_iter().for_each(|node| self.procs.node_over(&mut step.cx(), node));
+                self.generations
+                    .on_ending_began()
+                    .into_iter()
+                    .for_each(|node| self.procs.node_over(&mut step.cx(), node));
             }
             Notice::Killed => {
                 self.signals.killed();
