@@ -72,13 +72,13 @@ impl KillWatchdog {
     }
 
     /// A guardian was lost, and SIGKILL was asked for because of it.
-    pub(super) fn unguarded(&mut self, cx: &Cx<'_>, node: NodeId) {
-        self.change(cx, node, |node| node.unguarded(cx.now));
+    pub(super) fn on_guardian_lost(&mut self, cx: &Cx<'_>, node: NodeId) {
+        self.change(cx, node, |node| node.on_guardian_lost(cx.now));
     }
 
     /// Records the end of its guardian: the agent has most likely ended first, and its last messages are on their way.
-    pub(super) fn on_guardian_lost(&mut self, cx: &Cx<'_>, node: NodeId) {
-        self.change(cx, node, |node| node.on_guardian_lost(cx.now));
+    pub(super) fn on_guardian_ended(&mut self, cx: &Cx<'_>, node: NodeId) {
+        self.change(cx, node, |node| node.on_guardian_ended(cx.now));
     }
 
     pub(super) fn on_message(&mut self, cx: &Cx<'_>, node: NodeId) {
@@ -185,7 +185,7 @@ enum Due {
 struct Node {
     state: State,
     ranks_over: bool,
-    unguarded: bool,
+    guardian_lost: bool,
     /// Time that the network may take.
     trip: Span,
 }
@@ -193,7 +193,7 @@ struct Node {
 impl Node {
     const fn new(local: bool, trip: Span) -> Self {
         let trip = if local { Span::ZERO } else { trip };
-        Self { state: State::Free, ranks_over: false, unguarded: false, trip }
+        Self { state: State::Free, ranks_over: false, guardian_lost: false, trip }
     }
 
     fn on_ending_began(&mut self, now: Mono, kill_at: Option<Mono>) {
@@ -213,14 +213,14 @@ impl Node {
         }
     }
 
-    fn unguarded(&mut self, now: Mono) {
-        self.unguarded = true;
+    fn on_guardian_lost(&mut self, now: Mono) {
+        self.guardian_lost = true;
         if self.ranks_over {
             self.owes(now, ANSWER);
         }
     }
 
-    fn on_guardian_lost(&mut self, now: Mono) {
+    fn on_guardian_ended(&mut self, now: Mono) {
         let patience = Patience::new(now, ANSWER + self.trip);
         match self.state {
             State::Owes(earlier) => self.state = State::Owes(patience.max(earlier)),
@@ -248,7 +248,7 @@ impl Node {
     }
 
     fn answered(&mut self, now: Mono) {
-        if self.unguarded && self.ranks_over {
+        if self.guardian_lost && self.ranks_over {
             self.is_idle(now);
         } else {
             self.state = State::Owes(Patience::new(now, SILENCE + self.trip));
@@ -258,7 +258,7 @@ impl Node {
     fn ranks_over(&mut self, now: Mono) {
         self.ranks_over = true;
         match self.state {
-            State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) if self.unguarded => self.is_idle(now),
+            State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) if self.guardian_lost => self.is_idle(now),
             State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) => self.state = State::Free,
             State::Over => {}
         }

@@ -38,7 +38,7 @@ pub(super) enum Notice {
     /// The agent of a node does not answer.
     Mute(NodeId),
     /// The guardian of a node has ended, and its agent is about to say why.
-    LeftAlone(NodeId),
+    GuardianEnded(NodeId),
     /// Suspended agents have to continue.
     WakeAgents,
     /// SIGKILL was sent to one node, which cannot guard its ranks any more.
@@ -78,7 +78,7 @@ pub(super) enum Notice {
     /// Init or guardian of a node was lost: ends of its ranks that are reported from here on were caused by that.
     LostSupervisor(NodeId),
     /// The guardian of a node was lost: the agent alone can end what is there.
-    Unguarded(NodeId),
+    GuardianLost(NodeId),
     /// A node has no rank that is waited for.
     RanksOver(NodeId),
     /// A node is left out before the start: it was not reached, has refused, or was too late. No rank was started there.

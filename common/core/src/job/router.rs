@@ -98,7 +98,7 @@ impl Parts {
             }
             ToRoot::InputFailed { errno } => self.output.input_undelivered(&mut step.cx(), errno),
             ToRoot::InitLost => self.loss.init_lost(&mut step.cx(), node),
-            ToRoot::GuardianLost => self.loss.guardian_lost(&mut step.cx(), node),
+            ToRoot::GuardianLost => self.loss.on_guardian_lost(&mut step.cx(), node),
             ToRoot::News(news) => step.notify(Notice::Log(What::NodeNews { node, news })),
             ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(&mut step.cx(), proc, which, bytes),
             // The edges': they are about connections, not about the job.
@@ -304,8 +304,8 @@ impl Parts {
             Notice::RanksOver(node) if self.procs.is_over(node) => self.kill_watchdog.ranks_over(&step.cx(), node),
             // One of them was started again at once.
             Notice::RanksOver(_) => {}
-            Notice::Unguarded(node) => self.kill_watchdog.unguarded(&step.cx(), node),
-            Notice::LeftAlone(node) => self.kill_watchdog.on_guardian_lost(&step.cx(), node),
+            Notice::GuardianLost(node) => self.kill_watchdog.on_guardian_lost(&step.cx(), node),
+            Notice::GuardianEnded(node) => self.kill_watchdog.on_guardian_ended(&step.cx(), node),
             Notice::Absent(node) => self.absent(step, node),
             Notice::Impatient { patience } => self.closing.impatient(&mut step.cx(), patience),
             Notice::Abandoned => self.kill_watchdog.abandoned(&step.cx()),
