@@ -18,8 +18,8 @@ mod interface_probing;
 mod job_event;
 mod kill_watchdog;
 mod log;
-mod loss;
 mod master_addr;
+mod node_ends;
 mod notice;
 mod orders;
 mod output;
@@ -114,7 +114,7 @@ impl Job {
             signals: signals::Signals::new(),
             ending: ending::Ending::new(now, spec),
             root_cause: root_cause::RootCause::new(),
-            loss: loss::Loss::new(spec.placement.nodes.len()),
+            node_ends: node_ends::NodeEnds::new(spec.placement.nodes.len()),
             kill_watchdog: kill_watchdog::KillWatchdog::new(spec),
             lease: host_leases::Lease::new(spec),
             startup_deadline: startup_deadline::StartupDeadline::new(spec.placement.nodes.len()),
@@ -161,7 +161,7 @@ struct Parts {
     signals: signals::Signals,
     ending: ending::Ending,
     root_cause: root_cause::RootCause,
-    loss: loss::Loss,
+    node_ends: node_ends::NodeEnds,
     kill_watchdog: kill_watchdog::KillWatchdog,
     lease: host_leases::Lease,
     startup_deadline: startup_deadline::StartupDeadline,
@@ -178,7 +178,7 @@ struct Parts {
 enum Timer {
     Ending,
     Mute,
-    Loss,
+    NodeEnds,
     Lease,
     Late,
     Bringup,
@@ -192,7 +192,7 @@ impl Timer {
     const ALL: [Self; 9] = [
         Self::Ending,
         Self::Mute,
-        Self::Loss,
+        Self::NodeEnds,
         Self::Lease,
         Self::Late,
         Self::Bringup,
@@ -207,7 +207,7 @@ impl Parts {
         match timer {
             Timer::Ending => self.ending.deadline(),
             Timer::Mute => self.kill_watchdog.deadline(),
-            Timer::Loss => self.loss.deadline(),
+            Timer::NodeEnds => self.node_ends.deadline(),
             Timer::Lease => self.lease.deadline(),
             Timer::Late => self.startup_deadline.deadline(),
             Timer::Bringup => self.bringup.deadline(),
@@ -221,7 +221,7 @@ impl Parts {
         match timer {
             Timer::Ending => self.ending.timeout(&mut step.cx()),
             Timer::Mute => self.kill_watchdog.timeout(&mut step.cx()),
-            Timer::Loss => self.loss.timeout(&mut step.cx()),
+            Timer::NodeEnds => self.node_ends.timeout(&mut step.cx()),
             Timer::Lease => self.lease.timeout(&mut step.cx()),
             Timer::Late => self.startup_deadline.timeout(&mut step.cx()),
             Timer::Bringup => self.bringup.timeout(&mut step.cx()),

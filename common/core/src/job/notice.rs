@@ -45,7 +45,7 @@ pub(super) enum Notice {
     Doomed(NodeId),
     /// No heartbeat of a node has come for so long that the node has ended its ranks.
     MissedLease(NodeId),
-    /// loss: a part of ours was lost on a node. The job ends, unless it can do without the node.
+    /// node_ends: a part of ours was lost on a node. The job ends, unless it can do without the node.
     Lost {
         /// Which.
         node: NodeId,
@@ -66,7 +66,7 @@ pub(super) enum Notice {
         /// The present placement of the ranks.
         placement: Arc<Placement>,
     },
-    /// loss: a node was ordered to end without its agent, or cannot be reached; if it does not report the outcome, its lease ends it.
+    /// node_ends: a node was ordered to end without its agent, or cannot be reached; if it does not report the outcome, its lease ends it.
     Severed(NodeId),
     /// The user asks to end while only output is waited for: after this it is given up.
     Impatient {

@@ -34,7 +34,7 @@ impl Parts {
             JobEvent::ReadyBy { node, at, limit } => self.startup_deadline.ready_by(node, at, limit),
             JobEvent::HostFailed { node, why } => {
                 self.bringup.failed(&mut step.cx(), node, why);
-                self.loss.host_failed(&mut step.cx(), node);
+                self.node_ends.host_failed(&mut step.cx(), node);
             }
             JobEvent::Beat { node, beat } => {
                 self.kill_watchdog.on_message(&step.cx(), node);
@@ -42,8 +42,8 @@ impl Parts {
                     self.procs.offset(node, offset);
                 }
             }
-            JobEvent::EdgeClosed { node, why } => self.loss.edge_closed(&mut step.cx(), node, why),
-            JobEvent::GuardianEnded { node, end } => self.loss.guardian_ended(&mut step.cx(), node, end),
+            JobEvent::EdgeClosed { node, why } => self.node_ends.edge_closed(&mut step.cx(), node, why),
+            JobEvent::GuardianEnded { node, end } => self.node_ends.guardian_ended(&mut step.cx(), node, end),
             JobEvent::Signal(sig) => self.signals.on(&mut step.cx(), sig),
             JobEvent::StreamEnd { stream, total } => {
                 if let Some(node) = step.facts.node_of_process(stream.proc()) {
@@ -97,8 +97,8 @@ impl Parts {
                 }
             }
             ToRoot::InputFailed { errno } => self.output.input_undelivered(&mut step.cx(), errno),
-            ToRoot::InitLost => self.loss.init_lost(&mut step.cx(), node),
-            ToRoot::GuardianLost => self.loss.on_guardian_lost(&mut step.cx(), node),
+            ToRoot::InitLost => self.node_ends.init_lost(&mut step.cx(), node),
+            ToRoot::GuardianLost => self.node_ends.on_guardian_lost(&mut step.cx(), node),
             ToRoot::News(news) => step.notify(Notice::Log(What::NodeNews { node, news })),
             ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(&mut step.cx(), proc, which, bytes),
             // The edges': they are about connections, not about the job.
@@ -115,7 +115,7 @@ impl Parts {
                     self.cleared(step, &first);
                 }
             }
-            ToRoot::Done { left, named } => self.loss.done(&mut step.cx(), node, left, named.into_vec()),
+            ToRoot::Done { left, named } => self.node_ends.done(&mut step.cx(), node, left, named.into_vec()),
         }
     }
 
@@ -146,7 +146,7 @@ impl Parts {
         self.lease.node_over(node);
         self.kill_watchdog.node_over(node);
         self.procs.absent(&mut step.cx(), node);
-        self.loss.forget(&mut step.cx(), node);
+        self.node_ends.forget(&mut step.cx(), node);
     }
 
     /// Continues the job with fewer hosts.
@@ -283,14 +283,14 @@ impl Parts {
                 self.kill_watchdog.killed(&step.cx());
                 self.lease.killed(&step.cx());
             }
-            Notice::WakeAgents => self.loss.wake(&mut step.cx()),
+            Notice::WakeAgents => self.node_ends.wake(&mut step.cx()),
             Notice::LostSupervisor(node) => self.root_cause.on_lost_supervisor(node),
             Notice::Doomed(node) => self.kill_watchdog.doomed(&step.cx(), node),
             // Others will follow, or it is sent again when the job ends.
             Notice::AllOver | Notice::RanksOver(_) if self.generations.is_between() => {}
             Notice::AllOver => self.all_over(step),
-            Notice::Mute(node) => self.loss.mute(&mut step.cx(), node),
-            Notice::MissedLease(node) => self.loss.on_missed_lease(&mut step.cx(), node),
+            Notice::Mute(node) => self.node_ends.mute(&mut step.cx(), node),
+            Notice::MissedLease(node) => self.node_ends.on_missed_lease(&mut step.cx(), node),
             Notice::Lost { node, lost } => self.lost(step, node, lost),
             Notice::Late { node, limit } if self.bringup.late(&mut step.cx(), node, limit) => self.forget(step, node),
             // It was ready, or is given up for another reason.

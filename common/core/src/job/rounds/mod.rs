@@ -13,7 +13,7 @@ pub(super) mod routing;
 mod setting;
 
 use super::facts::JobFacts;
-use super::hosts::Loss;
+use super::hosts::HostLoss;
 use super::notice::{Notice, RankExit};
 use super::orders::is_together;
 use super::{Cx, JobAction, attempt};
@@ -347,7 +347,8 @@ impl Rounds {
     fn up(&self, cx: &Cx<'_>, fault: &Fault) -> Up {
         let rank = fault.initial;
         let (now, node) = (cx.now, cx.facts.placement().node_of(rank).unwrap_or(NodeId::new(0)));
-        if let (FaultKind::HostLost, Some(Loss { lost, between, .. })) = (fault.kind, cx.facts.hosts.recent_loss(node))
+        if let (FaultKind::HostLost, Some(HostLoss { lost, between, .. })) =
+            (fault.kind, cx.facts.hosts.recent_loss(node))
         {
             return Up::Host(node, lost, between);
         }

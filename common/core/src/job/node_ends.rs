@@ -50,14 +50,14 @@ struct Node {
 
 /// The nodes' ends.
 #[derive(Debug)]
-pub(super) struct Loss {
+pub(super) struct NodeEnds {
     nodes: Vec<Node>,
     due: Deadlines,
     /// Nodes of which nothing is known.
     unknown: usize,
 }
 
-impl Loss {
+impl NodeEnds {
     pub(super) fn new(nodes: usize) -> Self {
         let node = Node { state: State::Up, guardian_lost: false, left: None };
         Self { due: Deadlines::new(nodes), unknown: nodes, nodes: vec![node; nodes] }
