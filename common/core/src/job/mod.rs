@@ -4,7 +4,6 @@
 //! notices. Facts that several of them need, hosts and placement, are kept once in [`facts`], which they read. Only the router
 //! ([`router`]) changes the facts and several sub-machines at once.
 
-mod attempt;
 mod bringup;
 mod check;
 mod clock;
@@ -28,6 +27,7 @@ mod root_cause;
 mod roster;
 mod rounds;
 mod router;
+mod shrink_rule;
 mod signals;
 mod startup_deadline;
 mod suspend_detector;
@@ -118,7 +118,7 @@ impl Job {
             kill_watchdog: kill_watchdog::KillWatchdog::new(spec),
             lease: host_leases::Lease::new(spec),
             startup_deadline: startup_deadline::StartupDeadline::new(spec.placement.nodes.len()),
-            attempt: attempt::Attempt::new(Arc::clone(spec)),
+            shrink_rule: shrink_rule::ShrinkRule::new(Arc::clone(spec)),
             generations: generations::Generations::new(spec),
             rounds: rounds::Rounds::new(Arc::clone(spec), setting.read_policy),
             output: output::Output::new(setting.nohup),
@@ -165,7 +165,7 @@ struct Parts {
     kill_watchdog: kill_watchdog::KillWatchdog,
     lease: host_leases::Lease,
     startup_deadline: startup_deadline::StartupDeadline,
-    attempt: attempt::Attempt,
+    shrink_rule: shrink_rule::ShrinkRule,
     generations: generations::Generations,
     rounds: rounds::Rounds,
     output: output::Output,

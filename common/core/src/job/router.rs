@@ -2,13 +2,13 @@
 //!
 //! A sub-machine changes only itself. Changes of several sub-machines are written here, in the order in which they are done.
 
-use super::attempt::{self, Means};
 use super::generations::{Fate, Why};
 use super::job_event::JobEvent;
 use super::notice::{Notice, RankExit};
 use super::orders::is_together;
 use super::rounds::Up;
 use super::rounds::routing::Heard;
+use super::shrink_rule::{self, Means};
 use super::{JobAction, Parts, Step};
 use crate::events::{Cause, Fewer, Lost, RanksState, Tried, What};
 use crate::id::{NodeId, ProcId, Rank};
@@ -184,7 +184,8 @@ impl Parts {
             Fate::Known => return,
             Fate::Ends => false,
             Fate::Clears => {
-                !self.attempt.lacks_hosts(step.facts, &self.means()) && self.clears(step, Why { failure, lost: None })
+                !self.shrink_rule.lacks_hosts(step.facts, &self.means())
+                    && self.clears(step, Why { failure, lost: None })
             }
         };
         if !clears {
@@ -208,7 +209,7 @@ impl Parts {
         let RankExit { rank, at, .. } = first.failure;
         let lived = self.procs.started_at(rank).map_or(Span::ZERO, |started| at.since(started));
         let fewer = self.fewer(step);
-        self.attempt.on_reported(step.facts);
+        self.shrink_rule.on_reported(step.facts);
         self.generations.decide(&mut step.cx(), &first, lived, fewer);
     }
 
@@ -216,7 +217,7 @@ impl Parts {
     fn reset_for_generation(&mut self, step: &mut Step<'_>) {
         self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
         let (restart, ports) = self.generations.reset_for_generation();
-        let fewer = attempt::next_placement(step.facts, &self.means()).map(Arc::new);
+        let fewer = shrink_rule::next_placement(step.facts, &self.means()).map(Arc::new);
         step.facts.begin_generation(restart);
         self.log.in_round(None);
         let shrinks = fewer.is_some();
@@ -233,7 +234,7 @@ impl Parts {
         if shrinks {
             let (lost, placement) = (step.facts.hosts.list_lost(), Arc::clone(step.facts.placement()));
             // Another host may have been lost in the pause.
-            let is_known = self.attempt.is_reported(step.facts);
+            let is_known = self.shrink_rule.is_reported(step.facts);
             self.log.left_out(&mut step.cx(), lost, &placement, is_known);
         }
         self.bringup.reset_for_generation(&mut step.cx(), (restart, first.get()), (&ports, namespace), shrinks);
@@ -341,21 +342,21 @@ impl Parts {
     fn continues_without(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
         if step.facts.hosts.is_local(node)
             || !self.may_follow()
-            || !self.attempt.can_do_without(step.facts, &self.means(), Some(node))
+            || !self.shrink_rule.can_do_without(step.facts, &self.means(), Some(node))
         {
             return false;
         }
-        attempt::dismiss(&mut step.cx(), node, lost);
+        shrink_rule::dismiss(&mut step.cx(), node, lost);
         step.facts.hosts.lose(node, lost, between, self.generations.is_clear(node));
         if !self.generations.is_between() {
-            self.clears(step, attempt::why_lost(step.facts, node, lost, between));
+            self.clears(step, shrink_rule::why_lost(step.facts, node, lost, between));
         }
         true
     }
 
     /// Ends all ranks, so that another generation may follow; whether any host was ordered to.
     fn clears(&mut self, step: &mut Step<'_>, why: Why) -> bool {
-        let (grace, shrinks) = (self.generations.grace(), self.attempt.may_shrink(&self.means()));
+        let (grace, shrinks) = (self.generations.grace(), self.shrink_rule.may_shrink(&self.means()));
         let lost = step.facts.hosts.list_lost();
         let mut nodes = self.bringup.clear(&mut step.cx(), grace, (&lost, shrinks));
         if nodes.is_empty() {
@@ -385,7 +386,7 @@ impl Parts {
 
     /// The remaining hosts for the next generation, where hosts were lost in this one.
     fn fewer(&self, step: &Step<'_>) -> Option<Box<Fewer>> {
-        let placement = attempt::next_placement(step.facts, &self.means())?;
+        let placement = shrink_rule::next_placement(step.facts, &self.means())?;
         Some(Box::new(Fewer { without: step.facts.hosts.list_lost(), ranks: placement.world_size() }))
     }
 
@@ -488,9 +489,9 @@ impl Parts {
                 self.root_cause.lost(node, lost, between);
                 let follows = self.may_follow()
                     && !self.generations.is_between()
-                    && self.attempt.can_do_without(step.facts, &self.means(), None);
+                    && self.shrink_rule.can_do_without(step.facts, &self.means(), None);
                 if follows {
-                    self.clears(step, attempt::why_lost(step.facts, node, lost, between));
+                    self.clears(step, shrink_rule::why_lost(step.facts, node, lost, between));
                 } else {
                     self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, RanksState::Running);
                 }

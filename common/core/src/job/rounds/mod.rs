@@ -16,7 +16,7 @@ use super::facts::JobFacts;
 use super::hosts::HostLoss;
 use super::notice::{Notice, RankExit};
 use super::orders::is_together;
-use super::{Cx, JobAction, attempt};
+use super::{Cx, JobAction, shrink_rule};
 use crate::events::{Lost, What};
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::machine::{Machine as _, earliest_of};
@@ -184,7 +184,7 @@ impl Rounds {
         if cx.facts.hosts.is_local(node) || !self.is_open() {
             return false;
         }
-        attempt::dismiss(cx, node, lost);
+        shrink_rule::dismiss(cx, node, lost);
         self.notify(cx.now, RestartEvent::HostSuspected { node, at: between.1.min(cx.now) });
         // Whether we hear of their ends before or after the work is done, it continued without them.
         self.now.exempt.extend(cx.facts.placement().ranks_of(node));

@@ -1,8 +1,8 @@
 //! Whether the hosts that are left are enough for another generation, and whether there may be one.
 
-use super::attempt::{cleared, ends, forget, least, node, reset_for_generation, run, started};
 use super::fewer::{left_out, three};
 use super::hosts::told;
+use super::shrink_rule::{cleared, ends, forget, least, node, reset_for_generation, run, started};
 use super::*;
 use crate::rank_assign::parse;
 use crate::restart::Limits;

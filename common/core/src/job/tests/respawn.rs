@@ -1,9 +1,9 @@
 //! Processes that are started again for ranks whose own have ended: when, and which.
 
-use super::attempt::{beats, ends, node, run};
 use super::fewer::three;
 use super::hosts::hello;
 use super::rounds::{begun, fault, join, on_message, ready, returned, short};
+use super::shrink_rule::{beats, ends, node, run};
 use super::*;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::RankPlacement;
