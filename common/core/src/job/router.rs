@@ -6,7 +6,7 @@ use super::generations::{Fate, Why};
 use super::job_event::JobEvent;
 use super::notice::{Notice, RankExit};
 use super::orders::is_together;
-use super::rounds::Up;
+use super::rounds::Escalation;
 use super::rounds::routing::Heard;
 use super::shrink_rule::{self, Means};
 use super::{JobAction, Parts, Step};
@@ -121,8 +121,8 @@ impl Parts {
 
     /// No rank is left to wait for.
     fn all_over(&mut self, step: &mut Step<'_>) {
-        let up = self.rounds.on_no_process_left(&mut step.cx());
-        self.on_rounds_given_up(step, up);
+        let escalation = self.rounds.on_no_process_left(&mut step.cx());
+        self.on_rounds_given_up(step, escalation);
         if self.generations.is_between() {
             return;
         }
@@ -462,11 +462,11 @@ impl Parts {
 
     /// Does what rounds ask for. A loss that rounds cannot absorb has its ordinary consequence.
     pub(super) fn apply_round_decisions(&mut self, step: &mut Step<'_>) {
-        let up = self.rounds.apply_decisions(&mut step.cx());
+        let escalation = self.rounds.apply_decisions(&mut step.cx());
         self.log.in_round(self.rounds.round());
         let unused = self.rounds.unused_report(&step.cx(), false);
         unused.into_iter().for_each(|what| step.notify(Notice::Log(what)));
-        self.on_rounds_given_up(step, up);
+        self.on_rounds_given_up(step, escalation);
         if let Some(failure) = self.rounds.left_too_late(step.now) {
             self.failed(step, failure);
         }
@@ -475,17 +475,17 @@ impl Parts {
     }
 
     /// The consequence of a fault that rounds could not absorb.
-    fn on_rounds_given_up(&mut self, step: &mut Step<'_>, up: Option<Up>) {
-        match up {
-            Some(Up::Rank(failure)) => {
+    fn on_rounds_given_up(&mut self, step: &mut Step<'_>, escalation: Option<Escalation>) {
+        match escalation {
+            Some(Escalation::RankFailed(failure)) => {
                 self.root_cause.decided(failure);
                 self.failed(step, failure);
             }
-            Some(Up::Left(failure)) => {
+            Some(Escalation::RankLeft(failure)) => {
                 self.root_cause.decided(failure);
                 self.rounds.await_exit(failure, step.now + self.generations.grace());
             }
-            Some(Up::Host(node, lost, between)) => {
+            Some(Escalation::HostLost(node, lost, between)) => {
                 self.root_cause.lost(node, lost, between);
                 let follows = self.may_follow()
                     && !self.generations.is_between()

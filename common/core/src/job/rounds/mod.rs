@@ -43,15 +43,15 @@ use restart_unused::RestartUnused;
 /// The status of a rank that had no status to fail with: a rank that raised, or left, or exited with 0 too early.
 const FAILED: Status = Status::Exited(1);
 
-/// The consequence for the job of rounds that were given up.
+/// A fault that rounds could not absorb, handed back to the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Up {
+pub(super) enum Escalation {
     /// A rank has failed.
-    Rank(RankExit),
+    RankFailed(RankExit),
     /// A rank has left of its own will: its failure is known when its process exits.
-    Left(RankExit),
+    RankLeft(RankExit),
     /// A host was lost.
-    Host(NodeId, Lost, (Mono, Mono)),
+    HostLost(NodeId, Lost, (Mono, Mono)),
 }
 
 /// The rounds of a job.
@@ -215,7 +215,7 @@ impl Rounds {
     }
 
     /// No process is left: whatever is still waited for, no round follows. Returns the consequence for the job.
-    pub(super) fn on_no_process_left(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
+    pub(super) fn on_no_process_left(&mut self, cx: &mut Cx<'_>) -> Option<Escalation> {
         if !self.is_open() {
             return None;
         }
@@ -235,10 +235,10 @@ impl Rounds {
             }
         };
         let reason = EndReason::NoHealthyRank;
-        let up = self.up(cx, &fault);
+        let escalation = self.escalation(cx, &fault);
         cx.notify(Notice::Log(What::RoundsOver(Box::new(RoundsEnd::Impossible { fault, reason }))));
         self.off(cx.now);
-        Some(up)
+        Some(escalation)
     }
 
     /// The job ends, or all of its ranks do and may be started again.
@@ -269,8 +269,8 @@ impl Rounds {
     }
 
     /// Does what the machine asks for; what it hands back to the job.
-    pub(super) fn apply_decisions(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
-        let mut up = None;
+    pub(super) fn apply_decisions(&mut self, cx: &mut Cx<'_>) -> Option<Escalation> {
+        let mut escalation = None;
         while let Some(action) = self.now.phase.poll_action() {
             match action {
                 RestartAction::Send { node, msg } => self.send(cx, node, msg),
@@ -282,12 +282,12 @@ impl Rounds {
                     cx.notify(Notice::Log(What::RoundsOver(Box::new(given.clone()))));
                     match given {
                         RoundsEnd::Done => self.now.done = Some(cx.now),
-                        RoundsEnd::Impossible { fault, .. } => up = Some(self.up(cx, &fault)),
+                        RoundsEnd::Impossible { fault, .. } => escalation = Some(self.escalation(cx, &fault)),
                     }
                 }
             }
         }
-        up
+        escalation
     }
 
     fn send(&mut self, cx: &mut Cx<'_>, node: NodeId, msg: RoundDown) {
@@ -344,16 +344,16 @@ impl Rounds {
     }
 
     /// A fault that no round makes good: as the failure of a rank, or the loss of a host.
-    fn up(&self, cx: &Cx<'_>, fault: &Fault) -> Up {
+    fn escalation(&self, cx: &Cx<'_>, fault: &Fault) -> Escalation {
         let rank = fault.initial;
         let (now, node) = (cx.now, cx.facts.placement().node_of(rank).unwrap_or(NodeId::new(0)));
         if let (FaultKind::HostLost, Some(HostLoss { lost, between, .. })) =
             (fault.kind, cx.facts.hosts.recent_loss(node))
         {
-            return Up::Host(node, lost, between);
+            return Escalation::HostLost(node, lost, between);
         }
         if let Some(failure) = self.now.ended.iter().find(|failure| failure.rank == rank) {
-            return Up::Rank(RankExit { status: failing(failure.status), asked: false, ..*failure });
+            return Escalation::RankFailed(RankExit { status: failing(failure.status), asked: false, ..*failure });
         }
         let status = match fault.kind {
             // Its session has ended, and it has not.
@@ -369,7 +369,11 @@ impl Rounds {
         let (host, at) = self.now.seen.get(&rank).copied().unwrap_or((HostTime(now.nanos()), now));
         let failure =
             RankExit { rank, node, status, at, alive_at: at, seen_after: at, here: (host, host), asked: false };
-        if matches!(fault.kind, FaultKind::Left(_)) { Up::Left(failure) } else { Up::Rank(failure) }
+        if matches!(fault.kind, FaultKind::Left(_)) {
+            Escalation::RankLeft(failure)
+        } else {
+            Escalation::RankFailed(failure)
+        }
     }
 
     /// A host has not taken who wanted to register: said for the first of them.
