@@ -195,9 +195,9 @@ impl Bringup {
         }
     }
 
-    /// A node that was reached takes too long to be ready; true if it was still waited for. No rank was asked for there, so
+    /// Gives up a node that was reached and is not ready in time. Returns whether it was still waited for. No rank was asked for there, so
     /// whatever its agent is doing, nothing of the job has to be counted.
-    pub(super) fn late(&mut self, cx: &mut Cx<'_>, node: NodeId, limit: Span) -> bool {
+    pub(super) fn give_up_late_host(&mut self, cx: &mut Cx<'_>, node: NodeId, limit: Span) -> bool {
         let Some(state) = self.nodes.get(node).filter(|_| !self.settled) else { return false };
         let awaited = match state {
             State::Waiting => "its agent has started, and is not heard of",

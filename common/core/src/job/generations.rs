@@ -144,7 +144,7 @@ impl Generations {
         cx.notify(Notice::Log(What::Clearing { rank, status, lost, grace: self.grace }));
     }
 
-    /// No rank is waited for because of what is continuing, or will be.
+    /// Between two generations: the ranks are being ended, or a pause precedes the next start. No exit of a rank is waited for.
     pub(super) const fn is_between(&self) -> bool {
         match self.state {
             State::Clearing(_) | State::Pausing(..) => true,

@@ -124,11 +124,11 @@ impl KillWatchdog {
             let mut what = None;
             self.change(cx, id, |node| what = node.timeout(cx.now));
             match what {
-                Some(Due::Asked) => {
+                Some(Due::AskAgain) => {
                     cx.act(JobAction::WakeAgent { node: id });
                     cx.act(JobAction::Send { node: id, msg: ToNode::Kill });
                 }
-                Some(Due::Mute) => cx.notify(Notice::Mute(id)),
+                Some(Due::GiveUp) => cx.notify(Notice::AgentUnresponsive(id)),
                 None => {}
             }
         }
@@ -175,9 +175,9 @@ enum State {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Due {
     /// The agent has to be asked again.
-    Asked,
+    AskAgain,
     /// Nothing is expected of it any more.
-    Mute,
+    GiveUp,
 }
 
 /// The silence of one agent.
@@ -277,11 +277,11 @@ impl Node {
                 if out {
                     self.state = State::Over;
                 }
-                out.then_some(Due::Mute)
+                out.then_some(Due::GiveUp)
             }
             State::Rests(until) if *until <= now => {
                 self.owes(now, ANSWER);
-                Some(Due::Asked)
+                Some(Due::AskAgain)
             }
             State::Free | State::Rests(_) | State::Over => None,
         }

@@ -177,10 +177,10 @@ struct Parts {
 #[derive(Clone, Copy, Debug)]
 enum Timer {
     Ending,
-    Mute,
+    KillWatchdog,
     NodeEnds,
     Lease,
-    Late,
+    StartupDeadline,
     Bringup,
     Generations,
     Rounds,
@@ -191,10 +191,10 @@ impl Timer {
     /// All of them, in the order in which they are run.
     const ALL: [Self; 9] = [
         Self::Ending,
-        Self::Mute,
+        Self::KillWatchdog,
         Self::NodeEnds,
         Self::Lease,
-        Self::Late,
+        Self::StartupDeadline,
         Self::Bringup,
         Self::Generations,
         Self::Rounds,
@@ -206,10 +206,10 @@ impl Parts {
     fn deadline(&self, timer: Timer) -> Option<Mono> {
         match timer {
             Timer::Ending => self.ending.deadline(),
-            Timer::Mute => self.kill_watchdog.deadline(),
+            Timer::KillWatchdog => self.kill_watchdog.deadline(),
             Timer::NodeEnds => self.node_ends.deadline(),
             Timer::Lease => self.lease.deadline(),
-            Timer::Late => self.startup_deadline.deadline(),
+            Timer::StartupDeadline => self.startup_deadline.deadline(),
             Timer::Bringup => self.bringup.deadline(),
             Timer::Generations => self.generations.deadline(),
             Timer::Rounds => self.rounds.deadline(),
@@ -220,10 +220,10 @@ impl Parts {
     fn timeout(&mut self, step: &mut Step<'_>, timer: Timer) {
         match timer {
             Timer::Ending => self.ending.timeout(&mut step.cx()),
-            Timer::Mute => self.kill_watchdog.timeout(&mut step.cx()),
+            Timer::KillWatchdog => self.kill_watchdog.timeout(&mut step.cx()),
             Timer::NodeEnds => self.node_ends.timeout(&mut step.cx()),
             Timer::Lease => self.lease.timeout(&mut step.cx()),
-            Timer::Late => self.startup_deadline.timeout(&mut step.cx()),
+            Timer::StartupDeadline => self.startup_deadline.timeout(&mut step.cx()),
             Timer::Bringup => self.bringup.timeout(&mut step.cx()),
             Timer::Generations => self.generations.timeout(&mut step.cx()),
             Timer::Rounds => {

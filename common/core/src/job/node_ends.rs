@@ -167,7 +167,7 @@ impl NodeEnds {
     }
 
     /// An agent has to end what is there and does not answer.
-    pub(super) fn mute(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+    pub(super) fn on_agent_unresponsive(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         match self.state(node) {
             State::Up => {
                 part(cx, node, Lost::AgentMute);

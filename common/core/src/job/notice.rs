@@ -36,7 +36,7 @@ pub(super) enum Notice {
     /// No rank is left to wait for.
     AllOver,
     /// The agent of a node does not answer.
-    Mute(NodeId),
+    AgentUnresponsive(NodeId),
     /// The guardian of a node has ended, and its agent is about to say why.
     GuardianEnded(NodeId),
     /// Suspended agents have to continue.
@@ -53,7 +53,7 @@ pub(super) enum Notice {
         lost: Lost,
     },
     /// bringup: the time is over in which a node that was reached had to be ready.
-    Late {
+    StartupDeadlineExpired {
         /// Which.
         node: NodeId,
         /// The whole time that it had.

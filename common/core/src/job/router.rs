@@ -149,6 +149,13 @@ impl Parts {
         self.node_ends.forget(&mut step.cx(), node);
     }
 
+    /// Gives up a node that is not ready in time. A node that was ready, or was given up for another reason, stays as it is.
+    fn on_startup_deadline(&mut self, step: &mut Step<'_>, node: NodeId, limit: Span) {
+        if self.bringup.give_up_late_host(&mut step.cx(), node, limit) {
+            self.forget(step, node);
+        }
+    }
+
     /// Continues the job with fewer hosts.
     fn leave_out(&mut self, step: &mut Step<'_>, nodes: Vec<NodeId>, placement: &Placement) {
         for node in &nodes {
@@ -290,12 +297,10 @@ impl Parts {
             // Others will follow, or it is sent again when the job ends.
             Notice::AllOver | Notice::RanksOver(_) if self.generations.is_between() => {}
             Notice::AllOver => self.all_over(step),
-            Notice::Mute(node) => self.node_ends.mute(&mut step.cx(), node),
+            Notice::AgentUnresponsive(node) => self.node_ends.on_agent_unresponsive(&mut step.cx(), node),
             Notice::MissedLease(node) => self.node_ends.on_missed_lease(&mut step.cx(), node),
             Notice::Lost { node, lost } => self.lost(step, node, lost),
-            Notice::Late { node, limit } if self.bringup.late(&mut step.cx(), node, limit) => self.forget(step, node),
-            // It was ready, or is given up for another reason.
-            Notice::Late { .. } => {}
+            Notice::StartupDeadlineExpired { node, limit } => self.on_startup_deadline(step, node, limit),
             Notice::LeftOut { nodes, placement } => {
                 step.facts.place(Arc::clone(&placement));
                 self.leave_out(step, nodes, &placement);
