@@ -69,7 +69,7 @@ impl Nested {
                     self.line(from, Level::Process, "handling stage=starting")
                         + &self.line(at, Level::Process, "handling stage=completed")
                 }
-                RoundNote::Spared { .. }
+                RoundNote::NoRoundNeeded { .. }
                 | RoundNote::Again { .. }
                 | RoundNote::Awaited { .. }
                 | RoundNote::Refused { .. }

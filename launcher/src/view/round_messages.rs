@@ -21,7 +21,7 @@ pub(crate) fn least(note: &RoundNote) -> Tone {
     match note {
         // That there are rounds is no news where nothing has happened.
         RoundNote::Began { faults, discarded, .. } if faults.is_empty() && discarded.is_empty() => Tone::Verbose,
-        RoundNote::Began { .. } | RoundNote::Spared { .. } => Tone::Normal,
+        RoundNote::Began { .. } | RoundNote::NoRoundNeeded { .. } => Tone::Normal,
         RoundNote::Again { .. } | RoundNote::Remark(_) => Tone::Normal,
         RoundNote::Awaited { .. } => Tone::Normal,
         RoundNote::Refused { .. } => Tone::Quiet,
@@ -35,7 +35,7 @@ pub(crate) fn line(generation: u32, host: &OsBytes, note: &RoundNote, tone: Tone
             let home = ranks_of(discarded);
             began(generation, *round, (faults, host), (*world_size, *active_world_size), &home, *phases, tone)
         }
-        RoundNote::Spared { fault } => format!("{}; no restart is needed", fault_of(fault, host)),
+        RoundNote::NoRoundNeeded { fault } => format!("{}; no restart is needed", fault_of(fault, host)),
         RoundNote::Again { round, initial, pid } => {
             format!("{}: rank {initial} is started again{} (pid {pid})", name(generation, *round), on(host))
         }

@@ -20,7 +20,7 @@ pub(super) fn round(o: &mut Object<'_>, note: &RoundNote) {
                 o.number(name, phase.nanos());
             }
         }
-        RoundNote::Spared { fault } => {
+        RoundNote::NoRoundNeeded { fault } => {
             o.text("ev", "round.spared");
             fields(o, fault);
         }

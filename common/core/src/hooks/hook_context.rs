@@ -100,7 +100,7 @@ impl Told {
                     let happened = self.of_faults(faults)?;
                     Some(self.restart(record.generation, ("round", Some(*round)), before, &happened))
                 }
-                RoundNote::Spared { .. }
+                RoundNote::NoRoundNeeded { .. }
                 | RoundNote::Again { .. }
                 | RoundNote::Awaited { .. }
                 | RoundNote::Refused { .. }

@@ -217,16 +217,16 @@ impl Bringup {
         true
     }
 
-    /// A part of ours was lost on a node; true if the job can do without the node. That may be so before the start only, and
-    /// the others are waited for then, as if it had not been reached.
-    pub(super) fn spares(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
+    /// Handles the loss of a part of ours on a node. Returns whether the job starts without the node. That may be so before the start
+    /// only, and the others are waited for then, as if it had not been reached.
+    pub(super) fn try_start_without(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
         if cx.facts.hosts.is_left_out(node) {
             return true;
         }
         match self.nodes.get(node) {
             None => false,
             Some(State::Refused(_) | State::Failed | State::Lost) => !self.settled,
-            Some(State::Waiting | State::Up(_) | State::Ready(_)) if self.can_spare() => {
+            Some(State::Waiting | State::Up(_) | State::Ready(_)) if self.can_miss_one_more() => {
                 self.nodes.set(node, State::Lost);
                 self.settle(cx);
                 true
@@ -236,7 +236,7 @@ impl Bringup {
     }
 
     /// Whether one host more may be missing.
-    fn can_spare(&self) -> bool {
+    fn can_miss_one_more(&self) -> bool {
         let rest = self.nodes.len().saturating_sub(self.nodes.missing());
         !self.settled && self.orders.as_ref().is_some_and(|orders| orders.least() < rest)
     }

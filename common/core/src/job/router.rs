@@ -78,15 +78,15 @@ impl Parts {
                 }
             }
             ToRoot::SpawnFailed { proc, error } => {
-                let spare = self.rounds.is_spare(step.facts, proc);
-                let tried = match spare {
+                let is_respawn = self.rounds.is_respawn(step.facts, proc);
+                let tried = match is_respawn {
                     true => Tried::Again { several_hosts: !is_together(step.facts.placement()) },
                     false => Tried::First,
                 };
                 let lacks_gpus = error.step == SpawnStep::Gpus;
-                let matters = !spare && !self.generations.is_between();
+                let matters = !is_respawn && !self.generations.is_between();
                 self.procs.spawn_failed(&mut step.cx(), node, proc, error, tried, matters);
-                if spare {
+                if is_respawn {
                     self.not_started(step, proc, lacks_gpus);
                 }
             }
@@ -170,7 +170,7 @@ impl Parts {
     fn lost(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) {
         let lost = self.lease.blame(node, lost);
         self.log.write(&mut step.cx(), What::HostLost { node, lost });
-        if self.bringup.spares(&mut step.cx(), node) {
+        if self.bringup.try_start_without(&mut step.cx(), node) {
             return self.forget(step, node);
         }
         if self.is_without(step, node) || self.on_host_lost(step, node, lost) {

@@ -122,7 +122,7 @@ impl Restart {
                     self.record(fault, at);
                 } else {
                     member.state = MemberState::Failed { again: again && !idle };
-                    self.note(RoundNote::Spared { fault });
+                    self.note(RoundNote::NoRoundNeeded { fault });
                     if idle && again {
                         self.respawn(at, initial);
                     }
@@ -431,7 +431,7 @@ impl Restart {
         let (active, idle): (Vec<Rank>, Vec<Rank>) = warned.iter().filter(here).partition(|rank| works(rank));
         if running && (active.is_empty() || finishing) {
             for initial in idle {
-                self.note(RoundNote::Spared { fault: fault(initial) });
+                self.note(RoundNote::NoRoundNeeded { fault: fault(initial) });
             }
             return;
         }

@@ -180,7 +180,7 @@ pub enum RoundNote {
         phases: [Span; 3],
     },
     /// A rank in reserve is lost, or one that had returned: the others need no round for that.
-    Spared {
+    NoRoundNeeded {
         /// The fault.
         fault: Fault,
     },

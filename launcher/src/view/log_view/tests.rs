@@ -260,7 +260,7 @@ fn notes() -> Vec<What> {
     vec![
         What::HostReady { node: NODE, hello: hello("no right to unshare", false) },
         round(began),
-        round(RoundNote::Spared { fault: fault() }),
+        round(RoundNote::NoRoundNeeded { fault: fault() }),
         round(RoundNote::Again { round: Round::new(1), initial: RANK, pid: 7 }),
         round(RoundNote::Awaited { round: None, step: Step::Register, ranks: [RANK].into_iter().collect() }),
         round(RoundNote::Remark(Remark::MoreEnded)),

@@ -585,7 +585,7 @@ fn respawned_rank_that_succeeded_is_not_lost() {
     log.at(1_000, What::HostDone { node, left: None, named: Vec::new() });
     let lost = |initial| Fault { initial: Rank::new(initial), kind: FaultKind::HostLost, text: OsBytes::default() };
     log.round(1_002, 1, Some(lost(2)), (2, &[]));
-    log.at(1_003, What::Round { node: None, note: Box::new(RoundNote::Spared { fault: lost(3) }) });
+    log.at(1_003, What::Round { node: None, note: Box::new(RoundNote::NoRoundNeeded { fault: lost(3) }) });
     log.again(1_005, 2);
     [0, 1, 2].into_iter().for_each(|n| log.exits(n, Status::Exited(0), 2_000));
     shows("rounds_host_lost", &log.ends(2_020, Cause::Success, Some(0)));

@@ -315,17 +315,17 @@ impl Rounds {
                 self.now.ended.clear();
                 self.now.seen.clear();
             }
-            RoundNote::Spared { fault } if fault.kind.is_loss() => {
+            RoundNote::NoRoundNeeded { fault } if fault.kind.is_loss() => {
                 self.now.exempt.insert(fault.initial);
                 // Whatever comes, it is not its doing.
                 self.now.ended.retain(|failure| failure.rank != fault.initial);
             }
-            RoundNote::Spared { .. } | RoundNote::Again { .. } | RoundNote::Awaited { .. } => {}
+            RoundNote::NoRoundNeeded { .. } | RoundNote::Again { .. } | RoundNote::Awaited { .. } => {}
             RoundNote::Refused { .. } | RoundNote::Remark(_) => {}
         }
         let first = match &note {
             RoundNote::Began { faults, .. } => Fault::first_of(faults).map(|(fault, _)| fault.initial),
-            RoundNote::Spared { fault } => Some(fault.initial),
+            RoundNote::NoRoundNeeded { fault } => Some(fault.initial),
             RoundNote::Again { initial, .. } => Some(*initial),
             RoundNote::Awaited { ranks, .. } => common_host(facts, ranks),
             RoundNote::Refused { .. } | RoundNote::Remark(_) => None,

@@ -89,8 +89,8 @@ impl Rounds {
         true
     }
 
-    /// Whether a process that cannot be started does not matter to the job: it was to follow one that has ended.
-    pub(in crate::job) fn is_spare(&self, facts: &JobFacts, proc: ProcId) -> bool {
+    /// Whether a process was asked for to replace one that has exited: if it cannot be started, that does not matter to the job.
+    pub(in crate::job) fn is_respawn(&self, facts: &JobFacts, proc: ProcId) -> bool {
         facts.placement().rank_of(proc).is_some_and(|initial| self.has_started(initial, proc))
     }
 }
