@@ -249,7 +249,7 @@ impl Node {
 
     fn answered(&mut self, now: Mono) {
         if self.guardian_lost && self.ranks_over {
-            self.is_idle(now);
+            self.ask_again_later(now);
         } else {
             self.state = State::Owes(Patience::new(now, SILENCE + self.trip));
         }
@@ -258,7 +258,9 @@ impl Node {
     fn ranks_over(&mut self, now: Mono) {
         self.ranks_over = true;
         match self.state {
-            State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) if self.guardian_lost => self.is_idle(now),
+            State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) if self.guardian_lost => {
+                self.ask_again_later(now)
+            }
             State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) => self.state = State::Free,
             State::Over => {}
         }
@@ -295,7 +297,8 @@ impl Node {
         }
     }
 
-    fn is_idle(&mut self, now: Mono) {
+    /// Schedules the next question to an agent that has answered.
+    fn ask_again_later(&mut self, now: Mono) {
         self.state = State::Rests(now + SILENCE);
     }
 

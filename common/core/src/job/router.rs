@@ -178,7 +178,7 @@ impl Parts {
         }
         let between = self.lease.between(step.now, node, lost);
         self.root_cause.lost(node, lost, between);
-        if self.continues_without(step, node, lost, between) {
+        if self.try_continue_without(step, node, lost, between) {
             return;
         }
         self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, RanksState::Running);
@@ -192,7 +192,7 @@ impl Parts {
             Fate::Ends => false,
             Fate::Clears => {
                 !self.shrink_rule.lacks_hosts(step.facts, &self.means())
-                    && self.clears(step, Why { failure, lost: None })
+                    && self.try_clear(step, Why { failure, lost: None })
             }
         };
         if !clears {
@@ -343,8 +343,8 @@ impl Parts {
         self.generations.may_follow() && !self.closing.is_all_over()
     }
 
-    /// Handles the loss of a part of ours on a host outside of rounds; whether the job continues without the host.
-    fn continues_without(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
+    /// Handles the loss of a part of ours on a host outside of rounds. Returns whether the job continues without the host.
+    fn try_continue_without(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
         if step.facts.hosts.is_local(node)
             || !self.may_follow()
             || !self.shrink_rule.can_do_without(step.facts, &self.means(), Some(node))
@@ -354,13 +354,13 @@ impl Parts {
         shrink_rule::dismiss(&mut step.cx(), node, lost);
         step.facts.hosts.lose(node, lost, between, self.generations.is_clear(node));
         if !self.generations.is_between() {
-            self.clears(step, shrink_rule::why_lost(step.facts, node, lost, between));
+            self.try_clear(step, shrink_rule::why_lost(step.facts, node, lost, between));
         }
         true
     }
 
-    /// Ends all ranks, so that another generation may follow; whether any host was ordered to.
-    fn clears(&mut self, step: &mut Step<'_>, why: Why) -> bool {
+    /// Ends all ranks, so that another generation may follow. Returns whether any host was ordered to.
+    fn try_clear(&mut self, step: &mut Step<'_>, why: Why) -> bool {
         let (grace, shrinks) = (self.generations.grace(), self.shrink_rule.may_shrink(&self.means()));
         let lost = step.facts.hosts.list_lost();
         let mut nodes = self.bringup.clear(&mut step.cx(), grace, (&lost, shrinks));
@@ -376,8 +376,8 @@ impl Parts {
         true
     }
 
-    /// A host that is lost has ended; whether it was.
-    fn lost_is_over(&mut self, step: &mut Step<'_>, node: NodeId) -> bool {
+    /// Handles the end of a host. Returns whether the host was lost before.
+    fn on_lost_host_ended(&mut self, step: &mut Step<'_>, node: NodeId) -> bool {
         if !self.is_without(step, node) {
             return false;
         }
@@ -408,7 +408,7 @@ impl Parts {
             Heard::News => self.apply_round_decisions(step),
             Heard::Stuck(proc) => {
                 let Some(initial) = step.facts.placement().rank_of(proc) else { return };
-                if self.procs.is_stuck(&mut step.cx(), node, proc) {
+                if self.procs.mark_stuck(&mut step.cx(), node, proc) {
                     self.rounds.note_stuck(&mut step.cx(), initial);
                     self.apply_round_decisions(step);
                 }
@@ -458,7 +458,7 @@ impl Parts {
             self.procs.absent(&mut step.cx(), node);
         }
         self.apply_round_decisions(step);
-        if self.lost_is_over(step, node) || without {
+        if self.on_lost_host_ended(step, node) || without {
             self.start_queued(step);
         } else {
             self.procs.node_over(&mut step.cx(), node);
@@ -496,7 +496,7 @@ impl Parts {
                     && !self.generations.is_between()
                     && self.shrink_rule.can_do_without(step.facts, &self.means(), None);
                 if follows {
-                    self.clears(step, shrink_rule::why_lost(step.facts, node, lost, between));
+                    self.try_clear(step, shrink_rule::why_lost(step.facts, node, lost, between));
                 } else {
                     self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, RanksState::Running);
                 }
