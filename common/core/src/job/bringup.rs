@@ -42,7 +42,7 @@ pub(super) struct Bringup {
     /// The only node ends by itself with its ranks.
     ends_by_itself: bool,
     /// The orders of a restart of all ranks, where one is possible.
-    again: Option<Box<Orders>>,
+    restart_orders: Option<Box<Orders>>,
     /// The rendezvous, once it is known, and its host.
     rendezvous: Option<(NodeId, Rendezvous)>,
     /// A node has to choose the port: then it matters whether it could reserve it.
@@ -67,7 +67,7 @@ impl Bringup {
             probing,
             sole,
             ends_by_itself,
-            again: None,
+            restart_orders: None,
             rendezvous: None,
             chooses_port,
             settled: false,
@@ -425,7 +425,7 @@ impl Bringup {
     /// All ranks may have to be started again, or to meet elsewhere.
     fn keep(&mut self, orders: Orders, head: NodeId, rendezvous: Rendezvous) {
         if orders.others_follow() {
-            self.again = Some(Box::new(orders));
+            self.restart_orders = Some(Box::new(orders));
         }
         self.rendezvous = Some((head, rendezvous));
     }
@@ -434,7 +434,8 @@ impl Bringup {
     /// lost meanwhile, so each has to have a port if it comes to have rank 0. A port that the user gave is claimed by the first of them only:
     /// on the others it may be another job's.
     pub(super) fn clear(&self, cx: &mut Cx<'_>, grace: Span, (gone, shrinks): (&[NodeId], bool)) -> Vec<NodeId> {
-        let Some(orders) = self.again.as_deref().filter(|orders| orders.max_restarts() > 0) else { return Vec::new() };
+        let orders = self.restart_orders.as_deref().filter(|orders| orders.max_restarts() > 0);
+        let Some(orders) = orders else { return Vec::new() };
         let placement = cx.facts.placement();
         let first = placement.node_of(Rank::new(0));
         let nodes: Vec<NodeId> = placement.used().filter(|node| !gone.contains(node)).collect();
@@ -449,26 +450,25 @@ impl Bringup {
 
     /// How the user calls these hosts.
     pub(super) fn folded(&self, nodes: &[NodeId]) -> OsBytes {
-        self.again.as_deref().map(|orders| orders.folded(nodes)).unwrap_or_default()
+        self.restart_orders.as_deref().map(|orders| orders.folded(nodes)).unwrap_or_default()
     }
 
     /// Ranks can be started again.
     pub(super) const fn can_start_again(&self) -> bool {
-        self.again.is_some()
+        self.restart_orders.is_some()
     }
 
     /// Has all who take part start their ranks again: so many times by now, with the number of the first process. `ports`: what hosts
     /// have chosen anew. `shrinks`: hosts were lost, and the others have fewer ranks.
-    pub(super) fn reset_for_generation(
+    pub(super) fn start_generation(
         &mut self,
         cx: &mut Cx<'_>,
         (restart, first): (u32, u32),
         (ports, namespace): (&BTreeMap<NodeId, u16>, u32),
         shrinks: bool,
     ) {
-        let (Some(orders), Some((before, mut rendezvous))) = (self.again.take(), self.rendezvous.take()) else {
-            return;
-        };
+        let Some(orders) = self.restart_orders.take() else { return };
+        let Some((before, mut rendezvous)) = self.rendezvous.take() else { return };
         let placement = cx.facts.placement();
         cx.act(JobAction::Place(Arc::clone(placement)));
         let head = placement.head();
@@ -485,8 +485,8 @@ impl Bringup {
         let port = orders.pinned_port().or(ports.get(&head).copied()).or(rendezvous.port);
         (rendezvous.restart, rendezvous.port, rendezvous.namespace) = (restart, port, namespace);
         cx.act(JobAction::Home { node: head, namespace });
-        orders.reset_for_generation(cx, &rendezvous, first);
-        (self.again, self.rendezvous) = (Some(orders), Some((head, rendezvous)));
+        orders.send_generation(cx, &rendezvous, first);
+        (self.restart_orders, self.rendezvous) = (Some(orders), Some((head, rendezvous)));
     }
 
     /// At which address a host is found by the others, as far as is known: the one by which it has found rank 0's, as they all have; or
@@ -504,7 +504,7 @@ impl Bringup {
 
     /// Has a node start another process of a rank.
     pub(super) fn start_one(&self, cx: &mut Cx<'_>, rank: Rank, node: NodeId, proc: ProcId) {
-        if let Some(orders) = self.again.as_deref() {
+        if let Some(orders) = self.restart_orders.as_deref() {
             orders.one(cx, node, rank, proc);
         }
     }

@@ -206,8 +206,8 @@ impl Generations {
         }
     }
 
-    /// The pause is over: the number of the generation to come, and the ports that were chosen for it.
-    pub(super) fn reset_for_generation(&mut self) -> (u32, BTreeMap<NodeId, u16>) {
+    /// Ends the pause. Returns the number of the generation to come, and the ports that were chosen for it.
+    pub(super) fn end_pause(&mut self) -> (u32, BTreeMap<NodeId, u16>) {
         self.state = State::Running;
         (self.restart, core::mem::take(&mut self.ports))
     }
@@ -233,7 +233,7 @@ impl Generations {
             }
             State::Pausing(at, _) => {
                 if *at <= cx.now {
-                    cx.notify(Notice::Again);
+                    cx.notify(Notice::StartGeneration);
                 }
             }
             State::Running | State::Off => {}

@@ -26,7 +26,7 @@ pub(super) enum Notice {
     /// A process has ended: a failure, unless it has done so by exit 0 or rounds make it good.
     Exited(ProcId, RankExit),
     /// generations: the pause is over, and all ranks are started again.
-    Again,
+    StartGeneration,
     /// This signal was passed on to all ranks; the job continues.
     Forwarded(Signal),
     /// The ending has begun.

@@ -220,7 +220,7 @@ impl Orders {
     }
 
     /// The same when they have been started before; the process of rank 0 has this number.
-    pub(super) fn reset_for_generation(&self, cx: &mut Cx<'_>, rendezvous: &Rendezvous, first: u32) {
+    pub(super) fn send_generation(&self, cx: &mut Cx<'_>, rendezvous: &Rendezvous, first: u32) {
         let placement = cx.facts.placement();
         let by_node = placement.by_node();
         for (node, node_index) in placement.used().zip(0..) {

@@ -220,10 +220,12 @@ impl Parts {
         self.generations.decide(&mut step.cx(), &first, lived, fewer);
     }
 
-    /// All ranks are started again.
-    fn reset_for_generation(&mut self, step: &mut Step<'_>) {
+    /// Starts all ranks again. The order matters where a comment says why.
+    fn start_generation(&mut self, step: &mut Step<'_>) {
+        // First: the streams that have ended belong to ranks of the old placement.
         self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
-        let (restart, ports) = self.generations.reset_for_generation();
+        let (restart, ports) = self.generations.end_pause();
+        // Before the generation begins: from then on its recent losses are losses of an earlier one.
         let fewer = shrink_rule::next_placement(step.facts, &self.means()).map(Arc::new);
         step.facts.begin_generation(restart);
         self.log.in_round(None);
@@ -231,6 +233,7 @@ impl Parts {
         if let Some(placement) = fewer {
             step.facts.place(placement);
         }
+        // After the placement: processes are numbered by it, and the first number follows those of the old processes.
         let first = self.procs.next_generation();
         step.facts.begin_processes(first);
         self.procs.reset_for_generation(step.facts, first);
@@ -244,7 +247,8 @@ impl Parts {
             let is_known = self.shrink_rule.is_reported(step.facts);
             self.log.left_out(&mut step.cx(), lost, &placement, is_known);
         }
-        self.bringup.reset_for_generation(&mut step.cx(), (restart, first.get()), (&ports, namespace), shrinks);
+        // Last: orders are sent by the new facts.
+        self.bringup.start_generation(&mut step.cx(), (restart, first.get()), (&ports, namespace), shrinks);
     }
 
     fn close(&mut self, step: &mut Step<'_>, left: Option<u32>) {
@@ -266,7 +270,7 @@ impl Parts {
             Notice::Broadcast(msg) => self.bringup.broadcast(&mut step.cx(), &msg),
             Notice::End(cause) => self.ending.end(&mut step.cx(), cause, self.ranks()),
             Notice::Exited(proc, exit) => self.exited(step, proc, exit),
-            Notice::Again => self.reset_for_generation(step),
+            Notice::StartGeneration => self.start_generation(step),
             Notice::Forwarded(sig) => {
                 self.root_cause.forwarded(sig);
                 self.ending.forwarded(sig);
