@@ -416,8 +416,8 @@ impl Edges {
             NodeAction::Lease(until) => self.renew_lease(until),
             NodeAction::Serve { addr, port, guard, ranks } => tcpstore_listener::open(self, &addr, port, guard, ranks),
             NodeAction::Renew { port } => renew::begin(self, port),
-            NodeAction::Space { here, generation, seats } => {
-                self.store.iter_mut().for_each(|store| store.begin(here, generation, seats.clone()));
+            NodeAction::OpenNamespace { here, number, seats } => {
+                self.store.iter_mut().for_each(|store| store.begin(here, number, seats.clone()));
             }
             NodeAction::Unserve => tcpstore_listener::close(self),
             NodeAction::ReservePort { listen } => next_port::reserve(self, listen.as_ref()),

@@ -266,12 +266,12 @@ pub enum NodeAction {
     UsePort(bool),
     /// Hold the job's `TCPStore` no more: it is that of a round which is over.
     Unserve,
-    /// Ranks may ask the store from now on: the space that they share lives here, or on another host.
-    Space {
+    /// Ranks may ask the store from now on: the namespace that they share lives here, or on another host.
+    OpenNamespace {
         /// Whether it lives here.
         here: bool,
-        /// The number of the space.
-        generation: u32,
+        /// The number of the namespace: each generation and each round has another one.
+        number: u32,
         /// Ranks of this host that share it; `None`: those that are started here.
         seats: Option<RankSet>,
     },

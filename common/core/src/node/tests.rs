@@ -239,7 +239,7 @@ fn says_exit(rig: &Rig, n: u32, status: Status) -> NodeAction {
 }
 
 const SWEEP: NodeAction = Sweep;
-const HERE: NodeAction = NodeAction::Space { here: true, generation: 0, seats: None };
+const HERE: NodeAction = NodeAction::OpenNamespace { here: true, number: 0, seats: None };
 
 #[test]
 fn a_rank_lives_from_the_first_message_to_the_last() {

@@ -152,7 +152,7 @@ impl World {
             | NodeAction::UsePort(_)
             | NodeAction::Mark { .. }
             | NodeAction::Unserve
-            | NodeAction::Space { .. }
+            | NodeAction::OpenNamespace { .. }
             | NodeAction::Serve { .. }
             | NodeAction::Reap { .. } => {}
         }

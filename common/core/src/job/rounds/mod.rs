@@ -61,7 +61,7 @@ pub(super) struct Rounds {
     read: PolicyReader,
     /// State of this generation. Another generation begins with an empty one.
     now: Generation,
-    /// The number of the space of the store that was used last.
+    /// The number of the namespace of the store that was used last.
     namespace: u32,
     /// Hosts that have turned out to have no GPUs for one more rank.
     full: BTreeSet<NodeId>,
@@ -249,7 +249,7 @@ impl Rounds {
         self.now.respawn_queued.clear();
     }
 
-    /// Other processes play all ranks; the number of the space that they share.
+    /// Other processes play all ranks; the number of the namespace that they share.
     pub(super) fn reset_for_generation(&mut self) -> u32 {
         self.namespace = self.namespace.saturating_add(1);
         self.now = Generation::default();
