@@ -255,7 +255,7 @@ impl Parts {
                 cx.act(NodeAction::ToRoot(ToRoot::FileLost { proc, which, bytes }));
             }
             NodeEvent::Examined { proc, facts } => self.postmortem.on_examined(cx, proc, facts),
-            NodeEvent::SessionBegun { session, rank, terms } => self.rounds.on_begun(cx, session, rank, &terms),
+            NodeEvent::SessionBegun { session, rank, terms } => self.rounds.on_session_begun(cx, session, rank, &terms),
             NodeEvent::SessionMessage { session, said } => self.rounds.on_session_message(cx, session, said),
             NodeEvent::SessionLost { session } => self.rounds.on_gone(cx, session),
             NodeEvent::DevicesSeen { proc, held } => self.procs.on_devices(cx, proc, held),
@@ -296,7 +296,7 @@ impl Parts {
                 self.leftovers.on_begun(&start);
                 self.lease.on_begun(cx, &start);
                 self.serve.on_begun(&start);
-                self.rounds.on_start(&start);
+                self.rounds.on_begun(&start);
                 self.procs.on_begun(start);
             }
             Notice::Ready(sandbox) => {

@@ -180,7 +180,8 @@ impl Rounds {
         Ok(())
     }
 
-    pub(super) fn on_start(&mut self, start: &Start) {
+    /// Takes the settings of the launcher's first message.
+    pub(super) fn on_begun(&mut self, start: &Start) {
         (self.programs, self.others_follow, self.awaits) = (start.apps, start.others_follow, start.awaits);
         start.rendezvous.iter().for_each(|rendezvous| self.on_met(rendezvous, None));
     }
@@ -248,7 +249,7 @@ impl Rounds {
     }
 
     /// A process registers.
-    pub(super) fn on_begun(
+    pub(super) fn on_session_begun(
         &mut self,
         cx: &mut Cx<'_>,
         session: SessionId,
