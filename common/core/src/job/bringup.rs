@@ -48,7 +48,7 @@ pub(super) struct Bringup {
     /// A node has to choose the port: then it matters whether it could reserve it.
     chooses_port: bool,
     /// Ranks were asked for, or never will be.
-    settled: bool,
+    is_decided: bool,
 }
 
 impl Bringup {
@@ -70,7 +70,7 @@ impl Bringup {
             restart_orders: None,
             rendezvous: None,
             chooses_port,
-            settled: false,
+            is_decided: false,
         }
     }
 
@@ -86,7 +86,7 @@ impl Bringup {
         }
         if self.sole {
             orders.all_ranks(cx);
-            self.settled = true;
+            self.is_decided = true;
             if let Some(orders) = self.orders.take() {
                 let rendezvous = orders.alone(cx.facts.placement());
                 self.keep(orders, cx.facts.placement().head(), rendezvous);
@@ -99,7 +99,7 @@ impl Bringup {
         let Some(State::Connecting) = self.nodes.get(node) else { return };
         self.nodes.set(node, State::Waiting);
         match &self.orders {
-            Some(orders) if !self.settled => {
+            Some(orders) if !self.is_decided => {
                 orders.begin(cx, node);
                 self.probe(cx, node);
             }
@@ -122,7 +122,7 @@ impl Bringup {
     /// A host is there, or has introduced itself. It tries to reach that of rank 0, or is that: both while others are getting ready.
     fn probe(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let placement = self.planned(cx);
-        let Some(orders) = self.orders.as_ref().filter(|orders| !self.settled && orders.probes(&placement)) else {
+        let Some(orders) = self.orders.as_ref().filter(|orders| !self.is_decided && orders.probes(&placement)) else {
             return;
         };
         let first = placement.head();
@@ -150,13 +150,13 @@ impl Bringup {
     /// A host has tried a place.
     pub(super) fn probed(&mut self, cx: &mut Cx<'_>, node: NodeId, number: u32, found: (i32, OsBytes)) {
         if self.probing.answered(cx, node, number, found) {
-            self.settle(cx);
+            self.decide(cx);
         }
     }
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
         if self.probing.timeout(cx) {
-            self.settle(cx);
+            self.decide(cx);
         }
     }
 
@@ -169,7 +169,7 @@ impl Bringup {
         let Some(State::Up(hello)) = self.nodes.get(node) else { return };
         let hello = hello.clone();
         self.nodes.set(node, State::Ready(hello));
-        self.settle(cx);
+        self.decide(cx);
     }
 
     /// A refusal may come after `Hello` too: the node ran into it later, and rolls back. The other nodes are waited for: the user gets
@@ -178,10 +178,10 @@ impl Bringup {
         let Some(State::Waiting | State::Up(_) | State::Ready(_)) = self.nodes.get(node) else { return };
         self.nodes.set(node, State::Refused(why.clone()));
         cx.notify(Notice::Log(What::HostRefused { node, why: why.clone() }));
-        if self.settled {
+        if self.is_decided {
             return cx.notify(Notice::End(Cause::Refused { node, why }));
         }
-        self.settle(cx);
+        self.decide(cx);
         // The host counts what remains. Its ranks are not waited for.
         cx.notify(Notice::Absent(node));
     }
@@ -191,14 +191,14 @@ impl Bringup {
         if let Some(State::Connecting) = self.nodes.get(node) {
             self.nodes.set(node, State::Failed);
             cx.notify(Notice::Log(What::HostFailed { node, why }));
-            self.settle(cx);
+            self.decide(cx);
         }
     }
 
     /// Gives up a node that was reached and is not ready in time. Returns whether it was still waited for. No rank was asked for there, so
     /// whatever its agent is doing, nothing of the job has to be counted.
     pub(super) fn give_up_late_host(&mut self, cx: &mut Cx<'_>, node: NodeId, limit: Span) -> bool {
-        let Some(state) = self.nodes.get(node).filter(|_| !self.settled) else { return false };
+        let Some(state) = self.nodes.get(node).filter(|_| !self.is_decided) else { return false };
         let awaited = match state {
             State::Waiting => "its agent has started, and is not heard of",
             State::Up(_) => "its agent is still looking for the directory and the program",
@@ -213,7 +213,7 @@ impl Bringup {
         cx.notify(Notice::Log(What::HostFailed { node, why }));
         // An agent that hangs does not listen: its guardian ends it.
         cx.act(JobAction::Sever { node });
-        self.settle(cx);
+        self.decide(cx);
         true
     }
 
@@ -225,10 +225,10 @@ impl Bringup {
         }
         match self.nodes.get(node) {
             None => false,
-            Some(State::Refused(_) | State::Failed | State::Lost) => !self.settled,
+            Some(State::Refused(_) | State::Failed | State::Lost) => !self.is_decided,
             Some(State::Waiting | State::Up(_) | State::Ready(_)) if self.can_miss_one_more() => {
                 self.nodes.set(node, State::Lost);
-                self.settle(cx);
+                self.decide(cx);
                 true
             }
             Some(State::Connecting | State::Waiting | State::Up(_) | State::Ready(_)) => false,
@@ -238,12 +238,12 @@ impl Bringup {
     /// Whether one host more may be missing.
     fn can_miss_one_more(&self) -> bool {
         let rest = self.nodes.len().saturating_sub(self.nodes.missing());
-        !self.settled && self.orders.as_ref().is_some_and(|orders| orders.least() < rest)
+        !self.is_decided && self.orders.as_ref().is_some_and(|orders| orders.least() < rest)
     }
 
     /// The hosts that are waited for before any rank is started; `None`: ranks were asked for, or never will be.
     pub(super) fn awaited(&self) -> Option<Vec<NodeId>> {
-        self.orders.as_ref().filter(|_| !self.settled)?;
+        self.orders.as_ref().filter(|_| !self.is_decided)?;
         let open = self.nodes.iter().filter(|(_, state)| state.standing() == Standing::Open);
         let open: Vec<NodeId> = open.map(|(node, _)| node).collect();
         Some(if open.is_empty() { self.probing.awaited() } else { open })
@@ -251,7 +251,7 @@ impl Bringup {
 
     /// The ending has begun: no rank will be started.
     pub(super) fn on_ending_began(&mut self, cx: &mut Cx<'_>) {
-        self.settled = true;
+        self.is_decided = true;
         self.probing.stop();
         for (node, state) in self.nodes.iter() {
             if *state == State::Connecting {
@@ -281,9 +281,9 @@ impl Bringup {
         Arc::clone(self.fewer.as_ref().unwrap_or_else(|| cx.facts.placement()))
     }
 
-    /// Once of each it is known whether it can be had, and how all find that of rank 0.
-    fn settle(&mut self, cx: &mut Cx<'_>) {
-        if self.settled || self.nodes.open() > 0 {
+    /// Starts the ranks or ends the job, once each host has answered and all find rank 0's host.
+    fn decide(&mut self, cx: &mut Cx<'_>) {
+        if self.is_decided || self.nodes.open() > 0 {
             return;
         }
         let Some(orders) = self.orders.take() else { return };
@@ -300,7 +300,7 @@ impl Bringup {
             }
             Err(cause) => cx.notify(Notice::End(cause)),
         }
-        self.settled = true;
+        self.is_decided = true;
         self.probing.stop();
     }
 

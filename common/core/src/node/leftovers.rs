@@ -129,7 +129,7 @@ impl Leftovers {
         self.advance(cx);
     }
 
-    pub(super) fn on_sandbox_settled(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn on_set_up_ended(&mut self, cx: &mut Cx<'_>) {
         self.grounding = false;
         self.advance(cx);
     }

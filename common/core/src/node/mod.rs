@@ -149,7 +149,7 @@ impl Node {
         let mut cx = Cx { now, out, notice: notices, facts: &() };
         parts.rounds.observe_clock(now);
         transition(parts, &mut cx);
-        parts.settle(&mut cx);
+        parts.route_notices(&mut cx);
     }
 }
 
@@ -207,7 +207,7 @@ impl Parts {
             Timer::Procs => self.procs.on_timeout(cx),
             Timer::Leftovers => {
                 // What remains is looked at after everything that the same moment brings.
-                self.settle(cx);
+                self.route_notices(cx);
                 self.leftovers.on_timeout(cx);
             }
         }
@@ -241,7 +241,7 @@ impl Parts {
                 // The guardian kills the ranks when the lease is over: such an end is no failure of the rank.
                 if self.lease.is_due(cx.now) {
                     self.lease.on_timeout(cx);
-                    self.settle(cx);
+                    self.route_notices(cx);
                 }
                 let (at, alive_at) = (at.host_time(), alive_at.host_time());
                 let excused = self.rounds.is_open();
@@ -303,9 +303,9 @@ impl Parts {
                 self.serve.on_ready(cx, &sandbox);
                 self.rounds.on_ready(&sandbox);
                 self.procs.on_ready(cx, sandbox);
-                self.leftovers.on_sandbox_settled(cx);
+                self.leftovers.on_set_up_ended(cx);
             }
-            Notice::Unready => self.leftovers.on_sandbox_settled(cx),
+            Notice::Unready => self.leftovers.on_set_up_ended(cx),
             Notice::Program(app, base) => self.procs.on_program(cx, app, base),
             Notice::Met(rendezvous, by) => {
                 self.rounds.on_met(&rendezvous, by);
@@ -380,7 +380,7 @@ impl Parts {
                 self.serve.on_renewed(port);
                 self.procs.on_renewed(port);
                 self.generations.on_renewed(cx, port);
-                self.leftovers.on_sandbox_settled(cx);
+                self.leftovers.on_set_up_ended(cx);
             }
             Between::Again(rendezvous) => {
                 self.grace.on_next_generation();
@@ -429,7 +429,7 @@ impl Parts {
     }
 
     /// Notices are routed until none is left: each sub-machine tells less than it hears, so this ends.
-    fn settle(&mut self, cx: &mut Cx<'_>) {
+    fn route_notices(&mut self, cx: &mut Cx<'_>) {
         while let Some(notice) = cx.notice.pop_front() {
             self.route(cx, notice);
         }

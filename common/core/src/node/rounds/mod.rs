@@ -284,7 +284,7 @@ impl Rounds {
                     // Nothing at all would mean that it asks for what others ask for.
                     member.terms = if asked.is_empty() { OsBytes::from("keys=0\n") } else { terms::lines(&asked) };
                 }
-                self.settle(cx);
+                self.report_progress(cx);
             }
             Err(why) => {
                 let heard = Heard::Dismissed(Dismissal::Refused, OsBytes::from(why));
@@ -348,12 +348,12 @@ impl Rounds {
                     member.watch.returned(cx.now);
                     self.soonest.mind(&member.watch, &limits);
                 }
-                self.settle(cx);
+                self.report_progress(cx);
             }
             Said::Leave(why, text) if member.part.is_in() && member.part != LocalState::Ending => {
                 member.put_out();
                 self.report_fault(cx, initial, FaultKind::Left(why), &text);
-                self.settle(cx);
+                self.report_progress(cx);
             }
             Said::Alive(of, pinged) if of == round => {
                 member.watch.alive(cx.now, pinged);
@@ -397,7 +397,7 @@ impl Rounds {
             member.watch.ready(cx.now, &self.limits);
             self.soonest.mind(&member.watch, &self.limits);
         }
-        self.settle(cx);
+        self.report_progress(cx);
     }
 
     /// Its session has ended. The end of its process is seen soon, and is more precise.
@@ -428,7 +428,7 @@ impl Rounds {
             // The others continue without it, and so without its children.
             cx.act(NodeAction::Signal { proc, sig: Signal::KILL });
         }
-        self.settle(cx);
+        self.report_progress(cx);
     }
 }
 

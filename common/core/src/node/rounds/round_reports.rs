@@ -22,8 +22,8 @@ impl Rounds {
         }
     }
 
-    /// Says what all have waited for, if it has come to that.
-    pub(super) fn settle(&mut self, cx: &mut Cx<'_>) {
+    /// Reports to the launcher what all ranks of this node have reached together, once the last of them has.
+    pub(super) fn report_progress(&mut self, cx: &mut Cx<'_>) {
         match self.state {
             State::Gathering => self.report_joined(cx),
             State::Running { returned } => {
