@@ -26,7 +26,7 @@ pub(super) struct Leftovers {
     sole: bool,
     linger: Span,
     grace: Span,
-    grounding: bool,
+    setting_up: bool,
     end: End,
     mute: bool,
     orphaned: bool,
@@ -120,7 +120,7 @@ impl Leftovers {
     pub(super) fn on_begun(&mut self, start: &Start) {
         self.sole = start.sole && !start.others_follow;
         (self.linger, self.grace) = (start.linger, start.grace);
-        self.grounding = true;
+        self.setting_up = true;
     }
 
     /// The ranks of the other nodes have ended too.
@@ -130,14 +130,14 @@ impl Leftovers {
     }
 
     pub(super) fn on_set_up_ended(&mut self, cx: &mut Cx<'_>) {
-        self.grounding = false;
+        self.setting_up = false;
         self.advance(cx);
     }
 
     /// The ranks are to end, and others may follow.
     pub(super) fn on_clearing(&mut self, cx: &mut Cx<'_>) {
         self.end = End::Clearing;
-        if self.grounding {
+        if self.setting_up {
             self.limit = self.limit.or(Some(cx.now + PATIENCE));
         }
         self.advance(cx);
@@ -151,9 +151,9 @@ impl Leftovers {
         self.advance(cx);
     }
 
-    /// The sandbox is being laid for those that follow.
+    /// The sandbox is being set up for those that follow.
     pub(super) const fn on_renewing(&mut self) {
-        self.grounding = true;
+        self.setting_up = true;
     }
 
     /// Begins again for the next generation.
@@ -165,7 +165,7 @@ impl Leftovers {
         if self.end != End::Destroyed {
             self.end = End::Ending;
         }
-        if self.grounding {
+        if self.setting_up {
             self.limit = self.limit.or(Some(cx.now + PATIENCE));
         }
         self.advance(cx);
@@ -232,8 +232,8 @@ impl Leftovers {
             State::Idle => {
                 let ends = self.sole || self.end != End::None;
                 let ready = self.end.is_due() || (self.census.gone && ends);
-                // While the sandbox is being laid, init may be about to exist.
-                if !ready || (self.grounding && !given_up) {
+                // While the sandbox is being set up, init may be about to exist.
+                if !ready || (self.setting_up && !given_up) {
                     return;
                 }
                 let Census { open, failed, passed_on, .. } = self.census;

@@ -189,7 +189,7 @@ impl Procs {
         }
     }
 
-    /// The sandbox is laid for other ranks: this port was chosen for them; 0: none.
+    /// The sandbox is set up for other ranks: this port was chosen for them; 0: none.
     pub(super) fn on_renewed(&mut self, port: u16) {
         if let Some(sandbox) = self.sandbox.as_mut().filter(|_| port > 0) {
             sandbox.hello.master_port = port;

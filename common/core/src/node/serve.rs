@@ -55,7 +55,7 @@ impl Serve {
         self.begin(cx);
     }
 
-    /// The sandbox is laid for other ranks: this port was chosen for them; 0: none.
+    /// The sandbox is set up for other ranks: this port was chosen for them; 0: none.
     pub(super) const fn on_renewed(&mut self, port: u16) {
         if port > 0 {
             self.chosen = Some(port);

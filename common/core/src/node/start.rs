@@ -52,7 +52,7 @@ enum Step {
     /// Nothing was heard.
     #[default]
     Idle,
-    /// The sandbox is being laid.
+    /// The sandbox is being set up.
     SettingUp,
     /// The set-up is done, or has failed.
     Ended,

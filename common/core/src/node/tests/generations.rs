@@ -136,7 +136,7 @@ fn the_end_ends_everything_whatever_was_going_on() {
     all.root(clear(100));
     all.root(ToNode::Kill);
     assert_eq!(all.left(0), [done(0), Finish(0)]);
-    // While the sandbox is laid: init may be about to exist.
+    // While the sandbox is set up: init may be about to exist.
     let mut all = rig(1);
     fails(&mut all, 0);
     all.root(clear(100));
