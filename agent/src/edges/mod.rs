@@ -202,7 +202,7 @@ impl Edges {
         self.watch.wake_guardian();
     }
 
-    /// Finishes the sandbox that is being laid, unless there is something of the launcher's to be read meanwhile; whether
+    /// Finishes the sandbox that is being set up, unless there is something of the launcher's to be read meanwhile; whether
     /// it did.
     pub(crate) fn set_up_sandbox(&mut self) -> bool {
         !matches!(&self.link, Link::Early(link) if link.has_frame()) && sandbox::finish(self)

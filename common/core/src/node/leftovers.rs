@@ -28,7 +28,7 @@ pub(super) struct Leftovers {
     grace: Span,
     setting_up: bool,
     end: End,
-    mute: bool,
+    launcher_lost: bool,
     orphaned: bool,
     /// When what still exists is given up.
     limit: Option<Mono>,
@@ -177,8 +177,8 @@ impl Leftovers {
         self.on_ending(cx);
     }
 
-    pub(super) fn on_mute(&mut self, cx: &mut Cx<'_>) {
-        self.mute = true;
+    pub(super) fn on_launcher_lost(&mut self, cx: &mut Cx<'_>) {
+        self.launcher_lost = true;
         self.advance(cx);
     }
 
@@ -282,7 +282,7 @@ impl Leftovers {
     fn close(&mut self, cx: &mut Cx<'_>) {
         if let State::Sweeping(sweep) = &mut self.state {
             self.state = State::Closing(core::mem::take(&mut sweep.count));
-            if self.census.open && !self.mute {
+            if self.census.open && !self.launcher_lost {
                 // The launcher must not take a reader that is slow for an agent that is stuck.
                 cx.act(NodeAction::ToRoot(ToRoot::Draining));
                 cx.notify(Notice::CloseStreams);
@@ -294,7 +294,7 @@ impl Leftovers {
     /// Finishes. The last bytes are waited for as long as a reader may want them: a slow reader is not dead.
     fn finish(&mut self, cx: &mut Cx<'_>) {
         let State::Closing(count) = &mut self.state else { return };
-        if self.census.open && !self.mute {
+        if self.census.open && !self.launcher_lost {
             return;
         }
         let Count { left, named } = core::mem::take(count);
@@ -302,13 +302,13 @@ impl Leftovers {
             (self.state, self.limit, self.end) = (State::Idle, None, End::None);
             return cx.notify(Notice::Between(Between::Cleared(left, named)));
         }
-        let clean = left == 0 && !self.mute && !self.orphaned;
+        let clean = left == 0 && !self.launcher_lost && !self.orphaned;
         self.state = State::Over;
         let named = Capped::<_, NAMED>::chunks(named.into_iter().take(NAMED)).pop().unwrap_or_default();
         cx.act(NodeAction::ToRoot(ToRoot::Done { left, named }));
         cx.act(NodeAction::Finish(u8::from(!clean)));
         // Pending notices would only ask for more, as a loss does: everything was killed before the count.
         cx.notice.clear();
-        cx.notify(Notice::Over);
+        cx.notify(Notice::Done);
     }
 }

@@ -49,7 +49,7 @@ enum Notice {
     Begun(Box<Start>),
     /// start: the node is ready for ranks.
     Ready(Box<Sandbox>),
-    /// start: it never will be, but nothing is being made ready any more either.
+    /// start, router: the set-up has failed and is over, so the node will never be ready for ranks.
     Unready,
     /// start: a program is complete.
     Program(AppIndex, Arc<AppBase>),
@@ -63,7 +63,7 @@ enum Notice {
     Unable(ProcId),
     /// start: these ranks are to run, and whether they are the last.
     Queue(Vec<Delta>, bool),
-    /// procs, probing: the launcher asks for something impossible.
+    /// procs, probing, generations: the launcher asks for something impossible.
     Violation,
     /// grace: this signal is for every rank.
     Forward(Signal),
@@ -73,18 +73,18 @@ enum Notice {
     Unwanted(ProcId),
     /// procs: SIGKILL is on its way to one of these.
     Killed(ProcId),
-    /// rounds: one begins for these processes.
+    /// rounds: a round begins for these processes.
     Seated(Box<rounds::RoundStart>),
-    /// rounds: it meets there; how many work here.
+    /// rounds: a round has this rendezvous, and these ranks work here.
     RoundMeets(Box<RoundRendezvous>, RankSet),
     /// A change between two generations of ranks.
     Between(Between),
     /// grace, start, lost: SIGKILL for everything, now.
     Destroy,
-    /// procs: they know.
+    /// router: all sub-machines know that everything is killed.
     Destroyed,
     /// lost: the launcher does not get our messages.
-    Mute,
+    LauncherLost,
     /// lost: the guardian is gone.
     Orphaned,
     /// procs: a rank has ended and waits to be reaped.
@@ -97,8 +97,8 @@ enum Notice {
     Sweeping,
     /// leftovers: no more bytes are to be waited for.
     CloseStreams,
-    /// leftovers: the end.
-    Over,
+    /// leftovers: the node has sent its last message.
+    Done,
 }
 
 /// The remaining work for the ranks.
@@ -143,7 +143,7 @@ impl Node {
     /// Runs one transition, unless the node has said all that it will, then passes on notices until none is left.
     fn with(&mut self, now: Mono, transition: impl FnOnce(&mut Parts, &mut Cx<'_>)) {
         let Self { out, notices, parts } = self;
-        if parts.over {
+        if parts.done {
             return;
         }
         let mut cx = Cx { now, out, notice: notices, facts: &() };
@@ -166,8 +166,8 @@ struct Parts {
     serve: serve::Serve,
     rounds: rounds::Rounds,
     leftovers: leftovers::Leftovers,
-    mute: bool,
-    over: bool,
+    launcher_lost: bool,
+    done: bool,
 }
 
 /// The sub-machines that wait for a time.
@@ -332,7 +332,7 @@ impl Parts {
             Notice::Ending(sig) => self.ends(cx, sig),
             Notice::Destroy => self.destroys(cx),
             Notice::Destroyed => self.leftovers.on_destroy(cx),
-            Notice::Mute => self.muted(cx),
+            Notice::LauncherLost => self.on_launcher_lost(cx),
             Notice::Orphaned => self.leftovers.on_orphaned(),
             Notice::Ended(proc, status) => self.postmortem.on_ended(cx, proc, status),
             Notice::Reap(proc) => self.procs.reap(cx, proc),
@@ -345,9 +345,9 @@ impl Parts {
                 self.serve.on_ending(cx);
             }
             Notice::CloseStreams => self.procs.close_streams(cx),
-            Notice::Over => {
-                self.lease.on_over();
-                self.over = true;
+            Notice::Done => {
+                self.lease.on_done();
+                self.done = true;
             }
         }
     }
@@ -400,10 +400,10 @@ impl Parts {
     }
 
     /// Records that no message of ours arrives any more.
-    fn muted(&mut self, cx: &mut Cx<'_>) {
-        self.mute = true;
-        self.postmortem.on_mute();
-        self.leftovers.on_mute(cx);
+    fn on_launcher_lost(&mut self, cx: &mut Cx<'_>) {
+        self.launcher_lost = true;
+        self.postmortem.on_launcher_lost();
+        self.leftovers.on_launcher_lost(cx);
     }
 
     /// The end has begun.
@@ -462,14 +462,14 @@ impl Machine for Node {
                 Some(procs) => NodeAction::ToRoot(ToRoot::Started { procs }),
                 None => self.out.pop_front()?,
             };
-            if !(self.parts.mute && matches!(action, NodeAction::ToRoot(_))) {
+            if !(self.parts.launcher_lost && matches!(action, NodeAction::ToRoot(_))) {
                 return Some(action);
             }
         }
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        if self.parts.over {
+        if self.parts.done {
             return None;
         }
         earliest_of(Timer::ALL.map(|timer| self.parts.deadline(timer)))

@@ -67,7 +67,7 @@ pub enum NodeEvent {
         /// errno of what was tried.
         errno: i32,
     },
-    /// This host, with its ranks, is about to be taken away.
+    /// This host, with its ranks, is about to be taken away. No driver reports this yet; the simulator does.
     Warned,
     /// A rank runs.
     Spawned {
