@@ -190,8 +190,8 @@ impl Rank {
 pub(super) fn spawn(edges: &mut Edges, proc: ProcId, mut exec: ExecSpec) {
     let app = edges.ranks.prepared(&exec);
     let prepared =
-        PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.readers > 0, needed: !exec.follows };
-    edges.stdin.expect(exec.readers, exec.follows);
+        PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.readers > 0, needed: !exec.is_respawn };
+    edges.stdin.expect(exec.readers, exec.is_respawn);
     let waits = logs::prepare(edges, proc, &mut exec);
     edges.ranks.asked.insert(proc, exec);
     edges.ranks.unmade.insert(proc, (now(), prepared));

@@ -57,7 +57,7 @@ impl Bringup {
         let nodes = Roster::new(spec.placement.nodes.iter().map(state).collect());
         let orders = Orders::new(spec, setting);
         let (sole, chooses_port) = (orders.is_sole(), orders.chooses_port());
-        let ends_by_itself = sole && !orders.others_follow();
+        let ends_by_itself = sole && !orders.can_start_more();
         let probing = Probing::new(setting.secret.clone());
         let orders = Some(orders);
         Self {
@@ -424,7 +424,7 @@ impl Bringup {
 
     /// All ranks may have to be started again, or to meet elsewhere.
     fn keep(&mut self, orders: Orders, head: NodeId, rendezvous: Rendezvous) {
-        if orders.others_follow() {
+        if orders.can_start_more() {
             self.restart_orders = Some(Box::new(orders));
         }
         self.rendezvous = Some((head, rendezvous));

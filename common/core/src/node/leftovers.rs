@@ -118,7 +118,7 @@ impl Sweep {
 
 impl Leftovers {
     pub(super) fn on_begun(&mut self, start: &Start) {
-        self.sole = start.sole && !start.others_follow;
+        self.sole = start.sole && !start.can_start_more;
         (self.linger, self.grace) = (start.linger, start.grace);
         self.setting_up = true;
     }

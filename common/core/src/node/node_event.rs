@@ -407,8 +407,8 @@ pub struct ExecSpec {
     pub node: u32,
     /// Number of ranks on this host that read rlaunch's standard input, if this is one of them; else 0.
     pub readers: u32,
-    /// Whether it follows another process: where it cannot be started the others continue.
-    pub follows: bool,
+    /// Whether it replaces a process of its rank that has exited. If it cannot be started, the others continue.
+    pub is_respawn: bool,
 }
 
 /// The path of a rank's error file. All ranks share what is the same in theirs: it is kept as long as they live.

@@ -57,7 +57,7 @@ fn start() -> Start {
         travel: None,
         sole: true,
         max_restarts: 0,
-        others_follow: false,
+        can_start_more: false,
         apps: 1,
         lease: None,
         awaits: Span::ZERO,

@@ -67,7 +67,7 @@ pub(super) struct Rounds {
     complete: bool,
     programs: u32,
     /// Processes may follow others that have ended.
-    others_follow: bool,
+    can_start_more: bool,
     /// The address at which others find this host.
     at: Option<OsBytes>,
     /// The TCPStore is an agent's.
@@ -138,7 +138,7 @@ impl Default for Rounds {
             closing: BTreeMap::new(),
             complete: false,
             programs: 0,
-            others_follow: false,
+            can_start_more: false,
             at: None,
             agent_store: false,
             limits: Limits::default(),
@@ -182,7 +182,7 @@ impl Rounds {
 
     /// Takes the settings of the launcher's first message.
     pub(super) fn on_begun(&mut self, start: &Start) {
-        (self.programs, self.others_follow, self.awaits) = (start.apps, start.others_follow, start.awaits);
+        (self.programs, self.can_start_more, self.awaits) = (start.apps, start.can_start_more, start.awaits);
         start.rendezvous.iter().for_each(|rendezvous| self.on_met(rendezvous, None));
     }
 
@@ -234,8 +234,8 @@ impl Rounds {
 
     /// Other ranks follow.
     pub(super) fn on_next_generation(&mut self, rendezvous: &Rendezvous) {
-        let Self { programs, others_follow, at, awaits, seen, warned, .. } = core::mem::take(self);
-        *self = Self { programs, others_follow, at, awaits, seen, warned, ..Self::default() };
+        let Self { programs, can_start_more, at, awaits, seen, warned, .. } = core::mem::take(self);
+        *self = Self { programs, can_start_more, at, awaits, seen, warned, ..Self::default() };
         self.on_met(rendezvous, None);
     }
 

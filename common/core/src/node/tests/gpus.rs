@@ -140,7 +140,7 @@ fn another_generation_has_the_same() {
         gpus: Share::Each(1),
         local_size: 2,
         max_restarts: 2,
-        others_follow: true,
+        can_start_more: true,
         ..start()
     }));
     rig.root(app_of(0, &base_with(&["CUDA_VISIBLE_DEVICES=3,2"])));
