@@ -282,7 +282,7 @@ impl Edges {
     /// rings at a failure and when it has nothing to do, end the rest at once.
     fn rest(&self) {
         if let (true, true, Link::Live(link), Some(port)) =
-            (self.stirred, self.ranks.launching(), &self.link, self.sandbox.port())
+            (self.stirred, self.ranks.launching(), &self.link, self.sandbox.spawn_port())
         {
             rlaunch_sys::fd::readable_within(&[link.as_fd(), port.bell().as_fd()], REST);
         }

@@ -97,7 +97,7 @@ impl Stdin {
         self.failed.take()
     }
 
-    /// A rank is going to be started that reads with so many others here, or that is_respawn another process and does not read.
+    /// A rank is going to be started that reads with so many others here, or that replaces another process and does not read.
     pub(super) fn expect(&mut self, readers: u32, is_respawn: bool) {
         let readers = usize::try_from(readers).unwrap_or(usize::MAX);
         self.closed |= is_respawn && readers == 0 && self.expected == 0;
