@@ -4,7 +4,7 @@ use super::end_reason::EndReason;
 use super::membership::{Member, MemberState, PolicyKeys};
 use super::rank_fault::{Fault, FaultKind};
 use super::remark::{FaultLimit, Remark};
-use super::{Over, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
+use super::{CallEnd, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
 use crate::id::{NodeId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{self, Outcome, World, WorldMember};
@@ -363,7 +363,7 @@ impl Restart {
         let text = OsBytes::from(reason.to_string());
         self.notify_all(&RoundDown::GiveUp { text: text.clone() });
         let first = self.faults.fault_for_ranks().cloned();
-        self.over(Over::Refused(text));
+        self.end_call(CallEnd::Refused(text));
         // Only a fault leads here, or a planned round after the loss of a rank that the others did not need.
         if let Some(fault) = first {
             self.act(RestartAction::Closed(RoundsEnd::Impossible { fault, reason }));

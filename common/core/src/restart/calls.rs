@@ -7,13 +7,13 @@
 use super::membership::{Host, MemberState};
 use super::round_faults::RoundFaults;
 use super::round_limits::Progress;
-use super::{Over, Phase, Restart};
+use super::{CallEnd, Phase, Restart};
 use crate::time::Mono;
 
 impl Restart {
     /// Whether the work of a call is done: a rank that still comes for it has nothing to do.
     pub(super) fn is_done(&self, call: u32) -> bool {
-        call < self.call || (call == self.call && self.phase == Phase::Over(Over::Done))
+        call < self.call || (call == self.call && self.phase == Phase::CallEnded(CallEnd::Done))
     }
 
     /// Whether this is the first round of the job's first call: it meets where all ranks have met at their start.

@@ -52,7 +52,7 @@ impl Restart {
                 ("awaited hosts", self.awaited_hosts, count(|host| host.asked && !host.answered && !host.lost))
             }
             Phase::Running => ("unreturned hosts", self.unreturned, count(|host| host.active > 0 && !host.returned)),
-            Phase::Waiting(_) | Phase::Over(_) => return Ok(()),
+            Phase::Waiting(_) | Phase::CallEnded(_) => return Ok(()),
         };
         if counted == actual { Ok(()) } else { Err(format!("{counter}: counted {counted}, and there are {actual}")) }
     }

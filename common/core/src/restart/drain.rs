@@ -3,7 +3,7 @@
 use super::membership::{Host, MemberState};
 use super::rank_fault::{Fault, FaultKind};
 use super::remark::Remark;
-use super::{Over, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
+use super::{CallEnd, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::Mode;
@@ -22,7 +22,11 @@ impl Restart {
     pub(super) fn fault(&mut self, now: Mono, round: Round, fault: Fault, at: Mono) {
         let Some(member) = self.membership.members.get(fault.initial.index()) else { return };
         let (part, is_lost) = (member.state, fault.kind.is_loss());
-        if is_lost && self.phase == Phase::Over(Over::Done) && part == MemberState::Active && round == self.round {
+        if is_lost
+            && self.phase == Phase::CallEnded(CallEnd::Done)
+            && part == MemberState::Active
+            && round == self.round
+        {
             self.gone.get_or_insert((fault.initial, fault.kind.to_string()));
         }
         if matches!(fault.kind, FaultKind::Overdue(_)) && (!self.is_open() || part != MemberState::Active) {
@@ -84,13 +88,13 @@ impl Restart {
                     self.react(now);
                 }
             }
-            Phase::Over(Over::Done) if its && member.state == MemberState::Active => {
+            Phase::CallEnded(CallEnd::Done) if its && member.state == MemberState::Active => {
                 self.gone.get_or_insert((initial, status.to_string()));
             }
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => {
                 self.on_failed_start(now, initial, proc, status);
             }
-            Phase::Gathering | Phase::Over(_) => {}
+            Phase::Gathering | Phase::CallEnded(_) => {}
         }
     }
 
@@ -110,7 +114,7 @@ impl Restart {
         let world_member = self.world.members().get(initial.index()).copied().unwrap_or_default();
         let calm = match self.phase {
             Phase::Running | Phase::Draining { urgent: false } => true,
-            Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => false,
+            Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::CallEnded(_) => false,
         };
         let Some(member) = self.membership.members.get_mut(initial.index()) else { return false };
         match member.state {
@@ -190,7 +194,7 @@ impl Restart {
                 }
             }
             Phase::Draining { urgent: false } => self.make_urgent(),
-            Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => {}
+            Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::CallEnded(_) => {}
         }
     }
 
@@ -296,7 +300,7 @@ impl Restart {
     fn awaits(&self, node: NodeId, round: Round) -> bool {
         let open = match self.phase {
             Phase::Waiting(_) | Phase::Draining { .. } => round == self.round,
-            Phase::Gathering | Phase::Running | Phase::Over(_) => false,
+            Phase::Gathering | Phase::Running | Phase::CallEnded(_) => false,
         };
         open && self.membership.hosts.get(&node).is_some_and(|host| !host.lost && !host.suspected && !host.answered)
     }
@@ -305,7 +309,7 @@ impl Restart {
     fn begin_when_drained(&mut self, now: Mono) {
         match self.phase {
             Phase::Draining { .. } if self.awaited_hosts == 0 => self.assign(now),
-            Phase::Draining { .. } | Phase::Gathering | Phase::Running | Phase::Waiting(_) | Phase::Over(_) => {}
+            Phase::Draining { .. } | Phase::Gathering | Phase::Running | Phase::Waiting(_) | Phase::CallEnded(_) => {}
         }
     }
 
@@ -314,7 +318,7 @@ impl Restart {
         // A rank that leaves has to run again, even if it finished meanwhile: it is about to be interrupted, or is ready already.
         let counts = match self.phase {
             Phase::Running => round == self.round,
-            Phase::Gathering | Phase::Waiting(_) | Phase::Draining { .. } | Phase::Over(_) => false,
+            Phase::Gathering | Phase::Waiting(_) | Phase::Draining { .. } | Phase::CallEnded(_) => false,
         };
         let Some(host) = self.membership.hosts.get_mut(&node) else { return };
         if !counts || host.lost || host.returned || host.active == 0 {
@@ -324,7 +328,7 @@ impl Restart {
         self.unreturned = self.unreturned.saturating_sub(1);
         if self.unreturned == 0 {
             self.notify_all(&RoundDown::Finish { call: self.call, round });
-            self.over(Over::Done);
+            self.end_call(CallEnd::Done);
             self.act(RestartAction::Closed(RoundsEnd::Done));
         }
     }
@@ -396,7 +400,7 @@ impl Restart {
                 }
                 self.begin_when_drained(now);
             }
-            Phase::Over(_) => {}
+            Phase::CallEnded(_) => {}
         }
     }
 

@@ -6,7 +6,7 @@ use super::rank_fault::{Fault, FaultKind};
 use super::remark::{Override, Remark};
 use super::setup::Respawn;
 use super::terms::{Difference, POLICY, Terms, shown};
-use super::{Over, Phase, Restart, RoundNote, asked, sentence};
+use super::{CallEnd, Phase, Restart, RoundNote, asked, sentence};
 use crate::error::hinted;
 use crate::id::{NodeId, Rank};
 use crate::os_bytes::OsBytes;
@@ -48,12 +48,12 @@ impl Restart {
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => {
                 self.on_late_registration(now, node, ranks, terms)
             }
-            Phase::Over(Over::Done) => {
+            Phase::CallEnded(CallEnd::Done) => {
                 self.next_call();
                 self.on_first_registration(now, node, ranks, terms);
             }
-            Phase::Over(Over::Refused(text)) => self.refuse(node, ranks.iter().map(|one| one.initial), &text),
-            Phase::Over(Over::Off) => {}
+            Phase::CallEnded(CallEnd::Refused(text)) => self.refuse(node, ranks.iter().map(|one| one.initial), &text),
+            Phase::CallEnded(CallEnd::Off) => {}
         }
     }
 
@@ -78,7 +78,7 @@ impl Restart {
         if any {
             self.note(RoundNote::Refused { text: text.clone() });
         }
-        self.over(Over::Refused(text));
+        self.end_call(CallEnd::Refused(text));
     }
 
     /// Before the first round.
@@ -274,7 +274,7 @@ impl Restart {
             Phase::Running => self.plan_round_for(now, initial),
             // Its host may hold the next round's rendezvous, and has not been asked for a port.
             Phase::Draining { urgent } => self.ask(node, urgent),
-            Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => {}
+            Phase::Waiting(_) | Phase::Gathering | Phase::CallEnded(_) => {}
         }
     }
 

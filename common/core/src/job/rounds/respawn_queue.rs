@@ -45,7 +45,7 @@ impl Rounds {
 
     /// Whether the start of this process is worth a report: a round waits for it.
     fn is_awaited(&self, proc: ProcId) -> bool {
-        self.now.phase.active().is_some_and(|machine| !machine.is_over()) && !self.now.dismissed.contains(&proc)
+        self.now.phase.active().is_some_and(|machine| !machine.is_call_ended()) && !self.now.dismissed.contains(&proc)
     }
 
     /// Whether this process is one that was started again, and has not registered.
