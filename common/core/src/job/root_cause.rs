@@ -36,21 +36,21 @@ pub(super) struct RootCause {
     cleared_from: Option<Mono>,
     /// The failure that was decided to be the cause: one that rounds could not absorb.
     decided: Option<RankExit>,
-    gone: Vec<Gone>,
+    lost_hosts: Vec<LostHost>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
     lost_supervisor: BTreeSet<NodeId>,
 }
 
 /// A host that was lost.
 #[derive(Debug)]
-struct Gone {
+struct LostHost {
     node: NodeId,
     lost: Lost,
     /// Between these two.
     between: (Mono, Mono),
 }
 
-impl Gone {
+impl LostHost {
     /// We were not there to hear of it.
     const fn is_suspension(&self) -> bool {
         matches!(self.lost, Lost::Starved(_))
@@ -72,7 +72,7 @@ impl RootCause {
             began: None,
             cleared_from: None,
             decided: None,
-            gone: Vec::new(),
+            lost_hosts: Vec::new(),
             lost_supervisor: BTreeSet::new(),
         }
     }
@@ -100,7 +100,7 @@ impl RootCause {
         self.forwarded.clear();
         self.cleared_from = None;
         self.decided = None;
-        self.gone.clear();
+        self.lost_hosts.clear();
     }
 
     /// Rounds are given up because of this failure; others that came of it, or before, do not matter.
@@ -123,7 +123,7 @@ impl RootCause {
     pub(super) fn lost(&mut self, node: NodeId, lost: Lost, between: (Mono, Mono)) {
         // A part of ours that was killed reports that itself, and nothing about its host.
         if matches!(lost, Lost::Agent(_) | Lost::Unheard | Lost::Expired | Lost::Starved(_) | Lost::AgentMute) {
-            self.gone.push(Gone { node, lost, between });
+            self.lost_hosts.push(LostHost { node, lost, between });
         }
     }
 
@@ -145,8 +145,8 @@ impl RootCause {
         match &self.began {
             Some((named @ Cause::Rank { .. }, _)) => rank.unwrap_or_else(|| named.clone()),
             Some((named @ Cause::Lost { node, .. }, _)) => {
-                let known = self.gone.iter().find(|gone| gone.node == *node);
-                let before = known.and_then(|known| self.gone_before(known.between.0));
+                let known = self.lost_hosts.iter().find(|host| host.node == *node);
+                let before = known.and_then(|known| self.lost_before(known.between.0));
                 before.map_or_else(|| named.clone(), cause_of)
             }
             Some((
@@ -167,15 +167,15 @@ impl RootCause {
     pub(super) fn together(&self) -> Vec<NodeId> {
         let nodes: BTreeSet<NodeId> = match self.cause() {
             Cause::Lost { node, .. } => {
-                let Some(named) = self.gone.iter().find(|gone| gone.node == node) else { return Vec::new() };
+                let Some(named) = self.lost_hosts.iter().find(|host| host.node == node) else { return Vec::new() };
                 let nodes: BTreeSet<NodeId> =
-                    self.gone.iter().filter(|gone| gone.may_be_before(named)).map(|gone| gone.node).collect();
+                    self.lost_hosts.iter().filter(|host| host.may_be_before(named)).map(|host| host.node).collect();
                 if nodes.len() > 1 { nodes } else { BTreeSet::new() }
             }
             // It may have failed for their silence. When it was last known to run says nothing of that: mostly at its start.
             Cause::Rank { .. } => {
                 let Some(root) = self.root() else { return Vec::new() };
-                self.gone.iter().filter(|gone| gone.between.1 <= root.at).map(|gone| gone.node).collect()
+                self.lost_hosts.iter().filter(|host| host.between.1 <= root.at).map(|host| host.node).collect()
             }
             Cause::Success
             | Cause::Spawn { .. }
@@ -189,10 +189,10 @@ impl RootCause {
     }
 
     /// The first host that was surely lost before that moment.
-    fn gone_before(&self, moment: Mono) -> Option<&Gone> {
-        let is_known = |gone: &&Gone| gone.lost != Lost::AgentMute && !gone.is_suspension();
-        let known = self.gone.iter().filter(is_known).filter(|gone| gone.between.1 < moment);
-        known.min_by_key(|gone| gone.between.1)
+    fn lost_before(&self, moment: Mono) -> Option<&LostHost> {
+        let is_known = |host: &&LostHost| host.lost != Lost::AgentMute && !host.is_suspension();
+        let known = self.lost_hosts.iter().filter(is_known).filter(|host| host.between.1 < moment);
+        known.min_by_key(|host| host.between.1)
     }
 
     /// The failure of a rank that was first, or explains most of those that may have been.
@@ -226,6 +226,6 @@ impl RootCause {
     }
 }
 
-fn cause_of(gone: &Gone) -> Cause {
-    Cause::Lost { node: gone.node, lost: gone.lost }
+fn cause_of(host: &LostHost) -> Cause {
+    Cause::Lost { node: host.node, lost: host.lost }
 }

@@ -27,7 +27,7 @@ impl Restart {
             && part == MemberState::Active
             && round == self.round
         {
-            self.gone.get_or_insert((fault.initial, fault.kind.to_string()));
+            self.exited_between_calls.get_or_insert((fault.initial, fault.kind.to_string()));
         }
         if matches!(fault.kind, FaultKind::Overdue(_)) && (!self.is_open() || part != MemberState::Active) {
             self.report_overdue(&fault);
@@ -89,7 +89,7 @@ impl Restart {
                 }
             }
             Phase::CallEnded(CallEnd::Done) if its && member.state == MemberState::Active => {
-                self.gone.get_or_insert((initial, status.to_string()));
+                self.exited_between_calls.get_or_insert((initial, status.to_string()));
             }
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => {
                 self.on_failed_start(now, initial, proc, status);
@@ -276,7 +276,7 @@ impl Restart {
                 .get(rank.index())
                 .is_some_and(|member| member.state == MemberState::Active && !member.ready)
         };
-        let gone: Vec<Rank> = self
+        let not_ready: Vec<Rank> = self
             .membership
             .hosts
             .get(&node)
@@ -285,7 +285,7 @@ impl Restart {
             .copied()
             .collect();
         let mut hasty = false;
-        for initial in gone {
+        for initial in not_ready {
             // How is not known yet.
             let fault = Fault { initial, kind: FaultKind::Ended(Status::Lost), text: OsBytes::default() };
             hasty |= self.lose(fault, now, true, false);

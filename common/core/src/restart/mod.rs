@@ -95,7 +95,7 @@ pub struct Restart {
     call: u32,
     first: Round,
     /// A rank that exited after the last call, and its status: the next call is refused because of it.
-    gone: Option<(Rank, String)>,
+    exited_between_calls: Option<(Rank, String)>,
     /// How many are ended although no round ends by it.
     overdue: u32,
     membership: Membership,
@@ -165,7 +165,7 @@ impl Restart {
             round: Round::new(0),
             call: 0,
             first: Round::new(0),
-            gone: None,
+            exited_between_calls: None,
             overdue: 0,
             membership: Membership::new(&setup.ranks, &setup.nodes),
             world: World::new(ranks),

@@ -101,7 +101,7 @@ impl Restart {
                 self.on_joined(initial);
             }
         }
-        match (agrees, self.gone.take()) {
+        match (agrees, self.exited_between_calls.take()) {
             (Err(text), _) => self.refuse_all(text),
             (Ok(()), Some((initial, how))) => self.on_early_exit(initial, &how),
             (Ok(()), None) if self.missing == 0 => self.gathered(now),
