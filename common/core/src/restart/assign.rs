@@ -293,7 +293,7 @@ impl Restart {
                     MemberState::Absent | MemberState::Joining | MemberState::Left => {}
                 }
             }
-            (host.asked, host.answered, host.returned) = (false, false, false);
+            (host.interrupt_sent, host.answered, host.returned) = (false, false, false);
             (host.port, host.active) = (0, active);
             if host.lost {
                 continue;

@@ -73,8 +73,8 @@ impl Restart {
         }
         let (step, is_awaited): (Step, fn(&Host) -> bool) = match self.phase {
             Phase::Gathering => (Step::Register, |_| true),
-            Phase::Draining { urgent: false } => (Step::Yield, |host| host.asked && !host.answered),
-            Phase::Draining { urgent: true } => (Step::Leave, |host| host.asked && !host.answered),
+            Phase::Draining { urgent: false } => (Step::Yield, |host| host.interrupt_sent && !host.answered),
+            Phase::Draining { urgent: true } => (Step::Leave, |host| host.interrupt_sent && !host.answered),
             Phase::Running | Phase::Waiting(_) | Phase::CallEnded(_) => return,
         };
         let mut ranks = RankSet::new();

@@ -47,8 +47,8 @@ impl Restart {
             }
         }
         for host in self.membership.hosts.values_mut() {
-            let Host { asked, answered, returned, .. } = host;
-            (*asked, *answered, *returned) = (false, false, false);
+            let Host { interrupt_sent, answered, returned, .. } = host;
+            (*interrupt_sent, *answered, *returned) = (false, false, false);
             (host.port, host.active) = (0, 0);
         }
     }

@@ -49,7 +49,7 @@ impl Restart {
                 ("missing ranks", self.missing, missing)
             }
             Phase::Draining { .. } => {
-                ("awaited hosts", self.awaited_hosts, count(|host| host.asked && !host.answered && !host.lost))
+                ("awaited hosts", self.awaited_hosts, count(|host| host.interrupt_sent && !host.answered && !host.lost))
             }
             Phase::Running => ("unreturned hosts", self.unreturned, count(|host| host.active > 0 && !host.returned)),
             Phase::Waiting(_) | Phase::CallEnded(_) => return Ok(()),

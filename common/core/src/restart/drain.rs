@@ -210,23 +210,24 @@ impl Restart {
         let working = self.membership.hosts.iter().filter(|(_, host)| awaited(host));
         let nodes: Vec<NodeId> = working.map(|(node, _)| *node).collect();
         for node in nodes {
-            self.ask(node, urgent);
+            self.send_interrupt(node, urgent);
         }
         self.begin_when_drained(now);
     }
 
     /// A host is to have its ranks leave their function, and to say when they have.
-    pub(super) fn ask(&mut self, node: NodeId, urgent: bool) {
-        let Some(host) = self.membership.hosts.get_mut(&node).filter(|host| !host.asked && !host.answered) else {
+    pub(super) fn send_interrupt(&mut self, node: NodeId, urgent: bool) {
+        let Some(host) = self.membership.hosts.get_mut(&node).filter(|host| !host.interrupt_sent && !host.answered)
+        else {
             return;
         };
-        host.asked = true;
+        host.interrupt_sent = true;
         self.awaited_hosts += 1;
-        let msg = self.order(urgent);
+        let msg = self.interrupt_message(urgent);
         self.send(node, msg);
     }
 
-    fn order(&self, urgent: bool) -> RoundDown {
+    fn interrupt_message(&self, urgent: bool) -> RoundDown {
         let first = self.faults.fault_for_ranks().cloned();
         let nobody = Fault { initial: Rank::new(0), kind: FaultKind::Joined, text: OsBytes::default() };
         let within = (!urgent).then_some(self.setup.yield_within);
@@ -236,8 +237,10 @@ impl Restart {
     /// Turns a planned interruption into an urgent one.
     fn make_urgent(&mut self) {
         self.phase = Phase::Draining { urgent: true };
-        let msg = self.order(true);
-        for (node, _) in self.membership.hosts.iter().filter(|(_, host)| !host.lost && host.asked && !host.answered) {
+        let msg = self.interrupt_message(true);
+        for (node, _) in
+            self.membership.hosts.iter().filter(|(_, host)| !host.lost && host.interrupt_sent && !host.answered)
+        {
             self.out.push_back(RestartAction::Send { node: *node, msg: msg.clone() });
         }
     }
@@ -267,7 +270,7 @@ impl Restart {
         let Some(host) = self.membership.hosts.get_mut(&node) else { return };
         host.answered = true;
         host.port = port;
-        if host.asked {
+        if host.interrupt_sent {
             self.awaited_hosts = self.awaited_hosts.saturating_sub(1);
         }
         let unready = |rank: &&Rank| {
@@ -356,8 +359,8 @@ impl Restart {
         }
         let hasty = self.lose_all(&host.ranks.clone(), at);
         let Some(host) = self.membership.hosts.get_mut(&node) else { return };
-        if matches!(self.phase, Phase::Draining { .. }) && (host.answered || !host.asked) {
-            host.asked = true;
+        if matches!(self.phase, Phase::Draining { .. }) && (host.answered || !host.interrupt_sent) {
+            host.interrupt_sent = true;
             self.awaited_hosts += 1;
         }
         (host.suspected, host.answered) = (true, false);
@@ -381,7 +384,7 @@ impl Restart {
     pub(super) fn on_host_lost(&mut self, now: Mono, node: NodeId) {
         let Some(host) = self.membership.hosts.get_mut(&node).filter(|host| !host.lost) else { return };
         host.lost = true;
-        if host.asked && !host.answered {
+        if host.interrupt_sent && !host.answered {
             self.awaited_hosts = self.awaited_hosts.saturating_sub(1);
         }
         let ranks = host.ranks.clone();

@@ -72,7 +72,7 @@ pub(super) struct Host {
     /// The terms that it has told last, which need not have been taken.
     pub(super) told: OsBytes,
     /// Whether it has been sent the interrupt for its ranks.
-    pub(super) asked: bool,
+    pub(super) interrupt_sent: bool,
     /// All of its ranks are ready.
     pub(super) answered: bool,
     /// The port that it holds for the next round; 0: none.

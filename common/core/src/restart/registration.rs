@@ -273,7 +273,7 @@ impl Restart {
         match self.phase {
             Phase::Running => self.plan_round_for(now, initial),
             // Its host may hold the next round's rendezvous, and has not been asked for a port.
-            Phase::Draining { urgent } => self.ask(node, urgent),
+            Phase::Draining { urgent } => self.send_interrupt(node, urgent),
             Phase::Waiting(_) | Phase::Gathering | Phase::CallEnded(_) => {}
         }
     }
