@@ -284,9 +284,9 @@ impl Restart {
                     }
                     // All continue as before.
                     MemberState::Failed { .. } if world_member.rank.is_some() => {}
-                    MemberState::Failed { again } => {
-                        member.state = if again { MemberState::Absent } else { MemberState::Left };
-                        if again {
+                    MemberState::Failed { may_respawn } => {
+                        member.state = if may_respawn { MemberState::Absent } else { MemberState::Left };
+                        if may_respawn {
                             parted.dead.push(*initial);
                         }
                     }

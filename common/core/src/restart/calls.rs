@@ -33,8 +33,8 @@ impl Restart {
             (member.faults, member.fault_counted) = (0, false);
             member.state = match member.state {
                 MemberState::Active | MemberState::Joining | MemberState::Absent => member.state,
-                MemberState::Failed { again: true } => MemberState::Absent,
-                MemberState::Failed { again: false } | MemberState::Left => MemberState::Left,
+                MemberState::Failed { may_respawn: true } => MemberState::Absent,
+                MemberState::Failed { may_respawn: false } | MemberState::Left => MemberState::Left,
             };
         }
         let stays =

@@ -46,7 +46,7 @@ impl Restart {
         if fault.kind.is_loss() {
             // It is no less true in the next round.
             if round <= self.round && round >= member.first_round {
-                let again = match fault.kind {
+                let may_respawn = match fault.kind {
                     FaultKind::Ended(_) | FaultKind::Overdue(_) | FaultKind::HostLost => true,
                     FaultKind::Left(_)
                     | FaultKind::Exception
@@ -54,7 +54,7 @@ impl Restart {
                     | FaultKind::Warned
                     | FaultKind::Joined => false,
                 };
-                if self.lose(fault, at, again, false) {
+                if self.lose(fault, at, may_respawn, false) {
                     self.react(now);
                 }
             }
@@ -108,7 +108,7 @@ impl Restart {
     }
 
     /// A rank takes no part any more. Says whether the others need a round for that, if they do not already for what is lost with it.
-    fn lose(&mut self, fault: Fault, at: Mono, again: bool, together: bool) -> bool {
+    fn lose(&mut self, fault: Fault, at: Mono, may_respawn: bool, together: bool) -> bool {
         let initial = fault.initial;
         let works = together || self.works(initial);
         let world_member = self.world.members().get(initial.index()).copied().unwrap_or_default();
@@ -120,14 +120,14 @@ impl Restart {
         match member.state {
             MemberState::Active => {
                 let idle = world_member.mode == Mode::Inactive;
-                member.state = MemberState::Failed { again };
+                member.state = MemberState::Failed { may_respawn };
                 let hasty = !calm || works;
                 if hasty {
                     self.record(fault, at);
                 } else {
-                    member.state = MemberState::Failed { again: again && !idle };
+                    member.state = MemberState::Failed { may_respawn: may_respawn && !idle };
                     self.note(RoundNote::NoRoundNeeded { fault });
-                    if idle && again {
+                    if idle && may_respawn {
                         self.respawn(at, initial);
                     }
                 }
@@ -135,7 +135,7 @@ impl Restart {
             }
             // It has registered, and was in no round of this call yet.
             MemberState::Joining if world_member.rank.is_some() && !calm => {
-                member.state = MemberState::Failed { again };
+                member.state = MemberState::Failed { may_respawn };
                 // The call is of those who were there before. The loss of a rank before it came back is known.
                 if !member.faulted {
                     self.record(fault, at);
@@ -145,12 +145,12 @@ impl Restart {
             MemberState::Joining => {
                 // One of a reserve has its place in the world until it is numbered anew.
                 member.state = if world_member.rank.is_some() {
-                    MemberState::Failed { again: false }
+                    MemberState::Failed { may_respawn: false }
                 } else {
                     MemberState::Absent
                 };
                 self.on_lost_before_round(&fault);
-                if again {
+                if may_respawn {
                     self.respawn(at, initial);
                 }
                 false

@@ -21,8 +21,8 @@ pub(super) enum MemberState {
     Active,
     /// Dead, or has left; taken out with the next assignment.
     Failed {
-        /// A process may be started for it again.
-        again: bool,
+        /// Another process of the rank may be started.
+        may_respawn: bool,
     },
     /// Its process takes no part any more, though it may be there.
     Left,
