@@ -54,7 +54,7 @@ impl Restart {
                     | FaultKind::Warned
                     | FaultKind::Joined => false,
                 };
-                if self.lose(fault, at, may_respawn, false) {
+                if self.take_out(fault, at, may_respawn, false) {
                     self.react(now);
                 }
             }
@@ -84,7 +84,7 @@ impl Restart {
             }
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } if its => {
                 let fault = Fault { initial, kind: FaultKind::Ended(status), text: OsBytes::default() };
-                if self.lose(fault, at, true, false) {
+                if self.take_out(fault, at, true, false) {
                     self.react(now);
                 }
             }
@@ -107,8 +107,8 @@ impl Restart {
             && self.world.members().get(initial.index()).is_some_and(|world_member| world_member.mode == Mode::Active)
     }
 
-    /// A rank takes no part any more. Says whether the others need a round for that, if they do not already for what is lost with it.
-    fn lose(&mut self, fault: Fault, at: Mono, may_respawn: bool, together: bool) -> bool {
+    /// Takes a rank out of the round. Returns whether the others need a round for that, if they do not already for another loss.
+    fn take_out(&mut self, fault: Fault, at: Mono, may_respawn: bool, together: bool) -> bool {
         let initial = fault.initial;
         let works = together || self.works(initial);
         let world_member = self.world.members().get(initial.index()).copied().unwrap_or_default();
@@ -291,7 +291,7 @@ impl Restart {
         for initial in not_ready {
             // How is not known yet.
             let fault = Fault { initial, kind: FaultKind::Ended(Status::Lost), text: OsBytes::default() };
-            hasty |= self.lose(fault, now, true, false);
+            hasty |= self.take_out(fault, now, true, false);
         }
         if hasty {
             self.react(now);
@@ -375,7 +375,7 @@ impl Restart {
         let mut hasty = false;
         for initial in ranks {
             let fault = Fault { initial: *initial, kind: FaultKind::HostLost, text: OsBytes::default() };
-            hasty |= self.lose(fault, at, true, together);
+            hasty |= self.take_out(fault, at, true, together);
         }
         hasty
     }
