@@ -17,15 +17,15 @@ impl Restart {
     }
 
     /// Whether this is the first round of the job's first call: it meets where all ranks have met at their start.
-    pub(super) const fn is_fresh(&self) -> bool {
-        self.begun == 0 && self.call == 0
+    pub(super) const fn is_first_round_of_job(&self) -> bool {
+        self.unplanned_rounds == 0 && self.call == 0
     }
 
     /// The first processes have registered for the call behind one that is done.
     pub(super) fn next_call(&mut self) {
         self.call = self.call.saturating_add(1);
         self.phase = Phase::Gathering;
-        (self.agreed, self.begun, self.awaited_hosts) = (None, 0, 0);
+        (self.agreed, self.unplanned_rounds, self.awaited_hosts) = (None, 0, 0);
         (self.faults, self.progress) = (RoundFaults::default(), Progress::default());
         self.awaited.end();
         for member in &mut self.membership.members {

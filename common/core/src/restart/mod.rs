@@ -93,7 +93,7 @@ pub struct Restart {
     round: Round,
     /// Which of the calls that follow one another in the same processes this is, and its first round.
     call: u32,
-    first: Round,
+    first_round_of_call: Round,
     /// A rank that exited after the last call, and its status: the next call is refused because of it.
     exited_between_calls: Option<(Rank, String)>,
     /// How many are ended although no round ends by it.
@@ -117,7 +117,7 @@ pub struct Restart {
     /// In this round they were asked who is late.
     late: Option<Round>,
     /// Rounds that were not planned, the first included.
-    begun: u32,
+    unplanned_rounds: u32,
     faults: RoundFaults,
     awaited: Awaited,
     progress: Progress,
@@ -164,7 +164,7 @@ impl Restart {
             phase: Phase::Gathering,
             round: Round::new(0),
             call: 0,
-            first: Round::new(0),
+            first_round_of_call: Round::new(0),
             exited_between_calls: None,
             overdue: 0,
             membership: Membership::new(&setup.ranks, &setup.nodes),
@@ -178,7 +178,7 @@ impl Restart {
             awaited_hosts: 0,
             unreturned: 0,
             late: None,
-            begun: 0,
+            unplanned_rounds: 0,
             faults: RoundFaults::default(),
             awaited: Awaited::default(),
             progress: Progress::default(),
@@ -192,7 +192,7 @@ impl Restart {
     /// The round that runs, or ends: that of the last `Begin`. `None`: there was none.
     #[must_use]
     pub const fn round(&self) -> Option<Round> {
-        if self.begun == 0 && self.call == 0 { None } else { Some(self.round) }
+        if self.unplanned_rounds == 0 && self.call == 0 { None } else { Some(self.round) }
     }
 
     /// Whether the end of a rank is a matter of rounds: between `Opened` and `Closed`, or `Off`.
