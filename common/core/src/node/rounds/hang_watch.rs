@@ -5,7 +5,7 @@ use crate::id::{ProcId, Rank};
 use crate::machine::earliest;
 use crate::node::{Cx, NodeAction};
 use crate::os_bytes::OsBytes;
-use crate::restart::detect::{Due, Limits};
+use crate::restart::detect::{Due, HangLimits};
 use crate::restart::rank_fault::FaultKind;
 use crate::signal::Signal;
 use crate::status::Status;
@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 const LATE: Span = Span::from_secs(5);
 
 /// Why a process is ended.
-fn too_long(part: LocalState, section: Option<Span>, limits: &Limits) -> String {
+fn too_long(part: LocalState, section: Option<Span>, limits: &HangLimits) -> String {
     let what = match part {
         LocalState::Ready => return format!("no round has begun within {} of its being ready", limits.barrier),
         LocalState::Working | LocalState::Returned | LocalState::Lost(_) | LocalState::Ending => {

@@ -17,7 +17,7 @@ use crate::error::hinted;
 use crate::id::{ProcId, Rank, Round, SessionId};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
-use crate::restart::detect::{Limits, Soonest};
+use crate::restart::detect::{HangLimits, Soonest};
 use crate::restart::rank_fault::{FaultKind, Leave};
 use crate::restart::terms::{self, Terms};
 use crate::signal::Signal;
@@ -72,7 +72,7 @@ pub(super) struct Rounds {
     at: Option<OsBytes>,
     /// The TCPStore is an agent's.
     agent_store: bool,
-    limits: Limits,
+    limits: HangLimits,
     /// Time to wait for others after that.
     awaits: Span,
     soonest: Soonest,
@@ -141,7 +141,7 @@ impl Default for Rounds {
             can_start_more: false,
             at: None,
             agent_store: false,
-            limits: Limits::default(),
+            limits: HangLimits::default(),
             awaits: Span::ZERO,
             soonest: Soonest::default(),
             awaited: Awaited::None,
@@ -268,7 +268,7 @@ impl Rounds {
             Ok((initial, _)) if self.is_behind(initial) => self.catch_up(cx, session, initial),
             Ok((initial, terms)) => {
                 if self.told.is_none() {
-                    self.limits = Limits { others: self.awaits, ..Limits::from(&terms) };
+                    self.limits = HangLimits { others: self.awaits, ..HangLimits::from(&terms) };
                 }
                 self.sessions.insert(session, initial);
                 if let Some(member) = self.seats.get_mut(&initial) {
