@@ -65,7 +65,7 @@ impl Restart {
         let planned = !is_first_of_call && self.faults.real().is_none();
         let before = (planned || !newcomers.is_empty()).then(|| self.world.clone());
         self.take_in(now, is_first_of_call);
-        self.report_missing_ranks();
+        self.report_excluded_ranks();
         match (self.number_all(is_first_of_job), before) {
             (Err(why), Some(before)) if newcomers.is_empty() => Ok(self.keep_world(before, &why)),
             (Err(why), Some(before)) => {
@@ -187,9 +187,10 @@ impl Restart {
         member.fault_counted && self.limits.max_rank_faults.is_some_and(|most| member.faults > most)
     }
 
-    fn report_missing_ranks(&mut self) {
+    /// Reports ranks that are taken out because they have had too many faults.
+    fn report_excluded_ranks(&mut self) {
         let most = self.limits.max_rank_faults.unwrap_or_default();
-        for initial in self.whoever(|member| member.state == MemberState::Active && self.too_often(member)) {
+        for initial in self.list_ranks(|member| member.state == MemberState::Active && self.too_often(member)) {
             let faults = self.membership.members.get(initial.index()).map_or(0, |member| member.faults);
             let limit = self.fault_limit(most);
             self.remark(Remark::Excluded { initial, faults, limit });
@@ -241,12 +242,12 @@ impl Restart {
         parted.dead.into_iter().for_each(|initial| self.respawn(now, initial));
         // Behind another round they were left out, or the others cannot do without them.
         if is_first_of_job {
-            let warned: Vec<Rank> = self.whoever(|member| member.warned);
+            let warned: Vec<Rank> = self.list_ranks(|member| member.warned);
             self.warn(now, &warned);
         }
     }
 
-    fn whoever(&self, is: impl Fn(&Member) -> bool) -> Vec<Rank> {
+    fn list_ranks(&self, is: impl Fn(&Member) -> bool) -> Vec<Rank> {
         self.membership
             .members
             .iter()
@@ -358,13 +359,13 @@ impl Restart {
         }
     }
 
-    /// No round is possible any more.
+    /// Ends the rounds for a reason that rules out another one.
     fn give_up(&mut self, reason: EndReason) {
         let text = OsBytes::from(reason.to_string());
         self.notify_all(&RoundDown::GiveUp { text: text.clone() });
         let first = self.faults.fault_for_ranks().cloned();
         self.end_call(CallEnd::Refused(text));
-        // Only a fault leads here, or a planned round after the loss of a rank that the others did not need.
+        // Always a fault: a planned round that cannot be assigned keeps the world instead.
         if let Some(fault) = first {
             self.act(RestartAction::Closed(RoundsEnd::Impossible { fault, reason }));
         }

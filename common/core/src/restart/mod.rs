@@ -123,7 +123,7 @@ pub struct Restart {
     progress: Progress,
     /// Processes that are to come for ranks whose own have ended.
     comings: BTreeMap<Rank, Start>,
-    /// The number of the next round's space of the store.
+    /// The number of the next round's namespace of the store.
     namespace: u32,
     out: VecDeque<RestartAction>,
 }
@@ -246,7 +246,7 @@ impl Restart {
         self.limits
     }
 
-    /// The number of the space of the store for whatever meets next: another round, or another generation.
+    /// The number of the namespace of the store for the next rendezvous: of another round, or of another generation.
     #[must_use]
     pub const fn next_space(&self) -> u32 {
         self.namespace

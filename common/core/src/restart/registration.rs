@@ -329,7 +329,7 @@ impl Restart {
         }
     }
 
-    /// Whether a rank is one of those of whom the call is.
+    /// Whether the present call waits for a rank: no earlier call has lost it.
     pub(super) fn is_known(&self, initial: Rank) -> bool {
         self.world.members().get(initial.index()).is_some_and(|world_member| world_member.rank.is_some())
     }
