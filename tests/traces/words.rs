@@ -107,7 +107,7 @@ fn note(note: &RoundNote) -> String {
             )
         }
         RoundNote::NoRoundNeeded { fault } => format!("no round for {}", self::fault(fault)),
-        RoundNote::Again { round, initial, pid } => format!("{initial} is started again as {pid} in r{round}"),
+        RoundNote::Respawned { round, initial, pid } => format!("{initial} is started again as {pid} in r{round}"),
         RoundNote::Awaited { step, ranks, .. } => format!("{ranks} are waited for ({step:?})"),
         RoundNote::Refused { text } => text.to_string(),
         RoundNote::Remark(remark) => format!("{remark:?}"),

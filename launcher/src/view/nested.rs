@@ -70,7 +70,7 @@ impl Nested {
                         + &self.line(at, Level::Process, "handling stage=completed")
                 }
                 RoundNote::NoRoundNeeded { .. }
-                | RoundNote::Again { .. }
+                | RoundNote::Respawned { .. }
                 | RoundNote::Awaited { .. }
                 | RoundNote::Refused { .. }
                 | RoundNote::Remark(_) => String::new(),

@@ -24,7 +24,7 @@ pub(super) fn round(o: &mut Object<'_>, note: &RoundNote) {
             o.text("ev", "round.spared");
             fields(o, fault);
         }
-        RoundNote::Again { round, initial, pid } => {
+        RoundNote::Respawned { round, initial, pid } => {
             o.text("ev", "round.again");
             o.number("round", round.get().into());
             o.number("rank", initial.get().into());

@@ -101,7 +101,7 @@ impl Told {
                     Some(self.restart(record.generation, ("round", Some(*round)), before, &happened))
                 }
                 RoundNote::NoRoundNeeded { .. }
-                | RoundNote::Again { .. }
+                | RoundNote::Respawned { .. }
                 | RoundNote::Awaited { .. }
                 | RoundNote::Refused { .. }
                 | RoundNote::Remark(_) => None,

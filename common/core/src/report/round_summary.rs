@@ -78,7 +78,7 @@ impl Rounds {
                 }
             }
             RoundNote::NoRoundNeeded { fault } if fault.kind.is_loss() => self.loses(fault),
-            RoundNote::Again { initial, .. } => {
+            RoundNote::Respawned { initial, .. } => {
                 self.again.insert(*initial);
             }
             RoundNote::NoRoundNeeded { .. } | RoundNote::Awaited { .. } => {}

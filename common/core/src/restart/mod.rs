@@ -248,7 +248,7 @@ impl Restart {
 
     /// The number of the namespace of the store for the next rendezvous: of another round, or of another generation.
     #[must_use]
-    pub const fn next_space(&self) -> u32 {
+    pub const fn next_namespace(&self) -> u32 {
         self.namespace
     }
 

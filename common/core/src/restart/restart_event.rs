@@ -185,7 +185,7 @@ pub enum RoundNote {
         fault: Fault,
     },
     /// A process was started again for a rank whose own has ended.
-    Again {
+    Respawned {
         /// In this round.
         round: Round,
         /// Which.

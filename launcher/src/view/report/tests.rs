@@ -88,7 +88,7 @@ impl Log {
     fn again(&mut self, ms: u64, initial: u32) {
         let (rank, local_rank, at) = (Rank::new(initial), LocalRank::new(initial), Span::from_millis(ms));
         self.at(ms, What::RankStarted { rank, node: NodeId::new(0), local_rank, pid: 50_000 + initial, at });
-        let note = RoundNote::Again { round: Round::new(1), initial: rank, pid: 50_000 + initial };
+        let note = RoundNote::Respawned { round: Round::new(1), initial: rank, pid: 50_000 + initial };
         self.at(ms, What::Round { node: None, note: Box::new(note) });
     }
 

@@ -245,7 +245,7 @@ fn rounds() -> Vec<What> {
     vec![
         note(began),
         note(RoundNote::NoRoundNeeded { fault: fault(FaultKind::HostLost) }),
-        note(RoundNote::Again { round: Round::new(4), initial: RANK, pid: 4242 }),
+        note(RoundNote::Respawned { round: Round::new(4), initial: RANK, pid: 4242 }),
         note(RoundNote::Awaited { round: Some(Round::new(4)), step: Step::Yield, ranks: [RANK].into_iter().collect() }),
         note(RoundNote::Refused { text: bytes("no") }),
         note(RoundNote::Remark(Remark::WaitsForRound { initial: Rank::new(1) })),

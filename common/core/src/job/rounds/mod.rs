@@ -320,13 +320,13 @@ impl Rounds {
                 // Whatever comes, it is not its doing.
                 self.now.ended.retain(|failure| failure.rank != fault.initial);
             }
-            RoundNote::NoRoundNeeded { .. } | RoundNote::Again { .. } | RoundNote::Awaited { .. } => {}
+            RoundNote::NoRoundNeeded { .. } | RoundNote::Respawned { .. } | RoundNote::Awaited { .. } => {}
             RoundNote::Refused { .. } | RoundNote::Remark(_) => {}
         }
         let first = match &note {
             RoundNote::Began { faults, .. } => Fault::first_of(faults).map(|(fault, _)| fault.initial),
             RoundNote::NoRoundNeeded { fault } => Some(fault.initial),
-            RoundNote::Again { initial, .. } => Some(*initial),
+            RoundNote::Respawned { initial, .. } => Some(*initial),
             RoundNote::Awaited { ranks, .. } => common_host(facts, ranks),
             RoundNote::Refused { .. } | RoundNote::Remark(_) => None,
         };

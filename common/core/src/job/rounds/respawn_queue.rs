@@ -80,7 +80,7 @@ impl Rounds {
             let was_asked = self.now.asked.remove(proc);
             let is_news = was_asked && self.is_awaited(*proc);
             if let Some(round) = self.round().filter(|_| is_news) {
-                self.note(cx, RoundNote::Again { round, initial, pid: *pid });
+                self.note(cx, RoundNote::Respawned { round, initial, pid: *pid });
             }
             if self.has_started(initial, *proc) {
                 self.notify(cx.now, RestartEvent::Started { initial, proc: *proc });
