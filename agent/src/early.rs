@@ -26,7 +26,7 @@ pub(crate) fn run(setup: AgentSetup) -> io::Result<Outcome> {
     let_go(&mut edges, &[0, 1])?;
     let mut node = Node::of_login(login);
     while !edges.has_work() {
-        // While the ground is being laid, what has come with the order for it is unpacked.
+        // While the sandbox is being set up, what has come with the order for it is unpacked.
         if !edges.set_up_sandbox() {
             edges.flush_early();
             if !receive(&mut edges, node.poll_timeout())? {

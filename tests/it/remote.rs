@@ -119,7 +119,7 @@ impl Remote {
             travel: None,
             sole: false,
             max_restarts: 0,
-            others_follow: false,
+            can_start_more: false,
             apps: 1,
             lease: None,
             awaits: Span::ZERO,

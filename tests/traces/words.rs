@@ -106,8 +106,8 @@ fn note(note: &RoundNote) -> String {
                 "r{round} began, {active_world_size} of {world_size} work{home}; ended by {ended}; {decided}, {drained}, {assigned}"
             )
         }
-        RoundNote::Spared { fault } => format!("no round for {}", self::fault(fault)),
-        RoundNote::Again { round, initial, pid } => format!("{initial} is started again as {pid} in r{round}"),
+        RoundNote::NoRoundNeeded { fault } => format!("no round for {}", self::fault(fault)),
+        RoundNote::Respawned { round, initial, pid } => format!("{initial} is started again as {pid} in r{round}"),
         RoundNote::Awaited { step, ranks, .. } => format!("{ranks} are waited for ({step:?})"),
         RoundNote::Refused { text } => text.to_string(),
         RoundNote::Remark(remark) => format!("{remark:?}"),

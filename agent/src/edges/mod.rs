@@ -202,7 +202,7 @@ impl Edges {
         self.watch.wake_guardian();
     }
 
-    /// Finishes the sandbox that is being laid, unless there is something of the launcher's to be read meanwhile; whether
+    /// Finishes the sandbox that is being set up, unless there is something of the launcher's to be read meanwhile; whether
     /// it did.
     pub(crate) fn set_up_sandbox(&mut self) -> bool {
         !matches!(&self.link, Link::Early(link) if link.has_frame()) && sandbox::finish(self)
@@ -282,7 +282,7 @@ impl Edges {
     /// rings at a failure and when it has nothing to do, end the rest at once.
     fn rest(&self) {
         if let (true, true, Link::Live(link), Some(port)) =
-            (self.stirred, self.ranks.launching(), &self.link, self.sandbox.port())
+            (self.stirred, self.ranks.launching(), &self.link, self.sandbox.spawn_port())
         {
             rlaunch_sys::fd::readable_within(&[link.as_fd(), port.bell().as_fd()], REST);
         }
@@ -416,8 +416,8 @@ impl Edges {
             NodeAction::Lease(until) => self.renew_lease(until),
             NodeAction::Serve { addr, port, guard, ranks } => tcpstore_listener::open(self, &addr, port, guard, ranks),
             NodeAction::Renew { port } => renew::begin(self, port),
-            NodeAction::Space { here, generation, seats } => {
-                self.store.iter_mut().for_each(|store| store.begin(here, generation, seats.clone()));
+            NodeAction::OpenNamespace { here, number, seats } => {
+                self.store.iter_mut().for_each(|store| store.begin(here, number, seats.clone()));
             }
             NodeAction::Unserve => tcpstore_listener::close(self),
             NodeAction::ReservePort { listen } => next_port::reserve(self, listen.as_ref()),

@@ -190,8 +190,8 @@ impl Rank {
 pub(super) fn spawn(edges: &mut Edges, proc: ProcId, mut exec: ExecSpec) {
     let app = edges.ranks.prepared(&exec);
     let prepared =
-        PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.readers > 0, needed: !exec.follows };
-    edges.stdin.expect(exec.readers, exec.follows);
+        PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.readers > 0, needed: !exec.is_respawn };
+    edges.stdin.expect(exec.readers, exec.is_respawn);
     let waits = logs::prepare(edges, proc, &mut exec);
     edges.ranks.asked.insert(proc, exec);
     edges.ranks.unmade.insert(proc, (now(), prepared));
@@ -202,7 +202,7 @@ pub(super) fn spawn(edges: &mut Edges, proc: ProcId, mut exec: ExecSpec) {
 
 /// Nothing more is started; those that wait for a directory are not, either.
 pub(super) fn withhold(edges: &mut Edges) {
-    edges.sandbox.port().into_iter().for_each(SpawnPort::withhold);
+    edges.sandbox.spawn_port().into_iter().for_each(SpawnPort::withhold);
     let waiting: Vec<ProcId> = edges.ranks.unmade.keys().copied().collect();
     waiting.into_iter().for_each(|proc| go(edges, proc));
 }
@@ -227,7 +227,7 @@ pub(super) fn go_overdue(edges: &mut Edges) {
 /// All that a rank needs is there.
 pub(super) fn go(edges: &mut Edges, proc: ProcId) {
     let Some((_, prepared)) = edges.ranks.unmade.remove(&proc) else { return };
-    let Some(port) = edges.sandbox.port() else { return };
+    let Some(port) = edges.sandbox.spawn_port() else { return };
     if port.submit(proc.get(), prepared).is_err() {
         let error = convert::resource(rlaunch_core::wire::to_root::SpawnStep::Clone);
         edges.ranks.asked.remove(&proc);
@@ -237,7 +237,7 @@ pub(super) fn go(edges: &mut Edges, proc: ProcId) {
 
 /// Takes in what the spawn thread has done.
 pub(super) fn drain_outcomes(edges: &mut Edges) {
-    let outcomes: Vec<Outcome> = edges.sandbox.port().map(|port| port.outcomes().collect()).unwrap_or_default();
+    let outcomes: Vec<Outcome> = edges.sandbox.spawn_port().map(|port| port.outcomes().collect()).unwrap_or_default();
     let withheld = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Withheld { .. })).count();
     if withheld > 0 {
         tracing::debug!("{withheld} that were asked for are not started");

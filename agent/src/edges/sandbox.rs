@@ -45,7 +45,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn port(&self) -> Option<&SpawnPort> {
+    pub(super) fn spawn_port(&self) -> Option<&SpawnPort> {
         self.spawn.as_ref()
     }
 

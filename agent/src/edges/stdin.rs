@@ -97,10 +97,10 @@ impl Stdin {
         self.failed.take()
     }
 
-    /// A rank is going to be started that reads with so many others here, or that follows another process and does not read.
-    pub(super) fn expect(&mut self, readers: u32, follows: bool) {
+    /// A rank is going to be started that reads with so many others here, or that replaces another process and does not read.
+    pub(super) fn expect(&mut self, readers: u32, is_respawn: bool) {
         let readers = usize::try_from(readers).unwrap_or(usize::MAX);
-        self.closed |= follows && readers == 0 && self.expected == 0;
+        self.closed |= is_respawn && readers == 0 && self.expected == 0;
         self.expected = self.expected.max(readers);
     }
 

@@ -35,7 +35,7 @@ pub(super) fn begin(edges: &mut Edges) {
 }
 
 fn kill_everything(edges: &mut Edges) {
-    if let Some(port) = edges.sandbox.port() {
+    if let Some(port) = edges.sandbox.spawn_port() {
         port.destroying();
     }
     match &edges.watch.init {

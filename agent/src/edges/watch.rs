@@ -170,7 +170,7 @@ fn take_batch(edges: &mut Edges) {
 fn one(edges: &mut Edges, token: u64) {
     match token {
         BELL => {
-            if let Some(port) = edges.sandbox.port() {
+            if let Some(port) = edges.sandbox.spawn_port() {
                 port.bell().clear();
             }
             rank_table::drain_outcomes(edges);

@@ -69,8 +69,8 @@ impl Nested {
                     self.line(from, Level::Process, "handling stage=starting")
                         + &self.line(at, Level::Process, "handling stage=completed")
                 }
-                RoundNote::Spared { .. }
-                | RoundNote::Again { .. }
+                RoundNote::NoRoundNeeded { .. }
+                | RoundNote::Respawned { .. }
                 | RoundNote::Awaited { .. }
                 | RoundNote::Refused { .. }
                 | RoundNote::Remark(_) => String::new(),

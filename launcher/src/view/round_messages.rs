@@ -21,8 +21,8 @@ pub(crate) fn least(note: &RoundNote) -> Tone {
     match note {
         // That there are rounds is no news where nothing has happened.
         RoundNote::Began { faults, discarded, .. } if faults.is_empty() && discarded.is_empty() => Tone::Verbose,
-        RoundNote::Began { .. } | RoundNote::Spared { .. } => Tone::Normal,
-        RoundNote::Again { .. } | RoundNote::Remark(_) => Tone::Normal,
+        RoundNote::Began { .. } | RoundNote::NoRoundNeeded { .. } => Tone::Normal,
+        RoundNote::Respawned { .. } | RoundNote::Remark(_) => Tone::Normal,
         RoundNote::Awaited { .. } => Tone::Normal,
         RoundNote::Refused { .. } => Tone::Quiet,
     }
@@ -35,8 +35,8 @@ pub(crate) fn line(generation: u32, host: &OsBytes, note: &RoundNote, tone: Tone
             let home = ranks_of(discarded);
             began(generation, *round, (faults, host), (*world_size, *active_world_size), &home, *phases, tone)
         }
-        RoundNote::Spared { fault } => format!("{}; no restart is needed", fault_of(fault, host)),
-        RoundNote::Again { round, initial, pid } => {
+        RoundNote::NoRoundNeeded { fault } => format!("{}; no restart is needed", fault_of(fault, host)),
+        RoundNote::Respawned { round, initial, pid } => {
             format!("{}: rank {initial} is started again{} (pid {pid})", name(generation, *round), on(host))
         }
         RoundNote::Awaited { round, step, ranks } => awaited(generation, *round, *step, &ranks_of(ranks), host),
@@ -363,7 +363,7 @@ mod tests {
         );
         let node1 = Some(NodeId::new(1));
         let again = |node| {
-            let note = Box::new(RoundNote::Again { round: Round::new(4), initial: Rank::new(2), pid: 77 });
+            let note = Box::new(RoundNote::Respawned { round: Round::new(4), initial: Rank::new(2), pid: 77 });
             record(0, None, What::Round { node, note })
         };
         assert_eq!(said(&again(None), Tone::Normal).unwrap(), "rlaunch: restart 4: rank 2 is started again (pid 77)\n");

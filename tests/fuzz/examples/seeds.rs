@@ -58,7 +58,7 @@ fn down() -> Vec<Vec<u8>> {
         travel: Some(travel),
         sole: false,
         max_restarts: 0,
-        others_follow: false,
+        can_start_more: false,
         apps: 1,
         lease: Some(Span::from_secs(30)),
         awaits: Span::from_secs(36),

@@ -146,7 +146,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         | NodeAction::Mark { .. }
         | NodeAction::UsePort(_)
         | NodeAction::Unserve => return None,
-        NodeAction::Beat(_) | NodeAction::Space { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {
+        NodeAction::Beat(_) | NodeAction::OpenNamespace { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {
             return None;
         }
         NodeAction::Withhold

@@ -374,7 +374,7 @@ impl World {
                 self.at(self.host.agent.spawn_free, Ev::Starts(proc));
             }
             NodeAction::Renew { port } => self.renews(port == PortPlan::Choose),
-            NodeAction::Space { generation, .. } => self.makes_space(generation),
+            NodeAction::OpenNamespace { number, .. } => self.makes_space(number),
             NodeAction::Serve { addr, port, guard: _, ranks: _ } => self.serves(addr, port),
             NodeAction::Tell { .. } | NodeAction::EndSession { .. } | NodeAction::ReservePort { .. } => {}
             NodeAction::Mark { .. } => {}

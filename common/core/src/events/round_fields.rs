@@ -20,11 +20,11 @@ pub(super) fn round(o: &mut Object<'_>, note: &RoundNote) {
                 o.number(name, phase.nanos());
             }
         }
-        RoundNote::Spared { fault } => {
+        RoundNote::NoRoundNeeded { fault } => {
             o.text("ev", "round.spared");
             fields(o, fault);
         }
-        RoundNote::Again { round, initial, pid } => {
+        RoundNote::Respawned { round, initial, pid } => {
             o.text("ev", "round.again");
             o.number("round", round.get().into());
             o.number("rank", initial.get().into());

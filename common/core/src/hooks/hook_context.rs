@@ -100,8 +100,8 @@ impl Told {
                     let happened = self.of_faults(faults)?;
                     Some(self.restart(record.generation, ("round", Some(*round)), before, &happened))
                 }
-                RoundNote::Spared { .. }
-                | RoundNote::Again { .. }
+                RoundNote::NoRoundNeeded { .. }
+                | RoundNote::Respawned { .. }
                 | RoundNote::Awaited { .. }
                 | RoundNote::Refused { .. }
                 | RoundNote::Remark(_) => None,

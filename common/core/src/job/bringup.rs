@@ -42,13 +42,13 @@ pub(super) struct Bringup {
     /// The only node ends by itself with its ranks.
     ends_by_itself: bool,
     /// The orders of a restart of all ranks, where one is possible.
-    again: Option<Box<Orders>>,
+    restart_orders: Option<Box<Orders>>,
     /// The rendezvous, once it is known, and its host.
     rendezvous: Option<(NodeId, Rendezvous)>,
     /// A node has to choose the port: then it matters whether it could reserve it.
     chooses_port: bool,
     /// Ranks were asked for, or never will be.
-    settled: bool,
+    is_decided: bool,
 }
 
 impl Bringup {
@@ -57,7 +57,7 @@ impl Bringup {
         let nodes = Roster::new(spec.placement.nodes.iter().map(state).collect());
         let orders = Orders::new(spec, setting);
         let (sole, chooses_port) = (orders.is_sole(), orders.chooses_port());
-        let ends_by_itself = sole && !orders.others_follow();
+        let ends_by_itself = sole && !orders.can_start_more();
         let probing = Probing::new(setting.secret.clone());
         let orders = Some(orders);
         Self {
@@ -67,10 +67,10 @@ impl Bringup {
             probing,
             sole,
             ends_by_itself,
-            again: None,
+            restart_orders: None,
             rendezvous: None,
             chooses_port,
-            settled: false,
+            is_decided: false,
         }
     }
 
@@ -86,7 +86,7 @@ impl Bringup {
         }
         if self.sole {
             orders.all_ranks(cx);
-            self.settled = true;
+            self.is_decided = true;
             if let Some(orders) = self.orders.take() {
                 let rendezvous = orders.alone(cx.facts.placement());
                 self.keep(orders, cx.facts.placement().head(), rendezvous);
@@ -99,7 +99,7 @@ impl Bringup {
         let Some(State::Connecting) = self.nodes.get(node) else { return };
         self.nodes.set(node, State::Waiting);
         match &self.orders {
-            Some(orders) if !self.settled => {
+            Some(orders) if !self.is_decided => {
                 orders.begin(cx, node);
                 self.probe(cx, node);
             }
@@ -122,7 +122,7 @@ impl Bringup {
     /// A host is there, or has introduced itself. It tries to reach that of rank 0, or is that: both while others are getting ready.
     fn probe(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let placement = self.planned(cx);
-        let Some(orders) = self.orders.as_ref().filter(|orders| !self.settled && orders.probes(&placement)) else {
+        let Some(orders) = self.orders.as_ref().filter(|orders| !self.is_decided && orders.probes(&placement)) else {
             return;
         };
         let first = placement.head();
@@ -150,13 +150,13 @@ impl Bringup {
     /// A host has tried a place.
     pub(super) fn probed(&mut self, cx: &mut Cx<'_>, node: NodeId, number: u32, found: (i32, OsBytes)) {
         if self.probing.answered(cx, node, number, found) {
-            self.settle(cx);
+            self.decide(cx);
         }
     }
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
         if self.probing.timeout(cx) {
-            self.settle(cx);
+            self.decide(cx);
         }
     }
 
@@ -169,7 +169,7 @@ impl Bringup {
         let Some(State::Up(hello)) = self.nodes.get(node) else { return };
         let hello = hello.clone();
         self.nodes.set(node, State::Ready(hello));
-        self.settle(cx);
+        self.decide(cx);
     }
 
     /// A refusal may come after `Hello` too: the node ran into it later, and rolls back. The other nodes are waited for: the user gets
@@ -178,10 +178,10 @@ impl Bringup {
         let Some(State::Waiting | State::Up(_) | State::Ready(_)) = self.nodes.get(node) else { return };
         self.nodes.set(node, State::Refused(why.clone()));
         cx.notify(Notice::Log(What::HostRefused { node, why: why.clone() }));
-        if self.settled {
+        if self.is_decided {
             return cx.notify(Notice::End(Cause::Refused { node, why }));
         }
-        self.settle(cx);
+        self.decide(cx);
         // The host counts what remains. Its ranks are not waited for.
         cx.notify(Notice::Absent(node));
     }
@@ -191,14 +191,14 @@ impl Bringup {
         if let Some(State::Connecting) = self.nodes.get(node) {
             self.nodes.set(node, State::Failed);
             cx.notify(Notice::Log(What::HostFailed { node, why }));
-            self.settle(cx);
+            self.decide(cx);
         }
     }
 
-    /// A node that was reached takes too long to be ready; true if it was still waited for. No rank was asked for there, so
+    /// Gives up a node that was reached and is not ready in time. Returns whether it was still waited for. No rank was asked for there, so
     /// whatever its agent is doing, nothing of the job has to be counted.
-    pub(super) fn late(&mut self, cx: &mut Cx<'_>, node: NodeId, limit: Span) -> bool {
-        let Some(state) = self.nodes.get(node).filter(|_| !self.settled) else { return false };
+    pub(super) fn give_up_late_host(&mut self, cx: &mut Cx<'_>, node: NodeId, limit: Span) -> bool {
+        let Some(state) = self.nodes.get(node).filter(|_| !self.is_decided) else { return false };
         let awaited = match state {
             State::Waiting => "its agent has started, and is not heard of",
             State::Up(_) => "its agent is still looking for the directory and the program",
@@ -213,22 +213,22 @@ impl Bringup {
         cx.notify(Notice::Log(What::HostFailed { node, why }));
         // An agent that hangs does not listen: its guardian ends it.
         cx.act(JobAction::Sever { node });
-        self.settle(cx);
+        self.decide(cx);
         true
     }
 
-    /// A part of ours was lost on a node; true if the job can do without the node. That may be so before the start only, and
-    /// the others are waited for then, as if it had not been reached.
-    pub(super) fn spares(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
+    /// Handles the loss of a part of ours on a node. Returns whether the job starts without the node. That may be so before the start
+    /// only, and the others are waited for then, as if it had not been reached.
+    pub(super) fn try_start_without(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
         if cx.facts.hosts.is_left_out(node) {
             return true;
         }
         match self.nodes.get(node) {
             None => false,
-            Some(State::Refused(_) | State::Failed | State::Lost) => !self.settled,
-            Some(State::Waiting | State::Up(_) | State::Ready(_)) if self.can_spare() => {
+            Some(State::Refused(_) | State::Failed | State::Lost) => !self.is_decided,
+            Some(State::Waiting | State::Up(_) | State::Ready(_)) if self.can_miss_one_more() => {
                 self.nodes.set(node, State::Lost);
-                self.settle(cx);
+                self.decide(cx);
                 true
             }
             Some(State::Connecting | State::Waiting | State::Up(_) | State::Ready(_)) => false,
@@ -236,22 +236,22 @@ impl Bringup {
     }
 
     /// Whether one host more may be missing.
-    fn can_spare(&self) -> bool {
+    fn can_miss_one_more(&self) -> bool {
         let rest = self.nodes.len().saturating_sub(self.nodes.missing());
-        !self.settled && self.orders.as_ref().is_some_and(|orders| orders.least() < rest)
+        !self.is_decided && self.orders.as_ref().is_some_and(|orders| orders.least() < rest)
     }
 
     /// The hosts that are waited for before any rank is started; `None`: ranks were asked for, or never will be.
     pub(super) fn awaited(&self) -> Option<Vec<NodeId>> {
-        self.orders.as_ref().filter(|_| !self.settled)?;
+        self.orders.as_ref().filter(|_| !self.is_decided)?;
         let open = self.nodes.iter().filter(|(_, state)| state.standing() == Standing::Open);
         let open: Vec<NodeId> = open.map(|(node, _)| node).collect();
         Some(if open.is_empty() { self.probing.awaited() } else { open })
     }
 
     /// The ending has begun: no rank will be started.
-    pub(super) fn began(&mut self, cx: &mut Cx<'_>) {
-        self.settled = true;
+    pub(super) fn on_ending_began(&mut self, cx: &mut Cx<'_>) {
+        self.is_decided = true;
         self.probing.stop();
         for (node, state) in self.nodes.iter() {
             if *state == State::Connecting {
@@ -281,9 +281,9 @@ impl Bringup {
         Arc::clone(self.fewer.as_ref().unwrap_or_else(|| cx.facts.placement()))
     }
 
-    /// Once of each it is known whether it can be had, and how all find that of rank 0.
-    fn settle(&mut self, cx: &mut Cx<'_>) {
-        if self.settled || self.nodes.open() > 0 {
+    /// Starts the ranks or ends the job, once each host has answered and all find rank 0's host.
+    fn decide(&mut self, cx: &mut Cx<'_>) {
+        if self.is_decided || self.nodes.open() > 0 {
             return;
         }
         let Some(orders) = self.orders.take() else { return };
@@ -300,7 +300,7 @@ impl Bringup {
             }
             Err(cause) => cx.notify(Notice::End(cause)),
         }
-        self.settled = true;
+        self.is_decided = true;
         self.probing.stop();
     }
 
@@ -424,8 +424,8 @@ impl Bringup {
 
     /// All ranks may have to be started again, or to meet elsewhere.
     fn keep(&mut self, orders: Orders, head: NodeId, rendezvous: Rendezvous) {
-        if orders.others_follow() {
-            self.again = Some(Box::new(orders));
+        if orders.can_start_more() {
+            self.restart_orders = Some(Box::new(orders));
         }
         self.rendezvous = Some((head, rendezvous));
     }
@@ -434,7 +434,8 @@ impl Bringup {
     /// lost meanwhile, so each has to have a port if it comes to have rank 0. A port that the user gave is claimed by the first of them only:
     /// on the others it may be another job's.
     pub(super) fn clear(&self, cx: &mut Cx<'_>, grace: Span, (gone, shrinks): (&[NodeId], bool)) -> Vec<NodeId> {
-        let Some(orders) = self.again.as_deref().filter(|orders| orders.max_restarts() > 0) else { return Vec::new() };
+        let orders = self.restart_orders.as_deref().filter(|orders| orders.max_restarts() > 0);
+        let Some(orders) = orders else { return Vec::new() };
         let placement = cx.facts.placement();
         let first = placement.node_of(Rank::new(0));
         let nodes: Vec<NodeId> = placement.used().filter(|node| !gone.contains(node)).collect();
@@ -449,26 +450,25 @@ impl Bringup {
 
     /// How the user calls these hosts.
     pub(super) fn folded(&self, nodes: &[NodeId]) -> OsBytes {
-        self.again.as_deref().map(|orders| orders.folded(nodes)).unwrap_or_default()
+        self.restart_orders.as_deref().map(|orders| orders.folded(nodes)).unwrap_or_default()
     }
 
     /// Ranks can be started again.
     pub(super) const fn can_start_again(&self) -> bool {
-        self.again.is_some()
+        self.restart_orders.is_some()
     }
 
     /// Has all who take part start their ranks again: so many times by now, with the number of the first process. `ports`: what hosts
     /// have chosen anew. `shrinks`: hosts were lost, and the others have fewer ranks.
-    pub(super) fn reset_for_generation(
+    pub(super) fn start_generation(
         &mut self,
         cx: &mut Cx<'_>,
         (restart, first): (u32, u32),
         (ports, namespace): (&BTreeMap<NodeId, u16>, u32),
         shrinks: bool,
     ) {
-        let (Some(orders), Some((before, mut rendezvous))) = (self.again.take(), self.rendezvous.take()) else {
-            return;
-        };
+        let Some(orders) = self.restart_orders.take() else { return };
+        let Some((before, mut rendezvous)) = self.rendezvous.take() else { return };
         let placement = cx.facts.placement();
         cx.act(JobAction::Place(Arc::clone(placement)));
         let head = placement.head();
@@ -485,8 +485,8 @@ impl Bringup {
         let port = orders.pinned_port().or(ports.get(&head).copied()).or(rendezvous.port);
         (rendezvous.restart, rendezvous.port, rendezvous.namespace) = (restart, port, namespace);
         cx.act(JobAction::Home { node: head, namespace });
-        orders.reset_for_generation(cx, &rendezvous, first);
-        (self.again, self.rendezvous) = (Some(orders), Some((head, rendezvous)));
+        orders.send_generation(cx, &rendezvous, first);
+        (self.restart_orders, self.rendezvous) = (Some(orders), Some((head, rendezvous)));
     }
 
     /// At which address a host is found by the others, as far as is known: the one by which it has found rank 0's, as they all have; or
@@ -504,7 +504,7 @@ impl Bringup {
 
     /// Has a node start another process of a rank.
     pub(super) fn start_one(&self, cx: &mut Cx<'_>, rank: Rank, node: NodeId, proc: ProcId) {
-        if let Some(orders) = self.again.as_deref() {
+        if let Some(orders) = self.restart_orders.as_deref() {
             orders.one(cx, node, rank, proc);
         }
     }

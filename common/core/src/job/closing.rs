@@ -3,7 +3,7 @@
 //! A job that succeeded or failed by itself waits for its reader as long as cat would: its last words matter most. A job that was ended
 //! by a signal, by `--timeout` or by a reader that left does not wait for ever for a sink that takes nothing.
 
-use super::notice::{Began, Notice};
+use super::notice::{EndingBegan, Notice};
 use super::{Cx, JobAction};
 use crate::events::{Cause, What};
 use crate::patience::Patience;
@@ -47,7 +47,7 @@ impl Closing {
         self.step == Step::Finished
     }
 
-    pub(super) fn began(&mut self, cx: &mut Cx<'_>, began: &Began) {
+    pub(super) fn on_ending_began(&mut self, cx: &mut Cx<'_>, began: &EndingBegan) {
         self.told = match began.cause {
             Cause::Signal(_) | Cause::Timeout(_) | Cause::ReaderClosed(_) => true,
             Cause::Success

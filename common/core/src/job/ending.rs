@@ -1,7 +1,7 @@
 //! The one ending of a job: the first cause begins it and nothing later changes it.
 
 use super::closing::PATIENCE;
-use super::notice::{Began, Failure, Notice};
+use super::notice::{EndingBegan, Notice, RankExit};
 use super::{Cx, JobAction};
 use crate::events::{Cause, JobNews, Lost, RanksState, What};
 use crate::machine::earliest;
@@ -39,17 +39,17 @@ pub(super) struct Ending {
     all_over: bool,
     /// Signals that were passed on to the ranks.
     forwarded: BTreeSet<Signal>,
-    /// A rank was killed by one of them. The others may be saving because of it.
-    spared: Option<Spared>,
+    /// The ending is deferred: a rank was killed by one of them, and the others may be saving because of it.
+    deferred: Option<Deferred>,
     /// When to say what is waited for, and then why the job ends and when SIGKILL follows.
     word: Option<(Mono, Cause, Mono)>,
     state: State,
 }
 
-/// The time of the other ranks after one was killed by a signal that was passed on.
+/// A deferred ending: the time of the other ranks after one was killed by a signal that was passed on.
 #[derive(Clone, Copy, Debug)]
-struct Spared {
-    failure: Failure,
+struct Deferred {
+    failure: RankExit,
     /// When this is reported, if it was not.
     word: Option<Mono>,
     /// `None`: no rank is left.
@@ -67,7 +67,7 @@ impl Ending {
             failed: false,
             all_over: false,
             forwarded: BTreeSet::new(),
-            spared: None,
+            deferred: None,
             word: None,
             state: State::Running,
         }
@@ -81,7 +81,7 @@ impl Ending {
         }
         // The rank failed before this. A request of the user counts as long as other ranks run.
         if (self.all_over || matches!(cause, Cause::Lost { .. }))
-            && let Some(Spared { failure: Failure { rank, status, .. }, .. }) = self.spared.take()
+            && let Some(Deferred { failure: RankExit { rank, status, .. }, .. }) = self.deferred.take()
         {
             self.end(cx, Cause::Rank { rank, status }, ranks);
             return self.lost(cx, &cause);
@@ -114,10 +114,14 @@ impl Ending {
             self.word = Some((cx.now + SILENT, cause.clone(), kill_at));
         }
         self.state = State::Begun;
-        (self.timeout, self.spared) = (None, None);
+        (self.timeout, self.deferred) = (None, None);
         let ranks = if self.all_over { RanksState::Exited } else { ranks };
         cx.notify(Notice::Log(What::Ending { cause: cause.clone(), sent, grace, ranks }));
-        cx.notify(Notice::Began(Began { cause: cause.clone(), at: cx.now, kill_at: sent.map(|_| kill_at) }));
+        cx.notify(Notice::EndingBegan(EndingBegan {
+            cause: cause.clone(),
+            at: cx.now,
+            kill_at: sent.map(|_| kill_at),
+        }));
         if sent.is_some() {
             self.lost(cx, &cause);
         }
@@ -143,12 +147,12 @@ impl Ending {
     /// Other processes play all ranks now.
     pub(super) fn reset_for_generation(&mut self) {
         self.forwarded.clear();
-        self.spared = None;
+        self.deferred = None;
     }
 
-    /// A rank was killed by a signal that was passed on, as a shell that does not handle it. The others got the same signal and have
-    /// the grace for what they do about it.
-    fn spare(&mut self, cx: &Cx<'_>, failure: &Failure) -> bool {
+    /// Defers the ending after a rank was killed by a signal that was passed on, as a shell that does not handle it. The others got the
+    /// same signal and have the grace for what they do about it. Returns whether the ending is deferred.
+    fn defer(&mut self, cx: &Cx<'_>, failure: &RankExit) -> bool {
         let passed_on = match failure.status {
             Status::Signaled { sig, .. } => self.forwarded.contains(&sig),
             Status::Exited(_) | Status::Lost => false,
@@ -157,16 +161,16 @@ impl Ending {
             return false;
         }
         let word = Some(cx.now + SILENT).filter(|_| self.grace > SILENT);
-        self.spared.get_or_insert(Spared { failure: *failure, word, until: Some(cx.now + self.grace) });
+        self.deferred.get_or_insert(Deferred { failure: *failure, word, until: Some(cx.now + self.grace) });
         true
     }
 
     /// A rank failed by itself, or because of our ending: `end` knows the difference.
-    pub(super) fn failed(&mut self, cx: &mut Cx<'_>, failure: &Failure) {
-        let Failure { rank, status, .. } = *failure;
+    pub(super) fn failed(&mut self, cx: &mut Cx<'_>, failure: &RankExit) {
+        let RankExit { rank, status, .. } = *failure;
         match self.on_failure {
             OnFailure::Kill => {
-                if !self.spare(cx, failure) {
+                if !self.defer(cx, failure) {
                     self.end(cx, Cause::Rank { rank, status }, RanksState::Running);
                 }
             }
@@ -192,8 +196,8 @@ impl Ending {
             return;
         }
         // Their descendants may be saving.
-        if let Some(spared) = &mut self.spared {
-            (spared.word, spared.until) = (None, None);
+        if let Some(deferred) = &mut self.deferred {
+            (deferred.word, deferred.until) = (None, None);
         }
         self.timeout = self.timeout.map(|at| if at <= cx.now { cx.now + PATIENCE } else { at });
         match self.state {
@@ -208,10 +212,10 @@ impl Ending {
             self.timeout = None;
             self.end(cx, Cause::Timeout(limit), RanksState::Running);
         }
-        if let Some(Spared { failure: Failure { rank, status, .. }, until: Some(until), .. }) = self.spared {
+        if let Some(Deferred { failure: RankExit { rank, status, .. }, until: Some(until), .. }) = self.deferred {
             if until <= cx.now {
                 self.end(cx, Cause::Rank { rank, status }, RanksState::Running);
-            } else if self.spared.as_mut().and_then(|spared| spared.word.take_if(|at| *at <= cx.now)).is_some() {
+            } else if self.deferred.as_mut().and_then(|deferred| deferred.word.take_if(|at| *at <= cx.now)).is_some() {
                 let end_in = until.since(cx.now);
                 cx.notify(Notice::Log(What::News(JobNews::EndingDeferred { rank, status, end_in })));
             }
@@ -223,7 +227,7 @@ impl Ending {
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        let spared = self.spared.and_then(|spared| spared.word.or(spared.until));
-        earliest(spared, earliest(self.timeout, self.word.as_ref().map(|(at, _, _)| *at)))
+        let deferred = self.deferred.and_then(|deferred| deferred.word.or(deferred.until));
+        earliest(deferred, earliest(self.timeout, self.word.as_ref().map(|(at, _, _)| *at)))
     }
 }

@@ -4,7 +4,7 @@
 //! was the first, and with that whether, and after which pause, they are started again.
 
 use super::Cx;
-use super::notice::{Failure, Notice};
+use super::notice::{Notice, RankExit};
 use crate::events::{Cause, Fewer, JobNews, Lost, What};
 use crate::id::NodeId;
 use crate::patience::Patience;
@@ -23,7 +23,7 @@ const CLEARING: Span = Span::from_secs(10);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Why {
     /// The failure of a rank; of the first on a host that was lost.
-    pub(super) failure: Failure,
+    pub(super) failure: RankExit,
     /// How that was.
     pub(super) lost: Option<Lost>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Why {
 impl Why {
     /// The same, of a job that ends with it.
     const fn cause(&self) -> Cause {
-        let Failure { rank, status, node, .. } = self.failure;
+        let RankExit { rank, status, node, .. } = self.failure;
         match self.lost {
             Some(lost) => Cause::Lost { node, lost },
             None => Cause::Rank { rank, status },
@@ -102,7 +102,7 @@ impl Generations {
     }
 
     /// A rank has failed.
-    pub(super) fn fate(&self, failure: &Failure) -> Fate {
+    pub(super) fn fate(&self, failure: &RankExit) -> Fate {
         match self.state {
             // Its agent ends the node: that is no failure of the rank.
             State::Running if self.history.has_more() && !failure.asked => Fate::Clears,
@@ -140,11 +140,11 @@ impl Generations {
         let until = Patience::new(cx.now, self.grace + CLEARING + longer);
         self.state = State::Clearing(Clearing { first, open, clear: BTreeSet::new(), left: false, until });
         self.ports.clear();
-        let Why { failure: Failure { rank, status, .. }, lost } = first;
+        let Why { failure: RankExit { rank, status, .. }, lost } = first;
         cx.notify(Notice::Log(What::Clearing { rank, status, lost, grace: self.grace }));
     }
 
-    /// No rank is waited for because of what is continuing, or will be.
+    /// Between two generations: the ranks are being ended, or a pause precedes the next start. No exit of a rank is waited for.
     pub(super) const fn is_between(&self) -> bool {
         match self.state {
             State::Clearing(_) | State::Pausing(..) => true,
@@ -182,7 +182,7 @@ impl Generations {
     /// hosts were lost.
     pub(super) fn decide(&mut self, cx: &mut Cx<'_>, first: &Why, lived: Span, fewer: Option<Box<Fewer>>) {
         let State::Clearing(Clearing { left, clear, .. }) = &mut self.state else { return };
-        let Why { failure: Failure { rank, status, node, .. }, lost } = *first;
+        let Why { failure: RankExit { rank, status, node, .. }, lost } = *first;
         let end = Notice::End(first.cause());
         if *left {
             cx.notify(Notice::Log(What::News(JobNews::NotClear)));
@@ -206,14 +206,14 @@ impl Generations {
         }
     }
 
-    /// The pause is over: the number of the generation to come, and the ports that were chosen for it.
-    pub(super) fn reset_for_generation(&mut self) -> (u32, BTreeMap<NodeId, u16>) {
+    /// Ends the pause. Returns the number of the generation to come, and the ports that were chosen for it.
+    pub(super) fn end_pause(&mut self) -> (u32, BTreeMap<NodeId, u16>) {
         self.state = State::Running;
         (self.restart, core::mem::take(&mut self.ports))
     }
 
     /// The job ends; nodes whose ranks are waited for no more.
-    pub(super) fn began(&mut self) -> Vec<NodeId> {
+    pub(super) fn on_ending_began(&mut self) -> Vec<NodeId> {
         match core::mem::replace(&mut self.state, State::Off) {
             State::Clearing(Clearing { open, clear, .. }) => {
                 let drains = open.into_iter().filter(|(_, drains)| *drains).map(|(node, _)| node);
@@ -233,7 +233,7 @@ impl Generations {
             }
             State::Pausing(at, _) => {
                 if *at <= cx.now {
-                    cx.notify(Notice::Again);
+                    cx.notify(Notice::StartGeneration);
                 }
             }
             State::Running | State::Off => {}

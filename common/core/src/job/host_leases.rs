@@ -7,7 +7,7 @@
 //! While the job ends, the user reads which nodes do not answer, and how long they may be waited for.
 
 use super::clock::{Offset, apart};
-use super::notice::{Began, Notice};
+use super::notice::{EndingBegan, Notice};
 use super::suspend_detector::SuspendDetector;
 use super::{CloseReason, Cx, JobAction};
 use crate::deadlines::Deadlines;
@@ -157,7 +157,7 @@ impl Lease {
     }
 
     /// From here on the user waits for all nodes to end.
-    pub(super) fn began(&mut self, cx: &Cx<'_>, began: &Began) {
+    pub(super) fn on_ending_began(&mut self, cx: &Cx<'_>, began: &EndingBegan) {
         self.kill_at = Some(began.kill_at.unwrap_or(cx.now));
         self.look_later(cx.now);
     }

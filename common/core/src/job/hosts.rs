@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 /// The loss of a host without which the job continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Loss {
+pub(super) struct HostLoss {
     /// The part that was lost there.
     pub(super) lost: Lost,
     /// Between which two moments.
@@ -28,7 +28,7 @@ enum State {
     /// The agent of the host has connected.
     Up,
     /// The host was lost, and the job continues without it. A lost host never comes back.
-    Lost(Loss),
+    Lost(HostLoss),
     /// The job has started without the host (`--min-hosts`): not reached, refused, late, or lost before the start.
     LeftOut,
 }
@@ -83,7 +83,7 @@ impl Hosts {
     }
 
     /// How a host was lost without which the job continues.
-    pub(super) fn loss(&self, node: NodeId) -> Option<Loss> {
+    pub(super) fn loss(&self, node: NodeId) -> Option<HostLoss> {
         match self.state(node)? {
             State::Lost(loss) => Some(loss),
             State::Awaited | State::Up | State::LeftOut => None,
@@ -96,7 +96,7 @@ impl Hosts {
     }
 
     /// The same, of a host of this generation.
-    pub(super) fn recent_loss(&self, node: NodeId) -> Option<Loss> {
+    pub(super) fn recent_loss(&self, node: NodeId) -> Option<HostLoss> {
         self.loss(node).filter(|loss| loss.is_recent)
     }
 
@@ -125,7 +125,7 @@ impl Hosts {
         let Some(host) = self.hosts.get_mut(node.index()) else { return };
         match host.state {
             State::Awaited | State::Up => {
-                host.state = State::Lost(Loss { lost, between, is_recent: true, has_ended });
+                host.state = State::Lost(HostLoss { lost, between, is_recent: true, has_ended });
             }
             State::Lost(_) | State::LeftOut => {}
         }

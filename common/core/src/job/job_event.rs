@@ -191,7 +191,7 @@ pub enum JobAction {
     },
     /// From now on ranks run there, and these processes play them: hosts are left out, or processes are about to be started again.
     Place(Arc<Placement>),
-    /// From now on the space of the store that ranks share has this number, and lives there. Nobody asks for it before.
+    /// From now on the namespace of the store that ranks share has this number, and lives there. No rank uses it before.
     Home {
         /// The node.
         node: NodeId,

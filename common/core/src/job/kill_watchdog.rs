@@ -6,7 +6,7 @@
 //! Without a guardian no other process can end the node, or count it. Then the agent has to be awake to the end: also when its ranks are
 //! gone, and a slow reader of ours may be all that it waits for. So it is asked again and again.
 
-use super::notice::{Began, Notice};
+use super::notice::{EndingBegan, Notice};
 use super::{Cx, JobAction};
 use crate::deadlines::Deadlines;
 use crate::id::NodeId;
@@ -45,15 +45,15 @@ impl KillWatchdog {
         let late = self.began;
         self.change(cx, node, |node| {
             if late {
-                node.began(cx.now, None);
+                node.on_ending_began(cx.now, None);
             }
         });
     }
 
     /// The end of the ranks is due at the end of the grace.
-    pub(super) fn began(&mut self, cx: &Cx<'_>, began: &Began) {
+    pub(super) fn on_ending_began(&mut self, cx: &Cx<'_>, began: &EndingBegan) {
         self.began = true;
-        self.change_all(cx, |node| node.began(cx.now, began.kill_at));
+        self.change_all(cx, |node| node.on_ending_began(cx.now, began.kill_at));
     }
 
     /// Requires an answer to SIGKILL, whatever the agents were doing.
@@ -72,13 +72,13 @@ impl KillWatchdog {
     }
 
     /// A guardian was lost, and SIGKILL was asked for because of it.
-    pub(super) fn unguarded(&mut self, cx: &Cx<'_>, node: NodeId) {
-        self.change(cx, node, |node| node.unguarded(cx.now));
+    pub(super) fn on_guardian_lost(&mut self, cx: &Cx<'_>, node: NodeId) {
+        self.change(cx, node, |node| node.on_guardian_lost(cx.now));
     }
 
     /// Records the end of its guardian: the agent has most likely ended first, and its last messages are on their way.
-    pub(super) fn on_guardian_lost(&mut self, cx: &Cx<'_>, node: NodeId) {
-        self.change(cx, node, |node| node.on_guardian_lost(cx.now));
+    pub(super) fn on_guardian_ended(&mut self, cx: &Cx<'_>, node: NodeId) {
+        self.change(cx, node, |node| node.on_guardian_ended(cx.now));
     }
 
     pub(super) fn on_message(&mut self, cx: &Cx<'_>, node: NodeId) {
@@ -124,11 +124,11 @@ impl KillWatchdog {
             let mut what = None;
             self.change(cx, id, |node| what = node.timeout(cx.now));
             match what {
-                Some(Due::Asked) => {
+                Some(Due::AskAgain) => {
                     cx.act(JobAction::WakeAgent { node: id });
                     cx.act(JobAction::Send { node: id, msg: ToNode::Kill });
                 }
-                Some(Due::Mute) => cx.notify(Notice::Mute(id)),
+                Some(Due::GiveUp) => cx.notify(Notice::AgentUnresponsive(id)),
                 None => {}
             }
         }
@@ -175,9 +175,9 @@ enum State {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Due {
     /// The agent has to be asked again.
-    Asked,
+    AskAgain,
     /// Nothing is expected of it any more.
-    Mute,
+    GiveUp,
 }
 
 /// The silence of one agent.
@@ -185,7 +185,7 @@ enum Due {
 struct Node {
     state: State,
     ranks_over: bool,
-    unguarded: bool,
+    guardian_lost: bool,
     /// Time that the network may take.
     trip: Span,
 }
@@ -193,10 +193,10 @@ struct Node {
 impl Node {
     const fn new(local: bool, trip: Span) -> Self {
         let trip = if local { Span::ZERO } else { trip };
-        Self { state: State::Free, ranks_over: false, unguarded: false, trip }
+        Self { state: State::Free, ranks_over: false, guardian_lost: false, trip }
     }
 
-    fn began(&mut self, now: Mono, kill_at: Option<Mono>) {
+    fn on_ending_began(&mut self, now: Mono, kill_at: Option<Mono>) {
         if !self.ranks_over {
             match (kill_at, self.state) {
                 (Some(due), State::Free) => self.state = State::Due(Patience::new(now, due.since(now) + self.trip)),
@@ -213,14 +213,14 @@ impl Node {
         }
     }
 
-    fn unguarded(&mut self, now: Mono) {
-        self.unguarded = true;
+    fn on_guardian_lost(&mut self, now: Mono) {
+        self.guardian_lost = true;
         if self.ranks_over {
             self.owes(now, ANSWER);
         }
     }
 
-    fn on_guardian_lost(&mut self, now: Mono) {
+    fn on_guardian_ended(&mut self, now: Mono) {
         let patience = Patience::new(now, ANSWER + self.trip);
         match self.state {
             State::Owes(earlier) => self.state = State::Owes(patience.max(earlier)),
@@ -248,8 +248,8 @@ impl Node {
     }
 
     fn answered(&mut self, now: Mono) {
-        if self.unguarded && self.ranks_over {
-            self.is_idle(now);
+        if self.guardian_lost && self.ranks_over {
+            self.ask_again_later(now);
         } else {
             self.state = State::Owes(Patience::new(now, SILENCE + self.trip));
         }
@@ -258,7 +258,9 @@ impl Node {
     fn ranks_over(&mut self, now: Mono) {
         self.ranks_over = true;
         match self.state {
-            State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) if self.unguarded => self.is_idle(now),
+            State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) if self.guardian_lost => {
+                self.ask_again_later(now)
+            }
             State::Free | State::Due(_) | State::Owes(_) | State::Rests(_) => self.state = State::Free,
             State::Over => {}
         }
@@ -277,11 +279,11 @@ impl Node {
                 if out {
                     self.state = State::Over;
                 }
-                out.then_some(Due::Mute)
+                out.then_some(Due::GiveUp)
             }
             State::Rests(until) if *until <= now => {
                 self.owes(now, ANSWER);
-                Some(Due::Asked)
+                Some(Due::AskAgain)
             }
             State::Free | State::Rests(_) | State::Over => None,
         }
@@ -295,7 +297,8 @@ impl Node {
         }
     }
 
-    fn is_idle(&mut self, now: Mono) {
+    /// Schedules the next question to an agent that has answered.
+    fn ask_again_later(&mut self, now: Mono) {
         self.state = State::Rests(now + SILENCE);
     }
 

@@ -4,7 +4,6 @@
 //! notices. Facts that several of them need, hosts and placement, are kept once in [`facts`], which they read. Only the router
 //! ([`router`]) changes the facts and several sub-machines at once.
 
-mod attempt;
 mod bringup;
 mod check;
 mod clock;
@@ -18,8 +17,8 @@ mod interface_probing;
 mod job_event;
 mod kill_watchdog;
 mod log;
-mod loss;
 mod master_addr;
+mod node_ends;
 mod notice;
 mod orders;
 mod output;
@@ -28,6 +27,7 @@ mod root_cause;
 mod roster;
 mod rounds;
 mod router;
+mod shrink_rule;
 mod signals;
 mod startup_deadline;
 mod suspend_detector;
@@ -114,11 +114,11 @@ impl Job {
             signals: signals::Signals::new(),
             ending: ending::Ending::new(now, spec),
             root_cause: root_cause::RootCause::new(),
-            loss: loss::Loss::new(spec.placement.nodes.len()),
+            node_ends: node_ends::NodeEnds::new(spec.placement.nodes.len()),
             kill_watchdog: kill_watchdog::KillWatchdog::new(spec),
             lease: host_leases::Lease::new(spec),
             startup_deadline: startup_deadline::StartupDeadline::new(spec.placement.nodes.len()),
-            attempt: attempt::Attempt::new(Arc::clone(spec)),
+            shrink_rule: shrink_rule::ShrinkRule::new(Arc::clone(spec)),
             generations: generations::Generations::new(spec),
             rounds: rounds::Rounds::new(Arc::clone(spec), setting.read_policy),
             output: output::Output::new(setting.nohup),
@@ -161,11 +161,11 @@ struct Parts {
     signals: signals::Signals,
     ending: ending::Ending,
     root_cause: root_cause::RootCause,
-    loss: loss::Loss,
+    node_ends: node_ends::NodeEnds,
     kill_watchdog: kill_watchdog::KillWatchdog,
     lease: host_leases::Lease,
     startup_deadline: startup_deadline::StartupDeadline,
-    attempt: attempt::Attempt,
+    shrink_rule: shrink_rule::ShrinkRule,
     generations: generations::Generations,
     rounds: rounds::Rounds,
     output: output::Output,
@@ -177,10 +177,10 @@ struct Parts {
 #[derive(Clone, Copy, Debug)]
 enum Timer {
     Ending,
-    Mute,
-    Loss,
+    KillWatchdog,
+    NodeEnds,
     Lease,
-    Late,
+    StartupDeadline,
     Bringup,
     Generations,
     Rounds,
@@ -191,10 +191,10 @@ impl Timer {
     /// All of them, in the order in which they are run.
     const ALL: [Self; 9] = [
         Self::Ending,
-        Self::Mute,
-        Self::Loss,
+        Self::KillWatchdog,
+        Self::NodeEnds,
         Self::Lease,
-        Self::Late,
+        Self::StartupDeadline,
         Self::Bringup,
         Self::Generations,
         Self::Rounds,
@@ -206,10 +206,10 @@ impl Parts {
     fn deadline(&self, timer: Timer) -> Option<Mono> {
         match timer {
             Timer::Ending => self.ending.deadline(),
-            Timer::Mute => self.kill_watchdog.deadline(),
-            Timer::Loss => self.loss.deadline(),
+            Timer::KillWatchdog => self.kill_watchdog.deadline(),
+            Timer::NodeEnds => self.node_ends.deadline(),
             Timer::Lease => self.lease.deadline(),
-            Timer::Late => self.startup_deadline.deadline(),
+            Timer::StartupDeadline => self.startup_deadline.deadline(),
             Timer::Bringup => self.bringup.deadline(),
             Timer::Generations => self.generations.deadline(),
             Timer::Rounds => self.rounds.deadline(),
@@ -220,10 +220,10 @@ impl Parts {
     fn timeout(&mut self, step: &mut Step<'_>, timer: Timer) {
         match timer {
             Timer::Ending => self.ending.timeout(&mut step.cx()),
-            Timer::Mute => self.kill_watchdog.timeout(&mut step.cx()),
-            Timer::Loss => self.loss.timeout(&mut step.cx()),
+            Timer::KillWatchdog => self.kill_watchdog.timeout(&mut step.cx()),
+            Timer::NodeEnds => self.node_ends.timeout(&mut step.cx()),
             Timer::Lease => self.lease.timeout(&mut step.cx()),
-            Timer::Late => self.startup_deadline.timeout(&mut step.cx()),
+            Timer::StartupDeadline => self.startup_deadline.timeout(&mut step.cx()),
             Timer::Bringup => self.bringup.timeout(&mut step.cx()),
             Timer::Generations => self.generations.timeout(&mut step.cx()),
             Timer::Rounds => {

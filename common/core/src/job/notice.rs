@@ -24,28 +24,28 @@ pub(super) enum Notice {
     /// The job has to end, for this reason. The first one wins.
     End(Cause),
     /// A process has ended: a failure, unless it has done so by exit 0 or rounds make it good.
-    Exited(ProcId, Failure),
+    Exited(ProcId, RankExit),
     /// generations: the pause is over, and all ranks are started again.
-    Again,
+    StartGeneration,
     /// This signal was passed on to all ranks; the job continues.
     Forwarded(Signal),
     /// The ending has begun.
-    Began(Began),
+    EndingBegan(EndingBegan),
     /// SIGKILL was sent to everything before the grace was over.
     Killed,
     /// No rank is left to wait for.
     AllOver,
     /// The agent of a node does not answer.
-    Mute(NodeId),
+    AgentUnresponsive(NodeId),
     /// The guardian of a node has ended, and its agent is about to say why.
-    LeftAlone(NodeId),
+    GuardianEnded(NodeId),
     /// Suspended agents have to continue.
     WakeAgents,
     /// SIGKILL was sent to one node, which cannot guard its ranks any more.
     Doomed(NodeId),
     /// No heartbeat of a node has come for so long that the node has ended its ranks.
     MissedLease(NodeId),
-    /// loss: a part of ours was lost on a node. The job ends, unless it can do without the node.
+    /// node_ends: a part of ours was lost on a node. The job ends, unless it can do without the node.
     Lost {
         /// Which.
         node: NodeId,
@@ -53,7 +53,7 @@ pub(super) enum Notice {
         lost: Lost,
     },
     /// bringup: the time is over in which a node that was reached had to be ready.
-    Late {
+    StartupDeadlineExpired {
         /// Which.
         node: NodeId,
         /// The whole time that it had.
@@ -66,7 +66,7 @@ pub(super) enum Notice {
         /// The present placement of the ranks.
         placement: Arc<Placement>,
     },
-    /// loss: a node was ordered to end without its agent, or cannot be reached; if it does not report the outcome, its lease ends it.
+    /// node_ends: a node was ordered to end without its agent, or cannot be reached; if it does not report the outcome, its lease ends it.
     Severed(NodeId),
     /// The user asks to end while only output is waited for: after this it is given up.
     Impatient {
@@ -78,7 +78,7 @@ pub(super) enum Notice {
     /// Init or guardian of a node was lost: ends of its ranks that are reported from here on were caused by that.
     LostSupervisor(NodeId),
     /// The guardian of a node was lost: the agent alone can end what is there.
-    Unguarded(NodeId),
+    GuardianLost(NodeId),
     /// A node has no rank that is waited for.
     RanksOver(NodeId),
     /// A node is left out before the start: it was not reached, has refused, or was too late. No rank was started there.
@@ -99,9 +99,9 @@ pub(super) enum Notice {
     },
 }
 
-/// The end of a rank, as a failure.
+/// The exit of a rank's process. It is a failure, unless its status is success or rounds replace the rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Failure {
+pub(super) struct RankExit {
     /// Which.
     pub(super) rank: Rank,
     /// The node of the rank.
@@ -122,7 +122,7 @@ pub(super) struct Failure {
 
 /// The beginning of the ending.
 #[derive(Clone, Debug)]
-pub(super) struct Began {
+pub(super) struct EndingBegan {
     /// Why.
     pub(super) cause: Cause,
     /// When.

@@ -92,7 +92,7 @@ impl Orders {
     }
 
     /// Whether processes may be started when others have ended: then the only node also waits for the order that the job is over.
-    pub(super) fn others_follow(&self) -> bool {
+    pub(super) fn can_start_more(&self) -> bool {
         self.max_restarts() > 0 || self.spec.rounds.respawn != Respawn::Never
     }
 
@@ -169,7 +169,7 @@ impl Orders {
             travel: Some(self.travel.clone()).filter(|_| !local),
             sole,
             max_restarts: self.max_restarts(),
-            others_follow: self.others_follow(),
+            can_start_more: self.can_start_more(),
             apps: apps.iter().fold(0, |sum, _| sum.saturating_add(1)),
             lease: Some(self.spec.lease).filter(|_| !local),
             awaits: self.awaits(),
@@ -220,7 +220,7 @@ impl Orders {
     }
 
     /// The same when they have been started before; the process of rank 0 has this number.
-    pub(super) fn reset_for_generation(&self, cx: &mut Cx<'_>, rendezvous: &Rendezvous, first: u32) {
+    pub(super) fn send_generation(&self, cx: &mut Cx<'_>, rendezvous: &Rendezvous, first: u32) {
         let placement = cx.facts.placement();
         let by_node = placement.by_node();
         for (node, node_index) in placement.used().zip(0..) {

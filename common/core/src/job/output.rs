@@ -29,7 +29,7 @@ impl Output {
         Self { nohup, ending: false, lost: [false; 3], early: BTreeMap::new(), unfiled: 0, unwritten: false }
     }
 
-    pub(super) fn began(&mut self) {
+    pub(super) fn on_ending_began(&mut self) {
         self.ending = true;
     }
 
@@ -60,7 +60,7 @@ impl Output {
 
     /// The job ends like a program whose reader has gone. Where it is ending anyway, that is not worth a line.
     pub(super) fn reader_closed(&mut self, cx: &mut Cx<'_>, std: Std) {
-        if self.is_lost_now(std) {
+        if self.mark_lost(std) {
             self.close_without_reader(cx, std, None);
         }
     }
@@ -68,7 +68,7 @@ impl Output {
     /// A terminal that hung up is a reader that left, whether its SIGHUP reaches us or not. A program that ignores that signal wants to
     /// continue without the terminal.
     pub(super) fn hung_up(&mut self, cx: &mut Cx<'_>, std: Std) {
-        if !self.is_lost_now(std) {
+        if !self.mark_lost(std) {
             return;
         }
         if self.nohup {
@@ -86,17 +86,17 @@ impl Output {
 
     /// A rank that gets less than there was may still succeed, so the user has to know.
     pub(super) fn input_failed(&mut self, cx: &mut Cx<'_>, errno: i32) {
-        let _said_before = self.lose(cx, Std::In, errno, SinkEnd::ReadFailed);
+        let _is_first = self.report_lost_stream(cx, Std::In, errno, SinkEnd::ReadFailed);
     }
 
     /// The same, where the rank's host is what fails.
     pub(super) fn input_undelivered(&mut self, cx: &mut Cx<'_>, errno: i32) {
-        let _said_before = self.lose(cx, Std::In, errno, SinkEnd::Undelivered);
+        let _is_first = self.report_lost_stream(cx, Std::In, errno, SinkEnd::Undelivered);
     }
 
     /// A full disk costs the output and the success, but no rank its work.
     pub(super) fn sink_failed(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32) {
-        self.unwritten |= self.lose(cx, std, errno, SinkEnd::WriteFailed);
+        self.unwritten |= self.report_lost_stream(cx, std, errno, SinkEnd::WriteFailed);
     }
 
     /// Records that bytes of a stream are missing in its log file.
@@ -118,17 +118,17 @@ impl Output {
         self.unwritten
     }
 
-    /// Reports a stream that was lost. Returns `false` if that is known already.
-    fn lose(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32, end: SinkEnd) -> bool {
-        let first = self.is_lost_now(std);
-        if first {
+    /// Reports a lost stream once. Returns whether this is its first loss.
+    fn report_lost_stream(&mut self, cx: &mut Cx<'_>, std: Std, errno: i32, end: SinkEnd) -> bool {
+        let is_first = self.mark_lost(std);
+        if is_first {
             cx.notify(Notice::Log(What::SinkLost { std, errno: Some(errno), end }));
         }
-        first
+        is_first
     }
 
-    /// Marks a sink as lost; `false` if it was.
-    fn is_lost_now(&mut self, std: Std) -> bool {
+    /// Marks a stream as lost. Returns `false` if it was lost before.
+    fn mark_lost(&mut self, std: Std) -> bool {
         let [input, out, err] = &mut self.lost;
         let lost = match std {
             Std::In => input,

@@ -3,7 +3,7 @@
 use super::Cx;
 use super::clock::{Clock, Offset, Offsets};
 use super::facts::JobFacts;
-use super::notice::{Failure, Notice};
+use super::notice::{Notice, RankExit};
 use crate::events::{Cause, Lost, Tried, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
@@ -185,7 +185,7 @@ impl Procs {
         tried: Tried,
         ends_job: bool,
     ) {
-        let Some(rank) = self.over_now(cx.facts, node, proc) else { return };
+        let Some(rank) = self.mark_over(cx.facts, node, proc) else { return };
         cx.notify(Notice::Log(What::RankFailed { rank, node, error: error.clone(), tried }));
         if ends_job {
             cx.notify(Notice::End(Cause::Spawn { rank, error }));
@@ -194,7 +194,7 @@ impl Procs {
     }
 
     pub(super) fn exited(&mut self, cx: &mut Cx<'_>, node: NodeId, exited: &Exited) {
-        let Some(rank) = self.over_now(cx.facts, node, exited.proc) else { return };
+        let Some(rank) = self.mark_over(cx.facts, node, exited.proc) else { return };
         let Exited { proc, status, at, alive_at, asked, usage } = *exited;
         // An agent that says otherwise must not make the interval empty.
         let here = (HostTime(alive_at.0.min(at.0)), at);
@@ -210,8 +210,8 @@ impl Procs {
             asked,
             usage,
         }));
-        let failure = Failure { rank, node, status, at, alive_at, seen_after, here, asked };
-        cx.notify(Notice::Exited(proc, failure));
+        let exit = RankExit { rank, node, status, at, alive_at, seen_after, here, asked };
+        cx.notify(Notice::Exited(proc, exit));
         self.notify_if_over(cx, node);
     }
 
@@ -224,12 +224,12 @@ impl Procs {
         is_explained.then_some(rank)
     }
 
-    /// Records that a process cannot be ended: the wait for all processes leaves it out. Whether that is news.
-    pub(super) fn is_stuck(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId) -> bool {
+    /// Records that a process cannot be ended: the wait for all processes leaves it out. Returns whether that is news.
+    pub(super) fn mark_stuck(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId) -> bool {
         if self.seat(cx.facts, node, proc).is_none_or(|seat| seat.state == State::Stuck) {
             return false;
         }
-        let Some(rank) = self.over_now(cx.facts, node, proc) else { return false };
+        let Some(rank) = self.mark_over(cx.facts, node, proc) else { return false };
         if let Some(seat) = self.ranks.get_mut(rank.index()) {
             seat.state = State::Stuck;
         }
@@ -247,7 +247,8 @@ impl Procs {
     /// A node has nothing more to tell: of its ranks none is waited for any more, also none that was never started or
     /// cannot be killed. If one is not over by then, this is no way to end.
     pub(super) fn node_over(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if self.is_early(node) {
+        let had_open_ranks = self.mark_node_over(node);
+        if had_open_ranks {
             cx.notify(Notice::End(Cause::Lost { node, lost: Lost::AgentEarly }));
         }
         self.notify_if_over(cx, node);
@@ -255,12 +256,12 @@ impl Procs {
 
     /// The processes of this node are not waited for any more: the node is left out, or lost. Not a failure.
     pub(super) fn absent(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        self.is_early(node);
+        let _had_open_ranks = self.mark_node_over(node);
         self.notify_if_all_over(cx);
     }
 
-    /// Marks a node as over; whether it has ranks that are not.
-    fn is_early(&mut self, node: NodeId) -> bool {
+    /// Marks a node as over. Returns whether the node was not over and still has ranks that are not.
+    fn mark_node_over(&mut self, node: NodeId) -> bool {
         let Some((open, over)) = self.nodes.get_mut(node.index()).filter(|(_, over)| !over) else { return false };
         *over = true;
         if *open > 0 {
@@ -291,8 +292,8 @@ impl Procs {
         (proc < seat.proc || (seat.proc == proc && seat.state == State::Over)).then_some(rank)
     }
 
-    /// Marks a process as over; its rank, unless it was over, or is none of this node.
-    fn over_now(&mut self, facts: &JobFacts, node: NodeId, proc: ProcId) -> Option<Rank> {
+    /// Marks a process as over. Returns its rank, unless it was over, or is none of this node.
+    fn mark_over(&mut self, facts: &JobFacts, node: NodeId, proc: ProcId) -> Option<Rank> {
         let rank = self.current(facts, node, proc)?;
         let seat = self.ranks.get_mut(rank.index())?;
         match seat.state {

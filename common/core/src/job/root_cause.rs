@@ -14,7 +14,7 @@
 //! when its end was seen are named too: they may be the cause, or their messages may have been late. Nor is it known of a host that only
 //! did not answer when its ranks were to be ended: it is never the one that is named for that.
 
-use super::notice::{Began, Failure};
+use super::notice::{EndingBegan, RankExit};
 use crate::events::{Cause, Lost};
 use crate::id::{NodeId, Rank};
 use crate::signal::Signal;
@@ -26,7 +26,7 @@ use alloc::vec::Vec;
 /// The evidence.
 #[derive(Debug)]
 pub(super) struct RootCause {
-    failures: Vec<Failure>,
+    failures: Vec<RankExit>,
     /// Ranks that wrote why they failed.
     explained: BTreeSet<Rank>,
     /// Signals that we passed on while the job continued.
@@ -35,22 +35,22 @@ pub(super) struct RootCause {
     /// The time at which the ranks of this generation were ordered to end.
     cleared_from: Option<Mono>,
     /// The failure that was decided to be the cause: one that rounds could not absorb.
-    decided: Option<Failure>,
-    gone: Vec<Gone>,
+    decided: Option<RankExit>,
+    lost_hosts: Vec<LostHost>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
     lost_supervisor: BTreeSet<NodeId>,
 }
 
 /// A host that was lost.
 #[derive(Debug)]
-struct Gone {
+struct LostHost {
     node: NodeId,
     lost: Lost,
     /// Between these two.
     between: (Mono, Mono),
 }
 
-impl Gone {
+impl LostHost {
     /// We were not there to hear of it.
     const fn is_suspension(&self) -> bool {
         matches!(self.lost, Lost::Starved(_))
@@ -72,7 +72,7 @@ impl RootCause {
             began: None,
             cleared_from: None,
             decided: None,
-            gone: Vec::new(),
+            lost_hosts: Vec::new(),
             lost_supervisor: BTreeSet::new(),
         }
     }
@@ -80,7 +80,7 @@ impl RootCause {
     /// A rank failed. A failure that was surely only seen after the ending began may have come of that end. A failure that its node saw
     /// after the order to end is our own work. Neither is evidence. A failure that may have been seen before counts, however late the
     /// message arrives: the clock of another host is known only so well.
-    pub(super) fn failed(&mut self, failure: Failure) {
+    pub(super) fn failed(&mut self, failure: RankExit) {
         let began = self.cleared_from.or(self.began.as_ref().map(|(_, began)| *began));
         let ours = failure.asked || began.is_some_and(|began| failure.seen_after >= began);
         if !ours && !self.lost_supervisor.contains(&failure.node) {
@@ -100,16 +100,16 @@ impl RootCause {
         self.forwarded.clear();
         self.cleared_from = None;
         self.decided = None;
-        self.gone.clear();
+        self.lost_hosts.clear();
     }
 
     /// Rounds are given up because of this failure; others that came of it, or before, do not matter.
-    pub(super) fn decided(&mut self, failure: Failure) {
+    pub(super) fn decided(&mut self, failure: RankExit) {
         self.decided.get_or_insert(failure);
     }
 
     /// The process of whom that was decided has ended by itself since: it says how.
-    pub(super) fn refined(&mut self, failure: Failure) {
+    pub(super) fn refined(&mut self, failure: RankExit) {
         if let Some(decided) = self.decided.as_mut().filter(|decided| decided.rank == failure.rank) {
             *decided = failure;
         }
@@ -123,7 +123,7 @@ impl RootCause {
     pub(super) fn lost(&mut self, node: NodeId, lost: Lost, between: (Mono, Mono)) {
         // A part of ours that was killed reports that itself, and nothing about its host.
         if matches!(lost, Lost::Agent(_) | Lost::Unheard | Lost::Expired | Lost::Starved(_) | Lost::AgentMute) {
-            self.gone.push(Gone { node, lost, between });
+            self.lost_hosts.push(LostHost { node, lost, between });
         }
     }
 
@@ -135,18 +135,18 @@ impl RootCause {
         self.forwarded.insert(sig);
     }
 
-    pub(super) fn began(&mut self, began: &Began) {
+    pub(super) fn on_ending_began(&mut self, began: &EndingBegan) {
         self.began = Some((began.cause.clone(), began.at));
     }
 
     /// The first cause, as far as it is known now.
     pub(super) fn cause(&self) -> Cause {
-        let rank = self.root().map(|Failure { rank, status, .. }| Cause::Rank { rank, status });
+        let rank = self.root().map(|RankExit { rank, status, .. }| Cause::Rank { rank, status });
         match &self.began {
             Some((named @ Cause::Rank { .. }, _)) => rank.unwrap_or_else(|| named.clone()),
             Some((named @ Cause::Lost { node, .. }, _)) => {
-                let known = self.gone.iter().find(|gone| gone.node == *node);
-                let before = known.and_then(|known| self.gone_before(known.between.0));
+                let known = self.lost_hosts.iter().find(|host| host.node == *node);
+                let before = known.and_then(|known| self.lost_before(known.between.0));
                 before.map_or_else(|| named.clone(), cause_of)
             }
             Some((
@@ -167,15 +167,15 @@ impl RootCause {
     pub(super) fn together(&self) -> Vec<NodeId> {
         let nodes: BTreeSet<NodeId> = match self.cause() {
             Cause::Lost { node, .. } => {
-                let Some(named) = self.gone.iter().find(|gone| gone.node == node) else { return Vec::new() };
+                let Some(named) = self.lost_hosts.iter().find(|host| host.node == node) else { return Vec::new() };
                 let nodes: BTreeSet<NodeId> =
-                    self.gone.iter().filter(|gone| gone.may_be_before(named)).map(|gone| gone.node).collect();
+                    self.lost_hosts.iter().filter(|host| host.may_be_before(named)).map(|host| host.node).collect();
                 if nodes.len() > 1 { nodes } else { BTreeSet::new() }
             }
             // It may have failed for their silence. When it was last known to run says nothing of that: mostly at its start.
             Cause::Rank { .. } => {
                 let Some(root) = self.root() else { return Vec::new() };
-                self.gone.iter().filter(|gone| gone.between.1 <= root.at).map(|gone| gone.node).collect()
+                self.lost_hosts.iter().filter(|host| host.between.1 <= root.at).map(|host| host.node).collect()
             }
             Cause::Success
             | Cause::Spawn { .. }
@@ -189,26 +189,26 @@ impl RootCause {
     }
 
     /// The first host that was surely lost before that moment.
-    fn gone_before(&self, moment: Mono) -> Option<&Gone> {
-        let is_known = |gone: &&Gone| gone.lost != Lost::AgentMute && !gone.is_suspension();
-        let known = self.gone.iter().filter(is_known).filter(|gone| gone.between.1 < moment);
-        known.min_by_key(|gone| gone.between.1)
+    fn lost_before(&self, moment: Mono) -> Option<&LostHost> {
+        let is_known = |host: &&LostHost| host.lost != Lost::AgentMute && !host.is_suspension();
+        let known = self.lost_hosts.iter().filter(is_known).filter(|host| host.between.1 < moment);
+        known.min_by_key(|host| host.between.1)
     }
 
     /// The failure of a rank that was first, or explains most of those that may have been.
-    pub(super) fn root(&self) -> Option<Failure> {
+    pub(super) fn root(&self) -> Option<RankExit> {
         if self.decided.is_some() {
             return self.decided;
         }
         let first_seen = self.failures.iter().map(|failure| failure.at).min()?;
         // Two moments of one host are as far apart as its clock says, however badly that is known.
         let mut first_here = BTreeMap::new();
-        for Failure { node, here, .. } in &self.failures {
+        for RankExit { node, here, .. } in &self.failures {
             let first = first_here.entry(*node).or_insert(here.1);
             *first = here.1.min(*first);
         }
         // A rank that still ran when the first one had ended was not the first.
-        let later = |f: &Failure| {
+        let later = |f: &RankExit| {
             let (alive, at) = f.here;
             let elsewhere = f.alive_at >= first_seen && f.at != first_seen;
             elsewhere || first_here.get(&f.node).is_some_and(|first| alive >= *first && at != *first)
@@ -217,7 +217,7 @@ impl RootCause {
     }
 
     /// Smaller explains more.
-    fn weight(&self, failure: &Failure) -> u8 {
+    fn weight(&self, failure: &RankExit) -> u8 {
         match failure.status {
             Status::Signaled { sig, .. } if !self.forwarded.contains(&sig) => 0,
             Status::Signaled { .. } | Status::Exited(_) | Status::Lost if self.explained.contains(&failure.rank) => 1,
@@ -226,6 +226,6 @@ impl RootCause {
     }
 }
 
-fn cause_of(gone: &Gone) -> Cause {
-    Cause::Lost { node: gone.node, lost: gone.lost }
+fn cause_of(host: &LostHost) -> Cause {
+    Cause::Lost { node: host.node, lost: host.lost }
 }

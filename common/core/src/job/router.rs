@@ -2,13 +2,13 @@
 //!
 //! A sub-machine changes only itself. Changes of several sub-machines are written here, in the order in which they are done.
 
-use super::attempt::{self, Means};
 use super::generations::{Fate, Why};
 use super::job_event::JobEvent;
-use super::notice::{Failure, Notice};
+use super::notice::{Notice, RankExit};
 use super::orders::is_together;
-use super::rounds::Up;
+use super::rounds::Escalation;
 use super::rounds::routing::Heard;
+use super::shrink_rule::{self, Means};
 use super::{JobAction, Parts, Step};
 use crate::events::{Cause, Fewer, Lost, RanksState, Tried, What};
 use crate::id::{NodeId, ProcId, Rank};
@@ -34,7 +34,7 @@ impl Parts {
             JobEvent::ReadyBy { node, at, limit } => self.startup_deadline.ready_by(node, at, limit),
             JobEvent::HostFailed { node, why } => {
                 self.bringup.failed(&mut step.cx(), node, why);
-                self.loss.host_failed(&mut step.cx(), node);
+                self.node_ends.host_failed(&mut step.cx(), node);
             }
             JobEvent::Beat { node, beat } => {
                 self.kill_watchdog.on_message(&step.cx(), node);
@@ -42,8 +42,8 @@ impl Parts {
                     self.procs.offset(node, offset);
                 }
             }
-            JobEvent::EdgeClosed { node, why } => self.loss.edge_closed(&mut step.cx(), node, why),
-            JobEvent::GuardianEnded { node, end } => self.loss.guardian_ended(&mut step.cx(), node, end),
+            JobEvent::EdgeClosed { node, why } => self.node_ends.edge_closed(&mut step.cx(), node, why),
+            JobEvent::GuardianEnded { node, end } => self.node_ends.guardian_ended(&mut step.cx(), node, end),
             JobEvent::Signal(sig) => self.signals.on(&mut step.cx(), sig),
             JobEvent::StreamEnd { stream, total } => {
                 if let Some(node) = step.facts.node_of_process(stream.proc()) {
@@ -78,15 +78,15 @@ impl Parts {
                 }
             }
             ToRoot::SpawnFailed { proc, error } => {
-                let spare = self.rounds.is_spare(step.facts, proc);
-                let tried = match spare {
+                let is_respawn = self.rounds.is_respawn(step.facts, proc);
+                let tried = match is_respawn {
                     true => Tried::Again { several_hosts: !is_together(step.facts.placement()) },
                     false => Tried::First,
                 };
                 let lacks_gpus = error.step == SpawnStep::Gpus;
-                let matters = !spare && !self.generations.is_between();
+                let matters = !is_respawn && !self.generations.is_between();
                 self.procs.spawn_failed(&mut step.cx(), node, proc, error, tried, matters);
-                if spare {
+                if is_respawn {
                     self.not_started(step, proc, lacks_gpus);
                 }
             }
@@ -97,8 +97,8 @@ impl Parts {
                 }
             }
             ToRoot::InputFailed { errno } => self.output.input_undelivered(&mut step.cx(), errno),
-            ToRoot::InitLost => self.loss.init_lost(&mut step.cx(), node),
-            ToRoot::GuardianLost => self.loss.guardian_lost(&mut step.cx(), node),
+            ToRoot::InitLost => self.node_ends.init_lost(&mut step.cx(), node),
+            ToRoot::GuardianLost => self.node_ends.on_guardian_lost(&mut step.cx(), node),
             ToRoot::News(news) => step.notify(Notice::Log(What::NodeNews { node, news })),
             ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(&mut step.cx(), proc, which, bytes),
             // The edges': they are about connections, not about the job.
@@ -115,14 +115,14 @@ impl Parts {
                     self.cleared(step, &first);
                 }
             }
-            ToRoot::Done { left, named } => self.loss.done(&mut step.cx(), node, left, named.into_vec()),
+            ToRoot::Done { left, named } => self.node_ends.done(&mut step.cx(), node, left, named.into_vec()),
         }
     }
 
     /// No rank is left to wait for.
     fn all_over(&mut self, step: &mut Step<'_>) {
-        let up = self.rounds.on_no_process_left(&mut step.cx());
-        self.on_rounds_given_up(step, up);
+        let escalation = self.rounds.on_no_process_left(&mut step.cx());
+        self.on_rounds_given_up(step, escalation);
         if self.generations.is_between() {
             return;
         }
@@ -146,7 +146,14 @@ impl Parts {
         self.lease.node_over(node);
         self.kill_watchdog.node_over(node);
         self.procs.absent(&mut step.cx(), node);
-        self.loss.forget(&mut step.cx(), node);
+        self.node_ends.forget(&mut step.cx(), node);
+    }
+
+    /// Gives up a node that is not ready in time. A node that was ready, or was given up for another reason, stays as it is.
+    fn on_startup_deadline(&mut self, step: &mut Step<'_>, node: NodeId, limit: Span) {
+        if self.bringup.give_up_late_host(&mut step.cx(), node, limit) {
+            self.forget(step, node);
+        }
     }
 
     /// Continues the job with fewer hosts.
@@ -163,7 +170,7 @@ impl Parts {
     fn lost(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) {
         let lost = self.lease.blame(node, lost);
         self.log.write(&mut step.cx(), What::HostLost { node, lost });
-        if self.bringup.spares(&mut step.cx(), node) {
+        if self.bringup.try_start_without(&mut step.cx(), node) {
             return self.forget(step, node);
         }
         if self.is_without(step, node) || self.on_host_lost(step, node, lost) {
@@ -171,20 +178,21 @@ impl Parts {
         }
         let between = self.lease.between(step.now, node, lost);
         self.root_cause.lost(node, lost, between);
-        if self.continues_without(step, node, lost, between) {
+        if self.try_continue_without(step, node, lost, between) {
             return;
         }
         self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, RanksState::Running);
     }
 
     /// A rank ended with something else than exit 0: the job ends, or this generation of its ranks does.
-    fn failed(&mut self, step: &mut Step<'_>, failure: Failure) {
+    fn failed(&mut self, step: &mut Step<'_>, failure: RankExit) {
         self.root_cause.failed(failure);
         let clears = match self.generations.fate(&failure) {
             Fate::Known => return,
             Fate::Ends => false,
             Fate::Clears => {
-                !self.attempt.lacks_hosts(step.facts, &self.means()) && self.clears(step, Why { failure, lost: None })
+                !self.shrink_rule.lacks_hosts(step.facts, &self.means())
+                    && self.try_clear(step, Why { failure, lost: None })
             }
         };
         if !clears {
@@ -205,24 +213,27 @@ impl Parts {
     fn cleared(&mut self, step: &mut Step<'_>, first: &Why) {
         let root = self.root_cause.root().filter(|_| first.lost.is_none());
         let first = Why { failure: root.unwrap_or(first.failure), ..*first };
-        let Failure { rank, at, .. } = first.failure;
+        let RankExit { rank, at, .. } = first.failure;
         let lived = self.procs.started_at(rank).map_or(Span::ZERO, |started| at.since(started));
         let fewer = self.fewer(step);
-        self.attempt.on_reported(step.facts);
+        self.shrink_rule.on_reported(step.facts);
         self.generations.decide(&mut step.cx(), &first, lived, fewer);
     }
 
-    /// All ranks are started again.
-    fn reset_for_generation(&mut self, step: &mut Step<'_>) {
+    /// Starts all ranks again. The order matters where a comment says why.
+    fn start_generation(&mut self, step: &mut Step<'_>) {
+        // First: the streams that have ended belong to ranks of the old placement.
         self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
-        let (restart, ports) = self.generations.reset_for_generation();
-        let fewer = attempt::next_placement(step.facts, &self.means()).map(Arc::new);
+        let (restart, ports) = self.generations.end_pause();
+        // Before the generation begins: from then on its recent losses are losses of an earlier one.
+        let fewer = shrink_rule::next_placement(step.facts, &self.means()).map(Arc::new);
         step.facts.begin_generation(restart);
         self.log.in_round(None);
         let shrinks = fewer.is_some();
         if let Some(placement) = fewer {
             step.facts.place(placement);
         }
+        // After the placement: processes are numbered by it, and the first number follows those of the old processes.
         let first = self.procs.next_generation();
         step.facts.begin_processes(first);
         self.procs.reset_for_generation(step.facts, first);
@@ -233,10 +244,11 @@ impl Parts {
         if shrinks {
             let (lost, placement) = (step.facts.hosts.list_lost(), Arc::clone(step.facts.placement()));
             // Another host may have been lost in the pause.
-            let is_known = self.attempt.is_reported(step.facts);
+            let is_known = self.shrink_rule.is_reported(step.facts);
             self.log.left_out(&mut step.cx(), lost, &placement, is_known);
         }
-        self.bringup.reset_for_generation(&mut step.cx(), (restart, first.get()), (&ports, namespace), shrinks);
+        // Last: orders are sent by the new facts.
+        self.bringup.start_generation(&mut step.cx(), (restart, first.get()), (&ports, namespace), shrinks);
     }
 
     fn close(&mut self, step: &mut Step<'_>, left: Option<u32>) {
@@ -257,22 +269,25 @@ impl Parts {
             Notice::Log(what) => self.log.write(&mut step.cx(), what),
             Notice::Broadcast(msg) => self.bringup.broadcast(&mut step.cx(), &msg),
             Notice::End(cause) => self.ending.end(&mut step.cx(), cause, self.ranks()),
-            Notice::Exited(proc, failure) => self.exited(step, proc, failure),
-            Notice::Again => self.reset_for_generation(step),
+            Notice::Exited(proc, exit) => self.exited(step, proc, exit),
+            Notice::StartGeneration => self.start_generation(step),
             Notice::Forwarded(sig) => {
                 self.root_cause.forwarded(sig);
                 self.ending.forwarded(sig);
             }
-            Notice::Began(began) => {
-                self.bringup.began(&mut step.cx());
-                self.root_cause.began(&began);
-                self.signals.began(&began);
-                self.output.began();
-                self.kill_watchdog.began(&step.cx(), &began);
-                self.lease.began(&step.cx(), &began);
-                self.closing.began(&mut step.cx(), &began);
+            Notice::EndingBegan(began) => {
+                self.bringup.on_ending_began(&mut step.cx());
+                self.root_cause.on_ending_began(&began);
+                self.signals.on_ending_began(&began);
+                self.output.on_ending_began();
+                self.kill_watchdog.on_ending_began(&step.cx(), &began);
+                self.lease.on_ending_began(&step.cx(), &began);
+                self.closing.on_ending_began(&mut step.cx(), &began);
                 self.rounds.off(step.now);
-                self.generations.began().into_iter().for_each(|node| self.procs.node_over(&mut step.cx(), node));
+                self.generations
+                    .on_ending_began()
+                    .into_iter()
+                    .for_each(|node| self.procs.node_over(&mut step.cx(), node));
             }
             Notice::Killed => {
                 self.signals.killed();
@@ -280,18 +295,16 @@ impl Parts {
                 self.kill_watchdog.killed(&step.cx());
                 self.lease.killed(&step.cx());
             }
-            Notice::WakeAgents => self.loss.wake(&mut step.cx()),
+            Notice::WakeAgents => self.node_ends.wake(&mut step.cx()),
             Notice::LostSupervisor(node) => self.root_cause.on_lost_supervisor(node),
             Notice::Doomed(node) => self.kill_watchdog.doomed(&step.cx(), node),
             // Others will follow, or it is sent again when the job ends.
             Notice::AllOver | Notice::RanksOver(_) if self.generations.is_between() => {}
             Notice::AllOver => self.all_over(step),
-            Notice::Mute(node) => self.loss.mute(&mut step.cx(), node),
-            Notice::MissedLease(node) => self.loss.on_missed_lease(&mut step.cx(), node),
+            Notice::AgentUnresponsive(node) => self.node_ends.on_agent_unresponsive(&mut step.cx(), node),
+            Notice::MissedLease(node) => self.node_ends.on_missed_lease(&mut step.cx(), node),
             Notice::Lost { node, lost } => self.lost(step, node, lost),
-            Notice::Late { node, limit } if self.bringup.late(&mut step.cx(), node, limit) => self.forget(step, node),
-            // It was ready, or is given up for another reason.
-            Notice::Late { .. } => {}
+            Notice::StartupDeadlineExpired { node, limit } => self.on_startup_deadline(step, node, limit),
             Notice::LeftOut { nodes, placement } => {
                 step.facts.place(Arc::clone(&placement));
                 self.leave_out(step, nodes, &placement);
@@ -301,8 +314,8 @@ impl Parts {
             Notice::RanksOver(node) if self.procs.is_over(node) => self.kill_watchdog.ranks_over(&step.cx(), node),
             // One of them was started again at once.
             Notice::RanksOver(_) => {}
-            Notice::Unguarded(node) => self.kill_watchdog.unguarded(&step.cx(), node),
-            Notice::LeftAlone(node) => self.kill_watchdog.on_guardian_lost(&step.cx(), node),
+            Notice::GuardianLost(node) => self.kill_watchdog.on_guardian_lost(&step.cx(), node),
+            Notice::GuardianEnded(node) => self.kill_watchdog.on_guardian_ended(&step.cx(), node),
             Notice::Absent(node) => self.absent(step, node),
             Notice::Impatient { patience } => self.closing.impatient(&mut step.cx(), patience),
             Notice::Abandoned => self.kill_watchdog.abandoned(&step.cx()),
@@ -334,25 +347,25 @@ impl Parts {
         self.generations.may_follow() && !self.closing.is_all_over()
     }
 
-    /// Handles the loss of a part of ours on a host outside of rounds; whether the job continues without the host.
-    fn continues_without(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
+    /// Handles the loss of a part of ours on a host outside of rounds. Returns whether the job continues without the host.
+    fn try_continue_without(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
         if step.facts.hosts.is_local(node)
             || !self.may_follow()
-            || !self.attempt.can_do_without(step.facts, &self.means(), Some(node))
+            || !self.shrink_rule.can_do_without(step.facts, &self.means(), Some(node))
         {
             return false;
         }
-        attempt::dismiss(&mut step.cx(), node, lost);
+        shrink_rule::dismiss(&mut step.cx(), node, lost);
         step.facts.hosts.lose(node, lost, between, self.generations.is_clear(node));
         if !self.generations.is_between() {
-            self.clears(step, attempt::why_lost(step.facts, node, lost, between));
+            self.try_clear(step, shrink_rule::why_lost(step.facts, node, lost, between));
         }
         true
     }
 
-    /// Ends all ranks, so that another generation may follow; whether any host was ordered to.
-    fn clears(&mut self, step: &mut Step<'_>, why: Why) -> bool {
-        let (grace, shrinks) = (self.generations.grace(), self.attempt.may_shrink(&self.means()));
+    /// Ends all ranks, so that another generation may follow. Returns whether any host was ordered to.
+    fn try_clear(&mut self, step: &mut Step<'_>, why: Why) -> bool {
+        let (grace, shrinks) = (self.generations.grace(), self.shrink_rule.may_shrink(&self.means()));
         let lost = step.facts.hosts.list_lost();
         let mut nodes = self.bringup.clear(&mut step.cx(), grace, (&lost, shrinks));
         if nodes.is_empty() {
@@ -367,8 +380,8 @@ impl Parts {
         true
     }
 
-    /// A host that is lost has ended; whether it was.
-    fn lost_is_over(&mut self, step: &mut Step<'_>, node: NodeId) -> bool {
+    /// Handles the end of a host. Returns whether the host was lost before.
+    fn on_lost_host_ended(&mut self, step: &mut Step<'_>, node: NodeId) -> bool {
         if !self.is_without(step, node) {
             return false;
         }
@@ -382,7 +395,7 @@ impl Parts {
 
     /// The remaining hosts for the next generation, where hosts were lost in this one.
     fn fewer(&self, step: &Step<'_>) -> Option<Box<Fewer>> {
-        let placement = attempt::next_placement(step.facts, &self.means())?;
+        let placement = shrink_rule::next_placement(step.facts, &self.means())?;
         Some(Box::new(Fewer { without: step.facts.hosts.list_lost(), ranks: placement.world_size() }))
     }
 
@@ -399,7 +412,7 @@ impl Parts {
             Heard::News => self.apply_round_decisions(step),
             Heard::Stuck(proc) => {
                 let Some(initial) = step.facts.placement().rank_of(proc) else { return };
-                if self.procs.is_stuck(&mut step.cx(), node, proc) {
+                if self.procs.mark_stuck(&mut step.cx(), node, proc) {
                     self.rounds.note_stuck(&mut step.cx(), initial);
                     self.apply_round_decisions(step);
                 }
@@ -408,22 +421,22 @@ impl Parts {
     }
 
     /// A process has ended.
-    fn exited(&mut self, step: &mut Step<'_>, proc: ProcId, failure: Failure) {
-        self.rounds.on_unused_exit(step.now, &failure);
-        let theirs = self.rounds.ended(step.now, proc, &failure);
+    fn exited(&mut self, step: &mut Step<'_>, proc: ProcId, exit: RankExit) {
+        self.rounds.on_unused_exit(step.now, &exit);
+        let theirs = self.rounds.ended(step.now, proc, &exit);
         self.apply_round_decisions(step);
-        if let Some(left) = self.rounds.take_left(&failure) {
+        if let Some(left) = self.rounds.take_left(&exit) {
             self.root_cause.refined(left);
             return self.failed(step, left);
         }
-        if theirs || failure.status.is_success() {
+        if theirs || exit.status.is_success() {
             return;
         }
         if self.rounds.awaits_exit() {
             // There is no round for the others to continue with: that they end comes of it.
-            self.root_cause.failed(failure);
+            self.root_cause.failed(exit);
         } else {
-            self.failed(step, failure);
+            self.failed(step, exit);
         }
     }
 
@@ -449,7 +462,7 @@ impl Parts {
             self.procs.absent(&mut step.cx(), node);
         }
         self.apply_round_decisions(step);
-        if self.lost_is_over(step, node) || without {
+        if self.on_lost_host_ended(step, node) || without {
             self.start_queued(step);
         } else {
             self.procs.node_over(&mut step.cx(), node);
@@ -458,11 +471,11 @@ impl Parts {
 
     /// Does what rounds ask for. A loss that rounds cannot absorb has its ordinary consequence.
     pub(super) fn apply_round_decisions(&mut self, step: &mut Step<'_>) {
-        let up = self.rounds.apply_decisions(&mut step.cx());
+        let escalation = self.rounds.apply_decisions(&mut step.cx());
         self.log.in_round(self.rounds.round());
         let unused = self.rounds.unused_report(&step.cx(), false);
         unused.into_iter().for_each(|what| step.notify(Notice::Log(what)));
-        self.on_rounds_given_up(step, up);
+        self.on_rounds_given_up(step, escalation);
         if let Some(failure) = self.rounds.left_too_late(step.now) {
             self.failed(step, failure);
         }
@@ -471,23 +484,23 @@ impl Parts {
     }
 
     /// The consequence of a fault that rounds could not absorb.
-    fn on_rounds_given_up(&mut self, step: &mut Step<'_>, up: Option<Up>) {
-        match up {
-            Some(Up::Rank(failure)) => {
+    fn on_rounds_given_up(&mut self, step: &mut Step<'_>, escalation: Option<Escalation>) {
+        match escalation {
+            Some(Escalation::RankFailed(failure)) => {
                 self.root_cause.decided(failure);
                 self.failed(step, failure);
             }
-            Some(Up::Left(failure)) => {
+            Some(Escalation::RankLeft(failure)) => {
                 self.root_cause.decided(failure);
                 self.rounds.await_exit(failure, step.now + self.generations.grace());
             }
-            Some(Up::Host(node, lost, between)) => {
+            Some(Escalation::HostLost(node, lost, between)) => {
                 self.root_cause.lost(node, lost, between);
                 let follows = self.may_follow()
                     && !self.generations.is_between()
-                    && self.attempt.can_do_without(step.facts, &self.means(), None);
+                    && self.shrink_rule.can_do_without(step.facts, &self.means(), None);
                 if follows {
-                    self.clears(step, attempt::why_lost(step.facts, node, lost, between));
+                    self.try_clear(step, shrink_rule::why_lost(step.facts, node, lost, between));
                 } else {
                     self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, RanksState::Running);
                 }

@@ -5,7 +5,7 @@
 
 use super::Cx;
 use super::closing::PATIENCE;
-use super::notice::{Began, Notice};
+use super::notice::{EndingBegan, Notice};
 use crate::events::{Answer, Cause, What};
 use crate::signal::Signal;
 use crate::time::{Mono, Span};
@@ -95,7 +95,7 @@ impl Signals {
         }
     }
 
-    pub(super) fn began(&mut self, began: &Began) {
+    pub(super) fn on_ending_began(&mut self, began: &EndingBegan) {
         match self.phase {
             Phase::Running | Phase::Ending(_) => self.phase = Phase::Ending(began.kill_at),
             Phase::Over => {}

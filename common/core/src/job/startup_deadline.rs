@@ -34,7 +34,7 @@ impl StartupDeadline {
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
         while let Some(node) = self.due.pop(cx.now) {
-            cx.notify(Notice::Late { node, limit: self.limit });
+            cx.notify(Notice::StartupDeadlineExpired { node, limit: self.limit });
         }
     }
 

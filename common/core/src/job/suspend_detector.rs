@@ -33,7 +33,8 @@ impl SuspendDetector {
         Self { lease, every: Beat::every(lease), looked: Mono::default(), last: None, starved: vec![None; nodes] }
     }
 
-    /// Before anything else is done with what has happened. `on_message`: when the nodes that have a lease were heard of last.
+    /// Looks at the clock, before anything else is done with an event. `heard`: by node, the time of its last message; `None`: it has no
+    /// lease.
     pub(super) fn observe_clock(&mut self, now: Mono, heard: impl Iterator<Item = Option<Mono>> + Clone) {
         let from = core::mem::replace(&mut self.looked, now);
         // While any node has a lease, a look is due for every beat. A look that is late by as much again did not happen.

@@ -1,6 +1,5 @@
 //! The rules of a job, each with a node that follows a script.
 
-mod attempt;
 mod chaos;
 mod endings;
 mod enough;
@@ -19,6 +18,7 @@ mod respawn;
 mod restart_unused;
 mod root_cause;
 mod rounds;
+mod shrink_rule;
 mod silence;
 mod startup_deadline;
 

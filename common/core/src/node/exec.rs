@@ -95,7 +95,7 @@ impl Program {
             StdinPlan::All => local_size,
             StdinPlan::None => 0,
         };
-        Box::new(ExecSpec { base, shared, vars, delta, label, error_file, ways, node, readers, follows: false })
+        Box::new(ExecSpec { base, shared, vars, delta, label, error_file, ways, node, readers, is_respawn: false })
     }
 
     /// Whether rounds are marked in the output of its ranks: the output has labels, or goes into files.

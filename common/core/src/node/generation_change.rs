@@ -20,15 +20,15 @@ pub(super) enum Between {
     Clearing(Signal),
     /// grace: they have had their time.
     TearDown,
-    /// procs: they know.
+    /// router: the sub-machines know that the ranks have had their time.
     TornDown,
     /// leftovers: nothing is left of them but so much, which cannot be ended.
     Cleared(u32, Vec<Leftover>),
-    /// generations: the sandbox is being laid for others.
+    /// generations: the sandbox is being set up for others.
     Renewing,
-    /// The sandbox is set up, with this port of this node's choice; 0: none.
+    /// router: the sandbox is set up, with this port of this node's choice; 0: none.
     Renewed(u16),
-    /// generations: others follow, and meet there.
+    /// generations: another generation begins with this rendezvous.
     Again(Rendezvous),
 }
 
@@ -46,7 +46,7 @@ enum State {
     Running,
     /// The ranks are being ended.
     Clearing,
-    /// Nothing runs; the sandbox is being laid for those to come.
+    /// Nothing runs; the sandbox is being set up for those to come.
     Renewing,
     /// The launcher knows that nothing runs.
     Waiting,
@@ -84,7 +84,7 @@ impl Generations {
         }
     }
 
-    /// The sandbox is laid.
+    /// The sandbox is set up.
     pub(super) fn on_renewed(&mut self, cx: &mut Cx<'_>, port: u16) {
         match self.state {
             State::Renewing => {

@@ -16,7 +16,7 @@ pub(super) struct Lease {
     next: Option<Mono>,
     /// The launcher's clock, and ours when it was heard.
     launcher: Option<(u64, Mono)>,
-    over: bool,
+    stopped: bool,
 }
 
 impl Lease {
@@ -29,7 +29,7 @@ impl Lease {
     }
 
     pub(super) fn on_beat(&mut self, cx: &mut Cx<'_>, beat: Beat) {
-        let Some(span) = self.span.filter(|_| !self.over) else { return };
+        let Some(span) = self.span.filter(|_| !self.stopped) else { return };
         // A reading that we cannot have made grants nothing.
         let made = Mono::from_nanos(beat.echo.min(cx.now.nanos()));
         let first = self.launcher.replace((beat.own, cx.now)).is_none();
@@ -43,11 +43,11 @@ impl Lease {
     }
 
     pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
-        if self.over {
+        if self.stopped {
             return;
         }
         if self.is_due(cx.now) {
-            self.over = true;
+            self.stopped = true;
             return cx.notify(Notice::Unheard);
         }
         if self.next.is_some_and(|next| next <= cx.now) {
@@ -57,16 +57,16 @@ impl Lease {
 
     /// Whether the time is over, and this machine has not acted on that yet. The guardian has.
     pub(super) fn is_due(&self, now: Mono) -> bool {
-        !self.over && self.until.is_some_and(|until| until <= now)
+        !self.stopped && self.until.is_some_and(|until| until <= now)
     }
 
     /// Stops the heartbeats.
-    pub(super) fn on_over(&mut self) {
-        self.over = true;
+    pub(super) fn on_done(&mut self) {
+        self.stopped = true;
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        if self.over { None } else { earliest(self.until, self.next) }
+        if self.stopped { None } else { earliest(self.until, self.next) }
     }
 
     fn renew(&mut self, cx: &mut Cx<'_>, until: Mono) {

@@ -26,9 +26,9 @@ pub(super) struct Leftovers {
     sole: bool,
     linger: Span,
     grace: Span,
-    grounding: bool,
+    setting_up: bool,
     end: End,
-    mute: bool,
+    launcher_lost: bool,
     orphaned: bool,
     /// When what still exists is given up.
     limit: Option<Mono>,
@@ -118,9 +118,9 @@ impl Sweep {
 
 impl Leftovers {
     pub(super) fn on_begun(&mut self, start: &Start) {
-        self.sole = start.sole && !start.others_follow;
+        self.sole = start.sole && !start.can_start_more;
         (self.linger, self.grace) = (start.linger, start.grace);
-        self.grounding = true;
+        self.setting_up = true;
     }
 
     /// The ranks of the other nodes have ended too.
@@ -129,15 +129,15 @@ impl Leftovers {
         self.advance(cx);
     }
 
-    pub(super) fn on_sandbox_settled(&mut self, cx: &mut Cx<'_>) {
-        self.grounding = false;
+    pub(super) fn on_set_up_ended(&mut self, cx: &mut Cx<'_>) {
+        self.setting_up = false;
         self.advance(cx);
     }
 
     /// The ranks are to end, and others may follow.
     pub(super) fn on_clearing(&mut self, cx: &mut Cx<'_>) {
         self.end = End::Clearing;
-        if self.grounding {
+        if self.setting_up {
             self.limit = self.limit.or(Some(cx.now + PATIENCE));
         }
         self.advance(cx);
@@ -151,9 +151,9 @@ impl Leftovers {
         self.advance(cx);
     }
 
-    /// The sandbox is being laid for those that follow.
+    /// The sandbox is being set up for those that follow.
     pub(super) const fn on_renewing(&mut self) {
-        self.grounding = true;
+        self.setting_up = true;
     }
 
     /// Begins again for the next generation.
@@ -165,7 +165,7 @@ impl Leftovers {
         if self.end != End::Destroyed {
             self.end = End::Ending;
         }
-        if self.grounding {
+        if self.setting_up {
             self.limit = self.limit.or(Some(cx.now + PATIENCE));
         }
         self.advance(cx);
@@ -177,8 +177,8 @@ impl Leftovers {
         self.on_ending(cx);
     }
 
-    pub(super) fn on_mute(&mut self, cx: &mut Cx<'_>) {
-        self.mute = true;
+    pub(super) fn on_launcher_lost(&mut self, cx: &mut Cx<'_>) {
+        self.launcher_lost = true;
         self.advance(cx);
     }
 
@@ -232,8 +232,8 @@ impl Leftovers {
             State::Idle => {
                 let ends = self.sole || self.end != End::None;
                 let ready = self.end.is_due() || (self.census.gone && ends);
-                // While the sandbox is being laid, init may be about to exist.
-                if !ready || (self.grounding && !given_up) {
+                // While the sandbox is being set up, init may be about to exist.
+                if !ready || (self.setting_up && !given_up) {
                     return;
                 }
                 let Census { open, failed, passed_on, .. } = self.census;
@@ -282,7 +282,7 @@ impl Leftovers {
     fn close(&mut self, cx: &mut Cx<'_>) {
         if let State::Sweeping(sweep) = &mut self.state {
             self.state = State::Closing(core::mem::take(&mut sweep.count));
-            if self.census.open && !self.mute {
+            if self.census.open && !self.launcher_lost {
                 // The launcher must not take a reader that is slow for an agent that is stuck.
                 cx.act(NodeAction::ToRoot(ToRoot::Draining));
                 cx.notify(Notice::CloseStreams);
@@ -294,7 +294,7 @@ impl Leftovers {
     /// Finishes. The last bytes are waited for as long as a reader may want them: a slow reader is not dead.
     fn finish(&mut self, cx: &mut Cx<'_>) {
         let State::Closing(count) = &mut self.state else { return };
-        if self.census.open && !self.mute {
+        if self.census.open && !self.launcher_lost {
             return;
         }
         let Count { left, named } = core::mem::take(count);
@@ -302,13 +302,13 @@ impl Leftovers {
             (self.state, self.limit, self.end) = (State::Idle, None, End::None);
             return cx.notify(Notice::Between(Between::Cleared(left, named)));
         }
-        let clean = left == 0 && !self.mute && !self.orphaned;
+        let clean = left == 0 && !self.launcher_lost && !self.orphaned;
         self.state = State::Over;
         let named = Capped::<_, NAMED>::chunks(named.into_iter().take(NAMED)).pop().unwrap_or_default();
         cx.act(NodeAction::ToRoot(ToRoot::Done { left, named }));
         cx.act(NodeAction::Finish(u8::from(!clean)));
         // Pending notices would only ask for more, as a loss does: everything was killed before the count.
         cx.notice.clear();
-        cx.notify(Notice::Over);
+        cx.notify(Notice::Done);
     }
 }

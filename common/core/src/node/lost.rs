@@ -19,7 +19,7 @@ impl Lost {
     pub(super) fn on_unheard(&mut self, cx: &mut Cx<'_>) {
         if !self.unheard {
             self.unheard = true;
-            cx.notify(Notice::Mute);
+            cx.notify(Notice::LauncherLost);
             cx.notify(Notice::Destroy);
         }
     }

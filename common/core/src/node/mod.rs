@@ -50,7 +50,7 @@ enum Notice {
     Begun(Box<Start>),
     /// start: the node is ready for ranks.
     Ready(Box<Sandbox>),
-    /// start: it never will be, but nothing is being made ready any more either.
+    /// start, router: the set-up has failed and is over, so the node will never be ready for ranks.
     Unready,
     /// start: a program is complete.
     Program(AppIndex, Arc<AppBase>),
@@ -64,7 +64,7 @@ enum Notice {
     Unable(ProcId),
     /// start: these ranks are to run, and whether they are the last.
     Queue(Vec<Delta>, bool),
-    /// procs, probing: the launcher asks for something impossible.
+    /// procs, probing, generations: the launcher asks for something impossible.
     Violation,
     /// grace: this signal is for every rank.
     Forward(Signal),
@@ -74,18 +74,18 @@ enum Notice {
     Unwanted(ProcId),
     /// procs: SIGKILL is on its way to one of these.
     Killed(ProcId),
-    /// rounds: one begins for these processes.
+    /// rounds: a round begins for these processes.
     Seated(Box<rounds::RoundStart>),
-    /// rounds: it meets there; how many work here.
+    /// rounds: a round has this rendezvous, and these ranks work here.
     RoundMeets(Box<RoundRendezvous>, RankSet),
     /// A change between two generations of ranks.
     Between(Between),
     /// grace, start, lost: SIGKILL for everything, now.
     Destroy,
-    /// procs: they know.
+    /// router: all sub-machines know that everything is killed.
     Destroyed,
     /// lost: the launcher does not get our messages.
-    Mute,
+    LauncherLost,
     /// lost: the guardian is gone.
     Orphaned,
     /// procs: a rank has ended and waits to be reaped.
@@ -98,8 +98,8 @@ enum Notice {
     Sweeping,
     /// leftovers: no more bytes are to be waited for.
     CloseStreams,
-    /// leftovers: the end.
-    Over,
+    /// leftovers: the node has sent its last message.
+    Done,
 }
 
 /// The remaining work for the ranks.
@@ -144,13 +144,13 @@ impl Node {
     /// Runs one transition, unless the node has said all that it will, then passes on notices until none is left.
     fn with(&mut self, now: Mono, transition: impl FnOnce(&mut Parts, &mut Cx<'_>)) {
         let Self { out, notices, parts } = self;
-        if parts.over {
+        if parts.done {
             return;
         }
         let mut cx = Cx { now, out, notice: notices, facts: &() };
         parts.rounds.observe_clock(now);
         transition(parts, &mut cx);
-        parts.settle(&mut cx);
+        parts.route_notices(&mut cx);
     }
 }
 
@@ -167,8 +167,8 @@ struct Parts {
     serve: serve::Serve,
     rounds: rounds::Rounds,
     leftovers: leftovers::Leftovers,
-    mute: bool,
-    over: bool,
+    launcher_lost: bool,
+    done: bool,
 }
 
 /// The sub-machines that wait for a time.
@@ -208,7 +208,7 @@ impl Parts {
             Timer::Procs => self.procs.on_timeout(cx),
             Timer::Leftovers => {
                 // What remains is looked at after everything that the same moment brings.
-                self.settle(cx);
+                self.route_notices(cx);
                 self.leftovers.on_timeout(cx);
             }
         }
@@ -242,7 +242,7 @@ impl Parts {
                 // The guardian kills the ranks when the lease is over: such an end is no failure of the rank.
                 if self.lease.is_due(cx.now) {
                     self.lease.on_timeout(cx);
-                    self.settle(cx);
+                    self.route_notices(cx);
                 }
                 let (at, alive_at) = (at.host_time(), alive_at.host_time());
                 let excused = self.rounds.is_open();
@@ -256,7 +256,7 @@ impl Parts {
                 cx.act(NodeAction::ToRoot(ToRoot::FileLost { proc, which, bytes }));
             }
             NodeEvent::Examined { proc, facts } => self.postmortem.on_examined(cx, proc, facts),
-            NodeEvent::SessionBegun { session, rank, terms } => self.rounds.on_begun(cx, session, rank, &terms),
+            NodeEvent::SessionBegun { session, rank, terms } => self.rounds.on_session_begun(cx, session, rank, &terms),
             NodeEvent::SessionMessage { session, said } => self.rounds.on_session_message(cx, session, said),
             NodeEvent::SessionLost { session } => self.rounds.on_gone(cx, session),
             NodeEvent::DevicesSeen { proc, held } => self.procs.on_devices(cx, proc, held),
@@ -297,16 +297,16 @@ impl Parts {
                 self.leftovers.on_begun(&start);
                 self.lease.on_begun(cx, &start);
                 self.serve.on_begun(&start);
-                self.rounds.on_start(&start);
+                self.rounds.on_begun(&start);
                 self.procs.on_begun(start);
             }
             Notice::Ready(sandbox) => {
                 self.serve.on_ready(cx, &sandbox);
                 self.rounds.on_ready(&sandbox);
                 self.procs.on_ready(cx, sandbox);
-                self.leftovers.on_sandbox_settled(cx);
+                self.leftovers.on_set_up_ended(cx);
             }
-            Notice::Unready => self.leftovers.on_sandbox_settled(cx),
+            Notice::Unready => self.leftovers.on_set_up_ended(cx),
             Notice::Program(app, base) => self.procs.on_program(cx, app, base),
             Notice::Met(rendezvous, by) => {
                 self.rounds.on_met(&rendezvous, by);
@@ -333,7 +333,7 @@ impl Parts {
             Notice::Ending(sig) => self.ends(cx, sig),
             Notice::Destroy => self.destroys(cx),
             Notice::Destroyed => self.leftovers.on_destroy(cx),
-            Notice::Mute => self.muted(cx),
+            Notice::LauncherLost => self.on_launcher_lost(cx),
             Notice::Orphaned => self.leftovers.on_orphaned(),
             Notice::Ended(proc, status) => self.postmortem.on_ended(cx, proc, status),
             Notice::Reap(proc) => self.procs.reap(cx, proc),
@@ -346,9 +346,9 @@ impl Parts {
                 self.serve.on_ending(cx);
             }
             Notice::CloseStreams => self.procs.close_streams(cx),
-            Notice::Over => {
-                self.lease.on_over();
-                self.over = true;
+            Notice::Done => {
+                self.lease.on_done();
+                self.done = true;
             }
         }
     }
@@ -381,7 +381,7 @@ impl Parts {
                 self.serve.on_renewed(port);
                 self.procs.on_renewed(port);
                 self.generations.on_renewed(cx, port);
-                self.leftovers.on_sandbox_settled(cx);
+                self.leftovers.on_set_up_ended(cx);
             }
             Between::Again(rendezvous) => {
                 self.grace.on_next_generation();
@@ -401,10 +401,10 @@ impl Parts {
     }
 
     /// Records that no message of ours arrives any more.
-    fn muted(&mut self, cx: &mut Cx<'_>) {
-        self.mute = true;
-        self.postmortem.on_mute();
-        self.leftovers.on_mute(cx);
+    fn on_launcher_lost(&mut self, cx: &mut Cx<'_>) {
+        self.launcher_lost = true;
+        self.postmortem.on_launcher_lost();
+        self.leftovers.on_launcher_lost(cx);
     }
 
     /// The end has begun.
@@ -430,7 +430,7 @@ impl Parts {
     }
 
     /// Notices are routed until none is left: each sub-machine tells less than it hears, so this ends.
-    fn settle(&mut self, cx: &mut Cx<'_>) {
+    fn route_notices(&mut self, cx: &mut Cx<'_>) {
         while let Some(notice) = cx.notice.pop_front() {
             self.route(cx, notice);
         }
@@ -463,14 +463,14 @@ impl Machine for Node {
                 Some(procs) => NodeAction::ToRoot(ToRoot::Started { procs }),
                 None => self.out.pop_front()?,
             };
-            if !(self.parts.mute && matches!(action, NodeAction::ToRoot(_))) {
+            if !(self.parts.launcher_lost && matches!(action, NodeAction::ToRoot(_))) {
                 return Some(action);
             }
         }
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        if self.parts.over {
+        if self.parts.done {
             return None;
         }
         earliest_of(Timer::ALL.map(|timer| self.parts.deadline(timer)))

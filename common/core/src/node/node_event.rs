@@ -67,7 +67,7 @@ pub enum NodeEvent {
         /// errno of what was tried.
         errno: i32,
     },
-    /// This host, with its ranks, is about to be taken away.
+    /// This host, with its ranks, is about to be taken away. No driver reports this yet; the simulator does.
     Warned,
     /// A rank runs.
     Spawned {
@@ -266,12 +266,12 @@ pub enum NodeAction {
     UsePort(bool),
     /// Hold the job's `TCPStore` no more: it is that of a round which is over.
     Unserve,
-    /// Ranks may ask the store from now on: the space that they share lives here, or on another host.
-    Space {
+    /// Ranks may ask the store from now on: the namespace that they share lives here, or on another host.
+    OpenNamespace {
         /// Whether it lives here.
         here: bool,
-        /// The number of the space.
-        generation: u32,
+        /// The number of the namespace: each generation and each round has another one.
+        number: u32,
         /// Ranks of this host that share it; `None`: those that are started here.
         seats: Option<RankSet>,
     },
@@ -407,8 +407,8 @@ pub struct ExecSpec {
     pub node: u32,
     /// Number of ranks on this host that read rlaunch's standard input, if this is one of them; else 0.
     pub readers: u32,
-    /// Whether it follows another process: where it cannot be started the others continue.
-    pub follows: bool,
+    /// Whether it replaces a process of its rank that has exited. If it cannot be started, the others continue.
+    pub is_respawn: bool,
 }
 
 /// The path of a rank's error file. All ranks share what is the same in theirs: it is kept as long as they live.

@@ -14,7 +14,7 @@ use alloc::collections::BTreeMap;
 pub(super) struct Postmortem {
     /// Signals that we sent to end the ranks, as bits.
     ours: u128,
-    mute: bool,
+    launcher_lost: bool,
     pending: BTreeMap<ProcId, Depth>,
 }
 
@@ -29,12 +29,12 @@ impl Postmortem {
         self.pending.clear();
     }
 
-    pub(super) fn on_mute(&mut self) {
-        self.mute = true;
+    pub(super) fn on_launcher_lost(&mut self) {
+        self.launcher_lost = true;
     }
 
     pub(super) fn on_ended(&mut self, cx: &mut Cx<'_>, proc: ProcId, status: Status) {
-        if self.mute || status.is_success() {
+        if self.launcher_lost || status.is_success() {
             return cx.notify(Notice::Reap(proc));
         }
         let depth = if self.is_ours(status) { Depth::ErrorFile } else { Depth::Full };

@@ -189,7 +189,7 @@ impl Procs {
         }
     }
 
-    /// The sandbox is laid for other ranks: this port was chosen for them; 0: none.
+    /// The sandbox is set up for other ranks: this port was chosen for them; 0: none.
     pub(super) fn on_renewed(&mut self, port: u16) {
         if let Some(sandbox) = self.sandbox.as_mut().filter(|_| port > 0) {
             sandbox.hello.master_port = port;
@@ -213,10 +213,10 @@ impl Procs {
             return;
         }
         while self.in_flight < IN_FLIGHT {
-            let follows = (&self.after, &self.unwanted);
+            let respawns = (&self.after, &self.unwanted);
             // A rank that has to wait does not delay the others.
             let mut is_free =
-                |delta: &Delta| !is_held(cx, follows, &self.table, (sandbox.devices, &mut self.devices), delta.proc);
+                |delta: &Delta| !is_held(cx, respawns, &self.table, (sandbox.devices, &mut self.devices), delta.proc);
             let Some(at) = self.queue.iter().position(&mut is_free) else { break };
             let Some(&delta) = self.queue.get(at) else { break };
             let Some(program) = self.apps.get_mut(&delta.app) else { break };
@@ -229,7 +229,7 @@ impl Procs {
             }
             let met = Met { rendezvous, by: self.by, local_size: self.local_size };
             let mut exec = program.exec(start, met, sandbox, delta);
-            exec.follows = self.after.contains_key(&delta.proc);
+            exec.is_respawn = self.after.contains_key(&delta.proc);
             if !program.has_gpus(delta.local_rank) {
                 cx.notify(Notice::Unable(delta.proc));
                 continue;
@@ -453,12 +453,12 @@ impl Procs {
     }
 }
 
-type Follows<'a> = (&'a BTreeMap<ProcId, Option<ProcId>>, &'a BTreeSet<ProcId>);
+type Respawns<'a> = (&'a BTreeMap<ProcId, Option<ProcId>>, &'a BTreeSet<ProcId>);
 
 /// Whether the process that it follows may still hold something: it is a zombie, or what it has allocated on devices is not free.
 fn is_held(
     cx: &mut Cx<'_>,
-    (after, unwanted): Follows<'_>,
+    (after, unwanted): Respawns<'_>,
     table: &BTreeMap<ProcId, Proc>,
     (any, devices): (bool, &mut Devices),
     proc: ProcId,

@@ -28,7 +28,7 @@ pub(super) struct Serve {
     chosen: Option<u16>,
     /// The address at which this node holds it; empty: it does not.
     at: OsBytes,
-    /// The number of the space that ranks share.
+    /// The number of the namespace that ranks share.
     namespace: u32,
     /// The time after which an unused store is reported.
     unused_at: Option<Mono>,
@@ -56,7 +56,7 @@ impl Serve {
         self.begin(cx);
     }
 
-    /// The sandbox is laid for other ranks: this port was chosen for them; 0: none.
+    /// The sandbox is set up for other ranks: this port was chosen for them; 0: none.
     pub(super) const fn on_renewed(&mut self, port: u16) {
         if port > 0 {
             self.chosen = Some(port);
@@ -67,7 +67,11 @@ impl Serve {
     fn begin(&mut self, cx: &mut Cx<'_>) {
         let (Some(rendezvous), Some(chosen)) = (&self.rendezvous, self.chosen) else { return };
         self.namespace = rendezvous.namespace;
-        cx.act(NodeAction::Space { here: rendezvous.node_index == 0, generation: rendezvous.namespace, seats: None });
+        cx.act(NodeAction::OpenNamespace {
+            here: rendezvous.node_index == 0,
+            number: rendezvous.namespace,
+            seats: None,
+        });
         if rendezvous.agent_store && rendezvous.node_index == 0 {
             let port = rendezvous.port.unwrap_or(chosen);
             self.at = at(&rendezvous.addr, port);
@@ -81,7 +85,7 @@ impl Serve {
     pub(super) fn on_round(&mut self, cx: &mut Cx<'_>, place: &RoundRendezvous, seats: RankSet) {
         let Some(rendezvous) = &self.rendezvous else { return };
         if core::mem::replace(&mut self.namespace, place.namespace) != place.namespace {
-            cx.act(NodeAction::Space { here: place.here, generation: place.namespace, seats: Some(seats) });
+            cx.act(NodeAction::OpenNamespace { here: place.here, number: place.namespace, seats: Some(seats) });
         }
         if !rendezvous.agent_store {
             return;

@@ -52,10 +52,10 @@ enum Step {
     /// Nothing was heard.
     #[default]
     Idle,
-    /// The sandbox is being laid.
+    /// The sandbox is being set up.
     SettingUp,
     /// The set-up is done, or has failed.
-    Settled,
+    Ended,
 }
 
 impl BringUp {
@@ -85,7 +85,7 @@ impl BringUp {
                 cx.notify(Notice::Begun(Box::new(start)));
                 cx.act(NodeAction::SetUpSandbox(plan));
             }
-            Step::SettingUp | Step::Settled => self.refuse(cx, NodeRefusal::Protocol),
+            Step::SettingUp | Step::Ended => self.refuse(cx, NodeRefusal::Protocol),
         }
     }
 
@@ -123,8 +123,8 @@ impl BringUp {
     pub(super) fn on_spawn(&mut self, cx: &mut Cx<'_>, procs: Vec<Delta>, last: bool) {
         match self.step {
             Step::Idle => self.refuse(cx, NodeRefusal::Protocol),
-            Step::SettingUp | Step::Settled if self.met => cx.notify(Notice::Queue(procs, last)),
-            Step::SettingUp | Step::Settled => self.refuse(cx, NodeRefusal::Protocol),
+            Step::SettingUp | Step::Ended if self.met => cx.notify(Notice::Queue(procs, last)),
+            Step::SettingUp | Step::Ended => self.refuse(cx, NodeRefusal::Protocol),
         }
     }
 
@@ -145,7 +145,7 @@ impl BringUp {
     pub(super) fn on_finish(&mut self, cx: &mut Cx<'_>) {
         match self.step {
             Step::Idle => self.refuse(cx, NodeRefusal::Protocol),
-            Step::SettingUp | Step::Settled => cx.notify(Notice::Finish),
+            Step::SettingUp | Step::Ended => cx.notify(Notice::Finish),
         }
     }
 
@@ -160,7 +160,7 @@ impl BringUp {
 
     fn report_if_ready(&mut self, cx: &mut Cx<'_>) {
         let checked = self.check.is_some_and(|check| check.open == 0);
-        if checked && !self.refused && matches!(self.step, Step::Settled) {
+        if checked && !self.refused && matches!(self.step, Step::Ended) {
             self.check = None;
             cx.act(NodeAction::ToRoot(ToRoot::Ready));
         }
@@ -169,7 +169,7 @@ impl BringUp {
     pub(super) fn on_sandbox_ready(&mut self, cx: &mut Cx<'_>, sandbox: Sandbox) {
         match self.step {
             Step::SettingUp => {
-                self.step = Step::Settled;
+                self.step = Step::Ended;
                 cx.act(NodeAction::ToRoot(ToRoot::Hello(sandbox.hello.clone())));
                 if let Some(refusal) = self.gpus.on_devices(sandbox.gpus) {
                     self.refuse(cx, refusal);
@@ -177,19 +177,19 @@ impl BringUp {
                 cx.notify(Notice::Ready(Box::new(sandbox)));
                 self.report_if_ready(cx);
             }
-            Step::Idle | Step::Settled => {}
+            Step::Idle | Step::Ended => {}
         }
     }
 
     pub(super) fn on_refused(&mut self, cx: &mut Cx<'_>, refusal: NodeRefusal) {
         match self.step {
             Step::SettingUp => {
-                self.step = Step::Settled;
+                self.step = Step::Ended;
                 cx.notify(Notice::Unready);
                 self.refuse(cx, refusal);
             }
             // The end has begun while the sandbox was set up anew for the next generation. It waits for this no longer.
-            Step::Settled => cx.notify(Notice::Unready),
+            Step::Ended => cx.notify(Notice::Unready),
             Step::Idle => {}
         }
     }

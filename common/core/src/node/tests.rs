@@ -57,7 +57,7 @@ fn start() -> Start {
         travel: None,
         sole: true,
         max_restarts: 0,
-        others_follow: false,
+        can_start_more: false,
         apps: 1,
         lease: None,
         awaits: Span::ZERO,
@@ -239,7 +239,7 @@ fn says_exit(rig: &Rig, n: u32, status: Status) -> NodeAction {
 }
 
 const SWEEP: NodeAction = Sweep;
-const HERE: NodeAction = NodeAction::Space { here: true, generation: 0, seats: None };
+const HERE: NodeAction = NodeAction::OpenNamespace { here: true, number: 0, seats: None };
 
 #[test]
 fn a_rank_lives_from_the_first_message_to_the_last() {
@@ -249,7 +249,7 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
     let plan = SandboxPlan { job, contain, port, nodes, find: None, addresses: false, travel: None, gpus: false };
     assert_eq!(rig.root(ToNode::Start(start)), [NodeAction::SetUpSandbox(plan)]);
     assert_eq!(rig.root(app_of(0, &base())), []);
-    assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the ground");
+    assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the sandbox");
     let actions = rig.hear(NodeEvent::SandboxReady(sandbox()));
     let [NodeAction::ToRoot(ToRoot::Hello(hello)), HERE, NodeAction::Spawn { proc, exec }] = &actions[..] else {
         panic!("{actions:?}")
@@ -381,7 +381,7 @@ fn no_grace_is_a_kill() {
 }
 
 #[test]
-fn a_ground_that_never_settles_is_not_waited_for() {
+fn sandbox_that_is_never_set_up_is_not_waited_for() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
     assert_eq!(rig.hear(NodeEvent::EdgeLost), []);

@@ -1,7 +1,8 @@
 //! `divisible=N`: as many work as a multiple of N allows (NVRx: `ActiveWorldSizeDivisibleBy`).
 //!
-//! Of several such policies each begins with the result of the round before, so 3 after 4 shrinks a world in which no rank was lost. That
-//! is what NVRx does; `regrow` begins with all who are healthy.
+//! The stage begins with the active ranks that the stage before it has left. The first stage begins with those of the round before. So
+//! `divisible=4,divisible=3` can shrink the world in each round, also if no rank was lost. That is what NVRx does. With `regrow` a round
+//! begins with all healthy ranks.
 
 use super::draft::Draft;
 use core::num::NonZeroU32;

@@ -74,7 +74,7 @@ const STAGES: [(&str, &str, &str); 6] = [
     ("group", "FilterCountGroupedByKey", "group(host)==8"),
 ];
 
-/// A chain. A policy that lets no rank work lets all work.
+/// Reads a chain. If no stage of it activates ranks, `all` comes before the others.
 ///
 /// # Errors
 /// It is none, or none that can work.

@@ -77,11 +77,11 @@ impl Rounds {
                     self.last.push(RoundLine { round: *round, fault, sizes, took });
                 }
             }
-            RoundNote::Spared { fault } if fault.kind.is_loss() => self.loses(fault),
-            RoundNote::Again { initial, .. } => {
+            RoundNote::NoRoundNeeded { fault } if fault.kind.is_loss() => self.loses(fault),
+            RoundNote::Respawned { initial, .. } => {
                 self.again.insert(*initial);
             }
-            RoundNote::Spared { .. } | RoundNote::Awaited { .. } => {}
+            RoundNote::NoRoundNeeded { .. } | RoundNote::Awaited { .. } => {}
             RoundNote::Refused { .. } | RoundNote::Remark(_) => {}
         }
     }

@@ -4,7 +4,7 @@ use super::end_reason::EndReason;
 use super::membership::{Member, MemberState, PolicyKeys};
 use super::rank_fault::{Fault, FaultKind};
 use super::remark::{FaultLimit, Remark};
-use super::{Over, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
+use super::{CallEnd, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
 use crate::id::{NodeId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{self, Outcome, World, WorldMember};
@@ -37,21 +37,21 @@ struct Rendezvous {
 impl Restart {
     /// All are out of their function, or lost: the next round begins, or none ever again.
     pub(super) fn assign(&mut self, now: Mono) {
-        let first = self.begun == 0;
-        match self.decide(now, first) {
-            Ok(outcome) => self.begin(now, first, &outcome),
+        let is_first_of_call = self.unplanned_rounds == 0;
+        match self.decide(now, is_first_of_call) {
+            Ok(outcome) => self.begin(now, is_first_of_call, &outcome),
             // After an earlier call a rank may have been lost meanwhile: that loss is the failure then.
-            Err(reason) if first && self.faults.real().is_none() => self.refuse_all(reason.to_string()),
+            Err(reason) if is_first_of_call && self.faults.real().is_none() => self.refuse_all(reason.to_string()),
             Err(reason) => self.give_up(reason),
         }
     }
 
-    fn decide(&mut self, now: Mono, first: bool) -> Result<Outcome, EndReason> {
+    fn decide(&mut self, now: Mono, is_first_of_call: bool) -> Result<Outcome, EndReason> {
         let silent = self.terms().map_or(Span::ZERO, |terms| terms.soft_timeout);
         match (self.faults.real(), self.faults.first()) {
             (Some((fault, at)), _) => {
                 self.progress.ends(fault, at, silent)?;
-                self.limits.rounds(self.begun, &self.setup.limits)?;
+                self.limits.rounds(self.unplanned_rounds, &self.setup.limits)?;
             }
             (None, Some((fault, at))) => self.progress.ends(fault, at, silent)?,
             (None, None) => {}
@@ -60,18 +60,18 @@ impl Restart {
             // Not those that come now.
             self.membership.members.iter_mut().for_each(|member| member.has_progressed |= member.entered_at.is_some());
         }
-        let fresh = self.is_fresh();
-        let newcomers = if first || fresh { Vec::new() } else { self.newcomers() };
-        let planned = !first && self.faults.real().is_none();
+        let is_first_of_job = self.is_first_round_of_job();
+        let newcomers = if is_first_of_call || is_first_of_job { Vec::new() } else { self.newcomers() };
+        let planned = !is_first_of_call && self.faults.real().is_none();
         let before = (planned || !newcomers.is_empty()).then(|| self.world.clone());
-        self.take_in(now, first);
-        self.report_missing_ranks();
-        match (self.number_all(fresh), before) {
+        self.take_in(now, is_first_of_call);
+        self.report_excluded_ranks();
+        match (self.number_all(is_first_of_job), before) {
             (Err(why), Some(before)) if newcomers.is_empty() => Ok(self.keep_world(before, &why)),
             (Err(why), Some(before)) => {
                 self.world.clone_from(&before);
                 self.defer_newcomers(&newcomers, &why);
-                match self.number_all(fresh) {
+                match self.number_all(is_first_of_job) {
                     Err(why) if planned => Ok(self.keep_world(before, &why)),
                     outcome => outcome,
                 }
@@ -109,11 +109,11 @@ impl Restart {
     }
 
     /// Numbers all ranks. Ranks that are about to be taken away continue if no other rank could.
-    fn number_all(&mut self, fresh: bool) -> Result<Outcome, EndReason> {
-        let drained =
-            !fresh && self.membership.members.iter().any(|member| member.warned && member.state == MemberState::Active);
+    fn number_all(&mut self, is_first_of_job: bool) -> Result<Outcome, EndReason> {
+        let drained = !is_first_of_job
+            && self.membership.members.iter().any(|member| member.warned && member.state == MemberState::Active);
         let before = drained.then(|| self.world.clone());
-        let lost = if fresh { Vec::new() } else { self.lost(true) };
+        let lost = if is_first_of_job { Vec::new() } else { self.lost(true) };
         match (self.number(&lost), before) {
             (Err(why), Some(before)) => {
                 // Ranks that are about to be taken away are still there.
@@ -151,7 +151,7 @@ impl Restart {
     }
 
     /// Processes that have registered are in. One whose rank is in the world still takes its place there.
-    fn take_in(&mut self, now: Mono, first: bool) {
+    fn take_in(&mut self, now: Mono, is_first_of_call: bool) {
         let named = self.faults.on_registered();
         for (member, initial) in self.membership.members.iter_mut().zip((0..).map(Rank::new)) {
             if member.state != MemberState::Joining {
@@ -161,7 +161,7 @@ impl Restart {
                 self.world.members().get(initial.index()).is_some_and(|world_member| world_member.rank.is_some());
             if here || self.world.join(initial).is_ok() {
                 (member.state, member.entered_at) = (MemberState::Active, Some(now));
-                if !first && named != Some(initial) {
+                if !is_first_of_call && named != Some(initial) {
                     self.faults.add(Fault { initial, kind: FaultKind::Joined, text: OsBytes::default() }, now);
                 }
             }
@@ -187,9 +187,10 @@ impl Restart {
         member.fault_counted && self.limits.max_rank_faults.is_some_and(|most| member.faults > most)
     }
 
-    fn report_missing_ranks(&mut self) {
+    /// Reports ranks that are taken out because they have had too many faults.
+    fn report_excluded_ranks(&mut self) {
         let most = self.limits.max_rank_faults.unwrap_or_default();
-        for initial in self.whoever(|member| member.state == MemberState::Active && self.too_often(member)) {
+        for initial in self.list_ranks(|member| member.state == MemberState::Active && self.too_often(member)) {
             let faults = self.membership.members.get(initial.index()).map_or(0, |member| member.faults);
             let limit = self.fault_limit(most);
             self.remark(Remark::Excluded { initial, faults, limit });
@@ -211,25 +212,25 @@ impl Restart {
     }
 
     /// A round begins.
-    fn begin(&mut self, now: Mono, first: bool, outcome: &Outcome) {
+    fn begin(&mut self, now: Mono, is_first_of_call: bool, outcome: &Outcome) {
         let phases = self.faults.phases(now);
-        let planned = !first && self.faults.real().is_none();
+        let planned = !is_first_of_call && self.faults.real().is_none();
         self.report_repeated_fault();
         let trouble = core::mem::take(&mut self.faults);
-        let fresh = self.is_fresh();
-        if !fresh {
+        let is_first_of_job = self.is_first_round_of_job();
+        if !is_first_of_job {
             self.round = Round::new(self.round.get().saturating_add(1));
         }
-        if first {
-            self.first = self.round;
+        if is_first_of_call {
+            self.first_round_of_call = self.round;
             self.act(RestartAction::Opened);
         }
-        self.begun = self.begun.saturating_add(u32::from(!planned));
+        self.unplanned_rounds = self.unplanned_rounds.saturating_add(u32::from(!planned));
         self.phase = Phase::Running;
         self.awaited.end();
         // For the program the first round of a call has none before it.
-        let why = trouble.fault_for_ranks().filter(|_| !first).cloned();
-        let parted = self.push(fresh, why, outcome);
+        let why = trouble.fault_for_ranks().filter(|_| !is_first_of_call).cloned();
+        let parted = self.push(is_first_of_job, why, outcome);
         let faults = trouble.into_faults();
         self.progress.begins(now);
         if let Some(misplaced) = outcome.misplaced {
@@ -240,13 +241,13 @@ impl Restart {
         self.note(RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases });
         parted.dead.into_iter().for_each(|initial| self.respawn(now, initial));
         // Behind another round they were left out, or the others cannot do without them.
-        if fresh {
-            let warned: Vec<Rank> = self.whoever(|member| member.warned);
+        if is_first_of_job {
+            let warned: Vec<Rank> = self.list_ranks(|member| member.warned);
             self.warn(now, &warned);
         }
     }
 
-    fn whoever(&self, is: impl Fn(&Member) -> bool) -> Vec<Rank> {
+    fn list_ranks(&self, is: impl Fn(&Member) -> bool) -> Vec<Rank> {
         self.membership
             .members
             .iter()
@@ -257,11 +258,11 @@ impl Restart {
     }
 
     /// Every host hears of the round, and which of its ranks do what in it.
-    fn push(&mut self, fresh: bool, fault: Option<Fault>, outcome: &Outcome) -> Parted {
+    fn push(&mut self, is_first_of_job: bool, fault: Option<Fault>, outcome: &Outcome) -> Parted {
         let rendezvous = self.rendezvous();
-        let place = self.place(fresh, fault, &rendezvous);
-        let holder = self.holder(fresh, &rendezvous);
-        if !fresh && place.port == 0 {
+        let place = self.place(is_first_of_job, fault, &rendezvous);
+        let holder = self.holder(is_first_of_job, &rendezvous);
+        if !is_first_of_job && place.port == 0 {
             self.report_no_port(holder);
         }
         self.namespace = self.namespace.saturating_add(1);
@@ -284,16 +285,16 @@ impl Restart {
                     }
                     // All continue as before.
                     MemberState::Failed { .. } if world_member.rank.is_some() => {}
-                    MemberState::Failed { again } => {
-                        member.state = if again { MemberState::Absent } else { MemberState::Left };
-                        if again {
+                    MemberState::Failed { may_respawn } => {
+                        member.state = if may_respawn { MemberState::Absent } else { MemberState::Left };
+                        if may_respawn {
                             parted.dead.push(*initial);
                         }
                     }
                     MemberState::Absent | MemberState::Joining | MemberState::Left => {}
                 }
             }
-            (host.asked, host.answered, host.returned) = (false, false, false);
+            (host.interrupt_sent, host.answered, host.returned) = (false, false, false);
             (host.port, host.active) = (0, active);
             if host.lost {
                 continue;
@@ -335,17 +336,17 @@ impl Restart {
     }
 
     /// The host that holds the round's store. Before the first round only one has a port for it, where any host can.
-    fn holder(&self, fresh: bool, rendezvous: &Rendezvous) -> Option<NodeId> {
-        if fresh && self.setup.agent_store { Some(self.setup.rendezvous.0) } else { rendezvous.home }
+    fn holder(&self, is_first_of_job: bool, rendezvous: &Rendezvous) -> Option<NodeId> {
+        if is_first_of_job && self.setup.agent_store { Some(self.setup.rendezvous.0) } else { rendezvous.home }
     }
 
-    fn place(&self, fresh: bool, fault: Option<Fault>, rendezvous: &Rendezvous) -> RoundRendezvous {
-        let host = self.holder(fresh, rendezvous).and_then(|node| self.membership.hosts.get(&node));
+    fn place(&self, is_first_of_job: bool, fault: Option<Fault>, rendezvous: &Rendezvous) -> RoundRendezvous {
+        let host = self.holder(is_first_of_job, rendezvous).and_then(|node| self.membership.hosts.get(&node));
         let (world_size, active_world_size) = self.sizes();
         RoundRendezvous {
             addr: host.map(|host| host.site.addr.clone()).unwrap_or_default(),
-            first: self.first,
-            port: if fresh { self.setup.rendezvous.1 } else { host.map_or(0, |host| host.port) },
+            first: self.first_round_of_call,
+            port: if is_first_of_job { self.setup.rendezvous.1 } else { host.map_or(0, |host| host.port) },
             here: false,
             namespace: self.namespace,
             world_size,
@@ -358,13 +359,13 @@ impl Restart {
         }
     }
 
-    /// No round is possible any more.
+    /// Ends the rounds for a reason that rules out another one.
     fn give_up(&mut self, reason: EndReason) {
         let text = OsBytes::from(reason.to_string());
         self.notify_all(&RoundDown::GiveUp { text: text.clone() });
         let first = self.faults.fault_for_ranks().cloned();
-        self.over(Over::Refused(text));
-        // Only a fault leads here, or a planned round after the loss of a rank that the others did not need.
+        self.end_call(CallEnd::Refused(text));
+        // Always a fault: a planned round that cannot be assigned keeps the world instead.
         if let Some(fault) = first {
             self.act(RestartAction::Closed(RoundsEnd::Impossible { fault, reason }));
         }

@@ -58,7 +58,7 @@ impl Restart {
     pub(super) fn on_awaited(&mut self, now: Mono, node: NodeId, ranks: RankSet) {
         let waits = match self.phase {
             Phase::Gathering | Phase::Draining { .. } => true,
-            Phase::Running | Phase::Waiting(_) | Phase::Over(_) => false,
+            Phase::Running | Phase::Waiting(_) | Phase::CallEnded(_) => false,
         };
         if waits && !self.awaited.is_logged {
             self.awaited.reports.insert(node, ranks);
@@ -73,9 +73,9 @@ impl Restart {
         }
         let (step, is_awaited): (Step, fn(&Host) -> bool) = match self.phase {
             Phase::Gathering => (Step::Register, |_| true),
-            Phase::Draining { urgent: false } => (Step::Yield, |host| host.asked && !host.answered),
-            Phase::Draining { urgent: true } => (Step::Leave, |host| host.asked && !host.answered),
-            Phase::Running | Phase::Waiting(_) | Phase::Over(_) => return,
+            Phase::Draining { urgent: false } => (Step::Yield, |host| host.interrupt_sent && !host.answered),
+            Phase::Draining { urgent: true } => (Step::Leave, |host| host.interrupt_sent && !host.answered),
+            Phase::Running | Phase::Waiting(_) | Phase::CallEnded(_) => return,
         };
         let mut ranks = RankSet::new();
         for (node, host) in &self.membership.hosts {

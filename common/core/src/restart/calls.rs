@@ -7,25 +7,25 @@
 use super::membership::{Host, MemberState};
 use super::round_faults::RoundFaults;
 use super::round_limits::Progress;
-use super::{Over, Phase, Restart};
+use super::{CallEnd, Phase, Restart};
 use crate::time::Mono;
 
 impl Restart {
     /// Whether the work of a call is done: a rank that still comes for it has nothing to do.
     pub(super) fn is_done(&self, call: u32) -> bool {
-        call < self.call || (call == self.call && self.phase == Phase::Over(Over::Done))
+        call < self.call || (call == self.call && self.phase == Phase::CallEnded(CallEnd::Done))
     }
 
     /// Whether this is the first round of the job's first call: it meets where all ranks have met at their start.
-    pub(super) const fn is_fresh(&self) -> bool {
-        self.begun == 0 && self.call == 0
+    pub(super) const fn is_first_round_of_job(&self) -> bool {
+        self.unplanned_rounds == 0 && self.call == 0
     }
 
     /// The first processes have registered for the call behind one that is done.
     pub(super) fn next_call(&mut self) {
         self.call = self.call.saturating_add(1);
         self.phase = Phase::Gathering;
-        (self.agreed, self.begun, self.awaited_hosts) = (None, 0, 0);
+        (self.agreed, self.unplanned_rounds, self.awaited_hosts) = (None, 0, 0);
         (self.faults, self.progress) = (RoundFaults::default(), Progress::default());
         self.awaited.end();
         for member in &mut self.membership.members {
@@ -33,8 +33,8 @@ impl Restart {
             (member.faults, member.fault_counted) = (0, false);
             member.state = match member.state {
                 MemberState::Active | MemberState::Joining | MemberState::Absent => member.state,
-                MemberState::Failed { again: true } => MemberState::Absent,
-                MemberState::Failed { again: false } | MemberState::Left => MemberState::Left,
+                MemberState::Failed { may_respawn: true } => MemberState::Absent,
+                MemberState::Failed { may_respawn: false } | MemberState::Left => MemberState::Left,
             };
         }
         let stays =
@@ -47,8 +47,8 @@ impl Restart {
             }
         }
         for host in self.membership.hosts.values_mut() {
-            let Host { asked, answered, returned, .. } = host;
-            (*asked, *answered, *returned) = (false, false, false);
+            let Host { interrupt_sent, answered, returned, .. } = host;
+            (*interrupt_sent, *answered, *returned) = (false, false, false);
             (host.port, host.active) = (0, 0);
         }
     }

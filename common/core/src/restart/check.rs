@@ -31,7 +31,7 @@ impl Restart {
                 matches!(self.membership.state_of(**rank), Some(MemberState::Active | MemberState::Joining))
             };
             if host.lost
-                && !matches!(self.phase, Phase::Over(_))
+                && !matches!(self.phase, Phase::CallEnded(_))
                 && let Some(rank) = host.ranks.iter().find(takes_part)
             {
                 return Err(format!("rank {rank} takes part, and its host {node:?} is lost"));
@@ -58,10 +58,10 @@ impl Restart {
                 ("missing ranks", self.missing, missing)
             }
             Phase::Draining { .. } => {
-                ("awaited hosts", self.awaited_hosts, count(|host| host.asked && !host.answered && !host.lost))
+                ("awaited hosts", self.awaited_hosts, count(|host| host.interrupt_sent && !host.answered && !host.lost))
             }
             Phase::Running => ("unreturned hosts", self.unreturned, count(|host| host.active > 0 && !host.returned)),
-            Phase::Waiting(_) | Phase::Over(_) => return Ok(()),
+            Phase::Waiting(_) | Phase::CallEnded(_) => return Ok(()),
         };
         if counted == actual { Ok(()) } else { Err(format!("{counter}: counted {counted}, and there are {actual}")) }
     }

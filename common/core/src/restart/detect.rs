@@ -20,7 +20,7 @@ pub const UNKILLABLE: Span = Span::from_secs(10);
 
 /// How long a rank may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
+pub struct HangLimits {
     /// Silent for longer: it hangs.
     pub soft: Span,
     /// Silent for longer, or longer in its function after the interrupt: it is ended.
@@ -35,7 +35,7 @@ pub struct Limits {
     pub others: Span,
 }
 
-impl Default for Limits {
+impl Default for HangLimits {
     fn default() -> Self {
         let secs = Span::from_secs;
         Self {
@@ -49,7 +49,7 @@ impl Default for Limits {
     }
 }
 
-impl From<&Terms> for Limits {
+impl From<&Terms> for HangLimits {
     fn from(terms: &Terms) -> Self {
         Self {
             soft: terms.soft_timeout,
@@ -62,7 +62,7 @@ impl From<&Terms> for Limits {
     }
 }
 
-impl Limits {
+impl HangLimits {
     /// The last moment at which one that is to be out by then is waited for.
     fn settled(&self, by: Mono) -> Mono {
         by + (self.grace + UNKILLABLE).max(self.others)
@@ -164,7 +164,7 @@ impl Running {
         earliest(self.pinged, self.heard.or(self.hooks))
     }
 
-    fn hangs_at(&self, limits: &Limits) -> Option<Mono> {
+    fn hangs_at(&self, limits: &HangLimits) -> Option<Mono> {
         match (self.section, self.silent_since()) {
             (None, silent) => Some(silent? + limits.soft),
             (Some((since, most)), silent) => Some(silent.map_or(since, |silent| silent.max(since)) + most?),
@@ -172,7 +172,7 @@ impl Running {
     }
 
     /// `None`: it does not hang, or has made progress since.
-    fn overdue_at(&self, limits: &Limits) -> Option<Mono> {
+    fn overdue_at(&self, limits: &HangLimits) -> Option<Mono> {
         let (hung, told) = (self.hangs_at(limits)?, self.told?);
         Some((hung + limits.rest()).max(told + limits.rest()))
     }
@@ -251,7 +251,7 @@ impl Watch {
     }
 
     /// Begins the time within which the rank has to leave its function, or has begun to.
-    pub fn leave(&mut self, now: Mono, within: Span, limits: &Limits) {
+    pub fn leave(&mut self, now: Mono, within: Span, limits: &HangLimits) {
         let else_by = now + within + limits.hard;
         match self.0 {
             State::Running(running) => {
@@ -272,7 +272,7 @@ impl Watch {
     }
 
     /// Records that the rank is out of its function. Others may take as long as it might have.
-    pub fn ready(&mut self, now: Mono, limits: &Limits) {
+    pub fn ready(&mut self, now: Mono, limits: &HangLimits) {
         let since = match self.0 {
             State::Leaving { else_by, .. } => limits.settled(else_by).max(now),
             _ if self.is_ending() => return,
@@ -283,14 +283,14 @@ impl Watch {
     }
 
     /// Others begin to leave, and may take so long before they have to.
-    pub fn others_leave(&mut self, now: Mono, within: Span, limits: &Limits) {
+    pub fn others_leave(&mut self, now: Mono, within: Span, limits: &HangLimits) {
         if let State::Waiting { since } = &mut self.0 {
             *since = limits.settled(now + within + limits.hard).max(*since);
         }
     }
 
     /// SIGTERM is on its way.
-    pub fn ends(&mut self, now: Mono, limits: &Limits) {
+    pub fn ends(&mut self, now: Mono, limits: &HangLimits) {
         if !self.is_ending() {
             self.0 = State::Ending { until: now + limits.grace };
         }
@@ -335,7 +335,7 @@ impl Watch {
     }
 
     /// Returns the step that is due. To be asked until there is nothing.
-    pub fn due(&mut self, now: Mono, limits: &Limits) -> Option<Due> {
+    pub fn due(&mut self, now: Mono, limits: &HangLimits) -> Option<Due> {
         if self.deadline(limits).is_none_or(|at| now < at) {
             return None;
         }
@@ -370,7 +370,7 @@ impl Watch {
 
     /// Returns the time of the next step, if no message arrives before.
     #[must_use]
-    pub fn deadline(&self, limits: &Limits) -> Option<Mono> {
+    pub fn deadline(&self, limits: &HangLimits) -> Option<Mono> {
         match &self.0 {
             State::Off => None,
             State::Running(running) if running.told.is_none() => running.hangs_at(limits),
@@ -393,7 +393,7 @@ pub struct Soonest(Option<Mono>);
 
 impl Soonest {
     /// Takes in a rank that may have to be looked at sooner.
-    pub fn mind(&mut self, watch: &Watch, limits: &Limits) {
+    pub fn mind(&mut self, watch: &Watch, limits: &HangLimits) {
         self.0 = earliest(self.0, watch.deadline(limits));
     }
 
@@ -415,7 +415,7 @@ mod tests {
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: HangLimits = HangLimits {
         soft: Span::from_secs(60),
         hard: Span::from_secs(90),
         barrier: Span::from_secs(120),

@@ -3,7 +3,7 @@
 use super::membership::{Host, MemberState};
 use super::rank_fault::{Fault, FaultKind};
 use super::remark::Remark;
-use super::{Over, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
+use super::{CallEnd, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::Mode;
@@ -22,8 +22,12 @@ impl Restart {
     pub(super) fn fault(&mut self, now: Mono, round: Round, fault: Fault, at: Mono) {
         let Some(member) = self.membership.members.get(fault.initial.index()) else { return };
         let (part, is_lost) = (member.state, fault.kind.is_loss());
-        if is_lost && self.phase == Phase::Over(Over::Done) && part == MemberState::Active && round == self.round {
-            self.gone.get_or_insert((fault.initial, fault.kind.to_string()));
+        if is_lost
+            && self.phase == Phase::CallEnded(CallEnd::Done)
+            && part == MemberState::Active
+            && round == self.round
+        {
+            self.exited_between_calls.get_or_insert((fault.initial, fault.kind.to_string()));
         }
         if matches!(fault.kind, FaultKind::Overdue(_)) && (!self.is_open() || part != MemberState::Active) {
             self.report_overdue(&fault);
@@ -42,7 +46,7 @@ impl Restart {
         if fault.kind.is_loss() {
             // It is no less true in the next round.
             if round <= self.round && round >= member.first_round {
-                let again = match fault.kind {
+                let may_respawn = match fault.kind {
                     FaultKind::Ended(_) | FaultKind::Overdue(_) | FaultKind::HostLost => true,
                     FaultKind::Left(_)
                     | FaultKind::Exception
@@ -50,7 +54,7 @@ impl Restart {
                     | FaultKind::Warned
                     | FaultKind::Joined => false,
                 };
-                if self.lose(fault, at, again, false) {
+                if self.take_out(fault, at, may_respawn, false) {
                     self.react(now);
                 }
             }
@@ -80,17 +84,17 @@ impl Restart {
             }
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } if its => {
                 let fault = Fault { initial, kind: FaultKind::Ended(status), text: OsBytes::default() };
-                if self.lose(fault, at, true, false) {
+                if self.take_out(fault, at, true, false) {
                     self.react(now);
                 }
             }
-            Phase::Over(Over::Done) if its && member.state == MemberState::Active => {
-                self.gone.get_or_insert((initial, status.to_string()));
+            Phase::CallEnded(CallEnd::Done) if its && member.state == MemberState::Active => {
+                self.exited_between_calls.get_or_insert((initial, status.to_string()));
             }
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => {
                 self.on_failed_start(now, initial, proc, status);
             }
-            Phase::Gathering | Phase::Over(_) => {}
+            Phase::Gathering | Phase::CallEnded(_) => {}
         }
     }
 
@@ -103,27 +107,27 @@ impl Restart {
             && self.world.members().get(initial.index()).is_some_and(|world_member| world_member.mode == Mode::Active)
     }
 
-    /// A rank takes no part any more. Says whether the others need a round for that, if they do not already for what is lost with it.
-    fn lose(&mut self, fault: Fault, at: Mono, again: bool, together: bool) -> bool {
+    /// Takes a rank out of the round. Returns whether the others need a round for that, if they do not already for another loss.
+    fn take_out(&mut self, fault: Fault, at: Mono, may_respawn: bool, together: bool) -> bool {
         let initial = fault.initial;
         let works = together || self.works(initial);
         let world_member = self.world.members().get(initial.index()).copied().unwrap_or_default();
         let calm = match self.phase {
             Phase::Running | Phase::Draining { urgent: false } => true,
-            Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => false,
+            Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::CallEnded(_) => false,
         };
         let Some(member) = self.membership.members.get_mut(initial.index()) else { return false };
         match member.state {
             MemberState::Active => {
                 let idle = world_member.mode == Mode::Inactive;
-                member.state = MemberState::Failed { again };
+                member.state = MemberState::Failed { may_respawn };
                 let hasty = !calm || works;
                 if hasty {
                     self.record(fault, at);
                 } else {
-                    member.state = MemberState::Failed { again: again && !idle };
-                    self.note(RoundNote::Spared { fault });
-                    if idle && again {
+                    member.state = MemberState::Failed { may_respawn: may_respawn && !idle };
+                    self.note(RoundNote::NoRoundNeeded { fault });
+                    if idle && may_respawn {
                         self.respawn(at, initial);
                     }
                 }
@@ -131,7 +135,7 @@ impl Restart {
             }
             // It has registered, and was in no round of this call yet.
             MemberState::Joining if world_member.rank.is_some() && !calm => {
-                member.state = MemberState::Failed { again };
+                member.state = MemberState::Failed { may_respawn };
                 // The call is of those who were there before. The loss of a rank before it came back is known.
                 if !member.faulted {
                     self.record(fault, at);
@@ -141,12 +145,12 @@ impl Restart {
             MemberState::Joining => {
                 // One of a reserve has its place in the world until it is numbered anew.
                 member.state = if world_member.rank.is_some() {
-                    MemberState::Failed { again: false }
+                    MemberState::Failed { may_respawn: false }
                 } else {
                     MemberState::Absent
                 };
                 self.on_lost_before_round(&fault);
-                if again {
+                if may_respawn {
                     self.respawn(at, initial);
                 }
                 false
@@ -190,7 +194,7 @@ impl Restart {
                 }
             }
             Phase::Draining { urgent: false } => self.make_urgent(),
-            Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => {}
+            Phase::Draining { urgent: true } | Phase::Waiting(_) | Phase::Gathering | Phase::CallEnded(_) => {}
         }
     }
 
@@ -206,23 +210,24 @@ impl Restart {
         let working = self.membership.hosts.iter().filter(|(_, host)| awaited(host));
         let nodes: Vec<NodeId> = working.map(|(node, _)| *node).collect();
         for node in nodes {
-            self.ask(node, urgent);
+            self.send_interrupt(node, urgent);
         }
         self.begin_when_drained(now);
     }
 
     /// A host is to have its ranks leave their function, and to say when they have.
-    pub(super) fn ask(&mut self, node: NodeId, urgent: bool) {
-        let Some(host) = self.membership.hosts.get_mut(&node).filter(|host| !host.asked && !host.answered) else {
+    pub(super) fn send_interrupt(&mut self, node: NodeId, urgent: bool) {
+        let Some(host) = self.membership.hosts.get_mut(&node).filter(|host| !host.interrupt_sent && !host.answered)
+        else {
             return;
         };
-        host.asked = true;
+        host.interrupt_sent = true;
         self.awaited_hosts += 1;
-        let msg = self.order(urgent);
+        let msg = self.interrupt_message(urgent);
         self.send(node, msg);
     }
 
-    fn order(&self, urgent: bool) -> RoundDown {
+    fn interrupt_message(&self, urgent: bool) -> RoundDown {
         let first = self.faults.fault_for_ranks().cloned();
         let nobody = Fault { initial: Rank::new(0), kind: FaultKind::Joined, text: OsBytes::default() };
         let within = (!urgent).then_some(self.setup.yield_within);
@@ -232,8 +237,10 @@ impl Restart {
     /// Turns a planned interruption into an urgent one.
     fn make_urgent(&mut self) {
         self.phase = Phase::Draining { urgent: true };
-        let msg = self.order(true);
-        for (node, _) in self.membership.hosts.iter().filter(|(_, host)| !host.lost && host.asked && !host.answered) {
+        let msg = self.interrupt_message(true);
+        for (node, _) in
+            self.membership.hosts.iter().filter(|(_, host)| !host.lost && host.interrupt_sent && !host.answered)
+        {
             self.out.push_back(RestartAction::Send { node: *node, msg: msg.clone() });
         }
     }
@@ -263,7 +270,7 @@ impl Restart {
         let Some(host) = self.membership.hosts.get_mut(&node) else { return };
         host.answered = true;
         host.port = port;
-        if host.asked {
+        if host.interrupt_sent {
             self.awaited_hosts = self.awaited_hosts.saturating_sub(1);
         }
         let unready = |rank: &&Rank| {
@@ -272,7 +279,7 @@ impl Restart {
                 .get(rank.index())
                 .is_some_and(|member| member.state == MemberState::Active && !member.ready)
         };
-        let gone: Vec<Rank> = self
+        let not_ready: Vec<Rank> = self
             .membership
             .hosts
             .get(&node)
@@ -281,10 +288,10 @@ impl Restart {
             .copied()
             .collect();
         let mut hasty = false;
-        for initial in gone {
+        for initial in not_ready {
             // How is not known yet.
             let fault = Fault { initial, kind: FaultKind::Ended(Status::Lost), text: OsBytes::default() };
-            hasty |= self.lose(fault, now, true, false);
+            hasty |= self.take_out(fault, now, true, false);
         }
         if hasty {
             self.react(now);
@@ -296,7 +303,7 @@ impl Restart {
     fn awaits(&self, node: NodeId, round: Round) -> bool {
         let open = match self.phase {
             Phase::Waiting(_) | Phase::Draining { .. } => round == self.round,
-            Phase::Gathering | Phase::Running | Phase::Over(_) => false,
+            Phase::Gathering | Phase::Running | Phase::CallEnded(_) => false,
         };
         open && self.membership.hosts.get(&node).is_some_and(|host| !host.lost && !host.suspected && !host.answered)
     }
@@ -305,7 +312,7 @@ impl Restart {
     fn begin_when_drained(&mut self, now: Mono) {
         match self.phase {
             Phase::Draining { .. } if self.awaited_hosts == 0 => self.assign(now),
-            Phase::Draining { .. } | Phase::Gathering | Phase::Running | Phase::Waiting(_) | Phase::Over(_) => {}
+            Phase::Draining { .. } | Phase::Gathering | Phase::Running | Phase::Waiting(_) | Phase::CallEnded(_) => {}
         }
     }
 
@@ -314,7 +321,7 @@ impl Restart {
         // A rank that leaves has to run again, even if it finished meanwhile: it is about to be interrupted, or is ready already.
         let counts = match self.phase {
             Phase::Running => round == self.round,
-            Phase::Gathering | Phase::Waiting(_) | Phase::Draining { .. } | Phase::Over(_) => false,
+            Phase::Gathering | Phase::Waiting(_) | Phase::Draining { .. } | Phase::CallEnded(_) => false,
         };
         let Some(host) = self.membership.hosts.get_mut(&node) else { return };
         if !counts || host.lost || host.returned || host.active == 0 {
@@ -324,7 +331,7 @@ impl Restart {
         self.unreturned = self.unreturned.saturating_sub(1);
         if self.unreturned == 0 {
             self.notify_all(&RoundDown::Finish { call: self.call, round });
-            self.over(Over::Done);
+            self.end_call(CallEnd::Done);
             self.act(RestartAction::Closed(RoundsEnd::Done));
         }
     }
@@ -352,8 +359,8 @@ impl Restart {
         }
         let hasty = self.lose_all(&host.ranks.clone(), at);
         let Some(host) = self.membership.hosts.get_mut(&node) else { return };
-        if matches!(self.phase, Phase::Draining { .. }) && (host.answered || !host.asked) {
-            host.asked = true;
+        if matches!(self.phase, Phase::Draining { .. }) && (host.answered || !host.interrupt_sent) {
+            host.interrupt_sent = true;
             self.awaited_hosts += 1;
         }
         (host.suspected, host.answered) = (true, false);
@@ -368,7 +375,7 @@ impl Restart {
         let mut hasty = false;
         for initial in ranks {
             let fault = Fault { initial: *initial, kind: FaultKind::HostLost, text: OsBytes::default() };
-            hasty |= self.lose(fault, at, true, together);
+            hasty |= self.take_out(fault, at, true, together);
         }
         hasty
     }
@@ -377,7 +384,7 @@ impl Restart {
     pub(super) fn on_host_lost(&mut self, now: Mono, node: NodeId) {
         let Some(host) = self.membership.hosts.get_mut(&node).filter(|host| !host.lost) else { return };
         host.lost = true;
-        if host.asked && !host.answered {
+        if host.interrupt_sent && !host.answered {
             self.awaited_hosts = self.awaited_hosts.saturating_sub(1);
         }
         let ranks = host.ranks.clone();
@@ -397,7 +404,7 @@ impl Restart {
                 }
                 self.begin_when_drained(now);
             }
-            Phase::Over(_) => {}
+            Phase::CallEnded(_) => {}
         }
     }
 
@@ -432,7 +439,7 @@ impl Restart {
         let (active, idle): (Vec<Rank>, Vec<Rank>) = warned.iter().filter(here).partition(|rank| works(rank));
         if running && (active.is_empty() || finishing) {
             for initial in idle {
-                self.note(RoundNote::Spared { fault: fault(initial) });
+                self.note(RoundNote::NoRoundNeeded { fault: fault(initial) });
             }
             return;
         }

@@ -21,8 +21,8 @@ pub(super) enum MemberState {
     Active,
     /// Dead, or has left; taken out with the next assignment.
     Failed {
-        /// A process may be started for it again.
-        again: bool,
+        /// Another process of the rank may be started.
+        may_respawn: bool,
     },
     /// Its process takes no part any more, though it may be there.
     Left,
@@ -72,7 +72,7 @@ pub(super) struct Host {
     /// The terms that it has told last, which need not have been taken.
     pub(super) told: OsBytes,
     /// Whether it has been sent the interrupt for its ranks.
-    pub(super) asked: bool,
+    pub(super) interrupt_sent: bool,
     /// All of its ranks are ready.
     pub(super) answered: bool,
     /// The port that it holds for the next round; 0: none.

@@ -4,8 +4,8 @@
 //! number, and they begin the function again in the same processes. One machine decides, at the root; nodes speak for their ranks
 //! ([`crate::wire::round`]).
 //!
-//! `Gathering → Running → Waiting → Draining → Running → … → Over`. `Waiting` is left out where `--fault-window` is zero. The assignment
-//! is one function call, once the last node is ready, and the new round is sent at once. After `Over(Done)` another call may gather.
+//! `Gathering → Running → Waiting → Draining → Running → … → CallEnded`. `Waiting` is left out where `--fault-window` is zero. The assignment
+//! is one function call, once the last node is ready, and the new round is sent at once. After `CallEnded(Done)` another call may gather.
 //!
 //! All faults before the assignment belong to the round that ends. A rank in reserve whose process exits while the others work costs no
 //! round: it is taken out with the next one.
@@ -69,18 +69,18 @@ enum Phase {
         /// Ranks are interrupted at once. If not: where they say that they can be.
         urgent: bool,
     },
-    /// There will be no other round of this call.
-    Over(Over),
+    /// The call has ended: it has no other round. After a call that is done another call may gather.
+    CallEnded(CallEnd),
 }
 
-/// How it came to that, for those who register afterwards.
+/// How a call has ended, for processes that register afterwards.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Over {
+enum CallEnd {
     /// The work is done.
     Done,
     /// For this reason.
     Refused(OsBytes),
-    /// The job has other plans.
+    /// The job ends, or all of its ranks do.
     Off,
 }
 
@@ -93,9 +93,9 @@ pub struct Restart {
     round: Round,
     /// Which of the calls that follow one another in the same processes this is, and its first round.
     call: u32,
-    first: Round,
+    first_round_of_call: Round,
     /// A rank that exited after the last call, and its status: the next call is refused because of it.
-    gone: Option<(Rank, String)>,
+    exited_between_calls: Option<(Rank, String)>,
     /// How many are ended although no round ends by it.
     overdue: u32,
     membership: Membership,
@@ -117,13 +117,13 @@ pub struct Restart {
     /// In this round they were asked who is late.
     late: Option<Round>,
     /// Rounds that were not planned, the first included.
-    begun: u32,
+    unplanned_rounds: u32,
     faults: RoundFaults,
     awaited: Awaited,
     progress: Progress,
     /// Processes that are to come for ranks whose own have ended.
     comings: BTreeMap<Rank, Start>,
-    /// The number of the next round's space of the store.
+    /// The number of the next round's namespace of the store.
     namespace: u32,
     out: VecDeque<RestartAction>,
 }
@@ -164,8 +164,8 @@ impl Restart {
             phase: Phase::Gathering,
             round: Round::new(0),
             call: 0,
-            first: Round::new(0),
-            gone: None,
+            first_round_of_call: Round::new(0),
+            exited_between_calls: None,
             overdue: 0,
             membership: Membership::new(&setup.ranks, &setup.nodes),
             world: World::new(ranks),
@@ -178,7 +178,7 @@ impl Restart {
             awaited_hosts: 0,
             unreturned: 0,
             late: None,
-            begun: 0,
+            unplanned_rounds: 0,
             faults: RoundFaults::default(),
             awaited: Awaited::default(),
             progress: Progress::default(),
@@ -192,7 +192,7 @@ impl Restart {
     /// The round that runs, or ends: that of the last `Begin`. `None`: there was none.
     #[must_use]
     pub const fn round(&self) -> Option<Round> {
-        if self.begun == 0 && self.call == 0 { None } else { Some(self.round) }
+        if self.unplanned_rounds == 0 && self.call == 0 { None } else { Some(self.round) }
     }
 
     /// Whether the end of a rank is a matter of rounds: between `Opened` and `Closed`, or `Off`.
@@ -200,20 +200,20 @@ impl Restart {
     pub const fn is_open(&self) -> bool {
         match self.phase {
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => true,
-            Phase::Gathering | Phase::Over(_) => false,
+            Phase::Gathering | Phase::CallEnded(_) => false,
         }
     }
 
     /// Whether the work of a call is done, and no rank has come for another.
     #[must_use]
     pub const fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Over(Over::Done))
+        matches!(self.phase, Phase::CallEnded(CallEnd::Done))
     }
 
-    /// Whether no round follows, unless it is of another call.
+    /// Whether the call has ended: no round follows, unless it is of another call.
     #[must_use]
-    pub const fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Over(_))
+    pub const fn is_call_ended(&self) -> bool {
+        matches!(self.phase, Phase::CallEnded(_))
     }
 
     /// Whether any rank has registered.
@@ -227,7 +227,7 @@ impl Restart {
     pub fn cause(&self) -> Option<&Fault> {
         match self.phase {
             Phase::Waiting(_) | Phase::Draining { .. } => self.faults.real().map(|(fault, _)| fault),
-            Phase::Gathering | Phase::Running | Phase::Over(_) => None,
+            Phase::Gathering | Phase::Running | Phase::CallEnded(_) => None,
         }
     }
 
@@ -246,9 +246,9 @@ impl Restart {
         self.limits
     }
 
-    /// The number of the space of the store for whatever meets next: another round, or another generation.
+    /// The number of the namespace of the store for the next rendezvous: of another round, or of another generation.
     #[must_use]
-    pub const fn next_space(&self) -> u32 {
+    pub const fn next_namespace(&self) -> u32 {
         self.namespace
     }
 
@@ -275,17 +275,17 @@ impl Restart {
         }
     }
 
-    /// No round follows, whatever happens.
-    fn over(&mut self, how: Over) {
+    /// Ends the call: it has no other round, whatever happens.
+    fn end_call(&mut self, how: CallEnd) {
         self.awaited.end();
         match how {
             // Another call may follow, for which they are not too late.
-            Over::Done => {}
-            Over::Refused(_) => self.cancel_starts(),
+            CallEnd::Done => {}
+            CallEnd::Refused(_) => self.cancel_starts(),
             // Every process that is there is ended.
-            Over::Off => self.comings.clear(),
+            CallEnd::Off => self.comings.clear(),
         }
-        self.phase = Phase::Over(how);
+        self.phase = Phase::CallEnded(how);
     }
 }
 
@@ -312,7 +312,7 @@ impl Machine for Restart {
             RestartEvent::HostSuspected { node, at } => self.on_host_suspected(now, node, at),
             RestartEvent::HostLost { node } => self.on_host_lost(now, node),
             RestartEvent::Warned { ranks } => self.warned(now, &ranks),
-            RestartEvent::Off => self.over(Over::Off),
+            RestartEvent::Off => self.end_call(CallEnd::Off),
         }
     }
 
@@ -321,7 +321,7 @@ impl Machine for Restart {
         self.log_awaited(now);
         match self.phase {
             Phase::Waiting(until) if now >= until => self.interrupt(now, true),
-            Phase::Waiting(_) | Phase::Gathering | Phase::Running | Phase::Draining { .. } | Phase::Over(_) => {}
+            Phase::Waiting(_) | Phase::Gathering | Phase::Running | Phase::Draining { .. } | Phase::CallEnded(_) => {}
         }
     }
 
@@ -332,7 +332,7 @@ impl Machine for Restart {
     fn poll_timeout(&self) -> Option<Mono> {
         let window = match self.phase {
             Phase::Waiting(until) => Some(until),
-            Phase::Gathering | Phase::Running | Phase::Draining { .. } | Phase::Over(_) => None,
+            Phase::Gathering | Phase::Running | Phase::Draining { .. } | Phase::CallEnded(_) => None,
         };
         earliest(earliest(window, self.awaited.deadline()), self.next_deadline())
     }

@@ -6,7 +6,7 @@ use super::rank_fault::{Fault, FaultKind};
 use super::remark::{Override, Remark};
 use super::setup::Respawn;
 use super::terms::{Difference, POLICY, Terms, shown};
-use super::{Over, Phase, Restart, RoundNote, asked, sentence};
+use super::{CallEnd, Phase, Restart, RoundNote, asked, sentence};
 use crate::error::hinted;
 use crate::id::{NodeId, Rank};
 use crate::os_bytes::OsBytes;
@@ -48,12 +48,12 @@ impl Restart {
             Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => {
                 self.on_late_registration(now, node, ranks, terms)
             }
-            Phase::Over(Over::Done) => {
+            Phase::CallEnded(CallEnd::Done) => {
                 self.next_call();
                 self.on_first_registration(now, node, ranks, terms);
             }
-            Phase::Over(Over::Refused(text)) => self.refuse(node, ranks.iter().map(|one| one.initial), &text),
-            Phase::Over(Over::Off) => {}
+            Phase::CallEnded(CallEnd::Refused(text)) => self.refuse(node, ranks.iter().map(|one| one.initial), &text),
+            Phase::CallEnded(CallEnd::Off) => {}
         }
     }
 
@@ -78,7 +78,7 @@ impl Restart {
         if any {
             self.note(RoundNote::Refused { text: text.clone() });
         }
-        self.over(Over::Refused(text));
+        self.end_call(CallEnd::Refused(text));
     }
 
     /// Before the first round.
@@ -104,7 +104,7 @@ impl Restart {
                 self.on_joined(initial);
             }
         }
-        match (agrees, self.gone.take()) {
+        match (agrees, self.exited_between_calls.take()) {
             (Err(text), _) => self.refuse_all(text),
             (Ok(()), Some((initial, how))) => self.on_early_exit(initial, &how),
             (Ok(()), None) if self.missing == 0 => self.gathered(now),
@@ -276,8 +276,8 @@ impl Restart {
         match self.phase {
             Phase::Running => self.plan_round_for(now, initial),
             // Its host may hold the next round's rendezvous, and has not been asked for a port.
-            Phase::Draining { urgent } => self.ask(node, urgent),
-            Phase::Waiting(_) | Phase::Gathering | Phase::Over(_) => {}
+            Phase::Draining { urgent } => self.send_interrupt(node, urgent),
+            Phase::Waiting(_) | Phase::Gathering | Phase::CallEnded(_) => {}
         }
     }
 
@@ -332,7 +332,7 @@ impl Restart {
         }
     }
 
-    /// Whether a rank is one of those of whom the call is.
+    /// Whether the present call waits for a rank: no earlier call has lost it.
     pub(super) fn is_known(&self, initial: Rank) -> bool {
         self.world.members().get(initial.index()).is_some_and(|world_member| world_member.rank.is_some())
     }

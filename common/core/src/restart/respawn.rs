@@ -26,9 +26,9 @@ const PAUSE: Span = Span::from_secs(1);
 /// A process that is to come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Start {
-    /// Requested at this time.
+    /// To be requested at this time.
     Pausing(Mono),
-    /// Requested.
+    /// Requested, and not known to run.
     Asked,
     /// Runs, and has to register until then.
     Starting(ProcId, Mono),

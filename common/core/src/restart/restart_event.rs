@@ -180,12 +180,12 @@ pub enum RoundNote {
         phases: [Span; 3],
     },
     /// A rank in reserve is lost, or one that had returned: the others need no round for that.
-    Spared {
+    NoRoundNeeded {
         /// The fault.
         fault: Fault,
     },
     /// A process was started again for a rank whose own has ended.
-    Again {
+    Respawned {
         /// In this round.
         round: Round,
         /// Which.

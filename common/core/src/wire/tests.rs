@@ -90,7 +90,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 travel: travel(linger),
                 sole,
                 max_restarts: 0,
-                others_follow: false,
+                can_start_more: false,
                 apps: n[2],
                 lease: Some(Span::from_nanos(linger / 3)).filter(|_| sole),
                 awaits: Span::from_nanos(linger / 5),

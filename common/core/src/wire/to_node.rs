@@ -143,7 +143,7 @@ pub struct Start {
     /// How often all ranks may be started again.
     pub max_restarts: u32,
     /// Whether processes may be started when others have ended: then the only node also waits for the order that the job is over.
-    pub others_follow: bool,
+    pub can_start_more: bool,
     /// Programs that ranks of this node run.
     pub apps: u32,
     /// How long the node may live without a word from the launcher; `None`: its edge cannot break unnoticed.

@@ -261,8 +261,8 @@ fn notes() -> Vec<What> {
     vec![
         What::HostReady { node: NODE, hello: hello("no right to unshare", false) },
         round(began),
-        round(RoundNote::Spared { fault: fault() }),
-        round(RoundNote::Again { round: Round::new(1), initial: RANK, pid: 7 }),
+        round(RoundNote::NoRoundNeeded { fault: fault() }),
+        round(RoundNote::Respawned { round: Round::new(1), initial: RANK, pid: 7 }),
         round(RoundNote::Awaited { round: None, step: Step::Register, ranks: [RANK].into_iter().collect() }),
         round(RoundNote::Remark(Remark::MoreEnded)),
         What::OutputEnd { lost: 0, broken: 1 },

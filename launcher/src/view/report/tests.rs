@@ -88,7 +88,7 @@ impl Log {
     fn again(&mut self, ms: u64, initial: u32) {
         let (rank, local_rank, at) = (Rank::new(initial), LocalRank::new(initial), Span::from_millis(ms));
         self.at(ms, What::RankStarted { rank, node: NodeId::new(0), local_rank, pid: 50_000 + initial, at });
-        let note = RoundNote::Again { round: Round::new(1), initial: rank, pid: 50_000 + initial };
+        let note = RoundNote::Respawned { round: Round::new(1), initial: rank, pid: 50_000 + initial };
         self.at(ms, What::Round { node: None, note: Box::new(note) });
     }
 
@@ -594,7 +594,7 @@ fn respawned_rank_that_succeeded_is_not_lost() {
     log.at(1_000, What::HostDone { node, left: None, named: Vec::new() });
     let lost = |initial| Fault { initial: Rank::new(initial), kind: FaultKind::HostLost, text: OsBytes::default() };
     log.round(1_002, 1, Some(lost(2)), (2, &[]));
-    log.at(1_003, What::Round { node: None, note: Box::new(RoundNote::Spared { fault: lost(3) }) });
+    log.at(1_003, What::Round { node: None, note: Box::new(RoundNote::NoRoundNeeded { fault: lost(3) }) });
     log.again(1_005, 2);
     [0, 1, 2].into_iter().for_each(|n| log.exits(n, Status::Exited(0), 2_000));
     shows("rounds_host_lost", &log.ends(2_020, Cause::Success, Some(0)));

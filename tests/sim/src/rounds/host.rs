@@ -152,7 +152,7 @@ impl World {
             | NodeAction::UsePort(_)
             | NodeAction::Mark { .. }
             | NodeAction::Unserve
-            | NodeAction::Space { .. }
+            | NodeAction::OpenNamespace { .. }
             | NodeAction::Serve { .. }
             | NodeAction::Reap { .. } => {}
         }
@@ -218,8 +218,10 @@ impl World {
         self.check(!before.contains(&true), || format!("rank {rank} is started while a process of it runs"));
         let world = self.plan.spec.world_size().max(1);
         self.check(proc.get() % world == rank.get(), || format!("{proc} is no number for rank {rank}"));
-        self.check(exec.follows || !again, || format!("{proc} follows nobody, and a process of rank {rank} has run"));
-        if exec.follows && self.rng.chance(self.plan.unstartable) {
+        self.check(exec.is_respawn || !again, || {
+            format!("{proc} follows nobody, and a process of rank {rank} has run")
+        });
+        if exec.is_respawn && self.rng.chance(self.plan.unstartable) {
             let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "rank".into(), found: Found::Nothing };
             return self.soon(host, NodeEvent::SpawnFailed { proc, error });
         }

@@ -244,8 +244,8 @@ fn rounds() -> Vec<What> {
     let note = |note| What::Round { node: None, note: Box::new(note) };
     vec![
         note(began),
-        note(RoundNote::Spared { fault: fault(FaultKind::HostLost) }),
-        note(RoundNote::Again { round: Round::new(4), initial: RANK, pid: 4242 }),
+        note(RoundNote::NoRoundNeeded { fault: fault(FaultKind::HostLost) }),
+        note(RoundNote::Respawned { round: Round::new(4), initial: RANK, pid: 4242 }),
         note(RoundNote::Awaited { round: Some(Round::new(4)), step: Step::Yield, ranks: [RANK].into_iter().collect() }),
         note(RoundNote::Refused { text: bytes("no") }),
         note(RoundNote::Remark(Remark::WaitsForRound { initial: Rank::new(1) })),

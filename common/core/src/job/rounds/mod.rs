@@ -13,10 +13,10 @@ pub(super) mod routing;
 mod setting;
 
 use super::facts::JobFacts;
-use super::hosts::Loss;
-use super::notice::{Failure, Notice};
+use super::hosts::HostLoss;
+use super::notice::{Notice, RankExit};
 use super::orders::is_together;
-use super::{Cx, JobAction, attempt};
+use super::{Cx, JobAction, shrink_rule};
 use crate::events::{Lost, What};
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::machine::{Machine as _, earliest_of};
@@ -43,15 +43,15 @@ use restart_unused::RestartUnused;
 /// The status of a rank that had no status to fail with: a rank that raised, or left, or exited with 0 too early.
 const FAILED: Status = Status::Exited(1);
 
-/// The consequence for the job of rounds that were given up.
+/// A fault that rounds could not absorb, handed back to the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Up {
+pub(super) enum Escalation {
     /// A rank has failed.
-    Rank(Failure),
+    RankFailed(RankExit),
     /// A rank has left of its own will: its failure is known when its process exits.
-    Left(Failure),
+    RankLeft(RankExit),
     /// A host was lost.
-    Host(NodeId, Lost, (Mono, Mono)),
+    HostLost(NodeId, Lost, (Mono, Mono)),
 }
 
 /// The rounds of a job.
@@ -61,7 +61,7 @@ pub(super) struct Rounds {
     read: PolicyReader,
     /// State of this generation. Another generation begins with an empty one.
     now: Generation,
-    /// The number of the space of the store that was used last.
+    /// The number of the namespace of the store that was used last.
     namespace: u32,
     /// Hosts that have turned out to have no GPUs for one more rank.
     full: BTreeSet<NodeId>,
@@ -80,7 +80,7 @@ struct Generation {
     /// Processes that were ordered to end because no round waits for them any more. One that has registered meanwhile takes part.
     dismissed: BTreeSet<ProcId>,
     /// How ranks have ended in this round, in the order in which we heard of it.
-    ended: Vec<Failure>,
+    ended: Vec<RankExit>,
     /// When something was wrong with others: by their hosts' clocks, and by ours.
     seen: BTreeMap<Rank, (HostTime, Mono)>,
     /// When the work was done: who had ended before that, and could, fails nothing.
@@ -96,7 +96,7 @@ struct Generation {
     /// Whether ranks that have not registered were named.
     has_logged_unregistered: bool,
     /// Without this one there is no other round, and its process has until then to end by itself. That is awaited in any phase.
-    leaving: Option<(Failure, Mono)>,
+    leaving: Option<(RankExit, Mono)>,
 }
 
 /// How a rank has failed that was to continue: a good end in the midst of the function is none.
@@ -147,8 +147,8 @@ impl Rounds {
     }
 
     /// A process has ended; whether that is a matter of rounds, and no failure of the job's.
-    pub(super) fn ended(&mut self, now: Mono, proc: ProcId, failure: &Failure) -> bool {
-        let Failure { rank, status, at, .. } = *failure;
+    pub(super) fn ended(&mut self, now: Mono, proc: ProcId, exit: &RankExit) -> bool {
+        let RankExit { rank, status, at, .. } = *exit;
         let late = self.is_idle() && self.now.respawn_started.get(&rank).is_some_and(|(own, _)| *own == proc);
         let known = self.now.exempt.contains(&rank) || self.now.dismissed.remove(&proc) || late;
         let open = self.is_open();
@@ -156,7 +156,7 @@ impl Rounds {
             self.now.exempt.insert(rank);
             // A rank that is out already, or not in, ends for reasons of its own.
             if self.now.phase.active().is_some_and(|machine| machine.concerns(rank)) {
-                self.now.ended.push(*failure);
+                self.now.ended.push(*exit);
             }
         }
         if self.now.respawn_started.get(&rank).is_some_and(|(own, _)| *own == proc) {
@@ -184,7 +184,7 @@ impl Rounds {
         if cx.facts.hosts.is_local(node) || !self.is_open() {
             return false;
         }
-        attempt::dismiss(cx, node, lost);
+        shrink_rule::dismiss(cx, node, lost);
         self.notify(cx.now, RestartEvent::HostSuspected { node, at: between.1.min(cx.now) });
         // Whether we hear of their ends before or after the work is done, it continued without them.
         self.now.exempt.extend(cx.facts.placement().ranks_of(node));
@@ -215,7 +215,7 @@ impl Rounds {
     }
 
     /// No process is left: whatever is still waited for, no round follows. Returns the consequence for the job.
-    pub(super) fn on_no_process_left(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
+    pub(super) fn on_no_process_left(&mut self, cx: &mut Cx<'_>) -> Option<Escalation> {
         if !self.is_open() {
             return None;
         }
@@ -235,10 +235,10 @@ impl Rounds {
             }
         };
         let reason = EndReason::NoHealthyRank;
-        let up = self.up(cx, &fault);
+        let escalation = self.escalation(cx, &fault);
         cx.notify(Notice::Log(What::RoundsOver(Box::new(RoundsEnd::Impossible { fault, reason }))));
         self.off(cx.now);
-        Some(up)
+        Some(escalation)
     }
 
     /// The job ends, or all of its ranks do and may be started again.
@@ -249,7 +249,7 @@ impl Rounds {
         self.now.respawn_queued.clear();
     }
 
-    /// Other processes play all ranks; the number of the space that they share.
+    /// Other processes play all ranks; the number of the namespace that they share.
     pub(super) fn reset_for_generation(&mut self) -> u32 {
         self.namespace = self.namespace.saturating_add(1);
         self.now = Generation::default();
@@ -269,8 +269,8 @@ impl Rounds {
     }
 
     /// Does what the machine asks for; what it hands back to the job.
-    pub(super) fn apply_decisions(&mut self, cx: &mut Cx<'_>) -> Option<Up> {
-        let mut up = None;
+    pub(super) fn apply_decisions(&mut self, cx: &mut Cx<'_>) -> Option<Escalation> {
+        let mut escalation = None;
         while let Some(action) = self.now.phase.poll_action() {
             match action {
                 RestartAction::Send { node, msg } => self.send(cx, node, msg),
@@ -282,12 +282,12 @@ impl Rounds {
                     cx.notify(Notice::Log(What::RoundsOver(Box::new(given.clone()))));
                     match given {
                         RoundsEnd::Done => self.now.done = Some(cx.now),
-                        RoundsEnd::Impossible { fault, .. } => up = Some(self.up(cx, &fault)),
+                        RoundsEnd::Impossible { fault, .. } => escalation = Some(self.escalation(cx, &fault)),
                     }
                 }
             }
         }
-        up
+        escalation
     }
 
     fn send(&mut self, cx: &mut Cx<'_>, node: NodeId, msg: RoundDown) {
@@ -315,18 +315,18 @@ impl Rounds {
                 self.now.ended.clear();
                 self.now.seen.clear();
             }
-            RoundNote::Spared { fault } if fault.kind.is_loss() => {
+            RoundNote::NoRoundNeeded { fault } if fault.kind.is_loss() => {
                 self.now.exempt.insert(fault.initial);
                 // Whatever comes, it is not its doing.
                 self.now.ended.retain(|failure| failure.rank != fault.initial);
             }
-            RoundNote::Spared { .. } | RoundNote::Again { .. } | RoundNote::Awaited { .. } => {}
+            RoundNote::NoRoundNeeded { .. } | RoundNote::Respawned { .. } | RoundNote::Awaited { .. } => {}
             RoundNote::Refused { .. } | RoundNote::Remark(_) => {}
         }
         let first = match &note {
             RoundNote::Began { faults, .. } => Fault::first_of(faults).map(|(fault, _)| fault.initial),
-            RoundNote::Spared { fault } => Some(fault.initial),
-            RoundNote::Again { initial, .. } => Some(*initial),
+            RoundNote::NoRoundNeeded { fault } => Some(fault.initial),
+            RoundNote::Respawned { initial, .. } => Some(*initial),
             RoundNote::Awaited { ranks, .. } => common_host(facts, ranks),
             RoundNote::Refused { .. } | RoundNote::Remark(_) => None,
         };
@@ -344,15 +344,16 @@ impl Rounds {
     }
 
     /// A fault that no round makes good: as the failure of a rank, or the loss of a host.
-    fn up(&self, cx: &Cx<'_>, fault: &Fault) -> Up {
+    fn escalation(&self, cx: &Cx<'_>, fault: &Fault) -> Escalation {
         let rank = fault.initial;
         let (now, node) = (cx.now, cx.facts.placement().node_of(rank).unwrap_or(NodeId::new(0)));
-        if let (FaultKind::HostLost, Some(Loss { lost, between, .. })) = (fault.kind, cx.facts.hosts.recent_loss(node))
+        if let (FaultKind::HostLost, Some(HostLoss { lost, between, .. })) =
+            (fault.kind, cx.facts.hosts.recent_loss(node))
         {
-            return Up::Host(node, lost, between);
+            return Escalation::HostLost(node, lost, between);
         }
         if let Some(failure) = self.now.ended.iter().find(|failure| failure.rank == rank) {
-            return Up::Rank(Failure { status: failing(failure.status), asked: false, ..*failure });
+            return Escalation::RankFailed(RankExit { status: failing(failure.status), asked: false, ..*failure });
         }
         let status = match fault.kind {
             // Its session has ended, and it has not.
@@ -367,8 +368,12 @@ impl Rounds {
         };
         let (host, at) = self.now.seen.get(&rank).copied().unwrap_or((HostTime(now.nanos()), now));
         let failure =
-            Failure { rank, node, status, at, alive_at: at, seen_after: at, here: (host, host), asked: false };
-        if matches!(fault.kind, FaultKind::Left(_)) { Up::Left(failure) } else { Up::Rank(failure) }
+            RankExit { rank, node, status, at, alive_at: at, seen_after: at, here: (host, host), asked: false };
+        if matches!(fault.kind, FaultKind::Left(_)) {
+            Escalation::RankLeft(failure)
+        } else {
+            Escalation::RankFailed(failure)
+        }
     }
 
     /// A host has not taken who wanted to register: said for the first of them.

@@ -45,7 +45,7 @@ impl Rounds {
 
     /// Whether the start of this process is worth a report: a round waits for it.
     fn is_awaited(&self, proc: ProcId) -> bool {
-        self.now.phase.active().is_some_and(|machine| !machine.is_over()) && !self.now.dismissed.contains(&proc)
+        self.now.phase.active().is_some_and(|machine| !machine.is_call_ended()) && !self.now.dismissed.contains(&proc)
     }
 
     /// Whether this process is one that was started again, and has not registered.
@@ -80,7 +80,7 @@ impl Rounds {
             let was_asked = self.now.asked.remove(proc);
             let is_news = was_asked && self.is_awaited(*proc);
             if let Some(round) = self.round().filter(|_| is_news) {
-                self.note(cx, RoundNote::Again { round, initial, pid: *pid });
+                self.note(cx, RoundNote::Respawned { round, initial, pid: *pid });
             }
             if self.has_started(initial, *proc) {
                 self.notify(cx.now, RestartEvent::Started { initial, proc: *proc });
@@ -89,8 +89,8 @@ impl Rounds {
         true
     }
 
-    /// Whether a process that cannot be started does not matter to the job: it was to follow one that has ended.
-    pub(in crate::job) fn is_spare(&self, facts: &JobFacts, proc: ProcId) -> bool {
+    /// Whether a process was asked for to replace one that has exited: if it cannot be started, that does not matter to the job.
+    pub(in crate::job) fn is_respawn(&self, facts: &JobFacts, proc: ProcId) -> bool {
         facts.placement().rank_of(proc).is_some_and(|initial| self.has_started(initial, proc))
     }
 }

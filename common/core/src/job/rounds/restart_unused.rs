@@ -7,7 +7,7 @@ use super::Rounds;
 use crate::events::What;
 use crate::id::Rank;
 use crate::job::Cx;
-use crate::job::notice::Failure;
+use crate::job::notice::RankExit;
 use crate::restart::RoundNote;
 use crate::restart::remark::{Remark, Unused};
 use crate::time::{Mono, Span};
@@ -40,9 +40,9 @@ impl Rounds {
     }
 
     /// A rank has ended. How those end that are ended says nothing.
-    pub(in crate::job) fn on_unused_exit(&mut self, now: Mono, failure: &Failure) {
-        if matches!(self.restart_unused, RestartUnused::Until(_)) && !failure.asked {
-            self.restart_unused = RestartUnused::Ended(failure.rank, now + SOON);
+    pub(in crate::job) fn on_unused_exit(&mut self, now: Mono, exit: &RankExit) {
+        if matches!(self.restart_unused, RestartUnused::Until(_)) && !exit.asked {
+            self.restart_unused = RestartUnused::Ended(exit.rank, now + SOON);
         }
     }
 

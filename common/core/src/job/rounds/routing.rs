@@ -4,7 +4,7 @@ use super::{Phase, Rounds, failing, host_of};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::job::Cx;
 use crate::job::bringup::Bringup;
-use crate::job::notice::Failure;
+use crate::job::notice::RankExit;
 use crate::job::proc_table::Procs;
 use crate::rank_set::RankSet;
 use crate::restart::rank_fault::FaultKind;
@@ -27,12 +27,12 @@ pub(in crate::job) enum Heard {
 
 impl Rounds {
     /// A rank that has left has not ended in its time: it is ended with the others.
-    pub(in crate::job) fn left_too_late(&mut self, now: Mono) -> Option<Failure> {
+    pub(in crate::job) fn left_too_late(&mut self, now: Mono) -> Option<RankExit> {
         self.now.leaving.take_if(|(_, until)| *until <= now).map(|(failure, _)| failure)
     }
 
     /// A rank has left of its own will: no other round follows, and its process has until then to exit by itself.
-    pub(in crate::job) const fn await_exit(&mut self, failure: Failure, until: Mono) {
+    pub(in crate::job) const fn await_exit(&mut self, failure: RankExit, until: Mono) {
         self.now.leaving = Some((failure, until));
     }
 
@@ -42,9 +42,9 @@ impl Rounds {
     }
 
     /// The failure of the rank that had left, if it is this one that has exited. A failure with which it has exited by itself counts.
-    pub(in crate::job) fn take_left(&mut self, exit: &Failure) -> Option<Failure> {
+    pub(in crate::job) fn take_left(&mut self, exit: &RankExit) -> Option<RankExit> {
         let (left, _) = self.now.leaving.take_if(|(left, _)| left.rank == exit.rank)?;
-        Some(if exit.asked { left } else { Failure { status: failing(exit.status), ..*exit } })
+        Some(if exit.asked { left } else { RankExit { status: failing(exit.status), ..*exit } })
     }
 
     /// Whether the job ends, or all ranks do: no round follows.

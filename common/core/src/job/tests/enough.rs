@@ -1,8 +1,8 @@
 //! Whether the hosts that are left are enough for another generation, and whether there may be one.
 
-use super::attempt::{cleared, ends, forget, least, node, reset_for_generation, run, started};
 use super::fewer::{left_out, three};
 use super::hosts::told;
+use super::shrink_rule::{cleared, ends, forget, least, node, restart_orders, run, started};
 use super::*;
 use crate::rank_assign::parse;
 use crate::restart::Limits;
@@ -52,7 +52,7 @@ fn restarts_that_are_used_up_make_no_host_good() {
     is_lost(&mut s, 0);
     [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
     s.wait(1000);
-    assert_eq!(reset_for_generation(&s).0.len(), 2);
+    assert_eq!(restart_orders(&s).0.len(), 2);
     forget(&mut s);
     started(&mut s, 6, &[1, 2]);
     is_lost(&mut s, 1);

@@ -1,9 +1,9 @@
 //! Processes that are started again for ranks whose own have ended: when, and which.
 
-use super::attempt::{beats, ends, node, run};
 use super::fewer::three;
 use super::hosts::hello;
 use super::rounds::{begun, fault, join, on_message, ready, returned, short};
+use super::shrink_rule::{beats, ends, node, run};
 use super::*;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::RankPlacement;
@@ -243,7 +243,7 @@ fn registration_before_start_report_is_reported() {
     s.hears_of(node(2), &ToRoot::Started { procs: Capped::chunks(both).remove(0) });
     let again = |what: &What| {
         let What::Round { note, .. } = what else { return None };
-        let RoundNote::Again { initial, pid, .. } = &**note else { return None };
+        let RoundNote::Respawned { initial, pid, .. } = &**note else { return None };
         Some((initial.get(), *pid))
     };
     assert_eq!(s.said.iter().filter_map(again).collect::<Vec<_>>(), [(0, 6), (1, 7)]);
@@ -446,7 +446,7 @@ fn that_somebody_is_started_again_is_not_said_behind_the_last_round() {
         let own = Started { proc: ProcId::new(4), pid: 4, at: HostTime(0) };
         s.hears(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
         let is_again =
-            |said: &What| matches!(said, What::Round { note, .. } if matches!(&**note, RoundNote::Again { .. }));
+            |said: &What| matches!(said, What::Round { note, .. } if matches!(&**note, RoundNote::Respawned { .. }));
         assert_eq!((given_up, s.said.iter().any(is_again)), (gives_up, !gives_up));
     }
 }

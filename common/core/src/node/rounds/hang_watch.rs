@@ -5,7 +5,7 @@ use crate::id::{ProcId, Rank};
 use crate::machine::earliest;
 use crate::node::{Cx, NodeAction};
 use crate::os_bytes::OsBytes;
-use crate::restart::detect::{Due, Limits};
+use crate::restart::detect::{Due, HangLimits};
 use crate::restart::rank_fault::FaultKind;
 use crate::signal::Signal;
 use crate::status::Status;
@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 const LATE: Span = Span::from_secs(5);
 
 /// Why a process is ended.
-fn too_long(part: LocalState, section: Option<Span>, limits: &Limits) -> String {
+fn too_long(part: LocalState, section: Option<Span>, limits: &HangLimits) -> String {
     let what = match part {
         LocalState::Ready => return format!("no round has begun within {} of its being ready", limits.barrier),
         LocalState::Working | LocalState::Returned | LocalState::Lost(_) | LocalState::Ending => {
@@ -45,7 +45,7 @@ impl Rounds {
             ranks.into_iter().for_each(|rank| self.look(cx, rank));
         }
         if !lost.is_empty() {
-            self.settle(cx);
+            self.report_progress(cx);
         }
         self.notify_awaited(cx);
     }
@@ -114,7 +114,7 @@ impl Rounds {
                     cx.act(NodeAction::Signal { proc, sig: Signal::CONT });
                     cx.act(NodeAction::Signal { proc, sig: Signal::TERM });
                 }
-                Due::Stuck => self.is_stuck(cx, rank),
+                Due::Stuck => self.report_stuck(cx, rank),
                 Due::Kill => {
                     cx.act(NodeAction::Signal { proc, sig: Signal::CONT });
                     cx.act(NodeAction::Signal { proc, sig: Signal::KILL });
@@ -127,12 +127,12 @@ impl Rounds {
     }
 
     /// SIGKILL has not ended it. The others continue without it: they cannot help it.
-    fn is_stuck(&mut self, cx: &mut Cx<'_>, rank: Rank) {
+    fn report_stuck(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         let Some(member) = self.seats.get_mut(&rank).filter(|member| member.lives) else { return };
         member.put_out();
         let proc = member.proc();
         cx.act(NodeAction::ToRoot(ToRoot::Round(RoundUp::Stuck { proc })));
-        self.settle(cx);
+        self.report_progress(cx);
     }
 
     /// The function of this rank, here or on another host, has returned, and that of others does not. Where one of them is here it is late;

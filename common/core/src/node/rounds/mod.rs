@@ -17,7 +17,7 @@ use crate::error::hinted;
 use crate::id::{ProcId, Rank, Round, SessionId};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
-use crate::restart::detect::{Limits, Soonest};
+use crate::restart::detect::{HangLimits, Soonest};
 use crate::restart::rank_fault::{FaultKind, Leave};
 use crate::restart::terms::{self, Terms};
 use crate::signal::Signal;
@@ -67,12 +67,12 @@ pub(super) struct Rounds {
     complete: bool,
     programs: u32,
     /// Processes may follow others that have ended.
-    others_follow: bool,
+    can_start_more: bool,
     /// The address at which others find this host.
     at: Option<OsBytes>,
     /// The TCPStore is an agent's.
     agent_store: bool,
-    limits: Limits,
+    limits: HangLimits,
     /// Time to wait for others after that.
     awaits: Span,
     soonest: Soonest,
@@ -138,10 +138,10 @@ impl Default for Rounds {
             closing: BTreeMap::new(),
             complete: false,
             programs: 0,
-            others_follow: false,
+            can_start_more: false,
             at: None,
             agent_store: false,
-            limits: Limits::default(),
+            limits: HangLimits::default(),
             awaits: Span::ZERO,
             soonest: Soonest::default(),
             awaited: Awaited::None,
@@ -180,8 +180,9 @@ impl Rounds {
         Ok(())
     }
 
-    pub(super) fn on_start(&mut self, start: &Start) {
-        (self.programs, self.others_follow, self.awaits) = (start.apps, start.others_follow, start.awaits);
+    /// Takes the settings of the launcher's first message.
+    pub(super) fn on_begun(&mut self, start: &Start) {
+        (self.programs, self.can_start_more, self.awaits) = (start.apps, start.can_start_more, start.awaits);
         start.rendezvous.iter().for_each(|rendezvous| self.on_met(rendezvous, None));
     }
 
@@ -233,8 +234,8 @@ impl Rounds {
 
     /// Other ranks follow.
     pub(super) fn on_next_generation(&mut self, rendezvous: &Rendezvous) {
-        let Self { programs, others_follow, at, awaits, seen, warned, .. } = core::mem::take(self);
-        *self = Self { programs, others_follow, at, awaits, seen, warned, ..Self::default() };
+        let Self { programs, can_start_more, at, awaits, seen, warned, .. } = core::mem::take(self);
+        *self = Self { programs, can_start_more, at, awaits, seen, warned, ..Self::default() };
         self.on_met(rendezvous, None);
     }
 
@@ -248,7 +249,7 @@ impl Rounds {
     }
 
     /// A process registers.
-    pub(super) fn on_begun(
+    pub(super) fn on_session_begun(
         &mut self,
         cx: &mut Cx<'_>,
         session: SessionId,
@@ -267,7 +268,7 @@ impl Rounds {
             Ok((initial, _)) if self.is_behind(initial) => self.catch_up(cx, session, initial),
             Ok((initial, terms)) => {
                 if self.told.is_none() {
-                    self.limits = Limits { others: self.awaits, ..Limits::from(&terms) };
+                    self.limits = HangLimits { others: self.awaits, ..HangLimits::from(&terms) };
                 }
                 self.sessions.insert(session, initial);
                 if let Some(member) = self.seats.get_mut(&initial) {
@@ -283,7 +284,7 @@ impl Rounds {
                     // Nothing at all would mean that it asks for what others ask for.
                     member.terms = if asked.is_empty() { OsBytes::from("keys=0\n") } else { terms::lines(&asked) };
                 }
-                self.settle(cx);
+                self.report_progress(cx);
             }
             Err(why) => {
                 let heard = Heard::Dismissed(Dismissal::Refused, OsBytes::from(why));
@@ -347,12 +348,12 @@ impl Rounds {
                     member.watch.returned(cx.now);
                     self.soonest.mind(&member.watch, &limits);
                 }
-                self.settle(cx);
+                self.report_progress(cx);
             }
             Said::Leave(why, text) if member.part.is_in() && member.part != LocalState::Ending => {
                 member.put_out();
                 self.report_fault(cx, initial, FaultKind::Left(why), &text);
-                self.settle(cx);
+                self.report_progress(cx);
             }
             Said::Alive(of, pinged) if of == round => {
                 member.watch.alive(cx.now, pinged);
@@ -396,7 +397,7 @@ impl Rounds {
             member.watch.ready(cx.now, &self.limits);
             self.soonest.mind(&member.watch, &self.limits);
         }
-        self.settle(cx);
+        self.report_progress(cx);
     }
 
     /// Its session has ended. The end of its process is seen soon, and is more precise.
@@ -427,7 +428,7 @@ impl Rounds {
             // The others continue without it, and so without its children.
             cx.act(NodeAction::Signal { proc, sig: Signal::KILL });
         }
-        self.settle(cx);
+        self.report_progress(cx);
     }
 }
 

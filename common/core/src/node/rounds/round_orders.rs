@@ -54,7 +54,7 @@ impl Rounds {
                 let ranks: RankSet = ranks.iter().copied().collect();
                 let heard = Heard::Dismissed(Dismissal::Refused, text);
                 self.dismiss(cx, |member| ranks.is_empty() || ranks.contains(member.initial()), &heard);
-                self.settle(cx);
+                self.report_progress(cx);
             }
             RoundDown::Late { round, after } => {
                 if round == self.round && matches!(self.state, State::Running { .. }) {
@@ -75,7 +75,7 @@ impl Rounds {
                 cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
             });
         }
-        self.settle(cx);
+        self.report_progress(cx);
     }
 
     fn begin(&mut self, cx: &mut Cx<'_>, round: Round, place: RoundRendezvous) {
@@ -114,7 +114,7 @@ impl Rounds {
         }
         cx.notify(Notice::RoundMeets(Box::new(place.clone()), numbers.clone()));
         cx.notify(Notice::Seated(Box::new(RoundStart { round, place, numbers, marked, who })));
-        self.settle(cx);
+        self.report_progress(cx);
     }
 
     /// Dismisses these ranks, with the reason.

@@ -22,8 +22,8 @@ impl Rounds {
         }
     }
 
-    /// Says what all have waited for, if it has come to that.
-    pub(super) fn settle(&mut self, cx: &mut Cx<'_>) {
+    /// Reports to the launcher what all ranks of this node have reached together, once the last of them has.
+    pub(super) fn report_progress(&mut self, cx: &mut Cx<'_>) {
         match self.state {
             State::Gathering => self.report_joined(cx),
             State::Running { returned } => {
@@ -112,7 +112,7 @@ impl Rounds {
         // Behind a call that is done those wait who have registered for the next.
         let meets = |member: &LocalMember| matches!(member.part, LocalState::Ready | LocalState::Joined);
         // A rank that was started again may be the only one here, and the next rank 0; perhaps it is yet to come.
-        if self.others_follow || self.seats.values().any(meets) {
+        if self.can_start_more || self.seats.values().any(meets) {
             self.state = State::Reserving;
             let listen = self.at.clone().filter(|_| self.agent_store);
             cx.act(NodeAction::ReservePort { listen });

@@ -20,7 +20,7 @@ const RENEW: NodeAction = NodeAction::Renew { port: PortPlan::Choose };
 
 /// The only node of a job that may be started again; its ranks run.
 fn rig(count: u32) -> Rig {
-    Rig::running_by(Start { max_restarts: 2, others_follow: true, ..start() }, count)
+    Rig::running_by(Start { max_restarts: 2, can_start_more: true, ..start() }, count)
 }
 
 /// A rank has failed, and nothing is left of it.
@@ -61,7 +61,7 @@ fn all_that_ran_is_gone_before_the_launcher_hears_of_it_and_others_follow() {
     assert_eq!(rig.hear(NodeEvent::InitLost), [], "it went with the rest");
     assert_eq!(rig.hear(NodeEvent::Renewed { port: 21_000 }), [cleared(0, 21_000)]);
     assert_eq!(rig.wait(100_000), []);
-    assert_eq!(rig.root(again(1)), [NodeAction::Space { here: true, generation: 1, seats: None }]);
+    assert_eq!(rig.root(again(1)), [NodeAction::OpenNamespace { here: true, number: 1, seats: None }]);
     let actions = rig.root(spawn(2..4, true));
     let [NodeAction::Spawn { proc, exec }, NodeAction::Spawn { .. }] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(*proc, p(2));
@@ -136,7 +136,7 @@ fn the_end_ends_everything_whatever_was_going_on() {
     all.root(clear(100));
     all.root(ToNode::Kill);
     assert_eq!(all.left(0), [done(0), Finish(0)]);
-    // While the sandbox is laid: init may be about to exist.
+    // While the sandbox is set up: init may be about to exist.
     let mut all = rig(1);
     fails(&mut all, 0);
     all.root(clear(100));

@@ -79,14 +79,14 @@ fn a_host_that_has_too_few_starts_nothing() {
         for program_first in [true, false] {
             let mut rig = Rig::new();
             let mut actions = rig.root(start_of(Share::Each(each), 2, 1));
-            let grounded = NodeEvent::SandboxReady(with(devices));
+            let set_up = NodeEvent::SandboxReady(with(devices));
             if !program_first {
-                actions.extend(rig.hear(grounded.clone()));
+                actions.extend(rig.hear(set_up.clone()));
             }
             actions.extend(rig.root(app_of(0, &base_with(entries))));
             actions.extend(rig.root(spawn(0..2, true)));
             if program_first {
-                actions.extend(rig.hear(grounded));
+                actions.extend(rig.hear(set_up));
             }
             assert!(actions.contains(&refusal(each, each.saturating_mul(2), has)), "{actions:?}");
             assert!(!actions.iter().any(|action| matches!(action, NodeAction::Spawn { .. })), "{actions:?}");
@@ -140,7 +140,7 @@ fn another_generation_has_the_same() {
         gpus: Share::Each(1),
         local_size: 2,
         max_restarts: 2,
-        others_follow: true,
+        can_start_more: true,
         ..start()
     }));
     rig.root(app_of(0, &base_with(&["CUDA_VISIBLE_DEVICES=3,2"])));

@@ -116,7 +116,7 @@ fn a_launcher_that_asks_too_early_too_much_or_twice_is_refused() {
     assert!(Rig::new().root(probe([1])).contains(&protocol), "before Start");
     let mut rig = Rig::new();
     rig.root(ToNode::Start(Start { sole: false, rendezvous: None, ..start() }));
-    assert_eq!(rig.root(probe([1])), [tries(1)], "while the ground is laid");
+    assert_eq!(rig.root(probe([1])), [tries(1)], "while the sandbox is set up");
     let mut rig = told(false);
     rig.root(probe([1]));
     assert!(rig.root(probe([1])).contains(&protocol), "twice");

@@ -14,7 +14,7 @@ use crate::id::{Round, SessionId};
 use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
 use crate::wire::round::{Enrolled, RoundDown, RoundMember, RoundRendezvous, RoundUp};
-use NodeAction::{EndSession, ReservePort, Serve, Space, Tell, Unserve, UsePort};
+use NodeAction::{EndSession, OpenNamespace, ReservePort, Serve, Tell, Unserve, UsePort};
 
 const R0: Round = Round::new(0);
 const R1: Round = Round::new(1);
@@ -242,7 +242,7 @@ fn a_round_begins_with_what_a_process_would_be_started_with() {
         RoundRendezvous { active_world_size: 2, fault: Some(fault(9, FaultKind::HostLost, "")), ..first_place(4) };
     let seats = [seat(0, Some(2), Some(1)), seat(1, Some(3), None), seat(2, None, None)];
     let actions = rig.begins(R0, place, &seats);
-    let namespace = Space { here: true, generation: 1, seats: Some([r(1)].into_iter().collect()) };
+    let namespace = OpenNamespace { here: true, number: 1, seats: Some([r(1)].into_iter().collect()) };
     assert_eq!(actions.first(), Some(&namespace), "the space of those that work here, before they hear of it");
     let discarded = notify(2, Heard::Dismissed(Dismissal::Discarded, OsBytes::default()));
     assert_eq!(actions.last(), Some(&discarded));
@@ -304,7 +304,7 @@ fn the_next_round_meets_at_the_port_that_was_held_or_lets_go_of_it() {
         let place = RoundRendezvous { here, port, namespace: 2, ..first_place(2) };
         let seats = [seat(0, Some(1), Some(1)), seat(1, Some(0), Some(0))];
         let actions = rig.begins(R1, place, &seats);
-        let namespace = Space { here, generation: 2, seats: Some([r(0), r(1)].into_iter().collect()) };
+        let namespace = OpenNamespace { here, number: 2, seats: Some([r(0), r(1)].into_iter().collect()) };
         assert_eq!(actions[..2], [UsePort(here), namespace]);
         let begun = began(&actions[2..]);
         assert_eq!(var(&begun[0].1, "MASTER_PORT"), is(&port.to_string()));
@@ -325,7 +325,7 @@ fn the_store_of_a_round_is_where_the_round_meets() {
     assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: Some("127.0.0.1".into()) }]);
     rig.hear(NodeEvent::PortReserved { port: 21000 });
     let actions = rig.begins(R1, next(true, 21000), &[seat(0, Some(0), Some(0))]);
-    let [UsePort(true), Space { .. }, Serve { addr, port, .. }, Tell { .. }] = &actions[..] else {
+    let [UsePort(true), OpenNamespace { .. }, Serve { addr, port, .. }, Tell { .. }] = &actions[..] else {
         panic!("{actions:?}")
     };
     assert_eq!((addr, *port), (&"127.0.0.1".into(), 21000));
@@ -334,7 +334,9 @@ fn the_store_of_a_round_is_where_the_round_meets() {
     rig.is_ready(0, R0);
     rig.hear(NodeEvent::PortReserved { port: 21000 });
     let actions = rig.begins(R1, next(false, 31000), &[seat(0, Some(0), Some(0))]);
-    let [UsePort(false), Space { here: false, .. }, Unserve, Tell { .. }] = &actions[..] else { panic!("{actions:?}") };
+    let [UsePort(false), OpenNamespace { here: false, .. }, Unserve, Tell { .. }] = &actions[..] else {
+        panic!("{actions:?}")
+    };
 }
 
 #[test]
@@ -343,7 +345,7 @@ fn the_first_round_changes_nothing_of_where_ranks_meet() {
     let mut rig = Rig::running_by(Start { rendezvous: Some(rendezvous), ..start() }, 1);
     rig.registers(0, "");
     let actions = rig.begins(R0, first_place(1), &[seat(0, Some(0), Some(0))]);
-    assert!(matches!(&actions[..], [Space { .. }, Tell { .. }]), "{actions:?}");
+    assert!(matches!(&actions[..], [OpenNamespace { .. }, Tell { .. }]), "{actions:?}");
 }
 
 #[test]
@@ -523,7 +525,7 @@ fn the_end_of_the_job_goes_before_rounds() {
 
 /// A rank of the next generation runs, of a host on which this has happened before.
 fn another_generation(before: impl FnOnce(&mut Rig)) -> Rig {
-    let mut rig = Rig::in_round_by(Start { max_restarts: 2, others_follow: true, ..start() }, 1, "");
+    let mut rig = Rig::in_round_by(Start { max_restarts: 2, can_start_more: true, ..start() }, 1, "");
     before(&mut rig);
     rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: PortPlan::None });
     rig.exited(0, by(TERM));

@@ -1,12 +1,12 @@
 //! Where no rank is in reserve, the last active ranks of a group take the numbers of lost ones, so that the others keep theirs.
 
-use super::tree_round::Round;
+use super::tree_round::TreeAssignment;
 use crate::id::Rank;
 use crate::rank_assign::world::Mode;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-impl Round<'_> {
+impl TreeAssignment<'_> {
     /// Returns the numbers that no rank has afterwards, in ascending order.
     pub(super) fn backfill(&mut self, dead: &[u32]) -> Vec<Rank> {
         let mut holes = Vec::new();

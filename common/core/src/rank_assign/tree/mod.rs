@@ -2,8 +2,8 @@
 //! from (NVRx: `Tree`).
 //!
 //! The leaves are the ranks, for good: a lost one keeps its place, so that it can come back to it. Each inner node stands for a
-//! run of leaves in the order of the tree, so that what holds below it is a look at a slice. A round ([`round`]) is a few passes
-//! over all leaves.
+//! run of leaves in the order of the tree, so that what holds below it is a look at a slice. The assignment of a round ([`tree_round`]) is a few
+//! passes over all leaves.
 
 mod backfill;
 mod filter;

@@ -1,11 +1,11 @@
 //! `regrow`: a world that has become smaller grows again when there are enough ranks in reserve. NVRx's never does.
 
-use super::tree_round::Round;
+use super::tree_round::TreeAssignment;
 use crate::id::Rank;
 use crate::rank_assign::world::Mode;
 use alloc::vec::Vec;
 
-impl Round<'_> {
+impl TreeAssignment<'_> {
     /// As many work as the filter says of all that could. It is asked once, of a round's whole number, so that one like `spare=1`
     /// does not take one more in every round.
     pub(super) fn regrow(&mut self) {

@@ -1,10 +1,10 @@
 //! Ranks in reserve take the places of lost ones: the one that began to wait last first, from the smallest group that has one.
 
-use super::tree_round::Round;
+use super::tree_round::TreeAssignment;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-impl Round<'_> {
+impl TreeAssignment<'_> {
     /// Says who was not replaced. A layer without the flag ends the search, even if one above it has it.
     pub(super) fn replace(&mut self, dead: &[u32]) -> Vec<u32> {
         let mut working = if self.tree.strict && !dead.is_empty() { self.working() } else { Vec::new() };

@@ -11,7 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// A round that is being decided.
-pub(super) struct Round<'a> {
+pub(super) struct TreeAssignment<'a> {
     pub(super) tree: &'a Tree,
     pub(super) topology: Topology,
     /// By initial rank.
@@ -40,7 +40,7 @@ pub(crate) fn assign(
     let topology = grown.or_else(|| world.topology.take()).unwrap_or_default();
     let misplaced = if fresh { topology.misplaced() } else { None };
     let active = world.active.unwrap_or_default();
-    let mut round = Round { tree, topology, members: core::mem::take(&mut world.members), active };
+    let mut round = TreeAssignment { tree, topology, members: core::mem::take(&mut world.members), active };
     if fresh {
         round.activate_first();
     }
@@ -66,7 +66,7 @@ fn marked<'a>(ranks: &'a [u32], marks: &'a [bool]) -> impl Iterator<Item = u32> 
     ranks.iter().zip(marks).filter(|(_, mark)| **mark).map(|(initial, _)| *initial)
 }
 
-impl Round<'_> {
+impl TreeAssignment<'_> {
     pub(super) fn layer(&self, node: usize) -> Option<&Layer> {
         self.topology.nodes.get(node).and_then(|node| self.tree.layers.get(node.layer))
     }

@@ -266,7 +266,7 @@ impl Job {
     /// Checks that all active ranks run in the same round, and that all ranks which the machine counts on are there.
     fn is_at_rest(&self) {
         match &self.machine.phase {
-            Phase::Over(_) => return,
+            Phase::CallEnded(_) => return,
             Phase::Running => {}
             phase @ (Phase::Gathering | Phase::Waiting(_) | Phase::Draining { .. }) => {
                 panic!("it is stuck: {phase:?}\n{:?}\n{:?}", self.machine.membership, self.hosts)
@@ -301,7 +301,12 @@ impl Job {
             while self.hosts[at].returns(0) {}
         }
         self.calm();
-        assert!(matches!(self.machine.phase, Phase::Over(_)), "it does not end: {:?}\n{:?}", self.machine, self.hosts);
+        assert!(
+            matches!(self.machine.phase, Phase::CallEnded(_)),
+            "it does not end: {:?}\n{:?}",
+            self.machine,
+            self.hosts
+        );
         assert!(!self.opened || self.closed.is_some(), "what was opened is closed");
     }
 }

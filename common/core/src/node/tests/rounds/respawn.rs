@@ -48,7 +48,7 @@ fn respawn_is_requested_as_optional() {
     let follows = |actions: &[NodeAction]| {
         let one = |action: &NodeAction| {
             let NodeAction::Spawn { proc, exec } = action else { return None };
-            Some((proc.get(), exec.follows))
+            Some((proc.get(), exec.is_respawn))
         };
         actions.iter().filter_map(one).collect::<Vec<_>>()
     };

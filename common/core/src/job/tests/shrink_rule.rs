@@ -89,7 +89,7 @@ pub(super) fn beats(s: &mut Script, seconds: u32, hosts: &[u32]) {
 }
 
 /// The rendezvous of the next generation, and its processes.
-pub(super) fn reset_for_generation(s: &Script) -> (Vec<(u32, Rendezvous)>, Vec<u32>) {
+pub(super) fn restart_orders(s: &Script) -> (Vec<(u32, Rendezvous)>, Vec<u32>) {
     let to = || s.to.iter().zip(&s.sent);
     let rendezvous = |(node, msg): (&NodeId, &ToNode)| {
         if let ToNode::Again(rendezvous) = msg { Some((node.get(), rendezvous.clone())) } else { None }
@@ -112,7 +112,7 @@ fn said(s: &Script) -> Vec<(Option<NodeId>, Vec<NodeId>, u32)> {
 
 /// Hosts 1 and 2 remain: ranks meet at the first of them.
 fn meets_without_the_first(s: &Script) {
-    let (meetings, procs) = reset_for_generation(s);
+    let (meetings, procs) = restart_orders(s);
     let place = |(node, m): &(u32, Rendezvous)| (*node, m.node_index, m.nodes, m.world_size, m.restart, m.port);
     let places: Vec<_> = meetings.iter().map(place).collect();
     assert_eq!(places, [(1, 0, 2, 4, 1, Some(31_001)), (2, 1, 2, 4, 1, Some(31_001))]);
@@ -131,7 +131,7 @@ fn ranks_are_started_again_on_the_hosts_that_are_left_when_those_of_the_lost_one
     assert_eq!(told(&s, &clear), [1, 2]);
     [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
     beats(&mut s, 5, &[1, 2]);
-    assert_eq!((said(&s), reset_for_generation(&s).0.len()), (vec![], 0), "the ranks of the lost one may still run");
+    assert_eq!((said(&s), restart_orders(&s).0.len()), (vec![], 0), "the ranks of the lost one may still run");
     // It would be reported again.
     s.event(JobEvent::EdgeClosed { node: node(0), why: EOF });
     beats(&mut s, 60, &[1, 2]);
@@ -183,7 +183,7 @@ fn a_host_that_comes_to_have_rank_0_is_met_by_the_address_by_which_it_had_found_
         s.event(JobEvent::GuardianEnded { node: node(0), end: GuardianEnd::Expired { left: 0, named: vec![] } });
         [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
         beats(&mut s, 5, &[1, 2]);
-        let (meetings, _) = reset_for_generation(&s);
+        let (meetings, _) = restart_orders(&s);
         assert_eq!(meetings.len(), 2);
         assert!(meetings.iter().all(|(_, m)| m.addr == met.into()), "{meetings:?}");
     }
@@ -218,7 +218,7 @@ fn a_rank_may_fail_before_its_peers_host_is_known_as_lost() {
     ends(&mut s, 1, 2, exit(7));
     [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
     beats(&mut s, 25, &[1, 2]);
-    assert_eq!((s.finished, reset_for_generation(&s).0.len()), (None, 0), "by now a host that is there would be clear");
+    assert_eq!((s.finished, restart_orders(&s).0.len()), (None, 0), "by now a host that is there would be clear");
     beats(&mut s, 60, &[1, 2]);
     assert_eq!(said(&s), [(None, vec![node(0)], 4)]);
     meets_without_the_first(&s);
@@ -237,7 +237,7 @@ fn a_host_that_is_clear_may_be_lost_until_the_others_start() {
             meets_without_the_first(&s);
             assert!(matches!(s.said.last(), Some(What::LeftOut { .. })), "all ranks were to start: {:?}", s.said);
         } else {
-            assert_eq!(reset_for_generation(&s).0.len(), 0);
+            assert_eq!(restart_orders(&s).0.len(), 0);
             assert!(s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })), "{:?}", s.sent);
         }
     }
@@ -253,7 +253,7 @@ fn a_second_loss_counts_together_with_the_first() {
         }
         cleared(&mut s, 1);
         s.wait(1000);
-        assert_eq!(reset_for_generation(&s).0.len(), restarts, "{enough}");
+        assert_eq!(restart_orders(&s).0.len(), restarts, "{enough}");
     }
 }
 
@@ -274,7 +274,7 @@ fn rounds_that_are_used_up_when_a_host_is_lost_lead_to_a_generation_without_it()
     [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
     s.wait(1000);
     assert_eq!(said(&s), [(Some(node(0)), vec![node(0)], 4)]);
-    let (meetings, procs) = reset_for_generation(&s);
+    let (meetings, procs) = restart_orders(&s);
     assert_eq!((meetings.len(), procs), (2, vec![6, 7, 8, 9]));
 }
 

@@ -21,7 +21,7 @@ enum State {
     /// The agent will tell, once there is one.
     Up,
     /// The guardian has ended; the agent will tell of that.
-    Unguarded {
+    GuardianEnded {
         /// Before this; `None`: it is known that the guardian was lost.
         until: Option<Patience>,
     },
@@ -43,29 +43,29 @@ enum State {
 struct Node {
     state: State,
     /// Whether the guardian's loss was reported.
-    unguarded: bool,
+    guardian_lost: bool,
     /// The number of remaining processes, once known. `None`: it cannot be known.
     left: Option<u32>,
 }
 
 /// The nodes' ends.
 #[derive(Debug)]
-pub(super) struct Loss {
+pub(super) struct NodeEnds {
     nodes: Vec<Node>,
     due: Deadlines,
     /// Nodes of which nothing is known.
     unknown: usize,
 }
 
-impl Loss {
+impl NodeEnds {
     pub(super) fn new(nodes: usize) -> Self {
-        let node = Node { state: State::Up, unguarded: false, left: None };
+        let node = Node { state: State::Up, guardian_lost: false, left: None };
         Self { due: Deadlines::new(nodes), unknown: nodes, nodes: vec![node; nodes] }
     }
 
     pub(super) fn done(&mut self, cx: &mut Cx<'_>, node: NodeId, left: u32, named: Vec<Leftover>) {
         match self.state(node) {
-            State::Up | State::Unguarded { .. } | State::Waiting { .. } => self.known(cx, node, Some(left), named),
+            State::Up | State::GuardianEnded { .. } | State::Waiting { .. } => self.known(cx, node, Some(left), named),
             State::Known => {}
         }
     }
@@ -75,15 +75,15 @@ impl Loss {
         part(cx, node, Lost::Init);
     }
 
-    pub(super) fn guardian_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+    pub(super) fn on_guardian_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let Some(known) = self.nodes.get_mut(node.index()) else { return };
-        if !core::mem::replace(&mut known.unguarded, true) {
+        if !core::mem::replace(&mut known.guardian_lost, true) {
             cx.notify(Notice::LostSupervisor(node));
             part(cx, node, Lost::Guardian);
-            cx.notify(Notice::Unguarded(node));
+            cx.notify(Notice::GuardianLost(node));
         }
         match self.state(node) {
-            State::Unguarded { .. } => self.set(node, State::Unguarded { until: None }),
+            State::GuardianEnded { .. } => self.set(node, State::GuardianEnded { until: None }),
             State::Up | State::Waiting { .. } | State::Known => {}
         }
     }
@@ -91,7 +91,7 @@ impl Loss {
     /// No agent was ever there, and nothing else of ours.
     pub(super) fn host_failed(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         match self.state(node) {
-            State::Up | State::Unguarded { .. } | State::Waiting { .. } => {
+            State::Up | State::GuardianEnded { .. } | State::Waiting { .. } => {
                 cx.notify(Notice::Absent(node));
                 self.count(cx, node, Some(0));
             }
@@ -102,7 +102,7 @@ impl Loss {
     /// The job does without a node. No rank was started there, so none remains, whichever part can still count.
     pub(super) fn forget(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         match self.state(node) {
-            State::Up | State::Unguarded { .. } | State::Waiting { .. } => self.count(cx, node, Some(0)),
+            State::Up | State::GuardianEnded { .. } | State::Waiting { .. } => self.count(cx, node, Some(0)),
             State::Known => {
                 if let Some(known) = self.nodes.get_mut(node.index()) {
                     known.left = Some(0);
@@ -118,7 +118,7 @@ impl Loss {
                 // The guardian may not have seen the agent's end, or the agent may live on without its edge.
                 self.sever(cx, node, false);
             }
-            State::Unguarded { .. } => {
+            State::GuardianEnded { .. } => {
                 part(cx, node, Lost::Agent(why));
                 self.known(cx, node, None, Vec::new());
             }
@@ -133,13 +133,13 @@ impl Loss {
 
     pub(super) fn guardian_ended(&mut self, cx: &mut Cx<'_>, node: NodeId, end: GuardianEnd) {
         match (self.state(node), end) {
-            (State::Known | State::Unguarded { .. }, _) => {}
+            (State::Known | State::GuardianEnded { .. }, _) => {}
             // A guardian counts only after the agent: the edge's end is on its way and says nothing new.
             (State::Up, GuardianEnd::Record { left, named }) => {
                 part(cx, node, Lost::Agent(CloseReason::Eof));
                 self.known(cx, node, Some(left), named);
             }
-            (State::Up, GuardianEnd::Silent) => self.on_guardian_lost(cx, node),
+            (State::Up, GuardianEnd::Silent) => self.await_agent_report(cx, node),
             (State::Up, GuardianEnd::Expired { left, named }) => {
                 part(cx, node, Lost::Expired);
                 self.known(cx, node, Some(left), named);
@@ -157,7 +157,7 @@ impl Loss {
     /// Handles a node whose heartbeats are missing and which by now has ended its ranks.
     pub(super) fn on_missed_lease(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         match self.state(node) {
-            State::Up | State::Unguarded { .. } => {
+            State::Up | State::GuardianEnded { .. } => {
                 part(cx, node, Lost::Unheard);
                 self.known(cx, node, None, Vec::new());
             }
@@ -167,14 +167,14 @@ impl Loss {
     }
 
     /// An agent has to end what is there and does not answer.
-    pub(super) fn mute(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+    pub(super) fn on_agent_unresponsive(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         match self.state(node) {
             State::Up => {
                 part(cx, node, Lost::AgentMute);
                 self.sever(cx, node, true);
             }
             // Once the launcher is gone the agent ends everything as soon as it continues.
-            State::Unguarded { .. } => {
+            State::GuardianEnded { .. } => {
                 part(cx, node, Lost::AgentMute);
                 self.known(cx, node, None, Vec::new());
             }
@@ -194,11 +194,11 @@ impl Loss {
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
         while let Some(node) = self.due.pop(cx.now) {
             match self.state(node) {
-                State::Unguarded { until: Some(mut until) } => {
+                State::GuardianEnded { until: Some(mut until) } => {
                     if until.is_out(cx.now) {
-                        self.guardian_lost(cx, node);
+                        self.on_guardian_lost(cx, node);
                     } else {
-                        self.set(node, State::Unguarded { until: Some(until) });
+                        self.set(node, State::GuardianEnded { until: Some(until) });
                     }
                 }
                 State::Waiting { until: Some(mut until), guardian, agent } => {
@@ -208,7 +208,10 @@ impl Loss {
                         self.set(node, State::Waiting { until: Some(until), guardian, agent });
                     }
                 }
-                State::Up | State::Unguarded { until: None } | State::Waiting { until: None, .. } | State::Known => {}
+                State::Up
+                | State::GuardianEnded { until: None }
+                | State::Waiting { until: None, .. }
+                | State::Known => {}
             }
         }
     }
@@ -219,12 +222,12 @@ impl Loss {
 
     /// Records that only the agent can end the remaining processes now, so it must not be suspended. Either it has just said `Done`, or
     /// it is about to say that the guardian was lost.
-    fn on_guardian_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+    fn await_agent_report(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         cx.act(JobAction::WakeAgent { node });
-        cx.notify(Notice::LeftAlone(node));
-        let unguarded = self.nodes.get(node.index()).is_some_and(|known| known.unguarded);
-        let until = if unguarded { None } else { Some(Patience::new(cx.now, ANSWER)) };
-        self.set(node, State::Unguarded { until });
+        cx.notify(Notice::GuardianEnded(node));
+        let guardian_lost = self.nodes.get(node.index()).is_some_and(|known| known.guardian_lost);
+        let until = if guardian_lost { None } else { Some(Patience::new(cx.now, ANSWER)) };
+        self.set(node, State::GuardianEnded { until });
     }
 
     /// The guardian ends the node and counts. That of another host may not hear of it: then the lease ends the node.
@@ -242,7 +245,7 @@ impl Loss {
 
     fn set(&mut self, node: NodeId, to: State) {
         let until = match to {
-            State::Unguarded { until } | State::Waiting { until, .. } => until,
+            State::GuardianEnded { until } | State::Waiting { until, .. } => until,
             State::Up | State::Known => None,
         };
         self.due.set(node, until.map(|until| until.deadline()));

@@ -1,22 +1,21 @@
-//! Hosts that were lost after the start, and what another generation may be without them (`--max-restarts`).
+//! The rule by which a job continues with fewer hosts (`--max-restarts`): whether the hosts that remain are enough for another generation.
 //!
-//! A host that was lost in a round, while ranks run that know no rounds, or while they are ended, costs the job no more than a restart,
-//! if those that are left are enough: by `--min-world` and `--min-active`, of the command line or of a program that restarts within
-//! itself. Without such a limit, and without such a program, it is not known whether the program can continue with fewer ranks: the job
-//! ends.
+//! A lost host costs the job a restart and no more, if the remaining hosts are enough. That holds in a round, while ranks run that know
+//! no rounds, and while ranks are ended. The limits are `--min-world` and `--min-active`, of the command line or of a program that
+//! restarts within itself. Without a limit, and without such a program, the job ends: the program may not continue with fewer ranks.
 //!
 //! No process of the next generation starts before the last one of this generation has ended. A lost host has ended its ranks when it
 //! reports so, or when its lease has expired. Until then it counts among the hosts that are not clear. The remaining ranks are numbered
-//! anew, in their order, as if the hosts could not be had from the start. Rank 0 is on the first remaining host. That host has chosen a
-//! port while it was cleared, and is found by the address at which it was reached. Numbers of processes differ by the number of requested
-//! ranks, so that a number means the same rank throughout a generation.
+//! anew, in their order, as if the lost hosts had been missing from the start. Rank 0 is on the first remaining host. That host has chosen
+//! a port while it was cleared, and is found by the address at which it was reached. Numbers of processes differ by the number of
+//! requested ranks, so that a number means the same rank throughout a generation.
 //!
-//! A lost host never comes back. The policy of `--assign`, `--spares` and `--spare-hosts` is asked who would work; each generation's
-//! first round begins by it again, so that a spare host has the place of the one that was lost.
+//! A lost host never comes back. The first round of each generation begins with the policy of `--assign`, `--spares` and `--spare-hosts`.
+//! So a spare host takes the place of the lost one.
 
 use super::facts::JobFacts;
 use super::generations::Why;
-use super::notice::{Failure, Notice};
+use super::notice::{Notice, RankExit};
 use super::{Cx, JobAction};
 use crate::env::value;
 use crate::events::Lost;
@@ -32,7 +31,7 @@ use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::sync::Arc;
 
-/// Facts of other sub-machines that decide what another generation may be.
+/// Facts of other sub-machines on which another generation depends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Means {
     /// Ranks can be started again, on hosts that have everything for it.
@@ -43,15 +42,15 @@ pub(super) struct Means {
     pub(super) limits: Limits,
 }
 
-/// The present generation of ranks, and what another one may be without the hosts that were lost.
+/// The rule, and how many lost hosts the user knows of.
 #[derive(Debug)]
-pub(super) struct Attempt {
+pub(super) struct ShrinkRule {
     spec: Arc<JobSpec>,
     /// The number of lost hosts at the last report of the remaining ranks.
     reported: usize,
 }
 
-impl Attempt {
+impl ShrinkRule {
     pub(super) const fn new(spec: Arc<JobSpec>) -> Self {
         Self { spec, reported: 0 }
     }
@@ -117,7 +116,7 @@ pub(super) fn dismiss(cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
 pub(super) fn why_lost(facts: &JobFacts, node: NodeId, lost: Lost, between: (Mono, Mono)) -> Why {
     let rank = facts.placement().ranks_of(node).next().unwrap_or(Rank::new(0));
     let (alive, at) = (HostTime(between.0.nanos()), HostTime(between.1.nanos()));
-    let failure = Failure {
+    let failure = RankExit {
         rank,
         node,
         status: Status::Lost,
