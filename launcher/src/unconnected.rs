@@ -73,7 +73,7 @@ pub(crate) fn master_addr(plan: &Plan, origin: &Origin) -> Option<String> {
     ))
 }
 
-/// Whether the system finds an address for a name; true if it does not answer in time, or cannot be asked.
+/// Whether the system finds an address for a name. True if `getent` is missing or takes too long.
 fn resolves(name: &str, origin: &Origin) -> bool {
     /// The code with which getent(1) exits if a name is not found.
     const UNKNOWN: u8 = 2;
@@ -85,7 +85,7 @@ fn resolves(name: &str, origin: &Origin) -> bool {
         Ok(Answer::Ended { how, .. }) => how != How::Code(UNKNOWN),
         Ok(Answer::Signal(signal)) => {
             signals::die_of(signal);
-            // As process 1 there is no dying of it.
+            // A signal does not end process 1.
             rlaunch_sys::origin::exit_now(signal.saturating_add(128))
         }
         Ok(Answer::Late | Answer::TooMuch) | Err(_) => true,
