@@ -92,7 +92,7 @@ fn resolves(name: &str, origin: &Origin) -> bool {
     }
 }
 
-/// Note about variables that look like rlaunch's and are not, each with what was probably meant.
+/// Note about variables that look like rlaunch's and are not, each with the nearest known name.
 pub(crate) fn variables(unknown: &[(OsBytes, Option<String>)]) -> Option<String> {
     const MOST: usize = 8;
     let named = unknown.iter().take(MOST).map(|(name, meant)| match meant {
