@@ -56,7 +56,7 @@ pub(crate) fn allocation(plan: &Plan) -> Option<String> {
 }
 
 /// Note about a name in MASTER_ADDR that this host cannot resolve, where ranks on several hosts are to meet there. A note and no refusal:
-/// a name may be known on the hosts of the ranks and not here, as behind a login node. An address is judged by rank 0's host.
+/// a name may be known on the hosts of the ranks and not here, on a login node. An address is judged by rank 0's host.
 pub(crate) fn master_addr(plan: &Plan, origin: &Origin) -> Option<String> {
     let ranks = &plan.job.placement.ranks;
     let is_shared = ranks.iter().any(|rank| ranks.first().is_some_and(|first| first.node != rank.node));
