@@ -43,8 +43,7 @@ impl Hint for NoFiles {
     }
 }
 
-/// Makes the directory of a job's log files, and checks those of the files that `-o` and `-e` name, where this host has ranks: a job of
-/// days without its files is none.
+/// Makes the directory of a job's log files, if this host has ranks. Checks the directories of the files that `-o` and `-e` name.
 ///
 /// # Errors
 /// A directory cannot be made, is missing, or cannot be written.

@@ -56,7 +56,7 @@ pub(crate) fn allocation(plan: &Plan) -> Option<String> {
 }
 
 /// Note about a name in MASTER_ADDR that this host cannot resolve, where ranks on several hosts are to meet there. A note and no refusal:
-/// a name may be known on the hosts of the ranks and not here, as behind a login node. An address is judged by rank 0's host.
+/// a name may be known on the hosts of the ranks and not here, on a login node. An address is judged by rank 0's host.
 pub(crate) fn master_addr(plan: &Plan, origin: &Origin) -> Option<String> {
     let ranks = &plan.job.placement.ranks;
     let is_shared = ranks.iter().any(|rank| ranks.first().is_some_and(|first| first.node != rank.node));
@@ -73,7 +73,7 @@ pub(crate) fn master_addr(plan: &Plan, origin: &Origin) -> Option<String> {
     ))
 }
 
-/// Whether the system finds an address for a name; true if it does not answer in time, or cannot be asked.
+/// Whether the system finds an address for a name. True if `getent` is missing or takes too long.
 fn resolves(name: &str, origin: &Origin) -> bool {
     /// The code with which getent(1) exits if a name is not found.
     const UNKNOWN: u8 = 2;
@@ -85,14 +85,14 @@ fn resolves(name: &str, origin: &Origin) -> bool {
         Ok(Answer::Ended { how, .. }) => how != How::Code(UNKNOWN),
         Ok(Answer::Signal(signal)) => {
             signals::die_of(signal);
-            // As process 1 there is no dying of it.
+            // A signal does not end process 1.
             rlaunch_sys::origin::exit_now(signal.saturating_add(128))
         }
         Ok(Answer::Late | Answer::TooMuch) | Err(_) => true,
     }
 }
 
-/// Note about variables that look like rlaunch's and are not, each with what was probably meant.
+/// Note about variables that look like rlaunch's and are not, each with the nearest known name.
 pub(crate) fn variables(unknown: &[(OsBytes, Option<String>)]) -> Option<String> {
     const MOST: usize = 8;
     let named = unknown.iter().take(MOST).map(|(name, meant)| match meant {

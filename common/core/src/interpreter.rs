@@ -19,8 +19,7 @@ pub fn reads_program<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> bool {
     }
 }
 
-/// Whether a command line is an interpreter with no script and no code: it reads its program from standard input unless that is a
-/// terminal, where a person types.
+/// Whether a command line is an interpreter with no script and no code. It reads its program from standard input.
 #[must_use]
 pub fn is_bare<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> bool {
     let mut words = argv.into_iter();

@@ -399,15 +399,6 @@ fn an_interface_that_will_not_do() {
     check("interfaces", &said);
 }
 
-/// Another host for rank 0 is no answer to a job that holds the port here.
-#[test]
-fn taken_port_is_refused_with_another_port_as_the_way_out() {
-    let job = "7f".repeat(16).as_str().into();
-    let said = refusal(NodeRefusal::PortTaken { port: 29_541, job, agent: Some(7) });
-    assert!(said.contains("  try     another port, or leave MASTER_PORT out; or end the other job\n"), "{said}");
-    assert!(!said.contains("--min-hosts"), "{said}");
-}
-
 #[test]
 fn a_host_with_too_few_gpus() {
     let lacks = |each, needed, has| refusal(NodeRefusal::Gpus { each, needed, has });
