@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// The variable that holds a case's tag.
-pub(crate) const TAG: &str = "RLAUNCH_TEST_CASE";
+pub(crate) const TAG: &str = "TEST_CASE_TAG";
 /// Guardian and agent may outlive the launcher for so long.
 const OURS: Duration = Duration::from_millis(50);
 /// A process that is dying but gets no processor is waited for.

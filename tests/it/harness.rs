@@ -19,7 +19,7 @@ fn a_process_that_got_away_is_noticed() {
 #[should_panic(expected = "left behind")]
 fn leak_is_noticed_without_our_tag() {
     let _alone = census::alone();
-    let bare = "while grep -q RLAUNCH_TEST_CASE /proc/$!/environ; do :; done";
+    let bare = "while grep -q TEST_CASE_TAG /proc/$!/environ; do :; done";
     leaving(&format!("env -i setsid sleep 77 </dev/null >/dev/null 2>&1 &\n{bare}")).code(0);
 }
 
