@@ -51,8 +51,10 @@ pub enum Holder {
 pub enum ForAgent {
     /// The user asked for it.
     Asked,
-    /// The program of rank 0 is one of Python.
+    /// The program of rank 0 is one of Python, and may use torch.
     Python,
+    /// The program of rank 0 is one of Python. Its script names nothing that uses torch; what it imports may.
+    WithoutTorch,
     /// The user asked for torchrun's behaviour, where the agent holds it.
     Torchrun,
 }
@@ -101,7 +103,7 @@ impl Holder {
     /// Whether the agent holds it although the user did not ask for that.
     #[must_use]
     pub const fn is_by_itself(self) -> bool {
-        matches!(self, Self::Agent(ForAgent::Python | ForAgent::Torchrun))
+        matches!(self, Self::Agent(ForAgent::Python | ForAgent::WithoutTorch | ForAgent::Torchrun))
     }
 
     /// In a word, as `--master-store` takes it.
@@ -118,7 +120,7 @@ impl Holder {
     pub const fn code(self) -> &'static str {
         match self {
             Self::Agent(ForAgent::Asked) | Self::Rank0(ForRank0::Asked) => "asked",
-            Self::Agent(ForAgent::Python) => "python",
+            Self::Agent(ForAgent::Python | ForAgent::WithoutTorch) => "python",
             Self::Agent(ForAgent::Torchrun) => "torchrun",
             Self::Rank0(ForRank0::Alone) => "alone",
             Self::Rank0(ForRank0::Pinned) => "port_given",
@@ -138,7 +140,7 @@ impl Holder {
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Agent(ForAgent::Asked) | Self::Rank0(ForRank0::Asked) => "asked for",
-            Self::Agent(ForAgent::Python) => "rank 0 runs Python",
+            Self::Agent(ForAgent::Python | ForAgent::WithoutTorch) => "rank 0 runs Python",
             Self::Agent(ForAgent::Torchrun) => "torchrun's options are used",
             Self::Rank0(ForRank0::Alone) => "there is one rank",
             Self::Rank0(ForRank0::Pinned) => "MASTER_PORT is yours",
@@ -309,6 +311,12 @@ fn assigns(line: &[u8]) -> bool {
     })
 }
 
+/// Whether a script names torch, a library that brings it, or the variables by which its processes meet.
+fn names_torch(script: &[u8]) -> bool {
+    let names: [&[u8]; 6] = [b"torch", b"lightning", b"accelerate", b"deepspeed", b"transformers", b"MASTER_"];
+    names.iter().any(|name| memchr::memmem::find(script, name).is_some())
+}
+
 /// The user's choice of the rendezvous, for the program of rank 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Given {
@@ -363,6 +371,7 @@ pub fn choose(asked: Asked, facts: &Facts<'_>) -> Holder {
                     None if facts.jax && !facts.text.is_some_and(|text| imports(text, b"torch")) => {
                         Holder::Rank0(ForRank0::Jax)
                     }
+                    None if facts.text.is_some_and(|text| !names_torch(text)) => Holder::Agent(ForAgent::WithoutTorch),
                     None => Holder::Agent(ForAgent::Python),
                 }
             }
@@ -505,6 +514,13 @@ mod tests {
         let chosen = |facts: Facts<'_>| choose(Asked::Auto, &facts);
         assert_eq!(chosen(python), Holder::Agent(ForAgent::Python));
         assert_eq!(chosen(Facts { text: None, ..python }), Holder::Agent(ForAgent::Python));
+        for (text, why) in [
+            ("import json", ForAgent::WithoutTorch),
+            ("import lightning as L", ForAgent::Python),
+            ("os.environ['MASTER_PORT']", ForAgent::Python),
+        ] {
+            assert_eq!(chosen(Facts { text: Some(text.as_bytes()), ..python }), Holder::Agent(why), "{text}");
+        }
         let elsewhere = Facts { elsewhere: Some(Sign::Argument), ..python };
         assert_eq!(chosen(elsewhere), Holder::Rank0(ForRank0::Script(Sign::Argument)));
         assert_eq!(chosen(Facts { torchrun: true, ..elsewhere }), Holder::Rank0(ForRank0::Script(Sign::Argument)));

@@ -6,7 +6,7 @@ use super::{Tone, host_messages, path_search, phrases, report, round_messages};
 use rlaunch_core::events::{Cause, Record, Tried, What};
 use rlaunch_core::hostlist::fold;
 use rlaunch_core::id::{NodeId, Rank};
-use rlaunch_core::master_store::port_of_arguments;
+use rlaunch_core::master_store::{ForAgent, Holder, port_of_arguments};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::Report;
 use rlaunch_core::restart::RoundsEnd;
@@ -45,6 +45,13 @@ impl Names {
     /// The port that the arguments of rank 0's program name.
     pub(super) fn port_of_arguments(&self) -> Option<u16> {
         port_of_arguments(&self.report.app(Rank::new(0))?.argv)
+    }
+
+    /// Whether the program may use the TCPStore, as far as its script and its arguments tell.
+    pub(super) fn may_use_store(&self) -> bool {
+        let without_torch = Holder::Agent(ForAgent::WithoutTorch);
+        self.report.start.as_ref().is_none_or(|start| start.master_store != without_torch)
+            || self.port_of_arguments().is_some()
     }
 
     /// Most restarts of all ranks.

@@ -88,7 +88,8 @@ pub(super) fn node_news(news: &NodeNews, host: &OsBytes, names: &Names, reported
     match news {
         NodeNews::StoreUnused { at } => {
             let is_first = !core::mem::replace(&mut reported.store_unused, true);
-            is_first.then(|| (Tone::Normal, store_unused(at, names.port_of_arguments())))
+            let tone = if names.may_use_store() { Tone::Normal } else { Tone::Verbose };
+            is_first.then(|| (tone, store_unused(at, names.port_of_arguments())))
         }
         NodeNews::StoreForeign { from } => Some((Tone::Normal, store_foreign(from))),
         NodeNews::StoreRefused { .. } => None,

@@ -6,7 +6,7 @@ use rlaunch_core::events::{Answer, AppLine, Fewer, JobNews, JobStart, RanksState
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std};
 use rlaunch_core::job::HostFailure;
-use rlaunch_core::master_store::{ForRank0, Holder};
+use rlaunch_core::master_store::{ForAgent, ForRank0, Holder};
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
 use rlaunch_core::restart::remark::Remark;
@@ -368,9 +368,15 @@ fn unused_store_has_one_line_per_job_with_the_port_of_the_arguments() {
     let mut view = log_view(Tone::Normal);
     assert_eq!(unused(&mut view), format!("{head} opens a store of its own: --master-store rank0\n"));
     assert_eq!(unused(&mut view), "", "the next start of all ranks");
-    let What::JobStart(mut begun) = start() else { unreachable!() };
-    begun.apps[0].argv = ["python3", "t.py", "--dist-url", "tcp://127.0.0.1:23456"].iter().collect();
-    let mut view = LogView::new(["h0".to_owned()], Tone::Normal, false);
-    view.text(&record(What::JobStart(begun)), By::Sender);
+    let begun = |words: &[&str]| {
+        let What::JobStart(mut begun) = start() else { unreachable!() };
+        begun.apps[0].argv = words.iter().collect();
+        begun.master_store = Holder::Agent(ForAgent::WithoutTorch);
+        let mut view = LogView::new(["h0".to_owned()], Tone::Normal, false);
+        view.text(&record(What::JobStart(begun)), By::Sender);
+        view
+    };
+    assert_eq!(unused(&mut begun(&["python3", "t.py"])), "", "it may need no store");
+    let mut view = begun(&["python3", "t.py", "--dist-url", "tcp://127.0.0.1:23456"]);
     assert_eq!(unused(&mut view), format!("{head} meets at port 23456 instead: --master-store rank0\n"));
 }
