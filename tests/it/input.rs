@@ -151,3 +151,20 @@ fn input_that_nobody_wants_is_left_for_the_next_program() {
     assert_eq!(Plan::shell(script).start().code(0).out(), "a\nb\n");
     assert_eq!(Case::start(["-n", "1", "cat"]).code(0).out(), "");
 }
+
+/// The kernel shows the calls of a zombie to root only. A rank with one counted as one that waits, and its input was lost.
+#[test]
+fn an_ordinary_user_loses_no_input_by_processes_that_have_ended() {
+    let user = match place::is_root() {
+        true if place::has("setpriv") => "setpriv --reuid 61404 --regid 61404 --clear-groups",
+        true => return place::absent("input of an ordinary user", "there is no setpriv"),
+        false => "",
+    };
+    // The zombie is a child of the program that the rank has become.
+    let job = "\"$RL\" -q -n 1 sh -c 'true & exec sleep 0.3'";
+    let script = format!(
+        "chmod 777 \"$DIR\" \"$TMPDIR\"; cd /; for i in 1 2 3 4 5 6; do printf x | {user} sh -c '{}; cat'; done",
+        job.replace('\'', "'\\''")
+    );
+    assert_eq!(Plan::shell(&script).start().code(0).out(), "xxxxxx");
+}

@@ -100,8 +100,16 @@ fn look(thread: &Path, pipe: &Path) -> Found {
         Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) => {
             if error.kind() == ErrorKind::NotFound && thread.exists() { Found::Unknown } else { Found::Other }
         }
+        // The kernel keeps the calls of a process that has ended from all users but root.
+        Err(_) if has_ended(thread) => Found::Other,
         Err(_) => Found::Unknown,
     }
+}
+
+/// Whether a thread has given its memory back: it is a zombie, or about to be one.
+fn has_ended(thread: &Path) -> bool {
+    let pages = fs::read_to_string(thread.join("statm"));
+    pages.is_ok_and(|text| text.split_ascii_whitespace().next() == Some("0"))
 }
 
 /// A system call in which a thread sleeps.
@@ -265,6 +273,21 @@ mod tests {
         assert!(!is_awaited_below(&dir, pid, inode));
         fs::remove_dir_all(&dir).unwrap();
         drop(write);
+    }
+
+    #[test]
+    fn process_that_has_ended_is_seen_by_every_user() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+        let thread = PathBuf::from(format!("/proc/{pid}/task/{pid}"));
+        // It remains a zombie.
+        let flags = nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT;
+        nix::sys::wait::waitid(nix::sys::wait::Id::Pid(pid), flags).unwrap();
+        assert!(has_ended(&thread));
+        assert_eq!(look(&thread, Path::new("pipe:[1]")), Found::Other);
+        child.wait().unwrap();
+        let own = format!("/proc/self/task/{}", nix::unistd::gettid());
+        assert!(!has_ended(Path::new(&own)) && !has_ended(&thread), "neither this one nor one that is not there");
     }
 
     fn end(child: &mut std::process::Child) {
