@@ -55,13 +55,12 @@ pub(crate) fn allocation(plan: &Plan) -> Option<String> {
     ))
 }
 
-/// Note about a name in MASTER_ADDR that this host cannot resolve, where ranks on several hosts are to meet there. A note and no refusal:
+/// Note about a name in MASTER_ADDR that this host cannot resolve, if several ranks are to meet there. A note and no refusal:
 /// a name may be known on the hosts of the ranks and not here, on a login node. An address is judged by rank 0's host.
 pub(crate) fn master_addr(plan: &Plan, origin: &Origin) -> Option<String> {
     let ranks = &plan.job.placement.ranks;
-    let is_shared = ranks.iter().any(|rank| ranks.first().is_some_and(|first| first.node != rank.node));
     let first = plan.job.apps.iter().find(|app| app.procs > 0)?;
-    let addr = first.base.pinned(b"MASTER_ADDR").filter(|_| is_shared)?;
+    let addr = first.base.pinned(b"MASTER_ADDR").filter(|_| ranks.len() > 1)?;
     let is_known = |b: &u8| b.is_ascii_alphanumeric() || b"-._".contains(b);
     let is_name = addr.first().is_some_and(u8::is_ascii_alphanumeric) && addr.iter().all(is_known);
     let name = std::str::from_utf8(addr).ok().filter(|_| is_name)?;
@@ -102,9 +101,9 @@ pub(crate) fn variables(unknown: &[(OsBytes, Option<String>)]) -> Option<String>
     let named = named.collect::<Vec<_>>().join(", ");
     match unknown.len() {
         0 => None,
-        1 => Some(format!("rlaunch: no effect: rlaunch has no variable {named}\n")),
-        2..=MOST => Some(format!("rlaunch: no effect: rlaunch has no variables {named}\n")),
-        all => Some(format!("rlaunch: no effect: rlaunch has no variables {named} and {} more\n", all - MOST)),
+        1 => Some(format!("rlaunch: not a variable of rlaunch, and ignored: {named}\n")),
+        2..=MOST => Some(format!("rlaunch: not variables of rlaunch, and ignored: {named}\n")),
+        all => Some(format!("rlaunch: not variables of rlaunch, and ignored: {named} and {} more\n", all - MOST)),
     }
 }
 

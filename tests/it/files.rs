@@ -143,12 +143,12 @@ fn variables_of_torchrun_do_not_count_without_its_options() {
         .env("RLAUNCH_TIMOUT", "1m")
         .start()
         .code(0)
-        .says("rlaunch: no effect: rlaunch has no variable RLAUNCH_TIMOUT (RLAUNCH_TIMEOUT?)\n");
+        .says("rlaunch: not a variable of rlaunch, and ignored: RLAUNCH_TIMOUT (RLAUNCH_TIMEOUT?)\n");
     let several = plan().env("RLAUNCH_NP", "3").env("RLAUNCH_XYZZY", "1").env("RLAUNCH_QUIET", "1").start().code(0);
     for name in ["RLAUNCH_NP (RLAUNCH_N?)", "RLAUNCH_QUIET (-q?)", "RLAUNCH_XYZZY"] {
         several.says(name);
     }
-    assert_eq!(several.err().matches("no effect").count(), 1);
+    assert_eq!(several.err().matches("ignored").count(), 1);
     // A nested rlaunch gets no note for what the outer one has set.
     let nested = Plan::shell("exec \"$RL\" -n 2 \"$RL\" -n 1 true").start().code(0);
     assert_eq!(nested.err(), "");

@@ -37,10 +37,13 @@ pub fn is_bare<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> bool {
             b"--rcfile" | b"--init-file" | b"--check-hash-based-pycs" => drop(words.next()),
             [b'-', b'-', ..] => {}
             [b'-' | b'+', options @ ..] if !options.is_empty() => {
-                if options.iter().any(|b| others.contains(b)) {
+                // The letters after an option with a value are its value.
+                let end = options.iter().position(|b| valued.contains(b));
+                let letters = options.get(..end.unwrap_or(options.len())).unwrap_or_default();
+                if letters.iter().any(|b| others.contains(b)) {
                     return false;
                 }
-                if options.last().is_some_and(|b| valued.contains(b)) {
+                if end.is_some_and(|end| end + 1 == options.len()) {
                     words.next();
                 }
             }
@@ -138,7 +141,15 @@ mod tests {
     #[test]
     fn interpreter_without_a_script_is_bare() {
         let bare = |line: &str| is_bare(line.split(' ').map(str::as_bytes));
-        for line in ["sh", "/bin/bash", "bash -e", "bash --norc -o pipefail +x", "python3", "python3.12 -u -W ignore"] {
+        for line in [
+            "sh",
+            "/bin/bash",
+            "bash -e",
+            "bash --norc -o pipefail +x",
+            "python3",
+            "python3.12 -u -W ignore",
+            "python3 -Xfaulthandler -uWerror",
+        ] {
             assert!(bare(line), "{line}");
         }
         for line in [

@@ -237,8 +237,9 @@ pub fn sign_of_arguments(argv: &OsStrings) -> Option<Sign> {
     argv.iter().skip(1).any(names).then_some(Sign::Argument)
 }
 
-/// The port in the arguments of a script, by the first of them that names one: `tcp://host:PORT`, or the value of an option whose name
-/// ends with "port". `--port` is enough here and not for [`sign_of_arguments`]: this is for a message, and not for a decision.
+/// The port in the arguments of a script, by the first of them that names one: `tcp://host:PORT`, or the value of an option like `--port`,
+/// `--master-port` and `--dist_port`. `--port` is enough here and not for [`sign_of_arguments`]: this is for a message, and not for a
+/// decision.
 #[must_use]
 pub fn port_of_arguments(argv: &OsStrings) -> Option<u16> {
     const SCHEME: &[u8] = b"tcp://";
@@ -251,7 +252,12 @@ pub fn port_of_arguments(argv: &OsStrings) -> Option<u16> {
         let place = word.get(at + SCHEME.len()..)?;
         number(place.get(place.iter().rposition(|b| *b == b':')? + 1..)?)
     };
-    let is_port = |name: &[u8]| name.starts_with(b"-") && name.to_ascii_lowercase().ends_with(b"port");
+    let is_port = |name: &[u8]| {
+        let Some(start) = name.iter().position(|b| *b != b'-').filter(|start| *start > 0) else { return false };
+        let name = name.get(start..).unwrap_or_default().to_ascii_lowercase();
+        let of = name.strip_suffix(b"port").map(|of| of.strip_suffix(b"-").or(of.strip_suffix(b"_")).unwrap_or(of));
+        of.is_some_and(|of| [&b""[..], b"master", b"main", b"dist", b"rdzv", b"ddp", b"init", b"store"].contains(&of))
+    };
     let words = argv.iter().skip(1);
     words.clone().zip(words.skip(1).map(Some).chain([None])).find_map(|(word, next)| {
         let (name, value) = match word.iter().position(|b| *b == b'=') {
@@ -490,6 +496,7 @@ mod tests {
             "python3 t.py --dist-url tcp://127.0.0.1:23456",
             "python3 t.py --init-method=tcp://[::1]:23456/x --port 1",
             "./t.py --lr 1 --master_port 23456",
+            "./t.py --report 10 --tensorboard-port 6006 --dist-port 23456",
             "./t.py -v --port=23456",
         ] {
             assert_eq!(port_of_arguments(&words(line)), Some(23456), "{line}");

@@ -198,9 +198,15 @@ fn tries(block: &mut Block, report: &Report, status: Status, out_of_memory: bool
         block.field("try", "fewer ranks on this host, or a higher memory limit");
     }
     if passed_on(report, status) {
+        let signal = match status {
+            Status::Signaled { sig, .. } => sig.to_string().trim_start_matches("SIG").to_owned(),
+            Status::Exited(_) | Status::Lost => "USR1".to_owned(),
+        };
         block.field(
             "try",
-            "if a script starts the program: exec it there, or let the script handle the signal (trap : USR1)",
+            &format!(
+                "if a script starts the program: exec it there, or let the script handle the signal (trap : {signal})"
+            ),
         );
     }
     if let Some(store) = store {

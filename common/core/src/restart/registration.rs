@@ -249,7 +249,7 @@ impl Restart {
                 Some((MemberState::Active | MemberState::Joining, _)) => {
                     Some("another process of this rank takes part")
                 }
-                Some((MemberState::Left, own)) if own == Some(proc) => Some("it was sent home"),
+                Some((MemberState::Left, own)) if own == Some(proc) => Some("it was discarded, or it has left"),
                 Some((MemberState::Left | MemberState::Absent | MemberState::Failed { .. }, _)) => None,
             };
             if let Some(why) = why {
