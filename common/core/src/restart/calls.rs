@@ -22,12 +22,13 @@ impl Restart {
     }
 
     /// The first processes have registered for the call behind one that is done.
-    pub(super) fn next_call(&mut self) {
+    pub(super) fn next_call(&mut self, now: Mono) {
         self.call = self.call.saturating_add(1);
         self.phase = Phase::Gathering;
         (self.agreed, self.unplanned_rounds, self.awaited_hosts) = (None, 0, 0);
         (self.faults, self.progress) = (RoundFaults::default(), Progress::default());
         self.awaited.end();
+        self.extend_starts(now);
         for member in &mut self.membership.members {
             // The limit of faults holds for each call.
             (member.faults, member.fault_counted) = (0, false);

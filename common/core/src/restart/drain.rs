@@ -91,10 +91,12 @@ impl Restart {
             Phase::CallEnded(CallEnd::Done) if its && member.state == MemberState::Active => {
                 self.exited_between_calls.get_or_insert((initial, status.to_string()));
             }
-            Phase::Running | Phase::Waiting(_) | Phase::Draining { .. } => {
-                self.on_failed_start(now, initial, proc, status);
-            }
-            Phase::Gathering | Phase::CallEnded(_) => {}
+            Phase::Gathering
+            | Phase::Running
+            | Phase::Waiting(_)
+            | Phase::Draining { .. }
+            | Phase::CallEnded(CallEnd::Done) => self.on_failed_start(now, initial, proc, status),
+            Phase::CallEnded(_) => {}
         }
     }
 

@@ -49,7 +49,7 @@ impl Restart {
                 self.on_late_registration(now, node, ranks, terms)
             }
             Phase::CallEnded(CallEnd::Done) => {
-                self.next_call();
+                self.next_call(now);
                 self.on_first_registration(now, node, ranks, terms);
             }
             Phase::CallEnded(CallEnd::Refused(text)) => self.refuse(node, ranks.iter().map(|one| one.initial), &text),

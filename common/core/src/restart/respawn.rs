@@ -178,10 +178,22 @@ impl Restart {
         self.comings.values().map(|coming| self.deadline(coming)).fold(None, earliest)
     }
 
-    /// After the work no process is requested until there is another call.
+    /// Gives processes that were started the whole time to register for a call that begins now.
+    pub(super) fn extend_starts(&mut self, now: Mono) {
+        let until = now + self.setup.respawn_timeout;
+        for coming in self.comings.values_mut() {
+            match coming {
+                Start::Starting(_, at) => *at = until,
+                Start::Asked | Start::Overdue(_) | Start::Pausing(_) => {}
+            }
+        }
+    }
+
+    /// After the work no process is requested until there is another call. Nor is one ended that has not registered: its node may have
+    /// answered it that the call is done.
     const fn deadline(&self, coming: &Start) -> Option<Mono> {
         match coming {
-            Start::Pausing(_) if self.is_idle() => None,
+            Start::Pausing(_) | Start::Starting(..) if self.is_idle() => None,
             Start::Pausing(at) | Start::Starting(_, at) => Some(*at),
             Start::Asked | Start::Overdue(_) => None,
         }

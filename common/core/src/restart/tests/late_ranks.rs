@@ -402,3 +402,46 @@ fn next_process_of_a_rank_inherits_nothing() {
     let member = &machine.membership.members[1];
     assert_eq!((member.first_round, member.warned), (Round::new(1), false));
 }
+
+/// Rank 2 was lost, its next process was started at 21 s, and the others have ended the call at 22 s.
+fn call_that_ends_before_a_respawned_rank_registers() -> Restart {
+    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 3, "all,shift") });
+    register(&mut machine, 1, 3, &[]);
+    ended(&mut machine, at(20), 2, 2);
+    ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[]), enrolled(1, 1, &[])]);
+    machine.handle(at(21), RestartEvent::Started { initial: Rank::new(2), proc: ProcId::new(5) });
+    machine.handle(at(22), RestartEvent::Returned { node: n(0), round: Round::new(1) });
+    all(&mut machine);
+    machine
+}
+
+fn begin_next_call(machine: &mut Restart, now: Mono) {
+    on_registered(machine, now, 1, vec![enrolled(0, 0, &[]), enrolled(1, 1, &[])], "keys=0\n");
+}
+
+/// Its node has answered it that the call is done, which the root does not learn.
+#[test]
+fn process_that_was_started_late_is_not_ended_between_calls() {
+    let mut machine = call_that_ends_before_a_respawned_rank_registers();
+    assert_eq!(machine.poll_timeout(), None);
+    machine.handle_timeout(at(400));
+    assert_eq!(all(&mut machine), []);
+    begin_next_call(&mut machine, at(500));
+    machine.handle_timeout(at(501));
+    let ends = |action: &RestartAction| matches!(action, RestartAction::End { .. });
+    assert!(!all(&mut machine).iter().any(ends));
+    // It has the whole time again.
+    machine.handle_timeout(at(801));
+    assert!(all(&mut machine).iter().any(ends));
+}
+
+#[test]
+fn process_that_exits_between_calls_before_it_registered_is_replaced_in_the_next() {
+    let mut machine = call_that_ends_before_a_respawned_rank_registers();
+    ended(&mut machine, at(23), 2, 5);
+    let respawns = |action: &RestartAction| *action == RestartAction::Respawn { initial: Rank::new(2) };
+    assert!(!all(&mut machine).iter().any(respawns), "there may be no other call");
+    begin_next_call(&mut machine, at(24));
+    machine.handle_timeout(at(25));
+    assert!(all(&mut machine).iter().any(respawns));
+}
