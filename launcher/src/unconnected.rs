@@ -61,15 +61,21 @@ pub(crate) fn master_addr(plan: &Plan, origin: &Origin) -> Option<String> {
     let ranks = &plan.job.placement.ranks;
     let first = plan.job.apps.iter().find(|app| app.procs > 0)?;
     let addr = first.base.pinned(b"MASTER_ADDR").filter(|_| ranks.len() > 1)?;
-    let is_known = |b: &u8| b.is_ascii_alphanumeric() || b"-._".contains(b);
-    let is_name = addr.first().is_some_and(u8::is_ascii_alphanumeric) && addr.iter().all(is_known);
-    let name = std::str::from_utf8(addr).ok().filter(|_| is_name)?;
-    if name.parse::<IpAddr>().is_ok() || resolves(name, origin) {
+    let name = host_name(addr)?;
+    if resolves(name, origin) {
         return None;
     }
     Some(format!(
         "rlaunch: MASTER_ADDR={name} cannot be resolved on this host; unless the hosts of the ranks can, leave MASTER_ADDR out\n"
     ))
+}
+
+/// The name of a host. Text that is an address, or that would be more than one word to a shell, is none.
+fn host_name(text: &[u8]) -> Option<&str> {
+    let is_known = |b: &u8| b.is_ascii_alphanumeric() || b"-._".contains(b);
+    let is_name = text.first().is_some_and(u8::is_ascii_alphanumeric) && text.iter().all(is_known);
+    let name = std::str::from_utf8(text).ok().filter(|_| is_name)?;
+    name.parse::<IpAddr>().is_err().then_some(name)
 }
 
 /// Whether the system finds an address for a name. True if `getent` is missing or takes too long.
@@ -162,4 +168,20 @@ fn regular(path: &Path, most: u64) -> Option<Vec<u8>> {
     let file = path.is_file().then(|| File::open(path).ok())??;
     file.take(most).read_to_end(&mut bytes).ok()?;
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Such a name is a word of a command line.
+    #[test]
+    fn only_plain_names_of_hosts_are_looked_up() {
+        for name in ["node1", "gpu-7.cluster_a.example"] {
+            assert_eq!(host_name(name.as_bytes()), Some(name));
+        }
+        for text in ["", "10.0.0.1", "::1", "-h", "a b", "a;b", "$(a)", "a\nb", "`a`", "h\u{f6}st"] {
+            assert_eq!(host_name(text.as_bytes()), None, "{text}");
+        }
+    }
 }

@@ -307,7 +307,7 @@ fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
             Some(phrases::way_out(*errno).unwrap_or("--contain t3, or run as root").into()),
         ),
         NodeRefusal::Resource { errno, step } => (
-            format!("the agent on {hosts} cannot go on ({step}: {})", shortage(*errno)),
+            format!("the agent on {hosts} cannot continue ({step}: {})", shortage(*errno)),
             phrases::way_out(*errno).map(Cow::Borrowed),
         ),
         NodeRefusal::NoPort => {
