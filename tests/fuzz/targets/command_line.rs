@@ -63,6 +63,7 @@ fuzz_target!(|data: &[u8]| {
                 read: &|_| Ok(b"node[01-02] slots=2\n".to_vec()),
                 is_file: &|_| false,
                 runs: &|_| None,
+                has_input: &|| true,
                 directory: &|| Some("/home".into()),
                 env: &lookup,
                 groups: &cli::Known::new(&given),
