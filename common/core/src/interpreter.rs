@@ -33,7 +33,7 @@ pub fn is_bare<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> bool {
     while let Some(word) = words.next() {
         match word {
             b"--version" | b"--help" | b"--help-all" | b"--help-env" | b"--help-xoptions" => return false,
-            // Of a shell, these take a file.
+            // These options of shells take a file.
             b"--rcfile" | b"--init-file" | b"--check-hash-based-pycs" => drop(words.next()),
             [b'-', b'-', ..] => {}
             [b'-' | b'+', options @ ..] if !options.is_empty() => {

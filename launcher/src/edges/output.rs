@@ -206,7 +206,7 @@ impl Output {
         }
     }
 
-    /// Where words of our own are written: stdout, once stderr cannot be written. A reader that left stderr wants none.
+    /// Where words of our own are written: stdout, once stderr cannot be written. If the reader of stderr has left, they are dropped.
     fn own(&self) -> usize {
         let fails = |side: &Side| side.sink.failed().is_some_and(|errno| errno != EPIPE);
         if self.sides.get(self.routes.own).is_some_and(fails) { 0 } else { self.routes.own }

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_both_strings() {
+    fn counts_that_do_not_fit_are_refused_with_both_strings() {
         let with = |hosts, tasks| {
             let vars = [JOB, ("SLURM_JOB_NODELIST", hosts), ("SLURM_TASKS_PER_NODE", tasks)];
             find(&vars).unwrap_err().to_string()

@@ -280,7 +280,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
         let thread = PathBuf::from(format!("/proc/{pid}/task/{pid}"));
-        // It remains a zombie.
+        // The child remains a zombie.
         let flags = nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT;
         nix::sys::wait::waitid(nix::sys::wait::Id::Pid(pid), flags).unwrap();
         assert!(has_ended(&thread));

@@ -219,7 +219,7 @@ impl World {
         let world = self.plan.spec.world_size().max(1);
         self.check(proc.get() % world == rank.get(), || format!("{proc} is no number for rank {rank}"));
         self.check(exec.is_respawn || !again, || {
-            format!("{proc} follows nobody, and a process of rank {rank} has run")
+            format!("{proc} follows no process, and a process of rank {rank} has run")
         });
         if exec.is_respawn && self.rng.chance(self.plan.unstartable) {
             let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "rank".into(), found: Found::Nothing };

@@ -82,7 +82,7 @@ impl Job {
                     assert!(self.opened && self.closed.is_none(), "it closes once");
                     let here = self.hosts.iter().filter(|host| !host.lost && host.round == self.machine.round());
                     let works = here.flat_map(|host| host.procs.values()).any(|proc| proc.at == At::Working);
-                    assert!(given != RoundsEnd::Done || !works, "somebody works still: {:?}", self.hosts);
+                    assert!(given != RoundsEnd::Done || !works, "a rank works still: {:?}", self.hosts);
                     self.closed = Some(given);
                 }
                 RestartAction::Send { node, msg } => {

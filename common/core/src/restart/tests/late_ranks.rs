@@ -354,12 +354,7 @@ fn a_reserve_that_was_started_again_is_in_the_next_call() {
 /// The same of one that worked.
 #[test]
 fn a_rank_that_was_started_again_is_in_the_next_call() {
-    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 3, "all,shift") });
-    register(&mut machine, 1, 3, &[]);
-    ended(&mut machine, at(20), 2, 2);
-    ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[]), enrolled(1, 1, &[])]);
-    machine.handle(at(21), RestartEvent::Started { initial: Rank::new(2), proc: ProcId::new(5) });
-    machine.handle(at(22), RestartEvent::Returned { node: n(0), round: Round::new(1) });
+    let mut machine = call_that_ends_before_a_respawned_rank_registers();
     on_registered(&mut machine, at(23), 0, vec![enrolled(2, 5, &[])], "");
     all(&mut machine);
     let everybody = vec![enrolled(0, 0, &[]), enrolled(1, 1, &[]), enrolled(2, 5, &[])];
@@ -430,7 +425,7 @@ fn process_that_was_started_late_is_not_ended_between_calls() {
     machine.handle_timeout(at(501));
     let ends = |action: &RestartAction| matches!(action, RestartAction::End { .. });
     assert!(!all(&mut machine).iter().any(ends));
-    // It has the whole time again.
+    // The limit of its time begins anew.
     machine.handle_timeout(at(801));
     assert!(all(&mut machine).iter().any(ends));
 }
