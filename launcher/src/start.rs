@@ -377,7 +377,8 @@ fn notes(plan: &Plan, origin: &Origin) {
     if let Some(note) = map::short_lease(plan.job.lease, plan.job.placement.nodes.len()) {
         say(&note);
     }
-    for note in [unconnected::allocation(plan), unconnected::master_addr(plan, origin)].into_iter().flatten() {
+    let meeting = [unconnected::master_addr(plan, origin), unconnected::master_port(plan)];
+    for note in [unconnected::allocation(plan)].into_iter().chain(meeting).flatten() {
         say(&note);
     }
     if let Some(note) = unconnected::variables(&plan.unknown) {

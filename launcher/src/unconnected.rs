@@ -70,6 +70,18 @@ pub(crate) fn master_addr(plan: &Plan, origin: &Origin) -> Option<String> {
     ))
 }
 
+/// Note about a MASTER_PORT that is no number of a port, if several ranks are to meet there. A note and no refusal: Kubernetes
+/// sets it to an address where a service is called `master`, and a program need not read it.
+pub(crate) fn master_port(plan: &Plan) -> Option<String> {
+    let first = plan.job.apps.iter().find(|app| app.procs > 0)?;
+    let port = first.base.pinned(b"MASTER_PORT").filter(|_| plan.job.placement.ranks.len() > 1)?;
+    let is_port = std::str::from_utf8(port).is_ok_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
+    (!is_port).then(|| {
+        let given = quoted(&OsBytes::from(port));
+        format!("rlaunch: MASTER_PORT={given} is no port (1 to 65535), and the ranks get it as it is; leave MASTER_PORT out\n")
+    })
+}
+
 /// The name of a host. Text that is an address, or that would be more than one word to a shell, is none.
 fn host_name(text: &[u8]) -> Option<&str> {
     let is_known = |b: &u8| b.is_ascii_alphanumeric() || b"-._".contains(b);

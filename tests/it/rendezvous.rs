@@ -52,11 +52,12 @@ fn a_master_addr_that_does_not_lead_to_rank_0s_host_is_refused_before_ranks_star
     goes("-H node0,node1 --master-addr node0", &["0 node0", "1 node0"]);
     goes("-H node0,node1 --master-addr 192.0.2.9 --master-store rank0", &["0 192.0.2.9", "1 192.0.2.9"]);
     let note = "rlaunch: MASTER_ADDR=nosuchname cannot be resolved on this host; ";
-    for words in ["-H node0,node1 --master-addr nosuchname", "-H node0,node1 -x MASTER_ADDR=nosuchname"] {
-        on_login(&bed, "RES_OPTIONS='timeout:1 attempts:1'", words).start().code(0).says(note);
+    let (option, given) = ("--master-addr nosuchname", "-x MASTER_ADDR=nosuchname");
+    for words in [format!("{two} {option}"), format!("{two} {given}"), format!("-H node0 -n 2 {option}")] {
+        on_login(&bed, "", &words).start().code(0).says(note);
     }
-    for words in ["-H node0 -n 2 --master-addr nosuchname", "-H node0,node1 --master-addr node0"] {
-        let done = on_login(&bed, "", words).start().code(0);
+    for words in [format!("-H node0 -n 1 {option}"), format!("{two} --master-addr node0")] {
+        let done = on_login(&bed, "", &words).start().code(0);
         assert!(!done.err().contains("cannot be resolved"), "{}", done.err());
     }
     goes("-H node0 -n 1 --master-addr localhost", &["0 localhost"]);
@@ -136,6 +137,22 @@ fn a_given_port_among_those_that_another_job_has_chosen_is_refused() {
     assert_eq!(ports.len(), 3);
     ports.dedup();
     assert_eq!(ports.len(), 1, "{out}");
+}
+
+/// A service of Kubernetes that is called `master` sets it so for every pod.
+#[test]
+fn a_master_port_that_is_no_port_is_noted() {
+    let ranks = |n: &str| Plan::rlaunch(["-n", n, "printenv", "MASTER_PORT"]);
+    for port in ["abc", "0", "99999", "tcp://10.0.0.1:80"] {
+        let done = ranks("2").env("MASTER_PORT", port).start().code(0);
+        done.says(&format!("rlaunch: MASTER_PORT={port} is no port (1 to 65535), and the ranks get it as it is"));
+        assert_eq!(done.sorted(), [port, port]);
+    }
+    let option = Plan::rlaunch(["-n", "2", "-x", "MASTER_PORT=x y", "true"]).start().code(0);
+    option.says("rlaunch: MASTER_PORT='x y' is no port");
+    for (n, port) in [("1", "abc"), ("2", "29500")] {
+        assert_eq!(ranks(n).env("MASTER_PORT", port).start().code(0).err(), "");
+    }
 }
 
 #[test]
