@@ -111,7 +111,8 @@ fn scripts_that_meet_by_themselves_need_no_flag() {
         // Six processes that each load a gigabyte first, and say nothing until then, are for the smaller one.
         let few = cases.into_iter().filter(|(_, _, all, _)| *all < 4 || python == Path::new(DEBIANS));
         for (ranks, name, all, why) in few {
-            let done = script(Plan::rlaunch(["-n", ranks]), &python, name, &[&a_port()]).start().code(0);
+            let run = || script(Plan::rlaunch(["-n", ranks]), &python, name, &[&a_port()]).start().end();
+            let done = unless_torch_aborts(&python, run, || ());
             let sum: usize = (0..all).sum();
             let expected: Vec<String> = (0..all).map(|n| format!("rank {n} of {all}: {sum}")).collect();
             assert_eq!(done.sorted(), expected, "{name}: {}", done.err());
@@ -120,24 +121,29 @@ fn scripts_that_meet_by_themselves_need_no_flag() {
     }
 }
 
-/// torch 2.15 ends one in some processes of this script with SIGABRT when all is done, started by hand too: a thread of its own is still
-/// there when the interpreter goes. Just that is tried again, from where it began.
-fn trains_elastically(python: &Path, epochs: &str, snapshot: &Path) -> Done {
-    let before = std::fs::read(snapshot).ok();
+/// torch 2.15 ends one in some processes with SIGABRT when all is done, started by hand too: a thread of its own is still there when the
+/// interpreter goes. Just that is tried again, after `again`.
+fn unless_torch_aborts(python: &Path, run: impl Fn() -> Done, again: impl Fn()) -> Done {
     for _ in 0..9 {
-        let words = [epochs, "1", snapshot.to_str().unwrap()];
-        let done = script(Plan::rlaunch(["-n", "2"]), python, "elastic_multigpu.py", &words).start().end();
+        let done = run();
         let is_torchs_own = done.err().contains("terminate called without an active exception");
-        if done.exit != Exit::Code(134) || !is_torchs_own || python == Path::new(DEBIANS) {
+        if done.exit == Exit::Code(0) || !is_torchs_own || python == Path::new(DEBIANS) {
             assert_eq!(done.exit, Exit::Code(0), "{}", done.err());
             return done;
         }
-        match &before {
-            Some(bytes) => std::fs::write(snapshot, bytes).unwrap(),
-            None => std::fs::remove_file(snapshot).unwrap(),
-        }
+        again();
     }
     panic!("torch has aborted nine times in a row");
+}
+
+fn trains_elastically(python: &Path, epochs: &str, snapshot: &Path) -> Done {
+    let before = std::fs::read(snapshot).ok();
+    let words = [epochs, "1", snapshot.to_str().unwrap()];
+    let run = || script(Plan::rlaunch(["-n", "2"]), python, "elastic_multigpu.py", &words).start().end();
+    unless_torch_aborts(python, run, || match &before {
+        Some(bytes) => std::fs::write(snapshot, bytes).unwrap(),
+        None => std::fs::remove_file(snapshot).unwrap(),
+    })
 }
 
 #[test]
