@@ -11,7 +11,7 @@ use crate::view::{self, map, phrases};
 use crate::{doctor, driver, serve, unconnected};
 use anyhow::Context as _;
 use rlaunch_agent::{AgentSetup, Edge};
-use rlaunch_core::bootstrap::{Secret, SshOptions, Target};
+use rlaunch_core::bootstrap::{Secret, Target};
 use rlaunch_core::errno::EPIPE;
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::exit::{self, Ending};
@@ -150,6 +150,7 @@ fn assign(trial: cli::Trial, origin: &Origin) -> u8 {
 fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     let caller: Vec<&[u8]> = origin::environment().collect();
     let placed = with_site(origin, |site| {
+        run.use_allocation(site)?;
         run.interpret(site)?;
         let placement = run.place(site)?;
         let holder = run.holder(&placement, &caller, site)?;
@@ -162,7 +163,11 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     };
     place_notes(&placement.notes, run.presentation.verbosity, run.programs.len());
     let programs: Vec<&[OsBytes]> = run.programs.iter().map(|program| program.argv.as_slice()).collect();
-    let text = if json { map::json(&placement, holder) } else { map::text(&placement, &programs, holder) };
+    let source = run.in_allocation.as_ref().map(|found| (found, run.reach.carrier(run.reach.fast).kind()));
+    let text = match json {
+        true => map::json(&placement, holder, source),
+        false => map::text(&placement, &programs, holder, source),
+    };
     answer(text.as_bytes())
 }
 
@@ -311,12 +316,12 @@ fn targets(placement: &Placement) -> anyhow::Result<Vec<Option<Target>>> {
 
 /// How the other hosts are reached. The secret is made only where there are any.
 fn reach(plan: &Plan) -> anyhow::Result<bootstrap::Setting> {
-    let Reach { prompt, fast, agent_path, limit, .. } = &plan.reach;
+    let Reach { fast, agent_path, limit, .. } = &plan.reach;
     Ok(bootstrap::Setting {
         job: plan.job.job,
         secret: Secret(rlaunch_sys::random::bytes().context("cannot get random bytes for the job's secret")?),
         lease: plan.job.lease,
-        options: SshOptions { prompt: *prompt, fast: *fast, no_master: false },
+        carrier: plan.reach.carrier(*fast),
         agent_path: agent_path.clone(),
         limit: *limit,
     })
@@ -377,8 +382,7 @@ fn notes(plan: &Plan, origin: &Origin) {
     if let Some(note) = map::short_lease(plan.job.lease, plan.job.placement.nodes.len()) {
         say(&note);
     }
-    let meeting = [unconnected::master_addr(plan, origin), unconnected::master_port(plan)];
-    for note in [unconnected::allocation(plan)].into_iter().chain(meeting).flatten() {
+    for note in [unconnected::master_addr(plan, origin), unconnected::master_port(plan)].into_iter().flatten() {
         say(&note);
     }
     if let Some(note) = unconnected::variables(&plan.unknown) {

@@ -1,8 +1,7 @@
-//! Notes about jobs that would run with a silent wrong answer: ranks of MPI, which nothing connects, hosts of an allocation that are not
-//! used, and variables without effect.
+//! Notes about jobs that would run with a silent wrong answer: ranks of MPI, which nothing connects, a place where ranks cannot meet, and
+//! variables without effect.
 
 use crate::cli::Plan;
-use rlaunch_core::allocation::Allocation;
 use rlaunch_core::elf;
 use rlaunch_core::framework::imports;
 use rlaunch_core::master_store::{self, Program};
@@ -31,28 +30,6 @@ pub(crate) fn mpi(plan: &Plan) -> Option<String> {
             "rlaunch: rlaunch does not connect MPI ranks yet: each of the {ranks} ranks will be a world of its own\n"
         )
     })
-}
-
-/// Note about hosts of the scheduler's job, where none was named.
-pub(crate) fn allocation(plan: &Plan) -> Option<String> {
-    if plan.names_hosts {
-        return None;
-    }
-    let env = |name: &str| std::env::var(name).ok();
-    let read = |path: &str| regular(Path::new(path), 1 << 20).and_then(|text| String::from_utf8(text).ok());
-    // A process of an srun step with several tasks is one of many, each with its own rlaunch.
-    if env("SLURM_STEP_NUM_TASKS").is_some_and(|tasks| tasks.parse().is_ok_and(|tasks: u32| tasks > 1)) {
-        return None;
-    }
-    let found = match Allocation::find(&env, &read) {
-        Ok(found) => found.filter(|found| found.hosts.len() > 1)?,
-        Err(error) => return Some(format!("rlaunch: {error}; all ranks run on this host\n")),
-    };
-    let (scheduler, hosts) = (found.scheduler, found.folded());
-    let option = quoted(&OsBytes::from(hosts.as_str()));
-    Some(format!(
-        "rlaunch: {scheduler} has allocated {hosts}, and all ranks run on this host; -H {option} uses the others\n"
-    ))
 }
 
 /// Note about a name in MASTER_ADDR that this host cannot resolve, if several ranks are to meet there. A note and no refusal:

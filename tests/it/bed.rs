@@ -120,6 +120,18 @@ fn mounts() -> String {
 impl Bed {
     /// `login` and `node0` to `node{count - 1}`; `None` where there can be none, with a note.
     pub(crate) fn up(count: u32) -> Option<Self> {
+        Self::up_with(count, &[])
+    }
+
+    /// The same as a cluster of Slurm.
+    pub(crate) fn slurm(count: u32) -> Option<Self> {
+        if !place::is_root() || !["srun", "/usr/sbin/slurmctld", "/usr/sbin/munged"].into_iter().all(place::has) {
+            return None;
+        }
+        Self::up_with(count, &["--slurm"])
+    }
+
+    fn up_with(count: u32, options: &[&str]) -> Option<Self> {
         if !is_possible() {
             return None;
         }
@@ -131,7 +143,7 @@ impl Bed {
         let mut bed = Self { name, holder: None, share, spaces: Rc::default(), names: RefCell::default() };
         let count = count.to_string();
         let mut up = bed.command(["up", &count, "--hold", "--share"]);
-        up.arg(bed.share.dir());
+        up.arg(bed.share.dir()).args(options);
         // The hosts have another /tmp.
         let pythons = [place::newer_torch(), place::jax()];
         for home in pythons.iter().flatten().filter_map(|python| python.ancestors().nth(2)) {

@@ -168,18 +168,6 @@ fn ranks_of_mpi_that_nothing_connects_are_a_note() {
     }
 }
 
-#[test]
-fn hosts_of_an_allocation_that_are_not_used_are_a_note() {
-    let plan = |words: &[&str]| {
-        let slurm = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "node[01-04]"), ("SLURM_TASKS_PER_NODE", "1(x4)")];
-        slurm.iter().fold(Plan::rlaunch(words), |plan, (name, value)| plan.env(name, value)).start().code(0)
-    };
-    plan(&["-n", "1", "true"]).says(
-        "rlaunch: Slurm has allocated node[01-04], and all ranks run on this host; -H 'node[01-04]' uses the others\n",
-    );
-    assert!(!plan(&["-n", "1", "-H", "localhost", "true"]).err().contains("Slurm"));
-}
-
 /// No ssh is started: there is none in this PATH.
 #[test]
 fn this_machine_is_examined_without_ssh() {

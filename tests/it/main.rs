@@ -54,6 +54,7 @@ mod rounds_hosts;
 mod several;
 mod shapes;
 mod signals;
+mod slurm;
 mod soak;
 mod ssh;
 mod ssh_words;

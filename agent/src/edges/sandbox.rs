@@ -20,6 +20,7 @@ use rlaunch_sys::origin::{Origin, set_creation_mask};
 use rlaunch_sys::port::{BLOCK, Port, choose};
 use rlaunch_sys::spawn::{Outcome, SpawnPort};
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::Arc;
 
 /// Why there is no PID namespace where one could be had.
@@ -271,8 +272,23 @@ fn addresses() -> Capped<Address, HOST_ADDRESSES> {
     Capped::chunks(all.map(|(_, addr)| Address::from(addr))).into_iter().next().unwrap_or_default()
 }
 
-/// sshd's SSH_CONNECTION: the client's address and port, then ours.
+/// Whence this host was reached, and by which of its addresses.
 fn connection() -> Option<(OsBytes, OsBytes)> {
+    login().or_else(step)
+}
+
+/// In a step of Slurm: the host of srun, and the address from which the kernel would send something there. Nothing is sent.
+fn step() -> Option<(OsBytes, OsBytes)> {
+    let from: IpAddr = std::env::var("SLURM_LAUNCH_NODE_IPADDR").ok()?.parse().ok()?;
+    let any = if from.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((from, 1)).ok()?;
+    let at = socket.local_addr().ok()?.ip();
+    Some((OsBytes::from(from.to_string()), OsBytes::from(at.to_string())))
+}
+
+/// sshd's SSH_CONNECTION: the client's address and port, then ours.
+fn login() -> Option<(OsBytes, OsBytes)> {
     let line = std::env::var_os("SSH_CONNECTION")?.into_encoded_bytes();
     let mut words = line.split(|b| *b == b' ');
     let (from, _, at) = (words.next()?, words.next()?, words.next()?);

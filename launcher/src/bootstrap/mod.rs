@@ -7,8 +7,8 @@ mod ssh;
 mod way;
 
 use rlaunch_core::bootstrap::{
-    CarrierEnd, Dial, DialAction, DialEvent, DialPlan, Failure, Fanout, Hash, Kind, LinePlan, Preamble, Secret,
-    SshOptions, Stage, Target, Turn, Up, Way, question,
+    Carrier, CarrierEnd, Dial, DialAction, DialEvent, DialPlan, Failure, Fanout, Hash, Kind, LinePlan, Preamble,
+    Secret, Stage, Target, Turn, Up, Way, question,
 };
 use rlaunch_core::deadlines::Deadlines;
 use rlaunch_core::id::{JobId, NodeId};
@@ -36,8 +36,8 @@ pub(crate) struct Setting {
     pub(crate) secret: Secret,
     /// How long a host may continue without word from us; zero: for ever.
     pub(crate) lease: Span,
-    /// How ssh is called.
-    pub(crate) options: SshOptions,
+    /// The carrier of the agents.
+    pub(crate) carrier: Carrier,
     /// `--agent-path`.
     pub(crate) agent_path: Option<OsBytes>,
     /// How long one host may take.
@@ -95,7 +95,7 @@ impl Bootstrap {
         rlaunch_sys::origin::raise_nofile(&origin);
         let set = Arc::new(ReadySet::new()?);
         rlaunch_sys::fd::make_room(&set, i32::try_from(nodes.saturating_mul(OF_HOST)).unwrap_or(i32::MAX));
-        let fanout = if setting.options.prompt { Fanout::one_by_one() } else { Fanout::default() };
+        let fanout = if setting.carrier.may_prompt() { Fanout::one_by_one() } else { Fanout::default() };
         Ok(Self {
             live: rlaunch_net::ready::readable(Arc::clone(&set))?,
             set,
@@ -132,7 +132,7 @@ impl Bootstrap {
     /// Reaches a host, when it is its turn. `jitter` is any number.
     pub(crate) fn connect(&mut self, node: NodeId, target: Target, jitter: u64) {
         let kind = Kind::of(&target);
-        let Setting { job, secret, lease, options, agent_path, limit } = &self.setting;
+        let Setting { job, secret, lease, carrier, agent_path, limit } = &self.setting;
         let Source { hash, sum, len, .. } = self.source;
         let line = LinePlan {
             job: *job,
@@ -148,7 +148,7 @@ impl Bootstrap {
         // Another build may have another length and hash; its version of the wire must agree.
         let (len, hash) = if agent_path.is_some() { (0, Hash([0; 32])) } else { (len, hash) };
         let preamble = Preamble { job: *job, node, secret: *secret, lease: *lease, len, hash };
-        let dial = Dial::new(DialPlan { target, options: options.clone(), line, preamble, limit: *limit, jitter });
+        let dial = Dial::new(DialPlan { target, carrier: carrier.clone(), line, preamble, limit: *limit, jitter });
         self.hosts.insert(node, Host { dial, ssh: None, up: false });
         self.fanout.push(node, kind);
     }
@@ -286,7 +286,7 @@ impl Bootstrap {
         if part == Part::Out {
             return self.tell(now, node, DialEvent::Out(bytes));
         }
-        if !host.up && self.setting.options.prompt {
+        if !host.up && self.setting.carrier.may_prompt() {
             // "Permission denied, please try again": belongs to what is being asked on the terminal.
             let _nobody_reads = rlaunch_sys::fd::write(2, &bytes);
         }
@@ -314,7 +314,7 @@ impl Bootstrap {
         let Some(host) = self.hosts.get_mut(&node) else { return };
         match action {
             DialAction::Start(words) => {
-                let prompt = self.setting.options.prompt;
+                let prompt = self.setting.carrier.may_prompt();
                 match Ssh::start(node, &words, prompt, &self.ssh_reaper, &self.origin, &self.set) {
                     Ok(ssh) => host.ssh = Some(ssh),
                     Err(error) => {

@@ -1,5 +1,6 @@
 //! An error in a command line: the option, the value, the reason, and a way out.
 
+use super::AllocationUseError;
 use super::nearest::nearest;
 use super::planned_options;
 use super::site::Silent;
@@ -76,6 +77,9 @@ pub(crate) enum CliError {
     /// `-H` beside a hostfile chooses from it.
     #[error("{} names {host}, which is not in the hostfile {path}", Named(option))]
     NotInHostfile { option: OsBytes, host: String, path: OsBytes },
+    /// The allocation of a scheduler.
+    #[error(transparent)]
+    Allocation(#[from] AllocationUseError),
     /// `--nproc-per-node gpu`
     #[error("{} gpu: {host} has no GPU", Named(option))]
     NoGpu { option: OsBytes, host: String },
@@ -155,6 +159,7 @@ impl CliError {
     pub(crate) fn render(&self) -> String {
         match self {
             Self::Nothing => super::help::brief(),
+            Self::Allocation(AllocationUseError::ManyTasks { is_first: false, .. }) => String::new(),
             _ => render(self),
         }
     }
@@ -204,6 +209,7 @@ impl Hint for CliError {
                 Some(format!("--hostfile {}\n-H {}, if it is a host", typed(path), typed(&host)).into())
             }
             Self::NotInHostfile { .. } => Some("-H without --hostfile, or a line for it there".into()),
+            Self::Allocation(source) => source.hint(),
             Self::NoGpu { option, .. } | Self::UnknownGpus { option, .. } => {
                 Some(format!("{option} cpu   or   {option} N").into())
             }

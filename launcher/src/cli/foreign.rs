@@ -67,7 +67,6 @@ pub(super) static OPTIONS: &[Later] = &[
             "mpirun or srun: rlaunch does not connect MPI ranks yet, each would be a world of its own\n--mpi none, if the program does not use MPI",
         ),
     ),
-    same(&["launcher", "bootstrap"], Same::Only(&["ssh"]), Some("leave it out: other hosts are reached by ssh")),
     same(&["distribution"], Same::Only(&["block"]), NUMBERS),
     same(&["kill-on-bad-exit"], Same::Attached(&["1"]), GOES_ON),
     same(&["start-method"], Same::Only(&["spawn", "fork", "forkserver"]), None),

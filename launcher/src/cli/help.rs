@@ -85,6 +85,7 @@ const RARE: &[Id] = &[
     Id::Hooks(hooks::Opt::OnExit),
     Id::Hooks(hooks::Opt::Timeout),
     Id::Hooks(hooks::Opt::Nested),
+    Id::Reach(reach::Opt::Launcher),
 ];
 
 /// `-h`.

@@ -2,6 +2,7 @@
 //!
 //! Pure: the caller's environment is asked through a function, and nothing is printed here.
 
+mod allocation;
 mod assign;
 mod doctor;
 mod env;
@@ -31,6 +32,7 @@ mod tests;
 mod torch;
 mod values;
 
+pub(crate) use allocation::{AllocationUseError, InAllocation, job as scheduler_job};
 pub(crate) use assign::{Trial, read_policy};
 pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;
@@ -112,6 +114,8 @@ pub(crate) struct Run {
     pub(crate) lease: Span,
     /// How other hosts are reached.
     pub(crate) reach: Reach,
+    /// The scheduler's allocation, if the job uses it.
+    pub(crate) in_allocation: Option<InAllocation>,
     /// `--master-store`.
     pub(crate) master_store: Asked,
     /// The restart options.
@@ -423,6 +427,7 @@ impl Wide {
             timeout: faults.timeout(),
             lease: reach.lease(),
             reach: reach.reach(),
+            in_allocation: None,
             master_store: store.master_store,
             store_guard: store.guard,
             framework: store.framework,

@@ -32,8 +32,6 @@ pub(crate) struct Plan {
     pub(crate) others: Vec<OsBytes>,
     /// Variables of the caller that look like rlaunch's and are not: each with what was probably meant.
     pub(crate) unknown: Vec<(OsBytes, Option<String>)>,
-    /// The user named hosts.
-    pub(crate) names_hosts: bool,
 }
 
 impl Run {
@@ -48,6 +46,7 @@ impl Run {
         caller: impl IntoIterator<Item = &'a [u8]>,
         site: &Site<'_>,
     ) -> Result<Plan, CliError> {
+        self.use_allocation(site)?;
         self.interpret(site)?;
         let placement = self.place(site)?;
         self.check_input(&placement, site)?;
@@ -61,7 +60,6 @@ impl Run {
         let rounds = self.rounds(&placement, &caller, site)?;
         let gpus = self.gpus(jax);
         let min_hosts = self.whole.least();
-        let names_hosts = self.programs.iter().any(|program| program.place.names_hosts());
         let programs = Programs { all: self.programs, torchrun: self.torchrun, logs };
         let (apps, [absent, given, others]) = programs.with(&caller, &placement);
         let unknown = caller.iter().filter_map(|entry| unknown_variable(entry)).collect();
@@ -93,7 +91,6 @@ impl Run {
             given,
             others,
             unknown,
-            names_hosts,
         })
     }
 

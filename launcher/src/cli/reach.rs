@@ -1,9 +1,11 @@
 //! Options about other hosts: how they are reached, and how long they live without word from us.
 
+use super::allocation::Launcher;
 use super::errors::CliError;
 use super::scan::Given;
 use super::table::{Group, Id, Row, Takes};
 use super::values;
+use rlaunch_core::bootstrap::{Carrier, SrunPlan, SshOptions};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Span;
 use rlaunch_core::travel::Resource;
@@ -16,6 +18,7 @@ const SHORTEST: Span = Span::from_secs(2);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opt {
+    Launcher,
     Lease,
     Connect,
     Prompt,
@@ -28,6 +31,18 @@ pub(super) enum Opt {
 pub(super) const GROUP: Group = Group {
     title: "Other hosts",
     rows: &[
+        Row {
+            id: Id::Reach(Opt::Launcher),
+            short: None,
+            names: &["launcher", "bootstrap"],
+            takes: Takes::One("WHAT"),
+            brief: "how agents are started there (default: auto)",
+            more: &[
+                "auto: srun in an allocation of Slurm, else ssh.",
+                "local: all ranks on this host. ssh, slurm,",
+                "exec:'CMD {host}' (docs/slurm.md).",
+            ],
+        },
         Row {
             id: Id::Reach(Opt::Lease),
             short: None,
@@ -94,6 +109,10 @@ pub(super) const GROUP: Group = Group {
 /// How other hosts are reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Reach {
+    /// `--launcher`.
+    pub(crate) launcher: Launcher,
+    /// How srun is called, where it is what reaches the hosts.
+    pub(crate) srun: Option<SrunPlan>,
     /// `--ssh-prompt`.
     pub(crate) prompt: bool,
     /// `--ssh-fast`.
@@ -108,6 +127,24 @@ pub(crate) struct Reach {
     pub(crate) limits: Vec<Resource>,
 }
 
+impl Reach {
+    /// The carrier of agents to the hosts. `fast` is for ssh.
+    pub(crate) fn carrier(&self, fast: bool) -> Carrier {
+        match (&self.srun, &self.launcher) {
+            (Some(plan), _) => Carrier::Srun(plan.clone()),
+            (None, Launcher::Exec(template)) => Carrier::Exec(template.clone()),
+            (None, Launcher::Auto | Launcher::Local | Launcher::Ssh | Launcher::Slurm) => {
+                Carrier::Ssh(SshOptions { prompt: self.prompt, fast, no_master: false })
+            }
+        }
+    }
+
+    /// Whether this host too gets its agent by the carrier, and not from the launcher itself.
+    pub(crate) fn carries_all(&self) -> bool {
+        self.srun.is_some() || matches!(self.launcher, Launcher::Exec(_))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Args {
     lease: Span,
@@ -117,6 +154,8 @@ pub(super) struct Args {
 impl Default for Args {
     fn default() -> Self {
         let reach = Reach {
+            launcher: Launcher::Auto,
+            srun: None,
             prompt: false,
             fast: false,
             agent_path: None,
@@ -132,6 +171,7 @@ impl Args {
     pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
         let (option, value) = (&given.spelled, &given.value);
         match opt {
+            Opt::Launcher => self.reach.launcher = Launcher::parse(option, value)?,
             Opt::Lease => self.lease = values::span_from(option, value, SHORTEST)?,
             Opt::Connect => self.reach.limit = values::span_from(option, value, Span::from_secs(1))?,
             Opt::Prompt => self.reach.prompt = true,

@@ -217,21 +217,28 @@ impl Run {
     pub(crate) fn place(&self, site: &Site<'_>) -> Result<Placement, CliError> {
         let mut apps = Vec::new();
         for program in &self.programs {
-            apps.push((program, site.hosts(&program.place)?));
+            apps.push((program, self.hosts(program, site)?));
         }
         let named: Vec<Entry> = apps.iter().flat_map(|(_, hosts)| hosts.clone()).collect();
         let asked = self.ask(&apps, &named, site)?;
-        let app = |(program, hosts): (&Program, Vec<Entry>)| site.app(program, hosts, &named, &asked);
+        let app = |(program, hosts): (&Program, Vec<Entry>)| {
+            let app = site.app(program, hosts, &named, &asked)?;
+            Ok(if self.is_one_per_host(program) { AppRequest { ppn: Some(1), ..app } } else { app })
+        };
         let request = Request {
-            apps: apps.into_iter().map(app).collect::<Result<_, _>>()?,
+            apps: apps.into_iter().map(app).collect::<Result<_, CliError>>()?,
             here: site.here.clone(),
+            carries_all: self.reach.carries_all(),
             map_by: self.whole.map_by,
             rank_by: self.whole.rank_by,
             nnodes: self.whole.nnodes,
             min_hosts: self.whole.min_hosts,
             strict: self.whole.strict,
         };
-        place::place(&request).map_err(|source| CliError::Place { source, variables: self.variables.clone() })
+        let placed = place::place(&request);
+        let mut placement = placed.map_err(|source| CliError::Place { source, variables: self.variables.clone() })?;
+        placement.notes.extend(self.one_per_host(placement.nodes.len()));
+        Ok(placement)
     }
 
     /// Asks other hosts for their resources, where ranks are placed by them: all at a time.

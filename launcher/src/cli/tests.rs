@@ -1,5 +1,6 @@
 //! Command lines as users type them, and the messages about wrong ones. The texts are kept in tests/golden/cli.
 
+mod allocation;
 mod place;
 mod reach;
 mod refused;
@@ -63,7 +64,11 @@ const FILES: [(&str, &str); 3] = [
 ];
 
 pub(super) fn at_site<T>(gpus: impl Into<Option<u32>>, ask: impl FnOnce(&Site<'_>) -> T) -> T {
-    let gpus = gpus.into();
+    at_site_with(&[], gpus.into(), ask)
+}
+
+/// The same with these variables.
+fn at_site_with<T>(variables: &[(&str, &str)], gpus: Option<u32>, ask: impl FnOnce(&Site<'_>) -> T) -> T {
     let found = |path: &OsBytes| FILES.iter().find(|(name, _)| path.as_slice() == name.as_bytes());
     ask(&Site {
         here: Here { name: "me".into(), cpus: 2 },
@@ -74,7 +79,7 @@ pub(super) fn at_site<T>(gpus: impl Into<Option<u32>>, ask: impl FnOnce(&Site<'_
         runs: &|path| found(path).map(|_| Runs::Never),
         has_input: &|| true,
         directory: &|| Some("/home/u".into()),
-        env: &|_| None,
+        env: &|name| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| OsString::from(value)),
         groups: &Known::new(&Nobody),
     })
 }
@@ -337,7 +342,7 @@ fn every_option_with_a_value_has_its_variable() {
         assert!(matches!(role, Some(VarRole::Read | VarRole::ReadOnce)), "{name} is {role:?}");
         assert!(names.insert(name));
     }
-    assert_eq!(names.len(), 51);
+    assert_eq!(names.len(), 52);
 }
 
 #[test]

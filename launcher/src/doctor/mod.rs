@@ -9,7 +9,7 @@ use crate::bootstrap::{Bootstrap, Setting, Step};
 use crate::cli::Reach;
 use crate::edges::now;
 use anyhow::Context as _;
-use rlaunch_core::bootstrap::{CarrierEnd, Failure, Secret, SshOptions, Target, Up};
+use rlaunch_core::bootstrap::{CarrierEnd, Failure, Secret, Target, Up};
 use rlaunch_core::exit;
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::machine::earliest;
@@ -130,7 +130,7 @@ impl<'a> Rounds<'a> {
             secret: Secret(rlaunch_sys::random::bytes().context("cannot get random bytes")?),
             // Longer than we wait for it: one that does not hear that it was let go ends by itself.
             lease: self.reach.limit + GOODBYE,
-            options: SshOptions { prompt: self.reach.prompt, fast, no_master: false },
+            carrier: self.reach.carrier(fast),
             agent_path: self.reach.agent_path.clone(),
             limit: self.reach.limit,
         };

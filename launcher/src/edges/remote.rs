@@ -138,7 +138,7 @@ impl Remote {
                     return Poll::Ready(News::Event(JobEvent::HostFailed { node, why: told(&failure) }));
                 }
                 Step::Ended { node, end, words } => {
-                    tracing::debug!(%node, %end, %words, "its ssh has ended");
+                    tracing::debug!(%node, %end, %words, "its carrier has ended");
                     return Poll::Ready(News::Ended(node, end, words));
                 }
             }
@@ -148,7 +148,7 @@ impl Remote {
 
 fn told(failure: &Failure) -> HostFailure {
     HostFailure {
-        why: OsBytes::from(failure.why.to_string()),
+        why: OsBytes::from(failure.reason()),
         words: failure.said(),
         hint: failure.hint().map(|hint| OsBytes::from(hint.into_owned())).unwrap_or_default(),
     }

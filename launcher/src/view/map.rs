@@ -1,6 +1,8 @@
 //! The placement of ranks: `rlaunch map`, for people and for programs.
 
 use super::phrases;
+use crate::cli::{InAllocation, scheduler_job};
+use rlaunch_core::bootstrap::CarrierKind;
 use rlaunch_core::id::{AppIndex, NodeId, Rank};
 use rlaunch_core::master_store::Holder;
 use rlaunch_core::os_bytes::OsBytes;
@@ -9,8 +11,11 @@ use rlaunch_core::spec::JobSpec;
 use rlaunch_core::time::Span;
 use std::fmt::Write as _;
 
+/// Where the hosts of a job come from: the allocation, and what starts the agents there.
+pub(crate) type Source<'a> = Option<(&'a InAllocation, CarrierKind)>;
+
 /// Hosts with their ranks, then the programs where there are several.
-pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder) -> String {
+pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder, source: Source<'_>) -> String {
     let (ranks, hosts) = (placement.ranks.len() as u64, placement.nodes.len() as u64);
     let mut text = format!("{} on {}\n", phrases::count(ranks, "rank"), phrases::count(hosts, "host"));
     let names: Vec<String> = placement.nodes.iter().map(|node| node.host.to_string()).collect();
@@ -40,6 +45,10 @@ pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder
     }
     if placement.ranks.len() > 1 || store.is_agent() {
         writeln!(text, "{}", self::store(store)).unwrap_or_default();
+    }
+    if let Some((InAllocation { allocation, .. }, carrier)) = source {
+        let job = scheduler_job(allocation.scheduler, &allocation.job);
+        writeln!(text, "hosts of {job}, whose agents {carrier} starts").unwrap_or_default();
     }
     text
 }
@@ -81,7 +90,8 @@ fn of_app(placement: &Placement, app: AppIndex) -> Vec<Rank> {
 }
 
 /// A line: `{"ranks":[{"rank":0,"host":"node0","local_rank":0,"node_index":0,"app":0}],"store":{"by":"rank0","why":"alone"}}`.
-pub(crate) fn json(placement: &Placement, store: Holder) -> String {
+/// `hosts` has the name, the slots and the ranks of each host; in an allocation `allocation` has the scheduler and its name for the job.
+pub(crate) fn json(placement: &Placement, store: Holder, source: Source<'_>) -> String {
     let mut text = String::from("{\"ranks\":[");
     for (seat, rank) in placement.ranks.iter().zip(0u32..) {
         let host = name(placement, seat.node);
@@ -96,7 +106,22 @@ pub(crate) fn json(placement: &Placement, store: Holder) -> String {
         )
         .unwrap_or_default();
     }
-    writeln!(text, "],\"store\":{{\"by\":\"{}\",\"why\":\"{}\"}}}}", store.word(), store.code()).unwrap_or_default();
+    write!(text, "],\"store\":{{\"by\":\"{}\",\"why\":\"{}\"}},\"hosts\":[", store.word(), store.code())
+        .unwrap_or_default();
+    for (at, node) in placement.nodes.iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        let (host, slots) = (serde_json::Value::from(node.host.to_string()), node.slots);
+        // No number: it is not known how many processors this machine has.
+        let slots = if slots == u32::MAX { "null".to_owned() } else { slots.to_string() };
+        write!(text, "{comma}{{\"host\":{host},\"slots\":{slots},\"ranks\":{}}}", node.ranks).unwrap_or_default();
+    }
+    text.push(']');
+    if let Some((InAllocation { allocation, .. }, carrier)) = source {
+        let (scheduler, job) = (allocation.scheduler, serde_json::Value::from(allocation.job.as_str()));
+        write!(text, ",\"allocation\":{{\"scheduler\":\"{scheduler}\",\"job\":{job},\"launcher\":\"{carrier}\"}}")
+            .unwrap_or_default();
+    }
+    text.push_str("}\n");
     text
 }
 
@@ -111,6 +136,10 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
             format!("rlaunch: no -n given for program {}: starting 1 rank of it\n", u64::from(app.get()) + 1)
         }
         Note::OneRank(_) => "rlaunch: no -n given: starting 1 rank\n".into(),
+        Note::OnePerHost { job, hosts } => {
+            let hosts = if *hosts == 1 { "its host".to_owned() } else { format!("each of its {hosts} hosts") };
+            format!("rlaunch: {job} names no number of tasks: starting 1 rank on {hosts} (-n N for another number)\n")
+        }
         Note::Oversubscribed { ranks, slots, processors: true, .. } => {
             format!("rlaunch: {ranks} ranks share {}\n", phrases::count((*slots).into(), "processor"))
         }
@@ -156,23 +185,32 @@ mod tests {
             .map(|(n, list)| AppRequest { n: Some(*n), hosts: entries(list), ..AppRequest::default() })
             .collect();
         let here = Here { name: "me".into(), cpus: 2 };
-        place(&Request { apps, here, map_by: By::Slot, rank_by: None, nnodes: None, min_hosts: None, strict: false })
-            .unwrap()
+        place(&Request {
+            apps,
+            here,
+            map_by: By::Slot,
+            rank_by: None,
+            nnodes: None,
+            min_hosts: None,
+            strict: false,
+            carries_all: false,
+        })
+        .unwrap()
     }
 
     #[test]
     fn for_people() {
         let argv = [OsBytes::from("./train"), OsBytes::from("a b")];
         assert_eq!(
-            text(&placed(&[(2, "")]), &[&argv], LEFT),
+            text(&placed(&[(2, "")]), &[&argv], LEFT, None),
             "2 ranks on 1 host\n  me  ranks 0,1\nTCPStore: left to rank 0 (it does not run Python)\n"
         );
         assert_eq!(
-            text(&placed(&[(5, "a:2,bob@node1:4")]), &[&argv], LEFT),
+            text(&placed(&[(5, "a:2,bob@node1:4")]), &[&argv], LEFT, None),
             "5 ranks on 2 hosts\n  a          ranks 0,1\n  bob@node1  ranks 2-4\nTCPStore: left to rank 0 (it does not run Python)\n"
         );
         assert_eq!(
-            text(&placed(&[(1, "a"), (3, "b")]), &[&argv, &argv[..1]], LEFT),
+            text(&placed(&[(1, "a"), (3, "b")]), &[&argv, &argv[..1]], LEFT, None),
             "4 ranks on 2 hosts\n  a  rank 0\n  b  ranks 1-3  (3 on 1 slot)\n  rank 0     ./train 'a b'\n  ranks 1-3  ./train\nTCPStore: left to rank 0 (it does not run Python)\n"
         );
     }
@@ -180,9 +218,10 @@ mod tests {
     #[test]
     fn for_programs() {
         assert_eq!(
-            json(&placed(&[(1, "bob@node0"), (1, "node1")]), Holder::Agent(ForAgent::Python)),
+            json(&placed(&[(1, "bob@node0"), (1, "node1")]), Holder::Agent(ForAgent::Python), None),
             "{\"ranks\":[{\"rank\":0,\"host\":\"node0\",\"local_rank\":0,\"node_index\":0,\"app\":0},\
-             {\"rank\":1,\"host\":\"node1\",\"local_rank\":0,\"node_index\":1,\"app\":1}],\"store\":{\"by\":\"agent\",\"why\":\"python\"}}\n"
+             {\"rank\":1,\"host\":\"node1\",\"local_rank\":0,\"node_index\":1,\"app\":1}],\"store\":{\"by\":\"agent\",\"why\":\"python\"},\
+             \"hosts\":[{\"host\":\"bob@node0\",\"slots\":1,\"ranks\":1},{\"host\":\"node1\",\"slots\":1,\"ranks\":1}]}\n"
         );
     }
 

@@ -1,13 +1,15 @@
 //! Hosts that a scheduler has given to the job in which rlaunch runs: Slurm, PBS, LSF or Grid Engine, by the variables that they set.
 //! Pure: variables and the text of files come in, hosts with their slots go out.
 
+mod chosen_hosts;
 mod counts;
 mod other_schedulers;
 mod slurm;
 
+pub use chosen_hosts::NotAllocated;
 pub use counts::CountsError;
 
-use crate::hostlist::{self, Alone, Entry, Host, HostlistError, fold};
+use crate::hostlist::{self, Alone, Entry, HostlistError, fold};
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::fmt;
@@ -66,6 +68,8 @@ pub struct AllocatedHost {
     pub slots: u32,
     /// Processors of the job there, if the scheduler names their number.
     pub cpus: Option<u32>,
+    /// Which component of a heterogeneous job has it.
+    pub component: Option<u32>,
 }
 
 impl Allocation {
@@ -96,8 +100,7 @@ impl Allocation {
     /// The hosts with their slots, as a hostfile would give them.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
-        let entry = |host: &AllocatedHost| Entry { slots: Some(host.slots), ..Entry::plain(Host::named(&host.name)) };
-        self.hosts.iter().map(entry).collect()
+        self.hosts.iter().map(AllocatedHost::entry).collect()
     }
 }
 

@@ -55,7 +55,7 @@ fn of<'a>(scheduler: Scheduler, job: String, named: impl Iterator<Item = (&'a st
         let at = *index.entry(name).or_insert(hosts.len());
         match hosts.get_mut(at) {
             Some(host) => host.slots = host.slots.saturating_add(slots),
-            None => hosts.push(AllocatedHost { name: name.to_string(), slots, cpus: None }),
+            None => hosts.push(AllocatedHost { name: name.to_string(), slots, cpus: None, component: None }),
         }
     }
     let found = Allocation { scheduler, job, hosts, tasks_were_asked_for: true, cpus_per_task: None };

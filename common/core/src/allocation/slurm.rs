@@ -19,6 +19,8 @@ struct Names {
     cpus_per_task: String,
     /// Set where the user asked for a number of tasks.
     asked: Vec<String>,
+    /// Of a heterogeneous job.
+    component: Option<u32>,
 }
 
 impl Names {
@@ -30,7 +32,12 @@ impl Names {
             cpus: with("SLURM_JOB_CPUS_PER_NODE"),
             cpus_per_task: with("SLURM_CPUS_PER_TASK"),
             asked: vec![with("SLURM_NTASKS"), with("SLURM_NTASKS_PER_NODE")],
+            component: None,
         }
+    }
+
+    fn component(number: u32) -> Self {
+        Self { component: Some(number), ..Self::job(&format!("_HET_GROUP_{number}")) }
     }
 
     fn step() -> Self {
@@ -41,6 +48,7 @@ impl Names {
             cpus: String::new(),
             cpus_per_task: "SLURM_CPUS_PER_TASK".into(),
             asked: vec!["SLURM_STEP_NUM_TASKS".into()],
+            component: None,
         }
     }
 }
@@ -67,7 +75,7 @@ fn sets(env: &Variables<'_>) -> Result<Vec<Names>, AllocationError> {
     }
     let most = u32::try_from(MOST_HOSTS).unwrap_or(u32::MAX);
     match number(env, "SLURM_HET_SIZE", most)? {
-        Some(size) if size > 1 => Ok((0..size).map(|i| Names::job(&format!("_HET_GROUP_{i}"))).collect()),
+        Some(size) if size > 1 => Ok((0..size).map(Names::component).collect()),
         Some(_) | None => Ok(vec![Names::job("")]),
     }
 }
@@ -81,6 +89,7 @@ struct Component {
     cpus: Option<Vec<u32>>,
     cpus_per_task: Option<u32>,
     asked: bool,
+    number: Option<u32>,
 }
 
 /// Reads a set. `None`: its list of hosts is missing or empty.
@@ -93,6 +102,7 @@ fn component(env: &Variables<'_>, names: &Names) -> Result<Option<Component>, Al
         cpus: per_host(env, &names.cpus, &list)?,
         cpus_per_task: number(env, &names.cpus_per_task, u32::MAX)?,
         asked: names.asked.iter().any(|name| env(name).is_some()),
+        number: names.component,
         hosts,
     }))
 }
@@ -100,7 +110,7 @@ fn component(env: &Variables<'_>, names: &Names) -> Result<Option<Component>, Al
 impl Component {
     /// `any_asked`: a number of tasks was asked for here, or for another component.
     fn into_hosts(self, any_asked: bool) -> impl Iterator<Item = AllocatedHost> {
-        let Self { hosts, tasks, cpus, cpus_per_task, asked } = self;
+        let Self { hosts, tasks, cpus, cpus_per_task, asked, number } = self;
         let per_task = cpus_per_task.unwrap_or(1).max(1);
         hosts.into_iter().enumerate().map(move |(at, name)| {
             let of = |counts: &Option<Vec<u32>>| counts.as_ref().and_then(|counts| counts.get(at)).copied();
@@ -110,7 +120,7 @@ impl Component {
                 (false, true) => 1,
                 (false, false) => cpus.map_or(1, |cpus| (cpus / per_task).max(1)),
             };
-            AllocatedHost { name, slots, cpus }
+            AllocatedHost { name, slots, cpus, component: number }
         })
     }
 }
@@ -200,6 +210,8 @@ mod tests {
             let found = find(&vars).unwrap().unwrap();
             assert_eq!(hosts(&found), [("node0", 1), ("node1", 2), ("node2", 2)]);
             assert_eq!(found.default_ranks(), 5);
+            let components: Vec<_> = found.hosts.iter().map(|host| host.component).collect();
+            assert_eq!(components, [Some(0), Some(1), Some(1)]);
         }
     }
 

@@ -1,8 +1,8 @@
 //! A host, from the first ssh to a connected edge: retries, failures, and their times.
 
 use super::answer::{Answer, Heard, Place, Scanner};
-use super::argv::{SshOptions, Target, argv};
-use super::carrier::CarrierEnd;
+use super::argv::{SshOptions, Target};
+use super::carrier::{Carrier, CarrierEnd};
 use super::failure::{Failure, Why};
 use super::preamble::Preamble;
 use super::remote_line::{LinePlan, line};
@@ -35,8 +35,8 @@ const PATIENCE: Span = Span::from_secs(1);
 pub struct DialPlan {
     /// The host.
     pub target: Target,
-    /// How ssh is called.
-    pub options: SshOptions,
+    /// The carrier of its agent.
+    pub carrier: Carrier,
     /// The remote line.
     pub line: LinePlan,
     /// The message for the guardian there.
@@ -262,7 +262,8 @@ impl Dial {
                 self.silent_at = Some(now + SILENCE);
                 self.scanner = Scanner::new(self.plan.preamble.job);
                 self.words.clear();
-                self.actions.push_back(DialAction::Start(argv(&self.plan.target, &self.plan.options, line.as_bytes())));
+                self.actions
+                    .push_back(DialAction::Start(self.plan.carrier.command(&self.plan.target, line.as_bytes())));
                 self.enter(Stage::Connecting);
             }
             Err(error) => self.fail(Why::Untold(error)),
@@ -291,8 +292,9 @@ impl Dial {
         let both: Vec<&[u8]> =
             [&noise, &said].into_iter().map(OsBytes::as_slice).filter(|text| !text.is_empty()).collect();
         let words = OsBytes::new(both.join(&b"; "[..]));
-        let (target, attempts, asked) = (self.plan.target.clone(), self.attempts, self.plan.options.prompt);
-        self.actions.push_back(DialAction::Failed(Box::new(Failure { target, why, words, attempts, asked })));
+        let (target, attempts, asked) = (self.plan.target.clone(), self.attempts, self.plan.carrier.may_prompt());
+        let carrier = self.plan.carrier.kind();
+        self.actions.push_back(DialAction::Failed(Box::new(Failure { target, carrier, why, words, attempts, asked })));
         self.state = State::Over;
     }
 
@@ -371,16 +373,21 @@ impl Dial {
         }
     }
 
-    /// ssh ended by itself before the host was up.
+    /// The carrier ended by itself before the host was up. Other carriers than ssh have no code of their own.
     fn ended(&mut self, now: Mono, stage: Stage, end: CarrierEnd) {
+        let is_ssh = matches!(self.plan.carrier, Carrier::Ssh(_));
         match (stage, end) {
-            (Stage::Pausing | Stage::Connecting | Stage::Sending(_) | Stage::Starting(_), CarrierEnd::Code(255)) => {
+            (Stage::Pausing | Stage::Connecting | Stage::Sending(_) | Stage::Starting(_), CarrierEnd::Code(255))
+                if is_ssh =>
+            {
                 self.ssh_failed(now, end);
             }
-            (Stage::Pausing | Stage::Connecting, CarrierEnd::Code(_)) => self.fail(Why::Shell(end)),
-            (Stage::Pausing | Stage::Connecting, CarrierEnd::Signal(_)) => self.fail(Why::Ssh(end)),
+            (Stage::Pausing | Stage::Connecting, CarrierEnd::Code(_)) if is_ssh => self.fail(Why::Shell(end)),
+            (Stage::Pausing | Stage::Connecting, CarrierEnd::Code(_) | CarrierEnd::Signal(_)) => {
+                self.fail(Why::Carrier(end));
+            }
             (Stage::Sending(place) | Stage::Starting(place), CarrierEnd::Code(_)) => self.elsewhere(now, place, end),
-            (Stage::Sending(_) | Stage::Starting(_), CarrierEnd::Signal(_)) => self.fail(Why::Ssh(end)),
+            (Stage::Sending(_) | Stage::Starting(_), CarrierEnd::Signal(_)) => self.fail(Why::Carrier(end)),
         }
     }
 
@@ -400,16 +407,21 @@ impl Dial {
         match self.words.trouble() {
             Some(trouble @ Trouble::Throttled) => self.pause(now, trouble),
             // Nobody types a password twice for the same answer.
-            Some(trouble @ (Trouble::Closed | Trouble::Lost)) if !self.plan.options.prompt => {
+            Some(trouble @ (Trouble::Closed | Trouble::Lost)) if !self.plan.carrier.may_prompt() => {
                 self.closed += 1;
                 self.pause(now, trouble);
             }
-            Some(Trouble::MasterFull) if !self.plan.options.no_master => {
-                self.plan.options.no_master = true;
-                self.call(now);
-            }
+            Some(Trouble::MasterFull) if self.leaves_open_connection() => self.call(now),
             Some(trouble) => self.fail(Why::Login(trouble)),
-            None => self.fail(Why::Ssh(end)),
+            None => self.fail(Why::Carrier(end)),
+        }
+    }
+
+    /// From now on no connection that is already open is used; false if none was used before.
+    const fn leaves_open_connection(&mut self) -> bool {
+        match &mut self.plan.carrier {
+            Carrier::Ssh(SshOptions { no_master, .. }) => !core::mem::replace(no_master, true),
+            Carrier::Srun(_) | Carrier::Exec(_) => false,
         }
     }
 
@@ -451,7 +463,7 @@ impl Machine for Dial {
                 self.call(now);
             }
             (State::Open(_) | State::Closing { .. }, DialEvent::NoStart { errno, said }) => {
-                self.fail(Why::NoSsh { errno, said });
+                self.fail(Why::NoCarrier { errno, said });
             }
             (State::Open(_), DialEvent::Out(bytes)) => {
                 self.scanner.push(&bytes);

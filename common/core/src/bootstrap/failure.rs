@@ -1,8 +1,8 @@
-//! Why a host could not be had: one sentence, ssh's own words, and what to try.
+//! Why a host could not be had: one sentence, the carrier's own words, and what to try.
 
 use super::answer::Place;
 use super::argv::Target;
-use super::carrier::CarrierEnd;
+use super::carrier::{CarrierEnd, CarrierKind};
 use super::dial::{Seen, Stage};
 use super::remote_line::LineError;
 use super::ssh_messages::{self, Trouble};
@@ -22,9 +22,11 @@ use core::fmt;
 pub struct Failure {
     /// As the user named it.
     pub target: Target,
+    /// The carrier that was to bring the agent.
+    pub carrier: CarrierKind,
     /// Why.
     pub why: Why,
-    /// The messages of ssh, or of the shell there. May be empty.
+    /// The messages of the carrier, or of the shell there. May be empty.
     pub words: OsBytes,
     /// How often it was tried.
     pub attempts: u32,
@@ -35,8 +37,8 @@ pub struct Failure {
 /// Why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// The ssh command cannot be started.
-    NoSsh {
+    /// The command that was to reach the host cannot be started.
+    NoCarrier {
         /// The system's number for the reason.
         errno: i32,
         /// Its words.
@@ -44,8 +46,8 @@ pub enum Why {
     },
     /// ssh says why.
     Login(Trouble),
-    /// ssh failed in another way.
-    Ssh(CarrierEnd),
+    /// The carrier failed in another way.
+    Carrier(CarrierEnd),
     /// The login shell ended without running our line.
     Shell(CarrierEnd),
     /// The login shell prints more than any greeting.
@@ -78,7 +80,7 @@ pub enum Why {
     },
     /// The agent refuses, in its own words.
     Declined(OsBytes),
-    /// The agent is up, and the streams of its ssh cannot be taken over here.
+    /// The agent is up, and the streams of its carrier cannot be taken over here.
     NoEdge,
     /// The process that answered does not know the secret.
     Impostor,
@@ -92,6 +94,9 @@ pub enum Why {
         limit: Span,
     },
 }
+
+/// The code with which `env` ends if it does not find the command.
+const NOT_FOUND: u8 = 127;
 
 /// A reason of the remote line, in words.
 const fn reason(word: &[u8]) -> &'static str {
@@ -126,34 +131,44 @@ fn places(f: &mut fmt::Formatter<'_>, list: &OsBytes) -> fmt::Result {
     Ok(())
 }
 
-impl fmt::Display for Why {
+/// A reason, with the carrier that it is about.
+pub(super) struct Reason<'a>(pub(super) &'a Why, pub(super) CarrierKind);
+
+impl fmt::Display for Reason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSsh { said, .. } => write!(f, "the command ssh cannot be started: {said}"),
-            Self::Login(trouble) => trouble.fmt(f),
-            Self::Ssh(end) => write!(f, "ssh failed ({end})"),
-            Self::Shell(end) => write!(f, "the login shell there ended at once ({end})"),
-            Self::Noise => f.write_str("the login shell there prints more than 64 KiB before it runs a command"),
-            Self::Garbled(what) => write!(f, "something else is printed there where the answer belongs: '{what}'"),
-            Self::Arch { theirs, ours } => write!(f, "its architecture is {theirs}, and this rlaunch is for {ours}"),
-            Self::Nowhere(list) => places(f, list),
-            Self::Untold(error) => error.fmt(f),
-            Self::Unusable(why) => write!(f, "the agent that --agent-path names is not used: {}", reason(why)),
-            Self::Spoiled(place) => write!(f, "the agent's binary did not arrive whole ({place})"),
-            Self::Agent(end) => write!(f, "the agent did not start ({end})"),
-            Self::Stranger { path, end: Some(end) } => {
+        let Self(why, carrier) = self;
+        match why {
+            Why::NoCarrier { said, .. } if *carrier == CarrierKind::Exec => {
+                write!(f, "{carrier} cannot be started: {said}")
+            }
+            Why::NoCarrier { said, .. } => write!(f, "the command {carrier} cannot be started: {said}"),
+            Why::Login(trouble) => trouble.fmt(f),
+            Why::Carrier(end) => write!(f, "{carrier} failed ({end})"),
+            Why::Shell(end) => write!(f, "the login shell there ended at once ({end})"),
+            Why::Noise => f.write_str("the login shell there prints more than 64 KiB before it runs a command"),
+            Why::Garbled(what) => write!(f, "something else is printed there where the answer belongs: '{what}'"),
+            Why::Arch { theirs, ours } => write!(f, "its architecture is {theirs}, and this rlaunch is for {ours}"),
+            Why::Nowhere(list) => places(f, list),
+            Why::Untold(error) => error.fmt(f),
+            Why::Unusable(why) => write!(f, "the agent that --agent-path names is not used: {}", reason(why)),
+            Why::Spoiled(place) => write!(f, "the agent's binary did not arrive whole ({place})"),
+            Why::Agent(end) => write!(f, "the agent did not start ({end})"),
+            Why::Stranger { path, end: Some(end) } => {
                 write!(f, "{path} is no rlaunch of this version, or cannot run there ({end})")
             }
-            Self::Stranger { path, end: None } => {
+            Why::Stranger { path, end: None } => {
                 write!(f, "{path} is no rlaunch: it was started there, and prints what no agent says")
             }
-            Self::Declined(why) => write!(f, "the agent refuses: {why}"),
-            Self::NoEdge => f.write_str("the agent started, and the streams of its ssh cannot be taken over here"),
-            Self::Impostor => f.write_str("whoever answered is not the agent that was started"),
-            Self::Late { stage, seen, limit } => {
+            Why::Declined(why) => write!(f, "the agent refuses: {why}"),
+            Why::NoEdge => write!(f, "the agent started, and the streams of its {carrier} cannot be taken over here"),
+            Why::Impostor => f.write_str("whoever answered is not the agent that was started"),
+            Why::Late { stage, seen, limit } => {
                 write!(f, "not ready within {limit}: ")?;
                 match stage {
-                    Stage::Connecting => seen.fmt(f),
+                    Stage::Connecting if *carrier == CarrierKind::Ssh => seen.fmt(f),
+                    Stage::Connecting => {
+                        write!(f, "{carrier} has not started a shell there, or that waits for something")
+                    }
                     Stage::Pausing | Stage::Sending(_) | Stage::Starting(_) => stage.fmt(f),
                 }
             }
@@ -163,7 +178,7 @@ impl fmt::Display for Why {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.target, self.why)?;
+        write!(f, "{}: {}", self.target, Reason(&self.why, self.carrier))?;
         if self.attempts > 1 {
             write!(f, " ({} attempts)", self.attempts)?;
         }
@@ -181,7 +196,51 @@ impl Failure {
         if self.asked { keys } else { format!("{keys}; or --ssh-prompt to type it, or a password") }
     }
 
-    /// The messages of ssh, after the number of attempts. Not in `why`, by which hosts are grouped: a deadline that ends the attempts
+    /// The advice where ssh says why.
+    fn after_login(&self, trouble: Trouble) -> Cow<'static, str> {
+        let (host, known_as) = (self.target.by_hand(), self.target.known_as());
+        match trouble {
+            Trouble::Denied => self.to_be_let_in(&host).into(),
+            Trouble::Barred => {
+                "ask who runs it whether you may log in there; under Slurm, only with a job of yours on it".into()
+            }
+            Trouble::Closed => format!(
+                "ssh {host} true: closed again, the account may not log in there (sshd's log has the reason); else too many \
+                 log in at a time"
+            )
+            .into(),
+            Trouble::KeyChanged => {
+                let file = ssh_messages::known_hosts(&self.words);
+                let file = file.map_or_else(String::new, |file| format!("-f {} ", quoted(file.as_bytes())));
+                let name = ssh_messages::changed_host(&self.words).map_or(known_as, |name| quoted(name.as_bytes()));
+                let again = format!("ssh-keygen {file}-R {name}, then ssh {host}");
+                format!("ask who runs it; if the host was installed anew: {again}").into()
+            }
+            Trouble::KeyUnknown => format!("ssh {host}, once, to accept its key").into(),
+            Trouble::Unresolved => "fix the name, or give its address".into(),
+            Trouble::Refused => "start sshd there, or name its port".into(),
+            Trouble::Unreachable => "see whether it is up, and whether a ProxyJump leads to it".into(),
+            Trouble::Throttled => {
+                "raise MaxStartups in its sshd_config, or on the host that it is reached through".into()
+            }
+            Trouble::Config => "mend ~/.ssh/config".into(),
+            Trouble::MasterFull => {
+                "raise MaxSessions in its sshd_config (0: for nobody), or on the host that it is reached through".into()
+            }
+            Trouble::NoForwarding => {
+                format!("AllowTcpForwarding and PermitOpen in its sshd_config; ssh -G {host} names the proxyjump").into()
+            }
+            Trouble::Lost => "see whether the host or the network between was restarted".into(),
+        }
+    }
+
+    /// The reason, in words.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        format!("{}", Reason(&self.why, self.carrier))
+    }
+
+    /// The messages of the carrier, after the number of attempts. Not in `why`, by which hosts are grouped: a deadline that ends the attempts
     /// ends them at different numbers.
     #[must_use]
     pub fn said(&self) -> OsBytes {
@@ -199,45 +258,22 @@ impl Failure {
 
 impl Hint for Failure {
     fn hint(&self) -> Option<Cow<'static, str>> {
-        let (host, known_as) = (self.target.by_hand(), self.target.known_as());
-        let by_hand = || Cow::Owned(format!("ssh {host} true, to see what ssh says"));
+        let by_hand = || self.carrier.by_hand(&self.target);
         Some(match &self.why {
-            Why::NoSsh { errno: ENOENT, .. } => "install the OpenSSH client, or put it into PATH".into(),
-            Why::NoSsh { errno: EMFILE, .. } => "a higher limit: ulimit -n".into(),
-            Why::NoSsh { errno: EAGAIN, .. } => "a higher limit: ulimit -u".into(),
-            Why::NoSsh { .. } => return None,
-            Why::Login(Trouble::Denied) => self.to_be_let_in(&host).into(),
-            Why::Login(Trouble::Barred) => {
-                "ask who runs it whether you may log in there; under Slurm, only with a job of yours on it".into()
+            Why::NoCarrier { errno: ENOENT, .. } if self.carrier == CarrierKind::Ssh => {
+                "install the OpenSSH client, or put it into PATH".into()
             }
-            Why::Login(Trouble::Closed) => format!(
-                "ssh {host} true: closed again, the account may not log in there (sshd's log has the reason); else too many \
-                 log in at a time"
-            )
-            .into(),
-            Why::Login(Trouble::KeyChanged) => {
-                let file = ssh_messages::known_hosts(&self.words);
-                let file = file.map_or_else(String::new, |file| format!("-f {} ", quoted(file.as_bytes())));
-                let name = ssh_messages::changed_host(&self.words).map_or(known_as, |name| quoted(name.as_bytes()));
-                let again = format!("ssh-keygen {file}-R {name}, then ssh {host}");
-                format!("ask who runs it; if the host was installed anew: {again}").into()
+            Why::NoCarrier { errno: EMFILE, .. } => "a higher limit: ulimit -n".into(),
+            Why::NoCarrier { errno: EAGAIN, .. } => "a higher limit: ulimit -u".into(),
+            Why::NoCarrier { .. } => return None,
+            Why::Login(trouble) => self.after_login(*trouble),
+            Why::Carrier(CarrierEnd::Code(NOT_FOUND)) if self.carrier == CarrierKind::Srun => {
+                "put srun into PATH, or --launcher ssh".into()
             }
-            Why::Login(Trouble::KeyUnknown) => format!("ssh {host}, once, to accept its key").into(),
-            Why::Login(Trouble::Unresolved) => "fix the name, or give its address".into(),
-            Why::Login(Trouble::Refused) => "start sshd there, or name its port".into(),
-            Why::Login(Trouble::Unreachable) => "see whether it is up, and whether a ProxyJump leads to it".into(),
-            Why::Login(Trouble::Throttled) => {
-                "raise MaxStartups in its sshd_config, or on the host that it is reached through".into()
+            Why::Carrier(_) | Why::Shell(_) | Why::Agent(_) | Why::NoEdge | Why::Impostor => {
+                let tells = format!(", to see what {} says", self.carrier);
+                format!("{}{tells}", by_hand()?).into()
             }
-            Why::Login(Trouble::Config) => "mend ~/.ssh/config".into(),
-            Why::Login(Trouble::MasterFull) => {
-                "raise MaxSessions in its sshd_config (0: for nobody), or on the host that it is reached through".into()
-            }
-            Why::Login(Trouble::NoForwarding) => {
-                format!("AllowTcpForwarding and PermitOpen in its sshd_config; ssh -G {host} names the proxyjump").into()
-            }
-            Why::Login(Trouble::Lost) => "see whether the host or the network between was restarted".into(),
-            Why::Ssh(_) | Why::Shell(_) | Why::Agent(_) | Why::NoEdge | Why::Impostor => by_hand(),
             Why::Noise | Why::Garbled(_) => "let the shell's start-up files print nothing where no terminal is".into(),
             Why::Arch { .. } | Why::Stranger { .. } => {
                 "--agent-path PATH, of an rlaunch of this version for that architecture there".into()
@@ -250,10 +286,12 @@ impl Hint for Failure {
             Why::Late { stage: Stage::Starting(Place::Named), .. } => {
                 "see whether --agent-path names an rlaunch; a longer --connect-timeout".into()
             }
-            Why::Late { stage: Stage::Connecting, seen: Seen::Nothing, .. } => {
-                format!("see whether it is up; ssh {host} true, to see where it hangs; a longer --connect-timeout").into()
+            Why::Late { stage, seen, .. } => {
+                let nothing = *stage == Stage::Connecting && *seen == Seen::Nothing;
+                let is_up = if nothing && self.carrier == CarrierKind::Ssh { "see whether it is up; " } else { "" };
+                let hangs = by_hand().map_or(String::new(), |by_hand| format!("{by_hand}, to see where it hangs; "));
+                format!("{is_up}{hangs}a longer --connect-timeout").into()
             }
-            Why::Late { .. } => format!("ssh {host} true, to see where it hangs; a longer --connect-timeout").into(),
         })
     }
 }
@@ -268,7 +306,10 @@ mod tests {
         let hint = |why| {
             let target = Target::parse(b"eve@node1", Some(2222)).unwrap();
             let words = OsBytes::default();
-            Failure { target, why, words, attempts: 1, asked: false }.hint().unwrap().into_owned()
+            Failure { target, carrier: CarrierKind::Ssh, why, words, attempts: 1, asked: false }
+                .hint()
+                .unwrap()
+                .into_owned()
         };
         for (trouble, words) in [
             (Trouble::Denied, "ssh-copy-id -p 2222 eve@node1, once"),
@@ -291,7 +332,10 @@ mod tests {
         let hint = |trouble, words: &str, asked| {
             let target = Target::parse(b"node1", None).unwrap();
             let why = Why::Login(trouble);
-            Failure { target, why, words: words.into(), attempts: 1, asked }.hint().unwrap().into_owned()
+            Failure { target, carrier: CarrierKind::Ssh, why, words: words.into(), attempts: 1, asked }
+                .hint()
+                .unwrap()
+                .into_owned()
         };
         let denied = "u@node1: Permission denied (publickey).";
         let keys = "ssh-copy-id node1, once; ssh-add, for a key with a passphrase";
@@ -317,7 +361,14 @@ mod tests {
             [(1, "cut", "cut"), (12, "cut", "12 attempts; cut"), (2, "", "2 attempts"), (0, "", "")]
         {
             let target = Target::parse(b"h", None).unwrap();
-            let failure = Failure { target, why: Why::Noise, words: words.into(), attempts, asked: false };
+            let failure = Failure {
+                target,
+                carrier: CarrierKind::Ssh,
+                why: Why::Noise,
+                words: words.into(),
+                attempts,
+                asked: false,
+            };
             assert_eq!(failure.said(), said.into());
         }
     }
@@ -326,7 +377,7 @@ mod tests {
     fn names_every_place_and_its_reason() {
         let why = Why::Nowhere("cache:readonly tmp:link shm:noexec".into());
         assert_eq!(
-            why.to_string(),
+            Reason(&why, CarrierKind::Ssh).to_string(),
             "no place for the agent's binary: ~/.cache/rlaunch: it cannot be written; /tmp/rlaunch-UID: it is a symbolic \
              link, which somebody may have planted; /dev/shm/rlaunch-UID: programs there cannot be executed (noexec)"
         );

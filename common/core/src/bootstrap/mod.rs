@@ -1,15 +1,17 @@
-//! An agent on another host, over the user's own ssh: every word that is sent, every answer that is understood, and what
+//! An agent on another host, over ssh, srun or a command of the user's: every word that is sent, every answer that is understood, and what
 //! becomes of a host that does not answer. Pure: bytes, ends of processes and time come in, what to do comes out.
 
 pub mod answer;
 pub mod argv;
 pub mod carrier;
+pub mod command_template;
 pub mod dial;
 pub mod failure;
 pub mod fanout;
 pub mod hash;
 pub mod preamble;
 pub mod remote_line;
+pub mod srun;
 pub mod ssh_messages;
 pub mod ssh_route;
 pub mod sum;
@@ -19,13 +21,15 @@ mod tests;
 
 pub use answer::{Answer, Heard, Place, Scanner};
 pub use argv::{SshOptions, Target, TargetError, argv, question};
-pub use carrier::CarrierEnd;
+pub use carrier::{Carrier, CarrierEnd, CarrierKind};
+pub use command_template::{CommandTemplate, TemplateError};
 pub use dial::{Dial, DialAction, DialEvent, DialPlan, Seen, Stage, Up};
 pub use failure::{Failure, Why};
 pub use fanout::{Fanout, Turn};
 pub use hash::Hash;
 pub use preamble::{PREAMBLE, Preamble, Secret, WIRE};
 pub use remote_line::{LineError, LinePlan, line};
+pub use srun::SrunPlan;
 pub use ssh_messages::Trouble;
 pub use ssh_route::{Kind, Way};
 pub use sum::Sum;

@@ -3,7 +3,9 @@
 use super::answer::marker;
 use super::carrier::CarrierEnd;
 use super::dial::{Dial, DialAction, DialEvent, DialPlan, Seen, Stage};
+use super::failure::Reason;
 use super::*;
+use crate::error::Hint as _;
 use crate::id::{JobId, NodeId};
 use crate::machine::Machine as _;
 use crate::os_bytes::OsBytes;
@@ -28,7 +30,7 @@ fn plan() -> DialPlan {
     };
     DialPlan {
         target: Target::parse(b"node7", None).unwrap(),
-        options: SshOptions::default(),
+        carrier: Carrier::Ssh(SshOptions::default()),
         line: LinePlan {
             job: JOB,
             node: NodeId::new(0),
@@ -95,6 +97,36 @@ impl Bench {
     }
 }
 
+/// A host that srun was to reach, after srun has said this and ended.
+fn step_ends(heard: Option<Answer>, words: &str, end: CarrierEnd) -> Vec<DialAction> {
+    let carrier = Carrier::Srun(SrunPlan::default());
+    let mut bench = Bench { dial: Dial::new(DialPlan { carrier, ..plan() }), now: AT };
+    bench.tell(DialEvent::Start);
+    heard.iter().for_each(|answer| drop(bench.say(answer)));
+    bench.tell(DialEvent::Err(words.as_bytes().to_vec()));
+    bench.tell(DialEvent::Ended(end))
+}
+
+#[test]
+fn a_step_that_ends_before_its_agent_is_up_is_a_failure_of_srun() {
+    let down = "srun: error: Unable to create step for job 7: Protocol authentication error\n";
+    for (words, code, reason, hint) in [
+        (down, 1, "srun failed (exit code 1)", "srun --overlap -N1 -n1 -w node7 true, to see what srun says"),
+        ("Connection refused", 255, "srun failed (exit code 255)", "srun --overlap"),
+        ("env: 'srun': No such file or directory", 127, "srun failed (exit code 127)", "put srun into PATH"),
+    ] {
+        let done = step_ends(None, words, CarrierEnd::Code(code));
+        let [DialAction::Failed(failure)] = &done[..] else { panic!("{done:?}") };
+        assert_eq!((failure.reason().as_str(), failure.said()), (reason, words.trim().into()));
+        assert!(failure.hint().is_some_and(|text| text.starts_with(hint)), "{:?}", failure.hint());
+    }
+    let done = step_ends(Some(Answer::Ready(Place::Cache)), "", CarrierEnd::Code(126));
+    assert!(
+        matches!(&done[..], [DialAction::Start(_), DialAction::Stage(Stage::Connecting)]),
+        "another place: {done:?}"
+    );
+}
+
 fn failure(done: &[DialAction]) -> Why {
     match done {
         [DialAction::Failed(failure)] => failure.why.clone(),
@@ -139,7 +171,7 @@ fn permanent_ssh_errors_are_reported_at_once() {
         ("ssh: connect to host node7 port 22: Connection refused", Why::Login(Trouble::Refused)),
         ("ssh: connect to host node7 port 22: No route to host", Why::Login(Trouble::Unreachable)),
         ("/c line 1: Bad configuration option: x", Why::Login(Trouble::Config)),
-        ("", Why::Ssh(CarrierEnd::Code(255))),
+        ("", Why::Carrier(CarrierEnd::Code(255))),
     ] {
         let done = Bench::started().end(words, 255);
         assert_eq!(failure(&done), why, "{words}");
@@ -147,7 +179,7 @@ fn permanent_ssh_errors_are_reported_at_once() {
     }
     let said = OsBytes::from("no such file or directory");
     let done = Bench::started().tell(DialEvent::NoStart { errno: 2, said: said.clone() });
-    assert_eq!(failure(&done), Why::NoSsh { errno: 2, said });
+    assert_eq!(failure(&done), Why::NoCarrier { errno: 2, said });
 }
 
 #[test]
@@ -223,7 +255,7 @@ fn a_connection_that_breaks_after_the_login_is_tried_again() {
         assert_eq!(failure(&bench.end(&broken, 255)), Why::Login(Trouble::Lost));
         let mut bench = Bench::started();
         bench.say(&answer);
-        assert_eq!(failure(&bench.end(rc, 255)), Why::Ssh(CarrierEnd::Code(255)), "its own exit code, maybe");
+        assert_eq!(failure(&bench.end(rc, 255)), Why::Carrier(CarrierEnd::Code(255)), "its own exit code, maybe");
     }
 }
 
@@ -276,7 +308,10 @@ fn named_file_that_is_no_agent_is_reported() {
     bench.say(&Answer::Ready(Place::Named));
     let why = failure(&bench.end("", 0));
     assert_eq!(why, Why::Stranger { path: "/bin/true".into(), end: Some(CarrierEnd::Code(0)) });
-    assert_eq!(why.to_string(), "/bin/true is no rlaunch of this version, or cannot run there (exit code 0)");
+    assert_eq!(
+        Reason(&why, CarrierKind::Ssh).to_string(),
+        "/bin/true is no rlaunch of this version, or cannot run there (exit code 0)"
+    );
 }
 
 #[test]
@@ -357,7 +392,7 @@ fn message_of_hanging_host_shows_its_stage() {
         let mut bench = Bench::started();
         heard.iter().for_each(|event| drop(bench.tell(event.clone())));
         let done = bench.pass(Span::from_secs(20));
-        bench.closed(&done).to_string()
+        Reason(&bench.closed(&done), CarrierKind::Ssh).to_string()
     };
     let banner = DialEvent::Err(b"*** Authorized users only ***\n".to_vec());
     let greeting = DialEvent::Out(b"Which group today? ".to_vec());

@@ -52,6 +52,7 @@ pub(super) const CONTRACT: Contract = Contract {
             Role::ReadOnce,
             "`1`: as `--label`; `0`: without. The outer job labels a nested one's lines already.",
         ),
+        var("RLAUNCH_LAUNCHER", Role::ReadOnce, "As `--launcher`."),
         var("RLAUNCH_LEASE", Role::Read, "As `--lease`."),
         var(
             "RLAUNCH_LOCAL_RANK",

@@ -52,6 +52,8 @@ pub struct Request {
     pub apps: Vec<AppRequest>,
     /// The host of the launcher.
     pub here: Here,
+    /// This host too gets its agent as the others do.
+    pub carries_all: bool,
     /// `--map-by`.
     pub map_by: By,
     /// `--rank-by`; `None`: as mapped.
@@ -154,6 +156,13 @@ pub struct RankPlacement {
 pub enum Note {
     /// Nothing said how many ranks there are: one of this program.
     OneRank(AppIndex),
+    /// Neither the user nor the scheduler has named a number of ranks: one runs on each host.
+    OnePerHost {
+        /// The scheduler's job, in words.
+        job: String,
+        /// The number of hosts.
+        hosts: u32,
+    },
     /// A host has more ranks than slots.
     Oversubscribed {
         /// The first such host.

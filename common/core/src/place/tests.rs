@@ -22,7 +22,16 @@ fn app(n: u32, text: &str) -> AppRequest {
 
 fn request(apps: Vec<AppRequest>) -> Request {
     let here = Here { name: "me.cluster".into(), cpus: 2 };
-    Request { apps, here, map_by: By::Slot, rank_by: None, nnodes: None, min_hosts: None, strict: false }
+    Request {
+        apps,
+        here,
+        carries_all: false,
+        map_by: By::Slot,
+        rank_by: None,
+        nnodes: None,
+        min_hosts: None,
+        strict: false,
+    }
 }
 
 /// The ranks of each host: `a 0 1 | b 2`.

@@ -179,6 +179,7 @@ impl Trial {
         let request = Request {
             apps: vec![AppRequest { n: self.world, ppn: self.per_host, counted: false, hosts }],
             here: site.here.clone(),
+            carries_all: false,
             map_by: By::Slot,
             rank_by: None,
             nnodes: None,

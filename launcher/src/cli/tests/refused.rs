@@ -95,7 +95,7 @@ pub(super) const LINES: &[&str] = &[
     "--restart-delay soon ./train",
     "./a : --max-restarts 1 ./b",
     "--mpi=pmix ./train",
-    "-launcher slurm ./train",
+    "-launcher rsh ./train",
     "--kill-on-bad-exit=0 ./train",
     "--oversubscribe=yes ./train",
     "--nooversubscribe ./train",

@@ -1,0 +1,99 @@
+//! The words of the srun command: a step of the job in which rlaunch runs, on one of its hosts, with nothing of the caller's
+//! environment that would change it.
+//!
+//! Options and variables: `man srun` of Slurm 22.05. srun takes each option that is not given from a variable (`SLURM_LABELIO`,
+//! `SLURM_STDINMODE`, `SLURM_EXACT`, …), so it gets few variables, and none of those.
+
+use super::argv::Target;
+use crate::os_bytes::OsBytes;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// The variables that srun gets, where the caller has them: those that say who and where the user is, and which Slurm it is. The task has
+/// them too, beside those that Slurm sets for it.
+pub const PASSED: [&str; 14] = [
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "SLURM_CLUSTER_NAME",
+    "SLURM_CONF",
+    "SLURM_JOB_ID",
+    "TZ",
+    "USER",
+    "XDG_CACHE_HOME",
+    "XDG_RUNTIME_DIR",
+];
+
+/// A step on one host. `--overlap`: it takes no resources from other steps, nor waits for any. `--unbuffered`: without it a message of
+/// the agent waits for a newline. `--kill-on-bad-exit=0`, `--wait=0`, `--no-kill`: the end of a rank or a host is rlaunch's matter.
+/// `--cpu-bind=none`: ranks are bound by rlaunch.
+const OPTIONS: [&str; 12] = [
+    "--overlap",
+    "--unbuffered",
+    "--nodes=1",
+    "--ntasks=1",
+    "--export=ALL",
+    "--kill-on-bad-exit=0",
+    "--wait=0",
+    "--no-kill",
+    "--cpu-bind=none",
+    "--mem=0",
+    "--mpi=none",
+    "--quiet",
+];
+
+/// How srun is called.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SrunPlan {
+    /// The environment of srun, as `NAME=value`.
+    pub environment: Vec<OsBytes>,
+    /// The component of each host of a heterogeneous job.
+    pub components: BTreeMap<String, u32>,
+}
+
+impl SrunPlan {
+    /// The command: `env -i`, its environment, `srun`, its options, the host, and a shell that runs the line.
+    #[must_use]
+    pub fn argv(&self, target: &Target, line: &[u8]) -> Vec<OsBytes> {
+        let host = format!("{}", target.host());
+        let mut words: Vec<OsBytes> = ["env", "-i"].map(OsBytes::from).into();
+        words.extend(self.environment.iter().cloned());
+        words.push("srun".into());
+        words.extend(OPTIONS.map(OsBytes::from));
+        words.extend(self.components.get(&host).map(|component| OsBytes::from(format!("--het-group={component}"))));
+        words.push(OsBytes::from(format!("--nodelist={host}")));
+        words.extend(["/bin/sh", "-c"].map(OsBytes::from));
+        words.push(OsBytes::from(line));
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString as _;
+
+    #[test]
+    fn a_step_gets_its_host_its_component_and_few_variables() {
+        let plan = SrunPlan {
+            environment: ["PATH=/opt/slurm/bin:/bin", "SLURM_JOB_ID=7"].map(OsBytes::from).into(),
+            components: [("n2".to_string(), 1)].into(),
+        };
+        let words = |host: &str| {
+            let words = plan.argv(&Target::parse(host.as_bytes(), None).unwrap(), b"LINE");
+            words.iter().map(|word| word.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            words("n1"),
+            "env -i PATH=/opt/slurm/bin:/bin SLURM_JOB_ID=7 srun --overlap --unbuffered --nodes=1 --ntasks=1 --export=ALL \
+             --kill-on-bad-exit=0 --wait=0 --no-kill --cpu-bind=none --mem=0 --mpi=none --quiet --nodelist=n1 /bin/sh -c LINE"
+        );
+        assert!(words("n2").contains(" --het-group=1 --nodelist=n2 "), "{}", words("n2"));
+    }
+}

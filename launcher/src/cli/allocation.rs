@@ -1,0 +1,223 @@
+//! The allocation of a scheduler in which rlaunch runs: the hosts that a job may have, and what reaches them (`--launcher`).
+
+use super::errors::CliError;
+use super::place::Said;
+use super::site::Site;
+use super::{Program, Run, values};
+use rlaunch_core::allocation::{Allocation, AllocationError, Scheduler};
+use rlaunch_core::bootstrap::srun::PASSED;
+use rlaunch_core::bootstrap::{CommandTemplate, SrunPlan};
+use rlaunch_core::error::Hint;
+use rlaunch_core::hostlist::Entry;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::Note;
+use std::borrow::Cow;
+use std::os::unix::ffi::OsStringExt as _;
+
+/// `--launcher`: what starts the agents of other hosts.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Launcher {
+    /// srun for hosts of a Slurm allocation; ssh for other hosts.
+    #[default]
+    Auto,
+    /// Nothing: all ranks run on this host.
+    Local,
+    /// ssh.
+    Ssh,
+    /// srun.
+    Slurm,
+    /// A command of the user's.
+    Exec(CommandTemplate),
+}
+
+/// The allocation of a job, and how its hosts are reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct InAllocation {
+    /// The allocation.
+    pub(crate) allocation: Allocation,
+    /// Other hosts may be named too: the user has chosen what reaches them.
+    pub(super) open: bool,
+}
+
+/// Why an allocation cannot be used as asked for.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum AllocationUseError {
+    /// Its variables.
+    #[error("{0}")]
+    Unreadable(#[from] AllocationError),
+    /// `-H node9`
+    #[error("{option} names {host}, which {} has not been given: it has {hosts}", job(*scheduler, name))]
+    Outside { option: OsBytes, host: String, scheduler: Scheduler, name: String, hosts: String },
+    /// `--launcher slurm` on a laptop.
+    #[error("--launcher slurm needs an allocation of Slurm, and there is none here (SLURM_JOB_ID is not set)")]
+    NoSlurm,
+    /// `--launcher local -H node1`
+    #[error("--launcher local runs all ranks on this host, and {option} names {host}")]
+    Elsewhere { option: OsBytes, host: String },
+    /// `srun -n 4 rlaunch`
+    #[error("srun has started rlaunch {tasks} times, and one starts all ranks: each would be a job of its own")]
+    ManyTasks { tasks: u32, is_first: bool },
+}
+
+/// `Slurm job 7`
+pub(crate) fn job(scheduler: Scheduler, name: &str) -> String {
+    if name.is_empty() { format!("the job of {scheduler}") } else { format!("{scheduler} job {name}") }
+}
+
+impl Hint for AllocationUseError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(match self {
+            Self::Unreadable(_) => {
+                "--launcher local, or --launcher ssh -H LIST, which do without the allocation".into()
+            }
+            Self::Outside { .. } => "--launcher ssh, to use other hosts too; they are not the scheduler's then".into(),
+            Self::NoSlurm => "salloc -N 2 rlaunch ...   or   sbatch".into(),
+            Self::Elsewhere { option, .. } => format!("leave {option} out, or --launcher ssh").into(),
+            Self::ManyTasks { .. } => "rlaunch without srun, in salloc or sbatch; or srun -n 1 rlaunch".into(),
+        })
+    }
+}
+
+impl Launcher {
+    /// Reads the value of the option; also as Hydra calls them.
+    pub(super) fn parse(option: &OsBytes, value: &OsBytes) -> Result<Self, CliError> {
+        let refuse = |hint: Option<Cow<'static, str>>| CliError::Value {
+            option: option.clone(),
+            takes: "auto, local, ssh, slurm or exec:COMMAND".into(),
+            got: value.clone(),
+            hint,
+        };
+        match value.as_slice() {
+            b"auto" => Ok(Self::Auto),
+            b"local" | b"fork" => Ok(Self::Local),
+            b"ssh" => Ok(Self::Ssh),
+            b"slurm" | b"srun" => Ok(Self::Slurm),
+            other => {
+                let template = other.strip_prefix(b"exec:").ok_or_else(|| refuse(None))?;
+                CommandTemplate::parse(template).map(Self::Exec).map_err(|error| {
+                    let hint = error.hint().map(|hint| format!("{}: {error}", values::spell(option, &hint)).into());
+                    refuse(hint)
+                })
+            }
+        }
+    }
+}
+
+impl Run {
+    /// Finds the allocation that the job uses, and what reaches its hosts.
+    ///
+    /// # Errors
+    /// Its variables cannot be read, or it cannot be used as asked for.
+    pub(crate) fn use_allocation(&mut self, site: &Site<'_>) -> Result<(), CliError> {
+        let found = self.allocation(site)?;
+        let slurm = found.as_ref().filter(|found| found.allocation.scheduler == Scheduler::Slurm);
+        self.reach.srun = match (&self.reach.launcher, slurm) {
+            (Launcher::Auto | Launcher::Slurm, Some(found)) => Some(srun(&found.allocation, site)),
+            (Launcher::Slurm, None) => return Err(AllocationUseError::NoSlurm.into()),
+            (Launcher::Auto | Launcher::Local | Launcher::Ssh | Launcher::Exec(_), _) => None,
+        };
+        self.in_allocation = found;
+        Ok(())
+    }
+
+    fn allocation(&self, site: &Site<'_>) -> Result<Option<InAllocation>, CliError> {
+        let env = |name: &str| (site.env)(name).and_then(|value| value.into_string().ok());
+        let read = |path: &str| {
+            let text = (site.is_file)(&path.into()).then(|| (site.read)(&path.into()).ok()).flatten()?;
+            String::from_utf8(text).ok()
+        };
+        let open = match self.reach.launcher {
+            Launcher::Local => return Ok(None),
+            // A rank that starts a job of its own: that one stays on the rank's host.
+            Launcher::Auto if env("RLAUNCH_JOB_ID").is_some() => return Ok(None),
+            Launcher::Auto | Launcher::Slurm => false,
+            Launcher::Ssh | Launcher::Exec(_) => true,
+        };
+        if let Some(tasks) = many_tasks(&env) {
+            // Each of them is here. One says it for all.
+            let is_first = env("SLURM_PROCID").is_none_or(|rank| rank == "0");
+            return Err(AllocationUseError::ManyTasks { tasks, is_first }.into());
+        }
+        let found = Allocation::find(&env, &read).map_err(AllocationUseError::from)?;
+        Ok(found.map(|allocation| InAllocation { allocation, open }))
+    }
+
+    /// The hosts of a program; empty: it names none, and there is no allocation.
+    pub(super) fn hosts(&self, program: &Program, site: &Site<'_>) -> Result<Vec<Entry>, CliError> {
+        let named = site.hosts(&program.place)?;
+        let any_names = self.programs.iter().any(|program| program.place.names_hosts());
+        let option = || first(&program.place.lists, &program.place.files);
+        match &self.in_allocation {
+            None if self.reach.launcher == Launcher::Local => {
+                match named.iter().find(|entry| !site.here.is(&entry.host)) {
+                    Some(entry) => {
+                        let (option, host) = (option(), entry.host.to_string());
+                        Err(AllocationUseError::Elsewhere { option, host }.into())
+                    }
+                    None => Ok(named),
+                }
+            }
+            None => Ok(named),
+            Some(found) if named.is_empty() && !any_names => Ok(found.allocation.entries()),
+            Some(found) if found.open => {
+                let known = |entry: Entry| {
+                    let own =
+                        found.allocation.select(vec![entry.clone()], &site.here).ok().and_then(|mut own| own.pop());
+                    own.unwrap_or(entry)
+                };
+                Ok(named.into_iter().map(known).collect())
+            }
+            Some(InAllocation { allocation, .. }) => allocation.select(named, &site.here).map_err(|host| {
+                AllocationUseError::Outside {
+                    option: option(),
+                    host: host.to_string(),
+                    scheduler: allocation.scheduler,
+                    name: allocation.job.clone(),
+                    hosts: allocation.folded(),
+                }
+                .into()
+            }),
+        }
+    }
+
+    /// One rank on each host, where neither the user nor the scheduler has named a number.
+    pub(super) fn is_one_per_host(&self, program: &Program) -> bool {
+        let unasked = self.in_allocation.as_ref().is_some_and(|found| !found.allocation.tasks_were_asked_for);
+        unasked && program.n.is_none() && program.place.ppn.is_none()
+    }
+
+    /// The note about that.
+    pub(super) fn one_per_host(&self, hosts: usize) -> Option<Note> {
+        let found = self.in_allocation.as_ref()?;
+        let is_so = self.programs.iter().any(|program| self.is_one_per_host(program));
+        is_so.then(|| Note::OnePerHost {
+            job: job(found.allocation.scheduler, &found.allocation.job),
+            hosts: u32::try_from(hosts).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+/// How many tasks srun has started, of which we are one. A terminal of srun's is one task's, whatever their number.
+fn many_tasks(env: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
+    let in_step = env("SLURM_STEP_ID").is_some() && env("SLURM_PTY_PORT").is_none();
+    let tasks: u32 = env("SLURM_STEP_NUM_TASKS").filter(|_| in_step)?.parse().ok()?;
+    (tasks > 1).then_some(tasks)
+}
+
+/// How srun is called for an allocation.
+fn srun(allocation: &Allocation, site: &Site<'_>) -> SrunPlan {
+    let pair = |name: &&str| {
+        let value = (site.env)(name)?.into_vec();
+        Some(OsBytes::new([name.as_bytes(), b"=", &value].concat()))
+    };
+    let component = |host: &rlaunch_core::allocation::AllocatedHost| Some((host.name.clone(), host.component?));
+    SrunPlan {
+        environment: PASSED.iter().filter_map(pair).collect(),
+        components: allocation.hosts.iter().filter_map(component).collect(),
+    }
+}
+
+/// The first option that names hosts.
+fn first(lists: &[Said], files: &[Said]) -> OsBytes {
+    lists.iter().chain(files).map(|said| said.option.clone()).next().unwrap_or_default()
+}

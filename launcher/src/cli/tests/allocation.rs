@@ -1,0 +1,130 @@
+//! Jobs within an allocation of a scheduler: their hosts, and what starts the agents there.
+
+use super::{at_site_with, run_with};
+use crate::cli::Run;
+use rlaunch_core::bootstrap::{CarrierKind, Target};
+use rlaunch_core::place::Placement;
+
+const SALLOC: [(&str, &str); 7] = [
+    ("PATH", "/usr/bin"),
+    ("SLURM_JOB_ID", "7"),
+    ("SLURM_JOB_NODELIST", "node[0-2],me"),
+    ("SLURM_NTASKS", "8"),
+    ("SLURM_TASKS_PER_NODE", "4,2,1(x2)"),
+    ("SLURM_JOB_CPUS_PER_NODE", "4(x4)"),
+    ("SLURM_LABELIO", "1"),
+];
+
+/// Without a number of tasks.
+const PLAIN: [(&str, &str); 3] =
+    [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "node[0-1]"), ("SLURM_JOB_CPUS_PER_NODE", "4(x2)")];
+
+fn placed(line: &str, variables: &[(&str, &str)]) -> Result<(Run, Placement), String> {
+    let mut run = run_with(line, variables);
+    let placement = at_site_with(variables, Some(0), |site| {
+        run.use_allocation(site)?;
+        run.place(site)
+    });
+    placement.map(|placement| (run, placement)).map_err(|error| error.render())
+}
+
+/// `node0:4 node1:2, srun`: hosts with their ranks, and what reaches them.
+fn shown(line: &str, variables: &[(&str, &str)]) -> String {
+    let (run, placement) = placed(line, variables).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let host = |node: &rlaunch_core::place::Node| {
+        format!("{}{}:{}", node.host, if node.local { " (here)" } else { "" }, node.ranks)
+    };
+    let hosts: Vec<String> = placement.nodes.iter().map(host).collect();
+    format!("{}, {}", hosts.join(" "), run.reach.carrier(false).kind())
+}
+
+#[test]
+fn an_allocation_gives_a_job_its_hosts_and_tasks() {
+    for (line, expected) in [
+        ("a", "node0:4 node1:2 node2:1 me:1, srun"),
+        ("-n 5 a", "node0:4 node1:1, srun"),
+        ("-n 9 a", "node0:5 node1:2 node2:1 me:1, srun"),
+        ("--ppn 1 a", "node0:1 node1:1 node2:1 me:1, srun"),
+        ("-H node2,node0 a", "node2:1 node0:4, srun"),
+        ("-H localhost a", "me:1, srun"),
+        ("-n 2 -H node1 a", "node1:2, srun"),
+        ("--launcher ssh a", "node0:4 node1:2 node2:1 me (here):1, ssh"),
+        ("--launcher ssh -H node1,far:3 a", "node1:2 far:3, ssh"),
+        ("--launcher local -n 3 a", "me (here):3, ssh"),
+        ("-bootstrap slurm -n 1 a", "node0:1, srun"),
+        ("-n 1 a : -n 5 b", "node0:4 node1:2, srun"),
+    ] {
+        assert_eq!(shown(line, &SALLOC), expected, "{line}");
+    }
+    let (_, beyond) = placed("-n 9 a", &SALLOC).unwrap();
+    assert!(!beyond.notes.is_empty(), "more ranks than slots");
+    assert!(placed("--strict -n 9 a", &SALLOC).is_err());
+}
+
+#[test]
+fn without_a_number_of_tasks_a_rank_runs_on_each_host() {
+    for (line, expected, notes) in [
+        ("a", "node0:1 node1:1, srun", 1),
+        ("-n 6 a", "node0:4 node1:2, srun", 0),
+        ("--ppn 2 a", "node0:2 node1:2, srun", 0),
+        ("-H node1 a", "node1:1, srun", 1),
+    ] {
+        assert_eq!(shown(line, &PLAIN), expected, "{line}");
+        assert_eq!(placed(line, &PLAIN).unwrap().1.notes.len(), notes, "{line}");
+    }
+}
+
+#[test]
+fn a_rank_s_own_job_and_other_schedulers_use_no_srun() {
+    let nested = [&SALLOC[..], &[("RLAUNCH_JOB_ID", "x")]].concat();
+    assert_eq!(shown("-n 2 a", &nested), "me (here):2, ssh");
+    let lsf = [("LSB_MCPU_HOSTS", "b1 2 b2 1")];
+    assert_eq!(shown("a", &lsf), "b1:2 b2:1, ssh");
+}
+
+#[test]
+fn a_command_of_the_users_reaches_all_hosts_this_one_too() {
+    let (run, placement) = placed("--launcher=exec:reach-{host} -H me,b -n 2 a", &[]).unwrap();
+    assert!(placement.nodes.iter().all(|node| !node.local));
+    let carrier = run.reach.carrier(false);
+    let words = carrier.command(&Target::parse(b"b", None).unwrap(), b"LINE");
+    assert_eq!((carrier.kind(), words[0].to_string()), (CarrierKind::Exec, "reach-b".into()));
+}
+
+#[test]
+fn srun_gets_few_variables() {
+    let (run, _) = placed("a", &SALLOC).unwrap();
+    let words = run.reach.carrier(false).command(&Target::parse(b"node1", None).unwrap(), b"LINE");
+    let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+    assert_eq!(words[..5], ["env", "-i", "PATH=/usr/bin", "SLURM_JOB_ID=7", "srun"]);
+}
+
+#[test]
+fn what_an_allocation_does_not_allow_is_refused() {
+    let step = [("SLURM_JOB_ID", "7"), ("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_TASKS", "4")];
+    let pty = [&step[..], &[("SLURM_PTY_PORT", "1"), ("SLURM_STEP_NODELIST", "n1"), ("SLURM_NTASKS", "4")]].concat();
+    let broken = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "node[0-3]"), ("SLURM_TASKS_PER_NODE", "2(x3)")];
+    for (line, variables, says) in [
+        (
+            "-H node9 a",
+            &SALLOC[..],
+            "error: -H names node9, which Slurm job 7 has not been given: it has me,node[0-2]\n",
+        ),
+        ("--launcher slurm a", &[], "error: --launcher slurm needs an allocation of Slurm"),
+        (
+            "--launcher local -H node1 a",
+            &SALLOC,
+            "error: --launcher local runs all ranks on this host, and -H names node1",
+        ),
+        ("-n 2 a", &step, "error: srun has started rlaunch 4 times"),
+        ("a", &broken, "SLURM_TASKS_PER_NODE=2(x3) counts 3 hosts, and SLURM_JOB_NODELIST=node[0-3] has 4\n"),
+    ] {
+        let error = placed(line, variables).err().unwrap_or_else(|| panic!("{line} is accepted"));
+        assert!(error.contains(says) && error.contains("\n  try     "), "{line}: {error}");
+    }
+    assert!(placed("a", &pty).is_ok());
+    for value in ["rsh", "exec:", "exec:docker", ""] {
+        let refused = super::with(&format!("--launcher={value} a"), &[]).unwrap_err().render();
+        assert!(refused.contains("takes auto, local, ssh, slurm or exec:COMMAND"), "{refused}");
+    }
+}

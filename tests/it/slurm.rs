@@ -1,0 +1,119 @@
+//! Jobs within an allocation of a real Slurm: its hosts and tasks, started by srun.
+
+use crate::bed::Bed;
+use crate::case::Done;
+use crate::plan::Plan;
+use serde_json::Value;
+
+/// `$RL` with these words in an allocation of these options, on login.
+fn salloc(bed: &Bed, user: &str, options: &str, script: &str) -> Plan {
+    let line = format!("salloc -Q {options} sh -c '{script}'");
+    bed.plan(user, "login", ["sh", "-c", &line]).with_events()
+}
+
+fn hosts_of(done: &Done) -> Vec<String> {
+    let mut lines: Vec<String> = done.out().lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn a_job_has_the_hosts_and_the_tasks_of_its_allocation() {
+    let Some(bed) = Bed::slurm(4) else { return };
+    for user in ["root", "tester"] {
+        let done = salloc(&bed, user, "-N4 -n8", r#"exec "$RL" -l hostname"#).start().code(0);
+        let expected: Vec<String> =
+            [0, 0, 0, 0, 1, 1, 2, 3].iter().zip(0..).map(|(host, rank)| format!("{rank}: node{host}")).collect();
+        assert_eq!(hosts_of(&done), expected, "{}", done.err());
+        assert_eq!(done.err(), "", "nothing is to be said");
+    }
+    // A batch script runs on the first host, which is reached as the others are.
+    let batch = r#"printf '#!/bin/sh\nexec "$RL" -l hostname\n' >job; sbatch -Q -W -N2 -n3 -o out job; cat out"#;
+    let done = bed.plan("tester", "login", ["sh", "-c", batch]).start().code(0);
+    assert_eq!(hosts_of(&done), ["0: node0", "1: node0", "2: node1"], "{}", done.err());
+    // One task with a terminal of srun's.
+    let pty = r#"script -qec "srun -Q -N2 -n4 --pty $RL -l hostname" /dev/null"#;
+    let done = salloc(&bed, "tester", "-N2 -n4", pty).start().code(0);
+    assert_eq!(done.out().matches("node").count(), 4, "{}", done.out());
+    let het = salloc(&bed, "tester", "-N1 -n1 : -N2 -n4", r#"exec "$RL" -l hostname"#).start().code(0);
+    assert_eq!(hosts_of(&het).len(), 5, "{}", het.err());
+    let names: std::collections::BTreeSet<String> =
+        het.out().lines().filter_map(|line| line.split(' ').nth(1).map(str::to_owned)).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    bed.clean(10);
+    bed.down();
+}
+
+#[test]
+fn hosts_and_numbers_are_chosen_within_the_allocation() {
+    let Some(bed) = Bed::slurm(4) else { return };
+    let map = |options: &str, words: &str| salloc(&bed, "tester", options, &format!(r#"exec "$RL" {words}"#)).start();
+    let done = map("-N4 -n8", "map --json -H node2 true").code(0);
+    let shown: Value = serde_json::from_str(&done.out()).unwrap();
+    assert_eq!(shown["hosts"], serde_json::json!([{"host": "node2", "slots": 1, "ranks": 1}]));
+    assert_eq!(
+        (&shown["allocation"]["scheduler"], &shown["allocation"]["launcher"]),
+        (&"Slurm".into(), &"srun".into())
+    );
+    let outside = map("-N2 -n2", "-H node9 true").code(2);
+    assert!(outside.err().contains("error: -H names node9, which Slurm job "), "{}", outside.err());
+    assert!(
+        outside.err().contains(" has not been given: it has node[0-1]\n  try     --launcher ssh"),
+        "{}",
+        outside.err()
+    );
+    let one_each = map("-N3", "-l hostname").code(0);
+    assert_eq!(hosts_of(&one_each), ["0: node0", "1: node1", "2: node2"]);
+    one_each.says("names no number of tasks: starting 1 rank on each of its 3 hosts (-n N for another number)");
+    let here = map("-N2 -n2", "--launcher local -n 2 hostname").code(0);
+    assert_eq!(here.out(), "login\nlogin\n");
+    let many = salloc(&bed, "tester", "-N2 -n4", r#"srun -Q -n 4 "$RL" -n 2 true"#).start().code(2);
+    assert_eq!(many.err().matches("error: srun has started rlaunch 4 times").count(), 1, "{}", many.err());
+    bed.clean(10);
+    bed.down();
+}
+
+/// Values of the caller's environment that would change what srun does, or how it passes bytes on.
+#[test]
+fn variables_of_srun_do_not_reach_the_step_of_the_agents() {
+    let Some(bed) = Bed::slurm(2) else { return };
+    for set in [
+        "SLURM_STDINMODE=none",
+        "SLURM_STDINMODE=0",
+        "SLURM_STDOUTMODE=none",
+        "SLURM_LABELIO=1",
+        "SLURM_EXCLUSIVE=1",
+        "SLURM_NO_KILL=1",
+        "SLURM_DEBUG=3",
+        "SLURM_CONSTRAINT=x",
+        "SLURM_HOSTFILE=/nosuch",
+        "SLURM_GPUS_PER_TASK=1",
+        "SLURM_STEP_GRES=gpu:1",
+        "SRUN_CPUS_PER_TASK=1",
+        "SLURM_EXACT=1",
+        "SLURM_TIMELIMIT=1",
+        "SLURM_EXPORT_ENV=NONE",
+        "SLURM_MPI_TYPE=pmix",
+    ] {
+        let done =
+            salloc(&bed, "tester", "-N2 -n2", &format!(r#"export {set} MINE=7; exec "$RL" sh -c "echo \$MINE""#));
+        let done = done.start().code(0);
+        assert_eq!(done.out(), "7\n7\n", "{set}: {}", done.err());
+    }
+    bed.clean(10);
+    bed.down();
+}
+
+/// As in a container that has the variables of its job, and not its programs.
+#[test]
+fn an_srun_that_is_missing_is_named_with_a_way_out() {
+    let script = r#"mkdir bin; ln -s "$(command -v env)" bin; PATH=$PWD/bin exec "$RL" -n 1 "$@""#;
+    let plan = |words: &str| {
+        let plan = Plan::shell(&script.replace("\"$@\"", words));
+        plan.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "node[01-04]").env("SLURM_TASKS_PER_NODE", "1(x4)")
+    };
+    let done = plan("true").start().code(125);
+    done.says("error: 1 of 1 host cannot be reached; nothing was started\n").says("srun failed (exit code 127)");
+    done.says("try     put srun into PATH, or --launcher ssh");
+    plan("--launcher local /bin/true").start().code(0);
+}
