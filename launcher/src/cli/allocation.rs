@@ -46,8 +46,8 @@ pub(crate) enum AllocationUseError {
     #[error("{0}")]
     Unreadable(#[from] AllocationError),
     /// `-H node9`
-    #[error("{option} names {host}, which {} has not been given: it has {hosts}", job(*scheduler, name))]
-    Outside { option: OsBytes, host: String, scheduler: Scheduler, name: String, hosts: String },
+    #[error("{option} names {host}, which {job} has not been given: it has {hosts}")]
+    Outside { option: OsBytes, host: String, job: String, hosts: String },
     /// `--launcher slurm` on a laptop.
     #[error("--launcher slurm needs an allocation of Slurm, and there is none here (SLURM_JOB_ID is not set)")]
     NoSlurm,
@@ -57,11 +57,6 @@ pub(crate) enum AllocationUseError {
     /// `srun -n 4 rlaunch`
     #[error("srun has started rlaunch {tasks} times, and one starts all ranks: each would be a job of its own")]
     ManyTasks { tasks: u32, is_first: bool },
-}
-
-/// `Slurm job 7`
-pub(crate) fn job(scheduler: Scheduler, name: &str) -> String {
-    if name.is_empty() { format!("the job of {scheduler}") } else { format!("{scheduler} job {name}") }
 }
 
 impl Hint for AllocationUseError {
@@ -171,8 +166,7 @@ impl Run {
                 AllocationUseError::Outside {
                     option: option(),
                     host: host.to_string(),
-                    scheduler: allocation.scheduler,
-                    name: allocation.job.clone(),
+                    job: allocation.title(),
                     hosts: allocation.folded(),
                 }
                 .into()
@@ -191,7 +185,7 @@ impl Run {
         let found = self.in_allocation.as_ref()?;
         let is_so = self.programs.iter().any(|program| self.is_one_per_host(program));
         is_so.then(|| Note::OnePerHost {
-            job: job(found.allocation.scheduler, &found.allocation.job),
+            job: found.allocation.title(),
             hosts: u32::try_from(hosts).unwrap_or(u32::MAX),
         })
     }

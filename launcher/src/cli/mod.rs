@@ -32,7 +32,7 @@ mod tests;
 mod torch;
 mod values;
 
-pub(crate) use allocation::{AllocationUseError, InAllocation, job as scheduler_job};
+pub(crate) use allocation::{AllocationUseError, InAllocation};
 pub(crate) use assign::{Trial, read_policy};
 pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;

@@ -1,7 +1,7 @@
 //! The placement of ranks: `rlaunch map`, for people and for programs.
 
 use super::phrases;
-use crate::cli::{InAllocation, scheduler_job};
+use rlaunch_core::allocation::Allocation;
 use rlaunch_core::bootstrap::CarrierKind;
 use rlaunch_core::id::{AppIndex, NodeId, Rank};
 use rlaunch_core::master_store::Holder;
@@ -12,7 +12,7 @@ use rlaunch_core::time::Span;
 use std::fmt::Write as _;
 
 /// Where the hosts of a job come from: the allocation, and what starts the agents there.
-pub(crate) type Source<'a> = Option<(&'a InAllocation, CarrierKind)>;
+pub(crate) type Source<'a> = Option<(&'a Allocation, CarrierKind)>;
 
 /// Hosts with their ranks, then the programs where there are several.
 pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder, source: Source<'_>) -> String {
@@ -46,9 +46,8 @@ pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder
     if placement.ranks.len() > 1 || store.is_agent() {
         writeln!(text, "{}", self::store(store)).unwrap_or_default();
     }
-    if let Some((InAllocation { allocation, .. }, carrier)) = source {
-        let job = scheduler_job(allocation.scheduler, &allocation.job);
-        writeln!(text, "hosts of {job}, whose agents {carrier} starts").unwrap_or_default();
+    if let Some((allocation, carrier)) = source {
+        writeln!(text, "hosts of {}, whose agents {carrier} starts", allocation.title()).unwrap_or_default();
     }
     text
 }
@@ -116,7 +115,7 @@ pub(crate) fn json(placement: &Placement, store: Holder, source: Source<'_>) -> 
         write!(text, "{comma}{{\"host\":{host},\"slots\":{slots},\"ranks\":{}}}", node.ranks).unwrap_or_default();
     }
     text.push(']');
-    if let Some((InAllocation { allocation, .. }, carrier)) = source {
+    if let Some((allocation, carrier)) = source {
         let (scheduler, job) = (allocation.scheduler, serde_json::Value::from(allocation.job.as_str()));
         write!(text, ",\"allocation\":{{\"scheduler\":\"{scheduler}\",\"job\":{job},\"launcher\":\"{carrier}\"}}")
             .unwrap_or_default();

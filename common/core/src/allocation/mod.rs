@@ -10,6 +10,7 @@ pub use chosen_hosts::NotAllocated;
 pub use counts::CountsError;
 
 use crate::hostlist::{self, Alone, Entry, HostlistError, fold};
+use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::fmt;
@@ -89,6 +90,13 @@ impl Allocation {
     pub fn default_ranks(&self) -> u32 {
         let of = |host: &AllocatedHost| if self.tasks_were_asked_for { host.slots } else { 1 };
         self.hosts.iter().map(of).fold(0, u32::saturating_add)
+    }
+
+    /// `Slurm job 7`
+    #[must_use]
+    pub fn title(&self) -> String {
+        let Self { scheduler, job, .. } = self;
+        if job.is_empty() { format!("the job of {scheduler}") } else { format!("{scheduler} job {job}") }
     }
 
     /// The names of the hosts, as `-H` takes them.
