@@ -94,6 +94,7 @@ impl Remote {
         // Without credit the ends of the rank's streams would never be read.
         self.frame(Lane::Credit, &1_048_576u64.to_le_bytes());
         self.send(&ToNode::Start(Start {
+            in_step: false,
             job: JobId([0x1f; 16]),
             contain,
             nodes: 1,

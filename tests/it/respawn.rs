@@ -26,12 +26,18 @@ fn is_whole(case: &Case, after: Option<u64>) -> u64 {
     case.until("a round of all ranks", |seen| whole(seen).filter(|round| after.is_none_or(|after| *round > after)))
 }
 
-/// Kills one rank after the other, rank 0 first, as they come.
+/// Kills one rank after the other, rank 0 first, and none more often than the others: the pause before the next process of a rank grows
+/// with its exits.
 fn kills(case: &Case, kills: usize) {
     let mut random = place::Random::new(17);
     let mut round = is_whole(case, None);
+    let mut left: Vec<u32> = Vec::new();
     for n in 0..kills {
-        let rank = if n == 0 { 0 } else { u32::try_from(random.below(u64::from(WORLD))).unwrap() };
+        if left.is_empty() {
+            left = (0..WORLD).collect();
+        }
+        let at = if n == 0 { 0 } else { random.below(left.len() as u64) };
+        let rank = left.swap_remove(usize::try_from(at).unwrap());
         hits_newest(case, rank, Signal::SIGKILL);
         round = is_whole(case, Some(round));
         // One whose processes all get nowhere is given up.

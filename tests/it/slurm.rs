@@ -73,7 +73,7 @@ fn hosts_and_numbers_are_chosen_within_the_allocation() {
     bed.down();
 }
 
-/// Values of the caller's environment that would change what srun does, or how it passes bytes on.
+/// Such a value would change what srun does, or how it passes bytes on.
 #[test]
 fn variables_of_srun_do_not_reach_the_step_of_the_agents() {
     let Some(bed) = Bed::slurm(2) else { return };
@@ -116,4 +116,76 @@ fn an_srun_that_is_missing_is_named_with_a_way_out() {
     done.says("error: 1 of 1 host cannot be reached; nothing was started\n").says("srun failed (exit code 127)");
     done.says("try     put srun into PATH, or --launcher ssh");
     plan("--launcher local /bin/true").start().code(0);
+}
+
+/// Slurm signals each process of a step here (proctrack/linuxproc). Ranks must not get the signal from rlaunch as well.
+#[test]
+fn the_schedulers_signals_reach_each_rank_once() {
+    let Some(bed) = Bed::slurm(2) else { return };
+    let ranks =
+        r#"trap "echo TERM \$RANK; exit 0" TERM; trap "echo USR1 \$RANK" USR1; echo up; while :; do sleep 0.1; done"#;
+    for end in ["scancel -u tester", "scancel -s USR1 -u tester; sleep 0.5; scancel -u tester"] {
+        let case = salloc(
+            &bed,
+            "tester",
+            "-N2 -n4",
+            &format!(r#""$RL" --events events sh -c '"'"'{ranks}'"'"'; echo code $?"#),
+        );
+        let case = case.start();
+        case.says_on_stdout("up", 4);
+        bed.run(["exec", "login", "sh", "-c", end]);
+        let done = case.end();
+        let expected = |sig: &str| -> Vec<String> { (0..4).map(|rank| format!("{sig} {rank}")).collect() };
+        let got =
+            |sig: &str| -> Vec<String> { done.sorted().into_iter().filter(|line| line.starts_with(sig)).collect() };
+        assert_eq!(got("TERM"), expected("TERM"), "{}", done.err());
+        if end.contains("USR1") {
+            assert_eq!(got("USR1"), expected("USR1"), "{}", done.err());
+            done.says("rlaunch: Slurm sent SIGUSR1 (--signal): each rank gets it once");
+        }
+        done.says("rlaunch: Slurm ends the job: SIGTERM, SIGKILL in 5s");
+        done.says("rlaunch: Slurm ended the job (time limit or scancel) by SIGTERM after ");
+        assert_eq!(got("code"), ["code 143"]);
+    }
+    bed.clean(10);
+    bed.down();
+}
+
+/// A rank without a handler dies of the signal before rlaunch has heard of it. That is no failure.
+#[test]
+fn ranks_that_the_scheduler_ends_are_no_failures() {
+    let Some(bed) = Bed::slurm(2) else { return };
+    let case = salloc(&bed, "tester", "-N2 -n4", r#""$RL" sh -c "echo up; exec sleep 1000"; echo code $?"#).start();
+    case.says_on_stdout("up", 4);
+    bed.run(["exec", "login", "scancel", "-u", "tester"]);
+    let done = case.end();
+    done.says("rlaunch: Slurm ended the job (time limit or scancel) by SIGTERM after ");
+    done.says("ranks 0-3 stopped by Slurm (SIGTERM, ");
+    assert!(done.out().ends_with("code 143\n"), "{}", done.out());
+    bed.clean(10);
+    bed.down();
+}
+
+/// One process of the job, or of Slurm, is killed.
+#[test]
+fn nothing_is_left_whoever_is_killed() {
+    let Some(bed) = Bed::slurm(2) else { return };
+    let job = r#""$RL" --lease 4s sh -c "echo up; exec sleep 1000"; echo code $?"#;
+    for (victim, within) in [("rlaunch", "4"), ("srun", "4"), ("sruns", "12"), ("slurmstepd", "12")] {
+        let case = salloc(&bed, "tester", "-N2 -n4", job).start();
+        case.says_on_stdout("up", 4);
+        let kill = match victim {
+            // Of the launcher's three processes the first one.
+            "rlaunch" => ("login", "kill -9 $(pgrep -o -u tester -f /rlaunch)"),
+            "srun" => ("login", "kill -9 $(pgrep -o -x srun)"),
+            "sruns" => ("login", "kill -9 $(pgrep -x srun)"),
+            _ => ("node0", "kill -9 $(pgrep -x slurmstepd)"),
+        };
+        bed.run(["exec", kill.0, "sh", "-c", kill.1]);
+        let done = case.end();
+        assert!(!done.out().ends_with("code 0\n"), "{victim}: {}", done.out());
+        let left = bed.call(["strays", "--within", within]);
+        assert!(left.status.success(), "{victim}: {}", String::from_utf8_lossy(&left.stdout));
+    }
+    bed.down();
 }

@@ -1,7 +1,9 @@
 //! The line to a remote guardian, which holds the timer of the lease: an agent that was stopped keeps nothing alive.
 
+use rlaunch_core::signal::Signal;
 use rlaunch_core::time::Mono;
 use rlaunch_sys::guardian;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// The line on which the guardian gets the time that the job may continue.
 #[derive(Debug)]
@@ -17,5 +19,16 @@ impl LeaseLine {
     /// The job may continue until then; the last word counts. Never waits.
     pub fn renew(&self, until: Mono) {
         self.0.renew(until.nanos());
+    }
+
+    /// Signals that the guardian was sent; `None`: it has ended.
+    pub(super) fn signals(&self) -> Option<impl Iterator<Item = Signal>> {
+        self.0.signals().map(|numbers| numbers.into_iter().filter_map(Signal::new))
+    }
+}
+
+impl AsFd for LeaseLine {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

@@ -139,6 +139,10 @@ impl Edges {
             watch::Watch::new(&setup.origin, setup.guardian).and_then(|watch| Ok((watch, pump::Pump::new(node)?)));
         let (watch, pump) = sets.inspect_err(|error| last_word(node, &mut link, "watch what happens", error))?;
         rlaunch_sys::fd::make_room(&watch.set, ROOM);
+        if let Some(line) = &setup.lease {
+            let watched = watch.watch_guardian_signals(line);
+            watched.inspect_err(|error| last_word(node, &mut link, "watch what happens", error))?;
+        }
         Ok(Self {
             link: Link::Early(link),
             origin: setup.origin,

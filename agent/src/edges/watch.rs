@@ -1,10 +1,11 @@
 //! Everything whose readiness is an event, in one set: ends of ranks, the spawn thread's bell, signals, the guardian, init.
 
 use super::Edges;
+use super::lease::LeaseLine;
 use super::{check, convert, logs, probe, rank_table, sweep};
 use crate::early::now;
 use rlaunch_core::id::ProcId;
-use rlaunch_core::node::NodeEvent;
+use rlaunch_core::node::{NodeEvent, SignalledPart};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Mono;
@@ -31,6 +32,7 @@ const CHILDREN: u64 = OURS + 5;
 const FILES: u64 = OURS + 6;
 const LOGS: u64 = OURS + 7;
 const PROBES: u64 = OURS + 8;
+const GUARDIAN_SIGNALS: u64 = OURS + 9;
 
 /// Rounds before other edges have their turn.
 const ROUNDS: usize = 16;
@@ -91,6 +93,11 @@ impl Watch {
     /// Whether the runtime has it.
     pub(super) const fn is_live(&self) -> bool {
         self.live.is_some()
+    }
+
+    /// Listens to signals that the guardian is sent.
+    pub(super) fn watch_guardian_signals(&self, line: &LeaseLine) -> io::Result<()> {
+        self.set.add(line, GUARDIAN_SIGNALS)
     }
 
     pub(super) fn watch_bell(&self, bell: &Doorbell) -> io::Result<()> {
@@ -177,8 +184,17 @@ fn one(edges: &mut Edges, token: u64) {
         }
         SIGNALS => {
             for number in pending(&edges.watch.signals) {
-                let sig = Signal::new(number).filter(|s| *s != Signal::USR1 && *s != Signal::USR2);
-                edges.events.extend(sig.map(NodeEvent::Signal));
+                let event = |sig| NodeEvent::Signal { sig, to: SignalledPart::Agent };
+                edges.events.extend(Signal::new(number).map(event));
+            }
+        }
+        GUARDIAN_SIGNALS => {
+            let Some(line) = &edges.lease else { return };
+            match line.signals() {
+                Some(signals) => {
+                    edges.events.extend(signals.map(|sig| NodeEvent::Signal { sig, to: SignalledPart::Guardian }));
+                }
+                None => edges.watch.set.remove(line),
             }
         }
         CHILDREN => {

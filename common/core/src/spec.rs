@@ -1,5 +1,6 @@
 //! The parsed command line: the input of the job machine.
 
+use crate::allocation::Scheduler;
 use crate::gpus::Share;
 use crate::id::{JobId, Rank};
 use crate::logs::Logs;
@@ -38,6 +39,8 @@ pub struct JobSpec {
     pub label: Option<OsBytes>,
     /// The ranks that read rlaunch's standard input.
     pub stdin: StdinPlan,
+    /// The scheduler in whose step the agents run: it warns them before it ends the job.
+    pub scheduler: Option<Scheduler>,
     /// How long a node other than the launcher's own may live without a word from the launcher.
     pub lease: Span,
     /// The holder of the `TCPStore` at MASTER_PORT.

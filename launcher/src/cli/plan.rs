@@ -1,6 +1,7 @@
 //! From a command line that was understood to the job that the machine runs.
 
 use super::{CliError, Presentation, Program, Reach, Run, Site, table};
+use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::env::{self, Base, base};
 use rlaunch_core::gpus::Share;
 use rlaunch_core::hooks::Wanted;
@@ -76,6 +77,7 @@ impl Run {
             timeout: self.timeout,
             stdin: self.stdin,
             lease: self.lease,
+            scheduler: self.reach.srun.is_some().then_some(Scheduler::Slurm),
             master_store,
             store_guard: self.store_guard,
             jax,

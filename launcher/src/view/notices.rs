@@ -67,6 +67,12 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
             (Tone::Normal, detour(addr, instead_of, &names.short(*node), &names.folded(missed_by)))
         }
         JobNews::StoreLeft { addr } => (Tone::Normal, store_left(addr)),
+        JobNews::SchedulerSignal { scheduler, sig: Signal::TERM, .. } => {
+            (Tone::Verbose, format!("{scheduler} has sent SIGTERM"))
+        }
+        JobNews::SchedulerSignal { scheduler, sig, .. } => {
+            (Tone::Quiet, format!("{scheduler} sent {sig} (--signal): each rank gets it once"))
+        }
         JobNews::Continuing { rank, status } => (Tone::Quiet, format!("rank {rank} failed: {status}; {CONTINUE}")),
         JobNews::EndingDeferred { rank, status, end_in } => (Tone::Quiet, deferred(*rank, *status, *end_in)),
         JobNews::EndingAwaits { cause, kill_in } => {
@@ -191,6 +197,7 @@ fn waiting(cause: &Cause) -> String {
         | Cause::Refused { .. }
         | Cause::Unreachable { .. }
         | Cause::Signal(_)
+        | Cause::Scheduler { .. }
         | Cause::ReaderClosed(_)
         | Cause::Lost { .. } => "waiting for ranks to end".into(),
     }
@@ -198,8 +205,18 @@ fn waiting(cause: &Cause) -> String {
 
 /// The countdown, where a signal began the ending.
 pub(super) fn ending(cause: &Cause, grace: Span, ranks: &RanksState, names: &Names, by: By) -> Option<Line> {
-    let Cause::Signal(sig) = *cause else { return None };
-    let key = key(sig, by);
+    let (sig, key) = match *cause {
+        Cause::Signal(sig) => (sig, key(sig, by)),
+        Cause::Scheduler { scheduler, sig } => (sig, format!("{scheduler} ends the job: ")),
+        Cause::Success
+        | Cause::Rank { .. }
+        | Cause::Spawn { .. }
+        | Cause::Refused { .. }
+        | Cause::Unreachable { .. }
+        | Cause::Timeout(_)
+        | Cause::ReaderClosed(_)
+        | Cause::Lost { .. } => return None,
+    };
     let text = match ranks {
         RanksState::Exited => return None,
         RanksState::Between => format!("{key}nothing runs, and nothing is started again"),
@@ -208,6 +225,9 @@ pub(super) fn ending(cause: &Cause, grace: Span, ranks: &RanksState, names: &Nam
             format!("{key}nothing was started; still waited for: {awaited}")
         }
         RanksState::Running if grace.nanos() == 0 => format!("{key}sent {sig}, then SIGKILL"),
+        RanksState::Running if matches!(cause, Cause::Scheduler { .. }) => {
+            format!("{key}{sig}, SIGKILL in {}", phrases::wait(grace))
+        }
         RanksState::Running => {
             format!("{key}sent {sig}, SIGKILL in {}; {} again to kill now", phrases::wait(grace), verb(sig, by))
         }

@@ -32,6 +32,7 @@ pub(crate) fn is_shown(report: &Report, tone: Tone, terminal: bool) -> bool {
             | Cause::Refused { .. }
             | Cause::Unreachable { .. }
             | Cause::Signal(_)
+            | Cause::Scheduler { .. }
             | Cause::Timeout(_)
             | Cause::Lost { .. },
         ) => true,
@@ -55,6 +56,9 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         Cause::Unreachable { failed, asked, .. } => return host_messages::unreachable(report, *failed, *asked),
         Cause::Rank { rank, status } => return failure(report, end, *rank, *status),
         Cause::Signal(sig) => format!("ended by {sig} after {took}{}", before(report)),
+        Cause::Scheduler { scheduler, sig } => {
+            format!("{scheduler} ended the job (time limit or scancel) by {sig} after {took}{}", before(report))
+        }
         Cause::Timeout(limit) => {
             format!("--timeout {} ran out{}; the job was ended", phrases::wait(*limit), before(report))
         }
@@ -434,12 +438,13 @@ impl Block {
 fn fate(group: &Group, after_a_rank: bool, report: &Report) -> String {
     let ranks = phrases::ranks(&group.ranks);
     let after = group.after;
+    let by = report.scheduler().map_or("rlaunch".to_owned(), |scheduler| scheduler.to_string());
     match group.became {
         Became::Finished => format!("{ranks} finished"),
         Became::Failed(status) if after_a_rank => format!("{ranks} failed too: {status}"),
         Became::Failed(status) => format!("{ranks} failed: {status}"),
-        Became::Stopped(sig) => format!("{ranks} stopped by rlaunch ({sig}, {after})"),
-        Became::After(status, sig) => format!("{ranks} {status} after {sig} by rlaunch ({after})"),
+        Became::Stopped(sig) => format!("{ranks} stopped by {by} ({sig}, {after})"),
+        Became::After(status, sig) => format!("{ranks} {status} after {sig} by {by} ({after})"),
         Became::Killed => format!("{ranks} killed by rlaunch (SIGKILL, {after})"),
         Became::TakenAlong => format!("{ranks} ended with it"),
         Became::NeverStarted if report.restarts.is_empty() => format!("{ranks} never started"),

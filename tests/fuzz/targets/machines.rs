@@ -32,6 +32,7 @@ fn spec(ranks: u32) -> JobSpec {
     let (argv, role) = (strings(&["./train"]), Role::sole());
     let base = AppBase { argv, env: strings(&[]), pinned: strings(&[]), wdir: None, role, logs: None, filled: false };
     JobSpec {
+        scheduler: None,
         lease: Span::from_secs(30),
         placement: Placement::here("here", [ranks]),
         min_hosts: None,

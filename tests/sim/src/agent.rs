@@ -277,7 +277,7 @@ impl World {
                 (agent.ending, agent.must_ask) = (true, true)
             }
             NodeEvent::SpawnFailed { .. } => agent.failed = true,
-            NodeEvent::EdgeLost | NodeEvent::Signal(_) => {
+            NodeEvent::EdgeLost | NodeEvent::Signal { .. } => {
                 (agent.ending, agent.must_ask, agent.mute) = (true, true, true);
             }
             NodeEvent::Spawned { proc, at, .. } => {

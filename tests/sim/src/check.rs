@@ -203,6 +203,7 @@ impl Oracle {
             | ToRoot::Ready
             | ToRoot::Started { .. }
             | ToRoot::InputFailed { .. }
+            | ToRoot::HostSignal { .. }
             | ToRoot::Killing => {}
             ToRoot::Postmortem { proc, facts } => {
                 if facts.error_file.is_some() {

@@ -195,6 +195,7 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
     let first = u32::try_from(split).unwrap_or(0);
     let second = if rng.chance(5) { big } else { base.clone() };
     JobSpec {
+        scheduler: None,
         lease: Span::from_secs(30),
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: first, base }, AppSpec { procs: count - first, base: second }],

@@ -152,6 +152,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         nodes.push(Node { host, local: u64::from(node) == local, slots: ranks, ranks });
     }
     JobSpec {
+        scheduler: None,
         lease,
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: first, base: base.clone() }, AppSpec { procs: world - first, base }],

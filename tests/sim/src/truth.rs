@@ -246,6 +246,8 @@ impl World {
                 sites.iter().any(|site| self.may_be_missing(site)) && self.too_few(*failed, *asked)
             }
             Cause::Signal(sig) => user(&|fault| fault == Fault::Signal(*sig)),
+            // No simulated scheduler ends a job.
+            Cause::Scheduler { .. } => false,
             Cause::Timeout(_) => self.plan.spec.timeout.is_some(),
             Cause::ReaderClosed(_) => user(&|fault| fault == Fault::ReaderCloses),
         };
@@ -312,7 +314,11 @@ impl World {
             Cause::Rank { .. } | Cause::Lost { .. } | Cause::Success | Cause::Spawn { .. } | Cause::Refused { .. } => {
                 None
             }
-            Cause::Unreachable { .. } | Cause::Signal(_) | Cause::Timeout(_) | Cause::ReaderClosed(_) => None,
+            Cause::Unreachable { .. }
+            | Cause::Signal(_)
+            | Cause::Scheduler { .. }
+            | Cause::Timeout(_)
+            | Cause::ReaderClosed(_) => None,
         };
         let Some(at) = at else { return };
         let nodes = (0..).map(NodeId::new).take(self.count());

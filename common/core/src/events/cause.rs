@@ -1,5 +1,6 @@
 //! Why a job ended: one value, from which follow the exit code, the report and the event log.
 
+use crate::allocation::Scheduler;
 use crate::exit::{self, Ending};
 use crate::id::{NodeId, Rank, Std};
 use crate::job::CloseReason;
@@ -45,6 +46,13 @@ pub enum Cause {
     },
     /// rlaunch was asked to end.
     Signal(Signal),
+    /// The scheduler ends its job, with this signal to the processes of the step.
+    Scheduler {
+        /// Which.
+        scheduler: Scheduler,
+        /// The signal.
+        sig: Signal,
+    },
     /// `--timeout` ran out.
     Timeout(Span),
     /// rlaunch's output has no reader any more.
@@ -98,6 +106,7 @@ impl Cause {
             Self::Refused { .. } => "refused",
             Self::Unreachable { .. } => "unreachable",
             Self::Signal(_) => "signal",
+            Self::Scheduler { .. } => "scheduler",
             Self::Timeout(_) => "timeout",
             Self::ReaderClosed(_) => "reader_closed",
             Self::Lost { .. } => "lost",
@@ -114,7 +123,7 @@ impl Cause {
             Self::Spawn { error, .. } => Ending::Code(error.exit_code()),
             Self::Refused { why: NodeRefusal::Program { error, .. }, .. } => Ending::Code(error.exit_code()),
             Self::Refused { .. } | Self::Unreachable { .. } | Self::Lost { .. } => Ending::Code(exit::LAUNCH),
-            Self::Signal(sig) => Ending::Signal(*sig),
+            Self::Signal(sig) | Self::Scheduler { sig, .. } => Ending::Signal(*sig),
             Self::Timeout(_) => Ending::Code(exit::TIMEOUT),
             Self::ReaderClosed(_) => Ending::Signal(Signal::PIPE),
         }

@@ -491,6 +491,10 @@ pub(super) fn cause(o: &mut Object<'_>, cause: &Cause) {
             o.number("asked", (*asked).into());
         }
         Cause::Signal(sig) => o.text("signal", &format!("{sig}")),
+        Cause::Scheduler { scheduler, sig } => {
+            o.text("scheduler", &format!("{scheduler}"));
+            o.text("signal", &format!("{sig}"));
+        }
         Cause::Timeout(limit) => o.number("limit", limit.nanos()),
         Cause::ReaderClosed(std) => o.text("stream", self::std(*std)),
         Cause::Lost { node, lost } => {

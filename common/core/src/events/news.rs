@@ -2,12 +2,15 @@
 
 use super::Cause;
 use super::json_line::{cause, status};
+use crate::allocation::Scheduler;
 use crate::id::{NodeId, Rank};
 use crate::json::{Object, push_number};
 use crate::os_bytes::OsBytes;
+use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::Span;
 use crate::travel::Lowered;
+use alloc::format;
 use alloc::vec::Vec;
 
 /// A fact about a job that was found or decided by the launcher.
@@ -47,6 +50,15 @@ pub enum JobNews {
     StoreLeft {
         /// The address.
         addr: OsBytes,
+    },
+    /// The scheduler has sent a signal to the processes of its step. It is recorded once, whatever the number of hosts.
+    SchedulerSignal {
+        /// The scheduler.
+        scheduler: Scheduler,
+        /// The signal.
+        sig: Signal,
+        /// The host that has heard of it first.
+        node: NodeId,
     },
     /// A rank failed and, by `--on-failure continue`, the others continue. Recorded once.
     Continuing {
@@ -110,6 +122,7 @@ impl JobNews {
             Self::OneMachine { .. } => "hosts.one_machine",
             Self::AddrDetour { .. } => "master_addr.detour",
             Self::StoreLeft { .. } => "store.left_to_rank0",
+            Self::SchedulerSignal { .. } => "scheduler.signal",
             Self::Continuing { .. } => "continuing",
             Self::EndingDeferred { .. } => "ending.deferred",
             Self::EndingAwaits { .. } => "ending.awaits",
@@ -143,6 +156,11 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
             all(o, "missed_by", missed_by);
         }
         JobNews::StoreLeft { addr } => o.bytes("addr", addr),
+        JobNews::SchedulerSignal { scheduler, sig, node } => {
+            o.text("scheduler", &format!("{scheduler}"));
+            o.text("signal", &format!("{sig}"));
+            o.number("node", node.get().into());
+        }
         JobNews::Continuing { rank, status } => ended(o, *rank, *status),
         JobNews::EndingDeferred { rank, status, end_in } => {
             ended(o, *rank, *status);

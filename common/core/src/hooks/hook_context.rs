@@ -232,7 +232,7 @@ fn ended(cause: &Cause) -> (&'static str, Option<Rank>, Option<NodeId>, String) 
         Cause::Refused { node, .. } | Cause::Unreachable { node, .. } | Cause::Lost { node, .. } => {
             (kind, None, Some(*node), String::new())
         }
-        Cause::Signal(sig) => (kind, None, None, sig.to_string()),
+        Cause::Signal(sig) | Cause::Scheduler { sig, .. } => (kind, None, None, sig.to_string()),
         Cause::Timeout(limit) => (kind, None, None, format!("{limit}")),
     }
 }

@@ -87,7 +87,7 @@ impl Ending {
             return self.lost(cx, &cause);
         }
         let sent = match &cause {
-            Cause::Signal(sig) => Some(*sig),
+            Cause::Signal(sig) | Cause::Scheduler { sig, .. } => Some(*sig),
             Cause::Rank { .. } | Cause::Timeout(_) | Cause::ReaderClosed(_) => Some(Signal::TERM),
             // The ranks of the other hosts are asked as after any failure.
             Cause::Lost { .. } if !self.sole => Some(Signal::TERM),
@@ -100,6 +100,7 @@ impl Ending {
             | Cause::Lost { .. } => None,
         };
         let msg = match sent {
+            Some(sig) if matches!(cause, Cause::Scheduler { .. }) => ToNode::SchedulerEnds { sig, grace: self.grace },
             Some(sig) => ToNode::End { sig, grace: self.grace },
             None => ToNode::Kill,
         };
@@ -110,7 +111,7 @@ impl Ending {
         cx.notify(Notice::Broadcast(msg));
         let grace = if sent.is_some() { self.grace } else { Span::ZERO };
         let kill_at = cx.now + grace;
-        if grace > SILENT && !self.all_over && !matches!(cause, Cause::Signal(_)) {
+        if grace > SILENT && !self.all_over && !matches!(cause, Cause::Signal(_) | Cause::Scheduler { .. }) {
             self.word = Some((cx.now + SILENT, cause.clone(), kill_at));
         }
         self.state = State::Begun;

@@ -27,6 +27,7 @@ mod root_cause;
 mod roster;
 mod rounds;
 mod router;
+mod scheduler_signals;
 mod shrink_rule;
 mod signals;
 mod startup_deadline;
@@ -112,6 +113,7 @@ impl Job {
             bringup: bringup::Bringup::new(Arc::clone(spec), setting),
             procs: proc_table::Procs::new(&spec.placement, log.clock()),
             signals: signals::Signals::new(),
+            scheduler_signals: scheduler_signals::SchedulerSignals::new(spec),
             ending: ending::Ending::new(now, spec),
             root_cause: root_cause::RootCause::new(),
             node_ends: node_ends::NodeEnds::new(spec.placement.nodes.len()),
@@ -159,6 +161,7 @@ struct Parts {
     bringup: bringup::Bringup,
     procs: proc_table::Procs,
     signals: signals::Signals,
+    scheduler_signals: scheduler_signals::SchedulerSignals,
     ending: ending::Ending,
     root_cause: root_cause::RootCause,
     node_ends: node_ends::NodeEnds,

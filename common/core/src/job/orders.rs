@@ -153,6 +153,7 @@ impl Orders {
         let meets = !sole && self.heads.contains(&node);
         let Some(apps) = self.apps.get(node.index()) else { return };
         let start = Start {
+            in_step: self.spec.scheduler.is_some(),
             job: self.spec.job,
             contain: self.spec.contain,
             nodes: len(&placement.nodes),

@@ -155,6 +155,7 @@ impl RootCause {
                 | Cause::Refused { .. }
                 | Cause::Unreachable { .. }
                 | Cause::Signal(_)
+                | Cause::Scheduler { .. }
                 | Cause::Timeout(_)
                 | Cause::ReaderClosed(_)),
                 _,
@@ -182,6 +183,7 @@ impl RootCause {
             | Cause::Refused { .. }
             | Cause::Unreachable { .. }
             | Cause::Signal(_)
+            | Cause::Scheduler { .. }
             | Cause::Timeout(_)
             | Cause::ReaderClosed(_) => return Vec::new(),
         };

@@ -96,6 +96,9 @@ impl Parts {
                     self.root_cause.explained(explained);
                 }
             }
+            ToRoot::HostSignal { sig, to_ranks } => {
+                self.scheduler_signals.on(&mut step.cx(), node, sig, to_ranks);
+            }
             ToRoot::InputFailed { errno } => self.output.input_undelivered(&mut step.cx(), errno),
             ToRoot::InitLost => self.node_ends.init_lost(&mut step.cx(), node),
             ToRoot::GuardianLost => self.node_ends.on_guardian_lost(&mut step.cx(), node),

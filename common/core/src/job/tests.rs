@@ -18,6 +18,7 @@ mod respawn;
 mod restart_unused;
 mod root_cause;
 mod rounds;
+mod scheduler_signals;
 mod shrink_rule;
 mod silence;
 mod startup_deadline;

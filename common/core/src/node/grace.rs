@@ -1,7 +1,7 @@
 //! The ways to end ranks: politely, with a deadline, or at once.
 
 use super::generation_change::Between;
-use super::{Census, Cx, NodeAction, Notice};
+use super::{Census, Cx, NodeAction, Notice, Send};
 use crate::signal::Signal;
 use crate::time::{Mono, Span};
 use crate::wire::to_root::ToRoot;
@@ -38,15 +38,15 @@ pub(super) struct Grace {
 
 impl Grace {
     pub(super) fn on_signal(&mut self, cx: &mut Cx<'_>, sig: Signal) {
-        cx.notify(Notice::Forward(sig));
+        cx.notify(Notice::Send(Send::Forward(sig)));
     }
 
     /// A second request shortens the time that is left and never lengthens it.
-    pub(super) fn on_end(&mut self, cx: &mut Cx<'_>, sig: Signal, grace: Span) {
+    pub(super) fn on_end(&mut self, cx: &mut Cx<'_>, ending: Send, grace: Span) {
         if self.order == Order::Destroyed {
             return;
         }
-        cx.notify(Notice::Ending(sig));
+        cx.notify(Notice::Send(ending));
         let deadline = cx.now + grace;
         self.order = Order::End(self.order.deadline().map_or(deadline, |earlier| earlier.min(deadline)));
         self.on_timeout(cx);

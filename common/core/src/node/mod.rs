@@ -9,6 +9,7 @@ mod exec;
 mod generation_change;
 mod gpu_check;
 mod grace;
+mod host_signals;
 mod lease;
 mod leftovers;
 mod lost;
@@ -23,6 +24,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
+pub use host_signals::SignalledPart;
 pub use node_event::{Depth, ErrorFile, ExecSpec, NodeAction, NodeEvent, Sandbox, SandboxPlan};
 pub use serve::UNUSED;
 
@@ -66,10 +68,10 @@ enum Notice {
     Queue(Vec<Delta>, bool),
     /// procs, probing, generations: the launcher asks for something impossible.
     Violation,
-    /// grace: this signal is for every rank.
-    Forward(Signal),
-    /// grace: the end has begun; nothing is started any more, and this signal is for every rank, also those to come.
-    Ending(Signal),
+    /// grace, host_signals: a signal is for every rank.
+    Send(Send),
+    /// host_signals: a rank has ended, perhaps by a signal that the launcher has heard of now.
+    Exited(Exited),
     /// rounds: no round waits for this process any more.
     Unwanted(ProcId),
     /// procs: SIGKILL is on its way to one of these.
@@ -100,6 +102,19 @@ enum Notice {
     CloseStreams,
     /// leftovers: the node has sent its last message.
     Done,
+}
+
+/// A signal for every rank.
+#[derive(Clone, Copy, Debug)]
+enum Send {
+    /// The user's; the ranks continue.
+    Forward(Signal),
+    /// The end has begun: nothing is started any more, and ranks whose start is under way get it too.
+    Ending(Signal),
+    /// The same, and the scheduler sends the signal, or has.
+    SchedulerEnds(Signal),
+    /// The scheduler has not sent it here, so we do.
+    Owed(Signal),
 }
 
 /// The remaining work for the ranks.
@@ -161,6 +176,7 @@ struct Parts {
     procs: procs::Procs,
     generations: generation_change::Generations,
     grace: grace::Grace,
+    host_signals: host_signals::HostSignals,
     lease: lease::Lease,
     lost: lost::Lost,
     postmortem: postmortem::Postmortem,
@@ -174,6 +190,7 @@ struct Parts {
 /// The sub-machines that wait for a time.
 #[derive(Clone, Copy, Debug)]
 enum Timer {
+    HostSignals,
     Grace,
     Lease,
     Serve,
@@ -184,12 +201,14 @@ enum Timer {
 
 impl Timer {
     /// All of them, in the order in which they are run.
-    const ALL: [Self; 6] = [Self::Grace, Self::Lease, Self::Serve, Self::Rounds, Self::Procs, Self::Leftovers];
+    const ALL: [Self; 7] =
+        [Self::HostSignals, Self::Grace, Self::Lease, Self::Serve, Self::Rounds, Self::Procs, Self::Leftovers];
 }
 
 impl Parts {
     fn deadline(&self, timer: Timer) -> Option<Mono> {
         match timer {
+            Timer::HostSignals => self.host_signals.deadline(),
             Timer::Grace => self.grace.deadline(),
             Timer::Lease => self.lease.deadline(),
             Timer::Serve => self.serve.deadline(),
@@ -201,6 +220,7 @@ impl Parts {
 
     fn timeout(&mut self, cx: &mut Cx<'_>, timer: Timer) {
         match timer {
+            Timer::HostSignals => self.host_signals.on_timeout(cx),
             Timer::Grace => self.grace.on_timeout(cx),
             Timer::Lease => self.lease.on_timeout(cx),
             Timer::Serve => self.serve.on_timeout(cx),
@@ -232,7 +252,12 @@ impl Parts {
             NodeEvent::Unreached { number, errno } => self.start.probing.on_unreached(cx, number, errno),
             NodeEvent::Checked { app, error } => self.start.on_checked(cx, app, error),
             NodeEvent::Beat(beat) => self.lease.on_beat(cx, beat),
-            NodeEvent::EdgeLost | NodeEvent::Signal(_) => self.lost.on_unheard(cx),
+            NodeEvent::EdgeLost => self.lost.on_unheard(cx),
+            NodeEvent::Signal { sig, to } => {
+                if self.host_signals.on_signal(cx, sig, to) {
+                    self.lost.on_unheard(cx);
+                }
+            }
             NodeEvent::GuardianLost => self.lost.on_guardian(cx),
             NodeEvent::InitLost => self.lost.on_init(cx),
             NodeEvent::Spawned { proc, pid, at } => self.procs.on_spawned(cx, proc, pid, at),
@@ -245,9 +270,10 @@ impl Parts {
                     self.route_notices(cx);
                 }
                 let (at, alive_at) = (at.host_time(), alive_at.host_time());
-                let excused = self.rounds.is_open();
-                self.procs.on_exited(cx, Exited { proc, status, at, alive_at, asked: false, usage }, excused);
-                self.rounds.on_exited(cx, proc);
+                let exited = Exited { proc, status, at, alive_at, asked: false, usage };
+                if let Some(exited) = self.host_signals.hold(cx, exited) {
+                    self.exited(cx, exited);
+                }
             }
             NodeEvent::StreamEnd { proc, which, total: _ } => self.procs.on_stream_end(cx, proc, which),
             NodeEvent::InputFailed { errno } => cx.act(NodeAction::ToRoot(ToRoot::InputFailed { errno })),
@@ -278,7 +304,8 @@ impl Parts {
                 self.start.on_spawn(cx, procs.into_vec(), last);
             }
             ToNode::Signal { sig } => self.grace.on_signal(cx, sig),
-            ToNode::End { sig, grace } => self.grace.on_end(cx, sig, grace),
+            ToNode::End { sig, grace } => self.grace.on_end(cx, Send::Ending(sig), grace),
+            ToNode::SchedulerEnds { sig, grace } => self.grace.on_end(cx, Send::SchedulerEnds(sig), grace),
             ToNode::Clear { sig, grace, port } if self.start.is_met() => {
                 self.generations.on_clear(cx, sig, grace, port);
             }
@@ -294,6 +321,7 @@ impl Parts {
     fn route(&mut self, cx: &mut Cx<'_>, notice: Notice) {
         match notice {
             Notice::Begun(start) => {
+                self.host_signals.on_begun(&start);
                 self.leftovers.on_begun(&start);
                 self.lease.on_begun(cx, &start);
                 self.serve.on_begun(&start);
@@ -329,8 +357,8 @@ impl Parts {
             Notice::Seated(round_start) => self.procs.seat(cx, &round_start),
             Notice::RoundMeets(place, seats) => self.serve.on_round(cx, &place, seats),
             Notice::Violation => self.start.refuse(cx, NodeRefusal::Protocol),
-            Notice::Forward(sig) => self.procs.pass_on(cx, sig),
-            Notice::Ending(sig) => self.ends(cx, sig),
+            Notice::Send(send) => self.sends(cx, send),
+            Notice::Exited(exited) => self.exited(cx, exited),
             Notice::Destroy => self.destroys(cx),
             Notice::Destroyed => self.leftovers.on_destroy(cx),
             Notice::LauncherLost => self.on_launcher_lost(cx),
@@ -360,6 +388,7 @@ impl Parts {
             Between::Clearing(sig) => {
                 self.rounds.on_ending(cx);
                 self.serve.on_ending(cx);
+                self.host_signals.on_sent(sig);
                 self.postmortem.on_ending(sig);
                 self.procs.on_ending(cx, sig);
                 self.leftovers.on_clearing(cx);
@@ -385,6 +414,7 @@ impl Parts {
             }
             Between::Again(rendezvous) => {
                 self.grace.on_next_generation();
+                self.host_signals.on_next_generation();
                 self.postmortem.on_next_generation();
                 self.leftovers.on_next_generation();
                 self.rounds.on_next_generation(&rendezvous);
@@ -392,6 +422,31 @@ impl Parts {
                 self.procs.on_next_generation(rendezvous);
             }
         }
+    }
+
+    fn sends(&mut self, cx: &mut Cx<'_>, send: Send) {
+        match send {
+            Send::Forward(sig) => {
+                self.host_signals.on_sent(sig);
+                self.procs.pass_on(cx, sig);
+            }
+            Send::Ending(sig) => {
+                self.host_signals.on_sent(sig);
+                self.ends(cx, sig, procs::Procs::on_ending);
+            }
+            Send::SchedulerEnds(sig) => {
+                self.host_signals.on_scheduler_ends(cx, sig);
+                self.ends(cx, sig, procs::Procs::on_scheduler_ends);
+            }
+            Send::Owed(sig) => self.procs.signal_all(cx, sig),
+        }
+    }
+
+    /// A rank has ended.
+    fn exited(&mut self, cx: &mut Cx<'_>, exited: Exited) {
+        let (proc, excused) = (exited.proc, self.rounds.is_open());
+        self.procs.on_exited(cx, exited, excused);
+        self.rounds.on_exited(cx, proc);
     }
 
     /// A process could not be started: in rounds another may follow it.
@@ -408,12 +463,12 @@ impl Parts {
     }
 
     /// The end has begun.
-    fn ends(&mut self, cx: &mut Cx<'_>, sig: Signal) {
+    fn ends(&mut self, cx: &mut Cx<'_>, sig: Signal, procs: fn(&mut procs::Procs, &mut Cx<'_>, Signal)) {
         self.generations.on_ending();
         self.rounds.on_ending(cx);
         shut(cx, &mut self.start, &mut self.serve);
         self.postmortem.on_ending(sig);
-        self.procs.on_ending(cx, sig);
+        procs(&mut self.procs, cx, sig);
         self.leftovers.on_ending(cx);
     }
 

@@ -1,5 +1,6 @@
 //! Events and actions of the node machine: the contract with the agent's driver and with the simulator.
 
+use super::host_signals::SignalledPart;
 use crate::address::Interface;
 use crate::gpus::Devices;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, SessionId, Std};
@@ -202,9 +203,14 @@ pub enum NodeEvent {
         /// Which; 0: none can be had.
         port: u16,
     },
-    /// The agent itself was sent a signal that ends it. It does so at once and without a word, so that the launcher learns of the loss of
-    /// the agent and does not take the ranks that it kills for failures of their own.
-    Signal(Signal),
+    /// A process of ours was sent a signal. In a scheduler's step that is a warning to the job. Otherwise the agent ends at once and
+    /// without a word, so that the launcher learns of its loss and does not take the ranks that it kills for failures of their own.
+    Signal {
+        /// Which signal.
+        sig: Signal,
+        /// Which process.
+        to: SignalledPart,
+    },
 }
 
 /// An action that a node asks of its driver. Nothing here waits and nothing fails: outcomes are events.

@@ -396,10 +396,11 @@ impl Procs {
     /// This signal is for every rank, and the job continues.
     pub(super) fn pass_on(&mut self, cx: &mut Cx<'_>, sig: Signal) {
         self.forwarded.insert(sig);
-        self.forward(cx, sig);
+        self.signal_all(cx, sig);
     }
 
-    fn forward(&mut self, cx: &mut Cx<'_>, sig: Signal) {
+    /// Sends a signal to each rank that lives.
+    pub(super) fn signal_all(&self, cx: &mut Cx<'_>, sig: Signal) {
         for (&proc, entry) in &self.table {
             if matches!(entry.state, State::Running | State::Ended) {
                 cx.act(NodeAction::Signal { proc, sig });
@@ -408,11 +409,22 @@ impl Procs {
     }
 
     pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>, sig: Signal) {
+        self.stop(cx, sig);
+        self.signal_all(cx, sig);
+        self.report(cx);
+    }
+
+    /// The same, and the scheduler sends the signal to those that run.
+    pub(super) fn on_scheduler_ends(&mut self, cx: &mut Cx<'_>, sig: Signal) {
+        self.stop(cx, sig);
+        self.report(cx);
+    }
+
+    /// No rank is started any more; one whose start is under way gets the signal.
+    fn stop(&mut self, cx: &mut Cx<'_>, sig: Signal) {
         let began = self.ending.map_or(cx.now.host_time(), |(_, began)| began);
         self.ending = Some((sig, began));
         self.stop_spawning(cx);
-        self.forward(cx, sig);
-        self.report(cx);
     }
 
     pub(super) fn close_streams(&mut self, cx: &mut Cx<'_>) {

@@ -3,6 +3,7 @@
 mod early;
 mod generations;
 mod gpus;
+mod host_signals;
 mod hosts;
 mod launch;
 mod probing;
@@ -37,6 +38,7 @@ fn at(ms: u64) -> Mono {
 
 fn start() -> Start {
     Start {
+        in_step: false,
         job: JobId([0xab; 16]),
         contain: Contain::Auto,
         nodes: 1,
@@ -531,7 +533,7 @@ fn a_count_before_the_last_rank_was_reaped_settles_nothing() {
 
 #[test]
 fn without_the_launcher_everything_is_killed_and_nobody_told() {
-    for event in [NodeEvent::EdgeLost, NodeEvent::Signal(TERM)] {
+    for event in [NodeEvent::EdgeLost, NodeEvent::Signal { sig: TERM, to: SignalledPart::Agent }] {
         let mut rig = Rig::running(2);
         assert_eq!(rig.hear(event.clone()), [group(0, KILL), group(1, KILL), SWEEP]);
         assert_eq!(rig.hear(event), []);

@@ -1,6 +1,7 @@
 //! The closing report: everything that is worth saying about a job after its end, folded from its event log.
 
 use super::round_summary::{Behind, Rounds};
+use crate::allocation::Scheduler;
 use crate::events::{Answer, AppLine, Cause, JobStart, Lost, Record, What};
 use crate::exit::Ending;
 use crate::id::{LocalRank, NodeId, Rank};
@@ -400,6 +401,7 @@ impl Report {
                 | Cause::Refused { .. }
                 | Cause::Unreachable { .. }
                 | Cause::Signal(_)
+                | Cause::Scheduler { .. }
                 | Cause::Timeout(_)
                 | Cause::ReaderClosed(_)
                 | Cause::Lost { .. },
@@ -434,7 +436,7 @@ impl Report {
             Fate::Pending | Fate::NotStarted => return (Became::NeverStarted, Span::ZERO),
             Fate::Running if self.is_empty(line.node) => return (Became::Ended, Span::ZERO),
             Fate::Running => return (Became::Unheard, Span::ZERO),
-            Fate::Ended { status, at, asked } => (status, at, asked),
+            Fate::Ended { status, at, asked } => (status, at, asked || self.is_schedulers(status)),
         };
         let killed = matches!(status, Status::Signaled { sig: Signal::KILL, .. });
         match self.lost_on(line.node) {
@@ -460,6 +462,21 @@ impl Report {
             None => Became::Failed(status),
         };
         (became, after)
+    }
+
+    /// The scheduler that has ended the job.
+    #[must_use]
+    pub fn scheduler(&self) -> Option<Scheduler> {
+        let end = self.end.as_ref()?;
+        if let Cause::Scheduler { scheduler, .. } = end.cause { Some(scheduler) } else { None }
+    }
+
+    /// Whether the scheduler's last signal has ended a rank: it may have come to the rank before it came to us.
+    fn is_schedulers(&self, status: Status) -> bool {
+        match (self.end.as_ref().map(|end| &end.cause), status) {
+            (Some(Cause::Scheduler { sig, .. }), Status::Signaled { sig: own, .. }) => *sig == own,
+            (_, Status::Signaled { .. } | Status::Exited(_) | Status::Lost) => false,
+        }
     }
 
     /// Whether a count has shown that no process remains on this host.

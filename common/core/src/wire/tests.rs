@@ -76,6 +76,7 @@ fn start() -> impl Strategy<Value = ToNode> {
     )
         .prop_map(|(job, n, label, rendezvous, (given, sole, linger))| {
             ToNode::Start(Start {
+                in_step: n[0] % 2 == 0,
                 job: JobId(job),
                 contain: Contain::T3,
                 nodes: n[0],
@@ -140,7 +141,10 @@ fn to_node() -> impl Strategy<Value = ToNode> {
             local_size: 3
         }),
         signal().prop_map(|sig| ToNode::Signal { sig }),
-        (signal(), any::<u64>()).prop_map(|(sig, ns)| ToNode::End { sig, grace: Span::from_nanos(ns) }),
+        (signal(), any::<u64>(), any::<bool>()).prop_map(|(sig, ns, is_user)| {
+            let grace = Span::from_nanos(ns);
+            if is_user { ToNode::End { sig, grace } } else { ToNode::SchedulerEnds { sig, grace } }
+        }),
         (signal(), any::<(u64, Option<u16>)>()).prop_map(|(sig, (ns, given))| ToNode::Clear {
             sig,
             grace: Span::from_nanos(ns),

@@ -65,6 +65,13 @@ pub enum ToNode {
         /// How long it may take.
         grace: Span,
     },
+    /// The same, for the scheduler ends its job: it sends the signal itself, to the ranks of some hosts or of all. Ranks get it once.
+    SchedulerEnds {
+        /// The signal.
+        sig: Signal,
+        /// How long ranks may take.
+        grace: Span,
+    },
     /// End the ranks as by `End`, and everything that they have left, and make ready for others: they may be started again.
     Clear {
         /// The first, polite signal.
@@ -148,6 +155,8 @@ pub struct Start {
     pub apps: u32,
     /// How long the node may live without a word from the launcher; `None`: its edge cannot break unnoticed.
     pub lease: Option<Span>,
+    /// The agent is a task of a scheduler's step: a signal to it is a warning to the job.
+    pub in_step: bool,
     /// Time that a round may wait for suspected hosts, and for more faults.
     pub awaits: Span,
     /// How long descendants that hold a rank's output may continue after success.

@@ -8,6 +8,7 @@ use super::round::RoundUp;
 use crate::errno::{ENOENT, ENOTDIR};
 use crate::id::{AppIndex, ProcId, Std};
 use crate::os_bytes::OsBytes;
+use crate::signal::Signal;
 use crate::spec::Tier;
 use crate::status::Status;
 use crate::time::HostTime;
@@ -76,6 +77,13 @@ pub enum ToRoot {
     InputFailed {
         /// errno of what was tried.
         errno: i32,
+    },
+    /// The scheduler has sent a signal to the processes of its step.
+    HostSignal {
+        /// Which.
+        sig: Signal,
+        /// Ranks have got it too.
+        to_ranks: bool,
     },
     /// A fact about this host. It goes to the event log unchanged.
     News(NodeNews),

@@ -1,11 +1,15 @@
 //! The lease of a remote host: until when its guardian lets the job live without word from the launcher.
 //!
-//! The agent passes the launcher's grants on through a pipe; the guardian holds the timer, so that an agent that was stopped
+//! The agent passes the launcher's grants on through a socket; the guardian holds the timer, so that an agent that was stopped
 //! keeps nothing alive. Deadlines are absolute CLOCK_BOOTTIME: a host that was suspended wakes up beyond them.
+//!
+//! The other way the guardian passes on signals that it was sent itself. A scheduler signals the process that it has started, which is
+//! the guardian.
 
 use crate::fd;
+use crate::signals::SignalFd;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// The agent's end: tells the guardian of each new deadline.
 #[derive(Debug)]
@@ -18,18 +22,41 @@ impl LeaseLine {
         // renewals behind: one more or less does not matter.
         let _full = fd::write(self.0.as_raw_fd(), &until.to_le_bytes());
     }
+
+    /// Signals that the guardian was sent since the last call, in their order; `None`: the guardian has ended.
+    #[must_use]
+    pub fn signals(&self) -> Option<Vec<u8>> {
+        let mut numbers = [0; 64];
+        match fd::read(self.0.as_raw_fd(), &mut numbers) {
+            Ok(0) => None,
+            Ok(count) => Some(numbers.into_iter().take(count).collect()),
+            Err(_) => Some(Vec::new()),
+        }
+    }
 }
+
+/// Readable when the guardian was sent a signal, and when it has ended.
+impl AsFd for LeaseLine {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Signals that the guardian passes on.
+pub(super) const PASSED_ON: [i32; 3] = [libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
 /// The guardian's end.
 #[derive(Debug)]
 pub(super) struct Watch {
     line: OwnedFd,
     timer: OwnedFd,
+    /// [`PASSED_ON`]; `None`: it could not be had.
+    signals: Option<SignalFd>,
 }
 
 /// Both ends. The timer runs from now on if there is a first deadline.
 pub(super) fn pair(first: Option<u64>) -> io::Result<(LeaseLine, Watch)> {
-    let (line, agents) = fd::pipe()?;
+    let (line, agents) = fd::socket_pair()?;
     fd::set_nonblocking(&agents)?;
     fd::set_nonblocking(&line)?;
     // SAFETY: timerfd_create takes integers only.
@@ -38,7 +65,8 @@ pub(super) fn pair(first: Option<u64>) -> io::Result<(LeaseLine, Watch)> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel has just made this descriptor for us.
-    let watch = Watch { line, timer: unsafe { OwnedFd::from_raw_fd(timer) } };
+    let timer = unsafe { OwnedFd::from_raw_fd(timer) };
+    let watch = Watch { line, timer, signals: SignalFd::new(&PASSED_ON).ok() };
     if let Some(until) = first {
         watch.arm(until);
     }
@@ -46,9 +74,17 @@ pub(super) fn pair(first: Option<u64>) -> io::Result<(LeaseLine, Watch)> {
 }
 
 impl Watch {
-    /// The line and the timer, for poll.
-    pub(super) fn numbers(&self) -> (RawFd, RawFd) {
-        (self.line.as_raw_fd(), self.timer.as_raw_fd())
+    /// The line, the timer and the signals, for poll. With a negative number nothing is waited for.
+    pub(super) fn numbers(&self) -> (RawFd, RawFd, RawFd) {
+        let signals = self.signals.as_ref().map_or(-1, |signals| signals.as_fd().as_raw_fd());
+        (self.line.as_raw_fd(), self.timer.as_raw_fd(), signals)
+    }
+
+    /// Passes on signals that have arrived. An agent that does not read is stopped or gone.
+    pub(super) fn pass_on(&self) {
+        for number in self.signals.iter().flat_map(|signals| std::iter::from_fn(|| signals.next())) {
+            let _full = fd::write(self.line.as_raw_fd(), &[number]);
+        }
     }
 
     /// Takes in what the agent has written; false if it has closed its end. Allocates nothing.
@@ -122,6 +158,30 @@ mod tests {
         assert!(watch.renew() && !fires(&watch));
         drop(line);
         assert!(!watch.renew(), "its end is seen");
+    }
+
+    #[test]
+    fn signals_of_the_guardian_are_passed_on() {
+        let (line, watch) = pair(None).unwrap();
+        assert_eq!(line.signals(), Some(vec![]));
+        for number in [libc::SIGUSR1, libc::SIGTERM] {
+            // SAFETY: a zeroed sigset_t is a valid (empty) set on Linux.
+            let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+            // SAFETY: `set` is a valid set.
+            unsafe { libc::sigaddset(&raw mut set, number) };
+            // SAFETY: `set` is a valid set; a null old one is allowed. Only this thread blocks them, which is sent them.
+            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+            // SAFETY: raise takes an integer; the signal is blocked.
+            unsafe { libc::raise(number) };
+        }
+        watch.pass_on();
+        let mut numbers = line.signals().unwrap();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [10, 15]);
+        watch.pass_on();
+        assert_eq!(line.signals(), Some(vec![]));
+        drop(watch);
+        assert_eq!(line.signals(), None, "its end is seen");
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(super) fn let_go_of_stdio() {
 /// one.
 fn wait_for_an_end(agent: i32, post: &Post) -> End {
     let watched = |fd, events| libc::pollfd { fd, events, revents: 0 };
-    let (mut line, timer) = post.lease.as_ref().map_or((-1, -1), super::lease::Watch::numbers);
+    let (mut line, timer, signals) = post.lease.as_ref().map_or((-1, -1, -1), super::lease::Watch::numbers);
     let mut agent_fd = None;
     loop {
         if agent_fd.is_none() {
@@ -79,16 +79,20 @@ fn wait_for_an_end(agent: i32, post: &Post) -> End {
             watched(post.lifeline, libc::POLLRDHUP),
             watched(timer, libc::POLLIN),
             watched(line, libc::POLLIN),
+            watched(signals, libc::POLLIN),
         ];
         // poll(2) takes no more entries than descriptors may be open.
-        let count = if post.lease.is_some() { 4 } else { 2 };
+        let count = if post.lease.is_some() { 5 } else { 2 };
         let time = if agent_fd.is_some() { -1 } else { BLIND_MS };
         // SAFETY: `fds` are at least `count` valid pollfds. All signals are blocked, so it is not interrupted.
         let n = unsafe { libc::poll(fds.as_mut_ptr(), count, time) };
         if (n < 0 && errno() != libc::EINTR) || (n == 0 && has_ended(agent)) {
             return End::Agent;
         }
-        let [agent, lifeline, timer, renewal] = fds;
+        let [agent, lifeline, timer, renewal, signals] = fds;
+        if n > 0 && signals.revents != 0 {
+            post.lease.iter().for_each(super::lease::Watch::pass_on);
+        }
         if n > 0 && renewal.revents != 0 {
             // A renewal that came in time counts, also if we were late to look.
             if post.lease.as_ref().is_some_and(super::lease::Watch::renew) {

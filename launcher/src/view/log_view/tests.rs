@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::view::notices::no_message;
+use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::events::{Answer, AppLine, Fewer, JobNews, JobStart, RanksState, SinkEnd};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std};
@@ -313,6 +314,7 @@ fn messages() -> Vec<What> {
         sink(Std::In, Some(5), SinkEnd::ReadFailed),
         sink(Std::In, Some(5), SinkEnd::Undelivered),
         What::OutputEnd { lost: 1, broken: 0 },
+        What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NODE }),
         What::News(JobNews::Continuing { rank, status }),
         What::News(JobNews::EndingDeferred { rank, status, end_in: SECOND }),
         awaits(Cause::Success),

@@ -4,7 +4,7 @@ use super::Arrival;
 use crate::plan::MS;
 use crate::world::{Ev, World};
 use rlaunch_core::machine::Machine as _;
-use rlaunch_core::node::NodeEvent;
+use rlaunch_core::node::{NodeEvent, SignalledPart};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::time::Span;
 
@@ -16,7 +16,7 @@ impl World {
     }
 
     pub(crate) fn agent_asked(&mut self) {
-        self.arrive(Arrival::Event(Box::new(NodeEvent::Signal(Signal::TERM))));
+        self.arrive(Arrival::Event(Box::new(NodeEvent::Signal { sig: Signal::TERM, to: SignalledPart::Agent })));
     }
 
     /// After a success a holder of a stream has 2 s, of time in which it could run.

@@ -154,6 +154,7 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
         max_rank_faults: some(rng, 3),
     };
     JobSpec {
+        scheduler: None,
         lease: Span::from_secs(2),
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: world, base: program() }],

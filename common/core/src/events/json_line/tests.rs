@@ -1,6 +1,7 @@
 //! The schema is frozen: every record in every shape, compared with a file. A line that differs breaks a user's parser.
 
 use super::*;
+use crate::allocation::Scheduler;
 use crate::bootstrap::CarrierEnd;
 use crate::events::{JobNews, RanksState, SinkEnd, Tried};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
@@ -282,6 +283,8 @@ fn news() -> Vec<What> {
         What::News(JobNews::HostAwaited { node: NODE, within }),
         What::News(JobNews::HostsSilent { nodes: nodes(), within }),
         What::News(JobNews::FilesLost { bytes: 4096 }),
+        What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NodeId::new(1) }),
+        ending(Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM }, Some(Signal::TERM), within),
     ]
 }
 

@@ -31,6 +31,7 @@ pub(super) fn spec(ranks: u32) -> JobSpec {
         filled: false,
     };
     JobSpec {
+        scheduler: None,
         lease: Span::from_secs(30),
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: ranks, base }],

@@ -21,6 +21,7 @@ fn starts(s: &Script) -> Vec<Option<u16>> {
             | ToNode::Spawn { .. }
             | ToNode::Signal { .. }
             | ToNode::End { .. }
+            | ToNode::SchedulerEnds { .. }
             | ToNode::Clear { .. }
             | ToNode::Again(_)
             | ToNode::Round(_)
@@ -93,6 +94,7 @@ fn large_program_is_sent_in_parts() {
             | ToNode::Theirs(_)
             | ToNode::Signal { .. }
             | ToNode::End { .. }
+            | ToNode::SchedulerEnds { .. }
             | ToNode::Clear { .. }
             | ToNode::Again(_)
             | ToNode::Round(_)

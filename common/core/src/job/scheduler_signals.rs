@@ -1,0 +1,47 @@
+//! Signals that a scheduler sends to the processes of its step: SIGTERM ends the job, and others reach each rank once.
+
+use super::Cx;
+use super::notice::Notice;
+use crate::allocation::Scheduler;
+use crate::events::{Cause, JobNews, What};
+use crate::id::NodeId;
+use crate::signal::Signal;
+use crate::spec::JobSpec;
+use crate::wire::to_node::ToNode;
+use alloc::collections::BTreeMap;
+
+/// The signals that hosts have heard of.
+#[derive(Debug)]
+pub(super) struct SchedulerSignals {
+    scheduler: Option<Scheduler>,
+    /// How often each host has heard of a signal.
+    heard: BTreeMap<(Signal, NodeId), u32>,
+    /// How often the job has. A scheduler signals all hosts, so the first host that hears of one more speaks for all.
+    counted: BTreeMap<Signal, u32>,
+}
+
+impl SchedulerSignals {
+    pub(super) fn new(spec: &JobSpec) -> Self {
+        Self { scheduler: spec.scheduler, heard: BTreeMap::new(), counted: BTreeMap::new() }
+    }
+
+    /// A host has heard of a signal. `to_ranks`: the scheduler has sent it to ranks as well.
+    pub(super) fn on(&mut self, cx: &mut Cx<'_>, node: NodeId, sig: Signal, to_ranks: bool) {
+        let Some(scheduler) = self.scheduler else { return };
+        let heard = self.heard.entry((sig, node)).or_default();
+        *heard = heard.saturating_add(1);
+        let counted = self.counted.entry(sig).or_default();
+        if *heard <= *counted {
+            return;
+        }
+        *counted = *heard;
+        cx.notify(Notice::Log(What::News(JobNews::SchedulerSignal { scheduler, sig, node })));
+        if sig == Signal::TERM {
+            return cx.notify(Notice::End(Cause::Scheduler { scheduler, sig }));
+        }
+        cx.notify(Notice::Forwarded(sig));
+        if !to_ranks {
+            cx.notify(Notice::Broadcast(ToNode::Signal { sig }));
+        }
+    }
+}

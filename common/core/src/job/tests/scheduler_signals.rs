@@ -1,0 +1,54 @@
+//! The effects of signals that a scheduler sends to its step.
+
+use super::*;
+use crate::allocation::Scheduler;
+use crate::job::tests::hosts::{hello, two};
+
+/// A job of two hosts in a step.
+fn in_step() -> Script {
+    let mut s = Script::new(&JobSpec { scheduler: Some(Scheduler::Slurm), ..two(false) });
+    for (node, at) in [(0, "10.0.0.1"), (1, "10.0.0.2")] {
+        let node = NodeId::new(node);
+        s.event(JobEvent::EdgeUp { node });
+        s.hears_of(node, &hello(at, "10.0.0.9", 20_000)).hears_of(node, &ToRoot::Ready);
+    }
+    s.sent.clear();
+    s
+}
+
+fn hears(s: &mut Script, node: u32, sig: Signal, to_ranks: bool) -> Vec<ToNode> {
+    s.sent.clear();
+    s.hears_of(NodeId::new(node), &ToRoot::HostSignal { sig, to_ranks });
+    s.sent.clone()
+}
+
+#[test]
+fn the_first_host_that_hears_of_the_end_begins_it_for_all() {
+    let mut s = in_step();
+    let ends = ToNode::SchedulerEnds { sig: Signal::TERM, grace: Span::from_secs(5) };
+    assert_eq!(hears(&mut s, 1, Signal::TERM, true), [ends.clone(), ends]);
+    let cause = Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM };
+    let is_ending = |what: &What| matches!(what, What::Ending { cause: own, .. } if *own == cause);
+    assert!(s.log.iter().any(is_ending), "{:?}", s.log);
+    assert_eq!(hears(&mut s, 0, Signal::TERM, true), []);
+    assert_eq!(cause.exit(false), Ending::Signal(Signal::TERM));
+}
+
+#[test]
+fn another_signal_reaches_each_rank_once() {
+    let usr1 = || ToNode::Signal { sig: Signal::USR1 };
+    let mut s = in_step();
+    assert_eq!(hears(&mut s, 0, Signal::USR1, false), [usr1(), usr1()], "to both hosts");
+    assert_eq!(hears(&mut s, 1, Signal::USR1, false), [], "the same one");
+    assert_eq!(hears(&mut s, 1, Signal::USR1, false), [usr1(), usr1()], "a second one");
+    assert_eq!(hears(&mut s, 0, Signal::USR1, false), []);
+    assert_eq!(hears(&mut s, 0, Signal::USR2, true), [], "ranks have it");
+    let told = s.log.iter().filter(|what| matches!(what, What::News(JobNews::SchedulerSignal { .. })));
+    assert_eq!(told.count(), 3);
+}
+
+#[test]
+fn without_a_scheduler_such_a_word_means_nothing() {
+    let mut s = Script::running(&spec(1));
+    assert_eq!(hears(&mut s, 0, Signal::TERM, true), []);
+}

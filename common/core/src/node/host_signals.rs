@@ -1,0 +1,140 @@
+//! Signals of a scheduler to this host. Slurm warns a job before it ends it: the processes of the step are sent SIGTERM (time
+//! limit, scancel), or the signal of `--signal`.
+//!
+//! Which processes get it differs: under proctrack/cgroup the guardian alone, which Slurm has started, and under proctrack/linuxproc
+//! every process below it, the ranks too. If the agent was sent the same signal as the guardian, the ranks were.
+
+use super::{Cx, Exited, NodeAction, Notice, Send};
+use crate::machine::earliest;
+use crate::signal::Signal;
+use crate::status::Status;
+use crate::time::{Mono, Span};
+use crate::wire::to_node::Start;
+use crate::wire::to_root::ToRoot;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// How long the signal to the second of the two may come after that to the first, and the exit of a rank before both.
+const TOGETHER: Span = Span::from_millis(100);
+/// How long the scheduler's own signal may come after the launcher has heard of it from another host.
+const LATE: Span = Span::from_millis(300);
+
+/// A process of ours that was sent a signal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SignalledPart {
+    /// The guardian.
+    Guardian,
+    /// The agent.
+    Agent,
+}
+
+/// The signals that a scheduler has sent here.
+#[derive(Default)]
+pub(super) struct HostSignals {
+    /// The agent is a task of the scheduler's.
+    in_step: bool,
+    /// Signals that one of the two was sent, and until when the other is waited for.
+    heard: BTreeMap<Signal, (SignalledPart, Mono)>,
+    /// Signals that the launcher has heard of; until then the same is no other.
+    reported: BTreeMap<Signal, Mono>,
+    /// Signals that ranks have got, from the scheduler or from us.
+    delivered: BTreeSet<Signal>,
+    /// Exits of ranks by a signal that the scheduler may have sent. They are reported after it.
+    exits: Vec<(Signal, Mono, Exited)>,
+    /// The signal for the ranks, if the scheduler does not send it by then.
+    owed: Option<(Signal, Mono)>,
+}
+
+impl HostSignals {
+    pub(super) fn on_begun(&mut self, start: &Start) {
+        self.in_step = start.in_step;
+    }
+
+    /// One of our processes was sent a signal. Returns whether that asks the agent to end at once.
+    pub(super) fn on_signal(&mut self, cx: &mut Cx<'_>, sig: Signal, to: SignalledPart) -> bool {
+        let is_warning = matches!(sig, Signal::TERM | Signal::USR1 | Signal::USR2);
+        if !self.in_step || !is_warning {
+            return to == SignalledPart::Agent && sig != Signal::USR1 && sig != Signal::USR2;
+        }
+        if self.reported.get(&sig).is_some_and(|until| cx.now < *until) {
+            return false;
+        }
+        match self.heard.get(&sig) {
+            Some((before, _)) if *before == to => {}
+            Some(_) => self.report(cx, sig, true),
+            None if self.exits.iter().any(|(own, ..)| *own == sig) => self.report(cx, sig, true),
+            None => drop(self.heard.insert(sig, (to, cx.now + TOGETHER))),
+        }
+        false
+    }
+
+    /// Tells the launcher of a signal, and then of the ranks that it has ended.
+    fn report(&mut self, cx: &mut Cx<'_>, sig: Signal, to_ranks: bool) {
+        self.heard.remove(&sig);
+        self.reported.insert(sig, cx.now + TOGETHER);
+        cx.act(NodeAction::ToRoot(ToRoot::HostSignal { sig, to_ranks }));
+        if to_ranks {
+            self.delivered.insert(sig);
+            self.owed = self.owed.filter(|(owed, _)| *owed != sig);
+        }
+        self.release(cx, |own, _| own == sig);
+    }
+
+    /// Reports exits that were held.
+    fn release(&mut self, cx: &mut Cx<'_>, is_due: impl Fn(Signal, Mono) -> bool) {
+        for (_, _, exited) in self.exits.extract_if(.., |(sig, until, _)| is_due(*sig, *until)) {
+            cx.notify(Notice::Exited(exited));
+        }
+    }
+
+    /// Takes the exit of a rank that the scheduler may have ended: it comes back once that is known.
+    pub(super) fn hold(&mut self, cx: &mut Cx<'_>, exited: Exited) -> Option<Exited> {
+        let sig = match exited.status {
+            Status::Signaled { sig: sig @ (Signal::TERM | Signal::USR1 | Signal::USR2), .. } if self.in_step => sig,
+            Status::Signaled { .. } | Status::Exited(_) | Status::Lost => return Some(exited),
+        };
+        if self.delivered.contains(&sig) {
+            return Some(exited);
+        }
+        self.exits.push((sig, cx.now + TOGETHER, exited));
+        if self.heard.contains_key(&sig) {
+            self.report(cx, sig, true);
+        }
+        None
+    }
+
+    /// The launcher has us send this signal to all ranks: none that it ends is the scheduler's.
+    pub(super) fn on_sent(&mut self, sig: Signal) {
+        self.delivered.insert(sig);
+    }
+
+    /// The scheduler ends the job, as another host has heard or this one. Ranks get the signal once.
+    pub(super) fn on_scheduler_ends(&mut self, cx: &Cx<'_>, sig: Signal) {
+        if !self.delivered.contains(&sig) {
+            self.owed = Some((sig, cx.now + LATE));
+        }
+    }
+
+    /// Other processes are the ranks now.
+    pub(super) fn on_next_generation(&mut self) {
+        self.delivered.clear();
+    }
+
+    pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        let late: Vec<Signal> =
+            self.heard.iter().filter(|(_, (_, until))| *until <= cx.now).map(|(sig, _)| *sig).collect();
+        late.into_iter().for_each(|sig| self.report(cx, sig, false));
+        let now = cx.now;
+        self.release(cx, |_, until| until <= now);
+        if let Some((sig, _)) = self.owed.take_if(|(_, at)| *at <= now) {
+            self.delivered.insert(sig);
+            cx.notify(Notice::Send(Send::Owed(sig)));
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        let heard = self.heard.values().map(|(_, until)| *until).min();
+        let exits = self.exits.iter().map(|(_, until, _)| *until).min();
+        earliest(earliest(heard, exits), self.owed.map(|(_, at)| at))
+    }
+}

@@ -1,0 +1,108 @@
+//! Signals of a scheduler to the processes of its step.
+
+use super::*;
+
+const USR1: Signal = Signal::USR1;
+
+/// A node in a step, whose ranks run.
+fn in_step(count: u32) -> Rig {
+    Rig::running_by(Start { in_step: true, ..start() }, count)
+}
+
+fn to(part: SignalledPart, sig: Signal) -> NodeEvent {
+    NodeEvent::Signal { sig, to: part }
+}
+
+fn reports(sig: Signal, to_ranks: bool) -> NodeAction {
+    says(ToRoot::HostSignal { sig, to_ranks })
+}
+
+use SignalledPart::{Agent, Guardian};
+
+#[test]
+fn a_signal_to_guardian_and_agent_was_sent_to_the_ranks_too() {
+    for (first, second) in [(Guardian, Agent), (Agent, Guardian)] {
+        for sig in [TERM, USR1] {
+            let mut rig = in_step(2);
+            assert_eq!(rig.hear(to(first, sig)), []);
+            assert_eq!(rig.wait(40), []);
+            assert_eq!(rig.hear(to(second, sig)), [reports(sig, true)], "no rank is signalled again");
+            assert_eq!(rig.wait(90), []);
+        }
+    }
+}
+
+#[test]
+fn a_signal_to_one_of_them_alone_has_reached_no_rank() {
+    for part in [Guardian, Agent] {
+        let mut rig = in_step(2);
+        assert_eq!(rig.hear(to(part, USR1)), []);
+        assert_eq!(rig.hear(to(part, USR1)), [], "it is one");
+        assert_eq!(rig.wait(99), []);
+        assert_eq!(rig.wait(1), [reports(USR1, false)]);
+        assert_eq!(rig.root(ToNode::Signal { sig: USR1 }), [group(0, USR1), group(1, USR1)]);
+        rig.wait(100);
+        rig.hear(to(part, USR1));
+        assert_eq!(rig.wait(100), [reports(USR1, false)], "another one");
+    }
+}
+
+/// Slurm signals each process, and a shell dies of it before the agent has looked.
+#[test]
+fn a_rank_that_the_schedulers_signal_kills_is_reported_after_it() {
+    let mut rig = in_step(2);
+    assert_eq!(rig.exited(0, by(TERM)), [], "it may be the scheduler's");
+    let said = rig.hear(to(Agent, TERM));
+    assert_eq!(said[0], reports(TERM, true));
+    assert!(matches!(said[1], NodeAction::ToRoot(ToRoot::Exited(_))), "{said:?}");
+    assert_eq!(rig.hear(to(Guardian, TERM)), [], "the same one");
+    let said = rig.exited(1, by(TERM));
+    assert!(matches!(said[0], NodeAction::ToRoot(ToRoot::Exited(_))), "{said:?}");
+}
+
+#[test]
+fn a_rank_that_another_process_kills_is_reported_soon() {
+    let mut rig = in_step(1);
+    assert_eq!(rig.exited(0, by(TERM)), []);
+    assert_eq!(rig.wait(99), []);
+    assert!(matches!(rig.wait(1)[0], NodeAction::ToRoot(ToRoot::Exited(_))));
+    let mut rig = in_step(1);
+    assert!(matches!(rig.exited(0, by(Signal::SEGV))[0], NodeAction::ToRoot(ToRoot::Exited(_))), "at once");
+    let mut rig = in_step(1);
+    rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });
+    assert!(matches!(rig.exited(0, by(TERM))[0], NodeAction::ToRoot(ToRoot::Exited(_))), "we have sent it");
+}
+
+#[test]
+fn ranks_get_the_last_signal_once() {
+    let ends = || ToNode::SchedulerEnds { sig: TERM, grace: Span::from_secs(5) };
+    // The scheduler has sent it here.
+    let mut rig = in_step(1);
+    rig.hear(to(Guardian, TERM));
+    rig.hear(to(Agent, TERM));
+    assert_eq!(rig.root(ends()), []);
+    assert_eq!(rig.wait(4_999), []);
+    assert_eq!(rig.wait(1)[..2], [says(ToRoot::Killing), group(0, KILL)], "the grace began with the order");
+    // It comes after the launcher's word.
+    let mut rig = in_step(1);
+    assert_eq!(rig.root(ends()), []);
+    rig.hear(to(Agent, TERM));
+    assert_eq!(rig.hear(to(Guardian, TERM)), [reports(TERM, true)]);
+    assert_eq!(rig.wait(400), []);
+    // It does not come.
+    let mut rig = in_step(1);
+    rig.root(ends());
+    assert_eq!(rig.wait(299), []);
+    assert_eq!(rig.wait(1), [group(0, TERM)]);
+}
+
+#[test]
+fn outside_a_step_the_agent_ends_at_once() {
+    let mut rig = Rig::running(1);
+    for event in [to(Guardian, TERM), to(Guardian, USR1), to(Agent, USR1)] {
+        assert_eq!(rig.hear(event), []);
+    }
+    assert!(rig.hear(to(Agent, TERM)).contains(&group(0, KILL)));
+    let mut rig = in_step(1);
+    assert!(rig.hear(to(Agent, HUP)).contains(&group(0, KILL)), "that is no warning");
+}
