@@ -2,6 +2,7 @@
 
 use crate::bed::Bed;
 use crate::case::Done;
+use crate::place;
 use crate::plan::Plan;
 use serde_json::Value;
 
@@ -187,5 +188,45 @@ fn nothing_is_left_whoever_is_killed() {
         let left = bed.call(["strays", "--within", within]);
         assert!(left.status.success(), "{victim}: {}", String::from_utf8_lossy(&left.stdout));
     }
+    bed.down();
+}
+
+/// `sbatch` of an example, with these words for its program; what it has written.
+fn sbatch(bed: &Bed, example: &str, words: &str) -> Plan {
+    let path = place::root().join("examples/slurm").join(example);
+    // The hosts do not see the repository.
+    let script = format!(
+        "cp \"$RL\" rlaunch; cat >job; PATH=$PWD:$PATH sbatch -Q -W -o out job {words}; echo \"code $?\"; cat out"
+    );
+    bed.plan("tester", "login", ["sh", "-c", &script]).stdin(std::fs::File::open(path).unwrap())
+}
+
+#[test]
+fn batch_scripts_of_the_examples_run_as_they_are() {
+    let Some(bed) = Bed::slurm(3) else { return };
+    for (example, expected) in [
+        ("one_node.sbatch", &["0: node0", "1: node0", "2: node0", "3: node0"][..]),
+        ("many_nodes.sbatch", &["0: node0", "1: node0", "2: node1", "3: node1"]),
+        ("heterogeneous.sbatch", &["0: node0", "1: node1", "2: node1", "3: node2", "4: node2"]),
+    ] {
+        let done = sbatch(&bed, example, "hostname").start().code(0);
+        let lines: Vec<String> = done.sorted().into_iter().filter(|line| line.contains(": ")).collect();
+        assert_eq!(lines, expected, "{example}: {}", done.out());
+        assert!(done.out().contains("code 0\n"), "{example}: {}", done.out());
+    }
+    bed.clean(10);
+    bed.down();
+}
+
+#[test]
+fn a_job_of_the_examples_outlives_a_node() {
+    let Some(bed) = Bed::slurm(3) else { return };
+    let words = r#"sh -c "[ \$RLAUNCH_RESTART_COUNT = 1 ] || exec sleep 1000""#;
+    let case = sbatch(&bed, "lost_node.sbatch", words).env("RLAUNCH_LEASE", "4s").with_events().start();
+    case.events("rank.started", 3);
+    bed.run(["kill-host", "node1"]);
+    let done = case.code(0);
+    assert!(done.out().contains("code 0\n") && done.out().contains("node1 is lost; "), "{}", done.out());
+    bed.clean(10);
     bed.down();
 }

@@ -5,6 +5,7 @@ use super::argv::Target;
 use super::carrier::{CarrierEnd, CarrierKind};
 use super::dial::{Seen, Stage};
 use super::remote_line::LineError;
+use super::srun;
 use super::ssh_messages::{self, Trouble};
 use crate::errno::{EAGAIN, EMFILE, ENOENT};
 use crate::error::Hint;
@@ -234,6 +235,11 @@ impl Failure {
         }
     }
 
+    /// srun says that the job is over.
+    fn is_over(&self) -> bool {
+        srun::OVER.iter().any(|text| memchr::memmem::find(&self.words, text.as_bytes()).is_some())
+    }
+
     /// The reason, in words.
     #[must_use]
     pub fn reason(&self) -> String {
@@ -269,6 +275,9 @@ impl Hint for Failure {
             Why::Login(trouble) => self.after_login(*trouble),
             Why::Carrier(CarrierEnd::Code(NOT_FOUND)) if self.carrier == CarrierKind::Srun => {
                 "put srun into PATH, or --launcher ssh".into()
+            }
+            Why::Carrier(_) if self.carrier == CarrierKind::Srun && self.is_over() => {
+                "salloc or sbatch again: that job is over; or --launcher local".into()
             }
             Why::Carrier(_) | Why::Shell(_) | Why::Agent(_) | Why::NoEdge | Why::Impostor => {
                 let tells = format!(", to see what {} says", self.carrier);

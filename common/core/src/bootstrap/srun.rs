@@ -48,6 +48,12 @@ const OPTIONS: [&str; 12] = [
     "--quiet",
 ];
 
+/// A line that srun 22.05 prints for `--cpu-bind=none` where the cluster binds no processors, `--quiet` or not.
+pub(super) const NOISE: &str = "srun: cluster configuration lacks support for cpu binding";
+
+/// Words of srun about a job that is over.
+pub(super) const OVER: [&str; 3] = ["Invalid job id specified", "already completing or completed", "has been revoked"];
+
 /// How srun is called.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SrunPlan {

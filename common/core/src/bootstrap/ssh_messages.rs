@@ -1,6 +1,7 @@
 //! The messages of ssh on stderr, parsed. Its exit code is 255 for everything that goes wrong before the command runs, so its words are
 //! all there is.
 
+use super::srun::NOISE;
 use crate::os_bytes::OsBytes;
 use alloc::vec::Vec;
 use core::fmt;
@@ -230,7 +231,8 @@ impl Words {
     pub fn shown(&self) -> OsBytes {
         // A frame around a warning says nothing that the lines below it do not.
         let is_frame = |line: &&[u8]| line.starts_with(b"@@") || (line.starts_with(b"@ ") && line.ends_with(b" @"));
-        let lines: Vec<&[u8]> = lines(&self.kept).filter(|line| !is_frame(line)).collect();
+        let is_noise = |line: &&[u8]| is_frame(line) || line.starts_with(NOISE.as_bytes());
+        let lines: Vec<&[u8]> = lines(&self.kept).filter(|line| !is_noise(line)).collect();
         let trouble = self.trouble();
         let tells = |line: &&&[u8]| {
             let says = |text: &&str| memchr::memmem::find(line, text.as_bytes()).is_some();

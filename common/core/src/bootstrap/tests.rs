@@ -112,6 +112,12 @@ fn a_step_that_ends_before_its_agent_is_up_is_a_failure_of_srun() {
     let down = "srun: error: Unable to create step for job 7: Protocol authentication error\n";
     for (words, code, reason, hint) in [
         (down, 1, "srun failed (exit code 1)", "srun --overlap -N1 -n1 -w node7 true, to see what srun says"),
+        (
+            "Unable to confirm allocation for job 1: Invalid job id specified",
+            1,
+            "srun failed (exit code 1)",
+            "salloc or sbatch",
+        ),
         ("Connection refused", 255, "srun failed (exit code 255)", "srun --overlap"),
         ("env: 'srun': No such file or directory", 127, "srun failed (exit code 127)", "put srun into PATH"),
     ] {
@@ -120,6 +126,9 @@ fn a_step_that_ends_before_its_agent_is_up_is_a_failure_of_srun() {
         assert_eq!((failure.reason().as_str(), failure.said()), (reason, words.trim().into()));
         assert!(failure.hint().is_some_and(|text| text.starts_with(hint)), "{:?}", failure.hint());
     }
+    let noise = "srun: cluster configuration lacks support for cpu binding\nsrun: error: no";
+    let [DialAction::Failed(failure)] = &step_ends(None, noise, CarrierEnd::Code(1))[..] else { panic!("no failure") };
+    assert_eq!(failure.said(), "srun: error: no".into());
     let done = step_ends(Some(Answer::Ready(Place::Cache)), "", CarrierEnd::Code(126));
     assert!(
         matches!(&done[..], [DialAction::Start(_), DialAction::Stage(Stage::Connecting)]),
