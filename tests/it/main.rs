@@ -36,6 +36,7 @@ mod hosts;
 mod input;
 mod jax;
 mod launch;
+mod launcher;
 mod leftovers;
 mod limits;
 mod many;

@@ -105,20 +105,6 @@ fn variables_of_srun_do_not_reach_the_step_of_the_agents() {
     bed.down();
 }
 
-/// As in a container that has the variables of its job, and not its programs.
-#[test]
-fn an_srun_that_is_missing_is_named_with_a_way_out() {
-    let script = r#"mkdir bin; ln -s "$(command -v env)" bin; PATH=$PWD/bin exec "$RL" -n 1 "$@""#;
-    let plan = |words: &str| {
-        let plan = Plan::shell(&script.replace("\"$@\"", words));
-        plan.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "node[01-04]").env("SLURM_TASKS_PER_NODE", "1(x4)")
-    };
-    let done = plan("true").start().code(125);
-    done.says("error: 1 of 1 host cannot be reached; nothing was started\n").says("srun failed (exit code 127)");
-    done.says("try     put srun into PATH, or --launcher ssh");
-    plan("--launcher local /bin/true").start().code(0);
-}
-
 /// Slurm signals each process of a step here (proctrack/linuxproc). Ranks must not get the signal from rlaunch as well.
 #[test]
 fn the_schedulers_signals_reach_each_rank_once() {

@@ -1,0 +1,37 @@
+//! `--launcher`: what starts the agents of hosts, where it is not ssh.
+
+use crate::plan::Plan;
+
+/// The command reaches this machine, under whichever name.
+#[test]
+fn a_command_of_the_users_starts_agents() {
+    let reach =
+        |command: &str| Plan::rlaunch(["--launcher", command, "-H", "a,b", "-l", "sh", "-c", "echo $WORLD_SIZE; cat"]);
+    let done = reach("exec:env NAME={host}").start().code(0);
+    assert_eq!(done.sorted(), ["0: 2", "1: 2"]);
+    done.says("a and b are one machine");
+    for (command, why) in [
+        ("exec:false {host}", "a,b     the command of --launcher failed (exit code 1)\n"),
+        (
+            "exec:/nonexistent {host}",
+            "a,b     the command of --launcher cannot be started: no such file or directory\n",
+        ),
+        ("exec:echo {host}", "the command of --launcher failed (exit code 0)\n"),
+    ] {
+        reach(command).start().code(125).says("error: 2 of 2 hosts cannot be reached; nothing was started\n").says(why);
+    }
+}
+
+/// As in a container that has the variables of its job, and not its programs.
+#[test]
+fn an_srun_that_is_missing_is_named_with_a_way_out() {
+    let script = r#"mkdir bin; ln -s "$(command -v env)" bin; PATH=$PWD/bin exec "$RL" -n 1 "$@""#;
+    let plan = |words: &str| {
+        let plan = Plan::shell(&script.replace("\"$@\"", words));
+        plan.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "node[01-04]").env("SLURM_TASKS_PER_NODE", "1(x4)")
+    };
+    let done = plan("true").start().code(125);
+    done.says("error: 1 of 1 host cannot be reached; nothing was started\n").says("srun failed (exit code 127)");
+    done.says("try     put srun into PATH, or --launcher ssh");
+    plan("--launcher local /bin/true").start().code(0);
+}
