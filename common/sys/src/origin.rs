@@ -156,7 +156,7 @@ fn stdio_open() -> io::Result<()> {
 }
 
 /// The caller's environment, byte-exact: `NAME=value` strings, and whatever else was put there.
-pub fn environment() -> impl Iterator<Item = &'static [u8]> {
+pub fn environment() -> impl Iterator<Item = &'static [u8]> + Clone {
     unsafe extern "C" {
         static environ: *const *const libc::c_char;
     }

@@ -10,7 +10,8 @@ pub(super) const CONTRACT: Contract = Contract {
     title: "GPUs",
     about: "Without `--gpus-per-rank` every rank sees what the caller's variables leave, as under torchrun, and takes the one of its \
             LOCAL_RANK. With `--gpus-per-rank N` local rank 0 sees the first N of these and no other, local rank 1 the next, and so \
-            on: for each of them the first is device 0. Numbers, UUIDs and MIG devices of your list are passed on as they are.",
+            on: for each of them the first is device 0. Numbers, UUIDs and MIG devices of your list are passed on as they are. In a Slurm \
+            allocation each host has the list that Slurm gives the step there; `-x` goes before it.",
     vars: &[
         Var {
             name: "CUDA_VISIBLE_DEVICES",

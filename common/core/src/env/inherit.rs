@@ -88,8 +88,9 @@ pub struct Base {
 }
 
 impl Base {
+    /// A list of the caller's that is only narrowed is no decision: a host in a step may have another.
     fn pin(&mut self, name: &[u8], known: Option<&Var>) {
-        if known.is_some_and(|var| var.role.is_written()) {
+        if known.is_some_and(|var| var.role.is_written() && var.role != Role::Narrowed) {
             self.decide(name);
         }
     }

@@ -44,6 +44,21 @@ pub(super) const CONTRACT: Contract = Contract {
     ],
 };
 
+/// Variables by which Slurm gives a step its devices on a node. In a batch script they are about the first node.
+const DEVICES_OF_A_STEP: [&[u8]; 7] = [
+    b"CUDA_VISIBLE_DEVICES",
+    b"GPU_DEVICE_ORDINAL",
+    b"HIP_VISIBLE_DEVICES",
+    b"ROCR_VISIBLE_DEVICES",
+    b"SLURM_JOB_GPUS",
+    b"SLURM_STEP_GPUS",
+    b"ZE_AFFINITY_MASK",
+];
+
+fn is_device(name: &[u8]) -> bool {
+    DEVICES_OF_A_STEP.contains(&name)
+}
+
 /// The environment of ranks on a host whose login has `login`, made of the caller's, without what the user did not pin and
 /// the host knows better. `wdir` is the directory in which they start.
 #[must_use]
@@ -52,7 +67,9 @@ pub fn abroad(caller: &OsStrings, pinned: &OsStrings, login: &OsStrings, wdir: O
     let another = who(caller).zip(who(login)).is_some_and(|(caller, login)| caller != login);
     let is_theirs = |name: &[u8]| {
         let role = lookup(name).map(|var| var.role);
-        (role == Some(Role::Host) || (another && role == Some(Role::User))) && !pinned.contains(name)
+        // A login brings none of these: only a step does.
+        let is_given = is_device(name) && value(login, name).is_some();
+        (role == Some(Role::Host) || (another && role == Some(Role::User)) || is_given) && !pinned.contains(name)
     };
     let mut vars = OsStrings::with_capacity(caller.as_bytes().len());
     caller.iter().filter(|entry| !name_of(entry).is_some_and(is_theirs)).for_each(|entry| vars.push(entry));
@@ -64,10 +81,14 @@ pub fn abroad(caller: &OsStrings, pinned: &OsStrings, login: &OsStrings, wdir: O
     vars
 }
 
-/// The variables of a host's own environment that its ranks may get.
+/// The variables of a host's own environment that its ranks may get. In a step of Slurm those of its devices are among them.
 #[must_use]
-pub fn of_login<'a>(entries: impl IntoIterator<Item = &'a [u8]>) -> OsStrings {
-    let is_hosts = |entry: &&[u8]| name_of(entry).and_then(lookup).is_some_and(|var| var.role.is_hosts());
+pub fn of_login<'a>(entries: impl IntoIterator<Item = &'a [u8]> + Clone) -> OsStrings {
+    let in_step = entries.clone().into_iter().any(|entry| entry.starts_with(b"SLURM_STEP_ID="));
+    let is_hosts = |entry: &&[u8]| {
+        let name = name_of(entry);
+        name.and_then(lookup).is_some_and(|var| var.role.is_hosts()) || (in_step && name.is_some_and(is_device))
+    };
     entries.into_iter().filter(is_hosts).collect()
 }
 
@@ -85,6 +106,20 @@ pub fn value<'a>(vars: &'a OsStrings, name: &[u8]) -> Option<&'a [u8]> {
 mod tests {
     use super::*;
     use alloc::vec::Vec;
+
+    /// The list of the batch script is about another node.
+    #[test]
+    fn devices_are_those_of_the_step_on_each_host() {
+        let caller = ["CUDA_VISIBLE_DEVICES=0,1", "ZE_AFFINITY_MASK=0"];
+        let step = ["SLURM_STEP_ID=0", "CUDA_VISIBLE_DEVICES=2,3", "SLURM_STEP_GPUS=2,3"];
+        assert_eq!(
+            of(&caller, &[], &step, None),
+            ["ZE_AFFINITY_MASK=0", "CUDA_VISIBLE_DEVICES=2,3", "SLURM_STEP_GPUS=2,3"]
+        );
+        assert_eq!(of(&caller, &[], &step[1..], None), caller, "a login is no step");
+        let pinned = of(&caller, &["CUDA_VISIBLE_DEVICES"], &step, None);
+        assert_eq!(pinned[0], "CUDA_VISIBLE_DEVICES=0,1", "-x");
+    }
 
     fn of(caller: &[&str], pinned: &[&str], login: &[&str], wdir: Option<&[u8]>) -> Vec<alloc::string::String> {
         let (caller, pinned) = (caller.iter().collect(), pinned.iter().collect());
