@@ -6,7 +6,7 @@ use super::report::{Block, host_of};
 use rlaunch_core::errno::{E2BIG, EACCES, EAGAIN, ENOENT, ENOEXEC};
 use rlaunch_core::error::Hint;
 use rlaunch_core::id::Rank;
-use rlaunch_core::os_bytes::Visible;
+use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::report::{Became, Report};
 use rlaunch_core::shell::quoted;
 use rlaunch_core::wire::to_root::{Found, SpawnError, SpawnStep};
@@ -90,6 +90,8 @@ pub(super) enum Place<'a> {
         searched: String,
         /// The name that is nearly the same.
         near: Option<&'a str>,
+        /// The interpreter that the program names.
+        interpreter: Option<&'a OsBytes>,
     },
     /// These hosts, before anything was started.
     There(&'a str),
@@ -134,7 +136,11 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
         let what = format!("{}: {}", path_of(error), too_long(report, rank));
         return Said { what, hint: Some("pass it by a file".into()) };
     }
-    let place = Place::Here { searched: searched(error, report, rank, around), near: around.near.as_deref() };
+    let place = Place::Here {
+        searched: searched(error, report, rank, around),
+        near: around.near.as_deref(),
+        interpreter: around.interpreter.as_ref(),
+    };
     let (what, hint) = program(error, &place);
     Said { what, hint }
 }
@@ -142,7 +148,7 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
 /// The error of a program, and the advice: the same of every host, as far as its agent has seen it.
 pub(super) fn program(error: &SpawnError, place: &Place<'_>) -> (String, Option<Cow<'static, str>>) {
     let (why, hint) = match (error.errno, error.found) {
-        (ENOENT, Found::File | Found::Empty) => ("its interpreter does not exist".into(), None),
+        (ENOENT, Found::File | Found::Empty) => no_interpreter(error, place),
         (ENOENT, Found::Nothing | Found::Dir) => missing(error, place),
         (EACCES, Found::Dir) => ("is a directory".into(), None),
         (EACCES, Found::File | Found::Empty) => {
@@ -164,6 +170,20 @@ pub(super) fn program(error: &SpawnError, place: &Place<'_>) -> (String, Option<
     (format!("{}{on}: {why}", path_of(error)), hint.map(Cow::Owned))
 }
 
+/// A script whose interpreter does not exist. A script from Windows asks for `sh` with a carriage return.
+fn no_interpreter(error: &SpawnError, place: &Place<'_>) -> (String, Option<String>) {
+    let Place::Here { interpreter: Some(name), .. } = place else {
+        return ("its interpreter does not exist".into(), None);
+    };
+    match name.strip_suffix(b"\r") {
+        Some(plain) => (
+            format!("its lines end with CR LF, so its interpreter would be {}\\r", Visible(plain)),
+            Some(format!("sed -i 's/\\r$//' {}", quoted(&error.path))),
+        ),
+        None => (format!("its interpreter {name} does not exist"), None),
+    }
+}
+
 fn path_of(error: &SpawnError) -> String {
     if error.path.is_empty() { "''".to_owned() } else { error.path.to_string() }
 }
@@ -172,7 +192,7 @@ fn path_of(error: &SpawnError) -> String {
 fn missing(error: &SpawnError, place: &Place<'_>) -> (String, Option<String>) {
     let by_look = || misread(&error.path, matches!(place, Place::Here { .. }));
     match place {
-        Place::Here { searched, near } => {
+        Place::Here { searched, near, .. } => {
             (format!("no such file ({searched})"), near.map(|near| quoted(near.as_bytes())).or_else(by_look))
         }
         Place::There(_) if error.path.is_empty() || error.path.contains(&b'/') => {

@@ -2,10 +2,12 @@
 
 use rlaunch_core::events::Cause;
 use rlaunch_core::id::Rank;
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::Report;
 use rlaunch_core::wire::to_root::{Found, SpawnError, SpawnStep};
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +22,8 @@ pub(crate) struct Around {
     pub(crate) dir: String,
     /// A program that is nearly called like that.
     pub(crate) near: Option<String>,
+    /// The interpreter that a script names in its first line, with the line end that is part of it.
+    pub(crate) interpreter: Option<OsBytes>,
     /// The option of a working directory that cannot be entered.
     pub(crate) wdir: &'static str,
 }
@@ -56,7 +60,17 @@ fn look_for(dir: &Path, error: &SpawnError) -> Around {
         (Found::Nothing, false) => nearest(dir, name),
         (Found::Nothing | Found::Dir | Found::Empty | Found::File, _) => None,
     };
-    Around { dir: dir.display().to_string(), near, ..Around::default() }
+    let interpreter = (error.found == Found::File).then(|| interpreter(&dir.join(name))).flatten();
+    Around { dir: dir.display().to_string(), near, interpreter, ..Around::default() }
+}
+
+/// The program after `#!`, as the kernel reads it: up to a blank or the newline.
+fn interpreter(script: &Path) -> Option<OsBytes> {
+    let mut begin = Vec::new();
+    File::open(script).and_then(|file| file.take(256).read_to_end(&mut begin)).ok()?;
+    let line = begin.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?;
+    let words = line.trim_ascii_start().split(|b| matches!(b, b' ' | b'\t'));
+    words.into_iter().next().filter(|word| !word.is_empty()).map(OsBytes::from)
 }
 
 fn is_program(path: &Path) -> bool {
@@ -99,7 +113,6 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::os_bytes::OsBytes;
 
     #[test]
     fn distances() {
@@ -120,6 +133,16 @@ mod tests {
         assert_eq!(see("./tran", Found::Nothing), Some("./train".into()));
         assert_eq!(see("train", Found::Nothing), Some("./train".into()));
         assert_eq!(see("./tran", Found::File), None);
+        for (text, expected) in [
+            ("#!/bin/sh\r\necho\r\n", Some("/bin/sh\r")),
+            ("#! /nosuch/python3 -u\nx", Some("/nosuch/python3")),
+            ("#!\n", None),
+            ("echo\n", None),
+        ] {
+            fs::write(dir.join("train"), text).unwrap();
+            let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into(), found: Found::File };
+            assert_eq!(look_for(&dir, &error).interpreter, expected.map(OsBytes::from), "{text:?}");
+        }
         for path in ["./other", "sub", "empty", ""] {
             assert_eq!(see(path, Found::Nothing), None, "{path}");
         }
