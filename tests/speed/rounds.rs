@@ -26,6 +26,7 @@ fn setup(policy: Policy) -> Setup {
         nodes: (0..HOSTS).map(|n| (NodeId::new(n), site(n))).collect(),
         rendezvous: (NodeId::new(0), 7000),
         agent_store: true,
+        in_slurm: false,
         namespace: 0,
         policy: Some(policy),
         read_policy: |text| parse::policy(text).map_err(|error| error.to_string()),

@@ -88,6 +88,7 @@ fn down() -> Vec<Vec<u8>> {
         jax: true,
         restart: 0,
         namespace: 0,
+        slurm: None,
     };
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };
     let part = encode(&app()).as_slice().into();
@@ -213,6 +214,7 @@ fn rounds(down: &[Vec<u8>], said: &[Said]) -> Vec<Vec<u8>> {
             node_index: None,
             fault: None,
             relocal: false,
+            slurm: None,
         };
         let seats = Capped::chunks(seats).remove(0);
         encode(&ToNode::Round(RoundDown::Begin { round: Round::new(round), place, seats, last: true }))

@@ -20,6 +20,7 @@ mod root_cause;
 mod rounds;
 mod shrink_rule;
 mod silence;
+mod slurm;
 mod startup_deadline;
 
 use super::*;
