@@ -88,7 +88,7 @@ fn exports_set_and_keep() {
     let others = [("RANK", "77"), ("WORLD_SIZE", "99"), ("OMPI_COMM_WORLD_RANK", "5"), ("PMI_RANK", "4")];
     let slurm = [("SLURM_PROCID", "3"), ("SLURM_JOB_ID", "123")];
     let plan = others.into_iter().chain(slurm).fold(plan, |plan, (name, value)| plan.env(name, value));
-    assert_eq!(plan.start().code(0).out(), "1|2 3||77|1|5|||123\n");
+    assert_eq!(plan.start().code(0).out(), "1|2 3||77|1|5||0|123\n");
 }
 
 #[test]

@@ -228,7 +228,8 @@ fn a_map_shows_every_rank() {
         "{\"ranks\":[{\"rank\":0,\"host\":\"node0\",\"local_rank\":0,\"node_index\":0,\"app\":0},\
          {\"rank\":1,\"host\":\"node0\",\"local_rank\":1,\"node_index\":0,\"app\":0},\
          {\"rank\":2,\"host\":\"node1\",\"local_rank\":0,\"node_index\":1,\"app\":0}],\
-         \"store\":{\"by\":\"rank0\",\"why\":\"not_python\"}}\n"
+         \"store\":{\"by\":\"rank0\",\"why\":\"not_python\"},\
+         \"hosts\":[{\"host\":\"node0\",\"slots\":2,\"ranks\":2},{\"host\":\"node1\",\"slots\":2,\"ranks\":1}]}\n"
     );
     let text = "4 ranks on 2 hosts\n  a  rank 0\n  b  ranks 1-3\n  rank 0     ./x\n  ranks 1-3  ./y 1\n\
                 TCPStore: left to rank 0 (it does not run Python)\n";

@@ -12,6 +12,9 @@ def train(call: ip.CallWrapper):
     world, env = rlaunch.world(), os.environ
     mine = env["RLAUNCH_INITIAL_RANK"]
     assert env["LOCAL_RANK"] == env["OMPI_COMM_WORLD_LOCAL_RANK"] == str(world.local_rank)
+    assert (env["SLURM_PROCID"], env["SLURM_LOCALID"]) == (env["RANK"], env["LOCAL_RANK"])
+    assert env["SLURM_NTASKS"] == env["SLURM_TASKS_PER_NODE"] == env["WORLD_SIZE"]
+    assert env["SLURM_GTIDS"] == ",".join(map(str, range(world.local_world_size)))
     assert (env["RLAUNCH_LOCAL_RANK"], env["LOCAL_WORLD_SIZE"]) == (mine, env["WORLD_SIZE"])
     os.write(1, f"r{call.iteration} initial {mine} local {world.local_rank} of {world.local_world_size}\n".encode())
     rlaunch.Store().barrier(f"said/{call.iteration}", world.world_size)
@@ -25,7 +28,7 @@ ip.Wrapper(relocal="relocal" in sys.argv)(train)()
 /// The output of five ranks, in order.
 fn said(options: &[&str], words: &[&str]) -> Option<Vec<String>> {
     let client = client()?;
-    let plan = with_client(Plan::rlaunch(options), &client).args(["-n", "5"]);
+    let plan = with_client(Plan::rlaunch(options), &client).args(["-n", "5"]).env("SLURM_JOB_ID", "7");
     let path = plan.scratch().path("locals.py");
     std::fs::write(&path, SCRIPT).unwrap();
     let done = plan.args([PathBuf::from("python3"), path]).args(words).start().code(0);

@@ -113,6 +113,7 @@ impl Remote {
                 jax: false,
                 restart: 0,
                 namespace: 0,
+                slurm: None,
             }),
             port: PortPlan::Choose,
             find: None,

@@ -5,6 +5,7 @@ use crate::case::Done;
 use crate::place;
 use crate::plan::Plan;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// `$RL` with these words in an allocation of these options, on login.
 fn salloc(bed: &Bed, user: &str, options: &str, script: &str) -> Plan {
@@ -38,7 +39,7 @@ fn a_job_has_the_hosts_and_the_tasks_of_its_allocation() {
     assert_eq!(done.out().matches("node").count(), 4, "{}", done.out());
     let het = salloc(&bed, "tester", "-N1 -n1 : -N2 -n4", r#"exec "$RL" -l hostname"#).start().code(0);
     assert_eq!(hosts_of(&het).len(), 5, "{}", het.err());
-    let names: std::collections::BTreeSet<String> =
+    let names: BTreeSet<String> =
         het.out().lines().filter_map(|line| line.split(' ').nth(1).map(str::to_owned)).collect();
     assert_eq!(names.len(), 3, "{names:?}");
     bed.clean(10);
@@ -72,6 +73,110 @@ fn hosts_and_numbers_are_chosen_within_the_allocation() {
     assert_eq!(many.err().matches("error: srun has started rlaunch 4 times").count(), 1, "{}", many.err());
     bed.clean(10);
     bed.down();
+}
+
+/// Names of a step or task of srun that no rank of ours has.
+const OF_THE_STEP: [&str; 4] = ["SLURM_STEP_ID", "SLURM_STEPID", "SLURM_TASK_PID", "SLURM_LAUNCH_NODE_IPADDR"];
+
+/// A rank's line about itself: its numbers and its host, then what all ranks have in common.
+const NUMBERS: &str = "echo $SLURM_PROCID $SLURM_LOCALID $SLURM_NODEID $SLURM_GTIDS $(hostname): \
+                       $SLURM_NTASKS $SLURM_NPROCS $SLURM_STEP_NUM_TASKS $SLURM_NNODES $SLURM_STEP_NUM_NODES \
+                       $SLURM_STEP_NODELIST $SLURM_TASKS_PER_NODE $SLURM_STEP_TASKS_PER_NODE \
+                       $SLURM_NTASKS_PER_NODE ${SLURM_STEP_ID-none}";
+
+/// The lines that ranks print by this script, where `$ASK` is another script.
+fn asked(bed: &Bed, script: &str, ask: &str) -> Vec<String> {
+    hosts_of(&salloc(bed, "tester", "-N4 -n8", script).env("ASK", ask).start().code(0))
+}
+
+fn numbers(ranks: &[&str], all: &str) -> Vec<String> {
+    ranks.iter().map(|own| format!("{own}: {all}")).collect()
+}
+
+#[test]
+fn ranks_have_the_variables_of_a_task_of_srun_with_their_own_numbers() {
+    let Some(bed) = Bed::slurm(4) else { return };
+    let ranks = [
+        "0 0 0 0,1,2,3 node0",
+        "1 1 0 0,1,2,3 node0",
+        "2 2 0 0,1,2,3 node0",
+        "3 3 0 0,1,2,3 node0",
+        "4 0 1 4,5 node1",
+        "5 1 1 4,5 node1",
+        "6 0 2 6 node2",
+        "7 0 3 7 node3",
+    ];
+    let all = "8 8 8 4 4 node[0-3] 4,2,1(x2) 4,2,1(x2)";
+    let ours = asked(&bed, r#"exec "$RL" sh -c "$ASK""#, NUMBERS);
+    assert_eq!(ours, numbers(&ranks, &format!("{all} 4 none")));
+    // Tasks of srun have the same and the number of the step. The most tasks of a host are there only if they were asked for.
+    let own = asked(&bed, r#"exec srun -Q sh -c "$ASK""#, NUMBERS);
+    assert_eq!(own, numbers(&ranks, &format!("{all} 0")));
+    // A part of the allocation, in another order than Slurm's.
+    let part = asked(&bed, r#"exec "$RL" -H node3,node0 -n 3 sh -c "$ASK""#, NUMBERS);
+    let ranks = ["0 0 0 0 node3", "1 0 1 1,2 node0", "2 1 1 1,2 node0"];
+    assert_eq!(part, numbers(&ranks, "3 3 3 2 2 node[3,0] 1,2 1,2 2 none"));
+    let expand = "[ $SLURM_PROCID != 0 ] || scontrol show hostnames $SLURM_STEP_NODELIST | tr '\\n' ' '";
+    let script = r#"exec "$RL" -H node[2-3],node[0-1] --ppn 1 sh -c "$ASK""#;
+    assert_eq!(asked(&bed, script, expand), ["node2 node3 node0 node1 "]);
+    let kept = "echo $SLURM_JOB_NODELIST $SLURM_JOB_NUM_NODES $SLURM_NODELIST";
+    assert_eq!(asked(&bed, r#"exec "$RL" -H node3 -n 1 sh -c "$ASK""#, kept), ["node[0-3] 4 node[0-3]"]);
+    bed.clean(10);
+    bed.down();
+}
+
+#[test]
+fn variables_of_an_outer_step_or_job_do_not_reach_ranks() {
+    let Some(bed) = Bed::slurm(4) else { return };
+    let pty = r#"script -qec "srun -Q -N2 -n4 --pty $RL -n 2 sh -c \"\$ASK\"" /dev/null"#;
+    // The terminal also shows the report of rlaunch, and the end of its input (`^@`).
+    let lines: BTreeSet<String> = asked(&bed, pty, NUMBERS)
+        .iter()
+        .filter(|line| line.contains("node0: "))
+        .map(|line| line.trim_start_matches("^@").trim_end().to_owned())
+        .collect();
+    let expected = numbers(&["0 0 0 0,1 node0", "1 1 0 0,1 node0"], "2 2 2 1 1 node0 2 2 2 none");
+    assert_eq!(lines, expected.into_iter().collect());
+    // A job of a rank has its own. With `--launcher slurm` it has the hosts of the outer job.
+    let script = r#"exec "$RL" -H node[2-3] -n 2 sh -c "$ASK""#;
+    let inner = r#"[ $SLURM_PROCID = 1 ] || "$RL" -n 2 sh -c 'echo $SLURM_NTASKS $SLURM_TASKS_PER_NODE'"#;
+    assert_eq!(asked(&bed, script, inner), ["2 2", "2 2"]);
+    let inner = r#"[ $SLURM_PROCID = 1 ] || "$RL" --launcher slurm -l hostname"#;
+    assert_eq!(asked(&bed, script, inner), ["0: node2", "1: node3"]);
+    bed.clean(10);
+    bed.down();
+}
+
+#[test]
+fn variables_of_a_task_that_are_set_by_hand_do_not_reach_ranks() {
+    let set = [
+        "SLURM_GTIDS",
+        "SLURM_LOCALID",
+        "SLURM_NNODES",
+        "SLURM_NODEID",
+        "SLURM_NPROCS",
+        "SLURM_NTASKS",
+        "SLURM_NTASKS_PER_NODE",
+        "SLURM_PROCID",
+        "SLURM_STEP_NODELIST",
+        "SLURM_STEP_NUM_NODES",
+        "SLURM_STEP_NUM_TASKS",
+        "SLURM_STEP_TASKS_PER_NODE",
+        "SLURM_TASKS_PER_NODE",
+    ];
+    let plan = |options: &str| {
+        let script = format!(r#"exec "$RL" --launcher local {options} -n 2 sh -c 'env | grep ^SLURM_ | sort'"#);
+        set.into_iter().chain(OF_THE_STEP).fold(Plan::shell(&script), |plan, name| plan.env(name, "77"))
+    };
+    assert_eq!(plan("").start().code(0).out(), "", "outside Slurm");
+    let lines = plan("-x SLURM_PROCID").env("SLURM_JOB_ID", "7").start().code(0).sorted();
+    let by_hand: Vec<&String> = lines.iter().filter(|line| line.ends_with("=77")).collect();
+    assert_eq!(by_hand, ["SLURM_PROCID=77"; 2], "`-x` keeps the caller's");
+    let names: BTreeSet<&str> = lines.iter().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    assert_eq!(names, set.into_iter().chain(["SLURM_JOB_ID"]).collect());
+    for own in ["SLURM_TASKS_PER_NODE=2", "SLURM_GTIDS=0,1", "SLURM_LOCALID=1", "SLURM_NODEID=0"] {
+        assert!(lines.iter().any(|line| line == own), "{own} in {lines:?}");
+    }
 }
 
 /// Such a value would change what srun does, or how it passes bytes on.
@@ -165,7 +270,7 @@ fn nothing_is_left_whoever_is_killed() {
             // Of the launcher's three processes the first one.
             "rlaunch" => ("login", "kill -9 $(pgrep -o -u tester -f /rlaunch)"),
             "srun" => ("login", "kill -9 $(pgrep -o -x srun)"),
-            "sruns" => ("login", "kill -9 $(pgrep -x srun)"),
+            "sruns" => ("login", "kill -9 $(pgrep -x srun) 2>/dev/null || true"),
             _ => ("node0", "kill -9 $(pgrep -x slurmstepd)"),
         };
         bed.run(["exec", kill.0, "sh", "-c", kill.1]);

@@ -19,13 +19,14 @@ const HOSTS: u32 = 2_048;
 const PER: u32 = 8;
 const ROUNDS: u32 = 21;
 
-fn setup(policy: Policy) -> Setup {
+fn setup(policy: Policy, in_slurm: bool) -> Setup {
     let site = |n| Site { name: format!("node{n:04}"), addr: OsBytes::from(format!("10.0.{}.{}", n / 256, n % 256)) };
     Setup {
         ranks: (0..HOSTS * PER).map(|rank| NodeId::new(rank / PER)).collect(),
         nodes: (0..HOSTS).map(|n| (NodeId::new(n), site(n))).collect(),
         rendezvous: (NodeId::new(0), 7000),
         agent_store: true,
+        in_slurm,
         namespace: 0,
         policy: Some(policy),
         read_policy: |text| parse::policy(text).map_err(|error| error.to_string()),
@@ -98,8 +99,8 @@ fn round(machine: &mut Restart, number: u32, gone: &mut Vec<u32>) -> Cost {
     cost
 }
 
-fn measured(what: &str, policy: Policy) {
-    let mut machine = Restart::new(setup(policy));
+fn measured(what: &str, policy: Policy, in_slurm: bool) {
+    let mut machine = Restart::new(setup(policy, in_slurm));
     for host in 0..HOSTS {
         let (node, ranks) = (NodeId::new(host), enrolled(host, &[]));
         machine.handle(Mono::default(), RestartEvent::Joined { call: 0, node, ranks, terms: OsBytes::default() });
@@ -119,9 +120,10 @@ fn measured(what: &str, policy: Policy) {
 }
 
 fn main() {
-    measured("all,shift", parse::policy("all,shift").unwrap());
+    measured("all,shift", parse::policy("all,shift").unwrap(), false);
+    measured("in Slurm", parse::policy("all,shift").unwrap(), true);
     let layer =
         |key, max_ranks| Layer { key, max_ranks, flags: Flags { reserve: true, backfill: true }, ..Layer::default() };
     let layers = vec![layer(Key::Same(String::new()), Some(16_000)), layer(Key::Of(Source::Host), None)];
-    measured("a tree", Policy::chain(vec![Stage::Tree(Tree { layers, ..Tree::default() })]));
+    measured("a tree", Policy::chain(vec![Stage::Tree(Tree { layers, ..Tree::default() })]), false);
 }

@@ -48,6 +48,7 @@ fn setup(words: &[&str]) -> Result<Setup, String> {
         nodes: (0..hosts).map(|n| (NodeId::new(n), site(n))).collect(),
         rendezvous: (NodeId::new(0), 7000),
         agent_store: !pairs.contains_key("own-store"),
+        in_slurm: pairs.contains_key("slurm"),
         namespace: 1,
         policy: pairs.get("policy").map(|text| parse::policy(text).map_err(|error| error.to_string())).transpose()?,
         read_policy: |text| parse::policy(text).map_err(|error| error.to_string()),

@@ -1,6 +1,7 @@
 //! The parsed command line: the input of the job machine.
 
 use crate::allocation::Scheduler;
+use crate::env::value;
 use crate::gpus::Share;
 use crate::id::{JobId, Rank};
 use crate::logs::Logs;
@@ -60,6 +61,13 @@ impl JobSpec {
     #[must_use]
     pub fn world_size(&self) -> u32 {
         self.apps.iter().fold(0, |sum, app| sum.saturating_add(app.procs))
+    }
+
+    /// Whether ranks have `SLURM_JOB_ID`: then they get the other variables of a task of Slurm's as well.
+    #[must_use]
+    pub fn is_in_slurm(&self) -> bool {
+        let id = |app: &AppSpec| value(&app.base.env, b"SLURM_JOB_ID").is_some_and(|id| !id.is_empty());
+        self.apps.iter().any(id)
     }
 }
 

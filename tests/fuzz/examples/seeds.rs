@@ -1,5 +1,6 @@
 //! Writes the seeds that are messages or words, after a change of the wire: `cargo run --example seeds` in this directory.
 
+use rlaunch_core::allocation::{HostStep, StepLayout};
 use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::{Answer, Hash, Place, Preamble, Secret};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank, Round};
@@ -39,6 +40,10 @@ fn app() -> AppBase {
         logs: None,
         filled: false,
     }
+}
+
+fn layout() -> StepLayout {
+    StepLayout::new([("node3", 1), ("node0", 2)])
 }
 
 fn down() -> Vec<Vec<u8>> {
@@ -88,6 +93,7 @@ fn down() -> Vec<Vec<u8>> {
         jax: true,
         restart: 0,
         namespace: 0,
+        slurm: Some(Box::new(HostStep { layout: layout(), task_ids: "0,1".into() })),
     };
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };
     let part = encode(&app()).as_slice().into();
@@ -213,6 +219,7 @@ fn rounds(down: &[Vec<u8>], said: &[Said]) -> Vec<Vec<u8>> {
             node_index: None,
             fault: None,
             relocal: false,
+            slurm: Some(layout()),
         };
         let seats = Capped::chunks(seats).remove(0);
         encode(&ToNode::Round(RoundDown::Begin { round: Round::new(round), place, seats, last: true }))

@@ -1,6 +1,7 @@
-//! Numbers of hosts in a row, as Slurm abbreviates them: `2(x3),1` is 2, 2, 2, 1.
+//! Numbers of hosts in a row, as Slurm abbreviates them: `2(x3),1` is 2, 2, 2, 1. They are read and written.
 
 use crate::hostlist::MOST_HOSTS;
+use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use thiserror::Error;
@@ -29,6 +30,17 @@ pub(super) fn read(text: &str) -> Result<Vec<u32>, CountsError> {
     Ok(counts)
 }
 
+/// The short form of the count for each host.
+pub(super) fn write(counts: &[u32]) -> String {
+    let part = |alike: &[u32]| match alike {
+        [] => None,
+        [count] => Some(count.to_string()),
+        [count, ..] => Some(format!("{count}(x{})", alike.len())),
+    };
+    let parts: Vec<String> = counts.chunk_by(PartialEq::eq).filter_map(part).collect();
+    parts.join(",")
+}
+
 fn part_of(part: &str) -> Option<(u32, usize)> {
     let Some((count, times)) = part.split_once('(') else { return Some((digits(part)?, 1)) };
     let times = usize::try_from(digits(times.strip_prefix('x')?.strip_suffix(')')?)?).ok()?;
@@ -44,6 +56,7 @@ fn digits(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn counts_are_repeated_as_they_say() {
@@ -56,6 +69,22 @@ mod tests {
             ("0,1", &[0, 1]),
         ] {
             assert_eq!(read(text).as_deref(), Ok(counts), "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_are_written_in_short() {
+        for (counts, text) in
+            [(&[4][..], "4"), (&[4, 2, 1, 1], "4,2,1(x2)"), (&[2, 2, 2], "2(x3)"), (&[1, 2, 1], "1,2,1"), (&[], "")]
+        {
+            assert_eq!(write(counts), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn written_counts_are_read_back(counts in proptest::collection::vec(0u32..4, 1..40)) {
+            prop_assert_eq!(read(&write(&counts)), Ok(counts));
         }
     }
 

@@ -5,9 +5,11 @@ mod chosen_hosts;
 mod counts;
 mod other_schedulers;
 mod slurm;
+mod step_layout;
 
 pub use chosen_hosts::NotAllocated;
 pub use counts::CountsError;
+pub use step_layout::{HostStep, StepLayout, task_ids};
 
 use crate::hostlist::{self, Alone, Entry, HostlistError, fold};
 use alloc::format;

@@ -70,7 +70,9 @@ pub(super) fn find(env: &Variables<'_>) -> Result<Option<Allocation>, Allocation
 }
 
 fn sets(env: &Variables<'_>) -> Result<Vec<Names>, AllocationError> {
-    if env("SLURM_STEP_NODELIST").is_some() && env("SLURM_STEP_ID").is_some() {
+    // Ranks of ours have the names of a step without its number: the plain ones are those of the outer job, too.
+    let in_step = || env("SLURM_STEP_ID").or_else(|| env("RLAUNCH_JOB_ID")).is_some();
+    if env("SLURM_STEP_NODELIST").is_some() && in_step() {
         return Ok(vec![Names::step()]);
     }
     let most = u32::try_from(MOST_HOSTS).unwrap_or(u32::MAX);
@@ -228,6 +230,20 @@ mod tests {
             ("SLURM_TASKS_PER_NODE", "3,1"),
         ]);
         assert_eq!(hosts(&found.unwrap().unwrap()), [("node2", 3), ("node3", 1)]);
+    }
+
+    #[test]
+    fn in_a_rank_of_ours_the_hosts_and_ranks_of_its_job_count() {
+        let found = find(&[
+            JOB,
+            ("RLAUNCH_JOB_ID", "ab"),
+            ("SLURM_STEP_NODELIST", "node[3,0]"),
+            ("SLURM_STEP_TASKS_PER_NODE", "1,4"),
+            ("SLURM_STEP_NUM_TASKS", "5"),
+            ("SLURM_JOB_NODELIST", "node[0-3]"),
+            ("SLURM_TASKS_PER_NODE", "1,4"),
+        ]);
+        assert_eq!(hosts(&found.unwrap().unwrap()), [("node3", 1), ("node0", 4)]);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Most of them are the same for every rank of a program on a host. They are written once ([`common`]); what differs is
 //! written per rank ([`of_rank`]), so that a thousand ranks cost a thousand short blocks and not a thousand environments.
 
-use super::{gpu_variables, jax, net, ompi, others, own, pmi, python, torch};
+use super::{gpu_variables, jax, net, ompi, others, own, pmi, python, slurm, torch};
+use crate::allocation::StepLayout;
 use crate::id::{AppIndex, JobId, LocalRank, Rank};
 use crate::os_strings::OsStrings;
 use crate::spec::Tier;
@@ -57,6 +58,30 @@ pub struct Host<'a> {
     pub healthy: u32,
     /// Which round it is.
     pub round: u32,
+    /// The job in Slurm's words; `None`: its ranks run in no job of Slurm.
+    pub slurm: Option<SlurmStep<'a>>,
+}
+
+/// The job as if it were a step of Slurm's.
+#[derive(Clone, Copy, Debug)]
+pub struct SlurmStep<'a> {
+    /// Its hosts.
+    pub hosts: &'a [u8],
+    /// The ranks of each.
+    pub tasks: &'a [u8],
+    /// The most that one has.
+    pub most_tasks: u32,
+    /// The ranks of this host; empty: too many for a variable.
+    pub task_ids: &'a [u8],
+}
+
+impl<'a> SlurmStep<'a> {
+    /// The step of a layout on a host with these ranks.
+    #[must_use]
+    pub fn of(layout: &'a StepLayout, task_ids: &'a [u8]) -> Self {
+        let StepLayout { hosts, tasks, most_tasks } = layout;
+        Self { hosts, tasks, most_tasks: *most_tasks, task_ids }
+    }
 }
 
 /// The values of one rank.
@@ -76,6 +101,8 @@ pub struct RankVariables<'a> {
     pub error_file: &'a [u8],
     /// Its GPUs, and the variables that name them; `None`: all, or those of the caller's.
     pub gpus: Option<(&'static [&'static str], &'a [u8])>,
+    /// It runs in a job of Slurm.
+    pub slurm: bool,
 }
 
 /// The variables that all ranks of `host` share, without those that the user pinned.
@@ -91,6 +118,7 @@ pub fn common(host: &Host<'_>, pinned: &OsStrings) -> OsStrings {
     net::common(host, &mut out);
     jax::common(host, &mut out);
     others::common(host, &mut out);
+    slurm::common(host, &mut out);
     block
 }
 
@@ -102,6 +130,7 @@ pub fn of_rank(seat: &RankVariables<'_>, pinned: &OsStrings, block: &mut OsStrin
     torch::of_rank(seat, &mut out);
     ompi::of_rank(seat, &mut out);
     pmi::of_rank(seat, &mut out);
+    slurm::of_rank(seat, &mut out);
     gpu_variables::of_rank(seat, &mut out);
 }
 

@@ -233,7 +233,7 @@ pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Host, REGISTRY, RankVariables, common, of_rank, without};
+    use super::super::{Host, REGISTRY, RankVariables, SlurmStep, common, of_rank, without};
     use super::*;
     use crate::id::{AppIndex, JobId, LocalRank, Rank};
     use crate::spec::Tier;
@@ -395,10 +395,11 @@ mod tests {
                 local_devices: Some(1), restart: 0, max_restarts: 0,
                 healthy: 1,
                 round: 0,
+                slurm: Some(SlurmStep { hosts: b"n", tasks: b"2", most_tasks: 2, task_ids: b"0,1" }),
             };
             let mut seat = OsStrings::default();
             let names: &[&str] = &[crate::gpus::CUDA, crate::gpus::HIP];
-            of_rank(&RankVariables { rank: Rank::new(0), healthy: Rank::new(0), initial: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, error_file: b"x", gpus: Some((names, b"0")) }, &base.pinned, &mut seat);
+            of_rank(&RankVariables { rank: Rank::new(0), healthy: Rank::new(0), initial: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, error_file: b"x", gpus: Some((names, b"0")), slurm: true }, &base.pinned, &mut seat);
             let shared = common(&host, &base.pinned);
             let mut seen = BTreeSet::new();
             for entry in without(&base.env, names).iter().chain(shared.iter()).chain(seat.iter()) {

@@ -17,8 +17,8 @@ pub(super) const CONTRACT: Contract = Contract {
     title: "JAX",
     about: "With `--framework jax`, and by itself where rank 0's script, as far as it can be read here, imports jax and not mpi4py: \
             `jax.distributed.initialize()` needs no argument then. JAX reads OMPI_COMM_WORLD_SIZE, _RANK and _LOCAL_RANK, which every \
-            rank has, if OMPI_MCA_orte_hnp_uri is there. The SLURM_* names of a batch step, of which it would take every rank for task \
-            0, are removed anyway.",
+            rank has, if OMPI_MCA_orte_hnp_uri is there. In a job of Slurm it also finds the others without these: by \
+            Slurm's names, which every rank has there ([below](#slurm)).",
     vars: &[
         Var {
             name: "JAX_COORDINATOR_ADDRESS",

@@ -19,7 +19,7 @@ mod round_variables;
 mod slurm;
 mod torch;
 
-pub use block::{Host, RankVariables, common, of_rank};
+pub use block::{Host, RankVariables, SlurmStep, common, of_rank};
 pub use gpu_variables::without;
 pub use hook_variables::of_command;
 pub use inherit::{Base, Export, ExportError, base, glob};
@@ -272,6 +272,7 @@ mod tests {
         max_restarts: 0,
         healthy: 9,
         round: 3,
+        slurm: Some(SlurmStep { hosts: b"node[0,2]", tasks: b"4(x2)", most_tasks: 4, task_ids: b"4,5,6,7" }),
     };
     pub(super) const SEAT: RankVariables<'_> = RankVariables {
         rank: Rank::new(4_294_967_295),
@@ -281,14 +282,19 @@ mod tests {
         app_rank: 2,
         error_file: b"/e",
         gpus: Some((&[crate::gpus::CUDA, crate::gpus::HIP], b"6,7")),
+        slurm: true,
     };
 
     fn entries(host: &Host<'_>, pinned: &[&str]) -> Vec<String> {
+        entries_of(host, &SEAT, pinned)
+    }
+
+    fn entries_of(host: &Host<'_>, seat: &RankVariables<'_>, pinned: &[&str]) -> Vec<String> {
         let pinned: OsStrings = pinned.iter().collect();
-        let mut seat = OsStrings::default();
-        of_rank(&SEAT, &pinned, &mut seat);
+        let mut own = OsStrings::default();
+        of_rank(seat, &pinned, &mut own);
         let shared = common(host, &pinned);
-        shared.iter().chain(seat.iter()).map(|e| String::from_utf8(e.to_vec()).unwrap()).collect()
+        shared.iter().chain(own.iter()).map(|e| String::from_utf8(e.to_vec()).unwrap()).collect()
     }
 
     fn names(role: fn(Role) -> bool) -> BTreeSet<&'static str> {
@@ -360,11 +366,26 @@ mod tests {
             "CUDA_VISIBLE_DEVICES=6,7",
             "HIP_VISIBLE_DEVICES=6,7",
             "JAX_LOCAL_DEVICE_IDS=0,1",
+            "SLURM_PROCID=4294967295",
+            "SLURM_LOCALID=3",
+            "SLURM_NODEID=1",
+            "SLURM_NTASKS=8",
+            "SLURM_NNODES=2",
+            "SLURM_TASKS_PER_NODE=4(x2)",
+            "SLURM_STEP_NODELIST=node[0,2]",
+            "SLURM_NTASKS_PER_NODE=4",
+            "SLURM_GTIDS=4,5,6,7",
         ] {
             assert!(set.iter().any(|e| e == expected), "{expected} in {set:?}");
         }
         let set = entries(&Host { jax: false, ..HOST }, &[]);
         assert!(!set.iter().any(|e| ["PMI_", "OMPI_MCA_", "JAX_"].iter().any(|start| e.starts_with(start))), "{set:?}");
+    }
+
+    #[test]
+    fn outside_slurm_none_of_its_variables_is_set() {
+        let set = entries_of(&Host { slurm: None, ..HOST }, &RankVariables { slurm: false, ..SEAT }, &[]);
+        assert!(!set.iter().any(|e| e.starts_with("SLURM_")), "{set:?}");
     }
 
     #[test]

@@ -110,7 +110,13 @@ mod tests {
             env_by(1, &[], works, relocal).into_iter().map(|(name, value)| (name, value.is_some())).collect()
         };
         let more: Vec<_> = names(true, true).difference(&names(false, true)).cloned().collect();
-        let local = ["LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_NODE_RANK"];
+        let local = [
+            "LOCAL_RANK",
+            "MPI_LOCALRANKID",
+            "OMPI_COMM_WORLD_LOCAL_RANK",
+            "OMPI_COMM_WORLD_NODE_RANK",
+            "SLURM_LOCALID",
+        ];
         assert_eq!(more, local.map(|name| (name.to_string(), true)));
         let more: Vec<_> = names(true, false).difference(&names(false, false)).cloned().collect();
         assert_eq!(more, local.map(|name| (name.to_string(), false)), "one in reserve has none");

@@ -3,6 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// Digits of the longest number that is folded; longer ones are text.
@@ -13,6 +14,13 @@ const DIGITS: usize = 18;
 struct Number {
     width: usize,
     value: u64,
+}
+
+impl Number {
+    /// Whether there are zeros before it.
+    fn is_padded(self) -> bool {
+        self.width > digits(self.value)
+    }
 }
 
 /// The numbers that a place in a name takes.
@@ -37,6 +45,76 @@ pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
         }
     }
     text
+}
+
+/// The names in their order, as Slurm writes a list of nodes: `node[0,2-3],x`. A name that comes again is there again. Only the number at
+/// the end of a name is folded: programs read the first name of such a list by its beginning, up to the first number.
+#[must_use]
+pub fn fold_in_order<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let mut text = String::new();
+    let mut family: Option<Family<'a>> = None;
+    for name in names {
+        let member = numbered(name);
+        if let (Some(family), Some((stem, number))) = (&mut family, member)
+            && family.takes(stem, number)
+        {
+            family.add(number);
+            continue;
+        }
+        family.take().inspect(|family| family.push(&mut text));
+        match member {
+            Some((stem, number)) => family = Some(Family { stem, runs: vec![(number, number)] }),
+            None => push_name(&mut text, name),
+        }
+    }
+    family.inspect(|family| family.push(&mut text));
+    text
+}
+
+/// Names that follow each other and differ in the number at their end.
+struct Family<'a> {
+    stem: &'a str,
+    /// First and last of each run of consecutive numbers.
+    runs: Vec<(Number, Number)>,
+}
+
+impl Family<'_> {
+    /// Whether a name can stand in the same brackets. Numbers of different width can if none has zeros before it.
+    fn takes(&self, stem: &str, number: Number) -> bool {
+        let is_like =
+            |(first, _): &(Number, Number)| first.width == number.width || !(first.is_padded() || number.is_padded());
+        self.stem == stem && self.runs.first().is_some_and(is_like)
+    }
+
+    fn add(&mut self, number: Number) {
+        match self.runs.last_mut() {
+            Some((first, last)) if follows(*first, *last, number) => *last = number,
+            Some(_) | None => self.runs.push((number, number)),
+        }
+    }
+
+    fn push(&self, text: &mut String) {
+        push_name(text, self.stem);
+        push_runs(text, &self.runs);
+    }
+}
+
+fn push_name(text: &mut String, name: &str) {
+    if !text.is_empty() {
+        text.push(',');
+    }
+    text.push_str(name);
+}
+
+/// A name in its stem and the number at its end.
+fn numbered(name: &str) -> Option<(&str, Number)> {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let digits = name.get(stem.len()..)?;
+    // An address is no family of names.
+    if stem.is_empty() || stem.contains(':') || digits.len() > DIGITS {
+        return None;
+    }
+    Some((stem, Number { width: digits.len(), value: digits.parse().ok()? }))
 }
 
 /// The placeholder for a number in a pattern: a character that no host name has.
@@ -114,6 +192,10 @@ fn push_axis(text: &mut String, axis: &Axis) {
             Some(_) | None => runs.push((*number, *number)),
         }
     }
+    push_runs(text, &runs);
+}
+
+fn push_runs(text: &mut String, runs: &[(Number, Number)]) {
     let shown = |n: Number| format!("{:0width$}", n.value, width = n.width);
     let ranges: Vec<String> = runs
         .iter()
@@ -133,8 +215,7 @@ fn push_axis(text: &mut String, axis: &Axis) {
 /// zeros before its numbers keeps its width.
 fn follows(first: Number, last: Number, next: Number) -> bool {
     let one_more = last.value.checked_add(1) == Some(next.value);
-    let padded = first.width > 1 && digits(first.value) < first.width;
-    one_more && (last.width == next.width || (!padded && digits(next.value) == next.width))
+    one_more && (last.width == next.width || !(first.is_padded() || next.is_padded()))
 }
 
 fn digits(value: u64) -> usize {

@@ -15,7 +15,7 @@ pub(crate) mod name;
 #[cfg(test)]
 mod tests;
 
-pub use fold::fold;
+pub use fold::{fold, fold_in_order};
 pub use hostlist_error::{Fault, HostlistError, Spot};
 
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -2,6 +2,7 @@
 
 use super::host_leases::patience;
 use super::{Cx, JobAction, Setting};
+use crate::allocation::{HostStep, StepLayout, task_ids};
 use crate::hostlist::fold;
 use crate::id::{AppIndex, NodeId, ProcId, Rank};
 use crate::master_store::Holder;
@@ -41,6 +42,7 @@ pub(super) struct Orders {
     interface: OsBytes,
     pinned_port: Option<u16>,
     pinned_addr: Option<OsBytes>,
+    in_slurm: bool,
 }
 
 impl Orders {
@@ -55,7 +57,8 @@ impl Orders {
             }
         }
         let (pinned_port, pinned_addr) = (pinned_port(&spec), pinned_addr(&spec));
-        Self { trace, travel, secret, interface, pinned_port, pinned_addr, heads, apps, spec }
+        let in_slurm = spec.is_in_slurm();
+        Self { trace, travel, secret, interface, pinned_port, pinned_addr, in_slurm, heads, apps, spec }
     }
 
     /// Fewest hosts that are enough.
@@ -202,21 +205,33 @@ impl Orders {
             jax: self.spec.jax,
             restart: 0,
             namespace: 0,
+            slurm: self.slurm(placement).map(Box::new),
         }
+    }
+
+    /// The job in Slurm's words, as the first host is sent it.
+    fn slurm(&self, placement: &Placement) -> Option<HostStep> {
+        let used = || placement.used().filter_map(|node| placement.nodes.get(node.index()));
+        let layout = || StepLayout::new(used().map(|node| (node.host.name.as_str(), node.ranks)));
+        let first = placement.ranks.first().map(|rank| rank.node);
+        let own = || placement.ranks.iter().zip(0..).filter(|(rank, _)| Some(rank.node) == first).map(|(_, rank)| rank);
+        self.in_slurm.then(|| HostStep { layout: layout(), task_ids: task_ids(own()) })
     }
 
     /// The same rendezvous of those who are left.
     pub(super) fn rendezvous_of_next_generation(&self, placement: &Placement, rendezvous: Rendezvous) -> Rendezvous {
-        let Rendezvous { world_size, nodes, .. } = self.rendezvous(placement, rendezvous.addr.clone(), rendezvous.port);
-        Rendezvous { world_size, nodes, ..rendezvous }
+        let Rendezvous { world_size, nodes, slurm, .. } =
+            self.rendezvous(placement, rendezvous.addr.clone(), rendezvous.port);
+        Rendezvous { world_size, nodes, slurm, ..rendezvous }
     }
 
     /// Sends each node the rendezvous, its index among the nodes, and its ranks.
     pub(super) fn send_rendezvous(&self, cx: &mut Cx<'_>, placement: &Placement, rendezvous: &Rendezvous) {
         let by_node = placement.by_node();
         for (node, node_index) in placement.used().zip(0..) {
-            cx.act(JobAction::Send { node, msg: ToNode::Rendezvous(Rendezvous { node_index, ..rendezvous.clone() }) });
-            self.ranks(cx, placement, node, 0, by_node.get(node.index()).map_or(&[], Vec::as_slice));
+            let ranks = by_node.get(node.index()).map_or(&[][..], Vec::as_slice);
+            cx.act(JobAction::Send { node, msg: ToNode::Rendezvous(of_host(rendezvous, node_index, ranks)) });
+            self.ranks(cx, placement, node, 0, ranks);
         }
     }
 
@@ -225,8 +240,9 @@ impl Orders {
         let placement = cx.facts.placement();
         let by_node = placement.by_node();
         for (node, node_index) in placement.used().zip(0..) {
-            cx.act(JobAction::Send { node, msg: ToNode::Again(Rendezvous { node_index, ..rendezvous.clone() }) });
-            self.ranks(cx, placement, node, first, by_node.get(node.index()).map_or(&[], Vec::as_slice));
+            let ranks = by_node.get(node.index()).map_or(&[][..], Vec::as_slice);
+            cx.act(JobAction::Send { node, msg: ToNode::Again(of_host(rendezvous, node_index, ranks)) });
+            self.ranks(cx, placement, node, first, ranks);
         }
     }
 
@@ -273,6 +289,15 @@ impl Orders {
             spawn(cx, placement, node, procs, batches.peek().is_none());
         }
     }
+}
+
+/// The rendezvous as this host is sent it, which has these ranks.
+fn of_host(rendezvous: &Rendezvous, node_index: u32, ranks: &[Rank]) -> Rendezvous {
+    let mut own = Rendezvous { node_index, ..rendezvous.clone() };
+    if let Some(step) = &mut own.slurm {
+        step.task_ids = task_ids(ranks.iter().map(|rank| rank.get()));
+    }
+    own
 }
 
 /// All ranks are on one host.

@@ -21,6 +21,7 @@ mod rounds;
 mod scheduler_signals;
 mod shrink_rule;
 mod silence;
+mod slurm;
 mod startup_deadline;
 
 use super::*;

@@ -3,7 +3,8 @@
 use super::rounds::RoundStart;
 use super::{ErrorFile, ExecSpec, Sandbox, gpu_check};
 use crate::address;
-use crate::env::{self, Host, OfRound, RankVariables};
+use crate::allocation::task_ids;
+use crate::env::{self, Host, OfRound, RankVariables, SlurmStep};
 use crate::gpus::{Share, of_rank};
 use crate::id::{LocalRank, Rank, Round};
 use crate::logs::{Logs, Way};
@@ -81,7 +82,9 @@ impl Program {
         let ways = logs.map_or([Way::SHOWN; 2], |logs| logs.ways(local_rank));
         let own = self.gpus.as_ref().map(|gpus| (gpus.names, of_rank(&gpus.seen, gpus.each, local_rank)));
         let gpus = own.as_ref().map(|(names, list)| (*names, list.as_slice()));
-        let seat = RankVariables { rank, healthy: rank, initial: rank, local_rank, app_rank, error_file: &path, gpus };
+        let slurm = rendezvous.slurm.is_some();
+        let seat =
+            RankVariables { rank, healthy: rank, initial: rank, local_rank, app_rank, error_file: &path, gpus, slurm };
         let mut vars = OsStrings::default();
         env::of_rank(&seat, pinned, &mut vars);
         let base = match self.base.filled {
@@ -114,6 +117,7 @@ impl Program {
     ) -> Vec<Option<Begin>> {
         let RoundStart { round, place, numbers, who, marked: _ } = round_start;
         let Some(&(_, first, _)) = who.first() else { return Vec::new() };
+        let step = place.slurm.as_ref().map(|layout| (layout, task_ids(in_order(numbers))));
         let host = Host {
             world_size: place.active_world_size,
             app_size: place.active_world_size,
@@ -124,6 +128,7 @@ impl Program {
             master_port: place.port,
             healthy: place.world_size,
             round: round.get(),
+            slurm: step.as_ref().map(|(layout, task_ids)| SlurmStep::of(layout, task_ids)),
             ..host(start, met, sandbox, first, &self.base)
         };
         let mut env = OfRound::new(&host, &self.base.pinned, place.relocal);
@@ -139,6 +144,7 @@ impl Program {
                 app_rank: active.unwrap_or(rank).get(),
                 error_file: b"",
                 gpus: None,
+                slurm: step.is_some(),
             };
             Some(Begin {
                 // As the program counts.
@@ -169,6 +175,11 @@ impl Program {
         let env = env::without(&self.base.env, names);
         self.base = Arc::new(AppBase { env, ..AppBase::clone(&self.base) });
     }
+}
+
+/// The ranks of a set, in their order.
+fn in_order(ranks: &RankSet) -> impl Iterator<Item = u32> {
+    ranks.ranges().flat_map(|(first, last)| first..=last)
 }
 
 /// Its number among those that work on this host, in their order.
@@ -218,6 +229,7 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, 
         max_restarts: start.max_restarts,
         healthy: rendezvous.world_size,
         round: 0,
+        slurm: rendezvous.slurm.as_ref().map(|step| SlurmStep::of(&step.layout, &step.task_ids)),
     }
 }
 

@@ -5,6 +5,7 @@ use super::membership::{Member, MemberState, PolicyKeys};
 use super::rank_fault::{Fault, FaultKind};
 use super::remark::{FaultLimit, Remark};
 use super::{CallEnd, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
+use crate::allocation::StepLayout;
 use crate::id::{NodeId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{self, Outcome, World, WorldMember};
@@ -15,6 +16,7 @@ use crate::wire::round::{BATCH, RoundDown, RoundMember, RoundRendezvous};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::ToString as _;
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// Ranks that were taken out, and the reason.
@@ -32,6 +34,8 @@ struct Rendezvous {
     home: Option<NodeId>,
     /// The index of each.
     index: BTreeMap<NodeId, u32>,
+    /// The same in Slurm's words, with the active ranks of each.
+    slurm: Option<StepLayout>,
 }
 
 impl Restart {
@@ -332,7 +336,20 @@ impl Restart {
             let next = u32::try_from(index.len()).unwrap_or(u32::MAX);
             index.entry(*node).or_insert(next);
         }
-        Rendezvous { home: by_active.first().copied().flatten(), index }
+        let slurm = self.setup.in_slurm.then(|| self.layout(&by_active, &index));
+        Rendezvous { home: by_active.first().copied().flatten(), index, slurm }
+    }
+
+    /// The hosts with these indices and the number of active ranks of each.
+    fn layout(&self, by_active: &[Option<NodeId>], index: &BTreeMap<NodeId, u32>) -> StepLayout {
+        let mut hosts = vec![("", 0_u32); index.len()];
+        for node in by_active.iter().flatten() {
+            if let Some((name, ranks)) = index.get(node).and_then(|at| hosts.get_mut(*at as usize)) {
+                *name = self.membership.hosts.get(node).map_or("", |host| host.site.name.as_str());
+                *ranks = ranks.saturating_add(1);
+            }
+        }
+        StepLayout::new(hosts)
     }
 
     /// The host that holds the round's store. Before the first round only one has a port for it, where any host can.
@@ -356,6 +373,7 @@ impl Restart {
             node_index: None,
             fault,
             relocal: self.relocal,
+            slurm: rendezvous.slurm.clone(),
         }
     }
 

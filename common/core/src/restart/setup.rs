@@ -20,6 +20,8 @@ pub struct Setup {
     pub rendezvous: (NodeId, u16),
     /// An agent holds the TCPStore of the ranks, so that it does not matter which host it is on in the first round.
     pub agent_store: bool,
+    /// Ranks run in a job of Slurm: each round has its layout in Slurm's words.
+    pub in_slurm: bool,
     /// The number of the first round's space of the store.
     pub namespace: u32,
     /// `--assign`: it wins over the program's.

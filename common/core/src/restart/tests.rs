@@ -22,6 +22,7 @@ fn setup(hosts: u32, per: u32, policy: &str) -> Setup {
         nodes: (0..hosts).map(|n| (NodeId::new(n), site(n))).collect(),
         rendezvous: (NodeId::new(0), 7000),
         agent_store: true,
+        in_slurm: false,
         namespace: 0,
         policy: Some(parse::policy(policy).unwrap()),
         read_policy: |text| parse::policy(text).map_err(|error| format!("{error}")),

@@ -5,6 +5,7 @@
 //! are named by their initial ranks, which their processes keep.
 
 use super::capped::Capped;
+use crate::allocation::StepLayout;
 use crate::id::{ProcId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::Mode;
@@ -203,6 +204,8 @@ pub struct RoundRendezvous {
     pub fault: Option<Fault>,
     /// Whether active ranks are numbered anew on their host (LOCAL_RANK), without gaps.
     pub relocal: bool,
+    /// The hosts with active ranks in Slurm's words, where ranks run in a job of Slurm.
+    pub slurm: Option<StepLayout>,
 }
 
 /// The role of a process in a round.

@@ -8,6 +8,7 @@ use super::node_news::NodeNews;
 use super::probe::Key;
 use super::to_node::{Delta, Find, PortPlan, Rendezvous, Start, ToNode};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
+use crate::allocation::{HostStep, StepLayout};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, Std};
 use crate::logs::{Logs, Which};
 use crate::master_store::Guard;
@@ -108,9 +109,15 @@ fn travel(n: u64) -> Option<Travel> {
     (!n.is_multiple_of(3)).then(|| Travel { umask: 0o27, limits, dir: "/data".into() })
 }
 
+fn host_step(text: &OsBytes, most_tasks: u32) -> Box<HostStep> {
+    let layout = StepLayout { hosts: text.clone(), tasks: text.clone(), most_tasks };
+    Box::new(HostStep { layout, task_ids: text.clone() })
+}
+
 fn rendezvous() -> impl Strategy<Value = Rendezvous> {
     let numbers = any::<(Option<u16>, u32, u32, u32, bool)>();
     (bytes(), numbers).prop_map(|(addr, (port, world_size, nodes, node_index, agent_store))| Rendezvous {
+        slurm: agent_store.then(|| host_step(&addr, nodes)),
         addr,
         port,
         world_size,

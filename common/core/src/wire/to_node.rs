@@ -5,6 +5,7 @@ use super::codec::WireMessage;
 use super::peer_identity::{Answer, Question};
 use super::probe::{Key, Probe};
 use super::round::RoundDown;
+use crate::allocation::HostStep;
 use crate::gpus::Share;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
 use crate::master_store::Guard;
@@ -214,6 +215,8 @@ pub struct Rendezvous {
     /// The number of the space of the store that their ranks share. It grows from one to the next, whatever began it: a start of all
     /// ranks, or a round.
     pub namespace: u32,
+    /// The job in Slurm's words, where ranks run in a job of Slurm.
+    pub slurm: Option<Box<HostStep>>,
 }
 
 /// A rank, as a difference to its program.

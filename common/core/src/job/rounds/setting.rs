@@ -65,6 +65,7 @@ impl Rounds {
             nodes: placement.used().map(site).collect(),
             rendezvous: (ranks.first().copied().unwrap_or(NodeId::new(0)), met.port),
             agent_store: met.agent_store,
+            in_slurm: self.spec.is_in_slurm(),
             namespace: self.namespace.saturating_add(1),
             policy: rounds.policy.clone(),
             read_policy: self.read.0,

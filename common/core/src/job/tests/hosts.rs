@@ -141,6 +141,7 @@ fn no_rank_starts_before_all_hosts_are_ready() {
         jax: false,
         restart: 0,
         namespace: 0,
+        slurm: None,
     };
     assert_eq!(met(&s), [(0, at(0)), (1, at(1))]);
     assert!(starts_have_lease(&s));

@@ -22,6 +22,7 @@ fn rendezvous() -> ToNode {
         jax: false,
         restart: 0,
         namespace: 0,
+        slurm: None,
     })
 }
 

@@ -84,6 +84,7 @@ fn first_place(count: u32) -> RoundRendezvous {
         node_index: Some(0),
         fault: None,
         relocal: false,
+        slurm: None,
     }
 }
 

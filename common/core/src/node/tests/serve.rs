@@ -18,6 +18,7 @@ fn rendezvous(node_index: u32, port: Option<u16>) -> Rendezvous {
         jax: false,
         restart: 0,
         namespace: 0,
+        slurm: None,
     }
 }
 
