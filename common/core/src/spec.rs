@@ -1,5 +1,6 @@
 //! The parsed command line: the input of the job machine.
 
+use crate::bind::{Bind, CpuList};
 use crate::gpus::Share;
 use crate::id::{JobId, Rank};
 use crate::logs::Logs;
@@ -48,6 +49,10 @@ pub struct JobSpec {
     pub jax: bool,
     /// The GPU variables of ranks (`--gpus-per-rank`).
     pub gpus: Share,
+    /// Where ranks are bound (`--bind-to`); lists of CPUs are by local rank.
+    pub bind: Bind,
+    /// The CPUs that a rankfile names, by rank; they go before `bind`. Empty: there is none.
+    pub rank_cpus: Vec<CpuList>,
     /// The options for the in-process restart of a function.
     pub rounds: Rounds,
 }

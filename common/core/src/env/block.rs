@@ -76,6 +76,8 @@ pub struct RankVariables<'a> {
     pub error_file: &'a [u8],
     /// Its GPUs, and the variables that name them; `None`: all, or those of the caller's.
     pub gpus: Option<(&'static [&'static str], &'a [u8])>,
+    /// The CPUs that it is bound to; `None`: it is not bound.
+    pub threads: Option<u32>,
 }
 
 /// The variables that all ranks of `host` share, without those that the user pinned.

@@ -281,6 +281,7 @@ mod tests {
         app_rank: 2,
         error_file: b"/e",
         gpus: Some((&[crate::gpus::CUDA, crate::gpus::HIP], b"6,7")),
+        threads: None,
     };
 
     fn entries(host: &Host<'_>, pinned: &[&str]) -> Vec<String> {

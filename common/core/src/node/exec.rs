@@ -3,6 +3,7 @@
 use super::rounds::RoundStart;
 use super::{ErrorFile, ExecSpec, Sandbox, gpu_check};
 use crate::address;
+use crate::cpu_set::CpuSet;
 use crate::env::{self, Host, OfRound, RankVariables};
 use crate::gpus::{Share, of_rank};
 use crate::id::{LocalRank, Rank, Round};
@@ -56,13 +57,25 @@ impl Program {
 
     /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory. Where all meet stands
     /// with the address of this host by which it has reached that.
-    pub(super) fn exec(&mut self, start: &Start, met: Met<'_>, sandbox: &Sandbox, delta: Delta) -> Box<ExecSpec> {
+    pub(super) fn exec(
+        &mut self,
+        start: &Start,
+        met: Met<'_>,
+        sandbox: &Sandbox,
+        delta: Delta,
+        cpus: Option<CpuSet>,
+    ) -> Box<ExecSpec> {
         if self.shared.is_none() {
             self.share_out(start, sandbox);
         }
         let Met { rendezvous, local_size, .. } = met;
         let pinned = &self.base.pinned;
-        let make = || Arc::new(env::common(&host(start, met, sandbox, delta, &self.base), pinned));
+        let threads = cpus.as_ref().map(CpuSet::len);
+        let make = || {
+            let host = host(start, met, sandbox, delta, &self.base);
+            // Each bound rank has its own number of threads.
+            Arc::new(env::common(&Host { cpus: host.cpus.filter(|_| threads.is_none()), ..host }, pinned))
+        };
         // Where ranks of another host have come they are more than before.
         let known = self.shared.take().filter(|(size, _)| *size == local_size);
         let shared = Arc::clone(&self.shared.insert(known.unwrap_or_else(|| (local_size, make()))).1);
@@ -81,7 +94,9 @@ impl Program {
         let ways = logs.map_or([Way::SHOWN; 2], |logs| logs.ways(local_rank));
         let own = self.gpus.as_ref().map(|gpus| (gpus.names, of_rank(&gpus.seen, gpus.each, local_rank)));
         let gpus = own.as_ref().map(|(names, list)| (*names, list.as_slice()));
-        let seat = RankVariables { rank, healthy: rank, initial: rank, local_rank, app_rank, error_file: &path, gpus };
+        let (healthy, initial, error_file_path) = (rank, rank, &path);
+        let seat =
+            RankVariables { rank, healthy, initial, local_rank, app_rank, error_file: error_file_path, gpus, threads };
         let mut vars = OsStrings::default();
         env::of_rank(&seat, pinned, &mut vars);
         let base = match self.base.filled {
@@ -90,12 +105,20 @@ impl Program {
         };
         let label = start.label.clone();
         let node = rendezvous.node_index;
-        let readers = match delta.stdin {
-            StdinPlan::Rank0 => 1,
-            StdinPlan::All => local_size,
-            StdinPlan::None => 0,
-        };
-        Box::new(ExecSpec { base, shared, vars, delta, label, error_file, ways, node, readers, is_respawn: false })
+        let readers = readers(delta.stdin, local_size);
+        Box::new(ExecSpec {
+            base,
+            shared,
+            vars,
+            delta,
+            label,
+            error_file,
+            ways,
+            node,
+            readers,
+            cpus,
+            is_respawn: false,
+        })
     }
 
     /// Whether rounds are marked in the output of its ranks: the output has labels, or goes into files.
@@ -139,6 +162,7 @@ impl Program {
                 app_rank: active.unwrap_or(rank).get(),
                 error_file: b"",
                 gpus: None,
+                threads: None,
             };
             Some(Begin {
                 // As the program counts.
@@ -168,6 +192,15 @@ impl Program {
         self.gpus = Some(Gpus { names, seen, each });
         let env = env::without(&self.base.env, names);
         self.base = Arc::new(AppBase { env, ..AppBase::clone(&self.base) });
+    }
+}
+
+/// How many ranks of a host read rlaunch's standard input, if one that has this plan does.
+const fn readers(stdin: StdinPlan, local_size: u32) -> u32 {
+    match stdin {
+        StdinPlan::Rank0 => 1,
+        StdinPlan::All => local_size,
+        StdinPlan::None => 0,
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`Node`] only routes. Each concern is a private sub-machine in its own file that changes only itself and speaks to the
 //! others by notices.
 
+mod binding;
 mod check;
 mod devices;
 mod exec;
@@ -23,7 +24,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-pub use node_event::{Depth, ErrorFile, ExecSpec, NodeAction, NodeEvent, Sandbox, SandboxPlan};
+pub use node_event::{Depth, ErrorFile, ExecSpec, NodeAction, NodeEvent, Processors, Sandbox, SandboxPlan};
 pub use serve::UNUSED;
 
 use crate::id::{AppIndex, ProcId};

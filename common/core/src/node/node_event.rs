@@ -1,6 +1,7 @@
 //! Events and actions of the node machine: the contract with the agent's driver and with the simulator.
 
 use crate::address::Interface;
+use crate::cpu_set::CpuSet;
 use crate::gpus::Devices;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, SessionId, Std};
 use crate::logs::Way;
@@ -12,6 +13,7 @@ use crate::signal::Signal;
 use crate::spec::{AppBase, Contain};
 use crate::status::Status;
 use crate::time::Mono;
+use crate::topology::Topology;
 use crate::travel::Travel;
 use crate::wire::beat::Beat;
 use crate::wire::frozen::client::client_round::{Heard, Said};
@@ -365,6 +367,8 @@ pub struct SandboxPlan {
     pub travel: Option<Travel>,
     /// Whether ranks get GPU variables.
     pub gpus: bool,
+    /// With so many CPUs the host's processors decide where ranks are bound; `None`: they never do.
+    pub least_cpus: Option<u32>,
 }
 
 /// The facts about this node after the set-up.
@@ -374,6 +378,8 @@ pub struct Sandbox {
     pub hello: Hello,
     /// CPUs that the agent may use; 0: not known.
     pub cpus: u32,
+    /// Its processors, where ranks are bound by them.
+    pub processors: Option<Processors>,
     /// Its GPUs, where ranks get GPU variables.
     pub gpus: Devices,
     /// Its network interfaces, where there are other hosts.
@@ -384,6 +390,15 @@ pub struct Sandbox {
     pub devices: bool,
     /// The socket at which this agent listens for clients of the store; empty: none.
     pub socket: OsBytes,
+}
+
+/// The processors of a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Processors {
+    /// How they are connected.
+    pub topology: Topology,
+    /// Ranks get less time than their CPUs have: the host limits that for the container.
+    pub has_quota: bool,
 }
 
 /// Everything needed to start one rank.
@@ -407,6 +422,8 @@ pub struct ExecSpec {
     pub node: u32,
     /// Number of ranks on this host that read rlaunch's standard input, if this is one of them; else 0.
     pub readers: u32,
+    /// The CPUs that it may use; `None`: those of the agent.
+    pub cpus: Option<CpuSet>,
     /// Whether it replaces a process of its rank that has exited. If it cannot be started, the others continue.
     pub is_respawn: bool,
 }
