@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), no_main)]
 
+mod bindings;
 mod bootstrap;
 mod cli;
 mod directory;

@@ -8,7 +8,7 @@ use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
 use crate::query_commands;
 use crate::view::{self, map, phrases};
-use crate::{doctor, driver, serve, unconnected};
+use crate::{bindings, doctor, driver, serve, unconnected};
 use anyhow::Context as _;
 use rlaunch_agent::{AgentSetup, Edge};
 use rlaunch_core::bootstrap::{Secret, Target};
@@ -166,7 +166,7 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     let source = run.in_allocation.as_ref().map(|found| (&found.allocation, run.reach.carrier(run.reach.fast).kind()));
     let text = match json {
         true => map::json(&placement, holder, source),
-        false => map::text(&placement, &programs, holder, source),
+        false => map::text(&placement, &programs, holder, source) + &bindings::text(&run.whole.bind, &placement),
     };
     answer(text.as_bytes())
 }

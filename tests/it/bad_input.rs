@@ -353,10 +353,10 @@ fn source_of_wrong_value_is_named() {
 
 #[test]
 fn a_note_for_options_that_change_nothing() {
-    let options = ["--bind-to", "none", "--allow-run-as-root", "true"];
-    assert!(!Case::start(options).code(0).err().contains("bind-to"));
+    let options = ["--mem-bind", "none", "--allow-run-as-root", "true"];
+    assert!(!Case::start(options).code(0).err().contains("mem-bind"));
     let plan = Plan::rlaunch(["-v"]).args(options);
-    plan.start().code(0).says("rlaunch: --bind-to none: so it is anyway\n");
+    plan.start().code(0).says("rlaunch: --mem-bind none: so it is anyway\n");
 }
 
 #[test]

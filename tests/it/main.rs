@@ -18,6 +18,7 @@ mod watch;
 mod ask;
 mod assign;
 mod bad_input;
+mod binding;
 mod diagnostics;
 mod elsewhere;
 mod events;

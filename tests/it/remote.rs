@@ -100,6 +100,7 @@ impl Remote {
             nodes: 1,
             local_size: 1,
             gpus: Default::default(),
+            bind: Default::default(),
             label: None,
             rendezvous: Some(Rendezvous {
                 addr: "127.0.0.1".into(),

@@ -10,6 +10,7 @@ mod logs;
 mod next_port;
 mod port;
 mod probe;
+mod processors;
 mod pump;
 mod rank_table;
 mod renew;

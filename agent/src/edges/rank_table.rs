@@ -189,8 +189,13 @@ impl Rank {
 /// Asks the spawn thread for a rank.
 pub(super) fn spawn(edges: &mut Edges, proc: ProcId, mut exec: ExecSpec) {
     let app = edges.ranks.prepared(&exec);
-    let prepared =
-        PreparedExec { app, vars: exec.vars.iter().collect(), stdin: exec.readers > 0, needed: !exec.is_respawn };
+    let prepared = PreparedExec {
+        app,
+        vars: exec.vars.iter().collect(),
+        stdin: exec.readers > 0,
+        cpus: exec.cpus.as_ref().map(|cpus| cpus.words().into()).unwrap_or_default(),
+        needed: !exec.is_respawn,
+    };
     edges.stdin.expect(exec.readers, exec.is_respawn);
     let waits = logs::prepare(edges, proc, &mut exec);
     edges.ranks.asked.insert(proc, exec);

@@ -2,6 +2,7 @@
 
 use super::Edges;
 use super::port;
+use super::processors::processors;
 use super::renew::Renewing;
 use rlaunch_core::address::{self, Interface};
 use rlaunch_core::gpus::Devices;
@@ -153,8 +154,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     let is_chosen = plan.port == PortPlan::Choose;
     let (host, cpus) = (facts::host::hostname(), facts::host::cpus());
     let mut reached = reached(plan, edges.lease.is_some());
-    let door = plan.find.as_ref().and_then(|find| find.door.clone());
-    if let (Some(key), Some(reached)) = (door, &mut reached) {
+    if let (Some(key), Some(reached)) = (plan.find.as_ref().and_then(|find| find.door.clone()), &mut reached) {
         // Next to the port of the ranks: a process that keeps others from that port keeps them from this. Not at that port itself: a rank
         // of a host that knows the rendezvous earlier would find a listener that closes, where it should find none, and come back.
         let behind = |port: &Port| port.number.saturating_add(BLOCK - 1);
@@ -201,6 +201,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
             machine: if plan.nodes > 1 { OsBytes::new(facts::host::machine()) } else { OsBytes::default() },
         },
         cpus,
+        processors: plan.least_cpus.filter(|least| cpus >= *least || cpus == 1).map(|_| processors()),
         gpus: if plan.gpus { devices() } else { Devices::default() },
         interfaces: if plan.nodes > 1 { interfaces() } else { Vec::new() },
         error_dir,

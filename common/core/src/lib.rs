@@ -10,7 +10,9 @@ extern crate alloc;
 
 pub mod address;
 pub mod allocation;
+pub mod bind;
 pub mod bootstrap;
+pub mod cpu_set;
 pub mod deadlines;
 pub mod duration;
 pub mod elf;
@@ -52,5 +54,6 @@ pub mod store;
 pub mod stream;
 pub mod template;
 pub mod time;
+pub mod topology;
 pub mod travel;
 pub mod wire;

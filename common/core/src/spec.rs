@@ -1,6 +1,7 @@
 //! The parsed command line: the input of the job machine.
 
 use crate::allocation::Scheduler;
+use crate::bind::{Bind, CpuList};
 use crate::env::value;
 use crate::gpus::Share;
 use crate::id::{JobId, Rank};
@@ -52,6 +53,10 @@ pub struct JobSpec {
     pub jax: bool,
     /// The GPU variables of ranks (`--gpus-per-rank`).
     pub gpus: Share,
+    /// Where ranks are bound (`--bind-to`); lists of CPUs are by local rank.
+    pub bind: Bind,
+    /// The CPUs that a rankfile names, by rank; they go before `bind`. Empty: there is none.
+    pub rank_cpus: Vec<CpuList>,
     /// The options for the in-process restart of a function.
     pub rounds: Rounds,
 }

@@ -5,7 +5,7 @@
 
 use super::planned_options::{Later, Same, later, same};
 
-const DEFAULT: Option<&str> = Some("leave it out: ranks run wherever the kernel puts them");
+const BINDING: Option<&str> = Some("--bind-to none|hwthread|core|l3|numa|package   or   --cpus-per-rank N");
 const TRAVELS: Option<&str> = Some("leave it out: the whole environment travels; -x VAR=VALUE changes it");
 const SHOWN: Option<&str> = Some("rlaunch map ... shows where ranks run");
 const LABELS: Option<&str> = Some("-l   or   --prefix FMT");
@@ -55,9 +55,9 @@ pub(super) static OPTIONS: &[Later] = &[
     // Ranks of one job find each other, and are not polled.
     same(&["rdzv-backend", "rdzv-endpoint", "rdzv-conf", "monitor-interval"], Same::Any, None),
     same(
-        &["bind-to", "cpu-bind", "mem-bind", "gpu-bind", "nic-bind", "numa-binding", "binding", "membind"],
+        &["mem-bind", "gpu-bind", "nic-bind", "numa-binding", "binding", "membind"],
         Same::Only(&["none", "no"]),
-        DEFAULT,
+        BINDING,
     ),
     same(&["node-rank", "machine-rank"], Same::Only(&["0"]), ONE_RLAUNCH),
     same(
@@ -107,19 +107,14 @@ pub(super) static OPTIONS: &[Later] = &[
     later(None, &["deepspeed-inclusion-filter", "deepspeed-exclusion-filter"], HOSTS),
     later(None, &["order-nodes"], Some("-H HOST,...   in the order that you want")),
     later(None, &["relative", "use-min-nodes"], NODES),
-    later(
-        Some(b'c'),
-        &["cpus-per-task", "cpus-per-proc", "cpus-per-rank"],
-        Some("-n N for the number of ranks (Open MPI); else leave it out: ranks run wherever the kernel puts them"),
-    ),
-    later(None, &["use-hwthread-cpus", "cpu-set", "cpu-list", "bind-to-core", "bind-to-socket", "topolib"], DEFAULT),
-    later(None, &["bind-cores-to-rank", "bind-core-list", "enable-cpu-affinity", "accel-bind", "hint"], DEFAULT),
+    later(None, &["use-hwthread-cpus", "cpu-set", "cpu-list", "bind-to-core", "bind-to-socket", "topolib"], BINDING),
+    later(None, &["bind-cores-to-rank", "bind-core-list", "enable-cpu-affinity", "accel-bind", "hint"], BINDING),
     later(
         Some(b'B'),
         &["extra-node-info", "threads-per-core", "cores-per-socket", "sockets-per-node", "threads"],
-        DEFAULT,
+        BINDING,
     ),
-    later(Some(b'S'), &["core-spec", "thread-spec", "cpus-per-gpu", "exact", "whole"], DEFAULT),
+    later(Some(b'S'), &["core-spec", "thread-spec", "cpus-per-gpu", "exact", "whole"], BINDING),
     later(Some(b'T'), &[], NOT_NEEDED),
     later(Some(b'g'), &["gpus-per-proc", "gpu-subdevs-per-proc"], Some("--gpus-per-rank N")),
     later(
@@ -128,7 +123,7 @@ pub(super) static OPTIONS: &[Later] = &[
         Some("--ppn N --gpus-per-rank 1"),
     ),
     later(None, &["gpu-ids"], Some("-x CUDA_VISIBLE_DEVICES=0,1")),
-    later(None, &["report-bindings", "display-map", "display-allocation", "print-rank-map"], SHOWN),
+    later(None, &["display-map", "display-allocation", "print-rank-map"], SHOWN),
     later(None, &["display-devel-map", "display-devel-allocation", "display-topo", "display-comm"], SHOWN),
     later(None, &["display", "display-comm-finalize", "output-proctable", "show-progress"], SHOWN),
     later(None, &["do-not-launch", "test-only", "dryrun"], Some("--dry-run")),

@@ -4,6 +4,7 @@
 
 mod allocation;
 mod assign;
+mod binding;
 mod doctor;
 mod env;
 mod errors;
@@ -91,7 +92,7 @@ pub(crate) struct Run {
     /// Its programs, at least one.
     pub(crate) programs: Vec<Program>,
     /// The placement options that are the same for all programs.
-    whole: place::Whole,
+    pub(crate) whole: place::Whole,
     /// Options that variables stood for, and which.
     variables: Vec<(String, OsBytes)>,
     /// `-o`, `-e`.

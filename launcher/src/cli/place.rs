@@ -1,9 +1,11 @@
 //! Options about where ranks run.
 
+use super::binding;
 use super::errors::CliError;
 use super::scan::Given;
 use super::table::{Group, Id, Row, Takes};
 use super::values::{self, Lookup};
+use rlaunch_core::bind::Bind;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{By, MOST_RANKS, Nodes};
 
@@ -18,6 +20,9 @@ pub(super) enum Opt {
     MapBy,
     RankBy,
     Strict,
+    CpusPerRank,
+    BindTo,
+    ReportBindings,
     DryRun,
     Json,
 }
@@ -119,6 +124,34 @@ pub(super) const GROUP: Group = Group {
             more: &[],
         },
         Row {
+            id: Id::Place(Opt::CpusPerRank),
+            short: Some(b'c'),
+            names: &["cpus-per-rank", "cpus-per-task", "cpus-per-proc"],
+            takes: Takes::One("N"),
+            brief: "bind each rank to N cores of its own",
+            more: &["Open MPI's -c is -n here. More: docs/binding.md."],
+        },
+        Row {
+            id: Id::Place(Opt::BindTo),
+            short: None,
+            names: &["bind-to", "cpu-bind"],
+            takes: Takes::One("UNIT"),
+            brief: "bind each rank to a unit of its host",
+            more: &[
+                "none, hwthread, core, l3, numa, package, or",
+                "rank-list:0-3/4-7 (CPUs of local rank 0, of 1).",
+                "The default is an even share of the cores.",
+            ],
+        },
+        Row {
+            id: Id::Place(Opt::ReportBindings),
+            short: None,
+            names: &["report-bindings"],
+            takes: Takes::Nothing,
+            brief: "print the CPUs of each rank",
+            more: &["rlaunch map shows them without starting ranks."],
+        },
+        Row {
             id: Id::Place(Opt::DryRun),
             short: None,
             names: &["dry-run"],
@@ -190,6 +223,8 @@ pub(crate) struct Whole {
     pub(crate) rank_by: Option<By>,
     /// `--strict`.
     pub(crate) strict: bool,
+    /// Where ranks are bound.
+    pub(crate) bind: Bind,
     pub(super) dry_run: bool,
     pub(super) json: bool,
 }
@@ -230,6 +265,9 @@ impl Own {
             | Opt::MapBy
             | Opt::RankBy
             | Opt::Strict
+            | Opt::CpusPerRank
+            | Opt::BindTo
+            | Opt::ReportBindings
             | Opt::DryRun
             | Opt::Json => {}
         }
@@ -266,6 +304,9 @@ impl Whole {
             Opt::MapBy => self.map_by = map_by(spelled, value)?,
             Opt::RankBy => self.rank_by = Some(values::choice(spelled, value, &BY)?),
             Opt::Strict => self.strict = true,
+            Opt::CpusPerRank => self.bind.cores = Some(values::count(spelled, value, binding::MOST_CORES)?),
+            Opt::BindTo => self.bind.to = binding::bind_to(spelled, value)?,
+            Opt::ReportBindings => self.bind.report = true,
             Opt::DryRun => self.dry_run = true,
             Opt::Json => self.json = true,
             Opt::Hosts | Opt::Hostfile | Opt::PerNode => {}

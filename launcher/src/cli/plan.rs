@@ -82,6 +82,8 @@ impl Run {
             store_guard: self.store_guard,
             jax,
             gpus,
+            bind: self.whole.bind,
+            rank_cpus: Vec::new(),
             rounds,
         };
         Ok(Plan {

@@ -3,6 +3,7 @@
 use super::report::{Block, host, lost};
 use super::{launch, phrases};
 use rlaunch_core::errno::{EADDRNOTAVAIL, EPROTO};
+use rlaunch_core::error::Hint as _;
 use rlaunch_core::events::Cause;
 use rlaunch_core::hostlist::fold;
 use rlaunch_core::id::NodeId;
@@ -342,6 +343,7 @@ fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
         }
         NodeRefusal::Program { app, error } => program(report, hosts, app.index(), error),
         NodeRefusal::Gpus { each, needed, has } => gpus(hosts, *each, *needed, *has),
+        NodeRefusal::Bind(error) => (format!("{hosts}: {error}"), error.hint()),
         NodeRefusal::Protocol => (format!("the agent on {hosts} does not understand rlaunch: this is a bug"), None),
     }
 }

@@ -2,6 +2,7 @@
 //! surroundings (a file that is nearly called like the missing program) is looked up before, in [`around`].
 
 pub(crate) mod assign;
+pub(crate) mod binding;
 pub(crate) mod hook_messages;
 mod host_messages;
 mod launch;

@@ -55,6 +55,7 @@ fn down() -> Vec<Vec<u8>> {
         nodes: 1,
         local_size: 2,
         gpus: rlaunch_core::gpus::Share::Each(1),
+        bind: Default::default(),
         label: Some("[%r] ".into()),
         rendezvous: None,
         port: PortPlan::Choose,

@@ -49,6 +49,8 @@ fn spec(ranks: u32) -> JobSpec {
         store_guard: Guard::Job,
         jax: false,
         gpus: Default::default(),
+        bind: Default::default(),
+        rank_cpus: Default::default(),
         rounds: Default::default(),
     }
 }
@@ -121,6 +123,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
                 addresses: Default::default(),
             },
             cpus: 2,
+            processors: None,
             gpus: Default::default(),
             interfaces: Vec::new(),
             error_dir: OsBytes::from("/tmp"),

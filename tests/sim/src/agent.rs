@@ -443,8 +443,7 @@ impl World {
         let event = match self.plan.refusal.clone() {
             Some(refusal) => NodeEvent::Refused(refusal),
             None => {
-                let t1 = self.plan.tier == Tier::T1;
-                self.host.kernel.init = if t1 { Init::Alive } else { Init::Absent };
+                self.host.kernel.init = if self.plan.tier == Tier::T1 { Init::Alive } else { Init::Absent };
                 NodeEvent::SandboxReady(Sandbox {
                     hello: Hello {
                         tier: self.plan.tier,
@@ -453,13 +452,14 @@ impl World {
                         master_port: if plan.port == PortPlan::Choose { port_of(self.node) } else { 0 },
                         port_reserved: true,
                         agent: 1,
-                        init: t1.then_some(2),
+                        init: (self.plan.tier == Tier::T1).then_some(2),
                         reached: self.reached_by(plan),
                         lowered: Default::default(),
                         machine: Default::default(),
                         addresses: if plan.addresses { self.own_addresses() } else { Default::default() },
                     },
                     cpus: 4,
+                    processors: None,
                     gpus: Default::default(),
                     interfaces: vec![],
                     error_dir: "/tmp".into(),

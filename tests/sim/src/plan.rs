@@ -212,6 +212,8 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
         store_guard: Default::default(),
         jax: false,
         gpus: Default::default(),
+        bind: Default::default(),
+        rank_cpus: Default::default(),
         rounds: Default::default(),
     }
 }

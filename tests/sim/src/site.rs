@@ -169,6 +169,8 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         store_guard: Default::default(),
         jax: false,
         gpus: Default::default(),
+        bind: Default::default(),
+        rank_cpus: Default::default(),
         rounds: Default::default(),
     }
 }

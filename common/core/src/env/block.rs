@@ -103,6 +103,8 @@ pub struct RankVariables<'a> {
     pub gpus: Option<(&'static [&'static str], &'a [u8])>,
     /// It runs in a job of Slurm.
     pub slurm: bool,
+    /// The CPUs that it is bound to; `None`: it is not bound.
+    pub threads: Option<u32>,
 }
 
 /// The variables that all ranks of `host` share, without those that the user pinned.

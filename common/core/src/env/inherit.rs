@@ -399,7 +399,7 @@ mod tests {
             };
             let mut seat = OsStrings::default();
             let names: &[&str] = &[crate::gpus::CUDA, crate::gpus::HIP];
-            of_rank(&RankVariables { rank: Rank::new(0), healthy: Rank::new(0), initial: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, error_file: b"x", gpus: Some((names, b"0")), slurm: true }, &base.pinned, &mut seat);
+            of_rank(&RankVariables { rank: Rank::new(0), healthy: Rank::new(0), initial: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, error_file: b"x", gpus: Some((names, b"0")), slurm: true, threads: None }, &base.pinned, &mut seat);
             let shared = common(&host, &base.pinned);
             let mut seen = BTreeSet::new();
             for entry in without(&base.env, names).iter().chain(shared.iter()).chain(seat.iter()) {

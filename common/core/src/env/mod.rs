@@ -283,6 +283,7 @@ mod tests {
         error_file: b"/e",
         gpus: Some((&[crate::gpus::CUDA, crate::gpus::HIP], b"6,7")),
         slurm: true,
+        threads: None,
     };
 
     fn entries(host: &Host<'_>, pinned: &[&str]) -> Vec<String> {

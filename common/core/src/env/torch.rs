@@ -29,8 +29,8 @@ pub(super) const CONTRACT: Contract = Contract {
         var(
             "OMP_NUM_THREADS",
             Role::Default,
-            "Processors divided by the ranks of the host, at least 1; only where a host has more than one rank. \
-             (torchrun sets 1 and prints a banner.)",
+            "The CPUs of the rank, where it is bound. Else processors divided by the ranks of the host, at least 1; \
+             only where a host has more than one rank. (torchrun sets 1 and prints a banner.)",
         ),
         var(
             "PET_LOCAL_RANKS_FILTER",
@@ -103,6 +103,9 @@ pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
     out.number("RANK", seat.rank.get());
     out.number("LOCAL_RANK", seat.local_rank.get());
     out.number("ROLE_RANK", seat.app_rank);
+    if let Some(threads) = seat.threads {
+        out.number("OMP_NUM_THREADS", threads);
+    }
     if !seat.error_file.is_empty() {
         out.text("TORCHELASTIC_ERROR_FILE", seat.error_file);
     }

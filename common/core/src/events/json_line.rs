@@ -15,7 +15,7 @@ use crate::status::Status;
 use crate::time::Span;
 use crate::wire::to_root::{Facts, Found, Hello, Leftover, NodeRefusal, SpawnError, SpawnStep, Tried, Usage};
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString as _};
 
 /// Returns one line of the event log, with its newline.
 #[must_use]
@@ -411,6 +411,10 @@ fn refusal(o: &mut Object<'_>, why: &NodeRefusal) {
             o.number("each", (*each).into());
             o.number("needed", (*needed).into());
             o.maybe("has", has.map(u64::from));
+        }
+        NodeRefusal::Bind(error) => {
+            o.text("why", "bind");
+            o.text("error", &error.to_string());
         }
         NodeRefusal::Protocol => o.text("why", "protocol"),
     }

@@ -3,6 +3,7 @@
 use super::host_leases::patience;
 use super::{Cx, JobAction, Setting};
 use crate::allocation::{HostStep, StepLayout, task_ids};
+use crate::bind::{Bind, BindTo, CpuList};
 use crate::hostlist::fold;
 use crate::id::{AppIndex, NodeId, ProcId, Rank};
 use crate::master_store::Holder;
@@ -162,6 +163,7 @@ impl Orders {
             nodes: len(&placement.nodes),
             local_size: placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
             gpus: self.spec.gpus,
+            bind: self.bind(node),
             label: self.spec.label.clone(),
             rendezvous: sole.then(|| self.alone(cx.facts.placement())),
             port: if sole || meets { self.port_plan() } else { PortPlan::None },
@@ -187,6 +189,14 @@ impl Orders {
                 send_app(cx, node, index, &app.base);
             }
         }
+    }
+
+    /// Where the ranks of a node are bound. A rankfile's lists are those of its ranks.
+    fn bind(&self, node: NodeId) -> Bind {
+        let JobSpec { placement, bind, rank_cpus, .. } = &*self.spec;
+        let own: Vec<CpuList> =
+            placement.ranks_of(node).filter_map(|rank| rank_cpus.get(rank.index()).cloned()).collect();
+        if own.is_empty() { bind.clone() } else { Bind { to: BindTo::Lists(own), ..bind.clone() } }
     }
 
     /// The rendezvous for all nodes, as the first host is sent it.

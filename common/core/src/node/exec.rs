@@ -4,6 +4,7 @@ use super::rounds::RoundStart;
 use super::{ErrorFile, ExecSpec, Sandbox, gpu_check};
 use crate::address;
 use crate::allocation::task_ids;
+use crate::cpu_set::CpuSet;
 use crate::env::{self, Host, OfRound, RankVariables, SlurmStep};
 use crate::gpus::{Share, of_rank};
 use crate::id::{LocalRank, Rank, Round};
@@ -57,13 +58,25 @@ impl Program {
 
     /// Made when the rank's turn has come and not before: the variables of a thousand ranks are memory. Where all meet stands
     /// with the address of this host by which it has reached that.
-    pub(super) fn exec(&mut self, start: &Start, met: Met<'_>, sandbox: &Sandbox, delta: Delta) -> Box<ExecSpec> {
+    pub(super) fn exec(
+        &mut self,
+        start: &Start,
+        met: Met<'_>,
+        sandbox: &Sandbox,
+        delta: Delta,
+        cpus: Option<CpuSet>,
+    ) -> Box<ExecSpec> {
         if self.shared.is_none() {
             self.share_out(start, sandbox);
         }
         let Met { rendezvous, local_size, .. } = met;
         let pinned = &self.base.pinned;
-        let make = || Arc::new(env::common(&host(start, met, sandbox, delta, &self.base), pinned));
+        let threads = cpus.as_ref().map(CpuSet::len);
+        let make = || {
+            let host = host(start, met, sandbox, delta, &self.base);
+            // Each bound rank has its own number of threads.
+            Arc::new(env::common(&Host { cpus: host.cpus.filter(|_| threads.is_none()), ..host }, pinned))
+        };
         // Where ranks of another host have come they are more than before.
         let known = self.shared.take().filter(|(size, _)| *size == local_size);
         let shared = Arc::clone(&self.shared.insert(known.unwrap_or_else(|| (local_size, make()))).1);
@@ -83,22 +96,44 @@ impl Program {
         let own = self.gpus.as_ref().map(|gpus| (gpus.names, of_rank(&gpus.seen, gpus.each, local_rank)));
         let gpus = own.as_ref().map(|(names, list)| (*names, list.as_slice()));
         let slurm = rendezvous.slurm.is_some();
-        let seat =
-            RankVariables { rank, healthy: rank, initial: rank, local_rank, app_rank, error_file: &path, gpus, slurm };
+        let seat = RankVariables {
+            rank,
+            healthy: rank,
+            initial: rank,
+            local_rank,
+            app_rank,
+            error_file: &path,
+            gpus,
+            slurm,
+            threads,
+        };
         let mut vars = OsStrings::default();
         env::of_rank(&seat, pinned, &mut vars);
-        let base = match self.base.filled {
-            true => Arc::new(AppBase { argv: filled(&self.base.argv, local_rank), ..AppBase::clone(&self.base) }),
-            false => Arc::clone(&self.base),
-        };
+        let base = self.base_of(local_rank);
         let label = start.label.clone();
         let node = rendezvous.node_index;
-        let readers = match delta.stdin {
-            StdinPlan::Rank0 => 1,
-            StdinPlan::All => local_size,
-            StdinPlan::None => 0,
-        };
-        Box::new(ExecSpec { base, shared, vars, delta, label, error_file, ways, node, readers, is_respawn: false })
+        let readers = readers(delta.stdin, local_size);
+        Box::new(ExecSpec {
+            base,
+            shared,
+            vars,
+            delta,
+            label,
+            error_file,
+            ways,
+            node,
+            readers,
+            cpus,
+            is_respawn: false,
+        })
+    }
+
+    /// The values of all ranks. Arguments that ask for it have the number of this one.
+    fn base_of(&self, local_rank: LocalRank) -> Arc<AppBase> {
+        match self.base.filled {
+            true => Arc::new(AppBase { argv: filled(&self.base.argv, local_rank), ..AppBase::clone(&self.base) }),
+            false => Arc::clone(&self.base),
+        }
     }
 
     /// Whether rounds are marked in the output of its ranks: the output has labels, or goes into files.
@@ -145,6 +180,7 @@ impl Program {
                 error_file: b"",
                 gpus: None,
                 slurm: step.is_some(),
+                threads: None,
             };
             Some(Begin {
                 // As the program counts.
@@ -180,6 +216,15 @@ impl Program {
 /// The ranks of a set, in their order.
 fn in_order(ranks: &RankSet) -> impl Iterator<Item = u32> {
     ranks.ranges().flat_map(|(first, last)| first..=last)
+}
+
+/// How many ranks of a host read rlaunch's standard input, if one that has this plan does.
+const fn readers(stdin: StdinPlan, local_size: u32) -> u32 {
+    match stdin {
+        StdinPlan::Rank0 => 1,
+        StdinPlan::All => local_size,
+        StdinPlan::None => 0,
+    }
 }
 
 /// Its number among those that work on this host, in their order.

@@ -3,6 +3,7 @@
 //! [`Node`] only routes. Each concern is a private sub-machine in its own file that changes only itself and speaks to the
 //! others by notices.
 
+mod binding;
 mod check;
 mod devices;
 mod exec;
@@ -25,7 +26,7 @@ mod start;
 mod tests;
 
 pub use host_signals::SignalledPart;
-pub use node_event::{Depth, ErrorFile, ExecSpec, NodeAction, NodeEvent, Sandbox, SandboxPlan};
+pub use node_event::{Depth, ErrorFile, ExecSpec, NodeAction, NodeEvent, Processors, Sandbox, SandboxPlan};
 pub use serve::UNUSED;
 
 use crate::id::{AppIndex, ProcId};

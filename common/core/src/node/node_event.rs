@@ -2,6 +2,7 @@
 
 use super::host_signals::SignalledPart;
 use crate::address::Interface;
+use crate::cpu_set::CpuSet;
 use crate::gpus::Devices;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, SessionId, Std};
 use crate::logs::Way;
@@ -13,6 +14,7 @@ use crate::signal::Signal;
 use crate::spec::{AppBase, Contain};
 use crate::status::Status;
 use crate::time::Mono;
+use crate::topology::Topology;
 use crate::travel::Travel;
 use crate::wire::beat::Beat;
 use crate::wire::frozen::client::client_round::{Heard, Said};
@@ -371,6 +373,8 @@ pub struct SandboxPlan {
     pub travel: Option<Travel>,
     /// Whether ranks get GPU variables.
     pub gpus: bool,
+    /// With so many CPUs the host's processors decide where ranks are bound; `None`: they never do.
+    pub least_cpus: Option<u32>,
 }
 
 /// The facts about this node after the set-up.
@@ -380,6 +384,8 @@ pub struct Sandbox {
     pub hello: Hello,
     /// CPUs that the agent may use; 0: not known.
     pub cpus: u32,
+    /// Its processors, where ranks are bound by them.
+    pub processors: Option<Processors>,
     /// Its GPUs, where ranks get GPU variables.
     pub gpus: Devices,
     /// Its network interfaces, where there are other hosts.
@@ -390,6 +396,15 @@ pub struct Sandbox {
     pub devices: bool,
     /// The socket at which this agent listens for clients of the store; empty: none.
     pub socket: OsBytes,
+}
+
+/// The processors of a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Processors {
+    /// How they are connected.
+    pub topology: Topology,
+    /// Ranks get less time than their CPUs have: the host limits that for the container.
+    pub has_quota: bool,
 }
 
 /// Everything needed to start one rank.
@@ -413,6 +428,8 @@ pub struct ExecSpec {
     pub node: u32,
     /// Number of ranks on this host that read rlaunch's standard input, if this is one of them; else 0.
     pub readers: u32,
+    /// The CPUs that it may use; `None`: those of the agent.
+    pub cpus: Option<CpuSet>,
     /// Whether it replaces a process of its rank that has exited. If it cannot be started, the others continue.
     pub is_respawn: bool,
 }

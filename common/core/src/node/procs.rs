@@ -2,6 +2,7 @@
 //!
 //! A rank's streams live longer than the rank where a descendant holds them, so they are counted apart from it.
 
+use super::binding::{self, Binding};
 use super::devices::Devices;
 use super::exec::{Met, Program};
 use super::rounds::RoundStart;
@@ -47,6 +48,8 @@ pub(super) struct Procs {
     unwanted: BTreeSet<ProcId>,
     /// Devices that processes before may still hold.
     devices: Devices,
+    /// The CPUs of ranks.
+    binding: Binding,
     /// Starts that were not yet reported to the launcher.
     started: VecDeque<Started>,
     in_flight: u32,
@@ -228,12 +231,14 @@ impl Procs {
                 self.devices.forget(before);
             }
             let met = Met { rendezvous, by: self.by, local_size: self.local_size };
-            let mut exec = program.exec(start, met, sandbox, delta);
+            let cpus = self.binding.cpus(start, sandbox, self.local_size, delta.local_rank);
+            let mut exec = program.exec(start, met, sandbox, delta, cpus);
             exec.is_respawn = self.after.contains_key(&delta.proc);
             if !program.has_gpus(delta.local_rank) {
                 cx.notify(Notice::Unable(delta.proc));
                 continue;
             }
+            binding::report(cx, start, sandbox, delta, exec.cpus.as_ref());
             cx.act(NodeAction::Spawn { proc: delta.proc, exec });
         }
     }

@@ -5,7 +5,7 @@
 
 use super::gpu_check::Gpus;
 use super::probing::Probing;
-use super::{Cx, NodeAction, Notice, Sandbox, SandboxPlan};
+use super::{Cx, NodeAction, Notice, Sandbox, SandboxPlan, binding};
 use crate::gpus::Share;
 use crate::id::AppIndex;
 use crate::os_strings::OsStrings;
@@ -39,6 +39,7 @@ pub(super) struct BringUp {
     login: OsStrings,
     travel: Option<Travel>,
     gpus: Gpus,
+    binding: binding::Request,
 }
 
 #[derive(Clone, Copy)]
@@ -66,6 +67,7 @@ impl BringUp {
     pub(super) fn on_start(&mut self, cx: &mut Cx<'_>, start: Start) {
         match self.step {
             Step::Idle => {
+                self.binding = binding::Request::of(&start);
                 let plan = SandboxPlan {
                     contain: start.contain,
                     job: start.job,
@@ -75,6 +77,7 @@ impl BringUp {
                     addresses: start.addresses,
                     travel: start.travel.clone(),
                     gpus: start.gpus != Share::Untold,
+                    least_cpus: self.binding.least_cpus(),
                 };
                 self.gpus.on_start(&start);
                 self.met = start.rendezvous.is_some();
@@ -173,6 +176,9 @@ impl BringUp {
                 cx.act(NodeAction::ToRoot(ToRoot::Hello(sandbox.hello.clone())));
                 if let Some(refusal) = self.gpus.on_devices(sandbox.gpus) {
                     self.refuse(cx, refusal);
+                }
+                if let Err(error) = self.binding.check(cx, &sandbox) {
+                    self.refuse(cx, NodeRefusal::Bind(error));
                 }
                 cx.notify(Notice::Ready(Box::new(sandbox)));
                 self.report_if_ready(cx);

@@ -44,6 +44,7 @@ fn start() -> Start {
         nodes: 1,
         local_size: 300,
         gpus: Default::default(),
+        bind: Default::default(),
         label: None,
         rendezvous: Some(Rendezvous {
             addr: "127.0.0.1".into(),
@@ -85,6 +86,7 @@ fn sandbox() -> Sandbox {
             addresses: Default::default(),
         },
         cpus: 4,
+        processors: None,
         gpus: Default::default(),
         interfaces: alloc::vec![],
         error_dir: "/run/x".into(),
@@ -247,8 +249,9 @@ const HERE: NodeAction = NodeAction::OpenNamespace { here: true, number: 0, seat
 fn a_rank_lives_from_the_first_message_to_the_last() {
     let mut rig = Rig::new();
     let start = start();
-    let Start { job, contain, port, nodes, .. } = start;
-    let plan = SandboxPlan { job, contain, port, nodes, find: None, addresses: false, travel: None, gpus: false };
+    let Start { job, contain, port, nodes, local_size, .. } = start;
+    let (find, travel, least_cpus) = (None, None, Some(local_size));
+    let plan = SandboxPlan { job, contain, port, nodes, find, addresses: false, travel, gpus: false, least_cpus };
     assert_eq!(rig.root(ToNode::Start(start)), [NodeAction::SetUpSandbox(plan)]);
     assert_eq!(rig.root(app_of(0, &base())), []);
     assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the sandbox");
@@ -567,19 +570,6 @@ fn the_loss_of_init_is_told_once_and_not_when_we_ended_it() {
     let mut rig = Rig::running(1);
     rig.root(ToNode::Kill);
     assert_eq!(rig.hear(NodeEvent::InitLost), []);
-}
-
-#[test]
-fn node_of_many_waits_for_launcher() {
-    let mut rig = Rig::new();
-    rig.root(ToNode::Start(Start { sole: false, ..start() }));
-    rig.hear(NodeEvent::SandboxReady(sandbox()));
-    rig.root(app_of(0, &base()));
-    rig.root(spawn(0..1, true));
-    rig.spawned(0);
-    rig.streams_end(0);
-    assert_eq!(rig.exited(0, exit(0))[1..], [Reap { proc: p(0) }]);
-    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [SWEEP]);
 }
 
 #[test]

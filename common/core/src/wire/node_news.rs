@@ -4,7 +4,8 @@
 //! line in the launcher's view, and its row in docs/events.md.
 
 use super::limit::Met;
-use crate::id::NodeId;
+use crate::bind::Unbound;
+use crate::id::{NodeId, Rank};
 use crate::json::Object;
 use crate::os_bytes::OsBytes;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,30 @@ pub enum NodeNews {
         /// The file or the directory.
         path: OsBytes,
     },
+    /// The CPUs of a rank that is being started (`--report-bindings`). Lists are as the kernel writes them.
+    RankBound {
+        /// Which.
+        rank: Rank,
+        /// Whether it is bound; else it may use all that rlaunch may use.
+        bound: bool,
+        /// The CPUs that it may use.
+        cpus: OsBytes,
+        /// The cores that these are of, counted through the host.
+        cores: OsBytes,
+        /// The NUMA nodes that these are of, counted in the same way.
+        numa: OsBytes,
+    },
+    /// The ranks of this host were to have a unit each, and are more than there are: they are not bound.
+    NotBound(Unbound),
+    /// All ranks of this host may use a single CPU only.
+    OneCpu {
+        /// How many they are.
+        ranks: u32,
+        /// Which.
+        cpu: u32,
+        /// How many CPUs the host has.
+        online: u32,
+    },
 }
 
 impl NodeNews {
@@ -61,6 +86,9 @@ impl NodeNews {
             Self::StoreRefused { .. } => "store.refused",
             Self::StoreLimit { .. } => "store.limit",
             Self::FileFailed { .. } => "file.failed",
+            Self::RankBound { .. } => "rank.bound",
+            Self::NotBound(_) => "host.not_bound",
+            Self::OneCpu { .. } => "host.one_cpu",
         }
     }
 
@@ -83,6 +111,23 @@ impl NodeNews {
             Self::FileFailed { errno, path } => {
                 o.signed("errno", *errno);
                 o.bytes("path", path);
+            }
+            Self::RankBound { rank, bound, cpus, cores, numa } => {
+                o.number("rank", rank.get().into());
+                o.flag("bound", *bound);
+                o.bytes("cpus", cpus);
+                o.bytes("cores", cores);
+                o.bytes("numa", numa);
+            }
+            Self::NotBound(Unbound { ranks, units, level }) => {
+                o.number("ranks", (*ranks).into());
+                o.number("units", (*units).into());
+                o.text("unit", level.word());
+            }
+            Self::OneCpu { ranks, cpu, online } => {
+                o.number("ranks", (*ranks).into());
+                o.number("cpu", (*cpu).into());
+                o.number("online", (*online).into());
             }
         }
     }

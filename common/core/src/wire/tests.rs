@@ -82,6 +82,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 contain: Contain::T3,
                 nodes: n[0],
                 local_size: n[1],
+                bind: crate::bind::Bind { cores: sole.then_some(n[2]), ..Default::default() },
                 gpus: if sole { crate::gpus::Share::Each(n[2]) } else { crate::gpus::Share::All },
                 label,
                 rendezvous: Some(rendezvous).filter(|_| linger % 2 == 0),

@@ -6,6 +6,7 @@ use super::peer_identity::{Answer, Question};
 use super::probe::{Key, Probe};
 use super::round::RoundDown;
 use crate::allocation::HostStep;
+use crate::bind::Bind;
 use crate::gpus::Share;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
 use crate::master_store::Guard;
@@ -133,6 +134,8 @@ pub struct Start {
     pub local_size: u32,
     /// The GPU variables of ranks.
     pub gpus: Share,
+    /// Where ranks are bound.
+    pub bind: Bind,
     /// The prefix format of output lines; `None`: raw.
     pub label: Option<OsBytes>,
     /// The rendezvous; `None`: sent later, once it is known.

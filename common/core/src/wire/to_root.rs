@@ -5,6 +5,7 @@ use super::codec::WireMessage;
 use super::node_news::NodeNews;
 use super::peer_identity::{Address, Answer, HOST_ADDRESSES, Question};
 use super::round::RoundUp;
+use crate::bind::BindError;
 use crate::errno::{ENOENT, ENOTDIR};
 use crate::id::{AppIndex, ProcId, Std};
 use crate::os_bytes::OsBytes;
@@ -259,6 +260,8 @@ pub enum NodeRefusal {
         /// How many a program sees there.
         has: Option<u32>,
     },
+    /// Ranks cannot be bound as asked for.
+    Bind(BindError),
     /// Messages that make no sense in this order.
     Protocol,
 }

@@ -29,14 +29,24 @@ pub fn machine() -> Vec<u8> {
 /// How many CPUs the calling thread may run on; 0 where that is not known.
 #[must_use]
 pub fn cpus() -> u32 {
+    mask().map_or(0, |mask| mask.iter().map(|word| word.count_ones()).sum())
+}
+
+/// The CPUs that the calling thread may run on; none where that is not known.
+#[must_use]
+pub fn allowed_cpus() -> Vec<u32> {
+    let mask = mask().unwrap_or([0; WORDS]);
+    let of_word =
+        |(at, word): (u32, u64)| (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit);
+    (0..).zip(mask).flat_map(of_word).collect()
+}
+
+fn mask() -> Option<[u64; WORDS]> {
     let mut mask = [0u64; WORDS];
     // SAFETY: `mask` is writable for the length that is passed. The raw call is used because it says how much it wrote,
     // and because libc's cpu_set_t ends at 1,024 CPUs, where hosts with more answer EINVAL.
     let got = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&mask), mask.as_mut_ptr()) };
-    if got < 0 {
-        return 0;
-    }
-    mask.iter().map(|word| word.count_ones()).sum()
+    (got >= 0).then_some(mask)
 }
 
 /// The GPUs of a host.

@@ -11,5 +11,6 @@ pub mod input;
 pub mod limits;
 pub mod net;
 pub mod oom;
+pub mod topology;
 
 mod cgroup_memory;

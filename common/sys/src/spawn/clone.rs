@@ -28,7 +28,7 @@ pub enum Step {
     Streams,
     /// Its working directory.
     ChangeDir,
-    /// The caller's limits.
+    /// The caller's limits, and the CPUs of the rank.
     Limits,
     /// The program itself.
     Exec,
@@ -90,6 +90,9 @@ struct Plan {
     mask: libc::sigset_t,
     nofile: libc::rlimit,
     limits: Carried,
+    /// The CPUs of the rank, and how many bytes these bits are; 0: it keeps ours.
+    cpus: *const u64,
+    cpus_len: usize,
     ignore_chld: bool,
     mount_proc: bool,
     failed: Option<Step>,
@@ -130,6 +133,8 @@ impl Workspace {
             mask: origin.mask,
             nofile: origin.nofile,
             limits: origin.limits,
+            cpus: exec.cpus.as_ptr(),
+            cpus_len: size_of_val(&*exec.cpus),
             ignore_chld: origin.ignores_chld,
             mount_proc,
             failed: None,
@@ -232,6 +237,12 @@ fn prepare(plan: &Plan) -> Option<Step> {
     if !plan.limits.set() {
         return Some(Step::Limits);
     }
+    if plan.cpus_len > 0 {
+        // SAFETY: `cpus` is valid for `cpus_len` bytes as long as the plan. The raw call is used because libc's cpu_set_t ends at 1,024 CPUs.
+        if unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, plan.cpus_len, plan.cpus) } != 0 {
+            return Some(Step::Limits);
+        }
+    }
     if plan.ignore_chld {
         // SAFETY: no handler; dispositions are not shared without CLONE_SIGHAND.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
@@ -309,7 +320,7 @@ mod tests {
         let origin = crate::origin::capture().unwrap();
         let null = crate::fd::dev_null().unwrap();
         let app = Arc::new(PreparedApp::new([&b"/bin/sleep"[..], b"60"], [], None));
-        let exec = PreparedExec { app, vars: Strings::default(), stdin: false, needed: true };
+        let exec = PreparedExec { app, vars: Strings::default(), stdin: false, cpus: Box::default(), needed: true };
         let mut workspace = Workspace::new();
         let mut start = || workspace.start(&exec, &origin, numbers([&null; 3]), false).unwrap();
         let (pid, pidfd) = start();
@@ -339,7 +350,7 @@ mod tests {
         let origin = crate::origin::capture().unwrap();
         let null = crate::fd::dev_null().unwrap();
         let app = Arc::new(PreparedApp::new([&b"/no/such/program"[..]], [], None));
-        let exec = PreparedExec { app, vars: Strings::default(), stdin: false, needed: true };
+        let exec = PreparedExec { app, vars: Strings::default(), stdin: false, cpus: Box::default(), needed: true };
         let mut workspace = Workspace::new();
         for n in 0..500 {
             let failure = workspace.start(&exec, &origin, numbers([&null; 3]), false).unwrap_err();

@@ -192,6 +192,8 @@ pub struct PreparedExec {
     pub vars: Strings,
     /// Whether it gets a pipe as standard input; otherwise /dev/null.
     pub stdin: bool,
+    /// The CPUs that it may use, as bits; none: those of this process.
+    pub cpus: Box<[u64]>,
     /// Whether nothing else of what was asked for is wanted where this cannot be started.
     pub needed: bool,
 }

@@ -20,9 +20,9 @@ fn options_for_default_behaviour_are_accepted() {
         assert_eq!(argv(&run), ["a"], "{line}");
         assert_eq!(at_site(0, |site| run.place(site)).unwrap().ranks.len(), 2, "{line}");
     }
-    let run = run("--bind-to none --oversubscribe --kill-on-bad-exit -n 2 a : --allow-run-as-root b");
+    let run = run("--mem-bind none --oversubscribe --kill-on-bad-exit -n 2 a : --allow-run-as-root b");
     let same: Vec<String> = run.presentation.same.iter().map(ToString::to_string).collect();
-    assert_eq!(same, ["--bind-to none", "--oversubscribe", "--kill-on-bad-exit", "--allow-run-as-root"]);
+    assert_eq!(same, ["--mem-bind none", "--oversubscribe", "--kill-on-bad-exit", "--allow-run-as-root"]);
 }
 
 #[test]

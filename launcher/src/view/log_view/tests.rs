@@ -3,6 +3,7 @@
 use super::*;
 use crate::view::notices::no_message;
 use rlaunch_core::allocation::Scheduler;
+use rlaunch_core::bind::Unbound;
 use rlaunch_core::events::{Answer, AppLine, Fewer, JobNews, JobStart, RanksState, SinkEnd};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std};
@@ -16,6 +17,7 @@ use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{Contain, OnFailure, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Span, WallNs};
+use rlaunch_core::topology::Level;
 use rlaunch_core::travel::{Lowered, Resource};
 use rlaunch_core::wire::limit::{Limit, Met};
 use rlaunch_core::wire::node_news::NodeNews;
@@ -274,6 +276,8 @@ fn notes() -> Vec<What> {
         What::News(JobNews::StoreLeft { addr: addr() }),
         told(NodeNews::StoreUnused { at: addr() }),
         told(NodeNews::StoreForeign { from: addr() }),
+        told(NodeNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core })),
+        told(NodeNews::OneCpu { ranks: 2, cpu: 0, online: 8 }),
     ]
 }
 
@@ -297,6 +301,7 @@ fn messages() -> Vec<What> {
         What::LeftOut { nodes: nodes(&[1]), world_size: 4, procs: vec![4], is_known: false },
         told(NodeNews::StoreLimit { met: Met::at(Limit::Keys, b"", 9, 8), count: 1 }),
         told(NodeNews::FileFailed { errno: 28, path: "/logs".into() }),
+        told(NodeNews::RankBound { rank, bound: true, cpus: "0-3".into(), cores: "0-3".into(), numa: "0".into() }),
         What::RankFailed { rank, node: NODE, error: error(), tried: Tried::Again { several_hosts: false } },
         signal(Signal::INT, Answer::Noted { kill_in: None }),
         signal(Signal::INT, Answer::Unwritten { patience: SECOND }),

@@ -196,6 +196,7 @@ impl World {
         let ground = Sandbox {
             hello,
             cpus: 4,
+            processors: None,
             gpus: Default::default(),
             interfaces: vec![],
             error_dir: "/tmp".into(),

@@ -171,6 +171,8 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
         store_guard: Default::default(),
         jax: false,
         gpus: Default::default(),
+        bind: Default::default(),
+        rank_cpus: Default::default(),
         rounds: Rounds {
             policy: asked.and_then(|words| parse::policy(words).ok()),
             limits,

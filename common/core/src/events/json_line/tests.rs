@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::allocation::Scheduler;
+use crate::bind::{BindError, Unbound};
 use crate::bootstrap::CarrierEnd;
 use crate::events::{JobNews, RanksState, SinkEnd, Tried};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
@@ -12,6 +13,7 @@ use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::restart::remark::Remark;
 use crate::restart::{EndReason, RoundNote, RoundsEnd, Step};
 use crate::time::WallNs;
+use crate::topology::Level;
 use crate::travel::{Lowered, Resource};
 use crate::wire::limit::{Limit, Met};
 use crate::wire::node_news::NodeNews;
@@ -128,6 +130,7 @@ fn causes() -> Vec<Cause> {
         refused(NodeRefusal::MasterAddr { addr: "localhost".into(), is_loopback: true, has: "10.0.0.1".into() }),
         refused(NodeRefusal::Gpus { each: 2, needed: 8, has: Some(4) }),
         refused(NodeRefusal::Gpus { each: 1, needed: 1, has: None }),
+        refused(NodeRefusal::Bind(BindError::TooFewCores { each: 9, ranks: 1, has: 8, unit: Level::Core })),
         refused(NodeRefusal::Protocol),
         Cause::Signal(Signal::INT),
         Cause::Timeout(Span::from_secs(60)),
@@ -275,6 +278,15 @@ fn news() -> Vec<What> {
         What::News(JobNews::StoreLeft { addr: addr() }),
         told(NodeNews::StoreUnused { at: bytes("10.0.0.1:29500") }),
         told(NodeNews::StoreForeign { from: bytes("10.9.9.9:4711") }),
+        told(NodeNews::RankBound {
+            rank: RANK,
+            bound: true,
+            cpus: bytes("0-3,8"),
+            cores: bytes("0-3"),
+            numa: bytes("0"),
+        }),
+        told(NodeNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core })),
+        told(NodeNews::OneCpu { ranks: 2, cpu: 0, online: 8 }),
         What::News(JobNews::Continuing { rank: RANK, status: Status::Exited(3) }),
         What::News(JobNews::EndingDeferred { rank: RANK, status, end_in: within }),
         What::News(JobNews::EndingAwaits { cause: Cause::Timeout(Span::from_secs(60)), kill_in: within }),

@@ -48,6 +48,8 @@ pub(super) fn spec(ranks: u32) -> JobSpec {
         store_guard: Default::default(),
         jax: false,
         gpus: Default::default(),
+        bind: Default::default(),
+        rank_cpus: Default::default(),
         rounds: Default::default(),
     }
 }

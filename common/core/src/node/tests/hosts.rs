@@ -158,3 +158,16 @@ fn failure_before_the_end_was_not_ours() {
     let later = seen + Span::from_millis(1);
     assert_eq!(exits(later, 1)[0], told(later, 1, true));
 }
+
+#[test]
+fn node_of_many_waits_for_launcher() {
+    let mut rig = Rig::new();
+    rig.root(ToNode::Start(Start { sole: false, ..start() }));
+    rig.hear(NodeEvent::SandboxReady(sandbox()));
+    rig.root(app_of(0, &base()));
+    rig.root(spawn(0..1, true));
+    rig.spawned(0);
+    rig.streams_end(0);
+    assert_eq!(rig.exited(0, exit(0))[1..], [Reap { proc: p(0) }]);
+    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [SWEEP]);
+}

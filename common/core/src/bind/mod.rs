@@ -1,0 +1,289 @@
+//! Which CPUs each rank of a host may use: a pure decision about the host's [`Topology`] and the options of the job.
+//!
+//! Ranks are bound by their local rank, which is the order in which they were mapped to the host. A placement that maps ranks to units
+//! below the host (`--map-by numa`) therefore needs no further word to the agent: both compute the same unit from the local rank.
+
+mod bind_error;
+mod shares;
+#[cfg(test)]
+mod tests;
+
+pub use bind_error::BindError;
+
+use crate::cpu_set::CpuSet;
+use crate::topology::{Level, Topology};
+use alloc::vec;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// `--bind-to`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum BindTo {
+    /// The default: each rank has an even share of the cores.
+    #[default]
+    Share,
+    /// Ranks may use all CPUs that rlaunch may use.
+    None,
+    /// Each rank has a unit of this kind.
+    Unit(Level),
+    /// The CPUs of each local rank; the list begins again where there are more ranks.
+    Lists(Vec<CpuList>),
+}
+
+/// CPUs as the user names them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum CpuList {
+    /// By the kernel's numbers.
+    Cpus(Vec<u32>),
+    /// Cores, counted through the host.
+    Cores(Vec<u32>),
+    /// Cores, counted within a package.
+    OfPackage {
+        /// The package.
+        package: u32,
+        /// Its cores.
+        cores: Vec<u32>,
+    },
+}
+
+/// How the ranks of a host are spread over its units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Spread {
+    /// In blocks of equal size, one for each unit.
+    #[default]
+    Blocks,
+    /// One to each unit in turn.
+    Deal(Level),
+    /// As many to a unit as it has cores, then to the next.
+    Fill,
+    /// So many to each unit.
+    Each(u32, Level),
+}
+
+/// The options about binding.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Bind {
+    /// `--bind-to`.
+    pub to: BindTo,
+    /// `--map-by`, as far as it is about units below a host.
+    pub spread: Spread,
+    /// `--cpus-per-rank`: cores of each rank.
+    pub cores: Option<u32>,
+    /// Hardware threads are counted, not cores.
+    pub threads: bool,
+    /// `--report-bindings`.
+    pub report: bool,
+}
+
+/// The CPUs of the ranks of a host.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Bound {
+    /// By local rank; none: ranks are not bound.
+    pub masks: Vec<CpuSet>,
+    /// Why they are not, where the user has asked for units.
+    pub unbound: Option<Unbound>,
+}
+
+/// Ranks that were to have a unit each, and are more than there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Unbound {
+    /// Ranks of the host.
+    pub ranks: u32,
+    /// Units that may be used.
+    pub units: u32,
+    /// Their kind.
+    pub level: Level,
+}
+
+/// A host, as far as binding is about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Host<'a> {
+    /// Its processors.
+    pub topology: &'a Topology,
+    /// Its ranks.
+    pub ranks: u32,
+    /// Its ranks get less time than their CPUs have.
+    pub has_quota: bool,
+}
+
+impl Bind {
+    /// The fewest CPUs of a host with so many ranks for which its topology is needed; `None`: it never is.
+    #[must_use]
+    pub fn least_cpus(&self, ranks: u32) -> Option<u32> {
+        match (&self.to, self.spread) {
+            _ if self.report => Some(0),
+            (BindTo::None, _) => None,
+            (BindTo::Share, Spread::Blocks | Spread::Fill) if self.cores.is_none() => Some(ranks).filter(|n| *n > 1),
+            (BindTo::Share | BindTo::Unit(_) | BindTo::Lists(_), _) => Some(0),
+        }
+    }
+
+    /// The CPUs of each rank of a host.
+    ///
+    /// # Errors
+    /// The host has fewer cores than were asked for, or a core that was named cannot be used.
+    pub fn ranks_of(&self, host: Host<'_>) -> Result<Bound, BindError> {
+        let Host { topology, ranks, .. } = host;
+        let bound = |masks| Ok(Bound { masks, unbound: None });
+        if ranks == 0 || topology.allowed().is_empty() {
+            return bound(Vec::new());
+        }
+        match (&self.to, self.spread, self.cores) {
+            (BindTo::None, _, _) => bound(Vec::new()),
+            (BindTo::Lists(lists), _, _) => {
+                let masks = lists.iter().map(|list| list.mask(topology)).collect::<Result<Vec<_>, _>>()?;
+                bound(masks.into_iter().cycle().take(ranks as usize).collect())
+            }
+            (BindTo::Share | BindTo::Unit(_), _, Some(each)) => bound(self.packed(host, each)?),
+            (BindTo::Unit(level), _, None) => Ok(self.units(host, *level)),
+            (BindTo::Share, Spread::Deal(level) | Spread::Each(_, level), None) => Ok(self.units(host, level)),
+            (BindTo::Share, Spread::Blocks | Spread::Fill, None) => bound(shares::of(host)),
+        }
+    }
+
+    /// A unit for each rank.
+    fn units(&self, host: Host<'_>, level: Level) -> Bound {
+        let Host { topology, ranks, .. } = host;
+        let place = match self.spread {
+            Spread::Deal(place) | Spread::Each(_, place) => place,
+            Spread::Blocks | Spread::Fill => level,
+        };
+        let objects: Vec<CpuSet> = topology.units(place).collect();
+        let mut used = vec![0_usize; objects.len()];
+        let mut masks = Vec::new();
+        for at in self.positions(topology, &objects, ranks) {
+            let (Some(object), Some(before)) = (objects.get(at), used.get_mut(at)) else { continue };
+            // A unit within the object is one rank's alone; of a larger one ranks may share.
+            let mask = match level {
+                Level::Core | Level::Hwthread => topology.units_in(level, object).into_iter().nth(*before),
+                Level::Package | Level::Numa | Level::L3 if level > place => {
+                    let own = topology.units_in(level, object);
+                    own.get(*before % own.len().max(1)).cloned()
+                }
+                Level::Package | Level::Numa | Level::L3 => Some(around(topology, level, object)),
+            };
+            *before = before.saturating_add(1);
+            match mask {
+                Some(mask) => masks.push(mask),
+                None => {
+                    let unbound = Some(Unbound { ranks, units: topology.count(level), level });
+                    return Bound { masks: Vec::new(), unbound };
+                }
+            }
+        }
+        Bound { masks, unbound: None }
+    }
+
+    /// The unit of each rank.
+    fn positions(&self, topology: &Topology, objects: &[CpuSet], ranks: u32) -> Vec<usize> {
+        let (count, ranks) = (objects.len().max(1), ranks as usize);
+        match self.spread {
+            Spread::Deal(_) => (0..ranks).map(|n| n % count).collect(),
+            Spread::Each(each, _) => (0..ranks).map(|n| n / (each.max(1) as usize) % count).collect(),
+            Spread::Blocks => {
+                let size = |at: usize| ranks / count + usize::from(at < ranks % count);
+                (0..count).flat_map(|at| (0..size(at)).map(move |_| at)).collect()
+            }
+            Spread::Fill => {
+                let unit = self.counted();
+                let size = |object| topology.units_in(unit, object).len();
+                let once: Vec<usize> =
+                    objects.iter().enumerate().flat_map(|(at, object)| (0..size(object)).map(move |_| at)).collect();
+                once.into_iter().cycle().take(ranks).collect()
+            }
+        }
+    }
+
+    /// So many cores for each rank, side by side. No rank's cores cross the border of an L3 group, a NUMA node or a package where all
+    /// ranks find room without that.
+    fn packed(&self, host: Host<'_>, each: u32) -> Result<Vec<CpuSet>, BindError> {
+        let Host { topology, ranks, .. } = host;
+        let unit = self.counted();
+        let (size, wanted) = (each.max(1) as usize, ranks as usize);
+        let too_few = || BindError::TooFewCores { each, ranks, has: topology.count(unit), unit };
+        let chunks = |within: &CpuSet| -> Vec<CpuSet> {
+            topology.units_in(unit, within).chunks_exact(size).map(CpuSet::union).collect()
+        };
+        let masks = match self.spread {
+            Spread::Deal(place @ (Level::Package | Level::Numa | Level::L3))
+            | Spread::Each(_, place @ (Level::Package | Level::Numa | Level::L3)) => {
+                let objects: Vec<CpuSet> = topology.units(place).collect();
+                let mut left: Vec<_> = objects.iter().map(|object| chunks(object).into_iter()).collect();
+                let next = |at: usize| left.get_mut(at)?.next();
+                let found: Option<Vec<CpuSet>> =
+                    self.positions(topology, &objects, ranks).into_iter().map(next).collect();
+                found.ok_or_else(too_few)?
+            }
+            Spread::Deal(Level::Core | Level::Hwthread)
+            | Spread::Each(_, Level::Core | Level::Hwthread)
+            | Spread::Blocks
+            | Spread::Fill => {
+                let of = |level| topology.units(level).flat_map(|object| chunks(&object)).collect::<Vec<_>>();
+                let levels = [Level::L3, Level::Numa, Level::Package].map(of);
+                let mut all = levels.into_iter().chain([chunks(topology.allowed())]);
+                let fits = all.find(|all| all.len() >= wanted).ok_or_else(too_few)?;
+                fits.into_iter().take(wanted).collect()
+            }
+        };
+        Ok(match self.to {
+            BindTo::Unit(level @ (Level::Package | Level::Numa | Level::L3)) => {
+                masks.iter().map(|mask| around(topology, level, mask)).collect()
+            }
+            BindTo::Unit(Level::Core | Level::Hwthread) | BindTo::Share | BindTo::None | BindTo::Lists(_) => masks,
+        })
+    }
+
+    /// The unit that `--cpus-per-rank` counts.
+    fn counted(&self) -> Level {
+        if self.threads || self.to == BindTo::Unit(Level::Hwthread) { Level::Hwthread } else { Level::Core }
+    }
+}
+
+/// All units of a kind that have some of these CPUs.
+fn around(topology: &Topology, level: Level, cpus: &CpuSet) -> CpuSet {
+    let mut all = CpuSet::default();
+    topology.units(level).filter(|unit| !unit.and(cpus).is_empty()).for_each(|unit| all.extend(&unit));
+    all
+}
+
+impl CpuList {
+    /// Its CPUs on a host.
+    fn mask(&self, topology: &Topology) -> Result<CpuSet, BindError> {
+        let pick = |units: &[CpuSet], level: Level, numbers: &[u32]| {
+            let mut mask = CpuSet::default();
+            for number in numbers {
+                let none =
+                    || BindError::NoSuch { level, number: *number, count: u32::try_from(units.len()).unwrap_or(0) };
+                let unit = units.get(*number as usize).ok_or_else(none)?.and(topology.allowed());
+                if unit.is_empty() {
+                    return Err(BindError::not_allowed(level, *number, topology.allowed()));
+                }
+                mask.extend(&unit);
+            }
+            Ok(mask)
+        };
+        match self {
+            Self::Cores(numbers) => pick(topology.all(Level::Core), Level::Core, numbers),
+            Self::OfPackage { package, cores } => {
+                let packages = topology.all(Level::Package);
+                let (number, count) = (*package, u32::try_from(packages.len()).unwrap_or(0));
+                let none = BindError::NoSuch { level: Level::Package, number, count };
+                let package = packages.get(number as usize).ok_or(none)?;
+                let own: Vec<CpuSet> =
+                    topology.all(Level::Core).iter().filter(|core| !core.and(package).is_empty()).cloned().collect();
+                pick(&own, Level::Core, cores)
+            }
+            Self::Cpus(numbers) => {
+                let online = CpuSet::union(topology.all(Level::Hwthread));
+                let mask: CpuSet = numbers.iter().copied().collect();
+                if let Some(cpu) = numbers.iter().find(|cpu| !online.contains(**cpu)) {
+                    return Err(BindError::offline(*cpu, &online));
+                }
+                match numbers.iter().find(|cpu| !topology.allowed().contains(**cpu)) {
+                    Some(cpu) => Err(BindError::not_allowed(Level::Hwthread, *cpu, topology.allowed())),
+                    None => Ok(mask),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The CPUs of ranks.
+
+use super::*;
+use crate::error::Hint as _;
+use crate::topology::Facts;
+use crate::topology::tests::smt;
+use alloc::format;
+use alloc::string::{String, ToString};
+
+fn set(text: &str) -> CpuSet {
+    CpuSet::parse(text).unwrap()
+}
+
+/// The masks of ranks, separated by blanks.
+fn shown(bind: &Bind, facts: &Facts, ranks: u32, has_quota: bool) -> String {
+    match bind.ranks_of(Host { topology: &Topology::new(facts), ranks, has_quota }) {
+        Ok(Bound { unbound: Some(Unbound { ranks, units, level }), .. }) => format!("{ranks} on {units} {level:?}"),
+        Ok(Bound { masks, .. }) => masks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+        Err(error) => format!("{error} ({})", error.hint().unwrap_or_default()),
+    }
+}
+
+fn flat(cpus: &str) -> Facts {
+    Facts { allowed: set(cpus), ..Facts::default() }
+}
+
+fn share(facts: &Facts, ranks: u32) -> String {
+    shown(&Bind::default(), facts, ranks, false)
+}
+
+#[test]
+fn default_is_an_even_share() {
+    for (ranks, expected) in [
+        (1, ""),
+        (2, "0-3,8-11 4-7,12-15"),
+        (3, "0-1,8-9 2-3,10-11 4-7,12-15"),
+        (4, "0-1,8-9 2-3,10-11 4-5,12-13 6-7,14-15"),
+        (5, "0,8 1,9 2-3,10-11 4-5,12-13 6-7,14-15"),
+        (8, "0,8 1,9 2,10 3,11 4,12 5,13 6,14 7,15"),
+        (9, ""),
+    ] {
+        assert_eq!(share(&smt(2, 1, 4), ranks), expected, "{ranks}");
+    }
+    assert_eq!(share(&flat("0,2,4,6-7"), 2), "0,2 4,6-7");
+    assert_eq!(share(&flat("3"), 2), "");
+}
+
+#[test]
+fn shares_end_at_borders_where_no_rank_loses_a_core() {
+    // Two packages with two L3 groups of four cores each.
+    let facts = smt(2, 2, 4);
+    assert_eq!(share(&facts, 4), "0-3,16-19 4-7,20-23 8-11,24-27 12-15,28-31");
+    assert_eq!(share(&facts, 3), "0-4,16-20 5-9,21-25 10-15,26-31", "whole groups would give one rank four cores");
+    let odd = Facts { allowed: set("0-2,4-6"), ..smt(2, 1, 4) };
+    assert_eq!(share(&odd, 3), "0-1 2,4 5-6", "2 and 1 ranks would give one rank a single core");
+}
+
+#[test]
+fn ranks_are_left_to_the_kernel_where_shares_could_slow_them() {
+    let facts = smt(1, 1, 4);
+    assert_eq!(shown(&Bind::default(), &facts, 2, true), "", "a quota");
+    let hybrid = Facts { kinds: [set("0-1,4-5"), set("2-3,6-7")].into(), ..facts };
+    assert_eq!(share(&hybrid, 2), "", "cores of two kinds");
+    assert_eq!(shown(&to(BindTo::None), &smt(1, 1, 4), 2, false), "");
+}
+
+fn to(to: BindTo) -> Bind {
+    Bind { to, ..Bind::default() }
+}
+
+#[test]
+fn units_of_each_kind() {
+    let of = |level, ranks| shown(&to(BindTo::Unit(level)), &smt(2, 1, 4), ranks, false);
+    assert_eq!(of(Level::Hwthread, 3), "0 8 1");
+    assert_eq!(of(Level::Core, 3), "0,8 1,9 2,10");
+    assert_eq!(of(Level::L3, 2), "0-3,8-11 4-7,12-15");
+    assert_eq!(of(Level::Numa, 3), "0-3,8-11 0-3,8-11 4-7,12-15");
+    assert_eq!(of(Level::Package, 1), "0-3,8-11");
+    assert_eq!(of(Level::Core, 9), "9 on 8 Core");
+    assert_eq!(of(Level::Hwthread, 17), "17 on 16 Hwthread");
+}
+
+#[test]
+fn ranks_that_are_mapped_to_units_have_these() {
+    let of = |spread, to, ranks| shown(&Bind { spread, to, ..Bind::default() }, &smt(2, 1, 2), ranks, false);
+    assert_eq!(of(Spread::Deal(Level::Package), BindTo::Share, 3), "0-1,4-5 2-3,6-7 0-1,4-5");
+    assert_eq!(of(Spread::Deal(Level::Package), BindTo::Unit(Level::Core), 4), "0,4 2,6 1,5 3,7");
+    assert_eq!(of(Spread::Deal(Level::Core), BindTo::Unit(Level::Package), 3), "0-1,4-5 0-1,4-5 2-3,6-7");
+    assert_eq!(of(Spread::Each(2, Level::Numa), BindTo::Share, 4), "0-1,4-5 0-1,4-5 2-3,6-7 2-3,6-7");
+    assert_eq!(of(Spread::Fill, BindTo::Unit(Level::Numa), 3), "0-1,4-5 0-1,4-5 2-3,6-7");
+    assert_eq!(of(Spread::Fill, BindTo::Share, 2), "0-1,4-5 2-3,6-7");
+}
+
+#[test]
+fn so_many_cores_for_each_rank() {
+    let of = |each, ranks, spread| {
+        shown(&Bind { cores: Some(each), spread, ..Bind::default() }, &smt(2, 1, 4), ranks, false)
+    };
+    assert_eq!(of(2, 3, Spread::Blocks), "0-1,8-9 2-3,10-11 4-5,12-13");
+    assert_eq!(of(3, 2, Spread::Blocks), "0-2,8-10 4-6,12-14", "no rank has cores of two packages");
+    assert_eq!(of(5, 1, Spread::Blocks), "0-4,8-12", "unless there is no other way");
+    assert_eq!(of(2, 3, Spread::Deal(Level::Numa)), "0-1,8-9 4-5,12-13 2-3,10-11");
+    assert_eq!(of(2, 2, Spread::Deal(Level::Core)), "0-1,8-9 2-3,10-11");
+    assert_eq!(
+        of(9, 1, Spread::Blocks),
+        "1 rank with 9 cores each does not fit: 8 may be used (--cpus-per-rank 8, or fewer ranks on each host)"
+    );
+    assert_eq!(
+        of(3, 3, Spread::Deal(Level::Package)),
+        "3 ranks with 3 cores each do not fit: 8 may be used (--cpus-per-rank 2, or fewer ranks on each host)"
+    );
+    let threads = Bind { cores: Some(3), to: BindTo::Unit(Level::Hwthread), ..Bind::default() };
+    assert_eq!(shown(&threads, &smt(2, 1, 4), 2, false), "0-1,8 2,9-10");
+    let numa = Bind { cores: Some(2), to: BindTo::Unit(Level::Numa), ..Bind::default() };
+    assert_eq!(shown(&numa, &smt(2, 1, 4), 3, false), "0-3,8-11 0-3,8-11 4-7,12-15");
+}
+
+#[test]
+fn cpus_that_the_user_names() {
+    let of = |lists: &[CpuList], facts: &Facts, ranks| shown(&to(BindTo::Lists(lists.to_vec())), facts, ranks, false);
+    let facts = Facts { allowed: set("0-7"), online: set("0-14"), ..smt(2, 1, 4) };
+    assert_eq!(of(&[CpuList::Cpus(vec![0, 1]), CpuList::Cpus(vec![5])], &facts, 3), "0-1 5 0-1");
+    assert_eq!(of(&[CpuList::Cores(vec![0, 4])], &facts, 1), "0,4");
+    assert_eq!(of(&[CpuList::OfPackage { package: 1, cores: vec![0, 1] }], &facts, 1), "4-5");
+    let hint = "(rlaunch map --report-bindings   shows the CPUs of this host's ranks)";
+    for (list, error) in [
+        (CpuList::Cpus(vec![8]), "CPU 8 may not be used: allowed are CPUs 0-7"),
+        (CpuList::Cpus(vec![15]), "CPU 15 is offline or does not exist: the host has CPUs 0-14"),
+        (CpuList::Cores(vec![8]), "there is no core 8: the host has 8, counted from 0"),
+        (CpuList::OfPackage { package: 2, cores: vec![0] }, "there is no package 2: the host has 2, counted from 0"),
+        (CpuList::OfPackage { package: 1, cores: vec![4] }, "there is no core 4: the host has 4, counted from 0"),
+    ] {
+        assert_eq!(of(&[list], &facts, 1), format!("{error} {hint}"));
+    }
+    let few = Facts { allowed: set("0,1"), ..smt(2, 1, 4) };
+    assert_eq!(of(&[CpuList::Cores(vec![2])], &few, 1), format!("core 2 may not be used: allowed are CPUs 0-1 {hint}"));
+}
+
+#[test]
+fn topology_is_read_only_where_it_decides() {
+    let least = |bind: Bind, ranks| bind.least_cpus(ranks);
+    assert_eq!([0, 1, 2, 8].map(|ranks| least(Bind::default(), ranks)), [None, None, Some(2), Some(8)]);
+    assert_eq!(least(to(BindTo::None), 2), None);
+    assert_eq!(least(to(BindTo::Unit(Level::Core)), 1), Some(0));
+    assert_eq!(least(Bind { cores: Some(2), ..Bind::default() }, 1), Some(0));
+    assert_eq!(least(Bind { report: true, ..to(BindTo::None) }, 1), Some(0));
+}

@@ -1,0 +1,91 @@
+//! The CPUs of each rank of this host: decided when its processors are known, before the first rank starts.
+
+use super::{Cx, NodeAction, Sandbox};
+use crate::bind::{Bind, BindError, Bound, Host};
+use crate::cpu_set::CpuSet;
+use crate::id::LocalRank;
+use crate::os_bytes::OsBytes;
+use crate::topology::Level;
+use crate::wire::node_news::NodeNews;
+use crate::wire::to_node::{Delta, Start};
+use crate::wire::to_root::ToRoot;
+use alloc::string::ToString as _;
+
+/// The request of a job, and the ranks of this host, until its processors are known.
+#[derive(Default)]
+pub(super) struct Request {
+    bind: Bind,
+    ranks: u32,
+}
+
+impl Request {
+    pub(super) fn of(start: &Start) -> Self {
+        Self { bind: start.bind.clone(), ranks: start.local_size }
+    }
+
+    /// Fewest CPUs with which the processors of this host have to be looked at.
+    pub(super) fn least_cpus(&self) -> Option<u32> {
+        self.bind.least_cpus(self.ranks)
+    }
+
+    /// Reports ranks that share CPUs; an error if ranks cannot be bound as asked for.
+    pub(super) fn check(&self, cx: &mut Cx<'_>, sandbox: &Sandbox) -> Result<(), BindError> {
+        let news = |cx: &mut Cx<'_>, news| cx.act(NodeAction::ToRoot(ToRoot::News(news)));
+        let Some(processors) = &sandbox.processors else { return Ok(()) };
+        let (online, allowed) = (processors.topology.count_online(), processors.topology.allowed());
+        if let (true, true, Some(cpu)) = (self.ranks > 1 && online > 1, allowed.len() == 1, allowed.iter().next()) {
+            news(cx, NodeNews::OneCpu { ranks: self.ranks, cpu, online });
+        }
+        if let Some(unbound) = bound(&self.bind, self.ranks, sandbox)?.unbound {
+            news(cx, NodeNews::NotBound(unbound));
+        }
+        Ok(())
+    }
+}
+
+/// The CPUs of the ranks that are started here, until all start again.
+#[derive(Default)]
+pub(super) struct Binding {
+    bound: Option<Bound>,
+}
+
+impl Binding {
+    /// The CPUs of a rank; `None`: it is not bound. A rank that has come from another host is never bound.
+    pub(super) fn cpus(
+        &mut self,
+        start: &Start,
+        sandbox: &Sandbox,
+        local_size: u32,
+        rank: LocalRank,
+    ) -> Option<CpuSet> {
+        // An error was answered before the first rank: none is started.
+        let decide = || bound(&start.bind, local_size, sandbox).unwrap_or_default();
+        self.bound.get_or_insert_with(decide).masks.get(rank.index()).cloned()
+    }
+}
+
+/// Reports the CPUs of a rank, where that was asked for.
+pub(super) fn report(cx: &mut Cx<'_>, start: &Start, sandbox: &Sandbox, delta: Delta, cpus: Option<&CpuSet>) {
+    let Some(processors) = sandbox.processors.as_ref().filter(|_| start.bind.report) else { return };
+    let topology = &processors.topology;
+    let mask = cpus.unwrap_or_else(|| topology.allowed());
+    let units = |level| topology.all(level).iter().zip(0..).filter(|(unit, _)| !unit.and(mask).is_empty());
+    let numbers = |level| units(level).map(|(_, n)| n).collect::<CpuSet>();
+    let news = NodeNews::RankBound {
+        rank: delta.rank,
+        bound: cpus.is_some(),
+        cpus: text(mask),
+        cores: text(&numbers(Level::Core)),
+        numa: text(&numbers(Level::Numa)),
+    };
+    cx.act(NodeAction::ToRoot(ToRoot::News(news)));
+}
+
+fn text(set: &CpuSet) -> OsBytes {
+    set.to_string().into()
+}
+
+fn bound(bind: &Bind, ranks: u32, sandbox: &Sandbox) -> Result<Bound, BindError> {
+    let Some(processors) = &sandbox.processors else { return Ok(Bound::default()) };
+    bind.ranks_of(Host { topology: &processors.topology, ranks, has_quota: processors.has_quota })
+}

@@ -1,0 +1,62 @@
+//! The CPUs of ranks before they start: `rlaunch map --report-bindings`.
+
+use crate::view::binding::{cpus_of, decided_there, not_bound};
+use rlaunch_core::bind::{Bind, Host};
+use rlaunch_core::cpu_set::CpuSet;
+use rlaunch_core::error::Hint as _;
+use rlaunch_core::id::Rank;
+use rlaunch_core::node::Processors;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::Placement;
+use rlaunch_core::topology::{Facts, Level, Topology};
+use rlaunch_sys::facts::topology;
+use std::fmt::Write as _;
+
+/// A line for each rank; empty if that was not asked for. Another host decides by its own processors.
+pub(crate) fn text(bind: &Bind, placement: &Placement) -> String {
+    if !bind.report {
+        return String::new();
+    }
+    let processors = processors();
+    let mut text = String::new();
+    for (seat, rank) in placement.ranks.iter().zip((0..).map(Rank::new)) {
+        let Some(node) = placement.nodes.get(seat.node.index()) else { continue };
+        let host = node.host.to_string();
+        let line = match node.local {
+            true => here(bind, &processors, node.ranks, seat.local_rank.index())
+                .map_or_else(|error| error, |cpus| format!("rank {rank} on {host}: {cpus}")),
+            false => decided_there(rank, &host),
+        };
+        // Writing to a String cannot fail.
+        writeln!(text, "{line}").unwrap_or_default();
+    }
+    text
+}
+
+/// Reads the processors of this host.
+pub(crate) fn processors() -> Processors {
+    let mut read = topology::processors();
+    let (allowed, online) = (std::mem::take(&mut read.allowed), std::mem::take(&mut read.online));
+    let topology = Topology::new(&Facts::of(allowed, online, read.groups()));
+    Processors { topology, has_quota: topology::has_quota() }
+}
+
+fn here(bind: &Bind, processors: &Processors, ranks: u32, local_rank: usize) -> Result<String, String> {
+    let Processors { topology, has_quota } = processors;
+    let bound = bind.ranks_of(Host { topology, ranks, has_quota: *has_quota }).map_err(|error| {
+        let hint = error.hint().map(|hint| format!(" (try: {hint})")).unwrap_or_default();
+        format!("{error}{hint}")
+    })?;
+    let mask = bound.masks.get(local_rank);
+    let cpus = mask.unwrap_or_else(|| topology.allowed());
+    let numbers = |level: Level| {
+        let units = topology.all(level).iter().zip(0..);
+        units.filter(|(unit, _)| !unit.and(cpus).is_empty()).map(|(_, n)| n).collect::<CpuSet>()
+    };
+    let list = |set: &CpuSet| OsBytes::from(set.to_string());
+    let line = cpus_of(mask.is_some(), &list(cpus), &list(&numbers(Level::Core)), &list(&numbers(Level::Numa)));
+    Ok(match bound.unbound {
+        Some(unbound) => format!("{line}: {}", not_bound(unbound, &"this host".into())),
+        None => line,
+    })
+}

@@ -1,0 +1,56 @@
+//! The CPUs of ranks, in words.
+
+use super::Tone;
+use super::log_view::Line;
+use rlaunch_core::bind::Unbound;
+use rlaunch_core::id::Rank;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::topology::Level;
+use rlaunch_core::wire::node_news::NodeNews;
+
+/// The line of a fact about binding. `None`: the fact is about something else.
+pub(super) fn news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
+    match news {
+        NodeNews::RankBound { rank, bound, cpus, cores, numa } => {
+            let line = format!("rank {rank} on {host}: {}", cpus_of(*bound, cpus, cores, numa));
+            Some((Tone::Quiet, line))
+        }
+        NodeNews::NotBound(unbound) => Some((Tone::Normal, not_bound(*unbound, host))),
+        NodeNews::OneCpu { ranks, cpu, online } => Some((Tone::Normal, one_cpu(*ranks, *cpu, *online, host))),
+        NodeNews::StoreUnused { .. }
+        | NodeNews::StoreForeign { .. }
+        | NodeNews::StoreRefused { .. }
+        | NodeNews::StoreLimit { .. }
+        | NodeNews::FileFailed { .. } => None,
+    }
+}
+
+/// The CPUs of a rank, for `--report-bindings` and `rlaunch map --report-bindings`.
+pub(crate) fn cpus_of(bound: bool, cpus: &OsBytes, cores: &OsBytes, numa: &OsBytes) -> String {
+    let of = if bound { "" } else { "not bound, " };
+    format!("{of}CPUs {cpus} (cores {cores}, NUMA nodes {numa})")
+}
+
+/// Ranks that share units of which each was to have one.
+pub(crate) fn not_bound(Unbound { ranks, units, level }: Unbound, host: &OsBytes) -> String {
+    let unit = match level {
+        Level::Hwthread => "hardware threads",
+        Level::Core => "cores",
+        Level::L3 => "L3 groups",
+        Level::Numa => "NUMA nodes",
+        Level::Package => "packages",
+    };
+    format!("{ranks} ranks on {host} are not bound: it has {units} {unit}")
+}
+
+fn one_cpu(ranks: u32, cpu: u32, online: u32, host: &OsBytes) -> String {
+    format!(
+        "{ranks} ranks on {host} share CPU {cpu}, although it has {online}: rlaunch may use no other CPU; \
+         check taskset, a container's cpuset, or srun --exact (SRUN_CPUS_PER_TASK)"
+    )
+}
+
+/// The line of a rank whose host decides by itself.
+pub(crate) fn decided_there(rank: Rank, host: &str) -> String {
+    format!("rank {rank} on {host}: decided there")
+}

@@ -1,0 +1,109 @@
+//! The CPUs of ranks: what rlaunch reports is what the kernel has.
+
+use crate::case::Case;
+use crate::place;
+use crate::plan::Plan;
+use std::collections::BTreeMap;
+
+/// Prints the rank and the CPUs that it may use.
+const ALLOWED: &str = "sh -c 'echo $RANK $(grep Cpus_allowed_list /proc/self/status | cut -f2)'";
+
+fn has_two_cores() -> bool {
+    let has = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    if !has {
+        place::absent("binding", "needs two CPUs");
+    }
+    has
+}
+
+/// The CPUs of each rank, as the kernel has them and as rlaunch reports them.
+fn cpus(options: &str, before: &str) -> [BTreeMap<String, String>; 2] {
+    let done = Plan::shell(&format!("{before} \"$RL\" --report-bindings {options} {ALLOWED}")).start().code(0);
+    let pair = |line: &str| line.split_once(' ').map(|(rank, cpus)| (rank.to_owned(), cpus.to_owned()));
+    let kernel = done.out().lines().filter_map(pair).collect();
+    let reported = |line: &str| {
+        let (rank, rest) = line.strip_prefix("rlaunch: rank ")?.split_once(" on ")?;
+        let (_, cpus) = rest.split_once("CPUs ")?;
+        Some((rank.to_owned(), cpus.split_once(" (")?.0.to_owned()))
+    };
+    [kernel, done.err().lines().filter_map(reported).collect()]
+}
+
+#[test]
+fn reported_cpus_are_those_of_the_kernel() {
+    if !has_two_cores() {
+        return;
+    }
+    for options in
+        ["-n 1", "-n 2", "-n 9", "-n 2 --bind-to none", "-n 2 --bind-to core", "-n 1 -c 1", "-n 2 --bind-to package"]
+    {
+        let [kernel, reported] = cpus(options, "");
+        assert_eq!(kernel, reported, "{options}");
+        assert!(!kernel.is_empty(), "{options}");
+    }
+}
+
+#[test]
+fn two_ranks_have_different_cpus_and_one_rank_all() {
+    if !has_two_cores() {
+        return;
+    }
+    let own = Plan::shell("grep Cpus_allowed_list /proc/self/status | cut -f2").start().code(0).out().trim().to_owned();
+    assert_eq!(cpus("-n 1", "")[0]["0"], own);
+    assert_eq!(cpus("-n 2 --bind-to none", "")[0]["1"], own);
+    let [kernel, _] = cpus("-n 2 --bind-to core", "");
+    assert_ne!(kernel["0"], kernel["1"]);
+}
+
+#[test]
+fn ranks_of_one_cpu_get_a_warning_with_the_cause() {
+    if !has_two_cores() || !place::has("taskset") {
+        return;
+    }
+    let [kernel, reported] = cpus("-n 2", "taskset -c 0");
+    assert_eq!((&kernel, kernel["1"].as_str()), (&reported, "0"));
+    let done = Plan::shell("taskset -c 0 \"$RL\" -n 2 true").start().code(0);
+    done.says("2 ranks on ").says(" share CPU 0, although it has ").says("check taskset");
+}
+
+#[test]
+fn cores_that_cannot_be_had_are_refused_before_any_rank_starts() {
+    for (options, says) in [
+        (vec!["-n", "1", "-c", "4000"], "1 rank with 4000 cores each does not fit: "),
+        (vec!["--bind-to", "rank-list:60000"], "CPU 60000 is offline or does not exist: the host has CPUs 0"),
+    ] {
+        let done = Case::start(options.into_iter().chain(["echo", "ran"])).code(125);
+        assert_eq!(done.out(), "");
+        done.says(says);
+    }
+    if has_two_cores() && place::has("taskset") {
+        let done = Plan::shell("taskset -c 0 \"$RL\" --bind-to rank-list:1 echo ran").start().code(125);
+        done.says("CPU 1 may not be used: allowed are CPUs 0");
+    }
+}
+
+#[test]
+fn threads_are_the_cpus_of_the_rank() {
+    let threads = |options: &str| {
+        let plan = Plan::shell(&format!("\"$RL\" {options} sh -c 'echo ${{OMP_NUM_THREADS-unset}}'"));
+        plan.env("OMP_NUM_THREADS", "").start().code(0).sorted()
+    };
+    assert_eq!(threads("-n 1 -x OMP_NUM_THREADS=7 -c 1"), ["7"]);
+    let plan = Plan::shell("unset OMP_NUM_THREADS; \"$RL\" -n 1 --bind-to hwthread sh -c 'echo $OMP_NUM_THREADS'");
+    assert_eq!(plan.start().code(0).sorted(), ["1"]);
+}
+
+#[test]
+fn map_shows_what_a_job_would_report() {
+    let map = Plan::shell("\"$RL\" map --report-bindings -n 2 -H localhost:2 true").start().code(0);
+    let job = Plan::shell("\"$RL\" --report-bindings -n 2 -H localhost:2 true").start().code(0);
+    let lines = |text: &str, prefix: &str| {
+        let of = |line: &str| line.strip_prefix(prefix).filter(|line| line.starts_with("rank ")).map(str::to_owned);
+        let mut all: Vec<String> = text.lines().filter_map(of).filter(|line| line.contains("CPUs")).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(lines(&map.out(), ""), lines(&job.err(), "rlaunch: "));
+    let map = Plan::shell("\"$RL\" map --report-bindings -H node9 true").start().code(0);
+    assert!(map.out().contains("rank 0 on node9: decided there\n"));
+}
