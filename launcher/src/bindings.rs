@@ -1,10 +1,11 @@
 //! The CPUs of ranks before they start: `rlaunch map --report-bindings`.
 
+use crate::cli::Whole;
 use crate::view::binding::{cpus_of, decided_there, not_bound};
-use rlaunch_core::bind::{Bind, Host};
+use rlaunch_core::bind::{Bind, BindTo, CpuList, Host};
 use rlaunch_core::cpu_set::CpuSet;
 use rlaunch_core::error::Hint as _;
-use rlaunch_core::id::Rank;
+use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::node::Processors;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
@@ -13,7 +14,8 @@ use rlaunch_sys::facts::topology;
 use std::fmt::Write as _;
 
 /// A line for each rank; empty if that was not asked for. Another host decides by its own processors.
-pub(crate) fn text(bind: &Bind, placement: &Placement) -> String {
+pub(crate) fn text(whole: &Whole, placement: &Placement) -> String {
+    let (bind, cores) = (whole.bound(), whole.rank_cpus());
     if !bind.report {
         return String::new();
     }
@@ -23,14 +25,22 @@ pub(crate) fn text(bind: &Bind, placement: &Placement) -> String {
         let Some(node) = placement.nodes.get(seat.node.index()) else { continue };
         let host = node.host.to_string();
         let line = match node.local {
-            true => here(bind, &processors, node.ranks, seat.local_rank.index())
-                .map_or_else(|error| error, |cpus| format!("rank {rank} on {host}: {cpus}")),
+            true => {
+                here(&of_node(&bind, &cores, placement, seat.node), &processors, node.ranks, seat.local_rank.index())
+                    .map_or_else(|error| error, |cpus| format!("rank {rank} on {host}: {cpus}"))
+            }
             false => decided_there(rank, &host),
         };
         // Writing to a String cannot fail.
         writeln!(text, "{line}").unwrap_or_default();
     }
     text
+}
+
+/// A rankfile's lists are those of the host's ranks.
+fn of_node(bind: &Bind, cores: &[CpuList], placement: &Placement, node: NodeId) -> Bind {
+    let own: Vec<CpuList> = placement.ranks_of(node).filter_map(|rank| cores.get(rank.index()).cloned()).collect();
+    if own.is_empty() { bind.clone() } else { Bind { to: BindTo::Lists(own), ..bind.clone() } }
 }
 
 /// Reads the processors of this host.

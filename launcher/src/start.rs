@@ -152,6 +152,7 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     let placed = with_site(origin, |site| {
         run.use_allocation(site)?;
         run.interpret(site)?;
+        run.read_map_file(site)?;
         let placement = run.place(site)?;
         let holder = run.holder(&placement, &caller, site)?;
         let _can_be = run.rounds(&placement, &caller, site)?;
@@ -166,7 +167,7 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     let source = run.in_allocation.as_ref().map(|found| (&found.allocation, run.reach.carrier(run.reach.fast).kind()));
     let text = match json {
         true => map::json(&placement, holder, source),
-        false => map::text(&placement, &programs, holder, source) + &bindings::text(&run.whole.bind, &placement),
+        false => map::text(&placement, &programs, holder, source) + &bindings::text(&run.whole, &placement),
     };
     answer(text.as_bytes())
 }
@@ -179,6 +180,7 @@ fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) -> T {
     let done = ask(&Site {
         here: Here { name, cpus: rlaunch_sys::facts::host::cpus() },
         gpus: &|| gpus(env),
+        units: &|level| bindings::processors().topology.count(level),
         ask: &|hosts, reach| doctor::count(hosts, reach, origin, env),
         // The named file may be a FIFO that waits for its writer.
         read: &|path| origin.interruptibly(|| std::fs::File::open(OsStr::from_bytes(path)).and_then(read_all)),

@@ -83,6 +83,28 @@ fn cores_that_cannot_be_had_are_refused_before_any_rank_starts() {
 }
 
 #[test]
+fn rankfile_names_the_cores_of_each_rank() {
+    if !has_two_cores() {
+        return;
+    }
+    let write = |slots: [&str; 2]| {
+        format!("printf 'rank 0=localhost slot={}\\nrank 1=localhost slot={}\\n' >rf;", slots[0], slots[1])
+    };
+    let [kernel, reported] = cpus("-n 2 --map-by rankfile:FILE=rf", &write(["0:1", "0"]));
+    assert_eq!(kernel, reported);
+    assert_ne!(kernel["0"], kernel["1"]);
+    let done =
+        Plan::shell(&format!("{} \"$RL\" --map-by rankfile:FILE=rf echo ran", write(["0", "999"]))).start().code(125);
+    done.says("there is no core 999: the host has ");
+    let done = Case::start(["--map-by", "rankfile:FILE=/no/such/file", "true"]).code(2);
+    done.says("error: --map-by takes a file that can be used (no such file or directory), got '/no/such/file'");
+    let [kernel, reported] = cpus("-n 2 --map-by pe-list=1", "");
+    assert_eq!((&kernel, &kernel["0"]), (&reported, &kernel["1"]));
+    let map = Plan::shell("\"$RL\" map --map-by ppr:2:node -H localhost:8 true").start().code(0).out();
+    assert!(map.starts_with("2 ranks on 1 host"), "{map}");
+}
+
+#[test]
 fn threads_are_the_cpus_of_the_rank() {
     let threads = |options: &str| {
         let plan = Plan::shell(&format!("\"$RL\" {options} sh -c 'echo ${{OMP_NUM_THREADS-unset}}'"));

@@ -101,6 +101,7 @@ mod tests {
         let lookup = |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
         let site = Site {
             here: Here { name: "me".into(), cpus: 2 },
+            units: &|_| 1,
             gpus: &|| Some(0),
             ask: &|_, _| Ok(Vec::new()),
             read: &|path| match path.as_slice() {

@@ -75,7 +75,10 @@ pub(super) static OPTIONS: &[Later] = &[
     same(&["signals-to-handle"], Same::Only(SIGNALS), Some("leave it out: docs/signals.md lists what ranks get")),
     same(&["with-ft"], Same::Only(&["no", "false", "0"]), GOES_ON),
     // Where ranks run.
-    later(None, &["rankmap", "rankfile", "rf", "ppr", "npersocket", "bycore", "bysocket", "arbitrary"], NUMBERS),
+    later(None, &["rankmap", "arbitrary"], NUMBERS),
+    later(None, &["rankfile", "rf"], Some("--map-by rankfile:FILE=PATH")),
+    later(None, &["ppr", "npersocket"], Some("--map-by ppr:N:package")),
+    later(None, &["bycore", "bysocket"], Some("--map-by core   or   --map-by package")),
     later(None, &["bynode"], Some("--map-by node")),
     later(None, &["byslot"], Some("leave it out: --map-by slot is the default")),
     later(None, &["nooversubscribe", "no-oversubscribe"], Some("--strict")),

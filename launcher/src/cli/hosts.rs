@@ -174,6 +174,7 @@ mod tests {
     fn answer(line: &str, stdin: &str) -> Result<String, String> {
         let site = Site {
             here: Here { name: "me".into(), cpus: 2 },
+            units: &|_| 1,
             gpus: &|| Some(0),
             ask: &|_, _| Ok(Vec::new()),
             read: &|path| match path.as_slice() {

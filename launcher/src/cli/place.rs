@@ -2,12 +2,14 @@
 
 use super::binding;
 use super::errors::CliError;
+use super::mapping::{self, Listed};
 use super::scan::Given;
 use super::table::{Group, Id, Row, Takes};
 use super::values::{self, Lookup};
 use rlaunch_core::bind::Bind;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::{By, MOST_RANKS, Nodes};
+use rlaunch_core::place::map_by::MapBy;
+use rlaunch_core::place::{MOST_RANKS, Nodes, RankBy};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opt {
@@ -26,8 +28,6 @@ pub(super) enum Opt {
     DryRun,
     Json,
 }
-
-const BY: [(&str, By); 2] = [("slot", By::Slot), ("node", By::Node)];
 
 pub(super) const GROUP: Group = Group {
     title: "Where to run",
@@ -103,17 +103,21 @@ pub(super) const GROUP: Group = Group {
             id: Id::Place(Opt::MapBy),
             short: None,
             names: &["map-by"],
-            takes: Takes::One("slot|node"),
+            takes: Takes::One("UNIT"),
             brief: "fill a host, then the next (default); or in turn",
-            more: &[],
+            more: &[
+                "slot, node, package, numa, l3, core or hwthread;",
+                "also ppr:N:UNIT, seq, rankfile:FILE=F, pe-list=0,1,",
+                "with :PE=N, :SPAN as in Open MPI (docs/binding.md).",
+            ],
         },
         Row {
             id: Id::Place(Opt::RankBy),
             short: None,
             names: &["rank-by"],
-            takes: Takes::One("slot|node"),
+            takes: Takes::One("HOW"),
             brief: "number ranks host by host, or in turn",
-            more: &["The default is as they are mapped."],
+            more: &["slot, node, fill or span (by the units of --map-by).", "The default is as they are mapped."],
         },
         Row {
             id: Id::Place(Opt::Strict),
@@ -218,9 +222,11 @@ pub(crate) struct Whole {
     /// `--gpus-per-rank`.
     pub(crate) gpus: Option<u32>,
     /// `--map-by`.
-    pub(crate) map_by: By,
+    pub(crate) map_by: MapBy,
+    /// The file that it names, once it was read.
+    pub(super) listed: Option<Listed>,
     /// `--rank-by`.
-    pub(crate) rank_by: Option<By>,
+    pub(crate) rank_by: Option<RankBy>,
     /// `--strict`.
     pub(crate) strict: bool,
     /// Where ranks are bound.
@@ -301,8 +307,8 @@ impl Whole {
             Opt::Nodes => self.nnodes = Some(nodes(spelled, value)?),
             Opt::MinHosts => self.min_hosts = Some(values::count(spelled, value, MOST_RANKS)?),
             Opt::Gpus => self.gpus = Some(values::count(spelled, value, MOST_RANKS)?),
-            Opt::MapBy => self.map_by = map_by(spelled, value)?,
-            Opt::RankBy => self.rank_by = Some(values::choice(spelled, value, &BY)?),
+            Opt::MapBy => self.map_by = mapping::map_by(spelled, value)?,
+            Opt::RankBy => self.rank_by = Some(values::choice(spelled, value, &mapping::RANK_BY)?),
             Opt::Strict => self.strict = true,
             Opt::CpusPerRank => self.bind.cores = Some(values::count(spelled, value, binding::MOST_CORES)?),
             Opt::BindTo => self.bind.to = binding::bind_to(spelled, value)?,
@@ -312,33 +318,6 @@ impl Whole {
             Opt::Hosts | Opt::Hostfile | Opt::PerNode => {}
         }
         Ok(())
-    }
-}
-
-/// Open MPI's `ppr:2:node` is an option of its own here.
-fn map_by(option: &OsBytes, value: &OsBytes) -> Result<By, CliError> {
-    let plain = without_modifier(value);
-    let words: Vec<&[u8]> = plain.split(|b| *b == b':').collect();
-    if let [ppr, n, node] = words.as_slice()
-        && ppr.eq_ignore_ascii_case(b"ppr")
-        && node.eq_ignore_ascii_case(b"node")
-        && !n.is_empty()
-        && n.iter().all(u8::is_ascii_digit)
-    {
-        let hint = Some(format!("--ppn {}", OsBytes::from(*n)).into());
-        let takes = "slot or node".into();
-        return Err(CliError::Value { option: option.clone(), takes, got: value.clone(), hint });
-    }
-    values::choice(option, &plain, &BY)
-}
-
-/// Open MPI's `slot:OVERSUBSCRIBE`: what happens anyway.
-fn without_modifier(value: &OsBytes) -> OsBytes {
-    const MODIFIER: &[u8] = b":oversubscribe";
-    let at = value.len().saturating_sub(MODIFIER.len());
-    match value.split_at_checked(at) {
-        Some((by, modifier)) if !by.is_empty() && modifier.eq_ignore_ascii_case(MODIFIER) => by.into(),
-        Some(_) | None => value.clone(),
     }
 }
 

@@ -49,6 +49,7 @@ impl Run {
     ) -> Result<Plan, CliError> {
         self.use_allocation(site)?;
         self.interpret(site)?;
+        self.read_map_file(site)?;
         let placement = self.place(site)?;
         self.check_input(&placement, site)?;
         let files = self.files(job, site)?;
@@ -82,8 +83,8 @@ impl Run {
             store_guard: self.store_guard,
             jax,
             gpus,
-            bind: self.whole.bind,
-            rank_cpus: Vec::new(),
+            rank_cpus: self.whole.rank_cpus(),
+            bind: self.whole.bound(),
             rounds,
         };
         Ok(Plan {

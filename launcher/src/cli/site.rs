@@ -10,6 +10,7 @@ use rlaunch_core::hostlist::groups::{Definition, Ground, GroupFault, GroupName, 
 use rlaunch_core::hostlist::{self, Entry, Host, Outside};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{self, AppRequest, Here, Placement, Request};
+use rlaunch_core::topology::Level;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,6 +24,8 @@ pub(crate) struct Site<'a> {
     pub(crate) here: Here,
     /// Its GPUs, if they can be found out.
     pub(crate) gpus: &'a dyn Fn() -> Option<u32>,
+    /// How many units of a kind programs may use on it.
+    pub(crate) units: &'a dyn Fn(Level) -> u32,
     /// The question for the resources of other hosts.
     pub(crate) ask: Ask<'a>,
     /// The content of a file.
@@ -161,12 +164,12 @@ impl Site<'_> {
 
     fn count(&self, option: &OsBytes, counted: Counted) -> Result<u32, CliError> {
         let gpus = if counted == Counted::Cpu { None } else { (self.gpus)() };
-        Has { cpus: self.here.cpus, gpus }.ranks("this machine", option, counted)
+        Has { cpus: self.here.cpus, gpus, units: [0; 5] }.ranks("this machine", option, counted)
     }
 }
 
 /// The resources of other hosts, by their names.
-type Asked = BTreeMap<Host, Has>;
+pub(super) type Asked = BTreeMap<Host, Has>;
 
 /// The resources of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,9 +178,16 @@ pub(crate) struct Has {
     pub(crate) cpus: u32,
     /// GPUs, if they can be found out.
     pub(crate) gpus: Option<u32>,
+    /// Units that programs may use, as in `Level::ALL`; 0: not known.
+    pub(crate) units: [u32; 5],
 }
 
 impl Has {
+    /// How many units of a kind it has.
+    pub(super) fn units_of(self, level: Level) -> u32 {
+        Level::ALL.iter().zip(self.units).find(|(own, _)| **own == level).map_or(0, |(_, count)| count)
+    }
+
     fn ranks(self, host: &str, option: &OsBytes, counted: Counted) -> Result<u32, CliError> {
         let (option, host) = (option.clone(), host.to_owned());
         match (counted, self.gpus) {
@@ -225,11 +235,14 @@ impl Run {
             let app = site.app(program, hosts, &named, &asked)?;
             Ok(if self.is_one_per_host(program) { AppRequest { ppn: Some(1), ..app } } else { app })
         };
+        let mut apps = apps.into_iter().map(app).collect::<Result<Vec<_>, CliError>>()?;
+        let layout = self.layout(&mut apps, &named, site)?;
         let request = Request {
-            apps: apps.into_iter().map(app).collect::<Result<_, CliError>>()?,
+            apps,
+            layout,
             here: site.here.clone(),
             carries_all: self.reach.carries_all(),
-            map_by: self.whole.map_by,
+            map_by: self.whole.by(),
             rank_by: self.whole.rank_by,
             nnodes: self.whole.nnodes,
             min_hosts: self.whole.min_hosts,
@@ -251,7 +264,19 @@ impl Run {
             option = option.or(Some(said));
             hosts.extend(all.iter().map(|entry| &entry.host).filter(|host| !site.here.is(host)));
         }
-        let Some(option) = option.filter(|_| !hosts.is_empty()) else { return Ok(Asked::new()) };
+        option.map_or_else(|| Ok(Asked::new()), |option| self.ask_hosts(option, hosts, site))
+    }
+
+    /// Asks these hosts.
+    pub(super) fn ask_hosts(
+        &self,
+        option: &OsBytes,
+        hosts: BTreeSet<&Host>,
+        site: &Site<'_>,
+    ) -> Result<Asked, CliError> {
+        if hosts.is_empty() {
+            return Ok(Asked::new());
+        }
         let target = |host: &&Host| {
             Target::of(host).map_err(|source| CliError::Host { option: option.clone(), source: Box::new(source) })
         };

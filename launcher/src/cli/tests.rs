@@ -72,6 +72,7 @@ fn at_site_with<T>(variables: &[(&str, &str)], gpus: Option<u32>, ask: impl FnOn
     let found = |path: &OsBytes| FILES.iter().find(|(name, _)| path.as_slice() == name.as_bytes());
     ask(&Site {
         here: Here { name: "me".into(), cpus: 2 },
+        units: &|_| 1,
         gpus: &|| gpus,
         ask: &|hosts, _| Ok(hosts.iter().map(place::has).collect()),
         read: &|path| found(path).map(|(_, text)| text.as_bytes().to_vec()).ok_or(std::io::Error::from_raw_os_error(2)),
@@ -165,7 +166,7 @@ fn every_error_has_its_text() {
         ("RLAUNCH_NNODES", "abc"),
         ("RLAUNCH_NNODES", "3"),
         ("RLAUNCH_MIN_HOSTS", "2"),
-        ("RLAUNCH_MAP_BY", "core"),
+        ("RLAUNCH_MAP_BY", "board"),
     ] {
         let error = refused("./train", &[(name, value)]).unwrap();
         text.push_str(&format!("$ {name}={value} rlaunch ./train\n{error}\n"));
@@ -470,5 +471,5 @@ fn a_map_is_no_job() {
     assert!(error("map -N 2 a").contains("--ppn 2"));
     assert!(matches!(with("map --help", &[]), Ok(Command::Help(_))));
     assert_eq!(run("--strict --nnodes 1:2 a").whole.nnodes, Some(Nodes { min: 1, max: 2 }));
-    assert_eq!((run("a").whole.map_by, run("--map-by NODE a").whole.map_by), (By::Slot, By::Node));
+    assert_eq!((run("a").whole.by(), run("--map-by NODE a").whole.by()), (By::Slot, By::Node));
 }

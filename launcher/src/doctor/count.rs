@@ -71,7 +71,10 @@ fn has(facts: &str, env: Lookup<'_>) -> Option<Has> {
     let number = |name| facts.value(name).and_then(|value| value.parse::<u32>().ok());
     let devices = Devices { amd: number("amd") == Some(1), count: number("gpus") };
     let seen = devices.seen(|name| env(name).map(OsString::into_encoded_bytes));
-    Some(Has { cpus: number("cpus")?, gpus: seen.and_then(|seen| u32::try_from(seen.len()).ok()) })
+    let mut units = [0; 5];
+    let counts = facts.value("units").unwrap_or_default().split('/').filter_map(|count| count.parse().ok());
+    units.iter_mut().zip(counts).for_each(|(own, count)| *own = count);
+    Some(Has { cpus: number("cpus")?, units, gpus: seen.and_then(|seen| u32::try_from(seen.len()).ok()) })
 }
 
 #[cfg(test)]
@@ -82,7 +85,7 @@ mod tests {
     fn host_resources_are_narrowed_as_for_its_ranks() {
         let of = |facts, value: Option<&str>| {
             let env = |name: &str| value.filter(|_| name == "CUDA_VISIBLE_DEVICES").map(OsString::from);
-            has(facts, &env).map(|Has { cpus, gpus }| (cpus, gpus))
+            has(facts, &env).map(|Has { cpus, gpus, .. }| (cpus, gpus))
         };
         assert_eq!(of("cpus=8 gpus=4 tier=T1", None), Some((8, Some(4))));
         assert_eq!(of("cpus=8 gpus=4", Some("0,2,7")), Some((8, Some(2))));

@@ -2,6 +2,7 @@
 
 use rlaunch_core::bootstrap::Place;
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::topology::Level;
 use rlaunch_sys::facts::{host, limits};
 use rlaunch_sys::ns;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ pub(crate) fn line() -> OsBytes {
     let gpus = count.map_or(UNKNOWN.to_owned(), |gpus| gpus.to_string());
     let mut words = vec![format!("cpus={}", host::cpus()), format!("gpus={gpus}")];
     words.extend(amd.then(|| "amd=1".to_owned()));
+    let topology = crate::bindings::processors().topology;
+    words.push(format!("units={}", Level::ALL.map(|level| topology.count(level).to_string()).join("/")));
     if let Some((free, all)) = host::memory() {
         words.push(format!("memory={free}/{all}"));
     }

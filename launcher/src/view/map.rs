@@ -189,6 +189,7 @@ mod tests {
             here,
             map_by: By::Slot,
             rank_by: None,
+            layout: rlaunch_core::place::Layout::default(),
             nnodes: None,
             min_hosts: None,
             strict: false,

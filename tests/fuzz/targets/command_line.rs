@@ -57,6 +57,7 @@ fuzz_target!(|data: &[u8]| {
             let caller = variables.iter().filter_map(|word| word.as_encoded_bytes().get(1..));
             let given = Given(&lookup);
             let site = cli::Site {
+                units: &|_| 1,
                 here: Here { name: "here".to_owned(), cpus: 2 },
                 gpus: &|| Some(0),
                 ask: &|_, _| Ok(Vec::new()),

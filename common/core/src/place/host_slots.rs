@@ -1,7 +1,9 @@
 //! The hosts of all programs together: each once, in the order in which they were given, with what is taken of them.
 
-use super::{Here, Node, Note, PlaceError, Request};
+use super::ranking::Mapped;
+use super::{Here, Layout, Node, Note, PlaceError, Request};
 use crate::hostlist::{Entry, Host};
+use crate::id::LocalRank;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,6 +15,19 @@ pub(super) struct Place {
     pub(super) slots: u32,
     pub(super) max: u32,
     pub(super) used: u32,
+}
+
+impl Place {
+    fn units(&self, layout: &Layout) -> u32 {
+        if self.local { layout.units_here } else { layout.units.get(&self.host).copied().unwrap_or(layout.units_here) }
+    }
+}
+
+impl Layout {
+    /// Ranks for which so many slots are enough; a host that was given has room for one.
+    fn slots(&self, given: u32) -> u32 {
+        (given / self.slots_per_rank.max(1)).max(given.min(1))
+    }
 }
 
 /// A host as one program sees it.
@@ -28,6 +43,8 @@ pub(super) struct View {
     pub(super) used: u32,
     /// How much the host takes, beside others.
     pub(super) weight: u32,
+    /// Its units that take turns.
+    pub(super) units: u32,
 }
 
 /// All hosts.
@@ -52,7 +69,7 @@ impl Hosts {
         let mut hosts = Self::merged(request);
         if hosts.implicit {
             let Here { name, cpus } = &request.here;
-            let slots = if *cpus == 0 { u32::MAX } else { *cpus };
+            let slots = if *cpus == 0 { u32::MAX } else { request.layout.slots(*cpus) };
             hosts.places = vec![Place { host: Host::named(name), local: true, slots, max: u32::MAX, used: 0 }];
         }
         if let Some(nodes) = request.nnodes {
@@ -80,7 +97,7 @@ impl Hosts {
                     let host = entry.host.clone();
                     hosts.places.push(Place { host, local, slots: 0, max: u32::MAX, used: 0 });
                 }
-                let slots = slots(entry, app.ppn);
+                let slots = slots(entry, app.ppn, &request.layout);
                 own.entry(at)
                     .and_modify(|sum| *sum = Some(sum.unwrap_or(1).saturating_add(slots.unwrap_or(1))))
                     .or_insert_with(|| {
@@ -103,18 +120,42 @@ impl Hosts {
     }
 
     /// The hosts that the program with this index may use, in its order.
-    pub(super) fn views(&self, app: usize) -> Vec<View> {
+    pub(super) fn views(&self, app: usize, layout: &Layout) -> Vec<View> {
         let view = |at: usize, own: Option<u32>| {
             let place = self.places.get(at)?;
             let free = place.slots.saturating_sub(place.used);
             let weight = own.unwrap_or(place.slots).max(1);
             let (free, room) = (own.map_or(free, |own| free.min(own)), place.max.saturating_sub(place.used));
-            Some(View { at, free, room, used: place.used, weight })
+            Some(View { at, free, room, used: place.used, weight, units: place.units(layout) })
         };
         match self.own.get(app) {
             Some(own) if !own.is_empty() => own.iter().filter_map(|(at, slots)| view(*at, *slots)).collect(),
             Some(_) | None => (0..self.places.len()).filter_map(|at| view(at, None)).collect(),
         }
+    }
+
+    /// The ranks that a program is to have on each host, with the units that take turns there.
+    pub(super) fn mapped(&self, counts: &[(usize, u32)], layout: &Layout) -> Vec<Mapped> {
+        let of = |(host, count): &(usize, u32)| {
+            let place = self.places.get(*host)?;
+            Some(Mapped { host: *host, first: place.used, count: *count, units: place.units(layout) })
+        };
+        counts.iter().filter_map(of).collect()
+    }
+
+    /// A rank for each host of a list; returns host and local rank of each.
+    pub(super) fn take_listed(&mut self, list: &[Host], here: &Here) -> Result<Vec<(usize, LocalRank)>, PlaceError> {
+        let mut taken = Vec::new();
+        for host in list {
+            let is_it = |place: &Place| place.host == *host || (place.local && here.is(host));
+            let at = self.places.iter().position(is_it);
+            let at = at.ok_or_else(|| PlaceError::NotOfTheJob { host: host.clone() })?;
+            if let Some(place) = self.places.get_mut(at) {
+                taken.push((at, LocalRank::new(place.used)));
+                place.used = place.used.saturating_add(1);
+            }
+        }
+        Ok(taken)
     }
 
     pub(super) fn take(&mut self, counts: &[(usize, u32)]) {
@@ -170,9 +211,9 @@ fn one_guess(request: &Request) -> Result<(), PlaceError> {
 }
 
 /// The slots that a list gives a host. Where it says nothing, `--ppn` does.
-fn slots(entry: &Entry, ppn: Option<u32>) -> Option<u32> {
+fn slots(entry: &Entry, ppn: Option<u32>, layout: &Layout) -> Option<u32> {
     match (entry.slots, ppn) {
-        (Some(slots), _) => Some(slots),
+        (Some(slots), _) => Some(layout.slots(slots)),
         (None, Some(ppn)) => Some(ppn.max(entry.named)),
         (None, None) if entry.named > 1 => Some(entry.named),
         (None, None) => None,

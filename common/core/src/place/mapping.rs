@@ -15,7 +15,7 @@ pub(super) fn counts(
     index: AppIndex,
     notes: &mut Vec<Note>,
 ) -> Result<Vec<(usize, u32)>, PlaceError> {
-    let views = hosts.views(index.index());
+    let views = hosts.views(index.index(), &request.layout);
     let width = u32::try_from(views.len()).unwrap_or(u32::MAX);
     if width == 0 {
         return Err(PlaceError::NoHost { app: index, nodes: hosts.count() });
@@ -37,11 +37,12 @@ pub(super) fn counts(
     check(n, app, &rows)?;
     // `--nnodes` asks for so many hosts: all of them get ranks, as far as their slots go.
     let left = match (request.map_by, request.nnodes) {
-        (By::Slot, None) => fill(&mut rows, n),
-        (By::Slot, Some(_)) | (By::Node, _) => deal(&mut rows, n, |row| row.free),
+        (By::Unit(_), _) if request.layout.span => deal_units(&mut rows, n),
+        (By::Slot | By::Unit(_), None) => fill(&mut rows, n),
+        (By::Slot | By::Unit(_), Some(_)) | (By::Node, _) => deal(&mut rows, n, |row| row.free),
     };
     match request.map_by {
-        By::Slot => overload(&mut rows, left),
+        By::Slot | By::Unit(_) => overload(&mut rows, left),
         By::Node => {
             deal(&mut rows, left, |row| row.room);
         }
@@ -67,6 +68,7 @@ struct Row {
     /// The slots that other programs use there.
     used: u32,
     weight: u32,
+    units: u32,
 }
 
 impl Row {
@@ -74,7 +76,7 @@ impl Row {
     fn new(view: &View, ppn: Option<u32>) -> Self {
         let room = ppn.map_or(view.room, |ppn| ppn.min(view.room));
         let free = ppn.map_or(view.free, |ppn| ppn).min(room);
-        Self { at: view.at, count: 0, free, room, used: view.used, weight: view.weight }
+        Self { at: view.at, count: 0, free, room, used: view.used, weight: view.weight, units: view.units }
     }
 }
 
@@ -110,6 +112,19 @@ fn deal(rows: &mut [Row], n: u32, limit: impl Fn(&Row) -> u32) -> u32 {
         for row in open.iter_mut().take(left as usize) {
             row.count = row.count.saturating_add(1);
             left = left.saturating_sub(1);
+        }
+    }
+    left
+}
+
+/// Deals to each host in turn as many as it has units, up to its slots. Returns what is left when all are full.
+fn deal_units(rows: &mut [Row], n: u32) -> u32 {
+    let mut left = n;
+    while left > 0 && rows.iter().any(|row| row.count < row.free) {
+        for row in rows.iter_mut() {
+            let own = row.units.max(1).min(row.free.saturating_sub(row.count)).min(left);
+            row.count = row.count.saturating_add(own);
+            left = left.saturating_sub(own);
         }
     }
     left

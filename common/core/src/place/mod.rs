@@ -2,13 +2,19 @@
 //!
 //! Two questions, answered one after the other. *Mapping* says how many ranks of a program each host gets (`--map-by`,
 //! `--ppn`, `--nnodes`, slots); *ranking* numbers them (`--rank-by`). Ranks of one program are always consecutive.
+//!
+//! Units below a host matter here only by their number: an agent finds the unit of each of its ranks from the local rank, which is the
+//! order of mapping (`bind`).
 
 mod fewer_hosts;
 mod free_slots;
 mod host_slots;
+pub mod map_by;
 mod mapping;
 mod place_error;
 mod processes;
+pub mod rankfile;
+mod ranking;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +24,8 @@ pub use processes::Processes;
 
 use crate::hostlist::{Entry, Host};
 use crate::id::{AppIndex, LocalRank, NodeId};
+use crate::topology::Level;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -26,7 +34,7 @@ use host_slots::Hosts;
 /// More ranks than one machine has process ids for are a typing error.
 pub const MOST_RANKS: u32 = 1 << 20;
 
-/// `--map-by`, `--rank-by`.
+/// `--map-by`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum By {
     /// Fill one host after the other, each up to its slots.
@@ -34,6 +42,36 @@ pub enum By {
     Slot,
     /// A rank on each host in turn.
     Node,
+    /// Fill one host after the other; on a host a rank on each unit in turn.
+    Unit(Level),
+}
+
+/// `--rank-by`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RankBy {
+    /// Host by host, in the order of mapping.
+    Slot,
+    /// A number for each host in turn.
+    Node,
+    /// Unit by unit.
+    Fill,
+    /// A number for each unit of all hosts in turn.
+    Span,
+}
+
+/// The parts of `--map-by` beside the order of hosts.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Layout {
+    /// `SPAN`: units of all hosts take turns.
+    pub span: bool,
+    /// Slots that each rank takes, where a host was given with slots (`PE=N`); 0 or 1: one.
+    pub slots_per_rank: u32,
+    /// The units of this host.
+    pub units_here: u32,
+    /// The units of other hosts; one that is missing has as many as this host.
+    pub units: BTreeMap<Host, u32>,
+    /// The host of each rank, where a file names it.
+    pub listed: Option<Vec<Host>>,
 }
 
 /// `--nnodes MIN[:MAX]`.
@@ -57,7 +95,9 @@ pub struct Request {
     /// `--map-by`.
     pub map_by: By,
     /// `--rank-by`; `None`: as mapped.
-    pub rank_by: Option<By>,
+    pub rank_by: Option<RankBy>,
+    /// The other parts of `--map-by`.
+    pub layout: Layout,
     /// `--nnodes`.
     pub nnodes: Option<Nodes>,
     /// `--min-hosts`.
@@ -222,15 +262,23 @@ impl Placement {
 pub fn place(request: &Request) -> Result<Placement, PlaceError> {
     let mut hosts = Hosts::of(request)?;
     let mut notes = Vec::new();
-    let mut seats: Vec<(usize, AppIndex)> = Vec::new();
-    let rank_by = request.rank_by.unwrap_or(request.map_by);
+    let mut seats: Vec<(usize, LocalRank, AppIndex)> = Vec::new();
+    let rank_by = ranking::of(request)?;
+    let mut listed = request.layout.listed.as_deref();
     for (app, index) in request.apps.iter().zip((0..).map(AppIndex::new)) {
+        if let Some(rest) = listed {
+            let (own, others) = ranking::listed(app, index, rest)?;
+            listed = Some(others);
+            seats.extend(hosts.take_listed(own, &request.here)?.into_iter().map(|(host, rank)| (host, rank, index)));
+            continue;
+        }
         let counts = mapping::counts(request, &hosts, app, index, &mut notes)?;
         if u64::from(MOST_RANKS) < seats.len() as u64 + counts.iter().map(|(_, n)| u64::from(*n)).sum::<u64>() {
             return Err(PlaceError::TooMany);
         }
+        let mapped = hosts.mapped(&counts, &request.layout);
         hosts.take(&counts);
-        seats.extend(numbered(&counts, rank_by).into_iter().map(|host| (host, index)));
+        seats.extend(ranking::numbered(&mapped, rank_by).into_iter().map(|(host, rank)| (host, rank, index)));
     }
     let used = hosts.nodes();
     if let Some(nodes) = request.nnodes.filter(|nodes| used.len() < nodes.min as usize) {
@@ -250,37 +298,12 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
     Ok(Placement { ranks: seats, nodes: used.into_iter().map(|(_, node)| node).collect(), notes, processes })
 }
 
-/// The host of each rank of a program, in the order of its ranks.
-fn numbered(counts: &[(usize, u32)], by: By) -> Vec<usize> {
-    match by {
-        By::Slot => counts.iter().flat_map(|(host, n)| (0..*n).map(|_| *host)).collect(),
-        By::Node => {
-            let mut left: Vec<(usize, u32)> = counts.to_vec();
-            let mut order = Vec::new();
-            while !left.is_empty() {
-                left.retain(|(_, n)| *n > 0);
-                order.extend(left.iter().map(|(host, _)| *host));
-                left.iter_mut().for_each(|(_, n)| *n = n.saturating_sub(1));
-            }
-            order
-        }
-    }
-}
-
-/// Numbers the hosts that are used, and each host's ranks.
-fn settle(seats: &[(usize, AppIndex)], used: &[(usize, Node)]) -> Vec<RankPlacement> {
-    let width = used.last().map_or(0, |(host, _)| host.saturating_add(1));
-    let mut nodes = vec![(NodeId::new(0), 0u32); width];
-    for ((host, _), node) in used.iter().zip((0..).map(NodeId::new)) {
-        if let Some(place) = nodes.get_mut(*host) {
-            *place = (node, 0);
-        }
-    }
-    let seat = |(host, app): &(usize, AppIndex)| {
-        let (node, next) = nodes.get_mut(*host)?;
-        let local_rank = LocalRank::new(*next);
-        *next = next.saturating_add(1);
-        Some(RankPlacement { node: *node, local_rank, app: *app })
+/// Numbers the hosts that are used.
+fn settle(seats: &[(usize, LocalRank, AppIndex)], used: &[(usize, Node)]) -> Vec<RankPlacement> {
+    let nodes: BTreeMap<usize, NodeId> =
+        used.iter().zip((0..).map(NodeId::new)).map(|((host, _), node)| (*host, node)).collect();
+    let seat = |(host, local_rank, app): &(usize, LocalRank, AppIndex)| {
+        Some(RankPlacement { node: *nodes.get(host)?, local_rank: *local_rank, app: *app })
     };
     seats.iter().filter_map(seat).collect()
 }

@@ -97,6 +97,25 @@ pub enum PlaceError {
         /// Its slots are its processors.
         processors: bool,
     },
+    /// `--rank-by fill --map-by slot`
+    #[error("--rank-by fill and span number the units of hosts, and --map-by names none")]
+    NoUnits,
+    /// A file names a host that the job does not have.
+    #[error("the file of --map-by names {host}, and the job does not have that host")]
+    NotOfTheJob {
+        /// Which.
+        host: Host,
+    },
+    /// A file names fewer ranks than there are.
+    #[error("the file of --map-by has {lines} more rank{} for program {}, which has {n}", plural(*lines), shown(*app))]
+    TooFewLines {
+        /// Which program.
+        app: AppIndex,
+        /// Its ranks.
+        n: u32,
+        /// Lines that are left for it.
+        lines: u32,
+    },
     /// More than there can be.
     #[error("more than {MOST_RANKS} ranks")]
     TooMany,
@@ -117,6 +136,10 @@ impl Hint for PlaceError {
             Self::TwoHere { own, .. } => {
                 format!("{own} for this machine, and the other by an address or a name of ~/.ssh/config").into()
             }
+            Self::NoUnits => "--map-by package|numa|l3|core|hwthread, or --rank-by slot|node".into(),
+            Self::NotOfTheJob { .. } => "-H or --hostfile with all hosts of that file".into(),
+            Self::TooFewLines { lines: 1.., .. } => "fewer ranks (-n), or a longer file".into(),
+            Self::TooFewLines { .. } => "a longer file".into(),
             Self::TooMany => return None,
         })
     }

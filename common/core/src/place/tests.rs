@@ -28,6 +28,7 @@ fn request(apps: Vec<AppRequest>) -> Request {
         carries_all: false,
         map_by: By::Slot,
         rank_by: None,
+        layout: Layout::default(),
         nnodes: None,
         min_hosts: None,
         strict: false,
@@ -82,8 +83,8 @@ fn hosts_take_turns() {
     assert_eq!(by(By::Node, None, 5, "a:4;b:4;c:1"), "a 0 3 | b 1 4 | c 2");
     assert_eq!(by(By::Node, None, 8, "a:4;b:4;c:1"), "a 0 3 5 7 | b 1 4 6 | c 2");
     assert_eq!(by(By::Node, None, 6, "a;b"), "a 0 2 4 | b 1 3 5");
-    assert_eq!(by(By::Node, Some(By::Slot), 5, "a:4;b:4"), "a 0 1 2 | b 3 4");
-    assert_eq!(by(By::Slot, Some(By::Node), 6, "a:4;b:4"), "a 0 2 4 5 | b 1 3");
+    assert_eq!(by(By::Node, Some(RankBy::Slot), 5, "a:4;b:4"), "a 0 1 2 | b 3 4");
+    assert_eq!(by(By::Slot, Some(RankBy::Node), 6, "a:4;b:4"), "a 0 2 4 5 | b 1 3");
     assert_eq!(by(By::Node, None, 5, "a max_slots=1;b"), "a 0 | b 1 2 3 4");
     assert_eq!(by(By::Node, None, 0, "a:2;b:1"), "a 0 2 | b 1");
 }
@@ -261,8 +262,9 @@ proptest! {
         nnodes in proptest::option::weighted(0.3, (1u32..4, 0u32..3)),
     ) {
         let by = |node| if node { By::Node } else { By::Slot };
+        let rank_by = |node| if node { RankBy::Node } else { RankBy::Slot };
         let nnodes = nnodes.map(|(min, more)| Nodes { min, max: min + more });
-        let request = Request { map_by: by(by_node.0), rank_by: by_node.1.map(by), nnodes, ..request(apps) };
+        let request = Request { map_by: by(by_node.0), rank_by: by_node.1.map(rank_by), nnodes, ..request(apps) };
         let Ok(placement) = place(&request) else { return Ok(()) };
         let Placement { nodes, ranks: seats, .. } = &placement;
         prop_assert!(!seats.is_empty() && seats.is_sorted_by_key(|seat| seat.app));

@@ -182,6 +182,7 @@ impl Trial {
             carries_all: false,
             map_by: By::Slot,
             rank_by: None,
+            layout: place::Layout::default(),
             nnodes: None,
             min_hosts: None,
             strict: false,

@@ -24,6 +24,7 @@ flags = ['reserve', 'backfill']
 fn told(line: &str) -> Result<Told, String> {
     let site = Site {
         here: Here { name: "me".into(), cpus: 2 },
+        units: &|_| 1,
         gpus: &|| Some(0),
         ask: &|_, _| Ok(Vec::new()),
         read: &|path| match path.strip_prefix(b"file:") {

@@ -55,8 +55,8 @@ fn ranks_per_node_are_counted_here() {
 pub(super) fn has(host: &Target) -> Result<Has, Silent> {
     let name = host.to_string();
     match name.strip_prefix('g').map(str::parse::<u32>) {
-        Some(Ok(gpus)) => Ok(Has { cpus: gpus * 2, gpus: Some(gpus) }),
-        Some(Err(_)) => Ok(Has { cpus: 1, gpus: None }),
+        Some(Ok(gpus)) => Ok(Has { cpus: gpus * 2, gpus: Some(gpus), units: [gpus; 5] }),
+        Some(Err(_)) => Ok(Has { cpus: 1, gpus: None, units: [0; 5] }),
         None => Err(Silent {
             text: format!("{name}: no route to host"),
             host: name,

@@ -18,6 +18,7 @@ fn becomes(line: &str, files: &[(&str, Runs)], env: &[(&str, &str)]) -> (String,
         |path: &OsBytes| files.iter().find(|(name, _)| path.as_slice() == name.as_bytes()).map(|(_, runs)| *runs);
     let done = run.interpret(&Site {
         here: Here { name: "me".into(), cpus: 2 },
+        units: &|_| 1,
         gpus: &|| None,
         ask: &|_, _| Ok(Vec::new()),
         read: &|_| Err(std::io::Error::from_raw_os_error(2)),

@@ -1,0 +1,180 @@
+//! From `--map-by`, `--rank-by` and `--cpus-per-rank` to a layout. Files are read, and hosts are asked for their units.
+//!
+//! Other hosts' processors are known to their agents only. For most mappings their number does not matter: the agent maps its own ranks.
+//! Where it does (`ppr:N:numa`, and ranks numbered by packages, NUMA nodes or L3 groups), hosts are asked before ranks are placed, as
+//! for `--ppn gpu`.
+
+use super::errors::CliError;
+use super::place::Whole;
+use super::site::Site;
+use super::{Run, values};
+use rlaunch_core::bind::{Bind, BindTo, CpuList};
+use rlaunch_core::hostlist::{Entry, Host};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::map_by::{MapBy, Order};
+use rlaunch_core::place::rankfile::{self, RankfileError};
+use rlaunch_core::place::{AppRequest, By, Layout, RankBy};
+use rlaunch_core::topology::Level;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The option, as messages name it.
+const OPTION: &str = "--map-by";
+
+/// The words of `--rank-by`.
+pub(super) const RANK_BY: [(&str, RankBy); 4] =
+    [("slot", RankBy::Slot), ("node", RankBy::Node), ("fill", RankBy::Fill), ("span", RankBy::Span)];
+
+/// The host of each rank, as a file names it, with its cores if these are named.
+pub(super) type Listed = Vec<(Host, Option<CpuList>)>;
+
+/// `--map-by`.
+pub(super) fn map_by(option: &OsBytes, value: &OsBytes) -> Result<MapBy, CliError> {
+    MapBy::parse(&value.to_string()).map_err(|error| {
+        let strict = value.to_ascii_lowercase().ends_with(b":nooversubscribe");
+        let hint = if strict { "--strict".to_owned() } else { values::spell(option, "slot") };
+        let takes = format!("a mapping such as slot, numa:PE=2 or ppr:2:l3 ({error})").into();
+        CliError::Value { option: option.clone(), takes, got: value.clone(), hint: Some(hint.into()) }
+    })
+}
+
+impl Whole {
+    /// Where ranks are bound.
+    pub(crate) fn bound(&self) -> Bind {
+        let Self { bind, map_by, .. } = self;
+        let to = match (&bind.to, &map_by.order) {
+            (BindTo::Share, Order::Cores(cores)) => BindTo::Lists(vec![CpuList::Cores(cores.clone())]),
+            (to, _) => to.clone(),
+        };
+        let cores = bind.cores.or(map_by.cores);
+        Bind { to, spread: map_by.spread(), cores, threads: map_by.threads, report: bind.report }
+    }
+
+    /// The cores of each rank, where a rankfile names them.
+    pub(crate) fn rank_cpus(&self) -> Vec<CpuList> {
+        self.listed.iter().flatten().filter_map(|(_, cores)| cores.clone()).collect()
+    }
+
+    /// The order of hosts.
+    pub(super) const fn by(&self) -> By {
+        match self.map_by.order {
+            Order::Node => By::Node,
+            Order::Unit(level) => By::Unit(level),
+            Order::Default
+            | Order::Slot
+            | Order::EachHost(_)
+            | Order::Each(_, _)
+            | Order::Sequence(_)
+            | Order::Rankfile(_)
+            | Order::Cores(_) => By::Slot,
+        }
+    }
+}
+
+impl Run {
+    /// Reads the file that `--map-by` names.
+    ///
+    /// # Errors
+    /// It cannot be read, or names no ranks.
+    pub(crate) fn read_map_file(&mut self, site: &Site<'_>) -> Result<(), CliError> {
+        let refuse = |path: &str, why: String| CliError::Value {
+            option: OPTION.into(),
+            takes: format!("a file that can be used ({why})").into(),
+            got: path.into(),
+            hint: Some("docs/binding.md shows such files".into()),
+        };
+        let read = |path: &str| {
+            let bytes = (site.read)(&path.into()).map_err(|error| refuse(path, super::site::why(&error)))?;
+            Ok::<_, CliError>(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let unusable = |path: &str, error: &RankfileError| refuse(path, error.to_string());
+        self.whole.listed = match &self.whole.map_by.order {
+            Order::Sequence(Some(path)) => {
+                let hosts = rankfile::sequence(&read(path)?).map_err(|error| unusable(path, &error))?;
+                Some(hosts.iter().map(|name| (Host::named(name), None)).collect())
+            }
+            Order::Rankfile(path) => {
+                let ranks = rankfile::rankfile(&read(path)?).map_err(|error| unusable(path, &error))?;
+                Some(ranks.into_iter().map(|(name, cores)| (Host::named(&name), Some(cores))).collect())
+            }
+            Order::Default
+            | Order::Slot
+            | Order::Node
+            | Order::Unit(_)
+            | Order::EachHost(_)
+            | Order::Each(_, _)
+            | Order::Sequence(None)
+            | Order::Cores(_) => None,
+        };
+        Ok(())
+    }
+
+    /// The parts of `--map-by` beside the order of hosts. The requests of programs get the ranks of each host or unit.
+    pub(super) fn layout(&self, apps: &mut [AppRequest], named: &[Entry], site: &Site<'_>) -> Result<Layout, CliError> {
+        let MapBy { order, span, .. } = &self.whole.map_by;
+        let cores = self.whole.bind.cores.or(self.whole.map_by.cores).unwrap_or(1);
+        // Slots of an allocation are tasks, which have their processors already.
+        let slots_per_rank = if self.in_allocation.is_some() { 1 } else { cores };
+        let mut layout = Layout { span: *span, slots_per_rank, ..Layout::default() };
+        if let Some(level) = self.whole.map_by.counts() {
+            layout.units_here = (site.units)(level);
+            layout.units = self.units(named, level, site)?;
+        }
+        let of_host = |entry: &Entry| match layout.units.get(&entry.host) {
+            Some(units) => *units,
+            None => layout.units_here,
+        };
+        match order {
+            Order::EachHost(each) => apps.iter_mut().for_each(|app| app.ppn = app.ppn.or(Some(*each))),
+            Order::Each(each, _) => {
+                for app in apps.iter_mut().filter(|app| app.ppn.is_none() && !app.counted) {
+                    let own = if app.hosts.is_empty() { named } else { &app.hosts };
+                    if own.is_empty() {
+                        app.ppn = Some(each.saturating_mul(layout.units_here));
+                        continue;
+                    }
+                    let counted = |entry: &Entry| {
+                        let slots = Some(each.saturating_mul(of_host(entry)));
+                        Entry { slots, named: 1, ..entry.clone() }
+                    };
+                    app.hosts = own.iter().map(counted).collect();
+                    app.counted = true;
+                }
+                layout.slots_per_rank = 1;
+            }
+            Order::Sequence(None) if !named.is_empty() => {
+                let often = |entry: &Entry| std::iter::repeat_n(entry.host.clone(), entry.named.max(1) as usize);
+                layout.listed = Some(named.iter().flat_map(often).collect());
+            }
+            Order::Default
+            | Order::Slot
+            | Order::Node
+            | Order::Unit(_)
+            | Order::Sequence(_)
+            | Order::Rankfile(_)
+            | Order::Cores(_) => {}
+        }
+        if let Some(listed) = &self.whole.listed {
+            layout.listed = Some(listed.iter().map(|(host, _)| host.clone()).collect());
+            // A file that names hosts is a list of them, where there is no other.
+            if let (true, Some(app)) = (named.is_empty() && self.in_allocation.is_none(), apps.first_mut()) {
+                let hosts: BTreeSet<&Host> = listed.iter().map(|(host, _)| host).collect();
+                let ranks = |host: &Host| listed.iter().filter(|(own, _)| own == host).count();
+                let entry = |host: &Host| {
+                    let slots = u32::try_from(ranks(host)).ok();
+                    Entry { host: host.clone(), slots, named: 1, max_slots: None }
+                };
+                app.hosts = hosts.into_iter().map(entry).collect();
+                layout.slots_per_rank = 1;
+            }
+        }
+        Ok(layout)
+    }
+
+    /// The units of other hosts: they are asked.
+    fn units(&self, named: &[Entry], level: Level, site: &Site<'_>) -> Result<BTreeMap<Host, u32>, CliError> {
+        let others: BTreeSet<&Host> =
+            named.iter().map(|entry| &entry.host).filter(|host| !site.here.is(host)).collect();
+        let asked = self.ask_hosts(&OPTION.into(), others, site)?;
+        Ok(asked.into_iter().map(|(host, has)| (host, has.units_of(level).max(1))).collect())
+    }
+}
