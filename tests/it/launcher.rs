@@ -25,7 +25,7 @@ fn a_command_of_the_users_starts_agents() {
 /// As in a container that has the variables of its job, and not its programs.
 #[test]
 fn an_srun_that_is_missing_is_named_with_a_way_out() {
-    let script = r#"mkdir bin; ln -s "$(command -v env)" bin; PATH=$PWD/bin exec "$RL" -n 1 "$@""#;
+    let script = r#"mkdir "$DIR/bin"; ln -s "$(command -v env)" "$DIR/bin"; PATH=$DIR/bin exec "$RL" -n 1 "$@""#;
     let plan = |words: &str| {
         let plan = Plan::shell(&script.replace("\"$@\"", words));
         plan.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "node[01-04]").env("SLURM_TASKS_PER_NODE", "1(x4)")
