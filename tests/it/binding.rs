@@ -88,13 +88,13 @@ fn rankfile_names_the_cores_of_each_rank() {
         return;
     }
     let write = |slots: [&str; 2]| {
-        format!("printf 'rank 0=localhost slot={}\\nrank 1=localhost slot={}\\n' >rf;", slots[0], slots[1])
+        format!("printf 'rank 0=localhost slot={}\\nrank 1=localhost slot={}\\n' >$DIR/rf;", slots[0], slots[1])
     };
-    let [kernel, reported] = cpus("-n 2 --map-by rankfile:FILE=rf", &write(["0:1", "0"]));
+    let [kernel, reported] = cpus("-n 2 --map-by rankfile:FILE=$DIR/rf", &write(["0:1", "0"]));
     assert_eq!(kernel, reported);
     assert_ne!(kernel["0"], kernel["1"]);
     let done =
-        Plan::shell(&format!("{} \"$RL\" --map-by rankfile:FILE=rf echo ran", write(["0", "999"]))).start().code(125);
+        Plan::shell(&format!("{} \"$RL\" --map-by rankfile:FILE=$DIR/rf echo ran", write(["0", "999"]))).start().code(125);
     done.says("there is no core 999: the host has ");
     let done = Case::start(["--map-by", "rankfile:FILE=/no/such/file", "true"]).code(2);
     done.says("error: --map-by takes a file that can be used (no such file or directory), got '/no/such/file'");
