@@ -93,8 +93,9 @@ fn rankfile_names_the_cores_of_each_rank() {
     let [kernel, reported] = cpus("-n 2 --map-by rankfile:FILE=$DIR/rf", &write(["0:1", "0"]));
     assert_eq!(kernel, reported);
     assert_ne!(kernel["0"], kernel["1"]);
-    let done =
-        Plan::shell(&format!("{} \"$RL\" --map-by rankfile:FILE=$DIR/rf echo ran", write(["0", "999"]))).start().code(125);
+    let done = Plan::shell(&format!("{} \"$RL\" --map-by rankfile:FILE=$DIR/rf echo ran", write(["0", "999"])))
+        .start()
+        .code(125);
     done.says("there is no core 999: the host has ");
     let done = Case::start(["--map-by", "rankfile:FILE=/no/such/file", "true"]).code(2);
     done.says("error: --map-by takes a file that can be used (no such file or directory), got '/no/such/file'");
