@@ -50,6 +50,7 @@ fn down() -> Vec<Vec<u8>> {
     let limits = Capped::chunks([Limit { on: Resource::Core, soft: None }]).remove(0);
     let travel = Travel { umask: 0o22, limits, dir: "/home/eve".into() };
     let start = Start {
+        in_step: false,
         job: JobId([7; 16]),
         contain: Contain::Auto,
         nodes: 1,
