@@ -2,7 +2,7 @@
 
 use crate::cli::Whole;
 use crate::view::binding::{cpus_of, decided_there, not_bound};
-use rlaunch_core::bind::{Bind, BindTo, CpuList, Host};
+use rlaunch_core::bind::{Bind, BindTo, Bound, CpuList, Host};
 use rlaunch_core::cpu_set::CpuSet;
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::id::{NodeId, Rank};
@@ -21,14 +21,17 @@ pub(crate) fn text(whole: &Whole, placement: &Placement) -> String {
     }
     let processors = processors();
     let mut text = String::new();
+    // This host has one node: its ranks are bound by one decision.
+    let mut here = None;
     for (seat, rank) in placement.ranks.iter().zip((0..).map(Rank::new)) {
         let Some(node) = placement.nodes.get(seat.node.index()) else { continue };
         let host = node.host.to_string();
+        let decide = || decided(&of_node(&bind, &cores, placement, seat.node), &processors, node.ranks);
         let line = match node.local {
-            true => {
-                here(&of_node(&bind, &cores, placement, seat.node), &processors, node.ranks, seat.local_rank.index())
-                    .map_or_else(|error| error, |cpus| format!("rank {rank} on {host}: {cpus}"))
-            }
+            true => match here.get_or_insert_with(decide) {
+                Ok(bound) => format!("rank {rank} on {host}: {}", line(bound, &processors, seat.local_rank.index())),
+                Err(error) => error.clone(),
+            },
             false => decided_there(rank, &host),
         };
         // Writing to a String cannot fail.
@@ -51,12 +54,17 @@ pub(crate) fn processors() -> Processors {
     Processors { topology, has_quota: topology::has_quota() }
 }
 
-fn here(bind: &Bind, processors: &Processors, ranks: u32, local_rank: usize) -> Result<String, String> {
+fn decided(bind: &Bind, processors: &Processors, ranks: u32) -> Result<Bound, String> {
     let Processors { topology, has_quota } = processors;
-    let bound = bind.ranks_of(Host { topology, ranks, has_quota: *has_quota }).map_err(|error| {
+    bind.ranks_of(Host { topology, ranks, has_quota: *has_quota }).map_err(|error| {
         let hint = error.hint().map(|hint| format!(" (try: {hint})")).unwrap_or_default();
         format!("{error}{hint}")
-    })?;
+    })
+}
+
+/// The CPUs of a rank of this host.
+fn line(bound: &Bound, processors: &Processors, local_rank: usize) -> String {
+    let topology = &processors.topology;
     let mask = bound.masks.get(local_rank);
     let cpus = mask.unwrap_or_else(|| topology.allowed());
     let numbers = |level: Level| {
@@ -65,8 +73,8 @@ fn here(bind: &Bind, processors: &Processors, ranks: u32, local_rank: usize) -> 
     };
     let list = |set: &CpuSet| OsBytes::from(set.to_string());
     let line = cpus_of(mask.is_some(), &list(cpus), &list(&numbers(Level::Core)), &list(&numbers(Level::Numa)));
-    Ok(match bound.unbound {
+    match bound.unbound {
         Some(unbound) => format!("{line}: {}", not_bound(unbound, &"this host".into())),
         None => line,
-    })
+    }
 }

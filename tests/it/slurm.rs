@@ -267,7 +267,7 @@ fn nothing_is_left_whoever_is_killed() {
         let case = salloc(&bed, "tester", "-N2 -n4", job).start();
         case.says_on_stdout("up", 4);
         let kill = match victim {
-            // Of the launcher's three processes the first one.
+            // The launcher is older than its guardian and agent.
             "rlaunch" => ("login", "kill -9 $(pgrep -o -u tester -f /rlaunch)"),
             "srun" => ("login", "kill -9 $(pgrep -o -x srun)"),
             "sruns" => ("login", "kill -9 $(pgrep -x srun) 2>/dev/null || true"),

@@ -133,8 +133,12 @@ impl Run {
             let is_first = env("SLURM_PROCID").is_none_or(|rank| rank == "0");
             return Err(AllocationUseError::ManyTasks { tasks, is_first }.into());
         }
-        let found = Allocation::find(&env, &read).map_err(AllocationUseError::from)?;
-        Ok(found.map(|allocation| InAllocation { allocation, open }))
+        match Allocation::find(&env, &read) {
+            Ok(found) => Ok(found.map(|allocation| InAllocation { allocation, open })),
+            // The user has said which hosts there are, and how they are reached.
+            Err(_) if open && self.programs.iter().any(|program| program.place.names_hosts()) => Ok(None),
+            Err(error) => Err(AllocationUseError::from(error).into()),
+        }
     }
 
     /// The hosts of a program; empty: it names none, and there is no allocation.

@@ -36,7 +36,7 @@ impl StepLayout {
 /// A layout, and the tasks of the host that gets it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HostStep {
-    /// Of all hosts.
+    /// The layout of the whole job.
     pub layout: StepLayout,
     /// The ranks of this host ([`task_ids`]).
     pub task_ids: OsBytes,

@@ -52,11 +52,11 @@ pub enum Spread {
     /// In blocks of equal size, one for each unit.
     #[default]
     Blocks,
-    /// One to each unit in turn.
+    /// Each unit gets a rank in turn.
     Deal(Level),
     /// As many to a unit as it has cores, then to the next.
     Fill,
-    /// So many to each unit.
+    /// Each unit gets this number of ranks.
     Each(u32, Level),
 }
 
@@ -194,7 +194,7 @@ impl Bind {
         }
     }
 
-    /// So many cores for each rank, side by side. No rank's cores cross the border of an L3 group, a NUMA node or a package where all
+    /// Each rank gets this number of cores, side by side. No rank's cores cross the border of an L3 group, a NUMA node or a package where all
     /// ranks find room without that.
     fn packed(&self, host: Host<'_>, each: u32) -> Result<Vec<CpuSet>, BindError> {
         let Host { topology, ranks, .. } = host;

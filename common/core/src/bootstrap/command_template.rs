@@ -18,7 +18,7 @@ pub struct CommandTemplate(Vec<String>);
 /// A template that cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TemplateError {
-    /// It is empty, or no text.
+    /// The template has no word, or is no UTF-8.
     #[error("there is no command in it")]
     Empty,
     /// No word holds `{{host}}`.

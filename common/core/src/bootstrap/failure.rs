@@ -162,7 +162,7 @@ impl fmt::Display for Reason<'_> {
             }
             Why::Declined(why) => write!(f, "the agent refuses: {why}"),
             Why::NoEdge => write!(f, "the agent started, and the streams of its {carrier} cannot be taken over here"),
-            Why::Impostor => f.write_str("whoever answered is not the agent that was started"),
+            Why::Impostor => f.write_str("the process that answered is not the agent that was started"),
             Why::Late { stage, seen, limit } => {
                 write!(f, "not ready within {limit}: ")?;
                 match stage {
@@ -226,7 +226,7 @@ impl Failure {
             }
             Trouble::Config => "mend ~/.ssh/config".into(),
             Trouble::MasterFull => {
-                "raise MaxSessions in its sshd_config (0: for nobody), or on the host that it is reached through".into()
+                "raise MaxSessions in its sshd_config (0 admits no session), or on the host that it is reached through".into()
             }
             Trouble::NoForwarding => {
                 format!("AllowTcpForwarding and PermitOpen in its sshd_config; ssh -G {host} names the proxyjump").into()

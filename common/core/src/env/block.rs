@@ -101,7 +101,7 @@ pub struct RankVariables<'a> {
     pub error_file: &'a [u8],
     /// Its GPUs, and the variables that name them; `None`: all, or those of the caller's.
     pub gpus: Option<(&'static [&'static str], &'a [u8])>,
-    /// It runs in a job of Slurm.
+    /// The rank runs in a job of Slurm.
     pub slurm: bool,
     /// The CPUs that it is bound to; `None`: it is not bound.
     pub threads: Option<u32>,

@@ -50,7 +50,7 @@ impl HostSignals {
         self.in_step = start.in_step;
     }
 
-    /// One of our processes was sent a signal. Returns whether that asks the agent to end at once.
+    /// The guardian or the agent was sent a signal. Returns whether that asks the agent to end at once.
     pub(super) fn on_signal(&mut self, cx: &mut Cx<'_>, sig: Signal, to: SignalledPart) -> bool {
         let is_warning = matches!(sig, Signal::TERM | Signal::USR1 | Signal::USR2);
         if !self.in_step || !is_warning {

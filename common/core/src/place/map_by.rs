@@ -34,9 +34,9 @@ pub enum Order {
     Node,
     /// Hosts are filled one after the other, and units of a host take turns.
     Unit(Level),
-    /// So many ranks on each host.
+    /// Each host gets this number of ranks.
     EachHost(u32),
-    /// So many ranks on each unit of each host.
+    /// Each unit of each host gets this number of ranks.
     Each(u32, Level),
     /// The hosts of a file, one line for each rank; `None`: the hosts in the order in which they were given.
     Sequence(Option<String>),

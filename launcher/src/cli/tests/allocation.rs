@@ -122,6 +122,8 @@ fn what_an_allocation_does_not_allow_is_refused() {
         let error = placed(line, variables).err().unwrap_or_else(|| panic!("{line} is accepted"));
         assert!(error.contains(says) && error.contains("\n  try     "), "{line}: {error}");
     }
+    assert!(placed("--launcher ssh -H far a", &broken).is_ok() && placed("--launcher local a", &broken).is_ok());
+    assert!(placed("--launcher ssh a", &broken).is_err(), "no host is named");
     assert!(placed("a", &pty).is_ok());
     for value in ["rsh", "exec:", "exec:docker", ""] {
         let refused = super::with(&format!("--launcher={value} a"), &[]).unwrap_err().render();

@@ -83,7 +83,7 @@ fn ranks_get_the_last_signal_once() {
     assert_eq!(rig.root(ends()), []);
     assert_eq!(rig.wait(4_999), []);
     assert_eq!(rig.wait(1)[..2], [says(ToRoot::Killing), group(0, KILL)], "the grace began with the order");
-    // It comes after the launcher's word.
+    // The scheduler's signal comes after the order of the launcher.
     let mut rig = in_step(1);
     assert_eq!(rig.root(ends()), []);
     rig.hear(to(Agent, TERM));
