@@ -4,10 +4,16 @@
 mod alarm;
 mod connection;
 pub mod diagnostics;
+mod early;
+mod frames;
 mod halves;
+mod inbox;
 mod outbox;
 pub mod ready;
+pub mod seal;
 
 pub use alarm::Alarm;
-pub use connection::{Body, Closed, Connection, Early, Frame};
+pub use connection::Connection;
+pub use early::Early;
+pub use frames::{Body, Closed, Frame};
 pub use outbox::Overflow;

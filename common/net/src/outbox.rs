@@ -1,8 +1,12 @@
 //! The bytes that wait to be written on an edge: control messages in bounded bytes, which go first, and one data frame.
 
+use crate::seal::Sealer;
+use nix::fcntl::{SpliceFFlags, splice};
+use nix::sys::uio::writev;
 use rlaunch_core::id::{NodeId, StreamId};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Most bytes of control messages that may wait. The other side always reads; more means that it is stuck.
 const CONTROL_LIMIT: usize = 64 << 20;
@@ -24,6 +28,8 @@ pub(crate) struct Outbox {
     control_at: usize,
     data: Option<DataFrame>,
     spare: Vec<u8>,
+    /// For an edge over TCP.
+    sealer: Option<Box<Sealer>>,
 }
 
 #[derive(Debug)]
@@ -60,6 +66,46 @@ fn header(lane: Lane, flags: Flags, node: NodeId, stream: u32, len: usize) -> [u
 }
 
 impl Outbox {
+    /// For a sealed stream.
+    pub(crate) fn sealed(sealer: Sealer) -> Self {
+        Self { sealer: Some(Box::new(sealer)), ..Self::default() }
+    }
+
+    /// Whether what is written is sealed: then all of it has to be in our memory.
+    pub(crate) const fn is_sealed(&self) -> bool {
+        self.sealer.is_some()
+    }
+
+    /// Writes once what the kernel takes. `pipe` holds the bodies of spliced frames.
+    pub(crate) fn write_to(&mut self, output: impl AsFd, pipe: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        if let Some(mut sealer) = self.sealer.take() {
+            let sealed = self.seal(&mut sealer).and_then(|()| sealer.write_to(output));
+            self.sealer = Some(sealer);
+            return sealed;
+        }
+        let written = match (self.pipe_is_next(), pipe) {
+            (Some(left), Some(outlet)) => splice(outlet, None, output, None, left, SpliceFFlags::SPLICE_F_NONBLOCK)?,
+            (Some(_), None) | (None, _) => {
+                let mut slices = [IoSlice::new(&[]); 3];
+                let n = self.slices(&mut slices);
+                writev(output, slices.get(..n).unwrap_or_default())?
+            }
+        };
+        self.advance(written);
+        Ok(())
+    }
+
+    /// Seals what waits, in the order in which it would be written, as far as there is room for it.
+    fn seal(&mut self, sealer: &mut Sealer) -> io::Result<()> {
+        while sealer.has_room() && !self.is_plain_empty() {
+            let mut slices = [IoSlice::new(&[]); 3];
+            let n = self.slices(&mut slices);
+            let taken = sealer.seal(slices.get(..n).unwrap_or_default())?;
+            self.advance(taken);
+        }
+        Ok(())
+    }
+
     /// Queues a message on the control, credit or beat lane.
     pub(crate) fn control(&mut self, lane: Lane, node: NodeId, body: &[u8]) -> Result<(), Overflow> {
         if self.waiting() + body.len() > CONTROL_LIMIT {
@@ -135,6 +181,10 @@ impl Outbox {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
+        self.is_plain_empty() && self.sealer.as_ref().is_none_or(|sealer| sealer.is_empty())
+    }
+
+    const fn is_plain_empty(&self) -> bool {
         self.control_at == self.control.len() && self.data.is_none()
     }
 

@@ -479,7 +479,7 @@ fn why(error: &Closed) -> CloseReason {
         Closed::Eof | Closed::Truncated => CloseReason::Eof,
         // It ended without having read all that we sent.
         Closed::Io(error) if error.kind() == io::ErrorKind::ConnectionReset => CloseReason::Eof,
-        Closed::Frame { .. } | Closed::Message => CloseReason::Malformed,
+        Closed::Frame { .. } | Closed::Message | Closed::Seal => CloseReason::Malformed,
         Closed::Io(error) => CloseReason::Failed(error.raw_os_error().unwrap_or(0)),
     }
 }

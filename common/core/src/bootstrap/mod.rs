@@ -15,6 +15,7 @@ pub mod srun;
 pub mod ssh_messages;
 pub mod ssh_route;
 pub mod sum;
+pub mod tcp_hello;
 
 #[cfg(test)]
 mod tests;
@@ -33,3 +34,4 @@ pub use srun::SrunPlan;
 pub use ssh_messages::Trouble;
 pub use ssh_route::{Kind, Way};
 pub use sum::Sum;
+pub use tcp_hello::{AgentFacts, EdgeKeys, Hello, StepPreamble};

@@ -2,11 +2,16 @@
 #![allow(clippy::disallowed_methods, reason = "the peer of a test is a thread of its own")]
 
 use super::*;
+use crate::{Body, Early};
 use rlaunch_core::id::{AppIndex, ProcId, Std};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
+use rlaunch_core::wire::frame::Header;
+use rlaunch_core::wire::guardian_count::Last;
 use rlaunch_core::wire::to_node::{Part, ToNode};
 use std::future::poll_fn;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
 
 fn pair() -> (StdStream, StdStream) {
     StdStream::pair().unwrap()

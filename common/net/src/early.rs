@@ -1,0 +1,209 @@
+//! An edge before a runtime exists.
+
+use crate::connection::Connection;
+use crate::frames::{Closed, Frame};
+use crate::halves::Halves;
+use crate::inbox::Inbox;
+use crate::outbox::{Outbox, Overflow};
+use crate::seal::Seal;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rlaunch_core::id::NodeId;
+use rlaunch_core::wire::beat::Beat;
+use rlaunch_core::wire::codec::{WireMessage, encode};
+use rlaunch_core::wire::frame::Lane;
+use std::io::{self, ErrorKind};
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::time::{Duration, Instant};
+use tokio::net::unix::pipe::Receiver;
+
+/// An edge before a runtime exists, on one thread. Only reading waits: all signals are blocked then, and the other side may
+/// read nothing.
+#[derive(Debug)]
+pub struct Early<M> {
+    io: Halves,
+    inbox: Inbox,
+    outbox: Outbox,
+    peer: PhantomData<fn() -> M>,
+}
+
+impl<M: WireMessage> Early<M> {
+    /// Takes a connected stream.
+    #[must_use]
+    pub fn new(io: StdStream) -> Self {
+        Self::over(Halves::socket(io))
+    }
+
+    /// Takes a connected stream of which this was read already.
+    #[must_use]
+    pub fn begun(io: StdStream, read: &[u8]) -> Self {
+        Self { inbox: Inbox::begun(read), ..Self::new(io) }
+    }
+
+    /// Takes a connected TCP socket, after the handshake.
+    #[must_use]
+    pub fn sealed(socket: OwnedFd, seal: Seal) -> Self {
+        let Seal { opener, sealer } = seal;
+        let (inbox, outbox) = (Inbox::sealed(opener), Outbox::sealed(sealer));
+        Self { inbox, outbox, ..Self::over(Halves::socket(socket)) }
+    }
+
+    /// Takes a stream in two halves, as sshd gives them: pipes, or sockets. They must be ours alone, because they become
+    /// non-blocking.
+    #[must_use]
+    pub fn from_halves(input: OwnedFd, output: OwnedFd) -> Self {
+        Self::over(Halves::two(input, output))
+    }
+
+    fn over(io: Halves) -> Self {
+        Self { io, inbox: Inbox::default(), outbox: Outbox::default(), peer: PhantomData }
+    }
+
+    /// The next frame; waits for it, and writes meanwhile what was queued and not taken.
+    ///
+    /// # Errors
+    /// The edge has ended or carries something else.
+    pub fn recv(&mut self) -> Result<Frame<M>, Closed> {
+        loop {
+            if let Some(frame) = self.next(None, None)? {
+                return Ok(frame);
+            }
+        }
+    }
+
+    /// The same for a caller that has something else to do after this time, or when there is something to read beside the edge. `None`:
+    /// nothing had come by then.
+    ///
+    /// # Errors
+    /// The edge has ended or carries something else.
+    pub fn recv_beside(&mut self, beside: &impl AsFd, time: Option<Duration>) -> Result<Option<Frame<M>>, Closed> {
+        self.next(Some(beside.as_fd()), time)
+    }
+
+    fn next(&mut self, beside: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Result<Option<Frame<M>>, Closed> {
+        let until = time.map(|time| Instant::now() + time);
+        // Or reading would wait.
+        self.io.set_nonblocking()?;
+        loop {
+            let frame = self.inbox.read_frame(self.io.input())?;
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if frame.is_some() || left.is_some_and(|left| left.is_zero()) {
+                return Ok(frame);
+            }
+            if self.wait(PollFlags::POLLIN, beside, left.map_or(PollTimeout::NONE, rounded_up))? {
+                return Ok(None);
+            }
+            self.flush()?;
+        }
+    }
+
+    /// Waits for this of the half that is read, for room in the other if something is queued, and for something to read
+    /// beside them: whether there is.
+    fn wait(&self, input: PollFlags, beside: Option<BorrowedFd<'_>>, time: PollTimeout) -> io::Result<bool> {
+        let output = if self.outbox.is_empty() { PollFlags::empty() } else { PollFlags::POLLOUT };
+        let halves = [(self.io.output().as_fd(), output), (self.io.input().as_fd(), input)];
+        // A half that is waited for nothing has hung up or not: that must not end the wait again and again.
+        let wanted = halves.into_iter().filter(|(_, wanted)| !wanted.is_empty());
+        let beside = beside.map(|fd| (fd, PollFlags::POLLIN));
+        let mut fds: Vec<PollFd<'_>> =
+            beside.into_iter().chain(wanted).map(|(fd, flags)| PollFd::new(fd, flags)).collect();
+        match poll(&mut fds, time) {
+            Ok(_) => Ok(beside.is_some() && fds.first().and_then(PollFd::any).unwrap_or(false)),
+            Err(Errno::EINTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Whether `recv` would not wait.
+    #[must_use]
+    pub fn has_frame(&self) -> bool {
+        self.inbox.has_frame()
+    }
+
+    /// Queues a message.
+    ///
+    /// # Errors
+    /// Too much is waiting.
+    pub fn send<W: WireMessage>(&mut self, node: NodeId, message: &W) -> Result<(), Overflow> {
+        self.outbox.control(Lane::Control, node, &encode(message))
+    }
+
+    /// Queues a grant of credit.
+    ///
+    /// # Errors
+    /// Too much is waiting.
+    pub fn grant(&mut self, node: NodeId, up_to: u64) -> Result<(), Overflow> {
+        self.outbox.control(Lane::Credit, node, &up_to.to_le_bytes())
+    }
+
+    /// Queues a heartbeat.
+    ///
+    /// # Errors
+    /// Too much is waiting.
+    pub fn beat(&mut self, node: NodeId, beat: Beat) -> Result<(), Overflow> {
+        self.outbox.control(Lane::Beat, node, &beat.to_bytes())
+    }
+
+    /// Writes what the kernel takes without waiting; whether that was all. The rest stays queued, for `recv` and for the
+    /// connection under a runtime.
+    ///
+    /// # Errors
+    /// The edge has ended.
+    pub fn flush(&mut self) -> io::Result<bool> {
+        if self.outbox.is_empty() {
+            return Ok(true);
+        }
+        self.io.set_nonblocking()?;
+        while !self.outbox.is_empty() {
+            match self.outbox.write_to(self.io.output(), None) {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The same for last words: waits for a while until the other side has taken all.
+    ///
+    /// # Errors
+    /// The edge has ended.
+    pub fn flush_within(&mut self, time: Duration) -> io::Result<bool> {
+        let until = Instant::now() + time;
+        while !self.flush()? {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            self.wait(PollFlags::empty(), None, rounded_up(left))?;
+        }
+        Ok(true)
+    }
+
+    /// The same edge under a runtime, which must be entered.
+    ///
+    /// # Errors
+    /// No descriptor is left, or the runtime refuses it. The edge comes back with that, so that the peer can be notified.
+    pub fn into_connection(self) -> Result<Connection<M>, (Box<Self>, io::Error)> {
+        let duplicate = || {
+            self.io.set_nonblocking()?;
+            let spare = OwnedFd::from(self.io.output().try_clone()?);
+            Ok((Receiver::from_owned_fd_unchecked(self.io.input().try_clone()?.into())?, Some(spare)))
+        };
+        let (reading, spare) = match duplicate() {
+            Ok(both) => both,
+            Err(error) => return Err((Box::new(self), error)),
+        };
+        // A launcher holds thousands of edges: what is read needs no second descriptor.
+        let Self { io, inbox, outbox, peer } = self;
+        Ok(Connection { reading, output: io.into_output(), full: None, spare, inbox, outbox, pipe: None, peer })
+    }
+}
+
+/// To whole milliseconds, or the last one would be spent in asking.
+fn rounded_up(left: Duration) -> PollTimeout {
+    PollTimeout::try_from(left.saturating_add(Duration::from_micros(999))).unwrap_or(PollTimeout::MAX)
+}
