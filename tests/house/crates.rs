@@ -94,7 +94,7 @@ fn the_launcher_hands_over_to_the_agent_and_that_is_all() {
     let dir = root().join("launcher/src");
     let names = |path: &PathBuf| std::fs::read_to_string(path).unwrap().contains("rlaunch_agent");
     let joints: BTreeSet<PathBuf> = crate::files::sources_in(&dir).into_iter().filter(names).collect();
-    assert_eq!(joints, ["serve/mod.rs", "start.rs"].map(|file| dir.join(file)).into());
+    assert_eq!(joints, ["serve/mod.rs", "serve/step.rs", "start.rs"].map(|file| dir.join(file)).into());
 }
 
 #[test]

@@ -258,27 +258,79 @@ fn ranks_that_the_scheduler_ends_are_no_failures() {
     bed.down();
 }
 
-/// One process of the job, or of Slurm, is killed.
+/// Kills one process of the job, or of Slurm, of a job that runs for so many seconds. Returns what it has printed.
+fn kill_one(bed: &Bed, transport: &str, seconds: u32, victim: &str) -> String {
+    let job =
+        format!(r#""$RL" --transport {transport} --lease 4s sh -c "echo up; exec sleep {seconds}"; echo code $?"#);
+    let case = salloc(bed, "tester", "-N2 -n4", &job).start();
+    case.says_on_stdout("up", 4);
+    let kill = match victim {
+        // The launcher is older than its guardian and agent.
+        "rlaunch" => ("login", "kill -9 $(pgrep -o -u tester -f /rlaunch)"),
+        "srun" => ("login", "kill -9 $(pgrep -o -x srun)"),
+        "sruns" => ("login", "kill -9 $(pgrep -x srun) 2>/dev/null || true"),
+        _ => ("node0", "kill -9 $(pgrep -x slurmstepd)"),
+    };
+    bed.run(["exec", kill.0, "sh", "-c", kill.1]);
+    case.end().out()
+}
+
 #[test]
 fn nothing_is_left_whoever_is_killed() {
     let Some(bed) = Bed::slurm(2) else { return };
-    let job = r#""$RL" --lease 4s sh -c "echo up; exec sleep 1000"; echo code $?"#;
-    for (victim, within) in [("rlaunch", "4"), ("srun", "4"), ("sruns", "12"), ("slurmstepd", "12")] {
-        let case = salloc(&bed, "tester", "-N2 -n4", job).start();
-        case.says_on_stdout("up", 4);
-        let kill = match victim {
-            // The launcher is older than its guardian and agent.
-            "rlaunch" => ("login", "kill -9 $(pgrep -o -u tester -f /rlaunch)"),
-            "srun" => ("login", "kill -9 $(pgrep -o -x srun)"),
-            "sruns" => ("login", "kill -9 $(pgrep -x srun) 2>/dev/null || true"),
-            _ => ("node0", "kill -9 $(pgrep -x slurmstepd)"),
-        };
-        bed.run(["exec", kill.0, "sh", "-c", kill.1]);
-        let done = case.end();
-        assert!(!done.out().ends_with("code 0\n"), "{victim}: {}", done.out());
+    for (transport, victim, within) in [
+        ("tcp", "rlaunch", "4"),
+        ("tcp", "srun", "4"),
+        ("stdio", "rlaunch", "4"),
+        ("stdio", "srun", "4"),
+        ("stdio", "sruns", "12"),
+        ("stdio", "slurmstepd", "12"),
+    ] {
+        let out = kill_one(&bed, transport, 1000, victim);
+        assert!(!out.ends_with("code 0\n"), "{transport}, {victim}: {out}");
         let left = bed.call(["strays", "--within", within]);
-        assert!(left.status.success(), "{victim}: {}", String::from_utf8_lossy(&left.stdout));
+        assert!(left.status.success(), "{transport}, {victim}: {}", String::from_utf8_lossy(&left.stdout));
     }
+    bed.down();
+}
+
+/// Over TCP no message goes through srun: the job outlives a lease without it.
+#[test]
+fn job_over_tcp_goes_to_its_end_without_srun_or_slurmstepd() {
+    let Some(bed) = Bed::slurm(2) else { return };
+    for victim in ["sruns", "slurmstepd"] {
+        let out = kill_one(&bed, "tcp", 7, victim);
+        assert!(out.ends_with("code 0\n"), "{victim}: {out}");
+        bed.clean(10);
+    }
+    bed.down();
+}
+
+/// The hellos of agents are lost on their way, or answered with a reset: srun's own streams are used instead.
+#[test]
+fn hosts_that_cannot_connect_are_reached_over_the_streams_of_srun() {
+    // A TCP header of 32 bytes, and then the first bytes of a hello.
+    const SHUT: &str = "nft add table inet t && nft add chain inet t o '{ type filter hook output priority 0; }' && \
+                        nft add rule inet t o meta l4proto tcp @th,256,64 0x726c61756e636803";
+    let Some(bed) = Bed::slurm(2) else { return };
+    let on_all = |script: &str| {
+        for node in ["node0", "node1"] {
+            bed.run(["exec", node, "sh", "-c", script]);
+        }
+    };
+    let job = |transport: &str| {
+        let job = format!(r#""$RL" --transport {transport} --connect-timeout 12s -l hostname; echo code $?"#);
+        salloc(&bed, "tester", "-N2 -n2", &job).start().end()
+    };
+    for verdict in ["reject with tcp reset", "drop"] {
+        on_all(&format!("{SHUT} {verdict}"));
+        assert_eq!(hosts_of(&job("auto")), ["0: node0", "1: node1", "code 0"], "{verdict}");
+        let done = job("tcp");
+        done.says("its agent cannot connect to this host").says("--transport stdio");
+        assert!(done.out().ends_with("code 125\n"), "{}", done.out());
+        on_all("nft delete table inet t");
+    }
+    bed.clean(10);
     bed.down();
 }
 

@@ -36,6 +36,7 @@ use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::ToNode;
 use rlaunch_core::wire::to_root::{NodeRefusal, ToRoot};
+use rlaunch_net::seal::Seal;
 use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
 use rlaunch_sys::guardian::TempFiles;
 use rlaunch_sys::origin::Origin;
@@ -71,6 +72,13 @@ pub enum Edge {
         /// To the launcher.
         output: OwnedFd,
     },
+    /// A TCP socket, after the handshake.
+    Sealed {
+        /// The socket.
+        socket: OwnedFd,
+        /// Its seal.
+        seal: Box<Seal>,
+    },
 }
 
 impl Edge {
@@ -78,6 +86,7 @@ impl Edge {
         match self {
             Self::Socket(fd) => Early::new(UnixStream::from(fd)),
             Self::Halves { input, output } => Early::from_halves(input, output),
+            Self::Sealed { socket, seal } => Early::sealed(socket, *seal),
         }
     }
 }

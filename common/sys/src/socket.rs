@@ -30,6 +30,16 @@ pub fn send(socket: &impl AsFd, buf: &[u8]) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
+/// Lets as many connections wait to be accepted as the kernel allows (`net.core.somaxconn`). std's listeners let 128 wait, and the agents of
+/// a thousand hosts connect at once.
+///
+/// # Errors
+/// It is no listener.
+pub fn lengthen_queue(listener: &impl AsFd) -> io::Result<()> {
+    nix::sys::socket::listen(&listener.as_fd(), nix::sys::socket::Backlog::MAXCONN)?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

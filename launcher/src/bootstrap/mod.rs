@@ -1,14 +1,16 @@
 //! Agents on other hosts: the edges of `core::bootstrap`. All hosts at a time, without a task or a thread for any of them:
 //! one readiness set, and a machine per host.
 
+mod reception;
 pub(crate) mod room;
 pub(crate) mod source;
 mod ssh;
+mod steps;
 mod way;
 
 use rlaunch_core::bootstrap::{
     Carrier, CarrierEnd, Dial, DialAction, DialEvent, DialPlan, Failure, Fanout, Hash, Kind, LinePlan, Preamble,
-    Secret, Stage, Target, Turn, Up, Way, question,
+    Purpose, Secret, Stage, Target, Turn, Up, Way, question,
 };
 use rlaunch_core::deadlines::Deadlines;
 use rlaunch_core::id::{JobId, NodeId};
@@ -16,6 +18,8 @@ use rlaunch_core::machine::{Machine as _, earliest};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::patience::Looks;
 use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::to_root::ToRoot;
+use rlaunch_net::Early;
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::ssh_reaper::SshReaper;
@@ -23,9 +27,9 @@ use source::Source;
 use ssh::{Part, Ssh};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use steps::{Ground, Outcome, Steps};
 use tokio::io::unix::AsyncFd;
 use way::Asking;
 
@@ -50,7 +54,7 @@ pub(crate) enum Step {
     /// How far it is.
     Progress { node: NodeId, stage: Stage },
     /// Its edge.
-    Up { node: NodeId, edge: UnixStream, up: Up },
+    Up { node: NodeId, edge: Box<Early<ToRoot>>, up: Up },
     /// The host could not be had.
     Failed { node: NodeId, failure: Box<Failure> },
     /// Diagnostics of an agent that is up.
@@ -83,6 +87,8 @@ pub(crate) struct Bootstrap {
     hosts: BTreeMap<NodeId, Host>,
     due: Deadlines,
     looks: Looks,
+    /// Hosts that share an srun.
+    shared: Steps,
     steps: VecDeque<Step>,
 }
 
@@ -110,6 +116,7 @@ impl Bootstrap {
             hosts: BTreeMap::new(),
             due: Deadlines::new(nodes),
             looks: Looks::new(Mono::default()),
+            shared: Steps::default(),
             steps: VecDeque::new(),
         })
     }
@@ -131,43 +138,73 @@ impl Bootstrap {
 
     /// Reaches a host, when it is its turn. `jitter` is any number.
     pub(crate) fn connect(&mut self, node: NodeId, target: Target, jitter: u64) {
+        match steps::plan(&self.setting.carrier).filter(|_| !self.examine) {
+            Some(plan) => self.shared.connect(node, target, plan),
+            None => self.connect_alone(node, target, jitter, self.setting.limit),
+        }
+    }
+
+    /// By a carrier for this host alone.
+    fn connect_alone(&mut self, node: NodeId, target: Target, jitter: u64, limit: Span) {
         let kind = Kind::of(&target);
-        let Setting { job, secret, lease, carrier, agent_path, limit } = &self.setting;
-        let Source { hash, sum, len, .. } = self.source;
-        let line = LinePlan {
-            job: *job,
-            node,
-            hash,
-            sum,
-            len,
-            arch: std::env::consts::ARCH,
-            same: self.source.path.clone(),
-            named: agent_path.clone(),
-            examine: self.examine,
-        };
-        // Another build may have another length and hash; its version of the wire must agree.
-        let (len, hash) = if agent_path.is_some() { (0, Hash([0; 32])) } else { (len, hash) };
-        let preamble = Preamble { job: *job, node, secret: *secret, lease: *lease, len, hash };
-        let dial = Dial::new(DialPlan { target, carrier: carrier.clone(), line, preamble, limit: *limit, jitter });
+        let purpose = if self.examine { Purpose::Examine } else { Purpose::Job };
+        let line = line_plan(&self.setting, &self.source, node, purpose);
+        let preamble = preamble_for(&self.setting, &self.source, node, self.setting.secret);
+        let carrier = self.setting.carrier.clone();
+        let dial = Dial::new(DialPlan { target, carrier, line, preamble, limit, jitter });
         self.hosts.insert(node, Host { dial, ssh: None, up: false });
         self.fanout.push(node, kind);
+    }
+
+    /// Does something with the steps, which need what all carriers need.
+    fn with_shared<T>(&mut self, act: impl FnOnce(&mut Steps, &Ground<'_>) -> T) -> T {
+        let Self { shared, setting, source, origin, ssh_reaper, set, .. } = self;
+        act(shared, &Ground { setting, source, origin, reaper: ssh_reaper, set })
+    }
+
+    /// Takes in the outcomes for hosts of steps.
+    fn take_outcomes(&mut self) {
+        while let Some(outcome) = self.shared.next_outcome() {
+            match outcome {
+                Outcome::Stage(node, stage) => self.steps.push_back(Step::Progress { node, stage }),
+                Outcome::Up(node, edge, up) => self.steps.push_back(Step::Up { node, edge, up }),
+                Outcome::Failed(node, failure) => self.steps.push_back(Step::Failed { node, failure }),
+                Outcome::FallBack(node, target, why, left) => {
+                    tracing::debug!(%node, ?why, "by an srun of its own");
+                    // srun alone has no limit of logins, so hosts need not differ.
+                    self.connect_alone(node, target, u64::from(node.get()), left);
+                }
+            }
+        }
     }
 
     /// Gives a host up; no more reports about it follow.
     pub(crate) fn cancel(&mut self, now: Mono, node: NodeId) {
         self.fanout.done(node);
+        self.with_shared(|shared, ground| shared.cancel(now, node, ground));
         self.tell(now, node, DialEvent::Cancel);
     }
 
     /// When `poll` wants to be called next, at the latest.
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        let due = self.due.next().map(|at| at.min(self.looks.deadline()));
+        let due = earliest(self.due.next(), self.shared.deadline()).map(|at| at.min(self.looks.deadline()));
         self.asking.iter().fold(due, |at, asking| earliest(at, asking.deadline()))
     }
 
-    /// Whether some ssh still runs, or will.
+    /// Whether a carrier runs for this host alone. Its end is that of the edge.
+    pub(crate) fn keeps(&self, node: NodeId) -> bool {
+        self.hosts.get(&node).is_some_and(|host| host.ssh.is_some())
+    }
+
+    /// Whether an srun of several hosts still runs, or will.
+    pub(crate) fn has_step(&self) -> bool {
+        self.shared.is_busy()
+    }
+
+    /// Whether some carrier still runs, or will.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.fanout.is_idle() || !self.asking.is_empty() || self.hosts.values().any(|host| host.ssh.is_some())
+        let alone = !self.fanout.is_idle() || !self.asking.is_empty();
+        alone || self.shared.is_busy() || self.hosts.values().any(|host| host.ssh.is_some())
     }
 
     /// Returns the outcomes of hosts. Cancel-safe: all state is here.
@@ -177,10 +214,14 @@ impl Bootstrap {
                 return Poll::Ready(step);
             }
             self.look(now);
+            self.with_shared(|shared, ground| shared.start_some(now, ground));
+            self.take_outcomes();
             self.start_some(now);
             // Messages that have arrived come first: after a suspension they came before the deadlines that are due only now.
             self.poll_ready(cx, now);
             self.pass_time(now);
+            self.take_outcomes();
+            self.start_some(now);
             if self.steps.is_empty() {
                 return Poll::Pending;
             }
@@ -191,9 +232,10 @@ impl Bootstrap {
     fn look(&mut self, now: Mono) {
         let missed = self.looks.missed(now);
         // While no host has a deadline no look is due.
-        if missed == Span::ZERO || self.due.next().is_none() {
+        if missed == Span::ZERO || earliest(self.due.next(), self.shared.deadline()).is_none() {
             return;
         }
+        self.shared.stood_still(missed);
         tracing::debug!(?missed, "stood still while hosts were being reached");
         for (node, host) in &mut self.hosts {
             host.dial.stood_still(missed);
@@ -229,6 +271,7 @@ impl Bootstrap {
 
     fn pass_time(&mut self, now: Mono) {
         self.asking.iter_mut().for_each(|asking| asking.pass(now));
+        self.with_shared(|shared, ground| shared.pass_time(now, ground));
         while let Some(node) = self.due.pop(now) {
             if let Some(host) = self.hosts.get_mut(&node) {
                 host.dial.handle_timeout(now);
@@ -256,10 +299,13 @@ impl Bootstrap {
         if part == Part::Told {
             return self.told(now, node);
         }
+        if let Some(index) = self.shared.of_token(node) {
+            return self.with_shared(|shared, ground| shared.serve(now, index, part, ground));
+        }
         let Some(ssh) = self.hosts.get_mut(&node).and_then(|host| host.ssh.as_mut()) else { return };
         match part {
             Part::Out | Part::Err => self.take_in(now, node, part),
-            Part::Told => {}
+            Part::Told | Part::Arrived => {}
             Part::Room => ssh.flush(&self.source, &self.set),
             Part::End => {
                 // All that it had said is there to be read, though others may still hold the other ends.
@@ -353,6 +399,7 @@ impl Bootstrap {
                 match host.ssh.as_mut().and_then(|ssh| ssh.take_edge(&self.set)) {
                     Some(edge) => {
                         host.up = true;
+                        let edge = Box::new(Early::begun(edge, &up.rest));
                         self.steps.push_back(Step::Up { node, edge, up });
                     }
                     None => {
@@ -371,6 +418,21 @@ impl Bootstrap {
             DialAction::Ended(end, words) => self.steps.push_back(Step::Ended { node, end, words }),
         }
     }
+}
+
+/// The line for a shell on a host.
+fn line_plan(setting: &Setting, source: &Source, node: NodeId, purpose: Purpose) -> LinePlan {
+    let Source { hash, sum, len, .. } = *source;
+    let (same, named) = (source.path.clone(), setting.agent_path.clone());
+    LinePlan { job: setting.job, node, hash, sum, len, arch: std::env::consts::ARCH, same, named, purpose }
+}
+
+/// The first bytes for a guardian.
+fn preamble_for(setting: &Setting, source: &Source, node: NodeId, secret: Secret) -> Preamble {
+    // Another build may have another length and hash; its version of the wire must agree.
+    let is_ours = setting.agent_path.is_none();
+    let (len, hash) = if is_ours { (source.len, source.hash) } else { (0, Hash([0; 32])) };
+    Preamble { job: setting.job, node, secret, lease: setting.lease, len, hash }
 }
 
 /// The user has answered a question of ssh's with Ctrl-C: that was meant for all of us.

@@ -1,4 +1,5 @@
-//! A ssh: a process, one socket for its stdin and stdout, a pipe for its stderr, and the bytes that are still to be written to it.
+//! A carrier: a process, as ssh or srun, with a socket for its stdin and stdout, and a pipe for its stderr. Bytes for it wait here until it
+//! takes them.
 
 use super::source::Source;
 use rlaunch_core::bootstrap::CarrierEnd;
@@ -29,6 +30,8 @@ pub(super) enum Part {
     End,
     /// The end of the ssh that was asked about the way there.
     Told,
+    /// An agent of a step has connected.
+    Arrived,
 }
 
 /// A token: the node, and a part of its ssh.
@@ -43,7 +46,8 @@ pub(super) fn of_token(token: u64) -> (NodeId, Part) {
         1 => Part::Err,
         2 => Part::Room,
         3 => Part::End,
-        _ => Part::Told,
+        4 => Part::Told,
+        _ => Part::Arrived,
     };
     (NodeId::new(u32::try_from(token >> 3).unwrap_or(u32::MAX)), part)
 }

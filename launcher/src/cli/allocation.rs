@@ -6,7 +6,7 @@ use super::site::Site;
 use super::{Program, Run, values};
 use rlaunch_core::allocation::{Allocation, AllocationError, Scheduler};
 use rlaunch_core::bootstrap::srun::PASSED;
-use rlaunch_core::bootstrap::{CommandTemplate, SrunPlan};
+use rlaunch_core::bootstrap::{CommandTemplate, SrunPlan, Transport};
 use rlaunch_core::error::Hint;
 use rlaunch_core::hostlist::Entry;
 use rlaunch_core::os_bytes::OsBytes;
@@ -107,7 +107,9 @@ impl Run {
         let found = self.allocation(site)?;
         let slurm = found.as_ref().filter(|found| found.allocation.scheduler == Scheduler::Slurm);
         self.reach.srun = match (&self.reach.launcher, slurm) {
-            (Launcher::Auto | Launcher::Slurm, Some(found)) => Some(srun(&found.allocation, site)),
+            (Launcher::Auto | Launcher::Slurm, Some(found)) => {
+                Some(srun(&found.allocation, self.reach.transport, site))
+            }
             (Launcher::Slurm, None) => return Err(AllocationUseError::NoSlurm.into()),
             (Launcher::Auto | Launcher::Local | Launcher::Ssh | Launcher::Exec(_), _) => None,
         };
@@ -203,13 +205,14 @@ fn many_tasks(env: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
 }
 
 /// How srun is called for an allocation.
-fn srun(allocation: &Allocation, site: &Site<'_>) -> SrunPlan {
+fn srun(allocation: &Allocation, transport: Transport, site: &Site<'_>) -> SrunPlan {
     let pair = |name: &&str| {
         let value = (site.env)(name)?.into_vec();
         Some(OsBytes::new([name.as_bytes(), b"=", &value].concat()))
     };
     let component = |host: &rlaunch_core::allocation::AllocatedHost| Some((host.name.clone(), host.component?));
     SrunPlan {
+        transport,
         environment: PASSED.iter().filter_map(pair).collect(),
         components: allocation.hosts.iter().filter_map(component).collect(),
     }

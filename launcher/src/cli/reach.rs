@@ -5,7 +5,7 @@ use super::errors::CliError;
 use super::scan::Given;
 use super::table::{Group, Id, Row, Takes};
 use super::values;
-use rlaunch_core::bootstrap::{Carrier, SrunPlan, SshOptions};
+use rlaunch_core::bootstrap::{Carrier, SrunPlan, SshOptions, Transport};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Span;
 use rlaunch_core::travel::Resource;
@@ -19,6 +19,7 @@ const SHORTEST: Span = Span::from_secs(2);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opt {
     Launcher,
+    Transport,
     Lease,
     Connect,
     Prompt,
@@ -42,6 +43,14 @@ pub(super) const GROUP: Group = Group {
                 "local: all ranks on this host. ssh, slurm,",
                 "exec:'CMD {host}' (docs/slurm.md).",
             ],
+        },
+        Row {
+            id: Id::Reach(Opt::Transport),
+            short: None,
+            names: &["transport"],
+            takes: Takes::One("WHAT"),
+            brief: "with srun: auto, tcp or stdio (default: auto)",
+            more: &["auto: TCP, or the streams of an srun for each", "host where agents cannot connect to this one."],
         },
         Row {
             id: Id::Reach(Opt::Lease),
@@ -111,6 +120,8 @@ pub(super) const GROUP: Group = Group {
 pub(crate) struct Reach {
     /// `--launcher`.
     pub(crate) launcher: Launcher,
+    /// `--transport`.
+    pub(crate) transport: Transport,
     /// How srun is called, where it is what reaches the hosts.
     pub(crate) srun: Option<SrunPlan>,
     /// `--ssh-prompt`.
@@ -155,6 +166,7 @@ impl Default for Args {
     fn default() -> Self {
         let reach = Reach {
             launcher: Launcher::Auto,
+            transport: Transport::Auto,
             srun: None,
             prompt: false,
             fast: false,
@@ -172,6 +184,7 @@ impl Args {
         let (option, value) = (&given.spelled, &given.value);
         match opt {
             Opt::Launcher => self.reach.launcher = Launcher::parse(option, value)?,
+            Opt::Transport => self.reach.transport = transport(option, value)?,
             Opt::Lease => self.lease = values::span_from(option, value, SHORTEST)?,
             Opt::Connect => self.reach.limit = values::span_from(option, value, Span::from_secs(1))?,
             Opt::Prompt => self.reach.prompt = true,
@@ -205,6 +218,20 @@ impl Args {
 
     pub(super) fn reach(self) -> Reach {
         self.reach
+    }
+}
+
+fn transport(option: &OsBytes, value: &OsBytes) -> Result<Transport, CliError> {
+    match value.as_slice() {
+        b"auto" => Ok(Transport::Auto),
+        b"tcp" => Ok(Transport::Tcp),
+        b"stdio" => Ok(Transport::Stdio),
+        _ => Err(CliError::Value {
+            option: option.clone(),
+            takes: "auto, tcp or stdio".into(),
+            got: value.clone(),
+            hint: None,
+        }),
     }
 }
 

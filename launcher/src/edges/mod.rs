@@ -51,6 +51,8 @@ use tokio::io::unix::AsyncFd;
 
 /// After so long without news of ranks memory is given back: what comes next may come in hours.
 const SETTLED: Span = Span::from_millis(100);
+/// How much later than the edges to its agents a step's srun may end.
+const STEP_END: Span = Span::from_secs(1);
 
 /// `CLOCK_BOOTTIME`, the machines' clock.
 pub(crate) fn now() -> Mono {
@@ -88,6 +90,8 @@ pub(crate) struct Edges {
     events: VecDeque<JobEvent>,
     alarm: Alarm,
     finish: Option<(Ending, Mono)>,
+    /// Until when the ends of steps are waited for then.
+    steps_until: Option<Mono>,
     /// When the memory that the last news needed is given back.
     trim_at: Option<Mono>,
     /// How far the launch is, where that is shown.
@@ -141,6 +145,7 @@ impl Edges {
             events: VecDeque::new(),
             alarm: Alarm::default(),
             finish: None,
+            steps_until: None,
             trim_at: None,
             progress,
             hooks: hooks.context("cannot start what ends the commands of --on-restart and --on-exit")?,
@@ -173,8 +178,9 @@ impl Edges {
         self.settle_log();
         let (ending, until) = self.finish.filter(|_| self.hooks.is_over())?;
         self.hooks.dismiss();
-        let written = self.output.is_idle() && self.log.as_ref().is_none_or(Log::is_idle);
-        (written || now() >= until).then(|| {
+        let is_written = self.output.is_idle() && self.log.as_ref().is_none_or(Log::is_idle);
+        let is_alone = !self.nodes.has_step() || self.steps_until.is_none_or(|until| until <= now());
+        ((is_written && is_alone) || now() >= until).then(|| {
             self.nodes.dismiss();
             ending
         })
@@ -222,10 +228,11 @@ impl Edges {
     }
 
     /// All that an edge waits for, and `deadline`, the machine's.
-    fn deadlines(&self, deadline: Option<Mono>) -> [Option<Mono>; 8] {
+    fn deadlines(&self, deadline: Option<Mono>) -> [Option<Mono>; 9] {
         [
             deadline,
             self.finish.filter(|_| self.hooks.is_over()).map(|(_, until)| until),
+            self.steps_until.filter(|at| *at > now() && self.nodes.has_step()),
             self.hooks.deadline(),
             self.trim_at,
             self.progress.as_ref().and_then(Progress::deadline),
@@ -447,7 +454,10 @@ impl Edges {
             JobAction::Emit(record) => self.record(&record),
             JobAction::DrainOutput => self.output.drain(),
             JobAction::AbandonOutput => self.output.abandon(),
-            JobAction::Finish(ending) => self.finish = Some((ending, now() + self.output.patience())),
+            JobAction::Finish(ending) => {
+                self.finish = Some((ending, now() + self.output.patience()));
+                self.steps_until = Some(now() + STEP_END);
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::guardian::Guardian;
 use super::ready::Ready;
-use super::remote::{News, Remote};
+use super::remote::{Arrived, News, Remote};
 use super::{now, why};
 use crate::view::phrases;
 use rlaunch_core::bootstrap::{CarrierEnd, Stage};
@@ -45,6 +45,8 @@ struct Node {
     ended: Option<(CarrierEnd, OsBytes)>,
     /// Its ssh or its guardian has ended: what was written before is all there, though the runtime may not have seen it.
     unkept: bool,
+    /// A process here keeps the edge to another host, and ends when that does.
+    is_kept: bool,
 }
 
 /// An edge that has ended for this reason. Until then its ssh may end too, and say more.
@@ -88,7 +90,7 @@ impl Nodes {
     ) -> Result<Self, Overflow> {
         let mut list: Vec<Node> = credit
             .iter()
-            .map(|credit| Node { link: Link::Absent, credit: *credit, ended: None, unkept: false })
+            .map(|credit| Node { link: Link::Absent, credit: *credit, ended: None, unkept: false, is_kept: false })
             .collect();
         let mut guardian = None;
         if let Some((id, edge, lifeline)) = local
@@ -168,8 +170,7 @@ impl Nodes {
             Err(error) => (why(&error), OsBytes::default()),
         };
         node.link = Link::Gone;
-        let local = self.guardian.as_ref().is_some_and(|(own, _)| *own == id);
-        let (stray, patience) = if local { (OsBytes::default(), Span::ZERO) } else { (stray, SSH_END) };
+        let (stray, patience) = if node.is_kept { (stray, SSH_END) } else { (OsBytes::default(), Span::ZERO) };
         self.closing.push(Closing { id, why, stray, until: now() + patience });
         None
     }
@@ -216,7 +217,7 @@ impl Nodes {
         while let Poll::Ready(news) = self.remote.poll(cx) {
             match news {
                 News::Stage(id, stage) => self.stages.push((id, stage)),
-                News::Up(id, edge, by) => self.adopt(id, edge, by, events),
+                News::Up(id, arrived) => self.adopt(id, arrived, events),
                 News::Event(event) => events.push_back(event),
                 News::Ended(id, end, words) => {
                     if let Some(node) = self.list.get_mut(id.index()) {
@@ -260,6 +261,11 @@ impl Nodes {
         self.remote.connect(id, events);
     }
 
+    /// Whether a step of several hosts runs: its srun ends after the edges to its agents.
+    pub(super) fn has_step(&self) -> bool {
+        self.remote.has_step()
+    }
+
     /// Lets go of those that watched over us: the job is over.
     pub(super) fn dismiss(&mut self) {
         self.remote.dismiss();
@@ -277,15 +283,10 @@ impl Nodes {
     }
 
     /// The agent of a node is there. An agent that was given up ends with its edge.
-    fn adopt(
-        &mut self,
-        id: NodeId,
-        (edge, read): (UnixStream, Vec<u8>),
-        by: (Mono, Span),
-        events: &mut VecDeque<JobEvent>,
-    ) {
+    fn adopt(&mut self, id: NodeId, arrived: Arrived, events: &mut VecDeque<JobEvent>) {
         let Some(node) = self.list.get_mut(id.index()).filter(|node| matches!(node.link, Link::Absent)) else { return };
-        let mut link = Early::begun(edge, &read);
+        let Arrived { edge: mut link, is_kept, by } = arrived;
+        node.is_kept = is_kept;
         let _empty_yet = link.grant(id, node.credit);
         match link.into_connection() {
             Ok(link) => {

@@ -9,9 +9,10 @@ use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{HostFailure, JobEvent};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::to_root::ToRoot;
+use rlaunch_net::Early as Edge;
 use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
-use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 
 /// Hosts to be reached.
@@ -35,12 +36,21 @@ struct Early {
     wanted: Vec<NodeId>,
 }
 
+/// An edge that has come up.
+pub(super) struct Arrived {
+    pub(super) edge: Box<Edge<ToRoot>>,
+    /// Whether a process of its own here keeps it, whose end says more than that of the edge.
+    pub(super) is_kept: bool,
+    /// When the agent has to be ready, and what it had for that in all.
+    pub(super) by: (Mono, Span),
+}
+
 /// The outcome for a host.
 pub(super) enum News {
     /// How far it is.
     Stage(NodeId, Stage),
-    /// Its edge with what was read of it, when it has to be ready, and what it had for that in all.
-    Up(NodeId, (UnixStream, Vec<u8>), (Mono, Span)),
+    /// Its edge.
+    Up(NodeId, Arrived),
     /// Its ssh has ended like this, with these last words: nothing more will come on the edge.
     Ended(NodeId, CarrierEnd, OsBytes),
     /// For the machine.
@@ -106,6 +116,11 @@ impl Remote {
         events.push_back(JobEvent::HostFailed { node, why });
     }
 
+    /// Whether a step of several hosts runs.
+    pub(super) fn has_step(&self) -> bool {
+        matches!(&self.state, State::Live(bootstrap) if bootstrap.has_step())
+    }
+
     /// No other host is wanted any more.
     pub(super) fn dismiss(&mut self) {
         if let State::Live(bootstrap) = &mut self.state {
@@ -132,7 +147,8 @@ impl Remote {
                 Step::Said { node, bytes } => tracing::info!(%node, said = %Visible(&bytes), "stderr of the agent"),
                 Step::Up { node, edge, up } => {
                     tracing::debug!(%node, ?up, "its agent is up");
-                    return Poll::Ready(News::Up(node, (edge, up.rest), up.by));
+                    let is_kept = bootstrap.keeps(node);
+                    return Poll::Ready(News::Up(node, Arrived { edge, is_kept, by: up.by }));
                 }
                 Step::Failed { node, failure } => {
                     return Poll::Ready(News::Event(JobEvent::HostFailed { node, why: told(&failure) }));

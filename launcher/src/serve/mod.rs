@@ -1,8 +1,9 @@
-//! `rlaunch agent`, on a host that was reached over ssh: the process becomes the guardian there, and its fork the agent.
+//! `rlaunch agent`, on a host that a carrier has reached: the process becomes the guardian there, and its fork the agent.
 //! Not for people: the remote line of `core::bootstrap` calls it.
 
 mod cache;
 pub(crate) mod facts;
+mod step;
 
 use crate::bootstrap::source;
 use crate::view::phrases;
@@ -11,7 +12,7 @@ use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::{Answer, Hash, PREAMBLE, Preamble};
 use rlaunch_core::time::Span;
 use rlaunch_sys::fd;
-use rlaunch_sys::guardian::{Remote, split_remote};
+use rlaunch_sys::guardian::{Remote, Streams, split_remote};
 use rlaunch_sys::origin::Origin;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -50,6 +51,9 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
         // Where it is gone each program's own directory is still to come.
         let _gone = std::env::set_current_dir(dir);
     }
+    if is("step") {
+        return step::serve(origin);
+    }
     let mut bytes = [0; PREAMBLE];
     if let Err(error) = fd::read_exactly(0, &mut bytes, PATIENCE) {
         return complain(&format!("no word from the launcher: {}", rlaunch_sys::reason(&error)));
@@ -58,9 +62,8 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
         Ok(preamble) => preamble,
         Err(error) => return complain(&error.to_string()),
     };
-    let ours = source::open().and_then(|file| file.metadata()).map_or(0, |meta| meta.len());
-    if preamble.len != 0 && preamble.len != ours {
-        return refuse(&preamble, &format!("this binary has {ours} bytes, and one of {} was meant", preamble.len));
+    if let Err(why) = is_meant(&preamble) {
+        return refuse(&preamble, &why);
     }
     if is("examine") {
         // A launcher that does not read it gets no message of ours.
@@ -69,9 +72,7 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
     let wall = rlaunch_sys::clock::wall();
     let up = Answer::Up { proof: preamble.proof().into(), pid: std::process::id(), wall };
     let hello = spoken(&preamble, &up);
-    let lease =
-        (preamble.lease != Span::ZERO).then(|| rlaunch_sys::clock::boottime().saturating_add(preamble.lease.nanos()));
-    match split_remote(preamble.node.get(), hello.as_bytes(), lease) {
+    match split_remote(&Streams::Stdio, preamble.node.get(), hello.as_bytes(), first_lease(&preamble)) {
         Ok(Remote { input, output, guardian, lease, temp_files, no_subreaper }) => rlaunch_agent::run(AgentSetup {
             node: preamble.node,
             edge: Edge::Halves { input, output },
@@ -83,6 +84,20 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
         }),
         Err(error) => refuse(&preamble, &format!("it cannot start: {}", phrases::shortage(&error))),
     }
+}
+
+/// Whether the launcher means this binary.
+fn is_meant(preamble: &Preamble) -> Result<(), String> {
+    let ours = source::open().and_then(|file| file.metadata()).map_or(0, |meta| meta.len());
+    if preamble.len != 0 && preamble.len != ours {
+        return Err(format!("this binary has {ours} bytes, and one of {} was meant", preamble.len));
+    }
+    Ok(())
+}
+
+/// Until when the host may continue without word from the launcher.
+fn first_lease(preamble: &Preamble) -> Option<u64> {
+    (preamble.lease != Span::ZERO).then(|| rlaunch_sys::clock::boottime().saturating_add(preamble.lease.nanos()))
 }
 
 fn spoken(preamble: &Preamble, answer: &Answer) -> String {

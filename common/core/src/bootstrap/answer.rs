@@ -96,6 +96,15 @@ pub enum Answer {
     },
     /// The guardian refuses, in its own words.
     Refused(OsBytes),
+    /// In a step of several hosts: no binary that may be used is on this host.
+    Absent(OsBytes),
+    /// In a step of several hosts: the agent of this host cannot connect to the launcher.
+    Unconnected {
+        /// The host, as Slurm names it.
+        host: OsBytes,
+        /// Why.
+        why: OsBytes,
+    },
 }
 
 impl Answer {
@@ -112,6 +121,8 @@ impl Answer {
             Self::Facts(facts) => format!("FACTS {facts}"),
             Self::Up { proof, pid, wall } => format!("UP {proof} {pid} {wall}"),
             Self::Refused(why) => format!("REFUSED {why}"),
+            Self::Absent(host) => format!("ABSENT {host}"),
+            Self::Unconnected { host, why } => format!("UNCONNECTED {host} {why}"),
         }
     }
 
@@ -134,6 +145,12 @@ impl Answer {
                 Some(Self::Up { proof, pid: u32::try_from(number()?).ok()?, wall: number()? })
             }
             b"REFUSED" => Some(Self::Refused(rest.into())),
+            b"ABSENT" => Some(Self::Absent(rest.into())),
+            b"UNCONNECTED" => {
+                let until = rest.iter().position(|b| *b == b' ')?;
+                let (host, why) = rest.split_at(until);
+                Some(Self::Unconnected { host: host.into(), why: why.trim_ascii().into() })
+            }
             _ => None,
         }
     }

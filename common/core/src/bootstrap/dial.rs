@@ -5,7 +5,7 @@ use super::argv::{SshOptions, Target};
 use super::carrier::{Carrier, CarrierEnd};
 use super::failure::{Failure, Why};
 use super::preamble::Preamble;
-use super::remote_line::{LinePlan, line};
+use super::remote_line::{LinePlan, Purpose, line};
 use super::ssh_messages::{self, Trouble, Words};
 use crate::machine::{Machine, earliest};
 use crate::os_bytes::OsBytes;
@@ -346,7 +346,9 @@ impl Dial {
             (Stage::Connecting, Answer::Unusable(why)) => self.close(now, Some(Why::Unusable(why))),
             (Stage::Sending(_), Answer::Spoiled(place)) => self.close(now, Some(Why::Spoiled(place))),
             (Stage::Starting(_), Answer::Refused(why)) => self.close(now, Some(Why::Declined(why))),
-            (Stage::Starting(_), Answer::Facts(facts)) if self.plan.line.examine => self.facts = Some(facts),
+            (Stage::Starting(_), Answer::Facts(facts)) if self.plan.line.purpose == Purpose::Examine => {
+                self.facts = Some(facts)
+            }
             (Stage::Starting(place), Answer::Up { proof, pid, wall }) => {
                 if proof.as_slice() != self.plan.preamble.proof().as_bytes() {
                     return self.close(now, Some(Why::Impostor));
@@ -368,7 +370,9 @@ impl Dial {
                 | Answer::Spoiled(_)
                 | Answer::Facts(_)
                 | Answer::Up { .. }
-                | Answer::Refused(_)),
+                | Answer::Refused(_)
+                | Answer::Absent(_)
+                | Answer::Unconnected { .. }),
             ) => self.close(now, misplaced(&answer)),
         }
     }

@@ -85,6 +85,17 @@ pub enum Why {
     NoEdge,
     /// The process that answered does not know the secret.
     Impostor,
+    /// In a step of several hosts: no binary that may be used is there, and none can be sent.
+    Absent,
+    /// In a step of several hosts: the agent cannot connect to the launcher, for this reason.
+    Unconnected(OsBytes),
+    /// In a step of several hosts: its agent has not connected in time.
+    NoConnection {
+        /// The launcher listens there.
+        port: u16,
+        /// How long it had.
+        limit: Span,
+    },
     /// The deadline passed.
     Late {
         /// The awaited step.
@@ -163,6 +174,11 @@ impl fmt::Display for Reason<'_> {
             Why::Declined(why) => write!(f, "the agent refuses: {why}"),
             Why::NoEdge => write!(f, "the agent started, and the streams of its {carrier} cannot be taken over here"),
             Why::Impostor => f.write_str("the process that answered is not the agent that was started"),
+            Why::Absent => f.write_str("this rlaunch is not on the host, and --transport tcp sends nothing there"),
+            Why::Unconnected(why) => write!(f, "its agent cannot connect to this host: {why}"),
+            Why::NoConnection { port, limit } => {
+                write!(f, "not ready within {limit}: its agent has not connected to port {port} of this host")
+            }
             Why::Late { stage, seen, limit } => {
                 write!(f, "not ready within {limit}: ")?;
                 match stage {
@@ -292,6 +308,12 @@ impl Hint for Failure {
             Why::Unusable(_) => "a file of yours or root's that nobody else may write".into(),
             Why::Spoiled(_) => "see whether a disk or a quota is full there".into(),
             Why::Declined(_) => "the same rlaunch on both ends".into(),
+            Why::Absent => "--transport auto, or --agent-path PATH, of an rlaunch of this version there".into(),
+            Why::Unconnected(_) => "--transport stdio, or let the hosts of the job connect to this one".into(),
+            Why::NoConnection { .. } => {
+                let by_hand = by_hand().unwrap_or_default();
+                format!("{by_hand}, to see where it hangs; --transport stdio; a longer --connect-timeout").into()
+            }
             Why::Late { stage: Stage::Starting(Place::Named), .. } => {
                 "see whether --agent-path names an rlaunch; a longer --connect-timeout".into()
             }

@@ -33,8 +33,31 @@ pub struct LinePlan {
     pub same: Option<OsBytes>,
     /// `--agent-path`: this and nothing else.
     pub named: Option<OsBytes>,
-    /// The agent shall say what it finds there.
-    pub examine: bool,
+    /// The purpose of the agent.
+    pub purpose: Purpose,
+}
+
+/// The purpose of an agent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Purpose {
+    /// A job, over the stream of its carrier.
+    #[default]
+    Job,
+    /// The same, after facts about the host.
+    Examine,
+    /// A job, in a step of several hosts: the agent connects to the launcher. Nothing is sent that is not there.
+    Step,
+}
+
+impl Purpose {
+    /// The word for the agent.
+    const fn flag(self) -> &'static str {
+        match self {
+            Self::Job => "",
+            Self::Examine => "examine",
+            Self::Step => "step",
+        }
+    }
 }
 
 /// A path that cannot be put into the line.
@@ -102,6 +125,9 @@ const RECEIVE: &str = concat!(
     "E=\"$E $k:$r\"; ",
 );
 
+/// A step of several hosts has one stdin, so nothing can be sent to one of them.
+const ABSENT: &str = "echo \"${M}ABSENT $SLURMD_NODENAME\"";
+
 /// A path as it may stand between double quotes between single quotes, in every shell.
 fn quotable(path: &[u8]) -> Option<&str> {
     let fits = |b: &u8| b.is_ascii_alphanumeric() || b"/._-+,:@%=~ ".contains(b);
@@ -114,8 +140,8 @@ fn quotable(path: &[u8]) -> Option<&str> {
 /// # Errors
 /// `--agent-path` names a file that cannot be quoted for any shell.
 pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
-    let LinePlan { job, node, hash, sum, len, arch, same, named, examine } = plan;
-    let flag = if *examine { "examine" } else { "" };
+    let LinePlan { job, node, hash, sum, len, arch, same, named, purpose } = plan;
+    let (flag, in_step) = (purpose.flag(), *purpose == Purpose::Step);
     let mut script = format!(
         // In two parts, so that a shell that prints its input prints no marker.
         "M=@rlaunch; M=\"$M-{job}@ \"; H={hash}; C={sum}; S={len}; N=agent-$H; T=.$N.{node}.$$; W=$PWD; F={flag}; E=; "
@@ -128,14 +154,16 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
             "P=\"{path}\"; k=named; r=none; if [ -d \"$P\" ]; then r=dir; fi; \
              if [ -f \"$P\" ]; then r=noexec; if [ -x \"$P\" ]; then r=mode; \
              set -- $(q -L \"$P\"); case $1 in -??x?-??-*) r=owner; \
-             if [ -O \"$P\" ] || [ \"$3\" = 0 ]; then g \"$P\"; fi;; esac; fi; fi; echo \"${{M}}UNUSABLE $r\""
+             if [ -O \"$P\" ] || [ \"$3\" = 0 ]; then g \"$P\"; fi;; esac; fi; fi; "
         ));
+        script.push_str(if in_step { ABSENT } else { "echo \"${M}UNUSABLE $r\"" });
         return Ok(wrap(&script));
     }
     // Newer kernels say what machine it is without a process (Linux 6.1, kernel/utsname_sysctl.c).
     script.push_str(&format!(
         "read -r a 2>/dev/null </proc/sys/kernel/arch || a=$(uname -m); \
-         case $a in {arch}) ;; *) echo \"${{M}}ARCH $a\"; exit 0;; esac; "
+         case $a in {arch}) ;; *) {}; exit 0;; esac; ",
+        if in_step { ABSENT } else { "echo \"${M}ARCH $a\"" }
     ));
     // A file of root's or ours that no other user may write.
     if let Some(path) = same.as_deref().and_then(quotable).filter(|_| is_open(Place::Same)) {
@@ -148,6 +176,10 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
     let places = || Place::ALL.into_iter().filter(|place| place.kept().is_some() && is_open(*place));
     for place in places() {
         script.push_str(&format!("k={place}; d; if o && c; then F=\"$F kept\"; g ./$N; fi; "));
+    }
+    if in_step {
+        script.push_str(ABSENT);
+        return Ok(wrap(&script));
     }
     script.push_str(FIND);
     for place in places() {
@@ -178,7 +210,7 @@ mod tests {
             arch: "x86_64",
             same: Some("/opt/r launch/bin/rlaunch".into()),
             named: None,
-            examine: false,
+            purpose: Purpose::Job,
         }
     }
 

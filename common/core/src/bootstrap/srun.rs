@@ -5,6 +5,7 @@
 //! `SLURM_STDINMODE`, `SLURM_EXACT`, …), so it gets few variables, and none of those.
 
 use super::argv::Target;
+use crate::hostlist::fold;
 use crate::os_bytes::OsBytes;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -54,9 +55,36 @@ pub(super) const NOISE: &str = "srun: cluster configuration lacks support for cp
 /// Words of srun about a job that is over.
 pub(super) const OVER: [&str; 3] = ["Invalid job id specified", "already completing or completed", "has been revoked"];
 
+/// A step of all hosts, whose agents connect to the launcher. Its stdout is that of all, line by line, and its stdin goes to all.
+const STEP_OPTIONS: [&str; 9] = [
+    "--overlap",
+    "--export=ALL",
+    "--kill-on-bad-exit=0",
+    "--wait=0",
+    "--no-kill",
+    "--cpu-bind=none",
+    "--mem=0",
+    "--mpi=none",
+    "--quiet",
+];
+
+/// The stream for the messages between the launcher and agents that srun starts (`--transport`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Transport {
+    /// TCP, or srun's own streams where agents cannot connect to the launcher.
+    #[default]
+    Auto,
+    /// The streams of an srun for each host.
+    Stdio,
+    /// TCP, from a step of all hosts.
+    Tcp,
+}
+
 /// How srun is called.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SrunPlan {
+    /// `--transport`.
+    pub transport: Transport,
     /// The environment of srun, as `NAME=value`.
     pub environment: Vec<OsBytes>,
     /// The component of each host of a heterogeneous job.
@@ -64,20 +92,48 @@ pub struct SrunPlan {
 }
 
 impl SrunPlan {
-    /// The command: `env -i`, its environment, `srun`, its options, the host, and a shell that runs the line.
+    /// The command for one host: `env -i`, its environment, `srun`, its options, the host, and a shell that runs the line.
     #[must_use]
     pub fn argv(&self, target: &Target, line: &[u8]) -> Vec<OsBytes> {
         let host = format!("{}", target.host());
+        let mut words = self.begin(&OPTIONS);
+        words.extend(self.component(&host).map(|component| OsBytes::from(format!("--het-group={component}"))));
+        words.push(OsBytes::from(format!("--nodelist={host}")));
+        end(words, line)
+    }
+
+    /// The command for one step on these hosts, which are of one component.
+    #[must_use]
+    pub fn step_argv(&self, hosts: &[String], line: &[u8]) -> Vec<OsBytes> {
+        let mut words = self.begin(&STEP_OPTIONS);
+        let component = hosts.first().and_then(|host| self.component(host));
+        words.extend(component.map(|component| OsBytes::from(format!("--het-group={component}"))));
+        let (count, list) = (hosts.len(), fold(hosts.iter().map(String::as_str)));
+        let place = [format!("--nodes={count}"), format!("--ntasks={count}"), format!("--nodelist={list}")];
+        words.extend(place.map(OsBytes::from));
+        words.push("--ntasks-per-node=1".into());
+        end(words, line)
+    }
+
+    /// The component of a host of a heterogeneous job.
+    #[must_use]
+    pub fn component(&self, host: &str) -> Option<u32> {
+        self.components.get(host).copied()
+    }
+
+    fn begin(&self, options: &[&str]) -> Vec<OsBytes> {
         let mut words: Vec<OsBytes> = ["env", "-i"].map(OsBytes::from).into();
         words.extend(self.environment.iter().cloned());
         words.push("srun".into());
-        words.extend(OPTIONS.map(OsBytes::from));
-        words.extend(self.components.get(&host).map(|component| OsBytes::from(format!("--het-group={component}"))));
-        words.push(OsBytes::from(format!("--nodelist={host}")));
-        words.extend(["/bin/sh", "-c"].map(OsBytes::from));
-        words.push(OsBytes::from(line));
+        words.extend(options.iter().map(|option| OsBytes::from(*option)));
         words
     }
+}
+
+fn end(mut words: Vec<OsBytes>, line: &[u8]) -> Vec<OsBytes> {
+    words.extend(["/bin/sh", "-c"].map(OsBytes::from));
+    words.push(OsBytes::from(line));
+    words
 }
 
 #[cfg(test)]
@@ -90,6 +146,7 @@ mod tests {
         let plan = SrunPlan {
             environment: ["PATH=/opt/slurm/bin:/bin", "SLURM_JOB_ID=7"].map(OsBytes::from).into(),
             components: [("n2".to_string(), 1)].into(),
+            ..SrunPlan::default()
         };
         let words = |host: &str| {
             let words = plan.argv(&Target::parse(host.as_bytes(), None).unwrap(), b"LINE");
@@ -101,5 +158,17 @@ mod tests {
              --kill-on-bad-exit=0 --wait=0 --no-kill --cpu-bind=none --mem=0 --mpi=none --quiet --nodelist=n1 /bin/sh -c LINE"
         );
         assert!(words("n2").contains(" --het-group=1 --nodelist=n2 "), "{}", words("n2"));
+    }
+
+    #[test]
+    fn a_step_of_several_hosts_names_them_and_counts_them() {
+        let hosts = ["n1", "n3", "n2"].map(String::from);
+        let words = SrunPlan::default().step_argv(&hosts, b"LINE");
+        let words = words.iter().map(|word| word.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            words,
+            "env -i srun --overlap --export=ALL --kill-on-bad-exit=0 --wait=0 --no-kill --cpu-bind=none --mem=0 --mpi=none \
+             --quiet --nodes=3 --ntasks=3 --nodelist=n[1-3] --ntasks-per-node=1 /bin/sh -c LINE"
+        );
     }
 }

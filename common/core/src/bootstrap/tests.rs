@@ -40,7 +40,7 @@ fn plan() -> DialPlan {
             arch: "x86_64",
             same: Some("/bin/rlaunch".into()),
             named: None,
-            examine: false,
+            purpose: Purpose::Job,
         },
         preamble,
         limit: Span::from_secs(20),
@@ -328,7 +328,7 @@ fn a_host_tells_what_it_was_asked_for_and_nothing_else() {
     let facts = Answer::Facts("cpus=2".into());
     for examine in [true, false] {
         let mut asked = plan();
-        asked.line.examine = examine;
+        asked.line.purpose = if examine { Purpose::Examine } else { Purpose::Job };
         let mut bench = Bench { dial: Dial::new(asked), now: AT };
         bench.tell(DialEvent::Start);
         bench.say(&Answer::Ready(Place::Cache));

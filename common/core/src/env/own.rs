@@ -119,6 +119,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_TEE", Role::ReadOnce, "As `--tee`."),
         var("RLAUNCH_TIER", Role::Set, "The guarantee that nothing outlives the job: `t1` or `t3`."),
         var("RLAUNCH_TIMEOUT", Role::Read, "As `--timeout`."),
+        var("RLAUNCH_TRANSPORT", Role::Read, "As `--transport`."),
         var("RLAUNCH_WDIR", Role::ReadOnce, "As `--wdir`."),
         var("RLAUNCH_WORLD_SIZE", Role::Set, "Ranks of the job; in a round: those that are healthy.").each_round(),
         var("RLAUNCH_YIELD_WITHIN", Role::Read, "As `--yield-within`."),

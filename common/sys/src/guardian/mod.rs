@@ -12,7 +12,7 @@ mod temp_files;
 pub use lease::LeaseLine;
 pub use lifeline::{Lifeline, Word};
 pub use record::{Record, example_frame};
-pub use remote::{Remote, split_remote};
+pub use remote::{LastWordsSeal, Remote, Streams, split_remote};
 pub use temp_files::TempFiles;
 
 use crate::fd;
@@ -162,8 +162,14 @@ struct Post {
 enum Report {
     /// As it is, onto the lifeline, on which the launcher also gets a descriptor of the agent.
     Lifeline,
-    /// As a frame after the agent's last.
-    Frame { fd: RawFd, node: u32 },
+    /// As a frame after the agent's last. With a seal the stream is a TCP socket.
+    Frame { fd: RawFd, node: u32, seal: Option<LastWordsSeal> },
+}
+
+impl Report {
+    const fn is_tcp(self) -> bool {
+        matches!(self, Self::Frame { seal: Some(_), .. })
+    }
 }
 
 pub(crate) enum Fork {

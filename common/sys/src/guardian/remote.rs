@@ -1,8 +1,9 @@
-//! The guardian of a remote host: the process that sshd's shell became. Its stdin is edge and lifeline in one.
+//! The guardian of a remote host: the process that a shell there became. The stream to the launcher is edge and lifeline in one.
 
 use super::lease::{self, LeaseLine};
-use super::{Fork, Post, Report, TempFiles, become_agent, fork, run, stand_apart};
+use super::{Fork, Post, Report, TempFiles, become_agent, close_others, fork, run, stand_apart};
 use crate::fd;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Duration;
@@ -24,23 +25,51 @@ pub struct Remote {
     pub no_subreaper: Option<i32>,
 }
 
+/// The stream of a remote host to the launcher.
+#[derive(Debug)]
+pub enum Streams {
+    /// stdin and stdout, as ssh and srun give them.
+    Stdio,
+    /// A TCP socket, with the seal for the guardian's last words.
+    Socket(OwnedFd, LastWordsSeal),
+}
+
+/// How a guardian proves that its last words are its own. It cannot seal them as its agent seals frames.
+#[derive(Clone, Copy)]
+pub struct LastWordsSeal {
+    /// The key, which the launcher has too.
+    pub key: [u8; 32],
+    /// The tag of some bytes under a key. It must not allocate.
+    pub tag: fn(&[u8; 32], &[u8]) -> [u8; 32],
+}
+
+impl fmt::Debug for LastWordsSeal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LastWordsSeal(..)")
+    }
+}
+
 /// Time that the agent waits for its guardian's hello, which takes no time: the guardian may be stopped.
 const HELLO: Duration = Duration::from_secs(1);
 
-/// Becomes the guardian, and forks the agent, in which alone this returns. `hello` is written to stdout as soon as there
+/// Becomes the guardian, and forks the agent, in which alone this returns. `hello` is written to the stream as soon as there
 /// is an agent, and before it has anything to say; `lease` is the first deadline. Called before any thread exists and before anything big is allocated.
 ///
 /// # Errors
 /// No process or descriptor can be had.
-pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<Remote> {
-    // SAFETY: the closed descriptors are not used in this process: inherited from sshd and the login shell.
-    unsafe { libc::close_range(3, u32::MAX, 0) };
+pub fn split_remote(streams: &Streams, node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<Remote> {
+    let (from, to, seal) = match streams {
+        Streams::Stdio => (0, 1, None),
+        Streams::Socket(socket, seal) => (socket.as_raw_fd(), socket.as_raw_fd(), Some(*seal)),
+    };
+    // Inherited from sshd and the login shell, or from slurmstepd.
+    close_others([from.max(2), from.max(2)]);
     let no_subreaper = stand_apart();
     let (line, watch) = lease::pair(lease)?;
     // Before the agent exists, which might find us dead and our number another process's. SAFETY: getpid cannot fail.
     let guardian = crate::pidfd::open(unsafe { libc::getpid() })?;
     // And all that may fail: behind `hello` a refusal would be taken for the agent's first message.
-    let (input, output) = (fd::half(0)?, fd::half(1)?);
+    let (input, output) = (fd::half(from)?, fd::half(to)?);
     let (said, saying) = fd::pipe()?;
     let temp_files = TempFiles::new()?;
     match fork()? {
@@ -56,13 +85,17 @@ pub fn split_remote(node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<R
             // Complaints are the agent's; ssh would wait for any holder of the stream.
             let _without = fd::release_stdio(&[2]);
             let mut rest = hello;
-            while let Ok(n @ 1..) = fd::write(1, rest) {
+            while let Ok(n @ 1..) = fd::write(to, rest) {
                 rest = &rest[n..];
             }
             drop(saying);
+            if seal.is_some() {
+                // The carrier has done its work: its streams have no reader.
+                run::let_go_of_stdio();
+            }
             let post = Post {
-                lifeline: 0,
-                report: Report::Frame { fd: 1, node },
+                lifeline: from,
+                report: Report::Frame { fd: to, node, seal },
                 lease: Some(watch),
                 temp_files: Some(temp_files),
             };
@@ -92,7 +125,7 @@ mod tests {
             let most = libc::rlimit { rlim_cur: limit, rlim_max: limit };
             // SAFETY: `most` is a valid limit.
             unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most) };
-            let code = u8::from(split_remote(0, hello, None).is_err());
+            let code = u8::from(split_remote(&Streams::Stdio, 0, hello, None).is_err());
             fd::write(1, if code == 0 { agent } else { b"REFUSED" }).unwrap_or_default();
             crate::origin::exit_now(code);
         }

@@ -4,7 +4,7 @@
 //! the guardian kills what is below the agent, and the agent itself last, when it does not exit by itself.
 
 use super::record::{self, RECORD, Words};
-use super::{Post, Report};
+use super::{LastWordsSeal, Post, Report};
 use crate::children::{self, Below, Named};
 use crate::ns::errno;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -105,8 +105,10 @@ fn wait_for_an_end(agent: i32, post: &Post) -> End {
             return End::Agent;
         }
         if n > 0 && lifeline.revents != 0 {
-            // A half that was shut shows as RDHUP alone (poll(2)). A pipe, as sshd gives it, cannot be shut by halves.
-            return if lifeline.revents & libc::POLLHUP == 0 { End::Severed } else { End::Launcher };
+            // A half that was shut shows as RDHUP alone (poll(2)). A pipe, as sshd gives it, cannot be shut by halves. On TCP the end
+            // of the launcher looks the same, and an agent that can still clean up must not be killed.
+            let is_shut = lifeline.revents & libc::POLLHUP == 0 && !post.report.is_tcp();
+            return if is_shut { End::Severed } else { End::Launcher };
         }
         if n > 0 && timer.revents != 0 {
             return End::Lease;
@@ -260,7 +262,13 @@ fn leave(post: &Post, words: Words<'_>) -> ! {
         Report::Lifeline => unsafe {
             libc::send(post.lifeline, bytes.as_ptr().cast(), RECORD, libc::MSG_NOSIGNAL);
         },
-        Report::Frame { fd, node } => append(fd, &record::frame(node, &bytes)),
+        Report::Frame { fd, node, seal } => {
+            let frame = record::frame(node, &bytes);
+            append(fd, &frame);
+            if let Some(LastWordsSeal { key, tag }) = seal {
+                append(fd, &tag(&key, &frame));
+            }
+        }
     }
     go(post, if words.left == 0 { 0 } else { 1 });
 }
@@ -268,7 +276,29 @@ fn leave(post: &Post, words: Words<'_>) -> ! {
 /// The last act: a file system that does not answer delays only us.
 fn go(post: &Post, code: u8) -> ! {
     post.temp_files.iter().for_each(super::TempFiles::sweep);
+    if let Report::Frame { fd, .. } = post.report
+        && post.report.is_tcp()
+    {
+        close_in_peace(fd);
+    }
     crate::origin::exit_now(code)
+}
+
+/// Ends a TCP stream so that nothing of it is lost. A socket that is closed with unread bytes is reset, and the launcher would not get
+/// the last frames (RFC 2525, section 2.17). So what the launcher still sends is read until it closes, for a while.
+fn close_in_peace(fd: RawFd) {
+    // SAFETY: shutdown takes integers only.
+    unsafe { libc::shutdown(fd, libc::SHUT_WR) };
+    let until = crate::clock::boottime() + u64::from(REPORT_MS.unsigned_abs()) * 1_000_000;
+    let mut bytes = [0; 4096];
+    loop {
+        let mut fds = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: `fds` is one valid pollfd.
+        let ready = unsafe { libc::poll(&raw mut fds, 1, REPORT_MS) };
+        if ready <= 0 || crate::clock::boottime() > until || !matches!(crate::fd::read(fd, &mut bytes), Ok(1..)) {
+            return;
+        }
+    }
 }
 
 /// Writes a frame after those of the agent, which is dead. A partition must not hold us: what is not taken in time is lost.
@@ -398,7 +428,7 @@ mod tests {
 
     #[test]
     fn a_guardian_can_always_have_two_descriptors_at_the_end() {
-        for report in [Report::Lifeline, Report::Frame { fd: 1, node: 0 }] {
+        for report in [Report::Lifeline, Report::Frame { fd: 1, node: 0, seal: None }] {
             let guardian = without_descriptors(|| {
                 make_room(&Post { lifeline: 0, report, lease: None, temp_files: None });
                 if crate::fd::pipe().is_err() {

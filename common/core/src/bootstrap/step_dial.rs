@@ -1,0 +1,332 @@
+//! A step of srun for several hosts: one srun starts an agent on each, and each agent connects to the launcher.
+//!
+//! A host that this way does not reach falls back to an srun of its own, over whose stdin and stdout a binary can be sent.
+
+use super::answer::{Answer, Heard, Place, Scanner};
+use super::argv::Target;
+use super::carrier::{CarrierEnd, CarrierKind};
+use super::dial::{Stage, Up};
+use super::failure::{Failure, Why};
+use super::remote_line::{LinePlan, line};
+use super::srun::{SrunPlan, Transport};
+use super::ssh_messages::Words;
+use super::tcp_hello::{AgentFacts, StepPreamble};
+use crate::id::NodeId;
+use crate::machine::{Machine, earliest};
+use crate::os_bytes::OsBytes;
+use crate::time::{Mono, Span};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// How long srun may take to end when it is asked to.
+const PATIENCE: Span = Span::from_secs(1);
+/// Part of the time that a host has, after which the step is given up if no agent has connected.
+const FALL_BACK_AFTER: u64 = 4;
+
+/// Facts about the hosts before srun is started.
+#[derive(Clone, Debug)]
+pub struct StepPlan {
+    /// The hosts, which are of one component of the job.
+    pub hosts: BTreeMap<NodeId, Target>,
+    /// How srun is called.
+    pub srun: SrunPlan,
+    /// The line for a shell on each host.
+    pub line: LinePlan,
+    /// All agents read it on stdin.
+    pub preamble: StepPreamble,
+    /// How long a host may take.
+    pub limit: Span,
+}
+
+/// An event of a step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StepEvent {
+    /// The step may start.
+    Start,
+    /// srun could not be started.
+    NoStart {
+        /// The system's number for the reason.
+        errno: i32,
+        /// Its words.
+        said: OsBytes,
+    },
+    /// Bytes on srun's stdout: lines of all hosts.
+    Out(Vec<u8>),
+    /// Bytes on srun's stderr.
+    Err(Vec<u8>),
+    /// srun has ended, and all that it had printed was delivered.
+    Ended(CarrierEnd),
+    /// The agent of a node has connected, and knows the key of its host.
+    Connected(NodeId, AgentFacts),
+    /// The host is not needed any more.
+    Cancel(NodeId),
+}
+
+/// Why a host falls back to an srun of its own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FallBack {
+    /// The binary is not there.
+    Absent,
+    /// Its agent cannot connect to this host, for this reason.
+    Unconnected(OsBytes),
+    /// No agent of the step has connected for so long.
+    Silent(Span),
+}
+
+/// An action for a step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StepAction {
+    /// Start srun with these words.
+    Start(Vec<OsBytes>),
+    /// Write this to its stdin.
+    Write(Vec<u8>),
+    /// End it and its agents: politely, or for good.
+    Kill {
+        /// For good.
+        hard: bool,
+    },
+    /// How far a host is.
+    Stage(NodeId, Stage),
+    /// The connection of a node is its edge.
+    Up(NodeId, Up),
+    /// A host could not be had.
+    Failed(NodeId, Box<Failure>),
+    /// A host is to be reached by an srun of its own, within the time that is left.
+    FallBack(NodeId, FallBack, Span),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    New,
+    Open,
+    /// srun is being ended.
+    Closing {
+        hard_at: Option<Mono>,
+    },
+    Over,
+}
+
+/// A step that brings agents to several hosts.
+#[derive(Debug)]
+pub struct StepDial {
+    plan: StepPlan,
+    state: State,
+    /// Hosts without an outcome.
+    waiting: BTreeMap<NodeId, Target>,
+    /// Number of agents that have connected.
+    connected: usize,
+    scanner: Scanner,
+    words: Words,
+    started: Mono,
+    deadline: Option<Mono>,
+    /// When all hosts fall back, if no agent has connected.
+    fall_back_at: Option<Mono>,
+    actions: VecDeque<StepAction>,
+}
+
+impl StepDial {
+    /// A step that was not started yet.
+    #[must_use]
+    pub fn new(plan: StepPlan) -> Self {
+        Self {
+            scanner: Scanner::new(plan.preamble.job),
+            waiting: plan.hosts.clone(),
+            plan,
+            state: State::New,
+            connected: 0,
+            words: Words::default(),
+            started: Mono::default(),
+            deadline: None,
+            fall_back_at: None,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Whether srun runs, or will.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        !matches!(self.state, State::Over)
+    }
+
+    /// Whether a host waits for its agent to connect.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.state, State::New | State::Open) && !self.waiting.is_empty()
+    }
+
+    /// We stood still for so long: that is not the hosts' time.
+    pub fn stood_still(&mut self, span: Span) {
+        for at in [&mut self.deadline, &mut self.fall_back_at] {
+            *at = at.map(|at| at + span);
+        }
+    }
+
+    fn start(&mut self, now: Mono) {
+        let line = match line(&self.plan.line, &[]) {
+            Ok(line) => line,
+            Err(error) => return self.fail_all(&Why::Untold(error)),
+        };
+        let Self { plan: StepPlan { hosts, srun, preamble, limit, .. }, actions, .. } = self;
+        let names: Vec<String> = hosts.values().map(|target| format!("{}", target.host())).collect();
+        actions.push_back(StepAction::Start(srun.step_argv(&names, line.as_bytes())));
+        actions.push_back(StepAction::Write(preamble.to_bytes().to_vec()));
+        actions.extend(hosts.keys().map(|node| StepAction::Stage(*node, Stage::Connecting)));
+        self.started = now;
+        self.deadline = Some(now + *limit);
+        let quarter = Span::from_nanos(limit.nanos() / FALL_BACK_AFTER);
+        self.fall_back_at = (srun.transport == Transport::Auto).then(|| now + quarter);
+        self.state = State::Open;
+    }
+
+    fn connected(&mut self, now: Mono, node: NodeId, facts: AgentFacts) {
+        // An agent of a host that was given up ends with its connection.
+        if self.waiting.remove(&node).is_none() {
+            return;
+        }
+        self.connected += 1;
+        self.fall_back_at = None;
+        let AgentFacts { pid, wall } = facts;
+        let by = (self.deadline.unwrap_or(now), self.plan.limit);
+        let (asked, place) = (self.started, Place::Same);
+        self.actions.push_back(StepAction::Up(
+            node,
+            Up { place, cold: false, pid, wall, asked, answered: now, by, rest: Vec::new() },
+        ));
+    }
+
+    fn heard(&mut self, now: Mono) {
+        loop {
+            let (host, why, back) = match self.scanner.next_heard() {
+                // A login file of one host must not end the others, however much it prints.
+                Heard::Nothing | Heard::Noise => return,
+                Heard::Answer(Answer::Absent(host)) => (host, Why::Absent, FallBack::Absent),
+                Heard::Answer(Answer::Unconnected { host, why }) => {
+                    (host, Why::Unconnected(why.clone()), FallBack::Unconnected(why))
+                }
+                Heard::Garbled(_)
+                | Heard::Answer(
+                    Answer::Ready(_)
+                    | Answer::Need(_)
+                    | Answer::Arch(_)
+                    | Answer::Nowhere(_)
+                    | Answer::Unusable(_)
+                    | Answer::Spoiled(_)
+                    | Answer::Facts(_)
+                    | Answer::Up { .. }
+                    | Answer::Refused(_),
+                ) => continue,
+            };
+            let named = |target: &Target| target.host().as_slice() == host.as_slice();
+            let node = self.waiting.iter().find(|(_, target)| named(target)).map(|(node, _)| *node);
+            let Some(node) = node else { continue };
+            match self.plan.srun.transport {
+                Transport::Tcp => self.fail(node, why),
+                Transport::Auto | Transport::Stdio => self.fall_back(now, node, back),
+            }
+        }
+    }
+
+    fn fall_back(&mut self, now: Mono, node: NodeId, why: FallBack) {
+        if self.waiting.remove(&node).is_some() {
+            let left = self.deadline.map_or(self.plan.limit, |deadline| deadline.since(now));
+            self.actions.push_back(StepAction::FallBack(node, why, left));
+        }
+    }
+
+    fn fail(&mut self, node: NodeId, why: Why) {
+        let Some(target) = self.waiting.remove(&node) else { return };
+        let words = self.words.shown();
+        let failure = Failure { target, carrier: CarrierKind::Srun, why, words, attempts: 1, asked: false };
+        self.actions.push_back(StepAction::Failed(node, Box::new(failure)));
+    }
+
+    fn fail_all(&mut self, why: &Why) {
+        let nodes: Vec<NodeId> = self.waiting.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.fail(node, why.clone()));
+    }
+
+    /// Ends srun if it has brought no agent and none is waited for.
+    fn close_if_vain(&mut self, now: Mono) {
+        if self.state == State::Open && self.waiting.is_empty() && self.connected == 0 {
+            self.actions.push_back(StepAction::Kill { hard: false });
+            self.state = State::Closing { hard_at: Some(now + PATIENCE) };
+        }
+    }
+}
+
+impl Machine for StepDial {
+    type Event = StepEvent;
+    type Action = StepAction;
+
+    fn handle(&mut self, now: Mono, event: StepEvent) {
+        match (self.state, event) {
+            (State::New, StepEvent::Start) => self.start(now),
+            (State::Open | State::Closing { .. }, StepEvent::NoStart { errno, said }) => {
+                self.fail_all(&Why::NoCarrier { errno, said });
+                self.state = State::Over;
+            }
+            (State::Open, StepEvent::Out(bytes)) => {
+                self.scanner.push(&bytes);
+                self.heard(now);
+            }
+            (State::Open | State::Closing { .. }, StepEvent::Err(bytes)) => self.words.push(&bytes),
+            (State::Open, StepEvent::Connected(node, facts)) => self.connected(now, node, facts),
+            // The edges of agents that have connected do not need srun.
+            (State::Open | State::Closing { .. }, StepEvent::Ended(end)) => {
+                self.fail_all(&Why::Carrier(end));
+                self.state = State::Over;
+            }
+            (State::New | State::Open, StepEvent::Cancel(node)) => {
+                self.waiting.remove(&node);
+            }
+            // Not its turn, or too late: srun prints until it ends.
+            (State::Open | State::Closing { .. } | State::Over, StepEvent::Start)
+            | (State::New | State::Over, StepEvent::NoStart { .. } | StepEvent::Err(_) | StepEvent::Ended(_))
+            | (State::New | State::Closing { .. } | State::Over, StepEvent::Out(_) | StepEvent::Connected(..))
+            | (State::Closing { .. } | State::Over, StepEvent::Cancel(_)) => {}
+        }
+        self.close_if_vain(now);
+    }
+
+    fn handle_timeout(&mut self, now: Mono) {
+        let is_due = |at: Option<Mono>| at.is_some_and(|at| at <= now);
+        match &mut self.state {
+            State::Open if is_due(self.deadline) => {
+                self.deadline = None;
+                let (port, limit) = (self.plan.preamble.port, self.plan.limit);
+                self.fail_all(&Why::NoConnection { port, limit });
+            }
+            State::Open if is_due(self.fall_back_at) => {
+                self.fall_back_at = None;
+                let waited = now.since(self.started);
+                let nodes: Vec<NodeId> = self.waiting.keys().copied().collect();
+                nodes.into_iter().for_each(|node| self.fall_back(now, node, FallBack::Silent(waited)));
+            }
+            State::Closing { hard_at, .. } if is_due(*hard_at) => {
+                *hard_at = None;
+                self.actions.push_back(StepAction::Kill { hard: true });
+            }
+            State::New | State::Open | State::Closing { .. } | State::Over => {}
+        }
+        self.close_if_vain(now);
+    }
+
+    fn poll_action(&mut self) -> Option<StepAction> {
+        self.actions.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        match self.state {
+            State::New | State::Over => None,
+            State::Open if self.waiting.is_empty() => None,
+            State::Open => earliest(self.fall_back_at, self.deadline),
+            State::Closing { hard_at } => hard_at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

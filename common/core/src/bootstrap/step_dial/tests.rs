@@ -1,0 +1,153 @@
+//! A step of three hosts.
+
+use super::*;
+use crate::bootstrap::{Hash, Purpose, Secret, Sum};
+use crate::id::JobId;
+use alloc::string::ToString as _;
+use alloc::vec;
+
+const AT: Mono = Mono::from_nanos(1_000_000_000);
+const LIMIT: Span = Span::from_secs(20);
+
+fn facts() -> AgentFacts {
+    AgentFacts { pid: 7, wall: 9 }
+}
+
+fn node(n: u32) -> NodeId {
+    NodeId::new(n)
+}
+
+struct Bench {
+    dial: StepDial,
+    now: Mono,
+}
+
+impl Bench {
+    fn started(transport: Transport) -> Self {
+        let job = JobId([3; 16]);
+        let target = |n: u32| (node(n), Target::parse(format!("n{n}").as_bytes(), None).unwrap());
+        let plan = StepPlan {
+            hosts: (1..=3).map(target).collect(),
+            srun: SrunPlan { transport, ..SrunPlan::default() },
+            line: LinePlan {
+                job,
+                node: node(1),
+                hash: Hash([1; 32]),
+                sum: Sum::of(b"binary"),
+                len: 9,
+                arch: "x86_64",
+                same: Some("/bin/rlaunch".into()),
+                named: None,
+                purpose: Purpose::Step,
+            },
+            preamble: StepPreamble { job, epoch: 0, port: 4000, secret: Secret([5; 32]) },
+            limit: LIMIT,
+        };
+        let mut bench = Self { dial: StepDial::new(plan), now: AT };
+        let done = bench.handle(StepEvent::Start);
+        let [StepAction::Start(words), StepAction::Write(bytes), rest @ ..] = &done[..] else { panic!("{done:?}") };
+        assert!(words.iter().any(|word| word.to_string() == "--nodelist=n[1-3]"), "{words:?}");
+        assert_eq!(bytes.len(), super::super::tcp_hello::STEP_PREAMBLE);
+        assert!(rest.iter().all(|action| matches!(action, StepAction::Stage(_, Stage::Connecting))));
+        bench
+    }
+
+    fn handle(&mut self, event: StepEvent) -> Vec<StepAction> {
+        self.dial.handle(self.now, event);
+        core::iter::from_fn(|| self.dial.poll_action()).collect()
+    }
+
+    /// Lets the time pass until the next deadline.
+    fn wait(&mut self) -> Vec<StepAction> {
+        self.now = self.dial.poll_timeout().expect("a deadline");
+        self.dial.handle_timeout(self.now);
+        core::iter::from_fn(|| self.dial.poll_action()).collect()
+    }
+
+    fn line(&mut self, answer: &Answer) -> Vec<StepAction> {
+        let marker = super::super::answer::marker(JobId([3; 16]));
+        self.handle(StepEvent::Out(format!("{marker}{}\n", answer.to_line()).into_bytes()))
+    }
+}
+
+#[test]
+fn each_agent_that_connects_is_up_and_the_end_of_srun_is_no_loss() {
+    let mut bench = Bench::started(Transport::Auto);
+    for n in [2, 1, 3] {
+        let done = bench.handle(StepEvent::Connected(node(n), facts()));
+        assert!(matches!(&done[..], [StepAction::Up(up, Up { pid: 7, wall: 9, .. })] if *up == node(n)), "{done:?}");
+    }
+    assert_eq!(bench.dial.poll_timeout(), None);
+    assert_eq!(bench.handle(StepEvent::Connected(node(2), facts())), [], "a second time");
+    assert_eq!(bench.handle(StepEvent::Ended(CarrierEnd::Signal(9))), []);
+    assert!(!bench.dial.is_busy());
+}
+
+#[test]
+fn all_hosts_fall_back_when_no_agent_connects() {
+    let mut bench = Bench::started(Transport::Auto);
+    let done = bench.wait();
+    assert_eq!(bench.now.since(AT), Span::from_secs(5));
+    let back = |n| StepAction::FallBack(node(n), FallBack::Silent(Span::from_secs(5)), Span::from_secs(15));
+    assert_eq!(done, [back(1), back(2), back(3), StepAction::Kill { hard: false }]);
+    assert_eq!(bench.wait(), [StepAction::Kill { hard: true }]);
+    assert_eq!(bench.handle(StepEvent::Ended(CarrierEnd::Signal(9))), []);
+}
+
+#[test]
+fn a_host_that_is_late_fails_when_another_has_connected() {
+    for transport in [Transport::Auto, Transport::Tcp] {
+        let mut bench = Bench::started(transport);
+        bench.handle(StepEvent::Connected(node(1), facts()));
+        let done = bench.wait();
+        assert_eq!(bench.now.since(AT), LIMIT);
+        let [StepAction::Failed(first, failure), StepAction::Failed(..)] = &done[..] else { panic!("{done:?}") };
+        assert_eq!((*first, &failure.why), (node(2), &Why::NoConnection { port: 4000, limit: LIMIT }));
+        assert!(failure.reason().contains("port 4000"));
+        assert_eq!(bench.dial.poll_timeout(), None, "the others run");
+    }
+}
+
+#[test]
+fn a_host_without_the_binary_or_without_a_way_here_falls_back_alone() {
+    let absent = Answer::Absent("n2".into());
+    let unconnected = Answer::Unconnected { host: "n3".into(), why: "10.0.0.1:4000: Connection refused".into() };
+    let mut bench = Bench::started(Transport::Auto);
+    assert_eq!(bench.line(&Answer::Ready(Place::Same)), []);
+    assert_eq!(bench.line(&absent), [StepAction::FallBack(node(2), FallBack::Absent, LIMIT)]);
+    let why = FallBack::Unconnected("10.0.0.1:4000: Connection refused".into());
+    assert_eq!(bench.line(&unconnected), [StepAction::FallBack(node(3), why, LIMIT)]);
+    assert_eq!(bench.line(&absent), [], "once");
+    let mut bench = Bench::started(Transport::Tcp);
+    for (answer, why) in
+        [(absent, Why::Absent), (unconnected, Why::Unconnected("10.0.0.1:4000: Connection refused".into()))]
+    {
+        let done = bench.line(&answer);
+        assert!(matches!(&done[..], [StepAction::Failed(_, failure)] if failure.why == why), "{done:?}");
+    }
+}
+
+#[test]
+fn all_waiting_hosts_fail_with_the_words_of_srun() {
+    let mut bench = Bench::started(Transport::Auto);
+    bench.handle(StepEvent::Connected(node(1), facts()));
+    bench.handle(StepEvent::Err(b"srun: error: Unable to create step: Job/step already completing\n".to_vec()));
+    let done = bench.handle(StepEvent::Ended(CarrierEnd::Code(1)));
+    assert_eq!(done.len(), 2);
+    for action in done {
+        let StepAction::Failed(_, failure) = action else { panic!("{action:?}") };
+        assert_eq!(failure.why, Why::Carrier(CarrierEnd::Code(1)));
+        assert!(failure.words.to_string().contains("already completing"));
+    }
+    let mut bench = Bench::started(Transport::Auto);
+    let done = bench.handle(StepEvent::NoStart { errno: 2, said: "no such file".into() });
+    assert_eq!(done.len(), 3);
+}
+
+#[test]
+fn a_step_of_which_no_host_is_needed_is_ended() {
+    let mut bench = Bench::started(Transport::Auto);
+    assert_eq!(bench.handle(StepEvent::Cancel(node(1))), []);
+    assert_eq!(bench.handle(StepEvent::Cancel(node(2))), []);
+    assert_eq!(bench.handle(StepEvent::Cancel(node(3))), vec![StepAction::Kill { hard: false }]);
+}

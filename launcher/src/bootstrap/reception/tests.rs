@@ -1,0 +1,100 @@
+//! Agents and strangers at the port of a step.
+
+use super::*;
+use rlaunch_core::bootstrap::tcp_hello::SECOND_MESSAGE;
+use rlaunch_core::id::JobId;
+use rlaunch_core::time::Span;
+use rlaunch_net::seal::AgentHandshake;
+
+const SECRET: Secret = Secret([5; 32]);
+
+fn step() -> StepPreamble {
+    StepPreamble { job: JobId([1; 16]), epoch: 0, port: 0, secret: SECRET }
+}
+
+fn preamble(node: u32) -> Preamble {
+    Preamble {
+        job: step().job,
+        node: NodeId::new(node),
+        secret: Secret([0; 32]),
+        lease: Span::from_secs(30),
+        len: 1,
+        hash: Hash([0; 32]),
+    }
+}
+
+fn reception() -> Reception {
+    let host = |n: u32| (Hash::of(format!("n{n}").as_bytes()), preamble(n));
+    Reception::open(&step(), [host(1), host(2)].into()).unwrap()
+}
+
+fn hello(host: &str) -> Hello {
+    Hello { job: step().job, epoch: 0, host: Hash::of(host.as_bytes()) }
+}
+
+/// Connects as an agent does; `None`: the connection was closed without an answer.
+fn connect(reception: &Reception, hello: Hello, secret: &Secret) -> Option<(NodeId, TcpStream)> {
+    let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, reception.port)).unwrap();
+    let keys = EdgeKeys::derive(secret, &hello);
+    let (handshake, first) = AgentHandshake::begin(&keys, AgentFacts { pid: 7, wall: 9 }).unwrap();
+    // In two parts, as a network may deliver it.
+    socket.write_all(&hello.to_bytes()).unwrap();
+    let _may_be_closed = socket.write_all(&first);
+    let mut answer = [0; SECOND_MESSAGE];
+    socket.read_exact(&mut answer).ok()?;
+    let (preamble, _) = handshake.finish(&keys, &answer).unwrap();
+    Some((Preamble::parse(&preamble).unwrap().node, socket))
+}
+
+fn arrival(reception: &Reception) -> Arrival {
+    fd::readable_within(&[reception.bell.as_fd(), reception.bell.as_fd()], Duration::from_secs(20));
+    reception.bell.clear();
+    reception.next().expect("an arrival")
+}
+
+#[test]
+fn each_host_is_taken_once_and_then_the_port_is_closed() {
+    let reception = reception();
+    let (node, _first) = connect(&reception, hello("n2"), &SECRET).unwrap();
+    assert_eq!((node, arrival(&reception).node), (NodeId::new(2), node));
+    assert!(connect(&reception, hello("n2"), &SECRET).is_none(), "a second agent of the same host");
+    let (node, _second) = connect(&reception, hello("n1"), &SECRET).unwrap();
+    let arrived = arrival(&reception);
+    assert_eq!((node, arrived.node, arrived.facts.pid), (NodeId::new(1), node, 7));
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, reception.port)).is_ok() {}
+}
+
+#[test]
+fn strangers_are_refused_and_take_no_host() {
+    let reception = reception();
+    assert!(connect(&reception, hello("n1"), &Secret([6; 32])).is_none(), "a wrong key");
+    assert!(connect(&reception, hello("n9"), &SECRET).is_none(), "another host");
+    assert!(connect(&reception, Hello { epoch: 1, ..hello("n1") }, &SECRET).is_none(), "another step");
+    let mut browser = TcpStream::connect((Ipv4Addr::LOCALHOST, reception.port)).unwrap();
+    browser.write_all(&[b'G'; HELLO]).unwrap();
+    assert_eq!(browser.read(&mut [0; 1]).unwrap_or(0), 0);
+    let silent = TcpStream::connect((Ipv4Addr::LOCALHOST, reception.port)).unwrap();
+    assert!(connect(&reception, hello("n1"), &SECRET).is_some(), "its agent comes after all");
+    let began = Instant::now();
+    assert_eq!((&silent).read(&mut [0; 1]).unwrap_or(0), 0, "it was closed");
+    assert!(began.elapsed() < PATIENCE + Duration::from_secs(5));
+}
+
+#[test]
+fn one_address_cannot_take_all_places() {
+    let reception = reception();
+    let many: Vec<TcpStream> =
+        (0..=MOST_OF_ADDRESS).map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, reception.port)).unwrap()).collect();
+    assert_eq!(many.last().unwrap().read(&mut [0; 1]).unwrap_or(0), 0, "the last one is closed");
+    drop(many);
+    // Until the ends of those are seen.
+    while connect(&reception, hello("n1"), &SECRET).is_none() {}
+}
+
+#[test]
+fn port_is_closed_when_the_step_is_given_up() {
+    let reception = reception();
+    let port = reception.port;
+    drop(reception);
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {}
+}

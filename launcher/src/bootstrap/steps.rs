@@ -1,0 +1,280 @@
+//! Steps of srun, each for several hosts, whose agents connect to us.
+
+use super::reception::{Arrival, Reception};
+use super::source::Source;
+use super::ssh::{Part, Ssh};
+use super::{Setting, line_plan, preamble_for};
+use rlaunch_core::bootstrap::{
+    Carrier, CarrierEnd, Failure, FallBack, Hash, Purpose, Secret, SrunPlan, Stage, StepAction, StepDial, StepEvent,
+    StepPlan, StepPreamble, Target, Transport, Up,
+};
+use rlaunch_core::id::NodeId;
+use rlaunch_core::machine::{Machine as _, earliest_of};
+use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::to_root::ToRoot;
+use rlaunch_net::Early;
+use rlaunch_sys::epoll::ReadySet;
+use rlaunch_sys::origin::Origin;
+use rlaunch_sys::ssh_reaper::SshReaper;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+/// The outcome for a host of a step.
+pub(super) enum Outcome {
+    Stage(NodeId, Stage),
+    Up(NodeId, Box<Early<ToRoot>>, Up),
+    Failed(NodeId, Box<Failure>),
+    /// The host is to be reached by an srun of its own, within this time.
+    FallBack(NodeId, Target, FallBack, Span),
+}
+
+/// Things that all steps share.
+pub(super) struct Ground<'a> {
+    pub(super) setting: &'a Setting,
+    pub(super) source: &'a Source,
+    pub(super) origin: &'a Origin,
+    pub(super) reaper: &'a SshReaper,
+    pub(super) set: &'a ReadySet,
+}
+
+/// One step.
+struct Step {
+    dial: StepDial,
+    targets: BTreeMap<NodeId, Target>,
+    srun: Option<Ssh>,
+    /// While a host is waited for.
+    reception: Option<Reception>,
+    /// Agents that have connected, until their host is up.
+    arrived: BTreeMap<NodeId, Arrival>,
+}
+
+/// All steps of a job.
+#[derive(Default)]
+pub(super) struct Steps {
+    /// Hosts for the next steps, by the component of the job.
+    wanted: BTreeMap<Option<u32>, BTreeMap<NodeId, Target>>,
+    list: Vec<Step>,
+    outcomes: VecDeque<Outcome>,
+}
+
+/// Steps have node numbers of their own in tokens, from the highest on.
+fn number(index: usize) -> NodeId {
+    NodeId::new(u32::MAX - u32::try_from(index).unwrap_or(0))
+}
+
+/// How srun is called, where hosts share a step.
+pub(super) const fn plan(carrier: &Carrier) -> Option<&SrunPlan> {
+    match carrier {
+        Carrier::Srun(plan) if !matches!(plan.transport, Transport::Stdio) => Some(plan),
+        Carrier::Srun(_) | Carrier::Ssh(_) | Carrier::Exec(_) => None,
+    }
+}
+
+impl Steps {
+    /// The index of the step that a token is about.
+    pub(super) fn of_token(&self, node: NodeId) -> Option<usize> {
+        let index = usize::try_from(u32::MAX - node.get()).ok()?;
+        (index < self.list.len()).then_some(index)
+    }
+
+    /// A host for the next step.
+    pub(super) fn connect(&mut self, node: NodeId, target: Target, plan: &SrunPlan) {
+        let component = plan.component(&format!("{}", target.host()));
+        self.wanted.entry(component).or_default().insert(node, target);
+    }
+
+    /// Starts steps for the hosts that have come since the last call.
+    pub(super) fn start_some(&mut self, now: Mono, ground: &Ground<'_>) {
+        let Some(srun) = plan(&ground.setting.carrier).filter(|_| !self.wanted.is_empty()) else { return };
+        for targets in std::mem::take(&mut self.wanted).into_values() {
+            match self.open(srun, &targets, ground) {
+                Ok(()) => self.handle(now, self.list.len() - 1, StepEvent::Start, ground),
+                Err(error) => {
+                    let why = FallBack::Unconnected(rlaunch_sys::reason(&error).into());
+                    let back = |(node, target)| Outcome::FallBack(node, target, why.clone(), ground.setting.limit);
+                    self.outcomes.extend(targets.into_iter().map(back));
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, srun: &SrunPlan, targets: &BTreeMap<NodeId, Target>, ground: &Ground<'_>) -> io::Result<()> {
+        let epoch = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        let secret = Secret(rlaunch_sys::random::bytes()?);
+        let mut preamble = StepPreamble { job: ground.setting.job, epoch, port: 0, secret };
+        let of_host = |(node, target): (&NodeId, &Target)| {
+            let name = format!("{}", target.host());
+            // The key of the edge is the proof, so the secret of the job has no use there.
+            let preamble = preamble_for(ground.setting, ground.source, *node, Secret([0; 32]));
+            (Hash::of(name.as_bytes()), preamble)
+        };
+        let reception = Reception::open(&preamble, targets.iter().map(of_host).collect())?;
+        preamble.port = reception.port;
+        let number = number(self.list.len());
+        ground.set.add(&reception.bell, super::ssh::token(number, Part::Arrived))?;
+        let plan = StepPlan {
+            hosts: targets.clone(),
+            srun: srun.clone(),
+            line: line_plan(ground.setting, ground.source, number, Purpose::Step),
+            preamble,
+            limit: ground.setting.limit,
+        };
+        self.list.push(Step {
+            dial: StepDial::new(plan),
+            targets: targets.clone(),
+            srun: None,
+            reception: Some(reception),
+            arrived: BTreeMap::new(),
+        });
+        Ok(())
+    }
+
+    /// The next outcome for a host.
+    pub(super) fn next_outcome(&mut self) -> Option<Outcome> {
+        self.outcomes.pop_front()
+    }
+
+    /// Whether an srun still runs, or will.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.wanted.is_empty() || self.list.iter().any(|step| step.srun.is_some())
+    }
+
+    /// When [`Self::pass_time`] wants to be called.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        earliest_of(self.list.iter().map(|step| step.dial.poll_timeout()))
+    }
+
+    /// Time in which we stood still is taken from no host.
+    pub(super) fn stood_still(&mut self, missed: Span) {
+        self.list.iter_mut().for_each(|step| step.dial.stood_still(missed));
+    }
+
+    pub(super) fn pass_time(&mut self, now: Mono, ground: &Ground<'_>) {
+        for index in 0..self.list.len() {
+            if let Some(step) = self.list.get_mut(index) {
+                step.dial.handle_timeout(now);
+            }
+            self.perform_all(now, index, ground);
+        }
+    }
+
+    /// A host is not needed any more.
+    pub(super) fn cancel(&mut self, now: Mono, node: NodeId, ground: &Ground<'_>) {
+        self.wanted.values_mut().for_each(|targets| drop(targets.remove(&node)));
+        self.wanted.retain(|_, targets| !targets.is_empty());
+        for index in 0..self.list.len() {
+            if self.list.get(index).is_some_and(|step| step.targets.contains_key(&node)) {
+                self.handle(now, index, StepEvent::Cancel(node), ground);
+            }
+        }
+    }
+
+    /// A token of a step is ready.
+    pub(super) fn serve(&mut self, now: Mono, index: usize, part: Part, ground: &Ground<'_>) {
+        match part {
+            Part::Arrived => self.receive(now, index, ground),
+            Part::Out | Part::Err => self.take_in(now, index, part, ground),
+            Part::Room => {
+                if let Some(srun) = self.list.get_mut(index).and_then(|step| step.srun.as_mut()) {
+                    srun.flush(ground.source, ground.set);
+                }
+            }
+            Part::End => {
+                // Agents that have connected before srun ended are here.
+                self.receive(now, index, ground);
+                self.take_in(now, index, Part::Err, ground);
+                self.take_in(now, index, Part::Out, ground);
+                let Some(step) = self.list.get_mut(index) else { return };
+                let Some(end) = step.srun.as_mut().and_then(Ssh::ended) else { return };
+                if let Some(srun) = step.srun.take() {
+                    srun.forget(ground.set);
+                }
+                self.ended(now, index, end, ground);
+            }
+            Part::Told => {}
+        }
+    }
+
+    fn ended(&mut self, now: Mono, index: usize, end: CarrierEnd, ground: &Ground<'_>) {
+        tracing::debug!(index, %end, "the srun of a step has ended");
+        self.handle(now, index, StepEvent::Ended(end), ground);
+    }
+
+    fn receive(&mut self, now: Mono, index: usize, ground: &Ground<'_>) {
+        loop {
+            let Some(step) = self.list.get_mut(index) else { return };
+            let Some(reception) = &step.reception else { return };
+            reception.bell.clear();
+            let Some(arrival) = reception.next() else { return };
+            let (node, facts) = (arrival.node, arrival.facts);
+            step.arrived.insert(node, arrival);
+            self.handle(now, index, StepEvent::Connected(node, facts), ground);
+        }
+    }
+
+    fn take_in(&mut self, now: Mono, index: usize, part: Part, ground: &Ground<'_>) {
+        let srun = self.list.get_mut(index).and_then(|step| step.srun.as_mut());
+        let bytes = srun.map(|srun| srun.read(part, ground.set)).unwrap_or_default();
+        if !bytes.is_empty() {
+            let event = if part == Part::Out { StepEvent::Out(bytes) } else { StepEvent::Err(bytes) };
+            self.handle(now, index, event, ground);
+        }
+    }
+
+    fn handle(&mut self, now: Mono, index: usize, event: StepEvent, ground: &Ground<'_>) {
+        if let Some(step) = self.list.get_mut(index) {
+            step.dial.handle(now, event);
+        }
+        self.perform_all(now, index, ground);
+    }
+
+    fn perform_all(&mut self, now: Mono, index: usize, ground: &Ground<'_>) {
+        while let Some(action) = self.list.get_mut(index).and_then(|step| step.dial.poll_action()) {
+            self.perform(now, index, action, ground);
+        }
+        let Some(step) = self.list.get_mut(index) else { return };
+        if !step.dial.is_waiting()
+            && let Some(reception) = step.reception.take()
+        {
+            // Its listener ends with it.
+            ground.set.remove(&reception.bell);
+        }
+    }
+
+    fn perform(&mut self, now: Mono, index: usize, action: StepAction, ground: &Ground<'_>) {
+        let Some(step) = self.list.get_mut(index) else { return };
+        match action {
+            StepAction::Start(words) => {
+                match Ssh::start(number(index), &words, false, ground.reaper, ground.origin, ground.set) {
+                    Ok(srun) => step.srun = Some(srun),
+                    Err(error) => {
+                        let (errno, said) = (error.raw_os_error().unwrap_or(0), rlaunch_sys::reason(&error).into());
+                        step.dial.handle(now, StepEvent::NoStart { errno, said });
+                    }
+                }
+            }
+            StepAction::Write(bytes) => {
+                if let Some(srun) = &mut step.srun {
+                    srun.write(bytes, ground.source, ground.set);
+                }
+            }
+            StepAction::Kill { hard } => {
+                if let Some(srun) = &step.srun {
+                    srun.end(hard);
+                }
+            }
+            StepAction::Stage(node, stage) => self.outcomes.push_back(Outcome::Stage(node, stage)),
+            StepAction::Up(node, up) => {
+                if let Some(Arrival { socket, seal, .. }) = step.arrived.remove(&node) {
+                    self.outcomes.push_back(Outcome::Up(node, Box::new(Early::sealed(socket.into(), seal)), up));
+                }
+            }
+            StepAction::Failed(node, failure) => self.outcomes.push_back(Outcome::Failed(node, failure)),
+            StepAction::FallBack(node, why, left) => {
+                if let Some(target) = step.targets.get(&node).cloned() {
+                    self.outcomes.push_back(Outcome::FallBack(node, target, why, left));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! An agent in a step of several hosts: it connects to the launcher, and has its place in the job from the answer.
+
+use super::{PATIENCE, complain, first_lease, is_meant};
+use crate::view::phrases;
+use rlaunch_agent::{AgentSetup, Edge, LeaseLine};
+use rlaunch_core::bootstrap::answer::marker;
+use rlaunch_core::bootstrap::tcp_hello::{SECOND_MESSAGE, STEP_PREAMBLE, last_words_tag};
+use rlaunch_core::bootstrap::{AgentFacts, Answer, EdgeKeys, Hash, Hello, Preamble, StepPreamble};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_net::seal::{AgentHandshake, Seal};
+use rlaunch_sys::fd;
+use rlaunch_sys::guardian::{LastWordsSeal, Remote, Streams, split_remote};
+use rlaunch_sys::origin::Origin;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt as _;
+
+/// The variables of a task with the address of the host that runs srun (man srun, "OUTPUT ENVIRONMENT VARIABLES").
+const ADDRESS: [&str; 2] = ["SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST"];
+
+/// A connection to the launcher.
+struct Connected {
+    socket: OwnedFd,
+    seal: Seal,
+    keys: EdgeKeys,
+    preamble: Preamble,
+}
+
+/// The life of the agent.
+pub(super) fn serve(origin: Origin) -> u8 {
+    let mut bytes = [0; STEP_PREAMBLE];
+    if let Err(error) = fd::read_exactly(0, &mut bytes, PATIENCE) {
+        return complain(&format!("no word from the launcher: {}", rlaunch_sys::reason(&error)));
+    }
+    let Some(step) = StepPreamble::parse(&bytes) else {
+        return complain("what came on stdin is not from rlaunch, or from another version of it");
+    };
+    let host = std::env::var_os("SLURMD_NODENAME").map(|name| OsBytes::new(name.into_vec())).unwrap_or_default();
+    match connect(&step, &host) {
+        Ok(connected) => become_agent(connected, origin),
+        Err(why) => {
+            let answer = Answer::Unconnected { host, why: why.into() };
+            // A launcher that does not read it sees that the step has ended.
+            let _unread = fd::write(1, format!("{}{}\n", marker(step.job), answer.to_line()).as_bytes());
+            rlaunch_core::exit::LAUNCH
+        }
+    }
+}
+
+fn connect(step: &StepPreamble, host: &OsBytes) -> Result<Connected, String> {
+    let address = ADDRESS.iter().find_map(|name| std::env::var(name).ok()?.parse::<IpAddr>().ok());
+    let address = address.ok_or_else(|| format!("{} has no address", ADDRESS.join(" and ")))?;
+    let peer = SocketAddr::new(address, step.port);
+    let reason = |error: std::io::Error| format!("{peer}: {}", rlaunch_sys::reason(&error));
+    let mut socket = TcpStream::connect_timeout(&peer, PATIENCE).map_err(reason)?;
+    socket.set_nodelay(true).map_err(reason)?;
+    socket.set_read_timeout(Some(PATIENCE)).map_err(reason)?;
+    let hello = Hello { job: step.job, epoch: step.epoch, host: Hash::of(host) };
+    let keys = EdgeKeys::derive(&step.secret, &hello);
+    let facts = AgentFacts { pid: std::process::id(), wall: rlaunch_sys::clock::wall() };
+    let (handshake, first) = AgentHandshake::begin(&keys, facts).map_err(|error| format!("{peer}: {error}"))?;
+    socket.write_all(&[&hello.to_bytes()[..], &first].concat()).map_err(reason)?;
+    let mut answer = [0; SECOND_MESSAGE];
+    socket.read_exact(&mut answer).map_err(reason)?;
+    let (preamble, seal) = handshake.finish(&keys, &answer).map_err(|error| format!("{peer}: {error}"))?;
+    let preamble = Preamble::parse(&preamble).map_err(|error| format!("{peer}: {error}"))?;
+    is_meant(&preamble)?;
+    socket.set_read_timeout(None).map_err(reason)?;
+    Ok(Connected { socket: socket.into(), seal, keys, preamble })
+}
+
+fn become_agent(connected: Connected, origin: Origin) -> u8 {
+    let Connected { socket, seal, keys, preamble } = connected;
+    let last_words = LastWordsSeal { key: keys.last_words, tag: last_words_tag };
+    let (node, seal) = (preamble.node, Box::new(seal));
+    let streams = Streams::Socket(socket, last_words);
+    match split_remote(&streams, node.get(), &[], first_lease(&preamble)) {
+        Ok(Remote { input, guardian, lease, temp_files, no_subreaper, .. }) => {
+            drop((streams, keys));
+            rlaunch_agent::run(AgentSetup {
+                node,
+                edge: Edge::Sealed { socket: input, seal },
+                guardian,
+                origin,
+                temp_files,
+                no_subreaper,
+                lease: Some(LeaseLine::new(lease)),
+            })
+        }
+        Err(error) => {
+            let Streams::Socket(socket, _) = streams else { return complain(&phrases::shortage(&error)) };
+            rlaunch_agent::refuse(node, Edge::Sealed { socket, seal }, &error);
+            rlaunch_core::exit::LAUNCH
+        }
+    }
+}
