@@ -1,16 +1,18 @@
 //! Agents on other hosts: the edges of `core::bootstrap`. All hosts at a time, without a task or a thread for any of them:
 //! one readiness set, and a machine per host.
 
+mod query;
 mod reception;
 pub(crate) mod room;
 pub(crate) mod source;
 mod ssh;
 mod steps;
-mod way;
 
+use query::Query;
+use rlaunch_core::allocation::SlurmConfig;
 use rlaunch_core::bootstrap::{
-    Carrier, CarrierEnd, Dial, DialAction, DialEvent, DialPlan, Failure, Fanout, Hash, Kind, LinePlan, Preamble,
-    Purpose, Secret, Stage, Target, Turn, Up, Way, question,
+    Carrier, CarrierEnd, Dial, DialAction, DialEvent, DialPlan, Failure, FallBack, Fanout, Hash, Kind, LinePlan,
+    Preamble, Purpose, Refusal, Secret, Stage, Target, Turn, Up, Way, question,
 };
 use rlaunch_core::deadlines::Deadlines;
 use rlaunch_core::id::{JobId, NodeId};
@@ -27,11 +29,11 @@ use source::Source;
 use ssh::{Part, Ssh};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use steps::{Ground, Outcome, Steps};
 use tokio::io::unix::AsyncFd;
-use way::Asking;
 
 /// Settings for all hosts of a job.
 #[derive(Debug)]
@@ -51,6 +53,12 @@ pub(crate) struct Setting {
 /// The outcome for a host.
 #[derive(Debug)]
 pub(crate) enum Step {
+    /// Slurm kills the processes of a job so long after its warning.
+    KillWait(Span),
+    /// Hosts are reached by an srun for each of them, and not over TCP.
+    FellBack(Vec<NodeId>, FallBack),
+    /// A connection from there to the port for agents was refused.
+    Refused(IpAddr, Refusal),
     /// How far it is.
     Progress { node: NodeId, stage: Stage },
     /// Its edge.
@@ -72,6 +80,14 @@ struct Host {
 /// Descriptors that starting a host takes: ssh's three streams, its pidfd, and what is made meanwhile.
 const OF_HOST: usize = 8;
 
+/// The settings of the Slurm cluster.
+enum Config {
+    New,
+    Asked(Query),
+    /// With what is not known left out.
+    Known(SlurmConfig),
+}
+
 /// All hosts that are being reached, and those that were.
 pub(crate) struct Bootstrap {
     set: Arc<ReadySet>,
@@ -83,10 +99,11 @@ pub(crate) struct Bootstrap {
     ssh_reaper: SshReaper,
     examine: bool,
     fanout: Fanout,
-    asking: Vec<Asking>,
+    asking: Vec<Query>,
     hosts: BTreeMap<NodeId, Host>,
     due: Deadlines,
     looks: Looks,
+    config: Config,
     /// Hosts that share an srun.
     shared: Steps,
     steps: VecDeque<Step>,
@@ -116,6 +133,7 @@ impl Bootstrap {
             hosts: BTreeMap::new(),
             due: Deadlines::new(nodes),
             looks: Looks::new(Mono::default()),
+            config: Config::New,
             shared: Steps::default(),
             steps: VecDeque::new(),
         })
@@ -169,8 +187,12 @@ impl Bootstrap {
                 Outcome::Stage(node, stage) => self.steps.push_back(Step::Progress { node, stage }),
                 Outcome::Up(node, edge, up) => self.steps.push_back(Step::Up { node, edge, up }),
                 Outcome::Failed(node, failure) => self.steps.push_back(Step::Failed { node, failure }),
+                Outcome::Refused(address, why) => self.steps.push_back(Step::Refused(address, why)),
                 Outcome::FallBack(node, target, why, left) => {
-                    tracing::debug!(%node, ?why, "by an srun of its own");
+                    match self.steps.back_mut() {
+                        Some(Step::FellBack(nodes, before)) if *before == why => nodes.push(node),
+                        Some(_) | None => self.steps.push_back(Step::FellBack(vec![node], why)),
+                    }
                     // srun alone has no limit of logins, so hosts need not differ.
                     self.connect_alone(node, target, u64::from(node.get()), left);
                 }
@@ -188,7 +210,8 @@ impl Bootstrap {
     /// When `poll` wants to be called next, at the latest.
     pub(crate) fn deadline(&self) -> Option<Mono> {
         let due = earliest(self.due.next(), self.shared.deadline()).map(|at| at.min(self.looks.deadline()));
-        self.asking.iter().fold(due, |at, asking| earliest(at, asking.deadline()))
+        let config = if let Config::Asked(query) = &self.config { query.deadline() } else { None };
+        self.asking.iter().fold(earliest(due, config), |at, asking| earliest(at, asking.deadline()))
     }
 
     /// Whether a carrier runs for this host alone. Its end is that of the edge.
@@ -214,18 +237,43 @@ impl Bootstrap {
                 return Poll::Ready(step);
             }
             self.look(now);
-            self.with_shared(|shared, ground| shared.start_some(now, ground));
-            self.take_outcomes();
+            self.ask_for_config(now);
+            self.start_steps(now);
             self.start_some(now);
             // Messages that have arrived come first: after a suspension they came before the deadlines that are due only now.
             self.poll_ready(cx, now);
             self.pass_time(now);
-            self.take_outcomes();
+            self.start_steps(now);
             self.start_some(now);
             if self.steps.is_empty() {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Asks for the settings of the cluster, while srun starts.
+    fn ask_for_config(&mut self, now: Mono) {
+        let Carrier::Srun(plan) = &self.setting.carrier else { return };
+        if self.examine || !matches!(self.config, Config::New) {
+            return;
+        }
+        let subject = (NodeId::ROOT, ssh::token(NodeId::ROOT, Part::Config));
+        let query = Query::start(subject, &plan.config_argv(), &self.ssh_reaper, &self.origin, &self.set, now);
+        self.config = query.map_or(Config::Known(SlurmConfig::default()), Config::Asked);
+    }
+
+    fn take_config(&mut self) {
+        let Config::Asked(query) = std::mem::replace(&mut self.config, Config::New) else { return };
+        let config = SlurmConfig::parse(&String::from_utf8_lossy(&query.answer(&self.set)));
+        tracing::debug!(?config, "the settings of the cluster");
+        self.steps.extend(config.kill_wait.map(Step::KillWait));
+        self.config = Config::Known(config);
+    }
+
+    fn start_steps(&mut self, now: Mono) {
+        let config = if let Config::Known(config) = self.config { Some(config) } else { None };
+        self.with_shared(|shared, ground| shared.start_some(now, config, ground));
+        self.take_outcomes();
     }
 
     /// Time in which we stood still is taken from no host.
@@ -254,7 +302,9 @@ impl Bootstrap {
 
     fn ask(&mut self, now: Mono, node: NodeId) {
         let words = self.hosts.get(&node).map(|host| question(host.dial.target()));
-        match words.map(|words| Asking::start(node, &words, &self.ssh_reaper, &self.origin, &self.set, now)) {
+        match words.map(|words| {
+            Query::start((node, ssh::token(node, Part::Told)), &words, &self.ssh_reaper, &self.origin, &self.set, now)
+        }) {
             Some(Ok(asking)) => self.asking.push(asking),
             // The ssh that is started will report the error.
             Some(Err(_)) | None => self.fanout.told(node, Way::Direct),
@@ -263,7 +313,8 @@ impl Bootstrap {
 
     fn told(&mut self, now: Mono, node: NodeId) {
         let Some(at) = self.asking.iter().position(|asking| asking.node() == node) else { return };
-        let way = self.asking.swap_remove(at).answer(&self.set);
+        // Without an answer no host has to wait: ssh itself will report the error.
+        let way = Way::parse(&self.asking.swap_remove(at).answer(&self.set));
         tracing::debug!(%node, ?way, "the way there, and to hosts of like names");
         self.fanout.told(node, way);
         self.start_some(now);
@@ -271,6 +322,9 @@ impl Bootstrap {
 
     fn pass_time(&mut self, now: Mono) {
         self.asking.iter_mut().for_each(|asking| asking.pass(now));
+        if let Config::Asked(query) = &mut self.config {
+            query.pass(now);
+        }
         self.with_shared(|shared, ground| shared.pass_time(now, ground));
         while let Some(node) = self.due.pop(now) {
             if let Some(host) = self.hosts.get_mut(&node) {
@@ -296,8 +350,10 @@ impl Bootstrap {
     }
 
     fn serve(&mut self, now: Mono, node: NodeId, part: Part) {
-        if part == Part::Told {
-            return self.told(now, node);
+        match part {
+            Part::Told => return self.told(now, node),
+            Part::Config => return self.take_config(),
+            Part::Out | Part::Err | Part::Room | Part::End | Part::Arrived => {}
         }
         if let Some(index) = self.shared.of_token(node) {
             return self.with_shared(|shared, ground| shared.serve(now, index, part, ground));
@@ -305,7 +361,7 @@ impl Bootstrap {
         let Some(ssh) = self.hosts.get_mut(&node).and_then(|host| host.ssh.as_mut()) else { return };
         match part {
             Part::Out | Part::Err => self.take_in(now, node, part),
-            Part::Told | Part::Arrived => {}
+            Part::Told | Part::Arrived | Part::Config => {}
             Part::Room => ssh.flush(&self.source, &self.set),
             Part::End => {
                 // All that it had said is there to be read, though others may still hold the other ends.

@@ -4,14 +4,13 @@
 //! The listener ends when all hosts are in, and the secret of the step with it.
 
 use rlaunch_core::bootstrap::tcp_hello::{FIRST_MESSAGE, HELLO};
-use rlaunch_core::bootstrap::{AgentFacts, EdgeKeys, Hash, Hello, Preamble, Secret, StepPreamble};
+use rlaunch_core::bootstrap::{AgentFacts, EdgeKeys, Hash, Hello, Preamble, Refusal, Secret, StepPreamble};
 use rlaunch_core::id::NodeId;
 use rlaunch_net::seal::{self, Seal};
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::fd;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
@@ -26,8 +25,8 @@ const MOST: usize = 1_024;
 const MOST_OF_ADDRESS: usize = 64;
 /// Arrivals that may wait for the machine thread.
 const ROOM: usize = 256;
-/// Refusals that are logged one by one.
-const LOGGED: u32 = 20;
+/// Refusals that are reported: others are like them.
+const REPORTED: u32 = 3;
 
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
@@ -41,6 +40,13 @@ pub(super) struct Arrival {
     pub(super) seal: Seal,
 }
 
+/// A connection, and what became of it.
+#[derive(Debug)]
+pub(super) enum Visit {
+    Arrived(Box<Arrival>),
+    Refused(IpAddr, Refusal),
+}
+
 /// The launcher's side of a listener.
 #[derive(Debug)]
 pub(super) struct Reception {
@@ -48,25 +54,27 @@ pub(super) struct Reception {
     pub(super) port: u16,
     /// Rings when an agent has arrived.
     pub(super) bell: Doorbell,
-    arrivals: Receiver<Arrival>,
+    visits: Receiver<Visit>,
     stop: Doorbell,
 }
 
 impl Reception {
-    /// Listens for the agents of these hosts, each with what it is sent. The port of `step` is chosen here.
+    /// Listens for the agents of these hosts, each with what it is sent, on a port of this range.
     ///
     /// # Errors
     /// No port, descriptor or thread can be had.
-    pub(super) fn open(step: &StepPreamble, hosts: BTreeMap<Hash, Preamble>) -> io::Result<Self> {
-        // The wildcard address of IPv6 takes IPv4 too, where there is IPv6 (ipv6(7), IPV6_V6ONLY).
-        let listener =
-            TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+    pub(super) fn open(
+        step: &StepPreamble,
+        hosts: BTreeMap<Hash, Preamble>,
+        ports: Option<(u16, u16)>,
+    ) -> io::Result<Self> {
+        let listener = listen(ports)?;
         rlaunch_sys::socket::lengthen_queue(&listener)?;
         listener.set_nonblocking(true)?;
         let (bell, stop, set) = (Doorbell::new()?, Doorbell::new()?, ReadySet::new()?);
         set.add(&listener, LISTENER)?;
         set.add(&stop, STOP)?;
-        let (outbox, arrivals) = sync_channel(ROOM);
+        let (outbox, visits) = sync_channel(ROOM);
         let port = listener.local_addr()?.port();
         let desk = Desk {
             listener,
@@ -82,12 +90,12 @@ impl Reception {
             bell: bell.clone(),
         };
         rlaunch_sys::thread::permanent("reception", move || desk.run())?;
-        Ok(Self { port, bell, arrivals, stop })
+        Ok(Self { port, bell, visits, stop })
     }
 
-    /// The next agent that has arrived.
-    pub(super) fn next(&self) -> Option<Arrival> {
-        self.arrivals.try_recv().ok()
+    /// The next agent that has arrived, or the next connection that was refused.
+    pub(super) fn next(&self) -> Option<Visit> {
+        self.visits.try_recv().ok()
     }
 }
 
@@ -97,30 +105,25 @@ impl Drop for Reception {
     }
 }
 
-/// Why a connection was refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Refusal {
-    TooMany,
-    Silent,
-    Foreign,
-    UnknownHost,
-    Twice,
-    WrongKey,
-    Gone,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TooMany => "too many connections of this address",
-            Self::Silent => "no hello in time",
-            Self::Foreign => "not an agent of this job",
-            Self::UnknownHost => "no host of this step",
-            Self::Twice => "the agent of this host is here already",
-            Self::WrongKey => "it does not know the key of its host",
-            Self::Gone => "the connection ended",
-        })
+/// A listener on all addresses of this host.
+fn listen(ports: Option<(u16, u16)>) -> io::Result<TcpListener> {
+    // The wildcard address of IPv6 takes IPv4 too, where there is IPv6 (ipv6(7), IPV6_V6ONLY).
+    let on = |port: u16| {
+        TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
+    };
+    let Some((first, last)) = ports else { return on(0) };
+    // Jobs that start at once should not try the same ports.
+    let count = u32::from(last - first) + 1;
+    let begin = u32::from_ne_bytes(rlaunch_sys::random::bytes()?) % count;
+    let nth = |n: u32| first + u16::try_from((begin + n) % count).unwrap_or(0);
+    let mut refused = io::Error::from(ErrorKind::AddrInUse);
+    for port in (0..count).map(nth) {
+        match on(port) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => refused = error,
+        }
     }
+    Err(refused)
 }
 
 /// A connection that has not sent its hello.
@@ -145,7 +148,7 @@ struct Desk {
     /// No more are accepted for now.
     is_full: bool,
     refused: u32,
-    outbox: SyncSender<Arrival>,
+    outbox: SyncSender<Visit>,
     bell: Doorbell,
 }
 
@@ -193,7 +196,7 @@ impl Desk {
             self.next += 1;
             let is_ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
             if is_ready.and_then(|()| self.set.add(&socket, token)).is_err() {
-                self.refuse(address, Refusal::Gone);
+                self.refuse(address, Refusal::Ended);
                 continue;
             }
             let (bytes, until) = ([0; HELLO + FIRST_MESSAGE], Instant::now() + PATIENCE);
@@ -213,7 +216,7 @@ impl Desk {
         match pending.socket.read(room) {
             Ok(n @ 1..) => pending.have += n,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
-            Ok(0) | Err(_) => return self.close(token, Refusal::Gone),
+            Ok(0) | Err(_) => return self.close(token, Refusal::Ended),
         }
         let is_foreign = pending.have >= HELLO && self.hello(token).is_none();
         if is_foreign {
@@ -245,13 +248,11 @@ impl Desk {
         let Ok((facts, answer, seal)) = answered else { return self.refuse(pending.address, Refusal::WrongKey) };
         // The buffer of a new socket takes it whole.
         if pending.socket.write_all(&answer).is_err() {
-            return self.refuse(pending.address, Refusal::Gone);
+            return self.refuse(pending.address, Refusal::Ended);
         }
         self.hosts.insert(hello.host, None);
         let arrival = Arrival { node: preamble.node, facts, socket: pending.socket, seal };
-        if self.outbox.send(arrival).is_ok() {
-            self.bell.ring();
-        }
+        self.tell(Visit::Arrived(Box::new(arrival)));
     }
 
     fn expire(&mut self) {
@@ -279,8 +280,15 @@ impl Desk {
 
     fn refuse(&mut self, address: IpAddr, why: Refusal) {
         self.refused += 1;
-        if self.refused <= LOGGED {
-            tracing::warn!(%address, %why, count = self.refused, "refused a connection to the port for agents");
+        tracing::debug!(%address, ?why, count = self.refused, "refused a connection to the port for agents");
+        if self.refused <= REPORTED {
+            self.tell(Visit::Refused(address.to_canonical(), why));
+        }
+    }
+
+    fn tell(&self, visit: Visit) {
+        if self.outbox.send(visit).is_ok() {
+            self.bell.ring();
         }
     }
 }

@@ -32,6 +32,8 @@ pub(super) enum Part {
     Told,
     /// An agent of a step has connected.
     Arrived,
+    /// The end of the command that was asked for the settings of the cluster.
+    Config,
 }
 
 /// A token: the node, and a part of its ssh.
@@ -47,7 +49,8 @@ pub(super) fn of_token(token: u64) -> (NodeId, Part) {
         2 => Part::Room,
         3 => Part::End,
         4 => Part::Told,
-        _ => Part::Arrived,
+        5 => Part::Arrived,
+        _ => Part::Config,
     };
     (NodeId::new(u32::try_from(token >> 3).unwrap_or(u32::MAX)), part)
 }

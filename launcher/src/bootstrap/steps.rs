@@ -1,12 +1,13 @@
 //! Steps of srun, each for several hosts, whose agents connect to us.
 
-use super::reception::{Arrival, Reception};
+use super::reception::{Arrival, Reception, Visit};
 use super::source::Source;
 use super::ssh::{Part, Ssh};
 use super::{Setting, line_plan, preamble_for};
+use rlaunch_core::allocation::SlurmConfig;
 use rlaunch_core::bootstrap::{
-    Carrier, CarrierEnd, Failure, FallBack, Hash, Purpose, Secret, SrunPlan, Stage, StepAction, StepDial, StepEvent,
-    StepPlan, StepPreamble, Target, Transport, Up,
+    Carrier, CarrierEnd, Failure, FallBack, Hash, Preamble, Purpose, Refusal, Secret, SrunPlan, Stage, StepAction,
+    StepDial, StepEvent, StepPlan, StepPreamble, Target, Transport, Up,
 };
 use rlaunch_core::id::NodeId;
 use rlaunch_core::machine::{Machine as _, earliest_of};
@@ -18,6 +19,7 @@ use rlaunch_sys::origin::Origin;
 use rlaunch_sys::ssh_reaper::SshReaper;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::net::IpAddr;
 
 /// The outcome for a host of a step.
 pub(super) enum Outcome {
@@ -26,6 +28,8 @@ pub(super) enum Outcome {
     Failed(NodeId, Box<Failure>),
     /// The host is to be reached by an srun of its own, within this time.
     FallBack(NodeId, Target, FallBack, Span),
+    /// A connection from there was refused.
+    Refused(IpAddr, Refusal),
 }
 
 /// Things that all steps share.
@@ -42,6 +46,8 @@ struct Step {
     dial: StepDial,
     targets: BTreeMap<NodeId, Target>,
     srun: Option<Ssh>,
+    /// The hosts that are let in, until it is known where to listen.
+    invited: Option<(StepPreamble, BTreeMap<Hash, Preamble>)>,
     /// While a host is waited for.
     reception: Option<Reception>,
     /// Agents that have connected, until their host is up.
@@ -83,8 +89,39 @@ impl Steps {
         self.wanted.entry(component).or_default().insert(node, target);
     }
 
-    /// Starts steps for the hosts that have come since the last call.
-    pub(super) fn start_some(&mut self, now: Mono, ground: &Ground<'_>) {
+    /// Starts steps for the hosts that have come since the last call. `config`, once known, says where to listen.
+    pub(super) fn start_some(&mut self, now: Mono, config: Option<SlurmConfig>, ground: &Ground<'_>) {
+        self.open_some(now, ground);
+        let Some(SlurmConfig { ports, .. }) = config else { return };
+        for index in 0..self.list.len() {
+            let invited = self.list.get_mut(index).and_then(|step| step.invited.take());
+            let Some((preamble, hosts)) = invited else { continue };
+            let event = match self.listen(index, &preamble, hosts, ports, ground) {
+                Ok(port) => StepEvent::Listening(port),
+                Err(error) => StepEvent::NoListener(rlaunch_sys::reason(&error).into()),
+            };
+            self.handle(now, index, event, ground);
+        }
+    }
+
+    fn listen(
+        &mut self,
+        index: usize,
+        preamble: &StepPreamble,
+        hosts: BTreeMap<Hash, Preamble>,
+        ports: Option<(u16, u16)>,
+        ground: &Ground<'_>,
+    ) -> io::Result<u16> {
+        let reception = Reception::open(preamble, hosts, ports)?;
+        ground.set.add(&reception.bell, super::ssh::token(number(index), Part::Arrived))?;
+        let port = reception.port;
+        if let Some(step) = self.list.get_mut(index) {
+            step.reception = Some(reception);
+        }
+        Ok(port)
+    }
+
+    fn open_some(&mut self, now: Mono, ground: &Ground<'_>) {
         let Some(srun) = plan(&ground.setting.carrier).filter(|_| !self.wanted.is_empty()) else { return };
         for targets in std::mem::take(&mut self.wanted).into_values() {
             match self.open(srun, &targets, ground) {
@@ -101,17 +138,15 @@ impl Steps {
     fn open(&mut self, srun: &SrunPlan, targets: &BTreeMap<NodeId, Target>, ground: &Ground<'_>) -> io::Result<()> {
         let epoch = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         let secret = Secret(rlaunch_sys::random::bytes()?);
-        let mut preamble = StepPreamble { job: ground.setting.job, epoch, port: 0, secret };
+        let preamble = StepPreamble { job: ground.setting.job, epoch, port: 0, secret };
         let of_host = |(node, target): (&NodeId, &Target)| {
             let name = format!("{}", target.host());
             // The key of the edge is the proof, so the secret of the job has no use there.
             let preamble = preamble_for(ground.setting, ground.source, *node, Secret([0; 32]));
             (Hash::of(name.as_bytes()), preamble)
         };
-        let reception = Reception::open(&preamble, targets.iter().map(of_host).collect())?;
-        preamble.port = reception.port;
+        let hosts = targets.iter().map(of_host).collect();
         let number = number(self.list.len());
-        ground.set.add(&reception.bell, super::ssh::token(number, Part::Arrived))?;
         let plan = StepPlan {
             hosts: targets.clone(),
             srun: srun.clone(),
@@ -123,7 +158,8 @@ impl Steps {
             dial: StepDial::new(plan),
             targets: targets.clone(),
             srun: None,
-            reception: Some(reception),
+            invited: Some((preamble, hosts)),
+            reception: None,
             arrived: BTreeMap::new(),
         });
         Ok(())
@@ -191,7 +227,7 @@ impl Steps {
                 }
                 self.ended(now, index, end, ground);
             }
-            Part::Told => {}
+            Part::Told | Part::Config => {}
         }
     }
 
@@ -205,10 +241,15 @@ impl Steps {
             let Some(step) = self.list.get_mut(index) else { return };
             let Some(reception) = &step.reception else { return };
             reception.bell.clear();
-            let Some(arrival) = reception.next() else { return };
-            let (node, facts) = (arrival.node, arrival.facts);
-            step.arrived.insert(node, arrival);
-            self.handle(now, index, StepEvent::Connected(node, facts), ground);
+            match reception.next() {
+                None => return,
+                Some(Visit::Refused(address, why)) => self.outcomes.push_back(Outcome::Refused(address, why)),
+                Some(Visit::Arrived(arrival)) => {
+                    let (node, facts) = (arrival.node, arrival.facts);
+                    step.arrived.insert(node, *arrival);
+                    self.handle(now, index, StepEvent::Connected(node, facts), ground);
+                }
+            }
         }
     }
 

@@ -144,6 +144,12 @@ impl Remote {
                     tracing::debug!(%node, %stage, "progress");
                     return Poll::Ready(News::Stage(node, stage));
                 }
+                Step::FellBack(nodes, why) => return Poll::Ready(News::Event(JobEvent::FellBack { nodes, why })),
+                Step::Refused(address, why) => {
+                    let address = OsBytes::from(address.to_string());
+                    return Poll::Ready(News::Event(JobEvent::StrangerRefused { address, why }));
+                }
+                Step::KillWait(span) => return Poll::Ready(News::Event(JobEvent::KillWait(span))),
                 Step::Said { node, bytes } => tracing::info!(%node, said = %Visible(&bytes), "stderr of the agent"),
                 Step::Up { node, edge, up } => {
                     tracing::debug!(%node, ?up, "its agent is up");

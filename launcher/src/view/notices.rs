@@ -2,6 +2,7 @@
 
 use super::log_view::{Line, Names};
 use super::{Tone, binding, host_messages, limit, phrases};
+use rlaunch_core::bootstrap::{FallBack, Refusal};
 use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, RanksState, SinkEnd, What};
 use rlaunch_core::id::{Rank, Std};
 use rlaunch_core::node::UNUSED;
@@ -73,6 +74,8 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         JobNews::SchedulerSignal { scheduler, sig, .. } => {
             (Tone::Quiet, format!("{scheduler} sent {sig} (--signal): each rank gets it once"))
         }
+        JobNews::FellBack { nodes, why } => fell_back(&names.folded(nodes), why),
+        JobNews::StrangerRefused { address, why } => (Tone::Quiet, stranger_refused(address, *why)),
         JobNews::Continuing { rank, status } => (Tone::Quiet, format!("rank {rank} failed: {status}; {CONTINUE}")),
         JobNews::EndingDeferred { rank, status, end_in } => (Tone::Quiet, deferred(*rank, *status, *end_in)),
         JobNews::EndingAwaits { cause, kill_in } => {
@@ -87,6 +90,43 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
             (Tone::Quiet, format!("{} could not be written to log files", phrases::bytes(*bytes)))
         }
     }
+}
+
+fn fell_back(hosts: &OsBytes, why: &FallBack) -> Line {
+    match why {
+        FallBack::Absent => {
+            (Tone::Verbose, format!("{hosts}: this rlaunch is not there, so it is sent, over an srun for each host"))
+        }
+        FallBack::Unconnected(reason) => (
+            Tone::Normal,
+            format!(
+                "{hosts}: agents cannot connect to this host ({reason}); using srun's own streams, which are slower (--transport stdio)"
+            ),
+        ),
+        FallBack::Silent(waited) => {
+            let waited = phrases::wait(*waited);
+            (
+                Tone::Normal,
+                format!(
+                    "{hosts}: no agent has connected to this host within {waited}; using srun's own streams, which are slower (--transport stdio)"
+                ),
+            )
+        }
+    }
+}
+
+/// A connection that is no agent's. It may be a port scan, or an attack.
+fn stranger_refused(address: &OsBytes, why: Refusal) -> String {
+    let why = match why {
+        Refusal::TooMany => "too many connections without a hello",
+        Refusal::Silent => "it has sent nothing for 2 s",
+        Refusal::Foreign => "it is no agent of this job",
+        Refusal::UnknownHost => "it names a host that is not in this job",
+        Refusal::Twice => "the agent of its host has connected before",
+        Refusal::WrongKey => "it does not know the key of its host",
+        Refusal::Ended => "it has ended before its hello",
+    };
+    format!("refused a connection from {address} to the port for agents: {why}")
 }
 
 /// The line of a fact that an agent reports, and the least verbose tone in which it is printed. `None`: only the log has it.

@@ -146,6 +146,9 @@ impl Oracle {
             JobEvent::SinkFailed { .. } => self.unwritten = true,
             JobEvent::EdgeUp { .. }
             | JobEvent::ReadyBy { .. }
+            | JobEvent::KillWait(_)
+            | JobEvent::FellBack { .. }
+            | JobEvent::StrangerRefused { .. }
             | JobEvent::HostFailed { .. }
             | JobEvent::Beat { .. }
             | JobEvent::EdgeClosed { .. }

@@ -5,10 +5,12 @@ mod chosen_hosts;
 mod counts;
 mod other_schedulers;
 mod slurm;
+mod slurm_config;
 mod step_layout;
 
 pub use chosen_hosts::NotAllocated;
 pub use counts::CountsError;
+pub use slurm_config::SlurmConfig;
 pub use step_layout::{HostStep, StepLayout, task_ids};
 
 use crate::hostlist::{self, Alone, Entry, HostlistError, fold};

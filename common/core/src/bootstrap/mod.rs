@@ -36,4 +36,4 @@ pub use ssh_messages::Trouble;
 pub use ssh_route::{Kind, Way};
 pub use step_dial::{FallBack, StepAction, StepDial, StepEvent, StepPlan};
 pub use sum::Sum;
-pub use tcp_hello::{AgentFacts, EdgeKeys, Hello, StepPreamble};
+pub use tcp_hello::{AgentFacts, EdgeKeys, Hello, Refusal, StepPreamble};

@@ -115,6 +115,15 @@ impl SrunPlan {
         end(words, line)
     }
 
+    /// The command that prints the settings of the cluster.
+    #[must_use]
+    pub fn config_argv(&self) -> Vec<OsBytes> {
+        let mut words: Vec<OsBytes> = ["env", "-i"].map(OsBytes::from).into();
+        words.extend(self.environment.iter().cloned());
+        words.extend(["scontrol", "show", "config"].map(OsBytes::from));
+        words
+    }
+
     /// The component of a host of a heterogeneous job.
     #[must_use]
     pub fn component(&self, host: &str) -> Option<u32> {

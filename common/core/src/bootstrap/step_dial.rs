@@ -7,6 +7,7 @@ use super::argv::Target;
 use super::carrier::{CarrierEnd, CarrierKind};
 use super::dial::{Stage, Up};
 use super::failure::{Failure, Why};
+use super::preamble::Secret;
 use super::remote_line::{LinePlan, line};
 use super::srun::{SrunPlan, Transport};
 use super::ssh_messages::Words;
@@ -46,6 +47,10 @@ pub struct StepPlan {
 pub enum StepEvent {
     /// The step may start.
     Start,
+    /// The launcher listens on this port. Agents are sent it.
+    Listening(u16),
+    /// The launcher cannot listen, for this reason.
+    NoListener(OsBytes),
     /// srun could not be started.
     NoStart {
         /// The system's number for the reason.
@@ -169,16 +174,23 @@ impl StepDial {
             Ok(line) => line,
             Err(error) => return self.fail_all(&Why::Untold(error)),
         };
-        let Self { plan: StepPlan { hosts, srun, preamble, limit, .. }, actions, .. } = self;
+        let Self { plan: StepPlan { hosts, srun, limit, .. }, actions, .. } = self;
         let names: Vec<String> = hosts.values().map(|target| format!("{}", target.host())).collect();
         actions.push_back(StepAction::Start(srun.step_argv(&names, line.as_bytes())));
-        actions.push_back(StepAction::Write(preamble.to_bytes().to_vec()));
         actions.extend(hosts.keys().map(|node| StepAction::Stage(*node, Stage::Connecting)));
         self.started = now;
         self.deadline = Some(now + *limit);
         let quarter = Span::from_nanos(limit.nanos() / FALL_BACK_AFTER);
         self.fall_back_at = (srun.transport == Transport::Auto).then(|| now + quarter);
         self.state = State::Open;
+    }
+
+    /// The secret is not needed here any more.
+    fn send_preamble(&mut self, port: u16) {
+        let preamble = &mut self.plan.preamble;
+        preamble.port = port;
+        self.actions.push_back(StepAction::Write(preamble.to_bytes().to_vec()));
+        preamble.secret = Secret([0; 32]);
     }
 
     fn connected(&mut self, now: Mono, node: NodeId, facts: AgentFacts) {
@@ -222,10 +234,22 @@ impl StepDial {
             let named = |target: &Target| target.host().as_slice() == host.as_slice();
             let node = self.waiting.iter().find(|(_, target)| named(target)).map(|(node, _)| *node);
             let Some(node) = node else { continue };
-            match self.plan.srun.transport {
-                Transport::Tcp => self.fail(node, why),
-                Transport::Auto | Transport::Stdio => self.fall_back(now, node, back),
-            }
+            self.miss(now, node, why, back);
+        }
+    }
+
+    /// This way does not reach a host.
+    fn miss(&mut self, now: Mono, node: NodeId, why: Why, back: FallBack) {
+        match self.plan.srun.transport {
+            Transport::Tcp => self.fail(node, why),
+            Transport::Auto | Transport::Stdio => self.fall_back(now, node, back),
+        }
+    }
+
+    fn unconnected_all(&mut self, now: Mono, why: &OsBytes) {
+        let nodes: Vec<NodeId> = self.waiting.keys().copied().collect();
+        for node in nodes {
+            self.miss(now, node, Why::Unconnected(why.clone()), FallBack::Unconnected(why.clone()));
         }
     }
 
@@ -264,6 +288,8 @@ impl Machine for StepDial {
     fn handle(&mut self, now: Mono, event: StepEvent) {
         match (self.state, event) {
             (State::New, StepEvent::Start) => self.start(now),
+            (State::Open, StepEvent::Listening(port)) => self.send_preamble(port),
+            (State::Open, StepEvent::NoListener(why)) => self.unconnected_all(now, &why),
             (State::Open | State::Closing { .. }, StepEvent::NoStart { errno, said }) => {
                 self.fail_all(&Why::NoCarrier { errno, said });
                 self.state = State::Over;
@@ -285,7 +311,10 @@ impl Machine for StepDial {
             // Not its turn, or too late: srun prints until it ends.
             (State::Open | State::Closing { .. } | State::Over, StepEvent::Start)
             | (State::New | State::Over, StepEvent::NoStart { .. } | StepEvent::Err(_) | StepEvent::Ended(_))
-            | (State::New | State::Closing { .. } | State::Over, StepEvent::Out(_) | StepEvent::Connected(..))
+            | (
+                State::New | State::Closing { .. } | State::Over,
+                StepEvent::Out(_) | StepEvent::Connected(..) | StepEvent::Listening(_) | StepEvent::NoListener(_),
+            )
             | (State::Closing { .. } | State::Over, StepEvent::Cancel(_)) => {}
         }
         self.close_if_vain(now);

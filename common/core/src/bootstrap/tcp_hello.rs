@@ -136,6 +136,41 @@ impl AgentFacts {
     }
 }
 
+/// Why the launcher refuses a connection to the port for agents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// Too many connections of its address have not sent a hello.
+    TooMany,
+    /// It has sent no hello in time.
+    Silent,
+    /// Its hello is none of this step.
+    Foreign,
+    /// Its host is none of this step.
+    UnknownHost,
+    /// The agent of its host has connected before.
+    Twice,
+    /// It does not know the key of its host.
+    WrongKey,
+    /// It has ended before its hello was complete.
+    Ended,
+}
+
+impl Refusal {
+    /// The word for it in the event log.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::TooMany => "too_many",
+            Self::Silent => "silent",
+            Self::Foreign => "foreign",
+            Self::UnknownHost => "unknown_host",
+            Self::Twice => "twice",
+            Self::WrongKey => "wrong_key",
+            Self::Ended => "ended",
+        }
+    }
+}
+
 /// The keys of one edge. They differ for each host and each step.
 #[derive(Clone)]
 pub struct EdgeKeys {

@@ -3,6 +3,7 @@
 use super::Cause;
 use super::json_line::{cause, status};
 use crate::allocation::Scheduler;
+use crate::bootstrap::{FallBack, Refusal};
 use crate::id::{NodeId, Rank};
 use crate::json::{Object, push_number};
 use crate::os_bytes::OsBytes;
@@ -59,6 +60,20 @@ pub enum JobNews {
         sig: Signal,
         /// The host that has heard of it first.
         node: NodeId,
+    },
+    /// Hosts are reached by an srun for each of them, and not over TCP.
+    FellBack {
+        /// The hosts.
+        nodes: Vec<NodeId>,
+        /// Why.
+        why: FallBack,
+    },
+    /// A connection to the port for agents was refused. Only the first few are recorded.
+    StrangerRefused {
+        /// Where it came from.
+        address: OsBytes,
+        /// Why.
+        why: Refusal,
     },
     /// A rank failed and, by `--on-failure continue`, the others continue. Recorded once.
     Continuing {
@@ -123,6 +138,8 @@ impl JobNews {
             Self::AddrDetour { .. } => "master_addr.detour",
             Self::StoreLeft { .. } => "store.left_to_rank0",
             Self::SchedulerSignal { .. } => "scheduler.signal",
+            Self::FellBack { .. } => "transport.stdio",
+            Self::StrangerRefused { .. } => "agent.refused",
             Self::Continuing { .. } => "continuing",
             Self::EndingDeferred { .. } => "ending.deferred",
             Self::EndingAwaits { .. } => "ending.awaits",
@@ -161,6 +178,14 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
             o.text("signal", &format!("{sig}"));
             o.number("node", node.get().into());
         }
+        JobNews::FellBack { nodes, why } => {
+            all(o, "nodes", nodes);
+            fell_back(o, why);
+        }
+        JobNews::StrangerRefused { address, why } => {
+            o.bytes("address", address);
+            o.text("why", why.word());
+        }
         JobNews::Continuing { rank, status } => ended(o, *rank, *status),
         JobNews::EndingDeferred { rank, status, end_in } => {
             ended(o, *rank, *status);
@@ -184,6 +209,20 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
             o.number("within", within.nanos());
         }
         JobNews::FilesLost { bytes } => o.number("bytes", *bytes),
+    }
+}
+
+fn fell_back(o: &mut Object<'_>, why: &FallBack) {
+    match why {
+        FallBack::Absent => o.text("why", "absent"),
+        FallBack::Unconnected(reason) => {
+            o.text("why", "unconnected");
+            o.bytes("reason", reason);
+        }
+        FallBack::Silent(waited) => {
+            o.text("why", "silent");
+            o.number("waited", waited.nanos());
+        }
     }
 }
 

@@ -15,6 +15,9 @@ use alloc::collections::BTreeSet;
 /// How long an ending may take without a word about it.
 const SILENT: Span = Span::from_secs(1);
 
+/// How long before the scheduler's SIGKILL the grace ends.
+const BEFORE_SCHEDULER: Span = Span::from_secs(2);
+
 /// Whether the ending has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -29,6 +32,8 @@ enum State {
 pub(super) struct Ending {
     on_failure: OnFailure,
     grace: Span,
+    /// The time from the scheduler's warning to its SIGKILL.
+    kill_wait: Option<Span>,
     limit: Option<Span>,
     /// When `--timeout` runs out.
     timeout: Option<Mono>,
@@ -61,6 +66,7 @@ impl Ending {
         Self {
             on_failure: spec.on_failure,
             grace: spec.grace,
+            kill_wait: None,
             limit: spec.timeout,
             timeout: spec.timeout.map(|limit| now + limit),
             sole: spec.placement.is_here(),
@@ -99,9 +105,11 @@ impl Ending {
             | Cause::Unreachable { .. }
             | Cause::Lost { .. } => None,
         };
+        let is_scheduler = matches!(cause, Cause::Scheduler { .. });
+        let grace = self.grace_for(is_scheduler);
         let msg = match sent {
-            Some(sig) if matches!(cause, Cause::Scheduler { .. }) => ToNode::SchedulerEnds { sig, grace: self.grace },
-            Some(sig) => ToNode::End { sig, grace: self.grace },
+            Some(sig) if is_scheduler => ToNode::SchedulerEnds { sig, grace },
+            Some(sig) => ToNode::End { sig, grace },
             None => ToNode::Kill,
         };
         // Nobody of the nodes has said that it ends: their agents may have been stopped.
@@ -109,7 +117,7 @@ impl Ending {
             cx.notify(Notice::WakeAgents);
         }
         cx.notify(Notice::Broadcast(msg));
-        let grace = if sent.is_some() { self.grace } else { Span::ZERO };
+        let grace = if sent.is_some() { grace } else { Span::ZERO };
         let kill_at = cx.now + grace;
         if grace > SILENT && !self.all_over && !matches!(cause, Cause::Signal(_) | Cause::Scheduler { .. }) {
             self.word = Some((cx.now + SILENT, cause.clone(), kill_at));
@@ -138,6 +146,18 @@ impl Ending {
                 cx.notify(if self.sole { Notice::Killed } else { Notice::Doomed(node) });
             }
         }
+    }
+
+    /// The scheduler kills the processes of a job so long after its warning.
+    pub(super) const fn kill_wait(&mut self, span: Span) {
+        self.kill_wait = Some(span);
+    }
+
+    /// The time for ranks to end. Ranks that the scheduler kills have no last words, and rlaunch has no report.
+    fn grace_for(&self, is_scheduler: bool) -> Span {
+        let kill_wait = self.kill_wait.filter(|_| is_scheduler);
+        let most = kill_wait.map(|wait| Span::from_nanos(wait.nanos().saturating_sub(BEFORE_SCHEDULER.nanos())));
+        most.map_or(self.grace, |most| most.min(self.grace))
     }
 
     /// This signal was passed on to all ranks while the job runs.

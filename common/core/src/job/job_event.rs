@@ -1,6 +1,6 @@
 //! Events and actions of the job machine: the contract with the launcher's driver and with the simulator.
 
-use crate::bootstrap::CarrierEnd;
+use crate::bootstrap::{CarrierEnd, FallBack, Refusal};
 use crate::events::Record;
 use crate::exit::Ending;
 use crate::id::{NodeId, Std, StreamId};
@@ -37,6 +37,22 @@ pub enum JobEvent {
         at: Mono,
         /// The whole time that it had.
         limit: Span,
+    },
+    /// The scheduler kills the processes of a job so long after its warning.
+    KillWait(Span),
+    /// Hosts are reached by an srun for each of them, and not over TCP.
+    FellBack {
+        /// The hosts.
+        nodes: Vec<NodeId>,
+        /// Why.
+        why: FallBack,
+    },
+    /// A connection to the port for agents was refused.
+    StrangerRefused {
+        /// Where it came from.
+        address: OsBytes,
+        /// Why.
+        why: Refusal,
     },
     /// Answer to [`JobAction::Connect`]: the agent could not be started, and nothing of ours runs there.
     HostFailed {

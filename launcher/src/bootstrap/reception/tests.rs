@@ -25,7 +25,7 @@ fn preamble(node: u32) -> Preamble {
 
 fn reception() -> Reception {
     let host = |n: u32| (Hash::of(format!("n{n}").as_bytes()), preamble(n));
-    Reception::open(&step(), [host(1), host(2)].into()).unwrap()
+    Reception::open(&step(), [host(1), host(2)].into(), None).unwrap()
 }
 
 fn hello(host: &str) -> Hello {
@@ -49,7 +49,12 @@ fn connect(reception: &Reception, hello: Hello, secret: &Secret) -> Option<(Node
 fn arrival(reception: &Reception) -> Arrival {
     fd::readable_within(&[reception.bell.as_fd(), reception.bell.as_fd()], Duration::from_secs(20));
     reception.bell.clear();
-    reception.next().expect("an arrival")
+    loop {
+        match reception.next().expect("an arrival") {
+            Visit::Arrived(arrival) => return *arrival,
+            Visit::Refused(..) => {}
+        }
+    }
 }
 
 #[test]
@@ -73,6 +78,10 @@ fn strangers_are_refused_and_take_no_host() {
     let mut browser = TcpStream::connect((Ipv4Addr::LOCALHOST, reception.port)).unwrap();
     browser.write_all(&[b'G'; HELLO]).unwrap();
     assert_eq!(browser.read(&mut [0; 1]).unwrap_or(0), 0);
+    let refused: Vec<Refusal> = std::iter::from_fn(|| reception.next())
+        .map(|visit| if let Visit::Refused(_, why) = visit { why } else { panic!("nobody may come in") })
+        .collect();
+    assert_eq!(refused, [Refusal::WrongKey, Refusal::UnknownHost, Refusal::Foreign], "the first three");
     let silent = TcpStream::connect((Ipv4Addr::LOCALHOST, reception.port)).unwrap();
     assert!(connect(&reception, hello("n1"), &SECRET).is_some(), "its agent comes after all");
     let began = Instant::now();
@@ -97,4 +106,15 @@ fn port_is_closed_when_the_step_is_given_up() {
     let port = reception.port;
     drop(reception);
     while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {}
+}
+
+#[test]
+fn port_lies_in_the_range_of_the_cluster() {
+    let first = listen(None).unwrap().local_addr().unwrap().port().min(u16::MAX - 9);
+    let held: Vec<TcpListener> = (0..10).map_while(|_| listen(Some((first, first + 9))).ok()).collect();
+    assert!(!held.is_empty());
+    for listener in &held {
+        assert!((first..=first + 9).contains(&listener.local_addr().unwrap().port()));
+    }
+    assert!(listen(Some((first, first + 9))).is_err(), "none is left");
 }

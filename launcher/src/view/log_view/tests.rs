@@ -4,6 +4,7 @@ use super::*;
 use crate::view::notices::no_message;
 use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::bind::Unbound;
+use rlaunch_core::bootstrap::{FallBack, Refusal};
 use rlaunch_core::events::{Answer, AppLine, Fewer, JobNews, JobStart, RanksState, SinkEnd};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std};
@@ -274,6 +275,8 @@ fn notes() -> Vec<What> {
         one_machine(&[0, 1], 0),
         What::News(JobNews::AddrDetour { addr: addr(), instead_of: addr(), node: NODE, missed_by: nodes(&[1]) }),
         What::News(JobNews::StoreLeft { addr: addr() }),
+        What::News(JobNews::FellBack { nodes: nodes(&[1]), why: FallBack::Unconnected("10.0.0.1:4000: no".into()) }),
+        What::News(JobNews::FellBack { nodes: nodes(&[1]), why: FallBack::Silent(SECOND) }),
         told(NodeNews::StoreUnused { at: addr() }),
         told(NodeNews::StoreForeign { from: addr() }),
         told(NodeNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core })),
@@ -320,6 +323,7 @@ fn messages() -> Vec<What> {
         sink(Std::In, Some(5), SinkEnd::Undelivered),
         What::OutputEnd { lost: 1, broken: 0 },
         What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NODE }),
+        What::News(JobNews::StrangerRefused { address: "10.0.0.9".into(), why: Refusal::Twice }),
         What::News(JobNews::Continuing { rank, status }),
         What::News(JobNews::EndingDeferred { rank, status, end_in: SECOND }),
         awaits(Cause::Success),

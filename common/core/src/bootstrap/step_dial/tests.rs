@@ -40,15 +40,18 @@ impl Bench {
                 named: None,
                 purpose: Purpose::Step,
             },
-            preamble: StepPreamble { job, epoch: 0, port: 4000, secret: Secret([5; 32]) },
+            preamble: StepPreamble { job, epoch: 0, port: 0, secret: Secret([5; 32]) },
             limit: LIMIT,
         };
         let mut bench = Self { dial: StepDial::new(plan), now: AT };
         let done = bench.handle(StepEvent::Start);
-        let [StepAction::Start(words), StepAction::Write(bytes), rest @ ..] = &done[..] else { panic!("{done:?}") };
+        let [StepAction::Start(words), rest @ ..] = &done[..] else { panic!("{done:?}") };
         assert!(words.iter().any(|word| word.to_string() == "--nodelist=n[1-3]"), "{words:?}");
-        assert_eq!(bytes.len(), super::super::tcp_hello::STEP_PREAMBLE);
         assert!(rest.iter().all(|action| matches!(action, StepAction::Stage(_, Stage::Connecting))));
+        let done = bench.handle(StepEvent::Listening(4000));
+        let [StepAction::Write(bytes)] = &done[..] else { panic!("{done:?}") };
+        let sent = StepPreamble::parse(bytes.as_slice().try_into().unwrap()).unwrap();
+        assert_eq!((sent.port, sent.secret), (4000, Secret([5; 32])));
         bench
     }
 
@@ -125,6 +128,14 @@ fn a_host_without_the_binary_or_without_a_way_here_falls_back_alone() {
         let done = bench.line(&answer);
         assert!(matches!(&done[..], [StepAction::Failed(_, failure)] if failure.why == why), "{done:?}");
     }
+}
+
+#[test]
+fn all_hosts_fall_back_when_the_launcher_cannot_listen() {
+    let mut bench = Bench::started(Transport::Auto);
+    let done = bench.handle(StepEvent::NoListener("no port is free".into()));
+    let back = |n| StepAction::FallBack(node(n), FallBack::Unconnected("no port is free".into()), LIMIT);
+    assert_eq!(done, [back(1), back(2), back(3), StepAction::Kill { hard: false }]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::*;
 use crate::allocation::Scheduler;
 use crate::bind::{BindError, Unbound};
 use crate::bootstrap::CarrierEnd;
+use crate::bootstrap::{FallBack, Refusal};
 use crate::events::{JobNews, RanksState, SinkEnd, Tried};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
 use crate::job::HostFailure;
@@ -297,6 +298,10 @@ fn news() -> Vec<What> {
         What::News(JobNews::FilesLost { bytes: 4096 }),
         What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NodeId::new(1) }),
         ending(Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM }, Some(Signal::TERM), within),
+        What::News(JobNews::FellBack { nodes: nodes(), why: FallBack::Absent }),
+        What::News(JobNews::FellBack { nodes: nodes(), why: FallBack::Unconnected("10.0.0.1:4000: refused".into()) }),
+        What::News(JobNews::FellBack { nodes: nodes(), why: FallBack::Silent(Span::from_secs(15)) }),
+        What::News(JobNews::StrangerRefused { address: "10.0.0.9".into(), why: Refusal::WrongKey }),
     ]
 }
 

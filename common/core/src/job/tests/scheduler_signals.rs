@@ -35,6 +35,19 @@ fn the_first_host_that_hears_of_the_end_begins_it_for_all() {
 }
 
 #[test]
+fn grace_ends_before_the_scheduler_kills() {
+    let ends = |kill_wait: u64| {
+        let mut s = in_step();
+        s.event(JobEvent::KillWait(Span::from_secs(kill_wait)));
+        hears(&mut s, 1, Signal::TERM, true)
+    };
+    for (kill_wait, grace) in [(30, 5), (5, 3), (1, 0)] {
+        let end = ToNode::SchedulerEnds { sig: Signal::TERM, grace: Span::from_secs(grace) };
+        assert_eq!(ends(kill_wait), [end.clone(), end], "KillWait {kill_wait}");
+    }
+}
+
+#[test]
 fn another_signal_reaches_each_rank_once() {
     let usr1 = || ToNode::Signal { sig: Signal::USR1 };
     let mut s = in_step();

@@ -1,7 +1,6 @@
-//! The ssh that is asked which way it would take to a host. It connects nowhere, and has ended a few milliseconds later.
+//! A command that is asked for something, as ssh for its way to a host and scontrol for the settings of a cluster. It has ended a few
+//! milliseconds later.
 
-use super::ssh::{Part, token};
-use rlaunch_core::bootstrap::Way;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::{Mono, Span};
@@ -16,21 +15,22 @@ use std::os::fd::AsRawFd as _;
 
 /// How long the answer may take: a configuration may run commands of its own.
 const PATIENCE: Span = Span::from_secs(5);
-/// Far more than ssh says; and less than its socket holds, so that it need not be read before its end.
+/// Far more than either prints; and less than its socket holds, so that it need not be read before its end.
 const MOST: usize = 64 << 10;
 
-/// A question.
+/// A command that runs.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct Query {
     node: NodeId,
-    ssh: Started,
+    command: Started,
     /// When it is ended, if it does not end by itself.
     until: Option<Mono>,
 }
 
-impl Asking {
+impl Query {
+    /// Starts it. Its end is reported under `token`.
     pub(super) fn start(
-        node: NodeId,
+        (node, token): (NodeId, u64),
         words: &[OsBytes],
         ssh_reaper: &SshReaper,
         origin: &Origin,
@@ -38,14 +38,13 @@ impl Asking {
         now: Mono,
     ) -> io::Result<Self> {
         let words: Strings = words.iter().map(OsBytes::as_slice).collect();
-        let ssh = child::start(&words, Stand::Apart, ssh_reaper, origin)?;
-        let watched =
-            fd::set_nonblocking(&ssh.stream).and_then(|()| set.add(&ssh.child.pidfd, token(node, Part::Told)));
+        let command = child::start(&words, Stand::Apart, ssh_reaper, origin)?;
+        let watched = fd::set_nonblocking(&command.stream).and_then(|()| set.add(&command.child.pidfd, token));
         if let Err(error) = watched {
-            ssh.child.end(true);
+            command.child.end(true);
             return Err(error);
         }
-        Ok(Self { node, ssh, until: Some(now + PATIENCE) })
+        Ok(Self { node, command, until: Some(now + PATIENCE) })
     }
 
     /// Which host it is about.
@@ -62,16 +61,18 @@ impl Asking {
     pub(super) fn pass(&mut self, now: Mono) {
         if self.until.is_some_and(|until| until <= now) {
             self.until = None;
-            self.ssh.child.end(true);
+            self.command.child.end(true);
         }
     }
 
-    /// The answer, once it has ended. Without one no host has to wait: ssh itself will report the error.
-    pub(super) fn answer(mut self, set: &ReadySet) -> Way {
-        set.remove(&self.ssh.child.pidfd);
-        let _how = self.ssh.child.ended();
+    /// Its stdout, once it has ended. It may be empty.
+    pub(super) fn answer(mut self, set: &ReadySet) -> Vec<u8> {
+        set.remove(&self.command.child.pidfd);
+        let _how = self.command.child.ended();
         let mut said = Vec::new();
-        while said.len() < MOST && fd::read_onto(self.ssh.stream.as_raw_fd(), &mut said, MOST).is_ok_and(|n| n > 0) {}
-        Way::parse(&said)
+        while said.len() < MOST && fd::read_onto(self.command.stream.as_raw_fd(), &mut said, MOST).is_ok_and(|n| n > 0)
+        {
+        }
+        said
     }
 }
