@@ -244,6 +244,33 @@ fn the_schedulers_signals_reach_each_rank_once() {
     bed.down();
 }
 
+/// `scontrol suspend` stops all processes of the step, for longer than a lease.
+#[test]
+fn suspended_job_continues_when_it_is_resumed() {
+    let Some(bed) = Bed::slurm(2) else { return };
+    for transport in ["tcp", "stdio"] {
+        let job = format!(
+            r#""$RL" --transport {transport} --lease 2s sh -c "echo up; while [ ! -e /tmp/go ]; do sleep 0.1; done"; echo code $?"#
+        );
+        let case = salloc(&bed, "tester", "-N2 -n4", &job).start();
+        case.says_on_stdout("up", 4);
+        let suspend = "job=$(squeue -h -o %A); scontrol suspend $job; sleep 6; scontrol resume $job";
+        bed.run(["exec", "login", "sh", "-c", suspend]);
+        case.says_on_stderr("Slurm has resumed the job");
+        for node in ["node0", "node1"] {
+            bed.run(["exec", node, "touch", "/tmp/go"]);
+        }
+        let done = case.end();
+        done.says("rlaunch: Slurm suspends the job");
+        assert!(done.out().ends_with("code 0\n"), "{}", done.out());
+        for node in ["node0", "node1"] {
+            bed.run(["exec", node, "rm", "/tmp/go"]);
+        }
+        bed.clean(10);
+    }
+    bed.down();
+}
+
 /// A rank without a handler dies of the signal before rlaunch has heard of it. That is no failure.
 #[test]
 fn ranks_that_the_scheduler_ends_are_no_failures() {

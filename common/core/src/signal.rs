@@ -59,6 +59,8 @@ impl Signal {
     pub const USR2: Self = Self(12);
     /// Go on.
     pub const CONT: Self = Self(18);
+    /// SIGTSTP.
+    pub const TSTP: Self = Self(20);
     /// A write without a reader.
     pub const PIPE: Self = Self(13);
     /// Please end.

@@ -45,6 +45,8 @@ pub struct JobSpec {
     pub scheduler: Option<Scheduler>,
     /// How long a node other than the launcher's own may live without a word from the launcher.
     pub lease: Span,
+    /// How long the scheduler may suspend the job before its hosts count as lost.
+    pub suspend_limit: Span,
     /// The holder of the `TCPStore` at MASTER_PORT.
     pub master_store: Holder,
     /// Whom its agent serves, if one does.

@@ -295,7 +295,7 @@ pub(super) static OPTIONS: &[Later] = &[
     // Planned for rlaunch.
     later(None, &["fold", "exit-code", "show-config", "as"], None),
     later(None, &["multi-prog", "app", "configfile"], FILE_OF_PROGRAMS),
-    later(None, &["suspend-limit", "tier"], None),
+    later(None, &["tier"], None),
 ];
 
 /// How families of options begin that accelerate hands on to its scripts.

@@ -57,6 +57,7 @@ const RARE: &[Id] = &[
     Id::Place(place::Opt::DryRun),
     Id::Place(place::Opt::Json),
     Id::Reach(reach::Opt::Transport),
+    Id::Reach(reach::Opt::SuspendLimit),
     Id::Reach(reach::Opt::Lease),
     Id::Reach(reach::Opt::Connect),
     Id::Reach(reach::Opt::Prompt),

@@ -78,6 +78,7 @@ impl Run {
             timeout: self.timeout,
             stdin: self.stdin,
             lease: self.lease,
+            suspend_limit: self.reach.suspend_limit,
             scheduler: self.reach.srun.is_some().then_some(Scheduler::Slurm),
             master_store,
             store_guard: self.store_guard,

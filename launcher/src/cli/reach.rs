@@ -13,6 +13,7 @@ use rlaunch_core::travel::Resource;
 /// The default of the time that a host may take to be ready.
 pub(super) const CONNECT: Span = Span::from_secs(60);
 const LEASE: Span = Span::from_secs(30);
+const SUSPEND_LIMIT: Span = Span::from_secs(24 * 3_600);
 /// A shorter one would end jobs for what any network does now and then.
 const SHORTEST: Span = Span::from_secs(2);
 
@@ -21,6 +22,7 @@ pub(super) enum Opt {
     Launcher,
     Transport,
     Lease,
+    SuspendLimit,
     Connect,
     Prompt,
     Fast,
@@ -59,6 +61,14 @@ pub(super) const GROUP: Group = Group {
             takes: Takes::One("TIME"),
             brief: "a host unheard of for so long is lost (default: 30s)",
             more: &["It ends its ranks by itself before that. 2s at least."],
+        },
+        Row {
+            id: Id::Reach(Opt::SuspendLimit),
+            short: None,
+            names: &["suspend-limit"],
+            takes: Takes::One("TIME"),
+            brief: "how long Slurm may suspend the job (default: 24h)",
+            more: &["After that its hosts count as lost."],
         },
         Row {
             id: Id::Reach(Opt::Connect),
@@ -122,6 +132,8 @@ pub(crate) struct Reach {
     pub(crate) launcher: Launcher,
     /// `--transport`.
     pub(crate) transport: Transport,
+    /// `--suspend-limit`.
+    pub(crate) suspend_limit: Span,
     /// How srun is called, where it is what reaches the hosts.
     pub(crate) srun: Option<SrunPlan>,
     /// `--ssh-prompt`.
@@ -167,6 +179,7 @@ impl Default for Args {
         let reach = Reach {
             launcher: Launcher::Auto,
             transport: Transport::Auto,
+            suspend_limit: SUSPEND_LIMIT,
             srun: None,
             prompt: false,
             fast: false,
@@ -186,6 +199,7 @@ impl Args {
             Opt::Launcher => self.reach.launcher = Launcher::parse(option, value)?,
             Opt::Transport => self.reach.transport = transport(option, value)?,
             Opt::Lease => self.lease = values::span_from(option, value, SHORTEST)?,
+            Opt::SuspendLimit => self.reach.suspend_limit = values::span_from(option, value, SHORTEST)?,
             Opt::Connect => self.reach.limit = values::span_from(option, value, Span::from_secs(1))?,
             Opt::Prompt => self.reach.prompt = true,
             Opt::Fast => self.reach.fast = true,

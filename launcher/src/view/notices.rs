@@ -71,6 +71,12 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         JobNews::SchedulerSignal { scheduler, sig: Signal::TERM, .. } => {
             (Tone::Verbose, format!("{scheduler} has sent SIGTERM"))
         }
+        JobNews::SchedulerSignal { scheduler, sig: Signal::TSTP, .. } => {
+            (Tone::Normal, format!("{scheduler} suspends the job"))
+        }
+        JobNews::SchedulerSignal { scheduler, sig: Signal::CONT, .. } => {
+            (Tone::Normal, format!("{scheduler} has resumed the job"))
+        }
         JobNews::SchedulerSignal { scheduler, sig, .. } => {
             (Tone::Quiet, format!("{scheduler} sent {sig} (--signal): each rank gets it once"))
         }

@@ -34,6 +34,7 @@ fn spec(ranks: u32) -> JobSpec {
     JobSpec {
         scheduler: None,
         lease: Span::from_secs(30),
+        suspend_limit: Span::from_secs(3_600),
         placement: Placement::here("here", [ranks]),
         min_hosts: None,
         job: JobId([7; 16]),

@@ -197,6 +197,7 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
     JobSpec {
         scheduler: None,
         lease: Span::from_secs(30),
+        suspend_limit: Span::from_secs(3_600),
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: first, base }, AppSpec { procs: count - first, base: second }],
         placement: Placement::here("here", [first, count - first]),

@@ -154,6 +154,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
     JobSpec {
         scheduler: None,
         lease,
+        suspend_limit: Span::from_secs(3_600),
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: first, base: base.clone() }, AppSpec { procs: world - first, base }],
         placement: Placement { nodes, ranks: seats, notes: vec![], processes: Processes::default() },

@@ -116,6 +116,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_SPARE_HOSTS", Role::ReadOnce, "As `--spare-hosts`."),
         var("RLAUNCH_STDIN", Role::ReadOnce, "As `--stdin`."),
         var("RLAUNCH_STORE_GUARD", Role::Read, "As `--store-guard`."),
+        var("RLAUNCH_SUSPEND_LIMIT", Role::Read, "As `--suspend-limit`."),
         var("RLAUNCH_TEE", Role::ReadOnce, "As `--tee`."),
         var("RLAUNCH_TIER", Role::Set, "The guarantee that nothing outlives the job: `t1` or `t3`."),
         var("RLAUNCH_TIMEOUT", Role::Read, "As `--timeout`."),

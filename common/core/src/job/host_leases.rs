@@ -17,6 +17,7 @@ use crate::machine::earliest;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
 use crate::wire::beat::Beat;
+use crate::wire::to_node::ToNode;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -38,10 +39,12 @@ struct Known {
     last: Option<Beat>,
     /// The user knows that it is waited for.
     told: bool,
+    /// The scheduler has suspended the node: until then it is not lost.
+    held_until: Option<Mono>,
 }
 
 impl Known {
-    const NEW: Self = Self { heard: None, best: None, last: None, told: false };
+    const NEW: Self = Self { heard: None, best: None, last: None, told: false, held_until: None };
 
     /// Takes the node's clock from a beat: our own reading, sent there and back. While it waited there it continued by the node's clock, at
     /// most since the beat before; one that has waited longer is the same as it was then.
@@ -73,6 +76,8 @@ pub(super) struct Lease {
     patience: Span,
     /// From a node's last word to the time at which it should have said something: one beat, which may be late.
     overdue: Span,
+    /// How long the scheduler may suspend a node.
+    suspend_limit: Span,
     nodes: Vec<Known>,
     due: Deadlines,
     suspend_detector: SuspendDetector,
@@ -96,6 +101,7 @@ impl Lease {
         Self {
             patience: patience(spec.lease),
             overdue: every + every + every,
+            suspend_limit: spec.suspend_limit,
             nodes: vec![Known::NEW; nodes],
             due: Deadlines::new(nodes),
             suspend_detector: SuspendDetector::new(spec.lease, nodes),
@@ -154,6 +160,16 @@ impl Lease {
         self.suspend_detector.beat(node, beat);
         self.on_message(node, Some(cx.now));
         offset
+    }
+
+    /// The scheduler is about to suspend a node, which does not answer then until it is resumed; or it has resumed the node.
+    pub(super) fn on_host_suspended(&mut self, cx: &mut Cx<'_>, node: NodeId, is_over: bool) {
+        let Some(known) = self.nodes.get_mut(node.index()).filter(|known| known.heard.is_some()) else { return };
+        known.held_until = (!is_over).then(|| cx.now + self.suspend_limit);
+        if !is_over {
+            cx.act(JobAction::Send { node, msg: ToNode::HoldLease(self.suspend_limit) });
+        }
+        self.on_message(node, Some(cx.now));
     }
 
     /// From here on the user waits for all nodes to end.
@@ -225,7 +241,8 @@ impl Lease {
     fn on_message(&mut self, node: NodeId, heard: Option<Mono>) {
         if let Some(known) = self.nodes.get_mut(node.index()) {
             known.heard = heard;
-            self.due.set(node, heard.map(|heard| heard + self.patience));
+            let held = known.held_until.unwrap_or_default();
+            self.due.set(node, heard.map(|heard| held.max(heard) + self.patience));
         }
     }
 }

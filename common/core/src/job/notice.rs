@@ -43,6 +43,13 @@ pub(super) enum Notice {
     WakeAgents,
     /// SIGKILL was sent to one node, which cannot guard its ranks any more.
     Doomed(NodeId),
+    /// The scheduler suspends a node, or has resumed it.
+    HostSuspended {
+        /// Which.
+        node: NodeId,
+        /// It was resumed.
+        is_over: bool,
+    },
     /// No heartbeat of a node has come for so long that the node has ended its ranks.
     MissedLease(NodeId),
     /// node_ends: a part of ours was lost on a node. The job ends, unless it can do without the node.

@@ -312,6 +312,7 @@ impl Parts {
             Notice::AllOver | Notice::RanksOver(_) if self.generations.is_between() => {}
             Notice::AllOver => self.all_over(step),
             Notice::AgentUnresponsive(node) => self.node_ends.on_agent_unresponsive(&mut step.cx(), node),
+            Notice::HostSuspended { node, is_over } => self.lease.on_host_suspended(&mut step.cx(), node, is_over),
             Notice::MissedLease(node) => self.node_ends.on_missed_lease(&mut step.cx(), node),
             Notice::Lost { node, lost } => self.lost(step, node, lost),
             Notice::StartupDeadlineExpired { node, limit } => self.on_startup_deadline(step, node, limit),

@@ -1,4 +1,5 @@
-//! Signals that a scheduler sends to the processes of its step: SIGTERM ends the job, and others reach each rank once.
+//! Signals that a scheduler sends to the processes of its step: SIGTERM ends the job, SIGTSTP and SIGCONT suspend and resume it, and others
+//! reach each rank once.
 
 use super::Cx;
 use super::notice::Notice;
@@ -8,7 +9,7 @@ use crate::id::NodeId;
 use crate::signal::Signal;
 use crate::spec::JobSpec;
 use crate::wire::to_node::ToNode;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 /// The signals that hosts have heard of.
 #[derive(Debug)]
@@ -18,16 +19,27 @@ pub(super) struct SchedulerSignals {
     heard: BTreeMap<(Signal, NodeId), u32>,
     /// How often the job has. A scheduler signals all hosts, so the first host that hears of one more speaks for all.
     counted: BTreeMap<Signal, u32>,
+    /// Hosts that the scheduler has suspended, or is about to.
+    suspended: BTreeSet<NodeId>,
 }
 
 impl SchedulerSignals {
     pub(super) fn new(spec: &JobSpec) -> Self {
-        Self { scheduler: spec.scheduler, heard: BTreeMap::new(), counted: BTreeMap::new() }
+        Self { scheduler: spec.scheduler, heard: BTreeMap::new(), counted: BTreeMap::new(), suspended: BTreeSet::new() }
     }
 
     /// A host has heard of a signal. `to_ranks`: the scheduler has sent it to ranks as well.
     pub(super) fn on(&mut self, cx: &mut Cx<'_>, node: NodeId, sig: Signal, to_ranks: bool) {
         let Some(scheduler) = self.scheduler else { return };
+        if sig == Signal::TSTP && self.suspended.insert(node) {
+            cx.notify(Notice::HostSuspended { node, is_over: false });
+        } else if sig == Signal::CONT {
+            // Slurm sends it before other signals as well.
+            if !self.suspended.remove(&node) {
+                return;
+            }
+            cx.notify(Notice::HostSuspended { node, is_over: true });
+        }
         let heard = self.heard.entry((sig, node)).or_default();
         *heard = heard.saturating_add(1);
         let counted = self.counted.entry(sig).or_default();
@@ -36,6 +48,9 @@ impl SchedulerSignals {
         }
         *counted = *heard;
         cx.notify(Notice::Log(What::News(JobNews::SchedulerSignal { scheduler, sig, node })));
+        if matches!(sig, Signal::TSTP | Signal::CONT) {
+            return;
+        }
         if sig == Signal::TERM {
             return cx.notify(Notice::End(Cause::Scheduler { scheduler, sig }));
         }

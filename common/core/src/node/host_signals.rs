@@ -52,6 +52,12 @@ impl HostSignals {
 
     /// The guardian or the agent was sent a signal. Returns whether that asks the agent to end at once.
     pub(super) fn on_signal(&mut self, cx: &mut Cx<'_>, sig: Signal, to: SignalledPart) -> bool {
+        if matches!(sig, Signal::TSTP | Signal::CONT) {
+            if self.in_step && to == SignalledPart::Guardian {
+                cx.act(NodeAction::ToRoot(ToRoot::HostSignal { sig, to_ranks: false }));
+            }
+            return false;
+        }
         let is_warning = matches!(sig, Signal::TERM | Signal::USR1 | Signal::USR2);
         if !self.in_step || !is_warning {
             return to == SignalledPart::Agent && sig != Signal::USR1 && sig != Signal::USR2;

@@ -16,6 +16,8 @@ pub(super) struct Lease {
     next: Option<Mono>,
     /// The launcher's clock, and ours when it was heard.
     launcher: Option<(u64, Mono)>,
+    /// The scheduler has suspended this host, or is about to.
+    is_held: bool,
     stopped: bool,
 }
 
@@ -38,6 +40,23 @@ impl Lease {
         }
         if first {
             // At once, so that the launcher soon knows how far our clocks are apart.
+            self.beat(cx);
+        }
+    }
+
+    /// The scheduler suspends this host: nothing here runs until it is resumed, so the launcher cannot be heard.
+    pub(super) fn on_suspended(&mut self, cx: &mut Cx<'_>, limit: Span) {
+        let until = cx.now + limit;
+        if self.until.is_some_and(|now| now < until) && !self.stopped {
+            self.is_held = true;
+            self.renew(cx, until);
+        }
+    }
+
+    /// The host was resumed: from here on the launcher has the time of a lease to say something.
+    pub(super) fn on_resumed(&mut self, cx: &mut Cx<'_>) {
+        if let Some(span) = self.span.filter(|_| core::mem::take(&mut self.is_held) && !self.stopped) {
+            self.renew(cx, cx.now + span);
             self.beat(cx);
         }
     }

@@ -258,6 +258,9 @@ impl Parts {
                 if self.host_signals.on_signal(cx, sig, to) {
                     self.lost.on_unheard(cx);
                 }
+                if sig == Signal::CONT {
+                    self.lease.on_resumed(cx);
+                }
             }
             NodeEvent::GuardianLost => self.lost.on_guardian(cx),
             NodeEvent::InitLost => self.lost.on_init(cx),
@@ -307,6 +310,7 @@ impl Parts {
             ToNode::Signal { sig } => self.grace.on_signal(cx, sig),
             ToNode::End { sig, grace } => self.grace.on_end(cx, Send::Ending(sig), grace),
             ToNode::SchedulerEnds { sig, grace } => self.grace.on_end(cx, Send::SchedulerEnds(sig), grace),
+            ToNode::HoldLease(span) => self.lease.on_suspended(cx, span),
             ToNode::Clear { sig, grace, port } if self.start.is_met() => {
                 self.generations.on_clear(cx, sig, grace, port);
             }

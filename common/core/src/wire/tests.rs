@@ -149,9 +149,13 @@ fn to_node() -> impl Strategy<Value = ToNode> {
             local_size: 3
         }),
         signal().prop_map(|sig| ToNode::Signal { sig }),
-        (signal(), any::<u64>(), any::<bool>()).prop_map(|(sig, ns, is_user)| {
+        (signal(), any::<u64>(), 0..3).prop_map(|(sig, ns, kind)| {
             let grace = Span::from_nanos(ns);
-            if is_user { ToNode::End { sig, grace } } else { ToNode::SchedulerEnds { sig, grace } }
+            match kind {
+                0 => ToNode::End { sig, grace },
+                1 => ToNode::SchedulerEnds { sig, grace },
+                _ => ToNode::HoldLease(grace),
+            }
         }),
         (signal(), any::<(u64, Option<u16>)>()).prop_map(|(sig, (ns, given))| ToNode::Clear {
             sig,

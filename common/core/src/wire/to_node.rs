@@ -74,6 +74,8 @@ pub enum ToNode {
         /// How long ranks may take.
         grace: Span,
     },
+    /// The scheduler suspends this host: it may continue without word from the launcher for so long, until it is resumed.
+    HoldLease(Span),
     /// End the ranks as by `End`, and everything that they have left, and make ready for others: they may be started again.
     Clear {
         /// The first, polite signal.

@@ -42,8 +42,8 @@ impl AsFd for LeaseLine {
     }
 }
 
-/// Signals that the guardian passes on.
-pub(super) const PASSED_ON: [i32; 3] = [libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+/// Signals that the guardian passes on. A scheduler sends SIGTSTP before it suspends a job, and SIGCONT when it resumes it.
+pub(super) const PASSED_ON: [i32; 5] = [libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2, libc::SIGTSTP, libc::SIGCONT];
 
 /// The guardian's end.
 #[derive(Debug)]

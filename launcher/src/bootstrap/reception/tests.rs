@@ -47,12 +47,14 @@ fn connect(reception: &Reception, hello: Hello, secret: &Secret) -> Option<(Node
 }
 
 fn arrival(reception: &Reception) -> Arrival {
-    fd::readable_within(&[reception.bell.as_fd(), reception.bell.as_fd()], Duration::from_secs(20));
-    reception.bell.clear();
     loop {
-        match reception.next().expect("an arrival") {
-            Visit::Arrived(arrival) => return *arrival,
-            Visit::Refused(..) => {}
+        match reception.next() {
+            Some(Visit::Arrived(arrival)) => return *arrival,
+            Some(Visit::Refused(..)) => {}
+            None => {
+                fd::readable_within(&[reception.bell.as_fd(), reception.bell.as_fd()], Duration::from_secs(20));
+                reception.bell.clear();
+            }
         }
     }
 }

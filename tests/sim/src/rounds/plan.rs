@@ -156,6 +156,7 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
     JobSpec {
         scheduler: None,
         lease: Span::from_secs(2),
+        suspend_limit: Span::from_secs(3_600),
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: world, base: program() }],
         placement: Placement { nodes, ranks: seats, notes: vec![], processes: Processes::default() },

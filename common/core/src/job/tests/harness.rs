@@ -33,6 +33,7 @@ pub(super) fn spec(ranks: u32) -> JobSpec {
     JobSpec {
         scheduler: None,
         lease: Span::from_secs(30),
+        suspend_limit: Span::from_secs(3_600),
         job: JobId([7; 16]),
         apps: vec![AppSpec { procs: ranks, base }],
         placement: Placement::here("here", [ranks]),

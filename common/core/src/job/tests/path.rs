@@ -22,6 +22,7 @@ fn starts(s: &Script) -> Vec<Option<u16>> {
             | ToNode::Signal { .. }
             | ToNode::End { .. }
             | ToNode::SchedulerEnds { .. }
+            | ToNode::HoldLease(_)
             | ToNode::Clear { .. }
             | ToNode::Again(_)
             | ToNode::Round(_)
@@ -95,6 +96,7 @@ fn large_program_is_sent_in_parts() {
             | ToNode::Signal { .. }
             | ToNode::End { .. }
             | ToNode::SchedulerEnds { .. }
+            | ToNode::HoldLease(_)
             | ToNode::Clear { .. }
             | ToNode::Again(_)
             | ToNode::Round(_)

@@ -65,3 +65,32 @@ fn without_a_scheduler_such_a_word_means_nothing() {
     let mut s = Script::running(&spec(1));
     assert_eq!(hears(&mut s, 0, Signal::TERM, true), []);
 }
+
+/// A suspended host sends no heartbeat, for longer than a lease.
+#[test]
+fn suspended_host_is_lost_only_after_the_limit() {
+    for is_resumed in [true, false] {
+        let mut s = in_step();
+        assert_eq!(hears(&mut s, 1, Signal::CONT, false), [], "without a suspension it means nothing");
+        assert_eq!(hears(&mut s, 1, Signal::TSTP, false), [ToNode::HoldLease(Span::from_secs(3_600))]);
+        assert_eq!(hears(&mut s, 0, Signal::TSTP, false), [ToNode::HoldLease(Span::from_secs(3_600))]);
+        let is_lost = |s: &Script| s.log.iter().any(|what| matches!(what, What::HostLost { .. }));
+        s.wait(3_000_000);
+        assert!(!is_lost(&s));
+        if is_resumed {
+            hears(&mut s, 0, Signal::CONT, false);
+            hears(&mut s, 1, Signal::CONT, false);
+        }
+        // The time of a lease, with a margin, is 36.3 s.
+        let left = if is_resumed { 0 } else { 600_000 };
+        s.wait(left + 36_000);
+        assert!(!is_lost(&s));
+        s.wait(1_000);
+        assert!(is_lost(&s));
+        let count = |own: Signal| {
+            let is_own = |what: &&What| matches!(what, What::News(JobNews::SchedulerSignal { sig, .. }) if *sig == own);
+            s.log.iter().filter(is_own).count()
+        };
+        assert_eq!((count(Signal::TSTP), count(Signal::CONT)), (1, usize::from(is_resumed)));
+    }
+}
