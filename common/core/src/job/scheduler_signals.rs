@@ -36,10 +36,11 @@ impl SchedulerSignals {
         }
         *counted = *heard;
         cx.notify(Notice::Log(What::News(JobNews::SchedulerSignal { scheduler, sig, node })));
+        // A rank that it has ended explains nothing, also if the job ends for another reason already.
+        cx.notify(Notice::Forwarded(sig));
         if sig == Signal::TERM {
             return cx.notify(Notice::End(Cause::Scheduler { scheduler, sig }));
         }
-        cx.notify(Notice::Forwarded(sig));
         if !to_ranks {
             cx.notify(Notice::Broadcast(ToNode::Signal { sig }));
         }
