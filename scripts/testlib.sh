@@ -17,6 +17,10 @@ jax='jax[cpu]==0.10.2'
 torch=(torch==2.15.0 nvidia-resiliency-ext==0.4.1)
 torch_needs=(defusedxml filelock fsspec jinja2 networkx numpy nvidia-ml-py packaging psutil pynvml pyyaml setproctitle sympy
     typing_extensions)
+# Tests that are built.
+targets=(--workspace)
+# Names of integration tests that are to run; none: all.
+filter=()
 report=()
 passed=0
 failed=0
@@ -145,6 +149,19 @@ install_jax() {
     "$RLAUNCH_JAX" -c 'import jax; print("jax", jax.__version__)'
 }
 
+# The same where there may be no network.
+jax_if_any() {
+    local log="$scratch/jax.log"
+    if [ -n "${RLAUNCH_JAX-}" ]; then
+        return
+    elif install_jax >"$log" 2>&1; then
+        tail -n 1 "$log"
+    else
+        unset RLAUNCH_JAX
+        absent "JAX from PyPI" "cannot be installed: $(grep -m 1 "^ERROR" "$log" || echo "no reason is known")"
+    fi
+}
+
 # A newer torch than Debian's, and NVRx: a gigabyte, which is why only --all has it. What it takes from NVIDIA is made by ourselves.
 install_torch() {
     local home=$scratch/torch path=/usr/local/bin:/usr/bin:/bin
@@ -174,7 +191,7 @@ newer_torch_if_any() {
 build() {
     local artifacts="$scratch/artifacts.json" name path
     cargo build --workspace --profile "$profile" --message-format json-render-diagnostics >"$artifacts" || return
-    cargo test --workspace --profile "$profile" --no-run --message-format json-render-diagnostics >>"$artifacts" || return
+    cargo test "${targets[@]}" --profile "$profile" --no-run --message-format json-render-diagnostics >>"$artifacts" || return
     mkdir -p "$scratch/bin"
     # A program ends in its bare name, a test in its name and a hash.
     grep -o '"executable":"[^"]*"' "$artifacts" | cut -d'"' -f4 | sort -u | while read -r path; do
@@ -253,7 +270,17 @@ required_tiers() {
     if [ "$1" = 0 ]; then echo t1,t3; else echo t3; fi
 }
 
-# integration UID RUNNER...: the integration tests under another user; the runner switches to it.
+# The tests under Slurm. Their clusters are testbeds of their own, also within a testbed; a test whose cluster cannot be made is a failure.
+under_slurm() {
+    filter=(slurm)
+    if [ "$(id -u)" != 0 ]; then
+        echo "a testbed needs root"
+        return 1
+    fi
+    CI=1 integration 0
+}
+
+# integration UID RUNNER...: the integration tests under another user; the runner switches to it. `filter` names some of them.
 integration() {
     local tiers=${RLAUNCH_REQUIRE_TIERS-}
     [ -z "${CI-}" ] || tiers=${tiers:-$(required_tiers "$1")}
@@ -274,8 +301,8 @@ integration() {
     [ -z "${CI-}" ] || words+=(CI="$CI")
     # shellcheck disable=SC2016
     timeout --kill-after=30 "$limit" "$@" env -i "${words[@]}" sh -c \
-        'HOME=$(getent passwd "$(id -u)" | cut -d: -f6); USER=$(id -un); export HOME USER; cd "$HOME" && umask 022 && exec "$0"' \
-        "$scratch/bin/it"
+        'HOME=$(getent passwd "$(id -u)" | cut -d: -f6); USER=$(id -un); export HOME USER; cd "$HOME" && umask 022 && exec "$0" "$@"' \
+        "$scratch/bin/it" "${filter[@]}"
 }
 
 integration_as_root() {
@@ -353,6 +380,7 @@ simulate() {
     program=$(find target -path "*/$profile/rlaunch-sim" -type f -print -quit)
     timeout --kill-after=5 "$limit" "$program" --seeds "$half" --from "$RLAUNCH_TEST_SEED" &
     timeout --kill-after=5 "$limit" "$program" --standing --seeds "$half" --from "$((RLAUNCH_TEST_SEED + half))" || code=$?
+    timeout --kill-after=5 "$limit" "$program" --scheduled --seeds "$half" --from "$RLAUNCH_TEST_SEED" || code=$?
     wait "$!" || code=$?
     return "$code"
 }

@@ -5,7 +5,7 @@ use crate::place;
 use crate::plan::Plan;
 
 /// The accuracy in the last line of a training.
-fn accuracy(out: &str) -> f64 {
+pub(crate) fn accuracy(out: &str) -> f64 {
     let last = out.lines().last().unwrap_or_default();
     let percent = last.strip_prefix("final held-out accuracy ").and_then(|rest| rest.split(' ').next());
     percent.unwrap_or_else(|| panic!("no accuracy in {out:?}")).parse().unwrap()

@@ -3,11 +3,12 @@
 //! `RLAUNCH_JAX` names a Python that has it; scripts/test makes one.
 
 use crate::bed::Bed;
+use crate::case::Done;
 use crate::place;
 use crate::plan::Plan;
 use std::path::PathBuf;
 
-const SUM: &str = r#"
+pub(crate) const SUM: &str = r#"
 import jax
 jax.distributed.initialize()
 from jax.experimental import multihost_utils
@@ -16,7 +17,7 @@ all = multihost_utils.process_allgather(numpy.array([jax.process_index() + 1]))
 os.write(1, ("%d of %d: %d\n" % (jax.process_index(), jax.process_count(), int(all.sum()))).encode())
 "#;
 
-fn python() -> Option<PathBuf> {
+pub(crate) fn python() -> Option<PathBuf> {
     let python = place::jax();
     if python.is_none() {
         place::absent("JAX", "RLAUNCH_JAX names no Python that has it");
@@ -32,11 +33,13 @@ fn sums(plan: Plan, python: PathBuf, script: &str) {
     let plan = slurm.iter().fold(plan, |plan, (name, value)| plan.env(name, value));
     let plan = plan.env("SLURM_STEP_NODELIST", "elsewhere").env("JAX_PLATFORMS", "cpu");
     let done = plan.args([python, path]).start().code(0);
-    // JAX's own gloo says something too.
-    let sums: Vec<String> =
-        done.sorted().into_iter().filter(|line| line.contains(" of ") && !line.contains("Gloo")).collect();
-    assert_eq!(sums, ["0 of 2: 3", "1 of 2: 3"], "{}", done.err());
+    assert_eq!(sums_of(&done), ["0 of 2: 3", "1 of 2: 3"], "{}", done.err());
     assert_eq!(done.event("job.start")["store"]["why"], "jax");
+}
+
+/// The lines of the script: JAX's own gloo says something too.
+pub(crate) fn sums_of(done: &Done) -> Vec<String> {
+    done.sorted().into_iter().filter(|line| line.contains(" of ") && !line.contains("Gloo")).collect()
 }
 
 #[test]

@@ -57,6 +57,7 @@ mod several;
 mod shapes;
 mod signals;
 mod slurm;
+mod slurm_programs;
 mod soak;
 mod ssh;
 mod ssh_words;

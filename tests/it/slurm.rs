@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// `$RL` with these words in an allocation of these options, on login.
-fn salloc(bed: &Bed, user: &str, options: &str, script: &str) -> Plan {
+pub(crate) fn salloc(bed: &Bed, user: &str, options: &str, script: &str) -> Plan {
     let line = format!("salloc -Q {options} sh -c '{script}'");
     bed.plan(user, "login", ["sh", "-c", &line]).with_events()
 }
@@ -363,12 +363,15 @@ fn hosts_that_cannot_connect_are_reached_over_the_streams_of_srun() {
     bed.down();
 }
 
-/// `sbatch` of an example, with these words for its program; what it has written.
-fn sbatch(bed: &Bed, example: &str, words: &str) -> Plan {
+/// `sbatch` of an example with these options besides its own, and these words for its program; what it has written.
+pub(crate) fn sbatch(bed: &Bed, example: &str, options: &[&str], words: &str) -> Plan {
     let path = place::root().join("examples/slurm").join(example);
     // The hosts do not see the repository.
+    let options = options.join(" ");
+    // The state of the job is the sign of life while it waits.
     let script = format!(
-        "cp \"$RL\" rlaunch; cat >job; PATH=$PWD:$PATH sbatch -Q -W -o out job {words}; echo \"code $?\"; cat out"
+        "cp \"$RL\" rlaunch; cat >job; PATH=$PWD:$PATH sbatch -Q -W -o out {options} job {words} & \
+         while kill -0 $! 2>/dev/null; do squeue -h -o %T >&2; sleep 0.5; done; wait $!; echo \"code $?\"; cat out"
     );
     bed.plan("tester", "login", ["sh", "-c", &script]).stdin(std::fs::File::open(path).unwrap())
 }
@@ -381,7 +384,7 @@ fn batch_scripts_of_the_examples_run_as_they_are() {
         ("many_nodes.sbatch", &["0: node0", "1: node0", "2: node1", "3: node1"]),
         ("heterogeneous.sbatch", &["0: node0", "1: node1", "2: node1", "3: node2", "4: node2"]),
     ] {
-        let done = sbatch(&bed, example, "hostname").start().code(0);
+        let done = sbatch(&bed, example, &[], "hostname").start().code(0);
         let lines: Vec<String> = done.sorted().into_iter().filter(|line| line.contains(": ")).collect();
         assert_eq!(lines, expected, "{example}: {}", done.out());
         assert!(done.out().contains("code 0\n"), "{example}: {}", done.out());
@@ -394,7 +397,7 @@ fn batch_scripts_of_the_examples_run_as_they_are() {
 fn a_job_of_the_examples_outlives_a_node() {
     let Some(bed) = Bed::slurm(3) else { return };
     let words = r#"sh -c "[ \$RLAUNCH_RESTART_COUNT = 1 ] || exec sleep 1000""#;
-    let case = sbatch(&bed, "lost_node.sbatch", words).env("RLAUNCH_LEASE", "4s").with_events().start();
+    let case = sbatch(&bed, "lost_node.sbatch", &[], words).env("RLAUNCH_LEASE", "4s").with_events().start();
     case.events("rank.started", 3);
     bed.run(["kill-host", "node1"]);
     let done = case.code(0);

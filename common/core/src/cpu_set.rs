@@ -27,6 +27,9 @@ pub enum CpuListError {
     /// More than there can be.
     #[error("{0} is larger than {LARGEST}")]
     TooLarge(String),
+    /// `0-65535,0-65535`
+    #[error("it has more than {} numbers", LARGEST + 1)]
+    TooMany,
 }
 
 impl CpuSet {
@@ -148,7 +151,12 @@ pub fn numbers(text: &str) -> Result<Vec<u32>, CpuListError> {
     };
     let mut all = vec![];
     for part in text.split(',') {
-        all.extend(range(part.trim())?);
+        let part = range(part.trim())?;
+        // A short text must not cost much memory.
+        if all.len().saturating_add(part.clone().count()) > LARGEST as usize + 1 {
+            return Err(CpuListError::TooMany);
+        }
+        all.extend(part);
     }
     Ok(all)
 }
@@ -203,6 +211,7 @@ mod tests {
             ("3-1", "the range 3-1 ends before it begins"),
             ("99999999999", "99999999999 is larger than 65535"),
             ("0-70000", "70000 is larger than 65535"),
+            ("0-65535,0", "it has more than 65536 numbers"),
         ] {
             assert_eq!(CpuSet::parse(text).map_err(|error| error.to_string()), Err(error.into()), "{text}");
         }

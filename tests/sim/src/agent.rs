@@ -1,6 +1,7 @@
 //! The agent: drives the node machine and answers its actions as the real edges would, after a while.
 
 mod ends;
+mod knowledge;
 
 use crate::kernel::Init;
 use crate::link;
@@ -73,6 +74,8 @@ pub(crate) struct Agent {
     /// … and that a start has failed: nothing is started after.
     failed: bool,
     was_ending: bool,
+    /// When the order came to end because the scheduler ends the job.
+    scheduler_ends: Option<u64>,
     /// … and not because a start failed: then it is for the launcher to say so.
     must_ask: bool,
     sweeping: bool,
@@ -251,7 +254,7 @@ impl World {
             self.check(idle, || "the node acts on a time-out that is not due".to_owned());
         }
         let agent = &mut self.host.agent;
-        agent.was_ending = agent.ending || agent.clearing || agent.failed;
+        agent.was_ending = agent.ending || agent.clearing || agent.failed || agent.scheduler_ends.is_some();
         self.host.agent.was_mute = self.host.agent.mute;
         for arrival in inbox {
             let event = self.event_of(arrival);
@@ -261,63 +264,6 @@ impl World {
         }
         self.host.agent.last_wake = self.now;
         self.drain_node();
-    }
-
-    /// Records the event that the machine is about to get.
-    fn learns(&mut self, event: &NodeEvent) {
-        let agent = &mut self.host.agent;
-        match event {
-            NodeEvent::FromRoot(ToNode::Clear { .. }) => (agent.clearing, agent.must_ask) = (true, true),
-            NodeEvent::FromRoot(ToNode::Again(_)) if !agent.ending => {
-                (agent.clearing, agent.failed, agent.must_ask, agent.was_ending) = (false, false, false, false);
-            }
-            // It went with what was swept away.
-            NodeEvent::InitLost if agent.clearing && agent.init_swept => {}
-            NodeEvent::FromRoot(ToNode::End { .. } | ToNode::Kill) | NodeEvent::InitLost | NodeEvent::GuardianLost => {
-                (agent.ending, agent.must_ask) = (true, true)
-            }
-            NodeEvent::SpawnFailed { .. } => agent.failed = true,
-            NodeEvent::EdgeLost | NodeEvent::Signal { .. } => {
-                (agent.ending, agent.must_ask, agent.mute) = (true, true, true);
-            }
-            NodeEvent::Spawned { proc, at, .. } => {
-                if !agent.ended.contains(proc) {
-                    agent.running.insert(*proc, *at);
-                }
-            }
-            NodeEvent::Exited { proc, .. } => {
-                agent.running.remove(proc);
-                // Maybe before it is known to have started.
-                agent.ended.insert(*proc);
-            }
-            NodeEvent::Examined { proc, .. } => {
-                agent.looking.remove(proc);
-            }
-            NodeEvent::FromRoot(_)
-            | NodeEvent::Reached { .. }
-            | NodeEvent::Unreached { .. }
-            | NodeEvent::Unserved { .. }
-            | NodeEvent::StoreUsed
-            | NodeEvent::SessionBegun { .. }
-            | NodeEvent::SessionMessage { .. }
-            | NodeEvent::SessionLost { .. }
-            | NodeEvent::PortReserved { .. }
-            | NodeEvent::DevicesSeen { .. }
-            | NodeEvent::StoreRefused { .. }
-            | NodeEvent::StoreLimit { .. }
-            | NodeEvent::Beat(_)
-            | NodeEvent::Checked { .. }
-            | NodeEvent::Warned
-            | NodeEvent::SandboxReady(_)
-            | NodeEvent::Renewed { .. }
-            | NodeEvent::Refused(_)
-            | NodeEvent::Withheld { .. }
-            | NodeEvent::StreamEnd { .. }
-            | NodeEvent::News(_)
-            | NodeEvent::FileLost { .. }
-            | NodeEvent::InputFailed { .. }
-            | NodeEvent::Left { .. } => {}
-        }
     }
 
     fn event_of(&self, arrival: Arrival) -> NodeEvent {
@@ -385,6 +331,7 @@ impl World {
             NodeAction::Signal { proc, sig } => {
                 let unreaped = self.host.kernel.is_unreaped(proc);
                 self.check(unreaped, || format!("{sig} for {proc}, whose number may be somebody else's by now"));
+                self.check_scheduler_order(proc, sig);
                 if sig != Signal::USR1 && sig != Signal::USR2 {
                     self.host.kernel.ended_by_us.get_or_insert(self.now);
                     self.host.agent.asked.insert(proc);

@@ -161,7 +161,8 @@ impl World {
         let used_up = self.known.restarts >= spec.restarts.most || spec.on_failure == OnFailure::Continue;
         let hit = self.plan.sites.iter().any(|site| !site.faults.is_empty() || !site.spells.is_empty());
         let slow = !self.plan.stops.is_empty() || self.plan.ranks.iter().any(|rank| rank.stuck.is_some());
-        let why = used_up || self.known.gives_up || hit || slow;
+        let scheduled = self.truth.warned.is_some() || self.is_any_killed();
+        let why = used_up || self.known.gives_up || hit || slow || scheduled;
         let (restarts, most) = (self.known.restarts, self.plan.spec.restarts.most);
         self.check(why, || format!("the job ends after {restarts} of {most} restarts"));
     }

@@ -51,6 +51,8 @@ pub(crate) struct Host {
     pub(crate) begun: bool,
     /// Whether it lost its power.
     pub(crate) gone: bool,
+    /// The scheduler has killed the step there.
+    pub(crate) killed: bool,
     /// Whether it is not the launcher's own.
     pub(crate) remote: bool,
     /// When it has to be ready, and what it has for that in all.

@@ -1,7 +1,7 @@
 //! Simulated processes: ranks and their descendants, init, and what signals do to them.
 
 use crate::agent::Arrival;
-use crate::plan::{EVER, Kid, Reaction};
+use crate::plan::{EVER, Kid, MS, Reaction};
 use crate::world::{Ev, World};
 use rlaunch_core::id::{ProcId, Std};
 use rlaunch_core::node::NodeEvent;
@@ -10,7 +10,7 @@ use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::status::Status;
 use rlaunch_core::wire::to_root::Leftover;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The next step of a process.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,10 @@ pub(crate) struct Kernel {
     pub(crate) ended_by_us: Option<u64>,
     /// When which ranks failed.
     died: Vec<(u64, ProcId)>,
+    /// How often a rank got a signal to end, or of the user's.
+    got: BTreeMap<(ProcId, Signal), u32>,
+    /// Ranks that had just started when they got a signal.
+    early: BTreeSet<ProcId>,
     last_pid: u32,
     generation: u32,
     /// The time of the last rank's end, by a clock that stops with the host.
@@ -53,6 +57,7 @@ pub(crate) enum Init {
 struct Process {
     owner: ProcId,
     is_rank: bool,
+    born: u64,
     group: u32,
     state: State,
     holds: [bool; 2],
@@ -130,6 +135,26 @@ impl Kernel {
         self.rank(proc).is_some_and(|p| matches!(p.state, State::Zombie))
     }
 
+    /// Whether a rank had just started when it got a signal.
+    pub(crate) fn was_early(&self, proc: ProcId) -> bool {
+        self.early.contains(&proc)
+    }
+
+    /// How often the process of a rank got a signal.
+    pub(crate) fn got(&self, proc: ProcId, sig: Signal) -> u32 {
+        self.got.get(&(proc, sig)).copied().unwrap_or(0)
+    }
+
+    /// All processes end at once, in a way that none can escape.
+    pub(crate) fn cease(&mut self) -> Vec<u32> {
+        self.processes.values_mut().for_each(|process| process.stuck = false);
+        self.alive().map(|(pid, _)| pid).collect()
+    }
+
+    pub(crate) fn is_running(&self, proc: ProcId) -> bool {
+        self.rank(proc).is_some_and(|p| p.state == State::Alive)
+    }
+
     pub(crate) fn is_unreaped(&self, proc: ProcId) -> bool {
         self.rank(proc).is_some_and(|p| p.state != State::Gone)
     }
@@ -171,7 +196,9 @@ impl Kernel {
         let group = group.unwrap_or(pid);
         let holds = [false; 2];
         let state = State::Alive;
-        let process = Process { owner, is_rank, group, state, holds, asked, hops: 0, stuck: false, pending: None };
+        let born = 0;
+        let process =
+            Process { owner, is_rank, born, group, state, holds, asked, hops: 0, stuck: false, pending: None };
         self.processes.insert(pid, process);
         self.groups.entry(group).or_default().push(pid);
         pid
@@ -188,7 +215,7 @@ impl World {
         let pid = self.host.kernel.create(proc, None, script.asked);
         self.host.kernel.ranks.insert(proc, pid);
         if let Some(process) = self.host.kernel.processes.get_mut(&pid) {
-            process.is_rank = true;
+            (process.is_rank, process.born) = (true, self.now);
         }
         self.host.kernel.hold(pid, [true; 2]);
         for (after, bytes) in script.writes {
@@ -249,7 +276,7 @@ impl World {
         self.at(self.now.saturating_add(kid.lives), Ev::Process(pid, Life::Ends(Status::Exited(0))));
     }
 
-    fn dies(&mut self, pid: u32, status: Status) {
+    pub(crate) fn dies(&mut self, pid: u32, status: Status) {
         let Some(process) = self.host.kernel.processes.get_mut(&pid) else { return };
         let (owner, is_rank) = (process.owner, process.is_rank);
         process.state = if is_rank { State::Zombie } else { State::Gone };
@@ -278,10 +305,16 @@ impl World {
         }
     }
 
-    fn signal(&mut self, pid: u32, sig: Signal) {
+    pub(crate) fn signal(&mut self, pid: u32, sig: Signal) {
         let Some(process) = self.host.kernel.processes.get_mut(&pid).filter(|p| p.state == State::Alive) else {
             return;
         };
+        if process.is_rank {
+            *self.host.kernel.got.entry((process.owner, sig)).or_default() += 1;
+            if self.now < process.born + 20 * MS {
+                self.host.kernel.early.insert(process.owner);
+            }
+        }
         let user = sig == Signal::USR1 || sig == Signal::USR2;
         if sig != Signal::KILL && user && !self.plan.usr_kills {
             return;

@@ -226,6 +226,7 @@ impl World {
             match action {
                 JobAction::Send { node, msg } => self.on(node, |world| {
                     world.note("< job", || message_in_brief(&format!("{msg:?}")));
+                    world.check_warned_order(&msg);
                     world.send_to_agent(link::message(&msg));
                 }),
                 JobAction::WakeAgent { node } => self.on(node, |world| {

@@ -16,6 +16,7 @@ mod link;
 mod plan;
 mod rng;
 mod rounds;
+mod scheduler;
 mod site;
 mod still;
 mod truth;
@@ -58,6 +59,14 @@ pub fn run_restarts(seed: u64) -> Result<(), String> {
     attempt(seed, Kind::Restarts)
 }
 
+/// Runs the jobs of [`run_restarts`] in a scheduler's step: it warns hosts by signals, and kills what is left some time later.
+///
+/// # Errors
+/// The broken promise, with the log of all events up to it.
+pub fn run_scheduled(seed: u64) -> Result<(), String> {
+    attempt(seed, Kind::Scheduled)
+}
+
 /// Runs a job whose function is begun again in the same processes when ranks or hosts are lost: no rank begins a round while another is
 /// still in an earlier one.
 ///
@@ -91,6 +100,7 @@ fn attempt(seed: u64, kind: Kind) -> Result<(), String> {
         Kind::Standing => format!("seed {seed}, standing still"),
         Kind::Hosts => format!("seed {seed}, several hosts"),
         Kind::Restarts => format!("seed {seed}, restarts"),
+        Kind::Scheduled => format!("seed {seed}, in a scheduler's step"),
     };
     Err(format!("{seed}: {what}\n{}\n{seed}: {what}", log.join("\n")))
 }

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: rlaunch-sim [--standing|--hosts|--restarts|--rounds] [--seeds N] [--from S]";
+const USAGE: &str = "usage: rlaunch-sim [--standing|--hosts|--restarts|--scheduled|--rounds] [--seeds N] [--from S]";
 
 type Run = fn(u64) -> Result<(), String>;
 
@@ -23,6 +23,10 @@ fn options() -> Result<(u64, u64, Run), &'static str> {
             }
             "--rounds" => {
                 run = rlaunch_sim::run_rounds;
+                continue;
+            }
+            "--scheduled" => {
+                run = rlaunch_sim::run_scheduled;
                 continue;
             }
             "--restarts" => {

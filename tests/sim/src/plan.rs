@@ -1,6 +1,7 @@
 //! The meaning of a seed: a job, the actions of its ranks, and the faults with their times.
 
 use crate::rng::Rng;
+use crate::scheduler::Scheduler;
 use crate::site::Site;
 use rlaunch_core::id::JobId;
 use rlaunch_core::master_store::{ForAgent, ForRank0, Holder};
@@ -44,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) sites: Vec<Site>,
     /// When the launcher is stopped, and for how long.
     pub(crate) stops: Vec<(u64, u64)>,
+    /// The scheduler in whose step the agents run.
+    pub(crate) scheduler: Option<Scheduler>,
 }
 
 /// How well the agent sees when ranks end.
@@ -152,6 +155,7 @@ impl Plan {
             usr_kills: rng.chance(30),
             sites: vec![],
             stops: vec![],
+            scheduler: None,
         }
     }
 }

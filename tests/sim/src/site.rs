@@ -121,6 +121,7 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
         usr_kills: rng.chance(30),
         sites,
         stops: stops(rng, lease.nanos()),
+        scheduler: None,
     };
     // Drawn last: the jobs of all seeds stay what they were.
     plan.spec.min_hosts = rng.chance(50).then(|| u32::try_from(rng.between(1, count)).unwrap_or(1));

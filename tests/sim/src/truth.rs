@@ -10,6 +10,7 @@ use rlaunch_core::job::JobEvent;
 use rlaunch_core::node::ExecSpec;
 use rlaunch_core::place::Placement;
 use rlaunch_core::report::{Became, Report};
+use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::wire::to_root::{Exited, ToRoot};
 use std::collections::BTreeMap;
@@ -31,6 +32,10 @@ pub(crate) struct Truth {
     lost: Vec<NodeId>,
     together: Vec<NodeId>,
     end: Option<(Cause, Ending)>,
+    /// When it heard that the scheduler ends the job, and whether the end had not begun.
+    pub(crate) warned: Option<(u64, bool)>,
+    /// Whether the end has begun.
+    ending: bool,
     /// The placement, if it differs from the plan.
     seats: Option<Arc<Placement>>,
     pub(crate) report: Report,
@@ -47,6 +52,11 @@ impl Truth {
         if let JobEvent::EdgeUp { node } = event {
             self.up.insert(*node, now);
         }
+        if let JobEvent::Message { msg: ToRoot::HostSignal { sig: Signal::TERM, .. }, .. } = event {
+            // It had begun to end already, or it does now.
+            let first = !self.ending;
+            self.warned.get_or_insert((now, first));
+        }
         if let JobEvent::Message { msg: ToRoot::Exited(exited), .. } = event {
             if exited.status.is_success() {
                 self.succeeded += 1;
@@ -60,7 +70,7 @@ impl Truth {
 /// A rank that failed by itself: the true time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Failed {
-    at: u64,
+    pub(crate) at: u64,
     pub(crate) proc: ProcId,
     node: usize,
 }
@@ -86,7 +96,7 @@ impl World {
         let enough = least.is_some_and(|least| used >= usize::try_from(least).unwrap_or(usize::MAX));
         self.check(enough, || format!("{used} hosts are not {least:?}"));
         for (site, node) in self.plan.sites.clone().iter().zip(&placement.nodes) {
-            let bad = site.bare || self.may_be_missing(site) || self.may_be_cut_off();
+            let bad = site.bare || self.may_be_missing(site) || self.may_be_cut_off() || self.is_any_killed();
             self.check(bad || node.ranks > 0, || format!("{} is left out, and nothing was wrong with it", node.host));
         }
     }
@@ -172,14 +182,18 @@ impl World {
         }
         match what {
             What::Ending { cause, .. } => {
+                self.truth.ending = true;
                 self.note("< job", || format!("begins to end: {cause:?}"));
             }
             What::HostLost { node, .. } => self.truth.lost.push(*node),
             What::Restart { restart, rank, node, status, lost, .. } => {
+                let warned = self.truth.warned.is_some();
+                self.check(!warned, || "ranks are started again, and the scheduler ends the job".to_owned());
                 self.restarts(*restart, (*rank, *status), lost.map(|_| *node));
             }
             What::Together { nodes } => self.truth.together.clone_from(nodes),
             What::JobEnd { cause, exit, .. } => {
+                self.truth.ending = true;
                 self.truth.end = Some((cause.clone(), *exit));
             }
             _ => {}
@@ -210,7 +224,8 @@ impl World {
             Lost::Agent(_) | Lost::AgentEarly | Lost::AgentMute | Lost::Guardian | Lost::Init => {}
         }
         let lease = self.plan.spec.lease.nanos();
-        let well = self.site().is_some_and(|site| match lost {
+        let spared = !self.host.killed;
+        let well = self.site().filter(|_| spared).is_some_and(|site| match lost {
             Lost::AgentMute => site.is_well(lease) && site.spells.is_empty() && site.stop() == 0,
             Lost::Unheard
             | Lost::Expired
@@ -243,11 +258,11 @@ impl World {
             Cause::Spawn { .. } => self.plan.no_start.is_some() || user(&|fault| fault == Fault::InitKilled),
             Cause::Refused { .. } => sites.iter().any(|site| site.bare) || self.may_be_cut_off(),
             Cause::Unreachable { failed, asked, .. } => {
-                sites.iter().any(|site| self.may_be_missing(site)) && self.too_few(*failed, *asked)
+                (self.is_any_killed() || sites.iter().any(|site| self.may_be_missing(site)))
+                    && self.too_few(*failed, *asked)
             }
             Cause::Signal(sig) => user(&|fault| fault == Fault::Signal(*sig)),
-            // No simulated scheduler ends a job.
-            Cause::Scheduler { .. } => false,
+            Cause::Scheduler { .. } => self.truth.warned.is_some(),
             Cause::Timeout(_) => self.plan.spec.timeout.is_some(),
             Cause::ReaderClosed(_) => user(&|fault| fault == Fault::ReaderCloses),
         };
@@ -255,6 +270,7 @@ impl World {
         if cause == Cause::Success {
             self.check_success();
         }
+        self.check_scheduler_cause(&cause);
         if matches!(cause, Cause::Rank { .. }) {
             self.check_used_up();
         }
@@ -353,12 +369,12 @@ impl World {
         let listed = self.listed();
         for failed in &failed {
             let rank = self.rank_of(failed.proc);
-            let is = named == Some(rank) || listed.contains(&rank);
+            let is = named == Some(rank) || listed.contains(&rank) || self.may_be_schedulers(failed.proc, failed.node);
             self.check(is, || format!("rank {rank} failed by itself, and the report does not say so"));
         }
         let Some(rank) = named else { return };
         let Some(named) = failed.iter().find(|failed| self.rank_of(failed.proc) == rank).copied() else {
-            return self.fail(format!("rank {rank} did not fail by itself"));
+            return self.check_ended_by_scheduler(rank);
         };
         let Some(first) = failed.first().copied() else { return };
         if self.plan.sight == Sight::Exact

@@ -7,11 +7,13 @@ use crate::kernel::Life;
 use crate::launcher::Launcher;
 use crate::plan::{EVER, FAULTS_END, Fault, MS, Plan};
 use crate::rng::Rng;
+use crate::scheduler;
 use crate::site;
 use crate::still::{Pause, Still};
 use crate::truth::Truth;
 use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::job::JobEvent;
+use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::time::Mono;
 use std::collections::BTreeMap;
@@ -32,6 +34,8 @@ pub(crate) enum Kind {
     Hosts,
     /// Runs on one host or on several, with restarts of all ranks.
     Restarts,
+    /// The same in a scheduler's step.
+    Scheduled,
 }
 
 /// An event.
@@ -84,6 +88,8 @@ pub(crate) enum Ev {
     LifelineEnds,
     /// A guardian looks whether its lease has ended.
     LeaseRuns,
+    /// The scheduler signals the processes of its step on a host.
+    Scheduler(Signal),
 }
 
 impl Ev {
@@ -113,7 +119,8 @@ impl Ev {
             | Self::Up
             | Self::Unreached
             | Self::LifelineEnds
-            | Self::LeaseRuns => false,
+            | Self::LeaseRuns
+            | Self::Scheduler(_) => false,
         }
     }
 }
@@ -162,12 +169,13 @@ impl World {
             Kind::Plain | Kind::Standing => Plan::new(&mut rng),
             Kind::Hosts => site::plan(&mut Rng::new(seed ^ site::STREAM)),
             Kind::Restarts => generations::plan(seed),
+            Kind::Scheduled => scheduler::plan(seed),
         };
         let launcher = Launcher::new(&plan);
         let still = match kind {
             Kind::Plain => Still::default(),
             Kind::Standing => Still::new(seed),
-            Kind::Hosts | Kind::Restarts => Still::of(&plan.stops),
+            Kind::Hosts | Kind::Restarts | Kind::Scheduled => Still::of(&plan.stops),
         };
         let mut away: Vec<Host> = plan.sites.iter().map(Host::of).collect();
         let host = if away.is_empty() { Host::only() } else { std::mem::take(&mut away[0]) };
@@ -259,6 +267,7 @@ impl World {
                 self.on(NodeId::new(node), |world| world.at(time, Ev::Fault(fault)));
             }
         }
+        self.scheduler_begins();
         self.own_host_has_its_time();
         self.drain_job();
         let mut steps = 0;
@@ -337,6 +346,7 @@ impl World {
             Ev::Unreached => self.unreached(),
             Ev::LifelineEnds => self.guardian_severs(),
             Ev::LeaseRuns => self.lease_runs(),
+            Ev::Scheduler(sig) => self.scheduler_signals(sig),
         }
     }
 
@@ -393,6 +403,7 @@ impl World {
         // Subreapers promise nothing once both are killed, the second before it could act.
         let both = self.plan.tier == Tier::T3 && hit(Fault::AgentKilled) && hit(Fault::GuardianKilled);
         let left = self.host.kernel.killable();
+        let both = both && !self.host.killed;
         self.check(both || left.is_empty(), || format!("these outlive the job: {left:?}"));
     }
 }

@@ -1,6 +1,7 @@
 //! Numbers of hosts in a row, as Slurm abbreviates them: `2(x3),1` is 2, 2, 2, 1. They are read and written.
 
 use crate::hostlist::MOST_HOSTS;
+use crate::os_bytes::Visible;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -10,7 +11,7 @@ use thiserror::Error;
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum CountsError {
     /// A part that is no number, nor a number with `(xN)`.
-    #[error("'{0}' is no count: it reads 4, or 2(x3) for three hosts with 2 each")]
+    #[error("'{}' is no count: it reads 4, or 2(x3) for three hosts with 2 each", Visible(.0.as_bytes()))]
     Part(String),
     /// More hosts than a list may have.
     #[error("it is for more than {MOST_HOSTS} hosts")]

@@ -14,6 +14,7 @@ pub use slurm_config::SlurmConfig;
 pub use step_layout::{HostStep, StepLayout, task_ids};
 
 use crate::hostlist::{self, Alone, Entry, HostlistError, fold};
+use crate::os_bytes::Visible;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -100,7 +101,10 @@ impl Allocation {
     #[must_use]
     pub fn title(&self) -> String {
         let Self { scheduler, job, .. } = self;
-        if job.is_empty() { format!("the job of {scheduler}") } else { format!("{scheduler} job {job}") }
+        match job.as_str() {
+            "" => format!("the job of {scheduler}"),
+            job => format!("{scheduler} job {}", Visible(job.as_bytes())),
+        }
     }
 
     /// The names of the hosts, as `-H` takes them.
@@ -123,7 +127,7 @@ pub enum AllocationError {
     #[error("cannot read the hosts of the allocation: {0}")]
     Hosts(HostlistError),
     /// A list of counts that cannot be read.
-    #[error("cannot read {variable}={value}: {why}")]
+    #[error("cannot read {variable}={}: {why}", Visible(value.as_bytes()))]
     Counts {
         /// The variable.
         variable: String,
@@ -133,7 +137,7 @@ pub enum AllocationError {
         why: CountsError,
     },
     /// A number that cannot be read.
-    #[error("cannot read {variable}={value}: it takes a number from 0 to {most}")]
+    #[error("cannot read {variable}={}: it takes a number from 0 to {most}", Visible(value.as_bytes()))]
     Number {
         /// The variable.
         variable: String,
@@ -142,8 +146,16 @@ pub enum AllocationError {
         /// The largest that is read.
         most: u32,
     },
+    /// A word that is no name of a host.
+    #[error("cannot read {variable}: '{}' is no name of a host", Visible(name.as_bytes()))]
+    Name {
+        /// The variable that has the word, or names the file that has it.
+        variable: &'static str,
+        /// The word.
+        name: String,
+    },
     /// Counts for more or fewer hosts than there are.
-    #[error("{counts} counts {entries} hosts, and {list} has {hosts}")]
+    #[error("{} counts {entries} hosts, and {} has {hosts}", Visible(counts.as_bytes()), Visible(list.as_bytes()))]
     Different {
         /// The variable with its value.
         counts: String,
@@ -180,6 +192,7 @@ mod tests {
         let env = |name: &str| vars.iter().find(|(own, _)| *own == name).map(|(_, value)| value.to_string());
         let read = |path: &str| match path {
             "/nodes" => Some("n1\nn1\nn2\n\nn3\n".to_string()),
+            "/odd" => Some("n1 n2\n".to_string()),
             "/pe" => Some("a1 4 all.q@a1 UNDEFINED\na2 2 all.q@a2 <NULL>\n".to_string()),
             _ => None,
         };
@@ -201,6 +214,21 @@ mod tests {
             assert_eq!(seen, (scheduler.to_string(), hosts.to_string(), ranks));
             assert_eq!(found.entries().len(), found.hosts.len());
         }
+    }
+
+    #[test]
+    fn messages_show_no_control_characters() {
+        let hosts = [("SLURM_JOB_ID", "1"), ("SLURM_JOB_NODELIST", "a")];
+        for (variable, value, shown) in [
+            ("SLURM_TASKS_PER_NODE", "\u{1b}[1m", "'\\u{1b}[1m' is no count"),
+            ("SLURM_CPUS_PER_TASK", "\n", "SLURM_CPUS_PER_TASK=\\n:"),
+            ("SLURM_TASKS_PER_NODE", "1,\t1", "SLURM_TASKS_PER_NODE=1,\\t1 counts 2 hosts"),
+        ] {
+            let error = find(&[hosts[0], hosts[1], (variable, value)]).unwrap_err().to_string();
+            assert!(error.contains(shown) && !error.chars().any(char::is_control), "{error}");
+        }
+        let job = find(&[("SLURM_JOB_ID", "1\r"), hosts[1]]).unwrap().unwrap();
+        assert_eq!(job.title(), "Slurm job 1\\r");
     }
 
     #[test]

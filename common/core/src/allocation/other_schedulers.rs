@@ -1,6 +1,7 @@
 //! PBS, LSF and Grid Engine: hosts and slots only.
 
 use super::{AllocatedHost, Allocation, AllocationError, Files, Scheduler, Variables};
+use crate::hostlist::name;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -8,14 +9,14 @@ use alloc::vec::Vec;
 pub(super) fn find(env: &Variables<'_>, read: &Files<'_>) -> Result<Option<Allocation>, AllocationError> {
     if let Some(text) = env("PBS_NODEFILE").and_then(|path| read(&path)) {
         let job = env("PBS_JOBID").unwrap_or_default();
-        return Ok(of(Scheduler::Pbs, job, text.lines().map(|line| (line.trim(), 1))));
+        return of(Scheduler::Pbs, job, "PBS_NODEFILE", text.lines().map(|line| (line.trim(), 1)));
     }
     let lsf = env("LSB_JOBID").unwrap_or_default();
     if let Some(text) = env("LSB_MCPU_HOSTS") {
-        return Ok(of(Scheduler::Lsf, lsf, pairs("LSB_MCPU_HOSTS", &text)?.into_iter()));
+        return of(Scheduler::Lsf, lsf, "LSB_MCPU_HOSTS", pairs("LSB_MCPU_HOSTS", &text)?.into_iter());
     }
     if let Some(text) = env("LSB_HOSTS") {
-        return Ok(of(Scheduler::Lsf, lsf, text.split_whitespace().map(|host| (host, 1))));
+        return of(Scheduler::Lsf, lsf, "LSB_HOSTS", text.split_whitespace().map(|host| (host, 1)));
     }
     let Some(path) = env("PE_HOSTFILE") else { return Ok(None) };
     let Some(text) = read(&path) else { return Ok(None) };
@@ -26,7 +27,7 @@ pub(super) fn find(env: &Variables<'_>, read: &Files<'_>) -> Result<Option<Alloc
         let (host, slots) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         hosts.push((host, slots_of("PE_HOSTFILE", line, slots)?));
     }
-    Ok(of(Scheduler::GridEngine, env("JOB_ID").unwrap_or_default(), hosts.into_iter()))
+    of(Scheduler::GridEngine, env("JOB_ID").unwrap_or_default(), "PE_HOSTFILE", hosts.into_iter())
 }
 
 /// Each host is followed by its number of slots.
@@ -47,11 +48,17 @@ fn slots_of(variable: &str, text: &str, slots: &str) -> Result<u32, AllocationEr
     })
 }
 
-/// The hosts in the order in which they are named first, each with the sum of its slots.
-fn of<'a>(scheduler: Scheduler, job: String, named: impl Iterator<Item = (&'a str, u32)>) -> Option<Allocation> {
+/// The hosts in the order in which they are named first, each with the sum of its slots. `variable`: where the names come from.
+fn of<'a>(
+    scheduler: Scheduler,
+    job: String,
+    variable: &'static str,
+    named: impl Iterator<Item = (&'a str, u32)>,
+) -> Result<Option<Allocation>, AllocationError> {
     let mut index: BTreeMap<&str, usize> = BTreeMap::new();
     let mut hosts: Vec<AllocatedHost> = Vec::new();
     for (name, slots) in named.filter(|(name, _)| !name.is_empty()) {
+        name::host(name).map_err(|_| AllocationError::Name { variable, name: name.to_string() })?;
         let at = *index.entry(name).or_insert(hosts.len());
         match hosts.get_mut(at) {
             Some(host) => host.slots = host.slots.saturating_add(slots),
@@ -59,12 +66,13 @@ fn of<'a>(scheduler: Scheduler, job: String, named: impl Iterator<Item = (&'a st
         }
     }
     let found = Allocation { scheduler, job, hosts, tasks_were_asked_for: true, cpus_per_task: None };
-    (!found.hosts.is_empty()).then_some(found)
+    Ok((!found.hosts.is_empty()).then_some(found))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::find;
+    use alloc::format;
     use alloc::string::ToString as _;
 
     #[test]
@@ -72,6 +80,20 @@ mod tests {
         for (variable, value) in [("LSB_MCPU_HOSTS", "a1 x"), ("LSB_MCPU_HOSTS", "a1 4 a2")] {
             let error = find(&[(variable, value)]).unwrap_err().to_string();
             assert!(error.contains(variable) && error.contains(value), "{error}");
+        }
+    }
+
+    /// A name that begins with a dash would be an option of ssh.
+    #[test]
+    fn a_word_that_is_no_name_of_a_host_is_refused() {
+        for (variable, value, word) in [
+            ("LSB_HOSTS", "a1 -oProxyCommand=x", "-oProxyCommand=x"),
+            ("LSB_MCPU_HOSTS", "a1 4 a[2 1", "a[2"),
+            ("LSB_HOSTS", "a1 a\u{1b}2", "a\\u{1b}2"),
+            ("PBS_NODEFILE", "/odd", "n1 n2"),
+        ] {
+            let error = find(&[(variable, value)]).unwrap_err().to_string();
+            assert_eq!(error, format!("cannot read {variable}: '{word}' is no name of a host"));
         }
     }
 }

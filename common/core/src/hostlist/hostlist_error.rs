@@ -101,13 +101,15 @@ impl HostlistError {
     /// The message without the lines that show the place.
     #[must_use]
     pub fn summary(&self) -> String {
-        format!("{}: {}", self.spot, self.fault)
+        // It may quote any text of the list.
+        let fault = format!("{}", self.fault);
+        format!("{}: {}", self.spot, Visible(fault.as_bytes()))
     }
 }
 
 impl fmt::Display for HostlistError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.spot, self.fault)?;
+        f.write_str(&self.summary())?;
         if let Fault::Contradiction { other, .. } = &self.fault {
             other.excerpt(f)?;
         }

@@ -248,6 +248,8 @@ fn a_caret_points_at_the_fault() {
         whole(of_file("a slots=2\n\u{1b}\na slots=3")),
         "hosts:2:1: '\\u{1b}' cannot be in a host name\n   2 | ?\n     | ^"
     );
+    let shown = whole(of_list("a[0\u{3}]"));
+    assert!(shown.contains("got '0\\u{3}'") && shown.contains("a[0?]"), "{shown}");
     assert_eq!(
         whole(of_file("a slots=2\na slots=3")),
         "hosts:2:1: a has slots=3 here, but slots=2 at hosts:1:1\n   1 | a slots=2\n     | ^\n   2 | a slots=3\n     | ^"

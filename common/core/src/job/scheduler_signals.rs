@@ -51,10 +51,11 @@ impl SchedulerSignals {
         if matches!(sig, Signal::TSTP | Signal::CONT) {
             return;
         }
+        // A rank that it has ended explains nothing, also if the job ends for another reason already.
+        cx.notify(Notice::Forwarded(sig));
         if sig == Signal::TERM {
             return cx.notify(Notice::End(Cause::Scheduler { scheduler, sig }));
         }
-        cx.notify(Notice::Forwarded(sig));
         if !to_ranks {
             cx.notify(Notice::Broadcast(ToNode::Signal { sig }));
         }

@@ -5,6 +5,7 @@
 //! every process below it, the ranks too. If the agent was sent the same signal as the guardian, the ranks were.
 
 use super::{Cx, Exited, NodeAction, Notice, Send};
+use crate::id::ProcId;
 use crate::machine::earliest;
 use crate::signal::Signal;
 use crate::status::Status;
@@ -19,6 +20,9 @@ const TOGETHER: Span = Span::from_millis(100);
 /// How long the scheduler's own signal may come after the launcher has heard of it from another host.
 const LATE: Span = Span::from_millis(300);
 
+/// The scheduler may have signalled ranks so long before we hear of it: those that started since then may not have got it.
+const JUST_BEFORE: Span = Span::from_millis(10);
+
 /// A process of ours that was sent a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignalledPart {
@@ -31,8 +35,10 @@ pub enum SignalledPart {
 /// The signals that a scheduler has sent here.
 #[derive(Default)]
 pub(super) struct HostSignals {
-    /// The agent is a task of the scheduler's.
-    in_step: bool,
+    /// The agent is a task of the scheduler's. `None`: the launcher's first message has not come yet.
+    in_step: Option<bool>,
+    /// Signals that came before that message.
+    early: Vec<(Signal, SignalledPart)>,
     /// Signals that one of the two was sent, and until when the other is waited for.
     heard: BTreeMap<Signal, (SignalledPart, Mono)>,
     /// Signals that the launcher has heard of; until then the same is no other.
@@ -43,26 +49,46 @@ pub(super) struct HostSignals {
     exits: Vec<(Signal, Mono, Exited)>,
     /// The signal for the ranks, if the scheduler does not send it by then.
     owed: Option<(Signal, Mono)>,
+    /// When the scheduler had sent its last signal to the ranks that ran.
+    ended_ranks: Option<Mono>,
+    /// When ranks started.
+    started: BTreeMap<ProcId, Mono>,
+    /// The launcher has ordered the end for the scheduler.
+    is_ending: bool,
+    /// Ranks that started after that: they get the signal as they start.
+    warned: BTreeSet<ProcId>,
 }
 
 impl HostSignals {
-    pub(super) fn on_begun(&mut self, start: &Start) {
-        self.in_step = start.in_step;
+    /// The job begins. Returns whether a signal that came before asks the agent to end at once.
+    pub(super) fn on_begun(&mut self, cx: &mut Cx<'_>, start: &Start) -> bool {
+        self.in_step = Some(start.in_step);
+        let early = core::mem::take(&mut self.early);
+        early.into_iter().fold(false, |ends, (sig, to)| self.on_signal(cx, sig, to) || ends)
     }
 
     /// The guardian or the agent was sent a signal. Returns whether that asks the agent to end at once.
     pub(super) fn on_signal(&mut self, cx: &mut Cx<'_>, sig: Signal, to: SignalledPart) -> bool {
         if matches!(sig, Signal::TSTP | Signal::CONT) {
-            if self.in_step && to == SignalledPart::Guardian {
+            if self.in_step == Some(true) && to == SignalledPart::Guardian {
                 cx.act(NodeAction::ToRoot(ToRoot::HostSignal { sig, to_ranks: false }));
             }
             return false;
         }
         let is_warning = matches!(sig, Signal::TERM | Signal::USR1 | Signal::USR2);
-        if !self.in_step || !is_warning {
+        if self.in_step.is_none() && is_warning {
+            if !self.early.contains(&(sig, to)) {
+                self.early.push((sig, to));
+            }
+            return false;
+        }
+        if self.in_step != Some(true) || !is_warning {
             return to == SignalledPart::Agent && sig != Signal::USR1 && sig != Signal::USR2;
         }
         if self.reported.get(&sig).is_some_and(|until| cx.now < *until) {
+            if sig == Signal::TERM && self.ended_ranks.is_some() {
+                self.ended_ranks = Some(cx.now);
+            }
             return false;
         }
         match self.heard.get(&sig) {
@@ -81,7 +107,15 @@ impl HostSignals {
         cx.act(NodeAction::ToRoot(ToRoot::HostSignal { sig, to_ranks }));
         if to_ranks {
             self.delivered.insert(sig);
+            if sig == Signal::TERM {
+                self.ended_ranks = Some(cx.now);
+            }
             self.owed = self.owed.filter(|(owed, _)| *owed != sig);
+        } else if let Some((owed, at)) = &mut self.owed
+            && *owed == sig
+        {
+            // It has come, and not to the ranks.
+            *at = cx.now;
         }
         self.release(cx, |own, _| own == sig);
     }
@@ -96,7 +130,11 @@ impl HostSignals {
     /// Takes the exit of a rank that the scheduler may have ended: it comes back once that is known.
     pub(super) fn hold(&mut self, cx: &mut Cx<'_>, exited: Exited) -> Option<Exited> {
         let sig = match exited.status {
-            Status::Signaled { sig: sig @ (Signal::TERM | Signal::USR1 | Signal::USR2), .. } if self.in_step => sig,
+            Status::Signaled { sig: sig @ (Signal::TERM | Signal::USR1 | Signal::USR2), .. }
+                if self.in_step == Some(true) =>
+            {
+                sig
+            }
             Status::Signaled { .. } | Status::Exited(_) | Status::Lost => return Some(exited),
         };
         if self.delivered.contains(&sig) {
@@ -117,13 +155,34 @@ impl HostSignals {
     /// The scheduler ends the job, as another host has heard or this one. Ranks get the signal once.
     pub(super) fn on_scheduler_ends(&mut self, cx: &Cx<'_>, sig: Signal) {
         if !self.delivered.contains(&sig) {
-            self.owed = Some((sig, cx.now + LATE));
+            // The launcher knows it from here: no other one will come.
+            let has_come = self.reported.contains_key(&sig);
+            self.owed = Some((sig, if has_come { cx.now } else { cx.now + LATE }));
+        } else if self.ended_ranks.is_some() && !self.is_ending {
+            // For those that started later.
+            self.owed = Some((sig, cx.now));
         }
+        self.is_ending = true;
+    }
+
+    /// A rank runs, since then.
+    pub(super) fn on_spawned(&mut self, proc: ProcId, at: Mono) {
+        self.started.insert(proc, at);
+        if self.is_ending {
+            self.warned.insert(proc);
+        }
+    }
+
+    /// Whether a rank may not have got the scheduler's last signal, from whomever.
+    pub(super) fn owes(&self, proc: ProcId) -> bool {
+        let is_later = |came: Mono| self.started.get(&proc).is_some_and(|started| *started + JUST_BEFORE > came);
+        !self.warned.contains(&proc) && self.ended_ranks.is_none_or(is_later)
     }
 
     /// Other processes are the ranks now.
     pub(super) fn on_next_generation(&mut self) {
         self.delivered.clear();
+        self.started.clear();
     }
 
     pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {

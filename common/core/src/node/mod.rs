@@ -264,7 +264,10 @@ impl Parts {
             }
             NodeEvent::GuardianLost => self.lost.on_guardian(cx),
             NodeEvent::InitLost => self.lost.on_init(cx),
-            NodeEvent::Spawned { proc, pid, at } => self.procs.on_spawned(cx, proc, pid, at),
+            NodeEvent::Spawned { proc, pid, at } => {
+                self.host_signals.on_spawned(proc, at);
+                self.procs.on_spawned(cx, proc, pid, at);
+            }
             NodeEvent::Withheld { proc } => self.procs.on_withheld(cx, proc),
             NodeEvent::SpawnFailed { proc, error } => self.not_spawned(cx, proc, error),
             NodeEvent::Exited { proc, status, at, alive_at, usage } => {
@@ -325,14 +328,7 @@ impl Parts {
 
     fn route(&mut self, cx: &mut Cx<'_>, notice: Notice) {
         match notice {
-            Notice::Begun(start) => {
-                self.host_signals.on_begun(&start);
-                self.leftovers.on_begun(&start);
-                self.lease.on_begun(cx, &start);
-                self.serve.on_begun(&start);
-                self.rounds.on_begun(&start);
-                self.procs.on_begun(start);
-            }
+            Notice::Begun(start) => self.begins(cx, start),
             Notice::Ready(sandbox) => {
                 self.serve.on_ready(cx, &sandbox);
                 self.rounds.on_ready(&sandbox);
@@ -429,6 +425,19 @@ impl Parts {
         }
     }
 
+    /// The launcher's first message has come.
+    fn begins(&mut self, cx: &mut Cx<'_>, start: Box<Start>) {
+        let ends = self.host_signals.on_begun(cx, &start);
+        self.leftovers.on_begun(&start);
+        self.lease.on_begun(cx, &start);
+        self.serve.on_begun(&start);
+        self.rounds.on_begun(&start);
+        self.procs.on_begun(start);
+        if ends {
+            self.lost.on_unheard(cx);
+        }
+    }
+
     fn sends(&mut self, cx: &mut Cx<'_>, send: Send) {
         match send {
             Send::Forward(sig) => {
@@ -443,7 +452,7 @@ impl Parts {
                 self.host_signals.on_scheduler_ends(cx, sig);
                 self.ends(cx, sig, procs::Procs::on_scheduler_ends);
             }
-            Send::Owed(sig) => self.procs.signal_all(cx, sig),
+            Send::Owed(sig) => self.procs.signal_each(cx, sig, |proc| self.host_signals.owes(proc)),
         }
     }
 

@@ -405,9 +405,14 @@ impl Procs {
     }
 
     /// Sends a signal to each rank that lives.
-    pub(super) fn signal_all(&self, cx: &mut Cx<'_>, sig: Signal) {
+    fn signal_all(&self, cx: &mut Cx<'_>, sig: Signal) {
+        self.signal_each(cx, sig, |_| true);
+    }
+
+    /// The same for some of them.
+    pub(super) fn signal_each(&self, cx: &mut Cx<'_>, sig: Signal, is_one: impl Fn(ProcId) -> bool) {
         for (&proc, entry) in &self.table {
-            if matches!(entry.state, State::Running | State::Ended) {
+            if matches!(entry.state, State::Running | State::Ended) && is_one(proc) {
                 cx.act(NodeAction::Signal { proc, sig });
             }
         }

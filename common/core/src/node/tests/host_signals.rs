@@ -78,6 +78,7 @@ fn ranks_get_the_last_signal_once() {
     let ends = || ToNode::SchedulerEnds { sig: TERM, grace: Span::from_secs(5) };
     // The scheduler has sent it here.
     let mut rig = in_step(1);
+    rig.wait(50);
     rig.hear(to(Guardian, TERM));
     rig.hear(to(Agent, TERM));
     assert_eq!(rig.root(ends()), []);
@@ -105,4 +106,61 @@ fn outside_a_step_the_agent_ends_at_once() {
     assert!(rig.hear(to(Agent, TERM)).contains(&group(0, KILL)));
     let mut rig = in_step(1);
     assert!(rig.hear(to(Agent, HUP)).contains(&group(0, KILL)), "that is no warning");
+}
+
+/// Slurm may end a job that has just begun.
+#[test]
+fn a_signal_before_the_launchers_first_message_counts_when_that_comes() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.hear(to(Guardian, TERM)), []);
+    assert_eq!(rig.wait(200), []);
+    rig.root(ToNode::Start(Start { in_step: true, ..start() }));
+    assert!(rig.wait(100).contains(&reports(TERM, false)));
+    let mut rig = Rig::new();
+    assert_eq!(rig.hear(to(Agent, TERM)), []);
+    rig.root(ToNode::Start(start()));
+    let said = rig.hear(NodeEvent::SandboxReady(sandbox()));
+    assert!(said.contains(&NodeAction::Sweep), "outside a step the agent ends at once: {said:?}");
+}
+
+/// The scheduler has sent its signal to the guardian alone: it sends no other.
+#[test]
+fn ranks_get_the_last_signal_at_once_where_the_launcher_has_heard_of_it_from_this_host() {
+    let mut rig = in_step(1);
+    rig.hear(to(Guardian, TERM));
+    assert_eq!(rig.wait(100), [reports(TERM, false)]);
+    rig.root(ToNode::SchedulerEnds { sig: TERM, grace: Span::from_secs(5) });
+    assert_eq!(rig.wait(0), [group(0, TERM)]);
+}
+
+#[test]
+fn ranks_that_start_about_the_schedulers_last_signal_get_it_once() {
+    let ends = || ToNode::SchedulerEnds { sig: TERM, grace: Span::from_secs(5) };
+    let starting = || {
+        let mut rig = Rig::new();
+        rig.root(ToNode::Start(Start { in_step: true, ..start() }));
+        rig.hear(NodeEvent::SandboxReady(sandbox()));
+        rig.root(app_of(0, &base()));
+        rig.root(spawn(0..2, true));
+        rig.spawned(0);
+        rig
+    };
+    let signal = |said: Vec<NodeAction>| -> Vec<NodeAction> {
+        said.into_iter().filter(|action| matches!(action, NodeAction::Signal { .. })).collect()
+    };
+    // The second one starts after the scheduler has signalled the first.
+    let mut rig = starting();
+    rig.wait(50);
+    rig.hear(to(Guardian, TERM));
+    rig.hear(to(Agent, TERM));
+    rig.wait(1);
+    rig.hear(NodeEvent::Spawned { proc: ProcId::new(1), pid: 1, at: at(1051) });
+    rig.root(ends());
+    assert_eq!(rig.wait(0), [group(1, TERM)]);
+    // It starts after the order, and the scheduler signals nothing here.
+    let mut rig = starting();
+    rig.root(ends());
+    let said = rig.hear(NodeEvent::Spawned { proc: ProcId::new(1), pid: 1, at: at(1000) });
+    assert_eq!(signal(said), [group(1, TERM)]);
+    assert_eq!(signal(rig.wait(300)), [group(0, TERM)]);
 }

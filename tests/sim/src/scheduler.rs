@@ -1,0 +1,243 @@
+//! Jobs in a scheduler's step: the meaning of a seed for them, and the promises about its signals.
+//!
+//! The scheduler warns one host, some or all of them, and kills the rest of the step some time later. The jobs are those with restarts.
+//! The scheduler's actions are drawn from a stream of their own.
+
+use crate::agent::Arrival;
+use crate::generations;
+use crate::kernel::KILLED;
+use crate::plan::{MS, Plan};
+use crate::rng::Rng;
+use crate::site::Reach;
+use crate::world::{Ev, World};
+use rlaunch_core::allocation;
+use rlaunch_core::events::Cause;
+use rlaunch_core::id::{NodeId, ProcId, Rank};
+use rlaunch_core::node::{NodeEvent, SignalledPart};
+use rlaunch_core::signal::Signal;
+use rlaunch_core::spec::OnFailure;
+use rlaunch_core::status::Status;
+use rlaunch_core::wire::to_node::ToNode;
+
+/// The stream differs from those of other jobs.
+const STREAM: u64 = 0x736c_7572_6d00_0000;
+/// How far the signals to two hosts are apart at most.
+const LAG: u64 = 50 * MS;
+/// Two signals of a kind are not one.
+const APART: u64 = 500 * MS;
+/// How long an agent waits for the scheduler's own signal, with what its surroundings cost.
+const OWED: u64 = 400 * MS;
+
+/// A scheduler.
+#[derive(Clone, Debug)]
+pub(crate) struct Scheduler {
+    /// It signals every process below the guardian, and not the guardian alone.
+    pub(crate) every_process: bool,
+    /// Signals with their times, each to some of the hosts.
+    pub(crate) signals: Vec<(u64, Signal, NodeId)>,
+    /// How often each of the signals was sent that end no job.
+    pub(crate) rounds: [u32; 2],
+}
+
+/// A job of [`generations`] with a scheduler.
+pub(crate) fn plan(seed: u64) -> Plan {
+    let mut plan = generations::plan(seed);
+    let rng = &mut Rng::new(seed ^ STREAM);
+    // All agents are tasks of the step, the one of the launcher's host too.
+    plan.sites.iter_mut().for_each(|site| site.local = false);
+    plan.spec.placement.nodes.iter_mut().for_each(|node| node.local = false);
+    plan.ranks.iter_mut().for_each(|rank| rank.stuck = None);
+    if rng.chance(60) {
+        nothing_else(&mut plan);
+    }
+    if rng.chance(40) {
+        plan.spec.restarts = Default::default();
+    }
+    plan.spec.scheduler = Some(allocation::Scheduler::Slurm);
+    let scheduler = draw(rng, plan.sites.len());
+    if !scheduler.every_process {
+        // Such an end beside a signal to the guardian looks as if the ranks had got it too.
+        for rank in &mut plan.ranks {
+            if let Status::Signaled { sig: sig @ (Signal::TERM | Signal::USR1), .. } = &mut rank.end {
+                *sig = Signal::SEGV;
+            }
+        }
+    }
+    plan.scheduler = Some(scheduler);
+    plan
+}
+
+/// Nothing goes wrong but what the scheduler and the ranks do.
+fn nothing_else(plan: &mut Plan) {
+    for site in &mut plan.sites {
+        site.faults.clear();
+        site.spells.clear();
+        site.bare = false;
+        site.reach = match site.reach {
+            Reach::Up(after) | Reach::Fails(after) => Reach::Up(after.min(2000 * MS)),
+        };
+    }
+    plan.faults.clear();
+    plan.stops.clear();
+    plan.no_start = None;
+}
+
+fn draw(rng: &mut Rng, hosts: usize) -> Scheduler {
+    let mut scheduler = Scheduler { every_process: rng.chance(50), signals: vec![], rounds: [0, 0] };
+    for (sig, which) in [(Signal::USR1, 0), (Signal::USR2, 1)] {
+        if rng.chance(30) {
+            let first = rng.micros(1, 6_000_000);
+            let second = rng.chance(30).then(|| first + APART + rng.micros(1, 3_000_000));
+            for at in [first].into_iter().chain(second) {
+                scheduler.rounds[which] += 1;
+                to_hosts(rng, &mut scheduler.signals, (at, sig), hosts);
+            }
+        }
+    }
+    if rng.chance(90) {
+        let first = rng.micros(1, 8_000_000);
+        let second = rng.chance(30).then(|| first + rng.micros(1, 3_000_000));
+        for at in [first].into_iter().chain(second) {
+            to_hosts(rng, &mut scheduler.signals, (at, Signal::TERM), hosts);
+        }
+        let kill = first + rng.between(1, 30) * 1000 * MS;
+        scheduler.signals.extend((0..).map(NodeId::new).take(hosts).map(|node| (kill, Signal::KILL, node)));
+    }
+    scheduler
+}
+
+/// A signal to one host, to some or to all.
+fn to_hosts(rng: &mut Rng, signals: &mut Vec<(u64, Signal, NodeId)>, (at, sig): (u64, Signal), hosts: usize) {
+    let only = rng.below(hosts as u64);
+    let how = rng.below(4);
+    for node in (0..).map(NodeId::new).take(hosts) {
+        let chosen = u64::from(node.get()) == only || how > 1 || (how == 1 && rng.chance(50));
+        let lag = rng.below(LAG);
+        signals.extend(chosen.then_some((at + lag, sig, node)));
+    }
+}
+
+impl World {
+    pub(crate) fn scheduler_begins(&mut self) {
+        for (at, sig, node) in
+            self.plan.scheduler.iter().flat_map(|scheduler| scheduler.signals.clone()).collect::<Vec<_>>()
+        {
+            self.on(node, |world| world.at(at, Ev::Scheduler(sig)));
+        }
+    }
+
+    /// The scheduler signals its step on this host.
+    pub(crate) fn scheduler_signals(&mut self, sig: Signal) {
+        if self.host.is_none_of_ours() {
+            return;
+        }
+        self.note("scheduler", || format!("sends {sig}"));
+        if sig == Signal::KILL {
+            return self.scheduler_kills();
+        }
+        let every = self.plan.scheduler.as_ref().is_some_and(|scheduler| scheduler.every_process);
+        let tell = |to| Ev::Arrives(Arrival::Event(Box::new(NodeEvent::Signal { sig, to })));
+        if !self.host.guardian.is_over() {
+            self.soon(tell(SignalledPart::Guardian));
+        }
+        if every {
+            self.soon(tell(SignalledPart::Agent));
+            if sig == Signal::TERM {
+                self.host.kernel.ended_by_us.get_or_insert(self.now);
+            }
+            for pid in self.host.kernel.killable() {
+                self.signal(pid, sig);
+            }
+        }
+    }
+
+    /// Kills the rest of the step, all at once.
+    fn scheduler_kills(&mut self) {
+        self.host.killed |= !self.host.guardian.is_over() || !self.host.agent.is_over();
+        self.host.kernel.ended_by_us.get_or_insert(self.now);
+        for pid in self.host.kernel.cease() {
+            self.dies(pid, KILLED);
+        }
+        self.agent_killed();
+        self.guardian_killed();
+    }
+
+    /// The scheduler has killed what it had not ended otherwise.
+    pub(crate) fn is_any_killed(&self) -> bool {
+        (0..self.count()).any(|node| self.host(node).killed)
+    }
+
+    /// The agent signals a rank. A rank that has the scheduler's signal does not get it again.
+    pub(crate) fn check_scheduler_order(&mut self, proc: ProcId, sig: Signal) {
+        let Some(scheduler) = &self.plan.scheduler else { return };
+        let got = self.host.kernel.got(proc, sig);
+        let users = self.plan.faults.len();
+        let rounds = match sig {
+            Signal::USR1 => scheduler.rounds[0],
+            Signal::USR2 => scheduler.rounds[1],
+            _ => 1,
+        };
+        let steady = self.site().is_some_and(|site| site.stop() == 0);
+        let Some(ends) = self.ends_for_scheduler() else {
+            let usr = sig == Signal::USR1 || sig == Signal::USR2;
+            let once = !steady || !usr || users > 0 || got < rounds;
+            return self.check(once, || format!("{proc} gets {sig} again"));
+        };
+        if sig == Signal::TERM {
+            let once = got == 0 || !steady || self.host.kernel.was_early(proc);
+            self.check(once, || format!("{proc} gets {sig} again"));
+        }
+        let warned = self.host.kernel.got(proc, Signal::TERM) > 0 || !self.host.kernel.is_running(proc);
+        let soon = self.now < ends + OWED;
+        if sig == Signal::KILL {
+            self.check(warned || soon || !steady, || format!("{proc} is killed without a warning"));
+        }
+    }
+
+    /// After a warning that the job ends nothing is started.
+    pub(crate) fn check_warned_order(&mut self, message: &ToNode) {
+        let starts = matches!(message, ToNode::Spawn { .. } | ToNode::Again(_));
+        let warned = self.truth.warned.is_some() && starts;
+        self.check(!warned, || "ranks are started, and the scheduler ends the job".to_owned());
+    }
+
+    /// The scheduler is the cause of the end, unless something else was before.
+    pub(crate) fn check_scheduler_cause(&mut self, cause: &Cause) {
+        let Some((warned, true)) = self.truth.warned else { return };
+        let failed = self.failed_by_themselves();
+        let before = |at: u64| at <= warned + MS;
+        match cause {
+            Cause::Scheduler { sig, .. } => self.check(*sig == Signal::TERM, || format!("{sig} ends the job")),
+            Cause::Rank { rank, .. } => {
+                let named = failed.iter().find(|failed| self.rank_of(failed.proc) == *rank).map(|failed| failed.at);
+                let may = named.is_some_and(before) || self.plan.spec.on_failure == OnFailure::Continue;
+                self.check(may, || format!("rank {rank} is the cause, and the scheduler had ended the job before"));
+            }
+            // Another check is about what happened to that host.
+            Cause::Lost { .. } => {}
+            Cause::Success
+            | Cause::Spawn { .. }
+            | Cause::Refused { .. }
+            | Cause::Unreachable { .. }
+            | Cause::Signal(_)
+            | Cause::Timeout(_)
+            | Cause::ReaderClosed(_) => self.fail(format!("{cause:?}, and the scheduler had ended the job before")),
+        }
+    }
+
+    /// The named rank did not fail by itself. The scheduler has ended it, and the launcher learned that after the failure.
+    pub(crate) fn check_ended_by_scheduler(&mut self, rank: Rank) {
+        let late = matches!(self.truth.warned, Some((_, false)));
+        self.check(late, || format!("rank {rank} did not fail by itself"));
+    }
+
+    /// A rank that a signal of the scheduler's kind has ended may have got it from the scheduler; USR1 and USR2 are passed on also while
+    /// the job ends.
+    pub(crate) fn may_be_schedulers(&self, proc: ProcId, node: usize) -> bool {
+        let by = self.plan.ranks.get(proc.index()).map(|script| script.end);
+        let is_term = matches!(by, Some(Status::Signaled { sig: Signal::TERM, .. }));
+        let got = |sig| self.host(node).kernel.got(proc, sig) > 0;
+        let is_passed_on = self.plan.usr_kills && (got(Signal::USR1) || got(Signal::USR2));
+        self.truth.warned.is_some() && (is_term || is_passed_on)
+    }
+}
