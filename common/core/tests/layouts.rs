@@ -184,7 +184,7 @@ fn bound(
         let own: Vec<CpuList> =
             placement.ranks_of(seat.node).filter_map(|rank| cores.get(rank.index()).cloned()).collect();
         let bind = if own.is_empty() { bind.clone() } else { Bind { to: BindTo::Lists(own), ..bind.clone() } };
-        let host = bind::Host { topology, ranks: node.ranks, has_quota: false };
+        let host = bind::Host { topology, ranks: node.ranks, has_quota: false, near: &[] };
         let mask = bind.ranks_of(host).map_err(|error| error.to_string())?.masks.get(seat.local_rank.index()).cloned();
         Ok((node.host.name.clone(), seat.local_rank.get(), mask))
     });

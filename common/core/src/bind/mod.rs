@@ -4,6 +4,7 @@
 //! below the host (`--map-by numa`) therefore needs no further word to the agent: both compute the same unit from the local rank.
 
 mod bind_error;
+mod near;
 mod shares;
 #[cfg(test)]
 mod tests;
@@ -104,6 +105,8 @@ pub struct Host<'a> {
     pub ranks: u32,
     /// Its ranks get less time than their CPUs have.
     pub has_quota: bool,
+    /// The CPUs near the GPUs of each rank, by local rank; none: unknown.
+    pub near: &'a [CpuSet],
 }
 
 impl Bind {
@@ -201,14 +204,12 @@ impl Bind {
         let unit = self.counted();
         let (size, wanted) = (each.max(1) as usize, ranks as usize);
         let too_few = || BindError::TooFewCores { each, ranks, has: topology.count(unit), unit };
-        let chunks = |within: &CpuSet| -> Vec<CpuSet> {
-            topology.units_in(unit, within).chunks_exact(size).map(CpuSet::union).collect()
-        };
         let masks = match self.spread {
             Spread::Deal(place @ (Level::Package | Level::Numa | Level::L3))
             | Spread::Each(_, place @ (Level::Package | Level::Numa | Level::L3)) => {
                 let objects: Vec<CpuSet> = topology.units(place).collect();
-                let mut left: Vec<_> = objects.iter().map(|object| chunks(object).into_iter()).collect();
+                let mut left: Vec<_> =
+                    objects.iter().map(|object| chunks(topology, object, (size, unit)).into_iter()).collect();
                 let next = |at: usize| left.get_mut(at)?.next();
                 let found: Option<Vec<CpuSet>> =
                     self.positions(topology, &objects, ranks).into_iter().map(next).collect();
@@ -218,11 +219,9 @@ impl Bind {
             | Spread::Each(_, Level::Core | Level::Hwthread)
             | Spread::Blocks
             | Spread::Fill => {
-                let of = |level| topology.units(level).flat_map(|object| chunks(&object)).collect::<Vec<_>>();
-                let levels = [Level::L3, Level::Numa, Level::Package].map(of);
-                let mut all = levels.into_iter().chain([chunks(topology.allowed())]);
-                let fits = all.find(|all| all.len() >= wanted).ok_or_else(too_few)?;
-                fits.into_iter().take(wanted).collect()
+                let near = if self.to == BindTo::Share { near::of(host, Some((size, unit))) } else { None };
+                let all = || blocks(topology, topology.allowed(), (size, unit), wanted);
+                near.or_else(all).ok_or_else(too_few)?
             }
         };
         Ok(match self.to {
@@ -237,6 +236,18 @@ impl Bind {
     fn counted(&self) -> Level {
         if self.threads || self.to == BindTo::Unit(Level::Hwthread) { Level::Hwthread } else { Level::Core }
     }
+}
+
+/// Blocks of so many units side by side, within these CPUs. `None`: there are fewer than are wanted.
+fn blocks(topology: &Topology, within: &CpuSet, each: (usize, Level), wanted: usize) -> Option<Vec<CpuSet>> {
+    let of = |level| topology.units_in(level, within).iter().flat_map(|part| chunks(topology, part, each)).collect();
+    let levels: [Vec<CpuSet>; 3] = [Level::L3, Level::Numa, Level::Package].map(of);
+    let fits = levels.into_iter().chain([chunks(topology, within, each)]).find(|all| all.len() >= wanted)?;
+    Some(fits.into_iter().take(wanted).collect())
+}
+
+fn chunks(topology: &Topology, within: &CpuSet, (size, unit): (usize, Level)) -> Vec<CpuSet> {
+    topology.units_in(unit, within).chunks_exact(size.max(1)).map(CpuSet::union).collect()
 }
 
 /// All units of a kind that have some of these CPUs.

@@ -13,7 +13,11 @@ fn set(text: &str) -> CpuSet {
 
 /// The masks of ranks, separated by blanks.
 fn shown(bind: &Bind, facts: &Facts, ranks: u32, has_quota: bool) -> String {
-    match bind.ranks_of(Host { topology: &Topology::new(facts), ranks, has_quota }) {
+    shown_near(bind, facts, ranks, has_quota, &[])
+}
+
+fn shown_near(bind: &Bind, facts: &Facts, ranks: u32, has_quota: bool, near: &[CpuSet]) -> String {
+    match bind.ranks_of(Host { topology: &Topology::new(facts), ranks, has_quota, near }) {
         Ok(Bound { unbound: Some(Unbound { ranks, units, level }), .. }) => format!("{ranks} on {units} {level:?}"),
         Ok(Bound { masks, .. }) => masks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
         Err(error) => format!("{error} ({})", error.hint().unwrap_or_default()),
@@ -134,6 +138,65 @@ fn cpus_that_the_user_names() {
     }
     let few = Facts { allowed: set("0,1"), ..smt(2, 1, 4) };
     assert_eq!(of(&[CpuList::Cores(vec![2])], &few, 1), format!("core 2 may not be used: allowed are CPUs 0-1 {hint}"));
+}
+
+/// The masks of ranks near these CPUs, one list for each rank.
+fn near(bind: &Bind, facts: &Facts, lists: &str) -> String {
+    let near: Vec<CpuSet> = lists.split_whitespace().map(set).collect();
+    shown_near(bind, facts, u32::try_from(near.len()).unwrap(), false, &near)
+}
+
+#[test]
+fn default_share_is_near_the_gpus() {
+    let (bind, facts) = (Bind::default(), smt(2, 2, 4));
+    let [one, other] = ["0-7,16-23", "8-15,24-31"];
+    for (lists, expected) in [
+        (format!("{other} {one}"), "8-15,24-31 0-7,16-23"),
+        (format!("{one} {other} {one} {other}"), "0-3,16-19 8-11,24-27 4-7,20-23 12-15,28-31"),
+        (format!("{one} {one}"), "0-3,16-19 4-7,20-23"),
+        ("0-31 0-31".into(), "0-7,16-23 8-15,24-31"),
+    ] {
+        assert_eq!(near(&bind, &facts, &lists), expected, "{lists}");
+    }
+    let few = Facts { allowed: set("4-7,12-15"), ..smt(2, 2, 4) };
+    assert_eq!(near(&bind, &few, &format!("{other} {one}")), "12-15 4-7", "a part of the CPUs");
+}
+
+#[test]
+fn gpus_do_not_cost_ranks_their_cores() {
+    let bind = Bind::default();
+    // Two packages of four NUMA nodes with four cores each.
+    let mut facts = smt(2, 4, 4);
+    facts.numa_nodes = facts.l3_groups.clone();
+    let [node1, node2, node6] = ["4-7,36-39", "8-11,40-43", "24-27,56-59"];
+    let [first, last] = ["0-15,32-47", "16-31,48-63"];
+    for (lists, expected) in [
+        (format!("{node6} {node1}"), format!("{last} {first}")),
+        (format!("{node2} {node2}"), "0-7,32-39 8-15,40-47".into()),
+        // Near the GPUs four of five ranks would have 2 cores. An even share is 6.
+        (
+            format!("{node2} {node1} {node6} {node1} {node2}"),
+            format!("0-3,32-35 4-7,36-39 {last} 8-11,40-43 12-15,44-47"),
+        ),
+    ] {
+        assert_eq!(near(&bind, &facts, &lists), expected, "{lists}");
+    }
+    let flat = smt(1, 1, 2);
+    assert_eq!(near(&bind, &flat, "0,2 0,2 1,3"), "", "more ranks than cores");
+    assert_eq!(near(&bind, &flat, "0,2 0-3"), share(&flat, 2), "ranks are near a part of the same CPUs");
+    assert_eq!(near(&bind, &flat, "8 9"), share(&flat, 2), "CPUs that may not be used");
+    assert_eq!(near(&bind, &flat, "1,3"), "", "one rank has all CPUs");
+}
+
+#[test]
+fn so_many_cores_near_the_gpus() {
+    let facts = smt(2, 2, 4);
+    let [one, other] = ["0-7,16-23", "8-15,24-31"];
+    let of = |bind: Bind, lists: String| near(&Bind { cores: Some(3), ..bind }, &facts, &lists);
+    assert_eq!(of(Bind::default(), format!("{other} {one}")), "8-10,24-26 0-2,16-18");
+    assert_eq!(of(Bind::default(), other.into()), "8-10,24-26");
+    assert_eq!(of(Bind::default(), format!("{one} {one} {one}")), "0-2,16-18 4-6,20-22 8-10,24-26", "no room there");
+    assert_eq!(of(to(BindTo::Unit(Level::Core)), other.into()), "0-2,16-18", "only with the default");
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn number(path: &Path) -> Option<u32> {
 }
 
 /// A list such as `0-3,8` in a file; `None`: there is none.
-fn list(path: &Path) -> Option<Vec<u32>> {
+pub(super) fn list(path: &Path) -> Option<Vec<u32>> {
     let text = fs::read_to_string(path).ok()?;
     let mut all = Vec::new();
     for part in text.trim().split(',') {
@@ -123,11 +123,11 @@ fn list(path: &Path) -> Option<Vec<u32>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// A tree of files, each a path and its text.
-    fn tree(name: &str, files: &[(&str, &str)]) -> PathBuf {
+    pub(in super::super) fn tree(name: &str, files: &[(&str, &str)]) -> PathBuf {
         let root = std::env::temp_dir().join(format!("rlaunch-topology-{name}-{}", std::process::id()));
         for (path, text) in files {
             let path = root.join(path);
