@@ -126,7 +126,7 @@ fn ours(all: &Value, layout: &Value) -> Result<Vec<(String, u32, Option<CpuSet>)
         "" => BindTo::Share,
         word => BindTo::Unit(level(word).unwrap()),
     };
-    let mut bind = Bind { to, spread: map.spread(), cores: map.cores, threads: map.threads, report: false };
+    let mut bind = Bind { to, spread: map.spread(), cores: map.cores, threads: map.threads, ..Bind::default() };
     let file = |name: &str| text(&all["files"][name]).to_string();
     let (mut entries, mut cores) = (hosts(layout, &words), Vec::new());
     let mut space = Layout { span: map.span, slots_per_rank: map.cores.unwrap_or(1), ..Layout::default() };

@@ -70,6 +70,8 @@ pub struct Bind {
     pub spread: Spread,
     /// `--cpus-per-rank`: cores of each rank.
     pub cores: Option<u32>,
+    /// The CPUs that a scheduler counts for each task: cores or hardware threads, by its configuration.
+    pub task_cpus: Option<u32>,
     /// Hardware threads are counted, not cores.
     pub threads: bool,
     /// `--report-bindings`.
@@ -116,7 +118,9 @@ impl Bind {
         match (&self.to, self.spread) {
             _ if self.report => Some(0),
             (BindTo::None, _) => None,
-            (BindTo::Share, Spread::Blocks | Spread::Fill) if self.cores.is_none() => Some(ranks).filter(|n| *n > 1),
+            (BindTo::Share, Spread::Blocks | Spread::Fill) if self.cores.or(self.task_cpus).is_none() => {
+                Some(ranks).filter(|n| *n > 1)
+            }
             (BindTo::Share | BindTo::Unit(_) | BindTo::Lists(_), _) => Some(0),
         }
     }
@@ -140,8 +144,23 @@ impl Bind {
             (BindTo::Share | BindTo::Unit(_), _, Some(each)) => bound(self.packed(host, each)?),
             (BindTo::Unit(level), _, None) => Ok(self.units(host, *level)),
             (BindTo::Share, Spread::Deal(level) | Spread::Each(_, level), None) => Ok(self.units(host, level)),
-            (BindTo::Share, Spread::Blocks | Spread::Fill, None) => bound(shares::of(host)),
+            (BindTo::Share, Spread::Blocks | Spread::Fill, None) => {
+                bound(self.of_tasks(host).unwrap_or_else(|| shares::of(host)))
+            }
         }
+    }
+
+    /// The CPUs that a scheduler counts for each task: cores where all ranks find so many, else the cores of so many hardware threads.
+    /// `None`: it counts none, there are fewer, or ranks are better left to the kernel.
+    fn of_tasks(&self, host: Host<'_>) -> Option<Vec<CpuSet>> {
+        let Host { topology, ranks, has_quota, .. } = host;
+        let cpus = self.task_cpus.filter(|_| !has_quota && !topology.is_mixed())?.max(1);
+        let threads = (topology.count(Level::Hwthread) / topology.count(Level::Core).max(1)).max(1);
+        let of = |cores: u32| {
+            let each = (cores as usize, Level::Core);
+            near::of(host, Some(each)).or_else(|| blocks(topology, topology.allowed(), each, ranks as usize))
+        };
+        of(cpus).or_else(|| of(cpus.div_ceil(threads)))
     }
 
     /// A unit for each rank.

@@ -120,6 +120,28 @@ fn so_many_cores_for_each_rank() {
 }
 
 #[test]
+fn default_is_what_the_scheduler_counts_for_a_task() {
+    let of = |task_cpus, ranks| {
+        let bind = Bind { task_cpus: Some(task_cpus), ..Bind::default() };
+        shown(&bind, &smt(2, 1, 4), ranks, false)
+    };
+    assert_eq!(of(2, 2), "0-1,8-9 2-3,10-11", "cores");
+    assert_eq!(of(3, 1), "0-2,8-10", "also for one rank");
+    assert_eq!(of(4, 4), "0-1,8-9 2-3,10-11 4-5,12-13 6-7,14-15", "hardware threads");
+    assert_eq!(of(3, 4), "0-1,8-9 2-3,10-11 4-5,12-13 6-7,14-15", "no two ranks share a core");
+    assert_eq!(of(8, 8), share(&smt(2, 1, 4), 8), "an even share where there are fewer");
+    assert_eq!(of(1, 9), "");
+    let with = |bind: Bind| shown(&Bind { task_cpus: Some(2), ..bind }, &smt(2, 1, 4), 2, false);
+    assert_eq!(with(Bind { cores: Some(1), ..Bind::default() }), "0,8 1,9", "options go first");
+    assert_eq!(with(to(BindTo::Unit(Level::Core))), "0,8 1,9");
+    assert_eq!(with(Bind { spread: Spread::Deal(Level::Numa), ..Bind::default() }), "0-3,8-11 4-7,12-15");
+    assert_eq!(with(to(BindTo::None)), "");
+    let bind = Bind { task_cpus: Some(1), ..Bind::default() };
+    assert_eq!(shown(&bind, &smt(2, 1, 4), 2, true), "", "a quota");
+    assert_eq!(near(&bind, &smt(2, 1, 4), "4-7,12-15 0-3,8-11"), "4,12 0,8");
+}
+
+#[test]
 fn cpus_that_the_user_names() {
     let of = |lists: &[CpuList], facts: &Facts, ranks| shown(&to(BindTo::Lists(lists.to_vec())), facts, ranks, false);
     let facts = Facts { allowed: set("0-7"), online: set("0-14"), ..smt(2, 1, 4) };
@@ -206,5 +228,6 @@ fn topology_is_read_only_where_it_decides() {
     assert_eq!(least(to(BindTo::None), 2), None);
     assert_eq!(least(to(BindTo::Unit(Level::Core)), 1), Some(0));
     assert_eq!(least(Bind { cores: Some(2), ..Bind::default() }, 1), Some(0));
+    assert_eq!(least(Bind { task_cpus: Some(2), ..Bind::default() }, 1), Some(0));
     assert_eq!(least(Bind { report: true, ..to(BindTo::None) }, 1), Some(0));
 }
