@@ -10,7 +10,8 @@ use rlaunch_sys::facts::{gpus, topology};
 pub(super) fn processors(devices: Option<Devices>) -> Processors {
     let mut read = topology::processors();
     let (allowed, online) = (std::mem::take(&mut read.allowed), std::mem::take(&mut read.online));
-    let topology = Topology::new(&Facts::of(allowed, online, read.groups()));
+    let numa_numbers = std::mem::take(&mut read.numa_numbers);
+    let topology = Topology::new(&Facts { numa_numbers, ..Facts::of(allowed, online, read.groups()) });
     let gpu = |gpu: gpus::Gpu| Gpu { uuid: OsBytes::new(gpu.uuid), cpus: gpu.near.into_iter().collect() };
     let gpus = devices.map(|devices| gpus::gpus(devices.amd).into_iter().map(gpu).collect()).unwrap_or_default();
     Processors { topology, has_quota: topology::has_quota(), gpus }

@@ -67,6 +67,11 @@ impl Binding {
     }
 }
 
+/// The NUMA node whose memory a rank with these CPUs prefers.
+pub(super) fn memory(sandbox: &Sandbox, cpus: Option<&CpuSet>) -> Option<u32> {
+    sandbox.processors.as_ref()?.topology.memory_of(cpus?)
+}
+
 /// Reports the CPUs of a rank, where that was asked for.
 pub(super) fn report(cx: &mut Cx<'_>, start: &Start, sandbox: &Sandbox, delta: Delta, cpus: Option<&CpuSet>) {
     let Some(processors) = sandbox.processors.as_ref().filter(|_| start.bind.report) else { return };

@@ -123,6 +123,7 @@ impl Program {
             ways,
             node,
             readers,
+            memory: None,
             cpus,
             is_respawn: false,
         })

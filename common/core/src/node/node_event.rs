@@ -432,6 +432,8 @@ pub struct ExecSpec {
     pub readers: u32,
     /// The CPUs that it may use; `None`: those of the agent.
     pub cpus: Option<CpuSet>,
+    /// The NUMA node whose memory it prefers, by the kernel's number; `None`: it keeps the policy of this process.
+    pub memory: Option<u32>,
     /// Whether it replaces a process of its rank that has exited. If it cannot be started, the others continue.
     pub is_respawn: bool,
 }

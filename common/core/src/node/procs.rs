@@ -237,6 +237,7 @@ impl Procs {
             }
             let met = Met { rendezvous, by: self.by, local_size: self.local_size };
             let mut exec = program.exec(start, met, sandbox, delta, cpus);
+            exec.memory = binding::memory(sandbox, exec.cpus.as_ref());
             exec.is_respawn = self.after.contains_key(&delta.proc);
             if !program.has_gpus(delta.local_rank) {
                 cx.notify(Notice::Unable(delta.proc));

@@ -21,6 +21,8 @@ pub struct Processors {
     pub packages: Vec<Vec<u32>>,
     /// CPUs of each NUMA node that has some.
     pub numa_nodes: Vec<Vec<u32>>,
+    /// The kernel's numbers of these nodes.
+    pub numa_numbers: Vec<u32>,
     /// CPUs that share an L3 cache.
     pub l3_groups: Vec<Vec<u32>>,
     /// CPUs of each core.
@@ -65,7 +67,8 @@ fn read(root: &Path, allowed: Vec<u32>, kinds: Vec<Vec<u32>>) -> Processors {
     let l3_groups = groups(&firsts, |n| list(&l3(&cpu(n, "cache"))?.join("shared_cpu_list")));
     let kinds = if kinds.is_empty() { by_capacity(&cores, |n| number(&cpu(n, "cpu_capacity"))) } else { kinds };
     let kinds = if kinds.len() > 1 { kinds } else { Vec::new() };
-    Processors { numa_nodes: numa_nodes(&root.join("node")), allowed, online, packages, l3_groups, cores, kinds }
+    let (numa_numbers, numa_nodes) = numa_nodes(&root.join("node")).into_iter().unzip();
+    Processors { numa_nodes, numa_numbers, allowed, online, packages, l3_groups, cores, kinds }
 }
 
 /// One group for each CPU that is in no group before; a CPU without one is left out.
@@ -89,10 +92,10 @@ fn l3(cache: &Path) -> Option<PathBuf> {
     dirs.into_iter().find(|dir| number(&dir.join("level")) == Some(3))
 }
 
-/// Nodes with memory only have no CPUs, and are left out.
-fn numa_nodes(dir: &Path) -> Vec<Vec<u32>> {
+/// The number and the CPUs of each node. Nodes with memory only have no CPUs, and are left out.
+fn numa_nodes(dir: &Path) -> Vec<(u32, Vec<u32>)> {
     let numbers = list(&dir.join("online")).unwrap_or_default();
-    numbers.iter().filter_map(|n| list(&dir.join(format!("node{n}/cpulist")))).collect()
+    numbers.into_iter().filter_map(|n| Some((n, list(&dir.join(format!("node{n}/cpulist")))?))).collect()
 }
 
 /// Arm's kernels, and newer ones of x86, rate cores.
@@ -156,15 +159,17 @@ pub(super) mod tests {
             ("cpu/cpu1/topology/thread_siblings_list", "1"),
             ("cpu/cpu4/topology/thread_siblings_list", "4"),
             ("cpu/cpu4/topology/core_siblings_list", "4"),
-            ("node/online", "0-1"),
-            ("node/node0/cpulist", "0-2"),
-            ("node/node1/cpulist", ""),
+            ("node/online", "0-1,8"),
+            ("node/node0/cpulist", ""),
+            ("node/node1/cpulist", "0-2"),
+            ("node/node8/cpulist", "4"),
         ];
         let read = recorded("groups", &[0, 1, 4], &files);
         assert_eq!((read.online, read.allowed), (vec![0, 1, 2, 4], vec![0, 1, 4]));
         assert_eq!(read.cores, [vec![0, 2], vec![1], vec![4]]);
         assert_eq!(read.packages, [vec![0, 1, 2], vec![4]]);
-        assert_eq!((read.l3_groups, read.numa_nodes), (vec![vec![0, 1, 2]], vec![vec![0, 1, 2]]));
+        assert_eq!((read.numa_numbers, read.numa_nodes), (vec![1, 8], vec![vec![0, 1, 2], vec![4]]));
+        assert_eq!(read.l3_groups, [vec![0, 1, 2]]);
         assert!(read.kinds.is_empty());
     }
 

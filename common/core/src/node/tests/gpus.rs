@@ -148,7 +148,9 @@ fn two_packages() -> Sandbox {
 fn cpus(actions: &[NodeAction]) -> Vec<String> {
     let of = |action: &NodeAction| {
         let NodeAction::Spawn { exec, .. } = action else { return None };
-        Some(exec.cpus.as_ref().map(CpuSet::to_string).unwrap_or_default())
+        let cpus = exec.cpus.as_ref()?;
+        assert_eq!(exec.memory, Some(u32::from(cpus.contains(4) || cpus.contains(6))), "of {cpus}");
+        Some(cpus.to_string())
     };
     actions.iter().filter_map(of).collect()
 }
