@@ -68,6 +68,26 @@ fn ranks_are_left_to_the_kernel_where_shares_could_slow_them() {
     assert_eq!(shown(&to(BindTo::None), &smt(1, 1, 4), 2, false), "");
 }
 
+#[test]
+fn shares_on_hosts_of_many_shapes() {
+    // Eight L3 groups of two cores in two NUMA nodes.
+    let mut epyc = smt(1, 8, 2);
+    epyc.numa_nodes = ["0-7,16-23", "8-15,24-31"].map(set).into();
+    assert_eq!(share(&epyc, 4), "0-3,16-19 4-7,20-23 8-11,24-27 12-15,28-31");
+    assert_eq!(share(&epyc, 3), "0-4,16-20 5-9,21-25 10-15,26-31");
+    // Arm: two clusters of four cores as packages, no L3.
+    let arm = Facts { packages: ["0-3", "4-7"].map(set).into(), ..flat("0-7") };
+    assert_eq!(share(&arm, 2), "0-3 4-7");
+    assert_eq!(share(&arm, 3), "0-1 2-3 4-7");
+    let big_little = Facts { kinds: ["0-3", "4-7"].map(set).into(), ..arm };
+    assert_eq!(share(&big_little, 2), "");
+    assert_eq!(share(&Facts { allowed: set("4-7"), ..big_little }, 2), "4-5 6-7", "cores of one kind");
+    let offline = Facts { online: set("0-2,4-11,13-15"), ..smt(2, 1, 4) };
+    assert_eq!(share(&offline, 4), "0-1,8-9 2,10-11 4-5,13 6-7,14-15", "a core with one thread is a core");
+    let cpuset = Facts { allowed: set("1,3,5,7"), ..smt(2, 1, 4) };
+    assert_eq!(share(&cpuset, 2), "1,3 5,7");
+}
+
 fn to(to: BindTo) -> Bind {
     Bind { to, ..Bind::default() }
 }
