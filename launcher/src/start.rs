@@ -165,9 +165,10 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     place_notes(&placement.notes, run.presentation.verbosity, run.programs.len());
     let programs: Vec<&[OsBytes]> = run.programs.iter().map(|program| program.argv.as_slice()).collect();
     let source = run.in_allocation.as_ref().map(|found| (&found.allocation, run.reach.carrier(run.reach.fast).kind()));
+    let bound = || bindings::text(&run.whole, &placement, &|name| std::env::var_os(name));
     let text = match json {
         true => map::json(&placement, holder, source),
-        false => map::text(&placement, &programs, holder, source) + &bindings::text(&run.whole, &placement),
+        false => map::text(&placement, &programs, holder, source) + &bound(),
     };
     answer(text.as_bytes())
 }

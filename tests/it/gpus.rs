@@ -27,6 +27,17 @@ pub(crate) fn can_show_some() -> bool {
     works.exit.is_success()
 }
 
+/// Runs its words where two GPUs of NVIDIA's are near one CPU each, of two NUMA nodes: the first GPU is near CPU 1.
+const TWO_NEAR: &str = "unshare -m sh -c 'mount -t tmpfs none \"$DIR\" && cd \"$DIR\" && \
+     mkdir -p dev gpus/0000:07:00.0 gpus/0000:0F:00.0 pci/0000:07:00.0 pci/0000:0f:00.0 node/node0 node/node1 driver/nvidia && \
+     printf \"GPU UUID:\\t GPU-a\\nDevice Minor:\\t 0\\n\" > gpus/0000:07:00.0/information && \
+     printf \"GPU UUID:\\t GPU-b\\nDevice Minor:\\t 1\\n\" > gpus/0000:0F:00.0/information && mv gpus driver/nvidia && \
+     echo 1 > pci/0000:07:00.0/local_cpulist && echo 0 > pci/0000:0f:00.0/local_cpulist && \
+     echo 0-1 > node/online && echo 0 > node/node0/cpulist && echo 1 > node/node1/cpulist && \
+     mount --bind node /sys/devices/system/node && mount --bind pci /sys/bus/pci/devices && \
+     mount --bind driver /proc/driver && cd dev && touch null nvidiactl nvidia0 nvidia1 && \
+     mount --bind /dev/null null && mount --rbind . /dev && cd / && exec \"$@\"' sh";
+
 /// The output of ranks about their variable.
 const SAY: &str = "sh -c 'echo $LOCAL_RANK ${CUDA_VISIBLE_DEVICES-none}'";
 
@@ -48,6 +59,27 @@ fn each_rank_sees_gpus_of_its_own() {
     assert_eq!(plan.start().code(0).sorted(), ["0 3", "1 1"]);
     let plan = ranks(&format!("-n 2 {SAY}")).env("RLAUNCH_GPUS_PER_RANK", "1");
     assert_eq!(plan.start().code(0).sorted(), ["0 0", "1 1"]);
+}
+
+#[test]
+fn ranks_are_on_the_cores_near_their_gpus() {
+    if !can_show_some() {
+        return;
+    }
+    let has = Plan::shell(&format!("{TWO_NEAR} test -e /proc/driver/nvidia")).start().end();
+    if !has.exit.is_success() {
+        return place::absent("CPUs near GPUs", has.err().trim());
+    }
+    let cpus = |words: &str| {
+        let allowed = "echo $RANK $(grep Cpus_allowed_list /proc/self/status | cut -f2)";
+        Plan::shell(&format!("{TWO_NEAR} \"$RL\" -n 2 {words} sh -c '{allowed}'")).start().code(0).sorted()
+    };
+    if cpus("") != ["0 0", "1 1"] {
+        return place::absent("CPUs near GPUs", "needs two cores, CPUs 0 and 1");
+    }
+    assert_eq!(cpus("--gpus-per-rank 1"), ["0 1", "1 0"]);
+    assert_eq!(cpus("--gpus-per-rank 1 -x CUDA_VISIBLE_DEVICES=GPU-b,GPU-a"), ["0 0", "1 1"]);
+    assert_eq!(cpus("--gpus-per-rank 1 -x SLURM_JOB_GPUS=1"), ["0 0", "1 1"], "an even share");
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     // While the spawn thread makes the namespace, the rest is found out.
     let port = port::prepare(plan.port, plan.job);
     let is_chosen = plan.port == PortPlan::Choose;
-    let (host, cpus) = (facts::host::hostname(), facts::host::cpus());
+    let (host, cpus, gpus) = (facts::host::hostname(), facts::host::cpus(), plan.gpus.then(devices));
     let mut reached = reached(plan, edges.lease.is_some());
     if let (Some(key), Some(reached)) = (plan.find.as_ref().and_then(|find| find.door.clone()), &mut reached) {
         // Next to the port of the ranks: a process that keeps others from that port keeps them from this. Not at that port itself: a rank
@@ -201,8 +201,8 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
             machine: if plan.nodes > 1 { OsBytes::new(facts::host::machine()) } else { OsBytes::default() },
         },
         cpus,
-        processors: plan.least_cpus.filter(|least| cpus >= *least || cpus == 1).map(|_| processors()),
-        gpus: if plan.gpus { devices() } else { Devices::default() },
+        processors: plan.least_cpus.filter(|least| cpus >= *least || cpus == 1).map(|_| processors(gpus)),
+        gpus: gpus.unwrap_or_default(),
         interfaces: if plan.nodes > 1 { interfaces() } else { Vec::new() },
         error_dir,
         devices: facts::devices::any(),

@@ -126,7 +126,7 @@ fn ours(all: &Value, layout: &Value) -> Result<Vec<(String, u32, Option<CpuSet>)
         "" => BindTo::Share,
         word => BindTo::Unit(level(word).unwrap()),
     };
-    let mut bind = Bind { to, spread: map.spread(), cores: map.cores, threads: map.threads, report: false };
+    let mut bind = Bind { to, spread: map.spread(), cores: map.cores, threads: map.threads, ..Bind::default() };
     let file = |name: &str| text(&all["files"][name]).to_string();
     let (mut entries, mut cores) = (hosts(layout, &words), Vec::new());
     let mut space = Layout { span: map.span, slots_per_rank: map.cores.unwrap_or(1), ..Layout::default() };
@@ -184,7 +184,7 @@ fn bound(
         let own: Vec<CpuList> =
             placement.ranks_of(seat.node).filter_map(|rank| cores.get(rank.index()).cloned()).collect();
         let bind = if own.is_empty() { bind.clone() } else { Bind { to: BindTo::Lists(own), ..bind.clone() } };
-        let host = bind::Host { topology, ranks: node.ranks, has_quota: false };
+        let host = bind::Host { topology, ranks: node.ranks, has_quota: false, near: &[] };
         let mask = bind.ranks_of(host).map_err(|error| error.to_string())?.masks.get(seat.local_rank.index()).cloned();
         Ok((node.host.name.clone(), seat.local_rank.get(), mask))
     });

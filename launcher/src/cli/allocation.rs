@@ -113,6 +113,7 @@ impl Run {
             (Launcher::Slurm, None) => return Err(AllocationUseError::NoSlurm.into()),
             (Launcher::Auto | Launcher::Local | Launcher::Ssh | Launcher::Exec(_), _) => None,
         };
+        self.whole.bind.task_cpus = found.as_ref().and_then(|found| found.allocation.cpus_per_task);
         self.in_allocation = found;
         Ok(())
     }

@@ -46,7 +46,8 @@ impl Whole {
             (to, _) => to.clone(),
         };
         let cores = bind.cores.or(map_by.cores);
-        Bind { to, spread: map_by.spread(), cores, threads: map_by.threads, report: bind.report }
+        let (spread, threads) = (map_by.spread(), map_by.threads);
+        Bind { to, spread, cores, threads, ..bind.clone() }
     }
 
     /// The cores of each rank, where a rankfile names them.

@@ -61,7 +61,7 @@ pub struct Allocation {
     pub hosts: Vec<AllocatedHost>,
     /// The user has asked the scheduler for a number of tasks. Otherwise the default is one rank on each host.
     pub tasks_were_asked_for: bool,
-    /// The processors that the user has asked for, for each task.
+    /// The processors that the user has asked for, for each task. `None`: no number, or not the same for all components.
     pub cpus_per_task: Option<u32>,
 }
 

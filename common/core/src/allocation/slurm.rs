@@ -64,7 +64,9 @@ pub(super) fn find(env: &Variables<'_>) -> Result<Option<Allocation>, Allocation
         return Ok(None);
     }
     let asked = components.iter().any(|component| component.asked);
-    let cpus_per_task = components.iter().find_map(|component| component.cpus_per_task);
+    let mut per_task = components.iter().map(|component| component.cpus_per_task);
+    let first = per_task.next().flatten();
+    let cpus_per_task = first.filter(|_| per_task.all(|other| other == first)).filter(|cpus| *cpus > 0);
     let hosts = components.into_iter().flat_map(|component| component.into_hosts(asked)).collect();
     Ok(Some(Allocation { scheduler: Scheduler::Slurm, job, hosts, tasks_were_asked_for: asked, cpus_per_task }))
 }
@@ -212,9 +214,29 @@ mod tests {
             let found = find(&vars).unwrap().unwrap();
             assert_eq!(hosts(&found), [("node0", 1), ("node1", 2), ("node2", 2)]);
             assert_eq!(found.default_ranks(), 5);
+            assert_eq!(found.cpus_per_task, None);
             let components: Vec<_> = found.hosts.iter().map(|host| host.component).collect();
             assert_eq!(components, [Some(0), Some(1), Some(1)]);
         }
+    }
+
+    #[test]
+    fn processors_of_a_task_are_known_where_all_components_have_the_same() {
+        let of = |one, other| {
+            let found = find(&[
+                JOB,
+                ("SLURM_HET_SIZE", "2"),
+                ("SLURM_JOB_NODELIST_HET_GROUP_0", "node0"),
+                ("SLURM_CPUS_PER_TASK_HET_GROUP_0", one),
+                ("SLURM_JOB_NODELIST_HET_GROUP_1", "node1"),
+                ("SLURM_CPUS_PER_TASK_HET_GROUP_1", other),
+            ]);
+            found.unwrap().unwrap().cpus_per_task
+        };
+        assert_eq!(
+            [of("2", "2"), of("2", "4"), of("2", ""), of("", "2"), of("0", "0")],
+            [Some(2), None, None, None, None]
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! below the host (`--map-by numa`) therefore needs no further word to the agent: both compute the same unit from the local rank.
 
 mod bind_error;
+mod near;
 mod shares;
 #[cfg(test)]
 mod tests;
@@ -69,6 +70,8 @@ pub struct Bind {
     pub spread: Spread,
     /// `--cpus-per-rank`: cores of each rank.
     pub cores: Option<u32>,
+    /// The CPUs that a scheduler counts for each task: cores or hardware threads, by its configuration.
+    pub task_cpus: Option<u32>,
     /// Hardware threads are counted, not cores.
     pub threads: bool,
     /// `--report-bindings`.
@@ -104,6 +107,8 @@ pub struct Host<'a> {
     pub ranks: u32,
     /// Its ranks get less time than their CPUs have.
     pub has_quota: bool,
+    /// The CPUs near the GPUs of each rank, by local rank; none: unknown.
+    pub near: &'a [CpuSet],
 }
 
 impl Bind {
@@ -113,7 +118,9 @@ impl Bind {
         match (&self.to, self.spread) {
             _ if self.report => Some(0),
             (BindTo::None, _) => None,
-            (BindTo::Share, Spread::Blocks | Spread::Fill) if self.cores.is_none() => Some(ranks).filter(|n| *n > 1),
+            (BindTo::Share, Spread::Blocks | Spread::Fill) if self.cores.or(self.task_cpus).is_none() => {
+                Some(ranks).filter(|n| *n > 1)
+            }
             (BindTo::Share | BindTo::Unit(_) | BindTo::Lists(_), _) => Some(0),
         }
     }
@@ -137,8 +144,23 @@ impl Bind {
             (BindTo::Share | BindTo::Unit(_), _, Some(each)) => bound(self.packed(host, each)?),
             (BindTo::Unit(level), _, None) => Ok(self.units(host, *level)),
             (BindTo::Share, Spread::Deal(level) | Spread::Each(_, level), None) => Ok(self.units(host, level)),
-            (BindTo::Share, Spread::Blocks | Spread::Fill, None) => bound(shares::of(host)),
+            (BindTo::Share, Spread::Blocks | Spread::Fill, None) => {
+                bound(self.of_tasks(host).unwrap_or_else(|| shares::of(host)))
+            }
         }
+    }
+
+    /// The CPUs that a scheduler counts for each task: cores where all ranks find so many, else the cores of so many hardware threads.
+    /// `None`: it counts none, there are fewer, or ranks are better left to the kernel.
+    fn of_tasks(&self, host: Host<'_>) -> Option<Vec<CpuSet>> {
+        let Host { topology, ranks, has_quota, .. } = host;
+        let cpus = self.task_cpus.filter(|_| !has_quota && !topology.is_mixed())?.max(1);
+        let threads = (topology.count(Level::Hwthread) / topology.count(Level::Core).max(1)).max(1);
+        let of = |cores: u32| {
+            let each = (cores as usize, Level::Core);
+            near::of(host, Some(each)).or_else(|| blocks(topology, topology.allowed(), each, ranks as usize))
+        };
+        of(cpus).or_else(|| of(cpus.div_ceil(threads)))
     }
 
     /// A unit for each rank.
@@ -201,14 +223,12 @@ impl Bind {
         let unit = self.counted();
         let (size, wanted) = (each.max(1) as usize, ranks as usize);
         let too_few = || BindError::TooFewCores { each, ranks, has: topology.count(unit), unit };
-        let chunks = |within: &CpuSet| -> Vec<CpuSet> {
-            topology.units_in(unit, within).chunks_exact(size).map(CpuSet::union).collect()
-        };
         let masks = match self.spread {
             Spread::Deal(place @ (Level::Package | Level::Numa | Level::L3))
             | Spread::Each(_, place @ (Level::Package | Level::Numa | Level::L3)) => {
                 let objects: Vec<CpuSet> = topology.units(place).collect();
-                let mut left: Vec<_> = objects.iter().map(|object| chunks(object).into_iter()).collect();
+                let mut left: Vec<_> =
+                    objects.iter().map(|object| chunks(topology, object, (size, unit)).into_iter()).collect();
                 let next = |at: usize| left.get_mut(at)?.next();
                 let found: Option<Vec<CpuSet>> =
                     self.positions(topology, &objects, ranks).into_iter().map(next).collect();
@@ -218,11 +238,9 @@ impl Bind {
             | Spread::Each(_, Level::Core | Level::Hwthread)
             | Spread::Blocks
             | Spread::Fill => {
-                let of = |level| topology.units(level).flat_map(|object| chunks(&object)).collect::<Vec<_>>();
-                let levels = [Level::L3, Level::Numa, Level::Package].map(of);
-                let mut all = levels.into_iter().chain([chunks(topology.allowed())]);
-                let fits = all.find(|all| all.len() >= wanted).ok_or_else(too_few)?;
-                fits.into_iter().take(wanted).collect()
+                let near = if self.to == BindTo::Share { near::of(host, Some((size, unit))) } else { None };
+                let all = || blocks(topology, topology.allowed(), (size, unit), wanted);
+                near.or_else(all).ok_or_else(too_few)?
             }
         };
         Ok(match self.to {
@@ -237,6 +255,18 @@ impl Bind {
     fn counted(&self) -> Level {
         if self.threads || self.to == BindTo::Unit(Level::Hwthread) { Level::Hwthread } else { Level::Core }
     }
+}
+
+/// Blocks of so many units side by side, within these CPUs. `None`: there are fewer than are wanted.
+fn blocks(topology: &Topology, within: &CpuSet, each: (usize, Level), wanted: usize) -> Option<Vec<CpuSet>> {
+    let of = |level| topology.units_in(level, within).iter().flat_map(|part| chunks(topology, part, each)).collect();
+    let levels: [Vec<CpuSet>; 3] = [Level::L3, Level::Numa, Level::Package].map(of);
+    let fits = levels.into_iter().chain([chunks(topology, within, each)]).find(|all| all.len() >= wanted)?;
+    Some(fits.into_iter().take(wanted).collect())
+}
+
+fn chunks(topology: &Topology, within: &CpuSet, (size, unit): (usize, Level)) -> Vec<CpuSet> {
+    topology.units_in(unit, within).chunks_exact(size.max(1)).map(CpuSet::union).collect()
 }
 
 /// All units of a kind that have some of these CPUs.

@@ -10,7 +10,7 @@
 //! With a time limit for the container's CPUs (`cpu.max`) the kernel chooses how many CPUs work at a time.
 //! Cores of several kinds make no equal shares.
 
-use super::Host;
+use super::{Host, near};
 use crate::cpu_set::CpuSet;
 use crate::topology::{Level, Topology};
 use alloc::vec;
@@ -24,11 +24,18 @@ type Home = [usize; 3];
 
 /// The shares of a host's ranks; none: ranks are not bound.
 pub(super) fn of(host: Host<'_>) -> Vec<CpuSet> {
-    let Host { topology, ranks, has_quota } = host;
-    let cores: Vec<CpuSet> = topology.units(Level::Core).collect();
-    let ranks = ranks as usize;
-    if ranks < 2 || ranks > cores.len() || has_quota || topology.is_mixed() {
+    let Host { topology, ranks, has_quota, .. } = host;
+    if ranks < 2 || has_quota || topology.is_mixed() {
         return Vec::new();
+    }
+    near::of(host, None).or_else(|| within(topology, topology.allowed(), ranks as usize)).unwrap_or_default()
+}
+
+/// The shares of these CPUs. `None`: there are fewer cores than ranks.
+pub(super) fn within(topology: &Topology, cpus: &CpuSet, ranks: usize) -> Option<Vec<CpuSet>> {
+    let cores = topology.units_in(Level::Core, cpus);
+    if ranks > cores.len() {
+        return None;
     }
     let homes = homes(topology, &cores);
     let mut rest = cores.as_slice();
@@ -37,7 +44,7 @@ pub(super) fn of(host: Host<'_>) -> Vec<CpuSet> {
         rest = others;
         Some(CpuSet::union(own))
     };
-    sizes(&homes, ranks, 0).into_iter().map_while(take).collect()
+    Some(sizes(&homes, ranks, 0).into_iter().map_while(take).collect())
 }
 
 fn homes(topology: &Topology, cores: &[CpuSet]) -> Vec<Home> {

@@ -13,7 +13,11 @@ fn set(text: &str) -> CpuSet {
 
 /// The masks of ranks, separated by blanks.
 fn shown(bind: &Bind, facts: &Facts, ranks: u32, has_quota: bool) -> String {
-    match bind.ranks_of(Host { topology: &Topology::new(facts), ranks, has_quota }) {
+    shown_near(bind, facts, ranks, has_quota, &[])
+}
+
+fn shown_near(bind: &Bind, facts: &Facts, ranks: u32, has_quota: bool, near: &[CpuSet]) -> String {
+    match bind.ranks_of(Host { topology: &Topology::new(facts), ranks, has_quota, near }) {
         Ok(Bound { unbound: Some(Unbound { ranks, units, level }), .. }) => format!("{ranks} on {units} {level:?}"),
         Ok(Bound { masks, .. }) => masks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
         Err(error) => format!("{error} ({})", error.hint().unwrap_or_default()),
@@ -62,6 +66,26 @@ fn ranks_are_left_to_the_kernel_where_shares_could_slow_them() {
     let hybrid = Facts { kinds: [set("0-1,4-5"), set("2-3,6-7")].into(), ..facts };
     assert_eq!(share(&hybrid, 2), "", "cores of two kinds");
     assert_eq!(shown(&to(BindTo::None), &smt(1, 1, 4), 2, false), "");
+}
+
+#[test]
+fn shares_on_hosts_of_many_shapes() {
+    // Eight L3 groups of two cores in two NUMA nodes.
+    let mut epyc = smt(1, 8, 2);
+    epyc.numa_nodes = ["0-7,16-23", "8-15,24-31"].map(set).into();
+    assert_eq!(share(&epyc, 4), "0-3,16-19 4-7,20-23 8-11,24-27 12-15,28-31");
+    assert_eq!(share(&epyc, 3), "0-4,16-20 5-9,21-25 10-15,26-31");
+    // Arm: two clusters of four cores as packages, no L3.
+    let arm = Facts { packages: ["0-3", "4-7"].map(set).into(), ..flat("0-7") };
+    assert_eq!(share(&arm, 2), "0-3 4-7");
+    assert_eq!(share(&arm, 3), "0-1 2-3 4-7");
+    let big_little = Facts { kinds: ["0-3", "4-7"].map(set).into(), ..arm };
+    assert_eq!(share(&big_little, 2), "");
+    assert_eq!(share(&Facts { allowed: set("4-7"), ..big_little }, 2), "4-5 6-7", "cores of one kind");
+    let offline = Facts { online: set("0-2,4-11,13-15"), ..smt(2, 1, 4) };
+    assert_eq!(share(&offline, 4), "0-1,8-9 2,10-11 4-5,13 6-7,14-15", "a core with one thread is a core");
+    let cpuset = Facts { allowed: set("1,3,5,7"), ..smt(2, 1, 4) };
+    assert_eq!(share(&cpuset, 2), "1,3 5,7");
 }
 
 fn to(to: BindTo) -> Bind {
@@ -116,6 +140,28 @@ fn so_many_cores_for_each_rank() {
 }
 
 #[test]
+fn default_is_what_the_scheduler_counts_for_a_task() {
+    let of = |task_cpus, ranks| {
+        let bind = Bind { task_cpus: Some(task_cpus), ..Bind::default() };
+        shown(&bind, &smt(2, 1, 4), ranks, false)
+    };
+    assert_eq!(of(2, 2), "0-1,8-9 2-3,10-11", "cores");
+    assert_eq!(of(3, 1), "0-2,8-10", "also for one rank");
+    assert_eq!(of(4, 4), "0-1,8-9 2-3,10-11 4-5,12-13 6-7,14-15", "hardware threads");
+    assert_eq!(of(3, 4), "0-1,8-9 2-3,10-11 4-5,12-13 6-7,14-15", "no two ranks share a core");
+    assert_eq!(of(8, 8), share(&smt(2, 1, 4), 8), "an even share where there are fewer");
+    assert_eq!(of(1, 9), "");
+    let with = |bind: Bind| shown(&Bind { task_cpus: Some(2), ..bind }, &smt(2, 1, 4), 2, false);
+    assert_eq!(with(Bind { cores: Some(1), ..Bind::default() }), "0,8 1,9", "options go first");
+    assert_eq!(with(to(BindTo::Unit(Level::Core))), "0,8 1,9");
+    assert_eq!(with(Bind { spread: Spread::Deal(Level::Numa), ..Bind::default() }), "0-3,8-11 4-7,12-15");
+    assert_eq!(with(to(BindTo::None)), "");
+    let bind = Bind { task_cpus: Some(1), ..Bind::default() };
+    assert_eq!(shown(&bind, &smt(2, 1, 4), 2, true), "", "a quota");
+    assert_eq!(near(&bind, &smt(2, 1, 4), "4-7,12-15 0-3,8-11"), "4,12 0,8");
+}
+
+#[test]
 fn cpus_that_the_user_names() {
     let of = |lists: &[CpuList], facts: &Facts, ranks| shown(&to(BindTo::Lists(lists.to_vec())), facts, ranks, false);
     let facts = Facts { allowed: set("0-7"), online: set("0-14"), ..smt(2, 1, 4) };
@@ -136,6 +182,65 @@ fn cpus_that_the_user_names() {
     assert_eq!(of(&[CpuList::Cores(vec![2])], &few, 1), format!("core 2 may not be used: allowed are CPUs 0-1 {hint}"));
 }
 
+/// The masks of ranks near these CPUs, one list for each rank.
+fn near(bind: &Bind, facts: &Facts, lists: &str) -> String {
+    let near: Vec<CpuSet> = lists.split_whitespace().map(set).collect();
+    shown_near(bind, facts, u32::try_from(near.len()).unwrap(), false, &near)
+}
+
+#[test]
+fn default_share_is_near_the_gpus() {
+    let (bind, facts) = (Bind::default(), smt(2, 2, 4));
+    let [one, other] = ["0-7,16-23", "8-15,24-31"];
+    for (lists, expected) in [
+        (format!("{other} {one}"), "8-15,24-31 0-7,16-23"),
+        (format!("{one} {other} {one} {other}"), "0-3,16-19 8-11,24-27 4-7,20-23 12-15,28-31"),
+        (format!("{one} {one}"), "0-3,16-19 4-7,20-23"),
+        ("0-31 0-31".into(), "0-7,16-23 8-15,24-31"),
+    ] {
+        assert_eq!(near(&bind, &facts, &lists), expected, "{lists}");
+    }
+    let few = Facts { allowed: set("4-7,12-15"), ..smt(2, 2, 4) };
+    assert_eq!(near(&bind, &few, &format!("{other} {one}")), "12-15 4-7", "a part of the CPUs");
+}
+
+#[test]
+fn gpus_do_not_cost_ranks_their_cores() {
+    let bind = Bind::default();
+    // Two packages of four NUMA nodes with four cores each.
+    let mut facts = smt(2, 4, 4);
+    facts.numa_nodes = facts.l3_groups.clone();
+    let [node1, node2, node6] = ["4-7,36-39", "8-11,40-43", "24-27,56-59"];
+    let [first, last] = ["0-15,32-47", "16-31,48-63"];
+    for (lists, expected) in [
+        (format!("{node6} {node1}"), format!("{last} {first}")),
+        (format!("{node2} {node2}"), "0-7,32-39 8-15,40-47".into()),
+        // Near the GPUs four of five ranks would have 2 cores. An even share is 6.
+        (
+            format!("{node2} {node1} {node6} {node1} {node2}"),
+            format!("0-3,32-35 4-7,36-39 {last} 8-11,40-43 12-15,44-47"),
+        ),
+    ] {
+        assert_eq!(near(&bind, &facts, &lists), expected, "{lists}");
+    }
+    let flat = smt(1, 1, 2);
+    assert_eq!(near(&bind, &flat, "0,2 0,2 1,3"), "", "more ranks than cores");
+    assert_eq!(near(&bind, &flat, "0,2 0-3"), share(&flat, 2), "ranks are near a part of the same CPUs");
+    assert_eq!(near(&bind, &flat, "8 9"), share(&flat, 2), "CPUs that may not be used");
+    assert_eq!(near(&bind, &flat, "1,3"), "", "one rank has all CPUs");
+}
+
+#[test]
+fn so_many_cores_near_the_gpus() {
+    let facts = smt(2, 2, 4);
+    let [one, other] = ["0-7,16-23", "8-15,24-31"];
+    let of = |bind: Bind, lists: String| near(&Bind { cores: Some(3), ..bind }, &facts, &lists);
+    assert_eq!(of(Bind::default(), format!("{other} {one}")), "8-10,24-26 0-2,16-18");
+    assert_eq!(of(Bind::default(), other.into()), "8-10,24-26");
+    assert_eq!(of(Bind::default(), format!("{one} {one} {one}")), "0-2,16-18 4-6,20-22 8-10,24-26", "no room there");
+    assert_eq!(of(to(BindTo::Unit(Level::Core)), other.into()), "0-2,16-18", "only with the default");
+}
+
 #[test]
 fn topology_is_read_only_where_it_decides() {
     let least = |bind: Bind, ranks| bind.least_cpus(ranks);
@@ -143,5 +248,6 @@ fn topology_is_read_only_where_it_decides() {
     assert_eq!(least(to(BindTo::None), 2), None);
     assert_eq!(least(to(BindTo::Unit(Level::Core)), 1), Some(0));
     assert_eq!(least(Bind { cores: Some(2), ..Bind::default() }, 1), Some(0));
+    assert_eq!(least(Bind { task_cpus: Some(2), ..Bind::default() }, 1), Some(0));
     assert_eq!(least(Bind { report: true, ..to(BindTo::None) }, 1), Some(0));
 }

@@ -10,6 +10,7 @@ use crate::wire::node_news::NodeNews;
 use crate::wire::to_node::{Delta, Start};
 use crate::wire::to_root::ToRoot;
 use alloc::string::ToString as _;
+use alloc::vec::Vec;
 
 /// The request of a job, and the ranks of this host, until its processors are known.
 #[derive(Default)]
@@ -36,7 +37,8 @@ impl Request {
         if let (true, true, Some(cpu)) = (self.ranks > 1 && online > 1, allowed.len() == 1, allowed.iter().next()) {
             news(cx, NodeNews::OneCpu { ranks: self.ranks, cpu, online });
         }
-        if let Some(unbound) = bound(&self.bind, self.ranks, sandbox)?.unbound {
+        // GPUs change neither errors nor notes.
+        if let Some(unbound) = bound(&self.bind, self.ranks, sandbox, &[])?.unbound {
             news(cx, NodeNews::NotBound(unbound));
         }
         Ok(())
@@ -50,18 +52,24 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    /// The CPUs of a rank; `None`: it is not bound. A rank that has come from another host is never bound.
+    /// The CPUs of a rank; `None`: it is not bound. A rank that has come from another host is never bound. `near` has the CPUs near the
+    /// GPUs of each rank.
     pub(super) fn cpus(
         &mut self,
-        start: &Start,
-        sandbox: &Sandbox,
+        (start, sandbox): (&Start, &Sandbox),
         local_size: u32,
         rank: LocalRank,
+        near: impl FnOnce() -> Vec<CpuSet>,
     ) -> Option<CpuSet> {
         // An error was answered before the first rank: none is started.
-        let decide = || bound(&start.bind, local_size, sandbox).unwrap_or_default();
+        let decide = || bound(&start.bind, local_size, sandbox, &near()).unwrap_or_default();
         self.bound.get_or_insert_with(decide).masks.get(rank.index()).cloned()
     }
+}
+
+/// The NUMA node whose memory a rank with these CPUs prefers.
+pub(super) fn memory(sandbox: &Sandbox, cpus: Option<&CpuSet>) -> Option<u32> {
+    sandbox.processors.as_ref()?.topology.memory_of(cpus?)
 }
 
 /// Reports the CPUs of a rank, where that was asked for.
@@ -85,7 +93,7 @@ fn text(set: &CpuSet) -> OsBytes {
     set.to_string().into()
 }
 
-fn bound(bind: &Bind, ranks: u32, sandbox: &Sandbox) -> Result<Bound, BindError> {
+fn bound(bind: &Bind, ranks: u32, sandbox: &Sandbox, near: &[CpuSet]) -> Result<Bound, BindError> {
     let Some(processors) = &sandbox.processors else { return Ok(Bound::default()) };
-    bind.ranks_of(Host { topology: &processors.topology, ranks, has_quota: processors.has_quota })
+    bind.ranks_of(Host { topology: &processors.topology, ranks, has_quota: processors.has_quota, near })
 }

@@ -6,7 +6,7 @@ use crate::address;
 use crate::allocation::task_ids;
 use crate::cpu_set::CpuSet;
 use crate::env::{self, Host, OfRound, RankVariables, SlurmStep};
-use crate::gpus::{Share, of_rank};
+use crate::gpus::{Share, SharedOut, of_rank};
 use crate::id::{LocalRank, Rank, Round};
 use crate::logs::{Logs, Way};
 use crate::os_bytes::OsBytes;
@@ -123,6 +123,7 @@ impl Program {
             ways,
             node,
             readers,
+            memory: None,
             cpus,
             is_respawn: false,
         })
@@ -211,6 +212,25 @@ impl Program {
         let env = env::without(&self.base.env, names);
         self.base = Arc::new(AppBase { env, ..AppBase::clone(&self.base) });
     }
+}
+
+/// The CPUs near the GPUs of each rank of this host; none: unknown, or programs see different GPUs.
+pub(super) fn near_gpus<'a>(
+    programs: impl Iterator<Item = &'a mut Program>,
+    (start, sandbox): (&Start, &Sandbox),
+    ranks: u32,
+) -> Vec<CpuSet> {
+    let Some(processors) = sandbox.processors.as_ref().filter(|processors| !processors.gpus.is_empty()) else {
+        return Vec::new();
+    };
+    let mut all = programs.map(|program| {
+        program.share_out(start, sandbox);
+        let Some(Gpus { seen, each, .. }) = &program.gpus else { return Vec::new() };
+        let variable = |name: &str| env::value(&program.base.env, name.as_bytes()).map(<[u8]>::to_vec);
+        sandbox.gpus.near(&processors.gpus, SharedOut { seen, each: *each, ranks }, variable)
+    });
+    let first = all.next().unwrap_or_default();
+    if all.all(|near| near == first) { first } else { Vec::new() }
 }
 
 /// The ranks of a set, in their order.

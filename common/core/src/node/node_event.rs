@@ -3,7 +3,7 @@
 use super::host_signals::SignalledPart;
 use crate::address::Interface;
 use crate::cpu_set::CpuSet;
-use crate::gpus::Devices;
+use crate::gpus::{Devices, Gpu};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, SessionId, Std};
 use crate::logs::Way;
 use crate::master_store::Guard;
@@ -405,6 +405,8 @@ pub struct Processors {
     pub topology: Topology,
     /// Ranks get less time than their CPUs have: the host limits that for the container.
     pub has_quota: bool,
+    /// Its GPUs and the CPUs near them, in the order of their numbers, where ranks have GPUs of their own.
+    pub gpus: Vec<Gpu>,
 }
 
 /// Everything needed to start one rank.
@@ -430,6 +432,8 @@ pub struct ExecSpec {
     pub readers: u32,
     /// The CPUs that it may use; `None`: those of the agent.
     pub cpus: Option<CpuSet>,
+    /// The NUMA node whose memory it prefers, by the kernel's number; `None`: it keeps the policy of this process.
+    pub memory: Option<u32>,
     /// Whether it replaces a process of its rank that has exited. If it cannot be started, the others continue.
     pub is_respawn: bool,
 }

@@ -4,7 +4,7 @@
 
 use super::binding::{self, Binding};
 use super::devices::Devices;
-use super::exec::{Met, Program};
+use super::exec::{Met, Program, near_gpus};
 use super::rounds::RoundStart;
 use super::{Census, Cx, NodeAction, Notice, Sandbox};
 use crate::gpus::Share;
@@ -222,6 +222,11 @@ impl Procs {
                 |delta: &Delta| !is_held(cx, respawns, &self.table, (sandbox.devices, &mut self.devices), delta.proc);
             let Some(at) = self.queue.iter().position(&mut is_free) else { break };
             let Some(&delta) = self.queue.get(at) else { break };
+            if !self.apps.contains_key(&delta.app) {
+                break;
+            }
+            let near = || near_gpus(self.apps.values_mut(), (start, sandbox), self.local_size);
+            let cpus = self.binding.cpus((start, sandbox), self.local_size, delta.local_rank, near);
             let Some(program) = self.apps.get_mut(&delta.app) else { break };
             let Some(proc) = self.table.get_mut(&delta.proc) else { break };
             self.queue.remove(at);
@@ -231,8 +236,8 @@ impl Procs {
                 self.devices.forget(before);
             }
             let met = Met { rendezvous, by: self.by, local_size: self.local_size };
-            let cpus = self.binding.cpus(start, sandbox, self.local_size, delta.local_rank);
             let mut exec = program.exec(start, met, sandbox, delta, cpus);
+            exec.memory = binding::memory(sandbox, exec.cpus.as_ref());
             exec.is_respawn = self.after.contains_key(&delta.proc);
             if !program.has_gpus(delta.local_rank) {
                 cx.notify(Notice::Unable(delta.proc));

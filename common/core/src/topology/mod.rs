@@ -54,6 +54,8 @@ pub struct Facts {
     pub packages: Vec<CpuSet>,
     /// CPUs of each NUMA node.
     pub numa_nodes: Vec<CpuSet>,
+    /// The kernel's numbers of these nodes; none: unknown.
+    pub numa_numbers: Vec<u32>,
     /// CPUs that share an L3 cache.
     pub l3_groups: Vec<CpuSet>,
     /// CPUs of each core.
@@ -70,7 +72,8 @@ impl Facts {
         let set = |cpus: Vec<u32>| cpus.into_iter().collect::<CpuSet>();
         let [packages, numa_nodes, l3_groups, cores, kinds] =
             groups.map(|all| all.into_iter().map(set).collect::<Vec<_>>());
-        Self { allowed: set(allowed), online: set(online), packages, numa_nodes, l3_groups, cores, kinds }
+        let (allowed, online, numa_numbers) = (set(allowed), set(online), Vec::new());
+        Self { allowed, online, packages, numa_nodes, numa_numbers, l3_groups, cores, kinds }
     }
 }
 
@@ -83,6 +86,8 @@ pub struct Topology {
     l3_groups: Vec<CpuSet>,
     cores: Vec<CpuSet>,
     threads: Vec<CpuSet>,
+    /// The kernel's number and the CPUs of each NUMA node.
+    memory: Vec<(u32, CpuSet)>,
     is_mixed: bool,
 }
 
@@ -99,7 +104,8 @@ impl Topology {
         let cores = if facts.cores.is_empty() { singles(&l3_groups) } else { split(&l3_groups, &facts.cores) };
         let threads = singles(&cores);
         let kinds = facts.kinds.iter().filter(|kind| !kind.and(&allowed).is_empty()).count();
-        Self { allowed, packages, numa_nodes, l3_groups, cores, threads, is_mixed: kinds > 1 }
+        let memory = facts.numa_numbers.iter().copied().zip(facts.numa_nodes.iter().cloned()).collect();
+        Self { allowed, packages, numa_nodes, l3_groups, cores, threads, memory, is_mixed: kinds > 1 }
     }
 
     /// CPUs without any structure: each is a core.
@@ -141,6 +147,13 @@ impl Topology {
     #[must_use]
     pub fn count(&self, level: Level) -> u32 {
         u32::try_from(self.units(level).count()).unwrap_or(u32::MAX)
+    }
+
+    /// The kernel's number of the NUMA node that has all these CPUs. `None`: CPUs of several nodes, or the only node of the host.
+    #[must_use]
+    pub fn memory_of(&self, cpus: &CpuSet) -> Option<u32> {
+        let has_all = |(_, node): &&(u32, CpuSet)| !cpus.is_empty() && cpus.without(node).is_empty();
+        self.memory.iter().find(has_all).filter(|_| self.memory.len() > 1).map(|(number, _)| *number)
     }
 
     /// How many CPUs of the host run, whether they may be used or not.

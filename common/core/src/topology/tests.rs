@@ -35,6 +35,7 @@ pub(crate) fn smt(packages: u32, l3: u32, cores: u32) -> Facts {
         online,
         packages: group(l3 * cores),
         numa_nodes: group(l3 * cores),
+        numa_numbers: (0..packages).collect(),
         l3_groups: group(cores),
         cores: group(1),
         kinds: Vec::new(),
@@ -113,6 +114,18 @@ fn a_cpuset_leaves_a_part_of_the_units() {
     assert_eq!(shown(&topology, Level::L3), "2-3,18-19 6,22 ");
     assert_eq!(topology.all(Level::Core).len(), 16, "cores are counted through the whole host");
     assert_eq!(topology.units_in(Level::Core, &set("3,6")), sets("3 6"));
+}
+
+#[test]
+fn memory_is_that_of_the_only_numa_node_of_the_cpus() {
+    let topology = Topology::new(&Facts { numa_numbers: vec![0, 8], ..smt(2, 1, 4) });
+    let of = |cpus| topology.memory_of(&set(cpus));
+    assert_eq!(
+        [of("4-7,12-15"), of("12"), of("0"), of("3-4"), of("16"), of("")],
+        [Some(8), Some(8), Some(0), None, None, None]
+    );
+    assert_eq!(Topology::new(&smt(1, 2, 2)).memory_of(&set("0")), None, "there is no other node");
+    assert_eq!(Topology::flat(set("0-1")).memory_of(&set("0")), None);
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub mod devices;
 pub mod error_file;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+pub mod gpus;
 pub mod host;
 pub mod init_state;
 pub mod input;

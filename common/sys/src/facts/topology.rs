@@ -21,6 +21,8 @@ pub struct Processors {
     pub packages: Vec<Vec<u32>>,
     /// CPUs of each NUMA node that has some.
     pub numa_nodes: Vec<Vec<u32>>,
+    /// The kernel's numbers of these nodes.
+    pub numa_numbers: Vec<u32>,
     /// CPUs that share an L3 cache.
     pub l3_groups: Vec<Vec<u32>>,
     /// CPUs of each core.
@@ -65,7 +67,8 @@ fn read(root: &Path, allowed: Vec<u32>, kinds: Vec<Vec<u32>>) -> Processors {
     let l3_groups = groups(&firsts, |n| list(&l3(&cpu(n, "cache"))?.join("shared_cpu_list")));
     let kinds = if kinds.is_empty() { by_capacity(&cores, |n| number(&cpu(n, "cpu_capacity"))) } else { kinds };
     let kinds = if kinds.len() > 1 { kinds } else { Vec::new() };
-    Processors { numa_nodes: numa_nodes(&root.join("node")), allowed, online, packages, l3_groups, cores, kinds }
+    let (numa_numbers, numa_nodes) = numa_nodes(&root.join("node")).into_iter().unzip();
+    Processors { numa_nodes, numa_numbers, allowed, online, packages, l3_groups, cores, kinds }
 }
 
 /// One group for each CPU that is in no group before; a CPU without one is left out.
@@ -89,10 +92,10 @@ fn l3(cache: &Path) -> Option<PathBuf> {
     dirs.into_iter().find(|dir| number(&dir.join("level")) == Some(3))
 }
 
-/// Nodes with memory only have no CPUs, and are left out.
-fn numa_nodes(dir: &Path) -> Vec<Vec<u32>> {
+/// The number and the CPUs of each node. Nodes with memory only have no CPUs, and are left out.
+fn numa_nodes(dir: &Path) -> Vec<(u32, Vec<u32>)> {
     let numbers = list(&dir.join("online")).unwrap_or_default();
-    numbers.iter().filter_map(|n| list(&dir.join(format!("node{n}/cpulist")))).collect()
+    numbers.into_iter().filter_map(|n| Some((n, list(&dir.join(format!("node{n}/cpulist")))?))).collect()
 }
 
 /// Arm's kernels, and newer ones of x86, rate cores.
@@ -110,7 +113,7 @@ fn number(path: &Path) -> Option<u32> {
 }
 
 /// A list such as `0-3,8` in a file; `None`: there is none.
-fn list(path: &Path) -> Option<Vec<u32>> {
+pub(super) fn list(path: &Path) -> Option<Vec<u32>> {
     let text = fs::read_to_string(path).ok()?;
     let mut all = Vec::new();
     for part in text.trim().split(',') {
@@ -123,11 +126,11 @@ fn list(path: &Path) -> Option<Vec<u32>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// A tree of files, each a path and its text.
-    fn tree(name: &str, files: &[(&str, &str)]) -> PathBuf {
+    pub(in super::super) fn tree(name: &str, files: &[(&str, &str)]) -> PathBuf {
         let root = std::env::temp_dir().join(format!("rlaunch-topology-{name}-{}", std::process::id()));
         for (path, text) in files {
             let path = root.join(path);
@@ -156,15 +159,17 @@ mod tests {
             ("cpu/cpu1/topology/thread_siblings_list", "1"),
             ("cpu/cpu4/topology/thread_siblings_list", "4"),
             ("cpu/cpu4/topology/core_siblings_list", "4"),
-            ("node/online", "0-1"),
-            ("node/node0/cpulist", "0-2"),
-            ("node/node1/cpulist", ""),
+            ("node/online", "0-1,8"),
+            ("node/node0/cpulist", ""),
+            ("node/node1/cpulist", "0-2"),
+            ("node/node8/cpulist", "4"),
         ];
         let read = recorded("groups", &[0, 1, 4], &files);
         assert_eq!((read.online, read.allowed), (vec![0, 1, 2, 4], vec![0, 1, 4]));
         assert_eq!(read.cores, [vec![0, 2], vec![1], vec![4]]);
         assert_eq!(read.packages, [vec![0, 1, 2], vec![4]]);
-        assert_eq!((read.l3_groups, read.numa_nodes), (vec![vec![0, 1, 2]], vec![vec![0, 1, 2]]));
+        assert_eq!((read.numa_numbers, read.numa_nodes), (vec![1, 8], vec![vec![0, 1, 2], vec![4]]));
+        assert_eq!(read.l3_groups, [vec![0, 1, 2]]);
         assert!(read.kinds.is_empty());
     }
 
@@ -183,6 +188,110 @@ mod tests {
         };
         assert_eq!((rated("1024").kinds, rated("1024").l3_groups), (vec![vec![0], vec![1]], Vec::<Vec<u32>>::new()));
         assert!(rated("446").kinds.is_empty(), "all are alike");
+    }
+
+    /// A host as a table of its CPUs: number, core, package, NUMA node, L3 cache, capacity; `-`: the kernel does not show it. A line
+    /// of a number alone is an offline CPU. All CPUs may be used, if `allowed` names none.
+    fn host(name: &str, allowed: &[u32], table: &str) -> Processors {
+        let rows: Vec<Vec<&str>> = table.trim().lines().map(|line| line.split_whitespace().collect()).collect();
+        let online: Vec<&Vec<&str>> = rows.iter().filter(|row| row.len() > 1).collect();
+        let list = |at: usize, value: &str| {
+            let own = online.iter().filter(|row| row[at] == value).map(|row| row[0]);
+            own.collect::<Vec<_>>().join(",")
+        };
+        let all = online.iter().map(|row| row[0]).collect::<Vec<_>>().join(",");
+        let mut files = vec![("cpu/online".to_owned(), all)];
+        for row in &rows {
+            // Its directory stays without a topology.
+            files.push((format!("cpu/cpu{}/online", row[0]), u32::from(row.len() > 1).to_string()));
+        }
+        for row in &online {
+            let mut add = |at: usize, path: &str, text: String| {
+                if row[at] != "-" {
+                    files.push((path.replace('N', row[0]).replace('V', row[at]), text));
+                }
+            };
+            add(1, "cpu/cpuN/topology/core_cpus_list", list(1, row[1]));
+            add(2, "cpu/cpuN/topology/package_cpus_list", list(2, row[2]));
+            add(3, "node/nodeV/cpulist", list(3, row[3]));
+            add(4, "cpu/cpuN/cache/index3/level", "3".into());
+            add(4, "cpu/cpuN/cache/index3/shared_cpu_list", list(4, row[4]));
+            add(5, "cpu/cpuN/cpu_capacity", row[5].into());
+        }
+        let mut nodes: Vec<&str> = online.iter().map(|row| row[3]).filter(|node| *node != "-").collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        if !nodes.is_empty() {
+            files.push(("node/online".into(), nodes.join(",")));
+        }
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let numbers: Vec<u32> = online.iter().map(|row| row[0].parse().unwrap()).collect();
+        recorded(name, if allowed.is_empty() { &numbers } else { allowed }, &files)
+    }
+
+    /// `0,4 1,5`: groups of CPUs.
+    fn shown(groups: &[Vec<u32>]) -> String {
+        let group = |cpus: &Vec<u32>| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        groups.iter().map(group).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn two_packages_with_two_threads_a_core() {
+        let table =
+            "0 0 0 0 0 -\n1 1 0 0 0 -\n2 2 1 1 1 -\n3 3 1 1 1 -\n4 0 0 0 0 -\n5 1 0 0 0 -\n6 2 1 1 1 -\n7 3 1 1 1 -";
+        let read = host("smt", &[], table);
+        assert_eq!(shown(&read.cores), "0,4 1,5 2,6 3,7");
+        assert_eq!(shown(&read.packages), "0,1,4,5 2,3,6,7");
+        assert_eq!((&read.numa_nodes, &read.l3_groups), (&read.packages, &read.packages));
+        assert_eq!((read.numa_numbers, read.kinds), (vec![0, 1], Vec::<Vec<u32>>::new()));
+    }
+
+    #[test]
+    fn eight_l3_groups_in_a_package() {
+        let row = |cpu: u32| format!("{cpu} {cpu} 0 {} {} -\n", cpu / 8, cpu / 2);
+        let read = host("l3", &[], &(0..16).map(row).collect::<String>());
+        assert_eq!(shown(&read.l3_groups), "0,1 2,3 4,5 6,7 8,9 10,11 12,13 14,15");
+        assert_eq!(shown(&read.numa_nodes), "0,1,2,3,4,5,6,7 8,9,10,11,12,13,14,15");
+        assert_eq!((read.packages.len(), read.cores.len()), (1, 16));
+    }
+
+    #[test]
+    fn arm_clusters_are_packages_of_cores_without_an_l3() {
+        let row = |cpu: u32| format!("{cpu} {cpu} {} - - {}\n", cpu / 4, if cpu < 4 { 446 } else { 1024 });
+        let read = host("arm", &[], &(0..8).map(row).collect::<String>());
+        assert_eq!(shown(&read.packages), "0,1,2,3 4,5,6,7");
+        assert_eq!(shown(&read.kinds), "0,1,2,3 4,5,6,7");
+        assert!(read.l3_groups.is_empty() && read.numa_nodes.is_empty() && read.numa_numbers.is_empty());
+    }
+
+    #[test]
+    fn hybrid_cores_are_of_two_kinds() {
+        let read = host(
+            "hybrid",
+            &[],
+            "0 0 0 0 0 1024\n1 0 0 0 0 1024\n2 1 0 0 0 1024\n3 1 0 0 0 1024\n4 2 0 0 0 576\n5 3 0 0 0 576",
+        );
+        assert_eq!((shown(&read.cores), shown(&read.kinds)), ("0,1 2,3 4 5".into(), "4,5 0,1,2,3".into()));
+        assert_eq!(shown(&read.l3_groups), "0,1,2,3,4,5");
+        let named = tree("named", &[("cpu/online", "0-2")]);
+        let kinds = super::read(&named, vec![0], vec![vec![0, 1], vec![2]]).kinds;
+        fs::remove_dir_all(named).unwrap();
+        assert_eq!(shown(&kinds), "0,1 2", "as the drivers of the counters name them");
+    }
+
+    #[test]
+    fn offline_cpus_are_in_no_group() {
+        let read = host("offline", &[0, 2, 4], "0 0 0 0 0 -\n1\n2 2 0 0 0 -\n3\n4 0 0 0 0 -\n5 1 1 1 1 -");
+        assert_eq!(read.online, [0, 2, 4, 5]);
+        assert_eq!((shown(&read.cores), shown(&read.packages)), ("0,4 2 5".into(), "0,2,4 5".into()));
+        assert_eq!(shown(&read.numa_nodes), "0,2,4 5");
+    }
+
+    #[test]
+    fn cpuset_leaves_the_groups_of_the_host() {
+        let read = host("cpuset", &[3], "0 0 0 0 0 -\n1 1 0 0 0 -\n2 2 1 2 1 -\n3 3 1 2 1 -");
+        assert_eq!((read.allowed, read.online), (vec![3], vec![0, 1, 2, 3]));
+        assert_eq!((shown(&read.packages), read.numa_numbers), ("0,1 2,3".into(), vec![0, 2]));
     }
 
     #[test]

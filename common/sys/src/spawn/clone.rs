@@ -4,6 +4,7 @@
 //! big we are; it shares our descriptors too, until it has taken a copy of the few that it needs (see `slots`). Between
 //! clone and exec it makes only system calls, on data prepared before.
 
+use super::memory_policy::Preferred;
 use super::prepare::PreparedExec;
 use crate::facts::limits::Carried;
 use crate::ns::errno;
@@ -93,6 +94,7 @@ struct Plan {
     /// The CPUs of the rank, and how many bytes these bits are; 0: it keeps ours.
     cpus: *const u64,
     cpus_len: usize,
+    memory: Option<Preferred>,
     ignore_chld: bool,
     mount_proc: bool,
     failed: Option<Step>,
@@ -135,6 +137,7 @@ impl Workspace {
             limits: origin.limits,
             cpus: exec.cpus.as_ptr(),
             cpus_len: size_of_val(&*exec.cpus),
+            memory: exec.memory.and_then(Preferred::new),
             ignore_chld: origin.ignores_chld,
             mount_proc,
             failed: None,
@@ -243,6 +246,9 @@ fn prepare(plan: &Plan) -> Option<Step> {
             return Some(Step::Limits);
         }
     }
+    if let Some(memory) = &plan.memory {
+        memory.apply();
+    }
     if plan.ignore_chld {
         // SAFETY: no handler; dispositions are not shared without CLONE_SIGHAND.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
@@ -320,7 +326,14 @@ mod tests {
         let origin = crate::origin::capture().unwrap();
         let null = crate::fd::dev_null().unwrap();
         let app = Arc::new(PreparedApp::new([&b"/bin/sleep"[..], b"60"], [], None));
-        let exec = PreparedExec { app, vars: Strings::default(), stdin: false, cpus: Box::default(), needed: true };
+        let exec = PreparedExec {
+            app,
+            vars: Strings::default(),
+            stdin: false,
+            cpus: Box::default(),
+            memory: None,
+            needed: true,
+        };
         let mut workspace = Workspace::new();
         let mut start = || workspace.start(&exec, &origin, numbers([&null; 3]), false).unwrap();
         let (pid, pidfd) = start();
@@ -345,12 +358,51 @@ mod tests {
         });
     }
 
+    /// The policies that the kernel shows for the memory of a program.
+    fn policies(memory: Option<u32>) -> String {
+        let origin = crate::origin::capture().unwrap();
+        let null = crate::fd::dev_null().unwrap();
+        let (read, write) = pipe().unwrap();
+        let app = Arc::new(PreparedApp::new([&b"/bin/cat"[..], b"/proc/self/numa_maps"], [], None));
+        let exec =
+            PreparedExec { app, vars: Strings::default(), stdin: false, cpus: Box::default(), memory, needed: true };
+        let (_, pidfd) = Workspace::new().start(&exec, &origin, numbers([&null, &write, &null]), false).unwrap();
+        drop(write);
+        let mut shown = String::new();
+        std::io::Read::read_to_string(&mut std::fs::File::from(read), &mut shown).unwrap();
+        crate::pidfd::reap(&pidfd);
+        shown
+    }
+
+    #[test]
+    fn memory_of_a_numa_node_is_preferred() {
+        if policies(None).is_empty() {
+            // A kernel without NUMA starts ranks all the same.
+            assert!(policies(Some(0)).is_empty());
+            return;
+        }
+        let own = Preferred::new(0).is_some_and(|preferred| {
+            std::thread::scope(|scope| scope.spawn(move || preferred.apply()).join().unwrap())
+        });
+        assert_eq!(policies(Some(0)).contains("prefer"), own, "as far as this process may");
+        for policy in [policies(None), policies(Some(900))] {
+            assert!(!policy.contains("prefer"), "there is no such node: {policy}");
+        }
+    }
+
     #[test]
     fn a_failed_exec_leaves_no_zombie() {
         let origin = crate::origin::capture().unwrap();
         let null = crate::fd::dev_null().unwrap();
         let app = Arc::new(PreparedApp::new([&b"/no/such/program"[..]], [], None));
-        let exec = PreparedExec { app, vars: Strings::default(), stdin: false, cpus: Box::default(), needed: true };
+        let exec = PreparedExec {
+            app,
+            vars: Strings::default(),
+            stdin: false,
+            cpus: Box::default(),
+            memory: None,
+            needed: true,
+        };
         let mut workspace = Workspace::new();
         for n in 0..500 {
             let failure = workspace.start(&exec, &origin, numbers([&null; 3]), false).unwrap_err();

@@ -2,6 +2,7 @@
 //! and exec.
 
 mod clone;
+mod memory_policy;
 mod prepare;
 mod slots;
 mod spawn_thread;

@@ -194,6 +194,8 @@ pub struct PreparedExec {
     pub stdin: bool,
     /// The CPUs that it may use, as bits; none: those of this process.
     pub cpus: Box<[u64]>,
+    /// The NUMA node whose memory it prefers; `None`: it keeps the policy of this process.
+    pub memory: Option<u32>,
     /// Whether nothing else of what was asked for is wanted where this cannot be started.
     pub needed: bool,
 }

@@ -75,6 +75,18 @@ fn without_a_number_of_tasks_a_rank_runs_on_each_host() {
 }
 
 #[test]
+fn cores_of_a_rank_are_those_of_a_task_by_default() {
+    let variables = [&SALLOC[..], &[("SLURM_CPUS_PER_TASK", "2")]].concat();
+    let of = |line: &str, variables: &[(&str, &str)]| {
+        let bind = placed(line, variables).unwrap().0.whole.bound();
+        (bind.cores, bind.task_cpus)
+    };
+    assert_eq!((of("a", &variables), of("a", &SALLOC)), ((None, Some(2)), (None, None)));
+    assert_eq!(of("-c 1 a", &variables).0, Some(1), "which goes first");
+    assert_eq!(of("--launcher local a", &variables), (None, None));
+}
+
+#[test]
 fn a_rank_s_own_job_and_other_schedulers_use_no_srun() {
     let nested = [&SALLOC[..], &[("RLAUNCH_JOB_ID", "x")]].concat();
     assert_eq!(shown("-n 2 a", &nested), "me (here):2, ssh");

@@ -1,7 +1,11 @@
 //! GPUs of their own for ranks, and hosts that have too few.
 
 use super::*;
-use crate::gpus::{Devices, Share};
+use crate::cpu_set::CpuSet;
+use crate::gpus::{Devices, Gpu, Share};
+use crate::node::Processors;
+use crate::topology::Topology;
+use crate::topology::tests::smt;
 
 fn with(devices: Devices) -> Sandbox {
     Sandbox { gpus: devices, ..sandbox() }
@@ -133,6 +137,45 @@ fn jax_is_told_which_of_what_it_sees_it_takes() {
     assert_eq!(ids(Share::All, 4), None, "JAX takes that of the local rank");
 }
 
+/// Four GPUs, of which the last two are at the second of two packages with four cores each.
+fn two_packages() -> Sandbox {
+    let gpu = |list| Gpu { uuid: OsBytes::default(), cpus: CpuSet::parse(list).unwrap() };
+    let gpus = ["0-3,8-11", "0-3,8-11", "4-7,12-15", "4-7,12-15"].map(gpu).into();
+    let topology = Topology::new(&smt(2, 1, 4));
+    Sandbox { processors: Some(Processors { topology, has_quota: false, gpus }), ..with(FOUR) }
+}
+
+fn cpus(actions: &[NodeAction]) -> Vec<String> {
+    let of = |action: &NodeAction| {
+        let NodeAction::Spawn { exec, .. } = action else { return None };
+        let cpus = exec.cpus.as_ref()?;
+        assert_eq!(exec.memory, Some(u32::from(cpus.contains(4) || cpus.contains(6))), "of {cpus}");
+        Some(cpus.to_string())
+    };
+    actions.iter().filter_map(of).collect()
+}
+
+#[test]
+fn ranks_are_bound_near_their_gpus() {
+    let of = |share, lists: &[&str]| {
+        let mut rig = Rig::new();
+        rig.root(start_of(share, 2, u32::try_from(lists.len()).unwrap()));
+        for (number, list) in (0..).zip(lists) {
+            rig.root(app_of(number, &base_with(&[list])));
+        }
+        rig.root(spawn(0..2, true));
+        cpus(&rig.hear(NodeEvent::SandboxReady(two_packages())))
+    };
+    let [first, second] = ["0-3,8-11", "4-7,12-15"];
+    let list = "CUDA_VISIBLE_DEVICES=3,1";
+    assert_eq!(of(Share::Each(1), &[list]), [second, first]);
+    assert_eq!(of(Share::Each(1), &[list, list]), [second, first]);
+    assert_eq!(of(Share::Each(1), &["CUDA_VISIBLE_DEVICES=3,2"]), ["4-5,12-13", "6-7,14-15"]);
+    assert_eq!(of(Share::Each(2), &["A=b"]), [first, second]);
+    assert_eq!(of(Share::Untold, &[list]), [first, second], "an even share");
+    assert_eq!(of(Share::Each(1), &[list, "A=b"]), [first, second], "programs see different GPUs");
+}
+
 #[test]
 fn another_generation_has_the_same() {
     let mut rig = Rig::new();
@@ -145,8 +188,9 @@ fn another_generation_has_the_same() {
     }));
     rig.root(app_of(0, &base_with(&["CUDA_VISIBLE_DEVICES=3,2"])));
     rig.root(spawn(0..1, true));
-    let cuda = |actions: Vec<NodeAction>| found(&actions, b"CUDA_VISIBLE_DEVICES");
-    assert_eq!(cuda(rig.hear(NodeEvent::SandboxReady(with(FOUR)))), [Some("3".into())]);
+    let cuda = |actions: &[NodeAction]| found(actions, b"CUDA_VISIBLE_DEVICES");
+    let actions = rig.hear(NodeEvent::SandboxReady(two_packages()));
+    assert_eq!((cuda(&actions), cpus(&actions)), (vec![Some("3".into())], vec!["4-5,12-13".into()]));
     rig.spawned(0);
     rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: PortPlan::None });
     rig.exited(0, by(TERM));
@@ -155,5 +199,7 @@ fn another_generation_has_the_same() {
     rig.streams_end(0);
     rig.hear(NodeEvent::Renewed { port: 0 });
     rig.root(ToNode::Again(Rendezvous { restart: 1, ..start().rendezvous.unwrap_or_default() }));
-    assert_eq!(cuda(rig.root(spawn(1..2, true))), [Some("2".into())], "of the user's, too");
+    let actions = rig.root(spawn(1..2, true));
+    assert_eq!(cuda(&actions), [Some("2".into())], "of the user's, too");
+    assert_eq!(cpus(&actions), ["6-7,14-15"]);
 }
