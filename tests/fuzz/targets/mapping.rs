@@ -177,7 +177,7 @@ fn bound(placement: &Placement, bind: &Bind, lists: &[CpuList], topology: &Topol
     for (node, id) in placement.nodes.iter().zip((0..).map(NodeId::new)).filter(|(node, _)| node.ranks <= MOST) {
         let own: Vec<CpuList> = placement.ranks_of(id).filter_map(|rank| lists.get(rank.index()).cloned()).collect();
         let bind = if own.is_empty() { bind.clone() } else { Bind { to: BindTo::Lists(own), ..bind.clone() } };
-        match bind.ranks_of(BoundHost { topology, ranks: node.ranks, has_quota: false }) {
+        match bind.ranks_of(BoundHost { topology, ranks: node.ranks, has_quota: false, near: &[] }) {
             Ok(bound) => masks(&bound.masks, &bind, node.ranks, topology),
             Err(error) => for_a_terminal(&error),
         }
@@ -221,7 +221,8 @@ fn map_by(text: &str, site: &[u8]) {
         (_, 2) => BindTo::Unit(Level::ALL[site.byte() as usize % Level::ALL.len()]),
         (_, _) => BindTo::Share,
     };
-    let bind = Bind { to, spread: map.spread(), cores: map.cores, threads: map.threads, report: false };
+    let bind =
+        Bind { to, spread: map.spread(), cores: map.cores, threads: map.threads, task_cpus: None, report: false };
     bound(&placement, &bind, &[], &topology);
 }
 
