@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// How long a connection may take to send its hello.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long none is accepted after one could not be, for lack of descriptors.
+const AGAIN: Duration = Duration::from_millis(250);
 /// Connections at a time that have not sent theirs.
 const MOST: usize = 1_024;
 /// The same, of one address.
@@ -84,7 +86,7 @@ impl Reception {
             hosts: hosts.into_iter().map(|(host, preamble)| (host, Some(preamble))).collect(),
             pending: BTreeMap::new(),
             next: 0,
-            is_full: false,
+            paused_until: None,
             refused: 0,
             outbox,
             bell: bell.clone(),
@@ -145,8 +147,8 @@ struct Desk {
     hosts: BTreeMap<Hash, Option<Preamble>>,
     pending: BTreeMap<u64, Pending>,
     next: u64,
-    /// No more are accepted for now.
-    is_full: bool,
+    /// Until when no more are accepted.
+    paused_until: Option<Instant>,
     refused: u32,
     outbox: SyncSender<Visit>,
     bell: Doorbell,
@@ -163,7 +165,7 @@ impl Desk {
     fn run(mut self) {
         let mut batch = Batch::with_room(64);
         while self.hosts.values().any(Option::is_some) {
-            let first = self.pending.values().map(|pending| pending.until).min();
+            let first = self.pending.values().map(|pending| pending.until).chain(self.paused_until).min();
             let wait = first.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
             fd::readable_within(&[self.set.as_fd(), self.set.as_fd()], wait);
             self.set.ready(&mut batch);
@@ -185,8 +187,8 @@ impl Desk {
                 Ok((socket, peer)) => (socket, peer.ip()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if is_of_connection(&error) => continue,
-                // No descriptor is left: the next look is when a connection ends, or with the next one that comes.
-                Err(_) => break,
+                // No descriptor is left: a listener that stays ready must not keep this thread busy.
+                Err(_) => return self.pause(AGAIN),
             };
             if self.pending.values().filter(|pending| pending.address == address).count() >= MOST_OF_ADDRESS {
                 self.refuse(address, Refusal::TooMany);
@@ -204,10 +206,12 @@ impl Desk {
             // Mostly it has sent its hello already.
             self.read(token);
         }
-        if self.pending.len() >= MOST {
-            self.set.pause(&self.listener, LISTENER);
-            self.is_full = true;
-        }
+        self.pause(PATIENCE);
+    }
+
+    fn pause(&mut self, time: Duration) {
+        self.set.pause(&self.listener, LISTENER);
+        self.paused_until = Some(Instant::now() + time);
     }
 
     fn read(&mut self, token: u64) {
@@ -260,8 +264,7 @@ impl Desk {
         let late = self.pending.iter().filter(|(_, pending)| pending.until <= now).map(|(token, _)| *token);
         let late: Vec<u64> = late.collect();
         late.into_iter().for_each(|token| self.close(token, Refusal::Silent));
-        if self.is_full && self.pending.len() < MOST {
-            self.is_full = false;
+        if self.paused_until.take_if(|until| *until <= now).is_some() {
             self.set.resume(&self.listener, LISTENER);
         }
     }
