@@ -55,7 +55,7 @@ pub struct JobSpec {
     pub jax: bool,
     /// The GPU variables of ranks (`--gpus-per-rank`).
     pub gpus: Share,
-    /// Where ranks are bound (`--bind-to`); lists of CPUs are by local rank.
+    /// The binding of ranks (`--bind-to`); lists of CPUs are by local rank.
     pub bind: Bind,
     /// The CPUs that a rankfile names, by rank; they go before `bind`. Empty: there is none.
     pub rank_cpus: Vec<CpuList>,

@@ -34,7 +34,7 @@ pub fn send(socket: &impl AsFd, buf: &[u8]) -> io::Result<usize> {
 /// a thousand hosts connect at once.
 ///
 /// # Errors
-/// It is no listener.
+/// The socket is no listener.
 pub fn lengthen_queue(listener: &impl AsFd) -> io::Result<()> {
     nix::sys::socket::listen(&listener.as_fd(), nix::sys::socket::Backlog::MAXCONN)?;
     Ok(())

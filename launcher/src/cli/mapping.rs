@@ -38,7 +38,7 @@ pub(super) fn map_by(option: &OsBytes, value: &OsBytes) -> Result<MapBy, CliErro
 }
 
 impl Whole {
-    /// Where ranks are bound.
+    /// The binding of ranks.
     pub(crate) fn bound(&self) -> Bind {
         let Self { bind, map_by, .. } = self;
         let to = match (&bind.to, &map_by.order) {
@@ -75,7 +75,7 @@ impl Run {
     /// Reads the file that `--map-by` names.
     ///
     /// # Errors
-    /// It cannot be read, or names no ranks.
+    /// The file cannot be read, or names no ranks.
     pub(crate) fn read_map_file(&mut self, site: &Site<'_>) -> Result<(), CliError> {
         let refuse = |path: &str, why: String| CliError::Value {
             option: OPTION.into(),

@@ -229,7 +229,7 @@ pub(crate) struct Whole {
     pub(crate) rank_by: Option<RankBy>,
     /// `--strict`.
     pub(crate) strict: bool,
-    /// Where ranks are bound.
+    /// The binding of ranks.
     pub(crate) bind: Bind,
     pub(super) dry_run: bool,
     pub(super) json: bool,

@@ -5,6 +5,7 @@ use crate::bootstrap::{Bootstrap, Setting, Step};
 use crate::view::phrases;
 use rlaunch_core::bootstrap::{CarrierEnd, Failure, Stage, Target};
 use rlaunch_core::error::Hint as _;
+use rlaunch_core::events::JobNews;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{HostFailure, JobEvent};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
@@ -144,10 +145,12 @@ impl Remote {
                     tracing::debug!(%node, %stage, "progress");
                     return Poll::Ready(News::Stage(node, stage));
                 }
-                Step::FellBack(nodes, why) => return Poll::Ready(News::Event(JobEvent::FellBack { nodes, why })),
+                Step::FellBack(nodes, why) => {
+                    return Poll::Ready(News::Event(JobEvent::Found(JobNews::FellBack { nodes, why })));
+                }
                 Step::Refused(address, why) => {
                     let address = OsBytes::from(address.to_string());
-                    return Poll::Ready(News::Event(JobEvent::StrangerRefused { address, why }));
+                    return Poll::Ready(News::Event(JobEvent::Found(JobNews::StrangerRefused { address, why })));
                 }
                 Step::KillWait(span) => return Poll::Ready(News::Event(JobEvent::KillWait(span))),
                 Step::Said { node, bytes } => tracing::info!(%node, said = %Visible(&bytes), "stderr of the agent"),

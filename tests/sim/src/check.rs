@@ -147,8 +147,7 @@ impl Oracle {
             JobEvent::EdgeUp { .. }
             | JobEvent::ReadyBy { .. }
             | JobEvent::KillWait(_)
-            | JobEvent::FellBack { .. }
-            | JobEvent::StrangerRefused { .. }
+            | JobEvent::Found(_)
             | JobEvent::HostFailed { .. }
             | JobEvent::Beat { .. }
             | JobEvent::EdgeClosed { .. }

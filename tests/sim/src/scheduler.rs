@@ -31,7 +31,7 @@ const OWED: u64 = 400 * MS;
 /// A scheduler.
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler {
-    /// It signals every process below the guardian, and not the guardian alone.
+    /// The scheduler signals every process below the guardian, and not the guardian alone.
     pub(crate) every_process: bool,
     /// Signals with their times, each to some of the hosts.
     pub(crate) signals: Vec<(u64, Signal, NodeId)>,

@@ -53,7 +53,7 @@ impl Truth {
             self.up.insert(*node, now);
         }
         if let JobEvent::Message { msg: ToRoot::HostSignal { sig: Signal::TERM, .. }, .. } = event {
-            // It had begun to end already, or it does now.
+            // The job had begun to end already, or does now.
             let first = !self.ending;
             self.warned.get_or_insert((now, first));
         }

@@ -31,14 +31,10 @@ pub const PASSED: [&str; 14] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// A step on one host. `--overlap`: it takes no resources from other steps, nor waits for any. `--unbuffered`: without it a message of
-/// the agent waits for a newline. `--kill-on-bad-exit=0`, `--wait=0`, `--no-kill`: the end of a rank or a host is rlaunch's matter.
-/// `--cpu-bind=none`: ranks are bound by rlaunch.
-const OPTIONS: [&str; 12] = [
+/// Options of every step. `--overlap`: it takes no resources from other steps, nor waits for any. `--kill-on-bad-exit=0`, `--wait=0`,
+/// `--no-kill`: the end of a rank or a host is rlaunch's matter. `--cpu-bind=none`: ranks are bound by rlaunch.
+const OPTIONS: [&str; 9] = [
     "--overlap",
-    "--unbuffered",
-    "--nodes=1",
-    "--ntasks=1",
     "--export=ALL",
     "--kill-on-bad-exit=0",
     "--wait=0",
@@ -48,25 +44,15 @@ const OPTIONS: [&str; 12] = [
     "--mpi=none",
     "--quiet",
 ];
+
+/// Options of a step on one host, whose streams carry the messages. Without `--unbuffered` a message of the agent waits for a newline.
+const ALONE: [&str; 3] = ["--unbuffered", "--nodes=1", "--ntasks=1"];
 
 /// A line that srun 22.05 prints for `--cpu-bind=none` where the cluster binds no processors, `--quiet` or not.
 pub(super) const NOISE: &str = "srun: cluster configuration lacks support for cpu binding";
 
 /// Words of srun about a job that is over.
 pub(super) const OVER: [&str; 3] = ["Invalid job id specified", "already completing or completed", "has been revoked"];
-
-/// A step of all hosts, whose agents connect to the launcher. Its stdout is that of all, line by line, and its stdin goes to all.
-const STEP_OPTIONS: [&str; 9] = [
-    "--overlap",
-    "--export=ALL",
-    "--kill-on-bad-exit=0",
-    "--wait=0",
-    "--no-kill",
-    "--cpu-bind=none",
-    "--mem=0",
-    "--mpi=none",
-    "--quiet",
-];
 
 /// The stream for the messages between the launcher and agents that srun starts (`--transport`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -96,7 +82,8 @@ impl SrunPlan {
     #[must_use]
     pub fn argv(&self, target: &Target, line: &[u8]) -> Vec<OsBytes> {
         let host = format!("{}", target.host());
-        let mut words = self.begin(&OPTIONS);
+        let mut words = self.begin();
+        words.extend(ALONE.map(OsBytes::from));
         words.extend(self.component(&host).map(|component| OsBytes::from(format!("--het-group={component}"))));
         words.push(OsBytes::from(format!("--nodelist={host}")));
         end(words, line)
@@ -105,7 +92,7 @@ impl SrunPlan {
     /// The command for one step on these hosts, which are of one component.
     #[must_use]
     pub fn step_argv(&self, hosts: &[String], line: &[u8]) -> Vec<OsBytes> {
-        let mut words = self.begin(&STEP_OPTIONS);
+        let mut words = self.begin();
         let component = hosts.first().and_then(|host| self.component(host));
         words.extend(component.map(|component| OsBytes::from(format!("--het-group={component}"))));
         let (count, list) = (hosts.len(), fold(hosts.iter().map(String::as_str)));
@@ -130,11 +117,11 @@ impl SrunPlan {
         self.components.get(host).copied()
     }
 
-    fn begin(&self, options: &[&str]) -> Vec<OsBytes> {
+    fn begin(&self) -> Vec<OsBytes> {
         let mut words: Vec<OsBytes> = ["env", "-i"].map(OsBytes::from).into();
         words.extend(self.environment.iter().cloned());
         words.push("srun".into());
-        words.extend(options.iter().map(|option| OsBytes::from(*option)));
+        words.extend(OPTIONS.map(OsBytes::from));
         words
     }
 }
@@ -163,8 +150,8 @@ mod tests {
         };
         assert_eq!(
             words("n1"),
-            "env -i PATH=/opt/slurm/bin:/bin SLURM_JOB_ID=7 srun --overlap --unbuffered --nodes=1 --ntasks=1 --export=ALL \
-             --kill-on-bad-exit=0 --wait=0 --no-kill --cpu-bind=none --mem=0 --mpi=none --quiet --nodelist=n1 /bin/sh -c LINE"
+            "env -i PATH=/opt/slurm/bin:/bin SLURM_JOB_ID=7 srun --overlap --export=ALL --kill-on-bad-exit=0 \
+             --wait=0 --no-kill --cpu-bind=none --mem=0 --mpi=none --quiet --unbuffered --nodes=1 --ntasks=1 --nodelist=n1 /bin/sh -c LINE"
         );
         assert!(words("n2").contains(" --het-group=1 --nodelist=n2 "), "{}", words("n2"));
     }

@@ -141,7 +141,7 @@ impl AgentFacts {
 pub enum Refusal {
     /// Too many connections of its address have not sent a hello.
     TooMany,
-    /// It has sent no hello in time.
+    /// No hello came in time.
     Silent,
     /// Its hello is none of this step.
     Foreign,
@@ -149,9 +149,9 @@ pub enum Refusal {
     UnknownHost,
     /// The agent of its host has connected before.
     Twice,
-    /// It does not know the key of its host.
+    /// The sender does not know the key of its host.
     WrongKey,
-    /// It has ended before its hello was complete.
+    /// The connection ended before its hello was complete.
     Ended,
 }
 

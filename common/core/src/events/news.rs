@@ -70,7 +70,7 @@ pub enum JobNews {
     },
     /// A connection to the port for agents was refused. Only the first few are recorded.
     StrangerRefused {
-        /// Where it came from.
+        /// Address of the sender.
         address: OsBytes,
         /// Why.
         why: Refusal,

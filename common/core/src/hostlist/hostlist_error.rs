@@ -101,7 +101,7 @@ impl HostlistError {
     /// The message without the lines that show the place.
     #[must_use]
     pub fn summary(&self) -> String {
-        // It may quote any text of the list.
+        // A message may quote any text of the list.
         let fault = format!("{}", self.fault);
         format!("{}: {}", self.spot, Visible(fault.as_bytes()))
     }

@@ -1,7 +1,7 @@
 //! Events and actions of the job machine: the contract with the launcher's driver and with the simulator.
 
-use crate::bootstrap::{CarrierEnd, FallBack, Refusal};
-use crate::events::Record;
+use crate::bootstrap::CarrierEnd;
+use crate::events::{JobNews, Record};
 use crate::exit::Ending;
 use crate::id::{NodeId, Std, StreamId};
 use crate::os_bytes::OsBytes;
@@ -40,20 +40,8 @@ pub enum JobEvent {
     },
     /// The scheduler kills the processes of a job so long after its warning.
     KillWait(Span),
-    /// Hosts are reached by an srun for each of them, and not over TCP.
-    FellBack {
-        /// The hosts.
-        nodes: Vec<NodeId>,
-        /// Why.
-        why: FallBack,
-    },
-    /// A connection to the port for agents was refused.
-    StrangerRefused {
-        /// Where it came from.
-        address: OsBytes,
-        /// Why.
-        why: Refusal,
-    },
+    /// A fact that an edge of the launcher has found, for the log.
+    Found(JobNews),
     /// Answer to [`JobAction::Connect`]: the agent could not be started, and nothing of ours runs there.
     HostFailed {
         /// Which node.

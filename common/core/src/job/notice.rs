@@ -47,7 +47,7 @@ pub(super) enum Notice {
     HostSuspended {
         /// Which.
         node: NodeId,
-        /// It was resumed.
+        /// Whether the node was resumed.
         is_over: bool,
     },
     /// No heartbeat of a node has come for so long that the node has ended its ranks.

@@ -191,7 +191,7 @@ impl Orders {
         }
     }
 
-    /// Where the ranks of a node are bound. A rankfile's lists are those of its ranks.
+    /// The binding of the ranks of a node. A rankfile's lists are those of its ranks.
     fn bind(&self, node: NodeId) -> Bind {
         let JobSpec { placement, bind, rank_cpus, .. } = &*self.spec;
         let own: Vec<CpuList> =

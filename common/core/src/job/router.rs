@@ -10,7 +10,7 @@ use super::rounds::Escalation;
 use super::rounds::routing::Heard;
 use super::shrink_rule::{self, Means};
 use super::{JobAction, Parts, Step};
-use crate::events::{Cause, Fewer, JobNews, Lost, RanksState, Tried, What};
+use crate::events::{Cause, Fewer, Lost, RanksState, Tried, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
 use crate::time::{Mono, Span};
@@ -33,12 +33,7 @@ impl Parts {
             }
             JobEvent::ReadyBy { node, at, limit } => self.startup_deadline.ready_by(node, at, limit),
             JobEvent::KillWait(span) => self.ending.kill_wait(span),
-            JobEvent::FellBack { nodes, why } => {
-                step.notify(Notice::Log(What::News(JobNews::FellBack { nodes, why })));
-            }
-            JobEvent::StrangerRefused { address, why } => {
-                step.notify(Notice::Log(What::News(JobNews::StrangerRefused { address, why })));
-            }
+            JobEvent::Found(news) => step.notify(Notice::Log(What::News(news))),
             JobEvent::HostFailed { node, why } => {
                 self.bringup.failed(&mut step.cx(), node, why);
                 self.node_ends.host_failed(&mut step.cx(), node);

@@ -114,7 +114,7 @@ impl HostSignals {
         } else if let Some((owed, at)) = &mut self.owed
             && *owed == sig
         {
-            // It has come, and not to the ranks.
+            // The scheduler has sent the signal, and not to the ranks.
             *at = cx.now;
         }
         self.release(cx, |own, _| own == sig);

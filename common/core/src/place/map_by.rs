@@ -70,7 +70,7 @@ impl MapBy {
     /// Reads the words.
     ///
     /// # Errors
-    /// They are none.
+    /// The words are no mapping.
     pub fn parse(text: &str) -> Result<Self, MapByError> {
         // A path may hold colons and capitals.
         let (words, file) = match split_file(text) {

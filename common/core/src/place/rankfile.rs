@@ -67,7 +67,7 @@ pub fn rankfile(text: &str) -> Result<Vec<(String, CpuList)>, RankfileError> {
 /// The hosts of a file that has one on each line: the first word counts.
 ///
 /// # Errors
-/// It has none.
+/// The file names no host.
 pub fn sequence(text: &str) -> Result<Vec<String>, RankfileError> {
     let hosts: Vec<String> =
         lines(text).filter_map(|(words, _)| words.split_whitespace().next()).map(String::from).collect();

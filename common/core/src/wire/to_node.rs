@@ -136,7 +136,7 @@ pub struct Start {
     pub local_size: u32,
     /// The GPU variables of ranks.
     pub gpus: Share,
-    /// Where ranks are bound.
+    /// The binding of ranks.
     pub bind: Bind,
     /// The prefix format of output lines; `None`: raw.
     pub label: Option<OsBytes>,

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the kernel shows them.
+/// The directory in which the kernel shows them.
 const SYSTEM: &str = "/sys/devices/system";
 /// Kinds of cores on x86, as the drivers of their counters name them.
 const KINDS: [&str; 3] = ["/sys/devices/cpu_core/cpus", "/sys/devices/cpu_atom/cpus", "/sys/devices/cpu_lowpower/cpus"];

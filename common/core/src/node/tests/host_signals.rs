@@ -157,7 +157,7 @@ fn ranks_that_start_about_the_schedulers_last_signal_get_it_once() {
     rig.hear(NodeEvent::Spawned { proc: ProcId::new(1), pid: 1, at: at(1051) });
     rig.root(ends());
     assert_eq!(rig.wait(0), [group(1, TERM)]);
-    // It starts after the order, and the scheduler signals nothing here.
+    // The rank starts after the order, and the scheduler signals nothing here.
     let mut rig = starting();
     rig.root(ends());
     let said = rig.hear(NodeEvent::Spawned { proc: ProcId::new(1), pid: 1, at: at(1000) });
