@@ -14,7 +14,7 @@ use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane, parse_header};
 use rlaunch_core::wire::guardian_count::{LAST_STREAM, Last};
-use rlaunch_core::wire::to_node::{Delta, PortPlan, Rendezvous, Start, ToNode};
+use rlaunch_core::wire::to_node::{Delta, Rendezvous, Start, ToNode};
 use rlaunch_core::wire::to_root::ToRoot;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -94,41 +94,10 @@ impl Remote {
         // Without credit the ends of the rank's streams would never be read.
         self.frame(Lane::Credit, &1_048_576u64.to_le_bytes());
         self.send(&ToNode::Start(Start {
-            in_step: false,
-            job: JobId([0x1f; 16]),
             contain,
-            nodes: 1,
-            local_size: 1,
-            gpus: Default::default(),
-            bind: Default::default(),
-            label: None,
-            rendezvous: Some(Rendezvous {
-                addr: "127.0.0.1".into(),
-                port: None,
-                world_size: 1,
-                nodes: 1,
-                node_index: 0,
-                agent_store: false,
-                guard: Default::default(),
-                interface: Default::default(),
-                jax: false,
-                restart: 0,
-                namespace: 0,
-                slurm: None,
-            }),
-            port: PortPlan::Choose,
-            find: None,
-            addresses: false,
-            travel: None,
+            rendezvous: Some(Rendezvous { addr: "127.0.0.1".into(), world_size: 1, nodes: 1, ..Rendezvous::default() }),
             sole: false,
-            max_restarts: 0,
-            can_start_more: false,
-            apps: 1,
-            lease: None,
-            awaits: Span::ZERO,
-            linger: Span::from_secs(2),
-            grace: Span::from_secs(5),
-            trace: "".into(),
+            ..Start::of(JobId([0x1f; 16]), 1)
         }));
         // A rank, and a descendant that has left its session.
         let argv = ["sh", "-c", "setsid sleep 999 & exec sleep 999"].into_iter().collect();

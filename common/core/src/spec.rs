@@ -6,7 +6,7 @@ use crate::env::value;
 use crate::gpus::Share;
 use crate::id::{JobId, Rank};
 use crate::logs::Logs;
-use crate::master_store::{Guard, Holder};
+use crate::master_store::{ForRank0, Guard, Holder};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::place::Placement;
@@ -64,6 +64,34 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
+    /// A job of which nothing is asked that its programs and hosts do not need.
+    #[must_use]
+    pub fn of(job: JobId, apps: Vec<AppSpec>, placement: Placement) -> Self {
+        Self {
+            job,
+            apps,
+            placement,
+            min_hosts: None,
+            contain: Contain::Auto,
+            on_failure: OnFailure::Kill,
+            grace: Span::from_secs(5),
+            restarts: Restarts::default(),
+            timeout: None,
+            label: None,
+            stdin: StdinPlan::Rank0,
+            scheduler: None,
+            lease: Span::from_secs(30),
+            suspend_limit: Span::from_secs(3_600),
+            master_store: Holder::Rank0(ForRank0::NotPython),
+            store_guard: Guard::default(),
+            jax: false,
+            gpus: Share::default(),
+            bind: Bind::default(),
+            rank_cpus: Vec::new(),
+            rounds: Rounds::default(),
+        }
+    }
+
     /// The number of ranks of all programs.
     #[must_use]
     pub fn world_size(&self) -> u32 {

@@ -9,7 +9,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::restart::rank_fault::{Fault, FaultKind, Leave};
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppBase, Contain, Role, StdinPlan, Tier};
+use rlaunch_core::spec::{AppBase, Role, StdinPlan, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::store::{Ask, Expected, Revision};
 use rlaunch_core::time::{HostTime, Span};
@@ -22,7 +22,7 @@ use rlaunch_core::wire::frozen::client::Words;
 use rlaunch_core::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
 use rlaunch_core::wire::probe::Key;
 use rlaunch_core::wire::round::{RoundDown, RoundMember, RoundRendezvous};
-use rlaunch_core::wire::to_node::{Delta, Find, PortPlan, Rendezvous, Start, ToNode};
+use rlaunch_core::wire::to_node::{Delta, Find, Rendezvous, Start, ToNode};
 use rlaunch_core::wire::to_root::{
     Exited, Facts, Found, Hello, NodeRefusal, Reached, SpawnError, SpawnStep, Started, ToRoot, Usage,
 };
@@ -50,28 +50,15 @@ fn down() -> Vec<Vec<u8>> {
     let limits = Capped::chunks([Limit { on: Resource::Core, soft: None }]).remove(0);
     let travel = Travel { umask: 0o22, limits, dir: "/home/eve".into() };
     let start = Start {
-        in_step: false,
-        job: JobId([7; 16]),
-        contain: Contain::Auto,
-        nodes: 1,
-        local_size: 2,
         gpus: rlaunch_core::gpus::Share::Each(1),
-        bind: Default::default(),
         label: Some("[%r] ".into()),
-        rendezvous: None,
-        port: PortPlan::Choose,
         find: Some(Box::new(Find { interface: OsBytes::default(), door: Some(Key::new([5; 32])) })),
         addresses: true,
         travel: Some(travel),
         sole: false,
-        max_restarts: 0,
-        can_start_more: false,
-        apps: 1,
         lease: Some(Span::from_secs(30)),
         awaits: Span::from_secs(36),
-        linger: Span::from_secs(2),
-        grace: Span::from_secs(5),
-        trace: OsBytes::default(),
+        ..Start::of(JobId([7; 16]), 2)
     };
     let delta = |n| Delta {
         proc: ProcId::new(n),
@@ -115,14 +102,10 @@ fn down() -> Vec<Vec<u8>> {
 }
 
 fn up() -> Vec<Vec<u8>> {
-    let (note, at) = (OsBytes::default(), HostTime(9));
+    let at = HostTime(9);
     let at_host = Capped::chunks([OsBytes::from("10.0.0.1")]).remove(0);
     let hello = Hello {
-        tier: Tier::T1,
-        note,
-        usual: false,
         master_port: 10_000,
-        port_reserved: true,
         agent: 2,
         init: Some(3),
         reached: Some(Reached {
@@ -133,7 +116,7 @@ fn up() -> Vec<Vec<u8>> {
         }),
         lowered: Capped::chunks([Lowered { on: Resource::Stack, to: 8 << 20 }]).remove(0),
         machine: "boot uts:[1] net:[2] node0".into(),
-        addresses: Default::default(),
+        ..Hello::of(Tier::T1)
     };
     let started = |n| Started { proc: ProcId::new(n), pid: 100 + n, at };
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into(), found: Found::Nothing };

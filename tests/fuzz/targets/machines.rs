@@ -9,13 +9,12 @@ use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::master_store::{ForAgent, Guard, Holder};
 use rlaunch_core::node::{Node, NodeAction, NodeEvent, Sandbox};
-use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::Placement;
 use rlaunch_core::report::fold;
-use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, Role, StdinPlan, Tier};
+use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role, Tier};
 use rlaunch_core::status::Status;
-use rlaunch_core::time::{Mono, Span, WallNs};
+use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_core::wire::codec::decode;
 use rlaunch_core::wire::frozen::client::client_round::Said;
 use rlaunch_core::wire::to_root::{Facts, Hello, Usage};
@@ -32,27 +31,9 @@ fn spec(ranks: u32) -> JobSpec {
     let (argv, role) = (strings(&["./train"]), Role::sole());
     let base = AppBase { argv, env: strings(&[]), pinned: strings(&[]), wdir: None, role, logs: None, filled: false };
     JobSpec {
-        scheduler: None,
-        lease: Span::from_secs(30),
-        suspend_limit: Span::from_secs(3_600),
-        placement: Placement::here("here", [ranks]),
-        min_hosts: None,
-        job: JobId([7; 16]),
-        apps: vec![AppSpec { procs: ranks, base }],
-        contain: Contain::Auto,
-        on_failure: OnFailure::Kill,
-        grace: Span::from_secs(5),
-        restarts: Default::default(),
-        timeout: None,
-        label: None,
-        stdin: StdinPlan::Rank0,
         master_store: Holder::Agent(ForAgent::Asked),
         store_guard: Guard::Job,
-        jax: false,
-        gpus: Default::default(),
-        bind: Default::default(),
-        rank_cpus: Default::default(),
-        rounds: Default::default(),
+        ..JobSpec::of(JobId([7; 16]), vec![AppSpec { procs: ranks, base }], Placement::here("here", [ranks]))
     }
 }
 
@@ -110,26 +91,8 @@ fn session(who: u8, frame: &[u8]) -> NodeEvent {
 fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
     Some(match action {
         NodeAction::SetUpSandbox(_) => NodeEvent::SandboxReady(Sandbox {
-            hello: Hello {
-                tier: Tier::T1,
-                note: OsBytes::default(),
-                usual: false,
-                master_port: 10_000,
-                port_reserved: true,
-                agent: 3,
-                init: Some(4),
-                reached: None,
-                lowered: Default::default(),
-                machine: Default::default(),
-                addresses: Default::default(),
-            },
-            cpus: 2,
-            processors: None,
-            gpus: Default::default(),
-            interfaces: Vec::new(),
-            error_dir: OsBytes::from("/tmp"),
             devices: true,
-            socket: OsBytes::default(),
+            ..Sandbox::of(Hello { master_port: 10_000, agent: 3, init: Some(4), ..Hello::of(Tier::T1) })
         }),
         NodeAction::Spawn { proc, .. } => NodeEvent::Spawned { proc, pid: proc.get(), at: now },
         NodeAction::Signal { proc, sig, .. } => {

@@ -391,28 +391,13 @@ impl World {
             Some(refusal) => NodeEvent::Refused(refusal),
             None => {
                 self.host.kernel.init = if self.plan.tier == Tier::T1 { Init::Alive } else { Init::Absent };
-                NodeEvent::SandboxReady(Sandbox {
-                    hello: Hello {
-                        tier: self.plan.tier,
-                        note: OsBytes::default(),
-                        usual: false,
-                        master_port: if plan.port == PortPlan::Choose { port_of(self.node) } else { 0 },
-                        port_reserved: true,
-                        agent: 1,
-                        init: (self.plan.tier == Tier::T1).then_some(2),
-                        reached: self.reached_by(plan),
-                        lowered: Default::default(),
-                        machine: Default::default(),
-                        addresses: if plan.addresses { self.own_addresses() } else { Default::default() },
-                    },
-                    cpus: 4,
-                    processors: None,
-                    gpus: Default::default(),
-                    interfaces: vec![],
-                    error_dir: "/tmp".into(),
-                    devices: false,
-                    socket: OsBytes::default(),
-                })
+                NodeEvent::SandboxReady(Sandbox::of(Hello {
+                    master_port: if plan.port == PortPlan::Choose { port_of(self.node) } else { 0 },
+                    init: (self.plan.tier == Tier::T1).then_some(2),
+                    reached: self.reached_by(plan),
+                    addresses: if plan.addresses { self.own_addresses() } else { Default::default() },
+                    ..Hello::of(self.plan.tier)
+                }))
             }
         };
         self.soon(Ev::Arrives(Arrival::Event(Box::new(event))));

@@ -8,7 +8,7 @@ use rlaunch_core::master_store::{ForAgent, ForRank0, Holder};
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::Placement;
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppBase, AppSpec, Contain, JobSpec, OnFailure, Role, StdinPlan, Tier};
+use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, OnFailure, Role, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::to_root::{NodeRefusal, SpawnStep};
@@ -199,27 +199,15 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
     let first = u32::try_from(split).unwrap_or(0);
     let second = if rng.chance(5) { big } else { base.clone() };
     JobSpec {
-        scheduler: None,
-        lease: Span::from_secs(30),
-        suspend_limit: Span::from_secs(3_600),
-        job: JobId([7; 16]),
-        apps: vec![AppSpec { procs: first, base }, AppSpec { procs: count - first, base: second }],
-        placement: Placement::here("here", [first, count - first]),
-        min_hosts: None,
-        contain: Contain::Auto,
         on_failure: if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue },
         grace: Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) }),
-        restarts: Default::default(),
         timeout: (endless || rng.chance(15)).then(|| Span::from_millis(rng.between(1, 6000))),
-        label: None,
-        stdin: StdinPlan::Rank0,
         master_store: holder(count),
-        store_guard: Default::default(),
-        jax: false,
-        gpus: Default::default(),
-        bind: Default::default(),
-        rank_cpus: Default::default(),
-        rounds: Default::default(),
+        ..JobSpec::of(
+            JobId([7; 16]),
+            vec![AppSpec { procs: first, base }, AppSpec { procs: count - first, base: second }],
+            Placement::here("here", [first, count - first]),
+        )
     }
 }
 

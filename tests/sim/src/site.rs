@@ -10,7 +10,7 @@ use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
 use rlaunch_core::place::{Node, Placement, Processes, RankPlacement};
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppSpec, Contain, JobSpec, OnFailure, StdinPlan, Tier};
+use rlaunch_core::spec::{AppSpec, JobSpec, OnFailure, Tier};
 use rlaunch_core::time::Span;
 
 /// Told apart from the stream of the run itself.
@@ -153,27 +153,16 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         nodes.push(Node { host, local: u64::from(node) == local, slots: ranks, ranks });
     }
     JobSpec {
-        scheduler: None,
         lease,
-        suspend_limit: Span::from_secs(3_600),
-        job: JobId([7; 16]),
-        apps: vec![AppSpec { procs: first, base: base.clone() }, AppSpec { procs: world - first, base }],
-        placement: Placement { nodes, ranks: seats, notes: vec![], processes: Processes::default() },
-        min_hosts: None,
-        contain: Contain::Auto,
         on_failure: if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue },
         grace: Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) }),
-        restarts: Default::default(),
         timeout: rng.chance(10).then(|| Span::from_millis(rng.between(1, 9000))),
-        label: None,
-        stdin: StdinPlan::Rank0,
         master_store: holder(world),
-        store_guard: Default::default(),
-        jax: false,
-        gpus: Default::default(),
-        bind: Default::default(),
-        rank_cpus: Default::default(),
-        rounds: Default::default(),
+        ..JobSpec::of(
+            JobId([7; 16]),
+            vec![AppSpec { procs: first, base: base.clone() }, AppSpec { procs: world - first, base }],
+            Placement { nodes, ranks: seats, notes: vec![], processes: Processes::default() },
+        )
     }
 }
 

@@ -125,25 +125,11 @@ impl Roster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os_bytes::OsBytes;
     use crate::spec::Tier;
-    use crate::wire::capped::Capped;
     use proptest::prelude::*;
 
     fn states() -> impl Strategy<Value = State> {
-        let hello = Hello {
-            tier: Tier::T3,
-            note: OsBytes::default(),
-            usual: true,
-            master_port: 1,
-            port_reserved: true,
-            agent: 2,
-            init: None,
-            reached: None,
-            lowered: Capped::default(),
-            machine: OsBytes::default(),
-            addresses: Default::default(),
-        };
+        let hello = Hello::of(Tier::T3);
         prop_oneof![
             Just(State::Connecting),
             Just(State::Waiting),

@@ -398,6 +398,23 @@ pub struct Sandbox {
     pub socket: OsBytes,
 }
 
+impl Sandbox {
+    /// A host with four CPUs and nothing special.
+    #[must_use]
+    pub fn of(hello: Hello) -> Self {
+        Self {
+            hello,
+            cpus: 4,
+            processors: None,
+            gpus: Devices::default(),
+            interfaces: Vec::new(),
+            error_dir: OsBytes::from("/tmp"),
+            devices: false,
+            socket: OsBytes::default(),
+        }
+    }
+}
+
 /// The processors of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Processors {

@@ -14,7 +14,7 @@ use super::*;
 use crate::id::{JobId, LocalRank, Rank, Std};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
-use crate::spec::{Contain, Role, StdinPlan, Tier};
+use crate::spec::{Role, StdinPlan, Tier};
 use crate::time::Span;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
@@ -38,14 +38,6 @@ fn at(ms: u64) -> Mono {
 
 fn start() -> Start {
     Start {
-        in_step: false,
-        job: JobId([0xab; 16]),
-        contain: Contain::Auto,
-        nodes: 1,
-        local_size: 300,
-        gpus: Default::default(),
-        bind: Default::default(),
-        label: None,
         rendezvous: Some(Rendezvous {
             addr: "127.0.0.1".into(),
             port: None,
@@ -54,45 +46,13 @@ fn start() -> Start {
             node_index: 0,
             ..Rendezvous::default()
         }),
-        port: PortPlan::Choose,
-        find: None,
-        addresses: false,
-        travel: None,
-        sole: true,
-        max_restarts: 0,
-        can_start_more: false,
-        apps: 1,
-        lease: None,
-        awaits: Span::ZERO,
-        linger: Span::from_secs(2),
-        grace: Span::from_secs(5),
-        trace: OsBytes::default(),
+        ..Start::of(JobId([0xab; 16]), 300)
     }
 }
 
 fn sandbox() -> Sandbox {
-    Sandbox {
-        hello: Hello {
-            tier: Tier::T1,
-            note: OsBytes::default(),
-            usual: false,
-            master_port: 20000,
-            port_reserved: true,
-            agent: 10,
-            init: Some(11),
-            reached: None,
-            lowered: Capped::default(),
-            machine: OsBytes::default(),
-            addresses: Default::default(),
-        },
-        cpus: 4,
-        processors: None,
-        gpus: Default::default(),
-        interfaces: alloc::vec![],
-        error_dir: "/run/x".into(),
-        devices: false,
-        socket: "/run/x/s".into(),
-    }
+    let hello = Hello { master_port: 20000, agent: 10, init: Some(11), ..Hello::of(Tier::T1) };
+    Sandbox { error_dir: "/run/x".into(), socket: "/run/x/s".into(), ..Sandbox::of(hello) }
 }
 
 fn base() -> AppBase {

@@ -173,6 +173,37 @@ pub struct Start {
     pub trace: OsBytes,
 }
 
+impl Start {
+    /// For the only host of a job that asks for nothing else: it chooses the rendezvous.
+    #[must_use]
+    pub fn of(job: JobId, local_size: u32) -> Self {
+        Self {
+            job,
+            contain: Contain::Auto,
+            nodes: 1,
+            local_size,
+            gpus: Share::default(),
+            bind: Bind::default(),
+            label: None,
+            rendezvous: None,
+            port: PortPlan::Choose,
+            find: None,
+            addresses: false,
+            travel: None,
+            sole: true,
+            max_restarts: 0,
+            can_start_more: false,
+            apps: 1,
+            lease: None,
+            in_step: false,
+            awaits: Span::ZERO,
+            linger: Span::from_secs(2),
+            grace: Span::from_secs(5),
+            trace: OsBytes::default(),
+        }
+    }
+}
+
 /// Preparation of MASTER_PORT on a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum PortPlan {

@@ -163,6 +163,26 @@ pub struct Hello {
     pub addresses: Capped<Address, HOST_ADDRESSES>,
 }
 
+impl Hello {
+    /// A host with this guarantee of which nothing else has to be known.
+    #[must_use]
+    pub fn of(tier: Tier) -> Self {
+        Self {
+            tier,
+            note: OsBytes::default(),
+            usual: false,
+            master_port: 0,
+            port_reserved: true,
+            agent: 1,
+            init: None,
+            reached: None,
+            lowered: Capped::default(),
+            machine: OsBytes::default(),
+            addresses: Capped::default(),
+        }
+    }
+}
+
 /// By which numeric addresses a host is reached.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Reached {

@@ -67,19 +67,7 @@ fn said(facts: impl IntoIterator<Item = What>, tone: Tone, by: By) -> String {
 }
 
 fn hello(note: &str, usual: bool) -> Hello {
-    Hello {
-        tier: Tier::T3,
-        note: note.into(),
-        usual,
-        master_port: 0,
-        port_reserved: false,
-        agent: 1,
-        init: None,
-        reached: None,
-        lowered: Default::default(),
-        machine: OsBytes::default(),
-        addresses: Default::default(),
-    }
+    Hello { note: note.into(), usual, port_reserved: false, ..Hello::of(Tier::T3) }
 }
 
 fn interrupted(sig: Signal, grace: Span, ranks: RanksState) -> What {

@@ -176,33 +176,17 @@ impl World {
     fn ground(&mut self, host: usize, plan: &SandboxPlan) {
         let address = format!("10.0.0.{host}");
         let hello = Hello {
-            tier: Tier::T3,
-            note: Default::default(),
             usual: true,
             master_port: if plan.port == PortPlan::Choose { self.port(host) } else { 0 },
-            port_reserved: true,
-            agent: 1,
-            init: None,
             reached: plan.find.is_some().then(|| Reached {
                 from: "10.0.0.99".into(),
                 at: Capped::chunks([address.as_str().into()]).pop().unwrap_or_default(),
                 doors: Capped::chunks([1]).pop().unwrap_or_default(),
                 has: Default::default(),
             }),
-            lowered: Default::default(),
-            machine: Default::default(),
-            addresses: Default::default(),
+            ..Hello::of(Tier::T3)
         };
-        let ground = Sandbox {
-            hello,
-            cpus: 4,
-            processors: None,
-            gpus: Default::default(),
-            interfaces: vec![],
-            error_dir: "/tmp".into(),
-            devices: true,
-            socket: "/s".into(),
-        };
+        let ground = Sandbox { devices: true, socket: "/s".into(), ..Sandbox::of(hello) };
         self.soon(host, NodeEvent::SandboxReady(ground));
     }
 

@@ -4,14 +4,13 @@ use crate::plan::{MS, program};
 use crate::rng::Rng;
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
-use rlaunch_core::master_store::{ForRank0, Holder};
 use rlaunch_core::place::{Node, Placement, Processes, RankPlacement};
 use rlaunch_core::rank_assign::parse;
 use rlaunch_core::restart::{Limits, Respawn};
 use rlaunch_core::restarts::Restarts;
 use rlaunch_core::rounds::Rounds;
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppSpec, Contain, JobSpec, OnFailure, StdinPlan};
+use rlaunch_core::spec::{AppSpec, JobSpec, StdinPlan};
 use rlaunch_core::time::Span;
 
 /// Told apart from the streams of other jobs.
@@ -154,26 +153,10 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
         max_rank_faults: some(rng, 3),
     };
     JobSpec {
-        scheduler: None,
         lease: Span::from_secs(2),
-        suspend_limit: Span::from_secs(3_600),
-        job: JobId([7; 16]),
-        apps: vec![AppSpec { procs: world, base: program() }],
-        placement: Placement { nodes, ranks: seats, notes: vec![], processes: Processes::default() },
-        min_hosts: None,
-        contain: Contain::Auto,
-        on_failure: OnFailure::Kill,
         grace: Span::from_millis(500),
         restarts: Restarts { most: u32::try_from(rng.below(3)).unwrap_or(0), delay: Span::ZERO },
-        timeout: None,
-        label: None,
         stdin: StdinPlan::None,
-        master_store: Holder::Rank0(ForRank0::NotPython),
-        store_guard: Default::default(),
-        jax: false,
-        gpus: Default::default(),
-        bind: Default::default(),
-        rank_cpus: Default::default(),
         rounds: Rounds {
             policy: asked.and_then(|words| parse::policy(words).ok()),
             limits,
@@ -184,5 +167,10 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
             respawn_timeout: Span::from_secs(3),
             asked: "--respawn".into(),
         },
+        ..JobSpec::of(
+            JobId([7; 16]),
+            vec![AppSpec { procs: world, base: program() }],
+            Placement { nodes, ranks: seats, notes: vec![], processes: Processes::default() },
+        )
     }
 }

@@ -64,19 +64,7 @@ fn starts() -> Vec<What> {
         apps: vec![],
         ..start.clone()
     };
-    let hello = |tier, init| Hello {
-        tier,
-        note: bytes(""),
-        usual: false,
-        master_port: 20_000,
-        port_reserved: true,
-        agent: 50,
-        init,
-        reached: None,
-        lowered: crate::wire::capped::Capped::default(),
-        machine: OsBytes::default(),
-        addresses: Default::default(),
-    };
+    let hello = |tier, init| Hello { master_port: 20_000, agent: 50, init, ..Hello::of(tier) };
     vec![
         What::JobStart(Box::new(start)),
         What::JobStart(Box::new(other)),

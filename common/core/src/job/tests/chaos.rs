@@ -47,19 +47,7 @@ fn step(s: &mut Script, dice: &mut Dice) {
         }
         12 => s.hears(ToRoot::Postmortem { proc, facts: Facts::default() }),
         13 => s.hears(ToRoot::Refused(NodeRefusal::Protocol)),
-        14 => s.hears(ToRoot::Hello(Hello {
-            tier: Tier::T3,
-            note: OsBytes::default(),
-            usual: false,
-            master_port: 1,
-            port_reserved: true,
-            agent: 2,
-            init: None,
-            reached: None,
-            lowered: crate::wire::capped::Capped::default(),
-            machine: Default::default(),
-            addresses: Default::default(),
-        })),
+        14 => s.hears(ToRoot::Hello(Hello { master_port: 1, ..Hello::of(Tier::T3) })),
         15 => {
             let started = Started { proc, pid: 1, at: Mono::default().host_time() };
             s.hears(ToRoot::Started { procs: Capped::chunks([started]).remove(0) })

@@ -2,12 +2,11 @@
 
 use super::*;
 use crate::id::JobId;
-use crate::master_store::{ForRank0, Holder};
 use crate::os_strings::OsStrings;
 use crate::place::Placement;
 use crate::report::Report;
 use crate::restart::RoundsEnd;
-use crate::spec::{AppBase, AppSpec, Contain, JobSpec, Role, StdinPlan, Tier};
+use crate::spec::{AppBase, AppSpec, JobSpec, Role, Tier};
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
@@ -30,29 +29,7 @@ pub(super) fn spec(ranks: u32) -> JobSpec {
         logs: None,
         filled: false,
     };
-    JobSpec {
-        scheduler: None,
-        lease: Span::from_secs(30),
-        suspend_limit: Span::from_secs(3_600),
-        job: JobId([7; 16]),
-        apps: vec![AppSpec { procs: ranks, base }],
-        placement: Placement::here("here", [ranks]),
-        min_hosts: None,
-        contain: Contain::Auto,
-        on_failure: OnFailure::Kill,
-        grace: Span::from_secs(5),
-        restarts: Default::default(),
-        timeout: None,
-        label: None,
-        stdin: StdinPlan::Rank0,
-        master_store: Holder::Rank0(ForRank0::NotPython),
-        store_guard: Default::default(),
-        jax: false,
-        gpus: Default::default(),
-        bind: Default::default(),
-        rank_cpus: Default::default(),
-        rounds: Default::default(),
-    }
+    JobSpec::of(JobId([7; 16]), vec![AppSpec { procs: ranks, base }], Placement::here("here", [ranks]))
 }
 
 pub(super) fn exit(code: u8) -> Status {
@@ -177,19 +154,8 @@ impl Script {
     }
 
     pub(super) fn hello(&mut self) -> &mut Self {
-        self.hears(ToRoot::Hello(Hello {
-            tier: Tier::T1,
-            note: OsBytes::default(),
-            usual: false,
-            master_port: 20_000,
-            port_reserved: true,
-            agent: 50,
-            init: Some(51),
-            reached: None,
-            lowered: Capped::default(),
-            machine: OsBytes::default(),
-            addresses: Default::default(),
-        }))
+        let hello = Hello { master_port: 20_000, agent: 50, init: Some(51), ..Hello::of(Tier::T1) };
+        self.hears(ToRoot::Hello(hello))
     }
 
     /// A rank ended between two times, in ms since the job's start.

@@ -39,20 +39,7 @@ pub(super) fn hello(at: &str, from: &str, port: u16) -> ToRoot {
     let doors = Capped::chunks(at.iter().map(|_| 20_000)).pop().unwrap_or_default();
     let reached = Some(Reached { from: from.into(), at, doors, has: OsBytes::default() });
     let reached = reached.filter(|reached| !reached.at.is_empty());
-    let note = OsBytes::default();
-    ToRoot::Hello(Hello {
-        tier: Tier::T3,
-        note,
-        usual: false,
-        master_port: port,
-        port_reserved: true,
-        agent: 5,
-        init: None,
-        reached,
-        lowered: Capped::default(),
-        machine: OsBytes::default(),
-        addresses: Default::default(),
-    })
+    ToRoot::Hello(Hello { master_port: port, agent: 5, reached, ..Hello::of(Tier::T3) })
 }
 
 pub(super) fn starts(s: &Script) -> Vec<(NodeId, Start)> {

@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::rounds::Rounds;
-use crate::spec::AppBase;
 use crate::spec::StdinPlan::{None as Null, Rank0};
+use crate::spec::{AppBase, Tier};
 use crate::wire::capped::Capped;
 use crate::wire::to_node::PortPlan;
-use crate::wire::to_root::Started;
+use crate::wire::to_root::{Hello, Started};
 
 fn starts(s: &Script) -> Vec<Option<u16>> {
     s.sent
@@ -126,19 +126,7 @@ fn a_pinned_port_is_used_if_it_is_one() {
 fn notes_of_the_node_are_said() {
     let mut s = Script::new(&spec(1));
     let note = OsBytes::from("no user namespace");
-    let hello = crate::wire::to_root::Hello {
-        tier: crate::spec::Tier::T3,
-        note,
-        usual: false,
-        master_port: 40_000,
-        port_reserved: false,
-        agent: 1,
-        init: None,
-        reached: None,
-        lowered: crate::wire::capped::Capped::default(),
-        machine: Default::default(),
-        addresses: Default::default(),
-    };
+    let hello = Hello { note, master_port: 40_000, port_reserved: false, ..Hello::of(Tier::T3) };
     s.hears(ToRoot::Hello(hello.clone())).hears(ToRoot::Hello(hello.clone()));
     let port = What::News(JobNews::PortUnreserved { port: 40_000 });
     assert_eq!(s.said, [port, What::HostReady { node: NODE, hello }]);
@@ -148,19 +136,7 @@ fn notes_of_the_node_are_said() {
 fn expected_restrictions_are_only_logged() {
     let mut s = Script::new(&spec(1));
     let note = OsBytes::from("not permitted");
-    s.hears(ToRoot::Hello(crate::wire::to_root::Hello {
-        tier: crate::spec::Tier::T3,
-        note: note.clone(),
-        usual: true,
-        master_port: 20_000,
-        port_reserved: true,
-        agent: 1,
-        init: None,
-        reached: None,
-        lowered: crate::wire::capped::Capped::default(),
-        machine: Default::default(),
-        addresses: Default::default(),
-    }));
+    s.hears(ToRoot::Hello(Hello { note: note.clone(), usual: true, master_port: 20_000, ..Hello::of(Tier::T3) }));
     assert_eq!(s.said, []);
     assert!(matches!(s.log.last(), Some(What::HostReady { hello, .. }) if hello.note == note), "{:?}", s.log);
 }
