@@ -50,6 +50,8 @@ class Bench:
     megabytes_per_rank: int = 25
     hosts: object = None
     """The testbed of the rows that need hosts, once one of them is asked for."""
+    cluster: object = None
+    """The same for the rows that need Slurm."""
 
     def size(self, usual, quick):
         """A size, smaller when only a quick look is wanted."""

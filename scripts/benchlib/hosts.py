@@ -21,10 +21,14 @@ MOST = 16
 class Hosts:
     """A testbed that comes up with the first sample, and goes with us."""
 
+    name = "hosts"
+    options = ()
+    """Of `scripts/testbed up`."""
+
     def __init__(self, bench):
         self.own_bench = bench
-        self.scratch = pathlib.Path(bench.scratch) / "hosts"
-        self.environ = dict(os.environ, TESTBED_NAME=f"bench-{os.getpid()}")
+        self.scratch = pathlib.Path(bench.scratch) / self.name
+        self.environ = dict(os.environ, TESTBED_NAME=f"bench-{self.name}-{os.getpid()}")
         self.holder = None
         self.resting = set()
         # Under a name that no remote line can hold: where it lies here it is not looked for there.
@@ -39,7 +43,7 @@ class Hosts:
         """Makes it, once; the hosts have the agent's binary then."""
         if self.holder:
             return
-        line = [TESTBED, "up", str(self.own_bench.size(MOST, 4)), "--hold", "--share", self.scratch]
+        line = [TESTBED, "up", str(self.own_bench.size(MOST, 4)), "--hold", "--share", self.scratch, *self.options]
         # pylint: disable-next=consider-using-with
         self.holder = subprocess.Popen(line, env=self.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if self.holder.stdout.readline() != "ready\n":

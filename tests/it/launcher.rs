@@ -32,6 +32,6 @@ fn an_srun_that_is_missing_is_named_with_a_way_out() {
     };
     let done = plan("true").start().code(125);
     done.says("error: 1 of 1 host cannot be reached; nothing was started\n").says("srun failed (exit code 127)");
-    done.says("try     put srun into PATH, or --launcher ssh");
+    done.says("try     put srun into PATH; or --launcher ssh");
     plan("--launcher local /bin/true").start().code(0);
 }

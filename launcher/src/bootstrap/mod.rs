@@ -57,6 +57,8 @@ pub(crate) enum Step {
     KillWait(Span),
     /// Hosts are reached by an srun for each of them, and not over TCP.
     FellBack(Vec<NodeId>, FallBack),
+    /// srun has started no agent for a while, and says this.
+    Words(OsBytes),
     /// A connection from there to the port for agents was refused.
     Refused(IpAddr, Refusal),
     /// How far it is.
@@ -187,6 +189,7 @@ impl Bootstrap {
                 Outcome::Stage(node, stage) => self.steps.push_back(Step::Progress { node, stage }),
                 Outcome::Up(node, edge, up) => self.steps.push_back(Step::Up { node, edge, up }),
                 Outcome::Failed(node, failure) => self.steps.push_back(Step::Failed { node, failure }),
+                Outcome::Words(words) => self.steps.push_back(Step::Words(words)),
                 Outcome::Refused(address, why) => self.steps.push_back(Step::Refused(address, why)),
                 Outcome::FallBack(node, target, why, left) => {
                     match self.steps.back_mut() {

@@ -27,7 +27,7 @@ const MOST: usize = 1_024;
 const MOST_OF_ADDRESS: usize = 64;
 /// Arrivals that may wait for the machine thread.
 const ROOM: usize = 256;
-/// Refusals that are reported: others are like them.
+/// Refusals of each kind that are reported.
 const REPORTED: u32 = 3;
 
 const LISTENER: u64 = u64::MAX;
@@ -87,7 +87,7 @@ impl Reception {
             pending: BTreeMap::new(),
             next: 0,
             paused_until: None,
-            refused: 0,
+            refused: BTreeMap::new(),
             outbox,
             bell: bell.clone(),
         };
@@ -149,7 +149,7 @@ struct Desk {
     next: u64,
     /// Until when no more are accepted.
     paused_until: Option<Instant>,
-    refused: u32,
+    refused: BTreeMap<Refusal, u32>,
     outbox: SyncSender<Visit>,
     bell: Doorbell,
 }
@@ -282,9 +282,10 @@ impl Desk {
     }
 
     fn refuse(&mut self, address: IpAddr, why: Refusal) {
-        self.refused += 1;
-        tracing::debug!(%address, ?why, count = self.refused, "refused a connection to the port for agents");
-        if self.refused <= REPORTED {
+        let count = self.refused.entry(why).or_default();
+        *count = count.saturating_add(1);
+        tracing::debug!(%address, ?why, count, "refused a connection to the port for agents");
+        if *count <= REPORTED {
             self.tell(Visit::Refused(address.to_canonical(), why));
         }
     }

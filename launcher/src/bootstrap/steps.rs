@@ -11,6 +11,7 @@ use rlaunch_core::bootstrap::{
 };
 use rlaunch_core::id::NodeId;
 use rlaunch_core::machine::{Machine as _, earliest_of};
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_net::Early;
@@ -28,6 +29,8 @@ pub(super) enum Outcome {
     Failed(NodeId, Box<Failure>),
     /// The host is to be reached by an srun of its own, within this time.
     FallBack(NodeId, Target, FallBack, Span),
+    /// No agent of a step has connected for a while, and its srun says this.
+    Words(OsBytes),
     /// A connection from there was refused.
     Refused(IpAddr, Refusal),
 }
@@ -248,6 +251,10 @@ impl Steps {
                     let (node, facts) = (arrival.node, arrival.facts);
                     step.arrived.insert(node, *arrival);
                     self.handle(now, index, StepEvent::Connected(node, facts), ground);
+                    // The agent of a host that is not needed any more ends with its connection.
+                    if let Some(step) = self.list.get_mut(index) {
+                        step.arrived.remove(&node);
+                    }
                 }
             }
         }
@@ -304,6 +311,7 @@ impl Steps {
                     srun.end(hard);
                 }
             }
+            StepAction::Words(words) => self.outcomes.push_back(Outcome::Words(words)),
             StepAction::Stage(node, stage) => self.outcomes.push_back(Outcome::Stage(node, stage)),
             StepAction::Up(node, up) => {
                 if let Some(Arrival { socket, seal, .. }) = step.arrived.remove(&node) {

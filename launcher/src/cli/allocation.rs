@@ -46,7 +46,7 @@ pub(crate) enum AllocationUseError {
     #[error("{0}")]
     Unreadable(#[from] AllocationError),
     /// `-H node9`
-    #[error("{option} names {host}, which {job} has not been given: it has {hosts}")]
+    #[error("{host} ({option}) is not in {job}, whose hosts are {hosts}")]
     Outside { option: OsBytes, host: String, job: String, hosts: String },
     /// `--launcher slurm` on a laptop.
     #[error("--launcher slurm needs an allocation of Slurm, and there is none here (SLURM_JOB_ID is not set)")]
@@ -55,7 +55,7 @@ pub(crate) enum AllocationUseError {
     #[error("--launcher local runs all ranks on this host, and {option} names {host}")]
     Elsewhere { option: OsBytes, host: String },
     /// `srun -n 4 rlaunch`
-    #[error("srun has started rlaunch {tasks} times, and one starts all ranks: each would be a job of its own")]
+    #[error("srun has started {tasks} copies of rlaunch, and one copy starts all ranks")]
     ManyTasks { tasks: u32, is_first: bool },
 }
 

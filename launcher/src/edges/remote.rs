@@ -148,6 +148,9 @@ impl Remote {
                 Step::FellBack(nodes, why) => {
                     return Poll::Ready(News::Event(JobEvent::Found(JobNews::FellBack { nodes, why })));
                 }
+                Step::Words(words) => {
+                    return Poll::Ready(News::Event(JobEvent::Found(JobNews::StepWaits { words })));
+                }
                 Step::Refused(address, why) => {
                     let address = OsBytes::from(address.to_string());
                     return Poll::Ready(News::Event(JobEvent::Found(JobNews::StrangerRefused { address, why })));

@@ -5,7 +5,7 @@ use crate::view::phrases;
 use rlaunch_agent::{AgentSetup, Edge, LeaseLine};
 use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::tcp_hello::{SECOND_MESSAGE, STEP_PREAMBLE, last_words_tag};
-use rlaunch_core::bootstrap::{AgentFacts, Answer, EdgeKeys, Hash, Hello, Preamble, StepPreamble};
+use rlaunch_core::bootstrap::{AgentFacts, Answer, EdgeKeys, Hash, Hello, Preamble, Secret, StepPreamble};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_net::seal::{AgentHandshake, Seal};
 use rlaunch_sys::fd;
@@ -33,11 +33,17 @@ pub(super) fn serve(origin: Origin) -> u8 {
     if let Err(error) = fd::read_exactly(0, &mut bytes, PATIENCE) {
         return complain(&format!("no word from the launcher: {}", rlaunch_sys::reason(&error)));
     }
-    let Some(step) = StepPreamble::parse(&bytes) else {
+    let Some(mut step) = StepPreamble::parse(&bytes) else {
         return complain("what came on stdin is not from rlaunch, or from another version of it");
     };
+    bytes.fill(0);
+    std::hint::black_box(&bytes);
     let host = std::env::var_os("SLURMD_NODENAME").map(|name| OsBytes::new(name.into_vec())).unwrap_or_default();
-    match connect(&step, &host) {
+    let connected = connect(&step, &host);
+    // This frame lives as long as the agent does.
+    step.secret = Secret([0; 32]);
+    std::hint::black_box(&step);
+    match connected {
         Ok(connected) => become_agent(connected, origin),
         Err(why) => {
             let answer = Answer::Unconnected { host, why: why.into() };

@@ -81,6 +81,7 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
             (Tone::Quiet, format!("{scheduler} sent {sig} (--signal): each rank gets it once"))
         }
         JobNews::FellBack { nodes, why } => fell_back(&names.folded(nodes), why),
+        JobNews::StepWaits { words } => (Tone::Normal, format!("no agent has started yet; {}", last_line(words))),
         JobNews::StrangerRefused { address, why } => (Tone::Quiet, stranger_refused(address, *why)),
         JobNews::Continuing { rank, status } => (Tone::Quiet, format!("rank {rank} failed: {status}; {CONTINUE}")),
         JobNews::EndingDeferred { rank, status, end_in } => (Tone::Quiet, deferred(*rank, *status, *end_in)),
@@ -109,16 +110,22 @@ fn fell_back(hosts: &OsBytes, why: &FallBack) -> Line {
                 "{hosts}: agents cannot connect to this host ({reason}); using srun's own streams, which are slower (--transport stdio)"
             ),
         ),
-        FallBack::Silent(waited) => {
+        FallBack::Silent { waited, words } => {
             let waited = phrases::wait(*waited);
+            let words = if words.is_empty() { String::new() } else { format!(" ({})", last_line(words)) };
             (
                 Tone::Normal,
                 format!(
-                    "{hosts}: no agent has connected to this host within {waited}; using srun's own streams, which are slower (--transport stdio)"
+                    "{hosts}: no agent has connected to this host within {waited}{words}; using srun's own streams, which are slower (--transport stdio)"
                 ),
             )
         }
     }
+}
+
+/// The last line of what a command has printed: the latest that it knows.
+fn last_line(words: &OsBytes) -> Visible<'_> {
+    Visible(words.trim_ascii_end().rsplit(|b| *b == b'\n').next().unwrap_or_default())
 }
 
 /// A connection that is no agent's. It may be a port scan, or an attack.

@@ -1,6 +1,6 @@
 """The rows of the benchmark: a name, and the function that makes its cases. A new row is a new file and a line here."""
 
-from . import failure, hangs, launch, memory, rounds, rounds_python, rounds_root, ssh, ssh_failure, ssh_memory, ssh_streams, stdin, stdout, store, strangers
+from . import failure, hangs, launch, memory, rounds, rounds_python, rounds_root, slurm, ssh, ssh_failure, ssh_memory, ssh_streams, stdin, stdout, store, strangers
 
 ROWS = {
     "launch": launch.cases,
@@ -21,4 +21,6 @@ ROWS = {
     "ssh-stdout": ssh_streams.stdout_cases,
     "ssh-stdin": ssh_streams.stdin_cases,
     "ssh-rss": ssh_memory.cases,
+    "slurm": slurm.launch_cases,
+    "slurm-stdout": slurm.stdout_cases,
 }

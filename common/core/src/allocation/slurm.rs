@@ -11,6 +11,10 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+/// The step of a shell that salloc starts on the first host (`LaunchParameters=use_interactive_step` of slurm.conf(5)): its number is
+/// `SLURM_INTERACTIVE_STEP` of slurm.h. The job's hosts are those of the allocation.
+const INTERACTIVE_STEP: &str = "4294967290";
+
 /// The names of the variables of one set of hosts.
 struct Names {
     hosts: String,
@@ -73,7 +77,7 @@ pub(super) fn find(env: &Variables<'_>) -> Result<Option<Allocation>, Allocation
 
 fn sets(env: &Variables<'_>) -> Result<Vec<Names>, AllocationError> {
     // Ranks of ours have the names of a step without its number: the plain ones are those of the outer job, too.
-    let in_step = || env("SLURM_STEP_ID").or_else(|| env("RLAUNCH_JOB_ID")).is_some();
+    let in_step = || env("SLURM_STEP_ID").is_some_and(|id| id != INTERACTIVE_STEP) || env("RLAUNCH_JOB_ID").is_some();
     if env("SLURM_STEP_NODELIST").is_some() && in_step() {
         return Ok(vec![Names::step()]);
     }
@@ -252,6 +256,21 @@ mod tests {
             ("SLURM_TASKS_PER_NODE", "3,1"),
         ]);
         assert_eq!(hosts(&found.unwrap().unwrap()), [("node2", 3), ("node3", 1)]);
+    }
+
+    #[test]
+    fn shell_of_salloc_on_the_first_host_has_the_hosts_of_the_job() {
+        let found = find(&[
+            JOB,
+            ("SLURM_STEP_ID", "4294967290"),
+            ("SLURM_STEP_NODELIST", "node0"),
+            ("SLURM_STEP_TASKS_PER_NODE", "1"),
+            ("SLURM_STEP_NUM_TASKS", "1"),
+            ("SLURM_JOB_NODELIST", "node[0-3]"),
+            ("SLURM_TASKS_PER_NODE", "2(x4)"),
+            ("SLURM_NTASKS", "8"),
+        ]);
+        assert_eq!(found.unwrap().unwrap().default_ranks(), 8);
     }
 
     #[test]

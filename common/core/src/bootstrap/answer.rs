@@ -185,13 +185,21 @@ pub struct Scanner {
     noise: usize,
     /// The last of them.
     kept: Vec<u8>,
+    /// Most bytes that are no answer.
+    most_noise: usize,
 }
 
 impl Scanner {
     /// For the answers of this job.
     #[must_use]
     pub fn new(job: JobId) -> Self {
-        Self { marker: marker(job), unread: Vec::new(), noise: 0, kept: Vec::new() }
+        Self { marker: marker(job), unread: Vec::new(), noise: 0, kept: Vec::new(), most_noise: NOISE }
+    }
+
+    /// For the answers of many hosts in one stream: a login file of one must not end the others, however much it prints.
+    #[must_use]
+    pub fn of_many(job: JobId) -> Self {
+        Self { most_noise: usize::MAX, ..Self::new(job) }
     }
 
     /// More bytes of stdout.
@@ -205,7 +213,7 @@ impl Scanner {
             // The end may be the beginning of a marker.
             let surplus = self.unread.len().saturating_sub(self.marker.len());
             self.drop_noise(surplus);
-            return if self.noise > NOISE { Heard::Noise } else { Heard::Nothing };
+            return if self.noise > self.most_noise { Heard::Noise } else { Heard::Nothing };
         };
         let line = self.unread.get(at + self.marker.len()..).unwrap_or_default();
         let Some(len) = memchr::memchr(b'\n', line) else {
@@ -221,7 +229,7 @@ impl Scanner {
         let end = at + self.marker.len() + len + 1;
         self.drop_noise(at);
         self.unread.drain(..(end - at).min(self.unread.len()));
-        if self.noise > NOISE { Heard::Noise } else { heard }
+        if self.noise > self.most_noise { Heard::Noise } else { heard }
     }
 
     /// Bytes after the last answer: they belong to the edge.
@@ -241,7 +249,7 @@ impl Scanner {
     }
 
     fn drop_noise(&mut self, n: usize) {
-        self.noise += n;
+        self.noise = self.noise.saturating_add(n);
         self.kept.extend(self.unread.drain(..n));
         let surplus = self.kept.len().saturating_sub(KEPT);
         self.kept.drain(..surplus);

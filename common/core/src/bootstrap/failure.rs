@@ -174,7 +174,7 @@ impl fmt::Display for Reason<'_> {
             Why::Declined(why) => write!(f, "the agent refuses: {why}"),
             Why::NoEdge => write!(f, "the agent started, and the streams of its {carrier} cannot be taken over here"),
             Why::Impostor => f.write_str("the process that answered is not the agent that was started"),
-            Why::Absent => f.write_str("this rlaunch is not on the host, and --transport tcp sends nothing there"),
+            Why::Absent => f.write_str("this rlaunch is not on the host, and --transport tcp cannot copy it there"),
             Why::Unconnected(why) => write!(f, "its agent cannot connect to this host: {why}"),
             Why::NoConnection { port, limit } => {
                 write!(f, "not ready within {limit}: its agent has not connected to port {port} of this host")
@@ -290,7 +290,7 @@ impl Hint for Failure {
             Why::NoCarrier { .. } => return None,
             Why::Login(trouble) => self.after_login(*trouble),
             Why::Carrier(CarrierEnd::Code(NOT_FOUND)) if self.carrier == CarrierKind::Srun => {
-                "put srun into PATH, or --launcher ssh".into()
+                "put srun into PATH; or --launcher ssh, or --launcher local for ranks on this host".into()
             }
             Why::Carrier(_) if self.carrier == CarrierKind::Srun && self.is_over() => {
                 "salloc or sbatch again: that job is over; or --launcher local".into()

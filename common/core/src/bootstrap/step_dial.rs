@@ -13,7 +13,7 @@ use super::srun::{SrunPlan, Transport};
 use super::ssh_messages::Words;
 use super::tcp_hello::{AgentFacts, StepPreamble};
 use crate::id::NodeId;
-use crate::machine::{Machine, earliest};
+use crate::machine::{Machine, earliest_of};
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
@@ -26,6 +26,8 @@ use alloc::vec::Vec;
 const PATIENCE: Span = Span::from_secs(1);
 /// Part of the time that a host has, after which the step is given up if no agent has connected.
 const FALL_BACK_AFTER: u64 = 4;
+/// How long srun's words may be those of a start that takes its time; after that they are shown, if no agent has connected.
+const QUIET: Span = Span::from_secs(5);
 
 /// Facts about the hosts before srun is started.
 #[derive(Clone, Debug)]
@@ -77,8 +79,13 @@ pub enum FallBack {
     Absent,
     /// Its agent cannot connect to this host, for this reason.
     Unconnected(OsBytes),
-    /// No agent of the step has connected for so long.
-    Silent(Span),
+    /// No agent of the step has connected.
+    Silent {
+        /// For so long.
+        waited: Span,
+        /// srun's last words; empty: it has printed nothing.
+        words: OsBytes,
+    },
 }
 
 /// An action for a step.
@@ -93,6 +100,8 @@ pub enum StepAction {
         /// For good.
         hard: bool,
     },
+    /// No agent has connected for a while, and srun says this.
+    Words(OsBytes),
     /// How far a host is.
     Stage(NodeId, Stage),
     /// The connection of a node is its edge.
@@ -129,6 +138,8 @@ pub struct StepDial {
     deadline: Option<Mono>,
     /// When all hosts fall back, if no agent has connected.
     fall_back_at: Option<Mono>,
+    /// When srun's words are shown, if no agent has connected.
+    words_at: Option<Mono>,
     actions: VecDeque<StepAction>,
 }
 
@@ -137,7 +148,7 @@ impl StepDial {
     #[must_use]
     pub fn new(plan: StepPlan) -> Self {
         Self {
-            scanner: Scanner::new(plan.preamble.job),
+            scanner: Scanner::of_many(plan.preamble.job),
             waiting: plan.hosts.clone(),
             plan,
             state: State::New,
@@ -146,6 +157,7 @@ impl StepDial {
             started: Mono::default(),
             deadline: None,
             fall_back_at: None,
+            words_at: None,
             actions: VecDeque::new(),
         }
     }
@@ -164,7 +176,7 @@ impl StepDial {
 
     /// We stood still for so long: that is not the hosts' time.
     pub fn stood_still(&mut self, span: Span) {
-        for at in [&mut self.deadline, &mut self.fall_back_at] {
+        for at in [&mut self.deadline, &mut self.fall_back_at, &mut self.words_at] {
             *at = at.map(|at| at + span);
         }
     }
@@ -180,13 +192,14 @@ impl StepDial {
         actions.extend(hosts.keys().map(|node| StepAction::Stage(*node, Stage::Connecting)));
         self.started = now;
         self.deadline = Some(now + *limit);
-        let quarter = Span::from_nanos(limit.nanos() / FALL_BACK_AFTER);
-        self.fall_back_at = (srun.transport == Transport::Auto).then(|| now + quarter);
+        self.words_at = Some(now + QUIET);
         self.state = State::Open;
     }
 
     /// The secret is not needed here any more.
-    fn send_preamble(&mut self, port: u16) {
+    fn send_preamble(&mut self, now: Mono, port: u16) {
+        let quarter = Span::from_nanos(self.plan.limit.nanos() / FALL_BACK_AFTER);
+        self.fall_back_at = (self.plan.srun.transport == Transport::Auto).then(|| now + quarter);
         let preamble = &mut self.plan.preamble;
         preamble.port = port;
         self.actions.push_back(StepAction::Write(preamble.to_bytes().to_vec()));
@@ -199,7 +212,7 @@ impl StepDial {
             return;
         }
         self.connected += 1;
-        self.fall_back_at = None;
+        (self.fall_back_at, self.words_at) = (None, None);
         let AgentFacts { pid, wall } = facts;
         let by = (self.deadline.unwrap_or(now), self.plan.limit);
         let (asked, place) = (self.started, Place::Same);
@@ -212,7 +225,6 @@ impl StepDial {
     fn heard(&mut self, now: Mono) {
         loop {
             let (host, why, back) = match self.scanner.next_heard() {
-                // A login file of one host must not end the others, however much it prints.
                 Heard::Nothing | Heard::Noise => return,
                 Heard::Answer(Answer::Absent(host)) => (host, Why::Absent, FallBack::Absent),
                 Heard::Answer(Answer::Unconnected { host, why }) => {
@@ -272,6 +284,14 @@ impl StepDial {
         nodes.into_iter().for_each(|node| self.fail(node, why.clone()));
     }
 
+    fn show_words(&mut self) {
+        self.words_at = None;
+        let words = self.words.shown();
+        if !words.is_empty() {
+            self.actions.push_back(StepAction::Words(words));
+        }
+    }
+
     /// Ends srun if it has brought no agent and none is waited for.
     fn close_if_vain(&mut self, now: Mono) {
         if self.state == State::Open && self.waiting.is_empty() && self.connected == 0 {
@@ -288,7 +308,7 @@ impl Machine for StepDial {
     fn handle(&mut self, now: Mono, event: StepEvent) {
         match (self.state, event) {
             (State::New, StepEvent::Start) => self.start(now),
-            (State::Open, StepEvent::Listening(port)) => self.send_preamble(port),
+            (State::Open, StepEvent::Listening(port)) => self.send_preamble(now, port),
             (State::Open, StepEvent::NoListener(why)) => self.unconnected_all(now, &why),
             (State::Open | State::Closing { .. }, StepEvent::NoStart { errno, said }) => {
                 self.fail_all(&Why::NoCarrier { errno, said });
@@ -332,8 +352,10 @@ impl Machine for StepDial {
                 self.fall_back_at = None;
                 let waited = now.since(self.started);
                 let nodes: Vec<NodeId> = self.waiting.keys().copied().collect();
-                nodes.into_iter().for_each(|node| self.fall_back(now, node, FallBack::Silent(waited)));
+                let why = FallBack::Silent { waited, words: self.words.shown() };
+                nodes.into_iter().for_each(|node| self.fall_back(now, node, why.clone()));
             }
+            State::Open if is_due(self.words_at) => self.show_words(),
             State::Closing { hard_at, .. } if is_due(*hard_at) => {
                 *hard_at = None;
                 self.actions.push_back(StepAction::Kill { hard: true });
@@ -351,7 +373,7 @@ impl Machine for StepDial {
         match self.state {
             State::New | State::Over => None,
             State::Open if self.waiting.is_empty() => None,
-            State::Open => earliest(self.fall_back_at, self.deadline),
+            State::Open => earliest_of([self.fall_back_at, self.deadline, self.words_at]),
             State::Closing { hard_at } => hard_at,
         }
     }

@@ -137,7 +137,7 @@ impl AgentFacts {
 }
 
 /// Why the launcher refuses a connection to the port for agents.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Refusal {
     /// Too many connections of its address have not sent a hello.
     TooMany,

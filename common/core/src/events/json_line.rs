@@ -416,6 +416,10 @@ fn refusal(o: &mut Object<'_>, why: &NodeRefusal) {
             o.text("why", "bind");
             o.text("error", &error.to_string());
         }
+        NodeRefusal::Slices(error) => {
+            o.text("why", "slices");
+            o.text("error", &error.to_string());
+        }
         NodeRefusal::Protocol => o.text("why", "protocol"),
     }
 }

@@ -68,6 +68,11 @@ pub enum JobNews {
         /// Why.
         why: FallBack,
     },
+    /// The scheduler's launcher has started no agent for a while, and has printed something. Recorded once for each step.
+    StepWaits {
+        /// Its words.
+        words: OsBytes,
+    },
     /// A connection to the port for agents was refused. Only the first few are recorded.
     StrangerRefused {
         /// Address of the sender.
@@ -139,6 +144,7 @@ impl JobNews {
             Self::StoreLeft { .. } => "store.left_to_rank0",
             Self::SchedulerSignal { .. } => "scheduler.signal",
             Self::FellBack { .. } => "transport.stdio",
+            Self::StepWaits { .. } => "step.waits",
             Self::StrangerRefused { .. } => "agent.refused",
             Self::Continuing { .. } => "continuing",
             Self::EndingDeferred { .. } => "ending.deferred",
@@ -182,6 +188,7 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
             all(o, "nodes", nodes);
             fell_back(o, why);
         }
+        JobNews::StepWaits { words } => o.bytes("words", words),
         JobNews::StrangerRefused { address, why } => {
             o.bytes("address", address);
             o.text("why", why.word());
@@ -219,9 +226,12 @@ fn fell_back(o: &mut Object<'_>, why: &FallBack) {
             o.text("why", "unconnected");
             o.bytes("reason", reason);
         }
-        FallBack::Silent(waited) => {
+        FallBack::Silent { waited, words } => {
             o.text("why", "silent");
             o.number("waited", waited.nanos());
+            if !words.is_empty() {
+                o.bytes("words", words);
+            }
         }
     }
 }

@@ -25,6 +25,8 @@ use alloc::vec::Vec;
 const MARGIN: Span = Span::from_secs(2);
 /// A node's clock may be slower than ours by one part in this many.
 const DRIFT: u64 = 100;
+/// A host that is heard so long after the announcement of its suspension was not suspended. Slurm stops the processes 2 s after it.
+pub(super) const STOPPED_BY: Span = Span::from_secs(5);
 /// After the end of the grace, and from look to look at who does not answer.
 const LOOK: Span = Span::from_secs(1);
 
@@ -39,12 +41,12 @@ struct Known {
     last: Option<Beat>,
     /// The user knows that it is waited for.
     told: bool,
-    /// The scheduler has suspended the node: until then it is not lost.
-    held_until: Option<Mono>,
+    /// The scheduler has suspended the node: when that was announced, and until when it is not lost.
+    held: Option<(Mono, Mono)>,
 }
 
 impl Known {
-    const NEW: Self = Self { heard: None, best: None, last: None, told: false, held_until: None };
+    const NEW: Self = Self { heard: None, best: None, last: None, told: false, held: None };
 
     /// Takes the node's clock from a beat: our own reading, sent there and back. While it waited there it continued by the node's clock, at
     /// most since the beat before; one that has waited longer is the same as it was then.
@@ -157,6 +159,9 @@ impl Lease {
         let now = cx.now.nanos();
         let offset = known.learns(now, beat);
         cx.act(JobAction::Beat { node, beat: Beat { own: now, echo: beat.own } });
+        if known.held.is_some_and(|(since, _)| cx.now > since + STOPPED_BY) {
+            known.held = None;
+        }
         self.suspend_detector.beat(node, beat);
         self.on_message(node, Some(cx.now));
         offset
@@ -165,7 +170,7 @@ impl Lease {
     /// The scheduler is about to suspend a node, which does not answer then until it is resumed; or it has resumed the node.
     pub(super) fn on_host_suspended(&mut self, cx: &mut Cx<'_>, node: NodeId, is_over: bool) {
         let Some(known) = self.nodes.get_mut(node.index()).filter(|known| known.heard.is_some()) else { return };
-        known.held_until = (!is_over).then(|| cx.now + self.suspend_limit);
+        known.held = (!is_over).then(|| (cx.now, cx.now + self.suspend_limit));
         if !is_over {
             cx.act(JobAction::Send { node, msg: ToNode::HoldLease(self.suspend_limit) });
         }
@@ -241,7 +246,7 @@ impl Lease {
     fn on_message(&mut self, node: NodeId, heard: Option<Mono>) {
         if let Some(known) = self.nodes.get_mut(node.index()) {
             known.heard = heard;
-            let held = known.held_until.unwrap_or_default();
+            let held = known.held.map_or(Mono::default(), |(_, until)| until);
             self.due.set(node, heard.map(|heard| held.max(heard) + self.patience));
         }
     }

@@ -9,6 +9,10 @@ use crate::time::{Mono, Span};
 use crate::wire::beat::Beat;
 use crate::wire::to_node::Start;
 
+/// A launcher that is heard so long after the suspension was announced is heard by a host that runs. Slurm stops the processes 2 s after
+/// the announcement.
+const STOPPED_BY: Span = Span::from_secs(5);
+
 #[derive(Default)]
 pub(super) struct Lease {
     span: Option<Span>,
@@ -16,8 +20,8 @@ pub(super) struct Lease {
     next: Option<Mono>,
     /// The launcher's clock, and ours when it was heard.
     launcher: Option<(u64, Mono)>,
-    /// The scheduler has suspended this host, or is about to.
-    is_held: bool,
+    /// When the scheduler announced that it suspends this host, if it has not resumed the host since.
+    held_since: Option<Mono>,
     stopped: bool,
 }
 
@@ -35,7 +39,8 @@ impl Lease {
         // A reading that we cannot have made grants nothing.
         let made = Mono::from_nanos(beat.echo.min(cx.now.nanos()));
         let first = self.launcher.replace((beat.own, cx.now)).is_none();
-        if self.until.is_none_or(|until| until < made + span) {
+        let was_not_stopped = self.held_since.take_if(|since| cx.now > *since + STOPPED_BY).is_some();
+        if was_not_stopped || self.until.is_none_or(|until| until < made + span) {
             self.renew(cx, made + span);
         }
         if first {
@@ -48,14 +53,14 @@ impl Lease {
     pub(super) fn on_suspended(&mut self, cx: &mut Cx<'_>, limit: Span) {
         let until = cx.now + limit;
         if self.until.is_some_and(|now| now < until) && !self.stopped {
-            self.is_held = true;
+            self.held_since = Some(cx.now);
             self.renew(cx, until);
         }
     }
 
     /// The host was resumed: from here on the launcher has the time of a lease to say something.
     pub(super) fn on_resumed(&mut self, cx: &mut Cx<'_>) {
-        if let Some(span) = self.span.filter(|_| core::mem::take(&mut self.is_held) && !self.stopped) {
+        if let Some(span) = self.span.filter(|_| self.held_since.take().is_some() && !self.stopped) {
             self.renew(cx, cx.now + span);
             self.beat(cx);
         }

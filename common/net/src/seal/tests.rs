@@ -156,13 +156,18 @@ fn sealed_unlike(byte: u8) -> (Seal, Vec<u8>, [u8; 32]) {
     }
 }
 
-#[test]
-fn last_words_are_taken_with_their_tag_alone() {
+/// The guardian's last words: two processes are left.
+fn last_words() -> Vec<u8> {
     let len = u32::try_from(LAST).unwrap();
     let head = Header { len, lane: Lane::Control, flags: Flags::NONE, node: NodeId::new(3), stream: LAST_STREAM };
     let mut body = [0x6e6c_7267_u32, 2, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     body.resize(LAST, 0);
-    let words = [&head.to_bytes()[..], &body].concat();
+    [&head.to_bytes()[..], &body].concat()
+}
+
+#[test]
+fn last_words_are_taken_with_their_tag_alone() {
+    let words = last_words();
     for cut_off in [0, 1, 5] {
         for is_right in [true, false] {
             let (launcher, bytes, key) = sealed_unlike(words[0]);
@@ -176,5 +181,17 @@ fn last_words_are_taken_with_their_tag_alone() {
             }
             assert_eq!(all.len(), if cut_off == 0 { 2 } else { 1 });
         }
+    }
+}
+
+#[test]
+fn last_words_without_their_whole_tag_are_refused() {
+    let words = last_words();
+    for tag_len in [0, 31] {
+        let (launcher, bytes, key) = sealed_unlike(words[0]);
+        let tag = last_words_tag(&key, &words);
+        let stream = [&bytes[..bytes.len() - 5], &words, &tag[..tag_len]].concat();
+        let all = received(launcher, &stream);
+        assert!(matches!(all.last(), Some(Err(Closed::Seal | Closed::Truncated))), "{tag_len}: {all:?}");
     }
 }

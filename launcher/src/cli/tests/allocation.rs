@@ -117,18 +117,14 @@ fn what_an_allocation_does_not_allow_is_refused() {
     let pty = [&step[..], &[("SLURM_PTY_PORT", "1"), ("SLURM_STEP_NODELIST", "n1"), ("SLURM_NTASKS", "4")]].concat();
     let broken = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "node[0-3]"), ("SLURM_TASKS_PER_NODE", "2(x3)")];
     for (line, variables, says) in [
-        (
-            "-H node9 a",
-            &SALLOC[..],
-            "error: -H names node9, which Slurm job 7 has not been given: it has me,node[0-2]\n",
-        ),
+        ("-H node9 a", &SALLOC[..], "error: node9 (-H) is not in Slurm job 7, whose hosts are me,node[0-2]\n"),
         ("--launcher slurm a", &[], "error: --launcher slurm needs an allocation of Slurm"),
         (
             "--launcher local -H node1 a",
             &SALLOC,
             "error: --launcher local runs all ranks on this host, and -H names node1",
         ),
-        ("-n 2 a", &step, "error: srun has started rlaunch 4 times"),
+        ("-n 2 a", &step, "error: srun has started 4 copies of rlaunch"),
         ("a", &broken, "SLURM_TASKS_PER_NODE=2(x3) counts 3 hosts, and SLURM_JOB_NODELIST=node[0-3] has 4\n"),
     ] {
         let error = placed(line, variables).err().unwrap_or_else(|| panic!("{line} is accepted"));

@@ -264,7 +264,17 @@ fn notes() -> Vec<What> {
         What::News(JobNews::AddrDetour { addr: addr(), instead_of: addr(), node: NODE, missed_by: nodes(&[1]) }),
         What::News(JobNews::StoreLeft { addr: addr() }),
         What::News(JobNews::FellBack { nodes: nodes(&[1]), why: FallBack::Unconnected("10.0.0.1:4000: no".into()) }),
-        What::News(JobNews::FellBack { nodes: nodes(&[1]), why: FallBack::Silent(SECOND) }),
+        What::News(JobNews::StepWaits {
+            words: "srun: error: x\nsrun: Job step creation temporarily disabled, retrying".into(),
+        }),
+        What::News(JobNews::FellBack {
+            nodes: nodes(&[1]),
+            why: FallBack::Silent { waited: SECOND, words: OsBytes::default() },
+        }),
+        What::News(JobNews::FellBack {
+            nodes: nodes(&[1]),
+            why: FallBack::Silent { waited: SECOND, words: "srun: queued\n".into() },
+        }),
         told(NodeNews::StoreUnused { at: addr() }),
         told(NodeNews::StoreForeign { from: addr() }),
         told(NodeNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core })),

@@ -23,7 +23,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn started(transport: Transport) -> Self {
+    /// srun runs, and it is not known where the launcher listens.
+    fn new(transport: Transport) -> Self {
         let job = JobId([3; 16]);
         let target = |n: u32| (node(n), Target::parse(format!("n{n}").as_bytes(), None).unwrap());
         let plan = StepPlan {
@@ -48,6 +49,11 @@ impl Bench {
         let [StepAction::Start(words), rest @ ..] = &done[..] else { panic!("{done:?}") };
         assert!(words.iter().any(|word| word.to_string() == "--nodelist=n[1-3]"), "{words:?}");
         assert!(rest.iter().all(|action| matches!(action, StepAction::Stage(_, Stage::Connecting))));
+        bench
+    }
+
+    fn started(transport: Transport) -> Self {
+        let mut bench = Self::new(transport);
         let done = bench.handle(StepEvent::Listening(4000));
         let [StepAction::Write(bytes)] = &done[..] else { panic!("{done:?}") };
         let sent = StepPreamble::parse(bytes.as_slice().try_into().unwrap()).unwrap();
@@ -91,10 +97,53 @@ fn all_hosts_fall_back_when_no_agent_connects() {
     let mut bench = Bench::started(Transport::Auto);
     let done = bench.wait();
     assert_eq!(bench.now.since(AT), Span::from_secs(5));
-    let back = |n| StepAction::FallBack(node(n), FallBack::Silent(Span::from_secs(5)), Span::from_secs(15));
+    let back = |n| {
+        StepAction::FallBack(
+            node(n),
+            FallBack::Silent { waited: Span::from_secs(5), words: OsBytes::default() },
+            Span::from_secs(15),
+        )
+    };
     assert_eq!(done, [back(1), back(2), back(3), StepAction::Kill { hard: false }]);
     assert_eq!(bench.wait(), [StepAction::Kill { hard: true }]);
     assert_eq!(bench.handle(StepEvent::Ended(CarrierEnd::Signal(9))), []);
+}
+
+#[test]
+fn words_of_srun_are_shown_where_no_agent_connects() {
+    const WORDS: &str = "srun: Job 7 step creation temporarily disabled, retrying";
+    let mut bench = Bench::started(Transport::Tcp);
+    bench.handle(StepEvent::Err(format!("{WORDS}\n").into_bytes()));
+    assert_eq!(bench.wait(), [StepAction::Words(WORDS.into())]);
+    assert_eq!(bench.now.since(AT), Span::from_secs(5));
+    assert!(matches!(&bench.wait()[..], [StepAction::Failed(..), ..]), "once");
+    let mut bench = Bench::started(Transport::Tcp);
+    bench.handle(StepEvent::Err(format!("{WORDS}\n").into_bytes()));
+    bench.handle(StepEvent::Connected(node(1), facts()));
+    assert!(matches!(&bench.wait()[..], [StepAction::Failed(..), ..]), "an agent runs");
+    let mut bench = Bench::started(Transport::Auto);
+    bench.handle(StepEvent::Err(format!("{WORDS}\n").into_bytes()));
+    let done = bench.wait();
+    let with_words = |why: &FallBack| matches!(why, FallBack::Silent { words, .. } if words.to_string() == WORDS);
+    assert!(matches!(&done[0], StepAction::FallBack(_, why, _) if with_words(why)), "{done:?}");
+}
+
+#[test]
+fn a_slow_configuration_is_no_time_of_the_agents() {
+    let mut bench = Bench::new(Transport::Auto);
+    bench.now = AT + Span::from_secs(4);
+    bench.handle(StepEvent::Listening(4000));
+    bench.wait();
+    bench.wait();
+    assert_eq!(bench.now.since(AT), Span::from_secs(9), "a quarter of the limit behind the port");
+}
+
+#[test]
+fn answers_are_heard_however_much_login_files_print() {
+    let mut bench = Bench::started(Transport::Auto);
+    bench.handle(StepEvent::Out(vec![b'x'; 1 << 20]));
+    let absent = Answer::Absent("n2".into());
+    assert_eq!(bench.line(&absent), [StepAction::FallBack(node(2), FallBack::Absent, LIMIT)]);
 }
 
 #[test]

@@ -288,8 +288,16 @@ fn news() -> Vec<What> {
         ending(Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM }, Some(Signal::TERM), within),
         What::News(JobNews::FellBack { nodes: nodes(), why: FallBack::Absent }),
         What::News(JobNews::FellBack { nodes: nodes(), why: FallBack::Unconnected("10.0.0.1:4000: refused".into()) }),
-        What::News(JobNews::FellBack { nodes: nodes(), why: FallBack::Silent(Span::from_secs(15)) }),
+        What::News(JobNews::FellBack {
+            nodes: nodes(),
+            why: FallBack::Silent { waited: Span::from_secs(15), words: OsBytes::default() },
+        }),
         What::News(JobNews::StrangerRefused { address: "10.0.0.9".into(), why: Refusal::WrongKey }),
+        What::News(JobNews::StepWaits { words: bytes("srun: job 7 queued") }),
+        What::News(JobNews::FellBack {
+            nodes: nodes(),
+            why: FallBack::Silent { waited: Span::from_secs(15), words: bytes("srun: job 7 queued") },
+        }),
     ]
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::allocation::Scheduler;
 use crate::job::tests::hosts::{hello, two};
+use crate::wire::beat::Beat;
 
 /// A job of two hosts in a step.
 fn in_step() -> Script {
@@ -93,4 +94,20 @@ fn suspended_host_is_lost_only_after_the_limit() {
         };
         assert_eq!((count(Signal::TSTP), count(Signal::CONT)), (1, usize::from(is_resumed)));
     }
+}
+
+/// A signal of the user's (`scancel --signal=TSTP`) stops nothing: the host runs, and can be lost as any other.
+#[test]
+fn host_that_is_heard_after_the_announcement_was_not_suspended() {
+    let mut s = in_step();
+    hears(&mut s, 0, Signal::TSTP, false);
+    s.wait(6_000);
+    for node in [0, 1].map(NodeId::new) {
+        s.event(JobEvent::Beat { node, beat: Beat { own: 6_000, echo: 0 } });
+    }
+    let is_lost = |s: &Script| s.log.iter().any(|what| matches!(what, What::HostLost { .. }));
+    s.wait(36_000);
+    assert!(!is_lost(&s));
+    s.wait(1_000);
+    assert!(is_lost(&s), "the time of a lease after the last word, and not the limit of a suspension");
 }

@@ -1,6 +1,7 @@
 //! Signals of a scheduler to the processes of its step.
 
 use super::*;
+use crate::wire::beat::Beat;
 
 const USR1: Signal = Signal::USR1;
 
@@ -163,4 +164,25 @@ fn ranks_that_start_about_the_schedulers_last_signal_get_it_once() {
     let said = rig.hear(NodeEvent::Spawned { proc: ProcId::new(1), pid: 1, at: at(1000) });
     assert_eq!(signal(said), [group(1, TERM)]);
     assert_eq!(signal(rig.wait(300)), [group(0, TERM)]);
+}
+
+/// The scheduler's announcement was followed by no stop: the lease is the usual one again.
+#[test]
+fn lease_is_the_usual_one_when_the_launcher_is_heard_after_an_announced_suspension() {
+    let lease = Span::from_secs(8);
+    let mut rig = Rig::running_by(Start { in_step: true, lease: Some(lease), ..start() }, 1);
+    let leases = |said: Vec<NodeAction>| -> Vec<Mono> {
+        said.into_iter()
+            .filter_map(|action| if let NodeAction::Lease(until) = action { Some(until) } else { None })
+            .collect()
+    };
+    let limit = Span::from_secs(3_600);
+    let until = rig.now + limit;
+    assert_eq!(leases(rig.root(ToNode::HoldLease(limit))), [until]);
+    let beat = |now: Mono| NodeEvent::Beat(Beat { own: 1, echo: now.nanos() });
+    let now = rig.now;
+    assert!(leases(rig.hear(beat(now))).is_empty(), "it may be stopped yet");
+    rig.wait(6_000);
+    let now = rig.now;
+    assert_eq!(leases(rig.hear(beat(now))), [now + lease]);
 }
