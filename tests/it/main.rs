@@ -71,5 +71,6 @@ mod terminal;
 mod tiers;
 mod torch;
 mod torchrun;
+mod tpu_environment;
 mod travel;
 mod unready;

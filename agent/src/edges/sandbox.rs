@@ -198,6 +198,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
             reached,
             lowered: Capped::chunks(std::mem::take(&mut edges.sandbox.lowered)).pop().unwrap_or_default(),
             addresses: if plan.addresses { addresses() } else { Capped::default() },
+            tpu: super::tpu_facts::find(&plan.tpu).map(Box::new),
             machine: if plan.nodes > 1 { OsBytes::new(facts::host::machine()) } else { OsBytes::default() },
         },
         cpus,
@@ -207,6 +208,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         error_dir,
         devices: facts::devices::any(),
         socket,
+        tpu_alone: None,
     };
     port.into_iter().for_each(|port| edges.sandbox.hold(port));
     (edges.sandbox.host, edges.sandbox.job) = (host, Some(plan.job));

@@ -55,5 +55,6 @@ pub mod stream;
 pub mod template;
 pub mod time;
 pub mod topology;
+pub mod tpu;
 pub mod travel;
 pub mod wire;

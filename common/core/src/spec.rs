@@ -59,6 +59,8 @@ pub struct JobSpec {
     pub bind: Bind,
     /// The CPUs that a rankfile names, by rank; they go before `bind`. Empty: there is none.
     pub rank_cpus: Vec<CpuList>,
+    /// The job may have only some hosts of a TPU slice (`--allow-partial`).
+    pub allow_partial: bool,
     /// The options for the in-process restart of a function.
     pub rounds: Rounds,
 }
@@ -88,6 +90,7 @@ impl JobSpec {
             gpus: Share::default(),
             bind: Bind::default(),
             rank_cpus: Vec::new(),
+            allow_partial: false,
             rounds: Rounds::default(),
         }
     }

@@ -83,7 +83,7 @@ impl Words {
 }
 
 fn entry(name: &str, slots: u32) -> Entry {
-    Entry { host: Host::named(name), slots: Some(slots), max_slots: None, named: 1 }
+    Entry { slots: Some(slots), ..Entry::plain(Host::named(name)) }
 }
 
 /// The hosts of a layout: the simulator's letters are A, B, D.

@@ -162,7 +162,7 @@ impl Run {
                 let ranks = |host: &Host| listed.iter().filter(|(own, _)| own == host).count();
                 let entry = |host: &Host| {
                     let slots = u32::try_from(ranks(host)).ok();
-                    Entry { host: host.clone(), slots, named: 1, max_slots: None }
+                    Entry { slots, ..Entry::plain(host.clone()) }
                 };
                 app.hosts = hosts.into_iter().map(entry).collect();
                 layout.slots_per_rank = 1;

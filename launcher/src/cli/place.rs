@@ -22,6 +22,7 @@ pub(super) enum Opt {
     MapBy,
     RankBy,
     Strict,
+    AllowPartial,
     CpusPerRank,
     BindTo,
     ReportBindings,
@@ -128,6 +129,14 @@ pub(super) const GROUP: Group = Group {
             more: &[],
         },
         Row {
+            id: Id::Place(Opt::AllowPartial),
+            short: None,
+            names: &["allow-partial"],
+            takes: Takes::Nothing,
+            brief: "run on some hosts of a TPU slice only",
+            more: &["libtpu waits for the other hosts without end."],
+        },
+        Row {
             id: Id::Place(Opt::CpusPerRank),
             short: Some(b'c'),
             names: &["cpus-per-rank", "cpus-per-task", "cpus-per-proc"],
@@ -229,6 +238,8 @@ pub(crate) struct Whole {
     pub(crate) rank_by: Option<RankBy>,
     /// `--strict`.
     pub(crate) strict: bool,
+    /// `--allow-partial`.
+    pub(crate) allow_partial: bool,
     /// The binding of ranks.
     pub(crate) bind: Bind,
     pub(super) dry_run: bool,
@@ -271,6 +282,7 @@ impl Own {
             | Opt::MapBy
             | Opt::RankBy
             | Opt::Strict
+            | Opt::AllowPartial
             | Opt::CpusPerRank
             | Opt::BindTo
             | Opt::ReportBindings
@@ -310,6 +322,7 @@ impl Whole {
             Opt::MapBy => self.map_by = mapping::map_by(spelled, value)?,
             Opt::RankBy => self.rank_by = Some(values::choice(spelled, value, &mapping::RANK_BY)?),
             Opt::Strict => self.strict = true,
+            Opt::AllowPartial => self.allow_partial = true,
             Opt::CpusPerRank => self.bind.cores = Some(values::count(spelled, value, binding::MOST_CORES)?),
             Opt::BindTo => self.bind.to = binding::bind_to(spelled, value)?,
             Opt::ReportBindings => self.bind.report = true,

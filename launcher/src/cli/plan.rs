@@ -86,6 +86,7 @@ impl Run {
             gpus,
             rank_cpus: self.whole.rank_cpus(),
             bind: self.whole.bound(),
+            allow_partial: self.whole.allow_partial,
             rounds,
         };
         Ok(Plan {

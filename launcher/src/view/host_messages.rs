@@ -344,6 +344,7 @@ fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
         NodeRefusal::Program { app, error } => program(report, hosts, app.index(), error),
         NodeRefusal::Gpus { each, needed, has } => gpus(hosts, *each, *needed, *has),
         NodeRefusal::Bind(error) => (format!("{hosts}: {error}"), error.hint()),
+        NodeRefusal::Slices(error) => (format!("{error}"), error.hint()),
         NodeRefusal::Protocol => (format!("the agent on {hosts} does not understand rlaunch: this is a bug"), None),
     }
 }

@@ -150,7 +150,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
             seats.push(RankPlacement { node: NodeId::new(node), local_rank, app });
         }
         let host = Host::named(&format!("node{node}"));
-        nodes.push(Node { host, local: u64::from(node) == local, slots: ranks, ranks });
+        nodes.push(Node { local: u64::from(node) == local, ..Node::of(host, ranks) });
     }
     JobSpec {
         lease,

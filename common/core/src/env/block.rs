@@ -3,11 +3,12 @@
 //! Most of them are the same for every rank of a program on a host. They are written once ([`common`]); what differs is
 //! written per rank ([`of_rank`]), so that a thousand ranks cost a thousand short blocks and not a thousand environments.
 
-use super::{gpu_variables, jax, net, ompi, others, own, pmi, python, slurm, torch};
+use super::{gpu_variables, jax, net, ompi, others, own, pmi, python, slurm, torch, tpu};
 use crate::allocation::StepLayout;
 use crate::id::{AppIndex, JobId, LocalRank, Rank};
 use crate::os_strings::OsStrings;
 use crate::spec::Tier;
+use crate::tpu::{RankChips, TpuHost};
 
 /// Values that the ranks of one program on one host have in common.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,8 @@ pub struct Host<'a> {
     pub round: u32,
     /// The job in Slurm's words; `None`: its ranks run in no job of Slurm.
     pub slurm: Option<SlurmStep<'a>>,
+    /// The host's part in the slices of the job; `None`: it has no TPU, or is not to use it.
+    pub tpu: Option<&'a TpuHost>,
 }
 
 /// The job as if it were a step of Slurm's.
@@ -105,6 +108,8 @@ pub struct RankVariables<'a> {
     pub slurm: bool,
     /// The CPUs that it is bound to; `None`: it is not bound.
     pub threads: Option<u32>,
+    /// Its TPU chips; `None`: its host has none.
+    pub tpu: Option<&'a RankChips>,
 }
 
 /// The variables that all ranks of `host` share, without those that the user pinned.
@@ -121,6 +126,7 @@ pub fn common(host: &Host<'_>, pinned: &OsStrings) -> OsStrings {
     jax::common(host, &mut out);
     others::common(host, &mut out);
     slurm::common(host, &mut out);
+    tpu::common(host, &mut out);
     block
 }
 
@@ -134,6 +140,7 @@ pub fn of_rank(seat: &RankVariables<'_>, pinned: &OsStrings, block: &mut OsStrin
     pmi::of_rank(seat, &mut out);
     slurm::of_rank(seat, &mut out);
     gpu_variables::of_rank(seat, &mut out);
+    tpu::of_rank(seat, &mut out);
 }
 
 /// The output of the contracts.

@@ -90,7 +90,7 @@ pub struct Base {
 impl Base {
     /// A list of the caller's that is only narrowed is no decision: a host in a step may have another.
     fn pin(&mut self, name: &[u8], known: Option<&Var>) {
-        if known.is_some_and(|var| var.role.is_written() && var.role != Role::Narrowed) {
+        if known.is_some_and(|var| var.role.is_written() && !matches!(var.role, Role::Narrowed | Role::Tpu)) {
             self.decide(name);
         }
     }
@@ -233,7 +233,7 @@ pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Host, REGISTRY, RankVariables, SlurmStep, common, of_rank, without};
+    use super::super::{Host, REGISTRY, RankVariables, SlurmStep, common, of_rank, without, without_tpu};
     use super::*;
     use crate::id::{AppIndex, JobId, LocalRank, Rank};
     use crate::spec::Tier;
@@ -388,6 +388,8 @@ mod tests {
             exports in proptest::collection::vec(any_export(), 0..5),
         ) {
             let base = base(caller.iter().map(Vec::as_slice), &exports);
+            let tpu = crate::tpu::TpuHost::example();
+            let chips = tpu.rank(LocalRank::new(0));
             let host = Host {
                 job: JobId([1; 16]), world_size: 2, local_size: 2, node_index: 0, nodes: 1, app: AppIndex::new(0),
                 app_name: b"x", app_size: 2, apps: 1,
@@ -396,13 +398,14 @@ mod tests {
                 healthy: 1,
                 round: 0,
                 slurm: Some(SlurmStep { hosts: b"n", tasks: b"2", most_tasks: 2, task_ids: b"0,1" }),
+                tpu: Some(&tpu),
             };
             let mut seat = OsStrings::default();
             let names: &[&str] = &[crate::gpus::CUDA, crate::gpus::HIP];
-            of_rank(&RankVariables { rank: Rank::new(0), healthy: Rank::new(0), initial: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, error_file: b"x", gpus: Some((names, b"0")), slurm: true, threads: None }, &base.pinned, &mut seat);
+            of_rank(&RankVariables { rank: Rank::new(0), healthy: Rank::new(0), initial: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, error_file: b"x", gpus: Some((names, b"0")), slurm: true, threads: None, tpu: Some(&chips) }, &base.pinned, &mut seat);
             let shared = common(&host, &base.pinned);
             let mut seen = BTreeSet::new();
-            for entry in without(&base.env, names).iter().chain(shared.iter()).chain(seat.iter()) {
+            for entry in without_tpu(&without(&base.env, names), &base.pinned).iter().chain(shared.iter()).chain(seat.iter()) {
                 let Some(at @ 1..) = entry.iter().position(|b| *b == b'=') else { continue };
                 if lookup(&entry[..at]).is_some_and(|var| var.role.is_written()) {
                     prop_assert!(seen.insert(entry[..at].to_vec()), "twice: {:?}", OsBytes::from(&entry[..at]));

@@ -69,7 +69,8 @@ pub fn abroad(caller: &OsStrings, pinned: &OsStrings, login: &OsStrings, wdir: O
         let role = lookup(name).map(|var| var.role);
         // A login brings none of these: only a step does.
         let is_given = is_device(name) && value(login, name).is_some();
-        (role == Some(Role::Host) || (another && role == Some(Role::User)) || is_given) && !pinned.contains(name)
+        (matches!(role, Some(Role::Host | Role::Tpu)) || (another && role == Some(Role::User)) || is_given)
+            && !pinned.contains(name)
     };
     let mut vars = OsStrings::with_capacity(caller.as_bytes().len());
     caller.iter().filter(|entry| !name_of(entry).is_some_and(is_theirs)).for_each(|entry| vars.push(entry));

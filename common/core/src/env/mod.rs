@@ -18,6 +18,7 @@ mod python;
 mod round_variables;
 mod slurm;
 mod torch;
+mod tpu;
 
 pub use block::{Host, RankVariables, SlurmStep, common, of_rank};
 pub use gpu_variables::without;
@@ -25,6 +26,7 @@ pub use hook_variables::of_command;
 pub use inherit::{Base, Export, ExportError, base, glob};
 pub use login_variables::{abroad, of_login, value};
 pub use round_variables::OfRound;
+pub use tpu::without_tpu;
 
 use alloc::string::String;
 
@@ -51,6 +53,8 @@ pub enum Role {
     Host,
     /// The same where another user logs in there.
     User,
+    /// Set on TPU hosts in place of what the environment has; elsewhere true of one host.
+    Tpu,
 }
 
 impl Role {
@@ -61,12 +65,12 @@ impl Role {
 
     /// A contract writes it.
     const fn is_written(self) -> bool {
-        matches!(self, Self::Set | Self::Default | Self::Meeting | Self::Narrowed)
+        matches!(self, Self::Set | Self::Default | Self::Meeting | Self::Narrowed | Self::Tpu)
     }
 
     /// A host other than the launcher's may know better.
     const fn is_hosts(self) -> bool {
-        matches!(self, Self::Host | Self::User)
+        matches!(self, Self::Host | Self::User | Self::Tpu)
     }
 
     const fn in_words(self) -> &'static str {
@@ -80,6 +84,7 @@ impl Role {
             Self::Told => "for commands",
             Self::Host => "the host's",
             Self::User => "the user's there",
+            Self::Tpu => "set on TPU hosts",
         }
     }
 }
@@ -122,7 +127,7 @@ pub struct Contract {
 }
 
 /// All of them.
-pub const REGISTRY: [&Contract; 12] = [
+pub const REGISTRY: [&Contract; 13] = [
     &own::CONTRACT,
     &hook_variables::CONTRACT,
     &python::CONTRACT,
@@ -134,6 +139,7 @@ pub const REGISTRY: [&Contract; 12] = [
     &ompi::CONTRACT,
     &pmi::CONTRACT,
     &slurm::CONTRACT,
+    &tpu::CONTRACT,
     &login_variables::CONTRACT,
 ];
 
@@ -206,6 +212,7 @@ Ranks inherit the environment in which `rlaunch` was started, byte for byte, exc
 - **read**: an option of rlaunch.
 - **for commands**: only the commands of `--on-restart` and `--on-exit` have it.
 - **the host's**, **the user's there**: see [below](#of-each-host); what of the caller's does not travel to other hosts.
+- **set on TPU hosts**: there as *set*, elsewhere as *the host's*.
 - **each round**: where a program restarts a function within its processes, a rank gets a new value before each round: that of the
   ranks that work in it. A rank in reserve has none of these set, but those of rlaunch's own.
 - **with `--relocal` each round**: as that, where the option or the program's term `relocal` asks for it ([rounds.md](rounds.md#local_rank)); else
@@ -273,6 +280,7 @@ mod tests {
         healthy: 9,
         round: 3,
         slurm: Some(SlurmStep { hosts: b"node[0,2]", tasks: b"4(x2)", most_tasks: 4, task_ids: b"4,5,6,7" }),
+        tpu: None,
     };
     pub(super) const SEAT: RankVariables<'_> = RankVariables {
         rank: Rank::new(4_294_967_295),
@@ -284,6 +292,7 @@ mod tests {
         gpus: Some((&[crate::gpus::CUDA, crate::gpus::HIP], b"6,7")),
         slurm: true,
         threads: None,
+        tpu: None,
     };
 
     fn entries(host: &Host<'_>, pinned: &[&str]) -> Vec<String> {
@@ -328,7 +337,10 @@ mod tests {
 
     #[test]
     fn set_variables_are_registered() {
-        let set: Vec<String> = entries(&HOST, &[]);
+        let tpu = crate::tpu::TpuHost::example();
+        let chips = tpu.rank(LocalRank::new(1));
+        let (host, seat) = (Host { tpu: Some(&tpu), ..HOST }, RankVariables { tpu: Some(&chips), ..SEAT });
+        let set: Vec<String> = entries_of(&host, &seat, &[]);
         let written: BTreeSet<&str> = set.iter().map(|e| e.split_once('=').unwrap().0).collect();
         assert_eq!(written.len(), set.len(), "a name is set twice");
         assert_eq!(written, names(Role::is_written));
@@ -381,6 +393,12 @@ mod tests {
         }
         let set = entries(&Host { jax: false, ..HOST }, &[]);
         assert!(!set.iter().any(|e| ["PMI_", "OMPI_MCA_", "JAX_"].iter().any(|start| e.starts_with(start))), "{set:?}");
+    }
+
+    #[test]
+    fn outside_tpu_hosts_none_of_their_variables_is_set() {
+        let set = entries(&HOST, &[]);
+        assert!(!set.iter().any(|e| ["TPU_", "MEGASCALE_"].iter().any(|start| e.starts_with(start))), "{set:?}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ fn at(ms: u64) -> Mono {
 
 /// Three ranks, of which the last is on a host of its own.
 fn hooks(on_restart: bool, on_exit: bool) -> Hooks {
-    let node = |name| Node { host: Host::named(name), local: false, slots: 2, ranks: 2 };
+    let node = |name| Node::of(Host::named(name), 2);
     let seat = |rank: u32| {
         let (node, local) = if rank < 2 { (0, rank) } else { (1, 0) };
         RankPlacement { node: NodeId::new(node), local_rank: LocalRank::new(local), app: AppIndex::new(0) }

@@ -1,13 +1,13 @@
 //! Hostfiles: a list of hosts on each line, then what is known about them, then a comment.
 
 use super::list::{self, Text};
-use super::{Count, Fault, HostlistError, Reader, Spot};
+use super::{Chips, Count, Fault, HostlistError, Reader, Spot};
 use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// The words after a host, by their spellings in the launchers that have them. Dashes are underscores.
-const KEYS: [(&str, Key); 10] = [
+const KEYS: [(&str, Key); 13] = [
     ("slots", Key::Slots),
     ("count", Key::Slots),
     ("cpu", Key::Slots),
@@ -18,7 +18,15 @@ const KEYS: [(&str, Key); 10] = [
     ("user", Key::User),
     ("username", Key::User),
     ("user_name", Key::User),
+    ("slice", Key::Slice),
+    ("id", Key::Id),
+    ("devices", Key::Devices),
 ];
+
+/// More hosts than any slice has are a typing error.
+const LARGEST_SLICE: u32 = 1 << 16;
+/// More chips than any host has are one, too.
+const MOST_CHIPS: u32 = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Key {
@@ -26,6 +34,9 @@ enum Key {
     Max,
     Port,
     User,
+    Slice,
+    Id,
+    Devices,
 }
 
 impl Reader<'_> {
@@ -55,6 +66,12 @@ impl Reader<'_> {
         let line = self.line;
         self.read_terms(&Text { spot, text: hosts, from })?;
         let facts = facts(&Text { spot, text: words, from: from + end })?;
+        let mut chips = facts.chips(&Text { spot, text: words, from: from + end })?;
+        if let Some(chips) = &mut chips {
+            // The hosts of a line follow each other in their slice.
+            let hosts = self.items.iter().filter(|item| item.line >= line).count();
+            chips.id = chips.id.saturating_add(u32::try_from(hosts).unwrap_or(u32::MAX));
+        }
         // By their number, because an exclusion moves what was read before. Lines of a file named here are this line's too.
         for item in self.items.iter_mut().rev().take_while(|item| item.line >= line) {
             match (item.count, facts.slots) {
@@ -63,6 +80,10 @@ impl Reader<'_> {
                 (Count::Colon(_) | Count::Key(_), Some(_)) => {
                     return Err(item.spot.fault(Fault::Twice("the number of slots")));
                 }
+            }
+            if let Some(chips) = &mut chips {
+                chips.id = chips.id.saturating_sub(1);
+                item.chips = Some(chips.clone());
             }
             item.max = facts.max.or(item.max);
             item.host.port = facts.port.or(item.host.port);
@@ -98,6 +119,9 @@ struct Facts {
     max: Option<u32>,
     port: Option<u16>,
     user: Option<String>,
+    slice: Option<String>,
+    id: Option<u32>,
+    devices: Option<u32>,
 }
 
 /// `slots=4 max_slots = 8`: blanks around the sign are allowed, as Open MPI does.
@@ -127,6 +151,17 @@ fn facts(text: &Text<'_>) -> Result<Facts, HostlistError> {
 }
 
 impl Facts {
+    /// The chips of the first host of the line.
+    fn chips(&self, text: &Text<'_>) -> Result<Option<Chips>, HostlistError> {
+        let devices = self.devices.unwrap_or(0);
+        match (&self.slice, self.id) {
+            (Some(slice), Some(id)) => Ok(Some(Chips { slice: slice.clone(), id, devices })),
+            (Some(_), None) => Err(fault(text, 1, Fault::Without { key: "slice", other: "id" })),
+            (None, Some(_)) => Err(fault(text, 1, Fault::Without { key: "id", other: "slice" })),
+            (None, None) => Ok(self.devices.map(|devices| Chips { slice: String::new(), id: 0, devices })),
+        }
+    }
+
     fn take(
         &mut self,
         text: &Text<'_>,
@@ -152,6 +187,21 @@ impl Facts {
             Key::User => {
                 list::check_user(value, text, value_at)?;
                 self.user.replace(value.to_string()).map(|_| "user")
+            }
+            Key::Slice => {
+                list::check_slice(value, text, value_at)?;
+                self.slice.replace(value.to_string()).map(|_| "slice")
+            }
+            Key::Id => {
+                let number = value.parse().ok().filter(|id| *id < LARGEST_SLICE && !value.starts_with('+'));
+                let id = number.ok_or_else(|| refuse("id", "the number of the host in its slice, from 0 on"))?;
+                self.id.replace(id).map(|_| "id")
+            }
+            Key::Devices => {
+                let number = value.parse().ok().filter(|n| (1..=MOST_CHIPS).contains(n) && !value.starts_with('+'));
+                let devices =
+                    number.ok_or_else(|| refuse("devices", "the number of TPU chips of the host, from 1 to 64"))?;
+                self.devices.replace(devices).map(|_| "devices")
             }
         };
         twice.map_or(Ok(()), |key| Err(fault(text, at, Fault::Twice(key))))

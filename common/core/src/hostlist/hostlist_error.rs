@@ -182,8 +182,24 @@ pub enum Fault {
         got: String,
     },
     /// A word after a host that means nothing.
-    #[error("'{0}' means nothing here: slots=N, max_slots=N, port=N and user=NAME may follow a host")]
+    #[error(
+        "'{0}' means nothing here: slots=N, max_slots=N, port=N, user=NAME, and for TPUs slice=NAME id=N devices=N, may follow a host"
+    )]
     Word(String),
+    /// Nothing after `slice=`.
+    #[error("the name of the slice is missing here")]
+    MissingSlice,
+    /// A character that no slice has.
+    #[error("{0:?} cannot be in the name of a slice")]
+    SliceCharacter(char),
+    /// `slice=a` and no number.
+    #[error("{key}= needs {other}= beside it")]
+    Without {
+        /// The word that is there.
+        key: &'static str,
+        /// The word that is missing.
+        other: &'static str,
+    },
     /// The same fact twice.
     #[error("{0} is there twice")]
     Twice(&'static str),
@@ -268,10 +284,13 @@ impl Hint for HostlistError {
             Fault::Group { fault, .. } => return fault.hint(),
             Fault::InGroup(inner) => return inner.hint(),
             Fault::GroupNames(names) => format!("@{}:*", names.trim_start_matches('@')).into(),
+            Fault::Without { .. } => "node01 slice=a id=0 devices=4".into(),
             Fault::Address(_) => "[ADDRESS] or [ADDRESS]:SLOTS".into(),
             Fault::NotText
             | Fault::MissingName
             | Fault::MissingUser
+            | Fault::MissingSlice
+            | Fault::SliceCharacter(_)
             | Fault::Character(_)
             | Fault::UserCharacter(_)
             | Fault::Dash

@@ -227,6 +227,17 @@ pub(super) fn check_user(user: &str, text: &Text<'_>, offset: usize) -> Result<(
     })
 }
 
+/// Checks the name of a slice: it becomes the value of variables.
+pub(super) fn check_slice(slice: &str, text: &Text<'_>, offset: usize) -> Result<(), HostlistError> {
+    if slice.is_empty() {
+        return Err(text.fault(offset, Fault::MissingSlice));
+    }
+    match slice.char_indices().find(|(_, c)| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '_' | '.')) {
+        Some((at, c)) => Err(text.fault(offset + at, Fault::SliceCharacter(c))),
+        None => Ok(()),
+    }
+}
+
 /// Checks the characters of a host name, and those between its brackets.
 fn check_name(text: &Text<'_>) -> Result<(), HostlistError> {
     if text.text.is_empty() {

@@ -63,6 +63,17 @@ impl fmt::Display for Host {
     }
 }
 
+/// The TPU chips of a host, as a hostfile has them: `slice=a id=0 devices=4`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chips {
+    /// The name of its slice; empty: a slice of its own.
+    pub slice: String,
+    /// Its number in the slice.
+    pub id: u32,
+    /// How many they are; 0: not given.
+    pub devices: u32,
+}
+
 /// A host of a list, with what the list says about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
@@ -75,13 +86,15 @@ pub struct Entry {
     pub named: u32,
     /// How many ranks it never gets more than.
     pub max_slots: Option<u32>,
+    /// Its TPU chips, where they are given.
+    pub chips: Option<Chips>,
 }
 
 impl Entry {
     /// A host that was named once, and nothing more.
     #[must_use]
     pub const fn plain(host: Host) -> Self {
-        Self { host, slots: None, named: 1, max_slots: None }
+        Self { host, slots: None, named: 1, max_slots: None, chips: None }
     }
 
     /// Its slots, one where none were given.
@@ -203,6 +216,7 @@ struct Item {
     host: Host,
     count: Count,
     max: Option<u32>,
+    chips: Option<Chips>,
     spot: Spot,
     /// The line that it came from, counted over all files.
     line: u32,
@@ -212,7 +226,7 @@ struct Item {
 
 impl Item {
     fn of(host: Host, count: Count, spot: &Spot, line: u32) -> Self {
-        Self { host, count, max: None, spot: spot.clone(), line, in_group: false }
+        Self { host, count, max: None, chips: None, spot: spot.clone(), line, in_group: false }
     }
 }
 
@@ -281,7 +295,7 @@ impl<'a> Merged<'a> {
         let next = self.entries.len();
         let (at, slots_by, max_by) = self.index.entry(&item.host).or_insert((next, None, None));
         if *at == next {
-            self.entries.push(Entry { host: item.host.clone(), slots: None, named: 0, max_slots: None });
+            self.entries.push(Entry { named: 0, ..Entry::plain(item.host.clone()) });
         }
         let Some(entry) = self.entries.get_mut(*at) else { return Ok(()) };
         if let Count::Key(here) = item.count {
@@ -303,6 +317,7 @@ impl<'a> Merged<'a> {
             }
             entry.max_slots = Some(here);
         }
+        entry.chips = entry.chips.take().or_else(|| item.chips.clone());
         let before = entry.slots();
         // A group is a set: it adds nothing to a host that is there already, and a term that names the host counts alone.
         entry.named = entry.named.saturating_add(u32::from(!item.in_group));

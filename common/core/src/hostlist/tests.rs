@@ -199,7 +199,7 @@ fn faults_of_lists() {
 
 #[test]
 fn faults_of_files() {
-    let words = "slots=N, max_slots=N, port=N and user=NAME may follow a host";
+    let words = "slots=N, max_slots=N, port=N, user=NAME, and for TPUs slice=NAME id=N devices=N, may follow a host";
     all_are_refused(
         of_file,
         &[
@@ -213,6 +213,12 @@ fn faults_of_files() {
         ("a colour=red", format!("hosts:1:3: 'colour=red' means nothing here: {words}")),
         ("a slots=1 slots=2", "hosts:1:11: slots is there twice".into()),
         ("a:2 slots=2", "hosts:1:1: the number of slots is there twice".into()),
+        ("a slice=x", "hosts:1:3: slice= needs id= beside it (node01 slice=a id=0 devices=4)".into()),
+        ("a id=1", "hosts:1:3: id= needs slice= beside it (node01 slice=a id=0 devices=4)".into()),
+        ("a slice= id=1", "hosts:1:9: the name of the slice is missing here".into()),
+        ("a slice=x/y id=1", "hosts:1:10: '/' cannot be in the name of a slice".into()),
+        ("a devices=0", "hosts:1:11: devices takes the number of TPU chips of the host, from 1 to 64, got '0'".into()),
+        ("a slice=x id=-1", "hosts:1:14: id takes the number of the host in its slice, from 0 on, got '-1'".into()),
         ("bob@a user=eve", "hosts:1:1: the user is there twice".into()),
         ("a user=", "hosts:1:8: a user name is missing here".into()),
         ("a user=-x", "hosts:1:8: a host or user name cannot begin with '-'".into()),
@@ -366,4 +372,13 @@ proptest! {
             prop_assert!(!entries.is_empty() && entries.iter().all(|e| e.slots() > 0));
         }
     }
+}
+
+#[test]
+fn hosts_of_a_line_follow_each_other_in_their_slice() {
+    let text = b"n[1-2] slice=a id=0 devices=4\nn3 slice=b id=0\nn4 devices=8\nn5\n";
+    let all = files([("hosts", &text[..])], &mut Alone).unwrap();
+    let chips = |slice: &str, id, devices| Some(Chips { slice: slice.into(), id, devices });
+    let expected = [chips("a", 0, 4), chips("a", 1, 4), chips("b", 0, 0), chips("", 0, 8), None];
+    assert_eq!(all.into_iter().map(|entry| entry.chips).collect::<Vec<_>>(), expected);
 }

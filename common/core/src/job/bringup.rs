@@ -9,8 +9,9 @@
 use super::interface_probing::{Probing, Way};
 use super::master_addr;
 use super::notice::Notice;
-use super::orders::{self, Orders};
+use super::orders::{self, Orders, Slices};
 use super::roster::{Roster, Standing, State};
+use super::slice_hosts;
 use super::{Cx, HostFailure, JobAction, Setting};
 use crate::events::{Cause, JobNews, What};
 use crate::id::{NodeId, ProcId, Rank};
@@ -45,6 +46,8 @@ pub(super) struct Bringup {
     restart_orders: Option<Box<Orders>>,
     /// The rendezvous, once it is known, and its host.
     rendezvous: Option<(NodeId, Rendezvous)>,
+    /// The slices of the job, once they are known.
+    slices: Slices,
     /// A node has to choose the port: then it matters whether it could reserve it.
     chooses_port: bool,
     /// Ranks were asked for, or never will be.
@@ -69,6 +72,7 @@ impl Bringup {
             ends_by_itself,
             restart_orders: None,
             rendezvous: None,
+            slices: Slices::default(),
             chooses_port,
             is_decided: false,
         }
@@ -288,6 +292,7 @@ impl Bringup {
         }
         let Some(orders) = self.orders.take() else { return };
         let gathered = self.gather(cx, &orders).and_then(|()| self.check_addr(cx, &orders));
+        let gathered = gathered.and_then(|()| self.plan_slices(cx, &orders));
         match gathered.and_then(|()| self.find(cx, &orders)) {
             Ok(None) => {
                 self.orders = Some(orders);
@@ -396,6 +401,28 @@ impl Bringup {
         Err(Cause::Refused { node, why })
     }
 
+    /// Finds the slices of the TPU hosts that take part. If they are no whole slices, nothing is started.
+    fn plan_slices(&mut self, cx: &mut Cx<'_>, orders: &Orders) -> Result<(), Cause> {
+        let placement = self.planned(cx);
+        let planned = slice_hosts::plan(
+            &placement,
+            |node| self.hello_of(node),
+            orders.allows_partial(),
+            |node| self.address(&placement, node),
+        );
+        match planned {
+            Ok(slices) => {
+                self.slices = slices;
+                Ok(())
+            }
+            Err((node, why)) => {
+                self.nodes.set(node, State::Refused(why.clone()));
+                cx.notify(Notice::Log(What::HostRefused { node, why: why.clone() }));
+                Err(Cause::Refused { node, why })
+            }
+        }
+    }
+
     /// Has all who are there start their ranks.
     fn go(&mut self, cx: &mut Cx<'_>, orders: &Orders, placement: &Placement, addr: OsBytes) -> Rendezvous {
         let fewer = self.fewer.take().map(|placement| (self.nodes.list_missing(), placement));
@@ -418,7 +445,7 @@ impl Bringup {
         if let Some((nodes, placement)) = fewer {
             cx.notify(Notice::LeftOut { nodes, placement });
         }
-        orders.send_rendezvous(cx, placement, &rendezvous);
+        orders.send_rendezvous(cx, placement, &rendezvous, &self.slices);
         rendezvous
     }
 
@@ -485,7 +512,7 @@ impl Bringup {
         let port = orders.pinned_port().or(ports.get(&head).copied()).or(rendezvous.port);
         (rendezvous.restart, rendezvous.port, rendezvous.namespace) = (restart, port, namespace);
         cx.act(JobAction::Home { node: head, namespace });
-        orders.send_generation(cx, &rendezvous, first);
+        orders.send_generation(cx, &rendezvous, first, &self.slices);
         (self.restart_orders, self.rendezvous) = (Some(orders), Some((head, rendezvous)));
     }
 

@@ -30,6 +30,7 @@ mod router;
 mod scheduler_signals;
 mod shrink_rule;
 mod signals;
+mod slice_hosts;
 mod startup_deadline;
 mod suspend_detector;
 #[cfg(test)]

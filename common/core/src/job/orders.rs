@@ -4,7 +4,7 @@ use super::host_leases::patience;
 use super::{Cx, JobAction, Setting};
 use crate::allocation::{HostStep, StepLayout, task_ids};
 use crate::bind::{Bind, BindTo, CpuList};
-use crate::hostlist::fold;
+use crate::hostlist::{Chips, fold};
 use crate::id::{AppIndex, NodeId, ProcId, Rank};
 use crate::master_store::Holder;
 use crate::os_bytes::OsBytes;
@@ -12,13 +12,14 @@ use crate::place::Placement;
 use crate::restart::Respawn;
 use crate::spec::{AppBase, JobSpec, StdinPlan};
 use crate::time::Span;
+use crate::tpu::{TpuFacts, TpuHost};
 use crate::travel::Travel;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::probe::Key;
-use crate::wire::to_node::{APP_PART, Delta, Find, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode};
+use crate::wire::to_node::{APP_PART, Delta, Find, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode, TpuRequest};
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -27,6 +28,9 @@ use alloc::vec::Vec;
 const LINGER: Span = Span::from_secs(2);
 /// MASTER_ADDR of a job that has one host.
 pub(super) const LOOPBACK: &str = "127.0.0.1";
+
+/// The part of each TPU host in the slices of the job.
+pub(super) type Slices = BTreeMap<NodeId, TpuHost>;
 
 /// The orders.
 #[derive(Debug)]
@@ -178,6 +182,7 @@ impl Orders {
             can_start_more: self.can_start_more(),
             apps: apps.iter().fold(0, |sum, _| sum.saturating_add(1)),
             lease: Some(self.spec.lease).filter(|_| !local),
+            tpu: self.tpu_request(node),
             awaits: self.awaits(),
             linger: LINGER,
             grace: self.spec.grace,
@@ -189,6 +194,18 @@ impl Orders {
                 send_app(cx, node, index, &app.base);
             }
         }
+    }
+
+    /// The words of the hostfile about the chips of a node.
+    fn tpu_request(&self, node: NodeId) -> TpuRequest {
+        let chips = self.spec.placement.nodes.get(node.index()).and_then(|node| node.chips.as_ref());
+        let facts = |chips: &Chips| Box::new(TpuFacts::of_hostfile(&chips.slice, chips.id, chips.devices));
+        TpuRequest { given: chips.map(facts), allow_partial: self.spec.allow_partial }
+    }
+
+    /// `--allow-partial`
+    pub(super) fn allows_partial(&self) -> bool {
+        self.spec.allow_partial
     }
 
     /// The binding of the ranks of a node. A rankfile's lists are those of its ranks.
@@ -216,6 +233,7 @@ impl Orders {
             restart: 0,
             namespace: 0,
             slurm: self.slurm(placement).map(Box::new),
+            tpu: None,
         }
     }
 
@@ -236,22 +254,34 @@ impl Orders {
     }
 
     /// Sends each node the rendezvous, its index among the nodes, and its ranks.
-    pub(super) fn send_rendezvous(&self, cx: &mut Cx<'_>, placement: &Placement, rendezvous: &Rendezvous) {
+    pub(super) fn send_rendezvous(
+        &self,
+        cx: &mut Cx<'_>,
+        placement: &Placement,
+        rendezvous: &Rendezvous,
+        slices: &Slices,
+    ) {
         let by_node = placement.by_node();
         for (node, node_index) in placement.used().zip(0..) {
             let ranks = by_node.get(node.index()).map_or(&[][..], Vec::as_slice);
-            cx.act(JobAction::Send { node, msg: ToNode::Rendezvous(of_host(rendezvous, node_index, ranks)) });
+            cx.act(JobAction::Send {
+                node,
+                msg: ToNode::Rendezvous(of_host(rendezvous, node_index, ranks, slices.get(&node))),
+            });
             self.ranks(cx, placement, node, 0, ranks);
         }
     }
 
     /// The same when they have been started before; the process of rank 0 has this number.
-    pub(super) fn send_generation(&self, cx: &mut Cx<'_>, rendezvous: &Rendezvous, first: u32) {
+    pub(super) fn send_generation(&self, cx: &mut Cx<'_>, rendezvous: &Rendezvous, first: u32, slices: &Slices) {
         let placement = cx.facts.placement();
         let by_node = placement.by_node();
         for (node, node_index) in placement.used().zip(0..) {
             let ranks = by_node.get(node.index()).map_or(&[][..], Vec::as_slice);
-            cx.act(JobAction::Send { node, msg: ToNode::Again(of_host(rendezvous, node_index, ranks)) });
+            cx.act(JobAction::Send {
+                node,
+                msg: ToNode::Again(of_host(rendezvous, node_index, ranks, slices.get(&node))),
+            });
             self.ranks(cx, placement, node, first, ranks);
         }
     }
@@ -302,8 +332,9 @@ impl Orders {
 }
 
 /// The rendezvous as this host is sent it, which has these ranks.
-fn of_host(rendezvous: &Rendezvous, node_index: u32, ranks: &[Rank]) -> Rendezvous {
-    let mut own = Rendezvous { node_index, ..rendezvous.clone() };
+fn of_host(rendezvous: &Rendezvous, node_index: u32, ranks: &[Rank], tpu: Option<&TpuHost>) -> Rendezvous {
+    let tpu = tpu.cloned().map(Box::new);
+    let mut own = Rendezvous { node_index, tpu, ..rendezvous.clone() };
     if let Some(step) = &mut own.slurm {
         step.task_ids = task_ids(ranks.iter().map(|rank| rank.get()));
     }

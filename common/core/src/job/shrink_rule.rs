@@ -152,7 +152,11 @@ impl Keys for Placed<'_> {
                 Some(Cow::Borrowed(self.placement.nodes.get(seat.node.index())?.host.name.as_str()))
             }
             Source::Env(name) => value(&self.spec.apps.first()?.base.env, name.as_bytes()).map(String::from_utf8_lossy),
-            Source::Slice | Source::Rack | Source::Numa | Source::Script(_) => None,
+            Source::Slice => {
+                let seat = self.placement.ranks.get(who.initial.index())?;
+                self.placement.slice(seat.node).map(Cow::Borrowed)
+            }
+            Source::Rack | Source::Numa | Source::Script(_) => None,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::os_strings::OsStrings;
 use crate::rank_set::RankSet;
 use crate::spec::{AppBase, StdinPlan};
 use crate::template::filled;
+use crate::tpu::TpuHost;
 use crate::wire::frozen::client::client_round::Begin;
 use crate::wire::round::RoundMember;
 use crate::wire::to_node::{Delta, Rendezvous, Start};
@@ -68,6 +69,7 @@ impl Program {
     ) -> Box<ExecSpec> {
         if self.shared.is_none() {
             self.share_out(start, sandbox);
+            self.drop_foreign_slices(met, sandbox);
         }
         let Met { rendezvous, local_size, .. } = met;
         let pinned = &self.base.pinned;
@@ -96,6 +98,7 @@ impl Program {
         let own = self.gpus.as_ref().map(|gpus| (gpus.names, of_rank(&gpus.seen, gpus.each, local_rank)));
         let gpus = own.as_ref().map(|(names, list)| (*names, list.as_slice()));
         let slurm = rendezvous.slurm.is_some();
+        let chips = tpu(met, sandbox).map(|host| host.rank(local_rank));
         let seat = RankVariables {
             rank,
             healthy: rank,
@@ -106,6 +109,7 @@ impl Program {
             gpus,
             slurm,
             threads,
+            tpu: chips.as_ref(),
         };
         let mut vars = OsStrings::default();
         env::of_rank(&seat, pinned, &mut vars);
@@ -182,6 +186,7 @@ impl Program {
                 gpus: None,
                 slurm: step.is_some(),
                 threads: None,
+                tpu: None,
             };
             Some(Begin {
                 // As the program counts.
@@ -197,6 +202,14 @@ impl Program {
             })
         };
         who.iter().map(&mut begin).collect()
+    }
+
+    /// What the environment says about slices is not about this job.
+    fn drop_foreign_slices(&mut self, met: Met<'_>, sandbox: &Sandbox) {
+        if tpu(met, sandbox).is_some() {
+            let env = env::without_tpu(&self.base.env, &self.base.pinned);
+            self.base = Arc::new(AppBase { env, ..AppBase::clone(&self.base) });
+        }
     }
 
     /// The caller's list becomes that of all ranks, of which each has its part.
@@ -295,7 +308,13 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, 
         healthy: rendezvous.world_size,
         round: 0,
         slurm: rendezvous.slurm.as_ref().map(|step| SlurmStep::of(&step.layout, &step.task_ids)),
+        tpu: tpu(met, sandbox),
     }
+}
+
+/// The part of this host in the slices of the job.
+fn tpu<'a>(met: Met<'a>, sandbox: &'a Sandbox) -> Option<&'a TpuHost> {
+    met.rendezvous.tpu.as_deref().or(sandbox.tpu_alone.as_deref())
 }
 
 /// How many devices a rank takes, where its framework would take another, or one only.

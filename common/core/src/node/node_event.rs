@@ -15,13 +15,14 @@ use crate::spec::{AppBase, Contain};
 use crate::status::Status;
 use crate::time::Mono;
 use crate::topology::Topology;
+use crate::tpu::TpuHost;
 use crate::travel::Travel;
 use crate::wire::beat::Beat;
 use crate::wire::frozen::client::client_round::{Heard, Said};
 use crate::wire::limit::Met;
 use crate::wire::node_news::NodeNews;
 use crate::wire::probe::{Key, Place};
-use crate::wire::to_node::{Delta, Find, PortPlan, ToNode};
+use crate::wire::to_node::{Delta, Find, PortPlan, ToNode, TpuRequest};
 use crate::wire::to_root::{Facts, Hello, Leftover, NodeRefusal, SpawnError, ToRoot, Usage};
 use alloc::boxed::Box;
 use alloc::format;
@@ -373,6 +374,8 @@ pub struct SandboxPlan {
     pub travel: Option<Travel>,
     /// Whether ranks get GPU variables.
     pub gpus: bool,
+    /// The request about TPU chips.
+    pub tpu: TpuRequest,
     /// With so many CPUs the host's processors decide where ranks are bound; `None`: they never do.
     pub least_cpus: Option<u32>,
 }
@@ -396,6 +399,8 @@ pub struct Sandbox {
     pub devices: bool,
     /// The socket at which this agent listens for clients of the store; empty: none.
     pub socket: OsBytes,
+    /// Its part in the slices of a job that has no other host. The driver leaves it empty.
+    pub tpu_alone: Option<Box<TpuHost>>,
 }
 
 impl Sandbox {
@@ -411,6 +416,7 @@ impl Sandbox {
             error_dir: OsBytes::from("/tmp"),
             devices: false,
             socket: OsBytes::default(),
+            tpu_alone: None,
         }
     }
 }

@@ -7,9 +7,10 @@ use super::gpu_check::Gpus;
 use super::probing::Probing;
 use super::{Cx, NodeAction, Notice, Sandbox, SandboxPlan, binding};
 use crate::gpus::Share;
-use crate::id::AppIndex;
+use crate::id::{AppIndex, NodeId};
 use crate::os_strings::OsStrings;
 use crate::spec::AppBase;
+use crate::tpu::{self, SliceError, SliceHost, TpuHost};
 use crate::travel::Travel;
 use crate::wire::codec;
 use crate::wire::to_node::{APP_PART, Delta, Rendezvous, Start};
@@ -40,6 +41,8 @@ pub(super) struct BringUp {
     travel: Option<Travel>,
     gpus: Gpus,
     binding: binding::Request,
+    /// Of the only host of a job: its ranks, and whether it may be a part of a TPU slice.
+    alone: Option<(u32, bool)>,
 }
 
 #[derive(Clone, Copy)]
@@ -77,8 +80,10 @@ impl BringUp {
                     addresses: start.addresses,
                     travel: start.travel.clone(),
                     gpus: start.gpus != Share::Untold,
+                    tpu: start.tpu.clone(),
                     least_cpus: self.binding.least_cpus(),
                 };
+                self.alone = start.sole.then_some((start.local_size, start.tpu.allow_partial));
                 self.gpus.on_start(&start);
                 self.met = start.rendezvous.is_some();
                 self.travel = start.travel.clone();
@@ -169,13 +174,17 @@ impl BringUp {
         }
     }
 
-    pub(super) fn on_sandbox_ready(&mut self, cx: &mut Cx<'_>, sandbox: Sandbox) {
+    pub(super) fn on_sandbox_ready(&mut self, cx: &mut Cx<'_>, mut sandbox: Sandbox) {
         match self.step {
             Step::SettingUp => {
                 self.step = Step::Ended;
                 cx.act(NodeAction::ToRoot(ToRoot::Hello(sandbox.hello.clone())));
                 if let Some(refusal) = self.gpus.on_devices(sandbox.gpus) {
                     self.refuse(cx, refusal);
+                }
+                match self.slices_alone(&sandbox) {
+                    Ok(host) => sandbox.tpu_alone = host,
+                    Err(error) => self.refuse(cx, NodeRefusal::Slices(error)),
                 }
                 if let Err(error) = self.binding.check(cx, &sandbox) {
                     self.refuse(cx, NodeRefusal::Bind(error));
@@ -185,6 +194,13 @@ impl BringUp {
             }
             Step::Idle | Step::Ended => {}
         }
+    }
+
+    /// The part of the only host of a job in the slices.
+    fn slices_alone(&self, sandbox: &Sandbox) -> Result<Option<Box<TpuHost>>, SliceError> {
+        let (Some((ranks, allow_partial)), Some(facts)) = (self.alone, &sandbox.hello.tpu) else { return Ok(None) };
+        let host = SliceHost { node: NodeId::new(0), facts, ranks };
+        Ok(tpu::plan(&[host], allow_partial)?.pop().map(|(_, host)| Box::new(host)))
     }
 
     pub(super) fn on_refused(&mut self, cx: &mut Cx<'_>, refusal: NodeRefusal) {

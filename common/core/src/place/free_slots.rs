@@ -83,10 +83,8 @@ mod tests {
     /// Hosts with so many slots and ranks each.
     fn placed(hosts: &[(u32, u32)]) -> Placement {
         let node = |(&(slots, ranks), n): (&(u32, u32), u32)| Node {
-            host: Host { name: format!("node{n}"), user: None, port: None },
-            local: false,
             slots,
-            ranks,
+            ..Node::of(Host::named(&format!("node{n}")), ranks)
         };
         let seats = |(&(_, ranks), n): (&(u32, u32), u32)| {
             (0..ranks).map(move |local| RankPlacement {

@@ -2,7 +2,7 @@
 
 use super::ranking::Mapped;
 use super::{Here, Layout, Node, Note, PlaceError, Request};
-use crate::hostlist::{Entry, Host};
+use crate::hostlist::{Chips, Entry, Host};
 use crate::id::LocalRank;
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -15,6 +15,7 @@ pub(super) struct Place {
     pub(super) slots: u32,
     pub(super) max: u32,
     pub(super) used: u32,
+    chips: Option<Chips>,
 }
 
 impl Place {
@@ -70,7 +71,8 @@ impl Hosts {
         if hosts.implicit {
             let Here { name, cpus } = &request.here;
             let slots = if *cpus == 0 { u32::MAX } else { request.layout.slots(*cpus) };
-            hosts.places = vec![Place { host: Host::named(name), local: true, slots, max: u32::MAX, used: 0 }];
+            hosts.places =
+                vec![Place { host: Host::named(name), local: true, slots, max: u32::MAX, used: 0, chips: None }];
         }
         if let Some(nodes) = request.nnodes {
             let have = u32::try_from(hosts.places.len()).unwrap_or(u32::MAX);
@@ -95,7 +97,7 @@ impl Hosts {
                 let at = *index.entry(key).or_insert(hosts.places.len());
                 if at == hosts.places.len() {
                     let host = entry.host.clone();
-                    hosts.places.push(Place { host, local, slots: 0, max: u32::MAX, used: 0 });
+                    hosts.places.push(Place { host, local, slots: 0, max: u32::MAX, used: 0, chips: None });
                 }
                 let slots = slots(entry, app.ppn, &request.layout);
                 own.entry(at)
@@ -104,8 +106,9 @@ impl Hosts {
                         order.push(at);
                         slots
                     });
-                if let (Some(place), Some(max)) = (hosts.places.get_mut(at), entry.max_slots) {
-                    place.max = place.max.min(max);
+                if let Some(place) = hosts.places.get_mut(at) {
+                    place.max = place.max.min(entry.max_slots.unwrap_or(u32::MAX));
+                    place.chips = place.chips.take().or_else(|| entry.chips.clone());
                 }
             }
             for (at, slots) in &own {
@@ -173,8 +176,8 @@ impl Hosts {
     /// The hosts that have ranks, with their indices here.
     pub(super) fn nodes(&self) -> Vec<(usize, Node)> {
         let used = self.places.iter().enumerate().filter(|(_, place)| place.used > 0);
-        used.map(|(at, Place { host, local, slots, used, .. })| {
-            (at, Node { host: host.clone(), local: *local, slots: *slots, ranks: *used })
+        used.map(|(at, Place { host, local, slots, used, chips, .. })| {
+            (at, Node { host: host.clone(), local: *local, slots: *slots, ranks: *used, chips: chips.clone() })
         })
         .collect()
     }

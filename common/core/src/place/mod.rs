@@ -22,7 +22,7 @@ pub use fewer_hosts::Share;
 pub use place_error::PlaceError;
 pub use processes::Processes;
 
-use crate::hostlist::{Entry, Host};
+use crate::hostlist::{Chips, Entry, Host};
 use crate::id::{AppIndex, LocalRank, NodeId};
 use crate::topology::Level;
 use alloc::collections::BTreeMap;
@@ -178,6 +178,8 @@ pub struct Node {
     pub slots: u32,
     /// The ranks that it has.
     pub ranks: u32,
+    /// Its TPU chips, where a hostfile has them.
+    pub chips: Option<Chips>,
 }
 
 /// The place of one rank.
@@ -218,6 +220,14 @@ pub enum Note {
     },
 }
 
+impl Node {
+    /// Another host than the launcher's with so many ranks, and slots for them.
+    #[must_use]
+    pub const fn of(host: Host, ranks: u32) -> Self {
+        Self { host, local: false, slots: ranks, ranks, chips: None }
+    }
+}
+
 impl Placement {
     /// All ranks on one host, which is this one: programs with so many ranks each.
     #[must_use]
@@ -228,11 +238,18 @@ impl Placement {
         let seats: Vec<RankPlacement> = of_app.zip(0..).map(seat).collect();
         let ranks = u32::try_from(seats.len()).unwrap_or(u32::MAX);
         Self {
-            nodes: vec![Node { host: Host::named(name), local: true, slots: ranks, ranks }],
+            nodes: vec![Node { local: true, ..Node::of(Host::named(name), ranks) }],
             processes: Processes::of_ranks(seats.len()),
             ranks: seats,
             notes: Vec::new(),
         }
+    }
+
+    /// The TPU slice of a host, where a hostfile has it.
+    #[must_use]
+    pub fn slice(&self, node: NodeId) -> Option<&str> {
+        let chips = self.nodes.get(node.index())?.chips.as_ref()?;
+        Some(chips.slice.as_str()).filter(|slice| !slice.is_empty())
     }
 
     /// The only host is this machine.

@@ -78,6 +78,10 @@ fn start() -> impl Strategy<Value = ToNode> {
         .prop_map(|(job, n, label, rendezvous, (given, sole, linger))| {
             ToNode::Start(Start {
                 in_step: n[0] % 2 == 0,
+                tpu: crate::wire::to_node::TpuRequest {
+                    given: sole.then(|| Box::new(crate::tpu::TpuFacts::of_hostfile("a", n[1], n[2]))),
+                    allow_partial: sole,
+                },
                 job: JobId(job),
                 contain: Contain::T3,
                 nodes: n[0],
@@ -130,6 +134,7 @@ fn rendezvous() -> impl Strategy<Value = Rendezvous> {
         jax: false,
         restart: world_size,
         namespace: nodes,
+        tpu: (nodes % 3 == 0).then(|| Box::new(crate::tpu::TpuHost::example())),
     })
 }
 

@@ -14,6 +14,7 @@ use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain, StdinPlan};
 use crate::time::Span;
+use crate::tpu::{TpuFacts, TpuHost};
 use crate::travel::Travel;
 use alloc::boxed::Box;
 use core::fmt;
@@ -161,6 +162,8 @@ pub struct Start {
     pub apps: u32,
     /// How long the node may live without a word from the launcher; `None`: its edge cannot break unnoticed.
     pub lease: Option<Span>,
+    /// The request about TPU chips.
+    pub tpu: TpuRequest,
     /// The agent is a task of a scheduler's step: a signal to it is a warning to the job.
     pub in_step: bool,
     /// Time that a round may wait for suspected hosts, and for more faults.
@@ -195,6 +198,7 @@ impl Start {
             can_start_more: false,
             apps: 1,
             lease: None,
+            tpu: TpuRequest::default(),
             in_step: false,
             awaits: Span::ZERO,
             linger: Span::from_secs(2),
@@ -214,6 +218,15 @@ pub enum PortPlan {
     Choose,
     /// Claim this port, which the user gave.
     Claim(u16),
+}
+
+/// The request about the TPU chips of a host.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct TpuRequest {
+    /// The words of the hostfile about the host.
+    pub given: Option<Box<TpuFacts>>,
+    /// `--allow-partial`: the job may have only some hosts of a slice.
+    pub allow_partial: bool,
 }
 
 /// The place where other hosts are to find this one.
@@ -253,6 +266,8 @@ pub struct Rendezvous {
     pub namespace: u32,
     /// The job in Slurm's words, where ranks run in a job of Slurm.
     pub slurm: Option<Box<HostStep>>,
+    /// This host's part in the slices of the job; `None`: it has no TPU. The only host of a job finds it by itself.
+    pub tpu: Option<Box<TpuHost>>,
 }
 
 /// A rank, as a difference to its program.

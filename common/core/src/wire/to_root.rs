@@ -13,7 +13,9 @@ use crate::signal::Signal;
 use crate::spec::Tier;
 use crate::status::Status;
 use crate::time::HostTime;
+use crate::tpu::{SliceError, TpuFacts};
 use crate::travel::Lowered;
+use alloc::boxed::Box;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -161,6 +163,8 @@ pub struct Hello {
     pub machine: OsBytes,
     /// Its addresses, from which connections of its ranks to another host's store may come; empty where they are not needed.
     pub addresses: Capped<Address, HOST_ADDRESSES>,
+    /// The facts of a host with TPU chips.
+    pub tpu: Option<Box<TpuFacts>>,
 }
 
 impl Hello {
@@ -179,6 +183,7 @@ impl Hello {
             lowered: Capped::default(),
             machine: OsBytes::default(),
             addresses: Capped::default(),
+            tpu: None,
         }
     }
 }
@@ -282,6 +287,8 @@ pub enum NodeRefusal {
     },
     /// Ranks cannot be bound as asked for.
     Bind(BindError),
+    /// The TPU hosts are no whole slices, or chips cannot be shared among the ranks.
+    Slices(SliceError),
     /// Messages that make no sense in this order.
     Protocol,
 }

@@ -86,7 +86,11 @@ impl Keys for Placed<'_> {
                 self.placement.nodes.get(seat.node.index()).map(|node| node.host.name.as_str().into())
             }
             Source::Env(name) => env::value(self.env, name.as_bytes()).map(String::from_utf8_lossy),
-            Source::Slice | Source::Rack | Source::Numa | Source::Script(_) => None,
+            Source::Slice => {
+                let seat = self.placement.ranks.get(who.initial.index())?;
+                self.placement.slice(seat.node).map(Cow::Borrowed)
+            }
+            Source::Rack | Source::Numa | Source::Script(_) => None,
         }
     }
 }

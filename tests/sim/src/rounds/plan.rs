@@ -140,7 +140,7 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
         let seat = |local_rank| RankPlacement { node: NodeId::new(node), local_rank, app: AppIndex::new(0) };
         seats.extend((0..*ranks).map(LocalRank::new).map(seat));
         let local = local.is_some_and(|own| u32::try_from(own) == Ok(node));
-        nodes.push(Node { host: Host::named(&format!("node{node}")), local, slots: *ranks, ranks: *ranks });
+        nodes.push(Node { local, ..Node::of(Host::named(&format!("node{node}")), *ranks) });
     }
     let policies = [None, Some("all,shift"), Some("max=3,fill"), Some("all,shift,group(host)>=2")];
     let asked = rng.pick(&policies).filter(|words| !words.contains("group") || sizes.iter().any(|size| *size > 1));

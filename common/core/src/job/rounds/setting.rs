@@ -7,7 +7,7 @@ use crate::job::bringup::Bringup;
 use crate::job::facts::JobFacts;
 use crate::machine::Machine as _;
 use crate::os_bytes::OsBytes;
-use crate::place::Placement;
+use crate::place::{Placement, RankPlacement};
 use crate::rank_assign::Source;
 use crate::restart::{Restart, Setup, Site, asked};
 use crate::time::Mono;
@@ -69,7 +69,7 @@ impl Rounds {
             namespace: self.namespace.saturating_add(1),
             policy: rounds.policy.clone(),
             read_policy: self.read.0,
-            known: self.known(ranks.len()),
+            known: self.known(placement),
             limits: rounds.limits,
             relocal: rounds.relocal,
             fault_window: rounds.fault_window,
@@ -80,8 +80,8 @@ impl Rounds {
         }
     }
 
-    /// Variables that the policy of the command line asks for: the program cannot be asked, as it does not know of them.
-    fn known(&self, ranks: usize) -> Vec<(Source, Vec<Option<String>>)> {
+    /// Variables and slices that the policy of the command line asks for: the program cannot be asked, as it does not know of them.
+    fn known(&self, placement: &Placement) -> Vec<(Source, Vec<Option<String>>)> {
         let asked = self.spec.rounds.policy.as_ref().map(asked).unwrap_or_default();
         let app = self.spec.apps.first();
         let value = |name: &str| {
@@ -90,10 +90,15 @@ impl Rounds {
         };
         let known = asked.into_iter().filter_map(|source| match &source {
             Source::Env(name) => {
-                let all = vec![value(name); ranks];
+                let all = vec![value(name); placement.ranks.len()];
                 Some((source, all))
             }
-            Source::Host | Source::Slice | Source::Rack | Source::Numa | Source::Script(_) => None,
+            Source::Slice => {
+                let slice = |seat: &RankPlacement| placement.slice(seat.node).map(String::from);
+                let all = placement.ranks.iter().map(slice).collect();
+                Some((source, all))
+            }
+            Source::Host | Source::Rack | Source::Numa | Source::Script(_) => None,
         });
         known.collect()
     }

@@ -17,7 +17,7 @@ use crate::wire::to_root::{Exited, Hello, Reached, Started, Usage};
 pub(super) fn three(least: u32) -> JobSpec {
     let seat =
         |n: u32| RankPlacement { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
-    let node = |host| Node { host: Host::named(host), local: false, slots: 2, ranks: 2 };
+    let node = |host| Node::of(Host::named(host), 2);
     let nodes = ["one", "two", "three"].map(node).to_vec();
     let placement =
         Placement { nodes, ranks: (0..6).map(seat).collect(), notes: vec![], processes: Processes::default() };

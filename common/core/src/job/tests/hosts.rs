@@ -20,7 +20,7 @@ pub(super) const MS: u64 = 1_000_000;
 pub(super) fn two(local: bool) -> JobSpec {
     let seat =
         |n: u32| RankPlacement { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
-    let node = |(host, local): (&str, bool)| Node { host: Host::named(host), local, slots: 2, ranks: 2 };
+    let node = |(host, local): (&str, bool)| Node { local, ..Node::of(Host::named(host), 2) };
     let nodes = [("one", local), ("two", false)].map(node).to_vec();
     JobSpec {
         placement: Placement {
@@ -122,13 +122,7 @@ fn no_rank_starts_before_all_hosts_are_ready() {
         world_size: 4,
         nodes: 2,
         node_index,
-        agent_store: false,
-        guard: Default::default(),
-        interface: Default::default(),
-        jax: false,
-        restart: 0,
-        namespace: 0,
-        slurm: None,
+        ..Rendezvous::default()
     };
     assert_eq!(met(&s), [(0, at(0)), (1, at(1))]);
     assert!(starts_have_lease(&s));
@@ -494,7 +488,7 @@ fn hosts_that_are_one_machine_are_said_in_one_line() {
         let machines: Vec<&str> = machines.split(' ').collect();
         let seat = |n| RankPlacement { node: NodeId::new(n), local_rank: LocalRank::new(0), app: AppIndex::new(0) };
         let named = |n| Host::named(&alloc::format!("h{n}"));
-        let node = |(n, _): (usize, &&str)| Node { host: named(n), local: false, slots: 1, ranks: 1 };
+        let node = |(n, _): (usize, &&str)| Node::of(named(n), 1);
         let nodes: Vec<Node> = machines.iter().enumerate().map(node).collect();
         let ranks = u32::try_from(nodes.len()).unwrap();
         let placement =

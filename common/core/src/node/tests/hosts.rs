@@ -16,13 +16,7 @@ fn rendezvous() -> ToNode {
         world_size: 6,
         nodes: 3,
         node_index: 2,
-        agent_store: false,
-        guard: Default::default(),
-        interface: Default::default(),
-        jax: false,
-        restart: 0,
-        namespace: 0,
-        slurm: None,
+        ..Rendezvous::default()
     })
 }
 

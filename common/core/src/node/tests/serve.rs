@@ -13,12 +13,7 @@ fn rendezvous(node_index: u32, port: Option<u16>) -> Rendezvous {
         nodes: 2,
         node_index,
         agent_store: true,
-        guard: Default::default(),
-        interface: Default::default(),
-        jax: false,
-        restart: 0,
-        namespace: 0,
-        slurm: None,
+        ..Rendezvous::default()
     }
 }
 

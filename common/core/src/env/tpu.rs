@@ -1,0 +1,97 @@
+//! Variables of TPU hosts, for libtpu, JAX and torch_xla.
+//!
+//! Sources: jax (`_src/clusters/cloud_tpu_cluster.py`, `_src/hardware_utils.py`), torch_xla (`_internal/tpu.py`), ray
+//! (`_private/accelerators/tpu.py`). A provider leaves values of slices that are gone after a preemption, so ours replace them.
+
+use super::block::{Host, RankVariables, Sink};
+use super::login_variables::name_of;
+use super::{Anew, Contract, Role, Var, lookup};
+use crate::os_strings::OsStrings;
+
+const fn tpu(name: &'static str, doc: &'static str) -> Var {
+    Var { name, role: Role::Tpu, doc, anew: Anew::Never }
+}
+
+pub(super) const CONTRACT: Contract = Contract {
+    title: "TPU",
+    about: "On hosts with TPU chips all of these are rlaunch's, and what the environment had is removed: only `-x` goes before. \
+            In other jobs they are those of the host. With one rank on each host, libtpu finds the chips by itself: the names of \
+            processes and chips are not set then. A rank for each chip, or two ranks on a host of four chips, get them.",
+    vars: &[
+        tpu("CLOUD_TPU_TASK_ID", "With several ranks on a host: as TPU_WORKER_ID."),
+        tpu("EXECUTOR_CALL_INDEX", "As TPU_HOST_ID."),
+        tpu("EXECUTOR_CALL_SLICE", "The number of the slice in the job."),
+        tpu("MEGASCALE_COORDINATOR_ADDRESS", "With several slices: the first host of the first slice, and port 8081."),
+        tpu("MEGASCALE_NUM_SLICES", "With several slices: their number."),
+        tpu("MEGASCALE_PORT", "With several slices: 8081."),
+        tpu("MEGASCALE_SLICE_ID", "With several slices: the number of the slice in the job."),
+        tpu("TPU_ACCELERATOR_TYPE", "`v4-16`, where it is known."),
+        tpu("TPU_CHIPS_PER_PROCESS_BOUNDS", "With several ranks on a host: the shape of the chips of a rank."),
+        tpu("TPU_HOST_ID", "The number of the host in its slice."),
+        tpu("TPU_NAME", "The name of the slice."),
+        tpu("TPU_NUM_DEVICES", "Number of chips of the host, where it is known."),
+        tpu("TPU_PROCESS_ADDRESSES", "With several ranks on a host: where the ranks of the slice find each other."),
+        tpu("TPU_PROCESS_BOUNDS", "With several ranks on a host: the shape of the ranks of the slice."),
+        tpu("TPU_PROCESS_PORT", "With several ranks on a host: 8476 and the local rank."),
+        tpu("TPU_SKIP_MDS_QUERY", "1 where the hostfile describes the slice: there is no metadata server to ask."),
+        tpu("TPU_SLICE_NAME", "As TPU_NAME."),
+        tpu("TPU_VISIBLE_CHIPS", "With several ranks on a host: the chips of the rank."),
+        tpu("TPU_VISIBLE_DEVICES", "As TPU_VISIBLE_CHIPS."),
+        tpu("TPU_WORKER_HOSTNAMES", "The addresses of the hosts of the slice; `localhost` where the job has one host."),
+        tpu("TPU_WORKER_ID", "The number of the rank in its slice."),
+    ],
+    families: &[],
+};
+
+/// An environment without the variables of this contract, but with those that the user pinned.
+#[must_use]
+pub fn without_tpu(env: &OsStrings, pinned: &OsStrings) -> OsStrings {
+    let is_ours = |name: &[u8]| lookup(name).is_some_and(|var| var.role == Role::Tpu) && !pinned.contains(name);
+    env.iter().filter(|entry| !name_of(entry).is_some_and(is_ours)).collect()
+}
+
+pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
+    let Some(tpu) = host.tpu else { return };
+    for name in ["EXECUTOR_CALL_INDEX", "TPU_HOST_ID"] {
+        out.number(name, tpu.worker);
+    }
+    out.number("EXECUTOR_CALL_SLICE", tpu.slice_number);
+    for name in ["TPU_NAME", "TPU_SLICE_NAME"] {
+        out.text(name, &tpu.slice);
+    }
+    if tpu.chips > 0 {
+        out.number("TPU_NUM_DEVICES", tpu.chips);
+    }
+    if !tpu.accelerator_type.is_empty() {
+        out.text("TPU_ACCELERATOR_TYPE", &tpu.accelerator_type);
+    }
+    if tpu.skips_metadata {
+        out.text("TPU_SKIP_MDS_QUERY", b"1");
+    }
+    out.text("TPU_WORKER_HOSTNAMES", &tpu.addresses);
+    if let (Some(part), Some(addresses)) = (tpu.part, tpu.process_addresses()) {
+        out.text("TPU_CHIPS_PER_PROCESS_BOUNDS", part.to_text().as_bytes());
+        out.text("TPU_PROCESS_ADDRESSES", addresses.as_bytes());
+        if let Some(processes) = tpu.processes {
+            out.text("TPU_PROCESS_BOUNDS", processes.to_text().as_bytes());
+        }
+    }
+    if !tpu.coordinator.is_empty() {
+        out.text("MEGASCALE_COORDINATOR_ADDRESS", &tpu.coordinator);
+        out.text("MEGASCALE_PORT", b"8081");
+        out.number("MEGASCALE_NUM_SLICES", tpu.slices);
+        out.number("MEGASCALE_SLICE_ID", tpu.slice_number);
+    }
+}
+
+pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
+    let Some(chips) = seat.tpu else { return };
+    out.number("TPU_WORKER_ID", chips.worker);
+    if let Some((port, visible)) = &chips.own {
+        out.number("CLOUD_TPU_TASK_ID", chips.worker);
+        out.number("TPU_PROCESS_PORT", *port);
+        for name in ["TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"] {
+            out.text(name, visible.as_bytes());
+        }
+    }
+}

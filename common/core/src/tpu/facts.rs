@@ -1,0 +1,220 @@
+//! The facts of a TPU host: from the variables that GKE sets in its containers, from the attributes of the metadata server of a TPU VM,
+//! or from the hostfile.
+
+use super::Bounds;
+use crate::os_bytes::OsBytes;
+use crate::wire::capped::Capped;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// Most hosts of a slice that a host names: the largest slice of v5p has 2,240 hosts.
+pub const PEERS: usize = 4096;
+/// Longest name that is taken over: a host name of DNS has 253 characters.
+const LONGEST: usize = 255;
+
+/// Where the facts come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum FactsSource {
+    /// Variables of a container in GKE (`TPU_WORKER_ID`, `TPU_WORKER_HOSTNAMES`).
+    Gke,
+    /// The metadata server of a TPU VM.
+    Metadata,
+    /// The hostfile: `slice=a id=0 devices=4`.
+    Hostfile,
+    /// Only the chips themselves: nothing says which slice it is.
+    Devices,
+}
+
+/// The facts of a host with chips.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TpuFacts {
+    /// Where they come from.
+    pub source: FactsSource,
+    /// `v4-16`; empty: unknown.
+    pub accelerator_type: OsBytes,
+    /// Number of chips of the host; 0: unknown.
+    pub chips: u32,
+    /// Their shape.
+    pub chips_bounds: Option<Bounds>,
+    /// The shape of the hosts of the slice.
+    pub host_bounds: Option<Bounds>,
+    /// The name of the slice; empty: unknown.
+    pub slice: OsBytes,
+    /// Its number among the hosts of the slice.
+    pub worker: u32,
+    /// Addresses or names of the hosts of the slice, by their numbers; empty: unknown.
+    pub peers: Capped<OsBytes, PEERS>,
+    /// The address by which other hosts reach this one; empty: unknown.
+    pub address: OsBytes,
+}
+
+/// Texts of the metadata server, below `instance/attributes/`; `None`: it has none.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Attributes {
+    /// `agent-worker-number`
+    pub worker_number: Option<String>,
+    /// `worker-network-endpoints`: `unknown:unknown:10.0.1.1,…` or `t1v-n-1-w-0,…`.
+    pub endpoints: Option<String>,
+    /// `instance-id`
+    pub instance_id: Option<String>,
+    /// `accelerator-type`
+    pub accelerator_type: Option<String>,
+    /// `tpu-env`: lines of `KEY: 'value'`.
+    pub tpu_env: Option<String>,
+}
+
+impl TpuFacts {
+    /// A host of which only its chips are known.
+    #[must_use]
+    pub fn of_chips(chips: u32) -> Self {
+        Self {
+            source: FactsSource::Devices,
+            accelerator_type: OsBytes::default(),
+            chips,
+            chips_bounds: Bounds::of_chips(chips),
+            host_bounds: None,
+            slice: OsBytes::default(),
+            worker: 0,
+            peers: Capped::default(),
+            address: OsBytes::default(),
+        }
+    }
+
+    /// A line of the hostfile: `slice=a id=0 devices=4`.
+    #[must_use]
+    pub fn of_hostfile(slice: &str, worker: u32, chips: u32) -> Self {
+        Self { source: FactsSource::Hostfile, slice: slice.into(), worker, ..Self::of_chips(chips) }
+    }
+
+    /// The facts in a container of GKE. `None`: these are no variables of a TPU host.
+    #[must_use]
+    pub fn of_gke(env: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
+        let worker = env("TPU_WORKER_ID")?.trim().parse().ok()?;
+        let peers = names(&env("TPU_WORKER_HOSTNAMES")?);
+        let host = env("TPU_CHIPS_PER_HOST_BOUNDS").and_then(|text| Bounds::parse(&text));
+        let whole = env("TPU_TOPOLOGY").and_then(|text| Bounds::parse(&text));
+        let hosts = env("TPU_HOST_BOUNDS").and_then(|text| Bounds::parse(&text));
+        let chips = host.map_or(0, Bounds::count);
+        // A container has no name of its slice: the name of its first host is the same for all hosts of it.
+        let slice = env("TPU_NAME").filter(|name| !name.is_empty());
+        let slice = slice.map_or_else(|| peers.first().cloned().unwrap_or_default(), |name| name.as_str().into());
+        Some(Self {
+            source: FactsSource::Gke,
+            accelerator_type: env("TPU_ACCELERATOR_TYPE").unwrap_or_default().as_str().into(),
+            chips_bounds: host.or_else(|| Bounds::of_chips(chips)),
+            host_bounds: hosts.or_else(|| whole?.divided_by(host?)),
+            slice,
+            worker,
+            peers: Capped::chunks(peers).into_iter().next().unwrap_or_default(),
+            ..Self::of_chips(chips)
+        })
+    }
+
+    /// The facts of a TPU VM. `None`: the server has no number of a worker, so this is another kind of machine.
+    #[must_use]
+    pub fn of_attributes(attributes: &Attributes) -> Option<Self> {
+        let tpu_env = attributes.tpu_env.as_deref().unwrap_or_default();
+        let of = |key: &str| setting(tpu_env, key);
+        let number = attributes.worker_number.clone().or_else(|| of("WORKER_ID"))?;
+        let worker = number.trim().parse().ok()?;
+        let chips_bounds = of("CHIPS_PER_HOST_BOUNDS").and_then(|text| Bounds::parse(&text));
+        let slice = attributes.instance_id.clone().or_else(|| of("NODE_ID")).unwrap_or_default();
+        let accelerator_type = attributes.accelerator_type.clone().or_else(|| of("ACCELERATOR_TYPE"));
+        let peers = attributes.endpoints.as_deref().map(endpoints).unwrap_or_default();
+        Some(Self {
+            source: FactsSource::Metadata,
+            accelerator_type: short(accelerator_type.unwrap_or_default().trim()),
+            chips_bounds,
+            host_bounds: of("HOST_BOUNDS").and_then(|text| Bounds::parse(&text)),
+            slice: short(slice.trim()),
+            worker,
+            peers: Capped::chunks(peers).into_iter().next().unwrap_or_default(),
+            ..Self::of_chips(chips_bounds.map_or(0, Bounds::count))
+        })
+    }
+
+    /// The same with what the chips of the host say themselves, where nothing else does.
+    #[must_use]
+    pub fn with_chips(self, chips: u32) -> Self {
+        let count = if self.chips == 0 { chips } else { self.chips };
+        Self { chips: count, chips_bounds: self.chips_bounds.or_else(|| Bounds::of_chips(count)), ..self }
+    }
+}
+
+/// `10.0.1.1,10.0.1.2`
+fn names(text: &str) -> Vec<OsBytes> {
+    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(short).collect()
+}
+
+/// Two formats (jax/_src/clusters/cloud_tpu_cluster.py): `name:id:address`, and names alone.
+fn endpoints(text: &str) -> Vec<OsBytes> {
+    let address = |entry: &str| entry.splitn(3, ':').nth(2).unwrap_or(entry).trim().to_string();
+    text.split(',')
+        .map(|entry| address(entry.trim()))
+        .filter(|name| !name.is_empty())
+        .map(|name| short(&name))
+        .collect()
+}
+
+fn short(name: &str) -> OsBytes {
+    let mut end = name.len().min(LONGEST);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.get(..end).unwrap_or_default().into()
+}
+
+/// The value of a key in lines of `KEY: 'value'`.
+fn setting(text: &str, key: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        let value = value.trim().trim_matches('\'');
+        (name.trim() == key && !value.is_empty()).then(|| value.to_string())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(vars: &[(&str, &str)]) -> Option<TpuFacts> {
+        let find = |name: &str| vars.iter().find(|(own, _)| *own == name).map(|(_, value)| value.to_string());
+        TpuFacts::of_gke(&find)
+    }
+
+    fn names_of(facts: &TpuFacts) -> Vec<String> {
+        facts.peers.iter().map(|peer| alloc::format!("{peer}")).collect()
+    }
+
+    #[test]
+    fn containers_of_gke_say_it_in_variables() {
+        let facts = of(&[
+            ("TPU_WORKER_ID", "1"),
+            ("TPU_WORKER_HOSTNAMES", "a-0.svc, a-1.svc"),
+            ("TPU_ACCELERATOR_TYPE", "v4-16"),
+            ("TPU_TOPOLOGY", "2x2x2"),
+            ("TPU_CHIPS_PER_HOST_BOUNDS", "2,2,1"),
+        ])
+        .unwrap();
+        assert_eq!((facts.worker, facts.chips, facts.slice.as_slice()), (1, 4, &b"a-0.svc"[..]));
+        assert_eq!(names_of(&facts), ["a-0.svc", "a-1.svc"]);
+        assert_eq!(facts.host_bounds, Some(Bounds::new(1, 1, 2)));
+        assert_eq!(facts.accelerator_type.as_slice(), b"v4-16");
+    }
+
+    #[test]
+    fn variables_that_say_no_number_are_none_of_a_tpu_host() {
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("TPU_WORKER_ID", "0")]), None);
+        assert_eq!(of(&[("TPU_WORKER_ID", "first"), ("TPU_WORKER_HOSTNAMES", "a")]), None);
+    }
+
+    #[test]
+    fn chips_count_where_nothing_else_names_their_number() {
+        let facts = TpuFacts::of_hostfile("a", 1, 0).with_chips(4);
+        assert_eq!((facts.chips, facts.chips_bounds), (4, Bounds::parse("2,2,1")));
+        let facts = TpuFacts::of_hostfile("a", 1, 8).with_chips(4);
+        assert_eq!((facts.chips, facts.chips_bounds), (8, Bounds::parse("2,4,1")));
+    }
+}

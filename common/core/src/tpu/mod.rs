@@ -1,0 +1,14 @@
+//! TPU hosts: what they say about themselves, which slices they form, and the variables that programs on them expect.
+//!
+//! A *slice* is a group of TPU hosts that are wired together. A program runs on all hosts of a slice or not at all: libtpu waits for
+//! the others without end.
+
+mod bounds;
+mod environment;
+mod facts;
+mod slices;
+
+pub use bounds::Bounds;
+pub use environment::{RankChips, TpuHost};
+pub use facts::{Attributes, FactsSource, PEERS, TpuFacts};
+pub use slices::{SliceError, SliceHost, plan};
