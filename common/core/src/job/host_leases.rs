@@ -131,7 +131,8 @@ impl Lease {
             | Lost::AgentMute
             | Lost::Starved(_)
             | Lost::Guardian
-            | Lost::Init => lost,
+            | Lost::Init
+            | Lost::Warned(_) => lost,
         }
     }
 

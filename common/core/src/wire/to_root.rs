@@ -14,6 +14,7 @@ use crate::spec::Tier;
 use crate::status::Status;
 use crate::time::HostTime;
 use crate::travel::Lowered;
+use crate::warnings::WarningSource;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +87,8 @@ pub enum ToRoot {
         /// Ranks have got it too.
         to_ranks: bool,
     },
+    /// This host is about to be taken away. Sent once.
+    Warned(WarningSource),
     /// A fact about this host. It goes to the event log unchanged.
     News(NodeNews),
     /// A stream of a rank has ended, and not all of it is in its log file.
