@@ -7,6 +7,7 @@ mod edges;
 
 pub use edges::Edge;
 pub use edges::lease::LeaseLine;
+pub use edges::metadata;
 use rlaunch_core::id::NodeId;
 use rlaunch_sys::guardian::TempFiles;
 use rlaunch_sys::origin::Origin;

@@ -43,6 +43,7 @@ mod limits;
 mod many;
 mod output;
 mod placement;
+mod preemption;
 mod python;
 mod reach;
 mod relocal;

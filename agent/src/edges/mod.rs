@@ -7,6 +7,7 @@ mod examine;
 mod files;
 pub(crate) mod lease;
 mod logs;
+pub mod metadata;
 mod next_port;
 mod port;
 mod probe;
@@ -131,6 +132,8 @@ pub(crate) struct Edges {
     no_subreaper: Option<i32>,
     /// The authorizer for this store, or for another host's.
     authorizer: Option<tcpstore_listener::Authorizer>,
+    /// The watch over the metadata server.
+    metadata: metadata::Watching,
     /// Events that were not handled yet.
     events: VecDeque<NodeEvent>,
     alarm: Alarm,
@@ -177,6 +180,7 @@ impl Edges {
             temp_files: setup.temp_files,
             no_subreaper: setup.no_subreaper,
             authorizer: None,
+            metadata: metadata::Watching::default(),
             events: VecDeque::new(),
             alarm: Alarm::default(),
             stirred: false,
@@ -309,6 +313,7 @@ impl Edges {
         watch::poll(self, cx);
         renew::finish(self);
         sessions::poll(self, cx);
+        metadata::poll(self, cx);
         self.poll_recv(cx);
         self.stdin.poll(cx, &mut self.link);
         self.events.extend(self.stdin.take_failure().map(|errno| NodeEvent::InputFailed { errno }));

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 pub const UNWRITTEN: u8 = 1;
 /// Bad option or value; nothing was started.
 pub const USAGE: u8 = 2;
+/// A host was taken away and `--preempt-retries` is used up: the same job may succeed later (EX_TEMPFAIL of sysexits.h).
+pub const PREEMPTED: u8 = 75;
 /// `--timeout` ran out.
 pub const TIMEOUT: u8 = 124;
 /// The launch failed, a host, agent, guardian or init was lost, or output of a job that succeeded could not be written.

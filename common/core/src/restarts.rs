@@ -1,4 +1,5 @@
-//! Whether all ranks of a job are started again when one of them has failed, and after which pause (`--max-restarts`).
+//! Whether all ranks of a job are started again, and after which pause: when one of them has failed (`--max-restarts`), or when a host
+//! was warned or lost (`--preempt-retries`).
 //!
 //! A *generation* is all ranks from one start to its end. The pause doubles with each generation in a row that did not last, so that
 //! what is broken for a while (a file server, a neighbour) has time to mend. Where one generation after the other ends at once and in
@@ -18,24 +19,42 @@ pub const QUICK: Span = Span::from_secs(10);
 pub const ALIKE: u32 = 5;
 /// Most restarts that can be asked for: numbers of processes are never used twice.
 pub const MOST: u32 = 10_000;
+/// The same of starts after a host was taken away, and their default beside `--max-restarts`.
+pub const MOST_PREEMPT: u32 = 1_000_000;
+/// The first pause after a host was taken away.
+const PREEMPT_DELAY: Span = Span::from_secs(1);
 
 /// The limits of the user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Restarts {
-    /// Most restarts; 0: the first failure ends the job.
+    /// Most restarts after failures; 0: the first failure ends the job.
     pub most: u32,
     /// The first pause.
     pub delay: Span,
+    /// Most restarts after a host was warned or lost (`--preempt-retries`). They have a pause of their own.
+    pub preempt: u32,
 }
 
 impl Restarts {
     /// The default of the first pause.
     pub const DELAY: Span = Span::from_secs(1);
+
+    /// So many restarts after failures, and the default of those after preemptions.
+    #[must_use]
+    pub const fn of(most: u32, delay: Span) -> Self {
+        Self { most, delay, preempt: if most > 0 { MOST_PREEMPT } else { 0 } }
+    }
+
+    /// Whether ranks may be started again at all.
+    #[must_use]
+    pub const fn is_any(&self) -> bool {
+        self.most > 0 || self.preempt > 0
+    }
 }
 
 impl Default for Restarts {
     fn default() -> Self {
-        Self { most: 0, delay: Self::DELAY }
+        Self::of(0, Self::DELAY)
     }
 }
 
@@ -58,34 +77,80 @@ pub enum Decision {
     UsedUp,
 }
 
+/// A budget of restarts, and the pauses before them.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    most: u32,
+    used: u32,
+    first: Span,
+    /// Generations in a row that did not last.
+    short: u32,
+}
+
+impl Budget {
+    const fn new(most: u32, first: Span) -> Self {
+        Self { most, used: 0, first, short: 0 }
+    }
+
+    const fn has_more(&self) -> bool {
+        self.used < self.most
+    }
+
+    /// Takes one of them. Returns the pause before it.
+    fn take(&mut self, lived: Span) -> Span {
+        let lasted = lived >= STEADY;
+        let delay = if lasted { self.first } else { self.pause() };
+        self.short = if lasted { 1 } else { self.short.saturating_add(1) };
+        self.used = self.used.saturating_add(1);
+        delay
+    }
+
+    /// The pause; it doubles up to a limit.
+    fn pause(&self) -> Span {
+        let doubled = self.first.nanos().saturating_mul(1_u64.checked_shl(self.short).unwrap_or(u64::MAX));
+        Span::from_nanos(doubled).min(LONGEST.max(self.first))
+    }
+}
+
 /// The generations so far.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
-    allowed: Restarts,
-    restarts: u32,
-    /// Generations in a row that did not last.
-    short: u32,
+    failures: Budget,
+    preemptions: Budget,
     /// How the last one ended if it got nowhere, and how many in a row have ended so.
     alike: Option<(Rank, Status, u32)>,
+    /// Spreads the pauses of jobs that were preempted together.
+    seed: u64,
 }
 
 impl History {
-    /// Before the first generation.
+    /// Before the first generation. `seed`: a number that other jobs do not have.
     #[must_use]
-    pub const fn new(allowed: Restarts) -> Self {
-        Self { allowed, restarts: 0, short: 0, alike: None }
+    pub const fn new(allowed: Restarts, seed: u64) -> Self {
+        Self {
+            failures: Budget::new(allowed.most, allowed.delay),
+            preemptions: Budget::new(allowed.preempt, PREEMPT_DELAY),
+            alike: None,
+            seed,
+        }
     }
 
-    /// Whether another restart is allowed.
+    /// Whether another restart after a failure is allowed.
     #[must_use]
     pub const fn has_more(&self) -> bool {
-        self.restarts < self.allowed.most
+        self.failures.has_more()
     }
 
-    /// How many are allowed.
+    /// Whether another restart after a preemption is allowed.
     #[must_use]
-    pub const fn most(&self) -> u32 {
-        self.allowed.most
+    pub const fn has_more_retries(&self) -> bool {
+        self.preemptions.has_more()
+    }
+
+    /// Whether restarts after preemptions were allowed at all.
+    #[must_use]
+    pub const fn had_retries(&self) -> bool {
+        self.preemptions.most > 0
     }
 
     /// A generation has ended because this rank failed, so long after it was started.
@@ -101,31 +166,26 @@ impl History {
         if self.alike.is_some() && alike >= ALIKE {
             return Decision::Stuck { alike };
         }
-        self.again(lived)
+        let delay = self.failures.take(lived);
+        Decision::Again { restart: self.restarts(), delay }
     }
 
-    /// A generation has ended because a host was lost, so long after it was started: the next does without it, so something has changed.
-    pub fn lost(&mut self, lived: Span) -> Decision {
-        if !self.has_more() {
+    /// A generation has ended because a host was warned or lost, so long after it was started: the next one does without the host, so
+    /// something has changed.
+    pub fn preempted(&mut self, lived: Span) -> Decision {
+        if !self.has_more_retries() {
             return Decision::UsedUp;
         }
         self.alike = None;
-        self.again(lived)
+        let delay = self.preemptions.take(lived).nanos();
+        // From 80 % to 120 %, as the golden ratio spreads numbers.
+        let spread = self.seed.wrapping_add(self.preemptions.used.into()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let delay = delay / 10 * 8 + (delay / 10 * 4 / 1000) * (spread % 1001);
+        Decision::Again { restart: self.restarts(), delay: Span::from_nanos(delay) }
     }
 
-    fn again(&mut self, lived: Span) -> Decision {
-        let lasted = lived >= STEADY;
-        let delay = if lasted { self.allowed.delay } else { self.pause() };
-        self.short = if lasted { 1 } else { self.short.saturating_add(1) };
-        self.restarts = self.restarts.saturating_add(1);
-        Decision::Again { restart: self.restarts, delay }
-    }
-
-    /// The pause; it doubles up to a limit.
-    fn pause(&self) -> Span {
-        let first = self.allowed.delay.nanos();
-        let doubled = first.saturating_mul(1_u64.checked_shl(self.short).unwrap_or(u64::MAX));
-        Span::from_nanos(doubled).min(LONGEST.max(self.allowed.delay))
+    const fn restarts(&self) -> u32 {
+        self.failures.used.saturating_add(self.preemptions.used)
     }
 }
 
@@ -138,7 +198,7 @@ mod tests {
     const EXITED: Status = Status::Exited(1);
 
     fn history(most: u32, delay: Span) -> History {
-        History::new(Restarts { most, delay })
+        History::new(Restarts::of(most, delay), 7)
     }
 
     fn delays(history: &mut History, lived: &[u64]) -> Vec<u64> {
@@ -202,6 +262,30 @@ mod tests {
                 assert!(matches!(decision, Decision::Again { .. }), "{n}: {decision:?}");
             }
         }
+    }
+
+    #[test]
+    fn preemptions_are_counted_and_paused_for_apart_from_failures() {
+        let allowed = Restarts { most: 1, delay: Span::from_secs(30), preempt: 8 };
+        let mut all = History::new(allowed, 7);
+        assert!(matches!(all.ended(Rank::new(0), EXITED, Span::ZERO), Decision::Again { restart: 1, .. }));
+        assert!(!all.has_more() && all.has_more_retries());
+        for (n, seconds) in [1, 2, 4, 8, 16, 32, 60, 60].into_iter().enumerate() {
+            let Decision::Again { restart, delay } = all.preempted(Span::ZERO) else { panic!("{n}") };
+            assert_eq!(restart as usize, n + 2);
+            let pause = delay.millis();
+            assert!((seconds * 800..=seconds * 1200).contains(&pause), "{seconds}: {pause}");
+        }
+        assert_eq!(all.preempted(Span::ZERO), Decision::UsedUp);
+        let pauses: Vec<Decision> =
+            (0..9).map(|seed| History::new(allowed, seed << 40).preempted(Span::ZERO)).collect();
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]), "jobs that were preempted together come back apart");
+    }
+
+    #[test]
+    fn retries_are_a_million_beside_max_restarts_and_none_without() {
+        assert_eq!(Restarts::of(1, Span::ZERO).preempt, 1_000_000);
+        assert_eq!(Restarts::default().preempt, 0);
     }
 
     proptest! {

@@ -13,6 +13,7 @@ use crate::place::Placement;
 use crate::restarts::Restarts;
 use crate::rounds::Rounds;
 use crate::time::Span;
+use crate::warnings::WarningPlan;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,8 @@ pub struct JobSpec {
     pub grace: Span,
     /// How often, and after which pauses, all ranks are started again when one has failed.
     pub restarts: Restarts,
+    /// The options about warnings that a host is about to be taken away.
+    pub warnings: WarningPlan,
     /// The whole job's time limit.
     pub timeout: Option<Span>,
     /// The text before each output line. Empty: lines are whole, without a label. `None`: bytes pass through as they are.
@@ -78,6 +81,7 @@ impl JobSpec {
             on_failure: OnFailure::Kill,
             grace: Span::from_secs(5),
             restarts: Restarts::default(),
+            warnings: WarningPlan::default(),
             timeout: None,
             label: None,
             stdin: StdinPlan::Rank0,

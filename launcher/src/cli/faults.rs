@@ -8,10 +8,12 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::restarts::{self, Restarts};
 use rlaunch_core::spec::{Contain, OnFailure};
 use rlaunch_core::time::Span;
+use rlaunch_core::warnings::{self, OnWarning, WarningPlan};
 
 const DEFAULT_GRACE: Span = Span::from_secs(5);
 const CONTAIN: [(&str, Contain); 4] =
     [("auto", Contain::Auto), ("t1", Contain::T1), ("t3", Contain::T3), ("strict", Contain::Strict)];
+const ON_WARNING: [(&str, OnWarning); 2] = [("term", OnWarning::Term), ("note", OnWarning::Note)];
 const ON_FAILURE: [(&str, OnFailure); 2] = [("kill", OnFailure::Kill), ("continue", OnFailure::Continue)];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +21,9 @@ pub(super) enum Opt {
     OnFailure,
     MaxRestarts,
     RestartDelay,
+    PreemptRetries,
+    OnWarning,
+    WarningGrace,
     Grace,
     Timeout,
     Contain,
@@ -49,6 +54,33 @@ pub(super) const GROUP: Group = Group {
             names: &["restart-delay"],
             takes: Takes::One("TIME"),
             brief: "pause before that (default: 1s); it doubles, to 1m",
+            more: &[],
+        },
+        Row {
+            id: Id::Faults(Opt::PreemptRetries),
+            short: None,
+            names: &["preempt-retries"],
+            takes: Takes::One("N"),
+            brief: "the same when a host was warned or lost, N times",
+            more: &["Default: 1000000 with --max-restarts, else 0.", "None is left: exit code 75."],
+        },
+        Row {
+            id: Id::Faults(Opt::OnWarning),
+            short: None,
+            names: &["on-warning"],
+            takes: Takes::One("WHAT"),
+            brief: "a host is warned: term all ranks (default) or note",
+            more: &[
+                "Warnings come from the cloud's metadata server, and",
+                "from SIGTERM to an agent (docs/guides/preemption.md).",
+            ],
+        },
+        Row {
+            id: Id::Faults(Opt::WarningGrace),
+            short: None,
+            names: &["warning-grace"],
+            takes: Takes::One("TIME"),
+            brief: "from that SIGTERM to SIGKILL (default: 25s)",
             more: &[],
         },
         Row {
@@ -89,6 +121,9 @@ pub(super) struct Args {
     /// As it was typed.
     max_restarts: Option<(OsBytes, u32)>,
     restart_delay: Option<Span>,
+    preempt_retries: Option<u32>,
+    on_warning: Option<OnWarning>,
+    warning_grace: Option<Span>,
     grace: Option<Span>,
     timeout: Option<Span>,
 }
@@ -104,6 +139,11 @@ impl Args {
                 self.max_restarts = Some((option.clone(), most));
             }
             Opt::RestartDelay => self.restart_delay = Some(values::span(option, value)?),
+            Opt::PreemptRetries => {
+                self.preempt_retries = Some(values::count_or_none(option, value, restarts::MOST_PREEMPT)?);
+            }
+            Opt::OnWarning => self.on_warning = Some(values::choice(option, value, &ON_WARNING)?),
+            Opt::WarningGrace => self.warning_grace = Some(values::span(option, value)?),
             Opt::Grace => self.grace = Some(values::span(option, value)?),
             Opt::Timeout => self.timeout = Some(values::span(option, value)?),
         }
@@ -136,7 +176,15 @@ impl Args {
 
     pub(super) fn restarts(&self) -> Restarts {
         let most = self.max_restarts.as_ref().map_or(0, |(_, most)| *most);
-        Restarts { most, delay: self.restart_delay.unwrap_or(Restarts::DELAY) }
+        let usual = Restarts::of(most, self.restart_delay.unwrap_or(Restarts::DELAY));
+        Restarts { preempt: self.preempt_retries.unwrap_or(usual.preempt), ..usual }
+    }
+
+    pub(super) fn warnings(&self) -> WarningPlan {
+        WarningPlan {
+            on_warning: self.on_warning.unwrap_or_default(),
+            grace: self.warning_grace.unwrap_or(warnings::GRACE),
+        }
     }
 
     pub(super) fn grace(&self) -> Span {

@@ -58,6 +58,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::restarts::Restarts;
 use rlaunch_core::spec::{Contain, OnFailure, StdinPlan};
 use rlaunch_core::time::Span;
+use rlaunch_core::warnings::WarningPlan;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use table::Id;
@@ -107,8 +108,10 @@ pub(crate) struct Run {
     pub(crate) contain: Contain,
     /// `--on-failure`.
     pub(crate) on_failure: OnFailure,
-    /// `--max-restarts`, `--restart-delay`.
+    /// `--max-restarts`, `--restart-delay`, `--preempt-retries`.
     pub(crate) restarts: Restarts,
+    /// `--on-warning`, `--warning-grace`.
+    pub(crate) warnings: WarningPlan,
     /// `--grace`.
     pub(crate) grace: Span,
     /// `--timeout`.
@@ -426,6 +429,7 @@ impl Wide {
             contain: faults.contain(),
             on_failure: faults.on_failure(),
             restarts: faults.restarts(),
+            warnings: faults.warnings(),
             grace: faults.grace(),
             timeout: faults.timeout(),
             lease: reach.lease(),

@@ -75,6 +75,7 @@ impl Run {
             on_failure: self.on_failure,
             restarts: self.restarts,
             grace: self.grace,
+            warnings: self.warnings,
             timeout: self.timeout,
             stdin: self.stdin,
             lease: self.lease,

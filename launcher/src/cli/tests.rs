@@ -282,9 +282,9 @@ fn fault_options() {
     assert_eq!((all.contain, all.on_failure), (Contain::T3, OnFailure::Continue));
     assert_eq!((all.grace, all.timeout), (Span::from_millis(250), Some(Span::from_secs(90))));
     assert_eq!(sole(&all).wdir, Some("/tmp".into()));
-    assert_eq!(plain.restarts, Restarts { most: 0, delay: Span::from_secs(1) });
+    assert_eq!(plain.restarts, Restarts::of(0, Span::from_secs(1)));
     let again = run("--max_restarts=3 --restart-delay 250ms a");
-    assert_eq!(again.restarts, Restarts { most: 3, delay: Span::from_millis(250) });
+    assert_eq!(again.restarts, Restarts::of(3, Span::from_millis(250)));
     assert_eq!(run("--max-restarts 0 --on-failure continue a").restarts.most, 0);
     assert_eq!(run_with("--standalone a", &[("PET_MAX_RESTARTS", "2")]).restarts.most, 2);
     assert_eq!(
@@ -343,7 +343,7 @@ fn every_option_with_a_value_has_its_variable() {
         assert!(matches!(role, Some(VarRole::Read | VarRole::ReadOnce)), "{name} is {role:?}");
         assert!(names.insert(name));
     }
-    assert_eq!(names.len(), 56);
+    assert_eq!(names.len(), 59);
 }
 
 #[test]

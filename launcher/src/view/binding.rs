@@ -21,7 +21,8 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
         | NodeNews::StoreForeign { .. }
         | NodeNews::StoreRefused { .. }
         | NodeNews::StoreLimit { .. }
-        | NodeNews::FileFailed { .. } => None,
+        | NodeNews::FileFailed { .. }
+        | NodeNews::WarningNote(_) => None,
     }
 }
 

@@ -54,6 +54,11 @@ impl Names {
             || self.port_of_arguments().is_some()
     }
 
+    /// Restarts of all ranks after a failure.
+    pub(super) fn failures(&self) -> usize {
+        self.report.restarts.iter().filter(|restarted| restarted.lost.is_none()).count()
+    }
+
     /// Most restarts of all ranks.
     pub(super) fn max_restarts(&self) -> u32 {
         self.report.start.as_ref().map_or(0, |start| start.restarts.most)

@@ -13,6 +13,7 @@ pub(crate) mod nested;
 pub(crate) mod notices;
 pub(crate) mod path_search;
 pub(crate) mod phrases;
+mod preemption;
 pub(crate) mod progress;
 mod remark;
 pub(crate) mod report;

@@ -1,9 +1,9 @@
 //! Messages of rlaunch while a job runs. One line each.
 
 use super::log_view::{Line, Names};
-use super::{Tone, binding, host_messages, limit, phrases};
+use super::{Tone, binding, host_messages, limit, phrases, preemption};
 use rlaunch_core::bootstrap::{FallBack, Refusal};
-use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, RanksState, SinkEnd, What};
+use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, SinkEnd, What};
 use rlaunch_core::id::{Rank, Std};
 use rlaunch_core::node::UNUSED;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
@@ -79,6 +79,9 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         }
         JobNews::SchedulerSignal { scheduler, sig, .. } => {
             (Tone::Quiet, format!("{scheduler} sent {sig} (--signal): each rank gets it once"))
+        }
+        JobNews::HostWarned { node, source, response } => {
+            (Tone::Quiet, preemption::warned(&names.short(*node), *source, *response))
         }
         JobNews::FellBack { nodes, why } => fell_back(&names.folded(nodes), why),
         JobNews::StepWaits { words } => (Tone::Normal, format!("no agent has started yet; {}", last_line(words))),
@@ -158,6 +161,7 @@ pub(super) fn node_news(news: &NodeNews, host: &OsBytes, names: &Names, reported
         }
         NodeNews::FileFailed { errno, path } => Some((Tone::Quiet, file_failed(path, host, *errno))),
         NodeNews::RankBound { .. } | NodeNews::NotBound(_) | NodeNews::OneCpu { .. } => binding::news(news, host),
+        NodeNews::WarningNote(note) => Some(preemption::note(host, note)),
     }
 }
 
@@ -170,7 +174,9 @@ pub(crate) fn node_diagnostic(news: &NodeNews, host: &str) -> String {
         }
         NodeNews::StoreLimit { met, count } => format!("{count} connections to the store have met a limit: {met:?}"),
         NodeNews::FileFailed { errno, path } => format!("{path} on {host} cannot be written: errno {errno}"),
-        NodeNews::RankBound { .. } | NodeNews::NotBound(_) | NodeNews::OneCpu { .. } => format!("{host}: {news:?}"),
+        NodeNews::RankBound { .. } | NodeNews::NotBound(_) | NodeNews::OneCpu { .. } | NodeNews::WarningNote(_) => {
+            format!("{host}: {news:?}")
+        }
     }
 }
 
@@ -254,7 +260,8 @@ fn waiting(cause: &Cause) -> String {
         | Cause::Signal(_)
         | Cause::Scheduler { .. }
         | Cause::ReaderClosed(_)
-        | Cause::Lost { .. } => "waiting for ranks to end".into(),
+        | Cause::Lost { .. }
+        | Cause::Preempted { .. } => "waiting for ranks to end".into(),
     }
 }
 
@@ -270,7 +277,8 @@ pub(super) fn ending(cause: &Cause, grace: Span, ranks: &RanksState, names: &Nam
         | Cause::Unreachable { .. }
         | Cause::Timeout(_)
         | Cause::ReaderClosed(_)
-        | Cause::Lost { .. } => return None,
+        | Cause::Lost { .. }
+        | Cause::Preempted { .. } => return None,
     };
     let text = match ranks {
         RanksState::Exited => return None,
@@ -303,12 +311,20 @@ pub(super) fn restart(what: &What, names: &Names) -> String {
             let without = names.folded(without);
             let ranks = format!("without {without} {} {are}", phrases::count((*ranks).into(), "rank"));
             let by = lost.map(|_| names.given(*node)).unwrap_or_default();
-            let why = if by.is_empty() { format!("rank {rank} failed: {status}") } else { format!("{by} is lost") };
+            let why = match lost {
+                _ if by.is_empty() => format!("rank {rank} failed: {status}"),
+                Some(Lost::Warned(_)) => format!("{by} is taken away"),
+                Some(_) | None => format!("{by} is lost"),
+            };
             (why, ranks)
         }
     };
-    let most = names.max_restarts();
-    format!("{why}; {ranks} started again {when} (restart {restart} of {most})")
+    // Only failures count for --max-restarts.
+    let number = match lost {
+        Some(_) => format!("restart {restart}"),
+        None => format!("restart {} of {}", names.failures().max(1), names.max_restarts()),
+    };
+    format!("{why}; {ranks} started again {when} ({number})")
 }
 
 /// Missing output. `unread`: the job ends because its output has no reader, so this is no news.

@@ -34,7 +34,8 @@ pub(crate) fn is_shown(report: &Report, tone: Tone, terminal: bool) -> bool {
             | Cause::Signal(_)
             | Cause::Scheduler { .. }
             | Cause::Timeout(_)
-            | Cause::Lost { .. },
+            | Cause::Lost { .. }
+            | Cause::Preempted { .. },
         ) => true,
         None => false,
     }
@@ -63,7 +64,7 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
             format!("--timeout {} ran out{}; the job was ended", phrases::wait(*limit), before(report))
         }
         Cause::ReaderClosed(std) => format!("ended after {took}: the reader of {} has closed it", phrases::std(*std)),
-        Cause::Lost { node, lost } => {
+        Cause::Lost { node, lost } | Cause::Preempted { node, lost } => {
             let after = report.began.map_or(took, |began| began.at);
             format!(
                 "{}; the job was ended {after} after its start",
@@ -245,6 +246,7 @@ fn lost_on(report: &Report, nodes: &[NodeId], lost: Lost) -> String {
         nodes => host_messages::list(report, nodes),
     };
     match lost {
+        Lost::Warned(source) => format!("{host} is about to be taken away: {source}"),
         Lost::Agent(why) => closed(&host, one, why),
         Lost::AgentEarly if one => format!("the agent on {host} ended before its ranks"),
         Lost::AgentEarly => format!("the agents on {host} ended before their ranks"),
@@ -352,7 +354,7 @@ impl Block {
 
     /// Hosts that were lost, apart from what the head names: first those that may have been before that.
     pub(crate) fn also(&mut self, report: &Report, cause: &Cause) {
-        let (named, what) = if let Cause::Lost { node, lost } = *cause {
+        let (named, what) = if let Cause::Lost { node, lost } | Cause::Preempted { node, lost } = *cause {
             (alike(report, node, lost), ", and it is not known which was lost first")
         } else {
             (Vec::new(), ", without a heartbeat by then")
@@ -378,10 +380,14 @@ impl Block {
             let Restarted { rank, node, status, lost, lived } = *restarted;
             let on = if report.asked() > 1 { format!(" on {}", host(report, node)) } else { String::new() };
             let what = match lost {
+                Some(Lost::Warned(_)) => format!("{} was taken away after {lived}", host(report, node)),
                 Some(_) => format!("{} was lost after {lived}", host(report, node)),
                 None => format!("rank {rank}{on} had failed: {status} after {lived}"),
             };
-            self.field("restart", &format!("{n} of {most}: {what}"));
+            // Only failures count for --max-restarts.
+            let failures = report.restarts.iter().take(n).filter(|other| other.lost.is_none()).count();
+            let number = if lost.is_some() { n.to_string() } else { format!("{failures} of {most}") };
+            self.field("restart", &format!("{number}: {what}"));
         }
     }
 

@@ -191,6 +191,7 @@ impl Oracle {
                 }
                 self.counted = true;
             }
+            ToRoot::Warned(_) => self.begins(now, Expected::Ending(Ending::Code(exit::PREEMPTED))),
             ToRoot::Draining if self.over.len() < self.world_size => self.begins(now, lost),
             ToRoot::Draining
             | ToRoot::Cleared { .. }
@@ -309,7 +310,7 @@ impl World {
             Lost::Unheard | Lost::Expired | Lost::Starved(_) => {
                 self.check(false, || "this host has no lease".to_owned());
             }
-            Lost::Guardian | Lost::Init | Lost::AgentEarly | Lost::Agent(_) => {}
+            Lost::Guardian | Lost::Init | Lost::AgentEarly | Lost::Agent(_) | Lost::Warned(_) => {}
         }
     }
 

@@ -25,6 +25,9 @@ const PORTS: u16 = 64;
 /// The longest time of a generation, with the pause before it.
 pub(crate) const LONGEST: u64 = 120_000 * MS;
 
+/// Restarts after the loss of a host: not more than there are hosts.
+const RETRIES: u32 = 3;
+
 /// A job on several hosts, or on the launcher's own alone.
 pub(crate) fn plan(seed: u64) -> Plan {
     let rng = &mut Rng::new(seed ^ STREAM);
@@ -38,7 +41,7 @@ pub(crate) fn plan(seed: u64) -> Plan {
     // Where nothing ever changes, that is noticed.
     let same = rng.chance(10);
     let most = if same { most + ALIKE } else { most };
-    plan.spec.restarts = Restarts { most, delay };
+    plan.spec.restarts = Restarts { preempt: RETRIES, ..Restarts::of(most, delay) };
     plan.spec.on_failure = on_failure;
     let world = plan.ranks.len() as u64;
     for _ in 0..most {
@@ -65,6 +68,9 @@ pub(crate) fn plan(seed: u64) -> Plan {
     // The job may do with fewer ranks, where hosts are lost.
     if rng.chance(60) {
         plan.spec.rounds.limits.min_world = Some(u32::try_from(rng.between(1, world)).unwrap_or(1));
+    }
+    for _ in 0..RETRIES {
+        plan.ranks.extend((0..world).map(|_| Script { stuck: None, ..calm(rng, true, world) }));
     }
     plan
 }
@@ -100,6 +106,8 @@ fn alone(plan: &mut Plan) {
 pub(crate) struct Known {
     /// Restarts that the launcher reported.
     pub(crate) restarts: u32,
+    /// Those of them that followed a failure, and no loss of a host.
+    pub(crate) failures: u32,
     /// Whether it has reported that it sees no progress, or that a process could not be ended.
     pub(crate) gives_up: bool,
 }
@@ -128,7 +136,7 @@ impl World {
     pub(crate) fn check_generation(&mut self, proc: ProcId) {
         let generation = self.generation_of(proc);
         self.check(generation == self.known.restarts, || format!("{proc} is started in generation {generation}"));
-        let allowed = generation <= self.plan.spec.restarts.most;
+        let allowed = self.known.failures <= self.plan.spec.restarts.most;
         self.check(allowed, || format!("{generation} restarts are too many"));
         for node in 0..self.count() {
             let others = self.host(node).kernel.owners().filter(|owner| self.generation_of(*owner) != generation);
@@ -141,7 +149,8 @@ impl World {
     /// The launcher has all ranks started again.
     pub(crate) fn restarts(&mut self, restart: u32, (rank, status): (Rank, Status), lost: Option<NodeId>) {
         self.note("< job", || format!("restart {restart}: rank {rank}, {status}"));
-        let next = restart == self.known.restarts + 1 && restart <= self.plan.spec.restarts.most;
+        self.known.failures += u32::from(lost.is_none());
+        let next = restart == self.known.restarts + 1 && self.known.failures <= self.plan.spec.restarts.most;
         let before = self.known.restarts;
         self.check(next, || format!("restart {restart} follows {before}"));
         for node in 0..self.count() {
@@ -158,12 +167,12 @@ impl World {
     /// The job ends because a rank failed: then no restart was left, or something had kept it from one.
     pub(crate) fn check_used_up(&mut self) {
         let spec = &self.plan.spec;
-        let used_up = self.known.restarts >= spec.restarts.most || spec.on_failure == OnFailure::Continue;
+        let used_up = self.known.failures >= spec.restarts.most || spec.on_failure == OnFailure::Continue;
         let hit = self.plan.sites.iter().any(|site| !site.faults.is_empty() || !site.spells.is_empty());
         let slow = !self.plan.stops.is_empty() || self.plan.ranks.iter().any(|rank| rank.stuck.is_some());
         let scheduled = self.truth.warned.is_some() || self.is_any_killed();
         let why = used_up || self.known.gives_up || hit || slow || scheduled;
-        let (restarts, most) = (self.known.restarts, self.plan.spec.restarts.most);
+        let (restarts, most) = (self.known.failures, self.plan.spec.restarts.most);
         self.check(why, || format!("the job ends after {restarts} of {most} restarts"));
     }
 

@@ -11,6 +11,7 @@ use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, OnFailure, Role, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
+use rlaunch_core::warnings::WarningPlan;
 use rlaunch_core::wire::to_root::{NodeRefusal, SpawnStep};
 
 /// For ever.
@@ -198,9 +199,12 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
     let split = rng.between(0, u64::from(count));
     let first = u32::try_from(split).unwrap_or(0);
     let second = if rng.chance(5) { big } else { base.clone() };
+    let on_failure = if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue };
+    let grace = Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) });
     JobSpec {
-        on_failure: if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue },
-        grace: Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) }),
+        on_failure,
+        grace,
+        warnings: WarningPlan { grace, ..WarningPlan::default() },
         timeout: (endless || rng.chance(15)).then(|| Span::from_millis(rng.between(1, 6000))),
         master_store: holder(count),
         ..JobSpec::of(

@@ -214,7 +214,7 @@ impl World {
                 self.check(may, || format!("rank {rank} is the cause, and the scheduler had ended the job before"));
             }
             // Another check is about what happened to that host.
-            Cause::Lost { .. } => {}
+            Cause::Lost { .. } | Cause::Preempted { .. } => {}
             Cause::Success
             | Cause::Spawn { .. }
             | Cause::Refused { .. }

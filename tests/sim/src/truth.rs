@@ -221,7 +221,7 @@ impl World {
                 let stood = self.plan.stops.iter().map(|(_, long)| *long + self.plan.late + 1000 * MS).sum::<u64>();
                 self.check(long.nanos() <= stood, || format!("the launcher did not stand still for {long}"));
             }
-            Lost::Agent(_) | Lost::AgentEarly | Lost::AgentMute | Lost::Guardian | Lost::Init => {}
+            Lost::Agent(_) | Lost::AgentEarly | Lost::AgentMute | Lost::Guardian | Lost::Init | Lost::Warned(_) => {}
         }
         let lease = self.plan.spec.lease.nanos();
         let spared = !self.host.killed;
@@ -233,7 +233,8 @@ impl World {
             | Lost::Agent(_)
             | Lost::AgentEarly
             | Lost::Guardian
-            | Lost::Init => site.is_well(lease),
+            | Lost::Init
+            | Lost::Warned(_) => site.is_well(lease),
         });
         // Where all else was well the launcher is to blame, and no other part. It knows if it had a lease to renew.
         let calm = well && self.site().is_some_and(|site| site.spells.is_empty() && site.stop() == 0);
@@ -263,6 +264,7 @@ impl World {
             }
             Cause::Signal(sig) => user(&|fault| fault == Fault::Signal(*sig)),
             Cause::Scheduler { .. } => self.truth.warned.is_some(),
+            Cause::Preempted { .. } => user(&|fault| fault == Fault::AgentAsked),
             Cause::Timeout(_) => self.plan.spec.timeout.is_some(),
             Cause::ReaderClosed(_) => user(&|fault| fault == Fault::ReaderCloses),
         };
@@ -334,7 +336,8 @@ impl World {
             | Cause::Signal(_)
             | Cause::Scheduler { .. }
             | Cause::Timeout(_)
-            | Cause::ReaderClosed(_) => None,
+            | Cause::ReaderClosed(_)
+            | Cause::Preempted { .. } => None,
         };
         let Some(at) = at else { return };
         let nodes = (0..).map(NodeId::new).take(self.count());

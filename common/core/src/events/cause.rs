@@ -7,6 +7,7 @@ use crate::job::CloseReason;
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::Span;
+use crate::warnings::WarningSource;
 use crate::wire::to_root::{NodeRefusal, SpawnError};
 
 /// The first cause of a job's end.
@@ -64,6 +65,13 @@ pub enum Cause {
         /// The lost part.
         lost: Lost,
     },
+    /// A host was taken away, or is about to be, and no other start is left for that (`--preempt-retries`).
+    Preempted {
+        /// Which host.
+        node: NodeId,
+        /// How that is known.
+        lost: Lost,
+    },
 }
 
 /// A part of ours that a job cannot do without.
@@ -85,6 +93,8 @@ pub enum Lost {
     Guardian,
     /// The first process of the PID namespace.
     Init,
+    /// The host is about to be taken away.
+    Warned(WarningSource),
 }
 
 impl Lost {
@@ -110,6 +120,7 @@ impl Cause {
             Self::Timeout(_) => "timeout",
             Self::ReaderClosed(_) => "reader_closed",
             Self::Lost { .. } => "lost",
+            Self::Preempted { .. } => "preempted",
         }
     }
 
@@ -125,6 +136,7 @@ impl Cause {
             Self::Refused { .. } | Self::Unreachable { .. } | Self::Lost { .. } => Ending::Code(exit::LAUNCH),
             Self::Signal(sig) | Self::Scheduler { sig, .. } => Ending::Signal(*sig),
             Self::Timeout(_) => Ending::Code(exit::TIMEOUT),
+            Self::Preempted { .. } => Ending::Code(exit::PREEMPTED),
             Self::ReaderClosed(_) => Ending::Signal(Signal::PIPE),
         }
     }

@@ -474,6 +474,10 @@ fn lost(o: &mut Object<'_>, lost: Lost) {
         }
         Lost::Guardian => o.text("lost", "guardian"),
         Lost::Init => o.text("lost", "init"),
+        Lost::Warned(source) => {
+            o.text("lost", "warned");
+            o.text("source", source.word());
+        }
     }
 }
 
@@ -505,7 +509,7 @@ pub(super) fn cause(o: &mut Object<'_>, cause: &Cause) {
         }
         Cause::Timeout(limit) => o.number("limit", limit.nanos()),
         Cause::ReaderClosed(std) => o.text("stream", self::std(*std)),
-        Cause::Lost { node, lost } => {
+        Cause::Lost { node, lost } | Cause::Preempted { node, lost } => {
             o.number("node", node.get().into());
             self::lost(o, *lost);
         }

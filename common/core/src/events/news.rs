@@ -11,6 +11,7 @@ use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::Span;
 use crate::travel::Lowered;
+use crate::warnings::{Response, WarningSource};
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -60,6 +61,15 @@ pub enum JobNews {
         sig: Signal,
         /// The host that has heard of it first.
         node: NodeId,
+    },
+    /// A host is about to be taken away. Reported once for each host.
+    HostWarned {
+        /// The host.
+        node: NodeId,
+        /// The source of the warning.
+        source: WarningSource,
+        /// The consequence.
+        response: Response,
     },
     /// Hosts are reached by an srun for each of them, and not over TCP.
     FellBack {
@@ -143,6 +153,7 @@ impl JobNews {
             Self::AddrDetour { .. } => "master_addr.detour",
             Self::StoreLeft { .. } => "store.left_to_rank0",
             Self::SchedulerSignal { .. } => "scheduler.signal",
+            Self::HostWarned { .. } => "host.warned",
             Self::FellBack { .. } => "transport.stdio",
             Self::StepWaits { .. } => "step.waits",
             Self::StrangerRefused { .. } => "agent.refused",
@@ -184,6 +195,7 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
             o.text("signal", &format!("{sig}"));
             o.number("node", node.get().into());
         }
+        JobNews::HostWarned { node, source, response } => warned(o, *node, *source, *response),
         JobNews::FellBack { nodes, why } => {
             all(o, "nodes", nodes);
             fell_back(o, why);
@@ -216,6 +228,19 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
             o.number("within", within.nanos());
         }
         JobNews::FilesLost { bytes } => o.number("bytes", *bytes),
+    }
+}
+
+fn warned(o: &mut Object<'_>, node: NodeId, source: WarningSource, response: Response) {
+    o.number("node", node.get().into());
+    o.text("source", source.word());
+    match response {
+        Response::Drains => o.text("response", "drain"),
+        Response::Ends(grace) => {
+            o.text("response", "end");
+            o.number("grace", grace.nanos());
+        }
+        Response::Noted => o.text("response", "note"),
     }
 }
 

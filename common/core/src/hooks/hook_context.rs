@@ -229,9 +229,10 @@ fn ended(cause: &Cause) -> (&'static str, Option<Rank>, Option<NodeId>, String) 
         Cause::Success | Cause::ReaderClosed(_) => (kind, None, None, String::new()),
         Cause::Rank { rank, status } => (kind, Some(*rank), None, Status::to_string(status)),
         Cause::Spawn { rank, .. } => (kind, Some(*rank), None, String::new()),
-        Cause::Refused { node, .. } | Cause::Unreachable { node, .. } | Cause::Lost { node, .. } => {
-            (kind, None, Some(*node), String::new())
-        }
+        Cause::Refused { node, .. }
+        | Cause::Unreachable { node, .. }
+        | Cause::Lost { node, .. }
+        | Cause::Preempted { node, .. } => (kind, None, Some(*node), String::new()),
         Cause::Signal(sig) | Cause::Scheduler { sig, .. } => (kind, None, None, sig.to_string()),
         Cause::Timeout(limit) => (kind, None, None, format!("{limit}")),
     }

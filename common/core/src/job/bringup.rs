@@ -461,7 +461,7 @@ impl Bringup {
     /// lost meanwhile, so each has to have a port if it comes to have rank 0. A port that the user gave is claimed by the first of them only:
     /// on the others it may be another job's.
     pub(super) fn clear(&self, cx: &mut Cx<'_>, grace: Span, (gone, shrinks): (&[NodeId], bool)) -> Vec<NodeId> {
-        let orders = self.restart_orders.as_deref().filter(|orders| orders.max_restarts() > 0);
+        let orders = self.restart_orders.as_deref().filter(|orders| orders.may_restart());
         let Some(orders) = orders else { return Vec::new() };
         let placement = cx.facts.placement();
         let first = placement.node_of(Rank::new(0));

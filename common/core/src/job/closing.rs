@@ -55,7 +55,8 @@ impl Closing {
             | Cause::Spawn { .. }
             | Cause::Refused { .. }
             | Cause::Unreachable { .. }
-            | Cause::Lost { .. } => false,
+            | Cause::Lost { .. }
+            | Cause::Preempted { .. } => false,
         };
         self.arm(cx);
     }

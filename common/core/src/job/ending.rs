@@ -32,6 +32,8 @@ enum State {
 pub(super) struct Ending {
     on_failure: OnFailure,
     grace: Span,
+    /// The grace after a warning that a host is about to be taken away.
+    warning_grace: Span,
     /// The time from the scheduler's warning to its SIGKILL.
     kill_wait: Option<Span>,
     limit: Option<Span>,
@@ -66,6 +68,7 @@ impl Ending {
         Self {
             on_failure: spec.on_failure,
             grace: spec.grace,
+            warning_grace: spec.warnings.grace,
             kill_wait: None,
             limit: spec.timeout,
             timeout: spec.timeout.map(|limit| now + limit),
@@ -94,7 +97,9 @@ impl Ending {
         }
         let sent = match &cause {
             Cause::Signal(sig) | Cause::Scheduler { sig, .. } => Some(*sig),
-            Cause::Rank { .. } | Cause::Timeout(_) | Cause::ReaderClosed(_) => Some(Signal::TERM),
+            Cause::Rank { .. } | Cause::Timeout(_) | Cause::ReaderClosed(_) | Cause::Preempted { .. } => {
+                Some(Signal::TERM)
+            }
             // The ranks of the other hosts are asked as after any failure.
             Cause::Lost { .. } if !self.sole => Some(Signal::TERM),
             // Nothing useful can have been done by an incomplete launch: it is rolled back without asking the ranks.
@@ -106,7 +111,7 @@ impl Ending {
             | Cause::Lost { .. } => None,
         };
         let is_scheduler = matches!(cause, Cause::Scheduler { .. });
-        let grace = self.grace_for(is_scheduler);
+        let grace = self.grace_for(&cause);
         let msg = match sent {
             Some(sig) if is_scheduler => ToNode::SchedulerEnds { sig, grace },
             Some(sig) => ToNode::End { sig, grace },
@@ -148,13 +153,22 @@ impl Ending {
         }
     }
 
+    /// The ending has begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.state == State::Begun
+    }
+
     /// The scheduler kills the processes of a job so long after its warning.
     pub(super) const fn kill_wait(&mut self, span: Span) {
         self.kill_wait = Some(span);
     }
 
     /// The time for ranks to end. Ranks that the scheduler kills have no last words, and rlaunch has no report.
-    fn grace_for(&self, is_scheduler: bool) -> Span {
+    fn grace_for(&self, cause: &Cause) -> Span {
+        if let Cause::Preempted { lost: Lost::Warned(_), .. } = cause {
+            return self.warning_grace;
+        }
+        let is_scheduler = matches!(cause, Cause::Scheduler { .. });
         let kill_wait = self.kill_wait.filter(|_| is_scheduler);
         let most = kill_wait.map(|wait| Span::from_nanos(wait.nanos().saturating_sub(BEFORE_SCHEDULER.nanos())));
         most.map_or(self.grace, |most| most.min(self.grace))

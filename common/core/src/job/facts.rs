@@ -61,6 +61,11 @@ impl JobFacts {
         self.placement.nodes.get(node.index()).map(|node| OsBytes::from(node.host.name.as_str())).unwrap_or_default()
     }
 
+    /// Ranks run on other hosts than the launcher's own. One of these may be lost for a while before that is known.
+    pub(super) fn has_other_hosts(&self) -> bool {
+        self.placement.used().any(|node| !self.hosts.is_local(node))
+    }
+
     /// Where a process was asked for.
     pub(super) fn node_of_process(&self, proc: ProcId) -> Option<NodeId> {
         self.placement.node_of(self.placement.rank_of(proc)?)

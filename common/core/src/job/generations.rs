@@ -11,6 +11,7 @@ use crate::patience::Patience;
 use crate::restarts::{Decision, History};
 use crate::spec::{JobSpec, OnFailure};
 use crate::time::{Mono, Span};
+use crate::warnings::{OnWarning, Response, WarningPlan};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -26,17 +27,6 @@ pub(super) struct Why {
     pub(super) failure: RankExit,
     /// How that was.
     pub(super) lost: Option<Lost>,
-}
-
-impl Why {
-    /// The same, of a job that ends with it.
-    const fn cause(&self) -> Cause {
-        let RankExit { rank, status, node, .. } = self.failure;
-        match self.lost {
-            Some(lost) => Cause::Lost { node, lost },
-            None => Cause::Rank { rank, status },
-        }
-    }
 }
 
 /// The consequence of the failure of a rank.
@@ -81,6 +71,7 @@ struct Clearing {
 pub(super) struct Generations {
     history: History,
     grace: Span,
+    warnings: WarningPlan,
     state: State,
     /// The ports that hosts have chosen for the next one.
     ports: BTreeMap<NodeId, u16>,
@@ -90,10 +81,18 @@ pub(super) struct Generations {
 impl Generations {
     pub(super) fn new(spec: &JobSpec) -> Self {
         let state = match spec.on_failure {
-            OnFailure::Kill if spec.restarts.most > 0 => State::Running,
+            OnFailure::Kill if spec.restarts.is_any() => State::Running,
             OnFailure::Kill | OnFailure::Continue => State::Off,
         };
-        Self { history: History::new(spec.restarts), grace: spec.grace, state, ports: BTreeMap::new(), restart: 0 }
+        let seed = spec.job.0.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        Self {
+            history: History::new(spec.restarts, seed),
+            grace: spec.grace,
+            warnings: spec.warnings,
+            state,
+            ports: BTreeMap::new(),
+            restart: 0,
+        }
     }
 
     /// How long ranks have from the request to end to SIGKILL.
@@ -101,20 +100,53 @@ impl Generations {
         self.grace
     }
 
-    /// A rank has failed.
-    pub(super) fn fate(&self, failure: &RankExit) -> Fate {
+    /// The time from SIGTERM to SIGKILL for that reason.
+    pub(super) const fn grace_for(&self, why: &Why) -> Span {
+        if let Some(Lost::Warned(_)) = why.lost { self.warnings.grace } else { self.grace }
+    }
+
+    /// The consequence of a warning for a job without rounds.
+    pub(super) const fn response(&self) -> Response {
+        match self.warnings.on_warning {
+            OnWarning::Term => Response::Ends(self.warnings.grace),
+            OnWarning::Note => Response::Noted,
+        }
+    }
+
+    /// The cause of the end of a job that ends with this.
+    fn cause(&self, why: &Why) -> Cause {
+        let RankExit { rank, status, node, .. } = why.failure;
+        match why.lost {
+            Some(lost) => self.cause_of_loss(node, lost),
+            None => Cause::Rank { rank, status },
+        }
+    }
+
+    /// The cause of the end of a job that ends with the loss of a host. A loss for which retries were asked for is a preemption.
+    pub(super) const fn cause_of_loss(&self, node: NodeId, lost: Lost) -> Cause {
+        let is_used_up = self.history.had_retries() && !self.history.has_more_retries();
+        if matches!(lost, Lost::Warned(_)) || is_used_up {
+            Cause::Preempted { node, lost }
+        } else {
+            Cause::Lost { node, lost }
+        }
+    }
+
+    /// A rank has failed. `may_be_lost`: a host may be lost without our knowledge, and the failure may come of that.
+    pub(super) fn fate(&self, failure: &RankExit, may_be_lost: bool) -> Fate {
+        let has_more = self.history.has_more() || (may_be_lost && self.history.has_more_retries());
         match self.state {
             // Its agent ends the node: that is no failure of the rank.
-            State::Running if self.history.has_more() && !failure.asked => Fate::Clears,
+            State::Running if has_more && !failure.asked => Fate::Clears,
             State::Running | State::Off => Fate::Ends,
             State::Clearing(_) | State::Pausing(..) => Fate::Known,
         }
     }
 
-    /// Whether another generation may follow this one.
+    /// Whether another generation may follow this one after the loss of a host.
     pub(super) const fn may_follow(&self) -> bool {
         match self.state {
-            State::Running => self.history.has_more(),
+            State::Running => self.history.has_more_retries(),
             State::Clearing(_) | State::Pausing(..) => true,
             State::Off => false,
         }
@@ -137,11 +169,12 @@ impl Generations {
     /// time.
     pub(super) fn clearing(&mut self, cx: &mut Cx<'_>, first: Why, nodes: Vec<NodeId>, longer: Span) {
         let open = nodes.into_iter().map(|node| (node, false)).collect();
-        let until = Patience::new(cx.now, self.grace + CLEARING + longer);
+        let grace = self.grace_for(&first);
+        let until = Patience::new(cx.now, grace + CLEARING + longer);
         self.state = State::Clearing(Clearing { first, open, clear: BTreeSet::new(), left: false, until });
         self.ports.clear();
         let Why { failure: RankExit { rank, status, .. }, lost } = first;
-        cx.notify(Notice::Log(What::Clearing { rank, status, lost, grace: self.grace }));
+        cx.notify(Notice::Log(What::Clearing { rank, status, lost, grace }));
     }
 
     /// Between two generations: the ranks are being ended, or a pause precedes the next start. No exit of a rank is waited for.
@@ -181,15 +214,15 @@ impl Generations {
     /// All nodes are clear, and by now this is known to be the first; so long its rank had run. `fewer`: the ranks that are left, where
     /// hosts were lost.
     pub(super) fn decide(&mut self, cx: &mut Cx<'_>, first: &Why, lived: Span, fewer: Option<Box<Fewer>>) {
-        let State::Clearing(Clearing { left, clear, .. }) = &mut self.state else { return };
         let Why { failure: RankExit { rank, status, node, .. }, lost } = *first;
-        let end = Notice::End(first.cause());
+        let end = Notice::End(self.cause(first));
+        let State::Clearing(Clearing { left, clear, .. }) = &mut self.state else { return };
         if *left {
             cx.notify(Notice::Log(What::News(JobNews::NotClear)));
             return cx.notify(end);
         }
         let decision = match lost {
-            Some(_) => self.history.lost(lived),
+            Some(_) => self.history.preempted(lived),
             None => self.history.ended(rank, status, lived),
         };
         match decision {
@@ -228,7 +261,8 @@ impl Generations {
         match &mut self.state {
             State::Clearing(clearing) => {
                 if clearing.is_awaited() && clearing.until.is_out(cx.now) {
-                    cx.notify(Notice::End(clearing.first.cause()));
+                    let first = clearing.first;
+                    cx.notify(Notice::End(self.cause(&first)));
                 }
             }
             State::Pausing(at, _) => {

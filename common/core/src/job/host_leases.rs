@@ -133,7 +133,8 @@ impl Lease {
             | Lost::AgentMute
             | Lost::Starved(_)
             | Lost::Guardian
-            | Lost::Init => lost,
+            | Lost::Init
+            | Lost::Warned(_) => lost,
         }
     }
 

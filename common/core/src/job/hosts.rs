@@ -5,6 +5,7 @@ use crate::events::Lost;
 use crate::id::NodeId;
 use crate::place::{Node, Placement};
 use crate::time::Mono;
+use crate::warnings::WarningSource;
 use alloc::vec::Vec;
 
 /// The loss of a host without which the job continues.
@@ -39,6 +40,8 @@ struct Host {
     state: State,
     /// It is the launcher's own.
     is_local: bool,
+    /// It is about to be taken away: no rank is started there any more.
+    warning: Option<WarningSource>,
 }
 
 /// The hosts, by their `NodeId`.
@@ -58,7 +61,7 @@ impl Hosts {
     pub(super) fn add(&mut self, node: &Node) {
         // The agent of the launcher's own host is there from the start.
         let state = if node.local { State::Up } else { State::Awaited };
-        self.hosts.push(Host { state, is_local: node.local });
+        self.hosts.push(Host { state, is_local: node.local, warning: None });
     }
 
     fn state(&self, node: NodeId) -> Option<State> {
@@ -113,6 +116,23 @@ impl Hosts {
     /// All that were lost.
     pub(super) fn list_lost(&self) -> Vec<NodeId> {
         (0..).map(NodeId::new).take(self.hosts.len()).filter(|node| self.is_lost(*node)).collect()
+    }
+
+    /// A host is about to be taken away, for good. Returns whether that is news.
+    pub(super) fn warn(&mut self, node: NodeId, source: WarningSource) -> bool {
+        let unmarked = self.hosts.get_mut(node.index()).filter(|host| host.warning.is_none());
+        unmarked.is_some_and(|host| host.warning.replace(source).is_none())
+    }
+
+    /// The source of the warning of a host.
+    pub(super) fn warning(&self, node: NodeId) -> Option<WarningSource> {
+        self.hosts.get(node.index())?.warning
+    }
+
+    /// Hosts that are there, and about to be taken away.
+    pub(super) fn list_warned(&self) -> Vec<(NodeId, WarningSource)> {
+        let present = self.hosts.iter().zip((0..).map(NodeId::new)).filter(|(host, _)| host.state == State::Up);
+        present.filter_map(|(host, node)| Some((node, host.warning?))).collect()
     }
 
     /// Some were lost since this generation began.
@@ -186,6 +206,18 @@ mod tests {
         hosts.begin_generation();
         assert!(hosts.is_lost(NODE) && !hosts.is_recently_lost(NODE) && !hosts.has_recent_losses());
         assert_eq!(hosts.list_lost(), [NODE]);
+    }
+
+    #[test]
+    fn host_is_marked_for_good_by_its_first_warning() {
+        let mut hosts = hosts();
+        hosts.come_up(NODE);
+        assert!(hosts.warn(NODE, WarningSource::Preempted) && !hosts.warn(NODE, WarningSource::Signal));
+        assert_eq!(hosts.list_warned(), [(NODE, WarningSource::Preempted)]);
+        hosts.begin_generation();
+        assert_eq!(hosts.warning(NODE), Some(WarningSource::Preempted));
+        hosts.lose(NODE, Lost::Warned(WarningSource::Preempted), (Mono::default(), Mono::default()), true);
+        assert_eq!(hosts.list_warned(), []);
     }
 
     #[test]

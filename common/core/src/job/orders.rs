@@ -99,9 +99,14 @@ impl Orders {
         self.spec.restarts.most
     }
 
+    /// Whether all ranks may be started again, after a failure or after a preemption.
+    pub(super) fn may_restart(&self) -> bool {
+        self.spec.restarts.is_any()
+    }
+
     /// Whether processes may be started when others have ended: then the only node also waits for the order that the job is over.
     pub(super) fn can_start_more(&self) -> bool {
-        self.max_restarts() > 0 || self.spec.rounds.respawn != Respawn::Never
+        self.may_restart() || self.spec.rounds.respawn != Respawn::Never
     }
 
     /// Time that a round may wait for suspected hosts, and for more faults.

@@ -157,7 +157,8 @@ impl RootCause {
                 | Cause::Signal(_)
                 | Cause::Scheduler { .. }
                 | Cause::Timeout(_)
-                | Cause::ReaderClosed(_)),
+                | Cause::ReaderClosed(_)
+                | Cause::Preempted { .. }),
                 _,
             )) => cause.clone(),
             None => rank.unwrap_or(Cause::Success),
@@ -185,9 +186,17 @@ impl RootCause {
             | Cause::Signal(_)
             | Cause::Scheduler { .. }
             | Cause::Timeout(_)
-            | Cause::ReaderClosed(_) => return Vec::new(),
+            | Cause::ReaderClosed(_)
+            | Cause::Preempted { .. } => return Vec::new(),
         };
         nodes.into_iter().collect()
+    }
+
+    /// A host that was lost and not heard of since that failure: the failure may have come of the loss.
+    pub(super) fn lost_before_failure(&self, failure: &RankExit) -> Option<(NodeId, Lost, (Mono, Mono))> {
+        let is_known = |host: &&LostHost| host.lost != Lost::AgentMute && !host.is_suspension();
+        let known = self.lost_hosts.iter().filter(is_known).filter(|host| host.between.0 < failure.at);
+        known.min_by_key(|host| host.between).map(|host| (host.node, host.lost, host.between))
     }
 
     /// The first host that was surely lost before that moment.

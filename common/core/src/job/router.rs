@@ -2,6 +2,8 @@
 //!
 //! A sub-machine changes only itself. Changes of several sub-machines are written here, in the order in which they are done.
 
+mod warnings;
+
 use super::generations::{Fate, Why};
 use super::job_event::JobEvent;
 use super::notice::{Notice, RankExit};
@@ -10,7 +12,7 @@ use super::rounds::Escalation;
 use super::rounds::routing::Heard;
 use super::shrink_rule::{self, Means};
 use super::{JobAction, Parts, Step};
-use crate::events::{Cause, Fewer, Lost, RanksState, Tried, What};
+use crate::events::{Fewer, Lost, RanksState, Tried, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
 use crate::time::{Mono, Span};
@@ -104,6 +106,7 @@ impl Parts {
             ToRoot::InputFailed { errno } => self.output.input_undelivered(&mut step.cx(), errno),
             ToRoot::InitLost => self.node_ends.init_lost(&mut step.cx(), node),
             ToRoot::GuardianLost => self.node_ends.on_guardian_lost(&mut step.cx(), node),
+            ToRoot::Warned(source) => self.warned(step, node, source),
             ToRoot::News(news) => step.notify(Notice::Log(What::NodeNews { node, news })),
             ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(&mut step.cx(), proc, which, bytes),
             // The edges': they are about connections, not about the job.
@@ -186,13 +189,15 @@ impl Parts {
         if self.try_continue_without(step, node, lost, between) {
             return;
         }
-        self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, RanksState::Running);
+        let cause = self.loss_cause(step, node, lost);
+        self.ending.end(&mut step.cx(), cause, RanksState::Running);
     }
 
     /// A rank ended with something else than exit 0: the job ends, or this generation of its ranks does.
     fn failed(&mut self, step: &mut Step<'_>, failure: RankExit) {
         self.root_cause.failed(failure);
-        let clears = match self.generations.fate(&failure) {
+        let may_be_lost = step.facts.has_other_hosts() || step.facts.hosts.warning(failure.node).is_some();
+        let clears = match self.generations.fate(&failure, may_be_lost) {
             Fate::Known => return,
             Fate::Ends => false,
             Fate::Clears => {
@@ -216,8 +221,10 @@ impl Parts {
 
     /// Nothing runs any more: all that there is to know of this generation is known.
     fn cleared(&mut self, step: &mut Step<'_>, first: &Why) {
-        let root = self.root_cause.root().filter(|_| first.lost.is_none());
-        let first = Why { failure: root.unwrap_or(first.failure), ..*first };
+        let first = self.classify(step, first);
+        if let Some(cause) = self.leave_warned(step) {
+            return self.ending.end(&mut step.cx(), cause, RanksState::Between);
+        }
         let RankExit { rank, at, .. } = first.failure;
         let lived = self.procs.started_at(rank).map_or(Span::ZERO, |started| at.since(started));
         let fewer = self.fewer(step);
@@ -357,7 +364,7 @@ impl Parts {
     fn try_continue_without(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
         if step.facts.hosts.is_local(node)
             || !self.may_follow()
-            || !self.shrink_rule.can_do_without(step.facts, &self.means(), Some(node))
+            || !self.shrink_rule.can_do_without(step.facts, &self.means(), &[node])
         {
             return false;
         }
@@ -371,7 +378,7 @@ impl Parts {
 
     /// Ends all ranks, so that another generation may follow. Returns whether any host was ordered to.
     fn try_clear(&mut self, step: &mut Step<'_>, why: Why) -> bool {
-        let (grace, shrinks) = (self.generations.grace(), self.shrink_rule.may_shrink(&self.means()));
+        let (grace, shrinks) = (self.generations.grace_for(&why), self.shrink_rule.may_shrink(&self.means()));
         let lost = step.facts.hosts.list_lost();
         let mut nodes = self.bringup.clear(&mut step.cx(), grace, (&lost, shrinks));
         if nodes.is_empty() {
@@ -504,11 +511,12 @@ impl Parts {
                 self.root_cause.lost(node, lost, between);
                 let follows = self.may_follow()
                     && !self.generations.is_between()
-                    && self.shrink_rule.can_do_without(step.facts, &self.means(), None);
+                    && self.shrink_rule.can_do_without(step.facts, &self.means(), &[]);
                 if follows {
                     self.try_clear(step, shrink_rule::why_lost(step.facts, node, lost, between));
                 } else {
-                    self.ending.end(&mut step.cx(), Cause::Lost { node, lost }, RanksState::Running);
+                    let cause = self.loss_cause(step, node, lost);
+                    self.ending.end(&mut step.cx(), cause, RanksState::Running);
                 }
             }
             None => {}

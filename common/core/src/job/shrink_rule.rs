@@ -73,11 +73,11 @@ impl ShrinkRule {
 
     /// Whether the hosts that are left are too few for another generation.
     pub(super) fn lacks_hosts(&self, facts: &JobFacts, means: &Means) -> bool {
-        facts.hosts.has_recent_losses() && !self.can_do_without(facts, means, None)
+        facts.hosts.has_recent_losses() && !self.can_do_without(facts, means, &[])
     }
 
-    /// Whether the hosts that are left, without this one, are enough for another generation.
-    pub(super) fn can_do_without(&self, facts: &JobFacts, means: &Means, also: Option<NodeId>) -> bool {
+    /// Whether the hosts that are left, without these, are enough for another generation.
+    pub(super) fn can_do_without(&self, facts: &JobFacts, means: &Means, also: &[NodeId]) -> bool {
         if !self.may_shrink(means) {
             return false;
         }

@@ -6,6 +6,7 @@ mod enough;
 mod fewer;
 mod generations;
 mod harness;
+mod host_warnings;
 mod hosts;
 mod interrupts;
 mod kill_watchdog;

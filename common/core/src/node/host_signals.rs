@@ -1,4 +1,4 @@
-//! Signals of a scheduler to this host. Slurm warns a job before it ends it: the processes of the step are sent SIGTERM (time
+//! Signals to this host. SIGTERM outside of a scheduler's step is a warning: the host shuts down. Slurm warns a job before it ends it: the processes of the step are sent SIGTERM (time
 //! limit, scancel), or the signal of `--signal`.
 //!
 //! Which processes get it differs: under proctrack/cgroup the guardian alone, which Slurm has started, and under proctrack/linuxproc
@@ -10,6 +10,7 @@ use crate::machine::earliest;
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::{Mono, Span};
+use crate::warnings::WarningSource;
 use crate::wire::to_node::Start;
 use crate::wire::to_root::ToRoot;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -80,6 +81,11 @@ impl HostSignals {
             if !self.early.contains(&(sig, to)) {
                 self.early.push((sig, to));
             }
+            return false;
+        }
+        // Outside of a step this host is about to be shut down, and its ranks have some time.
+        if self.in_step == Some(false) && sig == Signal::TERM {
+            cx.notify(Notice::Warned(WarningSource::Signal));
             return false;
         }
         if self.in_step != Some(true) || !is_warning {

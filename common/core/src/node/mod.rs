@@ -24,6 +24,7 @@ mod serve;
 mod start;
 #[cfg(test)]
 mod tests;
+mod warnings;
 
 pub use host_signals::SignalledPart;
 pub use node_event::{Depth, ErrorFile, ExecSpec, NodeAction, NodeEvent, Processors, Sandbox, SandboxPlan};
@@ -37,6 +38,7 @@ use crate::signal::Signal;
 use crate::spec::AppBase;
 use crate::status::Status;
 use crate::time::Mono;
+use crate::warnings::WarningSource;
 use crate::wire::round::RoundRendezvous;
 use crate::wire::to_node::{Delta, Rendezvous, Start, ToNode};
 use crate::wire::to_root::{Exited, NodeRefusal, SpawnError, ToRoot};
@@ -71,6 +73,8 @@ enum Notice {
     Violation,
     /// grace, host_signals: a signal is for every rank.
     Send(Send),
+    /// host_signals: this host is about to be taken away.
+    Warned(WarningSource),
     /// host_signals: a rank has ended, perhaps by a signal that the launcher has heard of now.
     Exited(Exited),
     /// rounds: no round waits for this process any more.
@@ -184,6 +188,7 @@ struct Parts {
     serve: serve::Serve,
     rounds: rounds::Rounds,
     leftovers: leftovers::Leftovers,
+    warnings: warnings::Warnings,
     launcher_lost: bool,
     done: bool,
 }
@@ -294,7 +299,7 @@ impl Parts {
             NodeEvent::SessionLost { session } => self.rounds.on_gone(cx, session),
             NodeEvent::DevicesSeen { proc, held } => self.procs.on_devices(cx, proc, held),
             NodeEvent::PortReserved { port } => self.rounds.on_port(cx, port),
-            NodeEvent::Warned => self.rounds.on_warned(cx),
+            NodeEvent::Warned(source) => self.warned(cx, source),
             NodeEvent::Left { count, named } => self.leftovers.on_left(cx, count, named),
         }
     }
@@ -359,6 +364,7 @@ impl Parts {
             Notice::RoundMeets(place, seats) => self.serve.on_round(cx, &place, seats),
             Notice::Violation => self.start.refuse(cx, NodeRefusal::Protocol),
             Notice::Send(send) => self.sends(cx, send),
+            Notice::Warned(source) => self.warned(cx, source),
             Notice::Exited(exited) => self.exited(cx, exited),
             Notice::Destroy => self.destroys(cx),
             Notice::Destroyed => self.leftovers.on_destroy(cx),
@@ -453,6 +459,13 @@ impl Parts {
                 self.ends(cx, sig, procs::Procs::on_scheduler_ends);
             }
             Send::Owed(sig) => self.procs.signal_each(cx, sig, |proc| self.host_signals.owes(proc)),
+        }
+    }
+
+    /// This host is about to be taken away.
+    fn warned(&mut self, cx: &mut Cx<'_>, source: WarningSource) {
+        if self.warnings.on_warned(cx, source) {
+            self.rounds.on_warned(cx);
         }
     }
 

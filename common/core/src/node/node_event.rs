@@ -17,6 +17,7 @@ use crate::time::Mono;
 use crate::topology::Topology;
 use crate::tpu::TpuHost;
 use crate::travel::Travel;
+use crate::warnings::WarningSource;
 use crate::wire::beat::Beat;
 use crate::wire::frozen::client::client_round::{Heard, Said};
 use crate::wire::limit::Met;
@@ -71,8 +72,8 @@ pub enum NodeEvent {
         /// errno of what was tried.
         errno: i32,
     },
-    /// This host, with its ranks, is about to be taken away. No driver reports this yet; the simulator does.
-    Warned,
+    /// This host, with its ranks, is about to be taken away.
+    Warned(WarningSource),
     /// A rank runs.
     Spawned {
         /// Which.

@@ -497,7 +497,7 @@ fn a_count_before_the_last_rank_was_reaped_settles_nothing() {
 
 #[test]
 fn without_the_launcher_everything_is_killed_and_nobody_told() {
-    for event in [NodeEvent::EdgeLost, NodeEvent::Signal { sig: TERM, to: SignalledPart::Agent }] {
+    for event in [NodeEvent::EdgeLost, NodeEvent::Signal { sig: Signal::HUP, to: SignalledPart::Agent }] {
         let mut rig = Rig::running(2);
         assert_eq!(rig.hear(event.clone()), [group(0, KILL), group(1, KILL), SWEEP]);
         assert_eq!(rig.hear(event), []);

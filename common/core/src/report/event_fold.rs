@@ -176,7 +176,7 @@ pub enum Became {
 
 /// Whether it can no longer be known which ranks an agent has started.
 const fn loses_agent(cause: &Cause) -> bool {
-    matches!(cause, Cause::Lost { lost: Lost::Agent(_) | Lost::AgentMute | Lost::Expired | Lost::Starved(_), .. })
+    matches!(cause, Cause::Lost { lost, .. } | Cause::Preempted { lost, .. } if matches!(lost, Lost::Agent(_) | Lost::AgentMute | Lost::Expired | Lost::Starved(_)))
 }
 
 /// The report of a whole log.
@@ -404,7 +404,8 @@ impl Report {
                 | Cause::Scheduler { .. }
                 | Cause::Timeout(_)
                 | Cause::ReaderClosed(_)
-                | Cause::Lost { .. },
+                | Cause::Lost { .. }
+                | Cause::Preempted { .. },
             )
             | None => None,
         };
@@ -515,7 +516,9 @@ impl Report {
     /// The part whose loss began the ending, if it was on this host.
     fn lost_on(&self, host: NodeId) -> Option<Lost> {
         match &self.end {
-            Some(End { cause: Cause::Lost { node, lost }, .. }) if *node == host => Some(*lost),
+            Some(End { cause: Cause::Lost { node, lost } | Cause::Preempted { node, lost }, .. }) if *node == host => {
+                Some(*lost)
+            }
             Some(_) | None => None,
         }
     }

@@ -8,6 +8,7 @@ use crate::bind::Unbound;
 use crate::id::{NodeId, Rank};
 use crate::json::Object;
 use crate::os_bytes::OsBytes;
+use crate::warnings::WarningNote;
 use serde::{Deserialize, Serialize};
 
 /// A fact about a host that its agent reports.
@@ -68,6 +69,8 @@ pub enum NodeNews {
         /// How many CPUs the host has.
         online: u32,
     },
+    /// A service of this host is planned, or the metadata server has a word that rlaunch does not know.
+    WarningNote(WarningNote),
 }
 
 impl NodeNews {
@@ -89,6 +92,7 @@ impl NodeNews {
             Self::RankBound { .. } => "rank.bound",
             Self::NotBound(_) => "host.not_bound",
             Self::OneCpu { .. } => "host.one_cpu",
+            Self::WarningNote(_) => "host.warning_note",
         }
     }
 
@@ -128,6 +132,11 @@ impl NodeNews {
                 o.number("ranks", (*ranks).into());
                 o.number("cpu", (*cpu).into());
                 o.number("online", (*online).into());
+            }
+            Self::WarningNote(WarningNote::Planned(start)) => o.number("service_at", start.0),
+            Self::WarningNote(WarningNote::Unknown { path, word }) => {
+                o.bytes("key", path);
+                o.bytes("value", word);
             }
         }
     }

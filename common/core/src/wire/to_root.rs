@@ -16,6 +16,7 @@ use crate::time::HostTime;
 use crate::tpu::{SliceError, TpuFacts};
 use crate::travel::Lowered;
 use alloc::boxed::Box;
+use crate::warnings::WarningSource;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +89,8 @@ pub enum ToRoot {
         /// Ranks have got it too.
         to_ranks: bool,
     },
+    /// This host is about to be taken away. Sent once.
+    Warned(WarningSource),
     /// A fact about this host. It goes to the event log unchanged.
     News(NodeNews),
     /// A stream of a rank has ended, and not all of it is in its log file.

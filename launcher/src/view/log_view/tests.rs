@@ -20,6 +20,7 @@ use rlaunch_core::status::Status;
 use rlaunch_core::time::{Span, WallNs};
 use rlaunch_core::topology::Level;
 use rlaunch_core::travel::{Lowered, Resource};
+use rlaunch_core::warnings::{Response, WarningNote, WarningSource};
 use rlaunch_core::wire::limit::{Limit, Met};
 use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::{Facts, Found, Hello, NodeRefusal, SpawnError, SpawnStep, Usage};
@@ -251,6 +252,7 @@ fn notes() -> Vec<What> {
         phases: [SECOND; 3],
     };
     vec![
+        told(NodeNews::WarningNote(WarningNote::Planned(WallNs(0)))),
         What::HostReady { node: NODE, hello: hello("no right to unshare", false) },
         round(began),
         round(RoundNote::NoRoundNeeded { fault: fault() }),
@@ -321,6 +323,11 @@ fn messages() -> Vec<What> {
         sink(Std::In, Some(5), SinkEnd::Undelivered),
         What::OutputEnd { lost: 1, broken: 0 },
         What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NODE }),
+        What::News(JobNews::HostWarned {
+            node: NODE,
+            source: WarningSource::Preempted,
+            response: Response::Ends(SECOND),
+        }),
         What::News(JobNews::StrangerRefused { address: "10.0.0.9".into(), why: Refusal::Twice }),
         What::News(JobNews::Continuing { rank, status }),
         What::News(JobNews::EndingDeferred { rank, status, end_in: SECOND }),

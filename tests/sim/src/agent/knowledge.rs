@@ -2,6 +2,7 @@
 
 use crate::world::World;
 use rlaunch_core::node::NodeEvent;
+use rlaunch_core::signal::Signal;
 use rlaunch_core::wire::to_node::ToNode;
 
 impl World {
@@ -16,6 +17,7 @@ impl World {
             }
             // A warning, which the launcher answers.
             NodeEvent::Signal { .. } if in_step => {}
+            NodeEvent::Signal { sig: Signal::TERM, .. } => {}
             NodeEvent::FromRoot(ToNode::Clear { .. }) => (agent.clearing, agent.must_ask) = (true, true),
             NodeEvent::FromRoot(ToNode::Again(_)) if !agent.ending => {
                 (agent.clearing, agent.failed, agent.must_ask, agent.was_ending) = (false, false, false, false);
@@ -56,7 +58,7 @@ impl World {
             | NodeEvent::StoreLimit { .. }
             | NodeEvent::Beat(_)
             | NodeEvent::Checked { .. }
-            | NodeEvent::Warned
+            | NodeEvent::Warned(_)
             | NodeEvent::SandboxReady(_)
             | NodeEvent::Renewed { .. }
             | NodeEvent::Refused(_)

@@ -217,6 +217,9 @@ impl World {
                 let right = rank == initial && own && kind != FaultKind::HostLost;
                 self.check(right, || format!("{kind:?} of rank {initial} comes to {cause:?}"));
             }
+            // Before a rank has registered, after the work, or when no round could continue without the host.
+            (_, Some(Cause::Preempted { .. }))
+                if self.plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::Warned(_))) => {}
             // Before the first round, or after the last.
             (None, Some(Cause::Rank { .. } | Cause::Lost { .. } | Cause::Unreachable { .. })) => {}
             (over, cause) => {

@@ -24,6 +24,7 @@ use rlaunch_core::machine::Machine as _;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::place::Placement;
 use rlaunch_core::time::{Mono, WallNs};
+use rlaunch_core::warnings::WarningSource;
 use rlaunch_core::wire::codec;
 use rlaunch_core::wire::frozen::client::client_round::Heard;
 use rlaunch_core::wire::to_node::ToNode;
@@ -237,7 +238,7 @@ impl World {
                 }
             }
             Fault::Guardian(host) => self.node(host, NodeEvent::GuardianLost),
-            Fault::Warned(host) => self.node(host, NodeEvent::Warned),
+            Fault::Warned(host) => self.node(host, NodeEvent::Warned(WarningSource::Preempted)),
             Fault::Signal(sig) => {
                 self.truth.interrupted = true;
                 self.tell_job(JobEvent::Signal(sig));

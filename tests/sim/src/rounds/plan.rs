@@ -155,7 +155,7 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
     JobSpec {
         lease: Span::from_secs(2),
         grace: Span::from_millis(500),
-        restarts: Restarts { most: u32::try_from(rng.below(3)).unwrap_or(0), delay: Span::ZERO },
+        restarts: Restarts::of(u32::try_from(rng.below(3)).unwrap_or(0), Span::ZERO),
         stdin: StdinPlan::None,
         rounds: Rounds {
             policy: asked.and_then(|words| parse::policy(words).ok()),

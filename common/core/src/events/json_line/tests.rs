@@ -16,6 +16,7 @@ use crate::restart::{EndReason, RoundNote, RoundsEnd, Step};
 use crate::time::WallNs;
 use crate::topology::Level;
 use crate::travel::{Lowered, Resource};
+use crate::warnings::{Response, WarningNote, WarningSource};
 use crate::wire::limit::{Limit, Met};
 use crate::wire::node_news::NodeNews;
 use alloc::boxed::Box;
@@ -298,7 +299,21 @@ fn news() -> Vec<What> {
             nodes: nodes(),
             why: FallBack::Silent { waited: Span::from_secs(15), words: bytes("srun: job 7 queued") },
         }),
+        warned(WarningSource::Preempted, Response::Ends(within)),
+        warned(WarningSource::Signal, Response::Noted),
+        warned(WarningSource::Maintenance, Response::Drains),
+        told(NodeNews::WarningNote(WarningNote::Planned(WallNs(9)))),
+        told(NodeNews::WarningNote(WarningNote::Unknown { path: "instance/preempted".into(), word: "X".into() })),
+        ending(
+            Cause::Preempted { node: NODE, lost: Lost::Warned(WarningSource::Preempted) },
+            Some(Signal::TERM),
+            within,
+        ),
     ]
+}
+
+fn warned(source: WarningSource, response: Response) -> What {
+    What::News(JobNews::HostWarned { node: NODE, source, response })
 }
 
 #[test]

@@ -125,7 +125,8 @@ impl Rounds {
         for (initial, _) in &ready {
             self.now.respawn_queued.remove(initial);
         }
-        let (elsewhere, here) = ready.into_iter().partition(|(_, node)| facts.hosts.is_recently_lost(*node));
+        let leaves = |node: NodeId| facts.hosts.is_recently_lost(node) || facts.hosts.warning(node).is_some();
+        let (elsewhere, here) = ready.into_iter().partition(|(_, node)| leaves(*node));
         [here, elsewhere]
     }
 
@@ -134,7 +135,9 @@ impl Rounds {
         // A rank without room belongs to the host from which it came, and is lost with it.
         let home = |(initial, from): (Rank, NodeId)| (initial, *self.now.homes.entry(initial).or_insert(from));
         let homeless: Vec<(Rank, NodeId)> = homeless.into_iter().map(home).collect();
-        let may = |node: NodeId| !cx.facts.hosts.is_lost(node) && !self.full.contains(&node);
+        let may = |node: NodeId| {
+            !cx.facts.hosts.is_lost(node) && cx.facts.hosts.warning(node).is_none() && !self.full.contains(&node)
+        };
         let mut placement = Placement::clone(cx.facts.placement());
         let rooms = placement.move_ranks(homeless.iter().copied(), may);
         let (mut placed, mut nowhere, mut lost) = (Vec::new(), RankSet::default(), BTreeSet::new());

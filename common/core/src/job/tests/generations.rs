@@ -11,7 +11,7 @@ use crate::wire::to_root::{Exited, Started, Usage};
 const DELAY: u64 = 1000;
 
 fn may(most: u32, spec: JobSpec) -> JobSpec {
-    JobSpec { restarts: Restarts { most, delay: Span::from_millis(DELAY) }, ..spec }
+    JobSpec { restarts: Restarts::of(most, Span::from_millis(DELAY)), ..spec }
 }
 
 fn alone(most: u32, ranks: u32) -> Script {

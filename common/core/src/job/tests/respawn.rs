@@ -251,7 +251,7 @@ fn registration_before_start_report_is_reported() {
 
 #[test]
 fn respawns_start_at_once_with_restarts_allowed() {
-    let mut s = with_room_and([2, 2, 4], Restarts { most: 1, delay: Span::from_secs(1) });
+    let mut s = with_room_and([2, 2, 4], Restarts::of(1, Span::from_secs(1)));
     s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
     ready(&mut s, node(1), 0, &[2, 3]);
     ready(&mut s, node(2), 0, &[4, 5]);

@@ -28,7 +28,7 @@ pub(super) fn least(min_world: Option<u32>) -> Limits {
 /// Two ranks on each of three hosts, which run; they may be started again once.
 fn runs(limits: Limits) -> Script {
     let rounds = Rounds { limits, ..Rounds::default() };
-    let restarts = Restarts { most: 1, delay: Span::from_secs(1) };
+    let restarts = Restarts::of(1, Span::from_secs(1));
     run(&JobSpec { rounds, restarts, min_hosts: None, ..three(3) })
 }
 
@@ -177,7 +177,7 @@ fn a_host_that_is_lost_with_its_guardian_is_given_up_when_it_does_not_answer() {
 #[test]
 fn a_host_that_comes_to_have_rank_0_is_met_by_the_address_by_which_it_had_found_that_of_rank_0() {
     for (net, met) in [("10.1.0", "10.1.0.2"), ("10.0.0", "10.0.0.2")] {
-        let restarts = Restarts { most: 1, delay: Span::from_secs(1) };
+        let restarts = Restarts::of(1, Span::from_secs(1));
         let rounds = Rounds { limits: least(Some(4)), ..Rounds::default() };
         let mut s = run_at(&JobSpec { rounds, restarts, min_hosts: None, ..three(3) }, net);
         s.event(JobEvent::GuardianEnded { node: node(0), end: GuardianEnd::Expired { left: 0, named: vec![] } });
@@ -232,7 +232,7 @@ fn a_host_that_is_clear_may_be_lost_until_the_others_start() {
         ends(&mut s, 1, 2, exit(7));
         [0, 1, 2].into_iter().for_each(|host| cleared(&mut s, host));
         s.event(JobEvent::EdgeClosed { node: node(0), why: EOF });
-        s.wait(1000);
+        s.wait(1200);
         if enough {
             meets_without_the_first(&s);
             assert!(matches!(s.said.last(), Some(What::LeftOut { .. })), "all ranks were to start: {:?}", s.said);
@@ -252,7 +252,7 @@ fn a_second_loss_counts_together_with_the_first() {
             s.event(JobEvent::GuardianEnded { node: node(host), end });
         }
         cleared(&mut s, 1);
-        s.wait(1000);
+        s.wait(1200);
         assert_eq!(restart_orders(&s).0.len(), restarts, "{enough}");
     }
 }
@@ -272,7 +272,7 @@ fn rounds_that_are_used_up_when_a_host_is_lost_lead_to_a_generation_without_it()
         s.hears_of(node(host), &ToRoot::Round(up));
     }
     [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
-    s.wait(1000);
+    s.wait(1200);
     assert_eq!(said(&s), [(Some(node(0)), vec![node(0)], 4)]);
     let (meetings, procs) = restart_orders(&s);
     assert_eq!((meetings.len(), procs), (2, vec![6, 7, 8, 9]));
@@ -281,7 +281,7 @@ fn rounds_that_are_used_up_when_a_host_is_lost_lead_to_a_generation_without_it()
 #[test]
 fn a_given_port_is_claimed_by_the_host_that_gets_rank_0_and_no_other() {
     let rounds = Rounds { limits: least(Some(4)), ..Rounds::default() };
-    let restarts = Restarts { most: 1, delay: Span::from_secs(1) };
+    let restarts = Restarts::of(1, Span::from_secs(1));
     let mut spec = JobSpec { rounds, restarts, min_hosts: None, ..three(3) };
     spec.apps[0].base.env = ["MASTER_PORT=5000"].iter().collect();
     spec.apps[0].base.pinned = ["MASTER_PORT"].iter().collect();

@@ -50,7 +50,7 @@ fn the_only_host_gets_its_own() {
 #[test]
 fn the_next_generation_has_the_hosts_that_are_left() {
     let rounds = Rounds { limits: least(Some(4)), ..Rounds::default() };
-    let restarts = Restarts { most: 1, delay: Span::from_secs(1) };
+    let restarts = Restarts::of(1, Span::from_secs(1));
     let mut s = run(&in_slurm(JobSpec { rounds, restarts, min_hosts: None, ..three(3) }));
     forget(&mut s);
     s.event(JobEvent::EdgeClosed { node: node(0), why: CloseReason::Eof });

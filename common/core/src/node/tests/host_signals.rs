@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::wire::beat::Beat;
+use crate::warnings::WarningSource;
 
 const USR1: Signal = Signal::USR1;
 
@@ -99,12 +100,18 @@ fn ranks_get_the_last_signal_once() {
 }
 
 #[test]
-fn outside_a_step_the_agent_ends_at_once() {
-    let mut rig = Rig::running(1);
-    for event in [to(Guardian, TERM), to(Guardian, USR1), to(Agent, USR1)] {
-        assert_eq!(rig.hear(event), []);
+fn sigterm_outside_a_step_is_a_warning_that_is_reported_once() {
+    for first in [Guardian, Agent] {
+        let mut rig = Rig::running(1);
+        for event in [to(Guardian, USR1), to(Agent, USR1)] {
+            assert_eq!(rig.hear(event), []);
+        }
+        assert_eq!(rig.hear(to(first, TERM)), [says(ToRoot::Warned(WarningSource::Signal))]);
+        for event in [to(Guardian, TERM), to(Agent, TERM), NodeEvent::Warned(WarningSource::Preempted)] {
+            assert_eq!(rig.hear(event), []);
+        }
+        assert!(rig.hear(to(Agent, HUP)).contains(&group(0, KILL)), "another signal ends the agent at once");
     }
-    assert!(rig.hear(to(Agent, TERM)).contains(&group(0, KILL)));
     let mut rig = in_step(1);
     assert!(rig.hear(to(Agent, HUP)).contains(&group(0, KILL)), "that is no warning");
 }
@@ -119,9 +126,9 @@ fn a_signal_before_the_launchers_first_message_counts_when_that_comes() {
     assert!(rig.wait(100).contains(&reports(TERM, false)));
     let mut rig = Rig::new();
     assert_eq!(rig.hear(to(Agent, TERM)), []);
-    rig.root(ToNode::Start(start()));
-    let said = rig.hear(NodeEvent::SandboxReady(sandbox()));
-    assert!(said.contains(&NodeAction::Sweep), "outside a step the agent ends at once: {said:?}");
+    let said = rig.root(ToNode::Start(start()));
+    let warned = says(ToRoot::Warned(WarningSource::Signal));
+    assert!(said.contains(&warned), "outside a step the host shuts down: {said:?}");
 }
 
 /// The scheduler has sent its signal to the guardian alone: it sends no other.

@@ -1,6 +1,7 @@
 //! Events before all ranks of a host have registered.
 
 use super::*;
+use crate::warnings::WarningSource;
 
 /// The others wait for it, and its process may continue for long.
 #[test]
@@ -28,7 +29,7 @@ fn warned(actions: &[NodeAction]) -> Vec<(Rank, FaultKind)> {
 /// It is still about to be taken away.
 #[test]
 fn a_host_that_was_warned_is_told_of_in_the_next_generation() {
-    let mut rig = another_generation(|rig| drop(rig.hear(NodeEvent::Warned)));
+    let mut rig = another_generation(|rig| drop(rig.hear(NodeEvent::Warned(WarningSource::Preempted))));
     assert_eq!(warned(&rig.registers(0, "")), [(r(0), FaultKind::Warned)]);
 }
 
@@ -37,7 +38,7 @@ fn a_host_that_was_warned_is_told_of_in_the_next_generation() {
 fn a_host_that_was_warned_early_is_told_of_with_those_who_register() {
     let mut rig = Rig::running(2);
     rig.registers(0, "");
-    assert_eq!(warned(&rig.hear(NodeEvent::Warned)), [], "nobody is known to the launcher");
+    assert_eq!(warned(&rig.hear(NodeEvent::Warned(WarningSource::Preempted))), [], "nobody is known to the launcher");
     let both = [(r(0), FaultKind::Warned), (r(1), FaultKind::Warned)];
     assert_eq!(warned(&rig.registers(1, "")), both);
 }

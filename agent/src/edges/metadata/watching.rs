@@ -1,0 +1,146 @@
+//! The watch over this host: one task, which the agent's own wait polls. It holds three long polls.
+
+use super::super::Edges;
+use rlaunch_core::metadata::{AnswerParser, Asked, HostWatch, Key, Next, Outcome, Reading, Report, Watch};
+use rlaunch_core::node::NodeEvent;
+use rlaunch_core::time::{Span, WallNs};
+use rlaunch_core::wire::node_news::NodeNews;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::{sleep, timeout};
+
+/// Bytes that are read at a time.
+const PART: usize = 4096;
+/// Reports that may wait for the agent.
+const WAITING: usize = 16;
+/// The longest sleep: the clock on the wall may be set meanwhile.
+const LONGEST_SLEEP: Span = Span::from_secs(600);
+
+/// The watch, where this host has a metadata server.
+#[derive(Default)]
+pub(in crate::edges) enum Watching {
+    /// There is no runtime yet.
+    #[default]
+    Awaited,
+    /// The host has no metadata server, or the server refuses it.
+    Off,
+    /// The task, and its reports.
+    On { task: Pin<Box<dyn Future<Output = ()>>>, reports: Receiver<Report> },
+}
+
+/// Begins the watch at the first call, within a runtime, and takes in reports.
+pub(in crate::edges) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
+    if matches!(edges.metadata, Watching::Awaited) {
+        edges.metadata = super::server().map_or(Watching::Off, |server| {
+            tracing::debug!("watching the metadata server at {server}");
+            let (sender, reports) = channel(WAITING);
+            Watching::On { task: Box::pin(watch_host(server, sender)), reports }
+        });
+    }
+    let Watching::On { task, reports } = &mut edges.metadata else { return };
+    let is_over = task.as_mut().poll(cx).is_ready();
+    while let Poll::Ready(Some(report)) = reports.poll_recv(cx) {
+        tracing::debug!(?report, "the metadata server");
+        edges.events.push_back(match report {
+            Report::Warning(source) => NodeEvent::Warned(source),
+            Report::Note(note) => NodeEvent::News(NodeNews::WarningNote(note)),
+        });
+    }
+    if is_over {
+        edges.metadata = Watching::Off;
+    }
+}
+
+/// Watches all keys. Ends if the server refuses this host.
+pub(super) async fn watch_host(server: SocketAddr, reports: Sender<Report>) {
+    let (sender, readings) = channel(WAITING);
+    let keys = Key::ALL.map(|key| watch_key(server, key, sender.clone()));
+    drop(sender);
+    let [preempted, event, upcoming] = keys;
+    tokio::join!(preempted, event, upcoming, judge(readings, reports));
+}
+
+/// Asks for one key, again and again.
+async fn watch_key(server: SocketAddr, key: Key, readings: Sender<(Key, Reading)>) {
+    let mut watch = Watch::new(key);
+    loop {
+        let asked = watch.ask(&server.ip().to_string());
+        let outcome = ask(server, &asked).await;
+        tracing::trace!(?key, ?outcome, "an answer of the metadata server");
+        let (reading, next) = watch.on_outcome(outcome);
+        if readings.send((key, reading)).await.is_err() {
+            return;
+        }
+        match next {
+            Next::Ask(pause) if pause == Span::ZERO => {}
+            Next::Ask(pause) => sleep(duration(pause)).await,
+            Next::Stop => return,
+        }
+    }
+}
+
+/// Asks once, on a connection of its own.
+async fn ask(server: SocketAddr, asked: &Asked) -> Outcome {
+    let start = Instant::now();
+    match timeout(duration(asked.limit), exchange(server, &asked.bytes, start)).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(error)) => {
+            tracing::trace!(%error, "the metadata server cannot be asked");
+            Outcome::Silent
+        }
+        Err(_elapsed) => Outcome::Silent,
+    }
+}
+
+async fn exchange(server: SocketAddr, request: &[u8], start: Instant) -> io::Result<Outcome> {
+    let mut stream = TcpStream::connect(server).await?;
+    stream.write_all(request).await?;
+    let (mut parser, mut part) = (AnswerParser::default(), vec![0; PART]);
+    loop {
+        let len = stream.read(&mut part).await?;
+        match parser.add(part.get(..len).unwrap_or_default()) {
+            Ok(None) => {}
+            Ok(Some(answer)) => {
+                let took = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                return Ok(Outcome::Answered(answer, Span::from_nanos(took)));
+            }
+            Err(error) => return Ok(Outcome::Unusable(error)),
+        }
+    }
+}
+
+/// Decides what the readings mean for this host.
+async fn judge(mut readings: Receiver<(Key, Reading)>, reports: Sender<Report>) {
+    let mut host = HostWatch::default();
+    loop {
+        let due = host.due_in(wall()).map_or(LONGEST_SLEEP, |due| due.min(LONGEST_SLEEP));
+        let report = tokio::select! {
+            // Cancel-safe: a reading that was not received stays in the channel.
+            reading = readings.recv() => match reading {
+                Some((key, reading)) => host.on_reading(key, &reading, wall()),
+                None => return,
+            },
+            // Cancel-safe: the next sleep is measured anew.
+            () = sleep(duration(due)) => host.on_time(wall()),
+        };
+        if let Some(report) = report
+            && reports.send(report).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn wall() -> WallNs {
+    WallNs(rlaunch_sys::clock::wall())
+}
+
+const fn duration(span: Span) -> Duration {
+    Duration::from_nanos(span.nanos())
+}
