@@ -15,8 +15,8 @@ use crate::status::Status;
 use crate::time::HostTime;
 use crate::tpu::{SliceError, TpuFacts};
 use crate::travel::Lowered;
-use alloc::boxed::Box;
 use crate::warnings::WarningSource;
+use alloc::boxed::Box;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! Signals of a scheduler to the processes of its step.
 
 use super::*;
-use crate::wire::beat::Beat;
 use crate::warnings::WarningSource;
+use crate::wire::beat::Beat;
 
 const USR1: Signal = Signal::USR1;
 
