@@ -71,5 +71,6 @@ mod terminal;
 mod tiers;
 mod torch;
 mod torchrun;
+mod tpu_devices;
 mod travel;
 mod unready;

@@ -161,8 +161,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         let number = port.as_ref().map_or(0, |port| port.as_ref().filter(|_| is_chosen).map_or(0, behind));
         reached.doors = super::probe::listen(edges, key, &reached.at, number, plan.nodes);
     }
-    let error_dir = OsBytes::new(facts::error_file::dir());
-    edges.sandbox.near = facts::error_file::is_near(&error_dir);
+    let error_dir = error_directory(edges);
     let socket = super::store::open(edges);
     let entered = enter(edges, *asked);
     if edges.watch.init.is_none() {
@@ -205,12 +204,20 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         gpus: gpus.unwrap_or_default(),
         interfaces: if plan.nodes > 1 { interfaces() } else { Vec::new() },
         error_dir,
-        devices: facts::devices::any(),
+        devices: rlaunch_sys::devices::has_shared_memory(),
+        skips_tpu_lock: false,
         socket,
     };
     port.into_iter().for_each(|port| edges.sandbox.hold(port));
     (edges.sandbox.host, edges.sandbox.job) = (host, Some(plan.job));
     Ok(sandbox)
+}
+
+/// The directory for error files.
+fn error_directory(edges: &mut Edges) -> OsBytes {
+    let dir = OsBytes::new(facts::error_file::dir());
+    edges.sandbox.near = facts::error_file::is_near(&dir);
+    dir
 }
 
 /// The GPUs of this host.

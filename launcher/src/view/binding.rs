@@ -21,7 +21,10 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
         | NodeNews::StoreForeign { .. }
         | NodeNews::StoreRefused { .. }
         | NodeNews::StoreLimit { .. }
-        | NodeNews::FileFailed { .. } => None,
+        | NodeNews::FileFailed { .. }
+        | NodeNews::HolderEnded { .. }
+        | NodeNews::LockFile { .. }
+        | NodeNews::DeviceHeld(_) => None,
     }
 }
 

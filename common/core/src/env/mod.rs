@@ -18,6 +18,7 @@ mod python;
 mod round_variables;
 mod slurm;
 mod torch;
+mod tpu_lock;
 
 pub use block::{Host, RankVariables, SlurmStep, common, of_rank};
 pub use gpu_variables::without;
@@ -122,7 +123,7 @@ pub struct Contract {
 }
 
 /// All of them.
-pub const REGISTRY: [&Contract; 12] = [
+pub const REGISTRY: [&Contract; 13] = [
     &own::CONTRACT,
     &hook_variables::CONTRACT,
     &python::CONTRACT,
@@ -130,6 +131,7 @@ pub const REGISTRY: [&Contract; 12] = [
     &gpu_variables::CONTRACT,
     &net::CONTRACT,
     &jax::CONTRACT,
+    &tpu_lock::CONTRACT,
     &others::CONTRACT,
     &ompi::CONTRACT,
     &pmi::CONTRACT,
@@ -263,6 +265,7 @@ mod tests {
         agent_store: false,
         cpus: Some(9),
         tier: Tier::T1,
+        skips_tpu_lock: true,
         socket: b"/s",
         interface: Some(b"eth0"),
         interface_asked: true,

@@ -4,6 +4,7 @@ use super::host_signals::SignalledPart;
 use crate::address::Interface;
 use crate::cpu_set::CpuSet;
 use crate::gpus::{Devices, Gpu};
+use crate::guard::devices::{DeviceKind, DevicePlan};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, SessionId, Std};
 use crate::logs::Way;
 use crate::master_store::Guard;
@@ -13,7 +14,7 @@ use crate::rank_set::RankSet;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain};
 use crate::status::Status;
-use crate::time::Mono;
+use crate::time::{Mono, Span};
 use crate::topology::Topology;
 use crate::travel::Travel;
 use crate::wire::beat::Beat;
@@ -88,12 +89,14 @@ pub enum NodeEvent {
         /// Why.
         error: SpawnError,
     },
-    /// Whether any process holds devices of a process that has ended.
-    DevicesSeen {
-        /// Which.
+    /// Answer to [`NodeAction::FreeDevices`].
+    DevicesFreed(DevicesFreed),
+    /// Answer to [`NodeAction::ExamineDevices`], after a `News` for each holder.
+    DevicesExamined,
+    /// Answer to [`NodeAction::AwaitDevices`]: no process that the exited process has left holds a device.
+    DevicesReleased {
+        /// The exited process.
         proc: ProcId,
-        /// Whether one does.
-        held: bool,
     },
     /// A rank was not started any more, because of a [`NodeAction::Withhold`] or because another could not be started.
     Withheld {
@@ -294,12 +297,29 @@ pub enum NodeAction {
         /// How many ranks this host has, which need descriptors too.
         ranks: u32,
     },
-    /// Look whether processes of the session of this one, which has been reaped, hold devices; answered by `DevicesSeen`.
-    LookAtDevices {
+    /// End holders of devices and remove lock files as the plan says, before ranks are started; answered by `DevicesFreed`.
+    FreeDevices {
+        /// The plan.
+        plan: DevicePlan,
+        /// This job: its processes are no holders that are in the way.
+        job: JobId,
+        /// From SIGTERM to SIGKILL.
+        grace: Span,
+    },
+    /// Look which processes hold devices after the last rank; answered by `DevicesExamined`.
+    ExamineDevices {
+        /// Which devices.
+        kind: DeviceKind,
+    },
+    /// Wait until no process that this one, which has been reaped, has left holds a device; answered by `DevicesReleased`. There is no
+    /// answer where that cannot be found out.
+    AwaitDevices {
         /// Which.
         proc: ProcId,
         /// Its process id, and so that of its session.
         pid: u32,
+        /// Its rank.
+        rank: Rank,
     },
     /// Start a rank; answered by `Spawned`, `SpawnFailed` or `Withheld`.
     Spawn {
@@ -343,6 +363,18 @@ pub enum NodeAction {
     /// End the agent with this code: 0 only after a `Done` that left nothing, with the guardian still there. The last
     /// action.
     Finish(u8),
+}
+
+/// The state of the devices before ranks are started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DevicesFreed {
+    /// They are free, or there are none.
+    Free {
+        /// A lock file is in the way: libtpu must not try to take it.
+        skips_lock: bool,
+    },
+    /// They are not, or that cannot be found out.
+    Refused(NodeRefusal),
 }
 
 /// How closely an ended rank is looked at.
@@ -394,6 +426,8 @@ pub struct Sandbox {
     pub error_dir: OsBytes,
     /// There are devices whose memory outlives the process that has allocated it.
     pub devices: bool,
+    /// A lock file of libtpu is in the way: a variable keeps ranks from taking it.
+    pub skips_tpu_lock: bool,
     /// The socket at which this agent listens for clients of the store; empty: none.
     pub socket: OsBytes,
 }
@@ -410,6 +444,7 @@ impl Sandbox {
             interfaces: Vec::new(),
             error_dir: OsBytes::from("/tmp"),
             devices: false,
+            skips_tpu_lock: false,
             socket: OsBytes::default(),
         }
     }

@@ -39,6 +39,8 @@ pub(super) struct BringUp {
     login: OsStrings,
     travel: Option<Travel>,
     gpus: Gpus,
+    /// Devices are being freed for the first ranks.
+    frees_devices: bool,
     binding: binding::Request,
 }
 
@@ -85,6 +87,7 @@ impl BringUp {
                 self.probing.on_begun(&start);
                 self.check = (!start.sole).then_some(Check { open: start.apps });
                 self.step = Step::SettingUp;
+                self.frees_devices = start.devices.is_active();
                 cx.notify(Notice::Begun(Box::new(start)));
                 cx.act(NodeAction::SetUpSandbox(plan));
             }
@@ -161,9 +164,15 @@ impl BringUp {
         }
     }
 
+    /// The devices of this host are free.
+    pub(super) fn on_devices_free(&mut self, cx: &mut Cx<'_>) {
+        self.frees_devices = false;
+        self.report_if_ready(cx);
+    }
+
     fn report_if_ready(&mut self, cx: &mut Cx<'_>) {
         let checked = self.check.is_some_and(|check| check.open == 0);
-        if checked && !self.refused && matches!(self.step, Step::Ended) {
+        if checked && !self.frees_devices && !self.refused && matches!(self.step, Step::Ended) {
             self.check = None;
             cx.act(NodeAction::ToRoot(ToRoot::Ready));
         }

@@ -1,5 +1,6 @@
 //! The rules of a node, one by one.
 
+mod devices;
 mod early;
 mod generations;
 mod gpus;

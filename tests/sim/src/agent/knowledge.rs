@@ -51,7 +51,9 @@ impl World {
             | NodeEvent::SessionMessage { .. }
             | NodeEvent::SessionLost { .. }
             | NodeEvent::PortReserved { .. }
-            | NodeEvent::DevicesSeen { .. }
+            | NodeEvent::DevicesReleased { .. }
+            | NodeEvent::DevicesFreed(_)
+            | NodeEvent::DevicesExamined
             | NodeEvent::StoreRefused { .. }
             | NodeEvent::StoreLimit { .. }
             | NodeEvent::Beat(_)

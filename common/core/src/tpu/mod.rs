@@ -1,0 +1,3 @@
+//! Hosts with TPU chips.
+
+pub mod chips;
