@@ -72,6 +72,7 @@ mod terminal;
 mod tiers;
 mod torch;
 mod torchrun;
+mod tpu_devices;
 mod tpu_environment;
 mod travel;
 mod unready;

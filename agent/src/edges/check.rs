@@ -32,11 +32,9 @@ fn log_directory(base: &AppBase) -> Option<SpawnError> {
     Some(SpawnError { step: SpawnStep::LogDirectory, errno, path, found: Found::Nothing })
 }
 
-/// Takes in what the `files` thread has found: programs that were checked, and device files.
+/// Takes in what the `files` thread has found: programs that were checked.
 pub(super) fn settle(edges: &mut Edges) {
     edges.files.settle();
     let checked = edges.files.take_checked().into_iter();
     edges.events.extend(checked.map(|(app, error)| NodeEvent::Checked { app, error }));
-    let seen = edges.files.take_devices().into_iter();
-    edges.events.extend(seen.map(|(proc, held)| NodeEvent::DevicesSeen { proc, held }));
 }

@@ -6,7 +6,6 @@
 //! If the kernel refuses the thread, the machine's thread looks at them.
 
 use super::check;
-use super::device_looks::DeviceLooks;
 use super::stdin::Candidate;
 use crate::early::now;
 use rlaunch_core::id::{AppIndex, ProcId};
@@ -16,8 +15,8 @@ use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::SpawnError;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::facts::core_file::{self, Crash};
-use rlaunch_sys::facts::{devices, error_file, input};
-use std::collections::{BTreeMap, BTreeSet};
+use rlaunch_sys::facts::{error_file, input};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
@@ -33,8 +32,6 @@ pub(super) enum Request {
     Look(Look),
     Remove(Vec<u8>),
     Check(AppIndex, Arc<AppBase>),
-    /// Whether processes of these sessions hold a device file: all of /proc is read for that.
-    Devices(BTreeMap<ProcId, u32>),
     /// Whether one of these ranks waits for input.
     Waiting(Vec<Candidate>),
 }
@@ -70,7 +67,6 @@ enum Answer {
     Looked(ProcId, Found),
     Removed,
     Checked(AppIndex, Option<SpawnError>),
-    Devices(Vec<(ProcId, bool)>),
     Waiting(bool),
 }
 
@@ -81,7 +77,6 @@ pub(super) struct Files {
     asked: BTreeMap<ProcId, Mono>,
     found: BTreeMap<ProcId, Found>,
     checked: Vec<(AppIndex, Option<SpawnError>)>,
-    devices: DeviceLooks,
     /// When a look for a rank that waits is given up.
     waiting_asked: Option<Mono>,
     waiting_seen: Option<bool>,
@@ -116,7 +111,7 @@ impl Files {
             Submitted::Taken => drop(self.asked.insert(proc, now() + PATIENCE)),
             Submitted::Held => drop(self.found.insert(proc, Found { late: true, ..Found::default() })),
             Submitted::Done(Answer::Looked(proc, found)) => drop(self.found.insert(proc, found)),
-            Submitted::Done(Answer::Removed | Answer::Checked(..) | Answer::Devices(..) | Answer::Waiting(_)) => {}
+            Submitted::Done(Answer::Removed | Answer::Checked(..) | Answer::Waiting(_)) => {}
         }
     }
 
@@ -136,32 +131,6 @@ impl Files {
         self.has_port(watch) && self.pass_on(Request::Check(app, Arc::clone(base)))
     }
 
-    /// Has the device files of a session looked at; [`Self::take_devices`] has the answer. A look without an answer within
-    /// [`PATIENCE`] counts as held: the node machine looks again, and bounds how often.
-    pub(super) fn look_at_devices(
-        &mut self,
-        proc: ProcId,
-        session: u32,
-        watch: impl FnOnce(&Doorbell) -> io::Result<()>,
-    ) {
-        if self.is_stuck() {
-            return self.devices.count_as_held(proc);
-        }
-        self.devices.add(proc, session, now() + PATIENCE);
-        self.begin_look(watch);
-    }
-
-    /// Begins the next look, unless one is under way.
-    fn begin_look(&mut self, watch: impl FnOnce(&Doorbell) -> io::Result<()>) {
-        let Some(sessions) = self.devices.begin() else { return };
-        match self.submit(Request::Devices(sessions), watch) {
-            Submitted::Taken => {}
-            Submitted::Held => self.devices.refuse(),
-            Submitted::Done(Answer::Devices(answers)) => self.devices.end(answers),
-            Submitted::Done(Answer::Looked(..) | Answer::Removed | Answer::Checked(..) | Answer::Waiting(_)) => {}
-        }
-    }
-
     /// Has ranks looked at that may wait for input; [`Self::take_waiting`] has the answer. Without one in time a rank counts as waiting.
     pub(super) fn look_for_waiting(
         &mut self,
@@ -172,7 +141,7 @@ impl Files {
             Submitted::Taken => self.waiting_asked = Some(now() + PATIENCE),
             Submitted::Held => self.waiting_seen = Some(true),
             Submitted::Done(Answer::Waiting(waits)) => self.waiting_seen = Some(waits),
-            Submitted::Done(Answer::Looked(..) | Answer::Removed | Answer::Checked(..) | Answer::Devices(..)) => {}
+            Submitted::Done(Answer::Looked(..) | Answer::Removed | Answer::Checked(..)) => {}
         }
     }
 
@@ -229,7 +198,6 @@ impl Files {
                 Answer::Looked(proc, found) if self.asked.remove(&proc).is_some() => {
                     self.found.insert(proc, found);
                 }
-                Answer::Devices(answers) => self.devices.end(answers),
                 Answer::Waiting(waits) if self.waiting_asked.take().is_some() => self.waiting_seen = Some(waits),
                 Answer::Looked(..) | Answer::Removed | Answer::Checked(..) | Answer::Waiting(_) => {}
             }
@@ -240,11 +208,9 @@ impl Files {
         let over: BTreeMap<ProcId, Mono> = over;
         self.found.extend(over.into_keys().map(|proc| (proc, late.clone())));
         let expired = now();
-        self.devices.expire(expired);
         if self.waiting_asked.take_if(|until| *until <= expired).is_some() {
             self.waiting_seen = Some(true);
         }
-        self.begin_look(|_| Ok(()));
     }
 
     /// The answer, once.
@@ -257,14 +223,9 @@ impl Files {
         std::mem::take(&mut self.checked)
     }
 
-    /// Whose device files were looked at, and whether a process of that session holds one; each answer once.
-    pub(super) fn take_devices(&mut self) -> Vec<(ProcId, bool)> {
-        self.devices.take()
-    }
-
     /// When an answer is given up.
     pub(super) fn deadline(&self) -> Option<Mono> {
-        earliest_of([self.asked.values().min().copied(), self.devices.deadline(), self.waiting_asked])
+        earliest_of([self.asked.values().min().copied(), self.waiting_asked])
     }
 
     /// Until when removals are to be waited for.
@@ -298,10 +259,6 @@ fn perform(request: Request) -> Answer {
             Answer::Removed
         }
         Request::Check(app, base) => Answer::Checked(app, check::look(&base)),
-        Request::Devices(sessions) => {
-            let held = devices::held(&sessions.values().copied().collect::<BTreeSet<u32>>());
-            Answer::Devices(sessions.into_iter().map(|(proc, session)| (proc, held.contains(&session))).collect())
-        }
         Request::Waiting(candidates) => {
             Answer::Waiting(candidates.iter().any(|Candidate { pid, pipe }| input::is_awaited(*pid, *pipe)))
         }
@@ -368,71 +325,6 @@ mod tests {
             rlaunch_sys::fd::readable_within(&[bell.as_fd(), bell.as_fd()], wait);
             files.settle();
         }
-    }
-
-    /// The search for device files in all of /proc may take long: the agent continues, and takes no answer as "held".
-    #[test]
-    fn look_at_devices_is_answered_as_held_when_no_answer_comes_in_time() {
-        let (answer, held) = sync_channel::<()>(1);
-        let port = Port::start(move |request| {
-            let _ended = held.recv();
-            perform(request)
-        });
-        let mut files = Files { port: Some(port.unwrap()), ..Files::default() };
-        let proc = ProcId::new(4);
-        files.look_at_devices(proc, u32::MAX, |_| Ok(()));
-        assert_eq!(files.take_devices(), [], "the caller does not wait");
-        // The thread counts as held up from here on. That is later than the deadline of the look.
-        let until = files.quiet_at().unwrap();
-        while now() < until {
-            files.settle();
-            std::thread::yield_now();
-        }
-        files.settle();
-        assert_eq!(files.take_devices(), [(proc, true)]);
-        files.look_at_devices(proc, u32::MAX, |_| Ok(()));
-        assert_eq!(files.take_devices(), [(proc, true)], "the thread is known to be held up");
-        answer.send(()).unwrap();
-        drop(answer);
-        while files.quiet_at().is_some() {
-            std::thread::yield_now();
-            files.settle();
-        }
-        assert_eq!(files.take_devices(), [], "an answer that comes too late is dropped");
-        files.look_at_devices(proc, u32::MAX, |_| Ok(()));
-        while files.quiet_at().is_some() {
-            std::thread::yield_now();
-            files.settle();
-        }
-        assert_eq!(files.take_devices(), [(proc, false)]);
-    }
-
-    /// Many ranks that end at once on a host with many processes: /proc is read twice, and never by the machine's thread.
-    #[test]
-    fn looks_at_devices_are_shared_and_run_on_the_thread_for_files_when_many_processes_wait() {
-        let (release, held) = sync_channel::<()>(2);
-        let (performed, looks) = sync_channel(2);
-        let port = Port::start(move |request| {
-            let _ended = held.recv();
-            let Request::Devices(sessions) = &request else { panic!("a look was asked for") };
-            performed.send((std::thread::current().name().map(str::to_owned), sessions.len())).unwrap();
-            perform(request)
-        });
-        let mut files = Files { port: Some(port.unwrap()), ..Files::default() };
-        for n in 0..5_000 {
-            files.look_at_devices(ProcId::new(n), u32::MAX - n, |_| Ok(()));
-        }
-        assert_eq!((files.take_devices(), looks.try_recv().ok()), (Vec::new(), None), "the caller does not wait");
-        drop(release);
-        let mut seen = Vec::new();
-        while seen.len() < 5_000 {
-            std::thread::yield_now();
-            files.settle();
-            seen.extend(files.take_devices());
-        }
-        assert!(seen.iter().all(|(_, held)| !held));
-        let thread = || Some("files".to_owned());
-        assert_eq!(looks.try_iter().collect::<Vec<_>>(), [(thread(), 1), (thread(), 4_999)]);
     }
 
     /// Otherwise the rank might wait for ever.

@@ -2,7 +2,7 @@
 
 mod check;
 mod convert;
-mod device_looks;
+mod device_thread;
 mod examine;
 mod files;
 pub(crate) mod lease;
@@ -115,6 +115,7 @@ pub(crate) struct Edges {
     sandbox: sandbox::Held,
     examine: examine::Examinations,
     files: files::Files,
+    devices: device_thread::DeviceThread,
     logs: logs::Logs,
     /// The tries to reach rank 0's host, or the wait there for such tries.
     probes: probe::Probes,
@@ -170,6 +171,7 @@ impl Edges {
             sandbox: sandbox::Held::default(),
             examine: examine::Examinations::default(),
             files: files::Files::default(),
+            devices: device_thread::DeviceThread::default(),
             logs: logs::Logs::default(),
             probes: probe::Probes::default(),
             listener: None,
@@ -449,9 +451,9 @@ impl Edges {
                 self.store.iter_mut().for_each(|store| store.add_rank(exec.delta.rank));
                 rank_table::spawn(self, proc, *exec);
             }
-            NodeAction::LookAtDevices { proc, pid } => {
-                self.files.look_at_devices(proc, pid, |bell| self.watch.watch_files(bell));
-            }
+            NodeAction::FreeDevices { plan, job, grace } => device_thread::free(self, plan, job, grace),
+            NodeAction::ExamineDevices { kind } => device_thread::examine(self, kind),
+            NodeAction::AwaitDevices { proc, pid, rank } => device_thread::await_release(self, proc, pid, rank),
             NodeAction::Withhold => {
                 tracing::debug!("nothing more is started");
                 rank_table::withhold(self);

@@ -161,8 +161,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         let number = port.as_ref().map_or(0, |port| port.as_ref().filter(|_| is_chosen).map_or(0, behind));
         reached.doors = super::probe::listen(edges, key, &reached.at, number, plan.nodes);
     }
-    let error_dir = OsBytes::new(facts::error_file::dir());
-    edges.sandbox.near = facts::error_file::is_near(&error_dir);
+    let error_dir = error_directory(edges);
     let socket = super::store::open(edges);
     let entered = enter(edges, *asked);
     if edges.watch.init.is_none() {
@@ -198,7 +197,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
             reached,
             lowered: Capped::chunks(std::mem::take(&mut edges.sandbox.lowered)).pop().unwrap_or_default(),
             addresses: if plan.addresses { addresses() } else { Capped::default() },
-            tpu: super::tpu_facts::find(&plan.tpu).map(Box::new),
+            tpu: plan.tpu.as_ref().and_then(super::tpu_facts::find).map(Box::new),
             machine: if plan.nodes > 1 { OsBytes::new(facts::host::machine()) } else { OsBytes::default() },
         },
         cpus,
@@ -206,13 +205,21 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         gpus: gpus.unwrap_or_default(),
         interfaces: if plan.nodes > 1 { interfaces() } else { Vec::new() },
         error_dir,
-        devices: facts::devices::any(),
+        devices: rlaunch_sys::devices::has_shared_memory(),
+        skips_tpu_lock: false,
         socket,
         tpu_alone: None,
     };
     port.into_iter().for_each(|port| edges.sandbox.hold(port));
     (edges.sandbox.host, edges.sandbox.job) = (host, Some(plan.job));
     Ok(sandbox)
+}
+
+/// The directory for error files.
+fn error_directory(edges: &mut Edges) -> OsBytes {
+    let dir = OsBytes::new(facts::error_file::dir());
+    edges.sandbox.near = facts::error_file::is_near(&dir);
+    dir
 }
 
 /// The GPUs of this host.

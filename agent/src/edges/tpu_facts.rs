@@ -1,15 +1,48 @@
 //! The facts of this host about its TPU chips.
 
-use rlaunch_core::tpu::TpuFacts;
+use super::metadata;
+use rlaunch_core::metadata::Attribute;
+use rlaunch_core::tpu::chips::{VENDOR, generation};
+use rlaunch_core::tpu::{Attributes, TpuFacts};
 use rlaunch_core::wire::to_node::TpuRequest;
+use rlaunch_sys::devices;
 
-/// The words of the hostfile, else the variables of a container of GKE. `None`: this is no TPU host.
+/// The words of the hostfile, else the variables of a container of GKE, else the attributes of a TPU VM. `None`: nothing says which slice
+/// this host belongs to.
 ///
 /// A rank that starts rlaunch has the variables of its own job. They say nothing about a job within it.
 pub(super) fn find(request: &TpuRequest) -> Option<TpuFacts> {
-    if let Some(given) = &request.given {
-        return Some(TpuFacts::clone(given));
-    }
+    let facts = match &request.given {
+        Some(given) => Some(TpuFacts::clone(given)),
+        None => of_container().or_else(of_virtual_machine),
+    };
+    facts.map(|facts| if facts.chips == 0 { facts.with_chips(count_chips()) } else { facts })
+}
+
+fn of_container() -> Option<TpuFacts> {
     let env = |name: &str| std::env::var(name).ok();
     if env("RLAUNCH_JOB_ID").is_some() { None } else { TpuFacts::of_gke(&env) }
+}
+
+/// The metadata server is asked only on a host with accelerators, and has a second in all.
+fn of_virtual_machine() -> Option<TpuFacts> {
+    let server = if devices::has_accelerators() { metadata::server() } else { None }?;
+    let mut texts = metadata::read_attributes(server, &Attribute::ALL);
+    TpuFacts::of_attributes(&Attributes {
+        worker_number: texts.remove(&Attribute::AgentWorkerNumber),
+        endpoints: texts.remove(&Attribute::WorkerNetworkEndpoints),
+        instance_id: texts.remove(&Attribute::InstanceId),
+        accelerator_type: texts.remove(&Attribute::AcceleratorType),
+        tpu_env: texts.remove(&Attribute::TpuEnv),
+    })
+}
+
+fn count_chips() -> u32 {
+    let is_chip = |device: &devices::PciDevice| generation(device.device).is_some();
+    let count = if devices::has_accelerators() {
+        devices::devices_of(VENDOR).iter().filter(|one| is_chip(one)).count()
+    } else {
+        0
+    };
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -2,7 +2,7 @@
 
 use super::Edges;
 use super::lease::LeaseLine;
-use super::{check, convert, logs, probe, rank_table, sweep};
+use super::{check, convert, device_thread, logs, probe, rank_table, sweep};
 use crate::early::now;
 use rlaunch_core::id::ProcId;
 use rlaunch_core::node::{NodeEvent, SignalledPart};
@@ -33,6 +33,7 @@ const FILES: u64 = OURS + 6;
 const LOGS: u64 = OURS + 7;
 const PROBES: u64 = OURS + 8;
 const GUARDIAN_SIGNALS: u64 = OURS + 9;
+const DEVICES: u64 = OURS + 10;
 
 /// Rounds before other edges have their turn.
 const ROUNDS: usize = 16;
@@ -106,6 +107,10 @@ impl Watch {
 
     pub(super) fn watch_files(&self, bell: &Doorbell) -> io::Result<()> {
         self.set.add(bell, FILES)
+    }
+
+    pub(super) fn watch_devices(&self, bell: &Doorbell) -> io::Result<()> {
+        self.set.add(bell, DEVICES)
     }
 
     pub(super) fn watch_logs(&self, bell: &Doorbell) -> io::Result<()> {
@@ -207,6 +212,7 @@ fn one(edges: &mut Edges, token: u64) {
         }
         FILES => check::settle(edges),
         LOGS => logs::settle(edges),
+        DEVICES => device_thread::settle(edges),
         PROBES => probe::look(edges),
         INIT_GONE => init_gone(edges),
         INIT_ENDED => {

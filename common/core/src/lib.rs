@@ -24,6 +24,7 @@ pub mod exit;
 pub mod file_pattern;
 pub mod framework;
 pub mod gpus;
+pub mod guard;
 pub mod hooks;
 pub mod hostlist;
 pub mod id;

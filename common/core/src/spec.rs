@@ -4,6 +4,7 @@ use crate::allocation::Scheduler;
 use crate::bind::{Bind, CpuList};
 use crate::env::value;
 use crate::gpus::Share;
+use crate::guard::devices::DevicePlan;
 use crate::id::{JobId, Rank};
 use crate::logs::Logs;
 use crate::master_store::{ForRank0, Guard, Holder};
@@ -58,6 +59,8 @@ pub struct JobSpec {
     pub jax: bool,
     /// The GPU variables of ranks (`--gpus-per-rank`).
     pub gpus: Share,
+    /// The preparation of devices before ranks are started (`--devices`, `--clean-devices`).
+    pub devices: DevicePlan,
     /// The binding of ranks (`--bind-to`); lists of CPUs are by local rank.
     pub bind: Bind,
     /// The CPUs that a rankfile names, by rank; they go before `bind`. Empty: there is none.
@@ -92,6 +95,7 @@ impl JobSpec {
             store_guard: Guard::default(),
             jax: false,
             gpus: Share::default(),
+            devices: DevicePlan::default(),
             bind: Bind::default(),
             rank_cpus: Vec::new(),
             allow_partial: false,

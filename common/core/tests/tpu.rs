@@ -74,6 +74,7 @@ fn variables(host: &TpuHost, local_rank: u32) -> Variables {
         round: 0,
         slurm: None,
         tpu: Some(host),
+        skips_tpu_lock: false,
     };
     let seat = RankVariables {
         rank: Rank::new(0),

@@ -323,6 +323,16 @@ pub fn readable_within(fds: &[BorrowedFd<'_>; 2], time: Duration) {
     let _sooner = poll(&mut fds, time);
 }
 
+/// Sleeps until one of these has something to read or has ended, or for `time`; `None`: without a limit.
+pub fn wait_for_any(fds: &[BorrowedFd<'_>], time: Option<Duration>) {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut fds: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+    // Whole milliseconds: a shorter wait would end before its time.
+    let whole = |time: Duration| PollTimeout::try_from(time + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+    // An interrupted caller only looks sooner.
+    let _sooner = poll(&mut fds, time.map_or(PollTimeout::NONE, whole));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ pub mod children;
 pub mod clock;
 pub mod command;
 pub mod detached_descendants;
+pub mod devices;
 pub mod directory;
 pub mod doorbell;
 pub mod epoll;

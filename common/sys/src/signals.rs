@@ -10,6 +10,8 @@ pub const CHLD: i32 = libc::SIGCHLD;
 pub const CONT: i32 = libc::SIGCONT;
 /// Cannot be caught.
 pub const KILL: i32 = libc::SIGKILL;
+/// The polite request to end.
+pub const TERM: i32 = libc::SIGTERM;
 /// SIGHUP.
 pub const HUP: i32 = libc::SIGHUP;
 

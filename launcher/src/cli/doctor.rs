@@ -63,6 +63,7 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
             | Id::Ask(_)
             | Id::Rounds(_)
             | Id::Hooks(_)
+            | Id::Devices(_)
             | Id::Assign(_) => {}
         }
     }

@@ -1,7 +1,7 @@
 //! The help, made from the table when it is asked for.
 
 use super::table::{self, GROUPS, Group, Id, Row, Table, Takes};
-use super::{faults, hooks, output_options, place, reach, rounds, run, store_options, torch};
+use super::{devices, faults, hooks, output_options, place, reach, rounds, run, store_options, torch};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +94,9 @@ const RARE: &[Id] = &[
     Id::Hooks(hooks::Opt::Timeout),
     Id::Hooks(hooks::Opt::Nested),
     Id::Reach(reach::Opt::Launcher),
+    Id::Devices(devices::Opt::Devices),
+    Id::Devices(devices::Opt::Clean),
+    Id::Devices(devices::Opt::LockFiles),
 ];
 
 /// `-h`.

@@ -5,6 +5,7 @@
 mod allocation;
 mod assign;
 mod binding;
+mod devices;
 mod doctor;
 mod env;
 mod errors;
@@ -51,6 +52,7 @@ pub(crate) use values::Lookup;
 
 use rlaunch_core::env::Export;
 use rlaunch_core::framework::Framework;
+use rlaunch_core::guard::devices::DevicePlan;
 use rlaunch_core::hooks::Wanted;
 use rlaunch_core::master_store::{Asked, Guard};
 use rlaunch_core::nearest;
@@ -126,6 +128,8 @@ pub(crate) struct Run {
     pub(crate) master_store: Asked,
     /// The restart options.
     rounds: rounds::Args,
+    /// `--devices`, `--clean-devices`, `--lock-files`.
+    devices: DevicePlan,
     /// torchrun's options are used.
     torchrun: bool,
     /// Those of torchrun's options that are for the whole job.
@@ -220,7 +224,7 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
 
 /// The command of ours that this word was probably meant as.
 pub(crate) fn command_like(word: &[u8]) -> Option<&'static str> {
-    nearest::nearest(word, ["run", "map", "hosts", "doctor", "store", "assign", "help", "version"].into_iter())
+    nearest::nearest(word, ["run", "map", "hosts", "doctor", "clean", "store", "assign", "help", "version"].into_iter())
 }
 
 /// Reads a command line, without the command's own name.
@@ -233,16 +237,14 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
     let (long_form, map) = (first.as_slice() == b"run", first.as_slice() == b"map");
     match first.as_slice() {
         b"help" => return Ok(Command::Help(help::full())),
-        b"hosts" | b"store" | b"assign" => {
+        b"hosts" | b"store" | b"assign" | b"doctor" | b"clean" => {
             return match words.remove(0).as_slice() {
                 b"hosts" => hosts::parse(words),
                 b"store" => query::parse(words),
+                b"doctor" => doctor::parse(words, env),
+                b"clean" => clean(words, env),
                 _ => assign::parse(words),
             };
-        }
-        b"doctor" => {
-            words.remove(0);
-            return doctor::parse(words, env);
         }
         b"version" => return Ok(Command::Version(help::version())),
         b"run" | b"map" => {
@@ -262,6 +264,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         | Id::Store(_)
         | Id::Rounds(_)
         | Id::Hooks(_)
+        | Id::Devices(_)
         | Id::Torch(_)
         | Id::Hosts(_)
         | Id::Ask(_)
@@ -286,6 +289,18 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         (true, json) => Ok(Command::Map { run, json }),
         (false, true) => Err(CliError::Json),
         (false, false) => Ok(Command::Run(run)),
+    }
+}
+
+/// `rlaunch clean`: a job that frees devices before its processes start.
+fn clean(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, CliError> {
+    match devices::clean(words)? {
+        devices::Clean::Help(text) => Ok(Command::Help(text)),
+        devices::Clean::Job { words, is_trial } => {
+            let mut run = Box::new(collect(programs(words, true)?, env)?);
+            run.devices.is_trial = is_trial;
+            Ok(Command::Run(run))
+        }
     }
 }
 
@@ -375,6 +390,7 @@ const fn is_own(id: Id) -> bool {
         Id::Place(opt) => opt.is_own(),
         Id::Torch(opt) => opt.is_own(),
         Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Store(_) | Id::Rounds(_) | Id::Hooks(_) => false,
+        Id::Devices(_) => false,
         Id::Help(_) | Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) => false,
     }
 }
@@ -389,6 +405,7 @@ struct Wide {
     store: store_options::Args,
     rounds: rounds::Args,
     hooks: hooks::Args,
+    devices: devices::Args,
     torch: torch::Args,
 }
 
@@ -402,6 +419,7 @@ impl Wide {
             Id::Store(opt) => self.store.take(opt, given),
             Id::Rounds(opt) => self.rounds.take(opt, given),
             Id::Hooks(opt) => self.hooks.take(opt, &given),
+            Id::Devices(opt) => self.devices.take(opt, &given),
             Id::Torch(opt) => self.torch.take(opt, given),
             Id::Run(_) | Id::Env(_) | Id::Help(_) | Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) => Ok(()),
         }
@@ -418,7 +436,7 @@ impl Wide {
         self.output.fill(env)?;
         self.faults.fill(env)?;
         self.rounds.check(&mut programs)?;
-        let Wide { whole, mut output, faults, reach, store, rounds, hooks, torch } = self;
+        let Wide { whole, mut output, faults, reach, store, rounds, hooks, devices, torch } = self;
         Ok(Run {
             programs,
             whole,
@@ -439,6 +457,7 @@ impl Wide {
             store_guard: store.guard,
             framework: store.framework,
             rounds,
+            devices: devices.plan(),
             torchrun,
             torch,
             presentation: Presentation {
@@ -496,6 +515,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
                 | Id::Store(_)
                 | Id::Rounds(_)
                 | Id::Hooks(_)
+                | Id::Devices(_)
                 | Id::Torch(_)
                 | Id::Help(_)
                 | Id::Hosts(_)

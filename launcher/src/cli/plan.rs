@@ -85,6 +85,7 @@ impl Run {
             store_guard: self.store_guard,
             jax,
             gpus,
+            devices: self.devices,
             rank_cpus: self.whole.rank_cpus(),
             bind: self.whole.bound(),
             allow_partial: self.whole.allow_partial,

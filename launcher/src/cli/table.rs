@@ -5,8 +5,8 @@
 //! the figures), and much of what other launchers' users type is no grammar of such a parser.
 
 use super::{
-    assign, doctor, env, faults, help, hooks, hosts, output_options, place, query, reach, rounds, run, store_options,
-    torch,
+    assign, devices, doctor, env, faults, help, hooks, hosts, output_options, place, query, reach, rounds, run,
+    store_options, torch,
 };
 
 /// Which option a row is; each help group has its own.
@@ -22,6 +22,7 @@ pub(super) enum Id {
     Rounds(rounds::Opt),
     Hooks(hooks::Opt),
     Torch(torch::Opt),
+    Devices(devices::Opt),
     Help(help::Opt),
     /// An option of `rlaunch hosts`.
     Hosts(hosts::Opt),
@@ -66,7 +67,7 @@ pub(super) struct Group {
 }
 
 /// All options.
-pub(super) const GROUPS: [Group; 11] = [
+pub(super) const GROUPS: [Group; 12] = [
     run::GROUP,
     place::GROUP,
     reach::GROUP,
@@ -76,11 +77,12 @@ pub(super) const GROUPS: [Group; 11] = [
     faults::GROUP,
     rounds::GROUP,
     hooks::GROUP,
+    devices::GROUP,
     torch::GROUP,
     help::GROUP,
 ];
 
-static ROWS: [&[Row]; 11] = [
+static ROWS: [&[Row]; 12] = [
     run::GROUP.rows,
     place::GROUP.rows,
     reach::GROUP.rows,
@@ -90,6 +92,7 @@ static ROWS: [&[Row]; 11] = [
     faults::GROUP.rows,
     rounds::GROUP.rows,
     hooks::GROUP.rows,
+    devices::GROUP.rows,
     torch::GROUP.rows,
     help::GROUP.rows,
 ];
@@ -134,6 +137,10 @@ pub(super) static ASK: Table = Table { rows: &[query::ROWS], only: None, help: "
 pub(super) static ASSIGN: Table = Table { rows: &[assign::ROWS], only: None, help: "rlaunch assign --help" };
 /// The options of `rlaunch doctor`: some of a job's.
 pub(super) static DOCTOR: Table = Table { rows: &ROWS, only: Some(doctor::OPTIONS), help: "rlaunch doctor --help" };
+
+/// The options of `rlaunch clean`: some of a job's.
+pub(super) static CLEAN: Table =
+    Table { rows: &ROWS, only: Some(devices::CLEAN_OPTIONS), help: "rlaunch clean --help" };
 
 impl Table {
     /// The option with this word.

@@ -115,6 +115,10 @@ fn of_facts(text: &mut String, facts: &Facts<'_>) {
     line(text, "contain", &facts.contain());
     line(text, "limits", &facts.limits());
     line(text, "noexec", facts.value("noexec").unwrap_or_default());
+    line(text, "tpu", &facts.chips());
+    for held in facts.holders() {
+        line(text, "held", &held);
+    }
 }
 
 const fn architecture() -> &'static str {
@@ -158,6 +162,23 @@ impl<'a> Facts<'a> {
         words.join(", ")
     }
 
+    /// The TPU chips, and the lock file of libtpu.
+    fn chips(&self) -> String {
+        let Some((count, generation)) = self.value("chips").and_then(|value| value.split_once('/')) else {
+            return String::new();
+        };
+        let of = if generation.is_empty() { String::new() } else { format!(" ({})", generation.replace('_', " ")) };
+        let s = if count == "1" { "" } else { "s" };
+        let lock = self.value("lock").map(|lock| format!("; lock file {}", lock.replace('_', " ")));
+        format!("{count} chip{s}{of}{}", lock.unwrap_or_default())
+    }
+
+    /// The processes that hold TPU chips or GPUs.
+    fn holders(&self) -> Vec<String> {
+        let words = self.0.split(' ').filter_map(|word| word.strip_prefix("holder="));
+        words.map(holder).collect()
+    }
+
     /// The processes that a job can leave there.
     fn contain(&self) -> String {
         match self.value("tier") {
@@ -182,6 +203,16 @@ impl<'a> Facts<'a> {
             Some(format!("{name} {}{more}", show(soft)))
         });
         shown.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// `/dev/vfio/0:4242:alice:python3_train.py`.
+fn holder(word: &str) -> String {
+    let parts: Vec<&str> = word.splitn(4, ':').collect();
+    match parts.as_slice() {
+        [devices, "?", ..] => format!("{devices} by a process that you may not see; ask root: lsof {devices}"),
+        [devices, pid, user, command] => format!("{devices} by pid {pid}, {user}: {command}"),
+        _ => word.to_owned(),
     }
 }
 
@@ -227,6 +258,12 @@ mod tests {
         let limits = "nofile 1024 (up to 1048576), nproc unlimited, memlock 8 MiB, core 0 (up to unlimited)";
         assert_eq!(facts.limits(), limits);
         assert_eq!(facts.value("noexec"), Some("/tmp,/dev/shm"));
+        let tpu = Facts(
+            "chips=4/v2_or_v3 lock=locked_by_7 holder=/dev/vfio/0-3:7:alice:python3_a.py holder=/dev/vfio/5:?:?:?",
+        );
+        assert_eq!(tpu.chips(), "4 chips (v2 or v3); lock file locked by 7");
+        assert_eq!(tpu.holders()[0], "/dev/vfio/0-3 by pid 7, alice: python3_a.py");
+        assert_eq!(tpu.holders()[1], "/dev/vfio/5 by a process that you may not see; ask root: lsof /dev/vfio/5");
         assert_eq!((Facts("").has(), Facts("").limits()), (String::new(), String::new()), "an agent of another build");
     }
 

@@ -29,6 +29,7 @@ pub(crate) fn line() -> OsBytes {
     let noexec: Vec<&str> =
         places().into_iter().filter(|(_, path)| host::is_noexec(path)).map(|(name, _)| name).collect();
     words.push(format!("noexec={}", noexec.join(",")));
+    words.extend(super::devices::words());
     OsBytes::from(words.join(" "))
 }
 

@@ -2,11 +2,13 @@
 //! Not for people: the remote line of `core::bootstrap` calls it.
 
 mod cache;
+pub(crate) mod devices;
 pub(crate) mod facts;
 mod step;
 
 use crate::bootstrap::source;
 use crate::view::phrases;
+use rlaunch_agent::devices as device_files;
 use rlaunch_agent::{AgentSetup, Edge, LeaseLine};
 use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::{Answer, Hash, PREAMBLE, Preamble};

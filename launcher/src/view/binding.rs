@@ -22,7 +22,10 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
         | NodeNews::StoreRefused { .. }
         | NodeNews::StoreLimit { .. }
         | NodeNews::FileFailed { .. }
-        | NodeNews::WarningNote(_) => None,
+        | NodeNews::WarningNote(_)
+        | NodeNews::HolderEnded { .. }
+        | NodeNews::LockFile { .. }
+        | NodeNews::DeviceHeld(_) => None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Hosts that a job does not get, as text: all of them, each with what it said; of a thousand that say the same, once.
 
 use super::report::{Block, host, lost};
-use super::{launch, phrases};
+use super::{device_messages, launch, phrases};
 use rlaunch_core::errno::{EADDRNOTAVAIL, EPROTO};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::events::Cause;
@@ -257,7 +257,8 @@ pub(crate) fn refused(report: &Report, why: &NodeRefusal) -> String {
     let mut all: Vec<(&NodeRefusal, Vec<NodeId>)> = vec![(why, Vec::new())];
     // Refusals of hosts that the job did without were reported before.
     for (node, why) in report.refused.iter().filter(|(node, _)| !report.left_out.contains(node)) {
-        match all.iter_mut().find(|(other, _)| *other == why) {
+        let is_alike = |other: &NodeRefusal| *other == *why || device_messages::are_both(other, why);
+        match all.iter_mut().find(|(other, _)| is_alike(other)) {
             Some((_, nodes)) => nodes.push(*node),
             None => all.push((why, vec![*node])),
         }
@@ -298,7 +299,7 @@ fn shortage(errno: i32) -> String {
     phrases::shortage(&io::Error::from_raw_os_error(errno))
 }
 
-type Said = (String, Option<Cow<'static, str>>);
+pub(super) type Said = (String, Option<Cow<'static, str>>);
 
 /// The refusal of these hosts, and the advice.
 fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
@@ -343,6 +344,7 @@ fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
         }
         NodeRefusal::Program { app, error } => program(report, hosts, app.index(), error),
         NodeRefusal::Gpus { each, needed, has } => gpus(hosts, *each, *needed, *has),
+        NodeRefusal::Devices { .. } => device_messages::refusal(report, hosts, why),
         NodeRefusal::Bind(error) => (format!("{hosts}: {error}"), error.hint()),
         NodeRefusal::Slices(error) => (format!("{error}"), error.hint()),
         NodeRefusal::Protocol => (format!("the agent on {hosts} does not understand rlaunch: this is a bug"), None),

@@ -1,7 +1,7 @@
 //! Messages of rlaunch while a job runs. One line each.
 
 use super::log_view::{Line, Names};
-use super::{Tone, binding, host_messages, limit, phrases, preemption};
+use super::{Tone, binding, device_messages, host_messages, limit, phrases, preemption};
 use rlaunch_core::bootstrap::{FallBack, Refusal};
 use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, SinkEnd, What};
 use rlaunch_core::id::{Rank, Std};
@@ -162,6 +162,9 @@ pub(super) fn node_news(news: &NodeNews, host: &OsBytes, names: &Names, reported
         NodeNews::FileFailed { errno, path } => Some((Tone::Quiet, file_failed(path, host, *errno))),
         NodeNews::RankBound { .. } | NodeNews::NotBound(_) | NodeNews::OneCpu { .. } => binding::news(news, host),
         NodeNews::WarningNote(note) => Some(preemption::note(host, note)),
+        NodeNews::HolderEnded { .. } | NodeNews::LockFile { .. } | NodeNews::DeviceHeld(_) => {
+            device_messages::news(news, host)
+        }
     }
 }
 
@@ -174,9 +177,13 @@ pub(crate) fn node_diagnostic(news: &NodeNews, host: &str) -> String {
         }
         NodeNews::StoreLimit { met, count } => format!("{count} connections to the store have met a limit: {met:?}"),
         NodeNews::FileFailed { errno, path } => format!("{path} on {host} cannot be written: errno {errno}"),
-        NodeNews::RankBound { .. } | NodeNews::NotBound(_) | NodeNews::OneCpu { .. } | NodeNews::WarningNote(_) => {
-            format!("{host}: {news:?}")
-        }
+        NodeNews::RankBound { .. }
+        | NodeNews::NotBound(_)
+        | NodeNews::OneCpu { .. }
+        | NodeNews::WarningNote(_)
+        | NodeNews::HolderEnded { .. }
+        | NodeNews::LockFile { .. }
+        | NodeNews::DeviceHeld(_) => format!("{host}: {news:?}"),
     }
 }
 

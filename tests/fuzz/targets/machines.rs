@@ -107,7 +107,11 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
             NodeEvent::Renewed { port: if port == rlaunch_core::wire::to_node::PortPlan::Choose { 21_000 } else { 0 } }
         }
         NodeAction::Check { app, .. } => NodeEvent::Checked { app, error: None },
-        NodeAction::LookAtDevices { proc, .. } => NodeEvent::DevicesSeen { proc, held: false },
+        NodeAction::FreeDevices { .. } => {
+            NodeEvent::DevicesFreed(rlaunch_core::node::DevicesFreed::Free { skips_lock: true })
+        }
+        NodeAction::ExamineDevices { .. } => NodeEvent::DevicesExamined,
+        NodeAction::AwaitDevices { proc, .. } => NodeEvent::DevicesReleased { proc },
         NodeAction::ReservePort { .. } => NodeEvent::PortReserved { port: 22_000 },
         NodeAction::Tell { .. }
         | NodeAction::EndSession { .. }

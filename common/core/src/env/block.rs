@@ -3,7 +3,7 @@
 //! Most of them are the same for every rank of a program on a host. They are written once ([`common`]); what differs is
 //! written per rank ([`of_rank`]), so that a thousand ranks cost a thousand short blocks and not a thousand environments.
 
-use super::{gpu_variables, jax, net, ompi, others, own, pmi, python, slurm, torch, tpu};
+use super::{gpu_variables, jax, net, ompi, others, own, pmi, python, slurm, torch, tpu, tpu_lock};
 use crate::allocation::StepLayout;
 use crate::id::{AppIndex, JobId, LocalRank, Rank};
 use crate::os_strings::OsStrings;
@@ -41,6 +41,8 @@ pub struct Host<'a> {
     pub cpus: Option<u32>,
     /// The guarantee that holds here.
     pub tier: Tier,
+    /// A lock file of libtpu is in the way: it must not try to take the lock.
+    pub skips_tpu_lock: bool,
     /// The socket at which the agent listens for clients of the store; empty: none.
     pub socket: &'a [u8],
     /// By which interface ranks talk to those of other hosts; `None`: there are none, or it is not known.
@@ -119,6 +121,9 @@ pub fn common(host: &Host<'_>, pinned: &OsStrings) -> OsStrings {
     let mut out = Sink { block: &mut block, pinned };
     own::common(host, &mut out);
     python::common(&mut out);
+    if host.skips_tpu_lock {
+        tpu_lock::common(&mut out);
+    }
     torch::common(host, &mut out);
     ompi::common(host, &mut out);
     pmi::common(host, &mut out);

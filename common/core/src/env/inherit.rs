@@ -393,7 +393,7 @@ mod tests {
             let host = Host {
                 job: JobId([1; 16]), world_size: 2, local_size: 2, node_index: 0, nodes: 1, app: AppIndex::new(0),
                 app_name: b"x", app_size: 2, apps: 1,
-                master_addr: b"::1", master_port: 1, agent_store: false, cpus: Some(4), tier: Tier::T3, socket: b"/s", interface: Some(b"e"), interface_asked: true, jax: true,
+                master_addr: b"::1", master_port: 1, agent_store: false, cpus: Some(4), tier: Tier::T3, skips_tpu_lock: true, socket: b"/s", interface: Some(b"e"), interface_asked: true, jax: true,
                 local_devices: Some(1), restart: 0, max_restarts: 0,
                 healthy: 1,
                 round: 0,

@@ -19,6 +19,7 @@ mod round_variables;
 mod slurm;
 mod torch;
 mod tpu;
+mod tpu_lock;
 
 pub use block::{Host, RankVariables, SlurmStep, common, of_rank};
 pub use gpu_variables::without;
@@ -127,7 +128,7 @@ pub struct Contract {
 }
 
 /// All of them.
-pub const REGISTRY: [&Contract; 13] = [
+pub const REGISTRY: [&Contract; 14] = [
     &own::CONTRACT,
     &hook_variables::CONTRACT,
     &python::CONTRACT,
@@ -135,6 +136,7 @@ pub const REGISTRY: [&Contract; 13] = [
     &gpu_variables::CONTRACT,
     &net::CONTRACT,
     &jax::CONTRACT,
+    &tpu_lock::CONTRACT,
     &others::CONTRACT,
     &ompi::CONTRACT,
     &pmi::CONTRACT,
@@ -270,6 +272,7 @@ mod tests {
         agent_store: false,
         cpus: Some(9),
         tier: Tier::T1,
+        skips_tpu_lock: true,
         socket: b"/s",
         interface: Some(b"eth0"),
         interface_asked: true,

@@ -5,6 +5,7 @@ use super::{news, round_fields};
 use crate::bootstrap::CarrierEnd;
 use crate::errno::EPIPE;
 use crate::exit::Ending;
+use crate::guard::devices::DeviceHolder;
 use crate::id::{NodeId, Rank, Std};
 use crate::job::CloseReason;
 use crate::json::{Object, push_bytes, push_number};
@@ -13,6 +14,7 @@ use crate::signal::Signal;
 use crate::spec::{Contain, OnFailure, Tier};
 use crate::status::Status;
 use crate::time::Span;
+use crate::wire::node_news;
 use crate::wire::to_root::{Facts, Found, Hello, Leftover, NodeRefusal, SpawnError, SpawnStep, Tried, Usage};
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -406,22 +408,35 @@ fn refusal(o: &mut Object<'_>, why: &NodeRefusal) {
             o.number("app", app.get().into());
             spawn_error(o, error);
         }
-        NodeRefusal::Gpus { each, needed, has } => {
-            o.text("why", "gpus");
-            o.number("each", (*each).into());
-            o.number("needed", (*needed).into());
-            o.maybe("has", has.map(u64::from));
-        }
-        NodeRefusal::Bind(error) => {
-            o.text("why", "bind");
-            o.text("error", &error.to_string());
-        }
-        NodeRefusal::Slices(error) => {
-            o.text("why", "slices");
-            o.text("error", &error.to_string());
-        }
+        NodeRefusal::Gpus { each, needed, has } => gpus(o, *each, *needed, *has),
+        NodeRefusal::Bind(error) => unusable(o, "bind", error),
+        NodeRefusal::Slices(error) => unusable(o, "slices", error),
+        NodeRefusal::Devices { holders, more, hidden } => devices(o, holders, *more, hidden),
         NodeRefusal::Protocol => o.text("why", "protocol"),
     }
+}
+
+fn gpus(o: &mut Object<'_>, each: u32, needed: u32, has: Option<u32>) {
+    o.text("why", "gpus");
+    o.number("each", each.into());
+    o.number("needed", needed.into());
+    o.maybe("has", has.map(u64::from));
+}
+
+fn devices(o: &mut Object<'_>, holders: &[DeviceHolder], more: u32, hidden: &OsBytes) {
+    o.text("why", "devices");
+    o.array("holders", holders, |text, holder| {
+        let mut o = Object::open(text);
+        node_news::device_holder(&mut o, holder);
+        o.close();
+    });
+    o.number("more", more.into());
+    o.bytes("hidden", hidden);
+}
+
+fn unusable(o: &mut Object<'_>, why: &str, error: &dyn core::error::Error) {
+    o.text("why", why);
+    o.text("error", &error.to_string());
 }
 
 fn places(o: &mut Object<'_>, interface: &OsBytes, tried: &[Tried]) {

@@ -95,7 +95,7 @@ impl Program {
         };
         let path = error_file.path();
         let ways = logs.map_or([Way::SHOWN; 2], |logs| logs.ways(local_rank));
-        let own = self.gpus.as_ref().map(|gpus| (gpus.names, of_rank(&gpus.seen, gpus.each, local_rank)));
+        let own = self.gpus_of(local_rank);
         let gpus = own.as_ref().map(|(names, list)| (*names, list.as_slice()));
         let slurm = rendezvous.slurm.is_some();
         let chips = tpu(met, sandbox).map(|host| host.rank(local_rank));
@@ -113,24 +113,25 @@ impl Program {
         };
         let mut vars = OsStrings::default();
         env::of_rank(&seat, pinned, &mut vars);
-        let base = self.base_of(local_rank);
-        let label = start.label.clone();
-        let node = rendezvous.node_index;
-        let readers = readers(delta.stdin, local_size);
         Box::new(ExecSpec {
-            base,
+            base: self.base_of(local_rank),
             shared,
             vars,
             delta,
-            label,
+            label: start.label.clone(),
             error_file,
             ways,
-            node,
-            readers,
+            node: rendezvous.node_index,
+            readers: readers(delta.stdin, local_size),
             memory: None,
             cpus,
             is_respawn: false,
         })
+    }
+
+    /// The GPUs of a rank, and the variables that name them.
+    fn gpus_of(&self, local_rank: LocalRank) -> Option<(&'static [&'static str], OsBytes)> {
+        self.gpus.as_ref().map(|gpus| (gpus.names, of_rank(&gpus.seen, gpus.each, local_rank)))
     }
 
     /// The values of all ranks. Arguments that ask for it have the number of this one.
@@ -298,6 +299,7 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, 
         agent_store: rendezvous.agent_store,
         cpus: Some(sandbox.cpus).filter(|cpus| *cpus > 0),
         tier: sandbox.hello.tier,
+        skips_tpu_lock: sandbox.skips_tpu_lock,
         socket: &sandbox.socket,
         interface: (rendezvous.nodes > 1).then(carrier).flatten().map(|name| name.as_slice()),
         interface_asked: !rendezvous.interface.is_empty(),

@@ -2,6 +2,7 @@
 
 use super::generation_change::Between;
 use super::{Census, Cx, NodeAction, Notice};
+use crate::guard::devices::DeviceKind;
 use crate::machine::earliest;
 use crate::patience::Patience;
 use crate::time::{Mono, Span};
@@ -32,6 +33,23 @@ pub(super) struct Leftovers {
     orphaned: bool,
     /// When what still exists is given up.
     limit: Option<Mono>,
+    /// The devices that ranks are to use.
+    plan: DeviceKind,
+    /// The devices that are looked at after the last rank.
+    devices: DeviceKind,
+    examined: Examined,
+}
+
+/// The look at devices after the last rank.
+#[derive(Clone, Copy, Default)]
+enum Examined {
+    /// It was not asked for.
+    #[default]
+    No,
+    /// It is awaited until then.
+    Until(Mono),
+    /// It is over.
+    Yes,
 }
 
 /// How far the ranks are to end, whatever they do by themselves.
@@ -121,6 +139,33 @@ impl Leftovers {
         self.sole = start.sole && !start.can_start_more;
         (self.linger, self.grace) = (start.linger, start.grace);
         self.setting_up = true;
+        self.plan = start.devices.kind;
+    }
+
+    /// The devices are free for ranks: what holds them after the last rank is looked at.
+    pub(super) const fn on_devices_free(&mut self) {
+        self.devices = self.plan;
+    }
+
+    /// The devices have been looked at after the last rank.
+    pub(super) fn on_devices_examined(&mut self, cx: &mut Cx<'_>) {
+        if let Examined::Until(_) = self.examined {
+            self.examined = Examined::Yes;
+            self.advance(cx);
+        }
+    }
+
+    /// Whether devices are still being looked at.
+    fn is_examining(&mut self, cx: &mut Cx<'_>) -> bool {
+        match (self.examined, self.devices) {
+            (Examined::No, DeviceKind::Auto | DeviceKind::Tpu) if !self.launcher_lost => {
+                self.examined = Examined::Until(cx.now + PATIENCE);
+                cx.act(NodeAction::ExamineDevices { kind: self.devices });
+                true
+            }
+            (Examined::Until(until), _) => until > cx.now && !self.launcher_lost,
+            (Examined::No | Examined::Yes, _) => false,
+        }
     }
 
     /// The ranks of the other nodes have ended too.
@@ -217,7 +262,11 @@ impl Leftovers {
                 Waits::Answer => None,
                 Waits::Until(next) => earliest(Some(next), self.limit),
             },
-            State::Closing(_) | State::Over => None,
+            State::Closing(_) => match self.examined {
+                Examined::Until(until) => Some(until),
+                Examined::No | Examined::Yes => None,
+            },
+            State::Over => None,
         }
     }
 
@@ -293,10 +342,14 @@ impl Leftovers {
 
     /// Finishes. The last bytes are waited for as long as a reader may want them: a slow reader is not dead.
     fn finish(&mut self, cx: &mut Cx<'_>) {
-        let State::Closing(count) = &mut self.state else { return };
+        let State::Closing(_) = &self.state else { return };
         if self.census.open && !self.launcher_lost {
             return;
         }
+        if !self.end.is_clearing() && self.is_examining(cx) {
+            return;
+        }
+        let State::Closing(count) = &mut self.state else { return };
         let Count { left, named } = core::mem::take(count);
         if self.end.is_clearing() {
             (self.state, self.limit, self.end) = (State::Idle, None, End::None);

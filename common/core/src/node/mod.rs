@@ -27,7 +27,9 @@ mod tests;
 mod warnings;
 
 pub use host_signals::SignalledPart;
-pub use node_event::{Depth, ErrorFile, ExecSpec, NodeAction, NodeEvent, Processors, Sandbox, SandboxPlan};
+pub use node_event::{
+    Depth, DevicesFreed, ErrorFile, ExecSpec, NodeAction, NodeEvent, Processors, Sandbox, SandboxPlan,
+};
 pub use serve::UNUSED;
 
 use crate::id::{AppIndex, ProcId};
@@ -290,14 +292,14 @@ impl Parts {
             NodeEvent::StreamEnd { proc, which, total: _ } => self.procs.on_stream_end(cx, proc, which),
             NodeEvent::InputFailed { errno } => cx.act(NodeAction::ToRoot(ToRoot::InputFailed { errno })),
             NodeEvent::News(news) => cx.act(NodeAction::ToRoot(ToRoot::News(news))),
-            NodeEvent::FileLost { proc, which, bytes } => {
-                cx.act(NodeAction::ToRoot(ToRoot::FileLost { proc, which, bytes }));
-            }
+            NodeEvent::FileLost { proc, which, bytes } => tell(cx, ToRoot::FileLost { proc, which, bytes }),
             NodeEvent::Examined { proc, facts } => self.postmortem.on_examined(cx, proc, facts),
             NodeEvent::SessionBegun { session, rank, terms } => self.rounds.on_session_begun(cx, session, rank, &terms),
             NodeEvent::SessionMessage { session, said } => self.rounds.on_session_message(cx, session, said),
             NodeEvent::SessionLost { session } => self.rounds.on_gone(cx, session),
-            NodeEvent::DevicesSeen { proc, held } => self.procs.on_devices(cx, proc, held),
+            NodeEvent::DevicesFreed(freed) => self.devices_freed(cx, freed),
+            NodeEvent::DevicesExamined => self.leftovers.on_devices_examined(cx),
+            NodeEvent::DevicesReleased { proc } => self.procs.on_devices_released(cx, proc),
             NodeEvent::PortReserved { port } => self.rounds.on_port(cx, port),
             NodeEvent::Warned(source) => self.warned(cx, source),
             NodeEvent::Left { count, named } => self.leftovers.on_left(cx, count, named),
@@ -426,7 +428,7 @@ impl Parts {
                 self.leftovers.on_next_generation();
                 self.rounds.on_next_generation(&rendezvous);
                 self.serve.on_met(cx, &rendezvous);
-                self.procs.on_next_generation(rendezvous);
+                self.procs.on_next_generation(cx, rendezvous);
             }
         }
     }
@@ -438,7 +440,7 @@ impl Parts {
         self.lease.on_begun(cx, &start);
         self.serve.on_begun(&start);
         self.rounds.on_begun(&start);
-        self.procs.on_begun(start);
+        self.procs.on_begun(cx, start);
         if ends {
             self.lost.on_unheard(cx);
         }
@@ -474,6 +476,18 @@ impl Parts {
         let (proc, excused) = (exited.proc, self.rounds.is_open());
         self.procs.on_exited(cx, exited, excused);
         self.rounds.on_exited(cx, proc);
+    }
+
+    /// The devices of this host are free, or will not be.
+    fn devices_freed(&mut self, cx: &mut Cx<'_>, freed: DevicesFreed) {
+        match freed {
+            DevicesFreed::Free { skips_lock } => {
+                self.procs.on_devices_free(cx, skips_lock);
+                self.start.on_devices_free(cx);
+                self.leftovers.on_devices_free();
+            }
+            DevicesFreed::Refused(refusal) => self.start.refuse(cx, refusal),
+        }
     }
 
     /// A process could not be started: in rounds another may follow it.
@@ -517,6 +531,10 @@ impl Parts {
             self.route(cx, notice);
         }
     }
+}
+
+fn tell(cx: &mut Cx<'_>, message: ToRoot) {
+    cx.act(NodeAction::ToRoot(message));
 }
 
 /// Closes the host for others at the begin of the end: no agent has to reach it any more.

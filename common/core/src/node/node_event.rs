@@ -4,6 +4,7 @@ use super::host_signals::SignalledPart;
 use crate::address::Interface;
 use crate::cpu_set::CpuSet;
 use crate::gpus::{Devices, Gpu};
+use crate::guard::devices::{DeviceKind, DevicePlan};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, SessionId, Std};
 use crate::logs::Way;
 use crate::master_store::Guard;
@@ -13,7 +14,7 @@ use crate::rank_set::RankSet;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain};
 use crate::status::Status;
-use crate::time::Mono;
+use crate::time::{Mono, Span};
 use crate::topology::Topology;
 use crate::tpu::TpuHost;
 use crate::travel::Travel;
@@ -90,12 +91,14 @@ pub enum NodeEvent {
         /// Why.
         error: SpawnError,
     },
-    /// Whether any process holds devices of a process that has ended.
-    DevicesSeen {
-        /// Which.
+    /// Answer to [`NodeAction::FreeDevices`].
+    DevicesFreed(DevicesFreed),
+    /// Answer to [`NodeAction::ExamineDevices`], after a `News` for each holder.
+    DevicesExamined,
+    /// Answer to [`NodeAction::AwaitDevices`]: no process that the exited process has left holds a device.
+    DevicesReleased {
+        /// The exited process.
         proc: ProcId,
-        /// Whether one does.
-        held: bool,
     },
     /// A rank was not started any more, because of a [`NodeAction::Withhold`] or because another could not be started.
     Withheld {
@@ -296,12 +299,29 @@ pub enum NodeAction {
         /// How many ranks this host has, which need descriptors too.
         ranks: u32,
     },
-    /// Look whether processes of the session of this one, which has been reaped, hold devices; answered by `DevicesSeen`.
-    LookAtDevices {
+    /// End holders of devices and remove lock files as the plan says, before ranks are started; answered by `DevicesFreed`.
+    FreeDevices {
+        /// The plan.
+        plan: DevicePlan,
+        /// This job: its processes are no holders that are in the way.
+        job: JobId,
+        /// From SIGTERM to SIGKILL.
+        grace: Span,
+    },
+    /// Look which processes hold devices after the last rank; answered by `DevicesExamined`.
+    ExamineDevices {
+        /// Which devices.
+        kind: DeviceKind,
+    },
+    /// Wait until no process that this one, which has been reaped, has left holds a device; answered by `DevicesReleased`. There is no
+    /// answer where that cannot be found out.
+    AwaitDevices {
         /// Which.
         proc: ProcId,
         /// Its process id, and so that of its session.
         pid: u32,
+        /// Its rank.
+        rank: Rank,
     },
     /// Start a rank; answered by `Spawned`, `SpawnFailed` or `Withheld`.
     Spawn {
@@ -347,6 +367,18 @@ pub enum NodeAction {
     Finish(u8),
 }
 
+/// The state of the devices before ranks are started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DevicesFreed {
+    /// They are free, or there are none.
+    Free {
+        /// A lock file is in the way: libtpu must not try to take it.
+        skips_lock: bool,
+    },
+    /// They are not, or that cannot be found out.
+    Refused(NodeRefusal),
+}
+
 /// How closely an ended rank is looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Depth {
@@ -375,8 +407,8 @@ pub struct SandboxPlan {
     pub travel: Option<Travel>,
     /// Whether ranks get GPU variables.
     pub gpus: bool,
-    /// The request about TPU chips.
-    pub tpu: TpuRequest,
+    /// The request about TPU chips; `None`: the job uses none.
+    pub tpu: Option<TpuRequest>,
     /// With so many CPUs the host's processors decide where ranks are bound; `None`: they never do.
     pub least_cpus: Option<u32>,
 }
@@ -398,6 +430,8 @@ pub struct Sandbox {
     pub error_dir: OsBytes,
     /// There are devices whose memory outlives the process that has allocated it.
     pub devices: bool,
+    /// A lock file of libtpu is in the way: a variable keeps ranks from taking it.
+    pub skips_tpu_lock: bool,
     /// The socket at which this agent listens for clients of the store; empty: none.
     pub socket: OsBytes,
     /// Its part in the slices of a job that has no other host. The driver leaves it empty.
@@ -416,6 +450,7 @@ impl Sandbox {
             interfaces: Vec::new(),
             error_dir: OsBytes::from("/tmp"),
             devices: false,
+            skips_tpu_lock: false,
             socket: OsBytes::default(),
             tpu_alone: None,
         }

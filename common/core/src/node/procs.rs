@@ -48,6 +48,10 @@ pub(super) struct Procs {
     unwanted: BTreeSet<ProcId>,
     /// Devices that processes before may still hold.
     devices: Devices,
+    /// No rank is started before the devices of this host are free.
+    awaits_devices: bool,
+    /// A lock file of libtpu is in the way.
+    skips_tpu_lock: bool,
     /// The CPUs of ranks.
     binding: Binding,
     /// Starts that were not yet reported to the launcher.
@@ -118,9 +122,20 @@ impl Procs {
         Err(format!("{} processes are in the queue, and {queued} are to be started", self.queue.len()))
     }
 
-    pub(super) fn on_begun(&mut self, start: Box<Start>) {
+    pub(super) fn on_begun(&mut self, cx: &mut Cx<'_>, start: Box<Start>) {
         self.rendezvous.clone_from(&start.rendezvous);
+        self.awaits_devices = free_devices(cx, &start);
         self.start = Some(start);
+    }
+
+    /// The devices of this host are free for the ranks to come.
+    pub(super) fn on_devices_free(&mut self, cx: &mut Cx<'_>, skips_lock: bool) {
+        (self.awaits_devices, self.skips_tpu_lock) = (false, skips_lock);
+        if let Some(sandbox) = &mut self.sandbox {
+            sandbox.skips_tpu_lock = skips_lock;
+        }
+        self.spawn_more(cx);
+        self.report(cx);
     }
 
     /// `by`: where that was tried.
@@ -129,7 +144,8 @@ impl Procs {
         self.spawn_more(cx);
     }
 
-    pub(super) fn on_ready(&mut self, cx: &mut Cx<'_>, sandbox: Box<Sandbox>) {
+    pub(super) fn on_ready(&mut self, cx: &mut Cx<'_>, mut sandbox: Box<Sandbox>) {
+        sandbox.skips_tpu_lock = self.skips_tpu_lock;
         self.sandbox = Some(sandbox);
         self.spawn_more(cx);
     }
@@ -200,16 +216,20 @@ impl Procs {
     }
 
     /// Other ranks follow. The state of the earlier ranks is dropped: none of them runs, and none of their numbers comes again.
-    pub(super) fn on_next_generation(&mut self, rendezvous: Rendezvous) {
+    pub(super) fn on_next_generation(&mut self, cx: &mut Cx<'_>, rendezvous: Rendezvous) {
         let Self { start, sandbox, mut apps, by, .. } = core::mem::take(self);
         apps.values_mut().for_each(Program::renew);
-        *self = Self { start, sandbox, apps, by, rendezvous: Some(rendezvous), ..Self::default() };
+        let awaits_devices = start.as_ref().is_some_and(|start| free_devices(cx, start));
+        *self = Self { start, sandbox, apps, by, rendezvous: Some(rendezvous), awaits_devices, ..Self::default() };
     }
 
     fn spawn_more(&mut self, cx: &mut Cx<'_>) {
         let (Some(start), Some(rendezvous), Some(sandbox)) = (&self.start, &self.rendezvous, &self.sandbox) else {
             return;
         };
+        if self.awaits_devices {
+            return;
+        }
         // A program that lacks GPUs is refused before the first rank of any.
         let all = self.apps.len() >= usize::try_from(start.apps).unwrap_or(usize::MAX);
         if !all && start.gpus != Share::Untold {
@@ -219,7 +239,7 @@ impl Procs {
             let respawns = (&self.after, &self.unwanted);
             // A rank that has to wait does not delay the others.
             let mut is_free =
-                |delta: &Delta| !is_held(cx, respawns, &self.table, (sandbox.devices, &mut self.devices), delta.proc);
+                |delta: &Delta| !is_held(cx, respawns, &self.table, (sandbox.devices, &mut self.devices), delta);
             let Some(at) = self.queue.iter().position(&mut is_free) else { break };
             let Some(&delta) = self.queue.get(at) else { break };
             if !self.apps.contains_key(&delta.app) {
@@ -248,16 +268,19 @@ impl Procs {
         }
     }
 
-    /// Takes the result of a look at the devices of a process that has ended.
-    pub(super) fn on_devices(&mut self, cx: &mut Cx<'_>, proc: ProcId, held: bool) {
-        if self.devices.on_looked(cx, proc, held) {
+    /// No process that an exited process has left holds a device.
+    pub(super) fn on_devices_released(&mut self, cx: &mut Cx<'_>, proc: ProcId) {
+        if self.devices.on_released(proc) {
             self.spawn_more(cx);
             self.report(cx);
         }
     }
 
     pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
-        self.devices.on_timeout(cx);
+        if self.devices.on_timeout(cx.now) {
+            self.spawn_more(cx);
+            self.report(cx);
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
@@ -480,6 +503,15 @@ impl Procs {
     }
 }
 
+/// Has the devices of this host freed. Returns whether that is awaited.
+fn free_devices(cx: &mut Cx<'_>, start: &Start) -> bool {
+    let is_active = start.devices.is_active();
+    if is_active {
+        cx.act(NodeAction::FreeDevices { plan: start.devices.clone(), job: start.job, grace: start.grace });
+    }
+    is_active
+}
+
 type Respawns<'a> = (&'a BTreeMap<ProcId, Option<ProcId>>, &'a BTreeSet<ProcId>);
 
 /// Whether the process that it follows may still hold something: it is a zombie, or what it has allocated on devices is not free.
@@ -488,12 +520,12 @@ fn is_held(
     (after, unwanted): Respawns<'_>,
     table: &BTreeMap<ProcId, Proc>,
     (any, devices): (bool, &mut Devices),
-    proc: ProcId,
+    &Delta { proc, rank, .. }: &Delta,
 ) -> bool {
     let Some(before) = after.get(&proc).copied().flatten() else { return false };
     match table.get(&before).map(|before| (&before.state, before.pid)) {
         Some((State::Queued | State::Spawning(_) | State::Running | State::Ended, _)) => true,
-        Some((State::Reaped, pid)) => any && !unwanted.contains(&proc) && !devices.is_free(cx, before, pid),
+        Some((State::Reaped, pid)) => any && !unwanted.contains(&proc) && !devices.is_free(cx, (before, rank), pid),
         Some((State::Failed, _)) | None => false,
     }
 }

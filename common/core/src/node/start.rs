@@ -7,6 +7,7 @@ use super::gpu_check::Gpus;
 use super::probing::Probing;
 use super::{Cx, NodeAction, Notice, Sandbox, SandboxPlan, binding};
 use crate::gpus::Share;
+use crate::guard::devices::DeviceKind;
 use crate::id::{AppIndex, NodeId};
 use crate::os_strings::OsStrings;
 use crate::spec::AppBase;
@@ -40,6 +41,8 @@ pub(super) struct BringUp {
     login: OsStrings,
     travel: Option<Travel>,
     gpus: Gpus,
+    /// Devices are being freed for the first ranks.
+    frees_devices: bool,
     binding: binding::Request,
     /// Of the only host of a job: its ranks, and whether it may be a part of a TPU slice.
     alone: Option<(u32, bool)>,
@@ -80,7 +83,7 @@ impl BringUp {
                     addresses: start.addresses,
                     travel: start.travel.clone(),
                     gpus: start.gpus != Share::Untold,
-                    tpu: start.tpu.clone(),
+                    tpu: (start.devices.kind != DeviceKind::None).then(|| start.tpu.clone()),
                     least_cpus: self.binding.least_cpus(),
                 };
                 self.alone = start.sole.then_some((start.local_size, start.tpu.allow_partial));
@@ -90,6 +93,7 @@ impl BringUp {
                 self.probing.on_begun(&start);
                 self.check = (!start.sole).then_some(Check { open: start.apps });
                 self.step = Step::SettingUp;
+                self.frees_devices = start.devices.is_active();
                 cx.notify(Notice::Begun(Box::new(start)));
                 cx.act(NodeAction::SetUpSandbox(plan));
             }
@@ -166,9 +170,15 @@ impl BringUp {
         }
     }
 
+    /// The devices of this host are free.
+    pub(super) fn on_devices_free(&mut self, cx: &mut Cx<'_>) {
+        self.frees_devices = false;
+        self.report_if_ready(cx);
+    }
+
     fn report_if_ready(&mut self, cx: &mut Cx<'_>) {
         let checked = self.check.is_some_and(|check| check.open == 0);
-        if checked && !self.refused && matches!(self.step, Step::Ended) {
+        if checked && !self.frees_devices && !self.refused && matches!(self.step, Step::Ended) {
             self.check = None;
             cx.act(NodeAction::ToRoot(ToRoot::Ready));
         }

@@ -4,6 +4,7 @@
 //! the others without end.
 
 mod bounds;
+pub mod chips;
 mod environment;
 mod facts;
 mod slices;

@@ -5,6 +5,7 @@
 
 use super::limit::Met;
 use crate::bind::Unbound;
+use crate::guard::devices::{DeviceHolder, LockFound};
 use crate::id::{NodeId, Rank};
 use crate::json::Object;
 use crate::os_bytes::OsBytes;
@@ -71,6 +72,28 @@ pub enum NodeNews {
     },
     /// A service of this host is planned, or the metadata server has a word that rlaunch does not know.
     WarningNote(WarningNote),
+    /// A process that held devices was ended before ranks were started.
+    HolderEnded {
+        /// The devices.
+        devices: OsBytes,
+        /// Its process id on the host.
+        pid: u32,
+        /// The name of its user.
+        user: OsBytes,
+        /// Its command line, cut.
+        command: OsBytes,
+        /// It did not obey SIGTERM and was killed.
+        killed: bool,
+    },
+    /// A lock file was there before ranks were started.
+    LockFile {
+        /// Its path.
+        path: OsBytes,
+        /// Its state.
+        found: LockFound,
+    },
+    /// A process holds devices after all ranks have exited.
+    DeviceHeld(DeviceHolder),
 }
 
 impl NodeNews {
@@ -93,6 +116,9 @@ impl NodeNews {
             Self::NotBound(_) => "host.not_bound",
             Self::OneCpu { .. } => "host.one_cpu",
             Self::WarningNote(_) => "host.warning_note",
+            Self::HolderEnded { .. } => "device.holder_ended",
+            Self::LockFile { .. } => "device.lock_file",
+            Self::DeviceHeld(_) => "device.held",
         }
     }
 
@@ -138,6 +164,53 @@ impl NodeNews {
                 o.bytes("key", path);
                 o.bytes("value", word);
             }
+            Self::HolderEnded { devices, pid, user, command, killed } => {
+                o.bytes("devices", devices);
+                o.number("pid", (*pid).into());
+                o.bytes("user", user);
+                o.bytes("command", command);
+                o.flag("killed", *killed);
+            }
+            Self::LockFile { path, found } => {
+                o.bytes("path", path);
+                lock_file(o, *found);
+            }
+            Self::DeviceHeld(holder) => device_holder(o, holder),
         }
     }
+}
+
+fn lock_file(o: &mut Object<'_>, found: LockFound) {
+    match found {
+        LockFound::Removed => o.text("state", "removed"),
+        LockFound::Unlocked => o.text("state", "unlocked"),
+        LockFound::Locked(pid) => {
+            o.text("state", "locked");
+            o.number("pid", pid.into());
+        }
+        LockFound::Foreign(uid) => {
+            o.text("state", "foreign");
+            o.number("uid", uid.into());
+        }
+        LockFound::Odd => o.text("state", "no_file"),
+        LockFound::Unknown(errno) => {
+            o.text("state", "unknown");
+            o.signed("errno", errno);
+        }
+    }
+}
+
+/// The fields of a holder of devices.
+pub(crate) fn device_holder(o: &mut Object<'_>, holder: &DeviceHolder) {
+    let DeviceHolder { devices, pid, user, command, age, unit, job, kept, state, wchan } = holder;
+    o.bytes("devices", devices);
+    o.number("pid", (*pid).into());
+    o.bytes("user", user);
+    o.bytes("command", command);
+    o.number("age", age.nanos());
+    o.bytes("unit", unit);
+    o.bytes("job", job);
+    o.text("kept", kept.word());
+    o.bytes("state", &OsBytes::from(&[*state][..]));
+    o.bytes("wchan", wchan);
 }

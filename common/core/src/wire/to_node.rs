@@ -8,6 +8,7 @@ use super::round::RoundDown;
 use crate::allocation::HostStep;
 use crate::bind::Bind;
 use crate::gpus::Share;
+use crate::guard::devices::DevicePlan;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
 use crate::master_store::Guard;
 use crate::os_bytes::OsBytes;
@@ -137,6 +138,8 @@ pub struct Start {
     pub local_size: u32,
     /// The GPU variables of ranks.
     pub gpus: Share,
+    /// The preparation of devices before ranks are started.
+    pub devices: DevicePlan,
     /// The binding of ranks.
     pub bind: Bind,
     /// The prefix format of output lines; `None`: raw.
@@ -186,6 +189,7 @@ impl Start {
             nodes: 1,
             local_size,
             gpus: Share::default(),
+            devices: DevicePlan::default(),
             bind: Bind::default(),
             label: None,
             rendezvous: None,

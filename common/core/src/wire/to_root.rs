@@ -7,6 +7,7 @@ use super::peer_identity::{Address, Answer, HOST_ADDRESSES, Question};
 use super::round::RoundUp;
 use crate::bind::BindError;
 use crate::errno::{ENOENT, ENOTDIR};
+use crate::guard::devices::DeviceHolder;
 use crate::id::{AppIndex, ProcId, Std};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
@@ -26,6 +27,8 @@ pub const TAIL: usize = 2 << 10;
 pub const STARTED_BATCH: usize = 1024;
 /// Most addresses in one [`Reached`].
 pub const ADDRESSES: usize = 16;
+/// Most holders of devices in one [`NodeRefusal::Devices`].
+pub const HOLDERS: usize = 8;
 /// Most leftovers named in one [`ToRoot::Done`].
 pub const NAMED: usize = 16;
 
@@ -292,6 +295,15 @@ pub enum NodeRefusal {
     Bind(BindError),
     /// The TPU hosts are no whole slices, or chips cannot be shared among the ranks.
     Slices(SliceError),
+    /// Devices of the host are in use.
+    Devices {
+        /// The first holders; none: this user may not see them.
+        holders: Capped<DeviceHolder, HOLDERS>,
+        /// The number of the others.
+        more: u32,
+        /// A device that is held by a process which this user may not see; empty: there is none.
+        hidden: OsBytes,
+    },
     /// Messages that make no sense in this order.
     Protocol,
 }

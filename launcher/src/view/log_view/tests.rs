@@ -7,6 +7,7 @@ use rlaunch_core::bind::Unbound;
 use rlaunch_core::bootstrap::{FallBack, Refusal};
 use rlaunch_core::events::{Answer, AppLine, Fewer, JobNews, JobStart, RanksState, SinkEnd};
 use rlaunch_core::exit::Ending;
+use rlaunch_core::guard::devices::{DeviceHolder, Kept, LockFound};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std};
 use rlaunch_core::job::HostFailure;
 use rlaunch_core::master_store::{ForAgent, ForRank0, Holder};
@@ -281,6 +282,14 @@ fn notes() -> Vec<What> {
         told(NodeNews::StoreForeign { from: addr() }),
         told(NodeNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core })),
         told(NodeNews::OneCpu { ranks: 2, cpu: 0, online: 8 }),
+        told(NodeNews::HolderEnded {
+            devices: "/dev/vfio/0".into(),
+            pid: 7,
+            user: "alice".into(),
+            command: "python3 a.py".into(),
+            killed: true,
+        }),
+        told(NodeNews::LockFile { path: "/tmp/a".into(), found: LockFound::Foreign(9) }),
     ]
 }
 
@@ -304,6 +313,18 @@ fn messages() -> Vec<What> {
         What::LeftOut { nodes: nodes(&[1]), world_size: 4, procs: vec![4], is_known: false },
         told(NodeNews::StoreLimit { met: Met::at(Limit::Keys, b"", 9, 8), count: 1 }),
         told(NodeNews::FileFailed { errno: 28, path: "/logs".into() }),
+        told(NodeNews::DeviceHeld(DeviceHolder {
+            devices: "/dev/vfio/0".into(),
+            pid: 7,
+            user: "alice".into(),
+            command: "python3 a.py".into(),
+            age: Span::from_secs(1),
+            unit: OsBytes::default(),
+            job: OsBytes::default(),
+            kept: Kept::Policy,
+            state: b'D',
+            wchan: "vfio_release".into(),
+        })),
         told(NodeNews::RankBound { rank, bound: true, cpus: "0-3".into(), cores: "0-3".into(), numa: "0".into() }),
         What::RankFailed { rank, node: NODE, error: error(), tried: Tried::Again { several_hosts: false } },
         signal(Signal::INT, Answer::Noted { kill_in: None }),

@@ -53,7 +53,9 @@ impl World {
             | NodeEvent::SessionMessage { .. }
             | NodeEvent::SessionLost { .. }
             | NodeEvent::PortReserved { .. }
-            | NodeEvent::DevicesSeen { .. }
+            | NodeEvent::DevicesReleased { .. }
+            | NodeEvent::DevicesFreed(_)
+            | NodeEvent::DevicesExamined
             | NodeEvent::StoreRefused { .. }
             | NodeEvent::StoreLimit { .. }
             | NodeEvent::Beat(_)

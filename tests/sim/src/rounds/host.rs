@@ -142,13 +142,12 @@ impl World {
             }
             NodeAction::Finish(_) => self.vanishes(host, CloseReason::Eof),
             NodeAction::EndSession { session } => self.soon(host, NodeEvent::SessionLost { session }),
-            NodeAction::LookAtDevices { proc, .. } => {
-                let held = self.rng.chance(30);
-                self.soon(host, NodeEvent::DevicesSeen { proc, held });
-            }
+            NodeAction::AwaitDevices { proc, .. } => self.soon(host, NodeEvent::DevicesReleased { proc }),
             NodeAction::Withhold => self.hosts[host].withheld = true,
             NodeAction::CloseStreams { proc } => self.streams_end(proc),
             NodeAction::EndProbes
+            | NodeAction::FreeDevices { .. }
+            | NodeAction::ExamineDevices { .. }
             | NodeAction::UsePort(_)
             | NodeAction::Mark { .. }
             | NodeAction::Unserve

@@ -6,6 +6,7 @@ use crate::bind::{BindError, Unbound};
 use crate::bootstrap::CarrierEnd;
 use crate::bootstrap::{FallBack, Refusal};
 use crate::events::{JobNews, RanksState, SinkEnd, Tried};
+use crate::guard::devices::{DeviceHolder, Kept, LockFound};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
 use crate::job::HostFailure;
 use crate::master_store::{ForAgent, ForRank0, Holder};
@@ -17,6 +18,7 @@ use crate::time::WallNs;
 use crate::topology::Level;
 use crate::travel::{Lowered, Resource};
 use crate::warnings::{Response, WarningNote, WarningSource};
+use crate::wire::capped::Capped;
 use crate::wire::limit::{Limit, Met};
 use crate::wire::node_news::NodeNews;
 use alloc::boxed::Box;
@@ -256,6 +258,25 @@ fn told(news: NodeNews) -> What {
     What::NodeNews { node: NODE, news }
 }
 
+fn lock(found: LockFound) -> NodeNews {
+    NodeNews::LockFile { path: bytes("/tmp/libtpu_lockfile"), found }
+}
+
+fn holder() -> DeviceHolder {
+    DeviceHolder {
+        devices: bytes("/dev/vfio/0-3"),
+        pid: 4242,
+        user: bytes("alice"),
+        command: bytes("python3 train.py"),
+        age: Span::from_secs(7_800),
+        unit: bytes("train.service"),
+        job: OsBytes::default(),
+        kept: Kept::Unit,
+        state: b'S',
+        wchan: bytes("futex_wait_queue"),
+    }
+}
+
 fn news() -> Vec<What> {
     let nodes = || [0, 2].map(NodeId::new).to_vec();
     let (addr, within) = (|| bytes("10.0.0.1"), Span::from_secs(9));
@@ -309,6 +330,27 @@ fn news() -> Vec<What> {
             Some(Signal::TERM),
             within,
         ),
+        told(NodeNews::HolderEnded {
+            devices: bytes("/dev/vfio/0-3"),
+            pid: 4242,
+            user: bytes("alice"),
+            command: bytes("python3 train.py"),
+            killed: false,
+        }),
+        told(lock(LockFound::Removed)),
+        told(lock(LockFound::Locked(4242))),
+        told(lock(LockFound::Foreign(1001))),
+        told(lock(LockFound::Odd)),
+        told(lock(LockFound::Unknown(13))),
+        told(NodeNews::DeviceHeld(holder())),
+        What::HostRefused {
+            node: NODE,
+            why: NodeRefusal::Devices {
+                holders: Capped::chunks([holder()]).pop().unwrap(),
+                more: 1,
+                hidden: bytes("/dev/vfio/7"),
+            },
+        },
     ]
 }
 

@@ -32,14 +32,21 @@ fn spawns(actions: &[NodeAction]) -> bool {
 fn respawn_starts_when_devices_are_free() {
     let (mut rig, actions) = follows();
     assert!(!spawns(&actions));
-    let looks = |action: &NodeAction| matches!(action, NodeAction::LookAtDevices { proc, .. } if *proc == p(1));
-    assert_eq!(actions.iter().filter(|action| looks(action)).count(), 1, "{actions:?}");
-    assert_eq!(rig.hear(NodeEvent::DevicesSeen { proc: p(1), held: true }), []);
+    let awaits = |action: &NodeAction| matches!(action, NodeAction::AwaitDevices { proc, .. } if *proc == p(1));
+    assert_eq!(actions.iter().filter(|action| awaits(action)).count(), 1, "{actions:?}");
     assert!(!spawns(&rig.interrupt(R0)), "whatever happens meanwhile");
+    assert!(spawns(&rig.hear(NodeEvent::DevicesReleased { proc: p(1) })));
+}
+
+#[test]
+fn respawn_starts_when_devices_are_not_released_in_time() {
+    let (mut rig, _) = follows();
+    rig.now = rig.now + Span::from_secs(49);
+    rig.node.handle_timeout(rig.now);
+    assert!(!spawns(&rig.drain()));
     rig.now = rig.now + Span::from_secs(1);
     rig.node.handle_timeout(rig.now);
-    assert!(rig.drain().iter().any(looks), "and looked again");
-    assert!(spawns(&rig.hear(NodeEvent::DevicesSeen { proc: p(1), held: false })));
+    assert!(spawns(&rig.drain()));
 }
 
 /// If it cannot be started, the rank that waits for it is started all the same.

@@ -1,0 +1,227 @@
+//! Which processes hold the devices of this host.
+
+use rlaunch_core::guard::devices::{
+    CleanPolicy, DeviceHolder, DeviceKind, HolderFacts, JobState, Kept, Treatment, fold_paths, is_daemon, treat,
+    unit_of,
+};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::time::Span;
+use rlaunch_core::tpu::chips::{self, Generation};
+use rlaunch_sys::devices::{self, Ancestors, Found, Node, Process, Targets, user_name};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+
+/// Devices of this host that are looked at together.
+#[derive(Clone, Debug, Default)]
+pub struct Site {
+    /// Their device files.
+    nodes: Vec<Node>,
+    /// The TPU chips, by PCI address.
+    chips: Vec<(String, Generation)>,
+    targets: Targets,
+}
+
+impl Site {
+    /// The TPU chips.
+    #[must_use]
+    pub fn tpu() -> Self {
+        let all = devices::devices_of(chips::VENDOR).into_iter();
+        let all: Vec<_> = all.filter_map(|found| Some((chips::generation(found.device)?, found))).collect();
+        let node = |path: &PathBuf| Node::at(path);
+        let nodes: Vec<Node> = all.iter().flat_map(|(_, found)| found.nodes.iter().filter_map(node)).collect();
+        let group = |found: &devices::PciDevice| {
+            let group = found.nodes.iter().filter_map(node).find(is_group)?;
+            Some((found.address.clone(), group.rdev))
+        };
+        let groups = all.iter().filter_map(|(_, found)| group(found)).collect();
+        let targets = Targets::new(&nodes, groups);
+        Self { nodes, chips: all.into_iter().map(|(of, found)| (found.address, of)).collect(), targets }
+    }
+
+    /// One device file, for tests.
+    #[cfg(test)]
+    pub(crate) fn of_file(path: &str) -> Self {
+        let nodes: Vec<Node> = Node::at(std::path::Path::new(path)).into_iter().collect();
+        let targets = Targets::new(&nodes, Vec::new());
+        Self { nodes, chips: Vec::new(), targets }
+    }
+
+    /// NVIDIA's GPUs.
+    #[must_use]
+    pub fn gpus() -> Self {
+        let nodes = devices::nvidia();
+        let targets = Targets::new(&nodes, Vec::new());
+        Self { nodes, chips: Vec::new(), targets }
+    }
+
+    /// The devices that a job prepares. `None`: this host has none.
+    #[must_use]
+    pub fn of(kind: DeviceKind) -> Option<Self> {
+        match kind {
+            DeviceKind::None => None,
+            DeviceKind::Tpu => Some(Self::tpu()),
+            DeviceKind::Auto => {
+                let site = if devices::has_accelerators() { Self::tpu() } else { Self::default() };
+                (!site.chips.is_empty() || is_tpu_container()).then_some(site)
+            }
+        }
+    }
+
+    /// The device files.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The TPU chips: PCI address and generation.
+    #[must_use]
+    pub fn chips(&self) -> &[(String, Generation)] {
+        &self.chips
+    }
+
+    pub(crate) const fn targets(&self) -> &Targets {
+        &self.targets
+    }
+
+    /// The paths of these devices, in short.
+    #[must_use]
+    pub fn paths(&self, rdevs: &BTreeSet<u64>) -> String {
+        let named = self.nodes.iter().filter(|node| rdevs.contains(&node.rdev));
+        fold_paths(named.filter_map(|node| node.path.to_str()))
+    }
+
+    /// Searches for holders. `job`: this job.
+    ///
+    /// # Errors
+    /// /proc cannot be read, or there is no descriptor left to read it.
+    pub fn look(&self, job: &str) -> io::Result<Look> {
+        if self.nodes.is_empty() {
+            return Ok(Look::default());
+        }
+        let scan = devices::scan(&self.targets)?;
+        let (unsure, mut sure): (Vec<Found>, Vec<Found>) =
+            scan.found.into_iter().partition(|found| found.rdevs.is_empty());
+        let busy = |sure: &[Found]| {
+            let is_known = |node: &&Node| sure.iter().any(|found| found.rdevs.contains(&node.rdev));
+            self.nodes.iter().filter(|node| is_group(node)).find(|node| !is_known(node) && devices::is_busy(node))
+        };
+        // The kernel does not tell which device these hold. Other devices of a host may be lent to virtual machines.
+        let mut hidden = busy(&sure);
+        if let Some(node) = hidden.filter(|_| !unsure.is_empty()) {
+            sure.extend(unsure.into_iter().map(|found| Found { rdevs: BTreeSet::from([node.rdev]), ..found }));
+            hidden = None;
+        } else if hidden.is_some() {
+            sure.extend(devices::scan_mappings(&self.targets)?);
+            hidden = busy(&sure);
+        }
+        let ancestors = Ancestors::of_this_process();
+        let holders = sure.into_iter().filter_map(|found| Holder::read(self, found.pid, found.rdevs, job, &ancestors));
+        let holders = holders.collect();
+        Ok(Look { holders, hidden: hidden.map(|node| node.path.clone()) })
+    }
+
+    /// Holders by mappings alone are found too. That takes several times as long.
+    ///
+    /// # Errors
+    /// As [`Self::look`].
+    pub fn look_closely(&self, job: &str) -> io::Result<Look> {
+        let mut look = self.look(job)?;
+        if self.nodes.is_empty() {
+            return Ok(look);
+        }
+        let ancestors = Ancestors::of_this_process();
+        for found in devices::scan_mappings(&self.targets)? {
+            if look.holders.iter().all(|holder| holder.process.pid != found.pid) {
+                look.holders.extend(Holder::read(self, found.pid, found.rdevs, job, &ancestors));
+            }
+        }
+        Ok(look)
+    }
+}
+
+/// A VFIO group, which can be opened by one process at a time.
+fn is_group(node: &Node) -> bool {
+    node.path.starts_with("/dev/vfio")
+}
+
+/// Whether this process runs in a container of Google's Kubernetes on a TPU host.
+pub(crate) fn is_tpu_container() -> bool {
+    chips::HOST_VARIABLES.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
+}
+
+/// The result of a search.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// The holders that this user may see.
+    pub holders: Vec<Holder>,
+    /// A device that is held, and no holder is seen.
+    pub hidden: Option<PathBuf>,
+}
+
+/// A process that holds devices.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    /// The process.
+    pub process: Process,
+    devices: String,
+    unit: OsBytes,
+    facts: HolderFacts,
+}
+
+impl Holder {
+    fn read(site: &Site, pid: u32, rdevs: BTreeSet<u64>, job: &str, ancestors: &Ancestors) -> Option<Self> {
+        let process = Process::read(pid)?;
+        let own_unit = unit_of(&std::fs::read("/proc/self/cgroup").unwrap_or_default());
+        let unit = Some(unit_of(&process.cgroup)).filter(|unit| *unit != own_unit).unwrap_or_default();
+        let facts = HolderFacts {
+            job: job_state(&process, job),
+            is_init: pid == 1,
+            is_ancestor: ancestors.contains(pid),
+            is_daemon: is_daemon(&process.comm),
+            is_same_user: process.uid == rlaunch_sys::facts::host::user().0,
+            is_same_namespace: process.pid_namespace.is_some() && process.pid_namespace == ancestors.pid_namespace,
+            is_in_unit: !unit.is_empty(),
+        };
+        Some(Self { devices: site.paths(&rdevs), process, unit, facts })
+    }
+
+    /// Its treatment under this policy.
+    #[must_use]
+    pub fn treatment(&self, policy: CleanPolicy) -> Treatment {
+        treat(policy, rlaunch_sys::ns::is_root(), self.facts)
+    }
+
+    /// As the launcher hears of it.
+    #[must_use]
+    pub fn report(&self, kept: Kept) -> DeviceHolder {
+        let Process { pid, uid, age, command, job, state, wchan, .. } = &self.process;
+        DeviceHolder {
+            devices: OsBytes::from(self.devices.as_str()),
+            pid: *pid,
+            user: OsBytes::from(user_name(*uid)),
+            command: OsBytes::from(command.as_slice()),
+            age: Span::from_secs(age.as_secs()),
+            unit: self.unit.clone(),
+            job: job.as_ref().map(|signs| OsBytes::from(signs.job.as_slice())).unwrap_or_default(),
+            kept,
+            state: *state,
+            wchan: OsBytes::from(wchan.as_slice()),
+        }
+    }
+
+    /// The device files that it holds, in short.
+    #[must_use]
+    pub fn devices(&self) -> &str {
+        &self.devices
+    }
+}
+
+fn job_state(process: &Process, own: &str) -> JobState {
+    match &process.job {
+        None => JobState::None,
+        Some(signs) if signs.job == own.as_bytes() => JobState::Own,
+        Some(signs) if !signs.is_supervised && signs.is_answered == Some(false) => JobState::Dead,
+        Some(_) => JobState::Living,
+    }
+}

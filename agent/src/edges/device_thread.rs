@@ -1,0 +1,328 @@
+//! The `devices` thread: all that has to be found out or done about device files.
+//!
+//! A search for holders reads /proc of every process. With thousands of processes that takes a large part of a second. The thread searches
+//! once for all that wait, then waits for the descriptors of the holders that it found, and searches again when these have exited. If the
+//! kernel refuses the thread, the machine's thread frees devices before the first rank. A release is not awaited then.
+
+use super::Edges;
+use crate::devices::{Freed, Freeing, Site, lock_files};
+use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, Kept, Reaped, Treatment};
+use rlaunch_core::id::{JobId, ProcId, Rank};
+use rlaunch_core::node::{DevicesFreed, NodeEvent};
+use rlaunch_core::time::Span;
+use rlaunch_core::wire::node_news::NodeNews;
+use rlaunch_core::wire::to_root::NodeRefusal;
+use rlaunch_sys::devices::{self, DeviceClaim, Process};
+use rlaunch_sys::doorbell::Doorbell;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::Duration;
+
+/// Most requests and answers that wait.
+const ROOM: usize = 1024;
+
+enum Request {
+    Free(Box<DevicePlan>, JobId, Span),
+    Examine(DeviceKind),
+    Await(ProcId, JobId, Reaped),
+}
+
+/// The way to the thread and back.
+#[derive(Default)]
+pub(super) struct DeviceThread {
+    port: Option<Port>,
+}
+
+struct Port {
+    requests: SyncSender<Request>,
+    asked: Doorbell,
+    answers: Receiver<NodeEvent>,
+    answered: Doorbell,
+}
+
+/// Has devices freed; the answer is an event. On a host without any it is there at once.
+pub(super) fn free(edges: &mut Edges, plan: DevicePlan, job: JobId, grace: Span) {
+    if has_none(plan.kind) {
+        let free = DevicesFreed::Free { skips_lock: false };
+        return edges.events.push_back(NodeEvent::DevicesFreed(free));
+    }
+    ask(edges, Request::Free(Box::new(plan), job, grace));
+}
+
+/// Has the holders of devices named.
+pub(super) fn examine(edges: &mut Edges, kind: DeviceKind) {
+    if has_none(kind) {
+        return edges.events.push_back(NodeEvent::DevicesExamined);
+    }
+    ask(edges, Request::Examine(kind));
+}
+
+/// Waits for the release of the devices of a process that has been reaped.
+pub(super) fn await_release(edges: &mut Edges, proc: ProcId, session: u32, rank: Rank) {
+    let job = edges.sandbox.job();
+    ask(edges, Request::Await(proc, job, Reaped { session, rank: rank.get() }));
+}
+
+/// Whether it is known without a search that there is nothing to do.
+fn has_none(kind: DeviceKind) -> bool {
+    match kind {
+        DeviceKind::None => true,
+        DeviceKind::Auto => !devices::has_accelerators() && !crate::devices::is_tpu_container(),
+        DeviceKind::Tpu => false,
+    }
+}
+
+/// Takes in the answers.
+pub(super) fn settle(edges: &mut Edges) {
+    let Some(port) = &edges.devices.port else { return };
+    port.answered.clear();
+    edges.events.extend(port.answers.try_iter());
+}
+
+fn ask(edges: &mut Edges, request: Request) {
+    if edges.devices.port.is_none() {
+        match Port::start().and_then(|port| edges.watch.watch_devices(&port.answered).map(|()| port)) {
+            Ok(port) => edges.devices.port = Some(port),
+            Err(error) => tracing::debug!(%error, "no thread for devices: the machine thread looks at them"),
+        }
+    }
+    let Some(port) = &edges.devices.port else {
+        let mut events = Vec::new();
+        Work::default().perform(request, &mut |event| events.push(event));
+        return edges.events.extend(events);
+    };
+    // Without room the request has no answer: each wait of the machine for a release has a limit.
+    let _no_room = port.requests.try_send(request);
+    port.asked.ring();
+}
+
+impl Port {
+    fn start() -> io::Result<Self> {
+        let (requests, inbox) = sync_channel(ROOM);
+        let (outbox, answers) = sync_channel(ROOM);
+        let (asked, answered) = (Doorbell::new()?, Doorbell::new()?);
+        let (their_asked, their_answered) = (asked.clone(), answered.clone());
+        rlaunch_sys::thread::permanent("devices", move || {
+            let mut say = |event| {
+                let _agent_has_ended = outbox.send(event);
+                their_answered.ring();
+            };
+            Work::default().run(&inbox, &their_asked, &mut say);
+        })?;
+        Ok(Self { requests, asked, answers, answered })
+    }
+}
+
+/// The state of the thread.
+struct Work {
+    /// The devices whose release is awaited.
+    sites: fn() -> Vec<Site>,
+    /// This job, as RLAUNCH_JOB_ID names it.
+    job: String,
+    /// Held until the agent exits: no other job of rlaunch ends holders of these devices.
+    claim: Option<DeviceClaim>,
+    waits: Vec<Wait>,
+}
+
+/// A wait for the release of devices.
+struct Wait {
+    proc: ProcId,
+    reaped: Reaped,
+    /// The holders that were found and have not exited; `None`: they have to be searched for.
+    holders: Option<Vec<OwnedFd>>,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        let sites = || vec![Site::gpus(), Site::of(DeviceKind::Auto).unwrap_or_default()];
+        Self { sites, job: String::new(), claim: None, waits: Vec::new() }
+    }
+}
+
+impl Work {
+    fn run(&mut self, inbox: &Receiver<Request>, asked: &Doorbell, say: &mut impl FnMut(NodeEvent)) {
+        loop {
+            let fds = self.waits.iter().flat_map(|wait| wait.holders.iter().flatten()).map(OwnedFd::as_fd);
+            let fds: Vec<_> = std::iter::once(asked.as_fd()).chain(fds).collect();
+            rlaunch_sys::fd::wait_for_any(&fds, None);
+            asked.clear();
+            loop {
+                match inbox.try_recv() {
+                    Ok(request) => self.perform(request, say),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            self.release(say);
+        }
+    }
+
+    fn perform(&mut self, request: Request, say: &mut impl FnMut(NodeEvent)) {
+        match request {
+            Request::Free(plan, job, grace) => {
+                self.job = job.to_string();
+                let freed = self.free(&plan, grace, say);
+                say(NodeEvent::DevicesFreed(freed));
+            }
+            Request::Examine(kind) => {
+                examine_site(kind, say);
+                say(NodeEvent::DevicesExamined);
+            }
+            Request::Await(proc, job, reaped) => {
+                self.job = job.to_string();
+                self.waits.push(Wait { proc, reaped, holders: None });
+            }
+        }
+    }
+
+    fn free(&mut self, plan: &DevicePlan, grace: Span, say: &mut impl FnMut(NodeEvent)) -> DevicesFreed {
+        let Some(site) = Site::of(plan.kind) else { return DevicesFreed::Free { skips_lock: false } };
+        if self.claim.is_none() {
+            match devices::claim(site.nodes()) {
+                Ok(claim) => self.claim = claim,
+                Err(error) => return DevicesFreed::Refused(shortage(&error, "claim the devices")),
+            }
+        }
+        let policy = if self.claim.is_some() { plan.clean } else { CleanPolicy::Off };
+        let grace = Duration::from_nanos(grace.nanos());
+        let is_trial = plan.is_trial;
+        // Whoever asks for all of the chips wants to know of each holder.
+        let closely = plan.kind == DeviceKind::Tpu && rlaunch_sys::ns::is_root();
+        let freeing = Freeing { site: &site, policy, job: &self.job, grace, closely, is_trial };
+        match freeing.run(|news| say(NodeEvent::News(news))) {
+            Err(error) => return DevicesFreed::Refused(shortage(&error, "look which processes hold devices")),
+            Ok(Freed::Held(refusal)) => return DevicesFreed::Refused(refusal),
+            Ok(Freed::Free) => {}
+        }
+        let found = lock_files(&plan.lock_files, is_trial);
+        let skips_lock = found.iter().any(|(_, found)| found.is_in_the_way());
+        for (path, found) in found {
+            say(NodeEvent::News(NodeNews::LockFile { path, found }));
+        }
+        DevicesFreed::Free { skips_lock }
+    }
+
+    /// Searches once for all waits that have no holder left, and ends those for which there is none.
+    fn release(&mut self, say: &mut impl FnMut(NodeEvent)) {
+        for wait in &mut self.waits {
+            if let Some(holders) = &mut wait.holders {
+                holders.retain(|holder| !rlaunch_sys::fd::readable_now(holder));
+                if holders.is_empty() {
+                    wait.holders = None;
+                }
+            }
+        }
+        if self.waits.iter().all(|wait| wait.holders.is_some()) {
+            return;
+        }
+        let Ok(found) = self.search() else {
+            // There is no descriptor left. The machine gives the wait up in time.
+            return self.waits.retain(|wait| wait.holders.is_some());
+        };
+        self.waits.retain_mut(|wait| {
+            if wait.holders.is_none() {
+                let holds = |(process, rank): &&(Process, Option<u32>)| wait.reaped.has_left(process.session, *rank);
+                let own = found.iter().filter(holds);
+                let open =
+                    |(process, _): &(Process, _)| rlaunch_sys::pidfd::open(i32::try_from(process.pid).ok()?).ok();
+                wait.holders = Some(own.filter_map(open).collect());
+            }
+            let is_free = wait.holders.as_ref().is_some_and(Vec::is_empty);
+            if is_free {
+                say(NodeEvent::DevicesReleased { proc: wait.proc });
+            }
+            !is_free
+        });
+    }
+
+    /// The holders of all devices of this host, and their ranks, if they belong to this job.
+    fn search(&self) -> io::Result<Vec<(Process, Option<u32>)>> {
+        let mut found = Vec::new();
+        for site in (self.sites)() {
+            if !site.nodes().is_empty() {
+                found.extend(devices::scan(site.targets())?.found);
+            }
+        }
+        let rank = |process: &Process| process.job.as_ref().filter(|signs| signs.job == self.job.as_bytes())?.rank;
+        let read = found.into_iter().filter_map(|found| Process::read(found.pid));
+        Ok(read
+            .map(|process| {
+                let rank = rank(&process);
+                (process, rank)
+            })
+            .collect())
+    }
+}
+
+/// Names what holds devices after the last rank. Services that hold GPUs as long as the host runs are none.
+fn examine_site(kind: DeviceKind, say: &mut impl FnMut(NodeEvent)) {
+    let Some(site) = Site::of(kind) else { return };
+    // Processes that this job has left are holders like all others.
+    let Ok(look) = site.look("") else { return };
+    for holder in look.holders {
+        match holder.treatment(CleanPolicy::Off) {
+            Treatment::Ignore => {}
+            Treatment::Keep(why) => say(NodeEvent::News(NodeNews::DeviceHeld(holder.report(why)))),
+            Treatment::End => say(NodeEvent::News(NodeNews::DeviceHeld(holder.report(Kept::Policy)))),
+        }
+    }
+}
+
+fn shortage(error: &io::Error, step: &str) -> NodeRefusal {
+    super::sandbox::resource(error, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command, Stdio};
+
+    fn zero() -> Vec<Site> {
+        vec![Site::of_file("/dev/zero")]
+    }
+
+    /// A process of a rank that holds /dev/zero until its input ends.
+    #[expect(clippy::disallowed_methods, reason = "a process of a test")]
+    fn holder(rank: u32) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec 7</dev/zero; echo ready; read line"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.env("RLAUNCH_JOB_ID", JobId([7; 16]).to_string()).env("RLAUNCH_RANK", rank.to_string());
+        let mut child = command.spawn().unwrap();
+        let mut ready = [0; 6];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+        child
+    }
+
+    #[test]
+    fn release_is_reported_when_the_holders_of_the_rank_have_exited() {
+        let mut work = Work { sites: zero, ..Work::default() };
+        let (mut own, mut other) = (holder(3), holder(4));
+        let mut said = Vec::new();
+        for (proc, rank) in [(11, 3), (12, 9)] {
+            let request = Request::Await(ProcId::new(proc), JobId([7; 16]), Reaped { session: u32::MAX, rank });
+            work.perform(request, &mut |event| said.push(event));
+        }
+        work.release(&mut |event| said.push(event));
+        assert_eq!(said, [NodeEvent::DevicesReleased { proc: ProcId::new(12) }], "no process has rank 9");
+        drop(own.stdin.take());
+        let [Wait { holders: Some(holders), .. }] = &work.waits[..] else { panic!("one wait is left") };
+        assert_eq!(holders.len(), 1);
+        rlaunch_sys::fd::wait_for_any(&[holders[0].as_fd()], None);
+        said.clear();
+        work.release(&mut |event| said.push(event));
+        assert_eq!((said, work.waits.len()), (vec![NodeEvent::DevicesReleased { proc: ProcId::new(11) }], 0));
+        own.wait().unwrap();
+        drop(other.stdin.take());
+        other.wait().unwrap();
+    }
+
+    #[test]
+    fn devices_are_free_on_a_host_without_any() {
+        let mut said = Vec::new();
+        let plan = DevicePlan { kind: DeviceKind::Tpu, ..DevicePlan::default() };
+        let request = Request::Free(Box::new(plan), JobId([7; 16]), Span::from_secs(1));
+        Work::default().perform(request, &mut |event| said.push(event));
+        assert_eq!(said, [NodeEvent::DevicesFreed(DevicesFreed::Free { skips_lock: false })]);
+    }
+}

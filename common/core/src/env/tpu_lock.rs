@@ -1,0 +1,20 @@
+//! The lock file of libtpu, where it is in the way.
+
+use super::block::Sink;
+use super::{Anew, Contract, Role, Var};
+
+pub(super) const CONTRACT: Contract = Contract {
+    title: "libtpu's lock file",
+    about: "Set on hosts with TPU chips where the lock file belongs to another user or is no file. libtpu would fail there.",
+    vars: &[Var {
+        name: "ALLOW_MULTIPLE_LIBTPU_LOAD",
+        role: Role::Default,
+        doc: "`1`: libtpu does not take the lock of its lock file.",
+        anew: Anew::Never,
+    }],
+    families: &[],
+};
+
+pub(super) fn common(out: &mut Sink<'_>) {
+    out.number("ALLOW_MULTIPLE_LIBTPU_LOAD", 1);
+}

@@ -1,0 +1,394 @@
+//! Which holders of a device may be ended before ranks are started. The decision is a pure function of the facts about a holder.
+//!
+//! A TPU chip can be opened by one process at a time. A process that was left behind keeps it, and the next program fails with `Device or
+//! resource busy`. rlaunch ends a holder only if the policy of the user allows that and no rule protects the holder.
+
+use crate::id::Rank;
+use crate::os_bytes::OsBytes;
+use crate::rank_set::RankSet;
+use crate::time::Span;
+use crate::wire::capped::Capped;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// Most lock files of a job.
+pub const LOCK_FILES: usize = 8;
+/// The lock file of libtpu.
+pub const LIBTPU_LOCK: &str = "/tmp/libtpu_lockfile";
+
+/// `--devices`: whether hosts are prepared for programs that use TPU chips.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum DeviceKind {
+    /// Devices are not looked at.
+    #[default]
+    None,
+    /// Hosts that have TPU chips are prepared.
+    Auto,
+    /// Every host counts as one with TPU chips.
+    Tpu,
+}
+
+/// `--clean-devices`: which holders of devices are ended before ranks are started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum CleanPolicy {
+    /// No holder.
+    Off,
+    /// The processes of jobs of rlaunch that are proved to have ended.
+    #[default]
+    Stale,
+    /// All of this user, but services and containers.
+    Own,
+    /// All, also those of other users: for root.
+    All,
+}
+
+impl CleanPolicy {
+    /// The word of the option.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Stale => "stale",
+            Self::Own => "own",
+            Self::All => "all",
+        }
+    }
+}
+
+/// The preparation of the devices of a host.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct DevicePlan {
+    /// Which hosts are prepared.
+    pub kind: DeviceKind,
+    /// Which holders are ended.
+    pub clean: CleanPolicy,
+    /// Lock files that are removed where no process has locked them.
+    pub lock_files: Capped<OsBytes, LOCK_FILES>,
+    /// Nothing is ended or removed: holders that would be are named.
+    pub is_trial: bool,
+}
+
+impl DevicePlan {
+    /// Whether there is anything to do.
+    #[must_use]
+    pub const fn is_active(&self) -> bool {
+        match self.kind {
+            DeviceKind::None => false,
+            DeviceKind::Auto | DeviceKind::Tpu => true,
+        }
+    }
+}
+
+/// A process that holds devices of a host, as the launcher hears of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DeviceHolder {
+    /// The device files, in short: `/dev/vfio/0-3`.
+    pub devices: OsBytes,
+    /// Its process id on the host.
+    pub pid: u32,
+    /// The name of its user.
+    pub user: OsBytes,
+    /// Its command line, cut.
+    pub command: OsBytes,
+    /// For how long it runs.
+    pub age: Span,
+    /// The service or container that it belongs to; empty: none.
+    pub unit: OsBytes,
+    /// The job of rlaunch that it belongs to; empty: none.
+    pub job: OsBytes,
+    /// Why it is not ended.
+    pub kept: Kept,
+    /// Its state, as proc_pid_stat(5) names it.
+    pub state: u8,
+    /// The place in the kernel where it waits; empty: not known.
+    pub wchan: OsBytes,
+}
+
+/// The state of a lock file, after it was removed where that was possible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum LockFound {
+    /// It was removed: no process had locked it.
+    Removed,
+    /// The same, but for a trial it stays.
+    Unlocked,
+    /// This process has locked it; 0: unknown. It stays.
+    Locked(u32),
+    /// It belongs to this user, and no process has locked it.
+    Foreign(u32),
+    /// It is a symbolic link, a directory, or a file with several names.
+    Odd,
+    /// It cannot be looked at or removed: errno.
+    Unknown(i32),
+}
+
+impl LockFound {
+    /// Whether libtpu must not try to take the lock: it would fail.
+    #[must_use]
+    pub const fn is_in_the_way(self) -> bool {
+        match self {
+            Self::Removed | Self::Unlocked | Self::Locked(_) => false,
+            Self::Foreign(_) | Self::Odd | Self::Unknown(_) => true,
+        }
+    }
+}
+
+/// The paths of device files, in short. Numbers at the ends of equal beginnings are joined: `/dev/vfio/0-3,5`.
+#[must_use]
+pub fn fold_paths<'a>(paths: impl IntoIterator<Item = &'a str>) -> String {
+    let mut groups: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for path in paths {
+        let stem = path.trim_end_matches(|c: char| c.is_ascii_digit());
+        let numbers = groups.entry(stem).or_default();
+        numbers.extend(path.get(stem.len()..).and_then(|number| number.parse::<u32>().ok()));
+    }
+    let mut text = String::new();
+    for (stem, mut numbers) in groups {
+        numbers.sort_unstable();
+        numbers.dedup();
+        let comma = if text.is_empty() { "" } else { "," };
+        let ranges: RankSet = numbers.iter().map(|number| Rank::new(*number)).collect();
+        text.push_str(&format!("{comma}{stem}{ranges}"));
+    }
+    text
+}
+
+/// The job of rlaunch that a holder belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobState {
+    /// None, as far as can be seen.
+    None,
+    /// This job.
+    Own,
+    /// Another job that lives, or of which that is not known.
+    Living,
+    /// A job of which the agents have exited.
+    Dead,
+}
+
+/// Facts about a process that holds devices, as far as the decision needs them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HolderFacts {
+    /// Its job.
+    pub job: JobState,
+    /// It is process 1.
+    pub is_init: bool,
+    /// It is this process, or an ancestor of it.
+    pub is_ancestor: bool,
+    /// A service that holds GPUs as long as the host runs.
+    pub is_daemon: bool,
+    /// It runs as the same user.
+    pub is_same_user: bool,
+    /// It is in the same PID namespace.
+    pub is_same_namespace: bool,
+    /// It belongs to another service or container than this process.
+    pub is_in_unit: bool,
+}
+
+/// Why a holder is not ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Kept {
+    /// It is process 1.
+    Init,
+    /// rlaunch was started by it.
+    Ancestor,
+    /// It belongs to a job of rlaunch that lives.
+    LivingJob,
+    /// It belongs to another user.
+    OtherUser,
+    /// It belongs to a service or a container.
+    Unit,
+    /// The policy does not go so far.
+    Policy,
+    /// It has been killed, and the kernel has not ended it.
+    Killed,
+    /// It would be ended, if this were no trial.
+    Trial,
+}
+
+impl Kept {
+    /// The word of it in the event log.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Init => "init",
+            Self::Ancestor => "ancestor",
+            Self::LivingJob => "living_job",
+            Self::OtherUser => "other_user",
+            Self::Unit => "unit",
+            Self::Policy => "policy",
+            Self::Killed => "killed",
+            Self::Trial => "trial",
+        }
+    }
+}
+
+/// The treatment of a holder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Treatment {
+    /// It does not count as a holder.
+    Ignore,
+    /// It is not touched, and nothing is started.
+    Keep(Kept),
+    /// It is ended.
+    End,
+}
+
+/// Decides about a holder. `root`: this process may signal all others.
+#[must_use]
+pub const fn treat(policy: CleanPolicy, root: bool, holder: HolderFacts) -> Treatment {
+    let HolderFacts { job, is_init, is_ancestor, is_daemon, is_same_user, is_same_namespace, is_in_unit } = holder;
+    if is_daemon || matches!(job, JobState::Own) {
+        return Treatment::Ignore;
+    }
+    if is_init {
+        return Treatment::Keep(Kept::Init);
+    }
+    if is_ancestor {
+        return Treatment::Keep(Kept::Ancestor);
+    }
+    if matches!(job, JobState::Living) {
+        return Treatment::Keep(Kept::LivingJob);
+    }
+    let is_stale = matches!(job, JobState::Dead);
+    match policy {
+        CleanPolicy::Off => Treatment::Keep(Kept::Policy),
+        CleanPolicy::All if root => Treatment::End,
+        CleanPolicy::Stale | CleanPolicy::Own | CleanPolicy::All if !is_same_user => Treatment::Keep(Kept::OtherUser),
+        CleanPolicy::Stale | CleanPolicy::Own | CleanPolicy::All if is_stale => Treatment::End,
+        CleanPolicy::Stale => Treatment::Keep(Kept::Policy),
+        CleanPolicy::Own | CleanPolicy::All if is_in_unit || !is_same_namespace => Treatment::Keep(Kept::Unit),
+        CleanPolicy::Own | CleanPolicy::All => Treatment::End,
+    }
+}
+
+/// Services that hold GPUs for ever, by the short name that the kernel shows (at most 15 bytes).
+const DAEMONS: [&[u8]; 6] =
+    [b"nvidia-persiste", b"nv-hostengine", b"nv-fabricmanage", b"nvidia-cuda-mps", b"Xorg", b"dcgm-exporter"];
+
+/// Whether a short name is that of a service that holds GPUs as long as the host runs.
+#[must_use]
+pub fn is_daemon(comm: &[u8]) -> bool {
+    DAEMONS.contains(&comm)
+}
+
+/// The service or container in the contents of /proc/PID/cgroup; empty: none.
+///
+/// Services end in `.service`. A user's own manager (`user@1000.service`) is none. The name of a container ends in 64 hexadecimal digits.
+#[must_use]
+pub fn unit_of(cgroup: &[u8]) -> OsBytes {
+    let parts = cgroup.split(|b| *b == b'\n').flat_map(|line| {
+        let path = line.splitn(3, |b| *b == b':').nth(2).unwrap_or_default();
+        path.split(|b| *b == b'/')
+    });
+    let is_service = |part: &[u8]| part.ends_with(b".service") && !part.starts_with(b"user@");
+    let mut found = parts.filter(|part| is_service(part) || is_container(part));
+    found.next().map(shortened).unwrap_or_default()
+}
+
+fn is_container(part: &[u8]) -> bool {
+    let part = part.strip_suffix(b".scope").unwrap_or(part);
+    let id = part.len().checked_sub(64).and_then(|at| part.get(at..));
+    id.is_some_and(|id| id.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Container tools show the first 12 digits of a name.
+fn shortened(part: &[u8]) -> OsBytes {
+    if !is_container(part) {
+        return OsBytes::from(part);
+    }
+    let part = part.strip_suffix(b".scope").unwrap_or(part);
+    let cut = part.len().saturating_sub(52);
+    OsBytes::from(part.get(..cut).unwrap_or(part))
+}
+
+/// A process of this job that has been reaped: its devices have to be free before another process of its rank is started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reaped {
+    /// The session that it has led.
+    pub session: u32,
+    /// Its rank.
+    pub rank: u32,
+}
+
+impl Reaped {
+    /// Whether a process that lives is one of its descendants: it is in its session, or has its rank in its environment. `rank`: that rank,
+    /// where the process belongs to this job.
+    #[must_use]
+    pub fn has_left(&self, session: u32, rank: Option<u32>) -> bool {
+        self.session == session || rank == Some(self.rank)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: HolderFacts = HolderFacts {
+        job: JobState::None,
+        is_init: false,
+        is_ancestor: false,
+        is_daemon: false,
+        is_same_user: true,
+        is_same_namespace: true,
+        is_in_unit: false,
+    };
+
+    /// Off, stale, own, all; then all of root.
+    fn row(holder: HolderFacts) -> [Treatment; 5] {
+        let [off, stale, own, all] = [CleanPolicy::Off, CleanPolicy::Stale, CleanPolicy::Own, CleanPolicy::All]
+            .map(|policy| treat(policy, false, holder));
+        [off, stale, own, all, treat(CleanPolicy::All, true, holder)]
+    }
+
+    #[test]
+    fn each_policy_treats_each_holder_by_the_table() {
+        use Treatment::{End, Ignore, Keep};
+        let keep = |kept| Keep(kept);
+        let dead = HolderFacts { job: JobState::Dead, ..PLAIN };
+        let policy = keep(Kept::Policy);
+        let [unit, other] = [Kept::Unit, Kept::OtherUser].map(keep);
+        for (name, holder, expected) in [
+            ("plain", PLAIN, [policy, policy, End, End, End]),
+            ("dead job", dead, [policy, End, End, End, End]),
+            ("dead job in a container", HolderFacts { is_same_namespace: false, ..dead }, [policy, End, End, End, End]),
+            ("service", HolderFacts { is_in_unit: true, ..PLAIN }, [policy, policy, unit, unit, End]),
+            ("container", HolderFacts { is_same_namespace: false, ..PLAIN }, [policy, policy, unit, unit, End]),
+            ("other user", HolderFacts { is_same_user: false, ..PLAIN }, [policy, other, other, other, End]),
+            ("other's dead job", HolderFacts { is_same_user: false, ..dead }, [policy, other, other, other, End]),
+            ("living job", HolderFacts { job: JobState::Living, ..PLAIN }, [keep(Kept::LivingJob); 5]),
+            ("ancestor", HolderFacts { is_ancestor: true, ..dead }, [keep(Kept::Ancestor); 5]),
+            ("process 1", HolderFacts { is_init: true, ..dead }, [keep(Kept::Init); 5]),
+            ("daemon", HolderFacts { is_daemon: true, ..PLAIN }, [Ignore; 5]),
+            ("this job", HolderFacts { job: JobState::Own, ..PLAIN }, [Ignore; 5]),
+        ] {
+            assert_eq!(row(holder), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn cgroup_names_the_service_or_container() {
+        let id = "0123456789abcdef".repeat(4);
+        for (text, unit) in [
+            ("0::/user.slice/user-1000.slice/session-3.scope\n", ""),
+            ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/a.scope\n", ""),
+            ("0::/system.slice/health.service\n", "health.service"),
+            ("12:pids:/\n0::/\n", ""),
+            (&alloc::format!("0::/system.slice/docker-{id}.scope\n"), "docker-0123456789ab"),
+            (&alloc::format!("3:cpu:/kubepods/burstable/{id}\n"), "0123456789ab"),
+            ("0::/init.scope", ""),
+        ] {
+            assert_eq!(unit_of(text.as_bytes()), OsBytes::from(unit), "{text}");
+        }
+    }
+
+    #[test]
+    fn descendant_of_reaped_rank_is_known_by_session_or_rank() {
+        let reaped = Reaped { session: 40, rank: 3 };
+        assert!(reaped.has_left(40, None) && reaped.has_left(41, Some(3)));
+        assert!(!reaped.has_left(41, None) && !reaped.has_left(41, Some(2)));
+        assert!(is_daemon(b"Xorg") && !is_daemon(b"python3"));
+    }
+}

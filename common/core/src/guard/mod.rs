@@ -1,0 +1,3 @@
+//! Resources of a host that must be free before ranks are started.
+
+pub mod devices;

@@ -1,0 +1,196 @@
+//! Lock files of accelerator drivers, as /tmp/libtpu_lockfile.
+//!
+//! libtpu takes a POSIX write lock on the whole file. The kernel drops the lock with the process, so the file itself blocks no other
+//! process of its owner. A file that cannot be opened does: that of another user, a symbolic link, a directory.
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, lstat};
+use std::fs;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+
+/// The state of a lock file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockState {
+    /// There is none.
+    Absent,
+    /// A file of this user that nothing has locked. It blocks nothing.
+    Free,
+    /// A process has locked it; 0: that of another PID namespace.
+    Locked(u32),
+    /// It belongs to another user, and nothing has locked it.
+    Foreign(u32),
+    /// It is no file of its own: a symbolic link, a directory, or a file with several names.
+    Odd,
+    /// It cannot be looked at: errno.
+    Unknown(i32),
+}
+
+/// Looks at a lock file. Nothing is changed.
+#[must_use]
+pub fn lock_state(path: &Path) -> LockState {
+    let found = match lstat(path) {
+        Ok(found) => found,
+        Err(Errno::ENOENT) => return LockState::Absent,
+        Err(errno) => return LockState::Unknown(errno as i32),
+    };
+    if !is_plain(&found) {
+        return LockState::Odd;
+    }
+    match (locked_by(path, &found), may_remove(&found)) {
+        (Some(pid), _) => LockState::Locked(pid),
+        (None, true) => LockState::Free,
+        (None, false) => LockState::Foreign(found.st_uid),
+    }
+}
+
+/// Removes a lock file that nothing has locked: under the lock itself, and never through a symbolic link. The state says what was found; after
+/// `Free` the file is gone.
+#[must_use]
+pub fn remove_lock(path: &Path) -> LockState {
+    let state = lock_state(path);
+    if state != LockState::Free {
+        return state;
+    }
+    let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+    let file = match open(path, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::ENOENT) => return LockState::Absent,
+        Err(Errno::ELOOP) => return LockState::Odd,
+        Err(errno) => return LockState::Unknown(errno as i32),
+    };
+    let Ok(opened) = fstat(&file) else { return LockState::Odd };
+    if !is_plain(&opened) || !may_remove(&opened) {
+        return LockState::Odd;
+    }
+    match fcntl(&file, FcntlArg::F_SETLK(&whole())) {
+        Ok(_) => {}
+        Err(Errno::EAGAIN | Errno::EACCES) => return LockState::Locked(holder(&file).unwrap_or(0)),
+        Err(errno) => return LockState::Unknown(errno as i32),
+    }
+    // Another file may have taken its place since it was opened.
+    match lstat(path) {
+        Ok(now) if (now.st_dev, now.st_ino) == (opened.st_dev, opened.st_ino) => {}
+        Ok(_) => return LockState::Odd,
+        Err(_) => return LockState::Absent,
+    }
+    match nix::unistd::unlink(path) {
+        Ok(()) | Err(Errno::ENOENT) => LockState::Free,
+        Err(errno) => LockState::Unknown(errno as i32),
+    }
+}
+
+fn is_plain(found: &FileStat) -> bool {
+    SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG && found.st_nlink == 1
+}
+
+fn may_remove(found: &FileStat) -> bool {
+    let own = nix::unistd::geteuid();
+    own.is_root() || found.st_uid == own.as_raw()
+}
+
+/// `F_WRLCK` as `struct flock` has it.
+#[expect(clippy::cast_possible_truncation, reason = "a small number")]
+const WRITE: libc::c_short = libc::F_WRLCK as libc::c_short;
+/// `F_UNLCK` as `struct flock` has it.
+#[expect(clippy::cast_possible_truncation, reason = "a small number")]
+const UNLOCKED: libc::c_short = libc::F_UNLCK as libc::c_short;
+
+const fn whole() -> libc::flock {
+    libc::flock { l_type: WRITE, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 }
+}
+
+/// The process that has locked an open file.
+fn holder(file: &OwnedFd) -> Option<u32> {
+    let mut lock = whole();
+    fcntl(file.as_fd(), FcntlArg::F_GETLK(&mut lock)).ok()?;
+    let is_locked = lock.l_type != UNLOCKED;
+    is_locked.then(|| u32::try_from(lock.l_pid).unwrap_or(0))
+}
+
+/// The process that has locked a file; for a file of another user by /proc/locks.
+fn locked_by(path: &Path, found: &FileStat) -> Option<u32> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+    if let Ok(file) = open(path, flags, Mode::empty()) {
+        return holder(&file);
+    }
+    let (major, minor) = (nix::sys::stat::major(found.st_dev), nix::sys::stat::minor(found.st_dev));
+    in_list(&fs::read_to_string("/proc/locks").ok()?, &format!("{major:02x}:{minor:02x}:{}", found.st_ino))
+}
+
+/// `1: POSIX  ADVISORY  WRITE 4242 00:87:2 0 EOF`.
+fn in_list(locks: &str, file: &str) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [.., pid, of, _, _] = words.as_slice() else { return None };
+        (words.contains(&"POSIX") && *of == file).then(|| pid.parse().unwrap_or(0))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+    use std::path::PathBuf;
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("rlaunch-lock-{name}-{}", std::process::id()));
+            fs::create_dir_all(&dir).unwrap();
+            Self(dir)
+        }
+
+        fn file(&self, name: &str) -> PathBuf {
+            let path = self.0.join(name);
+            fs::write(&path, "").unwrap();
+            path
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _gone = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn lock_file_that_nothing_has_locked_is_removed() {
+        let place = Place::new("free");
+        let path = place.file("lock");
+        assert_eq!((lock_state(&path), path.exists()), (LockState::Free, true));
+        assert_eq!((remove_lock(&path), path.exists()), (LockState::Free, false));
+        assert_eq!(remove_lock(&path), LockState::Absent);
+    }
+
+    #[test]
+    fn what_is_no_plain_file_stays() {
+        let place = Place::new("odd");
+        let target = place.file("target");
+        let link = place.0.join("link");
+        symlink(&target, &link).unwrap();
+        let directory = place.0.join("directory");
+        fs::create_dir(&directory).unwrap();
+        let fifo = place.0.join("fifo");
+        nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+        let second = place.0.join("second");
+        let first = place.file("first");
+        fs::hard_link(&first, &second).unwrap();
+        for path in [&link, &directory, &fifo, &first, &second] {
+            assert_eq!(remove_lock(path), LockState::Odd, "{}", path.display());
+            assert!(fs::symlink_metadata(path).is_ok());
+        }
+        assert!(target.exists());
+    }
+
+    #[test]
+    fn list_of_locks_names_the_process() {
+        let list = "1: FLOCK  ADVISORY  WRITE 11 00:87:2 0 EOF\n2: POSIX  ADVISORY  WRITE 4242 00:87:2 0 EOF\n";
+        assert_eq!(in_list(list, "00:87:2"), Some(4242));
+        assert_eq!(in_list(list, "00:87:3"), None);
+        let path = Path::new("/proc/locks");
+        assert!(fs::metadata(path).is_ok_and(|found| found.size() == 0));
+    }
+}

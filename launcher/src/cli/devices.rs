@@ -1,0 +1,205 @@
+//! Options about devices that one process at a time can use, and `rlaunch clean`.
+
+use super::errors::CliError;
+use super::scan::{self, Given};
+use super::table::{CLEAN, Group, Id, Row, Takes};
+use super::{help, place, reach, values};
+use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, LIBTPU_LOCK, LOCK_FILES};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::wire::capped::Capped;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    Devices,
+    Clean,
+    LockFiles,
+}
+
+pub(super) const GROUP: Group = Group {
+    title: "TPU chips (docs/guides/tpu.md)",
+    rows: &[
+        Row {
+            id: Id::Devices(Opt::Devices),
+            short: None,
+            names: &["devices"],
+            takes: Takes::One("KIND"),
+            brief: "hosts have TPU chips: auto, tpu or none",
+            more: &["auto: if the PCI bus shows one. No rank starts on a", "host where another process holds a chip."],
+        },
+        Row {
+            id: Id::Devices(Opt::Clean),
+            short: None,
+            names: &["clean-devices"],
+            takes: Takes::One("WHICH"),
+            brief: "end which holders of chips: off, stale, own or all",
+            more: &[
+                "stale: what a dead job of rlaunch has left (default).",
+                "own: all of yours, but services and containers.",
+                "all: of other users too, for root.",
+            ],
+        },
+        Row {
+            id: Id::Devices(Opt::LockFiles),
+            short: None,
+            names: &["lock-files"],
+            takes: Takes::One("LIST"),
+            brief: "lock files to be removed if no process locks them",
+            more: &["Default: /tmp/libtpu_lockfile. Paths with commas", "between them, or none."],
+        },
+    ],
+};
+
+const KINDS: [(&str, DeviceKind); 3] =
+    [("auto", DeviceKind::Auto), ("tpu", DeviceKind::Tpu), ("none", DeviceKind::None)];
+const POLICIES: [(&str, CleanPolicy); 4] =
+    [("off", CleanPolicy::Off), ("stale", CleanPolicy::Stale), ("own", CleanPolicy::Own), ("all", CleanPolicy::All)];
+
+#[derive(Debug, Default)]
+pub(super) struct Args {
+    kind: Option<DeviceKind>,
+    clean: Option<CleanPolicy>,
+    lock_files: Option<Vec<OsBytes>>,
+}
+
+impl Args {
+    pub(super) fn take(&mut self, opt: Opt, given: &Given) -> Result<(), CliError> {
+        let (option, value) = (&given.spelled, &given.value);
+        match opt {
+            Opt::Devices => self.kind = Some(values::choice(option, value, &KINDS)?),
+            Opt::Clean => self.clean = Some(values::choice(option, value, &POLICIES)?),
+            Opt::LockFiles => self.lock_files = Some(lock_files(option, value)?),
+        }
+        Ok(())
+    }
+
+    /// The preparation of devices by a job.
+    pub(super) fn plan(self) -> DevicePlan {
+        let paths = self.lock_files.unwrap_or_else(|| vec![OsBytes::from(LIBTPU_LOCK)]);
+        DevicePlan {
+            kind: self.kind.unwrap_or(DeviceKind::Auto),
+            clean: self.clean.unwrap_or_default(),
+            lock_files: Capped::chunks(paths).pop().unwrap_or_default(),
+            is_trial: false,
+        }
+    }
+}
+
+/// Absolute paths, at most [`LOCK_FILES`]; `none`: no path.
+fn lock_files(option: &OsBytes, value: &OsBytes) -> Result<Vec<OsBytes>, CliError> {
+    if value.eq_ignore_ascii_case(b"none") {
+        return Ok(Vec::new());
+    }
+    let paths: Vec<OsBytes> = value.split(|b| *b == b',').map(OsBytes::from).collect();
+    if paths.len() <= LOCK_FILES && paths.iter().all(|path| path.starts_with(b"/")) {
+        return Ok(paths);
+    }
+    Err(CliError::Value {
+        option: option.clone(),
+        takes: format!("at most {LOCK_FILES} absolute paths, with commas between them, or none").into(),
+        got: value.clone(),
+        hint: Some(values::spell(option, LIBTPU_LOCK).into()),
+    })
+}
+
+const USAGE: &str = "\
+Usage: rlaunch clean [-H LIST] [OPTIONS]
+
+Frees the TPU chips of hosts, as a job does before its ranks are started. Ends
+processes that hold a chip, if --clean-devices allows that. Removes the lock file
+of libtpu. With --dry-run nothing is ended or removed.
+
+";
+
+/// The options of `rlaunch clean`: some of a job's.
+pub(super) const CLEAN_OPTIONS: &[Id] = &[
+    Id::Place(place::Opt::Hosts),
+    Id::Place(place::Opt::Hostfile),
+    Id::Place(place::Opt::DryRun),
+    Id::Devices(Opt::Devices),
+    Id::Devices(Opt::Clean),
+    Id::Devices(Opt::LockFiles),
+    Id::Reach(reach::Opt::Connect),
+    Id::Reach(reach::Opt::Prompt),
+    Id::Reach(reach::Opt::Fast),
+    Id::Reach(reach::Opt::AgentPath),
+    Id::Help(help::Opt::Help),
+];
+
+/// The request of `rlaunch clean`.
+pub(super) enum Clean {
+    /// Its help.
+    Help(String),
+    /// A job with one short process on each host. `is_trial`: nothing is ended or removed.
+    Job { words: Vec<OsBytes>, is_trial: bool },
+}
+
+/// Reads the words after `clean`. The words of the job that they stand for: the devices of each host are freed before its process starts.
+pub(super) fn clean(words: Vec<OsBytes>) -> Result<Clean, CliError> {
+    let known = scan::mixed(words.into_iter(), &CLEAN)?;
+    if known.given.iter().any(|given| matches!(given.row.id, Id::Help(_))) {
+        return Ok(Clean::Help(help::of(USAGE, &CLEAN)));
+    }
+    if let Some(word) = known.argv.first() {
+        return Err(CliError::Value {
+            option: "rlaunch clean".into(),
+            takes: "options only".into(),
+            got: word.clone(),
+            hint: Some(format!("rlaunch clean -H {word}").into()),
+        });
+    }
+    let is_trial = known.given.iter().any(|given| given.row.id == Id::Place(place::Opt::DryRun));
+    let is_chosen = known.given.iter().any(|given| given.row.id == Id::Devices(Opt::Devices));
+    let mut job: Vec<OsBytes> = Vec::new();
+    for given in known.given.into_iter().filter(|given| given.row.id != Id::Place(place::Opt::DryRun)) {
+        // A letter alone stands for the words of another row.
+        let letter = given.row.short.filter(|_| given.row.names.is_empty()).map(char::from);
+        job.push(OsBytes::from(
+            letter.map_or_else(|| format!("--{}", given.row.shown()), |letter| format!("-{letter}")),
+        ));
+        job.extend(Some(given.value).filter(|_| !matches!(given.row.takes, Takes::Nothing)));
+    }
+    if !is_chosen {
+        job.push("--devices=tpu".into());
+    }
+    job.extend(["--ppn", "1", "--stdin", "none", "--", "true"].map(OsBytes::from));
+    Ok(Clean::Job { words: job, is_trial })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cleaned(line: &str) -> Result<(String, bool), String> {
+        match clean(line.split_whitespace().map(OsBytes::from).collect()).map_err(|error| error.render())? {
+            Clean::Help(text) => Ok((text, false)),
+            Clean::Job { words, is_trial } => {
+                let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+                Ok((words.join(" "), is_trial))
+            }
+        }
+    }
+
+    #[test]
+    fn clean_is_a_job_with_one_process_on_each_host() {
+        let end = "--ppn 1 --stdin none -- true";
+        for (line, words, is_trial) in [
+            ("", "--devices=tpu", false),
+            ("-H n[1-2] --dry-run", "--hosts n[1-2] --devices=tpu", true),
+            ("-w n1 --clean-devices=own --devices auto", "-w n1 --clean-devices own --devices auto", false),
+        ] {
+            assert_eq!(cleaned(line), Ok((format!("{words} {end}"), is_trial)), "{line}");
+        }
+        assert!(cleaned("-h").unwrap().0.starts_with(USAGE));
+        assert!(cleaned("n1").unwrap_err().contains("rlaunch clean -H n1"));
+        assert!(cleaned("--timeout 3").unwrap_err().contains("unknown option"));
+    }
+
+    #[test]
+    fn lock_files_are_absolute_paths() {
+        let option = OsBytes::from("--lock-files");
+        assert_eq!(lock_files(&option, &"none".into()).unwrap(), []);
+        assert_eq!(lock_files(&option, &"/a,/b".into()).unwrap(), [OsBytes::from("/a"), "/b".into()]);
+        let said = lock_files(&option, &"a".into()).unwrap_err().render();
+        assert!(said.contains("--lock-files /tmp/libtpu_lockfile"), "{said}");
+    }
+}

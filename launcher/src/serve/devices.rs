@@ -1,0 +1,43 @@
+//! Devices of this host that one process at a time can use, and their holders, as words of the line of facts.
+
+use super::device_files::{Holder, Site, lock_files};
+use rlaunch_core::guard::devices::{DeviceHolder, DeviceKind, Kept, LIBTPU_LOCK, LockFound};
+use rlaunch_core::os_bytes::OsBytes;
+
+/// Most holders that are named.
+const NAMED: usize = 4;
+
+/// `chips=4/v5e`, `lock=locked:4242`, and `holder=/dev/vfio/0:4242:alice:python3` for each holder. Nothing where there are no such devices.
+pub(super) fn words() -> Vec<String> {
+    let mut words = Vec::new();
+    if let Some(site) = Site::of(DeviceKind::Auto) {
+        let generation = site.chips().first().map(|(_, of)| of.to_string().replace(' ', "_")).unwrap_or_default();
+        words.push(format!("chips={}/{generation}", site.chips().len()));
+        words.extend(lock_files(&[OsBytes::from(LIBTPU_LOCK)], true).into_iter().map(|(_, found)| lock(found)));
+        words.extend(holders(&site));
+    }
+    words.extend(holders(&Site::gpus()));
+    words
+}
+
+fn lock(found: LockFound) -> String {
+    match found {
+        LockFound::Removed | LockFound::Unlocked => "lock=left_over".to_owned(),
+        LockFound::Locked(pid) => format!("lock=locked_by_{pid}"),
+        LockFound::Foreign(uid) => format!("lock=of_user_{uid}"),
+        LockFound::Odd => "lock=no_file".to_owned(),
+        LockFound::Unknown(errno) => format!("lock=errno_{errno}"),
+    }
+}
+
+fn holders(site: &Site) -> Vec<String> {
+    let look = site.look("").unwrap_or_default();
+    let hidden = look.hidden.iter().map(|path| format!("holder={}:?:?:?", path.display()));
+    look.holders.iter().take(NAMED).map(holder).chain(hidden).collect()
+}
+
+/// The words of the line stand between blanks.
+fn holder(holder: &Holder) -> String {
+    let DeviceHolder { devices, pid, user, command, .. } = holder.report(Kept::Policy);
+    format!("holder={devices}:{pid}:{user}:{command}").replace(char::is_whitespace, "_")
+}

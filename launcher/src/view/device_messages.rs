@@ -1,0 +1,171 @@
+//! Devices that are in use, as text: who holds them, why the holder is not ended, and the way out.
+
+use super::host_messages::{Said, list};
+use super::log_view::Line;
+use super::report::host;
+use super::{Tone, phrases};
+use rlaunch_core::guard::devices::{DeviceHolder, Kept, LockFound};
+use rlaunch_core::id::NodeId;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::report::{Became, Report};
+use rlaunch_core::time::Span;
+use rlaunch_core::wire::node_news::NodeNews;
+use rlaunch_core::wire::to_root::NodeRefusal;
+
+/// Whether both refusals are about devices: they share a table.
+pub(super) const fn are_both(one: &NodeRefusal, other: &NodeRefusal) -> bool {
+    matches!((one, other), (NodeRefusal::Devices { .. }, NodeRefusal::Devices { .. }))
+}
+
+/// The table of the holders on all hosts, and the way out.
+pub(super) fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
+    let own = |(node, why): &(NodeId, NodeRefusal)| are_both(why, why) && !report.left_out.contains(node);
+    let mut refused: Vec<(String, &NodeRefusal)> =
+        report.refused.iter().filter(|one| own(one)).map(|(node, why)| (host(report, *node), why)).collect();
+    if refused.is_empty() {
+        refused.push((hosts.to_owned(), why));
+    }
+    let where_ = match report.asked() {
+        0 | 1 => format!("the TPU of {hosts} is in use"),
+        asked => format!("the TPU of {} of {} is in use", refused.len(), phrases::count(asked as u64, "host")),
+    };
+    let started = report.others().iter().any(|group| group.became != Became::NeverStarted);
+    let effect = if started { "no other rank was started" } else { "nothing was started" };
+    let mut text = format!("{where_}; {effect}");
+    let width = refused.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(6);
+    for (name, why) in &refused {
+        for row in rows(why) {
+            text.push_str(&format!("\n  {name:<width$}  {row}"));
+        }
+    }
+    let nodes: Vec<NodeId> = report.refused.iter().filter(|one| own(one)).map(|(node, _)| *node).collect();
+    let is_local = report.start.as_ref().is_none_or(|start| start.hosts.len() < 2);
+    let at = if is_local || nodes.is_empty() { String::new() } else { format!(" -H {}", list(report, &nodes)) };
+    (text, Some(way_out(&refused, &at).into()))
+}
+
+/// A line for each holder of a host.
+fn rows(why: &NodeRefusal) -> Vec<String> {
+    let NodeRefusal::Devices { holders, more, hidden } = why else { return Vec::new() };
+    let mut rows: Vec<String> = holders.iter().map(row).collect();
+    if *more > 0 {
+        rows.push(format!("and {}", phrases::count(u64::from(*more), "other process")));
+    }
+    if !hidden.is_empty() {
+        rows.push(format!("{hidden}  held by a process that you may not see; ask root: lsof {hidden}"));
+    }
+    rows
+}
+
+fn row(holder: &DeviceHolder) -> String {
+    let DeviceHolder { devices, pid, user, command, age, .. } = holder;
+    let note = note(holder);
+    let note = if note.is_empty() { note } else { format!("  ({note})") };
+    format!("{devices}  pid {pid}  {user}  {command}  for {}{note}", long(*age))
+}
+
+/// Why a holder is not ended, where the way out does not say that.
+fn note(holder: &DeviceHolder) -> String {
+    let DeviceHolder { unit, job, kept, state, wchan, .. } = holder;
+    match kept {
+        Kept::Init => "process 1".to_owned(),
+        Kept::Ancestor => "rlaunch was started by it".to_owned(),
+        Kept::LivingJob => format!("job {job} of rlaunch"),
+        Kept::Unit if unit.is_empty() => "in another PID namespace".to_owned(),
+        Kept::Unit => format!("in {unit}"),
+        Kept::OtherUser | Kept::Policy if unit.is_empty() => String::new(),
+        Kept::OtherUser | Kept::Policy => format!("in {unit}"),
+        Kept::Killed => format!("killed, and still there: state {}{}", char::from(*state), waits(wchan)),
+        Kept::Trial => "would be ended".to_owned(),
+    }
+}
+
+fn waits(wchan: &OsBytes) -> String {
+    if wchan.is_empty() { String::new() } else { format!(" in {wchan}") }
+}
+
+/// The way out, by the holder that asks for least.
+fn way_out(refused: &[(String, &NodeRefusal)], at: &str) -> String {
+    let has = |wanted: Kept| {
+        refused.iter().any(|(_, why)| {
+            let NodeRefusal::Devices { holders, .. } = why else { return false };
+            holders.iter().any(|holder| holder.kept == wanted)
+        })
+    };
+    if has(Kept::Trial) {
+        return "the same without --dry-run".to_owned();
+    }
+    if has(Kept::Policy) {
+        return format!("rlaunch clean{at} --clean-devices own, to end it; or --devices none");
+    }
+    if has(Kept::OtherUser) || has(Kept::Unit) {
+        return format!("as root: rlaunch clean{at} --clean-devices all, to end it; or --devices none");
+    }
+    "end it yourself; or --devices none, if the program does not use the TPU".to_owned()
+}
+
+/// A length of time with its two largest units: `2h 10m`.
+fn long(span: Span) -> String {
+    let seconds = span.nanos() / 1_000_000_000;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h {}m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+/// The line of a fact about devices.
+pub(super) fn news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
+    match news {
+        NodeNews::HolderEnded { devices, pid, user, command, killed } => {
+            let how = if *killed { "killed" } else { "ended" };
+            Some((Tone::Normal, format!("{how} process {pid} of {user} on {host}, which held {devices}: {command}")))
+        }
+        NodeNews::LockFile { path, found } => Some(lock_file(path, *found, host)),
+        NodeNews::DeviceHeld(holder) => {
+            let DeviceHolder { devices, pid, user, command, state, wchan, .. } = holder;
+            let state = format!("state {}{}", char::from(*state), waits(wchan));
+            Some((Tone::Quiet, format!("process {pid} of {user} on {host} still holds {devices} ({state}): {command}")))
+        }
+        NodeNews::StoreUnused { .. }
+        | NodeNews::StoreForeign { .. }
+        | NodeNews::StoreRefused { .. }
+        | NodeNews::StoreLimit { .. }
+        | NodeNews::WarningNote(_)
+        | NodeNews::FileFailed { .. }
+        | NodeNews::RankBound { .. }
+        | NodeNews::NotBound(_)
+        | NodeNews::OneCpu { .. } => None,
+    }
+}
+
+fn lock_file(path: &OsBytes, found: LockFound, host: &OsBytes) -> Line {
+    let skipped = "ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1";
+    match found {
+        LockFound::Removed => (Tone::Verbose, format!("removed {path} on {host}: no process had locked it")),
+        LockFound::Unlocked => (Tone::Normal, format!("{path} on {host} would be removed: no process has locked it")),
+        LockFound::Locked(0) => {
+            (Tone::Normal, format!("{path} on {host} is locked by a process that is not seen here"))
+        }
+        LockFound::Locked(pid) => (Tone::Normal, format!("{path} on {host} is locked by process {pid}")),
+        LockFound::Foreign(uid) => {
+            (Tone::Normal, format!("{path} on {host} belongs to user {uid}: {skipped}; to cure it: sudo rm {path}"))
+        }
+        LockFound::Odd => (Tone::Normal, format!("{path} on {host} is a link or no file: {skipped}")),
+        LockFound::Unknown(errno) => {
+            (Tone::Normal, format!("cannot remove {path} on {host}: {}; {skipped}", phrases::errno(errno)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_has_two_units() {
+        let said = [5, 65, 7_800, 180_000].map(|seconds| long(Span::from_secs(seconds)));
+        assert_eq!(said, ["5s", "1m 5s", "2h 10m", "2d 2h"]);
+    }
+}

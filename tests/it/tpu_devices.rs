@@ -1,0 +1,211 @@
+//! TPU chips that other processes hold: real device files in a mount namespace, and real holders.
+//!
+//! /dev is a tmpfs there, because all mount namespaces share devtmpfs. The PCI bus shows one chip, of IOMMU group 0.
+
+use crate::case::Done;
+use crate::census;
+use crate::place;
+use crate::plan::Plan;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Runs its words where the PCI bus shows a chip. The variable `NODE` has the device behind /dev/vfio/0.
+const CHIP: &str = "unshare -m sh -c 'mount -t tmpfs -o mode=755 none \"$DIR\" && cd \"$DIR\" && chmod 777 . && \
+     mkdir -p dev/vfio pci/0000:00:04.0 && echo 0x1ae0 >pci/0000:00:04.0/vendor && echo 0x0063 >pci/0000:00:04.0/device && \
+     ln -s ../../../kernel/iommu_groups/0 pci/0000:00:04.0/iommu_group && mount --bind pci /sys/bus/pci/devices && \
+     mknod -m 666 dev/null c 1 3 && mknod -m 666 dev/zero c 1 5 && mknod -m 666 dev/urandom c 1 9 && \
+     mknod -m 666 dev/vfio/0 c $NODE && mount --rbind dev /dev && exec sh -c \"$1\"' sh";
+
+/// A device that no other process has open.
+const FREE: &str = "1 7";
+
+/// Holders are found by device number, in all of /proc: two cases at a time would see each other's.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The turn of a case, if such a place can be made here; prints a note if not.
+fn turn() -> Option<MutexGuard<'static, ()>> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    if !place::is_root() {
+        place::absent("TPU chips", "needs root, to show some");
+        return None;
+    }
+    if !["unshare", "setpriv", "python3"].into_iter().all(place::has) {
+        return None;
+    }
+    let works = on_chip("test -c /dev/vfio/0").start().end();
+    if !works.exit.is_success() {
+        place::absent("TPU chips", works.err().trim());
+    }
+    works.exit.is_success().then_some(turn)
+}
+
+/// A script in such a place. `rl` runs rlaunch with another lock file than the usual one.
+fn on_chip(script: &str) -> Plan {
+    let plan = Plan::shell(&format!("{CHIP} \"$SCRIPT\""));
+    let rl = "rl() { \"$RL\" \"$@\"; }; fate() { kill -0 $1 2>/dev/null && [ $(cut -d\" \" -f3 /proc/$1/stat) != Z ] && echo lives || echo ended; };";
+    plan.env("SCRIPT", format!("{rl} {script}")).env("NODE", FREE).env("RLAUNCH_LOCK_FILES", "none")
+}
+
+/// The script of a holder in the background, of a job and of the fate of the holder.
+fn held_by(holder: &str, job: &str) -> Done {
+    let script = format!(
+        "{holder} & pid=$!; read up <up; {job}; echo code $?; fate $pid; [ -e rest ] && pid=$(cat rest); kill -KILL $pid 2>/dev/null; wait"
+    );
+    let done = on_chip(&format!("mkfifo -m 666 up; {script}")).start().end();
+    assert!(done.exit.is_success(), "{:?}: {}", done.exit, done.err());
+    done
+}
+
+/// Keeps the chip until it is killed, and says when it has it.
+const HOLDER: &str = "sh -c 'exec 3</dev/vfio/0; echo up >up; exec sleep 1000'";
+
+#[test]
+fn holder_is_named_and_lives_by_default() {
+    let Some(_turn) = turn() else { return };
+    let done = held_by(HOLDER, "rl -n 2 echo ran");
+    assert_eq!(done.out(), "code 125\nlives\n");
+    done.says("is in use; nothing was started\n").says("/dev/vfio/0  pid ").says("sleep 1000");
+    done.says("rlaunch clean --clean-devices own, to end it; or --devices none");
+    let none = held_by(HOLDER, "rl --devices none -n 1 echo ran");
+    assert_eq!(none.out(), "ran\ncode 0\nlives\n");
+}
+
+#[test]
+fn own_holder_is_ended_by_policy_own() {
+    let Some(_turn) = turn() else { return };
+    let done = held_by(HOLDER, "rl --clean-devices own -n 1 echo ran");
+    assert_eq!(done.out(), "ran\ncode 0\nended\n");
+    done.says("ended process ").says("which held /dev/vfio/0: sleep 1000");
+    let stubborn = "sh -c 'trap \"\" TERM; exec 3</dev/vfio/0; echo up >up; exec sleep 1000'";
+    let done = held_by(stubborn, "rl --grace 100ms --clean-devices own -n 1 echo ran");
+    assert_eq!(done.out(), "ran\ncode 0\nended\n");
+    done.says("killed process ");
+}
+
+#[test]
+fn clean_frees_chips_without_a_job() {
+    let Some(_turn) = turn() else { return };
+    let dry = held_by(HOLDER, "rl clean --dry-run --clean-devices own");
+    assert_eq!(dry.out(), "code 125\nlives\n");
+    dry.says("(would be ended)").says("the same without --dry-run");
+    assert_eq!(held_by(HOLDER, "rl clean --clean-devices own").out(), "code 0\nended\n");
+    assert_eq!(on_chip("rl clean").start().code(0).out(), "");
+}
+
+#[test]
+fn holders_that_must_live_are_kept() {
+    let Some(_turn) = turn() else { return };
+    let other = "setpriv --reuid 65534 --clear-groups sh -c 'exec 3</dev/vfio/0; echo up >up; exec sleep 1000'";
+    let done = held_by(other, "rl --clean-devices own -n 1 echo ran");
+    assert_eq!(done.out(), "code 125\nlives\n");
+    done.says("as root: rlaunch clean --clean-devices all");
+    assert_eq!(held_by(other, "rl --clean-devices all -n 1 echo ran").out(), "ran\ncode 0\nended\n");
+    let contained = "unshare -pf --kill-child sh -c 'exec 3</dev/vfio/0; echo up >up; exec sleep 1000'";
+    let done = held_by(contained, "rl --clean-devices own -n 1 echo ran");
+    assert_eq!(done.out(), "code 125\nlives\n");
+    done.says("in another PID namespace");
+    let done = on_chip("exec 3</dev/vfio/0; rl --clean-devices all -n 1 echo ran; echo code $?").start().code(0);
+    assert_eq!(done.out(), "code 125\n", "the shell that has started rlaunch");
+    done.says("rlaunch was started by it");
+}
+
+#[test]
+fn holder_is_found_behind_threads_forks_and_mappings() {
+    let Some(_turn) = turn() else { return };
+    let forked = "sh -c 'sh -c \"echo \\$\\$ >rest; exec 3</dev/vfio/0; echo up >up; exec sleep 1000\" & wait'";
+    assert!(held_by(forked, "rl -n 1 echo ran").out().starts_with("code 125\n"));
+    // The main thread exits by the system call, so that the other thread of the process stays.
+    let thread = "python3 -c 'import threading, time, ctypes; f = open(\"/dev/vfio/0\"); \
+        threading.Thread(target=time.sleep, args=(1000,)).start(); open(\"up\", \"w\").write(\"up\\n\"); ctypes.CDLL(None).syscall(60, 0)'";
+    let done = held_by(thread, "rl -n 1 echo ran");
+    assert!(done.out().starts_with("code 125\n"), "{}", done.out());
+    let mapping = "python3 -c 'import mmap, os, time; f = os.open(\"/dev/vfio/0\", os.O_RDWR); \
+        m = mmap.mmap(f, 4096, mmap.MAP_PRIVATE); os.close(f); open(\"up\", \"w\").write(\"up\\n\"); time.sleep(1000)'";
+    let script = format!("mkfifo up; {mapping} & pid=$!; read up <up; rl clean; echo code $?; kill -KILL $pid; wait");
+    // A copy of a file of the process's own keeps the descriptor of a mapping: the device of zeros does not.
+    let done = on_chip(&script).env("NODE", "1 5").start().code(0);
+    assert_eq!(done.out(), "code 125\n");
+    done.says("/dev/vfio/0  pid ");
+}
+
+#[test]
+fn member_of_a_living_job_is_never_ended() {
+    let Some(_turn) = turn() else { return };
+    let job = "\"$RL\" -n 1 sh -c 'exec 3</dev/vfio/0; echo up >up; read end <end'";
+    let script = format!(
+        "mkfifo up end; {job} & job=$!; read up <up; rl --clean-devices all -n 1 echo ran; echo code $?; echo >end; wait $job; echo first $?"
+    );
+    let done = on_chip(&script).start().code(0);
+    assert_eq!(done.out(), "code 125\nfirst 0\n");
+    done.says("of rlaunch)");
+}
+
+/// Guardian and agent are killed at once, so their rank outlives the job.
+#[test]
+fn what_a_dead_job_has_left_is_ended_by_default() {
+    let Some(_turn) = turn() else { return };
+    let job = "\"$RL\" --contain t3 -n 1 sh -c 'exec 3</dev/vfio/0; echo up; exec sleep 1000'";
+    let case = on_chip(&format!("{job}; echo first $?; rl -n 1 echo ran; echo second $?")).start();
+    case.says_on_stdout("up\n", 1);
+    let agent = case.ours("rlaunch-agent").expect("an agent");
+    let guardian = census::parent(agent).expect("a guardian");
+    for sig in [Signal::SIGSTOP, Signal::SIGKILL] {
+        for pid in [guardian, agent] {
+            kill(Pid::from_raw(pid), sig).unwrap();
+        }
+    }
+    let done = case.code(0);
+    assert_eq!(done.out(), "up\nfirst 125\nran\nsecond 0\n", "{}", done.err());
+    done.says("ended process ");
+}
+
+/// A virtual terminal that is held exclusively refuses another user with EBUSY, as a VFIO group does.
+#[test]
+fn holder_that_may_not_be_seen_is_reported() {
+    let Some(_turn) = turn() else { return };
+    let holder = "python3 -c 'import fcntl, os, termios, time; f = os.open(\"/dev/vfio/0\", os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK); \
+        fcntl.ioctl(f, termios.TIOCEXCL); open(\"up\", \"w\").write(\"up\\n\"); time.sleep(1000)'";
+    let user = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    let script = format!(
+        "mkfifo up; {holder} & pid=$!; read up <up; mkdir t; chmod 777 t; TMPDIR=\"$PWD/t\" {user} \"$RL\" -n 1 echo ran; echo code $?; kill $pid; wait $pid; \
+         TMPDIR=\"$PWD/t\" {user} \"$RL\" -n 1 echo ran"
+    );
+    let done = on_chip(&script).env("NODE", "4 50").start().end();
+    if done.err().contains("No such device") || done.err().contains("Permission denied") {
+        return place::absent("a busy device", done.err().trim());
+    }
+    assert_eq!(done.out(), "code 125\nran\n", "{}", done.err());
+    done.says("held by a process that you may not see; ask root: lsof /dev/vfio/0");
+}
+
+#[test]
+fn lock_file_is_removed_if_no_process_locks_it() {
+    let Some(_turn) = turn() else { return };
+    let job = "RLAUNCH_LOCK_FILES=\"$PWD/lock\" \"$RL\" -n 1 sh -c 'echo ${ALLOW_MULTIPLE_LIBTPU_LOAD-unset}'";
+    let left = on_chip(&format!(": >lock; {job}; ls lock 2>/dev/null || echo gone")).start().code(0);
+    assert_eq!(left.out(), "unset\ngone\n");
+    let link = on_chip(&format!(": >target; ln -s target lock; {job}; ls lock target")).start().code(0);
+    assert_eq!(link.out(), "1\nlock\ntarget\n");
+    link.says("is a link or no file: ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1");
+    let lock = "python3 -c 'import fcntl, time; f = open(\"lock\", \"w\"); fcntl.lockf(f, fcntl.LOCK_EX); open(\"up\", \"w\").write(\"up\\n\"); time.sleep(1000)'";
+    let script = format!("mkfifo up; {lock} & pid=$!; read up <up; {job}; ls lock; kill $pid; wait $pid");
+    let locked = on_chip(&script).start().end();
+    assert_eq!(locked.out(), "unset\nlock\n");
+    locked.says("is locked by process ");
+    let user = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    let script = format!(
+        ": >lock; chmod 600 lock; mkdir t; chmod 777 t; TMPDIR=\"$PWD/t\"; export TMPDIR; exec {user} env {job}"
+    );
+    let foreign = on_chip(&script).start().code(0);
+    assert_eq!(foreign.out(), "1\n");
+    foreign.says("belongs to user 0: ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1; to cure it: sudo rm ");
+}
+
+#[test]
+fn doctor_shows_chips_and_holders() {
+    let Some(_turn) = turn() else { return };
+    let done = held_by(HOLDER, "rl doctor");
+    assert!(done.out().contains("1 chip (v5e)"), "{}", done.out());
+    assert!(done.out().contains("/dev/vfio/0 by pid "), "{}", done.out());
+}
