@@ -167,13 +167,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     if edges.watch.init.is_none() {
         edges.watch.watch_children().map_err(|e| resource(&e, "listen to ends of children"))?;
     }
-    match &entered {
-        Err(error) => tracing::debug!("containment t1 is refused: {}", why_not(error)),
-        Ok(()) => match &edges.watch.init {
-            Some(init) => tracing::debug!("containment t1: a PID namespace with init {}", init.pid),
-            None => tracing::debug!("containment t3: subreapers"),
-        },
-    }
+    trace_containment(&entered, edges);
     // Not before: the rollback has to know init.
     let port = port?;
     let chosen = port.as_ref().filter(|_| is_chosen);
@@ -220,6 +214,16 @@ fn error_directory(edges: &mut Edges) -> OsBytes {
     let dir = OsBytes::new(facts::error_file::dir());
     edges.sandbox.near = facts::error_file::is_near(&dir);
     dir
+}
+
+fn trace_containment(entered: &Result<(), NsError>, edges: &Edges) {
+    match entered {
+        Err(error) => tracing::debug!("containment t1 is refused: {}", why_not(error)),
+        Ok(()) => match &edges.watch.init {
+            Some(init) => tracing::debug!("containment t1: a PID namespace with init {}", init.pid),
+            None => tracing::debug!("containment t3: subreapers"),
+        },
+    }
 }
 
 /// The GPUs of this host.

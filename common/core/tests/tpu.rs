@@ -1,5 +1,14 @@
 //! The variables of ranks on TPU hosts, and the facts of a TPU VM, beside what is expected of them.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "a test stops at what it did not expect"
+)]
+#![allow(clippy::disallowed_methods, reason = "reads files of expected results")]
+#![allow(clippy::print_stdout, reason = "says how many ranks were compared")]
+
 use rlaunch_core::env::{self, Host, RankVariables};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, Rank};
 use rlaunch_core::os_strings::OsStrings;

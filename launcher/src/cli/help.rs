@@ -54,6 +54,7 @@ const RARE: &[Id] = &[
     Id::Place(place::Opt::MapBy),
     Id::Place(place::Opt::RankBy),
     Id::Place(place::Opt::Strict),
+    Id::Place(place::Opt::AllowPartial),
     Id::Place(place::Opt::DryRun),
     Id::Place(place::Opt::Json),
     Id::Reach(reach::Opt::Transport),

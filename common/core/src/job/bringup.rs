@@ -6,6 +6,7 @@
 //! waited for, until each is ready or cannot be had. Then the ranks of the missing hosts are dropped. No host has received a rank or the
 //! number of ranks before.
 
+use super::host_reports;
 use super::interface_probing::{Probing, Way};
 use super::master_addr;
 use super::notice::Notice;
@@ -20,7 +21,6 @@ use crate::place::{Node, Placement};
 use crate::signal::Signal;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
-use crate::travel::Lowered;
 use crate::wire::to_node::{PortPlan, Rendezvous, ToNode};
 use crate::wire::to_root::{Hello, NodeRefusal};
 use alloc::boxed::Box;
@@ -433,8 +433,8 @@ impl Bringup {
             }
             cx.act(JobAction::Place(Arc::clone(placement)));
         }
-        self.report_lowered(cx);
-        self.report_doubles(cx);
+        host_reports::lowered(cx, self.hellos());
+        host_reports::one_machine(cx, self.hellos());
         let hello = self.hello_of(placement.head());
         if let Some(hello) = hello {
             self.report_port(cx, hello);
@@ -592,33 +592,6 @@ impl Bringup {
     /// The hellos of the nodes that are ready.
     fn hellos(&self) -> impl Iterator<Item = (NodeId, &Hello)> {
         self.nodes.iter().filter_map(|(node, _)| Some((node, self.hello_of(node)?)))
-    }
-
-    /// Machines that are in the list under several names: each of these has ranks that count from 0.
-    fn report_doubles(&self, cx: &mut Cx<'_>) {
-        let mut all: BTreeMap<&OsBytes, Vec<NodeId>> = BTreeMap::new();
-        for (node, hello) in self.hellos().filter(|(_, hello)| !hello.machine.is_empty()) {
-            all.entry(&hello.machine).or_default().push(node);
-        }
-        let mut doubles: Vec<Vec<NodeId>> = all.into_values().filter(|nodes| nodes.len() > 1).collect();
-        doubles.sort();
-        if let Some(nodes) = doubles.first() {
-            let more = u32::try_from(doubles.len()).unwrap_or(u32::MAX).saturating_sub(1);
-            news(cx, JobNews::OneMachine { nodes: nodes.clone(), more });
-        }
-    }
-
-    /// Limits that did not travel whole: once for all hosts where they ended alike.
-    fn report_lowered(&self, cx: &mut Cx<'_>) {
-        let mut all: BTreeMap<Lowered, Vec<NodeId>> = BTreeMap::new();
-        for (node, hello) in self.hellos() {
-            for lowered in &*hello.lowered {
-                all.entry(*lowered).or_default().push(node);
-            }
-        }
-        for (lowered, nodes) in all {
-            news(cx, JobNews::LimitLowered { lowered, nodes });
-        }
     }
 }
 

@@ -12,6 +12,7 @@ mod ending;
 mod facts;
 mod generations;
 mod host_leases;
+mod host_reports;
 mod hosts;
 mod interface_probing;
 mod job_event;

@@ -172,7 +172,7 @@ impl Orders {
             nodes: len(&placement.nodes),
             local_size: placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
             gpus: self.spec.gpus,
-            devices: self.spec.devices.clone(),
+            devices: Box::new(self.spec.devices.clone()),
             bind: self.bind(node),
             label: self.spec.label.clone(),
             rendezvous: sole.then(|| self.alone(cx.facts.placement())),

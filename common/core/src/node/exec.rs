@@ -205,7 +205,7 @@ impl Program {
         who.iter().map(&mut begin).collect()
     }
 
-    /// What the environment says about slices is not about this job.
+    /// Removes the variables of TPU slices from the environment: they are left over from another job.
     fn drop_foreign_slices(&mut self, met: Met<'_>, sandbox: &Sandbox) {
         if tpu(met, sandbox).is_some() {
             let env = env::without_tpu(&self.base.env, &self.base.pinned);

@@ -8,6 +8,7 @@ use super::exec::{Met, Program, near_gpus};
 use super::rounds::RoundStart;
 use super::{Census, Cx, NodeAction, Notice, Sandbox};
 use crate::gpus::Share;
+use crate::guard::devices::DevicePlan;
 use crate::id::{AppIndex, ProcId, Round, Std};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
@@ -507,7 +508,7 @@ impl Procs {
 fn free_devices(cx: &mut Cx<'_>, start: &Start) -> bool {
     let is_active = start.devices.is_active();
     if is_active {
-        cx.act(NodeAction::FreeDevices { plan: start.devices.clone(), job: start.job, grace: start.grace });
+        cx.act(NodeAction::FreeDevices { plan: DevicePlan::clone(&start.devices), job: start.job, grace: start.grace });
     }
     is_active
 }

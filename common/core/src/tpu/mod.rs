@@ -1,7 +1,7 @@
-//! TPU hosts: what they say about themselves, which slices they form, and the variables that programs on them expect.
+//! TPU hosts: their facts, the slices that they form, and the variables that programs expect there.
 //!
-//! A *slice* is a group of TPU hosts that are wired together. A program runs on all hosts of a slice or not at all: libtpu waits for
-//! the others without end.
+//! A *slice* is a group of TPU hosts that are wired together. A program runs on all of them or on none. libtpu waits for the others
+//! without end.
 
 mod bounds;
 pub mod chips;

@@ -87,12 +87,12 @@ fn start() -> impl Strategy<Value = ToNode> {
                 nodes: n[0],
                 local_size: n[1],
                 bind: crate::bind::Bind { cores: sole.then_some(n[2]), ..Default::default() },
-                devices: crate::guard::devices::DevicePlan {
+                devices: Box::new(crate::guard::devices::DevicePlan {
                     kind: crate::guard::devices::DeviceKind::Tpu,
                     clean: crate::guard::devices::CleanPolicy::Own,
                     lock_files: Capped::chunks([OsBytes::from("/tmp/a")]).pop().unwrap(),
                     is_trial: true,
-                },
+                }),
                 gpus: if sole { crate::gpus::Share::Each(n[2]) } else { crate::gpus::Share::All },
                 label,
                 rendezvous: Some(rendezvous).filter(|_| linger % 2 == 0),

@@ -139,7 +139,7 @@ pub struct Start {
     /// The GPU variables of ranks.
     pub gpus: Share,
     /// The preparation of devices before ranks are started.
-    pub devices: DevicePlan,
+    pub devices: Box<DevicePlan>,
     /// The binding of ranks.
     pub bind: Bind,
     /// The prefix format of output lines; `None`: raw.
@@ -189,7 +189,7 @@ impl Start {
             nodes: 1,
             local_size,
             gpus: Share::default(),
-            devices: DevicePlan::default(),
+            devices: Box::default(),
             bind: Bind::default(),
             label: None,
             rendezvous: None,

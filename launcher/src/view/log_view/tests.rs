@@ -293,6 +293,21 @@ fn notes() -> Vec<What> {
     ]
 }
 
+fn holder() -> DeviceHolder {
+    DeviceHolder {
+        devices: "/dev/vfio/0".into(),
+        pid: 7,
+        user: "alice".into(),
+        command: "python3 a.py".into(),
+        age: Span::from_secs(1),
+        unit: OsBytes::default(),
+        job: OsBytes::default(),
+        kept: Kept::Policy,
+        state: b'D',
+        wchan: "vfio_release".into(),
+    }
+}
+
 /// Facts with a line that every user has to read.
 fn messages() -> Vec<What> {
     let fault = Fault { initial: RANK, kind: FaultKind::Hang, text: OsBytes::default() };
@@ -313,18 +328,7 @@ fn messages() -> Vec<What> {
         What::LeftOut { nodes: nodes(&[1]), world_size: 4, procs: vec![4], is_known: false },
         told(NodeNews::StoreLimit { met: Met::at(Limit::Keys, b"", 9, 8), count: 1 }),
         told(NodeNews::FileFailed { errno: 28, path: "/logs".into() }),
-        told(NodeNews::DeviceHeld(DeviceHolder {
-            devices: "/dev/vfio/0".into(),
-            pid: 7,
-            user: "alice".into(),
-            command: "python3 a.py".into(),
-            age: Span::from_secs(1),
-            unit: OsBytes::default(),
-            job: OsBytes::default(),
-            kept: Kept::Policy,
-            state: b'D',
-            wchan: "vfio_release".into(),
-        })),
+        told(NodeNews::DeviceHeld(holder())),
         told(NodeNews::RankBound { rank, bound: true, cpus: "0-3".into(), cores: "0-3".into(), numa: "0".into() }),
         What::RankFailed { rank, node: NODE, error: error(), tried: Tried::Again { several_hosts: false } },
         signal(Signal::INT, Answer::Noted { kill_in: None }),

@@ -315,6 +315,14 @@ fn news() -> Vec<What> {
             why: FallBack::Silent { waited: Span::from_secs(15), words: OsBytes::default() },
         }),
         What::News(JobNews::StrangerRefused { address: "10.0.0.9".into(), why: Refusal::WrongKey }),
+    ]
+}
+
+/// Facts about hosts that are taken away, and about their devices.
+fn news_of_hosts() -> Vec<What> {
+    let nodes = || [0, 2].map(NodeId::new).to_vec();
+    let within = Span::from_secs(9);
+    vec![
         What::News(JobNews::StepWaits { words: bytes("srun: job 7 queued") }),
         What::News(JobNews::FellBack {
             nodes: nodes(),
@@ -379,7 +387,7 @@ fn version_1_is_frozen() {
         asked: false,
         usage: Usage::default(),
     };
-    let news: String = news().into_iter().map(|what| line(&record(what))).collect();
+    let news: String = news().into_iter().chain(news_of_hosts()).map(|what| line(&record(what))).collect();
     let text = text + &line(&Record { round: Some(Round::new(4)), ..record(in_round) }) + &news;
     let frozen = include_str!("../../../../../tests/golden/events/v1.ndjson");
     for (ours, theirs) in text.lines().zip(frozen.lines()) {

@@ -15,7 +15,7 @@ fn free(skips_lock: bool) -> NodeEvent {
 /// A node whose devices are being freed, and that is ready otherwise. `sole`: it is the only one.
 fn waiting(sole: bool) -> (Rig, Vec<NodeAction>) {
     let mut rig = Rig::new();
-    let mut actions = rig.root(ToNode::Start(Start { devices: plan(), sole, ..start() }));
+    let mut actions = rig.root(ToNode::Start(Start { devices: Box::new(plan()), sole, ..start() }));
     actions.extend(rig.hear(NodeEvent::SandboxReady(sandbox())));
     actions.extend(rig.root(app_of(0, &base())));
     (rig, actions)

@@ -1,0 +1,38 @@
+//! Notes about the hosts of a job, from their hellos, before ranks start.
+
+use super::Cx;
+use super::notice::Notice;
+use crate::events::{JobNews, What};
+use crate::id::NodeId;
+use crate::os_bytes::OsBytes;
+use crate::travel::Lowered;
+use crate::wire::to_root::Hello;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// Machines that are in the list under several names: each of these has ranks that count from 0.
+pub(super) fn one_machine<'a>(cx: &mut Cx<'_>, hellos: impl Iterator<Item = (NodeId, &'a Hello)>) {
+    let mut all: BTreeMap<&OsBytes, Vec<NodeId>> = BTreeMap::new();
+    for (node, hello) in hellos.filter(|(_, hello)| !hello.machine.is_empty()) {
+        all.entry(&hello.machine).or_default().push(node);
+    }
+    let mut doubles: Vec<Vec<NodeId>> = all.into_values().filter(|nodes| nodes.len() > 1).collect();
+    doubles.sort();
+    if let Some(nodes) = doubles.first() {
+        let more = u32::try_from(doubles.len()).unwrap_or(u32::MAX).saturating_sub(1);
+        cx.notify(Notice::Log(What::News(JobNews::OneMachine { nodes: nodes.clone(), more })));
+    }
+}
+
+/// Limits that did not travel whole: once for all hosts where they ended alike.
+pub(super) fn lowered<'a>(cx: &mut Cx<'_>, hellos: impl Iterator<Item = (NodeId, &'a Hello)>) {
+    let mut all: BTreeMap<Lowered, Vec<NodeId>> = BTreeMap::new();
+    for (node, hello) in hellos {
+        for lowered in &*hello.lowered {
+            all.entry(*lowered).or_default().push(node);
+        }
+    }
+    for (lowered, nodes) in all {
+        cx.notify(Notice::Log(What::News(JobNews::LimitLowered { lowered, nodes })));
+    }
+}
