@@ -73,6 +73,8 @@ fn job(case: &Value, words: &[&str]) -> Plan {
         std::fs::set_permissions(&on, std::fs::Permissions::from_mode(0o755)).unwrap();
         plan.args(["--launcher", &format!("exec:{} {{host}}", on.display())])
     };
+    let dir = plan.scratch().dir().to_owned();
+    let plan = plan.cwd(dir);
     // What a login host has left over must not travel, and a preemption leaves more.
     plan.env("TPU_WORKER_ID", "7").env("MEGASCALE_COORDINATOR_ADDRESS", "gone:8081").args(words)
 }
@@ -146,7 +148,8 @@ fn hosts_that_do_not_fit_are_refused_by_name() {
     let refused = |file: &str, words: &[&str], said: &str| {
         let plan = Plan::rlaunch(["--launcher", "exec:env NAME={host}", "--hostfile", "hosts"].iter().chain(words));
         std::fs::write(plan.scratch().path("hosts"), file).unwrap();
-        let done = plan.args(["echo", "never"]).start().end();
+        let dir = plan.scratch().dir().to_owned();
+        let done = plan.cwd(dir).args(["echo", "never"]).start().end();
         assert!(matches!(done.exit, Exit::Code(2 | 125)), "{file}: {}", done.err());
         assert_eq!(done.out(), "", "{file}");
         done.says(said);

@@ -212,7 +212,7 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
     let start = start();
     let Start { job, contain, port, nodes, local_size, .. } = start;
     let (find, travel, least_cpus) = (None, None, Some(local_size));
-    let tpu = Some(Default::default());
+    let tpu = None;
     let plan = SandboxPlan { job, contain, port, nodes, find, addresses: false, travel, gpus: false, tpu, least_cpus };
     assert_eq!(rig.root(ToNode::Start(start)), [NodeAction::SetUpSandbox(plan)]);
     assert_eq!(rig.root(app_of(0, &base())), []);
