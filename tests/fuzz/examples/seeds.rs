@@ -82,6 +82,7 @@ fn down() -> Vec<Vec<u8>> {
         jax: true,
         restart: 0,
         namespace: 0,
+        tpu: None,
         slurm: Some(Box::new(HostStep { layout: layout(), task_ids: "0,1".into() })),
     };
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };

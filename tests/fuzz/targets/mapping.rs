@@ -76,10 +76,9 @@ impl Site<'_> {
 
     fn hosts(&mut self) -> Vec<Entry> {
         let entry = |n: u32, byte: u32| Entry {
-            host: Host::named(&format!("n{n}")),
             slots: (byte & 7 != 0).then_some(byte & 7),
-            named: 1,
             max_slots: (byte & 128 != 0).then_some(byte >> 4 & 7),
+            ..Entry::plain(Host::named(&format!("n{n}")))
         };
         (0..self.byte() % 4).map(|n| entry(n, self.byte())).collect()
     }
