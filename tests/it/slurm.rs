@@ -58,7 +58,7 @@ fn hosts_and_numbers_are_chosen_within_the_allocation() {
         (&"Slurm".into(), &"srun".into())
     );
     let outside = map("-N2 -n2", "-H node9 true").code(2);
-    assert!(outside.err().contains("error: -H names node9, which Slurm job "), "{}", outside.err());
+    assert!(outside.err().contains("error: node9 (-H) is not in Slurm job "), "{}", outside.err());
     assert!(outside.err().contains(", whose hosts are node[0-1]\n  try     --launcher ssh"), "{}", outside.err());
     let one_each = map("-N3", "-l hostname").code(0);
     assert_eq!(hosts_of(&one_each), ["0: node0", "1: node1", "2: node2"]);

@@ -110,6 +110,9 @@ of libtpu. With --dry-run nothing is ended or removed.
 
 ";
 
+/// The words of each host whose chips are free.
+const FREE: &str = "no process holds a TPU chip";
+
 /// The options of `rlaunch clean`: some of a job's.
 pub(super) const CLEAN_OPTIONS: &[Id] = &[
     Id::Place(place::Opt::Hosts),
@@ -137,7 +140,8 @@ pub(super) enum Clean {
 pub(super) fn clean(words: Vec<OsBytes>) -> Result<Clean, CliError> {
     let known = scan::mixed(words.into_iter(), &CLEAN)?;
     if known.given.iter().any(|given| matches!(given.row.id, Id::Help(_))) {
-        return Ok(Clean::Help(help::of(USAGE, &CLEAN)));
+        let text = help::of(USAGE, &CLEAN).replace(place::DRY_RUN, "show what would be ended or removed");
+        return Ok(Clean::Help(text));
     }
     if let Some(word) = known.argv.first() {
         return Err(CliError::Value {
@@ -161,7 +165,7 @@ pub(super) fn clean(words: Vec<OsBytes>) -> Result<Clean, CliError> {
     if !is_chosen {
         job.push("--devices=tpu".into());
     }
-    job.extend(["--ppn", "1", "--stdin", "none", "--", "true"].map(OsBytes::from));
+    job.extend(["--ppn", "1", "--stdin", "none", "--prefix", "%h: ", "--", "echo", FREE].map(OsBytes::from));
     Ok(Clean::Job { words: job, is_trial })
 }
 
@@ -181,7 +185,7 @@ mod tests {
 
     #[test]
     fn clean_is_a_job_with_one_process_on_each_host() {
-        let end = "--ppn 1 --stdin none -- true";
+        let end = "--ppn 1 --stdin none --prefix %h:  -- echo no process holds a TPU chip";
         for (line, words, is_trial) in [
             ("", "--devices=tpu", false),
             ("-H n[1-2] --dry-run", "--hosts n[1-2] --devices=tpu", true),
@@ -189,7 +193,8 @@ mod tests {
         ] {
             assert_eq!(cleaned(line), Ok((format!("{words} {end}"), is_trial)), "{line}");
         }
-        assert!(cleaned("-h").unwrap().0.starts_with(USAGE));
+        let help = cleaned("-h").unwrap().0;
+        assert!(help.starts_with(USAGE) && help.contains("--dry-run            show what would be ended"), "{help}");
         assert!(cleaned("n1").unwrap_err().contains("rlaunch clean -H n1"));
         assert!(cleaned("--timeout 3").unwrap_err().contains("unknown option"));
     }

@@ -169,7 +169,7 @@ pub(super) const GROUP: Group = Group {
             short: None,
             names: &["dry-run"],
             takes: Takes::Nothing,
-            brief: "only show where ranks would run, as rlaunch map",
+            brief: DRY_RUN,
             more: &[],
         },
         Row {
@@ -182,6 +182,9 @@ pub(super) const GROUP: Group = Group {
         },
     ],
 };
+
+/// The help of `--dry-run` for a job.
+pub(super) const DRY_RUN: &str = "only show where ranks would run, as rlaunch map";
 
 /// `--ppn`.
 #[derive(Clone, PartialEq, Eq, Debug)]
