@@ -4,7 +4,7 @@
 account=rltest
 profile=ci
 scratch=
-limit=900
+limit=1200
 # Simulated jobs of `--all`.
 seeds=50000
 other=aarch64-unknown-linux-gnu

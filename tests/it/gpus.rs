@@ -8,8 +8,9 @@ use crate::ssh::script;
 use crate::watch::Exit;
 use nix::sys::signal::Signal;
 
-/// Runs its words where /dev holds four GPUs.
-pub(crate) const FOUR: &str = "unshare -m sh -c 'mount -t tmpfs none \"$DIR\" && cd \"$DIR\" && touch null nvidiactl nvidia0 nvidia1 nvidia2 nvidia3 && \
+/// Runs its words where /dev holds four GPUs: devices of the kernel that few processes have open, under other names.
+pub(crate) const FOUR: &str = "unshare -m sh -c 'mount -t tmpfs none \"$DIR\" && cd \"$DIR\" && touch null && mknod nvidiactl c 1 11 && \
+     mknod nvidia0 c 1 8 && mknod nvidia1 c 1 7 && mknod nvidia2 c 1 5 && mknod nvidia3 c 1 9 && \
      mount --bind /dev/null null && mount --rbind . /dev && cd / && exec \"$@\"' sh";
 
 pub(crate) fn can_show_some() -> bool {

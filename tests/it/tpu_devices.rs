@@ -17,8 +17,8 @@ const CHIP: &str = "unshare -m sh -c 'mount -t tmpfs -o mode=755 none \"$DIR\" &
      mknod -m 666 dev/null c 1 3 && mknod -m 666 dev/zero c 1 5 && mknod -m 666 dev/urandom c 1 9 && \
      mknod -m 666 dev/vfio/0 c $NODE && mount --rbind dev /dev && exec sh -c \"$1\"' sh";
 
-/// A device that no other process has open.
-const FREE: &str = "1 7";
+/// /dev/random: no other process of these tests has it open.
+const FREE: &str = "1 8";
 
 /// Holders are found by device number, in all of /proc: two cases at a time would see each other's.
 static TURN: Mutex<()> = Mutex::new(());
