@@ -8,7 +8,7 @@ use crate::ssh::script;
 use crate::watch::Exit;
 use nix::sys::signal::Signal;
 
-/// Runs its words where /dev holds four GPUs: devices of the kernel that few processes have open, under other names.
+/// Runs its words where /dev holds four GPUs. They are other devices of the kernel, which few processes have open.
 pub(crate) const FOUR: &str = "unshare -m sh -c 'mount -t tmpfs none \"$DIR\" && cd \"$DIR\" && touch null && mknod nvidiactl c 1 11 && \
      mknod nvidia0 c 1 8 && mknod nvidia1 c 1 7 && mknod nvidia2 c 1 5 && mknod nvidia3 c 1 9 && \
      mount --bind /dev/null null && mount --rbind . /dev && cd / && exec \"$@\"' sh";

@@ -1,5 +1,6 @@
-//! Signals to this host. SIGTERM outside of a scheduler's step is a warning: the host shuts down. Slurm warns a job before it ends it: the processes of the step are sent SIGTERM (time
-//! limit, scancel), or the signal of `--signal`.
+//! Signals to this host. Outside of a scheduler's step SIGTERM is a warning: the host shuts down.
+//!
+//! Slurm warns a job before it ends it. The processes of the step are sent SIGTERM (time limit, scancel), or the signal of `--signal`.
 //!
 //! Which processes get it differs: under proctrack/cgroup the guardian alone, which Slurm has started, and under proctrack/linuxproc
 //! every process below it, the ranks too. If the agent was sent the same signal as the guardian, the ranks were.
