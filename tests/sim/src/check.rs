@@ -191,9 +191,12 @@ impl Oracle {
                 }
                 self.counted = true;
             }
-            ToRoot::Warned(_) => self.begins(now, Expected::Ending(Ending::Code(exit::PREEMPTED))),
+            ToRoot::Warned(_) if self.over.len() < self.world_size => {
+                self.begins(now, Expected::Ending(Ending::Code(exit::PREEMPTED)));
+            }
             ToRoot::Draining if self.over.len() < self.world_size => self.begins(now, lost),
-            ToRoot::Draining
+            ToRoot::Warned(_)
+            | ToRoot::Draining
             | ToRoot::Cleared { .. }
             | ToRoot::Whose(_)
             | ToRoot::Input(_)
