@@ -132,10 +132,17 @@ class FarJob(procs.Job):
         return super().below() | self.hosts.living()
 
 
+def are_possible(bench, row):
+    """Whether there can be a testbed: only root can make one. Prints a note if not."""
+    if os.geteuid() == 0 and "rlaunch" in bench.launchers:
+        return True
+    print(f"{row}: absent: a testbed needs root, and the row rlaunch", file=sys.stderr)
+    return False
+
+
 def of(bench, row):
-    """The hosts, one testbed for all rows; None, said why, where there can be none: only root can make a testbed."""
-    if os.geteuid() != 0 or "rlaunch" not in bench.launchers:
-        print(f"{row}: absent: a testbed needs root, and the row rlaunch", file=sys.stderr)
+    """The hosts, one testbed for all rows; None, with a note, where there can be none."""
+    if not are_possible(bench, row):
         return None
     if bench.hosts is None:
         bench.hosts = Hosts(bench)

@@ -75,7 +75,7 @@ fn job(case: &Value, words: &[&str]) -> Plan {
     };
     let dir = plan.scratch().dir().to_owned();
     let plan = plan.cwd(dir);
-    // What a login host has left over must not travel, and a preemption leaves more.
+    // Values of the login host must not travel, and a preemption leaves stale ones.
     plan.env("TPU_WORKER_ID", "7").env("MEGASCALE_COORDINATOR_ADDRESS", "gone:8081").args(words)
 }
 

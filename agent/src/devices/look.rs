@@ -39,7 +39,7 @@ impl Site {
         Self { nodes, chips: all.into_iter().map(|(of, found)| (found.address, of)).collect(), targets }
     }
 
-    /// One device file, for tests.
+    /// A single device file, for tests.
     #[cfg(test)]
     pub(crate) fn of_file(path: &str) -> Self {
         let nodes: Vec<Node> = Node::at(std::path::Path::new(path)).into_iter().collect();

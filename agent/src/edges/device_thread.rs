@@ -187,7 +187,7 @@ impl Work {
         let policy = if self.claim.is_some() { plan.clean } else { CleanPolicy::Off };
         let grace = Duration::from_nanos(grace.nanos());
         let is_trial = plan.is_trial;
-        // Whoever asks for all of the chips wants to know of each holder.
+        // `--devices tpu` asks for each holder, also those by mappings alone.
         let closely = plan.kind == DeviceKind::Tpu && rlaunch_sys::ns::is_root();
         let freeing = Freeing { site: &site, policy, job: &self.job, grace, closely, is_trial };
         match freeing.run(|news| say(NodeEvent::News(news))) {

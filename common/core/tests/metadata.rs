@@ -124,7 +124,7 @@ fn bad_answers_are_no_warning_and_are_asked_for_again() {
             "not asked again" => (Reading::None, Next::Stop),
             "no warning" => (Reading::None, AT_ONCE),
             _ if means.starts_with("told as a note") => (Reading::Unknown("SOMETHING_NEW".into()), AT_ONCE),
-            // That the warning stays is the watcher's part: `host_is_marked_for_good`.
+            // The lasting of the warning is the watcher's part: `host_is_marked_for_good`.
             _ if means.starts_with("the warning stays") => (Reading::Well, AT_ONCE),
             "no warning; not the metadata server"
             | "not followed; no warning"

@@ -2,8 +2,6 @@
 agents' place; srun -n and Hydra's `-bootstrap slurm` start the same ranks."""
 
 import dataclasses
-import os
-import sys
 from functools import partial
 
 from .. import hosts as testbed
@@ -41,8 +39,7 @@ class Cluster(testbed.Hosts):
 
 
 def _cluster(bench, row):
-    if os.geteuid() != 0 or "rlaunch" not in bench.launchers:
-        print(f"{row}: absent: a testbed needs root, and the row rlaunch", file=sys.stderr)
+    if not testbed.are_possible(bench, row):
         return None
     if bench.cluster is None:
         bench.cluster = Cluster(bench)

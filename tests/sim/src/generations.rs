@@ -106,7 +106,7 @@ fn alone(plan: &mut Plan) {
 pub(crate) struct Known {
     /// Restarts that the launcher reported.
     pub(crate) restarts: u32,
-    /// Those of them that followed a failure, and no loss of a host.
+    /// Restarts that followed a failure, and no loss of a host.
     pub(crate) failures: u32,
     /// Whether it has reported that it sees no progress, or that a process could not be ended.
     pub(crate) gives_up: bool,

@@ -110,17 +110,17 @@ pub struct DeviceHolder {
 /// The state of a lock file, after it was removed where that was possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum LockFound {
-    /// It was removed: no process had locked it.
+    /// No process had locked the file, and it was removed.
     Removed,
     /// The same, but for a trial it stays.
     Unlocked,
     /// This process has locked it; 0: unknown. It stays.
     Locked(u32),
-    /// It belongs to this user, and no process has locked it.
+    /// The file belongs to this user, and no process has locked it.
     Foreign(u32),
-    /// It is a symbolic link, a directory, or a file with several names.
+    /// A symbolic link, a directory, or a file with several names.
     Odd,
-    /// It cannot be looked at or removed: errno.
+    /// The file cannot be looked at or removed: errno.
     Unknown(i32),
 }
 
@@ -173,38 +173,38 @@ pub enum JobState {
 pub struct HolderFacts {
     /// Its job.
     pub job: JobState,
-    /// It is process 1.
+    /// The process has number 1.
     pub is_init: bool,
-    /// It is this process, or an ancestor of it.
+    /// The process is rlaunch itself, or an ancestor of rlaunch.
     pub is_ancestor: bool,
     /// A service that holds GPUs as long as the host runs.
     pub is_daemon: bool,
-    /// It runs as the same user.
+    /// The process and rlaunch run as the same user.
     pub is_same_user: bool,
-    /// It is in the same PID namespace.
+    /// The process and rlaunch are in the same PID namespace.
     pub is_same_namespace: bool,
-    /// It belongs to another service or container than this process.
+    /// The process belongs to another service or container than rlaunch.
     pub is_in_unit: bool,
 }
 
 /// Why a holder is not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Kept {
-    /// It is process 1.
+    /// The holder is process 1.
     Init,
     /// rlaunch was started by it.
     Ancestor,
-    /// It belongs to a job of rlaunch that lives.
+    /// The holder belongs to a job of rlaunch that lives.
     LivingJob,
-    /// It belongs to another user.
+    /// The holder belongs to another user.
     OtherUser,
-    /// It belongs to a service or a container.
+    /// The holder belongs to a service or a container.
     Unit,
     /// The policy does not go so far.
     Policy,
-    /// It has been killed, and the kernel has not ended it.
+    /// The holder was killed, and the kernel has not ended it.
     Killed,
-    /// It would be ended, if this were no trial.
+    /// The holder would be ended, if this were no trial.
     Trial,
 }
 
@@ -228,11 +228,11 @@ impl Kept {
 /// The treatment of a holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Treatment {
-    /// It does not count as a holder.
+    /// The process does not count as a holder.
     Ignore,
-    /// It is not touched, and nothing is started.
+    /// The holder is kept, and nothing is started.
     Keep(Kept),
-    /// It is ended.
+    /// The holder is ended.
     End,
 }
 

@@ -40,7 +40,7 @@ struct Host {
     state: State,
     /// It is the launcher's own.
     is_local: bool,
-    /// It is about to be taken away: no rank is started there any more.
+    /// The host is about to be taken away: no rank is started there any more.
     warning: Option<WarningSource>,
 }
 

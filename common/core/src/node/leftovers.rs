@@ -43,12 +43,12 @@ pub(super) struct Leftovers {
 /// The look at devices after the last rank.
 #[derive(Clone, Copy, Default)]
 enum Examined {
-    /// It was not asked for.
+    /// The look was not asked for.
     #[default]
     No,
-    /// It is awaited until then.
+    /// The look is awaited until then.
     Until(Mono),
-    /// It is over.
+    /// The look is over.
     Yes,
 }
 

@@ -370,12 +370,12 @@ pub enum NodeAction {
 /// The state of the devices before ranks are started.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DevicesFreed {
-    /// They are free, or there are none.
+    /// The devices are free, or there are none.
     Free {
         /// A lock file is in the way: libtpu must not try to take it.
         skips_lock: bool,
     },
-    /// They are not, or that cannot be found out.
+    /// A device is held, or its holders cannot be found.
     Refused(NodeRefusal),
 }
 

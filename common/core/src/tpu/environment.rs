@@ -45,12 +45,12 @@ pub struct TpuHost {
 pub struct RankChips {
     /// The number of its process in the slice.
     pub worker: u32,
-    /// Where there are several ranks on a host: its port, and the chips that it sees.
+    /// The port of the rank and the chips that it sees; `None`: the rank is alone on its host.
     pub own: Option<(u32, String)>,
 }
 
 impl TpuHost {
-    /// Where the processes of the slice find each other, if a host has several.
+    /// The addresses of the processes of the slice, if a host has several.
     #[must_use]
     pub fn process_addresses(&self) -> Option<String> {
         self.part?;

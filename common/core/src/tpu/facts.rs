@@ -13,7 +13,7 @@ pub const PEERS: usize = 4096;
 /// Longest name that is taken over: a host name of DNS has 253 characters.
 const LONGEST: usize = 255;
 
-/// Where the facts come from.
+/// The source of the facts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FactsSource {
     /// Variables of a container in GKE (`TPU_WORKER_ID`, `TPU_WORKER_HOSTNAMES`).
@@ -29,7 +29,7 @@ pub enum FactsSource {
 /// The facts of a host with chips.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TpuFacts {
-    /// Where they come from.
+    /// The source of the facts.
     pub source: FactsSource,
     /// `v4-16`; empty: unknown.
     pub accelerator_type: OsBytes,

@@ -82,7 +82,7 @@ pub enum NodeNews {
         user: OsBytes,
         /// Its command line, cut.
         command: OsBytes,
-        /// It did not obey SIGTERM and was killed.
+        /// The process did not obey SIGTERM and was killed.
         killed: bool,
     },
     /// A lock file was there before ranks were started.

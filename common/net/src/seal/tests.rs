@@ -145,7 +145,7 @@ fn changed_repeated_and_missing_records_are_refused() {
 /// A launcher's side and a sealed message that does not end with this byte.
 ///
 /// A record that lacks its last byte is whole again where the bytes that follow begin with just this byte.
-/// One key in 256 seals such a record.
+/// A key in 256 seals such a record.
 fn sealed_unlike(byte: u8) -> (Seal, Vec<u8>, [u8; 32]) {
     loop {
         let (launcher, agent) = seals();

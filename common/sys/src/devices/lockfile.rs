@@ -19,11 +19,11 @@ pub enum LockState {
     Free,
     /// A process has locked it; 0: that of another PID namespace.
     Locked(u32),
-    /// It belongs to another user, and nothing has locked it.
+    /// The file belongs to another user, and no process has locked it.
     Foreign(u32),
-    /// It is no file of its own: a symbolic link, a directory, or a file with several names.
+    /// The path is no file of its own: a symbolic link, a directory, or a file with several names.
     Odd,
-    /// It cannot be looked at: errno.
+    /// The file cannot be looked at: errno.
     Unknown(i32),
 }
 

@@ -135,7 +135,7 @@ fn a_slow_configuration_is_no_time_of_the_agents() {
     bench.handle(StepEvent::Listening(4000));
     bench.wait();
     bench.wait();
-    assert_eq!(bench.now.since(AT), Span::from_secs(9), "a quarter of the limit behind the port");
+    assert_eq!(bench.now.since(AT), Span::from_secs(9), "a quarter of the limit after the port was known");
 }
 
 #[test]

@@ -69,14 +69,20 @@ fn lock_that_is_in_the_way_is_skipped_by_ranks() {
     }
 }
 
-#[test]
-fn devices_are_looked_at_before_the_last_message() {
+/// A node whose only rank has ended.
+fn with_ended_rank() -> Rig {
     let (mut rig, _) = waiting(true);
     rig.root(spawn(0..1, true));
     rig.hear(free(false));
     rig.spawned(0);
     rig.exited(0, exit(0));
     rig.streams_end(0);
+    rig
+}
+
+#[test]
+fn devices_are_looked_at_before_the_last_message() {
+    let mut rig = with_ended_rank();
     let examine = NodeAction::ExamineDevices { kind: DeviceKind::Auto };
     assert_eq!(rig.left(0), [examine]);
     assert_eq!(rig.hear(NodeEvent::DevicesExamined), [done(0), Finish(0)]);
@@ -84,12 +90,7 @@ fn devices_are_looked_at_before_the_last_message() {
 
 #[test]
 fn last_message_does_not_wait_long_for_the_look_at_devices() {
-    let (mut rig, _) = waiting(true);
-    rig.root(spawn(0..1, true));
-    rig.hear(free(false));
-    rig.spawned(0);
-    rig.exited(0, exit(0));
-    rig.streams_end(0);
+    let mut rig = with_ended_rank();
     rig.left(0);
     assert_eq!(rig.wait(1_999), []);
     assert_eq!(rig.wait(1), [done(0), Finish(0)]);
