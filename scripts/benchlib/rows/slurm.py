@@ -5,6 +5,7 @@ import dataclasses
 from functools import partial
 
 from .. import hosts as testbed
+from .. import procs
 from ..case import Case, Goal
 from ..measure import Sample
 from . import stdout
@@ -13,6 +14,7 @@ COUNTS = (4, 16)
 RANKS_PER_HOST = 2
 SECONDS = 30
 ROUNDS = 5
+DAEMONS = ("slurmctld", "slurmd", "munged")
 AGENTS = ("--overlap", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--cpu-bind=none", "--mem=0",
           "--mpi=none", "--quiet")
 """Options of the srun that starts agents."""
@@ -36,6 +38,10 @@ class Cluster(testbed.Hosts):
 
     name = "cluster"
     options = ("--slurm",)
+
+    def living(self):
+        """Without the daemons of Slurm: they outlive each sample."""
+        return {pid for pid in super().living() if procs.name(pid) not in DAEMONS}
 
 
 def _cluster(bench, row):
