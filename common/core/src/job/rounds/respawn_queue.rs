@@ -133,7 +133,14 @@ impl Rounds {
     /// Finds room for ranks of lost hosts: on hosts that are there, and have GPUs for them.
     pub(in crate::job) fn find_room(&mut self, cx: &Cx<'_>, homeless: Vec<(Rank, NodeId)>) -> Room {
         // A rank without room belongs to the host from which it came, and is lost with it.
-        let home = |(initial, from): (Rank, NodeId)| (initial, *self.now.homes.entry(initial).or_insert(from));
+        let home = |(initial, from): (Rank, NodeId)| {
+            let home = self.now.homes.entry(initial).or_insert(from);
+            // A host that was only warned keeps its own processes; this one was elsewhere since.
+            if !cx.facts.hosts.is_lost(*home) {
+                *home = from;
+            }
+            (initial, *home)
+        };
         let homeless: Vec<(Rank, NodeId)> = homeless.into_iter().map(home).collect();
         let may = |node: NodeId| {
             !cx.facts.hosts.is_lost(node) && cx.facts.hosts.warning(node).is_none() && !self.full.contains(&node)
