@@ -1,6 +1,7 @@
 //! `--launcher`: what starts the agents of hosts, where it is not ssh.
 
 use crate::plan::Plan;
+use std::time::{Duration, Instant};
 
 /// The command reaches this machine, under whichever name.
 #[test]
@@ -19,6 +20,23 @@ fn a_command_of_the_users_starts_agents() {
         ("exec:echo {host}", "the command of --launcher failed (exit code 0)\n"),
     ] {
         reach(command).start().code(125).says("error: 2 of 2 hosts cannot be reached; nothing was started\n").says(why);
+    }
+}
+
+/// The command of `--launcher`, as ssh or srun, may live on after the agent that it carried.
+#[test]
+fn a_launcher_command_that_outlives_its_agents_is_ended_before_rlaunch_exits() {
+    for (trap, takes) in [("", 0), ("trap \"\" TERM;", 1)] {
+        let script = format!(
+            r#"echo '#!/bin/sh
+                {trap} echo $$ >> "$PIDS"; shift; "$@"; exec sleep 60 <&- >&- 2>&-' > "$DIR/carrier"; chmod +x "$DIR/carrier"
+            export PIDS="$DIR/pids"; "$RL" --launcher "exec:$DIR/carrier {{host}}" -H a,b true; code=$?
+            for pid in $(cat "$PIDS"); do ! kill -0 "$pid" || echo "$pid runs on"; done; wc -l < "$PIDS"; exit $code"#
+        );
+        let before = Instant::now();
+        let done = Plan::shell(&script).start().code(0);
+        assert_eq!(done.out(), "2\n", "with {trap:?}");
+        assert!(before.elapsed() >= Duration::from_secs(takes), "it was killed before it could obey ({trap:?})");
     }
 }
 

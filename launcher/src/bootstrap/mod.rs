@@ -79,6 +79,9 @@ struct Host {
     up: bool,
 }
 
+/// How much later than its agents an srun may end.
+const SRUN_END: Span = Span::from_secs(1);
+
 /// Descriptors that starting a host takes: ssh's three streams, its pidfd, and what is made meanwhile.
 const OF_HOST: usize = 8;
 
@@ -222,15 +225,29 @@ impl Bootstrap {
         self.hosts.get(&node).is_some_and(|host| host.ssh.is_some())
     }
 
-    /// Whether an srun of several hosts still runs, or will.
-    pub(crate) fn has_step(&self) -> bool {
-        self.shared.is_busy()
+    /// Whether an ssh or srun runs: of a host, or of several.
+    pub(crate) fn has_carriers(&self) -> bool {
+        self.shared.has_srun() || self.hosts.values().any(|host| host.ssh.is_some())
+    }
+
+    /// How long they may take to end by themselves after the job. Slurm records an srun that was ended as cancelled; an ssh
+    /// has nothing more to do.
+    pub(crate) const fn carrier_patience(&self) -> Span {
+        match self.setting.carrier {
+            Carrier::Srun(_) => SRUN_END,
+            Carrier::Ssh(_) | Carrier::Exec(_) => Span::ZERO,
+        }
+    }
+
+    /// Asks those to end that outlive the job, or ends them.
+    pub(crate) fn end_carriers(&self, hard: bool) {
+        self.hosts.values().filter_map(|host| host.ssh.as_ref()).for_each(|ssh| ssh.end(hard));
+        self.shared.end(hard);
     }
 
     /// Whether some carrier still runs, or will.
     pub(crate) fn is_busy(&self) -> bool {
-        let alone = !self.fanout.is_idle() || !self.asking.is_empty();
-        alone || self.shared.is_busy() || self.hosts.values().any(|host| host.ssh.is_some())
+        !self.fanout.is_idle() || !self.asking.is_empty() || self.shared.is_busy() || self.has_carriers()
     }
 
     /// Returns the outcomes of hosts. Cancel-safe: all state is here.
@@ -481,16 +498,17 @@ impl Bootstrap {
 
 /// The line for a shell on a host.
 fn line_plan(setting: &Setting, source: &Source, node: NodeId, purpose: Purpose) -> LinePlan {
-    let Source { hash, sum, len, .. } = *source;
-    let (same, named) = (source.path.clone(), setting.agent_path.clone());
-    LinePlan { job: setting.job, node, hash, sum, len, arch: std::env::consts::ARCH, same, named, purpose }
+    // srun of several hosts starts while the sums are computed.
+    let sums = (purpose != Purpose::Step).then(|| source.sums());
+    let (len, same, named) = (source.len, source.path.clone(), setting.agent_path.clone());
+    LinePlan { job: setting.job, node, sums, len, arch: std::env::consts::ARCH, same, named, purpose }
 }
 
 /// The first bytes for a guardian.
 fn preamble_for(setting: &Setting, source: &Source, node: NodeId, secret: Secret) -> Preamble {
     // Another build may have another length and hash; its version of the wire must agree.
     let is_ours = setting.agent_path.is_none();
-    let (len, hash) = if is_ours { (source.len, source.hash) } else { (0, Hash([0; 32])) };
+    let (len, hash) = if is_ours { (source.len, source.sums().hash) } else { (0, Hash([0; 32])) };
     Preamble { job: setting.job, node, secret, lease: setting.lease, len, hash }
 }
 

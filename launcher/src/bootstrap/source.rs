@@ -3,8 +3,9 @@
 
 use rlaunch_core::bootstrap::hash::Hasher;
 use rlaunch_core::bootstrap::sum::Summer;
-use rlaunch_core::bootstrap::{Hash, Sum};
+use rlaunch_core::bootstrap::{Hash, Sums};
 use rlaunch_core::os_bytes::OsBytes;
+use std::cell::OnceCell;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,10 +17,7 @@ pub(crate) struct Source {
     file: File,
     /// Its length.
     pub(crate) len: u64,
-    /// Its hash.
-    pub(crate) hash: Hash,
-    /// Its checksum.
-    pub(crate) sum: Sum,
+    sums: OnceCell<Sums>,
     /// Its path, if it still exists.
     pub(crate) path: Option<OsBytes>,
 }
@@ -29,25 +27,29 @@ pub(crate) fn open() -> io::Result<File> {
     File::open("/proc/self/exe")
 }
 
-/// The hash and the checksum of a file.
-pub(crate) fn read(file: &File) -> io::Result<(Hash, Sum)> {
-    let (mut hasher, mut summer, mut at) = (Hasher::default(), Summer::default(), 0);
-    let mut chunk = vec![0; 64 << 10];
+/// Gives all bytes of a file, in parts.
+fn read(file: &File, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+    let (mut at, mut chunk) = (0, vec![0; 64 << 10]);
     loop {
         match file.read_at(&mut chunk, at)? {
-            0 => return Ok((hasher.finish(), summer.finish())),
+            0 => return Ok(()),
             n => {
-                let read = chunk.get(..n).unwrap_or_default();
-                hasher.update(read);
-                summer.update(read);
+                take(chunk.get(..n).unwrap_or_default());
                 at += u64::try_from(n).unwrap_or(0);
             }
         }
     }
 }
 
+/// The hash of a file.
+pub(crate) fn hash(file: &File) -> io::Result<Hash> {
+    let mut hasher = Hasher::default();
+    read(file, |part| hasher.update(part))?;
+    Ok(hasher.finish())
+}
+
 impl Source {
-    /// Opens and hashes it.
+    /// Opens it.
     pub(crate) fn new() -> io::Result<Self> {
         let file = open()?;
         let meta = file.metadata()?;
@@ -56,8 +58,23 @@ impl Source {
         };
         let path = std::fs::read_link("/proc/self/exe").ok().filter(same);
         let path = path.map(|path| OsBytes::from(path.as_os_str().as_bytes()));
-        let (hash, sum) = read(&file)?;
-        Ok(Self { len: meta.len(), hash, sum, path, file })
+        Ok(Self { len: meta.len(), sums: OnceCell::new(), path, file })
+    }
+
+    /// Its hash and checksum. Milliseconds pass when this is called first.
+    pub(crate) fn sums(&self) -> Sums {
+        *self.sums.get_or_init(|| {
+            let (mut hasher, mut summer) = (Hasher::default(), Summer::default());
+            let read = read(&self.file, |part| {
+                hasher.update(part);
+                summer.update(part);
+            });
+            if let Err(error) = read {
+                // No host has a binary with these sums, so the job ends with an error for each of them.
+                tracing::error!(%error, "our own binary cannot be read");
+            }
+            Sums { hash: hasher.finish(), sum: summer.finish() }
+        })
     }
 
     /// Some of its bytes.

@@ -6,8 +6,8 @@ use super::ssh::{Part, Ssh};
 use super::{Setting, line_plan, preamble_for};
 use rlaunch_core::allocation::SlurmConfig;
 use rlaunch_core::bootstrap::{
-    Carrier, CarrierEnd, Failure, FallBack, Hash, Preamble, Purpose, Refusal, Secret, SrunPlan, Stage, StepAction,
-    StepDial, StepEvent, StepPlan, StepPreamble, Target, Transport, Up,
+    Carrier, CarrierEnd, Failure, FallBack, Hash, Purpose, Refusal, Secret, SrunPlan, Stage, StepAction, StepDial,
+    StepEvent, StepPlan, StepPreamble, Target, Transport, Up,
 };
 use rlaunch_core::id::NodeId;
 use rlaunch_core::machine::{Machine as _, earliest_of};
@@ -49,8 +49,8 @@ struct Step {
     dial: StepDial,
     targets: BTreeMap<NodeId, Target>,
     srun: Option<Ssh>,
-    /// The hosts that are let in, until it is known where to listen.
-    invited: Option<(StepPreamble, BTreeMap<Hash, Preamble>)>,
+    /// Agents are sent it, once it is known where to listen.
+    preamble: Option<StepPreamble>,
     /// While a host is waited for.
     reception: Option<Reception>,
     /// Agents that have connected, until their host is up.
@@ -97,10 +97,9 @@ impl Steps {
         self.open_some(now, ground);
         let Some(SlurmConfig { ports, .. }) = config else { return };
         for index in 0..self.list.len() {
-            let invited = self.list.get_mut(index).and_then(|step| step.invited.take());
-            let Some((preamble, hosts)) = invited else { continue };
-            let event = match self.listen(index, &preamble, hosts, ports, ground) {
-                Ok(port) => StepEvent::Listening(port),
+            let Some(preamble) = self.list.get_mut(index).and_then(|step| step.preamble.take()) else { continue };
+            let event = match self.listen(index, &preamble, ports, ground) {
+                Ok(port) => StepEvent::Listening(port, ground.source.sums()),
                 Err(error) => StepEvent::NoListener(rlaunch_sys::reason(&error).into()),
             };
             self.handle(now, index, event, ground);
@@ -111,10 +110,16 @@ impl Steps {
         &mut self,
         index: usize,
         preamble: &StepPreamble,
-        hosts: BTreeMap<Hash, Preamble>,
         ports: Option<(u16, u16)>,
         ground: &Ground<'_>,
     ) -> io::Result<u16> {
+        let of_host = |(node, target): (&NodeId, &Target)| {
+            let name = format!("{}", target.host());
+            // The key of the edge is the proof, so the secret of the job has no use there.
+            let preamble = preamble_for(ground.setting, ground.source, *node, Secret([0; 32]));
+            (Hash::of(name.as_bytes()), preamble)
+        };
+        let hosts = self.list.get(index).map(|step| step.targets.iter().map(of_host).collect()).unwrap_or_default();
         let reception = Reception::open(preamble, hosts, ports)?;
         ground.set.add(&reception.bell, super::ssh::token(number(index), Part::Arrived))?;
         let port = reception.port;
@@ -142,13 +147,6 @@ impl Steps {
         let epoch = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         let secret = Secret(rlaunch_sys::random::bytes()?);
         let preamble = StepPreamble { job: ground.setting.job, epoch, port: 0, secret };
-        let of_host = |(node, target): (&NodeId, &Target)| {
-            let name = format!("{}", target.host());
-            // The key of the edge is the proof, so the secret of the job has no use there.
-            let preamble = preamble_for(ground.setting, ground.source, *node, Secret([0; 32]));
-            (Hash::of(name.as_bytes()), preamble)
-        };
-        let hosts = targets.iter().map(of_host).collect();
         let number = number(self.list.len());
         let plan = StepPlan {
             hosts: targets.clone(),
@@ -161,7 +159,7 @@ impl Steps {
             dial: StepDial::new(plan),
             targets: targets.clone(),
             srun: None,
-            invited: Some((preamble, hosts)),
+            preamble: Some(preamble),
             reception: None,
             arrived: BTreeMap::new(),
         });
@@ -175,7 +173,17 @@ impl Steps {
 
     /// Whether an srun still runs, or will.
     pub(super) fn is_busy(&self) -> bool {
-        !self.wanted.is_empty() || self.list.iter().any(|step| step.srun.is_some())
+        !self.wanted.is_empty() || self.has_srun()
+    }
+
+    /// Whether an srun still runs.
+    pub(super) fn has_srun(&self) -> bool {
+        self.list.iter().any(|step| step.srun.is_some())
+    }
+
+    /// Ends each srun that still runs.
+    pub(super) fn end(&self, hard: bool) {
+        self.list.iter().filter_map(|step| step.srun.as_ref()).for_each(|srun| srun.end(hard));
     }
 
     /// When [`Self::pass_time`] wants to be called.

@@ -7,6 +7,7 @@ mod ledger;
 mod log;
 mod nodes;
 mod output;
+mod parting;
 mod peer_directory;
 mod ready;
 mod remote;
@@ -26,6 +27,7 @@ use input::Input;
 use log::Log;
 use nodes::Nodes;
 use output::Output;
+use parting::{Parting, Push};
 use remote::Remote;
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::events::{Record, What};
@@ -51,8 +53,6 @@ use tokio::io::unix::AsyncFd;
 
 /// After so long without news of ranks memory is given back: what comes next may come in hours.
 const SETTLED: Span = Span::from_millis(100);
-/// How much later than the edges to its agents a step's srun may end.
-const STEP_END: Span = Span::from_secs(1);
 
 /// `CLOCK_BOOTTIME`, the machines' clock.
 pub(crate) fn now() -> Mono {
@@ -90,8 +90,8 @@ pub(crate) struct Edges {
     events: VecDeque<JobEvent>,
     alarm: Alarm,
     finish: Option<(Ending, Mono)>,
-    /// Until when the ends of steps are waited for then.
-    steps_until: Option<Mono>,
+    /// The wait for ssh and srun then.
+    parting: Option<Parting>,
     /// When the memory that the last news needed is given back.
     trim_at: Option<Mono>,
     /// How far the launch is, where that is shown.
@@ -145,7 +145,7 @@ impl Edges {
             events: VecDeque::new(),
             alarm: Alarm::default(),
             finish: None,
-            steps_until: None,
+            parting: None,
             trim_at: None,
             progress,
             hooks: hooks.context("cannot start what ends the commands of --on-restart and --on-exit")?,
@@ -179,8 +179,8 @@ impl Edges {
         let (ending, until) = self.finish.filter(|_| self.hooks.is_over())?;
         self.hooks.dismiss();
         let is_written = self.output.is_idle() && self.log.as_ref().is_none_or(Log::is_idle);
-        let is_alone = !self.nodes.has_step() || self.steps_until.is_none_or(|until| until <= now());
-        ((is_written && is_alone) || now() >= until).then(|| {
+        let is_alone = !self.nodes.has_carriers() || self.parting.as_ref().is_none_or(|parting| parting.is_over(now()));
+        ((is_written || now() >= until) && is_alone).then(|| {
             self.nodes.dismiss();
             ending
         })
@@ -216,6 +216,7 @@ impl Edges {
             cx.waker().wake_by_ref();
         }
         self.poll_hooks(cx);
+        self.push_carriers();
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());
         }
@@ -232,7 +233,7 @@ impl Edges {
         [
             deadline,
             self.finish.filter(|_| self.hooks.is_over()).map(|(_, until)| until),
-            self.steps_until.filter(|at| *at > now() && self.nodes.has_step()),
+            self.parting.as_ref().filter(|_| self.nodes.has_carriers()).map(Parting::deadline),
             self.hooks.deadline(),
             self.trim_at,
             self.progress.as_ref().and_then(Progress::deadline),
@@ -240,6 +241,13 @@ impl Edges {
             self.nodes.deadline(),
             self.store.deadline(),
         ]
+    }
+
+    /// Ends ssh and srun where they outlive the job.
+    fn push_carriers(&mut self) {
+        while let Some(push) = self.parting.as_mut().and_then(|parting| parting.pop(now())) {
+            self.nodes.end_carriers(push == Push::Kill);
+        }
     }
 
     fn poll_signals(&mut self, cx: &mut Context<'_>) {
@@ -456,7 +464,7 @@ impl Edges {
             JobAction::AbandonOutput => self.output.abandon(),
             JobAction::Finish(ending) => {
                 self.finish = Some((ending, now() + self.output.patience()));
-                self.steps_until = Some(now() + STEP_END);
+                self.parting = Some(Parting::new(now(), self.nodes.carrier_patience()));
             }
         }
     }

@@ -261,9 +261,19 @@ impl Nodes {
         self.remote.connect(id, events);
     }
 
-    /// Whether a step of several hosts runs: its srun ends after the edges to its agents.
-    pub(super) fn has_step(&self) -> bool {
-        self.remote.has_step()
+    /// Whether an ssh or srun still runs: they end after the edges to their agents.
+    pub(super) fn has_carriers(&self) -> bool {
+        self.remote.has_carriers()
+    }
+
+    /// Their time to end by themselves after the job.
+    pub(super) const fn carrier_patience(&self) -> Span {
+        self.remote.carrier_patience()
+    }
+
+    /// Asks those to end that outlive the job, or ends them.
+    pub(super) fn end_carriers(&self, hard: bool) {
+        self.remote.end_carriers(hard);
     }
 
     /// Lets go of those that watched over us: the job is over.

@@ -117,9 +117,23 @@ impl Remote {
         events.push_back(JobEvent::HostFailed { node, why });
     }
 
-    /// Whether a step of several hosts runs.
-    pub(super) fn has_step(&self) -> bool {
-        matches!(&self.state, State::Live(bootstrap) if bootstrap.has_step())
+    /// Whether an ssh or srun runs.
+    pub(super) fn has_carriers(&self) -> bool {
+        matches!(&self.state, State::Live(bootstrap) if bootstrap.has_carriers())
+    }
+
+    /// Their time to end by themselves after the job.
+    pub(super) const fn carrier_patience(&self) -> Span {
+        match &self.state {
+            State::Live(bootstrap) => bootstrap.carrier_patience(),
+            State::Early(_) | State::Nothing(_) => Span::ZERO,
+        }
+    }
+
+    pub(super) fn end_carriers(&self, hard: bool) {
+        if let State::Live(bootstrap) = &self.state {
+            bootstrap.end_carriers(hard);
+        }
     }
 
     /// No other host is wanted any more.

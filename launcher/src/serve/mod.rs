@@ -34,8 +34,8 @@ pub(crate) fn run(words: &[OsString], origin: Origin) -> u8 {
 
 /// Whether our own bytes have this hash: for hosts without a tool for that.
 fn verify_own(hash: &[u8]) -> u8 {
-    let own = source::open().and_then(|file| source::read(&file));
-    u8::from(own.ok().is_none_or(|(own, _)| Hash::parse(hash) != Some(own)))
+    let own = source::open().and_then(|file| source::hash(&file));
+    u8::from(own.ok().is_none_or(|own| Hash::parse(hash) != Some(own)))
 }
 
 fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
@@ -54,7 +54,7 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
         let _gone = std::env::set_current_dir(dir);
     }
     if is("step") {
-        return step::serve(origin);
+        return step::serve(is("kept"), is("same"), origin);
     }
     let mut bytes = [0; PREAMBLE];
     if let Err(error) = fd::read_exactly(0, &mut bytes, PATIENCE) {

@@ -1,16 +1,18 @@
 //! An agent in a step of several hosts: it connects to the launcher, and has its place in the job from the answer.
 
 use super::{PATIENCE, complain, first_lease, is_meant};
+use crate::bootstrap::source;
 use crate::view::phrases;
 use rlaunch_agent::{AgentSetup, Edge, LeaseLine};
 use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::tcp_hello::{SECOND_MESSAGE, STEP_PREAMBLE, last_words_tag};
-use rlaunch_core::bootstrap::{AgentFacts, Answer, EdgeKeys, Hash, Hello, Preamble, Secret, StepPreamble};
+use rlaunch_core::bootstrap::{AgentFacts, Answer, EdgeKeys, Hash, Hello, Preamble, Secret, StepPreamble, Sums};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_net::seal::{AgentHandshake, Seal};
 use rlaunch_sys::fd;
 use rlaunch_sys::guardian::{LastWordsSeal, Remote, Streams, split_remote};
 use rlaunch_sys::origin::Origin;
+use rlaunch_sys::reason;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -27,11 +29,16 @@ struct Connected {
     preamble: Preamble,
 }
 
-/// The life of the agent.
-pub(super) fn serve(origin: Origin) -> u8 {
+/// The life of the agent. `kept`: a shell has read the line with the sums, and compared the checksum. `same`: a shell has compared
+/// nothing but owner, modes and length.
+pub(super) fn serve(kept: bool, same: bool, origin: Origin) -> u8 {
+    let read = |bytes: &mut [u8]| {
+        fd::read_exactly(0, bytes, PATIENCE).map_err(|error| format!("no word from the launcher: {}", reason(&error)))
+    };
+    let mut line = [0; Sums::LENGTH];
     let mut bytes = [0; STEP_PREAMBLE];
-    if let Err(error) = fd::read_exactly(0, &mut bytes, PATIENCE) {
-        return complain(&format!("no word from the launcher: {}", rlaunch_sys::reason(&error)));
+    if let Err(why) = if kept { Ok(()) } else { read(&mut line) }.and_then(|()| read(&mut bytes)) {
+        return complain(&why);
     }
     let Some(mut step) = StepPreamble::parse(&bytes) else {
         return complain("what came on stdin is not from rlaunch, or from another version of it");
@@ -39,14 +46,18 @@ pub(super) fn serve(origin: Origin) -> u8 {
     bytes.fill(0);
     std::hint::black_box(&bytes);
     let host = std::env::var_os("SLURMD_NODENAME").map(|name| OsBytes::new(name.into_vec())).unwrap_or_default();
-    let connected = connect(&step, &host);
+    let connected = if same && own_hash() != Sums::hash_of(&line) {
+        // Another build, or a file that was damaged: the launcher sends its own.
+        Err(Answer::Absent(host))
+    } else {
+        connect(&step, &host).map_err(|why| Answer::Unconnected { host, why: why.into() })
+    };
     // This frame lives as long as the agent does.
     step.secret = Secret([0; 32]);
     std::hint::black_box(&step);
     match connected {
         Ok(connected) => become_agent(connected, origin),
-        Err(why) => {
-            let answer = Answer::Unconnected { host, why: why.into() };
+        Err(answer) => {
             // A launcher that does not read it sees that the step has ended.
             let _unread = fd::write(1, format!("{}{}\n", marker(step.job), answer.to_line()).as_bytes());
             rlaunch_core::exit::LAUNCH
@@ -54,25 +65,29 @@ pub(super) fn serve(origin: Origin) -> u8 {
     }
 }
 
+fn own_hash() -> Option<Hash> {
+    source::open().and_then(|file| source::hash(&file)).ok()
+}
+
 fn connect(step: &StepPreamble, host: &OsBytes) -> Result<Connected, String> {
     let address = ADDRESS.iter().find_map(|name| std::env::var(name).ok()?.parse::<IpAddr>().ok());
     let address = address.ok_or_else(|| format!("{} has no address", ADDRESS.join(" and ")))?;
     let peer = SocketAddr::new(address, step.port);
-    let reason = |error: std::io::Error| format!("{peer}: {}", rlaunch_sys::reason(&error));
-    let mut socket = TcpStream::connect_timeout(&peer, PATIENCE).map_err(reason)?;
-    socket.set_nodelay(true).map_err(reason)?;
-    socket.set_read_timeout(Some(PATIENCE)).map_err(reason)?;
+    let at_peer = |error: std::io::Error| format!("{peer}: {}", reason(&error));
+    let mut socket = TcpStream::connect_timeout(&peer, PATIENCE).map_err(at_peer)?;
+    socket.set_nodelay(true).map_err(at_peer)?;
+    socket.set_read_timeout(Some(PATIENCE)).map_err(at_peer)?;
     let hello = Hello { job: step.job, epoch: step.epoch, host: Hash::of(host) };
     let keys = EdgeKeys::derive(&step.secret, &hello);
     let facts = AgentFacts { pid: std::process::id(), wall: rlaunch_sys::clock::wall() };
     let (handshake, first) = AgentHandshake::begin(&keys, facts).map_err(|error| format!("{peer}: {error}"))?;
-    socket.write_all(&[&hello.to_bytes()[..], &first].concat()).map_err(reason)?;
+    socket.write_all(&[&hello.to_bytes()[..], &first].concat()).map_err(at_peer)?;
     let mut answer = [0; SECOND_MESSAGE];
-    socket.read_exact(&mut answer).map_err(reason)?;
+    socket.read_exact(&mut answer).map_err(at_peer)?;
     let (preamble, seal) = handshake.finish(&keys, &answer).map_err(|error| format!("{peer}: {error}"))?;
     let preamble = Preamble::parse(&preamble).map_err(|error| format!("{peer}: {error}"))?;
     is_meant(&preamble)?;
-    socket.set_read_timeout(None).map_err(reason)?;
+    socket.set_read_timeout(None).map_err(at_peer)?;
     Ok(Connected { socket: socket.into(), seal, keys, preamble })
 }
 

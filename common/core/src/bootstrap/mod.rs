@@ -35,5 +35,5 @@ pub use srun::{SrunPlan, Transport};
 pub use ssh_messages::Trouble;
 pub use ssh_route::{Kind, Way};
 pub use step_dial::{FallBack, StepAction, StepDial, StepEvent, StepPlan};
-pub use sum::Sum;
+pub use sum::{Sum, Sums};
 pub use tcp_hello::{AgentFacts, EdgeKeys, Hello, Refusal, StepPreamble};

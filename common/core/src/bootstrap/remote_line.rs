@@ -5,8 +5,7 @@
 //! finds a place to put it, and asks for it.
 
 use super::answer::Place;
-use super::hash::Hash;
-use super::sum::Sum;
+use super::sum::Sums;
 use crate::error::Hint;
 use crate::id::{JobId, NodeId};
 use crate::os_bytes::OsBytes;
@@ -21,11 +20,9 @@ pub struct LinePlan {
     pub job: JobId,
     /// The node, for the name of a temporary file: hosts may share a home.
     pub node: NodeId,
-    /// The binary's hash.
-    pub hash: Hash,
-    /// Its checksum.
-    pub sum: Sum,
-    /// Its length.
+    /// The hash and the checksum of the binary; `None`: the host reads them on stdin, as in a step.
+    pub sums: Option<Sums>,
+    /// The binary's length.
     pub len: u64,
     /// The machine it is for, as `uname -m` says it.
     pub arch: &'static str,
@@ -140,12 +137,15 @@ fn quotable(path: &[u8]) -> Option<&str> {
 /// # Errors
 /// `--agent-path` names a file that cannot be quoted for any shell.
 pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
-    let LinePlan { job, node, hash, sum, len, arch, same, named, purpose } = plan;
+    let LinePlan { job, node, sums, len, arch, same, named, purpose } = plan;
     let (flag, in_step) = (purpose.flag(), *purpose == Purpose::Step);
     let mut script = format!(
         // In two parts, so that a shell that prints its input prints no marker.
-        "M=@rlaunch; M=\"$M-{job}@ \"; H={hash}; C={sum}; S={len}; N=agent-$H; T=.$N.{node}.$$; W=$PWD; F={flag}; E=; "
+        "M=@rlaunch; M=\"$M-{job}@ \"; S={len}; W=$PWD; F={flag}; E=; "
     );
+    if let Some(Sums { hash, sum }) = sums {
+        script.push_str(&format!("H={hash}; C={sum}; N=agent-$H; T=.$N.{node}.$$; "));
+    }
     script.push_str(CHECKS);
     let is_open = |place: Place| !skip.contains(&place);
     if let Some(path) = named {
@@ -169,8 +169,13 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
     if let Some(path) = same.as_deref().and_then(quotable).filter(|_| is_open(Place::Same)) {
         script.push_str(&format!(
             "P=\"{path}\"; k=same; if [ -f \"$P\" ] && [ -x \"$P\" ]; then set -- $(q \"$P\"); case $1 in -??x?-??-*) \
-             if [ -O \"$P\" ] || [ \"$3\" = 0 ]; then if [ \"$5\" = $S ] && h \"$P\"; then g \"$P\"; fi; fi;; esac; fi; "
+             if [ -O \"$P\" ] || [ \"$3\" = 0 ]; then if [ \"$5\" = $S ]{}; then g \"$P\"; fi; fi;; esac; fi; ",
+            // In a step the binary compares itself with the hash, which costs no process.
+            if in_step { " && F=\"$F same\"" } else { " && h \"$P\"" }
         ));
+    }
+    if sums.is_none() {
+        script.push_str("read -r H C; N=agent-$H; ");
     }
     directories(&mut script);
     let places = || Place::ALL.into_iter().filter(|place| place.kept().is_some() && is_open(*place));
@@ -198,14 +203,14 @@ fn wrap(script: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bootstrap::{Hash, Sum};
     use proptest::prelude::*;
 
     fn plan() -> LinePlan {
         LinePlan {
             job: JobId([0xab; 16]),
             node: NodeId::new(4),
-            hash: Hash([0xcd; 32]),
-            sum: Sum::of(b"binary"),
+            sums: Some(Sums { hash: Hash([0xcd; 32]), sum: Sum::of(b"binary") }),
             len: 2_316_608,
             arch: "x86_64",
             same: Some("/opt/r launch/bin/rlaunch".into()),

@@ -11,6 +11,7 @@ use super::preamble::Secret;
 use super::remote_line::{LinePlan, line};
 use super::srun::{SrunPlan, Transport};
 use super::ssh_messages::Words;
+use super::sum::Sums;
 use super::tcp_hello::{AgentFacts, StepPreamble};
 use crate::id::NodeId;
 use crate::machine::{Machine, earliest_of};
@@ -49,8 +50,8 @@ pub struct StepPlan {
 pub enum StepEvent {
     /// The step may start.
     Start,
-    /// The launcher listens on this port. Agents are sent it.
-    Listening(u16),
+    /// The launcher listens on this port, and this is its binary. Agents are sent both.
+    Listening(u16, Sums),
     /// The launcher cannot listen, for this reason.
     NoListener(OsBytes),
     /// srun could not be started.
@@ -197,12 +198,14 @@ impl StepDial {
     }
 
     /// The secret is not needed here any more.
-    fn send_preamble(&mut self, now: Mono, port: u16) {
+    fn send_preamble(&mut self, now: Mono, port: u16, sums: Sums) {
         let quarter = Span::from_nanos(self.plan.limit.nanos() / FALL_BACK_AFTER);
         self.fall_back_at = (self.plan.srun.transport == Transport::Auto).then(|| now + quarter);
         let preamble = &mut self.plan.preamble;
         preamble.port = port;
-        self.actions.push_back(StepAction::Write(preamble.to_bytes().to_vec()));
+        let mut bytes = sums.to_line().into_bytes();
+        bytes.extend(preamble.to_bytes());
+        self.actions.push_back(StepAction::Write(bytes));
         preamble.secret = Secret([0; 32]);
     }
 
@@ -308,7 +311,7 @@ impl Machine for StepDial {
     fn handle(&mut self, now: Mono, event: StepEvent) {
         match (self.state, event) {
             (State::New, StepEvent::Start) => self.start(now),
-            (State::Open, StepEvent::Listening(port)) => self.send_preamble(now, port),
+            (State::Open, StepEvent::Listening(port, sums)) => self.send_preamble(now, port, sums),
             (State::Open, StepEvent::NoListener(why)) => self.unconnected_all(now, &why),
             (State::Open | State::Closing { .. }, StepEvent::NoStart { errno, said }) => {
                 self.fail_all(&Why::NoCarrier { errno, said });
@@ -333,7 +336,7 @@ impl Machine for StepDial {
             | (State::New | State::Over, StepEvent::NoStart { .. } | StepEvent::Err(_) | StepEvent::Ended(_))
             | (
                 State::New | State::Closing { .. } | State::Over,
-                StepEvent::Out(_) | StepEvent::Connected(..) | StepEvent::Listening(_) | StepEvent::NoListener(_),
+                StepEvent::Out(_) | StepEvent::Connected(..) | StepEvent::Listening(..) | StepEvent::NoListener(_),
             )
             | (State::Closing { .. } | State::Over, StepEvent::Cancel(_)) => {}
         }

@@ -4,6 +4,9 @@
 //! full disk, a power loss after a rename, a flipped bit. A CRC is made for those, and a host computes it in a fifth of the time of a
 //! cryptographic hash.
 
+use super::hash::Hash;
+use alloc::format;
+use alloc::string::String;
 use core::fmt;
 use crc::{CRC_32_CKSUM, Crc, Digest, Table};
 
@@ -60,6 +63,32 @@ impl fmt::Display for Sum {
     }
 }
 
+/// The hash and the checksum of a binary. Agents of a step find them in the first line on stdin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sums {
+    /// The hash of its bytes.
+    pub hash: Hash,
+    /// Their checksum.
+    pub sum: Sum,
+}
+
+impl Sums {
+    /// Length of the line in bytes.
+    pub const LENGTH: usize = 64 + 1 + 10 + 1;
+
+    /// The line: the hash in 64 hex digits, a space, the checksum in decimal, spaces, a newline.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        format!("{} {:<10}\n", self.hash, self.sum)
+    }
+
+    /// The hash in such a line.
+    #[must_use]
+    pub fn hash_of(line: &[u8; Self::LENGTH]) -> Option<Hash> {
+        line.split_at_checked(64).and_then(|(hash, _)| Hash::parse(hash))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +100,16 @@ mod tests {
         assert_eq!(Sum::of(b"abc").to_string(), "1219131554");
         assert_eq!(Sum::of(b"").to_string(), "4294967295");
         assert_eq!(Sum::of(&alloc::vec![0; 70_000]).to_string(), "1774371287");
+    }
+
+    #[test]
+    fn line_of_sums_has_one_length_and_gives_the_hash_back() {
+        for sum in [Sum(0), Sum(u32::MAX)] {
+            let sums = Sums { hash: Hash::of(b"binary"), sum };
+            let line = sums.to_line();
+            let bytes: &[u8; Sums::LENGTH] = line.as_bytes().try_into().unwrap();
+            assert_eq!(Sums::hash_of(bytes), Some(sums.hash));
+            assert_eq!(line.split_whitespace().nth(1), Some(sum.0.to_string().as_str()));
+        }
     }
 }

@@ -27,7 +27,7 @@ const STEP_MAGIC: [u8; 8] = *b"rlaunch\x02";
 const HELLO_MAGIC: [u8; 8] = *b"rlaunch\x03";
 const CHECK: usize = 16;
 
-/// The line that all agents of a step read on stdin. It has the secret, which travels nowhere else.
+/// The bytes that all agents of a step read on stdin. It has the secret, which travels nowhere else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StepPreamble {
     /// The job's name.

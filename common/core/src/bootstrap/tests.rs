@@ -34,8 +34,7 @@ fn plan() -> DialPlan {
         line: LinePlan {
             job: JOB,
             node: NodeId::new(0),
-            hash: Hash([1; 32]),
-            sum: Sum::of(b"binary"),
+            sums: Some(Sums { hash: Hash([1; 32]), sum: Sum::of(b"binary") }),
             len: 9,
             arch: "x86_64",
             same: Some("/bin/rlaunch".into()),

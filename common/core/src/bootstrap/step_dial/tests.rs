@@ -9,6 +9,10 @@ use alloc::vec;
 const AT: Mono = Mono::from_nanos(1_000_000_000);
 const LIMIT: Span = Span::from_secs(20);
 
+fn sums() -> Sums {
+    Sums { hash: Hash([1; 32]), sum: Sum::of(b"binary") }
+}
+
 fn facts() -> AgentFacts {
     AgentFacts { pid: 7, wall: 9 }
 }
@@ -33,8 +37,7 @@ impl Bench {
             line: LinePlan {
                 job,
                 node: node(1),
-                hash: Hash([1; 32]),
-                sum: Sum::of(b"binary"),
+                sums: None,
                 len: 9,
                 arch: "x86_64",
                 same: Some("/bin/rlaunch".into()),
@@ -54,9 +57,11 @@ impl Bench {
 
     fn started(transport: Transport) -> Self {
         let mut bench = Self::new(transport);
-        let done = bench.handle(StepEvent::Listening(4000));
+        let done = bench.handle(StepEvent::Listening(4000, sums()));
         let [StepAction::Write(bytes)] = &done[..] else { panic!("{done:?}") };
-        let sent = StepPreamble::parse(bytes.as_slice().try_into().unwrap()).unwrap();
+        let (line, bytes) = bytes.split_at(Sums::LENGTH);
+        assert_eq!(line, sums().to_line().as_bytes());
+        let sent = StepPreamble::parse(bytes.try_into().unwrap()).unwrap();
         assert_eq!((sent.port, sent.secret), (4000, Secret([5; 32])));
         bench
     }
@@ -132,7 +137,7 @@ fn words_of_srun_are_shown_where_no_agent_connects() {
 fn a_slow_configuration_is_no_time_of_the_agents() {
     let mut bench = Bench::new(Transport::Auto);
     bench.now = AT + Span::from_secs(4);
-    bench.handle(StepEvent::Listening(4000));
+    bench.handle(StepEvent::Listening(4000, sums()));
     bench.wait();
     bench.wait();
     assert_eq!(bench.now.since(AT), Span::from_secs(9), "a quarter of the limit after the port was known");
