@@ -41,6 +41,19 @@ fn read(file: &File, mut take: impl FnMut(&[u8])) -> io::Result<()> {
     }
 }
 
+/// The hash of the length of a file, and of 64 KiB at either end. Another build has another: the build ID that linkers write lies in
+/// the first page. A file that was cut off, or whose end was not written, has another, too.
+pub(crate) fn hash_of_ends(file: &File) -> io::Result<Hash> {
+    let len = file.metadata()?.len();
+    let (mut hasher, mut chunk) = (Hasher::default(), vec![0; 64 << 10]);
+    hasher.update(&len.to_le_bytes());
+    for at in [0, len.saturating_sub(chunk.len() as u64)] {
+        let n = file.read_at(&mut chunk, at)?;
+        hasher.update(chunk.get(..n).unwrap_or_default());
+    }
+    Ok(hasher.finish())
+}
+
 /// The hash of a file.
 pub(crate) fn hash(file: &File) -> io::Result<Hash> {
     let mut hasher = Hasher::default();
@@ -61,7 +74,7 @@ impl Source {
         Ok(Self { len: meta.len(), sums: OnceCell::new(), path, file })
     }
 
-    /// Its hash and checksum. Milliseconds pass when this is called first.
+    /// Its sums. Milliseconds pass when this is called first.
     pub(crate) fn sums(&self) -> Sums {
         *self.sums.get_or_init(|| {
             let (mut hasher, mut summer) = (Hasher::default(), Summer::default());
@@ -69,16 +82,51 @@ impl Source {
                 hasher.update(part);
                 summer.update(part);
             });
-            if let Err(error) = read {
+            let ends = read.and_then(|()| hash_of_ends(&self.file)).unwrap_or_else(|error| {
                 // No host has a binary with these sums, so the job ends with an error for each of them.
                 tracing::error!(%error, "our own binary cannot be read");
-            }
-            Sums { hash: hasher.finish(), sum: summer.finish() }
+                Hash([0; 32])
+            });
+            Sums { hash: hasher.finish(), sum: summer.finish(), ends }
         })
     }
 
     /// Some of its bytes.
     pub(crate) fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
         self.file.read_at(buf, at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_page_has_the_build_id_so_the_ends_name_a_build() {
+        let mut page = [0; 4096];
+        open().unwrap().read_exact_at(&mut page, 0).unwrap();
+        // An ELF note: length of the name, length of the ID, type NT_GNU_BUILD_ID, name (elf(5)).
+        let note = [4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0, b'G', b'N', b'U', 0];
+        assert!(page.windows(note.len()).any(|window| window == note));
+    }
+
+    #[test]
+    fn ends_differ_when_length_or_either_end_does() {
+        let path = std::env::temp_dir().join(format!("rlaunch-ends.{}", std::process::id()));
+        let ends = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            hash_of_ends(&File::open(&path).unwrap()).unwrap()
+        };
+        let bytes = vec![7; 200 << 10];
+        let last = bytes.len() - 1;
+        let with = |at: usize| {
+            let mut other = bytes.clone();
+            other[at] = 8;
+            other
+        };
+        let all = [ends(&bytes), ends(&bytes[1..]), ends(&with(0)), ends(&with(last)), ends(&[]), ends(&[7])];
+        std::fs::remove_file(&path).unwrap();
+        let distinct: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(distinct.len(), all.len());
     }
 }

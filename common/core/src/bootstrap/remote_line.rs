@@ -143,7 +143,7 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
         // In two parts, so that a shell that prints its input prints no marker.
         "M=@rlaunch; M=\"$M-{job}@ \"; S={len}; W=$PWD; F={flag}; E=; "
     );
-    if let Some(Sums { hash, sum }) = sums {
+    if let Some(Sums { hash, sum, .. }) = sums {
         script.push_str(&format!("H={hash}; C={sum}; N=agent-$H; T=.$N.{node}.$$; "));
     }
     script.push_str(CHECKS);
@@ -170,12 +170,12 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
         script.push_str(&format!(
             "P=\"{path}\"; k=same; if [ -f \"$P\" ] && [ -x \"$P\" ]; then set -- $(q \"$P\"); case $1 in -??x?-??-*) \
              if [ -O \"$P\" ] || [ \"$3\" = 0 ]; then if [ \"$5\" = $S ]{}; then g \"$P\"; fi; fi;; esac; fi; ",
-            // In a step the binary compares itself with the hash, which costs no process.
+            // In a step the binary compares itself, which costs no process.
             if in_step { " && F=\"$F same\"" } else { " && h \"$P\"" }
         ));
     }
     if sums.is_none() {
-        script.push_str("read -r H C; N=agent-$H; ");
+        script.push_str("read -r H C _; N=agent-$H; ");
     }
     directories(&mut script);
     let places = || Place::ALL.into_iter().filter(|place| place.kept().is_some() && is_open(*place));
@@ -210,7 +210,7 @@ mod tests {
         LinePlan {
             job: JobId([0xab; 16]),
             node: NodeId::new(4),
-            sums: Some(Sums { hash: Hash([0xcd; 32]), sum: Sum::of(b"binary") }),
+            sums: Some(Sums { hash: Hash([0xcd; 32]), sum: Sum::of(b"binary"), ends: Hash::of(b"ends") }),
             len: 2_316_608,
             arch: "x86_64",
             same: Some("/opt/r launch/bin/rlaunch".into()),

@@ -63,29 +63,31 @@ impl fmt::Display for Sum {
     }
 }
 
-/// The hash and the checksum of a binary. Agents of a step find them in the first line on stdin.
+/// The sums of a binary. Agents of a step find them in the first line on stdin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sums {
     /// The hash of its bytes.
     pub hash: Hash,
     /// Their checksum.
     pub sum: Sum,
+    /// The hash of its ends.
+    pub ends: Hash,
 }
 
 impl Sums {
     /// Length of the line in bytes.
-    pub const LENGTH: usize = 64 + 1 + 10 + 1;
+    pub const LENGTH: usize = 64 + 1 + 10 + 1 + 64 + 1;
 
-    /// The line: the hash in 64 hex digits, a space, the checksum in decimal, spaces, a newline.
+    /// The line: the hash in 64 hex digits, the checksum in decimal and spaces, the hash of the ends, a newline.
     #[must_use]
     pub fn to_line(&self) -> String {
-        format!("{} {:<10}\n", self.hash, self.sum)
+        format!("{} {:<10} {}\n", self.hash, self.sum, self.ends)
     }
 
-    /// The hash in such a line.
+    /// The hash of the ends in such a line.
     #[must_use]
-    pub fn hash_of(line: &[u8; Self::LENGTH]) -> Option<Hash> {
-        line.split_at_checked(64).and_then(|(hash, _)| Hash::parse(hash))
+    pub fn ends_of(line: &[u8; Self::LENGTH]) -> Option<Hash> {
+        line.split_at_checked(Self::LENGTH - 65).and_then(|(_, ends)| Hash::parse(ends.strip_suffix(b"\n")?))
     }
 }
 
@@ -103,12 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn line_of_sums_has_one_length_and_gives_the_hash_back() {
+    fn line_of_sums_has_one_length_and_gives_the_ends_back() {
         for sum in [Sum(0), Sum(u32::MAX)] {
-            let sums = Sums { hash: Hash::of(b"binary"), sum };
+            let sums = Sums { hash: Hash::of(b"binary"), sum, ends: Hash::of(b"bin ary") };
             let line = sums.to_line();
             let bytes: &[u8; Sums::LENGTH] = line.as_bytes().try_into().unwrap();
-            assert_eq!(Sums::hash_of(bytes), Some(sums.hash));
+            assert_eq!(Sums::ends_of(bytes), Some(sums.ends));
             assert_eq!(line.split_whitespace().nth(1), Some(sum.0.to_string().as_str()));
         }
     }

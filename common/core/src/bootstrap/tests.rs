@@ -34,7 +34,7 @@ fn plan() -> DialPlan {
         line: LinePlan {
             job: JOB,
             node: NodeId::new(0),
-            sums: Some(Sums { hash: Hash([1; 32]), sum: Sum::of(b"binary") }),
+            sums: Some(Sums { hash: Hash([1; 32]), sum: Sum::of(b"binary"), ends: Hash::of(b"ends") }),
             len: 9,
             arch: "x86_64",
             same: Some("/bin/rlaunch".into()),

@@ -10,7 +10,7 @@ const AT: Mono = Mono::from_nanos(1_000_000_000);
 const LIMIT: Span = Span::from_secs(20);
 
 fn sums() -> Sums {
-    Sums { hash: Hash([1; 32]), sum: Sum::of(b"binary") }
+    Sums { hash: Hash([1; 32]), sum: Sum::of(b"binary"), ends: Hash::of(b"ends") }
 }
 
 fn facts() -> AgentFacts {
