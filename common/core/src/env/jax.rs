@@ -29,8 +29,7 @@ pub(super) const CONTRACT: Contract = Contract {
         Var {
             name: "JAX_LOCAL_DEVICE_IDS",
             role: Role::Default,
-            doc: "Devices of the rank. With `--gpus-per-rank N`: 0 to N-1. A rank alone on its host: all GPUs. \
-             Otherwise unset: JAX uses LOCAL_RANK.",
+            doc: "With `--gpus-per-rank N`: 0 to N-1. A rank alone on its host: all GPUs. Otherwise unset, and JAX uses LOCAL_RANK.",
             anew: Anew::Never,
         },
         Var {
