@@ -7,6 +7,7 @@ mod binary;
 mod crates;
 mod docs;
 mod files;
+mod generated;
 mod prose;
 
 use std::path::PathBuf;

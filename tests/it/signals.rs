@@ -1,4 +1,4 @@
-//! The table of docs/signals.md, on real processes.
+//! The table of docs/reference/signals.md, on real processes.
 
 use crate::case::Case;
 use crate::census;

@@ -247,7 +247,7 @@ typedef struct rl_session rl_session;
 /* Somebody calls rl_session_wait_interrupt and then rl_session_aborted, for each round that is left; what comes behind waits for that. */
 #define RL_FOREIGN_ABORT 1u
 
-/* Opens the session of this process and says under which terms it takes part: names and values as docs/client.md has them
+/* Opens the session of this process and says under which terms it takes part: names and values as docs/reference/c.md has them
  * (policy, keys, soft_timeout, ...). Does not wait for others. Outside rlaunch it is a world of one, which is said once on stderr.
  * *session is to be given to rl_session_close. */
 int rl_session_register(const rl_pair *terms, size_t count, uint32_t flags, rl_session **session);

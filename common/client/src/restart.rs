@@ -41,7 +41,7 @@ fn colon(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
-/// How a function is run. Terms that are not set are the defaults of docs/client.md; all ranks have to ask for the same.
+/// How a function is run. Terms that are not set are the defaults of docs/reference/rust.md; all ranks have to ask for the same.
 #[must_use]
 pub struct Restart<'a> {
     terms: Vec<(OsBytes, OsBytes)>,
@@ -67,7 +67,7 @@ impl<'a> Restart<'a> {
         Self { terms: Vec::new(), keys: Vec::new(), hooks: Hooks::default(), keeps_environment: false }
     }
 
-    /// The policy that assigns ranks: `max=8,shift` for one (docs/assign.md). `--assign` on the command line goes first.
+    /// The policy that assigns ranks: `max=8,shift` for one (docs/reference/policies.md). `--assign` on the command line goes first.
     pub fn policy(self, policy: &str) -> Self {
         self.term("policy", policy)
     }

@@ -72,7 +72,11 @@ pub(super) static OPTIONS: &[Later] = &[
     same(&["start-method"], Same::Only(&["spawn", "fork", "forkserver"]), None),
     same(&["event-log-handler"], Same::Only(&["null"]), Some("--events FILE")),
     same(&["logs-specs"], Same::Only(&["default"]), Some("--log-dir DIR -r 3   or   --log-dir DIR -t 3")),
-    same(&["signals-to-handle"], Same::Only(SIGNALS), Some("leave it out: docs/signals.md lists what ranks get")),
+    same(
+        &["signals-to-handle"],
+        Same::Only(SIGNALS),
+        Some("leave it out: docs/reference/signals.md lists what ranks get"),
+    ),
     same(&["with-ft"], Same::Only(&["no", "false", "0"]), GOES_ON),
     // Where ranks run.
     later(None, &["rankmap", "arbitrary"], NUMBERS),
@@ -191,9 +195,9 @@ pub(super) static OPTIONS: &[Later] = &[
     later(
         Some(b'X'),
         &["disable-status", "quit-on-interrupt", "signal"],
-        Some("leave it out: an interrupt ends the job; docs/signals.md"),
+        Some("leave it out: an interrupt ends the job; docs/reference/signals.md"),
     ),
-    later(None, &["forward-signals"], Some("leave it out: docs/signals.md lists what ranks get")),
+    later(None, &["forward-signals"], Some("leave it out: docs/reference/signals.md lists what ranks get")),
     later(None, &["print-all-exitcodes", "report-child-jobs-separately", "error-nonzero-status"], EXIT),
     later(None, &["test-suicide", "initial-errhandler", "soft", "arch", "file"], NOT_NEEDED),
     // How hosts and ranks are reached.

@@ -154,7 +154,7 @@ Exit code: that of the rank that failed first, 128 + the signal that killed it;
     );
     text.push_str(&variables());
     text.push_str(
-        "docs/environment.md lists the variables of each rank.
+        "docs/reference/environment.md lists the variables of each rank.
 
 Examples:
   rlaunch -n 4 ./train --lr 0.1

@@ -81,7 +81,7 @@ impl Run {
             option: OPTION.into(),
             takes: format!("a file that can be used ({why})").into(),
             got: path.into(),
-            hint: Some("docs/binding.md shows such files".into()),
+            hint: Some("docs/reference/binding.md shows such files".into()),
         };
         let read = |path: &str| {
             let bytes = (site.read)(&path.into()).map_err(|error| refuse(path, super::site::why(&error)))?;

@@ -42,7 +42,8 @@ pub(super) const GROUP: Group = Group {
             more: &[
                 "user@HOST, [IPv6]:4, a[1-9]!a5, ^FILE, @GROUP. A HOST",
                 "alone has one slot, named twice two. With --hostfile:",
-                "choose from it. Also -w, --nodelist (docs/hosts.md).",
+                "choose from it. Also -w, --nodelist.",
+                "More: docs/reference/hostfile.md.",
             ],
         },
         Row {
@@ -86,7 +87,8 @@ pub(super) const GROUP: Group = Group {
             brief: "start if N hosts are ready (default: all of them)",
             more: &[
                 "The ranks of hosts that cannot be had are dropped,",
-                "and the others numbered anew. More: docs/hosts.md.",
+                "and the others numbered anew.",
+                "More: docs/reference/hostfile.md.",
             ],
         },
         Row {
@@ -97,7 +99,8 @@ pub(super) const GROUP: Group = Group {
             brief: "each rank sees N GPUs of its host, and no others",
             more: &[
                 "Those of CUDA_VISIBLE_DEVICES, if you have set it:",
-                "docs/environment.md. Also --gpus-per-task N.",
+                "docs/reference/environment.md.",
+                "Also --gpus-per-task N.",
             ],
         },
         Row {
@@ -109,7 +112,8 @@ pub(super) const GROUP: Group = Group {
             more: &[
                 "slot, node, package, numa, l3, core or hwthread;",
                 "also ppr:N:UNIT, seq, rankfile:FILE=F, pe-list=0,1,",
-                "with :PE=N, :SPAN as in Open MPI (docs/binding.md).",
+                "with :PE=N, :SPAN as in Open MPI.",
+                "More: docs/reference/binding.md.",
             ],
         },
         Row {
@@ -142,7 +146,7 @@ pub(super) const GROUP: Group = Group {
             names: &["cpus-per-rank", "cpus-per-task", "cpus-per-proc"],
             takes: Takes::One("N"),
             brief: "bind each rank to N cores of its own",
-            more: &["Open MPI's -c is -n here. More: docs/binding.md."],
+            more: &["Open MPI's -c is -n here.", "More: docs/reference/binding.md."],
         },
         Row {
             id: Id::Place(Opt::BindTo),

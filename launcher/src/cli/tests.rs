@@ -3,6 +3,7 @@
 mod allocation;
 mod place;
 mod reach;
+mod reference;
 mod refused;
 mod theirs;
 mod torch;

@@ -394,7 +394,7 @@ fn gpus(hosts: &str, each: u32, needed: u32, has: Option<u32>) -> Said {
     };
     let hint = match has {
         Some(has) if has >= each => format!("--ppn {}, or a smaller --gpus-per-rank", has / each.max(1)).into(),
-        Some(0) => "docs/environment.md says which are counted".into(),
+        Some(0) => "docs/reference/environment.md says which are counted".into(),
         Some(_) => "a smaller --gpus-per-rank".into(),
         None => "CUDA_VISIBLE_DEVICES, with those that there are".into(),
     };

@@ -8,27 +8,29 @@ use crate::os_strings::OsStrings;
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "GPUs",
-    about: "Without `--gpus-per-rank` every rank sees what the caller's variables leave, as under torchrun, and takes the one of its \
-            LOCAL_RANK. With `--gpus-per-rank N` local rank 0 sees the first N of these and no other, local rank 1 the next, and so \
-            on: for each of them the first is device 0. Numbers, UUIDs and MIG devices of your list are passed on as they are. In a Slurm \
-            allocation each host has the list that Slurm gives the step there; `-x` goes before it.",
+    about: "Without `--gpus-per-rank`, every rank sees the GPUs that your variables allow, and uses the GPU of its \
+            LOCAL_RANK, as under torchrun. With `--gpus-per-rank N`, local rank 0 sees the first N of them, local rank 1 the \
+            next N, and so on. Each rank numbers its GPUs from 0. Numbers, UUIDs and MIG devices of your list keep their \
+            form. In a Slurm allocation, each host uses the list that Slurm gives the step there. `-x` overrides that list.",
     vars: &[
         Var {
             name: "CUDA_VISIBLE_DEVICES",
             role: Role::Narrowed,
-            doc: "The rank's GPUs, of yours or, without a list, of all that the host has.",
+            doc: "GPUs of the rank, out of your list. Without a list: out of all GPUs of the host.",
             anew: Anew::Never,
         },
         Var {
             name: "HIP_VISIBLE_DEVICES",
             role: Role::Narrowed,
-            doc: "The same, on hosts with AMD's GPUs. There yours goes before CUDA_VISIBLE_DEVICES, and both get what is said.",
+            doc: "The same on hosts with AMD GPUs. Your value overrides CUDA_VISIBLE_DEVICES there, and ranks get both \
+             variables.",
             anew: Anew::Never,
         },
         Var {
             name: "ROCR_VISIBLE_DEVICES",
             role: Role::Read,
-            doc: "On hosts with AMD's GPUs: what it leaves is shared out. It stays as it is, and numbers count within it.",
+            doc: "On hosts with AMD GPUs: rlaunch shares out the GPUs of this list. It stays as it is, and numbers \
+             count within it.",
             anew: Anew::Never,
         },
     ],

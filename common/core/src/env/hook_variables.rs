@@ -8,37 +8,41 @@ const fn var(name: &'static str, doc: &'static str) -> Var {
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "Commands at a restart and at the end",
-    about: "What the commands of `--on-restart` and `--on-exit` are told ([rounds.md](rounds.md#commands)), besides RLAUNCH_JOB_ID. They have the \
-            rest of the environment in which `rlaunch` was started, without what describes this one job: an `rlaunch` that they start \
-            is another one.",
+    about: "The commands of `--on-restart` and `--on-exit` get these variables and `RLAUNCH_JOB_ID` ([resilient \
+            training](../guides/resilient-training.md)). The rest of their environment is that of `rlaunch`, without options \
+            for this one job.",
     vars: &[
         var("RLAUNCH_HOOK", "`restart` or `exit`."),
-        var("RLAUNCH_HOOK_ACTIVE", "Ranks that work: now, or at the end."),
-        var("RLAUNCH_HOOK_EXIT_CODE", "At the end: that of rlaunch, 128 and the number where it dies of a signal."),
-        var("RLAUNCH_HOOK_GENERATION", "How often all ranks have been started again (`--max-restarts`)."),
+        var("RLAUNCH_HOOK_ACTIVE", "Active ranks now, or at the end."),
+        var(
+            "RLAUNCH_HOOK_EXIT_CODE",
+            "At the end: exit code of rlaunch; 128 + the signal if rlaunch dies of a signal.",
+        ),
+        var("RLAUNCH_HOOK_GENERATION", "Number of restarts of all ranks so far (`--max-restarts`)."),
         var(
             "RLAUNCH_HOOK_HOSTS",
-            "The hosts of RLAUNCH_HOOK_RANKS, separated by commas; at the end also one that was lost or refused.",
+            "Hosts of RLAUNCH_HOOK_RANKS with commas between them. At the end also a host that was lost or \
+             refused.",
         ),
         var(
             "RLAUNCH_HOOK_KIND",
-            "Why: at a restart that of the first fault, at the end that of the job's cause, as in [events.md](events.md): `exception`, \
-             `hang`, `ended`, …; `success`, `rank`, `signal`, ….",
+            "At a restart: kind of the first [fault](events.md#faults), as `hang`. At the end: kind of the \
+             [cause](events.md#causes), as `rank`.",
         ),
-        var("RLAUNCH_HOOK_LEFT", "At the end: processes of the job that are left; empty where nobody could count."),
-        var("RLAUNCH_HOOK_LEVEL", "At a restart: `round` (in the same processes) or `generation` (other ones)."),
+        var("RLAUNCH_HOOK_LEFT", "At the end: number of processes of the job that remain; empty if unknown."),
+        var("RLAUNCH_HOOK_LEVEL", "At a restart: `round` (same processes) or `generation` (new processes)."),
         var(
             "RLAUNCH_HOOK_RANKS",
-            "The ranks that it is about, by their initial number: that of the first fault, and those that are lost: `3,7-9`; may be empty at the end.",
+            "Initial ranks of the first fault and of all losses, as `3,7-9`; may be empty at the end.",
         ),
-        var("RLAUNCH_HOOK_ROUND", "The round that has begun, or in which the job ended; empty where there is none."),
-        var("RLAUNCH_HOOK_SKIPPED", "At a restart: others before it that no command was run for."),
+        var("RLAUNCH_HOOK_ROUND", "The round that has begun, or in which the job ended; empty without rounds."),
+        var("RLAUNCH_HOOK_SKIPPED", "At a restart: number of earlier restarts without a command of their own."),
         var(
             "RLAUNCH_HOOK_TEXT",
-            "More about it, as the rank or the kernel says it: `ValueError: …`, `SIGKILL`; may be empty.",
+            "Error text of the rank or the kernel, as `ValueError: …` or `SIGKILL`; may be empty.",
         ),
-        var("RLAUNCH_HOOK_WORLD", "Healthy ranks: now, or at the end."),
-        var("RLAUNCH_HOOK_WORLD_BEFORE", "At a restart: those before it."),
+        var("RLAUNCH_HOOK_WORLD", "Healthy ranks now, or at the end."),
+        var("RLAUNCH_HOOK_WORLD_BEFORE", "At a restart: healthy ranks before it."),
     ],
     families: &[],
 };

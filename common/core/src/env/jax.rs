@@ -15,28 +15,27 @@ const BEHIND: u16 = 1;
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "JAX",
-    about: "With `--framework jax`, and by itself where rank 0's script, as far as it can be read here, imports jax and not mpi4py: \
-            `jax.distributed.initialize()` needs no argument then. JAX reads OMPI_COMM_WORLD_SIZE, _RANK and _LOCAL_RANK, which every \
-            rank has, if OMPI_MCA_orte_hnp_uri is there. In a job of Slurm it also finds the others without these: by \
-            Slurm's names, which every rank has there ([below](#slurm)).",
+    about: "Set with `--framework jax`, or if the script of rank 0 imports jax and not mpi4py. Then \
+            `jax.distributed.initialize()` needs no argument. JAX reads `OMPI_COMM_WORLD_SIZE`, `_RANK` and `_LOCAL_RANK` if \
+            `OMPI_MCA_orte_hnp_uri` is set. In a Slurm job, JAX reads [Slurm's variables](#slurm), which every rank has \
+            there.",
     vars: &[
         Var {
             name: "JAX_COORDINATOR_ADDRESS",
             role: Role::Default,
-            doc: "MASTER_ADDR, and the port behind MASTER_PORT: rank 0 listens there.",
+            doc: "MASTER_ADDR and the port MASTER_PORT + 1, where rank 0 listens.",
             anew: Anew::EachRound,
         },
         Var {
             name: "JAX_LOCAL_DEVICE_IDS",
             role: Role::Default,
-            doc: "Which devices a rank takes. With `--gpus-per-rank N` 0 to N-1: it sees only its own. A rank that is alone on a host \
-                  with several GPUs takes all of them. Otherwise there is none, and JAX takes the one of LOCAL_RANK.",
+            doc: "With `--gpus-per-rank N`: 0 to N-1. A rank alone on its host: all GPUs. Otherwise unset, and JAX uses LOCAL_RANK.",
             anew: Anew::Never,
         },
         Var {
             name: "OMPI_MCA_orte_hnp_uri",
             role: Role::Set,
-            doc: "By it JAX knows Open MPI. Other programs have none; that of an outer mpirun 4 is removed.",
+            doc: "JAX recognizes Open MPI by it. Other programs never get it, also not from an outer mpirun 4.",
             anew: Anew::EachRound,
         },
     ],

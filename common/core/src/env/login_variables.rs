@@ -14,32 +14,32 @@ const fn user(name: &'static str, doc: &'static str) -> Var {
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "Of each host",
-    about: "On the host on which `rlaunch` was started all of these are the caller's. On others they are those of the login \
-            there, if it has them: the caller's do not travel. `-x NAME` makes one travel nevertheless.",
+    about: "On the launcher's host, ranks get your values. On other hosts, ranks get the values of the login there, if it \
+            has them. Your values do not travel. `-x NAME` sends a variable to all hosts.",
     vars: &[
         host("DISPLAY", "A display."),
-        user("HOME", "Where another user logs in there (`user@HOST`, or by ssh's configuration): theirs."),
+        user("HOME", "Home directory; that of the other user for `user@HOST`, or for a User in ssh's configuration."),
         host("HOST", "Name of the host, as some shells set it."),
         host("HOSTNAME", "The same."),
-        host("KRB5CCNAME", "Kerberos tickets, mostly in a file of the host."),
+        host("KRB5CCNAME", "Kerberos tickets, often in a file of the host."),
         user("LOGNAME", "As HOME."),
         user("MAIL", "As HOME."),
         host("OLDPWD", "Of the shell."),
         host("PWD", "The directory in which the rank starts."),
         user("SHELL", "As HOME."),
         host("SHLVL", "Of the shell."),
-        host("TMPDIR", "A directory that batch systems make on each host."),
+        host("TMPDIR", "Directory for temporary files; batch systems make one per host."),
         user("USER", "As HOME."),
         host("WAYLAND_DISPLAY", "A display."),
         host("XAUTHORITY", "Of the display."),
-        host("XDG_RUNTIME_DIR", "A directory that a login makes."),
+        host("XDG_RUNTIME_DIR", "Directory of the login."),
         host("XDG_SEAT", "Of the login."),
         host("XDG_VTNR", "Of the login."),
         host("_", "Of the shell."),
     ],
     families: &[
         host("DBUS_*", "Sockets of the login."),
-        host("SSH_*", "Of the login: who came from where, and the agent's socket."),
+        host("SSH_*", "Connection of the login, and the socket of ssh-agent."),
         host("XDG_SESSION_*", "Of the login."),
     ],
 };

@@ -1,7 +1,7 @@
 //! Every environment variable that rlaunch sets, reads or removes: a public interface, in one registry.
 //!
 //! One file per contract: the names with their meaning, and beside them the code that writes the values. A test compares the
-//! two; docs/environment.md is generated from here ([`document`]), and another test fails when it is out of date.
+//! two; the tables of docs/reference/environment.md are generated from here ([`document`]), and another test fails when they are out of date.
 
 mod block;
 mod gpu_variables;
@@ -30,6 +30,7 @@ pub use round_variables::OfRound;
 pub use tpu::without_tpu;
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 /// The use of a variable by rlaunch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +78,7 @@ impl Role {
     const fn in_words(self) -> &'static str {
         match self {
             Self::Set => "set",
-            Self::Default | Self::Meeting => "set unless you do",
+            Self::Default | Self::Meeting => "set unless you set it",
             Self::Narrowed => "yours, narrowed",
             Self::Removed => "removed",
             Self::Read => "read",
@@ -198,54 +199,39 @@ impl Var {
     }
 }
 
-const INTRODUCTION: &str = "\
-# Environment variables
-
-<!-- Generated from common/core/src/env. Do not edit: RLAUNCH_BLESS=1 cargo test -p rlaunch --test house -->
-
-A public interface: a name changes its meaning only with a note in the changelog.
-
-Ranks inherit the environment in which `rlaunch` was started, byte for byte, except for the names below.
-
-- **set**: every rank gets it from rlaunch, whatever the caller has.
-- **set unless you do**: the caller's value goes first.
-- **yours, narrowed**: the caller's passes; where rlaunch shares it out, each rank gets its part.
-- **removed**: the caller's does not reach the ranks: it would tell them who somebody else is.
-- **read**: an option of rlaunch.
-- **for commands**: only the commands of `--on-restart` and `--on-exit` have it.
-- **the host's**, **the user's there**: see [below](#of-each-host); what of the caller's does not travel to other hosts.
-- **set on TPU hosts**: there as *set*, elsewhere as *the host's*.
-- **each round**: where a program restarts a function within its processes, a rank gets a new value before each round: that of the
-  ranks that work in it. A rank in reserve has none of these set, but those of rlaunch's own.
-- **with `--relocal` each round**: as that, where the option or the program's term `relocal` asks for it ([rounds.md](rounds.md#local_rank)); else
-  it stays what the process was started with, in reserve too.
-
-`-x NAME=value` goes before all of this. `-x NAME` and `-x 'NAME*'` keep the caller's value of a name that would be
-removed or set, or would not travel.
-";
-
-/// docs/environment.md.
+/// The tables of docs/reference/environment.md. Variables that are removed for the same reason share a row.
 #[must_use]
 pub fn document() -> String {
-    let mut text = String::from(INTRODUCTION);
+    let mut text = String::new();
     for contract in REGISTRY {
-        text.push_str("\n## ");
-        text.push_str(contract.title);
-        text.push_str("\n\n");
-        text.push_str(contract.about);
-        text.push_str("\n\n| name | | meaning |\n|---|---|---|\n");
+        for part in ["\n## ", contract.title, "\n\n", contract.about, "\n\n| name | use | meaning |\n|---|---|---|\n"] {
+            text.push_str(part);
+        }
+        let mut removed: Vec<(&str, String)> = Vec::new();
         for var in contract.vars.iter().chain(contract.families) {
-            let round = match var.anew {
-                Anew::Never => "",
-                Anew::EachRound => ", each round",
-                Anew::Relocal => ", with `--relocal` each round",
-            };
-            for part in ["| `", var.name, "` | ", var.role.in_words(), round, " | ", var.doc, " |\n"] {
-                text.push_str(part);
+            let row = removed.iter_mut().find(|(doc, _)| var.role == Role::Removed && *doc == var.doc);
+            match row {
+                Some((_, names)) => names.push_str(&["`, `", var.name].concat()),
+                None if var.role == Role::Removed => removed.push((var.doc, var.name.into())),
+                None => write_row(&mut text, var.name, var),
             }
+        }
+        for (doc, names) in removed {
+            write_row(&mut text, &names, &Var { name: "", role: Role::Removed, doc, anew: Anew::Never });
         }
     }
     text
+}
+
+fn write_row(text: &mut String, names: &str, var: &Var) {
+    let round = match var.anew {
+        Anew::Never => "",
+        Anew::EachRound => ", each round",
+        Anew::Relocal => ", each round with `--relocal`",
+    };
+    for part in ["| `", names, "` | ", var.role.in_words(), round, " | ", var.doc, " |\n"] {
+        text.push_str(part);
+    }
 }
 
 #[cfg(test)]
@@ -255,7 +241,6 @@ mod tests {
     use crate::os_strings::OsStrings;
     use crate::spec::Tier;
     use alloc::collections::BTreeSet;
-    use alloc::vec::Vec;
 
     pub(super) const HOST: Host<'_> = Host {
         job: JobId([7; 16]),

@@ -10,14 +10,14 @@ const fn var(name: &'static str, doc: &'static str) -> Var {
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "Interfaces (gloo, TensorPipe, NCCL)",
-    about: "Where a job has several hosts. Each host has its own: the interface by which it has reached the address at which ranks meet; \
-            where MASTER_ADDR was given, that in a network with it, or the one at which ssh has reached the host; with `--interface` that one, where \
-            the host has it.",
+    about: "Only for jobs with several hosts, and different on each host. The interface is the one by which the host reached \
+            the address where ranks meet. If you set MASTER_ADDR, the interface is the one in the network of that address, \
+            or else the one that ssh reached. `--interface NAME` selects NAME on each host that has it.",
     vars: &[
         var("GLOO_SOCKET_IFNAME", "The interface."),
         var(
             "NCCL_SOCKET_IFNAME",
-            "`=` and the interface, with `--interface` only: NCCL chooses among several by itself.",
+            "`=` and the interface, only with `--interface`. Without it, NCCL chooses by itself.",
         ),
         var("TP_SOCKET_IFNAME", "As GLOO_SOCKET_IFNAME."),
     ],

@@ -21,15 +21,17 @@ const fn gone(name: &'static str) -> Var {
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "Open MPI, PRRTE, PMIx",
-    about: "The names of Open MPI's documentation. What an outer `prterun` (5.0.11) or `mpirun` (4.1) sets for its ranks is \
-            removed: with it an inner program would take itself for one of theirs. Parameters of the user pass.",
+    about: "The variables that Open MPI documents. Variables that an outer `prterun` (5.0.11) or `mpirun` (4.1) sets for its \
+            ranks are removed. With them, an inner program would take itself for a rank of the outer launcher. MCA \
+            parameters of the user pass through.",
     vars: &[
         gone("OMPI_APP_CTX_NUM_PROCS"),
         gone("OMPI_ARGV"),
         gone("OMPI_COMMAND"),
         set("OMPI_COMM_WORLD_LOCAL_RANK", "As LOCAL_RANK.").relocal(),
         set("OMPI_COMM_WORLD_LOCAL_SIZE", "As LOCAL_WORLD_SIZE.").each_round(),
-        set("OMPI_COMM_WORLD_NODE_RANK", "As LOCAL_RANK (in Open MPI: the rank on the node over all jobs).").relocal(),
+        set("OMPI_COMM_WORLD_NODE_RANK", "As LOCAL_RANK. (Open MPI counts ranks of other jobs on the node too.)")
+            .relocal(),
         set("OMPI_COMM_WORLD_RANK", "As RANK.").each_round(),
         set("OMPI_COMM_WORLD_SIZE", "As WORLD_SIZE.").each_round(),
         gone("OMPI_FILE_LOCATION"),
@@ -50,7 +52,7 @@ pub(super) const CONTRACT: Contract = Contract {
         Var {
             name: "OMPI_MCA_pmix",
             role: Role::Removed,
-            doc: "Set by an outer mpirun 4: it excludes the component with which a program runs without a server. `-x OMPI_MCA_pmix` keeps your own.",
+            doc: "Set by an outer mpirun 4: with it, a program without a PMIx server fails. `-x OMPI_MCA_pmix` keeps your value.",
             anew: Anew::Never,
         },
         gone("OMPI_MCA_shmem_RUNTIME_QUERY_hint"),

@@ -13,8 +13,8 @@ const fn gone(name: &'static str) -> Var {
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "DeepSpeed, accelerate, Lightning, Horovod",
-    about: "DeepSpeed's, accelerate's and Lightning's programs find each other by torchrun's names, and these; settings like \
-            `ACCELERATE_*` pass. Horovod meets by MPI, or by a server of horovodrun's, which rlaunch is not.",
+    about: "DeepSpeed, accelerate and Lightning use torchrun's variables and these. Settings such as `ACCELERATE_*` pass \
+            through. Horovod needs MPI or the server of horovodrun, which rlaunch does not provide.",
     vars: &[
         set("CROSS_RANK", "As GROUP_RANK, for DeepSpeed.").each_round(),
         set("CROSS_SIZE", "As GROUP_WORLD_SIZE, for DeepSpeed.").each_round(),

@@ -11,28 +11,35 @@ const fn var(name: &'static str, role: Role, doc: &'static str) -> Var {
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "rlaunch",
-    about: "A rank learns who it is from the names that are set. The others are options: every option that takes a value has one, \
-            `RLAUNCH_` and its name in capitals; a flag goes first, and an empty value is none. A nested `rlaunch` never reads \
-            as an option what is set here. How you want jobs to be run (`RLAUNCH_GRACE`, …) passes on to it, as any default of \
-            yours; what describes this one job (how many ranks, where, with which input and output) does not: `read, removed`.",
+    about: "Variables with the use *set* identify a rank. The others are options. Every option that takes a value has a \
+            variable: `RLAUNCH_` and the name of the option in capitals. An option on the command line overrides its \
+            variable, and an empty value counts as unset. A nested `rlaunch` never reads a *set* variable as an option. \
+            Options for all your jobs (`RLAUNCH_GRACE`, …) pass on to a nested `rlaunch`. Options for one job (number of \
+            ranks, hosts, input, output) do not: their use is *read, removed*.",
     vars: &[
         var(
             "CLUSTERSHELL_CFGDIR",
             Role::Read,
-            "Where [groups of hosts](hosts.md#groups) are set up, before all other places.",
+            "Directory with the configuration of [groups of hosts](hostfile.md#groups), before all other \
+             directories.",
         ),
         var(
             "GCE_METADATA_HOST",
             Role::Read,
-            "Address of the [metadata server](guides/preemption.md), with or without a port. A name is not used.",
+            "Address of the [metadata server](../guides/preemption.md), with or without a port. Host names are \
+             ignored.",
         ),
-        var("PATH", Role::Read, "Of the rank's environment: where a program without `/` in its name is looked for."),
+        var(
+            "PATH",
+            Role::Read,
+            "Of the rank's environment: rlaunch searches it for a program without `/` in its name.",
+        ),
         var("RLAUNCH_AGENT_PATH", Role::Read, "As `--agent-path`."),
-        var("RLAUNCH_APP", Role::Set, "Index of the rank's program among those of the command line, from 0."),
-        var("RLAUNCH_APPS", Role::Set, "Programs of the job."),
+        var("RLAUNCH_APP", Role::Set, "Index of the rank's program on the command line, from 0."),
+        var("RLAUNCH_APPS", Role::Set, "Number of programs of the job."),
         var("RLAUNCH_APP_NAME", Role::Set, "Name of the rank's program (`--name`), or `default`."),
-        var("RLAUNCH_APP_RANK", Role::Set, "Rank among those of the program, from 0."),
-        var("RLAUNCH_APP_SIZE", Role::Set, "Ranks of the program."),
+        var("RLAUNCH_APP_RANK", Role::Set, "Rank among the ranks of its program, from 0."),
+        var("RLAUNCH_APP_SIZE", Role::Set, "Number of ranks of the program."),
         var("RLAUNCH_ASSIGN", Role::ReadOnce, "As `--assign`."),
         var("RLAUNCH_BIND_TO", Role::ReadOnce, "As `--bind-to`."),
         var("RLAUNCH_CLEAN_DEVICES", Role::Read, "As `--clean-devices`."),
@@ -47,31 +54,31 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_GPUS_PER_RANK", Role::ReadOnce, "As `--gpus-per-rank`."),
         var("RLAUNCH_GRACE", Role::Read, "As `--grace`."),
         var("RLAUNCH_HOOK_TIMEOUT", Role::Read, "As `--hook-timeout`."),
-        var("RLAUNCH_HOSTFILE", Role::ReadOnce, "As `--hostfile`, where no program is given hosts."),
-        var("RLAUNCH_HOSTS", Role::ReadOnce, "As `--hosts`, where no program is given hosts."),
+        var("RLAUNCH_HOSTFILE", Role::ReadOnce, "As `--hostfile`, if no program has hosts."),
+        var("RLAUNCH_HOSTS", Role::ReadOnce, "As `--hosts`, if no program has hosts."),
         var(
             "RLAUNCH_INITIAL_RANK",
             Role::Set,
-            "Rank with which the process was started: it keeps this number, whatever becomes of RANK.",
+            "Rank with which the process was started. It never changes, even if RANK does.",
         ),
         var("RLAUNCH_INTERFACE", Role::Read, "As `--interface`."),
         var("RLAUNCH_JOB_ID", Role::Set, "Name of the job: 32 hexadecimal digits."),
         var(
             "RLAUNCH_LABEL",
             Role::ReadOnce,
-            "`1`: as `--label`; `0`: without. The outer job labels a nested one's lines already.",
+            "`1`: as `--label`; `0`: no labels. The outer job already labels the lines of a nested job.",
         ),
         var("RLAUNCH_LAUNCHER", Role::ReadOnce, "As `--launcher`."),
         var("RLAUNCH_LEASE", Role::Read, "As `--lease`."),
         var(
             "RLAUNCH_LOCAL_RANK",
             Role::Set,
-            "Rank among those of the host, from 0: the process keeps this number, whatever becomes of LOCAL_RANK.",
+            "Rank among the ranks of the host, from 0. It never changes, even if LOCAL_RANK does.",
         ),
         var("RLAUNCH_LOCAL_RANKS_FILTER", Role::ReadOnce, "As `--local-ranks-filter`."),
-        var("RLAUNCH_LOCAL_SIZE", Role::Set, "Ranks on the host."),
+        var("RLAUNCH_LOCAL_SIZE", Role::Set, "Number of ranks on the host."),
         var("RLAUNCH_LOCK_FILES", Role::Read, "As `--lock-files`."),
-        var("RLAUNCH_LOG", Role::Read, "Filter of rlaunch's own diagnostics; more precise than `-vv`."),
+        var("RLAUNCH_LOG", Role::Read, "Filter of rlaunch's own diagnostics, finer than `-vv`."),
         var("RLAUNCH_LOG_DIR", Role::ReadOnce, "As `--log-dir`."),
         var("RLAUNCH_MAP_BY", Role::ReadOnce, "As `--map-by`."),
         var("RLAUNCH_MASTER_ADDR", Role::ReadOnce, "As `--master-addr`."),
@@ -86,7 +93,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_N", Role::ReadOnce, "As `-n`."),
         var("RLAUNCH_NAME", Role::ReadOnce, "As `--name`."),
         var("RLAUNCH_NNODES", Role::ReadOnce, "As `--nnodes`."),
-        var("RLAUNCH_NODES", Role::Set, "Hosts of the job."),
+        var("RLAUNCH_NODES", Role::Set, "Number of hosts of the job."),
         var("RLAUNCH_NODE_INDEX", Role::Set, "Index of the host, from 0."),
         var("RLAUNCH_ON_EXIT", Role::ReadOnce, "As `--on-exit`."),
         var("RLAUNCH_ON_FAILURE", Role::Read, "As `--on-failure`."),
@@ -100,7 +107,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var(
             "RLAUNCH_RANK",
             Role::Set,
-            "Rank, from 0. In a round: among all healthy ranks, those in reserve as well, where RANK counts those that work.",
+            "Rank, from 0. In a round: among all healthy ranks. RANK counts the active ranks only.",
         )
         .each_round(),
         var("RLAUNCH_RANK_BY", Role::ReadOnce, "As `--rank-by`."),
@@ -109,38 +116,35 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_REDIRECTS", Role::ReadOnce, "As `--redirects`."),
         var("RLAUNCH_RESPAWN", Role::ReadOnce, "As `--respawn`: `now` or `next`."),
         var("RLAUNCH_RESPAWN_TIMEOUT", Role::Read, "As `--respawn-timeout`."),
-        var("RLAUNCH_RESTART_COUNT", Role::Set, "How often all ranks have been started again (`--max-restarts`)."),
+        var("RLAUNCH_RESTART_COUNT", Role::Set, "Number of restarts of all ranks so far (`--max-restarts`)."),
         var("RLAUNCH_RESTART_DELAY", Role::Read, "As `--restart-delay`."),
         var(
             "RLAUNCH_ROUND",
             Role::Set,
-            "How often the function was begun again within the processes of this start: 0 where none has been.",
+            "Number of restarts of the wrapped function since the processes started, from 0.",
         )
         .each_round(),
-        var(
-            "RLAUNCH_SOCKET",
-            Role::Set,
-            "Where the agent of the host listens for `rlaunch store` and clients of its kind.",
-        ),
+        var("RLAUNCH_SOCKET", Role::Set, "Path of the agent's socket for `rlaunch store` and the client libraries."),
         var("RLAUNCH_SPARES", Role::ReadOnce, "As `--spares`."),
         var("RLAUNCH_SPARE_HOSTS", Role::ReadOnce, "As `--spare-hosts`."),
         var("RLAUNCH_STDIN", Role::ReadOnce, "As `--stdin`."),
         var("RLAUNCH_STORE_GUARD", Role::Read, "As `--store-guard`."),
         var("RLAUNCH_SUSPEND_LIMIT", Role::Read, "As `--suspend-limit`."),
         var("RLAUNCH_TEE", Role::ReadOnce, "As `--tee`."),
-        var("RLAUNCH_TIER", Role::Set, "The guarantee that nothing outlives the job: `t1` or `t3`."),
+        var(
+            "RLAUNCH_TIER",
+            Role::Set,
+            "Containment of the processes: `t1` or `t3` ([containment](../explain/containment.md)).",
+        ),
         var("RLAUNCH_TIMEOUT", Role::Read, "As `--timeout`."),
         var("RLAUNCH_TRANSPORT", Role::Read, "As `--transport`."),
         var("RLAUNCH_WARNING_GRACE", Role::Read, "As `--warning-grace`."),
         var("RLAUNCH_WDIR", Role::ReadOnce, "As `--wdir`."),
-        var("RLAUNCH_WORLD_SIZE", Role::Set, "Ranks of the job; in a round: those that are healthy.").each_round(),
+        var("RLAUNCH_WORLD_SIZE", Role::Set, "Number of ranks of the job. In a round: number of healthy ranks.")
+            .each_round(),
         var("RLAUNCH_YIELD_WITHIN", Role::Read, "As `--yield-within`."),
-        var(
-            "VIRTUAL_ENV",
-            Role::Read,
-            "As `CLUSTERSHELL_CFGDIR`: `etc/clustershell` in it, where there is a groups.conf.",
-        ),
-        var("XDG_CONFIG_HOME", Role::Read, "The same: `clustershell` in it; else in `~/.config`."),
+        var("VIRTUAL_ENV", Role::Read, "As `CLUSTERSHELL_CFGDIR`: its `etc/clustershell`, if that has a groups.conf."),
+        var("XDG_CONFIG_HOME", Role::Read, "As `CLUSTERSHELL_CFGDIR`: its `clustershell`. The default is `~/.config`."),
     ],
     families: &[],
 };

@@ -15,20 +15,20 @@ const fn gone(name: &'static str) -> Var {
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "MPICH, Intel MPI (Hydra, PMI)",
-    about: "Names of Hydra 5.0.2. The descriptors that an outer `mpiexec` passes on do not reach our ranks, so its `PMI_*` names \
-            must not either.",
+    about: "The variables of Hydra 5.0.2. Ranks do not inherit the descriptors of an outer `mpiexec`, so its `PMI_*` \
+            variables are removed.",
     vars: &[
         gone("HYDI_CONTROL_FD"),
         Var {
             name: "HYDRA_HOST_FILE",
             role: Role::Read,
-            doc: "The hostfile, as under mpiexec; `-H`, `--hostfile` and their variables go first.",
+            doc: "The hostfile, as under mpiexec. `-H`, `--hostfile` and their variables override it.",
             anew: Anew::Never,
         },
         Var {
             name: "MPIEXEC_TIMEOUT",
             role: Role::Read,
-            doc: "Time limit of the job in seconds, as under mpiexec; `--timeout` and RLAUNCH_TIMEOUT go first.",
+            doc: "Time limit of the job in seconds, as under mpiexec. `--timeout` and RLAUNCH_TIMEOUT override it.",
             anew: Anew::Never,
         },
         set("MPI_LOCALNRANKS", "As LOCAL_WORLD_SIZE.").each_round(),

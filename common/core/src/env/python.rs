@@ -5,11 +5,13 @@ use super::{Anew, Contract, Role, Var};
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "Python",
-    about: "Python holds back up to 8 KiB of its output into a pipe. A rank that is killed loses them.",
+    about: "Python keeps up to 8 KiB of output in memory before it writes to a pipe. A rank that is killed loses that \
+            output.",
     vars: &[Var {
         name: "PYTHONUNBUFFERED",
         role: Role::Default,
-        doc: "`1`: Python writes at once. Set it to nothing (`-x PYTHONUNBUFFERED=`) for a program that writes much in small pieces.",
+        doc: "`1`: Python writes at once. `-x PYTHONUNBUFFERED=` restores the buffer, for programs with many small \
+             writes.",
         anew: Anew::Never,
     }],
     families: &[],

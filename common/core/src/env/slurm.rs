@@ -21,26 +21,27 @@ const fn gone(name: &'static str) -> Var {
 }
 
 const fn host(name: &'static str) -> Var {
-    Var { name, role: Role::Host, doc: "Of the host on which rlaunch itself runs.", anew: Anew::Never }
+    Var { name, role: Role::Host, doc: "Describes the host on which rlaunch itself runs.", anew: Anew::Never }
 }
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "Slurm",
-    about: "Ranks that have SLURM_JOB_ID get the names of a task of srun, for the hosts and ranks of this job. Others get none of them. \
-            The allocation's names (`SLURM_JOB_ID`, `SLURM_JOB_NODELIST`, `SLURM_NODELIST`, …) pass; those of one host only there. \
-            `SLURM_STEP_ID` is never set: Open MPI 4.1 would take srun for its launcher.",
+    about: "Ranks with `SLURM_JOB_ID` get the variables of an srun task, for the hosts and ranks of this job. Other ranks \
+            get none of them. Variables of the allocation (`SLURM_JOB_ID`, `SLURM_JOB_NODELIST`, …) pass through. Variables \
+            of one host pass only on that host. `SLURM_STEP_ID` is never set, because Open MPI 4.1 would take srun for its \
+            launcher.",
     vars: &[
         host("SLURMD_NODENAME"),
         host("SLURM_CPUS_ON_NODE"),
         host("SLURM_GPUS_ON_NODE"),
-        set("SLURM_GTIDS", "The ranks of the host, with commas between them."),
+        set("SLURM_GTIDS", "Ranks of the host with commas between them."),
         gone("SLURM_LAUNCH_NODE_IPADDR"),
         set("SLURM_LOCALID", "As LOCAL_RANK.").relocal(),
         set("SLURM_NNODES", "As GROUP_WORLD_SIZE."),
         set("SLURM_NODEID", "As GROUP_RANK."),
         set("SLURM_NPROCS", "As WORLD_SIZE."),
         set("SLURM_NTASKS", "As WORLD_SIZE."),
-        set("SLURM_NTASKS_PER_NODE", "The most ranks that a host has. Lightning's `SLURMEnvironment` wants it."),
+        set("SLURM_NTASKS_PER_NODE", "Largest number of ranks on one host. Lightning's `SLURMEnvironment` needs it."),
         gone("SLURM_PMIXP_ABORT_AGENT_PORT"),
         gone("SLURM_PMIX_MAPPING_SERV"),
         gone("SLURM_PMI_FD"),
@@ -49,12 +50,12 @@ pub(super) const CONTRACT: Contract = Contract {
         gone("SLURM_STEPID"),
         set(
             "SLURM_STEP_NODELIST",
-            "The hosts of the job in the order of their nodes, as in `node[0-2],x`: the first is that of rank 0.",
+            "Hosts of the job in the order of their index, as `node[0-2],x`. The first is the host of rank 0.",
         ),
         set("SLURM_STEP_NUM_NODES", "As GROUP_WORLD_SIZE."),
         set("SLURM_STEP_NUM_TASKS", "As WORLD_SIZE."),
         set("SLURM_STEP_TASKS_PER_NODE", "As SLURM_TASKS_PER_NODE."),
-        set("SLURM_TASKS_PER_NODE", "The ranks of each host of SLURM_STEP_NODELIST: `4,2,1(x2)`."),
+        set("SLURM_TASKS_PER_NODE", "Number of ranks of each host in SLURM_STEP_NODELIST, as `4,2,1(x2)`."),
         gone("SLURM_TASK_PID"),
         host("SLURM_TOPOLOGY_ADDR"),
         host("SLURM_TOPOLOGY_ADDR_PATTERN"),

@@ -14,9 +14,10 @@ const fn tpu(name: &'static str, doc: &'static str) -> Var {
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "TPU",
-    about: "On hosts with TPU chips all of these are rlaunch's, and what the environment had is removed: only `-x` goes before. \
-            In other jobs they are those of the host. With one rank on each host, libtpu finds the chips by itself: the names of \
-            processes and chips are not set then. A rank for each chip, or two ranks on a host of four chips, get them.",
+    about: "On hosts with TPU chips, rlaunch replaces all of these, and only `-x` overrides them. On other hosts they are \
+            variables of the host. With one rank per host, libtpu finds the chips by itself, and the variables for processes \
+            and chips are not set. With one rank per chip, or two ranks on a host of four chips, they are set. See \
+            [TPU](../guides/tpu.md).",
     vars: &[
         tpu("CLOUD_TPU_TASK_ID", "With several ranks on a host: as TPU_WORKER_ID."),
         tpu("EXECUTOR_CALL_INDEX", "As TPU_HOST_ID."),
@@ -25,19 +26,19 @@ pub(super) const CONTRACT: Contract = Contract {
         tpu("MEGASCALE_NUM_SLICES", "With several slices: their number."),
         tpu("MEGASCALE_PORT", "With several slices: 8081."),
         tpu("MEGASCALE_SLICE_ID", "With several slices: the number of the slice in the job."),
-        tpu("TPU_ACCELERATOR_TYPE", "`v4-16`, where it is known."),
+        tpu("TPU_ACCELERATOR_TYPE", "Type of the accelerator, as `v4-16`, if known."),
         tpu("TPU_CHIPS_PER_PROCESS_BOUNDS", "With several ranks on a host: the shape of the chips of a rank."),
         tpu("TPU_HOST_ID", "The number of the host in its slice."),
         tpu("TPU_NAME", "The name of the slice."),
-        tpu("TPU_NUM_DEVICES", "Number of chips of the host, where it is known."),
-        tpu("TPU_PROCESS_ADDRESSES", "With several ranks on a host: where the ranks of the slice find each other."),
+        tpu("TPU_NUM_DEVICES", "Number of chips of the host, if known."),
+        tpu("TPU_PROCESS_ADDRESSES", "With several ranks on a host: addresses of the ranks of the slice."),
         tpu("TPU_PROCESS_BOUNDS", "With several ranks on a host: the shape of the ranks of the slice."),
-        tpu("TPU_PROCESS_PORT", "With several ranks on a host: 8476 and the local rank."),
-        tpu("TPU_SKIP_MDS_QUERY", "1 where the hostfile describes the slice: there is no metadata server to ask."),
+        tpu("TPU_PROCESS_PORT", "With several ranks on a host: 8476 + the local rank."),
+        tpu("TPU_SKIP_MDS_QUERY", "`1` if the hostfile describes the slice, because there may be no metadata server."),
         tpu("TPU_SLICE_NAME", "As TPU_NAME."),
         tpu("TPU_VISIBLE_CHIPS", "With several ranks on a host: the chips of the rank."),
         tpu("TPU_VISIBLE_DEVICES", "As TPU_VISIBLE_CHIPS."),
-        tpu("TPU_WORKER_HOSTNAMES", "The addresses of the hosts of the slice; `localhost` where the job has one host."),
+        tpu("TPU_WORKER_HOSTNAMES", "Addresses of the hosts of the slice; `localhost` if the job has one host."),
         tpu("TPU_WORKER_ID", "The number of the rank in its slice."),
     ],
     families: &[],

@@ -5,11 +5,11 @@ use super::{Anew, Contract, Role, Var};
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "libtpu's lock file",
-    about: "Set on hosts with TPU chips where the lock file belongs to another user or is no file. libtpu would fail there.",
+    about: "Set on hosts with TPU chips if the lock file belongs to another user or is not a file. libtpu would fail there.",
     vars: &[Var {
         name: "ALLOW_MULTIPLE_LIBTPU_LOAD",
         role: Role::Default,
-        doc: "`1`: libtpu does not take the lock of its lock file.",
+        doc: "`1`: libtpu does not lock its lock file.",
         anew: Anew::Never,
     }],
     families: &[],

@@ -1,4 +1,4 @@
-//! Records as lines of NDJSON: which fields each of them has, under which names. docs/events.md describes the same for readers.
+//! Records as lines of NDJSON: which fields each of them has, under which names. docs/reference/events.md describes the same for readers.
 
 use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
 use super::{news, round_fields};

@@ -1,6 +1,6 @@
 //! The event log's records: a frozen, versioned schema (`"v":1`), one JSON object per line. The report is a fold of it.
 //!
-//! Records are typed here and become text in [`line`]; docs/events.md describes the text. Fields are added, never renamed.
+//! Records are typed here and become text in [`line`]; docs/reference/events.md describes the text. Fields are added, never renamed.
 
 mod cause;
 mod detail;

@@ -38,6 +38,7 @@ mod suspend_detector;
 mod tests;
 
 pub use job_event::{CloseReason, GuardianEnd, HostFailure, JobAction, JobEvent};
+pub use signals::document as signals_document;
 
 use crate::machine::{self, Machine, earliest_of};
 use crate::os_bytes::OsBytes;

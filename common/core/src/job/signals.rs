@@ -1,4 +1,4 @@
-//! The effect of a signal to rlaunch: docs/signals.md is this file as a table.
+//! The effect of a signal to rlaunch: docs/reference/signals.md has it as a table ([`document`]).
 //!
 //! INT, TERM, HUP and QUIT end the job: the first is passed on and starts the grace, the second is SIGKILL for everything, the third
 //! makes rlaunch leave and the guardian finish. USR1 and USR2 are passed on and the job continues.
@@ -10,6 +10,7 @@ use crate::events::{Answer, Cause, What};
 use crate::signal::Signal;
 use crate::time::{Mono, Span};
 use crate::wire::to_node::ToNode;
+use alloc::string::String;
 
 /// The same signal again within this time is an echo, not an escalation: timeout(1) signals its child and then the child's
 /// group, and a terminal's Ctrl-C may arrive both from it and from a wrapper that passes it on. Fingers are slower.
@@ -40,14 +41,18 @@ impl Signals {
     }
 
     pub(super) fn on(&mut self, cx: &mut Cx<'_>, sig: Signal) {
-        let answer = match sig {
-            Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT => self.ends(cx.now, sig),
-            Signal::USR1 | Signal::USR2 => Answer::Forwarded,
-            _ => Answer::Ignored,
-        };
+        let answer = self.answer(cx.now, sig);
         // First: the user reads it before anything that comes of it.
         cx.notify(Notice::Log(What::Signal { sig, answer }));
         self.obey(cx, sig, answer);
+    }
+
+    fn answer(&mut self, now: Mono, sig: Signal) -> Answer {
+        match sig {
+            Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT => self.ends(now, sig),
+            Signal::USR1 | Signal::USR2 => Answer::Forwarded,
+            _ => Answer::Ignored,
+        }
     }
 
     fn ends(&mut self, now: Mono, sig: Signal) -> Answer {
@@ -111,5 +116,48 @@ impl Signals {
 
     pub(super) fn all_over(&mut self) {
         self.phase = Phase::Over;
+    }
+}
+
+/// The table of docs/reference/signals.md: the answer to each signal in each phase.
+#[must_use]
+pub fn document() -> String {
+    let mut text = String::from(
+        "| signal | the job runs | the job is ending | all ranks have exited, output is pending |\n|---|---|---|---|\n",
+    );
+    let rows = [
+        ("INT, TERM, HUP, QUIT: the first", Signal::TERM, 1),
+        ("… the second, any of the four", Signal::TERM, 2),
+        ("… the third, any of the four", Signal::TERM, 3),
+        ("USR1, USR2", Signal::USR1, 1),
+        ("any other that can be caught, also TSTP", Signal::TSTP, 1),
+    ];
+    for (title, sig, count) in rows {
+        text.push_str("| ");
+        text.push_str(title);
+        for phase in [Phase::Running, Phase::Ending(None), Phase::Over] {
+            let mut signals = Signals { phase, ..Signals::new() };
+            let times = (0..count).map(|time| Mono::from_nanos(0) + Span::from_secs(time));
+            let answer = times.map(|now| signals.answer(now, sig)).last().unwrap_or(Answer::Ignored);
+            text.push_str(" | ");
+            text.push_str(in_words(answer, phase));
+        }
+        text.push_str(" |\n");
+    }
+    text
+}
+
+const fn in_words(answer: Answer, phase: Phase) -> &'static str {
+    match (answer, phase) {
+        (Answer::Ended, _) => "passed on to each rank's process group; SIGKILL after `--grace`",
+        (Answer::Noted { .. }, _) => "rlaunch prints when SIGKILL follows",
+        (Answer::Unwritten { .. }, _) => "output that nothing reads is dropped after 2 s",
+        (Answer::Killed, Phase::Over) => "pending output is dropped",
+        (Answer::Killed, _) => "SIGKILL to all processes of the job",
+        (Answer::Left, _) => "rlaunch exits; the guardian kills the remaining processes",
+        (Answer::Forwarded, Phase::Over) => "nothing: no rank runs",
+        (Answer::Forwarded, Phase::Running) => "passed on to each rank's process group; the job continues",
+        (Answer::Forwarded, Phase::Ending(_)) => "passed on to each rank's process group",
+        (Answer::Ignored, _) => "nothing",
     }
 }

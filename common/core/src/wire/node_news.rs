@@ -1,7 +1,7 @@
 //! Facts about a host that its agent reports and by which the launcher decides nothing. Each has its line of the event log here.
 //!
 //! The agent makes the value, and the machines pass it on unchanged. A new fact needs a variant, a name and fields in this file, its
-//! line in the launcher's view, and its row in docs/events.md.
+//! line in the launcher's view, and its row in docs/reference/events.md.
 
 use super::limit::Met;
 use crate::bind::Unbound;

@@ -34,8 +34,8 @@ same --assign. POLICY, whose last part runs first, is made of
                             last ones take them
   group(KEY)==N  >=N  %N    groups that have not so many ranks are sent home
   regrow                    more may work again once there are more
-or is @FILE, which may have a tree of groups (docs/assign.md). KEY is host,
-rack, slice, numa, env:NAME, rank/N or initial/N.
+or is @FILE, which may have a tree of groups. KEY is host, rack, slice, numa,
+env:NAME, rank/N or initial/N. More: docs/reference/policies.md.
 
 ";
 
