@@ -7,6 +7,7 @@ mod binary;
 mod crates;
 mod docs;
 mod files;
+mod messages;
 mod prose;
 
 use std::path::PathBuf;
