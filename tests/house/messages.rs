@@ -8,8 +8,8 @@ use std::path::Path;
 
 const PAGE: &str = "docs/guides/troubleshooting.md";
 
-/// Answers to `rlaunch map` and the like, and lines in the format of another program.
-const OTHER_TEXTS: [&str; 3] = ["map.rs", "assign.rs", "nested.rs"];
+/// The answer to `rlaunch assign`, and lines in the format of another program.
+const OTHER_TEXTS: [&str; 2] = ["assign.rs", "nested.rs"];
 
 /// Fewest words of a message, without names and numbers.
 const FEWEST_WORDS: usize = 5;
@@ -87,6 +87,11 @@ const ORDINARY: &[&str] = &[
     "has rejoined and waits for the next restart",
     "no process had locked it",
     "would be removed: no process has locked it",
+    // The answer to `rlaunch map`, and what `-v` shows of it.
+    "hosts of …, whose agents … starts",
+    "held by rlaunch at MASTER_PORT",
+    "log files: …",
+    "local_rank\":",
     // Diagnostics of `-vv`.
     "connections to the store",
     "cannot be written: errno",
