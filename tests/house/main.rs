@@ -8,6 +8,7 @@ mod crates;
 mod docs;
 mod files;
 mod generated;
+mod messages;
 mod prose;
 
 use std::path::PathBuf;

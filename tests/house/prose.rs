@@ -192,6 +192,13 @@ fn comments(text: &str) -> String {
 
 /// String literals of five words and more, without those of inline tests.
 fn messages(text: &str) -> String {
+    let mut found = literals(text);
+    found.retain(|text| text.matches(' ').count() >= 4);
+    found.join("\n\n")
+}
+
+/// String literals, without those of inline tests.
+pub(crate) fn literals(text: &str) -> Vec<String> {
     let code: String =
         text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).map(|line| format!("{line}\n")).collect();
     // A quotation mark as a character opens no literal.
@@ -208,8 +215,7 @@ fn messages(text: &str) -> String {
             (_, None) => {}
         }
     }
-    found.retain(|text| text.matches(' ').count() >= 4);
-    found.join("\n\n")
+    found
 }
 
 fn document(text: &str) -> String {

@@ -43,7 +43,7 @@ pub(super) const GROUP: Group = Group {
             more: &[
                 "auto: srun in an allocation of Slurm, else ssh.",
                 "local: all ranks on this host. ssh, slurm,",
-                "exec:'CMD {host}' (docs/slurm.md).",
+                "exec:'CMD {host}' (docs/guides/slurm.md).",
             ],
         },
         Row {

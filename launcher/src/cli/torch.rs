@@ -27,7 +27,7 @@ pub(super) enum Opt {
 }
 
 pub(super) const GROUP: Group = Group {
-    title: "As torchrun (docs/torchrun.md)",
+    title: "As torchrun (docs/guides/from-torchrun.md)",
     rows: &[
         Row {
             id: Id::Torch(Opt::Module),

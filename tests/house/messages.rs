@@ -1,0 +1,188 @@
+//! Messages of the launcher about failures and warnings, and the page that explains each of them.
+
+use crate::files::sources_in;
+use crate::prose::literals;
+use crate::root;
+use std::fs;
+use std::path::Path;
+
+const PAGE: &str = "docs/guides/troubleshooting.md";
+
+/// The answer to `rlaunch assign`, and lines in the format of another program.
+const OTHER_TEXTS: [&str; 2] = ["assign.rs", "nested.rs"];
+
+/// Fewest words of a message, without names and numbers.
+const FEWEST_WORDS: usize = 5;
+
+/// Texts that name no failure and no warning: hints, ends of sentences, answers to a signal, progress. `…` stands for names and numbers.
+const ORDINARY: &[&str] = &[
+    // Hints.
+    "a higher limit",
+    "large data belongs in a file",
+    "see whether",
+    "ask for fewer keys",
+    "delete keys that are not read any more",
+    "wait for several keys with one request",
+    "another port, or leave MASTER_PORT out",
+    "a MASTER_ADDR that is an address of that host",
+    "leave MASTER_ADDR out",
+    "for a network that all hosts have in common",
+    "a directory that",
+    "if a script starts the program: exec it there",
+    "rlaunch clean…--clean-devices",
+    "end it yourself",
+    "rlaunch…, if a command of rlaunch was meant",
+    "the path of …: it is not in this directory",
+    "is a variable of your command line empty?",
+    "try --min-hosts",
+    "says which are counted",
+    "CUDA_VISIBLE_DEVICES, with those that there are",
+    "try: --max-rank-faults",
+    "fewer ranks on this host, or a higher memory limit",
+    "the same without --dry-run",
+    // Parts of messages that have a row.
+    "that others can use",
+    "it has no address that could be tried",
+    "how many there are cannot be found out",
+    "is not known which was lost first",
+    "it has ended before its hello",
+    "it does not know the key of its host",
+    "it is no agent of this job",
+    "it has sent nothing for 2 s",
+    "it names a host that is not in this job",
+    "the agent of its host has connected before",
+    "too many connections without a hello",
+    "opens a store of its own",
+    "before the ranks were started again",
+    "before any rank was started",
+    "without a heartbeat by then",
+    "the job was ended … after its start",
+    "ranks are active",
+    "a free slot, and GPUs for it",
+    "killed, and still there",
+    "it was killed or crashed",
+    "the program's max_rank_faults",
+    "no other rank was started",
+    "rlaunch was started by it",
+    "ended, or were never started",
+    "ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1",
+    "and so it is with",
+    // Answers to a signal, and how the ending is going.
+    "SIGKILL in …",
+    "waiting for ranks to end",
+    "waiting for the others to end",
+    "nothing runs, and nothing is started again",
+    "nothing was started; still waited for",
+    "the job is ending already",
+    "output that nobody takes within … is dropped",
+    "sent SIGKILL; … again to leave at once",
+    "leaving now; the guardian ends what is left",
+    // What happens as it was asked for.
+    "this rlaunch is not there, so it is sent",
+    "the restart continues without its ranks",
+    "it gets no other ranks",
+    "is started again",
+    "decided in …, all out in …, assigned in …",
+    "more faults within … belong to the same restart",
+    "has rejoined and waits for the next restart",
+    "no process had locked it",
+    "would be removed: no process has locked it",
+    // The answer to `rlaunch map`, and what `-v` shows of it.
+    "hosts of …, whose agents … starts",
+    "held by rlaunch at MASTER_PORT",
+    "log files: …",
+    "local_rank\":",
+    // Diagnostics of `-vv`.
+    "connections to the store",
+    "cannot be written: errno",
+];
+
+/// Whether the parts of a pattern stand in a text, one after the other.
+fn is_like(pattern: &str, text: &str) -> bool {
+    let mut rest = text;
+    pattern.split('…').all(|part| match rest.split_once(part) {
+        Some((_, after)) => {
+            rest = after;
+            true
+        }
+        None => false,
+    })
+}
+
+/// Messages of a file: `…` in the place of each value, one space between words.
+fn messages_of(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap();
+    let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    literals(&code.join("\n")).iter().map(|literal| without_values(literal)).collect()
+}
+
+fn without_values(literal: &str) -> String {
+    let mut parts = literal.split('{');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        text.push('…');
+        text.push_str(part.split_once('}').map_or(part, |(_, after)| after));
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn words(text: &str) -> usize {
+    let is_word = |word: &&str| word.len() > 1 && word.bytes().all(|b| b.is_ascii_alphabetic());
+    text.split(|c: char| !c.is_ascii_alphanumeric()).filter(is_word).count()
+}
+
+/// Messages in the first cells of the tables of the page.
+fn rows() -> Vec<String> {
+    let text = fs::read_to_string(root().join(PAGE)).unwrap();
+    let cells = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
+    let named = cells.flat_map(|(cell, _)| cell.split('`').step_by(2).map(str::to_owned));
+    named.collect()
+}
+
+fn is_other(path: &Path) -> bool {
+    OTHER_TEXTS.iter().any(|name| path.ends_with(name)) || path.ends_with("tests.rs")
+}
+
+#[test]
+fn each_message_about_a_failure_has_a_row_in_troubleshooting() {
+    let rows = rows();
+    let files = sources_in(&root().join("launcher/src/view")).into_iter().filter(|path| !is_other(path));
+    let messages: Vec<String> = files.flat_map(|path| messages_of(&path)).collect();
+    let is_hint = |text: &str| text.starts_with('-');
+    let checked = messages.iter().filter(|text| words(text) >= FEWEST_WORDS && !is_hint(text));
+    let is_known = |text: &str| {
+        rows.iter().map(String::as_str).chain(ORDINARY.iter().copied()).any(|pattern| is_like(pattern, text))
+    };
+    let missing: Vec<&String> = checked.filter(|text| !is_known(text)).collect();
+    assert!(
+        missing.is_empty(),
+        "{PAGE} has no row for these messages (add one; a text that names no failure and no warning goes into \
+         ORDINARY of tests/house/messages.rs): {missing:#?}"
+    );
+    let stale: Vec<_> = ORDINARY.iter().filter(|pattern| !messages.iter().any(|text| is_like(pattern, text))).collect();
+    assert!(stale.is_empty(), "no message has these words any more: remove them from ORDINARY: {stale:#?}");
+}
+
+#[test]
+fn each_row_of_troubleshooting_is_a_message_of_the_program() {
+    let rooms = ["launcher/src", "common/core/src"].map(|room| root().join(room));
+    let messages: Vec<String> =
+        rooms.iter().flat_map(|room| sources_in(room)).flat_map(|path| messages_of(&path)).collect();
+    let rows = rows();
+    assert!(rows.len() > 100, "found only {} messages in {PAGE}", rows.len());
+    let stale: Vec<&String> = rows.iter().filter(|row| !messages.iter().any(|text| is_like(row, text))).collect();
+    assert!(stale.is_empty(), "{PAGE} has rows for messages that the program does not print: {stale:#?}");
+    let vague: Vec<&String> = rows.iter().filter(|row| words(row) < 3).collect();
+    assert!(vague.is_empty(), "these rows of {PAGE} fit nearly every message; give them three words: {vague:#?}");
+}
+
+#[test]
+fn a_row_matches_its_message_with_any_names() {
+    let text = without_values("rank {rank} was lost with {} on\n   {host:?}: {why}");
+    assert_eq!(text, "rank … was lost with … on …: …");
+    assert!(is_like("rank … was lost with … on", &text) && is_like("was lost", &text));
+    assert!(
+        !is_like("rank … w … s", &text) && !is_like("was lost … rank", &text) && !is_like("rank … was found", &text)
+    );
+    assert_eq!(words(&text), 5);
+}
