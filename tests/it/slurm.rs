@@ -320,6 +320,22 @@ fn nothing_is_left_whoever_is_killed() {
     bed.down();
 }
 
+/// All processes of a task are killed, as by the kernel when its memory is used up. srun prints that, a moment after the connection is
+/// lost.
+#[test]
+fn srun_line_about_a_lost_host_is_shown() {
+    let Some(bed) = Bed::slurm(2) else { return };
+    let job = r#""$RL" --lease 4s sh -c "echo up; exec sleep 1000"; echo code $?"#;
+    let case = salloc(&bed, "tester", "-N2 -n4", job).start();
+    case.says_on_stdout("up", 4);
+    bed.run(["exec", "node1", "pkill", "-9", "-u", "tester"]);
+    let done = case.end();
+    done.says("rlaunch: srun: error: node1: task 1: Killed\n");
+    assert!(done.out().ends_with("code 125\n"), "{}", done.out());
+    bed.clean(10);
+    bed.down();
+}
+
 /// Over TCP no message goes through srun: the job outlives a lease without it.
 #[test]
 fn job_over_tcp_goes_to_its_end_without_srun_or_slurmstepd() {

@@ -59,6 +59,8 @@ pub(crate) enum Step {
     FellBack(Vec<NodeId>, FallBack),
     /// srun has started no agent for a while, and says this.
     Words(OsBytes),
+    /// A host is lost, and srun prints this about it.
+    Evidence(OsBytes),
     /// A connection from there to the port for agents was refused.
     Refused(IpAddr, Refusal),
     /// How far it is.
@@ -193,6 +195,7 @@ impl Bootstrap {
                 Outcome::Up(node, edge, up) => self.steps.push_back(Step::Up { node, edge, up }),
                 Outcome::Failed(node, failure) => self.steps.push_back(Step::Failed { node, failure }),
                 Outcome::Words(words) => self.steps.push_back(Step::Words(words)),
+                Outcome::Evidence(lines) => self.steps.push_back(Step::Evidence(lines)),
                 Outcome::Refused(address, why) => self.steps.push_back(Step::Refused(address, why)),
                 Outcome::FallBack(node, target, why, left) => {
                     match self.steps.back_mut() {
@@ -211,6 +214,12 @@ impl Bootstrap {
         self.fanout.done(node);
         self.with_shared(|shared, ground| shared.cancel(now, node, ground));
         self.tell(now, node, DialEvent::Cancel);
+    }
+
+    /// The connection of a host that was up is lost.
+    pub(crate) fn lose(&mut self, now: Mono, node: NodeId) {
+        self.with_shared(|shared, ground| shared.lose(now, node, ground));
+        self.take_outcomes();
     }
 
     /// When `poll` wants to be called next, at the latest.

@@ -31,6 +31,8 @@ pub(super) enum Outcome {
     FallBack(NodeId, Target, FallBack, Span),
     /// No agent of a step has connected for a while, and its srun says this.
     Words(OsBytes),
+    /// A host is lost, and srun prints this about it.
+    Evidence(OsBytes),
     /// A connection from there was refused.
     Refused(IpAddr, Refusal),
 }
@@ -216,6 +218,15 @@ impl Steps {
         }
     }
 
+    /// The connection of a host is lost.
+    pub(super) fn lose(&mut self, now: Mono, node: NodeId, ground: &Ground<'_>) {
+        for index in 0..self.list.len() {
+            if self.list.get(index).is_some_and(|step| step.targets.contains_key(&node)) {
+                self.handle(now, index, StepEvent::Lost(node), ground);
+            }
+        }
+    }
+
     /// A token of a step is ready.
     pub(super) fn serve(&mut self, now: Mono, index: usize, part: Part, ground: &Ground<'_>) {
         match part {
@@ -320,6 +331,7 @@ impl Steps {
                 }
             }
             StepAction::Words(words) => self.outcomes.push_back(Outcome::Words(words)),
+            StepAction::Evidence(lines) => self.outcomes.push_back(Outcome::Evidence(lines)),
             StepAction::Stage(node, stage) => self.outcomes.push_back(Outcome::Stage(node, stage)),
             StepAction::Up(node, up) => {
                 if let Some(Arrival { socket, seal, .. }) = step.arrived.remove(&node) {

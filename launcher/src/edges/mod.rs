@@ -20,7 +20,7 @@ use crate::cli::{Plan, Presentation, Verbosity};
 use crate::view::Tone;
 use crate::view::log_view::LogView;
 use crate::view::nested::Nested;
-use crate::view::notices::{By, no_message, ssh_said};
+use crate::view::notices::{By, no_message, srun_said, ssh_said};
 use crate::view::progress::{Onto, Progress};
 use anyhow::Context as _;
 use input::Input;
@@ -299,6 +299,9 @@ impl Edges {
         self.lose_closed();
         self.nodes.poll_keepers(cx, &mut self.events);
         self.lose_closed();
+        for lines in self.nodes.take_evidence() {
+            self.say(srun_said(&lines));
+        }
     }
 
     fn lose_closed(&mut self) {
@@ -396,6 +399,7 @@ impl Edges {
     fn lose(&mut self, node: NodeId, why: CloseReason) {
         tracing::debug!(%node, ?why, "the edge to the agent has ended");
         self.let_go(node);
+        self.nodes.lose(node);
         self.events.push_back(JobEvent::EdgeClosed { node, why });
     }
 

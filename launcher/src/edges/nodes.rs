@@ -77,6 +77,8 @@ pub(super) struct Nodes {
     remote: Remote,
     /// How far hosts have come that are being reached.
     stages: Vec<(NodeId, Stage)>,
+    /// Lines of srun about hosts that are lost.
+    evidence: Vec<OsBytes>,
 }
 
 impl Nodes {
@@ -110,6 +112,7 @@ impl Nodes {
             parted: None,
             remote,
             stages: Vec::new(),
+            evidence: Vec::new(),
         })
     }
 
@@ -218,6 +221,7 @@ impl Nodes {
             match news {
                 News::Stage(id, stage) => self.stages.push((id, stage)),
                 News::Up(id, arrived) => self.adopt(id, arrived, events),
+                News::Evidence(lines) => self.evidence.push(lines),
                 News::Event(event) => events.push_back(event),
                 News::Ended(id, end, words) => {
                     if let Some(node) = self.list.get_mut(id.index()) {
@@ -235,6 +239,16 @@ impl Nodes {
             node.unkept = true;
             self.ready.mark(id);
         }
+    }
+
+    /// The connection of a host is lost. What srun prints about it comes later.
+    pub(super) fn lose(&mut self, id: NodeId) {
+        self.remote.lose(id);
+    }
+
+    /// Lines of srun about hosts that are lost, since this was asked last.
+    pub(super) fn take_evidence(&mut self) -> Vec<OsBytes> {
+        std::mem::take(&mut self.evidence)
     }
 
     /// How far hosts have come since this was asked last.

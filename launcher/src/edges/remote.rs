@@ -54,6 +54,8 @@ pub(super) enum News {
     Up(NodeId, Arrived),
     /// Its ssh has ended like this, with these last words: nothing more will come on the edge.
     Ended(NodeId, CarrierEnd, OsBytes),
+    /// srun prints these lines about a host that is lost.
+    Evidence(OsBytes),
     /// For the machine.
     Event(JobEvent),
 }
@@ -117,6 +119,13 @@ impl Remote {
         events.push_back(JobEvent::HostFailed { node, why });
     }
 
+    /// The connection of a host that was up is lost.
+    pub(super) fn lose(&mut self, node: NodeId) {
+        if let State::Live(bootstrap) = &mut self.state {
+            bootstrap.lose(now(), node);
+        }
+    }
+
     /// Whether an ssh or srun runs.
     pub(super) fn has_carriers(&self) -> bool {
         matches!(&self.state, State::Live(bootstrap) if bootstrap.has_carriers())
@@ -165,6 +174,7 @@ impl Remote {
                 Step::Words(words) => {
                     return Poll::Ready(News::Event(JobEvent::Found(JobNews::StepWaits { words })));
                 }
+                Step::Evidence(lines) => return Poll::Ready(News::Evidence(lines)),
                 Step::Refused(address, why) => {
                     let address = OsBytes::from(address.to_string());
                     return Poll::Ready(News::Event(JobEvent::Found(JobNews::StrangerRefused { address, why })));

@@ -40,6 +40,11 @@ pub(crate) fn ssh_said(host: &str, words: &[u8]) -> String {
     lines.map(|line| format!("rlaunch: ssh to {host}: {}\n", Visible(line))).collect()
 }
 
+/// Lines of srun about a host that is lost.
+pub(crate) fn srun_said(lines: &[u8]) -> String {
+    lines.split(|b| *b == b'\n').map(|line| format!("rlaunch: {}\n", Visible(line))).collect()
+}
+
 /// The message about bytes of a host among the messages of its agent.
 pub(crate) fn no_message(host: &str, bytes: &[u8]) -> String {
     let text =

@@ -18,7 +18,7 @@ use crate::machine::{Machine, earliest_of};
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -71,6 +71,8 @@ pub enum StepEvent {
     Connected(NodeId, AgentFacts),
     /// The host is not needed any more.
     Cancel(NodeId),
+    /// The connection of a host that was up is lost. srun may print why.
+    Lost(NodeId),
 }
 
 /// Why a host falls back to an srun of its own.
@@ -103,6 +105,8 @@ pub enum StepAction {
     },
     /// No agent has connected for a while, and srun says this.
     Words(OsBytes),
+    /// The connection of a host is lost, and srun prints this about it.
+    Evidence(OsBytes),
     /// How far a host is.
     Stage(NodeId, Stage),
     /// The connection of a node is its edge.
@@ -133,6 +137,8 @@ pub struct StepDial {
     waiting: BTreeMap<NodeId, Target>,
     /// Number of agents that have connected.
     connected: usize,
+    /// Hosts whose connection is lost, and about which srun has printed nothing yet.
+    lost: BTreeSet<NodeId>,
     scanner: Scanner,
     words: Words,
     started: Mono,
@@ -154,6 +160,7 @@ impl StepDial {
             plan,
             state: State::New,
             connected: 0,
+            lost: BTreeSet::new(),
             words: Words::default(),
             started: Mono::default(),
             deadline: None,
@@ -295,6 +302,17 @@ impl StepDial {
         }
     }
 
+    /// Passes on what srun has printed about hosts that are lost.
+    fn give_evidence(&mut self) {
+        let Self { plan, words, lost, actions, .. } = self;
+        lost.retain(|node| {
+            let lines = plan.hosts.get(node).map(|target| words.about(target.host().as_slice())).unwrap_or_default();
+            let is_silent = lines.is_empty();
+            actions.extend((!is_silent).then_some(StepAction::Evidence(lines)));
+            is_silent
+        });
+    }
+
     /// Ends srun if it has brought no agent and none is waited for.
     fn close_if_vain(&mut self, now: Mono) {
         if self.state == State::Open && self.waiting.is_empty() && self.connected == 0 {
@@ -321,7 +339,14 @@ impl Machine for StepDial {
                 self.scanner.push(&bytes);
                 self.heard(now);
             }
-            (State::Open | State::Closing { .. }, StepEvent::Err(bytes)) => self.words.push(&bytes),
+            (State::Open | State::Closing { .. }, StepEvent::Err(bytes)) => {
+                self.words.push(&bytes);
+                self.give_evidence();
+            }
+            (State::Open | State::Closing { .. } | State::Over, StepEvent::Lost(node)) => {
+                self.lost.insert(node);
+                self.give_evidence();
+            }
             (State::Open, StepEvent::Connected(node, facts)) => self.connected(now, node, facts),
             // The edges of agents that have connected do not need srun.
             (State::Open | State::Closing { .. }, StepEvent::Ended(end)) => {
@@ -338,7 +363,8 @@ impl Machine for StepDial {
                 State::New | State::Closing { .. } | State::Over,
                 StepEvent::Out(_) | StepEvent::Connected(..) | StepEvent::Listening(..) | StepEvent::NoListener(_),
             )
-            | (State::Closing { .. } | State::Over, StepEvent::Cancel(_)) => {}
+            | (State::Closing { .. } | State::Over, StepEvent::Cancel(_))
+            | (State::New, StepEvent::Lost(_)) => {}
         }
         self.close_if_vain(now);
     }

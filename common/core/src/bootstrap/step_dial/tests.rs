@@ -216,3 +216,20 @@ fn a_step_of_which_no_host_is_needed_is_ended() {
     assert_eq!(bench.handle(StepEvent::Cancel(node(2))), []);
     assert_eq!(bench.handle(StepEvent::Cancel(node(3))), vec![StepAction::Kill { hard: false }]);
 }
+
+#[test]
+fn srun_lines_about_a_lost_host_are_passed_on_once_and_no_others() {
+    let mut bench = Bench::started(Transport::Auto);
+    for n in 1..=3 {
+        bench.handle(StepEvent::Connected(node(n), facts()));
+    }
+    let early = b"srun: error: n2: task 1: Killed\nsrun: error: n22: task 9: Killed\n".to_vec();
+    assert_eq!(bench.handle(StepEvent::Err(early)), []);
+    let line = |text: &str| StepAction::Evidence(OsBytes::from(text));
+    assert_eq!(bench.handle(StepEvent::Lost(node(2))), [line("srun: error: n2: task 1: Killed")]);
+    // srun prints later that the host of another lost connection is down.
+    assert_eq!(bench.handle(StepEvent::Lost(node(3))), []);
+    assert_eq!(bench.handle(StepEvent::Err(b"srun: error: Node failure on n3".to_vec())), []);
+    assert_eq!(bench.handle(StepEvent::Err(b"\n".to_vec())), [line("srun: error: Node failure on n3")]);
+    assert_eq!(bench.handle(StepEvent::Err(b"srun: error: n3: gone\n".to_vec())), []);
+}
