@@ -4,9 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test stops at what it did not expect")]
 
 mod binary;
+mod contribute;
 mod crates;
 mod docs;
 mod files;
+mod links;
+mod pictures;
 mod prose;
 
 use std::path::PathBuf;
