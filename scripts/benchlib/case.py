@@ -48,6 +48,8 @@ class Bench:
     full: bool = False
     stdin_bytes: int = 1 << 30
     megabytes_per_rank: int = 25
+    torchrun: object = None
+    """A launcher for the rows that take seconds with it; None without --torchrun."""
     hosts: object = None
     """The testbed of the rows that need hosts, once one of them is asked for."""
     cluster: object = None

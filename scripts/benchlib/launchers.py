@@ -11,11 +11,12 @@ class Launcher:
     words: tuple
     label_words: tuple = ()
     grace_words: tuple = ()
+    count_option: str = "-n"
 
     def command(self, ranks, program, label=False, grace=False):
         """The command line that starts `program` on `ranks` ranks."""
         extra = (self.label_words if label else ()) + (self.grace_words if grace else ())
-        return [*self.words, *extra, "-n", str(ranks), *map(str, program)]
+        return [*self.words, *extra, self.count_option, str(ranks), *map(str, program)]
 
     def with_words(self, name, *words):
         """The same launcher with more options, under another name."""
@@ -36,3 +37,8 @@ def prterun(path):
     """Open MPI's. The options let it run as root and with more ranks than cores, as the others do unasked."""
     words = (path, "--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE")
     return Launcher("prterun", words, ("--output", "tag"))
+
+
+def torchrun(path):
+    """PyTorch's. Old versions look at their ranks every 5 s by default, later ones every 0.1 s."""
+    return Launcher("torchrun", (path, "--no_python", "--monitor_interval", "0.1"), count_option="--nproc_per_node")

@@ -19,7 +19,7 @@ fn reference(name: &str) -> PathBuf {
 
 #[test]
 fn the_table_of_faults_names_tests_that_exist() {
-    let text = fs::read_to_string(root().join("docs/faults.md")).unwrap();
+    let text = fs::read_to_string(root().join("docs/contribute/faults.md")).unwrap();
     let rows: Vec<&str> =
         text.lines().filter(|line| line.starts_with("| ") && line.matches('|').count() == 6).collect();
     let mut named = 0;
@@ -29,7 +29,7 @@ fn the_table_of_faults_names_tests_that_exist() {
             let source = fs::read_to_string(root().join(format!("tests/it/{file}.rs"))).unwrap_or_default();
             assert!(
                 source.contains(&format!("#[test]\nfn {name}() {{")),
-                "docs/faults.md names {test}, which is no test"
+                "docs/contribute/faults.md names {test}, which is no test"
             );
             named += 1;
         }

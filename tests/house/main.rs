@@ -4,11 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test stops at what it did not expect")]
 
 mod binary;
+mod contribute;
 mod crates;
 mod docs;
 mod files;
 mod generated;
+mod links;
 mod messages;
+mod pictures;
 mod prose;
 
 use std::path::PathBuf;

@@ -229,7 +229,9 @@ fn document(text: &str) -> String {
         if fenced || trimmed.starts_with(['|', '#', '<', '!']) {
             return String::new();
         }
-        match trimmed.strip_prefix("- ").or_else(|| trimmed.strip_prefix("* ")) {
+        let numbered = trimmed.starts_with(|c: char| c.is_ascii_digit());
+        let number = trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(". ").filter(|_| numbered);
+        match trimmed.strip_prefix("- ").or_else(|| trimmed.strip_prefix("* ")).or(number) {
             Some(item) => format!("\n{item}"),
             None => line.to_owned(),
         }
@@ -237,7 +239,7 @@ fn document(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn documents(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn documents(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();

@@ -1,5 +1,5 @@
 //! Hosts that fail under a job: without power, cut off, slow, frozen, or with a suspended part of ours. The tests check what the user
-//! sees, when, and that the ranks of a host were dead before it was reported lost. docs/faults.md has the table.
+//! sees, when, and that the ranks of a host were dead before it was reported lost. docs/contribute/faults.md has the table.
 
 use crate::bed::Bed;
 use crate::case::{Case, Done};
@@ -185,12 +185,12 @@ const LIVES: &str =
     "i=0; while [ $i -lt $0 ]; do sleep 1; i=$((i + 1)); [ $RANK -gt 0 ] || echo lives; done; echo lived";
 
 /// One way, as where each host's own cable is bad. Both ways TCP's pauses, each twice as long as the one before, are now and
-/// then longer than a lease: docs/faults.md.
+/// then longer than a lease: docs/explain/hosts-and-leases.md.
 #[test]
 fn a_slow_and_lossy_cable_costs_no_job() {
     let Some(bed) = Bed::up(3) else { return };
     // A cable that carries nothing ends the job after 36.3 s, as those that are cut show: 30 s, 1 % of it, and 6 s. Of longer jobs one in some
-    // tens meets four losses of the same packet in a row: docs/faults.md.
+    // tens meets four losses of the same packet in a row: docs/explain/hosts-and-leases.md.
     let words = ["rlaunch", "--ssh-fast", "-n", "6", "-H", "node[0-2]:2", "sh", "-c", LIVES, "45"];
     let case = bed.plan("tester", "login", words).with_events().start();
     case.events("rank.started", 6);

@@ -20,7 +20,7 @@ pub(super) enum Opt {
 }
 
 pub(super) const GROUP: Group = Group {
-    title: "Commands that run at restarts and at the end (docs/rounds.md)",
+    title: "Commands at restarts and at the end (docs/guides/resilient-training.md)",
     rows: &[
         Row {
             id: Id::Hooks(Opt::OnRestart),

@@ -43,7 +43,7 @@ const fn row(opt: Opt, names: &'static [&'static str], what: &'static str, brief
 }
 
 pub(super) const GROUP: Group = Group {
-    title: "Restart within processes (docs/rounds.md)",
+    title: "Restart within processes (docs/guides/resilient-training.md)",
     rows: &[
         Row {
             id: Id::Rounds(Opt::Assign),

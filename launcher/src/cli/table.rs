@@ -1,8 +1,9 @@
 //! The table of options: the one source for what is accepted, for the help and for "did you mean".
 //!
 //! The command line stands before the first rank's start, where a whole launch takes two milliseconds. Reading it by a
-//! constant table costs about half of what a parser takes that builds its grammar at run time (docs/architecture.md has
-//! the figures), and much of what other launchers' users type is no grammar of such a parser.
+//! constant table costs about half of what a parser takes that builds its grammar at run time
+//! (docs/contribute/decisions/option-table.md has the figures). Much of what other launchers' users type is no grammar of
+//! such a parser.
 
 use super::{
     assign, devices, doctor, env, faults, help, hooks, hosts, output_options, place, query, reach, rounds, run,

@@ -63,7 +63,7 @@ fn host(host: &Target, finding: &Finding, began: Mono) -> String {
 /// A limit that no guard can lift. Said where jobs would have other hosts to talk to.
 pub(super) fn known_limit(hosts: usize) -> &'static str {
     if hosts > 1 {
-        "PyTorch's TCPStore is clear text between hosts: strangers cannot connect, but who can read the network can read it (docs/security.md)\n"
+        "PyTorch's TCPStore is clear text between hosts: strangers cannot connect, but who can read the network can read it (docs/explain/security.md)\n"
     } else {
         ""
     }

@@ -92,7 +92,10 @@ fn unused(options: &OsBytes, when: Unused, ranks: u32) -> String {
         1 => "the rank is active".to_owned(),
         ranks => format!("all {ranks} ranks are active"),
     };
-    format!("no effect of {}: {when}, so {ranks} (try: wrap the training function, docs/rounds.md)", Visible(options))
+    format!(
+        "no effect of {}: {when}, so {ranks} (try: wrap the training function, docs/guides/resilient-training.md)",
+        Visible(options)
+    )
 }
 
 /// Faults of a rank, and the limit on them where it was set.
@@ -144,7 +147,7 @@ mod tests {
         let unused = |when, ranks| line(&Remark::OptionsUnused { options: "--spares 1".into(), when, ranks });
         assert_eq!(
             unused(Unused::Exited(Rank::new(1)), 3),
-            "no effect of --spares 1: rank 1 has exited and no rank has registered with the rlaunch client, so all 3 ranks are active (try: wrap the training function, docs/rounds.md)"
+            "no effect of --spares 1: rank 1 has exited and no rank has registered with the rlaunch client, so all 3 ranks are active (try: wrap the training function, docs/guides/resilient-training.md)"
         );
         let late = unused(Unused::Within(Span::from_secs(60)), 1);
         assert!(

@@ -60,8 +60,7 @@ def cases(bench):
     }
     made = []
     for title, (how, goal) in events.items():
-        contenders = {
-            name: partial(event, bench, launcher, how, ranks) for name, launcher in bench.launchers.items()
-        }
+        launchers = {**bench.launchers, **({"torchrun": bench.torchrun} if bench.torchrun else {})}
+        contenders = {name: partial(event, bench, launcher, how, ranks) for name, launcher in launchers.items()}
         made.append(Case(f"fail -n {ranks}: {title}", "ms", contenders, goals=(goal,), max_rounds=5))
     return made

@@ -15,6 +15,8 @@ def _case(bench, ranks, program, goals):
         if name == "prterun" and ranks > 256 and not bench.full:
             continue  # quadratic: takes longer than everything else together
         contenders[name] = time(launcher.command(ranks, [program]))
+    if bench.torchrun and ranks <= 16:  # seconds, whatever the number of ranks
+        contenders["torchrun"] = time(bench.torchrun.command(ranks, [program]))
     rlaunch = bench.launchers.get("rlaunch")
     if rlaunch and ranks == 1:
         weak = rlaunch.with_words("rlaunch t3", "--contain", "t3")
