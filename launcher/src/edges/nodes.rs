@@ -241,7 +241,7 @@ impl Nodes {
         }
     }
 
-    /// The connection of a host is lost. What srun prints about it comes later.
+    /// The connection of a host is lost. srun may print why, now or later.
     pub(super) fn lose(&mut self, id: NodeId) {
         self.remote.lose(id);
     }

@@ -42,7 +42,8 @@ pub(crate) fn ssh_said(host: &str, words: &[u8]) -> String {
 
 /// Lines of srun about a host that is lost.
 pub(crate) fn srun_said(lines: &[u8]) -> String {
-    lines.split(|b| *b == b'\n').map(|line| format!("rlaunch: {}\n", Visible(line))).collect()
+    let text = |line: &[u8]| Visible(line.strip_prefix(b"srun: ").unwrap_or(line)).to_string();
+    lines.split(|b| *b == b'\n').map(|line| format!("rlaunch: srun: {}\n", text(line))).collect()
 }
 
 /// The message about bytes of a host among the messages of its agent.
