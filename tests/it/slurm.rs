@@ -330,7 +330,7 @@ fn srun_line_about_a_lost_host_is_shown() {
     case.says_on_stdout("up", 4);
     bed.run(["exec", "node1", "pkill", "-9", "-u", "tester"]);
     let done = case.end();
-    done.says("rlaunch: srun: error: node1: task 1: Killed\n");
+    done.says("rlaunch: srun about a lost host: error: node1: task 1: Killed\n");
     assert!(done.out().ends_with("code 125\n"), "{}", done.out());
     bed.clean(10);
     bed.down();

@@ -43,7 +43,7 @@ pub(crate) fn ssh_said(host: &str, words: &[u8]) -> String {
 /// Lines of srun about a host that is lost.
 pub(crate) fn srun_said(lines: &[u8]) -> String {
     let text = |line: &[u8]| Visible(line.strip_prefix(b"srun: ").unwrap_or(line)).to_string();
-    lines.split(|b| *b == b'\n').map(|line| format!("rlaunch: srun: {}\n", text(line))).collect()
+    lines.split(|b| *b == b'\n').map(|line| format!("rlaunch: srun about a lost host: {}\n", text(line))).collect()
 }
 
 /// The message about bytes of a host among the messages of its agent.
