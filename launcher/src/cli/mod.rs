@@ -114,6 +114,8 @@ pub(crate) struct Run {
     pub(crate) restarts: Restarts,
     /// `--on-warning`, `--warning-grace`.
     pub(crate) warnings: WarningPlan,
+    /// `--preempt-probe`.
+    preempt_probe: OsBytes,
     /// `--grace`.
     pub(crate) grace: Span,
     /// `--timeout`.
@@ -448,6 +450,7 @@ impl Wide {
             on_failure: faults.on_failure(),
             restarts: faults.restarts(),
             warnings: faults.warnings(),
+            preempt_probe: faults.preempt_probe(),
             grace: faults.grace(),
             timeout: faults.timeout(),
             lease: reach.lease(),
