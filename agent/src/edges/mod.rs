@@ -22,7 +22,7 @@ mod stdin;
 mod store;
 mod sweep;
 mod tcpstore_listener;
-mod tpu_facts;
+pub(crate) mod tpu_facts;
 mod watch;
 
 use crate::AgentSetup;
