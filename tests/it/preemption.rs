@@ -2,6 +2,7 @@
 
 use crate::bed::Bed;
 use crate::case::Case;
+use crate::jax;
 use crate::place::{self, Scratch};
 use crate::plan::Plan;
 use nix::sys::signal::{Signal, kill};
@@ -118,6 +119,34 @@ fn end(servers: Vec<Case>) {
         server.signal(Signal::SIGTERM);
         server.code(143);
     }
+}
+
+/// Its ranks save together before they end, and continue from there on three hosts.
+#[test]
+fn jax_job_of_four_hosts_continues_without_the_warned_host() {
+    let Some(python) = jax::python() else { return };
+    let Some(bed) = Bed::up(4) else { return };
+    let servers = serve_hosts(&bed, 4);
+    let options = "rlaunch --ssh-fast -f hosts --min-world 3 --max-restarts 1 --preempt-retries 3";
+    let program = ["jax_multihost.py", "--steps", "400", "--step-time", "0.05"];
+    let words = options.split(' ').chain([python.to_str().unwrap()]).chain(program);
+    let plan = bed.plan("root", "login", words).env("JAX_PLATFORMS", "cpu").with_events();
+    std::fs::write(plan.scratch().path("hosts"), "node[0-3]\n").unwrap();
+    let example = place::root().join("examples/jax_multihost.py");
+    std::fs::copy(example, plan.scratch().path("jax_multihost.py")).unwrap();
+    let case = plan.start();
+    case.says_on_stdout("step 10 of 4 processes", 1);
+    warn(&bed, "node2");
+    let done = case.code(0);
+    let (out, again) = (done.out(), " of 3 starts at step ");
+    let steps: Vec<u32> = out.lines().filter_map(|line| line.split_once(again)?.1.parse().ok()).collect();
+    assert!(steps.len() == 3 && steps.iter().all(|step| *step == steps[0] && *step > 10), "{out}{}", done.err());
+    assert_eq!(out.matches("is done: [1.0, 2.0, 3.0, 4.0]").count(), 3, "{out}");
+    assert_eq!(done.named("host.warned").count(), 1);
+    assert_eq!(done.event("restart")["lost"], "warned");
+    end(servers);
+    bed.clean(5);
+    bed.down();
 }
 
 /// The last number of the line that begins so.
