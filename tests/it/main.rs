@@ -74,5 +74,6 @@ mod torch;
 mod torchrun;
 mod tpu_devices;
 mod tpu_environment;
+mod tpu_hosts;
 mod travel;
 mod unready;
