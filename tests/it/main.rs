@@ -39,6 +39,7 @@ mod jax;
 mod launch;
 mod launcher;
 mod leftovers;
+mod libtpu;
 mod limits;
 mod many;
 mod output;
