@@ -13,6 +13,7 @@ packages=(bsdutils busybox-static coreutils dash fish gcc iproute2 libc6-dev lib
     procps python3 python3-torch python3-venv shellcheck slurm-client slurmctld slurmd tcsh util-linux zsh)
 clustershell=ClusterShell==1.10.1
 jax='jax[cpu]==0.10.2'
+libtpu='libtpu==0.0.52'
 # The newest torch that is known to work, NVRx, and what they import; not the libraries of NVIDIA, which are gigabytes.
 torch=(torch==2.15.0 nvidia-resiliency-ext==0.4.1)
 torch_needs=(defusedxml filelock fsspec jinja2 networkx numpy nvidia-ml-py packaging psutil pynvml pyyaml setproctitle sympy
@@ -162,6 +163,25 @@ jax_if_any() {
     fi
 }
 
+# The real libtpu, half a gigabyte, which is why only --all has it. It needs JAX to be asked.
+install_libtpu() {
+    RLAUNCH_LIBTPU=$scratch/libtpu
+    timeout 900 "$RLAUNCH_JAX" -m pip --quiet --disable-pip-version-check install --no-deps --target "$RLAUNCH_LIBTPU" "$libtpu" &&
+        chmod -R a+rX "$RLAUNCH_LIBTPU" && export RLAUNCH_LIBTPU
+}
+
+libtpu_if_any() {
+    local log="$scratch/libtpu.log"
+    if [ -z "${RLAUNCH_JAX-}" ]; then
+        absent "libtpu from PyPI" "there is no JAX to ask it"
+    elif install_libtpu >"$log" 2>&1; then
+        echo "${libtpu/==/ }"
+    else
+        unset RLAUNCH_LIBTPU
+        absent "libtpu from PyPI" "cannot be installed: $(grep -m 1 "^ERROR" "$log" || echo "no reason is known")"
+    fi
+}
+
 # A newer torch than Debian's, and NVRx: a gigabyte, which is why only --all has it. What it takes from NVIDIA is made by ourselves.
 install_torch() {
     local home=$scratch/torch path=/usr/local/bin:/usr/bin:/bin
@@ -298,6 +318,7 @@ integration() {
     [ -z "${RLAUNCH_JAX-}" ] || words+=(RLAUNCH_JAX="$RLAUNCH_JAX")
     [ -z "${RLAUNCH_CLIENT-}" ] || words+=(RLAUNCH_CLIENT="$RLAUNCH_CLIENT")
     [ -z "${RLAUNCH_TORCH-}" ] || words+=(RLAUNCH_TORCH="$RLAUNCH_TORCH")
+    [ -z "${RLAUNCH_LIBTPU-}" ] || words+=(RLAUNCH_LIBTPU="$RLAUNCH_LIBTPU")
     [ -z "${CI-}" ] || words+=(CI="$CI")
     # shellcheck disable=SC2016
     timeout --kill-after=30 "$limit" "$@" env -i "${words[@]}" sh -c \

@@ -9,6 +9,7 @@ mod edges;
 pub use edges::Edge;
 pub use edges::lease::LeaseLine;
 pub use edges::metadata;
+pub use edges::tpu_facts::of_here as tpu_facts;
 use rlaunch_core::id::NodeId;
 use rlaunch_sys::guardian::TempFiles;
 use rlaunch_sys::origin::Origin;

@@ -1,6 +1,7 @@
 //! This machine, for the look-up of groups of hosts: its files, and the commands that know them.
 
 use crate::cli::{LARGEST, why};
+use crate::serve::devices::hosts_of_slice;
 use crate::start::read_all;
 use rlaunch_core::hostlist::groups::Ground;
 use rlaunch_core::os_bytes::Visible;
@@ -63,6 +64,10 @@ impl Ground for HostGround<'_> {
             std::fs::read_dir(path)?.map(name).collect()
         };
         there(self.origin.interruptibly(names))
+    }
+
+    fn slice(&self) -> Vec<String> {
+        self.origin.interruptibly(hosts_of_slice)
     }
 
     fn run(&self, command: &str, directory: &str) -> Result<Vec<u8>, String> {

@@ -2,6 +2,8 @@
 
 use crate::bed::Bed;
 use crate::case::Case;
+use crate::jax;
+use crate::place::{self, Scratch};
 use crate::plan::Plan;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -63,22 +65,12 @@ while os.environ["RLAUNCH_RESTART_COUNT"] == "0": signal.pause()
 #[test]
 fn job_continues_without_the_host_that_the_metadata_server_has_warned() {
     let Some(bed) = Bed::up(3) else { return };
-    let on = |host: &str, script: &str| bed.run(["exec", "--cwd", "/", host, "sh", "-c", script]);
-    on("login", "echo 'export GCE_METADATA_HOST=169.254.169.254' >> ~/.bashrc");
-    let servers: Vec<Case> = (0..3)
-        .map(|n| {
-            let host = format!("node{n}");
-            on(&host, "ip addr add 169.254.169.254/32 dev lo");
-            let server = bed.plan("root", &host, ["python3", "-c", SERVER]).start();
-            server.says_on_stdout("serving", 1);
-            server
-        })
-        .collect();
+    let servers = serve_hosts(&bed, 3);
     let options = "--ssh-fast -H node[0-2] --min-world 2 --max-restarts 1 --preempt-retries 3 python3 -c";
     let words: Vec<&str> = ["rlaunch"].into_iter().chain(options.split(' ')).chain([PROGRAM]).collect();
     let case = bed.plan("root", "login", words).with_events().start();
     case.says_on_stdout("start 0 3 ", 3);
-    on("node2", "python3 -c 'import urllib.request as u; u.urlopen(\"http://169.254.169.254/set/TRUE\")'");
+    warn(&bed, "node2");
     let done = case.code(0);
     servers[2].says_on_stdout("set ", 1);
     let set: u64 = servers[2].until("the time", |seen| number(&String::from_utf8_lossy(&seen.out), "set "));
@@ -95,10 +87,64 @@ fn job_continues_without_the_host_that_the_metadata_server_has_warned() {
     assert_eq!((warned.len(), &warned[0]["source"], &warned[0]["node"]), (1, &"preempted".into(), &2.into()));
     assert_eq!(done.event("restart")["lost"], "warned");
     done.says("rlaunch: node2 is about to be taken away (the metadata server reports a preemption)");
+    end(servers);
+    bed.clean(5);
+    bed.down();
+}
+
+fn on(bed: &Bed, host: &str, script: &str) {
+    bed.run(["exec", "--cwd", "/", host, "sh", "-c", script]);
+}
+
+/// A metadata server on each of so many hosts, at the address that a cloud's has.
+fn serve_hosts(bed: &Bed, count: u32) -> Vec<Case> {
+    on(bed, "login", "echo 'export GCE_METADATA_HOST=169.254.169.254' >> ~/.bashrc");
+    let serve = |n: u32| {
+        let host = format!("node{n}");
+        on(bed, &host, "ip addr add 169.254.169.254/32 dev lo");
+        let server = bed.plan("root", &host, ["python3", "-c", SERVER]).start();
+        server.says_on_stdout("serving", 1);
+        server
+    };
+    (0..count).map(serve).collect()
+}
+
+/// The server of a host reports a preemption.
+fn warn(bed: &Bed, host: &str) {
+    on(bed, host, "python3 -c 'import urllib.request as u; u.urlopen(\"http://169.254.169.254/set/TRUE\")'");
+}
+
+fn end(servers: Vec<Case>) {
     for server in servers {
         server.signal(Signal::SIGTERM);
         server.code(143);
     }
+}
+
+/// Its ranks save together before they end, and continue from there on three hosts.
+#[test]
+fn jax_job_of_four_hosts_continues_without_the_warned_host() {
+    let Some(python) = jax::python() else { return };
+    let Some(bed) = Bed::up(4) else { return };
+    let servers = serve_hosts(&bed, 4);
+    let options = "rlaunch --ssh-fast -f hosts --min-world 3 --max-restarts 1 --preempt-retries 3";
+    let program = ["jax_multihost.py", "--steps", "400", "--step-time", "0.05"];
+    let words = options.split(' ').chain([python.to_str().unwrap()]).chain(program);
+    let plan = bed.plan("root", "login", words).env("JAX_PLATFORMS", "cpu").with_events();
+    std::fs::write(plan.scratch().path("hosts"), "node[0-3]\n").unwrap();
+    let example = place::root().join("examples/jax_multihost.py");
+    std::fs::copy(example, plan.scratch().path("jax_multihost.py")).unwrap();
+    let case = plan.start();
+    case.says_on_stdout("step 10 of 4 processes", 1);
+    warn(&bed, "node2");
+    let done = case.code(0);
+    let (out, again) = (done.out(), " of 3 starts at step ");
+    let steps: Vec<u32> = out.lines().filter_map(|line| line.split_once(again)?.1.parse().ok()).collect();
+    assert!(steps.len() == 3 && steps.iter().all(|step| *step == steps[0] && *step > 10), "{out}{}", done.err());
+    assert_eq!(out.matches("is done: [1.0, 2.0, 3.0, 4.0]").count(), 3, "{out}");
+    assert_eq!(done.named("host.warned").count(), 1);
+    assert_eq!(done.event("restart")["lost"], "warned");
+    end(servers);
     bed.clean(5);
     bed.down();
 }
@@ -233,4 +279,63 @@ fn rank_that_prints_preempted_and_fails_is_a_failure() {
     let done = Plan::rlaunch(words.split(' ').chain([script])).start().code(1);
     assert_eq!(done.named("restart").count(), 1, "{}", done.err());
     assert_eq!(done.event("job.end")["cause"]["kind"], "rank");
+}
+
+#[test]
+fn probe_warns_when_it_exits_with_0() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("probe");
+    for (code, source) in [("127", "host.warning_note"), ("0", "host.warned")] {
+        let probe = format!("read line <{}; exit $line", fifo.display());
+        let case = Plan::rlaunch(["-n", "2", "--preempt-probe", &probe, "sh", "-c", SAVES]).start();
+        case.says_on_stdout("ready", 2);
+        std::fs::write(&fifo, format!("{code}\n")).unwrap();
+        case.event(source);
+        if code == "0" {
+            let done = case.code(75);
+            assert_eq!(done.out().matches("saved").count(), 2, "{}", done.err());
+            assert_eq!(done.event("host.warned")["source"], "probe");
+            done.says("is about to be taken away: the command of --preempt-probe exited with 0");
+        } else {
+            case.says_on_stderr("the command of --preempt-probe cannot run on ");
+            case.signal(Signal::SIGTERM);
+            case.end();
+        }
+    }
+}
+
+/// The probe and its child are gone when the job is: each case ends with a census of processes.
+#[test]
+fn probe_that_still_runs_ends_with_its_job() {
+    for tier in place::tiers() {
+        for sig in [Signal::SIGTERM, Signal::SIGKILL] {
+            let scratch = Scratch::new();
+            let fifo = scratch.fifo("probe");
+            let probe = format!("trap '' TERM; sleep 1000 & echo up >{}; sleep 1000", fifo.display());
+            let words = ["--preempt-probe", &probe, "sh", "-c", "echo ready; exec sleep 1000"];
+            let case = Plan::rlaunch(words).contain(tier).start();
+            case.says_on_stdout("ready", 1);
+            assert_eq!(std::fs::read(&fifo).unwrap(), b"up\n");
+            case.signal(sig);
+            case.end();
+        }
+    }
+}
+
+#[test]
+fn probe_runs_again_after_a_restart_of_all_ranks() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("probe");
+    let probe = format!("echo $$ >{}; exec sleep 1000", fifo.display());
+    // Each generation ends when its probe was seen: the first fails.
+    let go = scratch.fifo("go");
+    let script = format!("echo start $RLAUNCH_RESTART_COUNT; read line <{}; exit $line", go.display());
+    let words = ["--max-restarts", "1", "--restart-delay", "0", "--preempt-probe", &probe, "sh", "-c", &script];
+    let case = Plan::rlaunch(words).start();
+    let first = std::fs::read(&fifo).unwrap();
+    std::fs::write(&go, "1\n").unwrap();
+    let second = std::fs::read(&fifo).unwrap();
+    std::fs::write(&go, "0\n").unwrap();
+    assert_ne!(first, second);
+    assert_eq!(case.code(0).out(), "start 0\nstart 1\n");
 }

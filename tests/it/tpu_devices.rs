@@ -24,7 +24,7 @@ const FREE: &str = "1 8";
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The turn of a case, if such a place can be made here; prints a note if not.
-fn turn() -> Option<MutexGuard<'static, ()>> {
+pub(crate) fn turn() -> Option<MutexGuard<'static, ()>> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if !place::is_root() {
         place::absent("TPU chips", "needs root, to show some");
@@ -187,6 +187,11 @@ fn lock_file_is_removed_if_no_process_locks_it() {
     let job = "RLAUNCH_LOCK_FILES=\"$PWD/lock\" \"$RL\" -n 1 sh -c 'echo ${ALLOW_MULTIPLE_LIBTPU_LOAD-unset}'";
     let left = on_chip(&format!(": >lock; {job}; ls lock 2>/dev/null || echo gone")).start().code(0);
     assert_eq!(left.out(), "unset\ngone\n");
+    assert!(!left.err().contains("removed"), "{}", left.err());
+    let clean = "RLAUNCH_LOCK_FILES=\"$PWD/lock\" \"$RL\" clean; ls lock 2>/dev/null || echo gone";
+    let left = on_chip(&format!(": >lock; {clean}")).start().code(0);
+    assert!(left.out().ends_with("gone\n"), "{}", left.out());
+    left.says("removed ").says("/lock on ");
     let link = on_chip(&format!(": >target; ln -s target lock; {job}; ls lock target")).start().code(0);
     assert_eq!(link.out(), "1\nlock\ntarget\n");
     link.says("is a link or no file: ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1");
@@ -210,4 +215,87 @@ fn doctor_shows_chips_and_holders() {
     let done = held_by(HOLDER, "rl doctor");
     assert!(done.out().contains("1 chip (v5e)"), "{}", done.out());
     assert!(done.out().contains("/dev/vfio/0 by pid "), "{}", done.out());
+}
+
+/// The same bus with a GPU, of IOMMU group 7, that is lent to a virtual machine. It is another real device.
+const LENT: &str = "mkdir pci/0000:00:05.0 && echo 0x10de >pci/0000:00:05.0/vendor && echo 0x2330 >pci/0000:00:05.0/device && \
+     ln -s ../../../kernel/iommu_groups/7 pci/0000:00:05.0/iommu_group && mknod -m 666 dev/vfio/7 c 1 5;";
+
+/// Prints which of the device files were opened meanwhile: `0`, `7`, both or none.
+const OPENS: &str = r#"
+import ctypes, os, subprocess, sys
+libc = ctypes.CDLL(None)
+fd = libc.inotify_init1(0o4000)
+IN_OPEN, names = 0x20, {}
+for name in "0", "7":
+    names[libc.inotify_add_watch(fd, b"/dev/vfio/" + name.encode(), IN_OPEN)] = name
+code = subprocess.run(sys.argv[1:]).returncode
+try: events = os.read(fd, 65536)
+except BlockingIOError: events = b""
+print("opened", *sorted({names[int.from_bytes(events[at:at + 4], sys.byteorder)] for at in range(0, len(events), 16)}), code)
+"#;
+
+/// The kernel's own record of opens, for a user that tries groups whose holder it does not see. The same user with strace, where that is
+/// there, has no path of the group in any system call.
+#[test]
+fn group_of_a_virtual_machine_is_never_looked_at() {
+    let Some(_turn) = turn() else { return };
+    let user = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    let holder = "sh -c 'exec 4</dev/vfio/7; echo up >up; exec sleep 1000'";
+    let setting = format!(
+        "{LENT} mkfifo up; {holder} & pid=$!; read up <up; mkdir t; chmod 777 t; TMPDIR=\"$PWD/t\"; export TMPDIR"
+    );
+    let end = "fate $pid; kill -KILL $pid; wait";
+    for (policy, by) in [("stale", user), ("all", "")] {
+        let run = format!("{by} python3 -c \"$OPENS\" \"$RL\" --clean-devices {policy} -n 1 echo ran");
+        let done = on_chip(&format!("{setting}; {run}; {end}")).env("OPENS", OPENS).start().end();
+        let opened = if by.is_empty() { "opened 0" } else { "opened 0 0" };
+        assert!(done.out().starts_with("ran\nopened"), "{policy}: {}{}", done.out(), done.err());
+        assert!(!done.out().contains('7') && done.out().ends_with("lives\n"), "{policy}: {}", done.out());
+        assert!(done.out().contains(opened), "a chip's own group is tried: {}", done.out());
+    }
+    // A host without any chip.
+    let none = "rm -r pci/0000:00:04.0";
+    let run = format!("{user} python3 -c \"$OPENS\" \"$RL\" -n 1 echo ran");
+    let done = on_chip(&format!("{setting}; {none}; {run}; {end}")).env("OPENS", OPENS).start().end();
+    assert_eq!(done.out(), "ran\nopened 0\nlives\n", "{}", done.err());
+    if place::has("strace") {
+        let run = "strace -f -qq -o trace \"$RL\" --clean-devices all -n 1 echo ran; grep -c vfio/0 trace; grep -c vfio/7 trace";
+        let done = on_chip(&format!("{setting}; {run}; {end}")).start().end();
+        let counts: Vec<u32> = done.out().lines().filter_map(|line| line.parse().ok()).collect();
+        assert!(matches!(counts[..], [found, 0] if found > 0), "{}{}", done.out(), done.err());
+    }
+}
+
+/// A rank's helper keeps the chip: the process that follows the rank is started when the helper has ended.
+const HOLDS: &str = r#"if mkdir "$TMPDIR/$RLAUNCH_RANK" 2>/dev/null; then
+    echo $$ > "$TMPDIR/pid$RLAUNCH_RANK"
+    if [ $RLAUNCH_RANK = 1 ]; then set -m; sh -c 'read x < "$TMPDIR/go"' 3</dev/vfio/0 >/dev/null 2>&1 & set +m; fi
+fi
+exec "$TRAIN" --resilient --epochs 1000000"#;
+
+#[test]
+fn chip_is_looked_at_before_a_respawn() {
+    let (Some(train), Some(_turn)) = (place::example("train"), turn()) else { return };
+    if !place::has("bash") {
+        return;
+    }
+    let plan = on_chip("exec \"$RL\" -n 3 --respawn bash -c \"$HOLDS\"").env("HOLDS", HOLDS).env("TRAIN", train);
+    let temporary = plan.scratch().temporary();
+    let go = temporary.join("go");
+    nix::unistd::mkfifo(&go, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    let case = plan.env("TMPDIR", &temporary).start();
+    case.says_on_stdout("epoch   3", 1);
+    for rank in [1, 2] {
+        let pid = std::fs::read_to_string(temporary.join(format!("pid{rank}"))).unwrap();
+        kill(Pid::from_raw(pid.trim().parse().unwrap()), Signal::SIGKILL).unwrap();
+    }
+    case.says_on_stderr("rank 2 has rejoined");
+    let early =
+        case.until("stderr", |seen| Some(String::from_utf8_lossy(&seen.err).contains("rank 1 is started again")));
+    assert!(!early, "its chip is held");
+    std::fs::write(&go, "x\n").unwrap();
+    case.says_on_stderr("rank 1 has rejoined");
+    case.signal(Signal::SIGTERM);
+    case.end().says("0 left running");
 }

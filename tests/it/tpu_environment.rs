@@ -5,6 +5,8 @@ use crate::jax;
 use crate::place;
 use crate::plan::Plan;
 use crate::watch::Exit;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -159,4 +161,33 @@ fn hosts_that_do_not_fit_are_refused_by_name() {
     refused("a slice=x id=0 devices=4\n", &["--ppn", "3"], "3 ranks cannot share the 4 chips of a host");
     refused("a slice=x devices=4\n", &[], "slice= needs id= beside it");
     refused("a devices=0\n", &[], "devices takes the number of TPU chips of the host, from 1 to 64, got '0'");
+}
+
+#[test]
+fn hosts_of_the_own_slice_are_a_group() {
+    let hosts = |plan: Plan| plan.env("TPU_WORKER_ID", "1").env("TPU_WORKER_HOSTNAMES", "h0,h1,h2");
+    let ask = || Plan::tool(place::rlaunch(), place::Scratch::new());
+    assert_eq!(hosts(ask()).args(["hosts", "-e", "@tpu:slice!h1"]).start().code(0).out(), "h0 h2\n");
+    // Agents here are no TPU hosts: all of them would have the same number.
+    let on = "exec:env -u TPU_WORKER_ID NAME={host}";
+    let words = ["--launcher", on, "-H", "@tpu:slice", "--prefix", "%h ", "echo", "ran"];
+    assert_eq!(hosts(Plan::rlaunch(words)).start().code(0).sorted(), ["h0 ran", "h1 ran", "h2 ran"]);
+    let none = ask().args(["hosts", "@tpu:slice"]).start().code(2);
+    none.says("this host is on no TPU slice whose hosts are known");
+}
+
+/// Of each slice both hosts work, or none: GKE's variables on the hosts name the slices.
+#[test]
+fn slices_that_hosts_know_are_keys_of_a_policy() {
+    let Some(train) = place::example("train") else { return };
+    let case = cases().into_iter().find(|case| text(&case["name"]).starts_with("4 slices")).unwrap();
+    let policy = ["--assign", "all,shift,group(slice)==2", "--min-world", "2"];
+    let words = [train.to_str().unwrap(), "--resilient", "--epochs", "1000000"];
+    let running = job(&case, &[&policy[..], &words[..]].concat()).start();
+    running.says_on_stdout("epoch   3", 1);
+    let pid = running.event_of("rank.started", 5)["pid"].as_i64().unwrap();
+    kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();
+    running.says_on_stderr("continuing with 6 ranks");
+    running.signal(Signal::SIGTERM);
+    running.end().says("0 left running");
 }

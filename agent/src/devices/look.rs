@@ -11,6 +11,7 @@ use rlaunch_sys::devices::{self, Ancestors, Found, Node, Process, Targets, user_
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// Devices of this host that are looked at together.
 #[derive(Clone, Debug, Default)]
@@ -99,7 +100,9 @@ impl Site {
         if self.nodes.is_empty() {
             return Ok(Look::default());
         }
+        let start = Instant::now();
         let scan = devices::scan(&self.targets)?;
+        tracing::debug!(us = start.elapsed().as_micros(), unseen = scan.unseen, "searched for holders of devices");
         let (unsure, mut sure): (Vec<Found>, Vec<Found>) =
             scan.found.into_iter().partition(|found| found.rdevs.is_empty());
         let busy = |sure: &[Found]| {

@@ -14,12 +14,13 @@ use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::NodeRefusal;
 use rlaunch_sys::devices::{self, DeviceClaim, Process};
 use rlaunch_sys::doorbell::Doorbell;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
-/// Most requests and answers that wait.
+/// Most requests, and most answers, that wait between the threads.
 const ROOM: usize = 1024;
 
 enum Request {
@@ -32,6 +33,8 @@ enum Request {
 #[derive(Default)]
 pub(super) struct DeviceThread {
     port: Option<Port>,
+    /// Requests for which the thread has no room yet: at most one for each process of this host.
+    backlog: VecDeque<Request>,
 }
 
 struct Port {
@@ -73,11 +76,13 @@ fn has_none(kind: DeviceKind) -> bool {
     }
 }
 
-/// Takes in the answers.
+/// Takes in the answers. The thread may have room again.
 pub(super) fn settle(edges: &mut Edges) {
-    let Some(port) = &edges.devices.port else { return };
-    port.answered.clear();
-    edges.events.extend(port.answers.try_iter());
+    if let Some(port) = &edges.devices.port {
+        port.answered.clear();
+        edges.events.extend(port.answers.try_iter());
+    }
+    pass_on(edges);
 }
 
 fn ask(edges: &mut Edges, request: Request) {
@@ -87,14 +92,25 @@ fn ask(edges: &mut Edges, request: Request) {
             Err(error) => tracing::debug!(%error, "no thread for devices: the machine thread looks at them"),
         }
     }
-    let Some(port) = &edges.devices.port else {
-        let mut events = Vec::new();
-        Work::default().perform(request, &mut |event| events.push(event));
-        return edges.events.extend(events);
-    };
-    // Without room the request has no answer: each wait of the machine for a release has a limit.
-    let _no_room = port.requests.try_send(request);
-    port.asked.ring();
+    edges.devices.backlog.push_back(request);
+    pass_on(edges);
+}
+
+/// Passes requests on, as many as the thread has room for. Without a thread they are performed here.
+fn pass_on(edges: &mut Edges) {
+    let DeviceThread { port, backlog } = &mut edges.devices;
+    while let Some(request) = backlog.pop_front() {
+        let Some(port) = port else {
+            Work::default().perform(request, &mut |event| edges.events.push_back(event));
+            continue;
+        };
+        match port.requests.try_send(request) {
+            Ok(()) => port.asked.ring(),
+            Err(TrySendError::Full(request)) => return backlog.push_front(request),
+            // The thread is permanent.
+            Err(TrySendError::Disconnected(_)) => {}
+        }
+    }
 }
 
 impl Port {
@@ -108,7 +124,7 @@ impl Port {
                 let _agent_has_ended = outbox.send(event);
                 their_answered.ring();
             };
-            Work::default().run(&inbox, &their_asked, &mut say);
+            Work::default().run(&inbox, (&their_asked, &their_answered), &mut say);
         })?;
         Ok(Self { requests, asked, answers, answered })
     }
@@ -141,7 +157,12 @@ impl Default for Work {
 }
 
 impl Work {
-    fn run(&mut self, inbox: &Receiver<Request>, asked: &Doorbell, say: &mut impl FnMut(NodeEvent)) {
+    fn run(
+        &mut self,
+        inbox: &Receiver<Request>,
+        (asked, answered): (&Doorbell, &Doorbell),
+        say: &mut impl FnMut(NodeEvent),
+    ) {
         loop {
             let fds = self.waits.iter().flat_map(|wait| wait.holders.iter().flatten()).map(OwnedFd::as_fd);
             let fds: Vec<_> = std::iter::once(asked.as_fd()).chain(fds).collect();
@@ -154,6 +175,8 @@ impl Work {
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
+            // There is room for requests again.
+            answered.ring();
             self.release(say);
         }
     }
@@ -276,6 +299,9 @@ fn shortage(error: &io::Error, step: &str) -> NodeRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{AgentSetup, Edge};
+    use rlaunch_core::id::NodeId;
+    use std::os::unix::net::UnixStream;
     use std::process::{Child, Command, Stdio};
 
     fn zero() -> Vec<Site> {
@@ -315,6 +341,36 @@ mod tests {
         own.wait().unwrap();
         drop(other.stdin.take());
         other.wait().unwrap();
+    }
+
+    /// Thrice as many requests as one queue has room for, and no answer is taken in meanwhile.
+    #[test]
+    fn requests_beyond_the_room_of_the_queue_are_answered() {
+        let (_launcher, edge) = UnixStream::pair().unwrap();
+        let (_guardian_far, guardian) = UnixStream::pair().unwrap();
+        let mut edges = Edges::new(AgentSetup {
+            node: NodeId::new(0),
+            edge: Edge::Socket(edge.into()),
+            guardian: guardian.into(),
+            origin: rlaunch_sys::origin::capture().unwrap(),
+            temp_files: rlaunch_sys::guardian::TempFiles::new().unwrap(),
+            no_subreaper: None,
+            lease: None,
+        })
+        .unwrap();
+        let count = 3 * ROOM;
+        for proc in (0..).take(count) {
+            let reaped = Reaped { session: u32::MAX, rank: proc };
+            ask(&mut edges, Request::Await(ProcId::new(proc), JobId([7; 16]), reaped));
+        }
+        assert!(!edges.devices.backlog.is_empty());
+        while edges.events.len() < count {
+            let port = edges.devices.port.as_ref().unwrap();
+            rlaunch_sys::fd::wait_for_any(&[port.answered.as_fd()], None);
+            settle(&mut edges);
+        }
+        let all = (0..).take(count).map(|proc| NodeEvent::DevicesReleased { proc: ProcId::new(proc) });
+        assert!(edges.events.iter().cloned().eq(all));
     }
 
     #[test]

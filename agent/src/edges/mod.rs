@@ -10,6 +10,7 @@ mod logs;
 pub mod metadata;
 mod next_port;
 mod port;
+mod preempt_probe;
 mod probe;
 mod processors;
 mod pump;
@@ -21,7 +22,7 @@ mod stdin;
 mod store;
 mod sweep;
 mod tcpstore_listener;
-mod tpu_facts;
+pub(crate) mod tpu_facts;
 mod watch;
 
 use crate::AgentSetup;
@@ -135,6 +136,8 @@ pub(crate) struct Edges {
     authorizer: Option<tcpstore_listener::Authorizer>,
     /// The watch over the metadata server.
     metadata: metadata::Watching,
+    /// The command that warns.
+    preempt_probe: preempt_probe::PreemptProbe,
     /// Events that were not handled yet.
     events: VecDeque<NodeEvent>,
     alarm: Alarm,
@@ -183,6 +186,7 @@ impl Edges {
             no_subreaper: setup.no_subreaper,
             authorizer: None,
             metadata: metadata::Watching::default(),
+            preempt_probe: preempt_probe::PreemptProbe::default(),
             events: VecDeque::new(),
             alarm: Alarm::default(),
             stirred: false,
@@ -316,6 +320,7 @@ impl Edges {
         renew::finish(self);
         sessions::poll(self, cx);
         metadata::poll(self, cx);
+        preempt_probe::poll(self);
         self.poll_recv(cx);
         self.stdin.poll(cx, &mut self.link);
         self.events.extend(self.stdin.take_failure().map(|errno| NodeEvent::InputFailed { errno }));
@@ -454,6 +459,7 @@ impl Edges {
             NodeAction::FreeDevices { plan, job, grace } => device_thread::free(self, plan, job, grace),
             NodeAction::ExamineDevices { kind } => device_thread::examine(self, kind),
             NodeAction::AwaitDevices { proc, pid, rank } => device_thread::await_release(self, proc, pid, rank),
+            NodeAction::WatchPreemption { command } => self.preempt_probe.begin(&command),
             NodeAction::Withhold => {
                 tracing::debug!("nothing more is started");
                 rank_table::withhold(self);

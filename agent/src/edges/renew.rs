@@ -25,6 +25,7 @@ enum Namespace {
 
 /// Begins: the thread that starts ranks works meanwhile.
 pub(super) fn begin(edges: &mut Edges, port: PortPlan) {
+    edges.preempt_probe.resume();
     // A process that connects now is none of the job.
     tcpstore_listener::close(edges);
     edges.logs.reopen();

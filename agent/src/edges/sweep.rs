@@ -24,6 +24,7 @@ impl Sweep {
 
 /// Starts a sweep.
 pub(super) fn begin(edges: &mut Edges) {
+    edges.preempt_probe.pause();
     if reap_all(edges) {
         return answer(edges, 0);
     }
@@ -83,6 +84,10 @@ pub(super) fn poll(edges: &mut Edges, now: Mono) {
 /// Reaps all that has ended; true if there is no child any more. How a rank has ended is kept for its report: it may have
 /// crashed on its own just before it would have been killed.
 fn reap_all(edges: &mut Edges) -> bool {
+    if edges.preempt_probe.is_running() {
+        // Its thread reaps it, and rings.
+        return false;
+    }
     if edges.ranks.launching() {
         rank_table::drain_outcomes(edges);
     }

@@ -14,9 +14,15 @@ use rlaunch_sys::devices;
 pub(super) fn find(request: &TpuRequest) -> Option<TpuFacts> {
     let facts = match &request.given {
         Some(given) => Some(TpuFacts::clone(given)),
-        None => of_container().or_else(of_virtual_machine),
+        None => of_here(),
     };
     facts.map(|facts| if facts.chips == 0 { facts.with_chips(count_chips()) } else { facts })
+}
+
+/// The facts that need no word of the user's.
+#[must_use]
+pub fn of_here() -> Option<TpuFacts> {
+    of_container().or_else(of_virtual_machine)
 }
 
 fn of_container() -> Option<TpuFacts> {

@@ -2,7 +2,7 @@
 
 use super::Edges;
 use super::lease::LeaseLine;
-use super::{check, convert, device_thread, logs, probe, rank_table, sweep};
+use super::{check, convert, device_thread, logs, preempt_probe, probe, rank_table, sweep};
 use crate::early::now;
 use rlaunch_core::id::ProcId;
 use rlaunch_core::node::{NodeEvent, SignalledPart};
@@ -34,6 +34,7 @@ const LOGS: u64 = OURS + 7;
 const PROBES: u64 = OURS + 8;
 const GUARDIAN_SIGNALS: u64 = OURS + 9;
 const DEVICES: u64 = OURS + 10;
+const PREEMPT_PROBE: u64 = OURS + 11;
 
 /// Rounds before other edges have their turn.
 const ROUNDS: usize = 16;
@@ -111,6 +112,10 @@ impl Watch {
 
     pub(super) fn watch_devices(&self, bell: &Doorbell) -> io::Result<()> {
         self.set.add(bell, DEVICES)
+    }
+
+    pub(super) fn watch_preempt_probe(&self, bell: &Doorbell) -> io::Result<()> {
+        self.set.add(bell, PREEMPT_PROBE)
     }
 
     pub(super) fn watch_logs(&self, bell: &Doorbell) -> io::Result<()> {
@@ -213,6 +218,7 @@ fn one(edges: &mut Edges, token: u64) {
         FILES => check::settle(edges),
         LOGS => logs::settle(edges),
         DEVICES => device_thread::settle(edges),
+        PREEMPT_PROBE => preempt_probe::settle(edges),
         PROBES => probe::look(edges),
         INIT_GONE => init_gone(edges),
         INIT_ENDED => {

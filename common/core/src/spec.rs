@@ -39,6 +39,8 @@ pub struct JobSpec {
     pub restarts: Restarts,
     /// The options about warnings that a host is about to be taken away.
     pub warnings: WarningPlan,
+    /// The command whose end with 0 warns of each host (`--preempt-probe`). Empty: there is none.
+    pub preempt_probe: OsBytes,
     /// The whole job's time limit.
     pub timeout: Option<Span>,
     /// The text before each output line. Empty: lines are whole, without a label. `None`: bytes pass through as they are.
@@ -85,6 +87,7 @@ impl JobSpec {
             grace: Span::from_secs(5),
             restarts: Restarts::default(),
             warnings: WarningPlan::default(),
+            preempt_probe: OsBytes::default(),
             timeout: None,
             label: None,
             stdin: StdinPlan::Rank0,

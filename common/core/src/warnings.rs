@@ -11,6 +11,13 @@ pub const GRACE: Span = Span::from_secs(25);
 /// How long before a planned service its host counts as warned.
 pub const BEFORE_SERVICE: Span = Span::from_secs(60);
 
+/// The most bytes of a command that warns (`--preempt-probe`).
+pub const PROBE_ROOM: usize = 16 << 10;
+/// From the end of such a command to its next start.
+pub const PROBE_PAUSE: Span = Span::from_secs(5);
+/// The longest run of such a command: then it is killed, and started again. A long poll may take so long.
+pub const PROBE_LIMIT: Span = Span::from_secs(300);
+
 /// The effect of a warning on a job without rounds (`--on-warning`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnWarning {
@@ -45,6 +52,8 @@ pub enum WarningSource {
     Maintenance,
     /// SIGTERM to the agent or the guardian of the host, outside of a scheduler's step.
     Signal,
+    /// The command of `--preempt-probe` has exited with 0.
+    Probe,
 }
 
 impl WarningSource {
@@ -64,6 +73,7 @@ impl WarningSource {
             Self::Preempted => "preempted",
             Self::Maintenance => "maintenance",
             Self::Signal => "signal",
+            Self::Probe => "probe",
         }
     }
 }
@@ -74,6 +84,7 @@ impl fmt::Display for WarningSource {
             Self::Preempted => "the metadata server reports a preemption",
             Self::Maintenance => "the metadata server reports maintenance",
             Self::Signal => "its agent was sent SIGTERM",
+            Self::Probe => "the command of --preempt-probe exited with 0",
         })
     }
 }
@@ -101,4 +112,48 @@ pub enum WarningNote {
         /// The value.
         word: OsBytes,
     },
+    /// The shell cannot run the command of `--preempt-probe`: it exits with this code, 126 or 127.
+    NoProbe(u8),
+}
+
+/// The meaning of an end of the command of `--preempt-probe`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ProbeEnd {
+    /// The host is about to be taken away.
+    Warning,
+    /// The command is run again after [`PROBE_PAUSE`]; the note is new.
+    Again(Option<WarningNote>),
+}
+
+/// Decides what the ends of the command of `--preempt-probe` mean.
+#[derive(Debug, Default)]
+pub struct ProbeEnds {
+    is_noted: bool,
+}
+
+impl ProbeEnds {
+    /// The command has ended with this exit code; `None`: by a signal, or it could not be started.
+    pub fn on_end(&mut self, code: Option<u8>) -> ProbeEnd {
+        match code {
+            Some(0) => ProbeEnd::Warning,
+            Some(code @ (126 | 127)) if !core::mem::replace(&mut self.is_noted, true) => {
+                ProbeEnd::Again(Some(WarningNote::NoProbe(code)))
+            }
+            Some(_) | None => ProbeEnd::Again(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probe_warns_by_exit_code_0_only_and_is_noted_once_if_it_cannot_run() {
+        let mut ends = ProbeEnds::default();
+        let again = ProbeEnd::Again(None);
+        assert_eq!([ends.on_end(Some(1)), ends.on_end(None)], [again.clone(), again.clone()]);
+        assert_eq!(ends.on_end(Some(127)), ProbeEnd::Again(Some(WarningNote::NoProbe(127))));
+        assert_eq!([ends.on_end(Some(126)), ends.on_end(Some(0))], [again, ProbeEnd::Warning]);
+    }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Given<'a> {
     pub(crate) environment: Option<&'a Strings>,
     /// Whether its descendants stay below it as long as it lives.
     pub(crate) adopts: bool,
+    /// The kernel's signal to it at the end of the thread that starts it.
+    pub(crate) ends_by: i32,
 }
 
 struct Plan {
@@ -69,6 +71,7 @@ struct Plan {
     parent: i32,
     own_session: bool,
     adopts: bool,
+    ends_by: i32,
     terminal: Option<RawFd>,
     slot: Option<&'static AtomicI32>,
     mask: libc::sigset_t,
@@ -89,8 +92,8 @@ pub fn start(words: &Strings, stand: Stand<'_>, ssh_reaper: &SshReaper, origin: 
     let (stream, theirs) = crate::fd::socket_pair()?;
     let (stderr, their_stderr) = crate::fd::pipe()?;
     let streams = [theirs.as_raw_fd(), theirs.as_raw_fd(), their_stderr.as_raw_fd()];
-    let given = Given { streams, directory: None, environment: None, adopts: false };
-    Ok(Started { child: begin(words, &given, stand, ssh_reaper, origin)?, stream, stderr })
+    let given = Given { streams, directory: None, environment: None, adopts: false, ends_by: libc::SIGTERM };
+    Ok(Started { child: begin(words, &given, stand, Some(ssh_reaper), origin)?, stream, stderr })
 }
 
 /// The kernel's signal follows the thread, and only the main one lives as long as we do.
@@ -105,7 +108,7 @@ pub(crate) fn begin(
     words: &Strings,
     given: &Given<'_>,
     stand: Stand<'_>,
-    ssh_reaper: &SshReaper,
+    ssh_reaper: Option<&SshReaper>,
     origin: &Origin,
 ) -> io::Result<Child> {
     let mut argv = Vec::with_capacity(words.len() + 1);
@@ -116,7 +119,7 @@ pub(crate) fn begin(
         strings.pointers(&mut environment);
         environment.push(ptr::null());
     }
-    let ward = ssh_reaper.take();
+    let ward = ssh_reaper.and_then(SshReaper::take);
     let mut plan = Plan {
         argv: argv.as_ptr(),
         environment: if environment.is_empty() { ptr::null() } else { environment.as_ptr() },
@@ -125,6 +128,7 @@ pub(crate) fn begin(
         parent: own_pid(),
         own_session: matches!(stand, Stand::Apart),
         adopts: given.adopts,
+        ends_by: given.ends_by,
         terminal: match &stand {
             Stand::Apart => None,
             Stand::Before(lent) => lent.as_ref().map(Lent::number),
@@ -237,7 +241,7 @@ extern "C" fn child(plan: *mut libc::c_void) -> i32 {
 /// Everything before the exec; false if it cannot be, its reason in errno.
 fn prepare(plan: &Plan) -> bool {
     // SAFETY: prctl with PR_SET_PDEATHSIG takes integers only.
-    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } != 0 {
+    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, plan.ends_by) } != 0 {
         return false;
     }
     // It outlives the exec, but is not passed on.

@@ -1,5 +1,5 @@
-//! A command of the user's that runs beside a job: a shell runs it, with nothing to read, and an environment of its own. Its output is
-//! one stream.
+//! Commands of the user's that run beside a job: a shell runs them, with nothing to read. The output of a command of the launcher's is one
+//! stream, and it has an environment of its own. A command of an agent has no output, and the agent's environment.
 
 use crate::child::{self, Child, Given, Stand};
 use crate::origin::Origin;
@@ -31,6 +31,22 @@ pub fn start(command: &[u8], environment: &Strings, ssh_reaper: &SshReaper, orig
     let (output, theirs) = crate::fd::pipe()?;
     crate::fd::set_nonblocking(&output)?;
     let streams = [null.as_raw_fd(), theirs.as_raw_fd(), theirs.as_raw_fd()];
-    let given = Given { streams, directory: None, environment: Some(environment), adopts: true };
-    Ok(Command { child: child::begin(&words, &given, Stand::Apart, ssh_reaper, origin)?, output })
+    let given =
+        Given { streams, directory: None, environment: Some(environment), adopts: true, ends_by: libc::SIGTERM };
+    Ok(Command { child: child::begin(&words, &given, Stand::Apart, Some(ssh_reaper), origin)?, output })
+}
+
+/// Starts a command of an agent, in a session of its own. The kernel kills it with the calling thread, so that must be a permanent one.
+///
+/// # Errors
+/// No process or descriptor can be had, or there is no shell.
+pub fn start_silent(command: &[u8], origin: &Origin) -> io::Result<Child> {
+    let mut words = Strings::default();
+    for word in [b"/bin/sh", &b"-c"[..], command] {
+        words.push(word);
+    }
+    let null = crate::fd::dev_null()?;
+    let streams = [null.as_raw_fd(); 3];
+    let given = Given { streams, directory: None, environment: None, adopts: false, ends_by: libc::SIGKILL };
+    child::begin(&words, &given, Stand::Apart, None, origin)
 }

@@ -118,8 +118,9 @@ impl Run {
         }
         let streams = [null.as_raw_fd(), their_output.as_raw_fd(), their_complaints.as_raw_fd()];
         // The kernel's signal follows the thread, and this one waits for the end.
-        let given = Given { streams, directory: Some(&directory), environment: None, adopts: false };
-        let child = child::begin(&words, &given, Stand::Apart, &upcalls.ssh_reaper, upcalls.origin)?;
+        let given =
+            Given { streams, directory: Some(&directory), environment: None, adopts: false, ends_by: libc::SIGTERM };
+        let child = child::begin(&words, &given, Stand::Apart, Some(&upcalls.ssh_reaper), upcalls.origin)?;
         let mut run = Self { child, signals, set, output: Stream::of(output), complaints: Stream::of(complaints) };
         if let Err(error) = run.set.add(&run.child.pidfd, 0) {
             run.kill();

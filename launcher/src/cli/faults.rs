@@ -24,6 +24,7 @@ pub(super) enum Opt {
     PreemptRetries,
     OnWarning,
     WarningGrace,
+    PreemptProbe,
     Grace,
     Timeout,
     Contain,
@@ -84,6 +85,14 @@ pub(super) const GROUP: Group = Group {
             more: &[],
         },
         Row {
+            id: Id::Faults(Opt::PreemptProbe),
+            short: None,
+            names: &["preempt-probe"],
+            takes: Takes::One("CMD"),
+            brief: "sh -c CMD on each host; it warns by exiting with 0",
+            more: &["Otherwise it runs again after 5s. none: no command."],
+        },
+        Row {
             id: Id::Faults(Opt::Grace),
             short: None,
             names: &["grace", "shutdown-timeout"],
@@ -124,6 +133,7 @@ pub(super) struct Args {
     preempt_retries: Option<u32>,
     on_warning: Option<OnWarning>,
     warning_grace: Option<Span>,
+    preempt_probe: Option<OsBytes>,
     grace: Option<Span>,
     timeout: Option<Span>,
 }
@@ -144,6 +154,7 @@ impl Args {
             }
             Opt::OnWarning => self.on_warning = Some(values::choice(option, value, &ON_WARNING)?),
             Opt::WarningGrace => self.warning_grace = Some(values::span(option, value)?),
+            Opt::PreemptProbe => self.preempt_probe = Some(probe(option, value)?),
             Opt::Grace => self.grace = Some(values::span(option, value)?),
             Opt::Timeout => self.timeout = Some(values::span(option, value)?),
         }
@@ -187,6 +198,10 @@ impl Args {
         }
     }
 
+    pub(super) fn preempt_probe(&self) -> OsBytes {
+        self.preempt_probe.clone().unwrap_or_default()
+    }
+
     pub(super) fn grace(&self) -> Span {
         self.grace.unwrap_or(DEFAULT_GRACE)
     }
@@ -195,4 +210,21 @@ impl Args {
     pub(super) fn timeout(&self) -> Option<Span> {
         self.timeout.filter(|limit| *limit != Span::ZERO)
     }
+}
+
+/// A command for a shell on each host; `none`: no command.
+fn probe(option: &OsBytes, value: &OsBytes) -> Result<OsBytes, CliError> {
+    if value.eq_ignore_ascii_case(b"none") {
+        return Ok(OsBytes::default());
+    }
+    let command = value.trim_ascii();
+    if !command.is_empty() && command.len() <= warnings::PROBE_ROOM && !command.contains(&0) {
+        return Ok(OsBytes::from(command));
+    }
+    Err(CliError::Value {
+        option: option.clone(),
+        takes: format!("a command for sh -c, of at most {} bytes, or none", warnings::PROBE_ROOM).into(),
+        got: OsBytes::from(value.get(..64).unwrap_or(value)),
+        hint: Some(values::spell(option, "'test -e /run/preempted'").into()),
+    })
 }

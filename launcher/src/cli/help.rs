@@ -78,6 +78,7 @@ const RARE: &[Id] = &[
     Id::Faults(faults::Opt::PreemptRetries),
     Id::Faults(faults::Opt::OnWarning),
     Id::Faults(faults::Opt::WarningGrace),
+    Id::Faults(faults::Opt::PreemptProbe),
     Id::Rounds(rounds::Opt::Assign),
     Id::Rounds(rounds::Opt::Spares),
     Id::Rounds(rounds::Opt::SpareHosts),

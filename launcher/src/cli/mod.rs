@@ -114,6 +114,8 @@ pub(crate) struct Run {
     pub(crate) restarts: Restarts,
     /// `--on-warning`, `--warning-grace`.
     pub(crate) warnings: WarningPlan,
+    /// `--preempt-probe`.
+    preempt_probe: OsBytes,
     /// `--grace`.
     pub(crate) grace: Span,
     /// `--timeout`.
@@ -172,6 +174,8 @@ pub(crate) struct Presentation {
     pub(crate) events: Option<Events>,
     /// `--nested-restarter`
     pub(crate) nested: bool,
+    /// `rlaunch clean`: removed files are the answer to the user.
+    pub(crate) cleans: bool,
     /// Other launchers' options that ask for what happens anyway.
     pub(crate) same: Vec<OsBytes>,
     /// Programs that Python runs, in words.
@@ -299,6 +303,7 @@ fn clean(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, CliError> {
         devices::Clean::Job { words, is_trial } => {
             let mut run = Box::new(collect(programs(words, true)?, env)?);
             run.devices.is_trial = is_trial;
+            run.presentation.cleans = true;
             Ok(Command::Run(run))
         }
     }
@@ -448,6 +453,7 @@ impl Wide {
             on_failure: faults.on_failure(),
             restarts: faults.restarts(),
             warnings: faults.warnings(),
+            preempt_probe: faults.preempt_probe(),
             grace: faults.grace(),
             timeout: faults.timeout(),
             lease: reach.lease(),
@@ -463,6 +469,7 @@ impl Wide {
             presentation: Presentation {
                 verbosity: output.verbosity,
                 nested: hooks.nested,
+                cleans: false,
                 events: output.events,
                 same,
                 interpreted: Vec::new(),

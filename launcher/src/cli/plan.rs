@@ -76,6 +76,7 @@ impl Run {
             restarts: self.restarts,
             grace: self.grace,
             warnings: self.warnings,
+            preempt_probe: self.preempt_probe,
             timeout: self.timeout,
             stdin: self.stdin,
             lease: self.lease,

@@ -6,7 +6,7 @@ use super::place::{Counted, Own, PerNode, Said};
 use super::{Lookup, Program, Reach, Run};
 use crate::view::phrases;
 use rlaunch_core::bootstrap::Target;
-use rlaunch_core::hostlist::groups::{Definition, Ground, GroupFault, GroupName, Groups};
+use rlaunch_core::hostlist::groups::{self, Definition, Ground, GroupFault, GroupName, Groups};
 use rlaunch_core::hostlist::{self, Entry, Host, Outside};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{self, AppRequest, Here, Placement, Request};
@@ -68,6 +68,9 @@ impl<'a> Known<'a> {
     }
 
     fn definition(&self, name: &GroupName) -> Result<Definition, GroupFault> {
+        if let Some(definition) = groups::built_in(name, self.ground) {
+            return definition;
+        }
         let mut groups = self.groups.borrow_mut();
         match groups.get_or_insert_with(|| Groups::read(self.ground)) {
             Ok(groups) => groups.definition(name, self.ground),

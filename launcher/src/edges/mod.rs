@@ -127,7 +127,8 @@ impl Edges {
         let names = names(&job.placement);
         let hooks = hook_runner::Hooks::new(hooks, &job.placement, names.1.clone(), setup.origin);
         let short = job.placement.nodes.iter().map(|node| node.host.name.clone());
-        let log_view = LogView::new(short, tone(presentation.verbosity), rlaunch_sys::tty::is_terminal(2));
+        let log_view = LogView::new(short, tone(presentation.verbosity), rlaunch_sys::tty::is_terminal(2))
+            .of_clean(presentation.cleans);
         let nested = presentation.nested.then(|| Nested::new(std::process::id(), &names.0));
         Ok(Self {
             nodes,

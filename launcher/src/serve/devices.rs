@@ -4,6 +4,11 @@ use super::device_files::{Holder, Site, lock_files};
 use rlaunch_core::guard::devices::{DeviceHolder, DeviceKind, Kept, LIBTPU_LOCK, LockFound};
 use rlaunch_core::os_bytes::OsBytes;
 
+/// The hosts of the TPU slice that this host belongs to, by their numbers. Empty: no slice is known. The metadata server has a second.
+pub(crate) fn hosts_of_slice() -> Vec<String> {
+    super::tpu_facts().iter().flat_map(|facts| facts.peers.iter()).map(ToString::to_string).collect()
+}
+
 /// Most holders that are named.
 const NAMED: usize = 4;
 

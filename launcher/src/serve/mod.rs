@@ -9,7 +9,7 @@ mod step;
 use crate::bootstrap::source;
 use crate::view::phrases;
 use rlaunch_agent::devices as device_files;
-use rlaunch_agent::{AgentSetup, Edge, LeaseLine};
+use rlaunch_agent::{AgentSetup, Edge, LeaseLine, tpu_facts};
 use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::{Answer, Hash, PREAMBLE, Preamble};
 use rlaunch_core::time::Span;

@@ -115,14 +115,14 @@ fn long(span: Span) -> String {
     }
 }
 
-/// The line of a fact about devices.
-pub(super) fn news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
+/// The line of a fact about devices. `cleans`: the user has asked for it.
+pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line> {
     match news {
         NodeNews::HolderEnded { devices, pid, user, command, killed } => {
             let how = if *killed { "killed" } else { "ended" };
             Some((Tone::Normal, format!("{how} process {pid} of {user} on {host}, which held {devices}: {command}")))
         }
-        NodeNews::LockFile { path, found } => Some(lock_file(path, *found, host)),
+        NodeNews::LockFile { path, found } => Some(lock_file(path, *found, host, cleans)),
         NodeNews::DeviceHeld(holder) => {
             let DeviceHolder { devices, pid, user, command, state, wchan, .. } = holder;
             let state = format!("state {}{}", char::from(*state), waits(wchan));
@@ -140,10 +140,12 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
     }
 }
 
-fn lock_file(path: &OsBytes, found: LockFound, host: &OsBytes) -> Line {
+fn lock_file(path: &OsBytes, found: LockFound, host: &OsBytes, cleans: bool) -> Line {
+    // A job prints it with -v only: libtpu leaves the file after each run.
+    let removed = if cleans { Tone::Normal } else { Tone::Verbose };
     let skipped = "ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1";
     match found {
-        LockFound::Removed => (Tone::Verbose, format!("removed {path} on {host}: no process had locked it")),
+        LockFound::Removed => (removed, format!("removed {path} on {host}: no process had locked it")),
         LockFound::Unlocked => (Tone::Normal, format!("{path} on {host} would be removed: no process has locked it")),
         LockFound::Locked(0) => {
             (Tone::Normal, format!("{path} on {host} is locked by a process that is not seen here"))

@@ -88,6 +88,12 @@ impl LogView {
         Self { names, tone, terminal, reported: Reported::default(), unread: false }
     }
 
+    /// For `rlaunch clean`, or for a job.
+    pub(crate) const fn of_clean(mut self, cleans: bool) -> Self {
+        self.reported.cleans = cleans;
+        self
+    }
+
     /// The text of a record, with its newlines; empty: it has none in this tone. `by`: the sender of the last signal.
     pub(crate) fn text(&mut self, record: &Record, by: By) -> String {
         self.names.report.add(record);

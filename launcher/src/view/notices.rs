@@ -32,6 +32,8 @@ pub(super) struct Reported {
     limits: BTreeSet<Limit>,
     /// No rank had connected to the store.
     store_unused: bool,
+    /// The user has asked for files to be removed (`rlaunch clean`).
+    pub(super) cleans: bool,
 }
 
 /// The last words of an ssh that ended before the job did.
@@ -169,7 +171,7 @@ pub(super) fn node_news(news: &NodeNews, host: &OsBytes, names: &Names, reported
         NodeNews::RankBound { .. } | NodeNews::NotBound(_) | NodeNews::OneCpu { .. } => binding::news(news, host),
         NodeNews::WarningNote(note) => Some(preemption::note(host, note)),
         NodeNews::HolderEnded { .. } | NodeNews::LockFile { .. } | NodeNews::DeviceHeld(_) => {
-            device_messages::news(news, host)
+            device_messages::news(news, host, reported.cleans)
         }
     }
 }

@@ -20,6 +20,10 @@ pub(super) fn warned(host: &OsBytes, source: WarningSource, response: Response) 
 pub(super) fn note(host: &OsBytes, note: &WarningNote) -> Line {
     match note {
         WarningNote::Planned(start) => (Tone::Normal, format!("a service of {host} is planned for {}", utc(*start))),
+        WarningNote::NoProbe(code) => (
+            Tone::Normal,
+            format!("the command of --preempt-probe cannot run on {host} (exit code {code} of sh); try a full path"),
+        ),
         WarningNote::Unknown { path, word } => {
             (Tone::Normal, format!("the metadata server of {host} has an unknown value of {path}: {word}"))
         }

@@ -101,6 +101,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_ON_WARNING", Role::ReadOnce, "As `--on-warning`."),
         var("RLAUNCH_OUTPUT", Role::ReadOnce, "As `--output`."),
         var("RLAUNCH_PPN", Role::ReadOnce, "As `--ppn`."),
+        var("RLAUNCH_PREEMPT_PROBE", Role::ReadOnce, "As `--preempt-probe`."),
         var("RLAUNCH_PREEMPT_RETRIES", Role::ReadOnce, "As `--preempt-retries`."),
         var("RLAUNCH_PREFIX", Role::ReadOnce, "As `--prefix`."),
         var("RLAUNCH_PROPAGATE_LIMITS", Role::Read, "As `--propagate-limits`."),

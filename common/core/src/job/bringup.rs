@@ -433,8 +433,7 @@ impl Bringup {
             }
             cx.act(JobAction::Place(Arc::clone(placement)));
         }
-        host_reports::lowered(cx, self.hellos());
-        host_reports::one_machine(cx, self.hellos());
+        host_reports::notes(cx, || self.hellos());
         let hello = self.hello_of(placement.head());
         if let Some(hello) = hello {
             self.report_port(cx, hello);
@@ -445,6 +444,7 @@ impl Bringup {
         if let Some((nodes, placement)) = fewer {
             cx.notify(Notice::LeftOut { nodes, placement });
         }
+        host_reports::chips(cx, self.hellos());
         orders.send_rendezvous(cx, placement, &rendezvous, &self.slices);
         rendezvous
     }

@@ -1,11 +1,13 @@
 //! Facts that several sub-machines of a job need, kept once. Sub-machines read them, and only the router changes them.
 
 use super::hosts::Hosts;
+use crate::hostlist::Chips;
 use crate::id::{NodeId, ProcId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::place::{Placement, Processes};
 use crate::spec::JobSpec;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 /// The facts of a job.
 #[derive(Debug)]
@@ -32,6 +34,16 @@ impl JobFacts {
     /// Ranks run there from now on.
     pub(super) fn place(&mut self, placement: Arc<Placement>) {
         self.placement = placement;
+    }
+
+    /// The chips of these hosts. The words of a hostfile go before them.
+    pub(super) fn add_chips(&mut self, chips: Vec<(NodeId, Chips)>) {
+        let placement = Arc::make_mut(&mut self.placement);
+        for (node, chips) in chips {
+            if let Some(node) = placement.nodes.get_mut(node.index()) {
+                node.chips.get_or_insert(chips);
+            }
+        }
     }
 
     /// How often all ranks have been started again.

@@ -1,17 +1,37 @@
-//! Notes about the hosts of a job, from their hellos, before ranks start.
+//! Facts and notes about the hosts of a job, from their hellos, before ranks start.
 
 use super::Cx;
 use super::notice::Notice;
 use crate::events::{JobNews, What};
+use crate::hostlist::Chips;
 use crate::id::NodeId;
 use crate::os_bytes::OsBytes;
 use crate::travel::Lowered;
 use crate::wire::to_root::Hello;
 use alloc::collections::BTreeMap;
+use alloc::string::ToString as _;
 use alloc::vec::Vec;
 
+/// Notes for the user.
+pub(super) fn notes<'a, I: Iterator<Item = (NodeId, &'a Hello)>>(cx: &mut Cx<'_>, hellos: impl Fn() -> I) {
+    lowered(cx, hellos());
+    one_machine(cx, hellos());
+}
+
+/// The slices of TPU hosts, where these know them: a policy may ask for them.
+pub(super) fn chips<'a>(cx: &mut Cx<'_>, hellos: impl Iterator<Item = (NodeId, &'a Hello)>) {
+    let own = |(node, hello): (NodeId, &Hello)| {
+        let facts = hello.tpu.as_deref().filter(|facts| !facts.slice.is_empty())?;
+        Some((node, Chips { slice: facts.slice.to_string(), id: facts.worker, devices: facts.chips }))
+    };
+    let chips: Vec<(NodeId, Chips)> = hellos.filter_map(own).collect();
+    if !chips.is_empty() {
+        cx.notify(Notice::Chips(chips));
+    }
+}
+
 /// Machines that are in the list under several names: each of these has ranks that count from 0.
-pub(super) fn one_machine<'a>(cx: &mut Cx<'_>, hellos: impl Iterator<Item = (NodeId, &'a Hello)>) {
+fn one_machine<'a>(cx: &mut Cx<'_>, hellos: impl Iterator<Item = (NodeId, &'a Hello)>) {
     let mut all: BTreeMap<&OsBytes, Vec<NodeId>> = BTreeMap::new();
     for (node, hello) in hellos.filter(|(_, hello)| !hello.machine.is_empty()) {
         all.entry(&hello.machine).or_default().push(node);
@@ -25,7 +45,7 @@ pub(super) fn one_machine<'a>(cx: &mut Cx<'_>, hellos: impl Iterator<Item = (Nod
 }
 
 /// Limits that did not travel whole: once for all hosts where they ended alike.
-pub(super) fn lowered<'a>(cx: &mut Cx<'_>, hellos: impl Iterator<Item = (NodeId, &'a Hello)>) {
+fn lowered<'a>(cx: &mut Cx<'_>, hellos: impl Iterator<Item = (NodeId, &'a Hello)>) {
     let mut all: BTreeMap<Lowered, Vec<NodeId>> = BTreeMap::new();
     for (node, hello) in hellos {
         for lowered in &*hello.lowered {

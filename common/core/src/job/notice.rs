@@ -5,6 +5,7 @@
 //! such a step: the losses that they find are handled after the last of them.
 
 use crate::events::{Cause, Lost, What};
+use crate::hostlist::Chips;
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
 use crate::signal::Signal;
@@ -73,6 +74,8 @@ pub(super) enum Notice {
         /// The present placement of the ranks.
         placement: Arc<Placement>,
     },
+    /// bringup: the chips of these nodes, as the nodes know them.
+    Chips(Vec<(NodeId, Chips)>),
     /// node_ends: a node was ordered to end without its agent, or cannot be reached; if it does not report the outcome, its lease ends it.
     Severed(NodeId),
     /// The user asks to end while only output is waited for: after this it is given up.

@@ -167,6 +167,7 @@ impl Orders {
         let Some(apps) = self.apps.get(node.index()) else { return };
         let start = Start {
             in_step: self.spec.scheduler.is_some(),
+            preempt_probe: self.spec.preempt_probe.clone(),
             job: self.spec.job,
             contain: self.spec.contain,
             nodes: len(&placement.nodes),

@@ -322,6 +322,7 @@ impl Parts {
                 step.facts.place(Arc::clone(&placement));
                 self.leave_out(step, nodes, &placement);
             }
+            Notice::Chips(chips) => step.facts.add_chips(chips),
             Notice::Severed(node) => self.lease.severed(&mut step.cx(), node),
             Notice::NodeOver(node) => self.node_over(step, node),
             Notice::RanksOver(node) if self.procs.is_over(node) => self.kill_watchdog.ranks_over(&step.cx(), node),

@@ -439,6 +439,7 @@ impl Parts {
         self.leftovers.on_begun(&start);
         self.lease.on_begun(cx, &start);
         self.serve.on_begun(&start);
+        self.warnings.on_begun(cx, &start);
         self.rounds.on_begun(&start);
         self.procs.on_begun(cx, start);
         if ends {

@@ -323,6 +323,11 @@ pub enum NodeAction {
         /// Its rank.
         rank: Rank,
     },
+    /// Run this command again and again while ranks of a generation run or may come: its end with 0 is `Warned`.
+    WatchPreemption {
+        /// The words for a shell.
+        command: OsBytes,
+    },
     /// Start a rank; answered by `Spawned`, `SpawnFailed` or `Withheld`.
     Spawn {
         /// Which.

@@ -2,6 +2,7 @@
 
 use super::{Cx, NodeAction};
 use crate::warnings::WarningSource;
+use crate::wire::to_node::Start;
 use crate::wire::to_root::ToRoot;
 
 #[derive(Default)]
@@ -10,6 +11,13 @@ pub(super) struct Warnings {
 }
 
 impl Warnings {
+    /// The job begins.
+    pub(super) fn on_begun(&self, cx: &mut Cx<'_>, start: &Start) {
+        if !start.preempt_probe.is_empty() {
+            cx.act(NodeAction::WatchPreemption { command: start.preempt_probe.clone() });
+        }
+    }
+
     /// A source warns. Returns whether it is the first.
     pub(super) fn on_warned(&mut self, cx: &mut Cx<'_>, source: WarningSource) -> bool {
         if core::mem::replace(&mut self.is_warned, true) {

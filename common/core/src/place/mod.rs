@@ -245,7 +245,7 @@ impl Placement {
         }
     }
 
-    /// The TPU slice of a host, where a hostfile has it.
+    /// The TPU slice of a host, where a hostfile or the host itself names it.
     #[must_use]
     pub fn slice(&self, node: NodeId) -> Option<&str> {
         let chips = self.nodes.get(node.index())?.chips.as_ref()?;

@@ -160,6 +160,7 @@ impl NodeNews {
                 o.number("online", (*online).into());
             }
             Self::WarningNote(WarningNote::Planned(start)) => o.number("service_at", start.0),
+            Self::WarningNote(WarningNote::NoProbe(code)) => o.number("probe_exit_code", u64::from(*code)),
             Self::WarningNote(WarningNote::Unknown { path, word }) => {
                 o.bytes("key", path);
                 o.bytes("value", word);

@@ -78,6 +78,7 @@ fn start() -> impl Strategy<Value = ToNode> {
         .prop_map(|(job, n, label, rendezvous, (given, sole, linger))| {
             ToNode::Start(Start {
                 in_step: n[0] % 2 == 0,
+                preempt_probe: label.clone().unwrap_or_default(),
                 tpu: crate::wire::to_node::TpuRequest {
                     given: sole.then(|| Box::new(crate::tpu::TpuFacts::of_hostfile("a", n[1], n[2]))),
                     allow_partial: sole,

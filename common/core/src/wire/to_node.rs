@@ -169,6 +169,8 @@ pub struct Start {
     pub tpu: TpuRequest,
     /// The agent is a task of a scheduler's step: a signal to it is a warning to the job.
     pub in_step: bool,
+    /// The command whose end with 0 is a warning that this host is about to be taken away. Empty: there is none.
+    pub preempt_probe: OsBytes,
     /// Time that a round may wait for suspected hosts, and for more faults.
     pub awaits: Span,
     /// How long descendants that hold a rank's output may continue after success.
@@ -204,6 +206,7 @@ impl Start {
             lease: None,
             tpu: TpuRequest::default(),
             in_step: false,
+            preempt_probe: OsBytes::default(),
             awaits: Span::ZERO,
             linger: Span::from_secs(2),
             grace: Span::from_secs(5),

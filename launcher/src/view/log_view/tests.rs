@@ -254,6 +254,7 @@ fn notes() -> Vec<What> {
     };
     vec![
         told(NodeNews::WarningNote(WarningNote::Planned(WallNs(0)))),
+        told(NodeNews::WarningNote(WarningNote::NoProbe(127))),
         What::HostReady { node: NODE, hello: hello("no right to unshare", false) },
         round(began),
         round(RoundNote::NoRoundNeeded { fault: fault() }),

@@ -147,6 +147,7 @@ impl World {
             NodeAction::CloseStreams { proc } => self.streams_end(proc),
             NodeAction::EndProbes
             | NodeAction::FreeDevices { .. }
+            | NodeAction::WatchPreemption { .. }
             | NodeAction::ExamineDevices { .. }
             | NodeAction::UsePort(_)
             | NodeAction::Mark { .. }

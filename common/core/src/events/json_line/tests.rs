@@ -359,6 +359,8 @@ fn news_of_hosts() -> Vec<What> {
                 hidden: bytes("/dev/vfio/7"),
             },
         },
+        warned(WarningSource::Probe, Response::Ends(within)),
+        told(NodeNews::WarningNote(WarningNote::NoProbe(127))),
     ]
 }
 

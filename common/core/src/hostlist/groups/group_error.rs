@@ -80,6 +80,9 @@ pub enum GroupFault {
         /// The source, and where it is.
         place: String,
     },
+    /// `@tpu:slice`
+    #[error("this host is on no TPU slice whose hosts are known")]
+    NoSlice,
     /// There is no command to ask.
     #[error("groups are not looked up here")]
     Nobody,
@@ -106,6 +109,7 @@ impl Hint for GroupFault {
             }
             Self::Nothing { list: Some(list), .. } => Some(format!("{list}   lists its groups").into()),
             Self::Command { command, .. } => Some(format!("run it by hand: {command}").into()),
+            Self::NoSlice => Some("start rlaunch on a TPU VM or in a TPU container of GKE; or name the hosts".into()),
             Self::Configuration { .. }
             | Self::Empty { .. }
             | Self::Unknown { .. }

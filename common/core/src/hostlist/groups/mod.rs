@@ -48,6 +48,31 @@ pub trait Ground {
     /// # Errors
     /// It failed: "exits with 1", and what it complained of.
     fn run(&self, command: &str, directory: &str) -> Result<Vec<u8>, String>;
+
+    /// Names or addresses of the hosts of the TPU slice that this host belongs to, by their numbers. Empty: no slice is known.
+    fn slice(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// The group that needs no configuration: the hosts of the TPU slice that this host belongs to.
+const SLICE: (&str, &str) = ("tpu", "slice");
+
+/// The definition of a group that needs no configuration. `None`: the group is another one.
+#[must_use]
+pub fn built_in(name: &GroupName, ground: &dyn Ground) -> Option<Result<Definition, GroupFault>> {
+    if (name.source.as_deref(), name.group.as_str()) != (Some(SLICE.0), SLICE.1) {
+        return None;
+    }
+    let hosts = ground.slice();
+    // Another machine has sent them: nothing in a list of hosts but names and addresses.
+    let is_name =
+        |host: &String| !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+    if hosts.is_empty() || !hosts.iter().all(is_name) {
+        return Some(Err(GroupFault::NoSlice));
+    }
+    let place = format!("{name} of this host");
+    Some(Ok(Definition { source: SLICE.0.to_string(), hosts: hosts.join(" "), place, nothing: None }))
 }
 
 /// `source:group`; `*` are all hosts of the source.

@@ -347,3 +347,37 @@ impl Ground for Texts<'_> {
         Ok(command.into())
     }
 }
+
+/// A host of a TPU slice.
+struct OfSlice(&'static [&'static str]);
+
+impl Ground for OfSlice {
+    fn variable(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn file(&self, _: &str) -> Result<Option<Vec<u8>>, String> {
+        Ok(None)
+    }
+    fn directory(&self, _: &str) -> Result<Option<Vec<String>>, String> {
+        Ok(None)
+    }
+    fn run(&self, _: &str, _: &str) -> Result<Vec<u8>, String> {
+        Err("runs nothing".into())
+    }
+    fn slice(&self) -> Vec<String> {
+        self.0.iter().map(|host| (*host).into()).collect()
+    }
+}
+
+#[test]
+fn hosts_of_the_own_slice_are_a_group_without_configuration() {
+    let name = |source: &str, group: &str| GroupName { source: Some(source.into()), group: group.into() };
+    let slice = name("tpu", "slice");
+    let hosts = built_in(&slice, &OfSlice(&["10.0.1.1", "t1v-n-1-w-1"])).unwrap().unwrap();
+    assert_eq!((hosts.hosts.as_str(), hosts.place.as_str()), ("10.0.1.1 t1v-n-1-w-1", "@tpu:slice of this host"));
+    for bad in [&[][..], &["10.0.1.1", "@all"], &["^/etc/passwd"], &["a,b"], &[""]] {
+        assert_eq!(built_in(&slice, &OfSlice(bad)), Some(Err(GroupFault::NoSlice)), "{bad:?}");
+    }
+    assert_eq!(built_in(&name("tpu", "all"), &OfSlice(&["a"])), None);
+    assert_eq!(built_in(&GroupName { source: None, group: "slice".into() }, &OfSlice(&["a"])), None);
+}
