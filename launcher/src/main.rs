@@ -11,8 +11,10 @@ mod driver;
 mod edges;
 mod ground;
 mod query_commands;
+mod report_command;
 mod serve;
 mod start;
+mod timeline;
 mod unconnected;
 mod view;
 

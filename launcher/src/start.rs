@@ -6,9 +6,9 @@ use crate::cli::{self, Apart, Command, Plan, Reach, Runs, Site, Verbosity};
 use crate::directory::{self, NoDirectory, NoFiles};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
-use crate::query_commands;
 use crate::view::{self, map, phrases};
 use crate::{bindings, doctor, driver, serve, unconnected};
+use crate::{query_commands, report_command};
 use anyhow::Context as _;
 use rlaunch_agent::{AgentSetup, Edge};
 use rlaunch_core::bootstrap::{Secret, Target};
@@ -89,7 +89,14 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
     let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Doctor(plan)) => plan,
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
-        Ok(Command::Run(_) | Command::Map { .. } | Command::Hosts(_) | Command::Ask(_) | Command::Assign(_)) => {
+        Ok(
+            Command::Run(_)
+            | Command::Map { .. }
+            | Command::Hosts(_)
+            | Command::Ask(_)
+            | Command::Assign(_)
+            | Command::Report(_),
+        ) => {
             return fail("this command line asks for something else than doctor does");
         }
         Err(error) => return refuse(&error),
@@ -113,6 +120,7 @@ fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
         },
         Ok(Command::Map { run, json }) => map(*run, json, origin),
         Ok(Command::Ask(request)) => ask(&request),
+        Ok(Command::Report(request)) => report(&request),
         Ok(Command::Assign(trial)) => assign(*trial, origin),
         Ok(Command::Run(_) | Command::Doctor(_)) => fail("this command line starts a job where none was expected"),
         Err(error) => refuse(&error),
@@ -128,12 +136,25 @@ fn ask(request: &cli::Request) -> u8 {
             code => code,
         },
         Ok(query_commands::Outcome { code, .. }) => code,
-        Err(query_commands::Failure { text, hint, code }) => {
-            let hint = hint.map_or_else(String::new, |hint| format!("  try     {hint}\n"));
-            say(&format!("error: {text}\n{hint}"));
-            code
-        }
+        Err(failure) => failed(&failure),
     }
+}
+
+/// A job after its end.
+fn report(request: &cli::ReportRequest) -> u8 {
+    match report_command::run(request) {
+        Ok((done, notes)) => {
+            notes.iter().for_each(|note| say(&format!("rlaunch: {note}\n")));
+            answer(&done.output)
+        }
+        Err(failure) => failed(&failure),
+    }
+}
+
+fn failed(query_commands::Failure { text, hint, code }: &query_commands::Failure) -> u8 {
+    let hint = hint.map_or_else(String::new, |hint| format!("  try     {hint}\n"));
+    say(&format!("error: {text}\n{hint}"));
+    *code
 }
 
 /// Prints the ranks after losses.
@@ -245,7 +266,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
         },
         Ok(Command::Map { run, json }) => return map(*run, json, origin),
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
-        Ok(Command::Hosts(_) | Command::Doctor(_) | Command::Ask(_) | Command::Assign(_)) => {
+        Ok(Command::Hosts(_) | Command::Doctor(_) | Command::Ask(_) | Command::Assign(_) | Command::Report(_)) => {
             return fail("this command line starts no job where one was expected");
         }
         Err(error) => Err(error),

@@ -49,6 +49,7 @@ mod reach;
 mod relocal;
 mod remote;
 mod rendezvous;
+mod report;
 mod respawn;
 mod restarts;
 mod round_trouble;

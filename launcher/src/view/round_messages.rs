@@ -31,7 +31,7 @@ pub(crate) fn least(note: &RoundNote) -> Tone {
 /// A note about rounds. `host`: that of the rank that it is about first; empty: there is only one.
 pub(crate) fn line(generation: u32, host: &OsBytes, note: &RoundNote, tone: Tone) -> String {
     match note {
-        RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases } => {
+        RoundNote::Began { round, faults, world_size, active_world_size, discarded, reserve: _, phases } => {
             let home = ranks_of(discarded);
             began(generation, *round, (faults, host), (*world_size, *active_world_size), &home, *phases, tone)
         }
@@ -264,6 +264,7 @@ mod tests {
             world_size: sizes.0,
             active_world_size: sizes.1,
             discarded: home.iter().copied().map(Rank::new).collect::<RankSet>(),
+            reserve: RankSet::new(),
             phases: [Span::from_nanos(200_000), Span::from_millis(3), Span::ZERO],
         };
         record(1, None, What::Round { node: None, note: Box::new(note) })

@@ -250,6 +250,7 @@ fn notes() -> Vec<What> {
         world_size: 6,
         active_world_size: 6,
         discarded: RankSet::new(),
+        reserve: RankSet::new(),
         phases: [SECOND; 3],
     };
     vec![
