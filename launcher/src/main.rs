@@ -5,6 +5,7 @@
 mod bindings;
 mod bootstrap;
 mod cli;
+mod colour;
 mod directory;
 mod doctor;
 mod driver;

@@ -7,7 +7,7 @@ use crate::directory::{self, NoDirectory, NoFiles};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
 use crate::view::{self, map, phrases};
-use crate::{bindings, doctor, driver, serve, unconnected};
+use crate::{bindings, colour, doctor, driver, serve, unconnected};
 use crate::{query_commands, report_command};
 use anyhow::Context as _;
 use rlaunch_agent::{AgentSetup, Edge};
@@ -23,6 +23,7 @@ use rlaunch_core::place::{Here, Node, Note, Placement};
 use rlaunch_core::rounds::PolicyReader;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::StdinPlan;
+use rlaunch_core::stream::label::Prefix;
 use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_core::travel::{Limit, Resource, Travel};
 use rlaunch_core::wire::capped::Capped;
@@ -179,6 +180,7 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
         let _can_be = run.rounds(&placement, &caller, site)?;
         Ok::<_, cli::CliError>((placement, holder))
     });
+    colour::set(run.presentation.color);
     let (placement, holder) = match placed {
         Ok(placed) => placed,
         Err(error) => return refuse(&error),
@@ -275,6 +277,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
         Ok(plan) => plan,
         Err(error) => return refuse(&error),
     };
+    colour::set(plan.presentation.color);
     notes(&plan, origin);
     let ended = job(plan, began, origin, (lifeline, edge));
     // If both processes that would remove it were killed.
@@ -293,6 +296,13 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, (lifeline, edge): (Lifelin
     if fd::kind(0).is_ok_and(|kind| kind == Kind::Null) {
         // The rank gets /dev/null itself: the same bytes, without a pipe.
         Arc::make_mut(&mut plan.job).stdin = StdinPlan::None;
+    }
+    const FDS: [i32; 2] = [1, 2];
+    // Labels of both streams have colours, or none: a stream that goes to a file must stay plain.
+    let is_file = |at: usize| plan.presentation.files.get(at).is_some_and(Option::is_some);
+    if let Some(label) = plan.job.label.as_ref().filter(|_| (0..2).all(|at| !is_file(at) && colour::is_on(FDS[at]))) {
+        let label = Prefix::coloured(label);
+        Arc::make_mut(&mut plan.job).label = Some(label);
     }
     directory::for_files(&plan.job, &plan.presentation.directories, origin)?;
     let trace = diagnostics(plan.presentation.verbosity);
@@ -466,7 +476,8 @@ pub(crate) fn answer(text: &[u8]) -> u8 {
 
 fn say(text: &str) {
     // Where stderr is closed the exit code has to do.
-    let _closed = write_all(2, phrases::short_lines(text.to_owned()).as_bytes());
+    let text = colour::painted(phrases::short_lines(text.to_owned()), 2);
+    let _closed = write_all(2, text.as_bytes());
 }
 
 fn write_all(to: i32, mut bytes: &[u8]) -> io::Result<()> {

@@ -19,6 +19,7 @@ mod ask;
 mod assign;
 mod bad_input;
 mod binding;
+mod colour;
 mod diagnostics;
 mod elsewhere;
 mod events;

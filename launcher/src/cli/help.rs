@@ -38,6 +38,7 @@ const COLUMN: usize = 27;
 /// Options that `-h` leaves out, so that it stays on one screen.
 const RARE: &[Id] = &[
     Id::Run(run::Opt::Name),
+    Id::Output(output_options::Opt::Color),
     Id::Output(output_options::Opt::Output),
     Id::Output(output_options::Opt::Error),
     Id::Torch(torch::Opt::Module),

@@ -42,7 +42,7 @@ pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;
 pub(crate) use files::Directory;
 pub(crate) use hosts::Query;
-pub(crate) use output_options::{Events, Style, Verbosity};
+pub(crate) use output_options::{Events, Style, Verbosity, When};
 pub(crate) use place::Whole;
 pub(crate) use plan::Plan;
 pub(crate) use query::{Action, Request};
@@ -172,6 +172,8 @@ pub(crate) struct Program {
 pub(crate) struct Presentation {
     /// `-v`, `-q`.
     pub(crate) verbosity: Verbosity,
+    /// `--color`.
+    pub(crate) color: When,
     /// `--events`.
     pub(crate) events: Option<Events>,
     /// `--nested-restarter`
@@ -472,6 +474,7 @@ impl Wide {
             torch,
             presentation: Presentation {
                 verbosity: output.verbosity,
+                color: output.color,
                 nested: hooks.nested,
                 events: output.events,
                 same,
