@@ -390,17 +390,17 @@ fn notes(plan: &Plan, origin: &Origin) {
     }
     if plan.presentation.verbosity >= Verbosity::Verbose {
         for option in &plan.presentation.same {
-            say(&format!("rlaunch: {option}: so it is anyway\n"));
+            say(&format!("rlaunch: {option} has no effect: rlaunch does this by default\n"));
         }
         for program in &plan.presentation.interpreted {
             say(&format!("rlaunch: {program}\n"));
         }
         for name in &plan.given {
-            say(&format!("rlaunch: {name} is the one of your environment\n"));
+            say(&format!("rlaunch: {name} is taken from your environment\n"));
         }
         for name in &plan.others {
             say(&format!(
-                "rlaunch: {name} of your environment is not used: RANK says that it is another job's (-x {name} keeps it)\n"
+                "rlaunch: {name} of your environment is not used: RANK is set, so it belongs to another job\n  try     -x {name}, to use it\n"
             ));
         }
         if plan.job.world_size() > 1 || plan.job.master_store.is_agent() {
@@ -425,13 +425,13 @@ fn notes(plan: &Plan, origin: &Origin) {
     for name in &plan.absent {
         let in_slurm = std::env::var_os("SLURM_JOB_ID").is_some();
         let hosts = cli::excluded(name, in_slurm).map_or_else(String::new, |hosts| format!("; {hosts}"));
-        say(&format!("rlaunch: -x {name}: not set here, so the ranks do not get it{hosts}\n"));
+        say(&format!("rlaunch: -x {name}: not set here; the ranks do not get it{hosts}\n"));
     }
 }
 
 fn place_notes(notes: &[Note], verbosity: Verbosity, programs: usize) {
     if verbosity > Verbosity::Quiet {
-        notes.iter().for_each(|note| say(&map::note(note, programs)));
+        notes.iter().filter(|note| map::is_news(note)).for_each(|note| say(&map::note(note, programs)));
     }
 }
 

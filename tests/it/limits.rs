@@ -37,7 +37,7 @@ fn a_limit_that_a_client_of_the_store_meets_is_said_and_counted() {
         let done = python(&["-n", "2"], TOO_MUCH).contain(tier).start().code(0);
         assert_eq!(done.out(), "served\n", "{}", done.err());
         let host = done.event("job.start")["hosts"][0].as_str().unwrap().to_owned();
-        let closed = format!("the TCPStore on {host} has closed a connection of the job's: ");
+        let closed = format!("the TCPStore on {host} has closed a connection of the job: ");
         let elsewhere = "large data belongs in a file or a tensor, and its path in the store";
         done.says(&format!("{closed}a key has 9000 bytes, the longest may have 8192; {elsewhere}\n"))
             .says(&format!(

@@ -57,10 +57,10 @@ fn awaited(generation: u32, round: Option<Round>, step: Step, ranks: &[Rank], ho
     let name = name(generation, round.unwrap_or(Round::new(0)));
     match step {
         Step::Register => format!(
-            "{name}: the other ranks wait for {who}, which {has} not registered within {AWAITED} (try: call the wrapped function on every rank)"
+            "{name}: the other ranks wait for {who}, which {has} not registered within {AWAITED}\n  try     call the wrapped function on every rank"
         ),
         Step::Yield => format!(
-            "{name}: a planned restart waits for {who}, which {has} not pinged within {AWAITED} (try: ping between steps, or a shorter --yield-within)"
+            "{name}: a planned restart waits for {who}, which {has} not pinged within {AWAITED}\n  try     ping between steps, or a shorter --yield-within"
         ),
         Step::Leave => {
             format!("{name}: the next restart waits for {who}, which {has} not left the function within {AWAITED}")
@@ -380,11 +380,11 @@ mod tests {
         assert_eq!(line, wanted);
         let line = awaited(Step::Yield, &[2, 3], None);
         let wanted =
-            "rlaunch: restart 4: a planned restart waits for ranks 2,3, which have not pinged within 10.0s (try: ";
+            "rlaunch: restart 4: a planned restart waits for ranks 2,3, which have not pinged within 10.0s\n  try     ";
         assert!(line.starts_with(wanted), "{line}");
         let line = awaited(Step::Register, &[2], None);
         assert!(
-            line.contains("the other ranks wait for rank 2, which has not registered within 10.0s (try: "),
+            line.contains("the other ranks wait for rank 2, which has not registered within 10.0s\n  try     "),
             "{line}"
         );
         let unable = |step, path: &str| {
