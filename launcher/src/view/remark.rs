@@ -33,7 +33,7 @@ pub(crate) fn line(remark: &Remark) -> String {
             format!("initial rank {initial} is not started again after {}", of_its_own(*faults, *limit))
         }
         Remark::StartsFailed { initial, tries } => format!(
-            "initial rank {initial} is not started again: its last {tries} processes made no progress within {QUICK}"
+            "initial rank {initial} is not started again: its last {tries} processes failed to start or exited within {QUICK}"
         ),
         Remark::StartDelayed { initial, exits, pause } => format!(
             "the last {exits} processes of initial rank {initial} exited within {QUICK} each: the next one starts in {pause}{TRY_FAULTS}"

@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn coloured_label_has_the_colour_of_its_rank() {
-        let coloured = Prefix::coloured(b"[%r] ").to_string();
+        let coloured = String::from_utf8(Prefix::coloured(b"[%r] ").to_vec()).unwrap();
         assert_eq!(label(&coloured, &WHO), "\u{1b}[32m[12] \u{1b}[0m");
         assert_eq!(label(&coloured, &Who { rank: Rank::new(0), ..WHO }), "\u{1b}[36m[0] \u{1b}[0m");
         assert!(Prefix::coloured(b"").is_empty());
