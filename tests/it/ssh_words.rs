@@ -86,5 +86,9 @@ fn interrupt_before_start_names_awaited_hosts() {
                kill -TERM $!; wait $!";
     let done = script(&format!("{hangs}{job}")).mercy(Mercy::LostHosts).start().code(143);
     says_all(&done, &["got SIGTERM: nothing was started; was waiting for "]);
-    assert!(done.err().lines().any(|line| line.contains("was waiting for ") && line.contains("hung")), "{}", done.err());
+    assert!(
+        done.err().lines().any(|line| line.contains("was waiting for ") && line.contains("hung")),
+        "{}",
+        done.err()
+    );
 }
