@@ -5,14 +5,17 @@
 mod bindings;
 mod bootstrap;
 mod cli;
+mod colour;
 mod directory;
 mod doctor;
 mod driver;
 mod edges;
 mod ground;
 mod query_commands;
+mod report_command;
 mod serve;
 mod start;
+mod timeline;
 mod unconnected;
 mod view;
 

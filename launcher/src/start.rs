@@ -6,9 +6,9 @@ use crate::cli::{self, Apart, Command, Plan, Reach, Runs, Site, Verbosity};
 use crate::directory::{self, NoDirectory, NoFiles};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
-use crate::query_commands;
 use crate::view::{self, map, phrases};
-use crate::{bindings, doctor, driver, serve, unconnected};
+use crate::{bindings, colour, doctor, driver, serve, unconnected};
+use crate::{query_commands, report_command};
 use anyhow::Context as _;
 use rlaunch_agent::{AgentSetup, Edge};
 use rlaunch_core::bootstrap::{Secret, Target};
@@ -23,6 +23,7 @@ use rlaunch_core::place::{Here, Node, Note, Placement};
 use rlaunch_core::rounds::PolicyReader;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::StdinPlan;
+use rlaunch_core::stream::label::Prefix;
 use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_core::travel::{Limit, Resource, Travel};
 use rlaunch_core::wire::capped::Capped;
@@ -89,7 +90,14 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
     let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Doctor(plan)) => plan,
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
-        Ok(Command::Run(_) | Command::Map { .. } | Command::Hosts(_) | Command::Ask(_) | Command::Assign(_)) => {
+        Ok(
+            Command::Run(_)
+            | Command::Map { .. }
+            | Command::Hosts(_)
+            | Command::Ask(_)
+            | Command::Assign(_)
+            | Command::Report(_),
+        ) => {
             return fail("this command line asks for something else than doctor does");
         }
         Err(error) => return refuse(&error),
@@ -113,6 +121,7 @@ fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
         },
         Ok(Command::Map { run, json }) => map(*run, json, origin),
         Ok(Command::Ask(request)) => ask(&request),
+        Ok(Command::Report(request)) => report(&request),
         Ok(Command::Assign(trial)) => assign(*trial, origin),
         Ok(Command::Run(_) | Command::Doctor(_)) => fail("this command line starts a job where none was expected"),
         Err(error) => refuse(&error),
@@ -128,12 +137,25 @@ fn ask(request: &cli::Request) -> u8 {
             code => code,
         },
         Ok(query_commands::Outcome { code, .. }) => code,
-        Err(query_commands::Failure { text, hint, code }) => {
-            let hint = hint.map_or_else(String::new, |hint| format!("  try     {hint}\n"));
-            say(&format!("error: {text}\n{hint}"));
-            code
-        }
+        Err(failure) => failed(&failure),
     }
+}
+
+/// A job after its end.
+fn report(request: &cli::ReportRequest) -> u8 {
+    match report_command::run(request) {
+        Ok((done, notes)) => {
+            notes.iter().for_each(|note| say(&format!("rlaunch: {note}\n")));
+            answer(&done.output)
+        }
+        Err(failure) => failed(&failure),
+    }
+}
+
+fn failed(query_commands::Failure { text, hint, code }: &query_commands::Failure) -> u8 {
+    let hint = hint.map_or_else(String::new, |hint| format!("  try     {hint}\n"));
+    say(&format!("error: {text}\n{hint}"));
+    *code
 }
 
 /// Prints the ranks after losses.
@@ -158,6 +180,7 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
         let _can_be = run.rounds(&placement, &caller, site)?;
         Ok::<_, cli::CliError>((placement, holder))
     });
+    colour::set(run.presentation.color);
     let (placement, holder) = match placed {
         Ok(placed) => placed,
         Err(error) => return refuse(&error),
@@ -245,7 +268,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
         },
         Ok(Command::Map { run, json }) => return map(*run, json, origin),
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
-        Ok(Command::Hosts(_) | Command::Doctor(_) | Command::Ask(_) | Command::Assign(_)) => {
+        Ok(Command::Hosts(_) | Command::Doctor(_) | Command::Ask(_) | Command::Assign(_) | Command::Report(_)) => {
             return fail("this command line starts no job where one was expected");
         }
         Err(error) => Err(error),
@@ -254,6 +277,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
         Ok(plan) => plan,
         Err(error) => return refuse(&error),
     };
+    colour::set(plan.presentation.color);
     notes(&plan, origin);
     let ended = job(plan, began, origin, (lifeline, edge));
     // If both processes that would remove it were killed.
@@ -272,6 +296,13 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, (lifeline, edge): (Lifelin
     if fd::kind(0).is_ok_and(|kind| kind == Kind::Null) {
         // The rank gets /dev/null itself: the same bytes, without a pipe.
         Arc::make_mut(&mut plan.job).stdin = StdinPlan::None;
+    }
+    const FDS: [i32; 2] = [1, 2];
+    // Labels of both streams have colours, or none: a stream that goes to a file must stay plain.
+    let is_file = |at: usize| plan.presentation.files.get(at).is_some_and(Option::is_some);
+    if let Some(label) = plan.job.label.as_ref().filter(|_| (0..2).all(|at| !is_file(at) && colour::is_on(FDS[at]))) {
+        let label = Prefix::coloured(label);
+        Arc::make_mut(&mut plan.job).label = Some(label);
     }
     directory::for_files(&plan.job, &plan.presentation.directories, origin)?;
     let trace = diagnostics(plan.presentation.verbosity);
@@ -359,17 +390,17 @@ fn notes(plan: &Plan, origin: &Origin) {
     }
     if plan.presentation.verbosity >= Verbosity::Verbose {
         for option in &plan.presentation.same {
-            say(&format!("rlaunch: {option}: so it is anyway\n"));
+            say(&format!("rlaunch: {option} has no effect: rlaunch does this by default\n"));
         }
         for program in &plan.presentation.interpreted {
             say(&format!("rlaunch: {program}\n"));
         }
         for name in &plan.given {
-            say(&format!("rlaunch: {name} is the one of your environment\n"));
+            say(&format!("rlaunch: {name} is taken from your environment\n"));
         }
         for name in &plan.others {
             say(&format!(
-                "rlaunch: {name} of your environment is not used: RANK says that it is another job's (-x {name} keeps it)\n"
+                "rlaunch: {name} of your environment is not used: RANK is set, so it belongs to another job\n  try     -x {name}, to use it\n"
             ));
         }
         if plan.job.world_size() > 1 || plan.job.master_store.is_agent() {
@@ -394,13 +425,13 @@ fn notes(plan: &Plan, origin: &Origin) {
     for name in &plan.absent {
         let in_slurm = std::env::var_os("SLURM_JOB_ID").is_some();
         let hosts = cli::excluded(name, in_slurm).map_or_else(String::new, |hosts| format!("; {hosts}"));
-        say(&format!("rlaunch: -x {name}: not set here, so the ranks do not get it{hosts}\n"));
+        say(&format!("rlaunch: -x {name}: not set here; the ranks do not get it{hosts}\n"));
     }
 }
 
 fn place_notes(notes: &[Note], verbosity: Verbosity, programs: usize) {
     if verbosity > Verbosity::Quiet {
-        notes.iter().for_each(|note| say(&map::note(note, programs)));
+        notes.iter().filter(|note| map::is_news(note)).for_each(|note| say(&map::note(note, programs)));
     }
 }
 
@@ -445,7 +476,8 @@ pub(crate) fn answer(text: &[u8]) -> u8 {
 
 fn say(text: &str) {
     // Where stderr is closed the exit code has to do.
-    let _closed = write_all(2, phrases::short_lines(text.to_owned()).as_bytes());
+    let text = colour::painted(phrases::short_lines(text.to_owned()), 2);
+    let _closed = write_all(2, text.as_bytes());
 }
 
 fn write_all(to: i32, mut bytes: &[u8]) -> io::Result<()> {

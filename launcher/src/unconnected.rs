@@ -26,9 +26,7 @@ pub(crate) fn mpi(plan: &Plan) -> Option<String> {
     let ranks = plan.job.world_size();
     let uses = || plan.job.apps.iter().any(|app| uses_mpi(&app.base));
     (ranks > 1 && uses()).then(|| {
-        format!(
-            "rlaunch: rlaunch does not connect MPI ranks yet: each of the {ranks} ranks will be a world of its own\n"
-        )
+        format!("rlaunch: rlaunch does not connect MPI ranks yet: each of the {ranks} ranks is a world of its own\n")
     })
 }
 
@@ -43,7 +41,7 @@ pub(crate) fn master_addr(plan: &Plan, origin: &Origin) -> Option<String> {
         return None;
     }
     Some(format!(
-        "rlaunch: MASTER_ADDR={name} cannot be resolved on this host; unless the hosts of the ranks can, leave MASTER_ADDR out\n"
+        "rlaunch: MASTER_ADDR={name} cannot be resolved on this host\n  try     leave MASTER_ADDR out, unless the hosts of the ranks resolve it\n"
     ))
 }
 
@@ -55,7 +53,7 @@ pub(crate) fn master_port(plan: &Plan) -> Option<String> {
     let is_port = std::str::from_utf8(port).is_ok_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
     (!is_port).then(|| {
         let given = quoted(&OsBytes::from(port));
-        format!("rlaunch: MASTER_PORT={given} is no port (1 to 65535), and the ranks get it as it is; leave MASTER_PORT out\n")
+        format!("rlaunch: MASTER_PORT={given} is no port (1 to 65535); the ranks get it unchanged\n  try     leave MASTER_PORT out\n")
     })
 }
 

@@ -356,7 +356,7 @@ fn a_note_for_options_that_change_nothing() {
     let options = ["--mem-bind", "none", "--allow-run-as-root", "true"];
     assert!(!Case::start(options).code(0).err().contains("mem-bind"));
     let plan = Plan::rlaunch(["-v"]).args(options);
-    plan.start().code(0).says("rlaunch: --mem-bind none: so it is anyway\n");
+    plan.start().code(0).says("rlaunch: --mem-bind none has no effect: rlaunch does this by default\n");
 }
 
 #[test]

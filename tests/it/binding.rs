@@ -63,7 +63,7 @@ fn ranks_of_one_cpu_get_a_warning_with_the_cause() {
     let [kernel, reported] = cpus("-n 2", "taskset -c 0");
     assert_eq!((&kernel, kernel["1"].as_str()), (&reported, "0"));
     let done = Plan::shell("taskset -c 0 \"$RL\" -n 2 true").start().code(0);
-    done.says("2 ranks on ").says(" share CPU 0, although it has ").says("check taskset");
+    done.says("2 ranks on ").says(" share CPU 0 of ").says("try     a look at taskset");
 }
 
 #[test]

@@ -77,7 +77,9 @@ fn a_machine_under_two_names_is_said() {
     for hosts in ["a,b", "localhost,b"] {
         let done = on_hosts("", &format!("-n 2 -H {hosts} true")).start().code(0);
         let (first, second) = hosts.split_once(',').unwrap();
-        done.says(&format!("rlaunch: {first} and {second} are one machine: under each name its ranks begin with "));
+        done.says(&format!(
+            "rlaunch: {first} and {second} are names of one machine; the ranks of each name begin with "
+        ));
     }
     assert!(!on_hosts("", "-n 2 -H a true").start().code(0).err().contains("one machine"));
     if !place::is_root() {

@@ -113,7 +113,7 @@ fn a_limit_on_processes_is_named_with_a_way_out() {
     limited("--nproc=7", "-n 2 true").contain("t3").start().code(0);
     // The thread that reads standard input is one more.
     let done = limited("--nproc=5", "-n 1 cat </etc/passwd").contain("t3").start().code(0);
-    done.says("rlaunch: standard input cannot be read on (the limit on processes is reached); rank 0 gets end of file here; try a higher limit: ulimit -u");
+    done.says("rlaunch: standard input cannot be read: the limit on processes is reached; rank 0 gets end of file\n  try     a higher limit: ulimit -u");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_report_is_short_however_long_its_parts_are() {
     let done = Plan::rlaunch(["-n", "1", "sh", "-c", script, &long]).start().code(7);
     let report = done.err().split_once("rlaunch: ").map(|(_, report)| report.to_owned()).unwrap();
     assert!(
-        report.len() < 4_000 && report.contains("…\n") && report.ends_with("exit     7\n"),
+        report.len() < 4_000 && report.contains("...\n") && report.ends_with("exit     7\n"),
         "{} bytes",
         report.len()
     );

@@ -101,7 +101,7 @@ impl Struck {
         let took = at.elapsed();
         assert!(took < PROMISED, "the loss was noticed after {took:?}");
         let done = case.code(125);
-        done.says(says).says("the job was ended").says("ranks 0-3,6,7 stopped by rlaunch");
+        done.says(says).says("  ended    after ").says("ranks 0-3,6,7 stopped by rlaunch");
         // The processes in the guardian's count are gone; its report may come before that of the last end.
         let counted = record(&done, "host.done")["left"].is_number();
         let said = nanos_of(record(&done, "host.done"));
@@ -130,7 +130,7 @@ fn a_host_without_power_is_lost_when_its_lease_is_over() {
     bed.clean(10);
     // Where a switch or a router tells of it ssh ends at once. That the host has ended its ranks is only known later.
     let case = struck(&bed, "tester", &["kill-host", "--fin", "node2"]);
-    case.case.says_on_stderr("node2 cannot be asked any more: its lease ends its ranks, within ");
+    case.case.says_on_stderr("lost contact with node2; its lease ends its ranks within ");
     case.loses_a_host("the connection to node2, or the guardian there, was lost (ssh exited with 255)");
     bed.start_host("node2");
     bed.clean(10);
@@ -284,7 +284,7 @@ fn unanswering_host_does_not_delay_an_interrupt() {
         let done = case.finish(Exit::Code(130));
         done.says("ended by SIGINT").says("what is left on node2 could not be counted");
         if times == 1 {
-            done.says("waiting for node2: nothing is heard from there");
+            done.says("no answer from node2; waiting up to ");
         }
     }
     bed.down();

@@ -43,7 +43,7 @@ fn a_host_that_refuses_logins_is_left_out_if_the_others_are_enough() {
         };
         assert_eq!(done.sorted(), (0..4).map(rank).collect::<Vec<_>>(), "{}", done.err());
         let said =
-            "rlaunch: going on with 4 ranks on 2 of 3 hosts, without node1: nothing listens on its ssh port (ssh: ";
+            "rlaunch: continuing with 4 ranks on 2 of 3 hosts, without node1: nothing listens on its ssh port (ssh: ";
         is_without(&done, 1, said);
     }
     let refused = |words: &[&str]| {
@@ -115,5 +115,5 @@ fn this_machine_alone_may_be_enough() {
     let words = ["sh", "-c", "echo $RANK $WORLD_SIZE"];
     let done = Plan::rlaunch(hosts.iter().chain(&words)).start().code(0);
     assert_eq!(done.out(), "0 1\n");
-    done.says("going on with 1 rank on 1 of 2 hosts, without one.rlaunch.invalid: the name does not resolve (ssh: ");
+    done.says("continuing with 1 rank on 1 of 2 hosts, without one.rlaunch.invalid: the name does not resolve (ssh: ");
 }

@@ -156,8 +156,7 @@ fn variables_of_torchrun_do_not_count_without_its_options() {
 
 #[test]
 fn ranks_of_mpi_that_nothing_connects_are_a_note() {
-    let note =
-        |n: &str| format!("rlaunch does not connect MPI ranks yet: each of the {n} ranks will be a world of its own");
+    let note = |n: &str| format!("rlaunch does not connect MPI ranks yet: each of the {n} ranks is a world of its own");
     let job = |n: &str, code: &str| Plan::rlaunch(["-n", n, "python3", "-c", code]).start().code(0).err();
     if place::has("python3") {
         assert!(job("2", "if 0:\n    import mpi4py").contains(&note("2")));

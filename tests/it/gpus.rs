@@ -91,12 +91,12 @@ fn too_few_of_them_are_refused_before_any_rank_starts() {
     let done = ranks("-n 3 --gpus-per-rank 2 echo ran").start().code(125);
     assert_eq!(done.out(), "");
     done.says("error: --gpus-per-rank 2: ranks on ");
-    done.says(" need 6 GPUs, and there are 4");
+    done.says(" need 6 GPUs, and the host has 4");
     done.says("  try     --ppn 2");
     // Each program has an environment of its own; the first has enough.
     let done = ranks("-n 1 --gpus-per-rank 1 echo ran : -n 1 -x CUDA_VISIBLE_DEVICES=1 echo ran").start().code(125);
     assert_eq!(done.out(), "");
-    done.says(" need 2 GPUs, and there is 1");
+    done.says(" need 2 GPUs, and the host has 1");
 }
 
 /// As many GPUs on a host of a testbed, which has a /dev of its own then.
@@ -128,7 +128,7 @@ fn each_host_gets_as_many_ranks_as_it_has_gpus() {
         let done = start(&["--ppn", "2", "--gpus-per-rank", "1"]).code(125);
         bed.clean(2);
         assert_eq!(done.out(), "", "{user}");
-        done.says("--gpus-per-rank 1: ranks on node1 need 2 GPUs, and there is 1");
+        done.says("--gpus-per-rank 1: ranks on node1 need 2 GPUs, and the host has 1");
     }
     let words = ["rlaunch", "map", "--ssh-fast", "-H", "node[0-1]", "--nproc-per-node", "gpu", "true"];
     let map = bed.plan("tester", "login", words).start().code(0).out();

@@ -48,12 +48,12 @@ fn failing_or_hanging_hook_changes_nothing() {
     let deaf = "trap '' TERM; (trap '' TERM; sleep 1000) & sleep 1000";
     let done =
         Plan::rlaunch(["-n", "1", "--hook-timeout", "200ms", "--on-exit", deaf, "sh", "-c", "exit 5"]).start().code(5);
-    let late = "rlaunch: --on-exit did not end within 0.2s (--hook-timeout), and is ended\n";
+    let late = "rlaunch: --on-exit took longer than 0.2s (--hook-timeout) and is killed\n";
     assert!(done.says(late).err().ends_with(late), "it was killed, and needed nobody else for that: {}", done.err());
     let done = Plan::rlaunch(["-n", "1", "--on-exit", "echo a; exit 3", "true"]).start().code(0);
     assert_eq!(
         done.err_of_any_machine(),
-        "on-exit: a\nrlaunch: --on-exit has failed (exit 3); the job is what it was\n"
+        "on-exit: a\nrlaunch: --on-exit has failed (exit 3); the result of the job stays the same\n"
     );
     // Its background processes end with it.
     Plan::rlaunch(["--on-exit", "sleep 1000 & true", "true"]).start().code(0);
@@ -86,7 +86,7 @@ fn slow_hook_delays_only_the_end() {
     case.signal(Signal::SIGINT);
     let done = case.code(0);
     assert_eq!(done.named("restart").count(), 2);
-    done.says("rlaunch: --on-restart was not run for 1 restart: others took too long\n");
+    done.says("rlaunch: --on-restart was not run for 1 restart: its earlier runs took too long\n");
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn from_a_file_and_from_nowhere() {
 #[test]
 fn input_that_cannot_be_read_is_told() {
     let done = Plan::shell("\"$RL\" -n 2 cat <\"$DIR\"").start().code(0);
-    let said = "rlaunch: standard input cannot be read on (is a directory); rank 0 gets end of file here\n";
+    let said = "rlaunch: standard input cannot be read: is a directory; rank 0 gets end of file\n";
     assert_eq!((done.out(), done.err()), (String::new(), said.to_owned()));
 }
 

@@ -10,7 +10,7 @@ fn a_command_of_the_users_starts_agents() {
         |command: &str| Plan::rlaunch(["--launcher", command, "-H", "a,b", "-l", "sh", "-c", "echo $WORLD_SIZE; cat"]);
     let done = reach("exec:env NAME={host}").start().code(0);
     assert_eq!(done.sorted(), ["0: 2", "1: 2"]);
-    done.says("a and b are one machine");
+    done.says("a and b are names of one machine");
     for (command, why) in [
         ("exec:false {host}", "a,b     the command of --launcher failed (exit code 1)\n"),
         (

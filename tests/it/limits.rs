@@ -37,13 +37,13 @@ fn a_limit_that_a_client_of_the_store_meets_is_said_and_counted() {
         let done = python(&["-n", "2"], TOO_MUCH).contain(tier).start().code(0);
         assert_eq!(done.out(), "served\n", "{}", done.err());
         let host = done.event("job.start")["hosts"][0].as_str().unwrap().to_owned();
-        let closed = format!("the TCPStore on {host} has closed a connection of the job's: ");
-        let elsewhere = "large data belongs in a file or a tensor, and its path in the store";
-        done.says(&format!("{closed}a key has 9000 bytes, the longest may have 8192; {elsewhere}\n"))
+        let closed = format!("the TCPStore on {host} has closed a connection of the job: ");
+        let elsewhere = "\n  try     large data in a file or a tensor, and its path in the store";
+        done.says(&format!("{closed}a key has 9000 bytes, the longest may have 8192{elsewhere}\n"))
             .says(&format!(
-                "{closed}the value of 'model.state' would have 9437184 bytes, the longest may have 8388608; {elsewhere}\n"
+                "{closed}the value of 'model.state' would have 9437184 bytes, the longest may have 8388608{elsewhere}\n"
             ))
-            .says(&format!("{closed}a request names 200000 keys, 131072 at most are taken; ask for fewer keys at a time\n"));
+            .says(&format!("{closed}a request names 200000 keys, 131072 at most are taken\n  try     ask for fewer keys at a time\n"));
         assert_eq!(done.err().matches("has closed a connection").count(), 3, "each once: {}", done.err());
         assert_eq!(["key", "value", "list"].map(|limit| count(&done, limit)), [3, 2, 1]);
         let last = done.named("store.limit").filter(|event| event["limit"] == "value").last().unwrap();

@@ -58,7 +58,7 @@ fn a_job_of_a_thousand_hosts_of_which_one_is_there() {
     assert_eq!(done.err(), said);
     let done = thousand("77", "--min-hosts 1").start().code(0);
     assert_eq!(done.out(), "up\n");
-    done.says("going on with 1 rank on 1 of 1000 hosts, without h[0-76,78-999]: nothing listens on its ssh port");
+    done.says("continuing with 1 rank on 1 of 1000 hosts, without h[0-76,78-999]: nothing listens on its ssh port");
 }
 
 /// More are up than the soft limit has descriptors for.
@@ -66,7 +66,7 @@ fn a_job_of_a_thousand_hosts_of_which_one_is_there() {
 fn a_job_of_a_thousand_hosts_of_which_three_hundred_are_there() {
     let done = thousand("[1-3][0-9][0-9]", "--min-hosts 1").start().code(0);
     assert_eq!(done.out(), "up\n".repeat(300));
-    done.says("going on with 300 ranks on 300 of 1000 hosts, without h[0-99,400-999]: nothing listens");
+    done.says("continuing with 300 ranks on 300 of 1000 hosts, without h[0-99,400-999]: nothing listens");
 }
 
 /// Hosts without power held every place of the fan-out for as long as one host may take, and so did those behind them: the last
@@ -80,7 +80,7 @@ fn hosts_that_do_not_answer_keep_nobody_waiting() {
     let done = script(&format!("{behave}exec \"$RL\" {words}")).start().code(0);
     let took = began.elapsed().as_secs();
     assert_eq!(done.out(), "up\n".repeat(10), "{}", done.err());
-    done.says("going on with 10 ranks on 10 of 80 hosts, without off[0-69]: ");
+    done.says("continuing with 10 ranks on 10 of 80 hosts, without off[0-69]: ");
     // 14 s for the first of them, and 5 s for a place.
     assert!((14..26).contains(&took), "{took} s");
 }

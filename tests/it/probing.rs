@@ -53,7 +53,7 @@ fn ranks_meet_where_all_hosts_reach_that_of_rank_0() {
         }
         let (lines, done) = told(&bed, &["-H", hosts]);
         assert_eq!(lines, ["10.88.0.1 data0 data0 none"], "{}", done.err());
-        done.says("rlaunch: MASTER_ADDR is 10.88.0.1: 10.77.1.1 of node0 is not reached from node");
+        done.says("rlaunch: MASTER_ADDR is 10.88.0.1, because node");
         // An address that was asked for is not replaced, and the user's own word is not doubted.
         let done = runs(&bed, &["-H", hosts, "--interface", "eth0", "true"], 125);
         done.says("cannot reach node0, where rank 0 runs: tried 10.77.1.1:").says("another --interface");
@@ -99,7 +99,7 @@ fn a_job_whose_hosts_do_not_reach_each_other_is_refused_in_words() {
     // Where the others are enough another host has rank 0.
     let done = with(&["-H", "node2,node[0-1]", "--min-hosts", "2"], 0);
     assert_eq!(done.sorted(), ["0 10.77.1.1", "1 10.77.1.1"]);
-    done.says("going on with 2 ranks on 2 of 3 hosts, without node2: no other host can reach node2");
+    done.says("continuing with 2 ranks on 2 of 3 hosts, without node2: no other host can reach node2");
     bed.down();
 }
 

@@ -51,7 +51,7 @@ fn a_master_addr_that_does_not_lead_to_rank_0s_host_is_refused_before_ranks_star
     goes("-H node0,node1 --master-addr 10.77.1.1", &["0 10.77.1.1", "1 10.77.1.1"]);
     goes("-H node0,node1 --master-addr node0", &["0 node0", "1 node0"]);
     goes("-H node0,node1 --master-addr 192.0.2.9 --master-store rank0", &["0 192.0.2.9", "1 192.0.2.9"]);
-    let note = "rlaunch: MASTER_ADDR=nosuchname cannot be resolved on this host; ";
+    let note = "rlaunch: MASTER_ADDR=nosuchname cannot be resolved on this host\n";
     let (option, given) = ("--master-addr nosuchname", "-x MASTER_ADDR=nosuchname");
     for words in [format!("{two} {option}"), format!("{two} {given}"), format!("-H node0 -n 2 {option}")] {
         on_login(&bed, "", &words).start().code(0).says(note);
@@ -145,7 +145,7 @@ fn a_master_port_that_is_no_port_is_noted() {
     let ranks = |n: &str| Plan::rlaunch(["-n", n, "printenv", "MASTER_PORT"]);
     for port in ["abc", "0", "99999", "tcp://10.0.0.1:80"] {
         let done = ranks("2").env("MASTER_PORT", port).start().code(0);
-        done.says(&format!("rlaunch: MASTER_PORT={port} is no port (1 to 65535), and the ranks get it as it is"));
+        done.says(&format!("rlaunch: MASTER_PORT={port} is no port (1 to 65535); the ranks get it unchanged"));
         assert_eq!(done.sorted(), [port, port]);
     }
     let option = Plan::rlaunch(["-n", "2", "-x", "MASTER_PORT=x y", "true"]).start().code(0);

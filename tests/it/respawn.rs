@@ -134,7 +134,7 @@ fn failed_start_is_retried() {
     case.says_on_stderr("rank 1 has rejoined");
     std::fs::remove_file(&own).unwrap();
     hits_newest(&case, 2, Signal::SIGKILL);
-    case.says_on_stderr("initial rank 2 is not started again: its last 5 processes could not be started");
+    case.says_on_stderr("initial rank 2 is not started again: its last 5 processes failed to start");
     case.signal(Signal::SIGTERM);
     let done = case.end();
     done.says("0 left running");

@@ -76,7 +76,7 @@ fn restarts_end_early_without_progress() {
     ];
     let done = Plan::rlaunch(words).start().code(4);
     assert_eq!(done.named("restart").count(), 4);
-    done.says("rank 1 failed at once 5 times in a row, each time in the same way: no restart will help");
+    done.says("rank 1 failed at once 5 times in a row in the same way; the ranks are not started again");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_signal_ends_the_job_in_the_pause_and_before() {
         case.event("restart");
         case.signal(Signal::SIGINT);
         let done = case.finish(Exit::Signal(Signal::SIGINT));
-        done.says("nothing runs, and nothing is started again");
+        done.says("no rank runs, and none is started again");
         done.says(", before the ranks were started again").says("job      ranks 0,1 not started again; 0 left running");
         assert!(done.named("rank.started").all(|e| e["generation"] == 0), "{tier}");
         let limit = ["--timeout", "300ms"];

@@ -154,7 +154,7 @@ fn a_program_that_never_registers_has_no_spares_and_that_is_said_once() {
     for (options, code) in [(["--spares", "1", "--respawn=next"], 0), (["--spares", "1", "--respawn"], 3)] {
         let script = format!("exit {code}");
         let done = Case::start(options.into_iter().chain(["-n", "2", "sh", "-c", &script])).code(code);
-        done.says("no rank has registered with the rlaunch client").says("no effect of --spares 1 and --respawn: ");
+        done.says("no rank has registered with the rlaunch client").says("--spares 1 and --respawn without effect: ");
         assert_eq!(done.err().matches("has registered").count(), 1, "{}", done.err());
         let started = done.named("rank.started").count();
         assert!(if code == 0 { started == 3 } else { started <= 3 }, "nobody is started again: {started}");

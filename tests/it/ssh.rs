@@ -455,7 +455,7 @@ fn a_host_that_is_reached_has_still_to_be_ready_in_time() {
     let until = "until [ -e \"$DIR/over\" ]; do sleep 0.01; done; echo $RANK $WORLD_SIZE";
     let done = run(&format!("--min-hosts 1 sh -c '{until}'")).code(0);
     assert_eq!(done.out(), "0 1\n", "{}", done.err());
-    done.says(&format!("going on with 1 rank on 1 of 2 hosts, without hung: {late}\n"));
+    done.says(&format!("continuing with 1 rank on 1 of 2 hosts, without hung: {late}\n"));
 }
 
 #[test]

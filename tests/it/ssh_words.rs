@@ -73,10 +73,10 @@ fn a_printer_in_the_background_of_a_login_shell_is_quoted() {
     let job = "\"$RL\" --ssh-fast --lease 2s -H h sh -c 'touch \"$DIR/go\"; exec sleep 999'";
     let done = script(&format!("{prints}{job}")).start().end_with(Mercy::LostHosts);
     let text = done.err();
-    let cause = text.find("on h writes among its agent's messages: 'mail for you, 3 messages'");
+    let cause = text.find("h printed unexpected text among the messages of its agent: 'mail for you, 3 messages'");
     let report = text.find("the agent on h was lost");
     assert!(cause.is_some() && cause < report, "{text}");
-    says_all(&done, &["let the shell's start-up files"]);
+    says_all(&done, &["try     shell start-up files that print nothing without a terminal"]);
 }
 
 #[test]
@@ -85,6 +85,10 @@ fn interrupt_before_start_names_awaited_hosts() {
     let job = "\"$RL\" --ssh-fast -H ready,hung true & until grep -q ' hung ' \"$DIR/calls\" 2>/dev/null; do sleep 0.01; done; \
                kill -TERM $!; wait $!";
     let done = script(&format!("{hangs}{job}")).mercy(Mercy::LostHosts).start().code(143);
-    says_all(&done, &["got SIGTERM: nothing was started; still waited for: "]);
-    assert!(done.err().lines().any(|line| line.contains("waited for: ") && line.contains("hung")), "{}", done.err());
+    says_all(&done, &["got SIGTERM: nothing was started; was waiting for "]);
+    assert!(
+        done.err().lines().any(|line| line.contains("was waiting for ") && line.contains("hung")),
+        "{}",
+        done.err()
+    );
 }

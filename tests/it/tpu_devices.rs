@@ -206,7 +206,7 @@ fn lock_file_is_removed_if_no_process_locks_it() {
     );
     let foreign = on_chip(&script).start().code(0);
     assert_eq!(foreign.out(), "1\n");
-    foreign.says("belongs to user 0: ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1; to cure it: sudo rm ");
+    foreign.says("belongs to user 0: ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1\n  try     sudo rm ");
 }
 
 #[test]

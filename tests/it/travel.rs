@@ -43,7 +43,7 @@ fn a_limit_that_a_host_does_not_allow_is_lowered_and_said_once() {
     let script = "ulimit -S -s 4096; exec \"$RL\" -n 3 -H node[0-2] sh -c 'echo $(ulimit -S -s)'";
     let done = on_login(&bed, "tester", script).start().code(0);
     assert_eq!(done.sorted(), ["1024", "1024", "4096"]);
-    let note = "rlaunch: limit stack is 1 MiB on node[0-1], and not what it is here: more is not allowed there\n";
+    let note = "rlaunch: limit stack is 1 MiB on node[0-1], lower than on this host: more is not allowed there\n";
     assert_eq!(done.err().matches("limit stack").count(), 1, "{}", done.err());
     done.says(note);
     bed.down();
@@ -91,7 +91,9 @@ fn rank_0_is_found_where_ssh_has_found_it_or_at_its_interface() {
     };
     meet("-n 2 -H node0,node1", "10.77.1.1");
     let done = on_login(&bed, "root", "exec \"$RL\" -n 3 -H node0,node1,10.77.1.1 true").start().code(0);
-    done.says("rlaunch: node0 and 10.77.1.1 are one machine: under each name its ranks begin with LOCAL_RANK 0\n");
+    done.says(
+        "rlaunch: node0 and 10.77.1.1 are names of one machine; the ranks of each name begin with LOCAL_RANK 0\n",
+    );
     meet("-n 2 -H login,node1", "10.77.0.1");
     // By the loopback only in a job of that host alone.
     meet("-n 2 -H self,node1", "10.77.0.1");

@@ -68,7 +68,7 @@ fn a_host_whose_file_system_hangs_is_named_when_its_time_is_over() {
     let done = job("echo never").code(125);
     done.says("error: 1 of 2 hosts cannot be reached; nothing was started\n").says(&format!("  hung    {late}\n"));
     let done = job("--min-hosts 1 echo up").code(0);
-    done.says(&format!("going on with 1 rank on 1 of 2 hosts, without hung: {late}\n"));
+    done.says(&format!("continuing with 1 rank on 1 of 2 hosts, without hung: {late}\n"));
     assert_eq!(done.out(), "up\n");
 }
 
@@ -88,7 +88,7 @@ fn a_rank_whose_log_directory_cannot_be_made_is_started_all_the_same() {
     let done = Plan::shell("exec unshare -m --propagation private sh -c \"$CASE\"").env("CASE", case).start().code(125);
     assert_eq!(done.out(), "0\n1\n");
     done.says("/attempt_1/0 on ")
-        .says(": connection timed out; the job continues without what is lost there")
+        .says(": connection timed out; the job continues")
         .says("2 bytes could not be written to log files");
 }
 
@@ -110,6 +110,6 @@ fn the_launchers_own_host_has_its_time_too() {
     let done = job("echo never").code(125);
     done.says("error: 1 of 2 hosts cannot be reached; nothing was started\n").says(&format!("  localhost {late}\n"));
     let done = job("--min-hosts 1 echo up").code(0);
-    done.says(&format!("going on with 1 rank on 1 of 2 hosts, without localhost: {late}\n"));
+    done.says(&format!("continuing with 1 rank on 1 of 2 hosts, without localhost: {late}\n"));
     assert_eq!(done.out(), "up\n");
 }

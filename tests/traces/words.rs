@@ -100,7 +100,7 @@ fn down(msg: &RoundDown) -> String {
 
 fn note(note: &RoundNote) -> String {
     match note {
-        RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases } => {
+        RoundNote::Began { round, faults, world_size, active_world_size, discarded, reserve: _, phases } => {
             let home = if discarded.is_empty() { String::new() } else { format!(", sent home {discarded}") };
             let [decided, drained, assigned] = phases;
             let ended = self::faults(faults);

@@ -56,6 +56,7 @@ pub mod store;
 pub mod stream;
 pub mod template;
 pub mod time;
+pub mod timeline;
 pub mod topology;
 pub mod tpu;
 pub mod travel;

@@ -64,7 +64,8 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
             | Id::Rounds(_)
             | Id::Hooks(_)
             | Id::Devices(_)
-            | Id::Assign(_) => {}
+            | Id::Assign(_)
+            | Id::Report(_) => {}
         }
     }
     hosts.fill(env);

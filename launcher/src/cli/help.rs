@@ -38,6 +38,7 @@ const COLUMN: usize = 27;
 /// Options that `-h` leaves out, so that it stays on one screen.
 const RARE: &[Id] = &[
     Id::Run(run::Opt::Name),
+    Id::Output(output_options::Opt::Color),
     Id::Output(output_options::Opt::Output),
     Id::Output(output_options::Opt::Error),
     Id::Torch(torch::Opt::Module),
@@ -125,6 +126,7 @@ pub(super) fn full() -> String {
        rlaunch map [--json] ...  where the ranks of that command line would run
        rlaunch hosts LIST...     lists of hosts: folded, expanded, counted
        rlaunch store ACTION ...  the store of a job, from within it
+       rlaunch report EVENTS     a job after its end, and a picture of it
        rlaunch assign ...        who is which rank after losses: policies, tried
        rlaunch doctor [-H LIST]  what jobs would find here, or on hosts by ssh\n
 The first word that is no option is the program; all words after it are its own,

@@ -23,6 +23,7 @@ mod planned_options;
 mod python;
 mod query;
 mod reach;
+mod report;
 mod rounds;
 mod run;
 mod scan;
@@ -41,11 +42,12 @@ pub(crate) use doctor::Doctor;
 pub(crate) use errors::CliError;
 pub(crate) use files::Directory;
 pub(crate) use hosts::Query;
-pub(crate) use output_options::{Events, Style, Verbosity};
+pub(crate) use output_options::{Events, Style, Verbosity, When};
 pub(crate) use place::Whole;
 pub(crate) use plan::Plan;
 pub(crate) use query::{Action, Request};
 pub(crate) use reach::Reach;
+pub(crate) use report::{Picture, ReportRequest};
 pub(crate) use site::{Has, Known, LARGEST, Runs, Silent, Site, why};
 pub(crate) use srun::excluded;
 pub(crate) use values::Lookup;
@@ -81,6 +83,8 @@ pub(crate) enum Command {
     Hosts(Box<Query>),
     /// The store of a job.
     Ask(Box<Request>),
+    /// A job after its end.
+    Report(Box<ReportRequest>),
     /// Print the effect of losses under a policy.
     Assign(Box<Trial>),
     /// Examine hosts.
@@ -170,6 +174,8 @@ pub(crate) struct Program {
 pub(crate) struct Presentation {
     /// `-v`, `-q`.
     pub(crate) verbosity: Verbosity,
+    /// `--color`.
+    pub(crate) color: When,
     /// `--events`.
     pub(crate) events: Option<Events>,
     /// `--nested-restarter`
@@ -222,13 +228,17 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
                     | b"hosts"
                     | b"store"
                     | b"assign"
+                    | b"report"
             ) && !planned_options::is_command(word)
         })
 }
 
 /// The command of ours that this word was probably meant as.
 pub(crate) fn command_like(word: &[u8]) -> Option<&'static str> {
-    nearest::nearest(word, ["run", "map", "hosts", "doctor", "clean", "store", "assign", "help", "version"].into_iter())
+    nearest::nearest(
+        word,
+        ["run", "map", "hosts", "doctor", "clean", "store", "assign", "report", "help", "version"].into_iter(),
+    )
 }
 
 /// Reads a command line, without the command's own name.
@@ -241,10 +251,11 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
     let (long_form, map) = (first.as_slice() == b"run", first.as_slice() == b"map");
     match first.as_slice() {
         b"help" => return Ok(Command::Help(help::full())),
-        b"hosts" | b"store" | b"assign" | b"doctor" | b"clean" => {
+        b"hosts" | b"store" | b"assign" | b"doctor" | b"clean" | b"report" => {
             return match words.remove(0).as_slice() {
                 b"hosts" => hosts::parse(words),
                 b"store" => query::parse(words),
+                b"report" => report::parse(words),
                 b"doctor" => doctor::parse(words, env),
                 b"clean" => clean(words, env),
                 _ => assign::parse(words),
@@ -272,7 +283,8 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         | Id::Torch(_)
         | Id::Hosts(_)
         | Id::Ask(_)
-        | Id::Assign(_) => None,
+        | Id::Assign(_)
+        | Id::Report(_) => None,
     });
     match asked {
         Some((help::Opt::Help, true)) => return Ok(Command::Help(help::brief())),
@@ -396,7 +408,7 @@ const fn is_own(id: Id) -> bool {
         Id::Torch(opt) => opt.is_own(),
         Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Store(_) | Id::Rounds(_) | Id::Hooks(_) => false,
         Id::Devices(_) => false,
-        Id::Help(_) | Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) => false,
+        Id::Help(_) | Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) | Id::Report(_) => false,
     }
 }
 
@@ -426,7 +438,7 @@ impl Wide {
             Id::Hooks(opt) => self.hooks.take(opt, &given),
             Id::Devices(opt) => self.devices.take(opt, &given),
             Id::Torch(opt) => self.torch.take(opt, given),
-            Id::Run(_) | Id::Env(_) | Id::Help(_) | Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) => Ok(()),
+            Id::Run(_) | Id::Env(_) | Id::Help(_) | Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) | Id::Report(_) => Ok(()),
         }
     }
 
@@ -468,6 +480,7 @@ impl Wide {
             torch,
             presentation: Presentation {
                 verbosity: output.verbosity,
+                color: output.color,
                 nested: hooks.nested,
                 cleans: false,
                 events: output.events,
@@ -527,7 +540,8 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
                 | Id::Help(_)
                 | Id::Hosts(_)
                 | Id::Ask(_)
-                | Id::Assign(_) => wide.take(given)?,
+                | Id::Assign(_)
+                | Id::Report(_) => wide.take(given)?,
             }
         }
         if first && !named {

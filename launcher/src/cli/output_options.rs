@@ -14,6 +14,7 @@ pub(super) enum Opt {
     Label,
     Raw,
     Prefix,
+    Color,
     Output,
     Error,
     Stdin,
@@ -48,6 +49,14 @@ pub(super) const GROUP: Group = Group {
             takes: Takes::One("FMT"),
             brief: "begin each line with FMT: %r is rank, %h host",
             more: &["%l local rank, %p pid, %s out or err, %4r four wide."],
+        },
+        Row {
+            id: Id::Output(Opt::Color),
+            short: None,
+            names: &["color", "colour"],
+            takes: Takes::One("WHEN"),
+            brief: "colour labels and messages: auto, always, never",
+            more: &["auto: on terminals, unless NO_COLOR is set."],
         },
         Row {
             id: Id::Output(Opt::Output),
@@ -108,6 +117,18 @@ pub(super) const GROUP: Group = Group {
     ],
 };
 
+/// Text that has colour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum When {
+    /// On terminals that have colours.
+    #[default]
+    Auto,
+    /// Everywhere.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
 /// How much rlaunch says.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) enum Verbosity {
@@ -161,6 +182,7 @@ pub(super) struct Args {
     output: Option<files::Named>,
     error: Option<files::Named>,
     stdin: Option<StdinPlan>,
+    pub(super) color: When,
     pub(super) events: Option<Events>,
     pub(super) verbosity: Verbosity,
 }
@@ -183,6 +205,10 @@ impl Args {
                 let format = Prefix::parse(&given.value);
                 format.map_err(|source| CliError::Prefix { option: given.spelled, source })?;
                 self.prefix = Some(given.value);
+            }
+            Opt::Color => {
+                let words = [("auto", When::Auto), ("always", When::Always), ("never", When::Never)];
+                self.color = values::choice(&given.spelled, &given.value, &words)?;
             }
             Opt::Output => self.output = Some(files::named(given)?),
             Opt::Error => self.error = Some(files::named(given)?),

@@ -60,7 +60,7 @@ pub(super) fn meant(name: &[u8]) -> Option<&'static str> {
     MEANT.iter().find(|(words, _)| words.iter().any(|word| word.as_bytes() == name)).map(|(_, own)| *own)
 }
 
-static COMMANDS: &[&str] = &["attach", "completions", "kill", "logs", "man", "pool", "ps", "replay", "report", "top"];
+static COMMANDS: &[&str] = &["attach", "completions", "kill", "logs", "man", "pool", "ps", "replay", "top"];
 
 pub(super) fn by_name(name: &[u8]) -> Option<&'static Later> {
     let exact = OPTIONS.iter().find(|row| row.names.iter().any(|own| super::table::same(own, name)));

@@ -6,7 +6,7 @@
 //! such a parser.
 
 use super::{
-    assign, devices, doctor, env, faults, help, hooks, hosts, output_options, place, query, reach, rounds, run,
+    assign, devices, doctor, env, faults, help, hooks, hosts, output_options, place, query, reach, report, rounds, run,
     store_options, torch,
 };
 
@@ -29,6 +29,8 @@ pub(super) enum Id {
     Hosts(hosts::Opt),
     /// An option of `rlaunch store`.
     Ask(query::Opt),
+    /// An option of `rlaunch report`.
+    Report(report::Opt),
     /// An option of `rlaunch assign`.
     Assign(assign::Opt),
 }
@@ -134,6 +136,8 @@ pub(super) static JOB: Table = Table { rows: &ROWS, only: None, help: "rlaunch -
 pub(super) static HOSTS: Table = Table { rows: &[hosts::ROWS], only: None, help: "rlaunch hosts --help" };
 /// The options of `rlaunch store`.
 pub(super) static ASK: Table = Table { rows: &[query::ROWS], only: None, help: "rlaunch store --help" };
+/// The options of `rlaunch report`.
+pub(super) static REPORT: Table = Table { rows: &[report::ROWS], only: None, help: "rlaunch report --help" };
 /// The options of `rlaunch assign`.
 pub(super) static ASSIGN: Table = Table { rows: &[assign::ROWS], only: None, help: "rlaunch assign --help" };
 /// The options of `rlaunch doctor`: some of a job's.

@@ -17,6 +17,7 @@ mod trace;
 
 use crate::bootstrap::Setting;
 use crate::cli::{Plan, Presentation, Verbosity};
+use crate::colour;
 use crate::view::Tone;
 use crate::view::log_view::LogView;
 use crate::view::nested::Nested;
@@ -367,7 +368,7 @@ impl Edges {
     /// A word of our own.
     fn say(&mut self, text: String) {
         let wipe = self.progress.as_mut().and_then(Progress::wipe).unwrap_or_default();
-        self.output.say(wipe + &text);
+        self.output.say(wipe + &colour::painted(text, self.output.own_fd()));
     }
 
     /// Writes what has come, takes in what the writers have done, and grants credit for it.

@@ -212,6 +212,11 @@ impl Output {
         if self.sides.get(self.routes.own).is_some_and(fails) { 0 } else { self.routes.own }
     }
 
+    /// The descriptor for words of our own.
+    pub(super) fn own_fd(&self) -> i32 {
+        self.sides.get(self.own()).map_or(2, |side| side.fd)
+    }
+
     /// Nothing more comes from a node: lines that were begun are ended, or the next one would be glued to them.
     pub(super) fn cut_off(&mut self, node: NodeId) {
         let of_node = |id: &StreamId| self.node_of(*id) == node;

@@ -152,7 +152,7 @@ fn lock_file(path: &OsBytes, found: LockFound, host: &OsBytes, cleans: bool) -> 
         }
         LockFound::Locked(pid) => (Tone::Normal, format!("{path} on {host} is locked by process {pid}")),
         LockFound::Foreign(uid) => {
-            (Tone::Normal, format!("{path} on {host} belongs to user {uid}: {skipped}; to cure it: sudo rm {path}"))
+            (Tone::Normal, format!("{path} on {host} belongs to user {uid}: {skipped}\n  try     sudo rm {path}"))
         }
         LockFound::Odd => (Tone::Normal, format!("{path} on {host} is a link or no file: {skipped}")),
         LockFound::Unknown(errno) => {

@@ -25,13 +25,18 @@ pub(crate) fn too_much(on: On, shown: usize) -> String {
 pub(crate) fn note(note: HookNote) -> String {
     let text = match note {
         HookNote::Unstarted(on, errno) => format!("--{} cannot be started: {}", name(on), phrases::errno(errno)),
-        HookNote::Failed(on, status) => format!("--{} has failed ({status}); the job is what it was", name(on)),
-        HookNote::Late(on, limit) => {
-            format!("--{} did not end within {limit} (--hook-timeout), and is ended", name(on))
+        HookNote::Failed(on, status) => {
+            format!("--{} has failed ({status}); the result of the job stays the same", name(on))
         }
-        HookNote::Stuck(on) => format!("--{} cannot be ended; it is left to the kernel", name(on)),
+        HookNote::Late(on, limit) => {
+            format!("--{} took longer than {limit} (--hook-timeout) and is killed", name(on))
+        }
+        HookNote::Stuck(on) => format!("--{} cannot be killed; its process may remain", name(on)),
         HookNote::Skipped(n) => {
-            format!("--on-restart was not run for {}: others took too long", phrases::count(n.into(), "restart"))
+            format!(
+                "--on-restart was not run for {}: its earlier runs took too long",
+                phrases::count(n.into(), "restart")
+            )
         }
     };
     format!("rlaunch: {text}\n")

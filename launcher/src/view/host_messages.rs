@@ -126,7 +126,7 @@ pub(crate) fn left_out(report: &Report) -> String {
         reasons.push(format!("and {} more", phrases::count(rest as u64, "reason")));
     }
     let without = list(report, &report.left_out);
-    format!("going on with {ranks} on {}, without {without}: {}", used(report), reasons.join("; "))
+    format!("continuing with {ranks} on {}, without {without}: {}", used(report), reasons.join("; "))
 }
 
 /// All hosts that a job does not get, a line or two for each reason.
@@ -370,7 +370,7 @@ fn places(tried: &[Tried]) -> String {
     }
     let place = |tried: &Tried| match tried.errno {
         0 => format!("{} (no answer)", tried.at),
-        EPROTO => format!("{} (somebody else answers)", tried.at),
+        EPROTO => format!("{} (another program answers)", tried.at),
         errno => format!("{} ({})", tried.at, phrases::errno(errno)),
     };
     format!("tried {}", tried.iter().map(place).collect::<Vec<_>>().join(", "))
@@ -387,16 +387,15 @@ fn other_way(interface: &OsBytes) -> Cow<'static, str> {
 
 fn gpus(hosts: &str, each: u32, needed: u32, has: Option<u32>) -> Said {
     let has_them = match has {
-        None => "how many there are cannot be found out".to_owned(),
-        Some(0) => "there is none".to_owned(),
-        Some(1) => "there is 1".to_owned(),
-        Some(has) => format!("there are {has}"),
+        None => "their number is unknown".to_owned(),
+        Some(0) => "the host has none".to_owned(),
+        Some(has) => format!("the host has {has}"),
     };
     let hint = match has {
         Some(has) if has >= each => format!("--ppn {}, or a smaller --gpus-per-rank", has / each.max(1)).into(),
-        Some(0) => "docs/reference/environment.md says which are counted".into(),
+        Some(0) => "hosts with GPUs, or leave --gpus-per-rank out".into(),
         Some(_) => "a smaller --gpus-per-rank".into(),
-        None => "CUDA_VISIBLE_DEVICES, with those that there are".into(),
+        None => "CUDA_VISIBLE_DEVICES, with the GPUs of the host".into(),
     };
     let s = if needed == 1 { "" } else { "s" };
     (format!("--gpus-per-rank {each}: ranks on {hosts} need {needed} GPU{s}, and {has_them}"), Some(hint))

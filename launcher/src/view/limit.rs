@@ -4,10 +4,10 @@
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::limit::{Limit, Met};
 
-const ELSEWHERE: &str = "large data belongs in a file or a tensor, and its path in the store";
-const READ: &str = "a client reads each answer before it asks on; see whether it is stopped";
+const ELSEWHERE: &str = "large data in a file or a tensor, and its path in the store";
+const READ: &str = "read each answer before the next request; see whether the client is stopped";
 const FEWER: &str = "ask for fewer keys at a time";
-const STOPPED: &str = "see whether clients stop in the middle of a request, or do not read their answers";
+const STOPPED: &str = "see whether clients stop in the middle of a request, or leave answers unread";
 const DELETE: &str = "delete keys that are not read any more, or let rank 0 hold the store: --master-store rank0";
 
 /// That a connection was closed, which limit that was, and the way out.
@@ -30,7 +30,7 @@ pub(super) fn met(host: &OsBytes, met: &Met) -> String {
         Limit::Bytes => (format!("there is no room for {}: {has} of {most} bytes are in use", at()), DELETE),
         Limit::Waits => (format!("{most} requests wait already"), "wait for several keys with one request"),
     };
-    format!("the TCPStore on {host} has closed a connection of the job's: {what}; {hint}")
+    format!("the TCPStore on {host} has closed a connection of the job: {what}\n  try     {hint}")
 }
 
 #[cfg(test)]
@@ -42,17 +42,17 @@ mod tests {
         let say = |limit, key: &[u8], has, most| met(&OsBytes::from("n1"), &Met::at(limit, key, has, most));
         assert_eq!(
             say(Limit::Value, b"model", 9 << 20, 8 << 20),
-            "the TCPStore on n1 has closed a connection of the job's: the value of 'model' would have 9437184 bytes, the longest \
-             may have 8388608; large data belongs in a file or a tensor, and its path in the store"
+            "the TCPStore on n1 has closed a connection of the job: the value of 'model' would have 9437184 bytes, the longest \
+             may have 8388608\n  try     large data in a file or a tensor, and its path in the store"
         );
         assert_eq!(
             say(Limit::Keys, b"k", 1 << 20, 1 << 20),
-            "the TCPStore on n1 has closed a connection of the job's: there is no room for 'k': 1048576 keys and items of queues are \
-             there; delete keys that are not read any more, or let rank 0 hold the store: --master-store rank0"
+            "the TCPStore on n1 has closed a connection of the job: there is no room for 'k': 1048576 keys and items of queues are \
+             there\n  try     delete keys that are not read any more, or let rank 0 hold the store: --master-store rank0"
         );
         for limit in Limit::ALL {
             let said = say(limit, b"", 9, 8);
-            assert!(said.contains("; ") && !said.contains("''"), "{said}");
+            assert!(said.contains("\n  try     ") && !said.contains("''"), "{said}");
         }
     }
 }

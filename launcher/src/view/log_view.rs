@@ -1,5 +1,5 @@
-//! The event log on stderr: which records of it the user reads while the job runs, and when it has ended. One line each, except the
-//! closing report.
+//! The event log on stderr: which records of it the user reads while the job runs, and when it has ended. A line each, with
+//! the way out below it where the user has one; and the closing report.
 
 use super::notices::{self, By, Reported};
 use super::{Tone, host_messages, path_search, phrases, report, round_messages};

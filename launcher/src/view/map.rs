@@ -128,6 +128,17 @@ fn name(placement: &Placement, node: NodeId) -> &str {
     placement.nodes.get(node.index()).map_or("", |node| node.host.name.as_str())
 }
 
+/// Ranks for each processor that are no news: a test on a small machine has as many.
+const USUAL: u32 = 4;
+
+/// Whether a note is news.
+pub(crate) const fn is_news(note: &Note) -> bool {
+    match note {
+        Note::Oversubscribed { ranks, slots, processors: true, .. } => *ranks > slots.saturating_mul(USUAL),
+        Note::Oversubscribed { processors: false, .. } | Note::OneRank(_) | Note::OnePerHost { .. } => true,
+    }
+}
+
 /// A note, as a line.
 pub(crate) fn note(note: &Note, programs: usize) -> String {
     match note {
@@ -153,7 +164,7 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
 pub(crate) fn short_lease(lease: Span, hosts: usize) -> Option<String> {
     (lease < Span::from_secs(5) && hosts > 16).then(|| {
         format!(
-            "rlaunch: --lease {lease} with {hosts} hosts: one that pauses for so long ends the job; from 5s on few do\n"
+            "rlaunch: --lease {lease} on {hosts} hosts: a host that pauses for so long ends the job\n  try     --lease 5s, or longer\n"
         )
     })
 }

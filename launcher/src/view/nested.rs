@@ -154,6 +154,7 @@ mod tests {
             world_size: 2,
             active_world_size: 2,
             discarded: RankSet::new(),
+            reserve: RankSet::new(),
             phases: [Span::ZERO, Span::from_millis(30), Span::ZERO],
         };
         What::Round { node: None, note: Box::new(note) }

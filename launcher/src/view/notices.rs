@@ -1,4 +1,4 @@
-//! Messages of rlaunch while a job runs. One line each.
+//! Messages of rlaunch while a job runs. One line each, and another with the way out where the user has one.
 
 use super::log_view::{Line, Names};
 use super::{Tone, binding, device_messages, host_messages, limit, phrases, preemption};
@@ -55,8 +55,8 @@ pub(crate) fn no_message(host: &str, bytes: &[u8]) -> String {
     // Of a frame that came too early, say, there is nothing to read.
     let shown = if text.is_empty() { bytes.get(..16).unwrap_or(bytes) } else { text };
     format!(
-        "rlaunch: something on {host} writes among its agent's messages: '{}'; let the shell's start-up files, and what they \
-         start, print nothing where no terminal is\n",
+        "rlaunch: {host} printed unexpected text among the messages of its agent: '{}'\n  try     shell start-up files that \
+         print nothing without a terminal\n",
         Visible(shown)
     )
 }
@@ -86,7 +86,7 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
             (Tone::Normal, format!("{scheduler} has resumed the job"))
         }
         JobNews::SchedulerSignal { scheduler, sig, .. } => {
-            (Tone::Quiet, format!("{scheduler} sent {sig} (--signal): each rank gets it once"))
+            (Tone::Quiet, format!("{scheduler} sent {sig} (--signal); each rank gets it once"))
         }
         JobNews::HostWarned { node, source, response } => {
             (Tone::Quiet, preemption::warned(&names.short(*node), *source, *response))
@@ -113,13 +113,11 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
 fn fell_back(hosts: &OsBytes, why: &FallBack) -> Line {
     match why {
         FallBack::Absent => {
-            (Tone::Verbose, format!("{hosts}: this rlaunch is not there, so it is sent, over an srun for each host"))
+            (Tone::Verbose, format!("{hosts}: rlaunch is not installed there; sending it by one srun per host"))
         }
         FallBack::Unconnected(reason) => (
             Tone::Normal,
-            format!(
-                "{hosts}: agents cannot connect to this host ({reason}); using srun's own streams, which are slower (--transport stdio)"
-            ),
+            format!("{hosts}: agents cannot connect to this host ({reason}); using the slower streams of srun{STDIO}"),
         ),
         FallBack::Silent { waited, words } => {
             let waited = phrases::wait(*waited);
@@ -127,12 +125,15 @@ fn fell_back(hosts: &OsBytes, why: &FallBack) -> Line {
             (
                 Tone::Normal,
                 format!(
-                    "{hosts}: no agent has connected to this host within {waited}{words}; using srun's own streams, which are slower (--transport stdio)"
+                    "{hosts}: no agent has connected to this host within {waited}{words}; using the slower streams of srun{STDIO}"
                 ),
             )
         }
     }
 }
+
+/// The way out where agents cannot connect.
+const STDIO: &str = "\n  try     --transport stdio, which uses these streams at once";
 
 /// The last line of what a command has printed: the latest that it knows.
 fn last_line(words: &OsBytes) -> Visible<'_> {
@@ -198,20 +199,20 @@ pub(crate) fn node_diagnostic(news: &NodeNews, host: &str) -> String {
 /// The other ranks, after a failure that does not end them.
 const CONTINUE: &str = "the others continue (--on-failure continue)";
 
-const NOT_CLEAR: &str = "what is left of the ranks cannot be ended, so they are not started again";
+const NOT_CLEAR: &str = "some processes of the ranks cannot be killed; the ranks are not started again";
 
 fn port_unreserved(port: u16) -> String {
-    format!("MASTER_PORT {port} is not reserved against other jobs: all names for ports are taken on this host")
+    format!("MASTER_PORT {port} could not be reserved; another job on this host may use the same port")
 }
 
 fn store_left(addr: &OsBytes) -> String {
-    format!("{addr} is no address of the host of rank 0 itself: the TCPStore is left to rank 0")
+    format!("MASTER_ADDR {addr} is no address of rank 0's host; rank 0 holds the TCPStore itself")
 }
 
 fn store_foreign(from: &OsBytes) -> String {
     format!(
-        "{from} asked the store and was refused: no host of the job has that address; if they are translated between hosts (NAT): \
-         --master-store rank0, or, where nobody else can reach that port, --store-guard off"
+        "refused a connection to the store from {from}: no host of the job has that address\n  \
+         try     --master-store rank0 or --store-guard off, if NAT translates addresses between hosts"
     )
 }
 
@@ -220,7 +221,9 @@ fn store_unused(at: &OsBytes, port: Option<u16>) -> String {
     let within = phrases::wait(UNUSED);
     let own =
         port.map_or_else(|| "opens a store of its own".to_owned(), |port| format!("meets at port {port} instead"));
-    format!("no rank has connected to the TCPStore at {at} within {within}; if the program {own}: --master-store rank0")
+    format!(
+        "no rank has connected to the TCPStore at {at} within {within}\n  try     --master-store rank0, if the program {own}"
+    )
 }
 
 fn deferred(rank: Rank, status: Status, end_in: Span) -> String {
@@ -229,37 +232,41 @@ fn deferred(rank: Rank, status: Status, end_in: Span) -> String {
 }
 
 fn no_progress(rank: Rank, alike: u32) -> String {
-    format!("rank {rank} failed at once {alike} times in a row, each time in the same way: no restart will help")
+    format!("rank {rank} failed at once {alike} times in a row in the same way; the ranks are not started again")
 }
 
 fn host_awaited(host: &OsBytes, within: Span) -> String {
     let within = phrases::wait(within);
-    format!("{host} cannot be asked any more: its lease ends its ranks, within {within} at the latest")
+    format!("lost contact with {host}; its lease ends its ranks within {within}")
 }
 
 fn less(Lowered { on, to }: Lowered, hosts: &OsBytes) -> String {
     let most = phrases::limit(on, to);
-    format!("limit {} is {most} on {hosts}, and not what it is here: more is not allowed there", on.name())
+    format!("limit {} is {most} on {hosts}, lower than on this host: more is not allowed there", on.name())
 }
 
 fn silent(hosts: &OsBytes, within: Span) -> String {
     let (hosts, within) = (host_messages::beginning(hosts.to_string()), phrases::wait(within));
-    format!("waiting for {hosts}: nothing is heard from there, and leases end the ranks within {within} at the latest")
+    format!("no answer from {hosts}; waiting up to {within} until leases have ended the ranks there")
 }
 
 /// Whether that was meant, only the user knows.
 fn one_machine(hosts: &str, more: u32) -> String {
     let more = match more {
         0 => String::new(),
-        more => format!(", and so it is with {}", phrases::count(more.into(), "other machine")),
+        more => format!(" ({} too)", phrases::count(more.into(), "other machine")),
     };
-    format!("{hosts} are one machine: under each name its ranks begin with LOCAL_RANK 0{more}")
+    format!(
+        "{hosts} are names of one machine{more}; the ranks of each name begin with LOCAL_RANK 0\n  \
+         try     -H NAME:SLOTS, with one name for each machine"
+    )
 }
 
 fn detour(addr: &OsBytes, instead_of: &OsBytes, to: &OsBytes, hosts: &OsBytes) -> String {
     let hosts = host_messages::beginning(hosts.to_string());
     format!(
-        "MASTER_ADDR is {addr}: {instead_of} of {to} is not reached from {hosts}; --interface NAME saves the time to find out"
+        "MASTER_ADDR is {addr}, because {hosts} cannot reach {instead_of} of {to}\n  \
+         try     --interface NAME, which skips this test"
     )
 }
 
@@ -297,10 +304,10 @@ pub(super) fn ending(cause: &Cause, grace: Span, ranks: &RanksState, names: &Nam
     };
     let text = match ranks {
         RanksState::Exited => return None,
-        RanksState::Between => format!("{key}nothing runs, and nothing is started again"),
+        RanksState::Between => format!("{key}no rank runs, and none is started again"),
         RanksState::NotStarted { awaited } => {
             let awaited = host_messages::beginning(names.folded(awaited).to_string());
-            format!("{key}nothing was started; still waited for: {awaited}")
+            format!("{key}nothing was started; was waiting for {awaited}")
         }
         RanksState::Running if grace.nanos() == 0 => format!("{key}sent {sig}, then SIGKILL"),
         RanksState::Running if matches!(cause, Cause::Scheduler { .. }) => {
@@ -376,10 +383,10 @@ pub(super) fn signal(sig: Signal, answer: Answer, by: By) -> Option<String> {
         Answer::Noted { kill_in: None } => Some(format!("{key}{ENDING}, SIGKILL was sent")),
         Answer::Unwritten { patience } => {
             let wait = phrases::wait(patience);
-            Some(format!("{key}all ranks have ended; output that nobody takes within {wait} is dropped"))
+            Some(format!("{key}all ranks have exited; output without a reader is dropped after {wait}"))
         }
         Answer::Killed => Some(format!("{key}sent SIGKILL; {verb} again to leave at once")),
-        Answer::Left => Some(format!("{key}leaving now; the guardian ends what is left")),
+        Answer::Left => Some(format!("{key}leaving now; the guardian ends the remaining processes")),
         Answer::Ended | Answer::Forwarded | Answer::Ignored => None,
     }
 }
@@ -394,7 +401,7 @@ pub(super) fn sink_lost(std: Std, errno: Option<i32>, end: SinkEnd) -> Option<St
         SinkEnd::HungUp => {
             Some(format!("the terminal of {} has hung up; the job continues without it", phrases::std(std)))
         }
-        SinkEnd::ReadFailed => Some(no_input("read on", errno)),
+        SinkEnd::ReadFailed => Some(no_input("read", errno)),
         SinkEnd::Undelivered => Some(no_input("passed on", errno)),
         SinkEnd::WriteFailed => {
             let errno = phrases::errno(errno);
@@ -404,13 +411,13 @@ pub(super) fn sink_lost(std: Std, errno: Option<i32>, end: SinkEnd) -> Option<St
 }
 
 fn file_failed(path: &OsBytes, host: &OsBytes, errno: i32) -> String {
-    format!("cannot write {path} on {host}: {}; the job continues without what is lost there", phrases::errno(errno))
+    format!("cannot write the log file {path} on {host}: {}; the job continues", phrases::errno(errno))
 }
 
 fn no_input(what: &str, errno: i32) -> String {
     let why = phrases::shortage(&std::io::Error::from_raw_os_error(errno));
-    let hint = phrases::way_out(errno).map(|hint| format!("; try {hint}")).unwrap_or_default();
-    format!("standard input cannot be {what} ({why}); rank 0 gets end of file here{hint}")
+    let hint = phrases::way_out(errno).map(|hint| format!("\n  try     {hint}")).unwrap_or_default();
+    format!("standard input cannot be {what}: {why}; rank 0 gets end of file{hint}")
 }
 
 /// The user's action, where it is known.

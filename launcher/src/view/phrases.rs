@@ -59,7 +59,7 @@ pub(crate) fn command<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> String {
         text.push_str(&quoted(arg));
         if let Some((cut, _)) = text.char_indices().nth(COMMAND) {
             text.truncate(cut);
-            text.push('…');
+            text.push_str("...");
             break;
         }
     }
@@ -159,7 +159,7 @@ pub(crate) fn short_lines(text: String) -> String {
         match line.trim_end_matches('\n').char_indices().nth(LONGEST) {
             Some((end, _)) => {
                 short.push_str(line.get(..end).unwrap_or(line));
-                short.push_str("…\n");
+                short.push_str("...\n");
             }
             None => short.push_str(line),
         }
@@ -198,7 +198,7 @@ mod tests {
     fn commands_can_be_typed() {
         let argv = ["./train", "--name=a b", "it's", ""].map(str::as_bytes);
         assert_eq!(command(argv), r"./train '--name=a b' 'it'\''s' ''");
-        assert_eq!(command(["x".repeat(400).as_bytes()]).chars().count(), COMMAND + 1);
+        assert_eq!(command(["x".repeat(400).as_bytes()]).chars().count(), COMMAND + 3);
     }
 
     #[test]

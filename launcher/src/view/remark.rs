@@ -1,5 +1,6 @@
-//! Remarks about rounds in words: one line each.
+//! Remarks about rounds in words: a line each, and one with the way out where there is one.
 
+use rlaunch_core::id::Rank;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::restart::QUICK;
@@ -8,7 +9,7 @@ use rlaunch_core::restart::remark::{FaultLimit, Override, Remark, Unused};
 use rlaunch_core::restart::terms::shown;
 
 /// The way out where one rank fails again and again.
-const TRY_FAULTS: &str = "(try: --max-rank-faults, to continue without it)";
+const TRY_FAULTS: &str = "\n  try     --max-rank-faults, to continue without it";
 
 pub(crate) fn line(remark: &Remark) -> String {
     match remark {
@@ -17,13 +18,13 @@ pub(crate) fn line(remark: &Remark) -> String {
             format!("the command line wins: {}", options.join(", "))
         }
         Remark::OptionsUnused { options, when, ranks } => unused(options, *when, *ranks),
-        Remark::FaultWindow { initial, kind, window } => format!(
-            "initial rank {initial} ({kind}): more faults within {window} belong to the same restart (--fault-window)"
-        ),
+        Remark::FaultWindow { initial, kind, window } => {
+            format!("initial rank {initial} ({kind}): more faults within {window} join this restart (--fault-window)")
+        }
         Remark::Ended { initial, reason } => format!("initial rank {initial} is killed: {}", Visible(reason)),
         Remark::MoreEnded => "more ranks are killed for the same reason".to_owned(),
         Remark::Repeats { initial, rounds } => {
-            format!("initial rank {initial} has caused the last {rounds} restarts {TRY_FAULTS}")
+            format!("initial rank {initial} has caused the last {rounds} restarts{TRY_FAULTS}")
         }
         Remark::Excluded { initial, faults, limit } => {
             format!("initial rank {initial} is excluded after {}", of_its_own(*faults, *limit))
@@ -32,10 +33,10 @@ pub(crate) fn line(remark: &Remark) -> String {
             format!("initial rank {initial} is not started again after {}", of_its_own(*faults, *limit))
         }
         Remark::StartsFailed { initial, tries } => format!(
-            "initial rank {initial} is not started again: its last {tries} processes could not be started, or exited within {QUICK} without progress"
+            "initial rank {initial} is not started again: its last {tries} processes failed to start or exited within {QUICK}"
         ),
         Remark::StartDelayed { initial, exits, pause } => format!(
-            "the last {exits} processes of initial rank {initial} exited within {QUICK} each: the next one starts in {pause} {TRY_FAULTS}"
+            "the last {exits} processes of initial rank {initial} exited within {QUICK} each: the next one starts in {pause}{TRY_FAULTS}"
         ),
         Remark::ExitedEarly { initial, status } => {
             format!("the new process of initial rank {initial} exited ({status}) before it registered")
@@ -44,17 +45,13 @@ pub(crate) fn line(remark: &Remark) -> String {
             format!("the new process of initial rank {initial} failed ({kind}) before its first round")
         }
         Remark::RegisteredLate { initial, within } => format!(
-            "the new process of initial rank {initial} has not registered within {within} (--respawn-timeout) and is killed (try: do not wait for other ranks before the wrapped function)"
+            "the new process of initial rank {initial} has not registered within {within} (--respawn-timeout) and is killed\n  \
+             try     a longer --respawn-timeout, or no wait for other ranks before the wrapped function"
         ),
-        Remark::Stuck { initial, host } => {
-            let on = if host.is_empty() { String::new() } else { format!(" on {}", Visible(host)) };
-            format!(
-                "the process of initial rank {initial}{on} still exists {UNKILLABLE} after SIGKILL: a device or a file system does not answer; the other ranks continue without it"
-            )
-        }
+        Remark::Stuck { initial, host } => stuck(*initial, host),
         Remark::NoRoom { ranks, hosts, lacks_gpus } => no_room(ranks, hosts, *lacks_gpus),
         Remark::WaitsForRound { initial } => {
-            format!("initial rank {initial} has rejoined and waits for the next restart: it would not be active now")
+            format!("initial rank {initial} has rejoined and waits for the next restart")
         }
         Remark::Unusable { ranks, reason } => {
             let (rank, wait) = if ranks.len() == 1 { ("rank", "waits") } else { ("ranks", "wait") };
@@ -71,6 +68,14 @@ pub(crate) fn line(remark: &Remark) -> String {
             format!("{} has no free port for the rendezvous of this round: MASTER_PORT is 0", Visible(host))
         }
     }
+}
+
+fn stuck(initial: Rank, host: &OsBytes) -> String {
+    let on = if host.is_empty() { String::new() } else { format!(" on {}", Visible(host)) };
+    format!(
+        "the process of initial rank {initial}{on} still exists {UNKILLABLE} after SIGKILL; the others continue without it\n  \
+         try     a look at its devices and file systems: one of them does not answer"
+    )
 }
 
 fn wins(option: &Override) -> String {
@@ -93,7 +98,7 @@ fn unused(options: &OsBytes, when: Unused, ranks: u32) -> String {
         ranks => format!("all {ranks} ranks are active"),
     };
     format!(
-        "no effect of {}: {when}, so {ranks} (try: wrap the training function, docs/guides/resilient-training.md)",
+        "{} without effect: {when}; {ranks}\n  try     wrap the training function (docs/guides/resilient-training.md)",
         Visible(options)
     )
 }
@@ -109,7 +114,7 @@ fn no_room(ranks: &RankSet, hosts: &OsBytes, lacks_gpus: bool) -> String {
     let (rank, are) = if ranks.len() == 1 { ("rank", "is") } else { ("ranks", "are") };
     let what = if lacks_gpus { "a free slot, and GPUs for it" } else { "a free slot" };
     format!(
-        "initial {rank} {ranks} of {} {are} not started again: no remaining host has {what} (try: more hosts for --spare-hosts, or more slots)",
+        "initial {rank} {ranks} of {} {are} not started again: no remaining host has {what}\n  try     more hosts for --spare-hosts, or more slots",
         Visible(hosts)
     )
 }
@@ -147,14 +152,15 @@ mod tests {
         let unused = |when, ranks| line(&Remark::OptionsUnused { options: "--spares 1".into(), when, ranks });
         assert_eq!(
             unused(Unused::Exited(Rank::new(1)), 3),
-            "no effect of --spares 1: rank 1 has exited and no rank has registered with the rlaunch client, so all 3 ranks are active (try: wrap the training function, docs/guides/resilient-training.md)"
+            "--spares 1 without effect: rank 1 has exited and no rank has registered with the rlaunch client; all 3 ranks are active\n  \
+             try     wrap the training function (docs/guides/resilient-training.md)"
         );
         let late = unused(Unused::Within(Span::from_secs(60)), 1);
         assert!(
-            late.starts_with("no effect of --spares 1: no rank has registered with the rlaunch client within"),
+            late.starts_with("--spares 1 without effect: no rank has registered with the rlaunch client within"),
             "{late}"
         );
-        assert!(late.contains("so the rank is active"), "{late}");
+        assert!(late.contains("; the rank is active"), "{late}");
     }
 
     #[test]

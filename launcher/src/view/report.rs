@@ -65,14 +65,13 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         }
         Cause::ReaderClosed(std) => format!("ended after {took}: the reader of {} has closed it", phrases::std(*std)),
         Cause::Lost { node, lost } | Cause::Preempted { node, lost } => {
-            let after = report.began.map_or(took, |began| began.at);
-            format!(
-                "{}; the job was ended {after} after its start",
-                lost_on(report, &alike(report, *node, *lost), *lost)
-            )
+            lost_on(report, &alike(report, *node, *lost), *lost)
         }
     };
     let mut block = Block::new(format!("rlaunch: {head}\n"));
+    if matches!(end.cause, Cause::Lost { .. } | Cause::Preempted { .. }) {
+        block.field("ended", &format!("after {}", report.began.map_or(took, |began| began.at)));
+    }
     if let Cause::Lost { lost: Lost::Agent(CloseReason::Eof), .. } = &end.cause
         && let Some(hint) = phrases::more_memory(rlaunch_sys::facts::limits::soft("as").flatten())
     {

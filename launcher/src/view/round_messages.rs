@@ -31,7 +31,7 @@ pub(crate) fn least(note: &RoundNote) -> Tone {
 /// A note about rounds. `host`: that of the rank that it is about first; empty: there is only one.
 pub(crate) fn line(generation: u32, host: &OsBytes, note: &RoundNote, tone: Tone) -> String {
     match note {
-        RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases } => {
+        RoundNote::Began { round, faults, world_size, active_world_size, discarded, reserve: _, phases } => {
             let home = ranks_of(discarded);
             began(generation, *round, (faults, host), (*world_size, *active_world_size), &home, *phases, tone)
         }
@@ -57,10 +57,10 @@ fn awaited(generation: u32, round: Option<Round>, step: Step, ranks: &[Rank], ho
     let name = name(generation, round.unwrap_or(Round::new(0)));
     match step {
         Step::Register => format!(
-            "{name}: the other ranks wait for {who}, which {has} not registered within {AWAITED} (try: call the wrapped function on every rank)"
+            "{name}: the other ranks wait for {who}, which {has} not registered within {AWAITED}\n  try     call the wrapped function on every rank"
         ),
         Step::Yield => format!(
-            "{name}: a planned restart waits for {who}, which {has} not pinged within {AWAITED} (try: ping between steps, or a shorter --yield-within)"
+            "{name}: a planned restart waits for {who}, which {has} not pinged within {AWAITED}\n  try     ping between steps, or a shorter --yield-within"
         ),
         Step::Leave => {
             format!("{name}: the next restart waits for {who}, which {has} not left the function within {AWAITED}")
@@ -264,6 +264,7 @@ mod tests {
             world_size: sizes.0,
             active_world_size: sizes.1,
             discarded: home.iter().copied().map(Rank::new).collect::<RankSet>(),
+            reserve: RankSet::new(),
             phases: [Span::from_nanos(200_000), Span::from_millis(3), Span::ZERO],
         };
         record(1, None, What::Round { node: None, note: Box::new(note) })
@@ -379,11 +380,11 @@ mod tests {
         assert_eq!(line, wanted);
         let line = awaited(Step::Yield, &[2, 3], None);
         let wanted =
-            "rlaunch: restart 4: a planned restart waits for ranks 2,3, which have not pinged within 10.0s (try: ";
+            "rlaunch: restart 4: a planned restart waits for ranks 2,3, which have not pinged within 10.0s\n  try     ";
         assert!(line.starts_with(wanted), "{line}");
         let line = awaited(Step::Register, &[2], None);
         assert!(
-            line.contains("the other ranks wait for rank 2, which has not registered within 10.0s (try: "),
+            line.contains("the other ranks wait for rank 2, which has not registered within 10.0s\n  try     "),
             "{line}"
         );
         let unable = |step, path: &str| {

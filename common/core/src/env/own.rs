@@ -43,6 +43,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_ASSIGN", Role::ReadOnce, "As `--assign`."),
         var("RLAUNCH_BIND_TO", Role::ReadOnce, "As `--bind-to`."),
         var("RLAUNCH_CLEAN_DEVICES", Role::Read, "As `--clean-devices`."),
+        var("RLAUNCH_COLOR", Role::Read, "As `--color`."),
         var("RLAUNCH_CONNECT_TIMEOUT", Role::Read, "As `--connect-timeout`."),
         var("RLAUNCH_CONTAIN", Role::Read, "As `--contain`."),
         var("RLAUNCH_CPUS_PER_RANK", Role::ReadOnce, "As `--cpus-per-rank`."),

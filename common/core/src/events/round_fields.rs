@@ -8,17 +8,17 @@ use alloc::string::{String, ToString as _};
 
 pub(super) fn round(o: &mut Object<'_>, note: &RoundNote) {
     match note {
-        RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases } => {
+        RoundNote::Began { round, faults, world_size, active_world_size, discarded, reserve, phases } => {
             o.text("ev", "round");
             o.number("round", round.get().into());
             o.array("faults", faults, push_fault);
             o.number("world_size", (*world_size).into());
             o.number("active_world_size", (*active_world_size).into());
-            let sent_home = discarded.ranges().flat_map(|(first, last)| first..=last);
-            o.array("discarded", sent_home, push_number);
+            o.array("discarded", discarded.ranges().flat_map(|(first, last)| first..=last), push_number);
             for (name, phase) in ["decided", "drained", "assigned"].into_iter().zip(phases) {
                 o.number(name, phase.nanos());
             }
+            o.array("reserve", reserve.ranges().flat_map(|(first, last)| first..=last), push_number);
         }
         RoundNote::NoRoundNeeded { fault } => {
             o.text("ev", "round.spared");

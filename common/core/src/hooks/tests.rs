@@ -54,6 +54,7 @@ fn round(round: u32, gone: &[u32], left: u32) -> HookEvent {
         world_size: left,
         active_world_size: left,
         discarded: RankSet::new(),
+        reserve: RankSet::new(),
         phases: [Span::ZERO; 3],
     };
     heard(What::Round { node: None, note: Box::new(note) })
@@ -113,6 +114,7 @@ fn complaining_rank_is_not_named() {
         world_size: 2,
         active_world_size: 2,
         discarded: RankSet::new(),
+        reserve: RankSet::new(),
         phases: [Span::ZERO; 3],
     };
     hooks.handle(at(1), heard(What::Round { node: None, note: Box::new(note) }));

@@ -54,7 +54,7 @@ pub struct RoundLine {
 impl Rounds {
     pub(super) fn add(&mut self, note: &RoundNote) {
         match note {
-            RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases } => {
+            RoundNote::Began { round, faults, world_size, active_world_size, discarded, reserve: _, phases } => {
                 let another = core::mem::replace(&mut self.any, true);
                 for fault in faults {
                     if fault.kind.is_loss() {

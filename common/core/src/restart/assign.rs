@@ -8,7 +8,7 @@ use super::{CallEnd, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
 use crate::allocation::StepLayout;
 use crate::id::{NodeId, Rank, Round};
 use crate::os_bytes::OsBytes;
-use crate::rank_assign::{self, Outcome, World, WorldMember};
+use crate::rank_assign::{self, Mode, Outcome, World, WorldMember};
 use crate::rank_set::RankSet;
 use crate::time::{Mono, Span};
 use crate::wire::capped::Capped;
@@ -154,6 +154,12 @@ impl Restart {
         (healthy, self.world.active_size().unwrap_or(healthy))
     }
 
+    /// Healthy ranks that are not active.
+    fn reserve(&self) -> RankSet {
+        let all = self.world.members().iter().zip((0..).map(Rank::new));
+        all.filter(|(member, _)| member.mode == Mode::Inactive).map(|(_, rank)| rank).collect()
+    }
+
     /// Processes that have registered are in. One whose rank is in the world still takes its place there.
     fn take_in(&mut self, now: Mono, is_first_of_call: bool) {
         let named = self.faults.on_registered();
@@ -241,8 +247,8 @@ impl Restart {
             self.remark(Remark::Misplaced(misplaced));
         }
         let (world_size, active_world_size) = self.sizes();
-        let (round, discarded) = (self.round, parted.discarded);
-        self.note(RoundNote::Began { round, faults, world_size, active_world_size, discarded, phases });
+        let (round, discarded, reserve) = (self.round, parted.discarded, self.reserve());
+        self.note(RoundNote::Began { round, faults, world_size, active_world_size, discarded, reserve, phases });
         parted.dead.into_iter().for_each(|initial| self.respawn(now, initial));
         // Behind another round they were left out, or the others cannot do without them.
         if is_first_of_job {

@@ -176,6 +176,8 @@ pub enum RoundNote {
         active_world_size: u32,
         /// Healthy ranks that the policy has discarded.
         discarded: RankSet,
+        /// Healthy ranks that are not active: they wait as spares.
+        reserve: RankSet,
         /// From the first fault to the decision to interrupt, to the last node's ready, to the assignment's end.
         phases: [Span; 3],
     },

@@ -14,6 +14,10 @@ use alloc::vec::Vec;
 pub const MAX_LABEL: usize = 256;
 /// The widest field.
 const MAX_WIDTH: usize = 99;
+/// Characters of a format (SHIFT OUT, SHIFT IN) between which a label has the colour of its rank.
+const COLOUR: [u8; 2] = [0x0e, 0x0f];
+/// Colours of ranks, one after the other (ECMA-48, SGR). Red is for errors.
+const COLOURS: [u8; 11] = [36, 32, 33, 35, 34, 96, 92, 93, 95, 94, 90];
 /// The text for a fact that is not known (yet).
 const UNKNOWN: &str = "?";
 
@@ -56,7 +60,14 @@ pub struct Prefix {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Part {
     Text(Vec<u8>),
-    Field { what: Field, width: usize },
+    /// The colour of the rank begins, or ends.
+    Colour {
+        begins: bool,
+    },
+    Field {
+        what: Field,
+        width: usize,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,8 +168,12 @@ impl Prefix {
                 let (part, after) = escape(format, at, rest)?;
                 parts.push(part);
                 rest = after;
+            } else if COLOUR.contains(&first) {
+                parts.push(Part::Colour { begins: first == COLOUR[0] });
+                rest = rest.get(1..).unwrap_or_default();
             } else {
-                let (text, after) = rest.split_at(memchr::memchr(b'%', rest).unwrap_or(rest.len()));
+                let [begin, end] = COLOUR;
+                let (text, after) = rest.split_at(memchr::memchr3(b'%', begin, end, rest).unwrap_or(rest.len()));
                 if let Some(offset) = memchr::memchr2(b'\n', b'\r', text) {
                     return Err(PrefixError::LineBreak { format: format.into(), column: column(format, at + offset) });
                 }
@@ -173,6 +188,13 @@ impl Prefix {
         Ok(Self { text: format.into(), parts })
     }
 
+    /// The format whose label has the colour of its rank. A label without bytes stays so.
+    #[must_use]
+    pub fn coloured(format: &[u8]) -> OsBytes {
+        let [begin, end] = COLOUR;
+        if format.is_empty() { OsBytes::default() } else { OsBytes::new([&[begin], format, &[end]].concat()) }
+    }
+
     /// The label of one stream.
     ///
     /// # Errors
@@ -182,6 +204,11 @@ impl Prefix {
         for part in &self.parts {
             match part {
                 Part::Text(text) => out.extend_from_slice(text),
+                Part::Colour { begins: true } => {
+                    let colour = COLOURS.get(who.rank.index() % COLOURS.len()).copied().unwrap_or_default();
+                    out.extend_from_slice(format!("\x1b[{colour}m").as_bytes());
+                }
+                Part::Colour { begins: false } => out.extend_from_slice(b"\x1b[0m"),
                 Part::Field { what, width } => {
                     out.extend_from_slice(format!("{:>width$}", what.shown(who)).as_bytes());
                 }
@@ -199,6 +226,7 @@ impl Part {
     const fn least(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
+            Self::Colour { .. } => 0,
             Self::Field { width, .. } => *width,
         }
     }
@@ -296,6 +324,14 @@ mod tests {
         assert_eq!(label("[%a/%r.%l@%h:%p %s] 100%% ", &WHO), "[1/12.4@node7:4711 err] 100% ");
         assert_eq!(label("%4r|%1r|%8h|", &WHO), "  12|12|   node7|");
         assert_eq!(label("", &WHO), "");
+    }
+
+    #[test]
+    fn coloured_label_has_the_colour_of_its_rank() {
+        let coloured = String::from_utf8(Prefix::coloured(b"[%r] ").to_vec()).unwrap();
+        assert_eq!(label(&coloured, &WHO), "\u{1b}[32m[12] \u{1b}[0m");
+        assert_eq!(label(&coloured, &Who { rank: Rank::new(0), ..WHO }), "\u{1b}[36m[0] \u{1b}[0m");
+        assert!(Prefix::coloured(b"").is_empty());
     }
 
     #[test]

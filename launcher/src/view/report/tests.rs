@@ -79,6 +79,7 @@ impl Log {
             world_size,
             active_world_size: world_size,
             discarded: home.iter().copied().map(Rank::new).collect::<RankSet>(),
+            reserve: RankSet::new(),
             phases: [Span::ZERO, Span::from_millis(2), Span::ZERO],
         };
         self.at(ms, What::Round { node: None, note: Box::new(note) });
@@ -559,7 +560,6 @@ fn a_loss_that_was_made_good_is_no_failure_at_the_end() {
     shows("rounds", &log.ends(2_020, rank(0, Status::Exited(5)), Some(0)));
 }
 
-/// In reserve it is in no round, and works in none.
 #[test]
 fn respawned_rank_that_succeeded_is_not_lost() {
     let mut log = Log::in_round(5);

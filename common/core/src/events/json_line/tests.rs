@@ -234,6 +234,7 @@ fn rounds() -> Vec<What> {
         world_size: 6,
         active_world_size: 5,
         discarded: [3, 4, 7].map(Rank::new).into_iter().collect(),
+        reserve: [5].map(Rank::new).into_iter().collect(),
         phases: [1, 2, 3].map(Span::from_nanos),
     };
     let up = RoundsEnd::Impossible { fault: fault(FaultKind::Hang), reason: EndReason::NoHealthyRank };
