@@ -10,6 +10,7 @@ mod doctor;
 mod driver;
 mod edges;
 mod ground;
+mod installed;
 mod query_commands;
 mod serve;
 mod start;

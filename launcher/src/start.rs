@@ -8,7 +8,7 @@ use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
 use crate::query_commands;
 use crate::view::{self, map, phrases};
-use crate::{bindings, doctor, driver, serve, unconnected};
+use crate::{bindings, doctor, driver, installed, serve, unconnected};
 use anyhow::Context as _;
 use rlaunch_agent::{AgentSetup, Edge};
 use rlaunch_core::bootstrap::{Secret, Target};
@@ -89,7 +89,14 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
     let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Doctor(plan)) => plan,
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
-        Ok(Command::Run(_) | Command::Map { .. } | Command::Hosts(_) | Command::Ask(_) | Command::Assign(_)) => {
+        Ok(
+            Command::Run(_)
+            | Command::Map { .. }
+            | Command::Hosts(_)
+            | Command::Ask(_)
+            | Command::Assign(_)
+            | Command::Installed(_),
+        ) => {
             return fail("this command line asks for something else than doctor does");
         }
         Err(error) => return refuse(&error),
@@ -97,7 +104,7 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
     match with_site(&origin, |site| plan.targets(site)) {
         Ok((here, hosts)) => {
             diagnostics(Verbosity::Normal);
-            doctor::run(here, &hosts, &plan.reach, origin)
+            doctor::run(here, &hosts, &plan, origin)
         }
         Err(error) => refuse(&error),
     }
@@ -107,6 +114,7 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
 fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
     match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Help(text) | Command::Version(text)) => answer(text.as_bytes()),
+        Ok(Command::Installed(version)) => answer(installed::text(&version).as_bytes()),
         Ok(Command::Hosts(query)) => match with_site(origin, |site| query.answer(site, &|| read_all(io::stdin()))) {
             Ok(text) => answer(&text),
             Err(error) => refuse(&error),
@@ -245,6 +253,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
         },
         Ok(Command::Map { run, json }) => return map(*run, json, origin),
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
+        Ok(Command::Installed(version)) => return answer(installed::text(&version).as_bytes()),
         Ok(Command::Hosts(_) | Command::Doctor(_) | Command::Ask(_) | Command::Assign(_)) => {
             return fail("this command line starts no job where one was expected");
         }

@@ -21,6 +21,7 @@ pub(super) enum Opt {
 
 pub(super) const GROUP: Group = Group {
     title: "Commands that run at restarts and at the end (docs/rounds.md)",
+    topic: "hooks",
     rows: &[
         Row {
             id: Id::Hooks(Opt::OnRestart),
