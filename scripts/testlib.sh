@@ -276,7 +276,7 @@ packages_run() {
     mkdir "$home" && "$python" -m venv "$home/venv" || return
     "$home/venv/bin/pip" --quiet --disable-pip-version-check install --no-index "$scratch"/package/*.whl || return
     python=$home/venv/bin/python
-    out=$("$home/venv/bin/rlaunch" -n 2 "$python" -c 'import rlaunch; print(rlaunch.world().size)') || return
+    out=$("$home/venv/bin/rlaunch" -n 2 "$python" -c 'import rlaunch; print(rlaunch.world().world_size)') || return
     [ "$out" = $'2\n2' ] || { echo "the wheel: $out" && return 1; }
     out=$("$python" -c 'import rlaunch; print(rlaunch.launcher())')
     [ "$out" = "$(realpath "$home/venv/bin/rlaunch")" ] || { echo "rlaunch.launcher(): $out" && return 1; }
