@@ -1,5 +1,6 @@
 //! `rlaunch completions` and `rlaunch man`, as the shells and the formatter of manual pages read them.
 
+use crate::census::Mercy;
 use crate::place;
 use crate::plan::Plan;
 
@@ -17,7 +18,8 @@ const OFFERED: [(&str, &str); 7] = [
 /// The output of a script in this shell; nothing where there is no such shell.
 fn in_shell(shell: &str, script: &str) -> Option<String> {
     let script = format!("cat >\"$DIR/script\" <<'END'\n{script}\nEND\nHOME=\"$DIR\" exec {shell} \"$DIR/script\"");
-    place::has(shell).then(|| Plan::shell(&script).start().code(0).out())
+    // zsh completes in processes of its own, and waits for none of them.
+    place::has(shell).then(|| Plan::shell(&script).mercy(Mercy::All).start().code(0).out())
 }
 
 /// Each line of output has the word that belongs to its command line.
@@ -73,7 +75,8 @@ zmodload zsh/zpty
 zpty shell zsh -f -i
 zpty -w shell 'fpath=($DIR/f $fpath); autoload -U compinit; compinit -u -d $DIR/dump; setopt no_list_beep; print -r RE"ADY"'
 zpty -r -m shell text '*READY*' || exit 1
-{}zpty -d shell"#,
+{}zpty -w shell exit
+while zpty -r shell text; do :; done"#,
         lines.collect::<String>()
     );
     let Some(out) = in_shell("zsh", &script) else { return };

@@ -15,10 +15,11 @@ pub(super) const USAGE: &str = "\
 Usage: rlaunch completions bash|zsh|fish
 
 Prints a script that completes options, commands and programs.
+Write it to the file where the shell finds it:
 
-  bash  rlaunch completions bash > ~/.local/share/bash-completion/completions/rlaunch
-  zsh   rlaunch completions zsh > DIR/_rlaunch, for a DIR of $fpath
-  fish  rlaunch completions fish > ~/.config/fish/completions/rlaunch.fish
+  bash  ~/.local/share/bash-completion/completions/rlaunch
+  zsh   _rlaunch in a directory of $fpath
+  fish  ~/.config/fish/completions/rlaunch.fish
 
 ";
 
