@@ -9,7 +9,7 @@ limit=1200
 seeds=50000
 other=aarch64-unknown-linux-gnu
 made_account=0
-packages=(bsdutils busybox-static coreutils dash fish gcc iproute2 libc6-dev libpmix2 munge nftables openssh-client openssh-server
+packages=(binutils bsdutils busybox-static coreutils dash fish gcc groff-base iproute2 libc6-dev libpmix2 munge nftables openssh-client openssh-server
     procps python3 python3-torch python3-venv shellcheck slurm-client slurmctld slurmd tcsh util-linux zsh)
 clustershell=ClusterShell==1.10.1
 jax='jax[cpu]==0.10.2'
@@ -18,13 +18,18 @@ libtpu='libtpu==0.0.52'
 torch=(torch==2.15.0 nvidia-resiliency-ext==0.4.1)
 torch_needs=(defusedxml filelock fsspec jinja2 networkx numpy nvidia-ml-py packaging psutil pynvml pyyaml setproctitle sympy
     typing_extensions)
-# Tests that are built.
-targets=(--workspace)
+# What is built: by one command, whose libraries serve programs and tests alike.
+targets=(--workspace --all-targets)
 # Names of integration tests that are to run; none: all.
 filter=()
 report=()
 passed=0
 failed=0
+# Names of tests that have failed, and what tests have left out.
+failures=()
+skipped=()
+# Show the sections, and run nothing.
+listing=0
 package_job=
 package_log=
 policy=/usr/sbin/policy-rc.d
@@ -32,31 +37,72 @@ made_policy=()
 
 # section TITLE COMMAND...: runs it, shows its time, remembers how it ended. The next section runs whatever happened.
 section() {
-    local title=$1 start=$SECONDS verdict=ok code=0
+    local title=$1 start=$SECONDS verdict=ok code=0 log="$scratch/section.log" reader
     shift
+    if [ "$listing" = 1 ]; then
+        echo "  $title"
+        return
+    fi
     printf '\n== %s\n' "$title"
-    "$@" || code=$?
+    "$@" > >(exec tee "$log") 2>&1 || code=$?
+    reader=$!
+    # A process that a test has left behind could hold the pipe open.
+    timeout 10 tail --pid="$reader" -f /dev/null || true
     if [ "$code" = 0 ]; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
         verdict="FAILED (exit $code)"
     fi
+    read_results "$title" "$log"
     report+=("$(printf '%5d s  %-45s %s' $((SECONDS - start)) "$title" "$verdict")")
     echo "== $title: $verdict, $((SECONDS - start)) s"
 }
 
-# absent TITLE REASON: says what was not run.
+# read_results TITLE LOG: the failed tests that cargo and unittest have named, and what was left out.
+read_results() {
+    local name
+    while read -r name; do
+        failures+=("$1: $name")
+    done < <(awk '/^failures:$/ { names = 1; next } /^test result:/ { names = 0 } names && /^    [^ ]+$/ { print $1 }
+        /^(FAIL|ERROR): / { print $2 }' "$2" | sort -u)
+    while read -r name; do
+        skipped+=("$1: $name")
+    done < <(sed -n 's/^absent: //p' "$2" | sort -u)
+}
+
+# absent TITLE REASON: what was not run.
 absent() {
+    if [ "$listing" = 1 ]; then
+        echo "  $1: absent: $2"
+        return
+    fi
     printf '\n== %s: absent: %s\n' "$1" "$2"
     report+=("$(printf '%5s    %-45s absent: %s' - "$1" "$2")")
+    skipped+=("$1: $2")
 }
 
 summary() {
+    [ "$listing" = 0 ] || return 0
     printf '\n== summary after %d s (seed %s)\n' "$SECONDS" "$RLAUNCH_TEST_SEED"
     printf '%s\n' "${report[@]}"
-    echo "$passed passed, $failed failed"
+    [ "${#skipped[@]}" = 0 ] || printf 'skipped  %s\n' "${skipped[@]}"
+    [ "${#failures[@]}" = 0 ] || printf 'failed   %s\n' "${failures[@]}"
+    echo "sections: $passed passed, $failed failed; tests: ${#failures[@]} failed, ${#skipped[@]} skipped"
     [ "$failed" = 0 ]
+}
+
+# What a run would install: packages of Debian on this machine, and Python's into its scratch directory.
+installs() {
+    local missing=()
+    ! command -v dpkg-query >/dev/null || mapfile -t missing < <(missing_packages)
+    [ "${#missing[@]}" = 0 ] || echo "packages of Debian (apt-get install, as root): ${missing[*]}"
+    [ -n "${RLAUNCH_CLUSTERSHELL-}" ] || echo "from PyPI, into a scratch directory: $clustershell (RLAUNCH_CLUSTERSHELL names a Python that has it)"
+    [ -n "${RLAUNCH_JAX-}" ] || echo "from PyPI, into a scratch directory: $jax (RLAUNCH_JAX names a Python that has it)"
+    [ -n "${RLAUNCH_TEST_FULL-}" ] || return 0
+    echo "from PyPI, into a scratch directory: ${torch[*]} ${torch_needs[*]}"
+    cargo deny --version >/dev/null 2>&1 || echo "by cargo install: cargo-deny"
+    [ -d "$(rustc --print sysroot)/lib/rustlib/$other" ] || echo "by rustup target add: $other"
 }
 
 clean_up() {
@@ -133,6 +179,7 @@ finish_packages() {
 # run it too; into the scratch directory, so that nothing of it stays.
 install_clustershell() {
     local path=/usr/local/bin:/usr/bin:/bin
+    [ -z "${RLAUNCH_CLUSTERSHELL-}" ] || return 0
     PATH="$path" python3 -m venv "$scratch/clustershell" || return
     "$scratch/clustershell/bin/pip" --quiet --disable-pip-version-check install "$clustershell" || return
     chmod -R a+rX "$scratch/clustershell"
@@ -143,6 +190,7 @@ install_clustershell() {
 # JAX, whose processes find each other without an argument; as ClusterShell.
 install_jax() {
     local path=/usr/local/bin:/usr/bin:/bin
+    [ -z "${RLAUNCH_JAX-}" ] || return 0
     PATH="$path" python3 -m venv "$scratch/jax" || return
     "$scratch/jax/bin/pip" --quiet --disable-pip-version-check install "$jax" || return
     chmod -R a+rX "$scratch/jax"
@@ -153,7 +201,7 @@ install_jax() {
 # The same where there may be no network.
 jax_if_any() {
     local log="$scratch/jax.log"
-    if [ -n "${RLAUNCH_JAX-}" ]; then
+    if [ -n "${RLAUNCH_JAX-}" ] || [ "$listing" = 1 ]; then
         return
     elif install_jax >"$log" 2>&1; then
         tail -n 1 "$log"
@@ -198,6 +246,10 @@ newer_torch() {
 }
 
 newer_torch_if_any() {
+    if [ "$listing" = 1 ]; then
+        echo "  ${torch[0]} and NVRx from PyPI"
+        return
+    fi
     local title="${torch[0]} and NVRx from PyPI" log="$scratch/torch.log"
     if install_torch >"$log" 2>&1; then
         section "$title" newer_torch
@@ -210,10 +262,9 @@ newer_torch_if_any() {
 # Builds all programs and all tests, and copies what another user must be able to read beside each other.
 build() {
     local artifacts="$scratch/artifacts.json" name path
-    cargo build --workspace --profile "$profile" --message-format json-render-diagnostics >"$artifacts" || return
-    cargo test "${targets[@]}" --profile "$profile" --no-run --message-format json-render-diagnostics >>"$artifacts" || return
+    cargo build "${targets[@]}" --profile "$profile" --message-format json-render-diagnostics >"$artifacts" || return
     mkdir -p "$scratch/bin"
-    # A program ends in its bare name, a test in its name and a hash.
+    # A program ends in its bare name, a test in its name and a hash; examples are no programs.
     grep -o '"executable":"[^"]*"' "$artifacts" | cut -d'"' -f4 | sort -u | while read -r path; do
         name=${path##*/}
         case "$name" in
@@ -235,6 +286,31 @@ build_client() {
     scripts/build-client --profile "$profile" --out "$scratch/client" || return
     chmod -R a+rX "$scratch/client"
     export RLAUNCH_CLIENT="$scratch/client/python"
+}
+
+# What users install: the wheel in a fresh venv, the .deb and the tarball in scratch roots. A job runs from each. The program is the one
+# that was built for the tests, under a path with a blank in it and beside another rlaunch.
+packages_run() {
+    local home="$scratch/a home" python=/usr/bin/python3 root="$scratch/root" plain="$scratch/plain root" out
+    scripts/package --profile "$profile" --out "$scratch/package" || return
+    mkdir "$home" && "$python" -m venv "$home/venv" || return
+    "$home/venv/bin/pip" --quiet --disable-pip-version-check install --no-index "$scratch"/package/*.whl || return
+    python=$home/venv/bin/python
+    out=$("$home/venv/bin/rlaunch" -n 2 "$python" -c 'import rlaunch; print(rlaunch.world().world_size)') || return
+    [ "$out" = $'2\n2' ] || { echo "the wheel: $out" && return 1; }
+    out=$("$python" -c 'import rlaunch; print(rlaunch.launcher())')
+    [ "$out" = "$(realpath "$home/venv/bin/rlaunch")" ] || { echo "rlaunch.launcher(): $out" && return 1; }
+    dpkg-deb -x "$scratch"/package/*.deb "$root" && [ -s "$root/usr/share/man/man1/rlaunch.1.gz" ] || return
+    dpkg-deb -I "$scratch"/package/*.deb control || return
+    out=$("$root/usr/bin/rlaunch" -n 2 echo ran) || return
+    [ "$out" = $'ran\nran' ] || { echo "the .deb: $out" && return 1; }
+    mkdir "$plain" && tar -xzf "$scratch"/package/*.tar.gz -C "$plain" --strip-components=1 || return
+    out=$(env -i "$plain/bin/rlaunch" -n 2 /bin/echo ran) || return
+    [ "$out" = $'ran\nran' ] || { echo "the tarball: $out" && return 1; }
+    # Which rlaunch it is where there are two.
+    out=$(PATH="$root/usr/bin:$PATH" "$home/venv/bin/rlaunch" --version -v) || return
+    echo "$out"
+    grep -qF "this    $(realpath "$home/venv")/bin/rlaunch" <<<"$out" && grep -qF "other   $root/usr/bin/rlaunch" <<<"$out"
 }
 
 # Our package's own tests with every other Python that is there, from the oldest that it is for: on PATH, or as pyenv has them.
@@ -268,7 +344,7 @@ check_scripts() {
     for python in common/client/python/rlaunch/{,*/,*/*/}*.py; do
         python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1], feature_version=(3, 9))' "$python" || return
     done
-    for python in tests/torch/*.py tests/python/*.py examples/*.py scripts/build-client scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py scripts/bench.d/*.py scripts/testbed scripts/testbedlib/*.py scripts/pictures scripts/picturelib/*.py scripts/site; do
+    for python in tests/torch/*.py tests/python/*.py examples/*.py scripts/build-client scripts/package scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py scripts/bench.d/*.py scripts/testbed scripts/testbedlib/*.py scripts/pictures scripts/picturelib/*.py scripts/site; do
         python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$python" || return
     done
     for source in scripts/bench.d/*.c; do
@@ -359,11 +435,11 @@ testbed_selftest() {
     return "$code"
 }
 
-# The program as it is handed on: its own profile, and that it is one static file that runs a job.
+# The program as it is handed on: one static file that runs a job. A second build of the same commit, elsewhere, makes the same bytes.
 release() {
-    local program code=0
-    cargo build --profile dist -p rlaunch || return
-    program=$(find target -path '*/dist/rlaunch' -type f -print -quit)
+    local program="$scratch/released/bin/rlaunch" code=0
+    scripts/package --out "$scratch/first" || return
+    mkdir "$scratch/released" && tar -xzf "$scratch"/first/*.tar.gz -C "$scratch/released" --strip-components=1 || return
     ls -l "$program"
     # A static program has no interpreter.
     if LC_ALL=C readelf -l "$program" | grep -q INTERP; then
@@ -372,7 +448,9 @@ release() {
     fi
     # shellcheck disable=SC2016
     env -i PATH=/usr/bin:/bin "$program" -n 2 sh -c 'exit $((RANK * 3))' || code=$?
-    [ "$code" = 3 ]
+    [ "$code" = 3 ] || return 1
+    CARGO_TARGET_DIR="$scratch/again" scripts/package --out "$scratch/second" || return
+    diff "$scratch/first/SHA256SUMS" "$scratch/second/SHA256SUMS"
 }
 
 # The fuzz targets are a workspace of their own, which `cargo test` does not see. Their engine, in C++, is not needed for this.
@@ -387,7 +465,7 @@ other_architecture() {
 }
 
 other_architecture_if_any() {
-    if rustup target add "$other" >/dev/null 2>&1; then
+    if [ "$listing" = 1 ] || rustup target add "$other" >/dev/null 2>&1; then
         section "compiles for $other" other_architecture
     else
         absent "compiles for $other" "rustup cannot install the target"
@@ -397,8 +475,7 @@ other_architecture_if_any() {
 # Many more jobs than a change is tested with, on both processors.
 simulate() {
     local half=$((seeds / 2)) program code=0
-    cargo build --profile "$profile" -p rlaunch-sim || return
-    program=$(find target -path "*/$profile/rlaunch-sim" -type f -print -quit)
+    program=$scratch/bin/rlaunch-sim
     timeout --kill-after=5 "$limit" "$program" --seeds "$half" --from "$RLAUNCH_TEST_SEED" &
     timeout --kill-after=5 "$limit" "$program" --standing --seeds "$half" --from "$((RLAUNCH_TEST_SEED + half))" || code=$?
     timeout --kill-after=5 "$limit" "$program" --scheduled --seeds "$half" --from "$RLAUNCH_TEST_SEED" || code=$?
@@ -413,7 +490,7 @@ deny_all() {
 
 # Advisories live in a git repository on the network: where it cannot be reached that is said, not held against the code.
 advisories() {
-    if timeout 120 cargo deny fetch db >/dev/null 2>&1; then
+    if [ "$listing" = 1 ] || timeout 120 cargo deny fetch db >/dev/null 2>&1; then
         section "advisories" cargo deny --offline check advisories
     else
         absent "advisories" "the advisory database cannot be reached"

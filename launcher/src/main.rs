@@ -11,6 +11,7 @@ mod doctor;
 mod driver;
 mod edges;
 mod ground;
+mod installed;
 mod query_commands;
 mod report_command;
 mod serve;

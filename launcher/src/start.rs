@@ -7,7 +7,7 @@ use crate::directory::{self, NoDirectory, NoFiles};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
 use crate::view::{self, map, phrases};
-use crate::{bindings, colour, doctor, driver, serve, unconnected};
+use crate::{bindings, colour, doctor, driver, installed, serve, unconnected};
 use crate::{query_commands, report_command};
 use anyhow::Context as _;
 use rlaunch_agent::{AgentSetup, Edge};
@@ -96,7 +96,8 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
             | Command::Hosts(_)
             | Command::Ask(_)
             | Command::Assign(_)
-            | Command::Report(_),
+            | Command::Report(_)
+            | Command::Installed(_),
         ) => {
             return fail("this command line asks for something else than doctor does");
         }
@@ -105,7 +106,7 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
     match with_site(&origin, |site| plan.targets(site)) {
         Ok((here, hosts)) => {
             diagnostics(Verbosity::Normal);
-            doctor::run(here, &hosts, &plan.reach, origin)
+            doctor::run(here, &hosts, &plan, origin)
         }
         Err(error) => refuse(&error),
     }
@@ -115,6 +116,7 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
 fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
     match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Help(text) | Command::Version(text)) => answer(text.as_bytes()),
+        Ok(Command::Installed(version)) => answer(installed::text(&version).as_bytes()),
         Ok(Command::Hosts(query)) => match with_site(origin, |site| query.answer(site, &|| read_all(io::stdin()))) {
             Ok(text) => answer(&text),
             Err(error) => refuse(&error),
@@ -268,6 +270,7 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
         },
         Ok(Command::Map { run, json }) => return map(*run, json, origin),
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
+        Ok(Command::Installed(version)) => return answer(installed::text(&version).as_bytes()),
         Ok(Command::Hosts(_) | Command::Doctor(_) | Command::Ask(_) | Command::Assign(_) | Command::Report(_)) => {
             return fail("this command line starts no job where one was expected");
         }

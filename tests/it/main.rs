@@ -59,6 +59,7 @@ mod rounds;
 mod rounds_hosts;
 mod several;
 mod shapes;
+mod shells;
 mod signals;
 mod slurm;
 mod slurm_programs;

@@ -17,6 +17,7 @@ pub(super) enum Opt {
 
 pub(super) const GROUP: Group = Group {
     title: "TPU chips (docs/guides/tpu.md)",
+    topic: "tpu",
     rows: &[
         Row {
             id: Id::Devices(Opt::Devices),
@@ -101,14 +102,17 @@ fn lock_files(option: &OsBytes, value: &OsBytes) -> Result<Vec<OsBytes>, CliErro
     })
 }
 
-const USAGE: &str = "\
+pub(super) const USAGE: &str = "\
 Usage: rlaunch clean [-H LIST] [OPTIONS]
 
 Frees the TPU chips of hosts, as a job does before its ranks are started. Ends
-processes that hold a chip, if --clean-devices allows that. Removes the lock file
-of libtpu. With --dry-run nothing is ended or removed.
+processes that hold a chip, if --clean-devices allows that. Removes the lock
+file of libtpu. With --dry-run nothing is ended or removed.
 
 ";
+
+/// The help of its `--dry-run`.
+pub(super) const DRY_RUN: &str = "show what would be ended or removed";
 
 /// The words of each host whose chips are free.
 const FREE: &str = "no process holds a TPU chip";
@@ -140,8 +144,7 @@ pub(super) enum Clean {
 pub(super) fn clean(words: Vec<OsBytes>) -> Result<Clean, CliError> {
     let known = scan::mixed(words.into_iter(), &CLEAN)?;
     if known.given.iter().any(|given| matches!(given.row.id, Id::Help(_))) {
-        let text = help::of(USAGE, &CLEAN).replace(place::DRY_RUN, "show what would be ended or removed");
-        return Ok(Clean::Help(text));
+        return Ok(Clean::Help(help::command_named("clean")));
     }
     if let Some(word) = known.argv.first() {
         return Err(CliError::Value {

@@ -9,7 +9,7 @@ use super::{Command, Reach, Scope, from_variables, help, place, reach};
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::os_bytes::OsBytes;
 
-const USAGE: &str = "\
+pub(super) const USAGE: &str = "\
 Usage: rlaunch doctor [-H LIST] [OPTIONS]
 
 Reaches every host by ssh as a job would, starts the agent there and lets it go
@@ -21,6 +21,7 @@ examined without ssh, also where no host is named.
 pub(super) const OPTIONS: &[Id] = &[
     Id::Place(place::Opt::Hosts),
     Id::Place(place::Opt::Hostfile),
+    Id::Place(place::Opt::Json),
     Id::Reach(reach::Opt::Connect),
     Id::Reach(reach::Opt::Prompt),
     Id::Reach(reach::Opt::Fast),
@@ -32,6 +33,8 @@ pub(super) const OPTIONS: &[Id] = &[
 #[derive(Debug)]
 pub(crate) struct Doctor {
     hosts: place::Own,
+    /// For programs to read.
+    pub(crate) json: bool,
     /// How the hosts are reached.
     pub(crate) reach: Reach,
 }
@@ -40,7 +43,7 @@ pub(crate) struct Doctor {
 pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, CliError> {
     let words = scan::mixed(words.into_iter(), &DOCTOR)?;
     if words.given.iter().any(|given| matches!(given.row.id, Id::Help(_))) {
-        return Ok(Command::Help(help::of(USAGE, &DOCTOR)));
+        return Ok(Command::Help(help::command_named("doctor")));
     }
     if let Some(word) = words.argv.first() {
         return Err(CliError::NoHosts { word: word.clone() });
@@ -48,6 +51,7 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
     let named = words.given.iter().any(scan::Given::names_hosts);
     let variables = from_variables(&words, Scope { first: true, hosts: !named, torchrun: false }, env);
     let (mut hosts, mut reach) = (place::Own::default(), reach::Args::default());
+    let json = words.given.iter().any(|given| given.row.id == Id::Place(place::Opt::Json));
     for given in words.given.into_iter().chain(variables) {
         match given.row.id {
             Id::Place(opt) => hosts.take(opt, given)?,
@@ -69,7 +73,7 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
         }
     }
     hosts.fill(env);
-    Ok(Command::Doctor(Box::new(Doctor { hosts, reach: reach.reach() })))
+    Ok(Command::Doctor(Box::new(Doctor { hosts, json, reach: reach.reach() })))
 }
 
 impl Doctor {

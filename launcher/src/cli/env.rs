@@ -13,6 +13,7 @@ pub(super) enum Opt {
 
 pub(super) const GROUP: Group = Group {
     title: "Environment",
+    topic: "environment",
     rows: &[
         Row {
             id: Id::Env(Opt::Export),

@@ -47,6 +47,9 @@ pub(crate) enum CliError {
     /// A command of a later version.
     #[error("the command '{name}' is not supported by this version")]
     Command { name: OsBytes },
+    /// `rlaunch rapidfire`
+    #[error("'{name}' is a command of FireWorks, whose program is called rlaunch too")]
+    FireWorks { name: OsBytes },
     /// Open MPI and Slurm disagree.
     #[error("-N means ranks per node in Open MPI but nodes in Slurm")]
     AmbiguousN { value: OsBytes },
@@ -179,18 +182,8 @@ impl Hint for CliError {
             Self::Unknown { nearest: None, help, .. } => Some(format!("{help} lists all options").into()),
             Self::NotYet { hint, .. } => hint.clone(),
             Self::Command { name } => Some(format!("./{name}   or   rlaunch run {name}, if it is your program").into()),
-            Self::AmbiguousN { value } => {
-                let shown = format!("{}", Shown(value));
-                let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-                let n = if digits { &shown } else { "N" };
-                Some(
-                    format!(
-                        "--ppn {n}   or   --nnodes {n}
--n {n} for that many ranks on this machine"
-                    )
-                    .into(),
-                )
-            }
+            Self::FireWorks { name } => Some(fireworks(name).into()),
+            Self::AmbiguousN { value } => Some(ambiguous(value).into()),
             Self::NoNextProgram => Some("rlaunch run -- PROGRAM ARGS..., if ':' is an argument of yours".into()),
             Self::WholeJob { option } => Some(format!("{option} before the first program").into()),
             Self::ModuleWithoutPython { .. } | Self::RestartOrContinue { .. } | Self::TwoFiles { .. } => {
@@ -226,6 +219,19 @@ impl Hint for CliError {
             Self::Prefix { source, .. } => source.hint(),
         }
     }
+}
+
+fn fireworks(name: &OsBytes) -> String {
+    format!(
+        "that rlaunch by its path: rlaunch version -v lists all\n./{name}   or   rlaunch run {name}, if it is your program"
+    )
+}
+
+fn ambiguous(value: &OsBytes) -> String {
+    let shown = format!("{}", Shown(value));
+    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let n = if digits { &shown } else { "N" };
+    format!("--ppn {n}   or   --nnodes {n}\n-n {n} for that many ranks on this machine")
 }
 
 /// `error: …` and, aligned below it, what to try.
@@ -310,7 +316,11 @@ fn from_variable(option: &OsBytes) -> String {
 
 /// A first word that only a later version understands.
 pub(super) fn refuse_command(word: &OsBytes) -> Result<(), CliError> {
-    if planned_options::is_command(word) { Err(CliError::Command { name: word.clone() }) } else { Ok(()) }
+    match word.as_slice() {
+        name if planned_options::is_fireworks(name) => Err(CliError::FireWorks { name: word.clone() }),
+        name if planned_options::is_command(name) => Err(CliError::Command { name: word.clone() }),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

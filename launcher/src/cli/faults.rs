@@ -32,6 +32,7 @@ pub(super) enum Opt {
 
 pub(super) const GROUP: Group = Group {
     title: "Faults and ending",
+    topic: "failures",
     rows: &[
         Row {
             id: Id::Faults(Opt::OnFailure),

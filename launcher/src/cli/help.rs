@@ -1,7 +1,11 @@
 //! The help, made from the table when it is asked for.
 
-use super::table::{self, GROUPS, Group, Id, Row, Table, Takes};
-use super::{devices, faults, hooks, output_options, place, reach, rounds, run, store_options, torch};
+use super::commands::{self, COMMANDS, Sub};
+use super::errors::CliError;
+use super::nearest::nearest;
+use super::table::{self, GROUPS, Group, Id, Row, Takes};
+use super::{devices, env, faults, output_options, place, run, torch};
+use rlaunch_core::os_bytes::OsBytes;
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,6 +16,7 @@ pub(super) enum Opt {
 
 pub(super) const GROUP: Group = Group {
     title: "Help",
+    topic: "help",
     rows: &[
         Row {
             id: Id::Help(Opt::Help),
@@ -26,7 +31,7 @@ pub(super) const GROUP: Group = Group {
             short: Some(b'V'),
             names: &["version"],
             takes: Takes::Nothing,
-            brief: "print the version",
+            brief: "print the version; with -v: where each rlaunch is",
             more: &[],
         },
     ],
@@ -34,85 +39,66 @@ pub(super) const GROUP: Group = Group {
 
 const USAGE: &str = "Usage: rlaunch [OPTIONS] PROGRAM [ARGS...] [: [OPTIONS] PROGRAM [ARGS...]]...\n";
 const COLUMN: usize = 27;
+const WIDTH: usize = 80;
 
-/// Options that `-h` leaves out, so that it stays on one screen.
-const RARE: &[Id] = &[
-    Id::Run(run::Opt::Name),
-    Id::Output(output_options::Opt::Color),
-    Id::Output(output_options::Opt::Output),
-    Id::Output(output_options::Opt::Error),
-    Id::Torch(torch::Opt::Module),
-    Id::Torch(torch::Opt::NoPython),
-    Id::Torch(torch::Opt::LogDir),
-    Id::Torch(torch::Opt::Redirects),
-    Id::Torch(torch::Opt::Tee),
-    Id::Torch(torch::Opt::Filter),
-    Id::Torch(torch::Opt::MasterAddr),
-    Id::Torch(torch::Opt::MasterPort),
-    Id::Torch(torch::Opt::RunId),
-    Id::Place(place::Opt::Nodes),
-    Id::Place(place::Opt::MinHosts),
-    Id::Place(place::Opt::MapBy),
-    Id::Place(place::Opt::RankBy),
-    Id::Place(place::Opt::Strict),
-    Id::Place(place::Opt::AllowPartial),
-    Id::Place(place::Opt::DryRun),
-    Id::Place(place::Opt::Json),
-    Id::Reach(reach::Opt::Transport),
-    Id::Reach(reach::Opt::SuspendLimit),
-    Id::Reach(reach::Opt::Lease),
-    Id::Reach(reach::Opt::Connect),
-    Id::Reach(reach::Opt::Prompt),
-    Id::Output(output_options::Opt::Raw),
-    Id::Reach(reach::Opt::Fast),
-    Id::Reach(reach::Opt::AgentPath),
-    Id::Reach(reach::Opt::Interface),
-    Id::Reach(reach::Opt::Limits),
-    Id::Store(store_options::Opt::Guard),
+/// The options of `-h`, in its order: what most people use, on one screen.
+const COMMON: &[Id] = &[
+    Id::Run(run::Opt::Ranks),
+    Id::Place(place::Opt::Hosts),
+    Id::Place(place::Opt::Hostfile),
+    Id::Place(place::Opt::PerNode),
     Id::Place(place::Opt::Gpus),
-    Id::Place(place::Opt::CpusPerRank),
-    Id::Place(place::Opt::BindTo),
-    Id::Place(place::Opt::ReportBindings),
-    Id::Store(store_options::Opt::Framework),
+    Id::Env(env::Opt::Export),
+    Id::Run(run::Opt::Wdir),
+    Id::Output(output_options::Opt::Label),
+    Id::Torch(torch::Opt::LogDir),
+    Id::Output(output_options::Opt::Events),
+    Id::Output(output_options::Opt::Quiet),
     Id::Faults(faults::Opt::MaxRestarts),
-    Id::Faults(faults::Opt::RestartDelay),
-    Id::Faults(faults::Opt::PreemptRetries),
-    Id::Faults(faults::Opt::OnWarning),
-    Id::Faults(faults::Opt::WarningGrace),
-    Id::Faults(faults::Opt::PreemptProbe),
-    Id::Rounds(rounds::Opt::Assign),
-    Id::Rounds(rounds::Opt::Spares),
-    Id::Rounds(rounds::Opt::SpareHosts),
-    Id::Rounds(rounds::Opt::MaxRounds),
-    Id::Rounds(rounds::Opt::MinWorld),
-    Id::Rounds(rounds::Opt::MinActive),
-    Id::Rounds(rounds::Opt::MaxRankFaults),
-    Id::Rounds(rounds::Opt::FaultWindow),
-    Id::Rounds(rounds::Opt::YieldWithin),
-    Id::Rounds(rounds::Opt::Respawn),
-    Id::Rounds(rounds::Opt::RespawnTimeout),
-    Id::Rounds(rounds::Opt::Relocal),
-    Id::Hooks(hooks::Opt::OnRestart),
-    Id::Hooks(hooks::Opt::OnExit),
-    Id::Hooks(hooks::Opt::Timeout),
-    Id::Hooks(hooks::Opt::Nested),
-    Id::Reach(reach::Opt::Launcher),
-    Id::Devices(devices::Opt::Devices),
-    Id::Devices(devices::Opt::Clean),
-    Id::Devices(devices::Opt::LockFiles),
+    Id::Faults(faults::Opt::OnFailure),
+    Id::Faults(faults::Opt::Timeout),
+    Id::Place(place::Opt::DryRun),
+    Id::Help(Opt::Help),
+    Id::Help(Opt::Version),
 ];
+
+pub(super) const EXIT_CODES: &str = "\
+Exit code: that of the rank that failed first, 128 + the signal that killed it;
+2 bad option, 124 --timeout, 125 launch failed, 126 program not executable,
+127 program not found.
+";
+
+pub(super) const DESCRIPTION: &str = "\
+The first word that is no option is the program. All words after it are its own,
+up to a ':'. There another program begins, with its own -n, --ppn, -H, -f, -x,
+--wdir and --name. After 'rlaunch run --' a ':' is a word like others.
+Underscores in options are dashes. Of an option given twice the last one counts;
+-H, -f and -x add up.
+";
+
+pub(super) const EXAMPLES: &str = "  rlaunch -n 4 ./train --lr 0.1
+  rlaunch -n 4 -l sh -c 'echo $RANK of $WORLD_SIZE'
+  rlaunch -n 8 --timeout 1h -x NCCL_DEBUG=INFO python3 train.py
+  rlaunch -n 1 --name server ./serve : -n 3 --name worker ./work
+";
+
+/// Topics of `rlaunch help` that are no group of options.
+const TEXTS: [&str; 2] = ["exit-codes", "variables"];
 
 /// `-h`.
 pub(super) fn brief() -> String {
-    let mut text = String::from(USAGE);
+    let mut text = format!("{USAGE}\n");
+    common(&mut text);
+    let names = COMMANDS.iter().map(|sub| sub.name).collect::<Vec<_>>().join(" ");
     text.push('\n');
-    for group in GROUPS {
-        for row in group.rows.iter().filter(|row| !row.names.is_empty() && !RARE.contains(&row.id)) {
-            line(&mut text, row);
-        }
-    }
-    text.push_str("\nrlaunch --help explains them, and has more.\n");
+    text.push_str(&wrapped(&format!("Commands: {names}")));
+    text.push_str("All options: rlaunch --help. One command or topic: rlaunch help TOPIC.\n");
     text
+}
+
+fn common(text: &mut String) {
+    let first = |id: &Id| table::rows().find(|row| row.id == *id);
+    COMMON.iter().filter_map(first).for_each(|row| line(text, row));
 }
 
 /// `--help`.
@@ -121,63 +107,123 @@ pub(super) fn full() -> String {
         "rlaunch starts cooperating processes (ranks) and stays with them until the last\none is gone.\n\n",
     );
     text.push_str(USAGE);
-    text.push_str(
-        "       rlaunch run [OPTIONS] [--] PROGRAM [ARGS...]
-       rlaunch map [--json] ...  where the ranks of that command line would run
-       rlaunch hosts LIST...     lists of hosts: folded, expanded, counted
-       rlaunch store ACTION ...  the store of a job, from within it
-       rlaunch report EVENTS     a job after its end, and a picture of it
-       rlaunch assign ...        who is which rank after losses: policies, tried
-       rlaunch doctor [-H LIST]  what jobs would find here, or on hosts by ssh\n
-The first word that is no option is the program; all words after it are its own,
-up to a ':', behind which another program begins, with its own -n, --ppn, -H,
--f, -x, --wdir and --name. Behind 'rlaunch run --' a ':' is a word like others.
-Underscores in options are dashes. Of an option given twice the last one counts;
--H, -f and -x add up.\n",
-    );
+    for sub in &COMMANDS {
+        entry(&mut text, &format!("       rlaunch {} {}", sub.name, sub.shape), 41, sub.brief);
+    }
+    text.push('\n');
+    text.push_str(DESCRIPTION);
     for group in GROUPS {
         text.push('\n');
-        text.push_str(group.title);
-        text.push_str(":\n");
-        for row in group.rows.iter().filter(|row| !row.names.is_empty()) {
-            line(&mut text, row);
-            for more in row.more {
-                // Writing to a String cannot fail.
-                writeln!(text, "{:COLUMN$}{more}", "").unwrap_or_default();
-            }
-        }
+        text.push_str(&self::group(&group));
     }
-    text.push_str(
-        "
-Exit code: that of the rank that failed first, 128 + the signal that killed it;
-2 bad option, 124 --timeout, 125 launch failed, 126 program not executable,
-127 program not found.
-
-",
-    );
+    text.push('\n');
+    text.push_str(EXIT_CODES);
+    text.push('\n');
     text.push_str(&variables());
-    text.push_str(
-        "docs/reference/environment.md lists the variables of each rank.
-
-Examples:
-  rlaunch -n 4 ./train --lr 0.1
-  rlaunch -n 4 -l sh -c 'echo $RANK of $WORLD_SIZE'
-  rlaunch -n 8 --timeout 1h -x NCCL_DEBUG=INFO python3 train.py
-  rlaunch -n 1 --name server ./serve : -n 3 --name worker ./work
-",
-    );
+    text.push_str("docs/reference/environment.md lists the variables of each rank.\n\nExamples:\n");
+    text.push_str(EXAMPLES);
+    text.push('\n');
+    text.push_str(&wrapped(&format!("Topics of rlaunch help: {}", topics().collect::<Vec<_>>().join(" "))));
     text
 }
 
+/// The words of `rlaunch help` that are neither a command nor an option.
+pub(super) fn topics() -> impl Iterator<Item = &'static str> {
+    GROUPS.into_iter().map(|group| group.topic).filter(|topic| *topic != GROUP.topic).chain(TEXTS)
+}
+
+/// `rlaunch help TOPIC`.
+pub(super) fn about(words: &[OsBytes]) -> Result<String, CliError> {
+    let (first, more) = match words {
+        [] => return Ok(full()),
+        [only] if matches!(only.as_slice(), b"-h" | b"--help") => return Ok(command_named("help")),
+        [first, more @ ..] => (first, more.first()),
+    };
+    let word: Vec<u8> = first.iter().copied().skip_while(|b| *b == b'-').collect();
+    let is_option = first.starts_with(b"-");
+    let sub = commands::by_name(&word).filter(|_| !is_option);
+    let group = GROUPS.into_iter().find(|group| !is_option && group.topic.as_bytes() == word);
+    let own = match word.as_slice() {
+        b"exit-codes" => Some(EXIT_CODES.to_owned()),
+        b"variables" => Some(variables()),
+        _ => None,
+    };
+    let letter = if let [letter] = word.as_slice() { table::JOB.by_letter(*letter) } else { None };
+    let row = table::JOB.by_name(&word).or(letter);
+    match (more, sub, group, own, row) {
+        (None, Some(sub), ..) => Ok(command(sub)),
+        (None, _, Some(found), ..) => Ok(self::group(&found)),
+        (None, _, _, Some(text), _) => Ok(text),
+        (None, .., Some(row)) => Ok(option(row)),
+        (more, ..) => {
+            let options = table::rows().flat_map(|row| row.names.iter().copied()).filter(|name| name.len() > 1);
+            let names = COMMANDS.iter().map(|sub| sub.name).chain(topics()).chain(options);
+            let near = nearest(&word, names).filter(|_| more.is_none());
+            Err(CliError::Value {
+                option: "rlaunch help".into(),
+                takes: "a command, an option or a topic".into(),
+                got: more.unwrap_or(first).clone(),
+                hint: Some(
+                    near.map_or("rlaunch help help lists the topics".into(), |near| {
+                        format!("rlaunch help {near}").into()
+                    }),
+                ),
+            })
+        }
+    }
+}
+
+/// A group of options, with explanations.
+fn group(group: &Group) -> String {
+    let mut text = format!("{}:\n", group.title);
+    group.rows.iter().filter(|row| !row.names.is_empty()).for_each(|row| text.push_str(&option(row)));
+    text
+}
+
+/// An option, with explanations.
+fn option(row: &'static Row) -> String {
+    // A letter more of another row.
+    let row = table::rows().find(|own| own.id == row.id && !own.names.is_empty()).unwrap_or(row);
+    let mut text = String::new();
+    line(&mut text, row);
+    for more in row.more {
+        // Writing to a String cannot fail.
+        writeln!(text, "{:COLUMN$}{more}", "").unwrap_or_default();
+    }
+    text
+}
+
+/// `--help` of a command.
+pub(super) fn command(sub: &Sub) -> String {
+    let mut text = String::from(sub.usage);
+    match sub.name {
+        "run" => {
+            common(&mut text);
+            text.push_str("\nAll options: rlaunch --help\n");
+        }
+        "map" => text.push_str(&group(&place::GROUP)),
+        "help" => text.push_str(&wrapped(&topics().collect::<Vec<_>>().join(" "))),
+        _ => sub.table.rows().filter(|row| !row.names.is_empty()).for_each(|row| line(&mut text, row)),
+    }
+    // Its trial is of another kind than that of a job.
+    if sub.name == "clean" { text.replace(place::DRY_RUN, devices::DRY_RUN) } else { text }
+}
+
+/// `--help` of the command with this name.
+pub(super) fn command_named(name: &str) -> String {
+    commands::by_name(name.as_bytes()).map(command).unwrap_or_default()
+}
+
 /// The variables that stand for options.
-fn variables() -> String {
-    const WIDTH: usize = 80;
-    let own = table::rows().filter_map(Row::variable);
-    let last = "RLAUNCH_LABEL=0|1 too; an option goes first.";
-    let words = "Variables that stand for options:".split(' ').map(str::to_owned);
-    let words = words.chain(own.map(|name| name + ",")).chain(last.split(' ').map(str::to_owned));
+pub(super) fn variables() -> String {
+    let own = table::rows().filter_map(Row::variable).map(|name| name + ", ").collect::<String>();
+    wrapped(&format!("Variables that stand for options: {own}RLAUNCH_LABEL=0|1 too; an option goes first."))
+}
+
+/// Words in lines.
+fn wrapped(words: &str) -> String {
     let (mut text, mut column) = (String::new(), 0);
-    for word in words {
+    for word in words.split(' ') {
         if column + 1 + word.len() > WIDTH {
             text.push('\n');
             column = 0;
@@ -186,25 +232,23 @@ fn variables() -> String {
             column += 1;
         }
         column += word.len();
-        text.push_str(&word);
+        text.push_str(word);
     }
     text.push('\n');
     text
 }
 
-/// `--version`.
+/// `--version`: of a build in a git repository with the commit and its date.
 pub(super) fn version() -> String {
-    concat!("rlaunch ", env!("CARGO_PKG_VERSION"), "\n").to_owned()
-}
-
-/// `--help` of a command that has a table of its own.
-pub(super) fn of(usage: &str, table: &Table) -> String {
-    let mut text = String::from(usage);
-    table.rows().filter(|row| !row.names.is_empty()).for_each(|row| line(&mut text, row));
-    text
+    concat!("rlaunch ", env!("RLAUNCH_VERSION"), "\n").to_owned()
 }
 
 fn line(text: &mut String, row: &Row) {
+    entry(text, &spelled(row), COLUMN, row.brief);
+}
+
+/// An option with its letter and its value, as the help shows it.
+pub(super) fn spelled(row: &Row) -> String {
     let (short, dash) = match row.short {
         Some(letter) => (format!("-{}, ", char::from(letter)), "--"),
         None if matches!(row.takes, Takes::Pair(_)) => ("    ".to_owned(), "-"),
@@ -215,8 +259,12 @@ fn line(text: &mut String, row: &Row) {
         Takes::One(what) | Takes::Pair(what) => format!(" {what}"),
         Takes::Maybe(what) => format!("[={what}]"),
     };
-    let left = format!("  {short}{dash}{}{value}", row.shown());
-    let gap = if left.len() + 1 < COLUMN { COLUMN } else { left.len() + 2 };
+    format!("  {short}{dash}{}{value}", row.shown())
+}
+
+/// A line of two columns.
+fn entry(text: &mut String, left: &str, column: usize, right: &str) {
+    let gap = if left.len() + 1 < column { column } else { left.len() + 2 };
     // Writing to a String cannot fail.
-    writeln!(text, "{left:gap$}{}", row.brief).unwrap_or_default();
+    writeln!(text, "{left:gap$}{right}").unwrap_or_default();
 }

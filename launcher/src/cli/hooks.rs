@@ -21,6 +21,7 @@ pub(super) enum Opt {
 
 pub(super) const GROUP: Group = Group {
     title: "Commands at restarts and at the end (docs/guides/resilient-training.md)",
+    topic: "hooks",
     rows: &[
         Row {
             id: Id::Hooks(Opt::OnRestart),

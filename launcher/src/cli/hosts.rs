@@ -12,7 +12,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use std::collections::BTreeSet;
 use std::io;
 
-const USAGE: &str = "\
+pub(super) const USAGE: &str = "\
 Usage: rlaunch hosts [-f|-e|-c] [OPTIONS] [LIST...]
 
 Folds, expands or counts hosts. LIST is what -H takes: n[01-08], @GROUP, ^FILE.
@@ -98,7 +98,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
             Opt::Hosts => query.lists.push(Said { option, value }),
             Opt::Hostfile if value.as_slice() == b"-" => query.stdin = true,
             Opt::Hostfile => query.files.push(Said { option, value }),
-            Opt::Help => return Ok(Command::Help(help::of(USAGE, &HOSTS))),
+            Opt::Help => return Ok(Command::Help(help::command_named("hosts"))),
         }
     }
     for value in words.argv {

@@ -5,6 +5,7 @@
 mod allocation;
 mod assign;
 mod binding;
+mod commands;
 mod devices;
 mod doctor;
 mod env;
@@ -15,6 +16,7 @@ mod foreign;
 mod help;
 mod hooks;
 mod hosts;
+mod man;
 mod mapping;
 mod output_options;
 mod place;
@@ -27,6 +29,7 @@ mod report;
 mod rounds;
 mod run;
 mod scan;
+mod shells;
 mod site;
 mod srun;
 mod store_options;
@@ -93,6 +96,8 @@ pub(crate) enum Command {
     Help(String),
     /// This text on stdout, and nothing else.
     Version(String),
+    /// The version, and the path of each rlaunch that a shell would find.
+    Installed(String),
 }
 
 /// A job as it was asked for.
@@ -216,29 +221,16 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
     let first = args.first().map(|word| word.as_encoded_bytes());
     apart(args).is_none()
         && first.is_some_and(|word| {
-            !matches!(
-                word,
-                b"-h"
-                    | b"--help"
-                    | b"-V"
-                    | b"--version"
-                    | b"help"
-                    | b"version"
-                    | b"map"
-                    | b"hosts"
-                    | b"store"
-                    | b"assign"
-                    | b"report"
-            ) && !planned_options::is_command(word)
+            let is_command = word != b"run" && word != b"clean" && commands::by_name(word).is_some();
+            !is_command
+                && !matches!(word, b"-h" | b"--help" | b"-V" | b"--version")
+                && !planned_options::is_command(word)
         })
 }
 
 /// The command of ours that this word was probably meant as.
 pub(crate) fn command_like(word: &[u8]) -> Option<&'static str> {
-    nearest::nearest(
-        word,
-        ["run", "map", "hosts", "doctor", "clean", "store", "assign", "report", "help", "version"].into_iter(),
-    )
+    nearest::nearest(word, commands::COMMANDS.iter().map(|sub| sub.name))
 }
 
 /// Reads a command line, without the command's own name.
@@ -250,21 +242,10 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
     let first = words.first().ok_or(CliError::Nothing)?;
     let (long_form, map) = (first.as_slice() == b"run", first.as_slice() == b"map");
     match first.as_slice() {
-        b"help" => return Ok(Command::Help(help::full())),
-        b"hosts" | b"store" | b"assign" | b"doctor" | b"clean" | b"report" => {
-            return match words.remove(0).as_slice() {
-                b"hosts" => hosts::parse(words),
-                b"store" => query::parse(words),
-                b"report" => report::parse(words),
-                b"doctor" => doctor::parse(words, env),
-                b"clean" => clean(words, env),
-                _ => assign::parse(words),
-            };
-        }
-        b"version" => return Ok(Command::Version(help::version())),
         b"run" | b"map" => {
             words.remove(0);
         }
+        name if commands::by_name(name).is_some() => return without_program(words, env),
         _ => errors::refuse_command(first)?,
     }
     let parts = programs(words, long_form)?;
@@ -286,9 +267,13 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         | Id::Assign(_)
         | Id::Report(_) => None,
     });
+    let is_loud = parts.iter().flat_map(|part| &part.given).any(is_verbose);
     match asked {
+        Some((help::Opt::Help, _)) if long_form => return Ok(Command::Help(help::command_named("run"))),
+        Some((help::Opt::Help, _)) if map => return Ok(Command::Help(help::command_named("map"))),
         Some((help::Opt::Help, true)) => return Ok(Command::Help(help::brief())),
         Some((help::Opt::Help, false)) => return Ok(Command::Help(help::full())),
+        Some((help::Opt::Version, _)) if is_loud => return Ok(Command::Installed(help::version())),
         Some((help::Opt::Version, _)) => return Ok(Command::Version(help::version())),
         None => {}
     }
@@ -305,6 +290,44 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         (true, json) => Ok(Command::Map { run, json }),
         (false, true) => Err(CliError::Json),
         (false, false) => Ok(Command::Run(run)),
+    }
+}
+
+/// A command whose words are no program.
+fn without_program(mut words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, CliError> {
+    match words.remove(0).as_slice() {
+        b"hosts" => hosts::parse(words),
+        b"store" => query::parse(words),
+        b"doctor" => doctor::parse(words, env),
+        b"clean" => clean(words, env),
+        b"assign" => assign::parse(words),
+        b"report" => report::parse(words),
+        b"completions" => shells::parse(words),
+        b"man" => man::parse(words),
+        b"version" => version(words),
+        _ => help::about(&words).map(Command::Help),
+    }
+}
+
+fn is_verbose(given: &scan::Given) -> bool {
+    given.row.id == Id::Output(output_options::Opt::Verbose)
+}
+
+/// `rlaunch version`.
+fn version(words: Vec<OsBytes>) -> Result<Command, CliError> {
+    let words = scan::mixed(words.into_iter(), &table::VERSION)?;
+    match words.argv.first() {
+        Some(got) => Err(CliError::Value {
+            option: "rlaunch version".into(),
+            takes: "options only".into(),
+            got: got.clone(),
+            hint: Some("rlaunch version -v".into()),
+        }),
+        None if words.given.iter().any(|given| matches!(given.row.id, Id::Help(_))) => {
+            Ok(Command::Help(help::command_named("version")))
+        }
+        None if words.given.iter().any(is_verbose) => Ok(Command::Installed(help::version())),
+        None => Ok(Command::Version(help::version())),
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) enum Opt {
 
 pub(super) const GROUP: Group = Group {
     title: "Input and output",
+    topic: "output",
     rows: &[
         Row {
             id: Id::Output(Opt::Label),

@@ -32,6 +32,7 @@ pub(super) enum Opt {
 
 pub(super) const GROUP: Group = Group {
     title: "Where to run",
+    topic: "placement",
     rows: &[
         Row {
             id: Id::Place(Opt::Hosts),
@@ -181,8 +182,8 @@ pub(super) const GROUP: Group = Group {
             short: None,
             names: &["json"],
             takes: Takes::Nothing,
-            brief: "the same for programs to read",
-            more: &[],
+            brief: "print JSON, for programs to read",
+            more: &["With --dry-run, rlaunch map and rlaunch doctor."],
         },
     ],
 };

@@ -60,7 +60,10 @@ pub(super) fn meant(name: &[u8]) -> Option<&'static str> {
     MEANT.iter().find(|(words, _)| words.iter().any(|word| word.as_bytes() == name)).map(|(_, own)| *own)
 }
 
-static COMMANDS: &[&str] = &["attach", "completions", "kill", "logs", "man", "pool", "ps", "replay", "top"];
+static COMMANDS: &[&str] = &["attach", "kill", "logs", "pool", "ps", "replay", "top"];
+
+/// Commands of FireWorks, another package whose program is called rlaunch.
+static FIREWORKS: &[&str] = &["rapidfire", "singleshot"];
 
 pub(super) fn by_name(name: &[u8]) -> Option<&'static Later> {
     let exact = OPTIONS.iter().find(|row| row.names.iter().any(|own| super::table::same(own, name)));
@@ -74,7 +77,12 @@ pub(super) fn by_letter(letter: u8) -> Option<&'static Later> {
 
 /// A first word that will be a command of rlaunch: refused now, so that no script comes to mean something else later.
 pub(super) fn is_command(word: &[u8]) -> bool {
-    COMMANDS.iter().any(|name| name.as_bytes() == word)
+    COMMANDS.iter().any(|name| name.as_bytes() == word) || is_fireworks(word)
+}
+
+/// A first word that the rlaunch of FireWorks takes.
+pub(super) fn is_fireworks(word: &[u8]) -> bool {
+    FIREWORKS.iter().any(|name| name.as_bytes() == word)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{Command, help};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Span;
 
-const USAGE: &str = "\
+pub(super) const USAGE: &str = "\
 Usage: rlaunch store [OPTIONS] ACTION [WORD...]
 
 Asks the key-value store of the job in which it runs:
@@ -41,13 +41,7 @@ const fn row(opt: Opt, short: Option<u8>, names: &'static [&'static str], takes:
 pub(super) const ROWS: &[Row] = &[
     row(Opt::Generation, Some(b'g'), &["generation"], Takes::Nothing, "the store of these processes, on rank 0's host"),
     row(Opt::Raw, Some(b'r'), &["raw"], Takes::Nothing, "get: the value as it is, without a newline"),
-    row(
-        Opt::Timeout,
-        Some(b't'),
-        &["timeout"],
-        Takes::One("TIME"),
-        "wait, fence: give up after TIME, with exit code 124; 0: never",
-    ),
+    row(Opt::Timeout, Some(b't'), &["timeout"], Takes::One("TIME"), "wait, fence: exit code 124 after TIME (0: never)"),
     row(Opt::Help, Some(b'h'), &["help"], Takes::Nothing, "print this"),
 ];
 
@@ -95,6 +89,11 @@ impl Action {
     }
 }
 
+/// The names of the actions.
+pub(super) fn actions() -> impl Iterator<Item = &'static str> {
+    Action::ALL.into_iter().map(|(name, _)| name)
+}
+
 /// The request.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -115,7 +114,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
             Opt::Generation => generation = true,
             Opt::Raw => raw = Some(spelled),
             Opt::Timeout => timeout = Some((spelled, span(spelled, value)?)),
-            Opt::Help => return Ok(Command::Help(help::of(USAGE, &ASK))),
+            Opt::Help => return Ok(Command::Help(help::command_named("store"))),
         }
     }
     let of = OsBytes::from("rlaunch store");

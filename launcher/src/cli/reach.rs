@@ -33,6 +33,7 @@ pub(super) enum Opt {
 
 pub(super) const GROUP: Group = Group {
     title: "Other hosts",
+    topic: "ssh",
     rows: &[
         Row {
             id: Id::Reach(Opt::Launcher),

@@ -6,11 +6,11 @@ use super::table::{Id, REPORT, Row, Takes};
 use super::{Command, help};
 use rlaunch_core::os_bytes::OsBytes;
 
-const USAGE: &str = "\
+pub(super) const USAGE: &str = "\
 Usage: rlaunch report [OPTIONS] EVENTS
 
-Prints the course of a job from its event log (rlaunch --events EVENTS ...): launch,
-restarts, lost hosts and end, a line each.
+Prints the course of a job from its event log (rlaunch --events EVENTS ...):
+launch, restarts, lost hosts and end, a line each.
 
 ";
 
@@ -56,7 +56,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
         let Id::Report(opt) = row.id else { continue };
         match opt {
             Opt::Timeline => timeline = Some(picture(spelled, value)?),
-            Opt::Help => return Ok(Command::Help(help::of(USAGE, &REPORT))),
+            Opt::Help => return Ok(Command::Help(help::command_named("report"))),
         }
     }
     let of = OsBytes::from("rlaunch report");

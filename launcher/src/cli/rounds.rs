@@ -44,6 +44,7 @@ const fn row(opt: Opt, names: &'static [&'static str], what: &'static str, brief
 
 pub(super) const GROUP: Group = Group {
     title: "Restart within processes (docs/guides/resilient-training.md)",
+    topic: "in-process",
     rows: &[
         Row {
             id: Id::Rounds(Opt::Assign),

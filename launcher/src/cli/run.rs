@@ -16,6 +16,7 @@ pub(super) enum Opt {
 
 pub(super) const GROUP: Group = Group {
     title: "What to run",
+    topic: "program",
     rows: &[
         Row {
             id: Id::Run(Opt::Ranks),

@@ -22,6 +22,7 @@ pub(super) enum Opt {
 
 pub(super) const GROUP: Group = Group {
     title: "Where ranks meet",
+    topic: "rendezvous",
     rows: &[
         Row {
             id: Id::Store(Opt::MasterStore),

@@ -66,6 +66,8 @@ pub(super) struct Row {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) title: &'static str,
+    /// Its word for `rlaunch help TOPIC`.
+    pub(super) topic: &'static str,
     pub(super) rows: &'static [Row],
 }
 
@@ -146,6 +148,16 @@ pub(super) static DOCTOR: Table = Table { rows: &ROWS, only: Some(doctor::OPTION
 /// The options of `rlaunch clean`: some of a job's.
 pub(super) static CLEAN: Table =
     Table { rows: &ROWS, only: Some(devices::CLEAN_OPTIONS), help: "rlaunch clean --help" };
+
+/// The options of a command that has none of its own.
+pub(super) static PLAIN: Table =
+    Table { rows: &ROWS, only: Some(&[Id::Help(help::Opt::Help)]), help: "rlaunch --help" };
+/// The options of `rlaunch version`.
+pub(super) static VERSION: Table = Table {
+    rows: &ROWS,
+    only: Some(&[Id::Output(output_options::Opt::Verbose), Id::Help(help::Opt::Help)]),
+    help: "rlaunch version --help",
+};
 
 impl Table {
     /// The option with this word.

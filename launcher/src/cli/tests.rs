@@ -131,11 +131,69 @@ fn help_and_version() {
     assert_eq!(text("help"), full);
     assert_eq!(text("-n 4 -lh"), brief);
     assert_eq!(text("-n abc --help"), full);
-    assert_eq!(text("run -help"), full);
-    assert_eq!(text("-V"), concat!("rlaunch ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert!(text("-V").starts_with(concat!("rlaunch ", env!("CARGO_PKG_VERSION"))));
     assert_eq!(text("--version"), text("-V"));
     assert_eq!(text("version"), text("-V"));
+    for line in ["-V -v", "-vV", "--version --verbose", "version -v"] {
+        assert!(matches!(with(line, &[]), Ok(Command::Installed(version)) if version == text("-V")), "{line}");
+    }
     assert_eq!(error(""), brief, "rlaunch alone shows the short help");
+}
+
+#[test]
+fn each_topic_has_a_help_of_its_own() {
+    let text = |line: &str| match with(line, &[]) {
+        Ok(Command::Help(text)) => text,
+        other => panic!("{line}: {other:?}"),
+    };
+    let full = text("--help");
+    let mut all = Vec::new();
+    for sub in &super::commands::COMMANDS {
+        let own = text(&format!("help {}", sub.name));
+        assert!(own.starts_with(&format!("Usage: rlaunch {}", sub.name)) && own.ends_with('\n'), "{own}");
+        assert_eq!(text(&format!("{} --help", sub.name)), own, "{}", sub.name);
+        all.push(own);
+    }
+    for topic in super::help::topics() {
+        let own = text(&format!("help {topic}"));
+        assert!(full.contains(&own) && own.len() * 2 < full.len(), "{topic}: {own}");
+        all.push(own);
+    }
+    for line in all.iter().flat_map(|text| text.lines()) {
+        assert!(line.len() <= 80, "wider than a terminal: {line}");
+    }
+    let restarts = text("help max-restarts");
+    assert!(restarts.starts_with("      --max-restarts N ") && restarts.lines().count() == 1, "{restarts}");
+    assert_eq!(text("help --max-restarts"), restarts);
+    assert_eq!(text("help -w"), text("help --hosts"));
+    let near = error("help max-restart");
+    assert!(near.contains("takes a command, an option or a topic") && near.contains("rlaunch help max-restarts"));
+    assert!(error("help zzz").contains("rlaunch help help lists the topics"));
+    assert!(error("help map doctor").contains("got 'doctor'"));
+}
+
+#[test]
+fn scripts_for_shells_and_the_manual_page_have_every_option() {
+    let text = |line: &str| match with(line, &[]) {
+        Ok(Command::Help(text)) => text,
+        other => panic!("{line}: {other:?}"),
+    };
+    for (line, dashes) in
+        [("completions bash", "--"), ("completions zsh", "--"), ("completions fish", "-l "), ("man", "\\fB\\-\\-")]
+    {
+        let own = text(line);
+        for row in table::rows().filter(|row| !row.names.is_empty() && !matches!(row.takes, table::Takes::Pair(_))) {
+            let name = if line == "man" { row.shown().replace('-', "\\-") } else { row.shown().to_owned() };
+            assert!(own.contains(&format!("{dashes}{name}")), "{line} has no {name}");
+        }
+    }
+    assert!(error("completions").contains("needs a value: bash, zsh or fish"));
+    assert!(error("completions tcsh").contains("takes bash, zsh or fish, got 'tcsh'"));
+    assert!(error("completions bash zsh").contains("got 'zsh'"));
+    assert!(error("man rlaunch").contains("got 'rlaunch'"));
+    for line in ["completions --help", "man -h", "version -h"] {
+        assert!(text(line).starts_with("Usage: rlaunch "), "{line}");
+    }
 }
 
 #[test]
@@ -396,7 +454,9 @@ fn the_first_word_tells_whether_it_is_a_job() {
     for line in ["-n 2 a", "a", "run a", "-x A", "--", "-N 8"] {
         assert!(is_job(&words(line)), "{line}");
     }
-    for line in ["", "-h", "--help", "-V", "--version", "help", "doctor", "ps", "map -n 2 a", "hosts a"] {
+    for line in
+        ["", "-h", "--help", "-V", "--version", "help", "doctor", "ps", "map -n 2 a", "hosts a", "man", "rapidfire"]
+    {
         assert!(!is_job(&words(line)), "{line}");
     }
 }

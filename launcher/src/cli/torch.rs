@@ -28,6 +28,7 @@ pub(super) enum Opt {
 
 pub(super) const GROUP: Group = Group {
     title: "As torchrun (docs/guides/from-torchrun.md)",
+    topic: "torchrun",
     rows: &[
         Row {
             id: Id::Torch(Opt::Module),
@@ -53,9 +54,10 @@ pub(super) const GROUP: Group = Group {
             short: None,
             names: &["log-dir"],
             takes: Takes::One("DIR"),
-            brief: "where -r and -t put files, on every host",
+            brief: "with -t 3: a copy of each rank's output below DIR",
             more: &[
-                "DIR/ID_HOST/attempt_0/LOCAL_RANK/stdout.log, also",
+                "With -r 3: there only. On each host the files are in",
+                "DIR/ID_HOST/attempt_0/LOCAL_RANK: stdout.log,",
                 "stderr.log, error.json. Default: a new one in /tmp.",
             ],
         },

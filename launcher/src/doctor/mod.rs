@@ -1,12 +1,13 @@
 //! `rlaunch doctor -H HOSTS`: reaches every host as a job would, starts the agent there, and lets it go again. This machine is looked at without ssh.
 
 mod count;
+mod json;
 mod show;
 
 pub(crate) use count::count;
 
 use crate::bootstrap::{Bootstrap, Setting, Step};
-use crate::cli::Reach;
+use crate::cli::{self, Reach};
 use crate::edges::now;
 use anyhow::Context as _;
 use rlaunch_core::bootstrap::{CarrierEnd, Failure, Secret, Target, Up};
@@ -50,10 +51,10 @@ enum Finding {
 }
 
 /// Everything, to the exit code.
-pub(crate) fn run(here: bool, hosts: &[Target], reach: &Reach, origin: Origin) -> u8 {
+pub(crate) fn run(here: bool, hosts: &[Target], plan: &cli::Doctor, origin: Origin) -> u8 {
     // While there are no threads: the containment of a job is tried.
-    let own = if here { show::here(&crate::serve::facts::line()) } else { String::new() };
-    match examine(own, hosts, reach, origin) {
+    let own = here.then(crate::serve::facts::line);
+    match examine(own, hosts, plan, origin) {
         Ok(Outcome::Report(text, code)) => {
             let written = crate::start::answer(text.as_bytes());
             // A host that cannot be had is worth more than a report that was lost.
@@ -86,9 +87,12 @@ struct Round {
     began: Mono,
 }
 
-fn examine(own: String, hosts: &[Target], reach: &Reach, origin: Origin) -> anyhow::Result<Outcome> {
+fn examine(own: Option<OsBytes>, hosts: &[Target], plan: &cli::Doctor, origin: Origin) -> anyhow::Result<Outcome> {
+    let reach = &plan.reach;
     if hosts.is_empty() {
-        return Ok(Outcome::Report(own, 0));
+        let text =
+            if plan.json { json::text(own.as_ref(), std::iter::empty(), None) } else { show::here(own.as_ref()) };
+        return Ok(Outcome::Report(text, 0));
     }
     let mut rounds = Rounds::new(reach, origin)?;
     let round = match rounds.run(hosts, reach.fast, true)? {
@@ -96,19 +100,29 @@ fn examine(own: String, hosts: &[Target], reach: &Reach, origin: Origin) -> anyh
         Err(sig) => return Ok(Outcome::Interrupted(sig)),
     };
     let failed = round.findings.values().any(|finding| !matches!(finding, Finding::Good { .. }));
-    let found = hosts.iter().zip(round.findings.values());
-    let mut text = own;
-    text.push_str(&show::hosts(found, round.began));
-    text.push_str(show::known_limit(hosts.len()));
     // A user who types a password for each login should not be asked four times more.
     let first = round.findings.values().position(|finding| matches!(finding, Finding::Good { .. }));
-    if let Some(target) = first.and_then(|at| hosts.get(at)).filter(|_| !reach.fast && !reach.prompt) {
-        match rounds.compare(target)? {
-            Ok(line) => text.push_str(&line),
+    let saving = match first.and_then(|at| hosts.get(at)).filter(|_| !reach.fast && !reach.prompt) {
+        Some(target) => match rounds.compare(target)? {
+            Ok(saving) => saving,
             Err(sig) => return Ok(Outcome::Interrupted(sig)),
-        }
-    }
+        },
+        None => None,
+    };
+    let found = hosts.iter().zip(round.findings.values().map(|finding| (finding, round.began)));
+    let text = match plan.json {
+        true => json::text(own.as_ref(), found, saving.as_ref()),
+        false => show::all(own.as_ref(), found, saving.as_ref()),
+    };
     Ok(Outcome::Report(text, if failed { exit::LAUNCH } else { 0 }))
+}
+
+/// The time to reach a host by itself, without --ssh-fast and with it.
+#[derive(Debug)]
+struct Saving {
+    host: String,
+    without: Span,
+    with: Span,
 }
 
 impl<'a> Rounds<'a> {
@@ -169,21 +183,21 @@ impl<'a> Rounds<'a> {
     }
 
     /// Measures the gain of --ssh-fast: a host by itself with and without it, twice each, the better of the two.
-    fn compare(&mut self, target: &Target) -> anyhow::Result<Result<String, Signal>> {
+    fn compare(&mut self, target: &Target) -> anyhow::Result<Result<Option<Saving>, Signal>> {
         let mut best = [None, None];
         for fast in [false, true, false, true] {
             let round = match self.run(std::slice::from_ref(target), fast, false)? {
                 Ok(round) => round,
                 Err(sig) => return Ok(Err(sig)),
             };
-            let Some(Finding::Good { at, .. }) = round.findings.values().next() else { return Ok(Ok(String::new())) };
+            let Some(Finding::Good { at, .. }) = round.findings.values().next() else { return Ok(Ok(None)) };
             let took = at.since(round.began);
             let [without, with] = &mut best;
             let slot = if fast { with } else { without };
             *slot = Some(slot.map_or(took, |before: Span| before.min(took)));
         }
-        let [Some(without), Some(with)] = best else { return Ok(Ok(String::new())) };
-        Ok(Ok(show::saving(target, without, with)))
+        let [Some(without), Some(with)] = best else { return Ok(Ok(None)) };
+        Ok(Ok(Some(Saving { host: target.to_string(), without, with })))
     }
 }
 

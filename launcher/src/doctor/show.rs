@@ -1,6 +1,6 @@
 //! The output about a host.
 
-use super::Finding;
+use super::{Finding, Saving};
 use crate::edges::now;
 use crate::serve::facts::UNKNOWN;
 use rlaunch_core::bootstrap::{Failure, Place, Target, Up};
@@ -13,17 +13,32 @@ use std::fmt::Write as _;
 /// A saving below a tenth is none.
 const WORTH: u64 = 10;
 
+/// All of the report.
+pub(super) fn all<'a>(
+    own: Option<&OsBytes>,
+    found: impl ExactSizeIterator<Item = (&'a Target, (&'a Finding, Mono))>,
+    saving: Option<&Saving>,
+) -> String {
+    let count = found.len();
+    let mut text = here(own);
+    text.push_str(&hosts(found));
+    text.push_str(known_limit(count));
+    text.push_str(&saving.map(self::saving).unwrap_or_default());
+    text
+}
+
 /// All about this machine, in lines.
-pub(super) fn here(facts: &OsBytes) -> String {
+pub(super) fn here(facts: Option<&OsBytes>) -> String {
+    let Some(facts) = facts else { return String::new() };
     let mut text = String::from("this machine:\n");
     of_facts(&mut text, &Facts(&facts.to_string()));
     text
 }
 
 /// All about the hosts. Hosts that fail in the same way are one part.
-pub(super) fn hosts<'a>(found: impl Iterator<Item = (&'a Target, &'a Finding)>, began: Mono) -> String {
+fn hosts<'a>(found: impl Iterator<Item = (&'a Target, (&'a Finding, Mono))>) -> String {
     let mut parts: Vec<(String, String, Vec<String>)> = Vec::new();
-    for (target, finding) in found {
+    for (target, (finding, began)) in found {
         let text = host(target, finding, began);
         let name = target.to_string();
         // A text that two hosts share names neither of them.
@@ -61,7 +76,7 @@ fn host(host: &Target, finding: &Finding, began: Mono) -> String {
 }
 
 /// A limit that no guard can lift. Said where jobs would have other hosts to talk to.
-pub(super) fn known_limit(hosts: usize) -> &'static str {
+fn known_limit(hosts: usize) -> &'static str {
     if hosts > 1 {
         "PyTorch's TCPStore is clear text between hosts: strangers cannot connect, but who can read the network can read it (docs/explain/security.md)\n"
     } else {
@@ -70,7 +85,7 @@ pub(super) fn known_limit(hosts: usize) -> &'static str {
 }
 
 /// The gain of --ssh-fast.
-pub(super) fn saving(host: &Target, without: Span, with: Span) -> String {
+fn saving(Saving { host, without, with }: &Saving) -> String {
     let saved = without.nanos().saturating_sub(with.nanos());
     let what = if saved < without.nanos() / WORTH {
         "saves nothing there".to_owned()
@@ -112,12 +127,13 @@ fn good(text: &mut String, host: &Target, up: &Up, took: Span, facts: &OsBytes) 
 
 fn of_facts(text: &mut String, facts: &Facts<'_>) {
     line(text, "has", &facts.has());
+    line(text, "load", &facts.load());
     line(text, "contain", &facts.contain());
     line(text, "limits", &facts.limits());
     line(text, "noexec", facts.value("noexec").unwrap_or_default());
     line(text, "tpu", &facts.chips());
     for held in facts.holders() {
-        line(text, "held", &held);
+        line(text, "held", &held.to_string());
     }
 }
 
@@ -126,7 +142,7 @@ const fn architecture() -> &'static str {
 }
 
 /// How far the host's clock is ahead of ours, by the middle of question and answer, and how wrong that may be: milliseconds.
-fn offset(up: &Up) -> (f64, f64) {
+pub(super) fn offset(up: &Up) -> (f64, f64) {
     let trip = up.answered.since(up.asked).nanos();
     let answered = rlaunch_sys::clock::wall().saturating_sub(now().since(up.answered).nanos());
     let ahead = i128::from(up.wall) - i128::from(answered.saturating_sub(trip / 2));
@@ -162,6 +178,14 @@ impl<'a> Facts<'a> {
         words.join(", ")
     }
 
+    /// The load, and the swap space if any is in use.
+    fn load(&self) -> String {
+        let load = self.value("load").map(|value| format!("{} (1, 5, 15 minutes)", value.replace('/', ", ")));
+        let swap = self.value("swap").and_then(|value| value.split_once('/')).filter(|(free, all)| free != all);
+        let swap = swap.map(|(free, all)| format!("swap: {} of {} free", size(free), size(all)));
+        load.into_iter().chain(swap).collect::<Vec<_>>().join("; ")
+    }
+
     /// The TPU chips, and the lock file of libtpu.
     fn chips(&self) -> String {
         let Some((count, generation)) = self.value("chips").and_then(|value| value.split_once('/')) else {
@@ -174,9 +198,8 @@ impl<'a> Facts<'a> {
     }
 
     /// The processes that hold TPU chips or GPUs.
-    fn holders(&self) -> Vec<String> {
-        let words = self.0.split(' ').filter_map(|word| word.strip_prefix("holder="));
-        words.map(holder).collect()
+    pub(super) fn holders(&self) -> impl Iterator<Item = Holder<'a>> + use<'a> {
+        self.0.split(' ').filter_map(|word| word.strip_prefix("holder=").map(Holder::of))
     }
 
     /// The processes that a job can leave there.
@@ -206,13 +229,47 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// `/dev/vfio/0:4242:alice:python3_train.py`.
-fn holder(word: &str) -> String {
-    let parts: Vec<&str> = word.splitn(4, ':').collect();
-    match parts.as_slice() {
-        [devices, "?", ..] => format!("{devices} by a process that you may not see; ask root: lsof {devices}"),
-        [devices, pid, user, command] => format!("{devices} by pid {pid}, {user}: {command}"),
-        _ => word.to_owned(),
+/// A process that holds devices: `/dev/vfio/0:4242:alice:MEMORY:SECONDS:python3_train.py`.
+pub(super) struct Holder<'a> {
+    pub(super) devices: &'a str,
+    /// `None`: the user of the doctor may not see the process.
+    pub(super) process: Option<Process<'a>>,
+}
+
+/// A process that the user of the doctor may see.
+pub(super) struct Process<'a> {
+    pub(super) pid: &'a str,
+    pub(super) user: &'a str,
+    pub(super) memory: &'a str,
+    pub(super) seconds: &'a str,
+    pub(super) command: &'a str,
+}
+
+impl<'a> Holder<'a> {
+    fn of(word: &'a str) -> Self {
+        let mut parts = word.splitn(6, ':');
+        let devices = parts.next().unwrap_or_default();
+        let process = match (parts.next(), parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(pid), Some(user), Some(memory), Some(seconds), Some(command)) => {
+                Some(Process { pid, user, memory, seconds, command })
+            }
+            _ => None,
+        };
+        Self { devices, process }
+    }
+}
+
+impl std::fmt::Display for Holder<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { devices, process } = self;
+        let Some(Process { pid, user, memory, seconds, command }) = process else {
+            return write!(f, "{devices} by a process that you may not see; ask root: lsof {devices}");
+        };
+        write!(f, "{devices} by pid {pid}, {user}: {command}")?;
+        match seconds.parse() {
+            Ok(seconds) if *memory != "0" => write!(f, " ({}, for {})", size(memory), Span::from_secs(seconds)),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 }
 
@@ -240,7 +297,7 @@ mod tests {
         let ended = |words: &str| Finding::Ended { end: None, words: words.into() };
         let findings = [ended("n1: full"), ended("n2: full"), ended("n3: broken"), ended("n4: full")];
         let targets = ["n1", "n2", "n3", "n4"].map(|name| Target::parse(name.as_bytes(), None).unwrap());
-        let text = hosts(targets.iter().zip(&findings), now());
+        let text = hosts(targets.iter().zip(findings.iter().map(|finding| (finding, now()))));
         let how = "the agent started, and ended badly: it did not end when it was let go";
         assert_eq!(text, format!("n1: {how}\n  ssh     n1: full\n  also    n[2,4]\nn3: {how}\n  ssh     n3: broken\n"));
     }
@@ -254,23 +311,28 @@ mod tests {
         assert_eq!(facts.has(), "2 CPUs, 1 GPU, 3 GiB of 3.7 GiB of memory free");
         assert_eq!(Facts("cpus=2 gpus=0 tier=T1").has(), "2 CPUs, no GPU");
         assert_eq!(Facts("cpus=2 gpus=? tier=T3").has(), "2 CPUs, unknown GPUs", "/dev cannot be read");
+        assert_eq!(Facts("swap=0/0 load=0.50/0.25/0.10").load(), "0.50, 0.25, 0.10 (1, 5, 15 minutes)");
+        let swapped = Facts("swap=1024/3072 load=9.00/8.00/7.00").load();
+        assert_eq!(swapped, "9.00, 8.00, 7.00 (1, 5, 15 minutes); swap: 1 KiB of 3 KiB free");
         assert!(facts.contain().starts_with("tier T1: nothing outlives a job, even if"));
         let limits = "nofile 1024 (up to 1048576), nproc unlimited, memlock 8 MiB, core 0 (up to unlimited)";
         assert_eq!(facts.limits(), limits);
         assert_eq!(facts.value("noexec"), Some("/tmp,/dev/shm"));
         let tpu = Facts(
-            "chips=4/v2_or_v3 lock=locked_by_7 holder=/dev/vfio/0-3:7:alice:python3_a.py holder=/dev/vfio/5:?:?:?",
+            "chips=4/v2_or_v3 lock=locked_by_7 holder=/dev/vfio/0-3:7:alice:3221225472:7500:python3_a.py holder=/dev/vfio/5:?:?:?",
         );
         assert_eq!(tpu.chips(), "4 chips (v2 or v3); lock file locked by 7");
-        assert_eq!(tpu.holders()[0], "/dev/vfio/0-3 by pid 7, alice: python3_a.py");
-        assert_eq!(tpu.holders()[1], "/dev/vfio/5 by a process that you may not see; ask root: lsof /dev/vfio/5");
+        let held: Vec<String> = tpu.holders().map(|held| held.to_string()).collect();
+        assert_eq!(held[0], "/dev/vfio/0-3 by pid 7, alice: python3_a.py (3 GiB, for 2h05m)");
+        assert_eq!(held[1], "/dev/vfio/5 by a process that you may not see; ask root: lsof /dev/vfio/5");
         assert_eq!((Facts("").has(), Facts("").limits()), (String::new(), String::new()), "an agent of another build");
     }
 
     #[test]
     fn a_small_saving_is_none() {
         let of = |without, with| {
-            saving(&Target::parse(b"h", None).unwrap(), Span::from_millis(without), Span::from_millis(with))
+            let host = "h".to_owned();
+            saving(&Saving { host, without: Span::from_millis(without), with: Span::from_millis(with) })
         };
         assert_eq!(of(200, 140), "--ssh-fast, tried on h, saves 60 ms of 0.2s for a host by itself\n");
         for with in [190, 250] {

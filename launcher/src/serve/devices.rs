@@ -3,6 +3,7 @@
 use super::device_files::{Holder, Site, lock_files};
 use rlaunch_core::guard::devices::{DeviceHolder, DeviceKind, Kept, LIBTPU_LOCK, LockFound};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_sys::facts::host;
 
 /// The hosts of the TPU slice that this host belongs to, by their numbers. Empty: no slice is known. The metadata server has a second.
 pub(crate) fn hosts_of_slice() -> Vec<String> {
@@ -12,7 +13,7 @@ pub(crate) fn hosts_of_slice() -> Vec<String> {
 /// Most holders that are named.
 const NAMED: usize = 4;
 
-/// `chips=4/v5e`, `lock=locked:4242`, and `holder=/dev/vfio/0:4242:alice:python3` for each holder. Nothing where there are no such devices.
+/// `chips=4/v5e`, `lock=locked:4242`, and `holder=/dev/vfio/0:4242:alice:MEMORY:SECONDS:python3` for each holder. Nothing where there are no such devices.
 pub(super) fn words() -> Vec<String> {
     let mut words = Vec::new();
     if let Some(site) = Site::of(DeviceKind::Auto) {
@@ -44,5 +45,6 @@ fn holders(site: &Site) -> Vec<String> {
 /// The words of the line stand between blanks.
 fn holder(holder: &Holder) -> String {
     let DeviceHolder { devices, pid, user, command, .. } = holder.report(Kept::Policy);
-    format!("holder={devices}:{pid}:{user}:{command}").replace(char::is_whitespace, "_")
+    let (memory, seconds) = host::process(pid).map_or((0, 0), |used| (used.memory, used.seconds));
+    format!("holder={devices}:{pid}:{user}:{memory}:{seconds}:{command}").replace(char::is_whitespace, "_")
 }

@@ -18,9 +18,10 @@ pub(crate) fn line() -> OsBytes {
     words.extend(amd.then(|| "amd=1".to_owned()));
     let topology = crate::bindings::processors().topology;
     words.push(format!("units={}", Level::ALL.map(|level| topology.count(level).to_string()).join("/")));
-    if let Some((free, all)) = host::memory() {
-        words.push(format!("memory={free}/{all}"));
+    if let Some(host::Memory { available, total, swap_free, swap_total }) = host::memory() {
+        words.push(format!("memory={available}/{total} swap={swap_free}/{swap_total}"));
     }
+    words.extend(host::load().map(|load| format!("load={}", load.map(|load| format!("{load:.2}")).join("/"))));
     // As `--contain auto` will choose; only while we have no threads.
     let contained = ns::is_wanted_by_auto() && ns::is_possible();
     words.push(format!("tier={}", if contained { "T1" } else { "T3" }));

@@ -3,10 +3,11 @@
 use super::phrases;
 use rlaunch_core::allocation::Allocation;
 use rlaunch_core::bootstrap::CarrierKind;
+use rlaunch_core::hostlist::fold_in_order;
 use rlaunch_core::id::{AppIndex, NodeId, Rank};
 use rlaunch_core::master_store::Holder;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::{Note, Placement};
+use rlaunch_core::place::{Node, Note, Placement};
 use rlaunch_core::spec::JobSpec;
 use rlaunch_core::time::Span;
 use std::fmt::Write as _;
@@ -18,21 +19,12 @@ pub(crate) type Source<'a> = Option<(&'a Allocation, CarrierKind)>;
 pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder, source: Source<'_>) -> String {
     let (ranks, hosts) = (placement.ranks.len() as u64, placement.nodes.len() as u64);
     let mut text = format!("{} on {}\n", phrases::count(ranks, "rank"), phrases::count(hosts, "host"));
-    let names: Vec<String> = placement.nodes.iter().map(|node| node.host.to_string()).collect();
+    let lines = lines(placement);
     // Nobody's screen is wider, and a format takes no more than 65,535.
-    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(200);
-    let mut own: Vec<Vec<Rank>> = vec![Vec::new(); names.len()];
-    for (seat, rank) in placement.ranks.iter().zip((0..).map(Rank::new)) {
-        own.get_mut(seat.node.index()).into_iter().for_each(|ranks| ranks.push(rank));
-    }
-    for ((name, node), ranks) in names.iter().zip(&placement.nodes).zip(&own) {
-        let slots = match node.slots {
-            u32::MAX => String::new(),
-            slots if node.ranks > slots => format!("  ({} on {})", node.ranks, phrases::count(slots.into(), "slot")),
-            _ => String::new(),
-        };
+    let width = lines.iter().map(|(names, _)| names.chars().count()).max().unwrap_or(0).min(200);
+    for (names, ranks) in lines {
         // Writing to a String cannot fail.
-        writeln!(text, "  {name:width$}  {}{slots}", phrases::ranks(ranks)).unwrap_or_default();
+        writeln!(text, "  {names:width$}  {ranks}").unwrap_or_default();
     }
     if programs.len() > 1 {
         let of: Vec<String> =
@@ -50,6 +42,72 @@ pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder
         writeln!(text, "hosts of {}, whose agents {carrier} starts", allocation.title()).unwrap_or_default();
     }
     text
+}
+
+/// Fewer equal hosts than this have a line each.
+const FOLDED: usize = 3;
+
+/// How ranks follow each other from host to host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Each host has the next ranks.
+    HostByHost,
+    /// Each rank of a host is followed by one of the next host.
+    InTurn,
+}
+
+/// The names and the ranks of each host, or of equal hosts that follow each other.
+fn lines(placement: &Placement) -> Vec<(String, String)> {
+    let nodes = &placement.nodes;
+    let names: Vec<String> = nodes.iter().map(|node| node.host.to_string()).collect();
+    let mut own: Vec<Vec<Rank>> = vec![Vec::new(); nodes.len()];
+    for (seat, rank) in placement.ranks.iter().zip((0..).map(Rank::new)) {
+        own.get_mut(seat.node.index()).into_iter().for_each(|ranks| ranks.push(rank));
+    }
+    let mut lines = Vec::new();
+    let mut at = 0;
+    while let (Some(node), Some(rest)) = (nodes.get(at), own.get(at..)) {
+        let most = alike(nodes, at);
+        let (blocks, turns) = (equal(rest, Order::HostByHost).min(most), equal(rest, Order::InTurn).min(most));
+        let count = if blocks.max(turns) < FOLDED { 1 } else { blocks.max(turns) };
+        let mut ranks: Vec<Rank> = rest.iter().take(count).flatten().copied().collect();
+        ranks.sort_unstable();
+        let mut notes: Vec<String> = Vec::new();
+        if node.slots != u32::MAX && node.ranks > node.slots {
+            notes.push(format!("{} on {}", node.ranks, phrases::count(node.slots.into(), "slot")));
+        } else if count > 1 {
+            notes.push(node.ranks.to_string());
+        }
+        notes.last_mut().filter(|_| count > 1).into_iter().for_each(|note| note.push_str(" each"));
+        notes.extend((turns > blocks && count > 1).then(|| "in turn".to_owned()));
+        let notes = if notes.is_empty() { String::new() } else { format!("  ({})", notes.join(", ")) };
+        let own_names = names.iter().skip(at).take(count).map(String::as_str);
+        lines.push((fold_in_order(own_names), phrases::ranks(&ranks) + &notes));
+        at += count;
+    }
+    lines
+}
+
+/// How many hosts from the first one on have as many ranks as it, in this order.
+fn equal(hosts: &[Vec<Rank>], order: Order) -> usize {
+    let next = |of: &[Rank], after: &[Rank]| match (order, of.last(), after) {
+        (_, None, _) | (_, _, []) => false,
+        (Order::HostByHost, Some(last), [first, ..]) => {
+            of.len() == after.len() && is_run(of) && is_run(after) && first.get() == last.get() + 1
+        }
+        (Order::InTurn, ..) => of.len() == after.len() && of.iter().zip(after).all(|(a, b)| b.get() == a.get() + 1),
+    };
+    1 + hosts.windows(2).take_while(|pair| matches!(pair, [of, after] if next(of, after))).count()
+}
+
+/// How many hosts from this one on have as many ranks and slots.
+fn alike(nodes: &[Node], at: usize) -> usize {
+    let Some((first, more)) = nodes.get(at..).and_then(<[Node]>::split_first) else { return 1 };
+    1 + more.iter().take_while(|node| (node.slots, node.ranks) == (first.slots, first.ranks)).count()
+}
+
+fn is_run(ranks: &[Rank]) -> bool {
+    ranks.windows(2).all(|pair| matches!(pair, [a, b] if b.get() == a.get() + 1))
 }
 
 /// The holder of the store at MASTER_PORT, and the reason.
@@ -224,6 +282,28 @@ mod tests {
             text(&placed(&[(1, "a"), (3, "b")]), &[&argv, &argv[..1]], LEFT, None),
             "4 ranks on 2 hosts\n  a  rank 0\n  b  ranks 1-3  (3 on 1 slot)\n  rank 0     ./train 'a b'\n  ranks 1-3  ./train\nTCPStore: left to rank 0 (it does not run Python)\n"
         );
+    }
+
+    #[test]
+    fn equal_hosts_have_one_line() {
+        let hosts = |placement: &Placement| {
+            let text = text(placement, &[&[]], LEFT, None);
+            text.lines().filter_map(|line| line.strip_prefix("  ").map(str::to_owned)).collect::<Vec<_>>()
+        };
+        assert_eq!(hosts(&placed(&[(64, "n[1-8]:8")])), ["n[1-8]  ranks 0-63  (8 each)"]);
+        assert_eq!(hosts(&placed(&[(4, "n[1-2]:2")])), ["n1  ranks 0,1", "n2  ranks 2,3"]);
+        assert_eq!(hosts(&placed(&[(8, "n3:2,n2:2,n1:2,m:2")]))[..], ["n[3,2,1],m  ranks 0-7  (2 each)"][..]);
+        assert_eq!(hosts(&placed(&[(9, "n[1-3]:2,m:3")])), ["n[1-3]  ranks 0-5  (2 each)", "m       ranks 6-8"]);
+        assert_eq!(hosts(&placed(&[(6, "n[1-3]:1")])), ["n[1-3]  ranks 0-5  (2 on 1 slot each)"]);
+        let mut in_turn = placed(&[(6, "n[1-3]:2")]);
+        for (seat, at) in in_turn.ranks.iter_mut().zip([0, 1, 2, 0, 1, 2]) {
+            seat.node = NodeId::new(at);
+        }
+        assert_eq!(hosts(&in_turn), ["n[1-3]  ranks 0-5  (2 each, in turn)"]);
+        for (seat, at) in in_turn.ranks.iter_mut().zip([0, 1, 2, 2, 1, 0]) {
+            seat.node = NodeId::new(at);
+        }
+        assert_eq!(hosts(&in_turn), ["n1  ranks 0,5", "n2  ranks 1,4", "n3  ranks 2,3"]);
     }
 
     #[test]

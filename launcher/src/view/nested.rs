@@ -4,8 +4,7 @@
 use rlaunch_core::events::{Cause, Record, What};
 use rlaunch_core::restart::{RoundNote, RoundsEnd};
 use rlaunch_core::time::WallNs;
-
-const SECOND: u64 = 1_000_000_000;
+use std::time::{Duration, SystemTime};
 
 /// The messages so far.
 #[derive(Debug)]
@@ -100,19 +99,8 @@ impl Nested {
 
 /// As Python's logging writes it, in UTC.
 fn time(WallNs(ns): WallNs) -> String {
-    let (seconds, ms) = (ns / SECOND, ns % SECOND / 1_000_000);
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin with March, so that a leap day is the last of one; of 400 years each.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
-    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02},{ms:03}")
+    let at = SystemTime::UNIX_EPOCH + Duration::from_nanos(ns);
+    humantime::format_rfc3339_millis(at).to_string().replace('T', " ").replace('.', ",").replace('Z', "")
 }
 
 #[cfg(test)]
@@ -124,6 +112,8 @@ mod tests {
     use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
     use rlaunch_core::status::Status;
     use rlaunch_core::time::Span;
+
+    const SECOND: u64 = 1_000_000_000;
 
     #[test]
     fn times_are_as_pythons() {

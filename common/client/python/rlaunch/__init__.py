@@ -11,6 +11,7 @@ Nothing here imports a framework, starts a thread or opens a connection before i
 from __future__ import annotations
 
 from ._errors import ConnectionFailed, Error, Interrupted, NoJob, Refused, StoreTimeout
+from ._launcher import launcher
 from ._store import Store
 from ._world import World, world
 
@@ -24,6 +25,7 @@ __all__ = [
     "StoreTimeout",
     "World",
     "__version__",
+    "launcher",
     "world",
 ]
 

@@ -100,15 +100,52 @@ fn amd(nodes: &Path) -> Option<u32> {
     }
 }
 
-/// Bytes of memory that programs could still have, and of all there is; `None` where the kernel does not say.
+/// Memory of a host, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Memory {
+    /// What programs could still have.
+    pub available: u64,
+    /// All there is.
+    pub total: u64,
+    /// Free swap space.
+    pub swap_free: u64,
+    /// All swap space.
+    pub swap_total: u64,
+}
+
+/// The memory of this host; `None` where the kernel does not say.
 #[must_use]
-pub fn memory() -> Option<(u64, u64)> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let bytes = |name: &str| {
-        let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
-        rest.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib.saturating_mul(1024))
-    };
-    Some((bytes("MemAvailable:")?, bytes("MemTotal:")?))
+pub fn memory() -> Option<Memory> {
+    let mut system = sysinfo::System::new().ok()?;
+    system.refresh_memory();
+    let (available, total) = (system.available_memory(), system.total_memory());
+    let (swap_free, swap_total) = (system.free_swap(), system.total_swap());
+    (total > 0).then_some(Memory { available, total, swap_free, swap_total })
+}
+
+/// What a process has used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProcessUse {
+    /// Its resident memory in bytes.
+    pub memory: u64,
+    /// Seconds since its start.
+    pub seconds: u64,
+}
+
+/// What a process has used; `None`: there is no such process.
+#[must_use]
+pub fn process(pid: u32) -> Option<ProcessUse> {
+    let mut system = sysinfo::System::new().ok()?;
+    let pid = sysinfo::Pid::from_u32(pid);
+    let wanted = sysinfo::ProcessRefreshKind::nothing().with_memory();
+    system.refresh_processes_specifics(sysinfo::ProcessesToUpdate::Some(&[pid]), true, wanted);
+    system.process(pid).map(|process| ProcessUse { memory: process.memory(), seconds: process.run_time() })
+}
+
+/// The load averages of 1, 5 and 15 minutes; `None` where the kernel does not say.
+#[must_use]
+pub fn load() -> Option<[f64; 3]> {
+    sysinfo::System::load_average().ok().map(|load| [load.one, load.five, load.fifteen])
 }
 
 /// Whether programs in this directory cannot be executed because of how it is mounted.
@@ -177,8 +214,13 @@ mod tests {
 
     #[test]
     fn memory_is_some_of_it() {
-        let (free, all) = memory().unwrap();
-        assert!(free > 0 && free < all, "{free} of {all}");
+        let Memory { available, total, swap_free, swap_total } = memory().unwrap();
+        assert!(available > 0 && available < total, "{available} of {total}");
+        assert!(swap_free <= swap_total, "{swap_free} of {swap_total}");
+        let own = process(std::process::id()).unwrap();
+        assert!(own.memory > 0 && own.memory < total && own.seconds < 86_400, "{own:?}");
+        assert_eq!(process(u32::MAX >> 1), None);
+        assert!(load().unwrap().iter().all(|load| *load >= 0.0));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use rlaunch_core::rounds::PolicyReader;
 use std::fmt::Display;
 use trial_rounds::Step;
 
-const USAGE: &str = "\
+pub(super) const USAGE: &str = "\
 Usage: rlaunch assign --world N [--assign POLICY] [--lose RANKS]... [OPTIONS]
 
 Shows who is which rank after each loss. Nothing is started; a job takes the
@@ -128,7 +128,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
             Opt::Hostfile => trial.files.push(Said { option, value }),
             Opt::All => trial.all = true,
             Opt::Json => trial.json = true,
-            Opt::Help => return Ok(Command::Help(help::of(USAGE, &ASSIGN))),
+            Opt::Help => return Ok(Command::Help(help::command_named("assign"))),
         }
     }
     if let Some(word) = words.argv.into_iter().next() {

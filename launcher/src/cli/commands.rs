@@ -1,0 +1,123 @@
+//! The commands of rlaunch: the one source for the help, the completions, the man page and "did you mean".
+
+use super::table::{self, Table};
+use super::{assign, devices, doctor, hosts, query, report, shells};
+
+/// A command.
+#[derive(Debug)]
+pub(super) struct Sub {
+    pub(super) name: &'static str,
+    /// Its words, for the list of commands.
+    pub(super) shape: &'static str,
+    /// A line, for the list of commands.
+    pub(super) brief: &'static str,
+    /// The first part of its own help.
+    pub(super) usage: &'static str,
+    pub(super) table: &'static Table,
+}
+
+impl Sub {
+    /// Whether its words end with a program.
+    pub(super) fn takes_program(&self) -> bool {
+        self.table.is_jobs()
+    }
+}
+
+const RUN: &str = "\
+Usage: rlaunch run [OPTIONS] [--] PROGRAM [ARGS...]
+
+Starts a job, as rlaunch without 'run'. PROGRAM may have the name of a command.
+After 'run --' a ':' is an argument of the program.
+
+";
+
+const MAP: &str = "\
+Usage: rlaunch map [--json] [OPTIONS] PROGRAM [ARGS...] [: ...]...
+
+Prints where the ranks of a job would run, and starts nothing. All options of a
+job are accepted. The same as --dry-run. These options decide:
+
+";
+
+const HELP: &str = "\
+Usage: rlaunch help [TOPIC]
+
+TOPIC is a command, an option, or one of these:
+
+";
+
+const VERSION: &str = "\
+Usage: rlaunch version [-v]
+
+Prints the version. -v: also the path of this rlaunch, and of others in PATH.
+
+";
+
+/// All commands, in the order of the help.
+pub(super) static COMMANDS: [Sub; 12] = [
+    Sub { name: "run", shape: "[--] PROGRAM", brief: "a job, as without 'run'", usage: RUN, table: &table::JOB },
+    Sub { name: "map", shape: "PROGRAM", brief: "where its ranks would run", usage: MAP, table: &table::JOB },
+    Sub {
+        name: "doctor",
+        shape: "[-H LIST]",
+        brief: "examines this machine, or hosts by ssh",
+        usage: doctor::USAGE,
+        table: &table::DOCTOR,
+    },
+    Sub {
+        name: "hosts",
+        shape: "[LIST...]",
+        brief: "lists of hosts: fold, expand, count",
+        usage: hosts::USAGE,
+        table: &table::HOSTS,
+    },
+    Sub {
+        name: "report",
+        shape: "EVENTS",
+        brief: "a job after its end, and a picture",
+        usage: report::USAGE,
+        table: &table::REPORT,
+    },
+    Sub {
+        name: "assign",
+        shape: "--world N",
+        brief: "ranks after losses: policies, tried",
+        usage: assign::USAGE,
+        table: &table::ASSIGN,
+    },
+    Sub {
+        name: "store",
+        shape: "ACTION",
+        brief: "the store of a job, from within it",
+        usage: query::USAGE,
+        table: &table::ASK,
+    },
+    Sub {
+        name: "clean",
+        shape: "[-H LIST]",
+        brief: "frees the TPU chips of hosts",
+        usage: devices::USAGE,
+        table: &table::CLEAN,
+    },
+    Sub {
+        name: "completions",
+        shape: "SHELL",
+        brief: "completions for bash, zsh or fish",
+        usage: shells::USAGE,
+        table: &table::PLAIN,
+    },
+    Sub {
+        name: "man",
+        shape: "",
+        brief: "the manual page: rlaunch man | man -l -",
+        usage: super::man::USAGE,
+        table: &table::PLAIN,
+    },
+    Sub { name: "help", shape: "[TOPIC]", brief: "a command, an option or a topic", usage: HELP, table: &table::PLAIN },
+    Sub { name: "version", shape: "[-v]", brief: "the version", usage: VERSION, table: &table::VERSION },
+];
+
+/// The command with this name.
+pub(super) fn by_name(word: &[u8]) -> Option<&'static Sub> {
+    COMMANDS.iter().find(|sub| sub.name.as_bytes() == word)
+}
