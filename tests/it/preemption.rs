@@ -2,6 +2,7 @@
 
 use crate::bed::Bed;
 use crate::case::Case;
+use crate::census::Mercy;
 use crate::jax;
 use crate::place::{self, Scratch};
 use crate::plan::Plan;
@@ -313,7 +314,7 @@ fn probe_that_still_runs_ends_with_its_job() {
             let fifo = scratch.fifo("probe");
             let probe = format!("trap '' TERM; sleep 1000 & echo up >{}; sleep 1000", fifo.display());
             let words = ["--preempt-probe", &probe, "sh", "-c", "echo ready; exec sleep 1000"];
-            let case = Plan::rlaunch(words).contain(tier).start();
+            let case = Plan::rlaunch(words).contain(tier).mercy(Mercy::All).start();
             case.says_on_stdout("ready", 1);
             assert_eq!(std::fs::read(&fifo).unwrap(), b"up\n");
             case.signal(sig);

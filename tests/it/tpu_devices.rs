@@ -247,7 +247,7 @@ fn group_of_a_virtual_machine_is_never_looked_at() {
     );
     let end = "fate $pid; kill -KILL $pid; wait";
     for (policy, by) in [("stale", user), ("all", "")] {
-        let run = format!("{by} python3 -c \"$OPENS\" \"$RL\" --clean-devices {policy} -n 1 echo ran");
+        let run = format!("python3 -c \"$OPENS\" {by} \"$RL\" --clean-devices {policy} -n 1 echo ran");
         let done = on_chip(&format!("{setting}; {run}; {end}")).env("OPENS", OPENS).start().end();
         let opened = if by.is_empty() { "opened 0" } else { "opened 0 0" };
         assert!(done.out().starts_with("ran\nopened"), "{policy}: {}{}", done.out(), done.err());
@@ -256,7 +256,7 @@ fn group_of_a_virtual_machine_is_never_looked_at() {
     }
     // A host without any chip.
     let none = "rm -r pci/0000:00:04.0";
-    let run = format!("{user} python3 -c \"$OPENS\" \"$RL\" -n 1 echo ran");
+    let run = format!("python3 -c \"$OPENS\" {user} \"$RL\" -n 1 echo ran");
     let done = on_chip(&format!("{setting}; {none}; {run}; {end}")).env("OPENS", OPENS).start().end();
     assert_eq!(done.out(), "ran\nopened 0\nlives\n", "{}", done.err());
     if place::has("strace") {
@@ -280,7 +280,9 @@ fn chip_is_looked_at_before_a_respawn() {
     if !place::has("bash") {
         return;
     }
-    let plan = on_chip("exec \"$RL\" -n 3 --respawn bash -c \"$HOLDS\"").env("HOLDS", HOLDS).env("TRAIN", train);
+    // Without a PID namespace a rank knows its number on the host.
+    let plan =
+        on_chip("exec \"$RL\" --contain t3 -n 3 --respawn bash -c \"$HOLDS\"").env("HOLDS", HOLDS).env("TRAIN", train);
     let temporary = plan.scratch().temporary();
     let go = temporary.join("go");
     nix::unistd::mkfifo(&go, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();

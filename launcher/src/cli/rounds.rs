@@ -11,8 +11,8 @@ use super::{Program, Run};
 use rlaunch_core::env::base;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{MOST_RANKS, Placement};
-use rlaunch_core::rank_assign::{self, AssignError, Policy, Source, Stage, World};
-use rlaunch_core::restart::{Limits, Respawn, asked};
+use rlaunch_core::rank_assign::{self, AssignError, Policy, Stage, World};
+use rlaunch_core::restart::{Limits, Respawn, names_slices};
 use rlaunch_core::rounds::Rounds;
 use rlaunch_core::time::Span;
 use std::borrow::Cow;
@@ -287,8 +287,8 @@ impl Run {
         let exports = self.programs.first().map(|program| program.exports.as_slice()).unwrap_or_default();
         let env = base(caller.iter().copied(), exports).env;
         let mut world = World::new(u32::try_from(placement.ranks.len()).unwrap_or(u32::MAX));
-        let names_slices = placement.nodes.iter().any(|node| node.chips.is_some());
-        if !names_slices && asked(policy).contains(&Source::Slice) {
+        let are_known = placement.nodes.iter().any(|node| node.chips.is_some());
+        if !are_known && names_slices(policy) {
             // TPU hosts know their slices themselves. The first round decides.
             return Ok(world.size());
         }

@@ -322,12 +322,9 @@ impl World {
             NodeAction::Renew { port } => self.renews(port == PortPlan::Choose),
             NodeAction::OpenNamespace { number, .. } => self.makes_space(number),
             NodeAction::Serve { addr, port, guard: _, ranks: _ } => self.serves(addr, port),
-            NodeAction::Tell { .. } | NodeAction::EndSession { .. } | NodeAction::ReservePort { .. } => {}
-            NodeAction::Mark { .. }
-            | NodeAction::FreeDevices { .. }
-            | NodeAction::ExamineDevices { .. }
-            | NodeAction::WatchPreemption { .. } => {}
-            NodeAction::UsePort(_) | NodeAction::Unserve | NodeAction::AwaitDevices { .. } => {}
+            NodeAction::WatchPreemption { .. } | NodeAction::ExamineDevices { .. } | NodeAction::EndSession { .. } => {}
+            NodeAction::AwaitDevices { .. } | NodeAction::FreeDevices { .. } | NodeAction::ReservePort { .. } => {}
+            NodeAction::Tell { .. } | NodeAction::Mark { .. } | NodeAction::UsePort(_) | NodeAction::Unserve => {}
             NodeAction::Probe { place, key } => self.probes(&place, &key),
             NodeAction::EndProbes => self.probes_end(),
             NodeAction::Withhold => self.host.agent.withhold = true,

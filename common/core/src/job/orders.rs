@@ -167,7 +167,7 @@ impl Orders {
         let Some(apps) = self.apps.get(node.index()) else { return };
         let start = Start {
             in_step: self.spec.scheduler.is_some(),
-            preempt_probe: self.spec.preempt_probe.clone(),
+            preempt_probe: Box::new(self.spec.preempt_probe.clone()),
             job: self.spec.job,
             contain: self.spec.contain,
             nodes: len(&placement.nodes),
@@ -193,7 +193,7 @@ impl Orders {
             awaits: self.awaits(),
             linger: LINGER,
             grace: self.spec.grace,
-            trace: self.trace.clone(),
+            trace: Box::new(self.trace.clone()),
         };
         cx.act(JobAction::Send { node, msg: ToNode::Start(start) });
         for (app, index) in programs.iter().zip((0..).map(AppIndex::new)) {

@@ -174,6 +174,12 @@ impl Parts {
         self.log.left_out(&mut step.cx(), nodes, placement, false);
     }
 
+    /// The job does without these nodes from its start on.
+    fn place_without(&mut self, step: &mut Step<'_>, nodes: Vec<NodeId>, placement: Arc<Placement>) {
+        step.facts.place(Arc::clone(&placement));
+        self.leave_out(step, nodes, &placement);
+    }
+
     /// A part of ours was lost on a node: the job ends, unless it can do without the node.
     fn lost(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) {
         let lost = self.lease.blame(node, lost);
@@ -318,10 +324,7 @@ impl Parts {
             Notice::MissedLease(node) => self.node_ends.on_missed_lease(&mut step.cx(), node),
             Notice::Lost { node, lost } => self.lost(step, node, lost),
             Notice::StartupDeadlineExpired { node, limit } => self.on_startup_deadline(step, node, limit),
-            Notice::LeftOut { nodes, placement } => {
-                step.facts.place(Arc::clone(&placement));
-                self.leave_out(step, nodes, &placement);
-            }
+            Notice::LeftOut { nodes, placement } => self.place_without(step, nodes, placement),
             Notice::Chips(chips) => step.facts.add_chips(chips),
             Notice::Severed(node) => self.lease.severed(&mut step.cx(), node),
             Notice::NodeOver(node) => self.node_over(step, node),

@@ -1,6 +1,7 @@
 //! The warning that this host is about to be taken away. It is reported once, whatever the number of its sources.
 
 use super::{Cx, NodeAction};
+use crate::os_bytes::OsBytes;
 use crate::warnings::WarningSource;
 use crate::wire::to_node::Start;
 use crate::wire::to_root::ToRoot;
@@ -14,7 +15,7 @@ impl Warnings {
     /// The job begins.
     pub(super) fn on_begun(&self, cx: &mut Cx<'_>, start: &Start) {
         if !start.preempt_probe.is_empty() {
-            cx.act(NodeAction::WatchPreemption { command: start.preempt_probe.clone() });
+            cx.act(NodeAction::WatchPreemption { command: OsBytes::clone(&start.preempt_probe) });
         }
     }
 

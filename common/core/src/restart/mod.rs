@@ -155,6 +155,17 @@ pub fn asked(policy: &Policy) -> Vec<Source> {
     (0..scripts.min(most)).map(Source::Script).chain(asked).collect()
 }
 
+/// Whether a policy asks for the TPU slices of ranks.
+#[must_use]
+pub fn names_slices(policy: &Policy) -> bool {
+    let is_slice = |key: &Key| *key == Key::Of(Source::Slice);
+    policy.stages.iter().any(|stage| match stage {
+        Stage::Group(Group { key, .. }) => is_slice(key),
+        Stage::Tree(tree) => tree.layers.iter().any(|layer| is_slice(&layer.key)),
+        Stage::ActivateAll | Stage::MaxActive(_) | Stage::Divisible(_) | Stage::Shift | Stage::Fill => false,
+    })
+}
+
 impl Restart {
     /// For one generation of a job.
     #[must_use]

@@ -78,7 +78,7 @@ fn start() -> impl Strategy<Value = ToNode> {
         .prop_map(|(job, n, label, rendezvous, (given, sole, linger))| {
             ToNode::Start(Start {
                 in_step: n[0] % 2 == 0,
-                preempt_probe: label.clone().unwrap_or_default(),
+                preempt_probe: Box::new(label.clone().unwrap_or_default()),
                 tpu: crate::wire::to_node::TpuRequest {
                     given: sole.then(|| Box::new(crate::tpu::TpuFacts::of_hostfile("a", n[1], n[2]))),
                     allow_partial: sole,
@@ -110,7 +110,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 awaits: Span::from_nanos(linger / 5),
                 linger: Span::from_nanos(linger),
                 grace: Span::from_nanos(linger / 7),
-                trace: OsBytes::default(),
+                trace: Box::default(),
             })
         })
 }

@@ -170,7 +170,7 @@ pub struct Start {
     /// The agent is a task of a scheduler's step: a signal to it is a warning to the job.
     pub in_step: bool,
     /// The command whose end with 0 is a warning that this host is about to be taken away. Empty: there is none.
-    pub preempt_probe: OsBytes,
+    pub preempt_probe: Box<OsBytes>,
     /// Time that a round may wait for suspected hosts, and for more faults.
     pub awaits: Span,
     /// How long descendants that hold a rank's output may continue after success.
@@ -178,7 +178,7 @@ pub struct Start {
     /// The same after a rank was killed by a signal that was passed on (`--grace`): what it has started may be saving.
     pub grace: Span,
     /// Diagnostics wanted from the agent (`RLAUNCH_LOG` syntax); empty: none.
-    pub trace: OsBytes,
+    pub trace: Box<OsBytes>,
 }
 
 impl Start {
@@ -206,11 +206,11 @@ impl Start {
             lease: None,
             tpu: TpuRequest::default(),
             in_step: false,
-            preempt_probe: OsBytes::default(),
+            preempt_probe: Box::default(),
             awaits: Span::ZERO,
             linger: Span::from_secs(2),
             grace: Span::from_secs(5),
-            trace: OsBytes::default(),
+            trace: Box::default(),
         }
     }
 }

@@ -80,7 +80,8 @@ impl Rounds {
         }
     }
 
-    /// Variables and slices that the policy of the command line asks for: the program cannot be asked, as it does not know of them.
+    /// Variables that the policy of the command line asks for: the program cannot be asked, as it does not know of them. And the slices of
+    /// TPU hosts, for each policy.
     fn known(&self, placement: &Placement) -> Vec<(Source, Vec<Option<String>>)> {
         let asked = self.spec.rounds.policy.as_ref().map(asked).unwrap_or_default();
         let app = self.spec.apps.first();
@@ -93,13 +94,11 @@ impl Rounds {
                 let all = vec![value(name); placement.ranks.len()];
                 Some((source, all))
             }
-            Source::Slice => {
-                let slice = |seat: &RankPlacement| placement.slice(seat.node).map(String::from);
-                let all = placement.ranks.iter().map(slice).collect();
-                Some((source, all))
-            }
-            Source::Host | Source::Rack | Source::Numa | Source::Script(_) => None,
+            Source::Slice | Source::Host | Source::Rack | Source::Numa | Source::Script(_) => None,
         });
-        known.collect()
+        let slice = |seat: &RankPlacement| placement.slice(seat.node).map(String::from);
+        let slices: Vec<Option<String>> = placement.ranks.iter().map(slice).collect();
+        let slices = slices.iter().any(Option::is_some).then_some((Source::Slice, slices));
+        known.chain(slices).collect()
     }
 }

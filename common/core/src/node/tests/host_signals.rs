@@ -197,7 +197,10 @@ fn lease_is_the_usual_one_when_the_launcher_is_heard_after_an_announced_suspensi
 #[test]
 fn command_that_warns_runs_from_the_start_on() {
     let watch = NodeAction::WatchPreemption { command: "test -e /run/preempted".into() };
-    let actions = |preempt_probe| Rig::new().root(ToNode::Start(Start { preempt_probe, ..start() }));
-    assert!(actions("test -e /run/preempted".into()).contains(&watch));
-    assert!(!actions("".into()).iter().any(|action| matches!(action, NodeAction::WatchPreemption { .. })));
+    let actions = |probe: &str| {
+        let preempt_probe = Box::new(OsBytes::from(probe));
+        Rig::new().root(ToNode::Start(Start { preempt_probe, ..start() }))
+    };
+    assert!(actions("test -e /run/preempted").contains(&watch));
+    assert!(!actions("").iter().any(|action| matches!(action, NodeAction::WatchPreemption { .. })));
 }
