@@ -73,6 +73,7 @@ const RARE: &[Id] = &[
     Id::Place(place::Opt::BindTo),
     Id::Place(place::Opt::ReportBindings),
     Id::Store(store_options::Opt::Framework),
+    Id::Store(store_options::Opt::Mpi),
     Id::Faults(faults::Opt::MaxRestarts),
     Id::Faults(faults::Opt::RestartDelay),
     Id::Faults(faults::Opt::PreemptRetries),

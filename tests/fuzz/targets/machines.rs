@@ -117,7 +117,8 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         | NodeAction::EndSession { .. }
         | NodeAction::Mark { .. }
         | NodeAction::UsePort(_)
-        | NodeAction::Unserve => return None,
+        | NodeAction::Unserve
+        | NodeAction::ServeMpi(_) => return None,
         NodeAction::Beat(_) | NodeAction::OpenNamespace { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {
             return None;
         }

@@ -323,8 +323,8 @@ impl World {
             NodeAction::OpenNamespace { number, .. } => self.makes_space(number),
             NodeAction::Serve { addr, port, guard: _, ranks: _ } => self.serves(addr, port),
             NodeAction::Tell { .. } | NodeAction::EndSession { .. } | NodeAction::ReservePort { .. } => {}
-            NodeAction::Mark { .. } | NodeAction::FreeDevices { .. } | NodeAction::ExamineDevices { .. } => {}
-            NodeAction::UsePort(_) | NodeAction::Unserve | NodeAction::AwaitDevices { .. } => {}
+            NodeAction::UsePort(_) | NodeAction::Unserve | NodeAction::ServeMpi(_) | NodeAction::Mark { .. } => {}
+            NodeAction::FreeDevices { .. } | NodeAction::ExamineDevices { .. } | NodeAction::AwaitDevices { .. } => {}
             NodeAction::Probe { place, key } => self.probes(&place, &key),
             NodeAction::EndProbes => self.probes_end(),
             NodeAction::Withhold => self.host.agent.withhold = true,
