@@ -1,7 +1,7 @@
 //! The listener for MPI libraries, on 127.0.0.1: connections of ranks, their bytes to the machine and back.
 //!
-//! It is opened before the first rank and costs some microseconds; all else is made for the first connection. Nothing is read of a
-//! connection before it is known that a process of the job has made it.
+//! The listener is opened before the first rank and costs some microseconds. All else is made for the first connection. No byte of a
+//! connection is read before it is known that a process of the job has made it.
 
 mod outcome;
 
@@ -98,7 +98,7 @@ pub(super) fn begin(edges: &mut Edges, layout: Layout) {
         listener.machine = Some(Mpi::new(layout));
         listener.outcomes = Outcomes::default();
         listener.asks.clear();
-        // Those that the ranks before have not got.
+        // Answers that the ranks before have not got.
         edges.store.iter_mut().for_each(|store| drop(store.answers_of_mpi()));
     }
 }

@@ -9,13 +9,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path};
 
-/// Where such files may be, beside the directory of TMPDIR.
+/// Directories that such files may be in, beside that of TMPDIR.
 const PLACES: [&str; 2] = ["/dev/shm", "/tmp"];
 
 /// Removes a regular file below /dev/shm, /tmp or TMPDIR, if it is this user's. No link on the way is followed.
 ///
 /// # Errors
-/// It is none that may be removed, or it cannot be.
+/// The file must not be removed, or cannot be.
 pub fn remove(path: &[u8]) -> io::Result<()> {
     let path = Path::new(OsStr::from_bytes(path));
     let tmp = std::env::var_os("TMPDIR");

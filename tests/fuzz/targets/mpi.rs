@@ -17,7 +17,7 @@ fn machine() -> Mpi {
     Mpi::new(Layout { name: "world".into(), hosts, here: 0, apps: vec![RANKS], is_crowded: true })
 }
 
-/// What the machine has written for each connection.
+/// Collects the bytes that the machine has written for each connection.
 fn drain(mpi: &mut Mpi, written: &mut Vec<(ClientId, Vec<u8>)>) {
     while let Some(action) = mpi.poll_action() {
         if let Action::Write { client, bytes } = action {

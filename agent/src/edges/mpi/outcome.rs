@@ -1,4 +1,4 @@
-//! What MPI adds to the end of a rank: the code of `MPI_Abort`, and the files that its library leaves.
+//! Effects of MPI on the end of a rank: the code of `MPI_Abort`, and the files that its library leaves.
 
 use rlaunch_core::id::{ProcId, Rank};
 use rlaunch_core::status::Status;

@@ -13,14 +13,14 @@ const MOST_ALIKE: usize = 64;
 /// A process that waits: its connection, and by what it knows the answer.
 pub(super) type Waiter = (ClientId, u32);
 
-/// One meeting of some ranks.
+/// Fence of some ranks.
 #[derive(Debug, Default)]
 struct Fence {
     arrived: RankSet,
     waiters: Vec<Waiter>,
 }
 
-/// All fences at which a rank has arrived. A key names the kind, its name, and who has to come.
+/// All fences at which a rank has arrived. A key names the kind, its name, and the ranks that have to come.
 #[derive(Debug)]
 pub(super) struct Fences<K> {
     open: BTreeMap<(K, RankSet), VecDeque<Fence>>,

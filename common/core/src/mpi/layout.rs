@@ -1,4 +1,4 @@
-//! Where the ranks of a world run, as each agent knows it.
+//! Layout of a world: the hosts of its ranks, as each agent knows them.
 
 use crate::id::{JobId, Rank};
 use crate::os_bytes::OsBytes;
@@ -38,7 +38,7 @@ impl HostRanks {
     }
 }
 
-/// Where the ranks of a world run.
+/// Layout of a world.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// The name of the world: no two on a host have the same at any time.
@@ -105,7 +105,7 @@ impl Layout {
         own
     }
 
-    /// Those of some ranks that run on this host.
+    /// The part of some ranks that runs on this host.
     #[must_use]
     pub fn own_of(&self, ranks: &RankSet) -> RankSet {
         ranks.without(&ranks.without(&self.own()))

@@ -1,7 +1,7 @@
-//! The part of an MPI launcher that MPI libraries talk to: which ranks there are, what each has put for the others, and who waits for whom.
+//! The server of MPI libraries: the ranks of a world, the data that each has put for the others, and the fences at which they wait.
 //!
-//! One machine per agent. A connection speaks PMI-1 (MPICH, Intel MPI) or PMIx (Open MPI); its first bytes say which. Sockets, and whose a
-//! connection is, are the business of an edge: the machine asks it whether a connection may speak for a rank.
+//! One machine per agent. A connection speaks PMI-1 (MPICH, Intel MPI) or PMIx (Open MPI); its first bytes show the protocol. Sockets are
+//! the business of an edge. The machine asks it whether a connection may speak for a rank.
 
 mod fences;
 mod job_data;
@@ -31,7 +31,7 @@ pub const MAX_UNREAD: usize = 64 << 20;
 /// Why a connection is closed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Broken {
-    /// It speaks neither wire.
+    /// The connection speaks neither wire.
     #[error("its first bytes are neither PMI-1 nor PMIx")]
     OtherProtocol,
     /// A line is no message of PMI-1.
@@ -40,7 +40,7 @@ pub enum Broken {
     /// A message is none of PMIx.
     #[error(transparent)]
     Message(#[from] BadMessage),
-    /// It speaks for a rank of which it is no process.
+    /// The process speaks for a rank that it does not belong to.
     #[error("it speaks for rank {0}, of which it is no process")]
     OtherRank(u32),
     /// A tool, or a process of another job.
@@ -52,7 +52,7 @@ pub enum Broken {
     /// The rank has another process that has called `MPI_Init` and not `MPI_Finalize`.
     #[error("another process of rank {0} is in MPI already: a rank is one process of MPI at a time")]
     Twice(u32),
-    /// What the rank has put is too much.
+    /// The rank has put too many bytes.
     #[error("rank {0} has put more than {MOST_PER_RANK} bytes")]
     Full(u32),
 }
@@ -106,14 +106,14 @@ pub enum Action {
     },
 }
 
-/// What a connection speaks.
+/// Protocol of a connection, and its state.
 #[derive(Debug)]
 enum Session {
-    /// Nothing has come.
+    /// No byte has come.
     New,
     Lines(pmi1::Session),
     Messages(pmix::Session),
-    /// It is being closed.
+    /// The connection is being closed.
     Broken,
 }
 
@@ -271,7 +271,7 @@ impl Mpi {
     }
 }
 
-/// What a connection speaks that begins so; `None`: too few bytes.
+/// Protocol of a connection that begins with these bytes; `None`: too few bytes.
 fn begins(bytes: &[u8]) -> Result<Option<Session>, Broken> {
     let starts = |whole: &[u8]| whole.starts_with(bytes) || bytes.starts_with(whole);
     match () {

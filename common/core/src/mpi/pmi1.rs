@@ -88,7 +88,7 @@ struct OfRank {
 pub(super) struct Lines {
     ranks: BTreeMap<Rank, OfRank>,
     keys: BTreeMap<Generation, Keys>,
-    /// Those of the ranks of this host, where there are others.
+    /// Keys of this host's ranks, kept where there are other hosts.
     own: BTreeMap<Generation, Keys>,
     /// By generation and the words of the client.
     fences: Fences<(Generation, Vec<u8>)>,
@@ -274,7 +274,7 @@ impl Lines {
         cx.fence(name.as_bytes(), &all, Pending::Barrier(barrier));
     }
 
-    /// What the ranks of other hosts have put before a barrier.
+    /// Takes the keys that ranks of other hosts have put before a barrier.
     pub(super) fn take_keys(&mut self, cx: &mut Cx<'_>, barrier: &Barrier, values: &[Option<&[u8]>]) {
         let keys = self.keys.entry(barrier.generation).or_default();
         for line in values.iter().flatten().flat_map(|text| text.split(|b| *b == b'\n')) {

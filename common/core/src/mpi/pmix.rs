@@ -26,7 +26,7 @@ const MOST_WAITING: usize = 100_000;
 const MOST_FAR: usize = 7 << 20;
 /// The bit of numbers of groups that have ranks on several hosts.
 const FAR_GROUP: u64 = 1 << 30;
-/// What a value is put for: processes of the same host.
+/// Scope of a value for processes of the same host.
 const LOCAL: u8 = 1;
 
 /// A connection.
@@ -37,7 +37,7 @@ pub(super) struct Session {
     is_finalized: bool,
 }
 
-/// What a rank has committed.
+/// Data that a rank has committed.
 #[derive(Debug, Default)]
 struct OfRank {
     /// For all, and for those of the host.
@@ -127,7 +127,7 @@ impl Messages {
         let Some(body) = bytes.get(HEADER..end) else { return Ok(0) };
         match Request::parse(body, session.is_described) {
             Ok(request) => self.serve(cx, session, (rank, header.tag), request)?,
-            // The command is known, something in it is not: the client is told.
+            // The command is known and a value in it is not: the client gets an answer.
             Err(Malformed::Kind(_)) => reply(cx, (cx.client, header.tag), session.is_described, status::NOT_SUPPORTED),
             Err(error) => return Err(error.into()),
         }
@@ -265,7 +265,7 @@ impl Messages {
         Ok(status::SUCCESS)
     }
 
-    /// What a rank has committed. Buffers of another kind than the client's cannot be passed on.
+    /// Sends the data that a rank has committed. Buffers of another kind than the client's cannot be passed on.
     fn hand_out(&self, cx: &mut Cx<'_>, waiter: Waiter, is_described: bool, of: Rank) {
         let own = self.ranks.get(&of).filter(|own| own.is_described == is_described);
         let Some(own) = own.filter(|own| !own.data.is_empty() || !own.local.is_empty()) else {
@@ -461,7 +461,7 @@ pub(super) fn ask_for(cx: &mut Cx<'_>, wanted: Wanted) {
     cx.ask(Ask::Get(key.as_bytes()), Pending::Data(wanted));
 }
 
-/// What a rank of another host has committed; `None`: nothing.
+/// Sends the data of a rank of another host; `None`: it has committed none.
 pub(super) fn hand_out_far(cx: &mut Cx<'_>, wanted: &Wanted, data: Option<&[u8]>) {
     let Wanted { waiter, of, is_described } = wanted;
     let known = data.and_then(<[u8]>::split_first).filter(|(described, _)| **described == u8::from(*is_described));

@@ -1,4 +1,4 @@
-//! What is asked of the store about ranks of other hosts, and what waits for the answers.
+//! Requests to the store about ranks of other hosts, and the processes that wait for the answers.
 //!
 //! The store is that of the ranks' generation, which every agent reaches. Names of keys and fences begin with [`PREFIX`].
 
@@ -13,7 +13,7 @@ use alloc::collections::BTreeMap;
 /// How the names of keys and fences begin.
 pub(super) const PREFIX: &str = "rlaunch/mpi";
 
-/// What waits for an answer of the store.
+/// Purpose of a request to the store.
 #[derive(Debug)]
 pub(super) enum Pending {
     /// Nothing: something was stored.
@@ -38,7 +38,7 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// What waits for an answer.
+    /// Takes the purpose of a request that was answered.
     pub(super) fn take(&mut self, seq: u64) -> Option<Pending> {
         self.pending.remove(&seq)
     }

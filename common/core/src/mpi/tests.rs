@@ -1,3 +1,5 @@
+//! The rules of the machine: golden clients, barriers, strangers, and two hosts with a store between them.
+
 use super::*;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
@@ -138,7 +140,7 @@ fn golden_clients_of_pmix_are_served_to_the_end() {
         let mut rig = Rig::new(world(2));
         let clients = both.map(|_| rig.mpi.open());
         for (client, bytes) in clients.iter().zip(both) {
-            // One byte at a time: a message that is not complete is left.
+            // Byte by byte: a message that is not complete is left.
             let mut held = Vec::new();
             for byte in bytes {
                 held.push(*byte);
@@ -302,7 +304,7 @@ fn barrier_over_hosts_brings_the_keys_of_all() {
             }
         }
     }
-    // A barrier of one host asks nobody.
+    // A barrier of one host needs no request.
     hosts.rig(0).say(clients[0], "cmd=barrier_in group=NODE:1\n");
     assert!(hosts.rig(0).say(clients[1], "cmd=barrier_in group=NODE:1\n").contains("barrier_out"));
     assert!(hosts.rigs[0].asked.is_empty());

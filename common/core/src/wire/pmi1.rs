@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 /// Longest line. The limits that clients are given keep theirs far below.
 pub const MAX_LINE: usize = 16 << 10;
-/// Longest name of a key-value space, key and value, as clients are told.
+/// Longest name of a key-value space, key and value, as clients are sent them.
 pub const LIMITS: [usize; 3] = [256, 64, 1024];
 
 /// The ranks of a barrier.
@@ -16,7 +16,7 @@ pub const LIMITS: [usize; 3] = [256, 64, 1024];
 pub enum Group<'a> {
     /// All.
     World,
-    /// Those of the caller's host.
+    /// The ranks of the caller's host.
     Node,
     /// Numbers with commas between.
     Ranks(&'a [u8]),
@@ -74,7 +74,7 @@ pub enum Malformed {
     /// A field is missing, or has a value that cannot be.
     #[error("a message lacks its field {0}")]
     Field(&'static str),
-    /// A key or a value is longer than the client was told.
+    /// A key or a value is longer than the limit that the client was sent.
     #[error("a key or value is longer than the limits that were announced")]
     Limit,
 }
@@ -82,7 +82,7 @@ pub enum Malformed {
 /// The first line of some bytes, without its end, and the number of bytes with it; `None`: not complete.
 ///
 /// # Errors
-/// It is too long.
+/// The line is too long.
 pub fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Malformed> {
     let window = bytes.get(..MAX_LINE.min(bytes.len())).unwrap_or_default();
     match window.iter().position(|b| *b == b'\n') {
@@ -124,7 +124,7 @@ fn word(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// A message, from its line.
 ///
 /// # Errors
-/// It is none.
+/// The line is no message.
 pub fn parse(line: &[u8]) -> Result<Request<'_>, Malformed> {
     let (name, command) = fields(line).next().ok_or(Malformed::NoCommand)?;
     match (name, command) {

@@ -12,7 +12,7 @@ const DESCRIBED: u8 = 2;
 /// The first message of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello<'a> {
-    /// What it is: 0 is a process that was started with the variables of a rank.
+    /// Kind of client: 0 is a process that was started with the variables of a rank.
     pub role: u8,
     /// Its namespace.
     pub nspace: &'a [u8],
@@ -31,7 +31,7 @@ impl<'a> Hello<'a> {
     /// Reads it, and the number of its bytes; `None`: it is not complete.
     ///
     /// # Errors
-    /// It is none.
+    /// The bytes are no hello.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else { return Ok(None) };
         let [_, _, _, _, _, _, _, _, n0, n1, n2, n3, ..] = *header;

@@ -50,7 +50,7 @@ pub mod kind {
     pub const RANK: u16 = 40;
 }
 
-/// What a server answers: `pmix_status_t`.
+/// Answers of a server: `pmix_status_t`.
 #[expect(missing_docs, reason = "the names are those of the wire")]
 pub mod status {
     pub const SUCCESS: i32 = 0;
@@ -63,7 +63,7 @@ pub mod status {
 /// Bytes that are not what a client sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Malformed {
-    /// They end too early.
+    /// The bytes end too early.
     #[error("a message ends in the middle of a value")]
     Short,
     /// A message is too long.

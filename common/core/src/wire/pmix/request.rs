@@ -21,24 +21,24 @@ pub enum Request<'a> {
         /// Why.
         text: &'a [u8],
     },
-    /// What it has put is for the others: the scope of each part, whether it is described, and its bytes.
+    /// Its data is for the others: the scope of each part, and its bytes.
     Commit(Vec<(u8, &'a [u8])>),
     /// Waits for others.
     Fence(Vec<Proc<'a>>),
-    /// What another has committed.
+    /// Data that another process has committed.
     Get {
         /// Of which process.
         of: Proc<'a>,
         /// At once, even if nothing is committed.
         is_immediate: bool,
     },
-    /// It ends.
+    /// The process ends.
     Finalize,
     /// Makes values public.
     Publish {
         /// The values.
         values: Vec<Info<'a>>,
-        /// They are gone when they were read once.
+        /// The values are gone when they were read once.
         is_once: bool,
     },
     /// Asks for public values.
@@ -69,7 +69,7 @@ pub enum Request<'a> {
     GroupConstruct {
         /// Its name.
         name: &'a [u8],
-        /// Who belongs to it.
+        /// Its members.
         procs: Vec<Proc<'a>>,
     },
     /// The group ends.
@@ -82,7 +82,7 @@ impl<'a> Request<'a> {
     /// Reads it.
     ///
     /// # Errors
-    /// It is none.
+    /// The bytes are no request.
     pub fn parse(body: &'a [u8], is_described: bool) -> Result<Self, Malformed> {
         let mut all = Reader::new(body, is_described);
         all.one(kind::COMMAND)?;

@@ -1,8 +1,10 @@
+//! Bytes of real clients, and bytes that no client sends.
+
 use super::*;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
-/// What ranks 0 and 1 of Open MPI 5.0.11 (libpmix 5.0.11) and 4.1.8 (libpmix 3.2.5) send from `MPI_Init` to `MPI_Finalize`.
+/// Bytes that ranks 0 and 1 of Open MPI 5.0.11 (libpmix 5.0.11) and 4.1.8 (libpmix 3.2.5) send from `MPI_Init` to `MPI_Finalize`.
 const GOLDEN: [(&[u8], &[u8]); 4] = [
     (b"5.0.11rc1", include_bytes!("../../../../../tests/golden/mpi/openmpi-5.0.11.0")),
     (b"5.0.11rc1", include_bytes!("../../../../../tests/golden/mpi/openmpi-5.0.11.1")),
