@@ -1,7 +1,7 @@
 //! PMIx: Open MPI.
 //!
-//! A rank may have several connections, one after the other or at a time. What it has committed is forgotten when a program of it connects
-//! after the one before has ended.
+//! A rank may have several connections, one after the other or at a time. Its data is forgotten when a program of the
+//! rank connects after the program before has ended.
 
 use super::fences::{Fences, Waiter};
 use super::remote::{PREFIX, Pending, hash};

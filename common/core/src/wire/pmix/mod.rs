@@ -1,8 +1,8 @@
-//! The wire between a PMIx client and its server, as libpmix 3.2 to 5.0 speak it when they are given the server's address in
-//! `PMIX_SERVER_URI21`: integers in network order, values after their types.
+//! The wire between a PMIx client and its server. A client of libpmix 3.2 to 5.0 speaks it if the server's address is in
+//! `PMIX_SERVER_URI21`. Integers are in network order, and values follow their types.
 //!
 //! A message is a header of 16 bytes and a buffer. A buffer is a row of packs, each of a count and that many values of one kind. A
-//! described buffer has the kinds beside them, one that is not described leaves them out.
+//! described buffer has the kinds beside the values. A plain buffer has not.
 
 mod hello;
 mod read;
@@ -16,7 +16,7 @@ pub use read::{Proc, RawValue, Reader};
 pub use request::Request;
 pub use write::Writer;
 
-/// Longest message. What a rank may keep is limited to the same.
+/// Longest message, and most bytes that a rank may keep.
 pub const MAX_MESSAGE: usize = 16 << 20;
 /// Bytes of a header.
 pub const HEADER: usize = 16;
