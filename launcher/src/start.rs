@@ -276,11 +276,14 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
         }
         Err(error) => Err(error),
     };
-    let plan = match plan {
+    let mut plan = match plan {
         Ok(plan) => plan,
         Err(error) => return refuse(&error),
     };
     colour::set(plan.presentation.color);
+    if !unconnected::serves_mpi(&plan) {
+        Arc::make_mut(&mut plan.job).mpi = false;
+    }
     notes(&plan, origin);
     let ended = job(plan, began, origin, (lifeline, edge));
     // If both processes that would remove it were killed.

@@ -3,7 +3,7 @@
 
 use crate::cli::Plan;
 use rlaunch_core::elf;
-use rlaunch_core::framework::imports;
+use rlaunch_core::framework::{Mpi, imports};
 use rlaunch_core::master_store::{self, Program};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::shell::quoted;
@@ -21,13 +21,39 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Note about ranks that MPI would have to connect.
+/// Note about ranks that MPI would have to connect, and does not.
 pub(crate) fn mpi(plan: &Plan) -> Option<String> {
     let ranks = plan.job.world_size();
     let uses = || plan.job.apps.iter().any(|app| uses_mpi(&app.base));
-    (ranks > 1 && uses()).then(|| {
-        format!("rlaunch: rlaunch does not connect MPI ranks yet: each of the {ranks} ranks is a world of its own\n")
+    (!plan.job.mpi && ranks > 1 && uses()).then(|| {
+        format!("rlaunch: --mpi none: the {ranks} ranks will be {ranks} MPI programs of one rank each; leave it out\n")
     })
+}
+
+/// Whether the agents serve MPI libraries. By itself (`auto`) they do unless no rank can need it: a single one is a world without them.
+pub(crate) fn serves_mpi(plan: &Plan) -> bool {
+    match plan.mpi {
+        Mpi::On => true,
+        Mpi::None => false,
+        Mpi::Auto => plan.job.world_size() > 1 && plan.job.apps.iter().any(|app| may_use_mpi(&app.base)),
+    }
+}
+
+/// Static programs have no MPI library. A script of torch or JAX that does not import mpi4py is connected by its framework.
+fn may_use_mpi(base: &AppBase) -> bool {
+    let is_framework = |text: &[u8]| (imports(text, b"torch") || imports(text, b"jax")) && !imports(text, b"mpi4py");
+    match master_store::program(&base.argv) {
+        Program::Script(path) => {
+            regular(&place(base, path), master_store::MOST as u64).is_none_or(|text| !is_framework(&text))
+        }
+        Program::Code(code) => !is_framework(code),
+        Program::Module => true,
+        Program::Other => executable(base).is_none_or(|path| !is_static(&path)),
+    }
+}
+
+fn is_static(path: &Path) -> bool {
+    with_elf(path, elf::is_static).unwrap_or(false)
 }
 
 /// Note about a name in MASTER_ADDR that this host cannot resolve, if several ranks are to meet there. A note and no refusal:
@@ -130,17 +156,19 @@ fn executable(base: &AppBase) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-fn needs_mpi(path: &Path) -> bool {
+/// Looks at an executable file.
+fn with_elf<T>(path: &Path, look: fn(&mut elf::Read<'_>) -> T) -> Option<T> {
     // A FIFO or a device would hold us up.
-    if !path.is_file() {
-        return false;
-    }
-    let Ok(file) = File::open(path) else { return false };
-    let needed = elf::needed(&mut |offset, size| {
+    let file = path.is_file().then(|| File::open(path).ok())??;
+    Some(look(&mut |offset, size| {
         let mut bytes = vec![0; usize::try_from(size).ok()?];
         file.read_exact_at(&mut bytes, offset).ok()?;
         Some(bytes)
-    });
+    }))
+}
+
+fn needs_mpi(path: &Path) -> bool {
+    let needed = with_elf(path, elf::needed).unwrap_or_default();
     needed.iter().any(|name| {
         name.starts_with(b"libmpi.so")
             || name.starts_with(b"libmpi_")

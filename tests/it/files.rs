@@ -156,14 +156,18 @@ fn variables_of_torchrun_do_not_count_without_its_options() {
 
 #[test]
 fn ranks_of_mpi_that_nothing_connects_are_a_note() {
-    let note = |n: &str| format!("rlaunch does not connect MPI ranks yet: each of the {n} ranks is a world of its own");
-    let job = |n: &str, code: &str| Plan::rlaunch(["-n", n, "python3", "-c", code]).start().code(0).err();
+    let note = |n: &str| format!("rlaunch: --mpi none: the {n} ranks will be {n} MPI programs of one rank each");
+    let job =
+        |n: &str, code: &str| Plan::rlaunch(["--mpi", "none", "-n", n, "python3", "-c", code]).start().code(0).err();
     if place::has("python3") {
         assert!(job("2", "if 0:\n    import mpi4py").contains(&note("2")));
-        let quiet = Plan::rlaunch(["-q", "-n", "2", "python3", "-c", "if 0:\n    import mpi4py"]).start().code(0);
+        let words = ["-q", "--mpi", "none", "-n", "2", "python3", "-c", "if 0:\n    import mpi4py"];
+        let quiet = Plan::rlaunch(words).start().code(0);
         assert!(quiet.err().contains(&note("2")), "the result is wrong: {}", quiet.err());
         assert!(!job("1", "if 0:\n    import mpi4py").contains("MPI"));
         assert!(!job("2", "import sys").contains("MPI"));
+        let served = Plan::rlaunch(["-n", "2", "python3", "-c", "if 0:\n    import mpi4py"]).start().code(0);
+        assert!(!served.err().contains("MPI"), "{}", served.err());
     }
 }
 

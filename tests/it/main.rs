@@ -3,7 +3,8 @@
 //! The programs under test: the binary is `RLAUNCH_BIN`, else the one that cargo built; `RLAUNCH_TEST_ROOT` is a tree with `examples`,
 //! else the checkout. `RLAUNCH_TEST_FULL=1` runs the long counts, `RLAUNCH_TEST_SEED` repeats a random run, `RLAUNCH_REQUIRE_TIERS=t1,t3`
 //! and `RLAUNCH_REQUIRE_TORCH=1` make an absence a failure; `RLAUNCH_CLUSTERSHELL` is a Python that has ClusterShell, `RLAUNCH_TORCH` one
-//! that has a newer torch than Debian's, and NVRx, `RLAUNCH_CLIENT` our own package for Python.
+//! that has a newer torch than Debian's, and NVRx, `RLAUNCH_CLIENT` our own package for Python,
+//! `RLAUNCH_MPI_WHEELS` a directory of MPI libraries.
 #![allow(clippy::disallowed_methods, reason = "drives programs and watches them with threads of its own")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test stops at what it did not expect")]
 
@@ -43,6 +44,7 @@ mod leftovers;
 mod libtpu;
 mod limits;
 mod many;
+mod mpi;
 mod output;
 mod placement;
 mod preemption;

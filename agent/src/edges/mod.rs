@@ -8,6 +8,7 @@ mod files;
 pub(crate) mod lease;
 mod logs;
 pub mod metadata;
+mod mpi;
 mod next_port;
 mod port;
 mod preempt_probe;
@@ -122,6 +123,8 @@ pub(crate) struct Edges {
     probes: probe::Probes,
     /// The TCPStore, where this agent holds it.
     listener: Option<tcpstore_listener::TcpStoreListener>,
+    /// The listener for MPI libraries.
+    mpi: Option<Box<mpi::MpiListener>>,
     /// Remaining connections of earlier listeners.
     silent: tcpstore_listener::SilentConnections,
     /// Resources that are held for the next round, and processes that take part in rounds.
@@ -178,6 +181,7 @@ impl Edges {
             logs: logs::Logs::default(),
             probes: probe::Probes::default(),
             listener: None,
+            mpi: None,
             silent: tcpstore_listener::SilentConnections::default(),
             next: next_port::Next::default(),
             sessions: None,
@@ -256,6 +260,7 @@ impl Edges {
         self.pump.go_live()?;
         self.logs.go_live()?;
         self.listener.as_mut().map_or(Ok(()), tcpstore_listener::TcpStoreListener::go_live)?;
+        self.mpi.as_mut().map_or(Ok(()), |mpi| mpi.go_live())?;
         self.store.as_mut().map_or(Ok(()), store::Store::go_live)?;
         let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) else { return Ok(()) };
         let (link, done) = match link.into_connection() {
@@ -327,8 +332,10 @@ impl Edges {
         logs::poll(self, cx);
         rank_table::go_overdue(self);
         pump::poll(self, cx);
+        mpi::poll(self, cx);
         tcpstore_listener::poll(self, cx);
         store::poll(self, cx);
+        mpi::ask_store(self);
         sessions::admit(self);
         examine::settle(self);
         stdin::look(self);
@@ -350,7 +357,7 @@ impl Edges {
     }
 
     /// All that an edge waits for, and `deadline`, the machine's.
-    fn deadlines(&self, deadline: Option<Mono>) -> [Option<Mono>; 12] {
+    fn deadlines(&self, deadline: Option<Mono>) -> [Option<Mono>; 13] {
         [
             deadline,
             pump::deadline(self),
@@ -358,6 +365,7 @@ impl Edges {
             self.examine.deadline(),
             self.files.deadline(),
             self.stdin.deadline(),
+            mpi::deadline(self),
             tcpstore_listener::deadline(self),
             store::deadline(self),
             self.logs.deadline(),
@@ -447,6 +455,7 @@ impl Edges {
                 self.store.iter_mut().for_each(|store| store.begin(here, number, seats.clone()));
             }
             NodeAction::Unserve => tcpstore_listener::close(self),
+            NodeAction::ServeMpi(layout) => mpi::begin(self, *layout),
             NodeAction::ReservePort { listen } => next_port::reserve(self, listen.as_ref()),
             NodeAction::UsePort(is_used) => next_port::settle(self, is_used),
             NodeAction::Tell { session, heard } => sessions::notify(self, session, &heard),
@@ -510,6 +519,7 @@ impl Edges {
 
     fn reap(&mut self, proc: ProcId) {
         self.pump.forget(proc);
+        mpi::reaped(self, proc);
         let Some(error_file) = self.ranks.reap(proc) else { return };
         if self.sandbox.error_files_are_near() {
             let _no_such_file = rlaunch_sys::facts::error_file::remove(&error_file);
@@ -535,6 +545,10 @@ fn flush_last(link: &mut Early<ToNode>) {
 }
 
 impl Ranks {
+    fn kill(&self, proc: ProcId) {
+        self.signal(proc, rlaunch_core::signal::Signal::KILL);
+    }
+
     fn signal(&self, proc: ProcId, sig: rlaunch_core::signal::Signal) {
         let Some(rank) = self.get(proc) else { return };
         let number = i32::from(sig.get());

@@ -39,6 +39,13 @@ pub(super) struct Rank {
     pub(super) error_file: ErrorFile,
 }
 
+impl Rank {
+    /// Its number in the job.
+    pub(super) const fn number(&self) -> rlaunch_core::id::Rank {
+        self.number
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Ranks {
     /// Asked for, not known to run.
@@ -119,6 +126,25 @@ impl Ranks {
     /// Returns the processes of the rank with this number.
     pub(super) fn processes_of(&self, number: rlaunch_core::id::Rank) -> Vec<i32> {
         self.live.values().filter(|rank| rank.number == number && !rank.reaped).map(|rank| rank.pid).collect()
+    }
+
+    /// Returns the processes of the rank with this number, as the machine knows them.
+    pub(super) fn procs_of(&self, number: rlaunch_core::id::Rank) -> Vec<ProcId> {
+        self.live.iter().filter(|(_, rank)| rank.number == number && !rank.reaped).map(|(proc, _)| *proc).collect()
+    }
+
+    /// Puts words into the stderr of a rank, as if it had written them. Where it has no room they are lost.
+    pub(super) fn write_stderr(&self, number: rlaunch_core::id::Rank, words: &[u8]) {
+        let of = self.live.values().rev().find(|rank| rank.number == number && !rank.reaped);
+        let Some([_, Some(stream)]) = of.map(|rank| &rank.streams) else { return };
+        if let Err(error) = rlaunch_sys::fd::write_to_pipe(&stream.fd, words) {
+            tracing::debug!(%error, "words for the stderr of rank {number} are lost");
+        }
+    }
+
+    /// Returns the rank of a process that was not reaped.
+    pub(super) fn number_of(&self, proc: ProcId) -> Option<rlaunch_core::id::Rank> {
+        self.get(proc).map(|rank| rank.number)
     }
 
     /// A rank is about to be reaped by a sweep, maybe before its end was read.

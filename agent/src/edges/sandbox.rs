@@ -7,7 +7,7 @@ use super::renew::Renewing;
 use rlaunch_core::address::{self, Interface};
 use rlaunch_core::gpus::Devices;
 use rlaunch_core::id::JobId;
-use rlaunch_core::node::{NodeEvent, Sandbox, SandboxPlan};
+use rlaunch_core::node::{MpiPort, NodeEvent, Sandbox, SandboxPlan};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, Tier};
 use rlaunch_core::travel::{Lowered, Travel};
@@ -163,6 +163,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     }
     let error_dir = error_directory(edges);
     let socket = super::store::open(edges);
+    let mpi = if plan.mpi { super::mpi::open(edges) } else { None };
     let entered = enter(edges, *asked);
     if edges.watch.init.is_none() {
         edges.watch.watch_children().map_err(|e| resource(&e, "listen to ends of children"))?;
@@ -202,6 +203,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         devices: rlaunch_sys::devices::has_shared_memory(),
         skips_tpu_lock: false,
         socket,
+        mpi: mpi.map(|port| Box::new(MpiPort { port, host: OsBytes::from(host.as_slice()) })),
         tpu_alone: None,
     };
     port.into_iter().for_each(|port| edges.sandbox.hold(port));

@@ -9,7 +9,7 @@ mod silent_connections;
 
 use super::{Edges, rank_table};
 use crate::early::now;
-use accept_queue::{AcceptQueue, PendingConnection};
+pub(super) use accept_queue::{AcceptQueue, PendingConnection};
 use authorizer::Asker;
 pub(super) use authorizer::Authorizer;
 use rlaunch_core::id::{ClientId, NodeId};

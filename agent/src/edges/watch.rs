@@ -2,7 +2,7 @@
 
 use super::Edges;
 use super::lease::LeaseLine;
-use super::{check, convert, device_thread, logs, preempt_probe, probe, rank_table, sweep};
+use super::{check, convert, device_thread, logs, mpi, preempt_probe, probe, rank_table, sweep};
 use crate::early::now;
 use rlaunch_core::id::ProcId;
 use rlaunch_core::node::{NodeEvent, SignalledPart};
@@ -270,12 +270,14 @@ fn rank_ended(edges: &mut Edges, proc: ProcId) {
         // Nobody can say any more. It must end for the machine nevertheless, or it would be waited for for ever.
         Err(_) => (Status::Signaled { sig: Signal::KILL, core: false }, Usage::default()),
     };
+    let number = rank.number();
     edges.watch.set.remove(&rank.pidfd);
     let killed = status == Status::Signaled { sig: Signal::KILL, core: false };
     // A killed rank and a hang-up of init together mean that init took it.
     if killed {
         look_at_init(edges);
     }
+    let status = mpi::status(edges, number, status);
     let alive_at = edges.watch.quiet_at;
     edges.events.push_back(NodeEvent::Exited { proc, status, at: now(), alive_at, usage });
 }

@@ -7,6 +7,7 @@ const MOST: u64 = 1 << 20;
 
 const LOAD: u32 = 1;
 const DYNAMIC: u32 = 2;
+const INTERPRETER: u32 = 3;
 const NEEDED: u64 = 1;
 const STRINGS: u64 = 5;
 const STRINGS_SIZE: u64 = 10;
@@ -19,19 +20,31 @@ struct Segment {
     size: u64,
 }
 
-/// Names of the libraries that a 64-bit little-endian program needs. Empty for any other file. `read`: so many bytes at an offset.
-pub fn needed(read: &mut dyn FnMut(u64, u64) -> Option<Vec<u8>>) -> Vec<Vec<u8>> {
+/// Reads so many bytes of a file at an offset.
+pub type Read<'a> = dyn FnMut(u64, u64) -> Option<Vec<u8>> + 'a;
+
+/// Names of the libraries that a 64-bit little-endian program needs. Empty for any other file.
+pub fn needed(read: &mut Read<'_>) -> Vec<Vec<u8>> {
     names(read).unwrap_or_default()
 }
 
-fn names(read: &mut dyn FnMut(u64, u64) -> Option<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
+/// Whether it is a 64-bit little-endian program without a loader, so that it has no libraries.
+pub fn is_static(read: &mut Read<'_>) -> bool {
+    segments(read).is_some_and(|segments| segments.iter().all(|segment| segment.kind != INTERPRETER))
+}
+
+fn segments(read: &mut Read<'_>) -> Option<Vec<Segment>> {
     let header = read(0, 64)?;
     if !header.starts_with(b"\x7fELF\x02\x01") {
         return None;
     }
     let (offset, size, count) = (word(&header, 32)?, u64::from(half(&header, 54)?), u64::from(half(&header, 56)?));
     let table = read(offset, size.checked_mul(count).filter(|bytes| *bytes <= MOST && size >= 56)?)?;
-    let segments: Vec<Segment> = table.chunks(usize::try_from(size).ok()?).filter_map(segment).collect();
+    Some(table.chunks(usize::try_from(size).ok()?).filter_map(segment).collect())
+}
+
+fn names(read: &mut Read<'_>) -> Option<Vec<Vec<u8>>> {
+    let segments = segments(read)?;
     let dynamic = segments.iter().find(|segment| segment.kind == DYNAMIC)?;
     let dynamic = read(dynamic.offset, dynamic.size.min(MOST))?;
     let entries: Vec<(u64, u64)> =
@@ -102,6 +115,20 @@ mod tests {
     #[test]
     fn libraries_are_those_of_the_dynamic_section() {
         assert_eq!(of(&program()), [b"libmpi.so.40".to_vec(), b"libc.so.6".to_vec()]);
+    }
+
+    #[test]
+    fn program_without_a_loader_is_static() {
+        let is_static = |file: &[u8]| {
+            super::is_static(&mut |at, size| {
+                let at = usize::try_from(at).ok()?;
+                file.get(at..at.checked_add(usize::try_from(size).ok()?)?).map(<[u8]>::to_vec)
+            })
+        };
+        let mut file = program();
+        assert!(is_static(&file));
+        file[120..124].copy_from_slice(&INTERPRETER.to_le_bytes());
+        assert!(!is_static(&file) && !is_static(b"#!/bin/sh\n") && !is_static(&file[..100]));
     }
 
     #[test]

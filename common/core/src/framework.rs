@@ -14,6 +14,18 @@ pub enum Framework {
     None,
 }
 
+/// `--mpi`: whether the ranks of MPI programs are connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mpi {
+    /// Unless no rank can need it.
+    #[default]
+    Auto,
+    /// In any case.
+    On,
+    /// Not.
+    None,
+}
+
 impl Framework {
     /// Whether the program of rank 0 is one of JAX. `text`: that of its script, where it can be read.
     #[must_use]

@@ -36,6 +36,7 @@ pub mod logs;
 pub mod machine;
 pub mod master_store;
 pub mod metadata;
+pub mod mpi;
 pub mod nearest;
 pub mod node;
 pub mod os_bytes;

@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use core::fmt;
 
 /// A set of ranks.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct RankSet {
     /// First → last of each range. Ranges neither meet nor touch.
     ranges: BTreeMap<u32, u32>,

@@ -59,6 +59,8 @@ pub struct JobSpec {
     pub store_guard: Guard,
     /// Its program is one of JAX (`--framework`).
     pub jax: bool,
+    /// MPI libraries are served (`--mpi`).
+    pub mpi: bool,
     /// The GPU variables of ranks (`--gpus-per-rank`).
     pub gpus: Share,
     /// The preparation of devices before ranks are started (`--devices`, `--clean-devices`).
@@ -97,6 +99,7 @@ impl JobSpec {
             master_store: Holder::Rank0(ForRank0::NotPython),
             store_guard: Guard::default(),
             jax: false,
+            mpi: false,
             gpus: Share::default(),
             devices: DevicePlan::default(),
             bind: Bind::default(),

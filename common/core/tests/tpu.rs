@@ -76,6 +76,7 @@ fn variables(host: &TpuHost, local_rank: u32) -> Variables {
         interface: None,
         interface_asked: false,
         jax: false,
+        mpi: None,
         local_devices: None,
         restart: 0,
         max_restarts: 0,
@@ -95,6 +96,7 @@ fn variables(host: &TpuHost, local_rank: u32) -> Variables {
         gpus: None,
         slurm: false,
         threads: None,
+        mpi: false,
         tpu: Some(&chips),
     };
     let pinned = OsStrings::default();

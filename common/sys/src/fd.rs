@@ -1,8 +1,21 @@
 //! Small things done to descriptors.
 
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::Duration;
+
+/// Writes to a pipe of which this is the end for reading, as much as it has room for at once.
+///
+/// # Errors
+/// It is no pipe that can be opened, or it has no room.
+pub fn write_to_pipe(reading_end: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let path = format!("/proc/self/fd/{}", reading_end.as_fd().as_raw_fd());
+    // A description of its own: that of the processes that write there stays as it is.
+    let mut pipe = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    pipe.write(bytes)
+}
 
 /// Two connected unix stream sockets, closed on exec.
 ///
@@ -336,6 +349,14 @@ pub fn wait_for_any(fds: &[BorrowedFd<'_>], time: Option<Duration>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_reach_a_pipe_by_its_end_for_reading() {
+        let (reader, _writer) = io::pipe().unwrap();
+        assert_eq!(write_to_pipe(&reader, b"words\n").unwrap(), 6);
+        assert_eq!(unread(&reader), 6);
+        assert!(write_to_pipe(&std::fs::File::open("/").unwrap(), b"x").is_err());
+    }
 
     #[test]
     fn there_is_room_and_nothing_is_left_open() {

@@ -16,6 +16,7 @@ pub mod fd;
 pub mod guardian;
 pub mod helper_command;
 pub mod holders;
+pub mod leftover_file;
 pub mod memory;
 pub mod namespaces;
 pub mod ns;

@@ -21,8 +21,7 @@ const ALLOCATION: Option<&str> = Some("sbatch or salloc with it, and rlaunch ins
 const LIMITS: Option<&str> = Some("leave it out: rlaunch starts ranks and sets no limits on what they use");
 const ONE_RLAUNCH: Option<&str> = Some("leave it out: one rlaunch starts the ranks of all hosts");
 const PRIVATE: Option<&str> = Some("leave it out: rlaunch connects its hosts by itself");
-const NO_SERVER: Option<&str> =
-    Some("leave it out: rlaunch does not connect MPI ranks yet, and needs no server for them");
+const NO_SERVER: Option<&str> = Some("leave it out: rlaunch serves the MPI libraries of its ranks by itself (--mpi)");
 const NOT_NEEDED: Option<&str> = Some("leave it out: rlaunch does not need it");
 const ACCELERATE: Option<&str> =
     Some("set it in the script (Accelerator(...)), or -x with the variable that accelerate launch sets");
@@ -60,13 +59,6 @@ pub(super) static OPTIONS: &[Later] = &[
         BINDING,
     ),
     same(&["node-rank", "machine-rank"], Same::Only(&["0"]), ONE_RLAUNCH),
-    same(
-        &["mpi"],
-        Same::Only(&["none"]),
-        Some(
-            "mpirun or srun: rlaunch does not connect MPI ranks yet, each would be a world of its own\n--mpi none, if the program does not use MPI",
-        ),
-    ),
     same(&["distribution"], Same::Only(&["block"]), NUMBERS),
     same(&["kill-on-bad-exit"], Same::Attached(&["1"]), GOES_ON),
     same(&["start-method"], Same::Only(&["spawn", "fork", "forkserver"]), None),

@@ -56,7 +56,7 @@ pub(crate) use srun::excluded;
 pub(crate) use values::Lookup;
 
 use rlaunch_core::env::Export;
-use rlaunch_core::framework::Framework;
+use rlaunch_core::framework::{Framework, Mpi};
 use rlaunch_core::guard::devices::DevicePlan;
 use rlaunch_core::hooks::Wanted;
 use rlaunch_core::master_store::{Asked, Guard};
@@ -149,6 +149,8 @@ pub(crate) struct Run {
     pub(crate) store_guard: Guard,
     /// `--framework`.
     pub(crate) framework: Framework,
+    /// `--mpi`.
+    pub(crate) mpi: Mpi,
     /// `--on-restart`, `--on-exit`, `--hook-timeout`.
     pub(crate) hooks: Wanted,
     /// Options that concern only the launcher.
@@ -497,6 +499,7 @@ impl Wide {
             master_store: store.master_store,
             store_guard: store.guard,
             framework: store.framework,
+            mpi: store.mpi,
             rounds,
             devices: devices.plan(),
             torchrun,

@@ -3,6 +3,7 @@
 use super::{CliError, Presentation, Program, Reach, Run, Site, table};
 use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::env::{self, Base, base};
+use rlaunch_core::framework::Mpi;
 use rlaunch_core::gpus::Share;
 use rlaunch_core::hooks::Wanted;
 use rlaunch_core::id::{AppIndex, JobId};
@@ -22,6 +23,8 @@ pub(crate) struct Plan {
     pub(crate) job: Arc<JobSpec>,
     /// How other hosts are reached.
     pub(crate) reach: Reach,
+    /// Whether MPI libraries are served.
+    pub(crate) mpi: Mpi,
     /// Commands at restarts and at the end.
     pub(crate) hooks: Wanted,
     /// The launcher's output about it.
@@ -85,6 +88,7 @@ impl Run {
             master_store,
             store_guard: self.store_guard,
             jax,
+            mpi: self.mpi != Mpi::None,
             gpus,
             devices: self.devices,
             rank_cpus: self.whole.rank_cpus(),
@@ -94,6 +98,7 @@ impl Run {
         };
         Ok(Plan {
             job: Arc::new(job),
+            mpi: self.mpi,
             hooks: self.hooks,
             presentation: self.presentation,
             reach: self.reach,

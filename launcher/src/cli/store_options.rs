@@ -6,7 +6,7 @@ use super::site::Site;
 use super::table::{Group, Id, Row, Takes};
 use super::{Program, Run};
 use rlaunch_core::env::{Base, Export, base, glob};
-use rlaunch_core::framework::{Framework, packages};
+use rlaunch_core::framework::{Framework, Mpi, packages};
 use rlaunch_core::master_store::{self, Asked, Facts, Given as Chosen, Guard, Holder, Sign};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
@@ -18,6 +18,7 @@ pub(super) enum Opt {
     MasterStore,
     Guard,
     Framework,
+    Mpi,
 }
 
 pub(super) const GROUP: Group = Group {
@@ -59,6 +60,18 @@ pub(super) const GROUP: Group = Group {
                 "itself (auto) if the script imports jax, not mpi4py.",
             ],
         },
+        Row {
+            id: Id::Store(Opt::Mpi),
+            short: None,
+            names: &["mpi"],
+            takes: Takes::One("WHICH"),
+            brief: "connect the ranks of MPI programs: auto, on, none",
+            more: &[
+                "MPICH, Intel MPI and Open MPI need nothing else.",
+                "auto: not for static programs, nor for scripts that",
+                "import torch or jax and not mpi4py.",
+            ],
+        },
     ],
 };
 
@@ -67,59 +80,45 @@ pub(super) struct Args {
     pub(super) master_store: Asked,
     pub(super) guard: Guard,
     pub(super) framework: Framework,
+    pub(super) mpi: Mpi,
 }
 
 impl Args {
     pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
         match opt {
             Opt::MasterStore => {
-                self.master_store = match given.value.as_slice() {
-                    b"auto" => Asked::Auto,
-                    b"agent" => Asked::Agent,
-                    b"rank0" => Asked::Rank0,
-                    _ => {
-                        return Err(CliError::Value {
-                            option: given.spelled,
-                            takes: "auto, agent or rank0".into(),
-                            got: given.value,
-                            hint: None,
-                        });
-                    }
-                };
+                let values = [("auto", Asked::Auto), ("agent", Asked::Agent), ("rank0", Asked::Rank0)];
+                self.master_store = choose(given, ("auto, agent or rank0", None), &values)?;
             }
             Opt::Framework => {
-                self.framework = match given.value.as_slice() {
-                    b"auto" => Framework::Auto,
-                    b"jax" => Framework::Jax,
-                    b"none" => Framework::None,
-                    _ => {
-                        return Err(CliError::Value {
-                            option: given.spelled,
-                            takes: "auto, jax or none".into(),
-                            got: given.value,
-                            hint: None,
-                        });
-                    }
-                };
+                let values = [("auto", Framework::Auto), ("jax", Framework::Jax), ("none", Framework::None)];
+                self.framework = choose(given, ("auto, jax or none", None), &values)?;
+            }
+            Opt::Mpi => {
+                let values = [("auto", Mpi::Auto), ("on", Mpi::On), ("none", Mpi::None)];
+                self.mpi = choose(given, ("auto, on or none", Some(SERVED)), &values)?;
             }
             Opt::Guard => {
-                self.guard = match given.value.as_slice() {
-                    b"job" => Guard::Job,
-                    b"hosts" => Guard::Hosts,
-                    b"off" => Guard::Off,
-                    _ => {
-                        return Err(CliError::Value {
-                            option: given.spelled,
-                            takes: "job, hosts or off".into(),
-                            got: given.value,
-                            hint: None,
-                        });
-                    }
-                };
+                let values = [("job", Guard::Job), ("hosts", Guard::Hosts), ("off", Guard::Off)];
+                self.guard = choose(given, ("job, hosts or off", None), &values)?;
             }
         }
         Ok(())
     }
+}
+
+/// Words for those who name the protocol.
+const SERVED: &str = "leave it out: PMI-1 and PMIx are both served";
+
+/// The value that a word stands for, or an error with these words: what the option takes, and what to try.
+fn choose<T: Copy>(
+    given: Given,
+    (takes, hint): (&'static str, Option<&'static str>),
+    values: &[(&str, T)],
+) -> Result<T, CliError> {
+    let found = values.iter().find(|(word, _)| word.as_bytes() == given.value.as_slice()).map(|(_, value)| *value);
+    let hint = hint.map(Into::into);
+    found.ok_or_else(|| CliError::Value { option: given.spelled, takes: takes.into(), got: given.value, hint })
 }
 
 impl Run {

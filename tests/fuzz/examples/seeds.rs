@@ -54,7 +54,7 @@ fn down() -> Vec<Vec<u8>> {
         label: Some("[%r] ".into()),
         find: Some(Box::new(Find { interface: OsBytes::default(), door: Some(Key::new([5; 32])) })),
         addresses: true,
-        travel: Some(travel),
+        travel: Some(Box::new(travel)),
         sole: false,
         lease: Some(Span::from_secs(30)),
         awaits: Span::from_secs(36),
@@ -83,6 +83,7 @@ fn down() -> Vec<Vec<u8>> {
         restart: 0,
         namespace: 0,
         tpu: None,
+        mpi: None,
         slurm: Some(Box::new(HostStep { layout: layout(), task_ids: "0,1".into() })),
     };
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };

@@ -118,7 +118,8 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         | NodeAction::Mark { .. }
         | NodeAction::UsePort(_)
         | NodeAction::Unserve
-        | NodeAction::WatchPreemption { .. } => return None,
+        | NodeAction::WatchPreemption { .. }
+        | NodeAction::ServeMpi(_) => return None,
         NodeAction::Beat(_) | NodeAction::OpenNamespace { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {
             return None;
         }

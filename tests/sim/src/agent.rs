@@ -324,7 +324,11 @@ impl World {
             NodeAction::Serve { addr, port, guard: _, ranks: _ } => self.serves(addr, port),
             NodeAction::WatchPreemption { .. } | NodeAction::ExamineDevices { .. } | NodeAction::EndSession { .. } => {}
             NodeAction::AwaitDevices { .. } | NodeAction::FreeDevices { .. } | NodeAction::ReservePort { .. } => {}
-            NodeAction::Tell { .. } | NodeAction::Mark { .. } | NodeAction::UsePort(_) | NodeAction::Unserve => {}
+            NodeAction::Tell { .. }
+            | NodeAction::Mark { .. }
+            | NodeAction::UsePort(_)
+            | NodeAction::Unserve
+            | NodeAction::ServeMpi(_) => {}
             NodeAction::Probe { place, key } => self.probes(&place, &key),
             NodeAction::EndProbes => self.probes_end(),
             NodeAction::Withhold => self.host.agent.withhold = true,

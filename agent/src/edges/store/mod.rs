@@ -24,7 +24,7 @@ use rlaunch_core::store::transit::refuses_more;
 use rlaunch_core::store::{Answer, Seq, Table, Ticket};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::Malformed;
-use rlaunch_core::wire::frozen::client::{Heard, Space};
+use rlaunch_core::wire::frozen::client::{Asked, Heard, Space, write_reply};
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::facts::error_file;
@@ -40,6 +40,8 @@ use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
 
 const LISTENER: u64 = u64::MAX;
+/// The client that the machine of MPI is.
+const OF_MPI: ClientId = ClientId::new(u32::MAX);
 /// Read at once.
 const CHUNK: usize = 64 << 10;
 /// Most that is ready at a time.
@@ -102,6 +104,8 @@ struct Namespaces {
     waiting: usize,
     /// For clients.
     answers: VecDeque<(Ticket, Bytes)>,
+    /// For the machine of MPI: the number of its request, and the words.
+    of_mpi: Vec<(u64, Bytes)>,
 }
 
 /// Listens; the path of the socket, which is empty where that cannot be. A job can do without.
@@ -283,7 +287,7 @@ impl Store {
     /// Returns the number for a new client: no number is given twice in a long time, and that of the caches themselves never.
     fn number(&mut self) -> ClientId {
         let mut id = self.clients.free_from(self.last.wrapping_add(1));
-        if id == ITSELF {
+        if id == ITSELF || id == OF_MPI {
             id = self.clients.free_from(1);
         }
         self.last = id.get();
@@ -348,6 +352,21 @@ impl Store {
         self.reopen();
     }
 
+    /// The machine of MPI asks.
+    pub(super) fn ask_for_mpi(&mut self, seq: u64, words: &[u8]) {
+        self.namespaces.now = now();
+        let frame = Asked { seq, space: Space::Generation, words }.to_frame();
+        if let Ok(Some((seq, answer))) = self.namespaces.receive(OF_MPI, &frame) {
+            self.namespaces.of_mpi.push((seq, write_reply(&answer).into()));
+        }
+        self.settle();
+    }
+
+    /// Returns the answers for the machine of MPI.
+    pub(super) fn answers_of_mpi(&mut self) -> Vec<(u64, Bytes)> {
+        std::mem::take(&mut self.namespaces.of_mpi)
+    }
+
     /// Returns the clients that take part in rounds.
     pub(super) fn newcomers(&mut self) -> Vec<Newcomer> {
         std::mem::take(&mut self.newcomers)
@@ -377,6 +396,10 @@ impl Store {
                 return;
             }
             while let Some((ticket, words)) = self.namespaces.answers.pop_front() {
+                if ticket.client == OF_MPI {
+                    self.namespaces.of_mpi.push((ticket.seq.0, words));
+                    continue;
+                }
                 let Some(client) = self.clients.get_mut(ticket.client) else { continue };
                 client.answer(ticket.seq.0, &words);
                 self.turn(ticket.client, false);
@@ -425,8 +448,20 @@ impl Namespaces {
     fn new(node: NodeId) -> Self {
         let relay = || Cache::new(RankSet::new());
         let (out, answers) = (VecDeque::new(), VecDeque::new());
-        let (seats, job, generation) = (RankSet::new(), relay(), relay());
-        Self { now: now(), node, ranks: seats, job, generation, number: None, home: None, out, waiting: 0, answers }
+        let (seats, job, generation, of_mpi) = (RankSet::new(), relay(), relay(), Vec::new());
+        Self {
+            now: now(),
+            node,
+            ranks: seats,
+            job,
+            generation,
+            number: None,
+            home: None,
+            out,
+            waiting: 0,
+            answers,
+            of_mpi,
+        }
     }
 
     const fn relay(&mut self, space: Space) -> &mut Cache {

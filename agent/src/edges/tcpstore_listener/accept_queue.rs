@@ -23,10 +23,10 @@ const RETRY: Span = Span::from_millis(100);
 const PATIENCE: Span = Span::from_secs(60);
 
 /// A connection, and the process that holds its other end.
-pub(super) type PendingConnection = (TcpStream, Peer);
+pub(in crate::edges) type PendingConnection = (TcpStream, Peer);
 
 #[derive(Debug)]
-pub(super) struct AcceptQueue {
+pub(in crate::edges) struct AcceptQueue {
     listener: TcpListener,
     own: SocketAddr,
     /// Addresses of this host.
@@ -59,13 +59,31 @@ pub(super) struct AcceptQueue {
 impl AcceptQueue {
     /// Listens. Nobody else can at that port then, on any address: so torch's own server fails to. `most`: so many connections may
     /// be there at a time; the others wait in the kernel.
-    pub(super) fn open(listener: TcpListener, whom: Whom, most: usize, set: &ReadySet, token: u64) -> io::Result<Self> {
+    pub(in crate::edges) fn open(
+        listener: TcpListener,
+        whom: Whom,
+        most: usize,
+        set: &ReadySet,
+        token: u64,
+    ) -> io::Result<Self> {
+        let here = rlaunch_sys::facts::net::addresses().into_iter().map(|(_, ip)| ip).collect();
+        Ok(Self { here, ..Self::local(listener, whom, most, set, token)? })
+    }
+
+    /// The same at an address that is reached from this host only.
+    pub(in crate::edges) fn local(
+        listener: TcpListener,
+        whom: Whom,
+        most: usize,
+        set: &ReadySet,
+        token: u64,
+    ) -> io::Result<Self> {
         set.add(&listener, token)?;
         let own = listener.local_addr()?;
         Ok(Self {
             listener,
             own,
-            here: rlaunch_sys::facts::net::addresses().into_iter().map(|(_, ip)| ip).collect(),
+            here: Vec::new(),
             whom,
             most,
             held: 0,
@@ -83,27 +101,32 @@ impl AcceptQueue {
     }
 
     /// How many connections have come.
-    pub(super) const fn came(&self) -> u64 {
+    pub(in crate::edges) const fn came(&self) -> u64 {
         self.came
     }
 
     /// Continues the numbers of the store before: a late answer about one of its connections never matches one that comes here.
-    pub(super) const fn go_on(&mut self, came: u64) {
+    pub(in crate::edges) const fn go_on(&mut self, came: u64) {
         self.came = came;
     }
 
+    /// The listener itself.
+    pub(in crate::edges) const fn listener(&self) -> &TcpListener {
+        &self.listener
+    }
+
     /// The address of the listener.
-    pub(super) const fn own(&self) -> SocketAddr {
+    pub(in crate::edges) const fn own(&self) -> SocketAddr {
         self.own
     }
 
     /// Whom we serve.
-    pub(super) const fn whom(&self) -> Whom {
+    pub(in crate::edges) const fn whom(&self) -> Whom {
         self.whom
     }
 
     /// Takes in who has come, as far as it is known whose they are.
-    pub(super) fn take(&mut self, set: &ReadySet, authorizer: &mut Authorizer) -> Vec<PendingConnection> {
+    pub(in crate::edges) fn take(&mut self, set: &ReadySet, authorizer: &mut Authorizer) -> Vec<PendingConnection> {
         let mut pending = Vec::new();
         let came = self.accept(set);
         authorizer.expect(came.len());
@@ -179,13 +202,13 @@ impl AcceptQueue {
     }
 
     /// Records that a connection was closed: a descriptor is free again.
-    pub(super) const fn left(&mut self) {
+    pub(in crate::edges) const fn left(&mut self) {
         self.held = self.held.saturating_sub(1);
         self.has_room = true;
     }
 
     /// Closes connections whose owner was not found in time, and listens again where there is room.
-    pub(super) fn turn(&mut self, now: Mono, set: &ReadySet) {
+    pub(in crate::edges) fn turn(&mut self, now: Mono, set: &ReadySet) {
         self.expire(now);
         self.reopen(set);
     }
@@ -199,12 +222,12 @@ impl AcceptQueue {
     }
 
     /// The connections about which another host is to be asked.
-    pub(super) fn questions(&mut self) -> Vec<Capped<Comer, BATCH>> {
+    pub(in crate::edges) fn questions(&mut self) -> Vec<Capped<Comer, BATCH>> {
         Capped::chunks(std::mem::take(&mut self.unasked))
     }
 
     /// Takes the answer of another host. An address that none has may be that of a rank in a network namespace of its own.
-    pub(super) fn answered(&mut self, answer: &Answer, authorizer: &mut Authorizer) {
+    pub(in crate::edges) fn answered(&mut self, answer: &Answer, authorizer: &mut Authorizer) {
         for Verdict { comer, member, foreign } in &*answer.verdicts {
             let asker = Asker::Door(comer.number);
             let Some((_, from, _)) = self.waiting.get(&comer.number).filter(|_| *foreign) else {
@@ -220,7 +243,7 @@ impl AcceptQueue {
     }
 
     /// Records the owner of a connection.
-    pub(super) fn settled(&mut self, number: u64, peer: Option<Peer>) -> Option<PendingConnection> {
+    pub(in crate::edges) fn settled(&mut self, number: u64, peer: Option<Peer>) -> Option<PendingConnection> {
         let (socket, from, _) = self.waiting.remove(&number)?;
         self.has_room = true;
         let is_foreign = self.foreign.remove(&number);
@@ -243,12 +266,12 @@ impl AcceptQueue {
     }
 
     /// How many were refused since this was asked last, where the last came from, and one of an address that no host has.
-    pub(super) fn refused(&mut self) -> Option<(u32, SocketAddr, Option<SocketAddr>)> {
+    pub(in crate::edges) fn refused(&mut self) -> Option<(u32, SocketAddr, Option<SocketAddr>)> {
         let (count, from) = std::mem::take(&mut self.refused);
         Some((count, from?, self.stray.take()))
     }
 
-    pub(super) fn deadline(&self) -> Option<Mono> {
+    pub(in crate::edges) fn deadline(&self) -> Option<Mono> {
         let until = self.waiting.first_key_value().map(|(_, (_, _, until))| *until);
         earliest(until, self.retry)
     }

@@ -30,7 +30,7 @@ const MOST_WAITING: usize = 4096;
 
 /// Whose question it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asker {
+pub(in crate::edges) enum Asker {
     /// That of the own door, about its connection of this number.
     Door(u64),
     /// Another host's.
@@ -44,6 +44,16 @@ enum Sought {
     Inode(u32),
     /// A socket of another network namespace, by its ends: its own, and the other.
     Ends(SocketAddr, SocketAddr),
+}
+
+impl Asker {
+    /// The number of a connection of the own queue.
+    pub(in crate::edges) const fn number(self) -> Option<u64> {
+        match self {
+            Self::Door(number) => Some(number),
+            Self::Host(..) => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -72,7 +82,7 @@ pub(in crate::edges) struct Authorizer {
 impl Authorizer {
     /// # Errors
     /// The kernel cannot be asked.
-    pub(super) fn new(now: Mono) -> io::Result<Self> {
+    pub(in crate::edges) fn new(now: Mono) -> io::Result<Self> {
         Ok(Self {
             diag: SockDiag::open()?,
             holders: Holders::default(),
@@ -86,13 +96,13 @@ impl Authorizer {
     }
 
     /// Prepares for this many connections that came together.
-    pub(super) fn expect(&mut self, many: usize) {
+    pub(in crate::edges) fn expect(&mut self, many: usize) {
         self.recent = (many > FEW).then(|| self.holders.recent());
     }
 
     /// Which process of the job has made the connection from this address of this host to `own`: known at once where it has connected
     /// before. `Err`: it is not known yet, and the inode of its socket is; `Ok(None)`: none has, or it has closed it already.
-    pub(super) fn judge(&mut self, own: SocketAddr, from: SocketAddr) -> Result<Option<Peer>, u32> {
+    pub(in crate::edges) fn judge(&mut self, own: SocketAddr, from: SocketAddr) -> Result<Option<Peer>, u32> {
         // An owner that cannot be found is refused.
         let owner = self.diag.owner(from, own).unwrap_or_else(|error| {
             tracing::warn!(%error, "the kernel does not tell whose a connection is");
@@ -121,12 +131,12 @@ impl Authorizer {
     }
 
     /// A socket whose holder is to be looked for.
-    pub(super) fn look_for(&mut self, asker: Asker, inode: u32) {
+    pub(in crate::edges) fn look_for(&mut self, asker: Asker, inode: u32) {
         self.inquire(asker, Sought::Inode(inode));
     }
 
     /// A connection that comes from no address of any host: from a network namespace of the job's, or from a stranger.
-    pub(super) fn look_inside(&mut self, asker: Asker, from: SocketAddr, own: SocketAddr) {
+    pub(in crate::edges) fn look_inside(&mut self, asker: Asker, from: SocketAddr, own: SocketAddr) {
         self.inquire(asker, Sought::Ends(from, own));
     }
 
@@ -139,12 +149,12 @@ impl Authorizer {
     }
 
     /// Records the owner of a connection.
-    pub(super) fn notify(&mut self, asker: Asker, peer: Option<Peer>) {
+    pub(in crate::edges) fn notify(&mut self, asker: Asker, peer: Option<Peer>) {
         self.settled.push((asker, peer));
     }
 
     /// Looks, as far as it may, and says what is known now.
-    pub(super) fn settle(&mut self, now: impl Fn() -> Mono) -> Vec<(Asker, Option<Peer>)> {
+    pub(in crate::edges) fn settle(&mut self, now: impl Fn() -> Mono) -> Vec<(Asker, Option<Peer>)> {
         while !self.open.is_empty() && self.budget.allows(now()) {
             let began = now();
             self.look();
@@ -154,7 +164,7 @@ impl Authorizer {
     }
 
     /// When it may look again, if something is to be looked for.
-    pub(super) fn deadline(&self) -> Option<Mono> {
+    pub(in crate::edges) fn deadline(&self) -> Option<Mono> {
         (!self.open.is_empty()).then_some(self.budget.next)
     }
 

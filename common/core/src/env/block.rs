@@ -51,6 +51,8 @@ pub struct Host<'a> {
     pub interface_asked: bool,
     /// The program is one of JAX.
     pub jax: bool,
+    /// The listener for MPI libraries; `None`: there is none.
+    pub mpi: Option<MpiHost<'a>>,
     /// Number of devices that each rank takes, of those that it sees. `None`: the default of its framework.
     pub local_devices: Option<u32>,
     /// How often all ranks have been started again.
@@ -65,6 +67,19 @@ pub struct Host<'a> {
     pub slurm: Option<SlurmStep<'a>>,
     /// The host's part in the slices of the job; `None`: it has no TPU, or is not to use it.
     pub tpu: Option<&'a TpuHost>,
+}
+
+/// The listener for MPI libraries.
+#[derive(Clone, Copy, Debug)]
+pub struct MpiHost<'a> {
+    /// Its port of 127.0.0.1.
+    pub port: u16,
+    /// The number of this start of all ranks.
+    pub namespace: u32,
+    /// The name of the host, as the ranks of others know it.
+    pub name: &'a [u8],
+    /// More ranks run here than there are processors for them.
+    pub is_crowded: bool,
 }
 
 /// The job as if it were a step of Slurm's.
@@ -110,6 +125,8 @@ pub struct RankVariables<'a> {
     pub slurm: bool,
     /// The CPUs that it is bound to; `None`: it is not bound.
     pub threads: Option<u32>,
+    /// Its host listens for MPI libraries.
+    pub mpi: bool,
     /// Its TPU chips; `None`: its host has none.
     pub tpu: Option<&'a RankChips>,
 }

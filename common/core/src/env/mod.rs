@@ -21,7 +21,7 @@ mod torch;
 mod tpu;
 mod tpu_lock;
 
-pub use block::{Host, RankVariables, SlurmStep, common, of_rank};
+pub use block::{Host, MpiHost, RankVariables, SlurmStep, common, of_rank};
 pub use gpu_variables::without;
 pub use hook_variables::of_command;
 pub use inherit::{Base, Export, ExportError, base, glob};
@@ -262,6 +262,7 @@ mod tests {
         interface: Some(b"eth0"),
         interface_asked: true,
         jax: true,
+        mpi: Some(MpiHost { port: 4711, namespace: 1, name: b"node1", is_crowded: true }),
         local_devices: Some(2),
         restart: 0,
         max_restarts: 0,
@@ -280,6 +281,7 @@ mod tests {
         gpus: Some((&[crate::gpus::CUDA, crate::gpus::HIP], b"6,7")),
         slurm: true,
         threads: None,
+        mpi: true,
         tpu: None,
     };
 
@@ -379,8 +381,12 @@ mod tests {
         ] {
             assert!(set.iter().any(|e| e == expected), "{expected} in {set:?}");
         }
-        let set = entries(&Host { jax: false, ..HOST }, &[]);
-        assert!(!set.iter().any(|e| ["PMI_", "OMPI_MCA_", "JAX_"].iter().any(|start| e.starts_with(start))), "{set:?}");
+        let set = entries_of(&Host { jax: false, mpi: None, ..HOST }, &RankVariables { mpi: false, ..SEAT }, &[]);
+        assert!(
+            !set.iter()
+                .any(|e| ["PMI", "OMPI_MCA_", "MPIR_", "I_MPI_", "JAX_"].iter().any(|start| e.starts_with(start))),
+            "{set:?}"
+        );
     }
 
     #[test]

@@ -3,8 +3,10 @@
 //! `OMPI_MCA_orte_hnp_uri` is left out on purpose: JAX takes its presence for Open MPI 4 and parses an address from it.
 //! User settings (`OMPI_MCA_btl`, `PMIX_MCA_*`, …) pass; only what a launcher sets for its own ranks is removed.
 
-use super::block::{Host, RankVariables, Sink};
+use super::block::{Host, MpiHost, RankVariables, Sink};
 use super::{Anew, Contract, Role, Var};
+use crate::mpi::Layout;
+use alloc::format;
 
 const fn set(name: &'static str, doc: &'static str) -> Var {
     Var { name, role: Role::Set, doc, anew: Anew::Never }
@@ -44,7 +46,10 @@ pub(super) const CONTRACT: Contract = Contract {
         gone("OMPI_MCA_orte_bound_at_launch"),
         gone("OMPI_MCA_orte_jobfam_session_dir"),
         gone("OMPI_MCA_orte_launch"),
-        gone("OMPI_MCA_orte_local_daemon_uri"),
+        set(
+            "OMPI_MCA_orte_local_daemon_uri",
+            "`0.0;tcp://127.0.0.1:1`, with PMIX_RANK: Open MPI 4.1 takes its absence for a program without a launcher.",
+        ),
         gone("OMPI_MCA_orte_num_nodes"),
         gone("OMPI_MCA_orte_parent_uri"),
         gone("OMPI_MCA_orte_precondition_transports"),
@@ -61,18 +66,22 @@ pub(super) const CONTRACT: Contract = Contract {
         gone("OMPI_WORLD_LOCAL_SIZE"),
         gone("OMPI_WORLD_SIZE"),
         gone("OPAL_USER_PARAMS_GIVEN"),
-        gone("PMIX_BFROP_BUFFER_TYPE"),
-        gone("PMIX_GDS_MODULE"),
-        gone("PMIX_HOSTNAME"),
+        set("PMIX_BFROP_BUFFER_TYPE", "`PMIX_BFROP_BUFFER_NON_DESC`, with PMIX_RANK."),
+        set("PMIX_GDS_MODULE", "`hash`, with PMIX_RANK: facts about the job come in one message."),
+        set("PMIX_HOSTNAME", "Name of the host, with PMIX_RANK."),
         gone("PMIX_ID"),
-        gone("PMIX_NAMESPACE"),
+        set("PMIX_NAMESPACE", "Name of the world, with PMIX_RANK."),
         gone("PMIX_PARAM_FILE_PASSED"),
         gone("PMIX_PTL_MODULE"),
-        gone("PMIX_RANK"),
-        gone("PMIX_SECURITY_MODE"),
+        set("PMIX_RANK", "As RANK, where the agent serves MPI libraries (`--mpi`)."),
+        set("PMIX_SECURITY_MODE", "`none`, with PMIX_RANK: the agent asks the kernel whose a connection is."),
         gone("PMIX_SERVER_TMPDIR"),
+        set(
+            "PMIX_SERVER_URI21",
+            "Address of the agent, with PMIX_RANK. By this name libpmix 3.2 to 5.0 choose the same encoding.",
+        ),
         gone("PMIX_SYSTEM_TMPDIR"),
-        gone("PMIX_VERSION"),
+        set("PMIX_VERSION", "`4.2.9`, with PMIX_RANK: the version that clients expect of the server."),
         gone("PRTE_LAUNCHED"),
         gone("PRTE_SHARED_FS"),
     ],
@@ -90,10 +99,23 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.number("OMPI_COMM_WORLD_SIZE", host.world_size);
     out.number("OMPI_COMM_WORLD_LOCAL_SIZE", host.local_size);
     out.number("OMPI_UNIVERSE_SIZE", host.world_size);
+    let Some(MpiHost { port, namespace, name, .. }) = host.mpi else { return };
+    let world = Layout::name_of(host.job, namespace);
+    out.text("OMPI_MCA_orte_local_daemon_uri", b"0.0;tcp://127.0.0.1:1");
+    out.text("PMIX_BFROP_BUFFER_TYPE", b"PMIX_BFROP_BUFFER_NON_DESC");
+    out.text("PMIX_GDS_MODULE", b"hash");
+    out.text("PMIX_HOSTNAME", name);
+    out.text("PMIX_NAMESPACE", world.as_bytes());
+    out.text("PMIX_SECURITY_MODE", b"none");
+    out.text("PMIX_SERVER_URI21", format!("{world}-server.0;tcp4://127.0.0.1:{port}").as_bytes());
+    out.text("PMIX_VERSION", b"4.2.9");
 }
 
 pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
     out.number("OMPI_COMM_WORLD_RANK", seat.rank.get());
     out.number("OMPI_COMM_WORLD_LOCAL_RANK", seat.local_rank.get());
     out.number("OMPI_COMM_WORLD_NODE_RANK", seat.local_rank.get());
+    if seat.mpi {
+        out.number("PMIX_RANK", seat.rank.get());
+    }
 }

@@ -91,6 +91,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_MIN_ACTIVE", Role::ReadOnce, "As `--min-active`."),
         var("RLAUNCH_MIN_HOSTS", Role::ReadOnce, "As `--min-hosts`."),
         var("RLAUNCH_MIN_WORLD", Role::ReadOnce, "As `--min-world`."),
+        var("RLAUNCH_MPI", Role::Read, "As `--mpi`."),
         var("RLAUNCH_N", Role::ReadOnce, "As `-n`."),
         var("RLAUNCH_NAME", Role::ReadOnce, "As `--name`."),
         var("RLAUNCH_NNODES", Role::ReadOnce, "As `--nnodes`."),

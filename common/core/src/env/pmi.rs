@@ -1,9 +1,10 @@
 //! Variables that Hydra (MPICH, Intel MPI, MVAPICH) sets for its ranks beside the PMI conversation itself.
 //!
-//! The `PMI_*` names come with a PMI server: `PMI_RANK` without one makes MPICH abort instead of running as one process.
+//! `PMI_RANK` and `PMI_FD` belong to a descriptor that a rank inherits, and are not set. `PMI_PORT` and `PMI_ID` do the same by a port.
 
-use super::block::{Host, RankVariables, Sink};
+use super::block::{Host, MpiHost, RankVariables, Sink};
 use super::{Anew, Contract, Role, Var};
+use alloc::format;
 
 const fn set(name: &'static str, doc: &'static str) -> Var {
     Var { name, role: Role::Set, doc, anew: Anew::Never }
@@ -13,10 +14,15 @@ const fn gone(name: &'static str) -> Var {
     Var { name, role: Role::Removed, doc: "Set by an outer mpiexec for its own ranks.", anew: Anew::Never }
 }
 
+/// Set where a host has more ranks than processors for them.
+const fn crowded(name: &'static str, doc: &'static str) -> Var {
+    Var { name, role: Role::Default, doc, anew: Anew::Never }
+}
+
 pub(super) const CONTRACT: Contract = Contract {
     title: "MPICH, Intel MPI (Hydra, PMI)",
-    about: "The variables of Hydra 5.0.2. Ranks do not inherit the descriptors of an outer `mpiexec`, so its `PMI_*` \
-            variables are removed.",
+    about: "Names of Hydra 5.0.2. The descriptors that an outer `mpiexec` passes on do not reach our ranks, so its `PMI_*` names \
+            must not either. With `--mpi none` ranks have no PMI_PORT and what belongs to it.",
     vars: &[
         gone("HYDI_CONTROL_FD"),
         Var {
@@ -25,12 +31,17 @@ pub(super) const CONTRACT: Contract = Contract {
             doc: "The hostfile, as under mpiexec. `-H`, `--hostfile` and their variables override it.",
             anew: Anew::Never,
         },
+        crowded("I_MPI_THREAD_YIELD", "`3`, where a host has more ranks than processors: ranks that wait yield."),
         Var {
             name: "MPIEXEC_TIMEOUT",
             role: Role::Read,
             doc: "Time limit of the job in seconds, as under mpiexec. `--timeout` and RLAUNCH_TIMEOUT override it.",
             anew: Anew::Never,
         },
+        crowded("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "`true`, as I_MPI_THREAD_YIELD."),
+        crowded("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "`1`, as I_MPI_THREAD_YIELD."),
+        set("MPIR_CVAR_PMI_VERSION", "`1`, with PMI_PORT: MPICH 5 aborts if it finds PMI and PMIx; this chooses PMI."),
+        crowded("MPIR_CVAR_POLLS_BEFORE_YIELD", "`1`, as I_MPI_THREAD_YIELD."),
         set("MPI_LOCALNRANKS", "As LOCAL_WORLD_SIZE.").each_round(),
         set("MPI_LOCALRANKID", "As LOCAL_RANK.").relocal(),
         gone("PMI_APPNUM"),
@@ -39,10 +50,10 @@ pub(super) const CONTRACT: Contract = Contract {
         gone("PMI_DOMAIN"),
         gone("PMI_FD"),
         gone("PMI_HOSTNAME"),
-        gone("PMI_ID"),
+        set("PMI_ID", "As RANK, with PMI_PORT."),
         gone("PMI_JOBID"),
         gone("PMI_KVS"),
-        gone("PMI_PORT"),
+        set("PMI_PORT", "Address and port of 127.0.0.1 at which the agent serves MPI libraries (`--mpi`)."),
         gone("PMI_PROCESS_MAPPING"),
         gone("PMI_RANK"),
         gone("PMI_SIZE"),
@@ -54,8 +65,20 @@ pub(super) const CONTRACT: Contract = Contract {
 
 pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.number("MPI_LOCALNRANKS", host.local_size);
+    let Some(MpiHost { port, is_crowded, .. }) = host.mpi else { return };
+    out.text("PMI_PORT", format!("127.0.0.1:{port}").as_bytes());
+    out.number("MPIR_CVAR_PMI_VERSION", 1);
+    if is_crowded {
+        out.number("I_MPI_THREAD_YIELD", 3);
+        out.text("MPIR_CVAR_CH4_PROGRESS_THROTTLE", b"true");
+        out.number("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", 1);
+        out.number("MPIR_CVAR_POLLS_BEFORE_YIELD", 1);
+    }
 }
 
 pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
     out.number("MPI_LOCALRANKID", seat.local_rank.get());
+    if seat.mpi {
+        out.number("PMI_ID", seat.rank.get());
+    }
 }

@@ -7,8 +7,10 @@ use crate::bind::{Bind, BindTo, CpuList};
 use crate::hostlist::{Chips, fold};
 use crate::id::{AppIndex, NodeId, ProcId, Rank};
 use crate::master_store::Holder;
+use crate::mpi::HostRanks;
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
+use crate::rank_set::RankSet;
 use crate::restart::Respawn;
 use crate::spec::{AppBase, JobSpec, StdinPlan};
 use crate::time::Span;
@@ -17,7 +19,9 @@ use crate::travel::Travel;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::probe::Key;
-use crate::wire::to_node::{APP_PART, Delta, Find, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode, TpuRequest};
+use crate::wire::to_node::{
+    APP_PART, Delta, Find, MpiWorld, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode, TpuRequest,
+};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -168,6 +172,7 @@ impl Orders {
         let start = Start {
             in_step: self.spec.scheduler.is_some(),
             preempt_probe: Box::new(self.spec.preempt_probe.clone()),
+            mpi: self.spec.mpi,
             job: self.spec.job,
             contain: self.spec.contain,
             nodes: len(&placement.nodes),
@@ -183,7 +188,7 @@ impl Orders {
                 Box::new(Find { interface: self.interface.clone(), door })
             }),
             addresses: !sole && (self.spec.master_store.is_agent() || self.pinned_addr.is_some()),
-            travel: Some(self.travel.clone()).filter(|_| !local),
+            travel: (!local).then(|| Box::new(self.travel.clone())),
             sole,
             max_restarts: self.max_restarts(),
             can_start_more: self.can_start_more(),
@@ -241,7 +246,24 @@ impl Orders {
             namespace: 0,
             slurm: self.slurm(placement).map(Box::new),
             tpu: None,
+            mpi: self.mpi_world(placement).map(Box::new),
         }
+    }
+
+    /// The ranks of all hosts, for MPI libraries. A host finds out by itself that it is the only one and has a single program.
+    fn mpi_world(&self, placement: &Placement) -> Option<MpiWorld> {
+        if !self.spec.mpi || is_together(placement) && self.spec.apps.len() == 1 {
+            return None;
+        }
+        let by_node = placement.by_node();
+        let host = |node: NodeId| {
+            let name = placement.nodes.get(node.index()).map_or("", |node| node.host.name.as_str());
+            let mut ranks = RankSet::new();
+            by_node.get(node.index()).into_iter().flatten().for_each(|rank| ranks.insert(*rank));
+            HostRanks::new(name.into(), &ranks)
+        };
+        let apps = (0..).zip(&self.spec.apps).map(|(app, _)| placement.procs(AppIndex::new(app))).collect();
+        Some(MpiWorld { apps, hosts: placement.used().map(host).collect() })
     }
 
     /// The job in Slurm's words, as the first host is sent it.
@@ -255,9 +277,9 @@ impl Orders {
 
     /// The same rendezvous of those who are left.
     pub(super) fn rendezvous_of_next_generation(&self, placement: &Placement, rendezvous: Rendezvous) -> Rendezvous {
-        let Rendezvous { world_size, nodes, slurm, .. } =
+        let Rendezvous { world_size, nodes, slurm, mpi, .. } =
             self.rendezvous(placement, rendezvous.addr.clone(), rendezvous.port);
-        Rendezvous { world_size, nodes, slurm, ..rendezvous }
+        Rendezvous { world_size, nodes, slurm, mpi, ..rendezvous }
     }
 
     /// Sends each node the rendezvous, its index among the nodes, and its ranks.

@@ -5,7 +5,7 @@ use super::{ErrorFile, ExecSpec, Sandbox, gpu_check};
 use crate::address;
 use crate::allocation::task_ids;
 use crate::cpu_set::CpuSet;
-use crate::env::{self, Host, OfRound, RankVariables, SlurmStep};
+use crate::env::{self, Host, MpiHost, OfRound, RankVariables, SlurmStep};
 use crate::gpus::{Share, SharedOut, of_rank};
 use crate::id::{LocalRank, Rank, Round};
 use crate::logs::{Logs, Way};
@@ -109,6 +109,7 @@ impl Program {
             gpus,
             slurm,
             threads,
+            mpi: sandbox.mpi.is_some(),
             tpu: chips.as_ref(),
         };
         let mut vars = OsStrings::default();
@@ -187,6 +188,7 @@ impl Program {
                 gpus: None,
                 slurm: step.is_some(),
                 threads: None,
+                mpi: false,
                 tpu: None,
             };
             Some(Begin {
@@ -304,6 +306,7 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, 
         interface: (rendezvous.nodes > 1).then(carrier).flatten().map(|name| name.as_slice()),
         interface_asked: !rendezvous.interface.is_empty(),
         jax: rendezvous.jax,
+        mpi: mpi(met, sandbox),
         local_devices: local_devices(start, local_size, sandbox, base),
         restart: rendezvous.restart,
         max_restarts: start.max_restarts,
@@ -312,6 +315,18 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, 
         slurm: rendezvous.slurm.as_ref().map(|step| SlurmStep::of(&step.layout, &step.task_ids)),
         tpu: tpu(met, sandbox),
     }
+}
+
+/// The listener for MPI libraries.
+fn mpi<'a>(Met { rendezvous, local_size, .. }: Met<'a>, sandbox: &'a Sandbox) -> Option<MpiHost<'a>> {
+    let hosts = rendezvous.mpi.as_ref().map(|world| world.hosts.as_slice());
+    let named = hosts.and_then(|hosts| hosts.get(rendezvous.node_index as usize)).map(|host| &host.name);
+    sandbox.mpi.as_ref().map(|mpi| MpiHost {
+        port: mpi.port,
+        namespace: rendezvous.namespace,
+        name: named.unwrap_or(&mpi.host),
+        is_crowded: sandbox.cpus > 0 && local_size > sandbox.cpus,
+    })
 }
 
 /// The part of this host in the slices of the job.

@@ -28,7 +28,7 @@ mod warnings;
 
 pub use host_signals::SignalledPart;
 pub use node_event::{
-    Depth, DevicesFreed, ErrorFile, ExecSpec, NodeAction, NodeEvent, Processors, Sandbox, SandboxPlan,
+    Depth, DevicesFreed, ErrorFile, ExecSpec, MpiPort, NodeAction, NodeEvent, Processors, Sandbox, SandboxPlan,
 };
 pub use serve::UNUSED;
 

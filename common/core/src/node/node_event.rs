@@ -8,6 +8,7 @@ use crate::guard::devices::{DeviceKind, DevicePlan};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, SessionId, Std};
 use crate::logs::Way;
 use crate::master_store::Guard;
+use crate::mpi::Layout;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::rank_set::RankSet;
@@ -279,6 +280,8 @@ pub enum NodeAction {
     UsePort(bool),
     /// Hold the job's `TCPStore` no more: it is that of a round which is over.
     Unserve,
+    /// Serve the MPI libraries of these ranks. Those before are gone.
+    ServeMpi(Box<Layout>),
     /// Ranks may ask the store from now on: the namespace that they share lives here, or on another host.
     OpenNamespace {
         /// Whether it lives here.
@@ -414,8 +417,19 @@ pub struct SandboxPlan {
     pub gpus: bool,
     /// The request about TPU chips; `None`: the job uses none.
     pub tpu: Option<TpuRequest>,
+    /// Listen for MPI libraries.
+    pub mpi: bool,
     /// With so many CPUs the host's processors decide where ranks are bound; `None`: they never do.
     pub least_cpus: Option<u32>,
+}
+
+/// The listener for MPI libraries of a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MpiPort {
+    /// Its port of 127.0.0.1.
+    pub port: u16,
+    /// The name of the host.
+    pub host: OsBytes,
 }
 
 /// The facts about this node after the set-up.
@@ -439,6 +453,8 @@ pub struct Sandbox {
     pub skips_tpu_lock: bool,
     /// The socket at which this agent listens for clients of the store; empty: none.
     pub socket: OsBytes,
+    /// The listener for MPI libraries.
+    pub mpi: Option<Box<MpiPort>>,
     /// Its part in the slices of a job that has no other host. The driver leaves it empty.
     pub tpu_alone: Option<Box<TpuHost>>,
 }
@@ -457,6 +473,7 @@ impl Sandbox {
             devices: false,
             skips_tpu_lock: false,
             socket: OsBytes::default(),
+            mpi: None,
             tpu_alone: None,
         }
     }

@@ -3,7 +3,9 @@
 
 use super::rate_limited_counter::RateLimitedCounter;
 use super::{Cx, NodeAction, Sandbox};
+use crate::id::JobId;
 use crate::machine::earliest_of;
+use crate::mpi::Layout;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::time::{Mono, Span};
@@ -12,12 +14,19 @@ use crate::wire::node_news::NodeNews;
 use crate::wire::round::RoundRendezvous;
 use crate::wire::to_node::{Rendezvous, Start};
 use crate::wire::to_root::ToRoot;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 
 /// The time after which an unused store is reported. A program that meets at another port hangs, and its user waits for a reason. A program
 /// that imports for longer than this loses nothing by the report, which states only that no rank has connected so far.
 pub const UNUSED: Span = Span::from_secs(10);
+
+/// A host with a listener for MPI libraries.
+struct MpiHost {
+    name: OsBytes,
+    cpus: u32,
+}
 
 /// The state of the store on this node.
 #[derive(Default)]
@@ -30,6 +39,9 @@ pub(super) struct Serve {
     at: OsBytes,
     /// The number of the namespace that ranks share.
     namespace: u32,
+    /// The job, and this host with a listener for MPI libraries.
+    job: Option<JobId>,
+    mpi: Option<MpiHost>,
     /// The time after which an unused store is reported.
     unused_at: Option<Mono>,
     /// Strangers, and where the last came from.
@@ -44,6 +56,7 @@ impl Serve {
     pub(super) fn on_begun(&mut self, start: &Start) {
         self.rendezvous.clone_from(&start.rendezvous);
         self.ranks = start.local_size;
+        self.job = Some(start.job);
     }
 
     pub(super) fn on_met(&mut self, cx: &mut Cx<'_>, rendezvous: &Rendezvous) {
@@ -53,6 +66,7 @@ impl Serve {
 
     pub(super) fn on_ready(&mut self, cx: &mut Cx<'_>, sandbox: &Sandbox) {
         self.chosen = Some(sandbox.hello.master_port);
+        self.mpi = sandbox.mpi.as_ref().map(|mpi| MpiHost { name: mpi.host.clone(), cpus: sandbox.cpus });
         self.begin(cx);
     }
 
@@ -72,6 +86,11 @@ impl Serve {
             number: rendezvous.namespace,
             seats: None,
         });
+        // It asks that namespace for what other hosts have.
+        if let (Some(host), Some(job)) = (&self.mpi, self.job) {
+            let is_crowded = host.cpus > 0 && self.ranks > host.cpus;
+            cx.act(NodeAction::ServeMpi(Box::new(Layout::new(job, rendezvous, &host.name, is_crowded))));
+        }
         if rendezvous.agent_store && rendezvous.node_index == 0 {
             let port = rendezvous.port.unwrap_or(chosen);
             self.at = at(&rendezvous.addr, port);

@@ -81,15 +81,16 @@ impl BringUp {
                     nodes: start.nodes,
                     find: start.find.clone(),
                     addresses: start.addresses,
-                    travel: start.travel.clone(),
+                    travel: start.travel.as_deref().cloned(),
                     gpus: start.gpus != Share::Untold,
                     tpu: (start.devices.kind != DeviceKind::None).then(|| start.tpu.clone()),
+                    mpi: start.mpi,
                     least_cpus: self.binding.least_cpus(),
                 };
                 self.alone = start.sole.then_some((start.local_size, start.tpu.allow_partial));
                 self.gpus.on_start(&start);
                 self.met = start.rendezvous.is_some();
-                self.travel = start.travel.clone();
+                self.travel = start.travel.as_deref().cloned();
                 self.probing.on_begun(&start);
                 self.check = (!start.sole).then_some(Check { open: start.apps });
                 self.step = Step::SettingUp;

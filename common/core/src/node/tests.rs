@@ -213,7 +213,19 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
     let Start { job, contain, port, nodes, local_size, .. } = start;
     let (find, travel, least_cpus) = (None, None, Some(local_size));
     let tpu = None;
-    let plan = SandboxPlan { job, contain, port, nodes, find, addresses: false, travel, gpus: false, tpu, least_cpus };
+    let plan = SandboxPlan {
+        job,
+        contain,
+        port,
+        nodes,
+        find,
+        addresses: false,
+        travel,
+        gpus: false,
+        tpu,
+        mpi: false,
+        least_cpus,
+    };
     assert_eq!(rig.root(ToNode::Start(start)), [NodeAction::SetUpSandbox(plan)]);
     assert_eq!(rig.root(app_of(0, &base())), []);
     assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the sandbox");

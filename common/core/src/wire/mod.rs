@@ -10,6 +10,8 @@ pub mod guardian_count;
 pub mod limit;
 pub mod node_news;
 pub mod peer_identity;
+pub mod pmi1;
+pub mod pmix;
 pub mod probe;
 pub mod round;
 pub mod store;

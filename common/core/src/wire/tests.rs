@@ -6,12 +6,13 @@ use super::codec::{WireMessage, decode, encode};
 use super::limit::{self, Met};
 use super::node_news::NodeNews;
 use super::probe::Key;
-use super::to_node::{Delta, Find, PortPlan, Rendezvous, Start, ToNode};
+use super::to_node::{Delta, Find, MpiWorld, PortPlan, Rendezvous, Start, ToNode};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
 use crate::allocation::{HostStep, StepLayout};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, Std};
 use crate::logs::{Logs, Which};
 use crate::master_store::Guard;
+use crate::mpi::HostRanks;
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain, Role, StdinPlan};
@@ -101,12 +102,13 @@ fn start() -> impl Strategy<Value = ToNode> {
                 find: Some(Box::new(Find { interface: OsBytes::from("eth0"), door: Some(Key::new([3; 32])) }))
                     .filter(|_| sole),
                 addresses: sole,
-                travel: travel(linger),
+                travel: travel(linger).map(Box::new),
                 sole,
                 max_restarts: 0,
                 can_start_more: false,
                 apps: n[2],
                 lease: Some(Span::from_nanos(linger / 3)).filter(|_| sole),
+                mpi: sole,
                 awaits: Span::from_nanos(linger / 5),
                 linger: Span::from_nanos(linger),
                 grace: Span::from_nanos(linger / 7),
@@ -141,6 +143,10 @@ fn rendezvous() -> impl Strategy<Value = Rendezvous> {
         jax: false,
         restart: world_size,
         namespace: nodes,
+        mpi: (nodes % 2 == 0).then(|| {
+            let host = HostRanks { name: "a".into(), ranges: [(0, world_size), (nodes, nodes)].into() };
+            Box::new(MpiWorld { apps: [world_size].into(), hosts: [host].into() })
+        }),
         tpu: (nodes % 3 == 0).then(|| Box::new(crate::tpu::TpuHost::example())),
     })
 }

@@ -11,6 +11,7 @@ use crate::gpus::Share;
 use crate::guard::devices::DevicePlan;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
 use crate::master_store::Guard;
+use crate::mpi::HostRanks;
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain, StdinPlan};
@@ -18,6 +19,7 @@ use crate::time::Span;
 use crate::tpu::{TpuFacts, TpuHost};
 use crate::travel::Travel;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -153,7 +155,7 @@ pub struct Start {
     /// Say by which addresses ranks of this host may be seen: another may hold a store for them.
     pub addresses: bool,
     /// The settings that ranks get from the place in which rlaunch was started; `None`: this is its host, and they inherit them.
-    pub travel: Option<Travel>,
+    pub travel: Option<Box<Travel>>,
     /// This is the only node: it starts its ranks unasked, and ends by itself when they have ended. Another says first
     /// whether it is ready.
     pub sole: bool,
@@ -171,6 +173,8 @@ pub struct Start {
     pub in_step: bool,
     /// The command whose end with 0 is a warning that this host is about to be taken away. Empty: there is none.
     pub preempt_probe: Box<OsBytes>,
+    /// Serve MPI libraries.
+    pub mpi: bool,
     /// Time that a round may wait for suspected hosts, and for more faults.
     pub awaits: Span,
     /// How long descendants that hold a rank's output may continue after success.
@@ -207,6 +211,7 @@ impl Start {
             tpu: TpuRequest::default(),
             in_step: false,
             preempt_probe: Box::default(),
+            mpi: false,
             awaits: Span::ZERO,
             linger: Span::from_secs(2),
             grace: Span::from_secs(5),
@@ -275,6 +280,17 @@ pub struct Rendezvous {
     pub slurm: Option<Box<HostStep>>,
     /// This host's part in the slices of the job; `None`: it has no TPU. The only host of a job finds it by itself.
     pub tpu: Option<Box<TpuHost>>,
+    /// The ranks of all hosts, where MPI libraries are served; `None`: a single program on a single host.
+    pub mpi: Option<Box<MpiWorld>>,
+}
+
+/// The ranks of a job, as MPI libraries have to know them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MpiWorld {
+    /// Ranks of each program.
+    pub apps: Vec<u32>,
+    /// The hosts that have ranks, in their order.
+    pub hosts: Vec<HostRanks>,
 }
 
 /// A rank, as a difference to its program.

@@ -11,7 +11,7 @@ fn options_for_default_behaviour_are_accepted() {
         "--bind-to=none --cpu_bind none --gpu-bind=NONE -n 2 a",
         "--standalone --nproc_per_node=2 --run-path --monitor_interval 1 --start-method fork --no-python a",
         "--rdzv-backend c10d --rdzv_endpoint=localhost:0 --rdzv-id 7 --max_restarts=0 --node_rank 0 -n 2 a",
-        "--mpi=none --kill-on-bad-exit --distribution=block -n 2 a",
+        "--kill-on-bad-exit --distribution=block -n 2 a",
         "--kill-on-bad-exit=1 --unbuffered -n 2 a",
         "-genvall -launcher ssh -n 2 a",
         "--map-by slot:OVERSUBSCRIBE -n 2 a",

@@ -152,6 +152,7 @@ impl World {
             | NodeAction::UsePort(_)
             | NodeAction::Mark { .. }
             | NodeAction::Unserve
+            | NodeAction::ServeMpi(_)
             | NodeAction::OpenNamespace { .. }
             | NodeAction::Serve { .. }
             | NodeAction::Reap { .. } => {}

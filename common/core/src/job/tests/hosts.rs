@@ -514,6 +514,6 @@ fn travelling_settings_go_to_other_hosts_only() {
     s.event(JobEvent::EdgeUp { node: OTHER });
     let find = |start: &Start| start.find.as_ref().map(|find| find.interface.clone());
     let told: Vec<_> = starts(&s).into_iter().map(|(_, start)| (find(&start), start.travel)).collect();
-    assert_eq!(told, [(Some("ib0".into()), None), (None, Some(travel))]);
+    assert_eq!(told, [(Some("ib0".into()), None), (None, Some(alloc::boxed::Box::new(travel)))]);
     assert_eq!(starts(&Script::with(&spec(1), &setting))[0].1.find, None, "nobody has to find the only host");
 }

@@ -1,0 +1,421 @@
+//! The listener for MPI libraries, on 127.0.0.1: connections of ranks, their bytes to the machine and back.
+//!
+//! The listener is opened before the first rank and costs some microseconds. All else is made for the first connection. No byte of a
+//! connection is read before it is known that a process of the job has made it.
+
+mod outcome;
+
+use super::tcpstore_listener::{AcceptQueue, Authorizer, PendingConnection};
+use super::{Edges, rank_table};
+use crate::early::now;
+use outcome::Outcomes;
+use rlaunch_core::id::{ClientId, ProcId, Rank};
+use rlaunch_core::machine::earliest_of;
+use rlaunch_core::master_store::Guard;
+use rlaunch_core::mpi::{Action, Broken, Layout, MAX_UNREAD, Mpi};
+use rlaunch_core::status::Status;
+use rlaunch_core::store::Table;
+use rlaunch_core::time::Mono;
+use rlaunch_sys::epoll::{Batch, ReadySet};
+use rlaunch_sys::{holders, socket};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::unix::AsyncFd;
+
+/// The listener's token; those below are connections, and with this bit they have room to be written to.
+const LISTENER: u64 = u64::MAX;
+const WRITABLE: u64 = 1 << 32;
+/// Read at once.
+const CHUNK: usize = 64 << 10;
+/// Most that is ready at a time.
+const BURST: usize = 256;
+/// Rounds before others of this process have their turn.
+const ROUNDS: usize = 16;
+/// Most connections: a rank has one or two.
+const MOST: usize = 16 << 10;
+
+#[derive(Debug)]
+struct Connection {
+    socket: TcpStream,
+    /// The process that has made it.
+    pid: i32,
+    /// The beginning of a message.
+    held: Vec<u8>,
+    /// Bytes that the client has not taken, and the copy of the descriptor that shows when it can. Nothing is read meanwhile.
+    unsent: Vec<u8>,
+    room: Option<OwnedFd>,
+    /// No more is read; it is closed when its client has taken everything.
+    is_ending: bool,
+}
+
+/// The listener, its connections, and what they share.
+#[derive(Debug)]
+pub(super) struct MpiListener {
+    queue: AcceptQueue,
+    set: Arc<ReadySet>,
+    live: Option<AsyncFd<Arc<ReadySet>>>,
+    batch: Batch,
+    authorizer: Option<Authorizer>,
+    /// `None`: the ranks are not known yet.
+    machine: Option<Mpi>,
+    connections: Table<Connection>,
+    chunk: Vec<u8>,
+    outcomes: Outcomes,
+    /// Requests for the store.
+    asks: Vec<(u64, Vec<u8>)>,
+}
+
+/// Listens; the port, where that can be.
+pub(super) fn open(edges: &mut Edges) -> Option<u16> {
+    let opened = MpiListener::open().and_then(|mut listener| {
+        if edges.watch.is_live() {
+            listener.go_live()?;
+        }
+        Ok(listener)
+    });
+    match opened {
+        Ok(listener) => {
+            let port = listener.queue.own().port();
+            edges.mpi = Some(Box::new(listener));
+            Some(port)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "no listener for MPI programs");
+            None
+        }
+    }
+}
+
+/// These ranks are started now; those before are gone.
+pub(super) fn begin(edges: &mut Edges, layout: Layout) {
+    if let Some(listener) = &mut edges.mpi {
+        tracing::debug!("MPI: {} ranks as {}", layout.size(), layout.name);
+        let clients: Vec<ClientId> = listener.connections.iter().map(|(client, _)| client).collect();
+        clients.into_iter().for_each(|client| listener.close(client));
+        listener.machine = Some(Mpi::new(layout));
+        listener.outcomes = Outcomes::default();
+        listener.asks.clear();
+        // Answers that the ranks before have not got.
+        edges.store.iter_mut().for_each(|store| drop(store.answers_of_mpi()));
+    }
+}
+
+/// The end of a rank as MPI has it: `MPI_Abort` has a code, and a rank that ends in the middle of MPI has failed.
+pub(super) fn status(edges: &mut Edges, rank: Rank, status: Status) -> Status {
+    let Edges { mpi: Some(listener), ranks, .. } = edges else { return status };
+    if !listener.machine.as_ref().is_some_and(Mpi::was_used) {
+        return status;
+    }
+    if matches!(status, Status::Exited(0)) {
+        // Its last message may not be read yet.
+        listener.look(ranks);
+    }
+    let is_inside = listener.machine.as_ref().is_some_and(|machine| machine.is_inside(rank));
+    let outcome = listener.outcomes.end(rank, status, is_inside);
+    if outcome != status && !listener.outcomes.has_aborted(rank) {
+        let words = format!("rlaunch: rank {rank} exited after MPI_Init and before MPI_Finalize\n");
+        ranks.write_stderr(rank, words.as_bytes());
+    }
+    outcome
+}
+
+impl MpiListener {
+    fn open() -> io::Result<Self> {
+        let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        listener.set_nonblocking(true)?;
+        let set = Arc::new(ReadySet::new()?);
+        Ok(Self {
+            queue: AcceptQueue::local(listener, Guard::Job, MOST, &set, LISTENER)?,
+            set,
+            live: None,
+            batch: Batch::with_room(BURST),
+            authorizer: None,
+            machine: None,
+            connections: Table::default(),
+            chunk: Vec::new(),
+            outcomes: Outcomes::default(),
+            asks: Vec::new(),
+        })
+    }
+
+    pub(super) fn go_live(&mut self) -> io::Result<()> {
+        self.live = Some(rlaunch_net::ready::readable(Arc::clone(&self.set))?);
+        Ok(())
+    }
+
+    /// Takes in everything that has come until now.
+    fn look(&mut self, ranks: &rank_table::Ranks) {
+        for _ in 0..ROUNDS {
+            if self.set.ready(&mut self.batch) == 0 {
+                return;
+            }
+            self.round(ranks);
+        }
+    }
+
+    fn round(&mut self, ranks: &rank_table::Ranks) {
+        let tokens: Vec<u64> = self.batch.tokens().collect();
+        for token in tokens {
+            match token {
+                LISTENER => self.accept(),
+                token if token & WRITABLE != 0 => self.send(client_of(token)),
+                token => self.read(client_of(token), ranks),
+            }
+            self.perform(ranks);
+        }
+    }
+
+    fn accept(&mut self) {
+        if self.authorizer.is_none() {
+            match Authorizer::new(now()) {
+                Ok(authorizer) => self.authorizer = Some(authorizer),
+                Err(error) => {
+                    tracing::warn!(%error, "the kernel cannot be asked whose a connection is");
+                    self.set.remove(self.queue.listener());
+                    return;
+                }
+            }
+        }
+        let Some(authorizer) = &mut self.authorizer else { return };
+        let pending = self.queue.take(&self.set, authorizer);
+        self.admit(pending);
+    }
+
+    /// Lets in those of which it is known by now that they are of the job.
+    fn settle(&mut self) {
+        let Some(authorizer) = &mut self.authorizer else { return };
+        let settled = authorizer.settle(now);
+        let pending =
+            settled.into_iter().filter_map(|(asker, peer)| self.queue.settled(asker.number()?, peer)).collect();
+        self.admit(pending);
+        self.queue.turn(now(), &self.set);
+        let _strangers = self.queue.refused();
+    }
+
+    fn admit(&mut self, pending: Vec<PendingConnection>) {
+        for (socket, peer) in pending {
+            let Some(machine) = &mut self.machine else {
+                self.queue.left();
+                continue;
+            };
+            let ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
+            let client = machine.open();
+            if ready.and_then(|()| self.set.add(&socket, u64::from(client.get()))).is_err() {
+                machine.closed(client);
+                self.queue.left();
+                continue;
+            }
+            let pid = i32::try_from(peer.0 >> 32).unwrap_or(0);
+            let (held, unsent) = (Vec::new(), Vec::new());
+            self.connections.insert(client, Connection { socket, pid, held, unsent, room: None, is_ending: false });
+        }
+    }
+
+    fn read(&mut self, client: ClientId, ranks: &rank_table::Ranks) {
+        self.chunk.resize(CHUNK, 0);
+        let Self { connections, machine: Some(machine), chunk, .. } = self else { return };
+        let Some(connection) = connections.get_mut(client) else { return };
+        let came = match socket::recv(&connection.socket, chunk) {
+            Ok(0) => return self.close(client),
+            Ok(len) => chunk.get(..len).unwrap_or_default(),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
+            Err(_) => return self.close(client),
+        };
+        if connection.is_ending {
+            return;
+        }
+        let pid = connection.pid;
+        let above = i32::try_from(std::process::id()).unwrap_or(0);
+        let speaks_for = |rank: Rank| holders::belongs_to(pid, &ranks.processes_of(rank), above);
+        if connection.held.is_empty() {
+            let used = machine.receive(client, came, speaks_for);
+            connection.held.extend_from_slice(came.get(used..).unwrap_or_default());
+        } else {
+            connection.held.extend_from_slice(came);
+            let used = machine.receive(client, &connection.held, speaks_for);
+            connection.held.drain(..used.min(connection.held.len()));
+        }
+        if connection.held.is_empty() {
+            connection.held = Vec::new();
+        }
+    }
+
+    /// Does what the machine asks for.
+    fn perform(&mut self, ranks: &rank_table::Ranks) {
+        while let Some(action) = self.machine.as_mut().and_then(Mpi::poll_action) {
+            match action {
+                Action::Write { client, bytes } => self.write(client, bytes),
+                Action::Ask { seq, words } => self.asks.push((seq, words)),
+                Action::Close { client, why } => {
+                    tracing::debug!("an MPI program is disconnected: {why}");
+                    if let Broken::Twice(rank) = &why {
+                        ranks.write_stderr(Rank::new(*rank), format!("rlaunch: {why}\n").as_bytes());
+                    }
+                    self.end(client);
+                }
+                Action::Abort { rank, code, text } => {
+                    tracing::debug!("rank {rank} calls MPI_Abort({code}): {}", String::from_utf8_lossy(&text));
+                    self.outcomes.abort(rank, code, ranks.procs_of(rank), now());
+                }
+                Action::Log { rank, mut text } => {
+                    if !text.ends_with(b"\n") {
+                        text.push(b'\n');
+                    }
+                    ranks.write_stderr(rank, &text);
+                }
+                Action::Cleanup { rank, path } => self.outcomes.clean_up(rank, path),
+            }
+        }
+    }
+
+    fn write(&mut self, client: ClientId, bytes: Vec<u8>) {
+        let Some(connection) = self.connections.get_mut(client) else { return };
+        if connection.unsent.is_empty() {
+            connection.unsent = bytes;
+            return self.send(client);
+        }
+        if connection.unsent.len().saturating_add(bytes.len()) > MAX_UNREAD {
+            return self.close(client);
+        }
+        connection.unsent.extend(bytes);
+    }
+
+    /// Writes what can be written. A client that takes nothing is not read from.
+    fn send(&mut self, client: ClientId) {
+        let Some(connection) = self.connections.get_mut(client) else { return };
+        let mut sent = 0;
+        while let Some(rest @ [_, ..]) = connection.unsent.get(sent..) {
+            match socket::send(&connection.socket, rest) {
+                Ok(len) => sent += len,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return self.close(client),
+            }
+        }
+        connection.unsent.drain(..sent);
+        let is_done = connection.is_ending && connection.unsent.is_empty();
+        if is_done || connection.turn(&self.set, client).is_err() {
+            self.close(client);
+        }
+    }
+
+    /// Closes a connection after what was to be sent.
+    fn end(&mut self, client: ClientId) {
+        let Some(connection) = self.connections.get_mut(client) else { return };
+        connection.is_ending = true;
+        if connection.unsent.is_empty() {
+            self.close(client);
+        }
+    }
+
+    fn close(&mut self, client: ClientId) {
+        let Some(connection) = self.connections.remove(client) else { return };
+        self.set.remove(&connection.socket);
+        connection.room.iter().for_each(|room| self.set.remove(room));
+        if let Some(machine) = &mut self.machine {
+            machine.closed(client);
+        }
+        self.queue.left();
+    }
+}
+
+impl Connection {
+    /// Waits for room while there is something unsent, for messages otherwise.
+    fn turn(&mut self, set: &ReadySet, client: ClientId) -> io::Result<()> {
+        let token = u64::from(client.get());
+        match self.room.take() {
+            Some(room) if self.unsent.is_empty() => {
+                set.remove(&room);
+                set.add(&self.socket, token)
+            }
+            None if !self.unsent.is_empty() => {
+                let room = OwnedFd::from(self.socket.try_clone()?);
+                set.add_writable(&room, token | WRITABLE)?;
+                set.remove(&self.socket);
+                self.room = Some(room);
+                Ok(())
+            }
+            room => {
+                self.room = room;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn client_of(token: u64) -> ClientId {
+    ClientId::new(u32::try_from(token & (WRITABLE - 1)).unwrap_or(u32::MAX))
+}
+
+/// Serves MPI libraries that have sent something.
+pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
+    if edges.mpi.is_none() {
+        return;
+    }
+    serve(edges, cx);
+    let Edges { mpi: Some(listener), ranks, .. } = edges else { return };
+    listener.settle();
+    listener.perform(ranks);
+    for proc in listener.outcomes.overdue(now()) {
+        ranks.kill(proc);
+    }
+    ask_store(edges);
+}
+
+/// Exchanges requests and answers with the store, until there are none.
+pub(super) fn ask_store(edges: &mut Edges) {
+    let Edges { mpi: Some(listener), store: Some(store), ranks, .. } = edges else { return };
+    loop {
+        for (seq, words) in std::mem::take(&mut listener.asks) {
+            store.ask_for_mpi(seq, &words);
+        }
+        let answers = store.answers_of_mpi();
+        if answers.is_empty() {
+            return;
+        }
+        for (seq, words) in answers {
+            listener.machine.iter_mut().for_each(|machine| machine.answered(seq, &words));
+        }
+        listener.perform(ranks);
+    }
+}
+
+fn serve(edges: &mut Edges, cx: &mut Context<'_>) {
+    for _ in 0..ROUNDS {
+        let Edges { mpi: Some(listener), .. } = edges else { return };
+        let Some(live) = &listener.live else { return };
+        let Poll::Ready(Ok(mut ready)) = live.poll_read_ready(cx) else { return };
+        if listener.set.ready(&mut listener.batch) == 0 {
+            ready.clear_ready();
+            continue;
+        }
+        if edges.ranks.launching() {
+            // The process may be of a rank whose start is not taken in yet.
+            rank_table::drain_outcomes(edges);
+        }
+        let Edges { mpi: Some(listener), ranks, .. } = edges else { return };
+        listener.round(ranks);
+    }
+    cx.waker().wake_by_ref();
+}
+
+/// When something is due.
+pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
+    let listener = edges.mpi.as_ref()?;
+    let authorizer = listener.authorizer.as_ref().and_then(Authorizer::deadline);
+    earliest_of([listener.queue.deadline(), authorizer, listener.outcomes.deadline()])
+}
+
+/// A rank is gone: files that its library has left are removed.
+pub(super) fn reaped(edges: &mut Edges, proc: ProcId) {
+    let Edges { mpi: Some(listener), ranks, .. } = edges else { return };
+    let files = ranks.number_of(proc).map(|rank| listener.outcomes.files_of(rank)).unwrap_or_default();
+    for path in files {
+        if let Err(error) = rlaunch_sys::leftover_file::remove(&path) {
+            tracing::debug!(%error, "{} stays", String::from_utf8_lossy(&path));
+        }
+    }
+}

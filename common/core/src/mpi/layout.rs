@@ -1,0 +1,183 @@
+//! Layout of a world: the hosts of its ranks, as each agent knows them.
+
+use crate::id::{JobId, Rank};
+use crate::os_bytes::OsBytes;
+use crate::rank_set::RankSet;
+use crate::wire::to_node::{MpiWorld, Rendezvous};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// Longest value that a client of PMI-1 takes.
+const LONGEST_MAPPING: usize = 1000;
+
+/// A host, and its ranks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HostRanks {
+    /// Its name.
+    pub name: OsBytes,
+    /// First and last rank of each range.
+    pub ranges: Vec<(u32, u32)>,
+}
+
+impl HostRanks {
+    /// A host with these ranks.
+    #[must_use]
+    pub fn new(name: OsBytes, ranks: &RankSet) -> Self {
+        Self { name, ranges: ranks.ranges().collect() }
+    }
+
+    fn has(&self, rank: u32) -> bool {
+        self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&rank))
+    }
+
+    /// Its ranks, in their order.
+    pub fn ranks(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ranges.iter().flat_map(|(first, last)| *first..=*last)
+    }
+}
+
+/// Layout of a world.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// The name of the world: no two on a host have the same at any time.
+    pub name: String,
+    /// The hosts, in their order.
+    pub hosts: Vec<HostRanks>,
+    /// This one among them.
+    pub here: usize,
+    /// Ranks of each program, which are numbered through them.
+    pub apps: Vec<u32>,
+    /// A host has more ranks than processors for them.
+    pub is_crowded: bool,
+}
+
+impl Layout {
+    /// The layout of a generation of ranks. A host that has been sent none is the only one.
+    #[must_use]
+    pub fn new(job: JobId, rendezvous: &Rendezvous, host: &OsBytes, is_crowded: bool) -> Self {
+        let name = Self::name_of(job, rendezvous.namespace);
+        match &rendezvous.mpi {
+            Some(world) => {
+                let MpiWorld { apps, hosts } = (**world).clone();
+                Self { name, hosts, here: rendezvous.node_index as usize, apps, is_crowded }
+            }
+            None => {
+                let all = RankSet::world(rendezvous.world_size);
+                let hosts = alloc::vec![HostRanks::new(host.clone(), &all)];
+                Self { name, hosts, here: 0, apps: alloc::vec![rendezvous.world_size], is_crowded }
+            }
+        }
+    }
+
+    /// The name of a world: that of the job, and of the start of its ranks.
+    #[must_use]
+    pub fn name_of(job: JobId, namespace: u32) -> String {
+        format!("rl-{job}-{namespace}")
+    }
+
+    /// The number of all ranks.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        let of = |host: &HostRanks| host.ranks().count();
+        u32::try_from(self.hosts.iter().map(of).fold(0, usize::saturating_add)).unwrap_or(u32::MAX)
+    }
+
+    /// The host of a rank.
+    #[must_use]
+    pub fn node_of(&self, rank: u32) -> Option<usize> {
+        self.hosts.iter().position(|host| host.has(rank))
+    }
+
+    /// Whether a rank runs on this host.
+    #[must_use]
+    pub fn is_here(&self, rank: u32) -> bool {
+        self.hosts.get(self.here).is_some_and(|host| host.has(rank))
+    }
+
+    /// The ranks of this host.
+    #[must_use]
+    pub fn own(&self) -> RankSet {
+        let mut own = RankSet::new();
+        let ranges = self.hosts.get(self.here).into_iter().flat_map(|host| &host.ranges);
+        ranges.for_each(|(first, last)| own.insert_range(*first, *last));
+        own
+    }
+
+    /// The part of some ranks that runs on this host.
+    #[must_use]
+    pub fn own_of(&self, ranks: &RankSet) -> RankSet {
+        ranks.without(&ranks.without(&self.own()))
+    }
+
+    /// The hosts of some ranks, without this one.
+    pub(super) fn others_of<'a>(&'a self, ranks: &'a RankSet) -> impl Iterator<Item = usize> + 'a {
+        let has = |host: &HostRanks| host.ranks().any(|rank| ranks.contains(Rank::new(rank)));
+        let others = (0..).zip(&self.hosts).filter(move |(node, host)| *node != self.here && has(host));
+        others.map(|(node, _)| node)
+    }
+
+    /// The program of a rank, and its number among those of that.
+    #[must_use]
+    pub fn app_of(&self, rank: u32) -> (u32, u32) {
+        let mut rest = rank;
+        for (app, size) in (0..).zip(&self.apps) {
+            match rest.checked_sub(*size) {
+                Some(after) => rest = after,
+                None => return (app, rest),
+            }
+        }
+        (0, rank)
+    }
+
+    /// All ranks of some that are there.
+    #[must_use]
+    pub fn world(&self) -> RankSet {
+        RankSet::world(self.size())
+    }
+
+    /// Whether a set has ranks that do not exist.
+    pub(super) fn knows(&self, ranks: &RankSet) -> bool {
+        self.world().covers(ranks)
+    }
+
+    /// The distribution of ranks in the words of PMI-1: blocks of first host, number of hosts and ranks of each, repeated to the end.
+    /// `None`: it is too long for a client.
+    #[must_use]
+    pub fn mapping(&self) -> Option<String> {
+        let blocks = self.blocks();
+        let period = (1..=blocks.len()).find(|period| {
+            let (first, _) = blocks.split_at_checked(*period).unwrap_or_default();
+            blocks.chunks(*period).all(|chunk| chunk == first)
+        })?;
+        let text = blocks
+            .iter()
+            .take(period)
+            .fold(String::from("(vector"), |text, (node, count, each)| format!("{text},({node},{count},{each})"));
+        Some(text + ")").filter(|text| text.len() <= LONGEST_MAPPING)
+    }
+
+    fn blocks(&self) -> Vec<(usize, usize, u32)> {
+        let mut blocks: Vec<(usize, usize, u32)> = Vec::new();
+        let mut run: Option<(usize, u32)> = None;
+        let mut end = |(node, each): (usize, u32)| match blocks.last_mut() {
+            Some((first, count, same)) if first.saturating_add(*count) == node && *same == each => {
+                *count = count.saturating_add(1)
+            }
+            Some(_) | None => blocks.push((node, 1, each)),
+        };
+        for node in (0..self.size()).filter_map(|rank| self.node_of(rank)) {
+            run = match run {
+                Some((same, each)) if same == node => Some((node, each.saturating_add(1))),
+                Some(other) => {
+                    end(other);
+                    Some((node, 1))
+                }
+                None => Some((node, 1)),
+            };
+        }
+        run.into_iter().for_each(&mut end);
+        blocks
+    }
+}

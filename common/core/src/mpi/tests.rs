@@ -1,0 +1,359 @@
+//! The rules of the machine: golden clients, barriers, strangers, and two hosts with a store between them.
+
+use super::*;
+use crate::os_bytes::OsBytes;
+use crate::rank_set::RankSet;
+use crate::store::{Action as Stored, Limits, Namespace, Retry, Seq, Ticket};
+use crate::time::Mono;
+use crate::wire::frozen::client::{Words, write_reply};
+use crate::wire::pmix::{HEADER, Header, Writer};
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString as _};
+use alloc::vec;
+
+fn host(name: &str, ranges: &[(u32, u32)]) -> HostRanks {
+    let mut ranks = RankSet::new();
+    ranges.iter().for_each(|(first, last)| ranks.insert_range(*first, *last));
+    HostRanks::new(OsBytes::from(name), &ranks)
+}
+
+fn world(size: u32) -> Layout {
+    let hosts = vec![host("here", &[(0, size - 1)])];
+    Layout { name: "world".into(), hosts, here: 0, apps: vec![size], is_crowded: false }
+}
+
+/// A machine, and what it has written.
+struct Rig {
+    mpi: Mpi,
+    written: BTreeMap<ClientId, Vec<u8>>,
+    closed: Vec<(ClientId, String)>,
+    others: Vec<Action>,
+    asked: Vec<(u64, Vec<u8>)>,
+}
+
+impl Rig {
+    fn new(layout: Layout) -> Self {
+        Self {
+            mpi: Mpi::new(layout),
+            written: BTreeMap::new(),
+            closed: Vec::new(),
+            others: Vec::new(),
+            asked: Vec::new(),
+        }
+    }
+
+    fn send(&mut self, client: ClientId, bytes: &[u8]) -> usize {
+        let used = self.mpi.receive(client, bytes, |_| true);
+        self.drain();
+        used
+    }
+
+    fn drain(&mut self) {
+        while let Some(action) = self.mpi.poll_action() {
+            match action {
+                Action::Write { client, bytes } => self.written.entry(client).or_default().extend(bytes),
+                Action::Close { client, why } => self.closed.push((client, why.to_string())),
+                Action::Ask { seq, words } => self.asked.push((seq, words)),
+                other @ (Action::Abort { .. } | Action::Log { .. } | Action::Cleanup { .. }) => self.others.push(other),
+            }
+        }
+    }
+
+    /// Sends lines and returns the answers.
+    fn say(&mut self, client: ClientId, lines: &str) -> String {
+        self.send(client, lines.as_bytes());
+        self.taken(client)
+    }
+
+    fn taken(&mut self, client: ClientId) -> String {
+        String::from_utf8(self.written.remove(&client).unwrap_or_default()).unwrap()
+    }
+
+    fn rank(&mut self, rank: u32) -> ClientId {
+        let client = self.mpi.open();
+        let answer =
+            self.say(client, &alloc::format!("cmd=initack pmiid={rank}\ncmd=init pmi_version=1 pmi_subversion=1\n"));
+        assert!(answer.contains("response_to_init"), "{answer}");
+        client
+    }
+}
+
+#[test]
+fn golden_clients_of_pmi_1_are_served_to_the_end() {
+    let ranks: [[&[u8]; 2]; 2] = [
+        [
+            include_bytes!("../../../../tests/golden/mpi/mpich-5.0.2.0"),
+            include_bytes!("../../../../tests/golden/mpi/mpich-5.0.2.1"),
+        ],
+        [
+            include_bytes!("../../../../tests/golden/mpi/impi-2021.18.1.0"),
+            include_bytes!("../../../../tests/golden/mpi/impi-2021.18.1.1"),
+        ],
+    ];
+    for both in ranks {
+        let mut rig = Rig::new(world(2));
+        let clients = both.map(|_| rig.mpi.open());
+        // Each waits for the answer to its barrier.
+        let parts = both.map(|bytes| {
+            let text = core::str::from_utf8(bytes).unwrap();
+            text.split_inclusive("barrier_in\n").collect::<Vec<&str>>()
+        });
+        assert_eq!(parts[0].len(), parts[1].len());
+        for part in 0..parts[0].len() {
+            for (client, parts) in clients.iter().zip(&parts) {
+                assert_eq!(rig.send(*client, parts[part].as_bytes()), parts[part].len());
+            }
+        }
+        for client in clients {
+            let answers = rig.taken(client);
+            assert!(answers.contains("value=(vector,(0,1,2))\n"), "{answers}");
+            assert!(answers.contains("cmd=barrier_out") && answers.ends_with("cmd=finalize_ack rc=0\n"), "{answers}");
+        }
+        assert!(rig.closed.is_empty() && rig.others.is_empty());
+        assert!(!rig.mpi.is_inside(Rank::new(0)) && !rig.mpi.is_inside(Rank::new(1)));
+    }
+}
+
+/// Tags of the answers after the answer to a hello.
+fn tags(bytes: &[u8]) -> Vec<u32> {
+    let (mut rest, mut tags) = (&bytes[8..], Vec::new());
+    while let Some(header) = Header::parse(rest).unwrap() {
+        tags.push(header.tag);
+        rest = &rest[HEADER + header.len..];
+    }
+    tags
+}
+
+#[test]
+fn golden_clients_of_pmix_are_served_to_the_end() {
+    let ranks: [[&[u8]; 2]; 2] = [
+        [
+            include_bytes!("../../../../tests/golden/mpi/openmpi-5.0.11.0"),
+            include_bytes!("../../../../tests/golden/mpi/openmpi-5.0.11.1"),
+        ],
+        [
+            include_bytes!("../../../../tests/golden/mpi/openmpi-4.1.8.0"),
+            include_bytes!("../../../../tests/golden/mpi/openmpi-4.1.8.1"),
+        ],
+    ];
+    for both in ranks {
+        let mut rig = Rig::new(world(2));
+        let clients = both.map(|_| rig.mpi.open());
+        for (client, bytes) in clients.iter().zip(both) {
+            // Byte by byte: a message that is not complete is left.
+            let mut held = Vec::new();
+            for byte in bytes {
+                held.push(*byte);
+                let used = rig.send(*client, &held);
+                held.drain(..used);
+            }
+            assert!(held.is_empty());
+        }
+        assert!(rig.closed.is_empty(), "{:?}", rig.closed);
+        for client in clients {
+            let answered = tags(&rig.written[&client]);
+            assert!(answered.len() > 10, "{answered:?}");
+        }
+        assert!(!rig.mpi.is_inside(Rank::new(0)) && !rig.mpi.is_inside(Rank::new(1)));
+    }
+}
+
+#[test]
+fn barrier_ends_when_all_have_come_and_puts_are_seen() {
+    let mut rig = Rig::new(world(3));
+    let [a, b, c] = [0, 1, 2].map(|rank| rig.rank(rank));
+    assert_eq!(rig.say(a, "cmd=put kvsname=k key=addr value=here\ncmd=barrier_in\n"), "cmd=put_result rc=0\n");
+    assert_eq!(rig.say(b, "cmd=barrier_in\n"), "");
+    assert_eq!(rig.say(c, "cmd=barrier_in\n"), "cmd=barrier_out rc=0\n");
+    assert_eq!(rig.taken(a) + &rig.taken(b), "cmd=barrier_out rc=0\ncmd=barrier_out rc=0\n");
+    assert_eq!(rig.say(c, "cmd=get kvsname=k key=addr\n"), "cmd=get_result rc=0 found=TRUE value=here\n");
+    // A group, with its tag.
+    assert_eq!(rig.say(a, "cmd=barrier_in group=0,2:7\n"), "");
+    assert_eq!(rig.say(c, "cmd=barrier_in group=0,2:7\n"), "cmd=barrier_out tag=7 rc=0\n");
+    assert_eq!(rig.taken(a), "cmd=barrier_out tag=7 rc=0\n");
+    rig.say(b, "cmd=barrier_in group=0,2:8\n");
+    assert_eq!(rig.closed.len(), 1, "a rank waits for its own groups only");
+}
+
+#[test]
+fn second_program_of_a_rank_begins_with_no_keys() {
+    let mut rig = Rig::new(world(2));
+    let name = |rig: &mut Rig, client| rig.say(client, "cmd=get_my_kvsname\n");
+    let first = rig.rank(0);
+    let before = name(&mut rig, first);
+    rig.say(first, "cmd=put kvsname=k key=a value=1\n");
+    let twice = rig.mpi.open();
+    rig.say(twice, "cmd=initack pmiid=0\ncmd=init pmi_version=1 pmi_subversion=1\n");
+    assert!(rig.closed[0].1.contains("another process of rank 0"), "{:?}", rig.closed);
+    rig.say(first, "cmd=finalize\n");
+    let second = rig.rank(0);
+    assert_ne!(name(&mut rig, second), before);
+    assert!(rig.say(second, "cmd=get kvsname=k key=a\n").contains("key_not_found"));
+    // The other rank is still in its first program, and sees the keys of that.
+    let other = rig.rank(1);
+    assert_eq!(name(&mut rig, other), before);
+    assert!(rig.say(other, "cmd=get kvsname=k key=a\n").contains("value=1"));
+    // A program that was killed in the middle makes room for the next, and its rank has failed.
+    rig.mpi.closed(second);
+    assert!(rig.mpi.is_inside(Rank::new(0)));
+    rig.rank(0);
+}
+
+#[test]
+fn stranger_and_other_rank_are_closed_without_a_byte() {
+    let mut rig = Rig::new(world(2));
+    for bytes in ["GET / HTTP/1.1\r\n", "cmd=init\n", "cmd=initack pmiid=2\n", "cmd=initack\n", "cmx"] {
+        let client = rig.mpi.open();
+        assert_eq!(rig.say(client, bytes), "", "{bytes}");
+    }
+    assert_eq!(rig.closed.len(), 5);
+    let client = rig.mpi.open();
+    rig.mpi.receive(client, b"cmd=initack pmiid=1\n", |_| false);
+    let Some(Action::Close { why: Broken::OtherRank(1), .. }) = rig.mpi.poll_action() else { panic!("refused") };
+    assert_eq!(rig.mpi.poll_action(), None);
+}
+
+#[test]
+fn abort_names_rank_and_code() {
+    let mut rig = Rig::new(world(4));
+    let client = rig.rank(3);
+    assert_eq!(rig.say(client, "cmd=abort exitcode=7 message=abort\n"), "");
+    assert_eq!(rig.others, [Action::Abort { rank: Rank::new(3), code: 7, text: b"abort".to_vec() }]);
+    assert!(rig.mpi.is_inside(Rank::new(3)));
+}
+
+#[test]
+fn spawn_is_read_to_its_end_and_refused() {
+    let mut rig = Rig::new(world(1));
+    let client = rig.rank(0);
+    let part = "mcmd=spawn\nnprocs=1\nexecname=./a b\ntotspawns=2\nspawnssofar=1\narg1=x y\nendcmd\n";
+    assert_eq!(rig.say(client, part), "");
+    let rest = part.replace("spawnssofar=1", "spawnssofar=2");
+    assert!(rig.say(client, &rest).starts_with("cmd=spawn_result rc=-1"), "one answer to both");
+    assert!(rig.say(client, "cmd=finalize\n").contains("finalize_ack"));
+}
+
+#[test]
+fn mapping_is_in_blocks() {
+    let mapping = |hosts: Vec<HostRanks>| Layout { hosts, ..world(1) }.mapping().unwrap();
+    assert_eq!(mapping(vec![host("a", &[(0, 3)])]), "(vector,(0,1,4))");
+    assert_eq!(mapping(vec![host("a", &[(0, 3)]), host("b", &[(4, 7)])]), "(vector,(0,2,4))");
+    assert_eq!(mapping(vec![host("a", &[(0, 3)]), host("b", &[(4, 5)])]), "(vector,(0,1,4),(1,1,2))");
+    let odd = [(0, 0), (2, 2), (4, 4)];
+    assert_eq!(mapping(vec![host("a", &odd), host("b", &[(1, 1), (3, 3), (5, 5)])]), "(vector,(0,2,1))");
+}
+
+/// Two hosts with a store between them.
+struct Hosts {
+    rigs: [Rig; 2],
+    store: Namespace,
+}
+
+impl Hosts {
+    fn new() -> Self {
+        let hosts = vec![host("a", &[(0, 1)]), host("b", &[(2, 3)])];
+        let layout = Layout { hosts, apps: vec![4], ..world(4) };
+        let rigs = [0, 1].map(|here| Rig::new(Layout { here, ..layout.clone() }));
+        Self { rigs, store: Namespace::new(Limits::default()) }
+    }
+
+    fn rig(&mut self, rank: u32) -> &mut Rig {
+        &mut self.rigs[rank as usize / 2]
+    }
+
+    /// Passes on requests and answers until there are none.
+    fn settle(&mut self) {
+        let now = Mono::from_nanos(1);
+        loop {
+            for (number, rig) in (0..).zip(&mut self.rigs) {
+                for (seq, words) in core::mem::take(&mut rig.asked) {
+                    let ticket = Ticket { client: ClientId::new(number), seq: Seq(seq) };
+                    self.store.ask(now, ticket, Retry::Never, Words::parse(&words).unwrap().ask());
+                }
+            }
+            let mut has_moved = false;
+            while let Some(Stored::Answer { ticket, answer }) = self.store.poll_action() {
+                has_moved = true;
+                let rig = &mut self.rigs[ticket.client.index()];
+                rig.mpi.answered(ticket.seq.0, &write_reply(&answer));
+                rig.drain();
+            }
+            if !has_moved {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn barrier_over_hosts_brings_the_keys_of_all() {
+    let mut hosts = Hosts::new();
+    let clients = [0, 1, 2, 3].map(|rank| hosts.rig(rank).rank(rank));
+    for round in 0..2 {
+        for (rank, client) in (0..).zip(clients) {
+            let put = alloc::format!("cmd=put kvsname=k key=a{rank}-{round} value=v{rank}\ncmd=barrier_in\n");
+            let answer = hosts.rig(rank).say(client, &put);
+            assert!(!answer.contains("barrier_out"), "{answer}");
+            hosts.settle();
+        }
+        for (rank, client) in (0..).zip(clients) {
+            assert_eq!(hosts.rig(rank).taken(client), "cmd=barrier_out rc=0\n");
+            for of in 0..4 {
+                let value = hosts.rig(rank).say(client, &alloc::format!("cmd=get kvsname=k key=a{of}-{round}\n"));
+                assert_eq!(value, alloc::format!("cmd=get_result rc=0 found=TRUE value=v{of}\n"));
+            }
+        }
+    }
+    // A barrier of one host needs no request.
+    hosts.rig(0).say(clients[0], "cmd=barrier_in group=NODE:1\n");
+    assert!(hosts.rig(0).say(clients[1], "cmd=barrier_in group=NODE:1\n").contains("barrier_out"));
+    assert!(hosts.rigs[0].asked.is_empty());
+    assert!(hosts.rig(3).say(clients[3], "cmd=get kvsname=k key=PMI_process_mapping\n").contains("(0,2,2)"));
+}
+
+/// A request of PMIx, as a client sends it.
+fn request(tag: u32, body: Writer) -> Vec<u8> {
+    Header::frame(0, tag, &body.into_bytes())
+}
+
+fn hello(rank: u32) -> Vec<u8> {
+    let body = [&b"none\0\0\0\0\0\0world\0"[..], &rank.to_be_bytes(), b"5.0\0v21\0\x01hash\0"].concat();
+    let mut all = [0xff; 4].to_vec();
+    all.extend(0_u32.to_le_bytes());
+    all.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
+    all.extend([0; 4]);
+    all.extend(body);
+    all
+}
+
+#[test]
+fn data_of_a_rank_of_another_host_is_waited_for() {
+    let mut hosts = Hosts::new();
+    let clients = [0, 3].map(|rank| {
+        let client = hosts.rig(rank).mpi.open();
+        assert_eq!(hosts.rig(rank).send(client, &hello(rank)), hello(rank).len());
+        hosts.rig(rank).written.clear();
+        client
+    });
+    let command = |number: u8| {
+        let mut body = Writer::new(false);
+        body.raw(&[0, 0, 0, 1, number]);
+        body
+    };
+    let mut get = command(4);
+    get.string(b"world").rank(3).size(0);
+    hosts.rig(0).send(clients[0], &request(7, get));
+    hosts.settle();
+    assert!(hosts.rigs[0].written.is_empty(), "rank 3 has committed nothing");
+    let mut commit = command(2);
+    let mut data = Writer::new(false);
+    data.key_text(b"key", b"value");
+    let data = data.into_bytes();
+    let len = u64::try_from(data.len()).unwrap().to_be_bytes();
+    commit.raw(&[0, 0, 0, 1, 2, 0, 0, 0, 1, 1, 0, 15]).raw(&len).raw(&data);
+    hosts.rig(3).send(clients[1], &request(8, commit));
+    hosts.settle();
+    let answer = hosts.rigs[0].written.remove(&clients[0]).unwrap();
+    assert_eq!(Header::parse(&answer).unwrap().unwrap().tag, 7);
+    assert!(answer.windows(data.len()).any(|part| part == data), "{answer:?}");
+}

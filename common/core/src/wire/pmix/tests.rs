@@ -1,0 +1,110 @@
+//! Bytes of real clients, and bytes that no client sends.
+
+use super::*;
+use alloc::vec::Vec;
+use proptest::prelude::*;
+
+/// Bytes that ranks 0 and 1 of Open MPI 5.0.11 (libpmix 5.0.11) and 4.1.8 (libpmix 3.2.5) send from `MPI_Init` to `MPI_Finalize`.
+const GOLDEN: [(&[u8], &[u8]); 4] = [
+    (b"5.0.11rc1", include_bytes!("../../../../../tests/golden/mpi/openmpi-5.0.11.0")),
+    (b"5.0.11rc1", include_bytes!("../../../../../tests/golden/mpi/openmpi-5.0.11.1")),
+    (b"3.2.5a1", include_bytes!("../../../../../tests/golden/mpi/openmpi-4.1.8.0")),
+    (b"3.2.5a1", include_bytes!("../../../../../tests/golden/mpi/openmpi-4.1.8.1")),
+];
+
+/// The messages after a hello.
+fn requests(mut bytes: &[u8], is_described: bool) -> Result<Vec<Request<'_>>, Malformed> {
+    let mut all = Vec::new();
+    while let Some(header) = Header::parse(bytes)? {
+        let end = HEADER.saturating_add(header.len);
+        let (Some(body), Some(rest)) = (bytes.get(HEADER..end), bytes.get(end..)) else { break };
+        all.push(Request::parse(body, is_described)?);
+        bytes = rest;
+    }
+    Ok(all)
+}
+
+#[test]
+fn clients_of_three_libraries_are_understood() {
+    for (number, (version, bytes)) in (0_u32..).zip(&GOLDEN) {
+        let (hello, used) = Hello::parse(bytes).unwrap().unwrap();
+        assert_eq!((hello.role, hello.nspace, hello.rank), (0, &b"world"[..], number % 2));
+        assert_eq!((hello.version, hello.is_described), (*version, false));
+        let all = requests(&bytes[used..], false).unwrap();
+        let count = |is: fn(&Request<'_>) -> bool| all.iter().filter(|request| is(request)).count();
+        assert_eq!(all[0], Request::JobData);
+        assert_eq!(all.last(), Some(&Request::Finalize));
+        assert_eq!(count(|request| matches!(request, Request::Unsupported(_))), 0, "{all:?}");
+        assert!(count(|request| matches!(request, Request::Commit(_))) >= 1);
+        let everyone = Proc { nspace: b"world", rank: ALL_RANKS };
+        let fences = all.iter().filter(|request| **request == Request::Fence([everyone].into()));
+        assert!(fences.count() >= 2, "{all:?}");
+    }
+    let (_, newest) = GOLDEN[0];
+    let (_, used) = Hello::parse(newest).unwrap().unwrap();
+    let all = requests(&newest[used..], false).unwrap();
+    let files = all
+        .iter()
+        .find_map(|request| if let Request::JobControl { cleanup } = request { Some(cleanup.clone()) } else { None });
+    assert!(files.unwrap()[0].starts_with(b"/dev/shm/sm_segment."));
+}
+
+#[test]
+fn described_values_are_read_as_they_are_written() {
+    for is_described in [false, true] {
+        let proc = Proc { nspace: b"n", rank: 3 };
+        let mut out = Writer::new(is_described);
+        out.status(-46).string(b"text").procs([proc].into_iter()).byte_object(b"\0\x01").key_word(b"k", 7);
+        let bytes = out.into_bytes();
+        let mut all = Reader::new(&bytes, is_described);
+        all.one(kind::STATUS).unwrap();
+        assert_eq!(all.word().unwrap(), (-46_i32).cast_unsigned());
+        assert_eq!(all.one_text(), Ok(&b"text"[..]));
+        assert_eq!(all.counted(kind::PROC, Reader::proc), Ok([proc].into()));
+        all.one(kind::BYTE_OBJECT).unwrap();
+        assert_eq!(all.bytes(), Ok(&b"\0\x01"[..]));
+        all.one(kind::KVAL).unwrap();
+        assert_eq!(all.text(), Ok(&b"k"[..]));
+        assert_eq!(all.value(), Ok(RawValue { kind: kind::UINT32, bytes: &[0, 0, 0, 7] }));
+        assert!(all.is_empty());
+    }
+    let mut out = Writer::new(true);
+    out.status(0);
+    let bytes = out.into_bytes();
+    assert_eq!(Reader::new(&bytes, true).one(kind::STRING), Err(Malformed::Kind(kind::STRING)));
+}
+
+#[test]
+fn every_cut_and_every_flipped_byte_is_an_error_or_a_request() {
+    for (_, bytes) in GOLDEN {
+        for end in 0..bytes.len() {
+            let _any = Hello::parse(&bytes[..end]);
+        }
+        let (_, used) = Hello::parse(bytes).unwrap().unwrap();
+        for at in 0..bytes.len() {
+            for value in [0, 0x7f, 0xff] {
+                let mut bytes = bytes.to_vec();
+                bytes[at] = value;
+                let _any = (Hello::parse(&bytes).map(drop), requests(&bytes[used..], false).map(drop));
+            }
+        }
+    }
+}
+
+#[test]
+fn nested_and_declared_values_are_limited() {
+    let array = [0, 39, 0, 39, 0, 15, 0, 0, 0, 0, 0, 0, 0, 1];
+    let deep: Vec<u8> = core::iter::once(&array[..2]).chain((0..20).map(|_| &array[2..])).flatten().copied().collect();
+    assert_eq!(Reader::new(&deep, false).value(), Err(Malformed::Deep));
+    let endless = [0, 39, 0, 0, 0, 15, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+    assert_eq!(Reader::new(&endless, false).value(), Err(Malformed::Kind(0)));
+    assert_eq!(Header::parse(&[0xff; HEADER]), Err(Malformed::Long(u32::MAX)));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_an_error_or_a_request(bytes in proptest::collection::vec(any::<u8>(), 0..200), is_described: bool) {
+        let _any = (Hello::parse(&bytes).map(drop), Request::parse(&bytes, is_described).map(drop));
+        let _value = Reader::new(&bytes, is_described).value();
+    }
+}

