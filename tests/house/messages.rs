@@ -18,7 +18,7 @@ const FEWEST_WORDS: usize = 5;
 const ORDINARY: &[&str] = &[
     // Hints.
     "a higher limit",
-    "large data belongs in a file",
+    "large data in a file",
     "see whether",
     "ask for fewer keys",
     "delete keys that are not read any more",
@@ -34,16 +34,13 @@ const ORDINARY: &[&str] = &[
     "rlaunch…, if a command of rlaunch was meant",
     "the path of …: it is not in this directory",
     "is a variable of your command line empty?",
-    "try --min-hosts",
-    "says which are counted",
-    "CUDA_VISIBLE_DEVICES, with those that there are",
-    "try: --max-rank-faults",
+    "hosts with GPUs, or leave --gpus-per-rank out",
+    "CUDA_VISIBLE_DEVICES, with the GPUs of the host",
     "fewer ranks on this host, or a higher memory limit",
     "the same without --dry-run",
     // Parts of messages that have a row.
     "that others can use",
     "it has no address that could be tried",
-    "how many there are cannot be found out",
     "is not known which was lost first",
     "it has ended before its hello",
     "it does not know the key of its host",
@@ -56,7 +53,6 @@ const ORDINARY: &[&str] = &[
     "before the ranks were started again",
     "before any rank was started",
     "without a heartbeat by then",
-    "the job was ended … after its start",
     "ranks are active",
     "a free slot, and GPUs for it",
     "killed, and still there",
@@ -66,24 +62,22 @@ const ORDINARY: &[&str] = &[
     "rlaunch was started by it",
     "ended, or were never started",
     "ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1",
-    "and so it is with",
     // Answers to a signal, and how the ending is going.
     "SIGKILL in …",
     "waiting for ranks to end",
     "waiting for the others to end",
-    "nothing runs, and nothing is started again",
-    "nothing was started; still waited for",
+    "nothing was started; was waiting for",
     "the job is ending already",
-    "output that nobody takes within … is dropped",
+    "output without a reader is dropped after",
     "sent SIGKILL; … again to leave at once",
-    "leaving now; the guardian ends what is left",
+    "leaving now; the guardian ends the remaining processes",
     // What happens as it was asked for.
-    "this rlaunch is not there, so it is sent",
     "the restart continues without its ranks",
     "it gets no other ranks",
     "is started again",
     "decided in …, all out in …, assigned in …",
-    "more faults within … belong to the same restart",
+    "more faults within … join this restart",
+    "rlaunch is not installed there; sending it by one srun per host",
     "has rejoined and waits for the next restart",
     "no process had locked it",
     "would be removed: no process has locked it",
@@ -92,6 +86,19 @@ const ORDINARY: &[&str] = &[
     "held by rlaunch at MASTER_PORT",
     "log files: …",
     "local_rank\":",
+    // Parts of `rlaunch report`, and its picture.
+    "ended by rlaunch (exit code …)",
+    "its end is not in the log",
+    "the log ends before the job does",
+    "are missing in the log",
+    "of ranks are not shown",
+    "events within … are shown as one",
+    "did not leave the function and …",
+    "is about to be taken away (…)",
+    "was lost: its lease has expired",
+    "was lost: rlaunch itself was suspended",
+    "was lost: its … is gone",
+    "rank … could not be started",
     // Diagnostics of `-vv`.
     "connections to the store",
     "cannot be written: errno",
@@ -109,11 +116,13 @@ fn is_like(pattern: &str, text: &str) -> bool {
     })
 }
 
-/// Messages of a file: `…` in the place of each value, one space between words.
+/// Messages of a file, by lines: `…` in the place of each value, one space between words. Lines of what to try are left out.
 fn messages_of(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-    literals(&code.join("\n")).iter().map(|literal| without_values(literal)).collect()
+    let literals = literals(&code.join("\n"));
+    let lines = literals.iter().flat_map(|literal| literal.lines()).map(without_values);
+    lines.filter(|line| line != "try" && !line.starts_with("try ")).collect()
 }
 
 fn without_values(literal: &str) -> String {

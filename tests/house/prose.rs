@@ -194,7 +194,8 @@ fn comments(text: &str) -> String {
 fn messages(text: &str) -> String {
     let mut found = literals(text);
     found.retain(|text| text.matches(' ').count() >= 4);
-    found.join("\n\n")
+    // A line of what to try is no part of the sentence above it.
+    found.join("\n").replace('\n', "\n\n")
 }
 
 /// String literals, without those of inline tests.
@@ -208,7 +209,10 @@ pub(crate) fn literals(text: &str) -> Vec<String> {
     let mut chars = code.chars();
     while let Some(c) = chars.next() {
         match (c, &mut literal) {
-            ('\\', Some(text)) => text.extend(chars.next().filter(|c| !c.is_whitespace())),
+            ('\\', Some(text)) => match chars.next() {
+                Some('n') => text.push('\n'),
+                escaped => text.extend(escaped.filter(|c| !c.is_whitespace())),
+            },
             ('"', Some(_)) => found.extend(literal.take()),
             ('"', None) => literal = Some(String::new()),
             (c, Some(text)) => text.push(c),
