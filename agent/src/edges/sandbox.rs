@@ -196,7 +196,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
             machine: if plan.nodes > 1 { OsBytes::new(facts::host::machine()) } else { OsBytes::default() },
         },
         cpus,
-        processors: plan.least_cpus.filter(|least| cpus >= *least || cpus == 1).map(|_| processors(gpus)),
+        processors: plan.least_cpus.filter(|least| cpus >= *least || cpus == 1).map(|_| Box::new(processors(gpus))),
         gpus: gpus.unwrap_or_default(),
         interfaces: if plan.nodes > 1 { interfaces() } else { Vec::new() },
         error_dir,

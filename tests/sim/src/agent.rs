@@ -332,16 +332,7 @@ impl World {
             NodeAction::Probe { place, key } => self.probes(&place, &key),
             NodeAction::EndProbes => self.probes_end(),
             NodeAction::Withhold => self.host.agent.withhold = true,
-            NodeAction::Signal { proc, sig } => {
-                let unreaped = self.host.kernel.is_unreaped(proc);
-                self.check(unreaped, || format!("{sig} for {proc}, whose number may be somebody else's by now"));
-                self.check_scheduler_order(proc, sig);
-                if sig != Signal::USR1 && sig != Signal::USR2 {
-                    self.host.kernel.ended_by_us.get_or_insert(self.now);
-                    self.host.agent.asked.insert(proc);
-                }
-                self.signal_group(proc, sig);
-            }
+            NodeAction::Signal { proc, sig } => self.signals(proc, sig),
             NodeAction::Examine { proc, status, depth: _ } => {
                 let zombie = self.host.kernel.is_zombie(proc) && self.host.agent.examined.insert(proc);
                 self.host.agent.looking.insert(proc);
@@ -367,6 +358,17 @@ impl World {
             NodeAction::ToRoot(message) => self.say(&message),
             NodeAction::Finish(code) => self.agent_finishes(code),
         }
+    }
+
+    fn signals(&mut self, proc: ProcId, sig: Signal) {
+        let unreaped = self.host.kernel.is_unreaped(proc);
+        self.check(unreaped, || format!("{sig} for {proc}, whose number may be somebody else's by now"));
+        self.check_scheduler_order(proc, sig);
+        if sig != Signal::USR1 && sig != Signal::USR2 {
+            self.host.kernel.ended_by_us.get_or_insert(self.now);
+            self.host.agent.asked.insert(proc);
+        }
+        self.signal_group(proc, sig);
     }
 
     fn reaps(&mut self, proc: ProcId) {

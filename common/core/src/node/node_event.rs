@@ -440,7 +440,7 @@ pub struct Sandbox {
     /// CPUs that the agent may use; 0: not known.
     pub cpus: u32,
     /// Its processors, where ranks are bound by them.
-    pub processors: Option<Processors>,
+    pub processors: Option<Box<Processors>>,
     /// Its GPUs, where ranks get GPU variables.
     pub gpus: Devices,
     /// Its network interfaces, where there are other hosts.

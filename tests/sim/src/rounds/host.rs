@@ -126,12 +126,7 @@ impl World {
             NodeAction::Examine { proc, .. } => {
                 self.soon(host, NodeEvent::Examined { proc, facts: Facts::default() });
             }
-            NodeAction::Sweep => {
-                self.kill_all(host);
-                let left = self.living(host).len();
-                let count = u32::try_from(left).unwrap_or(u32::MAX);
-                self.soon(host, NodeEvent::Left { count, named: vec![] });
-            }
+            NodeAction::Sweep => self.sweeps(host),
             NodeAction::ToRoot(msg) => {
                 let msg: Option<ToRoot> = codec::decode(&codec::encode(&msg)).ok();
                 self.check_hang(msg.as_ref());
@@ -157,6 +152,13 @@ impl World {
             | NodeAction::Serve { .. }
             | NodeAction::Reap { .. } => {}
         }
+    }
+
+    fn sweeps(&mut self, host: usize) {
+        self.kill_all(host);
+        let left = self.living(host).len();
+        let count = u32::try_from(left).unwrap_or(u32::MAX);
+        self.soon(host, NodeEvent::Left { count, named: vec![] });
     }
 
     fn tells(&mut self, session: SessionId, heard: Box<Heard>) {

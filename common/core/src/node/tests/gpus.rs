@@ -142,7 +142,7 @@ fn two_packages() -> Sandbox {
     let gpu = |list| Gpu { uuid: OsBytes::default(), cpus: CpuSet::parse(list).unwrap() };
     let gpus = ["0-3,8-11", "0-3,8-11", "4-7,12-15", "4-7,12-15"].map(gpu).into();
     let topology = Topology::new(&smt(2, 1, 4));
-    Sandbox { processors: Some(Processors { topology, has_quota: false, gpus }), ..with(FOUR) }
+    Sandbox { processors: Some(Box::new(Processors { topology, has_quota: false, gpus })), ..with(FOUR) }
 }
 
 fn cpus(actions: &[NodeAction]) -> Vec<String> {
