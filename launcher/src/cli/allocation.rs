@@ -68,7 +68,7 @@ impl Hint for AllocationUseError {
             Self::Outside { .. } => "--launcher ssh, to use other hosts too; they are not the scheduler's then".into(),
             Self::NoSlurm => "salloc -N 2 rlaunch ...   or   sbatch".into(),
             Self::Elsewhere { option, .. } => format!("leave {option} out, or --launcher ssh").into(),
-            Self::ManyTasks { .. } => "rlaunch without srun, in salloc or sbatch; or srun -n 1 rlaunch".into(),
+            Self::ManyTasks { .. } => "rlaunch without srun, in salloc or sbatch".into(),
         })
     }
 }

@@ -168,8 +168,9 @@ impl Ending {
         if let Cause::Preempted { lost: Lost::Warned(_), .. } = cause {
             return self.warning_grace;
         }
-        let is_scheduler = matches!(cause, Cause::Scheduler { .. });
-        let kill_wait = self.kill_wait.filter(|_| is_scheduler);
+        // A scheduler that ends a batch script sends rlaunch itself SIGTERM, maybe before the agents get theirs.
+        let may_be_scheduler = matches!(cause, Cause::Scheduler { .. } | Cause::Signal(Signal::TERM));
+        let kill_wait = self.kill_wait.filter(|_| may_be_scheduler);
         let most = kill_wait.map(|wait| Span::from_nanos(wait.nanos().saturating_sub(BEFORE_SCHEDULER.nanos())));
         most.map_or(self.grace, |most| most.min(self.grace))
     }

@@ -48,6 +48,15 @@ fn grace_ends_before_the_scheduler_kills() {
     }
 }
 
+/// As in a batch script whose shell has become rlaunch: Slurm signals it before the step.
+#[test]
+fn grace_ends_before_the_scheduler_kills_when_rlaunch_itself_gets_sigterm_first() {
+    let mut s = in_step();
+    s.event(JobEvent::KillWait(Span::from_secs(5))).signal(Signal::TERM);
+    let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(3) };
+    assert_eq!(s.sent, [end.clone(), end]);
+}
+
 #[test]
 fn another_signal_reaches_each_rank_once() {
     let usr1 = || ToNode::Signal { sig: Signal::USR1 };
