@@ -229,7 +229,7 @@ fn the_schedulers_signals_reach_each_rank_once() {
         assert_eq!(got("TERM"), expected("TERM"), "{}", done.err());
         if end.contains("USR1") {
             assert_eq!(got("USR1"), expected("USR1"), "{}", done.err());
-            done.says("rlaunch: Slurm sent SIGUSR1 (--signal): each rank gets it once");
+            done.says("rlaunch: Slurm sent SIGUSR1 (--signal); each rank gets it once");
         }
         // KillWait is 5 s here, so a grace of 5 s is cut.
         done.says("rlaunch: Slurm ends the job: SIGTERM, SIGKILL in 3s");

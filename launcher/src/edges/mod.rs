@@ -308,6 +308,11 @@ impl Edges {
 
     fn lose_closed(&mut self) {
         while let Some((node, why, words)) = self.nodes.take_closed() {
+            if self.finish.is_some() {
+                // Its ssh or srun was ended after the job, and its words are about that.
+                self.let_go(node);
+                continue;
+            }
             if !words.is_empty() {
                 let host = self.names.1.get(node.index()).map_or("", String::as_str);
                 // First: it may be long until the host is known to have ended.
