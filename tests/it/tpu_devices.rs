@@ -42,7 +42,7 @@ pub(crate) fn turn() -> Option<MutexGuard<'static, ()>> {
 
 /// A script in such a place. `rl` runs rlaunch with another lock file than the usual one.
 fn on_chip(script: &str) -> Plan {
-    let plan = Plan::shell(&format!("{CHIP} \"$SCRIPT\""));
+    let plan = Plan::shell(&format!("exec {CHIP} \"$SCRIPT\""));
     let rl = "rl() { \"$RL\" \"$@\"; }; fate() { kill -0 $1 2>/dev/null && [ $(cut -d\" \" -f3 /proc/$1/stat) != Z ] && echo lives || echo ended; };";
     plan.env("SCRIPT", format!("{rl} {script}")).env("NODE", FREE).env("RLAUNCH_LOCK_FILES", "none")
 }

@@ -172,7 +172,7 @@ fn hosts_of_the_own_slice_are_a_group() {
     let on = "exec:env -u TPU_WORKER_ID NAME={host}";
     let done = hosts(Plan::rlaunch(["--launcher", on, "-H", "@tpu:slice", "echo", "ran"])).start().code(0);
     assert_eq!(done.out(), "ran\nran\nran\n");
-    done.says("h0, h1 and h2 are one machine");
+    done.says("h0, h1 and h2 are names of one machine");
     let none = ask().args(["hosts", "@tpu:slice"]).start().code(2);
     none.says("this host is on no TPU slice whose hosts are known");
 }
