@@ -146,7 +146,9 @@ impl Bed {
         up.arg(bed.share.dir()).args(options);
         // The hosts have another /tmp.
         let pythons = [place::newer_torch(), place::jax()];
-        for home in pythons.iter().flatten().filter_map(|python| python.ancestors().nth(2)) {
+        let homes = pythons.iter().flatten().filter_map(|python| python.ancestors().nth(2).map(PathBuf::from));
+        let mpi = std::env::var_os("RLAUNCH_MPI_WHEELS").filter(|path| !path.is_empty()).map(PathBuf::from);
+        for home in homes.chain(mpi) {
             up.arg("--share").arg(home);
         }
         up.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
