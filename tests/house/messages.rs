@@ -71,7 +71,7 @@ const ORDINARY: &[&str] = &[
     "output without a reader is dropped after",
     "sent SIGKILL; … again to leave at once",
     "leaving now; the guardian ends the remaining processes",
-    // What happens as it was asked for.
+    // Steps that were asked for.
     "the restart continues without its ranks",
     "it gets no other ranks",
     "is started again",

@@ -1,6 +1,7 @@
 //! The edges of the node machine: its contact with the kernel. Nothing in `perform` waits or fails: outcomes are events.
 
 mod check;
+mod client_socket;
 mod convert;
 mod device_thread;
 mod examine;

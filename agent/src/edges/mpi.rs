@@ -5,8 +5,9 @@
 
 mod outcome;
 
+use super::client_socket::{WRITABLE, client_of};
 use super::tcpstore_listener::{AcceptQueue, Authorizer, PendingConnection};
-use super::{Edges, rank_table};
+use super::{Edges, client_socket, rank_table};
 use crate::early::now;
 use outcome::Outcomes;
 use rlaunch_core::id::{ClientId, ProcId, Rank};
@@ -25,9 +26,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
 
-/// The listener's token; those below are connections, and with this bit they have room to be written to.
+/// The token of the listener: above those of all connections.
 const LISTENER: u64 = u64::MAX;
-const WRITABLE: u64 = 1 << 32;
 /// Read at once.
 const CHUNK: usize = 64 << 10;
 /// Most that is ready at a time.
@@ -323,31 +323,9 @@ impl MpiListener {
 }
 
 impl Connection {
-    /// Waits for room while there is something unsent, for messages otherwise.
     fn turn(&mut self, set: &ReadySet, client: ClientId) -> io::Result<()> {
-        let token = u64::from(client.get());
-        match self.room.take() {
-            Some(room) if self.unsent.is_empty() => {
-                set.remove(&room);
-                set.add(&self.socket, token)
-            }
-            None if !self.unsent.is_empty() => {
-                let room = OwnedFd::from(self.socket.try_clone()?);
-                set.add_writable(&room, token | WRITABLE)?;
-                set.remove(&self.socket);
-                self.room = Some(room);
-                Ok(())
-            }
-            room => {
-                self.room = room;
-                Ok(())
-            }
-        }
+        client_socket::watch(set, client, &self.socket, &mut self.room, !self.unsent.is_empty())
     }
-}
-
-fn client_of(token: u64) -> ClientId {
-    ClientId::new(u32::try_from(token & (WRITABLE - 1)).unwrap_or(u32::MAX))
 }
 
 /// Serves MPI libraries that have sent something.

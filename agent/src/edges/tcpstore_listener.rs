@@ -7,7 +7,8 @@ mod accept_queue;
 mod authorizer;
 mod silent_connections;
 
-use super::{Edges, rank_table};
+use super::client_socket::{WRITABLE, client_of};
+use super::{Edges, client_socket, rank_table};
 use crate::early::now;
 pub(super) use accept_queue::{AcceptQueue, PendingConnection};
 use authorizer::Asker;
@@ -35,9 +36,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
 
-/// The listener's token; those below are connections, and with this bit they have room to be written to.
+/// The token of the listener: above those of all connections.
 const LISTENER: u64 = u64::MAX;
-const WRITABLE: u64 = 1 << 32;
 /// Read at once.
 const CHUNK: usize = 64 << 10;
 /// Most that is ready at a time.
@@ -292,31 +292,9 @@ impl TcpStoreListener {
 }
 
 impl Connection {
-    /// Waits for room while there is something unsent, for requests otherwise.
     fn turn(&mut self, set: &ReadySet, client: ClientId) -> io::Result<()> {
-        let token = u64::from(client.get());
-        match self.room.take() {
-            Some(room) if self.unsent.is_empty() => {
-                set.remove(&room);
-                set.add(&self.socket, token)
-            }
-            None if !self.unsent.is_empty() => {
-                let room = OwnedFd::from(self.socket.try_clone()?);
-                set.add_writable(&room, token | WRITABLE)?;
-                set.remove(&self.socket);
-                self.room = Some(room);
-                Ok(())
-            }
-            room => {
-                self.room = room;
-                Ok(())
-            }
-        }
+        client_socket::watch(set, client, &self.socket, &mut self.room, !self.unsent.is_empty())
     }
-}
-
-fn client_of(token: u64) -> ClientId {
-    ClientId::new(u32::try_from(token & (WRITABLE - 1)).unwrap_or(u32::MAX))
 }
 
 /// Serves clients that have sent requests.

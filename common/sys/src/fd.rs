@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Writes to a pipe of which this is the end for reading, as much as it has room for at once.
 ///
 /// # Errors
-/// It is no pipe that can be opened, or it has no room.
+/// The descriptor is no pipe that can be opened, or the pipe has no room.
 pub fn write_to_pipe(reading_end: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     let path = format!("/proc/self/fd/{}", reading_end.as_fd().as_raw_fd());
     // A description of its own: that of the processes that write there stays as it is.

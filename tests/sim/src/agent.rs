@@ -362,7 +362,7 @@ impl World {
 
     fn signals(&mut self, proc: ProcId, sig: Signal) {
         let unreaped = self.host.kernel.is_unreaped(proc);
-        self.check(unreaped, || format!("{sig} for {proc}, whose number may be somebody else's by now"));
+        self.check(unreaped, || format!("{sig} for {proc}, whose number may belong to another process by now"));
         self.check_scheduler_order(proc, sig);
         if sig != Signal::USR1 && sig != Signal::USR2 {
             self.host.kernel.ended_by_us.get_or_insert(self.now);

@@ -86,7 +86,7 @@ impl Serve {
             number: rendezvous.namespace,
             seats: None,
         });
-        // It asks that namespace for what other hosts have.
+        // The MPI machine asks that namespace for data of other hosts.
         if let (Some(host), Some(job)) = (&self.mpi, self.job) {
             let is_crowded = host.cpus > 0 && self.ranks > host.cpus;
             cx.act(NodeAction::ServeMpi(Box::new(Layout::new(job, rendezvous, &host.name, is_crowded))));

@@ -103,7 +103,7 @@ fn amd(nodes: &Path) -> Option<u32> {
 /// Memory of a host, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
-    /// What programs could still have.
+    /// Memory that programs could still have.
     pub available: u64,
     /// All there is.
     pub total: u64,
@@ -123,7 +123,7 @@ pub fn memory() -> Option<Memory> {
     (total > 0).then_some(Memory { available, total, swap_free, swap_total })
 }
 
-/// What a process has used.
+/// Resources of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProcessUse {
     /// Its resident memory in bytes.
@@ -132,7 +132,7 @@ pub struct ProcessUse {
     pub seconds: u64,
 }
 
-/// What a process has used; `None`: there is no such process.
+/// Resources of a process; `None`: there is no such process.
 #[must_use]
 pub fn process(pid: u32) -> Option<ProcessUse> {
     let mut system = sysinfo::System::new().ok()?;

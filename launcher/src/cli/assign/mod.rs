@@ -32,7 +32,7 @@ same --assign. POLICY, whose last part runs first, is made of
   all  max=N  divisible=N   who works: every rank, at most N, a multiple of N
   shift  fill               numbers of lost ranks: the others move up, or the
                             last ones take them
-  group(KEY)==N  >=N  %N    groups that have not so many ranks are sent home
+  group(KEY)==N  >=N  %N    ranks of smaller groups are discarded
   regrow                    more may work again once there are more
 or is @FILE, which may have a tree of groups. KEY is host, rack, slice, numa,
 env:NAME, rank/N or initial/N. More: docs/reference/policies.md.

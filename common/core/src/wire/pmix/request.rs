@@ -27,7 +27,7 @@ pub enum Request<'a> {
     Fence(Vec<Proc<'a>>),
     /// Data that another process has committed.
     Get {
-        /// Of which process.
+        /// The process.
         of: Proc<'a>,
         /// At once, even if nothing is committed.
         is_immediate: bool,
@@ -43,7 +43,7 @@ pub enum Request<'a> {
     },
     /// Asks for public values.
     Lookup {
-        /// Of these names.
+        /// Their names.
         keys: Vec<&'a [u8]>,
         /// When they are there.
         waits: bool,
