@@ -254,6 +254,7 @@ impl Run {
         let placed = place::place(&request);
         let mut placement = placed.map_err(|source| CliError::Place { source, variables: self.variables.clone() })?;
         placement.notes.extend(self.one_per_host(placement.nodes.len()));
+        placement.notes.extend(super::allocation::without_hosts(self, site));
         Ok(placement)
     }
 

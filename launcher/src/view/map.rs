@@ -6,7 +6,7 @@ use rlaunch_core::bootstrap::CarrierKind;
 use rlaunch_core::hostlist::fold_in_order;
 use rlaunch_core::id::{AppIndex, NodeId, Rank};
 use rlaunch_core::master_store::Holder;
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::place::{Node, Note, Placement};
 use rlaunch_core::spec::JobSpec;
 use rlaunch_core::time::Span;
@@ -193,7 +193,10 @@ const USUAL: u32 = 4;
 pub(crate) const fn is_news(note: &Note) -> bool {
     match note {
         Note::Oversubscribed { ranks, slots, processors: true, .. } => *ranks > slots.saturating_mul(USUAL),
-        Note::Oversubscribed { processors: false, .. } | Note::OneRank(_) | Note::OnePerHost { .. } => true,
+        Note::Oversubscribed { processors: false, .. }
+        | Note::OneRank(_)
+        | Note::OnePerHost { .. }
+        | Note::NoHosts { .. } => true,
     }
 }
 
@@ -207,6 +210,12 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
         Note::OnePerHost { job, hosts } => {
             let hosts = if *hosts == 1 { "its host".to_owned() } else { format!("each of its {hosts} hosts") };
             format!("rlaunch: {job} names no number of tasks: starting 1 rank on {hosts} (-n N for another number)\n")
+        }
+        Note::NoHosts { job } => {
+            let job = Visible(job.as_bytes());
+            format!(
+                "rlaunch: SLURM_JOB_ID={job} is set without SLURM_JOB_NODELIST: all ranks run on this host (--launcher local: no note)\n"
+            )
         }
         Note::Oversubscribed { ranks, slots, processors: true, .. } => {
             format!("rlaunch: {ranks} ranks share {}\n", phrases::count((*slots).into(), "processor"))

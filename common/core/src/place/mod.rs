@@ -205,6 +205,11 @@ pub enum Note {
         /// The number of hosts.
         hosts: u32,
     },
+    /// Slurm's job is named, and its hosts are not: ranks run here, outside of it.
+    NoHosts {
+        /// The number of the job.
+        job: String,
+    },
     /// A host has more ranks than slots.
     Oversubscribed {
         /// The first such host.

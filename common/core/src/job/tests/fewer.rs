@@ -2,7 +2,7 @@
 
 use super::hosts::{done, hello, met, ranks, starts, told};
 use super::*;
-use crate::bootstrap::CarrierEnd;
+use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::{Node, Placement, Processes, RankPlacement};
@@ -167,7 +167,7 @@ fn refusing_host_is_left_out() {
 
 #[test]
 fn a_host_that_is_lost_before_the_start_is_left_out() {
-    let why = CloseReason::Carrier(CarrierEnd::Signal(9));
+    let why = CloseReason::Carrier(CarrierKind::Ssh, CarrierEnd::Signal(9));
     let losses: [fn(&mut Script, CloseReason); 4] = [
         |s, why| _ = s.event(JobEvent::EdgeClosed { node: NODE, why }),
         |s, _| {

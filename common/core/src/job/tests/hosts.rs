@@ -1,7 +1,7 @@
 //! Jobs of several hosts.
 
 use super::*;
-use crate::bootstrap::CarrierEnd;
+use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::{Node, Placement, Processes, RankPlacement};
@@ -344,7 +344,7 @@ fn a_host_whose_lease_ran_out_has_counted_and_says_so() {
 #[test]
 fn a_host_whose_carrier_was_killed_is_waited_for_until_its_lease_is_over() {
     let mut s = running();
-    let why = CloseReason::Carrier(CarrierEnd::Signal(9));
+    let why = CloseReason::Carrier(CarrierKind::Ssh, CarrierEnd::Signal(9));
     s.wait(1_000).event(JobEvent::EdgeClosed { node: OTHER, why });
     let awaited = What::News(JobNews::HostAwaited { node: OTHER, within: Span::from_millis(35_300) });
     assert!(s.said.contains(&awaited), "the user knows how long: {:?}", s.said);
