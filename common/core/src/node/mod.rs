@@ -26,6 +26,7 @@ mod start;
 mod tests;
 mod warnings;
 
+pub use binding::BindRequest;
 pub use host_signals::SignalledPart;
 pub use node_event::{
     Depth, DevicesFreed, ErrorFile, ExecSpec, MpiPort, NodeAction, NodeEvent, Processors, Sandbox, SandboxPlan,
