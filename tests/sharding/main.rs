@@ -232,7 +232,7 @@ fn worker_group(scenario: &Value) -> Result<Value, String> {
     let gpus = if scenario["use_gpus"] == true { 1.0 / colocated } else { 0.0 };
     let user = scenario["env_vars"].as_object();
     let tell = |(rank, worker): (usize, &Worker)| {
-        // What the driver has, then the user's, then the identity.
+        // Variables of the driver, then of the user, then the identity.
         let mut env = Map::new();
         env.insert("USERVAR".into(), json!("os"));
         env.insert("PATHX".into(), json!("os"));

@@ -1,4 +1,4 @@
-//! How long the plan of a sharded call takes for 4,096 workers on 4 axes; the goal is 2 ms.
+//! Time of the plan of a sharded call. There are 4,096 workers on 4 axes, and the goal is 2 ms.
 //!
 //! `cargo run --release -p rlaunch-core --example sharding_speed`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "prints what it measures")]

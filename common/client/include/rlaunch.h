@@ -474,8 +474,12 @@ int rl_calls_detach(rl_calls *calls, uint32_t peer);
 /* Sends a frame to all of these. Bytes for which a peer has no room wait; a peer whose connection has ended gets none. */
 int rl_calls_send(rl_calls *calls, const uint32_t *peers, size_t peer_count, const rl_frame *frame, const rl_bytes *texts, size_t text_count,
                   const rl_part *parts, size_t part_count);
-/* The next event, whose bytes the caller frees with rl_buffer_free. RL_E_TIMEOUT: none came in time, or a signal did. */
-int rl_calls_next(rl_calls *calls, int64_t timeout, rl_event *event);
+/* The same with at most one text and one part, without lengths for none: less work for both sides of this interface. */
+int rl_calls_post(rl_calls *calls, const uint32_t *peers, size_t peer_count, uint32_t kind, uint32_t codec, uint32_t count, uint64_t call,
+                  const char *text, size_t text_len, const char *data, size_t len);
+/* The next event. RL_E_TIMEOUT: none came in time, or a signal did. The bytes of a frame are written to `room` if they fit there, and
+ * bytes.data is NULL then. Else the caller frees them with rl_buffer_free. room may be NULL. */
+int rl_calls_next(rl_calls *calls, int64_t timeout, rl_event *event, uint8_t *room, size_t size);
 
 #ifdef __cplusplus
 }

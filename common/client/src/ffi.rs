@@ -1,6 +1,6 @@
 //! The only room of this crate with unsafe code: the border to C (`include/rlaunch.h`, which a test compares with it).
 //!
-//! [`exports`] is the list of what C can call. Arguments cross the border once, as [`Given`], whose functions read and write them as the
+//! `ffi/exports.rs` is the list of what C can call. Arguments cross the border once, as [`Given`], whose functions read and write them as the
 //! header allows. The work of a call is safe code, in the modules below, in [`error::guarded`]: panics do not cross. Besides there are
 //! the tables of gloo's classes, and what the kernel offers and no safe crate does.
 //!
@@ -8,6 +8,8 @@
 #![allow(unsafe_code, reason = "this is the room for it; every block says why it is sound")]
 #![allow(unreachable_pub, reason = "C reaches what Rust does not")]
 
+#[macro_use]
+mod exports;
 mod ffi_calls;
 mod ffi_error;
 mod ffi_sharding;
@@ -58,9 +60,7 @@ macro_rules! exports {
     )*)* };
 }
 
-mod exports;
-#[cfg(test)]
-use exports::*;
+listed!(exports);
 
 /// Arguments of C, and their permitted uses. In a module of its own: no other code can make one.
 mod given {
@@ -97,7 +97,7 @@ mod given {
         })+ };
     }
 
-    given!([T] (*const T,), [T] (*mut T,), [T] (*const T, usize), [] (Option<Each>, *mut c_void));
+    given!([T] (*const T,), [T] (*mut T,), [T] (*const T, usize), [T] (*mut T, usize), [] (Option<Each>, *mut c_void));
     given!([] (Option<Function>, *const rl_hooks, *mut c_void));
 
     macro_rules! plain {
@@ -109,7 +109,7 @@ mod given {
         })+ };
     }
 
-    plain!(u32, i32, i64, usize, Option<AddPending>);
+    plain!(u32, u64, i32, i64, usize, Option<AddPending>);
 
     /// Types that can be written for a caller, with any value.
     ///
@@ -252,6 +252,22 @@ mod given {
             // SAFETY: given by the header's rules.
             let frame = unsafe { self.0.0.as_ref() };
             frame.ok_or_else(|| Failure::argument("a frame is needed, and NULL was given"))
+        }
+    }
+
+    impl Given<'_, (*mut u8, usize)> {
+        /// Copies these bytes to the caller's room, if they fit. Whether they do.
+        pub(crate) fn fill(&self, parts: [&[u8]; 2]) -> bool {
+            let fits = !self.0.0.is_null() && parts[0].len().saturating_add(parts[1].len()) <= self.0.1;
+            if fits {
+                // SAFETY: given by the header's rules: room for so many bytes, which nobody else uses; the first part fits.
+                unsafe { self.0.0.copy_from_nonoverlapping(parts[0].as_ptr(), parts[0].len()) };
+                // SAFETY: the same, behind the first part.
+                let rest = unsafe { self.0.0.add(parts[0].len()) };
+                // SAFETY: the same: both fit together.
+                unsafe { rest.copy_from_nonoverlapping(parts[1].as_ptr(), parts[1].len()) };
+            }
+            fits
         }
     }
 

@@ -27,10 +27,7 @@ pub struct Call<'a> {
 ///
 /// # Errors
 /// This process is in no group, or the store cannot be reached.
-pub fn serve(
-    methods: &[&str],
-    handler: impl FnMut(Call<'_>) -> Result<Vec<u8>, BoxError>,
-) -> Result<(), Error> {
+pub fn serve(methods: &[&str], handler: impl FnMut(Call<'_>) -> Result<Vec<u8>, BoxError>) -> Result<(), Error> {
     let group = std::env::var("RLAUNCH_GROUP").map_err(|_| Error::NoGroup)?;
     let world = World::from_env()?;
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());

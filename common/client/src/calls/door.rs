@@ -1,4 +1,4 @@
-//! The worker's end before a connection is one of calls: listening, and the proof of whoever connects.
+//! The worker's end before a connection is one of calls: listening, and the proof of the other end.
 
 use super::peer::Stream;
 use super::record::{Record, addresses, machine, nonce, random};
@@ -50,7 +50,7 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Listens for processes of this host, and with `is_far` for those of others. What the group's entry in the store says about it.
+    /// Listens for processes of this host, and with `is_far` for those of others. Returns the entry for the job's store as well.
     pub(super) fn open(secret: Secret, rank: u32, is_far: bool) -> io::Result<(Self, Record)> {
         let random: [u8; 16] = random()?;
         let name = random.iter().fold(String::from("rlaunch-calls-"), |name, byte| format!("{name}{byte:02x}"));

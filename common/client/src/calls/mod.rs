@@ -28,7 +28,7 @@ const STALLED: Duration = Duration::from_millis(100);
 /// Connections that one wake-up of the epoll serves.
 const EVENTS: usize = 64;
 
-/// What an event of the epoll is about.
+/// The subject of an event of the epoll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Token {
     Peer(u32),
@@ -234,7 +234,7 @@ impl Calls {
         match token {
             Token::Peer(number) => self.on_peer(inner, number, flags),
             Token::Process(number) => {
-                // What it had sent before its end is read first.
+                // Bytes that it had sent before its end are read first.
                 self.on_peer(inner, number, EpollFlags::EPOLLIN);
                 self.close_with(inner, number, &Closed::End);
             }
@@ -307,7 +307,7 @@ impl Calls {
         }
     }
 
-    /// Sends a frame to several peers. What a peer has no room for waits; the caller waits as long as any peer takes bytes.
+    /// Sends a frame to several peers. Bytes for which a peer has no room wait. The caller waits as long as any peer takes bytes.
     pub(crate) fn send(&self, peers: &[u32], head: Head<'_>, parts: &[Sent<'_>]) -> Result<(), Error> {
         let lengths: Vec<u64> = parts.iter().map(|part| part.body_len()).collect();
         let (offsets, body) = laid_out(&lengths);

@@ -23,7 +23,7 @@ pub(crate) struct Record {
     pub(crate) host: String,
     /// The number of the group's world in the job; 0: it is not known.
     pub(crate) world: u32,
-    /// What all processes of one host have in common, and no other host.
+    /// A text that all processes of one host have, and no other host.
     pub(crate) machine: String,
     /// Name of its socket, for processes of the same host.
     pub(crate) unix: String,

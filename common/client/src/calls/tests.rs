@@ -155,7 +155,7 @@ fn end_of_a_worker_is_an_event() {
         matches!(&event, Some(Event::Closed(peer, why)) if *peer == attached.peer && why.contains("closed")),
         "{event:?}"
     );
-    // Nobody is there: it is not sent, and no error.
+    // The frame is dropped, and that is no error.
     call(&controller, attached.peer, 1, &[]);
     assert!(controller.next(Some(Duration::from_millis(1))).unwrap().is_none());
 }

@@ -1,9 +1,9 @@
-//! The functions that C can call: the list of all of them. A test compares it with the header.
-#![allow(unsafe_code, reason = "a part of `ffi.rs`, whose macro makes them")]
+//! The list of the functions that C can call, by module, for the macro in `ffi.rs`. A test compares it with the header.
+#![forbid(unsafe_code)]
 
-use super::*;
-
-exports! {
+macro_rules! listed {
+    ($with:ident) => {
+$with! {
     ffi_error {
         fn rl_error_text(code: c_int) -> *const c_char;
         fn rl_last_error() -> *const c_char;
@@ -133,6 +133,12 @@ exports! {
             calls: *mut rl_calls; peers: *const u32, peer_count: usize; frame: *const rl_frame; texts: *const rl_bytes, text_count: usize;
             parts: *const rl_part, part_count: usize
         ) -> c_int;
-        fn rl_calls_next(calls: *mut rl_calls; timeout: i64; event: *mut rl_event) -> c_int;
+        fn rl_calls_post(
+            calls: *mut rl_calls; peers: *const u32, peer_count: usize; kind: u32; codec: u32; count: u32; call: u64;
+            text: *const c_char, text_len: usize; data: *const c_char, len: usize
+        ) -> c_int;
+        fn rl_calls_next(calls: *mut rl_calls; timeout: i64; event: *mut rl_event; room: *mut u8, size: usize) -> c_int;
     }
+}
+    };
 }

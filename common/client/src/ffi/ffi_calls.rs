@@ -8,7 +8,7 @@ use super::given::Given;
 use super::types::{rl_bytes, time};
 use crate::Store;
 use crate::calls::record::Record;
-use crate::calls::{Calls, Event, Head};
+use crate::calls::{Calls, Event, Head, Sent};
 use rlaunch_core::wire::frozen::calls::Kind;
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub struct rl_peer {
     host: [c_char; HOST],
 }
 
-/// What a frame says beside its texts and parts.
+/// The numbers of a frame.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rl_frame {
@@ -71,7 +71,7 @@ pub struct rl_event {
 }
 
 impl rl_event {
-    fn of(event: Event) -> Self {
+    fn of(event: Event, room: &Given<'_, (*mut u8, usize)>) -> Self {
         let bare = |peer, kind, bytes: Vec<u8>| Self {
             peer,
             kind,
@@ -86,15 +86,21 @@ impl rl_event {
             Event::Closed(peer, why) => bare(peer, CLOSED, why.into_bytes()),
             Event::Frame(peer, frame) => {
                 let header = frame.header;
-                let mut bytes = frame.body;
-                bytes.extend_from_slice(&frame.description);
+                let bytes = if room.fill([&frame.body, &frame.description]) {
+                    rl_buffer { data: std::ptr::null_mut(), len: frame.body.len() + frame.description.len() }
+                } else {
+                    let mut bytes = frame.body;
+                    bytes.extend_from_slice(&frame.description);
+                    rl_buffer::of(Some(bytes))
+                };
                 Self {
+                    peer,
                     kind: u32::from(header.kind.raw()),
                     codec: u32::from(header.codec),
                     count: header.count,
                     call: header.call,
                     body_len: header.body,
-                    ..bare(peer, 0, bytes)
+                    bytes,
                 }
             }
         }
@@ -103,6 +109,10 @@ impl rl_event {
 
 fn with(calls: Result<Arc<rl_calls>, Failure>, body: impl FnOnce(&Calls) -> Result<(), Failure>) -> c_int {
     guarded(|| body(&calls?.0))
+}
+
+fn byte(number: u32) -> Result<u8, Failure> {
+    u8::try_from(number).map_err(|_| Failure::argument(format!("{number} is no byte")))
 }
 
 fn text(bytes: &[u8]) -> Result<&str, Failure> {
@@ -180,20 +190,44 @@ pub(super) fn rl_calls_send(
 ) -> c_int {
     with(calls.share(), |calls| {
         let (frame, texts) = (frame.frame()?, texts.many()?);
-        let byte = |number: u32| u8::try_from(number).map_err(|_| Failure::argument(format!("{number} is no byte")));
         let (kind, codec) = (Kind::from_raw(byte(frame.kind)?), byte(frame.codec)?);
         let head = Head { kind, codec, count: frame.count, call: frame.call, texts: &texts };
         Ok(calls.send(peers.list()?, head, &parts.parts()?)?)
     })
 }
 
-pub(super) fn rl_calls_next(calls: Handle<'_>, timeout: i64, event: Given<'_, (*mut rl_event,)>) -> c_int {
+#[expect(clippy::too_many_arguments, reason = "a call in plain arguments is what it is for")]
+pub(super) fn rl_calls_post(
+    calls: Handle<'_>,
+    peers: Given<'_, (*const u32, usize)>,
+    kind: u32,
+    codec: u32,
+    count: u32,
+    call: u64,
+    text: Bytes<'_>,
+    data: Given<'_, (*const c_char, usize)>,
+) -> c_int {
+    with(calls.share(), |calls| {
+        let (text, data) = (text.bytes()?, data.bytes()?);
+        let head = Head { kind: Kind::from_raw(byte(kind)?), codec: byte(codec)?, count, call, texts: &[text] };
+        let head = if text.is_empty() { Head { texts: &[], ..head } } else { head };
+        let part = [Sent::Bytes(data)];
+        Ok(calls.send(peers.list()?, head, if data.is_empty() { &[] } else { &part })?)
+    })
+}
+
+pub(super) fn rl_calls_next(
+    calls: Handle<'_>,
+    timeout: i64,
+    event: Given<'_, (*mut rl_event,)>,
+    room: Given<'_, (*mut u8, usize)>,
+) -> c_int {
     with(calls.share(), |calls| {
         if event.is_null() {
             return Err(Failure::argument("a place for the event is needed, and NULL was given"));
         }
         match calls.next(time(timeout)).map_err(crate::Error::Io)? {
-            Some(came) => event.give_event(rl_event::of(came)),
+            Some(came) => event.give_event(rl_event::of(came, &room)),
             None => Err(Failure::new(TIMEOUT, "nothing came in time")),
         }
     })

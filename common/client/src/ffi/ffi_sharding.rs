@@ -130,8 +130,8 @@ pub(super) fn rl_sharding_is_axis_zero(
     guarded(|| is_zero.give(c_int::from(sharding.share()?.0.is_axis_zero(worker, &texts(&axes)?)?)))
 }
 
-/// A plan in words of 32 bits: the numbers of calls, of results, and of indices in a call; each call: worker, whether it is a dummy, its
-/// indices; the workers whose results are returned.
+/// A plan in words of 32 bits. First come the numbers of calls, of results, and of indices in a call. Each call is its worker, whether it
+/// is a dummy, and its indices. The workers whose results are returned follow.
 fn give_plan(to: &Buffer<'_>, plan: &Plan) -> Result<(), Failure> {
     let slice = |share: &Share| match share {
         Share::Slice(at) => at.len(),

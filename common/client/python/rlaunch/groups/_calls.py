@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import weakref
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _native as native
 
@@ -20,7 +20,16 @@ _SMALL = 64 << 10
 """Bytes up to which a copy is cheaper than a reference."""
 
 _WORD = struct.Struct("<I")
+_EVENT = struct.Struct("<IIIIQQQQ")
+"""``rl_event``"""
+_ONE_PART = struct.Struct("<IIIQQ")
+"""The description of a frame with one part and no text."""
 _PART = struct.Struct("<IQQ")
+_PARTS = struct.Struct("<IIQQ")
+"""The number of parts, and one of them."""
+
+_HEAD = 64
+"""Bytes of a place before its body."""
 
 _LONGEST_MS = 1 << 31
 
@@ -99,6 +108,15 @@ def _described(described: Any) -> Tuple[List[bytes], List[Tuple[int, int, int]]]
     return texts, [_PART.unpack_from(described, at + 4 + 20 * number) for number in range(count)]
 
 
+class _Place:
+    """Memory for an event: its numbers, and a body that is small."""
+
+    def __init__(self) -> None:
+        self.memory = bytearray(_HEAD + _SMALL)
+        self.event = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.room = self.event + _HEAD
+
+
 class Calls:
     """All connections of this process, at one epoll of the library's."""
 
@@ -108,6 +126,9 @@ class Calls:
         native.check(self._lib.rl_calls_open(ctypes.byref(self._handle)))
         self._close = weakref.finalize(self, self._lib.rl_calls_close, self._handle)
         self._close.atexit = False
+        self._post, self._next, self._raw = self._lib.rl_calls_post, self._lib.rl_calls_next, self._handle.value
+        self._spare: List[_Place] = []
+        self._peers: Dict[Tuple[int, ...], Any] = {}
 
     def fileno(self) -> int:
         """A descriptor that can be read when there may be an event."""
@@ -145,6 +166,9 @@ class Calls:
         count: int = 0,
     ) -> None:
         """Sends a frame to all of these connections. A part is a buffer or a ``Region``."""
+        if len(texts) < 2 and len(parts) < 2 and not (parts and type(parts[0]) is not bytes):
+            self.post(peers, kind, call, texts[0] if texts else b"", parts[0] if parts else b"", codec, count)
+            return
         numbers = (ctypes.c_uint32 * len(peers))(*peers)
         frame = native.Frame(kind, codec, count, call)
         names = native.many_bytes(list(texts))
@@ -174,23 +198,64 @@ class Calls:
             for held in pinned:
                 held.release()
 
+    def post(
+        self, peers: Sequence[int], kind: int, call: int, text: bytes, data: bytes, codec: int = 0, count: int = 0
+    ) -> None:
+        """The same with at most one text and one part, which are bytes: with less work."""
+        key = tuple(peers)
+        numbers = self._peers.get(key)
+        if numbers is None:
+            array = (ctypes.c_uint32 * len(key))(*key)
+            numbers = self._peers[key] = (ctypes.addressof(array), len(key), array)
+        code = self._post(
+            self._raw, numbers[0], numbers[1], kind, codec, count, call, text, len(text), data, len(data)
+        )
+        if code < 0:
+            raise native.error_of(code)
+
     def next(self, seconds: Optional[float]) -> Optional[Event]:
         """The next event; ``None``: none came in time, or a signal did."""
-        came = native.Event()
         milliseconds = -1 if seconds is None else min(int(seconds * 1000 + 0.999), _LONGEST_MS)
-        code = self._lib.rl_calls_next(self._handle, milliseconds, ctypes.byref(came))
-        if code == native.E_TIMEOUT:
-            return None
-        native.check(code)
-        buffer, body_len = came.bytes, came.body_len
-        if came.kind >= OPENED:
-            return Event(came.peer, came.kind, 0, 0, 0, [native.taken(buffer)], [])
-        if buffer.len <= _SMALL:
-            whole: Any = memoryview(native.taken(buffer))
+        try:
+            place = self._spare.pop()
+        except IndexError:
+            place = _Place()
+        code = self._next(self._raw, milliseconds, place.event, place.room, _SMALL)
+        if code < 0:
+            self._spare.append(place)
+            if code == native.E_TIMEOUT:
+                return None
+            raise native.error_of(code)
+        peer, kind, encoding, count, call, body_len, data, length = _EVENT.unpack_from(place.memory)
+        if not data:
+            if length - body_len == _ONE_PART.size:
+                texts, parts, where, at, size = _ONE_PART.unpack_from(place.memory, _HEAD + body_len)
+                if not texts and parts == 1 and not where:
+                    # A small value alone, as most results are.
+                    part = place.memory[_HEAD + at : _HEAD + at + size]
+                    self._spare.append(place)
+                    return Event(peer, kind, encoding, count, call, [], [part])
+            whole: Any = memoryview(place.memory[_HEAD : _HEAD + length])
+        elif kind >= OPENED:
+            return Event(peer, kind, 0, 0, 0, [native.taken(native.Buffer(data, length))], [])
         else:
-            memory = (ctypes.c_char * buffer.len).from_address(buffer.data)
-            weakref.finalize(memory, _free, self._lib, buffer.data, buffer.len).atexit = False
+            memory = (ctypes.c_char * length).from_address(data)
+            weakref.finalize(memory, _free, self._lib, data, length).atexit = False
             whole = memoryview(memory).cast("B")
-        texts, described = _described(whole[body_len:])
-        parts = [Region(at, size) if place else whole[at : at + size] for place, at, size in described]
-        return Event(came.peer, came.kind, came.codec, came.count, came.call, texts, parts)
+        self._spare.append(place)
+        if length - body_len == _ONE_PART.size:
+            texts, parts, where, at, size = _ONE_PART.unpack_from(whole, body_len)
+            if not texts and parts == 1:
+                part = Region(at, size) if where else whole[at : at + size]
+                return Event(peer, kind, encoding, count, call, [], [part])
+        (texts,) = _WORD.unpack_from(whole, body_len)
+        if texts == 1:
+            (size,) = _WORD.unpack_from(whole, body_len + 4)
+            end = body_len + 8 + size
+            if length - end == _ONE_PART.size - 4:
+                parts, where, at, len_ = _PARTS.unpack_from(whole, end)
+                name = bytes(whole[body_len + 8 : end])
+                return Event(peer, kind, encoding, count, call, [name], [Region(at, len_) if where else whole[at : at + len_]])
+        names, described = _described(whole[body_len:])
+        buffers = [Region(at, size) if where else whole[at : at + size] for where, at, size in described]
+        return Event(peer, kind, encoding, count, call, names, buffers)

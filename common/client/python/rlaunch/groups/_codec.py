@@ -35,6 +35,10 @@ def _msgpack() -> Any:
     return msgpack
 
 
+_NONE, _EMPTY = [pickle.dumps(None, protocol=5)], [pickle.dumps({}, protocol=5)]
+"""What most calls return, and what many take."""
+
+
 class _Apart:
     """``bytes`` that pickle would copy into its own."""
 
@@ -78,7 +82,11 @@ def encode(value: Any, codec: int) -> List[Any]:
         return [json.dumps(value).encode()]
     if codec == MSGPACK:
         return [_msgpack().packb(value)]
+    if value is None:
+        return _NONE
     if type(value) is dict:
+        if not value:
+            return _EMPTY
         value = {name: _Apart(one) if type(one) is bytes and len(one) >= _APART else one for name, one in value.items()}
     elif type(value) is bytes and len(value) >= _APART:
         value = _Apart(value)

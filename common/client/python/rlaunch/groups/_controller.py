@@ -7,6 +7,7 @@ import collections
 import os
 import threading
 import time
+import weakref
 from typing import Any, Callable, Deque, Dict, Generator, Iterable, List, Optional, Sequence, Tuple
 
 from . import _calls as wire
@@ -182,10 +183,11 @@ class Controller:
         self._pid = os.getpid()
         self._turn = threading.Condition(threading.RLock())
         self._is_led = False
+        self._followers = 0
         self._number = 0
         self.failures = 0
         """How many calls have failed: waits for several of them look again."""
-        self._pending: Dict[Tuple[int, int], Future] = {}
+        self._pending: Dict[Tuple[int, int], Callable[[], Optional[Future]]] = {}
         self.workers: Dict[int, Any] = {}
         self._waiters: List[Tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]] = []
         self._loops: Dict[asyncio.AbstractEventLoop, int] = {}
@@ -207,7 +209,13 @@ class Controller:
                     future._fail(worker.death)
                 else:
                     alive.append(worker)
-                    self._pending[worker.peer, number] = future
+                    # A stream that its reader has dropped is cancelled.
+                    self._pending[worker.peer, number] = weakref.ref(future) if isinstance(future, Stream) else lambda future=future: future
+        if len(parts) == 1:
+            peers = [worker.peer for worker in alive]
+            if peers:
+                self.calls.send(peers, wire.CALL, number, texts, parts, kind)
+            return futures
         near, far = [], [worker.peer for worker in alive]
         is_large = arena is not None and any(memoryview(part).nbytes >= LEAST for part in parts[1:])
         if is_large:
@@ -247,30 +255,43 @@ class Controller:
         """Waits until something is true. One thread at a time reads the connections, for all that wait."""
         if os.getpid() != self._pid:
             raise RuntimeError("this is a forked child of the controller: only the controller itself has connections to workers")
+        if is_over():
+            return True
         until = None if timeout is None else time.monotonic() + timeout
-        while True:
+        if not self._lead(is_over, until):
+            return is_over()
+        try:
+            while not is_over():
+                left = SLICE if until is None else min(SLICE, until - time.monotonic())
+                event = self.calls.next(max(left, 0))
+                if event is not None:
+                    with self._turn:
+                        self._on_event(event)
+                        self._notify()
+                elif left <= 0:
+                    return is_over()
+                else:
+                    self._look_for_ends()
+            return True
+        finally:
             with self._turn:
-                if is_over():
-                    return True
+                self._is_led = False
+                self._notify()
+
+    def _lead(self, is_over: Callable[[], bool], until: Optional[float]) -> bool:
+        """Waits until no other thread reads the connections. False: what was waited for is there, or the time is over."""
+        with self._turn:
+            while self._is_led:
                 left = SLICE if until is None else min(SLICE, until - time.monotonic())
                 if left <= 0:
-                    self._drain()
-                    return is_over()
-                if self._is_led:
-                    self._turn.wait(left)
-                    continue
-                self._is_led = True
-            event = None
-            try:
-                event = self.calls.next(left)
-            finally:
-                with self._turn:
-                    self._is_led = False
-                    if event is not None:
-                        self._on_event(event)
-                    self._notify()
-            if event is None:
-                self._look_for_ends()
+                    return False
+                self._followers += 1
+                self._turn.wait(left)
+                self._followers -= 1
+                if is_over():
+                    return False
+            self._is_led = True
+            return True
 
     def _drain(self) -> None:
         while True:
@@ -311,7 +332,10 @@ class Controller:
             self._notify()
 
     def _notify(self) -> None:
-        self._turn.notify_all()
+        if self._followers:
+            self._turn.notify_all()
+        if not self._waiters:
+            return
         waiters, self._waiters = self._waiters, []
         for loop, waiter in waiters:
             if not loop.is_closed():
@@ -330,7 +354,8 @@ class Controller:
         elif event.kind == wire.RAISE and event.call == 0:
             worker.refusal = event.text(1)
         else:
-            future = self._pending.get((event.peer, event.call))
+            find = self._pending.get((event.peer, event.call))
+            future = find() if find is not None else None
             if future is not None:
                 future._on_event(event)
                 if future._is_done:
@@ -344,7 +369,9 @@ class Controller:
             if worker.arena is not None:
                 worker.arena.forget(worker.peer)
             for key in [key for key in self._pending if key[0] == worker.peer]:
-                self._pending.pop(key)._fail(worker.death)
+                future = self._pending.pop(key)()
+                if future is not None:
+                    future._fail(worker.death)
             self._notify()
 
     def _look_for_ends(self) -> None:
@@ -397,20 +424,27 @@ def get(futures: Any, timeout: Optional[float] = None) -> Any:
         return futures.result(timeout)
     futures = list(futures)
     until = None if timeout is None else time.monotonic() + timeout
-    seen = -1
-    for future in futures:
-        while not future._is_done and not isinstance(future, Stream):
-            place = future._controller
+    plain = [future for future in futures if not isinstance(future, Stream)]
+    if plain:
+        place, at, seen = plain[0]._controller, 0, -1
+
+        def is_over() -> bool:
+            nonlocal at
+            while at < len(plain) and plain[at]._is_done:
+                at += 1
+            return at == len(plain) or place.failures != seen
+
+        while at < len(plain):
+            if not place.wait(is_over, timeout):
+                late = [str(one.rank) for one in plain if not one._is_done]
+                ranks = ", ".join(late[:8])
+                raise CallTimeout(f"{len(late)} of {len(plain)} results have not come after {timeout:g} s: ranks {ranks}")
             if place.failures != seen:
                 seen = place.failures
-                failed = next(filter(_has_failed, futures), None)
+                failed = next(filter(_has_failed, plain), None)
                 if failed is not None:
                     failed.result(0)
-            left = None if until is None else max(0.0, until - time.monotonic())
-            if not place.wait(lambda: future._is_done or place.failures != seen, left):
-                late = [str(one.rank) for one in futures if not one._is_done]
-                ranks = ", ".join(late[:8])
-                raise CallTimeout(f"{len(late)} of {len(futures)} results have not come after {timeout:g} s: ranks {ranks}")
+            timeout = None if until is None else max(0.0, until - time.monotonic())
     return [future.result(None if until is None else max(0.0, until - time.monotonic())) for future in futures]
 
 

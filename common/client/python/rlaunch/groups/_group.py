@@ -47,7 +47,9 @@ class Worker:
         if name.startswith("__"):
             raise AttributeError(name)
         self.group._check_method(name)
-        return Method(self, name)
+        # Found at once the next time.
+        method = self.__dict__[name] = Method(self, name)
+        return method
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of group {self.group.name} on {self.host}>"
@@ -123,7 +125,7 @@ class WorkerGroup:
 
     def __init__(
         self,
-        worker: str,
+        worker: Union[str, type],
         args: Sequence[Any] = (),
         kwargs: Optional[Dict[str, Any]] = None,
         *,

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import rlaunch
 
@@ -18,8 +18,23 @@ _GRACE = 5.0
 """Seconds between TERM and KILL."""
 
 
+def path_of(worker: Any) -> Tuple[str, str]:
+    """The path of a class, and the directory of its module if that is the program itself."""
+    if isinstance(worker, str):
+        return worker, ""
+    if not isinstance(worker, type) or "<locals>" in worker.__qualname__ or "." in worker.__qualname__:
+        raise TypeError(f"a worker is a class at the top of a module, or its path as a str (pkg.mod.Class), got {worker!r:.80}")
+    if worker.__module__ != "__main__":
+        return f"{worker.__module__}.{worker.__name__}", ""
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    if main is None:
+        raise TypeError(f"{worker.__name__} is in no file: write it in a module, which the workers import")
+    directory, name = os.path.split(os.path.abspath(main))
+    return f"{os.path.splitext(name)[0]}.{worker.__name__}", directory
+
+
 def started(
-    worker: str,
+    worker: Any,
     n: Optional[int],
     ppn: Union[int, Sequence[int], None],
     hosts: Optional[Sequence[str]],
@@ -36,10 +51,15 @@ def started(
     if spawn is None:
         raise Refused("this version of rlaunch cannot start workers from a program: start them with --group, and use attach")
     places = _places(n, ppn, hosts)
+    path, directory = path_of(worker)
+    env = dict(env or {})
+    if directory:
+        before = env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, before]))
     program = {
-        "argv": [python or sys.executable, "-m", "rlaunch.groups.worker", worker],
+        "argv": [python or sys.executable, "-m", "rlaunch.groups.worker", path],
         "ranks": len(places) or n,
-        "env": dict(env or {}),
+        "env": env,
         "hosts": places,
     }
     return spawn([program], group=name or "", share=share or "", tied=tied, tolerant=True, bound=True)

@@ -14,6 +14,7 @@ import os
 import queue
 import sys
 import threading
+import time
 import traceback
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
@@ -65,12 +66,18 @@ def methods_of(kind: type) -> Dict[str, str]:
     return methods
 
 
+_LONG = 0.001
+"""Seconds of a call after which all that came meanwhile is read before the next one begins."""
+
+
 class Cancel(Exception):
     """The reader of a generator has gone."""
 
 
 class Call:
     """A call that has come, until it is answered."""
+
+    __slots__ = ("peer", "number", "method", "codec", "parts", "is_cancelled", "credit", "task", "more")
 
     def __init__(self, event: Event) -> None:
         self.peer, self.number, self.method, self.codec = event.peer, event.call, event.text(0), event.codec
@@ -94,6 +101,10 @@ class Worker:
         self.waiting: Deque[Call] = collections.deque()
         """Plain calls, without an event loop."""
         self.is_over = False
+        self.table: Dict[bytes, Callable[..., Any]] = {}
+        """Plain methods of the object, which run at once if no other call waits."""
+        self.was_long = False
+        """Whether more than one call may have come during the last one."""
         self.loop: Optional[asyncio.AbstractEventLoop] = None
         self.main: "queue.SimpleQueue[Optional[Call]]" = queue.SimpleQueue()
         """Plain calls, with an event loop on another thread."""
@@ -180,7 +191,9 @@ class Worker:
     def arguments(self, call: Call) -> Any:
         parts, call.parts = call.parts, []
         try:
-            return codec.decode([self.part(call.peer, part) for part in parts], call.codec)
+            if len(parts) > 1:
+                parts = [self.part(call.peer, part) for part in parts]
+            return codec.decode(parts, call.codec)
         except Exception as error:
             raise TypeError(f"the arguments of {call.method} cannot be rebuilt in the worker: {type(error).__name__}: {error}") from error
 
@@ -194,14 +207,14 @@ class Worker:
 
     def answer(self, call: Call, kind: int, value: Any = None) -> None:
         if kind == wire.STOP:
-            self.calls.send([call.peer], kind, call.number)
+            self.calls.post((call.peer,), kind, call.number, b"", b"")
             return
         try:
             parts = codec.encode(value, call.codec)
         except Exception as error:
             what = "an item" if kind == wire.ITEM else "the result"
             raise TypeError(f"{what} of {call.method} cannot be sent: {type(error).__name__}: {error}") from error
-        self.calls.send([call.peer], kind, call.number, parts=parts, codec=call.codec)
+        self.calls.send((call.peer,), kind, call.number, (), parts, call.codec)
 
     def fail(self, call: Call, error: BaseException) -> None:
         texts, parts = codec.described(error), codec.encode_error(error, call.codec)
@@ -231,6 +244,19 @@ class Worker:
             self.fail(call, error)
         finally:
             self.drop(call)
+
+    def run_now(self, event: Event, method: Callable[..., Any]) -> None:
+        """Runs a plain method with small arguments, to which no other call is ahead."""
+        began = time.monotonic()
+        call = Call(event)
+        try:
+            kwargs = self.arguments(call)
+            value = method(**kwargs)
+            del kwargs
+            self.answer(call, wire.RETURN, value)
+        except Exception as error:
+            self.fail(call, error)
+        self.was_long = time.monotonic() - began > _LONG
 
     def run_generator(self, call: Call, items: Any) -> None:
         try:
@@ -262,8 +288,12 @@ class Worker:
         if hasattr(self.kind, "configure_worker"):
             kwargs.update(self.configured())
         # Another controller makes another object.
-        self.object = None
+        self.object, self.table = None, {}
         self.object = self.kind(*args, **kwargs)
+        if not self.is_async:
+            self.table = {
+                name.encode(): getattr(self.object, name) for name, kind in self.methods.items() if kind == "plain"
+            }
         return self.methods
 
     def configured(self) -> Dict[str, Any]:
@@ -285,8 +315,6 @@ class Worker:
         event = self.calls.next(seconds)
         while event is not None:
             self.on_event(event)
-            if self.loop is None and len(self.waiting) == 1 and seconds is None:
-                return
             event = self.calls.next(0)
 
     def serve(self) -> None:
@@ -298,10 +326,24 @@ class Worker:
             while self.waiting:
                 if len(self.waiting) > 1:
                     self.read(0)  # One of them may have been cancelled.
+                began = time.monotonic()
                 self.run(self.waiting.popleft())
+                self.was_long = time.monotonic() - began > _LONG
             if self.is_over:
                 return
-            self.read(None)
+            event = self.calls.next(None)
+            if event is None:
+                continue
+            if event.kind == wire.CALL and not self.was_long:
+                method = self.table.get(event.texts[0])
+                if method is not None and len(event.parts) == 1 and event.codec == codec.PICKLE:
+                    self.run_now(event, method)
+                    continue
+            self.on_event(event)
+            if self.was_long:
+                # More may have come meanwhile.
+                self.was_long = False
+                self.read(0)
 
     # ---- Asynchronous methods: on a thread with an event loop ----
 

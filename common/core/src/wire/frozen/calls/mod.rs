@@ -9,23 +9,25 @@
 //! kind u8 | codec u8 | zero u16 | count u32 | call u64 | description length u32 | zero u32 | body length u64
 //! ```
 //!
-//! The description is a list of texts (their number in 32 bits, each after its length in 32 bits) and a list of parts (their number in 32
-//! bits; each a place in 32 bits, an offset and a length in 64 bits). A part is a run of bytes: of the body (place 0), or of the shared
-//! memory that the controller has announced (place 1). The first part is the encoded value, the others are its buffers.
+//! The description is a list of texts and a list of parts. A list begins with its number of entries in 32 bits. A text stands after its
+//! length in 32 bits. A part is a place in 32 bits, an offset and a length in 64 bits each.
 //!
-//! | Kind | From | Meaning |
-//! |---|---|---|
-//! | 1 call | controller | text 0: the method. The value holds its keyword arguments |
-//! | 2 cancel | controller | the result of this call is not wanted any more |
-//! | 3 credit | controller | `count` more items of this call may be sent |
-//! | 4 arena | controller | text 0: a path to shared memory of `call` bytes |
-//! | 5 end | controller | no more calls: the worker ends |
-//! | 16 return | worker | the result |
-//! | 17 raise | worker | texts: type, message, traceback. The value, if there is one, is the exception |
-//! | 18 item | worker | one item of a generator |
-//! | 19 stop | worker | a generator has no more items |
-//! | 20 free | worker | `call` is the offset of a region of shared memory that is not used any more |
-//! | 21 arena | worker | `count` is 1: the shared memory can be read. 0: it cannot |
+//! A part is a run of bytes: of the body (place 0), or of the controller's shared memory (place 1). The first part is the encoded value.
+//! The others are its buffers.
+//!
+//! ```text
+//!  1 call     controller   text 0: the method; the value holds its keyword arguments
+//!  2 cancel   controller   the result of this call is not wanted any more
+//!  3 credit   controller   `count` more items of this call may be sent
+//!  4 arena    controller   text 0: a path to shared memory of `call` bytes
+//!  5 end      controller   no more calls: the worker ends
+//! 16 return   worker       the result
+//! 17 raise    worker       texts: type, message, traceback; the value, if there is one, is the exception
+//! 18 item     worker       one item of a generator
+//! 19 stop     worker       a generator has no more items
+//! 20 free     worker       `call` is the offset of a region of shared memory that is not used any more
+//! 21 arena    worker       `count` is 1: the shared memory can be read; 0: it cannot
+//! ```
 //!
 //! A worker answers a call of a kind or codec that it does not know with `raise`.
 

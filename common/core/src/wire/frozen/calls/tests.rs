@@ -1,4 +1,4 @@
-//! The wire is frozen: what was written once is read as it was meant, byte by byte.
+//! The wire is frozen. Bytes that were written once are read as they were meant.
 
 use super::*;
 use alloc::vec;
