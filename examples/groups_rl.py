@@ -93,7 +93,7 @@ def main():
         gradients = policy.get_all_worker_results(bundle)
         # Ranks 0 and 2 have the first tokens, 1 and 3 the others.
         means = [(gradients[0] + gradients[2]) / 2, (gradients[1] + gradients[3]) / 2]
-        get(policy.run_all_workers_multiple_data("step", gradient=means * 2, common_kwargs={"rate": 0.05}))
+        get(policy.run_all_workers_multiple_data("step", gradient=means * 2, common_kwargs={"rate": 0.2}))
         if step % 10 == 0 or step == STEPS - 1:
             print(f"step {step}: reward {rewards.mean():.2f}", flush=True)
     assert generation.shutdown() and policy.shutdown(cleanup_method="shutdown")

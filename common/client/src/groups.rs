@@ -31,16 +31,18 @@ pub fn serve(methods: &[&str], handler: impl FnMut(Call<'_>) -> Result<Vec<u8>, 
     let group = std::env::var("RLAUNCH_GROUP").map_err(|_| Error::NoGroup)?;
     let world = World::from_env()?;
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let in_world = number("RLAUNCH_WORLD");
     let identity = Record {
         rank: number("RANK").unwrap_or(world.rank),
         size: number("WORLD_SIZE").unwrap_or(world.world_size),
         pid: std::process::id(),
         host: std::env::var("RLAUNCH_HOST").unwrap_or_default(),
-        world: number("RLAUNCH_WORLD").unwrap_or_default(),
+        world: in_world.unwrap_or_default(),
         ..Record::default()
     };
     let calls = Calls::new()?;
-    calls.serve(&Store::of_job()?, &group, identity, world.hosts > 1)?;
+    // The hosts of a group are not all of the job's: the controller may be on another one.
+    calls.serve(&Store::of_job()?, &group, identity, world.hosts > 1 || in_world.is_some())?;
     answer(&calls, methods, handler)
 }
 

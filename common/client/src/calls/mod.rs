@@ -8,6 +8,7 @@ mod door;
 mod peer;
 pub(crate) mod record;
 
+use crate::kernel::Bell;
 use crate::{Error, Store};
 use door::{Door, Proof};
 use nix::errno::Errno;
@@ -18,6 +19,7 @@ use rlaunch_core::wire::frozen::calls::{Description, HEADER, Header, Kind, Part,
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,6 +38,7 @@ enum Token {
     Pending(u64),
     Unix,
     Tcp,
+    Bell,
 }
 
 impl Token {
@@ -46,6 +49,7 @@ impl Token {
             Self::Pending(number) => number << 3 | 2,
             Self::Unix => 3,
             Self::Tcp => 4,
+            Self::Bell => 5,
         }
     }
 
@@ -58,7 +62,8 @@ impl Token {
             1 => Self::Process(number as u32),
             2 => Self::Pending(number),
             3 => Self::Unix,
-            _ => Self::Tcp,
+            4 => Self::Tcp,
+            _ => Self::Bell,
         }
     }
 }
@@ -106,6 +111,10 @@ pub(crate) struct Attached {
 #[derive(Debug)]
 pub(crate) struct Calls {
     epoll: Epoll,
+    /// Rung for events that a sender has read: the thread that waits for events is to take them.
+    bell: Bell,
+    /// Threads that wait for events.
+    waiting: AtomicUsize,
     inner: Mutex<Inner>,
 }
 
@@ -119,9 +128,10 @@ struct Inner {
 
 impl Calls {
     pub(crate) fn new() -> io::Result<Self> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let (epoll, bell) = (Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?, Bell::new()?);
+        epoll.add(&bell, EpollEvent::new(EpollFlags::EPOLLIN, Token::Bell.raw()))?;
         let inner = Inner { peers: Vec::new(), door: None, inbox: VecDeque::new(), scratch: vec![0; SCRATCH] };
-        Ok(Self { epoll, inner: Mutex::new(inner) })
+        Ok(Self { epoll, bell, waiting: AtomicUsize::new(0), inner: Mutex::new(inner) })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -204,15 +214,19 @@ impl Calls {
             };
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let timeout = [left, expires].into_iter().flatten().min();
-            let Some(has_come) = self.turn(timeout)? else { return Ok(None) };
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let turned = self.turn(timeout, true);
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            let Some(has_come) = turned? else { return Ok(None) };
             if !has_come && left.is_some_and(|left| expires.is_none_or(|expires| left <= expires)) {
                 return Ok(self.inner().inbox.pop_front());
             }
         }
     }
 
-    /// Waits once at the epoll, and serves what is ready. Whether anything was; `None`: a signal came.
-    fn turn(&self, within: Option<Duration>) -> io::Result<Option<bool>> {
+    /// Waits once at the epoll, and serves what is ready. Whether anything was; `None`: a signal came. The bell is for threads that take
+    /// events.
+    fn turn(&self, within: Option<Duration>, takes_events: bool) -> io::Result<Option<bool>> {
         let mut events = [EpollEvent::empty(); EVENTS];
         // Rounded up: else the last part of a millisecond would be spent awake.
         let millis = within.map(|within| i32::try_from(within.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
@@ -224,6 +238,9 @@ impl Calls {
             Err(errno) => return Err(errno.into()),
         };
         let mut inner = self.inner();
+        if takes_events && events.iter().take(count).any(|event| event.data() == Token::Bell.raw()) {
+            self.bell.clear();
+        }
         for event in events.iter().take(count) {
             self.on_ready(&mut inner, Token::from_raw(event.data()), event.events());
         }
@@ -248,6 +265,7 @@ impl Calls {
                 }
             }
             Token::Pending(number) => self.on_pending(inner, number),
+            Token::Bell => {}
         }
     }
 
@@ -329,8 +347,7 @@ impl Calls {
         }
         // Parts in shared memory at the end may leave a gap.
         slices.push(padding(body - end));
-        let has_rest = self.send_now(peers, &slices);
-        if has_rest {
+        if self.send_now(peers, &slices) {
             self.drain(peers)?;
         }
         Ok(())
@@ -363,6 +380,7 @@ impl Calls {
             };
             if let Err(closed) = result {
                 self.close_with(&mut inner, *number, &closed);
+                self.bell.ring();
             }
         }
         has_rest
@@ -377,15 +395,26 @@ impl Calls {
         let mut before = left(&self.inner());
         let mut since = Instant::now();
         while before > 0 && since.elapsed() < STALLED {
-            if self.turn(Some(STALLED))?.is_none() {
-                return Ok(());
+            if self.turn(Some(STALLED), false)?.is_none() {
+                break;
+            }
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                self.ring();
             }
             let now = left(&self.inner());
             if now != before {
                 (before, since) = (now, Instant::now());
             }
         }
+        self.ring();
         Ok(())
+    }
+
+    /// Wakes a thread that waits for events, if there are any.
+    fn ring(&self) {
+        if !self.inner().inbox.is_empty() {
+            self.bell.ring();
+        }
     }
 }
 

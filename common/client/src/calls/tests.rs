@@ -159,3 +159,26 @@ fn end_of_a_worker_is_an_event() {
     call(&controller, attached.peer, 1, &[]);
     assert!(controller.next(Some(Duration::from_millis(1))).unwrap().is_none());
 }
+
+#[test]
+fn event_that_a_sender_reads_wakes_the_thread_that_waits() {
+    let (_own, store) = store();
+    let worker = worker("bell", false);
+    let controller = Arc::new(Calls::new().unwrap());
+    let peer = controller.attach(&store, "bell", 0, Some(SOON)).unwrap().peer;
+    let waits = Arc::clone(&controller);
+    let waiter = std::thread::Builder::new().spawn(move || {
+        let mut seen = 0;
+        while seen < 50 && waits.next(Some(SOON)).unwrap().is_some() {
+            seen += 1;
+        }
+        seen
+    });
+    // Both directions are full at times: the sender reads answers while it sends.
+    let large = vec![7; 1 << 20];
+    for number in 0..50 {
+        call(&controller, peer, number, &[Sent::Bytes(&large)]);
+    }
+    assert_eq!(waiter.unwrap().join().unwrap(), 50);
+    end(worker);
+}

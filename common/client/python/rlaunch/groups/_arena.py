@@ -64,7 +64,12 @@ class Arena:
             if offset is None:
                 return None
             if self._map is None:
-                self._map = mmap.mmap(self._fd, self._limit)
+                try:
+                    self._map = mmap.mmap(self._fd, self._limit)
+                except OSError:
+                    # A limit of this process (ulimit -v): values go through sockets.
+                    self._free = []
+                    return None
             self._holders[offset] = set(holders)
         view = memoryview(self._map)
         view[offset : offset + data.nbytes] = data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import os
 import threading
 import time
@@ -18,6 +19,10 @@ from ._errors import CallTimeout, Cancelled, RemoteTraceback, WorkerDied, Worker
 
 SLICE = 0.5
 """Seconds between two looks at workers whose connection would not end by itself: those of a lost host."""
+
+
+_decoding = threading.Lock()
+"""Held while a result is rebuilt: several threads may ask for the same."""
 
 
 class Future:
@@ -68,21 +73,27 @@ class Future:
         return self._decoded()
 
     def _decoded(self) -> Any:
-        event, self._event = self._event, None
-        if event is not None:
-            try:
-                if event.kind == wire.RAISE:
-                    self._error = self._worker.rebuilt(event)
-                else:
-                    self._value = codec.decode(event.parts, event.codec) if event.parts else None
-            except Exception as error:
-                text = f"the result of {self._method} cannot be rebuilt here: {error}"
-                self._error = WorkerError(self.rank, type(error).__name__, text, "")
+        if self._event is not None:
+            with _decoding:
+                event = self._event
+                if event is not None:
+                    self._decode(event)
+                    self._event = None
         if self._error is not None:
             if isinstance(self._error, WorkerDied):
                 str(self._error)  # The reason is there some milliseconds after the end.
             raise self._error
         return self._value
+
+    def _decode(self, event: Event) -> None:
+        try:
+            if event.kind == wire.RAISE:
+                self._error = self._worker.rebuilt(event)
+            else:
+                self._value = codec.decode(event.parts, event.codec) if event.parts else None
+        except Exception as error:
+            text = f"the result of {self._method} cannot be rebuilt here: {error}"
+            self._error = WorkerError(self.rank, type(error).__name__, text, "")
 
     def _on_event(self, event: Event) -> None:
         if event.kind == wire.RAISE:
@@ -172,7 +183,8 @@ class Stream(Future):
 
     def __del__(self) -> None:
         if not getattr(self, "_is_done", True):
-            self._controller.cancel(self)
+            with contextlib.suppress(Exception):  # At the end of the interpreter.
+                self._controller.cancel(self)
 
 
 class Controller:

@@ -237,6 +237,12 @@ class WorkerGroup:
         self._controller.workers[worker.peer] = worker
         self._all.append(worker)
 
+    def __enter__(self) -> "WorkerGroup":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.shutdown(force=kind is not None)
+
     # ---- Workers ----
 
     @property

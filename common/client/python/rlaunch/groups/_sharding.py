@@ -78,9 +78,11 @@ class NamedSharding:
         self._handle = ctypes.c_void_p()
         texts, count = _texts(self._names)
         try:
-            numbers = (ctypes.c_int64 * len(ranks))(*ranks)
+            # An array of ctypes would cut numbers that are too large.
+            packed = array.array("q", ranks)
         except OverflowError:
             raise ValueError("Layout must contain only integer rank IDs.") from None
+        numbers = (ctypes.c_int64 * len(ranks)).from_buffer_copy(packed)
         axes = (ctypes.c_uint64 * len(sizes))(*sizes)
         handle = ctypes.byref(self._handle)
         check(self._lib.rl_sharding_open(axes, len(sizes), numbers, len(ranks), texts, count, handle))

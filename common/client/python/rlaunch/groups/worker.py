@@ -70,6 +70,12 @@ _LONG = 0.001
 """Seconds of a call after which all that came meanwhile is read before the next one begins."""
 
 
+def _defaults(kind: type) -> Dict[str, Any]:
+    """Variables that a class has in its `_default_options`, as for Ray."""
+    options = getattr(kind, "_default_options", None) or {}
+    return (options.get("runtime_env") or {}).get("env_vars") or {}
+
+
 class Cancel(Exception):
     """The reader of a generator has gone."""
 
@@ -285,6 +291,8 @@ class Worker:
     def make(self, first: Dict[str, Any]) -> Dict[str, str]:
         """Makes the object. Its methods are the answer."""
         args, kwargs = first["args"], dict(first["kwargs"])
+        for name, value in _defaults(self.kind).items():
+            os.environ.setdefault(name, str(value))
         if hasattr(self.kind, "configure_worker"):
             kwargs.update(self.configured())
         # Another controller makes another object.
@@ -425,7 +433,8 @@ def main(arguments: List[str]) -> int:
     from rlaunch.groups._group import host_name
 
     rank, size = _number("RANK", "RLAUNCH_RANK"), _number("WORLD_SIZE", "RLAUNCH_WORLD_SIZE", default=1)
-    is_far = os.environ.get("RLAUNCH_NODES", "1") != "1"
+    # The hosts of a group are not all of the job's: the controller may be on another one.
+    is_far = os.environ.get("RLAUNCH_NODES", "1") != "1" or "RLAUNCH_WORLD" in os.environ
     try:
         worker.calls.serve(group, host_name(), rank, size, _number("RLAUNCH_WORLD"), is_far)
         worker.serve()
