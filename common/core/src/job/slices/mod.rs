@@ -8,3 +8,35 @@ mod slots;
 
 pub use sizes::{Choice, GROW_AFTER, Growth, Sizes, SizesError, choose, growth};
 pub use slots::{Slot, SlotError, SlotId, slots};
+
+use crate::id::NodeId;
+use crate::time::Span;
+use alloc::vec::Vec;
+
+/// The request for slices.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SlicePlan {
+    /// `--slices`.
+    pub sizes: Sizes,
+    /// The slots, by their `SlotId`.
+    pub slots: Vec<Slot>,
+    /// `--spare-slices`.
+    pub spares: u32,
+    /// `--scale-timeout`.
+    pub timeout: Span,
+}
+
+impl SlicePlan {
+    /// The hosts of these slots, in their order.
+    #[must_use]
+    pub fn hosts(&self, slots: impl IntoIterator<Item = SlotId>) -> Vec<NodeId> {
+        let hosts = |slot: SlotId| self.slots.get(slot.index()).into_iter().flat_map(|slot| slot.hosts.iter().copied());
+        slots.into_iter().flat_map(hosts).collect()
+    }
+
+    /// The hosts of a job of the largest size, where all slices are up.
+    #[must_use]
+    pub fn first_hosts(&self) -> Vec<NodeId> {
+        self.hosts((0..self.sizes.largest()).map(SlotId::new))
+    }
+}
