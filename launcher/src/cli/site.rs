@@ -255,7 +255,7 @@ impl Run {
         let mut placement = placed.map_err(|source| CliError::Place { source, variables: self.variables.clone() })?;
         placement.notes.extend(self.one_per_host(placement.nodes.len()));
         placement.notes.extend(super::allocation::without_hosts(self, site));
-        Ok(placement)
+        self.by_slices(placement)
     }
 
     /// Asks other hosts for their resources, where ranks are placed by them: all at a time.

@@ -161,7 +161,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         ..JobSpec::of(
             JobId([7; 16]),
             vec![AppSpec { procs: first, base: base.clone() }, AppSpec { procs: world - first, base }],
-            Placement { nodes, ranks: seats, notes: vec![], processes: Processes::default() },
+            Placement { nodes, ranks: seats, notes: vec![], processes: Processes::default(), order: vec![] },
         )
     }
 }

@@ -32,6 +32,7 @@ fn hooks(on_restart: bool, on_exit: bool) -> Hooks {
         ranks: (0..3).map(seat).collect(),
         notes: vec![],
         processes: Processes::default(),
+        order: vec![],
     };
     let wanted = Wanted {
         on_restart: on_restart.then(|| "r".into()),

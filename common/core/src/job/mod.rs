@@ -32,6 +32,7 @@ mod scheduler_signals;
 mod shrink_rule;
 mod signals;
 mod slice_hosts;
+pub mod slices;
 mod startup_deadline;
 mod suspend_detector;
 #[cfg(test)]

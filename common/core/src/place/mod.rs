@@ -165,6 +165,8 @@ pub struct Placement {
     pub notes: Vec<Note>,
     /// Which processes play the ranks.
     pub processes: Processes,
+    /// The order of the hosts that have ranks; empty: that of `nodes`.
+    pub order: Vec<NodeId>,
 }
 
 /// A host of a job.
@@ -247,6 +249,7 @@ impl Placement {
             processes: Processes::of_ranks(seats.len()),
             ranks: seats,
             notes: Vec::new(),
+            order: Vec::new(),
         }
     }
 
@@ -317,7 +320,8 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
     }
     let processes = Processes::of_ranks(seats.len());
     let seats = settle(&seats, &used);
-    Ok(Placement { ranks: seats, nodes: used.into_iter().map(|(_, node)| node).collect(), notes, processes })
+    let nodes = used.into_iter().map(|(_, node)| node).collect();
+    Ok(Placement { ranks: seats, nodes, notes, processes, order: Vec::new() })
 }
 
 /// Numbers the hosts that are used.

@@ -170,7 +170,7 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
         ..JobSpec::of(
             JobId([7; 16]),
             vec![AppSpec { procs: world, base: program() }],
-            Placement { nodes, ranks: seats, notes: vec![], processes: Processes::default() },
+            Placement { nodes, ranks: seats, notes: vec![], processes: Processes::default(), order: vec![] },
         )
     }
 }

@@ -19,8 +19,13 @@ pub(super) fn three(least: u32) -> JobSpec {
         |n: u32| RankPlacement { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
     let node = |host| Node::of(Host::named(host), 2);
     let nodes = ["one", "two", "three"].map(node).to_vec();
-    let placement =
-        Placement { nodes, ranks: (0..6).map(seat).collect(), notes: vec![], processes: Processes::default() };
+    let placement = Placement {
+        nodes,
+        ranks: (0..6).map(seat).collect(),
+        notes: vec![],
+        processes: Processes::default(),
+        order: vec![],
+    };
     JobSpec { placement, min_hosts: Some(least), ..spec(6) }
 }
 
