@@ -83,3 +83,4 @@ mod tpu_environment;
 mod tpu_hosts;
 mod travel;
 mod unready;
+mod worlds;

@@ -5,7 +5,7 @@
 //! that it leaves.
 
 use super::{Edges, rank_table};
-use rlaunch_core::id::{Rank, SessionId};
+use rlaunch_core::id::{Rank, SessionId, WorldId};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::store::buffers::{BufferQuota, BufferShare};
@@ -49,6 +49,8 @@ pub(super) struct Newcomer {
     pub(super) socket: UnixStream,
     /// For which rank it speaks.
     pub(super) rank: u32,
+    /// Its world, if that is not the first one.
+    pub(super) world: Option<WorldId>,
     /// That frame.
     pub(super) register: Vec<u8>,
     /// Bytes after that frame.
@@ -128,7 +130,9 @@ fn take_in(edges: &mut Edges, newcomer: Newcomer) -> io::Result<()> {
         rank_table::drain_outcomes(edges);
     }
     let rank = newcomer.rank();
-    let processes = rank.map(|rank| edges.ranks.processes_of(rank)).unwrap_or_default();
+    // The machine refuses ranks of other worlds.
+    let of_first_world = rank.filter(|_| newcomer.world.is_none());
+    let processes = of_first_world.map(|rank| edges.ranks.processes_of(rank)).unwrap_or_default();
     let terms = match newcomer.terms(i32::try_from(std::process::id()).unwrap_or(0), &processes) {
         Ok(terms) => terms,
         Err(why) => {

@@ -16,6 +16,7 @@ pub mod cpu_set;
 pub mod deadlines;
 pub mod duration;
 pub mod elf;
+pub mod ended;
 pub mod env;
 pub mod errno;
 pub mod error;

@@ -29,7 +29,7 @@ impl Placement {
         let seats: Vec<RankPlacement> = self.ranks.iter().filter(stays).copied().collect();
         let processes = self.processes.renumbered();
         let has_all = programs(&seats).count() == programs(&self.ranks).count();
-        has_all.then_some(Self { nodes, ranks: seats, notes: Vec::new(), processes })
+        has_all.then_some(Self { nodes, ranks: seats, notes: Vec::new(), processes, worlds: self.worlds.clone() })
     }
 
     /// The hosts that have ranks. Where one stands among them is its `node_index`.

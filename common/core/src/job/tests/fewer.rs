@@ -5,7 +5,7 @@ use super::*;
 use crate::bootstrap::CarrierEnd;
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
-use crate::place::{Node, Placement, Processes, RankPlacement};
+use crate::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use crate::spec::{JobSpec, StdinPlan};
 use crate::time::HostTime;
 use crate::wire::beat::Beat;
@@ -19,8 +19,13 @@ pub(super) fn three(least: u32) -> JobSpec {
         |n: u32| RankPlacement { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
     let node = |host| Node::of(Host::named(host), 2);
     let nodes = ["one", "two", "three"].map(node).to_vec();
-    let placement =
-        Placement { nodes, ranks: (0..6).map(seat).collect(), notes: vec![], processes: Processes::default() };
+    let placement = Placement {
+        nodes,
+        ranks: (0..6).map(seat).collect(),
+        notes: vec![],
+        processes: Processes::default(),
+        worlds: Worlds::default(),
+    };
     JobSpec { placement, min_hosts: Some(least), ..spec(6) }
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::bootstrap::CarrierEnd;
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
-use crate::place::{Node, Placement, Processes, RankPlacement};
+use crate::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use crate::report::Became;
 use crate::spec::{JobSpec, Tier};
 use crate::time::HostTime;
@@ -28,6 +28,7 @@ pub(super) fn two(local: bool) -> JobSpec {
             ranks: (0..4).map(seat).collect(),
             notes: vec![],
             processes: Processes::default(),
+            worlds: Worlds::default(),
         },
         ..spec(4)
     }
@@ -491,8 +492,13 @@ fn hosts_that_are_one_machine_are_said_in_one_line() {
         let node = |(n, _): (usize, &&str)| Node::of(named(n), 1);
         let nodes: Vec<Node> = machines.iter().enumerate().map(node).collect();
         let ranks = u32::try_from(nodes.len()).unwrap();
-        let placement =
-            Placement { nodes, ranks: (0..ranks).map(seat).collect(), notes: vec![], processes: Processes::default() };
+        let placement = Placement {
+            nodes,
+            ranks: (0..ranks).map(seat).collect(),
+            notes: vec![],
+            processes: Processes::default(),
+            worlds: Worlds::default(),
+        };
         let mut s = Script::new(&JobSpec { placement, ..spec(ranks) });
         for (node, machine) in (0..).map(NodeId::new).zip(machines.iter().copied()) {
             let ToRoot::Hello(hello) = hello("10.0.0.1", "10.0.0.9", 20_000) else { panic!() };
