@@ -84,3 +84,4 @@ mod tpu_hosts;
 mod travel;
 mod unready;
 mod worker_groups;
+mod worlds;

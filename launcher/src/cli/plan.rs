@@ -54,7 +54,7 @@ impl Run {
         self.use_allocation(site)?;
         self.interpret(site)?;
         self.read_map_file(site)?;
-        let placement = self.place(site)?;
+        let mut placement = self.place(site)?;
         self.check_input(&placement, site)?;
         let files = self.files(job, site)?;
         self.presentation.files = files.here;
@@ -62,6 +62,8 @@ impl Run {
         let logs = self.torch.logs(job, files.there, site)?;
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let master_store = self.holder(&placement, &caller, site)?;
+        self.hold_stores(&mut placement, &caller, site)?;
+        let lead = self.lead();
         let jax = self.is_jax(&placement, site);
         let rounds = self.rounds(&placement, &caller, site)?;
         let gpus = self.gpus(jax);
@@ -77,6 +79,7 @@ impl Run {
             label: self.style.label(placement.ranks.len()),
             placement,
             min_hosts,
+            lead,
             contain: self.contain,
             on_failure: self.on_failure,
             restarts,
@@ -167,7 +170,8 @@ impl Programs {
             for (all, own) in [(&mut absent, gone), (&mut given, here), (&mut others, not)] {
                 add_new(all, own);
             }
-            let role = Role { name, apps: count };
+            let world = placement.worlds.get(placement.worlds.of_app(index)).cloned().unwrap_or_default();
+            let role = Role { name, apps: count, world };
             let filled = self.torchrun && template::is_in(&program.argv);
             let base = AppBase {
                 argv: program.argv.iter().collect(),

@@ -31,6 +31,7 @@ use output::Output;
 use parting::{Parting, Push};
 use remote::Remote;
 use rlaunch_core::bootstrap::Target;
+use rlaunch_core::ended;
 use rlaunch_core::events::{Record, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::NodeId;
@@ -475,6 +476,8 @@ impl Edges {
                 self.output.place(placement);
             }
             JobAction::Home { node, namespace } => self.store.begin(node, namespace),
+            JobAction::Ended { group, rank, ended } => self.store.ended(ended::key(&group, rank.get()), ended),
+            JobAction::Homeless { namespace } => self.store.end(namespace),
             JobAction::Emit(record) => self.record(&record),
             JobAction::DrainOutput => self.output.drain(),
             JobAction::AbandonOutput => self.output.abandon(),

@@ -28,8 +28,11 @@ pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder
         writeln!(text, "  {names:width$}  {ranks}").unwrap_or_default();
     }
     if programs.len() > 1 {
-        let of: Vec<String> =
-            (0..).map(AppIndex::new).take(programs.len()).map(|app| phrases::ranks(&of_app(placement, app))).collect();
+        let of: Vec<String> = (0..)
+            .map(AppIndex::new)
+            .take(programs.len())
+            .map(|app| named(placement, &of_app(placement, app)))
+            .collect();
         let width = of.iter().map(String::len).max().unwrap_or(0).min(200);
         for (argv, ranks) in programs.iter().zip(&of) {
             writeln!(text, "  {ranks:width$}  {}", phrases::command(argv.iter().map(OsBytes::as_slice)))
@@ -117,7 +120,7 @@ fn lines(placement: &Placement) -> Vec<(String, String)> {
         let notes = if notes.is_empty() { String::new() } else { format!("  ({})", notes.join(", ")) };
         let own_names = names.iter().skip(at).take(count).map(String::as_str);
         // A host of a spare slice has no ranks.
-        lines.extend((!ranks.is_empty()).then(|| (fold_in_order(own_names), phrases::ranks(&ranks) + &notes)));
+        lines.extend((!ranks.is_empty()).then(|| (fold_in_order(own_names), named(placement, &ranks) + &notes)));
         at += count;
     }
     lines
@@ -177,6 +180,15 @@ pub(crate) fn beyond(job: &JobSpec) -> Option<String> {
     (!named.is_empty()).then(|| format!("rlaunch: {}: there are {has}\n", named.join(", ")))
 }
 
+/// Ranks, by their groups where the job has some.
+fn named(placement: &Placement, ranks: &[Rank]) -> String {
+    if !placement.worlds.has_groups() {
+        return phrases::ranks(ranks);
+    }
+    let group = |rank: &Rank| (placement.worlds.group(placement.world_of(*rank)), placement.in_world(*rank));
+    phrases::in_groups(&ranks.iter().map(group).collect::<Vec<_>>())
+}
+
 fn of_app(placement: &Placement, app: AppIndex) -> Vec<Rank> {
     placement.ranks.iter().zip((0..).map(Rank::new)).filter(|(seat, _)| seat.app == app).map(|(_, rank)| rank).collect()
 }
@@ -190,13 +202,15 @@ pub(crate) fn json(placement: &Placement, store: Holder, source: Source<'_>, sli
         let comma = if rank == 0 { "" } else { "," };
         write!(
             text,
-            "{comma}{{\"rank\":{rank},\"host\":{},\"local_rank\":{},\"node_index\":{},\"app\":{}}}",
+            "{comma}{{\"rank\":{rank},\"host\":{},\"local_rank\":{},\"node_index\":{},\"app\":{}",
             serde_json::Value::from(host),
             seat.local_rank,
             seat.node,
             seat.app
         )
         .unwrap_or_default();
+        group_fields(&mut text, placement, Rank::new(rank));
+        text.push('}');
     }
     write!(text, "],\"store\":{{\"by\":\"{}\",\"why\":\"{}\"}},\"hosts\":[", store.word(), store.code())
         .unwrap_or_default();
@@ -216,6 +230,15 @@ pub(crate) fn json(placement: &Placement, store: Holder, source: Source<'_>, sli
     }
     text.push_str("}\n");
     text
+}
+
+/// Group and number of a rank, where the job has groups.
+fn group_fields(text: &mut String, placement: &Placement, rank: Rank) {
+    let group = placement.worlds.group(placement.world_of(rank));
+    if !group.is_empty() {
+        let (group, number) = (serde_json::Value::from(String::from_utf8_lossy(group)), placement.in_world(rank));
+        write!(text, ",\"group\":{group},\"group_rank\":{number}").unwrap_or_default();
+    }
 }
 
 fn name(placement: &Placement, node: NodeId) -> &str {

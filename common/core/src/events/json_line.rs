@@ -221,6 +221,9 @@ fn job_start(o: &mut Object<'_>, start: &JobStart) {
 fn app(text: &mut String, app: &AppLine) {
     let mut o = Object::open(text);
     o.number("procs", app.procs.into());
+    if !app.group.is_empty() {
+        o.bytes("group", &app.group);
+    }
     o.array("argv", &app.argv, push_bytes);
     match &app.wdir {
         Some(wdir) => o.bytes("wdir", wdir),
@@ -280,11 +283,15 @@ fn leftover(text: &mut String, leftover: &Leftover) {
 }
 
 fn rank(o: &mut Object<'_>, what: &What) {
-    if let What::RankStarted { rank, node, local_rank, pid, at } = what {
+    if let What::RankStarted { rank, node, local_rank, group, pid, at } = what {
         o.text("ev", "rank.started");
         o.number("rank", rank.get().into());
         o.number("node", node.get().into());
         o.number("local_rank", local_rank.get().into());
+        if let Some((group, rank)) = group {
+            o.bytes("group", group);
+            o.number("group_rank", rank.get().into());
+        }
         o.number("pid", (*pid).into());
         o.number("at", at.nanos());
     }
@@ -513,6 +520,7 @@ pub(super) fn cause(o: &mut Object<'_>, cause: &Cause) {
             o.number("rank", rank.get().into());
             self::status(o, *status);
         }
+        Cause::Lead { rank } => o.number("rank", rank.get().into()),
         Cause::Spawn { rank, error } => {
             o.number("rank", rank.get().into());
             spawn_error(o, error);

@@ -29,7 +29,14 @@ impl Placement {
         let seats: Vec<RankPlacement> = self.ranks.iter().filter(stays).copied().collect();
         let processes = self.processes.renumbered();
         let has_all = programs(&seats).count() == programs(&self.ranks).count();
-        has_all.then_some(Self { nodes, ranks: seats, notes: Vec::new(), processes, order: self.order.clone() })
+        has_all.then_some(Self {
+            nodes,
+            ranks: seats,
+            notes: Vec::new(),
+            processes,
+            order: self.order.clone(),
+            worlds: self.worlds.clone(),
+        })
     }
 
     /// The same ranks of these hosts alone, host by host in this order, and numbered so. All programs are one.
@@ -45,7 +52,7 @@ impl Placement {
         let seats = hosts.iter().flat_map(of_host).filter_map(|rank| self.ranks.get(rank.index()).copied());
         let (ranks, processes) = (seats.collect(), self.processes.renumbered());
         let order = hosts.to_vec();
-        Self { nodes, ranks, notes: self.notes.clone(), processes, order }
+        Self { nodes, ranks, notes: self.notes.clone(), processes, order, worlds: self.worlds.clone() }
     }
 
     /// The hosts that have ranks. Where one stands among them is its `node_index`.

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use crate::hostlist::Host;
     use crate::id::AppIndex;
-    use crate::place::{Node, Processes};
+    use crate::place::{Node, Processes, Worlds};
     use alloc::format;
     use alloc::vec;
 
@@ -99,6 +99,7 @@ mod tests {
             notes: vec![],
             processes: Processes::default(),
             order: vec![],
+            worlds: Worlds::default(),
         }
     }
 

@@ -42,12 +42,20 @@ fn starts() -> Vec<What> {
         apps: vec![
             AppLine {
                 procs: 3,
+                group: OsBytes::default(),
                 argv: [&b"./train"[..], b"a\\\xff"].iter().collect(),
                 wdir: Some(bytes("/w")),
                 bytes: 30,
                 longest: 8,
             },
-            AppLine { procs: 1, argv: ["./log"].iter().collect(), wdir: None, bytes: 6, longest: 6 },
+            AppLine {
+                procs: 1,
+                group: bytes("log"),
+                argv: ["./log"].iter().collect(),
+                wdir: None,
+                bytes: 6,
+                longest: 6,
+            },
         ],
         contain: Contain::Auto,
         on_failure: OnFailure::Kill,
@@ -93,7 +101,14 @@ fn ranks() -> Vec<What> {
         late: true,
     };
     vec![
-        What::RankStarted { rank: RANK, node: NODE, local_rank: LocalRank::new(2), pid: 7, at: Span::from_nanos(3) },
+        What::RankStarted {
+            rank: RANK,
+            node: NODE,
+            local_rank: LocalRank::new(2),
+            group: None,
+            pid: 7,
+            at: Span::from_nanos(3),
+        },
         What::RankFailed { rank: RANK, node: NODE, error: error(), tried: Tried::First },
         exited(Status::Exited(3)),
         exited(Status::Signaled { sig: Signal::SEGV, core: true }),

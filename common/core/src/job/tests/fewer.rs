@@ -5,7 +5,7 @@ use super::*;
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
-use crate::place::{Node, Placement, Processes, RankPlacement};
+use crate::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use crate::spec::{JobSpec, StdinPlan};
 use crate::time::HostTime;
 use crate::wire::beat::Beat;
@@ -25,6 +25,7 @@ pub(super) fn three(least: u32) -> JobSpec {
         notes: vec![],
         processes: Processes::default(),
         order: vec![],
+        worlds: Worlds::default(),
     };
     JobSpec { placement, min_hosts: Some(least), ..spec(6) }
 }

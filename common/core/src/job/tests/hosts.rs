@@ -4,7 +4,7 @@ use super::*;
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
-use crate::place::{Node, Placement, Processes, RankPlacement};
+use crate::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use crate::report::Became;
 use crate::spec::{JobSpec, Tier};
 use crate::time::HostTime;
@@ -29,6 +29,7 @@ pub(super) fn two(local: bool) -> JobSpec {
             notes: vec![],
             processes: Processes::default(),
             order: vec![],
+            worlds: Worlds::default(),
         },
         ..spec(4)
     }
@@ -498,6 +499,7 @@ fn hosts_that_are_one_machine_are_said_in_one_line() {
             notes: vec![],
             processes: Processes::default(),
             order: vec![],
+            worlds: Worlds::default(),
         };
         let mut s = Script::new(&JobSpec { placement, ..spec(ranks) });
         for (node, machine) in (0..).map(NodeId::new).zip(machines.iter().copied()) {
