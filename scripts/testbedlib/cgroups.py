@@ -69,7 +69,7 @@ def make(name):
             _add(controller, (), top)
     except OSError as error:
         remove(top)
-        raise channel.Refused(f"--cgroup: making a control group failed: {error}") from None
+        raise channel.Refused(f"--cgroup: making a control group at {error.filename or MOUNT} failed: {error.strerror}") from None
     return top, lock
 
 
