@@ -109,8 +109,7 @@ def remove(*parts):
     end = time.monotonic() + GONE_WITHIN
     while not _try_to_remove(*parts):
         if time.monotonic() >= end:
-            left = [path for each in CONTROLLERS for path in _below(_path(each, *parts))]
-            raise OSError(f"control groups cannot be removed within {GONE_WITHIN} s, a process is in them: {left[0]}")
+            raise OSError(f"control groups cannot be removed within {GONE_WITHIN} s, a process is in one: {_path('*', *parts)}")
         time.sleep(0.005)
 
 
@@ -119,12 +118,17 @@ def _locked(path, wait):
     """Holds the lock of a directory; gives False if another process has it."""
     held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield True
-    except BlockingIOError:
-        yield False
+        yield _lock(held, wait)
     finally:
         os.close(held)
+
+
+def _lock(held, wait):
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _alone():
