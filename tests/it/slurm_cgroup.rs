@@ -23,7 +23,7 @@ fn reported_cpus_are_those_that_slurm_has_allocated() {
         assert_eq!(kernel, reported, "{allocation} {options}");
         assert_eq!(kernel.len(), ranks, "{allocation} {options}: {}", done.err());
         if allocation == "-N2 -n2" {
-            // One processor for each task.
+            // Each task has one processor.
             assert!(kernel.values().all(|cpus| cpus.parse::<u32>().is_ok()), "{kernel:?}");
         }
     }
