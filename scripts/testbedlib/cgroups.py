@@ -87,7 +87,7 @@ def _below(directory):
 
 
 def thaw(*parts):
-    """Lets frozen processes continue: the kernel kills them only then. Slurm freezes those that it signals."""
+    """Lets frozen processes continue: the kernel kills them only then. Slurm can freeze a group."""
     for path in _below(_path("freezer", *parts)):
         with contextlib.suppress(OSError):  # it went meanwhile
             if _read(f"{path}/freezer.state") != "THAWED":
