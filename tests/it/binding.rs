@@ -1,6 +1,6 @@
 //! The CPUs of ranks: what rlaunch reports is what the kernel has.
 
-use crate::case::Case;
+use crate::case::{Case, Done};
 use crate::place;
 use crate::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Prints the rank and the CPUs that it may use.
 const ALLOWED: &str = "sh -c 'echo $RANK $(grep Cpus_allowed_list /proc/self/status | cut -f2)'";
 
-fn has_two_cores() -> bool {
+pub(crate) fn has_two_cores() -> bool {
     let has = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
     if !has {
         place::absent("binding", "needs two CPUs");
@@ -16,9 +16,13 @@ fn has_two_cores() -> bool {
     has
 }
 
-/// The CPUs of each rank, as the kernel has them and as rlaunch reports them.
+/// The CPUs of each rank of a job on this host, as the kernel has them and as rlaunch reports them.
 fn cpus(options: &str, before: &str) -> [BTreeMap<String, String>; 2] {
-    let done = Plan::shell(&format!("{before} \"$RL\" --report-bindings {options} {ALLOWED}")).start().code(0);
+    cpus_of(&Plan::shell(&format!("{before} \"$RL\" --report-bindings {options} {ALLOWED}")).start().code(0))
+}
+
+/// The CPUs of each rank, as the rank has printed them (after its number) and as rlaunch has reported them.
+pub(crate) fn cpus_of(done: &Done) -> [BTreeMap<String, String>; 2] {
     let pair = |line: &str| line.split_once(' ').map(|(rank, cpus)| (rank.to_owned(), cpus.to_owned()));
     let kernel = done.out().lines().filter_map(pair).collect();
     let reported = |line: &str| {

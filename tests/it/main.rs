@@ -64,6 +64,7 @@ mod shapes;
 mod shells;
 mod signals;
 mod slurm;
+mod slurm_cgroup;
 mod slurm_programs;
 mod soak;
 mod ssh;

@@ -210,6 +210,12 @@ fn variables_of_srun_do_not_reach_the_step_of_the_agents() {
 #[test]
 fn the_schedulers_signals_reach_each_rank_once() {
     let Some(bed) = Bed::slurm(2) else { return };
+    signals_reach_each_rank_once(&bed);
+    bed.down();
+}
+
+/// TERM, USR1 and INT of `scancel`, to four ranks on two hosts.
+pub(crate) fn signals_reach_each_rank_once(bed: &Bed) {
     let ranks = r#"trap "echo TERM \$RANK; exit 0" TERM; for sig in USR1 INT; do trap "echo $sig \$RANK" $sig; done; echo up; while :; do sleep 0.1; done"#;
     for (end, first, transport) in [
         ("scancel -u tester", None, "tcp"),
@@ -218,7 +224,7 @@ fn the_schedulers_signals_reach_each_rank_once() {
         ("scancel -s INT -u tester", Some("INT"), "stdio"),
     ] {
         let case = salloc(
-            &bed,
+            bed,
             "tester",
             "-N2 -n4",
             &format!(r#""$RL" --transport {transport} --events events sh -c '"'"'{ranks}'"'"'; echo code $?"#),
@@ -245,7 +251,6 @@ fn the_schedulers_signals_reach_each_rank_once() {
         assert_eq!(got("code"), ["code 143"]);
     }
     bed.clean(10);
-    bed.down();
 }
 
 /// `scontrol suspend` stops all processes of the step, for longer than a lease.
