@@ -123,6 +123,11 @@ impl Ranks {
         self.live.iter().filter(|(_, rank)| !rank.reaped).map(|(proc, rank)| (rank.pid, *proc)).collect()
     }
 
+    /// Whether a process of the rank with this number is being started.
+    pub(super) fn is_being_started(&self, number: rlaunch_core::id::Rank) -> bool {
+        self.asked.values().any(|exec| exec.delta.rank == number)
+    }
+
     /// Returns the processes of the rank with this number.
     pub(super) fn processes_of(&self, number: rlaunch_core::id::Rank) -> Vec<i32> {
         self.live.values().filter(|rank| rank.number == number && !rank.reaped).map(|rank| rank.pid).collect()
