@@ -32,7 +32,7 @@ impl MpiUse {
     /// The fact that no rank was connected, where that is not the consequence of another failure.
     pub(super) fn report(&self, cause: &Cause, ranks: u32) -> Option<What> {
         let has_run = match cause {
-            Cause::Success => true,
+            Cause::Success | Cause::Lead { .. } => true,
             Cause::Rank { status: Status::Exited(code), .. } => !NOT_STARTED.contains(code),
             Cause::Rank { .. }
             | Cause::Spawn { .. }
