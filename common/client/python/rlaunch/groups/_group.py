@@ -426,9 +426,8 @@ class WorkerGroup:
 
     def ended_ranks(self) -> List[int]:
         """Ranks of which the launcher has written that they have ended."""
-        prefix = f"rlaunch/ended/{self.name}/"
         try:
-            names = [key.decode("utf-8", "replace")[len(prefix) :] for key in self._store.prefix(prefix).keys()]
+            names = [key.decode("utf-8", "replace") for key in self._store.prefix(f"rlaunch/ended/{self.name}/").keys()]
         except Error:
             return []
         return [int(name) for name in names if name.isdigit()]
