@@ -26,6 +26,7 @@ mod sweep;
 mod tcpstore_listener;
 pub(crate) mod tpu_facts;
 mod watch;
+mod worlds;
 
 use crate::AgentSetup;
 use crate::early::now;
@@ -124,6 +125,8 @@ pub(crate) struct Edges {
     probes: probe::Probes,
     /// The TCPStore, where this agent holds it.
     listener: Option<tcpstore_listener::TcpStoreListener>,
+    /// What is held for worlds besides the first one.
+    worlds: worlds::Worlds,
     /// The listener for MPI libraries.
     mpi: Option<Box<mpi::MpiListener>>,
     /// Remaining connections of earlier listeners.
@@ -182,6 +185,7 @@ impl Edges {
             logs: logs::Logs::default(),
             probes: probe::Probes::default(),
             listener: None,
+            worlds: worlds::Worlds::default(),
             mpi: None,
             silent: tcpstore_listener::SilentConnections::default(),
             next: next_port::Next::default(),
@@ -261,6 +265,7 @@ impl Edges {
         self.pump.go_live()?;
         self.logs.go_live()?;
         self.listener.as_mut().map_or(Ok(()), tcpstore_listener::TcpStoreListener::go_live)?;
+        self.worlds.go_live()?;
         self.mpi.as_mut().map_or(Ok(()), |mpi| mpi.go_live())?;
         self.store.as_mut().map_or(Ok(()), store::Store::go_live)?;
         let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) else { return Ok(()) };
@@ -456,6 +461,10 @@ impl Edges {
                 self.store.iter_mut().for_each(|store| store.begin(here, number, seats.clone()));
             }
             NodeAction::Unserve => tcpstore_listener::close(self),
+            NodeAction::ReserveWorld { world } => worlds::reserve(self, world),
+            NodeAction::OpenWorld(plan) => worlds::open(self, *plan),
+            NodeAction::CloseWorld { world } => worlds::close(self, world),
+            NodeAction::KillSession { proc } => worlds::kill_session(self, proc),
             NodeAction::ServeMpi(layout) => mpi::begin(self, *layout),
             NodeAction::ReservePort { listen } => next_port::reserve(self, listen.as_ref()),
             NodeAction::UsePort(is_used) => next_port::settle(self, is_used),
@@ -463,7 +472,7 @@ impl Edges {
             NodeAction::EndSession { session } => sessions::end(self, session),
             NodeAction::Mark { proc, line } => pump::mark(self, proc, &line),
             NodeAction::Spawn { proc, exec } => {
-                self.store.iter_mut().for_each(|store| store.add_rank(exec.delta.rank));
+                self.store.iter_mut().for_each(|store| store.add_rank(exec.delta.seat));
                 rank_table::spawn(self, proc, *exec);
             }
             NodeAction::FreeDevices { plan, job, grace } => device_thread::free(self, plan, job, grace),
@@ -483,6 +492,7 @@ impl Edges {
                 if matches!(message, ToRoot::Done { .. }) {
                     // The next job may be given the same port as soon as the launcher has ended.
                     self.sandbox.let_go_of_port();
+                    self.worlds = worlds::Worlds::default();
                 }
                 self.send(&message);
             }

@@ -5,7 +5,7 @@ use super::pump::Stream;
 use super::{convert, logs, renew, watch};
 use crate::early::now;
 use rlaunch_core::errno::ETIMEDOUT;
-use rlaunch_core::id::{ProcId, Std, StreamId};
+use rlaunch_core::id::{ProcId, Std, StreamId, WorldId};
 use rlaunch_core::node::{ErrorFile, ExecSpec, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
@@ -14,6 +14,7 @@ use rlaunch_core::stream::cut::{Cutter, Lines};
 use rlaunch_core::stream::label::{Prefix, Who};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::node_news::NodeNews;
+use rlaunch_core::wire::to_node::WorldSeat;
 use rlaunch_sys::pidfd::Ended;
 use rlaunch_sys::spawn::{Launched, Outcome, PreparedApp, PreparedExec, SpawnPort, Step};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +27,9 @@ const PATIENCE: Span = Span::from_secs(4);
 
 /// A rank that was asked for.
 pub(super) struct Rank {
+    /// Its number in its world.
     number: rlaunch_core::id::Rank,
+    world: WorldId,
     pub(super) pid: i32,
     pub(super) pidfd: OwnedFd,
     pub(super) streams: [Option<Stream>; 2],
@@ -40,9 +43,19 @@ pub(super) struct Rank {
 }
 
 impl Rank {
-    /// Its number in the job.
+    /// Its number in its world.
     pub(super) const fn number(&self) -> rlaunch_core::id::Rank {
         self.number
+    }
+
+    /// It is that rank of the first world.
+    fn is(&self, number: rlaunch_core::id::Rank) -> bool {
+        self.number == number && self.is_of_first_world()
+    }
+
+    /// Its world is the first one.
+    pub(super) fn is_of_first_world(&self) -> bool {
+        self.world == WorldId::new(0)
     }
 }
 
@@ -125,17 +138,17 @@ impl Ranks {
 
     /// Returns the processes of the rank with this number.
     pub(super) fn processes_of(&self, number: rlaunch_core::id::Rank) -> Vec<i32> {
-        self.live.values().filter(|rank| rank.number == number && !rank.reaped).map(|rank| rank.pid).collect()
+        self.live.values().filter(|rank| rank.is(number) && !rank.reaped).map(|rank| rank.pid).collect()
     }
 
     /// Returns the processes of the rank with this number, as the machine knows them.
     pub(super) fn procs_of(&self, number: rlaunch_core::id::Rank) -> Vec<ProcId> {
-        self.live.iter().filter(|(_, rank)| rank.number == number && !rank.reaped).map(|(proc, _)| *proc).collect()
+        self.live.iter().filter(|(_, rank)| rank.is(number) && !rank.reaped).map(|(proc, _)| *proc).collect()
     }
 
     /// Puts words into the stderr of a rank, as if it had written them. Where it has no room they are lost.
     pub(super) fn write_stderr(&self, number: rlaunch_core::id::Rank, words: &[u8]) {
-        let of = self.live.values().rev().find(|rank| rank.number == number && !rank.reaped);
+        let of = self.live.values().rev().find(|rank| rank.is(number) && !rank.reaped);
         let Some([_, Some(stream)]) = of.map(|rank| &rank.streams) else { return };
         if let Err(error) = rlaunch_sys::fd::write_to_pipe(&stream.fd, words) {
             tracing::debug!(%error, "words for the stderr of rank {number} are lost");
@@ -144,7 +157,7 @@ impl Ranks {
 
     /// Returns the rank of a process that was not reaped.
     pub(super) fn number_of(&self, proc: ProcId) -> Option<rlaunch_core::id::Rank> {
-        self.get(proc).map(|rank| rank.number)
+        self.get(proc).filter(|rank| rank.is_of_first_world()).map(|rank| rank.number)
     }
 
     /// A rank is about to be reaped by a sweep, maybe before its end was read.
@@ -318,8 +331,19 @@ fn started(edges: &mut Edges, launched: Launched) {
     let started = Mono::from_nanos(at);
     tracing::debug!("proc {proc} runs: pid {number}");
     let ExecSpec { base, error_file, delta, .. } = exec;
-    let rank =
-        Rank { number: delta.rank, pid: number, pidfd, streams, reaped: false, swept: None, started, base, error_file };
+    let WorldSeat { world, rank: number_in_world, .. } = delta.seat;
+    let rank = Rank {
+        number: number_in_world,
+        world,
+        pid: number,
+        pidfd,
+        streams,
+        reaped: false,
+        swept: None,
+        started,
+        base,
+        error_file,
+    };
     edges.ranks.live.insert(proc, Box::new(rank));
     edges.examine.watch_memory();
     edges.events.push_back(NodeEvent::Spawned { proc, pid, at: started });
@@ -328,8 +352,9 @@ fn started(edges: &mut Edges, launched: Launched) {
 fn cutter(exec: &ExecSpec, std: Std, pid: u32, host: &[u8]) -> Cutter {
     let Some(format) = &exec.label else { return Cutter::Raw };
     let who = Who {
-        rank: exec.delta.rank,
-        local_rank: exec.delta.local_rank,
+        rank: exec.delta.seat.rank,
+        group: &exec.base.role.world.group,
+        local_rank: exec.delta.seat.local_rank,
         app: exec.delta.app,
         host: Some(host),
         pid: Some(pid),

@@ -5,7 +5,7 @@
 //! that it leaves.
 
 use super::{Edges, rank_table};
-use rlaunch_core::id::{Rank, SessionId};
+use rlaunch_core::id::{Rank, SessionId, WorldId};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::store::buffers::{BufferQuota, BufferShare};
@@ -49,6 +49,8 @@ pub(super) struct Newcomer {
     pub(super) socket: UnixStream,
     /// For which rank it speaks.
     pub(super) rank: u32,
+    /// Its world, if that is not the first one.
+    pub(super) world: Option<WorldId>,
     /// That frame.
     pub(super) register: Vec<u8>,
     /// Bytes after that frame.
@@ -128,7 +130,9 @@ fn take_in(edges: &mut Edges, newcomer: Newcomer) -> io::Result<()> {
         rank_table::drain_outcomes(edges);
     }
     let rank = newcomer.rank();
-    let processes = rank.map(|rank| edges.ranks.processes_of(rank)).unwrap_or_default();
+    // The machine refuses ranks of other worlds.
+    let of_first_world = rank.filter(|_| newcomer.world.is_none());
+    let processes = of_first_world.map(|rank| edges.ranks.processes_of(rank)).unwrap_or_default();
     let terms = match newcomer.terms(i32::try_from(std::process::id()).unwrap_or(0), &processes) {
         Ok(terms) => terms,
         Err(why) => {
@@ -477,7 +481,7 @@ mod tests {
     fn only_processes_of_the_job_take_part() {
         let (_client, socket) = UnixStream::pair().unwrap();
         let register = Said::Register(vec![("keys".into(), "1".into())]).to_frame();
-        let mut newcomer = Newcomer { socket, rank: 0, register, held: Vec::new(), unsent: Vec::new() };
+        let mut newcomer = Newcomer { socket, rank: 0, world: None, register, held: Vec::new(), unsent: Vec::new() };
         let above = i32::try_from(parent_id()).unwrap();
         let own = i32::try_from(std::process::id()).unwrap();
         let asked = Ok(vec![("keys".into(), "1".into())]);
@@ -499,7 +503,7 @@ mod tests {
                 before += len;
             }
             let (register, held, unsent) = (Vec::new(), Vec::new(), b"first ".to_vec());
-            Newcomer { socket, rank: 0, register, held, unsent }.refuse(WRONG);
+            Newcomer { socket, rank: 0, world: None, register, held, unsent }.refuse(WRONG);
             let mut told = Vec::new();
             client.read_to_end(&mut told).unwrap();
             let wanted = if reads { [b"first ".to_vec(), bye_frame(WRONG)].concat() } else { vec![b'x'; before] };

@@ -127,7 +127,7 @@ pub(super) fn close(edges: &mut Edges) {
 }
 
 /// How many connections leave enough descriptors for everything else.
-fn most(edges: &Edges, ranks: u32) -> usize {
+pub(super) fn most(edges: &Edges, ranks: u32) -> usize {
     let (_, limit) = edges.origin.nofile_limits();
     let ranks = (ranks as usize).saturating_mul(OF_RANK);
     usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(OTHERS.saturating_add(ranks)).max(LEAST)
@@ -140,7 +140,7 @@ pub(super) fn address(addr: &OsBytes, port: u16) -> io::Result<SocketAddr> {
 }
 
 impl TcpStoreListener {
-    fn open(listener: TcpListener, whom: Whom, most: usize) -> io::Result<Self> {
+    pub(super) fn open(listener: TcpListener, whom: Whom, most: usize) -> io::Result<Self> {
         let set = Arc::new(ReadySet::new()?);
         Ok(Self {
             store: TcpStore::new(Limits::default()),
@@ -155,6 +155,16 @@ impl TcpStoreListener {
             met: BTreeMap::new(),
             chunk: vec![0; CHUNK],
         })
+    }
+
+    /// The numbers of its connections begin here.
+    pub(super) const fn number_from(&mut self, first: u64) {
+        self.queue.go_on(first);
+    }
+
+    /// When the next connection is given up of which another host says nothing.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.queue.deadline()
     }
 
     pub(super) fn go_live(&mut self) -> io::Result<()> {
@@ -299,28 +309,54 @@ impl Connection {
 
 /// Serves clients that have sent requests.
 pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
-    serve(edges, cx);
-    settle(edges);
-    let Some(listener) = &mut edges.listener else { return };
-    listener.queue.turn(now(), &listener.set);
-    if listener.was_used && !std::mem::replace(&mut listener.told, true) {
-        edges.events.push_back(NodeEvent::StoreUsed);
+    let Edges { listener, authorizer, worlds, node, .. } = edges;
+    let mut news = News::default();
+    let others = worlds.stores.values_mut().map(|store| (&mut store.listener, &mut store.authorizer));
+    for (listener, authorizer) in listener.as_mut().zip(authorizer.as_mut()).into_iter().chain(others) {
+        serve(listener, authorizer, cx);
+        news.hosts.extend(settle(listener, authorizer));
+        listener.report(*node, &mut news);
     }
-    if let Some((count, from, foreign)) = listener.queue.refused() {
-        let text = |from: SocketAddr| OsBytes::from(from.to_string());
-        let foreign = foreign.map(|from| OsBytes::from(from.ip().to_string()));
-        edges.events.push_back(NodeEvent::StoreRefused { from: text(from), count, foreign });
+    // Connections may be asked about when this host holds no store.
+    if listener.is_none() {
+        news.hosts.extend(authorizer.iter_mut().flat_map(Authorizer::settle_for_hosts));
     }
-    let met = std::mem::take(&mut listener.met).into_values();
-    edges.events.extend(met.map(|(met, count)| NodeEvent::StoreLimit { met, count }));
-    let (asker, to, guard) = (edges.node, End::from(listener.queue.own()), listener.queue.whom());
-    for comers in listener.queue.questions() {
-        edges.send(&ToRoot::Whose(Question { asker, to, comers, guard }));
+    let News { events, questions, hosts } = news;
+    edges.events.extend(events);
+    questions.into_iter().for_each(|question| edges.send(&ToRoot::Whose(question)));
+    report_owners(edges, hosts);
+}
+
+/// What a look at the stores has brought.
+#[derive(Debug, Default)]
+struct News {
+    events: Vec<NodeEvent>,
+    questions: Vec<Question>,
+    /// Answers for other hosts.
+    hosts: Vec<(NodeId, Comer, Option<Peer>)>,
+}
+
+impl TcpStoreListener {
+    /// Adds what others have to know.
+    fn report(&mut self, asker: NodeId, news: &mut News) {
+        self.queue.turn(now(), &self.set);
+        if self.was_used && !std::mem::replace(&mut self.told, true) {
+            news.events.push(NodeEvent::StoreUsed);
+        }
+        if let Some((count, from, foreign)) = self.queue.refused() {
+            let text = |from: SocketAddr| OsBytes::from(from.to_string());
+            let foreign = foreign.map(|from| OsBytes::from(from.ip().to_string()));
+            news.events.push(NodeEvent::StoreRefused { from: text(from), count, foreign });
+        }
+        let met = std::mem::take(&mut self.met).into_values();
+        news.events.extend(met.map(|(met, count)| NodeEvent::StoreLimit { met, count }));
+        let (to, guard) = (End::from(self.queue.own()), self.queue.whom());
+        let questions = self.queue.questions().into_iter().map(|comers| Question { asker, to, comers, guard });
+        news.questions.extend(questions);
     }
 }
 
-fn serve(edges: &mut Edges, cx: &mut Context<'_>) {
-    let Edges { listener: Some(listener), authorizer: Some(authorizer), .. } = edges else { return };
+fn serve(listener: &mut TcpStoreListener, authorizer: &mut Authorizer, cx: &mut Context<'_>) {
     for _ in 0..ROUNDS {
         let Some(live) = &listener.live else { return };
         let Poll::Ready(Ok(mut ready)) = live.poll_read_ready(cx) else { return };
@@ -336,7 +372,8 @@ fn serve(edges: &mut Edges, cx: &mut Context<'_>) {
 /// When the next connection is given up of which another host says nothing.
 pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
     let queue = edges.listener.as_ref().and_then(|listener| listener.queue.deadline());
-    earliest(queue, edges.authorizer.as_ref().and_then(Authorizer::deadline))
+    let worlds = edges.worlds.deadline();
+    earliest(worlds, earliest(queue, edges.authorizer.as_ref().and_then(Authorizer::deadline)))
 }
 
 /// Another host's agent asks whose connections of this host's are.
@@ -371,28 +408,43 @@ fn report_owner(edges: &mut Edges, asker: NodeId, verdicts: Vec<(Comer, Option<P
 
 /// Passes on the answer of another host.
 pub(super) fn answered(edges: &mut Edges, answer: &Answer) {
-    let Edges { listener: Some(listener), authorizer: Some(authorizer), .. } = edges else { return };
-    listener.queue.answered(answer, authorizer);
+    let Edges { listener, authorizer, worlds, .. } = edges;
+    let others = worlds.stores.values_mut().map(|store| (&mut store.listener, &mut store.authorizer));
+    for (listener, authorizer) in listener.as_mut().zip(authorizer.as_mut()).into_iter().chain(others) {
+        listener.queue.answered(answer, authorizer);
+    }
 }
 
-/// Lets in, closes or tells of those of which it is known by now whose they are.
-fn settle(edges: &mut Edges) {
-    let Some(authorizer) = &mut edges.authorizer else { return };
-    let settled = authorizer.settle(now);
-    let mut pending = Vec::new();
-    let mut asked: BTreeMap<NodeId, Vec<(Comer, Option<Peer>)>> = BTreeMap::new();
-    for (asker, peer) in settled {
+/// Lets in or closes those of which it is known by now whose they are; answers for other hosts.
+fn settle(listener: &mut TcpStoreListener, authorizer: &mut Authorizer) -> Vec<(NodeId, Comer, Option<Peer>)> {
+    let (mut pending, mut asked) = (Vec::new(), Vec::new());
+    for (asker, peer) in authorizer.settle(now) {
         match asker {
-            Asker::Door(number) => {
-                pending.extend(edges.listener.as_mut().and_then(|listener| listener.queue.settled(number, peer)));
-            }
-            Asker::Host(node, comer) => asked.entry(node).or_default().push((comer, peer)),
+            Asker::Door(number) => pending.extend(listener.queue.settled(number, peer)),
+            Asker::Host(node, comer) => asked.push((node, comer, peer)),
         }
     }
-    if let Some(listener) = edges.listener.as_mut().filter(|_| !pending.is_empty()) {
+    if !pending.is_empty() {
         listener.admit(pending);
         listener.perform();
     }
+    asked
+}
+
+impl Authorizer {
+    /// Answers for other hosts, where this one holds no store.
+    fn settle_for_hosts(&mut self) -> Vec<(NodeId, Comer, Option<Peer>)> {
+        let of_host = |(asker, peer)| match asker {
+            Asker::Host(node, comer) => Some((node, comer, peer)),
+            Asker::Door(_) => None,
+        };
+        self.settle(now).into_iter().filter_map(of_host).collect()
+    }
+}
+
+fn report_owners(edges: &mut Edges, answers: Vec<(NodeId, Comer, Option<Peer>)>) {
+    let mut asked: BTreeMap<NodeId, Vec<(Comer, Option<Peer>)>> = BTreeMap::new();
+    answers.into_iter().for_each(|(node, comer, peer)| asked.entry(node).or_default().push((comer, peer)));
     asked.into_iter().for_each(|(node, verdicts)| report_owner(edges, node, verdicts));
 }
 

@@ -3,8 +3,9 @@
 use crate::call_guard;
 use crate::kernel::send_all;
 use crate::{Error, World};
+use rlaunch_core::id::WorldId;
 use rlaunch_core::wire::frozen::client::{
-    Asked, HELLO, MAX_FRAME, Space, Told, VERSION, frame_len, hello, parse_hello,
+    Asked, HELLO, MAX_FRAME, Space, Told, VERSION, frame_len, hello, parse_hello, world_frame,
 };
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
@@ -19,6 +20,12 @@ pub(crate) fn path_from_env() -> Result<Option<PathBuf>, Error> {
     let world = World::quietly()?;
     let several = !world.job_id.is_empty() && world.world_size > 1;
     if several { Err(Error::NoSocket(world.world_size)) } else { Ok(None) }
+}
+
+/// The world of this process, if it is not the first one of the job.
+fn world() -> Option<WorldId> {
+    let number = std::env::var("RLAUNCH_WORLD").ok()?.parse().ok()?;
+    Some(WorldId::new(number)).filter(|world| *world > WorldId::new(0))
 }
 
 #[derive(Debug)]
@@ -46,6 +53,9 @@ impl Connection {
         let (version, _) = parse_hello(&first).map_err(|_| Error::Malformed)?;
         if version != VERSION {
             return Err(Error::Version(version));
+        }
+        if let Some(world) = world() {
+            send_all(&socket, &world_frame(world))?;
         }
         Ok(Self::over(socket))
     }

@@ -17,6 +17,7 @@ pub mod deadlines;
 pub mod dispatch;
 pub mod duration;
 pub mod elf;
+pub mod ended;
 pub mod env;
 pub mod errno;
 pub mod error;

@@ -5,12 +5,13 @@ use crate::bind::{Bind, CpuList};
 use crate::env::value;
 use crate::gpus::Share;
 use crate::guard::devices::DevicePlan;
-use crate::id::{JobId, Rank};
+use crate::id::{AppIndex, JobId, Rank};
+use crate::job::slices::SlicePlan;
 use crate::logs::Logs;
 use crate::master_store::{ForRank0, Guard, Holder};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
-use crate::place::Placement;
+use crate::place::{Placement, World};
 use crate::restarts::Restarts;
 use crate::rounds::Rounds;
 use crate::time::Span;
@@ -29,6 +30,8 @@ pub struct JobSpec {
     pub placement: Placement,
     /// Number of hosts that are enough to start: the ranks of missing hosts are dropped. `None`: all have to be ready.
     pub min_hosts: Option<u32>,
+    /// The program with which the job ends (`--lead`).
+    pub lead: Option<AppIndex>,
     /// How leftovers are prevented.
     pub contain: Contain,
     /// The effect of a failing rank on the others.
@@ -71,6 +74,8 @@ pub struct JobSpec {
     pub rank_cpus: Vec<CpuList>,
     /// The job may have only some hosts of a TPU slice (`--allow-partial`).
     pub allow_partial: bool,
+    /// The slices of the job (`--slices`); `None`: it runs on all of its hosts. The placement has the ranks of all slots.
+    pub slices: Option<SlicePlan>,
     /// The options for the in-process restart of a function.
     pub rounds: Rounds,
 }
@@ -84,6 +89,7 @@ impl JobSpec {
             apps,
             placement,
             min_hosts: None,
+            lead: None,
             contain: Contain::Auto,
             on_failure: OnFailure::Kill,
             grace: Span::from_secs(5),
@@ -105,6 +111,7 @@ impl JobSpec {
             bind: Bind::default(),
             rank_cpus: Vec::new(),
             allow_partial: false,
+            slices: None,
             rounds: Rounds::default(),
         }
     }
@@ -169,6 +176,8 @@ pub struct Role {
     pub name: OsBytes,
     /// Programs of the job.
     pub apps: u32,
+    /// The world of its ranks.
+    pub world: World,
 }
 
 impl Role {
@@ -178,7 +187,7 @@ impl Role {
     /// The only program of a job.
     #[must_use]
     pub fn sole() -> Self {
-        Self { name: Self::UNNAMED.into(), apps: 1 }
+        Self { name: Self::UNNAMED.into(), apps: 1, world: World::default() }
     }
 }
 

@@ -150,7 +150,7 @@ fn ours(all: &Value, layout: &Value) -> Result<Vec<(String, u32, Option<CpuSet>)
         Order::Unit(level) => space.units_here = topology.count(*level),
         Order::Default | Order::Slot | Order::Node | Order::Sequence(None) => {}
     }
-    let app = |n: &Option<u32>| AppRequest { n: *n, ppn, counted, hosts: Vec::new() };
+    let app = |n: &Option<u32>| AppRequest { n: *n, ppn, counted, ..AppRequest::default() };
     let mut apps: Vec<AppRequest> = words.apps.iter().map(app).collect();
     apps[0].hosts = entries;
     let rank_by = words.rank.as_deref().map(|word| match word {

@@ -10,7 +10,7 @@
 #![allow(clippy::print_stdout, reason = "says how many ranks were compared")]
 
 use rlaunch_core::env::{self, Host, RankVariables};
-use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, Rank};
+use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, Rank, WorldId};
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::tpu::{Attributes, Bounds, FactsSource, SliceHost, TpuFacts, TpuHost, plan};
@@ -67,6 +67,8 @@ fn variables(host: &TpuHost, local_rank: u32) -> Variables {
         app_name: b"default",
         app_size: 1,
         apps: 1,
+        group: b"",
+        world: WorldId::new(0),
         master_addr: b"127.0.0.1",
         master_port: 20_000,
         agent_store: false,
@@ -92,6 +94,7 @@ fn variables(host: &TpuHost, local_rank: u32) -> Variables {
         initial: Rank::new(0),
         local_rank: LocalRank::new(local_rank),
         app_rank: 0,
+        tied: 0,
         error_file: b"",
         gpus: None,
         slurm: false,

@@ -24,6 +24,7 @@ pub mod origin;
 pub mod pidfd;
 pub mod port;
 pub mod random;
+pub mod sessions;
 pub mod signals;
 pub mod sock_diag;
 pub mod socket;

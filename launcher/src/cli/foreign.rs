@@ -259,11 +259,7 @@ pub(super) static OPTIONS: &[Later] = &[
         ],
         ALLOCATION,
     ),
-    later(
-        Some(b'I'),
-        &["exclusive", "share", "reservation", "reboot", "requeue", "no-requeue", "priority", "nice"],
-        ALLOCATION,
-    ),
+    later(Some(b'I'), &["exclusive", "reservation", "reboot", "requeue", "no-requeue", "priority", "nice"], ALLOCATION),
     later(
         Some(b'J'),
         &["job-name", "mail-type", "mail-user", "delay-boot", "spread-job", "clusters", "cluster"],

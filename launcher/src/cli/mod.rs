@@ -31,6 +31,7 @@ mod run;
 mod scan;
 mod shells;
 mod site;
+mod slices;
 mod srun;
 mod store_options;
 mod table;
@@ -38,6 +39,7 @@ mod table;
 mod tests;
 mod torch;
 mod values;
+mod worlds;
 
 pub(crate) use allocation::{AllocationUseError, InAllocation};
 pub(crate) use assign::{Trial, read_policy};
@@ -121,6 +123,8 @@ pub(crate) struct Run {
     pub(crate) on_failure: OnFailure,
     /// `--max-restarts`, `--restart-delay`, `--preempt-retries`.
     pub(crate) restarts: Restarts,
+    /// `--preempt-retries` was given.
+    is_preempt_given: bool,
     /// `--on-warning`, `--warning-grace`.
     pub(crate) warnings: WarningPlan,
     /// `--preempt-probe`.
@@ -174,6 +178,8 @@ pub(crate) struct Program {
     pub(crate) place: place::Own,
     /// `-m`, `--no-python`.
     pub(crate) python: python::Said,
+    /// `--group` and what belongs to it.
+    pub(crate) world: worlds::Own,
 }
 
 /// The launcher's output, and its destinations.
@@ -372,7 +378,7 @@ fn no_program(last: Option<&scan::Given>) -> CliError {
             if matches!(
                 row.id,
                 Id::Env(env::Opt::Export)
-                    | Id::Run(run::Opt::Wdir | run::Opt::Name)
+                    | Id::Run(run::Opt::Wdir | run::Opt::Name | run::Opt::Group | run::Opt::Share)
                     | Id::Place(place::Opt::Hosts | place::Opt::Hostfile)
                     | Id::Output(
                         output_options::Opt::Prefix
@@ -477,6 +483,13 @@ impl Wide {
     ) -> Result<Run, CliError> {
         self.output.fill(env)?;
         self.faults.fill(env)?;
+        let asked = worlds::Whole {
+            on_failure: self.faults.on_failure(),
+            restarts: self.faults.restarts().is_any(),
+            min_hosts: self.whole.least().is_some(),
+            round_option: self.rounds.first(),
+        };
+        worlds::check(&programs, &asked)?;
         self.rounds.check(&mut programs)?;
         let Wide { whole, mut output, faults, reach, store, rounds, hooks, devices, torch } = self;
         Ok(Run {
@@ -489,6 +502,7 @@ impl Wide {
             contain: faults.contain(),
             on_failure: faults.on_failure(),
             restarts: faults.restarts(),
+            is_preempt_given: faults.is_preempt_given(),
             warnings: faults.warnings(),
             preempt_probe: faults.preempt_probe(),
             grace: faults.grace(),
@@ -579,9 +593,9 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
         if torchrun {
             python.fill(env);
         }
-        let run::Args { n, wdir, name } = what;
+        let run::Args { n, wdir, name, world } = what;
         let exports = wide.torch.exports().into_iter().chain(shared.iter().cloned()).chain(variables.exports).collect();
-        programs.push(Program { n, argv: part.argv, wdir, name, exports, place: own, python });
+        programs.push(Program { n, argv: part.argv, wdir, name, exports, place: own, python, world });
         shared.extend(variables.shared);
     }
     wide.into_run(programs, variables_used, Seen { same, torchrun }, env)

@@ -12,6 +12,7 @@ use rlaunch_core::logs::Logs;
 use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
+use rlaunch_core::restarts::Restarts;
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role, StdinPlan};
 use rlaunch_core::template;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ impl Run {
         self.use_allocation(site)?;
         self.interpret(site)?;
         self.read_map_file(site)?;
-        let placement = self.place(site)?;
+        let mut placement = self.place(site)?;
         self.check_input(&placement, site)?;
         let files = self.files(job, site)?;
         self.presentation.files = files.here;
@@ -61,9 +62,13 @@ impl Run {
         let logs = self.torch.logs(job, files.there, site)?;
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let master_store = self.holder(&placement, &caller, site)?;
+        self.hold_stores(&mut placement, &caller, site)?;
+        let lead = self.lead();
         let jax = self.is_jax(&placement, site);
         let rounds = self.rounds(&placement, &caller, site)?;
         let gpus = self.gpus(jax);
+        let slices = self.slice_plan(&placement)?;
+        let restarts = Restarts { preempt: self.preempt_retries(), ..self.restarts };
         let min_hosts = self.whole.least();
         let programs = Programs { all: self.programs, torchrun: self.torchrun, logs };
         let (apps, [absent, given, others]) = programs.with(&caller, &placement);
@@ -74,9 +79,10 @@ impl Run {
             label: self.style.label(placement.ranks.len()),
             placement,
             min_hosts,
+            lead,
             contain: self.contain,
             on_failure: self.on_failure,
-            restarts: self.restarts,
+            restarts,
             grace: self.grace,
             warnings: self.warnings,
             preempt_probe: self.preempt_probe,
@@ -94,6 +100,7 @@ impl Run {
             rank_cpus: self.whole.rank_cpus(),
             bind: self.whole.bound(),
             allow_partial: self.whole.allow_partial,
+            slices,
             rounds,
         };
         Ok(Plan {
@@ -163,7 +170,8 @@ impl Programs {
             for (all, own) in [(&mut absent, gone), (&mut given, here), (&mut others, not)] {
                 add_new(all, own);
             }
-            let role = Role { name, apps: count };
+            let world = placement.worlds.get(placement.worlds.of_app(index)).cloned().unwrap_or_default();
+            let role = Role { name, apps: count, world };
             let filled = self.torchrun && template::is_in(&program.argv);
             let base = AppBase {
                 argv: program.argv.iter().collect(),

@@ -208,7 +208,7 @@ impl Args {
     }
 
     /// The first of them that was given.
-    fn first(&self) -> Option<&OsBytes> {
+    pub(super) fn first(&self) -> Option<&OsBytes> {
         let spans = [&self.fault_window, &self.yield_within, &self.respawn_timeout];
         let counts = [&self.spares, &self.max_rounds, &self.min_world, &self.min_active, &self.max_rank_faults];
         let first = counts.into_iter().find_map(|one| one.as_ref().map(|(option, _)| option));

@@ -4,6 +4,7 @@ use super::errors::CliError;
 use super::scan::Given;
 use super::table::{Group, Id, Row, Takes};
 use super::values;
+use super::worlds;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::MOST_RANKS;
 
@@ -12,6 +13,10 @@ pub(super) enum Opt {
     Ranks,
     Wdir,
     Name,
+    Group,
+    Share,
+    Tied,
+    Lead,
 }
 
 pub(super) const GROUP: Group = Group {
@@ -42,6 +47,38 @@ pub(super) const GROUP: Group = Group {
             brief: "call this program NAME (ROLE_NAME of its ranks)",
             more: &[],
         },
+        Row {
+            id: Id::Run(Opt::Group),
+            short: None,
+            names: &["group"],
+            takes: Takes::One("NAME"),
+            brief: "make it a world with its own RANK and MASTER_PORT",
+            more: &["Its ranks are called NAME/0, NAME/1.", "More: docs/guides/groups.md."],
+        },
+        Row {
+            id: Id::Run(Opt::Share),
+            short: None,
+            names: &["share"],
+            takes: Takes::One("NAME"),
+            brief: "run on the slots and devices of the group NAME",
+            more: &[],
+        },
+        Row {
+            id: Id::Run(Opt::Tied),
+            short: None,
+            names: &["tied"],
+            takes: Takes::One("N"),
+            brief: "tie N ranks of the group (RLAUNCH_TIED_RANK)",
+            more: &[],
+        },
+        Row {
+            id: Id::Run(Opt::Lead),
+            short: None,
+            names: &["lead"],
+            takes: Takes::Nothing,
+            brief: "end the job with this program, and with its code",
+            more: &["The other programs get SIGTERM, and SIGKILL after --grace."],
+        },
     ],
 };
 
@@ -50,6 +87,7 @@ pub(super) struct Args {
     pub(super) n: Option<u32>,
     pub(super) wdir: Option<OsBytes>,
     pub(super) name: Option<OsBytes>,
+    pub(super) world: worlds::Own,
 }
 
 impl Args {
@@ -65,18 +103,23 @@ impl Args {
                 });
             }
             Opt::Wdir => self.wdir = Some(given.value),
-            Opt::Name if !is_name(&given.value) => {
-                return Err(CliError::Value {
-                    option: given.spelled,
-                    takes: "up to 64 letters, digits, '-', '_' and '.'".into(),
-                    got: given.value,
-                    hint: None,
-                });
+            Opt::Name if !is_name(&given.value) => return Err(no_name(given)),
+            Opt::Group | Opt::Share if !is_name(&given.value) => return Err(no_name(given)),
+            Opt::Group => self.world.group = Some((given.spelled, given.value)),
+            Opt::Share => self.world.share = Some((given.spelled, given.value)),
+            Opt::Tied => {
+                let tied = values::count(&given.spelled, &given.value, MOST_RANKS)?;
+                self.world.tied = Some((given.spelled, tied));
             }
+            Opt::Lead => self.world.lead = Some(given.spelled),
             Opt::Name => self.name = Some(given.value),
         }
         Ok(())
     }
+}
+
+fn no_name(Given { spelled: option, value: got, .. }: Given) -> CliError {
+    CliError::Value { option, takes: "up to 64 letters, digits, '-', '_' and '.'".into(), got, hint: None }
 }
 
 fn is_name(value: &OsBytes) -> bool {

@@ -143,13 +143,15 @@ impl Site<'_> {
         let (n, hosts) = (program.n, own);
         let (option, counted) = match &program.place.ppn {
             None => return Ok(AppRequest { n, hosts, ..AppRequest::default() }),
-            Some(PerNode::Ranks(ppn)) => return Ok(AppRequest { n, ppn: Some(*ppn), counted: false, hosts }),
+            Some(PerNode::Ranks(ppn)) => {
+                return Ok(AppRequest { n, ppn: Some(*ppn), hosts, ..AppRequest::default() });
+            }
             Some(PerNode::Counted(option, counted)) => (option, *counted),
         };
         // Hosts of another program may be this one's too.
         let all = if hosts.is_empty() { named } else { &hosts };
         if all.iter().all(|entry| self.here.is(&entry.host)) {
-            return Ok(AppRequest { n, ppn: Some(self.count(option, counted)?), counted: false, hosts });
+            return Ok(AppRequest { n, ppn: Some(self.count(option, counted)?), hosts, ..AppRequest::default() });
         }
         let mut here = false;
         let mut hosts = Vec::new();
@@ -162,7 +164,7 @@ impl Site<'_> {
             };
             hosts.push(Entry { slots: Some(ranks), ..entry.clone() });
         }
-        Ok(AppRequest { n, ppn: None, counted: true, hosts })
+        Ok(AppRequest { n, counted: true, hosts, ..AppRequest::default() })
     }
 
     fn count(&self, option: &OsBytes, counted: Counted) -> Result<u32, CliError> {
@@ -236,6 +238,7 @@ impl Run {
         let asked = self.ask(&apps, &named, site)?;
         let app = |(program, hosts): (&Program, Vec<Entry>)| {
             let app = site.app(program, hosts, &named, &asked)?;
+            let app = AppRequest { share: self.shares(program), ..app };
             Ok(if self.is_one_per_host(program) { AppRequest { ppn: Some(1), ..app } } else { app })
         };
         let mut apps = apps.into_iter().map(app).collect::<Result<Vec<_>, CliError>>()?;
@@ -254,7 +257,9 @@ impl Run {
         let placed = place::place(&request);
         let mut placement = placed.map_err(|source| CliError::Place { source, variables: self.variables.clone() })?;
         placement.notes.extend(self.one_per_host(placement.nodes.len()));
-        Ok(placement)
+        placement.notes.extend(super::allocation::without_hosts(self, site));
+        placement.worlds = self.worlds(&placement)?;
+        self.by_slices(placement)
     }
 
     /// Asks other hosts for their resources, where ranks are placed by them: all at a time.

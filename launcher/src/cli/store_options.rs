@@ -7,6 +7,7 @@ use super::table::{Group, Id, Row, Takes};
 use super::{Program, Run};
 use rlaunch_core::env::{Base, Export, base, glob};
 use rlaunch_core::framework::{Framework, Mpi, packages};
+use rlaunch_core::id::WorldId;
 use rlaunch_core::master_store::{self, Asked, Facts, Given as Chosen, Guard, Holder, Sign};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
@@ -128,12 +129,24 @@ impl Run {
     /// The agent shall, at an address that it cannot have.
     pub(crate) fn holder(&self, placement: &Placement, caller: &[&[u8]], site: &Site<'_>) -> Result<Holder, CliError> {
         let Some(first) = self.first(placement) else { return Ok(master_store::choose(Asked::Rank0, &NOBODY)) };
+        let world_size = placement.only(WorldId::new(0)).world_size();
+        self.holder_of(first, world_size, placement, caller, site)
+    }
+
+    /// The same for the world of another program.
+    pub(super) fn holder_of(
+        &self,
+        first: &Program,
+        world_size: u32,
+        placement: &Placement,
+        caller: &[&[u8]],
+        site: &Site<'_>,
+    ) -> Result<Holder, CliError> {
         let given = self.chosen(first, placement, caller)?;
         let argv: OsStrings = first.argv.iter().collect();
         let program = master_store::program(&argv);
-        let script = self.script(placement, site);
+        let script = script(first, site);
         let text = script.as_deref();
-        let world_size = u32::try_from(placement.ranks.len()).unwrap_or(u32::MAX);
         let jax = self.framework.is_jax(text);
         let elsewhere = match program {
             master_store::Program::Script(path) => {
@@ -148,21 +161,9 @@ impl Run {
 
     /// Whether rank 0 runs a program of JAX.
     pub(crate) fn is_jax(&self, placement: &Placement, site: &Site<'_>) -> bool {
-        let script = if self.framework == Framework::Auto { self.script(placement, site) } else { None };
+        let first = self.first(placement).filter(|_| self.framework == Framework::Auto);
+        let script = first.and_then(|first| script(first, site));
         self.framework.is_jax(script.as_deref())
-    }
-
-    /// The text of what rank 0 runs, if that is Python and can be read here.
-    fn script(&self, placement: &Placement, site: &Site<'_>) -> Option<Vec<u8>> {
-        let first = self.first(placement)?;
-        let argv: OsStrings = first.argv.iter().collect();
-        let mut text = match master_store::program(&argv) {
-            master_store::Program::Script(path) => read(first, path, site)?,
-            master_store::Program::Code(code) => code.to_vec(),
-            master_store::Program::Module | master_store::Program::Other => return None,
-        };
-        text.truncate(master_store::MOST);
-        Some(text)
     }
 
     /// The user's choice of the rendezvous.
@@ -209,6 +210,18 @@ impl Run {
     pub(crate) fn first(&self, placement: &Placement) -> Option<&Program> {
         self.programs.get(placement.ranks.first()?.app.index())
     }
+}
+
+/// The text of what a program runs, if that is Python and can be read here.
+fn script(program: &Program, site: &Site<'_>) -> Option<Vec<u8>> {
+    let argv: OsStrings = program.argv.iter().collect();
+    let mut text = match master_store::program(&argv) {
+        master_store::Program::Script(path) => read(program, path, site)?,
+        master_store::Program::Code(code) => code.to_vec(),
+        master_store::Program::Module | master_store::Program::Other => return None,
+    };
+    text.truncate(master_store::MOST);
+    Some(text)
 }
 
 const NOBODY: Facts<'_> = Facts {

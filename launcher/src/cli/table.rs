@@ -106,7 +106,9 @@ impl Row {
     /// The variable that stands for the option: `RLAUNCH_` and its first name in capitals. Every option has one that takes a
     /// value and counts once; those that set variables are variables already.
     pub(super) fn variable(&self) -> Option<String> {
-        let one = matches!(self.takes, Takes::One(_) | Takes::Maybe(_)) && !matches!(self.id, Id::Env(_));
+        // RLAUNCH_GROUP is a variable of ranks: a rank that starts a job must not make it a group.
+        let has_none = matches!(self.id, Id::Env(_) | Id::Run(run::Opt::Group | run::Opt::Share | run::Opt::Tied));
+        let one = matches!(self.takes, Takes::One(_) | Takes::Maybe(_)) && !has_none;
         let name = self.names.first().filter(|_| one)?;
         Some(format!("RLAUNCH_{}", name.replace('-', "_").to_ascii_uppercase()))
     }

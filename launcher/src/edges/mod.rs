@@ -21,7 +21,7 @@ use crate::colour;
 use crate::view::Tone;
 use crate::view::log_view::LogView;
 use crate::view::nested::Nested;
-use crate::view::notices::{By, no_message, srun_said, ssh_said};
+use crate::view::notices::{By, carrier_said, no_message, srun_said};
 use crate::view::progress::{Onto, Progress};
 use anyhow::Context as _;
 use input::Input;
@@ -31,6 +31,7 @@ use output::Output;
 use parting::{Parting, Push};
 use remote::Remote;
 use rlaunch_core::bootstrap::Target;
+use rlaunch_core::ended;
 use rlaunch_core::events::{Record, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::NodeId;
@@ -316,8 +317,13 @@ impl Edges {
             if !words.is_empty() {
                 let host = self.names.1.get(node.index()).map_or("", String::as_str);
                 // First: it may be long until the host is known to have ended.
-                let text = if why == CloseReason::Malformed { no_message } else { ssh_said };
-                self.say(text(host, &words));
+                let text = match why {
+                    CloseReason::Carrier(kind, _) => carrier_said(kind, host, &words),
+                    CloseReason::Eof | CloseReason::Malformed | CloseReason::Slow | CloseReason::Failed(_) => {
+                        no_message(host, &words)
+                    }
+                };
+                self.say(text);
             }
             self.lose(node, why);
         }
@@ -470,6 +476,8 @@ impl Edges {
                 self.output.place(placement);
             }
             JobAction::Home { node, namespace } => self.store.begin(node, namespace),
+            JobAction::Ended { group, rank, ended } => self.store.ended(ended::key(&group, rank.get()), ended),
+            JobAction::Homeless { namespace } => self.store.end(namespace),
             JobAction::Emit(record) => self.record(&record),
             JobAction::DrainOutput => self.output.drain(),
             JobAction::AbandonOutput => self.output.abandon(),

@@ -386,7 +386,8 @@ fn continued(label: &Prefix, at: &Placement, id: StreamId) -> Vec<u8> {
     let seat = at.ranks.get(rank.index());
     let host = seat.and_then(|seat| at.nodes.get(seat.node.index())).map(|node| node.host.name.as_bytes());
     let who = Who {
-        rank,
+        rank: at.in_world(rank),
+        group: at.worlds.group(at.world_of(rank)),
         local_rank: seat.map_or(LocalRank::new(n), |seat| seat.local_rank),
         app: seat.map_or(AppIndex::new(0), |seat| seat.app),
         host,

@@ -4,6 +4,7 @@
 
 use super::nodes::Nodes;
 use super::now;
+use rlaunch_core::ended::{Ended, RESERVED};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::place::Placement;
 use rlaunch_core::store::Ticket;
@@ -12,34 +13,53 @@ use rlaunch_core::store::transit::{Transit, refuses_more};
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frozen::client::Space;
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
+use rlaunch_core::wire::to_node::WORLD_NAMESPACE;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The launcher's part of the store.
 #[derive(Debug)]
 pub(super) struct Store {
     job: Owner,
+    /// A program has used it.
+    is_used: bool,
+    /// Keys of rlaunch's own until then, and their values.
+    unpublished: Vec<(Vec<u8>, Option<Box<Ended>>)>,
     /// The node on which rank 0 was started.
     head: NodeId,
-    /// The node on which this generation's namespace lives: rank 0's, until a round moves it.
-    generation: NodeId,
-    /// The number of that namespace.
+    /// The number of this generation's namespace.
     number: u32,
-    is_lost: bool,
-    /// Hosts that have used it: they are notified if it is lost.
-    guests: BTreeSet<NodeId>,
+    /// That namespace, and those of worlds besides the first one, by their numbers.
+    shared: BTreeMap<u32, Home>,
     /// Messages that wait for room on the edges: sender and content.
     out: BTreeMap<NodeId, Transit>,
 }
 
+/// A namespace that lives on another host.
+#[derive(Debug)]
+struct Home {
+    /// The node: that of rank 0, until a round moves it.
+    node: NodeId,
+    is_lost: bool,
+    /// Hosts that have used it: they are notified if it is lost.
+    guests: BTreeSet<NodeId>,
+}
+
+impl Home {
+    const fn new(node: NodeId) -> Self {
+        Self { node, is_lost: false, guests: BTreeSet::new() }
+    }
+}
+
 impl Store {
     pub(super) fn new(generation: NodeId) -> Self {
+        let shared = [(0, Home::new(generation))].into();
         Self {
-            job: Owner::default(),
+            job: Owner::with_reserved(RESERVED),
+            is_used: false,
+            unpublished: Vec::new(),
             head: generation,
-            generation,
             number: 0,
-            is_lost: false,
-            guests: BTreeSet::new(),
+            shared,
             out: BTreeMap::new(),
         }
     }
@@ -49,15 +69,25 @@ impl Store {
     pub(super) fn place(&mut self, placement: &Placement) {
         let head = placement.head();
         if std::mem::replace(&mut self.head, head) != head {
-            self.is_lost &= self.generation == head;
-            self.generation = head;
+            if let Some(home) = self.shared.get_mut(&self.number) {
+                home.is_lost &= home.node == head;
+                home.node = head;
+            }
         }
     }
 
     /// Another namespace follows, which lives there. Clients of the namespace before know of this, or will.
     pub(super) fn begin(&mut self, home: NodeId, number: u32) {
-        (self.generation, self.number, self.is_lost) = (home, number, false);
-        self.guests.clear();
+        if number < WORLD_NAMESPACE {
+            self.shared.remove(&self.number);
+            self.number = number;
+        }
+        self.shared.insert(number, Home::new(home));
+    }
+
+    /// No rank of this namespace runs any more.
+    pub(super) fn end(&mut self, number: u32) {
+        self.shared.remove(&number);
     }
 
     /// An agent says something; `of` is whom it names.
@@ -66,20 +96,45 @@ impl Store {
             Ok((number, Passage::Up(space, up))) if let Some((ticket, words)) = self.refuses(from, &up) => {
                 self.push(from, from, stamped(number, Passage::Down(space, Down::Answer(ticket, false, &words))));
             }
-            Ok((_, Passage::Up(Space::Job, up))) => self.job.receive(now(), from, up),
+            Ok((_, Passage::Up(Space::Job, up))) => {
+                self.is_used = true;
+                self.publish();
+                self.job.receive(now(), from, up);
+            }
             // A namespace of the past: a client learns of the next one, and asks there.
-            Ok((number, _)) if number != self.number => tracing::debug!(%from, number, "something of a store is late"),
-            Ok((_, Passage::Up(Space::Generation, _))) if self.is_lost => self.tell(from, Down::Closed),
-            Ok((number, Passage::Up(Space::Generation, up))) => {
-                self.guests.insert(from);
-                self.pass_on(from, number, &up, bytes);
-            }
-            Ok((_, Passage::Down(Space::Generation, _))) if from == self.generation => {
-                self.push(of, of, bytes.to_vec());
-            }
-            Ok((_, Passage::Down(..))) | Err(_) => tracing::debug!(%from, "something of a store makes no sense"),
+            Ok((number, passage)) => match self.shared.get_mut(&number) {
+                None => tracing::debug!(%from, number, "something of a store is late"),
+                Some(home) => match passage {
+                    Passage::Up(Space::Generation, _) if home.is_lost => self.tell(number, from, Down::Closed),
+                    Passage::Up(Space::Generation, up) => {
+                        home.guests.insert(from);
+                        let to = home.node;
+                        self.pass_on(from, to, (number, &up), bytes);
+                    }
+                    Passage::Down(Space::Generation, _) if from == home.node => self.push(of, of, bytes.to_vec()),
+                    Passage::Up(Space::Job, _) | Passage::Down(..) => {
+                        tracing::debug!(%from, "something of a store makes no sense");
+                    }
+                },
+            },
+            Err(_) => tracing::debug!(%from, "something of a store makes no sense"),
         }
         self.settle();
+    }
+
+    /// A rank has ended: programs of the job can ask how. Most never do.
+    pub(super) fn ended(&mut self, key: Vec<u8>, ended: Option<Box<Ended>>) {
+        self.unpublished.push((key, ended));
+        if self.is_used {
+            self.publish();
+            self.settle();
+        }
+    }
+
+    fn publish(&mut self) {
+        for (key, ended) in std::mem::take(&mut self.unpublished) {
+            self.job.put(now(), &key, ended.map(|ended| ended.write()).as_deref());
+        }
     }
 
     /// The answer for a host that sends requests and does not take its answers.
@@ -88,9 +143,9 @@ impl Store {
     }
 
     /// Something for the owner of this generation's namespace, which may have no room for it.
-    fn pass_on(&mut self, from: NodeId, number: u32, up: &Up<'_>, bytes: &[u8]) {
-        match self.out.get(&self.generation).and_then(|transit| transit.refuses(up)) {
-            None => self.push(self.generation, from, bytes.to_vec()),
+    fn pass_on(&mut self, from: NodeId, to: NodeId, (number, up): (u32, &Up<'_>), bytes: &[u8]) {
+        match self.out.get(&to).and_then(|transit| transit.refuses(up)) {
+            None => self.push(to, from, bytes.to_vec()),
             Some((ticket, words)) => {
                 let answer = Passage::Down(Space::Generation, Down::Answer(ticket, false, &words));
                 self.push(from, from, stamped(number, answer));
@@ -102,19 +157,23 @@ impl Store {
     pub(super) fn lost(&mut self, node: NodeId) {
         self.out.remove(&node);
         self.job.receive(now(), node, Up::Lost);
-        if node == self.generation {
-            self.is_lost = true;
-            for guest in std::mem::take(&mut self.guests) {
-                self.tell(guest, Down::Closed);
+        let mut told = Vec::new();
+        for (number, home) in &mut self.shared {
+            if node == home.node {
+                home.is_lost = true;
+                let guests = std::mem::take(&mut home.guests).into_iter();
+                let closed = |guest| (guest, guest, stamped(*number, Passage::Down(Space::Generation, Down::Closed)));
+                told.extend(guests.map(closed));
+            } else if home.guests.remove(&node) {
+                told.push((home.node, node, stamped(*number, Passage::Up(Space::Generation, Up::Lost))));
             }
-        } else if self.guests.remove(&node) {
-            self.push(self.generation, node, stamped(self.number, Passage::Up(Space::Generation, Up::Lost)));
         }
+        told.into_iter().for_each(|(to, of, bytes)| self.push(to, of, bytes));
         self.settle();
     }
 
-    fn tell(&mut self, node: NodeId, down: Down<'_>) {
-        self.push(node, node, stamped(self.number, Passage::Down(Space::Generation, down)));
+    fn tell(&mut self, number: u32, node: NodeId, down: Down<'_>) {
+        self.push(node, node, stamped(number, Passage::Down(Space::Generation, down)));
     }
 
     fn push(&mut self, to: NodeId, of: NodeId, bytes: Vec<u8>) {

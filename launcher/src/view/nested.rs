@@ -178,8 +178,14 @@ mod tests {
         let mut nested = Nested::new(7, "h");
         nested.world = 2;
         let (rank, status) = (Rank::new(1), Status::Exited(3));
-        let started =
-            || What::RankStarted { rank, node: NodeId::new(0), local_rank: LocalRank::new(0), pid: 5, at: Span::ZERO };
+        let started = || What::RankStarted {
+            rank,
+            node: NodeId::new(0),
+            local_rank: LocalRank::new(0),
+            group: None,
+            pid: 5,
+            at: Span::ZERO,
+        };
         assert_eq!(said(&mut nested, started()), [""; 0]);
         let clearing = What::Clearing { rank, status, lost: None, grace: Span::ZERO };
         assert_eq!(said(&mut nested, clearing), ["name=[InJob] state=handling stage=starting"]);

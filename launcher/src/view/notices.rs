@@ -2,12 +2,14 @@
 
 use super::log_view::{Line, Names};
 use super::{Tone, binding, device_messages, host_messages, limit, phrases, preemption};
-use rlaunch_core::bootstrap::{FallBack, Refusal};
+use rlaunch_core::bootstrap::{CarrierKind, FallBack, Refusal};
 use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, SinkEnd, What};
 use rlaunch_core::id::{Rank, Std};
 use rlaunch_core::node::UNUSED;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
+use rlaunch_core::report::Report;
 use rlaunch_core::signal::Signal;
+use rlaunch_core::spec::OnFailure;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::travel::Lowered;
@@ -36,10 +38,10 @@ pub(super) struct Reported {
     pub(super) cleans: bool,
 }
 
-/// The last words of an ssh that ended before the job did.
-pub(crate) fn ssh_said(host: &str, words: &[u8]) -> String {
+/// The last words of an ssh or srun of one host that ended before the job did.
+pub(crate) fn carrier_said(kind: CarrierKind, host: &str, words: &[u8]) -> String {
     let lines = words.split(|b| *b == b'\n');
-    lines.map(|line| format!("rlaunch: ssh to {host}: {}\n", Visible(line))).collect()
+    lines.map(|line| format!("rlaunch: {kind} to {host} printed: {}\n", Visible(line))).collect()
 }
 
 /// Lines of srun about a host that is lost.
@@ -86,7 +88,7 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
             (Tone::Normal, format!("{scheduler} has resumed the job"))
         }
         JobNews::SchedulerSignal { scheduler, sig, .. } => {
-            (Tone::Quiet, format!("{scheduler} sent {sig} (--signal); each rank gets it once"))
+            (Tone::Quiet, format!("{scheduler} sent {sig} (--signal or scancel -s); each rank gets it once"))
         }
         JobNews::HostWarned { node, source, response } => {
             (Tone::Quiet, preemption::warned(&names.short(*node), *source, *response))
@@ -94,7 +96,7 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         JobNews::FellBack { nodes, why } => fell_back(&names.folded(nodes), why),
         JobNews::StepWaits { words } => (Tone::Normal, format!("no agent has started yet; {}", last_line(words))),
         JobNews::StrangerRefused { address, why } => (Tone::Quiet, stranger_refused(address, *why)),
-        JobNews::Continuing { rank, status } => (Tone::Quiet, format!("rank {rank} failed: {status}; {CONTINUE}")),
+        JobNews::Continuing { rank, status } => (Tone::Quiet, continuing(names.report(), *rank, *status)),
         JobNews::EndingDeferred { rank, status, end_in } => (Tone::Quiet, deferred(*rank, *status, *end_in)),
         JobNews::EndingAwaits { cause, kill_in } => {
             let text = format!("{}; sent SIGTERM, SIGKILL in {}", waiting(cause), phrases::wait(*kill_in));
@@ -198,6 +200,8 @@ pub(crate) fn node_diagnostic(news: &NodeNews, host: &str) -> String {
 
 /// The other ranks, after a failure that does not end them.
 const CONTINUE: &str = "the others continue (--on-failure continue)";
+/// The same in a job that another program leads.
+const LED: &str = "the others continue (--lead)";
 
 const NOT_CLEAR: &str = "some processes of the ranks cannot be killed; the ranks are not started again";
 
@@ -224,6 +228,12 @@ fn store_unused(at: &OsBytes, port: Option<u16>) -> String {
     format!(
         "no rank has connected to the TCPStore at {at} within {within}\n  try     --master-store rank0, if the program {own}"
     )
+}
+
+fn continuing(report: &Report, rank: Rank, status: Status) -> String {
+    let is_asked_for = report.start.as_ref().is_some_and(|start| start.on_failure == OnFailure::Continue);
+    let why = if is_asked_for { CONTINUE } else { LED };
+    format!("{} failed: {status}; {why}", phrases::rank(report, rank))
 }
 
 fn deferred(rank: Rank, status: Status, end_in: Span) -> String {
@@ -276,6 +286,7 @@ fn waiting(cause: &Cause) -> String {
         Cause::Rank { rank, status } => format!("rank {rank} failed ({status}), waiting for the others to end"),
         Cause::Timeout(limit) => format!("--timeout {} ran out, waiting for ranks to end", phrases::wait(*limit)),
         Cause::Success
+        | Cause::Lead { .. }
         | Cause::Spawn { .. }
         | Cause::Refused { .. }
         | Cause::Unreachable { .. }
@@ -293,6 +304,7 @@ pub(super) fn ending(cause: &Cause, grace: Span, ranks: &RanksState, names: &Nam
         Cause::Signal(sig) => (sig, key(sig, by)),
         Cause::Scheduler { scheduler, sig } => (sig, format!("{scheduler} ends the job: ")),
         Cause::Success
+        | Cause::Lead { .. }
         | Cause::Rank { .. }
         | Cause::Spawn { .. }
         | Cause::Refused { .. }

@@ -2,6 +2,8 @@
 
 use rlaunch_core::errno::{EAGAIN, EMFILE, ENOMEM};
 use rlaunch_core::id::{Rank, Std};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::report::Report;
 use rlaunch_core::shell::quoted;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::time::Span;
@@ -17,6 +19,38 @@ const RANGES: usize = 12;
 pub(crate) fn ranks(ranks: &[Rank]) -> String {
     let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
     format!("{noun} {}", folded(ranks))
+}
+
+/// `rank 3`, or `rank policy/3` where the job has groups.
+pub(crate) fn rank(report: &Report, rank: Rank) -> String {
+    match report.in_group(rank) {
+        None => format!("rank {rank}"),
+        Some((b"", number)) => format!("rank {number}"),
+        Some((group, number)) => format!("rank {}/{number}", OsBytes::from(group)),
+    }
+}
+
+/// `ranks 0-3`, or `ranks 0, policy/0-3` where the job has groups.
+pub(crate) fn named_ranks(report: &Report, all: &[Rank]) -> String {
+    let named: Option<Vec<(&[u8], Rank)>> = all.iter().map(|rank| report.in_group(*rank)).collect();
+    named.map_or_else(|| ranks(all), |named| in_groups(&named))
+}
+
+/// The same by groups and numbers.
+pub(crate) fn in_groups(all: &[(&[u8], Rank)]) -> String {
+    let mut groups: Vec<(&[u8], Vec<Rank>)> = Vec::new();
+    for (group, number) in all {
+        match groups.iter_mut().find(|(known, _)| known == group) {
+            Some((_, numbers)) => numbers.push(*number),
+            None => groups.push((*group, vec![*number])),
+        }
+    }
+    let name = |(group, numbers): &(&[u8], Vec<Rank>)| match group.is_empty() {
+        true => folded(numbers),
+        false => format!("{}/{}", OsBytes::from(*group), folded(numbers)),
+    };
+    let noun = if all.len() == 1 { "rank" } else { "ranks" };
+    format!("{noun} {}", groups.iter().map(name).collect::<Vec<_>>().join(", "))
 }
 
 /// `0,1,3`, or a dash for none.

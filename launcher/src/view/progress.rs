@@ -290,6 +290,7 @@ mod tests {
                 rank: rlaunch_core::id::Rank::new(0),
                 node: NodeId::new(0),
                 local_rank: rlaunch_core::id::LocalRank::new(0),
+                group: None,
                 pid: 1,
                 at: Span::ZERO,
             },

@@ -23,7 +23,9 @@ const LAST: usize = 10;
 pub(crate) fn is_shown(report: &Report, tone: Tone, terminal: bool) -> bool {
     let clean = report.left == Some(0) && report.end.as_ref().is_none_or(|end| !is_spoiled(end));
     match report.end.as_ref().map(|end| &end.cause) {
-        Some(Cause::Success) => !clean || tone == Tone::Verbose || (tone == Tone::Normal && terminal),
+        Some(Cause::Success | Cause::Lead { .. }) => {
+            !clean || tone == Tone::Verbose || (tone == Tone::Normal && terminal)
+        }
         // It was reported when it happened.
         Some(Cause::ReaderClosed(_)) => !clean || tone == Tone::Verbose,
         Some(
@@ -43,7 +45,7 @@ pub(crate) fn is_shown(report: &Report, tone: Tone, terminal: bool) -> bool {
 
 /// Every rank succeeded, and the job did not.
 fn is_spoiled(end: &End) -> bool {
-    end.cause == Cause::Success && end.exit != Ending::Code(0)
+    matches!(end.cause, Cause::Success | Cause::Lead { .. }) && end.exit != Ending::Code(0)
 }
 
 /// The text, with its newlines.
@@ -52,6 +54,9 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     let took = end.took;
     let head = match &end.cause {
         Cause::Success => return success(report, end),
+        Cause::Lead { rank } => {
+            format!("the program of --lead finished after {took} ({})", phrases::rank(report, *rank))
+        }
         Cause::Spawn { rank, error } => return launch::not_started(report, *rank, error, around),
         Cause::Refused { why, .. } => return host_messages::refused(report, why),
         Cause::Unreachable { failed, asked, .. } => return host_messages::unreachable(report, *failed, *asked),
@@ -163,7 +168,8 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     });
     let since = started.map_or(Span::ZERO, |(_, at)| at);
     let after = Span::from_nanos(ended.unwrap_or(end.took).nanos().saturating_sub(since.nanos()));
-    let mut block = Block::new(format!("rlaunch: rank {rank} failed{first}: {how} after {after}\n"));
+    let name = phrases::rank(report, rank);
+    let mut block = Block::new(format!("rlaunch: {name} failed{first}: {how} after {after}\n"));
     if let (Some(line), Some((pid, _))) = (line, started) {
         block.field("where", &format!("{}, local rank {}, pid {pid}", host(report, line.node), line.local_rank));
     }
@@ -292,13 +298,13 @@ fn closed(host: &str, one: bool, why: CloseReason) -> String {
         CloseReason::Malformed => agent("it sent something that is no message"),
         CloseReason::Slow => agent("it stopped reading its messages"),
         CloseReason::Failed(errno) => agent(&phrases::errno(errno)),
-        CloseReason::Carrier(CarrierEnd::Signal(number)) => match Signal::new(number) {
-            Some(sig) => format!("ssh to {host} was killed by {sig}"),
-            None => format!("ssh to {host} was killed"),
+        CloseReason::Carrier(kind, CarrierEnd::Signal(number)) => match Signal::new(number) {
+            Some(sig) => format!("{kind} to {host} was killed by {sig}"),
+            None => format!("{kind} to {host} was killed"),
         },
-        // ssh's own code for a lost connection, and for a command that died of a signal.
-        CloseReason::Carrier(CarrierEnd::Code(code)) => {
-            format!("the connection to {host}, or the guardian there, was lost (ssh exited with {code})")
+        // The code of ssh itself for a lost connection, and for a command that died of a signal.
+        CloseReason::Carrier(kind, CarrierEnd::Code(code)) => {
+            format!("the connection to {host}, or the guardian there, was lost ({kind} exited with {code})")
         }
     }
 }
@@ -441,7 +447,7 @@ impl Block {
 }
 
 fn fate(group: &Group, after_a_rank: bool, report: &Report) -> String {
-    let ranks = phrases::ranks(&group.ranks);
+    let ranks = phrases::named_ranks(report, &group.ranks);
     let after = group.after;
     let by = report.scheduler().map_or("rlaunch".to_owned(), |scheduler| scheduler.to_string());
     match group.became {

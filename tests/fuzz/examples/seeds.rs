@@ -22,7 +22,7 @@ use rlaunch_core::wire::frozen::client::Words;
 use rlaunch_core::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
 use rlaunch_core::wire::probe::Key;
 use rlaunch_core::wire::round::{RoundDown, RoundMember, RoundRendezvous};
-use rlaunch_core::wire::to_node::{Delta, Find, Rendezvous, Start, ToNode};
+use rlaunch_core::wire::to_node::{Delta, Find, Rendezvous, Start, ToNode, WorldSeat};
 use rlaunch_core::wire::to_root::{
     Exited, Facts, Found, Hello, NodeRefusal, Reached, SpawnError, SpawnStep, Started, ToRoot, Usage,
 };
@@ -68,6 +68,7 @@ fn down() -> Vec<Vec<u8>> {
         app_rank: n,
         app_size: 2,
         stdin: StdinPlan::Rank0.of(Rank::new(n)),
+        seat: WorldSeat::sole(Rank::new(n), LocalRank::new(n)),
     };
     let procs = Capped::chunks((0..2).map(delta)).remove(0);
     let meeting = Rendezvous {
@@ -84,6 +85,7 @@ fn down() -> Vec<Vec<u8>> {
         namespace: 0,
         tpu: None,
         mpi: None,
+        ranks_here: None,
         slurm: Some(Box::new(HostStep { layout: layout(), task_ids: "0,1".into() })),
     };
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) };

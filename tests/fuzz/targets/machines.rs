@@ -113,6 +113,8 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::ExamineDevices { .. } => NodeEvent::DevicesExamined,
         NodeAction::AwaitDevices { proc, .. } => NodeEvent::DevicesReleased { proc },
         NodeAction::ReservePort { .. } => NodeEvent::PortReserved { port: 22_000 },
+        NodeAction::ReserveWorld { world } => NodeEvent::WorldReserved { world, port: 23_000 },
+        NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } | NodeAction::KillSession { .. } => return None,
         NodeAction::Tell { .. }
         | NodeAction::EndSession { .. }
         | NodeAction::Mark { .. }

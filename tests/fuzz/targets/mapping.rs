@@ -123,7 +123,7 @@ fn request(map: &MapBy, site: &mut Site<'_>, topology: &Topology) -> Request {
     let ways = [None, Some(RankBy::Slot), Some(RankBy::Node), Some(RankBy::Fill), Some(RankBy::Span)];
     let (n, choice) = (site.byte() % 40, site.byte());
     Request {
-        apps: vec![AppRequest { n: (n > 0).then_some(n), ppn, counted, hosts }],
+        apps: vec![AppRequest { n: (n > 0).then_some(n), ppn, counted, hosts, ..AppRequest::default() }],
         here: Here { name: "here".to_owned(), cpus: choice >> 4 },
         carries_all: choice & 8 != 0,
         map_by,

@@ -324,6 +324,12 @@ impl World {
             NodeAction::Serve { addr, port, guard: _, ranks: _ } => self.serves(addr, port),
             NodeAction::WatchPreemption { .. } | NodeAction::ExamineDevices { .. } | NodeAction::EndSession { .. } => {}
             NodeAction::AwaitDevices { .. } | NodeAction::FreeDevices { .. } | NodeAction::ReservePort { .. } => {}
+            NodeAction::ReserveWorld { world } => {
+                let port = port_of(self.node).saturating_add(u16::try_from(world.get()).unwrap_or(0));
+                self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::WorldReserved { world, port }))));
+            }
+            // Sessions have no other processes here.
+            NodeAction::KillSession { .. } | NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } => {}
             NodeAction::Tell { .. }
             | NodeAction::Mark { .. }
             | NodeAction::UsePort(_)

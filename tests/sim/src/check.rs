@@ -210,6 +210,8 @@ impl Oracle {
             | ToRoot::Started { .. }
             | ToRoot::InputFailed { .. }
             | ToRoot::HostSignal { .. }
+            | ToRoot::NotStarted { .. }
+            | ToRoot::WorldPort { .. }
             | ToRoot::Killing => {}
             ToRoot::Postmortem { proc, facts } => {
                 if facts.error_file.is_some() {

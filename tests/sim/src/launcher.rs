@@ -252,7 +252,7 @@ impl World {
                 }
                 JobAction::Place(placement) => self.placed(&placement),
                 // Programs here ask no store.
-                JobAction::Home { .. } => {}
+                JobAction::Home { .. } | JobAction::Homeless { .. } | JobAction::Ended { .. } => {}
                 JobAction::Emit(record) => self.logged(record),
                 JobAction::DrainOutput => {
                     self.launcher.sinks.draining = true;

@@ -8,7 +8,7 @@ use crate::rng::Rng;
 use crate::ways::{self, Nets, OPEN};
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
-use rlaunch_core::place::{Node, Placement, Processes, RankPlacement};
+use rlaunch_core::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{AppSpec, JobSpec, OnFailure, Tier};
 use rlaunch_core::time::Span;
@@ -161,7 +161,14 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         ..JobSpec::of(
             JobId([7; 16]),
             vec![AppSpec { procs: first, base: base.clone() }, AppSpec { procs: world - first, base }],
-            Placement { nodes, ranks: seats, notes: vec![], processes: Processes::default() },
+            Placement {
+                nodes,
+                ranks: seats,
+                notes: vec![],
+                processes: Processes::default(),
+                order: vec![],
+                worlds: Worlds::default(),
+            },
         )
     }
 }

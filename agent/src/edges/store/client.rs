@@ -1,12 +1,13 @@
 //! A client of our own listener: its incomplete request, and the answers that it has not taken.
 
 use crate::edges::sessions::Newcomer;
+use rlaunch_core::id::WorldId;
 use rlaunch_core::store::Answer;
 use rlaunch_core::store::buffers::{BufferQuota, BufferShare};
 use rlaunch_core::wire::frozen::Malformed;
 use rlaunch_core::wire::frozen::client::client_round::Said;
 use rlaunch_core::wire::frozen::client::{
-    HELLO, NO_RANK, VERSION, frame_len, hello, parse_hello, put_answer_frame, put_reply_frame,
+    HELLO, NO_RANK, VERSION, frame_len, hello, parse_hello, parse_world, put_answer_frame, put_reply_frame,
 };
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::socket;
@@ -151,12 +152,19 @@ impl Client {
         !std::mem::replace(&mut self.has_asked, true) && Said::is_register(frame)
     }
 
+    /// The world that this frame names, if it is its first and does. It gets no answer.
+    pub(super) fn announces(&mut self, frame: &[u8]) -> Option<WorldId> {
+        let world = if self.has_asked { None } else { parse_world(frame) };
+        self.is_asking &= world.is_none();
+        world
+    }
+
     /// Hands over a client that does not use the store, with its remaining bytes.
-    pub(super) fn hand_over(mut self, set: &ReadySet, register: Vec<u8>) -> Newcomer {
+    pub(super) fn hand_over(mut self, set: &ReadySet, register: Vec<u8>, world: Option<WorldId>) -> Newcomer {
         self.unwatch(set);
         self.room.iter().for_each(|room| set.remove(room));
         let Self { socket, rank, held, unsent, .. } = self;
-        Newcomer { socket, rank, register, held, unsent }
+        Newcomer { socket, rank, world, register, held, unsent }
     }
 
     /// A frame that was dealt with: its room is that of the next one, unless it was a large one.

@@ -13,12 +13,12 @@ use super::{Edges, Link};
 use crate::early::now;
 use bytes::Bytes;
 use client::{Client, HANG_UP, Parted, WRITABLE};
-use rlaunch_core::id::{ClientId, NodeId, Rank};
-use rlaunch_core::machine::earliest_of;
+use rlaunch_core::id::{ClientId, NodeId, WorldId};
+use rlaunch_core::machine::{earliest, earliest_of};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::store::buffers::BufferQuota;
-use rlaunch_core::store::cache::{Cache, CacheAction, ITSELF};
+use rlaunch_core::store::cache::{Cache, ITSELF};
 use rlaunch_core::store::owner::Owner;
 use rlaunch_core::store::transit::refuses_more;
 use rlaunch_core::store::{Answer, Seq, Table, Ticket};
@@ -26,10 +26,11 @@ use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::Malformed;
 use rlaunch_core::wire::frozen::client::{Asked, Heard, Space, write_reply};
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
+use rlaunch_core::wire::to_node::{WORLD_NAMESPACE, WorldSeat};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::facts::error_file;
 use rlaunch_sys::guardian::TempFiles;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -86,7 +87,7 @@ pub(super) struct Store {
     early: Vec<(NodeId, Vec<u8>)>,
 }
 
-/// Both namespaces, as seen from here.
+/// The namespaces, as seen from here.
 #[derive(Debug)]
 struct Namespaces {
     /// The time, as it was read last: once for all that is found at one look.
@@ -94,11 +95,14 @@ struct Namespaces {
     node: NodeId,
     ranks: RankSet,
     job: Cache,
-    generation: Cache,
-    /// Which it is; `None`: none has begun.
-    number: Option<u32>,
-    /// The owner of this generation's namespace, where that is ours.
-    home: Option<Owner>,
+    /// The namespace that the ranks of the first world share.
+    first: Shared,
+    /// Those of other worlds.
+    others: BTreeMap<WorldId, Shared>,
+    /// Other worlds that were ever here.
+    known: BTreeSet<WorldId>,
+    /// Clients of other worlds.
+    worlds: BTreeMap<ClientId, WorldId>,
     /// For the launcher: of which agent, and what.
     out: VecDeque<(NodeId, Vec<u8>)>,
     waiting: usize,
@@ -106,6 +110,31 @@ struct Namespaces {
     answers: VecDeque<(Ticket, Bytes)>,
     /// For the machine of MPI: the number of its request, and the words.
     of_mpi: Vec<(u64, Bytes)>,
+}
+
+/// The namespace that the ranks of a world share, as seen from here.
+#[derive(Debug)]
+struct Shared {
+    cache: Cache,
+    /// Which it is; `None`: none has begun.
+    number: Option<u32>,
+    /// Its owner, where that is ours.
+    home: Option<Owner>,
+}
+
+impl Shared {
+    fn new(ranks: RankSet) -> Self {
+        Self { cache: Cache::new(ranks), number: None, home: None }
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        earliest(self.cache.poll_timeout(), self.home.as_ref().and_then(Owner::poll_timeout))
+    }
+
+    fn handle_timeout(&mut self, now: Mono) {
+        self.cache.handle_timeout(now);
+        self.home.iter_mut().for_each(|home| home.handle_timeout(now));
+    }
 }
 
 /// Listens; the path of the socket, which is empty where that cannot be. A job can do without.
@@ -161,20 +190,43 @@ impl Store {
     /// Sets the owner of the namespace that ranks share now: these, or all that are started here. It is a new one.
     pub(super) fn begin(&mut self, here: bool, number: u32, seats: Option<RankSet>) {
         self.namespaces.now = now();
-        self.namespaces.generation.close();
+        self.namespaces.first.cache.close();
         self.settle();
-        self.namespaces.generation = Cache::new(seats.unwrap_or_else(|| self.namespaces.ranks.clone()));
-        self.namespaces.home = here.then(Owner::default);
-        self.namespaces.number = Some(number);
+        let cache = Cache::new(seats.unwrap_or_else(|| self.namespaces.ranks.clone()));
+        self.namespaces.first = Shared { cache, number: Some(number), home: here.then(Owner::default) };
         // Others may have begun before us.
         std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.heard(node, &bytes));
     }
 
+    /// Opens the namespace of another world.
+    pub(super) fn open_world(&mut self, world: WorldId, number: u32, here: bool) {
+        self.namespaces.now = now();
+        let shared = Shared { number: Some(number), home: here.then(Owner::default), ..Shared::new(RankSet::new()) };
+        self.namespaces.others.insert(world, shared);
+        self.namespaces.known.insert(world);
+        std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.heard(node, &bytes));
+    }
+
+    /// None of the ranks of this world runs any more.
+    pub(super) fn close_world(&mut self, world: WorldId) {
+        self.namespaces.now = now();
+        if let Some(shared) = self.namespaces.others.get_mut(&world) {
+            shared.cache.close();
+        }
+        self.settle();
+        self.namespaces.others.remove(&world);
+    }
+
     /// Adds one of this host's ranks.
-    pub(super) fn add_rank(&mut self, rank: Rank) {
+    pub(super) fn add_rank(&mut self, seat: WorldSeat) {
+        let WorldSeat { world, rank, .. } = seat;
+        if world > WorldId::new(0) {
+            self.namespaces.others.get_mut(&world).into_iter().for_each(|shared| shared.cache.add_rank(rank));
+            return;
+        }
         self.namespaces.ranks.insert(rank);
         self.namespaces.job.add_rank(rank);
-        self.namespaces.generation.add_rank(rank);
+        self.namespaces.first.cache.add_rank(rank);
     }
 
     /// The launcher passes something on.
@@ -182,27 +234,16 @@ impl Store {
         self.namespaces.now = now();
         match unstamped(bytes) {
             Ok((_, Passage::Down(Space::Job, down))) => self.namespaces.job.receive(down),
-            Ok((number, _)) if self.namespaces.number.is_none_or(|own| own < number) => {
-                self.early.push((node, bytes.to_vec()));
-            }
+            Ok((number, _)) if self.namespaces.is_early(number) => self.early.push((node, bytes.to_vec())),
             Ok((number, Passage::Down(Space::Generation, _) | Passage::Up(Space::Generation, _)))
-                if self.namespaces.number != Some(number) =>
+                if self.namespaces.by_number(number).is_none() =>
             {
                 tracing::debug!("something of a store comes too late: generation {number}");
             }
-            Ok((_, Passage::Down(Space::Generation, down))) => self.namespaces.generation.receive(down),
-            Ok((_, Passage::Up(Space::Generation, up))) => {
-                if let Some((ticket, words)) = refuses_more(self.namespaces.waiting, &up) {
-                    let refused = Down::Answer(ticket, false, &words);
-                    return self.namespaces.send(node, Passage::Down(Space::Generation, refused));
-                }
-                match &mut self.namespaces.home {
-                    Some(home) => home.receive(self.namespaces.now, node, up),
-                    None if up == Up::Lost => {}
-                    // Rank 0 of this generation runs elsewhere: a client would wait for ever.
-                    None => self.namespaces.send(node, Passage::Down(Space::Generation, Down::Closed)),
-                }
+            Ok((number, Passage::Down(Space::Generation, down))) => {
+                self.namespaces.by_number(number).into_iter().for_each(|shared| shared.cache.receive(down));
             }
+            Ok((number, Passage::Up(Space::Generation, up))) => self.namespaces.asked(number, node, up),
             Ok((_, Passage::Up(Space::Job, _))) | Err(_) => tracing::debug!("something of a store is not for us"),
         }
         self.settle();
@@ -323,6 +364,10 @@ impl Store {
         let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
         loop {
             while let Some(frame) = client.frame()? {
+                if let Some(world) = client.announces(&frame) {
+                    self.namespaces.worlds.insert(id, world);
+                    continue;
+                }
                 if client.registers(&frame) {
                     self.hand_over(id, frame);
                     return Ok(());
@@ -348,7 +393,8 @@ impl Store {
     fn hand_over(&mut self, id: ClientId, register: Vec<u8>) {
         let Some(client) = self.clients.remove(id) else { return };
         client.release(&mut self.buffers);
-        self.newcomers.push(client.hand_over(&self.set, register));
+        let world = self.namespaces.worlds.remove(&id);
+        self.newcomers.push(client.hand_over(&self.set, register, world));
         self.reopen();
     }
 
@@ -384,7 +430,8 @@ impl Store {
         client.release(&mut self.buffers);
         client.part(&self.set, why);
         self.namespaces.job.gone(id);
-        self.namespaces.generation.gone(id);
+        self.namespaces.of(id).cache.gone(id);
+        self.namespaces.worlds.remove(&id);
         self.reopen();
     }
 
@@ -427,10 +474,7 @@ impl Store {
         let now = now();
         self.namespaces.now = now;
         self.namespaces.job.handle_timeout(now);
-        self.namespaces.generation.handle_timeout(now);
-        if let Some(home) = &mut self.namespaces.home {
-            home.handle_timeout(now);
-        }
+        self.namespaces.all().for_each(|shared| shared.handle_timeout(now));
         if self.retry.is_some_and(|at| at <= now) {
             self.reopen();
         }
@@ -438,36 +482,71 @@ impl Store {
     }
 
     fn deadline(&self) -> Option<Mono> {
-        let Namespaces { job, generation, home, .. } = &self.namespaces;
-        let home = home.as_ref().and_then(Owner::poll_timeout);
-        earliest_of([job.poll_timeout(), generation.poll_timeout(), home, self.retry])
+        let Namespaces { job, first, others, .. } = &self.namespaces;
+        let others = others.values().map(Shared::poll_timeout);
+        earliest_of([job.poll_timeout(), first.poll_timeout(), self.retry].into_iter().chain(others))
     }
 }
 
 impl Namespaces {
     fn new(node: NodeId) -> Self {
-        let relay = || Cache::new(RankSet::new());
-        let (out, answers) = (VecDeque::new(), VecDeque::new());
-        let (seats, job, generation, of_mpi) = (RankSet::new(), relay(), relay(), Vec::new());
         Self {
             now: now(),
             node,
-            ranks: seats,
-            job,
-            generation,
-            number: None,
-            home: None,
-            out,
+            ranks: RankSet::new(),
+            job: Cache::new(RankSet::new()),
+            first: Shared::new(RankSet::new()),
+            others: BTreeMap::new(),
+            known: BTreeSet::new(),
+            worlds: BTreeMap::new(),
+            out: VecDeque::new(),
             waiting: 0,
-            answers,
-            of_mpi,
+            answers: VecDeque::new(),
+            of_mpi: Vec::new(),
         }
     }
 
-    const fn relay(&mut self, space: Space) -> &mut Cache {
-        match space {
-            Space::Job => &mut self.job,
-            Space::Generation => &mut self.generation,
+    /// The namespaces that ranks share, of all worlds.
+    fn all(&mut self) -> impl Iterator<Item = &mut Shared> {
+        std::iter::once(&mut self.first).chain(self.others.values_mut())
+    }
+
+    /// The namespace that the world of a client shares.
+    fn of(&mut self, client: ClientId) -> &mut Shared {
+        let world = self.worlds.get(&client);
+        world.and_then(|world| self.others.get_mut(world)).unwrap_or(&mut self.first)
+    }
+
+    /// The namespace of a world.
+    fn of_world(&mut self, world: WorldId) -> Option<&mut Shared> {
+        if world == WorldId::new(0) { Some(&mut self.first) } else { self.others.get_mut(&world) }
+    }
+
+    fn by_number(&mut self, number: u32) -> Option<&mut Shared> {
+        let world = number.checked_sub(WORLD_NAMESPACE).map_or(WorldId::new(0), WorldId::new);
+        self.of_world(world).filter(|shared| shared.number == Some(number))
+    }
+
+    /// Whether a namespace has not begun here.
+    fn is_early(&self, number: u32) -> bool {
+        match number.checked_sub(WORLD_NAMESPACE).map(WorldId::new) {
+            Some(world) => !self.known.contains(&world),
+            None => self.first.number.is_none_or(|own| own < number),
+        }
+    }
+
+    /// Another agent asks the owner of a namespace.
+    fn asked(&mut self, number: u32, node: NodeId, up: Up<'_>) {
+        if let Some((ticket, words)) = refuses_more(self.waiting, &up) {
+            let refused = Down::Answer(ticket, false, &words);
+            return self.send(number, node, Passage::Down(Space::Generation, refused));
+        }
+        let now = self.now;
+        match self.by_number(number).and_then(|shared| shared.home.as_mut()) {
+            Some(home) => home.receive(now, node, up),
+            None if up == Up::Lost => {}
+            // Rank 0 of this generation runs elsewhere: a client would wait for ever.
+            None => self.send(number, node, Passage::Down(Space::Generation, Down::Closed)),
         }
     }
 
@@ -476,20 +555,28 @@ impl Namespaces {
         match Heard::parse(frame)? {
             Heard::Ask(asked, words) => {
                 let ticket = Ticket { client, seq: Seq(asked.seq) };
-                let now = self.now;
-                if let (Some(home), Space::Generation) = (&mut self.home, asked.space)
-                    && self.generation.is_for_home(client, &words)
+                let (now, node) = (self.now, self.node);
+                if asked.space == Space::Job {
+                    if self.job.ask(now, ticket, asked.words, &words) {
+                        self.send(0, node, Passage::Up(Space::Job, Up::Ask(ticket, asked.words)));
+                    }
+                    return Ok(None);
+                }
+                let Shared { cache, number, home } = self.of(client);
+                if let Some(home) = home
+                    && cache.is_for_home(client, &words)
                 {
-                    let said = home.ask_here(now, self.node, ticket, asked.words, &words);
+                    let said = home.ask_here(now, node, ticket, asked.words, &words);
                     if said.is_none() {
-                        self.generation.waits_at_home(ticket);
+                        cache.waits_at_home(ticket);
                     }
                     return Ok(said.map(|answer| (asked.seq, answer)));
                 }
-                if self.relay(asked.space).ask(now, ticket, asked.words, &words) {
-                    match (&mut self.home, asked.space) {
-                        (Some(home), Space::Generation) => home.ask(now, self.node, ticket, asked.words, &words),
-                        (_, Space::Job | Space::Generation) => self.ask(asked.space, Up::Ask(ticket, asked.words)),
+                if cache.ask(now, ticket, asked.words, &words) {
+                    let number = number.unwrap_or(0);
+                    match home {
+                        Some(home) => home.ask(now, node, ticket, asked.words, &words),
+                        None => self.send(number, node, Passage::Up(Space::Generation, Up::Ask(ticket, asked.words))),
                     }
                 }
             }
@@ -504,19 +591,18 @@ impl Namespaces {
     fn settle(&mut self) {
         loop {
             let mut has_moved = false;
-            for space in Space::ALL {
-                while let Some(action) = self.relay(space).poll_action() {
-                    has_moved = true;
-                    self.perform(space, action);
-                }
-            }
-            while let Some((node, tell)) = self.home.as_mut().and_then(Owner::poll_action) {
+            while let Some(action) = self.job.poll_action() {
                 has_moved = true;
-                if node == self.node {
-                    self.generation.take(tell);
-                } else {
-                    self.send(node, Passage::Down(Space::Generation, tell.down()));
-                }
+                let Some(up) = action.up() else {
+                    self.answers.extend(action.answer());
+                    continue;
+                };
+                self.send(0, self.node, Passage::Up(Space::Job, up));
+            }
+            has_moved |= self.settle_world(WorldId::new(0));
+            // Most jobs have no other world.
+            for world in self.others.keys().copied().collect::<Vec<_>>() {
+                has_moved |= self.settle_world(world);
             }
             if !has_moved {
                 return;
@@ -524,28 +610,38 @@ impl Namespaces {
         }
     }
 
-    fn perform(&mut self, space: Space, action: CacheAction) {
-        let Some(up) = action.up() else {
-            if let CacheAction::Answer(ticket, words) = action {
-                self.answers.push_back((ticket, words));
+    /// Exchanges the messages of a world's cache and its owner. Returns whether there were any.
+    fn settle_world(&mut self, world: WorldId) -> bool {
+        let (now, node) = (self.now, self.node);
+        let mut has_moved = false;
+        // The round in which there is nothing ends it.
+        loop {
+            let Some(shared) = self.of_world(world) else { return has_moved };
+            let number = shared.number.unwrap_or(0);
+            if let Some(action) = shared.cache.poll_action() {
+                let Some(up) = action.up() else {
+                    self.answers.extend(action.answer());
+                    continue;
+                };
+                match &mut shared.home {
+                    Some(home) => home.receive(now, node, up),
+                    None => self.send(number, node, Passage::Up(Space::Generation, up)),
+                }
+            } else if let Some((to, tell)) = shared.home.as_mut().and_then(Owner::poll_action) {
+                if to == node {
+                    shared.cache.take(tell);
+                } else {
+                    self.send(number, to, Passage::Down(Space::Generation, tell.down()));
+                }
+            } else {
+                return has_moved;
             }
-            return;
-        };
-        match (&mut self.home, space) {
-            (Some(home), Space::Generation) => home.receive(self.now, self.node, up),
-            (_, Space::Job | Space::Generation) => self.ask(space, up),
+            has_moved = true;
         }
     }
 
-    fn ask(&mut self, space: Space, up: Up<'_>) {
-        self.send(self.node, Passage::Up(space, up));
-    }
-
-    fn send(&mut self, node: NodeId, passage: Passage<'_>) {
-        let number = match passage {
-            Passage::Up(Space::Generation, _) | Passage::Down(Space::Generation, _) => self.number.unwrap_or(0),
-            Passage::Up(Space::Job, _) | Passage::Down(Space::Job, _) => 0,
-        };
+    /// Queues something for the launcher, about the namespace of this number.
+    fn send(&mut self, number: u32, node: NodeId, passage: Passage<'_>) {
         let bytes = stamped(number, passage);
         self.waiting += bytes.len();
         self.out.push_back((node, bytes));

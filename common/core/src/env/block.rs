@@ -5,7 +5,7 @@
 
 use super::{gpu_variables, jax, net, ompi, others, own, pmi, python, slurm, torch, tpu, tpu_lock};
 use crate::allocation::StepLayout;
-use crate::id::{AppIndex, JobId, LocalRank, Rank};
+use crate::id::{AppIndex, JobId, LocalRank, Rank, WorldId};
 use crate::os_strings::OsStrings;
 use crate::spec::Tier;
 use crate::tpu::{RankChips, TpuHost};
@@ -31,6 +31,10 @@ pub struct Host<'a> {
     pub app_size: u32,
     /// Programs of the job.
     pub apps: u32,
+    /// The name of the world; empty: it has none.
+    pub group: &'a [u8],
+    /// The number of the world.
+    pub world: WorldId,
     /// The address at which rank 0 listens.
     pub master_addr: &'a [u8],
     /// Its port.
@@ -117,6 +121,8 @@ pub struct RankVariables<'a> {
     pub local_rank: LocalRank,
     /// Its rank among those of its program.
     pub app_rank: u32,
+    /// Ranks that are tied together; 0: none are.
+    pub tied: u32,
     /// The file for the exception that ended it; empty: none.
     pub error_file: &'a [u8],
     /// Its GPUs, and the variables that name them; `None`: all, or those of the caller's.

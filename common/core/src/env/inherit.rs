@@ -392,7 +392,7 @@ mod tests {
             let chips = tpu.rank(LocalRank::new(0));
             let host = Host {
                 job: JobId([1; 16]), world_size: 2, local_size: 2, node_index: 0, nodes: 1, app: AppIndex::new(0),
-                app_name: b"x", app_size: 2, apps: 1,
+                app_name: b"x", app_size: 2, apps: 1, group: b"g", world: crate::id::WorldId::new(1),
                 master_addr: b"::1", master_port: 1, agent_store: false, cpus: Some(4), tier: Tier::T3, skips_tpu_lock: true, socket: b"/s", interface: Some(b"e"), interface_asked: true, jax: true,
                 mpi: Some(crate::env::MpiHost { port: 1, namespace: 0, name: b"h", is_crowded: true }), local_devices: Some(1), restart: 0, max_restarts: 0,
                 healthy: 1,
@@ -402,7 +402,7 @@ mod tests {
             };
             let mut seat = OsStrings::default();
             let names: &[&str] = &[crate::gpus::CUDA, crate::gpus::HIP];
-            of_rank(&RankVariables { rank: Rank::new(0), healthy: Rank::new(0), initial: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, error_file: b"x", gpus: Some((names, b"0")), slurm: true, threads: None, mpi: true, tpu: Some(&chips) }, &base.pinned, &mut seat);
+            of_rank(&RankVariables { rank: Rank::new(0), healthy: Rank::new(0), initial: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, tied: 2, error_file: b"x", gpus: Some((names, b"0")), slurm: true, threads: None, mpi: true, tpu: Some(&chips) }, &base.pinned, &mut seat);
             let shared = common(&host, &base.pinned);
             let mut seen = BTreeSet::new();
             for entry in without_tpu(&without(&base.env, names), &base.pinned).iter().chain(shared.iter()).chain(seat.iter()) {

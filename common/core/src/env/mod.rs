@@ -237,7 +237,7 @@ fn write_row(text: &mut String, names: &str, var: &Var) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{AppIndex, JobId, LocalRank, Rank};
+    use crate::id::{AppIndex, JobId, LocalRank, Rank, WorldId};
     use crate::os_strings::OsStrings;
     use crate::spec::Tier;
     use alloc::collections::BTreeSet;
@@ -252,6 +252,8 @@ mod tests {
         app_name: b"eval",
         app_size: 3,
         apps: 2,
+        group: b"gen",
+        world: WorldId::new(1),
         master_addr: b"127.0.0.1",
         master_port: 20000,
         agent_store: false,
@@ -277,6 +279,7 @@ mod tests {
         initial: Rank::new(7),
         local_rank: LocalRank::new(3),
         app_rank: 2,
+        tied: 2,
         error_file: b"/e",
         gpus: Some((&[crate::gpus::CUDA, crate::gpus::HIP], b"6,7")),
         slurm: true,

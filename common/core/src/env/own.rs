@@ -2,6 +2,7 @@
 
 use super::block::{Host, RankVariables, Sink};
 use super::{Anew, Contract, Role, Var};
+use crate::id::WorldId;
 use crate::spec::Tier;
 use alloc::format;
 
@@ -54,6 +55,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_FRAMEWORK", Role::Read, "As `--framework`."),
         var("RLAUNCH_GPUS_PER_RANK", Role::ReadOnce, "As `--gpus-per-rank`."),
         var("RLAUNCH_GRACE", Role::Read, "As `--grace`."),
+        var("RLAUNCH_GROUP", Role::Set, "Name of the rank's group (`--group`), if it has one."),
         var("RLAUNCH_HOOK_TIMEOUT", Role::Read, "As `--hook-timeout`."),
         var("RLAUNCH_HOSTFILE", Role::ReadOnce, "As `--hostfile`, if no program has hosts."),
         var("RLAUNCH_HOSTS", Role::ReadOnce, "As `--hosts`, if no program has hosts."),
@@ -127,9 +129,12 @@ pub(super) const CONTRACT: Contract = Contract {
             "Number of restarts of the wrapped function since the processes started, from 0.",
         )
         .each_round(),
+        var("RLAUNCH_SCALE_TIMEOUT", Role::ReadOnce, "As `--scale-timeout`."),
+        var("RLAUNCH_SLICES", Role::ReadOnce, "As `--slices`."),
         var("RLAUNCH_SOCKET", Role::Set, "Path of the agent's socket for `rlaunch store` and the client libraries."),
         var("RLAUNCH_SPARES", Role::ReadOnce, "As `--spares`."),
         var("RLAUNCH_SPARE_HOSTS", Role::ReadOnce, "As `--spare-hosts`."),
+        var("RLAUNCH_SPARE_SLICES", Role::ReadOnce, "As `--spare-slices`."),
         var("RLAUNCH_STDIN", Role::ReadOnce, "As `--stdin`."),
         var("RLAUNCH_STORE_GUARD", Role::Read, "As `--store-guard`."),
         var("RLAUNCH_SUSPEND_LIMIT", Role::Read, "As `--suspend-limit`."),
@@ -139,10 +144,14 @@ pub(super) const CONTRACT: Contract = Contract {
             Role::Set,
             "Containment of the processes: `t1` or `t3` ([containment](../explain/containment.md)).",
         ),
+        var("RLAUNCH_TIED_GROUP", Role::Set, "Index of the rank's tied ranks (`--tied`), from 0."),
+        var("RLAUNCH_TIED_RANK", Role::Set, "Rank among the tied ranks, from 0. Rank 0 leads them."),
+        var("RLAUNCH_TIED_SIZE", Role::Set, "Number of ranks that are tied together."),
         var("RLAUNCH_TIMEOUT", Role::Read, "As `--timeout`."),
         var("RLAUNCH_TRANSPORT", Role::Read, "As `--transport`."),
         var("RLAUNCH_WARNING_GRACE", Role::Read, "As `--warning-grace`."),
         var("RLAUNCH_WDIR", Role::ReadOnce, "As `--wdir`."),
+        var("RLAUNCH_WORLD", Role::Set, "Number of the rank's world, if that is not the world of the first program."),
         var("RLAUNCH_WORLD_SIZE", Role::Set, "Number of ranks of the job. In a round: number of healthy ranks.")
             .each_round(),
         var("RLAUNCH_YIELD_WITHIN", Role::Read, "As `--yield-within`."),
@@ -163,6 +172,12 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.text("RLAUNCH_APP_NAME", host.app_name);
     out.number("RLAUNCH_APP_SIZE", host.app_size);
     out.number("RLAUNCH_APPS", host.apps);
+    if !host.group.is_empty() {
+        out.text("RLAUNCH_GROUP", host.group);
+    }
+    if host.world > WorldId::new(0) {
+        out.number("RLAUNCH_WORLD", host.world.get());
+    }
     out.number("RLAUNCH_RESTART_COUNT", host.restart);
     let tier: &[u8] = match host.tier {
         Tier::T1 => b"t1",
@@ -179,4 +194,10 @@ pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
     out.number("RLAUNCH_INITIAL_RANK", seat.initial.get());
     out.number("RLAUNCH_LOCAL_RANK", seat.local_rank.get());
     out.number("RLAUNCH_APP_RANK", seat.app_rank);
+    let rank = seat.rank.get();
+    if let Some((group, own)) = rank.checked_div(seat.tied).zip(rank.checked_rem(seat.tied)) {
+        out.number("RLAUNCH_TIED_GROUP", group);
+        out.number("RLAUNCH_TIED_RANK", own);
+        out.number("RLAUNCH_TIED_SIZE", seat.tied);
+    }
 }

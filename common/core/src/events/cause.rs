@@ -22,6 +22,11 @@ pub enum Cause {
         /// How.
         status: Status,
     },
+    /// The program with `--lead` has finished, and the others are ended.
+    Lead {
+        /// Its last rank.
+        rank: Rank,
+    },
     /// A rank could not be started.
     Spawn {
         /// Which.
@@ -112,6 +117,7 @@ impl Cause {
         match self {
             Self::Success => "success",
             Self::Rank { .. } => "rank",
+            Self::Lead { .. } => "lead",
             Self::Spawn { .. } => "spawn",
             Self::Refused { .. } => "refused",
             Self::Unreachable { .. } => "unreachable",
@@ -128,8 +134,8 @@ impl Cause {
     #[must_use]
     pub const fn exit(&self, unwritten: bool) -> Ending {
         match self {
-            Self::Success if unwritten => Ending::Code(exit::LAUNCH),
-            Self::Success => Ending::Code(0),
+            Self::Success | Self::Lead { .. } if unwritten => Ending::Code(exit::LAUNCH),
+            Self::Success | Self::Lead { .. } => Ending::Code(0),
             Self::Rank { status, .. } => Ending::Code(status.exit_code()),
             Self::Spawn { error, .. } => Ending::Code(error.exit_code()),
             Self::Refused { why: NodeRefusal::Program { error, .. }, .. } => Ending::Code(error.exit_code()),

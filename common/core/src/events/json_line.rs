@@ -2,7 +2,7 @@
 
 use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
 use super::{news, round_fields};
-use crate::bootstrap::CarrierEnd;
+use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::errno::EPIPE;
 use crate::exit::Ending;
 use crate::guard::devices::DeviceHolder;
@@ -221,6 +221,9 @@ fn job_start(o: &mut Object<'_>, start: &JobStart) {
 fn app(text: &mut String, app: &AppLine) {
     let mut o = Object::open(text);
     o.number("procs", app.procs.into());
+    if !app.group.is_empty() {
+        o.bytes("group", &app.group);
+    }
     o.array("argv", &app.argv, push_bytes);
     match &app.wdir {
         Some(wdir) => o.bytes("wdir", wdir),
@@ -280,11 +283,15 @@ fn leftover(text: &mut String, leftover: &Leftover) {
 }
 
 fn rank(o: &mut Object<'_>, what: &What) {
-    if let What::RankStarted { rank, node, local_rank, pid, at } = what {
+    if let What::RankStarted { rank, node, local_rank, group, pid, at } = what {
         o.text("ev", "rank.started");
         o.number("rank", rank.get().into());
         o.number("node", node.get().into());
         o.number("local_rank", local_rank.get().into());
+        if let Some((group, rank)) = group {
+            o.bytes("group", group);
+            o.number("group_rank", rank.get().into());
+        }
         o.number("pid", (*pid).into());
         o.number("at", at.nanos());
     }
@@ -449,29 +456,38 @@ fn places(o: &mut Object<'_>, interface: &OsBytes, tried: &[Tried]) {
     });
 }
 
+fn closed(o: &mut Object<'_>, why: CloseReason) {
+    match why {
+        CloseReason::Eof => o.text("why", "eof"),
+        CloseReason::Malformed => o.text("why", "malformed"),
+        CloseReason::Slow => o.text("why", "slow"),
+        CloseReason::Failed(errno) => {
+            o.text("why", "failed");
+            o.signed("errno", errno);
+        }
+        CloseReason::Carrier(kind, end) => {
+            let name = match kind {
+                CarrierKind::Ssh => "ssh",
+                CarrierKind::Srun => "srun",
+                CarrierKind::Exec => "exec",
+            };
+            o.text("why", name);
+            match end {
+                CarrierEnd::Code(code) => o.number("code", code.into()),
+                CarrierEnd::Signal(number) => match Signal::new(number) {
+                    Some(sig) => o.text("signal", &format!("{sig}")),
+                    None => o.text("signal", ""),
+                },
+            }
+        }
+    }
+}
+
 fn lost(o: &mut Object<'_>, lost: Lost) {
     match lost {
         Lost::Agent(why) => {
             o.text("lost", "agent");
-            match why {
-                CloseReason::Eof => o.text("why", "eof"),
-                CloseReason::Malformed => o.text("why", "malformed"),
-                CloseReason::Slow => o.text("why", "slow"),
-                CloseReason::Failed(errno) => {
-                    o.text("why", "failed");
-                    o.signed("errno", errno);
-                }
-                CloseReason::Carrier(end) => {
-                    o.text("why", "ssh");
-                    match end {
-                        CarrierEnd::Code(code) => o.number("code", code.into()),
-                        CarrierEnd::Signal(number) => match Signal::new(number) {
-                            Some(sig) => o.text("signal", &format!("{sig}")),
-                            None => o.text("signal", ""),
-                        },
-                    }
-                }
-            }
+            closed(o, why);
         }
         Lost::AgentEarly => {
             o.text("lost", "agent");
@@ -504,6 +520,7 @@ pub(super) fn cause(o: &mut Object<'_>, cause: &Cause) {
             o.number("rank", rank.get().into());
             self::status(o, *status);
         }
+        Cause::Lead { rank } => o.number("rank", rank.get().into()),
         Cause::Spawn { rank, error } => {
             o.number("rank", rank.get().into());
             spawn_error(o, error);

@@ -124,6 +124,8 @@ pub enum What {
         node: NodeId,
         /// Its rank there.
         local_rank: LocalRank,
+        /// Its group, and its rank there; `None`: its world has no name.
+        group: Option<(OsBytes, Rank)>,
         /// Its process id there.
         pid: u32,
         /// When it was started, since the job's start.
@@ -310,6 +312,8 @@ pub struct JobStart {
 pub struct AppLine {
     /// How many ranks run it.
     pub procs: u32,
+    /// The group of its ranks; empty: none.
+    pub group: OsBytes,
     /// Program and arguments.
     pub argv: OsStrings,
     /// Their working directory; `None`: rlaunch's own.

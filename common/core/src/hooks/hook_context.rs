@@ -228,7 +228,7 @@ fn ended(cause: &Cause) -> (&'static str, Option<Rank>, Option<NodeId>, String) 
     match cause {
         Cause::Success | Cause::ReaderClosed(_) => (kind, None, None, String::new()),
         Cause::Rank { rank, status } => (kind, Some(*rank), None, Status::to_string(status)),
-        Cause::Spawn { rank, .. } => (kind, Some(*rank), None, String::new()),
+        Cause::Lead { rank } | Cause::Spawn { rank, .. } => (kind, Some(*rank), None, String::new()),
         Cause::Refused { node, .. }
         | Cause::Unreachable { node, .. }
         | Cause::Lost { node, .. }

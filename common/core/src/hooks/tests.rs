@@ -5,7 +5,7 @@ use crate::events::{Cause, What};
 use crate::exit::Ending;
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank, NodeId, Rank, Round};
-use crate::place::{Node, Processes, RankPlacement};
+use crate::place::{Node, Processes, RankPlacement, Worlds};
 use crate::rank_set::RankSet;
 use crate::restart::RoundNote;
 use crate::restart::rank_fault::{Fault, FaultKind};
@@ -32,6 +32,8 @@ fn hooks(on_restart: bool, on_exit: bool) -> Hooks {
         ranks: (0..3).map(seat).collect(),
         notes: vec![],
         processes: Processes::default(),
+        order: vec![],
+        worlds: Worlds::default(),
     };
     let wanted = Wanted {
         on_restart: on_restart.then(|| "r".into()),

@@ -15,13 +15,13 @@ use super::roster::{Roster, Standing, State};
 use super::slice_hosts;
 use super::{Cx, HostFailure, JobAction, Setting};
 use crate::events::{Cause, JobNews, What};
-use crate::id::{NodeId, ProcId, Rank};
+use crate::id::{NodeId, ProcId, Rank, WorldId};
 use crate::os_bytes::OsBytes;
 use crate::place::{Node, Placement};
 use crate::signal::Signal;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
-use crate::wire::to_node::{PortPlan, Rendezvous, ToNode};
+use crate::wire::to_node::{PortPlan, Rendezvous, ToNode, WORLD_NAMESPACE, WorldStart};
 use crate::wire::to_root::{Hello, NodeRefusal};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub(super) struct Bringup {
     sole: bool,
     /// The only node ends by itself with its ranks.
     ends_by_itself: bool,
-    /// The orders of a restart of all ranks, where one is possible.
+    /// The orders of a restart of all ranks, and of worlds.
     restart_orders: Option<Box<Orders>>,
     /// The rendezvous, once it is known, and its host.
     rendezvous: Option<(NodeId, Rendezvous)>,
@@ -451,9 +451,7 @@ impl Bringup {
 
     /// All ranks may have to be started again, or to meet elsewhere.
     fn keep(&mut self, orders: Orders, head: NodeId, rendezvous: Rendezvous) {
-        if orders.can_start_more() {
-            self.restart_orders = Some(Box::new(orders));
-        }
+        self.restart_orders = Some(Box::new(orders));
         self.rendezvous = Some((head, rendezvous));
     }
 
@@ -481,8 +479,8 @@ impl Bringup {
     }
 
     /// Ranks can be started again.
-    pub(super) const fn can_start_again(&self) -> bool {
-        self.restart_orders.is_some()
+    pub(super) fn can_start_again(&self) -> bool {
+        self.restart_orders.as_ref().is_some_and(|orders| orders.can_start_more())
     }
 
     /// Has all who take part start their ranks again: so many times by now, with the number of the first process. `ports`: what hosts
@@ -534,6 +532,26 @@ impl Bringup {
         if let Some(orders) = self.restart_orders.as_deref() {
             orders.one(cx, node, rank, proc);
         }
+    }
+
+    /// Starts the ranks of a world besides the first one; the process of its rank 0 would have the number `first` if it were rank 0 of the
+    /// job.
+    pub(super) fn start_world(&self, cx: &mut Cx<'_>, world: WorldId, port: u16, (first, is_spawned): (ProcId, bool)) {
+        let Some(orders) = self.restart_orders.as_deref() else { return };
+        let placement = Arc::clone(cx.facts.placement());
+        let only = placement.only(world);
+        let head = only.head();
+        let addr = match &self.rendezvous {
+            _ if orders::is_together(&only) => orders::LOOPBACK.into(),
+            Some((first, rendezvous)) if *first == head => rendezvous.addr.clone(),
+            Some(_) | None => self.address(&placement, head),
+        };
+        let namespace = WORLD_NAMESPACE.saturating_add(world.get());
+        let wants_store = placement.worlds.get(world).is_some_and(|world| world.agent_store);
+        let agent_store = wants_store && master_addr::is_of(&addr, self.known(head));
+        let rendezvous = Rendezvous { agent_store, namespace, ..orders.rendezvous_of(&only, addr, Some(port)) };
+        cx.act(JobAction::Home { node: head, namespace });
+        orders.send_world(cx, &WorldStart { world, rendezvous, is_spawned }, first);
     }
 
     /// The hello of a node.

@@ -51,6 +51,7 @@ impl Closing {
         self.told = match began.cause {
             Cause::Signal(_) | Cause::Scheduler { .. } | Cause::Timeout(_) | Cause::ReaderClosed(_) => true,
             Cause::Success
+            | Cause::Lead { .. }
             | Cause::Rank { .. }
             | Cause::Spawn { .. }
             | Cause::Refused { .. }

@@ -97,9 +97,11 @@ impl Ending {
         }
         let sent = match &cause {
             Cause::Signal(sig) | Cause::Scheduler { sig, .. } => Some(*sig),
-            Cause::Rank { .. } | Cause::Timeout(_) | Cause::ReaderClosed(_) | Cause::Preempted { .. } => {
-                Some(Signal::TERM)
-            }
+            Cause::Rank { .. }
+            | Cause::Lead { .. }
+            | Cause::Timeout(_)
+            | Cause::ReaderClosed(_)
+            | Cause::Preempted { .. } => Some(Signal::TERM),
             // The ranks of the other hosts are asked as after any failure.
             Cause::Lost { .. } if !self.sole => Some(Signal::TERM),
             // Nothing useful can have been done by an incomplete launch: it is rolled back without asking the ranks.
@@ -210,12 +212,16 @@ impl Ending {
                     self.end(cx, Cause::Rank { rank, status }, RanksState::Running);
                 }
             }
-            OnFailure::Continue => {
-                let first = !core::mem::replace(&mut self.failed, true);
-                if first && self.state == State::Running && !self.all_over {
-                    cx.notify(Notice::Log(What::News(JobNews::Continuing { rank, status })));
-                }
-            }
+            OnFailure::Continue => self.passed_over(cx, failure),
+        }
+    }
+
+    /// A rank failed, and the others continue.
+    pub(super) fn passed_over(&mut self, cx: &mut Cx<'_>, failure: &RankExit) {
+        let RankExit { rank, status, .. } = *failure;
+        let first = !core::mem::replace(&mut self.failed, true);
+        if first && self.state == State::Running && !self.all_over {
+            cx.notify(Notice::Log(What::News(JobNews::Continuing { rank, status })));
         }
     }
 

@@ -78,6 +78,12 @@ impl JobFacts {
         self.placement.used().any(|node| !self.hosts.is_local(node))
     }
 
+    /// The group of a rank and its number there; `None`: its world has no name.
+    pub(super) fn group_of(&self, rank: Rank) -> Option<(OsBytes, Rank)> {
+        let group = self.placement.worlds.group(self.placement.world_of(rank));
+        (!group.is_empty()).then(|| (OsBytes::from(group), self.placement.in_world(rank)))
+    }
+
     /// Where a process was asked for.
     pub(super) fn node_of_process(&self, proc: ProcId) -> Option<NodeId> {
         self.placement.node_of(self.placement.rank_of(proc)?)

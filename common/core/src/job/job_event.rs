@@ -1,9 +1,10 @@
 //! Events and actions of the job machine: the contract with the launcher's driver and with the simulator.
 
-use crate::bootstrap::CarrierEnd;
+use crate::bootstrap::{CarrierEnd, CarrierKind};
+use crate::ended::Ended;
 use crate::events::{JobNews, Record};
 use crate::exit::Ending;
-use crate::id::{NodeId, Std, StreamId};
+use crate::id::{NodeId, Rank, Std, StreamId};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::signal::Signal;
@@ -11,6 +12,7 @@ use crate::time::{Mono, Span};
 use crate::wire::beat::Beat;
 use crate::wire::to_node::ToNode;
 use crate::wire::to_root::{Leftover, ToRoot};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -127,7 +129,7 @@ pub enum CloseReason {
     /// The kernel refused to read or write, with this errno.
     Failed(i32),
     /// The process that carries it ended first: it was killed, or the connection or what runs there was lost.
-    Carrier(CarrierEnd),
+    Carrier(CarrierKind, CarrierEnd),
 }
 
 /// The last report of a guardian.
@@ -199,6 +201,20 @@ pub enum JobAction {
     Home {
         /// The node.
         node: NodeId,
+        /// Its number.
+        namespace: u32,
+    },
+    /// The programs of the job are to know how a rank has ended; `None`: that of the process before the present one is no longer true.
+    Ended {
+        /// Its group; empty: its world has no name.
+        group: OsBytes,
+        /// Its number in its world.
+        rank: Rank,
+        /// How.
+        ended: Option<Box<Ended>>,
+    },
+    /// No rank uses the namespace of this number any more.
+    Homeless {
         /// Its number.
         namespace: u32,
     },

@@ -86,10 +86,11 @@ impl Log {
 
 fn app_line(app: &AppSpec) -> AppLine {
     // The kernel counts each string with its NUL.
-    let AppBase { argv, env, wdir, .. } = &app.base;
+    let AppBase { argv, env, wdir, role, .. } = &app.base;
     let longest = argv.iter().chain(env).map(|text| text.len() as u64 + 1).max();
     AppLine {
         procs: app.procs,
+        group: role.world.group.clone(),
         argv: argv.clone(),
         wdir: wdir.clone(),
         bytes: (argv.as_bytes().len() + env.as_bytes().len()) as u64,

@@ -8,6 +8,7 @@ mod bringup;
 mod check;
 mod clock;
 mod closing;
+mod ended_ranks;
 mod ending;
 mod facts;
 mod generations;
@@ -32,10 +33,12 @@ mod scheduler_signals;
 mod shrink_rule;
 mod signals;
 mod slice_hosts;
+pub mod slices;
 mod startup_deadline;
 mod suspend_detector;
 #[cfg(test)]
 mod tests;
+mod worlds;
 
 pub use job_event::{CloseReason, GuardianEnd, HostFailure, JobAction, JobEvent};
 pub use signals::document as signals_document;
@@ -128,6 +131,8 @@ impl Job {
             rounds: rounds::Rounds::new(Arc::clone(spec), setting.read_policy),
             output: output::Output::new(setting.nohup),
             closing: closing::Closing::new(),
+            worlds: worlds::Worlds::new(spec),
+            ended_ranks: ended_ranks::EndedRanks::default(),
             log,
         };
         let facts = JobFacts::new(spec);
@@ -135,6 +140,7 @@ impl Job {
         job.with(now, |parts, step| {
             parts.log.start(&mut step.cx(), spec, setting);
             parts.bringup.start(&mut step.cx());
+            parts.worlds.begin(&mut step.cx(), &parts.bringup);
         });
         job
     }
@@ -176,6 +182,8 @@ struct Parts {
     rounds: rounds::Rounds,
     output: output::Output,
     closing: closing::Closing,
+    worlds: worlds::Worlds,
+    ended_ranks: ended_ranks::EndedRanks,
     log: log::Log,
 }
 
@@ -190,12 +198,13 @@ enum Timer {
     Bringup,
     Generations,
     Rounds,
+    EndedRanks,
     Closing,
 }
 
 impl Timer {
     /// All of them, in the order in which they are run.
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Ending,
         Self::KillWatchdog,
         Self::NodeEnds,
@@ -204,6 +213,7 @@ impl Timer {
         Self::Bringup,
         Self::Generations,
         Self::Rounds,
+        Self::EndedRanks,
         Self::Closing,
     ];
 }
@@ -219,6 +229,7 @@ impl Parts {
             Timer::Bringup => self.bringup.deadline(),
             Timer::Generations => self.generations.deadline(),
             Timer::Rounds => self.rounds.deadline(),
+            Timer::EndedRanks => self.ended_ranks.deadline(),
             Timer::Closing => self.closing.deadline(),
         }
     }
@@ -236,6 +247,7 @@ impl Parts {
                 self.rounds.timeout(step.now);
                 self.apply_round_decisions(step);
             }
+            Timer::EndedRanks => self.ended_ranks.timeout(&mut step.cx()),
             Timer::Closing => self.closing.timeout(&mut step.cx()),
         }
     }

@@ -5,7 +5,7 @@ use super::{Cx, JobAction, Setting};
 use crate::allocation::{HostStep, StepLayout, task_ids};
 use crate::bind::{Bind, BindTo, CpuList};
 use crate::hostlist::{Chips, fold};
-use crate::id::{AppIndex, NodeId, ProcId, Rank};
+use crate::id::{AppIndex, LocalRank, NodeId, ProcId, Rank, WorldId};
 use crate::master_store::Holder;
 use crate::mpi::HostRanks;
 use crate::os_bytes::OsBytes;
@@ -20,7 +20,8 @@ use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::probe::Key;
 use crate::wire::to_node::{
-    APP_PART, Delta, Find, MpiWorld, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode, TpuRequest,
+    APP_PART, Delta, Find, MpiWorld, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode, TpuRequest, WorldSeat,
+    WorldStart,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -108,9 +109,17 @@ impl Orders {
         self.spec.restarts.is_any()
     }
 
+    /// Whether the job has several worlds from its start.
+    fn has_worlds(&self) -> bool {
+        !self.spec.placement.worlds.is_one() || self.spec.placement.worlds.has_groups()
+    }
+
     /// Whether processes may be started when others have ended: then the only node also waits for the order that the job is over.
     pub(super) fn can_start_more(&self) -> bool {
-        self.may_restart() || self.spec.rounds.respawn != Respawn::Never
+        self.may_restart()
+            || self.spec.rounds.respawn != Respawn::Never
+            || self.has_worlds()
+            || self.spec.lead.is_some()
     }
 
     /// Time that a round may wait for suspected hosts, and for more faults.
@@ -176,7 +185,11 @@ impl Orders {
             job: self.spec.job,
             contain: self.spec.contain,
             nodes: len(&placement.nodes),
-            local_size: placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
+            local_size: match self.has_worlds() {
+                true => placement.slots_used(node),
+                false => placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
+            },
+            has_worlds: self.has_worlds(),
             gpus: self.spec.gpus,
             devices: Box::new(self.spec.devices.clone()),
             bind: self.bind(node),
@@ -230,6 +243,15 @@ impl Orders {
 
     /// The rendezvous for all nodes, as the first host is sent it.
     pub(super) fn rendezvous(&self, placement: &Placement, addr: OsBytes, port: Option<u16>) -> Rendezvous {
+        let is_one = placement.worlds.is_one();
+        let world = placement.only(WorldId::new(0));
+        let rendezvous = self.rendezvous_of(&world, addr, port);
+        let first = world.nodes.get(world.head().index()).map(|node| node.ranks);
+        Rendezvous { ranks_here: first.filter(|_| !is_one), ..rendezvous }
+    }
+
+    /// The rendezvous of a world, which is all that there is of the job in `placement`.
+    pub(super) fn rendezvous_of(&self, placement: &Placement, addr: OsBytes, port: Option<u16>) -> Rendezvous {
         let nodes = placement.used().fold(0_u32, |sum, _| sum.saturating_add(1));
         let agent_store = self.spec.master_store.is_agent();
         Rendezvous {
@@ -247,6 +269,7 @@ impl Orders {
             slurm: self.slurm(placement).map(Box::new),
             tpu: None,
             mpi: self.mpi_world(placement).map(Box::new),
+            ranks_here: None,
         }
     }
 
@@ -262,7 +285,8 @@ impl Orders {
             by_node.get(node.index()).into_iter().flatten().for_each(|rank| ranks.insert(*rank));
             HostRanks::new(name.into(), &ranks)
         };
-        let apps = (0..).zip(&self.spec.apps).map(|(app, _)| placement.procs(AppIndex::new(app))).collect();
+        let last = placement.ranks.last().map_or(0, |seat| seat.app.get());
+        let apps = (0..=last).map(|app| placement.procs(AppIndex::new(app))).collect();
         Some(MpiWorld { apps, hosts: placement.used().map(host).collect() })
     }
 
@@ -290,42 +314,53 @@ impl Orders {
         rendezvous: &Rendezvous,
         slices: &Slices,
     ) {
-        let by_node = placement.by_node();
-        for (node, node_index) in placement.used().zip(0..) {
-            let ranks = by_node.get(node.index()).map_or(&[][..], Vec::as_slice);
-            cx.act(JobAction::Send {
-                node,
-                msg: ToNode::Rendezvous(of_host(rendezvous, node_index, ranks, slices.get(&node))),
-            });
-            self.ranks(cx, placement, node, 0, ranks);
+        let hosts = hosts_of(placement, WorldId::new(0));
+        for node in placement.used() {
+            let host = hosts.get(&node);
+            let slice = slices.get(&node);
+            let own = match host {
+                Some(host) => of_host(rendezvous, host, slice),
+                // A host that has ranks of other worlds only.
+                None => Rendezvous { node_index: u32::MAX, ranks_here: Some(0), ..rendezvous.clone() },
+            };
+            cx.act(JobAction::Send { node, msg: ToNode::Rendezvous(own) });
+            self.ranks(cx, placement, node, 0, host.map_or(&[][..], |host| host.ranks.as_slice()));
+        }
+    }
+
+    /// Has a host start the ranks of a world besides the first one.
+    pub(super) fn send_world(&self, cx: &mut Cx<'_>, start: &WorldStart, first: ProcId) {
+        let placement = Arc::clone(cx.facts.placement());
+        for (node, host) in hosts_of(&placement, start.world) {
+            let rendezvous = of_host(&start.rendezvous, &host, None);
+            let start = WorldStart { rendezvous, ..start.clone() };
+            cx.act(JobAction::Send { node, msg: ToNode::World(Box::new(start)) });
+            self.ranks(cx, &placement, node, first.get(), &host.ranks);
         }
     }
 
     /// The same when they have been started before; the process of rank 0 has this number.
     pub(super) fn send_generation(&self, cx: &mut Cx<'_>, rendezvous: &Rendezvous, first: u32, slices: &Slices) {
         let placement = cx.facts.placement();
-        let by_node = placement.by_node();
-        for (node, node_index) in placement.used().zip(0..) {
-            let ranks = by_node.get(node.index()).map_or(&[][..], Vec::as_slice);
-            cx.act(JobAction::Send {
-                node,
-                msg: ToNode::Again(of_host(rendezvous, node_index, ranks, slices.get(&node))),
-            });
-            self.ranks(cx, placement, node, first, ranks);
+        for (node, host) in hosts_of(placement, WorldId::new(0)) {
+            let again = of_host(rendezvous, &host, slices.get(&node));
+            cx.act(JobAction::Send { node, msg: ToNode::Again(again) });
+            self.ranks(cx, placement, node, first, &host.ranks);
         }
     }
 
     /// The ranks of the only node.
     pub(super) fn all_ranks(&self, cx: &mut Cx<'_>) {
         let placement = cx.facts.placement();
-        let ranks: Vec<Rank> = placement.by_node().into_iter().flatten().collect();
+        let ranks: Vec<Rank> = placement.members(WorldId::new(0)).collect();
         self.ranks(cx, placement, NodeId::new(0), 0, &ranks);
     }
 
     /// Another process of a rank.
     pub(super) fn one(&self, cx: &mut Cx<'_>, node: NodeId, rank: Rank, proc: ProcId) {
         let placement = cx.facts.placement();
-        let delta = self.delta(placement, rank, proc);
+        let local_rank = placement.ranks.get(rank.index()).map(|seat| seat.local_rank);
+        let delta = local_rank.and_then(|local_rank| self.delta(placement, rank, local_rank, proc));
         // Input has gone to the first process.
         let delta = delta.map(|delta| Delta { stdin: StdinPlan::None, ..delta });
         for procs in Capped::<Delta, SPAWN_BATCH>::chunks(delta) {
@@ -333,7 +368,8 @@ impl Orders {
         }
     }
 
-    fn delta(&self, placement: &Placement, rank: Rank, proc: ProcId) -> Option<Delta> {
+    /// `local_rank`: among the ranks of its world on its host.
+    fn delta(&self, placement: &Placement, rank: Rank, local_rank: LocalRank, proc: ProcId) -> Option<Delta> {
         let seat = placement.ranks.get(rank.index())?;
         let (share, n) = (placement.share(seat.app), rank.get());
         Some(Delta {
@@ -343,14 +379,25 @@ impl Orders {
             local_rank: seat.local_rank,
             app_rank: n.saturating_sub(share.first.get()),
             app_size: share.size,
-            stdin: self.spec.stdin.of(rank),
+            stdin: if proc.get() < self.spec.placement.world_size() {
+                self.spec.stdin.of(rank)
+            } else {
+                StdinPlan::None
+            },
+            seat: WorldSeat { world: placement.worlds.of_app(seat.app), rank: placement.in_world(rank), local_rank },
         })
     }
 
     /// The ranks of a node. The process of rank 0 gets the number `first`, the others follow.
     fn ranks(&self, cx: &mut Cx<'_>, placement: &Placement, node: NodeId, first: u32, ranks: &[Rank]) {
-        let delta = |rank: &Rank| self.delta(placement, *rank, ProcId::new(first.saturating_add(rank.get())));
-        let mut batches = Capped::<Delta, SPAWN_BATCH>::chunks(ranks.iter().filter_map(delta)).into_iter().peekable();
+        let is_one = placement.worlds.is_one();
+        let delta = |(rank, among): (&Rank, u32)| {
+            let seat = placement.ranks.get(rank.index())?;
+            let local_rank = if is_one { seat.local_rank } else { LocalRank::new(among) };
+            self.delta(placement, *rank, local_rank, ProcId::new(first.saturating_add(rank.get())))
+        };
+        let deltas = ranks.iter().zip(0..).filter_map(delta);
+        let mut batches = Capped::<Delta, SPAWN_BATCH>::chunks(deltas).into_iter().peekable();
         if batches.peek().is_none() {
             spawn(cx, placement, node, Capped::default(), true);
         }
@@ -360,12 +407,40 @@ impl Orders {
     }
 }
 
-/// The rendezvous as this host is sent it, which has these ranks.
-fn of_host(rendezvous: &Rendezvous, node_index: u32, ranks: &[Rank], tpu: Option<&TpuHost>) -> Rendezvous {
+/// A host of a world.
+#[derive(Debug)]
+struct WorldHost {
+    /// Its index among the hosts of the world.
+    index: u32,
+    /// The ranks of the world there, by their numbers in the job.
+    ranks: Vec<Rank>,
+    /// The same in the world, where that is another.
+    numbers: Option<Vec<Rank>>,
+}
+
+/// The hosts of a world.
+fn hosts_of(placement: &Placement, world: WorldId) -> BTreeMap<NodeId, WorldHost> {
+    let mut hosts: BTreeMap<NodeId, WorldHost> = BTreeMap::new();
+    let is_one = placement.worlds.is_one();
+    for (rank, number) in placement.members(world).zip((0..).map(Rank::new)) {
+        let Some(node) = placement.node_of(rank) else { continue };
+        let numbers = if is_one { None } else { Some(Vec::new()) };
+        let host = hosts.entry(node).or_insert_with(|| WorldHost { index: 0, ranks: Vec::new(), numbers });
+        host.ranks.push(rank);
+        host.numbers.iter_mut().for_each(|numbers| numbers.push(number));
+    }
+    hosts.values_mut().zip(0..).for_each(|(host, index)| host.index = index);
+    hosts
+}
+
+/// The rendezvous as this host of its world is sent it.
+fn of_host(rendezvous: &Rendezvous, host: &WorldHost, tpu: Option<&TpuHost>) -> Rendezvous {
     let tpu = tpu.cloned().map(Box::new);
-    let mut own = Rendezvous { node_index, tpu, ..rendezvous.clone() };
+    let numbers = host.numbers.as_deref();
+    let ranks_here = numbers.map(len);
+    let mut own = Rendezvous { node_index: host.index, tpu, ranks_here, ..rendezvous.clone() };
     if let Some(step) = &mut own.slurm {
-        step.task_ids = task_ids(ranks.iter().map(|rank| rank.get()));
+        step.task_ids = task_ids(numbers.unwrap_or(&host.ranks).iter().map(|rank| rank.get()));
     }
     own
 }

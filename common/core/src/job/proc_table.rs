@@ -170,7 +170,8 @@ impl Procs {
             let Some((seat, local_rank)) = seat.zip(local_rank) else { continue };
             (seat.state, seat.started) = (State::Running, Some(began));
             let at = self.clock.since(began);
-            cx.notify(Notice::Log(What::RankStarted { rank, node, local_rank, pid: started.pid, at }));
+            let group = cx.facts.group_of(rank);
+            cx.notify(Notice::Log(What::RankStarted { rank, node, local_rank, group, pid: started.pid, at }));
         }
     }
 
@@ -191,6 +192,13 @@ impl Procs {
             cx.notify(Notice::End(Cause::Spawn { rank, error }));
         }
         self.notify_if_over(cx, node);
+    }
+
+    /// Records that a process will not be started: its world is being ended.
+    pub(super) fn not_started(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId) {
+        if self.mark_over(cx.facts, node, proc).is_some() {
+            self.notify_if_over(cx, node);
+        }
     }
 
     pub(super) fn exited(&mut self, cx: &mut Cx<'_>, node: NodeId, exited: &Exited) {

@@ -151,6 +151,7 @@ impl RootCause {
             }
             Some((
                 cause @ (Cause::Success
+                | Cause::Lead { .. }
                 | Cause::Spawn { .. }
                 | Cause::Refused { .. }
                 | Cause::Unreachable { .. }
@@ -180,6 +181,7 @@ impl RootCause {
                 self.lost_hosts.iter().filter(|host| host.between.1 <= root.at).map(|host| host.node).collect()
             }
             Cause::Success
+            | Cause::Lead { .. }
             | Cause::Spawn { .. }
             | Cause::Refused { .. }
             | Cause::Unreachable { .. }

@@ -11,14 +11,15 @@ use super::orders::is_together;
 use super::rounds::Escalation;
 use super::rounds::routing::Heard;
 use super::shrink_rule::{self, Means};
+use super::worlds::Meaning;
 use super::{JobAction, Parts, Step};
-use crate::events::{Fewer, Lost, RanksState, Tried, What};
+use crate::events::{Cause, Fewer, Lost, RanksState, Tried, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
 use crate::time::{Mono, Span};
 use crate::wire::round::RoundUp;
 use crate::wire::to_node::ToNode;
-use crate::wire::to_root::{SpawnStep, ToRoot};
+use crate::wire::to_root::{SpawnError, SpawnStep, Started, ToRoot};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -67,35 +68,29 @@ impl Parts {
     fn message(&mut self, step: &mut Step<'_>, node: NodeId, msg: ToRoot) {
         self.kill_watchdog.on_message(&step.cx(), node);
         match msg {
+            ToRoot::WorldPort { world, port } => {
+                self.worlds.on_port(&mut step.cx(), &self.bringup, (node, world), port);
+            }
+            ToRoot::NotStarted { proc } => {
+                self.procs.not_started(&mut step.cx(), node, proc);
+                self.on_process_over(step, proc);
+            }
             ToRoot::Hello(hello) => self.bringup.hello(&mut step.cx(), node, hello),
             ToRoot::Refused(why) => self.bringup.refused(&mut step.cx(), node, why),
             ToRoot::Ready => {
                 self.startup_deadline.ready(node);
                 self.bringup.ready(&mut step.cx(), node);
+                self.worlds.begin(&mut step.cx(), &self.bringup);
             }
-            ToRoot::Probed { number, errno, by } => self.bringup.probed(&mut step.cx(), node, number, (errno, by)),
-            ToRoot::Started { procs } => {
-                self.procs.started(&mut step.cx(), node, &procs);
-                procs.iter().for_each(|started| self.output.started(&mut step.cx(), started.proc));
-                if self.rounds.started(&mut step.cx(), &procs) {
-                    self.apply_round_decisions(step);
-                }
+            ToRoot::Probed { number, errno, by } => {
+                self.bringup.probed(&mut step.cx(), node, number, (errno, by));
+                self.worlds.begin(&mut step.cx(), &self.bringup);
             }
-            ToRoot::SpawnFailed { proc, error } => {
-                let is_respawn = self.rounds.is_respawn(step.facts, proc);
-                let tried = match is_respawn {
-                    true => Tried::Again { several_hosts: !is_together(step.facts.placement()) },
-                    false => Tried::First,
-                };
-                let lacks_gpus = error.step == SpawnStep::Gpus;
-                let matters = !is_respawn && !self.generations.is_between();
-                self.procs.spawn_failed(&mut step.cx(), node, proc, error, tried, matters);
-                if is_respawn {
-                    self.not_started(step, proc, lacks_gpus);
-                }
-            }
+            ToRoot::Started { procs } => self.started(step, node, &procs),
+            ToRoot::SpawnFailed { proc, error } => self.spawn_failed(step, node, proc, error),
             ToRoot::Exited(exited) => self.procs.exited(&mut step.cx(), node, &exited),
             ToRoot::Postmortem { proc, facts } => {
+                self.ended_ranks.on_facts(&mut step.cx(), proc, &facts);
                 if let Some(explained) = self.procs.facts(&mut step.cx(), node, proc, facts) {
                     self.root_cause.explained(explained);
                 }
@@ -124,6 +119,35 @@ impl Parts {
                 }
             }
             ToRoot::Done { left, named } => self.node_ends.done(&mut step.cx(), node, left, named.into_vec()),
+        }
+    }
+
+    /// Ranks run.
+    fn started(&mut self, step: &mut Step<'_>, node: NodeId, procs: &[Started]) {
+        self.procs.started(&mut step.cx(), node, procs);
+        for started in procs {
+            self.output.started(&mut step.cx(), started.proc);
+            self.ended_ranks.on_started(&mut step.cx(), started.proc, started.pid);
+        }
+        if self.rounds.started(&mut step.cx(), procs) {
+            self.apply_round_decisions(step);
+        }
+    }
+
+    /// A rank could not be started.
+    fn spawn_failed(&mut self, step: &mut Step<'_>, node: NodeId, proc: ProcId, error: SpawnError) {
+        let is_respawn = self.rounds.is_respawn(step.facts, proc);
+        let tried = match is_respawn {
+            true => Tried::Again { several_hosts: !is_together(step.facts.placement()) },
+            false => Tried::First,
+        };
+        let lacks_gpus = error.step == SpawnStep::Gpus;
+        let matters = !is_respawn && !self.generations.is_between();
+        self.procs.spawn_failed(&mut step.cx(), node, proc, error, tried, matters);
+        self.ended_ranks.on_not_started(&mut step.cx(), proc, node);
+        self.on_process_over(step, proc);
+        if is_respawn {
+            self.not_started(step, proc, lacks_gpus);
         }
     }
 
@@ -298,6 +322,7 @@ impl Parts {
                 self.root_cause.on_ending_began(&began);
                 self.signals.on_ending_began(&began);
                 self.output.on_ending_began();
+                self.ended_ranks.on_ending_began();
                 self.kill_watchdog.on_ending_began(&step.cx(), &began);
                 self.lease.on_ending_began(&step.cx(), &began);
                 self.closing.on_ending_began(&mut step.cx(), &began);
@@ -437,14 +462,31 @@ impl Parts {
         }
     }
 
+    /// A process has ended, or will not be started.
+    fn on_process_over(&mut self, step: &mut Step<'_>, proc: ProcId) {
+        if let Some(rank) = step.facts.placement().rank_of(proc) {
+            self.worlds.on_rank_over(&mut step.cx(), rank);
+        }
+    }
+
     /// A process has ended.
     fn exited(&mut self, step: &mut Step<'_>, proc: ProcId, exit: RankExit) {
+        self.ended_ranks.on_exited(&mut step.cx(), proc, &exit);
+        self.on_process_over(step, proc);
         self.rounds.on_unused_exit(step.now, &exit);
         let theirs = self.rounds.ended(step.now, proc, &exit);
         self.apply_round_decisions(step);
         if let Some(left) = self.rounds.take_left(&exit) {
             self.root_cause.refined(left);
             return self.failed(step, left);
+        }
+        match self.worlds.meaning(&step.cx(), &self.procs, &exit) {
+            Meaning::Counts => {}
+            Meaning::Excused => return self.ending.passed_over(&mut step.cx(), &exit),
+            Meaning::LeadFinished => {
+                let cause = Cause::Lead { rank: exit.rank };
+                return self.ending.end(&mut step.cx(), cause, RanksState::Running);
+            }
         }
         if theirs || exit.status.is_success() {
             return;

@@ -24,6 +24,7 @@ mod shrink_rule;
 mod silence;
 mod slurm;
 mod startup_deadline;
+mod worlds;
 
 use super::*;
 use crate::events::{Answer, Cause, JobNews, Lost, RanksState, SinkEnd, Tried, What};

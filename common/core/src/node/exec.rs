@@ -7,7 +7,7 @@ use crate::allocation::task_ids;
 use crate::cpu_set::CpuSet;
 use crate::env::{self, Host, MpiHost, OfRound, RankVariables, SlurmStep};
 use crate::gpus::{Share, SharedOut, of_rank};
-use crate::id::{LocalRank, Rank, Round};
+use crate::id::{LocalRank, Rank, Round, WorldId};
 use crate::logs::{Logs, Way};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
@@ -71,7 +71,7 @@ impl Program {
             self.share_out(start, sandbox);
             self.drop_foreign_slices(met, sandbox);
         }
-        let Met { rendezvous, local_size, .. } = met;
+        let Met { rendezvous, local_size, ranks, .. } = met;
         let pinned = &self.base.pinned;
         let threads = cpus.as_ref().map(CpuSet::len);
         let make = || {
@@ -86,36 +86,19 @@ impl Program {
         let kept = logs.is_some_and(|logs| logs.dir.is_some());
         let stem = self.error_stem.get_or_insert_with(|| {
             let kept = logs.and_then(|logs| logs.stem(rendezvous.node_index, rendezvous.restart));
+            let kept = kept.map(|stem| in_group(stem, &self.base.role.world.group));
             Arc::new(kept.unwrap_or_else(|| error_stem(start, sandbox)))
         });
-        let Delta { rank, local_rank, app_rank, .. } = delta;
+        let seat = delta.seat;
         let error_file = match kept {
-            true => ErrorFile::kept(Arc::clone(stem), local_rank),
+            true => ErrorFile::kept(Arc::clone(stem), seat.local_rank),
             false => ErrorFile::new(Arc::clone(stem), delta.proc),
         };
         let path = error_file.path();
-        let ways = logs.map_or([Way::SHOWN; 2], |logs| logs.ways(local_rank));
-        let own = self.gpus_of(local_rank);
-        let gpus = own.as_ref().map(|(names, list)| (*names, list.as_slice()));
-        let slurm = rendezvous.slurm.is_some();
-        let chips = tpu(met, sandbox).map(|host| host.rank(local_rank));
-        let seat = RankVariables {
-            rank,
-            healthy: rank,
-            initial: rank,
-            local_rank,
-            app_rank,
-            error_file: &path,
-            gpus,
-            slurm,
-            threads,
-            mpi: sandbox.mpi.is_some(),
-            tpu: chips.as_ref(),
-        };
-        let mut vars = OsStrings::default();
-        env::of_rank(&seat, pinned, &mut vars);
+        let ways = logs.map_or([Way::SHOWN; 2], |logs| logs.ways(seat.local_rank));
+        let vars = self.variables(met, sandbox, &delta, &path, threads);
         Box::new(ExecSpec {
-            base: self.base_of(local_rank),
+            base: self.base_of(seat.local_rank),
             shared,
             vars,
             delta,
@@ -123,11 +106,44 @@ impl Program {
             error_file,
             ways,
             node: rendezvous.node_index,
-            readers: readers(delta.stdin, local_size),
+            readers: readers(delta.stdin, ranks),
             memory: None,
             cpus,
             is_respawn: false,
         })
+    }
+
+    /// The variables of a rank.
+    fn variables(
+        &self,
+        met: Met<'_>,
+        sandbox: &Sandbox,
+        delta: &Delta,
+        error_file: &[u8],
+        threads: Option<u32>,
+    ) -> OsStrings {
+        let Delta { local_rank, app_rank, seat, .. } = *delta;
+        let own = self.gpus_of(local_rank);
+        let gpus = own.as_ref().map(|(names, list)| (*names, list.as_slice()));
+        let slurm = met.rendezvous.slurm.is_some();
+        let chips = tpu(met, sandbox).map(|host| host.rank(local_rank));
+        let variables = RankVariables {
+            rank: seat.rank,
+            healthy: seat.rank,
+            initial: seat.rank,
+            local_rank: seat.local_rank,
+            app_rank,
+            tied: self.base.role.world.tied,
+            error_file,
+            gpus,
+            slurm,
+            threads,
+            mpi: serves_mpi(seat.world) && sandbox.mpi.is_some(),
+            tpu: chips.as_ref(),
+        };
+        let mut vars = OsStrings::default();
+        env::of_rank(&variables, &self.base.pinned, &mut vars);
+        vars
     }
 
     /// The GPUs of a rank, and the variables that name them.
@@ -184,6 +200,7 @@ impl Program {
                 initial,
                 local_rank: anew.unwrap_or(local_rank),
                 app_rank: active.unwrap_or(rank).get(),
+                tied: 0,
                 error_file: b"",
                 gpus: None,
                 slurm: step.is_some(),
@@ -276,11 +293,14 @@ fn local(numbers: &RankSet, active: Rank) -> LocalRank {
 pub(super) struct Met<'a> {
     pub(super) rendezvous: &'a Rendezvous,
     pub(super) by: Option<IpAddr>,
+    /// Ranks of the world on this host.
     pub(super) local_size: u32,
+    /// All ranks on this host.
+    pub(super) ranks: u32,
 }
 
 fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, base: &'a AppBase) -> Host<'a> {
-    let Met { rendezvous, by, local_size } = met;
+    let Met { rendezvous, by, local_size, ranks } = met;
     let reached = sandbox.hello.reached.as_ref().and_then(|reached| reached.at.first());
     let carrier = || {
         let reached = reached.map(|at| at.as_slice());
@@ -296,17 +316,19 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, 
         app_name: &base.role.name,
         app_size: delta.app_size,
         apps: base.role.apps,
+        group: &base.role.world.group,
+        world: delta.seat.world,
         master_addr: &rendezvous.addr,
         master_port: rendezvous.port.unwrap_or(sandbox.hello.master_port),
         agent_store: rendezvous.agent_store,
-        cpus: Some(sandbox.cpus).filter(|cpus| *cpus > 0),
+        cpus: Some(share_of_cpus(sandbox.cpus, local_size, ranks)).filter(|cpus| *cpus > 0),
         tier: sandbox.hello.tier,
         skips_tpu_lock: sandbox.skips_tpu_lock,
         socket: &sandbox.socket,
         interface: (rendezvous.nodes > 1).then(carrier).flatten().map(|name| name.as_slice()),
         interface_asked: !rendezvous.interface.is_empty(),
         jax: rendezvous.jax,
-        mpi: mpi(met, sandbox),
+        mpi: mpi(met, sandbox).filter(|_| serves_mpi(delta.seat.world)),
         local_devices: local_devices(start, local_size, sandbox, base),
         restart: rendezvous.restart,
         max_restarts: start.max_restarts,
@@ -315,6 +337,21 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, 
         slurm: rendezvous.slurm.as_ref().map(|step| SlurmStep::of(&step.layout, &step.task_ids)),
         tpu: tpu(met, sandbox),
     }
+}
+
+/// Whether MPI libraries of a world are served.
+fn serves_mpi(world: WorldId) -> bool {
+    world == WorldId::new(0)
+}
+
+/// The CPUs of the ranks of a world, where other worlds have ranks on the host as well.
+fn share_of_cpus(cpus: u32, local_size: u32, ranks: u32) -> u32 {
+    if local_size == ranks { cpus } else { cpus.saturating_mul(local_size) / ranks.max(1) }
+}
+
+/// The directory of a group, below that of the host.
+fn in_group(stem: OsBytes, group: &[u8]) -> OsBytes {
+    if group.is_empty() { stem } else { OsBytes::new([stem.as_slice(), group, b"/"].concat()) }
 }
 
 /// The listener for MPI libraries.

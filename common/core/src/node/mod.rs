@@ -25,14 +25,17 @@ mod start;
 #[cfg(test)]
 mod tests;
 mod warnings;
+mod worlds;
 
+pub use binding::BindRequest;
 pub use host_signals::SignalledPart;
 pub use node_event::{
     Depth, DevicesFreed, ErrorFile, ExecSpec, MpiPort, NodeAction, NodeEvent, Processors, Sandbox, SandboxPlan,
+    WorldPlan, WorldStore,
 };
 pub use serve::UNUSED;
 
-use crate::id::{AppIndex, ProcId};
+use crate::id::{AppIndex, ProcId, WorldId};
 use crate::machine::{self, Machine, earliest_of};
 use crate::os_strings::OsStrings;
 use crate::rank_set::RankSet;
@@ -42,7 +45,7 @@ use crate::status::Status;
 use crate::time::Mono;
 use crate::warnings::WarningSource;
 use crate::wire::round::RoundRendezvous;
-use crate::wire::to_node::{Delta, Rendezvous, Start, ToNode};
+use crate::wire::to_node::{Delta, Rendezvous, Start, ToNode, WorldStart};
 use crate::wire::to_root::{Exited, NodeRefusal, SpawnError, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -301,6 +304,7 @@ impl Parts {
             NodeEvent::DevicesExamined => self.leftovers.on_devices_examined(cx),
             NodeEvent::DevicesReleased { proc } => self.procs.on_devices_released(cx, proc),
             NodeEvent::PortReserved { port } => self.rounds.on_port(cx, port),
+            NodeEvent::WorldReserved { world, port } => tell(cx, ToRoot::WorldPort { world, port }),
             NodeEvent::Warned(source) => self.warned(cx, source),
             NodeEvent::Left { count, named } => self.leftovers.on_left(cx, count, named),
         }
@@ -317,6 +321,10 @@ impl Parts {
                 self.procs.on_local_size(local_size);
                 self.start.on_spawn(cx, procs.into_vec(), last);
             }
+            ToNode::ReserveWorld(world) => cx.act(NodeAction::ReserveWorld { world }),
+            ToNode::World(start) if self.start.is_met() => self.world_begins(cx, *start),
+            ToNode::EndWorld { world, sig, grace } => self.procs.on_end_world(cx, world, sig, grace),
+            ToNode::CloseWorld(world) => self.procs.on_close_world(cx, world),
             ToNode::Signal { sig } => self.grace.on_signal(cx, sig),
             ToNode::End { sig, grace } => self.grace.on_end(cx, Send::Ending(sig), grace),
             ToNode::SchedulerEnds { sig, grace } => self.grace.on_end(cx, Send::SchedulerEnds(sig), grace),
@@ -325,12 +333,18 @@ impl Parts {
                 self.generations.on_clear(cx, sig, grace, port);
             }
             ToNode::Again(rendezvous) if self.start.is_met() => self.generations.on_next_generation(cx, rendezvous),
-            ToNode::Clear { .. } | ToNode::Again(_) => self.start.refuse(cx, NodeRefusal::Protocol),
+            ToNode::Clear { .. } | ToNode::Again(_) | ToNode::World(_) => self.start.refuse(cx, NodeRefusal::Protocol),
             ToNode::Kill => self.grace.on_kill(cx),
             // The edge's: they are about connections, not about ranks.
             ToNode::Whose(_) | ToNode::Theirs(_) => {}
             ToNode::Round(down) => self.rounds.on_down(cx, down),
         }
+    }
+
+    /// A world besides the first one begins.
+    fn world_begins(&mut self, cx: &mut Cx<'_>, start: WorldStart) {
+        self.serve.on_world(cx, &start);
+        self.procs.on_world(cx, start);
     }
 
     fn route(&mut self, cx: &mut Cx<'_>, notice: Notice) {
@@ -355,6 +369,9 @@ impl Parts {
                 self.leftovers.on_finish(cx);
             }
             Notice::Unheard => self.lost.on_unheard(cx),
+            Notice::Queue(deltas, last) if deltas.iter().any(|delta| delta.seat.world > WorldId::new(0)) => {
+                self.procs.on_world_queue(cx, deltas, last);
+            }
             Notice::Queue(deltas, last) => match self.rounds.on_queue(&deltas, last) {
                 Some(after) => self.procs.on_queue(cx, deltas, last, &after),
                 None => self.procs.on_surplus(cx),

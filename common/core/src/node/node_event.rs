@@ -1,11 +1,12 @@
 //! Events and actions of the node machine: the contract with the agent's driver and with the simulator.
 
+use super::binding::BindRequest;
 use super::host_signals::SignalledPart;
 use crate::address::Interface;
 use crate::cpu_set::CpuSet;
 use crate::gpus::{Devices, Gpu};
 use crate::guard::devices::{DeviceKind, DevicePlan};
-use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, SessionId, Std};
+use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, SessionId, Std, WorldId};
 use crate::logs::Way;
 use crate::master_store::Guard;
 use crate::mpi::Layout;
@@ -206,6 +207,13 @@ pub enum NodeEvent {
         /// Whose.
         session: SessionId,
     },
+    /// Answer to [`NodeAction::ReserveWorld`].
+    WorldReserved {
+        /// Which world.
+        world: WorldId,
+        /// Its port; 0: none can be had.
+        port: u16,
+    },
     /// Answer to [`NodeAction::ReservePort`].
     PortReserved {
         /// Which; 0: none can be had.
@@ -278,6 +286,23 @@ pub enum NodeAction {
     },
     /// Whether it is MASTER_PORT now, and the one before is not. Or it is not used: false.
     UsePort(bool),
+    /// Reserve a port for a world besides the first one; answered by `WorldReserved`.
+    ReserveWorld {
+        /// Which.
+        world: WorldId,
+    },
+    /// Serve a world besides the first one: its namespace, its `TCPStore`, its MPI libraries. Before its first rank.
+    OpenWorld(Box<WorldPlan>),
+    /// Let go of all that belongs to a world: none of its ranks runs on any host.
+    CloseWorld {
+        /// Which.
+        world: WorldId,
+    },
+    /// SIGKILL for everything in a rank's session. Where the rank was reaped, that is no error.
+    KillSession {
+        /// Whose.
+        proc: ProcId,
+    },
     /// Hold the job's `TCPStore` no more: it is that of a round which is over.
     Unserve,
     /// Serve the MPI libraries of these ranks. Those before are gone.
@@ -419,8 +444,36 @@ pub struct SandboxPlan {
     pub tpu: Option<TpuRequest>,
     /// Listen for MPI libraries.
     pub mpi: bool,
-    /// With so many CPUs the host's processors decide where ranks are bound; `None`: they never do.
-    pub least_cpus: Option<u32>,
+    /// How ranks are to be bound.
+    pub binding: BindRequest,
+}
+
+/// The service of a host for a world besides the first one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorldPlan {
+    /// Which.
+    pub world: WorldId,
+    /// The number of its namespace.
+    pub namespace: u32,
+    /// Whether its namespace lives here.
+    pub here: bool,
+    /// Hold its `TCPStore` there; `None`: not here, or rank 0 holds it.
+    pub store: Option<WorldStore>,
+    /// The layout for MPI libraries; `None`: they are not served.
+    pub mpi: Option<Box<Layout>>,
+}
+
+/// The `TCPStore` of a world.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorldStore {
+    /// A numeric address of this host.
+    pub addr: OsBytes,
+    /// MASTER_PORT.
+    pub port: u16,
+    /// Whom it serves.
+    pub guard: Guard,
+    /// Ranks of this host.
+    pub ranks: u32,
 }
 
 /// The listener for MPI libraries of a host.

@@ -6,10 +6,12 @@ use super::binding::{self, Binding};
 use super::devices::Devices;
 use super::exec::{Met, Program, near_gpus};
 use super::rounds::RoundStart;
+use super::worlds::Worlds;
 use super::{Census, Cx, NodeAction, Notice, Sandbox};
 use crate::gpus::Share;
 use crate::guard::devices::DevicePlan;
-use crate::id::{AppIndex, ProcId, Round, Std};
+use crate::id::{AppIndex, ProcId, Round, Std, WorldId};
+use crate::machine::earliest;
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::AppBase;
@@ -28,6 +30,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+mod world_ranks;
+
 /// Most ranks handed to the spawn thread and not answered: its port is bounded, and so is what is prepared in advance.
 const IN_FLIGHT: u32 = 256;
 
@@ -40,6 +44,8 @@ pub(super) struct Procs {
     by: Option<IpAddr>,
     /// The number of ranks that run here.
     local_size: u32,
+    /// The worlds besides the first one.
+    worlds: Worlds,
     apps: BTreeMap<AppIndex, Program>,
     queue: VecDeque<Delta>,
     table: BTreeMap<ProcId, Proc>,
@@ -76,6 +82,7 @@ pub(super) struct Procs {
 }
 
 struct Proc {
+    world: WorldId,
     state: State,
     pid: u32,
     out_open: bool,
@@ -177,7 +184,7 @@ impl Procs {
             if (self.last && after.is_empty()) || self.table.contains_key(&delta.proc) {
                 return cx.notify(Notice::Violation);
             }
-            let proc = Proc { state: State::Queued, pid: 0, out_open: true, err_open: true };
+            let proc = Proc { world: delta.seat.world, state: State::Queued, pid: 0, out_open: true, err_open: true };
             self.table.insert(delta.proc, proc);
             self.queue.push_back(delta);
         }
@@ -246,8 +253,10 @@ impl Procs {
             if !self.apps.contains_key(&delta.app) {
                 break;
             }
-            let near = || near_gpus(self.apps.values_mut(), (start, sandbox), self.local_size);
-            let cpus = self.binding.cpus((start, sandbox), self.local_size, delta.local_rank, near);
+            // Ranks that share a slot share its CPUs and GPUs.
+            let slots = if start.has_worlds { start.local_size } else { self.local_size };
+            let near = || near_gpus(self.apps.values_mut(), (start, sandbox), slots);
+            let cpus = self.binding.cpus((start, sandbox), slots, delta.local_rank, near);
             let Some(program) = self.apps.get_mut(&delta.app) else { break };
             let Some(proc) = self.table.get_mut(&delta.proc) else { break };
             self.queue.remove(at);
@@ -256,7 +265,9 @@ impl Procs {
             if let Some(before) = self.after.get(&delta.proc).copied().flatten() {
                 self.devices.forget(before);
             }
-            let met = Met { rendezvous, by: self.by, local_size: self.local_size };
+            let rendezvous = self.worlds.rendezvous(delta.seat.world).unwrap_or(rendezvous);
+            let (by, ranks) = (self.by, self.local_size);
+            let met = Met { rendezvous, by, local_size: rendezvous.ranks_here.unwrap_or(ranks), ranks };
             let mut exec = program.exec(start, met, sandbox, delta, cpus);
             exec.memory = binding::memory(sandbox, exec.cpus.as_ref());
             exec.is_respawn = self.after.contains_key(&delta.proc);
@@ -278,6 +289,9 @@ impl Procs {
     }
 
     pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        for world in self.worlds.overdue(cx.now) {
+            self.kill_world(cx, world);
+        }
         if self.devices.on_timeout(cx.now) {
             self.spawn_more(cx);
             self.report(cx);
@@ -285,7 +299,8 @@ impl Procs {
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        self.devices.deadline().filter(|_| !self.stopped)
+        let devices = self.devices.deadline().filter(|_| !self.stopped);
+        earliest(devices, self.worlds.deadline())
     }
 
     pub(super) fn on_spawned(&mut self, cx: &mut Cx<'_>, id: ProcId, pid: u32, at: Mono) {
@@ -298,7 +313,8 @@ impl Procs {
         self.open += u32::from(proc.out_open) + u32::from(proc.err_open);
         self.started.push_back(Started { proc: id, pid, at: at.host_time() });
         let unwanted = self.unwanted.remove(&id).then_some(Signal::KILL);
-        if let Some(sig) = self.ending.map(|(sig, _)| sig).or(unwanted) {
+        let of_world = self.worlds.signal_for(proc.world);
+        if let Some(sig) = self.ending.map(|(sig, _)| sig).or(unwanted).or(of_world) {
             cx.act(NodeAction::Signal { proc: id, sig });
         }
         if unwanted.is_some() {
@@ -352,7 +368,7 @@ impl Procs {
             // A process whose start was not known yet has had no signal but the SIGKILL for all that is in the sandbox.
             let is_starting = self.table.get(&exited.proc).is_some_and(|proc| matches!(proc.state, State::Spawning(_)));
             (exited.at > began && (was_killed || !is_starting)) || (sig == Signal::KILL && was_killed)
-        });
+        }) || self.is_ended_with_world(&exited);
         self.ended(cx, exited, excused);
     }
 
@@ -367,6 +383,10 @@ impl Procs {
                     Status::Signaled { sig, .. } => self.forwarded.contains(&sig),
                     Status::Exited(_) | Status::Lost => false,
                 };
+                if self.worlds.signal_for(proc.world).is_some() {
+                    // Whatever it has started ends with it.
+                    cx.act(NodeAction::KillSession { proc: exited.proc });
+                }
                 cx.act(NodeAction::ToRoot(ToRoot::Exited(exited)));
                 cx.notify(Notice::Ended(exited.proc, exited.status));
             }
@@ -407,7 +427,7 @@ impl Procs {
             return;
         };
         let Some(program) = self.apps.values().next() else { return };
-        let met = Met { rendezvous, by: self.by, local_size: self.local_size };
+        let met = Met { rendezvous, by: self.by, local_size: self.local_size, ranks: self.local_size };
         let begins = program.begins(start, met, sandbox, round_start);
         for ((session, delta, seat), begin) in round_start.who.iter().zip(begins) {
             // Before the rank gets the message: its output from then on comes after the mark.

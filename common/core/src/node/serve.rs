@@ -2,7 +2,7 @@
 //! who asks it.
 
 use super::rate_limited_counter::RateLimitedCounter;
-use super::{Cx, NodeAction, Sandbox};
+use super::{Cx, NodeAction, Sandbox, WorldPlan, WorldStore};
 use crate::id::JobId;
 use crate::machine::earliest_of;
 use crate::mpi::Layout;
@@ -12,7 +12,7 @@ use crate::time::{Mono, Span};
 use crate::wire::limit::{Limit, Met};
 use crate::wire::node_news::NodeNews;
 use crate::wire::round::RoundRendezvous;
-use crate::wire::to_node::{Rendezvous, Start};
+use crate::wire::to_node::{Rendezvous, Start, WorldStart};
 use crate::wire::to_root::ToRoot;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -98,6 +98,24 @@ impl Serve {
             let (addr, ranks) = (rendezvous.addr.clone(), self.ranks);
             cx.act(NodeAction::Serve { addr, port, guard: rendezvous.guard, ranks });
         }
+    }
+
+    /// A world besides the first one begins.
+    pub(super) fn on_world(&self, cx: &mut Cx<'_>, start: &WorldStart) {
+        let WorldStart { world, rendezvous, .. } = start;
+        let here = rendezvous.node_index == 0;
+        let ranks = rendezvous.ranks_here.unwrap_or(self.ranks);
+        let is_held = here && rendezvous.agent_store;
+        let store = rendezvous.port.filter(|_| is_held).map(|port| {
+            let (addr, guard) = (rendezvous.addr.clone(), rendezvous.guard);
+            WorldStore { addr, port, guard, ranks }
+        });
+        let mpi = self.mpi.as_ref().zip(self.job).map(|(host, job)| {
+            let is_crowded = host.cpus > 0 && self.ranks > host.cpus;
+            Box::new(Layout::new(job, rendezvous, &host.name, is_crowded))
+        });
+        let plan = WorldPlan { world: *world, namespace: rendezvous.namespace, here, store, mpi };
+        cx.act(NodeAction::OpenWorld(Box::new(plan)));
     }
 
     /// A round begins. Where it meets as the one before, or as all have met at their start, nothing changes.

@@ -19,7 +19,7 @@ use crate::spec::{Role, StdinPlan, Tier};
 use crate::time::Span;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
-use crate::wire::to_node::{APP_PART, PortPlan};
+use crate::wire::to_node::{APP_PART, PortPlan, WorldSeat};
 use crate::wire::to_root::{Exited, Facts, Found, Hello, Leftover, SpawnError, SpawnStep, Usage};
 use NodeAction::{CloseStreams, Examine, Finish, Reap, Sweep};
 use alloc::string::{String, ToString};
@@ -85,6 +85,7 @@ fn spawn_of(procs: core::ops::Range<u32>, last: bool, local_size: u32) -> ToNode
         app_rank: n,
         app_size: 4,
         stdin: StdinPlan::Rank0.of(Rank::new(n)),
+        seat: WorldSeat::sole(Rank::new(n), LocalRank::new(n)),
     };
     ToNode::Spawn { procs: Capped::chunks(procs.map(delta)).pop().unwrap_or_default(), last, local_size }
 }
@@ -211,7 +212,8 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
     let mut rig = Rig::new();
     let start = start();
     let Start { job, contain, port, nodes, local_size, .. } = start;
-    let (find, travel, least_cpus) = (None, None, Some(local_size));
+    let (find, travel) = (None, None);
+    let binding = BindRequest { ranks: local_size, ..BindRequest::default() };
     let tpu = None;
     let plan = SandboxPlan {
         job,
@@ -224,7 +226,7 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
         gpus: false,
         tpu,
         mpi: false,
-        least_cpus,
+        binding,
     };
     assert_eq!(rig.root(ToNode::Start(start)), [NodeAction::SetUpSandbox(plan)]);
     assert_eq!(rig.root(app_of(0, &base())), []);

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use crate::hostlist::Host;
     use crate::id::AppIndex;
-    use crate::place::{Node, Processes};
+    use crate::place::{Node, Processes, Worlds};
     use alloc::format;
     use alloc::vec;
 
@@ -98,6 +98,8 @@ mod tests {
             ranks: hosts.iter().zip(0..).flat_map(seats).collect(),
             notes: vec![],
             processes: Processes::default(),
+            order: vec![],
+            worlds: Worlds::default(),
         }
     }
 

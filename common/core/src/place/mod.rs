@@ -17,10 +17,12 @@ pub mod rankfile;
 mod ranking;
 #[cfg(test)]
 mod tests;
+mod worlds;
 
 pub use fewer_hosts::Share;
 pub use place_error::PlaceError;
 pub use processes::Processes;
+pub use worlds::{World, Worlds};
 
 use crate::hostlist::{Chips, Entry, Host};
 use crate::id::{AppIndex, LocalRank, NodeId};
@@ -117,6 +119,8 @@ pub struct AppRequest {
     pub counted: bool,
     /// Its own hosts; empty: those of the other programs, or this machine.
     pub hosts: Vec<Entry>,
+    /// The program before it on whose slots it runs (`--share`).
+    pub share: Option<AppIndex>,
 }
 
 /// This machine.
@@ -165,6 +169,10 @@ pub struct Placement {
     pub notes: Vec<Note>,
     /// Which processes play the ranks.
     pub processes: Processes,
+    /// The order of the hosts that have ranks; empty: that of `nodes`.
+    pub order: Vec<NodeId>,
+    /// Which programs form worlds of their own.
+    pub worlds: Worlds,
 }
 
 /// A host of a job.
@@ -205,6 +213,11 @@ pub enum Note {
         /// The number of hosts.
         hosts: u32,
     },
+    /// Slurm's job is named, and its hosts are not: ranks run here, outside of it.
+    NoHosts {
+        /// The number of the job.
+        job: String,
+    },
     /// A host has more ranks than slots.
     Oversubscribed {
         /// The first such host.
@@ -226,6 +239,10 @@ impl Node {
     pub const fn of(host: Host, ranks: u32) -> Self {
         Self { host, local: false, slots: ranks, ranks, chips: None }
     }
+
+    const fn add_rank(&mut self) {
+        self.ranks = self.ranks.saturating_add(1);
+    }
 }
 
 impl Placement {
@@ -242,6 +259,8 @@ impl Placement {
             processes: Processes::of_ranks(seats.len()),
             ranks: seats,
             notes: Vec::new(),
+            order: Vec::new(),
+            worlds: Worlds::default(),
         }
     }
 
@@ -283,6 +302,11 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
     let rank_by = ranking::of(request)?;
     let mut listed = request.layout.listed.as_deref();
     for (app, index) in request.apps.iter().zip((0..).map(AppIndex::new)) {
+        if let Some(base) = app.share {
+            let shared = worlds::shared(&seats, base, app, index)?;
+            seats.extend(shared);
+            continue;
+        }
         if let Some(rest) = listed {
             let (own, others) = ranking::listed(app, index, rest)?;
             listed = Some(others);
@@ -311,8 +335,14 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
         return Err(PlaceError::Strict { host: host.clone(), ranks, slots, processors });
     }
     let processes = Processes::of_ranks(seats.len());
-    let seats = settle(&seats, &used);
-    Ok(Placement { ranks: seats, nodes: used.into_iter().map(|(_, node)| node).collect(), notes, processes })
+    let ranks = settle(&seats, &used);
+    let mut nodes: Vec<Node> = used.into_iter().map(|(_, node)| node).collect();
+    // Ranks that share slots are ranks of the host as well.
+    for (seat, (_, _, app)) in ranks.iter().zip(&seats) {
+        let is_shared = request.apps.get(app.index()).is_some_and(|app| app.share.is_some());
+        nodes.get_mut(seat.node.index()).filter(|_| is_shared).into_iter().for_each(Node::add_rank);
+    }
+    Ok(Placement { ranks, nodes, notes, processes, order: Vec::new(), worlds: Worlds::default() })
 }
 
 /// Numbers the hosts that are used.

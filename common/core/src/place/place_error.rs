@@ -116,6 +116,16 @@ pub enum PlaceError {
         /// Lines that are left for it.
         lines: u32,
     },
+    /// `-n 5 --share gen`, and gen has 4 ranks.
+    #[error("-n {n} does not fit: program {} shares the slots of {has} rank{}", shown(*app), plural(*has))]
+    Share {
+        /// Which program.
+        app: AppIndex,
+        /// Its ranks.
+        n: u32,
+        /// Ranks of the group whose slots it shares.
+        has: u32,
+    },
     /// More than there can be.
     #[error("more than {MOST_RANKS} ranks")]
     TooMany,
@@ -140,6 +150,7 @@ impl Hint for PlaceError {
             Self::NotOfTheJob { .. } => "-H or --hostfile with all hosts of that file".into(),
             Self::TooFewLines { lines: 1.., .. } => "fewer ranks (-n), or a longer file".into(),
             Self::TooFewLines { .. } => "a longer file".into(),
+            Self::Share { has, .. } => format!("-n {has}, or leave -n out").into(),
             Self::TooMany => return None,
         })
     }

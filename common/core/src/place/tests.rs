@@ -17,7 +17,7 @@ fn hosts(text: &str) -> Vec<Entry> {
 }
 
 fn app(n: u32, text: &str) -> AppRequest {
-    AppRequest { n: Some(n).filter(|n| *n > 0), ppn: None, counted: false, hosts: hosts(text) }
+    AppRequest { n: Some(n).filter(|n| *n > 0), hosts: hosts(text), ..AppRequest::default() }
 }
 
 fn request(apps: Vec<AppRequest>) -> Request {
@@ -251,7 +251,7 @@ fn any_app() -> impl Strategy<Value = AppRequest> {
         entries.into_iter().map(entry).collect()
     });
     (proptest::option::of(1u32..30), proptest::option::weighted(0.3, 1u32..6), hosts)
-        .prop_map(|(n, ppn, hosts)| AppRequest { n, ppn, counted: false, hosts })
+        .prop_map(|(n, ppn, hosts)| AppRequest { n, ppn, hosts, ..AppRequest::default() })
 }
 
 proptest! {

@@ -200,7 +200,7 @@ impl Report {
                 self.counts.insert(*node, *left);
                 self.named.extend_from_slice(named);
             }
-            What::RankStarted { rank, node, local_rank, pid, at } => {
+            What::RankStarted { rank, node, local_rank, group: _, pid, at } => {
                 let started = Some((*pid, *at));
                 let line = RankLine { node: *node, local_rank: *local_rank, started, fate: Fate::Running };
                 self.started(*rank, line);
@@ -345,6 +345,30 @@ impl Report {
         u32::try_from(pending).ok().filter(|pending| *pending == 0 || !loses_agent(cause))
     }
 
+    /// The group of a rank and its number there; `None`: its world has no name and no other rank has, or it is not known.
+    #[must_use]
+    pub fn in_group(&self, rank: Rank) -> Option<(&[u8], Rank)> {
+        let apps = &self.start.as_ref()?.apps;
+        let group = self.app(rank)?.group.as_slice();
+        if apps.iter().all(|app| app.group.is_empty()) {
+            return None;
+        }
+        // Of programs without a group all form one world.
+        let (mut first, mut number) = (0_u32, 0_u32);
+        for app in apps {
+            let end = first.saturating_add(app.procs);
+            if app.group.as_slice() == group {
+                let own = rank.get().min(end).saturating_sub(first);
+                number = number.saturating_add(own);
+            }
+            if rank.get() < end {
+                break;
+            }
+            first = end;
+        }
+        Some((group, Rank::new(number)))
+    }
+
     /// The program of a rank.
     #[must_use]
     pub fn app(&self, rank: Rank) -> Option<&AppLine> {
@@ -398,6 +422,7 @@ impl Report {
             Some(Cause::Rank { rank, .. } | Cause::Spawn { rank, .. }) => Some(*rank),
             Some(
                 Cause::Success
+                | Cause::Lead { .. }
                 | Cause::Refused { .. }
                 | Cause::Unreachable { .. }
                 | Cause::Signal(_)

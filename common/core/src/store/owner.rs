@@ -6,7 +6,7 @@
 //! request of each agent.
 
 use super::cache::ITSELF;
-use super::{Absent, Action, Answer, Ask, Limits, Namespace, Refusal, Retry, Table, Ticket};
+use super::{Absent, Action, Answer, Ask, Limits, Namespace, Refusal, Retry, Seq, Table, Ticket};
 use crate::id::{ClientId, NodeId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
@@ -70,6 +70,10 @@ pub struct Owner {
     /// The number of these that change a key: no agent may keep its value meanwhile, or each of them would wait for ever new readers.
     changing: BTreeMap<Bytes, usize>,
     out: VecDeque<(NodeId, Tell)>,
+    /// Keys that begin like this belong to the owner itself.
+    reserved: Option<&'static [u8]>,
+    /// Changes of these keys.
+    puts: u64,
 }
 
 impl Default for Owner {
@@ -84,6 +88,8 @@ impl Default for Owner {
             deferred: VecDeque::new(),
             changing: BTreeMap::new(),
             out: VecDeque::new(),
+            reserved: None,
+            puts: 0,
         }
     }
 }
@@ -124,6 +130,41 @@ const fn as_rank(node: NodeId) -> Rank {
 }
 
 impl Owner {
+    /// The owner of a namespace in which keys that begin like this are its own.
+    #[must_use]
+    pub fn with_reserved(prefix: &'static [u8]) -> Self {
+        Self { reserved: Some(prefix), ..Self::default() }
+    }
+
+    /// Changes a key of its own; `None`: it is deleted.
+    pub fn put(&mut self, now: Mono, key: &[u8], value: Option<&[u8]>) {
+        let ask = value.map_or(Ask::Delete(key), |value| Ask::Set(key, value));
+        self.puts = self.puts.wrapping_add(1);
+        let from = (NodeId::ROOT, Ticket { client: ITSELF, seq: Seq(self.puts) });
+        let kept = self.kept_of(&ask);
+        match kept.is_empty() {
+            true => self.perform(now, from, &ask),
+            false => self.defer(from, &Words::write(ask), &ask, kept),
+        }
+        self.settle();
+    }
+
+    /// The first key of the owner's own that a request would change.
+    fn reserved_key(&self, ask: &Ask<'_>) -> Option<OsBytes> {
+        let prefix = self.reserved?;
+        let mut found = None;
+        let mut look = |key: &[u8]| {
+            if key.starts_with(prefix) {
+                found.get_or_insert_with(|| OsBytes::from(key));
+            }
+        };
+        changed(ask, &mut look);
+        if let Ask::Push(key, _) | Ask::Pop(key) | Ask::Take { key, .. } = ask {
+            look(key);
+        }
+        found
+    }
+
     /// An agent has said something. Words that are no operation are none of an agent's: nothing is answered.
     pub fn receive(&mut self, now: Mono, node: NodeId, up: Up<'_>) {
         match up {
@@ -215,6 +256,10 @@ impl Owner {
     }
 
     fn asked(&mut self, now: Mono, from: (NodeId, Ticket), words: &[u8], ask: &Ask<'_>) {
+        if let Some(key) = self.reserved_key(ask) {
+            let client = self.guest(from.0, from.1.client);
+            return self.tell(Ticket { client, ..from.1 }, false, Answer::Refused(Refusal::Reserved { key }));
+        }
         let kept = self.kept_of(ask);
         if kept.is_empty() {
             return self.perform(now, from, ask);
@@ -369,7 +414,9 @@ impl Owner {
     }
 
     fn tell(&mut self, ticket: Ticket, keep: bool, answer: Answer) {
-        let Some((node, client)) = self.names.get(ticket.client) else { return };
+        let Some((node, client)) = self.names.get(ticket.client).filter(|(node, _)| *node != NodeId::ROOT) else {
+            return;
+        };
         let answer = fitted(answer);
         let keep = keep && !matches!(answer, Answer::Refused(_));
         self.out.push_back((*node, Tell::Answer(Ticket { client: *client, ..ticket }, keep, write_reply(&answer))));

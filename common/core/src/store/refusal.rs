@@ -102,6 +102,12 @@ pub enum Refusal {
         /// The key.
         key: OsBytes,
     },
+    /// Only rlaunch itself changes this key.
+    #[error("'{key}' cannot be changed: keys that begin with rlaunch/ are rlaunch's own")]
+    Reserved {
+        /// The key.
+        key: OsBytes,
+    },
     /// The fence is one of others.
     #[error("the fence '{name}' is open for ranks {open}, not for {asked}")]
     OtherFence {
@@ -206,6 +212,7 @@ impl Refusal {
             | Self::Full { key, .. }
             | Self::FullOfWaits { key, .. }
             | Self::NoNumber { key }
+            | Self::Reserved { key }
             | Self::Overflow { key } => key.as_slice().len(),
             Self::OtherFence { name, open, asked } => {
                 name.as_slice().len() + Limits::of_ranks(open) + Limits::of_ranks(asked)
@@ -249,6 +256,7 @@ impl Hint for Refusal {
             }
             Self::NoNumber { .. } | Self::Overflow { .. } => Some("one key for numbers, another for text".into()),
             Self::OtherFence { .. } => Some("all who come to a fence name the same participants".into()),
+            Self::Reserved { .. } => Some("another name for the key".into()),
             Self::NoParticipant { .. } | Self::TimedOut { .. } | Self::Gone | Self::Stale => None,
         }
     }

@@ -24,8 +24,10 @@ const UNKNOWN: &str = "?";
 /// Whose line it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Who<'a> {
-    /// `%r`
+    /// `%r`, after the group
     pub rank: Rank,
+    /// The group of the rank; empty: none.
+    pub group: &'a [u8],
     /// `%l`
     pub local_rank: LocalRank,
     /// `%a`
@@ -236,7 +238,8 @@ impl Field {
     fn shown(self, who: &Who<'_>) -> String {
         let unknown = || String::from(UNKNOWN);
         match self {
-            Self::Rank => who.rank.to_string(),
+            Self::Rank if who.group.is_empty() => who.rank.to_string(),
+            Self::Rank => format!("{}/{}", Visible(who.group), who.rank),
             Self::LocalRank => who.local_rank.to_string(),
             Self::App => who.app.to_string(),
             // A host's name comes from a file or another machine: it must not end the line or drive the terminal.
@@ -306,6 +309,7 @@ mod tests {
     use proptest::prelude::*;
 
     const WHO: Who<'_> = Who {
+        group: b"",
         rank: Rank::new(12),
         local_rank: LocalRank::new(4),
         app: AppIndex::new(1),

@@ -6,14 +6,15 @@ use super::codec::{WireMessage, decode, encode};
 use super::limit::{self, Met};
 use super::node_news::NodeNews;
 use super::probe::Key;
-use super::to_node::{Delta, Find, MpiWorld, PortPlan, Rendezvous, Start, ToNode};
+use super::to_node::{Delta, Find, MpiWorld, PortPlan, Rendezvous, Start, ToNode, WorldSeat};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
 use crate::allocation::{HostStep, StepLayout};
-use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, Std};
+use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, Std, WorldId};
 use crate::logs::{Logs, Which};
 use crate::master_store::Guard;
 use crate::mpi::HostRanks;
 use crate::os_bytes::OsBytes;
+use crate::place::World;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain, Role, StdinPlan};
 use crate::status::Status;
@@ -41,6 +42,7 @@ fn delta() -> impl Strategy<Value = Delta> {
         app_rank,
         app_size,
         stdin: if stdin { StdinPlan::All } else { StdinPlan::None },
+        seat: WorldSeat { world: WorldId::new(app), rank: Rank::new(app_rank), local_rank: LocalRank::new(app_size) },
     })
 }
 
@@ -62,7 +64,7 @@ fn logs() -> impl Strategy<Value = Logs> {
 
 fn program() -> impl Strategy<Value = AppBase> {
     let strings = || vec(vec(1u8.., 0..20), 0..20).prop_map(|texts| texts.iter().collect());
-    let role = (bytes(), any::<u32>()).prop_map(|(name, apps)| Role { name, apps });
+    let role = (bytes(), any::<u32>()).prop_map(|(name, apps)| Role { world: World::named(name.clone()), name, apps });
     (strings(), strings(), strings(), proptest::option::of(bytes()), role, proptest::option::of(logs())).prop_map(
         |(argv, env, pinned, wdir, role, logs)| AppBase { argv, env, pinned, wdir, role, filled: logs.is_some(), logs },
     )
@@ -106,6 +108,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 sole,
                 max_restarts: 0,
                 can_start_more: false,
+                has_worlds: false,
                 apps: n[2],
                 lease: Some(Span::from_nanos(linger / 3)).filter(|_| sole),
                 mpi: sole,
@@ -147,6 +150,7 @@ fn rendezvous() -> impl Strategy<Value = Rendezvous> {
             let host = HostRanks { name: "a".into(), ranges: [(0, world_size), (nodes, nodes)].into() };
             Box::new(MpiWorld { apps: [world_size].into(), hosts: [host].into() })
         }),
+        ranks_here: (nodes % 5 == 0).then_some(nodes),
         tpu: (nodes % 3 == 0).then(|| Box::new(crate::tpu::TpuHost::example())),
     })
 }

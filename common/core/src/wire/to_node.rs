@@ -9,7 +9,7 @@ use crate::allocation::HostStep;
 use crate::bind::Bind;
 use crate::gpus::Share;
 use crate::guard::devices::DevicePlan;
-use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank};
+use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, WorldId};
 use crate::master_store::Guard;
 use crate::mpi::HostRanks;
 use crate::os_bytes::OsBytes;
@@ -58,6 +58,21 @@ pub enum ToNode {
         last: bool,
         /// How many ranks this node has with them.
         local_size: u32,
+    },
+    /// Reserve a port as MASTER_PORT of this world, whose rank 0 is to run here; answered by `WorldPort`.
+    ReserveWorld(WorldId),
+    /// The rendezvous of a world besides the first one. Before its first `Spawn`, and after its programs.
+    World(Box<WorldStart>),
+    /// All ranks of this world have ended, on all hosts.
+    CloseWorld(WorldId),
+    /// End the ranks of a world besides the first one, and what they have left in their sessions: this signal now, SIGKILL after the grace.
+    EndWorld {
+        /// Which.
+        world: WorldId,
+        /// The first, polite signal.
+        sig: Signal,
+        /// How long it may take.
+        grace: Span,
     },
     /// Pass a signal on to every rank's process group.
     Signal {
@@ -173,6 +188,8 @@ pub struct Start {
     pub in_step: bool,
     /// The command whose end with 0 is a warning that this host is about to be taken away. Empty: there is none.
     pub preempt_probe: Box<OsBytes>,
+    /// The job has several worlds: its ranks do not take part in rounds.
+    pub has_worlds: bool,
     /// Serve MPI libraries.
     pub mpi: bool,
     /// Time that a round may wait for suspected hosts, and for more faults.
@@ -211,6 +228,7 @@ impl Start {
             tpu: TpuRequest::default(),
             in_step: false,
             preempt_probe: Box::default(),
+            has_worlds: false,
             mpi: false,
             awaits: Span::ZERO,
             linger: Span::from_secs(2),
@@ -282,6 +300,8 @@ pub struct Rendezvous {
     pub tpu: Option<Box<TpuHost>>,
     /// The ranks of all hosts, where MPI libraries are served; `None`: a single program on a single host.
     pub mpi: Option<Box<MpiWorld>>,
+    /// Ranks of this world on this host, where the host may have ranks of other worlds.
+    pub ranks_here: Option<u32>,
 }
 
 /// The ranks of a job, as MPI libraries have to know them.
@@ -310,4 +330,39 @@ pub struct Delta {
     pub app_size: u32,
     /// The ranks that read rlaunch's standard input, if this is one of them. Otherwise it reads /dev/null.
     pub stdin: StdinPlan,
+    /// Its numbers in its world, which are those that it sees.
+    pub seat: WorldSeat,
 }
+
+/// The place of a rank in its world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WorldSeat {
+    /// Its world.
+    pub world: WorldId,
+    /// Its rank there.
+    pub rank: Rank,
+    /// Its rank among those of its world on this host.
+    pub local_rank: LocalRank,
+}
+
+impl WorldSeat {
+    /// The place of a rank where all ranks are one world.
+    #[must_use]
+    pub const fn sole(rank: Rank, local_rank: LocalRank) -> Self {
+        Self { world: WorldId::new(0), rank, local_rank }
+    }
+}
+
+/// A world besides the first one, on one host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WorldStart {
+    /// Which.
+    pub world: WorldId,
+    /// Its rendezvous.
+    pub rendezvous: Rendezvous,
+    /// A rank has asked for it: the others continue if one of its ranks cannot be started.
+    pub is_spawned: bool,
+}
+
+/// First number of the namespaces of worlds besides the first one: that of a world is this and its own number.
+pub const WORLD_NAMESPACE: u32 = 1 << 31;

@@ -8,7 +8,7 @@ use super::round::RoundUp;
 use crate::bind::BindError;
 use crate::errno::{ENOENT, ENOTDIR};
 use crate::guard::devices::DeviceHolder;
-use crate::id::{AppIndex, ProcId, Std};
+use crate::id::{AppIndex, ProcId, Std, WorldId};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::Tier;
@@ -107,6 +107,18 @@ pub enum ToRoot {
     },
     /// Whose connections to the store here are. The launcher passes it on to the hosts that they come from.
     Whose(Question),
+    /// A rank was not started: its world is being ended.
+    NotStarted {
+        /// Which.
+        proc: ProcId,
+    },
+    /// The port that is reserved for a world; 0: none can be had.
+    WorldPort {
+        /// Which world.
+        world: WorldId,
+        /// Its MASTER_PORT.
+        port: u16,
+    },
     /// The knowledge of this host about connections to another host's store.
     Theirs(Answer),
     /// About the ranks here that read rlaunch's standard input.

@@ -177,7 +177,7 @@ impl Trial {
             }
         };
         let request = Request {
-            apps: vec![AppRequest { n: self.world, ppn: self.per_host, counted: false, hosts }],
+            apps: vec![AppRequest { n: self.world, ppn: self.per_host, hosts, ..AppRequest::default() }],
             here: site.here.clone(),
             carries_all: false,
             map_by: By::Slot,

@@ -37,7 +37,14 @@ fn record(what: What) -> Record {
 
 fn start() -> What {
     let hosts = ["u@h0", "h1", "h2", "h3", "h4", "h5"].map(OsBytes::from).to_vec();
-    let app = AppLine { procs: 6, argv: ["./train"].iter().collect(), wdir: None, bytes: 8, longest: 8 };
+    let app = AppLine {
+        procs: 6,
+        group: OsBytes::default(),
+        argv: ["./train"].iter().collect(),
+        wdir: None,
+        bytes: 8,
+        longest: 8,
+    };
     What::JobStart(Box::new(JobStart {
         version: OsBytes::from("0.1.0"),
         job: JobId([7; 16]),
@@ -210,8 +217,14 @@ fn error() -> SpawnError {
 
 /// Facts that have no line, each with its name in the log.
 fn without_a_line() -> Vec<What> {
-    let rank_started =
-        What::RankStarted { rank: RANK, node: NODE, local_rank: LocalRank::new(2), pid: 7, at: Span::ZERO };
+    let rank_started = What::RankStarted {
+        rank: RANK,
+        node: NODE,
+        local_rank: LocalRank::new(2),
+        group: None,
+        pid: 7,
+        at: Span::ZERO,
+    };
     let (at, alive_at, usage) = (Span::ZERO, Span::ZERO, Usage::default());
     let timeout = Cause::Timeout(SECOND);
     vec![

@@ -27,7 +27,7 @@ impl Log {
         for n in 0..ranks {
             let (rank, local_rank) = (Rank::new(n), LocalRank::new(n));
             let at = Span::from_millis(6);
-            log.at(7, What::RankStarted { rank, node: NodeId::new(0), local_rank, pid: 40_910 + n, at });
+            log.at(7, What::RankStarted { rank, node: NodeId::new(0), local_rank, group: None, pid: 40_910 + n, at });
         }
         log
     }
@@ -40,7 +40,14 @@ impl Log {
             host: OsBytes::from("node03"),
             world_size: ranks,
             hosts: vec![OsBytes::from("node03")],
-            apps: vec![AppLine { procs: ranks, argv, wdir: None, bytes: 310 << 10, longest: 300 << 10 }],
+            apps: vec![AppLine {
+                procs: ranks,
+                group: OsBytes::default(),
+                argv,
+                wdir: None,
+                bytes: 310 << 10,
+                longest: 300 << 10,
+            }],
             contain: Contain::Auto,
             on_failure: OnFailure::Kill,
             grace: Span::from_secs(5),
@@ -88,7 +95,10 @@ impl Log {
     /// Another process of a rank.
     fn again(&mut self, ms: u64, initial: u32) {
         let (rank, local_rank, at) = (Rank::new(initial), LocalRank::new(initial), Span::from_millis(ms));
-        self.at(ms, What::RankStarted { rank, node: NodeId::new(0), local_rank, pid: 50_000 + initial, at });
+        self.at(
+            ms,
+            What::RankStarted { rank, node: NodeId::new(0), local_rank, group: None, pid: 50_000 + initial, at },
+        );
         let note = RoundNote::Respawned { round: Round::new(1), initial: rank, pid: 50_000 + initial };
         self.at(ms, What::Round { node: None, note: Box::new(note) });
     }
@@ -276,7 +286,7 @@ fn loses_hosts(name: &str, lost: Lost, nodes: &[u32], others: Lost) {
     let mut log = on_hosts(None);
     for n in 0..8 {
         let (rank, node, local_rank) = (Rank::new(n), NodeId::new(n / 2), LocalRank::new(n % 2));
-        log.at(7, What::RankStarted { rank, node, local_rank, pid: 4_710, at: Span::from_millis(6) });
+        log.at(7, What::RankStarted { rank, node, local_rank, group: None, pid: 4_710, at: Span::from_millis(6) });
     }
     log.at(9_500, What::HostLost { node: first, lost });
     log.begins(9_500, &cause, Some(Signal::TERM));
@@ -292,8 +302,8 @@ fn loses_hosts(name: &str, lost: Lost, nodes: &[u32], others: Lost) {
 
 #[test]
 fn hosts_that_were_lost_together_are_named_together() {
-    let (starved, cut) =
-        (Lost::Starved(Span::from_millis(9_030)), Lost::Agent(CloseReason::Carrier(CarrierEnd::Code(255))));
+    let starved = Lost::Starved(Span::from_millis(9_030));
+    let cut = Lost::Agent(CloseReason::Carrier(rlaunch_core::bootstrap::CarrierKind::Ssh, CarrierEnd::Code(255)));
     loses_hosts("host_unheard", Lost::Unheard, &[2], cut);
     loses_hosts("hosts_unheard", Lost::Unheard, &[1, 2, 3], Lost::Unheard);
     loses_hosts("hosts_unheard_and_cut_off", Lost::Unheard, &[1, 2, 3], cut);
@@ -307,7 +317,7 @@ fn hosts_that_are_lost_one_after_the_other_are_all_named() {
     let mut log = on_hosts(None);
     for n in 0..8 {
         let (rank, node, local_rank) = (Rank::new(n), NodeId::new(n / 2), LocalRank::new(n % 2));
-        log.at(7, What::RankStarted { rank, node, local_rank, pid: 4_710, at: Span::from_millis(6) });
+        log.at(7, What::RankStarted { rank, node, local_rank, group: None, pid: 4_710, at: Span::from_millis(6) });
     }
     let cause = Cause::Lost { node: NodeId::new(1), lost: Lost::Unheard };
     log.at(9_500, What::HostLost { node: NodeId::new(1), lost: Lost::Unheard });
@@ -331,7 +341,7 @@ fn a_host_that_was_silent_when_a_rank_failed_is_told_with_it() {
     let mut log = on_hosts(None);
     for n in 0..8 {
         let (rank, node, local_rank) = (Rank::new(n), NodeId::new(n / 2), LocalRank::new(n % 2));
-        log.at(7, What::RankStarted { rank, node, local_rank, pid: 4_710, at: Span::from_millis(6) });
+        log.at(7, What::RankStarted { rank, node, local_rank, group: None, pid: 4_710, at: Span::from_millis(6) });
     }
     log.exits(0, Status::Exited(1), 9_500);
     log.begins(9_500, &cause, Some(Signal::TERM));
@@ -529,7 +539,7 @@ fn a_job_without_hosts_says_so_at_its_start_and_at_its_end() {
     check("left_out", &text);
     for n in 0..2 {
         let (rank, local_rank, at) = (Rank::new(n), LocalRank::new(n), Span::from_millis(310));
-        log.at(310, What::RankStarted { rank, node: NodeId::new(2), local_rank, pid: 40_910 + n, at });
+        log.at(310, What::RankStarted { rank, node: NodeId::new(2), local_rank, group: None, pid: 40_910 + n, at });
     }
     log.exits(0, Status::Exited(0), 900);
     let failed = Log(log.0.clone());
@@ -579,7 +589,10 @@ fn respawned_rank_that_succeeded_is_not_lost() {
     let node = NodeId::new(1);
     for initial in [2, 3] {
         let (rank, local_rank) = (Rank::new(initial), LocalRank::new(initial - 2));
-        log.at(9, What::RankStarted { rank, node, local_rank, pid: 4000 + initial, at: Span::from_millis(6) });
+        log.at(
+            9,
+            What::RankStarted { rank, node, local_rank, group: None, pid: 4000 + initial, at: Span::from_millis(6) },
+        );
     }
     log.at(1_000, What::HostLost { node, lost: Lost::Unheard });
     log.at(1_000, What::HostDone { node, left: None, named: Vec::new() });

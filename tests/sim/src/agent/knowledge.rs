@@ -69,6 +69,7 @@ impl World {
             | NodeEvent::News(_)
             | NodeEvent::FileLost { .. }
             | NodeEvent::InputFailed { .. }
+            | NodeEvent::WorldReserved { .. }
             | NodeEvent::Left { .. } => {}
         }
     }

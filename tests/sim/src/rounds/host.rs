@@ -145,6 +145,10 @@ impl World {
             | NodeAction::WatchPreemption { .. }
             | NodeAction::ExamineDevices { .. }
             | NodeAction::UsePort(_)
+            | NodeAction::ReserveWorld { .. }
+            | NodeAction::OpenWorld(_)
+            | NodeAction::CloseWorld { .. }
+            | NodeAction::KillSession { .. }
             | NodeAction::Mark { .. }
             | NodeAction::Unserve
             | NodeAction::ServeMpi(_)

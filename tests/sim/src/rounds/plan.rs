@@ -4,7 +4,7 @@ use crate::plan::{MS, program};
 use crate::rng::Rng;
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
-use rlaunch_core::place::{Node, Placement, Processes, RankPlacement};
+use rlaunch_core::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use rlaunch_core::rank_assign::parse;
 use rlaunch_core::restart::{Limits, Respawn};
 use rlaunch_core::restarts::Restarts;
@@ -170,7 +170,14 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
         ..JobSpec::of(
             JobId([7; 16]),
             vec![AppSpec { procs: world, base: program() }],
-            Placement { nodes, ranks: seats, notes: vec![], processes: Processes::default() },
+            Placement {
+                nodes,
+                ranks: seats,
+                notes: vec![],
+                processes: Processes::default(),
+                order: vec![],
+                worlds: Worlds::default(),
+            },
         )
     }
 }

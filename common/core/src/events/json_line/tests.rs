@@ -3,7 +3,7 @@
 use super::*;
 use crate::allocation::Scheduler;
 use crate::bind::{BindError, Unbound};
-use crate::bootstrap::CarrierEnd;
+use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::bootstrap::{FallBack, Refusal};
 use crate::events::{JobNews, RanksState, SinkEnd, Tried};
 use crate::guard::devices::{DeviceHolder, Kept, LockFound};
@@ -42,12 +42,20 @@ fn starts() -> Vec<What> {
         apps: vec![
             AppLine {
                 procs: 3,
+                group: OsBytes::default(),
                 argv: [&b"./train"[..], b"a\\\xff"].iter().collect(),
                 wdir: Some(bytes("/w")),
                 bytes: 30,
                 longest: 8,
             },
-            AppLine { procs: 1, argv: ["./log"].iter().collect(), wdir: None, bytes: 6, longest: 6 },
+            AppLine {
+                procs: 1,
+                group: bytes("log"),
+                argv: ["./log"].iter().collect(),
+                wdir: None,
+                bytes: 6,
+                longest: 6,
+            },
         ],
         contain: Contain::Auto,
         on_failure: OnFailure::Kill,
@@ -93,7 +101,14 @@ fn ranks() -> Vec<What> {
         late: true,
     };
     vec![
-        What::RankStarted { rank: RANK, node: NODE, local_rank: LocalRank::new(2), pid: 7, at: Span::from_nanos(3) },
+        What::RankStarted {
+            rank: RANK,
+            node: NODE,
+            local_rank: LocalRank::new(2),
+            group: None,
+            pid: 7,
+            at: Span::from_nanos(3),
+        },
         What::RankFailed { rank: RANK, node: NODE, error: error(), tried: Tried::First },
         exited(Status::Exited(3)),
         exited(Status::Signaled { sig: Signal::SEGV, core: true }),
@@ -181,8 +196,8 @@ fn hosts() -> Vec<What> {
         What::LeftOut { nodes: [1, 3].map(NodeId::new).to_vec(), world_size: 5, procs: vec![4, 1], is_known: false },
         What::HostLost { node: NODE, lost: Lost::Unheard },
         What::HostLost { node: NODE, lost: Lost::Expired },
-        What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Carrier(CarrierEnd::Code(255))) },
-        What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Carrier(CarrierEnd::Signal(9))) },
+        What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Carrier(CarrierKind::Ssh, CarrierEnd::Code(255))) },
+        What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Carrier(CarrierKind::Ssh, CarrierEnd::Signal(9))) },
         ending(unreachable, None, Span::ZERO),
         What::HostLost { node: NODE, lost: Lost::Starved(Span::from_secs(9)) },
         What::Together { nodes: [1, 3].map(NodeId::new).to_vec() },

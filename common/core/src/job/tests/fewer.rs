@@ -2,10 +2,10 @@
 
 use super::hosts::{done, hello, met, ranks, starts, told};
 use super::*;
-use crate::bootstrap::CarrierEnd;
+use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
-use crate::place::{Node, Placement, Processes, RankPlacement};
+use crate::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use crate::spec::{JobSpec, StdinPlan};
 use crate::time::HostTime;
 use crate::wire::beat::Beat;
@@ -19,8 +19,14 @@ pub(super) fn three(least: u32) -> JobSpec {
         |n: u32| RankPlacement { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
     let node = |host| Node::of(Host::named(host), 2);
     let nodes = ["one", "two", "three"].map(node).to_vec();
-    let placement =
-        Placement { nodes, ranks: (0..6).map(seat).collect(), notes: vec![], processes: Processes::default() };
+    let placement = Placement {
+        nodes,
+        ranks: (0..6).map(seat).collect(),
+        notes: vec![],
+        processes: Processes::default(),
+        order: vec![],
+        worlds: Worlds::default(),
+    };
     JobSpec { placement, min_hosts: Some(least), ..spec(6) }
 }
 
@@ -167,7 +173,7 @@ fn refusing_host_is_left_out() {
 
 #[test]
 fn a_host_that_is_lost_before_the_start_is_left_out() {
-    let why = CloseReason::Carrier(CarrierEnd::Signal(9));
+    let why = CloseReason::Carrier(CarrierKind::Ssh, CarrierEnd::Signal(9));
     let losses: [fn(&mut Script, CloseReason); 4] = [
         |s, why| _ = s.event(JobEvent::EdgeClosed { node: NODE, why }),
         |s, _| {

@@ -1,6 +1,7 @@
 //! A scripted node on a clock that only the test moves.
 
 use super::*;
+use crate::ended::key;
 use crate::id::JobId;
 use crate::os_strings::OsStrings;
 use crate::place::Placement;
@@ -13,6 +14,7 @@ use crate::wire::codec;
 use crate::wire::node_news::NodeNews;
 use crate::wire::to_root::{Exited, Hello, Started, Usage};
 use alloc::boxed::Box;
+use alloc::string::{String, ToString as _};
 
 /// The only node of most jobs here.
 pub(super) const NODE: NodeId = NodeId::new(0);
@@ -59,6 +61,8 @@ pub(super) struct Script {
     report: Report,
     pub(super) seats: Vec<Arc<Placement>>,
     pub(super) homes: Vec<(NodeId, u32)>,
+    /// Keys of ranks that have ended.
+    pub(super) ended_keys: Vec<(String, Option<String>)>,
     pub(super) drains: u32,
     pub(super) abandoned: bool,
     pub(super) roused: u32,
@@ -82,7 +86,9 @@ impl Script {
         let mut spec = spec.clone();
         if spec.placement.is_here() {
             // A test may have changed its programs.
+            let worlds = spec.placement.worlds.clone();
             spec.placement = Placement::here("here", spec.apps.iter().map(|app| app.procs));
+            spec.placement.worlds = worlds;
         }
         let job = Job::new(Self::at(0), WallNs(5_000_000_000), &Arc::new(spec), setting);
         let mut script = Self {
@@ -99,6 +105,7 @@ impl Script {
             report: Report::default(),
             seats: vec![],
             homes: vec![],
+            ended_keys: vec![],
             drains: 0,
             abandoned: false,
             roused: 0,
@@ -242,6 +249,11 @@ impl Script {
                 JobAction::CloseEdge { node } => self.closed.push(node),
                 JobAction::Place(placement) => self.seats.push(placement),
                 JobAction::Home { node, namespace } => self.homes.push((node, namespace)),
+                JobAction::Ended { group, rank, ended } => {
+                    let value = ended.map(|ended| OsBytes::new(ended.write()).to_string());
+                    self.ended_keys.push((OsBytes::new(key(&group, rank.get())).to_string(), value));
+                }
+                JobAction::Homeless { namespace } => self.homes.retain(|(_, own)| *own != namespace),
                 JobAction::Emit(record) => {
                     self.report.add(&record);
                     if is_read(&record.what) {

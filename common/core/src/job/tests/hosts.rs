@@ -1,10 +1,10 @@
 //! Jobs of several hosts.
 
 use super::*;
-use crate::bootstrap::CarrierEnd;
+use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
-use crate::place::{Node, Placement, Processes, RankPlacement};
+use crate::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use crate::report::Became;
 use crate::spec::{JobSpec, Tier};
 use crate::time::HostTime;
@@ -28,6 +28,8 @@ pub(super) fn two(local: bool) -> JobSpec {
             ranks: (0..4).map(seat).collect(),
             notes: vec![],
             processes: Processes::default(),
+            order: vec![],
+            worlds: Worlds::default(),
         },
         ..spec(4)
     }
@@ -344,7 +346,7 @@ fn a_host_whose_lease_ran_out_has_counted_and_says_so() {
 #[test]
 fn a_host_whose_carrier_was_killed_is_waited_for_until_its_lease_is_over() {
     let mut s = running();
-    let why = CloseReason::Carrier(CarrierEnd::Signal(9));
+    let why = CloseReason::Carrier(CarrierKind::Ssh, CarrierEnd::Signal(9));
     s.wait(1_000).event(JobEvent::EdgeClosed { node: OTHER, why });
     let awaited = What::News(JobNews::HostAwaited { node: OTHER, within: Span::from_millis(35_300) });
     assert!(s.said.contains(&awaited), "the user knows how long: {:?}", s.said);
@@ -491,8 +493,14 @@ fn hosts_that_are_one_machine_are_said_in_one_line() {
         let node = |(n, _): (usize, &&str)| Node::of(named(n), 1);
         let nodes: Vec<Node> = machines.iter().enumerate().map(node).collect();
         let ranks = u32::try_from(nodes.len()).unwrap();
-        let placement =
-            Placement { nodes, ranks: (0..ranks).map(seat).collect(), notes: vec![], processes: Processes::default() };
+        let placement = Placement {
+            nodes,
+            ranks: (0..ranks).map(seat).collect(),
+            notes: vec![],
+            processes: Processes::default(),
+            order: vec![],
+            worlds: Worlds::default(),
+        };
         let mut s = Script::new(&JobSpec { placement, ..spec(ranks) });
         for (node, machine) in (0..).map(NodeId::new).zip(machines.iter().copied()) {
             let ToRoot::Hello(hello) = hello("10.0.0.1", "10.0.0.9", 20_000) else { panic!() };

@@ -26,6 +26,10 @@ fn starts(s: &Script) -> Vec<Option<u16>> {
             | ToNode::Clear { .. }
             | ToNode::Again(_)
             | ToNode::Round(_)
+            | ToNode::ReserveWorld(_)
+            | ToNode::World(_)
+            | ToNode::EndWorld { .. }
+            | ToNode::CloseWorld(_)
             | ToNode::Kill
             | ToNode::Finish => None,
         })
@@ -100,6 +104,10 @@ fn large_program_is_sent_in_parts() {
             | ToNode::Clear { .. }
             | ToNode::Again(_)
             | ToNode::Round(_)
+            | ToNode::ReserveWorld(_)
+            | ToNode::World(_)
+            | ToNode::EndWorld { .. }
+            | ToNode::CloseWorld(_)
             | ToNode::Kill
             | ToNode::Finish => {}
         }

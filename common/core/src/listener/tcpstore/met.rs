@@ -39,7 +39,7 @@ fn of(refusal: &Refusal) -> Option<Met> {
         }
         Refusal::FullOfAnswers { used, most } => at(Limit::Bytes, b"", *used, *most),
         Refusal::ManyWaiting { most } | Refusal::ManyKept { most } => at(Limit::Waits, b"", *most, *most),
-        Refusal::NoNumber { .. } | Refusal::Overflow { .. } => return None,
+        Refusal::NoNumber { .. } | Refusal::Overflow { .. } | Refusal::Reserved { .. } => return None,
         Refusal::OtherFence { .. } | Refusal::NoParticipant { .. } => return None,
         Refusal::TimedOut { .. } | Refusal::Behind { .. } | Refusal::Unread { .. } | Refusal::Gone | Refusal::Stale => {
             return None;

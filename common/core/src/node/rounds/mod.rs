@@ -39,6 +39,9 @@ use local_member::{LocalMember, LocalState};
 /// for, but another takes its place only after its end.
 const DYING: Span = Span::from_secs(2);
 
+/// Why a process of a job with groups cannot register.
+const IN_WORLDS: &str = "a function is not restarted within the processes of a job with groups (--group)";
+
 /// Processes of this node for which a round begins.
 pub(super) struct RoundStart {
     pub(super) round: Round,
@@ -66,6 +69,8 @@ pub(super) struct Rounds {
     /// All ranks of this node are known.
     complete: bool,
     programs: u32,
+    /// The job has several worlds.
+    has_worlds: bool,
     /// Processes may follow others that have ended.
     can_start_more: bool,
     /// The address at which others find this host.
@@ -138,6 +143,7 @@ impl Default for Rounds {
             closing: BTreeMap::new(),
             complete: false,
             programs: 0,
+            has_worlds: false,
             can_start_more: false,
             at: None,
             agent_store: false,
@@ -183,6 +189,7 @@ impl Rounds {
     /// Takes the settings of the launcher's first message.
     pub(super) fn on_begun(&mut self, start: &Start) {
         (self.programs, self.can_start_more, self.awaits) = (start.apps, start.can_start_more, start.awaits);
+        self.has_worlds = start.has_worlds;
         start.rendezvous.iter().for_each(|rendezvous| self.on_met(rendezvous, None));
     }
 
@@ -234,8 +241,8 @@ impl Rounds {
 
     /// Other ranks follow.
     pub(super) fn on_next_generation(&mut self, rendezvous: &Rendezvous) {
-        let Self { programs, can_start_more, at, awaits, seen, warned, .. } = core::mem::take(self);
-        *self = Self { programs, can_start_more, at, awaits, seen, warned, ..Self::default() };
+        let Self { programs, has_worlds, can_start_more, at, awaits, seen, warned, .. } = core::mem::take(self);
+        *self = Self { programs, has_worlds, can_start_more, at, awaits, seen, warned, ..Self::default() };
         self.on_met(rendezvous, None);
     }
 
@@ -296,6 +303,9 @@ impl Rounds {
 
     /// Whether it may take part: who it is.
     fn admit(&self, rank: Option<Rank>) -> Result<Rank, String> {
+        if self.has_worlds {
+            return Err(IN_WORLDS.into());
+        }
         let rank =
             rank.ok_or("the process does not say which rank it is: RLAUNCH_RANK is not set in its environment")?;
         let member = self.seats.get(&rank).filter(|member| member.lives);

@@ -559,6 +559,7 @@ pub(super) fn another(proc: u32, rank: u32) -> ToNode {
         app_rank: rank,
         app_size: 4,
         stdin: StdinPlan::None,
+        seat: crate::wire::to_node::WorldSeat::sole(r(rank), LocalRank::new(rank)),
     };
     ToNode::Spawn { procs: Capped::chunks([delta]).pop().unwrap(), last: true, local_size: 2 }
 }

@@ -52,6 +52,15 @@ impl CacheAction {
             Self::Answer(..) => None,
         }
     }
+
+    /// The answer for a client; `None`: it is for the owner.
+    #[must_use]
+    pub fn answer(self) -> Option<(Ticket, Bytes)> {
+        match self {
+            Self::Answer(ticket, words) => Some((ticket, words)),
+            Self::Ask(..) | Self::Cancel(_) | Self::Gone(_) | Self::Dropped(_) => None,
+        }
+    }
 }
 
 /// A request of the cache itself to the owner.

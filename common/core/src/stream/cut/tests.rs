@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 fn lines(format: &str) -> Cutter {
     let who = Who {
+        group: b"",
         rank: Rank::new(3),
         local_rank: LocalRank::new(3),
         app: AppIndex::new(0),

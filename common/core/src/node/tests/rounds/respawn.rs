@@ -117,6 +117,7 @@ fn comes(rig: &mut Rig) -> Vec<NodeAction> {
         app_rank: 5,
         app_size: 6,
         stdin: StdinPlan::None,
+        seat: crate::wire::to_node::WorldSeat::sole(r(5), LocalRank::new(2)),
     };
     rig.root(ToNode::Spawn { procs: Capped::chunks([delta]).pop().unwrap(), last: true, local_size: 3 })
 }

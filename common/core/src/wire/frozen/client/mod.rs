@@ -7,6 +7,8 @@
 //! operation that the agent does not know is refused (code 6), and the connection continues: later versions add some. The answer to
 //! another kind has the number that stands where an ask has its own, or 0.
 //!
+//! A client of another world than the first one begins with a frame of kind 4: the number of its world, 32 bits.
+//!
 //! An ask is its number, 64 bits, counted from 1; the namespace (0: the job's, 1: this generation's); an operation; and what that needs. An
 //! answer is the number, and what became of it.
 
@@ -18,6 +20,7 @@ mod request;
 mod tests;
 
 use super::fields::{Body, Fields, Malformed};
+use crate::id::WorldId;
 use alloc::vec::Vec;
 pub use client_frame::{Heard, Unknown};
 pub use reply::{Code, Refused, Reply, put_reply_frame, write as write_reply};
@@ -37,6 +40,8 @@ pub const NO_RANK: u32 = u32::MAX;
 const ASK: u8 = 1;
 const ANSWER: u8 = 1;
 const BYE: u8 = 2;
+/// A client says which world it belongs to. It gets no answer.
+const WORLD: u8 = 4;
 /// Length, kind and number.
 const HEAD: usize = 4 + 1 + 8;
 
@@ -76,6 +81,23 @@ pub fn hello(word: u32) -> [u8; HELLO] {
     let parts = MAGIC.into_iter().chain(VERSION.to_le_bytes()).chain(word.to_le_bytes());
     all.iter_mut().zip(parts).for_each(|(to, from)| *to = from);
     all
+}
+
+/// The frame of a client that belongs to another world than the first one. It comes before all other frames.
+#[must_use]
+pub fn world_frame(world: WorldId) -> Vec<u8> {
+    let mut body = Body::default();
+    body.count(5).byte(WORLD).word(world.get());
+    body.0
+}
+
+/// The world that such a frame names; `None`: it is another frame.
+#[must_use]
+pub fn parse_world(frame: &[u8]) -> Option<WorldId> {
+    let mut fields = Fields(frame);
+    let is_it = fields.word().is_ok_and(|len| len == 5) && fields.byte() == Ok(WORLD);
+    let world = fields.word().ok().filter(|_| is_it)?;
+    fields.end().is_ok().then_some(WorldId::new(world))
 }
 
 /// Version and word of the other side's beginning.

@@ -69,7 +69,7 @@ impl Code {
             | Refusal::Unread { .. } => Self::Limit,
             Refusal::NoNumber { .. } | Refusal::Overflow { .. } => Self::Number,
             Refusal::OtherFence { .. } | Refusal::NoParticipant { .. } => Self::Fence,
-            Refusal::Stale => Self::Other,
+            Refusal::Stale | Refusal::Reserved { .. } => Self::Other,
         }
     }
 }

@@ -1,0 +1,237 @@
+//! Worlds: programs whose ranks have numbers, a rendezvous and a namespace of the store of their own (`--group`, spawned programs).
+//!
+//! Inside the machines ranks keep their numbers in the job. What a rank sees, and what people read, are the numbers in its world.
+
+use super::{AppRequest, PlaceError, Placement, Processes};
+use crate::id::{AppIndex, LocalRank, NodeId, Rank, WorldId};
+use crate::os_bytes::OsBytes;
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// A world, as its ranks know it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct World {
+    /// Its name; empty: it has none.
+    pub group: OsBytes,
+    /// Ranks that are tied together, as one engine; 0: none are.
+    pub tied: u32,
+    /// The agent of its first host holds its `TCPStore`. Not used for the first world.
+    pub agent_store: bool,
+}
+
+impl World {
+    /// A world with this name.
+    #[must_use]
+    pub fn named(group: OsBytes) -> Self {
+        Self { group, tied: 0, agent_store: false }
+    }
+}
+
+/// The world of each program. Nothing at all: all programs are one world without a name.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Worlds {
+    by_app: Vec<WorldId>,
+    all: Vec<World>,
+}
+
+impl Worlds {
+    /// Adds a program that forms a world with all others of this name.
+    pub fn add_program(&mut self, world: World) -> WorldId {
+        let known = self.all.iter().position(|known| known.group == world.group);
+        let at = known.unwrap_or(self.all.len());
+        if at == self.all.len() {
+            self.all.push(world);
+        }
+        let id = WorldId::new(u32::try_from(at).unwrap_or(u32::MAX));
+        self.by_app.push(id);
+        id
+    }
+
+    /// The world of a program.
+    #[must_use]
+    pub fn of_app(&self, app: AppIndex) -> WorldId {
+        self.by_app.get(app.index()).copied().unwrap_or(WorldId::new(0))
+    }
+
+    /// The facts of a world.
+    #[must_use]
+    pub fn get(&self, world: WorldId) -> Option<&World> {
+        self.all.get(world.index())
+    }
+
+    /// Says whether the agent of its first host holds the `TCPStore` of a world.
+    pub fn hold_store(&mut self, world: WorldId, is_held: bool) {
+        if let Some(world) = self.all.get_mut(world.index()) {
+            world.agent_store = is_held;
+        }
+    }
+
+    /// The name of a world; empty: it has none.
+    #[must_use]
+    pub fn group(&self, world: WorldId) -> &[u8] {
+        self.get(world).map_or(b"", |world| world.group.as_slice())
+    }
+
+    /// All of them; at least one.
+    pub fn ids(&self) -> impl Iterator<Item = WorldId> + use<> {
+        (0..u32::try_from(self.all.len()).unwrap_or(u32::MAX).max(1)).map(WorldId::new)
+    }
+
+    /// All ranks of the job are one world.
+    #[must_use]
+    pub const fn is_one(&self) -> bool {
+        self.all.len() < 2
+    }
+
+    /// A world has a name.
+    #[must_use]
+    pub fn has_groups(&self) -> bool {
+        self.all.iter().any(|world| !world.group.is_empty())
+    }
+}
+
+impl Placement {
+    /// The world of a rank.
+    #[must_use]
+    pub fn world_of(&self, rank: Rank) -> WorldId {
+        let app = self.ranks.get(rank.index()).map(|seat| seat.app);
+        app.map_or(WorldId::new(0), |app| self.worlds.of_app(app))
+    }
+
+    /// The number of a rank in its world.
+    #[must_use]
+    pub fn in_world(&self, rank: Rank) -> Rank {
+        let Some(own) = self.ranks.get(rank.index()).filter(|_| !self.worlds.is_one()) else { return rank };
+        let world = self.worlds.of_app(own.app);
+        let before = (0..own.app.get()).map(AppIndex::new).filter(|app| self.worlds.of_app(*app) == world);
+        let before = before.fold(0_u32, |sum, app| sum.saturating_add(self.share(app).size));
+        let number = rank.get().saturating_sub(self.share(own.app).first.get());
+        Rank::new(before.saturating_add(number))
+    }
+
+    /// The ranks of a world, in their order.
+    pub fn members(&self, world: WorldId) -> impl Iterator<Item = Rank> + '_ {
+        let seats = self.ranks.iter().zip((0..).map(Rank::new));
+        seats.filter(move |(seat, _)| self.worlds.of_app(seat.app) == world).map(|(_, rank)| rank)
+    }
+
+    /// The name that people read: `3`, or `policy/3`.
+    #[must_use]
+    pub fn name_of(&self, rank: Rank) -> String {
+        match self.worlds.group(self.world_of(rank)) {
+            b"" => format!("{}", self.in_world(rank)),
+            group => format!("{}/{}", OsBytes::from(group), self.in_world(rank)),
+        }
+    }
+
+    /// A world, as if there were no other: its ranks with their numbers in it, and their local ranks among its own.
+    #[must_use]
+    pub fn only(&self, world: WorldId) -> Cow<'_, Self> {
+        if self.worlds.is_one() {
+            return Cow::Borrowed(self);
+        }
+        let mut nodes = self.nodes.clone();
+        nodes.iter_mut().for_each(|node| node.ranks = 0);
+        let mut ranks = Vec::new();
+        for rank in self.members(world) {
+            let Some(mut seat) = self.ranks.get(rank.index()).copied() else { continue };
+            if let Some(node) = nodes.get_mut(seat.node.index()) {
+                seat.local_rank = LocalRank::new(node.ranks);
+                node.add_rank();
+            }
+            ranks.push(seat);
+        }
+        // Which process of rank 0 came first is a question of jobs with one world.
+        let (processes, worlds) = (Processes::default(), Worlds::default());
+        Cow::Owned(Self { nodes, ranks, notes: Vec::new(), processes, order: Vec::new(), worlds })
+    }
+
+    /// The number of slots of a host that ranks sit on: ranks that share a slot count once.
+    #[must_use]
+    pub fn slots_used(&self, node: NodeId) -> u32 {
+        let own = self.ranks.iter().filter(|seat| seat.node == node);
+        own.map(|seat| seat.local_rank.get().saturating_add(1)).max().unwrap_or(0)
+    }
+}
+
+/// The seats of a program on those of another: its ranks sit there in the same order.
+pub(super) fn shared(
+    seats: &[(usize, LocalRank, AppIndex)],
+    base: AppIndex,
+    app: &AppRequest,
+    index: AppIndex,
+) -> Result<Vec<(usize, LocalRank, AppIndex)>, PlaceError> {
+    let own: Vec<(usize, LocalRank)> =
+        seats.iter().filter(|(_, _, app)| *app == base).map(|(host, local, _)| (*host, *local)).collect();
+    let has = u32::try_from(own.len()).unwrap_or(u32::MAX);
+    let n = app.n.unwrap_or(has);
+    if n > has {
+        return Err(PlaceError::Share { app: index, n, has });
+    }
+    Ok(own.into_iter().take(n as usize).map(|(host, local)| (host, local, index)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn named(names: &[&str]) -> Worlds {
+        let mut worlds = Worlds::default();
+        for name in names {
+            worlds.add_program(World::named((*name).into()));
+        }
+        worlds
+    }
+
+    /// Programs of 1, 2, 1 and 2 ranks on one host.
+    fn placed(names: [&str; 4]) -> Placement {
+        Placement { worlds: named(&names), ..Placement::here("here", [1, 2, 1, 2]) }
+    }
+
+    #[test]
+    fn ranks_are_numbered_in_their_worlds() {
+        let placement = placed(["", "gen", "", "policy"]);
+        let names: Vec<String> = (0..6).map(|n| placement.name_of(Rank::new(n))).collect();
+        assert_eq!(names, ["0", "gen/0", "gen/1", "1", "policy/0", "policy/1"]);
+        let members: Vec<u32> = placement.members(WorldId::new(0)).map(Rank::get).collect();
+        assert_eq!(members, [0, 3]);
+        assert!(!placement.worlds.is_one() && placement.worlds.has_groups());
+        assert_eq!(placement.worlds.ids().count(), 3);
+    }
+
+    #[test]
+    fn world_is_a_placement_of_its_own() {
+        let placement = placed(["", "gen", "", "policy"]);
+        let only = placement.only(WorldId::new(1));
+        assert_eq!((only.world_size(), only.nodes[0].ranks), (2, 2));
+        assert_eq!(only.ranks.iter().map(|seat| seat.local_rank.get()).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(only.ranks[0].app, AppIndex::new(1));
+        let all = Placement::here("here", [3]);
+        assert_eq!(*all.only(WorldId::new(0)), all);
+    }
+
+    #[test]
+    fn job_without_names_is_one_world() {
+        let placement = Placement::here("here", [1, 2]);
+        assert!(placement.worlds.is_one() && !placement.worlds.has_groups());
+        assert_eq!(placement.worlds.ids().collect::<Vec<_>>(), [WorldId::new(0)]);
+        assert_eq!(placement.in_world(Rank::new(2)), Rank::new(2));
+    }
+
+    #[test]
+    fn shared_ranks_sit_on_the_first_slots() {
+        let app = AppIndex::new;
+        let seats =
+            vec![(0, LocalRank::new(0), app(0)), (0, LocalRank::new(1), app(1)), (1, LocalRank::new(0), app(1))];
+        let request = |n| AppRequest { n, share: Some(app(1)), ..AppRequest::default() };
+        let all = shared(&seats, app(1), &request(None), app(2)).unwrap();
+        assert_eq!(all, [(0, LocalRank::new(1), app(2)), (1, LocalRank::new(0), app(2))]);
+        assert_eq!(shared(&seats, app(1), &request(Some(1)), app(2)).unwrap().len(), 1);
+        let refused = shared(&seats, app(1), &request(Some(3)), app(2)).unwrap_err();
+        assert_eq!(refused, PlaceError::Share { app: app(2), n: 3, has: 2 });
+    }
+}
