@@ -64,7 +64,11 @@ pub(super) const GROUP: Group = Group {
             names: &["preempt-retries"],
             takes: Takes::One("N"),
             brief: "the same when a host was warned or lost, N times",
-            more: &["Default: 1000000 with --max-restarts or --slices,", "else 0.", "None is left: exit code 75."],
+            more: &[
+                "Default: 1000000 with --max-restarts or --slices,",
+                "else 0. All N are used up: exit code 75.",
+                "To continue with the other hosts, give --min-world.",
+            ],
         },
         Row {
             id: Id::Faults(Opt::OnWarning),
