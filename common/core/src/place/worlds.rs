@@ -1,6 +1,6 @@
 //! Worlds: programs whose ranks have numbers, a rendezvous and a namespace of the store of their own (`--group`, spawned programs).
 //!
-//! Inside the machines ranks keep their numbers in the job. What a rank sees, and what people read, are the numbers in its world.
+//! Inside the machines ranks keep their numbers in the job. Ranks and users see the numbers in a world.
 
 use super::{AppRequest, PlaceError, Placement, Processes};
 use crate::id::{AppIndex, LocalRank, NodeId, Rank, WorldId};
