@@ -481,7 +481,7 @@ mod tests {
     fn only_processes_of_the_job_take_part() {
         let (_client, socket) = UnixStream::pair().unwrap();
         let register = Said::Register(vec![("keys".into(), "1".into())]).to_frame();
-        let mut newcomer = Newcomer { socket, rank: 0, register, held: Vec::new(), unsent: Vec::new() };
+        let mut newcomer = Newcomer { socket, rank: 0, world: None, register, held: Vec::new(), unsent: Vec::new() };
         let above = i32::try_from(parent_id()).unwrap();
         let own = i32::try_from(std::process::id()).unwrap();
         let asked = Ok(vec![("keys".into(), "1".into())]);
@@ -503,7 +503,7 @@ mod tests {
                 before += len;
             }
             let (register, held, unsent) = (Vec::new(), Vec::new(), b"first ".to_vec());
-            Newcomer { socket, rank: 0, register, held, unsent }.refuse(WRONG);
+            Newcomer { socket, rank: 0, world: None, register, held, unsent }.refuse(WRONG);
             let mut told = Vec::new();
             client.read_to_end(&mut told).unwrap();
             let wanted = if reads { [b"first ".to_vec(), bye_frame(WRONG)].concat() } else { vec![b'x'; before] };

@@ -79,6 +79,7 @@ exports! {
     }
     ffi_store {
         fn rl_buffer_free(buffer: *mut rl_buffer) -> ();
+        fn rl_order(words: *const c_char, len: usize; answer: *mut rl_buffer) -> c_int;
         fn rl_store_open(space: u32; store: *mut *mut rl_store) -> c_int;
         fn rl_store_close(store: *mut rl_store) -> c_int;
         fn rl_store_get(store: *mut rl_store; key: *const c_char, key_len: usize; value: *mut rl_buffer) -> c_int;
@@ -585,8 +586,7 @@ pub(crate) fn signal_thread(tid: i32, signo: i32) {
     unsafe { libc::syscall(libc::SYS_tgkill, pid, libc::c_long::from(tid), libc::c_long::from(signo)) };
 }
 
-/// Sets or unsets a variable of this process, for `kernel::set_environment`, whose comment says when: no other thread may read it by C's
-/// `getenv` meanwhile. The name is not empty and has no `=`; neither has a 0 byte.
+/// Sets or unsets a variable, for `kernel::set_environment`, whose comment says when. The name is not empty and has no `=`; no 0 bytes.
 #[expect(clippy::disallowed_methods, reason = "the program has asked for it: its rank may change while it runs")]
 pub(crate) fn set_variable(name: &OsStr, value: Option<&OsStr>) {
     match value {

@@ -210,6 +210,9 @@ impl Oracle {
             | ToRoot::Started { .. }
             | ToRoot::InputFailed { .. }
             | ToRoot::HostSignal { .. }
+            | ToRoot::Order(_)
+            | ToRoot::NotStarted { .. }
+            | ToRoot::WorldPort { .. }
             | ToRoot::Killing => {}
             ToRoot::Postmortem { proc, facts } => {
                 if facts.error_file.is_some() {

@@ -216,6 +216,7 @@ impl World {
             // Another check is about what happened to that host.
             Cause::Lost { .. } | Cause::Preempted { .. } => {}
             Cause::Success
+            | Cause::Lead { .. }
             | Cause::Spawn { .. }
             | Cause::Refused { .. }
             | Cause::Unreachable { .. }

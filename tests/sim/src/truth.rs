@@ -256,6 +256,8 @@ impl World {
         let user = |wanted: &dyn Fn(Fault) -> bool| self.plan.faults.iter().any(|(_, fault)| wanted(*fault));
         let planned = match &cause {
             Cause::Success | Cause::Rank { .. } | Cause::Lost { .. } => true,
+            // No program of a drawn job leads.
+            Cause::Lead { .. } => false,
             Cause::Spawn { .. } => self.plan.no_start.is_some() || user(&|fault| fault == Fault::InitKilled),
             Cause::Refused { .. } => sites.iter().any(|site| site.bare) || self.may_be_cut_off(),
             Cause::Unreachable { failed, asked, .. } => {
@@ -333,6 +335,7 @@ impl World {
                 None
             }
             Cause::Unreachable { .. }
+            | Cause::Lead { .. }
             | Cause::Signal(_)
             | Cause::Scheduler { .. }
             | Cause::Timeout(_)

@@ -62,7 +62,7 @@ pub(super) struct Script {
     pub(super) seats: Vec<Arc<Placement>>,
     pub(super) homes: Vec<(NodeId, u32)>,
     /// Keys of ranks that have ended.
-    pub(super) ended: Vec<(String, Option<String>)>,
+    pub(super) keys: Vec<(String, Option<String>)>,
     pub(super) drains: u32,
     pub(super) abandoned: bool,
     pub(super) roused: u32,
@@ -105,7 +105,7 @@ impl Script {
             report: Report::default(),
             seats: vec![],
             homes: vec![],
-            ended: vec![],
+            keys: vec![],
             drains: 0,
             abandoned: false,
             roused: 0,
@@ -251,7 +251,7 @@ impl Script {
                 JobAction::Home { node, namespace } => self.homes.push((node, namespace)),
                 JobAction::Ended { group, rank, ended } => {
                     let value = ended.map(|ended| OsBytes::new(ended.write()).to_string());
-                    self.ended.push((OsBytes::new(key(&group, rank.get())).to_string(), value));
+                    self.keys.push((OsBytes::new(key(&group, rank.get())).to_string(), value));
                 }
                 JobAction::Homeless { namespace } => self.homes.retain(|(_, own)| *own != namespace),
                 JobAction::Emit(record) => {
@@ -298,6 +298,7 @@ fn is_read(what: &What) -> bool {
         What::NodeNews { news, .. } => !matches!(news, NodeNews::StoreRefused { .. }),
         What::Restart { .. } | What::Round { .. } | What::News(_) => true,
         What::JobStart(_)
+        | What::WorldStart(_)
         | What::HostRefused { .. }
         | What::HostFailed { .. }
         | What::HostLost { .. }
