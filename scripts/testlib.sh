@@ -455,7 +455,8 @@ integration_as_user() {
 
 # testbed_selftest [RUNNER...]: the testbed keeps its promises; the runner switches to root. `--all` runs all checks of Slurm.
 testbed_selftest() {
-    local code=0 checks=(a_cluster_serves_root_and_user a_node_without_power_is_missed_and_comes_back)
+    local code=0 checks=(a_cluster_serves_root_and_user a_node_without_power_is_missed_and_comes_back
+        a_step_has_control_groups_and_processors_of_its_own no_control_group_stays)
     [ -z "${RLAUNCH_TEST_FULL:-}" ] || checks=()
     timeout --kill-after=30 "$limit" "$@" python3 scripts/testbed selftest || code=$?
     timeout --kill-after=30 "$limit" "$@" python3 scripts/testbed selftest --slurm "${checks[@]}" || code=$?

@@ -31,9 +31,13 @@ impl From<Error> for Failure {
             Error::Closed(_) | Error::Io(_) | Error::Malformed | Error::Version(_) => (None, exit::LAUNCH),
             Error::TooLong(_) | Error::Refused { .. } => (None, exit::LAUNCH),
             // Of programs that take part in rounds: this one does not.
-            Error::Interrupted(_) | Error::Forked | Error::Order(_) | Error::Terms(_) | Error::Key(_) => {
-                (None, exit::LAUNCH)
-            }
+            Error::Interrupted(_)
+            | Error::Forked
+            | Error::Order(_)
+            | Error::Terms(_)
+            | Error::Key(_)
+            | Error::NoGroup
+            | Error::Worker { .. } => (None, exit::LAUNCH),
         };
         Self { text: error.to_string(), hint, code }
     }

@@ -180,20 +180,25 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
         let placement = run.place(site)?;
         let holder = run.holder(&placement, &caller, site)?;
         let _can_be = run.rounds(&placement, &caller, site)?;
-        Ok::<_, cli::CliError>((placement, holder))
+        let slices = run.slice_plan(&placement)?;
+        Ok::<_, cli::CliError>((placement, holder, slices))
     });
     colour::set(run.presentation.color);
-    let (placement, holder) = match placed {
+    let (mut placement, holder, slices) = match placed {
         Ok(placed) => placed,
         Err(error) => return refuse(&error),
     };
+    if let Some(plan) = &slices {
+        placement = placement.of_hosts(&plan.first_hosts());
+    }
+    let by_slice = || slices.as_ref().map(|plan| map::slices(&placement, plan)).unwrap_or_default();
     place_notes(&placement.notes, run.presentation.verbosity, run.programs.len());
     let programs: Vec<&[OsBytes]> = run.programs.iter().map(|program| program.argv.as_slice()).collect();
     let source = run.in_allocation.as_ref().map(|found| (&found.allocation, run.reach.carrier(run.reach.fast).kind()));
     let bound = || bindings::text(&run.whole, &placement, &|name| std::env::var_os(name));
     let text = match json {
-        true => map::json(&placement, holder, source),
-        false => map::text(&placement, &programs, holder, source) + &bound(),
+        true => map::json(&placement, holder, source, slices.as_ref()),
+        false => map::text(&placement, &programs, holder, source) + &by_slice() + &bound(),
     };
     answer(text.as_bytes())
 }

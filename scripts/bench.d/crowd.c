@@ -1,7 +1,7 @@
 /* crowd PROCESSES DESCRIPTORS
  *
  * So many idle processes with so many descriptors each, for what reads all of /proc. Prints "up" when all are there. They end with
- * this one, which ends with its stdin. */
+ * this one, which ends with its stdin and reaps them: thousands of zombies a round would use up the process ids. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +16,7 @@ int main(int argc, char **argv)
         return 2;
     int processes = atoi(argv[1]), descriptors = atoi(argv[2]), null = open("/dev/null", O_RDONLY);
     pid_t parent = getpid();
+    setpgid(0, 0);
     for (int i = 3; i < descriptors; i++)
         dup2(null, i);
     for (int i = 0; i < processes; i++) {
@@ -38,5 +39,8 @@ int main(int argc, char **argv)
     while (read(0, &byte, 1) > 0)
         ;
     signal(SIGTERM, SIG_IGN);
+    kill(0, SIGTERM);
+    while (wait(NULL) > 0)
+        ;
     return 0;
 }

@@ -3,8 +3,10 @@
 import os
 import pathlib
 import re
+import subprocess
 
-from .selftest import Bed, expect, until
+from . import cgroups
+from .selftest import PYTHON, SCRIPT, Absent, Bed, expect, until
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 ENDED_WITHIN = 15
@@ -124,6 +126,86 @@ def check_the_end_of_a_daemon_ends_a_command():
             told = waits.stderr.read()
             expect(name in told and host in told, told)
             expect(other.communicate("still\n", timeout=10)[0] == "still\n", name)
+
+
+GROUPED = ("--slurm", "--cgroup")
+
+
+def _grouped_bed(nodes, *options):
+    done = Bed(None).call("possible", str(nodes), *GROUPED)
+    if done.returncode:
+        raise Absent(done.stdout.strip())
+    return Bed(nodes, *GROUPED, *options)
+
+
+def _groups_of(bed):
+    """All control groups of a testbed."""
+    tops = [path for each in cgroups.CONTROLLERS for path in pathlib.Path(cgroups.MOUNT, each).glob(f"{cgroups.PREFIX}:{bed.name}:*")]
+    return [path for top in tops for path, _, _ in os.walk(top)]
+
+
+def check_a_step_has_control_groups_and_processors_of_its_own():
+    """Also for the processes of an ordinary user, and on a node that was without power meanwhile."""
+    with _grouped_bed(2) as bed:
+        for again in (False, True):
+            if again:
+                bed.run("kill-host", "node1")
+                expect(not any("/node1" in path for path in _groups_of(bed)), _groups_of(bed))
+                bed.run("start-host", "node1")
+            words = ("exec", "--user", "tester", "--cwd", "/", "login", "srun", "-N2")
+            found = set()
+            for line in bed.run(*words, "-n2", "cat", "/proc/self/cgroup").splitlines():
+                _, controller, path = line.split(":", 2)
+                if controller in cgroups.CONTROLLERS:
+                    found.add((controller, re.sub(r".*/(node\d/.*)_\d+(/step_\d+)$", r"\1\2", path)))
+            expect(found == {(each, f"{node}/slurm_{node}/uid_2000/job/step_0") for each in cgroups.CONTROLLERS
+                             for node in ("node0", "node1")}, found)
+            ones = bed.run(*words, "-n2", "-c1", "grep", "Cpus_allowed_list", "/proc/self/status").splitlines()
+            expect(len(ones) == 2 and all(re.fullmatch(r"Cpus_allowed_list:\s+\d+", line) for line in ones), ones)
+            if os.cpu_count() > 1:
+                twos = bed.run(*words, "-n2", "-c2", "grep", "-c", "Cpus_allowed_list:.*[-,]", "/proc/self/status")
+                expect(twos.split() == ["1", "1"], twos)
+
+
+def check_the_end_of_a_job_ends_processes_that_have_left_its_session():
+    """proctrack/cgroup finds a daemonised process, which proctrack/linuxproc does not."""
+    with _grouped_bed(1) as bed:
+        job = _batch(bed, "-N1", "--wrap", "srun sh -c 'setsid sh -c \"sleep 76.5 & \"; sleep 77.5'")
+        until(lambda: bed.call("exec", "node0", "pgrep", "-fx", "sleep 76.5").returncode == 0, "the daemonised process")
+        bed.run("exec", "login", "scancel", job)
+        done = bed.call("strays", "--within", str(ENDED_WITHIN))
+        expect(done.returncode == 0, done.stdout)
+        until(lambda: not any("/job_" in path for path in _groups_of(bed)), "the end of the job's control groups")
+
+
+def check_no_control_group_stays():
+    """Whatever ends the testbed, and although the kernel kills no process of a frozen group."""
+    for end in ("down", "kill-host", "kill"):
+        with _grouped_bed(1) as bed:
+            _batch(bed, "-N1", "--wrap", "sleep 78.5")
+            until(lambda bed=bed: bed.call("exec", "node0", "pgrep", "-x", "sleep").returncode == 0, "the job")
+            state = next(f"{path}/freezer.state" for path in _groups_of(bed) if "/freezer/" in path and "/job_" in path)
+            pathlib.Path(state).write_text("FROZEN")
+            if end == "kill":
+                bed.started[0].kill()
+                until(lambda bed=bed: not _groups_of(bed), "the end of the control groups after the holder's end")
+            else:
+                bed.run(end, *(["node0"] if end == "kill-host" else []))
+                left = [path for path in _groups_of(bed) if end == "down" or "/node0" in path]
+                expect(not left, end, left)
+
+
+def check_up_names_the_control_groups_that_are_missing():
+    """As on a machine that has version 2 only, and where they may not be written."""
+    _grouped_bed(1).__exit__(None)
+    for change, why in ((f"umount {cgroups.MOUNT}/freezer", f"none at {cgroups.MOUNT}/freezer"),
+                        (f"mount -o remount,bind,ro {cgroups.MOUNT}/cpuset", "failed: Read-only file system")):
+        for verb, code in (("possible", 1), ("up", 125)):
+            bed = Bed(None)
+            words = ("unshare", "--mount", "sh", "-c", f'{change} && exec "$@"', "sh", PYTHON, SCRIPT, verb, "1", *GROUPED)
+            done = subprocess.run(words, env=bed.env, capture_output=True, text=True, check=False)
+            expect(done.returncode == code and why in done.stdout + done.stderr, done)
+            expect(not _groups_of(bed))
 
 
 def check_sixteen_nodes_come_and_go():

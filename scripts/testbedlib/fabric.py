@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 
-from . import accounts, channel, host, inside, linux, relay, slurm, tree, wires
+from . import accounts, cgroups, channel, host, inside, linux, relay, slurm, tree, wires
 
 
 @dataclasses.dataclass
@@ -132,7 +132,11 @@ class Fabric:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(pid, signal.SIGKILL)
             # Init is the last of its namespace: when it is reaped, all of the host is gone.
-            os.waitpid(pid, 0)
+            while not os.waitpid(pid, os.WNOHANG if self.plan.cgroup else 0)[0]:
+                cgroups.thaw(self.plan.top, name)
+                time.sleep(0.005)
+        if self.plan.cgroup:
+            cgroups.remove(self.plan.top, name)
         self._forget(name)
 
     def _forget(self, name):
@@ -322,15 +326,15 @@ def _serve(fabric, listener, bell):
         fabric.reap()
 
 
-def run(plan, listener, report):
-    """The life of the fabric's process, in namespaces of its own; never returns. Writes one line to `report`."""
+def run(plan, listener, report, locks):
+    """The life of the fabric's process, in namespaces of its own; never returns. Writes one line to `report`, keeps `locks`."""
     try:
         os.chdir("/")
         os.umask(0o022)
         nowhere = os.open("/dev/null", os.O_RDWR)
         for fd in range(3):
             os.dup2(nowhere, fd)
-        linux.close_all_but((listener.fileno(), report))
+        linux.close_all_but((listener.fileno(), report, *locks))
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         bell, ring = socket.socketpair()

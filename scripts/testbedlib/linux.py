@@ -86,6 +86,11 @@ class Bond:
             os._exit(1)
         os.close(self._theirs)
 
+    def watch(self):
+        """The child's side, for a child that has work left when the parent dies: a descriptor that is ready then."""
+        os.close(self._ours)
+        return self._theirs
+
     def made(self):
         """The parent's side, after the fork. Its other end closes when it dies."""
         os.close(self._theirs)

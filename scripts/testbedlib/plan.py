@@ -40,6 +40,9 @@ class Plan:
     tpu: int = 0
     slurm: bool = False
     cpus: int = 4
+    cgroup: bool = False
+    top: str = ""
+    """The directory of its control groups, once it is made."""
 
     def hosts(self):
         """login, node0, node1 …"""

@@ -23,6 +23,10 @@ def expect(fact, *shown):
         raise AssertionError(" ".join(str(each) for each in shown) or "it is not so")
 
 
+class Absent(Exception):
+    """This machine lacks what a check needs; the text says what."""
+
+
 class Bed:
     """A testbed of a check, driven by the command line as everybody drives it."""
 
@@ -204,6 +208,8 @@ def run(only, with_slurm):
         try:
             check()
             verdict = "ok"
+        except Absent as why:
+            verdict = f"absent: {why}"
         except Exception:  # pylint: disable=broad-except
             traceback.print_exc()
             failed += 1

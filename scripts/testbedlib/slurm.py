@@ -4,7 +4,7 @@ import datetime
 import os
 import subprocess
 
-from . import daemons
+from . import cgroups, daemons
 
 NEEDED = (("/usr/sbin/munged", "munge"), ("/usr/sbin/slurmctld", "slurmctld"), ("/usr/sbin/slurmd", "slurmd"),
           ("srun", "slurm-client"))
@@ -60,12 +60,30 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectTypeParameters=CR_CPU"""
 
+GROUPED = """\
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/cgroup,task/affinity
+SelectTypeParameters=CR_CPU"""
+
+CGROUP_CONF = """\
+CgroupPlugin=cgroup/v1
+CgroupMountpoint={mount}
+CgroupAutomount=no
+ConstrainCores=yes
+ConstrainRAMSpace=no
+ConstrainSwapSpace=no
+ConstrainDevices=no
+"""
+
 
 def prepare(plan, etc):
     """Writes the configuration and the key for all hosts, into their layer of /etc."""
     slurm, munge = etc / "slurm", etc / "munge"
     slurm.mkdir(parents=True)
-    (slurm / "slurm.conf").write_text(CONF.format(jobs=JOBS, plugins=PLAIN, last=plan.count - 1, cpus=plan.cpus))
+    plugins = GROUPED if plan.cgroup else PLAIN
+    (slurm / "slurm.conf").write_text(CONF.format(jobs=JOBS, plugins=plugins, last=plan.count - 1, cpus=plan.cpus))
+    if plan.cgroup:
+        (slurm / "cgroup.conf").write_text(CGROUP_CONF.format(mount=cgroups.MOUNT))
     munge.mkdir(mode=0o700)
     (munge / "munge.key").write_bytes(os.urandom(1024))
     (munge / "munge.key").chmod(0o400)

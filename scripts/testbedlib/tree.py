@@ -4,7 +4,7 @@ import os
 import stat
 import uuid
 
-from . import accounts, linux, slurm
+from . import accounts, cgroups, linux, slurm
 
 PRIVATE = (("/run", 0o755), ("/tmp", 0o1777), ("/var/tmp", 0o1777))
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
@@ -96,7 +96,7 @@ def build(plan, host, shares):
         file.write(f"{uuid.uuid4()}\n")
     os.chmod(f"{own}/boot_id", 0o444)
     boot_id = linux.path_fd(f"{own}/boot_id")
-    groups = linux.path_fd("/sys/fs/cgroup") if os.path.isdir("/sys/fs/cgroup") else None
+    groups = linux.path_fd(cgroups.MOUNT) if os.path.isdir(cgroups.MOUNT) else None
     opened = [(path, linux.path_fd(way)) for path, way in shares]
     if plan.slurm and host.name == "login":
         os.makedirs(f"{own}/jobs", exist_ok=True)
@@ -112,7 +112,10 @@ def build(plan, host, shares):
     _proc(boot_id)
     linux.mount("sysfs", "/sys", "sysfs", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     if groups is not None:
-        linux.bind(groups, "/sys/fs/cgroup")
+        linux.bind(groups, cgroups.MOUNT)
+    if plan.cgroup:
+        for controller, path in cgroups.add_host(plan.top, host.name).items():
+            linux.bind(linux.path_fd(path), f"{cgroups.MOUNT}/{controller}")
     for path, fd in opened:
         _make_place(path, os.path.isdir(f"/proc/self/fd/{fd}"))
         linux.bind(fd, path)

@@ -71,11 +71,14 @@ fn exit_codes() -> String {
             "the output of help, `map`, `hosts`, `assign` or `doctor` cannot be written".to_owned(),
         ),
         (exit::USAGE.to_string(), "an option, a value or a hostfile is wrong; no rank was started".to_owned()),
-        (shell(preempted).to_string(), "the cloud took a host away, and `--preempt-retries` is used up".to_owned()),
+        (
+            shell(preempted).to_string(),
+            "a host was warned, or lost with all N of `--preempt-retries N` used up".to_owned(),
+        ),
         (shell(Cause::Timeout(Span::ZERO)).to_string(), "`--timeout` expired".to_owned()),
         (
             shell(lost(Lost::Unheard)).to_string(),
-            "the launch failed, a host was lost, or a part of rlaunch was lost".to_owned(),
+            "the launch failed, a host was lost without a warning, or a part of rlaunch was lost".to_owned(),
         ),
         (
             Cause::Success.exit(true).shell_code().to_string(),

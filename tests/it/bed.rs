@@ -113,6 +113,10 @@ fn is_possible() -> bool {
     })
 }
 
+fn has_slurm() -> bool {
+    place::is_root() && ["srun", "/usr/sbin/slurmctld", "/usr/sbin/munged"].into_iter().all(place::has)
+}
+
 fn mounts() -> String {
     fs::read_to_string("/proc/self/mounts").unwrap()
 }
@@ -125,10 +129,27 @@ impl Bed {
 
     /// The same as a cluster of Slurm.
     pub(crate) fn slurm(count: u32) -> Option<Self> {
-        if !place::is_root() || !["srun", "/usr/sbin/slurmctld", "/usr/sbin/munged"].into_iter().all(place::has) {
+        if !has_slurm() {
             return None;
         }
         Self::up_with(count, &["--slurm"])
+    }
+
+    /// The same as a cluster of Slurm whose steps have control groups, and processors of their own.
+    pub(crate) fn slurm_cgroup(count: u32) -> Option<Self> {
+        const OPTIONS: [&str; 2] = ["--slurm", "--cgroup"];
+        if !has_slurm() || !is_possible() {
+            return None;
+        }
+        let mut ask = Command::new(python());
+        ask.arg(script()).args(["possible", &count.to_string()]).args(OPTIONS);
+        let asked = census::output(ask.env("TESTBED_NAME", format!("it-{}", place::unique())).stdin(Stdio::null()));
+        if !asked.status.success() {
+            assert_eq!(asked.status.code(), Some(1), "{asked:?}");
+            place::absent("cases of Slurm with control groups", String::from_utf8_lossy(&asked.stdout).trim());
+            return None;
+        }
+        Self::up_with(count, &OPTIONS)
     }
 
     fn up_with(count: u32, options: &[&str]) -> Option<Self> {

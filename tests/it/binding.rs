@@ -1,14 +1,14 @@
 //! The CPUs of ranks: what rlaunch reports is what the kernel has.
 
-use crate::case::Case;
+use crate::case::{Case, Done};
 use crate::place;
 use crate::plan::Plan;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Prints the rank and the CPUs that it may use.
 const ALLOWED: &str = "sh -c 'echo $RANK $(grep Cpus_allowed_list /proc/self/status | cut -f2)'";
 
-fn has_two_cores() -> bool {
+pub(crate) fn has_two_cores() -> bool {
     let has = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
     if !has {
         place::absent("binding", "needs two CPUs");
@@ -16,9 +16,13 @@ fn has_two_cores() -> bool {
     has
 }
 
-/// The CPUs of each rank, as the kernel has them and as rlaunch reports them.
+/// The CPUs of each rank of a job on this host, as the kernel has them and as rlaunch reports them.
 fn cpus(options: &str, before: &str) -> [BTreeMap<String, String>; 2] {
-    let done = Plan::shell(&format!("{before} \"$RL\" --report-bindings {options} {ALLOWED}")).start().code(0);
+    cpus_of(&Plan::shell(&format!("{before} \"$RL\" --report-bindings {options} {ALLOWED}")).start().code(0))
+}
+
+/// The CPUs of each rank, as the rank has printed them (after its number) and as rlaunch has reported them.
+pub(crate) fn cpus_of(done: &Done) -> [BTreeMap<String, String>; 2] {
     let pair = |line: &str| line.split_once(' ').map(|(rank, cpus)| (rank.to_owned(), cpus.to_owned()));
     let kernel = done.out().lines().filter_map(pair).collect();
     let reported = |line: &str| {
@@ -129,4 +133,47 @@ fn map_shows_what_a_job_would_report() {
     assert_eq!(lines(&map.out(), ""), lines(&job.err(), "rlaunch: "));
     let map = Plan::shell("\"$RL\" map --report-bindings -H node9 true").start().code(0);
     assert!(map.out().contains("rank 0 on node9: decided there\n"));
+}
+
+/// Two jobs of one user, started at the same time. Each needs one of the two cores.
+#[test]
+fn two_jobs_of_one_host_take_different_cores() {
+    if !has_two_cores() {
+        return;
+    }
+    // Each job waits for the other.
+    let script = r#"
+        job() { taskset -c 0,1 "$RL" -n 1 -c 1 sh -c "
+            : > '$DIR/$1'; while ! [ -e '$DIR/one' ] || ! [ -e '$DIR/two' ]; do sleep 0.01; done
+            grep Cpus_allowed_list /proc/self/status"; }
+        for n in 1 2 3 4 5 6 7 8; do
+            job one > "$DIR/first" & job two; wait; cat "$DIR/first"; rm "$DIR/one" "$DIR/two"; echo
+        done"#;
+    if !place::has("taskset") {
+        return;
+    }
+    let done = Plan::shell(script).start().code(0);
+    let out = done.out();
+    let rounds: Vec<BTreeSet<&str>> = out.split("\n\n").map(|round| round.split('\n').collect()).collect();
+    let (last, rounds) = rounds.split_last().unwrap();
+    assert_eq!((last.len(), rounds.len()), (1, 8), "{out}");
+    for round in rounds {
+        assert_eq!(round.len(), 2, "both jobs had the same core: {out}");
+    }
+}
+
+/// The cores of a job are free when it has ended, and a job without room shares them.
+#[test]
+fn cores_are_shared_only_where_there_is_no_room() {
+    if !has_two_cores() || !place::has("taskset") {
+        return;
+    }
+    let allowed = "grep Cpus_allowed_list /proc/self/status | cut -f2";
+    let script = format!(
+        r#"taskset -c 0,1 "$RL" -n 1 -c 1 sh -c '
+            {allowed}; taskset -c 0,1 env -u RLAUNCH_JOB_ID "$RL" -n 2 --bind-to core -l sh -c "{allowed}"'
+        taskset -c 0,1 "$RL" -n 1 -c 1 sh -c '{allowed}'"#
+    );
+    let done = Plan::shell(&script).start().code(0);
+    assert_eq!(done.sorted(), ["0", "0", "0: 0", "1: 1"], "{}", done.err());
 }

@@ -53,3 +53,15 @@ fn an_srun_that_is_missing_is_named_with_a_way_out() {
     done.says("try     put srun into PATH; or --launcher ssh");
     plan("--launcher local /bin/true").start().code(0);
 }
+
+/// As in a shell that ssh has opened on a node of a job, and in a container.
+#[test]
+fn a_job_of_slurm_without_hosts_is_noted_and_runs_here() {
+    let run = |words: &str| {
+        Plan::shell(&format!(r#"exec "$RL" {words} -n 2 /bin/true"#)).env("SLURM_JOB_ID", "7").start().code(0).err()
+    };
+    let note = "rlaunch: SLURM_JOB_ID=7 is set without SLURM_JOB_NODELIST: all ranks run on this host";
+    assert!(run("").contains(note), "{}", run(""));
+    assert_eq!(run("--launcher local"), "");
+    assert_eq!(run("-q"), "");
+}

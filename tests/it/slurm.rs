@@ -210,26 +210,40 @@ fn variables_of_srun_do_not_reach_the_step_of_the_agents() {
 #[test]
 fn the_schedulers_signals_reach_each_rank_once() {
     let Some(bed) = Bed::slurm(2) else { return };
-    let ranks =
-        r#"trap "echo TERM \$RANK; exit 0" TERM; trap "echo USR1 \$RANK" USR1; echo up; while :; do sleep 0.1; done"#;
-    for end in ["scancel -u tester", "scancel -s USR1 -u tester; sleep 0.5; scancel -u tester"] {
+    signals_reach_each_rank_once(&bed);
+    bed.down();
+}
+
+/// TERM, USR1 and INT of `scancel`, to four ranks on two hosts.
+pub(crate) fn signals_reach_each_rank_once(bed: &Bed) {
+    let ranks = r#"trap "echo TERM \$RANK; exit 0" TERM; for sig in USR1 INT; do trap "echo $sig \$RANK" $sig; done; echo up; while :; do sleep 0.1; done"#;
+    for (end, first, transport) in [
+        ("scancel -u tester", None, "tcp"),
+        ("scancel -s USR1 -u tester", Some("USR1"), "tcp"),
+        ("scancel -s INT -u tester", Some("INT"), "tcp"),
+        ("scancel -s INT -u tester", Some("INT"), "stdio"),
+    ] {
         let case = salloc(
-            &bed,
+            bed,
             "tester",
             "-N2 -n4",
-            &format!(r#""$RL" --events events sh -c '"'"'{ranks}'"'"'; echo code $?"#),
+            &format!(r#""$RL" --transport {transport} --events events sh -c '"'"'{ranks}'"'"'; echo code $?"#),
         );
         let case = case.start();
         case.says_on_stdout("up", 4);
         bed.run(["exec", "login", "sh", "-c", end]);
+        if let Some(sig) = first {
+            case.says_on_stdout(sig, 4);
+            bed.run(["exec", "login", "scancel", "-u", "tester"]);
+        }
         let done = case.end();
         let expected = |sig: &str| -> Vec<String> { (0..4).map(|rank| format!("{sig} {rank}")).collect() };
         let got =
             |sig: &str| -> Vec<String> { done.sorted().into_iter().filter(|line| line.starts_with(sig)).collect() };
         assert_eq!(got("TERM"), expected("TERM"), "{}", done.err());
-        if end.contains("USR1") {
-            assert_eq!(got("USR1"), expected("USR1"), "{}", done.err());
-            done.says("rlaunch: Slurm sent SIGUSR1 (--signal); each rank gets it once");
+        if let Some(sig) = first {
+            assert_eq!(got(sig), expected(sig), "{transport}: {}", done.err());
+            done.says(&format!("rlaunch: Slurm sent SIG{sig} (--signal or scancel -s); each rank gets it once"));
         }
         // KillWait is 5 s here, so a grace of 5 s is cut.
         done.says("rlaunch: Slurm ends the job: SIGTERM, SIGKILL in 3s");
@@ -237,7 +251,6 @@ fn the_schedulers_signals_reach_each_rank_once() {
         assert_eq!(got("code"), ["code 143"]);
     }
     bed.clean(10);
-    bed.down();
 }
 
 /// `scontrol suspend` stops all processes of the step, for longer than a lease.

@@ -111,7 +111,7 @@ fn a_job_of_the_examples_is_queued_again() {
     let done: Done = plan.start().code(0);
     let out = done.out();
     assert!(out.contains("code 0\n") && out.contains("0: up\n") && out.contains("1: again\n"), "{out}");
-    assert!(out.contains("Slurm sent SIGUSR1 (--signal); each rank gets it once"), "{out}");
+    assert!(out.contains("Slurm sent SIGUSR1 (--signal or scancel -s); each rank gets it once"), "{out}");
     bed.clean(10);
     bed.down();
 }

@@ -1,10 +1,16 @@
 //! Processors and GPUs of this host: the kernel's facts become the tree by which ranks are bound.
 
+use rlaunch_core::bind::Host;
+use rlaunch_core::cpu_set::CpuSet;
 use rlaunch_core::gpus::{Devices, Gpu};
-use rlaunch_core::node::Processors;
+use rlaunch_core::node::{BindRequest, Processors};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::topology::{Facts, Topology};
+use rlaunch_core::topology::{Facts, Level, Topology};
 use rlaunch_sys::facts::{gpus, topology};
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Reads them. Without `devices` the GPUs do not matter.
 pub(super) fn processors(devices: Option<Devices>) -> Processors {
@@ -15,4 +21,51 @@ pub(super) fn processors(devices: Option<Devices>) -> Processors {
     let gpu = |gpu: gpus::Gpu| Gpu { uuid: OsBytes::new(gpu.uuid), cpus: gpu.near.into_iter().collect() };
     let gpus = devices.map(|devices| gpus::gpus(devices.amd).into_iter().map(gpu).collect()).unwrap_or_default();
     Processors { topology, has_quota: topology::has_quota(), gpus }
+}
+
+/// Cores that this job has taken. Each is an abstract unix name, which the kernel drops with this process.
+pub(super) type Cores = BTreeMap<u32, UnixDatagram>;
+
+/// Takes cores for the ranks: those that no other job of rlaunch has taken, if there are enough. Else jobs share.
+///
+/// With GPUs no cores are left out: ranks get the cores near to theirs.
+pub(super) fn take_cores(processors: &mut Processors, request: &BindRequest) -> Cores {
+    let mut held = Cores::new();
+    if !processors.gpus.is_empty() {
+        return held;
+    }
+    let whole = processors.topology.clone();
+    let host = Host { topology: &whole, ranks: request.ranks, has_quota: processors.has_quota, near: &[] };
+    let mut taken = CpuSet::default();
+    let mut free = whole.clone();
+    loop {
+        let Ok(bound) = request.bind.ranks_of(Host { topology: &free, ..host }) else { return held };
+        let own = CpuSet::union(&bound.masks);
+        let cores: Vec<&CpuSet> = free.all(Level::Core).iter().filter(|core| !core.and(&own).is_empty()).collect();
+        let before = taken.len();
+        for core in &cores {
+            let Some(first) = core.iter().next().filter(|first| !held.contains_key(first)) else { continue };
+            match hold(first) {
+                Ok(name) => drop(held.insert(first, name)),
+                Err(error) if error.kind() == ErrorKind::AddrInUse => taken.extend(core),
+                // This host allows no such names, or there is no descriptor left: jobs do not know each other's cores.
+                Err(_) => return held,
+            }
+        }
+        if taken.len() == before {
+            held.retain(|cpu, _| cores.iter().any(|core| core.contains(*cpu)));
+            // No core is left for others, with these names or without.
+            if own == *whole.allowed() {
+                held.clear();
+            }
+            processors.topology = free;
+            return held;
+        }
+        let Some(rest) = request.bind.beside(host, &taken) else { return held };
+        free = rest;
+    }
+}
+
+fn hold(first_cpu: u32) -> io::Result<UnixDatagram> {
+    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(format!("rlaunch-core-{first_cpu}"))?)
 }

@@ -2,7 +2,7 @@
 
 use super::Edges;
 use super::port;
-use super::processors::processors;
+use super::processors;
 use super::renew::Renewing;
 use rlaunch_core::address::{self, Interface};
 use rlaunch_core::gpus::Devices;
@@ -42,6 +42,8 @@ pub(super) struct Held {
     begun: Option<Begun>,
     /// The same for the ranks of another generation.
     pub(super) renewing: Option<Renewing>,
+    /// The cores of the ranks. Other jobs take others.
+    cores: processors::Cores,
     /// Limits of the launcher's host that are lower here.
     lowered: Vec<Lowered>,
 }
@@ -171,7 +173,6 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     trace_containment(&entered, edges);
     // Not before: the rollback has to know init.
     let port = port?;
-    let chosen = port.as_ref().filter(|_| is_chosen);
     let note = match entered {
         Ok(()) if plan.contain == Contain::T3 => String::new(),
         Ok(()) => held_back.unwrap_or_default().to_owned(),
@@ -179,6 +180,9 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         Err(error) => why_not(&error),
     };
     let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
+    let mut processors = plan.binding.needs_topology(cpus).then(|| Box::new(processors::processors(gpus)));
+    let cores = processors.as_mut().map(|processors| processors::take_cores(processors, &plan.binding));
+    let chosen = port.as_ref().filter(|_| is_chosen);
     let weak = edges.no_subreaper.filter(|_| init.is_none()).map(no_subreaper);
     let sandbox = Sandbox {
         hello: Hello {
@@ -196,7 +200,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
             machine: if plan.nodes > 1 { OsBytes::new(facts::host::machine()) } else { OsBytes::default() },
         },
         cpus,
-        processors: plan.least_cpus.filter(|least| cpus >= *least || cpus == 1).map(|_| Box::new(processors(gpus))),
+        processors,
         gpus: gpus.unwrap_or_default(),
         interfaces: if plan.nodes > 1 { interfaces() } else { Vec::new() },
         error_dir,
@@ -206,6 +210,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         mpi: mpi.map(|port| Box::new(MpiPort { port, host: OsBytes::from(host.as_slice()) })),
         tpu_alone: None,
     };
+    edges.sandbox.cores = cores.unwrap_or_default();
     port.into_iter().for_each(|port| edges.sandbox.hold(port));
     (edges.sandbox.host, edges.sandbox.job) = (host, Some(plan.job));
     Ok(sandbox)

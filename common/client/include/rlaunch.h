@@ -38,6 +38,8 @@ extern "C" {
 #define RL_E_DISCARDED (-15)  /* the policy does not want this process any more */
 #define RL_E_GIVEN_UP (-16)   /* no further round is possible */
 #define RL_E_LEFT (-17)       /* this process has left: a hook has failed, or the function wanted it */
+#define RL_E_INDEX (-18)      /* an index is out of range */
+#define RL_E_LENGTH (-19)     /* there are more or fewer values than calls */
 
 /* What a result means. Never NULL, never to be freed. */
 const char *rl_error_text(int code);
@@ -360,6 +362,128 @@ typedef struct rl_gloo {
 } rl_gloo;
 
 int rl_session_gloo(rl_session *session, const rl_gloo *gloo);
+
+/* ---- Worker groups: which worker is called with what ---- */
+
+/* A layout of workers on named axes. */
+typedef struct rl_sharding rl_sharding;
+
+/* A coordinate on a named axis. */
+typedef struct rl_axis {
+  const char *name;
+  size_t name_len;
+  int64_t index;
+} rl_axis;
+
+/* A layout from the sizes of its axes, its ranks (the last axis varies first) and the names of its axes. Results: RL_E_ARGUMENT where
+ * NeMo-RL raises ValueError, RL_E_INDEX for IndexError, RL_E_LENGTH for AssertionError, each with its sentence. */
+int rl_sharding_open(const uint64_t *sizes, size_t size_count, const int64_t *ranks, size_t rank_count, const rl_bytes *names,
+                     size_t name_count, rl_sharding **sharding);
+int rl_sharding_close(rl_sharding *sharding);
+/* The coordinates of a worker, as uint32_t, in the order of the axes. Buffers are freed with rl_buffer_free. */
+int rl_sharding_coords(rl_sharding *sharding, int64_t worker, rl_buffer *coords);
+/* The ranks at coordinates, as int64_t: sorted, and none outside of an axis. */
+int rl_sharding_by_coord(rl_sharding *sharding, const rl_axis *axes, size_t count, rl_buffer *ranks);
+/* The same in the order of the layout, and RL_E_INDEX outside of an axis. */
+int rl_sharding_select(rl_sharding *sharding, const rl_axis *axes, size_t count, rl_buffer *ranks);
+/* Whether a worker has coordinate 0 on each of these axes: 1 or 0. */
+int rl_sharding_is_axis_zero(rl_sharding *sharding, int64_t worker, const rl_bytes *axes, size_t count, int *is_zero);
+
+/* Plans of calls, as uint32_t: the numbers of calls, of results and of indices in a call; for each call the worker, 1 for a call without
+ * data, and the indices of its data; the workers whose results are returned. `sharding` may be NULL where the text does not need it.
+ * Sharded data: split by the axes `split`, the same for all on `same`, one result for all on `once`; other axes: coordinate 0 only. */
+int rl_plan_sharded(rl_sharding *sharding, size_t workers, const rl_bytes *split, size_t split_count, const rl_bytes *same, size_t same_count,
+                    const rl_bytes *once, size_t once_count, int dummy_calls, rl_buffer *plan);
+/* The same data for all that have coordinate 0 on the axes `only`. */
+int rl_plan_single(rl_sharding *sharding, size_t workers, const rl_bytes *only, size_t only_count, rl_buffer *plan);
+/* One of `values` values for each of them. Without `has_only` there is a value for each worker. */
+int rl_plan_multiple(rl_sharding *sharding, size_t workers, const rl_bytes *only, size_t only_count, int has_only, size_t values,
+                     rl_buffer *plan);
+/* Workers on the slots of hosts: a line `host slot shard rank-in-shard name` for each. per_node_kind 0: one for each slot, 1: the same
+ * number on each host, 2: a number for each host. `tied`: for each tied group its host, the number of its slots, and these. */
+int rl_plan_workers(const uint32_t *slots, size_t host_count, const uint32_t *per_node, size_t per_node_count, uint32_t per_node_kind,
+                    const uint32_t *tied, size_t tied_count, int has_tied, const char *prefix, size_t prefix_len, rl_buffer *plan);
+
+/* ---- Worker groups: calls between a controller and its workers ---- */
+
+/* The connections of a process. One thread at a time should wait in rl_calls_next; all may send. */
+typedef struct rl_calls rl_calls;
+
+/* A worker that was connected to. */
+typedef struct rl_peer {
+  uint32_t peer;    /* number of the connection */
+  uint32_t size;    /* workers of the group */
+  uint32_t pid;     /* on its host */
+  uint32_t world;   /* number of the group's world in the job; 0: not known */
+  uint32_t is_near; /* 1: on this host */
+  char host[256];
+} rl_peer;
+
+/* What a frame says: RL_FRAME_*, how values are encoded, a number of items, the number of the call. */
+typedef struct rl_frame {
+  uint32_t kind;
+  uint32_t codec;
+  uint32_t count;
+  uint64_t call;
+} rl_frame;
+
+/* From a controller. */
+#define RL_FRAME_CALL 1   /* text: the method. Parts: its arguments */
+#define RL_FRAME_CANCEL 2
+#define RL_FRAME_CREDIT 3 /* count more items may be sent */
+#define RL_FRAME_ARENA 4  /* text: a path to shared memory of `call` bytes */
+#define RL_FRAME_END 5    /* no more calls */
+/* From a worker. */
+#define RL_FRAME_RETURN 16
+#define RL_FRAME_RAISE 17 /* texts: type, message, traceback */
+#define RL_FRAME_ITEM 18
+#define RL_FRAME_STOP 19
+#define RL_FRAME_FREE 20  /* `call`: offset of a region that is not used any more */
+#define RL_FRAME_MAPPED 21
+/* Events that are no frames. */
+#define RL_EVENT_OPENED 256 /* a controller has connected */
+#define RL_EVENT_CLOSED 257 /* the connection has ended; bytes: why */
+
+/* A part of a frame. Place 0: `len` bytes at `data`. Place 1: `len` bytes of the shared memory, from `offset`. */
+typedef struct rl_part {
+  uint32_t place;
+  uint64_t offset;
+  const char *data;
+  size_t len;
+} rl_part;
+
+/* Something that happened. Of a frame, `bytes` is its body, and behind body_len its description: the number of texts (uint32_t), each after
+ * its length (uint32_t); the number of parts, for each its place (uint32_t), offset and length (uint64_t). All are little endian. */
+typedef struct rl_event {
+  uint32_t peer;
+  uint32_t kind;
+  uint32_t codec;
+  uint32_t count;
+  uint64_t call;
+  uint64_t body_len;
+  rl_buffer bytes;
+} rl_event;
+
+int rl_calls_open(rl_calls **calls);
+int rl_calls_close(rl_calls *calls);
+/* A descriptor that can be read when there is something for rl_calls_next. It stays the library's. */
+int rl_calls_fd(rl_calls *calls, int *fd);
+/* Serves as a worker: controllers of the job find it by the name of its group. With is_far, those on other hosts too. */
+int rl_calls_serve(rl_calls *calls, const char *group, size_t group_len, const char *host, size_t host_len, uint32_t rank, uint32_t size,
+                   uint32_t world, int is_far);
+/* Connects to a worker, as soon as it serves. */
+int rl_calls_attach(rl_calls *calls, const char *group, size_t group_len, uint32_t rank, int64_t timeout, rl_peer *peer);
+/* Closes a connection. */
+int rl_calls_detach(rl_calls *calls, uint32_t peer);
+/* Sends a frame to all of these. Bytes for which a peer has no room wait; a peer whose connection has ended gets none. */
+int rl_calls_send(rl_calls *calls, const uint32_t *peers, size_t peer_count, const rl_frame *frame, const rl_bytes *texts, size_t text_count,
+                  const rl_part *parts, size_t part_count);
+/* The same with at most one text and one part, without lengths for none: less work for both sides of this interface. */
+int rl_calls_post(rl_calls *calls, const uint32_t *peers, size_t peer_count, uint32_t kind, uint32_t codec, uint32_t count, uint64_t call,
+                  const char *text, size_t text_len, const char *data, size_t len);
+/* The next event. RL_E_TIMEOUT: none came in time, or a signal did. The bytes of a frame are written to `room` if they fit there, and
+ * bytes.data is NULL then. Else the caller frees them with rl_buffer_free. room may be NULL. */
+int rl_calls_next(rl_calls *calls, int64_t timeout, rl_event *event, uint8_t *room, size_t size);
 
 #ifdef __cplusplus
 }

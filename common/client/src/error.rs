@@ -47,6 +47,21 @@ pub enum Error {
     /// The agent speaks another version only.
     #[error("the agent speaks version {0} of the protocol, and this client version {VERSION}")]
     Version(u32),
+    /// The process is in no worker group.
+    #[error("RLAUNCH_GROUP is not set: this process is in no worker group (start it with rlaunch --group NAME)")]
+    NoGroup,
+    /// A worker of a group cannot be called.
+    #[error("cannot connect to rank {rank} of group {group} on {host}: {source}")]
+    Worker {
+        /// Name of the group.
+        group: String,
+        /// Rank in the group.
+        rank: u32,
+        /// Its host.
+        host: String,
+        /// Why not.
+        source: io::Error,
+    },
     /// More than a message can hold.
     #[error("{0} bytes are more than a message can hold ({most}), and a value takes up to 512 KiB: cut them into parts, each with a key of its own", most = MAX_FRAME)]
     TooLong(usize),

@@ -1,6 +1,6 @@
 //! The only room of this crate with unsafe code: the border to C (`include/rlaunch.h`, which a test compares with it).
 //!
-//! [`exports`] is the list of what C can call. Arguments cross the border once, as [`Given`], whose functions read and write them as the
+//! `ffi/exports.rs` is the list of what C can call. Arguments cross the border once, as [`Given`], whose functions read and write them as the
 //! header allows. The work of a call is safe code, in the modules below, in [`error::guarded`]: panics do not cross. Besides there are
 //! the tables of gloo's classes, and what the kernel offers and no safe crate does.
 //!
@@ -8,7 +8,11 @@
 #![allow(unsafe_code, reason = "this is the room for it; every block says why it is sound")]
 #![allow(unreachable_pub, reason = "C reaches what Rust does not")]
 
+#[macro_use]
+mod exports;
+mod ffi_calls;
 mod ffi_error;
+mod ffi_sharding;
 mod ffi_store;
 mod ffi_world;
 pub(crate) mod gloo;
@@ -17,7 +21,9 @@ mod session;
 mod types;
 
 use crate::session::AddPending;
+use ffi_calls::{rl_calls, rl_event, rl_frame, rl_part, rl_peer};
 use ffi_error::{Failure, SYSTEM};
+use ffi_sharding::{rl_axis, rl_sharding};
 use ffi_store::{rl_buffer, rl_store};
 use ffi_world::rl_world;
 use given::Cross as _;
@@ -54,98 +60,13 @@ macro_rules! exports {
     )*)* };
 }
 
-exports! {
-    ffi_error {
-        fn rl_error_text(code: c_int) -> *const c_char;
-        fn rl_last_error() -> *const c_char;
-        fn rl_abi() -> u32;
-    }
-    ffi_world {
-        fn rl_init(world: *mut rl_world) -> c_int;
-        fn rl_finalize() -> c_int;
-    }
-    run {
-        fn rl_run(function: Option<Function>, hooks: *const rl_hooks, user: *mut c_void; options: *const rl_options) -> c_int;
-        fn rl_state(round: *mut rl_round) -> c_int;
-        fn rl_interrupted() -> c_int;
-        fn rl_wait(timeout: i64) -> c_int;
-        fn rl_interrupt_fd(fd: *mut c_int) -> c_int;
-        fn rl_ping() -> c_int;
-        fn rl_section(limit: i64) -> c_int;
-        fn rl_atomic_begin() -> c_int;
-        fn rl_atomic_end() -> c_int;
-        fn rl_fault(text: *const c_char) -> c_int;
-        fn rl_end() -> c_int;
-    }
-    ffi_store {
-        fn rl_buffer_free(buffer: *mut rl_buffer) -> ();
-        fn rl_order(words: *const c_char, len: usize; answer: *mut rl_buffer) -> c_int;
-        fn rl_store_open(space: u32; store: *mut *mut rl_store) -> c_int;
-        fn rl_store_close(store: *mut rl_store) -> c_int;
-        fn rl_store_get(store: *mut rl_store; key: *const c_char, key_len: usize; value: *mut rl_buffer) -> c_int;
-        fn rl_store_set(store: *mut rl_store; key: *const c_char, key_len: usize; value: *const c_char, len: usize) -> c_int;
-        fn rl_store_add(store: *mut rl_store; key: *const c_char, key_len: usize; by: i64; sum: *mut i64) -> c_int;
-        fn rl_store_append(
-            store: *mut rl_store; key: *const c_char, key_len: usize; more: *const c_char, len: usize; new_len: *mut i64
-        ) -> c_int;
-        fn rl_store_compare_set(
-            store: *mut rl_store; key: *const c_char, key_len: usize; expected: *const rl_bytes; desired: *const rl_bytes;
-            is_set: *mut c_int; now: *mut rl_buffer
-        ) -> c_int;
-        fn rl_store_delete(store: *mut rl_store; key: *const c_char, key_len: usize) -> c_int;
-        fn rl_store_check(store: *mut rl_store; keys: *const rl_bytes, count: usize) -> c_int;
-        fn rl_store_wait(store: *mut rl_store; keys: *const rl_bytes, count: usize; timeout: i64) -> c_int;
-        fn rl_store_count(store: *mut rl_store; count: *mut i64) -> c_int;
-        fn rl_store_keys(store: *mut rl_store; prefix: *const c_char, prefix_len: usize; each: Option<Each>, user: *mut c_void) -> c_int;
-        fn rl_store_push(store: *mut rl_store; queue: *const c_char, queue_len: usize; item: *const c_char, len: usize) -> c_int;
-        fn rl_store_pop(store: *mut rl_store; queue: *const c_char, queue_len: usize; item: *mut rl_buffer) -> c_int;
-        fn rl_store_take(store: *mut rl_store; queue: *const c_char, queue_len: usize; timeout: i64; item: *mut rl_buffer) -> c_int;
-        fn rl_store_queue_len(store: *mut rl_store; queue: *const c_char, queue_len: usize; len: *mut i64) -> c_int;
-        fn rl_store_watch(
-            store: *mut rl_store; key: *const c_char, key_len: usize; timeout: i64; revision: *mut u64; value: *mut rl_buffer
-        ) -> c_int;
-        fn rl_store_barrier(
-            store: *mut rl_store; name: *const c_char, name_len: usize; ranks: *const u32, count: usize; own: u32; timeout: i64
-        ) -> c_int;
-    }
-    session {
-        fn rl_session_register(terms: *const rl_pair, count: usize; flags: u32; session: *mut *mut rl_session) -> c_int;
-        fn rl_session_next(session: *mut rl_session; next: *mut rl_next) -> c_int;
-        fn rl_session_env_count(session: *const rl_session) -> usize;
-        fn rl_session_env(session: *const rl_session; index: usize; name: *mut *const c_char; value: *mut *const c_char) -> c_int;
-        fn rl_session_enter(session: *mut rl_session) -> c_int;
-        fn rl_session_exit(session: *mut rl_session) -> c_int;
-        fn rl_session_fault(session: *mut rl_session; text: *const c_char, len: usize) -> c_int;
-        fn rl_session_returned(session: *mut rl_session) -> c_int;
-        fn rl_session_ready(session: *mut rl_session; keys: *const rl_bytes, count: usize) -> c_int;
-        fn rl_session_leave(session: *mut rl_session; why: c_int; text: *const c_char, len: usize) -> c_int;
-        fn rl_session_end(session: *mut rl_session) -> c_int;
-        fn rl_session_close(session: *mut rl_session) -> c_int;
-        fn rl_session_wait_interrupt(session: *mut rl_session; fault: *mut rl_fault_info) -> c_int;
-        fn rl_session_aborted(session: *mut rl_session) -> c_int;
-        fn rl_session_wait_aborted(session: *mut rl_session) -> c_int;
-        fn rl_session_foreign_abort(session: *mut rl_session; on: c_int) -> c_int;
-        fn rl_session_due(session: *const rl_session) -> c_int;
-        fn rl_session_interrupted(session: *const rl_session) -> c_int;
-        fn rl_session_interrupt_fd(session: *mut rl_session; fd: *mut c_int) -> c_int;
-        fn rl_session_signal_thread(session: *mut rl_session; tid: i32; signo: c_int; delay: i64) -> c_int;
-        fn rl_session_auto_progress(session: *mut rl_session; add: Option<AddPending>) -> c_int;
-        fn rl_session_ping(session: *mut rl_session) -> c_int;
-        fn rl_session_section(session: *mut rl_session; limit: i64) -> c_int;
-        fn rl_session_hooks(session: *mut rl_session; run: c_int) -> c_int;
-        fn rl_session_atomic_begin(session: *mut rl_session) -> c_int;
-        fn rl_session_atomic_end(session: *mut rl_session) -> c_int;
-        fn rl_session_sockets_add(session: *mut rl_session; fd: c_int) -> c_int;
-        fn rl_session_sockets_remove(session: *mut rl_session; fd: c_int) -> c_int;
-        fn rl_session_sockets_shutdown(session: *mut rl_session; count: *mut usize) -> c_int;
-        fn rl_session_gloo(session: *mut rl_session; gloo: *const rl_gloo) -> c_int;
-    }
-}
+listed!(exports);
 
 /// Arguments of C, and their permitted uses. In a module of its own: no other code can make one.
 mod given {
     use super::*;
     use crate::State;
+    use crate::calls::Sent;
     use rlaunch_core::os_bytes::OsBytes;
     use std::ffi::CStr;
     use std::marker::PhantomData;
@@ -176,7 +97,7 @@ mod given {
         })+ };
     }
 
-    given!([T] (*const T,), [T] (*mut T,), [T] (*const T, usize), [] (Option<Each>, *mut c_void));
+    given!([T] (*const T,), [T] (*mut T,), [T] (*const T, usize), [T] (*mut T, usize), [] (Option<Each>, *mut c_void));
     given!([] (Option<Function>, *const rl_hooks, *mut c_void));
 
     macro_rules! plain {
@@ -188,7 +109,7 @@ mod given {
         })+ };
     }
 
-    plain!(u32, i32, i64, usize, Option<AddPending>);
+    plain!(u32, u64, i32, i64, usize, Option<AddPending>);
 
     /// Types that can be written for a caller, with any value.
     ///
@@ -202,7 +123,13 @@ mod given {
         )+ };
     }
 
-    written!(c_int, i64, u64, usize, rl_next, rl_round, rl_fault_info, rl_world);
+    written!(c_int, i64, u64, usize, rl_next, rl_round, rl_fault_info, rl_world, rl_peer);
+
+    /// Numbers that C gives a list of.
+    pub(crate) trait Number {}
+    impl Number for u32 {}
+    impl Number for u64 {}
+    impl Number for i64 {}
 
     /// Types of which C holds a share.
     ///
@@ -218,6 +145,14 @@ mod given {
     // SAFETY: `rl_store_open`, `rl_store_close`.
     unsafe impl Held for rl_store {
         const NAME: &str = "store";
+    }
+    // SAFETY: `rl_calls_open`, `rl_calls_close`.
+    unsafe impl Held for rl_calls {
+        const NAME: &str = "set of connections";
+    }
+    // SAFETY: `rl_sharding_open`, `rl_sharding_close`.
+    unsafe impl Held for rl_sharding {
+        const NAME: &str = "sharding";
     }
 
     /// # Safety
@@ -272,8 +207,8 @@ mod given {
         }
     }
 
-    impl<'a> Given<'a, (*const u32, usize)> {
-        pub(crate) fn list(&self) -> Result<&'a [u32], Failure> {
+    impl<'a, T: Number> Given<'a, (*const T, usize)> {
+        pub(crate) fn list(&self) -> Result<&'a [T], Failure> {
             // SAFETY: given by the header's rules: so many numbers.
             unsafe { slice(self.0.0, self.0.1, "a list is needed") }
         }
@@ -285,6 +220,61 @@ mod given {
             let all = unsafe { slice(self.0.0, self.0.1, "a list is needed") }?;
             // SAFETY: the same.
             all.iter().map(|one| unsafe { bytes(one.data, one.len) }).collect()
+        }
+    }
+
+    impl<'a> Given<'a, (*const rl_axis, usize)> {
+        /// Names with their coordinates.
+        pub(crate) fn axes(&self) -> Result<Vec<(&'a [u8], i64)>, Failure> {
+            // SAFETY: given by the header's rules: so many of them.
+            let all = unsafe { slice(self.0.0, self.0.1, "a list is needed") }?;
+            // SAFETY: the same.
+            all.iter().map(|axis| Ok((unsafe { bytes(axis.name, axis.name_len) }?, axis.index))).collect()
+        }
+    }
+
+    impl<'a> Given<'a, (*const rl_part, usize)> {
+        pub(crate) fn parts(&self) -> Result<Vec<Sent<'a>>, Failure> {
+            // SAFETY: given by the header's rules: so many of them.
+            let all = unsafe { slice(self.0.0, self.0.1, "a list is needed") }?;
+            let sent = |part: &rl_part| match part.place {
+                // SAFETY: the same.
+                0 => Ok(Sent::Bytes(unsafe { bytes(part.data, part.len) }?)),
+                1 => Ok(Sent::Arena(part.offset, part.len as u64)),
+                place => Err(Failure::argument(format!("{place} is no place of a part"))),
+            };
+            all.iter().map(sent).collect()
+        }
+    }
+
+    impl<'a> Given<'a, (*const rl_frame,)> {
+        pub(crate) fn frame(&self) -> Result<&'a rl_frame, Failure> {
+            // SAFETY: given by the header's rules.
+            let frame = unsafe { self.0.0.as_ref() };
+            frame.ok_or_else(|| Failure::argument("a frame is needed, and NULL was given"))
+        }
+    }
+
+    impl Given<'_, (*mut u8, usize)> {
+        /// Copies these bytes to the caller's room, if they fit. Whether they do.
+        pub(crate) fn fill(&self, parts: [&[u8]; 2]) -> bool {
+            let fits = !self.0.0.is_null() && parts[0].len().saturating_add(parts[1].len()) <= self.0.1;
+            if fits {
+                // SAFETY: given by the header's rules: room for so many bytes, which nobody else uses; the first part fits.
+                unsafe { self.0.0.copy_from_nonoverlapping(parts[0].as_ptr(), parts[0].len()) };
+                // SAFETY: the same, behind the first part.
+                let rest = unsafe { self.0.0.add(parts[0].len()) };
+                // SAFETY: the same: both fit together.
+                unsafe { rest.copy_from_nonoverlapping(parts[1].as_ptr(), parts[1].len()) };
+            }
+            fits
+        }
+    }
+
+    impl Given<'_, (*mut rl_event,)> {
+        /// The caller frees its bytes.
+        pub(crate) fn give_event(&self, event: rl_event) -> Result<(), Failure> {
+            self.write(event)
         }
     }
 
@@ -577,6 +567,15 @@ pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     }
     // SAFETY: it was made above, and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(held) })
+}
+
+/// A descriptor of a process, which can be read once it has exited.
+pub(crate) fn open_process(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is touched; a number that is no process is an error.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0_i64) };
+    let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: it was made above, and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Sends a signal to one thread of this process. A thread that has ended gets none.

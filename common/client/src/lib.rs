@@ -7,10 +7,12 @@
 //! The same for C is `include/rlaunch.h`.
 
 mod call_guard;
+mod calls;
 mod caught;
 mod connection;
 mod error;
 mod ffi;
+pub mod groups;
 mod hooks;
 mod idle;
 mod kernel;

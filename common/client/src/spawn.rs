@@ -19,7 +19,7 @@ pub struct Program {
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Its working directory; `None`: that of the program of this rank.
     pub wdir: Option<Vec<u8>>,
-    /// The hosts that it may run on, by their names in the job; none: all.
+    /// The hosts that it may run on, by their names in the job; none: all. With as many names as ranks: the host of each rank.
     pub hosts: Vec<Vec<u8>>,
 }
 

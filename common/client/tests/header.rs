@@ -126,7 +126,7 @@ fn functions_of_c(header: &str) -> BTreeMap<String, Signature> {
 
 /// The functions in the list that C can call.
 fn functions_of_rust(code: &str) -> BTreeMap<String, Signature> {
-    let list = code.split_once("\nexports! {\n").unwrap().1.split_once("\n}\n").unwrap().0;
+    let list = code.split_once("$with! {\n").unwrap().1.split_once("\n}\n    };\n").unwrap().0;
     let mut found = BTreeMap::new();
     for part in squeezed(list).split("fn rl_").skip(1) {
         let (name, rest) = part.split_once('(').unwrap();

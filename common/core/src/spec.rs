@@ -6,6 +6,7 @@ use crate::env::value;
 use crate::gpus::Share;
 use crate::guard::devices::DevicePlan;
 use crate::id::{AppIndex, JobId, Rank};
+use crate::job::slices::SlicePlan;
 use crate::logs::Logs;
 use crate::master_store::{ForRank0, Guard, Holder};
 use crate::os_bytes::OsBytes;
@@ -73,6 +74,8 @@ pub struct JobSpec {
     pub rank_cpus: Vec<CpuList>,
     /// The job may have only some hosts of a TPU slice (`--allow-partial`).
     pub allow_partial: bool,
+    /// The slices of the job (`--slices`); `None`: it runs on all of its hosts. The placement has the ranks of all slots.
+    pub slices: Option<SlicePlan>,
     /// The options for the in-process restart of a function.
     pub rounds: Rounds,
 }
@@ -108,6 +111,7 @@ impl JobSpec {
             bind: Bind::default(),
             rank_cpus: Vec::new(),
             allow_partial: false,
+            slices: None,
             rounds: Rounds::default(),
         }
     }

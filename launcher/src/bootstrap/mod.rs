@@ -11,8 +11,8 @@ mod steps;
 use query::Query;
 use rlaunch_core::allocation::SlurmConfig;
 use rlaunch_core::bootstrap::{
-    Carrier, CarrierEnd, Dial, DialAction, DialEvent, DialPlan, Failure, FallBack, Fanout, Hash, Kind, LinePlan,
-    Preamble, Purpose, Refusal, Secret, Stage, Target, Turn, Up, Way, question,
+    Carrier, CarrierEnd, CarrierKind, Dial, DialAction, DialEvent, DialPlan, Failure, FallBack, Fanout, Hash, Kind,
+    LinePlan, Preamble, Purpose, Refusal, Secret, Stage, Target, Turn, Up, Way, question,
 };
 use rlaunch_core::deadlines::Deadlines;
 use rlaunch_core::id::{JobId, NodeId};
@@ -229,9 +229,9 @@ impl Bootstrap {
         self.asking.iter().fold(earliest(due, config), |at, asking| earliest(at, asking.deadline()))
     }
 
-    /// Whether a carrier runs for this host alone. Its end is that of the edge.
-    pub(crate) fn keeps(&self, node: NodeId) -> bool {
-        self.hosts.get(&node).is_some_and(|host| host.ssh.is_some())
+    /// The carrier that runs for this host alone, if one does. Its end is that of the edge.
+    pub(crate) fn keeper(&self, node: NodeId) -> Option<CarrierKind> {
+        self.hosts.get(&node).filter(|host| host.ssh.is_some()).map(|_| self.setting.carrier.kind())
     }
 
     /// Whether an ssh or srun runs: of a host, or of several.

@@ -198,6 +198,19 @@ impl Run {
     }
 }
 
+/// The note about a job of Slurm whose hosts are not known.
+pub(super) fn without_hosts(run: &Run, site: &Site<'_>) -> Option<Note> {
+    let env =
+        |name: &str| (site.env)(name).and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty());
+    let names_hosts = || run.programs.iter().any(|program| program.place.names_hosts());
+    if run.in_allocation.is_some() || run.reach.launcher != Launcher::Auto || names_hosts() {
+        return None;
+    }
+    // A rank has the number of the job for its own program.
+    let job = env("SLURM_JOB_ID").filter(|_| env("RLAUNCH_JOB_ID").is_none())?;
+    Some(Note::NoHosts { job })
+}
+
 /// How many tasks srun has started, of which we are one. A terminal of srun's is one task's, whatever their number.
 fn many_tasks(env: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
     let in_step = env("SLURM_STEP_ID").is_some() && env("SLURM_PTY_PORT").is_none();

@@ -106,6 +106,9 @@ pub(crate) enum CliError {
     /// A policy, or what it is tried with.
     #[error("{at}: {what}")]
     Assign { at: String, what: String, hint: Option<Cow<'static, str>> },
+    /// `--slices`
+    #[error(transparent)]
+    Slices(#[from] super::slices::SlicesError),
     /// `-n 4 python3 -`
     #[error("'{}' reads its program from standard input, and only rank 0 gets standard input", Shown(program))]
     ProgramFromInput { program: OsBytes },
@@ -217,6 +220,7 @@ impl Hint for CliError {
             Self::Export { source, .. } => source.hint(),
             Self::Host { source, .. } => source.hint(),
             Self::Prefix { source, .. } => source.hint(),
+            Self::Slices(source) => Some(source.hint().into()),
         }
     }
 }

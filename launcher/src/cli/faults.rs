@@ -64,7 +64,11 @@ pub(super) const GROUP: Group = Group {
             names: &["preempt-retries"],
             takes: Takes::One("N"),
             brief: "the same when a host was warned or lost, N times",
-            more: &["Default: 1000000 with --max-restarts, else 0.", "None is left: exit code 75."],
+            more: &[
+                "Default: 1000000 with --max-restarts or --slices,",
+                "else 0. All N are used up: exit code 75.",
+                "To continue with the other hosts, give --min-world.",
+            ],
         },
         Row {
             id: Id::Faults(Opt::OnWarning),
@@ -190,6 +194,10 @@ impl Args {
         let most = self.max_restarts.as_ref().map_or(0, |(_, most)| *most);
         let usual = Restarts::of(most, self.restart_delay.unwrap_or(Restarts::DELAY));
         Restarts { preempt: self.preempt_retries.unwrap_or(usual.preempt), ..usual }
+    }
+
+    pub(super) const fn is_preempt_given(&self) -> bool {
+        self.preempt_retries.is_some()
     }
 
     pub(super) fn warnings(&self) -> WarningPlan {

@@ -31,6 +31,7 @@ mod run;
 mod scan;
 mod shells;
 mod site;
+mod slices;
 mod srun;
 mod store_options;
 mod table;
@@ -122,6 +123,8 @@ pub(crate) struct Run {
     pub(crate) on_failure: OnFailure,
     /// `--max-restarts`, `--restart-delay`, `--preempt-retries`.
     pub(crate) restarts: Restarts,
+    /// `--preempt-retries` was given.
+    is_preempt_given: bool,
     /// `--on-warning`, `--warning-grace`.
     pub(crate) warnings: WarningPlan,
     /// `--preempt-probe`.
@@ -499,6 +502,7 @@ impl Wide {
             contain: faults.contain(),
             on_failure: faults.on_failure(),
             restarts: faults.restarts(),
+            is_preempt_given: faults.is_preempt_given(),
             warnings: faults.warnings(),
             preempt_probe: faults.preempt_probe(),
             grace: faults.grace(),

@@ -4,6 +4,7 @@ use super::binding;
 use super::errors::CliError;
 use super::mapping::{self, Listed};
 use super::scan::Given;
+use super::slices;
 use super::table::{Group, Id, Row, Takes};
 use super::values::{self, Lookup};
 use rlaunch_core::bind::Bind;
@@ -21,6 +22,9 @@ pub(super) enum Opt {
     Gpus,
     MapBy,
     RankBy,
+    Slices,
+    SpareSlices,
+    ScaleTimeout,
     Strict,
     AllowPartial,
     CpusPerRank,
@@ -124,6 +128,34 @@ pub(super) const GROUP: Group = Group {
             takes: Takes::One("HOW"),
             brief: "number ranks host by host, or in turn",
             more: &["slot, node, fill or span (by the units of --map-by).", "The default is as they are mapped."],
+        },
+        Row {
+            id: Id::Place(Opt::Slices),
+            short: None,
+            names: &["slices"],
+            takes: Takes::One("N[,N]"),
+            brief: "run on N whole slices of the hostfile (slice=, id=)",
+            more: &[
+                "Of several numbers: the largest for which slices are",
+                "up. Whole slices start, fail and come back.",
+                "More: docs/guides/tpu.md.",
+            ],
+        },
+        Row {
+            id: Id::Place(Opt::SpareSlices),
+            short: None,
+            names: &["spare-slices"],
+            takes: Takes::One("N"),
+            brief: "keep N more of them ready, to replace lost ones",
+            more: &["Slices of the hostfile beyond these are spare too."],
+        },
+        Row {
+            id: Id::Place(Opt::ScaleTimeout),
+            short: None,
+            names: &["scale-timeout"],
+            takes: Takes::One("TIME"),
+            brief: "how long to wait for slices (default: 10m)",
+            more: &["Then the largest valid number that is up is taken.", "None is: exit code 75."],
         },
         Row {
             id: Id::Place(Opt::Strict),
@@ -244,6 +276,8 @@ pub(crate) struct Whole {
     pub(super) listed: Option<Listed>,
     /// `--rank-by`.
     pub(crate) rank_by: Option<RankBy>,
+    /// `--slices`, `--spare-slices`, `--scale-timeout`.
+    pub(crate) slices: slices::Args,
     /// `--strict`.
     pub(crate) strict: bool,
     /// `--allow-partial`.
@@ -289,6 +323,9 @@ impl Own {
             | Opt::Gpus
             | Opt::MapBy
             | Opt::RankBy
+            | Opt::Slices
+            | Opt::SpareSlices
+            | Opt::ScaleTimeout
             | Opt::Strict
             | Opt::AllowPartial
             | Opt::CpusPerRank
@@ -329,6 +366,9 @@ impl Whole {
             Opt::Gpus => self.gpus = Some(values::count(spelled, value, MOST_RANKS)?),
             Opt::MapBy => self.map_by = mapping::map_by(spelled, value)?,
             Opt::RankBy => self.rank_by = Some(values::choice(spelled, value, &mapping::RANK_BY)?),
+            Opt::Slices => self.slices.take_sizes(spelled, value)?,
+            Opt::SpareSlices => self.slices.take_spares(spelled, value)?,
+            Opt::ScaleTimeout => self.slices.take_timeout(spelled, value)?,
             Opt::Strict => self.strict = true,
             Opt::AllowPartial => self.allow_partial = true,
             Opt::CpusPerRank => self.bind.cores = Some(values::count(spelled, value, binding::MOST_CORES)?),

@@ -12,6 +12,7 @@ use rlaunch_core::logs::Logs;
 use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
+use rlaunch_core::restarts::Restarts;
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role, StdinPlan};
 use rlaunch_core::template;
 use std::sync::Arc;
@@ -66,6 +67,8 @@ impl Run {
         let jax = self.is_jax(&placement, site);
         let rounds = self.rounds(&placement, &caller, site)?;
         let gpus = self.gpus(jax);
+        let slices = self.slice_plan(&placement)?;
+        let restarts = Restarts { preempt: self.preempt_retries(), ..self.restarts };
         let min_hosts = self.whole.least();
         let programs = Programs { all: self.programs, torchrun: self.torchrun, logs };
         let (apps, [absent, given, others]) = programs.with(&caller, &placement);
@@ -79,7 +82,7 @@ impl Run {
             lead,
             contain: self.contain,
             on_failure: self.on_failure,
-            restarts: self.restarts,
+            restarts,
             grace: self.grace,
             warnings: self.warnings,
             preempt_probe: self.preempt_probe,
@@ -97,6 +100,7 @@ impl Run {
             rank_cpus: self.whole.rank_cpus(),
             bind: self.whole.bound(),
             allow_partial: self.whole.allow_partial,
+            slices,
             rounds,
         };
         Ok(Plan {

@@ -44,7 +44,7 @@ pub(super) const GROUP: Group = Group {
             more: &[
                 "auto: srun in an allocation of Slurm, else ssh.",
                 "local: all ranks on this host. ssh, slurm,",
-                "exec:'CMD {host}' (docs/guides/slurm.md).",
+                "exec:'CMD {host}' (docs/guides/ssh-cluster.md).",
             ],
         },
         Row {

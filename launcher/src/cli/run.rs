@@ -77,7 +77,7 @@ pub(super) const GROUP: Group = Group {
             names: &["lead"],
             takes: Takes::Nothing,
             brief: "end the job with this program, and with its code",
-            more: &["The other programs get SIGTERM, and SIGKILL after --grace."],
+            more: &["Others get SIGTERM, and SIGKILL after --grace."],
         },
     ],
 };

@@ -257,8 +257,9 @@ impl Run {
         let placed = place::place(&request);
         let mut placement = placed.map_err(|source| CliError::Place { source, variables: self.variables.clone() })?;
         placement.notes.extend(self.one_per_host(placement.nodes.len()));
+        placement.notes.extend(super::allocation::without_hosts(self, site));
         placement.worlds = self.worlds(&placement)?;
-        Ok(placement)
+        self.by_slices(placement)
     }
 
     /// Asks other hosts for their resources, where ranks are placed by them: all at a time.

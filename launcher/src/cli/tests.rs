@@ -58,7 +58,12 @@ fn argv(run: &Run) -> Vec<String> {
 }
 
 /// A machine with two processors, on which these files exist.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 5] = [
+    (
+        "slices",
+        "node[4-5] slice=c id=0 devices=4\nnode[0-1] slice=a id=0 devices=4\nnode3 slice=b id=1 devices=4\nnode2 slice=b id=0 devices=4\n",
+    ),
+    ("uneven", "node[0-1] slice=a id=0 devices=4\nnode2 slice=b id=0 devices=4\n"),
     ("hosts", "a slots=2\nb slots=2 # two\n"),
     ("broken", "a slots=2\nb slots=four\n"),
     ("twice", "a slots=2\n\na slots=4\n"),
@@ -402,7 +407,7 @@ fn every_option_with_a_value_has_its_variable() {
         assert!(matches!(role, Some(VarRole::Read | VarRole::ReadOnce)), "{name} is {role:?}");
         assert!(names.insert(name));
     }
-    assert_eq!(names.len(), 65);
+    assert_eq!(names.len(), 68);
 }
 
 #[test]
@@ -476,6 +481,20 @@ fn a_plan_is_the_job_that_was_asked_for() {
     assert_eq!((&base.argv, &base.wdir), (&["a", "b"].iter().collect(), &Some("w".into())));
     assert_eq!(base.role, Role::sole());
     assert_eq!(self::plan("a").job.world_size(), 1);
+}
+
+#[test]
+fn ranks_go_slice_by_slice_and_host_by_host() {
+    let plan = plan("--slices 1,2 --spare-slices 1 --scale-timeout 5m -f slices --ppn 2 x");
+    let slices = plan.job.slices.clone().unwrap();
+    assert_eq!((slices.sizes.as_slice(), slices.spares, slices.timeout), (&[1, 2][..], 1, Span::from_secs(300)));
+    let names: Vec<&str> = slices.slots.iter().map(|slot| slot.name.as_str()).collect();
+    assert_eq!(names, ["c", "a", "b"]);
+    let host = |node: u32| plan.job.placement.nodes[node as usize].host.to_string();
+    let hosts: Vec<String> = plan.job.placement.ranks.iter().map(|seat| host(seat.node.get())).collect();
+    assert_eq!(hosts.join(" "), "node4 node4 node5 node5 node0 node0 node1 node1 node2 node2 node3 node3");
+    assert_eq!(plan.job.restarts.preempt, 1_000_000, "slices come back");
+    assert_eq!(self::plan("--slices 2 --preempt-retries 0 -f slices x").job.restarts.preempt, 0);
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::colour;
 use crate::view::Tone;
 use crate::view::log_view::LogView;
 use crate::view::nested::Nested;
-use crate::view::notices::{By, no_message, srun_said, ssh_said};
+use crate::view::notices::{By, carrier_said, no_message, srun_said};
 use crate::view::progress::{Onto, Progress};
 use anyhow::Context as _;
 use input::Input;
@@ -317,8 +317,13 @@ impl Edges {
             if !words.is_empty() {
                 let host = self.names.1.get(node.index()).map_or("", String::as_str);
                 // First: it may be long until the host is known to have ended.
-                let text = if why == CloseReason::Malformed { no_message } else { ssh_said };
-                self.say(text(host, &words));
+                let text = match why {
+                    CloseReason::Carrier(kind, _) => carrier_said(kind, host, &words),
+                    CloseReason::Eof | CloseReason::Malformed | CloseReason::Slow | CloseReason::Failed(_) => {
+                        no_message(host, &words)
+                    }
+                };
+                self.say(text);
             }
             self.lose(node, why);
         }

@@ -5,7 +5,7 @@ use super::ready::Ready;
 use super::remote::{Arrived, News, Remote};
 use super::{now, why};
 use crate::view::phrases;
-use rlaunch_core::bootstrap::{CarrierEnd, Stage};
+use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind, Stage};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, GuardianEnd, HostFailure, JobEvent};
 use rlaunch_core::machine::earliest;
@@ -45,8 +45,8 @@ struct Node {
     ended: Option<(CarrierEnd, OsBytes)>,
     /// Its ssh or its guardian has ended: what was written before is all there, though the runtime may not have seen it.
     unkept: bool,
-    /// A process here keeps the edge to another host, and ends when that does.
-    is_kept: bool,
+    /// The process here that keeps the edge to another host, and ends when that does.
+    keeper: Option<CarrierKind>,
 }
 
 /// An edge that has ended for this reason. Until then its ssh may end too, and say more.
@@ -92,7 +92,7 @@ impl Nodes {
     ) -> Result<Self, Overflow> {
         let mut list: Vec<Node> = credit
             .iter()
-            .map(|credit| Node { link: Link::Absent, credit: *credit, ended: None, unkept: false, is_kept: false })
+            .map(|credit| Node { link: Link::Absent, credit: *credit, ended: None, unkept: false, keeper: None })
             .collect();
         let mut guardian = None;
         if let Some((id, edge, lifeline)) = local
@@ -173,7 +173,7 @@ impl Nodes {
             Err(error) => (why(&error), OsBytes::default()),
         };
         node.link = Link::Gone;
-        let (stray, patience) = if node.is_kept { (stray, SSH_END) } else { (OsBytes::default(), Span::ZERO) };
+        let (stray, patience) = if node.keeper.is_some() { (stray, SSH_END) } else { (OsBytes::default(), Span::ZERO) };
         self.closing.push(Closing { id, why, stray, until: now() + patience });
         None
     }
@@ -181,12 +181,12 @@ impl Nodes {
     /// A node whose edge has ended, and why, as far as is known by now; with what ssh has to say of it, or what came that is no
     /// message.
     pub(super) fn take_closed(&mut self) -> Option<(NodeId, CloseReason, OsBytes)> {
-        let ended = |id: NodeId| self.list.get(id.index()).and_then(|node| node.ended.clone());
+        let ended = |id: NodeId| self.list.get(id.index()).and_then(|node| Some((node.keeper?, node.ended.clone()?)));
         let is_over = |closing: &Closing| closing.until <= now() || ended(closing.id).is_some();
         let at = self.closing.iter().position(is_over)?;
         let Closing { id, why, stray, .. } = self.closing.swap_remove(at);
         Some(match ended(id) {
-            Some((end, words)) if is_abnormal(why, end) => (id, CloseReason::Carrier(end), words),
+            Some((keeper, (end, words))) if is_abnormal(why, end) => (id, CloseReason::Carrier(keeper, end), words),
             Some(_) | None => (id, why, stray),
         })
     }
@@ -309,8 +309,8 @@ impl Nodes {
     /// The agent of a node is there. An agent that was given up ends with its edge.
     fn adopt(&mut self, id: NodeId, arrived: Arrived, events: &mut VecDeque<JobEvent>) {
         let Some(node) = self.list.get_mut(id.index()).filter(|node| matches!(node.link, Link::Absent)) else { return };
-        let Arrived { edge: mut link, is_kept, by } = arrived;
-        node.is_kept = is_kept;
+        let Arrived { edge: mut link, keeper, by } = arrived;
+        node.keeper = keeper;
         let _empty_yet = link.grant(id, node.credit);
         match link.into_connection() {
             Ok(link) => {

@@ -3,7 +3,7 @@
 use super::now;
 use crate::bootstrap::{Bootstrap, Setting, Step};
 use crate::view::phrases;
-use rlaunch_core::bootstrap::{CarrierEnd, Failure, Stage, Target};
+use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind, Failure, Stage, Target};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::events::JobNews;
 use rlaunch_core::id::NodeId;
@@ -40,8 +40,8 @@ struct Early {
 /// An edge that has come up.
 pub(super) struct Arrived {
     pub(super) edge: Box<Edge<ToRoot>>,
-    /// Whether a process of its own here keeps it, whose end says more than that of the edge.
-    pub(super) is_kept: bool,
+    /// The process of its own here that keeps it, if there is one. The end of that explains more than the end of the edge.
+    pub(super) keeper: Option<CarrierKind>,
     /// When the agent has to be ready, and what it had for that in all.
     pub(super) by: (Mono, Span),
 }
@@ -183,8 +183,8 @@ impl Remote {
                 Step::Said { node, bytes } => tracing::info!(%node, said = %Visible(&bytes), "stderr of the agent"),
                 Step::Up { node, edge, up } => {
                     tracing::debug!(%node, ?up, "its agent is up");
-                    let is_kept = bootstrap.keeps(node);
-                    return Poll::Ready(News::Up(node, Arrived { edge, is_kept, by: up.by }));
+                    let keeper = bootstrap.keeper(node);
+                    return Poll::Ready(News::Up(node, Arrived { edge, keeper, by: up.by }));
                 }
                 Step::Failed { node, failure } => {
                     return Poll::Ready(News::Event(JobEvent::HostFailed { node, why: told(&failure) }));

@@ -50,7 +50,8 @@ pub(crate) fn not_bound(Unbound { ranks, units, level }: Unbound, host: &OsBytes
 fn one_cpu(ranks: u32, cpu: u32, online: u32, host: &OsBytes) -> String {
     format!(
         "{ranks} ranks on {host} share CPU {cpu} of {online}: rlaunch may use no other CPU\n  \
-         try     a look at taskset, the container's cpuset, or srun --exact (SRUN_CPUS_PER_TASK)"
+         try     a look at taskset and the container's cpuset\n          \
+         in Slurm, more CPUs for the allocation or for srun --exact: -c N (--cpus-per-task)"
     )
 }
 

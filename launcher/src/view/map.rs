@@ -5,8 +5,9 @@ use rlaunch_core::allocation::Allocation;
 use rlaunch_core::bootstrap::CarrierKind;
 use rlaunch_core::hostlist::fold_in_order;
 use rlaunch_core::id::{AppIndex, NodeId, Rank};
+use rlaunch_core::job::slices::{SlicePlan, Slot};
 use rlaunch_core::master_store::Holder;
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::place::{Node, Note, Placement};
 use rlaunch_core::spec::JobSpec;
 use rlaunch_core::time::Span;
@@ -17,7 +18,7 @@ pub(crate) type Source<'a> = Option<(&'a Allocation, CarrierKind)>;
 
 /// Hosts with their ranks, then the programs where there are several.
 pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder, source: Source<'_>) -> String {
-    let (ranks, hosts) = (placement.ranks.len() as u64, placement.nodes.len() as u64);
+    let (ranks, hosts) = (placement.ranks.len() as u64, placement.used().count() as u64);
     let mut text = format!("{} on {}\n", phrases::count(ranks, "rank"), phrases::count(hosts, "host"));
     let lines = lines(placement);
     // Nobody's screen is wider, and a format takes no more than 65,535.
@@ -45,6 +46,39 @@ pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder
         writeln!(text, "hosts of {}, whose agents {carrier} starts", allocation.title()).unwrap_or_default();
     }
     text
+}
+
+/// The slices of a job, a line each: those that the largest size takes, then spare ones.
+pub(crate) fn slices(placement: &Placement, plan: &SlicePlan) -> String {
+    let (size, own) = (plan.sizes.largest(), placement.by_node());
+    let spares = (plan.slots.len() as u64).saturating_sub(size.into());
+    let hosts = plan.slots.first().map_or(0, |slot| slot.hosts.len() as u64);
+    let sizes: Vec<String> = plan.sizes.as_slice().iter().map(u32::to_string).collect();
+    let mut text = format!(
+        "{} of {} ({}), {spares} spare\n",
+        phrases::count(size.into(), "slice"),
+        phrases::count(hosts, "host"),
+        sizes.join(" or ")
+    );
+    let width = plan.slots.iter().map(|slot| slot.name.chars().count()).max().unwrap_or(0).min(200);
+    for slot in &plan.slots {
+        let names = slot.hosts.iter().map(|node| name(placement, *node));
+        let ranks: Vec<Rank> = slot.hosts.iter().filter_map(|node| own.get(node.index())).flatten().copied().collect();
+        let ranks = if ranks.is_empty() { "spare".to_owned() } else { phrases::ranks(&ranks) };
+        writeln!(text, "  {:width$}  {}  {ranks}", slot.name, fold_in_order(names)).unwrap_or_default();
+    }
+    text
+}
+
+/// The same for programs, as the member `slices` of the line.
+fn slices_json(placement: &Placement, plan: &SlicePlan) -> String {
+    let slot = |(slot, n): (&Slot, u32)| {
+        let hosts: Vec<&str> = slot.hosts.iter().map(|node| name(placement, *node)).collect();
+        let (label, hosts) = (serde_json::Value::from(slot.name.as_str()), serde_json::Value::from(hosts));
+        format!("{{\"slot\":{n},\"slice\":{label},\"hosts\":{hosts},\"spare\":{}}}", n >= plan.sizes.largest())
+    };
+    let all: Vec<String> = plan.slots.iter().zip(0..).map(slot).collect();
+    format!(",\"slices\":[{}]", all.join(","))
 }
 
 /// Fewer equal hosts than this have a line each.
@@ -85,7 +119,8 @@ fn lines(placement: &Placement) -> Vec<(String, String)> {
         notes.extend((turns > blocks && count > 1).then(|| "in turn".to_owned()));
         let notes = if notes.is_empty() { String::new() } else { format!("  ({})", notes.join(", ")) };
         let own_names = names.iter().skip(at).take(count).map(String::as_str);
-        lines.push((fold_in_order(own_names), named(placement, &ranks) + &notes));
+        // A host of a spare slice has no ranks.
+        lines.extend((!ranks.is_empty()).then(|| (fold_in_order(own_names), named(placement, &ranks) + &notes)));
         at += count;
     }
     lines
@@ -159,8 +194,8 @@ fn of_app(placement: &Placement, app: AppIndex) -> Vec<Rank> {
 }
 
 /// A line: `{"ranks":[{"rank":0,"host":"node0","local_rank":0,"node_index":0,"app":0}],"store":{"by":"rank0","why":"alone"}}`.
-/// `hosts` has the name, the slots and the ranks of each host; in an allocation `allocation` has the scheduler and its name for the job.
-pub(crate) fn json(placement: &Placement, store: Holder, source: Source<'_>) -> String {
+/// `hosts` has the name, the slots and the ranks of each host; `slices` those of `--slices`; in an allocation `allocation` has the scheduler and its name for the job.
+pub(crate) fn json(placement: &Placement, store: Holder, source: Source<'_>, slices: Option<&SlicePlan>) -> String {
     let mut text = String::from("{\"ranks\":[");
     for (seat, rank) in placement.ranks.iter().zip(0u32..) {
         let host = name(placement, seat.node);
@@ -187,6 +222,7 @@ pub(crate) fn json(placement: &Placement, store: Holder, source: Source<'_>) -> 
         write!(text, "{comma}{{\"host\":{host},\"slots\":{slots},\"ranks\":{}}}", node.ranks).unwrap_or_default();
     }
     text.push(']');
+    text.extend(slices.map(|plan| slices_json(placement, plan)));
     if let Some((allocation, carrier)) = source {
         let (scheduler, job) = (allocation.scheduler, serde_json::Value::from(allocation.job.as_str()));
         write!(text, ",\"allocation\":{{\"scheduler\":\"{scheduler}\",\"job\":{job},\"launcher\":\"{carrier}\"}}")
@@ -216,7 +252,10 @@ const USUAL: u32 = 4;
 pub(crate) const fn is_news(note: &Note) -> bool {
     match note {
         Note::Oversubscribed { ranks, slots, processors: true, .. } => *ranks > slots.saturating_mul(USUAL),
-        Note::Oversubscribed { processors: false, .. } | Note::OneRank(_) | Note::OnePerHost { .. } => true,
+        Note::Oversubscribed { processors: false, .. }
+        | Note::OneRank(_)
+        | Note::OnePerHost { .. }
+        | Note::NoHosts { .. } => true,
     }
 }
 
@@ -230,6 +269,12 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
         Note::OnePerHost { job, hosts } => {
             let hosts = if *hosts == 1 { "its host".to_owned() } else { format!("each of its {hosts} hosts") };
             format!("rlaunch: {job} names no number of tasks: starting 1 rank on {hosts} (-n N for another number)\n")
+        }
+        Note::NoHosts { job } => {
+            let job = Visible(job.as_bytes());
+            format!(
+                "rlaunch: SLURM_JOB_ID={job} is set without SLURM_JOB_NODELIST: all ranks run on this host (--launcher local: no note)\n"
+            )
         }
         Note::Oversubscribed { ranks, slots, processors: true, .. } => {
             format!("rlaunch: {ranks} ranks share {}\n", phrases::count((*slots).into(), "processor"))
@@ -261,6 +306,8 @@ fn and_others(others: u32) -> String {
 mod tests {
     use super::*;
     use rlaunch_core::hostlist;
+    use rlaunch_core::hostlist::Chips;
+    use rlaunch_core::job::slices::{Sizes, slots};
     use rlaunch_core::master_store::{ForAgent, ForRank0};
     use rlaunch_core::place::{AppRequest, By, Here, Request, place};
 
@@ -288,6 +335,29 @@ mod tests {
             carries_all: false,
         })
         .unwrap()
+    }
+
+    #[test]
+    fn slices_have_a_line_each_and_the_rest_is_spare() {
+        let mut all = placed(&[(1, "n0"), (1, "n1"), (1, "n2"), (1, "n3"), (1, "n4"), (1, "n5")]);
+        for (node, (slice, id)) in
+            all.nodes.iter_mut().zip([("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0), ("c", 1)])
+        {
+            node.chips = Some(Chips { slice: slice.into(), id, devices: 4 });
+        }
+        let (slots, sizes) = (slots(&all.nodes).unwrap(), Sizes::new(&[1, 2], 3).unwrap());
+        let plan = SlicePlan { sizes, slots, spares: 1, timeout: Span::from_secs(1) };
+        let placement = all.of_hosts(&plan.first_hosts());
+        assert_eq!(
+            slices(&placement, &plan),
+            "2 slices of 2 hosts (1 or 2), 1 spare\n  a  n[0-1]  ranks 0,1\n  b  n[2-3]  ranks 2,3\n  c  n[4-5]  spare\n"
+        );
+        let shown = text(&placement, &[], Holder::Agent(ForAgent::Python), None);
+        assert!(shown.starts_with("4 ranks on 4 hosts\n  n[0-3]  ranks 0-3"), "{shown}");
+        let line: serde_json::Value =
+            serde_json::from_str(&json(&placement, Holder::Agent(ForAgent::Python), None, Some(&plan))).unwrap();
+        let last = serde_json::json!({ "slot": 2, "slice": "c", "hosts": ["n4", "n5"], "spare": true });
+        assert_eq!((&line["slices"][2], line["ranks"].as_array().unwrap().len()), (&last, 4));
     }
 
     #[test]
@@ -332,7 +402,7 @@ mod tests {
     #[test]
     fn for_programs() {
         assert_eq!(
-            json(&placed(&[(1, "bob@node0"), (1, "node1")]), Holder::Agent(ForAgent::Python), None),
+            json(&placed(&[(1, "bob@node0"), (1, "node1")]), Holder::Agent(ForAgent::Python), None, None),
             "{\"ranks\":[{\"rank\":0,\"host\":\"node0\",\"local_rank\":0,\"node_index\":0,\"app\":0},\
              {\"rank\":1,\"host\":\"node1\",\"local_rank\":0,\"node_index\":1,\"app\":1}],\"store\":{\"by\":\"agent\",\"why\":\"python\"},\
              \"hosts\":[{\"host\":\"bob@node0\",\"slots\":1,\"ranks\":1},{\"host\":\"node1\",\"slots\":1,\"ranks\":1}]}\n"

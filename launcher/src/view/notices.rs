@@ -2,7 +2,7 @@
 
 use super::log_view::{Line, Names};
 use super::{Tone, binding, device_messages, host_messages, limit, phrases, preemption};
-use rlaunch_core::bootstrap::{FallBack, Refusal};
+use rlaunch_core::bootstrap::{CarrierKind, FallBack, Refusal};
 use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, SinkEnd, What, WorldLine};
 use rlaunch_core::id::{Rank, Std};
 use rlaunch_core::node::UNUSED;
@@ -38,10 +38,10 @@ pub(super) struct Reported {
     pub(super) cleans: bool,
 }
 
-/// The last words of an ssh that ended before the job did.
-pub(crate) fn ssh_said(host: &str, words: &[u8]) -> String {
+/// The last words of an ssh or srun of one host that ended before the job did.
+pub(crate) fn carrier_said(kind: CarrierKind, host: &str, words: &[u8]) -> String {
     let lines = words.split(|b| *b == b'\n');
-    lines.map(|line| format!("rlaunch: ssh to {host}: {}\n", Visible(line))).collect()
+    lines.map(|line| format!("rlaunch: {kind} to {host} printed: {}\n", Visible(line))).collect()
 }
 
 /// Lines of srun about a host that is lost.
@@ -88,7 +88,7 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
             (Tone::Normal, format!("{scheduler} has resumed the job"))
         }
         JobNews::SchedulerSignal { scheduler, sig, .. } => {
-            (Tone::Quiet, format!("{scheduler} sent {sig} (--signal); each rank gets it once"))
+            (Tone::Quiet, format!("{scheduler} sent {sig} (--signal or scancel -s); each rank gets it once"))
         }
         JobNews::HostWarned { node, source, response } => {
             (Tone::Quiet, preemption::warned(&names.short(*node), *source, *response))

@@ -298,13 +298,13 @@ fn closed(host: &str, one: bool, why: CloseReason) -> String {
         CloseReason::Malformed => agent("it sent something that is no message"),
         CloseReason::Slow => agent("it stopped reading its messages"),
         CloseReason::Failed(errno) => agent(&phrases::errno(errno)),
-        CloseReason::Carrier(CarrierEnd::Signal(number)) => match Signal::new(number) {
-            Some(sig) => format!("ssh to {host} was killed by {sig}"),
-            None => format!("ssh to {host} was killed"),
+        CloseReason::Carrier(kind, CarrierEnd::Signal(number)) => match Signal::new(number) {
+            Some(sig) => format!("{kind} to {host} was killed by {sig}"),
+            None => format!("{kind} to {host} was killed"),
         },
-        // ssh's own code for a lost connection, and for a command that died of a signal.
-        CloseReason::Carrier(CarrierEnd::Code(code)) => {
-            format!("the connection to {host}, or the guardian there, was lost (ssh exited with {code})")
+        // The code of ssh itself for a lost connection, and for a command that died of a signal.
+        CloseReason::Carrier(kind, CarrierEnd::Code(code)) => {
+            format!("the connection to {host}, or the guardian there, was lost ({kind} exited with {code})")
         }
     }
 }

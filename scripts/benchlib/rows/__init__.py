@@ -1,6 +1,6 @@
 """The rows of the benchmark: a name, and the function that makes its cases. A new row is a new file and a line here."""
 
-from . import devices, failure, hangs, launch, memory, rounds, rounds_python, rounds_root, slurm, ssh, ssh_failure, ssh_memory, ssh_streams, stdin, stdout, store, strangers
+from . import devices, failure, groups, hangs, launch, memory, rounds, rounds_python, rounds_root, slurm, ssh, ssh_failure, ssh_memory, ssh_streams, stdin, stdout, store, strangers
 
 ROWS = {
     "launch": launch.cases,
@@ -13,6 +13,7 @@ ROWS = {
     "rounds": rounds.cases,
     "rounds-python": rounds_python.cases,
     "rounds-root": rounds_root.cases,
+    "groups": groups.cases,
     "store": store.cases,
     "store-own": store.own_cases,
     "strangers": strangers.cases,

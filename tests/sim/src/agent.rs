@@ -325,8 +325,8 @@ impl World {
             NodeAction::WatchPreemption { .. } | NodeAction::ExamineDevices { .. } | NodeAction::EndSession { .. } => {}
             NodeAction::AwaitDevices { .. } | NodeAction::FreeDevices { .. } | NodeAction::ReservePort { .. } => {}
             NodeAction::ReserveWorld { world } => self.reserves(world),
-            // Sessions have no other processes here.
             NodeAction::OrderDone { .. } => {}
+            // Sessions have no other processes here.
             NodeAction::KillSession { .. } | NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } => {}
             NodeAction::Tell { .. }
             | NodeAction::Mark { .. }

@@ -166,6 +166,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
                 ranks: seats,
                 notes: vec![],
                 processes: Processes::default(),
+                order: vec![],
                 worlds: Worlds::default(),
             },
         )

@@ -16,6 +16,9 @@ E_INTERRUPTED = -8
 E_NOT_FOUND = -9
 E_ORDER = -12
 E_CLOSED = -4
+E_ARGUMENT = -1
+E_INDEX = -18
+E_LENGTH = -19
 
 FOREIGN_ABORT = 1
 
@@ -99,6 +102,61 @@ class Buffer(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("len", ctypes.c_size_t)]
 
 
+class Axis(ctypes.Structure):
+    """``rl_axis``"""
+
+    _fields_ = [("name", ctypes.c_char_p), ("name_len", ctypes.c_size_t), ("index", ctypes.c_int64)]
+
+
+class Peer(ctypes.Structure):
+    """``rl_peer``"""
+
+    _fields_ = [
+        ("peer", ctypes.c_uint32),
+        ("size", ctypes.c_uint32),
+        ("pid", ctypes.c_uint32),
+        ("world", ctypes.c_uint32),
+        ("is_near", ctypes.c_uint32),
+        ("host", ctypes.c_char * 256),
+    ]
+
+
+class Frame(ctypes.Structure):
+    """``rl_frame``"""
+
+    _fields_ = [
+        ("kind", ctypes.c_uint32),
+        ("codec", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+        ("call", ctypes.c_uint64),
+    ]
+
+
+class Part(ctypes.Structure):
+    """``rl_part``"""
+
+    _fields_ = [
+        ("place", ctypes.c_uint32),
+        ("offset", ctypes.c_uint64),
+        ("data", ctypes.c_void_p),
+        ("len", ctypes.c_size_t),
+    ]
+
+
+class Event(ctypes.Structure):
+    """``rl_event``"""
+
+    _fields_ = [
+        ("peer", ctypes.c_uint32),
+        ("kind", ctypes.c_uint32),
+        ("codec", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+        ("call", ctypes.c_uint64),
+        ("body_len", ctypes.c_uint64),
+        ("bytes", Buffer),
+    ]
+
+
 class Gloo(ctypes.Structure):
     """``rl_gloo``"""
 
@@ -133,6 +191,7 @@ _handle, _bytes = ctypes.c_void_p, ctypes.c_char_p
 _out = ctypes.POINTER
 
 _key = [ctypes.c_void_p, _bytes, _size]
+_words = _out(ctypes.c_uint32)
 
 _SIGNATURES: dict[str, tuple] = {
     "rl_buffer_free": (None, [_out(Buffer)]),
@@ -181,6 +240,34 @@ _SIGNATURES: dict[str, tuple] = {
     "rl_session_sockets_remove": (_int, [_handle, _int]),
     "rl_session_sockets_shutdown": (_int, [_handle, _out(_size)]),
     "rl_session_gloo": (_int, [_handle, _out(Gloo)]),
+    "rl_sharding_open": (
+        _int,
+        [_out(ctypes.c_uint64), _size, _out(ctypes.c_int64), _size, _out(Bytes), _size, _out(_handle)],
+    ),
+    "rl_sharding_close": (_int, [_handle]),
+    "rl_sharding_coords": (_int, [_handle, ctypes.c_int64, _out(Buffer)]),
+    "rl_sharding_by_coord": (_int, [_handle, _out(Axis), _size, _out(Buffer)]),
+    "rl_sharding_select": (_int, [_handle, _out(Axis), _size, _out(Buffer)]),
+    "rl_sharding_is_axis_zero": (_int, [_handle, ctypes.c_int64, _out(Bytes), _size, _out(_int)]),
+    "rl_plan_sharded": (_int, [_handle, _size, *[_out(Bytes), _size] * 3, _int, _out(Buffer)]),
+    "rl_plan_single": (_int, [_handle, _size, _out(Bytes), _size, _out(Buffer)]),
+    "rl_plan_multiple": (_int, [_handle, _size, _out(Bytes), _size, _int, _size, _out(Buffer)]),
+    "rl_plan_workers": (
+        _int,
+        [_words, _size, _words, _size, ctypes.c_uint32, _words, _size, _int, _bytes, _size, _out(Buffer)],
+    ),
+    "rl_calls_open": (_int, [_out(_handle)]),
+    "rl_calls_close": (_int, [_handle]),
+    "rl_calls_fd": (_int, [_handle, _out(_int)]),
+    "rl_calls_serve": (_int, [*_key, _bytes, _size, *[ctypes.c_uint32] * 3, _int]),
+    "rl_calls_attach": (_int, [*_key, ctypes.c_uint32, _ms, _out(Peer)]),
+    "rl_calls_detach": (_int, [_handle, ctypes.c_uint32]),
+    "rl_calls_send": (_int, [_handle, _words, _size, _out(Frame), _out(Bytes), _size, _out(Part), _size]),
+    "rl_calls_post": (
+        _int,
+        [_handle, _handle, _size, *[ctypes.c_uint32] * 3, ctypes.c_uint64, _bytes, _size, _bytes, _size],
+    ),
+    "rl_calls_next": (_int, [_handle, _ms, _handle, _handle, _size]),
 }
 
 _REMEDY = "the package is not whole: install the wheel that scripts/build-client makes (pip install --force-reinstall rlaunch-*.whl)"
@@ -226,6 +313,18 @@ def check(code: int) -> int:
 
 def error_of(code: int) -> Error:
     """A result that is one."""
+    return ERRORS.get(code, Error)(error_text(code))
+
+
+def error_text(code: int) -> str:
+    """The text of a result that is an error."""
     lib = loaded()
-    text = (lib.rl_last_error() or lib.rl_error_text(code) or b"").decode("utf-8", "replace")
-    return ERRORS.get(code, Error)(text)
+    return (lib.rl_last_error() or lib.rl_error_text(code) or b"").decode("utf-8", "replace")
+
+
+def taken(value: Buffer) -> bytes:
+    """The bytes of a buffer of the library's, which is freed."""
+    try:
+        return ctypes.string_at(value.data, value.len) if value.data else b""
+    finally:
+        loaded().rl_buffer_free(ctypes.byref(value))

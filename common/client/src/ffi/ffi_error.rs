@@ -25,6 +25,8 @@ pub(super) const CODES: &[(&str, c_int, &CStr)] = &[
     ("RL_E_PANIC", PANIC, c"a mistake in the library"),
     ("RL_E_DISCARDED", DISCARDED, c"this process is not needed any more"),
     ("RL_E_GIVEN_UP", GIVEN_UP, c"no further round is possible"),
+    ("RL_E_INDEX", INDEX, c"an index is out of range"),
+    ("RL_E_LENGTH", LENGTH, c"there are more or fewer values than calls"),
     ("RL_E_LEFT", LEFT, c"this process takes no part in rounds any more"),
 ];
 
@@ -34,7 +36,7 @@ const NO_JOB: c_int = -2;
 const CONNECT: c_int = -3;
 const CLOSED: c_int = -4;
 const PROTOCOL: c_int = -5;
-const TIMEOUT: c_int = -6;
+pub(super) const TIMEOUT: c_int = -6;
 const REFUSED: c_int = -7;
 pub(super) const INTERRUPTED: c_int = -8;
 pub(super) const NOT_FOUND: c_int = -9;
@@ -46,6 +48,8 @@ const PANIC: c_int = -14;
 const DISCARDED: c_int = -15;
 const GIVEN_UP: c_int = -16;
 const LEFT: c_int = -17;
+pub(super) const INDEX: c_int = -18;
+pub(super) const LENGTH: c_int = -19;
 
 /// Why a call has failed.
 #[derive(Debug)]
@@ -67,8 +71,8 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
-            Error::NoJob | Error::NoSocket(_) => NO_JOB,
-            Error::Connect { .. } => CONNECT,
+            Error::NoJob | Error::NoGroup | Error::NoSocket(_) => NO_JOB,
+            Error::Connect { .. } | Error::Worker { .. } => CONNECT,
             Error::Closed(_) => CLOSED,
             Error::Io(_) => SYSTEM,
             Error::Malformed | Error::Unsupported(_) | Error::Version(_) => PROTOCOL,

@@ -3,6 +3,7 @@
 //! Ranks are bound by their local rank, which is the order in which they were mapped to the host. A placement that maps ranks to units
 //! below the host (`--map-by numa`) therefore needs no further word to the agent: both compute the same unit from the local rank.
 
+mod beside;
 mod bind_error;
 mod near;
 mod shares;

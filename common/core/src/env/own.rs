@@ -129,9 +129,12 @@ pub(super) const CONTRACT: Contract = Contract {
             "Number of restarts of the wrapped function since the processes started, from 0.",
         )
         .each_round(),
+        var("RLAUNCH_SCALE_TIMEOUT", Role::ReadOnce, "As `--scale-timeout`."),
+        var("RLAUNCH_SLICES", Role::ReadOnce, "As `--slices`."),
         var("RLAUNCH_SOCKET", Role::Set, "Path of the agent's socket for `rlaunch store` and the client libraries."),
         var("RLAUNCH_SPARES", Role::ReadOnce, "As `--spares`."),
         var("RLAUNCH_SPARE_HOSTS", Role::ReadOnce, "As `--spare-hosts`."),
+        var("RLAUNCH_SPARE_SLICES", Role::ReadOnce, "As `--spare-slices`."),
         var("RLAUNCH_STDIN", Role::ReadOnce, "As `--stdin`."),
         var("RLAUNCH_STORE_GUARD", Role::Read, "As `--store-guard`."),
         var("RLAUNCH_SUSPEND_LIMIT", Role::Read, "As `--suspend-limit`."),

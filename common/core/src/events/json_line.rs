@@ -2,7 +2,7 @@
 
 use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What, WorldLine};
 use super::{news, round_fields};
-use crate::bootstrap::CarrierEnd;
+use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::errno::EPIPE;
 use crate::exit::Ending;
 use crate::guard::devices::DeviceHolder;
@@ -467,29 +467,38 @@ fn places(o: &mut Object<'_>, interface: &OsBytes, tried: &[Tried]) {
     });
 }
 
+fn closed(o: &mut Object<'_>, why: CloseReason) {
+    match why {
+        CloseReason::Eof => o.text("why", "eof"),
+        CloseReason::Malformed => o.text("why", "malformed"),
+        CloseReason::Slow => o.text("why", "slow"),
+        CloseReason::Failed(errno) => {
+            o.text("why", "failed");
+            o.signed("errno", errno);
+        }
+        CloseReason::Carrier(kind, end) => {
+            let name = match kind {
+                CarrierKind::Ssh => "ssh",
+                CarrierKind::Srun => "srun",
+                CarrierKind::Exec => "exec",
+            };
+            o.text("why", name);
+            match end {
+                CarrierEnd::Code(code) => o.number("code", code.into()),
+                CarrierEnd::Signal(number) => match Signal::new(number) {
+                    Some(sig) => o.text("signal", &format!("{sig}")),
+                    None => o.text("signal", ""),
+                },
+            }
+        }
+    }
+}
+
 fn lost(o: &mut Object<'_>, lost: Lost) {
     match lost {
         Lost::Agent(why) => {
             o.text("lost", "agent");
-            match why {
-                CloseReason::Eof => o.text("why", "eof"),
-                CloseReason::Malformed => o.text("why", "malformed"),
-                CloseReason::Slow => o.text("why", "slow"),
-                CloseReason::Failed(errno) => {
-                    o.text("why", "failed");
-                    o.signed("errno", errno);
-                }
-                CloseReason::Carrier(end) => {
-                    o.text("why", "ssh");
-                    match end {
-                        CarrierEnd::Code(code) => o.number("code", code.into()),
-                        CarrierEnd::Signal(number) => match Signal::new(number) {
-                            Some(sig) => o.text("signal", &format!("{sig}")),
-                            None => o.text("signal", ""),
-                        },
-                    }
-                }
-            }
+            closed(o, why);
         }
         Lost::AgentEarly => {
             o.text("lost", "agent");

@@ -32,6 +32,7 @@ fn hooks(on_restart: bool, on_exit: bool) -> Hooks {
         ranks: (0..3).map(seat).collect(),
         notes: vec![],
         processes: Processes::default(),
+        order: vec![],
         worlds: Worlds::default(),
     };
     let wanted = Wanted {

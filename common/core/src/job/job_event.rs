@@ -1,6 +1,6 @@
 //! Events and actions of the job machine: the contract with the launcher's driver and with the simulator.
 
-use crate::bootstrap::CarrierEnd;
+use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::ended::Ended;
 use crate::events::{JobNews, Record};
 use crate::exit::Ending;
@@ -129,7 +129,7 @@ pub enum CloseReason {
     /// The kernel refused to read or write, with this errno.
     Failed(i32),
     /// The process that carries it ended first: it was killed, or the connection or what runs there was lost.
-    Carrier(CarrierEnd),
+    Carrier(CarrierKind, CarrierEnd),
 }
 
 /// The last report of a guardian.

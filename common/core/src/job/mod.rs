@@ -33,6 +33,7 @@ mod scheduler_signals;
 mod shrink_rule;
 mod signals;
 mod slice_hosts;
+pub mod slices;
 mod spawn_refusal;
 mod startup_deadline;
 mod suspend_detector;

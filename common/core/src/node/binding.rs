@@ -12,21 +12,24 @@ use crate::wire::to_root::ToRoot;
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
 
-/// The request of a job, and the ranks of this host, until its processors are known.
-#[derive(Default)]
-pub(super) struct Request {
-    bind: Bind,
-    ranks: u32,
+/// How the ranks of this host are to be bound, until its processors are known.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BindRequest {
+    /// The options of the job.
+    pub bind: Bind,
+    /// The number of ranks.
+    pub ranks: u32,
 }
 
-impl Request {
+impl BindRequest {
     pub(super) fn of(start: &Start) -> Self {
         Self { bind: start.bind.clone(), ranks: start.local_size }
     }
 
-    /// Fewest CPUs with which the processors of this host have to be looked at.
-    pub(super) fn least_cpus(&self) -> Option<u32> {
-        self.bind.least_cpus(self.ranks)
+    /// Whether the processors of this host, with this number of CPUs, decide where ranks are bound.
+    #[must_use]
+    pub fn needs_topology(&self, cpus: u32) -> bool {
+        self.bind.least_cpus(self.ranks).is_some_and(|least| cpus >= least || cpus == 1)
     }
 
     /// Reports ranks that share CPUs; an error if ranks cannot be bound as asked for.

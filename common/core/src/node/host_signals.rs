@@ -25,6 +25,9 @@ const LATE: Span = Span::from_millis(300);
 /// The scheduler may have signalled ranks so long before we hear of it: those that started since then may not have got it.
 const JUST_BEFORE: Span = Span::from_millis(10);
 
+/// Signals of a step that ranks get, each of them once.
+const FOR_RANKS: [Signal; 6] = [Signal::TERM, Signal::USR1, Signal::USR2, Signal::INT, Signal::HUP, Signal::QUIT];
+
 /// A process of ours that was sent a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignalledPart {
@@ -77,8 +80,8 @@ impl HostSignals {
             }
             return false;
         }
-        let is_warning = matches!(sig, Signal::TERM | Signal::USR1 | Signal::USR2);
-        if self.in_step.is_none() && is_warning {
+        let is_for_ranks = FOR_RANKS.contains(&sig);
+        if self.in_step.is_none() && is_for_ranks {
             if !self.early.contains(&(sig, to)) {
                 self.early.push((sig, to));
             }
@@ -89,8 +92,8 @@ impl HostSignals {
             cx.notify(Notice::Warned(WarningSource::Signal));
             return false;
         }
-        if self.in_step != Some(true) || !is_warning {
-            return to == SignalledPart::Agent && sig != Signal::USR1 && sig != Signal::USR2;
+        if self.in_step != Some(true) || !is_for_ranks {
+            return sig != Signal::USR1 && sig != Signal::USR2;
         }
         if self.reported.get(&sig).is_some_and(|until| cx.now < *until) {
             if sig == Signal::TERM && self.ended_ranks.is_some() {
@@ -137,11 +140,7 @@ impl HostSignals {
     /// Takes the exit of a rank that the scheduler may have ended: it comes back once that is known.
     pub(super) fn hold(&mut self, cx: &mut Cx<'_>, exited: Exited) -> Option<Exited> {
         let sig = match exited.status {
-            Status::Signaled { sig: sig @ (Signal::TERM | Signal::USR1 | Signal::USR2), .. }
-                if self.in_step == Some(true) =>
-            {
-                sig
-            }
+            Status::Signaled { sig, .. } if self.in_step == Some(true) && FOR_RANKS.contains(&sig) => sig,
             Status::Signaled { .. } | Status::Exited(_) | Status::Lost => return Some(exited),
         };
         if self.delivered.contains(&sig) {

@@ -28,6 +28,7 @@ mod warnings;
 mod world_plan;
 mod worlds;
 
+pub use binding::BindRequest;
 pub use host_signals::SignalledPart;
 pub use node_event::{
     Depth, DevicesFreed, ErrorFile, ExecSpec, MpiPort, NodeAction, NodeEvent, Processors, Sandbox, SandboxPlan,

@@ -1,5 +1,6 @@
 //! Events and actions of the node machine: the contract with the agent's driver and with the simulator.
 
+use super::binding::BindRequest;
 use super::host_signals::SignalledPart;
 use super::world_plan::WorldPlan;
 use crate::address::Interface;
@@ -454,8 +455,8 @@ pub struct SandboxPlan {
     pub tpu: Option<TpuRequest>,
     /// Listen for MPI libraries.
     pub mpi: bool,
-    /// With so many CPUs the host's processors decide where ranks are bound; `None`: they never do.
-    pub least_cpus: Option<u32>,
+    /// How ranks are to be bound.
+    pub binding: BindRequest,
 }
 
 /// The listener for MPI libraries of a host.

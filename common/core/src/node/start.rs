@@ -5,7 +5,7 @@
 
 use super::gpu_check::Gpus;
 use super::probing::Probing;
-use super::{Cx, NodeAction, Notice, Sandbox, SandboxPlan, binding};
+use super::{BindRequest, Cx, NodeAction, Notice, Sandbox, SandboxPlan};
 use crate::gpus::Share;
 use crate::guard::devices::DeviceKind;
 use crate::id::{AppIndex, NodeId};
@@ -43,7 +43,7 @@ pub(super) struct BringUp {
     gpus: Gpus,
     /// Devices are being freed for the first ranks.
     frees_devices: bool,
-    binding: binding::Request,
+    binding: BindRequest,
     /// Of the only host of a job: its ranks, and whether it may be a part of a TPU slice.
     alone: Option<(u32, bool)>,
 }
@@ -73,7 +73,7 @@ impl BringUp {
     pub(super) fn on_start(&mut self, cx: &mut Cx<'_>, start: Start) {
         match self.step {
             Step::Idle => {
-                self.binding = binding::Request::of(&start);
+                self.binding = BindRequest::of(&start);
                 let plan = SandboxPlan {
                     contain: start.contain,
                     job: start.job,
@@ -85,7 +85,7 @@ impl BringUp {
                     gpus: start.gpus != Share::Untold,
                     tpu: (start.devices.kind != DeviceKind::None).then(|| start.tpu.clone()),
                     mpi: start.mpi,
-                    least_cpus: self.binding.least_cpus(),
+                    binding: self.binding.clone(),
                 };
                 self.alone = start.sole.then_some((start.local_size, start.tpu.allow_partial));
                 self.gpus.on_start(&start);

@@ -212,7 +212,8 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
     let mut rig = Rig::new();
     let start = start();
     let Start { job, contain, port, nodes, local_size, .. } = start;
-    let (find, travel, least_cpus) = (None, None, Some(local_size));
+    let (find, travel) = (None, None);
+    let binding = BindRequest { ranks: local_size, ..BindRequest::default() };
     let tpu = None;
     let plan = SandboxPlan {
         job,
@@ -225,7 +226,7 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
         gpus: false,
         tpu,
         mpi: false,
-        least_cpus,
+        binding,
     };
     assert_eq!(rig.root(ToNode::Start(start)), [NodeAction::SetUpSandbox(plan)]);
     assert_eq!(rig.root(app_of(0, &base())), []);

@@ -29,12 +29,37 @@ impl Placement {
         let seats: Vec<RankPlacement> = self.ranks.iter().filter(stays).copied().collect();
         let processes = self.processes.renumbered();
         let has_all = programs(&seats).count() == programs(&self.ranks).count();
-        has_all.then_some(Self { nodes, ranks: seats, notes: Vec::new(), processes, worlds: self.worlds.clone() })
+        has_all.then_some(Self {
+            nodes,
+            ranks: seats,
+            notes: Vec::new(),
+            processes,
+            order: self.order.clone(),
+            worlds: self.worlds.clone(),
+        })
+    }
+
+    /// The same ranks of these hosts alone, host by host in this order, and numbered so. All programs are one.
+    #[must_use]
+    pub fn of_hosts(&self, hosts: &[NodeId]) -> Self {
+        let own = self.by_node();
+        let taken: BTreeSet<NodeId> = hosts.iter().copied().collect();
+        let mut nodes = self.nodes.clone();
+        for (node, id) in nodes.iter_mut().zip((0..).map(NodeId::new)) {
+            node.ranks = if taken.contains(&id) { node.ranks } else { 0 };
+        }
+        let of_host = |node: &NodeId| own.get(node.index()).into_iter().flatten();
+        let seats = hosts.iter().flat_map(of_host).filter_map(|rank| self.ranks.get(rank.index()).copied());
+        let (ranks, processes) = (seats.collect(), self.processes.renumbered());
+        let order = hosts.to_vec();
+        Self { nodes, ranks, notes: self.notes.clone(), processes, order, worlds: self.worlds.clone() }
     }
 
     /// The hosts that have ranks. Where one stands among them is its `node_index`.
     pub fn used(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.nodes.iter().zip((0..).map(NodeId::new)).filter(|(node, _)| node.ranks > 0).map(|(_, id)| id)
+        let all = (0..).map(NodeId::new).take(if self.order.is_empty() { self.nodes.len() } else { 0 });
+        let has_ranks = |id: &NodeId| self.nodes.get(id.index()).is_some_and(|node| node.ranks > 0);
+        all.chain(self.order.iter().copied()).filter(has_ranks)
     }
 
     /// The ranks of each host, in their order.

@@ -98,6 +98,7 @@ mod tests {
             ranks: hosts.iter().zip(0..).flat_map(seats).collect(),
             notes: vec![],
             processes: Processes::default(),
+            order: vec![],
             worlds: Worlds::default(),
         }
     }

@@ -171,6 +171,8 @@ pub struct Placement {
     pub notes: Vec<Note>,
     /// Which processes play the ranks.
     pub processes: Processes,
+    /// The order of the hosts that have ranks; empty: that of `nodes`.
+    pub order: Vec<NodeId>,
     /// Which programs form worlds of their own.
     pub worlds: Worlds,
 }
@@ -213,6 +215,11 @@ pub enum Note {
         /// The number of hosts.
         hosts: u32,
     },
+    /// Slurm's job is named, and its hosts are not: ranks run here, outside of it.
+    NoHosts {
+        /// The number of the job.
+        job: String,
+    },
     /// A host has more ranks than slots.
     Oversubscribed {
         /// The first such host.
@@ -254,6 +261,7 @@ impl Placement {
             processes: Processes::of_ranks(seats.len()),
             ranks: seats,
             notes: Vec::new(),
+            order: Vec::new(),
             worlds: Worlds::default(),
         }
     }
@@ -336,7 +344,7 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
         let is_shared = request.apps.get(app.index()).is_some_and(|app| app.share.is_some());
         nodes.get_mut(seat.node.index()).filter(|_| is_shared).into_iter().for_each(Node::add_rank);
     }
-    Ok(Placement { ranks, nodes, notes, processes, worlds: Worlds::default() })
+    Ok(Placement { ranks, nodes, notes, processes, order: Vec::new(), worlds: Worlds::default() })
 }
 
 /// Numbers the hosts that are used.

@@ -78,6 +78,9 @@ impl Placement {
         if let Some(node) = self.nodes.get_mut(seat.node.index()) {
             node.ranks = node.ranks.saturating_add(1);
         }
+        if !self.order.is_empty() && !self.order.contains(&seat.node) {
+            self.order.push(seat.node);
+        }
     }
 }
 
@@ -105,6 +108,7 @@ mod tests {
             ranks: (0..ranks).map(seat).collect(),
             notes: vec![],
             processes: Processes::default(),
+            order: vec![],
             worlds: Worlds::default(),
         }
     }

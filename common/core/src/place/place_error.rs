@@ -135,7 +135,8 @@ impl Hint for PlaceError {
     fn hint(&self) -> Option<Cow<'static, str>> {
         Some(match self {
             Self::NoSlot { .. } => "-n N, or hosts by -H, for this program too".into(),
-            Self::NoHost { .. } | Self::TooFewHosts { .. } => "a smaller --nnodes, or more hosts".into(),
+            Self::TooFewHosts { .. } => "more hosts, as -H host1,host2; or a smaller --nnodes".into(),
+            Self::NoHost { .. } => "a smaller --nnodes, or more hosts".into(),
             Self::PerNode { n, hosts, .. } => format!("--ppn {}, or more hosts", n.div_ceil((*hosts).max(1))).into(),
             Self::Counted { room, .. } => format!("-n {room}, or more hosts").into(),
             Self::Max { room, .. } if *room > 0 => format!("-n {room}, or more hosts").into(),

@@ -52,7 +52,7 @@ impl Processes {
     }
 
     /// Ranks are numbered anew, and all start again.
-    pub(super) fn renumbered(&self) -> Self {
+    pub(crate) fn renumbered(&self) -> Self {
         Self { head: None, ..self.clone() }
     }
 

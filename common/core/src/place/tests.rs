@@ -119,8 +119,14 @@ fn so_many_hosts() {
     assert_eq!(with(2, 2, 8, "a:6;b:2;c:2"), "a 0 1 2 3 4 5 | b 6 7");
     assert_eq!(with(1, 4, 3, "a:4;b:4"), "a 0 1 | b 2");
     assert_eq!(with(1, 1, 3, ""), "me.cluster 0 1 2");
-    assert_eq!(with(3, 4, 4, "a;b"), "--nnodes asks for 3 hosts, but there are 2 (a smaller --nnodes, or more hosts)");
-    assert_eq!(with(2, 2, 4, ""), "--nnodes asks for 2 hosts, but there is 1 (a smaller --nnodes, or more hosts)");
+    assert_eq!(
+        with(3, 4, 4, "a;b"),
+        "--nnodes asks for 3 hosts, but there are 2 (more hosts, as -H host1,host2; or a smaller --nnodes)"
+    );
+    assert_eq!(
+        with(2, 2, 4, ""),
+        "--nnodes asks for 2 hosts, but there is 1 (more hosts, as -H host1,host2; or a smaller --nnodes)"
+    );
     assert_eq!(with(3, 3, 2, "a;b;c"), "--nnodes asks for 3 hosts, but there are ranks for 2 only (-n 3 or more)");
 }
 

@@ -154,7 +154,7 @@ impl Placement {
         }
         // Which process of rank 0 came first is a question of jobs with one world.
         let (processes, worlds) = (Processes::default(), Worlds::default());
-        Cow::Owned(Self { nodes, ranks, notes: Vec::new(), processes, worlds })
+        Cow::Owned(Self { nodes, ranks, notes: Vec::new(), processes, order: Vec::new(), worlds })
     }
 
     /// The number of slots of a host that ranks sit on: ranks that share a slot count once.

@@ -114,6 +114,12 @@ impl Topology {
         Self::new(&Facts { allowed, ..Facts::default() })
     }
 
+    /// The same host for a job that must not use these CPUs.
+    #[must_use]
+    pub fn without(&self, cpus: &CpuSet) -> Self {
+        Self { allowed: self.allowed.without(cpus), ..self.clone() }
+    }
+
     /// CPUs that this process may use.
     #[must_use]
     pub const fn allowed(&self) -> &CpuSet {

@@ -43,7 +43,16 @@ impl AsFd for LeaseLine {
 }
 
 /// Signals that the guardian passes on. A scheduler sends SIGTSTP before it suspends a job, and SIGCONT when it resumes it.
-pub(super) const PASSED_ON: [i32; 5] = [libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2, libc::SIGTSTP, libc::SIGCONT];
+pub(super) const PASSED_ON: [i32; 8] = [
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGTSTP,
+    libc::SIGCONT,
+];
 
 /// The guardian's end.
 #[derive(Debug)]
@@ -164,7 +173,7 @@ mod tests {
     fn signals_of_the_guardian_are_passed_on() {
         let (line, watch) = pair(None).unwrap();
         assert_eq!(line.signals(), Some(vec![]));
-        for number in [libc::SIGUSR1, libc::SIGTERM] {
+        for number in [libc::SIGUSR1, libc::SIGTERM, libc::SIGINT] {
             // SAFETY: a zeroed sigset_t is a valid (empty) set on Linux.
             let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
             // SAFETY: `set` is a valid set.
@@ -177,7 +186,7 @@ mod tests {
         watch.pass_on();
         let mut numbers = line.signals().unwrap();
         numbers.sort_unstable();
-        assert_eq!(numbers, [10, 15]);
+        assert_eq!(numbers, [2, 10, 15]);
         watch.pass_on();
         assert_eq!(line.signals(), Some(vec![]));
         drop(watch);

@@ -4,13 +4,11 @@
 mod generated;
 
 use super::super::Command;
+use super::super::commands::COMMANDS;
 use super::super::table::{GROUPS, Group, Row, Takes};
 use super::with;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-
-/// Commands with options of their own.
-const COMMANDS: [&str; 5] = ["hosts", "store", "assign", "doctor", "clean"];
 
 #[test]
 fn command_line_page_has_all_options_and_commands() {
@@ -19,8 +17,9 @@ fn command_line_page_has_all_options_and_commands() {
         write_group(&mut text, group);
     }
     text.push_str("## Sub-commands\n");
-    for name in COMMANDS {
-        write!(text, "\n### rlaunch {name}\n\n```text\n{}```\n", help_of(name)).unwrap();
+    // Commands that take a program have the options of a job.
+    for name in COMMANDS.iter().filter(|sub| !sub.takes_program()).map(|sub| sub.name) {
+        write!(text, "\n### rlaunch {name}\n\n```text\n{}\n```\n", help_of(name).trim_end()).unwrap();
     }
     let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/command-line.md");
     generated::compare(&page, "options", &text);

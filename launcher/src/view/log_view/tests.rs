@@ -53,7 +53,7 @@ fn start() -> What {
         hosts,
         apps: vec![app],
         contain: Contain::Auto,
-        on_failure: OnFailure::Kill,
+        on_failure: OnFailure::Continue,
         grace: Span::from_secs(5),
         timeout: None,
         restarts: Default::default(),

@@ -302,8 +302,8 @@ fn loses_hosts(name: &str, lost: Lost, nodes: &[u32], others: Lost) {
 
 #[test]
 fn hosts_that_were_lost_together_are_named_together() {
-    let (starved, cut) =
-        (Lost::Starved(Span::from_millis(9_030)), Lost::Agent(CloseReason::Carrier(CarrierEnd::Code(255))));
+    let starved = Lost::Starved(Span::from_millis(9_030));
+    let cut = Lost::Agent(CloseReason::Carrier(rlaunch_core::bootstrap::CarrierKind::Ssh, CarrierEnd::Code(255)));
     loses_hosts("host_unheard", Lost::Unheard, &[2], cut);
     loses_hosts("hosts_unheard", Lost::Unheard, &[1, 2, 3], Lost::Unheard);
     loses_hosts("hosts_unheard_and_cut_off", Lost::Unheard, &[1, 2, 3], cut);

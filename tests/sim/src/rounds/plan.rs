@@ -175,6 +175,7 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
                 ranks: seats,
                 notes: vec![],
                 processes: Processes::default(),
+                order: vec![],
                 worlds: Worlds::default(),
             },
         )

@@ -3,7 +3,7 @@
 use super::*;
 use crate::allocation::Scheduler;
 use crate::bind::{BindError, Unbound};
-use crate::bootstrap::CarrierEnd;
+use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::bootstrap::{FallBack, Refusal};
 use crate::events::{JobNews, RanksState, SinkEnd, Tried};
 use crate::guard::devices::{DeviceHolder, Kept, LockFound};
@@ -196,8 +196,8 @@ fn hosts() -> Vec<What> {
         What::LeftOut { nodes: [1, 3].map(NodeId::new).to_vec(), world_size: 5, procs: vec![4, 1], is_known: false },
         What::HostLost { node: NODE, lost: Lost::Unheard },
         What::HostLost { node: NODE, lost: Lost::Expired },
-        What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Carrier(CarrierEnd::Code(255))) },
-        What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Carrier(CarrierEnd::Signal(9))) },
+        What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Carrier(CarrierKind::Ssh, CarrierEnd::Code(255))) },
+        What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Carrier(CarrierKind::Ssh, CarrierEnd::Signal(9))) },
         ending(unreachable, None, Span::ZERO),
         What::HostLost { node: NODE, lost: Lost::Starved(Span::from_secs(9)) },
         What::Together { nodes: [1, 3].map(NodeId::new).to_vec() },

@@ -15,6 +15,7 @@ use crate::wire::to_node::ToNode;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 
 impl Parts {
@@ -120,7 +121,13 @@ impl Parts {
         if request.share.is_empty() {
             let mut new = Vec::new();
             for (program, app) in request.programs.iter().zip(apps) {
-                new.push(NewRanks { app, ranks: program.ranks, nodes: self.hosts_for(step, before, program)? });
+                let nodes = self.hosts_for(step, before, program)?;
+                // As many names as ranks: the host of each.
+                if program.hosts.len() == program.ranks as usize {
+                    new.extend(nodes.into_iter().map(|node| NewRanks { app, ranks: 1, nodes: vec![node] }));
+                } else {
+                    new.push(NewRanks { app, ranks: program.ranks, nodes });
+                }
             }
             let is_crowded = placed.add_ranks(&new, |rank| self.procs.lives(rank));
             return Ok((placed, world, is_crowded));

@@ -2,7 +2,7 @@
 
 use super::hosts::{done, hello, met, ranks, starts, told};
 use super::*;
-use crate::bootstrap::CarrierEnd;
+use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::{Node, Placement, Processes, RankPlacement, Worlds};
@@ -24,6 +24,7 @@ pub(super) fn three(least: u32) -> JobSpec {
         ranks: (0..6).map(seat).collect(),
         notes: vec![],
         processes: Processes::default(),
+        order: vec![],
         worlds: Worlds::default(),
     };
     JobSpec { placement, min_hosts: Some(least), ..spec(6) }
@@ -172,7 +173,7 @@ fn refusing_host_is_left_out() {
 
 #[test]
 fn a_host_that_is_lost_before_the_start_is_left_out() {
-    let why = CloseReason::Carrier(CarrierEnd::Signal(9));
+    let why = CloseReason::Carrier(CarrierKind::Ssh, CarrierEnd::Signal(9));
     let losses: [fn(&mut Script, CloseReason); 4] = [
         |s, why| _ = s.event(JobEvent::EdgeClosed { node: NODE, why }),
         |s, _| {

@@ -62,7 +62,7 @@ pub(super) struct Script {
     pub(super) seats: Vec<Arc<Placement>>,
     pub(super) homes: Vec<(NodeId, u32)>,
     /// Keys of ranks that have ended.
-    pub(super) keys: Vec<(String, Option<String>)>,
+    pub(super) ended_keys: Vec<(String, Option<String>)>,
     pub(super) drains: u32,
     pub(super) abandoned: bool,
     pub(super) roused: u32,
@@ -105,7 +105,7 @@ impl Script {
             report: Report::default(),
             seats: vec![],
             homes: vec![],
-            keys: vec![],
+            ended_keys: vec![],
             drains: 0,
             abandoned: false,
             roused: 0,
@@ -251,7 +251,7 @@ impl Script {
                 JobAction::Home { node, namespace } => self.homes.push((node, namespace)),
                 JobAction::Ended { group, rank, ended } => {
                     let value = ended.map(|ended| OsBytes::new(ended.write()).to_string());
-                    self.keys.push((OsBytes::new(key(&group, rank.get())).to_string(), value));
+                    self.ended_keys.push((OsBytes::new(key(&group, rank.get())).to_string(), value));
                 }
                 JobAction::Homeless { namespace } => self.homes.retain(|(_, own)| *own != namespace),
                 JobAction::Emit(record) => {

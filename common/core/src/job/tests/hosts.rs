@@ -1,7 +1,7 @@
 //! Jobs of several hosts.
 
 use super::*;
-use crate::bootstrap::CarrierEnd;
+use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::{Node, Placement, Processes, RankPlacement, Worlds};
@@ -28,6 +28,7 @@ pub(super) fn two(local: bool) -> JobSpec {
             ranks: (0..4).map(seat).collect(),
             notes: vec![],
             processes: Processes::default(),
+            order: vec![],
             worlds: Worlds::default(),
         },
         ..spec(4)
@@ -345,7 +346,7 @@ fn a_host_whose_lease_ran_out_has_counted_and_says_so() {
 #[test]
 fn a_host_whose_carrier_was_killed_is_waited_for_until_its_lease_is_over() {
     let mut s = running();
-    let why = CloseReason::Carrier(CarrierEnd::Signal(9));
+    let why = CloseReason::Carrier(CarrierKind::Ssh, CarrierEnd::Signal(9));
     s.wait(1_000).event(JobEvent::EdgeClosed { node: OTHER, why });
     let awaited = What::News(JobNews::HostAwaited { node: OTHER, within: Span::from_millis(35_300) });
     assert!(s.said.contains(&awaited), "the user knows how long: {:?}", s.said);
@@ -497,6 +498,7 @@ fn hosts_that_are_one_machine_are_said_in_one_line() {
             ranks: (0..ranks).map(seat).collect(),
             notes: vec![],
             processes: Processes::default(),
+            order: vec![],
             worlds: Worlds::default(),
         };
         let mut s = Script::new(&JobSpec { placement, ..spec(ranks) });

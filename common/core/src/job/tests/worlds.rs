@@ -138,14 +138,14 @@ fn end_of_a_rank_is_published_with_its_last_words() {
     let mut s = running(&led());
     s.now = 20;
     s.exits(1, exit(4), (1, 20));
-    assert_eq!(s.keys, [], "its last words are not known");
+    assert_eq!(s.ended_keys, [], "its last words are not known");
     let facts = Facts { tail: "boom\n".into(), ..Facts::default() };
     s.hears(ToRoot::Postmortem { proc: ProcId::new(1), facts });
     let text = "how=exit\ncode=4\nsignal=0\ncore=0\nasked=0\noom=-\nhost=here\npid=101\nerror=\n\nboom\n";
-    assert_eq!(s.keys, [("rlaunch/ended/gen/0".into(), Some(text.into()))]);
+    assert_eq!(s.ended_keys, [("rlaunch/ended/gen/0".into(), Some(text.into()))]);
     s.exits(2, exit(0), (1, 20));
-    assert_eq!(s.keys[1].0, "rlaunch/ended/gen/1");
-    assert_eq!(s.keys.len(), 2);
+    assert_eq!(s.ended_keys[1].0, "rlaunch/ended/gen/1");
+    assert_eq!(s.ended_keys.len(), 2);
 }
 
 #[test]
@@ -154,9 +154,9 @@ fn last_words_are_waited_for_only_so_long() {
     s.now = 20;
     s.exits(1, crash(), (1, 20));
     s.wait(199);
-    assert_eq!(s.keys, []);
+    assert_eq!(s.ended_keys, []);
     s.wait(1);
-    let text = s.keys[0].1.clone().unwrap();
+    let text = s.ended_keys[0].1.clone().unwrap();
     assert!(text.starts_with("how=signal\ncode=139\nsignal=11\n") && text.ends_with("\nerror=\n\n"), "{text}");
 }
 

@@ -24,7 +24,7 @@ use SignalledPart::{Agent, Guardian};
 #[test]
 fn a_signal_to_guardian_and_agent_was_sent_to_the_ranks_too() {
     for (first, second) in [(Guardian, Agent), (Agent, Guardian)] {
-        for sig in [TERM, USR1] {
+        for sig in [TERM, USR1, Signal::INT, HUP, Signal::QUIT] {
             let mut rig = in_step(2);
             assert_eq!(rig.hear(to(first, sig)), []);
             assert_eq!(rig.wait(40), []);
@@ -110,10 +110,11 @@ fn sigterm_outside_a_step_is_a_warning_that_is_reported_once() {
         for event in [to(Guardian, TERM), to(Agent, TERM), NodeEvent::Warned(WarningSource::Preempted)] {
             assert_eq!(rig.hear(event), []);
         }
-        assert!(rig.hear(to(Agent, HUP)).contains(&group(0, KILL)), "another signal ends the agent at once");
+        assert!(rig.hear(to(first, HUP)).contains(&group(0, KILL)), "another signal ends the agent at once");
     }
     let mut rig = in_step(1);
-    assert!(rig.hear(to(Agent, HUP)).contains(&group(0, KILL)), "that is no warning");
+    assert_eq!(rig.hear(to(Agent, HUP)), []);
+    assert_eq!(rig.wait(100), [reports(HUP, false)], "in a step it is for the ranks");
 }
 
 /// Slurm may end a job that has just begun.

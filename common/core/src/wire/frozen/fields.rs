@@ -51,6 +51,15 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A flag in 32 bits.
+    pub(in crate::wire) fn flag_word(&mut self) -> Result<bool, Malformed> {
+        match self.word()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
     pub(in crate::wire) fn optional<T>(
         &mut self,
         field: impl FnOnce(&mut Self) -> Result<T, Malformed>,

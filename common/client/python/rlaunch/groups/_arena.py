@@ -1,0 +1,146 @@
+"""Large values for workers on this host: shared memory that is mapped once and used again.
+
+New pages are what a large value costs, not its copy. So the controller writes values into one memory file, which each worker maps when it
+starts, and a region is used again when no worker holds it any more.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import mmap
+import os
+import threading
+import weakref
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
+
+from ._calls import Region
+
+LEAST = 1 << 20
+"""Bytes from which a buffer lies in shared memory."""
+
+_PAGE = 4096
+
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+
+def default_limit() -> int:
+    """A quarter of the memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+
+
+class Arena:
+    """The controller's end."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit // _PAGE * _PAGE
+        self._lock = threading.Lock()
+        self._map: Optional[mmap.mmap] = None
+        self._free: List[Tuple[int, int]] = [(0, self._limit)]
+        """Begin and end of each run that is free, in order."""
+        self._sizes: Dict[int, int] = {}
+        self._holders: Dict[int, Set[int]] = {}
+        self._fd = -1
+        if self._limit:
+            self._fd = os.memfd_create("rlaunch-arena")
+            weakref.finalize(self, os.close, self._fd)
+            os.ftruncate(self._fd, self._limit)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the memory file; 0: there is none."""
+        return self._limit
+
+    @property
+    def path(self) -> str:
+        """Where a process of this host opens it."""
+        return f"/proc/{os.getpid()}/fd/{self._fd}"
+
+    def put(self, data: memoryview, holders: Iterable[int]) -> Optional[Region]:
+        """Copies bytes to a region for these connections; ``None``: there is no room."""
+        size = -(-data.nbytes // _PAGE) * _PAGE
+        with self._lock:
+            offset = self._take(size)
+            if offset is None:
+                return None
+            if self._map is None:
+                try:
+                    self._map = mmap.mmap(self._fd, self._limit)
+                except OSError:
+                    # A limit of this process (ulimit -v): values go through sockets.
+                    self._free = []
+                    return None
+            self._holders[offset] = set(holders)
+        view = memoryview(self._map)
+        view[offset : offset + data.nbytes] = data
+        view.release()
+        return Region(offset, data.nbytes)
+
+    def _take(self, size: int) -> Optional[int]:
+        # The first that is large enough: pages that were used before come first.
+        for at, (begin, end) in enumerate(self._free):
+            if end - begin >= size:
+                if end - begin == size:
+                    del self._free[at]
+                else:
+                    self._free[at] = (begin + size, end)
+                self._sizes[begin] = size
+                return begin
+        return None
+
+    def release(self, offset: int, holder: int) -> None:
+        """A connection does not need a region any more."""
+        with self._lock:
+            holders = self._holders.get(offset)
+            if holders is not None:
+                holders.discard(holder)
+                if not holders:
+                    self._give_back(offset)
+
+    def forget(self, holder: int) -> None:
+        """A connection has ended."""
+        for offset in list(self._holders):
+            self.release(offset, holder)
+
+    def _give_back(self, offset: int) -> None:
+        del self._holders[offset]
+        begin, end = offset, offset + self._sizes.pop(offset)
+        at = bisect.bisect_left(self._free, (begin, end))
+        if at < len(self._free) and self._free[at][0] == end:
+            end = self._free.pop(at)[1]
+        if at and self._free[at - 1][1] == begin:
+            at -= 1
+            begin = self._free.pop(at)[0]
+        self._free.insert(at, (begin, end))
+
+    @property
+    def used(self) -> int:
+        """Bytes that workers hold."""
+        with self._lock:
+            return sum(self._sizes.values())
+
+
+class Mapped:
+    """The worker's end: read-only."""
+
+    def __init__(self, path: str, size: int) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+        finally:
+            os.close(fd)
+        if address in (None, _MAP_FAILED):
+            raise OSError(ctypes.get_errno(), f"cannot map {path}")
+        # It stays mapped as long as the process runs: arrays may lie in it.
+        self._address, self._size = address, size
+
+    def region(self, region: Region, when_unused: Callable[[int], Any]) -> memoryview:
+        """The bytes of a region; a call follows when nothing in this process refers to them any more."""
+        if region.offset + region.len > self._size:
+            raise ValueError("a region outside of the shared memory")
+        memory = (ctypes.c_char * region.len).from_address(self._address + region.offset)
+        weakref.finalize(memory, when_unused, region.offset).atexit = False
+        return memoryview(memory).toreadonly().cast("B")

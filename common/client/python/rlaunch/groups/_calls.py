@@ -1,0 +1,261 @@
+"""The connections of this process: frames out, events in."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import weakref
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from .. import _native as native
+
+CALL, CANCEL, CREDIT, ARENA, END = 1, 2, 3, 4, 5
+RETURN, RAISE, ITEM, STOP, FREE, MAPPED = 16, 17, 18, 19, 20, 21
+OPENED, CLOSED = 256, 257
+
+WINDOW = 16
+"""Items of a generator that may be unread."""
+
+_SMALL = 64 << 10
+"""Bytes up to which a copy is cheaper than a reference."""
+
+_WORD = struct.Struct("<I")
+_EVENT = struct.Struct("<IIIIQQQQ")
+"""``rl_event``"""
+_ONE_PART = struct.Struct("<IIIQQ")
+"""The description of a frame with one part and no text."""
+_PART = struct.Struct("<IQQ")
+_PARTS = struct.Struct("<IIQQ")
+"""The number of parts, and one of them."""
+
+_HEAD = 64
+"""Bytes of a place before its body."""
+
+_LONGEST_MS = 1 << 31
+
+
+class _View(ctypes.Structure):
+    """``Py_buffer``"""
+
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("rest", ctypes.c_void_p * 12),
+    ]
+
+
+# Of our own: other packages may have set other types for the same functions.
+_python = ctypes.PyDLL(None)
+_python.PyObject_GetBuffer.argtypes = [ctypes.py_object, ctypes.POINTER(_View), ctypes.c_int]
+_python.PyBuffer_Release.argtypes = [ctypes.POINTER(_View)]
+_python.PyBuffer_Release.restype = None
+
+
+class _Pinned:
+    """Memory of an object, read-only or not, which stays where it is."""
+
+    def __init__(self, data: Any) -> None:
+        self.view = _View()
+        self.is_held = False
+        _python.PyObject_GetBuffer(data, ctypes.byref(self.view), 0)
+        self.is_held = True
+
+    def release(self) -> None:
+        """The memory is not needed any more."""
+        if self.is_held:
+            self.is_held = False
+            _python.PyBuffer_Release(ctypes.byref(self.view))
+
+
+class Region(NamedTuple):
+    """Bytes of the shared memory."""
+
+    offset: int
+    len: int
+
+
+class Event(NamedTuple):
+    """Something that happened on a connection."""
+
+    peer: int
+    kind: int
+    codec: int
+    count: int
+    call: int
+    texts: List[bytes]
+    parts: List[Any]
+    """A buffer, or a ``Region``."""
+
+    def text(self, at: int) -> str:
+        """One of the texts; empty if there are fewer."""
+        return self.texts[at].decode("utf-8", "replace") if at < len(self.texts) else ""
+
+
+def _free(lib: Any, address: int, length: int) -> None:
+    lib.rl_buffer_free(ctypes.byref(native.Buffer(address, length)))
+
+
+def _described(described: Any) -> Tuple[List[bytes], List[Tuple[int, int, int]]]:
+    """Texts and parts. The library has checked them."""
+    (count,) = _WORD.unpack_from(described, 0)
+    at, texts = 4, []
+    for _ in range(count):
+        (length,) = _WORD.unpack_from(described, at)
+        texts.append(bytes(described[at + 4 : at + 4 + length]))
+        at += 4 + length
+    (count,) = _WORD.unpack_from(described, at)
+    return texts, [_PART.unpack_from(described, at + 4 + 20 * number) for number in range(count)]
+
+
+class _Place:
+    """Memory for an event: its numbers, and a body that is small."""
+
+    def __init__(self) -> None:
+        self.memory = bytearray(_HEAD + _SMALL)
+        self.event = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.room = self.event + _HEAD
+
+
+class Calls:
+    """All connections of this process, at one epoll of the library's."""
+
+    def __init__(self) -> None:
+        self._lib = native.loaded()
+        self._handle = ctypes.c_void_p()
+        native.check(self._lib.rl_calls_open(ctypes.byref(self._handle)))
+        self._close = weakref.finalize(self, self._lib.rl_calls_close, self._handle)
+        self._close.atexit = False
+        self._post, self._next, self._raw = self._lib.rl_calls_post, self._lib.rl_calls_next, self._handle.value
+        self._spare: List[_Place] = []
+        self._peers: Dict[Tuple[int, ...], Any] = {}
+
+    def fileno(self) -> int:
+        """A descriptor that can be read when there may be an event."""
+        fd = ctypes.c_int()
+        native.check(self._lib.rl_calls_fd(self._handle, ctypes.byref(fd)))
+        return fd.value
+
+    def serve(self, group: str, host: str, rank: int, size: int, world: int, is_far: bool) -> None:
+        """Serves as a worker of a group."""
+        name, place = group.encode(), host.encode("utf-8", "replace")
+        arguments = [name, len(name), place, len(place), rank, size, world, int(is_far)]
+        native.check(self._lib.rl_calls_serve(self._handle, *arguments))
+
+    def attach(self, group: str, rank: int, seconds: float) -> native.Peer:
+        """Connects to a worker, as soon as it serves."""
+        name, peer = group.encode(), native.Peer()
+        milliseconds = max(1, int(seconds * 1000))
+        native.check(
+            self._lib.rl_calls_attach(self._handle, name, len(name), rank, milliseconds, ctypes.byref(peer))
+        )
+        return peer
+
+    def detach(self, peer: int) -> None:
+        """Closes a connection."""
+        self._lib.rl_calls_detach(self._handle, peer)
+
+    def send(
+        self,
+        peers: Sequence[int],
+        kind: int,
+        call: int = 0,
+        texts: Sequence[bytes] = (),
+        parts: Sequence[Any] = (),
+        codec: int = 0,
+        count: int = 0,
+    ) -> None:
+        """Sends a frame to all of these connections. A part is a buffer or a ``Region``."""
+        if len(texts) < 2 and len(parts) < 2 and not (parts and type(parts[0]) is not bytes):
+            self.post(peers, kind, call, texts[0] if texts else b"", parts[0] if parts else b"", codec, count)
+            return
+        numbers = (ctypes.c_uint32 * len(peers))(*peers)
+        frame = native.Frame(kind, codec, count, call)
+        names = native.many_bytes(list(texts))
+        described = (native.Part * len(parts))()
+        pinned = []
+        try:
+            for at, part in enumerate(parts):
+                if isinstance(part, Region):
+                    described[at] = native.Part(1, part.offset, None, part.len)
+                else:
+                    held = _Pinned(part)
+                    pinned.append(held)
+                    described[at] = native.Part(0, 0, held.view.buf, held.view.len)
+            native.check(
+                self._lib.rl_calls_send(
+                    self._handle,
+                    numbers,
+                    len(peers),
+                    ctypes.byref(frame),
+                    names,
+                    len(texts),
+                    described,
+                    len(parts),
+                )
+            )
+        finally:
+            for held in pinned:
+                held.release()
+
+    def post(
+        self, peers: Sequence[int], kind: int, call: int, text: bytes, data: bytes, codec: int = 0, count: int = 0
+    ) -> None:
+        """The same with at most one text and one part, which are bytes: with less work."""
+        key = tuple(peers)
+        numbers = self._peers.get(key)
+        if numbers is None:
+            array = (ctypes.c_uint32 * len(key))(*key)
+            numbers = self._peers[key] = (ctypes.addressof(array), len(key), array)
+        code = self._post(
+            self._raw, numbers[0], numbers[1], kind, codec, count, call, text, len(text), data, len(data)
+        )
+        if code < 0:
+            raise native.error_of(code)
+
+    def next(self, seconds: Optional[float]) -> Optional[Event]:
+        """The next event; ``None``: none came in time, or a signal did."""
+        milliseconds = -1 if seconds is None else min(int(seconds * 1000 + 0.999), _LONGEST_MS)
+        try:
+            place = self._spare.pop()
+        except IndexError:
+            place = _Place()
+        code = self._next(self._raw, milliseconds, place.event, place.room, _SMALL)
+        if code < 0:
+            self._spare.append(place)
+            if code == native.E_TIMEOUT:
+                return None
+            raise native.error_of(code)
+        peer, kind, encoding, count, call, body_len, data, length = _EVENT.unpack_from(place.memory)
+        if not data:
+            if length - body_len == _ONE_PART.size:
+                texts, parts, where, at, size = _ONE_PART.unpack_from(place.memory, _HEAD + body_len)
+                if not texts and parts == 1 and not where:
+                    # A small value alone, as most results are.
+                    part = place.memory[_HEAD + at : _HEAD + at + size]
+                    self._spare.append(place)
+                    return Event(peer, kind, encoding, count, call, [], [part])
+            whole: Any = memoryview(place.memory[_HEAD : _HEAD + length])
+        elif kind >= OPENED:
+            return Event(peer, kind, 0, 0, 0, [native.taken(native.Buffer(data, length))], [])
+        else:
+            memory = (ctypes.c_char * length).from_address(data)
+            weakref.finalize(memory, _free, self._lib, data, length).atexit = False
+            whole = memoryview(memory).cast("B")
+        self._spare.append(place)
+        if length - body_len == _ONE_PART.size:
+            texts, parts, where, at, size = _ONE_PART.unpack_from(whole, body_len)
+            if not texts and parts == 1:
+                part = Region(at, size) if where else whole[at : at + size]
+                return Event(peer, kind, encoding, count, call, [], [part])
+        (texts,) = _WORD.unpack_from(whole, body_len)
+        if texts == 1:
+            (size,) = _WORD.unpack_from(whole, body_len + 4)
+            end = body_len + 8 + size
+            if length - end == _ONE_PART.size - 4:
+                parts, where, at, len_ = _PARTS.unpack_from(whole, end)
+                name = bytes(whole[body_len + 8 : end])
+                return Event(peer, kind, encoding, count, call, [name], [Region(at, len_) if where else whole[at : at + len_]])
+        names, described = _described(whole[body_len:])
+        buffers = [Region(at, size) if where else whole[at : at + size] for where, at, size in described]
+        return Event(peer, kind, encoding, count, call, names, buffers)

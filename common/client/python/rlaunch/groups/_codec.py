@@ -1,0 +1,136 @@
+"""Values as bytes: pickle 5 with its buffers apart, JSON, or msgpack."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import sys
+import traceback
+from typing import Any, List, Sequence, Tuple
+
+PICKLE, JSON, MSGPACK = 0, 1, 2
+
+_CODECS = {"pickle": PICKLE, "json": JSON, "msgpack": MSGPACK}
+
+_APART = 64 << 10
+"""Bytes from which ``bytes`` go as a buffer of their own."""
+
+
+def codec_of(serializer: str) -> int:
+    """The number of a serializer."""
+    if serializer not in _CODECS:
+        raise ValueError(f"there is no serializer {serializer!r}: pickle, json or msgpack")
+    codec = _CODECS[serializer]
+    if codec == MSGPACK:
+        _msgpack()
+    return codec
+
+
+def _msgpack() -> Any:
+    try:
+        import msgpack
+    except ImportError:
+        raise ImportError('serializer="msgpack" needs the module msgpack: pip install msgpack, or use "json"') from None
+    return msgpack
+
+
+_NONE, _EMPTY = [pickle.dumps(None, protocol=5)], [pickle.dumps({}, protocol=5)]
+"""What most calls return, and what many take."""
+
+
+class _Apart:
+    """``bytes`` that pickle would copy into its own."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __reduce_ex__(self, protocol: int) -> Tuple[Any, ...]:
+        return bytes, (pickle.PickleBuffer(self.data),)
+
+
+def _tensor(buffer: Any, dtype: str, shape: Sequence[int]) -> Any:
+    import warnings
+
+    import torch
+
+    kind = getattr(torch, dtype)
+    if not memoryview(buffer).nbytes:
+        return torch.empty(shape, dtype=kind)
+    with warnings.catch_warnings():
+        # In shared memory it is read-only, which torch has no word for.
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.frombuffer(buffer, dtype=kind).reshape(shape)
+
+
+class _TorchPickler(pickle.Pickler):
+    """Has tensors in the memory of the CPU go as buffers."""
+
+    def reducer_override(self, value: Any) -> Any:
+        torch = sys.modules["torch"]
+        is_plain = type(value) is torch.Tensor and value.device.type == "cpu" and value.layout == torch.strided
+        if not is_plain or value.requires_grad or value.is_conj() or value.is_neg() or value.is_quantized:
+            return NotImplemented
+        flat = value.contiguous().reshape(-1).view(torch.uint8)
+        dtype = str(value.dtype).split(".", 1)[1]
+        return _tensor, (pickle.PickleBuffer(flat.numpy()), dtype, tuple(value.shape))
+
+
+def encode(value: Any, codec: int) -> List[Any]:
+    """A value as parts: its bytes, and buffers that are not copied."""
+    if codec == JSON:
+        return [json.dumps(value).encode()]
+    if codec == MSGPACK:
+        return [_msgpack().packb(value)]
+    if value is None:
+        return _NONE
+    if type(value) is dict:
+        if not value:
+            return _EMPTY
+        value = {name: _Apart(one) if type(one) is bytes and len(one) >= _APART else one for name, one in value.items()}
+    elif type(value) is bytes and len(value) >= _APART:
+        value = _Apart(value)
+    buffers: List[pickle.PickleBuffer] = []
+    if "torch" in sys.modules and hasattr(sys.modules["torch"], "Tensor"):
+        to = io.BytesIO()
+        _TorchPickler(to, protocol=5, buffer_callback=buffers.append).dump(value)
+        data: Any = to.getbuffer()
+    else:
+        data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return [data, *(buffer.raw() for buffer in buffers)]
+
+
+def decode(parts: Sequence[Any], codec: int) -> Any:
+    """The value of parts. Pickle runs code: whoever is in the job may do that."""
+    if codec == PICKLE:
+        # Buffers of the wire can be written, those in shared memory cannot.
+        return pickle.loads(parts[0], buffers=parts[1:])
+    if codec == JSON:
+        return json.loads(bytes(parts[0]))
+    if codec == MSGPACK:
+        return _msgpack().unpackb(parts[0])
+    raise ValueError(f"values of an unknown kind ({codec}): the other end is of a later version")
+
+
+def described(error: BaseException) -> List[bytes]:
+    """An exception as texts: its type, its message, its traceback without the frames of this package."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    frames = error.__traceback__
+    here = __name__.rsplit(".", 1)[0]
+    while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith(here) and frames.tb_next:
+        frames = frames.tb_next
+    lines = traceback.format_exception(kind, error, frames)
+    return [text.encode("utf-8", "replace")[: 256 << 10] for text in (name, str(error), "".join(lines))]
+
+
+def encode_error(error: BaseException, codec: int) -> List[Any]:
+    """An exception as parts; none if it cannot be rebuilt from them."""
+    if codec != PICKLE:
+        return []
+    try:
+        parts = [pickle.dumps(error)]
+        rebuilt = pickle.loads(parts[0])
+    except Exception:
+        return []
+    return parts if isinstance(rebuilt, BaseException) else []

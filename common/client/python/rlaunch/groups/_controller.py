@@ -1,0 +1,476 @@
+"""The controller's end of calls: futures, streams, and the one place where events are waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import os
+import threading
+import time
+import weakref
+from typing import Any, Callable, Deque, Dict, Generator, Iterable, List, Optional, Sequence, Tuple
+
+from . import _calls as wire
+from . import _codec as codec
+from ._arena import LEAST, Arena
+from ._calls import Calls, Event
+from ._errors import CallTimeout, Cancelled, RemoteTraceback, WorkerDied, WorkerError
+
+SLICE = 0.5
+"""Seconds between two looks at workers whose connection would not end by itself: those of a lost host."""
+
+
+_decoding = threading.Lock()
+"""Held while a result is rebuilt: several threads may ask for the same."""
+
+
+class Future:
+    """The result of a call that may not have come yet."""
+
+    def __init__(self, controller: "Controller", worker: Any, call: int, method: str) -> None:
+        self._controller, self._worker, self._call, self._method = controller, worker, call, method
+        self._event: Optional[Event] = None
+        self._value: Any = None
+        self._error: Optional[BaseException] = None
+        self._is_done = False
+
+    @property
+    def rank(self) -> int:
+        """The rank of the worker that was called."""
+        return self._worker.rank
+
+    def done(self) -> bool:
+        """Whether there is a result, or an error."""
+        return self._is_done
+
+    def cancelled(self) -> bool:
+        """Whether the call was cancelled."""
+        return isinstance(self._error, Cancelled)
+
+    def result(self, timeout: Optional[float] = None) -> Any:
+        """The result: waits for it, at most for so many seconds. Raises what the method has raised."""
+        if not self._controller.wait(self.done, timeout):
+            raise CallTimeout(f"{self._method} of rank {self.rank} has not returned after {timeout:g} s")
+        return self._decoded()
+
+    def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
+        """What the method has raised; ``None``: it has returned."""
+        try:
+            self.result(timeout)
+        except CallTimeout:
+            raise
+        except BaseException as error:
+            return error
+        return None
+
+    def cancel(self) -> bool:
+        """The result is not wanted any more. An ``async`` method is cancelled, a plain one does not begin if it has not. False: it is done."""
+        return self._controller.cancel(self)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        yield from self._controller.wait_async(self.done).__await__()
+        return self._decoded()
+
+    def _decoded(self) -> Any:
+        if self._event is not None:
+            with _decoding:
+                event = self._event
+                if event is not None:
+                    self._decode(event)
+                    self._event = None
+        if self._error is not None:
+            if isinstance(self._error, WorkerDied):
+                str(self._error)  # The reason is there some milliseconds after the end.
+            raise self._error
+        return self._value
+
+    def _decode(self, event: Event) -> None:
+        try:
+            if event.kind == wire.RAISE:
+                self._error = self._worker.rebuilt(event)
+            else:
+                self._value = codec.decode(event.parts, event.codec) if event.parts else None
+        except Exception as error:
+            text = f"the result of {self._method} cannot be rebuilt here: {error}"
+            self._error = WorkerError(self.rank, type(error).__name__, text, "")
+
+    def _on_event(self, event: Event) -> None:
+        if event.kind == wire.RAISE:
+            self._controller.failures += 1
+        self._event, self._is_done = event, True
+
+    def _fail(self, error: BaseException) -> None:
+        self._controller.failures += 1
+        self._error, self._is_done = error, True
+
+
+class Stream(Future):
+    """The items of a generator of a worker's: for ``for`` and ``async for``. At most 16 are on their way."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._items: Deque[Event] = collections.deque()
+        self._taken = 0
+
+    def _on_event(self, event: Event) -> None:
+        if event.kind == wire.ITEM:
+            self._items.append(event)
+        else:
+            self._event, self._is_done = (None if event.kind == wire.STOP else event), True
+
+    def _has_more(self) -> bool:
+        return bool(self._items) or self._is_done
+
+    def _take(self) -> Any:
+        event = self._items.popleft()
+        self._taken += 1
+        if self._taken * 2 >= wire.WINDOW and not self._is_done:
+            self._controller.calls.send([self._worker.peer], wire.CREDIT, self._call, count=self._taken)
+            self._taken = 0
+        return codec.decode(event.parts, event.codec)
+
+    def __iter__(self) -> "Stream":
+        return self
+
+    def __next__(self) -> Any:
+        self._controller.wait(self._has_more, None)
+        if self._items:
+            return self._take()
+        self._decoded()
+        raise StopIteration
+
+    def __aiter__(self) -> "Stream":
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            await self._controller.wait_async(self._has_more)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        if self._items:
+            return self._take()
+        self._decoded()
+        raise StopAsyncIteration
+
+    def result(self, timeout: Optional[float] = None) -> List[Any]:
+        """All items."""
+        until = None if timeout is None else time.monotonic() + timeout
+        items = []
+        while True:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            if not self._controller.wait(self._has_more, left):
+                raise CallTimeout(f"{self._method} of rank {self.rank} has not ended after {timeout:g} s")
+            if not self._items:
+                self._decoded()
+                return items
+            items.append(self._take())
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        async def collected() -> List[Any]:
+            return [item async for item in self]
+
+        return collected().__await__()
+
+    def close(self) -> None:
+        """No more items are wanted."""
+        self.cancel()
+
+    async def aclose(self) -> None:
+        """The same, as an asynchronous generator has it."""
+        self.cancel()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_is_done", True):
+            with contextlib.suppress(Exception):  # At the end of the interpreter.
+                self._controller.cancel(self)
+
+
+class Controller:
+    """All connections of this process, to the workers of all its groups."""
+
+    def __init__(self) -> None:
+        self.calls = Calls()
+        self._pid = os.getpid()
+        self._turn = threading.Condition(threading.RLock())
+        self._is_led = False
+        self._followers = 0
+        self._number = 0
+        self.failures = 0
+        """How many calls have failed: waits for several of them look again."""
+        self._pending: Dict[Tuple[int, int], Callable[[], Optional[Future]]] = {}
+        self.workers: Dict[int, Any] = {}
+        self._waiters: List[Tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]] = []
+        self._loops: Dict[asyncio.AbstractEventLoop, int] = {}
+
+    # ---- Calls ----
+
+    def call(
+        self, workers: Sequence[Any], method: str, parts: Sequence[Any], kind: int, make: Callable[..., Future], arena: Optional[Arena]
+    ) -> List[Future]:
+        """Calls a method of several workers with the same arguments, as `encode` has made them."""
+        texts = [method.encode()]
+        with self._turn:
+            self._number += 1
+            number = self._number
+            futures = [make(self, worker, number, method) for worker in workers]
+            alive = []
+            for worker, future in zip(workers, futures):
+                if worker.death is not None:
+                    future._fail(worker.death)
+                else:
+                    alive.append(worker)
+                    # A stream that its reader has dropped is cancelled.
+                    self._pending[worker.peer, number] = weakref.ref(future) if isinstance(future, Stream) else lambda future=future: future
+        if len(parts) == 1:
+            peers = [worker.peer for worker in alive]
+            if peers:
+                self.calls.send(peers, wire.CALL, number, texts, parts, kind)
+            return futures
+        near, far = [], [worker.peer for worker in alive]
+        is_large = arena is not None and any(memoryview(part).nbytes >= LEAST for part in parts[1:])
+        if is_large:
+            near = [worker.peer for worker in alive if worker.has_arena]
+            far = [worker.peer for worker in alive if not worker.has_arena]
+        if near:
+            self.calls.send(near, wire.CALL, number, texts, self._shared(parts, near, arena), kind)
+        if far:
+            self.calls.send(far, wire.CALL, number, texts, parts, kind)
+        return futures
+
+    @staticmethod
+    def _shared(parts: Sequence[Any], peers: Sequence[int], arena: Any) -> List[Any]:
+        """The same with large buffers in shared memory, as far as there is room."""
+        shared = list(parts[:1])
+        for part in parts[1:]:
+            view = memoryview(part)
+            region = arena.put(view, peers) if view.nbytes >= LEAST else None
+            shared.append(part if region is None else region)
+        return shared
+
+    def cancel(self, future: Future) -> bool:
+        """A result is not wanted any more."""
+        with self._turn:
+            if future._is_done:
+                return False
+            self._pending.pop((future._worker.peer, future._call), None)
+            future._fail(Cancelled(f"{future._method} of rank {future.rank} was cancelled"))
+            self._notify()
+        if os.getpid() == self._pid:
+            self.calls.send([future._worker.peer], wire.CANCEL, future._call)
+        return True
+
+    # ---- Events ----
+
+    def wait(self, is_over: Callable[[], bool], timeout: Optional[float]) -> bool:
+        """Waits until something is true. One thread at a time reads the connections, for all that wait."""
+        if os.getpid() != self._pid:
+            raise RuntimeError("this is a forked child of the controller: only the controller itself has connections to workers")
+        if is_over():
+            return True
+        until = None if timeout is None else time.monotonic() + timeout
+        if not self._lead(is_over, until):
+            return is_over()
+        try:
+            while not is_over():
+                left = SLICE if until is None else min(SLICE, until - time.monotonic())
+                event = self.calls.next(max(left, 0))
+                if event is not None:
+                    with self._turn:
+                        self._on_event(event)
+                        self._notify()
+                elif left <= 0:
+                    return is_over()
+                else:
+                    self._look_for_ends()
+            return True
+        finally:
+            with self._turn:
+                self._is_led = False
+                self._notify()
+
+    def _lead(self, is_over: Callable[[], bool], until: Optional[float]) -> bool:
+        """Waits until no other thread reads the connections. False: what was waited for is there, or the time is over."""
+        with self._turn:
+            while self._is_led:
+                left = SLICE if until is None else min(SLICE, until - time.monotonic())
+                if left <= 0:
+                    return False
+                self._followers += 1
+                self._turn.wait(left)
+                self._followers -= 1
+                if is_over():
+                    return False
+            self._is_led = True
+            return True
+
+    def _drain(self) -> None:
+        while True:
+            event = self.calls.next(0)
+            if event is None:
+                return
+            self._on_event(event)
+
+    async def wait_async(self, is_over: Callable[[], bool]) -> None:
+        """The same for a task."""
+        loop = asyncio.get_running_loop()
+        while True:
+            with self._turn:
+                self._drain()
+                self._notify()
+                if is_over():
+                    return
+                waiter = loop.create_future()
+                self._waiters.append((loop, waiter))
+                if not self._loops.get(loop):
+                    loop.add_reader(self.calls.fileno(), self._on_readable)
+                self._loops[loop] = self._loops.get(loop, 0) + 1
+            try:
+                done, _ = await asyncio.wait([waiter], timeout=SLICE)
+            finally:
+                with self._turn:
+                    self._waiters = [one for one in self._waiters if one[1] is not waiter]
+                    self._loops[loop] -= 1
+                    if not self._loops[loop]:
+                        del self._loops[loop]
+                        loop.remove_reader(self.calls.fileno())
+            if not done:
+                self._look_for_ends()
+
+    def _on_readable(self) -> None:
+        with self._turn:
+            self._drain()
+            self._notify()
+
+    def _notify(self) -> None:
+        if self._followers:
+            self._turn.notify_all()
+        if not self._waiters:
+            return
+        waiters, self._waiters = self._waiters, []
+        for loop, waiter in waiters:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_wake, waiter)
+
+    def _on_event(self, event: Event) -> None:
+        worker = self.workers.get(event.peer)
+        if worker is None:
+            return
+        if event.kind == wire.CLOSED:
+            self.on_end(worker)
+        elif event.kind == wire.FREE:
+            worker.arena.release(event.call, event.peer)
+        elif event.kind == wire.MAPPED:
+            worker.has_arena = event.count == 1
+        elif event.kind == wire.RAISE and event.call == 0:
+            worker.refusal = event.text(1)
+        else:
+            find = self._pending.get((event.peer, event.call))
+            future = find() if find is not None else None
+            if future is not None:
+                future._on_event(event)
+                if future._is_done:
+                    del self._pending[event.peer, event.call]
+
+    def on_end(self, worker: Any) -> None:
+        """The connection to a worker has ended: all its calls fail."""
+        with self._turn:
+            if worker.death is None:
+                worker.death = worker.make_death()
+            if worker.arena is not None:
+                worker.arena.forget(worker.peer)
+            for key in [key for key in self._pending if key[0] == worker.peer]:
+                future = self._pending.pop(key)()
+                if future is not None:
+                    future._fail(worker.death)
+            self._notify()
+
+    def _look_for_ends(self) -> None:
+        groups = {worker.group for worker in list(self.workers.values()) if worker.death is None}
+        for group in groups:
+            for rank in group.ended_ranks():
+                worker = group.worker_of(rank)
+                if worker is not None and worker.death is None:
+                    self.calls.detach(worker.peer)
+                    self.on_end(worker)
+
+
+def _wake(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+_lock = threading.Lock()
+_controller: Optional[Controller] = None
+
+
+def controller() -> Controller:
+    """That of this process."""
+    global _controller
+    with _lock:
+        if _controller is None or _controller._pid != os.getpid():
+            _controller = Controller()
+        return _controller
+
+
+def rebuilt(event: Event, rank: int, host: str) -> BaseException:
+    """The exception that a method has raised, as far as it can be rebuilt here."""
+    type_name, text, trace = (event.text(at) for at in range(3))
+    if event.parts:
+        try:
+            error = codec.decode(event.parts, codec.PICKLE)
+        except Exception:
+            error = None
+        if isinstance(error, BaseException):
+            error.__cause__ = RemoteTraceback(rank, host, trace)
+            return error
+    error = WorkerError(rank, type_name, text, trace)
+    error.__cause__ = RemoteTraceback(rank, host, trace)
+    return error
+
+
+def get(futures: Any, timeout: Optional[float] = None) -> Any:
+    """The result of a future, or the results of several, in their order. The first that has failed raises its error."""
+    if isinstance(futures, Future):
+        return futures.result(timeout)
+    futures = list(futures)
+    until = None if timeout is None else time.monotonic() + timeout
+    plain = [future for future in futures if not isinstance(future, Stream)]
+    if plain:
+        place, at, seen = plain[0]._controller, 0, -1
+
+        def is_over() -> bool:
+            nonlocal at
+            while at < len(plain) and plain[at]._is_done:
+                at += 1
+            return at == len(plain) or place.failures != seen
+
+        while at < len(plain):
+            if not place.wait(is_over, timeout):
+                late = [str(one.rank) for one in plain if not one._is_done]
+                ranks = ", ".join(late[:8])
+                raise CallTimeout(f"{len(late)} of {len(plain)} results have not come after {timeout:g} s: ranks {ranks}")
+            if place.failures != seen:
+                seen = place.failures
+                failed = next(filter(_has_failed, plain), None)
+                if failed is not None:
+                    failed.result(0)
+            timeout = None if until is None else max(0.0, until - time.monotonic())
+    return [future.result(None if until is None else max(0.0, until - time.monotonic())) for future in futures]
+
+
+def _has_failed(future: Future) -> bool:
+    return future._is_done and (future._error is not None or (future._event is not None and future._event.kind == wire.RAISE))
+
+
+def wait(
+    futures: Iterable[Future], num_returns: int = 1, timeout: Optional[float] = None
+) -> Tuple[List[Future], List[Future]]:
+    """Waits until so many futures are done. Those that are, and those that are not."""
+    futures = list(futures)
+    if not 0 < num_returns <= len(futures):
+        raise ValueError(f"num_returns is {num_returns}, and there are {len(futures)} futures")
+    futures[0]._controller.wait(lambda: sum(future._is_done for future in futures) >= num_returns, timeout)
+    done = [future for future in futures if future._is_done]
+    return done, [future for future in futures if not future._is_done]

@@ -1,0 +1,118 @@
+"""What can go wrong with a worker."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Callable, Optional
+
+from .._errors import Error
+
+
+@dataclasses.dataclass(frozen=True)
+class End:
+    """How a worker ended."""
+
+    how: str
+    """``exit``, ``signal``, ``not_started``, ``host_lost`` or ``unknown``."""
+    code: int = -1
+    """Its exit code as a shell shows it; -1: not known."""
+    signal: int = 0
+    asked: bool = False
+    """Whether rlaunch had ordered it to end."""
+    host: str = ""
+    last_words: str = ""
+    """The end of its stderr."""
+
+    @staticmethod
+    def parse(data: bytes) -> "End":
+        """From the entry that the launcher has written."""
+        head, _, words = data.partition(b"\n\n")
+        fields = dict(line.split("=", 1) for line in head.decode("utf-8", "replace").split("\n") if "=" in line)
+
+        def number(name: str, default: int) -> int:
+            text = fields.get(name, "")
+            return int(text) if text.lstrip("-").isdigit() else default
+
+        asked = fields.get("asked") == "1"
+        last_words = words.decode("utf-8", "replace") or fields.get("error", "")
+        how, host = fields.get("how", "unknown"), fields.get("host", "")
+        return End(how, number("code", -1), number("signal", 0), asked, host, last_words)
+
+    def __str__(self) -> str:
+        texts = {
+            "exit": f"exited with code {self.code}",
+            "signal": f"was killed by signal {self.signal}",
+            "not_started": "could not be started",
+            "host_lost": "was lost with its host",
+        }
+        return texts.get(self.how, "ended for an unknown reason")
+
+
+class WorkerDied(Error):
+    """A worker has ended: its calls fail, now and later."""
+
+    def __init__(self, group: str, rank: int, host: str, find: Callable[[], Optional[End]]) -> None:
+        super().__init__(group, rank, host)
+        self.group, self.rank, self.host = group, rank, host
+        self._find: Optional[Callable[[], Optional[End]]] = find
+        self._end: Optional[End] = None
+
+    @property
+    def end(self) -> End:
+        """How it ended, as the launcher found it: waits for that for up to a second."""
+        find, self._find = self._find, None
+        if find is not None:
+            self._end = find()
+        return self._end or End("unknown", host=self.host)
+
+    @property
+    def how(self) -> str:
+        """How it ended, in words."""
+        return str(self.end)
+
+    @property
+    def last_words(self) -> str:
+        """The end of its stderr."""
+        return self.end.last_words
+
+    def __str__(self) -> str:
+        words = self.last_words.strip()
+        text = f"rank {self.rank} of group {self.group} on {self.host} {self.how}"
+        return f"{text}; its last words:\n{words}" if words else text
+
+    def __reduce__(self) -> Any:
+        return _died, (self.group, self.rank, self.host, self.end)
+
+
+def _died(group: str, rank: int, host: str, end: End) -> WorkerDied:
+    return WorkerDied(group, rank, host, lambda: end)
+
+
+class WorkerError(Error):
+    """A method has raised an exception that cannot be rebuilt here: its type, text and traceback, and the rank."""
+
+    def __init__(self, rank: int, type_name: str, text: str, traceback: str) -> None:
+        super().__init__(rank, type_name, text, traceback)
+        self.rank, self.type_name, self.text, self.traceback = rank, type_name, text, traceback
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}: {self.type_name}: {self.text}"
+
+
+class RemoteTraceback(Exception):
+    """The cause of an exception that a method has raised: where that was."""
+
+    def __init__(self, rank: int, host: str, traceback: str) -> None:
+        super().__init__(rank, host, traceback)
+        self.rank, self.host, self.traceback = rank, host, traceback
+
+    def __str__(self) -> str:
+        return f"\nrank {self.rank} on {self.host}:\n{self.traceback}"
+
+
+class Cancelled(Error):
+    """The call was cancelled."""
+
+
+class CallTimeout(Error, TimeoutError):
+    """A result did not come in time."""

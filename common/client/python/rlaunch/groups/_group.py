@@ -1,0 +1,493 @@
+"""Groups of workers, as a controller drives them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+
+from .. import _native as native
+from .._errors import ConnectionFailed, Error, NoJob, StoreTimeout
+from .._store import Store
+from . import _calls as wire
+from . import _codec as codec
+from ._arena import Arena, default_limit
+from ._calls import Event
+from ._controller import Controller, Future, Stream, controller, rebuilt
+from ._errors import CallTimeout, End, WorkerDied
+from ._sharding import NamedSharding, plan_multiple, plan_sharded, plan_single
+
+_KEYWORDS_ONLY = (
+    "{} will fail with args under certain circumstances. Please use kwargs instead. "
+    "See https://github.com/NVIDIA-NeMo/RL/issues/582 for more details."
+)
+
+_OUTSIDE = "worker groups need a job: start this program with rlaunch (rlaunch -n 1 --lead python ...)"
+
+_PATIENCE = 1.0
+"""Seconds for which the launcher's word on an end is waited for."""
+
+
+class Worker:
+    """A worker of a group: ``group.workers[0].method(name=value)`` is a future, or a stream if the method is a generator."""
+
+    def __init__(self, group: "WorkerGroup", rank: int, peer: native.Peer, arena: Optional[Arena]) -> None:
+        self.group, self.rank = group, rank
+        self.peer, self.pid, self.world = peer.peer, peer.pid, peer.world
+        self.host = peer.host.decode("utf-8", "replace")
+        self.is_near = bool(peer.is_near)
+        self.arena = arena if self.is_near and arena is not None and arena.size else None
+        self.has_arena = False
+        self.death: Optional[WorkerDied] = None
+        self.refusal = ""
+
+    def __getattr__(self, name: str) -> "Method":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.group._check_method(name)
+        # Found at once the next time.
+        method = self.__dict__[name] = Method(self, name)
+        return method
+
+    def __repr__(self) -> str:
+        return f"<rank {self.rank} of group {self.group.name} on {self.host}>"
+
+    def make_death(self) -> BaseException:
+        """The error of all its calls from now on."""
+        if self.refusal:
+            return ConnectionFailed(f"rank {self.rank} of group {self.group.name}: {self.refusal}")
+        group, rank = self.group, self.rank
+        return WorkerDied(group.name, rank, self.host, lambda: group._end_of(rank, _PATIENCE))
+
+    def rebuilt(self, event: Event) -> BaseException:
+        """The exception that one of its methods has raised."""
+        return rebuilt(event, self.rank, self.host)
+
+
+class Method:
+    """A method of one worker."""
+
+    def __init__(self, worker: Worker, name: str) -> None:
+        self._worker, self._name = worker, name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Future:
+        if args:
+            raise TypeError(f"{self._name} of a worker takes keyword arguments only")
+        return self._worker.group._call([self._worker.rank], self._name, kwargs)[0]
+
+    remote = __call__
+
+
+class MultiWorkerFuture:
+    """The futures of a sharded call, and whose results are returned."""
+
+    def __init__(
+        self,
+        futures: List[Future],
+        return_from_workers: Optional[List[int]] = None,
+        called_workers: Optional[List[int]] = None,
+    ) -> None:
+        self.futures = futures
+        self.return_from_workers = return_from_workers
+        self.called_workers = called_workers
+
+    def _returned(self, values: Sequence[Any]) -> List[Any]:
+        if self.return_from_workers is None:
+            return list(values)
+        if self.called_workers is None:
+            return [values[worker] for worker in self.return_from_workers if worker < len(values)]
+        positions = {worker: at for at, worker in enumerate(self.called_workers)}
+        return [values[positions[worker]] for worker in self.return_from_workers if worker in positions]
+
+    def get_results(self, worker_group: Any = None, return_generators_as_proxies: bool = False) -> List[Any]:
+        """The results of the workers that return one. If any call is a generator, the items of all calls in their order."""
+        from ._controller import get
+
+        if return_generators_as_proxies:
+            return self._returned(self.futures)
+        if any(isinstance(future, Stream) for future in self.futures):
+            results: List[Any] = []
+            for future in self.futures:
+                value = future.result()
+                results.extend(value if isinstance(future, Stream) else [value])
+            return results
+        return self._returned(get(self.futures))
+
+
+class WorkerGroup:
+    """A group of workers that this program drives.
+
+    ``WorkerGroup("pkg.mod.Class", n=4)`` starts them, ``WorkerGroup.attach("gen")`` finds those that the command line has started. Method
+    names and keywords are those of NeMo-RL's ``RayWorkerGroup``.
+    """
+
+    def __init__(
+        self,
+        worker: Union[str, type],
+        args: Sequence[Any] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
+        *,
+        n: Optional[int] = None,
+        ppn: Union[int, Sequence[int], None] = None,
+        hosts: Optional[Sequence[str]] = None,
+        sharding: Optional[NamedSharding] = None,
+        env: Optional[Dict[str, str]] = None,
+        share: Optional[str] = None,
+        name: Optional[str] = None,
+        tied: int = 0,
+        start_timeout: float = 600.0,
+        serializer: str = "pickle",
+        arena: Optional[int] = None,
+        python: Optional[str] = None,
+    ) -> None:
+        from ._start import started
+
+        kind = codec.codec_of(serializer)
+        world = started(worker, n, ppn, hosts, env, share, name, tied, python)
+        self._open(world.group, len(world.hosts), sharding, kind, arena, tied)
+        self._world = world.number
+        try:
+            self._connect(args, kwargs, start_timeout)
+        except BaseException:
+            # All or none.
+            self.shutdown(force=True)
+            raise
+
+    @classmethod
+    def attach(
+        cls,
+        name: str,
+        args: Sequence[Any] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
+        *,
+        sharding: Optional[NamedSharding] = None,
+        tied: int = 0,
+        start_timeout: float = 600.0,
+        serializer: str = "pickle",
+        arena: Optional[int] = None,
+    ) -> "WorkerGroup":
+        """The group that the command line has started with ``--group NAME``. ``args`` and ``kwargs`` make the object of each worker."""
+        group = cls.__new__(cls)
+        group._open(name, None, sharding, codec.codec_of(serializer), arena, tied)
+        try:
+            group._connect(args, kwargs, start_timeout)
+        except BaseException:
+            group._close()
+            raise
+        return group
+
+    def _open(
+        self, name: str, size: Optional[int], sharding: Optional[NamedSharding], kind: int, arena: Optional[int], tied: int
+    ) -> None:
+        if "RLAUNCH_JOB_ID" not in os.environ:
+            raise NoJob(_OUTSIDE)
+        self.name = name
+        self.sharding_annotations = sharding
+        self.ends: Dict[int, End] = {}
+        self._size, self._codec, self._tied, self._world = size, kind, max(1, tied), 0
+        self._store = Store()
+        self._controller: Controller = controller()
+        self._arena = Arena(default_limit() if arena is None else arena)
+        self._workers: List[Worker] = []
+        self._methods: Dict[str, str] = {}
+        self._all: List[Worker] = []
+
+    # ---- Start ----
+
+    def _connect(self, args: Sequence[Any], kwargs: Optional[Dict[str, Any]], timeout: float) -> None:
+        # Encoded first: what cannot be is an error before any worker is called.
+        first = codec.encode({"args": tuple(args), "kwargs": dict(kwargs or {})}, self._codec)
+        until = time.monotonic() + timeout
+        self._attach_one(0, until, timeout)
+        for rank in range(1, self._size or 0):
+            self._attach_one(rank, until, timeout)
+        self._workers = list(self._all)
+        if self.sharding_annotations is not None:
+            # Each worker has coordinates, or the first call would find out.
+            plan_single(self.sharding_annotations, len(self._workers), [])
+        near = [worker.peer for worker in self._workers if worker.arena is not None]
+        if near:
+            self._controller.calls.send(near, wire.ARENA, self._arena.size, [self._arena.path.encode()])
+        made = self._controller.call(self._workers, "__init__", first, self._codec, Future, None)
+        for future in made:
+            future.result(max(0.0, until - time.monotonic()))
+        self._methods = made[0].result()
+
+    def _attach_one(self, rank: int, until: float, timeout: float) -> None:
+        last: Optional[Exception] = None
+        while True:
+            left = until - time.monotonic()
+            if left <= 0:
+                text = f"rank {rank} of group {self.name} does not serve after {timeout:g} s"
+                raise CallTimeout(f"{text}: {last}" if last is not None else text)
+            try:
+                peer = self._controller.calls.attach(self.name, rank, min(left, 0.5))
+                break
+            except (StoreTimeout, ConnectionFailed) as error:
+                last = error
+            end = self._end_of(rank, 0)
+            if end is not None:
+                raise WorkerDied(self.name, rank, end.host, lambda: end)
+            if isinstance(last, ConnectionFailed):
+                time.sleep(0.02)
+        worker = Worker(self, rank, peer, self._arena)
+        self._size, self._world = peer.size, peer.world
+        self._controller.workers[worker.peer] = worker
+        self._all.append(worker)
+
+    def __enter__(self) -> "WorkerGroup":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.shutdown(force=kind is not None)
+
+    # ---- Workers ----
+
+    @property
+    def workers(self) -> List[Worker]:
+        """All workers, by rank; empty after ``shutdown``."""
+        return self._workers
+
+    @property
+    def worker_metadata(self) -> List[Dict[str, Any]]:
+        """What is known of each worker."""
+        hosts = list(dict.fromkeys(worker.host for worker in self._workers))
+        seen: Dict[str, int] = {}
+        metadata = []
+        for worker in self._workers:
+            local = seen[worker.host] = seen.get(worker.host, -1) + 1
+            metadata.append(
+                {
+                    "node_idx": hosts.index(worker.host),
+                    "local_rank": local,
+                    "global_rank": worker.rank,
+                    "name": f"{self.name}/{worker.rank}",
+                    "bundle_indices": None,
+                    "dp_shard_idx": worker.rank // self._tied,
+                }
+            )
+        return metadata
+
+    @property
+    def world_size(self) -> int:
+        """The number of workers."""
+        return self._size or 0
+
+    @property
+    def dp_leader_worker_indices(self) -> List[int]:
+        """The first worker of each tied group."""
+        return list(range(0, len(self._workers), self._tied))
+
+    @property
+    def dp_size(self) -> int:
+        """The number of data-parallel shards."""
+        return len(self.dp_leader_worker_indices)
+
+    def get_dp_leader_worker_idx(self, dp_shard_idx: int) -> int:
+        """The worker that leads a data-parallel shard."""
+        leaders = self.dp_leader_worker_indices
+        if not 0 <= dp_shard_idx < len(leaders):
+            raise IndexError(
+                f"Data parallel shard index {dp_shard_idx} is out of range. Valid range is [0, {len(leaders) - 1}]"
+            )
+        return leaders[dp_shard_idx]
+
+    def worker_of(self, rank: int) -> Optional[Worker]:
+        """The worker of a rank."""
+        return self._all[rank] if rank < len(self._all) else None
+
+    def is_alive(self, rank: int) -> bool:
+        """Whether a worker has not ended."""
+        return self._all[rank].death is None
+
+    # ---- Calls ----
+
+    def _check_method(self, name: str) -> None:
+        if self._methods and name not in self._methods:
+            methods = ", ".join(sorted(self._methods))
+            raise AttributeError(f"the workers of group {self.name} have no method {name!r}: they have {methods}")
+
+    def _call(self, ranks: Sequence[int], method: str, kwargs: Any) -> List[Future]:
+        self._check_method(method)
+        return self._send(ranks, method, codec.encode(kwargs, self._codec))
+
+    def _send(self, ranks: Sequence[int], method: str, parts: Sequence[Any]) -> List[Future]:
+        make: Callable[..., Future] = Stream if "generator" in self._methods.get(method, "") else Future
+        workers = [self._workers[rank] for rank in ranks]
+        return self._controller.call(workers, method, parts, self._codec, make, self._arena)
+
+    def run_single_worker_single_data(self, method_name: str, worker_idx: int, *args: Any, **kwargs: Any) -> Future:
+        """Calls a method of one worker."""
+        assert not args, _KEYWORDS_ONLY.format("run_single_worker_single_data")
+        return self._call([worker_idx], method_name, kwargs)[0]
+
+    def run_all_workers_single_data(
+        self, method_name: str, *args: Any, run_rank_0_only_axes: Optional[List[str]] = None, **kwargs: Any
+    ) -> List[Future]:
+        """Calls a method with the same data on all workers, or on those with coordinate 0 on some axes."""
+        assert not args, _KEYWORDS_ONLY.format("run_all_workers_single_data")
+        if self.sharding_annotations is None:
+            called = list(range(len(self._workers)))
+        else:
+            plan = plan_single(self.sharding_annotations, len(self._workers), run_rank_0_only_axes or [])
+            called = plan.return_from
+        return self._call(called, method_name, kwargs)
+
+    def run_all_workers_multiple_data(
+        self,
+        method_name: str,
+        *args: Any,
+        run_rank_0_only_axes: Optional[List[str]] = None,
+        common_kwargs: Optional[Dict[str, Any]] = None,
+        **kwargs: Any,
+    ) -> List[Future]:
+        """Calls a method with one value of each keyword argument for each worker that is called."""
+        assert not args, _KEYWORDS_ONLY.format("run_all_workers_multiple_data")
+        assert kwargs, (
+            "At least one args (positional arguments) or kwargs (keyword arguments) must be provided in "
+            "run_all_workers_multiple_data. Otherwise, please use run_all_workers_single_data."
+        )
+        counts = [len(values) for values in kwargs.values()]
+        assert all(count == counts[0] for count in counts), "All kwargs must have the same length"
+        plan = plan_multiple(self.sharding_annotations, len(self._workers), counts[0], run_rank_0_only_axes)
+        # Every value is taken, and encoded, before the first worker is called.
+        calls = []
+        for worker, at in plan.calls:
+            own = {name: values[at[0]] for name, values in kwargs.items()} if at else {}
+            calls.append((worker, {**own, **(common_kwargs or {})}))
+        return self._call_each(method_name, calls)
+
+    def run_all_workers_sharded_data(
+        self,
+        method_name: str,
+        *args: Any,
+        in_sharded_axes: Optional[List[str]] = None,
+        replicate_on_axes: Optional[List[str]] = None,
+        output_is_replicated: Optional[List[str]] = None,
+        make_dummy_calls_to_free_axes: bool = False,
+        common_kwargs: Optional[Dict[str, Any]] = None,
+        **kwargs: Any,
+    ) -> MultiWorkerFuture:
+        """Calls a method with the part of the data that the coordinates of each worker ask for."""
+        assert not args, _KEYWORDS_ONLY.format("run_all_workers_sharded_data")
+        plan = plan_sharded(
+            self.sharding_annotations,
+            len(self._workers),
+            in_sharded_axes,
+            replicate_on_axes,
+            output_is_replicated,
+            make_dummy_calls_to_free_axes,
+        )
+        shares: Dict[Any, Dict[str, Any]] = {}
+        calls = []
+        for worker, at in plan.calls:
+            key = None if at is None else tuple(at)
+            if key not in shares:
+                shares[key] = {**_share(kwargs, key), **(common_kwargs or {})}
+            calls.append((worker, shares[key]))
+        futures = self._call_each(method_name, calls)
+        return MultiWorkerFuture(futures, plan.return_from, [worker for worker, _ in plan.calls])
+
+    def _call_each(self, method: str, calls: Sequence[Any]) -> List[Future]:
+        """Calls several workers; those with the very same arguments get one copy."""
+        groups: Dict[int, List[int]] = {}
+        values: Dict[int, Any] = {}
+        for worker, kwargs in calls:
+            groups.setdefault(id(kwargs), []).append(worker)
+            values[id(kwargs)] = kwargs
+        self._check_method(method)
+        # All are encoded before the first worker is called.
+        encoded = {key: codec.encode(kwargs, self._codec) for key, kwargs in values.items()}
+        futures: Dict[int, Future] = {}
+        for key, workers in groups.items():
+            futures.update(zip(workers, self._send(workers, method, encoded[key])))
+        return [futures[worker] for worker, _ in calls]
+
+    def get_all_worker_results(
+        self, future_bundle: MultiWorkerFuture, return_generators_as_proxies: bool = False
+    ) -> List[Any]:
+        """The results of a sharded call."""
+        return future_bundle.get_results(self, return_generators_as_proxies=return_generators_as_proxies)
+
+    # ---- Ends ----
+
+    def _end_of(self, rank: int, patience: float) -> Optional[End]:
+        """How a worker ended, if the launcher has written it."""
+        key = f"rlaunch/ended/{self.name}/{rank}"
+        try:
+            if patience > 0:
+                self._store.wait([key], patience)
+            value = self._store.get(key)
+        except Error:
+            return None
+        return None if value is None else End.parse(value)
+
+    def ended_ranks(self) -> List[int]:
+        """Ranks of which the launcher has written that they have ended."""
+        prefix = f"rlaunch/ended/{self.name}/"
+        try:
+            names = [key.decode("utf-8", "replace")[len(prefix) :] for key in self._store.prefix(prefix).keys()]
+        except Error:
+            return []
+        return [int(name) for name in names if name.isdigit()]
+
+    def shutdown(
+        self, cleanup_method: Optional[str] = None, timeout: Optional[float] = 30.0, force: bool = False
+    ) -> bool:
+        """Ends all workers. ``cleanup_method`` is called on each before, for up to ``timeout`` seconds; with ``force`` it is not.
+
+        True if all went well: each cleanup returned, and each worker ended as it was to. ``group.ends`` has the end of each.
+        """
+        if not self._all:
+            return True
+        is_well = True
+        alive = [worker for worker in self._workers if worker.death is None]
+        if cleanup_method is not None and not force and alive:
+            is_well = self._clean_up(alive, cleanup_method, timeout)
+            force = not is_well
+        from ._start import ended
+
+        is_well = ended(self, force, timeout) and is_well
+        self._close()
+        return is_well
+
+    def _clean_up(self, alive: Sequence[Worker], method: str, timeout: Optional[float]) -> bool:
+        until = None if timeout is None else time.monotonic() + timeout
+        futures = self._call([worker.rank for worker in alive], method, {})
+        is_well = True
+        for future in futures:
+            try:
+                future.result(None if until is None else max(0.0, until - time.monotonic()))
+            except WorkerDied:
+                pass
+            except Exception as error:
+                is_well = False
+                print(f"rlaunch: {method} of rank {future.rank} of group {self.name} failed: {error}", file=sys.stderr)
+        return is_well
+
+    def _close(self) -> None:
+        for worker in self._all:
+            self._controller.calls.detach(worker.peer)
+            if worker.death is None:
+                self._controller.on_end(worker)
+            self._controller.workers.pop(worker.peer, None)
+        self._workers, self._all = [], []
+
+
+def _share(kwargs: Dict[str, Any], at: Any) -> Dict[str, Any]:
+    """The part of the data at these indices; ``None`` for each of a call without data."""
+    if at is None:
+        return {name: None for name in kwargs}
+    share = {}
+    for name, value in kwargs.items():
+        for index in at:
+            value = value[index]
+        share[name] = value
+    return share
+
+
+def host_name() -> str:
+    """This host, as the launcher calls it, or else as it calls itself."""
+    return os.environ.get("RLAUNCH_HOST") or socket.gethostname()

@@ -1,0 +1,130 @@
+"""Starting and ending the workers of a group, by the job's launcher."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+
+import rlaunch
+
+from .._errors import Error, NoJob, Refused
+from . import _calls as wire
+from ._errors import End
+
+_GRACE = 5.0
+"""Seconds between TERM and KILL."""
+
+
+def path_of(worker: Any) -> Tuple[str, str]:
+    """The path of a class, and the directory of its module if that is the program itself."""
+    if isinstance(worker, str):
+        return worker, ""
+    if not isinstance(worker, type) or "<locals>" in worker.__qualname__ or "." in worker.__qualname__:
+        raise TypeError(f"a worker is a class at the top of a module, or its path as a str (pkg.mod.Class), got {worker!r:.80}")
+    if worker.__module__ != "__main__":
+        return f"{worker.__module__}.{worker.__name__}", ""
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    if main is None:
+        raise TypeError(f"{worker.__name__} is in no file: write it in a module, which the workers import")
+    directory, name = os.path.split(os.path.abspath(main))
+    return f"{os.path.splitext(name)[0]}.{worker.__name__}", directory
+
+
+def started(
+    worker: Any,
+    n: Optional[int],
+    ppn: Union[int, Sequence[int], None],
+    hosts: Optional[Sequence[str]],
+    env: Optional[Dict[str, str]],
+    share: Optional[str],
+    name: Optional[str],
+    tied: int,
+    python: Optional[str],
+) -> Any:
+    """Starts all workers as a world of this job, or none."""
+    if "RLAUNCH_JOB_ID" not in os.environ:
+        raise NoJob("worker groups need a job: start this program with rlaunch (rlaunch -n 1 --lead python ...)")
+    spawn = getattr(rlaunch, "spawn", None)
+    if spawn is None:
+        raise Refused("this version of rlaunch cannot start workers from a program: start them with --group, and use attach")
+    places = _places(n, ppn, hosts)
+    path, directory = path_of(worker)
+    env = dict(env or {})
+    if directory:
+        before = env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, before]))
+    program = {
+        "argv": [python or sys.executable, "-m", "rlaunch.groups.worker", path],
+        "ranks": len(places) or n,
+        "env": env,
+        "hosts": places,
+    }
+    return spawn([program], group=name or "", share=share or "", tied=tied, tolerant=True, bound=True)
+
+
+def _places(n: Optional[int], ppn: Union[int, Sequence[int], None], hosts: Optional[Sequence[str]]) -> List[str]:
+    """The host of each worker; empty: the launcher chooses."""
+    if ppn is None:
+        if n is None or n < 1:
+            raise ValueError(f"a group has at least one worker: n={n!r}")
+        return [host for host in hosts or ()]
+    if not hosts:
+        raise ValueError("ppn needs hosts: the names of the hosts that the workers are to run on")
+    counts = [ppn] * len(hosts) if isinstance(ppn, int) else list(ppn)
+    if len(counts) != len(hosts):
+        raise ValueError(f"ppn has {len(counts)} numbers for {len(hosts)} hosts")
+    places = [host for host, count in zip(hosts, counts) for _ in range(count)]
+    if n is not None and n != len(places):
+        raise ValueError(f"n={n}, and ppn asks for {len(places)} workers")
+    return places
+
+
+def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
+    """Ends all workers of a group, and waits until they have. Whether each ended as it was to."""
+    controller, workers = group._controller, list(group._all)
+    were_dead = {worker.rank for worker in workers if worker.death is not None}
+    alive = [worker for worker in workers if worker.rank not in were_dead]
+    end_world = getattr(rlaunch, "end_world", None)
+    if not force:
+        controller.calls.send([worker.peer for worker in alive], wire.END)
+        patience = _GRACE if timeout is None else min(_GRACE, max(timeout, 0.1))
+        controller.wait(lambda: all(worker.death is not None for worker in alive), patience)
+    if end_world is not None and group._world:
+        # What a worker has started ends with its session.
+        try:
+            end_world(group._world)
+        except Error as error:
+            print(f"rlaunch: group {group.name} cannot be ended: {error}", file=sys.stderr)
+    else:
+        _signal(alive, signal.SIGTERM)
+    controller.wait(lambda: all(worker.death is not None for worker in alive), _GRACE * 2)
+    if end_world is None or not group._world:
+        _signal(alive, signal.SIGKILL)
+        controller.wait(lambda: all(worker.death is not None for worker in alive), _GRACE)
+    _collect(group, workers)
+    is_gone = all(worker.death is not None for worker in workers)
+    return is_gone and all(_is_well(group.ends[worker.rank]) for worker in workers if worker.rank not in were_dead)
+
+
+def _is_well(end: End) -> bool:
+    return end.asked or end.how == "unknown" or (end.how == "exit" and end.code == 0)
+
+
+def _collect(group: Any, workers: Sequence[Any]) -> None:
+    until = time.monotonic() + 1.0
+    for worker in workers:
+        found = group._end_of(worker.rank, max(0.0, until - time.monotonic()))
+        group.ends[worker.rank] = found or End("unknown", host=worker.host)
+
+
+def _signal(workers: Sequence[Any], signo: int) -> None:
+    """Signals the sessions of workers on this host that have not ended."""
+    for worker in workers:
+        if worker.death is None and worker.is_near:
+            try:
+                os.killpg(worker.pid, signo)
+            except (ProcessLookupError, PermissionError):
+                pass

@@ -1,0 +1,448 @@
+"""A worker of a group: ``python -m rlaunch.groups.worker pkg.mod.Class`` serves the methods of one object.
+
+Plain methods run one after another on the main thread, in the order in which they come. ``async`` methods and asynchronous generators run
+at the same time on a thread with an event loop. Generators are sent item by item, at most 16 ahead of their reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import importlib
+import inspect
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+
+from rlaunch import _errors
+from rlaunch.groups import _calls as wire
+from rlaunch.groups import _codec as codec
+from rlaunch.groups._arena import Mapped
+from rlaunch.groups._calls import Calls, Event, Region
+
+_IDENTITY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""Variables that say who this process is: a class does not change them."""
+
+
+def class_of(path: str) -> type:
+    """The class of a path such as ``pkg.mod.Class``."""
+    module_name, _, name = path.rpartition(".")
+    if not module_name:
+        raise SystemExit(f"rlaunch.groups.worker: {path!r} names no module: write pkg.mod.Class")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            raise
+        raise SystemExit(f"rlaunch.groups.worker: there is no module {error.name!r} (for {path})") from None
+    found = getattr(module, name, None)
+    if not inspect.isclass(found):
+        known = [one for one, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__]
+        classes = ", ".join(sorted(known)) or "none"
+        raise SystemExit(f"rlaunch.groups.worker: module {module_name} has no class {name!r}: it has {classes}")
+    return found
+
+
+def methods_of(kind: type) -> Dict[str, str]:
+    """The methods that can be called, and what they are."""
+    methods = {}
+    for name in dir(kind):
+        method = getattr(kind, name, None)
+        if name.startswith("__") or not callable(method):
+            continue
+        plain = inspect.unwrap(method)
+        if inspect.isasyncgenfunction(plain):
+            methods[name] = "async generator"
+        elif inspect.iscoroutinefunction(plain):
+            methods[name] = "async"
+        elif inspect.isgeneratorfunction(plain):
+            methods[name] = "generator"
+        else:
+            methods[name] = "plain"
+    return methods
+
+
+_LONG = 0.001
+"""Seconds of a call after which all that came meanwhile is read before the next one begins."""
+
+
+def _defaults(kind: type) -> Dict[str, Any]:
+    """Variables that a class has in its `_default_options`, as for Ray."""
+    options = getattr(kind, "_default_options", None) or {}
+    return (options.get("runtime_env") or {}).get("env_vars") or {}
+
+
+class Cancel(Exception):
+    """The reader of a generator has gone."""
+
+
+class Call:
+    """A call that has come, until it is answered."""
+
+    __slots__ = ("peer", "number", "method", "codec", "parts", "is_cancelled", "credit", "task", "more")
+
+    def __init__(self, event: Event) -> None:
+        self.peer, self.number, self.method, self.codec = event.peer, event.call, event.text(0), event.codec
+        self.parts: List[Any] = event.parts
+        self.is_cancelled = False
+        self.credit = wire.WINDOW
+        self.task: Optional["asyncio.Task[None]"] = None
+        self.more: Optional[asyncio.Event] = None
+
+
+class Worker:
+    """The object, its connection, and the calls that have come."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind, self.methods = kind, methods_of(kind)
+        self.object: Any = None
+        self.calls = Calls()
+        self.arena: Optional[Mapped] = None
+        self.open: Dict[Tuple[int, int], Call] = {}
+        """Calls that are not answered."""
+        self.waiting: Deque[Call] = collections.deque()
+        """Plain calls, without an event loop."""
+        self.is_over = False
+        self.table: Dict[bytes, Callable[..., Any]] = {}
+        """Plain methods of the object, which run at once if no other call waits."""
+        self.was_long = False
+        """Whether more than one call may have come during the last one."""
+        self.loop: Optional[asyncio.AbstractEventLoop] = None
+        self.main: "queue.SimpleQueue[Optional[Call]]" = queue.SimpleQueue()
+        """Plain calls, with an event loop on another thread."""
+        self.credited = threading.Condition()
+        self.is_async = any(kind.startswith("async") for kind in self.methods.values())
+
+    # ---- Events ----
+
+    def on_event(self, event: Event) -> None:
+        """One event, on the thread that reads."""
+        if event.kind == wire.CALL:
+            self.on_call(Call(event))
+        elif event.kind == wire.CANCEL:
+            self.on_cancel(self.open.get((event.peer, event.call)))
+        elif event.kind == wire.CREDIT:
+            self.on_credit(self.open.get((event.peer, event.call)), event.count)
+        elif event.kind == wire.ARENA:
+            self.on_arena(event)
+        elif event.kind in (wire.END, wire.CLOSED):
+            self.on_over()
+        elif event.kind != wire.OPENED:
+            self.fail(Call(event), ValueError(f"frames of kind {event.kind} are of a later version"))
+
+    def on_call(self, call: Call) -> None:
+        kind = self.methods.get(call.method)
+        if kind is None and call.method != "__init__":
+            known = ", ".join(sorted(self.methods))
+            self.fail(call, AttributeError(f"{self.kind.__name__} has no method {call.method!r}: it has {known}"))
+            return
+        self.open[call.peer, call.number] = call
+        if self.loop is None:
+            self.waiting.append(call)
+        elif kind is not None and kind.startswith("async"):
+            call.more = asyncio.Event()
+            call.task = self.loop.create_task(self.run_async(call, kind))
+        else:
+            self.main.put(call)
+
+    def on_cancel(self, call: Optional[Call]) -> None:
+        if call is not None:
+            call.is_cancelled = True
+            if call.task is not None:
+                call.task.cancel()
+            with self.credited:
+                self.credited.notify_all()
+
+    def on_credit(self, call: Optional[Call], count: int) -> None:
+        if call is not None:
+            with self.credited:
+                call.credit += count
+                self.credited.notify_all()
+            if call.more is not None:
+                call.more.set()
+
+    def on_arena(self, event: Event) -> None:
+        try:
+            self.arena = Mapped(event.text(0), event.call)
+        except OSError:
+            # Values come through the socket then.
+            self.arena = None
+        self.calls.send([event.peer], wire.MAPPED, count=int(self.arena is not None))
+
+    def on_over(self) -> None:
+        self.is_over = True
+        for call in list(self.open.values()):
+            self.on_cancel(call)
+        if self.loop is not None:
+            self.main.put(None)
+
+    # ---- Arguments and answers ----
+
+    def part(self, peer: int, part: Any) -> Any:
+        """The buffer of a part. A region of the shared memory is given back when nothing here refers to it."""
+        if not isinstance(part, Region):
+            return part
+        if self.arena is None:
+            raise ValueError("a value in shared memory that this worker has not mapped")
+        return self.arena.region(part, lambda offset: self.free(peer, offset))
+
+    def free(self, peer: int, offset: int) -> None:
+        if not self.is_over:
+            self.calls.send([peer], wire.FREE, offset)
+
+    def arguments(self, call: Call) -> Any:
+        parts, call.parts = call.parts, []
+        try:
+            if len(parts) > 1:
+                parts = [self.part(call.peer, part) for part in parts]
+            return codec.decode(parts, call.codec)
+        except Exception as error:
+            raise TypeError(f"the arguments of {call.method} cannot be rebuilt in the worker: {type(error).__name__}: {error}") from error
+
+    def drop(self, call: Call) -> None:
+        """A call is over. What it holds of the shared memory is given back."""
+        self.open.pop((call.peer, call.number), None)
+        parts, call.parts = call.parts, []
+        for part in parts:
+            if isinstance(part, Region):
+                self.free(call.peer, part.offset)
+
+    def answer(self, call: Call, kind: int, value: Any = None) -> None:
+        if kind == wire.STOP:
+            self.calls.post((call.peer,), kind, call.number, b"", b"")
+            return
+        try:
+            parts = codec.encode(value, call.codec)
+        except Exception as error:
+            what = "an item" if kind == wire.ITEM else "the result"
+            raise TypeError(f"{what} of {call.method} cannot be sent: {type(error).__name__}: {error}") from error
+        self.calls.send((call.peer,), kind, call.number, (), parts, call.codec)
+
+    def fail(self, call: Call, error: BaseException) -> None:
+        texts, parts = codec.described(error), codec.encode_error(error, call.codec)
+        self.calls.send([call.peer], wire.RAISE, call.number, texts, parts, codec.PICKLE)
+
+    # ---- Plain methods: on the main thread ----
+
+    def run(self, call: Call) -> None:
+        """Runs a plain method or a generator."""
+        try:
+            if call.is_cancelled:
+                return
+            kwargs = self.arguments(call)
+            if call.method == "__init__":
+                self.answer(call, wire.RETURN, self.make(kwargs))
+            elif self.object is None:
+                raise RuntimeError("the object of this worker has not been made")
+            elif self.methods[call.method] == "generator":
+                items = getattr(self.object, call.method)(**kwargs)
+                del kwargs
+                self.run_generator(call, items)
+            else:
+                value = getattr(self.object, call.method)(**kwargs)
+                del kwargs
+                self.answer(call, wire.RETURN, value)
+        except Exception as error:
+            self.fail(call, error)
+        finally:
+            self.drop(call)
+
+    def run_now(self, event: Event, method: Callable[..., Any]) -> None:
+        """Runs a plain method with small arguments, to which no other call is ahead."""
+        began = time.monotonic()
+        call = Call(event)
+        try:
+            kwargs = self.arguments(call)
+            value = method(**kwargs)
+            del kwargs
+            self.answer(call, wire.RETURN, value)
+        except Exception as error:
+            self.fail(call, error)
+        self.was_long = time.monotonic() - began > _LONG
+
+    def run_generator(self, call: Call, items: Any) -> None:
+        try:
+            for item in items:
+                self.wait_for_credit(call)
+                self.answer(call, wire.ITEM, item)
+                call.credit -= 1
+            self.answer(call, wire.STOP)
+        except Cancel:
+            pass
+        finally:
+            items.close()
+
+    def wait_for_credit(self, call: Call) -> None:
+        if self.loop is None:
+            # Nobody else reads: whether it was cancelled is looked at with each item.
+            self.read(0)
+            while call.credit <= 0 and not call.is_cancelled and not self.is_over:
+                self.read(None)
+        else:
+            with self.credited:
+                self.credited.wait_for(lambda: call.credit > 0 or call.is_cancelled or self.is_over)
+        if call.is_cancelled or self.is_over:
+            raise Cancel
+
+    def make(self, first: Dict[str, Any]) -> Dict[str, str]:
+        """Makes the object. Its methods are the answer."""
+        args, kwargs = first["args"], dict(first["kwargs"])
+        for name, value in _defaults(self.kind).items():
+            os.environ.setdefault(name, str(value))
+        if hasattr(self.kind, "configure_worker"):
+            kwargs.update(self.configured())
+        # Another controller makes another object.
+        self.object, self.table = None, {}
+        self.object = self.kind(*args, **kwargs)
+        if not self.is_async:
+            self.table = {
+                name.encode(): getattr(self.object, name) for name, kind in self.methods.items() if kind == "plain"
+            }
+        return self.methods
+
+    def configured(self) -> Dict[str, Any]:
+        """What the class itself wants: variables of the environment are set, arguments are returned."""
+        devices = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
+        indices = None
+        if os.environ.get("RLAUNCH_TIED_RANK", "0") == "0":
+            size, node = int(os.environ.get("RLAUNCH_TIED_SIZE", "1")), int(os.environ.get("NODE_RANK", "0"))
+            first = int(os.environ.get("LOCAL_RANK", "0"))
+            indices = (node, list(range(first, first + size)))
+        _, env, kwargs, *_ = self.kind.configure_worker(num_gpus=len(devices), bundle_indices=indices)  # type: ignore[attr-defined]
+        for name, value in (env or {}).items():
+            if name not in _IDENTITY and not name.startswith("RLAUNCH_"):
+                os.environ[name] = str(value)
+        return dict(kwargs or {})
+
+    def read(self, seconds: Optional[float]) -> None:
+        """Takes in what has come; without a time, waits for something."""
+        event = self.calls.next(seconds)
+        while event is not None:
+            self.on_event(event)
+            event = self.calls.next(0)
+
+    def serve(self) -> None:
+        """Serves until the controller ends it, or is gone."""
+        if self.is_async:
+            self.serve_with_loop()
+            return
+        while True:
+            while self.waiting:
+                if len(self.waiting) > 1:
+                    self.read(0)  # One of them may have been cancelled.
+                began = time.monotonic()
+                self.run(self.waiting.popleft())
+                self.was_long = time.monotonic() - began > _LONG
+            if self.is_over:
+                return
+            event = self.calls.next(None)
+            if event is None:
+                continue
+            if event.kind == wire.CALL and not self.was_long:
+                method = self.table.get(event.texts[0])
+                if method is not None and len(event.parts) == 1 and event.codec == codec.PICKLE:
+                    self.run_now(event, method)
+                    continue
+            self.on_event(event)
+            if self.was_long:
+                # More may have come meanwhile.
+                self.was_long = False
+                self.read(0)
+
+    # ---- Asynchronous methods: on a thread with an event loop ----
+
+    def serve_with_loop(self) -> None:
+        loop = self.loop = asyncio.new_event_loop()
+        loop.add_reader(self.calls.fileno(), self.on_readable)
+        thread = threading.Thread(target=loop.run_forever, name="rlaunch-worker-loop", daemon=True)
+        thread.start()
+        while True:
+            call = self.main.get()
+            if call is None:
+                break
+            self.run(call)
+        # Cancelled tasks run their `finally` first.
+        asyncio.run_coroutine_threadsafe(self.finish(), loop).result(timeout=5)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(timeout=5)
+
+    def on_readable(self) -> None:
+        event = self.calls.next(0)
+        while event is not None:
+            self.on_event(event)
+            event = self.calls.next(0)
+
+    async def finish(self) -> None:
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def run_async(self, call: Call, kind: str) -> None:
+        try:
+            kwargs = self.arguments(call)
+            if self.object is None:
+                raise RuntimeError("the object of this worker has not been made")
+            method: Callable[..., Any] = getattr(self.object, call.method)
+            if kind == "async":
+                self.answer(call, wire.RETURN, await method(**kwargs))
+            else:
+                await self.run_stream(call, method(**kwargs))
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:
+            self.fail(call, error)
+        finally:
+            self.drop(call)
+
+    async def run_stream(self, call: Call, items: Any) -> None:
+        try:
+            async for item in items:
+                while call.credit <= 0:
+                    assert call.more is not None
+                    call.more.clear()
+                    await call.more.wait()
+                self.answer(call, wire.ITEM, item)
+                call.credit -= 1
+            self.answer(call, wire.STOP)
+        finally:
+            await items.aclose()
+
+
+def _number(*names: str, default: int = 0) -> int:
+    texts = [os.environ.get(name, "") for name in names]
+    return next((int(text) for text in texts if text.isdigit()), default)
+
+
+def main(arguments: List[str]) -> int:
+    """Serves the class that is named by the first argument."""
+    if len(arguments) != 1:
+        raise SystemExit("rlaunch.groups.worker: one class is needed: python -m rlaunch.groups.worker pkg.mod.Class")
+    group = os.environ.get("RLAUNCH_GROUP")
+    if "RLAUNCH_JOB_ID" not in os.environ or not group:
+        raise SystemExit(
+            "rlaunch.groups.worker: this process is in no group: start it with rlaunch --group NAME -n 4 python -m rlaunch.groups.worker pkg.mod.Class"
+        )
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    worker = Worker(class_of(arguments[0]))
+    from rlaunch.groups._group import host_name
+
+    rank, size = _number("RANK", "RLAUNCH_RANK"), _number("WORLD_SIZE", "RLAUNCH_WORLD_SIZE", default=1)
+    # The hosts of a group are not all of the job's: the controller may be on another one.
+    is_far = os.environ.get("RLAUNCH_NODES", "1") != "1" or "RLAUNCH_WORLD" in os.environ
+    try:
+        worker.calls.serve(group, host_name(), rank, size, _number("RLAUNCH_WORLD"), is_far)
+        worker.serve()
+    except _errors.Error:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,93 @@
+//! The controller's end before a connection is one of calls.
+
+use super::peer::Stream;
+use super::record::{self, Record, nonce};
+use super::{Attached, Calls};
+use crate::kernel::send_all;
+use crate::{Error, Store};
+use rlaunch_core::wire::frozen::calls::hello::{self, ANSWER, HelloError, Secret};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream};
+use std::time::{Duration, Instant};
+
+/// Longest wait for one of several addresses.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Longest wait for a worker's proof, if none was given.
+const PROOF: Duration = Duration::from_secs(600);
+
+impl Calls {
+    /// Connects to the worker of a rank, as soon as the job's store knows where it is.
+    pub(crate) fn attach(
+        &self,
+        store: &Store,
+        group: &str,
+        rank: u32,
+        within: Option<Duration>,
+    ) -> Result<Attached, Error> {
+        let began = Instant::now();
+        let left = || within.map(|within| within.saturating_sub(began.elapsed()));
+        let record = Record::wait(store, group, rank, within)?;
+        let secret = record::secret(store, group)?;
+        let is_near = record.machine == record::machine();
+        let failed = |source| Error::Worker { group: group.into(), rank, host: record.host.clone(), source };
+        let stream = if is_near { near(&record) } else { far(&record, left()) }.map_err(failed)?;
+        let patience = left().unwrap_or(PROOF).max(Duration::from_millis(1));
+        prove(&stream, &secret, rank, patience).map_err(failed)?;
+        // A child of the worker may hold the connection open after its end.
+        let process = if is_near { crate::ffi::open_process(record.pid).ok() } else { None };
+        let peer = self.add(&mut self.inner(), stream, process, &[])?;
+        Ok(Attached { peer, record, is_near })
+    }
+}
+
+fn near(record: &Record) -> io::Result<Stream> {
+    Ok(Stream::Unix(UnixStream::connect_addr(&UnixAddr::from_abstract_name(&record.unix)?)?))
+}
+
+fn far(record: &Record, within: Option<Duration>) -> io::Result<Stream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "the worker has no address for other hosts");
+    for at in &record.tcp {
+        let patience = within.map_or(CONNECT, |within| within.min(CONNECT)).max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(at, patience) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(Stream::Tcp(stream));
+            }
+            Err(error) => last = io::Error::new(error.kind(), format!("{at}: {error}")),
+        }
+    }
+    Err(last)
+}
+
+/// Proves to have the secret, and has the worker prove the same.
+fn prove(stream: &Stream, secret: &Secret, rank: u32, within: Duration) -> io::Result<()> {
+    let own = nonce()?;
+    set_timeout(stream, Some(within))?;
+    send(stream, &hello::ask(secret, rank, &own))?;
+    let mut answer = [0; ANSWER];
+    let mut reader: &Stream = stream;
+    reader.read_exact(&mut answer).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "the worker does not answer"),
+        _ => error,
+    })?;
+    let refused = |error: HelloError| io::Error::new(ErrorKind::PermissionDenied, error.to_string());
+    let theirs = hello::answered(secret, rank, &own, &answer).map_err(refused)?;
+    send(stream, &hello::confirm(secret, rank, &own, &theirs))?;
+    set_timeout(stream, None)
+}
+
+fn set_timeout(stream: &Stream, within: Option<Duration>) -> io::Result<()> {
+    match stream {
+        Stream::Unix(stream) => stream.set_read_timeout(within),
+        Stream::Tcp(stream) => stream.set_read_timeout(within),
+    }
+}
+
+fn send(stream: &Stream, bytes: &[u8]) -> io::Result<()> {
+    match stream {
+        Stream::Unix(stream) => send_all(stream, bytes),
+        Stream::Tcp(stream) => (&mut &*stream).write_all(bytes),
+    }
+}

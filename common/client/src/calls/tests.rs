@@ -1,0 +1,184 @@
+//! Controllers and workers in one process, over the store of it.
+
+use super::*;
+use crate::own_store::{self, Own};
+use rlaunch_core::wire::frozen::calls::{Description, Place};
+use std::io::Write as _;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn store() -> (Arc<Own>, Store) {
+    let own = own_store::open();
+    let store = Store::own(&own);
+    (own, store)
+}
+
+/// A worker on a thread, which answers each call with its method and value until the connection ends.
+fn worker(group: &'static str, is_far: bool) -> (Arc<AtomicBool>, JoinHandle<Vec<String>>) {
+    let (_own, store) = store();
+    let calls = Calls::new().unwrap();
+    let identity = Record { size: 1, pid: std::process::id(), host: "here".into(), ..Record::default() };
+    calls.serve(&store, group, identity, is_far).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let run = move || {
+        let mut closed = Vec::new();
+        while !stopped.load(Ordering::Relaxed) {
+            match calls.next(Some(Duration::from_millis(50))).unwrap() {
+                Some(Event::Frame(peer, frame)) => {
+                    let description = Description::parse(&frame.description, frame.header.body).unwrap();
+                    let head = Head {
+                        kind: Kind::Return,
+                        codec: frame.header.codec,
+                        count: 0,
+                        call: frame.header.call,
+                        texts: &description.texts,
+                    };
+                    calls.send(&[peer], head, &[Sent::Bytes(&frame.body)]).unwrap();
+                }
+                Some(Event::Closed(_, why)) => closed.push(why),
+                Some(Event::Opened(_)) | None => {}
+            }
+        }
+        closed
+    };
+    (stop, std::thread::Builder::new().spawn(run).unwrap())
+}
+
+fn call(controller: &Calls, peer: u32, call: u64, parts: &[Sent<'_>]) {
+    let head = Head { kind: Kind::Call, codec: 1, count: 0, call, texts: &[b"method"] };
+    controller.send(&[peer], head, parts).unwrap();
+}
+
+fn answer(controller: &Calls) -> Frame {
+    match controller.next(Some(SOON)).unwrap() {
+        Some(Event::Frame(_, frame)) => frame,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn end((stop, thread): (Arc<AtomicBool>, JoinHandle<Vec<String>>)) -> Vec<String> {
+    stop.store(true, Ordering::Relaxed);
+    thread.join().unwrap()
+}
+
+#[test]
+fn call_on_one_host_is_answered_whatever_its_size() {
+    let (_own, store) = store();
+    let worker = worker("near", false);
+    let controller = Calls::new().unwrap();
+    let attached = controller.attach(&store, "near", 0, Some(SOON)).unwrap();
+    assert!(attached.is_near && attached.record.tcp.is_empty(), "{attached:?}");
+    let large: Vec<u8> = (0..5_000_000_u32).map(|n| n.to_le_bytes()[0]).collect();
+    call(&controller, attached.peer, 7, &[Sent::Bytes(b"odd"), Sent::Bytes(&large), Sent::Arena(4096, 9)]);
+    let frame = answer(&controller);
+    assert_eq!((frame.header.kind, frame.header.call, frame.header.codec), (Kind::Return, 7, 1));
+    assert!(frame.body[..3] == *b"odd" && frame.body[16..large.len() + 16] == large, "parts are aligned");
+    for number in 0..100 {
+        call(&controller, attached.peer, number, &[]);
+        assert_eq!(answer(&controller).header.call, number);
+    }
+    controller.close(attached.peer);
+    end(worker);
+}
+
+#[test]
+fn call_between_hosts_goes_over_tcp() {
+    let (_own, store) = store();
+    let worker = worker("far", true);
+    let mut record = Record::wait(&store, "far", 0, Some(SOON)).unwrap();
+    record.machine = "another".into();
+    record.publish(&store, "far").unwrap();
+    let controller = Calls::new().unwrap();
+    let attached = controller.attach(&store, "far", 0, Some(SOON)).unwrap();
+    assert!(!attached.is_near && !record.tcp.is_empty(), "{attached:?}");
+    call(&controller, attached.peer, 1, &[Sent::Bytes(b"value")]);
+    let frame = answer(&controller);
+    let description = Description::parse(&frame.description, frame.header.body).unwrap();
+    assert_eq!((description.texts, description.parts[0].place), (vec![&b"method"[..]], Place::Body));
+    end(worker);
+}
+
+#[test]
+fn stranger_gets_no_byte_and_does_not_disturb() {
+    let (_own, store) = store();
+    let worker = worker("strangers", false);
+    let record = Record::wait(&store, "strangers", 0, Some(SOON)).unwrap();
+    let name = UnixAddr::from_abstract_name(&record.unix).unwrap();
+    let mut strangers = Vec::new();
+    for number in 0..100_u8 {
+        let mut stranger = UnixStream::connect_addr(&name).unwrap();
+        // The worker may have closed it already.
+        let _closed = stranger.write_all(if number % 2 == 0 { b"GET / HTTP/1.0\r\n\r\n" } else { b"rlcalls\n" });
+        strangers.push(stranger);
+    }
+    let controller = Calls::new().unwrap();
+    let attached = controller.attach(&store, "strangers", 0, Some(SOON)).unwrap();
+    call(&controller, attached.peer, 1, &[]);
+    assert_eq!(answer(&controller).header.call, 1);
+    for stranger in &strangers {
+        stranger.set_nonblocking(true).unwrap();
+        assert!(!matches!(std::io::Read::read(&mut &*stranger, &mut [0; 1]), Ok(1)), "a stranger got a byte");
+    }
+    end(worker);
+}
+
+#[test]
+fn second_controller_is_refused_with_a_reason() {
+    let (_own, store) = store();
+    let worker = worker("two", false);
+    let (first, second) = (Calls::new().unwrap(), Calls::new().unwrap());
+    let attached = first.attach(&store, "two", 0, Some(SOON)).unwrap();
+    second.attach(&store, "two", 0, Some(SOON)).unwrap();
+    let frame = answer(&second);
+    let description = Description::parse(&frame.description, 0).unwrap();
+    assert_eq!((frame.header.kind, frame.header.call), (Kind::Raise, 0));
+    assert!(description.texts[1].starts_with(b"the worker has a controller already"));
+    call(&first, attached.peer, 1, &[]);
+    assert_eq!(answer(&first).header.call, 1);
+    end(worker);
+}
+
+#[test]
+fn end_of_a_worker_is_an_event() {
+    let (_own, store) = store();
+    let worker = worker("end", false);
+    let controller = Calls::new().unwrap();
+    let attached = controller.attach(&store, "end", 0, Some(SOON)).unwrap();
+    end(worker);
+    let event = controller.next(Some(SOON)).unwrap();
+    assert!(
+        matches!(&event, Some(Event::Closed(peer, why)) if *peer == attached.peer && why.contains("closed")),
+        "{event:?}"
+    );
+    // The frame is dropped, and that is no error.
+    call(&controller, attached.peer, 1, &[]);
+    assert!(controller.next(Some(Duration::from_millis(1))).unwrap().is_none());
+}
+
+#[test]
+fn event_that_a_sender_reads_wakes_the_thread_that_waits() {
+    let (_own, store) = store();
+    let worker = worker("bell", false);
+    let controller = Arc::new(Calls::new().unwrap());
+    let peer = controller.attach(&store, "bell", 0, Some(SOON)).unwrap().peer;
+    let waits = Arc::clone(&controller);
+    let waiter = std::thread::Builder::new().spawn(move || {
+        let mut seen = 0;
+        while seen < 50 && waits.next(Some(SOON)).unwrap().is_some() {
+            seen += 1;
+        }
+        seen
+    });
+    // Both directions are full at times: the sender reads answers while it sends.
+    let large = vec![7; 1 << 20];
+    for number in 0..50 {
+        call(&controller, peer, number, &[Sent::Bytes(&large)]);
+    }
+    assert_eq!(waiter.unwrap().join().unwrap(), 50);
+    end(worker);
+}

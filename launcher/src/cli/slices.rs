@@ -1,0 +1,160 @@
+//! `--slices` and the options beside it: how many slices of the hosts a job takes.
+
+use super::Run;
+use super::errors::CliError;
+use super::values;
+use rlaunch_core::job::slices::{Sizes, SizesError, SlicePlan, Slot, SlotError, SlotId, slots};
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::map_by::Order;
+use rlaunch_core::place::{MOST_RANKS, Placement, RankBy};
+use rlaunch_core::restarts::MOST_PREEMPT;
+use rlaunch_core::time::Span;
+
+/// The default of `--scale-timeout`.
+const SCALE_TIMEOUT: Span = Span::from_secs(600);
+
+/// The options, as far as they were given.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Args {
+    /// `--slices`, as it was typed, and its numbers.
+    sizes: Option<(OsBytes, Vec<i64>)>,
+    /// `--spare-slices`, as it was typed.
+    spares: Option<(OsBytes, u32)>,
+    /// `--scale-timeout`, as it was typed.
+    timeout: Option<(OsBytes, Span)>,
+}
+
+impl Args {
+    pub(super) const fn is_given(&self) -> bool {
+        self.sizes.is_some()
+    }
+
+    /// `--slices`: numbers with commas between them.
+    pub(super) fn take_sizes(&mut self, option: &OsBytes, value: &OsBytes) -> Result<(), CliError> {
+        let number = |part: &[u8]| std::str::from_utf8(part).ok()?.trim().parse::<i64>().ok();
+        let numbers: Option<Vec<i64>> = match value.is_empty() {
+            true => Some(Vec::new()),
+            false => value.split(|b| *b == b',').map(number).collect(),
+        };
+        let takes = |takes: String| CliError::Value {
+            option: option.clone(),
+            takes: takes.into(),
+            got: value.clone(),
+            hint: Some(values::spell(option, "2,4,8").into()),
+        };
+        let numbers = numbers.ok_or_else(|| takes("numbers of slices, with commas between them".into()))?;
+        Sizes::new(&numbers, MOST_RANKS).map_err(|error| takes(format!("numbers of slices above 0 ({error})")))?;
+        self.sizes = Some((option.clone(), numbers));
+        Ok(())
+    }
+
+    /// `--spare-slices`
+    pub(super) fn take_spares(&mut self, option: &OsBytes, value: &OsBytes) -> Result<(), CliError> {
+        self.spares = Some((option.clone(), values::count_or_none(option, value, MOST_RANKS)?));
+        Ok(())
+    }
+
+    /// `--scale-timeout`
+    pub(super) fn take_timeout(&mut self, option: &OsBytes, value: &OsBytes) -> Result<(), CliError> {
+        self.timeout = Some((option.clone(), values::span(option, value)?));
+        Ok(())
+    }
+
+    /// The first option that has no effect without `--slices`.
+    fn alone(&self) -> Option<&OsBytes> {
+        let spares = self.spares.as_ref().map(|(option, _)| option);
+        spares.or(self.timeout.as_ref().map(|(option, _)| option))
+    }
+}
+
+/// Slices that a job cannot have.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SlicesError {
+    /// Beside an option that places ranks in another way.
+    #[error("--slices places ranks slice by slice, and so does not go with {with}")]
+    Beside { with: &'static str, hint: &'static str },
+    /// `--spare-slices` without `--slices`.
+    #[error("{option} has no effect without --slices")]
+    Alone { option: OsBytes },
+    /// The hosts form no slices.
+    #[error("{option}: {source}")]
+    Hosts { option: OsBytes, source: SlotError },
+    /// More slices than the hosts form.
+    #[error("{option}: {source}")]
+    Sizes { option: OsBytes, source: SizesError },
+    /// More slices than the hosts form, with the spare ones.
+    #[error("{option}: {slices} slices and {spares} spare ones are wanted, and the hosts form {slots}")]
+    Spares { option: OsBytes, slices: u32, spares: u32, slots: u32 },
+}
+
+impl SlicesError {
+    pub(super) fn hint(&self) -> &'static str {
+        match self {
+            Self::Beside { hint, .. } => hint,
+            Self::Alone { .. } => "--slices N, the number of slices",
+            Self::Hosts { .. } => "slice=NAME id=N for each host in the hostfile, alike for all slices",
+            Self::Sizes { .. } | Self::Spares { .. } => "a smaller number, or further slices in the hostfile",
+        }
+    }
+}
+
+impl Run {
+    /// Retries after preemptions: slices are taken away and come back.
+    pub(super) const fn preempt_retries(&self) -> u32 {
+        match self.restarts.preempt {
+            0 if self.whole.slices.is_given() && !self.is_preempt_given => MOST_PREEMPT,
+            given => given,
+        }
+    }
+
+    /// Ranks go slice by slice, and host by host.
+    pub(super) fn by_slices(&self, placement: Placement) -> Result<Placement, CliError> {
+        let Some(plan) = self.slice_plan(&placement)? else { return Ok(placement) };
+        Ok(placement.of_hosts(&plan.hosts((0..).map(SlotId::new).take(plan.slots.len()))))
+    }
+
+    /// The slices of the job.
+    pub(crate) fn slice_plan(&self, placement: &Placement) -> Result<Option<SlicePlan>, CliError> {
+        let args = &self.whole.slices;
+        let Some((option, numbers)) = &args.sizes else {
+            return match args.alone() {
+                Some(option) => Err(SlicesError::Alone { option: option.clone() }.into()),
+                None => Ok(None),
+            };
+        };
+        self.check_beside()?;
+        let slots: Vec<Slot> =
+            slots(&placement.nodes).map_err(|source| SlicesError::Hosts { option: option.clone(), source })?;
+        let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        let sizes =
+            Sizes::new(numbers, count).map_err(|source| SlicesError::Sizes { option: option.clone(), source })?;
+        let spares = args.spares.as_ref().map_or(0, |(_, spares)| *spares);
+        let slices = sizes.largest();
+        if let Some((option, spares)) = args.spares.clone().filter(|_| slices.saturating_add(spares) > count) {
+            return Err(SlicesError::Spares { option, slices, spares, slots: count }.into());
+        }
+        let timeout = args.timeout.as_ref().map_or(SCALE_TIMEOUT, |(_, timeout)| *timeout);
+        Ok(Some(SlicePlan { sizes, slots, spares, timeout }))
+    }
+
+    /// Options that place ranks in another way.
+    fn check_beside(&self) -> Result<(), SlicesError> {
+        let whole = &self.whole;
+        let is_mapped = !matches!(whole.map_by.order, Order::Default | Order::Slot);
+        let is_ranked = !matches!(whole.rank_by, None | Some(RankBy::Slot));
+        let cases = [
+            (self.programs.len() > 1, "several programs", "one program"),
+            (self.programs.iter().any(|program| program.n.is_some()), "-n", "--ppn N, the ranks of each host"),
+            (whole.nnodes.is_some(), "--nnodes", "--slices alone: the hostfile has the hosts of a slice"),
+            (whole.min_hosts.is_some(), "--min-hosts", "--slices 2,4: the numbers of slices that are enough"),
+            (whole.allow_partial, "--allow-partial", "whole slices"),
+            (is_mapped, "--map-by", "--map-by slot"),
+            (is_ranked, "--rank-by", "--rank-by slot"),
+            (self.reach.srun.is_some(), "--launcher slurm", "--launcher ssh"),
+        ];
+        match cases.into_iter().find(|(is_given, ..)| *is_given) {
+            Some((_, with, hint)) => Err(SlicesError::Beside { with, hint }),
+            None => Ok(()),
+        }
+    }
+}

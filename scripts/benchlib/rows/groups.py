@@ -1,0 +1,94 @@
+"""groups: calls of worker groups, beside bare sockets and memcpy in Python, and beside Ray where RLAUNCH_RAY names a Python that has it.
+
+Needs our package (scripts/build-client leaves one in target/client/python) and a Python with NumPy: RLAUNCH_TORCH, else Debian's.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from functools import partial
+
+from ..case import Case, Goal
+from ..measure import Sample
+from .rounds_python import environment
+
+DIRECTORY = pathlib.Path(__file__).resolve().parents[2] / "bench.d"
+PATIENCE = 180
+
+
+def _run(command, scale=1.0):
+    env = environment()
+    env["PYTHONPATH"] = f"{env['PYTHONPATH']}:{DIRECTORY}"
+    try:
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        return Sample(failure="did not end", timed_out=True)
+    try:
+        return Sample(float(done.stdout.split()[-1]) * scale)
+    except (IndexError, ValueError):
+        return Sample(failure=f"exit {done.returncode}: {done.stderr.strip()[-200:]}")
+
+
+def _rlaunch(bench, python, what, workers, seconds):
+    words = [python, DIRECTORY / "groups_controller.py", what, workers, seconds, time.monotonic()]
+    group = [":", "--group", "bench", "-n", workers, python, "-m", "rlaunch.groups.worker", "groups_worker.Load"]
+    command = bench.launchers["rlaunch"].with_words("rlaunch", "--oversubscribe").command(1, ["--lead", *words, *group])
+    return _run([*map(str, command)])
+
+
+def _ray(python, what, workers, seconds):
+    return _run([python, str(DIRECTORY / "groups_ray.py"), what, str(workers), str(seconds), str(time.monotonic())])
+
+
+def _bare(python, *words, scale=1.0):
+    return _run([python, str(DIRECTORY / "groups_bare.py"), *map(str, words)], scale)
+
+
+def _has(python, module):
+    done = subprocess.run([python, "-c", f"import {module}"], stderr=subprocess.DEVNULL, env=environment(), check=False)
+    return done.returncode == 0
+
+
+def cases(bench):
+    """What a call of one or all workers of a group costs, large values, start and end."""
+    python = os.environ.get("RLAUNCH_TORCH") or "/usr/bin/python3"
+    if "rlaunch" not in bench.launchers:
+        return []
+    if not (_has(python, "rlaunch._native") and _has(python, "numpy")):
+        print("groups: no package for Python, or no NumPy; scripts/build-client makes the package", file=sys.stderr)
+        return []
+    ray = os.environ.get("RLAUNCH_RAY")
+    seconds = bench.size(1.0, 0.3)
+
+    def case(title, unit, what, workers, bare, *goals):
+        contenders = {"rlaunch": partial(_rlaunch, bench, python, what, workers, seconds)}
+        if bare is not None:
+            contenders["bare"] = bare
+        if ray:
+            contenders["ray"] = partial(_ray, ray, what, workers, seconds)
+        goals = tuple(goal for goal in goals if goal.against in contenders or goal.against is None)
+        return Case(f"groups: {title}", unit, contenders, goals=goals, max_rounds=5)
+
+    def call(workers):
+        return partial(_bare, python, "call", workers, seconds)
+
+    copy = partial(_bare, python, "memcpy")
+    gigabyte = 1 << 30
+    return [
+        case("empty call of 1 worker", "µs", "one", 1, call(1), Goal(0.1, "ray")),
+        case("empty call of all of 8", "µs", "all", 8, call(8), Goal(1.3, "bare"), Goal(0.08, "ray")),
+        case("empty call of all of 64", "µs", "all", 64, call(64), Goal(1.3, "bare"), Goal(0.05, "ray")),
+        case("1 GiB sharded over 8", "GB/s", "sharded", 8, partial(_rate, copy, gigabyte), Goal(0.8, "bare", True), Goal(1.5, "ray", True)),
+        case("128 MiB for all of 8", "ms", "same", 8, partial(copy, 128 << 20, scale=1e3), Goal(1.3, "bare")),
+        case("start of 8 to the first answer", "ms", "start", 8, partial(_bare, python, "start", 8), Goal(1.3, "bare"), Goal(0.1, "ray")),
+        case("start of 64 to the first answer", "ms", "start", 64, partial(_bare, python, "start", 64), Goal(1.3, "bare"), Goal(0.1, "ray")),
+        case("shutdown of 64, after the workers' own", "ms", "shutdown", 64, None, Goal(100)),
+    ]
+
+
+def _rate(copy, size):
+    """GB/s of a copy."""
+    took = copy(size)
+    return took if took.value is None else Sample(size / took.value / 1e9)

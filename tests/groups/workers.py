@@ -1,0 +1,142 @@
+"""Classes of workers for the tests of worker groups."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+
+
+class Plain:
+    """Plain methods and generators."""
+
+    def __init__(self, base=0):
+        self.base, self.rank = base, int(os.environ["RANK"])
+        self.order, self.closed = [], 0
+
+    def add(self, x):
+        return self.base + x + self.rank
+
+    def world(self):
+        return [os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "RLAUNCH_GROUP")]
+
+    def echo(self, **values):
+        return values
+
+    def size(self, data):
+        return len(data)
+
+    def keep(self, data):
+        self.kept = data
+        return bytes(data[:4])
+
+    def drop(self):
+        self.kept = None
+
+    def write(self, data):
+        memoryview(data)[0] = 1
+
+    def note(self, what):
+        self.order.append(what)
+
+    def noted(self):
+        return self.order
+
+    def fail(self, text):
+        raise ValueError(text)
+
+    def fail_oddly(self):
+        class Odd(Exception):
+            """Cannot be pickled."""
+
+        raise Odd("odd")
+
+    def lock(self):
+        return threading.Lock()
+
+    def sleep(self, seconds):
+        time.sleep(seconds)
+        return seconds
+
+    def die(self):
+        print("these are the last words", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def leave(self, code):
+        sys.exit(code)
+
+    def fork_and_die(self):
+        """A child has the connection, and stays."""
+        if os.fork() == 0:
+            time.sleep(600)
+            os._exit(0)
+        self.die()
+
+    def start_child(self):
+        """A child in the worker's session, as an engine is."""
+        import subprocess
+
+        return subprocess.Popen(["sleep", "600"]).pid
+
+    def count(self, n, die_at=-1):
+        try:
+            for number in range(n):
+                if number == die_at:
+                    self.die()
+                yield number
+        finally:
+            self.closed += 1
+
+    def closings(self):
+        return self.closed
+
+    def reduce(self):
+        import torch
+        import torch.distributed
+
+        torch.distributed.init_process_group("gloo")
+        sum_ = torch.ones(1) * (self.rank + 1)
+        torch.distributed.all_reduce(sum_)
+        torch.distributed.destroy_process_group()
+        return sum_.item()
+
+    def shutdown(self):
+        return True
+
+    def shutdown_badly(self):
+        raise RuntimeError("no")
+
+
+class Mixed(Plain):
+    """Asynchronous methods, too."""
+
+    def __init__(self, base=0):
+        super().__init__(base)
+        self.produced, self.finished = 0, 0
+
+    async def pause(self, seconds):
+        await asyncio.sleep(seconds)
+        return seconds
+
+    async def tokens(self, n):
+        try:
+            for number in range(n):
+                self.produced = number + 1
+                yield number
+        finally:
+            self.finished += 1
+
+    async def state(self):
+        return self.produced, self.finished
+
+
+class Starts:
+    """Its object cannot be made on one rank."""
+
+    def __init__(self, how):
+        if os.environ["RANK"] == "1":
+            if how == "raise":
+                raise RuntimeError("no object here")
+            print("cannot begin", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,156 @@
+"""Parts of worker groups that need no job: shared memory, values as bytes, ends of workers, classes by name."""
+
+import pickle
+import random
+import sys
+import threading
+import types
+import unittest
+
+from rlaunch.groups import End, WorkerDied, WorkerError
+from rlaunch.groups import _codec as codec
+from rlaunch.groups._arena import Arena, Mapped
+from rlaunch.groups._start import _places, path_of
+from rlaunch.groups.worker import class_of, methods_of
+
+PAGE = 4096
+
+
+class SharedMemory(unittest.TestCase):
+    def test_regions_are_used_again_when_all_holders_have_given_them_back(self):
+        arena = Arena(8 * PAGE)
+        first = arena.put(memoryview(b"a" * PAGE), [1, 2])
+        second = arena.put(memoryview(b"b" * (6 * PAGE)), [1])
+        self.assertEqual((first.offset, second.offset, arena.used), (0, PAGE, 7 * PAGE))
+        self.assertIsNone(arena.put(memoryview(bytes(2 * PAGE)), [1]))
+        arena.release(first.offset, 1)
+        self.assertEqual(arena.put(memoryview(b"c"), [1]).offset, 7 * PAGE)
+        arena.release(first.offset, 2)
+        self.assertEqual(arena.put(memoryview(b"d"), [3]).offset, 0)
+        arena.forget(1)
+        arena.forget(3)
+        self.assertEqual((arena.used, arena._free), (0, [(0, 8 * PAGE)]))
+
+    def test_any_order_leaves_no_gap(self):
+        arena, held, luck = Arena(64 * PAGE), [], random.Random(7)
+        for _ in range(2000):
+            region = arena.put(memoryview(bytes(luck.randrange(1, 5 * PAGE))), [0])
+            if region is not None:
+                held.append(region)
+            if held and (region is None or luck.random() < 0.5):
+                arena.release(held.pop(luck.randrange(len(held))).offset, 0)
+        for region in held:
+            arena.release(region.offset, 0)
+        self.assertEqual(arena._free, [(0, 64 * PAGE)])
+
+    def test_a_reader_sees_the_bytes_and_cannot_write(self):
+        arena, unused = Arena(16 * PAGE), []
+        mapped = Mapped(arena.path, arena.size)
+        region = arena.put(memoryview(b"x" * 5000), [0])
+        view = mapped.region(region, unused.append)
+        again = view[10:20]
+        self.assertEqual((bytes(again), view.readonly), (b"x" * 10, True))
+        del view
+        self.assertEqual(unused, [])
+        del again
+        self.assertEqual(unused, [region.offset])
+        with self.assertRaises(ValueError):
+            mapped.region(region._replace(offset=15 * PAGE, len=2 * PAGE), unused.append)
+
+    def test_no_memory_is_no_error(self):
+        self.assertIsNone(Arena(0).put(memoryview(b"x"), [0]))
+
+
+class Values(unittest.TestCase):
+    def test_large_bytes_are_not_copied(self):
+        large = b"y" * (1 << 20)
+        parts = codec.encode({"a": large, "b": 1}, codec.PICKLE)
+        self.assertEqual(len(parts), 2)
+        self.assertLess(len(parts[0]), 1000)
+        self.assertEqual(codec.decode([bytes(parts[0]), bytes(parts[1])], codec.PICKLE), {"a": large, "b": 1})
+        self.assertEqual(codec.decode(codec.encode([1, None], codec.JSON), codec.JSON), [1, None])
+
+    def test_unknown_encodings_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "no serializer 'xml'"):
+            codec.codec_of("xml")
+        with self.assertRaisesRegex(ValueError, "later version"):
+            codec.decode([b""], 9)
+        if "msgpack" not in sys.modules:
+            try:
+                import msgpack  # noqa: F401
+            except ImportError:
+                with self.assertRaisesRegex(ImportError, "pip install msgpack"):
+                    codec.codec_of("msgpack")
+
+    def test_an_exception_that_cannot_be_rebuilt_travels_as_text(self):
+        class Local(Exception):
+            pass
+
+        self.assertEqual(codec.encode_error(Local("x"), codec.PICKLE), [])
+        self.assertEqual(codec.encode_error(ValueError(threading.Lock()), codec.PICKLE), [])
+        self.assertEqual(len(codec.encode_error(ValueError("x"), codec.PICKLE)), 1)
+        self.assertEqual(codec.encode_error(ValueError("x"), codec.JSON), [])
+        self.assertEqual(codec.described(KeyError("k"))[:2], [b"KeyError", b"'k'"])
+
+
+class Ends(unittest.TestCase):
+    def test_an_entry_of_the_launcher_is_read(self):
+        entry = b"how=signal\ncode=137\nsignal=9\ncore=0\nasked=0\noom=-\nhost=node1\npid=812\nerror=\nlater=1\n\nlast\nwords"
+        end = End.parse(entry)
+        self.assertEqual((str(end), end.host, end.last_words), ("was killed by signal 9", "node1", "last\nwords"))
+        self.assertEqual(str(End.parse(b"")), "ended for an unknown reason")
+        self.assertEqual(str(End.parse(b"how=exit\ncode=3\n\n")), "exited with code 3")
+
+    def test_errors_can_be_pickled(self):
+        died = pickle.loads(pickle.dumps(WorkerDied("gen", 3, "node1", lambda: End("exit", 3, host="node1", last_words="oh"))))
+        self.assertEqual(str(died), "rank 3 of group gen on node1 exited with code 3; its last words:\noh")
+        error = pickle.loads(pickle.dumps(WorkerError(1, "Odd", "text", "trace")))
+        self.assertEqual(str(error), "rank 1: Odd: text")
+
+
+class Classes(unittest.TestCase):
+    def test_methods_are_told_by_their_kind(self):
+        class Some:
+            constant = 1
+
+            def plain(self):
+                pass
+
+            def items(self):
+                yield 1
+
+            async def wait(self):
+                pass
+
+            async def tokens(self):
+                yield 1
+
+            def _own(self):
+                pass
+
+        kinds = {"plain": "plain", "items": "generator", "wait": "async", "tokens": "async generator", "_own": "plain"}
+        self.assertEqual(methods_of(Some), kinds)
+
+    def test_classes_that_do_not_exist_are_named(self):
+        module = types.ModuleType("some_workers")
+        module.Gen = type("Gen", (), {"__module__": "some_workers"})
+        sys.modules["some_workers"] = module
+        self.addCleanup(sys.modules.pop, "some_workers")
+        self.assertIs(class_of("some_workers.Gen"), module.Gen)
+        for path, text in [("Gen", "names no module"), ("no_such.Gen", "no module 'no_such'"), ("some_workers.Get", "it has Gen")]:
+            with self.subTest(path), self.assertRaisesRegex(SystemExit, text):
+                class_of(path)
+
+    def test_paths_of_classes(self):
+        self.assertEqual(path_of("pkg.Gen"), ("pkg.Gen", ""))
+        self.assertEqual(path_of(unittest.TestCase), ("unittest.case.TestCase", ""))
+        with self.assertRaisesRegex(TypeError, "at the top of a module"):
+            path_of(3)
+
+    def test_places_of_workers(self):
+        self.assertEqual(_places(None, 2, ["a", "b"]), ["a", "a", "b", "b"])
+        self.assertEqual(_places(3, [1, 2], ["a", "b"]), ["a", "b", "b"])
+        self.assertEqual(_places(3, None, None), [])
+        for wrong in [(0, None, None), (None, 2, None), (3, 2, ["a"]), (None, [1], ["a", "b"])]:
+            with self.subTest(wrong), self.assertRaises(ValueError):
+                _places(*wrong)
