@@ -173,6 +173,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     trace_containment(&entered, edges);
     // Not before: the rollback has to know init.
     let port = port?;
+    let chosen = port.as_ref().filter(|_| is_chosen);
     let note = match entered {
         Ok(()) if plan.contain == Contain::T3 => String::new(),
         Ok(()) => held_back.unwrap_or_default().to_owned(),
@@ -182,7 +183,6 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
     let mut processors = plan.binding.needs_topology(cpus).then(|| Box::new(processors::processors(gpus)));
     let cores = processors.as_mut().map(|processors| processors::take_cores(processors, &plan.binding));
-    let chosen = port.as_ref().filter(|_| is_chosen);
     let weak = edges.no_subreaper.filter(|_| init.is_none()).map(no_subreaper);
     let sandbox = Sandbox {
         hello: Hello {
@@ -210,9 +210,9 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         mpi: mpi.map(|port| Box::new(MpiPort { port, host: OsBytes::from(host.as_slice()) })),
         tpu_alone: None,
     };
-    edges.sandbox.cores = cores.unwrap_or_default();
     port.into_iter().for_each(|port| edges.sandbox.hold(port));
-    (edges.sandbox.host, edges.sandbox.job) = (host, Some(plan.job));
+    let cores = cores.unwrap_or_default();
+    (edges.sandbox.cores, edges.sandbox.host, edges.sandbox.job) = (cores, host, Some(plan.job));
     Ok(sandbox)
 }
 
