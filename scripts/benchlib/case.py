@@ -46,6 +46,8 @@ class Bench:
     scratch: str
     quick: bool = False
     full: bool = False
+    without: tuple = ()
+    """Peers that are left out."""
     stdin_bytes: int = 1 << 30
     megabytes_per_rank: int = 25
     torchrun: object = None

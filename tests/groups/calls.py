@@ -71,7 +71,7 @@ raises(ValueError, "first", lambda: get(both))
 assert time.monotonic() - began < 10
 assert raises(CallTimeout, "results have not come", lambda: get(both[:1], timeout=0.05))
 
-# Large values lie in shared memory, which is used again.
+# On this host large values lie in shared memory, which is used again.
 large = bytearray(range(256)) * (16 << 10)
 import pickle
 
@@ -83,8 +83,9 @@ while group._arena.used and time.monotonic() < until:
     first.noted().result()
 assert group._arena.used == 0, group._arena.used
 assert first.keep(data=pickle.PickleBuffer(large)).result() == bytes(range(4))
-assert group._arena.used == 4 << 20
-raises(TypeError, "read-only", first.write(data=pickle.PickleBuffer(large)).result)
+assert group._arena.used == (4 << 20 if first.has_arena else 0)
+if first.has_arena:
+    raises(TypeError, "read-only", first.write(data=pickle.PickleBuffer(large)).result)
 first.drop().result()
 first.noted().result()
 assert group._arena.used == 0, group._arena.used

@@ -155,20 +155,22 @@ fn variables_of_torchrun_do_not_count_without_its_options() {
 }
 
 #[test]
-fn ranks_of_mpi_that_nothing_connects_are_a_note() {
-    let note = |n: &str| format!("rlaunch: --mpi none: the {n} ranks will be {n} MPI programs of one rank each");
-    let job =
-        |n: &str, code: &str| Plan::rlaunch(["--mpi", "none", "-n", n, "python3", "-c", code]).start().code(0).err();
-    if place::has("python3") {
-        assert!(job("2", "if 0:\n    import mpi4py").contains(&note("2")));
-        let words = ["-q", "--mpi", "none", "-n", "2", "python3", "-c", "if 0:\n    import mpi4py"];
-        let quiet = Plan::rlaunch(words).start().code(0);
-        assert!(quiet.err().contains(&note("2")), "the result is wrong: {}", quiet.err());
-        assert!(!job("1", "if 0:\n    import mpi4py").contains("MPI"));
-        assert!(!job("2", "import sys").contains("MPI"));
-        let served = Plan::rlaunch(["-n", "2", "python3", "-c", "if 0:\n    import mpi4py"]).start().code(0);
-        assert!(!served.err().contains("MPI"), "{}", served.err());
+fn ranks_of_mpi_that_nothing_connects_are_named_at_the_end() {
+    const CODE: &str = "if 0:\n    import mpi4py";
+    let message = "rlaunch: the 2 ranks were 2 programs of one rank each: mpi4py ";
+    let job = |words: &[&str]| Plan::rlaunch(words).start().code(0).err();
+    if !place::has("python3") {
+        return;
     }
+    assert!(job(&["-n", "2", "python3", "-c", CODE]).contains(message));
+    let none = job(&["-q", "--mpi", "none", "-n", "2", "python3", "-c", CODE]);
+    assert!(none.contains(message) && none.contains("--mpi none"), "the result is wrong: {none}");
+    for words in [&["-n", "1", "python3", "-c", CODE], &["-n", "2", "python3", "-c", "import sys"]] {
+        assert!(!job(words).contains("programs of one rank"), "{words:?}");
+    }
+    let done = Plan::rlaunch(["-n", "2", "python3", "-c", CODE]).start().code(0);
+    let apart = done.event("mpi.apart");
+    assert_eq!((&apart["ranks"], &apart["library"], &apart["served"]), (&2.into(), &"mpi4py".into(), &true.into()));
 }
 
 /// No ssh is started: there is none in this PATH.

@@ -45,6 +45,7 @@ mod libtpu;
 mod limits;
 mod many;
 mod mpi;
+mod mpi_storm;
 mod output;
 mod placement;
 mod preemption;

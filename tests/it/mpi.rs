@@ -7,6 +7,8 @@ use crate::case::Done;
 use crate::census;
 use crate::place::{self, Scratch};
 use crate::plan::Plan;
+use crate::watch::Exit;
+use nix::sys::signal::Signal;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,6 +41,37 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// Rank 0 publishes a name, the last rank looks it up and connects; after that it is gone.
+const NAMES: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+int main(int argc, char **argv) {
+  int rank, size, rc, sum = 0;
+  char port[MPI_MAX_PORT_NAME] = "", found[MPI_MAX_PORT_NAME] = "";
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  if (rank == 0) {
+    MPI_Open_port(MPI_INFO_NULL, port);
+    MPI_Publish_name("ocean", MPI_INFO_NULL, port);
+  }
+  MPI_Bcast(port, sizeof port, MPI_CHAR, 0, MPI_COMM_WORLD);
+  if (rank == size - 1) {
+    rc = MPI_Lookup_name("ocean", MPI_INFO_NULL, found);
+    printf("found %d, same %d\n", rc == MPI_SUCCESS, !strcmp(port, found));
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 0) MPI_Unpublish_name("ocean", MPI_INFO_NULL, port);
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == size - 1) printf("found %d\n", MPI_Lookup_name("ocean", MPI_INFO_NULL, found) == MPI_SUCCESS);
+  fflush(stdout);
+  MPI_Finalize();
+  return 0;
+}
+"#;
+
 /// The libraries: package and soname.
 const LIBRARIES: [(&str, &str); 4] = [
     ("mpich", "libmpi.so.12"),
@@ -48,7 +81,7 @@ const LIBRARIES: [(&str, &str); 4] = [
 ];
 
 /// A program that was built for a library.
-struct Hello {
+pub(crate) struct Hello {
     package: &'static str,
     program: PathBuf,
     lib: PathBuf,
@@ -61,8 +94,16 @@ impl Hello {
         self.settings(plan)
     }
 
+    pub(crate) const fn package(&self) -> &'static str {
+        self.package
+    }
+
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Open MPI looks for fast networks for a second otherwise.
-    fn settings(&self, plan: Plan) -> Plan {
+    pub(crate) fn settings(&self, plan: Plan) -> Plan {
         let vader = if self.package == "openmpi" { "self,sm" } else { "self,vader" };
         plan.env("OMPI_MCA_pml", "ob1").env("OMPI_MCA_btl", vader).env("I_MPI_FABRICS", "shm")
     }
@@ -79,7 +120,12 @@ impl Hello {
 }
 
 /// Programs of all libraries that are there, in a directory.
-fn hellos(dir: &Path) -> Vec<Hello> {
+pub(crate) fn hellos(dir: &Path) -> Vec<Hello> {
+    programs(dir, ("hello", HELLO))
+}
+
+/// A program of this name and text, for each library.
+fn programs(dir: &Path, source: (&str, &str)) -> Vec<Hello> {
     let Some(home) = std::env::var_os("RLAUNCH_MPI_WHEELS").filter(|path| !path.is_empty()).map(PathBuf::from) else {
         place::absent("MPI", "RLAUNCH_MPI_WHEELS names no directory of MPI libraries");
         return Vec::new();
@@ -87,10 +133,15 @@ fn hellos(dir: &Path) -> Vec<Hello> {
     if !place::has("gcc") {
         return Vec::new();
     }
-    LIBRARIES.iter().filter_map(|(package, soname)| hello(&home, package, soname, dir)).collect()
+    LIBRARIES.iter().filter_map(|(package, soname)| build(&home, (package, soname), dir, source)).collect()
 }
 
-fn hello(home: &Path, package: &'static str, soname: &str, dir: &Path) -> Option<Hello> {
+fn build(
+    home: &Path,
+    (package, soname): (&'static str, &str),
+    dir: &Path,
+    (name, text): (&str, &str),
+) -> Option<Hello> {
     let lib = home.join(package).join("lib");
     if !lib.join(soname).is_file() {
         place::absent(package, "not installed");
@@ -98,8 +149,8 @@ fn hello(home: &Path, package: &'static str, soname: &str, dir: &Path) -> Option
     }
     // Intel's wheel has no header. Its library has the ABI of MPICH.
     let headers = home.join(if package == "impi-rt" { "mpich" } else { package }).join("include");
-    let (source, program) = (dir.join("hello.c"), dir.join(format!("he llo of {package}")));
-    std::fs::write(&source, HELLO).unwrap();
+    let (source, program) = (dir.join(format!("{name}.c")), dir.join(format!("{name} of {package}")));
+    std::fs::write(&source, text).unwrap();
     let mut compiler = Command::new("gcc");
     compiler.arg("-o").arg(&program).arg(&source).arg("-I").arg(&headers).arg(lib.join(soname));
     compiler.arg(format!("-Wl,--allow-shlib-undefined,-rpath,{}", lib.display()));
@@ -142,6 +193,16 @@ fn world_is_found_through_shells_and_python() {
     }
 }
 
+/// Buffers that name the types of their values.
+#[test]
+fn described_buffers_of_open_mpi_are_understood() {
+    let scratch = Scratch::new();
+    for hello in hellos(scratch.dir()).into_iter().filter(|hello| hello.package.starts_with("openmpi")) {
+        let described = ["-n", "4", "-x", "PMIX_BFROP_BUFFER_TYPE=PMIX_BFROP_BUFFER_FULLY_DESC"];
+        is_world(&hello.run(&described, &[]).start().code(0), 4, hello.package);
+    }
+}
+
 #[test]
 fn abort_ends_the_job_with_its_code_and_names_the_rank() {
     let scratch = Scratch::new();
@@ -176,8 +237,22 @@ fn ranks_are_worlds_of_their_own_without_a_listener() {
     for hello in hellos(scratch.dir()).into_iter().filter(|hello| hello.package != "openmpi-4.1") {
         let done = hello.run(&["--mpi", "none", "-n", "2"], &[]).start().code(0);
         assert_eq!(done.sorted(), ["0 of 1, node size 1, sum 0"; 2], "{}: {}", hello.package, done.err());
-        assert!(done.err().contains("2 MPI programs of one rank each"), "{}", done.err());
+        done.says("the 2 ranks were 2 programs of one rank each: libmpi.so.");
     }
+}
+
+#[test]
+fn ranks_that_do_not_come_are_named_after_30_s() {
+    let scratch = Scratch::new();
+    let Some(hello) = hellos(scratch.dir()).into_iter().next() else { return };
+    let program = hello.program.to_str().unwrap();
+    // The last rank shows that the job lives: nothing else happens for 30 s.
+    let script = "case $RANK in 0) exec \"$0\";; 1) exit 0;; *) while sleep 5; do echo; done;; esac";
+    let case = hello.settings(Plan::rlaunch(["-n", "3", "sh", "-c", script, program])).start();
+    case.event("mpi.waits");
+    case.signal(Signal::SIGTERM);
+    let done = case.finish(Exit::Signal(Signal::SIGTERM));
+    done.says("rank 0 waits in MPI_Init for ranks 1-2 after 30s; rank 1 has exited");
 }
 
 #[test]
@@ -194,7 +269,40 @@ fn ranks_of_two_hosts_are_one_world() {
         let expected = [0, 1, 2, 3].map(|rank| format!("{rank} of 4, node size 2, sum 6"));
         assert_eq!(done.sorted(), expected, "{}: {}", hello.package, done.err());
     }
+    // Rank 3 is on the other host.
+    for names in programs(shared.scratch().dir(), ("names", NAMES)) {
+        let plan = names.settings_of_hosts(bed.plan("tester", "login", words)).args([&names.program]);
+        let done = plan.start().code(0);
+        assert_eq!(done.out(), "found 1, same 1\nfound 0\n", "{}: {}", names.package, done.err());
+    }
     drop(shared);
+    bed.clean(2);
+    bed.down();
+}
+
+/// Intel's own benchmark, over a network.
+#[test]
+fn benchmark_of_intel_runs_on_two_hosts() {
+    if !place::full() {
+        return;
+    }
+    let Some(home) = std::env::var_os("RLAUNCH_MPI_WHEELS").filter(|path| !path.is_empty()).map(PathBuf::from) else {
+        return;
+    };
+    let (lib, program) = (home.join("impi-rt/lib"), home.join("impi-rt/bin/IMB-MPI1"));
+    if !program.is_file() {
+        return place::absent("IMB", "impi-rt is not installed");
+    }
+    let Some(bed) = Bed::up(2) else { return };
+    for (test, ranks) in [("PingPong", 2), ("Allreduce", 4)] {
+        let (n, hosts) = (ranks.to_string(), format!("node0:{0},node1:{0}", ranks / 2));
+        let plan = bed.plan("tester", "login", ["rlaunch", "--ssh-fast", "-n", &n, "-H", &hosts]).args([&program]);
+        let plan = plan.args([test, "-msglog", "3:8", "-iter", "100", "-npmin", &n]);
+        let plan = plan.env("LD_LIBRARY_PATH", &lib).env("FI_PROVIDER_PATH", &lib).env("FI_PROVIDER", "tcp");
+        let done = plan.env("I_MPI_FABRICS", "shm:ofi").start().code(0);
+        assert!(done.out().contains(&format!("# Benchmarking {test}")), "{}", done.out());
+        assert!(done.out().contains(&format!("# #processes = {n}")), "{}", done.out());
+    }
     bed.clean(2);
     bed.down();
 }

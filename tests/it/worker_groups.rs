@@ -17,46 +17,43 @@ fn with_scripts(plan: Plan, client: &Path) -> Plan {
     with_client(plan, client).env("PYTHONPATH", format!("{}:{}", client.display(), scripts().display()))
 }
 
-/// The words of a controller and of a group of workers of this class.
+/// The words of a controller that leads, and of a group of workers of this class.
 fn words(script: &str, arguments: &[&str], ranks: u32, class: &str) -> Vec<String> {
     let script = scripts().join(script).display().to_string();
-    let group = format!(
-        "export RLAUNCH_GROUP=gen RANK=$((RANK-1)) WORLD_SIZE={ranks}; exec {PYTHON} -m rlaunch.groups.worker {class}"
-    );
     let ranks = ranks.to_string();
-    let controller = ["-n", "1", PYTHON, &script];
-    let workers = [":", "-n", &ranks, "sh", "-c", &group];
+    let controller = ["-n", "1", "--lead", PYTHON, &script];
+    let workers = [":", "--group", "gen", "-n", &ranks, PYTHON, "-m", "rlaunch.groups.worker", class];
     controller.iter().chain(arguments).chain(&workers).map(|word| (*word).to_owned()).collect()
 }
 
-fn run(script: &str, arguments: &[&str], ranks: u32, class: &str, code: i32) -> Option<Done> {
+fn run(script: &str, arguments: &[&str], ranks: u32, class: &str) -> Option<Done> {
     let client = client()?;
-    let plan = Plan::rlaunch(["--on-failure", "continue"]).args(words(script, arguments, ranks, class));
-    Some(with_scripts(plan, &client).start().code(code))
+    let plan = Plan::rlaunch(words(script, arguments, ranks, class));
+    Some(with_scripts(plan, &client).start().code(0))
 }
 
 #[test]
 fn controller_calls_its_workers_in_every_way() {
-    let Some(done) = run("calls.py", &[], 4, "workers.Plain", 0) else { return };
+    let Some(done) = run("calls.py", &[], 4, "workers.Plain") else { return };
     assert_eq!(done.out(), "all calls are well\n", "{}", done.err());
 }
 
 #[test]
 fn streams_wait_for_their_reader_and_end_when_they_are_cancelled() {
-    let Some(done) = run("streams.py", &[], 2, "workers.Mixed", 0) else { return };
+    let Some(done) = run("streams.py", &[], 2, "workers.Mixed") else { return };
     assert_eq!(done.out(), "all streams are well\n", "{}", done.err());
 }
 
 #[test]
 fn worker_that_dies_fails_its_calls_and_others_continue() {
-    let Some(done) = run("deaths.py", &[], 4, "workers.Plain", 137) else { return };
+    let Some(done) = run("deaths.py", &["with-reasons"], 4, "workers.Plain") else { return };
     assert!(done.out().ends_with("ends [0, 1, 2, 3]\n"), "{}{}", done.out(), done.err());
 }
 
 #[test]
 fn group_that_does_not_start_names_the_first_worker_that_failed() {
-    for (how, code) in [("raise", 0), ("die", 137)] {
-        let Some(done) = run("starts.py", &[how], 3, "workers.Starts", code) else { return };
+    for how in ["raise", "die"] {
+        let Some(done) = run("starts.py", &[how], 3, "workers.Starts") else { return };
         assert_eq!(done.out(), "not started\n", "{}", done.err());
     }
 }
@@ -69,7 +66,7 @@ fn class_that_does_not_exist_is_reported_with_those_that_do() {
         ("no_module.Gen", "there is no module 'no_module'"),
         ("Gen", "'Gen' names no module: write pkg.mod.Class"),
     ] {
-        let plan = Plan::rlaunch(["-n", "1", "-x", "RLAUNCH_GROUP=gen", PYTHON, "-m", "rlaunch.groups.worker", class]);
+        let plan = Plan::rlaunch(["--group", "gen", "-n", "1", PYTHON, "-m", "rlaunch.groups.worker", class]);
         let done = with_scripts(plan, &client).start().code(1);
         assert!(done.err().contains(text), "{}", done.err());
     }
@@ -92,22 +89,37 @@ fn no_worker_stays_when_the_controller_ends() {
     {
         let script = format!("from rlaunch.groups import WorkerGroup\nWorkerGroup.attach('gen')\n{end}");
         let mut all = words("calls.py", &[], 2, "workers.Plain");
-        all.splice(3..4, ["-c".into(), script]);
+        all.splice(4..5, ["-c".into(), script]);
         let plan = Plan::rlaunch(["--grace", "2s"]).args(all);
         with_scripts(plan, &client).start().code(code);
     }
+}
+
+/// A job of node0 and node1, with these words.
+fn on_hosts(bed: &Bed, client: &Path, options: &[&str], words: Vec<String>) -> Done {
+    let all = ["rlaunch", "--ssh-fast"].iter().chain(options).map(|word| (*word).to_owned());
+    let plan = bed.plan("root", "login", all.chain(words)).with_events();
+    let done = with_scripts(plan, client).start().code(0);
+    bed.clean(2);
+    done
 }
 
 #[test]
 fn workers_on_two_hosts_are_called_over_tcp() {
     let Some(client) = client() else { return };
     let Some(bed) = Bed::up(2) else { return };
-    let all = ["rlaunch", "--ssh-fast", "-H", "node0:3,node1:2", "--on-failure", "continue"].map(String::from);
-    let script = words("calls.py", &[], 4, "workers.Plain");
-    let plan = bed.plan("root", "login", all.into_iter().chain(script)).with_events();
-    let forwarded = format!("{}:{}", client.display(), scripts().display());
-    let done = with_scripts(plan, &client).env("PYTHONPATH", forwarded).start().code(0);
+    let done = on_hosts(&bed, &client, &["-H", "node0:3,node1:2"], words("calls.py", &[], 4, "workers.Plain"));
     assert_eq!(done.out(), "all calls are well\n", "{}", done.err());
-    bed.clean(2);
+    // All of the group on another host than the controller's.
+    let mut apart = words("calls.py", &[], 4, "workers.Plain");
+    apart.splice(0..0, ["-H", "node0"].map(String::from));
+    let group = apart.iter().position(|word| word == "gen").unwrap() + 1;
+    apart.splice(group..group, ["-H", "node1:4"].map(String::from));
+    let done = on_hosts(&bed, &client, &[], apart);
+    assert_eq!(done.out(), "all calls are well\n", "{}", done.err());
+    // One of those that die leaves a child, which holds its connection.
+    let done =
+        on_hosts(&bed, &client, &["-H", "node0:3,node1:2"], words("deaths.py", &["with-reasons"], 4, "workers.Plain"));
+    assert!(done.out().ends_with("ends [0, 1, 2, 3]\n"), "{}{}", done.out(), done.err());
     bed.down();
 }

@@ -148,9 +148,10 @@ class Classes(unittest.TestCase):
             path_of(3)
 
     def test_places_of_workers(self):
-        self.assertEqual(_places(None, 2, ["a", "b"]), ["a", "a", "b", "b"])
-        self.assertEqual(_places(3, [1, 2], ["a", "b"]), ["a", "b", "b"])
-        self.assertEqual(_places(3, None, None), [])
-        for wrong in [(0, None, None), (None, 2, None), (3, 2, ["a"]), (None, [1], ["a", "b"])]:
+        self.assertEqual(_places(None, 2, ["a", "b"]), [(2, ["a"]), (2, ["b"])])
+        self.assertEqual(_places(3, [0, 3], ["a", "b"]), [(3, ["b"])])
+        self.assertEqual(_places(3, None, None), [(3, [])])
+        self.assertEqual(_places(3, None, ["a", "b"]), [(3, ["a", "b"])])
+        for wrong in [(0, None, None), (None, 2, None), (3, 2, ["a"]), (None, [1], ["a", "b"]), (None, 0, ["a"])]:
             with self.subTest(wrong), self.assertRaises(ValueError):
                 _places(*wrong)

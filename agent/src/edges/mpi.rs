@@ -14,9 +14,12 @@ use rlaunch_core::id::{ClientId, ProcId, Rank};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::master_store::Guard;
 use rlaunch_core::mpi::{Action, Broken, Layout, MAX_UNREAD, Mpi};
+use rlaunch_core::node::NodeEvent;
 use rlaunch_core::status::Status;
-use rlaunch_core::store::Table;
+use rlaunch_core::store::{Answer, Refusal, Table};
 use rlaunch_core::time::Mono;
+use rlaunch_core::wire::frozen::client::write_reply;
+use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::{holders, socket};
 use std::io::{self, ErrorKind};
@@ -36,6 +39,10 @@ const BURST: usize = 256;
 const ROUNDS: usize = 16;
 /// Most connections: a rank has one or two.
 const MOST: usize = 16 << 10;
+
+/// The reason for a refused registration.
+const USES_MPI: &str =
+    "the rank has used MPI, which cannot survive an in-process restart; use --max-restarts, or no MPI";
 
 #[derive(Debug)]
 struct Connection {
@@ -66,6 +73,10 @@ pub(super) struct MpiListener {
     outcomes: Outcomes,
     /// Requests for the store.
     asks: Vec<(u64, Vec<u8>)>,
+    /// Facts for the launcher.
+    news: Vec<NodeNews>,
+    /// Processes of ranks whose start is not reported yet.
+    early: Vec<ClientId>,
 }
 
 /// Listens; the port, where that can be.
@@ -138,6 +149,8 @@ impl MpiListener {
             chunk: Vec::new(),
             outcomes: Outcomes::default(),
             asks: Vec::new(),
+            news: Vec::new(),
+            early: Vec::new(),
         })
     }
 
@@ -227,19 +240,37 @@ impl MpiListener {
         if connection.is_ending {
             return;
         }
-        let pid = connection.pid;
-        let above = i32::try_from(std::process::id()).unwrap_or(0);
-        let speaks_for = |rank: Rank| holders::belongs_to(pid, &ranks.processes_of(rank), above);
+        let mut is_early = false;
+        let speaks_for = speaks_for(connection.pid, ranks, &mut is_early);
         if connection.held.is_empty() {
-            let used = machine.receive(client, came, speaks_for);
+            let used = machine.receive(now(), client, came, speaks_for);
             connection.held.extend_from_slice(came.get(used..).unwrap_or_default());
         } else {
             connection.held.extend_from_slice(came);
-            let used = machine.receive(client, &connection.held, speaks_for);
+            let used = machine.receive(now(), client, &connection.held, speaks_for);
             connection.held.drain(..used.min(connection.held.len()));
         }
         if connection.held.is_empty() {
             connection.held = Vec::new();
+        }
+        if is_early {
+            self.early.push(client);
+        }
+    }
+
+    /// Serves processes that were faster than the report of their start.
+    fn serve_early(&mut self, ranks: &rank_table::Ranks) {
+        for client in std::mem::take(&mut self.early) {
+            let (Some(machine), Some(connection)) = (&mut self.machine, self.connections.get_mut(client)) else {
+                continue;
+            };
+            let mut is_early = false;
+            let held = std::mem::take(&mut connection.held);
+            let used = machine.receive(now(), client, &held, speaks_for(connection.pid, ranks, &mut is_early));
+            connection.held.extend_from_slice(held.get(used..).unwrap_or_default());
+            if is_early {
+                self.early.push(client);
+            }
         }
     }
 
@@ -251,7 +282,7 @@ impl MpiListener {
                 Action::Ask { seq, words } => self.asks.push((seq, words)),
                 Action::Close { client, why } => {
                     tracing::debug!("an MPI program is disconnected: {why}");
-                    if let Broken::Twice(rank) = &why {
+                    if let Broken::Twice(rank) | Broken::InRounds(rank) = &why {
                         ranks.write_stderr(Rank::new(*rank), format!("rlaunch: {why}\n").as_bytes());
                     }
                     self.end(client);
@@ -260,6 +291,7 @@ impl MpiListener {
                     tracing::debug!("rank {rank} calls MPI_Abort({code}): {}", String::from_utf8_lossy(&text));
                     self.outcomes.abort(rank, code, ranks.procs_of(rank), now());
                 }
+                Action::News(news) => self.news.push(news),
                 Action::Log { rank, mut text } => {
                     if !text.ends_with(b"\n") {
                         text.push(b'\n');
@@ -322,6 +354,20 @@ impl MpiListener {
     }
 }
 
+/// Whether a process belongs to a rank. `None`: the rank is being started, and the report of that is on its way.
+fn speaks_for<'a>(
+    pid: i32,
+    ranks: &'a rank_table::Ranks,
+    is_early: &'a mut bool,
+) -> impl FnMut(Rank) -> Option<bool> + use<'a> {
+    let above = i32::try_from(std::process::id()).unwrap_or(0);
+    move |rank| {
+        let known = ranks.processes_of(rank);
+        *is_early = known.is_empty() && ranks.is_being_started(rank);
+        (!*is_early).then(|| holders::belongs_to(pid, &known, above))
+    }
+}
+
 impl Connection {
     fn turn(&mut self, set: &ReadySet, client: ClientId) -> io::Result<()> {
         client_socket::watch(set, client, &self.socket, &mut self.room, !self.unsent.is_empty())
@@ -336,26 +382,49 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     serve(edges, cx);
     let Edges { mpi: Some(listener), ranks, .. } = edges else { return };
     listener.settle();
+    listener.serve_early(ranks);
+    listener.machine.iter_mut().for_each(|machine| machine.handle_timeout(now()));
     listener.perform(ranks);
     for proc in listener.outcomes.overdue(now()) {
         ranks.kill(proc);
     }
     ask_store(edges);
+    report(edges);
+}
+
+/// Sends the launcher what the machine has found.
+fn report(edges: &mut Edges) {
+    let Edges { mpi: Some(listener), events, .. } = edges else { return };
+    events.extend(listener.news.drain(..).map(NodeEvent::News));
+}
+
+/// A rank takes part in rounds from now on. Refused if it has used MPI.
+pub(super) fn register(edges: &mut Edges, rank: Rank) -> Result<(), &'static str> {
+    let Some(machine) = edges.mpi.as_mut().and_then(|listener| listener.machine.as_mut()) else { return Ok(()) };
+    if machine.has_come(rank) {
+        return Err(USES_MPI);
+    }
+    machine.register(rank);
+    Ok(())
 }
 
 /// Exchanges requests and answers with the store, until there are none.
 pub(super) fn ask_store(edges: &mut Edges) {
-    let Edges { mpi: Some(listener), store: Some(store), ranks, .. } = edges else { return };
+    let Edges { mpi: Some(listener), store, ranks, .. } = edges else { return };
     loop {
-        for (seq, words) in std::mem::take(&mut listener.asks) {
-            store.ask_for_mpi(seq, &words);
-        }
-        let answers = store.answers_of_mpi();
+        let asks = std::mem::take(&mut listener.asks);
+        let answers = match store {
+            Some(store) => {
+                asks.iter().for_each(|(seq, words)| store.ask_for_mpi(*seq, words));
+                store.answers_of_mpi()
+            }
+            None => asks.iter().map(|(seq, _)| (*seq, write_reply(&Answer::Refused(Refusal::Gone)).into())).collect(),
+        };
         if answers.is_empty() {
             return;
         }
         for (seq, words) in answers {
-            listener.machine.iter_mut().for_each(|machine| machine.answered(seq, &words));
+            listener.machine.iter_mut().for_each(|machine| machine.answered(now(), seq, &words));
         }
         listener.perform(ranks);
     }
@@ -384,7 +453,8 @@ fn serve(edges: &mut Edges, cx: &mut Context<'_>) {
 pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
     let listener = edges.mpi.as_ref()?;
     let authorizer = listener.authorizer.as_ref().and_then(Authorizer::deadline);
-    earliest_of([listener.queue.deadline(), authorizer, listener.outcomes.deadline()])
+    let machine = listener.machine.as_ref().and_then(Mpi::poll_timeout);
+    earliest_of([listener.queue.deadline(), authorizer, listener.outcomes.deadline(), machine])
 }
 
 /// A rank is gone: files that its library has left are removed.

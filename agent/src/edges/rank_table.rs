@@ -136,6 +136,12 @@ impl Ranks {
         self.live.iter().filter(|(_, rank)| !rank.reaped).map(|(proc, rank)| (rank.pid, *proc)).collect()
     }
 
+    /// Whether a process of that rank of the first world is being started.
+    pub(super) fn is_being_started(&self, number: rlaunch_core::id::Rank) -> bool {
+        let mut seats = self.asked.values().map(|exec| exec.delta.seat);
+        seats.any(|seat| seat.world == WorldId::new(0) && seat.rank == number)
+    }
+
     /// Returns the processes of the rank with this number.
     pub(super) fn processes_of(&self, number: rlaunch_core::id::Rank) -> Vec<i32> {
         self.live.values().filter(|rank| rank.is(number) && !rank.reaped).map(|rank| rank.pid).collect()

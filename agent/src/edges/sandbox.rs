@@ -211,8 +211,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         tpu_alone: None,
     };
     port.into_iter().for_each(|port| edges.sandbox.hold(port));
-    let cores = cores.unwrap_or_default();
-    (edges.sandbox.cores, edges.sandbox.host, edges.sandbox.job) = (cores, host, Some(plan.job));
+    (edges.sandbox.cores, edges.sandbox.host, edges.sandbox.job) = (cores.unwrap_or_default(), host, Some(plan.job));
     Ok(sandbox)
 }
 

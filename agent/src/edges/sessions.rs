@@ -4,7 +4,7 @@
 //! cannot follow a round any more. Messages from before the end of a process are handled before that end: the process may have announced
 //! that it leaves.
 
-use super::{Edges, rank_table};
+use super::{Edges, mpi, rank_table};
 use rlaunch_core::id::{Rank, SessionId, WorldId};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
@@ -133,7 +133,9 @@ fn take_in(edges: &mut Edges, newcomer: Newcomer) -> io::Result<()> {
     // The machine refuses ranks of other worlds.
     let of_first_world = rank.filter(|_| newcomer.world.is_none());
     let processes = of_first_world.map(|rank| edges.ranks.processes_of(rank)).unwrap_or_default();
-    let terms = match newcomer.terms(i32::try_from(std::process::id()).unwrap_or(0), &processes) {
+    let terms = newcomer.terms(i32::try_from(std::process::id()).unwrap_or(0), &processes);
+    let registered = |edges, terms| of_first_world.map_or(Ok(()), |rank| mpi::register(edges, rank)).map(|()| terms);
+    let terms = match terms.and_then(|terms| registered(edges, terms)) {
         Ok(terms) => terms,
         Err(why) => {
             tracing::debug!("a session is refused: {why}");

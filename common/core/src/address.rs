@@ -7,7 +7,7 @@
 use crate::os_bytes::OsBytes;
 use alloc::format;
 use alloc::vec::Vec;
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Beginnings of the names of interfaces that containers and virtual machines of this host are behind.
 const INNER: [&str; 16] = [
@@ -149,6 +149,20 @@ pub fn carrier<'a>(
     found.map(|one| &one.name)
 }
 
+/// The first network of IPv4 that an interface is in: its address and the number of its bits.
+#[must_use]
+pub fn network(all: &[Interface], name: &[u8]) -> Option<(Ipv4Addr, u8)> {
+    let own = usable(all, false).filter(|one| one.name.as_slice() == name);
+    own.filter_map(|one| match one.addr {
+        IpAddr::V4(addr) => {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(one.prefix.into())).unwrap_or(0);
+            Some((Ipv4Addr::from_bits(addr.to_bits() & mask), one.prefix))
+        }
+        IpAddr::V6(_) => None,
+    })
+    .next()
+}
+
 /// The names of the usable interfaces, in one line.
 #[must_use]
 pub fn names(all: &[Interface], alone: bool) -> OsBytes {
@@ -233,6 +247,18 @@ mod tests {
         assert_eq!(of("lo"), Some(["127.0.0.1".into(), "::1".into()].to_vec()));
         assert_eq!(of("eth"), None);
         assert_eq!(names(&interfaces(), true).to_string(), "lo docker0 eth1 eth0 ib0 br-12ab");
+    }
+
+    #[test]
+    fn network_of_an_interface_is_that_of_its_first_ipv4_address() {
+        let of = |name: &str| network(&interfaces(), name.as_bytes());
+        assert_eq!(of("eth0"), Some((Ipv4Addr::new(10, 1, 0, 0), 24)));
+        assert_eq!(of("ib0"), None);
+        let mut all = interfaces();
+        all[2].prefix = 32;
+        assert_eq!(network(&all, b"eth1"), Some((Ipv4Addr::new(192, 168, 5, 3), 32)));
+        all[2].prefix = 0;
+        assert_eq!(network(&all, b"eth1"), Some((Ipv4Addr::UNSPECIFIED, 0)));
     }
 
     #[test]

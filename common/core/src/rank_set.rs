@@ -29,6 +29,14 @@ impl RankSet {
         all
     }
 
+    /// The set of these ranges: first and last of each.
+    #[must_use]
+    pub fn of(ranges: &[(u32, u32)]) -> Self {
+        let mut all = Self::new();
+        ranges.iter().for_each(|(first, last)| all.insert_range(*first, *last));
+        all
+    }
+
     /// Adds one.
     pub fn insert(&mut self, rank: Rank) {
         self.insert_range(rank.get(), rank.get());

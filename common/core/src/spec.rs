@@ -64,6 +64,8 @@ pub struct JobSpec {
     pub jax: bool,
     /// MPI libraries are served (`--mpi`).
     pub mpi: bool,
+    /// The MPI library that a program needs, or `mpi4py`; empty: none is known.
+    pub mpi_library: OsBytes,
     /// The GPU variables of ranks (`--gpus-per-rank`).
     pub gpus: Share,
     /// The preparation of devices before ranks are started (`--devices`, `--clean-devices`).
@@ -106,6 +108,7 @@ impl JobSpec {
             store_guard: Guard::default(),
             jax: false,
             mpi: false,
+            mpi_library: OsBytes::default(),
             gpus: Share::default(),
             devices: DevicePlan::default(),
             bind: Bind::default(),

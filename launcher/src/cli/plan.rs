@@ -74,6 +74,7 @@ impl Run {
         let (apps, [absent, given, others]) = programs.with(&caller, &placement);
         let unknown = caller.iter().filter_map(|entry| unknown_variable(entry)).collect();
         let job = JobSpec {
+            mpi_library: OsBytes::default(),
             job,
             apps,
             label: self.style.label(placement.ranks.len()),

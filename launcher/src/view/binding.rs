@@ -25,7 +25,9 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
         | NodeNews::WarningNote(_)
         | NodeNews::HolderEnded { .. }
         | NodeNews::LockFile { .. }
-        | NodeNews::DeviceHeld(_) => None,
+        | NodeNews::DeviceHeld(_)
+        | NodeNews::MpiUsed { .. }
+        | NodeNews::MpiWaits { .. } => None,
     }
 }
 

@@ -136,7 +136,9 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line
         | NodeNews::FileFailed { .. }
         | NodeNews::RankBound { .. }
         | NodeNews::NotBound(_)
-        | NodeNews::OneCpu { .. } => None,
+        | NodeNews::OneCpu { .. }
+        | NodeNews::MpiUsed { .. }
+        | NodeNews::MpiWaits { .. } => None,
     }
 }
 

@@ -8,7 +8,7 @@ use rlaunch_core::hostlist::fold;
 use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::master_store::{ForAgent, Holder, port_of_arguments};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::report::Report;
+use rlaunch_core::report::{Fate, Report};
 use rlaunch_core::restart::RoundsEnd;
 
 /// Names of hosts.
@@ -52,6 +52,11 @@ impl Names {
         let without_torch = Holder::Agent(ForAgent::WithoutTorch);
         self.report.start.as_ref().is_none_or(|start| start.master_store != without_torch)
             || self.port_of_arguments().is_some()
+    }
+
+    /// Whether the process of a rank has exited.
+    pub(super) fn has_exited(&self, rank: Rank) -> bool {
+        self.report.ranks.get(rank.index()).is_some_and(|line| matches!(line.fate, Fate::Ended { .. }))
     }
 
     /// Restarts of all ranks after a failure.

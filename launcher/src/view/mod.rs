@@ -10,6 +10,7 @@ mod launch;
 mod limit;
 pub(crate) mod log_view;
 pub(crate) mod map;
+mod mpi_messages;
 pub(crate) mod nested;
 pub(crate) mod notices;
 pub(crate) mod path_search;

@@ -1,7 +1,7 @@
 //! Messages of rlaunch while a job runs. One line each, and another with the way out where the user has one.
 
 use super::log_view::{Line, Names};
-use super::{Tone, binding, device_messages, host_messages, limit, phrases, preemption};
+use super::{Tone, binding, device_messages, host_messages, limit, mpi_messages, phrases, preemption};
 use rlaunch_core::bootstrap::{CarrierKind, FallBack, Refusal};
 use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, SinkEnd, What, WorldLine};
 use rlaunch_core::id::{Rank, Std};
@@ -106,6 +106,9 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         JobNews::NotClear => (Tone::Quiet, NOT_CLEAR.to_owned()),
         JobNews::HostAwaited { node, within } => (Tone::Quiet, host_awaited(&names.short(*node), *within)),
         JobNews::HostsSilent { nodes, within } => (Tone::Quiet, silent(&names.folded(nodes), *within)),
+        JobNews::MpiApart { ranks, library, is_served } => {
+            (Tone::Quiet, mpi_messages::apart(*ranks, library, *is_served))
+        }
         JobNews::FilesLost { bytes } => {
             (Tone::Quiet, format!("{} could not be written to log files", phrases::bytes(*bytes)))
         }
@@ -176,6 +179,10 @@ pub(super) fn node_news(news: &NodeNews, host: &OsBytes, names: &Names, reported
         NodeNews::HolderEnded { .. } | NodeNews::LockFile { .. } | NodeNews::DeviceHeld(_) => {
             device_messages::news(news, host, reported.cleans)
         }
+        NodeNews::MpiUsed { .. } => None,
+        NodeNews::MpiWaits { waiting, missing } => {
+            Some((Tone::Normal, mpi_messages::waits(waiting, missing, |rank| names.has_exited(rank))))
+        }
     }
 }
 
@@ -194,7 +201,9 @@ pub(crate) fn node_diagnostic(news: &NodeNews, host: &str) -> String {
         | NodeNews::WarningNote(_)
         | NodeNews::HolderEnded { .. }
         | NodeNews::LockFile { .. }
-        | NodeNews::DeviceHeld(_) => format!("{host}: {news:?}"),
+        | NodeNews::DeviceHeld(_)
+        | NodeNews::MpiUsed { .. }
+        | NodeNews::MpiWaits { .. } => format!("{host}: {news:?}"),
     }
 }
 

@@ -5,9 +5,11 @@ use libfuzzer_sys::fuzz_target;
 use rlaunch_core::id::ClientId;
 use rlaunch_core::mpi::{Action, HostRanks, Layout, Mpi};
 use rlaunch_core::rank_set::RankSet;
+use rlaunch_core::time::Mono;
 use rlaunch_core::wire::{pmi1, pmix};
 
 const RANKS: u32 = 3;
+const NOW: Mono = Mono::from_nanos(1);
 
 fn machine() -> Mpi {
     let here = HostRanks::new("here".into(), &RankSet::world(2));
@@ -31,7 +33,7 @@ fn one(bytes: &[u8]) {
     let whole = {
         let (mut mpi, mut written) = (machine(), Vec::new());
         let client = mpi.open();
-        mpi.receive(client, bytes, |_| true);
+        mpi.receive(NOW, client, bytes, |_| Some(true));
         drain(&mut mpi, &mut written);
         written
     };
@@ -39,7 +41,7 @@ fn one(bytes: &[u8]) {
     let client = mpi.open();
     for byte in bytes {
         held.push(*byte);
-        let used = mpi.receive(client, &held, |_| true);
+        let used = mpi.receive(NOW, client, &held, |_| Some(true));
         held.drain(..used);
         drain(&mut mpi, &mut written);
     }
@@ -62,7 +64,7 @@ fuzz_target!(|data: &[u8]| {
         rest = more;
         let (client, held) = &mut clients[usize::from(which & 3)];
         held.extend_from_slice(piece);
-        let used = mpi.receive(*client, held, |rank| rank.get() < RANKS);
+        let used = mpi.receive(NOW, *client, held, |rank| Some(rank.get() < RANKS));
         held.drain(..used);
         drain(&mut mpi, &mut written);
         if which & 0x80 != 0 {

@@ -9,6 +9,7 @@ use crate::id::{AppIndex, JobId, LocalRank, Rank, WorldId};
 use crate::os_strings::OsStrings;
 use crate::spec::Tier;
 use crate::tpu::{RankChips, TpuHost};
+use core::net::Ipv4Addr;
 
 /// Values that the ranks of one program on one host have in common.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +85,8 @@ pub struct MpiHost<'a> {
     pub name: &'a [u8],
     /// More ranks run here than there are processors for them.
     pub is_crowded: bool,
+    /// The network of the interface that `--interface` names: its address and the number of its bits.
+    pub network: Option<(Ipv4Addr, u8)>,
 }
 
 /// The job as if it were a step of Slurm's.

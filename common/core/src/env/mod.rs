@@ -241,6 +241,7 @@ mod tests {
     use crate::os_strings::OsStrings;
     use crate::spec::Tier;
     use alloc::collections::BTreeSet;
+    use core::net::Ipv4Addr;
 
     pub(super) const HOST: Host<'_> = Host {
         job: JobId([7; 16]),
@@ -264,7 +265,13 @@ mod tests {
         interface: Some(b"eth0"),
         interface_asked: true,
         jax: true,
-        mpi: Some(MpiHost { port: 4711, namespace: 1, name: b"node1", is_crowded: true }),
+        mpi: Some(MpiHost {
+            port: 4711,
+            namespace: 1,
+            name: b"node1",
+            is_crowded: true,
+            network: Some((Ipv4Addr::new(10, 1, 0, 0), 16)),
+        }),
         local_devices: Some(2),
         restart: 0,
         max_restarts: 0,
@@ -402,6 +409,16 @@ mod tests {
     fn outside_slurm_none_of_its_variables_is_set() {
         let set = entries_of(&Host { slurm: None, ..HOST }, &RankVariables { slurm: false, ..SEAT }, &[]);
         assert!(!set.iter().any(|e| e.starts_with("SLURM_")), "{set:?}");
+    }
+
+    #[test]
+    fn network_of_open_mpi_is_that_of_the_interface_unless_the_user_has_another() {
+        let network = |pinned: &[&str]| -> Vec<String> {
+            let set = entries(&HOST, pinned);
+            set.into_iter().filter(|e| e.starts_with("OMPI_MCA_btl_tcp_if_include=")).collect()
+        };
+        assert_eq!(network(&[]), ["OMPI_MCA_btl_tcp_if_include=10.1.0.0/16"]);
+        assert_eq!(network(&["OMPI_MCA_btl_tcp_if_include"]), [""; 0]);
     }
 
     #[test]

@@ -38,6 +38,12 @@ pub(super) const CONTRACT: Contract = Contract {
         set("OMPI_COMM_WORLD_SIZE", "As WORLD_SIZE.").each_round(),
         gone("OMPI_FILE_LOCATION"),
         gone("OMPI_FIRST_RANKS"),
+        Var {
+            name: "OMPI_MCA_btl_tcp_if_include",
+            role: Role::Default,
+            doc: "The network of the interface, as `10.1.0.0/24`; only with `--interface`, several hosts and `--mpi`.",
+            anew: Anew::Never,
+        },
         gone("OMPI_MCA_cpu_type"),
         gone("OMPI_MCA_ess"),
         gone("OMPI_MCA_initial_wdir"),
@@ -99,7 +105,10 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.number("OMPI_COMM_WORLD_SIZE", host.world_size);
     out.number("OMPI_COMM_WORLD_LOCAL_SIZE", host.local_size);
     out.number("OMPI_UNIVERSE_SIZE", host.world_size);
-    let Some(MpiHost { port, namespace, name, .. }) = host.mpi else { return };
+    let Some(MpiHost { port, namespace, name, network, .. }) = host.mpi else { return };
+    if let Some((address, bits)) = network {
+        out.text("OMPI_MCA_btl_tcp_if_include", format!("{address}/{bits}").as_bytes());
+    }
     let world = Layout::name_of(host.job, namespace);
     out.text("OMPI_MCA_orte_local_daemon_uri", b"0.0;tcp://127.0.0.1:1");
     out.text("PMIX_BFROP_BUFFER_TYPE", b"PMIX_BFROP_BUFFER_NON_DESC");

@@ -136,6 +136,15 @@ pub enum JobNews {
         /// Until the leases of all of them have surely ended their ranks.
         within: Span,
     },
+    /// No rank of an MPI program has connected to the others, and the job is over.
+    MpiApart {
+        /// Number of ranks.
+        ranks: u32,
+        /// The library that the program needs.
+        library: OsBytes,
+        /// Whether the agents served MPI libraries.
+        is_served: bool,
+    },
     /// Bytes are missing in the log files of ranks.
     FilesLost {
         /// Number of bytes.
@@ -164,6 +173,7 @@ impl JobNews {
             Self::NotClear => "restart.not_clear",
             Self::HostAwaited { .. } => "host.awaited",
             Self::HostsSilent { .. } => "hosts.silent",
+            Self::MpiApart { .. } => "mpi.apart",
             Self::FilesLost { .. } => "files.lost",
         }
     }
@@ -227,6 +237,7 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
             all(o, "nodes", nodes);
             o.number("within", within.nanos());
         }
+        JobNews::MpiApart { ranks, library, is_served } => apart(o, *ranks, library, *is_served),
         JobNews::FilesLost { bytes } => o.number("bytes", *bytes),
     }
 }
@@ -242,6 +253,12 @@ fn warned(o: &mut Object<'_>, node: NodeId, source: WarningSource, response: Res
         }
         Response::Noted => o.text("response", "note"),
     }
+}
+
+fn apart(o: &mut Object<'_>, ranks: u32, library: &OsBytes, is_served: bool) {
+    o.number("ranks", ranks.into());
+    o.bytes("library", library);
+    o.flag("served", is_served);
 }
 
 fn fell_back(o: &mut Object<'_>, why: &FallBack) {

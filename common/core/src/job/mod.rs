@@ -20,6 +20,7 @@ mod job_event;
 mod kill_watchdog;
 mod log;
 mod master_addr;
+mod mpi_use;
 mod node_ends;
 mod notice;
 mod orders;
@@ -130,6 +131,7 @@ impl Job {
             shrink_rule: shrink_rule::ShrinkRule::new(Arc::clone(spec)),
             generations: generations::Generations::new(spec),
             rounds: rounds::Rounds::new(Arc::clone(spec), setting.read_policy),
+            mpi_use: mpi_use::MpiUse::new(spec),
             output: output::Output::new(setting.nohup),
             closing: closing::Closing::new(),
             worlds: worlds::Worlds::new(spec),
@@ -181,6 +183,7 @@ struct Parts {
     shrink_rule: shrink_rule::ShrinkRule,
     generations: generations::Generations,
     rounds: rounds::Rounds,
+    mpi_use: mpi_use::MpiUse,
     output: output::Output,
     closing: closing::Closing,
     worlds: worlds::Worlds,

@@ -106,7 +106,10 @@ impl Parts {
             ToRoot::InitLost => self.node_ends.init_lost(&mut step.cx(), node),
             ToRoot::GuardianLost => self.node_ends.on_guardian_lost(&mut step.cx(), node),
             ToRoot::Warned(source) => self.warned(step, node, source),
-            ToRoot::News(news) => step.notify(Notice::Log(What::NodeNews { node, news })),
+            ToRoot::News(news) => {
+                self.mpi_use.on_news(&news);
+                step.notify(Notice::Log(What::NodeNews { node, news }));
+            }
             ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(&mut step.cx(), proc, which, bytes),
             // The edges': they are about connections, not about the job.
             ToRoot::Whose(_) | ToRoot::Theirs(_) | ToRoot::Input(_) => {}
@@ -303,7 +306,8 @@ impl Parts {
         self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
         let unused = self.rounds.unused_report(&step.cx(), true);
         let lost = self.output.files_lost().map(What::News);
-        unused.into_iter().chain(lost).for_each(|what| self.log.write(&mut step.cx(), what));
+        let apart = self.mpi_use.report(&self.root_cause.cause(), step.facts.placement().world_size());
+        unused.into_iter().chain(apart).chain(lost).for_each(|what| self.log.write(&mut step.cx(), what));
         let nodes = self.root_cause.together();
         if !nodes.is_empty() {
             self.log.write(&mut step.cx(), What::Together { nodes });

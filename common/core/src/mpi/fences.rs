@@ -1,9 +1,13 @@
-//! Places where ranks wait for each other.
+//! Places where ranks wait for each other: one scan for both wires.
 
-use super::Broken;
+use super::remote::{PREFIX, hash};
+use super::{Broken, Cx};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
+use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Most fences at which ranks wait at a time, and most of the same ranks and name.
@@ -11,7 +15,43 @@ const MOST: usize = 4096;
 const MOST_ALIKE: usize = 64;
 
 /// A process that waits: its connection, and by what it knows the answer.
-pub(super) type Waiter = (ClientId, u32);
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Waiter {
+    pub(super) client: ClientId,
+    /// The tag of its request, in PMIx.
+    pub(super) tag: u32,
+    /// Its buffers name the types of their values, in PMIx.
+    pub(super) is_described: bool,
+}
+
+/// Kind of a fence, with its name.
+pub(super) trait Kind: Clone + Ord {
+    /// Bytes that no other kind has.
+    fn bytes(&self) -> Vec<u8>;
+}
+
+/// A fence at which all ranks of this host have arrived.
+#[derive(Debug)]
+pub(super) struct Met<K> {
+    pub(super) kind: K,
+    pub(super) all: RankSet,
+    pub(super) waiters: Vec<Waiter>,
+    /// The number of fences of this kind and these ranks until now, where other hosts take part. 0: all ranks are here.
+    pub(super) count: u64,
+}
+
+impl<K: Kind> Met<K> {
+    /// The same on all hosts, and another for each fence.
+    pub(super) fn hash(&self) -> u64 {
+        let ranges = self.all.ranges().flat_map(|(first, last)| [first, last]).flat_map(u32::to_be_bytes);
+        hash(&[&self.kind.bytes()[..], b" ", &ranges.collect::<Vec<u8>>(), &self.count.to_be_bytes()].concat())
+    }
+
+    /// Its name in the store.
+    pub(super) fn name(&self) -> String {
+        format!("{PREFIX}/fence/{:x}", self.hash())
+    }
+}
 
 /// Fence of some ranks.
 #[derive(Debug, Default)]
@@ -20,37 +60,43 @@ struct Fence {
     waiters: Vec<Waiter>,
 }
 
-/// All fences at which a rank has arrived. A key names the kind, its name, and the ranks that have to come.
+/// All fences at which a rank has arrived, and how many there were with other hosts.
 #[derive(Debug)]
 pub(super) struct Fences<K> {
     open: BTreeMap<(K, RankSet), VecDeque<Fence>>,
+    counts: BTreeMap<(K, RankSet), u64>,
 }
 
-impl<K: Ord> Default for Fences<K> {
+impl<K> Default for Fences<K> {
     fn default() -> Self {
-        Self { open: BTreeMap::new() }
+        Self { open: BTreeMap::new(), counts: BTreeMap::new() }
     }
 }
 
-impl<K: Ord> Fences<K> {
-    /// A process of a rank arrives. Returns all that wait here, if the ranks of this host (`own`) have all come. A process that comes again
-    /// before that waits for the fence after this one.
+impl<K: Kind> Fences<K> {
+    /// A process of a rank arrives. Returns the fence if the ranks of this host have all come. A process that comes again before that waits
+    /// for the fence after this one.
     ///
     /// # Errors
     /// Too many fences are open.
     pub(super) fn arrive(
         &mut self,
-        key: K,
-        (all, own): (&RankSet, &RankSet),
+        cx: &mut Cx<'_>,
+        (kind, all): (K, RankSet),
         rank: Rank,
         waiter: Waiter,
-    ) -> Result<Option<Vec<Waiter>>, Broken> {
+    ) -> Result<Option<Met<K>>, Broken> {
         if self.open.len() >= MOST {
             return Err(Broken::Order);
         }
-        let key = (key, all.clone());
-        let fences = self.open.entry(key).or_default();
-        let has_come = |fence: &Fence| fence.waiters.iter().any(|(client, _)| *client == waiter.0);
+        let own = cx.layout.own_of(&all);
+        cx.init_wait.wait(cx.now, &all, rank);
+        let mut open = match self.open.entry((kind, all)) {
+            Entry::Occupied(open) => open,
+            Entry::Vacant(new) => new.insert_entry(VecDeque::new()),
+        };
+        let fences = open.get_mut();
+        let has_come = |fence: &Fence| fence.waiters.iter().any(|other| other.client == waiter.client);
         let at = fences.iter().position(|fence| !has_come(fence)).unwrap_or(fences.len());
         if at >= MOST_ALIKE {
             return Err(Broken::Order);
@@ -61,23 +107,31 @@ impl<K: Ord> Fences<K> {
         let Some(fence) = fences.get_mut(at) else { return Ok(None) };
         fence.arrived.insert(rank);
         fence.waiters.push(waiter);
-        if at > 0 || !fence.arrived.covers(own) {
+        if at > 0 || !fence.arrived.covers(&own) {
             return Ok(None);
         }
-        let complete = fences.pop_front();
-        self.open.retain(|_, fences| !fences.is_empty());
-        Ok(complete.map(|fence| fence.waiters))
+        let waiters = fences.pop_front().map(|fence| fence.waiters).unwrap_or_default();
+        let (kind, all) = if fences.is_empty() { open.remove_entry().0 } else { open.key().clone() };
+        let count = if own == all { 0 } else { self.count(&kind, &all) };
+        Ok(Some(Met { kind, all, waiters, count }))
+    }
+
+    fn count(&mut self, kind: &K, all: &RankSet) -> u64 {
+        let count = self.counts.entry((kind.clone(), all.clone())).or_default();
+        *count = count.saturating_add(1);
+        *count
     }
 
     /// A connection is closed: it waits no more. Its rank has arrived all the same.
     pub(super) fn forget(&mut self, client: ClientId) {
         for fence in self.open.values_mut().flatten() {
-            fence.waiters.retain(|(other, _)| *other != client);
+            fence.waiters.retain(|other| other.client != client);
         }
     }
 
     /// Forgets the fences of some kind.
     pub(super) fn retain(&mut self, keeps: impl Fn(&K) -> bool) {
-        self.open.retain(|(key, _), _| keeps(key));
+        self.open.retain(|(kind, _), _| keeps(kind));
+        self.counts.retain(|(kind, _), _| keeps(kind));
     }
 }

@@ -4,23 +4,32 @@
 //! the business of an edge. The machine asks it whether a connection may speak for a rank.
 
 mod fences;
+mod init_wait;
 mod job_data;
 mod layout;
+mod names;
 mod pmi1;
 mod pmix;
 mod remote;
 #[cfg(test)]
 mod tests;
 
+pub use init_wait::PATIENCE;
 pub use layout::{HostRanks, Layout};
 
 use crate::id::{ClientId, Rank};
+use crate::machine::earliest;
+use crate::rank_set::RankSet;
 use crate::store::Table;
+use crate::time::Mono;
 use crate::wire::frozen::client::Reply;
+use crate::wire::node_news::{MpiWire, NodeNews};
 use crate::wire::pmi1::Malformed as BadLine;
 use crate::wire::pmix::{Hello, Malformed as BadMessage};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use init_wait::InitWait;
+use pmix::Looking;
 use remote::{Pending, Remote};
 
 /// Most bytes that one rank may have put.
@@ -52,6 +61,9 @@ pub enum Broken {
     /// The rank has another process that has called `MPI_Init` and not `MPI_Finalize`.
     #[error("another process of rank {0} is in MPI already: a rank is one process of MPI at a time")]
     Twice(u32),
+    /// The rank takes part in rounds.
+    #[error("rank {0} takes part in in-process restarts, which MPI cannot survive: use --max-restarts, or no MPI")]
+    InRounds(u32),
     /// The rank has put too many bytes.
     #[error("rank {0} has put more than {MOST_PER_RANK} bytes")]
     Full(u32),
@@ -90,6 +102,8 @@ pub enum Action {
         /// Its words.
         text: Vec<u8>,
     },
+    /// A fact for the launcher.
+    News(NodeNews),
     /// A library of this rank has words for the user.
     Log {
         /// Which.
@@ -117,6 +131,17 @@ enum Session {
     Broken,
 }
 
+impl Session {
+    /// Its wire, if it speaks for a rank.
+    fn wire(&self) -> Option<MpiWire> {
+        match self {
+            Self::Lines(session) => session.rank().map(|_| MpiWire::Pmi1),
+            Self::Messages(session) => session.rank().map(|_| MpiWire::Pmix),
+            Self::New | Self::Broken => None,
+        }
+    }
+}
+
 /// The machine.
 #[derive(Debug)]
 pub struct Mpi {
@@ -126,15 +151,26 @@ pub struct Mpi {
     lines: pmi1::Lines,
     messages: pmix::Messages,
     remote: Remote,
+    init_wait: InitWait,
+    /// Ranks that take part in rounds.
+    in_rounds: RankSet,
+    /// The launcher knows that MPI is used.
+    is_used: bool,
     out: VecDeque<Action>,
 }
+
+/// Whether the process at the other end belongs to a rank; `None`: not known yet.
+type SpeaksFor<'a> = dyn FnMut(Rank) -> Option<bool> + 'a;
 
 /// The parts of the machine that all sessions share.
 struct Cx<'a> {
     layout: &'a Layout,
     out: &'a mut VecDeque<Action>,
     remote: &'a mut Remote,
+    init_wait: &'a mut InitWait,
+    in_rounds: &'a RankSet,
     client: ClientId,
+    now: Mono,
 }
 
 impl Cx<'_> {
@@ -144,6 +180,20 @@ impl Cx<'_> {
 
     fn answer(&mut self, bytes: Vec<u8>) {
         self.write(self.client, bytes);
+    }
+
+    /// Whether the process at the other end may speak for a rank of this host. False: that is not known yet.
+    fn may_speak_for(&self, rank: Rank, speaks_for: &mut SpeaksFor<'_>) -> Result<bool, Broken> {
+        let number = rank.get();
+        if !self.layout.is_here(number) {
+            return Err(Broken::OtherRank(number));
+        }
+        match speaks_for(rank) {
+            None => Ok(false),
+            Some(false) => Err(Broken::OtherRank(number)),
+            Some(true) if self.in_rounds.contains(rank) => Err(Broken::InRounds(number)),
+            Some(true) => Ok(true),
+        }
     }
 }
 
@@ -158,6 +208,9 @@ impl Mpi {
             lines: pmi1::Lines::default(),
             messages: pmix::Messages::default(),
             remote: Remote::default(),
+            init_wait: InitWait::default(),
+            in_rounds: RankSet::new(),
+            is_used: false,
             out: VecDeque::new(),
         }
     }
@@ -171,15 +224,22 @@ impl Mpi {
     }
 
     /// Bytes from a connection: those that were left over, and what has come after them. Returns the number of bytes that are done with.
-    /// `speaks_for`: whether the process at the other end belongs to this rank.
-    pub fn receive(&mut self, client: ClientId, bytes: &[u8], mut speaks_for: impl FnMut(Rank) -> bool) -> usize {
+    /// `speaks_for`: whether the process at the other end belongs to this rank. `None`: the rank is being started, and its process is not
+    /// known yet. Then the bytes are left over.
+    pub fn receive(
+        &mut self,
+        now: Mono,
+        client: ClientId,
+        bytes: &[u8],
+        mut speaks_for: impl FnMut(Rank) -> Option<bool>,
+    ) -> usize {
         let mut used = 0;
         loop {
             let rest = bytes.get(used..).unwrap_or_default();
             if rest.is_empty() {
                 return used;
             }
-            match self.first(client, rest, &mut speaks_for) {
+            match self.first(now, client, rest, &mut speaks_for) {
                 Ok(0) => return used,
                 Ok(more) => used = used.saturating_add(more),
                 Err(why) => {
@@ -193,24 +253,30 @@ impl Mpi {
     /// Handles the first message of some bytes: the number of its bytes, or 0 if it is not complete.
     fn first(
         &mut self,
+        now: Mono,
         client: ClientId,
         bytes: &[u8],
-        speaks_for: &mut dyn FnMut(Rank) -> bool,
+        speaks_for: &mut SpeaksFor<'_>,
     ) -> Result<usize, Broken> {
-        let Self { layout, sessions, lines, messages, remote, out, .. } = self;
+        let Self { layout, sessions, lines, messages, remote, init_wait, in_rounds, is_used, out, .. } = self;
         let Some(session) = sessions.get_mut(client) else { return Ok(bytes.len()) };
-        let mut cx = Cx { layout, out, remote, client };
+        let mut cx = Cx { layout, out, remote, init_wait, in_rounds, client, now };
         if matches!(session, Session::New) {
             match begins(bytes)? {
                 Some(begun) => *session = begun,
                 None => return Ok(0),
             }
         }
-        match session {
-            Session::Lines(session) => lines.receive(&mut cx, session, bytes, speaks_for),
-            Session::Messages(session) => messages.receive(&mut cx, session, bytes, speaks_for),
-            Session::New | Session::Broken => Ok(bytes.len()),
+        let used = match session {
+            Session::Lines(session) => lines.receive(&mut cx, session, bytes, speaks_for)?,
+            Session::Messages(session) => messages.receive(&mut cx, session, bytes, speaks_for)?,
+            Session::New | Session::Broken => bytes.len(),
+        };
+        if let Some(wire) = session.wire().filter(|_| !*is_used) {
+            *is_used = true;
+            out.push_back(Action::News(NodeNews::MpiUsed { wire }));
         }
+        Ok(used)
     }
 
     fn break_off(&mut self, client: ClientId, why: Broken) {
@@ -236,20 +302,58 @@ impl Mpi {
     }
 
     /// The store has answered a request.
-    pub fn answered(&mut self, seq: u64, words: &[u8]) {
-        let Self { layout, lines, messages, remote, out, .. } = self;
+    pub fn answered(&mut self, now: Mono, seq: u64, words: &[u8]) {
+        let Self { layout, lines, messages, remote, init_wait, in_rounds, out, .. } = self;
         let (Some(pending), Ok(reply)) = (remote.take(seq), Reply::parse(words)) else { return };
-        let mut cx = Cx { layout, out, remote, client: ClientId::new(0) };
-        match (pending, reply) {
+        let mut cx = Cx { layout, out, remote, init_wait, in_rounds, client: ClientId::new(0), now };
+        let values: &[Option<&[u8]>] = if let Reply::Values(values) = &reply { values } else { &[] };
+        match pending {
+            Pending::Quiet => {}
+            Pending::Name(client, request) => names::answer_line(&mut cx, client, request, &reply),
+            Pending::Published(waiter) => names::answer_published(&mut cx, waiter, &reply),
+            Pending::Lookup(taking) => taking.answered(&mut cx, &reply),
+            Pending::Keys(generation, read) => lines.take_keys(&mut cx, (generation, read), values),
+            Pending::Data(Looking::Host(node, read)) => messages.take_data(&mut cx, (node, read), values),
+            Pending::Data(Looking::One(wanted)) => {
+                let data = if let Reply::Value(data) = reply { data } else { None };
+                pmix::hand_out_far(&mut cx, wanted, data);
+            }
+            Pending::Came(all) => {
+                let inside = |rank| lines.is_inside(rank) || messages.is_inside(rank);
+                cx.init_wait.learn(&all, values, (cx.layout, cx.out), inside);
+            }
             // The store ends with the ranks: they are being ended.
-            (_, Reply::Refused(_)) | (Pending::Quiet, _) => {}
-            (Pending::Barrier(barrier), _) => pmi1::all_have_come(&mut cx, barrier),
-            (Pending::Keys(barrier), Reply::Values(values)) => lines.take_keys(&mut cx, &barrier, &values),
-            (Pending::Meeting(met), _) => messages.release(&mut cx, &met),
-            (Pending::Committed(wanted), _) => pmix::ask_for(&mut cx, wanted),
-            (Pending::Data(wanted), Reply::Value(data)) => pmix::hand_out_far(&mut cx, &wanted, data),
-            (Pending::Keys(_) | Pending::Data(_), _) => {}
+            Pending::Barrier(_) | Pending::Meeting(_) | Pending::Committed(_) if matches!(reply, Reply::Refused(_)) => {
+            }
+            Pending::Barrier(met) => lines.all_have_come(&mut cx, &met),
+            Pending::Meeting(met) => messages.release(&mut cx, &met),
+            Pending::Committed(wanted) => pmix::ask_for(&mut cx, wanted),
         }
+    }
+
+    /// A rank takes part in rounds from now on.
+    pub fn register(&mut self, rank: Rank) {
+        self.in_rounds.insert(rank);
+    }
+
+    /// Whether a rank has used MPI.
+    #[must_use]
+    pub fn has_come(&self, rank: Rank) -> bool {
+        self.lines.has_come(rank) || self.messages.has_come(rank)
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Mono) {
+        let Self { layout, lines, messages, remote, init_wait, in_rounds, out, .. } = self;
+        let inside = |rank| lines.is_inside(rank) || messages.is_inside(rank);
+        init_wait.on_timeout(now, (layout, out, remote), inside);
+        messages.on_timeout(&mut Cx { layout, out, remote, init_wait, in_rounds, client: ClientId::new(0), now });
+    }
+
+    /// When `handle_timeout` is to be called next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        earliest(self.init_wait.deadline(), self.messages.deadline())
     }
 
     /// Whether a rank has called `MPI_Init` and not `MPI_Finalize`.

@@ -1,14 +1,17 @@
-//! Requests to the store about ranks of other hosts, and the processes that wait for the answers.
+//! Requests to the store about ranks of other hosts and about public names, and the processes that wait for the answers.
 //!
 //! The store is that of the ranks' generation, which every agent reaches. Names of keys and fences begin with [`PREFIX`].
 
+use super::fences::{Kind, Met};
+use super::names::{Naming, Taking};
 use super::pmi1::Barrier;
-use super::pmix::{Met, Wanted};
+use super::pmix::{Looking, Meeting, Wanted};
 use super::{Action, Cx};
+use crate::id::ClientId;
 use crate::rank_set::RankSet;
 use crate::store::Ask;
 use crate::wire::frozen::client::Words;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 
 /// How the names of keys and fences begin.
 pub(super) const PREFIX: &str = "rlaunch/mpi";
@@ -19,15 +22,23 @@ pub(super) enum Pending {
     /// Nothing: something was stored.
     Quiet,
     /// Ranks at a barrier of PMI-1.
-    Barrier(Barrier),
-    /// The same after all hosts have come: their keys are on the way.
-    Keys(Barrier),
+    Barrier(Met<Barrier>),
+    /// The keys that other hosts have put in a space of PMI-1: its number, and how many barriers were over.
+    Keys(u32, u64),
     /// Ranks at a meeting of PMIx.
-    Meeting(Met),
+    Meeting(Met<Meeting>),
     /// A process that waits until a rank has committed something.
     Committed(Wanted),
-    /// A process that is about to get what a rank has committed.
-    Data(Wanted),
+    /// The data that ranks of a host have committed.
+    Data(Looking),
+    /// The ranks that have come on other hosts: those of a fence.
+    Came(RankSet),
+    /// A process that publishes, looks up or takes back a name of PMI-1.
+    Name(ClientId, Naming),
+    /// A process that publishes values of PMIx, or takes them back.
+    Published(super::fences::Waiter),
+    /// A process that looks up values of PMIx.
+    Lookup(Taking),
 }
 
 /// Requests to the store.
@@ -42,20 +53,26 @@ impl Remote {
     pub(super) fn take(&mut self, seq: u64) -> Option<Pending> {
         self.pending.remove(&seq)
     }
+
+    /// Asks the store.
+    pub(super) fn ask(&mut self, out: &mut VecDeque<Action>, ask: Ask<'_>, pending: Pending) {
+        self.last = self.last.wrapping_add(1);
+        self.pending.insert(self.last, pending);
+        out.push_back(Action::Ask { seq: self.last, words: Words::write(ask) });
+    }
 }
 
 impl Cx<'_> {
     /// Asks the store.
     pub(super) fn ask(&mut self, ask: Ask<'_>, pending: Pending) {
-        self.remote.last = self.remote.last.wrapping_add(1);
-        self.remote.pending.insert(self.remote.last, pending);
-        self.out.push_back(Action::Ask { seq: self.remote.last, words: Words::write(ask) });
+        self.remote.ask(self.out, ask, pending);
     }
 
     /// Waits until the hosts of all these ranks have come.
-    pub(super) fn fence(&mut self, name: &[u8], all: &RankSet, pending: Pending) {
-        let own = self.layout.own_of(all);
-        self.ask(Ask::Fence { name, all, who: &own, within: None }, pending);
+    pub(super) fn fence<K: Kind>(&mut self, met: Met<K>, pending: fn(Met<K>) -> Pending) {
+        let (name, all) = (met.name(), met.all.clone());
+        let own = self.layout.own_of(&all);
+        self.ask(Ask::Fence { name: name.as_bytes(), all: &all, who: &own, within: None }, pending(met));
     }
 }
 

@@ -28,6 +28,7 @@ struct Rig {
     written: BTreeMap<ClientId, Vec<u8>>,
     closed: Vec<(ClientId, String)>,
     others: Vec<Action>,
+    news: Vec<NodeNews>,
     asked: Vec<(u64, Vec<u8>)>,
 }
 
@@ -38,12 +39,13 @@ impl Rig {
             written: BTreeMap::new(),
             closed: Vec::new(),
             others: Vec::new(),
+            news: Vec::new(),
             asked: Vec::new(),
         }
     }
 
     fn send(&mut self, client: ClientId, bytes: &[u8]) -> usize {
-        let used = self.mpi.receive(client, bytes, |_| true);
+        let used = self.mpi.receive(Mono::from_nanos(1), client, bytes, |_| Some(true));
         self.drain();
         used
     }
@@ -54,9 +56,16 @@ impl Rig {
                 Action::Write { client, bytes } => self.written.entry(client).or_default().extend(bytes),
                 Action::Close { client, why } => self.closed.push((client, why.to_string())),
                 Action::Ask { seq, words } => self.asked.push((seq, words)),
+                Action::News(news) => self.news.push(news),
                 other @ (Action::Abort { .. } | Action::Log { .. } | Action::Cleanup { .. }) => self.others.push(other),
             }
         }
+    }
+
+    /// It is that time.
+    fn pass(&mut self, now: Mono) {
+        self.mpi.handle_timeout(now);
+        self.drain();
     }
 
     /// Sends lines and returns the answers.
@@ -208,9 +217,20 @@ fn stranger_and_other_rank_are_closed_without_a_byte() {
     }
     assert_eq!(rig.closed.len(), 5);
     let client = rig.mpi.open();
-    rig.mpi.receive(client, b"cmd=initack pmiid=1\n", |_| false);
+    rig.mpi.receive(Mono::from_nanos(1), client, b"cmd=initack pmiid=1\n", |_| Some(false));
     let Some(Action::Close { why: Broken::OtherRank(1), .. }) = rig.mpi.poll_action() else { panic!("refused") };
     assert_eq!(rig.mpi.poll_action(), None);
+}
+
+#[test]
+fn process_of_a_rank_that_is_being_started_waits() {
+    let mut rig = Rig::new(world(2));
+    let (client, line) = (rig.mpi.open(), b"cmd=initack pmiid=1\n");
+    assert_eq!(rig.mpi.receive(Mono::from_nanos(1), client, line, |_| None), 0);
+    rig.drain();
+    assert!(rig.closed.is_empty() && rig.written.is_empty());
+    assert_eq!(rig.send(client, line), line.len());
+    assert!(rig.taken(client).contains("set rank=1"));
 }
 
 #[test]
@@ -247,6 +267,8 @@ fn mapping_is_in_blocks() {
 struct Hosts {
     rigs: [Rig; 2],
     store: Namespace,
+    /// How many each has sent.
+    requests: [usize; 2],
 }
 
 impl Hosts {
@@ -254,7 +276,7 @@ impl Hosts {
         let hosts = vec![host("a", &[(0, 1)]), host("b", &[(2, 3)])];
         let layout = Layout { hosts, apps: vec![4], ..world(4) };
         let rigs = [0, 1].map(|here| Rig::new(Layout { here, ..layout.clone() }));
-        Self { rigs, store: Namespace::new(Limits::default()) }
+        Self { rigs, store: Namespace::new(Limits::default()), requests: [0; 2] }
     }
 
     fn rig(&mut self, rank: u32) -> &mut Rig {
@@ -267,6 +289,7 @@ impl Hosts {
         loop {
             for (number, rig) in (0..).zip(&mut self.rigs) {
                 for (seq, words) in core::mem::take(&mut rig.asked) {
+                    self.requests[number as usize] += 1;
                     let ticket = Ticket { client: ClientId::new(number), seq: Seq(seq) };
                     self.store.ask(now, ticket, Retry::Never, Words::parse(&words).unwrap().ask());
                 }
@@ -275,7 +298,7 @@ impl Hosts {
             while let Some(Stored::Answer { ticket, answer }) = self.store.poll_action() {
                 has_moved = true;
                 let rig = &mut self.rigs[ticket.client.index()];
-                rig.mpi.answered(ticket.seq.0, &write_reply(&answer));
+                rig.mpi.answered(now, ticket.seq.0, &write_reply(&answer));
                 rig.drain();
             }
             if !has_moved {
@@ -299,16 +322,112 @@ fn barrier_over_hosts_brings_the_keys_of_all() {
         for (rank, client) in (0..).zip(clients) {
             assert_eq!(hosts.rig(rank).taken(client), "cmd=barrier_out rc=0\n");
             for of in 0..4 {
-                let value = hosts.rig(rank).say(client, &alloc::format!("cmd=get kvsname=k key=a{of}-{round}\n"));
+                let get = alloc::format!("cmd=get kvsname=k key=a{of}-{round}\n");
+                let mut value = hosts.rig(rank).say(client, &get);
+                hosts.settle();
+                value += &hosts.rig(rank).taken(client);
                 assert_eq!(value, alloc::format!("cmd=get_result rc=0 found=TRUE value=v{of}\n"));
             }
         }
     }
+    // What was put, the fence, and the first look at the other host's keys; a fence without new keys is one request.
+    assert_eq!(hosts.requests, [6, 6]);
+    for (rank, client) in (0..).zip(clients) {
+        hosts.rig(rank).say(client, "cmd=barrier_in\n");
+    }
+    hosts.settle();
+    assert_eq!(hosts.requests, [7, 7]);
+    clients.iter().zip(0..).for_each(|(client, rank)| assert!(hosts.rig(rank).taken(*client).contains("barrier_out")));
     // A barrier of one host needs no request.
     hosts.rig(0).say(clients[0], "cmd=barrier_in group=NODE:1\n");
     assert!(hosts.rig(0).say(clients[1], "cmd=barrier_in group=NODE:1\n").contains("barrier_out"));
     assert!(hosts.rigs[0].asked.is_empty());
     assert!(hosts.rig(3).say(clients[3], "cmd=get kvsname=k key=PMI_process_mapping\n").contains("(0,2,2)"));
+}
+
+#[test]
+fn names_are_published_for_all_hosts() {
+    let mut hosts = Hosts::new();
+    let [first, last] = [0, 3].map(|rank| hosts.rig(rank).rank(rank));
+    let mut say = |rank: u32, client, line: &str| {
+        let at_once = hosts.rig(rank).say(client, line);
+        hosts.settle();
+        at_once + &hosts.rig(rank).taken(client)
+    };
+    assert!(say(3, last, "cmd=lookup_name service=ocean\n").contains("lookup_result rc=-1"));
+    assert!(say(0, first, "cmd=publish_name service=ocean port=tag#0\n").contains("publish_result rc=0"));
+    assert!(say(3, last, "cmd=publish_name service=ocean port=other\n").contains("duplicate_service"));
+    assert_eq!(say(3, last, "cmd=lookup_name service=ocean\n"), "cmd=lookup_result rc=0 port=tag#0\n");
+    assert!(say(0, first, "cmd=unpublish_name service=ocean\n").contains("unpublish_result rc=0"));
+    assert!(say(3, last, "cmd=lookup_name service=ocean\n").contains("lookup_result rc=-1"));
+}
+
+fn begin(now: u64) -> Mono {
+    Mono::from_nanos(1) + crate::time::Span::from_secs(now)
+}
+
+fn waits(waiting: &[(u32, u32)], missing: &[(u32, u32)]) -> NodeNews {
+    NodeNews::MpiWaits { waiting: waiting.to_vec(), missing: missing.to_vec() }
+}
+
+const USED: NodeNews = NodeNews::MpiUsed { wire: MpiWire::Pmi1 };
+
+#[test]
+fn ranks_that_do_not_come_are_named_once() {
+    let mut rig = Rig::new(world(4));
+    let first = rig.rank(1);
+    rig.pass(begin(29));
+    assert_eq!(rig.news, [USED]);
+    rig.say(first, "cmd=barrier_in\n");
+    rig.pass(begin(30));
+    assert_eq!(rig.news, [USED, waits(&[(1, 1)], &[(0, 0), (2, 3)])]);
+    rig.rank(2);
+    assert_eq!(rig.mpi.poll_timeout(), None);
+}
+
+#[test]
+fn rank_that_has_left_mpi_waits_for_no_other() {
+    let mut rig = Rig::new(world(2));
+    let client = rig.rank(0);
+    rig.say(client, "cmd=finalize\n");
+    rig.pass(begin(30));
+    assert_eq!(rig.news, [USED]);
+}
+
+#[test]
+fn later_barriers_may_take_long() {
+    let mut rig = Rig::new(world(2));
+    let [a, b] = [0, 1].map(|rank| rig.rank(rank));
+    [a, b].iter().for_each(|client| _ = rig.say(*client, "cmd=barrier_in\n"));
+    rig.say(a, "cmd=barrier_in\n");
+    assert_eq!(rig.mpi.poll_timeout(), None);
+}
+
+#[test]
+fn host_of_first_waiting_rank_names_those_of_all_hosts() {
+    let mut hosts = Hosts::new();
+    for rank in [1, 3] {
+        let client = hosts.rig(rank).rank(rank);
+        hosts.rig(rank).say(client, "cmd=barrier_in\n");
+    }
+    for now in [5, 30] {
+        hosts.rigs.iter_mut().for_each(|rig| rig.pass(begin(now)));
+        hosts.settle();
+    }
+    assert_eq!(hosts.rigs[0].news, [USED, waits(&[(1, 1), (3, 3)], &[(0, 0), (2, 2)])]);
+    assert_eq!(hosts.rigs[1].news, [USED], "the other host reports");
+    assert!(hosts.rigs.iter().all(|rig| rig.mpi.poll_timeout().is_none()));
+}
+
+#[test]
+fn rank_that_takes_part_in_rounds_is_refused() {
+    let mut rig = Rig::new(world(2));
+    rig.mpi.register(Rank::new(1));
+    let client = rig.mpi.open();
+    assert_eq!(rig.say(client, "cmd=initack pmiid=1\n"), "");
+    assert!(rig.closed[0].1.contains("rank 1 takes part in in-process restarts"), "{:?}", rig.closed);
+    rig.rank(0);
+    assert!(rig.mpi.has_come(Rank::new(0)) && !rig.mpi.has_come(Rank::new(1)));
 }
 
 /// A request of PMIx, as a client sends it.
@@ -352,6 +471,10 @@ fn data_of_a_rank_of_another_host_is_waited_for() {
     let len = u64::try_from(data.len()).unwrap().to_be_bytes();
     commit.raw(&[0, 0, 0, 1, 2, 0, 0, 0, 1, 1, 0, 15]).raw(&len).raw(&data);
     hosts.rig(3).send(clients[1], &request(8, commit));
+    hosts.settle();
+    assert!(hosts.rigs[0].written.is_empty(), "it waits for a fence, or for a moment");
+    let due = hosts.rig(3).mpi.poll_timeout().unwrap();
+    hosts.rig(3).pass(due);
     hosts.settle();
     let answer = hosts.rigs[0].written.remove(&clients[0]).unwrap();
     assert_eq!(Header::parse(&answer).unwrap().unwrap().tag, 7);

@@ -22,7 +22,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 
 /// A program that is complete, and the variables that its ranks on this host share once they are known.
 pub(super) struct Program {
@@ -306,6 +306,9 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, 
         let reached = reached.map(|at| at.as_slice());
         address::carrier(&sandbox.interfaces, &rendezvous.interface, by, &rendezvous.addr, reached)
     };
+    let interface = (rendezvous.nodes > 1).then(carrier).flatten();
+    let interface_asked = !rendezvous.interface.is_empty();
+    let network = interface.filter(|_| interface_asked).and_then(|name| address::network(&sandbox.interfaces, name));
     Host {
         job: start.job,
         world_size: rendezvous.world_size,
@@ -325,10 +328,10 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, 
         tier: sandbox.hello.tier,
         skips_tpu_lock: sandbox.skips_tpu_lock,
         socket: &sandbox.socket,
-        interface: (rendezvous.nodes > 1).then(carrier).flatten().map(|name| name.as_slice()),
-        interface_asked: !rendezvous.interface.is_empty(),
+        interface: interface.map(|name| name.as_slice()),
+        interface_asked,
         jax: rendezvous.jax,
-        mpi: mpi(met, sandbox).filter(|_| serves_mpi(delta.seat.world)),
+        mpi: mpi(met, sandbox, network).filter(|_| serves_mpi(delta.seat.world)),
         local_devices: local_devices(start, local_size, sandbox, base),
         restart: rendezvous.restart,
         max_restarts: start.max_restarts,
@@ -355,7 +358,11 @@ fn in_group(stem: OsBytes, group: &[u8]) -> OsBytes {
 }
 
 /// The listener for MPI libraries.
-fn mpi<'a>(Met { rendezvous, local_size, .. }: Met<'a>, sandbox: &'a Sandbox) -> Option<MpiHost<'a>> {
+fn mpi<'a>(
+    Met { rendezvous, local_size, .. }: Met<'a>,
+    sandbox: &'a Sandbox,
+    network: Option<(Ipv4Addr, u8)>,
+) -> Option<MpiHost<'a>> {
     let hosts = rendezvous.mpi.as_ref().map(|world| world.hosts.as_slice());
     let named = hosts.and_then(|hosts| hosts.get(rendezvous.node_index as usize)).map(|host| &host.name);
     sandbox.mpi.as_ref().map(|mpi| MpiHost {
@@ -363,6 +370,7 @@ fn mpi<'a>(Met { rendezvous, local_size, .. }: Met<'a>, sandbox: &'a Sandbox) ->
         namespace: rendezvous.namespace,
         name: named.unwrap_or(&mpi.host),
         is_crowded: sandbox.cpus > 0 && local_size > sandbox.cpus,
+        network,
     })
 }
 

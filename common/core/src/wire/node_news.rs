@@ -9,7 +9,10 @@ use crate::guard::devices::{DeviceHolder, LockFound};
 use crate::id::{NodeId, Rank};
 use crate::json::Object;
 use crate::os_bytes::OsBytes;
+use crate::rank_set::RankSet;
 use crate::warnings::WarningNote;
+use alloc::string::ToString as _;
+use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 /// A fact about a host that its agent reports.
@@ -94,6 +97,37 @@ pub enum NodeNews {
     },
     /// A process holds devices after all ranks have exited.
     DeviceHeld(DeviceHolder),
+    /// A rank of this host has connected to the listener for MPI libraries. Reported once for each start of the ranks.
+    MpiUsed {
+        /// The wire that its library speaks.
+        wire: MpiWire,
+    },
+    /// Ranks have waited for others in `MPI_Init` for a long time. Reported once for each start of the ranks.
+    MpiWaits {
+        /// Ranges of the ranks that wait.
+        waiting: Vec<(u32, u32)>,
+        /// Ranges of the ranks that have not come.
+        missing: Vec<(u32, u32)>,
+    },
+}
+
+/// Wire that an MPI library speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum MpiWire {
+    /// PMI-1: MPICH, Intel MPI.
+    Pmi1,
+    /// PMIx: Open MPI.
+    Pmix,
+}
+
+impl MpiWire {
+    /// Its name.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Pmi1 => "pmi1",
+            Self::Pmix => "pmix",
+        }
+    }
 }
 
 impl NodeNews {
@@ -119,6 +153,8 @@ impl NodeNews {
             Self::HolderEnded { .. } => "device.holder_ended",
             Self::LockFile { .. } => "device.lock_file",
             Self::DeviceHeld(_) => "device.held",
+            Self::MpiUsed { .. } => "mpi.used",
+            Self::MpiWaits { .. } => "mpi.waits",
         }
     }
 
@@ -177,6 +213,11 @@ impl NodeNews {
                 lock_file(o, *found);
             }
             Self::DeviceHeld(holder) => device_holder(o, holder),
+            Self::MpiUsed { wire } => o.text("wire", wire.word()),
+            Self::MpiWaits { waiting, missing } => {
+                o.text("waiting", &RankSet::of(waiting).to_string());
+                o.text("missing", &RankSet::of(missing).to_string());
+            }
         }
     }
 }

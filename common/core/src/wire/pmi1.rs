@@ -38,6 +38,15 @@ impl<'a> Group<'a> {
     }
 }
 
+/// A request about a name that all ranks can look up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the names are those of the wire")]
+pub enum NameRequest<'a> {
+    Publish { service: &'a [u8], port: &'a [u8] },
+    Lookup { service: &'a [u8] },
+    Unpublish { service: &'a [u8] },
+}
+
 /// A message of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the names are those of the wire")]
@@ -51,9 +60,7 @@ pub enum Request<'a> {
     Put { key: &'a [u8], value: &'a [u8] },
     Get { kvs: &'a [u8], key: &'a [u8] },
     Barrier { group: Option<(Group<'a>, &'a [u8])> },
-    Publish { service: &'a [u8], port: &'a [u8] },
-    Lookup { service: &'a [u8] },
-    Unpublish { service: &'a [u8] },
+    Name(NameRequest<'a>),
     Finalize,
     Abort { code: i32, text: &'a [u8] },
     Spawn,
@@ -165,9 +172,11 @@ pub fn parse(line: &[u8]) -> Result<Request<'_>, Malformed> {
                 (Group::parse(ranks), tag)
             }),
         },
-        b"publish_name" => Request::Publish { service: field("service")?, port: capped("port", value)? },
-        b"lookup_name" => Request::Lookup { service: field("service")? },
-        b"unpublish_name" => Request::Unpublish { service: field("service")? },
+        b"publish_name" => {
+            Request::Name(NameRequest::Publish { service: field("service")?, port: capped("port", value)? })
+        }
+        b"lookup_name" => Request::Name(NameRequest::Lookup { service: field("service")? }),
+        b"unpublish_name" => Request::Name(NameRequest::Unpublish { service: field("service")? }),
         b"finalize" => Request::Finalize,
         b"abort" => Request::Abort {
             code: field("exitcode").ok().and_then(number).unwrap_or(1),

@@ -23,7 +23,7 @@ use rlaunch_core::topology::Level;
 use rlaunch_core::travel::{Lowered, Resource};
 use rlaunch_core::warnings::{Response, WarningNote, WarningSource};
 use rlaunch_core::wire::limit::{Limit, Met};
-use rlaunch_core::wire::node_news::NodeNews;
+use rlaunch_core::wire::node_news::{MpiWire, NodeNews};
 use rlaunch_core::wire::to_root::{Facts, Found, Hello, NodeRefusal, SpawnError, SpawnStep, Usage};
 use std::collections::BTreeSet;
 
@@ -238,6 +238,7 @@ fn without_a_line() -> Vec<What> {
         What::LeftOut { nodes: nodes(&[1]), world_size: 4, procs: vec![4], is_known: true },
         What::Together { nodes: nodes(&[0, 1]) },
         told(NodeNews::StoreRefused { from: "10.0.0.9:1".into(), count: 1 }),
+        told(NodeNews::MpiUsed { wire: MpiWire::Pmi1 }),
         What::FileLost { rank: RANK, std: Std::Out, bytes: 1 },
         rank_started,
         What::RankFailed { rank: RANK, node: NODE, error: error(), tried: Tried::First },
@@ -302,6 +303,7 @@ fn notes() -> Vec<What> {
         told(NodeNews::StoreForeign { from: addr() }),
         told(NodeNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core })),
         told(NodeNews::OneCpu { ranks: 2, cpu: 0, online: 8 }),
+        told(NodeNews::MpiWaits { waiting: vec![(0, 0)], missing: vec![(1, 2)] }),
         told(NodeNews::HolderEnded {
             devices: "/dev/vfio/0".into(),
             pid: 7,
@@ -382,6 +384,8 @@ fn messages() -> Vec<What> {
         What::News(JobNews::HostAwaited { node: NODE, within }),
         What::News(JobNews::HostsSilent { nodes: nodes(&[1]), within }),
         What::News(JobNews::FilesLost { bytes: 7 }),
+        What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),
+        What::News(JobNews::MpiApart { ranks: 4, library: "mpi4py".into(), is_served: false }),
         end,
     ]
 }

@@ -9,10 +9,34 @@
 
 from __future__ import annotations
 
-from ._controller import Future, Stream, get, wait
-from ._errors import CallTimeout, Cancelled, End, RemoteTraceback, WorkerDied, WorkerError
-from ._group import MultiWorkerFuture, Worker, WorkerGroup
-from ._sharding import REPLICATED_AXES, NamedSharding
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._controller import Future, Stream, get, wait
+    from ._errors import CallTimeout, Cancelled, End, RemoteTraceback, WorkerDied, WorkerError
+    from ._group import MultiWorkerFuture, Worker, WorkerGroup
+    from ._sharding import REPLICATED_AXES, NamedSharding
+
+_MODULES = {
+    "_controller": ("Future", "Stream", "get", "wait"),
+    "_errors": ("CallTimeout", "Cancelled", "End", "RemoteTraceback", "WorkerDied", "WorkerError"),
+    "_group": ("MultiWorkerFuture", "Worker", "WorkerGroup"),
+    "_sharding": ("REPLICATED_AXES", "NamedSharding"),
+}
+"""Imported when they are first needed: a worker starts without what only controllers need."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> "list[str]":
+    return sorted(__all__)
+
 
 __all__ = [
     "CallTimeout",

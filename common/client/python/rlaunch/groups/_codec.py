@@ -35,7 +35,7 @@ def _msgpack() -> Any:
     return msgpack
 
 
-_NONE, _EMPTY = [pickle.dumps(None, protocol=5)], [pickle.dumps({}, protocol=5)]
+NONE, _EMPTY = pickle.dumps(None, protocol=5), [pickle.dumps({}, protocol=5)]
 """What most calls return, and what many take."""
 
 
@@ -83,7 +83,7 @@ def encode(value: Any, codec: int) -> List[Any]:
     if codec == MSGPACK:
         return [_msgpack().packb(value)]
     if value is None:
-        return _NONE
+        return [NONE]
     if type(value) is dict:
         if not value:
             return _EMPTY

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
@@ -142,7 +141,7 @@ class WorkerGroup:
         arena: Optional[int] = None,
         python: Optional[str] = None,
     ) -> None:
-        from ._start import started
+        from ._start import ended, started
 
         kind = codec.codec_of(serializer)
         world = started(worker, n, ppn, hosts, env, share, name, tied, python)
@@ -151,8 +150,9 @@ class WorkerGroup:
         try:
             self._connect(args, kwargs, start_timeout)
         except BaseException:
-            # All or none.
-            self.shutdown(force=True)
+            # All or none, also of those that have not been connected to.
+            ended(self, True, 0.0)
+            self._close()
             raise
 
     @classmethod
@@ -426,9 +426,8 @@ class WorkerGroup:
 
     def ended_ranks(self) -> List[int]:
         """Ranks of which the launcher has written that they have ended."""
-        prefix = f"rlaunch/ended/{self.name}/"
         try:
-            names = [key.decode("utf-8", "replace")[len(prefix) :] for key in self._store.prefix(prefix).keys()]
+            names = [key.decode("utf-8", "replace") for key in self._store.prefix(f"rlaunch/ended/{self.name}/").keys()]
         except Error:
             return []
         return [int(name) for name in names if name.isdigit()]
@@ -486,8 +485,3 @@ def _share(kwargs: Dict[str, Any], at: Any) -> Dict[str, Any]:
             value = value[index]
         share[name] = value
     return share
-
-
-def host_name() -> str:
-    """This host, as the launcher calls it, or else as it calls itself."""
-    return os.environ.get("RLAUNCH_HOST") or socket.gethostname()

@@ -50,36 +50,36 @@ def started(
     spawn = getattr(rlaunch, "spawn", None)
     if spawn is None:
         raise Refused("this version of rlaunch cannot start workers from a program: start them with --group, and use attach")
-    places = _places(n, ppn, hosts)
     path, directory = path_of(worker)
     env = dict(env or {})
     if directory:
         before = env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, before]))
-    program = {
-        "argv": [python or sys.executable, "-m", "rlaunch.groups.worker", path],
-        "ranks": len(places) or n,
-        "env": env,
-        "hosts": places,
-    }
-    return spawn([program], group=name or "", share=share or "", tied=tied, tolerant=True, bound=True)
+    argv = [python or sys.executable, "-m", "rlaunch.groups.worker", path]
+    programs = [
+        {"argv": argv, "ranks": count, "env": env, "hosts": names} for count, names in _places(n, ppn, hosts)
+    ]
+    return spawn(programs, group=name or "", share=share or "", tied=tied, tolerant=True, bound=True)
 
 
-def _places(n: Optional[int], ppn: Union[int, Sequence[int], None], hosts: Optional[Sequence[str]]) -> List[str]:
-    """The host of each worker; empty: the launcher chooses."""
+def _places(
+    n: Optional[int], ppn: Union[int, Sequence[int], None], hosts: Optional[Sequence[str]]
+) -> List[Tuple[int, List[str]]]:
+    """Numbers of workers, each with the hosts that they may be on; no hosts: the launcher chooses."""
     if ppn is None:
         if n is None or n < 1:
             raise ValueError(f"a group has at least one worker: n={n!r}")
-        return [host for host in hosts or ()]
+        return [(n, list(hosts or ()))]
     if not hosts:
         raise ValueError("ppn needs hosts: the names of the hosts that the workers are to run on")
     counts = [ppn] * len(hosts) if isinstance(ppn, int) else list(ppn)
     if len(counts) != len(hosts):
         raise ValueError(f"ppn has {len(counts)} numbers for {len(hosts)} hosts")
-    places = [host for host, count in zip(hosts, counts) for _ in range(count)]
-    if n is not None and n != len(places):
-        raise ValueError(f"n={n}, and ppn asks for {len(places)} workers")
-    return places
+    if min(counts) < 0 or sum(counts) < 1:
+        raise ValueError(f"a group has at least one worker: ppn={ppn!r}")
+    if n is not None and n != sum(counts):
+        raise ValueError(f"n={n}, and ppn asks for {sum(counts)} workers")
+    return [(count, [host]) for host, count in zip(hosts, counts) if count]
 
 
 def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
@@ -95,9 +95,11 @@ def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
     if end_world is not None and group._world:
         # What a worker has started ends with its session.
         try:
-            end_world(group._world)
+            end_world(group._world, 0.0 if force else None)
         except Error as error:
-            print(f"rlaunch: group {group.name} cannot be ended: {error}", file=sys.stderr)
+            # After the end of all workers there may be nothing left to end.
+            if any(worker.death is None for worker in alive):
+                print(f"rlaunch: group {group.name} cannot be ended: {error}", file=sys.stderr)
     else:
         _signal(alive, signal.SIGTERM)
     controller.wait(lambda: all(worker.death is not None for worker in alive), _GRACE * 2)

@@ -6,7 +6,6 @@ at the same time on a thread with an event loop. Generators are sent item by ite
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import importlib
 import inspect
@@ -16,13 +15,16 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from rlaunch import _errors
 from rlaunch.groups import _calls as wire
 from rlaunch.groups import _codec as codec
 from rlaunch.groups._arena import Mapped
 from rlaunch.groups._calls import Calls, Event, Region
+
+if TYPE_CHECKING:
+    import asyncio
 
 _IDENTITY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 """Variables that say who this process is: a class does not change them."""
@@ -144,6 +146,8 @@ class Worker:
         if self.loop is None:
             self.waiting.append(call)
         elif kind is not None and kind.startswith("async"):
+            import asyncio
+
             call.more = asyncio.Event()
             call.task = self.loop.create_task(self.run_async(call, kind))
         else:
@@ -259,7 +263,10 @@ class Worker:
             kwargs = self.arguments(call)
             value = method(**kwargs)
             del kwargs
-            self.answer(call, wire.RETURN, value)
+            if value is None:
+                self.calls.post((event.peer,), wire.RETURN, event.call, b"", codec.NONE)
+            else:
+                self.answer(call, wire.RETURN, value)
         except Exception as error:
             self.fail(call, error)
         self.was_long = time.monotonic() - began > _LONG
@@ -356,6 +363,8 @@ class Worker:
     # ---- Asynchronous methods: on a thread with an event loop ----
 
     def serve_with_loop(self) -> None:
+        import asyncio
+
         loop = self.loop = asyncio.new_event_loop()
         loop.add_reader(self.calls.fileno(), self.on_readable)
         thread = threading.Thread(target=loop.run_forever, name="rlaunch-worker-loop", daemon=True)
@@ -377,12 +386,16 @@ class Worker:
             event = self.calls.next(0)
 
     async def finish(self) -> None:
+        import asyncio
+
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def run_async(self, call: Call, kind: str) -> None:
+        import asyncio
+
         try:
             kwargs = self.arguments(call)
             if self.object is None:
@@ -418,6 +431,11 @@ def _number(*names: str, default: int = 0) -> int:
     return next((int(text) for text in texts if text.isdigit()), default)
 
 
+def _host() -> str:
+    """This host, as the launcher calls it, or else as it calls itself."""
+    return os.environ.get("RLAUNCH_HOST") or os.uname().nodename
+
+
 def main(arguments: List[str]) -> int:
     """Serves the class that is named by the first argument."""
     if len(arguments) != 1:
@@ -430,13 +448,11 @@ def main(arguments: List[str]) -> int:
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     worker = Worker(class_of(arguments[0]))
-    from rlaunch.groups._group import host_name
-
     rank, size = _number("RANK", "RLAUNCH_RANK"), _number("WORLD_SIZE", "RLAUNCH_WORLD_SIZE", default=1)
     # The hosts of a group are not all of the job's: the controller may be on another one.
     is_far = os.environ.get("RLAUNCH_NODES", "1") != "1" or "RLAUNCH_WORLD" in os.environ
     try:
-        worker.calls.serve(group, host_name(), rank, size, _number("RLAUNCH_WORLD"), is_far)
+        worker.calls.serve(group, _host(), rank, size, _number("RLAUNCH_WORLD"), is_far)
         worker.serve()
     except _errors.Error:
         traceback.print_exc()

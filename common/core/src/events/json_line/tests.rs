@@ -20,7 +20,7 @@ use crate::travel::{Lowered, Resource};
 use crate::warnings::{Response, WarningNote, WarningSource};
 use crate::wire::capped::Capped;
 use crate::wire::limit::{Limit, Met};
-use crate::wire::node_news::NodeNews;
+use crate::wire::node_news::{MpiWire, NodeNews};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -322,6 +322,9 @@ fn news() -> Vec<What> {
         What::News(JobNews::HostAwaited { node: NODE, within }),
         What::News(JobNews::HostsSilent { nodes: nodes(), within }),
         What::News(JobNews::FilesLost { bytes: 4096 }),
+        told(NodeNews::MpiUsed { wire: MpiWire::Pmix }),
+        told(NodeNews::MpiWaits { waiting: vec![(0, 1), (3, 3)], missing: vec![(2, 2)] }),
+        What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),
         What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NodeId::new(1) }),
         ending(Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM }, Some(Signal::TERM), within),
         What::News(JobNews::FellBack { nodes: nodes(), why: FallBack::Absent }),

@@ -13,7 +13,7 @@ mod write;
 
 pub use hello::Hello;
 pub use read::{Proc, RawValue, Reader};
-pub use request::Request;
+pub use request::{PublicRequest, Request};
 pub use write::Writer;
 
 /// Longest message, and most bytes that a rank may keep.

@@ -9,6 +9,27 @@ const FIRST_READ: &[u8] = &[1];
 /// A name and its value.
 type Info<'a> = (&'a [u8], RawValue<'a>);
 
+/// A request about values that all processes of the job can look up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PublicRequest<'a> {
+    /// Makes values public.
+    Publish {
+        /// The values.
+        values: Vec<Info<'a>>,
+        /// The values are gone when they were read once.
+        is_once: bool,
+    },
+    /// Asks for public values.
+    Lookup {
+        /// Their names.
+        keys: Vec<&'a [u8]>,
+        /// When they are there.
+        waits: bool,
+    },
+    /// Takes back public values; an empty list: all of its own.
+    Unpublish(Vec<&'a [u8]>),
+}
+
 /// A request of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request<'a> {
@@ -34,22 +55,8 @@ pub enum Request<'a> {
     },
     /// The process ends.
     Finalize,
-    /// Makes values public.
-    Publish {
-        /// The values.
-        values: Vec<Info<'a>>,
-        /// The values are gone when they were read once.
-        is_once: bool,
-    },
-    /// Asks for public values.
-    Lookup {
-        /// Their names.
-        keys: Vec<&'a [u8]>,
-        /// When they are there.
-        waits: bool,
-    },
-    /// Takes back public values; an empty list: all of its own.
-    Unpublish(Vec<&'a [u8]>),
+    /// About public values.
+    Public(PublicRequest<'a>),
     /// Waits for others, and gets to know their jobs.
     Connect(Vec<Proc<'a>>),
     /// Waits for others, and forgets their jobs.
@@ -99,9 +106,9 @@ impl<'a> Request<'a> {
             6 => publish(&mut all)?,
             7 => {
                 let keys = keys(&mut all)?;
-                Self::Lookup { keys, waits: has(&infos(&mut all)?, b"pmix.wait") }
+                Self::Public(PublicRequest::Lookup { keys, waits: has(&infos(&mut all)?, b"pmix.wait") })
             }
-            8 => Self::Unpublish(keys(&mut all)?),
+            8 => Self::Public(PublicRequest::Unpublish(keys(&mut all)?)),
             10 => Self::Connect(all.counted(kind::PROC, Reader::proc)?),
             11 => Self::Disconnect(all.counted(kind::PROC, Reader::proc)?),
             12 | 13 => Self::Events,
@@ -154,7 +161,7 @@ fn publish<'a>(all: &mut Reader<'a>) -> Result<Request<'a>, Malformed> {
     let infos = infos(all)?;
     let is_once = infos.iter().any(|(name, value)| *name == b"pmix.persist" && value.bytes == FIRST_READ);
     let values = infos.into_iter().filter(|(name, _)| !name.starts_with(b"pmix.")).collect();
-    Ok(Request::Publish { values, is_once })
+    Ok(Request::Public(PublicRequest::Publish { values, is_once }))
 }
 
 /// Keys, each packed by itself.

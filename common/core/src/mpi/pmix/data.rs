@@ -1,0 +1,271 @@
+//! Data that ranks commit, for those of their host and of others.
+//!
+//! What ranks of this host commit goes to the store with the next fence, or after a moment. After a fence the first look at a rank of
+//! another host brings the data of all ranks of that host.
+
+use super::super::fences::Waiter;
+use super::super::remote::{PREFIX, Pending};
+use super::super::{Broken, Cx, Layout, MOST_PER_RANK};
+use super::{ALL_RANKS, FIRST_SPECIAL, MOST_WAITING, Proc, Writer, reply, send, status};
+use crate::id::{ClientId, Rank};
+use crate::rank_set::RankSet;
+use crate::store::Ask;
+use crate::time::{Mono, Span};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Most bytes that a rank may put where there are other hosts: a value of the store.
+const MOST_FAR: usize = 7 << 20;
+/// Most bytes of one request, unless a single value is longer.
+const MOST_AT_ONCE: usize = 1 << 20;
+/// How long data waits for a fence.
+const PAUSE: Span = Span::from_millis(20);
+/// Scope of a value for processes of the same host.
+const LOCAL: u8 = 1;
+
+/// Data that a rank of this host has committed.
+#[derive(Debug, Default)]
+struct OfRank {
+    /// For all, and for those of the host.
+    data: Vec<u8>,
+    local: Vec<u8>,
+    is_described: bool,
+}
+
+/// Data of a rank of another host.
+#[derive(Debug, Default)]
+struct FarRank {
+    value: Option<Vec<u8>>,
+    /// Processes that have got it. One that asks again looks for something newer.
+    given: BTreeSet<ClientId>,
+}
+
+/// Another host, after a meeting with it.
+#[derive(Debug, Default)]
+struct FarHost {
+    /// Meetings with ranks of it that are over, and how many were when `ranks` was read.
+    meetings: u64,
+    read: u64,
+    ranks: BTreeMap<u32, FarRank>,
+    /// Processes that wait for data, with the number of meetings before.
+    gets: Vec<(Wanted, u64)>,
+}
+
+/// A process that wants the data of a rank of another host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::mpi) struct Wanted {
+    waiter: Waiter,
+    of: u32,
+}
+
+/// A look at other hosts' data.
+#[derive(Debug)]
+pub(in crate::mpi) enum Looking {
+    /// At that of one rank.
+    One(Wanted),
+    /// At that of all ranks of a host, after so many meetings.
+    Host(usize, u64),
+}
+
+/// Everything that ranks have committed.
+#[derive(Debug, Default)]
+pub(super) struct Data {
+    own: BTreeMap<Rank, OfRank>,
+    /// Ranks whose newest data the store has not got, and when it gets it.
+    new: BTreeSet<Rank>,
+    send_at: Option<Mono>,
+    /// Requests for data of ranks of this host that have committed none.
+    gets: Vec<(Waiter, Rank)>,
+    far: BTreeMap<usize, FarHost>,
+}
+
+impl Data {
+    /// A rank begins anew.
+    pub(super) fn forget(&mut self, rank: Rank) {
+        self.own.remove(&rank);
+    }
+
+    pub(super) fn commit(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (rank, is_described): (Rank, bool),
+        parts: &[(u8, &[u8])],
+    ) -> Result<(), Broken> {
+        let has_others = cx.layout.hosts.len() > 1;
+        let own = self.own.entry(rank).or_default();
+        let has = own.data.len().saturating_add(own.local.len());
+        let more = parts.iter().fold(0, |sum: usize, (_, bytes)| sum.saturating_add(bytes.len()));
+        let most = if has_others { MOST_FAR } else { MOST_PER_RANK };
+        if has.saturating_add(more) > most {
+            return Err(Broken::Full(rank.get()));
+        }
+        for (scope, bytes) in parts {
+            let to = if *scope == LOCAL { &mut own.local } else { &mut own.data };
+            to.extend_from_slice(bytes);
+        }
+        own.is_described = is_described;
+        if has_others {
+            self.new.insert(rank);
+            self.send_at.get_or_insert(cx.now + PAUSE);
+        }
+        let due: Vec<_> = self.gets.extract_if(.., |(_, of)| *of == rank).collect();
+        due.into_iter().for_each(|(waiter, of)| self.hand_out(cx, waiter, of));
+        Ok(())
+    }
+
+    /// The store gets what is new.
+    pub(super) fn send(&mut self, cx: &mut Cx<'_>) {
+        self.send_at = None;
+        let mut entries: Vec<(String, Vec<u8>)> = Vec::new();
+        let mut bytes = 0;
+        for rank in core::mem::take(&mut self.new) {
+            let Some(own) = self.own.get(&rank) else { continue };
+            let value = [&[u8::from(own.is_described)], own.data.as_slice()].concat();
+            if bytes + value.len() > MOST_AT_ONCE {
+                set_all(cx, &core::mem::take(&mut entries));
+                bytes = 0;
+            }
+            bytes = bytes.saturating_add(value.len());
+            entries.push((key_of(rank.get()), value));
+        }
+        set_all(cx, &entries);
+    }
+
+    pub(super) const fn deadline(&self) -> Option<Mono> {
+        self.send_at
+    }
+
+    /// A request for the data of a rank of this job.
+    pub(super) fn get(&mut self, cx: &mut Cx<'_>, waiter: Waiter, of: Proc<'_>, is_immediate: bool) {
+        let is_ours = of.nspace == cx.layout.name.as_bytes();
+        let rank = Rank::new(of.rank);
+        let Some(node) = cx.layout.node_of(of.rank).filter(|_| is_ours && of.rank < FIRST_SPECIAL) else {
+            return reply(cx, waiter, status::NOT_FOUND);
+        };
+        if node != cx.layout.here {
+            self.get_far(cx, node, Wanted { waiter, of: of.rank }, is_immediate);
+        } else if is_immediate || self.own.contains_key(&rank) {
+            self.hand_out(cx, waiter, rank);
+        } else if self.gets.len() < MOST_WAITING {
+            self.gets.push((waiter, rank));
+        } else {
+            reply(cx, waiter, status::OUT_OF_RESOURCE);
+        }
+    }
+
+    fn get_far(&mut self, cx: &mut Cx<'_>, node: usize, wanted: Wanted, is_immediate: bool) {
+        let host = self.far.entry(node).or_default();
+        if host.read < host.meetings {
+            let is_asked = host.gets.iter().any(|(_, meetings)| *meetings == host.meetings);
+            host.gets.push((wanted, host.meetings));
+            if !is_asked {
+                let keys: Vec<String> = ranks_of(cx.layout, node).map(key_of).collect();
+                let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+                cx.ask(Ask::GetAll(&keys), Pending::Data(Looking::Host(node, host.meetings)));
+            }
+            return;
+        }
+        let far = host.ranks.get_mut(&wanted.of).filter(|far| far.value.is_some());
+        match far.map(|far| (far.given.insert(wanted.waiter.client), far)) {
+            Some((true, far)) => hand_out_far(cx, wanted, far.value.as_deref()),
+            Some((false, _)) => ask_for(cx, wanted),
+            None if is_immediate => ask_for(cx, wanted),
+            None => {
+                let key = key_of(wanted.of);
+                cx.ask(Ask::Wait { keys: &[key.as_bytes()], within: None }, Pending::Committed(wanted));
+            }
+        }
+    }
+
+    /// The data of the ranks of a host.
+    pub(super) fn take(&mut self, cx: &mut Cx<'_>, node: usize, read: u64, values: &[Option<&[u8]>]) {
+        let Some(host) = self.far.get_mut(&node) else { return };
+        host.read = host.read.max(read);
+        let far = |value: &Option<&[u8]>| FarRank { value: value.map(<[u8]>::to_vec), given: BTreeSet::new() };
+        host.ranks = ranks_of(cx.layout, node).zip(values.iter().map(far)).collect();
+        let due: Vec<(Wanted, u64)> = host.gets.extract_if(.., |(_, meetings)| *meetings <= read).collect();
+        for (wanted, _) in due {
+            match host.ranks.get_mut(&wanted.of) {
+                Some(far) if far.value.is_some() => {
+                    far.given.insert(wanted.waiter.client);
+                    hand_out_far(cx, wanted, far.value.as_deref());
+                }
+                Some(_) | None => hand_out_far(cx, wanted, None),
+            }
+        }
+    }
+
+    /// A meeting of these ranks is over.
+    pub(super) fn on_meeting(&mut self, layout: &Layout, all: &RankSet) {
+        for node in layout.others_of(all) {
+            let host = self.far.entry(node).or_default();
+            host.meetings = host.meetings.saturating_add(1);
+        }
+    }
+
+    /// Sends the data that a rank has committed. Buffers of another kind than the client's cannot be passed on.
+    fn hand_out(&self, cx: &mut Cx<'_>, waiter: Waiter, of: Rank) {
+        let own = self.own.get(&of).filter(|own| own.is_described == waiter.is_described);
+        let Some(own) = own.filter(|own| !own.data.is_empty() || !own.local.is_empty()) else {
+            return reply(cx, waiter, status::NOT_FOUND);
+        };
+        send_data(cx, waiter, of.get(), &[&own.local, &own.data]);
+    }
+
+    /// A connection is closed: it waits no more.
+    pub(super) fn closed(&mut self, client: ClientId) {
+        self.gets.retain(|(waiter, _)| waiter.client != client);
+        for host in self.far.values_mut() {
+            host.gets.retain(|(wanted, _)| wanted.waiter.client != client);
+            host.ranks.values_mut().for_each(|far| _ = far.given.remove(&client));
+        }
+    }
+}
+
+fn set_all(cx: &mut Cx<'_>, entries: &[(String, Vec<u8>)]) {
+    if !entries.is_empty() {
+        let pairs: Vec<(&[u8], &[u8])> =
+            entries.iter().map(|(key, value)| (key.as_bytes(), value.as_slice())).collect();
+        cx.ask(Ask::SetAll(&pairs), Pending::Quiet);
+    }
+}
+
+fn ranks_of(layout: &Layout, node: usize) -> impl Iterator<Item = u32> + '_ {
+    layout.hosts.get(node).into_iter().flat_map(super::super::HostRanks::ranks)
+}
+
+/// The key of what a rank has committed for other hosts.
+fn key_of(rank: u32) -> String {
+    format!("{PREFIX}/x/{rank}")
+}
+
+/// Asks for what a rank of another host has committed.
+pub(in crate::mpi) fn ask_for(cx: &mut Cx<'_>, wanted: Wanted) {
+    cx.ask(Ask::Get(key_of(wanted.of).as_bytes()), Pending::Data(Looking::One(wanted)));
+}
+
+/// Sends the data of a rank of another host; `None`: it has committed none.
+pub(super) fn hand_out_far(cx: &mut Cx<'_>, Wanted { waiter, of }: Wanted, data: Option<&[u8]>) {
+    let known =
+        data.and_then(<[u8]>::split_first).filter(|(described, _)| **described == u8::from(waiter.is_described));
+    match known.filter(|(_, data)| !data.is_empty()) {
+        Some((_, data)) => send_data(cx, waiter, of, &[data]),
+        None => reply(cx, waiter, status::NOT_FOUND),
+    }
+}
+
+fn send_data(cx: &mut Cx<'_>, waiter: Waiter, of: u32, parts: &[&[u8]]) {
+    let mut data = Writer::new(waiter.is_described);
+    data.one_proc(Proc { nspace: cx.layout.name.as_bytes(), rank: of });
+    parts.iter().for_each(|part| _ = data.raw(part));
+    let mut out = Writer::new(waiter.is_described);
+    out.status(status::SUCCESS).byte_object(&data.into_bytes());
+    send(cx, waiter, out);
+}
+
+/// Whether the data of the whole job is meant.
+pub(super) const fn is_of_job(of: Proc<'_>) -> bool {
+    of.rank == ALL_RANKS
+}

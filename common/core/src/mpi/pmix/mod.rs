@@ -1,0 +1,371 @@
+//! PMIx: Open MPI.
+//!
+//! A rank may have several connections, one after the other or at a time. Its data is forgotten when a program of the
+//! rank connects after the program before has ended.
+
+mod data;
+
+use super::fences::{Fences, Kind, Met, Waiter};
+use super::remote::Pending;
+use super::{Action, Broken, Cx, Layout, SpeaksFor, job_data, names};
+use crate::id::{ClientId, Rank};
+use crate::rank_set::RankSet;
+use crate::time::Mono;
+use crate::wire::pmix::{
+    ALL_RANKS, FIRST_SPECIAL, HEADER, Header, Hello, Malformed, Proc, PublicRequest, Request, Writer, status,
+};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use data::Data;
+pub(super) use data::{Looking, Wanted, ask_for};
+
+/// Most requests that wait for data of a rank.
+const MOST_WAITING: usize = 100_000;
+/// Longest public value.
+const LONGEST_PUBLIC: usize = 1 << 20;
+/// The bit of numbers of groups that have ranks on several hosts.
+const FAR_GROUP: u64 = 1 << 30;
+
+/// A connection.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    rank: Option<Rank>,
+    is_described: bool,
+    is_finalized: bool,
+}
+
+impl Session {
+    /// The rank that it speaks for.
+    pub(super) const fn rank(&self) -> Option<Rank> {
+        self.rank
+    }
+}
+
+/// The PMIx life of a rank.
+#[derive(Debug, Default)]
+struct OfRank {
+    /// Connections that have not finalized, and all that are open.
+    inside: u32,
+    open: u32,
+    /// A connection has been lost that had not finalized.
+    is_torn: bool,
+    /// Names of values that it has published.
+    published: BTreeSet<Vec<u8>>,
+}
+
+/// Why ranks meet.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Meeting {
+    Fence,
+    Connect,
+    Disconnect,
+    Group(Vec<u8>),
+}
+
+impl Kind for Meeting {
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Fence => b"fence ".to_vec(),
+            Self::Connect => b"connect ".to_vec(),
+            Self::Disconnect => b"disconnect ".to_vec(),
+            Self::Group(name) => [b"group ", name.as_slice()].concat(),
+        }
+    }
+}
+
+/// Everything about PMIx.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    ranks: BTreeMap<Rank, OfRank>,
+    fences: Fences<Meeting>,
+    data: Data,
+    groups: u32,
+    /// The facts about the job, described and not.
+    job: [Option<Vec<u8>>; 2],
+}
+
+impl Messages {
+    pub(super) fn receive(
+        &mut self,
+        cx: &mut Cx<'_>,
+        session: &mut Session,
+        bytes: &[u8],
+        speaks_for: &mut SpeaksFor<'_>,
+    ) -> Result<usize, Broken> {
+        let Some(rank) = session.rank else { return self.hello(cx, session, bytes, speaks_for) };
+        let Some(header) = Header::parse(bytes)? else { return Ok(0) };
+        let end = HEADER.saturating_add(header.len);
+        let Some(body) = bytes.get(HEADER..end) else { return Ok(0) };
+        match Request::parse(body, session.is_described) {
+            Ok(request) => self.serve(cx, session, (rank, header.tag), request)?,
+            // The command is known and a value in it is not: the client gets an answer.
+            Err(Malformed::Kind(_)) => {
+                let waiter = Waiter { client: cx.client, tag: header.tag, is_described: session.is_described };
+                reply(cx, waiter, status::NOT_SUPPORTED);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(end)
+    }
+
+    fn hello(
+        &mut self,
+        cx: &mut Cx<'_>,
+        session: &mut Session,
+        bytes: &[u8],
+        speaks_for: &mut SpeaksFor<'_>,
+    ) -> Result<usize, Broken> {
+        let Some((hello, used)) = Hello::parse(bytes)? else { return Ok(0) };
+        if hello.role != 0 || hello.nspace != cx.layout.name.as_bytes() {
+            return Err(Broken::Stranger);
+        }
+        let rank = Rank::new(hello.rank);
+        if !cx.may_speak_for(rank, speaks_for)? {
+            return Ok(0);
+        }
+        let own = self.ranks.entry(rank).or_default();
+        if own.open == 0 {
+            *own = OfRank::default();
+            self.data.forget(rank);
+        }
+        own.open = own.open.saturating_add(1);
+        own.inside = own.inside.saturating_add(1);
+        cx.init_wait.come(rank);
+        (session.rank, session.is_described) = (Some(rank), hello.is_described);
+        cx.answer(Hello::answer(cx.client.get()));
+        Ok(used)
+    }
+
+    fn serve(
+        &mut self,
+        cx: &mut Cx<'_>,
+        session: &mut Session,
+        (rank, tag): (Rank, u32),
+        request: Request<'_>,
+    ) -> Result<(), Broken> {
+        let is_described = session.is_described;
+        let waiter = Waiter { client: cx.client, tag, is_described };
+        let answer = match request {
+            Request::JobData => {
+                let mut out = Writer::new(is_described);
+                out.string(cx.layout.name.as_bytes()).raw(self.job_data(cx.layout, is_described));
+                send(cx, waiter, out);
+                return Ok(());
+            }
+            Request::Abort { status, text } => {
+                cx.out.push_back(Action::Abort { rank, code: status, text: text.to_vec() });
+                status::SUCCESS
+            }
+            Request::Commit(parts) => {
+                self.data.commit(cx, (rank, is_described), &parts)?;
+                status::SUCCESS
+            }
+            Request::Fence(procs) => return self.meet(cx, rank, waiter, Meeting::Fence, &procs),
+            Request::Connect(procs) => return self.meet(cx, rank, waiter, Meeting::Connect, &procs),
+            Request::Disconnect(procs) => return self.meet(cx, rank, waiter, Meeting::Disconnect, &procs),
+            Request::GroupConstruct { name, procs } => {
+                return self.meet(cx, rank, waiter, Meeting::Group(name.to_vec()), &procs);
+            }
+            Request::Get { of, is_immediate } => {
+                self.get(cx, waiter, of, is_immediate);
+                return Ok(());
+            }
+            Request::Finalize => self.finalize(session, rank),
+            Request::Public(request) => {
+                self.public(cx, rank, waiter, &request);
+                return Ok(());
+            }
+            Request::Events | Request::GroupDestruct => status::SUCCESS,
+            Request::NoEvents => return Ok(()),
+            Request::Log(texts) => {
+                texts.iter().for_each(|text| cx.out.push_back(Action::Log { rank, text: text.to_vec() }));
+                status::SUCCESS
+            }
+            Request::JobControl { cleanup } => {
+                cleanup.iter().for_each(|path| cx.out.push_back(Action::Cleanup { rank, path: path.to_vec() }));
+                let mut out = Writer::new(is_described);
+                out.status(status::SUCCESS).size(0);
+                send(cx, waiter, out);
+                return Ok(());
+            }
+            Request::Unsupported(_) => status::NOT_SUPPORTED,
+        };
+        reply(cx, waiter, answer);
+        Ok(())
+    }
+
+    /// Values for all ranks of the job, by name.
+    fn public(&mut self, cx: &mut Cx<'_>, rank: Rank, waiter: Waiter, request: &PublicRequest<'_>) {
+        let published = &mut self.ranks.entry(rank).or_default().published;
+        match request {
+            PublicRequest::Publish { values, .. }
+                if values.iter().any(|(_, value)| value.bytes.len() > LONGEST_PUBLIC) =>
+            {
+                reply(cx, waiter, status::OUT_OF_RESOURCE);
+            }
+            PublicRequest::Publish { values, is_once } => {
+                published.extend(values.iter().map(|(key, _)| key.to_vec()));
+                names::publish(cx, waiter, rank.get(), values, *is_once);
+            }
+            PublicRequest::Lookup { keys, waits } => names::lookup(cx, waiter, keys, *waits),
+            PublicRequest::Unpublish(keys) => {
+                let is_meant = |key: &Vec<u8>| keys.is_empty() || keys.contains(&key.as_slice());
+                let meant: Vec<Vec<u8>> = published.extract_if(.., is_meant).collect();
+                names::unpublish(cx, waiter, &meant);
+            }
+        }
+    }
+
+    fn finalize(&mut self, session: &mut Session, rank: Rank) -> i32 {
+        if !core::mem::replace(&mut session.is_finalized, true) {
+            let own = self.ranks.entry(rank).or_default();
+            own.inside = own.inside.saturating_sub(1);
+        }
+        status::SUCCESS
+    }
+
+    fn job_data(&mut self, layout: &Layout, is_described: bool) -> &[u8] {
+        let [plain, described] = &mut self.job;
+        let known = if is_described { described } else { plain };
+        known.get_or_insert_with(|| job_data::write(layout, is_described))
+    }
+
+    fn get(&mut self, cx: &mut Cx<'_>, waiter: Waiter, of: Proc<'_>, is_immediate: bool) {
+        if !data::is_of_job(of) || of.nspace != cx.layout.name.as_bytes() {
+            return self.data.get(cx, waiter, of, is_immediate);
+        }
+        let mut data = Writer::new(waiter.is_described);
+        data.one_proc(of).raw(self.job_data(cx.layout, waiter.is_described));
+        let mut out = Writer::new(waiter.is_described);
+        out.status(status::SUCCESS).byte_object(&data.into_bytes());
+        send(cx, waiter, out);
+    }
+
+    /// Ranks wait for each other.
+    fn meet(
+        &mut self,
+        cx: &mut Cx<'_>,
+        rank: Rank,
+        waiter: Waiter,
+        meeting: Meeting,
+        procs: &[Proc<'_>],
+    ) -> Result<(), Broken> {
+        let Some(all) = members(cx.layout, procs).filter(|all| all.contains(rank)) else {
+            reply(cx, waiter, status::BAD_PARAM);
+            return Ok(());
+        };
+        if let Some(met) = self.fences.arrive(cx, (meeting, all), rank, waiter)? {
+            if met.count == 0 {
+                self.release(cx, &met);
+            } else {
+                self.data.send(cx);
+                cx.fence(met, Pending::Meeting);
+            }
+        }
+        Ok(())
+    }
+
+    /// All have come.
+    pub(super) fn release(&mut self, cx: &mut Cx<'_>, met: &Met<Meeting>) {
+        cx.init_wait.over(&met.all);
+        self.data.on_meeting(cx.layout, &met.all);
+        if matches!(met.kind, Meeting::Group(_)) {
+            self.groups = self.groups.wrapping_add(1);
+        }
+        for is_described in [false, true] {
+            let mut waiters = met.waiters.iter().filter(|waiter| waiter.is_described == is_described).peekable();
+            if waiters.peek().is_none() {
+                continue;
+            }
+            let bytes = self.words(cx.layout, met, is_described).into_bytes();
+            waiters.for_each(|Waiter { client, tag, .. }| cx.write(*client, Header::frame(client.get(), *tag, &bytes)));
+        }
+    }
+
+    /// The answer to all that have met.
+    fn words(&mut self, layout: &Layout, met: &Met<Meeting>, is_described: bool) -> Writer {
+        let mut out = Writer::new(is_described);
+        out.status(status::SUCCESS);
+        match &met.kind {
+            Meeting::Fence | Meeting::Disconnect => {}
+            Meeting::Connect => {
+                let mut of = out.another();
+                of.string(layout.name.as_bytes()).raw(self.job_data(layout, is_described));
+                out.byte_object(&of.into_bytes());
+            }
+            Meeting::Group(_) => {
+                // All hosts have to find the same number by themselves, and a number of this host must not be the same.
+                let far = FAR_GROUP | met.hash() & (FAR_GROUP - 1);
+                let number = if met.count > 0 { far } else { u64::from(self.groups & 0x3fff_ffff) };
+                let ranks: Vec<u32> = met.all.ranges().flat_map(|(first, last)| first..=last).collect();
+                out.procs(ranks.iter().map(|rank| Proc { nspace: layout.name.as_bytes(), rank: *rank }));
+                out.size(1).info_size(b"pmix.grp.ctxid", number);
+            }
+        }
+        out
+    }
+
+    /// The data of ranks of another host.
+    pub(super) fn take_data(&mut self, cx: &mut Cx<'_>, (node, read): (usize, u64), values: &[Option<&[u8]>]) {
+        self.data.take(cx, node, read, values);
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.data.deadline()
+    }
+
+    pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        if self.data.deadline().is_some_and(|at| at <= cx.now) {
+            self.data.send(cx);
+        }
+    }
+
+    pub(super) fn closed(&mut self, client: ClientId, session: &Session) {
+        self.fences.forget(client);
+        self.data.closed(client);
+        if let Some(own) = session.rank.and_then(|rank| self.ranks.get_mut(&rank)) {
+            own.open = own.open.saturating_sub(1);
+            if !session.is_finalized {
+                own.inside = own.inside.saturating_sub(1);
+                own.is_torn = true;
+            }
+        }
+    }
+
+    pub(super) fn is_inside(&self, rank: Rank) -> bool {
+        self.ranks.get(&rank).is_some_and(|own| own.inside > 0 || own.is_torn)
+    }
+
+    /// Whether a process of a rank has connected.
+    pub(super) fn has_come(&self, rank: Rank) -> bool {
+        self.ranks.contains_key(&rank)
+    }
+}
+
+/// Sends the data of a rank of another host; `None`: it has committed none.
+pub(super) fn hand_out_far(cx: &mut Cx<'_>, wanted: Wanted, data: Option<&[u8]>) {
+    data::hand_out_far(cx, wanted, data);
+}
+
+/// The ranks of some processes; `None`: there are those of other jobs, or ranks that do not exist.
+fn members(layout: &Layout, procs: &[Proc<'_>]) -> Option<RankSet> {
+    let mut all = RankSet::new();
+    for Proc { nspace, rank } in procs {
+        match *rank {
+            _ if *nspace != layout.name.as_bytes() => return None,
+            ALL_RANKS => all.extend(&layout.world()),
+            rank => all.insert(Rank::new(rank)),
+        }
+    }
+    Some(all).filter(|all| layout.knows(all))
+}
+
+pub(super) fn send(cx: &mut Cx<'_>, Waiter { client, tag, .. }: Waiter, out: Writer) {
+    cx.write(client, Header::frame(client.get(), tag, &out.into_bytes()));
+}
+
+pub(super) fn reply(cx: &mut Cx<'_>, waiter: Waiter, status: i32) {
+    let mut out = Writer::new(waiter.is_described);
+    out.status(status);
+    send(cx, waiter, out);
+}

@@ -1,0 +1,59 @@
+//! Messages about ranks of MPI programs.
+
+use super::phrases;
+use rlaunch_core::id::Rank;
+use rlaunch_core::mpi::PATIENCE;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::rank_set::RankSet;
+
+/// Ranks that wait in `MPI_Init` for ranks that have not come: ranges of both.
+pub(super) fn waits(waiting: &[(u32, u32)], missing: &[(u32, u32)], has_exited: impl Fn(Rank) -> bool) -> String {
+    let [waiting, missing] = [RankSet::of(waiting), RankSet::of(missing)];
+    let all = missing.ranges().flat_map(|(first, last)| first..=last).map(Rank::new);
+    let exited: RankSet = all.filter(|rank| has_exited(*rank)).collect();
+    let wait = if waiting.len() == 1 { "waits" } else { "wait" };
+    let ended = match exited.len() {
+        0 => String::new(),
+        1 => format!("; {} has exited", ranks(&exited)),
+        _ => format!("; {} have exited", ranks(&exited)),
+    };
+    let (waiting, missing, after) = (ranks(&waiting), ranks(&missing), phrases::wait(PATIENCE));
+    format!(
+        "{waiting} {wait} in MPI_Init for {missing} after {after}{ended}\n  try     MPI_Init in every rank, or fewer ranks"
+    )
+}
+
+/// `rank 3`, `ranks 0-2,5`.
+fn ranks(set: &RankSet) -> String {
+    if set.len() == 1 { format!("rank {set}") } else { format!("ranks {set}") }
+}
+
+/// The ranks of an MPI program were not connected.
+pub(super) fn apart(ranks: u32, library: &OsBytes, is_served: bool) -> String {
+    match is_served {
+        true => format!(
+            "the {ranks} ranks were {ranks} programs of one rank each: {library} has not asked rlaunch for the others\n  \
+             try     another MPI library; docs/guides/mpi.md names those that work"
+        ),
+        false => format!(
+            "the {ranks} ranks were {ranks} programs of one rank each: {library} finds no others with --mpi none\n  \
+             try     leave --mpi none and RLAUNCH_MPI out"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_ranks_are_named_with_those_that_have_exited() {
+        let text = waits(&[(0, 0)], &[(1, 3)], |rank| rank.get() == 2);
+        let expected = "rank 0 waits in MPI_Init for ranks 1-3 after 30s; rank 2 has exited";
+        assert_eq!(text.lines().next(), Some(expected));
+        let text = waits(&[(0, 1)], &[(2, 2)], |_| false);
+        assert_eq!(text.lines().next(), Some("ranks 0-1 wait in MPI_Init for rank 2 after 30s"));
+        let text = waits(&[(0, 0)], &[(1, 2)], |_| true);
+        assert!(text.contains("; ranks 1-2 have exited\n"), "{text}");
+    }
+}
