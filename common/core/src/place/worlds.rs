@@ -50,6 +50,14 @@ impl Worlds {
         id
     }
 
+    /// Names the world of so many programs, where nothing has named one.
+    pub fn fill(&mut self, apps: u32) {
+        if self.all.is_empty() {
+            self.all.push(World::default());
+        }
+        self.by_app.resize(apps as usize, WorldId::new(0));
+    }
+
     /// The world of a program.
     #[must_use]
     pub fn of_app(&self, app: AppIndex) -> WorldId {
