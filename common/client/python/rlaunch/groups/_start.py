@@ -60,7 +60,10 @@ def started(
     if directory:
         before = env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, before]))
-    argv = [python or sys.executable, "-m", "rlaunch.groups.worker", path]
+    # A variable that the controller's own environment has would be there twice, and the first counts.
+    again = [f"{key}={value}" for key, value in env.items() if key in os.environ]
+    command = ["env", *again] if again else []
+    argv = [*command, python or sys.executable, "-m", "rlaunch.groups.worker", path]
     programs = [
         {"argv": argv, "ranks": count, "env": env, "hosts": names} for count, names in _places(n, ppn, hosts)
     ]
