@@ -195,3 +195,100 @@ fn clients_cannot_change_keys_of_rlaunch() {
         done.err()
     );
 }
+
+/// A rank that starts another program: these options for the example, and the program.
+fn spawns(options: &[&str], spawn: &[&str], program: &[&str]) -> Option<Plan> {
+    let rank = crate::place::example("spawn_rank")?;
+    let plan = Plan::rlaunch(options).args([rank.as_os_str()]).args(spawn).args(["--"]).args(program);
+    Some(plan)
+}
+
+#[test]
+fn rank_starts_a_program_as_a_world_of_its_job() {
+    let script = format!("{PLACE}; echo $GIVEN");
+    let Some(plan) = spawns(&["-n", "1"], &["n=2", "group=gen"], &["sh", "-c", &script]) else { return };
+    let done = plan.start().code(0);
+    let out = done.sorted();
+    let host = out.iter().find_map(|line| line.strip_prefix("world 1 gen on ")).unwrap_or_else(|| panic!("{out:?}"));
+    let names: Vec<&str> = host.split(' ').collect();
+    assert!(names.len() == 2 && names[0] == names[1], "{host}");
+    assert_eq!(out[..4], ["by the order", "by the order", "gen 0/2 0/2 0/1 ..", "gen 1/2 1/2 0/1 .."]);
+    let start = done.event("world.start");
+    assert_eq!((&start["group"], &start["first"], &start["rank"]), (&"gen".into(), &1.into(), &0.into()));
+    assert_eq!(done.events.iter().filter(|event| event["ev"] == "rank.exited").count(), 3);
+}
+
+#[test]
+fn spawned_group_reduces() {
+    for python in pythons() {
+        let Some(rank) = crate::place::example("spawn_rank") else { return };
+        let plan = Plan::rlaunch(["-n", "1"]).args([rank.as_os_str()]).args(["n=2", "group=a", "--"]);
+        let path = plan.scratch().path("reduce.py");
+        std::fs::write(&path, REDUCE).unwrap();
+        let done = plan.args([python.as_path(), &path]).start().code(0);
+        let sums: Vec<String> = done.sorted().into_iter().filter(|line| line.starts_with("a ")).collect();
+        assert_eq!(sums, ["a 0 of 2: [3.0]", "a 1 of 2: [3.0]"], "{}", done.err());
+    }
+}
+
+#[test]
+fn nothing_is_started_where_one_rank_cannot_be() {
+    for (spawn, program, text) in [
+        (&["n=2"][..], &["./absent"][..], "rank 0 cannot be started on "),
+        (&["group=a/b"], &["true"], "'a/b' is no name for a group"),
+        (&["host=elsewhere"], &["true"], "elsewhere is no host of this job that can take more ranks"),
+        (&["share=gen"], &["true"], "the job has no group gen whose slots could be shared"),
+        (&["n=0"], &["true"], "0 ranks are asked for"),
+        (&["n=3", "tied=2"], &["true"], "3 ranks cannot be tied in groups of 2"),
+        (&[], &[], "a program of the order is empty"),
+    ] {
+        let Some(plan) = spawns(&["-n", "1"], spawn, program) else { return };
+        let done = plan.start().code(0);
+        let out = done.out();
+        assert!(out.starts_with("refused: ") && out.contains(text) && out.lines().count() == 1, "{spawn:?}: {out}");
+    }
+    let Some(plan) = spawns(&["-n", "1", "--max-restarts", "1"], &[], &["true"]) else { return };
+    let out = plan.start().code(0).out();
+    assert!(out.contains("a job whose ranks can be started again starts no other program"), "{out}");
+}
+
+#[test]
+fn failure_of_a_spawned_rank_ends_the_job_unless_it_is_tolerated() {
+    for (spawn, code) in [(&["hold"][..], 4), (&["tolerant"], 0)] {
+        let Some(plan) = spawns(&["-n", "1"], spawn, &["sh", "-c", "exit 4"]) else { return };
+        plan.start().code(code);
+    }
+}
+
+#[test]
+fn world_is_ended_by_order_and_its_sessions_with_it() {
+    let script = "(trap '' TERM; sleep 60) & trap '' TERM; $RL store set ready 1; while :; do sleep 0.1; done";
+    let Some(plan) = spawns(&["-n", "1"], &["group=gen", "end"], &["sh", "-c", script]) else { return };
+    let done = plan.start().code(0);
+    let out = done.out();
+    assert!(out.contains("how=signal code=137 signal=9 core=0 asked=1\n"), "{out}");
+    assert!(out.contains("the job has no world 1 that could be ended"), "{out}");
+}
+
+#[test]
+fn bound_world_ends_with_the_rank_that_has_asked_for_it() {
+    let Some(plan) = spawns(&["-n", "1"], &["n=2", "bound"], &["sleep", "60"]) else { return };
+    let done = plan.start().code(0);
+    assert!(done.out().starts_with("world 1 world-1 on "), "{}", done.out());
+}
+
+#[test]
+fn spawned_ranks_run_on_other_hosts() {
+    let Some(bed) = Bed::up(2) else { return };
+    let Some(rank) = crate::place::example("spawn_rank") else { return };
+    let words = ["rlaunch", "--ssh-fast", "-H", "node[0-1]:3", "--ppn", "1", "sh", "-c"];
+    let own = rank.display();
+    let script = format!("[ $RANK = 1 ] || exec {own} n=4 group=gen -- sh -c '{PLACE}'");
+    let done = bed.plan("tester", "login", words).with_events().args([script]).start().code(0);
+    let out = done.sorted();
+    assert!(out.contains(&"world 1 gen on node0 node0 node1 node1".to_owned()), "{out:?} {}", done.err());
+    let places: Vec<&String> = out.iter().filter(|line| line.starts_with("gen ")).collect();
+    assert_eq!(places, ["gen 0/4 0/2 0/2 ..", "gen 1/4 1/2 0/2 ..", "gen 2/4 0/2 1/2 ..", "gen 3/4 1/2 1/2 .."]);
+    bed.clean(2);
+    bed.down();
+}

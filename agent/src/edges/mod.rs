@@ -461,6 +461,9 @@ impl Edges {
                 self.store.iter_mut().for_each(|store| store.begin(here, number, seats.clone()));
             }
             NodeAction::Unserve => tcpstore_listener::close(self),
+            NodeAction::OrderDone { asker, reply } => {
+                self.store.iter_mut().for_each(|store| store.order_done(asker, &reply));
+            }
             NodeAction::ReserveWorld { world } => worlds::reserve(self, world),
             NodeAction::OpenWorld(plan) => worlds::open(self, *plan),
             NodeAction::CloseWorld { world } => worlds::close(self, world),

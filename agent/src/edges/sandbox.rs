@@ -210,9 +210,8 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         mpi: mpi.map(|port| Box::new(MpiPort { port, host: OsBytes::from(host.as_slice()) })),
         tpu_alone: None,
     };
-    edges.sandbox.cores = cores.unwrap_or_default();
     port.into_iter().for_each(|port| edges.sandbox.hold(port));
-    (edges.sandbox.host, edges.sandbox.job) = (host, Some(plan.job));
+    (edges.sandbox.cores, edges.sandbox.host, edges.sandbox.job) = (cores.unwrap_or_default(), host, Some(plan.job));
     Ok(sandbox)
 }
 

@@ -192,6 +192,10 @@ typedef struct rl_buffer {
 
 void rl_buffer_free(rl_buffer *buffer);
 
+/* Orders something of the job: to start a program as another world of it, or to end one. The bytes of the order, and of its answer, are
+ * those of docs/reference/c.md. Returns when all ranks of the world run, or none. */
+int rl_order(const char *words, size_t len, rl_buffer *answer);
+
 /* *store is to be given to rl_store_close, which nobody else may use it beside. Outside rlaunch it is this process's own, which is said once on stderr. */
 int rl_store_open(uint32_t space, rl_store **store);
 int rl_store_close(rl_store *store);

@@ -4,6 +4,7 @@ use crate::call_guard;
 use crate::kernel::send_all;
 use crate::{Error, World};
 use rlaunch_core::id::WorldId;
+use rlaunch_core::wire::frozen::client::order::order_frame;
 use rlaunch_core::wire::frozen::client::{
     Asked, HELLO, MAX_FRAME, Space, Told, VERSION, frame_len, hello, parse_hello, world_frame,
 };
@@ -83,14 +84,23 @@ impl Connection {
         self.ended
     }
 
+    /// Orders something of the job, and waits for the answer.
+    pub(crate) fn order(&mut self, words: &[u8]) -> Result<Vec<u8>, Error> {
+        self.seq += 1;
+        self.exchange(&order_frame(self.seq, words), words)
+    }
+
     fn answer(&mut self, space: Space, words: &[u8]) -> Result<Vec<u8>, Error> {
         self.seq += 1;
-        let frame = Asked { seq: self.seq, space, words }.to_frame();
+        self.exchange(&Asked { seq: self.seq, space, words }.to_frame(), words)
+    }
+
+    fn exchange(&mut self, frame: &[u8], words: &[u8]) -> Result<Vec<u8>, Error> {
         if frame.len() > MAX_FRAME + 4 {
             return Err(Error::TooLong(words.len()));
         }
         // The last message of an agent is more precise than its close.
-        let sent = send_all(&self.socket, &frame);
+        let sent = send_all(&self.socket, frame);
         loop {
             let frame = match self.frame() {
                 Err(Error::Closed(_)) => {

@@ -585,8 +585,7 @@ pub(crate) fn signal_thread(tid: i32, signo: i32) {
     unsafe { libc::syscall(libc::SYS_tgkill, pid, libc::c_long::from(tid), libc::c_long::from(signo)) };
 }
 
-/// Sets or unsets a variable of this process, for `kernel::set_environment`, whose comment says when: no other thread may read it by C's
-/// `getenv` meanwhile. The name is not empty and has no `=`; neither has a 0 byte.
+/// Sets or unsets a variable, for `kernel::set_environment`, whose comment says when. The name is not empty and has no `=`; no 0 bytes.
 #[expect(clippy::disallowed_methods, reason = "the program has asked for it: its rank may change while it runs")]
 pub(crate) fn set_variable(name: &OsStr, value: Option<&OsStr>) {
     match value {

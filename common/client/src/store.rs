@@ -345,7 +345,7 @@ fn read<T>(reply: Reply<'_>, take: impl FnOnce(Reply<'_>) -> Option<T>) -> Resul
 }
 
 /// A number that rlaunch has set, and other code may have changed; `None`: it is not set, or empty.
-fn variable(name: &'static str) -> Result<Option<u32>, Error> {
+pub(crate) fn variable(name: &'static str) -> Result<Option<u32>, Error> {
     let Some(value) = std::env::var_os(name).filter(|value| !value.is_empty()) else { return Ok(None) };
     let number = value.to_str().and_then(|value| value.parse().ok());
     number.map(Some).ok_or_else(|| Error::Variable { name, value: value.to_string_lossy().into_owned() })
@@ -355,6 +355,6 @@ fn owned(value: Option<&[u8]>) -> Option<Vec<u8>> {
     value.map(<[u8]>::to_vec)
 }
 
-fn span(within: Option<Duration>) -> Option<Span> {
+pub(crate) fn span(within: Option<Duration>) -> Option<Span> {
     within.map(|within| Span::from_nanos(u64::try_from(within.as_nanos()).unwrap_or(u64::MAX)))
 }

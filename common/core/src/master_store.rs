@@ -212,6 +212,15 @@ fn is_interpreter(name: &[u8]) -> bool {
     version.is_some_and(|version| version.iter().all(|b| b.is_ascii_digit() || *b == b'.'))
 }
 
+/// Whether a command runs a script or a module of Python.
+#[must_use]
+pub fn is_python(argv: &OsStrings) -> bool {
+    match program(argv) {
+        Program::Script(_) | Program::Module => true,
+        Program::Code(_) | Program::Other => false,
+    }
+}
+
 /// Whether last words of a rank, or its error file, tell that it could not connect to torch's store.
 #[must_use]
 pub fn is_missed(words: &[u8]) -> bool {

@@ -141,7 +141,7 @@ impl Run {
         }
         for (program, app) in self.programs.iter().zip((0..).map(AppIndex::new)) {
             let ranks = placement.procs(app);
-            if let Some((option, tied)) = program.world.tied.as_ref().filter(|(_, tied)| ranks % tied != 0) {
+            if let Some((option, tied)) = program.world.tied.as_ref().filter(|(_, tied)| !ranks.is_multiple_of(*tied)) {
                 return Err(CliError::Value {
                     option: option.clone(),
                     takes: format!("a number that divides the {ranks} ranks of its program").into(),

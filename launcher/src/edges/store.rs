@@ -68,11 +68,11 @@ impl Store {
     /// started there.
     pub(super) fn place(&mut self, placement: &Placement) {
         let head = placement.head();
-        if std::mem::replace(&mut self.head, head) != head {
-            if let Some(home) = self.shared.get_mut(&self.number) {
-                home.is_lost &= home.node == head;
-                home.node = head;
-            }
+        if std::mem::replace(&mut self.head, head) != head
+            && let Some(home) = self.shared.get_mut(&self.number)
+        {
+            home.is_lost &= home.node == head;
+            home.node = head;
         }
     }
 

@@ -48,6 +48,7 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
         What::RoundsOver(given) => debug!("rounds are over: {given:?}"),
         what @ (What::StreamEnd { .. } | What::FileLost { .. }) => stream(what),
         What::SinkLost { std, errno, .. } => debug!("our {} is lost: errno {errno:?}", phrases::std(*std)),
+        What::WorldStart(line) => debug!("world {} begins: {} programs", line.group, line.apps.len()),
         What::News(news) => debug!("{news:?}"),
         What::NodeNews { node, news } => debug!("{}", notices::node_diagnostic(news, host(node))),
         // It is made where the log is written, and never comes here.

@@ -3,7 +3,7 @@
 use super::log_view::{Line, Names};
 use super::{Tone, binding, device_messages, host_messages, limit, mpi_messages, phrases, preemption};
 use rlaunch_core::bootstrap::{CarrierKind, FallBack, Refusal};
-use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, SinkEnd, What};
+use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, SinkEnd, What, WorldLine};
 use rlaunch_core::id::{Rank, Std};
 use rlaunch_core::node::UNUSED;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
@@ -237,6 +237,13 @@ fn store_unused(at: &OsBytes, port: Option<u16>) -> String {
     format!(
         "no rank has connected to the TCPStore at {at} within {within}\n  try     --master-store rank0, if the program {own}"
     )
+}
+
+/// Ranks of a world that was started meanwhile have no slots of their own.
+pub(super) fn crowded(line: &WorldLine) -> Option<Line> {
+    let ranks: u64 = line.apps.iter().map(|app| u64::from(app.procs)).sum();
+    let text = || format!("no free slot for all {} of {}", phrases::count(ranks, "rank"), line.group);
+    line.is_crowded.then(|| (Tone::Normal, text()))
 }
 
 fn continuing(report: &Report, rank: Rank, status: Status) -> String {

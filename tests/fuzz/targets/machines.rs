@@ -114,6 +114,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::AwaitDevices { proc, .. } => NodeEvent::DevicesReleased { proc },
         NodeAction::ReservePort { .. } => NodeEvent::PortReserved { port: 22_000 },
         NodeAction::ReserveWorld { world } => NodeEvent::WorldReserved { world, port: 23_000 },
+        NodeAction::OrderDone { .. } => return None,
         NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } | NodeAction::KillSession { .. } => return None,
         NodeAction::Tell { .. }
         | NodeAction::EndSession { .. }

@@ -7,7 +7,7 @@ use crate::kernel::Init;
 use crate::link;
 use crate::plan::Sight;
 use crate::world::{Ev, World};
-use rlaunch_core::id::{AppIndex, ProcId, StreamId};
+use rlaunch_core::id::{AppIndex, ProcId, StreamId, WorldId};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::node::{Node, NodeAction, NodeEvent, Sandbox, SandboxPlan};
 use rlaunch_core::os_bytes::OsBytes;
@@ -324,10 +324,8 @@ impl World {
             NodeAction::Serve { addr, port, guard: _, ranks: _ } => self.serves(addr, port),
             NodeAction::WatchPreemption { .. } | NodeAction::ExamineDevices { .. } | NodeAction::EndSession { .. } => {}
             NodeAction::AwaitDevices { .. } | NodeAction::FreeDevices { .. } | NodeAction::ReservePort { .. } => {}
-            NodeAction::ReserveWorld { world } => {
-                let port = port_of(self.node).saturating_add(u16::try_from(world.get()).unwrap_or(0));
-                self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::WorldReserved { world, port }))));
-            }
+            NodeAction::ReserveWorld { world } => self.reserves(world),
+            NodeAction::OrderDone { .. } => {}
             // Sessions have no other processes here.
             NodeAction::KillSession { .. } | NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } => {}
             NodeAction::Tell { .. }
@@ -364,6 +362,11 @@ impl World {
             NodeAction::ToRoot(message) => self.say(&message),
             NodeAction::Finish(code) => self.agent_finishes(code),
         }
+    }
+
+    fn reserves(&mut self, world: WorldId) {
+        let port = port_of(self.node).saturating_add(u16::try_from(world.get()).unwrap_or(0));
+        self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::WorldReserved { world, port }))));
     }
 
     fn signals(&mut self, proc: ProcId, sig: Signal) {

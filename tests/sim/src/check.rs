@@ -210,6 +210,7 @@ impl Oracle {
             | ToRoot::Started { .. }
             | ToRoot::InputFailed { .. }
             | ToRoot::HostSignal { .. }
+            | ToRoot::Order(_)
             | ToRoot::NotStarted { .. }
             | ToRoot::WorldPort { .. }
             | ToRoot::Killing => {}

@@ -1,7 +1,7 @@
 //! A client of our own listener: its incomplete request, and the answers that it has not taken.
 
 use crate::edges::sessions::Newcomer;
-use rlaunch_core::id::WorldId;
+use rlaunch_core::id::{Rank, WorldId};
 use rlaunch_core::store::Answer;
 use rlaunch_core::store::buffers::{BufferQuota, BufferShare};
 use rlaunch_core::wire::frozen::Malformed;
@@ -150,6 +150,11 @@ impl Client {
     /// Whether this frame, its first, makes its connection a session.
     pub(super) fn registers(&mut self, frame: &[u8]) -> bool {
         !std::mem::replace(&mut self.has_asked, true) && Said::is_register(frame)
+    }
+
+    /// The rank that it speaks for, if it says so.
+    pub(super) fn rank(&self) -> Option<Rank> {
+        Some(self.rank).filter(|rank| *rank != NO_RANK).map(Rank::new)
     }
 
     /// The world that this frame names, if it is its first and does. It gets no answer.

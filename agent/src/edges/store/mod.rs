@@ -15,6 +15,7 @@ use bytes::Bytes;
 use client::{Client, HANG_UP, Parted, WRITABLE};
 use rlaunch_core::id::{ClientId, NodeId, WorldId};
 use rlaunch_core::machine::{earliest, earliest_of};
+use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::store::buffers::BufferQuota;
@@ -24,7 +25,9 @@ use rlaunch_core::store::transit::refuses_more;
 use rlaunch_core::store::{Answer, Seq, Table, Ticket};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::Malformed;
-use rlaunch_core::wire::frozen::client::{Asked, Heard, Space, write_reply};
+use rlaunch_core::wire::frozen::client::order::LONGEST_ORDER;
+use rlaunch_core::wire::frozen::client::{Asked, Code, Heard, Refused, Space, write_reply};
+use rlaunch_core::wire::order::{Asker, RankOrder};
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
 use rlaunch_core::wire::to_node::{WORLD_NAMESPACE, WorldSeat};
 use rlaunch_sys::epoll::{Batch, ReadySet};
@@ -101,6 +104,8 @@ struct Namespaces {
     others: BTreeMap<WorldId, Shared>,
     /// Other worlds that were ever here.
     known: BTreeSet<WorldId>,
+    /// Orders of ranks, for the machine.
+    orders: Vec<RankOrder>,
     /// Clients of other worlds.
     worlds: BTreeMap<ClientId, WorldId>,
     /// For the launcher: of which agent, and what.
@@ -413,6 +418,23 @@ impl Store {
         std::mem::take(&mut self.namespaces.of_mpi)
     }
 
+    /// Returns the orders of ranks.
+    fn orders(&mut self) -> Vec<RankOrder> {
+        let mut orders = std::mem::take(&mut self.namespaces.orders);
+        for order in &mut orders {
+            order.rank = self.clients.get(order.asker.client).and_then(Client::rank);
+        }
+        orders
+    }
+
+    /// The answer to an order.
+    pub(super) fn order_done(&mut self, asker: Asker, reply: &[u8]) {
+        let ticket = Ticket { client: asker.client, seq: Seq(asker.seq) };
+        self.namespaces.now = now();
+        self.namespaces.answers.push_back((ticket, Bytes::copy_from_slice(reply)));
+        self.settle();
+    }
+
     /// Returns the clients that take part in rounds.
     pub(super) fn newcomers(&mut self) -> Vec<Newcomer> {
         std::mem::take(&mut self.newcomers)
@@ -498,6 +520,7 @@ impl Namespaces {
             first: Shared::new(RankSet::new()),
             others: BTreeMap::new(),
             known: BTreeSet::new(),
+            orders: Vec::new(),
             worlds: BTreeMap::new(),
             out: VecDeque::new(),
             waiting: 0,
@@ -533,6 +556,18 @@ impl Namespaces {
             Some(world) => !self.known.contains(&world),
             None => self.first.number.is_none_or(|own| own < number),
         }
+    }
+
+    /// A client has an order for the job.
+    fn order(&mut self, asker: Asker, words: &[u8]) {
+        if words.len() > LONGEST_ORDER {
+            let text = format!("an order of {} bytes is longer than {LONGEST_ORDER}", words.len());
+            let refused = Refused { code: Code::Limit, within: None, text: text.as_bytes(), hint: b"" };
+            self.answers.push_back((Ticket { client: asker.client, seq: Seq(asker.seq) }, refused.write().into()));
+            return;
+        }
+        let world = self.worlds.get(&asker.client).copied().unwrap_or(WorldId::new(0));
+        self.orders.push(RankOrder { asker, world, rank: None, words: words.into() });
     }
 
     /// Another agent asks the owner of a namespace.
@@ -580,6 +615,7 @@ impl Namespaces {
                     }
                 }
             }
+            Heard::Order(seq, words) => self.order(Asker { client, seq }, words),
             Heard::Unknown(unknown) => {
                 let ticket = Ticket { client, seq: Seq(unknown.seq) };
                 self.answers.push_back((ticket, unknown.reply().into()));
@@ -654,12 +690,13 @@ fn client_of(token: u64) -> ClientId {
 
 /// Serves clients that have sent requests.
 pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
-    let Edges { store: Some(store), link, .. } = edges else { return };
+    let Edges { store: Some(store), link, events, .. } = edges else { return };
     if store.deadline().is_some_and(|at| at <= now()) {
         store.handle_timeout();
     }
     store.look(cx);
     store.send(link);
+    events.extend(store.orders().into_iter().map(|order| NodeEvent::Ordered(Box::new(order))));
 }
 
 /// Whether more could be queued at once: the kernel took all that was, so nothing else wakes us.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from ._errors import ConnectionFailed, Error, Interrupted, NoJob, Refused, StoreTimeout
 from ._launcher import launcher
+from ._spawn import SpawnedWorld, end_world, spawn
 from ._store import Store
 from ._world import World, world
 
@@ -21,11 +22,14 @@ __all__ = [
     "Interrupted",
     "NoJob",
     "Refused",
+    "SpawnedWorld",
     "Store",
     "StoreTimeout",
     "World",
     "__version__",
+    "end_world",
     "launcher",
+    "spawn",
     "world",
 ]
 

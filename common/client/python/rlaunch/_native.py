@@ -197,6 +197,7 @@ _SIGNATURES: dict[str, tuple] = {
     "rl_buffer_free": (None, [_out(Buffer)]),
     "rl_store_open": (_int, [ctypes.c_uint32, _out(_handle)]),
     "rl_store_close": (_int, [_handle]),
+    "rl_order": (_int, [_bytes, _size, _out(Buffer)]),
     "rl_store_get": (_int, [*_key, _out(Buffer)]),
     "rl_store_set": (_int, [*_key, _bytes, _size]),
     "rl_store_add": (_int, [*_key, ctypes.c_int64, _out(ctypes.c_int64)]),

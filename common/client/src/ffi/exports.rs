@@ -28,6 +28,7 @@ $with! {
     }
     ffi_store {
         fn rl_buffer_free(buffer: *mut rl_buffer) -> ();
+        fn rl_order(words: *const c_char, len: usize; answer: *mut rl_buffer) -> c_int;
         fn rl_store_open(space: u32; store: *mut *mut rl_store) -> c_int;
         fn rl_store_close(store: *mut rl_store) -> c_int;
         fn rl_store_get(store: *mut rl_store; key: *const c_char, key_len: usize; value: *mut rl_buffer) -> c_int;

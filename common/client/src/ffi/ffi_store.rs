@@ -59,6 +59,11 @@ fn give_found(to: &Buffer<'_>, value: Option<Vec<u8>>) -> Result<(), Failure> {
     to.give_bytes(Some(value.ok_or_else(not_found)?))
 }
 
+/// An order to the job, in the words of its wire.
+pub(super) fn rl_order(words: Bytes<'_>, answer: Buffer<'_>) -> c_int {
+    guarded(|| answer.give_bytes(Some(crate::spawn::spawn_by_words(words.bytes()?)?)))
+}
+
 pub(super) fn rl_store_open(space: u32, store: Given<'_, (*mut *mut rl_store,)>) -> c_int {
     guarded(|| {
         let space = match space {

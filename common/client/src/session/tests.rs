@@ -354,7 +354,7 @@ fn a_dismissal_ends_the_call_even_within_the_function() {
 fn an_agent_that_knows_no_rounds_is_told_so() {
     let answer = client::Heard::parse(&Said::Register(Vec::new()).to_frame()).map(|heard| match heard {
         client::Heard::Unknown(unknown) => client::answer_frame(0, &unknown.reply()),
-        client::Heard::Ask(..) => panic!("it is no ask"),
+        client::Heard::Ask(..) | client::Heard::Order(..) => panic!("it is no ask"),
     });
     for frame in [answer.unwrap(), Heard::Unsupported(17).to_frame()] {
         let (session, mut agent) = plain();

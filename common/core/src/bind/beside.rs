@@ -5,8 +5,7 @@ use crate::cpu_set::CpuSet;
 use crate::topology::{Level, Topology};
 
 impl Bind {
-    /// The host without the cores of other jobs. `None`: its ranks are not bound by a free choice, or would find less there than on the
-    /// whole host.
+    /// The host without the cores of other jobs. `None`: the user has named the CPUs, or the rest has too few cores or units.
     #[must_use]
     pub fn beside(&self, host: Host<'_>, taken: &CpuSet) -> Option<Topology> {
         let Host { topology, ranks, .. } = host;

@@ -1,6 +1,6 @@
 //! Records as lines of NDJSON: which fields each of them has, under which names. docs/reference/events.md describes the same for readers.
 
-use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
+use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What, WorldLine};
 use super::{news, round_fields};
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::errno::EPIPE;
@@ -43,6 +43,7 @@ fn what(o: &mut Object<'_>, what: &What) {
         }
         What::LeftOut { nodes, world_size, procs, is_known: _ } => left_out(o, nodes, *world_size, procs),
         What::Together { nodes } => together(o, nodes),
+        What::WorldStart(line) => world_start(o, line),
         What::RankStarted { .. } | What::RankFailed { .. } | What::RankExited { .. } | What::RankFacts { .. } => {
             rank(o, what);
         }
@@ -130,6 +131,7 @@ fn generation(o: &mut Object<'_>, record: &Record) {
         | What::HostDone { .. }
         | What::LeftOut { .. }
         | What::Together { .. }
+        | What::WorldStart(_)
         | What::Signal { .. }
         | What::Ending { .. }
         | What::Clearing { .. }
@@ -186,6 +188,15 @@ fn file_lost(o: &mut Object<'_>, rank: Rank, std: Std, bytes: u64) {
 fn together(o: &mut Object<'_>, nodes: &[NodeId]) {
     o.text("ev", "hosts.together");
     o.array("nodes", nodes, |text, node| push_number(text, node.get()));
+}
+
+fn world_start(o: &mut Object<'_>, line: &WorldLine) {
+    o.text("ev", "world.start");
+    o.number("world", line.world.get().into());
+    o.bytes("group", &line.group);
+    o.number("first", line.first.get().into());
+    o.maybe("rank", line.asker.map(|rank| rank.get().into()));
+    o.array("apps", &line.apps, app);
 }
 
 fn job_start(o: &mut Object<'_>, start: &JobStart) {

@@ -15,7 +15,7 @@ pub use json_line::line;
 pub use news::JobNews;
 
 use crate::exit::Ending;
-use crate::id::{JobId, LocalRank, NodeId, Rank, Round, Std};
+use crate::id::{JobId, LocalRank, NodeId, Rank, Round, Std, WorldId};
 use crate::job::HostFailure;
 use crate::master_store::Holder;
 use crate::os_bytes::OsBytes;
@@ -116,6 +116,8 @@ pub enum What {
         /// The first of them.
         named: Vec<Leftover>,
     },
+    /// A rank has asked for another world: its ranks follow those before.
+    WorldStart(Box<WorldLine>),
     /// A rank runs.
     RankStarted {
         /// Which.
@@ -305,6 +307,23 @@ pub struct JobStart {
     pub min_hosts: Option<u32>,
     /// The holder of the `TCPStore` at MASTER_PORT, and the reason.
     pub master_store: Holder,
+}
+
+/// A world that was started while the job runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorldLine {
+    /// Its number.
+    pub world: WorldId,
+    /// Its name.
+    pub group: OsBytes,
+    /// Its first rank, by the number in the job.
+    pub first: Rank,
+    /// Its programs, in the order of their ranks.
+    pub apps: Vec<AppLine>,
+    /// The rank that has asked for it, if that is known.
+    pub asker: Option<Rank>,
+    /// Hosts have more ranks than slots now.
+    pub is_crowded: bool,
 }
 
 /// A program of a job.

@@ -117,6 +117,7 @@ impl Told {
             }
             What::JobEnd { cause, exit, left, .. } => Some(self.end(record, cause, *exit, *left)),
             What::HostReady { .. }
+            | What::WorldStart(_)
             | What::HostRefused { .. }
             | What::HostFailed { .. }
             | What::HostLost { .. }

@@ -6,6 +6,8 @@
 //! waited for, until each is ready or cannot be had. Then the ranks of the missing hosts are dropped. No host has received a rank or the
 //! number of ranks before.
 
+mod worlds;
+
 use super::host_reports;
 use super::interface_probing::{Probing, Way};
 use super::master_addr;
@@ -15,13 +17,13 @@ use super::roster::{Roster, Standing, State};
 use super::slice_hosts;
 use super::{Cx, HostFailure, JobAction, Setting};
 use crate::events::{Cause, JobNews, What};
-use crate::id::{NodeId, ProcId, Rank, WorldId};
+use crate::id::{NodeId, ProcId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::place::{Node, Placement};
 use crate::signal::Signal;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
-use crate::wire::to_node::{PortPlan, Rendezvous, ToNode, WORLD_NAMESPACE, WorldStart};
+use crate::wire::to_node::{PortPlan, Rendezvous, ToNode};
 use crate::wire::to_root::{Hello, NodeRefusal};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -532,26 +534,6 @@ impl Bringup {
         if let Some(orders) = self.restart_orders.as_deref() {
             orders.one(cx, node, rank, proc);
         }
-    }
-
-    /// Starts the ranks of a world besides the first one; the process of its rank 0 would have the number `first` if it were rank 0 of the
-    /// job.
-    pub(super) fn start_world(&self, cx: &mut Cx<'_>, world: WorldId, port: u16, (first, is_spawned): (ProcId, bool)) {
-        let Some(orders) = self.restart_orders.as_deref() else { return };
-        let placement = Arc::clone(cx.facts.placement());
-        let only = placement.only(world);
-        let head = only.head();
-        let addr = match &self.rendezvous {
-            _ if orders::is_together(&only) => orders::LOOPBACK.into(),
-            Some((first, rendezvous)) if *first == head => rendezvous.addr.clone(),
-            Some(_) | None => self.address(&placement, head),
-        };
-        let namespace = WORLD_NAMESPACE.saturating_add(world.get());
-        let wants_store = placement.worlds.get(world).is_some_and(|world| world.agent_store);
-        let agent_store = wants_store && master_addr::is_of(&addr, self.known(head));
-        let rendezvous = Rendezvous { agent_store, namespace, ..orders.rendezvous_of(&only, addr, Some(port)) };
-        cx.act(JobAction::Home { node: head, namespace });
-        orders.send_world(cx, &WorldStart { world, rendezvous, is_spawned }, first);
     }
 
     /// The hello of a node.

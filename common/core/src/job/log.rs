@@ -84,7 +84,7 @@ impl Log {
     }
 }
 
-fn app_line(app: &AppSpec) -> AppLine {
+pub(super) fn app_line(app: &AppSpec) -> AppLine {
     // The kernel counts each string with its NUL.
     let AppBase { argv, env, wdir, role, .. } = &app.base;
     let longest = argv.iter().chain(env).map(|text| text.len() as u64 + 1).max();

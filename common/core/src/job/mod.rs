@@ -35,6 +35,7 @@ mod shrink_rule;
 mod signals;
 mod slice_hosts;
 pub mod slices;
+mod spawn_refusal;
 mod startup_deadline;
 mod suspend_detector;
 #[cfg(test)]

@@ -109,6 +109,16 @@ impl Orders {
         self.spec.restarts.is_any()
     }
 
+    /// Whether ranks may be started again.
+    pub(super) fn starts_again(&self) -> bool {
+        self.may_restart() || self.spec.rounds.respawn != Respawn::Never
+    }
+
+    /// Sends a program to a host of a running job.
+    pub(super) fn send_program(&self, cx: &mut Cx<'_>, node: NodeId, app: AppIndex, base: &AppBase) {
+        send_app(cx, node, app, base);
+    }
+
     /// Whether the job has several worlds from its start.
     fn has_worlds(&self) -> bool {
         !self.spec.placement.worlds.is_one() || self.spec.placement.worlds.has_groups()
@@ -116,10 +126,7 @@ impl Orders {
 
     /// Whether processes may be started when others have ended: then the only node also waits for the order that the job is over.
     pub(super) fn can_start_more(&self) -> bool {
-        self.may_restart()
-            || self.spec.rounds.respawn != Respawn::Never
-            || self.has_worlds()
-            || self.spec.lead.is_some()
+        self.starts_again() || self.has_worlds() || self.spec.lead.is_some()
     }
 
     /// Time that a round may wait for suspected hosts, and for more faults.

@@ -128,6 +128,37 @@ impl Procs {
         Some(seat.proc)
     }
 
+    /// Ranks from this one on are new: a process of each is asked for.
+    pub(super) fn add(&mut self, facts: &JobFacts, first: Rank) {
+        for (seat, rank) in facts.placement().ranks.iter().zip(0..).skip(first.index()) {
+            self.ranks.push(RankProc { proc: ProcId::new(rank), state: State::Pending, started: None });
+            let Some((open, over)) = self.nodes.get_mut(seat.node.index()) else { continue };
+            if *open == 0 && !*over {
+                self.busy = self.busy.saturating_add(1);
+            }
+            *open = open.saturating_add(1);
+        }
+    }
+
+    /// A process is not asked for any more, before its host has heard of it.
+    pub(super) fn withdraw(&mut self, cx: &mut Cx<'_>, rank: Rank) {
+        let proc = self.ranks.get(rank.index()).filter(|seat| seat.state == State::Pending).map(|seat| seat.proc);
+        let node = cx.facts.placement().node_of(rank);
+        if let Some((proc, node)) = proc.zip(node) {
+            self.not_started(cx, node, proc);
+        }
+    }
+
+    /// Whether the process of a rank has not ended, as far as is known.
+    pub(super) fn lives(&self, rank: Rank) -> bool {
+        self.ranks.get(rank.index()).is_some_and(|seat| seat.state != State::Over)
+    }
+
+    /// Whether no rank of a node is waited for any more, whatever it does.
+    pub(super) fn is_node_over(&self, node: NodeId) -> bool {
+        self.nodes.get(node.index()).is_none_or(|(_, over)| *over)
+    }
+
     /// How many processes have not ended, on hosts that are there.
     pub(super) fn open(&self) -> usize {
         self.nodes.iter().filter(|(_, over)| !over).map(|(open, _)| *open).sum()

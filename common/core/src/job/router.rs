@@ -2,6 +2,8 @@
 //!
 //! A sub-machine changes only itself. Changes of several sub-machines are written here, in the order in which they are done.
 
+mod anew;
+mod orders;
 mod warnings;
 
 use super::generations::{Fate, Why};
@@ -14,7 +16,7 @@ use super::shrink_rule::{self, Means};
 use super::worlds::Meaning;
 use super::{JobAction, Parts, Step};
 use crate::events::{Cause, Fewer, Lost, RanksState, Tried, What};
-use crate::id::{NodeId, ProcId, Rank};
+use crate::id::{NodeId, ProcId};
 use crate::place::Placement;
 use crate::time::{Mono, Span};
 use crate::wire::round::RoundUp;
@@ -69,8 +71,10 @@ impl Parts {
         self.kill_watchdog.on_message(&step.cx(), node);
         match msg {
             ToRoot::WorldPort { world, port } => {
-                self.worlds.on_port(&mut step.cx(), &self.bringup, (node, world), port);
+                let parts = (&self.bringup, &mut self.procs);
+                self.worlds.on_port(&mut step.cx(), parts, (node, world), port);
             }
+            ToRoot::Order(order) => self.ordered(step, node, &order),
             ToRoot::NotStarted { proc } => {
                 self.procs.not_started(&mut step.cx(), node, proc);
                 self.on_process_over(step, proc);
@@ -131,6 +135,7 @@ impl Parts {
         for started in procs {
             self.output.started(&mut step.cx(), started.proc);
             self.ended_ranks.on_started(&mut step.cx(), started.proc, started.pid);
+            self.worlds.on_started(&mut step.cx(), started.proc);
         }
         if self.rounds.started(&mut step.cx(), procs) {
             self.apply_round_decisions(step);
@@ -145,7 +150,8 @@ impl Parts {
             false => Tried::First,
         };
         let lacks_gpus = error.step == SpawnStep::Gpus;
-        let matters = !is_respawn && !self.generations.is_between();
+        let is_spawned = self.worlds.on_not_started(&mut step.cx(), (node, proc), &error);
+        let matters = !is_respawn && !is_spawned && !self.generations.is_between();
         self.procs.spawn_failed(&mut step.cx(), node, proc, error, tried, matters);
         self.ended_ranks.on_not_started(&mut step.cx(), proc, node);
         self.on_process_over(step, proc);
@@ -486,6 +492,7 @@ impl Parts {
         }
         match self.worlds.meaning(&step.cx(), &self.procs, &exit) {
             Meaning::Counts => {}
+            Meaning::Expected => return,
             Meaning::Excused => return self.ending.passed_over(&mut step.cx(), &exit),
             Meaning::LeadFinished => {
                 let cause = Cause::Lead { rank: exit.rank };
@@ -571,57 +578,5 @@ impl Parts {
             }
             None => {}
         }
-    }
-
-    /// Starts queued processes that can start.
-    fn start_queued(&mut self, step: &mut Step<'_>) {
-        if self.generations.is_between() {
-            return;
-        }
-        let [here, elsewhere] = self.rounds.take_startable(step.facts, &self.procs);
-        if !here.is_empty() {
-            self.start_anew(step, here);
-        }
-        self.start_elsewhere(step, elsewhere);
-    }
-
-    /// Starts ranks of lost hosts where there is room.
-    fn start_elsewhere(&mut self, step: &mut Step<'_>, homeless: Vec<(Rank, NodeId)>) {
-        if homeless.is_empty() {
-            return;
-        }
-        let room = self.rounds.find_room(&step.cx(), homeless);
-        step.facts.place(Arc::new(room.placement));
-        self.start_anew(step, room.placed);
-        if !room.nowhere.is_empty() {
-            let lost = self.bringup.folded(&room.lost);
-            self.rounds.note_no_room(&mut step.cx(), &room.nowhere, &lost);
-        }
-    }
-
-    /// Starts another process of each of these ranks, on hosts that have the program and know where ranks meet: the one before has
-    /// ended, or is lost with its host.
-    fn start_anew(&mut self, step: &mut Step<'_>, ranks: Vec<(Rank, NodeId)>) {
-        let mut started = Vec::new();
-        for (initial, node) in ranks {
-            let Some(proc) = self.procs.anew(step.facts, initial) else { continue };
-            step.facts.add_process(proc, initial);
-            self.kill_watchdog.on_ranks_cleared(node);
-            self.rounds.on_asked(initial, node, proc);
-            started.push((initial, node, proc));
-        }
-        step.act(JobAction::Place(Arc::clone(step.facts.placement())));
-        for (initial, node, proc) in started {
-            self.bringup.start_one(&mut step.cx(), initial, node, proc);
-        }
-    }
-
-    /// Another process of a rank could not be started.
-    fn not_started(&mut self, step: &mut Step<'_>, proc: ProcId, lacks_gpus: bool) {
-        let Some(initial) = step.facts.placement().rank_of(proc) else { return };
-        let is_over = self.generations.is_between();
-        let elsewhere = self.rounds.on_not_started(&mut step.cx(), &self.procs, (initial, proc), (lacks_gpus, is_over));
-        self.start_elsewhere(step, elsewhere.into_iter().collect());
-        self.apply_round_decisions(step);
     }
 }

@@ -1,23 +1,63 @@
-//! Worlds besides the first one: their start, and the program with which the job ends.
+//! Worlds besides the first one: their start and their end, and the program with which the job ends.
 
 use super::bringup::Bringup;
 use super::notice::{Notice, RankExit};
 use super::proc_table::{End, Procs};
+use super::spawn_refusal::{OrderRefusal, done};
 use super::{Cx, JobAction};
 use crate::events::{Cause, What};
 use crate::id::{AppIndex, NodeId, ProcId, Rank, WorldId};
-use crate::spec::JobSpec;
+use crate::os_bytes::OsBytes;
+use crate::os_strings::OsStrings;
+use crate::place::{Placement, World};
+use crate::signal::Signal;
+use crate::spec::{AppBase, AppSpec, JobSpec, Role};
+use crate::time::Span;
+use crate::wire::frozen::client::order::{Request, Spawned};
+use crate::wire::order::Asker;
 use crate::wire::to_node::{ToNode, WORLD_NAMESPACE};
-use crate::wire::to_root::NodeRefusal;
+use crate::wire::to_root::{NodeRefusal, SpawnError};
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
-/// How far the start of a world is.
+/// How far a world is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// Its port is being reserved on the host of its rank 0.
-    Reserving(NodeId),
-    /// Its ranks were asked for.
-    Started,
+    Reserving,
+    /// Its ranks were asked for: so many do not run yet.
+    Starting(u32),
+    /// All of its ranks have run.
+    Running,
+    /// It was ordered to end.
+    Ending,
+}
+
+/// A world that a rank has asked for.
+#[derive(Debug)]
+pub(super) struct NewWorld {
+    /// The host of its rank 0.
+    pub(super) head: NodeId,
+    /// Its ranks.
+    pub(super) ranks: u32,
+    /// Whom the answer is for.
+    pub(super) asker: (NodeId, Asker),
+    pub(super) programs: Vec<(AppIndex, AppSpec)>,
+    /// The failure of one of its ranks does not end the job.
+    pub(super) tolerant: bool,
+    /// It is ended when this rank has ended.
+    pub(super) bound_to: Option<Rank>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    state: State,
+    head: NodeId,
+    /// Ranks that have not ended.
+    open: u32,
+    /// What only a world has that a rank has asked for.
+    spawned: Option<NewWorld>,
 }
 
 /// The meaning of the exit of a rank for the job.
@@ -25,8 +65,10 @@ enum State {
 pub(super) enum Meaning {
     /// A failure ends the job.
     Counts,
-    /// The job continues.
+    /// The job continues, and the user has to know.
     Excused,
+    /// The job continues: the end was ordered, or a program of the job knows what to do.
+    Expected,
     /// The job ends: the program that leads it has finished.
     LeadFinished,
 }
@@ -34,17 +76,25 @@ pub(super) enum Meaning {
 /// The worlds.
 #[derive(Debug)]
 pub(super) struct Worlds {
-    lead: Option<AppIndex>,
+    spec: Arc<JobSpec>,
     /// The worlds of the command line have been begun.
     is_begun: bool,
-    states: BTreeMap<WorldId, State>,
-    /// Ranks of each that have not ended.
-    open: BTreeMap<WorldId, u32>,
+    table: BTreeMap<WorldId, Entry>,
+    /// The programs of worlds that ranks have asked for.
+    programs: BTreeMap<AppIndex, AppBase>,
+    next_app: u32,
 }
 
 impl Worlds {
-    pub(super) const fn new(spec: &JobSpec) -> Self {
-        Self { lead: spec.lead, is_begun: false, states: BTreeMap::new(), open: BTreeMap::new() }
+    pub(super) fn new(spec: &Arc<JobSpec>) -> Self {
+        let next_app = u32::try_from(spec.apps.len()).unwrap_or(u32::MAX);
+        let (table, programs) = (BTreeMap::new(), BTreeMap::new());
+        Self { spec: Arc::clone(spec), is_begun: false, table, programs, next_app }
+    }
+
+    /// The number of the next program.
+    pub(super) const fn next_app(&self) -> u32 {
+        self.next_app
     }
 
     /// Begins the worlds of the command line, once the first one is on its way.
@@ -53,41 +103,179 @@ impl Worlds {
             return;
         }
         self.is_begun = true;
-        let placement = cx.facts.placement();
+        let placement = Arc::clone(cx.facts.placement());
         for world in placement.worlds.ids().filter(|world| *world > WorldId::new(0)) {
-            let head = placement.members(world).next().and_then(|rank| placement.node_of(rank));
-            let Some(node) = head else { continue };
-            self.states.insert(world, State::Reserving(node));
-            self.open.insert(world, placement.only(world).world_size());
-            cx.act(JobAction::Send { node, msg: ToNode::ReserveWorld(world) });
+            let only = placement.only(world);
+            self.reserve(
+                cx,
+                world,
+                Entry { state: State::Reserving, head: only.head(), open: only.world_size(), spawned: None },
+            );
         }
     }
 
+    fn reserve(&mut self, cx: &mut Cx<'_>, world: WorldId, entry: Entry) {
+        cx.act(JobAction::Send { node: entry.head, msg: ToNode::ReserveWorld(world) });
+        self.table.insert(world, entry);
+    }
+
+    /// A world that a rank has asked for, and that has its places.
+    pub(super) fn spawn(&mut self, cx: &mut Cx<'_>, world: WorldId, new: NewWorld) {
+        self.next_app = self.next_app.saturating_add(u32::try_from(new.programs.len()).unwrap_or(u32::MAX));
+        self.programs.extend(new.programs.iter().map(|(app, spec)| (*app, spec.base.clone())));
+        let (head, open) = (new.head, new.ranks);
+        self.reserve(cx, world, Entry { state: State::Reserving, head, open, spawned: Some(new) });
+    }
+
+    /// The programs of a request, in the environment of the program of the rank that asks.
+    pub(super) fn programs_of(
+        &self,
+        placement: &Placement,
+        asking: Option<Rank>,
+        request: &Request,
+        group: &OsBytes,
+    ) -> Vec<(AppIndex, AppSpec)> {
+        let app = asking.and_then(|rank| placement.ranks.get(rank.index())).map(|seat| seat.app);
+        let spawned = app.and_then(|app| self.programs.get(&app));
+        let known = app.and_then(|app| self.spec.apps.get(app.index())).or_else(|| self.spec.apps.first());
+        let Some(base) = spawned.or(known.map(|app| &app.base)) else { return Vec::new() };
+        let apps = base.role.apps.saturating_add(u32::try_from(request.programs.len()).unwrap_or(u32::MAX));
+        let world = World { tied: request.tied, ..World::named(group.clone()) };
+        let program = |(program, app): (&crate::wire::frozen::client::order::Program, AppIndex)| {
+            let mut env: OsStrings = base.env.clone();
+            program.env.iter().for_each(|(name, value)| env.push_pair(name, value));
+            let base = AppBase {
+                argv: program.argv.iter().collect(),
+                env,
+                pinned: base.pinned.clone(),
+                wdir: program.wdir.clone().or_else(|| base.wdir.clone()),
+                role: Role { name: Role::UNNAMED.into(), apps, world: world.clone() },
+                logs: base.logs.clone(),
+                filled: false,
+            };
+            (app, AppSpec { procs: program.ranks, base })
+        };
+        request.programs.iter().zip((self.next_app..).map(AppIndex::new)).map(program).collect()
+    }
+
     /// A host has reserved the port of a world: the ranks can start.
-    pub(super) fn on_port(&mut self, cx: &mut Cx<'_>, bringup: &Bringup, (node, world): (NodeId, WorldId), port: u16) {
-        if self.states.get(&world) != Some(&State::Reserving(node)) {
+    pub(super) fn on_port(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (bringup, procs): (&Bringup, &mut Procs),
+        (node, world): (NodeId, WorldId),
+        port: u16,
+    ) {
+        let Some(entry) = self.table.get_mut(&world).filter(|entry| entry.head == node) else { return };
+        let is_ended = entry.state == State::Ending;
+        if entry.state != State::Reserving && !is_ended {
             return;
         }
-        self.states.insert(world, State::Started);
-        if port == 0 {
-            let why = NodeRefusal::NoPort;
-            cx.notify(Notice::Log(What::HostRefused { node, why: why.clone() }));
-            return cx.notify(Notice::End(Cause::Refused { node, why }));
+        let Some(new) = entry.spawned.as_ref().filter(|_| port == 0 || is_ended) else {
+            entry.state = State::Starting(entry.open);
+            if port == 0 {
+                let why = NodeRefusal::NoPort;
+                cx.notify(Notice::Log(What::HostRefused { node, why: why.clone() }));
+                return cx.notify(Notice::End(Cause::Refused { node, why }));
+            }
+            for (app, spec) in entry.spawned.iter().flat_map(|new| &new.programs) {
+                bringup.send_program(cx, world, *app, &spec.base);
+            }
+            let is_spawned = entry.spawned.is_some();
+            return bringup.start_world(cx, world, port, (ProcId::new(0), is_spawned));
+        };
+        let refusal = match is_ended {
+            true => OrderRefusal::Ended,
+            false => OrderRefusal::NoPort { host: cx.facts.host_name(node) },
+        };
+        answer(cx, new.asker, refusal.reply());
+        entry.state = State::Ending;
+        let members: Vec<Rank> = cx.facts.placement().members(world).collect();
+        for rank in members {
+            procs.withdraw(cx, rank);
+            self.on_rank_over(cx, rank);
         }
-        bringup.start_world(cx, world, port, (ProcId::new(0), false));
+    }
+
+    /// A rank runs. After the last one the answer is given.
+    pub(super) fn on_started(&mut self, cx: &mut Cx<'_>, proc: ProcId) {
+        if self.table.is_empty() {
+            return;
+        }
+        let placement = cx.facts.placement();
+        let Some(rank) = placement.rank_of(proc) else { return };
+        let world = placement.world_of(rank);
+        let Some(entry) = self.table.get_mut(&world) else { return };
+        let State::Starting(left) = entry.state else { return };
+        let left = left.saturating_sub(1);
+        entry.state = if left == 0 { State::Running } else { State::Starting(left) };
+        if let Some(new) = entry.spawned.as_ref().filter(|_| left == 0) {
+            let host = |rank: Rank| placement.node_of(rank).map(|node| cx.facts.host_name(node)).unwrap_or_default();
+            let hosts = placement.members(world).map(host).collect();
+            let group = OsBytes::from(placement.worlds.group(world));
+            answer(cx, new.asker, done(Some(Spawned { world, group, hosts }.write())));
+        }
+    }
+
+    /// A rank could not be started. Returns whether that is the business of the rank that has asked for its world, which gets the answer:
+    /// the others of the world are killed.
+    pub(super) fn on_not_started(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (node, proc): (NodeId, ProcId),
+        error: &SpawnError,
+    ) -> bool {
+        let placement = cx.facts.placement();
+        let Some(rank) = placement.rank_of(proc) else { return false };
+        let world = placement.world_of(rank);
+        let Some(entry) = self.table.get_mut(&world) else { return false };
+        let Some(new) = &entry.spawned else { return false };
+        if let State::Starting(_) = entry.state {
+            let host = cx.facts.host_name(node);
+            let refusal = OrderRefusal::NotStarted { rank: placement.in_world(rank).get(), host, error: error.clone() };
+            answer(cx, new.asker, refusal.reply());
+            entry.state = State::Ending;
+            send_end(cx, world, Signal::KILL, Span::ZERO);
+        }
+        true
+    }
+
+    /// Ends a world. Returns whether there is one that could be ended.
+    pub(super) fn end(&mut self, cx: &mut Cx<'_>, world: WorldId, grace: Span) -> bool {
+        let Some(entry) = self.table.get_mut(&world) else { return false };
+        let before = core::mem::replace(&mut entry.state, State::Ending);
+        match before {
+            // Its ranks are withdrawn when its port is known.
+            State::Reserving => {}
+            State::Starting(_) | State::Running | State::Ending => send_end(cx, world, Signal::TERM, grace),
+        }
+        if let (State::Starting(_), Some(new)) = (before, &entry.spawned) {
+            answer(cx, new.asker, OrderRefusal::Ended.reply());
+        }
+        true
     }
 
     /// A rank has ended, or will not be started. After the last one of its world its hosts let go of what they hold for it.
     pub(super) fn on_rank_over(&mut self, cx: &mut Cx<'_>, rank: Rank) {
-        let placement = cx.facts.placement();
-        let world = placement.world_of(rank);
-        let Some(open) = self.open.get_mut(&world) else { return };
-        *open = open.saturating_sub(1);
-        if *open > 0 {
+        if self.table.is_empty() {
             return;
         }
-        self.open.remove(&world);
-        self.states.remove(&world);
+        let is_bound = |entry: &Entry| entry.spawned.as_ref().is_some_and(|new| new.bound_to == Some(rank));
+        let bound: Vec<WorldId> = self.table.iter().filter(|(_, entry)| is_bound(entry)).map(|(id, _)| *id).collect();
+        let grace = self.spec.grace;
+        bound.into_iter().for_each(|world| {
+            self.end(cx, world, grace);
+        });
+        let placement = Arc::clone(cx.facts.placement());
+        let world = placement.world_of(rank);
+        let Some(entry) = self.table.get_mut(&world) else { return };
+        entry.open = entry.open.saturating_sub(1);
+        if entry.open > 0 {
+            return;
+        }
+        let entry = self.table.remove(&world);
+        let apps = entry.and_then(|entry| entry.spawned).into_iter().flat_map(|new| new.programs);
+        apps.for_each(|(app, _)| drop(self.programs.remove(&app)));
         for node in placement.only(world).used() {
             cx.act(JobAction::Send { node, msg: ToNode::CloseWorld(world) });
         }
@@ -97,9 +285,17 @@ impl Worlds {
     /// The meaning of the exit of a rank.
     pub(super) fn meaning(&self, cx: &Cx<'_>, procs: &Procs, exit: &RankExit) -> Meaning {
         let placement = cx.facts.placement();
-        let app = |rank: Rank| placement.ranks.get(rank.index()).map(|seat| seat.app);
-        let Some(lead) = self.lead else { return Meaning::Counts };
-        if app(exit.rank) != Some(lead) {
+        let entry = self.table.get(&placement.world_of(exit.rank));
+        let is_expected = |entry: &Entry| {
+            let is_tolerant = entry.spawned.as_ref().is_some_and(|new| new.tolerant);
+            entry.state == State::Ending || is_tolerant
+        };
+        if entry.is_some_and(is_expected) {
+            return Meaning::Expected;
+        }
+        let app = placement.ranks.get(exit.rank.index()).map(|seat| seat.app);
+        let Some(lead) = self.spec.lead else { return Meaning::Counts };
+        if app != Some(lead) {
             return if exit.status.is_success() { Meaning::Counts } else { Meaning::Excused };
         }
         let share = placement.share(lead);
@@ -108,4 +304,15 @@ impl Worlds {
         let is_over = ranks.all(|rank| procs.end_of(cx.facts, rank) == End::Seen);
         if exit.status.is_success() && is_over && procs.open() > 0 { Meaning::LeadFinished } else { Meaning::Counts }
     }
+}
+
+fn send_end(cx: &mut Cx<'_>, world: WorldId, sig: Signal, grace: Span) {
+    let placement = Arc::clone(cx.facts.placement());
+    for node in placement.only(world).used() {
+        cx.act(JobAction::Send { node, msg: ToNode::EndWorld { world, sig, grace } });
+    }
+}
+
+fn answer(cx: &mut Cx<'_>, (node, asker): (NodeId, Asker), reply: Vec<u8>) {
+    cx.act(JobAction::Send { node, msg: ToNode::OrderDone { asker, reply: OsBytes::new(reply) } });
 }

@@ -142,6 +142,11 @@ impl Leftovers {
         self.plan = start.devices.kind;
     }
 
+    /// Ranks may follow the last one: the launcher says when the job is over.
+    pub(super) const fn expect_more(&mut self) {
+        self.sole = false;
+    }
+
     /// The devices are free for ranks: what holds them after the last rank is looked at.
     pub(super) const fn on_devices_free(&mut self) {
         self.devices = self.plan;

@@ -25,15 +25,16 @@ mod start;
 #[cfg(test)]
 mod tests;
 mod warnings;
+mod world_plan;
 mod worlds;
 
 pub use binding::BindRequest;
 pub use host_signals::SignalledPart;
 pub use node_event::{
     Depth, DevicesFreed, ErrorFile, ExecSpec, MpiPort, NodeAction, NodeEvent, Processors, Sandbox, SandboxPlan,
-    WorldPlan, WorldStore,
 };
 pub use serve::UNUSED;
+pub use world_plan::{WorldPlan, WorldStore};
 
 use crate::id::{AppIndex, ProcId, WorldId};
 use crate::machine::{self, Machine, earliest_of};
@@ -264,14 +265,7 @@ impl Parts {
             NodeEvent::Checked { app, error } => self.start.on_checked(cx, app, error),
             NodeEvent::Beat(beat) => self.lease.on_beat(cx, beat),
             NodeEvent::EdgeLost => self.lost.on_unheard(cx),
-            NodeEvent::Signal { sig, to } => {
-                if self.host_signals.on_signal(cx, sig, to) {
-                    self.lost.on_unheard(cx);
-                }
-                if sig == Signal::CONT {
-                    self.lease.on_resumed(cx);
-                }
-            }
+            NodeEvent::Signal { sig, to } => self.signalled(cx, sig, to),
             NodeEvent::GuardianLost => self.lost.on_guardian(cx),
             NodeEvent::InitLost => self.lost.on_init(cx),
             NodeEvent::Spawned { proc, pid, at } => {
@@ -304,6 +298,10 @@ impl Parts {
             NodeEvent::DevicesExamined => self.leftovers.on_devices_examined(cx),
             NodeEvent::DevicesReleased { proc } => self.procs.on_devices_released(cx, proc),
             NodeEvent::PortReserved { port } => self.rounds.on_port(cx, port),
+            NodeEvent::Ordered(order) => {
+                self.leftovers.expect_more();
+                tell(cx, ToRoot::Order(order));
+            }
             NodeEvent::WorldReserved { world, port } => tell(cx, ToRoot::WorldPort { world, port }),
             NodeEvent::Warned(source) => self.warned(cx, source),
             NodeEvent::Left { count, named } => self.leftovers.on_left(cx, count, named),
@@ -321,6 +319,7 @@ impl Parts {
                 self.procs.on_local_size(local_size);
                 self.start.on_spawn(cx, procs.into_vec(), last);
             }
+            ToNode::OrderDone { asker, reply } => cx.act(NodeAction::OrderDone { asker, reply }),
             ToNode::ReserveWorld(world) => cx.act(NodeAction::ReserveWorld { world }),
             ToNode::World(start) if self.start.is_met() => self.world_begins(cx, *start),
             ToNode::EndWorld { world, sig, grace } => self.procs.on_end_world(cx, world, sig, grace),
@@ -341,8 +340,18 @@ impl Parts {
         }
     }
 
+    fn signalled(&mut self, cx: &mut Cx<'_>, sig: Signal, to: SignalledPart) {
+        if self.host_signals.on_signal(cx, sig, to) {
+            self.lost.on_unheard(cx);
+        }
+        if sig == Signal::CONT {
+            self.lease.on_resumed(cx);
+        }
+    }
+
     /// A world besides the first one begins.
     fn world_begins(&mut self, cx: &mut Cx<'_>, start: WorldStart) {
+        self.rounds.on_world();
         self.serve.on_world(cx, &start);
         self.procs.on_world(cx, start);
     }

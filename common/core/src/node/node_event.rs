@@ -2,6 +2,7 @@
 
 use super::binding::BindRequest;
 use super::host_signals::SignalledPart;
+use super::world_plan::WorldPlan;
 use crate::address::Interface;
 use crate::cpu_set::CpuSet;
 use crate::gpus::{Devices, Gpu};
@@ -25,6 +26,7 @@ use crate::wire::beat::Beat;
 use crate::wire::frozen::client::client_round::{Heard, Said};
 use crate::wire::limit::Met;
 use crate::wire::node_news::NodeNews;
+use crate::wire::order::{Asker, RankOrder};
 use crate::wire::probe::{Key, Place};
 use crate::wire::to_node::{Delta, Find, PortPlan, ToNode, TpuRequest};
 use crate::wire::to_root::{Facts, Hello, Leftover, NodeRefusal, SpawnError, ToRoot, Usage};
@@ -207,6 +209,8 @@ pub enum NodeEvent {
         /// Whose.
         session: SessionId,
     },
+    /// A rank has ordered something of the job.
+    Ordered(Box<RankOrder>),
     /// Answer to [`NodeAction::ReserveWorld`].
     WorldReserved {
         /// Which world.
@@ -286,6 +290,13 @@ pub enum NodeAction {
     },
     /// Whether it is MASTER_PORT now, and the one before is not. Or it is not used: false.
     UsePort(bool),
+    /// Give a client the answer to its order. A client that has gone gets none.
+    OrderDone {
+        /// Which.
+        asker: Asker,
+        /// The words of the answer.
+        reply: OsBytes,
+    },
     /// Reserve a port for a world besides the first one; answered by `WorldReserved`.
     ReserveWorld {
         /// Which.
@@ -446,34 +457,6 @@ pub struct SandboxPlan {
     pub mpi: bool,
     /// How ranks are to be bound.
     pub binding: BindRequest,
-}
-
-/// The service of a host for a world besides the first one.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WorldPlan {
-    /// Which.
-    pub world: WorldId,
-    /// The number of its namespace.
-    pub namespace: u32,
-    /// Whether its namespace lives here.
-    pub here: bool,
-    /// Hold its `TCPStore` there; `None`: not here, or rank 0 holds it.
-    pub store: Option<WorldStore>,
-    /// The layout for MPI libraries; `None`: they are not served.
-    pub mpi: Option<Box<Layout>>,
-}
-
-/// The `TCPStore` of a world.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WorldStore {
-    /// A numeric address of this host.
-    pub addr: OsBytes,
-    /// MASTER_PORT.
-    pub port: u16,
-    /// Whom it serves.
-    pub guard: Guard,
-    /// Ranks of this host.
-    pub ranks: u32,
 }
 
 /// The listener for MPI libraries of a host.

@@ -111,6 +111,10 @@ impl BringUp {
         };
         bytes.extend_from_slice(part);
         if last {
+            if self.met {
+                // Programs that come while ranks run are counted one by one: their number has no limit.
+                self.received = self.received.saturating_sub(bytes.len());
+            }
             let base = codec::decode::<AppBase>(bytes);
             *known = None;
             match base {

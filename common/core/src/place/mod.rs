@@ -11,6 +11,7 @@ mod free_slots;
 mod host_slots;
 pub mod map_by;
 mod mapping;
+mod new_ranks;
 mod place_error;
 mod processes;
 pub mod rankfile;
@@ -20,6 +21,7 @@ mod tests;
 mod worlds;
 
 pub use fewer_hosts::Share;
+pub use new_ranks::NewRanks;
 pub use place_error::PlaceError;
 pub use processes::Processes;
 pub use worlds::{World, Worlds};

@@ -1,6 +1,6 @@
 //! Worlds: programs whose ranks have numbers, a rendezvous and a namespace of the store of their own (`--group`, spawned programs).
 //!
-//! Inside the machines ranks keep their numbers in the job. What a rank sees, and what people read, are the numbers in its world.
+//! Inside the machines ranks keep their numbers in the job. Ranks and users see the numbers in a world.
 
 use super::{AppRequest, PlaceError, Placement, Processes};
 use crate::id::{AppIndex, LocalRank, NodeId, Rank, WorldId};
@@ -48,6 +48,14 @@ impl Worlds {
         let id = WorldId::new(u32::try_from(at).unwrap_or(u32::MAX));
         self.by_app.push(id);
         id
+    }
+
+    /// Names the world of so many programs, where nothing has named one.
+    pub fn fill(&mut self, apps: u32) {
+        if self.all.is_empty() {
+            self.all.push(World::default());
+        }
+        self.by_app.resize(apps as usize, WorldId::new(0));
     }
 
     /// The world of a program.

@@ -2,7 +2,7 @@
 
 use super::round_summary::{Behind, Rounds};
 use crate::allocation::Scheduler;
-use crate::events::{Answer, AppLine, Cause, JobStart, Lost, Record, What};
+use crate::events::{Answer, AppLine, Cause, JobStart, Lost, Record, What, WorldLine};
 use crate::exit::Ending;
 use crate::id::{LocalRank, NodeId, Rank};
 use crate::job::HostFailure;
@@ -195,6 +195,7 @@ impl Report {
                 self.ranks = (0..start.world_size).map(RankLine::pending).collect();
                 self.start = Some(start.clone());
             }
+            What::WorldStart(line) => self.add_world(line),
             What::HostReady { hello, .. } => self.tier = Some(hello.tier),
             What::HostDone { node, left, named } => {
                 self.counts.insert(*node, *left);
@@ -250,6 +251,16 @@ impl Report {
             What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
             What::FileLost { .. } => {}
         }
+    }
+
+    /// Ranks are added while the job runs. They have no part in the launch.
+    fn add_world(&mut self, line: &WorldLine) {
+        self.launched = self.launched.or_else(|| self.launch());
+        let Some(start) = &mut self.start else { return };
+        let ranks = line.apps.iter().fold(0_u32, |sum, app| sum.saturating_add(app.procs));
+        start.world_size = start.world_size.saturating_add(ranks);
+        start.apps.extend(line.apps.iter().cloned());
+        self.ranks.extend((0..ranks).map(RankLine::pending));
     }
 
     fn signal(&mut self, sig: Signal, answer: Answer) {

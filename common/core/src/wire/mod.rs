@@ -9,6 +9,7 @@ pub mod frozen;
 pub mod guardian_count;
 pub mod limit;
 pub mod node_news;
+pub mod order;
 pub mod peer_identity;
 pub mod pmi1;
 pub mod pmix;

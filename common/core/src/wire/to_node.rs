@@ -2,6 +2,7 @@
 
 use super::capped::Capped;
 use super::codec::WireMessage;
+use super::order::Asker;
 use super::peer_identity::{Answer, Question};
 use super::probe::{Key, Probe};
 use super::round::RoundDown;
@@ -63,6 +64,13 @@ pub enum ToNode {
     ReserveWorld(WorldId),
     /// The rendezvous of a world besides the first one. Before its first `Spawn`, and after its programs.
     World(Box<WorldStart>),
+    /// The answer to an order of a rank of this host.
+    OrderDone {
+        /// Whom it is for.
+        asker: Asker,
+        /// Its words.
+        reply: OsBytes,
+    },
     /// All ranks of this world have ended, on all hosts.
     CloseWorld(WorldId),
     /// End the ranks of a world besides the first one, and what they have left in their sessions: this signal now, SIGKILL after the grace.

@@ -3,6 +3,7 @@
 use super::capped::Capped;
 use super::codec::WireMessage;
 use super::node_news::NodeNews;
+use super::order::RankOrder;
 use super::peer_identity::{Address, Answer, HOST_ADDRESSES, Question};
 use super::round::RoundUp;
 use crate::bind::BindError;
@@ -107,6 +108,8 @@ pub enum ToRoot {
     },
     /// Whose connections to the store here are. The launcher passes it on to the hosts that they come from.
     Whose(Question),
+    /// A rank has ordered something of the job.
+    Order(Box<RankOrder>),
     /// A rank was not started: its world is being ended.
     NotStarted {
         /// Which.

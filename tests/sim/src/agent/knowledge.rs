@@ -16,8 +16,7 @@ impl World {
                 self.host.kernel.ended_by_us.get_or_insert(now);
             }
             // A warning, which the launcher answers.
-            NodeEvent::Signal { .. } if in_step => {}
-            NodeEvent::Signal { sig: Signal::TERM, .. } => {}
+            NodeEvent::Signal { sig, .. } if in_step || *sig == Signal::TERM => {}
             NodeEvent::FromRoot(ToNode::Clear { .. }) => (agent.clearing, agent.must_ask) = (true, true),
             NodeEvent::FromRoot(ToNode::Again(_)) if !agent.ending => {
                 (agent.clearing, agent.failed, agent.must_ask, agent.was_ending) = (false, false, false, false);
@@ -69,6 +68,7 @@ impl World {
             | NodeEvent::News(_)
             | NodeEvent::FileLost { .. }
             | NodeEvent::InputFailed { .. }
+            | NodeEvent::Ordered(_)
             | NodeEvent::WorldReserved { .. }
             | NodeEvent::Left { .. } => {}
         }

@@ -103,10 +103,7 @@ impl World {
                 let by = IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(host).unwrap_or(0)));
                 self.soon(host, NodeEvent::Reached { number: place.number, by });
             }
-            NodeAction::Beat(beat) => {
-                let node = id(host);
-                self.up(host, JobEvent::Beat { node, beat });
-            }
+            NodeAction::Beat(beat) => self.up(host, JobEvent::Beat { node: id(host), beat }),
             NodeAction::Lease(until) => {
                 self.hosts[host].lease = Some(until);
                 self.at(until.nanos(), Ev::LeaseEnds(host));
@@ -145,6 +142,7 @@ impl World {
             | NodeAction::WatchPreemption { .. }
             | NodeAction::ExamineDevices { .. }
             | NodeAction::UsePort(_)
+            | NodeAction::OrderDone { .. }
             | NodeAction::ReserveWorld { .. }
             | NodeAction::OpenWorld(_)
             | NodeAction::CloseWorld { .. }

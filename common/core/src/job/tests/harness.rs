@@ -298,6 +298,7 @@ fn is_read(what: &What) -> bool {
         What::NodeNews { news, .. } => !matches!(news, NodeNews::StoreRefused { .. }),
         What::Restart { .. } | What::Round { .. } | What::News(_) => true,
         What::JobStart(_)
+        | What::WorldStart(_)
         | What::HostRefused { .. }
         | What::HostFailed { .. }
         | What::HostLost { .. }

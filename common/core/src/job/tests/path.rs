@@ -29,6 +29,7 @@ fn starts(s: &Script) -> Vec<Option<u16>> {
             | ToNode::ReserveWorld(_)
             | ToNode::World(_)
             | ToNode::EndWorld { .. }
+            | ToNode::OrderDone { .. }
             | ToNode::CloseWorld(_)
             | ToNode::Kill
             | ToNode::Finish => None,
@@ -107,6 +108,7 @@ fn large_program_is_sent_in_parts() {
             | ToNode::ReserveWorld(_)
             | ToNode::World(_)
             | ToNode::EndWorld { .. }
+            | ToNode::OrderDone { .. }
             | ToNode::CloseWorld(_)
             | ToNode::Kill
             | ToNode::Finish => {}

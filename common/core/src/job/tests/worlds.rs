@@ -1,10 +1,21 @@
 //! Groups: worlds besides the first one, and the program with which the job ends.
 
 use super::*;
+use crate::id::ClientId;
 use crate::id::{AppIndex, WorldId};
+use crate::os_bytes::OsBytes;
 use crate::place::{World, Worlds};
 use crate::spec::JobSpec;
+use crate::wire::capped::Capped;
+use crate::wire::frozen::client::Reply;
+use crate::wire::frozen::client::order::{Order, Program, Request, Spawned};
+use crate::wire::order::{Asker, RankOrder};
 use crate::wire::to_node::{Delta, WORLD_NAMESPACE, WorldStart};
+use crate::wire::to_root::Started;
+use alloc::borrow::ToOwned as _;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString as _};
 
 const GEN: WorldId = WorldId::new(1);
 const PORT: u16 = 30_000;
@@ -31,10 +42,7 @@ fn has_port(s: &mut Script, port: u16) {
 }
 
 fn ranks(s: &Script) -> Vec<Delta> {
-    let procs = |msg: &ToNode| match msg {
-        ToNode::Spawn { procs, .. } => procs.to_vec(),
-        _ => Vec::new(),
-    };
+    let procs = |msg: &ToNode| if let ToNode::Spawn { procs, .. } = msg { procs.to_vec() } else { Vec::new() };
     s.sent.iter().flat_map(procs).collect()
 }
 
@@ -150,4 +158,187 @@ fn last_words_are_waited_for_only_so_long() {
     s.wait(1);
     let text = s.ended_keys[0].1.clone().unwrap();
     assert!(text.starts_with("how=signal\ncode=139\nsignal=11\n") && text.ends_with("\nerror=\n\n"), "{text}");
+}
+
+/// A rank of the first world asks for two ranks of a program.
+fn asks(request: Request) -> RankOrder {
+    let asker = Asker { client: ClientId::new(7), seq: 9 };
+    RankOrder {
+        asker,
+        world: WorldId::new(0),
+        rank: Some(Rank::new(0)),
+        words: Order::Spawn(request).write().as_slice().into(),
+    }
+}
+
+fn request() -> Request {
+    let program =
+        Program { ranks: 2, argv: vec!["./w".into()], env: vec![("A".into(), "1".into())], ..Program::default() };
+    Request { programs: vec![program], ..Request::default() }
+}
+
+fn orders(s: &mut Script, order: RankOrder) {
+    s.hears(ToRoot::Order(Box::new(order)));
+}
+
+/// The text of the refusal, or of nothing.
+fn answers(s: &Script) -> Vec<String> {
+    let text = |reply: Reply<'_>| {
+        if let Reply::Refused(refused) = reply {
+            return OsBytes::from(refused.text).to_string();
+        }
+        let Reply::Value(Some(value)) = reply else { return format!("{reply:?}") };
+        let Spawned { world, group, hosts } = Spawned::parse(value).unwrap();
+        format!("{world} {group} {}", hosts.len())
+    };
+    let reply = |msg: &ToNode| {
+        let ToNode::OrderDone { asker, reply } = msg else { return None };
+        assert_eq!(*asker, Asker { client: ClientId::new(7), seq: 9 });
+        Some(text(Reply::parse(reply).unwrap()))
+    };
+    s.sent.iter().filter_map(reply).collect()
+}
+
+fn started(s: &mut Script, ranks: core::ops::Range<u32>) {
+    let started = |n: u32| Started { proc: ProcId::new(n), pid: 100 + n, at: Script::at(u64::from(n)).host_time() };
+    for procs in Capped::chunks(ranks.map(started)) {
+        s.hears(ToRoot::Started { procs });
+    }
+}
+
+/// A job of one rank whose order was carried out.
+fn spawned(request: Request) -> Script {
+    let mut s = Script::running(&spec(1));
+    orders(&mut s, asks(request));
+    has_port(&mut s, PORT);
+    started(&mut s, 1..3);
+    s
+}
+
+#[test]
+fn rank_starts_a_world_while_the_job_runs() {
+    let mut s = Script::running(&spec(1));
+    orders(&mut s, asks(request()));
+    assert_eq!(s.sent, [ToNode::ReserveWorld(GEN)]);
+    has_port(&mut s, PORT);
+    let WorldStart { rendezvous, is_spawned, .. } = world(&s);
+    assert_eq!((is_spawned, rendezvous.world_size, rendezvous.port), (true, 2, Some(PORT)));
+    let seats: Vec<_> =
+        ranks(&s).iter().map(|delta| (delta.proc.get(), delta.rank.get(), delta.seat.rank.get())).collect();
+    assert_eq!(seats, [(1, 1, 0), (2, 2, 1)]);
+    started(&mut s, 1..2);
+    assert_eq!(answers(&s), [""; 0], "not all of them run");
+    started(&mut s, 2..3);
+    assert_eq!(answers(&s), ["1 world-1 2"]);
+    s.sent.clear();
+    s.now = 20;
+    s.exits(0, exit(0), (1, 20));
+    assert_eq!(s.sent, [], "the job waits for the others");
+    s.exits(1, exit(0), (1, 20)).exits(2, exit(0), (1, 20));
+    assert_eq!(s.sent, [ToNode::CloseWorld(GEN), ToNode::Finish], "the only node waits for that");
+    let report = s.report();
+    assert_eq!((s.finished, report.ranks.len()), (Some(Ending::Code(0)), 3));
+}
+
+#[test]
+fn failure_of_a_spawned_rank_counts_unless_it_is_tolerated() {
+    let mut s = spawned(request());
+    s.now = 20;
+    s.exits(1, exit(4), (1, 20)).exits(0, killed(Signal::TERM), (20, 21)).exits(2, killed(Signal::TERM), (20, 21));
+    s.report();
+    assert_eq!(s.finished, Some(Ending::Code(4)));
+    let mut s = spawned(Request { tolerant: true, ..request() });
+    s.sent.clear();
+    s.now = 20;
+    s.exits(1, exit(4), (1, 20));
+    assert_eq!((s.sent.len(), s.said.len()), (0, 0));
+    s.exits(0, exit(0), (1, 20)).exits(2, exit(0), (1, 20)).report();
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+}
+
+#[test]
+fn world_is_ended_by_order_while_the_job_continues() {
+    let mut s = spawned(request());
+    s.sent.clear();
+    let end = |world| RankOrder { words: Order::EndWorld(world, None).write().as_slice().into(), ..asks(request()) };
+    orders(&mut s, end(GEN));
+    let sent = ToNode::EndWorld { world: GEN, sig: Signal::TERM, grace: Span::from_secs(5) };
+    assert_eq!((s.sent[0].clone(), answers(&s)), (sent, vec!["Done".to_owned()]));
+    s.now = 20;
+    s.exits(1, killed(Signal::TERM), (1, 20)).exits(2, killed(Signal::KILL), (1, 20));
+    s.sent.clear();
+    orders(&mut s, end(GEN));
+    assert_eq!(answers(&s), ["the job has no world 1 that could be ended"]);
+    s.exits(0, exit(0), (1, 20)).report();
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+}
+
+#[test]
+fn bound_world_ends_with_the_rank_that_has_asked_for_it() {
+    let mut s = spawned(Request { bound: true, ..request() });
+    s.sent.clear();
+    s.now = 20;
+    s.exits(0, exit(0), (1, 20));
+    assert_eq!(s.sent, [ToNode::EndWorld { world: GEN, sig: Signal::TERM, grace: Span::from_secs(5) }]);
+    s.exits(1, killed(Signal::TERM), (1, 20)).exits(2, killed(Signal::TERM), (1, 20)).report();
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+}
+
+#[test]
+fn nothing_remains_of_a_world_of_which_one_rank_cannot_be_started() {
+    let mut s = Script::running(&spec(1));
+    orders(&mut s, asks(request()));
+    has_port(&mut s, PORT);
+    started(&mut s, 1..2);
+    s.sent.clear();
+    let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./w".into(), found: Found::Nothing };
+    s.hears(ToRoot::SpawnFailed { proc: ProcId::new(2), error });
+    assert_eq!(answers(&s), ["rank 1 cannot be started on here: ./w: no such file or directory"]);
+    assert!(s.sent.contains(&ToNode::EndWorld { world: GEN, sig: Signal::KILL, grace: Span::ZERO }));
+    s.now = 20;
+    s.exits(1, killed(Signal::KILL), (1, 20)).exits(0, exit(0), (1, 20)).report();
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+}
+
+#[test]
+fn world_without_a_port_is_refused() {
+    let mut s = Script::running(&spec(1));
+    orders(&mut s, asks(request()));
+    has_port(&mut s, 0);
+    assert_eq!(answers(&s), ["no port is free for MASTER_PORT on here"]);
+    s.exits(0, exit(0), (1, 20)).report();
+    assert_eq!(s.finished, Some(Ending::Code(0)));
+}
+
+#[test]
+fn orders_that_make_no_sense_are_refused() {
+    let said = |request: Request| {
+        let mut s = Script::running(&spec(1));
+        orders(&mut s, asks(request));
+        answers(&s).pop().unwrap_or_default()
+    };
+    let of = |change: fn(&mut Request)| {
+        let mut request = request();
+        change(&mut request);
+        said(request)
+    };
+    assert_eq!(of(|request| request.programs.clear()), "a program of the order is empty");
+    assert_eq!(of(|request| request.programs[0].argv.clear()), "a program of the order is empty");
+    assert_eq!(of(|request| request.programs[0].ranks = 0), "0 ranks are asked for: 1 to 1048576 can be started");
+    assert_eq!(of(|request| request.tied = 3), "2 ranks cannot be tied in groups of 3");
+    assert_eq!(of(|request| request.share = "x".into()), "the job has no group x whose slots could be shared");
+    assert_eq!(
+        of(|request| request.group = "a b".into()),
+        "'a b' is no name for a group: up to 64 letters, digits, '-', '_' and '.'"
+    );
+    assert_eq!(
+        of(|request| request.programs[0].hosts.push("x".into())),
+        "x is no host of this job that can take more ranks"
+    );
+    let mut s = Script::running(&spec(1));
+    orders(&mut s, RankOrder { words: "?".into(), ..asks(request()) });
+    assert_eq!(answers(&s), ["the order cannot be read"]);
+    let mut s = running(&grouped());
+    orders(&mut s, asks(Request { group: "gen".into(), ..request() }));
+    assert_eq!(answers(&s), ["the job has a group gen already"]);
 }

@@ -193,6 +193,11 @@ impl Rounds {
         start.rendezvous.iter().for_each(|rendezvous| self.on_met(rendezvous, None));
     }
 
+    /// The job has several worlds from now on.
+    pub(super) const fn on_world(&mut self) {
+        self.has_worlds = true;
+    }
+
     /// The address at which others find this host, if it is not rank 0's.
     pub(super) fn on_ready(&mut self, sandbox: &Sandbox) {
         let reached = sandbox.hello.reached.as_ref().and_then(|reached| reached.at.first());

@@ -1,6 +1,7 @@
 //! A client's frame, as an agent reads it. The agent may be the older of the two: it refuses operations that it does not know, and
 //! continues.
 
+use super::order::ORDER;
 use super::reply::{Code, Refused};
 use super::request::{self, Words};
 use super::{ASK, Asked, Space};
@@ -13,6 +14,8 @@ use alloc::vec::Vec;
 pub enum Heard<'a> {
     /// An ask, and its operation.
     Ask(Asked<'a>, Words<'a>),
+    /// An order: its number and its words.
+    Order(u64, &'a [u8]),
     /// Something of a later version than this.
     Unknown(Unknown),
 }
@@ -56,6 +59,9 @@ impl<'a> Heard<'a> {
         let mut fields = Fields(frame);
         let _len = fields.word()?;
         let kind = fields.byte()?;
+        if kind == ORDER {
+            return Ok(Self::Order(fields.long()?, fields.0));
+        }
         if kind != ASK {
             let seq = fields.long().unwrap_or(0);
             return Ok(Self::Unknown(Unknown { seq, part: Part::Kind, number: kind }));

@@ -7,6 +7,7 @@
 //! operation that the agent does not know is refused (code 6), and the connection continues: later versions add some. The answer to
 //! another kind has the number that stands where an ask has its own, or 0.
 //!
+//! A frame of kind 3 is an order of a rank to its job ([`order`]); its answer is that of an ask.
 //! A client of another world than the first one begins with a frame of kind 4: the number of its world, 32 bits.
 //!
 //! An ask is its number, 64 bits, counted from 1; the namespace (0: the job's, 1: this generation's); an operation; and what that needs. An
@@ -14,6 +15,7 @@
 
 mod client_frame;
 pub mod client_round;
+pub mod order;
 mod reply;
 mod request;
 #[cfg(test)]

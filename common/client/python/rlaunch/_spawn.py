@@ -1,0 +1,87 @@
+"""Other programs of the same job, started and ended by a rank."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
+
+from . import _native as native
+
+Text = Union[str, bytes, "os.PathLike[str]"]
+
+_NONE = 2**64 - 1
+
+
+class SpawnedWorld(NamedTuple):
+    """A world that was started: all of its ranks run."""
+
+    number: int
+    group: str
+    hosts: Sequence[str]
+    """The host of each rank, in their order."""
+
+
+def _bytes(text: Text) -> bytes:
+    data = os.fsencode(text)
+    return struct.pack("<I", len(data)) + data
+
+
+def _list(items: Iterable[bytes]) -> bytes:
+    all_ = list(items)
+    return struct.pack("<I", len(all_)) + b"".join(all_)
+
+
+def _program(argv: Sequence[Text], ranks: int = 1, env: Optional[Mapping[str, Text]] = None, wdir: Optional[Text] = None, hosts: Sequence[str] = ()) -> bytes:
+    if isinstance(argv, (str, bytes)):
+        raise TypeError(f"spawn: argv is a list of words, got {argv!r:.80}")
+    pairs = _list(_bytes(name) + _bytes(value) for name, value in (env or {}).items())
+    directory = b"\0" if wdir is None else b"\1" + _bytes(wdir)
+    return struct.pack("<I", ranks) + _list(map(_bytes, argv)) + pairs + directory + _list(map(_bytes, hosts))
+
+
+def _order(words: bytes) -> bytes:
+    library, answer = native.loaded(), native.Buffer()
+    native.check(library.rl_order(words, len(words), ctypes.byref(answer)))
+    try:
+        return ctypes.string_at(answer.data, answer.len) if answer.data else b""
+    finally:
+        library.rl_buffer_free(ctypes.byref(answer))
+
+
+def spawn(
+    programs: Sequence[Mapping[str, Any]],
+    group: str = "",
+    share: str = "",
+    tied: int = 0,
+    tolerant: bool = False,
+    bound: bool = False,
+) -> SpawnedWorld:
+    """Starts programs as a new world of this job: ranks with numbers, MASTER_PORT and keys of their own.
+
+    Each program has ``argv``, and may have ``ranks``, ``env``, ``wdir`` and ``hosts``. Returns when all ranks run; if one cannot be started, none
+    remains. ``share``: on the slots of that group. ``tolerant``: a rank that fails does not end the job. ``bound``: the world is ended when this
+    rank has ended.
+    """
+    flags = (1 if tolerant else 0) | (2 if bound else 0)
+    words = b"\1" + struct.pack("<II", flags, tied) + _bytes(group) + _bytes(share)
+    value = _order(words + _list(_program(**program) for program in programs))
+    (number, length), at = struct.unpack_from("<II", value), 8
+    name, at = value[at : at + length], at + length
+    (count,), at = struct.unpack_from("<I", value, at), at + 4
+    hosts = []
+    for _ in range(count):
+        (length,) = struct.unpack_from("<I", value, at)
+        hosts.append(os.fsdecode(value[at + 4 : at + 4 + length]))
+        at += 4 + length
+    return SpawnedWorld(number, os.fsdecode(name), hosts)
+
+
+def end_world(number: int, grace: Optional[float] = None) -> None:
+    """Ends the ranks of a world: SIGTERM, and SIGKILL for all of their sessions after ``grace`` seconds (``None``: the job's ``--grace``).
+
+    Returns at once. Keys ``rlaunch/ended/GROUP/RANK`` of the store tell how each rank has ended.
+    """
+    nanoseconds = _NONE if grace is None else min(int(max(grace, 0.0) * 1e9), _NONE - 1)
+    _order(b"\2" + struct.pack("<IQ", number, nanoseconds))

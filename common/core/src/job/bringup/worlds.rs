@@ -1,0 +1,55 @@
+//! The start of the worlds besides the first one.
+
+use super::super::{Cx, JobAction, master_addr, orders};
+use super::Bringup;
+use crate::id::{AppIndex, NodeId, ProcId, WorldId};
+use crate::spec::AppBase;
+use crate::wire::to_node::{Rendezvous, WORLD_NAMESPACE, WorldStart};
+use alloc::sync::Arc;
+
+impl Bringup {
+    /// The only node waits for the order that the job is over: more may follow.
+    pub(in crate::job) const fn expect_more(&mut self) {
+        self.ends_by_itself = false;
+    }
+
+    /// Ranks may be started again.
+    pub(in crate::job) fn starts_again(&self) -> bool {
+        self.restart_orders.as_ref().is_some_and(|orders| orders.starts_again())
+    }
+
+    /// Sends a program of a world to the hosts of its ranks.
+    pub(in crate::job) fn send_program(&self, cx: &mut Cx<'_>, world: WorldId, app: AppIndex, base: &AppBase) {
+        let Some(orders) = self.restart_orders.as_deref() else { return };
+        let placement = Arc::clone(cx.facts.placement());
+        let only = placement.only(world);
+        let is_there = |node: NodeId| only.ranks.iter().any(|seat| seat.node == node && seat.app == app);
+        only.used().filter(|node| is_there(*node)).for_each(|node| orders.send_program(cx, node, app, base));
+    }
+
+    /// Starts the ranks of a world besides the first one; the process of its rank 0 would have the number `first` if it were rank 0 of the
+    /// job.
+    pub(in crate::job) fn start_world(
+        &self,
+        cx: &mut Cx<'_>,
+        world: WorldId,
+        port: u16,
+        (first, is_spawned): (ProcId, bool),
+    ) {
+        let Some(orders) = self.restart_orders.as_deref() else { return };
+        let placement = Arc::clone(cx.facts.placement());
+        let only = placement.only(world);
+        let head = only.head();
+        let addr = match &self.rendezvous {
+            _ if orders::is_together(&only) => orders::LOOPBACK.into(),
+            Some((first, rendezvous)) if *first == head => rendezvous.addr.clone(),
+            Some(_) | None => self.address(&placement, head),
+        };
+        let namespace = WORLD_NAMESPACE.saturating_add(world.get());
+        let wants_store = placement.worlds.get(world).is_some_and(|world| world.agent_store);
+        let agent_store = wants_store && master_addr::is_of(&addr, self.known(head));
+        let rendezvous = Rendezvous { agent_store, namespace, ..orders.rendezvous_of(&only, addr, Some(port)) };
+        cx.act(JobAction::Home { node: head, namespace });
+        orders.send_world(cx, &WorldStart { world, rendezvous, is_spawned }, first);
+    }
+}

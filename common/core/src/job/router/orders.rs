@@ -1,0 +1,203 @@
+//! Orders of ranks: programs that are started as new worlds while the job runs, and worlds that are ended.
+
+use super::super::JobAction;
+use super::super::spawn_refusal::{OrderRefusal, done};
+use super::super::worlds::NewWorld;
+use super::{Parts, Step};
+use crate::events::{What, WorldLine};
+use crate::id::{AppIndex, NodeId, Rank, WorldId};
+use crate::os_bytes::OsBytes;
+use crate::place::{MOST_RANKS, NewRanks, Placement, World};
+use crate::time::Span;
+use crate::wire::frozen::client::order::{Order, Program, Request};
+use crate::wire::order::RankOrder;
+use crate::wire::to_node::ToNode;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+impl Parts {
+    /// A rank has ordered something.
+    pub(super) fn ordered(&mut self, step: &mut Step<'_>, node: NodeId, order: &RankOrder) {
+        // The only node does not end before it has heard of what follows.
+        self.bringup.expect_more();
+        let outcome = match Order::parse(&order.words) {
+            Err(_) => Err(OrderRefusal::Malformed),
+            Ok(Order::Spawn(request)) => self.spawn(step, node, order, &request).map(|()| None),
+            Ok(Order::EndWorld(world, grace)) => self.end_by_order(step, world, grace).map(|()| Some(done(None))),
+        };
+        let Some(reply) = outcome.unwrap_or_else(|refusal| Some(refusal.reply())) else { return };
+        let msg = ToNode::OrderDone { asker: order.asker, reply: OsBytes::new(reply) };
+        step.act(JobAction::Send { node, msg });
+    }
+
+    fn spawn(
+        &mut self,
+        step: &mut Step<'_>,
+        node: NodeId,
+        order: &RankOrder,
+        request: &Request,
+    ) -> Result<(), OrderRefusal> {
+        self.check_spawn(request)?;
+        let before = Arc::clone(step.facts.placement());
+        let asking = order.rank.and_then(|rank| before.members(order.world).nth(rank.index()));
+        if request.bound && asking.is_none() {
+            return Err(OrderRefusal::NoAsker);
+        }
+        let group = group_name(&before, request)?;
+        let (placed, world, is_crowded) = self.place_world(step, &before, request, &group)?;
+        let first = Rank::new(before.world_size());
+        let programs = self.worlds.programs_of(&before, asking, request, &group);
+        // From here on nothing is refused.
+        step.facts.place(Arc::new(placed));
+        let placement = Arc::clone(step.facts.placement());
+        for rank in (first.get()..placement.world_size()).map(Rank::new) {
+            // Nothing is started again in such a job: each rank has one process, whose number is its own.
+            step.facts.add_process(crate::id::ProcId::new(rank.get()), rank);
+        }
+        step.act(JobAction::Place(Arc::clone(step.facts.placement())));
+        self.procs.add(step.facts, first);
+        let only = placement.only(world);
+        only.used().for_each(|node| self.kill_watchdog.on_ranks_cleared(node));
+        let apps = programs.iter().map(|(_, app)| super::super::log::app_line(app)).collect();
+        let line = WorldLine { world, group, first, apps, asker: asking, is_crowded };
+        self.log.write(&mut step.cx(), What::WorldStart(Box::new(line)));
+        let new = NewWorld {
+            head: only.head(),
+            ranks: only.world_size(),
+            asker: (node, order.asker),
+            programs,
+            tolerant: request.tolerant,
+            bound_to: asking.filter(|_| request.bound),
+        };
+        self.worlds.spawn(&mut step.cx(), world, new);
+        Ok(())
+    }
+
+    /// Whether programs may be started at all, and as many.
+    fn check_spawn(&self, request: &Request) -> Result<(), OrderRefusal> {
+        if self.ending.has_begun() || self.closing.is_all_over() || self.generations.is_between() {
+            return Err(OrderRefusal::Ending);
+        }
+        if self.bringup.starts_again() || self.rounds.is_used() {
+            return Err(OrderRefusal::Restarts);
+        }
+        if request.programs.iter().any(|program| program.argv.is_empty()) || request.programs.is_empty() {
+            return Err(OrderRefusal::NoProgram);
+        }
+        let ranks: u64 = request.programs.iter().map(|program| u64::from(program.ranks)).sum();
+        let is_none = request.programs.iter().any(|program| program.ranks == 0);
+        if is_none || ranks > u64::from(MOST_RANKS) {
+            return Err(OrderRefusal::Ranks { ranks });
+        }
+        let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
+        match request.tied {
+            tied if tied > 0 && ranks % tied > 0 => Err(OrderRefusal::Tied { ranks, tied }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The placement with the ranks of a new world, its number, and whether hosts have too many ranks now.
+    fn place_world(
+        &mut self,
+        step: &Step<'_>,
+        before: &Placement,
+        request: &Request,
+        group: &OsBytes,
+    ) -> Result<(Placement, WorldId, bool), OrderRefusal> {
+        let first_app = self.worlds.next_app();
+        let mut placed = before.clone();
+        placed.worlds.fill(first_app);
+        let argv = request.programs.first().map(|program| program.argv.iter().collect()).unwrap_or_default();
+        let ranks = request.programs.iter().fold(0_u32, |sum, program| sum.saturating_add(program.ranks));
+        let agent_store = ranks > 1 && crate::master_store::is_python(&argv);
+        let mut world = WorldId::new(0);
+        for _ in &request.programs {
+            world = placed.worlds.add_program(World { group: group.clone(), tied: request.tied, agent_store });
+        }
+        let apps = (first_app..).map(AppIndex::new);
+        if request.share.is_empty() {
+            let mut new = Vec::new();
+            for (program, app) in request.programs.iter().zip(apps) {
+                let nodes = self.hosts_for(step, before, program)?;
+                // As many names as ranks: the host of each.
+                if program.hosts.len() == program.ranks as usize {
+                    new.extend(nodes.into_iter().map(|node| NewRanks { app, ranks: 1, nodes: vec![node] }));
+                } else {
+                    new.push(NewRanks { app, ranks: program.ranks, nodes });
+                }
+            }
+            let is_crowded = placed.add_ranks(&new, |rank| self.procs.lives(rank));
+            return Ok((placed, world, is_crowded));
+        }
+        let name = request.share.clone();
+        let shared = before.worlds.ids().find(|id| before.worlds.group(*id) == name.as_slice());
+        let shared = shared.ok_or_else(|| OrderRefusal::NoGroup { name: name.clone() })?;
+        let base: Vec<Rank> = before.members(shared).collect();
+        let has = u32::try_from(base.len()).unwrap_or(u32::MAX);
+        if ranks > has {
+            return Err(OrderRefusal::Share { ranks, has, name });
+        }
+        let mut base = base.as_slice();
+        for (program, app) in request.programs.iter().zip(apps) {
+            let (own, rest) = base.split_at_checked(program.ranks as usize).unwrap_or((base, &[]));
+            placed.add_sharing(app, own);
+            base = rest;
+        }
+        Ok((placed, world, false))
+    }
+
+    /// The hosts that a program may run on.
+    fn hosts_for(
+        &self,
+        step: &Step<'_>,
+        placement: &Placement,
+        program: &Program,
+    ) -> Result<Vec<NodeId>, OrderRefusal> {
+        let ids = (0..).map(NodeId::new).take(placement.nodes.len());
+        let can_take = |node: &NodeId| {
+            let is_there = !step.facts.hosts.is_lost(*node) && !step.facts.hosts.is_left_out(*node);
+            is_there && !self.procs.is_node_over(*node) && self.bringup.known(*node).is_some()
+        };
+        let usable: Vec<NodeId> = ids.filter(can_take).collect();
+        if program.hosts.is_empty() {
+            return Ok(usable);
+        }
+        let by_name = |name: &OsBytes| {
+            let is_it = |node: &NodeId| {
+                let host = placement.nodes.get(node.index()).map(|node| &node.host.name);
+                host.is_some_and(|host| host.as_bytes().eq_ignore_ascii_case(name))
+            };
+            let found = usable.iter().copied().find(is_it);
+            found.ok_or_else(|| OrderRefusal::NoHost { name: name.clone() })
+        };
+        program.hosts.iter().map(by_name).collect()
+    }
+
+    fn end_by_order(&mut self, step: &mut Step<'_>, world: WorldId, grace: Option<Span>) -> Result<(), OrderRefusal> {
+        let grace = grace.unwrap_or_else(|| self.generations.grace());
+        match self.worlds.end(&mut step.cx(), world, grace) {
+            true => Ok(()),
+            false => Err(OrderRefusal::NoWorld { world: world.get() }),
+        }
+    }
+}
+
+/// The name of a new world.
+fn group_name(placement: &Placement, request: &Request) -> Result<OsBytes, OrderRefusal> {
+    let name = &request.group;
+    let taken = |name: &[u8]| placement.worlds.ids().any(|id| placement.worlds.group(id) == name);
+    if name.is_empty() {
+        let mut numbers = placement.worlds.ids().count()..;
+        let free = numbers.by_ref().map(|n| OsBytes::from(format!("world-{n}"))).find(|name| !taken(name));
+        return Ok(free.unwrap_or_default());
+    }
+    let is_fit = |b: &u8| b.is_ascii_alphanumeric() || b"-_.".contains(b);
+    match name.iter().all(is_fit) && name.len() <= 64 {
+        false => Err(OrderRefusal::GroupName { name: name.clone() }),
+        true if taken(name) => Err(OrderRefusal::GroupTaken { name: name.clone() }),
+        true => Ok(name.clone()),
+    }
+}

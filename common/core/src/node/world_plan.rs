@@ -1,0 +1,35 @@
+//! What a host serves for a world besides the first one.
+
+use crate::id::WorldId;
+use crate::master_store::Guard;
+use crate::mpi::Layout;
+use crate::os_bytes::OsBytes;
+use alloc::boxed::Box;
+
+/// The service of a host for a world besides the first one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorldPlan {
+    /// Which.
+    pub world: WorldId,
+    /// The number of its namespace.
+    pub namespace: u32,
+    /// Whether its namespace lives here.
+    pub here: bool,
+    /// Hold its `TCPStore` there; `None`: not here, or rank 0 holds it.
+    pub store: Option<WorldStore>,
+    /// The layout for MPI libraries; `None`: they are not served.
+    pub mpi: Option<Box<Layout>>,
+}
+
+/// The `TCPStore` of a world.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorldStore {
+    /// A numeric address of this host.
+    pub addr: OsBytes,
+    /// MASTER_PORT.
+    pub port: u16,
+    /// Whom it serves.
+    pub guard: Guard,
+    /// Ranks of this host.
+    pub ranks: u32,
+}
