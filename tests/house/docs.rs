@@ -71,7 +71,10 @@ fn exit_codes() -> String {
             "the output of help, `map`, `hosts`, `assign` or `doctor` cannot be written".to_owned(),
         ),
         (exit::USAGE.to_string(), "an option, a value or a hostfile is wrong; no rank was started".to_owned()),
-        (shell(preempted).to_string(), "the cloud took a host away, and `--preempt-retries` is used up".to_owned()),
+        (
+            shell(preempted).to_string(),
+            "the cloud took a host away, and `--preempt-retries` is used up; or too few slices are up".to_owned(),
+        ),
         (shell(Cause::Timeout(Span::ZERO)).to_string(), "`--timeout` expired".to_owned()),
         (
             shell(lost(Lost::Unheard)).to_string(),

@@ -63,6 +63,7 @@ mod several;
 mod shapes;
 mod shells;
 mod signals;
+mod slices;
 mod slurm;
 mod slurm_programs;
 mod soak;

@@ -1,6 +1,6 @@
 //! Records as lines of NDJSON: which fields each of them has, under which names. docs/reference/events.md describes the same for readers.
 
-use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What};
+use super::{Answer, AppLine, Cause, JobStart, Lost, Record, SlicesTaken, VERSION, What};
 use super::{news, round_fields};
 use crate::bootstrap::CarrierEnd;
 use crate::errno::EPIPE;
@@ -42,6 +42,7 @@ fn what(o: &mut Object<'_>, what: &What) {
             host(o, what);
         }
         What::LeftOut { nodes, world_size, procs, is_known: _ } => left_out(o, nodes, *world_size, procs),
+        What::Slices(taken) => slices(o, taken),
         What::Together { nodes } => together(o, nodes),
         What::RankStarted { .. } | What::RankFailed { .. } | What::RankExited { .. } | What::RankFacts { .. } => {
             rank(o, what);
@@ -129,6 +130,7 @@ fn generation(o: &mut Object<'_>, record: &Record) {
         | What::HostLost { .. }
         | What::HostDone { .. }
         | What::LeftOut { .. }
+        | What::Slices(_)
         | What::Together { .. }
         | What::Signal { .. }
         | What::Ending { .. }
@@ -141,6 +143,18 @@ fn generation(o: &mut Object<'_>, record: &Record) {
         | What::LogLost { .. }
         | What::JobEnd { .. } => {}
     }
+}
+
+fn slices(o: &mut Object<'_>, taken: &SlicesTaken) {
+    let SlicesTaken { slices, spares, wanted_spares: _, world_size, procs, is_news: _ } = taken;
+    o.text("ev", "slices");
+    let names = |o: &mut Object<'_>, name: &str, all: &[OsBytes]| {
+        o.array(name, all, |text, slice| push_bytes(text, slice));
+    };
+    names(o, "slices", slices);
+    names(o, "spares", spares);
+    o.number("world_size", (*world_size).into());
+    o.array("procs", procs, |text, procs| push_number(text, *procs));
 }
 
 fn between(o: &mut Object<'_>, what: &What) {
@@ -527,6 +541,10 @@ pub(super) fn cause(o: &mut Object<'_>, cause: &Cause) {
         Cause::Lost { node, lost } | Cause::Preempted { node, lost } => {
             o.number("node", node.get().into());
             self::lost(o, *lost);
+        }
+        Cause::TooFewSlices { asked, up } => {
+            o.array("asked", asked, |text, size| push_number(text, *size));
+            o.number("up", (*up).into());
         }
     }
 }

@@ -127,6 +127,7 @@ impl Job {
             shrink_rule: shrink_rule::ShrinkRule::new(Arc::clone(spec)),
             generations: generations::Generations::new(spec),
             rounds: rounds::Rounds::new(Arc::clone(spec), setting.read_policy),
+            slices: slice_table(now, spec),
             output: output::Output::new(setting.nohup),
             closing: closing::Closing::new(),
             log,
@@ -150,14 +151,28 @@ impl Job {
         let mut step = Step { now, out: actions, notice: notices, facts };
         parts.lease.observe_clock(now);
         transition(parts, &mut step);
-        while let Some(notice) = step.notice.pop_front() {
-            let last = matches!(notice, Notice::Close { .. });
-            parts.notice(&mut step, notice);
-            if last {
-                step.notice.clear();
+        loop {
+            while let Some(notice) = step.notice.pop_front() {
+                let last = matches!(notice, Notice::Close { .. });
+                parts.notice(&mut step, notice);
+                if last {
+                    step.notice.clear();
+                }
+            }
+            // After everything else: several hosts may have changed.
+            parts.review_slices(&mut step);
+            if step.notice.is_empty() {
+                return;
             }
         }
     }
+}
+
+/// The slices of a job, where other hosts than the launcher's own have ranks.
+fn slice_table(now: Mono, spec: &JobSpec) -> Option<slices::SliceTable> {
+    let plan = spec.slices.clone().filter(|_| !spec.placement.is_here())?;
+    let seed = spec.job.0.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    Some(slices::SliceTable::new(plan, now, spec.placement.nodes.len(), seed))
 }
 
 /// The sub-machines, apart from the queues that they are given.
@@ -175,6 +190,8 @@ struct Parts {
     shrink_rule: shrink_rule::ShrinkRule,
     generations: generations::Generations,
     rounds: rounds::Rounds,
+    /// `None`: the job runs on all of its hosts.
+    slices: Option<slices::SliceTable>,
     output: output::Output,
     closing: closing::Closing,
     log: log::Log,
@@ -191,12 +208,13 @@ enum Timer {
     Bringup,
     Generations,
     Rounds,
+    Slices,
     Closing,
 }
 
 impl Timer {
     /// All of them, in the order in which they are run.
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Ending,
         Self::KillWatchdog,
         Self::NodeEnds,
@@ -205,6 +223,7 @@ impl Timer {
         Self::Bringup,
         Self::Generations,
         Self::Rounds,
+        Self::Slices,
         Self::Closing,
     ];
 }
@@ -220,6 +239,7 @@ impl Parts {
             Timer::Bringup => self.bringup.deadline(),
             Timer::Generations => self.generations.deadline(),
             Timer::Rounds => self.rounds.deadline(),
+            Timer::Slices => self.slices.as_ref().and_then(slices::SliceTable::deadline),
             Timer::Closing => self.closing.deadline(),
         }
     }
@@ -237,6 +257,7 @@ impl Parts {
                 self.rounds.timeout(step.now);
                 self.apply_round_decisions(step);
             }
+            Timer::Slices => self.slices_timeout(step),
             Timer::Closing => self.closing.timeout(&mut step.cx()),
         }
     }

@@ -58,7 +58,11 @@ impl Orders {
     pub(super) fn new(spec: Arc<JobSpec>, setting: &Setting) -> Self {
         let Setting { trace, travel, secret, interface, .. } = setting.clone();
         let asked = spec.placement.nodes.len();
-        let heads = spec.placement.heads(asked.saturating_sub(least(&spec)));
+        let heads = match &spec.slices {
+            // Any slice may come to be the first.
+            Some(plan) => plan.slots.iter().filter_map(|slot| slot.hosts.first().copied()).collect(),
+            None => spec.placement.heads(asked.saturating_sub(least(&spec))),
+        };
         let mut apps = vec![BTreeSet::new(); asked];
         for seat in &spec.placement.ranks {
             if let Some(own) = apps.get_mut(seat.node.index()) {
@@ -301,16 +305,21 @@ impl Orders {
         }
     }
 
-    /// The same when they have been started before; the process of rank 0 has this number.
-    pub(super) fn send_generation(&self, cx: &mut Cx<'_>, rendezvous: &Rendezvous, first: u32, slices: &Slices) {
+    /// The same when they have been started before; the process of rank 0 has this number. Some hosts are new, and have had none.
+    pub(super) fn send_generation(
+        &self,
+        cx: &mut Cx<'_>,
+        rendezvous: &Rendezvous,
+        first: u32,
+        (slices, new): (&Slices, &BTreeSet<NodeId>),
+    ) {
         let placement = cx.facts.placement();
         let by_node = placement.by_node();
         for (node, node_index) in placement.used().zip(0..) {
             let ranks = by_node.get(node.index()).map_or(&[][..], Vec::as_slice);
-            cx.act(JobAction::Send {
-                node,
-                msg: ToNode::Again(of_host(rendezvous, node_index, ranks, slices.get(&node))),
-            });
+            let own = of_host(rendezvous, node_index, ranks, slices.get(&node));
+            let msg = if new.contains(&node) { ToNode::Rendezvous(own) } else { ToNode::Again(own) };
+            cx.act(JobAction::Send { node, msg });
             self.ranks(cx, placement, node, first, ranks);
         }
     }

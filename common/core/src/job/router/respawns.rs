@@ -1,0 +1,60 @@
+//! Further processes of ranks within a generation (`--respawn`).
+
+use super::super::{JobAction, Parts, Step};
+use crate::id::{NodeId, ProcId, Rank};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+impl Parts {
+    /// Starts queued processes that can start.
+    pub(super) fn start_queued(&mut self, step: &mut Step<'_>) {
+        if self.generations.is_between() {
+            return;
+        }
+        let [here, elsewhere] = self.rounds.take_startable(step.facts, &self.procs);
+        if !here.is_empty() {
+            self.start_anew(step, here);
+        }
+        self.start_elsewhere(step, elsewhere);
+    }
+
+    /// Starts ranks of lost hosts where there is room.
+    pub(super) fn start_elsewhere(&mut self, step: &mut Step<'_>, homeless: Vec<(Rank, NodeId)>) {
+        if homeless.is_empty() {
+            return;
+        }
+        let room = self.rounds.find_room(&step.cx(), homeless);
+        step.facts.place(Arc::new(room.placement));
+        self.start_anew(step, room.placed);
+        if !room.nowhere.is_empty() {
+            let lost = self.bringup.folded(&room.lost);
+            self.rounds.note_no_room(&mut step.cx(), &room.nowhere, &lost);
+        }
+    }
+
+    /// Starts another process of each of these ranks, on hosts that have the program and know where ranks meet: the one before has
+    /// ended, or is lost with its host.
+    pub(super) fn start_anew(&mut self, step: &mut Step<'_>, ranks: Vec<(Rank, NodeId)>) {
+        let mut started = Vec::new();
+        for (initial, node) in ranks {
+            let Some(proc) = self.procs.anew(step.facts, initial) else { continue };
+            step.facts.add_process(proc, initial);
+            self.kill_watchdog.on_ranks_cleared(node);
+            self.rounds.on_asked(initial, node, proc);
+            started.push((initial, node, proc));
+        }
+        step.act(JobAction::Place(Arc::clone(step.facts.placement())));
+        for (initial, node, proc) in started {
+            self.bringup.start_one(&mut step.cx(), initial, node, proc);
+        }
+    }
+
+    /// Another process of a rank could not be started.
+    pub(super) fn not_started(&mut self, step: &mut Step<'_>, proc: ProcId, lacks_gpus: bool) {
+        let Some(initial) = step.facts.placement().rank_of(proc) else { return };
+        let is_over = self.generations.is_between();
+        let elsewhere = self.rounds.on_not_started(&mut step.cx(), &self.procs, (initial, proc), (lacks_gpus, is_over));
+        self.start_elsewhere(step, elsewhere.into_iter().collect());
+        self.apply_round_decisions(step);
+    }
+}
