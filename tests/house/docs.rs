@@ -73,7 +73,8 @@ fn exit_codes() -> String {
         (exit::USAGE.to_string(), "an option, a value or a hostfile is wrong; no rank was started".to_owned()),
         (
             shell(preempted).to_string(),
-            "a host was warned, or lost with all N of `--preempt-retries N` used up".to_owned(),
+            "a host was warned, or lost with all N of `--preempt-retries N` used up; or too few slices are up"
+                .to_owned(),
         ),
         (shell(Cause::Timeout(Span::ZERO)).to_string(), "`--timeout` expired".to_owned()),
         (

@@ -64,6 +64,7 @@ mod several;
 mod shapes;
 mod shells;
 mod signals;
+mod slices;
 mod slurm;
 mod slurm_cgroup;
 mod slurm_programs;

@@ -75,6 +75,20 @@ pub(crate) enum Step {
     Ended { node: NodeId, end: CarrierEnd, words: OsBytes },
 }
 
+impl Step {
+    /// Whether it is news of this host.
+    fn is_about(&self, host: NodeId) -> bool {
+        match self {
+            Self::Progress { node, .. }
+            | Self::Up { node, .. }
+            | Self::Failed { node, .. }
+            | Self::Said { node, .. }
+            | Self::Ended { node, .. } => *node == host,
+            Self::KillWait(_) | Self::FellBack(..) | Self::Words(_) | Self::Evidence(_) | Self::Refused(..) => false,
+        }
+    }
+}
+
 struct Host {
     dial: Dial,
     ssh: Option<Ssh>,
@@ -177,8 +191,18 @@ impl Bootstrap {
         let preamble = preamble_for(&self.setting, &self.source, node, self.setting.secret);
         let carrier = self.setting.carrier.clone();
         let dial = Dial::new(DialPlan { target, carrier, line, preamble, limit, jitter });
+        self.forget(node);
         self.hosts.insert(node, Host { dial, ssh: None, up: false });
         self.fanout.push(node, kind);
+    }
+
+    /// Ends what is left of an earlier attempt to reach a host.
+    fn forget(&mut self, node: NodeId) {
+        if let Some(ssh) = self.hosts.remove(&node).and_then(|host| host.ssh) {
+            ssh.end(true);
+            ssh.forget(&self.set);
+        }
+        self.steps.retain(|step| !step.is_about(node));
     }
 
     /// Does something with the steps, which need what all carriers need.

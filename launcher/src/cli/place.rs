@@ -138,7 +138,7 @@ pub(super) const GROUP: Group = Group {
             more: &[
                 "Of several numbers: the largest for which slices are",
                 "up. Whole slices start, fail and come back.",
-                "More: docs/guides/tpu.md.",
+                "More: docs/guides/slices.md.",
             ],
         },
         Row {

@@ -464,7 +464,11 @@ impl Edges {
     pub(crate) fn perform(&mut self, action: JobAction) {
         tracing::trace!(?action, "perform");
         match action {
-            JobAction::Connect { node } => self.nodes.connect(node, &mut self.events),
+            JobAction::Connect { node } => {
+                self.let_go(node);
+                let credit = self.output.first_grant(node);
+                self.nodes.connect(node, credit, &mut self.events);
+            }
             JobAction::GiveUp { node } => self.nodes.give_up(node, &mut self.events),
             JobAction::Send { node, msg } => {
                 let sent = self.nodes.send(node, &msg);

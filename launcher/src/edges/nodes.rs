@@ -271,7 +271,12 @@ impl Nodes {
         }
     }
 
-    pub(super) fn connect(&mut self, id: NodeId, events: &mut VecDeque<JobEvent>) {
+    /// Reaches a host, for the first time or again: `credit` is what it may send at first.
+    pub(super) fn connect(&mut self, id: NodeId, credit: u64, events: &mut VecDeque<JobEvent>) {
+        if let Some(node) = self.list.get_mut(id.index()) {
+            *node = Node { link: Link::Absent, credit, ended: None, unkept: false, is_kept: false };
+        }
+        self.closing.retain(|closing| closing.id != id);
         self.remote.connect(id, events);
     }
 

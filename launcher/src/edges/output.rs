@@ -179,6 +179,17 @@ impl Output {
         first
     }
 
+    /// Returns the bytes that a node may send before any of them is written. Bytes of an earlier agent there do not count.
+    pub(super) fn first_grant(&mut self, node: NodeId) -> u64 {
+        let nodes = u32::try_from(self.grants.len()).unwrap_or(u32::MAX);
+        let Some(grants) = self.grants.get_mut(node.index()) else { return 0 };
+        *grants = Grants::new(window::size(nodes), 0);
+        let first = grants.first().unwrap_or(0);
+        let _of_the_past = self.ledger.take(node);
+        let _nothing_was_written = self.settle_credit(node);
+        first
+    }
+
     /// A frame of output.
     pub(super) fn arrived(
         &mut self,

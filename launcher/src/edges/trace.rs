@@ -31,6 +31,7 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
         What::LeftOut { nodes, world_size, .. } => {
             debug!("{} hosts are left out, and {world_size} ranks are started", nodes.len());
         }
+        What::Slices(taken) => debug!("ranks start on slices: {taken:?}"),
         What::Together { nodes } => debug!("of {} hosts nobody can tell which was lost first", nodes.len()),
         What::HostDone { node, left, .. } => debug!("{} is done: {}", host(node), crate::view::report::left(*left)),
         What::RankStarted { rank, node, pid, at, .. } => {

@@ -301,6 +301,12 @@ fn shortage(errno: i32) -> String {
 
 pub(super) type Said = (String, Option<Cow<'static, str>>);
 
+/// The reason of a refusal, in a line.
+pub(super) fn reason(report: &Report, host: &str, why: &NodeRefusal) -> String {
+    let (text, _) = refusal(report, host, why);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
 /// The refusal of these hosts, and the advice.
 fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
     match why {

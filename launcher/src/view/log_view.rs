@@ -2,7 +2,7 @@
 //! the way out below it where the user has one; and the closing report.
 
 use super::notices::{self, By, Reported};
-use super::{Tone, host_messages, path_search, phrases, report, round_messages};
+use super::{Tone, host_messages, path_search, phrases, report, round_messages, slice_messages};
 use rlaunch_core::events::{Cause, Record, Tried, What};
 use rlaunch_core::hostlist::fold;
 use rlaunch_core::id::{NodeId, Rank};
@@ -23,6 +23,11 @@ impl Names {
     /// The name of a host, without user and port.
     pub(super) fn short(&self, node: NodeId) -> OsBytes {
         self.short.get(node.index()).map(|name| OsBytes::from(name.as_str())).unwrap_or_default()
+    }
+
+    /// The report of the records so far.
+    pub(super) const fn report(&self) -> &Report {
+        &self.report
     }
 
     /// The name of a host, as the user wrote it.
@@ -126,6 +131,7 @@ impl LogView {
             What::LeftOut { is_known, .. } => {
                 (!is_known).then(|| (Tone::Quiet, host_messages::left_out(&self.names.report)))
             }
+            What::Slices(taken) => taken.is_news.then(|| slice_messages::taken(taken)),
             What::RankFailed { rank, node, error, tried } => match tried {
                 Tried::First => None,
                 Tried::Again { several_hosts } => {

@@ -20,6 +20,7 @@ pub(crate) mod progress;
 mod remark;
 pub(crate) mod report;
 mod round_messages;
+mod slice_messages;
 pub(crate) mod timeline;
 
 /// How much rlaunch says.

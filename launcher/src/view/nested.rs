@@ -41,6 +41,10 @@ impl Nested {
                 self.world = *world_size;
                 String::new()
             }
+            What::Slices(taken) => {
+                self.world = taken.world_size;
+                String::new()
+            }
             What::Clearing { .. } => {
                 self.handling = Some(self.world);
                 self.line(at, Level::Job, "handling stage=starting")

@@ -1,7 +1,7 @@
 //! Messages of rlaunch while a job runs. One line each, and another with the way out where the user has one.
 
 use super::log_view::{Line, Names};
-use super::{Tone, binding, device_messages, host_messages, limit, mpi_messages, phrases, preemption};
+use super::{Tone, binding, device_messages, host_messages, limit, mpi_messages, phrases, preemption, slice_messages};
 use rlaunch_core::bootstrap::{CarrierKind, FallBack, Refusal};
 use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, SinkEnd, What, WorldLine};
 use rlaunch_core::id::{Rank, Std};
@@ -94,7 +94,9 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
             (Tone::Quiet, preemption::warned(&names.short(*node), *source, *response))
         }
         JobNews::FellBack { nodes, why } => fell_back(&names.folded(nodes), why),
-        JobNews::StepWaits { words } => (Tone::Normal, format!("no agent has started yet; {}", last_line(words))),
+        JobNews::StepWaits { words } => {
+            (Tone::Normal, format!("no agent has started yet; {}", phrases::last_line(words)))
+        }
         JobNews::StrangerRefused { address, why } => (Tone::Quiet, stranger_refused(address, *why)),
         JobNews::Continuing { rank, status } => (Tone::Quiet, continuing(names.report(), *rank, *status)),
         JobNews::EndingDeferred { rank, status, end_in } => (Tone::Quiet, deferred(*rank, *status, *end_in)),
@@ -109,6 +111,9 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         JobNews::MpiApart { ranks, library, is_served } => {
             (Tone::Quiet, mpi_messages::apart(*ranks, library, *is_served))
         }
+        JobNews::SlicesAwaited { wanted, up, within } => slice_messages::awaited(*wanted, *up, *within),
+        JobNews::SliceMissing { slice, node, why } => slice_messages::missing(slice, *node, why, names),
+        JobNews::SlicesLarger { size, running } => slice_messages::larger(*size, *running),
         JobNews::FilesLost { bytes } => {
             (Tone::Quiet, format!("{} could not be written to log files", phrases::bytes(*bytes)))
         }
@@ -126,7 +131,7 @@ fn fell_back(hosts: &OsBytes, why: &FallBack) -> Line {
         ),
         FallBack::Silent { waited, words } => {
             let waited = phrases::wait(*waited);
-            let words = if words.is_empty() { String::new() } else { format!(" ({})", last_line(words)) };
+            let words = if words.is_empty() { String::new() } else { format!(" ({})", phrases::last_line(words)) };
             (
                 Tone::Normal,
                 format!(
@@ -139,11 +144,6 @@ fn fell_back(hosts: &OsBytes, why: &FallBack) -> Line {
 
 /// The way out where agents cannot connect.
 const STDIO: &str = "\n  try     --transport stdio, which uses these streams at once";
-
-/// The last line of what a command has printed: the latest that it knows.
-fn last_line(words: &OsBytes) -> Visible<'_> {
-    Visible(words.trim_ascii_end().rsplit(|b| *b == b'\n').next().unwrap_or_default())
-}
 
 /// A connection that is no agent's. It may be a port scan, or an attack.
 fn stranger_refused(address: &OsBytes, why: Refusal) -> String {
@@ -310,6 +310,7 @@ fn waiting(cause: &Cause) -> String {
         | Cause::Scheduler { .. }
         | Cause::ReaderClosed(_)
         | Cause::Lost { .. }
+        | Cause::TooFewSlices { .. }
         | Cause::Preempted { .. } => "waiting for ranks to end".into(),
     }
 }
@@ -328,6 +329,7 @@ pub(super) fn ending(cause: &Cause, grace: Span, ranks: &RanksState, names: &Nam
         | Cause::Timeout(_)
         | Cause::ReaderClosed(_)
         | Cause::Lost { .. }
+        | Cause::TooFewSlices { .. }
         | Cause::Preempted { .. } => return None,
     };
     let text = match ranks {
@@ -354,19 +356,18 @@ pub(super) fn restart(what: &What, names: &Names) -> String {
         return String::new();
     };
     let when = if delay.nanos() == 0 { "now".to_owned() } else { format!("in {}", phrases::wait(*delay)) };
-    let (why, ranks) = match fewer.as_deref() {
-        None => (format!("rank {rank} failed: {status}"), "all ranks are".to_owned()),
+    let by = lost.map(|_| names.given(*node)).unwrap_or_default();
+    let why = match lost {
+        _ if by.is_empty() => format!("rank {rank} failed: {status}"),
+        Some(Lost::Warned(_)) => format!("{by} is taken away"),
+        Some(_) | None => format!("{by} is lost"),
+    };
+    let ranks = match fewer.as_deref() {
+        None => "all ranks are".to_owned(),
         Some(Fewer { without, ranks }) => {
             let are = if *ranks == 1 { "is" } else { "are" };
             let without = names.folded(without);
-            let ranks = format!("without {without} {} {are}", phrases::count((*ranks).into(), "rank"));
-            let by = lost.map(|_| names.given(*node)).unwrap_or_default();
-            let why = match lost {
-                _ if by.is_empty() => format!("rank {rank} failed: {status}"),
-                Some(Lost::Warned(_)) => format!("{by} is taken away"),
-                Some(_) | None => format!("{by} is lost"),
-            };
-            (why, ranks)
+            format!("without {without} {} {are}", phrases::count((*ranks).into(), "rank"))
         }
     };
     // Only failures count for --max-restarts.

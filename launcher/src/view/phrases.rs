@@ -2,7 +2,7 @@
 
 use rlaunch_core::errno::{EAGAIN, EMFILE, ENOMEM};
 use rlaunch_core::id::{Rank, Std};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::report::Report;
 use rlaunch_core::shell::quoted;
 use rlaunch_core::spec::Tier;
@@ -199,6 +199,11 @@ pub(crate) fn short_lines(text: String) -> String {
         }
     }
     short
+}
+
+/// The last line of what a command has printed: the latest that it knows.
+pub(crate) fn last_line(words: &OsBytes) -> Visible<'_> {
+    Visible(words.trim_ascii_end().rsplit(|b| *b == b'\n').next().unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The closing report as text: one line after success, a block of named lines after anything else.
 
 use super::path_search::Around;
-use super::{Tone, host_messages, launch, phrases, round_messages};
+use super::{Tone, host_messages, launch, phrases, round_messages, slice_messages};
 use rlaunch_core::bootstrap::CarrierEnd;
 use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::exit::Ending;
@@ -37,6 +37,7 @@ pub(crate) fn is_shown(report: &Report, tone: Tone, terminal: bool) -> bool {
             | Cause::Scheduler { .. }
             | Cause::Timeout(_)
             | Cause::Lost { .. }
+            | Cause::TooFewSlices { .. }
             | Cause::Preempted { .. },
         ) => true,
         None => false,
@@ -69,6 +70,7 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
             format!("--timeout {} ran out{}; the job was ended", phrases::wait(*limit), before(report))
         }
         Cause::ReaderClosed(std) => format!("ended after {took}: the reader of {} has closed it", phrases::std(*std)),
+        Cause::TooFewSlices { asked, up } => slice_messages::too_few(asked, *up),
         Cause::Lost { node, lost } | Cause::Preempted { node, lost } => {
             lost_on(report, &alike(report, *node, *lost), *lost)
         }

@@ -153,6 +153,11 @@ impl Agent {
         self.streams.is_empty() && self.in_flight == 0
     }
 
+    /// How often it was made ready for other ranks.
+    pub(crate) fn renewals(&self) -> u32 {
+        self.renewed
+    }
+
     /// Makes ready for other ranks; how often by now.
     pub(crate) fn renew(&mut self) -> u32 {
         (self.withhold, self.init_swept, self.served) = (false, false, None);

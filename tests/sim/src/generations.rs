@@ -127,6 +127,11 @@ impl World {
         Rank::new(proc.get() % self.world_size())
     }
 
+    /// How often a host has chosen a MASTER_PORT anew by then.
+    pub(crate) fn ports_of(&self, node: usize, generation: u32) -> u32 {
+        if self.is_sliced() { self.host(node).agent.renewals() } else { generation }
+    }
+
     /// The MASTER_PORT that a host has chosen for a generation.
     pub(crate) fn port_at(&self, node: usize, generation: u32) -> u16 {
         crate::agent::port_of(node) + PORTS * u16::try_from(generation).unwrap_or(0)
@@ -158,7 +163,8 @@ impl World {
             self.check(alive == 0 || !ours, || format!("{alive} processes still run on host {node}"));
         }
         let failed = self.failed_by_themselves();
-        let known = lost.is_some() || failed.iter().any(|failed| self.rank_of(failed.proc) == rank);
+        // Of a host that has come back nothing is known.
+        let known = self.is_sliced() || lost.is_some() || failed.iter().any(|failed| self.rank_of(failed.proc) == rank);
         self.check(known, || format!("rank {rank} has not failed by itself"));
         self.known.restarts = restart;
         self.truth.forget();

@@ -55,6 +55,8 @@ pub(crate) struct Host {
     pub(crate) killed: bool,
     /// Whether it is not the launcher's own.
     pub(crate) remote: bool,
+    /// The launcher has tried to reach it.
+    pub(crate) tried: bool,
     /// When it has to be ready, and what it has for that in all.
     by: (u64, u64),
 }
@@ -130,6 +132,12 @@ impl World {
     /// The launcher has a host reached.
     pub(crate) fn connects(&mut self) {
         let Some(Site { reach, deadline, .. }) = self.site().cloned() else { return };
+        let reach = if self.is_sliced() {
+            self.is_reached_again();
+            self.reaches(reach)
+        } else {
+            reach
+        };
         let (after, outcome) = match reach {
             Reach::Fails(after) => (after, Ev::Unreached),
             Reach::Up(after) => (after, Ev::Begins),

@@ -18,6 +18,7 @@ mod rng;
 mod rounds;
 mod scheduler;
 mod site;
+mod slices;
 mod still;
 mod truth;
 mod ways;
@@ -67,6 +68,15 @@ pub fn run_scheduled(seed: u64) -> Result<(), String> {
     attempt(seed, Kind::Scheduled)
 }
 
+/// Runs a job on slices, of which hosts are lost, warned, late and back again: its ranks always have whole slices, and two generations
+/// never run at once.
+///
+/// # Errors
+/// The broken promise, with the log of all events up to it.
+pub fn run_slices(seed: u64) -> Result<(), String> {
+    attempt(seed, Kind::Slices)
+}
+
 /// Runs a job whose function is begun again in the same processes when ranks or hosts are lost: no rank begins a round while another is
 /// still in an earlier one.
 ///
@@ -101,6 +111,7 @@ fn attempt(seed: u64, kind: Kind) -> Result<(), String> {
         Kind::Hosts => format!("seed {seed}, several hosts"),
         Kind::Restarts => format!("seed {seed}, restarts"),
         Kind::Scheduled => format!("seed {seed}, in a scheduler's step"),
+        Kind::Slices => format!("seed {seed}, slices"),
     };
     Err(format!("{seed}: {what}\n{}\n{seed}: {what}", log.join("\n")))
 }

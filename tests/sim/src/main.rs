@@ -4,7 +4,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: rlaunch-sim [--standing|--hosts|--restarts|--scheduled|--rounds] [--seeds N] [--from S]";
+const USAGE: &str =
+    "usage: rlaunch-sim [--standing|--hosts|--restarts|--scheduled|--slices|--rounds] [--seeds N] [--from S]";
 
 type Run = fn(u64) -> Result<(), String>;
 
@@ -27,6 +28,10 @@ fn options() -> Result<(u64, u64, Run), &'static str> {
             }
             "--scheduled" => {
                 run = rlaunch_sim::run_scheduled;
+                continue;
+            }
+            "--slices" => {
+                run = rlaunch_sim::run_slices;
                 continue;
             }
             "--restarts" => {

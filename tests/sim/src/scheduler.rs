@@ -222,6 +222,7 @@ impl World {
             | Cause::Unreachable { .. }
             | Cause::Signal(_)
             | Cause::Timeout(_)
+            | Cause::TooFewSlices { .. }
             | Cause::ReaderClosed(_) => self.fail(format!("{cause:?}, and the scheduler had ended the job before")),
         }
     }

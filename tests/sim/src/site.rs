@@ -37,6 +37,8 @@ pub(crate) struct Site {
     pub(crate) bare: bool,
     pub(crate) faults: Vec<(u64, Fault)>,
     pub(crate) nets: Nets,
+    /// From when on the host can be reached again, where it was lost or could not be reached.
+    pub(crate) back: Option<u64>,
 }
 
 /// The outcome of the launcher's attempt.
@@ -189,6 +191,7 @@ fn site(rng: &mut Rng, local: bool, lease: u64, far: u64, hard: bool) -> Site {
         bare: rng.chance(2),
         faults: vec![],
         nets: OPEN,
+        back: None,
     };
     if hard && rng.chance(50) {
         hit(rng, &mut site, lease);

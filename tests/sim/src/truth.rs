@@ -37,8 +37,12 @@ pub(crate) struct Truth {
     /// Whether the end has begun.
     ending: bool,
     /// The placement, if it differs from the plan.
-    seats: Option<Arc<Placement>>,
+    pub(crate) seats: Option<Arc<Placement>>,
     pub(crate) report: Report,
+    /// The slots of a job on slices, in the order of its slices.
+    pub(crate) slices: Vec<usize>,
+    /// Hosts with a warning.
+    pub(crate) warned_hosts: Vec<NodeId>,
 }
 
 impl Truth {
@@ -51,6 +55,11 @@ impl Truth {
     pub(crate) fn hears(&mut self, now: u64, event: &JobEvent) {
         if let JobEvent::EdgeUp { node } = event {
             self.up.insert(*node, now);
+            // Its agent is a new one.
+            self.warned_hosts.retain(|warned| warned != node);
+        }
+        if let JobEvent::Message { node, msg: ToRoot::Warned(_) } = event {
+            self.warned_hosts.push(*node);
         }
         if let JobEvent::Message { msg: ToRoot::HostSignal { sig: Signal::TERM, .. }, .. } = event {
             // The job had begun to end already, or does now.
@@ -83,6 +92,9 @@ impl World {
 
     /// The job does without hosts: as few as were allowed are left, and nothing is missing of a host on which all is well.
     pub(crate) fn placed(&mut self, placement: &Arc<Placement>) {
+        if self.is_sliced() {
+            return self.placed_on_slices(placement);
+        }
         // All start again where they were.
         if placement.ranks == self.placement().ranks {
             return;
@@ -139,7 +151,7 @@ impl World {
             format!("GROUP_WORLD_SIZE={}", placement.used().count()),
             format!("ROLE_RANK={before}"),
             format!("ROLE_WORLD_SIZE={of_app}"),
-            format!("MASTER_PORT={}", self.port_at(first, generation)),
+            format!("MASTER_PORT={}", self.port_at(first, self.ports_of(first, generation))),
         ];
         for var in expected {
             let has = exec.shared.iter().chain(exec.vars.iter()).any(|entry| entry == var.as_bytes());
@@ -223,6 +235,10 @@ impl World {
             }
             Lost::Agent(_) | Lost::AgentEarly | Lost::AgentMute | Lost::Guardian | Lost::Init | Lost::Warned(_) => {}
         }
+        if self.is_sliced() {
+            // Their hosts have faults at many times.
+            return;
+        }
         let lease = self.plan.spec.lease.nanos();
         let spared = !self.host.killed;
         let well = self.site().filter(|_| spared).is_some_and(|site| match lost {
@@ -266,11 +282,16 @@ impl World {
             }
             Cause::Signal(sig) => user(&|fault| fault == Fault::Signal(*sig)),
             Cause::Scheduler { .. } => self.truth.warned.is_some(),
-            Cause::Preempted { .. } => user(&|fault| fault == Fault::AgentAsked),
+            Cause::Preempted { .. } => self.is_sliced() || user(&|fault| fault == Fault::AgentAsked),
             Cause::Timeout(_) => self.plan.spec.timeout.is_some(),
+            Cause::TooFewSlices { .. } => self.plan.spec.slices.is_some(),
             Cause::ReaderClosed(_) => user(&|fault| fault == Fault::ReaderCloses),
         };
         self.check(planned, || format!("{cause:?} was not planned"));
+        if self.is_sliced() {
+            // What hosts knew that have come back is forgotten.
+            return;
+        }
         if cause == Cause::Success {
             self.check_success();
         }
@@ -340,6 +361,7 @@ impl World {
             | Cause::Scheduler { .. }
             | Cause::Timeout(_)
             | Cause::ReaderClosed(_)
+            | Cause::TooFewSlices { .. }
             | Cause::Preempted { .. } => None,
         };
         let Some(at) = at else { return };

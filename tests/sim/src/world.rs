@@ -9,6 +9,7 @@ use crate::plan::{EVER, FAULTS_END, Fault, MS, Plan};
 use crate::rng::Rng;
 use crate::scheduler;
 use crate::site;
+use crate::slices;
 use crate::still::{Pause, Still};
 use crate::truth::Truth;
 use rlaunch_core::id::{NodeId, ProcId};
@@ -36,6 +37,8 @@ pub(crate) enum Kind {
     Restarts,
     /// The same in a scheduler's step.
     Scheduled,
+    /// Jobs on slices.
+    Slices,
 }
 
 /// An event.
@@ -170,12 +173,13 @@ impl World {
             Kind::Hosts => site::plan(&mut Rng::new(seed ^ site::STREAM)),
             Kind::Restarts => generations::plan(seed),
             Kind::Scheduled => scheduler::plan(seed),
+            Kind::Slices => slices::plan(seed),
         };
         let launcher = Launcher::new(&plan);
         let still = match kind {
             Kind::Plain => Still::default(),
             Kind::Standing => Still::new(seed),
-            Kind::Hosts | Kind::Restarts | Kind::Scheduled => Still::of(&plan.stops),
+            Kind::Hosts | Kind::Restarts | Kind::Scheduled | Kind::Slices => Still::of(&plan.stops),
         };
         let mut away: Vec<Host> = plan.sites.iter().map(Host::of).collect();
         let host = if away.is_empty() { Host::only() } else { std::mem::take(&mut away[0]) };
@@ -277,6 +281,7 @@ impl World {
             let now = self.now;
             let limit = LIMIT + self.still.planned() + 4 * self.plan.spec.lease.nanos() * u64::from(self.several());
             let limit = limit + u64::from(self.plan.spec.restarts.most) * generations::LONGEST;
+            let limit = limit + self.slices_take();
             self.check(now < limit, || "it still goes on, long after the last fault".to_owned());
         }
         if self.broken.is_none() {

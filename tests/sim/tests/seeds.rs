@@ -1,7 +1,7 @@
 //! 500 jobs on one host, each of them twice, and 250 on several, 250 whose ranks are started again, 250 of these in a scheduler's step, and
-//! 500 whose function is begun again in the same processes: half of them always the same, half named by `RLAUNCH_SIM_SEED` (scripts/test passes the commit).
+//! 500 whose function is begun again in the same processes, and 500 on slices: half of them always the same, half named by `RLAUNCH_SIM_SEED` (scripts/test passes the commit).
 
-use rlaunch_sim::{run, run_hosts, run_restarts, run_rounds, run_scheduled, run_standing, seed_of};
+use rlaunch_sim::{run, run_hosts, run_restarts, run_rounds, run_scheduled, run_slices, run_standing, seed_of};
 
 fn none_breaks(seeds: impl IntoIterator<Item = u64>, run: fn(u64) -> Result<(), String>) {
     let broken = seeds.into_iter().find_map(|seed| run(seed).err());
@@ -15,6 +15,7 @@ fn all(seeds: impl IntoIterator<Item = u64> + Clone) {
     none_breaks(seeds.clone().into_iter().step_by(2), run_hosts);
     none_breaks(seeds.clone().into_iter().step_by(2), run_restarts);
     none_breaks(seeds.clone().into_iter().step_by(2), run_scheduled);
+    none_breaks(seeds.clone(), run_slices);
     none_breaks(seeds, run_rounds);
 }
 
@@ -71,4 +72,11 @@ fn seeds_to_remember_on_several_hosts() {
 #[test]
 fn seeds_to_remember_in_a_schedulers_step() {
     none_breaks([14, 1_899, 4_844, 7_443, 13_714, 13_905, 22_289], run_scheduled);
+}
+
+/// On slices: a host that had come back was rank 0's, and its port was that of the time before (3). The job was over while a host was
+/// being reached (7).
+#[test]
+fn seeds_to_remember_on_slices() {
+    none_breaks([3, 7], run_slices);
 }

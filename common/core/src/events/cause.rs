@@ -9,6 +9,7 @@ use crate::status::Status;
 use crate::time::Span;
 use crate::warnings::WarningSource;
 use crate::wire::to_root::{NodeRefusal, SpawnError};
+use alloc::vec::Vec;
 
 /// The first cause of a job's end.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,6 +78,13 @@ pub enum Cause {
         /// How that is known.
         lost: Lost,
     },
+    /// Too few slices are up (`--slices`).
+    TooFewSlices {
+        /// The valid sizes.
+        asked: Vec<u32>,
+        /// The number of slices that are up.
+        up: u32,
+    },
 }
 
 /// A part of ours that a job cannot do without.
@@ -127,6 +135,7 @@ impl Cause {
             Self::ReaderClosed(_) => "reader_closed",
             Self::Lost { .. } => "lost",
             Self::Preempted { .. } => "preempted",
+            Self::TooFewSlices { .. } => "too_few_slices",
         }
     }
 
@@ -142,7 +151,7 @@ impl Cause {
             Self::Refused { .. } | Self::Unreachable { .. } | Self::Lost { .. } => Ending::Code(exit::LAUNCH),
             Self::Signal(sig) | Self::Scheduler { sig, .. } => Ending::Signal(*sig),
             Self::Timeout(_) => Ending::Code(exit::TIMEOUT),
-            Self::Preempted { .. } => Ending::Code(exit::PREEMPTED),
+            Self::Preempted { .. } | Self::TooFewSlices { .. } => Ending::Code(exit::PREEMPTED),
             Self::ReaderClosed(_) => Ending::Signal(Signal::PIPE),
         }
     }

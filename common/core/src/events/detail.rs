@@ -1,7 +1,8 @@
-//! Details of events for the view. Lines of the log do not have them: their form is frozen, and a reader of the log finds the same in
-//! other lines.
+//! Details of events. Lines of the log lack some of them, which are for the view alone: a reader of the log finds the same in other
+//! lines.
 
 use crate::id::NodeId;
+use crate::os_bytes::OsBytes;
 use crate::time::Span;
 use alloc::vec::Vec;
 
@@ -83,4 +84,21 @@ pub struct Fewer {
     pub without: Vec<NodeId>,
     /// Ranks that are left.
     pub ranks: u32,
+}
+
+/// Slices on which ranks start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SlicesTaken {
+    /// Their names, in the order of their numbers in the job.
+    pub slices: Vec<OsBytes>,
+    /// Slices that are up and have no ranks.
+    pub spares: Vec<OsBytes>,
+    /// The number of spare slices that the user has asked for.
+    pub wanted_spares: u32,
+    /// All ranks now.
+    pub world_size: u32,
+    /// The processes of each program.
+    pub procs: Vec<u32>,
+    /// They are not the slices of the start before, or at first not the first ones of the hostfile.
+    pub is_news: bool,
 }

@@ -1,6 +1,6 @@
 //! Records as lines of NDJSON: which fields each of them has, under which names. docs/reference/events.md describes the same for readers.
 
-use super::{Answer, AppLine, Cause, JobStart, Lost, Record, VERSION, What, WorldLine};
+use super::{Answer, AppLine, Cause, JobStart, Lost, Record, SlicesTaken, VERSION, What, WorldLine};
 use super::{news, round_fields};
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::errno::EPIPE;
@@ -42,6 +42,7 @@ fn what(o: &mut Object<'_>, what: &What) {
             host(o, what);
         }
         What::LeftOut { nodes, world_size, procs, is_known: _ } => left_out(o, nodes, *world_size, procs),
+        What::Slices(taken) => slices(o, taken),
         What::Together { nodes } => together(o, nodes),
         What::WorldStart(line) => world_start(o, line),
         What::RankStarted { .. } | What::RankFailed { .. } | What::RankExited { .. } | What::RankFacts { .. } => {
@@ -130,6 +131,7 @@ fn generation(o: &mut Object<'_>, record: &Record) {
         | What::HostLost { .. }
         | What::HostDone { .. }
         | What::LeftOut { .. }
+        | What::Slices(_)
         | What::Together { .. }
         | What::WorldStart(_)
         | What::Signal { .. }
@@ -143,6 +145,18 @@ fn generation(o: &mut Object<'_>, record: &Record) {
         | What::LogLost { .. }
         | What::JobEnd { .. } => {}
     }
+}
+
+fn slices(o: &mut Object<'_>, taken: &SlicesTaken) {
+    let SlicesTaken { slices, spares, wanted_spares: _, world_size, procs, is_news: _ } = taken;
+    o.text("ev", "slices");
+    let names = |o: &mut Object<'_>, name: &str, all: &[OsBytes]| {
+        o.array(name, all, |text, slice| push_bytes(text, slice));
+    };
+    names(o, "slices", slices);
+    names(o, "spares", spares);
+    o.number("world_size", (*world_size).into());
+    o.array("procs", procs, |text, procs| push_number(text, *procs));
 }
 
 fn between(o: &mut Object<'_>, what: &What) {
@@ -555,6 +569,10 @@ pub(super) fn cause(o: &mut Object<'_>, cause: &Cause) {
         Cause::Lost { node, lost } | Cause::Preempted { node, lost } => {
             o.number("node", node.get().into());
             self::lost(o, *lost);
+        }
+        Cause::TooFewSlices { asked, up } => {
+            o.array("asked", asked, |text, size| push_number(text, *size));
+            o.number("up", (*up).into());
         }
     }
 }

@@ -10,7 +10,7 @@ mod remark;
 mod round_fields;
 
 pub use cause::{Cause, Lost};
-pub use detail::{Answer, Fewer, RanksState, SinkEnd, Tried};
+pub use detail::{Answer, Fewer, RanksState, SinkEnd, SlicesTaken, Tried};
 pub use json_line::line;
 pub use news::JobNews;
 
@@ -93,6 +93,8 @@ pub enum What {
         /// The event of the restart has named these hosts as lost.
         is_known: bool,
     },
+    /// Ranks start on these slices (`--slices`).
+    Slices(Box<SlicesTaken>),
     /// Hosts that were lost, one of them first, and it cannot be known which: the first cause names one of them.
     Together {
         /// Which.

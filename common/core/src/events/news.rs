@@ -5,6 +5,7 @@ use super::json_line::{cause, status};
 use crate::allocation::Scheduler;
 use crate::bootstrap::{FallBack, Refusal};
 use crate::id::{NodeId, Rank};
+use crate::job::slices::Obstacle;
 use crate::json::{Object, push_number};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
@@ -12,6 +13,7 @@ use crate::status::Status;
 use crate::time::Span;
 use crate::travel::Lowered;
 use crate::warnings::{Response, WarningSource};
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -145,6 +147,31 @@ pub enum JobNews {
         /// Whether the agents served MPI libraries.
         is_served: bool,
     },
+    /// Slices are waited for, because too few are up.
+    SlicesAwaited {
+        /// The number that is waited for.
+        wanted: u32,
+        /// The number that is up.
+        up: u32,
+        /// Until fewer are taken.
+        within: Span,
+    },
+    /// A slice is not up, and the job ends for the lack of slices.
+    SliceMissing {
+        /// Its name.
+        slice: OsBytes,
+        /// A host of it that is not ready.
+        node: NodeId,
+        /// Why.
+        why: Box<Obstacle>,
+    },
+    /// More slices are up than the job runs on.
+    SlicesLarger {
+        /// The larger valid size.
+        size: u32,
+        /// The size of the job.
+        running: u32,
+    },
     /// Bytes are missing in the log files of ranks.
     FilesLost {
         /// Number of bytes.
@@ -174,6 +201,9 @@ impl JobNews {
             Self::HostAwaited { .. } => "host.awaited",
             Self::HostsSilent { .. } => "hosts.silent",
             Self::MpiApart { .. } => "mpi.apart",
+            Self::SlicesAwaited { .. } => "slices.awaited",
+            Self::SliceMissing { .. } => "slice.missing",
+            Self::SlicesLarger { .. } => "slices.larger",
             Self::FilesLost { .. } => "files.lost",
         }
     }
@@ -194,7 +224,7 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
             o.number("more", (*more).into());
         }
         JobNews::AddrDetour { addr, instead_of, node, missed_by } => {
-            o.number("node", node.get().into());
+            numbers(o, [("node", node.get())]);
             o.bytes("addr", addr);
             o.bytes("instead_of", instead_of);
             all(o, "missed_by", missed_by);
@@ -224,22 +254,39 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
             o.object("cause", |o| self::cause(o, cause));
             o.number("kill_in", kill_in.nanos());
         }
-        JobNews::NoProgress { rank, alike } => {
-            o.number("rank", rank.get().into());
-            o.number("alike", (*alike).into());
-        }
+        JobNews::NoProgress { rank, alike } => numbers(o, [("rank", rank.get()), ("alike", *alike)]),
         JobNews::NotClear => {}
-        JobNews::HostAwaited { node, within } => {
-            o.number("node", node.get().into());
-            o.number("within", within.nanos());
-        }
-        JobNews::HostsSilent { nodes, within } => {
-            all(o, "nodes", nodes);
+        JobNews::HostAwaited { .. } | JobNews::HostsSilent { .. } => silent(o, news),
+        JobNews::SlicesAwaited { wanted, up, within } => {
+            numbers(o, [("wanted", *wanted), ("up", *up)]);
             o.number("within", within.nanos());
         }
         JobNews::MpiApart { ranks, library, is_served } => apart(o, *ranks, library, *is_served),
+        JobNews::SliceMissing { slice, node, why } => missing(o, slice, *node, why),
+        JobNews::SlicesLarger { size, running } => numbers(o, [("size", *size), ("running", *running)]),
         JobNews::FilesLost { bytes } => o.number("bytes", *bytes),
     }
+}
+
+fn numbers<const N: usize>(o: &mut Object<'_>, fields: [(&str, u32); N]) {
+    fields.into_iter().for_each(|(name, value)| o.number(name, value.into()));
+}
+
+fn silent(o: &mut Object<'_>, news: &JobNews) {
+    if let JobNews::HostAwaited { node, within } = news {
+        o.number("node", node.get().into());
+        o.number("within", within.nanos());
+    }
+    if let JobNews::HostsSilent { nodes, within } = news {
+        all(o, "nodes", nodes);
+        o.number("within", within.nanos());
+    }
+}
+
+fn missing(o: &mut Object<'_>, slice: &OsBytes, node: NodeId, why: &Obstacle) {
+    o.bytes("slice", slice);
+    o.number("node", node.get().into());
+    o.text("why", why.word());
 }
 
 fn warned(o: &mut Object<'_>, node: NodeId, source: WarningSource, response: Response) {

@@ -122,6 +122,7 @@ impl Told {
             | What::HostFailed { .. }
             | What::HostLost { .. }
             | What::LeftOut { .. }
+            | What::Slices(_)
             | What::Together { .. }
             | What::FileLost { .. }
             | What::HostDone { .. }
@@ -227,7 +228,7 @@ impl Told {
 fn ended(cause: &Cause) -> (&'static str, Option<Rank>, Option<NodeId>, String) {
     let kind = cause.word();
     match cause {
-        Cause::Success | Cause::ReaderClosed(_) => (kind, None, None, String::new()),
+        Cause::Success | Cause::ReaderClosed(_) | Cause::TooFewSlices { .. } => (kind, None, None, String::new()),
         Cause::Rank { rank, status } => (kind, Some(*rank), None, Status::to_string(status)),
         Cause::Lead { rank } | Cause::Spawn { rank, .. } => (kind, Some(*rank), None, String::new()),
         Cause::Refused { node, .. }

@@ -6,6 +6,8 @@
 //! waited for, until each is ready or cannot be had. Then the ranks of the missing hosts are dropped. No host has received a rank or the
 //! number of ranks before.
 
+mod next_generation;
+mod sliced;
 mod worlds;
 
 use super::host_reports;
@@ -17,19 +19,18 @@ use super::roster::{Roster, Standing, State};
 use super::slice_hosts;
 use super::{Cx, HostFailure, JobAction, Setting};
 use crate::events::{Cause, JobNews, What};
-use crate::id::{NodeId, ProcId, Rank};
+use crate::id::NodeId;
 use crate::os_bytes::OsBytes;
 use crate::place::{Node, Placement};
-use crate::signal::Signal;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
-use crate::wire::to_node::{PortPlan, Rendezvous, ToNode};
+use crate::wire::to_node::{Rendezvous, ToNode};
 use crate::wire::to_root::{Hello, NodeRefusal};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use sliced::Sliced;
 
 /// The bring-up of all nodes.
 #[derive(Debug)]
@@ -54,12 +55,17 @@ pub(super) struct Bringup {
     chooses_port: bool,
     /// Ranks were asked for, or never will be.
     is_decided: bool,
+    /// The job ends: a host that comes now is too late.
+    is_ending: bool,
+    /// The job runs on slices, and hosts of them come and go (`--slices`).
+    sliced: Option<Sliced>,
 }
 
 impl Bringup {
     pub(super) fn new(spec: Arc<JobSpec>, setting: &Setting) -> Self {
         let state = |node: &Node| if node.local { State::Waiting } else { State::Connecting };
         let nodes = Roster::new(spec.placement.nodes.iter().map(state).collect());
+        let sliced = spec.slices.as_ref().filter(|_| !spec.placement.is_here()).map(|_| Sliced::default());
         let orders = Orders::new(spec, setting);
         let (sole, chooses_port) = (orders.is_sole(), orders.chooses_port());
         let ends_by_itself = sole && !orders.can_start_more();
@@ -67,6 +73,8 @@ impl Bringup {
         let orders = Some(orders);
         Self {
             orders,
+            is_ending: false,
+            sliced,
             fewer: None,
             nodes,
             probing,
@@ -104,8 +112,8 @@ impl Bringup {
     pub(super) fn edge_up(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let Some(State::Connecting) = self.nodes.get(node) else { return };
         self.nodes.set(node, State::Waiting);
-        match &self.orders {
-            Some(orders) if !self.is_decided => {
+        match self.known_orders() {
+            Some(orders) if self.takes_hosts() => {
                 orders.begin(cx, node);
                 self.probe(cx, node);
             }
@@ -184,7 +192,7 @@ impl Bringup {
         let Some(State::Waiting | State::Up(_) | State::Ready(_)) = self.nodes.get(node) else { return };
         self.nodes.set(node, State::Refused(why.clone()));
         cx.notify(Notice::Log(What::HostRefused { node, why: why.clone() }));
-        if self.is_decided {
+        if self.is_decided && (self.sliced.is_none() || cx.facts.is_used(node)) {
             return cx.notify(Notice::End(Cause::Refused { node, why }));
         }
         self.decide(cx);
@@ -193,22 +201,23 @@ impl Bringup {
     }
 
     /// A node's agent could not be started. The others are waited for: the user gets all failures at once.
-    pub(super) fn failed(&mut self, cx: &mut Cx<'_>, node: NodeId, why: HostFailure) {
+    /// `why`: for the log.
+    pub(super) fn failed(&mut self, cx: &mut Cx<'_>, node: NodeId, why: Option<HostFailure>) {
         if let Some(State::Connecting) = self.nodes.get(node) {
             self.nodes.set(node, State::Failed);
-            cx.notify(Notice::Log(What::HostFailed { node, why }));
+            why.into_iter().for_each(|why| cx.notify(Notice::Log(What::HostFailed { node, why })));
             self.decide(cx);
         }
     }
 
-    /// Gives up a node that was reached and is not ready in time. Returns whether it was still waited for. No rank was asked for there, so
+    /// Gives up a node that was reached and is not ready in time. Returns why, if it was still waited for. No rank was asked for there, so
     /// whatever its agent is doing, nothing of the job has to be counted.
-    pub(super) fn give_up_late_host(&mut self, cx: &mut Cx<'_>, node: NodeId, limit: Span) -> bool {
-        let Some(state) = self.nodes.get(node).filter(|_| !self.is_decided) else { return false };
+    pub(super) fn give_up_late_host(&mut self, cx: &mut Cx<'_>, node: NodeId, limit: Span) -> Option<HostFailure> {
+        let state = self.nodes.get(node).filter(|_| self.takes_hosts())?;
         let awaited = match state {
             State::Waiting => "its agent has started, and is not heard of",
             State::Up(_) => "its agent is still looking for the directory and the program",
-            State::Connecting | State::Ready(_) | State::Refused(_) | State::Failed | State::Lost => return false,
+            State::Connecting | State::Ready(_) | State::Refused(_) | State::Failed | State::Lost => return None,
         };
         self.nodes.set(node, State::Failed);
         let why = HostFailure {
@@ -216,11 +225,11 @@ impl Bringup {
             hint: "see whether a file system hangs there; a longer --connect-timeout".into(),
             ..HostFailure::default()
         };
-        cx.notify(Notice::Log(What::HostFailed { node, why }));
+        cx.notify(Notice::Log(What::HostFailed { node, why: why.clone() }));
         // An agent that hangs does not listen: its guardian ends it.
         cx.act(JobAction::Sever { node });
         self.decide(cx);
-        true
+        Some(why)
     }
 
     /// Handles the loss of a part of ours on a node. Returns whether the job starts without the node. That may be so before the start
@@ -259,6 +268,14 @@ impl Bringup {
     pub(super) fn on_ending_began(&mut self, cx: &mut Cx<'_>) {
         self.is_decided = true;
         self.probing.stop();
+        self.stop_connecting(cx);
+    }
+
+    /// A host that is still being reached is too late.
+    pub(super) fn stop_connecting(&mut self, cx: &mut Cx<'_>) {
+        if core::mem::replace(&mut self.is_ending, true) {
+            return;
+        }
         for (node, state) in self.nodes.iter() {
             if *state == State::Connecting {
                 cx.act(JobAction::GiveUp { node });
@@ -276,7 +293,10 @@ impl Bringup {
             match state {
                 State::Connecting | State::Failed => {}
                 State::Waiting | State::Up(_) | State::Ready(_) | State::Refused(_) | State::Lost => {
-                    cx.act(JobAction::Send { node, msg: msg.clone() });
+                    // A host without ranks has nothing to wait for.
+                    let is_spare = self.sliced.is_some() && *msg == ToNode::Finish && !facts.is_used(node);
+                    let msg = if is_spare { ToNode::Kill } else { msg.clone() };
+                    cx.act(JobAction::Send { node, msg });
                 }
             }
         }
@@ -289,11 +309,13 @@ impl Bringup {
 
     /// Starts the ranks or ends the job, once each host has answered and all find rank 0's host.
     fn decide(&mut self, cx: &mut Cx<'_>) {
-        if self.is_decided || self.nodes.open() > 0 {
+        if self.is_decided || self.is_open() {
             return;
         }
         let Some(orders) = self.orders.take() else { return };
-        let gathered = self.gather(cx, &orders).and_then(|()| self.check_addr(cx, &orders));
+        let is_sliced = self.sliced.is_some();
+        let gathered = if is_sliced { Ok(()) } else { self.gather(cx, &orders) };
+        let gathered = gathered.and_then(|()| self.check_addr(cx, &orders));
         let gathered = gathered.and_then(|()| self.plan_slices(cx, &orders));
         match gathered.and_then(|()| self.find(cx, &orders)) {
             Ok(None) => {
@@ -331,6 +353,11 @@ impl Bringup {
                 }
                 Way::Closed(misses) => self.refuse(cx, orders, (first, &others), &misses),
             }
+            if self.sliced.is_some() {
+                // Other slices may do.
+                self.fewer = None;
+                return Ok(None);
+            }
             self.gather(cx, orders)?;
         }
     }
@@ -362,8 +389,13 @@ impl Bringup {
         };
         for (node, why) in refused {
             self.nodes.set(node, State::Refused(why.clone()));
-            cx.notify(Notice::Log(What::HostRefused { node, why }));
+            cx.notify(Notice::Log(What::HostRefused { node, why: why.clone() }));
             cx.notify(Notice::Absent(node));
+            if self.sliced.is_some() {
+                // Its agent ends, and is started again later.
+                cx.act(JobAction::Send { node, msg: ToNode::Kill });
+                cx.notify(Notice::NoWay(node, why));
+            }
         }
     }
 
@@ -427,6 +459,9 @@ impl Bringup {
 
     /// Has all who are there start their ranks.
     fn go(&mut self, cx: &mut Cx<'_>, orders: &Orders, placement: &Placement, addr: OsBytes) -> Rendezvous {
+        if self.sliced.is_some() {
+            return self.go_sliced(cx, orders, placement, addr);
+        }
         let fewer = self.fewer.take().map(|placement| (self.nodes.list_missing(), placement));
         if let Some((nodes, placement)) = &fewer {
             for node in nodes {
@@ -455,85 +490,6 @@ impl Bringup {
     fn keep(&mut self, orders: Orders, head: NodeId, rendezvous: Rendezvous) {
         self.restart_orders = Some(Box::new(orders));
         self.rendezvous = Some((head, rendezvous));
-    }
-
-    /// Has all who take part, and are not lost, end their ranks, and be ready for others; which nodes those are. `shrinks`: more may be
-    /// lost meanwhile, so each has to have a port if it comes to have rank 0. A port that the user gave is claimed by the first of them only:
-    /// on the others it may be another job's.
-    pub(super) fn clear(&self, cx: &mut Cx<'_>, grace: Span, (gone, shrinks): (&[NodeId], bool)) -> Vec<NodeId> {
-        let orders = self.restart_orders.as_deref().filter(|orders| orders.may_restart());
-        let Some(orders) = orders else { return Vec::new() };
-        let placement = cx.facts.placement();
-        let first = placement.node_of(Rank::new(0));
-        let nodes: Vec<NodeId> = placement.used().filter(|node| !gone.contains(node)).collect();
-        let head = first.filter(|first| nodes.contains(first)).or_else(|| nodes.first().copied());
-        for node in &nodes {
-            let has_port = Some(*node) == head || (shrinks && orders.chooses_port());
-            let port = if has_port { orders.port_plan() } else { PortPlan::None };
-            cx.act(JobAction::Send { node: *node, msg: ToNode::Clear { sig: Signal::TERM, grace, port } });
-        }
-        nodes
-    }
-
-    /// How the user calls these hosts.
-    pub(super) fn folded(&self, nodes: &[NodeId]) -> OsBytes {
-        self.restart_orders.as_deref().map(|orders| orders.folded(nodes)).unwrap_or_default()
-    }
-
-    /// Ranks can be started again.
-    pub(super) fn can_start_again(&self) -> bool {
-        self.restart_orders.as_ref().is_some_and(|orders| orders.can_start_more())
-    }
-
-    /// Has all who take part start their ranks again: so many times by now, with the number of the first process. `ports`: what hosts
-    /// have chosen anew. `shrinks`: hosts were lost, and the others have fewer ranks.
-    pub(super) fn start_generation(
-        &mut self,
-        cx: &mut Cx<'_>,
-        (restart, first): (u32, u32),
-        (ports, namespace): (&BTreeMap<NodeId, u16>, u32),
-        shrinks: bool,
-    ) {
-        let Some(orders) = self.restart_orders.take() else { return };
-        let Some((before, mut rendezvous)) = self.rendezvous.take() else { return };
-        let placement = cx.facts.placement();
-        cx.act(JobAction::Place(Arc::clone(placement)));
-        let head = placement.head();
-        rendezvous = orders.rendezvous_of_next_generation(placement, rendezvous);
-        // One host alone is met at an address of its own, whatever the others knew it by.
-        if head != before || (shrinks && orders::is_together(placement)) {
-            let addr = match orders.pinned_addr() {
-                _ if orders::is_together(placement) => self.sole_addr(&orders, head),
-                Some(pinned) => pinned.clone(),
-                None => self.address(placement, head),
-            };
-            rendezvous = self.held(cx, &orders, head, orders.rendezvous(placement, addr, rendezvous.port));
-        }
-        let port = orders.pinned_port().or(ports.get(&head).copied()).or(rendezvous.port);
-        (rendezvous.restart, rendezvous.port, rendezvous.namespace) = (restart, port, namespace);
-        cx.act(JobAction::Home { node: head, namespace });
-        orders.send_generation(cx, &rendezvous, first, &self.slices);
-        (self.restart_orders, self.rendezvous) = (Some(orders), Some((head, rendezvous)));
-    }
-
-    /// At which address a host is found by the others, as far as is known: the one by which it has found rank 0's, as they all have; or
-    /// where it was reached.
-    pub(super) fn address(&self, placement: &Placement, node: NodeId) -> OsBytes {
-        let reached = |node| self.known(node).and_then(|hello| hello.reached.as_ref());
-        let own = self.probing.faces(node).or_else(|| reached(node)?.at.first());
-        let known = placement.nodes.get(node.index());
-        // Others see us at the address that they come back to.
-        let ours = || placement.used().filter_map(reached).map(|reached| &reached.from).find(|from| !from.is_empty());
-        let name = || known.map(|node| OsBytes::from(node.host.name.as_str()));
-        let local = known.is_some_and(|node| node.local);
-        own.or_else(|| ours().filter(|_| local)).cloned().or_else(name).unwrap_or_default()
-    }
-
-    /// Has a node start another process of a rank.
-    pub(super) fn start_one(&self, cx: &mut Cx<'_>, rank: Rank, node: NodeId, proc: ProcId) {
-        if let Some(orders) = self.restart_orders.as_deref() {
-            orders.one(cx, node, rank, proc);
-        }
     }
 
     /// The hello of a node.

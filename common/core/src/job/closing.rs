@@ -57,6 +57,7 @@ impl Closing {
             | Cause::Refused { .. }
             | Cause::Unreachable { .. }
             | Cause::Lost { .. }
+            | Cause::TooFewSlices { .. }
             | Cause::Preempted { .. } => false,
         };
         self.arm(cx);

@@ -110,6 +110,7 @@ impl Ending {
             | Cause::Spawn { .. }
             | Cause::Refused { .. }
             | Cause::Unreachable { .. }
+            | Cause::TooFewSlices { .. }
             | Cause::Lost { .. } => None,
         };
         let is_scheduler = matches!(cause, Cause::Scheduler { .. });

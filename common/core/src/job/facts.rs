@@ -15,6 +15,8 @@ pub(super) struct JobFacts {
     /// The hosts of the job.
     pub(super) hosts: Hosts,
     placement: Arc<Placement>,
+    /// The ranks of all hosts, before any was left out.
+    whole: Arc<Placement>,
     /// How often all ranks have been started again.
     generation: u32,
 }
@@ -23,7 +25,8 @@ impl JobFacts {
     pub(super) fn new(spec: &JobSpec) -> Self {
         let processes = Processes::of_ranks(spec.placement.ranks.len());
         let placement = Arc::new(Placement { processes, ..spec.placement.clone() });
-        Self { hosts: Hosts::new(&spec.placement), placement, generation: 0 }
+        let whole = Arc::clone(&placement);
+        Self { hosts: Hosts::new(&spec.placement), placement, whole, generation: 0 }
     }
 
     /// Where ranks run, and which processes play them.
@@ -34,6 +37,17 @@ impl JobFacts {
     /// Ranks run there from now on.
     pub(super) fn place(&mut self, placement: Arc<Placement>) {
         self.placement = placement;
+    }
+
+    /// The ranks of these hosts, in this order.
+    pub(super) fn place_on(&self, hosts: &[NodeId]) -> Placement {
+        let processes = self.placement.processes.renumbered();
+        Placement { processes, ..self.whole.of_hosts(hosts) }
+    }
+
+    /// Whether a host has ranks now.
+    pub(super) fn is_used(&self, node: NodeId) -> bool {
+        self.placement.nodes.get(node.index()).is_some_and(|node| node.ranks > 0)
     }
 
     /// The chips of these hosts. The words of a hostfile go before them.

@@ -76,6 +76,8 @@ pub(super) struct Generations {
     /// The ports that hosts have chosen for the next one.
     ports: BTreeMap<NodeId, u16>,
     restart: u32,
+    /// The pause is longer than it had to be.
+    is_held: bool,
 }
 
 impl Generations {
@@ -92,6 +94,7 @@ impl Generations {
             state,
             ports: BTreeMap::new(),
             restart: 0,
+            is_held: false,
         }
     }
 
@@ -190,6 +193,30 @@ impl Generations {
         matches!(self.state, State::Pausing(..))
     }
 
+    /// Ranks are being ended.
+    pub(super) const fn is_clearing(&self) -> bool {
+        matches!(self.state, State::Clearing(_))
+    }
+
+    /// Lengthens the pause: hosts are waited for, until then at most.
+    pub(super) fn hold(&mut self, until: Mono) {
+        if let State::Pausing(at, _) = &mut self.state {
+            (*at, self.is_held) = (until, true);
+        }
+    }
+
+    /// Whether the pause is longer only because hosts are waited for.
+    pub(super) const fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// The pause may be over: hosts have come.
+    pub(super) fn end_hold(&mut self, now: Mono) {
+        if let State::Pausing(at, _) = &mut self.state {
+            *at = now;
+        }
+    }
+
     /// A node only waits for our reader.
     pub(super) fn draining(&mut self, node: NodeId) {
         if let State::Clearing(clearing) = &mut self.state
@@ -241,7 +268,7 @@ impl Generations {
 
     /// Ends the pause. Returns the number of the generation to come, and the ports that were chosen for it.
     pub(super) fn end_pause(&mut self) -> (u32, BTreeMap<NodeId, u16>) {
-        self.state = State::Running;
+        (self.state, self.is_held) = (State::Running, false);
         (self.restart, core::mem::take(&mut self.ports))
     }
 

@@ -200,6 +200,13 @@ impl Lease {
         }
     }
 
+    /// A host is reached again: its clock may be another one.
+    pub(super) fn revive(&mut self, node: NodeId) {
+        self.due.set(node, None);
+        self.nodes.iter_mut().skip(node.index()).take(1).for_each(|known| *known = Known::NEW);
+        self.suspend_detector.revive(node);
+    }
+
     /// A node that has told what is left, or will not, is not waited for.
     pub(super) fn node_over(&mut self, node: NodeId) {
         self.on_message(node, None);

@@ -158,6 +158,13 @@ impl Hosts {
         }
     }
 
+    /// A host is reached again. Nothing of what was there counts any more.
+    pub(super) fn revive(&mut self, node: NodeId) {
+        if let Some(host) = self.hosts.get_mut(node.index()) {
+            (host.state, host.warning) = (State::Awaited, None);
+        }
+    }
+
     /// The job has started without this host.
     pub(super) fn is_left_out(&self, node: NodeId) -> bool {
         self.state(node) == Some(State::LeftOut)

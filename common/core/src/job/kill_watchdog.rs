@@ -112,6 +112,14 @@ impl KillWatchdog {
         self.nodes.iter_mut().for_each(|node| node.ranks_over = false);
     }
 
+    /// A host is reached again.
+    pub(super) fn revive(&mut self, node: NodeId) {
+        self.due.set(node, None);
+        if let Some(node) = self.nodes.get_mut(node.index()) {
+            *node = Node { state: State::Free, ranks_over: false, guardian_lost: false, trip: node.trip };
+        }
+    }
+
     pub(super) fn node_over(&mut self, node: NodeId) {
         self.due.set(node, None);
         if let Some(node) = self.nodes.get_mut(node.index()) {

@@ -132,6 +132,7 @@ impl Job {
             generations: generations::Generations::new(spec),
             rounds: rounds::Rounds::new(Arc::clone(spec), setting.read_policy),
             mpi_use: mpi_use::MpiUse::new(spec),
+            slices: slice_table(now, spec),
             output: output::Output::new(setting.nohup),
             closing: closing::Closing::new(),
             worlds: worlds::Worlds::new(spec),
@@ -158,14 +159,28 @@ impl Job {
         let mut step = Step { now, out: actions, notice: notices, facts };
         parts.lease.observe_clock(now);
         transition(parts, &mut step);
-        while let Some(notice) = step.notice.pop_front() {
-            let last = matches!(notice, Notice::Close { .. });
-            parts.notice(&mut step, notice);
-            if last {
-                step.notice.clear();
+        loop {
+            while let Some(notice) = step.notice.pop_front() {
+                let last = matches!(notice, Notice::Close { .. });
+                parts.notice(&mut step, notice);
+                if last {
+                    step.notice.clear();
+                }
+            }
+            // After everything else: several hosts may have changed.
+            parts.review_slices(&mut step);
+            if step.notice.is_empty() {
+                return;
             }
         }
     }
+}
+
+/// The slices of a job, where other hosts than the launcher's own have ranks.
+fn slice_table(now: Mono, spec: &JobSpec) -> Option<slices::SliceTable> {
+    let plan = spec.slices.clone().filter(|_| !spec.placement.is_here())?;
+    let seed = spec.job.0.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    Some(slices::SliceTable::new(plan, now, spec.placement.nodes.len(), seed))
 }
 
 /// The sub-machines, apart from the queues that they are given.
@@ -184,6 +199,8 @@ struct Parts {
     generations: generations::Generations,
     rounds: rounds::Rounds,
     mpi_use: mpi_use::MpiUse,
+    /// `None`: the job runs on all of its hosts.
+    slices: Option<slices::SliceTable>,
     output: output::Output,
     closing: closing::Closing,
     worlds: worlds::Worlds,
@@ -203,12 +220,13 @@ enum Timer {
     Generations,
     Rounds,
     EndedRanks,
+    Slices,
     Closing,
 }
 
 impl Timer {
     /// All of them, in the order in which they are run.
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Ending,
         Self::KillWatchdog,
         Self::NodeEnds,
@@ -218,6 +236,7 @@ impl Timer {
         Self::Generations,
         Self::Rounds,
         Self::EndedRanks,
+        Self::Slices,
         Self::Closing,
     ];
 }
@@ -234,6 +253,7 @@ impl Parts {
             Timer::Generations => self.generations.deadline(),
             Timer::Rounds => self.rounds.deadline(),
             Timer::EndedRanks => self.ended_ranks.deadline(),
+            Timer::Slices => self.slices.as_ref().and_then(slices::SliceTable::deadline),
             Timer::Closing => self.closing.deadline(),
         }
     }
@@ -252,6 +272,7 @@ impl Parts {
                 self.apply_round_decisions(step);
             }
             Timer::EndedRanks => self.ended_ranks.timeout(&mut step.cx()),
+            Timer::Slices => self.slices_timeout(step),
             Timer::Closing => self.closing.timeout(&mut step.cx()),
         }
     }

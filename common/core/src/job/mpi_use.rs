@@ -43,7 +43,8 @@ impl MpiUse {
             | Cause::Timeout(_)
             | Cause::ReaderClosed(_)
             | Cause::Lost { .. }
-            | Cause::Preempted { .. } => false,
+            | Cause::Preempted { .. }
+            | Cause::TooFewSlices { .. } => false,
         };
         let is_apart = has_run && ranks > 1 && !self.library.is_empty() && !self.is_used;
         let library = self.library.clone();

@@ -88,6 +88,25 @@ impl NodeEnds {
         }
     }
 
+    /// A host of which all was known is reached again.
+    pub(super) fn revive(&mut self, node: NodeId) {
+        if self.state(node) == State::Known {
+            self.unknown = self.unknown.saturating_add(1);
+        }
+        self.set(node, State::Up);
+        if let Some(known) = self.nodes.get_mut(node.index()) {
+            (known.guardian_lost, known.left) = (false, None);
+        }
+    }
+
+    /// Nothing is left to be known.
+    pub(super) fn notify_if_counted(&self, cx: &mut Cx<'_>) {
+        if self.unknown == 0 {
+            let left = self.nodes.iter().try_fold(0_u32, |sum, known| Some(sum.saturating_add(known.left?)));
+            cx.notify(Notice::Counted { left });
+        }
+    }
+
     /// No agent was ever there, and nothing else of ours.
     pub(super) fn host_failed(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         match self.state(node) {
@@ -266,10 +285,7 @@ impl NodeEnds {
             known.left = left;
         }
         self.unknown = self.unknown.saturating_sub(1);
-        if self.unknown == 0 {
-            let left = self.nodes.iter().try_fold(0_u32, |sum, known| Some(sum.saturating_add(known.left?)));
-            cx.notify(Notice::Counted { left });
-        }
+        self.notify_if_counted(cx);
     }
 }
 

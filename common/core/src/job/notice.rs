@@ -4,6 +4,7 @@
 //! sender is called from several places, or the effect has to follow everything else that the same step does. Timers of one moment are
 //! such a step: the losses that they find are handled after the last of them.
 
+use super::slices::SlotId;
 use crate::events::{Cause, Lost, What};
 use crate::hostlist::Chips;
 use crate::id::{NodeId, ProcId, Rank};
@@ -12,6 +13,7 @@ use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::{HostTime, Mono, Span};
 use crate::wire::to_node::ToNode;
+use crate::wire::to_root::NodeRefusal;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -72,6 +74,15 @@ pub(super) enum Notice {
         /// Which.
         nodes: Vec<NodeId>,
         /// The present placement of the ranks.
+        placement: Arc<Placement>,
+    },
+    /// bringup: a host of a slice does not reach that of rank 0, and its agent is ended for this reason.
+    NoWay(NodeId, NodeRefusal),
+    /// bringup: ranks start on these slices for the first time.
+    SlicesTaken {
+        /// Which, in their order.
+        slots: Vec<SlotId>,
+        /// The placement of the ranks.
         placement: Arc<Placement>,
     },
     /// bringup: the chips of these nodes, as the nodes know them.

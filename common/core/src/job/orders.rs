@@ -59,7 +59,11 @@ impl Orders {
     pub(super) fn new(spec: Arc<JobSpec>, setting: &Setting) -> Self {
         let Setting { trace, travel, secret, interface, .. } = setting.clone();
         let asked = spec.placement.nodes.len();
-        let heads = spec.placement.heads(asked.saturating_sub(least(&spec)));
+        let heads = match &spec.slices {
+            // Any slice may come to be the first.
+            Some(plan) => plan.slots.iter().filter_map(|slot| slot.hosts.first().copied()).collect(),
+            None => spec.placement.heads(asked.saturating_sub(least(&spec))),
+        };
         let mut apps = vec![BTreeSet::new(); asked];
         for seat in &spec.placement.ranks {
             if let Some(own) = apps.get_mut(seat.node.index()) {
@@ -346,12 +350,19 @@ impl Orders {
         }
     }
 
-    /// The same when they have been started before; the process of rank 0 has this number.
-    pub(super) fn send_generation(&self, cx: &mut Cx<'_>, rendezvous: &Rendezvous, first: u32, slices: &Slices) {
+    /// The same when they have been started before; the process of rank 0 has this number. Some hosts are new, and have had none.
+    pub(super) fn send_generation(
+        &self,
+        cx: &mut Cx<'_>,
+        rendezvous: &Rendezvous,
+        first: u32,
+        (slices, new): (&Slices, &BTreeSet<NodeId>),
+    ) {
         let placement = cx.facts.placement();
         for (node, host) in hosts_of(placement, WorldId::new(0)) {
-            let again = of_host(rendezvous, &host, slices.get(&node));
-            cx.act(JobAction::Send { node, msg: ToNode::Again(again) });
+            let own = of_host(rendezvous, &host, slices.get(&node));
+            let msg = if new.contains(&node) { ToNode::Rendezvous(own) } else { ToNode::Again(own) };
+            cx.act(JobAction::Send { node, msg });
             self.ranks(cx, placement, node, first, &host.ranks);
         }
     }
@@ -436,7 +447,13 @@ fn hosts_of(placement: &Placement, world: WorldId) -> BTreeMap<NodeId, WorldHost
         host.ranks.push(rank);
         host.numbers.iter_mut().for_each(|numbers| numbers.push(number));
     }
-    hosts.values_mut().zip(0..).for_each(|(host, index)| host.index = index);
+    let mut index = 0;
+    for node in placement.used() {
+        if let Some(host) = hosts.get_mut(&node) {
+            host.index = index;
+            index = index.saturating_add(1);
+        }
+    }
     hosts
 }
 

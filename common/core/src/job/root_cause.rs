@@ -127,6 +127,11 @@ impl RootCause {
         }
     }
 
+    /// A host is reached again, with other parts of ours.
+    pub(super) fn revive(&mut self, node: NodeId) {
+        self.lost_supervisor.remove(&node);
+    }
+
     pub(super) fn explained(&mut self, rank: Rank) {
         self.explained.insert(rank);
     }
@@ -159,6 +164,7 @@ impl RootCause {
                 | Cause::Scheduler { .. }
                 | Cause::Timeout(_)
                 | Cause::ReaderClosed(_)
+                | Cause::TooFewSlices { .. }
                 | Cause::Preempted { .. }),
                 _,
             )) => cause.clone(),
@@ -189,6 +195,7 @@ impl RootCause {
             | Cause::Scheduler { .. }
             | Cause::Timeout(_)
             | Cause::ReaderClosed(_)
+            | Cause::TooFewSlices { .. }
             | Cause::Preempted { .. } => return Vec::new(),
         };
         nodes.into_iter().collect()

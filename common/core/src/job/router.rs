@@ -4,15 +4,17 @@
 
 mod anew;
 mod orders;
+mod slice_events;
 mod warnings;
 
 use super::generations::{Fate, Why};
 use super::job_event::JobEvent;
-use super::notice::{Notice, RankExit};
+use super::notice::{EndingBegan, Notice, RankExit};
 use super::orders::is_together;
 use super::rounds::Escalation;
 use super::rounds::routing::Heard;
 use super::shrink_rule::{self, Means};
+use super::slices::Obstacle;
 use super::worlds::Meaning;
 use super::{JobAction, Parts, Step};
 use crate::events::{Cause, Fewer, Lost, RanksState, Tried, What};
@@ -25,6 +27,7 @@ use crate::wire::to_root::{SpawnError, SpawnStep, Started, ToRoot};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use slice_events::Next;
 
 impl Parts {
     pub(super) fn event(&mut self, step: &mut Step<'_>, event: JobEvent) {
@@ -40,8 +43,10 @@ impl Parts {
             JobEvent::KillWait(span) => self.ending.kill_wait(span),
             JobEvent::Found(news) => step.notify(Notice::Log(What::News(news))),
             JobEvent::HostFailed { node, why } => {
-                self.bringup.failed(&mut step.cx(), node, why);
+                let is_news = self.note_obstacle(node, Obstacle::Failed(why.clone()));
+                self.bringup.failed(&mut step.cx(), node, Some(why).filter(|_| is_news));
                 self.node_ends.host_failed(&mut step.cx(), node);
+                self.slice_host_failed(step, node);
             }
             JobEvent::Beat { node, beat } => {
                 self.kill_watchdog.on_message(&step.cx(), node);
@@ -80,12 +85,11 @@ impl Parts {
                 self.on_process_over(step, proc);
             }
             ToRoot::Hello(hello) => self.bringup.hello(&mut step.cx(), node, hello),
-            ToRoot::Refused(why) => self.bringup.refused(&mut step.cx(), node, why),
-            ToRoot::Ready => {
-                self.startup_deadline.ready(node);
-                self.bringup.ready(&mut step.cx(), node);
-                self.worlds.begin(&mut step.cx(), &self.bringup);
+            ToRoot::Refused(why) => {
+                self.note_obstacle(node, Obstacle::Refused(why.clone()));
+                self.bringup.refused(&mut step.cx(), node, why);
             }
+            ToRoot::Ready => self.ready(step, node),
             ToRoot::Probed { number, errno, by } => {
                 self.bringup.probed(&mut step.cx(), node, number, (errno, by));
                 self.worlds.begin(&mut step.cx(), &self.bringup);
@@ -160,6 +164,14 @@ impl Parts {
         }
     }
 
+    /// The ranks of a node can be started.
+    fn ready(&mut self, step: &mut Step<'_>, node: NodeId) {
+        self.startup_deadline.ready(node);
+        self.slices.iter_mut().for_each(|slices| slices.on_ready(node));
+        self.bringup.ready(&mut step.cx(), node);
+        self.worlds.begin(&mut step.cx(), &self.bringup);
+    }
+
     /// No rank is left to wait for.
     fn all_over(&mut self, step: &mut Step<'_>) {
         let escalation = self.rounds.on_no_process_left(&mut step.cx());
@@ -171,6 +183,7 @@ impl Parts {
         self.ending.all_over(&mut step.cx());
         self.kill_watchdog.all_over(&step.cx());
         self.closing.all_over(&mut step.cx());
+        self.slices_end(step);
         // Their agents wait for processes that cannot be ended until they get the order to end: then they name them.
         let stuck = self.procs.stuck_nodes(step.facts);
         stuck.into_iter().for_each(|node| step.act(JobAction::Send { node, msg: ToNode::Kill }));
@@ -179,21 +192,24 @@ impl Parts {
     /// A node is left out before the start, with or without an agent there.
     fn absent(&mut self, step: &mut Step<'_>, node: NodeId) {
         self.kill_watchdog.node_over(node);
-        self.procs.absent(&mut step.cx(), node);
+        if !self.has_slices() {
+            self.procs.absent(&mut step.cx(), node);
+        }
     }
 
     /// The job does without a node: nothing of it is waited for or counted.
     fn forget(&mut self, step: &mut Step<'_>, node: NodeId) {
         self.lease.node_over(node);
-        self.kill_watchdog.node_over(node);
-        self.procs.absent(&mut step.cx(), node);
+        self.absent(step, node);
         self.node_ends.forget(&mut step.cx(), node);
     }
 
     /// Gives up a node that is not ready in time. A node that was ready, or was given up for another reason, stays as it is.
     fn on_startup_deadline(&mut self, step: &mut Step<'_>, node: NodeId, limit: Span) {
-        if self.bringup.give_up_late_host(&mut step.cx(), node, limit) {
+        if let Some(why) = self.bringup.give_up_late_host(&mut step.cx(), node, limit) {
+            self.note_obstacle(node, Obstacle::Failed(why));
             self.forget(step, node);
+            self.slice_host_failed(step, node);
         }
     }
 
@@ -217,6 +233,9 @@ impl Parts {
     fn lost(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) {
         let lost = self.lease.blame(node, lost);
         self.log.write(&mut step.cx(), What::HostLost { node, lost });
+        if self.slice_host_lost(step, node, lost) {
+            return;
+        }
         if self.bringup.try_start_without(&mut step.cx(), node) {
             return self.forget(step, node);
         }
@@ -240,7 +259,7 @@ impl Parts {
             Fate::Known => return,
             Fate::Ends => false,
             Fate::Clears => {
-                !self.shrink_rule.lacks_hosts(step.facts, &self.means())
+                !(self.slices.is_none() && self.shrink_rule.lacks_hosts(step.facts, &self.means()))
                     && self.try_clear(step, Why { failure, lost: None })
             }
         };
@@ -274,10 +293,17 @@ impl Parts {
     /// Starts all ranks again. The order matters where a comment says why.
     fn start_generation(&mut self, step: &mut Step<'_>) {
         // First: the streams that have ended belong to ranks of the old placement.
+        let next = self.next_slices(step);
+        if matches!(next, Next::Held) {
+            return;
+        }
         self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
         let (restart, ports) = self.generations.end_pause();
         // Before the generation begins: from then on its recent losses are losses of an earlier one.
-        let fewer = shrink_rule::next_placement(step.facts, &self.means()).map(Arc::new);
+        let fewer = match next {
+            Next::Slices(placement) => Some(placement),
+            Next::Unsliced | Next::Held => shrink_rule::next_placement(step.facts, &self.means()).map(Arc::new),
+        };
         step.facts.begin_generation(restart);
         self.log.in_round(None);
         let shrinks = fewer.is_some();
@@ -292,7 +318,7 @@ impl Parts {
         self.ending.reset_for_generation();
         self.kill_watchdog.reset_for_generation();
         let namespace = self.rounds.reset_for_generation();
-        if shrinks {
+        if shrinks && self.slices.is_none() {
             let (lost, placement) = (step.facts.hosts.list_lost(), Arc::clone(step.facts.placement()));
             // Another host may have been lost in the pause.
             let is_known = self.shrink_rule.is_reported(step.facts);
@@ -315,6 +341,21 @@ impl Parts {
         self.log.close(&mut step.cx(), self.root_cause.cause(), left, self.output.is_unwritten());
     }
 
+    /// The job ends.
+    fn on_ending_began(&mut self, step: &mut Step<'_>, began: &EndingBegan) {
+        self.bringup.on_ending_began(&mut step.cx());
+        self.root_cause.on_ending_began(began);
+        self.signals.on_ending_began(began);
+        self.output.on_ending_began();
+        self.ended_ranks.on_ending_began();
+        self.kill_watchdog.on_ending_began(&step.cx(), began);
+        self.lease.on_ending_began(&step.cx(), began);
+        self.closing.on_ending_began(&mut step.cx(), began);
+        self.rounds.off(step.now);
+        self.slices_end(step);
+        self.generations.on_ending_began().into_iter().for_each(|node| self.procs.node_over(&mut step.cx(), node));
+    }
+
     /// Passes a notice to the sub-machines that need it. A line here is the whole price of a new listener.
     pub(super) fn notice(&mut self, step: &mut Step<'_>, notice: Notice) {
         match notice {
@@ -327,21 +368,7 @@ impl Parts {
                 self.root_cause.forwarded(sig);
                 self.ending.forwarded(sig);
             }
-            Notice::EndingBegan(began) => {
-                self.bringup.on_ending_began(&mut step.cx());
-                self.root_cause.on_ending_began(&began);
-                self.signals.on_ending_began(&began);
-                self.output.on_ending_began();
-                self.ended_ranks.on_ending_began();
-                self.kill_watchdog.on_ending_began(&step.cx(), &began);
-                self.lease.on_ending_began(&step.cx(), &began);
-                self.closing.on_ending_began(&mut step.cx(), &began);
-                self.rounds.off(step.now);
-                self.generations
-                    .on_ending_began()
-                    .into_iter()
-                    .for_each(|node| self.procs.node_over(&mut step.cx(), node));
-            }
+            Notice::EndingBegan(began) => self.on_ending_began(step, &began),
             Notice::Killed => {
                 self.signals.killed();
                 self.ending.killed();
@@ -360,6 +387,8 @@ impl Parts {
             Notice::Lost { node, lost } => self.lost(step, node, lost),
             Notice::StartupDeadlineExpired { node, limit } => self.on_startup_deadline(step, node, limit),
             Notice::LeftOut { nodes, placement } => self.place_without(step, nodes, placement),
+            Notice::NoWay(node, why) => _ = self.note_obstacle(node, Obstacle::Refused(why)),
+            Notice::SlicesTaken { slots, placement } => self.slices_started(step, slots, placement),
             Notice::Chips(chips) => step.facts.add_chips(chips),
             Notice::Severed(node) => self.lease.severed(&mut step.cx(), node),
             Notice::NodeOver(node) => self.node_over(step, node),
@@ -371,6 +400,8 @@ impl Parts {
             Notice::Absent(node) => self.absent(step, node),
             Notice::Impatient { patience } => self.closing.impatient(&mut step.cx(), patience),
             Notice::Abandoned => self.kill_watchdog.abandoned(&step.cx()),
+            // Hosts of slices come back.
+            Notice::Counted { .. } if self.has_slices() => {}
             Notice::Counted { left } => {
                 self.ending.all_over(&mut step.cx());
                 self.closing.counted(&mut step.cx(), left);
@@ -401,10 +432,7 @@ impl Parts {
 
     /// Handles the loss of a part of ours on a host outside of rounds. Returns whether the job continues without the host.
     fn try_continue_without(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
-        if step.facts.hosts.is_local(node)
-            || !self.may_follow()
-            || !self.shrink_rule.can_do_without(step.facts, &self.means(), &[node])
-        {
+        if step.facts.hosts.is_local(node) || !self.may_follow() || !self.can_do_without(step, &[node]) {
             return false;
         }
         shrink_rule::dismiss(&mut step.cx(), node, lost);
@@ -417,7 +445,7 @@ impl Parts {
 
     /// Ends all ranks, so that another generation may follow. Returns whether any host was ordered to.
     fn try_clear(&mut self, step: &mut Step<'_>, why: Why) -> bool {
-        let (grace, shrinks) = (self.generations.grace_for(&why), self.shrink_rule.may_shrink(&self.means()));
+        let (grace, shrinks) = (self.generations.grace_for(&why), self.may_shrink());
         let lost = step.facts.hosts.list_lost();
         let mut nodes = self.bringup.clear(&mut step.cx(), grace, (&lost, shrinks));
         if nodes.is_empty() {
@@ -447,7 +475,7 @@ impl Parts {
 
     /// The remaining hosts for the next generation, where hosts were lost in this one.
     fn fewer(&self, step: &Step<'_>) -> Option<Box<Fewer>> {
-        let placement = shrink_rule::next_placement(step.facts, &self.means())?;
+        let placement = shrink_rule::next_placement(step.facts, &self.means()).filter(|_| self.slices.is_none())?;
         Some(Box::new(Fewer { without: step.facts.hosts.list_lost(), ranks: placement.world_size() }))
     }
 
@@ -537,6 +565,7 @@ impl Parts {
         } else {
             self.procs.node_over(&mut step.cx(), node);
         }
+        self.slice_host_over(step, node);
     }
 
     /// Does what rounds ask for. A loss that rounds cannot absorb has its ordinary consequence.
@@ -566,9 +595,7 @@ impl Parts {
             }
             Some(Escalation::HostLost(node, lost, between)) => {
                 self.root_cause.lost(node, lost, between);
-                let follows = self.may_follow()
-                    && !self.generations.is_between()
-                    && self.shrink_rule.can_do_without(step.facts, &self.means(), &[]);
+                let follows = self.may_follow() && !self.generations.is_between() && self.can_do_without(step, &[]);
                 if follows {
                     self.try_clear(step, shrink_rule::why_lost(step.facts, node, lost, between));
                 } else {

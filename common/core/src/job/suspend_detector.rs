@@ -60,6 +60,11 @@ impl SuspendDetector {
         }
     }
 
+    /// A host is reached again.
+    pub(super) fn revive(&mut self, node: NodeId) {
+        self.starved.iter_mut().skip(node.index()).take(1).for_each(|starved| *starved = None);
+    }
+
     /// For how long we stood still when a node's lease ended.
     pub(super) fn was_suspended(&self, node: NodeId) -> Option<Span> {
         let gap = (*self.starved.get(node.index())?)?;

@@ -22,6 +22,7 @@ mod rounds;
 mod scheduler_signals;
 mod shrink_rule;
 mod silence;
+mod slice_jobs;
 mod slurm;
 mod startup_deadline;
 mod worlds;

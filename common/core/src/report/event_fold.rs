@@ -10,7 +10,7 @@ use crate::signal::Signal;
 use crate::spec::Tier;
 use crate::status::Status;
 use crate::time::Span;
-use crate::wire::to_root::{Facts, Leftover, NodeRefusal};
+use crate::wire::to_root::{Facts, Hello, Leftover, NodeRefusal};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -196,7 +196,7 @@ impl Report {
                 self.start = Some(start.clone());
             }
             What::WorldStart(line) => self.add_world(line),
-            What::HostReady { hello, .. } => self.tier = Some(hello.tier),
+            What::HostReady { node, hello } => self.came_up(*node, hello),
             What::HostDone { node, left, named } => {
                 self.counts.insert(*node, *left);
                 self.named.extend_from_slice(named);
@@ -241,6 +241,7 @@ impl Report {
             }
             What::Together { nodes } => self.together.clone_from(nodes),
             What::LeftOut { nodes, world_size, procs, is_known: _ } => self.leave_out(nodes, *world_size, procs),
+            What::Slices(taken) => self.resize(taken.world_size, &taken.procs),
             What::Restart { rank, node, status, lost, lived, .. } => {
                 self.restart(Restarted { rank: *rank, node: *node, status: *status, lost: *lost, lived: *lived });
             }
@@ -301,11 +302,22 @@ impl Report {
             || self.lost_hosts.iter().any(|(known, _)| *known == node)
     }
 
+    /// A host is there, maybe for the second time.
+    fn came_up(&mut self, node: NodeId, hello: &Hello) {
+        self.tier = Some(hello.tier);
+        self.unreached.retain(|(unreached, _)| *unreached != node);
+        self.refused.retain(|(refused, _)| *refused != node);
+    }
+
     fn leave_out(&mut self, nodes: &[NodeId], world_size: u32, procs: &[u32]) {
         // Hosts that were lost later are reported as such.
         if self.restarts.is_empty() {
             self.left_out = nodes.to_vec();
         }
+        self.resize(world_size, procs);
+    }
+
+    fn resize(&mut self, world_size: u32, procs: &[u32]) {
         self.ranks = (0..world_size).map(RankLine::pending).collect();
         if let Some(start) = &mut self.start {
             start.world_size = world_size;
@@ -441,6 +453,7 @@ impl Report {
                 | Cause::Timeout(_)
                 | Cause::ReaderClosed(_)
                 | Cause::Lost { .. }
+                | Cause::TooFewSlices { .. }
                 | Cause::Preempted { .. },
             )
             | None => None,

@@ -5,11 +5,12 @@ use crate::view::notices::no_message;
 use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::bind::Unbound;
 use rlaunch_core::bootstrap::{FallBack, Refusal};
-use rlaunch_core::events::{Answer, AppLine, Fewer, JobNews, JobStart, RanksState, SinkEnd};
+use rlaunch_core::events::{Answer, AppLine, Fewer, JobNews, JobStart, RanksState, SinkEnd, SlicesTaken};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::guard::devices::{DeviceHolder, Kept, LockFound};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std};
 use rlaunch_core::job::HostFailure;
+use rlaunch_core::job::slices::Obstacle;
 use rlaunch_core::master_store::{ForAgent, ForRank0, Holder};
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
@@ -97,6 +98,17 @@ fn awaits(cause: Cause) -> What {
 
 fn nodes(nodes: &[u32]) -> Vec<NodeId> {
     nodes.iter().copied().map(NodeId::new).collect()
+}
+
+fn slices(is_news: bool) -> What {
+    What::Slices(Box::new(SlicesTaken {
+        slices: ["a", "e"].map(OsBytes::from).to_vec(),
+        spares: Vec::new(),
+        wanted_spares: 1,
+        world_size: 4,
+        procs: vec![4],
+        is_news,
+    }))
 }
 
 fn one_machine(hosts: &[u32], more: u32) -> What {
@@ -250,6 +262,7 @@ fn without_a_line() -> Vec<What> {
         What::Ending { cause: timeout, sent: None, grace: SECOND, ranks: RanksState::Running },
         interrupted(Signal::INT, SECOND, RanksState::Exited),
         What::Clearing { rank: RANK, status: Status::Exited(1), lost: None, grace: SECOND },
+        slices(false),
         What::RoundsOver(Box::new(RoundsEnd::Done)),
         What::StreamEnd { rank: RANK, std: Std::Out, total: 1 },
         sink(Std::Out, None, SinkEnd::Unread { ends_job: false }),
@@ -312,6 +325,7 @@ fn notes() -> Vec<What> {
             killed: true,
         }),
         told(NodeNews::LockFile { path: "/tmp/a".into(), found: LockFound::Foreign(9) }),
+        What::News(JobNews::SlicesLarger { size: 4, running: 2 }),
     ]
 }
 
@@ -386,6 +400,9 @@ fn messages() -> Vec<What> {
         What::News(JobNews::FilesLost { bytes: 7 }),
         What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),
         What::News(JobNews::MpiApart { ranks: 4, library: "mpi4py".into(), is_served: false }),
+        slices(true),
+        What::News(JobNews::SlicesAwaited { wanted: 4, up: 3, within }),
+        What::News(JobNews::SliceMissing { slice: "b".into(), node: NODE, why: Box::new(Obstacle::Awaited) }),
         end,
     ]
 }

@@ -9,6 +9,7 @@ use crate::events::{JobNews, RanksState, SinkEnd, Tried};
 use crate::guard::devices::{DeviceHolder, Kept, LockFound};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
 use crate::job::HostFailure;
+use crate::job::slices::Obstacle;
 use crate::master_store::{ForAgent, ForRank0, Holder};
 use crate::os_bytes::OsBytes;
 use crate::restart::rank_fault::{Fault, FaultKind, Leave};
@@ -383,6 +384,25 @@ fn news_of_hosts() -> Vec<What> {
     ]
 }
 
+/// Facts about the slices of a job.
+fn news_of_slices() -> Vec<What> {
+    let within = Span::from_secs(9);
+    vec![
+        What::Slices(Box::new(SlicesTaken {
+            slices: [bytes("a"), bytes("e")].into(),
+            spares: [bytes("f")].into(),
+            wanted_spares: 1,
+            world_size: 4,
+            procs: vec![4],
+            is_news: true,
+        })),
+        What::News(JobNews::SlicesAwaited { wanted: 4, up: 3, within }),
+        What::News(JobNews::SliceMissing { slice: bytes("b"), node: NODE, why: Box::new(Obstacle::Awaited) }),
+        What::News(JobNews::SlicesLarger { size: 4, running: 2 }),
+        ending(Cause::TooFewSlices { asked: vec![2, 4], up: 1 }, None, Span::ZERO),
+    ]
+}
+
 fn warned(source: WarningSource, response: Response) -> What {
     What::News(JobNews::HostWarned { node: NODE, source, response })
 }
@@ -408,7 +428,8 @@ fn version_1_is_frozen() {
         asked: false,
         usage: Usage::default(),
     };
-    let news: String = news().into_iter().chain(news_of_hosts()).map(|what| line(&record(what))).collect();
+    let news: String =
+        news().into_iter().chain(news_of_hosts()).chain(news_of_slices()).map(|what| line(&record(what))).collect();
     let text = text + &line(&Record { round: Some(Round::new(4)), ..record(in_round) }) + &news;
     let frozen = include_str!("../../../../../tests/golden/events/v1.ndjson");
     for (ours, theirs) in text.lines().zip(frozen.lines()) {

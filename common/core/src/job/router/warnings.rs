@@ -6,6 +6,7 @@
 
 use super::super::generations::Why;
 use super::super::notice::RankExit;
+use super::super::slices::Obstacle;
 use super::super::{Parts, Step, shrink_rule};
 use crate::events::{Cause, JobNews, Lost, What};
 use crate::id::NodeId;
@@ -19,7 +20,9 @@ impl Parts {
             return;
         }
         let is_ending = self.generations.is_between() || self.closing.is_all_over() || self.ending.has_begun();
-        let is_unused = step.facts.hosts.is_lost(node) || step.facts.hosts.is_left_out(node);
+        self.note_obstacle(node, Obstacle::Warned(source));
+        let is_spare = self.slices.is_some() && !(self.bringup.has_started() && step.facts.is_used(node));
+        let is_unused = is_spare || step.facts.hosts.is_lost(node) || step.facts.hosts.is_left_out(node);
         let response = match self.generations.response() {
             _ if is_ending || is_unused => Response::Noted,
             // The agent reports the warning of each rank there.
@@ -34,9 +37,7 @@ impl Parts {
 
     /// Ends all ranks because of a warning. They are started again without the host, or the job ends.
     fn end_for_warning(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) {
-        let follows = !step.facts.hosts.is_local(node)
-            && self.may_follow()
-            && self.shrink_rule.can_do_without(step.facts, &self.means(), &[node]);
+        let follows = !step.facts.hosts.is_local(node) && self.may_follow() && self.can_do_without(step, &[node]);
         let why = shrink_rule::why_lost(step.facts, node, lost, (step.now, step.now));
         if !follows || !self.try_clear(step, why) {
             let ranks = self.ranks();
@@ -73,6 +74,10 @@ impl Parts {
     /// Leaves hosts that are about to be taken away out of the next generation. Returns the cause of the job's end, where it cannot do
     /// without them.
     pub(in crate::job) fn leave_warned(&mut self, step: &mut Step<'_>) -> Option<Cause> {
+        if self.slices.is_some() {
+            // Its slice is not up. Its agent stays until the host is taken away.
+            return None;
+        }
         let warned = step.facts.hosts.list_warned();
         let (first, source) = *warned.first()?;
         let nodes: Vec<NodeId> = warned.iter().map(|(node, _)| *node).collect();

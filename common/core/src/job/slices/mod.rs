@@ -4,13 +4,20 @@
 //! decisions here are pure: the router of the job asks them, and acts.
 
 mod sizes;
+mod slice_table;
 mod slots;
+
+pub(in crate::job) use slice_table::SliceTable;
 
 pub use sizes::{Choice, GROW_AFTER, Growth, Sizes, SizesError, choose, growth};
 pub use slots::{Slot, SlotError, SlotId, slots};
 
+use super::HostFailure;
+use crate::events::Lost;
 use crate::id::NodeId;
 use crate::time::Span;
+use crate::warnings::WarningSource;
+use crate::wire::to_root::NodeRefusal;
 use alloc::vec::Vec;
 
 /// The request for slices.
@@ -24,6 +31,61 @@ pub struct SlicePlan {
     pub spares: u32,
     /// `--scale-timeout`.
     pub timeout: Span,
+}
+
+/// Why a host of a slice is not ready.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Obstacle {
+    /// It is being reached, or gets ready.
+    #[default]
+    Awaited,
+    /// It was not reached.
+    Failed(HostFailure),
+    /// It cannot do what was asked for.
+    Refused(NodeRefusal),
+    /// It was lost.
+    Lost(Lost),
+    /// It is about to be taken away.
+    Warned(WarningSource),
+}
+
+impl Obstacle {
+    /// Its name in the event log.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Awaited => "awaited",
+            Self::Failed(_) => "failed",
+            Self::Refused(_) => "refused",
+            Self::Lost(_) => "lost",
+            Self::Warned(_) => "warned",
+        }
+    }
+
+    /// Whether it will be the same at the next attempt.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        match self {
+            Self::Awaited | Self::Failed(_) | Self::Lost(_) | Self::Warned(_) => false,
+            Self::Refused(why) => match why {
+                NodeRefusal::Contain { .. }
+                | NodeRefusal::MasterAddr { .. }
+                | NodeRefusal::NoInterface { .. }
+                | NodeRefusal::Program { .. }
+                | NodeRefusal::Gpus { .. }
+                | NodeRefusal::Bind(_)
+                | NodeRefusal::Slices(_)
+                | NodeRefusal::Protocol => true,
+                NodeRefusal::Resource { .. }
+                | NodeRefusal::NoPort
+                | NodeRefusal::PortTaken { .. }
+                | NodeRefusal::NoStore { .. }
+                | NodeRefusal::NoWay { .. }
+                | NodeRefusal::Alone { .. }
+                | NodeRefusal::Devices { .. } => false,
+            },
+        }
+    }
 }
 
 impl SlicePlan {

@@ -296,6 +296,7 @@ fn is_read(what: &What) -> bool {
         What::OutputEnd { lost, broken } => (*lost, *broken) != (0, 0),
         What::RoundsOver(given) => matches!(**given, RoundsEnd::Impossible { .. }),
         What::NodeNews { news, .. } => !matches!(news, NodeNews::StoreRefused { .. }),
+        What::Slices(taken) => taken.is_news,
         What::Restart { .. } | What::Round { .. } | What::News(_) => true,
         What::JobStart(_)
         | What::WorldStart(_)

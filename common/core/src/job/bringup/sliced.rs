@@ -1,0 +1,143 @@
+//! The bring-up of a job on slices (`--slices`): hosts come and go, also after the start, and ranks start on those that were chosen.
+
+use super::super::host_reports;
+use super::super::notice::Notice;
+use super::super::orders::{LOOPBACK, Orders};
+use super::super::roster::State;
+use super::super::slices::SlotId;
+use super::super::{Cx, JobAction};
+use super::Bringup;
+use crate::id::NodeId;
+use crate::os_bytes::OsBytes;
+use crate::place::Placement;
+use crate::wire::to_node::Rendezvous;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// The knowledge about hosts that come and go.
+#[derive(Debug, Default)]
+pub(super) struct Sliced {
+    /// The slices on which ranks are about to start for the first time.
+    slots: Vec<SlotId>,
+    /// Hosts that have run ranks since they were reached.
+    met: BTreeSet<NodeId>,
+    /// The ports that hosts have chosen last.
+    ports: BTreeMap<NodeId, u16>,
+}
+
+impl Bringup {
+    /// Ranks start on these slices, as soon as their hosts have found each other. `None`: slices are waited for.
+    pub(in crate::job) fn start_on(&mut self, cx: &mut Cx<'_>, chosen: Option<(Vec<SlotId>, Arc<Placement>)>) {
+        let Some(sliced) = self.sliced.as_mut().filter(|_| !self.is_decided) else { return };
+        let (slots, placement) = chosen.unzip();
+        sliced.slots = slots.unwrap_or_default();
+        self.fewer = placement;
+        self.decide(cx);
+    }
+
+    /// Whether hosts are still waited for.
+    pub(super) fn is_open(&self) -> bool {
+        match (&self.sliced, &self.fewer) {
+            (None, _) => self.nodes.open() > 0,
+            (Some(_), None) => true,
+            (Some(_), Some(placement)) => !placement.used().all(|node| self.is_ready(node)),
+        }
+    }
+
+    /// Whether ranks have been started.
+    pub(in crate::job) const fn has_started(&self) -> bool {
+        self.rendezvous.is_some()
+    }
+
+    /// Whether a host can run ranks.
+    pub(in crate::job) fn is_ready(&self, node: NodeId) -> bool {
+        matches!(self.nodes.get(node), Some(State::Ready(_)))
+    }
+
+    /// Whether some host could not be had.
+    pub(in crate::job) const fn has_missing(&self) -> bool {
+        self.nodes.missing() > 0
+    }
+
+    /// Whether a host that comes now may get ranks.
+    pub(super) const fn takes_hosts(&self) -> bool {
+        !self.is_decided || (self.sliced.is_some() && !self.is_ending)
+    }
+
+    /// The orders, whether ranks have started or not.
+    pub(super) fn known_orders(&self) -> Option<&Orders> {
+        self.orders.as_ref().or(self.restart_orders.as_deref())
+    }
+
+    /// A host of a slice is lost.
+    pub(in crate::job) fn lose(&mut self, node: NodeId) {
+        if let Some(State::Waiting | State::Up(_) | State::Ready(_)) = self.nodes.get(node) {
+            self.nodes.set(node, State::Lost);
+        }
+    }
+
+    /// Reaches a host again.
+    pub(in crate::job) fn redial(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        if let Some(sliced) = &mut self.sliced {
+            sliced.met.remove(&node);
+            sliced.ports.remove(&node);
+            self.nodes.set(node, State::Connecting);
+            cx.act(JobAction::Connect { node });
+        }
+    }
+
+    /// Has the hosts of the chosen slices start their ranks.
+    pub(super) fn go_sliced(
+        &mut self,
+        cx: &mut Cx<'_>,
+        orders: &Orders,
+        placement: &Placement,
+        addr: OsBytes,
+    ) -> Rendezvous {
+        let placement = self.fewer.take().unwrap_or_else(|| Arc::new(placement.clone()));
+        cx.act(JobAction::Place(Arc::clone(&placement)));
+        host_reports::notes(cx, || self.hellos());
+        if let Some(hello) = self.hello_of(placement.head()) {
+            self.report_port(cx, hello);
+        }
+        let port = orders.pinned_port().or(self.port_of(placement.head()));
+        let rendezvous = orders.rendezvous(&placement, addr, port);
+        let rendezvous = self.held(cx, orders, placement.head(), rendezvous);
+        if let Some(sliced) = &mut self.sliced {
+            sliced.met.extend(placement.used());
+            let slots = core::mem::take(&mut sliced.slots);
+            cx.notify(Notice::SlicesTaken { slots, placement: Arc::clone(&placement) });
+        }
+        host_reports::chips(cx, self.hellos());
+        orders.send_rendezvous(cx, &placement, &rendezvous, &self.slices);
+        rendezvous
+    }
+
+    /// The MASTER_PORT that a host has chosen.
+    fn port_of(&self, node: NodeId) -> Option<u16> {
+        let chosen = self.sliced.as_ref().and_then(|sliced| sliced.ports.get(&node).copied());
+        chosen.or_else(|| self.hello_of(node).map(|hello| hello.master_port).filter(|port| *port != 0))
+    }
+
+    /// Takes in the ports that hosts have chosen anew. Returns that of rank 0's host.
+    pub(super) fn learn_ports(&mut self, ports: &BTreeMap<NodeId, u16>, head: NodeId) -> Option<u16> {
+        let Some(sliced) = &mut self.sliced else { return ports.get(&head).copied() };
+        // A host that was reached again since has other ports.
+        sliced.ports.extend(ports.iter().filter(|(node, _)| sliced.met.contains(node)));
+        self.port_of(head)
+    }
+
+    /// Whether the address of a rendezvous is one for a single host, and hosts come and go.
+    pub(super) fn is_sole_address(&self, rendezvous: &Rendezvous) -> bool {
+        self.sliced.is_some() && rendezvous.addr.as_slice() == LOOPBACK.as_bytes()
+    }
+
+    /// The hosts that start ranks now for the first time since they were reached.
+    pub(super) fn meet(&mut self, placement: &Placement) -> BTreeSet<NodeId> {
+        let Some(sliced) = &mut self.sliced else { return BTreeSet::new() };
+        let new: BTreeSet<NodeId> = placement.used().filter(|node| !sliced.met.contains(node)).collect();
+        sliced.met.extend(&new);
+        new
+    }
+}

@@ -1,0 +1,233 @@
+//! The slices of a running job: which of them it has, which hosts are reached again and when, and until when slices are waited for.
+
+use super::sizes::{Choice, Growth, choose, growth};
+use super::{Obstacle, SlicePlan, SlotId};
+use crate::deadlines::Deadlines;
+use crate::id::NodeId;
+use crate::machine::{earliest, earliest_of};
+use crate::time::{Mono, Span};
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The longest pause before a host is reached again.
+const LONGEST: u64 = 60;
+
+/// A host of a slice.
+#[derive(Clone, Debug, Default)]
+struct SliceHost {
+    /// Attempts in a row that failed.
+    attempts: u32,
+    /// Why it is not ready.
+    obstacle: Obstacle,
+}
+
+/// The slices of a job.
+#[derive(Debug)]
+pub(in crate::job) struct SliceTable {
+    plan: SlicePlan,
+    /// The slices of the job, in their order; empty before its first start.
+    taken: Vec<SlotId>,
+    hosts: Vec<SliceHost>,
+    /// When hosts are reached again.
+    redials: Deadlines,
+    /// Until when slices are waited for, while no rank runs.
+    until: Option<Mono>,
+    /// That time has come.
+    is_expired: bool,
+    /// The time of the last start.
+    changed: Mono,
+    /// When the job may grow.
+    grow_at: Option<Mono>,
+    /// The number of slices that could run, as the user knows.
+    offered: u32,
+    /// The user knows that slices are waited for.
+    is_reported: bool,
+    /// Something has changed since slices were chosen.
+    is_dirty: bool,
+    /// Spreads the pauses of jobs that lost hosts together.
+    seed: u64,
+}
+
+impl SliceTable {
+    pub(in crate::job) fn new(plan: SlicePlan, now: Mono, nodes: usize, seed: u64) -> Self {
+        let until = Some(now + plan.timeout);
+        let hosts = vec![SliceHost::default(); nodes];
+        Self {
+            plan,
+            taken: Vec::new(),
+            hosts,
+            redials: Deadlines::new(nodes),
+            until,
+            is_expired: false,
+            changed: now,
+            grow_at: None,
+            offered: 0,
+            is_reported: false,
+            is_dirty: false,
+            seed,
+        }
+    }
+
+    pub(in crate::job) const fn plan(&self) -> &SlicePlan {
+        &self.plan
+    }
+
+    /// The slices have to be looked at.
+    pub(in crate::job) const fn touch(&mut self) {
+        self.is_dirty = true;
+    }
+
+    pub(in crate::job) const fn take_dirty(&mut self) -> bool {
+        core::mem::replace(&mut self.is_dirty, false)
+    }
+
+    /// Records why a host is not ready. Returns whether that is news.
+    pub(in crate::job) fn note(&mut self, node: NodeId, obstacle: Obstacle) -> bool {
+        self.touch();
+        let Some(host) = self.hosts.get_mut(node.index()) else { return false };
+        let is_news = host.obstacle != obstacle;
+        host.obstacle = obstacle;
+        is_news
+    }
+
+    /// A host is ready.
+    pub(in crate::job) fn on_ready(&mut self, node: NodeId) {
+        self.note(node, Obstacle::Awaited);
+        if let Some(host) = self.hosts.get_mut(node.index()) {
+            host.attempts = 0;
+        }
+    }
+
+    /// A host can be reached again after a pause: 1 s, 2 s, up to 60 s, each from 80 % to 120 % of that.
+    pub(in crate::job) fn redial_later(&mut self, now: Mono, node: NodeId) {
+        let Some(host) = self.hosts.get_mut(node.index()).filter(|host| !host.obstacle.is_final()) else { return };
+        let seconds = 1_u64.checked_shl(host.attempts).unwrap_or(LONGEST).min(LONGEST);
+        host.attempts = host.attempts.saturating_add(1).min(16);
+        let mixed = self.seed.wrapping_add(u64::from(node.get()) << 8).wrapping_add(host.attempts.into());
+        let spread = (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 401;
+        self.redials.set(node, Some(now + Span::from_millis(seconds * (800 + spread))));
+    }
+
+    /// The same at a given time.
+    pub(in crate::job) fn redial_at(&mut self, node: NodeId, at: Mono) {
+        self.redials.set(node, Some(at));
+    }
+
+    /// A host that is to be reached again now.
+    pub(in crate::job) fn take_redial(&mut self, now: Mono) -> Option<NodeId> {
+        self.redials.pop(now)
+    }
+
+    /// The slots whose hosts are all ready.
+    pub(in crate::job) fn up(&self, is_ready: impl Fn(NodeId) -> bool) -> Vec<SlotId> {
+        let all = (0..).map(SlotId::new).zip(&self.plan.slots);
+        all.filter(|(_, slot)| slot.hosts.iter().all(|node| is_ready(*node))).map(|(id, _)| id).collect()
+    }
+
+    /// The first host that can never be ready, where too few slices are left without such hosts.
+    pub(in crate::job) fn hopeless(&self) -> Option<(NodeId, &Obstacle)> {
+        let of = |node: &NodeId| self.hosts.get(node.index()).map(|host| (*node, &host.obstacle));
+        let lost = |(_, obstacle): &(NodeId, &Obstacle)| obstacle.is_final();
+        let finals: Vec<_> =
+            self.plan.slots.iter().filter_map(|slot| slot.hosts.iter().filter_map(of).find(lost)).collect();
+        let rest = self.plan.slots.len().saturating_sub(finals.len());
+        let is_enough = rest >= self.plan.sizes.smallest() as usize;
+        finals.first().copied().filter(|_| !is_enough)
+    }
+
+    /// The slots that are not up, each with a host and its obstacle.
+    pub(in crate::job) fn missing(&self, up: &[SlotId]) -> Vec<(SlotId, NodeId, Obstacle)> {
+        let up: BTreeSet<SlotId> = up.iter().copied().collect();
+        let all = (0..).map(SlotId::new).zip(&self.plan.slots).filter(|(id, _)| !up.contains(id));
+        let of = |(id, slot): (SlotId, &super::Slot)| {
+            let obstacle = |node: &NodeId| self.hosts.get(node.index()).map(|host| host.obstacle.clone());
+            let known = |node: &&NodeId| obstacle(node).is_some_and(|known| known != Obstacle::Awaited);
+            let node = slot.hosts.iter().find(known).or(slot.hosts.first())?;
+            Some((id, *node, obstacle(node)?))
+        };
+        all.filter_map(of).collect()
+    }
+
+    /// The slices for a start of ranks now.
+    pub(in crate::job) fn choose(&mut self, now: Mono, up: &[SlotId]) -> Choice {
+        let timeout = self.plan.timeout;
+        let until = *self.until.get_or_insert(now + timeout);
+        choose(&self.plan.sizes, up, &self.taken, until <= now)
+    }
+
+    /// How long slices are still waited for.
+    pub(in crate::job) fn rest(&self, now: Mono) -> Span {
+        self.until.map_or(Span::ZERO, |until| until.since(now))
+    }
+
+    /// Until when slices are waited for.
+    pub(in crate::job) const fn until(&self) -> Option<Mono> {
+        self.until
+    }
+
+    /// The size that is waited for.
+    pub(in crate::job) fn wanted(&self) -> u32 {
+        if self.taken.is_empty() { self.plan.sizes.largest() } else { len(&self.taken) }
+    }
+
+    /// Whether the user has still to read that slices are waited for.
+    pub(in crate::job) const fn take_report(&mut self) -> bool {
+        !core::mem::replace(&mut self.is_reported, true)
+    }
+
+    /// Ranks start on these slices. Returns the slices that the job had.
+    pub(in crate::job) fn start(&mut self, now: Mono, slots: Vec<SlotId>) -> Vec<SlotId> {
+        (self.until, self.changed, self.grow_at, self.offered) = (None, now, None, 0);
+        (self.is_reported, self.is_expired) = (false, false);
+        self.touch();
+        core::mem::replace(&mut self.taken, slots)
+    }
+
+    /// The slices of the job.
+    pub(in crate::job) fn taken(&self) -> &[SlotId] {
+        &self.taken
+    }
+
+    /// A larger size that the user has not read of yet.
+    pub(in crate::job) fn grow(&mut self, now: Mono, up: &[SlotId]) -> Option<u32> {
+        let running = len(&self.taken);
+        self.grow_at = None;
+        match growth(&self.plan.sizes, running, len(up), now.since(self.changed)) {
+            Growth::To(size) => (core::mem::replace(&mut self.offered, size) != size).then_some(size),
+            Growth::NotYet => {
+                self.grow_at = Some(self.changed + super::GROW_AFTER);
+                None
+            }
+            Growth::No => {
+                self.offered = 0;
+                None
+            }
+        }
+    }
+
+    /// Time has passed.
+    pub(in crate::job) fn timeout(&mut self, now: Mono) {
+        if self.deadline().is_some_and(|at| at <= now) {
+            self.touch();
+        }
+        self.grow_at = self.grow_at.filter(|at| *at > now);
+        self.is_expired |= self.until.is_some_and(|until| until <= now);
+    }
+
+    /// When something is due. A pause between two generations has a deadline of its own.
+    pub(in crate::job) fn deadline(&self) -> Option<Mono> {
+        let start = self.until.filter(|_| self.taken.is_empty() && !self.is_expired);
+        earliest(self.redials.next(), earliest_of([start, self.grow_at]))
+    }
+
+    /// The job ends: no host is reached again.
+    pub(in crate::job) fn stop(&mut self) {
+        let nodes = self.hosts.len();
+        (self.redials, self.until, self.grow_at) = (Deadlines::new(nodes), None, None);
+    }
+}
+
+fn len<T>(items: &[T]) -> u32 {
+    u32::try_from(items.len()).unwrap_or(u32::MAX)
+}

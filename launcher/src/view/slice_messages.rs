@@ -1,0 +1,105 @@
+//! Messages about the slices of a job (`--slices`).
+
+use super::log_view::{Line, Names};
+use super::{Tone, host_messages, phrases, report};
+use rlaunch_core::events::SlicesTaken;
+use rlaunch_core::id::NodeId;
+use rlaunch_core::job::slices::Obstacle;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::report::Report;
+use rlaunch_core::time::Span;
+
+/// Most names of slices in a line.
+const NAMED: usize = 8;
+
+/// Ranks start on these slices.
+pub(super) fn taken(taken: &SlicesTaken) -> Line {
+    let SlicesTaken { slices, spares, wanted_spares, .. } = taken;
+    let count = phrases::count(slices.len() as u64, "slice");
+    let spare = match (spares.as_slice(), *wanted_spares as usize) {
+        ([], 0) => "no spare slice".to_owned(),
+        (up, wanted) if up.len() < wanted => {
+            format!("{} of {} up", up.len(), phrases::count(wanted as u64, "spare slice"))
+        }
+        (up, _) => format!("spare: {}", names(up)),
+    };
+    (Tone::Quiet, format!("ranks run on {count}: {} ({spare})", names(slices)))
+}
+
+fn names(slices: &[OsBytes]) -> String {
+    let mut shown: Vec<String> = slices.iter().take(NAMED).map(OsBytes::to_string).collect();
+    if slices.len() > NAMED {
+        shown.push(format!("and {} more", slices.len() - NAMED));
+    }
+    shown.join(", ")
+}
+
+/// Slices are waited for.
+pub(super) fn awaited(wanted: u32, up: u32, within: Span) -> Line {
+    let are = if up == 1 { "is" } else { "are" };
+    let wanted = phrases::count(wanted.into(), "slice");
+    (Tone::Quiet, format!("waiting up to {} for {wanted}: {up} {are} up", phrases::wait(within)))
+}
+
+/// More slices are up than the job runs on.
+pub(super) fn larger(size: u32, running: u32) -> Line {
+    (Tone::Normal, format!("{size} slices are up, and the job runs on {running}; the next start of ranks takes {size}"))
+}
+
+/// A slice for the lack of which the job ends.
+pub(super) fn missing(slice: &OsBytes, node: NodeId, why: &Obstacle, names: &Names) -> Line {
+    (Tone::Quiet, format!("slice {slice} is missing: {}", obstacle(names.report(), node, why)))
+}
+
+fn obstacle(all: &Report, node: NodeId, why: &Obstacle) -> String {
+    let host = report::host(all, node);
+    match why {
+        Obstacle::Awaited => format!("{host} is still being reached"),
+        Obstacle::Failed(why) if why.words.is_empty() => format!("{host}: {}", why.why),
+        Obstacle::Failed(why) => format!("{host}: {} ({})", why.why, phrases::last_line(&why.words)),
+        Obstacle::Refused(why) => host_messages::reason(all, &host, why),
+        Obstacle::Lost(lost) => report::lost(all, node, *lost),
+        Obstacle::Warned(source) => format!("{host} is about to be taken away: {source}"),
+    }
+}
+
+/// The head of the report of a job that ended for the lack of slices.
+pub(super) fn too_few(asked: &[u32], up: u32) -> String {
+    let are = if up == 1 { "slice is" } else { "slices are" };
+    let sizes: Vec<String> = asked.iter().map(u32::to_string).collect();
+    format!("too few slices: {up} {are} up, and --slices asks for {}", sizes.join(" or "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(slices: &[&str], spares: &[&str], wanted_spares: u32) -> String {
+        let names = |all: &[&str]| all.iter().copied().map(OsBytes::from).collect();
+        taken(&SlicesTaken {
+            slices: names(slices),
+            spares: names(spares),
+            wanted_spares,
+            world_size: 4,
+            procs: vec![4],
+            is_news: true,
+        })
+        .1
+    }
+
+    #[test]
+    fn line_names_slices_and_spare_ones() {
+        assert_eq!(line(&["a", "e"], &["b"], 1), "ranks run on 2 slices: a, e (spare: b)");
+        assert_eq!(line(&["a"], &[], 0), "ranks run on 1 slice: a (no spare slice)");
+        assert_eq!(line(&["a"], &["b"], 2), "ranks run on 1 slice: a (1 of 2 spare slices up)");
+        let many: Vec<String> = (0..20).map(|n| format!("s{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(line(&many, &[], 0).contains("s7, and 12 more (no spare slice)"));
+    }
+
+    #[test]
+    fn lack_of_slices_names_the_valid_numbers() {
+        assert_eq!(too_few(&[2, 4], 1), "too few slices: 1 slice is up, and --slices asks for 2 or 4");
+        assert_eq!(too_few(&[4], 0), "too few slices: 0 slices are up, and --slices asks for 4");
+    }
+}
