@@ -1,5 +1,6 @@
 """A controller that calls its workers in every way."""
 
+import os
 import threading
 import time
 
@@ -99,6 +100,8 @@ for thread in threads:
     thread.join()
 
 assert groups.get(first.add(x=1)) == 11
-print("all calls are well", flush=True)
+# An engine that a worker has started ends with it.
+child, is_near = group.workers[1].start_child().result(), group.workers[1].is_near
 assert group.shutdown(cleanup_method="shutdown", timeout=60) and group.shutdown()
-assert group.workers == []
+assert group.workers == [] and not (is_near and os.path.exists(f"/proc/{child}"))
+print("all calls are well", flush=True)

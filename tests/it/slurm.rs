@@ -249,6 +249,7 @@ pub(crate) fn signals_reach_each_rank_once(bed: &Bed) {
         done.says("rlaunch: Slurm ends the job: SIGTERM, SIGKILL in 3s");
         done.says("rlaunch: Slurm ended the job (time limit or scancel) by SIGTERM after ");
         assert_eq!(got("code"), ["code 143"]);
+        assert!(!done.err().contains("srun about a lost host"), "no host was lost: {}", done.err());
     }
     bed.clean(10);
 }

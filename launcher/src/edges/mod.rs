@@ -32,7 +32,7 @@ use parting::{Parting, Push};
 use remote::Remote;
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::ended;
-use rlaunch_core::events::{Record, What};
+use rlaunch_core::events::{Cause, Record, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
@@ -92,6 +92,8 @@ pub(crate) struct Edges {
     events: VecDeque<JobEvent>,
     alarm: Alarm,
     finish: Option<(Ending, Mono)>,
+    /// The job ends, and not for a host that is lost: lines of srun about hosts explain nothing.
+    ends_otherwise: bool,
     /// The wait for ssh and srun then.
     parting: Option<Parting>,
     /// When the memory that the last news needed is given back.
@@ -148,6 +150,7 @@ impl Edges {
             events: VecDeque::new(),
             alarm: Alarm::default(),
             finish: None,
+            ends_otherwise: false,
             parting: None,
             trim_at: None,
             progress,
@@ -302,8 +305,10 @@ impl Edges {
         self.lose_closed();
         self.nodes.poll_keepers(cx, &mut self.events);
         self.lose_closed();
-        for lines in self.nodes.take_evidence() {
-            self.say(srun_said(&lines));
+        let evidence = self.nodes.take_evidence();
+        for lines in evidence.iter().filter(|_| !self.ends_otherwise).map(|lines| srun_said(lines)).collect::<Vec<_>>()
+        {
+            self.say(lines);
         }
     }
 
@@ -438,6 +443,9 @@ impl Edges {
         let nested = self.nested.as_mut().map(|nested| nested.lines(record)).unwrap_or_default();
         // A restarter reads the end of the job before the report.
         let is_last = matches!(record.what, What::JobEnd { .. });
+        if let What::Ending { cause, .. } = &record.what {
+            self.ends_otherwise = !matches!(cause, Cause::Lost { .. });
+        }
         for lines in if is_last { [nested, text] } else { [text, nested] } {
             if !lines.is_empty() {
                 self.say(lines);

@@ -12,7 +12,11 @@ import rlaunch
 
 from .._errors import Error, NoJob, Refused
 from . import _calls as wire
+from . import _sessions
 from ._errors import End
+
+IDENTITY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""Variables that say who a worker is: neither a controller nor a class changes them."""
 
 _GRACE = 5.0
 """Seconds between TERM and KILL."""
@@ -51,11 +55,15 @@ def started(
     if spawn is None:
         raise Refused("this version of rlaunch cannot start workers from a program: start them with --group, and use attach")
     path, directory = path_of(worker)
-    env = dict(env or {})
+    # The identity of a worker is rlaunch's to set.
+    env = {key: str(value) for key, value in (env or {}).items() if key not in IDENTITY and not key.startswith("RLAUNCH_")}
     if directory:
         before = env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, before]))
-    argv = [python or sys.executable, "-m", "rlaunch.groups.worker", path]
+    # A variable that the controller's own environment has would be there twice, and the first counts.
+    again = [f"{key}={value}" for key, value in env.items() if key in os.environ]
+    command = ["env", *again] if again else []
+    argv = [*command, python or sys.executable, "-m", "rlaunch.groups.worker", path]
     programs = [
         {"argv": argv, "ranks": count, "env": env, "hosts": names} for count, names in _places(n, ppn, hosts)
     ]
@@ -87,11 +95,13 @@ def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
     controller, workers = group._controller, list(group._all)
     were_dead = {worker.rank for worker in workers if worker.death is not None}
     alive = [worker for worker in workers if worker.rank not in were_dead]
-    end_world = getattr(rlaunch, "end_world", None)
     if not force:
         controller.calls.send([worker.peer for worker in alive], wire.END)
         patience = _GRACE if timeout is None else min(_GRACE, max(timeout, 0.1))
         controller.wait(lambda: all(worker.death is not None for worker in alive), patience)
+        # A process exits some time after its connection has ended: an order to end would find it on its way.
+        _collect(group, [worker for worker in alive if worker.death is not None])
+    end_world = getattr(rlaunch, "end_world", None)
     if end_world is not None and group._world:
         # What a worker has started ends with its session.
         try:
@@ -106,6 +116,9 @@ def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
     if end_world is None or not group._world:
         _signal(alive, signal.SIGKILL)
         controller.wait(lambda: all(worker.death is not None for worker in alive), _GRACE)
+    near = {worker.pid for worker in workers if worker.is_near and worker.death is not None}
+    if near:
+        _sessions.end(near, 0.0 if force else _GRACE)
     _collect(group, workers)
     is_gone = all(worker.death is not None for worker in workers)
     return is_gone and all(_is_well(group.ends[worker.rank]) for worker in workers if worker.rank not in were_dead)
@@ -118,8 +131,10 @@ def _is_well(end: End) -> bool:
 def _collect(group: Any, workers: Sequence[Any]) -> None:
     until = time.monotonic() + 1.0
     for worker in workers:
-        found = group._end_of(worker.rank, max(0.0, until - time.monotonic()))
-        group.ends[worker.rank] = found or End("unknown", host=worker.host)
+        known = group.ends.get(worker.rank)
+        if known is None or known.how == "unknown":
+            found = group._end_of(worker.rank, max(0.0, until - time.monotonic()))
+            group.ends[worker.rank] = found or End("unknown", host=worker.host)
 
 
 def _signal(workers: Sequence[Any], signo: int) -> None:

@@ -20,15 +20,13 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tu
 from rlaunch import _errors
 from rlaunch.groups import _calls as wire
 from rlaunch.groups import _codec as codec
+from rlaunch.groups import _sessions
 from rlaunch.groups._arena import Mapped
 from rlaunch.groups._calls import Calls, Event, Region
+from rlaunch.groups._start import IDENTITY
 
 if TYPE_CHECKING:
     import asyncio
-
-_IDENTITY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""Variables that say who this process is: a class does not change them."""
-
 
 def class_of(path: str) -> type:
     """The class of a path such as ``pkg.mod.Class``."""
@@ -67,6 +65,9 @@ def methods_of(kind: type) -> Dict[str, str]:
             methods[name] = "plain"
     return methods
 
+
+_GRACE = 2.0
+"""Seconds that processes which the worker has started have to end."""
 
 _LONG = 0.001
 """Seconds of a call after which all that came meanwhile is read before the next one begins."""
@@ -321,7 +322,7 @@ class Worker:
             indices = (node, list(range(first, first + size)))
         _, env, kwargs, *_ = self.kind.configure_worker(num_gpus=len(devices), bundle_indices=indices)  # type: ignore[attr-defined]
         for name, value in (env or {}).items():
-            if name not in _IDENTITY and not name.startswith("RLAUNCH_"):
+            if name not in IDENTITY and not name.startswith("RLAUNCH_"):
                 os.environ[name] = str(value)
         return dict(kwargs or {})
 
@@ -454,6 +455,8 @@ def main(arguments: List[str]) -> int:
     try:
         worker.calls.serve(group, _host(), rank, size, _number("RLAUNCH_WORLD"), is_far)
         worker.serve()
+        if os.getsid(0) == os.getpid():
+            _sessions.end({os.getpid()}, _GRACE)
     except _errors.Error:
         traceback.print_exc()
         return 1
