@@ -57,29 +57,25 @@ impl Run {
         let mut placement = self.place(site)?;
         self.check_input(&placement, site)?;
         let files = self.files(job, site)?;
-        self.presentation.files = files.here;
-        self.presentation.directories = files.directories;
+        (self.presentation.files, self.presentation.directories) = (files.here, files.directories);
         let logs = self.torch.logs(job, files.there, site)?;
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let master_store = self.holder(&placement, &caller, site)?;
         self.hold_stores(&mut placement, &caller, site)?;
-        let lead = self.lead();
-        let jax = self.is_jax(&placement, site);
+        let (lead, jax) = (self.lead(), self.is_jax(&placement, site));
         let rounds = self.rounds(&placement, &caller, site)?;
         let gpus = self.gpus(jax);
         let slices = self.slice_plan(&placement)?;
         let restarts = Restarts { preempt: self.preempt_retries(), ..self.restarts };
-        let min_hosts = self.whole.least();
         let programs = Programs { all: self.programs, torchrun: self.torchrun, logs };
         let (apps, [absent, given, others]) = programs.with(&caller, &placement);
-        let unknown = caller.iter().filter_map(|entry| unknown_variable(entry)).collect();
         let job = JobSpec {
             mpi_library: OsBytes::default(),
             job,
             apps,
             label: self.style.label(placement.ranks.len()),
             placement,
-            min_hosts,
+            min_hosts: self.whole.least(),
             lead,
             contain: self.contain,
             on_failure: self.on_failure,
@@ -113,7 +109,7 @@ impl Run {
             absent,
             given,
             others,
-            unknown,
+            unknown: caller.iter().filter_map(|entry| unknown_variable(entry)).collect(),
         })
     }
 

@@ -17,7 +17,7 @@ use crate::wire::frozen::client::order::{Request, Spawned};
 use crate::wire::order::Asker;
 use crate::wire::to_node::{ToNode, WORLD_NAMESPACE};
 use crate::wire::to_root::{NodeRefusal, SpawnError};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -82,6 +82,8 @@ pub(super) struct Worlds {
     table: BTreeMap<WorldId, Entry>,
     /// The programs of worlds that ranks have asked for.
     programs: BTreeMap<AppIndex, AppBase>,
+    /// Worlds that are over, and whose ranks might end as they liked.
+    excused: BTreeSet<WorldId>,
     next_app: u32,
 }
 
@@ -89,7 +91,7 @@ impl Worlds {
     pub(super) fn new(spec: &Arc<JobSpec>) -> Self {
         let next_app = u32::try_from(spec.apps.len()).unwrap_or(u32::MAX);
         let (table, programs) = (BTreeMap::new(), BTreeMap::new());
-        Self { spec: Arc::clone(spec), is_begun: false, table, programs, next_app }
+        Self { spec: Arc::clone(spec), is_begun: false, table, programs, excused: BTreeSet::new(), next_app }
     }
 
     /// The number of the next program.
@@ -274,6 +276,9 @@ impl Worlds {
             return;
         }
         let entry = self.table.remove(&world);
+        if entry.as_ref().is_some_and(is_excused) {
+            self.excused.insert(world);
+        }
         let apps = entry.and_then(|entry| entry.spawned).into_iter().flat_map(|new| new.programs);
         apps.for_each(|(app, _)| drop(self.programs.remove(&app)));
         for node in placement.only(world).used() {
@@ -285,12 +290,8 @@ impl Worlds {
     /// The meaning of the exit of a rank.
     pub(super) fn meaning(&self, cx: &Cx<'_>, procs: &Procs, exit: &RankExit) -> Meaning {
         let placement = cx.facts.placement();
-        let entry = self.table.get(&placement.world_of(exit.rank));
-        let is_expected = |entry: &Entry| {
-            let is_tolerant = entry.spawned.as_ref().is_some_and(|new| new.tolerant);
-            entry.state == State::Ending || is_tolerant
-        };
-        if entry.is_some_and(is_expected) {
+        let world = placement.world_of(exit.rank);
+        if self.table.get(&world).is_some_and(is_excused) || self.excused.contains(&world) {
             return Meaning::Expected;
         }
         let app = placement.ranks.get(exit.rank.index()).map(|seat| seat.app);
@@ -304,6 +305,11 @@ impl Worlds {
         let is_over = ranks.all(|rank| procs.end_of(cx.facts, rank) == End::Seen);
         if exit.status.is_success() && is_over && procs.open() > 0 { Meaning::LeadFinished } else { Meaning::Counts }
     }
+}
+
+/// The ranks of a world may end as they like.
+fn is_excused(entry: &Entry) -> bool {
+    entry.state == State::Ending || entry.spawned.as_ref().is_some_and(|new| new.tolerant)
 }
 
 fn send_end(cx: &mut Cx<'_>, world: WorldId, sig: Signal, grace: Span) {

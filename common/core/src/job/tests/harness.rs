@@ -250,7 +250,7 @@ impl Script {
                 JobAction::Place(placement) => self.seats.push(placement),
                 JobAction::Home { node, namespace } => self.homes.push((node, namespace)),
                 JobAction::Ended { group, rank, ended } => {
-                    let value = ended.map(|ended| OsBytes::new(ended.write()).to_string());
+                    let value = ended.map(|ended| String::from_utf8_lossy(&ended.write()).into_owned());
                     self.ended_keys.push((OsBytes::new(key(&group, rank.get())).to_string(), value));
                 }
                 JobAction::Homeless { namespace } => self.homes.retain(|(_, own)| *own != namespace),

@@ -138,12 +138,12 @@ fn unknown_operation_is_refused_with_its_number() {
         b"\x09\x06\xff\xff\xff\xff\xff\xff\xff\xff\x2b\0\0\0this version does not know the operation 21\0\0\0\0";
     let space = b"\x09\x06\xff\xff\xff\xff\xff\xff\xff\xff\x26\0\0\0this version does not know the space 2\0\0\0\0";
     let kind =
-        b"\x09\x06\xff\xff\xff\xff\xff\xff\xff\xff\x2d\0\0\0this version does not know messages of kind 3\0\0\0\0";
+        b"\x09\x06\xff\xff\xff\xff\xff\xff\xff\xff\x2d\0\0\0this version does not know messages of kind 5\0\0\0\0";
     for (frame, seq, reply) in [
         (&b"\x0c\0\0\0\x01\x07\0\0\0\0\0\0\0\0\x15x"[..], 7, &operation[..]),
         (b"\x0b\0\0\0\x01\x08\0\0\0\0\0\0\0\x02\x0b", 8, space),
-        (b"\x0a\0\0\0\x03\x09\0\0\0\0\0\0\0x", 9, kind),
-        (b"\x03\0\0\0\x03ab", 0, kind),
+        (b"\x0a\0\0\0\x05\x09\0\0\0\0\0\0\0x", 9, kind),
+        (b"\x03\0\0\0\x05ab", 0, kind),
     ] {
         assert_eq!(frame_len(frame), Ok(Some(frame.len())));
         let Ok(Heard::Unknown(unknown)) = Heard::parse(frame) else { panic!("{frame:?}") };
