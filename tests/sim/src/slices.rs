@@ -13,7 +13,7 @@ use crate::world::{Ev, World};
 use rlaunch_core::hostlist::{self, Chips};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
 use rlaunch_core::job::slices::{Sizes, SlicePlan, SlotId, slots};
-use rlaunch_core::place::{Node, Placement, Processes, RankPlacement};
+use rlaunch_core::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use rlaunch_core::restarts::Restarts;
 use rlaunch_core::spec::{AppSpec, JobSpec, OnFailure, Tier};
 use rlaunch_core::time::Span;
@@ -103,7 +103,7 @@ fn placed(count: u64, hosts: u64) -> Placement {
     let all: Vec<NodeId> = (0..).map(NodeId::new).take(nodes.len()).collect();
     let seat = |node: &NodeId| RankPlacement { node: *node, local_rank: LocalRank::new(0), app: AppIndex::new(0) };
     let ranks = all.iter().map(seat).collect();
-    Placement { nodes, ranks, notes: vec![], processes: Processes::default(), order: all }
+    Placement { nodes, ranks, notes: vec![], processes: Processes::default(), order: all, worlds: Worlds::default() }
 }
 
 fn calm(rng: &mut Rng, fails: bool, world: u64) -> Script {

@@ -32,7 +32,14 @@ fn sliced(sizes: &[i64], restarts: Restarts) -> JobSpec {
         timeout: Span::from_secs(60),
     };
     let ranks = (0..10).map(seat).collect();
-    let whole = Placement { nodes, ranks, notes: vec![], processes: Processes::default(), order: vec![] };
+    let whole = Placement {
+        nodes,
+        ranks,
+        notes: vec![],
+        processes: Processes::default(),
+        order: vec![],
+        worlds: crate::place::Worlds::default(),
+    };
     let order = plan.hosts((0..5).map(SlotId::new));
     JobSpec {
         placement: whole.of_hosts(&order),
