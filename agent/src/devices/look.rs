@@ -231,3 +231,27 @@ fn job_state(process: &Process, own: &str) -> JobState {
         Some(_) => JobState::Living,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_sys::devices::JobSigns;
+
+    /// Each sign of life alone protects a holder.
+    #[test]
+    fn job_is_dead_only_without_any_sign_of_life() {
+        let state = |is_supervised, is_answered| {
+            let signs = JobSigns { job: b"other".to_vec(), rank: None, is_supervised, is_answered };
+            let process = Process { job: Some(signs), ..Process::read(std::process::id()).unwrap() };
+            (job_state(&process, "own"), job_state(&process, "other"))
+        };
+        for (is_supervised, is_answered, expected) in [
+            (false, Some(false), JobState::Dead),
+            (true, Some(false), JobState::Living),
+            (false, Some(true), JobState::Living),
+            (false, None, JobState::Living),
+        ] {
+            assert_eq!(state(is_supervised, is_answered), (expected, JobState::Own), "{is_supervised} {is_answered:?}");
+        }
+    }
+}

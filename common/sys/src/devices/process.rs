@@ -264,6 +264,28 @@ mod tests {
         assert_eq!(user_name(4_000_000_000), "4000000000");
     }
 
+    /// An agent or a guardian above a process protects it, also if nothing answers at its socket.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "processes of a test")]
+    fn process_below_an_agent_is_supervised() {
+        use std::io::BufRead as _;
+        let agent = std::env::temp_dir().join(format!("rlaunch-{}", std::process::id()));
+        std::os::unix::fs::symlink("/bin/sh", &agent).unwrap();
+        let inner = "RLAUNCH_JOB_ID=$(printf %0100d 7) sh -c 'echo $$; read line'; :";
+        for (shell, is_supervised) in [(agent.as_path(), true), (Path::new("/bin/sh"), false)] {
+            let mut command = std::process::Command::new(shell);
+            command.args(["-c", inner]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let mut line = String::new();
+            std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            let signs = Process::read(line.trim().parse().unwrap()).unwrap().job.unwrap();
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            assert_eq!((signs.is_supervised, signs.job.len()), (is_supervised, JOB_ID));
+        }
+        fs::remove_file(&agent).unwrap();
+    }
+
     #[test]
     fn socket_without_listener_is_not_answered() {
         let path = std::env::temp_dir().join(format!("rlaunch-answered-{}", std::process::id()));

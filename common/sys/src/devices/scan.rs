@@ -285,6 +285,13 @@ mod tests {
         std::fs::remove_file(proc.join("77/fd/0")).unwrap();
         std::fs::create_dir_all(proc.join("77/task/78/fd")).unwrap();
         symlink("/dev/zero", proc.join("77/task/78/fd/5")).unwrap();
+        // Another mount namespace has another name for the device.
+        let other = proc.join("other");
+        let mode = Mode::S_IRUSR;
+        let is_root = nix::sys::stat::mknod(&other, nix::sys::stat::SFlag::S_IFCHR, mode, zero().rdev).is_ok();
+        if is_root {
+            symlink(&other, proc.join("99/fd/4")).unwrap();
+        }
         // A thread that has exited since its number was read: its process has others.
         std::fs::create_dir_all(proc.join("77/task/78")).unwrap();
         std::fs::create_dir_all(proc.join("77/task/79")).unwrap();
@@ -295,7 +302,7 @@ mod tests {
         std::fs::remove_dir_all(&proc).unwrap();
         let mut pids: Vec<u32> = scan.unwrap().found.iter().map(|found| found.pid).collect();
         pids.sort_unstable();
-        assert_eq!(pids, [42, 77]);
+        assert_eq!(pids, if is_root { vec![42, 77, 99] } else { vec![42, 77] });
         assert!(scan_below(&proc, &Targets::new(&[zero()], Vec::new())).is_err(), "there is no /proc");
     }
 }
