@@ -2,6 +2,7 @@
 
 use super::look::{Holder, Look, Site};
 use rlaunch_core::guard::devices::{CleanPolicy, DeviceHolder, Kept, LockFound, Treatment};
+use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::node_news::NodeNews;
@@ -57,7 +58,7 @@ impl Freeing<'_> {
     ///
     /// # Errors
     /// Holders cannot be searched for.
-    pub fn run(&self, mut report: impl FnMut(NodeNews)) -> io::Result<Freed> {
+    pub fn run(&self, mut report: impl FnMut(NodeEvent)) -> io::Result<Freed> {
         let limit = Instant::now() + self.grace + PATIENCE;
         let mut killed = BTreeSet::new();
         loop {
@@ -83,6 +84,7 @@ impl Freeing<'_> {
             if to_end.is_empty() {
                 return Ok(Freed::Free);
             }
+            report(NodeEvent::DevicesEnding);
             let refused = self.end(to_end, &mut killed, &mut report)?;
             if !refused.is_empty() {
                 return Ok(Freed::Held(held(refused, None)));
@@ -100,7 +102,7 @@ impl Freeing<'_> {
         &self,
         holders: Vec<Holder>,
         killed: &mut BTreeSet<(u32, u64)>,
-        report: &mut impl FnMut(NodeNews),
+        report: &mut impl FnMut(NodeEvent),
     ) -> io::Result<Vec<DeviceHolder>> {
         let (mut ending, mut refused) = (Vec::new(), Vec::new());
         for holder in holders {
@@ -169,12 +171,12 @@ fn number(holder: &Holder) -> (u32, u64) {
 }
 
 /// Waits until all have exited, or until the limit. A device is free when the descriptor of its holder is readable.
-fn wait(ending: &mut Vec<Ending>, until: Instant, report: &mut impl FnMut(NodeNews)) {
+fn wait(ending: &mut Vec<Ending>, until: Instant, report: &mut impl FnMut(NodeEvent)) {
     loop {
         ending.retain(|one| {
             let lives = !fd::readable_now(&one.pidfd);
             if !lives {
-                report(ended(one));
+                report(NodeEvent::News(ended(one)));
             }
             lives
         });

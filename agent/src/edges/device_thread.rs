@@ -227,7 +227,7 @@ impl Work {
         // `--devices tpu` asks for each holder, also those by mappings alone.
         let closely = plan.kind == DeviceKind::Tpu && rlaunch_sys::ns::is_root();
         let freeing = Freeing { site, policy, job: &self.job, grace, closely, is_claimed, is_trial };
-        match freeing.run(|news| say(NodeEvent::News(news))) {
+        match freeing.run(&mut *say) {
             Err(error) => return DevicesFreed::Refused(shortage(&error, "look which processes hold devices")),
             Ok(Freed::Held(refusal)) => return DevicesFreed::Refused(refusal),
             Ok(Freed::Free) => {}
@@ -333,6 +333,7 @@ mod tests {
     use rlaunch_core::id::NodeId;
     use std::os::unix::net::UnixStream;
     use std::process::{Child, Command, Stdio};
+    use std::sync::{Mutex, PoisonError};
 
     fn zero() -> Vec<Site> {
         vec![Site::of_file("/dev/zero")]
@@ -403,25 +404,51 @@ mod tests {
         assert!(edges.events.iter().cloned().eq(all));
     }
 
-    #[test]
+    /// No other process has /dev/full open, and one test at a time.
+    static FULL: Mutex<()> = Mutex::new(());
+
+    /// A process that holds /dev/full as descriptor 7, and does this on SIGTERM.
     #[expect(clippy::disallowed_methods, reason = "a process of a test")]
-    fn holder_of_claimed_devices_is_kept() {
-        let site = Site::of_file("/dev/full");
+    fn holder_of_full(on_term: &str) -> Child {
+        let script = format!("trap '{on_term}' TERM; exec 7</dev/full; echo ready; while :; do read line || :; done");
         let mut command = Command::new("sh");
-        command.args(["-c", "exec 7</dev/full; echo ready; read line"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut ready = [0; 6];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+        child
+    }
+
+    fn free_full(grace: Span) -> DevicesFreed {
         let plan = DevicePlan { clean: CleanPolicy::Own, ..DevicePlan::default() };
-        let free = |work: &mut Work| work.free_site(&site, &plan, Span::from_secs(30), &mut |_| {});
-        let other = devices::claim(site.nodes()).unwrap().unwrap();
-        let DevicesFreed::Refused(NodeRefusal::Devices { holders, .. }) = free(&mut Work::default()) else {
+        Work::default().free_site(&Site::of_file("/dev/full"), &plan, grace, &mut |_| {})
+    }
+
+    #[test]
+    fn holder_of_claimed_devices_is_kept() {
+        let _turn = FULL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut child = holder_of_full("exit 3");
+        let other = devices::claim(Site::of_file("/dev/full").nodes()).unwrap().unwrap();
+        let DevicesFreed::Refused(NodeRefusal::Devices { holders, .. }) = free_full(Span::from_secs(30)) else {
             panic!("another job has claimed it")
         };
         assert_eq!((holders[0].pid, holders[0].kept), (child.id(), Kept::Claimed));
         drop(other);
-        assert_eq!(free(&mut Work::default()), DevicesFreed::Free { skips_lock: false });
-        assert!(!child.wait().unwrap().success(), "it was ended");
+        assert_eq!(free_full(Span::from_secs(30)), DevicesFreed::Free { skips_lock: false });
+        assert_eq!(child.wait().unwrap().code(), Some(3), "it was ended");
+    }
+
+    #[test]
+    fn process_that_has_released_the_device_is_not_killed() {
+        let _turn = FULL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut child = holder_of_full("exec 7<&-");
+        assert_eq!(free_full(Span::from_millis(300)), DevicesFreed::Free { skips_lock: false });
+        assert_eq!(child.try_wait().unwrap(), None, "it lives");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut deaf = holder_of_full("");
+        assert_eq!(free_full(Span::from_millis(300)), DevicesFreed::Free { skips_lock: false });
+        assert!(!deaf.wait().unwrap().success(), "it holds the device until SIGKILL");
     }
 
     #[test]

@@ -55,6 +55,7 @@ impl World {
             | NodeEvent::PortReserved { .. }
             | NodeEvent::DevicesReleased { .. }
             | NodeEvent::DevicesFreed(_)
+            | NodeEvent::DevicesEnding
             | NodeEvent::DevicesExamined
             | NodeEvent::StoreRefused { .. }
             | NodeEvent::StoreLimit { .. }

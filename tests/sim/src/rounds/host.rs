@@ -143,6 +143,7 @@ impl World {
             NodeAction::EndProbes
             | NodeAction::FreeDevices { .. }
             | NodeAction::WatchPreemption { .. }
+            | NodeAction::Spare(_)
             | NodeAction::ExamineDevices { .. }
             | NodeAction::UsePort(_)
             | NodeAction::ReserveWorld { .. }
