@@ -135,8 +135,12 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line
         NodeNews::DeviceHeld(holder) => {
             let DeviceHolder { devices, pid, user, command, state, wchan, kept, .. } = holder;
             let state = format!("state {}{}", char::from(*state), waits(wchan));
-            let holds = if *kept == Kept::Unsure { "may still hold" } else { "still holds" };
-            Some((Tone::Quiet, format!("process {pid} of {user} on {host} {holds} {devices} ({state}): {command}")))
+            let held = if *kept == Kept::Unsure {
+                format!("process {pid} of {user} on {host} may still hold {devices} ({state}): {command}")
+            } else {
+                format!("process {pid} of {user} on {host} still holds {devices} ({state}): {command}")
+            };
+            Some((Tone::Quiet, held))
         }
         NodeNews::StoreUnused { .. }
         | NodeNews::StoreForeign { .. }

@@ -22,7 +22,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// How long the search for holders of devices may take. One that a file system or a process does not answer would hold the start for ever.
+/// How long the search for holders of devices may take. A file system or a process that does not answer would hold the start for ever.
 const SEARCH: Span = Span::from_secs(30);
 /// How long holders may take to exit after SIGKILL.
 const KILLED: Span = Span::from_secs(30);
