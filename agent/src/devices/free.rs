@@ -2,11 +2,12 @@
 
 use super::look::{Holder, Look, Site};
 use rlaunch_core::guard::devices::{CleanPolicy, DeviceHolder, Kept, LockFound, Treatment};
+use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::{HOLDERS, NodeRefusal};
-use rlaunch_sys::devices::{LockState, lock_state, remove_lock, user_name};
+use rlaunch_sys::devices::{self, LockState, lock_state, remove_lock, user_name};
 use rlaunch_sys::{fd, pidfd, signals};
 use std::collections::BTreeSet;
 use std::io;
@@ -14,7 +15,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long the release may take.
+/// How long new holders are ended beyond the grace, and how long a holder that was killed may take to exit.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The release of the devices of this host.
@@ -30,6 +31,8 @@ pub struct Freeing<'a> {
     pub grace: Duration,
     /// Whether holders by mappings alone are searched for.
     pub closely: bool,
+    /// Another job of rlaunch has claimed the devices: nothing is ended.
+    pub is_claimed: bool,
     /// Nothing is ended.
     pub is_trial: bool,
 }
@@ -55,17 +58,23 @@ impl Freeing<'_> {
     ///
     /// # Errors
     /// Holders cannot be searched for.
-    pub fn run(&self, mut report: impl FnMut(NodeNews)) -> io::Result<Freed> {
-        let limit = Instant::now() + PATIENCE;
+    pub fn run(&self, mut report: impl FnMut(NodeEvent)) -> io::Result<Freed> {
+        let limit = Instant::now() + self.grace + PATIENCE;
+        let mut killed = BTreeSet::new();
         loop {
             let look = self.look()?;
             let (mut to_end, mut kept) = (Vec::new(), Vec::new());
             for holder in look.holders {
                 match holder.treatment(self.policy) {
                     Treatment::Ignore => {}
+                    Treatment::Keep(Kept::Policy) | Treatment::End if self.is_claimed => {
+                        kept.push(holder.report(Kept::Claimed));
+                    }
                     Treatment::Keep(why) => kept.push(holder.report(why)),
                     Treatment::End if self.is_trial => kept.push(holder.report(Kept::Trial)),
-                    Treatment::End if Instant::now() >= limit => kept.push(holder.report(Kept::Killed)),
+                    Treatment::End if killed.contains(&number(&holder)) => kept.push(holder.report(Kept::Killed)),
+                    // Other processes take the devices again and again.
+                    Treatment::End if Instant::now() >= limit => kept.push(holder.report(Kept::Policy)),
                     Treatment::End => to_end.push(holder),
                 }
             }
@@ -75,7 +84,11 @@ impl Freeing<'_> {
             if to_end.is_empty() {
                 return Ok(Freed::Free);
             }
-            self.end(to_end, limit, &mut report)?;
+            report(NodeEvent::DevicesEnding);
+            let refused = self.end(to_end, &mut killed, &mut report)?;
+            if !refused.is_empty() {
+                return Ok(Freed::Held(held(refused, None)));
+            }
         }
     }
 
@@ -83,42 +96,87 @@ impl Freeing<'_> {
         if self.closely { self.site.look_closely(self.job) } else { self.site.look(self.job) }
     }
 
-    /// Ends holders: SIGTERM, the grace, then SIGKILL for those that still hold a device.
-    fn end(&self, holders: Vec<Holder>, limit: Instant, report: &mut impl FnMut(NodeNews)) -> io::Result<()> {
-        let mut ending: Vec<Ending> = holders.into_iter().filter_map(begin).collect();
-        wait(&mut ending, limit.min(Instant::now() + self.grace), report);
-        if ending.is_empty() {
-            return Ok(());
+    /// Ends holders: SIGTERM, the grace, then SIGKILL for those that still hold a device. `killed` gets these. Returns those that this
+    /// user may not signal.
+    fn end(
+        &self,
+        holders: Vec<Holder>,
+        killed: &mut BTreeSet<(u32, u64)>,
+        report: &mut impl FnMut(NodeEvent),
+    ) -> io::Result<Vec<DeviceHolder>> {
+        let (mut ending, mut refused) = (Vec::new(), Vec::new());
+        for holder in holders {
+            match self.begin(holder)? {
+                Begun::Signalled(one) => ending.push(one),
+                Begun::Denied(holder) => refused.push(holder.report(Kept::OtherUser)),
+                Begun::Gone => {}
+            }
         }
-        let still: BTreeSet<(u32, u64)> =
-            self.look()?.holders.iter().map(|holder| (holder.process.pid, holder.process.started)).collect();
-        ending.retain(|one| still.contains(&(one.holder.process.pid, one.holder.process.started)));
+        wait(&mut ending, Instant::now() + self.grace, report);
+        if ending.is_empty() {
+            return Ok(refused);
+        }
+        let still: BTreeSet<(u32, u64)> = self.look()?.holders.iter().map(number).collect();
+        ending.retain(|one| still.contains(&number(&one.holder)));
         for one in &mut ending {
             one.was_killed = pidfd::signal(&one.pidfd, signals::KILL).is_ok();
+            killed.insert(number(&one.holder));
         }
-        wait(&mut ending, limit, report);
-        Ok(())
+        wait(&mut ending, Instant::now() + PATIENCE, report);
+        Ok(refused)
+    }
+
+    /// Sends SIGTERM, after a look whether the process with this number still holds a device.
+    fn begin(&self, holder: Holder) -> io::Result<Begun> {
+        let Ok(pid) = i32::try_from(holder.process.pid) else { return Ok(Begun::Gone) };
+        let pidfd = match pidfd::open(pid) {
+            Ok(pidfd) => pidfd,
+            Err(error) => return refusal(holder, error),
+        };
+        // From here on the number cannot become that of another process. It may have before, since the search.
+        if !holder.process.is_there() || !devices::is_holder(self.site.targets(), holder.process.pid)? {
+            return Ok(Begun::Gone);
+        }
+        tracing::debug!("SIGTERM to process {}, which holds {}", holder.process.pid, holder.devices());
+        match pidfd::signal(&pidfd, signals::TERM) {
+            Ok(()) => Ok(Begun::Signalled(Ending { holder, pidfd, was_killed: false })),
+            Err(error) => refusal(holder, error),
+        }
     }
 }
 
-/// Sends SIGTERM. `None`: the holder has exited, or its number belongs to another process by now.
-fn begin(holder: Holder) -> Option<Ending> {
-    let pidfd = pidfd::open(i32::try_from(holder.process.pid).ok()?).ok()?;
-    if !holder.process.is_there() {
-        return None;
+/// The result of the first signal.
+enum Begun {
+    Signalled(Ending),
+    /// This user may not signal the holder.
+    Denied(Holder),
+    /// The holder has exited, or its number belongs to another process by now.
+    Gone,
+}
+
+fn refusal(holder: Holder, error: io::Error) -> io::Result<Begun> {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Ok(Begun::Denied(holder)),
+        _ if error.raw_os_error() == Some(NO_PROCESS) => Ok(Begun::Gone),
+        _ => Err(error),
     }
-    tracing::debug!("SIGTERM to process {}, which holds {}", holder.process.pid, holder.devices());
-    pidfd::signal(&pidfd, signals::TERM).ok()?;
-    Some(Ending { holder, pidfd, was_killed: false })
+}
+
+/// ESRCH
+const NO_PROCESS: i32 = 3;
+
+/// A process id, and when its process was started: together they name one process.
+fn number(holder: &Holder) -> (u32, u64) {
+    (holder.process.pid, holder.process.started)
 }
 
 /// Waits until all have exited, or until the limit. A device is free when the descriptor of its holder is readable.
-fn wait(ending: &mut Vec<Ending>, until: Instant, report: &mut impl FnMut(NodeNews)) {
+fn wait(ending: &mut Vec<Ending>, until: Instant, report: &mut impl FnMut(NodeEvent)) {
     loop {
         ending.retain(|one| {
             let lives = !fd::readable_now(&one.pidfd);
             if !lives {
-                report(ended(one));
+                report(NodeEvent::News(ended(one)));
             }
             lives
         });

@@ -105,6 +105,7 @@ impl Site {
         tracing::debug!(us = start.elapsed().as_micros(), unseen = scan.unseen, "searched for holders of devices");
         let (unsure, mut sure): (Vec<Found>, Vec<Found>) =
             scan.found.into_iter().partition(|found| found.rdevs.is_empty());
+        sure.iter_mut().for_each(|found| found.is_unsure = false);
         let busy = |sure: &[Found]| {
             let is_known = |node: &&Node| sure.iter().any(|found| found.rdevs.contains(&node.rdev));
             self.nodes.iter().filter(|node| is_group(node)).find(|node| !is_known(node) && devices::is_busy(node))
@@ -112,6 +113,7 @@ impl Site {
         // The kernel does not tell which device these hold. Other devices of a host may be lent to virtual machines.
         let mut hidden = busy(&sure);
         if let Some(node) = hidden.filter(|_| !unsure.is_empty()) {
+            // Each of them may hold it. They are named, and never ended.
             sure.extend(unsure.into_iter().map(|found| Found { rdevs: BTreeSet::from([node.rdev]), ..found }));
             hidden = None;
         } else if hidden.is_some() {
@@ -119,8 +121,7 @@ impl Site {
             hidden = busy(&sure);
         }
         let ancestors = Ancestors::of_this_process();
-        let holders = sure.into_iter().filter_map(|found| Holder::read(self, found.pid, found.rdevs, job, &ancestors));
-        let holders = holders.collect();
+        let holders = sure.into_iter().filter_map(|found| Holder::read(self, found, job, &ancestors)).collect();
         Ok(Look { holders, hidden: hidden.map(|node| node.path.clone()) })
     }
 
@@ -136,7 +137,7 @@ impl Site {
         let ancestors = Ancestors::of_this_process();
         for found in devices::scan_mappings(&self.targets)? {
             if look.holders.iter().all(|holder| holder.process.pid != found.pid) {
-                look.holders.extend(Holder::read(self, found.pid, found.rdevs, job, &ancestors));
+                look.holders.extend(Holder::read(self, found, job, &ancestors));
             }
         }
         Ok(look)
@@ -173,7 +174,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    fn read(site: &Site, pid: u32, rdevs: BTreeSet<u64>, job: &str, ancestors: &Ancestors) -> Option<Self> {
+    fn read(site: &Site, Found { pid, rdevs, is_unsure }: Found, job: &str, ancestors: &Ancestors) -> Option<Self> {
         let process = Process::read(pid)?;
         let own_unit = unit_of(&std::fs::read("/proc/self/cgroup").unwrap_or_default());
         let unit = Some(unit_of(&process.cgroup)).filter(|unit| *unit != own_unit).unwrap_or_default();
@@ -185,6 +186,8 @@ impl Holder {
             is_same_user: process.uid == rlaunch_sys::facts::host::user().0,
             is_same_namespace: process.pid_namespace.is_some() && process.pid_namespace == ancestors.pid_namespace,
             is_in_unit: !unit.is_empty(),
+            is_unsure,
+            is_foreign: !devices::is_own_proc(),
         };
         Some(Self { devices: site.paths(&rdevs), process, unit, facts })
     }
@@ -226,5 +229,29 @@ fn job_state(process: &Process, own: &str) -> JobState {
         Some(signs) if signs.job == own.as_bytes() => JobState::Own,
         Some(signs) if !signs.is_supervised && signs.is_answered == Some(false) => JobState::Dead,
         Some(_) => JobState::Living,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_sys::devices::JobSigns;
+
+    /// Each sign of life alone protects a holder.
+    #[test]
+    fn job_is_dead_only_without_any_sign_of_life() {
+        let state = |is_supervised, is_answered| {
+            let signs = JobSigns { job: b"other".to_vec(), rank: None, is_supervised, is_answered };
+            let process = Process { job: Some(signs), ..Process::read(std::process::id()).unwrap() };
+            (job_state(&process, "own"), job_state(&process, "other"))
+        };
+        for (is_supervised, is_answered, expected) in [
+            (false, Some(false), JobState::Dead),
+            (true, Some(false), JobState::Living),
+            (false, Some(true), JobState::Living),
+            (false, None, JobState::Living),
+        ] {
+            assert_eq!(state(is_supervised, is_answered), (expected, JobState::Own), "{is_supervised} {is_answered:?}");
+        }
     }
 }

@@ -101,7 +101,11 @@ fn pass_on(edges: &mut Edges) {
     let DeviceThread { port, backlog } = &mut edges.devices;
     while let Some(request) = backlog.pop_front() {
         let Some(port) = port else {
-            Work::default().perform(request, &mut |event| edges.events.push_back(event));
+            let mut work = Work::default();
+            work.perform(request, &mut |event| edges.events.push_back(event));
+            // The machine thread waits for nothing.
+            let released = work.waits.into_iter().map(|wait| NodeEvent::DevicesReleased { proc: wait.proc });
+            edges.events.extend(released);
             continue;
         };
         match port.requests.try_send(request) {
@@ -201,19 +205,29 @@ impl Work {
 
     fn free(&mut self, plan: &DevicePlan, grace: Span, say: &mut impl FnMut(NodeEvent)) -> DevicesFreed {
         let Some(site) = Site::of(plan.kind) else { return DevicesFreed::Free { skips_lock: false } };
+        self.free_site(&site, plan, grace, say)
+    }
+
+    fn free_site(
+        &mut self,
+        site: &Site,
+        plan: &DevicePlan,
+        grace: Span,
+        say: &mut impl FnMut(NodeEvent),
+    ) -> DevicesFreed {
         if self.claim.is_none() {
             match devices::claim(site.nodes()) {
                 Ok(claim) => self.claim = claim,
                 Err(error) => return DevicesFreed::Refused(shortage(&error, "claim the devices")),
             }
         }
-        let policy = if self.claim.is_some() { plan.clean } else { CleanPolicy::Off };
+        let (policy, is_claimed) = (plan.clean, self.claim.is_none());
         let grace = Duration::from_nanos(grace.nanos());
         let is_trial = plan.is_trial;
         // `--devices tpu` asks for each holder, also those by mappings alone.
         let closely = plan.kind == DeviceKind::Tpu && rlaunch_sys::ns::is_root();
-        let freeing = Freeing { site: &site, policy, job: &self.job, grace, closely, is_trial };
-        match freeing.run(|news| say(NodeEvent::News(news))) {
+        let freeing = Freeing { site, policy, job: &self.job, grace, closely, is_claimed, is_trial };
+        match freeing.run(&mut *say) {
             Err(error) => return DevicesFreed::Refused(shortage(&error, "look which processes hold devices")),
             Ok(Freed::Held(refusal)) => return DevicesFreed::Refused(refusal),
             Ok(Freed::Free) => {}
@@ -239,6 +253,11 @@ impl Work {
         if self.waits.iter().all(|wait| wait.holders.is_some()) {
             return;
         }
+        if !devices::is_own_proc() {
+            // Numbers of another PID namespace: none of them can be waited for.
+            let all = self.waits.drain(..).map(|wait| NodeEvent::DevicesReleased { proc: wait.proc });
+            return all.for_each(say);
+        }
         let Ok(found) = self.search() else {
             // There is no descriptor left. The machine gives the wait up in time.
             return self.waits.retain(|wait| wait.holders.is_some());
@@ -247,9 +266,10 @@ impl Work {
             if wait.holders.is_none() {
                 let holds = |(process, rank): &&(Process, Option<u32>)| wait.reaped.has_left(process.session, *rank);
                 let own = found.iter().filter(holds);
-                let open =
-                    |(process, _): &(Process, _)| rlaunch_sys::pidfd::open(i32::try_from(process.pid).ok()?).ok();
-                wait.holders = Some(own.filter_map(open).collect());
+                let Ok(holders) = own.filter_map(|(process, _)| open(process.pid).transpose()).collect() else {
+                    return false;
+                };
+                wait.holders = Some(holders);
             }
             let is_free = wait.holders.as_ref().is_some_and(Vec::is_empty);
             if is_free {
@@ -278,6 +298,16 @@ impl Work {
     }
 }
 
+/// A descriptor of a process; `None`: it has exited.
+fn open(pid: u32) -> io::Result<Option<OwnedFd>> {
+    let Ok(pid) = i32::try_from(pid) else { return Ok(None) };
+    match rlaunch_sys::pidfd::open(pid) {
+        Ok(pidfd) => Ok(Some(pidfd)),
+        Err(error) if rlaunch_sys::is_shortage(&error) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
 /// Names what holds devices after the last rank. Services that hold GPUs as long as the host runs are none.
 fn examine_site(kind: DeviceKind, say: &mut impl FnMut(NodeEvent)) {
     let Some(site) = Site::of(kind) else { return };
@@ -303,6 +333,7 @@ mod tests {
     use rlaunch_core::id::NodeId;
     use std::os::unix::net::UnixStream;
     use std::process::{Child, Command, Stdio};
+    use std::sync::{Mutex, PoisonError};
 
     fn zero() -> Vec<Site> {
         vec![Site::of_file("/dev/zero")]
@@ -371,6 +402,53 @@ mod tests {
         }
         let all = (0..).take(count).map(|proc| NodeEvent::DevicesReleased { proc: ProcId::new(proc) });
         assert!(edges.events.iter().cloned().eq(all));
+    }
+
+    /// No other process has /dev/full open, and one test at a time.
+    static FULL: Mutex<()> = Mutex::new(());
+
+    /// A process that holds /dev/full as descriptor 7, and does this on SIGTERM.
+    #[expect(clippy::disallowed_methods, reason = "a process of a test")]
+    fn holder_of_full(on_term: &str) -> Child {
+        let script = format!("trap '{on_term}' TERM; exec 7</dev/full; echo ready; while :; do read line || :; done");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut ready = [0; 6];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+        child
+    }
+
+    fn free_full(grace: Span) -> DevicesFreed {
+        let plan = DevicePlan { clean: CleanPolicy::Own, ..DevicePlan::default() };
+        Work::default().free_site(&Site::of_file("/dev/full"), &plan, grace, &mut |_| {})
+    }
+
+    #[test]
+    fn holder_of_claimed_devices_is_kept() {
+        let _turn = FULL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut child = holder_of_full("exit 3");
+        let other = devices::claim(Site::of_file("/dev/full").nodes()).unwrap().unwrap();
+        let DevicesFreed::Refused(NodeRefusal::Devices { holders, .. }) = free_full(Span::from_secs(30)) else {
+            panic!("another job has claimed it")
+        };
+        assert_eq!((holders[0].pid, holders[0].kept), (child.id(), Kept::Claimed));
+        drop(other);
+        assert_eq!(free_full(Span::from_secs(30)), DevicesFreed::Free { skips_lock: false });
+        assert_eq!(child.wait().unwrap().code(), Some(3), "it was ended");
+    }
+
+    #[test]
+    fn process_that_has_released_the_device_is_not_killed() {
+        let _turn = FULL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut child = holder_of_full("exec 7<&-");
+        assert_eq!(free_full(Span::from_millis(300)), DevicesFreed::Free { skips_lock: false });
+        assert_eq!(child.try_wait().unwrap(), None, "it lives");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut deaf = holder_of_full("");
+        assert_eq!(free_full(Span::from_millis(300)), DevicesFreed::Free { skips_lock: false });
+        assert!(!deaf.wait().unwrap().success(), "it holds the device until SIGKILL");
     }
 
     #[test]

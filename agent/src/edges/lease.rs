@@ -21,6 +21,11 @@ impl LeaseLine {
         self.0.renew(until.nanos());
     }
 
+    /// This host shuts down: until then the end of the connection does not end the ranks.
+    pub fn spare(&self, until: Mono) {
+        self.0.spare(until.nanos());
+    }
+
     /// Signals that the guardian was sent; `None`: it has ended.
     pub(super) fn signals(&self) -> Option<impl Iterator<Item = Signal>> {
         self.0.signals().map(|numbers| numbers.into_iter().filter_map(Signal::new))

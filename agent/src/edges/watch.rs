@@ -38,6 +38,8 @@ const PREEMPT_PROBE: u64 = OURS + 11;
 
 /// Rounds before other edges have their turn.
 const ROUNDS: usize = 16;
+/// SIGTERM
+const TERM: u8 = 15;
 /// Signals that are taken at once: more than there are.
 const MOST_SIGNALS: usize = 64;
 
@@ -193,7 +195,10 @@ fn one(edges: &mut Edges, token: u64) {
             rank_table::drain_outcomes(edges);
         }
         SIGNALS => {
-            for number in pending(&edges.watch.signals) {
+            let mut numbers: Vec<u8> = pending(&edges.watch.signals).collect();
+            // The kernel gives them by number. systemd sends SIGTERM first, and SIGHUP after it.
+            numbers.sort_by_key(|number| *number != TERM);
+            for number in numbers {
                 let event = |sig| NodeEvent::Signal { sig, to: SignalledPart::Agent };
                 edges.events.extend(Signal::new(number).map(event));
             }

@@ -168,7 +168,10 @@ pub(super) fn clean(words: Vec<OsBytes>) -> Result<Clean, CliError> {
     if !is_chosen {
         job.push("--devices=tpu".into());
     }
-    job.extend(["--ppn", "1", "--stdin", "none", "--prefix", "%h: ", "--", "echo", FREE].map(OsBytes::from));
+    // The job has no program that waits for other hosts of a slice.
+    job.extend(
+        ["--allow-partial", "--ppn", "1", "--stdin", "none", "--prefix", "%h: ", "--", "echo", FREE].map(OsBytes::from),
+    );
     Ok(Clean::Job { words: job, is_trial })
 }
 
@@ -188,7 +191,7 @@ mod tests {
 
     #[test]
     fn clean_is_a_job_with_one_process_on_each_host() {
-        let end = "--ppn 1 --stdin none --prefix %h:  -- echo no process holds a TPU chip";
+        let end = "--allow-partial --ppn 1 --stdin none --prefix %h:  -- echo no process holds a TPU chip";
         for (line, words, is_trial) in [
             ("", "--devices=tpu", false),
             ("-H n[1-2] --dry-run", "--hosts n[1-2] --devices=tpu", true),

@@ -77,6 +77,9 @@ fn note(holder: &DeviceHolder) -> String {
         Kept::OtherUser | Kept::Policy => format!("in {unit}"),
         Kept::Killed => format!("killed, and still there: state {}{}", char::from(*state), waits(wchan)),
         Kept::Trial => "would be ended".to_owned(),
+        Kept::Claimed => "another job of rlaunch uses the TPU".to_owned(),
+        Kept::Unsure => "may hold it: the kernel does not tell which VFIO device".to_owned(),
+        Kept::Foreign => "kept: /proc shows another PID namespace".to_owned(),
     }
 }
 
@@ -94,6 +97,12 @@ fn way_out(refused: &[(String, &NodeRefusal)], at: &str) -> String {
     };
     if has(Kept::Trial) {
         return "the same without --dry-run".to_owned();
+    }
+    if has(Kept::Claimed) {
+        return "wait until the other job of rlaunch has ended; or --devices none".to_owned();
+    }
+    if has(Kept::Foreign) {
+        return "mount the /proc of this PID namespace (unshare --mount-proc); or --devices none".to_owned();
     }
     if has(Kept::Policy) {
         return format!("rlaunch clean{at} --clean-devices own, to end it; or --devices none");
@@ -124,9 +133,14 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line
         }
         NodeNews::LockFile { path, found } => Some(lock_file(path, *found, host, cleans)),
         NodeNews::DeviceHeld(holder) => {
-            let DeviceHolder { devices, pid, user, command, state, wchan, .. } = holder;
+            let DeviceHolder { devices, pid, user, command, state, wchan, kept, .. } = holder;
             let state = format!("state {}{}", char::from(*state), waits(wchan));
-            Some((Tone::Quiet, format!("process {pid} of {user} on {host} still holds {devices} ({state}): {command}")))
+            let held = if *kept == Kept::Unsure {
+                format!("process {pid} of {user} on {host} may still hold {devices} ({state}): {command}")
+            } else {
+                format!("process {pid} of {user} on {host} still holds {devices} ({state}): {command}")
+            };
+            Some((Tone::Quiet, held))
         }
         NodeNews::StoreUnused { .. }
         | NodeNews::StoreForeign { .. }

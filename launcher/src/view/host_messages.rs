@@ -351,6 +351,10 @@ fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
         NodeRefusal::Program { app, error } => program(report, hosts, app.index(), error),
         NodeRefusal::Gpus { each, needed, has } => gpus(hosts, *each, *needed, *has),
         NodeRefusal::Devices { .. } => device_messages::refusal(report, hosts, why),
+        NodeRefusal::DevicesUnknown { limit } => (
+            format!("cannot find the processes that hold the TPU of {hosts}: no answer from /proc for {limit}"),
+            Some("ps -eo pid,stat,comm, for processes in state D; or --devices none".into()),
+        ),
         NodeRefusal::Bind(error) => (format!("{hosts}: {error}"), error.hint()),
         NodeRefusal::Slices(error) => (format!("{error}"), error.hint()),
         NodeRefusal::Protocol => (format!("the agent on {hosts} does not understand rlaunch: this is a bug"), None),

@@ -122,6 +122,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         | NodeAction::UsePort(_)
         | NodeAction::Unserve
         | NodeAction::WatchPreemption { .. }
+        | NodeAction::Spare(_)
         | NodeAction::ServeMpi(_) => return None,
         NodeAction::Beat(_) | NodeAction::OpenNamespace { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {
             return None;

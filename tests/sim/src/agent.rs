@@ -363,7 +363,9 @@ impl World {
                 }
             }
             NodeAction::Lease(until) if self.host.remote => self.guardian_leased(until),
-            NodeAction::Check { .. } | NodeAction::Beat(_) | NodeAction::Lease(_) => self.fail(format!("{action:?}")),
+            NodeAction::Check { .. } | NodeAction::Beat(_) | NodeAction::Lease(_) | NodeAction::Spare(_) => {
+                self.fail(format!("{action:?}"))
+            }
             NodeAction::ToRoot(message) => self.say(&message),
             NodeAction::Finish(code) => self.agent_finishes(code),
         }

@@ -444,6 +444,10 @@ fn refusal(o: &mut Object<'_>, why: &NodeRefusal) {
         NodeRefusal::Bind(error) => unusable(o, "bind", error),
         NodeRefusal::Slices(error) => unusable(o, "slices", error),
         NodeRefusal::Devices { holders, more, hidden } => devices(o, holders, *more, hidden),
+        NodeRefusal::DevicesUnknown { limit } => {
+            o.text("why", "devices_unknown");
+            o.number("waited", limit.nanos());
+        }
         NodeRefusal::Protocol => o.text("why", "protocol"),
     }
 }

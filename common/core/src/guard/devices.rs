@@ -185,6 +185,10 @@ pub struct HolderFacts {
     pub is_same_namespace: bool,
     /// The process belongs to another service or container than rlaunch.
     pub is_in_unit: bool,
+    /// The process holds some VFIO device, and the kernel does not tell which.
+    pub is_unsure: bool,
+    /// /proc shows another PID namespace than that of rlaunch: its numbers are not those of rlaunch's own calls.
+    pub is_foreign: bool,
 }
 
 /// Why a holder is not ended.
@@ -206,6 +210,12 @@ pub enum Kept {
     Killed,
     /// The holder would be ended, if this were no trial.
     Trial,
+    /// Another job of rlaunch has claimed the device.
+    Claimed,
+    /// The kernel does not tell which VFIO device the process holds: it may be a virtual machine with a device of its own.
+    Unsure,
+    /// /proc shows another PID namespace than that of rlaunch.
+    Foreign,
 }
 
 impl Kept {
@@ -221,6 +231,9 @@ impl Kept {
             Self::Policy => "policy",
             Self::Killed => "killed",
             Self::Trial => "trial",
+            Self::Claimed => "claimed",
+            Self::Unsure => "unsure",
+            Self::Foreign => "foreign",
         }
     }
 }
@@ -239,7 +252,7 @@ pub enum Treatment {
 /// Decides about a holder. `root`: this process may signal all others.
 #[must_use]
 pub const fn treat(policy: CleanPolicy, root: bool, holder: HolderFacts) -> Treatment {
-    let HolderFacts { job, is_init, is_ancestor, is_daemon, is_same_user, is_same_namespace, is_in_unit } = holder;
+    let HolderFacts { job, is_init, is_ancestor, is_daemon, is_same_user, is_same_namespace, is_in_unit, .. } = holder;
     if is_daemon || matches!(job, JobState::Own) {
         return Treatment::Ignore;
     }
@@ -252,15 +265,25 @@ pub const fn treat(policy: CleanPolicy, root: bool, holder: HolderFacts) -> Trea
     if matches!(job, JobState::Living) {
         return Treatment::Keep(Kept::LivingJob);
     }
+    if holder.is_unsure {
+        return Treatment::Keep(Kept::Unsure);
+    }
+    if holder.is_foreign {
+        return Treatment::Keep(Kept::Foreign);
+    }
     let is_stale = matches!(job, JobState::Dead);
-    match policy {
-        CleanPolicy::Off => Treatment::Keep(Kept::Policy),
-        CleanPolicy::All if root => Treatment::End,
-        CleanPolicy::Stale | CleanPolicy::Own | CleanPolicy::All if !is_same_user => Treatment::Keep(Kept::OtherUser),
-        CleanPolicy::Stale | CleanPolicy::Own | CleanPolicy::All if is_stale => Treatment::End,
-        CleanPolicy::Stale => Treatment::Keep(Kept::Policy),
-        CleanPolicy::Own | CleanPolicy::All if is_in_unit || !is_same_namespace => Treatment::Keep(Kept::Unit),
-        CleanPolicy::Own | CleanPolicy::All => Treatment::End,
+    // The way out that the user gets is `--clean-devices own`. If that would keep the holder too, its reason is reported.
+    let own = match () {
+        () if !is_same_user => Some(Kept::OtherUser),
+        () if !is_stale && (is_in_unit || !is_same_namespace) => Some(Kept::Unit),
+        () => None,
+    };
+    match (policy, own) {
+        (CleanPolicy::All, _) if root => Treatment::End,
+        (_, Some(why)) => Treatment::Keep(why),
+        (CleanPolicy::Own | CleanPolicy::All, None) => Treatment::End,
+        (CleanPolicy::Stale, None) if is_stale => Treatment::End,
+        (CleanPolicy::Off | CleanPolicy::Stale, None) => Treatment::Keep(Kept::Policy),
     }
 }
 
@@ -334,6 +357,8 @@ mod tests {
         is_same_user: true,
         is_same_namespace: true,
         is_in_unit: false,
+        is_unsure: false,
+        is_foreign: false,
     };
 
     /// Off, stale, own, all; then all of root.
@@ -354,10 +379,13 @@ mod tests {
             ("plain", PLAIN, [policy, policy, End, End, End]),
             ("dead job", dead, [policy, End, End, End, End]),
             ("dead job in a container", HolderFacts { is_same_namespace: false, ..dead }, [policy, End, End, End, End]),
-            ("service", HolderFacts { is_in_unit: true, ..PLAIN }, [policy, policy, unit, unit, End]),
-            ("container", HolderFacts { is_same_namespace: false, ..PLAIN }, [policy, policy, unit, unit, End]),
-            ("other user", HolderFacts { is_same_user: false, ..PLAIN }, [policy, other, other, other, End]),
-            ("other's dead job", HolderFacts { is_same_user: false, ..dead }, [policy, other, other, other, End]),
+            // `own` would not end these: the user gets another way out.
+            ("service", HolderFacts { is_in_unit: true, ..PLAIN }, [unit, unit, unit, unit, End]),
+            ("container", HolderFacts { is_same_namespace: false, ..PLAIN }, [unit, unit, unit, unit, End]),
+            ("other user", HolderFacts { is_same_user: false, ..PLAIN }, [other, other, other, other, End]),
+            ("other's dead job", HolderFacts { is_same_user: false, ..dead }, [other, other, other, other, End]),
+            ("some VFIO device", HolderFacts { is_unsure: true, ..dead }, [keep(Kept::Unsure); 5]),
+            ("foreign /proc", HolderFacts { is_foreign: true, ..dead }, [keep(Kept::Foreign); 5]),
             ("living job", HolderFacts { job: JobState::Living, ..PLAIN }, [keep(Kept::LivingJob); 5]),
             ("ancestor", HolderFacts { is_ancestor: true, ..dead }, [keep(Kept::Ancestor); 5]),
             ("process 1", HolderFacts { is_init: true, ..dead }, [keep(Kept::Init); 5]),

@@ -4,6 +4,7 @@ use super::closing::PATIENCE;
 use super::notice::{EndingBegan, Notice, RankExit};
 use super::{Cx, JobAction};
 use crate::events::{Cause, JobNews, Lost, RanksState, What};
+use crate::id::NodeId;
 use crate::machine::earliest;
 use crate::signal::Signal;
 use crate::spec::{JobSpec, OnFailure};
@@ -204,12 +205,14 @@ impl Ending {
         true
     }
 
-    /// A rank failed by itself, or because of our ending: `end` knows the difference.
-    pub(super) fn failed(&mut self, cx: &mut Cx<'_>, failure: &RankExit) {
+    /// A rank failed by itself, or because of our ending: `end` knows the difference. `warned`: its host is about to be taken away.
+    pub(super) fn failed(&mut self, cx: &mut Cx<'_>, failure: &RankExit, warned: Option<(NodeId, Lost)>) {
         let RankExit { rank, status, .. } = *failure;
         match self.on_failure {
             OnFailure::Kill => {
-                if !self.defer(cx, failure) {
+                if let Some((node, lost)) = warned {
+                    self.end(cx, Cause::Preempted { node, lost }, RanksState::Running);
+                } else if !self.defer(cx, failure) {
                     self.end(cx, Cause::Rank { rank, status }, RanksState::Running);
                 }
             }

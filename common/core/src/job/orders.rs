@@ -192,6 +192,7 @@ impl Orders {
         let start = Start {
             in_step: self.spec.scheduler.is_some(),
             preempt_probe: Box::new(self.spec.preempt_probe.clone()),
+            warning_grace: self.spec.warnings.grace,
             mpi: self.spec.mpi,
             job: self.spec.job,
             contain: self.spec.contain,

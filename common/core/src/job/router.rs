@@ -264,7 +264,10 @@ impl Parts {
             }
         };
         if !clears {
-            self.ending.failed(&mut step.cx(), &failure);
+            // The class of the failure is the same with and without a restart.
+            let warned = step.facts.hosts.warning(failure.node).filter(|_| !failure.asked);
+            let lost = warned.map(|source| (failure.node, Lost::Warned(source)));
+            self.ending.failed(&mut step.cx(), &failure, lost);
         }
     }
 

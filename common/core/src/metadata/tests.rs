@@ -22,16 +22,16 @@ fn first_question_asks_for_the_value_and_the_next_for_its_change() {
     let text = "GET /computeMetadata/v1/instance/preempted HTTP/1.1\r\nHost: 169.254.169.254\r\n\
                 Metadata-Flavor: Google\r\nConnection: close\r\n\r\n";
     assert_eq!((core::str::from_utf8(&asked.bytes).unwrap(), asked.limit), (text, PATIENCE));
-    let answer = |etag: &str| Answer { status: 200, etag: Some(etag.into()), body: b"FALSE".to_vec() };
-    let (_, next) = watch.on_outcome(Outcome::Answered(answer("a1"), Span::ZERO));
+    let answer = |etag: &str, body: &str| Answer { status: 200, etag: Some(etag.into()), body: body.into() };
+    let (_, next) = watch.on_outcome(Outcome::Answered(answer("a1", "FALSE"), Span::ZERO));
     assert_eq!(next, AT_ONCE);
     let asked = watch.ask("h");
     let text = core::str::from_utf8(&asked.bytes).unwrap();
     assert!(text.contains("preempted?wait_for_change=true&last_etag=a1&timeout_sec=300 HTTP/1.1"), "{text}");
     assert_eq!(asked.limit, LONG_POLL + PATIENCE);
-    let (_, next) = watch.on_outcome(Outcome::Answered(answer("a1"), LONG_POLL));
+    let (_, next) = watch.on_outcome(Outcome::Answered(answer("a1", "FALSE"), LONG_POLL));
     assert_eq!(next, AT_ONCE, "the time of the question is over");
-    let (_, next) = watch.on_outcome(Outcome::Answered(answer("a2"), Span::ZERO));
+    let (_, next) = watch.on_outcome(Outcome::Answered(answer("a2", "TRUE"), Span::ZERO));
     assert_eq!(next, AT_ONCE, "the value has changed");
 }
 
@@ -53,6 +53,13 @@ fn pauses_double_up_to_30_seconds_also_where_a_server_does_not_wait() {
     };
     assert_eq!(pauses(Box::new(at_once(Some("a")))), doubled);
     assert_eq!(pauses(Box::new(at_once(None))), doubled);
+    let mut count = 0;
+    let new_tag = move || {
+        count += 1;
+        let etag = Some(alloc::format!("a{count}"));
+        Outcome::Answered(Answer { status: 200, etag, body: b"NONE".to_vec() }, Span::ZERO)
+    };
+    assert_eq!(pauses(Box::new(new_tag)), doubled, "the tag is another one each time, and the value is the same");
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub struct Watch {
     key: Key,
     /// The entity tag of the value that is known.
     etag: Option<String>,
+    /// The meaning of that value. A server may change the tag of a value that it has not changed.
+    known: Reading,
     /// The next question waits for a change of that value.
     waits: bool,
     /// Questions in a row without a usable answer.
@@ -59,7 +61,7 @@ impl Watch {
     /// Before the first question.
     #[must_use]
     pub const fn new(key: Key) -> Self {
-        Self { key, etag: None, waits: false, failures: 0 }
+        Self { key, etag: None, known: Reading::None, waits: false, failures: 0 }
     }
 
     /// The key.
@@ -86,17 +88,17 @@ impl Watch {
         match answer.status {
             200 => {
                 let reading = Reading::of(self.key, &answer);
-                let is_changed = answer.etag != self.etag;
+                let is_changed = reading != self.known;
                 let has_waited = self.waits && (is_changed || took >= TOO_SOON);
                 // Without a tag the server cannot wait, and a server that does not wait must not be asked without a pause.
                 let next =
                     if answer.etag.is_none() || self.waits != has_waited { self.again() } else { self.at_once() };
-                self.etag = answer.etag;
+                (self.etag, self.known) = (answer.etag, reading.clone());
                 (reading, next)
             }
             // The key has no value now. A plan that was withdrawn is no plan.
             404 => {
-                (self.etag, self.waits, self.failures) = (None, false, 0);
+                (self.etag, self.known, self.waits, self.failures) = (None, Reading::None, false, 0);
                 (Reading::Well, Next::Ask(ABSENT_PAUSE))
             }
             403 => (Reading::None, Next::Stop),

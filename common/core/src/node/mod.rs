@@ -209,12 +209,23 @@ enum Timer {
     Rounds,
     Procs,
     Leftovers,
+    Warnings,
+    Start,
 }
 
 impl Timer {
     /// All of them, in the order in which they are run.
-    const ALL: [Self; 7] =
-        [Self::HostSignals, Self::Grace, Self::Lease, Self::Serve, Self::Rounds, Self::Procs, Self::Leftovers];
+    const ALL: [Self; 9] = [
+        Self::HostSignals,
+        Self::Warnings,
+        Self::Start,
+        Self::Grace,
+        Self::Lease,
+        Self::Serve,
+        Self::Rounds,
+        Self::Procs,
+        Self::Leftovers,
+    ];
 }
 
 impl Parts {
@@ -227,6 +238,8 @@ impl Parts {
             Timer::Rounds => self.rounds.deadline(),
             Timer::Procs => self.procs.deadline(),
             Timer::Leftovers => self.leftovers.deadline(),
+            Timer::Warnings => self.warnings.deadline(),
+            Timer::Start => self.start.deadline(),
         }
     }
 
@@ -238,6 +251,8 @@ impl Parts {
             Timer::Serve => self.serve.on_timeout(cx),
             Timer::Rounds => self.rounds.on_timeout(cx),
             Timer::Procs => self.procs.on_timeout(cx),
+            Timer::Warnings => self.warnings.on_timeout(cx),
+            Timer::Start => self.start.on_timeout(cx),
             Timer::Leftovers => {
                 // What remains is looked at after everything that the same moment brings.
                 self.route_notices(cx);
@@ -264,7 +279,7 @@ impl Parts {
             NodeEvent::Unreached { number, errno } => self.start.probing.on_unreached(cx, number, errno),
             NodeEvent::Checked { app, error } => self.start.on_checked(cx, app, error),
             NodeEvent::Beat(beat) => self.lease.on_beat(cx, beat),
-            NodeEvent::EdgeLost => self.lost.on_unheard(cx),
+            NodeEvent::EdgeLost => self.edge_lost(cx),
             NodeEvent::Signal { sig, to } => self.signalled(cx, sig, to),
             NodeEvent::GuardianLost => self.lost.on_guardian(cx),
             NodeEvent::InitLost => self.lost.on_init(cx),
@@ -295,6 +310,7 @@ impl Parts {
             NodeEvent::SessionMessage { session, said } => self.rounds.on_session_message(cx, session, said),
             NodeEvent::SessionLost { session } => self.rounds.on_gone(cx, session),
             NodeEvent::DevicesFreed(freed) => self.devices_freed(cx, freed),
+            NodeEvent::DevicesEnding => self.start.on_devices_ending(cx.now),
             NodeEvent::DevicesExamined => self.leftovers.on_devices_examined(cx),
             NodeEvent::DevicesReleased { proc } => self.procs.on_devices_released(cx, proc),
             NodeEvent::PortReserved { port } => self.rounds.on_port(cx, port),
@@ -403,6 +419,9 @@ impl Parts {
             Notice::Census(census) => {
                 self.grace.on_census(cx, census);
                 self.leftovers.on_census(cx, census);
+                if census.gone {
+                    self.warnings.on_ranks_gone(cx);
+                }
             }
             Notice::Sweeping => {
                 self.lost.on_sweeping();
@@ -451,6 +470,7 @@ impl Parts {
                 self.grace.on_next_generation();
                 self.host_signals.on_next_generation();
                 self.postmortem.on_next_generation();
+                self.start.on_next_generation(cx.now);
                 self.leftovers.on_next_generation();
                 self.rounds.on_next_generation(&rendezvous);
                 self.serve.on_met(cx, &rendezvous);
@@ -488,6 +508,27 @@ impl Parts {
                 self.ends(cx, sig, procs::Procs::on_scheduler_ends);
             }
             Send::Owed(sig) => self.procs.signal_each(cx, sig, |proc| self.host_signals.owes(proc)),
+        }
+    }
+
+    /// The guardian or the agent was sent a signal.
+    fn signalled(&mut self, cx: &mut Cx<'_>, sig: Signal, to: SignalledPart) {
+        let ends = self.host_signals.on_signal(cx, sig, to);
+        // A session that is ended sends SIGHUP after SIGTERM.
+        if ends && !(sig == Signal::HUP && self.warnings.is_spared(cx.now)) {
+            self.lost.on_unheard(cx);
+        }
+        if sig == Signal::CONT {
+            self.lease.on_resumed(cx);
+        }
+    }
+
+    /// The connection to the launcher has ended.
+    fn edge_lost(&mut self, cx: &mut Cx<'_>) {
+        if self.warnings.on_cut(cx.now) {
+            self.on_launcher_lost(cx);
+        } else {
+            self.lost.on_unheard(cx);
         }
     }
 

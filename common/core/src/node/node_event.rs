@@ -97,6 +97,8 @@ pub enum NodeEvent {
     },
     /// Answer to [`NodeAction::FreeDevices`].
     DevicesFreed(DevicesFreed),
+    /// Holders of devices are being ended: they have the grace for that.
+    DevicesEnding,
     /// Answer to [`NodeAction::ExamineDevices`], after a `News` for each holder.
     DevicesExamined,
     /// Answer to [`NodeAction::AwaitDevices`]: no process that the exited process has left holds a device.
@@ -258,6 +260,8 @@ pub enum NodeAction {
     Beat(Beat),
     /// This node may live until then: the guardian has to know.
     Lease(Mono),
+    /// This host shuts down. Until then the end of the connection does not end the ranks, also if the guardian hears of it first.
+    Spare(Mono),
     /// Nothing runs here: make ready for ranks again, as at first, and let go of the store of those before; answered by `Renewed` or
     /// `Refused`.
     Renew {

@@ -11,6 +11,7 @@ use crate::guard::devices::DeviceKind;
 use crate::id::{AppIndex, NodeId};
 use crate::os_strings::OsStrings;
 use crate::spec::AppBase;
+use crate::time::{Mono, Span};
 use crate::tpu::{self, SliceError, SliceHost, TpuHost};
 use crate::travel::Travel;
 use crate::wire::codec;
@@ -20,6 +21,11 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+
+/// How long the search for holders of devices may take. A file system or a process that does not answer would hold the start for ever.
+const SEARCH: Span = Span::from_secs(30);
+/// How long holders may take to exit after SIGKILL.
+const KILLED: Span = Span::from_secs(30);
 
 /// Most bytes of all programs of a job together: far above what a kernel lets a process start with, far below what hurts.
 const MAX_APPS: usize = 16 << 20;
@@ -41,8 +47,10 @@ pub(super) struct BringUp {
     login: OsStrings,
     travel: Option<Travel>,
     gpus: Gpus,
-    /// Devices are being freed for the first ranks.
-    frees_devices: bool,
+    /// Devices are being freed for the first ranks, until then at most.
+    frees_devices: Option<Mono>,
+    /// From SIGTERM to SIGKILL for their holders; `None`: the job uses no such devices.
+    grace: Option<Span>,
     binding: BindRequest,
     /// Of the only host of a job: its ranks, and whether it may be a part of a TPU slice.
     alone: Option<(u32, bool)>,
@@ -94,7 +102,8 @@ impl BringUp {
                 self.probing.on_begun(&start);
                 self.check = (!start.sole).then_some(Check { open: start.apps });
                 self.step = Step::SettingUp;
-                self.frees_devices = start.devices.is_active();
+                self.grace = start.devices.is_active().then_some(start.grace);
+                self.on_next_generation(cx.now);
                 cx.notify(Notice::Begun(Box::new(start)));
                 cx.act(NodeAction::SetUpSandbox(plan));
             }
@@ -175,15 +184,37 @@ impl BringUp {
         }
     }
 
+    /// The devices are being freed for the ranks to come.
+    pub(super) fn on_next_generation(&mut self, now: Mono) {
+        self.frees_devices = self.grace.map(|_| now + SEARCH);
+    }
+
     /// The devices of this host are free.
     pub(super) fn on_devices_free(&mut self, cx: &mut Cx<'_>) {
-        self.frees_devices = false;
+        self.frees_devices = None;
         self.report_if_ready(cx);
+    }
+
+    /// Holders of devices are being ended. Another search follows.
+    pub(super) fn on_devices_ending(&mut self, now: Mono) {
+        if let (Some(until), Some(grace)) = (&mut self.frees_devices, self.grace) {
+            *until = now + grace + KILLED + SEARCH;
+        }
+    }
+
+    pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+        if self.frees_devices.take_if(|until| *until <= cx.now).is_some() {
+            self.refuse(cx, NodeRefusal::DevicesUnknown { limit: SEARCH });
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.frees_devices.filter(|_| !self.refused)
     }
 
     fn report_if_ready(&mut self, cx: &mut Cx<'_>) {
         let checked = self.check.is_some_and(|check| check.open == 0);
-        if checked && !self.frees_devices && !self.refused && matches!(self.step, Step::Ended) {
+        if checked && self.frees_devices.is_none() && !self.refused && matches!(self.step, Step::Ended) {
             self.check = None;
             cx.act(NodeAction::ToRoot(ToRoot::Ready));
         }

@@ -251,6 +251,23 @@ impl Restart {
             .is_some_and(|member| member.state == membership::MemberState::Active || member.faulted)
     }
 
+    /// Whether a planned round can continue without a host that is about to be taken away: some rank elsewhere takes part, or is yet to
+    /// register.
+    #[must_use]
+    pub fn can_drain(&self, node: NodeId) -> bool {
+        use membership::MemberState::{Absent, Active, Failed, Joining, Left};
+        let gathers = matches!(self.phase, Phase::Gathering);
+        (gathers || self.is_open())
+            && self.membership.members.iter().any(|member| {
+                let stays = match member.state {
+                    Active => true,
+                    Absent | Joining => gathers,
+                    Failed { .. } | Left => false,
+                };
+                stays && !member.warned && member.node != node
+            })
+    }
+
     /// The limits of the command line and, once they have registered, of the processes.
     #[must_use]
     pub const fn limits(&self) -> Limits {

@@ -91,7 +91,8 @@ impl TpuFacts {
     #[must_use]
     pub fn of_gke(env: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
         let worker = env("TPU_WORKER_ID")?.trim().parse().ok()?;
-        let peers = names(&env("TPU_WORKER_HOSTNAMES")?);
+        // A pod that is a slice by itself has the name `localhost`, as each such pod has: it names no host and no slice.
+        let peers = Some(names(&env("TPU_WORKER_HOSTNAMES")?)).filter(|peers| !is_localhost(peers)).unwrap_or_default();
         let host = env("TPU_CHIPS_PER_HOST_BOUNDS").and_then(|text| Bounds::parse(&text));
         let whole = env("TPU_TOPOLOGY").and_then(|text| Bounds::parse(&text));
         let hosts = env("TPU_HOST_BOUNDS").and_then(|text| Bounds::parse(&text));
@@ -140,6 +141,10 @@ impl TpuFacts {
         let count = if self.chips == 0 { chips } else { self.chips };
         Self { chips: count, chips_bounds: self.chips_bounds.or_else(|| Bounds::of_chips(count)), ..self }
     }
+}
+
+fn is_localhost(peers: &[OsBytes]) -> bool {
+    matches!(peers, [only] if only.as_slice() == b"localhost")
 }
 
 /// `10.0.1.1,10.0.1.2`
@@ -201,6 +206,14 @@ mod tests {
         assert_eq!(names_of(&facts), ["a-0.svc", "a-1.svc"]);
         assert_eq!(facts.host_bounds, Some(Bounds::new(1, 1, 2)));
         assert_eq!(facts.accelerator_type.as_slice(), b"v4-16");
+    }
+
+    #[test]
+    fn pod_that_is_a_slice_by_itself_names_no_slice() {
+        let facts = of(&[("TPU_WORKER_ID", "0"), ("TPU_WORKER_HOSTNAMES", "localhost")]).unwrap();
+        assert_eq!((facts.slice.as_slice(), facts.peers.len()), (&b""[..], 0));
+        let facts = of(&[("TPU_WORKER_ID", "0"), ("TPU_WORKER_HOSTNAMES", "localhost"), ("TPU_NAME", "a")]).unwrap();
+        assert_eq!(facts.slice.as_slice(), b"a");
     }
 
     #[test]

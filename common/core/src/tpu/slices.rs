@@ -33,7 +33,7 @@ pub struct SliceHost<'a> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum SliceError {
     /// The job has only some hosts of a slice.
-    #[error("slice {slice} has {of} hosts, and the job has {has} of them: libtpu would wait for the others for ever")]
+    #[error("slice {slice} has {}, and the job has {has} of them: libtpu would wait for the others for ever", hosts(*.of))]
     Partial {
         /// Its name.
         slice: OsBytes,
@@ -51,7 +51,7 @@ pub enum SliceError {
         worker: u32,
     },
     /// A number that the slice has not.
-    #[error("a host is number {worker} of slice {slice}, which has {of} hosts, from 0 on")]
+    #[error("a host is number {worker} of slice {slice}, which has {}, from 0 on", hosts(*.of))]
     TooHigh {
         /// The slice.
         slice: OsBytes,
@@ -61,7 +61,7 @@ pub enum SliceError {
         of: u32,
     },
     /// Slices of one job have different sizes.
-    #[error("slice {slice} has {has} hosts, and slice {other} has {of}: all slices of a job have the same size")]
+    #[error("slice {slice} has {}, and slice {other} has {of}: all slices of a job have the same size", hosts(*.has))]
     Unequal {
         /// A slice.
         slice: OsBytes,
@@ -107,6 +107,11 @@ impl Hint for SliceError {
             Self::Unequal { .. } | Self::Uneven { .. } => None,
         }
     }
+}
+
+/// `1 host`, `4 hosts`
+fn hosts(count: u32) -> String {
+    format!("{count} host{}", if count == 1 { "" } else { "s" })
 }
 
 /// A slice of the job.
@@ -298,7 +303,7 @@ mod tests {
         );
         assert_eq!(
             error(&[host("a", 0, 4), host("a", 1, 4), host("b", 0, 4)], 1),
-            "slice b has 1 hosts, and slice a has 2: all slices of a job have the same size"
+            "slice b has 1 host, and slice a has 2: all slices of a job have the same size"
         );
     }
 

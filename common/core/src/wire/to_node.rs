@@ -196,6 +196,8 @@ pub struct Start {
     pub in_step: bool,
     /// The command whose end with 0 is a warning that this host is about to be taken away. Empty: there is none.
     pub preempt_probe: Box<OsBytes>,
+    /// The time of ranks after a warning (`--warning-grace`).
+    pub warning_grace: Span,
     /// The job has several worlds: its ranks do not take part in rounds.
     pub has_worlds: bool,
     /// Serve MPI libraries.
@@ -236,6 +238,7 @@ impl Start {
             tpu: TpuRequest::default(),
             in_step: false,
             preempt_probe: Box::default(),
+            warning_grace: crate::warnings::GRACE,
             has_worlds: false,
             mpi: false,
             awaits: Span::ZERO,

@@ -14,7 +14,7 @@ use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::Tier;
 use crate::status::Status;
-use crate::time::HostTime;
+use crate::time::{HostTime, Span};
 use crate::tpu::{SliceError, TpuFacts};
 use crate::travel::Lowered;
 use crate::warnings::WarningSource;
@@ -318,6 +318,11 @@ pub enum NodeRefusal {
         more: u32,
         /// A device that is held by a process which this user may not see; empty: there is none.
         hidden: OsBytes,
+    },
+    /// The search for holders of devices did not end in time.
+    DevicesUnknown {
+        /// How long it was waited for.
+        limit: Span,
     },
     /// Messages that make no sense in this order.
     Protocol,

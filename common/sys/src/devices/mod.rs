@@ -11,6 +11,6 @@ mod site;
 
 pub use lockfile::{LockState, lock_state, remove_lock};
 pub use pci::{PciDevice, devices_of};
-pub use process::{Ancestors, JobSigns, Process, user_name};
-pub use scan::{Found, Scan, Targets, scan, scan_mappings};
+pub use process::{Ancestors, JobSigns, Process, is_own_proc, user_name};
+pub use scan::{Found, Scan, Targets, is_holder, scan, scan_mappings};
 pub use site::{DeviceClaim, Node, claim, has_accelerators, has_shared_memory, is_busy, nvidia};

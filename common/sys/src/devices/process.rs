@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// Most bytes of a command that are kept.
 const COMMAND: usize = 120;
+/// Most bytes of the id of a job that are kept: more than any has.
+const JOB_ID: usize = 64;
 /// Most generations of ancestors that are followed.
 const DEPTH: usize = 128;
 
@@ -88,6 +90,13 @@ impl Process {
     pub fn is_there(&self) -> bool {
         Stat::read(self.pid).is_some_and(|stat| stat.started == self.started)
     }
+}
+
+/// Whether /proc shows the PID namespace of this process. Otherwise its numbers must not be used in system calls.
+#[must_use]
+pub fn is_own_proc() -> bool {
+    let shown = fs::read_link("/proc/self").ok();
+    shown.and_then(|pid| pid.to_str()?.parse().ok()) == Some(std::process::id())
 }
 
 /// The PID namespace of a process.
@@ -184,7 +193,8 @@ fn signs(pid: u32, dir: &Path) -> Option<JobSigns> {
         let mut entries = environment.split(|b| *b == 0);
         entries.find_map(|entry| entry.strip_prefix(name)?.strip_prefix(b"="))
     };
-    let job = value(b"RLAUNCH_JOB_ID").filter(|job| !job.is_empty())?.to_vec();
+    let job = value(b"RLAUNCH_JOB_ID").filter(|job| !job.is_empty())?;
+    let job = job.get(..JOB_ID).unwrap_or(job).to_vec();
     let rank = value(b"RLAUNCH_RANK").and_then(|rank| std::str::from_utf8(rank).ok()?.parse().ok());
     let is_supervised = above(pid).any(|(_, comm)| comm.starts_with(b"rlaunch-"));
     let is_answered = value(b"RLAUNCH_SOCKET").and_then(|path| is_answered(dir, path));
@@ -249,8 +259,31 @@ mod tests {
         assert!(own.age < Duration::from_secs(86_400), "{:?}", own.age);
         let reused = Process { started: own.started + 1, ..own };
         assert!(!reused.is_there(), "another process has the number now");
+        assert!(is_own_proc());
         assert_eq!(user_name(0), "root");
         assert_eq!(user_name(4_000_000_000), "4000000000");
+    }
+
+    /// An agent or a guardian above a process protects it, also if nothing answers at its socket.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "processes of a test")]
+    fn process_below_an_agent_is_supervised() {
+        use std::io::BufRead as _;
+        let agent = std::env::temp_dir().join(format!("rlaunch-{}", std::process::id()));
+        std::os::unix::fs::symlink("/bin/sh", &agent).unwrap();
+        let inner = "RLAUNCH_JOB_ID=$(printf %0100d 7) sh -c 'echo $$; read line'; :";
+        for (shell, is_supervised) in [(agent.as_path(), true), (Path::new("/bin/sh"), false)] {
+            let mut command = std::process::Command::new(shell);
+            command.args(["-c", inner]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let mut line = String::new();
+            std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            let signs = Process::read(line.trim().parse().unwrap()).unwrap().job.unwrap();
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            assert_eq!((signs.is_supervised, signs.job.len()), (is_supervised, JOB_ID));
+        }
+        fs::remove_file(&agent).unwrap();
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use super::Node;
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, readlinkat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use nix::fcntl::{OFlag, readlinkat};
+use nix::sys::stat::{Mode, makedev};
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::path::Path;
 
 /// The link text of a descriptor of a VFIO device. It keeps the group busy after the group file was closed.
@@ -98,8 +98,14 @@ fn descriptors(proc: BorrowedFd<'_>, pid: u32, targets: &Targets, found: &mut Fo
     let tasks = format!("{pid}/task");
     let mut threads = Dir::openat(proc, tasks.as_str(), READ, Mode::empty())?;
     for thread in threads.iter().map_while(Result::ok).filter_map(|entry| number(entry.file_name())) {
-        if thread != pid && look(proc, &format!("{tasks}/{thread}/fd"), targets, found)? > 0 {
-            return Ok(());
+        if thread == pid {
+            continue;
+        }
+        match look(proc, &format!("{tasks}/{thread}/fd"), targets, found) {
+            Ok(1..) => return Ok(()),
+            // The thread has exited meanwhile. The process may have others.
+            Ok(0) | Err(Errno::ENOENT | Errno::ESRCH) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -118,10 +124,10 @@ fn look(proc: BorrowedFd<'_>, path: &str, targets: &Targets, found: &mut Found) 
             continue;
         }
         count += 1;
-        let Ok(stat) = fstatat(dir.as_fd(), name, AtFlags::empty()) else { continue };
-        if is_character_device(&stat) && targets.rdevs.contains(&stat.st_rdev) {
-            found.rdevs.insert(stat.st_rdev);
-        } else if targets.anonymous == Some(stat.st_dev) {
+        let Ok(file) = OpenFile::at(dir.as_fd(), name) else { continue };
+        if let Some(rdev) = file.rdev.filter(|rdev| targets.rdevs.contains(rdev)) {
+            found.rdevs.insert(rdev);
+        } else if targets.anonymous == Some(file.dev) {
             vfio_device(proc, dir.as_fd(), (path, name), targets, found);
         }
     }
@@ -171,27 +177,71 @@ pub fn scan_mappings(targets: &Targets) -> io::Result<Vec<Found>> {
     let base = all.as_fd().try_clone_to_owned()?;
     let mut holders = Vec::new();
     for pid in all.iter().map_while(Result::ok).filter_map(|entry| number(entry.file_name())) {
-        let path = format!("{pid}/map_files");
-        let Ok(mut maps) = Dir::openat(base.as_fd(), path.as_str(), READ, Mode::empty()) else { continue };
-        let Ok(dir) = maps.as_fd().try_clone_to_owned() else { continue };
-        let mut found = Found { pid, rdevs: BTreeSet::new(), is_unsure: false };
-        for entry in maps.iter().map_while(Result::ok) {
-            let Ok(stat) = fstatat(dir.as_fd(), entry.file_name(), AtFlags::empty()) else { continue };
-            if is_character_device(&stat) && targets.rdevs.contains(&stat.st_rdev) {
-                found.rdevs.insert(stat.st_rdev);
-            }
-        }
-        holders.extend(Some(found).filter(|found| !found.rdevs.is_empty()));
+        let rdevs = mapped(base.as_fd(), pid, targets).unwrap_or_default();
+        holders.extend((!rdevs.is_empty()).then_some(Found { pid, rdevs, is_unsure: false }));
     }
     Ok(holders)
+}
+
+/// The devices among the mappings of a process.
+fn mapped(proc: BorrowedFd<'_>, pid: u32, targets: &Targets) -> Result<BTreeSet<u64>, Errno> {
+    let path = format!("{pid}/map_files");
+    let mut maps = Dir::openat(proc, path.as_str(), READ, Mode::empty())?;
+    let dir = maps.as_fd().try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
+    let file = |name: &CStr| OpenFile::at(dir.as_fd(), name).ok()?.rdev;
+    let devices = maps.iter().map_while(Result::ok).filter_map(|entry| file(entry.file_name()));
+    Ok(devices.filter(|rdev| targets.rdevs.contains(rdev)).collect())
+}
+
+/// Looks again at one process: whether it holds one of the devices.
+///
+/// # Errors
+/// There is no descriptor left to read /proc.
+pub fn is_holder(targets: &Targets, pid: u32) -> io::Result<bool> {
+    is_holder_below(Path::new("/proc"), targets, pid)
+}
+
+fn is_holder_below(proc: &Path, targets: &Targets, pid: u32) -> io::Result<bool> {
+    let proc = open(proc)?;
+    let mut found = Found { pid, rdevs: BTreeSet::new(), is_unsure: false };
+    match descriptors(proc.as_fd(), pid, targets, &mut found) {
+        Ok(()) | Err(Errno::EACCES | Errno::EPERM | Errno::ENOENT | Errno::ESRCH) => {}
+        Err(shortage) => return Err(shortage.into()),
+    }
+    let maps = || mapped(proc.as_fd(), pid, targets).unwrap_or_default();
+    Ok(found.is_unsure || !found.rdevs.is_empty() || !maps().is_empty())
 }
 
 fn open(path: &Path) -> io::Result<Dir> {
     Ok(Dir::open(path, READ, Mode::empty())?)
 }
 
-fn is_character_device(stat: &FileStat) -> bool {
-    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFCHR
+/// The file that a link in /proc leads to.
+struct OpenFile {
+    /// The device of its file system.
+    dev: u64,
+    /// The device that it stands for; `None`: it is no character device.
+    rdev: Option<u64>,
+}
+
+impl OpenFile {
+    /// The file system is not asked: one that does not answer would hold the search for ever.
+    fn at(dir: BorrowedFd<'_>, name: &CStr) -> Result<Self, Errno> {
+        // SAFETY: all fields are integers, for which zero is a value.
+        let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+        // SAFETY: `name` is a C string, and `stat` is valid for writing.
+        let rc = unsafe {
+            libc::statx(dir.as_raw_fd(), name.as_ptr(), libc::AT_STATX_DONT_SYNC, libc::STATX_TYPE, &raw mut stat)
+        };
+        if rc < 0 {
+            return Err(Errno::last());
+        }
+        let is_device = u32::from(stat.stx_mode) & libc::S_IFMT == libc::S_IFCHR;
+        Ok(Self {
+            dev: makedev(stat.stx_dev_major.into(), stat.stx_dev_minor.into()),
+            rdev: is_device.then(|| makedev(stat.stx_rdev_major.into(), stat.stx_rdev_minor.into())),
+        })
+    }
 }
 
 fn number(name: &CStr) -> Option<u32> {
@@ -235,11 +285,24 @@ mod tests {
         std::fs::remove_file(proc.join("77/fd/0")).unwrap();
         std::fs::create_dir_all(proc.join("77/task/78/fd")).unwrap();
         symlink("/dev/zero", proc.join("77/task/78/fd/5")).unwrap();
-        let scan = scan_below(&proc, &Targets::new(&[zero()], Vec::new()));
+        // Another mount namespace has another name for the device.
+        let other = proc.join("other");
+        let mode = Mode::S_IRUSR;
+        let is_root = nix::sys::stat::mknod(&other, nix::sys::stat::SFlag::S_IFCHR, mode, zero().rdev).is_ok();
+        if is_root {
+            symlink(&other, proc.join("99/fd/4")).unwrap();
+        }
+        // A thread that has exited since its number was read: its process has others.
+        std::fs::create_dir_all(proc.join("77/task/78")).unwrap();
+        std::fs::create_dir_all(proc.join("77/task/79")).unwrap();
+        let targets = Targets::new(&[zero()], Vec::new());
+        let scan = scan_below(&proc, &targets);
+        let again = [42, 77, 5, 4_000].map(|pid| is_holder_below(&proc, &targets, pid).unwrap());
+        assert_eq!(again, [true, true, false, false], "looked at again");
         std::fs::remove_dir_all(&proc).unwrap();
         let mut pids: Vec<u32> = scan.unwrap().found.iter().map(|found| found.pid).collect();
         pids.sort_unstable();
-        assert_eq!(pids, [42, 77]);
+        assert_eq!(pids, if is_root { vec![42, 77, 99] } else { vec![42, 77] });
         assert!(scan_below(&proc, &Targets::new(&[zero()], Vec::new())).is_err(), "there is no /proc");
     }
 }

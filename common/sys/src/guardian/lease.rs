@@ -10,6 +10,7 @@ use crate::fd;
 use crate::signals::SignalFd;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The agent's end: tells the guardian of each new deadline.
 #[derive(Debug)]
@@ -21,6 +22,12 @@ impl LeaseLine {
         // Eight bytes are written whole or not at all. A guardian that does not read is stopped or gone, and thousands of
         // renewals behind: one more or less does not matter.
         let _full = fd::write(self.0.as_raw_fd(), &until.to_le_bytes());
+    }
+
+    /// This host shuts down: until then the guardian does not end the job when its lifeline ends.
+    pub fn spare(&self, until: u64) {
+        // A lost word only lets the guardian end the job at once, as without a warning.
+        let _full = fd::write(self.0.as_raw_fd(), &(until | SPARE).to_le_bytes());
     }
 
     /// Signals that the guardian was sent since the last call, in their order; `None`: the guardian has ended.
@@ -42,6 +49,9 @@ impl AsFd for LeaseLine {
     }
 }
 
+/// The mark of a word that is no deadline of the lease. No time is so late, and a lease for ever has another word.
+const SPARE: u64 = 1 << 63;
+
 /// Signals that the guardian passes on. A scheduler sends SIGTSTP before it suspends a job, and SIGCONT when it resumes it.
 pub(super) const PASSED_ON: [i32; 8] = [
     libc::SIGTERM,
@@ -61,6 +71,8 @@ pub(super) struct Watch {
     timer: OwnedFd,
     /// [`PASSED_ON`]; `None`: it could not be had.
     signals: Option<SignalFd>,
+    /// Until when the end of the lifeline does not end the job; 0: it does.
+    spared: AtomicU64,
 }
 
 /// Both ends. The timer runs from now on if there is a first deadline.
@@ -75,7 +87,7 @@ pub(super) fn pair(first: Option<u64>) -> io::Result<(LeaseLine, Watch)> {
     }
     // SAFETY: the kernel has just made this descriptor for us.
     let timer = unsafe { OwnedFd::from_raw_fd(timer) };
-    let watch = Watch { line, timer, signals: SignalFd::new(&PASSED_ON).ok() };
+    let watch = Watch { line, timer, signals: SignalFd::new(&PASSED_ON).ok(), spared: AtomicU64::new(0) };
     if let Some(until) = first {
         watch.arm(until);
     }
@@ -89,11 +101,27 @@ impl Watch {
         (self.line.as_raw_fd(), self.timer.as_raw_fd(), signals)
     }
 
-    /// Passes on signals that have arrived. An agent that does not read is stopped or gone.
-    pub(super) fn pass_on(&self) {
-        for number in self.signals.iter().flat_map(|signals| std::iter::from_fn(|| signals.next())) {
-            let _full = fd::write(self.line.as_raw_fd(), &[number]);
+    /// Passes on signals that have arrived. An agent that does not read is stopped or gone. Returns whether SIGTERM is among them.
+    pub(super) fn pass_on(&self) -> bool {
+        let mut numbers = [0; 16];
+        let mut count = 0;
+        let arrived = self.signals.iter().flat_map(|signals| std::iter::from_fn(|| signals.next()));
+        for (place, number) in numbers.iter_mut().zip(arrived) {
+            *place = number;
+            count += 1;
         }
+        let numbers = &mut numbers[..count];
+        // The kernel gives them by number. systemd sends SIGTERM first, and SIGHUP after it: the agent must not get SIGHUP alone.
+        numbers.sort_unstable_by_key(|number| i32::from(*number) != libc::SIGTERM);
+        if count > 0 {
+            let _full = fd::write(self.line.as_raw_fd(), numbers);
+        }
+        numbers.first().is_some_and(|number| i32::from(*number) == libc::SIGTERM)
+    }
+
+    /// Until when the end of the lifeline does not end the job.
+    pub(super) fn spared_until(&self) -> u64 {
+        self.spared.load(Ordering::Relaxed)
     }
 
     /// Takes in what the agent has written; false if it has closed its end. Allocates nothing.
@@ -104,12 +132,20 @@ impl Watch {
             match fd::read(self.line.as_raw_fd(), &mut buf) {
                 Ok(0) => return false,
                 // Whole words only: that is how they are written.
-                Ok(n) => until = buf[..n].as_chunks::<8>().0.last().copied().or(until),
+                Ok(n) => {
+                    for word in buf[..n].as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)) {
+                        if word != u64::MAX && word & SPARE != 0 {
+                            self.spared.store(word & !SPARE, Ordering::Relaxed);
+                        } else {
+                            until = Some(word);
+                        }
+                    }
+                }
                 Err(_) => break,
             }
         }
         if let Some(word) = until {
-            self.arm(u64::from_le_bytes(word));
+            self.arm(word);
         }
         true
     }
@@ -162,6 +198,20 @@ mod tests {
     }
 
     #[test]
+    fn spared_time_is_no_deadline() {
+        let now = crate::clock::boottime();
+        let (line, watch) = pair(Some(now + 100 * SECOND)).unwrap();
+        assert_eq!(watch.spared_until(), 0);
+        line.spare(now + SECOND);
+        assert!(watch.renew() && !fires(&watch));
+        assert_eq!(watch.spared_until(), now + SECOND);
+        line.renew(u64::MAX);
+        line.renew(1);
+        assert!(watch.renew() && fires(&watch));
+        assert_eq!(watch.spared_until(), now + SECOND);
+    }
+
+    #[test]
     fn without_a_first_deadline_there_is_none() {
         let (line, watch) = pair(None).unwrap();
         assert!(watch.renew() && !fires(&watch));
@@ -183,11 +233,12 @@ mod tests {
             // SAFETY: raise takes an integer; the signal is blocked.
             unsafe { libc::raise(number) };
         }
-        watch.pass_on();
+        assert!(watch.pass_on());
         let mut numbers = line.signals().unwrap();
+        assert_eq!(numbers.remove(0), 15, "SIGTERM is the first");
         numbers.sort_unstable();
-        assert_eq!(numbers, [2, 10, 15]);
-        watch.pass_on();
+        assert_eq!(numbers, [2, 10]);
+        assert!(!watch.pass_on());
         assert_eq!(line.signals(), Some(vec![]));
         drop(watch);
         assert_eq!(line.signals(), None, "its end is seen");

@@ -20,6 +20,8 @@ const STEP_NS: u64 = 250_000_000;
 
 /// How often the guardian looks for the agent's end while no descriptor can be had that would tell it.
 const BLIND_MS: i32 = 100;
+/// How long after SIGTERM, which the agent gets too, its word about the end of the lifeline may take.
+const WORD_NS: u64 = 200_000_000;
 /// How long a connection that takes nothing more may delay the record.
 const REPORT_MS: i32 = 2_000;
 
@@ -48,6 +50,31 @@ enum End {
     Lease,
 }
 
+/// The time that ranks have after the connection has ended, if their host shuts down.
+#[derive(Default)]
+struct Spared {
+    until: u64,
+    /// The lifeline has ended.
+    is_cut: bool,
+}
+
+impl Spared {
+    /// Whether the lifeline has ended, and the time too.
+    fn is_over(&self) -> bool {
+        self.is_cut && crate::clock::boottime() >= self.until
+    }
+
+    /// The time for poll. `other`: without an end of the lifeline.
+    fn patience(&self, other: i32) -> i32 {
+        if !self.is_cut {
+            return other;
+        }
+        let left = self.until.saturating_sub(crate::clock::boottime()).div_ceil(1_000_000);
+        let left = i32::try_from(left).unwrap_or(i32::MAX);
+        if other < 0 { left } else { left.min(other) }
+    }
+}
+
 /// A reader of the caller's output must not wait for the end of the guardian. It uses none of 0-2 itself, so they may as well be closed
 /// where /dev/null cannot be opened.
 pub(super) fn let_go_of_stdio() {
@@ -64,6 +91,7 @@ fn wait_for_an_end(agent: i32, post: &Post) -> End {
     let watched = |fd, events| libc::pollfd { fd, events, revents: 0 };
     let (mut line, timer, signals) = post.lease.as_ref().map_or((-1, -1, -1), super::lease::Watch::numbers);
     let mut agent_fd = None;
+    let mut spared = Spared::default();
     loop {
         if agent_fd.is_none() {
             agent_fd = crate::pidfd::open(agent).ok();
@@ -76,26 +104,28 @@ fn wait_for_an_end(agent: i32, post: &Post) -> End {
         let fd = agent_fd.as_ref().map_or(-1, |fd| fd.as_raw_fd());
         let mut fds = [
             watched(fd, libc::POLLIN),
-            watched(post.lifeline, libc::POLLRDHUP),
+            watched(if spared.is_cut { -1 } else { post.lifeline }, libc::POLLRDHUP),
             watched(timer, libc::POLLIN),
             watched(line, libc::POLLIN),
             watched(signals, libc::POLLIN),
         ];
         // poll(2) takes no more entries than descriptors may be open.
         let count = if post.lease.is_some() { 5 } else { 2 };
-        let time = if agent_fd.is_some() { -1 } else { BLIND_MS };
+        let time = spared.patience(if agent_fd.is_some() { -1 } else { BLIND_MS });
         // SAFETY: `fds` are at least `count` valid pollfds. All signals are blocked, so it is not interrupted.
         let n = unsafe { libc::poll(fds.as_mut_ptr(), count, time) };
         if (n < 0 && errno() != libc::EINTR) || (n == 0 && has_ended(agent)) {
             return End::Agent;
         }
         let [agent, lifeline, timer, renewal, signals] = fds;
-        if n > 0 && signals.revents != 0 {
-            post.lease.iter().for_each(super::lease::Watch::pass_on);
+        if n > 0 && signals.revents != 0 && post.lease.as_ref().is_some_and(super::lease::Watch::pass_on) {
+            spared.until = spared.until.max(crate::clock::boottime() + WORD_NS);
         }
         if n > 0 && renewal.revents != 0 {
             // A renewal that came in time counts, also if we were late to look.
             if post.lease.as_ref().is_some_and(super::lease::Watch::renew) {
+                let until = post.lease.as_ref().map_or(0, super::lease::Watch::spared_until);
+                spared.until = spared.until.max(until);
                 continue;
             }
             // The agent has closed its end; its own end is the next event.
@@ -108,7 +138,13 @@ fn wait_for_an_end(agent: i32, post: &Post) -> End {
             // A half that was shut shows as RDHUP alone (poll(2)). A pipe, as sshd gives it, cannot be shut by halves. On TCP the end
             // of the launcher looks the same, and an agent that can still clean up must not be killed.
             let is_shut = lifeline.revents & libc::POLLHUP == 0 && !post.report.is_tcp();
-            return if is_shut { End::Severed } else { End::Launcher };
+            if is_shut {
+                return End::Severed;
+            }
+            spared.is_cut = true;
+        }
+        if spared.is_over() {
+            return End::Launcher;
         }
         if n > 0 && timer.revents != 0 {
             return End::Lease;

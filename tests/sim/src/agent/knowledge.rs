@@ -54,6 +54,7 @@ impl World {
             | NodeEvent::PortReserved { .. }
             | NodeEvent::DevicesReleased { .. }
             | NodeEvent::DevicesFreed(_)
+            | NodeEvent::DevicesEnding
             | NodeEvent::DevicesExamined
             | NodeEvent::StoreRefused { .. }
             | NodeEvent::StoreLimit { .. }

@@ -140,6 +140,7 @@ impl World {
             NodeAction::EndProbes
             | NodeAction::FreeDevices { .. }
             | NodeAction::WatchPreemption { .. }
+            | NodeAction::Spare(_)
             | NodeAction::ExamineDevices { .. }
             | NodeAction::UsePort(_)
             | NodeAction::OrderDone { .. }

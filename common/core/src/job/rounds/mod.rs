@@ -134,6 +134,11 @@ impl Rounds {
         self.now.phase.machine().is_some()
     }
 
+    /// Whether the program can continue by itself without a host that is about to be taken away.
+    pub(super) fn can_drain(&self, node: NodeId) -> bool {
+        self.now.phase.active().is_some_and(|machine| machine.can_drain(node))
+    }
+
     /// How few ranks are enough.
     pub(super) fn limits(&self) -> Limits {
         self.now.phase.machine().map_or(self.spec.rounds.limits, Restart::limits)

@@ -26,7 +26,7 @@ impl Parts {
         let response = match self.generations.response() {
             _ if is_ending || is_unused => Response::Noted,
             // The agent reports the warning of each rank there.
-            _ if self.rounds.is_used() => Response::Drains,
+            _ if self.rounds.can_drain(node) => Response::Drains,
             response @ (Response::Ends(_) | Response::Noted | Response::Drains) => response,
         };
         self.log.write(&mut step.cx(), What::News(JobNews::HostWarned { node, source, response }));

@@ -103,6 +103,22 @@ fn failure_on_a_warned_host_is_a_preemption() {
     assert_eq!(restarts(&s), [(1, Some(Lost::Warned(SOURCE)))]);
 }
 
+/// The code must not depend on the number of retries.
+#[test]
+fn failure_on_a_warned_host_is_a_preemption_without_retries() {
+    let warnings = WarningPlan { on_warning: OnWarning::Note, ..WarningPlan::default() };
+    for restarts in [retries(0, 0), retries(1, 0)] {
+        let mut s = run(&JobSpec { warnings, ..spec(restarts) });
+        warns(&mut s, 2);
+        ends(&mut s, 2, 4, exit(1));
+        (0..3).for_each(|host| cleared(&mut s, host));
+        (0..3).for_each(|host| done(&mut s, node(host), 0));
+        s.drained();
+        assert_eq!(s.cause(), Cause::Preempted { node: node(2), lost: Lost::Warned(SOURCE) }, "{restarts:?}");
+        assert_eq!(s.finished, Some(Ending::Code(75)));
+    }
+}
+
 #[test]
 fn failure_of_a_rank_is_a_failure_if_all_hosts_were_heard_of_since() {
     let mut s = run(&spec(retries(1, 3)));

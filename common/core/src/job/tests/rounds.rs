@@ -114,6 +114,16 @@ fn a_rank_that_is_about_to_be_taken_away_is_drained_by_a_planned_round() {
     assert_eq!(short(&mut s), ["0: finish 1"]);
 }
 
+/// No rank is left that a planned round could continue with.
+#[test]
+fn warning_of_the_only_host_of_a_round_ends_its_ranks_with_the_grace_of_the_warning() {
+    let mut s = begun(&spec(3));
+    on_message(&mut s);
+    s.hears_of(NODE, &ToRoot::Warned(crate::warnings::WarningSource::Preempted));
+    let end = ToNode::End { sig: Signal::TERM, grace: crate::warnings::GRACE };
+    assert_eq!(s.sent.iter().filter(|msg| **msg == end).count(), 1, "{:?}", s.sent);
+}
+
 #[test]
 fn a_rank_that_is_killed_costs_a_round_and_not_the_job() {
     let mut s = begun(&spec(4));

@@ -54,6 +54,24 @@ fn host_refuses_when_devices_are_held() {
     assert!(!actions.iter().any(is_spawn));
 }
 
+/// A file system or a process that does not answer holds the search.
+#[test]
+fn host_refuses_when_the_search_for_holders_does_not_end() {
+    let overdue = NodeAction::ToRoot(ToRoot::Refused(NodeRefusal::DevicesUnknown { limit: Span::from_secs(30) }));
+    for sole in [true, false] {
+        let (mut rig, _) = waiting(sole);
+        assert!(!rig.wait(29_999).contains(&overdue));
+        assert!(rig.wait(1).contains(&overdue));
+    }
+    let (mut rig, _) = waiting(true);
+    rig.root(spawn(0..1, true));
+    rig.wait(29_000);
+    rig.hear(NodeEvent::DevicesEnding);
+    assert!(!rig.wait(60_000).contains(&overdue), "holders have the grace, and time to exit");
+    assert!(rig.hear(free(false)).iter().any(is_spawn));
+    assert!(!rig.wait(60_000).contains(&overdue));
+}
+
 #[test]
 fn lock_that_is_in_the_way_is_skipped_by_ranks() {
     for (skips_lock, expected) in [(true, true), (false, false)] {

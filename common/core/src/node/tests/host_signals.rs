@@ -110,11 +110,46 @@ fn sigterm_outside_a_step_is_a_warning_that_is_reported_once() {
         for event in [to(Guardian, TERM), to(Agent, TERM), NodeEvent::Warned(WarningSource::Preempted)] {
             assert_eq!(rig.hear(event), []);
         }
-        assert!(rig.hear(to(first, HUP)).contains(&group(0, KILL)), "another signal ends the agent at once");
+        assert!(rig.hear(to(first, Signal::INT)).contains(&group(0, KILL)), "another signal ends the agent at once");
     }
     let mut rig = in_step(1);
     assert_eq!(rig.hear(to(Agent, HUP)), []);
     assert_eq!(rig.wait(100), [reports(HUP, false)], "in a step it is for the ranks");
+}
+
+/// systemd ends a session of sshd as a whole: SIGTERM to all, then SIGHUP, and the connection is gone.
+#[test]
+fn ranks_of_a_host_that_shuts_down_have_the_grace_of_the_warning_without_a_connection() {
+    let grace = Span::from_secs(3);
+    let remote = |lease| Rig::running_by(Start { lease: Some(lease), warning_grace: grace, ..start() }, 2);
+    let kills = |said: &[NodeAction]| said.contains(&group(1, KILL));
+    let ignored = |rig: &mut Rig, said: &[NodeAction]| {
+        assert!(said.contains(&NodeAction::Spare(rig.now + grace)), "{said:?}");
+        for event in [to(Guardian, TERM), to(Agent, HUP), to(Guardian, HUP), NodeEvent::EdgeLost] {
+            assert!(!kills(&rig.hear(event)));
+        }
+    };
+    let mut rig = remote(Span::from_secs(36));
+    let said = rig.hear(to(Agent, TERM));
+    ignored(&mut rig, &said);
+    assert!(!kills(&rig.wait(2_999)));
+    assert!(kills(&rig.wait(1)), "the time is over");
+    // All ranks have ended: nothing else is waited for.
+    let mut rig = remote(Span::from_secs(36));
+    let said = rig.hear(to(Agent, TERM));
+    ignored(&mut rig, &said);
+    rig.exited(0, exit(0));
+    let said = rig.exited(1, exit(0));
+    assert!(said.contains(&NodeAction::Sweep), "{said:?}");
+    // The launcher may start other ranks when the lease is over.
+    let mut rig = remote(Span::from_secs(1));
+    let said = rig.hear(to(Agent, TERM));
+    ignored(&mut rig, &said);
+    assert!(kills(&rig.wait(1_000)), "the lease is over");
+    // The launcher's own host: its end is known, and not that of a connection.
+    let mut rig = Rig::running(2);
+    rig.hear(to(Agent, TERM));
+    assert!(kills(&rig.hear(NodeEvent::EdgeLost)));
 }
 
 /// Slurm may end a job that has just begun.
