@@ -163,9 +163,11 @@ fn only_the_router_of_a_machine_changes_several_of_its_parts() {
     let routers = [
         "job/mod.rs",
         "job/router.rs",
-        "job/router/respawns.rs",
+        "job/router/anew.rs",
+        "job/router/orders.rs",
         "job/router/slice_events.rs",
         "job/router/warnings.rs",
+        "node/ends.rs",
         "node/mod.rs",
     ];
     let core = root().join("common/core/src");

@@ -274,7 +274,7 @@ impl Nodes {
     /// Reaches a host, for the first time or again: `credit` is what it may send at first.
     pub(super) fn connect(&mut self, id: NodeId, credit: u64, events: &mut VecDeque<JobEvent>) {
         if let Some(node) = self.list.get_mut(id.index()) {
-            *node = Node { link: Link::Absent, credit, ended: None, unkept: false, is_kept: false };
+            *node = Node { link: Link::Absent, credit, ended: None, unkept: false, keeper: None };
         }
         self.closing.retain(|closing| closing.id != id);
         self.remote.connect(id, events);

@@ -69,11 +69,6 @@ impl Names {
         self.report.restarts.iter().filter(|restarted| restarted.lost.is_none()).count()
     }
 
-    /// The records so far.
-    pub(super) const fn report(&self) -> &Report {
-        &self.report
-    }
-
     /// Most restarts of all ranks.
     pub(super) fn max_restarts(&self) -> u32 {
         self.report.start.as_ref().map_or(0, |start| start.restarts.most)

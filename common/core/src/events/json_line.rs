@@ -1,13 +1,13 @@
 //! Records as lines of NDJSON: which fields each of them has, under which names. docs/reference/events.md describes the same for readers.
 
+mod losses;
+
 use super::{Answer, AppLine, Cause, JobStart, Lost, Record, SlicesTaken, VERSION, What, WorldLine};
 use super::{news, round_fields};
-use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::errno::EPIPE;
 use crate::exit::Ending;
 use crate::guard::devices::DeviceHolder;
 use crate::id::{NodeId, Rank, Std};
-use crate::job::CloseReason;
 use crate::json::{Object, push_bytes, push_number};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
@@ -18,6 +18,7 @@ use crate::wire::node_news;
 use crate::wire::to_root::{Facts, Found, Hello, Leftover, NodeRefusal, SpawnError, SpawnStep, Tried, Usage};
 use alloc::format;
 use alloc::string::{String, ToString as _};
+use losses::lost;
 
 /// Returns one line of the event log, with its newline.
 #[must_use]
@@ -483,62 +484,6 @@ fn places(o: &mut Object<'_>, interface: &OsBytes, tried: &[Tried]) {
         o.signed("errno", one.errno);
         o.close();
     });
-}
-
-fn closed(o: &mut Object<'_>, why: CloseReason) {
-    match why {
-        CloseReason::Eof => o.text("why", "eof"),
-        CloseReason::Malformed => o.text("why", "malformed"),
-        CloseReason::Slow => o.text("why", "slow"),
-        CloseReason::Failed(errno) => {
-            o.text("why", "failed");
-            o.signed("errno", errno);
-        }
-        CloseReason::Carrier(kind, end) => {
-            let name = match kind {
-                CarrierKind::Ssh => "ssh",
-                CarrierKind::Srun => "srun",
-                CarrierKind::Exec => "exec",
-            };
-            o.text("why", name);
-            match end {
-                CarrierEnd::Code(code) => o.number("code", code.into()),
-                CarrierEnd::Signal(number) => match Signal::new(number) {
-                    Some(sig) => o.text("signal", &format!("{sig}")),
-                    None => o.text("signal", ""),
-                },
-            }
-        }
-    }
-}
-
-fn lost(o: &mut Object<'_>, lost: Lost) {
-    match lost {
-        Lost::Agent(why) => {
-            o.text("lost", "agent");
-            closed(o, why);
-        }
-        Lost::AgentEarly => {
-            o.text("lost", "agent");
-            o.text("why", "early");
-        }
-        Lost::AgentMute => {
-            o.text("lost", "agent");
-            o.text("why", "mute");
-        }
-        Lost::Unheard => o.text("lost", "unheard"),
-        Lost::Expired => o.text("lost", "expired"),
-        Lost::Starved(long) => {
-            o.text("lost", "starved");
-            o.number("stood", long.nanos());
-        }
-        Lost::Guardian => o.text("lost", "guardian"),
-        Lost::Init => o.text("lost", "init"),
-        Lost::Warned(source) => {
-            o.text("lost", "warned");
-            o.text("source", source.word());
-        }
-    }
 }
 
 pub(super) fn cause(o: &mut Object<'_>, cause: &Cause) {

@@ -10,20 +10,19 @@ mod warnings;
 use super::generations::{Fate, Why};
 use super::job_event::JobEvent;
 use super::notice::{EndingBegan, Notice, RankExit};
-use super::orders::is_together;
 use super::rounds::Escalation;
 use super::rounds::routing::Heard;
 use super::shrink_rule::{self, Means};
 use super::slices::Obstacle;
 use super::worlds::Meaning;
 use super::{JobAction, Parts, Step};
-use crate::events::{Cause, Fewer, Lost, RanksState, Tried, What};
+use crate::events::{Cause, Fewer, Lost, RanksState, What};
 use crate::id::{NodeId, ProcId};
 use crate::place::Placement;
 use crate::time::{Mono, Span};
 use crate::wire::round::RoundUp;
 use crate::wire::to_node::ToNode;
-use crate::wire::to_root::{SpawnError, SpawnStep, Started, ToRoot};
+use crate::wire::to_root::ToRoot;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -130,37 +129,6 @@ impl Parts {
                 }
             }
             ToRoot::Done { left, named } => self.node_ends.done(&mut step.cx(), node, left, named.into_vec()),
-        }
-    }
-
-    /// Ranks run.
-    fn started(&mut self, step: &mut Step<'_>, node: NodeId, procs: &[Started]) {
-        self.procs.started(&mut step.cx(), node, procs);
-        for started in procs {
-            self.output.started(&mut step.cx(), started.proc);
-            self.ended_ranks.on_started(&mut step.cx(), started.proc, started.pid);
-            self.worlds.on_started(&mut step.cx(), started.proc);
-        }
-        if self.rounds.started(&mut step.cx(), procs) {
-            self.apply_round_decisions(step);
-        }
-    }
-
-    /// A rank could not be started.
-    fn spawn_failed(&mut self, step: &mut Step<'_>, node: NodeId, proc: ProcId, error: SpawnError) {
-        let is_respawn = self.rounds.is_respawn(step.facts, proc);
-        let tried = match is_respawn {
-            true => Tried::Again { several_hosts: !is_together(step.facts.placement()) },
-            false => Tried::First,
-        };
-        let lacks_gpus = error.step == SpawnStep::Gpus;
-        let is_spawned = self.worlds.on_not_started(&mut step.cx(), (node, proc), &error);
-        let matters = !is_respawn && !is_spawned && !self.generations.is_between();
-        self.procs.spawn_failed(&mut step.cx(), node, proc, error, tried, matters);
-        self.ended_ranks.on_not_started(&mut step.cx(), proc, node);
-        self.on_process_over(step, proc);
-        if is_respawn {
-            self.not_started(step, proc, lacks_gpus);
         }
     }
 

@@ -6,6 +6,7 @@
 mod binding;
 mod check;
 mod devices;
+mod ends;
 mod exec;
 mod generation_change;
 mod gpu_check;
@@ -20,6 +21,7 @@ mod probing;
 mod procs;
 mod rate_limited_counter;
 mod rounds;
+mod sandbox;
 mod serve;
 mod start;
 #[cfg(test)]
@@ -30,9 +32,8 @@ mod worlds;
 
 pub use binding::BindRequest;
 pub use host_signals::SignalledPart;
-pub use node_event::{
-    Depth, DevicesFreed, ErrorFile, ExecSpec, MpiPort, NodeAction, NodeEvent, Processors, Sandbox, SandboxPlan,
-};
+pub use node_event::{Depth, DevicesFreed, ErrorFile, ExecSpec, NodeAction, NodeEvent};
+pub use sandbox::{MpiPort, Processors, Sandbox, SandboxPlan};
 pub use serve::UNUSED;
 pub use world_plan::{WorldPlan, WorldStore};
 
@@ -356,15 +357,6 @@ impl Parts {
         }
     }
 
-    fn signalled(&mut self, cx: &mut Cx<'_>, sig: Signal, to: SignalledPart) {
-        if self.host_signals.on_signal(cx, sig, to) {
-            self.lost.on_unheard(cx);
-        }
-        if sig == Signal::CONT {
-            self.lease.on_resumed(cx);
-        }
-    }
-
     /// A world besides the first one begins.
     fn world_begins(&mut self, cx: &mut Cx<'_>, start: WorldStart) {
         self.rounds.on_world();
@@ -511,34 +503,6 @@ impl Parts {
         }
     }
 
-    /// The guardian or the agent was sent a signal.
-    fn signalled(&mut self, cx: &mut Cx<'_>, sig: Signal, to: SignalledPart) {
-        let ends = self.host_signals.on_signal(cx, sig, to);
-        // A session that is ended sends SIGHUP after SIGTERM.
-        if ends && !(sig == Signal::HUP && self.warnings.is_spared(cx.now)) {
-            self.lost.on_unheard(cx);
-        }
-        if sig == Signal::CONT {
-            self.lease.on_resumed(cx);
-        }
-    }
-
-    /// The connection to the launcher has ended.
-    fn edge_lost(&mut self, cx: &mut Cx<'_>) {
-        if self.warnings.on_cut(cx.now) {
-            self.on_launcher_lost(cx);
-        } else {
-            self.lost.on_unheard(cx);
-        }
-    }
-
-    /// This host is about to be taken away.
-    fn warned(&mut self, cx: &mut Cx<'_>, source: WarningSource) {
-        if self.warnings.on_warned(cx, source) {
-            self.rounds.on_warned(cx);
-        }
-    }
-
     /// A rank has ended.
     fn exited(&mut self, cx: &mut Cx<'_>, exited: Exited) {
         let (proc, excused) = (exited.proc, self.rounds.is_open());
@@ -564,35 +528,6 @@ impl Parts {
         self.rounds.on_exited(cx, proc);
     }
 
-    /// Records that no message of ours arrives any more.
-    fn on_launcher_lost(&mut self, cx: &mut Cx<'_>) {
-        self.launcher_lost = true;
-        self.postmortem.on_launcher_lost();
-        self.leftovers.on_launcher_lost(cx);
-    }
-
-    /// The end has begun.
-    fn ends(&mut self, cx: &mut Cx<'_>, sig: Signal, procs: fn(&mut procs::Procs, &mut Cx<'_>, Signal)) {
-        self.generations.on_ending();
-        self.rounds.on_ending(cx);
-        shut(cx, &mut self.start, &mut self.serve);
-        self.postmortem.on_ending(sig);
-        procs(&mut self.procs, cx, sig);
-        self.leftovers.on_ending(cx);
-    }
-
-    /// SIGKILL for everything.
-    fn destroys(&mut self, cx: &mut Cx<'_>) {
-        self.generations.on_ending();
-        self.grace.on_destroy();
-        self.rounds.on_ending(cx);
-        shut(cx, &mut self.start, &mut self.serve);
-        self.postmortem.on_ending(Signal::KILL);
-        self.procs.on_ending(cx, Signal::KILL);
-        // After the census: a sweep asked for while ranks seem to be there would have to be repeated.
-        cx.notify(Notice::Destroyed);
-    }
-
     /// Notices are routed until none is left: each sub-machine tells less than it hears, so this ends.
     fn route_notices(&mut self, cx: &mut Cx<'_>) {
         while let Some(notice) = cx.notice.pop_front() {
@@ -603,12 +538,6 @@ impl Parts {
 
 fn tell(cx: &mut Cx<'_>, message: ToRoot) {
     cx.act(NodeAction::ToRoot(message));
-}
-
-/// Closes the host for others at the begin of the end: no agent has to reach it any more.
-fn shut(cx: &mut Cx<'_>, start: &mut start::BringUp, serve: &mut serve::Serve) {
-    start.probing.on_ending(cx);
-    serve.on_ending(cx);
 }
 
 impl Machine for Node {

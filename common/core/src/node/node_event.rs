@@ -1,11 +1,9 @@
 //! Events and actions of the node machine: the contract with the agent's driver and with the simulator.
 
-use super::binding::BindRequest;
 use super::host_signals::SignalledPart;
+use super::sandbox::{Sandbox, SandboxPlan};
 use super::world_plan::WorldPlan;
-use crate::address::Interface;
 use crate::cpu_set::CpuSet;
-use crate::gpus::{Devices, Gpu};
 use crate::guard::devices::{DeviceKind, DevicePlan};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, SessionId, Std, WorldId};
 use crate::logs::Way;
@@ -15,12 +13,9 @@ use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::rank_set::RankSet;
 use crate::signal::Signal;
-use crate::spec::{AppBase, Contain};
+use crate::spec::AppBase;
 use crate::status::Status;
 use crate::time::{Mono, Span};
-use crate::topology::Topology;
-use crate::tpu::TpuHost;
-use crate::travel::Travel;
 use crate::warnings::WarningSource;
 use crate::wire::beat::Beat;
 use crate::wire::frozen::client::client_round::{Heard, Said};
@@ -28,8 +23,8 @@ use crate::wire::limit::Met;
 use crate::wire::node_news::NodeNews;
 use crate::wire::order::{Asker, RankOrder};
 use crate::wire::probe::{Key, Place};
-use crate::wire::to_node::{Delta, Find, PortPlan, ToNode, TpuRequest};
-use crate::wire::to_root::{Facts, Hello, Leftover, NodeRefusal, SpawnError, ToRoot, Usage};
+use crate::wire::to_node::{Delta, PortPlan, ToNode};
+use crate::wire::to_root::{Facts, Leftover, NodeRefusal, SpawnError, ToRoot, Usage};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
@@ -434,100 +429,6 @@ pub enum Depth {
     Full,
     /// Its error file only: we ended it ourselves, but it may have written why it was about to end.
     ErrorFile,
-}
-
-/// The set-up that has to be there before the first rank.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SandboxPlan {
-    /// The guarantee asked for.
-    pub contain: Contain,
-    /// The job, in whose name a port is claimed.
-    pub job: JobId,
-    /// Treatment of MASTER_PORT.
-    pub port: PortPlan,
-    /// Between how many nodes the launcher's memory for output is shared.
-    pub nodes: u32,
-    /// Other hosts have to find this one.
-    pub find: Option<Box<Find>>,
-    /// Whether the launcher has to know by which addresses this host's ranks may be seen.
-    pub addresses: bool,
-    /// Settings of the launcher's host that ranks get, where this is another host.
-    pub travel: Option<Travel>,
-    /// Whether ranks get GPU variables.
-    pub gpus: bool,
-    /// The request about TPU chips; `None`: the job uses none.
-    pub tpu: Option<TpuRequest>,
-    /// Listen for MPI libraries.
-    pub mpi: bool,
-    /// How ranks are to be bound.
-    pub binding: BindRequest,
-}
-
-/// The listener for MPI libraries of a host.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MpiPort {
-    /// Its port of 127.0.0.1.
-    pub port: u16,
-    /// The name of the host.
-    pub host: OsBytes,
-}
-
-/// The facts about this node after the set-up.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Sandbox {
-    /// The hello for the launcher.
-    pub hello: Hello,
-    /// CPUs that the agent may use; 0: not known.
-    pub cpus: u32,
-    /// Its processors, where ranks are bound by them.
-    pub processors: Option<Box<Processors>>,
-    /// Its GPUs, where ranks get GPU variables.
-    pub gpus: Devices,
-    /// Its network interfaces, where there are other hosts.
-    pub interfaces: Vec<Interface>,
-    /// The directory of this host for TORCHELASTIC_ERROR_FILE, without a slash at its end.
-    pub error_dir: OsBytes,
-    /// There are devices whose memory outlives the process that has allocated it.
-    pub devices: bool,
-    /// A lock file of libtpu is in the way: a variable keeps ranks from taking it.
-    pub skips_tpu_lock: bool,
-    /// The socket at which this agent listens for clients of the store; empty: none.
-    pub socket: OsBytes,
-    /// The listener for MPI libraries.
-    pub mpi: Option<Box<MpiPort>>,
-    /// Its part in the slices of a job that has no other host. The driver leaves it empty.
-    pub tpu_alone: Option<Box<TpuHost>>,
-}
-
-impl Sandbox {
-    /// A host with four CPUs and nothing special.
-    #[must_use]
-    pub fn of(hello: Hello) -> Self {
-        Self {
-            hello,
-            cpus: 4,
-            processors: None,
-            gpus: Devices::default(),
-            interfaces: Vec::new(),
-            error_dir: OsBytes::from("/tmp"),
-            devices: false,
-            skips_tpu_lock: false,
-            socket: OsBytes::default(),
-            mpi: None,
-            tpu_alone: None,
-        }
-    }
-}
-
-/// The processors of a host.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Processors {
-    /// How they are connected.
-    pub topology: Topology,
-    /// Ranks get less time than their CPUs have: the host limits that for the container.
-    pub has_quota: bool,
-    /// Its GPUs and the CPUs near them, in the order of their numbers, where ranks have GPUs of their own.
-    pub gpus: Vec<Gpu>,
 }
 
 /// Everything needed to start one rank.

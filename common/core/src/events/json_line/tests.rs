@@ -8,6 +8,7 @@ use crate::bootstrap::{FallBack, Refusal};
 use crate::events::{JobNews, RanksState, SinkEnd, Tried};
 use crate::guard::devices::{DeviceHolder, Kept, LockFound};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
+use crate::job::CloseReason;
 use crate::job::HostFailure;
 use crate::job::slices::Obstacle;
 use crate::master_store::{ForAgent, ForRank0, Holder};

@@ -1,12 +1,46 @@
-//! Ranks that are started in place of those that have ended.
+//! Ranks that run, that could not be started, and that are started in place of others.
 
 use super::super::JobAction;
+use super::super::orders::is_together;
 use super::{Parts, Step};
+use crate::events::Tried;
 use crate::id::{NodeId, ProcId, Rank};
+use crate::wire::to_root::{SpawnError, SpawnStep, Started};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 impl Parts {
+    /// Ranks run.
+    pub(super) fn started(&mut self, step: &mut Step<'_>, node: NodeId, procs: &[Started]) {
+        self.procs.started(&mut step.cx(), node, procs);
+        for started in procs {
+            self.output.started(&mut step.cx(), started.proc);
+            self.ended_ranks.on_started(&mut step.cx(), started.proc, started.pid);
+            self.worlds.on_started(&mut step.cx(), started.proc);
+        }
+        if self.rounds.started(&mut step.cx(), procs) {
+            self.apply_round_decisions(step);
+        }
+    }
+
+    /// A rank could not be started.
+    pub(super) fn spawn_failed(&mut self, step: &mut Step<'_>, node: NodeId, proc: ProcId, error: SpawnError) {
+        let is_respawn = self.rounds.is_respawn(step.facts, proc);
+        let tried = match is_respawn {
+            true => Tried::Again { several_hosts: !is_together(step.facts.placement()) },
+            false => Tried::First,
+        };
+        let lacks_gpus = error.step == SpawnStep::Gpus;
+        let is_spawned = self.worlds.on_not_started(&mut step.cx(), (node, proc), &error);
+        let matters = !is_respawn && !is_spawned && !self.generations.is_between();
+        self.procs.spawn_failed(&mut step.cx(), node, proc, error, tried, matters);
+        self.ended_ranks.on_not_started(&mut step.cx(), proc, node);
+        self.on_process_over(step, proc);
+        if is_respawn {
+            self.not_started(step, proc, lacks_gpus);
+        }
+    }
+
     /// Starts queued processes that can start.
     pub(super) fn start_queued(&mut self, step: &mut Step<'_>) {
         if self.generations.is_between() {

@@ -82,7 +82,8 @@ impl Obstacle {
                 | NodeRefusal::NoStore { .. }
                 | NodeRefusal::NoWay { .. }
                 | NodeRefusal::Alone { .. }
-                | NodeRefusal::Devices { .. } => false,
+                | NodeRefusal::Devices { .. }
+                | NodeRefusal::DevicesUnknown { .. } => false,
             },
         }
     }
