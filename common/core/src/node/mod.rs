@@ -31,10 +31,10 @@ mod worlds;
 pub use binding::BindRequest;
 pub use host_signals::SignalledPart;
 pub use node_event::{
-    Depth, DevicesFreed, ErrorFile, ExecSpec, MpiPort, NodeAction, NodeEvent, Processors, Sandbox, SandboxPlan,
+    Depth, DevicesFreed, ErrorFile, ExecSpec, NodeAction, NodeEvent, Processors, Sandbox, SandboxPlan,
 };
 pub use serve::UNUSED;
-pub use world_plan::{WorldPlan, WorldStore};
+pub use world_plan::{MpiPort, WorldPlan, WorldStore};
 
 use crate::id::{AppIndex, ProcId, WorldId};
 use crate::machine::{self, Machine, earliest_of};

@@ -2,7 +2,7 @@
 
 use super::binding::BindRequest;
 use super::host_signals::SignalledPart;
-use super::world_plan::WorldPlan;
+use super::world_plan::{MpiPort, WorldPlan};
 use crate::address::Interface;
 use crate::cpu_set::CpuSet;
 use crate::gpus::{Devices, Gpu};
@@ -457,15 +457,6 @@ pub struct SandboxPlan {
     pub mpi: bool,
     /// How ranks are to be bound.
     pub binding: BindRequest,
-}
-
-/// The listener for MPI libraries of a host.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MpiPort {
-    /// Its port of 127.0.0.1.
-    pub port: u16,
-    /// The name of the host.
-    pub host: OsBytes,
 }
 
 /// The facts about this node after the set-up.

@@ -1,4 +1,4 @@
-//! What a host serves for a world besides the first one.
+//! The services of a host for a world besides the first one, and its listener for MPI libraries.
 
 use crate::id::WorldId;
 use crate::master_store::Guard;
@@ -32,4 +32,13 @@ pub struct WorldStore {
     pub guard: Guard,
     /// Ranks of this host.
     pub ranks: u32,
+}
+
+/// The listener for MPI libraries of a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MpiPort {
+    /// Its port of 127.0.0.1.
+    pub port: u16,
+    /// The name of the host.
+    pub host: OsBytes,
 }
