@@ -125,7 +125,7 @@ pub(crate) struct Edges {
     probes: probe::Probes,
     /// The TCPStore, where this agent holds it.
     listener: Option<tcpstore_listener::TcpStoreListener>,
-    /// What is held for worlds besides the first one.
+    /// Ports and stores of worlds besides the first one.
     worlds: worlds::Worlds,
     /// The listener for MPI libraries.
     mpi: Option<Box<mpi::MpiListener>>,

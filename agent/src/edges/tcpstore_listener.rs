@@ -327,7 +327,7 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     report_owners(edges, hosts);
 }
 
-/// What a look at the stores has brought.
+/// Results of a look at the stores.
 #[derive(Debug, Default)]
 struct News {
     events: Vec<NodeEvent>,

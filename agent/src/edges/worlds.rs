@@ -1,4 +1,4 @@
-//! What this host holds for worlds besides the first one: for each a port, and the TCPStore there where the agent holds it.
+//! Ports and TCPStores of this host for worlds besides the first one. A TCPStore is there if the agent holds it.
 
 use super::tcpstore_listener::{Authorizer, TcpStoreListener, address, most};
 use super::{Edges, sandbox};

@@ -152,7 +152,7 @@ impl Client {
         !std::mem::replace(&mut self.has_asked, true) && Said::is_register(frame)
     }
 
-    /// The rank that it speaks for, if it says so.
+    /// The rank that it speaks for, if it names that.
     pub(super) fn rank(&self) -> Option<Rank> {
         Some(self.rank).filter(|rank| *rank != NO_RANK).map(Rank::new)
     }

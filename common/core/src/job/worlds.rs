@@ -56,7 +56,7 @@ struct Entry {
     head: NodeId,
     /// Ranks that have not ended.
     open: u32,
-    /// What only a world has that a rank has asked for.
+    /// Facts of a world that a rank has asked for.
     spawned: Option<NewWorld>,
 }
 

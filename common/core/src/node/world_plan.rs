@@ -1,4 +1,4 @@
-//! What a host serves for a world besides the first one.
+//! The services of a host for a world besides the first one, and its listener for MPI libraries.
 
 use crate::id::WorldId;
 use crate::master_store::Guard;

@@ -5,10 +5,10 @@ use crate::view::notices::no_message;
 use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::bind::Unbound;
 use rlaunch_core::bootstrap::{FallBack, Refusal};
-use rlaunch_core::events::{Answer, AppLine, Fewer, JobNews, JobStart, RanksState, SinkEnd, SlicesTaken};
+use rlaunch_core::events::{Answer, AppLine, Fewer, JobNews, JobStart, RanksState, SinkEnd, SlicesTaken, WorldLine};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::guard::devices::{DeviceHolder, Kept, LockFound};
-use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std};
+use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std, WorldId};
 use rlaunch_core::job::HostFailure;
 use rlaunch_core::job::slices::Obstacle;
 use rlaunch_core::master_store::{ForAgent, ForRank0, Holder};
@@ -285,7 +285,16 @@ fn notes() -> Vec<What> {
         reserve: RankSet::new(),
         phases: [SECOND; 3],
     };
+    let world = WorldLine {
+        world: WorldId::new(1),
+        group: "gen".into(),
+        first: RANK,
+        apps: Vec::new(),
+        asker: None,
+        is_crowded: true,
+    };
     vec![
+        What::WorldStart(Box::new(world)),
         told(NodeNews::WarningNote(WarningNote::Planned(WallNs(0)))),
         told(NodeNews::WarningNote(WarningNote::NoProbe(127))),
         What::HostReady { node: NODE, hello: hello("no right to unshare", false) },

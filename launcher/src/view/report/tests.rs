@@ -36,6 +36,7 @@ impl Log {
     }
 
     fn empty(ranks: u32) -> Self {
+        let group = OsBytes::default();
         let argv = ["./train", "--lr", "1e-4"].iter().collect();
         let start = JobStart {
             version: OsBytes::from("0.1.0"),
@@ -43,14 +44,7 @@ impl Log {
             host: OsBytes::from("node03"),
             world_size: ranks,
             hosts: vec![OsBytes::from("node03")],
-            apps: vec![AppLine {
-                procs: ranks,
-                group: OsBytes::default(),
-                argv,
-                wdir: None,
-                bytes: 310 << 10,
-                longest: 300 << 10,
-            }],
+            apps: vec![AppLine { procs: ranks, group, argv, wdir: None, bytes: 310 << 10, longest: 300 << 10 }],
             contain: Contain::Auto,
             on_failure: OnFailure::Kill,
             grace: Span::from_secs(5),
@@ -98,10 +92,8 @@ impl Log {
     /// Another process of a rank.
     fn again(&mut self, ms: u64, initial: u32) {
         let (rank, local_rank, at) = (Rank::new(initial), LocalRank::new(initial), Span::from_millis(ms));
-        self.at(
-            ms,
-            What::RankStarted { rank, node: NodeId::new(0), local_rank, group: None, pid: 50_000 + initial, at },
-        );
+        let (node, group, pid) = (NodeId::new(0), None, 50_000 + initial);
+        self.at(ms, What::RankStarted { rank, node, local_rank, group, pid, at });
         let note = RoundNote::Respawned { round: Round::new(1), initial: rank, pid: 50_000 + initial };
         self.at(ms, What::Round { node: None, note: Box::new(note) });
     }
@@ -282,15 +274,21 @@ fn losses() {
     shows("lost_init", &log.ends(3_010, cause, Some(0)));
 }
 
-/// A job on four hosts that ends because some of them were lost.
-fn loses_hosts(name: &str, lost: Lost, nodes: &[u32], others: Lost) {
-    let (first, nodes) = (NodeId::new(2), nodes.iter().copied().map(NodeId::new).collect::<Vec<_>>());
-    let cause = Cause::Lost { node: first, lost };
+/// All of its ranks run.
+fn running_on_hosts() -> Log {
     let mut log = on_hosts(None);
     for n in 0..8 {
         let (rank, node, local_rank) = (Rank::new(n), NodeId::new(n / 2), LocalRank::new(n % 2));
         log.at(7, What::RankStarted { rank, node, local_rank, group: None, pid: 4_710, at: Span::from_millis(6) });
     }
+    log
+}
+
+/// A job on four hosts that ends because some of them were lost.
+fn loses_hosts(name: &str, lost: Lost, nodes: &[u32], others: Lost) {
+    let (first, nodes) = (NodeId::new(2), nodes.iter().copied().map(NodeId::new).collect::<Vec<_>>());
+    let cause = Cause::Lost { node: first, lost };
+    let mut log = running_on_hosts();
     log.at(9_500, What::HostLost { node: first, lost });
     log.begins(9_500, &cause, Some(Signal::TERM));
     (0..8).filter(|n| !nodes.contains(&NodeId::new(n / 2))).for_each(|n| log.exits(n, TERM, 9_600));
@@ -317,11 +315,7 @@ fn hosts_that_were_lost_together_are_named_together() {
 /// The facts about each host: also of those that were lost when the job was ending already.
 #[test]
 fn hosts_that_are_lost_one_after_the_other_are_all_named() {
-    let mut log = on_hosts(None);
-    for n in 0..8 {
-        let (rank, node, local_rank) = (Rank::new(n), NodeId::new(n / 2), LocalRank::new(n % 2));
-        log.at(7, What::RankStarted { rank, node, local_rank, group: None, pid: 4_710, at: Span::from_millis(6) });
-    }
+    let mut log = running_on_hosts();
     let cause = Cause::Lost { node: NodeId::new(1), lost: Lost::Unheard };
     log.at(9_500, What::HostLost { node: NodeId::new(1), lost: Lost::Unheard });
     log.begins(9_500, &cause, Some(Signal::TERM));
@@ -341,11 +335,7 @@ fn hosts_that_are_lost_one_after_the_other_are_all_named() {
 #[test]
 fn a_host_that_was_silent_when_a_rank_failed_is_told_with_it() {
     let cause = Cause::Rank { rank: Rank::new(0), status: Status::Exited(1) };
-    let mut log = on_hosts(None);
-    for n in 0..8 {
-        let (rank, node, local_rank) = (Rank::new(n), NodeId::new(n / 2), LocalRank::new(n % 2));
-        log.at(7, What::RankStarted { rank, node, local_rank, group: None, pid: 4_710, at: Span::from_millis(6) });
-    }
+    let mut log = running_on_hosts();
     log.exits(0, Status::Exited(1), 9_500);
     log.begins(9_500, &cause, Some(Signal::TERM));
     (1..6).for_each(|n| log.exits(n, TERM, 9_600));
@@ -488,11 +478,8 @@ fn respawned_rank_that_succeeded_is_not_lost() {
     }
     let node = NodeId::new(1);
     for initial in [2, 3] {
-        let (rank, local_rank) = (Rank::new(initial), LocalRank::new(initial - 2));
-        log.at(
-            9,
-            What::RankStarted { rank, node, local_rank, group: None, pid: 4000 + initial, at: Span::from_millis(6) },
-        );
+        let (rank, local_rank, at) = (Rank::new(initial), LocalRank::new(initial - 2), Span::from_millis(6));
+        log.at(9, What::RankStarted { rank, node, local_rank, group: None, pid: 4000 + initial, at });
     }
     log.at(1_000, What::HostLost { node, lost: Lost::Unheard });
     log.at(1_000, What::HostDone { node, left: None, named: Vec::new() });
