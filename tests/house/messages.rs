@@ -150,7 +150,8 @@ fn rows() -> Vec<String> {
 }
 
 fn is_other(path: &Path) -> bool {
-    OTHER_TEXTS.iter().any(|name| path.ends_with(name)) || path.ends_with("tests.rs")
+    let is_test = path.ends_with("tests.rs") || path.parent().is_some_and(|folder| folder.ends_with("tests"));
+    OTHER_TEXTS.iter().any(|name| path.ends_with(name)) || is_test
 }
 
 #[test]

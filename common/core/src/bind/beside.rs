@@ -1,4 +1,4 @@
-//! A host on which other jobs have cores: a second job takes others, if there are enough.
+//! A host on which other jobs have cores. A second job takes others, if there are enough.
 
 use super::{Bind, BindTo, Host, Spread};
 use crate::cpu_set::CpuSet;
@@ -43,7 +43,7 @@ mod tests {
         CpuSet::parse(text).unwrap()
     }
 
-    /// The CPUs of the ranks of a job beside others, on 8 cores with two threads each (CPU n and n + 8).
+    /// The CPUs of the ranks of a job beside others. The host has 8 cores with two threads each.
     fn beside(bind: &Bind, ranks: u32, taken: &str) -> Option<String> {
         let topology = Topology::new(&smt(1, 2, 4));
         let host = Host { topology: &topology, ranks, has_quota: false, near: &[] };

@@ -360,8 +360,9 @@ impl Orders {
         (slices, new): (&Slices, &BTreeSet<NodeId>),
     ) {
         let placement = cx.facts.placement();
-        for (node, host) in hosts_of(placement, WorldId::new(0)) {
-            let own = of_host(rendezvous, &host, slices.get(&node));
+        let hosts = hosts_of(placement, WorldId::new(0));
+        for (node, host) in placement.used().filter_map(|node| Some((node, hosts.get(&node)?))) {
+            let own = of_host(rendezvous, host, slices.get(&node));
             let msg = if new.contains(&node) { ToNode::Rendezvous(own) } else { ToNode::Again(own) };
             cx.act(JobAction::Send { node, msg });
             self.ranks(cx, placement, node, first, &host.ranks);
