@@ -3,6 +3,7 @@
 use super::errors::CliError;
 use super::scan::{self, Given};
 use super::table::{CLEAN, Group, Id, Row, Takes};
+use super::values::Lookup;
 use super::{help, place, reach, values};
 use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, LIBTPU_LOCK, LOCK_FILES};
 use rlaunch_core::os_bytes::OsBytes;
@@ -114,6 +115,9 @@ file of libtpu. With --dry-run nothing is ended or removed.
 /// The help of its `--dry-run`.
 pub(super) const DRY_RUN: &str = "show what would be ended or removed";
 
+/// The variable that stands for `--devices`.
+const VARIABLE: &str = "RLAUNCH_DEVICES";
+
 /// The words of each host whose chips are free.
 const FREE: &str = "no process holds a TPU chip";
 
@@ -141,7 +145,7 @@ pub(super) enum Clean {
 }
 
 /// Reads the words after `clean`. The words of the job that they stand for: the devices of each host are freed before its process starts.
-pub(super) fn clean(words: Vec<OsBytes>) -> Result<Clean, CliError> {
+pub(super) fn clean(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Clean, CliError> {
     let known = scan::mixed(words.into_iter(), &CLEAN)?;
     if known.given.iter().any(|given| matches!(given.row.id, Id::Help(_))) {
         return Ok(Clean::Help(help::command_named("clean")));
@@ -155,7 +159,11 @@ pub(super) fn clean(words: Vec<OsBytes>) -> Result<Clean, CliError> {
         });
     }
     let is_trial = known.given.iter().any(|given| given.row.id == Id::Place(place::Opt::DryRun));
-    let is_chosen = known.given.iter().any(|given| given.row.id == Id::Devices(Opt::Devices));
+    let chosen = known.given.iter().rfind(|given| given.row.id == Id::Devices(Opt::Devices));
+    let is_chosen = chosen.is_some();
+    let chosen = chosen.map(|given| (given.spelled.clone(), given.value.clone()));
+    let chosen = chosen.or_else(|| Some((VARIABLE.into(), values::variable(env, VARIABLE)?)));
+    let kind = chosen.map(|(option, value)| clean_kind(&option, &value)).transpose()?.unwrap_or("tpu");
     let mut job: Vec<OsBytes> = Vec::new();
     for given in known.given.into_iter().filter(|given| given.row.id != Id::Place(place::Opt::DryRun)) {
         // A letter alone stands for the words of another row.
@@ -166,7 +174,7 @@ pub(super) fn clean(words: Vec<OsBytes>) -> Result<Clean, CliError> {
         job.extend(Some(given.value).filter(|_| !matches!(given.row.takes, Takes::Nothing)));
     }
     if !is_chosen {
-        job.push("--devices=tpu".into());
+        job.push(OsBytes::from(format!("--devices={kind}")));
     }
     // The job has no program that waits for other hosts of a slice.
     job.extend(
@@ -175,12 +183,17 @@ pub(super) fn clean(words: Vec<OsBytes>) -> Result<Clean, CliError> {
     Ok(Clean::Job { words: job, is_trial })
 }
 
+/// The kind of hosts whose chips are freed. With `none` there would be nothing to do.
+fn clean_kind(option: &OsBytes, value: &OsBytes) -> Result<&'static str, CliError> {
+    values::choice(option, value, &[("auto", "auto"), ("tpu", "tpu")])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn cleaned(line: &str) -> Result<(String, bool), String> {
-        match clean(line.split_whitespace().map(OsBytes::from).collect()).map_err(|error| error.render())? {
+        match clean(line.split_whitespace().map(OsBytes::from).collect(), &|_| None).map_err(|error| error.render())? {
             Clean::Help(text) => Ok((text, false)),
             Clean::Job { words, is_trial } => {
                 let words: Vec<String> = words.iter().map(ToString::to_string).collect();
@@ -203,6 +216,25 @@ mod tests {
         assert!(help.starts_with(USAGE) && help.contains("--dry-run            show what would be ended"), "{help}");
         assert!(cleaned("n1").unwrap_err().contains("rlaunch clean -H n1"));
         assert!(cleaned("--timeout 3").unwrap_err().contains("unknown option"));
+    }
+
+    #[test]
+    fn kind_of_devices_is_one_that_can_be_cleaned() {
+        let said = cleaned("--devices none").unwrap_err();
+        assert!(said.contains("takes auto or tpu, got 'none'"), "{said}");
+        let with = |value: &'static str| clean(Vec::new(), &move |_| Some(value.into()));
+        assert!(with("foo").err().unwrap().render().contains("RLAUNCH_DEVICES"));
+        let Ok(Clean::Job { words, .. }) = with("auto") else { panic!("no job") };
+        assert_eq!(words[0], OsBytes::from("--devices=auto"));
+    }
+
+    #[test]
+    fn command_after_options_is_refused_unless_a_program_has_its_name() {
+        let env = |name: &str| (name == "PATH").then(|| "/nowhere".into());
+        let parse = |line: &str| super::super::parse(line.split(' ').map(Into::into).collect(), &env);
+        let said = parse("--clean-devices all clean --dry-run").err().unwrap().render();
+        assert!(said.contains("'clean' is a command of rlaunch") && said.contains("rlaunch clean ..."), "{said}");
+        assert!(parse("run --clean-devices all clean").is_ok() && parse("--clean-devices all -- clean").is_ok());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::PlaceError;
 use rlaunch_core::shell::quoted;
 use rlaunch_core::stream::label::PrefixError;
+use rlaunch_core::tpu::SliceError;
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
 
@@ -47,6 +48,9 @@ pub(crate) enum CliError {
     /// A command of a later version.
     #[error("the command '{name}' is not supported by this version")]
     Command { name: OsBytes },
+    /// `rlaunch --devices tpu clean`
+    #[error("'{name}' is a command of rlaunch, and commands stand before options; no program in PATH has this name")]
+    LateCommand { name: &'static str },
     /// `rlaunch rapidfire`
     #[error("'{name}' is a command of FireWorks, whose program is called rlaunch too")]
     FireWorks { name: OsBytes },
@@ -71,6 +75,9 @@ pub(crate) enum CliError {
     /// Ranks that do not fit.
     #[error("{}", said_so(source, variables))]
     Place { source: PlaceError, variables: Vec<(String, OsBytes)> },
+    /// Hosts of the hostfile that form no TPU slices.
+    #[error("{source}")]
+    Chips { source: SliceError },
     /// A hostfile that cannot be read; `option` may be the variable that names it.
     #[error("cannot read the hostfile {path}{}: {why}", from_variable(option))]
     Hostfile { option: OsBytes, path: OsBytes, why: String },
@@ -199,6 +206,8 @@ impl Hint for CliError {
             Self::NoHosts { word } => Some(format!("rlaunch doctor -H {}", typed(word)).into()),
             Self::Hostlist { source } => source.hint(),
             Self::Place { source, .. } => source.hint(),
+            Self::Chips { source } => source.hint(),
+            Self::LateCommand { name } => Some(format!("rlaunch {name} ...").into()),
             Self::Hostfile { .. } => None,
             Self::IsFile { path, .. } => {
                 let host = OsBytes::new([path.as_slice(), b":1"].concat());

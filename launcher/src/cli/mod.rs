@@ -257,6 +257,9 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         _ => errors::refuse_command(first)?,
     }
     let parts = programs(words, long_form)?;
+    if !long_form && !map {
+        refuse_late_command(parts.first(), env)?;
+    }
     let asked = parts.iter().flat_map(|part| &part.given).find_map(|given| match given.row.id {
         Id::Help(opt) => Some((opt, given.spelled.as_slice() == b"-h")),
         Id::Run(_)
@@ -301,6 +304,17 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
     }
 }
 
+/// Options come after a command. A command after options would be run as a program, and fail there.
+fn refuse_late_command(part: Option<&scan::Words>, env: Lookup<'_>) -> Result<(), CliError> {
+    let word = part.filter(|part| !part.given.is_empty() && !part.after_dashes).and_then(|part| part.argv.first());
+    let Some(sub) = word.and_then(|word| commands::by_name(word)) else { return Ok(()) };
+    let Some(path) = env("PATH") else { return Ok(()) };
+    if std::env::split_paths(&path).any(|dir| dir.join(sub.name).is_file()) {
+        return Ok(());
+    }
+    Err(CliError::LateCommand { name: sub.name })
+}
+
 /// A command whose words are no program.
 fn without_program(mut words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, CliError> {
     match words.remove(0).as_slice() {
@@ -341,11 +355,13 @@ fn version(words: Vec<OsBytes>) -> Result<Command, CliError> {
 
 /// `rlaunch clean`: a job that frees devices before its processes start.
 fn clean(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, CliError> {
-    match devices::clean(words)? {
+    match devices::clean(words, env)? {
         devices::Clean::Help(text) => Ok(Command::Help(text)),
         devices::Clean::Job { words, is_trial } => {
             let mut run = Box::new(collect(programs(words, true)?, env)?);
             run.devices.is_trial = is_trial;
+            // Hosts are freed one by one.
+            run.whole.allow_partial = true;
             run.presentation.cleans = true;
             Ok(Command::Run(run))
         }

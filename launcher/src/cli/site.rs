@@ -259,6 +259,7 @@ impl Run {
         placement.notes.extend(self.one_per_host(placement.nodes.len()));
         placement.notes.extend(super::allocation::without_hosts(self, site));
         placement.worlds = self.worlds(&placement)?;
+        self.check_chips(&placement)?;
         self.by_slices(placement)
     }
 

@@ -3,12 +3,15 @@
 use super::Run;
 use super::errors::CliError;
 use super::values;
+use rlaunch_core::guard::devices::DeviceKind;
+use rlaunch_core::id::NodeId;
 use rlaunch_core::job::slices::{Sizes, SizesError, SlicePlan, Slot, SlotError, SlotId, slots};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::map_by::Order;
-use rlaunch_core::place::{MOST_RANKS, Placement, RankBy};
+use rlaunch_core::place::{MOST_RANKS, Node, Placement, RankBy};
 use rlaunch_core::restarts::MOST_PREEMPT;
 use rlaunch_core::time::Span;
+use rlaunch_core::tpu::{self, SliceHost, TpuFacts};
 
 /// The default of `--scale-timeout`.
 const SCALE_TIMEOUT: Span = Span::from_secs(600);
@@ -104,6 +107,31 @@ impl Run {
         match self.restarts.preempt {
             0 if self.whole.slices.is_given() && !self.is_preempt_given => MOST_PREEMPT,
             given => given,
+        }
+    }
+
+    /// The hosts that the hostfile describes form slices, and their ranks can share their chips. Else the job would end after its hosts
+    /// were reached. `--slices` has rules of its own.
+    pub(super) fn check_chips(&self, placement: &Placement) -> Result<(), CliError> {
+        if self.whole.slices.is_given() || self.devices.kind == DeviceKind::None {
+            return Ok(());
+        }
+        let words = |(node, id): (&Node, u32)| {
+            let chips = node.chips.as_ref().filter(|chips| !chips.slice.is_empty())?;
+            Some((NodeId::new(id), TpuFacts::of_words(chips), node.ranks))
+        };
+        let all: Vec<(NodeId, TpuFacts, u32)> = placement.nodes.iter().zip(0..).filter_map(words).collect();
+        // The number of chips of a host may be known only there.
+        let is_counted = all.iter().all(|(_, facts, _)| facts.chips > 0);
+        let host = |(node, facts, ranks): (&NodeId, _, &u32)| SliceHost {
+            node: *node,
+            facts,
+            ranks: if is_counted { *ranks } else { 1 },
+        };
+        let hosts: Vec<SliceHost<'_>> = all.iter().map(|(node, facts, ranks)| host((node, facts, ranks))).collect();
+        match tpu::plan(&hosts, self.whole.allow_partial) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(CliError::Chips { source }),
         }
     }
 

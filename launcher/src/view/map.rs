@@ -343,7 +343,7 @@ mod tests {
         for (node, (slice, id)) in
             all.nodes.iter_mut().zip([("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0), ("c", 1)])
         {
-            node.chips = Some(Chips { slice: slice.into(), id, devices: 4 });
+            node.chips = Some(Chips::of(slice, id, 4));
         }
         let (slots, sizes) = (slots(&all.nodes).unwrap(), Sizes::new(&[1, 2], 3).unwrap());
         let plan = SlicePlan { sizes, slots, spares: 1, timeout: Span::from_secs(1) };

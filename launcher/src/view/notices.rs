@@ -106,6 +106,7 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         }
         JobNews::NoProgress { rank, alike } => (Tone::Quiet, no_progress(*rank, *alike)),
         JobNews::NotClear => (Tone::Quiet, NOT_CLEAR.to_owned()),
+        JobNews::NotStartedAgain { why } => (Tone::Quiet, preemption::not_started_again(why)),
         JobNews::HostAwaited { node, within } => (Tone::Quiet, host_awaited(&names.short(*node), *within)),
         JobNews::HostsSilent { nodes, within } => (Tone::Quiet, silent(&names.folded(nodes), *within)),
         JobNews::MpiApart { ranks, library, is_served } => {

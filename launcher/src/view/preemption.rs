@@ -2,6 +2,8 @@
 
 use super::log_view::Line;
 use super::{Tone, phrases};
+use rlaunch_core::error::Hint;
+use rlaunch_core::events::NoRestart;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::WallNs;
 use rlaunch_core::warnings::{Response, WarningNote, WarningSource};
@@ -14,6 +16,26 @@ pub(super) fn warned(host: &OsBytes, source: WarningSource, response: Response) 
         Response::Noted => "it gets no other ranks".to_owned(),
     };
     format!("{host} is about to be taken away ({source}); {what}")
+}
+
+/// Ranks are not started again after a host was warned or lost.
+pub(super) fn not_started_again(why: &NoRestart) -> String {
+    let why = match why {
+        NoRestart::NoRetries => "--preempt-retries is 0".to_owned(),
+        NoRestart::UsedUp => "all --preempt-retries are used up".to_owned(),
+        NoRestart::OwnHost => "rlaunch itself runs on this host".to_owned(),
+        NoRestart::NoLimit { hosts, of, ranks } => {
+            format!("{hosts} of {of} hosts remain; give --min-world {ranks}")
+        }
+        NoRestart::TooFew { hosts, of, ranks } => {
+            format!("{hosts} of {of} hosts remain, with {ranks} ranks; too few for --min-world or --min-active")
+        }
+        NoRestart::Slices(error) => {
+            let hint = error.hint().map_or_else(String::new, |hint| format!("\n  try     {hint}"));
+            format!("{error}{hint}")
+        }
+    };
+    format!("not started again: {why}")
 }
 
 /// A fact about the near future of a host.

@@ -91,7 +91,10 @@ pub(crate) fn plan(seed: u64) -> Plan {
 
 fn nodes(count: u64, hosts: u64) -> Vec<Node> {
     let node = |n: u64| Node {
-        chips: Some(Chips { slice: format!("s{}", n / hosts), id: u32::try_from(n % hosts).unwrap_or(0), devices: 4 }),
+        chips: Some(Chips {
+            hosts: u32::try_from(hosts).unwrap_or(0),
+            ..Chips::of(&format!("s{}", n / hosts), u32::try_from(n % hosts).unwrap_or(0), 4)
+        }),
         ..Node::of(hostlist::Host::named(&format!("node{n}")), 1)
     };
     (0..count * hosts).map(node).collect()

@@ -12,7 +12,7 @@ mod round_fields;
 pub use cause::{Cause, Lost};
 pub use detail::{Answer, Fewer, RanksState, SinkEnd, SlicesTaken, Tried};
 pub use json_line::line;
-pub use news::JobNews;
+pub use news::{JobNews, NoRestart};
 
 use crate::exit::Ending;
 use crate::id::{JobId, LocalRank, NodeId, Rank, Round, Std, WorldId};

@@ -11,6 +11,7 @@ use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::Span;
+use crate::tpu::SliceError;
 use crate::travel::Lowered;
 use crate::warnings::{Response, WarningSource};
 use alloc::boxed::Box;
@@ -124,6 +125,11 @@ pub enum JobNews {
     },
     /// Ranks are not started again: processes of the generation before remain and cannot be ended.
     NotClear,
+    /// Ranks are not started again after a preemption.
+    NotStartedAgain {
+        /// Why.
+        why: NoRestart,
+    },
     /// A host cannot be ordered to end, or does not answer: it ends by itself, at this time at the latest.
     HostAwaited {
         /// The host.
@@ -179,6 +185,51 @@ pub enum JobNews {
     },
 }
 
+/// Why ranks are not started again after a host was warned or lost.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NoRestart {
+    /// `--preempt-retries` is 0.
+    NoRetries,
+    /// All retries after preemptions are used up.
+    UsedUp,
+    /// The host of the launcher is about to be taken away.
+    OwnHost,
+    /// The number of ranks that is enough is not given.
+    NoLimit {
+        /// Hosts that remain.
+        hosts: u32,
+        /// Hosts before.
+        of: u32,
+        /// Ranks that remain.
+        ranks: u32,
+    },
+    /// The ranks that remain are not enough.
+    TooFew {
+        /// Hosts that remain.
+        hosts: u32,
+        /// Hosts before.
+        of: u32,
+        /// Ranks that remain.
+        ranks: u32,
+    },
+    /// The hosts that remain are no whole TPU slices, or cannot be used for another reason.
+    Slices(SliceError),
+}
+
+impl NoRestart {
+    /// The word in the log.
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::NoRetries => "no_retries",
+            Self::UsedUp => "used_up",
+            Self::OwnHost => "own_host",
+            Self::NoLimit { .. } => "no_limit",
+            Self::TooFew { .. } => "too_few",
+            Self::Slices(_) => "slices",
+        }
+    }
+}
+
 impl JobNews {
     /// The name of its line.
     const fn name(&self) -> &'static str {
@@ -198,6 +249,7 @@ impl JobNews {
             Self::EndingAwaits { .. } => "ending.awaits",
             Self::NoProgress { .. } => "restart.no_progress",
             Self::NotClear => "restart.not_clear",
+            Self::NotStartedAgain { .. } => "restart.none",
             Self::HostAwaited { .. } => "host.awaited",
             Self::HostsSilent { .. } => "hosts.silent",
             Self::MpiApart { .. } => "mpi.apart",
@@ -256,6 +308,7 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
         }
         JobNews::NoProgress { rank, alike } => numbers(o, [("rank", rank.get()), ("alike", *alike)]),
         JobNews::NotClear => {}
+        JobNews::NotStartedAgain { why } => no_restart(o, why),
         JobNews::HostAwaited { .. } | JobNews::HostsSilent { .. } => silent(o, news),
         JobNews::SlicesAwaited { wanted, up, within } => {
             numbers(o, [("wanted", *wanted), ("up", *up)]);
@@ -299,6 +352,15 @@ fn warned(o: &mut Object<'_>, node: NodeId, source: WarningSource, response: Res
             o.number("grace", grace.nanos());
         }
         Response::Noted => o.text("response", "note"),
+    }
+}
+
+fn no_restart(o: &mut Object<'_>, why: &NoRestart) {
+    o.text("why", why.word());
+    match why {
+        NoRestart::NoLimit { ranks, .. } | NoRestart::TooFew { ranks, .. } => o.number("ranks", (*ranks).into()),
+        NoRestart::Slices(error) => o.text("reason", &format!("{error}")),
+        NoRestart::NoRetries | NoRestart::UsedUp | NoRestart::OwnHost => {}
     }
 }
 

@@ -84,6 +84,9 @@ impl Reader<'_> {
             if let Some(chips) = &mut chips {
                 chips.id = chips.id.saturating_sub(1);
                 item.chips = Some(chips.clone());
+                if !chips.slice.is_empty() {
+                    self.slices.entry(chips.slice.clone()).or_default().insert(chips.id);
+                }
             }
             item.max = facts.max.or(item.max);
             item.host.port = facts.port.or(item.host.port);
@@ -155,10 +158,10 @@ impl Facts {
     fn chips(&self, text: &Text<'_>) -> Result<Option<Chips>, HostlistError> {
         let devices = self.devices.unwrap_or(0);
         match (&self.slice, self.id) {
-            (Some(slice), Some(id)) => Ok(Some(Chips { slice: slice.clone(), id, devices })),
+            (Some(slice), Some(id)) => Ok(Some(Chips::of(slice, id, devices))),
             (Some(_), None) => Err(fault(text, 1, Fault::Without { key: "slice", other: "id" })),
             (None, Some(_)) => Err(fault(text, 1, Fault::Without { key: "id", other: "slice" })),
-            (None, None) => Ok(self.devices.map(|devices| Chips { slice: String::new(), id: 0, devices })),
+            (None, None) => Ok(self.devices.map(|devices| Chips::of("", 0, devices))),
         }
     }
 

@@ -217,6 +217,44 @@ pub enum Fault {
         /// The other place.
         other: Spot,
     },
+    /// The same about the chips of a host.
+    #[error("{host} has {here} here, but {there} at {other}")]
+    OtherChips {
+        /// The host.
+        host: String,
+        /// Here.
+        here: String,
+        /// There.
+        there: String,
+        /// The other place.
+        other: Spot,
+    },
+    /// Two hosts of a slice have one number.
+    #[error("two hosts are number {id} of slice {slice}: {host} here, and {one} at {other}")]
+    SameId {
+        /// The slice.
+        slice: String,
+        /// The number.
+        id: u32,
+        /// The host here.
+        host: String,
+        /// The other host.
+        one: String,
+        /// The other place.
+        other: Spot,
+    },
+    /// A number that the slice of a host does not have.
+    #[error("{host} is number {id} of slice {slice}, which has {}, from 0 on", Hosts(*hosts))]
+    HighId {
+        /// The slice.
+        slice: String,
+        /// The number.
+        id: u32,
+        /// The host.
+        host: String,
+        /// Hosts of the slice.
+        hosts: u32,
+    },
     /// More slots than `max_slots` allows.
     #[error("{host} has {slots} slots, but max_slots={max}")]
     AboveMax {
@@ -266,6 +304,16 @@ pub enum Fault {
     Deep(&'static str),
 }
 
+/// `1 host`, `4 hosts`
+#[derive(Clone, Copy, Debug)]
+pub struct Hosts(pub u32);
+
+impl fmt::Display for Hosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} host{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
+}
+
 impl Hint for HostlistError {
     fn hint(&self) -> Option<Cow<'static, str>> {
         Some(match &self.fault {
@@ -280,6 +328,10 @@ impl Hint for HostlistError {
                 format!("{start:0>width$}-{end:0>width$}").into()
             }
             Fault::Word(word) if word.contains(':') => "HOST:N is N slots; HOST port=N is a port of ssh".into(),
+            Fault::OtherChips { .. } => "one line for each host".into(),
+            Fault::SameId { .. } | Fault::HighId { .. } => {
+                "node[0-3] slice=a id=0 devices=4, which numbers the hosts of a line from 0 on".into()
+            }
             Fault::Contradiction { .. } => "one line for each host, or HOST:N on both to add them up".into(),
             Fault::Group { fault, .. } => return fault.hint(),
             Fault::InGroup(inner) => return inner.hint(),

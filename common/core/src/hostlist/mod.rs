@@ -12,11 +12,12 @@ mod hostlist_error;
 mod list;
 mod member;
 pub(crate) mod name;
+mod slice_words;
 #[cfg(test)]
 mod tests;
 
 pub use fold::{fold, fold_in_order};
-pub use hostlist_error::{Fault, HostlistError, Spot};
+pub use hostlist_error::{Fault, HostlistError, Hosts, Spot};
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -72,6 +73,16 @@ pub struct Chips {
     pub id: u32,
     /// How many they are; 0: not given.
     pub devices: u32,
+    /// Hosts of the slice in all hostfiles, whether the job uses them or not; 0: not known.
+    pub hosts: u32,
+}
+
+impl Chips {
+    /// The words of a hostfile about a host. How many hosts the slice has is not known yet.
+    #[must_use]
+    pub fn of(slice: &str, id: u32, devices: u32) -> Self {
+        Self { slice: slice.into(), id, devices, hosts: 0 }
+    }
 }
 
 /// A host of a list, with what the list says about it.
@@ -244,12 +255,15 @@ struct Reader<'a> {
     members: BTreeMap<(String, String), Vec<(Host, Count)>>,
     /// Names that were gone through so far.
     names: usize,
+    /// The numbers of the hosts of each TPU slice, also of hosts that were taken out again.
+    slices: BTreeMap<String, BTreeSet<u32>>,
 }
 
 impl<'a> Reader<'a> {
     fn new(outside: &'a mut dyn Outside) -> Self {
         let (items, within) = (Vec::new(), Vec::new());
-        Self { outside, inside: Vec::new(), line: 0, items, within, members: BTreeMap::new(), names: 0 }
+        let (members, slices) = (BTreeMap::new(), BTreeMap::new());
+        Self { outside, inside: Vec::new(), line: 0, items, within, members, names: 0, slices }
     }
 
     /// Counts names that are visited: lists of few hosts can name many more, and take them out again.
@@ -275,6 +289,7 @@ impl<'a> Reader<'a> {
         for item in &self.items {
             merged.add(item)?;
         }
+        merged.check_slices(&self.slices)?;
         for entry in &mut merged.entries {
             entry.named = entry.named.max(1);
         }
@@ -288,6 +303,8 @@ struct Merged<'a> {
     entries: Vec<Entry>,
     /// The index of each host, and the first items that gave its `slots=` and `max_slots=`.
     index: BTreeMap<&'a Host, (usize, Option<&'a Item>, Option<&'a Item>)>,
+    /// The items that gave the chips of entries.
+    chips_by: BTreeMap<usize, &'a Item>,
 }
 
 impl<'a> Merged<'a> {
@@ -317,7 +334,11 @@ impl<'a> Merged<'a> {
             }
             entry.max_slots = Some(here);
         }
-        entry.chips = entry.chips.take().or_else(|| item.chips.clone());
+        if let Some(chips) = &item.chips {
+            let other = self.chips_by.entry(*at).or_insert(item);
+            slice_words::check_same(item, chips, other)?;
+            entry.chips.get_or_insert_with(|| chips.clone());
+        }
         let before = entry.slots();
         // A group is a set: it adds nothing to a host that is there already, and a term that names the host counts alone.
         entry.named = entry.named.saturating_add(u32::from(!item.in_group));

@@ -378,7 +378,7 @@ proptest! {
 fn hosts_of_a_line_follow_each_other_in_their_slice() {
     let text = b"n[1-2] slice=a id=0 devices=4\nn3 slice=b id=0\nn4 devices=8\nn5\n";
     let all = files([("hosts", &text[..])], &mut Alone).unwrap();
-    let chips = |slice: &str, id, devices| Some(Chips { slice: slice.into(), id, devices });
-    let expected = [chips("a", 0, 4), chips("a", 1, 4), chips("b", 0, 0), chips("", 0, 8), None];
+    let chips = |slice: &str, id, devices, hosts| Some(Chips { hosts, ..Chips::of(slice, id, devices) });
+    let expected = [chips("a", 0, 4, 2), chips("a", 1, 4, 2), chips("b", 0, 0, 1), chips("", 0, 8, 0), None];
     assert_eq!(all.into_iter().map(|entry| entry.chips).collect::<Vec<_>>(), expected);
 }

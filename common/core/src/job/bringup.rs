@@ -24,6 +24,7 @@ use crate::os_bytes::OsBytes;
 use crate::place::{Node, Placement};
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
+use crate::tpu::SliceError;
 use crate::wire::to_node::{Rendezvous, ToNode};
 use crate::wire::to_root::{Hello, NodeRefusal};
 use alloc::boxed::Box;
@@ -437,14 +438,7 @@ impl Bringup {
 
     /// Finds the slices of the TPU hosts that take part. If they are no whole slices, nothing is started.
     fn plan_slices(&mut self, cx: &mut Cx<'_>, orders: &Orders) -> Result<(), Cause> {
-        let placement = self.planned(cx);
-        let planned = slice_hosts::plan(
-            &placement,
-            |node| self.hello_of(node),
-            orders.allows_partial(),
-            |node| self.address(&placement, node),
-        );
-        match planned {
+        match self.slices_of(&self.planned(cx), orders) {
             Ok(slices) => {
                 self.slices = slices;
                 Ok(())
@@ -454,6 +448,20 @@ impl Bringup {
                 cx.notify(Notice::Log(What::HostRefused { node, why: why.clone() }));
                 Err(Cause::Refused { node, why })
             }
+        }
+    }
+
+    /// The slices of the hosts of a placement.
+    fn slices_of(&self, placement: &Placement, orders: &Orders) -> Result<Slices, (NodeId, NodeRefusal)> {
+        let address = |node| self.address(placement, node);
+        slice_hosts::plan(placement, |node| self.hello_of(node), orders.allows_partial(), address)
+    }
+
+    /// Why the hosts of this placement cannot have the next generation.
+    pub(super) fn slice_error(&self, placement: &Placement) -> Option<SliceError> {
+        match self.slices_of(placement, self.restart_orders.as_deref()?) {
+            Err((_, NodeRefusal::Slices(error))) => Some(error),
+            Ok(_) | Err(_) => None,
         }
     }
 

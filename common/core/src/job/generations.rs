@@ -135,6 +135,11 @@ impl Generations {
         }
     }
 
+    /// Whether retries after preemptions were asked for, and whether any is left.
+    pub(super) const fn retries(&self) -> (bool, bool) {
+        (self.history.had_retries(), self.history.has_more_retries())
+    }
+
     /// A rank has failed. `may_be_lost`: a host may be lost without our knowledge, and the failure may come of that.
     pub(super) fn fate(&self, failure: &RankExit, may_be_lost: bool) -> Fate {
         let has_more = self.history.has_more() || (may_be_lost && self.history.has_more_retries());

@@ -22,7 +22,7 @@ pub(super) fn notes<'a, I: Iterator<Item = (NodeId, &'a Hello)>>(cx: &mut Cx<'_>
 pub(super) fn chips<'a>(cx: &mut Cx<'_>, hellos: impl Iterator<Item = (NodeId, &'a Hello)>) {
     let own = |(node, hello): (NodeId, &Hello)| {
         let facts = hello.tpu.as_deref().filter(|facts| !facts.slice.is_empty())?;
-        Some((node, Chips { slice: facts.slice.to_string(), id: facts.worker, devices: facts.chips }))
+        Some((node, Chips::of(&facts.slice.to_string(), facts.worker, facts.chips)))
     };
     let chips: Vec<(NodeId, Chips)> = hellos.filter_map(own).collect();
     if !chips.is_empty() {

@@ -236,7 +236,7 @@ impl Orders {
     /// The words of the hostfile about the chips of a node.
     fn tpu_request(&self, node: NodeId) -> TpuRequest {
         let chips = self.spec.placement.nodes.get(node.index()).and_then(|node| node.chips.as_ref());
-        let facts = |chips: &Chips| Box::new(TpuFacts::of_hostfile(&chips.slice, chips.id, chips.devices));
+        let facts = |chips: &Chips| Box::new(TpuFacts::of_words(chips));
         TpuRequest { given: chips.map(facts), allow_partial: self.spec.allow_partial }
     }
 

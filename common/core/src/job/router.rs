@@ -251,7 +251,7 @@ impl Parts {
     /// Nothing runs any more: all that there is to know of this generation is known.
     fn cleared(&mut self, step: &mut Step<'_>, first: &Why) {
         let first = self.classify(step, first);
-        if let Some(cause) = self.leave_warned(step) {
+        if let Some(cause) = self.leave_warned(step).or_else(|| self.refuse_parts(step)) {
             return self.ending.end(&mut step.cx(), cause, RanksState::Between);
         }
         let RankExit { rank, at, .. } = first.failure;
@@ -263,6 +263,9 @@ impl Parts {
 
     /// Starts all ranks again. The order matters where a comment says why.
     fn start_generation(&mut self, step: &mut Step<'_>) {
+        if let Some(cause) = self.refuse_parts(step) {
+            return self.ending.end(&mut step.cx(), cause, RanksState::Between);
+        }
         // First: the streams that have ended belong to ranks of the old placement.
         let next = self.next_slices(step);
         if matches!(next, Next::Held) {
@@ -314,6 +317,7 @@ impl Parts {
 
     /// The job ends.
     fn on_ending_began(&mut self, step: &mut Step<'_>, began: &EndingBegan) {
+        self.log_no_restart(step, &began.cause);
         self.bringup.on_ending_began(&mut step.cx());
         self.root_cause.on_ending_began(began);
         self.signals.on_ending_began(began);

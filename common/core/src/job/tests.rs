@@ -12,6 +12,7 @@ mod interrupts;
 mod kill_watchdog;
 mod limits;
 mod losses;
+mod lost_slices;
 mod master_addr;
 mod path;
 mod probing;

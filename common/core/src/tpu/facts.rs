@@ -2,6 +2,7 @@
 //! or from the hostfile.
 
 use super::Bounds;
+use crate::hostlist::Chips;
 use crate::os_bytes::OsBytes;
 use crate::wire::capped::Capped;
 use alloc::string::{String, ToString as _};
@@ -87,6 +88,14 @@ impl TpuFacts {
         Self { source: FactsSource::Hostfile, slice: slice.into(), worker, ..Self::of_chips(chips) }
     }
 
+    /// The same with the number of hosts that the slice has in the hostfile.
+    #[must_use]
+    pub fn of_words(chips: &Chips) -> Self {
+        let hosts = u16::try_from(chips.hosts).ok().filter(|hosts| *hosts > 0);
+        let host_bounds = hosts.map(|hosts| Bounds::new(1, 1, hosts));
+        Self { host_bounds, ..Self::of_hostfile(&chips.slice, chips.id, chips.devices) }
+    }
+
     /// The facts in a container of GKE. `None`: these are no variables of a TPU host.
     #[must_use]
     pub fn of_gke(env: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
@@ -98,16 +107,17 @@ impl TpuFacts {
         let hosts = env("TPU_HOST_BOUNDS").and_then(|text| Bounds::parse(&text));
         let chips = host.map_or(0, Bounds::count);
         // A container has no name of its slice: the name of its first host is the same for all hosts of it.
-        let slice = env("TPU_NAME").filter(|name| !name.is_empty());
-        let slice = slice.map_or_else(|| peers.first().cloned().unwrap_or_default(), |name| name.as_str().into());
+        let slice = env("TPU_NAME").map(|name| word(&name)).filter(|name| !name.is_empty());
+        let slice = slice.unwrap_or_else(|| peers.first().map(|name| word(&name.to_string())).unwrap_or_default());
+        let (peers, counted) = capped(peers);
         Some(Self {
             source: FactsSource::Gke,
-            accelerator_type: env("TPU_ACCELERATOR_TYPE").unwrap_or_default().as_str().into(),
+            accelerator_type: word(&env("TPU_ACCELERATOR_TYPE").unwrap_or_default()),
             chips_bounds: host.or_else(|| Bounds::of_chips(chips)),
-            host_bounds: hosts.or_else(|| whole?.divided_by(host?)),
+            host_bounds: counted.or(hosts).or_else(|| whole?.divided_by(host?)),
             slice,
             worker,
-            peers: Capped::chunks(peers).into_iter().next().unwrap_or_default(),
+            peers,
             ..Self::of_chips(chips)
         })
     }
@@ -122,15 +132,15 @@ impl TpuFacts {
         let chips_bounds = of("CHIPS_PER_HOST_BOUNDS").and_then(|text| Bounds::parse(&text));
         let slice = attributes.instance_id.clone().or_else(|| of("NODE_ID")).unwrap_or_default();
         let accelerator_type = attributes.accelerator_type.clone().or_else(|| of("ACCELERATOR_TYPE"));
-        let peers = attributes.endpoints.as_deref().map(endpoints).unwrap_or_default();
+        let (peers, counted) = capped(attributes.endpoints.as_deref().map(endpoints).unwrap_or_default());
         Some(Self {
             source: FactsSource::Metadata,
-            accelerator_type: short(accelerator_type.unwrap_or_default().trim()),
+            accelerator_type: word(accelerator_type.unwrap_or_default().trim()),
             chips_bounds,
-            host_bounds: of("HOST_BOUNDS").and_then(|text| Bounds::parse(&text)),
-            slice: short(slice.trim()),
+            host_bounds: counted.or_else(|| of("HOST_BOUNDS").and_then(|text| Bounds::parse(&text))),
+            slice: word(slice.trim()),
             worker,
-            peers: Capped::chunks(peers).into_iter().next().unwrap_or_default(),
+            peers,
             ..Self::of_chips(chips_bounds.map_or(0, Bounds::count))
         })
     }
@@ -160,6 +170,25 @@ fn endpoints(text: &str) -> Vec<OsBytes> {
         .filter(|name| !name.is_empty())
         .map(|name| short(&name))
         .collect()
+}
+
+/// The names of the hosts, if all of them can be used. Else their number: the slice still has so many hosts, and the job finds their
+/// addresses by itself or is refused.
+fn capped(names: Vec<OsBytes>) -> (Capped<OsBytes, PEERS>, Option<Bounds>) {
+    let is_name = |name: &OsBytes| name.iter().all(|b| is_plain(*b) || matches!(b, b':' | b'[' | b']' | b'%'));
+    if names.len() <= PEERS && names.iter().all(is_name) {
+        return (Capped::chunks(names).into_iter().next().unwrap_or_default(), None);
+    }
+    (Capped::default(), Some(Bounds::new(1, 1, u16::try_from(names.len()).unwrap_or(u16::MAX))))
+}
+
+/// The name of a slice or a type, as a hostfile may have it. Other text counts as unknown: it becomes the value of variables.
+fn word(text: &str) -> OsBytes {
+    if text.len() <= LONGEST && text.bytes().all(is_plain) { text.into() } else { OsBytes::default() }
+}
+
+const fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
 
 fn short(name: &str) -> OsBytes {
@@ -214,6 +243,19 @@ mod tests {
         assert_eq!((facts.slice.as_slice(), facts.peers.len()), (&b""[..], 0));
         let facts = of(&[("TPU_WORKER_ID", "0"), ("TPU_WORKER_HOSTNAMES", "localhost"), ("TPU_NAME", "a")]).unwrap();
         assert_eq!(facts.slice.as_slice(), b"a");
+    }
+
+    #[test]
+    fn words_that_no_hostfile_accepts_are_unknown_and_no_name_is_lost_in_silence() {
+        let host = [("TPU_WORKER_ID", "0"), ("TPU_NAME", "evil name; $(x)"), ("TPU_ACCELERATOR_TYPE", "v4 16")];
+        let with = |names: &str| of(&[&host[..], &[("TPU_WORKER_HOSTNAMES", names)]].concat()).unwrap();
+        let facts = with("a-0,a-1");
+        assert_eq!((facts.slice.as_slice(), facts.accelerator_type.is_empty()), (&b"a-0"[..], true));
+        assert_eq!(names_of(&with("[fe80::1%eth0],10.0.0.1")), ["[fe80::1%eth0]", "10.0.0.1"]);
+        for (names, count) in [("a-0,$(x)", 2), (alloc::vec!["a"; 20_000].join(",").as_str(), 20_000)] {
+            let facts = with(names);
+            assert_eq!((facts.peers.len(), facts.host_bounds.map(Bounds::count)), (0, Some(count)));
+        }
     }
 
     #[test]

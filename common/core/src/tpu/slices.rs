@@ -4,6 +4,7 @@ use super::bounds::Bounds;
 use super::environment::TpuHost;
 use super::facts::{FactsSource, TpuFacts};
 use crate::error::Hint;
+use crate::hostlist::Hosts;
 use crate::id::NodeId;
 use crate::os_bytes::OsBytes;
 use alloc::borrow::Cow;
@@ -33,7 +34,7 @@ pub struct SliceHost<'a> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum SliceError {
     /// The job has only some hosts of a slice.
-    #[error("slice {slice} has {}, and the job has {has} of them: libtpu would wait for the others for ever", hosts(*.of))]
+    #[error("slice {slice} has {}, and the job has {has} of them: libtpu would wait for the others for ever", Hosts(*of))]
     Partial {
         /// Its name.
         slice: OsBytes,
@@ -51,7 +52,7 @@ pub enum SliceError {
         worker: u32,
     },
     /// A number that the slice has not.
-    #[error("a host is number {worker} of slice {slice}, which has {}, from 0 on", hosts(*.of))]
+    #[error("a host is number {worker} of slice {slice}, which has {}, from 0 on", Hosts(*of))]
     TooHigh {
         /// The slice.
         slice: OsBytes,
@@ -61,7 +62,7 @@ pub enum SliceError {
         of: u32,
     },
     /// Slices of one job have different sizes.
-    #[error("slice {slice} has {}, and slice {other} has {of}: all slices of a job have the same size", hosts(*.has))]
+    #[error("slice {slice} has {}, and slice {other} has {of}: all slices of a job have the same size", Hosts(*has))]
     Unequal {
         /// A slice.
         slice: OsBytes,
@@ -104,14 +105,11 @@ impl Hint for SliceError {
                 Some("slice=NAME id=N in the hostfile, with the numbers from 0 on".into())
             }
             Self::Ranks { .. } => Some("--ppn, with one of these numbers".into()),
-            Self::Unequal { .. } | Self::Uneven { .. } => None,
+            Self::Unequal { .. } => Some("slices of one size: -H chooses among the hosts of the hostfile".into()),
+            Self::Uneven { what, .. } if what.as_slice() == b"ranks" => Some("--ppn, for alike hosts".into()),
+            Self::Uneven { .. } => Some("hosts with the same devices=N".into()),
         }
     }
-}
-
-/// `1 host`, `4 hosts`
-fn hosts(count: u32) -> String {
-    format!("{count} host{}", if count == 1 { "" } else { "s" })
 }
 
 /// A slice of the job.
@@ -207,7 +205,7 @@ fn check(slices: &[Slice<'_>], allow_partial: bool) -> Result<(), SliceError> {
         let (has, of) = (slice.len(), slice.size());
         let slice_name = || slice.name.clone();
         let last = slice.hosts.keys().next_back().copied().unwrap_or(0);
-        if last >= of {
+        if last >= of && !allow_partial {
             return Err(SliceError::TooHigh { slice: slice_name(), worker: last, of });
         }
         if has < of && !allow_partial {
@@ -273,6 +271,7 @@ fn seat(host: &SliceHost<'_>, slice: &Slice<'_>, number: u32, addresses: &[OsByt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hostlist::Chips;
     use alloc::string::ToString as _;
 
     fn host(slice: &str, worker: u32, chips: u32) -> TpuFacts {
@@ -296,6 +295,11 @@ mod tests {
         );
         let hosts = [SliceHost { node: NodeId::new(0), facts: &partial, ranks: 1 }];
         assert!(plan(&hosts, true).is_ok(), "--allow-partial");
+        let last = TpuFacts::of_words(&Chips { hosts: 4, ..Chips::of("a", 3, 4) });
+        let hosts = [SliceHost { node: NodeId::new(0), facts: &last, ranks: 1 }];
+        let seat = plan(&hosts, true).unwrap().remove(0).1;
+        assert_eq!((seat.worker, seat.addresses), (0, LOCALHOST.into()), "a host of a part is numbered anew");
+        assert!(error(&[last], 1).starts_with("slice a has 4 hosts, and the job has 1 of them"));
         assert_eq!(error(&[host("a", 0, 4), host("a", 0, 4)], 1), "two hosts are number 0 of slice a");
         assert_eq!(
             error(&[host("a", 0, 4), host("a", 2, 4)], 1),

@@ -5,7 +5,9 @@ use crate::view::notices::no_message;
 use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::bind::Unbound;
 use rlaunch_core::bootstrap::{FallBack, Refusal};
-use rlaunch_core::events::{Answer, AppLine, Fewer, JobNews, JobStart, RanksState, SinkEnd, SlicesTaken, WorldLine};
+use rlaunch_core::events::{
+    Answer, AppLine, Fewer, JobNews, JobStart, NoRestart, RanksState, SinkEnd, SlicesTaken, WorldLine,
+};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::guard::devices::{DeviceHolder, Kept, LockFound};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std, WorldId};
@@ -404,6 +406,7 @@ fn messages() -> Vec<What> {
         awaits(Cause::Success),
         What::News(JobNews::NoProgress { rank, alike: 5 }),
         What::News(JobNews::NotClear),
+        What::News(JobNews::NotStartedAgain { why: NoRestart::UsedUp }),
         What::News(JobNews::HostAwaited { node: NODE, within }),
         What::News(JobNews::HostsSilent { nodes: nodes(&[1]), within }),
         What::News(JobNews::FilesLost { bytes: 7 }),

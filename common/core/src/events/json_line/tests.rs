@@ -5,7 +5,7 @@ use crate::allocation::Scheduler;
 use crate::bind::{BindError, Unbound};
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::bootstrap::{FallBack, Refusal};
-use crate::events::{JobNews, RanksState, SinkEnd, Tried};
+use crate::events::{JobNews, NoRestart, RanksState, SinkEnd, Tried};
 use crate::guard::devices::{DeviceHolder, Kept, LockFound};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
 use crate::job::CloseReason;
@@ -18,6 +18,7 @@ use crate::restart::remark::Remark;
 use crate::restart::{EndReason, RoundNote, RoundsEnd, Step};
 use crate::time::WallNs;
 use crate::topology::Level;
+use crate::tpu::SliceError;
 use crate::travel::{Lowered, Resource};
 use crate::warnings::{Response, WarningNote, WarningSource};
 use crate::wire::capped::Capped;
@@ -321,6 +322,10 @@ fn news() -> Vec<What> {
         What::News(JobNews::EndingAwaits { cause: Cause::Timeout(Span::from_secs(60)), kill_in: within }),
         What::News(JobNews::NoProgress { rank: RANK, alike: 5 }),
         What::News(JobNews::NotClear),
+        What::News(JobNews::NotStartedAgain { why: NoRestart::NoLimit { hosts: 3, of: 4, ranks: 3 } }),
+        What::News(JobNews::NotStartedAgain {
+            why: NoRestart::Slices(SliceError::Partial { slice: "a".into(), has: 3, of: 4 }),
+        }),
         What::News(JobNews::HostAwaited { node: NODE, within }),
         What::News(JobNews::HostsSilent { nodes: nodes(), within }),
         What::News(JobNews::FilesLost { bytes: 4096 }),

@@ -81,6 +81,9 @@ impl Bringup {
         let port = orders.pinned_port().or(chosen).or(rendezvous.port);
         (rendezvous.restart, rendezvous.port, rendezvous.namespace) = (restart, port, namespace);
         cx.act(JobAction::Home { node: head, namespace });
+        if let (true, None, Ok(slices)) = (shrinks, &self.sliced, self.slices_of(placement, &orders)) {
+            self.slices = slices;
+        }
         let new = self.meet(placement);
         orders.send_generation(cx, &rendezvous, first, (&self.slices, &new));
         (self.restart_orders, self.rendezvous) = (Some(orders), Some((head, rendezvous)));

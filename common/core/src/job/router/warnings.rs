@@ -8,8 +8,9 @@ use super::super::generations::Why;
 use super::super::notice::RankExit;
 use super::super::slices::Obstacle;
 use super::super::{Parts, Step, shrink_rule};
-use crate::events::{Cause, JobNews, Lost, What};
+use crate::events::{Cause, JobNews, Lost, NoRestart, What};
 use crate::id::NodeId;
+use crate::tpu::SliceError;
 use crate::warnings::{Response, WarningSource};
 use alloc::vec::Vec;
 
@@ -91,5 +92,52 @@ impl Parts {
             step.facts.hosts.lose(node, lost, (step.now, step.now), true);
         }
         None
+    }
+    /// The cause of the job's end, where hosts were lost and those that remain are no whole TPU slices.
+    pub(in crate::job) fn refuse_parts(&self, step: &Step<'_>) -> Option<Cause> {
+        self.slice_error(step)?;
+        let is_recent = |node: &NodeId| step.facts.hosts.is_recently_lost(*node);
+        let node = step.facts.hosts.list_lost().into_iter().find(is_recent)?;
+        Some(Cause::Preempted { node, lost: step.facts.hosts.recent_loss(node)?.lost })
+    }
+
+    fn slice_error(&self, step: &Step<'_>) -> Option<SliceError> {
+        let placement = shrink_rule::next_placement(step.facts, &self.means())?;
+        self.bringup.slice_error(&placement)
+    }
+
+    /// Reports why the ranks are not started again, where a job ends because of a preemption.
+    pub(in crate::job) fn log_no_restart(&mut self, step: &mut Step<'_>, cause: &Cause) {
+        if let Cause::Preempted { node, .. } = cause
+            && !self.closing.is_all_over()
+        {
+            let why = self.why_no_restart(step, *node);
+            self.log.write(&mut step.cx(), What::News(JobNews::NotStartedAgain { why }));
+        }
+    }
+
+    fn why_no_restart(&self, step: &Step<'_>, node: NodeId) -> NoRestart {
+        if step.facts.hosts.is_local(node) {
+            return NoRestart::OwnHost;
+        }
+        match self.generations.retries() {
+            (false, _) => return NoRestart::NoRetries,
+            (true, false) => return NoRestart::UsedUp,
+            (true, true) => {}
+        }
+        if let Some(error) = self.slice_error(step) {
+            return NoRestart::Slices(error);
+        }
+        let placement = step.facts.placement();
+        let mut lost = step.facts.hosts.list_lost();
+        lost.extend(step.facts.hosts.list_warned().into_iter().map(|(node, _)| node).chain([node]));
+        let count = |nodes: usize| u32::try_from(nodes).unwrap_or(u32::MAX);
+        let (hosts, of) =
+            (count(placement.used().filter(|node| !lost.contains(node)).count()), count(placement.used().count()));
+        let ranks = placement.without(&lost).map_or(0, |placement| placement.world_size());
+        match self.shrink_rule.may_shrink(&self.means()) {
+            true => NoRestart::TooFew { hosts, of, ranks },
+            false => NoRestart::NoLimit { hosts, of, ranks },
+        }
     }
 }

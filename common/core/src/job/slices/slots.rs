@@ -1,6 +1,6 @@
 //! The slots of a job: which hosts form which slice, by the hostfile.
 
-use crate::hostlist::Chips;
+use crate::hostlist::{Chips, Hosts};
 use crate::id::NodeId;
 use crate::place::Node;
 use alloc::collections::BTreeMap;
@@ -62,7 +62,7 @@ pub enum SlotError {
         other: String,
     },
     /// A number is missing.
-    #[error("slice {slice} has {has} hosts, and none of them is number {id}")]
+    #[error("slice {slice} has {}, and none of them is number {id}", Hosts(*has))]
     Missing {
         /// The slice.
         slice: String,
@@ -103,7 +103,8 @@ pub fn slots(nodes: &[Node]) -> Result<Vec<Slot>, SlotError> {
     let mut order: Vec<&str> = Vec::new();
     let mut slices: BTreeMap<&str, BTreeMap<u32, Member>> = BTreeMap::new();
     for (node, id) in nodes.iter().zip((0..).map(NodeId::new)) {
-        let Some(Chips { slice, id: number, devices }) = node.chips.as_ref().filter(|chips| !chips.slice.is_empty())
+        let Some(Chips { slice, id: number, devices, hosts: _ }) =
+            node.chips.as_ref().filter(|chips| !chips.slice.is_empty())
         else {
             return Err(SlotError::Unnamed { host: host(id) });
         };
@@ -168,7 +169,7 @@ mod tests {
 
     fn nodes(chips: &[(&str, u32, u32)]) -> Vec<Node> {
         let node = |(n, (slice, id, devices)): (usize, &(&str, u32, u32))| Node {
-            chips: Some(Chips { slice: (*slice).into(), id: *id, devices: *devices }),
+            chips: Some(Chips::of(slice, *id, *devices)),
             ..Node::of(Host::named(&alloc::format!("n{n}")), 1)
         };
         chips.iter().enumerate().map(node).collect()

@@ -21,7 +21,7 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 /// Five slices of two hosts with a rank each.
 fn sliced(sizes: &[i64], restarts: Restarts) -> JobSpec {
-    let chips = |n: u32| Chips { slice: NAMES[n as usize / 2].into(), id: n % 2, devices: 4 };
+    let chips = |n: u32| Chips { hosts: 2, ..Chips::of(NAMES[n as usize / 2], n % 2, 4) };
     let node = |n: u32| Node { chips: Some(chips(n)), ..Node::of(Host::named(&alloc::format!("n{n}")), 1) };
     let nodes: Vec<Node> = (0..10).map(node).collect();
     let seat = |n: u32| RankPlacement { node: NodeId::new(n), local_rank: LocalRank::new(0), app: AppIndex::new(0) };
