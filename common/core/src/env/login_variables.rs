@@ -29,9 +29,6 @@ pub(super) const CONTRACT: Contract = Contract {
         user("SHELL", "As HOME."),
         host("SHLVL", "Of the shell."),
         host("TMPDIR", "Directory for temporary files; batch systems make one per host."),
-        host("TPU_CHIPS_PER_HOST_BOUNDS", "Shape of the TPU chips of the host, as GKE sets it."),
-        host("TPU_HOST_BOUNDS", "Shape of the hosts of its TPU slice."),
-        host("TPU_TOPOLOGY", "Shape of the chips of its TPU slice."),
         user("USER", "As HOME."),
         host("WAYLAND_DISPLAY", "A display."),
         host("XAUTHORITY", "Of the display."),
@@ -146,14 +143,6 @@ mod tests {
             ["PATH=/bin", "TMPDIR=/scratch/7", "_=x", "SSH_CONNECTION=b", "SLURMD_NODENAME=n1"],
             "what the user asked for travels"
         );
-    }
-
-    #[test]
-    fn shape_of_a_tpu_slice_stays_at_the_login_host() {
-        let caller =
-            ["TPU_TOPOLOGY=4x4", "TPU_HOST_BOUNDS=2,2,1", "TPU_CHIPS_PER_HOST_BOUNDS=2,2,1", "TPU_WORKER_ID=3"];
-        assert_eq!(of(&caller, &[], &["TPU_TOPOLOGY=2x2"], None), ["TPU_TOPOLOGY=2x2"]);
-        assert_eq!(of(&caller, &["TPU_TOPOLOGY"], &[], None), ["TPU_TOPOLOGY=4x4"]);
     }
 
     #[test]
