@@ -93,6 +93,7 @@ impl Parts {
         }
         None
     }
+
     /// The cause of the job's end, where hosts were lost and those that remain are no whole TPU slices.
     pub(in crate::job) fn refuse_parts(&self, step: &Step<'_>) -> Option<Cause> {
         self.slice_error(step)?;
@@ -102,7 +103,8 @@ impl Parts {
     }
 
     fn slice_error(&self, step: &Step<'_>) -> Option<SliceError> {
-        let placement = shrink_rule::next_placement(step.facts, &self.means())?;
+        // A job on slices takes whole ones by itself.
+        let placement = shrink_rule::next_placement(step.facts, &self.means()).filter(|_| self.slices.is_none())?;
         self.bringup.slice_error(&placement)
     }
 
