@@ -30,14 +30,13 @@ pub(crate) struct MpiPlan {
 }
 
 pub(crate) fn mpi(plan: &Plan) -> MpiPlan {
-    let needs: Vec<Needs> = match plan.job.world_size() {
-        0 | 1 => Vec::new(),
-        _ => plan.job.apps.iter().map(|app| Needs::of(&app.base)).collect(),
-    };
+    let needs: Vec<Needs> = plan.job.apps.iter().map(|app| Needs::of(&app.base)).collect();
+    // A rank alone is a world without help, but its program may start others.
+    let is_needed = |needs: &Needs| needs.may_use_mpi && (plan.job.world_size() > 1 || needs.library.is_some());
     let is_served = match plan.mpi {
         Mpi::On => true,
         Mpi::None => false,
-        Mpi::Auto => needs.iter().any(|needs| needs.may_use_mpi),
+        Mpi::Auto => needs.iter().any(is_needed),
     };
     MpiPlan { is_served, library: needs.into_iter().find_map(|needs| needs.library).unwrap_or_default() }
 }

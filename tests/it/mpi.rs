@@ -72,6 +72,45 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// The parents start 2 more ranks of the program, or one that is missing; all add up their numbers.
+const SPAWN: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+  int rank, size, one, number, sum = 0, codes[2];
+  MPI_Comm other, all;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Comm_get_parent(&other);
+  int is_parent = other == MPI_COMM_NULL;
+  if (is_parent) {
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    char *program = argc > 1 ? argv[1] : argv[0];
+    if (MPI_Comm_spawn(program, MPI_ARGV_NULL, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &other, codes)) {
+      printf("%d continues\n", rank);
+      fflush(stdout);
+      MPI_Finalize();
+      return 0;
+    }
+  }
+  MPI_Intercomm_merge(other, !is_parent, &all);
+  MPI_Comm_rank(all, &one);
+  MPI_Comm_size(all, &number);
+  MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, all);
+  printf("%s %d of %d, of all %d, sum %d\n", is_parent ? "parent" : "child", rank, size, number, sum);
+  fflush(stdout);
+  MPI_Comm_free(&all);
+  MPI_Comm_disconnect(&other);
+  MPI_Finalize();
+  return 0;
+}
+"#;
+
+/// A pool of two processes that it starts itself.
+const POOL: &str = "from mpi4py.futures import MPIPoolExecutor\nif __name__ == '__main__':\n    with MPIPoolExecutor(2) as pool:\n        \
+                    print(sum(pool.map(abs, range(-10, 0))))\n";
+
 /// The libraries: package and soname.
 const LIBRARIES: [(&str, &str); 4] = [
     ("mpich", "libmpi.so.12"),
@@ -278,6 +317,40 @@ fn ranks_of_two_hosts_are_one_world() {
     drop(shared);
     bed.clean(2);
     bed.down();
+}
+
+#[test]
+fn rank_of_mpich_starts_a_world_of_two() {
+    let scratch = Scratch::new();
+    for spawn in programs(scratch.dir(), ("spawn", SPAWN)).into_iter().filter(|it| it.package == "mpich") {
+        let done = spawn.run(&["-n", "2"], &[]).start().code(0);
+        let expected = ["child 0", "child 1", "parent 0", "parent 1"].map(|who| format!("{who} of 2, of all 4, sum 6"));
+        assert_eq!(done.sorted(), expected, "{}", done.err());
+        // A rank alone is served as well.
+        let done = spawn.run(&["-n", "1"], &[]).start().code(0);
+        let expected = ["child 0 of 2", "child 1 of 2", "parent 0 of 1"].map(|who| format!("{who}, of all 3, sum 3"));
+        assert_eq!(done.sorted(), expected, "{}", done.err());
+        let done = spawn.run(&["-n", "2"], &["/nowhere/program"]).start().code(0);
+        assert_eq!(done.sorted(), ["0 continues", "1 continues"], "{}", done.err());
+        done.says("MPI_Comm_spawn: rank 0 cannot be started on");
+        done.says("/nowhere/program: no such file or directory");
+    }
+}
+
+#[test]
+fn pool_of_mpi4py_starts_its_workers() {
+    let Some(home) = std::env::var_os("RLAUNCH_MPI_WHEELS").filter(|path| !path.is_empty()).map(PathBuf::from) else {
+        return place::absent("MPI", "RLAUNCH_MPI_WHEELS names no directory of MPI libraries");
+    };
+    let python = home.join("mpich/bin/python");
+    if !python.is_file() || !census::output(Command::new(&python).args(["-c", "import mpi4py"])).status.success() {
+        return place::absent("mpi4py", "not installed beside mpich");
+    }
+    let plan = Plan::rlaunch(["-n", "1"]);
+    let path = plan.scratch().path("pool.py");
+    std::fs::write(&path, POOL).unwrap();
+    let done = plan.args([&python, &path]).start().code(0);
+    assert_eq!(done.out(), "55\n", "{}", done.err());
 }
 
 /// Intel's own benchmark, over a network.

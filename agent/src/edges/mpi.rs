@@ -6,22 +6,26 @@
 mod outcome;
 
 use super::client_socket::{WRITABLE, client_of};
+use super::rank_table::RankOf;
 use super::tcpstore_listener::{AcceptQueue, Authorizer, PendingConnection};
-use super::{Edges, client_socket, rank_table};
+use super::{Edges, client_socket, rank_table, store};
 use crate::early::now;
 use outcome::Outcomes;
-use rlaunch_core::id::{ClientId, ProcId, Rank};
+use rlaunch_core::id::{ClientId, ProcId, Rank, WorldId};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::master_store::Guard;
 use rlaunch_core::mpi::{Action, Broken, Layout, MAX_UNREAD, Mpi};
 use rlaunch_core::node::NodeEvent;
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::status::Status;
 use rlaunch_core::store::{Answer, Refusal, Table};
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frozen::client::write_reply;
 use rlaunch_core::wire::node_news::NodeNews;
+use rlaunch_core::wire::order::{Asker, RankOrder};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::{holders, socket};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -49,6 +53,8 @@ struct Connection {
     socket: TcpStream,
     /// The process that has made it.
     pid: i32,
+    /// The world of its rank; `None`: not known yet.
+    world: Option<WorldId>,
     /// The beginning of a message.
     held: Vec<u8>,
     /// Bytes that the client has not taken, and the copy of the descriptor that shows when it can. Nothing is read meanwhile.
@@ -56,6 +62,13 @@ struct Connection {
     room: Option<OwnedFd>,
     /// No more is read; it is closed when its client has taken everything.
     is_ending: bool,
+}
+
+/// The ranks of a world.
+#[derive(Debug)]
+struct World {
+    machine: Mpi,
+    outcomes: Outcomes,
 }
 
 /// The listener, its connections, and what they share.
@@ -66,15 +79,17 @@ pub(super) struct MpiListener {
     live: Option<AsyncFd<Arc<ReadySet>>>,
     batch: Batch,
     authorizer: Option<Authorizer>,
-    /// `None`: the ranks are not known yet.
-    machine: Option<Mpi>,
+    /// Those of which the ranks are known.
+    worlds: BTreeMap<WorldId, World>,
     connections: Table<Connection>,
+    last: u32,
     chunk: Vec<u8>,
-    outcomes: Outcomes,
     /// Requests for the store.
-    asks: Vec<(u64, Vec<u8>)>,
+    asks: Vec<(WorldId, u64, Vec<u8>)>,
     /// Facts for the launcher.
     news: Vec<NodeNews>,
+    /// Orders of ranks.
+    orders: Vec<RankOrder>,
     /// Processes of ranks whose start is not reported yet.
     early: Vec<ClientId>,
 }
@@ -103,32 +118,47 @@ pub(super) fn open(edges: &mut Edges) -> Option<u16> {
 /// These ranks are started now; those before are gone.
 pub(super) fn begin(edges: &mut Edges, layout: Layout) {
     if let Some(listener) = &mut edges.mpi {
-        tracing::debug!("MPI: {} ranks as {}", layout.size(), layout.name);
         let clients: Vec<ClientId> = listener.connections.iter().map(|(client, _)| client).collect();
         clients.into_iter().for_each(|client| listener.close(client));
-        listener.machine = Some(Mpi::new(layout));
-        listener.outcomes = Outcomes::default();
+        listener.worlds.clear();
         listener.asks.clear();
+        listener.open_world(WorldId::new(0), layout);
         // Answers that the ranks before have not got.
         edges.store.iter_mut().for_each(|store| drop(store.answers_of_mpi()));
     }
 }
 
+/// The ranks of another world are started now.
+pub(super) fn open_world(edges: &mut Edges, world: WorldId, layout: Layout) {
+    edges.mpi.iter_mut().for_each(|listener| listener.open_world(world, layout.clone()));
+}
+
+/// The ranks of another world are gone.
+pub(super) fn close_world(edges: &mut Edges, world: WorldId) {
+    let Some(listener) = &mut edges.mpi else { return };
+    let of_world = listener.connections.iter().filter(|(_, connection)| connection.world == Some(world));
+    let clients: Vec<ClientId> = of_world.map(|(client, _)| client).collect();
+    clients.into_iter().for_each(|client| listener.close(client));
+    listener.worlds.remove(&world);
+    listener.asks.retain(|(of, ..)| *of != world);
+}
+
 /// The end of a rank as MPI has it: `MPI_Abort` has a code, and a rank that ends in the middle of MPI has failed.
-pub(super) fn status(edges: &mut Edges, rank: Rank, status: Status) -> Status {
+pub(super) fn status(edges: &mut Edges, rank_of: RankOf, status: Status) -> Status {
+    let (number, rank) = rank_of;
     let Edges { mpi: Some(listener), ranks, .. } = edges else { return status };
-    if !listener.machine.as_ref().is_some_and(Mpi::was_used) {
+    if !listener.worlds.get(&number).is_some_and(|world| world.machine.was_used()) {
         return status;
     }
     if matches!(status, Status::Exited(0)) {
         // Its last message may not be read yet.
         listener.look(ranks);
     }
-    let is_inside = listener.machine.as_ref().is_some_and(|machine| machine.is_inside(rank));
-    let outcome = listener.outcomes.end(rank, status, is_inside);
-    if outcome != status && !listener.outcomes.has_aborted(rank) {
+    let Some(world) = listener.worlds.get(&number) else { return status };
+    let outcome = world.outcomes.end(rank, status, world.machine.is_inside(rank));
+    if outcome != status && !world.outcomes.has_aborted(rank) {
         let words = format!("rlaunch: rank {rank} exited after MPI_Init and before MPI_Finalize\n");
-        ranks.write_stderr(rank, words.as_bytes());
+        ranks.write_stderr(rank_of, words.as_bytes());
     }
     outcome
 }
@@ -144,12 +174,13 @@ impl MpiListener {
             live: None,
             batch: Batch::with_room(BURST),
             authorizer: None,
-            machine: None,
+            worlds: BTreeMap::new(),
             connections: Table::default(),
+            last: 0,
             chunk: Vec::new(),
-            outcomes: Outcomes::default(),
             asks: Vec::new(),
             news: Vec::new(),
+            orders: Vec::new(),
             early: Vec::new(),
         })
     }
@@ -157,6 +188,11 @@ impl MpiListener {
     pub(super) fn go_live(&mut self) -> io::Result<()> {
         self.live = Some(rlaunch_net::ready::readable(Arc::clone(&self.set))?);
         Ok(())
+    }
+
+    fn open_world(&mut self, world: WorldId, layout: Layout) {
+        tracing::debug!("MPI: {} ranks as {}", layout.size(), layout.name);
+        self.worlds.insert(world, World { machine: Mpi::new(layout), outcomes: Outcomes::default() });
     }
 
     /// Takes in everything that has come until now.
@@ -210,26 +246,24 @@ impl MpiListener {
 
     fn admit(&mut self, pending: Vec<PendingConnection>) {
         for (socket, peer) in pending {
-            let Some(machine) = &mut self.machine else {
-                self.queue.left();
-                continue;
-            };
             let ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
-            let client = machine.open();
-            if ready.and_then(|()| self.set.add(&socket, u64::from(client.get()))).is_err() {
-                machine.closed(client);
+            let client = self.connections.free_from(self.last.wrapping_add(1));
+            let is_ready = ready.and_then(|()| self.set.add(&socket, u64::from(client.get()))).is_ok();
+            if self.worlds.is_empty() || !is_ready {
                 self.queue.left();
                 continue;
             }
+            self.last = client.get();
             let pid = i32::try_from(peer.0 >> 32).unwrap_or(0);
             let (held, unsent) = (Vec::new(), Vec::new());
-            self.connections.insert(client, Connection { socket, pid, held, unsent, room: None, is_ending: false });
+            let connection = Connection { socket, pid, world: None, held, unsent, room: None, is_ending: false };
+            self.connections.insert(client, connection);
         }
     }
 
     fn read(&mut self, client: ClientId, ranks: &rank_table::Ranks) {
         self.chunk.resize(CHUNK, 0);
-        let Self { connections, machine: Some(machine), chunk, .. } = self else { return };
+        let Self { connections, worlds, chunk, .. } = self;
         let Some(connection) = connections.get_mut(client) else { return };
         let came = match socket::recv(&connection.socket, chunk) {
             Ok(0) => return self.close(client),
@@ -240,8 +274,12 @@ impl MpiListener {
         if connection.is_ending {
             return;
         }
+        let Some((number, world)) = connection.find_world(client, worlds, ranks) else {
+            connection.held.extend_from_slice(came);
+            return self.wait_for_world(client, ranks);
+        };
         let mut is_early = false;
-        let speaks_for = speaks_for(connection.pid, ranks, &mut is_early);
+        let (machine, speaks_for) = (&mut world.machine, speaks_for((number, connection.pid), ranks, &mut is_early));
         if connection.held.is_empty() {
             let used = machine.receive(now(), client, came, speaks_for);
             connection.held.extend_from_slice(came.get(used..).unwrap_or_default());
@@ -261,12 +299,15 @@ impl MpiListener {
     /// Serves processes that were faster than the report of their start.
     fn serve_early(&mut self, ranks: &rank_table::Ranks) {
         for client in std::mem::take(&mut self.early) {
-            let (Some(machine), Some(connection)) = (&mut self.machine, self.connections.get_mut(client)) else {
+            let Some(connection) = self.connections.get_mut(client) else { continue };
+            let Some((number, world)) = connection.find_world(client, &mut self.worlds, ranks) else {
+                self.wait_for_world(client, ranks);
                 continue;
             };
             let mut is_early = false;
             let held = std::mem::take(&mut connection.held);
-            let used = machine.receive(now(), client, &held, speaks_for(connection.pid, ranks, &mut is_early));
+            let speaks_for = speaks_for((number, connection.pid), ranks, &mut is_early);
+            let used = world.machine.receive(now(), client, &held, speaks_for);
             connection.held.extend_from_slice(held.get(used..).unwrap_or_default());
             if is_early {
                 self.early.push(client);
@@ -274,32 +315,60 @@ impl MpiListener {
         }
     }
 
-    /// Does what the machine asks for.
+    /// The process is of a rank whose start is not reported yet, or of none.
+    fn wait_for_world(&mut self, client: ClientId, ranks: &rank_table::Ranks) {
+        match ranks.launching() {
+            true => self.early.push(client),
+            false => self.close(client),
+        }
+    }
+
+    /// Does what the machines ask for.
     fn perform(&mut self, ranks: &rank_table::Ranks) {
-        while let Some(action) = self.machine.as_mut().and_then(Mpi::poll_action) {
+        let numbers: Vec<WorldId> = self.worlds.keys().copied().collect();
+        numbers.into_iter().for_each(|world| self.perform_of(world, ranks));
+    }
+
+    fn perform_of(&mut self, world: WorldId, ranks: &rank_table::Ranks) {
+        while let Some(action) = self.worlds.get_mut(&world).and_then(|world| world.machine.poll_action()) {
             match action {
                 Action::Write { client, bytes } => self.write(client, bytes),
-                Action::Ask { seq, words } => self.asks.push((seq, words)),
+                Action::Ask { seq, words } => self.asks.push((world, seq, words)),
+                Action::Order { seq, rank, words } => {
+                    let asker = Asker { client: store::of_mpi(world), seq };
+                    self.orders.push(RankOrder { asker, world, rank: Some(rank), words: OsBytes::new(words) });
+                }
                 Action::Close { client, why } => {
                     tracing::debug!("an MPI program is disconnected: {why}");
                     if let Broken::Twice(rank) | Broken::InRounds(rank) = &why {
-                        ranks.write_stderr(Rank::new(*rank), format!("rlaunch: {why}\n").as_bytes());
+                        ranks.write_stderr((world, Rank::new(*rank)), format!("rlaunch: {why}\n").as_bytes());
                     }
                     self.end(client);
                 }
                 Action::Abort { rank, code, text } => {
                     tracing::debug!("rank {rank} calls MPI_Abort({code}): {}", String::from_utf8_lossy(&text));
-                    self.outcomes.abort(rank, code, ranks.procs_of(rank), now());
+                    let procs = ranks.procs_of((world, rank));
+                    self.outcomes_of(world, |outcomes| outcomes.abort(rank, code, procs, now()));
                 }
-                Action::News(news) => self.news.push(news),
+                // The launcher reads ranks of the first world in what is reported about some.
+                Action::News(news) if world == WorldId::new(0) || matches!(news, NodeNews::MpiUsed { .. }) => {
+                    self.news.push(news);
+                }
+                Action::News(news) => tracing::debug!(?news, "MPI in world {world}"),
                 Action::Log { rank, mut text } => {
                     if !text.ends_with(b"\n") {
                         text.push(b'\n');
                     }
-                    ranks.write_stderr(rank, &text);
+                    ranks.write_stderr((world, rank), &text);
                 }
-                Action::Cleanup { rank, path } => self.outcomes.clean_up(rank, path),
+                Action::Cleanup { rank, path } => self.outcomes_of(world, |outcomes| outcomes.clean_up(rank, path)),
             }
+        }
+    }
+
+    fn outcomes_of(&mut self, world: WorldId, change: impl FnOnce(&mut Outcomes)) {
+        if let Some(world) = self.worlds.get_mut(&world) {
+            change(&mut world.outcomes);
         }
     }
 
@@ -347,8 +416,8 @@ impl MpiListener {
         let Some(connection) = self.connections.remove(client) else { return };
         self.set.remove(&connection.socket);
         connection.room.iter().for_each(|room| self.set.remove(room));
-        if let Some(machine) = &mut self.machine {
-            machine.closed(client);
+        if let Some(world) = connection.world.and_then(|world| self.worlds.get_mut(&world)) {
+            world.machine.closed(client);
         }
         self.queue.left();
     }
@@ -356,19 +425,42 @@ impl MpiListener {
 
 /// Whether a process belongs to a rank. `None`: the rank is being started, and the report of that is on its way.
 fn speaks_for<'a>(
-    pid: i32,
+    (world, pid): (WorldId, i32),
     ranks: &'a rank_table::Ranks,
     is_early: &'a mut bool,
 ) -> impl FnMut(Rank) -> Option<bool> + use<'a> {
     let above = i32::try_from(std::process::id()).unwrap_or(0);
     move |rank| {
-        let known = ranks.processes_of(rank);
-        *is_early = known.is_empty() && ranks.is_being_started(rank);
+        let known = ranks.processes_of((world, rank));
+        *is_early = known.is_empty() && ranks.is_being_started((world, rank));
         (!*is_early).then(|| holders::belongs_to(pid, &known, above))
     }
 }
 
 impl Connection {
+    /// The world that its process speaks in. Most jobs have one.
+    fn find_world<'a>(
+        &mut self,
+        client: ClientId,
+        worlds: &'a mut BTreeMap<WorldId, World>,
+        ranks: &rank_table::Ranks,
+    ) -> Option<(WorldId, &'a mut World)> {
+        if self.world.is_none() {
+            let first = WorldId::new(0);
+            let found = match worlds.len() {
+                1 if worlds.contains_key(&first) => first,
+                _ => {
+                    let above = i32::try_from(std::process::id()).unwrap_or(0);
+                    ranks.world_of(&holders::leaders_of(self.pid, above))?
+                }
+            };
+            worlds.get_mut(&found)?.machine.open_as(client);
+            self.world = Some(found);
+        }
+        let number = self.world?;
+        worlds.get_mut(&number).map(|world| (number, world))
+    }
+
     fn turn(&mut self, set: &ReadySet, client: ClientId) -> io::Result<()> {
         client_socket::watch(set, client, &self.socket, &mut self.room, !self.unsent.is_empty())
     }
@@ -383,11 +475,11 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     let Edges { mpi: Some(listener), ranks, .. } = edges else { return };
     listener.settle();
     listener.serve_early(ranks);
-    listener.machine.iter_mut().for_each(|machine| machine.handle_timeout(now()));
-    listener.perform(ranks);
-    for proc in listener.outcomes.overdue(now()) {
-        ranks.kill(proc);
+    for world in listener.worlds.values_mut() {
+        world.machine.handle_timeout(now());
+        world.outcomes.overdue(now()).into_iter().for_each(|proc| ranks.kill(proc));
     }
+    listener.perform(ranks);
     ask_store(edges);
     report(edges);
 }
@@ -396,11 +488,13 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
 fn report(edges: &mut Edges) {
     let Edges { mpi: Some(listener), events, .. } = edges else { return };
     events.extend(listener.news.drain(..).map(NodeEvent::News));
+    events.extend(listener.orders.drain(..).map(|order| NodeEvent::Ordered(Box::new(order))));
 }
 
 /// A rank takes part in rounds from now on. Refused if it has used MPI.
 pub(super) fn register(edges: &mut Edges, rank: Rank) -> Result<(), &'static str> {
-    let Some(machine) = edges.mpi.as_mut().and_then(|listener| listener.machine.as_mut()) else { return Ok(()) };
+    let first = edges.mpi.as_mut().and_then(|listener| listener.worlds.get_mut(&WorldId::new(0)));
+    let Some(World { machine, .. }) = first else { return Ok(()) };
     if machine.has_come(rank) {
         return Err(USES_MPI);
     }
@@ -415,16 +509,23 @@ pub(super) fn ask_store(edges: &mut Edges) {
         let asks = std::mem::take(&mut listener.asks);
         let answers = match store {
             Some(store) => {
-                asks.iter().for_each(|(seq, words)| store.ask_for_mpi(*seq, words));
+                asks.iter().for_each(|(world, seq, words)| store.ask_for_mpi((*world, *seq), words));
                 store.answers_of_mpi()
             }
-            None => asks.iter().map(|(seq, _)| (*seq, write_reply(&Answer::Refused(Refusal::Gone)).into())).collect(),
+            None => {
+                let gone = |(world, seq, _): &(WorldId, u64, Vec<u8>)| {
+                    (*world, *seq, write_reply(&Answer::Refused(Refusal::Gone)).into())
+                };
+                asks.iter().map(gone).collect()
+            }
         };
         if answers.is_empty() {
             return;
         }
-        for (seq, words) in answers {
-            listener.machine.iter_mut().for_each(|machine| machine.answered(now(), seq, &words));
+        for (world, seq, words) in answers {
+            if let Some(world) = listener.worlds.get_mut(&world) {
+                world.machine.answered(now(), seq, &words);
+            }
         }
         listener.perform(ranks);
     }
@@ -453,14 +554,17 @@ fn serve(edges: &mut Edges, cx: &mut Context<'_>) {
 pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
     let listener = edges.mpi.as_ref()?;
     let authorizer = listener.authorizer.as_ref().and_then(Authorizer::deadline);
-    let machine = listener.machine.as_ref().and_then(Mpi::poll_timeout);
-    earliest_of([listener.queue.deadline(), authorizer, listener.outcomes.deadline(), machine])
+    let worlds = listener.worlds.values();
+    let worlds = worlds.flat_map(|world| [world.machine.poll_timeout(), world.outcomes.deadline()]);
+    earliest_of([listener.queue.deadline(), authorizer].into_iter().chain(worlds))
 }
 
 /// A rank is gone: files that its library has left are removed.
 pub(super) fn reaped(edges: &mut Edges, proc: ProcId) {
     let Edges { mpi: Some(listener), ranks, .. } = edges else { return };
-    let files = ranks.number_of(proc).map(|rank| listener.outcomes.files_of(rank)).unwrap_or_default();
+    let Some((world, rank)) = ranks.rank_of(proc) else { return };
+    let Some(world) = listener.worlds.get_mut(&world) else { return };
+    let files = world.outcomes.files_of(rank);
     for path in files {
         if let Err(error) = rlaunch_sys::leftover_file::remove(&path) {
             tracing::debug!(%error, "{} stays", String::from_utf8_lossy(&path));

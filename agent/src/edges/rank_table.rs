@@ -25,6 +25,9 @@ use std::sync::Arc;
 /// How long a rank waits for its directory.
 const PATIENCE: Span = Span::from_secs(4);
 
+/// A rank by its world, and its number there.
+pub(super) type RankOf = (WorldId, rlaunch_core::id::Rank);
+
 /// A rank that was asked for.
 pub(super) struct Rank {
     /// Its number in its world.
@@ -48,14 +51,14 @@ impl Rank {
         self.number
     }
 
-    /// It is that rank of the first world.
-    fn is(&self, number: rlaunch_core::id::Rank) -> bool {
-        self.number == number && self.is_of_first_world()
+    /// Its world.
+    pub(super) const fn world(&self) -> WorldId {
+        self.world
     }
 
-    /// Its world is the first one.
-    pub(super) fn is_of_first_world(&self) -> bool {
-        self.world == WorldId::new(0)
+    /// It is that rank of that world.
+    fn is(&self, (world, number): RankOf) -> bool {
+        self.number == number && self.world == world
     }
 }
 
@@ -136,34 +139,40 @@ impl Ranks {
         self.live.iter().filter(|(_, rank)| !rank.reaped).map(|(proc, rank)| (rank.pid, *proc)).collect()
     }
 
-    /// Whether a process of that rank of the first world is being started.
-    pub(super) fn is_being_started(&self, number: rlaunch_core::id::Rank) -> bool {
+    /// Whether a process of that rank is being started.
+    pub(super) fn is_being_started(&self, (world, number): RankOf) -> bool {
         let mut seats = self.asked.values().map(|exec| exec.delta.seat);
-        seats.any(|seat| seat.world == WorldId::new(0) && seat.rank == number)
+        seats.any(|seat| seat.world == world && seat.rank == number)
     }
 
-    /// Returns the processes of the rank with this number.
-    pub(super) fn processes_of(&self, number: rlaunch_core::id::Rank) -> Vec<i32> {
-        self.live.values().filter(|rank| rank.is(number) && !rank.reaped).map(|rank| rank.pid).collect()
+    /// The world of the rank that one of these processes is the first process of.
+    pub(super) fn world_of(&self, processes: &[i32]) -> Option<WorldId> {
+        let mut live = self.live.values().filter(|rank| !rank.reaped);
+        live.find(|rank| processes.contains(&rank.pid)).map(|rank| rank.world)
     }
 
-    /// Returns the processes of the rank with this number, as the machine knows them.
-    pub(super) fn procs_of(&self, number: rlaunch_core::id::Rank) -> Vec<ProcId> {
-        self.live.iter().filter(|(_, rank)| rank.is(number) && !rank.reaped).map(|(proc, _)| *proc).collect()
+    /// Returns the processes of that rank.
+    pub(super) fn processes_of(&self, rank_of: RankOf) -> Vec<i32> {
+        self.live.values().filter(|rank| rank.is(rank_of) && !rank.reaped).map(|rank| rank.pid).collect()
+    }
+
+    /// Returns the processes of that rank, as the machine knows them.
+    pub(super) fn procs_of(&self, rank_of: RankOf) -> Vec<ProcId> {
+        self.live.iter().filter(|(_, rank)| rank.is(rank_of) && !rank.reaped).map(|(proc, _)| *proc).collect()
     }
 
     /// Puts words into the stderr of a rank, as if it had written them. Where it has no room they are lost.
-    pub(super) fn write_stderr(&self, number: rlaunch_core::id::Rank, words: &[u8]) {
-        let of = self.live.values().rev().find(|rank| rank.is(number) && !rank.reaped);
+    pub(super) fn write_stderr(&self, rank_of: RankOf, words: &[u8]) {
+        let of = self.live.values().rev().find(|rank| rank.is(rank_of) && !rank.reaped);
         let Some([_, Some(stream)]) = of.map(|rank| &rank.streams) else { return };
         if let Err(error) = rlaunch_sys::fd::write_to_pipe(&stream.fd, words) {
-            tracing::debug!(%error, "words for the stderr of rank {number} are lost");
+            tracing::debug!(%error, "words for the stderr of rank {} are lost", rank_of.1);
         }
     }
 
     /// Returns the rank of a process that was not reaped.
-    pub(super) fn number_of(&self, proc: ProcId) -> Option<rlaunch_core::id::Rank> {
-        self.get(proc).filter(|rank| rank.is_of_first_world()).map(|rank| rank.number)
+    pub(super) fn rank_of(&self, proc: ProcId) -> Option<RankOf> {
+        self.get(proc).map(|rank| (rank.world, rank.number))
     }
 
     /// A rank is about to be reaped by a sweep, maybe before its end was read.

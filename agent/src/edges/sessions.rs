@@ -132,7 +132,7 @@ fn take_in(edges: &mut Edges, newcomer: Newcomer) -> io::Result<()> {
     let rank = newcomer.rank();
     // The machine refuses ranks of other worlds.
     let of_first_world = rank.filter(|_| newcomer.world.is_none());
-    let processes = of_first_world.map(|rank| edges.ranks.processes_of(rank)).unwrap_or_default();
+    let processes = of_first_world.map(|rank| edges.ranks.processes_of((WorldId::new(0), rank))).unwrap_or_default();
     let terms = newcomer.terms(i32::try_from(std::process::id()).unwrap_or(0), &processes);
     let registered = |edges, terms| of_first_world.map_or(Ok(()), |rank| mpi::register(edges, rank)).map(|()| terms);
     let terms = match terms.and_then(|terms| registered(edges, terms)) {

@@ -275,14 +275,14 @@ fn rank_ended(edges: &mut Edges, proc: ProcId) {
         // Nobody can say any more. It must end for the machine nevertheless, or it would be waited for for ever.
         Err(_) => (Status::Signaled { sig: Signal::KILL, core: false }, Usage::default()),
     };
-    let of_first_world = rank.is_of_first_world().then(|| rank.number());
+    let rank_of = (rank.world(), rank.number());
     edges.watch.set.remove(&rank.pidfd);
     let killed = status == Status::Signaled { sig: Signal::KILL, core: false };
     // A killed rank and a hang-up of init together mean that init took it.
     if killed {
         look_at_init(edges);
     }
-    let status = of_first_world.map_or(status, |number| mpi::status(edges, number, status));
+    let status = mpi::status(edges, rank_of, status);
     let alive_at = edges.watch.quiet_at;
     edges.events.push_back(NodeEvent::Exited { proc, status, at: now(), alive_at, usage });
 }

@@ -1,7 +1,7 @@
 //! Ports and TCPStores of this host for worlds besides the first one. A TCPStore is there if the agent holds it.
 
 use super::tcpstore_listener::{Authorizer, TcpStoreListener, address, most};
-use super::{Edges, sandbox};
+use super::{Edges, mpi, sandbox};
 use crate::early::now;
 use rlaunch_core::id::{ProcId, WorldId};
 use rlaunch_core::machine::earliest_of;
@@ -49,8 +49,11 @@ pub(super) fn reserve(edges: &mut Edges, world: WorldId) {
 
 /// Serves a world, before its first rank starts.
 pub(super) fn open(edges: &mut Edges, plan: WorldPlan) {
-    let WorldPlan { world, namespace, here, store, mpi: _ } = plan;
+    let WorldPlan { world, namespace, here, store, mpi } = plan;
     edges.store.iter_mut().for_each(|store| store.open_world(world, namespace, here));
+    if let Some(layout) = mpi {
+        mpi::open_world(edges, world, *layout);
+    }
     let Some(store) = store else { return };
     match serve(edges, world, &store) {
         Ok(served) => {
@@ -80,6 +83,7 @@ fn serve(edges: &Edges, world: WorldId, store: &WorldStore) -> io::Result<Served
 pub(super) fn close(edges: &mut Edges, world: WorldId) {
     edges.worlds.ports.remove(&world);
     edges.worlds.stores.remove(&world);
+    mpi::close_world(edges, world);
     edges.store.iter_mut().for_each(|store| store.close_world(world));
 }
 

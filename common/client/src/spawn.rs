@@ -104,6 +104,7 @@ impl From<&Request> for order::Request {
             tied: *tied,
             tolerant: *tolerant,
             bound: *bound,
+            origin: OsBytes::default(),
         }
     }
 }

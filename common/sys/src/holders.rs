@@ -242,6 +242,14 @@ pub fn belongs_to(pid: i32, leaders: &[i32], above: i32) -> bool {
         || lineage(pid, above).is_some_and(|between| between.iter().any(|parent| leaders.contains(parent)))
 }
 
+/// The processes that may be leaders of a process: itself, those between it and the one above it, and the leader of its session.
+#[must_use]
+pub fn leaders_of(pid: i32, above: i32) -> Vec<i32> {
+    let session = field(pid, 6).and_then(|leader| i32::try_from(leader).ok());
+    let between = lineage(pid, above).unwrap_or_default();
+    [pid].into_iter().chain(between).chain(session).collect()
+}
+
 /// Whether a process descends from another. The reparented count: they go to one that stands above.
 fn is_below(pid: i32, above: i32) -> bool {
     lineage(pid, above).is_some()

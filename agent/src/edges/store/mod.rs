@@ -44,8 +44,10 @@ use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
 
 const LISTENER: u64 = u64::MAX;
-/// The client that the machine of MPI is.
+/// The client that the machine of MPI of the first world is.
 const OF_MPI: ClientId = ClientId::new(u32::MAX);
+/// Machines of MPI of so many other worlds have the numbers below that.
+const MOST_MPI: u32 = 1 << 20;
 /// Read at once.
 const CHUNK: usize = 64 << 10;
 /// Most that is ready at a time.
@@ -113,8 +115,8 @@ struct Namespaces {
     waiting: usize,
     /// For clients.
     answers: VecDeque<(Ticket, Bytes)>,
-    /// For the machine of MPI: the number of its request, and the words.
-    of_mpi: Vec<(u64, Bytes)>,
+    /// For the machines of MPI: the world of each, the number of its request, and the words.
+    of_mpi: Vec<(WorldId, u64, Bytes)>,
 }
 
 /// The namespace that the ranks of a world share, as seen from here.
@@ -209,6 +211,7 @@ impl Store {
         let shared = Shared { number: Some(number), home: here.then(Owner::default), ..Shared::new(RankSet::new()) };
         self.namespaces.others.insert(world, shared);
         self.namespaces.known.insert(world);
+        self.namespaces.worlds.insert(of_mpi(world), world);
         std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.heard(node, &bytes));
     }
 
@@ -220,6 +223,7 @@ impl Store {
         }
         self.settle();
         self.namespaces.others.remove(&world);
+        self.namespaces.worlds.remove(&of_mpi(world));
     }
 
     /// Adds one of this host's ranks.
@@ -333,7 +337,7 @@ impl Store {
     /// Returns the number for a new client: no number is given twice in a long time, and that of the caches themselves never.
     fn number(&mut self) -> ClientId {
         let mut id = self.clients.free_from(self.last.wrapping_add(1));
-        if id == ITSELF || id == OF_MPI {
+        if id == ITSELF || world_of_mpi(id).is_some() {
             id = self.clients.free_from(1);
         }
         self.last = id.get();
@@ -403,18 +407,18 @@ impl Store {
         self.reopen();
     }
 
-    /// The machine of MPI asks.
-    pub(super) fn ask_for_mpi(&mut self, seq: u64, words: &[u8]) {
+    /// The machine of MPI of a world asks.
+    pub(super) fn ask_for_mpi(&mut self, (world, seq): (WorldId, u64), words: &[u8]) {
         self.namespaces.now = now();
         let frame = Asked { seq, space: Space::Generation, words }.to_frame();
-        if let Ok(Some((seq, answer))) = self.namespaces.receive(OF_MPI, &frame) {
-            self.namespaces.of_mpi.push((seq, write_reply(&answer).into()));
+        if let Ok(Some((seq, answer))) = self.namespaces.receive(of_mpi(world), &frame) {
+            self.namespaces.of_mpi.push((world, seq, write_reply(&answer).into()));
         }
         self.settle();
     }
 
-    /// Returns the answers for the machine of MPI.
-    pub(super) fn answers_of_mpi(&mut self) -> Vec<(u64, Bytes)> {
+    /// Returns the answers for the machines of MPI.
+    pub(super) fn answers_of_mpi(&mut self) -> Vec<(WorldId, u64, Bytes)> {
         std::mem::take(&mut self.namespaces.of_mpi)
     }
 
@@ -427,7 +431,7 @@ impl Store {
         orders
     }
 
-    /// The answer to an order.
+    /// The answer to an order, of a client or of a machine of MPI.
     pub(super) fn order_done(&mut self, asker: Asker, reply: &[u8]) {
         let ticket = Ticket { client: asker.client, seq: Seq(asker.seq) };
         self.namespaces.now = now();
@@ -465,8 +469,8 @@ impl Store {
                 return;
             }
             while let Some((ticket, words)) = self.namespaces.answers.pop_front() {
-                if ticket.client == OF_MPI {
-                    self.namespaces.of_mpi.push((ticket.seq.0, words));
+                if let Some(world) = world_of_mpi(ticket.client) {
+                    self.namespaces.of_mpi.push((world, ticket.seq.0, words));
                     continue;
                 }
                 let Some(client) = self.clients.get_mut(ticket.client) else { continue };
@@ -682,6 +686,17 @@ impl Namespaces {
         self.waiting += bytes.len();
         self.out.push_back((node, bytes));
     }
+}
+
+/// The client that the machine of MPI of a world is.
+pub(super) const fn of_mpi(world: WorldId) -> ClientId {
+    ClientId::new(OF_MPI.get().saturating_sub(world.get() % MOST_MPI))
+}
+
+/// The world of a client that is a machine of MPI.
+const fn world_of_mpi(client: ClientId) -> Option<WorldId> {
+    let below = OF_MPI.get() - client.get();
+    if below < MOST_MPI { Some(WorldId::new(below)) } else { None }
 }
 
 fn client_of(token: u64) -> ClientId {

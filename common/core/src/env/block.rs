@@ -85,6 +85,8 @@ pub struct MpiHost<'a> {
     pub name: &'a [u8],
     /// More ranks run here than there are processors for them.
     pub is_crowded: bool,
+    /// An MPI program has started the ranks.
+    pub is_spawned: bool,
     /// The network of the interface that `--interface` names: its address and the number of its bits.
     pub network: Option<(Ipv4Addr, u8)>,
 }

@@ -394,7 +394,7 @@ mod tests {
                 job: JobId([1; 16]), world_size: 2, local_size: 2, node_index: 0, nodes: 1, app: AppIndex::new(0),
                 app_name: b"x", app_size: 2, apps: 1, group: b"g", world: crate::id::WorldId::new(1),
                 master_addr: b"::1", master_port: 1, agent_store: false, cpus: Some(4), tier: Tier::T3, skips_tpu_lock: true, socket: b"/s", interface: Some(b"e"), interface_asked: true, jax: true,
-                mpi: Some(crate::env::MpiHost { port: 1, namespace: 0, name: b"h", is_crowded: true, network: Some((core::net::Ipv4Addr::LOCALHOST, 8)) }), local_devices: Some(1), restart: 0, max_restarts: 0,
+                mpi: Some(crate::env::MpiHost { port: 1, namespace: 0, name: b"h", is_crowded: true, is_spawned: true, network: Some((core::net::Ipv4Addr::LOCALHOST, 8)) }), local_devices: Some(1), restart: 0, max_restarts: 0,
                 healthy: 1,
                 round: 0,
                 slurm: Some(SlurmStep { hosts: b"n", tasks: b"2", most_tasks: 2, task_ids: b"0,1" }),

@@ -270,6 +270,7 @@ mod tests {
             namespace: 1,
             name: b"node1",
             is_crowded: true,
+            is_spawned: true,
             network: Some((Ipv4Addr::new(10, 1, 0, 0), 16)),
         }),
         local_devices: Some(2),

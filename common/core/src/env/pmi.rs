@@ -57,7 +57,7 @@ pub(super) const CONTRACT: Contract = Contract {
         gone("PMI_PROCESS_MAPPING"),
         gone("PMI_RANK"),
         gone("PMI_SIZE"),
-        gone("PMI_SPAWNED"),
+        set("PMI_SPAWNED", "`1`, if MPI_Comm_spawn has started the rank."),
         gone("PMI_UNIVERSE_SIZE"),
     ],
     families: &[gone("MV2_COMM_WORLD_*")],
@@ -65,9 +65,12 @@ pub(super) const CONTRACT: Contract = Contract {
 
 pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.number("MPI_LOCALNRANKS", host.local_size);
-    let Some(MpiHost { port, is_crowded, .. }) = host.mpi else { return };
+    let Some(MpiHost { port, is_crowded, is_spawned, .. }) = host.mpi else { return };
     out.text("PMI_PORT", format!("127.0.0.1:{port}").as_bytes());
     out.number("MPIR_CVAR_PMI_VERSION", 1);
+    if is_spawned {
+        out.number("PMI_SPAWNED", 1);
+    }
     if is_crowded {
         out.number("I_MPI_THREAD_YIELD", 3);
         out.text("MPIR_CVAR_CH4_PROGRESS_THROTTLE", b"true");

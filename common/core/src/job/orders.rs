@@ -290,6 +290,11 @@ impl Orders {
         if !self.spec.mpi || is_together(placement) && self.spec.apps.len() == 1 {
             return None;
         }
+        Some(Self::mpi_layout(placement, OsBytes::default()))
+    }
+
+    /// The ranks of all hosts of a world, which an MPI library may have started.
+    pub(super) fn mpi_layout(placement: &Placement, origin: OsBytes) -> MpiWorld {
         let by_node = placement.by_node();
         let host = |node: NodeId| {
             let name = placement.nodes.get(node.index()).map_or("", |node| node.host.name.as_str());
@@ -298,8 +303,9 @@ impl Orders {
             HostRanks::new(name.into(), &ranks)
         };
         let last = placement.ranks.last().map_or(0, |seat| seat.app.get());
-        let apps = (0..=last).map(|app| placement.procs(AppIndex::new(app))).collect();
-        Some(MpiWorld { apps, hosts: placement.used().map(host).collect() })
+        // Programs of other worlds have none of these ranks.
+        let apps = (0..=last).map(|app| placement.procs(AppIndex::new(app))).filter(|ranks| *ranks > 0).collect();
+        MpiWorld { apps, hosts: placement.used().map(host).collect(), origin }
     }
 
     /// The job in Slurm's words, as the first host is sent it.

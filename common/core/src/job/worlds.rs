@@ -48,6 +48,8 @@ pub(super) struct NewWorld {
     pub(super) tolerant: bool,
     /// It is ended when this rank has ended.
     pub(super) bound_to: Option<Rank>,
+    /// Words of the asking MPI library for its ranks; empty: MPI does not ask.
+    pub(super) origin: OsBytes,
 }
 
 #[derive(Debug)]
@@ -183,8 +185,8 @@ impl Worlds {
             for (app, spec) in entry.spawned.iter().flat_map(|new| &new.programs) {
                 bringup.send_program(cx, world, *app, &spec.base);
             }
-            let is_spawned = entry.spawned.is_some();
-            return bringup.start_world(cx, world, port, (ProcId::new(0), is_spawned));
+            let origin = entry.spawned.as_ref().map(|new| &new.origin);
+            return bringup.start_world(cx, world, port, (ProcId::new(0), origin));
         };
         let refusal = match is_ended {
             true => OrderRefusal::Ended,

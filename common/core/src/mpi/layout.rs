@@ -51,6 +51,8 @@ pub struct Layout {
     pub apps: Vec<u32>,
     /// A host has more ranks than processors for them.
     pub is_crowded: bool,
+    /// Words of the MPI library that has started the world (`Origin`); empty: none has.
+    pub origin: OsBytes,
 }
 
 impl Layout {
@@ -60,13 +62,14 @@ impl Layout {
         let name = Self::name_of(job, rendezvous.namespace);
         match &rendezvous.mpi {
             Some(world) => {
-                let MpiWorld { apps, hosts } = (**world).clone();
-                Self { name, hosts, here: rendezvous.node_index as usize, apps, is_crowded }
+                let MpiWorld { apps, hosts, origin } = (**world).clone();
+                Self { name, hosts, here: rendezvous.node_index as usize, apps, is_crowded, origin }
             }
             None => {
                 let all = RankSet::world(rendezvous.world_size);
                 let hosts = alloc::vec![HostRanks::new(host.clone(), &all)];
-                Self { name, hosts, here: 0, apps: alloc::vec![rendezvous.world_size], is_crowded }
+                let (apps, origin) = (alloc::vec![rendezvous.world_size], OsBytes::default());
+                Self { name, hosts, here: 0, apps, is_crowded, origin }
             }
         }
     }

@@ -8,14 +8,17 @@ mod init_wait;
 mod job_data;
 mod layout;
 mod names;
+mod origin;
 mod pmi1;
 mod pmix;
 mod remote;
+mod spawn;
 #[cfg(test)]
 mod tests;
 
 pub use init_wait::PATIENCE;
 pub use layout::{HostRanks, Layout};
+use origin::Origin;
 
 use crate::id::{ClientId, Rank};
 use crate::machine::earliest;
@@ -84,6 +87,15 @@ pub enum Action {
         /// The number of the request.
         seq: u64,
         /// The request.
+        words: Vec<u8>,
+    },
+    /// Order something of the job for a rank; answered by [`Mpi::answered`].
+    Order {
+        /// The number of the request.
+        seq: u64,
+        /// Whose order.
+        rank: Rank,
+        /// The order (`frozen::client::order`).
         words: Vec<u8>,
     },
     /// Close the connection.
@@ -218,9 +230,14 @@ impl Mpi {
     /// A connection of a process of the job.
     pub fn open(&mut self) -> ClientId {
         let client = self.sessions.free_from(self.next);
+        self.open_as(client);
+        client
+    }
+
+    /// A connection that has this number already: several machines share the numbers.
+    pub fn open_as(&mut self, client: ClientId) {
         self.next = client.get().wrapping_add(1);
         self.sessions.insert(client, Session::New);
-        client
     }
 
     /// Bytes from a connection: those that were left over, and what has come after them. Returns the number of bytes that are done with.
@@ -312,6 +329,7 @@ impl Mpi {
             Pending::Name(client, request) => names::answer_line(&mut cx, client, request, &reply),
             Pending::Published(waiter) => names::answer_published(&mut cx, waiter, &reply),
             Pending::Lookup(taking) => taking.answered(&mut cx, &reply),
+            Pending::Spawn(spawn) => spawn.answered(&mut cx, &reply),
             Pending::Keys(generation, read) => lines.take_keys(&mut cx, (generation, read), values),
             Pending::Data(Looking::Host(node, read)) => messages.take_data(&mut cx, (node, read), values),
             Pending::Data(Looking::One(wanted)) => {

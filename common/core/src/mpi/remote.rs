@@ -6,12 +6,14 @@ use super::fences::{Kind, Met};
 use super::names::{Naming, Taking};
 use super::pmi1::Barrier;
 use super::pmix::{Looking, Meeting, Wanted};
+use super::spawn::Spawn;
 use super::{Action, Cx};
-use crate::id::ClientId;
+use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
 use crate::store::Ask;
 use crate::wire::frozen::client::Words;
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 
 /// How the names of keys and fences begin.
 pub(super) const PREFIX: &str = "rlaunch/mpi";
@@ -39,6 +41,8 @@ pub(super) enum Pending {
     Published(super::fences::Waiter),
     /// A process that looks up values of PMIx.
     Lookup(Taking),
+    /// A process that starts programs.
+    Spawn(Spawn),
 }
 
 /// Requests to the store.
@@ -56,9 +60,14 @@ impl Remote {
 
     /// Asks the store.
     pub(super) fn ask(&mut self, out: &mut VecDeque<Action>, ask: Ask<'_>, pending: Pending) {
+        let seq = self.number(pending);
+        out.push_back(Action::Ask { seq, words: Words::write(ask) });
+    }
+
+    fn number(&mut self, pending: Pending) -> u64 {
         self.last = self.last.wrapping_add(1);
         self.pending.insert(self.last, pending);
-        out.push_back(Action::Ask { seq: self.last, words: Words::write(ask) });
+        self.last
     }
 }
 
@@ -66,6 +75,12 @@ impl Cx<'_> {
     /// Asks the store.
     pub(super) fn ask(&mut self, ask: Ask<'_>, pending: Pending) {
         self.remote.ask(self.out, ask, pending);
+    }
+
+    /// Orders something of the job for a rank.
+    pub(super) fn order(&mut self, rank: Rank, words: Vec<u8>, pending: Pending) {
+        let seq = self.remote.number(pending);
+        self.out.push_back(Action::Order { seq, rank, words });
     }
 
     /// Waits until the hosts of all these ranks have come.

@@ -5,7 +5,8 @@ use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::store::{Action as Stored, Limits, Namespace, Retry, Seq, Ticket};
 use crate::time::Mono;
-use crate::wire::frozen::client::{Words, write_reply};
+use crate::wire::frozen::client::order::{Order, Program, Request};
+use crate::wire::frozen::client::{Code, Refused, Words, write_reply};
 use crate::wire::pmix::{HEADER, Header, Writer};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
@@ -19,7 +20,7 @@ fn host(name: &str, ranges: &[(u32, u32)]) -> HostRanks {
 
 fn world(size: u32) -> Layout {
     let hosts = vec![host("here", &[(0, size - 1)])];
-    Layout { name: "world".into(), hosts, here: 0, apps: vec![size], is_crowded: false }
+    Layout { name: "world".into(), hosts, here: 0, apps: vec![size], is_crowded: false, origin: OsBytes::default() }
 }
 
 /// A machine, and what it has written.
@@ -57,7 +58,9 @@ impl Rig {
                 Action::Close { client, why } => self.closed.push((client, why.to_string())),
                 Action::Ask { seq, words } => self.asked.push((seq, words)),
                 Action::News(news) => self.news.push(news),
-                other @ (Action::Abort { .. } | Action::Log { .. } | Action::Cleanup { .. }) => self.others.push(other),
+                other @ (Action::Abort { .. } | Action::Log { .. } | Action::Cleanup { .. } | Action::Order { .. }) => {
+                    self.others.push(other)
+                }
             }
         }
     }
@@ -240,17 +243,6 @@ fn abort_names_rank_and_code() {
     assert_eq!(rig.say(client, "cmd=abort exitcode=7 message=abort\n"), "");
     assert_eq!(rig.others, [Action::Abort { rank: Rank::new(3), code: 7, text: b"abort".to_vec() }]);
     assert!(rig.mpi.is_inside(Rank::new(3)));
-}
-
-#[test]
-fn spawn_is_read_to_its_end_and_refused() {
-    let mut rig = Rig::new(world(1));
-    let client = rig.rank(0);
-    let part = "mcmd=spawn\nnprocs=1\nexecname=./a b\ntotspawns=2\nspawnssofar=1\narg1=x y\nendcmd\n";
-    assert_eq!(rig.say(client, part), "");
-    let rest = part.replace("spawnssofar=1", "spawnssofar=2");
-    assert!(rig.say(client, &rest).starts_with("cmd=spawn_result rc=-1"), "one answer to both");
-    assert!(rig.say(client, "cmd=finalize\n").contains("finalize_ack"));
 }
 
 #[test]
@@ -479,4 +471,77 @@ fn data_of_a_rank_of_another_host_is_waited_for() {
     let answer = hosts.rigs[0].written.remove(&clients[0]).unwrap();
     assert_eq!(Header::parse(&answer).unwrap().unwrap().tag, 7);
     assert!(answer.windows(data.len()).any(|part| part == data), "{answer:?}");
+}
+
+/// The parts of a spawn of two programs.
+const SPAWN: &str = "mcmd=spawn\nnprocs=2\nexecname=./a\ntotspawns=2\nspawnssofar=1\nargcnt=2\narg1=x y\narg2=z\npreput_num=1\n\
+                     preput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag$port\ninfo_num=2\ninfo_key_0=wdir\ninfo_val_0=/w\n\
+                     info_key_1=host\ninfo_val_1=h1,h2\nendcmd\nmcmd=spawn\nnprocs=1\nexecname=b\ntotspawns=2\nspawnssofar=2\n\
+                     argcnt=0\npreput_num=0\ninfo_num=1\ninfo_key_0=path\ninfo_val_0=/p\nendcmd\n";
+
+/// The only order, and its number.
+fn order(rig: &mut Rig) -> (u64, Request) {
+    let others = core::mem::take(&mut rig.others);
+    let [Action::Order { seq, rank, words }] = others.as_slice() else { panic!("{others:?}") };
+    let Ok(Order::Spawn(request)) = Order::parse(words) else { panic!("a spawn") };
+    assert_eq!(*rank, Rank::new(1));
+    (*seq, request)
+}
+
+#[test]
+fn programs_that_a_rank_of_pmi_1_starts_are_an_order() {
+    let mut rig = Rig::new(world(2));
+    let client = rig.rank(1);
+    assert_eq!(rig.say(client, SPAWN), "", "the answer waits for the ranks");
+    let (seq, request) = order(&mut rig);
+    let first = Program {
+        ranks: 2,
+        argv: vec!["./a".into(), "x y".into(), "z".into()],
+        wdir: Some("/w".into()),
+        hosts: vec!["h1".into(), "h2".into()],
+        ..Program::default()
+    };
+    let second = Program { ranks: 1, argv: vec!["/p/b".into()], ..Program::default() };
+    assert_eq!(request.programs, [first, second]);
+    rig.mpi.answered(Mono::from_nanos(2), seq, &write_reply(&crate::store::Answer::Value(None)));
+    rig.drain();
+    assert_eq!(rig.taken(client), "cmd=spawn_result rc=0 errcodes=0,0,0\n");
+    // The new ranks find the keys of the rank that has started them.
+    let mut new = Rig::new(Layout { origin: request.origin, ..world(3) });
+    let child = new.rank(0);
+    let get = "cmd=get kvsname=k key=PARENT_ROOT_PORT_NAME\n";
+    assert_eq!(new.say(child, get), "cmd=get_result rc=0 found=TRUE value=tag$port\n");
+    new.say(child, "cmd=finalize\n");
+    let again = new.rank(0);
+    assert!(new.say(again, get).contains("key_not_found"), "the second program of a rank has no parent");
+}
+
+#[test]
+fn program_that_cannot_be_started_is_an_error_of_the_rank() {
+    let mut rig = Rig::new(world(2));
+    let client = rig.rank(1);
+    rig.say(client, SPAWN);
+    let (seq, _) = order(&mut rig);
+    let refused = Refused { code: Code::Unsupported, within: None, text: b"no such file", hint: b"a path" };
+    rig.mpi.answered(Mono::from_nanos(2), seq, &refused.write());
+    rig.drain();
+    assert_eq!(rig.taken(client), "cmd=spawn_result rc=-1 msg=spawn_failed\n");
+    let text = b"rlaunch: MPI_Comm_spawn: no such file\n  try     a path".to_vec();
+    assert_eq!(rig.others, [Action::Log { rank: Rank::new(1), text }]);
+    assert!(rig.say(client, "cmd=get_appnum\n").contains("appnum=0"), "the rank continues");
+}
+
+#[test]
+fn spawn_that_cannot_be_is_refused_before_it_is_an_order() {
+    let mut rig = Rig::new(world(2));
+    let client = rig.rank(1);
+    let failed = "cmd=spawn_result rc=-1 msg=spawn_failed\n";
+    assert_eq!(rig.say(client, &SPAWN.replace("info_val_0=/p\n", "info_val_0=/p:/q\n")), failed);
+    let long = alloc::format!("arg2={}\n", "z".repeat(15_000)).repeat(40);
+    assert_eq!(rig.say(client, &SPAWN.replace("arg2=z\n", &long)), failed);
+    assert!(rig.others.iter().all(|action| matches!(action, Action::Log { .. })), "{:?}", rig.others);
+    rig.others.clear();
+    rig.say(client, SPAWN);
+    order(&mut rig);
+    assert!(rig.closed.is_empty());
 }

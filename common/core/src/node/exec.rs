@@ -7,7 +7,7 @@ use crate::allocation::task_ids;
 use crate::cpu_set::CpuSet;
 use crate::env::{self, Host, MpiHost, OfRound, RankVariables, SlurmStep};
 use crate::gpus::{Share, SharedOut, of_rank};
-use crate::id::{LocalRank, Rank, Round, WorldId};
+use crate::id::{LocalRank, Rank, Round};
 use crate::logs::{Logs, Way};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
@@ -138,7 +138,7 @@ impl Program {
             gpus,
             slurm,
             threads,
-            mpi: serves_mpi(seat.world) && sandbox.mpi.is_some(),
+            mpi: sandbox.mpi.is_some(),
             tpu: chips.as_ref(),
         };
         let mut vars = OsStrings::default();
@@ -331,7 +331,7 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, 
         interface: interface.map(|name| name.as_slice()),
         interface_asked,
         jax: rendezvous.jax,
-        mpi: mpi(met, sandbox, network).filter(|_| serves_mpi(delta.seat.world)),
+        mpi: mpi(met, sandbox, network),
         local_devices: local_devices(start, local_size, sandbox, base),
         restart: rendezvous.restart,
         max_restarts: start.max_restarts,
@@ -340,11 +340,6 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, 
         slurm: rendezvous.slurm.as_ref().map(|step| SlurmStep::of(&step.layout, &step.task_ids)),
         tpu: tpu(met, sandbox),
     }
-}
-
-/// Whether MPI libraries of a world are served.
-fn serves_mpi(world: WorldId) -> bool {
-    world == WorldId::new(0)
 }
 
 /// The CPUs of the ranks of a world, where other worlds have ranks on the host as well.
@@ -359,7 +354,7 @@ fn in_group(stem: OsBytes, group: &[u8]) -> OsBytes {
 
 /// The listener for MPI libraries.
 fn mpi<'a>(
-    Met { rendezvous, local_size, .. }: Met<'a>,
+    Met { rendezvous, ranks, .. }: Met<'a>,
     sandbox: &'a Sandbox,
     network: Option<(Ipv4Addr, u8)>,
 ) -> Option<MpiHost<'a>> {
@@ -369,7 +364,8 @@ fn mpi<'a>(
         port: mpi.port,
         namespace: rendezvous.namespace,
         name: named.unwrap_or(&mpi.host),
-        is_crowded: sandbox.cpus > 0 && local_size > sandbox.cpus,
+        is_crowded: sandbox.cpus > 0 && ranks > sandbox.cpus,
+        is_spawned: rendezvous.mpi.as_ref().is_some_and(|world| !world.origin.is_empty()),
         network,
     })
 }

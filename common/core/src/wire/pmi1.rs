@@ -208,6 +208,8 @@ pub enum Reply<'a> {
     LookedUp(Option<&'a [u8]>),
     Unpublished,
     Finalized,
+    Spawned { ranks: u32 },
+    NotSpawned,
     Refused { command: &'a str, why: &'static str },
 }
 
@@ -237,6 +239,12 @@ impl Reply<'_> {
             Self::LookedUp(None) => String::from("cmd=lookup_result rc=-1 msg=service_not_found\n"),
             Self::Unpublished => String::from("cmd=unpublish_result rc=0 info=ok\n"),
             Self::Finalized => String::from("cmd=finalize_ack rc=0\n"),
+            Self::Spawned { ranks } => {
+                let codes: Vec<&str> = (0..ranks).map(|_| "0").collect();
+                format!("cmd=spawn_result rc=0 errcodes={}\n", codes.join(","))
+            }
+            // A code for each rank and rc=0 would be a success to MPICH.
+            Self::NotSpawned => String::from("cmd=spawn_result rc=-1 msg=spawn_failed\n"),
             Self::Refused { command, why } => format!("cmd={command} rc=-1 msg={why}\n"),
         };
         text.into_bytes()

@@ -149,7 +149,7 @@ fn rendezvous() -> impl Strategy<Value = Rendezvous> {
         namespace: nodes,
         mpi: (nodes % 2 == 0).then(|| {
             let host = HostRanks { name: "a".into(), ranges: [(0, world_size), (nodes, nodes)].into() };
-            Box::new(MpiWorld { apps: [world_size].into(), hosts: [host].into() })
+            Box::new(MpiWorld { apps: [world_size].into(), hosts: [host].into(), origin: "1".into() })
         }),
         ranks_here: (nodes % 5 == 0).then_some(nodes),
         tpu: (nodes % 3 == 0).then(|| Box::new(crate::tpu::TpuHost::example())),

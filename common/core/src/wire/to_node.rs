@@ -322,6 +322,8 @@ pub struct MpiWorld {
     pub apps: Vec<u32>,
     /// The hosts that have ranks, in their order.
     pub hosts: Vec<HostRanks>,
+    /// Words of the MPI library that has started them (`mpi::Origin`); empty: none has.
+    pub origin: OsBytes,
 }
 
 /// A rank, as a difference to its program.

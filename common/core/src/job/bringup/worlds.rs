@@ -3,8 +3,10 @@
 use super::super::{Cx, JobAction, master_addr, orders};
 use super::Bringup;
 use crate::id::{AppIndex, NodeId, ProcId, WorldId};
+use crate::os_bytes::OsBytes;
 use crate::spec::AppBase;
 use crate::wire::to_node::{Rendezvous, WORLD_NAMESPACE, WorldStart};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 impl Bringup {
@@ -28,13 +30,13 @@ impl Bringup {
     }
 
     /// Starts the ranks of a world besides the first one; the process of its rank 0 would have the number `first` if it were rank 0 of the
-    /// job.
+    /// job. `origin`: a rank has asked for the world; not empty: by its MPI library.
     pub(in crate::job) fn start_world(
         &self,
         cx: &mut Cx<'_>,
         world: WorldId,
         port: u16,
-        (first, is_spawned): (ProcId, bool),
+        (first, origin): (ProcId, Option<&OsBytes>),
     ) {
         let Some(orders) = self.restart_orders.as_deref() else { return };
         let placement = Arc::clone(cx.facts.placement());
@@ -48,8 +50,11 @@ impl Bringup {
         let namespace = WORLD_NAMESPACE.saturating_add(world.get());
         let wants_store = placement.worlds.get(world).is_some_and(|world| world.agent_store);
         let agent_store = wants_store && master_addr::is_of(&addr, self.known(head));
-        let rendezvous = Rendezvous { agent_store, namespace, ..orders.rendezvous_of(&only, addr, Some(port)) };
+        let mut rendezvous = Rendezvous { agent_store, namespace, ..orders.rendezvous_of(&only, addr, Some(port)) };
+        if let Some(origin) = origin.filter(|origin| !origin.is_empty()) {
+            rendezvous.mpi = Some(Box::new(orders::Orders::mpi_layout(&only, origin.clone())));
+        }
         cx.act(JobAction::Home { node: head, namespace });
-        orders.send_world(cx, &WorldStart { world, rendezvous, is_spawned }, first);
+        orders.send_world(cx, &WorldStart { world, rendezvous, is_spawned: origin.is_some() }, first);
     }
 }

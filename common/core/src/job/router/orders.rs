@@ -71,6 +71,7 @@ impl Parts {
             programs,
             tolerant: request.tolerant,
             bound_to: asking.filter(|_| request.bound),
+            origin: request.origin.clone(),
         };
         self.worlds.spawn(&mut step.cx(), world, new);
         Ok(())

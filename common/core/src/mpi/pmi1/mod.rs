@@ -4,18 +4,22 @@
 //! the n-th of each rank meet. The name of a space is new on the host: MPICH names files in /dev/shm after it.
 
 mod spaces;
+mod spawning;
 
 use super::fences::{Fences, Kind, Met, Waiter};
 use super::remote::Pending;
-use super::{Action, Broken, Cx, Layout, MOST_PER_RANK, SpeaksFor, names};
+use super::{Action, Broken, Cx, Layout, MOST_PER_RANK, Origin, SpeaksFor, names};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
 use crate::wire::pmi1::{Group, Malformed, Reply, Request, line, parse};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+pub(super) use spaces::Keys;
 use spaces::Spaces;
+use spawning::Spawning;
 
 /// Which MPI program of a rank it is, from 0.
 type Generation = u32;
@@ -49,8 +53,8 @@ pub(super) struct Session {
     rank: Option<Rank>,
     phase: Phase,
     generation: Generation,
-    /// Programs of a spawn whose descriptions have not come.
-    spawning: u32,
+    /// A spawn of which all has not come.
+    spawning: Option<Box<Spawning>>,
 }
 
 impl Session {
@@ -138,10 +142,10 @@ impl Lines {
                 cx.out.push_back(Action::Abort { rank, code, text: text.to_vec() });
                 return Ok(());
             }
-            Request::Spawn | Request::SpawnPart { .. } | Request::SpawnEnd => match spawn(session, request) {
-                Some(reply) => reply,
-                None => return Ok(()),
-            },
+            Request::Spawn | Request::SpawnPart { .. } | Request::SpawnEnd => {
+                spawn(cx, session, rank, request);
+                return Ok(());
+            }
             Request::InitAck { .. } => return Err(Broken::Order),
             Request::Unknown(_) => Reply::Refused { command: "unknown_result", why: "not_supported" },
         };
@@ -190,6 +194,13 @@ impl Lines {
             let mapping = self.mapping.get_or_insert_with(|| cx.layout.mapping());
             let reply = mapping.as_ref().map_or(Reply::NotFound, |text| Reply::Found(text.as_bytes()));
             return cx.answer(reply.write());
+        }
+        // The second program of a rank was not started by another one.
+        let origin = if generation == 0 { Origin::parse(&cx.layout.origin) } else { None };
+        if let Some(Origin::Keys(keys)) = origin
+            && let Some(value) = keys.get(key)
+        {
+            return cx.answer(Reply::Found(value).write());
         }
         self.spaces.get(cx, generation, key);
     }
@@ -287,18 +298,18 @@ fn members(layout: &Layout, group: Group<'_>) -> Result<RankSet, Broken> {
     }
 }
 
-/// Other programs cannot be started from an MPI program: the request is read to its end and refused.
-fn spawn(session: &mut Session, request: Request<'_>) -> Option<Reply<'static>> {
-    let number = |value: &[u8]| core::str::from_utf8(value).ok().and_then(|text| text.parse::<u32>().ok());
-    if let Request::SpawnPart { name: b"totspawns", value } = request
-        && session.spawning == 0
-    {
-        session.spawning = number(value).unwrap_or(1).max(1);
+/// A part of a spawn has come. The last one begins it.
+fn spawn(cx: &mut Cx<'_>, session: &mut Session, rank: Rank, request: Request<'_>) {
+    let spawning = session.spawning.get_or_insert_default();
+    if let Request::SpawnPart { name, value } = request {
+        return spawning.take(name, value);
     }
-    if request != Request::SpawnEnd {
-        return None;
+    if request != Request::SpawnEnd || !spawning.end_part() {
+        return;
     }
-    session.spawning = session.spawning.saturating_sub(1);
-    let refused = Reply::Refused { command: "spawn_result", why: "rlaunch_cannot_spawn_programs" };
-    (session.spawning == 0).then_some(refused)
+    match session.spawning.take().map(|spawning| spawning.finish()) {
+        Some(Ok(request)) => super::spawn::begin(cx, rank, request),
+        Some(Err(why)) => super::spawn::refuse(cx, (cx.client, rank), &[why.as_bytes()]),
+        None => {}
+    }
 }

@@ -14,7 +14,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-type Keys = BTreeMap<Vec<u8>, Vec<u8>>;
+/// Keys and their values.
+pub(crate) type Keys = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The keys of one program.
 #[derive(Debug, Default)]

@@ -15,6 +15,7 @@ pub const LONGEST_ORDER: usize = 768 << 10;
 
 const TOLERANT: u32 = 1;
 const BOUND: u32 = 2;
+const ORIGIN: u32 = 4;
 
 /// An order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,6 +41,8 @@ pub struct Request {
     pub tolerant: bool,
     /// It is ended when the rank that asks has ended.
     pub bound: bool,
+    /// Words of the asking MPI library for the new ranks (`mpi::Origin`); empty: MPI does not ask.
+    pub origin: OsBytes,
 }
 
 /// A program of such a world.
@@ -117,13 +120,19 @@ impl Request {
         let (group, share) = (owned(all)?, owned(all)?);
         let programs = all.list(Program::read)?;
         let (tolerant, bound) = (flags & TOLERANT != 0, flags & BOUND != 0);
-        Ok(Self { programs, group, share, tied, tolerant, bound })
+        let origin = if flags & ORIGIN != 0 { owned(all)? } else { OsBytes::default() };
+        Ok(Self { programs, group, share, tied, tolerant, bound, origin })
     }
 
     fn write(&self, body: &mut Body) {
-        let flags = if self.tolerant { TOLERANT } else { 0 } | if self.bound { BOUND } else { 0 };
+        let has_origin = !self.origin.is_empty();
+        let flags = [(self.tolerant, TOLERANT), (self.bound, BOUND), (has_origin, ORIGIN)];
+        let flags = flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag);
         body.word(flags).word(self.tied).bytes(&self.group).bytes(&self.share).count(self.programs.len());
         self.programs.iter().for_each(|program| program.write(body));
+        if has_origin {
+            body.bytes(&self.origin);
+        }
     }
 }
 
@@ -199,6 +208,7 @@ mod tests {
             tied: 2,
             tolerant: true,
             bound: true,
+            origin: OsBytes::default(),
         }
     }
 
@@ -207,6 +217,7 @@ mod tests {
         let span = Span::from_millis(5);
         for order in [
             Order::Spawn(request()),
+            Order::Spawn(Request { origin: "1".into(), ..request() }),
             Order::Spawn(Request::default()),
             Order::EndWorld(WorldId::new(3), None),
             Order::EndWorld(WorldId::new(3), Some(span)),

@@ -1,0 +1,39 @@
+//! The origin of a world that an MPI program has started: the words of its library for the new ranks.
+
+use super::pmi1::Keys;
+use crate::os_bytes::OsBytes;
+use alloc::vec::Vec;
+
+const PMI_1: u8 = 1;
+
+/// The origin of a world. On its way to the hosts of the world it is bytes that only MPI machines read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Origin {
+    /// A program of PMI-1: keys that the new ranks find in their space.
+    Keys(Keys),
+}
+
+impl Origin {
+    /// Its bytes; never empty.
+    #[must_use]
+    pub(super) fn write(&self) -> OsBytes {
+        let Self::Keys(keys) = self;
+        let mut bytes = Vec::from([PMI_1]);
+        for part in keys.iter().flat_map(|(key, value)| [key, &b"\0"[..], value, b"\n"]) {
+            bytes.extend_from_slice(part);
+        }
+        OsBytes::new(bytes)
+    }
+
+    /// From its bytes; `None`: an MPI program has not started the world.
+    #[must_use]
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (&PMI_1, lines) = bytes.split_first()? else { return None };
+        let pair = |line: &[u8]| {
+            let at = line.iter().position(|b| *b == 0)?;
+            let (key, value) = line.split_at_checked(at)?;
+            Some((key.to_vec(), value.get(1..)?.to_vec()))
+        };
+        Some(Self::Keys(lines.split(|b| *b == b'\n').filter_map(pair).collect()))
+    }
+}
