@@ -221,27 +221,27 @@ pub enum Fault {
     #[error("{host} has {here} here, but {there} at {other}")]
     OtherChips {
         /// The host.
-        host: String,
+        host: Box<str>,
         /// Here.
-        here: String,
+        here: Box<str>,
         /// There.
-        there: String,
+        there: Box<str>,
         /// The other place.
-        other: Spot,
+        other: Box<Spot>,
     },
     /// Two hosts of a slice have one number.
     #[error("two hosts are number {id} of slice {slice}: {host} here, and {one} at {other}")]
     SameId {
         /// The slice.
-        slice: String,
+        slice: Box<str>,
         /// The number.
         id: u32,
         /// The host here.
-        host: String,
+        host: Box<str>,
         /// The other host.
-        one: String,
+        one: Box<str>,
         /// The other place.
-        other: Spot,
+        other: Box<Spot>,
     },
     /// A number that the slice of a host does not have.
     #[error("{host} is number {id} of slice {slice}, which has {}, from 0 on", Hosts(*hosts))]

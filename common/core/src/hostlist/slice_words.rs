@@ -1,6 +1,7 @@
 //! Checks of the words of hostfiles about TPU slices: `slice=a id=0 devices=4`.
 
 use super::{Chips, Fault, HostlistError, Item, Merged};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -9,10 +10,10 @@ use alloc::string::{String, ToString as _};
 pub(super) fn check_same(item: &Item, here: &Chips, other: &Item) -> Result<(), HostlistError> {
     match &other.chips {
         Some(there) if there != here => Err(item.spot.fault(Fault::OtherChips {
-            host: item.host.name.clone(),
-            here: words(here),
-            there: words(there),
-            other: other.spot.clone(),
+            host: item.host.name.as_str().into(),
+            here: words(here).into(),
+            there: words(there).into(),
+            other: Box::new(other.spot.clone()),
         })),
         Some(_) | None => Ok(()),
     }
@@ -40,7 +41,8 @@ impl Merged<'_> {
                 return Err(item.spot.fault(Fault::HighId { slice, id, host, hosts }));
             }
             if let Some(other) = known.insert((slice.clone(), id), *at).and_then(|at| self.chips_by.get(&at)) {
-                let (one, other) = (other.host.name.clone(), other.spot.clone());
+                let (one, other) = (other.host.name.as_str().into(), Box::new(other.spot.clone()));
+                let (slice, host) = (slice.into(), host.into());
                 return Err(item.spot.fault(Fault::SameId { slice, id, host, one, other }));
             }
         }

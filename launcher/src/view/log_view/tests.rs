@@ -273,6 +273,17 @@ fn without_a_line() -> Vec<What> {
     ]
 }
 
+fn crowded_world() -> What {
+    What::WorldStart(Box::new(WorldLine {
+        world: WorldId::new(1),
+        group: "gen".into(),
+        first: RANK,
+        apps: Vec::new(),
+        asker: None,
+        is_crowded: true,
+    }))
+}
+
 /// Facts with a line that explains how a job runs: `-q` leaves it out.
 fn notes() -> Vec<What> {
     let addr = || OsBytes::from("10.0.0.1");
@@ -287,16 +298,8 @@ fn notes() -> Vec<What> {
         reserve: RankSet::new(),
         phases: [SECOND; 3],
     };
-    let world = WorldLine {
-        world: WorldId::new(1),
-        group: "gen".into(),
-        first: RANK,
-        apps: Vec::new(),
-        asker: None,
-        is_crowded: true,
-    };
     vec![
-        What::WorldStart(Box::new(world)),
+        crowded_world(),
         told(NodeNews::WarningNote(WarningNote::Planned(WallNs(0)))),
         told(NodeNews::WarningNote(WarningNote::NoProbe(127))),
         What::HostReady { node: NODE, hello: hello("no right to unshare", false) },

@@ -1,20 +1,25 @@
 //! Events that the agent's machine has got. Its actions are judged by them.
 
+use crate::host::Host;
 use crate::world::World;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::wire::to_node::ToNode;
+
+impl Host {
+    /// The scheduler sends its last signal, or has sent it.
+    fn scheduler_ends(&mut self, now: u64) {
+        self.agent.scheduler_ends.get_or_insert(now);
+        self.kernel.ended_by_us.get_or_insert(now);
+    }
+}
 
 impl World {
     /// Records the event that the machine is about to get.
     pub(super) fn learns(&mut self, event: &NodeEvent) {
         let (agent, now, in_step) = (&mut self.host.agent, self.now, self.plan.scheduler.is_some());
         match event {
-            NodeEvent::FromRoot(ToNode::SchedulerEnds { .. }) => {
-                agent.scheduler_ends.get_or_insert(now);
-                // The scheduler sends the signal, or has.
-                self.host.kernel.ended_by_us.get_or_insert(now);
-            }
+            NodeEvent::FromRoot(ToNode::SchedulerEnds { .. }) => self.host.scheduler_ends(now),
             // A warning, which the launcher answers.
             NodeEvent::Signal { sig, .. } if in_step || *sig == Signal::TERM => {}
             NodeEvent::FromRoot(ToNode::Clear { .. }) => (agent.clearing, agent.must_ask) = (true, true),

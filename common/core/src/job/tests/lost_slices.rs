@@ -50,17 +50,16 @@ fn warned(spec: &JobSpec) -> Script {
 }
 
 fn why(s: &Script) -> Vec<NoRestart> {
-    let why = |what: &What| match what {
-        What::News(JobNews::NotStartedAgain { why }) => Some(why.clone()),
-        _ => None,
+    let why = |what: &What| {
+        if let What::News(JobNews::NotStartedAgain { why }) = what { Some(why.clone()) } else { None }
     };
     s.log.iter().filter_map(why).collect()
 }
 
 fn parts(s: &Script) -> Vec<(u32, TpuHost)> {
-    let part = |(node, msg): (&NodeId, &ToNode)| match msg {
-        ToNode::Again(rendezvous) => Some((node.get(), TpuHost::clone(rendezvous.tpu.as_deref()?))),
-        _ => None,
+    let part = |(node, msg): (&NodeId, &ToNode)| {
+        let ToNode::Again(rendezvous) = msg else { return None };
+        Some((node.get(), TpuHost::clone(rendezvous.tpu.as_deref()?)))
     };
     s.to.iter().zip(&s.sent).filter_map(part).collect()
 }
