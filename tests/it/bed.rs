@@ -169,7 +169,7 @@ impl Bed {
         let pythons = [place::newer_torch(), place::jax()];
         let homes = pythons.iter().flatten().filter_map(|python| python.ancestors().nth(2).map(PathBuf::from));
         let mpi = std::env::var_os("RLAUNCH_MPI_WHEELS").filter(|path| !path.is_empty()).map(PathBuf::from);
-        for home in homes.chain(mpi) {
+        for home in homes.chain(mpi).chain(place::client()) {
             up.arg("--share").arg(home);
         }
         up.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -50,8 +50,8 @@ fn labels_name_group_and_rank() {
 
 #[test]
 fn groups_do_not_see_each_others_keys() {
-    let script = "rlaunch=$RL; $rlaunch store --generation set key $RLAUNCH_GROUP; $rlaunch store --generation fence all; \
-                  $rlaunch store --generation get key";
+    let script = "\"$RL\" store --generation set key $RLAUNCH_GROUP; \"$RL\" store --generation fence all; \
+                  \"$RL\" store --generation get key";
     let words = ["--group", "a", "-n", "2", "sh", "-c", script, ":", "--group", "b", "-n", "2", "sh", "-c", script];
     assert_eq!(Plan::rlaunch(words).start().code(0).sorted(), ["a", "a", "b", "b"]);
 }
@@ -162,8 +162,8 @@ fn contradictions_are_refused() {
 
 #[test]
 fn store_has_why_a_rank_has_ended() {
-    let watch = "$RL store wait --timeout 30s rlaunch/ended/gen/0 rlaunch/ended/gen/1; $RL store get rlaunch/ended/gen/0; \
-                 echo; $RL store get rlaunch/ended/gen/1; $RL store ls rlaunch/";
+    let watch = "$RL store wait --timeout 30s rlaunch/ended/gen/0 rlaunch/ended/gen/1; \"$RL\" store get rlaunch/ended/gen/0; \
+                 echo; \"$RL\" store get rlaunch/ended/gen/1; \"$RL\" store ls rlaunch/";
     let words = ["-n", "1", "--lead", "sh", "-c", watch, ":", "--group", "gen", "-n", "2", "sh", "-c"];
     let end = "echo broken >&2; [ $RANK = 0 ] && exit 4; kill -9 $$";
     let done = Plan::rlaunch(words).args([end]).start().code(0);
@@ -177,15 +177,15 @@ fn store_has_why_a_rank_has_ended() {
 #[test]
 fn ended_rank_of_a_job_without_groups_has_a_key() {
     let words = ["-n", "2", "--on-failure", "continue", "sh", "-c"];
-    let script = "[ $RANK = 1 ] && exit 3; $RL store wait --timeout 30s rlaunch/ended/1; $RL store get rlaunch/ended/1 | head -n 2";
+    let script = "[ $RANK = 1 ] && exit 3; \"$RL\" store wait --timeout 30s rlaunch/ended/1; \"$RL\" store get rlaunch/ended/1 | head -n 2";
     let done = Plan::rlaunch(words).args([script]).start().code(3);
     assert_eq!(done.out(), "how=exit\ncode=3\n");
 }
 
 #[test]
 fn clients_cannot_change_keys_of_rlaunch() {
-    let script = "$RL store set rlaunch/x y; echo $?; $RL store delete rlaunch/ended/0; echo $?; \
-                  $RL store append rlaunch/x y; $RL store add rlaunch/n; $RL store ls rlaunch/";
+    let script = "$RL store set rlaunch/x y; echo $?; \"$RL\" store delete rlaunch/ended/0; echo $?; \
+                  \"$RL\" store append rlaunch/x y; \"$RL\" store add rlaunch/n; \"$RL\" store ls rlaunch/";
     let done = Plan::rlaunch(["-n", "1", "sh", "-c", script]).start().code(0);
     assert_eq!(done.out(), "125\n125\n");
     assert_eq!(
@@ -262,7 +262,7 @@ fn failure_of_a_spawned_rank_ends_the_job_unless_it_is_tolerated() {
 
 #[test]
 fn world_is_ended_by_order_and_its_sessions_with_it() {
-    let script = "(trap '' TERM; sleep 60) & trap '' TERM; $RL store set ready 1; while :; do sleep 0.1; done";
+    let script = "(trap '' TERM; sleep 60) & trap '' TERM; \"$RL\" store set ready 1; while :; do sleep 0.1; done";
     let Some(plan) = spawns(&["-n", "1"], &["group=gen", "end"], &["sh", "-c", script]) else { return };
     let done = plan.start().code(0);
     let out = done.out();
@@ -283,7 +283,7 @@ fn spawned_ranks_run_on_other_hosts() {
     let Some(rank) = crate::place::example("spawn_rank") else { return };
     let words = ["rlaunch", "--ssh-fast", "-H", "node[0-1]:3", "--ppn", "1", "sh", "-c"];
     let own = rank.display();
-    let script = format!("[ $RANK = 1 ] || exec {own} n=4 group=gen -- sh -c '{PLACE}'");
+    let script = format!("[ $RANK = 1 ] || exec '{own}' n=4 group=gen -- sh -c '{PLACE}'");
     let done = bed.plan("tester", "login", words).with_events().args([script]).start().code(0);
     let out = done.sorted();
     assert!(out.contains(&"world 1 gen on node0 node0 node1 node1".to_owned()), "{out:?} {}", done.err());

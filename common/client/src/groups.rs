@@ -126,6 +126,7 @@ mod tests {
 
     #[test]
     fn worker_in_rust_answers_in_json() {
+        let _turn = crate::session::tests::turn();
         let own = own_store::open();
         let store = Store::own(&own);
         let worker = Calls::new().unwrap();

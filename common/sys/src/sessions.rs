@@ -69,6 +69,5 @@ mod tests {
             std::time::Duration::from_secs(60),
         );
         assert!(crate::fd::readable_now(&pidfd), "a process of its own group is in the session");
-        assert_eq!(kill(pid), 0);
     }
 }

@@ -465,7 +465,10 @@ impl Edges {
         tracing::trace!(?action, "perform");
         match action {
             JobAction::Connect { node } => {
-                self.let_go(node);
+                // What is lost with an edge is lost for good: at first there was none.
+                if self.nodes.had_edge(node) {
+                    self.let_go(node);
+                }
                 let credit = self.output.first_grant(node);
                 self.nodes.connect(node, credit, &mut self.events);
             }

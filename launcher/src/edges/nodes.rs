@@ -271,6 +271,11 @@ impl Nodes {
         }
     }
 
+    /// Whether a host has, or had, an edge.
+    pub(super) fn had_edge(&self, id: NodeId) -> bool {
+        self.list.get(id.index()).is_some_and(|node| !matches!(node.link, Link::Absent))
+    }
+
     /// Reaches a host, for the first time or again: `credit` is what it may send at first.
     pub(super) fn connect(&mut self, id: NodeId, credit: u64, events: &mut VecDeque<JobEvent>) {
         if let Some(node) = self.list.get_mut(id.index()) {

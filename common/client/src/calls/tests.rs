@@ -68,6 +68,7 @@ fn end((stop, thread): (Arc<AtomicBool>, JoinHandle<Vec<String>>)) -> Vec<String
 
 #[test]
 fn call_on_one_host_is_answered_whatever_its_size() {
+    let _turn = crate::session::tests::turn();
     let (_own, store) = store();
     let worker = worker("near", false);
     let controller = Calls::new().unwrap();
@@ -88,6 +89,7 @@ fn call_on_one_host_is_answered_whatever_its_size() {
 
 #[test]
 fn call_between_hosts_goes_over_tcp() {
+    let _turn = crate::session::tests::turn();
     let (_own, store) = store();
     let worker = worker("far", true);
     let mut record = Record::wait(&store, "far", 0, Some(SOON)).unwrap();
@@ -105,6 +107,7 @@ fn call_between_hosts_goes_over_tcp() {
 
 #[test]
 fn stranger_gets_no_byte_and_does_not_disturb() {
+    let _turn = crate::session::tests::turn();
     let (_own, store) = store();
     let worker = worker("strangers", false);
     let record = Record::wait(&store, "strangers", 0, Some(SOON)).unwrap();
@@ -129,6 +132,7 @@ fn stranger_gets_no_byte_and_does_not_disturb() {
 
 #[test]
 fn second_controller_is_refused_with_a_reason() {
+    let _turn = crate::session::tests::turn();
     let (_own, store) = store();
     let worker = worker("two", false);
     let (first, second) = (Calls::new().unwrap(), Calls::new().unwrap());
@@ -145,6 +149,7 @@ fn second_controller_is_refused_with_a_reason() {
 
 #[test]
 fn end_of_a_worker_is_an_event() {
+    let _turn = crate::session::tests::turn();
     let (_own, store) = store();
     let worker = worker("end", false);
     let controller = Calls::new().unwrap();
@@ -162,6 +167,7 @@ fn end_of_a_worker_is_an_event() {
 
 #[test]
 fn event_that_a_sender_reads_wakes_the_thread_that_waits() {
+    let _turn = crate::session::tests::turn();
     let (_own, store) = store();
     let worker = worker("bell", false);
     let controller = Arc::new(Calls::new().unwrap());

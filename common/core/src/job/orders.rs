@@ -405,11 +405,8 @@ impl Orders {
             local_rank: seat.local_rank,
             app_rank: n.saturating_sub(share.first.get()),
             app_size: share.size,
-            stdin: if proc.get() < self.spec.placement.world_size() {
-                self.spec.stdin.of(rank)
-            } else {
-                StdinPlan::None
-            },
+            // Ranks of programs that are started later have no input.
+            stdin: if n < self.spec.placement.world_size() { self.spec.stdin.of(rank) } else { StdinPlan::None },
             seat: WorldSeat { world: placement.worlds.of_app(seat.app), rank: placement.in_world(rank), local_rank },
         })
     }

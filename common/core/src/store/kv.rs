@@ -4,6 +4,7 @@ use super::ask::{Expected, Revision};
 use super::quota::Quota;
 use super::refusal::Refusal;
 use super::store_limits::Limits;
+use crate::ended::RESERVED;
 use crate::os_bytes::OsBytes;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -162,13 +163,21 @@ impl Kv {
         true
     }
 
+    /// The keys with this prefix, at most so many. Keys of rlaunch are listed only for a prefix of theirs.
     pub(super) fn list(&self, prefix: &[u8], after: Option<&[u8]>, most: usize) -> Vec<Bytes> {
         let from = match after.filter(|after| *after >= prefix) {
             Some(after) => Bound::Excluded(after),
             None => Bound::Included(prefix),
         };
         let begun = self.entries.range::<[u8], _>((from, Bound::Unbounded));
-        begun.map(|(key, _)| key).take_while(|key| key.starts_with(prefix)).take(most).cloned().collect()
+        let is_shown = |key: &&Bytes| prefix.starts_with(RESERVED) || !key.starts_with(RESERVED);
+        begun
+            .map(|(key, _)| key)
+            .take_while(|key| key.starts_with(prefix))
+            .filter(is_shown)
+            .take(most)
+            .cloned()
+            .collect()
     }
 }
 
