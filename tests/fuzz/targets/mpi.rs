@@ -16,7 +16,14 @@ fn machine() -> Mpi {
     let mut other = RankSet::new();
     other.insert_range(2, 2);
     let hosts = vec![here, HostRanks::new("there".into(), &other)];
-    Mpi::new(Layout { name: "world".into(), hosts, here: 0, apps: vec![RANKS], is_crowded: true, origin: Default::default() })
+    Mpi::new(Layout {
+        name: "world".into(),
+        hosts,
+        here: 0,
+        apps: vec![RANKS],
+        is_crowded: true,
+        origin: Default::default(),
+    })
 }
 
 /// Collects the bytes that the machine has written for each connection.

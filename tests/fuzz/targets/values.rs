@@ -18,7 +18,7 @@ fn prefix(format: &[u8]) {
             for host in [None, Some(&b"a-host"[..]), Some(&[0xff; 300])] {
                 let ids = (Rank::new(u32::MAX), LocalRank::new(7), AppIndex::new(0));
                 let (rank, local_rank, app) = ids;
-                let who = Who { rank, local_rank, app, host, pid: Some(1), std: Std::Err };
+                let who = Who { rank, local_rank, app, host, pid: Some(1), std: Std::Err, group: b"" };
                 if let Ok(label) = prefix.render(&who) {
                     assert!(label.as_slice().len() <= MAX_LABEL);
                 }
