@@ -9,6 +9,7 @@ use rlaunch_core::store::owner::Owner;
 use rlaunch_core::store::{Seq, Ticket};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::client::client_round::{Heard as Round, Said};
+use rlaunch_core::wire::frozen::client::order::Order;
 use rlaunch_core::wire::frozen::client::{Asked, HELLO, Heard, Reply, Told, Words, frame_len, parse_hello};
 use rlaunch_core::wire::store::{Down, Passage};
 use std::collections::BTreeSet;
@@ -26,6 +27,11 @@ fn any(data: &[u8]) {
     match Heard::parse(data) {
         Ok(Heard::Ask(asked, words)) => {
             assert_eq!((Asked::parse(data), Words::parse(asked.words)), (Ok(asked), Ok(words)));
+        }
+        Ok(Heard::Order(_, words)) => {
+            if let Ok(order) = Order::parse(words) {
+                assert!(Order::parse(&order.write()).is_ok());
+            }
         }
         Ok(Heard::Unknown(unknown)) => assert!(Reply::parse(&unknown.reply()).is_ok()),
         Err(_) => {}
