@@ -56,7 +56,7 @@ impl Rank {
         self.world
     }
 
-    /// It is that rank of that world.
+    /// Whether the process is this rank of this world.
     fn is(&self, (world, number): RankOf) -> bool {
         self.number == number && self.world == world
     }

@@ -260,9 +260,9 @@ mod given {
         pub(crate) fn fill(&self, parts: [&[u8]; 2]) -> bool {
             let fits = !self.0.0.is_null() && parts[0].len().saturating_add(parts[1].len()) <= self.0.1;
             if fits {
-                // SAFETY: given by the header's rules: room for so many bytes, which nobody else uses; the first part fits.
+                // SAFETY: given by the header's rules: room for so many bytes, for this call alone; the first part fits.
                 unsafe { self.0.0.copy_from_nonoverlapping(parts[0].as_ptr(), parts[0].len()) };
-                // SAFETY: the same, behind the first part.
+                // SAFETY: the same, after the first part.
                 let rest = unsafe { self.0.0.add(parts[0].len()) };
                 // SAFETY: the same: both fit together.
                 unsafe { rest.copy_from_nonoverlapping(parts[1].as_ptr(), parts[1].len()) };

@@ -36,7 +36,7 @@ pub struct Request {
     pub tied: u32,
     /// The failure of one of its ranks does not end the job.
     pub tolerant: bool,
-    /// It is ended when this rank has ended.
+    /// The world ends when the rank that has asked for it ends.
     pub bound: bool,
 }
 

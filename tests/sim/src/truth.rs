@@ -289,7 +289,7 @@ impl World {
         };
         self.check(planned, || format!("{cause:?} was not planned"));
         if self.is_sliced() {
-            // What hosts knew that have come back is forgotten.
+            // Hosts that have come back have forgotten the earlier job.
             return;
         }
         if cause == Cause::Success {

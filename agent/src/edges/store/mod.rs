@@ -102,7 +102,7 @@ struct Namespaces {
     job: Cache,
     /// The namespace that the ranks of the first world share.
     first: Shared,
-    /// Those of other worlds.
+    /// The namespaces of other worlds.
     others: BTreeMap<WorldId, Shared>,
     /// Other worlds that were ever here.
     known: BTreeSet<WorldId>,

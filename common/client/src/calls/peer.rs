@@ -83,7 +83,7 @@ pub(super) enum Closed {
     /// The other end has closed it, or its process has exited.
     #[error("the connection was closed")]
     End,
-    /// It has failed.
+    /// The connection has failed.
     #[error("the connection has failed: {0}")]
     Io(#[from] io::Error),
     /// The other end sends what is no frame.
@@ -160,7 +160,7 @@ pub(super) struct Waiting {
     pub(super) sent: usize,
 }
 
-/// One connection.
+/// A connection between controller and worker.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) stream: Stream,

@@ -76,7 +76,7 @@ pub enum Share {
     Dummy,
 }
 
-/// One call.
+/// A call of one worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
     /// The number of the worker in its group.

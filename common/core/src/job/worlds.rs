@@ -46,7 +46,7 @@ pub(super) struct NewWorld {
     pub(super) programs: Vec<(AppIndex, AppSpec)>,
     /// The failure of one of its ranks does not end the job.
     pub(super) tolerant: bool,
-    /// It is ended when this rank has ended.
+    /// The rank whose end also ends this world.
     pub(super) bound_to: Option<Rank>,
     /// Words of the asking MPI library for its ranks; empty: MPI does not ask.
     pub(super) origin: OsBytes,

@@ -286,7 +286,7 @@ class Worker:
 
     def wait_for_credit(self, call: Call) -> None:
         if self.loop is None:
-            # Nobody else reads: whether it was cancelled is looked at with each item.
+            # No other thread reads here, so each item checks for a cancellation.
             self.read(0)
             while call.credit <= 0 and not call.is_cancelled and not self.is_over:
                 self.read(None)
