@@ -83,6 +83,21 @@ fn own_holder_is_ended_by_policy_own() {
     done.says("killed process ");
 }
 
+/// The reasons are found on the host that has the holder.
+#[test]
+fn holder_lives_if_the_job_cannot_start() {
+    let Some(_turn) = turn() else { return };
+    for (job, code) in [
+        ("-n 1 ./absent", 127),
+        ("-n 1 --wdir /absent echo ran", 125),
+        ("-n 1 --bind-to core --cpus-per-rank 100000 echo ran", 125),
+        ("-n 1 echo ran : -n 1 ./absent", 127),
+    ] {
+        let done = held_by(HOLDER, &format!("rl --clean-devices own {job}"));
+        assert_eq!(done.out(), format!("code {code}\nlives\n"), "{job}: {}", done.err());
+    }
+}
+
 #[test]
 fn clean_frees_chips_without_a_job() {
     let Some(_turn) = turn() else { return };
