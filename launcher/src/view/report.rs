@@ -181,6 +181,9 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
         block.field("error", &message);
     }
     block.stderr(&facts.tail);
+    if let Some(memory) = memory(facts, status, report.peaks.get(&rank)) {
+        block.field("memory", &memory);
+    }
     let missed = is_missed(&facts.tail) || facts.error_file.as_deref().is_some_and(is_missed);
     let store = report.start.as_ref().map(|start| start.master_store).filter(|_| missed);
     if let Some(store) = store {
@@ -202,6 +205,26 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     tries(&mut block, report, status, facts.oom_limit.is_some(), store);
     block.exit(end.exit);
     block.text
+}
+
+/// The memory of the rank and of its host, where it may explain the failure.
+fn memory(facts: &Facts, status: Status, peak: Option<&u64>) -> Option<String> {
+    let host = facts.host?;
+    let killed = matches!(status, Status::Signaled { sig: Signal::KILL, .. });
+    if !killed && !host.is_low() {
+        return None;
+    }
+    let rank = match peak {
+        Some(kib) if *kib > 0 => format!("the rank had at most {}; ", phrases::bytes(kib.saturating_mul(1024))),
+        Some(_) | None => String::new(),
+    };
+    let swap = match host.swap_total {
+        0 => "no swap".into(),
+        total => format!("{} of {} of swap", phrases::bytes(host.swap_free), phrases::bytes(total)),
+    };
+    let free = format!("{} of {}", phrases::bytes(host.available), phrases::bytes(host.total));
+    let load = f64::from(host.load) / 100.0;
+    Some(format!("{rank}then free on the host: {free}, {swap}; load {load:.2}"))
 }
 
 /// Ways out of the failure, one line each.
