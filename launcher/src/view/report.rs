@@ -285,11 +285,11 @@ fn lost_on(report: &Report, nodes: &[NodeId], lost: Lost) -> String {
         // A frozen host cannot be told from one that is off.
         Lost::Unheard if one => {
             format!(
-                "lost contact with {host}: no heartbeat before its lease expired; its guardian has killed its ranks, or the host is down"
+                "lost contact with {host}: no heartbeat before its lease expired; its guardian killed its ranks, or the host is down"
             )
         }
         Lost::Unheard => format!(
-            "lost contact with {host}: no heartbeat before their leases expired; their guardians have killed their ranks, or the hosts are down"
+            "lost contact with {host}: no heartbeat before their leases expired; their guardians killed their ranks, or the hosts are down"
         ),
         Lost::Expired if one => {
             format!(
@@ -404,7 +404,7 @@ impl Block {
         let most = report.start.as_ref().map_or(0, |start| start.restarts.most);
         let before = report.restarts.len().saturating_sub(SHOWN);
         if before > 0 {
-            self.field("restart", &format!("{before} before these"));
+            self.field("start", &format!("{before} more before these"));
         }
         for (restarted, n) in report.restarts.iter().zip(1_usize..).skip(before) {
             let Restarted { rank, node, status, lost, lived } = *restarted;
@@ -414,10 +414,10 @@ impl Block {
                 Some(_) => format!("{} was lost after {lived}", host(report, node)),
                 None => format!("rank {rank}{on} had failed: {status} after {lived}"),
             };
-            // Only failures count for --max-restarts.
+            // The first start is the launch. Only failures count for --max-restarts.
             let failures = report.restarts.iter().take(n).filter(|other| other.lost.is_none()).count();
-            let number = if lost.is_some() { n.to_string() } else { format!("{failures} of {most}") };
-            self.field("restart", &format!("{number}: {what}"));
+            let used = if lost.is_some() { String::new() } else { format!(" ({failures} of {most} restarts used)") };
+            self.field("start", &format!("{}: {what}{used}", n.saturating_add(1)));
         }
     }
 
