@@ -1,4 +1,4 @@
-/* The program of docs/reference/c.md: a function that begins again when a rank fails. */
+/* The program of docs/reference/c.md. Its function begins again when a rank fails. */
 #include <rlaunch.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -6,6 +6,7 @@
 static int train(const rl_round *round, void *user) {
   int *step = user;                           /* kept from round to round */
   printf("round %u: rank %u of %u\n", round->number, round->active_rank, round->active_world_size);
+  fflush(stdout); /* a rank that is killed loses what it has not written */
   for (; *step < 10; ++*step) {
     if (rl_ping() == RL_E_INTERRUPTED) return RL_E_INTERRUPTED;
     usleep(100000);

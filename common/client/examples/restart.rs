@@ -1,4 +1,4 @@
-//! The program of docs/reference/rust.md: a function that begins again when a rank fails.
+//! The program of docs/reference/rust.md. Its function begins again when a rank fails.
 #![allow(clippy::print_stdout, reason = "an example for users")]
 #![allow(clippy::disallowed_methods, reason = "the pause stands for work")]
 
