@@ -342,25 +342,29 @@ fn rank(o: &mut Object<'_>, what: &What) {
     if let What::RankFacts { rank, facts } = what {
         o.text("ev", "rank.facts");
         o.number("rank", rank.get().into());
-        let Facts { tail, core, oom_limit, error_file, late, host } = facts;
-        o.bytes("tail", tail);
-        match core {
-            Some(path) => o.bytes("core_file", path),
-            None => o.null("core_file"),
-        }
-        o.maybe("oom_limit", *oom_limit);
-        match error_file {
-            Some(text) => o.bytes("error_file", text),
-            None => o.null("error_file"),
-        }
-        o.flag("late", *late);
-        if let Some(HostUse { available, total, swap_free, swap_total, load }) = *host {
-            o.number("memory_available", available);
-            o.number("memory_total", total);
-            o.number("swap_free", swap_free);
-            o.number("swap_total", swap_total);
-            o.number("load_percent", load.into());
-        }
+        self::facts(o, facts);
+    }
+}
+
+fn facts(o: &mut Object<'_>, facts: &Facts) {
+    let Facts { tail, core, oom_limit, error_file, late, host } = facts;
+    o.bytes("tail", tail);
+    match core {
+        Some(path) => o.bytes("core_file", path),
+        None => o.null("core_file"),
+    }
+    o.maybe("oom_limit", *oom_limit);
+    match error_file {
+        Some(text) => o.bytes("error_file", text),
+        None => o.null("error_file"),
+    }
+    o.flag("late", *late);
+    if let Some(HostUse { available, total, swap_free, swap_total, load }) = *host {
+        o.number("memory_available", available);
+        o.number("memory_total", total);
+        o.number("swap_free", swap_free);
+        o.number("swap_total", swap_total);
+        o.number("load_percent", load.into());
     }
 }
 
