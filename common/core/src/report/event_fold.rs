@@ -252,8 +252,7 @@ impl Report {
             What::Round { note, node: _ } => self.rounds.add(note),
             What::RoundsOver(given) => self.rounds.over(given),
             What::Signal { sig, answer } => self.signal(*sig, *answer),
-            What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
-            What::FileLost { .. } => {}
+            What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } | What::FileLost { .. } => {}
         }
     }
 
