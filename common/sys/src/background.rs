@@ -4,7 +4,7 @@
 use crate::fd;
 use crate::guardian::{Fork, close_others, fork};
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 
 /// The process in which [`split`] has returned.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub fn split() -> io::Result<Side> {
             }
             close_others([said.as_raw_fd(), said.as_raw_fd()]);
             // Closed by number just now.
-            std::mem::forget((news, null));
+            let _closed = (news.into_raw_fd(), null.into_raw_fd());
             Ok(Side::Back { news: said })
         }
     }

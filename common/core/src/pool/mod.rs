@@ -24,7 +24,7 @@ pub const MOST_WAITING: usize = 1024;
 pub const EMPTY_WITHIN: Span = Span::from_secs(15);
 
 /// How long the first hosts are waited for, while they get empty and later ones are free. Mostly they take a few milliseconds.
-const ORDER_WITHIN: Span = Span::from_secs(1);
+const ORDER_WITHIN: Span = Span::from_secs(5);
 
 /// The number of hosts that a job needs.
 #[derive(Clone, PartialEq, Eq, Debug)]

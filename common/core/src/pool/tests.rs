@@ -120,8 +120,8 @@ fn first_hosts_are_waited_for_while_they_get_empty_but_not_for_long() {
     pool.handle(T0, PoolEvent::Empty(NodeId::new(1), job(1)));
     drain(&mut pool);
     assert_eq!(asked(&mut pool, 2, Need::Hosts(2)), []);
-    assert_eq!(pool.poll_timeout(), Some(at(1)));
-    pool.handle_timeout(at(1));
+    assert_eq!(pool.poll_timeout(), Some(T0 + ORDER_WITHIN));
+    pool.handle_timeout(T0 + ORDER_WITHIN);
     assert_eq!(drain(&mut pool), granted(2, &[1, 2]), "host 0 does not get empty");
 }
 
@@ -141,7 +141,7 @@ fn host_that_does_not_get_empty_makes_a_job_without_patience_fail() {
     asked(&mut pool, 1, Need::All);
     pool.handle(T0, PoolEvent::Closed(hold(1)));
     asked(&mut pool, 2, Need::All);
-    pool.handle_timeout(at(2));
+    pool.handle_timeout(T0 + ORDER_WITHIN);
     assert_eq!(pool.poll_timeout(), Some(T0 + EMPTY_WITHIN));
     pool.handle_timeout(T0 + EMPTY_WITHIN);
     assert_eq!(drain(&mut pool), [PoolAction::Busy(hold(2))]);
