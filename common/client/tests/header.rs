@@ -223,7 +223,7 @@ fn a_c_program_runs_its_function_again() {
         .arg(&page)
         .arg(root().join("examples/c/restart.c"))
         .args(&paths)
-        .args(&page_flags));
+        .args(page_flags));
     let ran = run(Command::new(&page).env_clear());
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "round 0: rank 0 of 1\n");
     let ran = run(Command::new(&program).env_clear().env("RESILIENT_FAIL", "0:4"));
