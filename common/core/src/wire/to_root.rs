@@ -51,6 +51,11 @@ pub enum ToRoot {
     Refused(NodeRefusal),
     /// The node could start its ranks: its programs are there, complete and executable. Not said by the only node.
     Ready,
+    /// The answer to the order of the same name. Before `Ready`, unasked, where holders were found.
+    Devices {
+        /// Processes that hold devices have to be ended, and can be.
+        held: bool,
+    },
     /// Whether a place of a `Probe` can be reached from here.
     Probed {
         /// Its number.
