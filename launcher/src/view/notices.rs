@@ -243,7 +243,8 @@ fn store_unused(at: &OsBytes, port: Option<u16>) -> String {
 /// Ranks of a world that was started meanwhile have no slots of their own.
 pub(super) fn crowded(line: &WorldLine) -> Option<Line> {
     let ranks: u64 = line.apps.iter().map(|app| u64::from(app.procs)).sum();
-    let text = || format!("no free slot for all {} of {}: ranks share processors", phrases::count(ranks, "rank"), line.group);
+    let text =
+        || format!("no free slot for all {} of {}: ranks share processors", phrases::count(ranks, "rank"), line.group);
     line.is_crowded.then(|| (Tone::Normal, text()))
 }
 
