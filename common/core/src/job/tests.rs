@@ -10,6 +10,7 @@ mod host_warnings;
 mod hosts;
 mod interrupts;
 mod kill_watchdog;
+mod lead_losses;
 mod limits;
 mod losses;
 mod lost_slices;
