@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import contextlib
 import os
 import threading
 import time
 import weakref
-from typing import Any, Callable, Deque, Dict, Generator, Iterable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Generator, Iterable, List, Optional, Sequence, Tuple
 
 from . import _calls as wire
 from . import _codec as codec
 from ._arena import LEAST, Arena
 from ._calls import Calls, Event
 from ._errors import CallTimeout, Cancelled, RemoteTraceback, WorkerDied, WorkerError
+
+if TYPE_CHECKING:
+    import asyncio
 
 SLICE = 0.5
 """Seconds between two looks at workers whose connection would not end by itself: those of a lost host."""
@@ -156,6 +158,8 @@ class Stream(Future):
         return self
 
     async def __anext__(self) -> Any:
+        import asyncio
+
         try:
             await self._controller.wait_async(self._has_more)
         except asyncio.CancelledError:
@@ -331,6 +335,8 @@ class Controller:
 
     async def wait_async(self, is_over: Callable[[], bool]) -> None:
         """The same for a task."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
         while True:
             with self._turn:
