@@ -54,7 +54,8 @@ fn files_of_a_group_have_its_name() {
     let plan = Plan::rlaunch(words);
     let dir = plan.scratch().path("files");
     std::fs::create_dir(&dir).unwrap();
-    plan.cwd(&dir).start().code(0);
+    // Until it is dropped, the directory is there.
+    let _done = plan.cwd(&dir).start().code(0);
     let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!([text("out.0"), text("out.gen-0"), text("out.gen-1")], ["x\n", "0\n", "1\n"]);
 }
@@ -64,7 +65,12 @@ fn map_counts_ranks_that_share_a_slot_once() {
     let map = |slots: &str| {
         let words =
             ["map", "-H", slots, "-n", "1", "a", ":", "--group", "gen", "-n", "2", "b", ":", "--group", "policy"];
-        Plan::rlaunch(words).args(["--share", "gen", "c"]).start().end().out()
+        Plan::tool(crate::place::rlaunch(), crate::place::Scratch::new())
+            .args(words)
+            .args(["--share", "gen", "c"])
+            .start()
+            .end()
+            .out()
     };
     assert!(map("node0:3").contains("node0  ranks 0, gen/0,1, policy/0,1\n"), "{}", map("node0:3"));
     assert!(map("node0:2").contains("policy/0,1  (3 on 2 slots)\n"), "{}", map("node0:2"));

@@ -409,6 +409,7 @@ fn messages() -> Vec<What> {
         }),
         What::News(JobNews::StrangerRefused { address: "10.0.0.9".into(), why: Refusal::Twice }),
         What::News(JobNews::Continuing { rank, status }),
+        What::News(JobNews::LeadContinues { node: NODE, lost: rlaunch_core::events::Lost::Init }),
         What::News(JobNews::EndingDeferred { rank, status, end_in: SECOND }),
         awaits(Cause::Success),
         What::News(JobNews::NoProgress { rank, alike: 5 }),
