@@ -100,6 +100,11 @@ def shutdowns():
     raises(WorkerDied, "rank 0", lambda: waiting.result(timeout=60))
     with WorkerGroup("workers.Plain", n=1, name="bad") as group:
         assert not group.shutdown(cleanup_method="shutdown_badly")
+    # Results that are never read are no hindrance.
+    group = WorkerGroup("workers.Plain", n=1, name="unread")
+    unread = [group.workers[0].echo(x=bytes(8 << 20)) for _ in range(8)]
+    assert group.shutdown(force=True), group.ends
+    assert sum(future.done() for future in unread) == 8
     group = WorkerGroup("workers.Plain", n=2, name="forced")
     waiting = group.workers[1].sleep(seconds=60)
     assert group.shutdown(cleanup_method="shutdown_slowly", force=True), group.ends
