@@ -83,6 +83,21 @@ fn own_holder_is_ended_by_policy_own() {
     done.says("killed process ");
 }
 
+/// The reasons are found on the host that has the holder.
+#[test]
+fn holder_lives_if_the_job_cannot_start() {
+    let Some(_turn) = turn() else { return };
+    for (job, code) in [
+        ("-n 1 ./absent", 127),
+        ("-n 1 --wdir /absent echo ran", 125),
+        ("-n 1 --bind-to core --cpus-per-rank 65536 echo ran", 125),
+        ("-n 1 echo ran : -n 1 ./absent", 127),
+    ] {
+        let done = held_by(HOLDER, &format!("rl --clean-devices own {job}"));
+        assert_eq!(done.out(), format!("code {code}\nlives\n"), "{job}: {}", done.err());
+    }
+}
+
 #[test]
 fn clean_frees_chips_without_a_job() {
     let Some(_turn) = turn() else { return };
@@ -134,13 +149,16 @@ fn holder_is_found_behind_threads_forks_and_mappings() {
 #[test]
 fn member_of_a_living_job_is_never_ended() {
     let Some(_turn) = turn() else { return };
-    let job = "\"$RL\" -n 1 sh -c 'exec 3</dev/vfio/0; echo up >up; read end <end'";
-    let script = format!(
-        "mkfifo up end; {job} & job=$!; read up <up; rl --clean-devices all -n 1 echo ran; echo code $?; echo >end; wait $job; echo first $?"
-    );
-    let done = on_chip(&script).start().code(0);
-    assert_eq!(done.out(), "code 125\nfirst 0\n");
-    done.says("of rlaunch)");
+    // A rank may have cleared its environment.
+    for (program, name) in [("sh -c", "  (job "), ("env -i sh -c", "  (of a job of rlaunch)")] {
+        let job = format!("\"$RL\" -n 1 {program} 'exec 3</dev/vfio/0; echo up >up; read end <end'");
+        let clean = "for policy in own all; do rl --clean-devices $policy -n 1 echo ran; echo code $?; done";
+        let script =
+            format!("mkfifo up end; {job} & job=$!; read up <up; {clean}; echo >end; wait $job; echo first $?");
+        let done = on_chip(&script).start().code(0);
+        assert_eq!(done.out(), "code 125\ncode 125\nfirst 0\n", "{program}: {}", done.err());
+        done.says(name);
+    }
 }
 
 /// Guardian and agent are killed at once, so their rank outlives the job.

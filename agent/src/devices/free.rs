@@ -1,7 +1,7 @@
 //! The release of devices before ranks are started: holders first, then lock files.
 
 use super::look::{Holder, Look, Site};
-use rlaunch_core::guard::devices::{CleanPolicy, DeviceHolder, Kept, LockFound, Treatment};
+use rlaunch_core::guard::devices::{CleanPolicy, DeviceHolder, DeviceStep, Kept, LockFound, Treatment};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::capped::Capped;
@@ -35,6 +35,8 @@ pub struct Freeing<'a> {
     pub is_claimed: bool,
     /// Nothing is ended.
     pub is_trial: bool,
+    /// How far.
+    pub step: DeviceStep,
 }
 
 /// The result of a release.
@@ -42,6 +44,8 @@ pub struct Freeing<'a> {
 pub enum Freed {
     /// No process holds the devices.
     Free,
+    /// The look has found holders that have to be ended, and can be.
+    Found,
     /// These do.
     Held(NodeRefusal),
 }
@@ -83,6 +87,9 @@ impl Freeing<'_> {
             }
             if to_end.is_empty() {
                 return Ok(Freed::Free);
+            }
+            if self.step == DeviceStep::Look {
+                return Ok(Freed::Found);
             }
             report(NodeEvent::DevicesEnding);
             let refused = self.end(to_end, &mut killed, &mut report)?;

@@ -6,7 +6,7 @@
 
 use super::Edges;
 use crate::devices::{Freed, Freeing, Site, lock_files};
-use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, Kept, Reaped, Treatment};
+use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, DeviceStep, Kept, Reaped, Treatment};
 use rlaunch_core::id::{JobId, ProcId, Rank};
 use rlaunch_core::node::{DevicesFreed, NodeEvent};
 use rlaunch_core::time::Span;
@@ -24,7 +24,7 @@ use std::time::Duration;
 const ROOM: usize = 1024;
 
 enum Request {
-    Free(Box<DevicePlan>, JobId, Span),
+    Free(Box<DevicePlan>, JobId, Span, DeviceStep),
     Examine(DeviceKind),
     Await(ProcId, JobId, Reaped),
 }
@@ -45,12 +45,12 @@ struct Port {
 }
 
 /// Has devices freed; the answer is an event. On a host without any it is there at once.
-pub(super) fn free(edges: &mut Edges, plan: DevicePlan, job: JobId, grace: Span) {
+pub(super) fn free(edges: &mut Edges, plan: DevicePlan, job: JobId, grace: Span, step: DeviceStep) {
     if has_none(plan.kind) {
         let free = DevicesFreed::Free { skips_lock: false };
         return edges.events.push_back(NodeEvent::DevicesFreed(free));
     }
-    ask(edges, Request::Free(Box::new(plan), job, grace));
+    ask(edges, Request::Free(Box::new(plan), job, grace, step));
 }
 
 /// Has the holders of devices named.
@@ -187,9 +187,9 @@ impl Work {
 
     fn perform(&mut self, request: Request, say: &mut impl FnMut(NodeEvent)) {
         match request {
-            Request::Free(plan, job, grace) => {
+            Request::Free(plan, job, grace, step) => {
                 self.job = job.to_string();
-                let freed = self.free(&plan, grace, say);
+                let freed = self.free(&plan, (grace, step), say);
                 say(NodeEvent::DevicesFreed(freed));
             }
             Request::Examine(kind) => {
@@ -203,16 +203,16 @@ impl Work {
         }
     }
 
-    fn free(&mut self, plan: &DevicePlan, grace: Span, say: &mut impl FnMut(NodeEvent)) -> DevicesFreed {
+    fn free(&mut self, plan: &DevicePlan, how: (Span, DeviceStep), say: &mut impl FnMut(NodeEvent)) -> DevicesFreed {
         let Some(site) = Site::of(plan.kind) else { return DevicesFreed::Free { skips_lock: false } };
-        self.free_site(&site, plan, grace, say)
+        self.free_site(&site, plan, how, say)
     }
 
     fn free_site(
         &mut self,
         site: &Site,
         plan: &DevicePlan,
-        grace: Span,
+        (grace, step): (Span, DeviceStep),
         say: &mut impl FnMut(NodeEvent),
     ) -> DevicesFreed {
         if self.claim.is_none() {
@@ -226,10 +226,11 @@ impl Work {
         let is_trial = plan.is_trial;
         // `--devices tpu` asks for each holder, also those by mappings alone.
         let closely = plan.kind == DeviceKind::Tpu && rlaunch_sys::ns::is_root();
-        let freeing = Freeing { site, policy, job: &self.job, grace, closely, is_claimed, is_trial };
+        let freeing = Freeing { site, policy, job: &self.job, grace, closely, is_claimed, is_trial, step };
         match freeing.run(&mut *say) {
             Err(error) => return DevicesFreed::Refused(shortage(&error, "look which processes hold devices")),
             Ok(Freed::Held(refusal)) => return DevicesFreed::Refused(refusal),
+            Ok(Freed::Found) => return DevicesFreed::Found,
             Ok(Freed::Free) => {}
         }
         let found = lock_files(&plan.lock_files, is_trial);
@@ -421,7 +422,7 @@ mod tests {
 
     fn free_full(grace: Span) -> DevicesFreed {
         let plan = DevicePlan { clean: CleanPolicy::Own, ..DevicePlan::default() };
-        Work::default().free_site(&Site::of_file("/dev/full"), &plan, grace, &mut |_| {})
+        Work::default().free_site(&Site::of_file("/dev/full"), &plan, (grace, DeviceStep::Free), &mut |_| {})
     }
 
     #[test]
@@ -455,7 +456,7 @@ mod tests {
     fn devices_are_free_on_a_host_without_any() {
         let mut said = Vec::new();
         let plan = DevicePlan { kind: DeviceKind::Tpu, ..DevicePlan::default() };
-        let request = Request::Free(Box::new(plan), JobId([7; 16]), Span::from_secs(1));
+        let request = Request::Free(Box::new(plan), JobId([7; 16]), Span::from_secs(1), DeviceStep::Look);
         Work::default().perform(request, &mut |event| said.push(event));
         assert_eq!(said, [NodeEvent::DevicesFreed(DevicesFreed::Free { skips_lock: false })]);
     }

@@ -479,7 +479,7 @@ impl Edges {
                 self.store.iter_mut().for_each(|store| store.add_rank(exec.delta.seat));
                 rank_table::spawn(self, proc, *exec);
             }
-            NodeAction::FreeDevices { plan, job, grace } => device_thread::free(self, plan, job, grace),
+            NodeAction::FreeDevices { plan, job, grace, step } => device_thread::free(self, plan, job, grace, step),
             NodeAction::ExamineDevices { kind } => device_thread::examine(self, kind),
             NodeAction::AwaitDevices { proc, pid, rank } => device_thread::await_release(self, proc, pid, rank),
             NodeAction::WatchPreemption { command } => self.preempt_probe.begin(&command),

@@ -70,6 +70,7 @@ fn note(holder: &DeviceHolder) -> String {
     match kept {
         Kept::Init => "process 1".to_owned(),
         Kept::Ancestor => "rlaunch was started by it".to_owned(),
+        Kept::LivingJob if job.is_empty() => "of a job of rlaunch".to_owned(),
         Kept::LivingJob => format!("job {job} of rlaunch"),
         Kept::Unit if unit.is_empty() => "in another PID namespace".to_owned(),
         Kept::Unit => format!("in {unit}"),

@@ -207,6 +207,7 @@ impl Oracle {
             | ToRoot::Round(_)
             | ToRoot::Hello(_)
             | ToRoot::Ready
+            | ToRoot::Devices { .. }
             | ToRoot::Started { .. }
             | ToRoot::InputFailed { .. }
             | ToRoot::HostSignal { .. }

@@ -184,6 +184,8 @@ impl World {
 
     /// No rank starts before all nodes are ready that take part.
     pub(crate) fn check_ready(&mut self) {
+        let held = self.placement().used().find(|node| self.host(node.index()).agent.holders);
+        self.check(held.is_none(), || format!("a rank starts, and the devices of a host are held: {held:?}"));
         if self.several() {
             let alone = self.plan.spec.placement.is_here();
             let ready = alone || self.placement().used().all(|node| self.host(node.index()).agent.ready);

@@ -57,6 +57,8 @@ pub enum Role {
     Host,
     /// The same where another user logs in there.
     User,
+    /// True of the host where rlaunch was started. Ranks on other hosts have none.
+    LoginHost,
     /// Set on TPU hosts in place of what the environment has; elsewhere true of one host.
     Tpu,
 }
@@ -88,6 +90,7 @@ impl Role {
             Self::Told => "for commands",
             Self::Host => "the host's",
             Self::User => "the user's there",
+            Self::LoginHost => "stays",
             Self::Tpu => "set on TPU hosts",
         }
     }

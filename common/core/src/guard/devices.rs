@@ -82,6 +82,15 @@ impl DevicePlan {
     }
 }
 
+/// A step of the preparation. No process is ended for a job that cannot start: all hosts look before the first of them ends holders.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum DeviceStep {
+    /// Search for holders. If there are none, lock files are removed.
+    Look,
+    /// The same, and end the holders.
+    Free,
+}
+
 /// A process that holds devices of a host, as the launcher hears of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeviceHolder {

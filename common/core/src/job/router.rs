@@ -90,6 +90,7 @@ impl Parts {
                 self.bringup.refused(&mut step.cx(), node, why);
             }
             ToRoot::Ready => self.ready(step, node),
+            ToRoot::Devices { held } => self.devices(step, node, held),
             ToRoot::Probed { number, errno, by } => {
                 self.bringup.probed(&mut step.cx(), node, number, (errno, by));
                 self.worlds.begin(&mut step.cx(), &self.bringup);
@@ -139,6 +140,15 @@ impl Parts {
         self.slices.iter_mut().for_each(|slices| slices.on_ready(node));
         self.bringup.ready(&mut step.cx(), node);
         self.worlds.begin(&mut step.cx(), &self.bringup);
+    }
+
+    /// A host has looked which processes hold its devices, or has ended these.
+    fn devices(&mut self, step: &mut Step<'_>, node: NodeId, held: bool) {
+        self.bringup.on_devices(&mut step.cx(), node, held);
+        self.worlds.begin(&mut step.cx(), &self.bringup);
+        if self.bringup.is_next_awaited() {
+            self.generations.end_hold(step.now);
+        }
     }
 
     /// No rank is left to wait for.
@@ -269,6 +279,9 @@ impl Parts {
     fn start_generation(&mut self, step: &mut Step<'_>) {
         if let Some(cause) = self.refuse_parts(step) {
             return self.ending.end(&mut step.cx(), cause, RanksState::Between);
+        }
+        if !self.bringup.is_next_free(&mut step.cx()) {
+            return self.generations.await_devices(step.now);
         }
         // First: the streams that have ended belong to ranks of the old placement.
         let next = self.next_slices(step);

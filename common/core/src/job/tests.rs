@@ -1,6 +1,7 @@
 //! The rules of a job, each with a node that follows a script.
 
 mod chaos;
+mod devices;
 mod endings;
 mod enough;
 mod fewer;

@@ -5,6 +5,7 @@
 
 mod binding;
 mod check;
+mod device_steps;
 mod devices;
 mod ends;
 mod exec;
@@ -311,7 +312,7 @@ impl Parts {
             NodeEvent::SessionMessage { session, said } => self.rounds.on_session_message(cx, session, said),
             NodeEvent::SessionLost { session } => self.rounds.on_gone(cx, session),
             NodeEvent::DevicesFreed(freed) => self.devices_freed(cx, freed),
-            NodeEvent::DevicesEnding => self.start.on_devices_ending(cx.now),
+            NodeEvent::DevicesEnding => self.start.devices.on_ending(cx.now),
             NodeEvent::DevicesExamined => self.leftovers.on_devices_examined(cx),
             NodeEvent::DevicesReleased { proc } => self.procs.on_devices_released(cx, proc),
             NodeEvent::PortReserved { port } => self.rounds.on_port(cx, port),
@@ -350,6 +351,7 @@ impl Parts {
             }
             ToNode::Again(rendezvous) if self.start.is_met() => self.generations.on_next_generation(cx, rendezvous),
             ToNode::Clear { .. } | ToNode::Again(_) | ToNode::World(_) => self.start.refuse(cx, NodeRefusal::Protocol),
+            ToNode::Devices(step) => self.start.on_device_order(cx, step),
             ToNode::Kill => self.grace.on_kill(cx),
             // The edge's: they are about connections, not about ranks.
             ToNode::Whose(_) | ToNode::Theirs(_) => {}
@@ -462,11 +464,10 @@ impl Parts {
                 self.grace.on_next_generation();
                 self.host_signals.on_next_generation();
                 self.postmortem.on_next_generation();
-                self.start.on_next_generation(cx.now);
                 self.leftovers.on_next_generation();
                 self.rounds.on_next_generation(&rendezvous);
                 self.serve.on_met(cx, &rendezvous);
-                self.procs.on_next_generation(cx, rendezvous);
+                self.procs.on_next_generation(rendezvous);
             }
         }
     }
@@ -479,7 +480,7 @@ impl Parts {
         self.serve.on_begun(&start);
         self.warnings.on_begun(cx, &start);
         self.rounds.on_begun(&start);
-        self.procs.on_begun(cx, start);
+        self.procs.on_begun(start);
         if ends {
             self.lost.on_unheard(cx);
         }
@@ -515,9 +516,10 @@ impl Parts {
         match freed {
             DevicesFreed::Free { skips_lock } => {
                 self.procs.on_devices_free(cx, skips_lock);
-                self.start.on_devices_free(cx);
                 self.leftovers.on_devices_free();
+                self.start.on_devices_done(cx, false);
             }
+            DevicesFreed::Found => self.start.on_devices_done(cx, true),
             DevicesFreed::Refused(refusal) => self.start.refuse(cx, refusal),
         }
     }

@@ -4,7 +4,7 @@ use super::host_signals::SignalledPart;
 use super::sandbox::{Sandbox, SandboxPlan};
 use super::world_plan::WorldPlan;
 use crate::cpu_set::CpuSet;
-use crate::guard::devices::{DeviceKind, DevicePlan};
+use crate::guard::devices::{DeviceKind, DevicePlan, DeviceStep};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, SessionId, Std, WorldId};
 use crate::logs::Way;
 use crate::master_store::Guard;
@@ -337,7 +337,7 @@ pub enum NodeAction {
         /// How many ranks this host has, which need descriptors too.
         ranks: u32,
     },
-    /// End holders of devices and remove lock files as the plan says, before ranks are started; answered by `DevicesFreed`.
+    /// Prepare devices as the plan says, before ranks are started; answered by `DevicesFreed`.
     FreeDevices {
         /// The plan.
         plan: DevicePlan,
@@ -345,6 +345,8 @@ pub enum NodeAction {
         job: JobId,
         /// From SIGTERM to SIGKILL.
         grace: Span,
+        /// How far.
+        step: DeviceStep,
     },
     /// Look which processes hold devices after the last rank; answered by `DevicesExamined`.
     ExamineDevices {
@@ -418,6 +420,8 @@ pub enum DevicesFreed {
         /// A lock file is in the way: libtpu must not try to take it.
         skips_lock: bool,
     },
+    /// The look has found holders that have to be ended, and can be.
+    Found,
     /// A device is held, or its holders cannot be found.
     Refused(NodeRefusal),
 }

@@ -9,7 +9,6 @@ use super::rounds::RoundStart;
 use super::worlds::Worlds;
 use super::{Census, Cx, NodeAction, Notice, Sandbox};
 use crate::gpus::Share;
-use crate::guard::devices::DevicePlan;
 use crate::id::{AppIndex, ProcId, Round, Std, WorldId};
 use crate::machine::earliest;
 use crate::os_bytes::OsBytes;
@@ -133,9 +132,9 @@ impl Procs {
         Err(format!("{} processes are in the queue, and {queued} are to be started", self.queue.len()))
     }
 
-    pub(super) fn on_begun(&mut self, cx: &mut Cx<'_>, start: Box<Start>) {
+    pub(super) fn on_begun(&mut self, start: Box<Start>) {
         self.rendezvous.clone_from(&start.rendezvous);
-        self.awaits_devices = free_devices(cx, &start);
+        self.awaits_devices = start.devices.is_active();
         self.start = Some(start);
     }
 
@@ -227,11 +226,11 @@ impl Procs {
     }
 
     /// Other ranks follow. The state of the earlier ranks is dropped: none of them runs, and none of their numbers comes again.
-    pub(super) fn on_next_generation(&mut self, cx: &mut Cx<'_>, rendezvous: Rendezvous) {
+    pub(super) fn on_next_generation(&mut self, rendezvous: Rendezvous) {
         let Self { start, sandbox, mut apps, by, .. } = core::mem::take(self);
         apps.values_mut().for_each(Program::renew);
-        let awaits_devices = start.as_ref().is_some_and(|start| free_devices(cx, start));
-        *self = Self { start, sandbox, apps, by, rendezvous: Some(rendezvous), awaits_devices, ..Self::default() };
+        // The devices of all hosts were looked at before the launcher has sent this.
+        *self = Self { start, sandbox, apps, by, rendezvous: Some(rendezvous), ..Self::default() };
     }
 
     fn spawn_more(&mut self, cx: &mut Cx<'_>) {
@@ -529,15 +528,6 @@ impl Procs {
             cx.notify(Notice::Census(census));
         }
     }
-}
-
-/// Has the devices of this host freed. Returns whether that is awaited.
-fn free_devices(cx: &mut Cx<'_>, start: &Start) -> bool {
-    let is_active = start.devices.is_active();
-    if is_active {
-        cx.act(NodeAction::FreeDevices { plan: DevicePlan::clone(&start.devices), job: start.job, grace: start.grace });
-    }
-    is_active
 }
 
 type Respawns<'a> = (&'a BTreeMap<ProcId, Option<ProcId>>, &'a BTreeSet<ProcId>);

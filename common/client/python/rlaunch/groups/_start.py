@@ -8,13 +8,22 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from .._errors import Error, NoJob
+from .._errors import Error, NoJob, Refused
 from . import _calls as wire
 from . import _sessions
 from ._errors import End
+from ._identity import importing
 
 _GRACE = 5.0
 """Seconds between TERM and KILL."""
+
+def refuse_while_importing() -> None:
+    """Refuses a group of a module that a worker imports: the controller's part of the module runs there again."""
+    if importing:
+        raise Refused(
+            f"a worker imports {importing[0]}, and this module starts a group: "
+            'move what starts it below `if __name__ == "__main__":`'
+        )
 
 
 def path_of(worker: Any) -> Tuple[str, str]:
