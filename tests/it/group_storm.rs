@@ -1,5 +1,5 @@
-//! SIGKILL for the controller of worker groups, a worker, the agent or the launcher, at a random moment, also while a group starts or ends:
-//! nothing is left, nothing hangs.
+//! SIGKILL for the controller of worker groups, a worker, the agent or the launcher, at a random moment. Groups start and end meanwhile.
+//! Nothing is left, nothing hangs.
 
 use crate::census::{self, Mercy};
 use crate::place::{self, Random};

@@ -1,11 +1,11 @@
-//! The environment of programs that a rank starts: that of its own program, with the variables of the order in place of those.
+//! The environment of programs that a rank starts. Variables of the order replace those of the rank's own program.
 
 use super::login_variables::name_of;
 use super::{Role, lookup};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 
-/// The environment and the pinned names of a program that a rank starts. A variable of `given` replaces the one of `env`, and the last of
+/// The environment and the pinned names of a program that a rank starts. A variable of `given` replaces the one of `env`. The last of
 /// several counts. Variables that are the identity of a rank in its world stay rlaunch's own, also where the command line has pinned them.
 #[must_use]
 pub fn spawned(env: &OsStrings, pinned: &OsStrings, given: &[(OsBytes, OsBytes)]) -> (OsStrings, OsStrings) {
