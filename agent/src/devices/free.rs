@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// How long new holders are ended beyond the grace, and how long a holder that was killed may take to exit.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// From the first signal to a line that says what is waited for.
+/// From the first signal to a line that names the holder.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// The release of the devices of this host.
@@ -57,7 +57,7 @@ struct Ending {
     holder: Holder,
     pidfd: OwnedFd,
     was_killed: bool,
-    /// When the user reads that it is waited for; `None`: that was said.
+    /// When the user reads the name of the holder; `None`: that line was printed.
     silent_until: Option<Instant>,
 }
 

@@ -289,8 +289,8 @@ impl Work {
         }
     }
 
-    /// Ends processes outside the job that have taken a chip, before another process of a rank is started. Those that must not be ended
-    /// are named. Returns the devices of the first of these; empty: there is none.
+    /// Ends processes outside the job that have taken a chip, before another process of a rank is started. Names the processes that must
+    /// not be ended. Returns the devices of the first of them; empty: the chips are free.
     fn take_back(&mut self, say: &mut impl FnMut(NodeEvent)) -> OsBytes {
         let Some((plan, grace)) = self.plan.clone() else { return OsBytes::default() };
         let DevicesFreed::Refused(refusal) = self.free(&plan, (grace, DeviceStep::Free), say) else {
