@@ -50,6 +50,10 @@ class Hosts:
             sys.exit("bench: the testbed did not come up")
         atexit.register(self.holder.kill)
         self.resting = procs.descendants(self.holder.pid)
+        self.warm_up()
+
+    def warm_up(self):
+        """Brings the agent's binary to the hosts."""
         self.do(self.rlaunch, "-n", 1, "-H", "node0", "/bin/true")
 
     def exec(self, *words):

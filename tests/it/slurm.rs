@@ -432,3 +432,35 @@ fn a_job_of_the_examples_outlives_a_node() {
     bed.clean(10);
     bed.down();
 }
+
+/// srun starts the binary itself if no other user can put a file at its path. Where that is not our file, a shell looks for it.
+#[test]
+fn srun_starts_the_binary_itself_where_it_can() {
+    let Some(bed) = Bed::slurm(3) else { return };
+    let on = |host: &str, script: &str| bed.run(["exec", host, "sh", "-c", script]);
+    let own = format!("mkdir /run/own; cp {} /run/own/rlaunch", bed.rlaunch());
+    let job = |path: &str, transport: &str, words: &str| {
+        let job = format!(r#""$RL" --transport {transport} -l {words}; echo code $?"#);
+        salloc(&bed, "root", "-N3 -n3", &job).env("RL", path).start()
+    };
+    ["login", "node0", "node1", "node2"].into_iter().for_each(|host| drop(on(host, &own)));
+    let expected = ["0: node0", "1: node1", "2: node2", "code 0"];
+    let case = job("/run/own/rlaunch", "tcp", r#"sh -c "echo up; while [ ! -e /tmp/go ]; do sleep 0.1; done""#);
+    case.says_on_stdout("up", 3);
+    for host in ["node0", "node1", "node2"] {
+        on(host, "pgrep -f '^/run/own/rlaunch agent direct [0-9a-f]* [0-9a-f]*$'");
+        on(host, "touch /tmp/go");
+    }
+    assert!(case.end().out().ends_with("code 0\n"));
+    // Another build, and another program.
+    on("node1", "echo >>/run/own/rlaunch");
+    on("node2", "printf '#!/bin/sh\\nexit 3\\n' >/run/own/rlaunch");
+    for _ in 0..2 {
+        assert_eq!(hosts_of(&job("/run/own/rlaunch", "auto", "hostname").end()), expected);
+    }
+    on("node1", "rm /run/own/rlaunch");
+    let done = job("/run/own/rlaunch", "tcp", "hostname").end();
+    assert_eq!((hosts_of(&done), done.err()), (expected.map(str::to_owned).into(), String::new()), "from the caches");
+    bed.clean(10);
+    bed.down();
+}

@@ -1,16 +1,19 @@
 """Parts of worker groups that need no job: shared memory, values as bytes, ends of workers, classes by name."""
 
+import os
 import pickle
 import random
 import sys
+import tempfile
 import threading
 import types
 import unittest
+import unittest.mock
 
 from rlaunch.groups import End, WorkerDied, WorkerError
 from rlaunch.groups import _codec as codec
 from rlaunch.groups._arena import Arena, Mapped
-from rlaunch.groups._start import _places, path_of
+from rlaunch.groups._start import _places, importing, path_of
 from rlaunch.groups.worker import class_of, methods_of
 
 PAGE = 4096
@@ -140,6 +143,18 @@ class Classes(unittest.TestCase):
         for path, text in [("Gen", "names no module"), ("no_such.Gen", "no module 'no_such'"), ("some_workers.Get", "it has Gen")]:
             with self.subTest(path), self.assertRaisesRegex(SystemExit, text):
                 class_of(path)
+
+    def test_a_module_that_starts_a_group_is_refused_by_its_workers(self):
+        with tempfile.TemporaryDirectory() as directory, unittest.mock.patch.dict(os.environ, RLAUNCH_JOB_ID="1"):
+            with open(os.path.join(directory, "own_controller.py"), "w", encoding="utf-8") as file:
+                file.write("import os, rlaunch.groups as g\nclass W: pass\neval(os.environ['START'])\n")
+            sys.path.insert(0, directory)
+            self.addCleanup(sys.path.remove, directory)
+            for start in ("g.WorkerGroup('own_controller.W', n=1)", "g.WorkerGroup.attach('gen')"):
+                with self.subTest(start), unittest.mock.patch.dict(os.environ, START=start):
+                    with self.assertRaisesRegex(SystemExit, "imports own_controller.*__main__"):
+                        class_of("own_controller.W")
+                    self.assertEqual(importing, [])
 
     def test_paths_of_classes(self):
         self.assertEqual(path_of("pkg.Gen"), ("pkg.Gen", ""))

@@ -178,7 +178,7 @@ impl Bootstrap {
     /// Reaches a host, when it is its turn. `jitter` is any number.
     pub(crate) fn connect(&mut self, node: NodeId, target: Target, jitter: u64) {
         match steps::plan(&self.setting.carrier).filter(|_| !self.examine) {
-            Some(plan) => self.shared.connect(node, target, plan),
+            Some(plan) => self.shared.connect(node, target, plan, self.setting.limit),
             None => self.connect_alone(node, target, jitter, self.setting.limit),
         }
     }
@@ -188,7 +188,7 @@ impl Bootstrap {
         let kind = Kind::of(&target);
         let purpose = if self.examine { Purpose::Examine } else { Purpose::Job };
         let line = line_plan(&self.setting, &self.source, node, purpose);
-        let preamble = preamble_for(&self.setting, &self.source, node, self.setting.secret);
+        let preamble = preamble_for(&self.setting, &self.source, node, self.setting.secret, self.source.sums().hash);
         let carrier = self.setting.carrier.clone();
         let dial = Dial::new(DialPlan { target, carrier, line, preamble, limit, jitter });
         self.forget(node);
@@ -290,9 +290,10 @@ impl Bootstrap {
                 return Poll::Ready(step);
             }
             self.look(now);
-            self.ask_for_config(now);
+            // An srun takes longer than the question.
             self.start_steps(now);
             self.start_some(now);
+            self.ask_for_config(now);
             // Messages that have arrived come first: after a suspension they came before the deadlines that are due only now.
             self.poll_ready(cx, now);
             self.pass_time(now);
@@ -538,10 +539,10 @@ fn line_plan(setting: &Setting, source: &Source, node: NodeId, purpose: Purpose)
 }
 
 /// The first bytes for a guardian.
-fn preamble_for(setting: &Setting, source: &Source, node: NodeId, secret: Secret) -> Preamble {
+fn preamble_for(setting: &Setting, source: &Source, node: NodeId, secret: Secret, hash: Hash) -> Preamble {
     // Another build may have another length and hash; its version of the wire must agree.
     let is_ours = setting.agent_path.is_none();
-    let (len, hash) = if is_ours { (source.len, source.sums().hash) } else { (0, Hash([0; 32])) };
+    let (len, hash) = if is_ours { (source.len, hash) } else { (0, Hash([0; 32])) };
     Preamble { job: setting.job, node, secret, lease: setting.lease, len, hash }
 }
 

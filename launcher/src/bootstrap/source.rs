@@ -6,10 +6,15 @@ use rlaunch_core::bootstrap::sum::Summer;
 use rlaunch_core::bootstrap::{Hash, Sums};
 use rlaunch_core::os_bytes::OsBytes;
 use std::cell::OnceCell;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+
+/// The mode bits by which others than the owner may write.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// The running binary.
 #[derive(Debug)]
@@ -18,6 +23,7 @@ pub(crate) struct Source {
     /// Its length.
     pub(crate) len: u64,
     sums: OnceCell<Sums>,
+    ends: OnceCell<Hash>,
     /// Its path, if it still exists.
     pub(crate) path: Option<OsBytes>,
 }
@@ -71,7 +77,7 @@ impl Source {
         };
         let path = std::fs::read_link("/proc/self/exe").ok().filter(same);
         let path = path.map(|path| OsBytes::from(path.as_os_str().as_bytes()));
-        Ok(Self { len: meta.len(), sums: OnceCell::new(), path, file })
+        Ok(Self { len: meta.len(), sums: OnceCell::new(), ends: OnceCell::new(), path, file })
     }
 
     /// Its sums. Milliseconds pass when this is called first.
@@ -82,13 +88,34 @@ impl Source {
                 hasher.update(part);
                 summer.update(part);
             });
-            let ends = read.and_then(|()| hash_of_ends(&self.file)).unwrap_or_else(|error| {
+            if let Err(error) = read {
                 // No host has a binary with these sums, so the job ends with an error for each of them.
                 tracing::error!(%error, "our own binary cannot be read");
-                Hash([0; 32])
-            });
-            Sums { hash: hasher.finish(), sum: summer.finish(), ends }
+            }
+            Sums { hash: hasher.finish(), sum: summer.finish(), ends: self.ends() }
         })
+    }
+
+    /// The hash of its ends, which takes no time to speak of.
+    pub(crate) fn ends(&self) -> Hash {
+        *self.ends.get_or_init(|| {
+            hash_of_ends(&self.file).unwrap_or_else(|error| {
+                tracing::error!(%error, "our own binary cannot be read");
+                Hash([0; 32])
+            })
+        })
+    }
+
+    /// Its path, if only root and this user can put a file there: here, and on all hosts on which the same directories are root's. A
+    /// directory that others can write, as `/tmp`, may have another user's file on another host.
+    pub(crate) fn guarded_path(&self) -> Option<&OsBytes> {
+        let path = self.path.as_ref()?;
+        let user = std::fs::metadata("/proc/self").ok()?.uid();
+        let is_guarded = |path: &Path| {
+            let meta = std::fs::metadata(path).ok();
+            meta.is_some_and(|meta| [0, user].contains(&meta.uid()) && meta.mode() & OTHERS_WRITE == 0)
+        };
+        Path::new(OsStr::from_bytes(path)).ancestors().all(is_guarded).then_some(path)
     }
 
     /// Some of its bytes.
@@ -108,6 +135,16 @@ mod tests {
         // An ELF note: length of the name, length of the ID, type NT_GNU_BUILD_ID, name (elf(5)).
         let note = [4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0, b'G', b'N', b'U', 0];
         assert!(page.windows(note.len()).any(|window| window == note));
+    }
+
+    #[test]
+    fn path_that_others_can_write_is_not_guarded() {
+        let own = Source::new().unwrap();
+        let with = |path: &str| Source { path: Some(path.into()), ..Source::new().unwrap() };
+        assert!(with("/proc/self/status").guarded_path().is_some());
+        assert!(with(&format!("/tmp/{}", std::process::id())).guarded_path().is_none(), "a directory for all");
+        assert!(with("/proc/no/such/file").guarded_path().is_none());
+        assert!(Source { path: None, ..own }.guarded_path().is_none(), "a binary that was removed");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use super::ssh::{Part, Ssh};
 use super::{Setting, line_plan, preamble_for};
 use rlaunch_core::allocation::SlurmConfig;
 use rlaunch_core::bootstrap::{
-    Carrier, CarrierEnd, Failure, FallBack, Hash, Purpose, Refusal, Secret, SrunPlan, Stage, StepAction, StepDial,
-    StepEvent, StepPlan, StepPreamble, Target, Transport, Up,
+    Carrier, CarrierEnd, Failure, FallBack, Hash, Program, Purpose, Refusal, Secret, SrunPlan, Stage, StepAction,
+    StepDial, StepEvent, StepPlan, StepPreamble, Target, Transport, Up,
 };
 use rlaunch_core::id::NodeId;
 use rlaunch_core::machine::{Machine as _, earliest_of};
@@ -50,6 +50,8 @@ pub(super) struct Ground<'a> {
 struct Step {
     dial: StepDial,
     targets: BTreeMap<NodeId, Target>,
+    /// Whether a shell on each host looks for the binary.
+    has_shell: bool,
     srun: Option<Ssh>,
     /// Agents are sent it, once it is known where to listen.
     preamble: Option<StepPreamble>,
@@ -59,11 +61,25 @@ struct Step {
     arrived: BTreeMap<NodeId, Arrival>,
 }
 
+/// The hosts of a step that is to be started, and how long they may take.
+struct Wanted {
+    targets: BTreeMap<NodeId, Target>,
+    limit: Span,
+}
+
+impl Wanted {
+    const fn within(limit: Span) -> Self {
+        Self { targets: BTreeMap::new(), limit }
+    }
+}
+
 /// All steps of a job.
 #[derive(Default)]
 pub(super) struct Steps {
     /// Hosts for the next steps, by the component of the job.
-    wanted: BTreeMap<Option<u32>, BTreeMap<NodeId, Target>>,
+    wanted: BTreeMap<Option<u32>, Wanted>,
+    /// The same, of hosts on which srun cannot start the binary.
+    wanted_by_shell: BTreeMap<Option<u32>, Wanted>,
     list: Vec<Step>,
     outcomes: VecDeque<Outcome>,
 }
@@ -81,6 +97,11 @@ pub(super) const fn plan(carrier: &Carrier) -> Option<&SrunPlan> {
     }
 }
 
+/// The component of a heterogeneous job that a host belongs to.
+fn component(plan: &SrunPlan, target: &Target) -> Option<u32> {
+    plan.component(&format!("{}", target.host()))
+}
+
 impl Steps {
     /// The index of the step that a token is about.
     pub(super) fn of_token(&self, node: NodeId) -> Option<usize> {
@@ -89,9 +110,9 @@ impl Steps {
     }
 
     /// A host for the next step.
-    pub(super) fn connect(&mut self, node: NodeId, target: Target, plan: &SrunPlan) {
-        let component = plan.component(&format!("{}", target.host()));
-        self.wanted.entry(component).or_default().insert(node, target);
+    pub(super) fn connect(&mut self, node: NodeId, target: Target, plan: &SrunPlan, limit: Span) {
+        let wanted = self.wanted.entry(component(plan, &target)).or_insert(Wanted::within(limit));
+        wanted.targets.insert(node, target);
     }
 
     /// Starts steps for the hosts that have come since the last call. `config`, once known, says where to listen.
@@ -101,7 +122,7 @@ impl Steps {
         for index in 0..self.list.len() {
             let Some(preamble) = self.list.get_mut(index).and_then(|step| step.preamble.take()) else { continue };
             let event = match self.listen(index, &preamble, ports, ground) {
-                Ok(port) => StepEvent::Listening(port, ground.source.sums()),
+                Ok(port) => StepEvent::Listening(port, self.has_shell(index).then(|| ground.source.sums())),
                 Err(error) => StepEvent::NoListener(rlaunch_sys::reason(&error).into()),
             };
             self.handle(now, index, event, ground);
@@ -117,8 +138,9 @@ impl Steps {
     ) -> io::Result<u16> {
         let of_host = |(node, target): (&NodeId, &Target)| {
             let name = format!("{}", target.host());
-            // The key of the edge is the proof, so the secret of the job has no use there.
-            let preamble = preamble_for(ground.setting, ground.source, *node, Secret([0; 32]));
+            // The key of the edge is the proof, so the secret of the job has no use there. The agent has compared itself.
+            let hash = if self.has_shell(index) { ground.source.sums().hash } else { ground.source.ends() };
+            let preamble = preamble_for(ground.setting, ground.source, *node, Secret([0; 32]), hash);
             (Hash::of(name.as_bytes()), preamble)
         };
         let hosts = self.list.get(index).map(|step| step.targets.iter().map(of_host).collect()).unwrap_or_default();
@@ -132,34 +154,46 @@ impl Steps {
     }
 
     fn open_some(&mut self, now: Mono, ground: &Ground<'_>) {
-        let Some(srun) = plan(&ground.setting.carrier).filter(|_| !self.wanted.is_empty()) else { return };
-        for targets in std::mem::take(&mut self.wanted).into_values() {
-            match self.open(srun, &targets, ground) {
+        let Some(srun) = plan(&ground.setting.carrier).filter(|_| self.is_wanted()) else { return };
+        let first = std::mem::take(&mut self.wanted).into_values().map(|wanted| (wanted, false));
+        let again = std::mem::take(&mut self.wanted_by_shell).into_values().map(|wanted| (wanted, true));
+        for (wanted, by_shell) in first.chain(again).collect::<Vec<_>>() {
+            match self.open(srun, &wanted, by_shell, ground) {
                 Ok(()) => self.handle(now, self.list.len() - 1, StepEvent::Start, ground),
                 Err(error) => {
                     let why = FallBack::Unconnected(rlaunch_sys::reason(&error).into());
-                    let back = |(node, target)| Outcome::FallBack(node, target, why.clone(), ground.setting.limit);
-                    self.outcomes.extend(targets.into_iter().map(back));
+                    let back = |(node, target)| Outcome::FallBack(node, target, why.clone(), wanted.limit);
+                    self.outcomes.extend(wanted.targets.into_iter().map(back));
                 }
             }
         }
     }
 
-    fn open(&mut self, srun: &SrunPlan, targets: &BTreeMap<NodeId, Target>, ground: &Ground<'_>) -> io::Result<()> {
+    fn is_wanted(&self) -> bool {
+        !self.wanted.is_empty() || !self.wanted_by_shell.is_empty()
+    }
+
+    fn has_shell(&self, index: usize) -> bool {
+        self.list.get(index).is_some_and(|step| step.has_shell)
+    }
+
+    fn open(&mut self, srun: &SrunPlan, wanted: &Wanted, by_shell: bool, ground: &Ground<'_>) -> io::Result<()> {
+        let Wanted { targets, limit } = wanted;
         let epoch = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         let secret = Secret(rlaunch_sys::random::bytes()?);
         let preamble = StepPreamble { job: ground.setting.job, epoch, port: 0, secret };
         let number = number(self.list.len());
-        let plan = StepPlan {
-            hosts: targets.clone(),
-            srun: srun.clone(),
-            line: line_plan(ground.setting, ground.source, number, Purpose::Step),
-            preamble,
-            limit: ground.setting.limit,
+        let guarded = ground.source.guarded_path().filter(|_| !by_shell && ground.setting.agent_path.is_none());
+        let program = match guarded {
+            Some(path) => Program::Binary { path: path.clone(), ends: ground.source.ends() },
+            None => Program::Shell(line_plan(ground.setting, ground.source, number, Purpose::Step)),
         };
+        let has_shell = matches!(program, Program::Shell(_));
+        let plan = StepPlan { hosts: targets.clone(), srun: srun.clone(), program, preamble, limit: *limit };
         self.list.push(Step {
             dial: StepDial::new(plan),
             targets: targets.clone(),
+            has_shell,
             srun: None,
             preamble: Some(preamble),
             reception: None,
@@ -175,7 +209,7 @@ impl Steps {
 
     /// Whether an srun still runs, or will.
     pub(super) fn is_busy(&self) -> bool {
-        !self.wanted.is_empty() || self.has_srun()
+        self.is_wanted() || self.has_srun()
     }
 
     /// Whether an srun still runs.
@@ -209,8 +243,10 @@ impl Steps {
 
     /// A host is not needed any more.
     pub(super) fn cancel(&mut self, now: Mono, node: NodeId, ground: &Ground<'_>) {
-        self.wanted.values_mut().for_each(|targets| drop(targets.remove(&node)));
-        self.wanted.retain(|_, targets| !targets.is_empty());
+        for wanted in [&mut self.wanted, &mut self.wanted_by_shell] {
+            wanted.values_mut().for_each(|wanted| drop(wanted.targets.remove(&node)));
+            wanted.retain(|_, wanted| !wanted.targets.is_empty());
+        }
         for index in 0..self.list.len() {
             if self.list.get(index).is_some_and(|step| step.targets.contains_key(&node)) {
                 self.handle(now, index, StepEvent::Cancel(node), ground);
@@ -339,6 +375,13 @@ impl Steps {
                 }
             }
             StepAction::Failed(node, failure) => self.outcomes.push_back(Outcome::Failed(node, failure)),
+            StepAction::WithShell(node, left) => {
+                tracing::debug!(%node, "srun cannot start the binary there: a shell is to look for it");
+                if let (Some(target), Some(srun)) = (step.targets.remove(&node), plan(&ground.setting.carrier)) {
+                    let wanted = self.wanted_by_shell.entry(component(srun, &target));
+                    wanted.or_insert(Wanted::within(left)).targets.insert(node, target);
+                }
+            }
             StepAction::FallBack(node, why, left) => {
                 if let Some(target) = step.targets.get(&node).cloned() {
                     self.outcomes.push_back(Outcome::FallBack(node, target, why, left));

@@ -23,10 +23,12 @@ use std::time::Duration;
 /// How long the launcher may take to say who it is.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Everything behind `rlaunch agent`: `verify HASH`; or how it came to be started, and the directory that the login began in.
+/// Everything behind `rlaunch agent`: `verify HASH`; `direct JOB ENDS`, as srun starts it; or how it came to be started, and the directory
+/// that the login began in.
 pub(crate) fn run(words: &[OsString], origin: Origin) -> u8 {
     match words {
         [verify, hash] if verify == "verify" => verify_own(hash.as_bytes()),
+        [direct, job, ends] if direct == "direct" => step::serve_direct(job, ends, origin),
         [flags @ .., dir] => serve(flags, Some(dir), origin),
         [] => serve(&[], None, origin),
     }

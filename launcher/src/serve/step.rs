@@ -13,10 +13,12 @@ use rlaunch_sys::fd;
 use rlaunch_sys::guardian::{LastWordsSeal, Remote, Streams, split_remote};
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::reason;
+use std::ffi::OsStr;
+use std::fmt::Display;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 /// The variables of a task with the address of the host that runs srun (man srun, "OUTPUT ENVIRONMENT VARIABLES").
 const ADDRESS: [&str; 2] = ["SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST"];
@@ -32,12 +34,26 @@ struct Connected {
 /// The life of the agent. `kept`: a shell has read the line with the sums, and compared the checksum. `same`: a shell has compared
 /// nothing but owner, modes and length.
 pub(super) fn serve(kept: bool, same: bool, origin: Origin) -> u8 {
-    let read = |bytes: &mut [u8]| {
-        fd::read_exactly(0, bytes, PATIENCE).map_err(|error| format!("no word from the launcher: {}", reason(&error)))
-    };
     let mut line = [0; Sums::LENGTH];
+    if !kept && let Err(why) = read(&mut line) {
+        return complain(&why);
+    }
+    join(|| !same || own_ends() == Sums::ends_of(&line), origin)
+}
+
+/// The same without a shell: srun has started this binary, which compares its ends. Its answer does not need the launcher's bytes, which
+/// another version of rlaunch could not read.
+pub(super) fn serve_direct(job: &OsStr, ends: &OsStr, origin: Origin) -> u8 {
+    if own_ends() != Hash::parse(ends.as_bytes()) {
+        return answer(OsBytes::from(job.as_bytes()), &Answer::Absent(host()));
+    }
+    join(|| true, origin)
+}
+
+/// Connects, if this is the binary that is meant.
+fn join(is_meant: impl FnOnce() -> bool, origin: Origin) -> u8 {
     let mut bytes = [0; STEP_PREAMBLE];
-    if let Err(why) = if kept { Ok(()) } else { read(&mut line) }.and_then(|()| read(&mut bytes)) {
+    if let Err(why) = read(&mut bytes) {
         return complain(&why);
     }
     let Some(mut step) = StepPreamble::parse(&bytes) else {
@@ -45,24 +61,34 @@ pub(super) fn serve(kept: bool, same: bool, origin: Origin) -> u8 {
     };
     bytes.fill(0);
     std::hint::black_box(&bytes);
-    let host = std::env::var_os("SLURMD_NODENAME").map(|name| OsBytes::new(name.into_vec())).unwrap_or_default();
-    let connected = if same && own_ends() != Sums::ends_of(&line) {
+    let host = host();
+    let connected = if is_meant() {
+        connect(&step, &host).map_err(|why| Answer::Unconnected { host, why: why.into() })
+    } else {
         // Another build, or a file that was damaged: the launcher sends its own.
         Err(Answer::Absent(host))
-    } else {
-        connect(&step, &host).map_err(|why| Answer::Unconnected { host, why: why.into() })
     };
     // This frame lives as long as the agent does.
     step.secret = Secret([0; 32]);
     std::hint::black_box(&step);
     match connected {
         Ok(connected) => become_agent(connected, origin),
-        Err(answer) => {
-            // A launcher that does not read it sees that the step has ended.
-            let _unread = fd::write(1, format!("{}{}\n", marker(step.job), answer.to_line()).as_bytes());
-            rlaunch_core::exit::LAUNCH
-        }
+        Err(why) => answer(step.job, &why),
     }
+}
+
+fn read(bytes: &mut [u8]) -> Result<(), String> {
+    fd::read_exactly(0, bytes, PATIENCE).map_err(|error| format!("no word from the launcher: {}", reason(&error)))
+}
+
+fn host() -> OsBytes {
+    std::env::var_os("SLURMD_NODENAME").map(|name| OsBytes::new(name.into_vec())).unwrap_or_default()
+}
+
+fn answer(job: impl Display, answer: &Answer) -> u8 {
+    // A launcher that does not read it sees that the step has ended.
+    let _unread = fd::write(1, format!("{}{}\n", marker(job), answer.to_line()).as_bytes());
+    rlaunch_core::exit::LAUNCH
 }
 
 fn own_ends() -> Option<Hash> {

@@ -218,7 +218,7 @@ fn how(fault: &Fault) -> String {
 pub(crate) fn fields(block: &mut Block, report: &Report) {
     let rounds = &report.rounds;
     if rounds.count > 0 || !rounds.lost.is_empty() {
-        let mut parts = vec![format!("{} within the processes", phrases::count(rounds.count.into(), "restart"))];
+        let mut parts = vec![format!("{} within the processes", rounds.count)];
         let behind = report.left_behind();
         for (how, what) in
             [(Behind::Lost, "failed"), (Behind::Again, "failed, and started again"), (Behind::Home, "discarded")]
@@ -228,14 +228,14 @@ pub(crate) fn fields(block: &mut Block, report: &Report) {
                 parts.push(format!("{} {what}", phrases::ranks(&ranks)));
             }
         }
-        block.field("rounds", &parts.join("; "));
+        block.field("restarts", &parts.join("; "));
     }
     for RoundLine { round, fault, sizes, took } in &rounds.last {
         let why = match fault {
             Some((first, more)) => fault_of(first, &OsBytes::default()) + &and_more(first, *more),
             None => "planned".into(),
         };
-        block.field("round", &format!("{round}: {why}; continued with {} after {}", world(*sizes), fine(*took)));
+        block.field("restart", &format!("{round}: {why}; continued with {} after {}", world(*sizes), fine(*took)));
     }
     if let Some((fault, reason)) = &rounds.given_up {
         let reason = reason.to_string();

@@ -2,6 +2,7 @@
 agents' place; srun -n and Hydra's `-bootstrap slurm` start the same ranks."""
 
 import dataclasses
+import pathlib
 from functools import partial
 
 from .. import hosts as testbed
@@ -38,6 +39,14 @@ class Cluster(testbed.Hosts):
 
     name = "cluster"
     options = ("--slurm",)
+
+    def __init__(self, bench):
+        super().__init__(bench)
+        self.built, self.rlaunch = self.rlaunch, pathlib.Path("/root/rlaunch")
+
+    def warm_up(self):
+        """The binary lies in the home of the hosts, as it does for users: srun itself can start it there."""
+        self.do("cp", self.built, self.rlaunch)
 
     def living(self):
         """Without the daemons of Slurm: they outlive each sample."""

@@ -135,6 +135,7 @@ fn up() -> Vec<Vec<u8>> {
         oom_limit: Some(0),
         error_file: Some("{\"message\": \"x\"}".into()),
         late: false,
+        host: None,
     };
     [
         ToRoot::Hello(hello),

@@ -158,7 +158,7 @@ impl Answer {
 
 /// The text before every answer. It holds the job's name, so that nothing printed on another occasion is taken for it.
 #[must_use]
-pub fn marker(job: JobId) -> String {
+pub fn marker(job: impl fmt::Display) -> String {
     format!("@rlaunch-{job}@ ")
 }
 

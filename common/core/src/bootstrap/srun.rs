@@ -86,12 +86,13 @@ impl SrunPlan {
         words.extend(ALONE.map(OsBytes::from));
         words.extend(self.component(&host).map(|component| OsBytes::from(format!("--het-group={component}"))));
         words.push(OsBytes::from(format!("--nodelist={host}")));
-        end(words, line)
+        words.extend(shell(line));
+        words
     }
 
-    /// The command for one step on these hosts, which are of one component.
+    /// The command for one step on these hosts, which are of one component, with these words for the program.
     #[must_use]
-    pub fn step_argv(&self, hosts: &[String], line: &[u8]) -> Vec<OsBytes> {
+    pub fn step_argv(&self, hosts: &[String], program: impl IntoIterator<Item = OsBytes>) -> Vec<OsBytes> {
         let mut words = self.begin();
         let component = hosts.first().and_then(|host| self.component(host));
         words.extend(component.map(|component| OsBytes::from(format!("--het-group={component}"))));
@@ -99,7 +100,8 @@ impl SrunPlan {
         let place = [format!("--nodes={count}"), format!("--ntasks={count}"), format!("--nodelist={list}")];
         words.extend(place.map(OsBytes::from));
         words.push("--ntasks-per-node=1".into());
-        end(words, line)
+        words.extend(program);
+        words
     }
 
     /// The command that prints the settings of the cluster.
@@ -126,10 +128,9 @@ impl SrunPlan {
     }
 }
 
-fn end(mut words: Vec<OsBytes>, line: &[u8]) -> Vec<OsBytes> {
-    words.extend(["/bin/sh", "-c"].map(OsBytes::from));
-    words.push(OsBytes::from(line));
-    words
+/// A shell that runs a line.
+pub(super) fn shell(line: &[u8]) -> [OsBytes; 3] {
+    ["/bin/sh".into(), "-c".into(), line.into()]
 }
 
 #[cfg(test)]
@@ -159,7 +160,7 @@ mod tests {
     #[test]
     fn a_step_of_several_hosts_names_them_and_counts_them() {
         let hosts = ["n1", "n3", "n2"].map(String::from);
-        let words = SrunPlan::default().step_argv(&hosts, b"LINE");
+        let words = SrunPlan::default().step_argv(&hosts, shell(b"LINE"));
         let words = words.iter().map(|word| word.to_string()).collect::<Vec<_>>().join(" ");
         assert_eq!(
             words,

@@ -1,5 +1,8 @@
 //! A step of srun for several hosts: one srun starts an agent on each, and each agent connects to the launcher.
 //!
+//! srun starts the binary itself where it may: that costs a host no shell. A host on which that is not possible is in the next step, in
+//! which a shell looks for the binary.
+//!
 //! A host that this way does not reach falls back to an srun of its own, over whose stdin and stdout a binary can be sent.
 
 use super::answer::{Answer, Heard, Place, Scanner};
@@ -7,9 +10,11 @@ use super::argv::Target;
 use super::carrier::{CarrierEnd, CarrierKind};
 use super::dial::{Stage, Up};
 use super::failure::{Failure, Why};
+use super::hash::Hash;
 use super::preamble::Secret;
-use super::remote_line::{LinePlan, line};
-use super::srun::{SrunPlan, Transport};
+use super::remote_line::{LineError, LinePlan, line};
+use super::srun::{SrunPlan, Transport, shell};
+use super::srun_messages::TaskExits;
 use super::ssh_messages::Words;
 use super::sum::Sums;
 use super::tcp_hello::{AgentFacts, StepPreamble};
@@ -30,6 +35,36 @@ const FALL_BACK_AFTER: u64 = 4;
 /// How long srun's words may be those of a start that takes its time; after that they are shown, if no agent has connected.
 const QUIET: Span = Span::from_secs(5);
 
+/// The program of a step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Program {
+    /// Our binary, which compares itself.
+    Binary {
+        /// Its path here and there.
+        path: OsBytes,
+        /// The hash of its ends.
+        ends: Hash,
+    },
+    /// A shell, which looks for the binary.
+    Shell(LinePlan),
+}
+
+impl Program {
+    fn words(&self, step: &StepPreamble) -> Result<Vec<OsBytes>, LineError> {
+        match self {
+            Self::Binary { path, ends } => Ok([
+                path.clone(),
+                "agent".into(),
+                "direct".into(),
+                format!("{}", step.job).into(),
+                format!("{ends}").into(),
+            ]
+            .into()),
+            Self::Shell(plan) => line(plan, &[]).map(|line| shell(line.as_bytes()).into()),
+        }
+    }
+}
+
 /// Facts about the hosts before srun is started.
 #[derive(Clone, Debug)]
 pub struct StepPlan {
@@ -37,8 +72,8 @@ pub struct StepPlan {
     pub hosts: BTreeMap<NodeId, Target>,
     /// How srun is called.
     pub srun: SrunPlan,
-    /// The line for a shell on each host.
-    pub line: LinePlan,
+    /// The program on each host.
+    pub program: Program,
     /// All agents read it on stdin.
     pub preamble: StepPreamble,
     /// How long a host may take.
@@ -50,8 +85,8 @@ pub struct StepPlan {
 pub enum StepEvent {
     /// The step may start.
     Start,
-    /// The launcher listens on this port, and this is its binary. Agents are sent both.
-    Listening(u16, Sums),
+    /// The launcher listens on this port, and this is its binary, if a shell looks for it. Agents are sent both.
+    Listening(u16, Option<Sums>),
     /// The launcher cannot listen, for this reason.
     NoListener(OsBytes),
     /// srun could not be started.
@@ -113,6 +148,8 @@ pub enum StepAction {
     Up(NodeId, Up),
     /// A host could not be had.
     Failed(NodeId, Box<Failure>),
+    /// srun cannot start the binary on a host: a shell is to look for it, in another step, within the time that is left.
+    WithShell(NodeId, Span),
     /// A host is to be reached by an srun of its own, within the time that is left.
     FallBack(NodeId, FallBack, Span),
 }
@@ -141,6 +178,7 @@ pub struct StepDial {
     lost: BTreeSet<NodeId>,
     scanner: Scanner,
     words: Words,
+    exits: TaskExits,
     started: Mono,
     deadline: Option<Mono>,
     /// When all hosts fall back, if no agent has connected.
@@ -162,6 +200,7 @@ impl StepDial {
             connected: 0,
             lost: BTreeSet::new(),
             words: Words::default(),
+            exits: TaskExits::default(),
             started: Mono::default(),
             deadline: None,
             fall_back_at: None,
@@ -190,13 +229,13 @@ impl StepDial {
     }
 
     fn start(&mut self, now: Mono) {
-        let line = match line(&self.plan.line, &[]) {
-            Ok(line) => line,
+        let program = match self.plan.program.words(&self.plan.preamble) {
+            Ok(program) => program,
             Err(error) => return self.fail_all(&Why::Untold(error)),
         };
         let Self { plan: StepPlan { hosts, srun, limit, .. }, actions, .. } = self;
         let names: Vec<String> = hosts.values().map(|target| format!("{}", target.host())).collect();
-        actions.push_back(StepAction::Start(srun.step_argv(&names, line.as_bytes())));
+        actions.push_back(StepAction::Start(srun.step_argv(&names, program)));
         actions.extend(hosts.keys().map(|node| StepAction::Stage(*node, Stage::Connecting)));
         self.started = now;
         self.deadline = Some(now + *limit);
@@ -205,12 +244,12 @@ impl StepDial {
     }
 
     /// The secret is not needed here any more.
-    fn send_preamble(&mut self, now: Mono, port: u16, sums: Sums) {
+    fn send_preamble(&mut self, now: Mono, port: u16, sums: Option<Sums>) {
         let quarter = Span::from_nanos(self.plan.limit.nanos() / FALL_BACK_AFTER);
         self.fall_back_at = (self.plan.srun.transport == Transport::Auto).then(|| now + quarter);
         let preamble = &mut self.plan.preamble;
         preamble.port = port;
-        let mut bytes = sums.to_line().into_bytes();
+        let mut bytes = sums.map(|sums| sums.to_line().into_bytes()).unwrap_or_default();
         bytes.extend(preamble.to_bytes());
         self.actions.push_back(StepAction::Write(bytes));
         preamble.secret = Secret([0; 32]);
@@ -260,8 +299,37 @@ impl StepDial {
         }
     }
 
+    /// Tasks have exited before their host was up. Our agent's own reasons come on stdout, so another code is that of another program,
+    /// or of slurmstepd, which cannot execute the file.
+    fn take_exits(&mut self, now: Mono, bytes: &[u8]) {
+        for (host, code) in self.exits.push(bytes) {
+            let named = |target: &Target| target.host().as_slice() == host.as_bytes();
+            let node = self.waiting.iter().find(|(_, target)| named(target)).map(|(node, _)| *node);
+            if let (Some(node), Program::Binary { .. }) = (node, &self.plan.program)
+                && code != crate::exit::LAUNCH
+            {
+                self.with_shell(now, node);
+            }
+        }
+    }
+
+    fn with_shell(&mut self, now: Mono, node: NodeId) {
+        let left = self.time_left(now);
+        self.waiting.remove(&node);
+        // The lines of this srun about the host are not about the agent that it will have.
+        self.plan.hosts.remove(&node);
+        self.actions.push_back(StepAction::WithShell(node, left));
+    }
+
+    fn time_left(&self, now: Mono) -> Span {
+        self.deadline.map_or(self.plan.limit, |deadline| deadline.since(now))
+    }
+
     /// This way does not reach a host.
     fn miss(&mut self, now: Mono, node: NodeId, why: Why, back: FallBack) {
+        if let (Program::Binary { .. }, FallBack::Absent) = (&self.plan.program, &back) {
+            return self.with_shell(now, node);
+        }
         match self.plan.srun.transport {
             Transport::Tcp => self.fail(node, why),
             Transport::Auto | Transport::Stdio => self.fall_back(now, node, back),
@@ -277,7 +345,7 @@ impl StepDial {
 
     fn fall_back(&mut self, now: Mono, node: NodeId, why: FallBack) {
         if self.waiting.remove(&node).is_some() {
-            let left = self.deadline.map_or(self.plan.limit, |deadline| deadline.since(now));
+            let left = self.time_left(now);
             self.actions.push_back(StepAction::FallBack(node, why, left));
         }
     }
@@ -341,6 +409,7 @@ impl Machine for StepDial {
             }
             (State::Open | State::Closing { .. }, StepEvent::Err(bytes)) => {
                 self.words.push(&bytes);
+                self.take_exits(now, &bytes);
                 self.give_evidence();
             }
             (State::Open | State::Closing { .. } | State::Over, StepEvent::Lost(node)) => {

@@ -44,6 +44,8 @@ pub struct Report {
     pub forwarded: BTreeSet<Signal>,
     /// Further facts about ranks that failed before the ending.
     pub facts: BTreeMap<Rank, Facts>,
+    /// The most memory that each of these had, in KiB.
+    pub peaks: BTreeMap<Rank, u64>,
     /// How often all ranks were started again, and why each time.
     pub restarts: Vec<Restarted>,
     /// Rounds of the ranks that there were last.
@@ -213,7 +215,8 @@ impl Report {
                     (line.node, line.fate) = (*node, Fate::NotStarted);
                 }
             }
-            What::RankExited { rank, status, at, asked, .. } => {
+            What::RankExited { rank, status, at, asked, usage, .. } => {
+                self.peaks.extend((!asked && !status.is_success()).then_some((*rank, usage.max_rss_kib)));
                 self.set(*rank, Fate::Ended { status: *status, at: *at, asked: *asked });
             }
             What::RankFacts { rank, facts } => {
@@ -249,8 +252,7 @@ impl Report {
             What::Round { note, node: _ } => self.rounds.add(note),
             What::RoundsOver(given) => self.rounds.over(given),
             What::Signal { sig, answer } => self.signal(*sig, *answer),
-            What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
-            What::FileLost { .. } => {}
+            What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } | What::FileLost { .. } => {}
         }
     }
 
@@ -292,6 +294,7 @@ impl Report {
         self.restarts.push(restarted);
         self.ranks.iter_mut().for_each(|line| (line.started, line.fate) = (None, Fate::Pending));
         self.facts.clear();
+        self.peaks.clear();
         self.forwarded.clear();
         self.rounds = Rounds::default();
     }

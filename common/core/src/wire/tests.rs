@@ -212,7 +212,7 @@ fn to_root() -> impl Strategy<Value = ToRoot> {
         (any::<u32>(), bytes(), proptest::option::of(bytes()), any::<Option<u64>>()).prop_map(
             |(proc, tail, core, oom_limit)| ToRoot::Postmortem {
                 proc: ProcId::new(proc),
-                facts: Facts { tail, core, oom_limit, error_file: None, late: true },
+                facts: Facts { tail, core, oom_limit, error_file: None, late: true, host: None },
             }
         ),
         Just(ToRoot::InitLost),

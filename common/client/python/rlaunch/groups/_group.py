@@ -141,8 +141,9 @@ class WorkerGroup:
         arena: Optional[int] = None,
         python: Optional[str] = None,
     ) -> None:
-        from ._start import ended, started
+        from ._start import ended, refuse_while_importing, started
 
+        refuse_while_importing()
         kind = codec.codec_of(serializer)
         world = started(worker, n, ppn, hosts, env, share, name, tied, python)
         self._open(world.group, len(world.hosts), sharding, kind, arena, tied)
@@ -169,6 +170,9 @@ class WorkerGroup:
         arena: Optional[int] = None,
     ) -> "WorkerGroup":
         """The group that the command line has started with ``--group NAME``. ``args`` and ``kwargs`` make the object of each worker."""
+        from ._start import refuse_while_importing
+
+        refuse_while_importing()
         group = cls.__new__(cls)
         group._open(name, None, sharding, codec.codec_of(serializer), arena, tied)
         try:

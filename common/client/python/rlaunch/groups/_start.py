@@ -21,6 +21,18 @@ IDENTITY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK",
 _GRACE = 5.0
 """Seconds between TERM and KILL."""
 
+importing: List[str] = []
+"""The module that this worker imports at the moment. A group that is started meanwhile would start itself again, and so on for ever."""
+
+
+def refuse_while_importing() -> None:
+    """Refuses a group of a module that a worker imports: the controller's part of the module runs there again."""
+    if importing:
+        raise Refused(
+            f"a worker imports {importing[0]}, and this module starts a group: "
+            'move what starts it below `if __name__ == "__main__":`'
+        )
+
 
 def path_of(worker: Any) -> Tuple[str, str]:
     """The path of a class, and the directory of its module if that is the program itself."""

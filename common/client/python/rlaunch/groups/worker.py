@@ -23,7 +23,7 @@ from rlaunch.groups import _codec as codec
 from rlaunch.groups import _sessions
 from rlaunch.groups._arena import Mapped
 from rlaunch.groups._calls import Calls, Event, Region
-from rlaunch.groups._start import IDENTITY
+from rlaunch.groups._start import IDENTITY, importing
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,12 +33,17 @@ def class_of(path: str) -> type:
     module_name, _, name = path.rpartition(".")
     if not module_name:
         raise SystemExit(f"rlaunch.groups.worker: {path!r} names no module: write pkg.mod.Class")
+    importing.append(module_name)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise
         raise SystemExit(f"rlaunch.groups.worker: there is no module {error.name!r} (for {path})") from None
+    except _errors.Refused as error:
+        raise SystemExit(f"rlaunch.groups.worker: {error}") from None
+    finally:
+        importing.clear()
     found = getattr(module, name, None)
     if not inspect.isclass(found):
         known = [one for one, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__]

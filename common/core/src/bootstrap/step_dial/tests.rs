@@ -1,12 +1,14 @@
 //! A step of three hosts.
 
 use super::*;
+use crate::bootstrap::tcp_hello::STEP_PREAMBLE;
 use crate::bootstrap::{Hash, Purpose, Secret, Sum};
 use crate::id::JobId;
 use alloc::string::ToString as _;
 use alloc::vec;
 
 const AT: Mono = Mono::from_nanos(1_000_000_000);
+const JOB: JobId = JobId([3; 16]);
 const LIMIT: Span = Span::from_secs(20);
 
 fn sums() -> Sums {
@@ -29,22 +31,38 @@ struct Bench {
 impl Bench {
     /// srun runs, and it is not known where the launcher listens.
     fn new(transport: Transport) -> Self {
-        let job = JobId([3; 16]);
+        let line = LinePlan {
+            job: JOB,
+            node: node(1),
+            sums: None,
+            len: 9,
+            arch: "x86_64",
+            same: Some("/bin/rlaunch".into()),
+            named: None,
+            purpose: Purpose::Step,
+        };
+        Self::with(transport, Program::Shell(line)).0
+    }
+
+    /// A step whose program is our binary.
+    fn direct() -> Self {
+        let ends = Hash::of(b"ends");
+        let (mut bench, words) = Self::with(Transport::Auto, Program::Binary { path: "/opt/rlaunch".into(), ends });
+        let program = ["/opt/rlaunch", "agent", "direct", &JOB.to_string(), &ends.to_string()];
+        assert_eq!(words[words.len() - 5..], program);
+        let done = bench.handle(StepEvent::Listening(4000, None));
+        assert!(matches!(&done[..], [StepAction::Write(bytes)] if bytes.len() == STEP_PREAMBLE), "{done:?}");
+        bench
+    }
+
+    /// The same with this program, and the words of srun.
+    fn with(transport: Transport, program: Program) -> (Self, Vec<String>) {
         let target = |n: u32| (node(n), Target::parse(format!("n{n}").as_bytes(), None).unwrap());
         let plan = StepPlan {
             hosts: (1..=3).map(target).collect(),
             srun: SrunPlan { transport, ..SrunPlan::default() },
-            line: LinePlan {
-                job,
-                node: node(1),
-                sums: None,
-                len: 9,
-                arch: "x86_64",
-                same: Some("/bin/rlaunch".into()),
-                named: None,
-                purpose: Purpose::Step,
-            },
-            preamble: StepPreamble { job, epoch: 0, port: 0, secret: Secret([5; 32]) },
+            program,
+            preamble: StepPreamble { job: JOB, epoch: 0, port: 0, secret: Secret([5; 32]) },
             limit: LIMIT,
         };
         let mut bench = Self { dial: StepDial::new(plan), now: AT };
@@ -52,12 +70,12 @@ impl Bench {
         let [StepAction::Start(words), rest @ ..] = &done[..] else { panic!("{done:?}") };
         assert!(words.iter().any(|word| word.to_string() == "--nodelist=n[1-3]"), "{words:?}");
         assert!(rest.iter().all(|action| matches!(action, StepAction::Stage(_, Stage::Connecting))));
-        bench
+        (bench, words.iter().map(|word| word.to_string()).collect())
     }
 
     fn started(transport: Transport) -> Self {
         let mut bench = Self::new(transport);
-        let done = bench.handle(StepEvent::Listening(4000, sums()));
+        let done = bench.handle(StepEvent::Listening(4000, Some(sums())));
         let [StepAction::Write(bytes)] = &done[..] else { panic!("{done:?}") };
         let (line, bytes) = bytes.split_at(Sums::LENGTH);
         assert_eq!(line, sums().to_line().as_bytes());
@@ -79,7 +97,7 @@ impl Bench {
     }
 
     fn line(&mut self, answer: &Answer) -> Vec<StepAction> {
-        let marker = super::super::answer::marker(JobId([3; 16]));
+        let marker = super::super::answer::marker(JOB);
         self.handle(StepEvent::Out(format!("{marker}{}\n", answer.to_line()).into_bytes()))
     }
 }
@@ -137,7 +155,7 @@ fn words_of_srun_are_shown_where_no_agent_connects() {
 fn a_slow_configuration_is_no_time_of_the_agents() {
     let mut bench = Bench::new(Transport::Auto);
     bench.now = AT + Span::from_secs(4);
-    bench.handle(StepEvent::Listening(4000, sums()));
+    bench.handle(StepEvent::Listening(4000, Some(sums())));
     bench.wait();
     bench.wait();
     assert_eq!(bench.now.since(AT), Span::from_secs(9), "a quarter of the limit after the port was known");
@@ -232,4 +250,25 @@ fn srun_lines_about_a_lost_host_are_passed_on_once_and_no_others() {
     assert_eq!(bench.handle(StepEvent::Err(b"srun: error: Node failure on n3".to_vec())), []);
     assert_eq!(bench.handle(StepEvent::Err(b"\n".to_vec())), [line("srun: error: Node failure on n3")]);
     assert_eq!(bench.handle(StepEvent::Err(b"srun: error: n3: gone\n".to_vec())), []);
+}
+
+#[test]
+fn a_host_on_which_srun_cannot_start_the_binary_gets_a_shell_in_another_step() {
+    let mut bench = Bench::direct();
+    bench.now = AT + Span::from_secs(2);
+    let with_shell = |n| StepAction::WithShell(node(n), Span::from_secs(18));
+    assert_eq!(bench.line(&Answer::Absent("n3".into())), [with_shell(3)], "another build");
+    let exited = |hosts: &str, code: u8| {
+        StepEvent::Err(format!("srun: error: {hosts}: tasks 0-1: Exited with exit code {code}\n").into_bytes())
+    };
+    assert_eq!(bench.handle(exited("n2", 125)), [], "an agent whose reason comes on stdout");
+    bench.handle(StepEvent::Connected(node(1), facts()));
+    assert_eq!(bench.handle(exited("n[1-3]", 2)), [with_shell(2)], "no file; and an agent that was up");
+    assert_eq!(bench.dial.poll_timeout(), None);
+    assert_eq!(bench.handle(StepEvent::Lost(node(2))), [], "the line is about another task of the host");
+    let mut bench = Bench::direct();
+    let done = bench.handle(exited("n[1-3]", 2));
+    assert!(matches!(&done[..], [.., StepAction::WithShell(..), StepAction::Kill { hard: false }]), "{done:?}");
+    let mut bench = Bench::started(Transport::Auto);
+    assert_eq!(bench.handle(exited("n[1-3]", 2)), [], "a shell has looked");
 }

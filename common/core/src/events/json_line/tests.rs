@@ -102,6 +102,7 @@ fn ranks() -> Vec<What> {
         oom_limit: Some(512),
         error_file: Some(bytes("{}")),
         late: true,
+        host: Some(HostUse { available: 1, total: 2, swap_free: 3, swap_total: 4, load: 5 }),
     };
     vec![
         What::RankStarted {
