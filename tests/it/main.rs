@@ -31,6 +31,7 @@ mod fewer;
 mod files;
 mod first_bytes;
 mod gpus;
+mod group_storm;
 mod groups;
 mod guard;
 mod harness;

@@ -11,9 +11,13 @@ import unittest
 import unittest.mock
 
 from rlaunch.groups import End, WorkerDied, WorkerError
+from rlaunch.groups import _calls as wire
 from rlaunch.groups import _codec as codec
 from rlaunch.groups._arena import Arena, Mapped
-from rlaunch.groups._start import _places, importing, path_of
+from rlaunch.groups._calls import Event
+from rlaunch.groups._controller import Future, rebuilt
+from rlaunch.groups._identity import importing
+from rlaunch.groups._start import _places, path_of
 from rlaunch.groups.worker import class_of, methods_of
 
 PAGE = 4096
@@ -94,6 +98,38 @@ class Values(unittest.TestCase):
         self.assertEqual(len(codec.encode_error(ValueError("x"), codec.PICKLE)), 1)
         self.assertEqual(codec.encode_error(ValueError("x"), codec.JSON), [])
         self.assertEqual(codec.described(KeyError("k"))[:2], [b"KeyError", b"'k'"])
+
+
+class Serializers(unittest.TestCase):
+    def future_of(self, kind, event):
+        worker = types.SimpleNamespace(rank=1, codec=kind, rebuilt=lambda event: rebuilt(event, 1, "node1", kind))
+        future = Future(types.SimpleNamespace(failures=0), worker, 1, "method")
+        future._on_event(event)
+        return future
+
+    def test_a_group_with_another_serializer_takes_no_pickle(self):
+        class Trap:
+            def __reduce__(self):
+                return exec, ("import sys; sys.trapped = True",)
+
+        stub = types.SimpleNamespace(packb=lambda value: repr(value).encode(), unpackb=lambda data: int(bytes(data)))
+        with unittest.mock.patch.dict(sys.modules, msgpack=stub):
+            kind = codec.codec_of("msgpack")
+            self.assertEqual(codec.decode(codec.encode(3, kind), kind), 3)
+            event = Event(1, wire.RETURN, kind, 0, 1, [], [b"17"])
+            self.assertEqual(self.future_of(kind, event)._decoded(), 17)
+        # What it would do if it were taken.
+        parts = [pickle.dumps(Trap())]
+        with self.assertRaises(Exception):
+            codec.decode(parts, codec.JSON)
+        for kind in (codec.JSON, codec.MSGPACK):
+            event = Event(1, wire.RETURN, codec.PICKLE, 0, 1, [], parts)
+            with self.assertRaisesRegex(WorkerError, "it is sent as pickle, and the group takes"):
+                self.future_of(kind, event)._decoded()
+            event = Event(1, wire.RAISE, codec.PICKLE, 0, 1, [b"Odd", b"text", b"trace"], parts)
+            with self.assertRaisesRegex(WorkerError, "rank 1: Odd: text"):
+                self.future_of(kind, event)._decoded()
+        self.assertFalse(hasattr(sys, "trapped"))
 
 
 class Ends(unittest.TestCase):

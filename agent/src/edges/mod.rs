@@ -468,7 +468,7 @@ impl Edges {
             NodeAction::ReserveWorld { world } => worlds::reserve(self, world),
             NodeAction::OpenWorld(plan) => worlds::open(self, *plan),
             NodeAction::CloseWorld { world } => worlds::close(self, world),
-            NodeAction::KillSession { proc } => worlds::kill_session(self, proc),
+            NodeAction::KillSessions { procs } => worlds::kill_sessions(self, &procs),
             NodeAction::ServeMpi(layout) => mpi::begin(self, *layout),
             NodeAction::ReservePort { listen } => next_port::reserve(self, listen.as_ref()),
             NodeAction::UsePort(is_used) => next_port::settle(self, is_used),

@@ -99,6 +99,9 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         }
         JobNews::StrangerRefused { address, why } => (Tone::Quiet, stranger_refused(address, *why)),
         JobNews::Continuing { rank, status } => (Tone::Quiet, continuing(names.report(), *rank, *status)),
+        JobNews::LeadContinues { node, lost } => {
+            (Tone::Quiet, format!("{}; {LED}", super::report::lost(names.report(), *node, *lost)))
+        }
         JobNews::EndingDeferred { rank, status, end_in } => (Tone::Quiet, deferred(*rank, *status, *end_in)),
         JobNews::EndingAwaits { cause, kill_in } => {
             let text = format!("{}; sent SIGTERM, SIGKILL in {}", waiting(cause), phrases::wait(*kill_in));

@@ -482,6 +482,7 @@ fn fate(group: &Group, after_a_rank: bool, report: &Report) -> String {
         Became::Stopped(sig) => format!("{ranks} stopped by {by} ({sig}, {after})"),
         Became::After(status, sig) => format!("{ranks} {status} after {sig} by {by} ({after})"),
         Became::Killed => format!("{ranks} killed by rlaunch (SIGKILL, {after})"),
+        Became::GroupEnded => format!("{ranks} ended by order of the program that drives the group"),
         Became::TakenAlong => format!("{ranks} ended with it"),
         Became::NeverStarted if report.restarts.is_empty() => format!("{ranks} never started"),
         Became::NeverStarted => format!("{ranks} not started again"),

@@ -115,7 +115,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::ReservePort { .. } => NodeEvent::PortReserved { port: 22_000 },
         NodeAction::ReserveWorld { world } => NodeEvent::WorldReserved { world, port: 23_000 },
         NodeAction::OrderDone { .. } => return None,
-        NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } | NodeAction::KillSession { .. } => return None,
+        NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } | NodeAction::KillSessions { .. } => return None,
         NodeAction::Tell { .. }
         | NodeAction::EndSession { .. }
         | NodeAction::Mark { .. }

@@ -338,7 +338,7 @@ impl World {
             NodeAction::ReserveWorld { world } => self.reserves(world),
             NodeAction::OrderDone { .. } => {}
             // Sessions have no other processes here.
-            NodeAction::KillSession { .. } | NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } => {}
+            NodeAction::KillSessions { .. } | NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } => {}
             NodeAction::Tell { .. }
             | NodeAction::Mark { .. }
             | NodeAction::UsePort(_)

@@ -129,7 +129,10 @@ impl World {
 
     /// Checks that a rank is where the placement has it, and has the right variables.
     pub(crate) fn check_seat(&mut self, proc: ProcId, exec: &ExecSpec) {
-        self.check_store(proc, exec);
+        // A group has a rendezvous of its own.
+        if exec.base.role.world.group.is_empty() {
+            self.check_store(proc, exec);
+        }
         if !self.several() {
             return;
         }

@@ -17,6 +17,7 @@ mod pmi;
 mod python;
 mod round_variables;
 mod slurm;
+mod spawned;
 mod torch;
 mod tpu;
 mod tpu_lock;
@@ -27,6 +28,7 @@ pub use hook_variables::of_command;
 pub use inherit::{Base, Export, ExportError, base, glob};
 pub use login_variables::{abroad, of_login, value};
 pub use round_variables::OfRound;
+pub use spawned::{is_name, spawned};
 pub use tpu::without_tpu;
 
 use alloc::string::String;

@@ -18,7 +18,7 @@ use crate::wire::node_news;
 use crate::wire::to_root::{Facts, Found, Hello, HostUse, Leftover, NodeRefusal, SpawnError, SpawnStep, Tried, Usage};
 use alloc::format;
 use alloc::string::{String, ToString as _};
-use losses::lost;
+pub(super) use losses::lost;
 
 /// Returns one line of the event log, with its newline.
 #[must_use]

@@ -3,6 +3,7 @@
 //! A sub-machine changes only itself. Changes of several sub-machines are written here, in the order in which they are done.
 
 mod anew;
+mod lead_losses;
 mod orders;
 mod slice_events;
 mod warnings;
@@ -217,7 +218,10 @@ impl Parts {
         if self.bringup.try_start_without(&mut step.cx(), node) {
             return self.forget(step, node);
         }
-        if self.is_without(step, node) || self.on_host_lost(step, node, lost) {
+        if self.is_without(step, node)
+            || self.on_host_lost(step, node, lost)
+            || self.try_leave_to_lead(step, node, lost)
+        {
             return;
         }
         let between = self.lease.between(step.now, node, lost);
@@ -490,7 +494,10 @@ impl Parts {
 
     /// A process has ended, or will not be started.
     fn on_process_over(&mut self, step: &mut Step<'_>, proc: ProcId) {
-        if let Some(rank) = step.facts.placement().rank_of(proc) {
+        let placement = step.facts.placement();
+        let Some(rank) = placement.rank_of(proc) else { return };
+        // With its host it was lost, and over.
+        if !placement.node_of(rank).is_some_and(|node| self.worlds.is_without(node)) {
             self.worlds.on_rank_over(&mut step.cx(), rank);
         }
     }
@@ -550,6 +557,8 @@ impl Parts {
         self.apply_round_decisions(step);
         if self.on_lost_host_ended(step, node) || without {
             self.start_queued(step);
+        } else if self.on_left_host_over(step, node) {
+            // The program that leads the job decides what follows.
         } else {
             self.procs.node_over(&mut step.cx(), node);
         }

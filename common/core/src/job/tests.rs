@@ -11,6 +11,7 @@ mod host_warnings;
 mod hosts;
 mod interrupts;
 mod kill_watchdog;
+mod lead_losses;
 mod limits;
 mod losses;
 mod lost_slices;

@@ -308,10 +308,10 @@ pub enum NodeAction {
         /// Which.
         world: WorldId,
     },
-    /// SIGKILL for everything in a rank's session. Where the rank was reaped, that is no error.
-    KillSession {
+    /// SIGKILL for everything in the sessions of ranks. Where a rank was reaped, that is no error.
+    KillSessions {
         /// Whose.
-        proc: ProcId,
+        procs: Vec<ProcId>,
     },
     /// Hold the job's `TCPStore` no more: it is that of a round which is over.
     Unserve,

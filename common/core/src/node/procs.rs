@@ -26,6 +26,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -62,6 +63,8 @@ pub(super) struct Procs {
     binding: Binding,
     /// Starts that were not yet reported to the launcher.
     started: VecDeque<Started>,
+    /// Ranks that have ended and are reaped when their world is closed: until then their number is the one of their session.
+    held: BTreeSet<ProcId>,
     in_flight: u32,
     unreaped: u32,
     open: u32,
@@ -384,7 +387,7 @@ impl Procs {
                 };
                 if self.worlds.signal_for(proc.world).is_some() {
                     // Whatever it has started ends with it.
-                    cx.act(NodeAction::KillSession { proc: exited.proc });
+                    cx.act(NodeAction::KillSessions { procs: vec![exited.proc] });
                 }
                 cx.act(NodeAction::ToRoot(ToRoot::Exited(exited)));
                 cx.notify(Notice::Ended(exited.proc, exited.status));
@@ -394,6 +397,9 @@ impl Procs {
     }
 
     pub(super) fn reap(&mut self, cx: &mut Cx<'_>, id: ProcId) {
+        if self.is_held_back(id) {
+            return;
+        }
         let Some(proc) = self.table.get_mut(&id) else { return };
         if matches!(proc.state, State::Ended) {
             proc.state = State::Reaped;
@@ -482,6 +488,7 @@ impl Procs {
     fn stop(&mut self, cx: &mut Cx<'_>, sig: Signal) {
         let began = self.ending.map_or(cx.now.host_time(), |(_, began)| began);
         self.ending = Some((sig, began));
+        core::mem::take(&mut self.held).into_iter().for_each(|proc| self.reap(cx, proc));
         self.stop_spawning(cx);
     }
 

@@ -164,6 +164,8 @@ pub enum Became {
     After(Status, Signal),
     /// Needed SIGKILL.
     Killed,
+    /// A program of the job had ordered its group to end.
+    GroupEnded,
     /// Ended together with the lost part.
     TakenAlong,
     /// Was never started.
@@ -481,6 +483,11 @@ impl Report {
 
     fn became(&self, line: &RankLine) -> (Became, Span) {
         let (status, at, asked) = match line.fate {
+            Fate::Ended { at, asked: true, .. }
+                if self.began.as_ref().is_none_or(|began| at < began.at) && self.in_group(Rank::new(0)).is_some() =>
+            {
+                return (Became::GroupEnded, Span::ZERO);
+            }
             // An agent that is gone may have started it and not said so.
             Fate::Pending if self.agent_lost() && self.left == Some(0) => {
                 return (Became::EndedOrNeverStarted, Span::ZERO);

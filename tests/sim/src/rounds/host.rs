@@ -147,7 +147,7 @@ impl World {
             | NodeAction::ReserveWorld { .. }
             | NodeAction::OpenWorld(_)
             | NodeAction::CloseWorld { .. }
-            | NodeAction::KillSession { .. }
+            | NodeAction::KillSessions { .. }
             | NodeAction::Mark { .. }
             | NodeAction::Unserve
             | NodeAction::ServeMpi(_)
