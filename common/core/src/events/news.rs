@@ -104,7 +104,7 @@ pub enum JobNews {
     LeadContinues {
         /// The host.
         node: NodeId,
-        /// What was lost there.
+        /// The part that was lost.
         lost: Lost,
     },
     /// A rank was killed by a signal that rlaunch passed on. The others have the grace before the job ends.

@@ -1,6 +1,7 @@
 //! The closing report as a value, a fold of the event log. The launcher decides its words, and whether it is printed at all (`-q`, a pipe).
 
 mod event_fold;
+mod groups;
 mod round_summary;
 
 pub use event_fold::{Became, Began, End, Fate, Group, RankLine, Report, Restarted, fold};
