@@ -49,6 +49,7 @@ mod mpi;
 mod mpi_storm;
 mod output;
 mod placement;
+mod pool;
 mod preemption;
 mod python;
 mod reach;

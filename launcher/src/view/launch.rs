@@ -112,6 +112,11 @@ fn misread(program: &[u8], here: bool) -> Option<String> {
     if !program.contains(&b'/') && program.contains(&b'=') {
         return Some(format!("-x {shown} PROGRAM, if it is a variable"));
     }
+    // A quote that has no other is part of a name.
+    let paired = |quote| program.iter().filter(|b| **b == quote).count().is_multiple_of(2);
+    if program.contains(&b' ') && paired(b'\'') && paired(b'"') {
+        return Some(format!("{} (without quotes), or sh -c {shown}", Visible(program)));
+    }
     // Python runs what is in the directory itself; what has a path and is not there it would not find either.
     if !program.contains(&b'/') && program.ends_with(b".py") {
         return Some(if here {
@@ -125,10 +130,7 @@ fn misread(program: &[u8], here: bool) -> Option<String> {
     {
         return Some(format!("rlaunch {command}, if a command of rlaunch was meant"));
     }
-    // A quote that has no other is part of a name.
-    let paired = |quote| program.iter().filter(|b| **b == quote).count().is_multiple_of(2);
-    (program.contains(&b' ') && paired(b'\'') && paired(b'"'))
-        .then(|| format!("{} (without quotes), or sh -c {shown}", Visible(program)))
+    None
 }
 
 fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Said {
@@ -268,6 +270,7 @@ mod tests {
     #[test]
     fn advice_for_quoted_line_is_a_valid_command() {
         assert_eq!(misread(b"./d ir's/nope", true), None, "its quote is part of a name");
+        assert_eq!(misread(b"python t.py", true).unwrap(), "python t.py (without quotes), or sh -c 'python t.py'");
         let offered = misread(b"./t --x 'a b'", true).unwrap();
         assert_eq!(offered, r"./t --x 'a b' (without quotes), or sh -c './t --x '\''a b'\'''");
     }
