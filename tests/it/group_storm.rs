@@ -1,5 +1,5 @@
-//! SIGKILL for the controller of worker groups, a worker, the agent or the launcher, at a random moment. Groups start and end meanwhile.
-//! Nothing is left, nothing hangs.
+//! SIGKILL for the controller of worker groups, the agent or the launcher. The moment is random: a group may start, work or end.
+//! Nothing is left, and nothing hangs.
 
 use crate::census::{self, Mercy};
 use crate::place::{self, Random};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const PYTHON: &str = "/usr/bin/python3";
-/// A controller that is spared does this often what takes about 0.4 s.
+/// Groups of a controller that is spared. Each takes about 0.4 s.
 const TIMES: &str = "3";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

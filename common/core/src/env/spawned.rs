@@ -1,4 +1,4 @@
-//! The environment of programs that a rank starts. Variables of the order replace those of the rank's own program.
+//! The environment of programs that a rank starts. It is that of the rank's own program, and the order replaces variables.
 
 use super::login_variables::name_of;
 use super::{Role, lookup};
@@ -6,7 +6,7 @@ use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 
 /// The environment and the pinned names of a program that a rank starts. A variable of `given` replaces the one of `env`. The last of
-/// several counts. Variables that are the identity of a rank in its world stay rlaunch's own, also where the command line has pinned them.
+/// several counts. Identities of a rank stay rlaunch's own, also if the command line has pinned them.
 #[must_use]
 pub fn spawned(env: &OsStrings, pinned: &OsStrings, given: &[(OsBytes, OsBytes)]) -> (OsStrings, OsStrings) {
     let is_given = |name: &[u8]| given.iter().any(|(own, _)| own.as_slice() == name);

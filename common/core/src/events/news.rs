@@ -100,11 +100,11 @@ pub enum JobNews {
         /// How it ended.
         status: Status,
     },
-    /// A host without a rank of the program that leads the job was lost. This program decides the consequence.
+    /// A host was lost that has no rank of the program that leads the job: that program decides what follows.
     LeadContinues {
         /// The host.
         node: NodeId,
-        /// The lost part of ours there.
+        /// The part that was lost.
         lost: Lost,
     },
     /// A rank was killed by a signal that rlaunch passed on. The others have the grace before the job ends.

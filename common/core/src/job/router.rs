@@ -462,16 +462,6 @@ impl Parts {
         }
     }
 
-    /// A process has ended, or will not be started.
-    fn on_process_over(&mut self, step: &mut Step<'_>, proc: ProcId) {
-        let placement = step.facts.placement();
-        let Some(rank) = placement.rank_of(proc) else { return };
-        // With its host it was lost, and over.
-        if !placement.node_of(rank).is_some_and(|node| self.worlds.is_without(node)) {
-            self.worlds.on_rank_over(&mut step.cx(), rank);
-        }
-    }
-
     /// A process has ended.
     fn exited(&mut self, step: &mut Step<'_>, proc: ProcId, exit: RankExit) {
         self.ended_ranks.on_exited(&mut step.cx(), proc, &exit);

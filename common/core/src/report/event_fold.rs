@@ -347,30 +347,6 @@ impl Report {
         u32::try_from(pending).ok().filter(|pending| *pending == 0 || !loses_agent(cause))
     }
 
-    /// The group of a rank and its number there; `None`: its world has no name and no other rank has, or it is not known.
-    #[must_use]
-    pub fn in_group(&self, rank: Rank) -> Option<(&[u8], Rank)> {
-        let apps = &self.start.as_ref()?.apps;
-        let group = self.app(rank)?.group.as_slice();
-        if apps.iter().all(|app| app.group.is_empty()) {
-            return None;
-        }
-        // Of programs without a group all form one world.
-        let (mut first, mut number) = (0_u32, 0_u32);
-        for app in apps {
-            let end = first.saturating_add(app.procs);
-            if app.group.as_slice() == group {
-                let own = rank.get().min(end).saturating_sub(first);
-                number = number.saturating_add(own);
-            }
-            if rank.get() < end {
-                break;
-            }
-            first = end;
-        }
-        Some((group, Rank::new(number)))
-    }
-
     /// The program of a rank.
     #[must_use]
     pub fn app(&self, rank: Rank) -> Option<&AppLine> {
@@ -457,11 +433,7 @@ impl Report {
 
     fn became(&self, line: &RankLine) -> (Became, Span) {
         let (status, at, asked) = match line.fate {
-            Fate::Ended { at, asked: true, .. }
-                if self.began.as_ref().is_none_or(|began| at < began.at) && self.in_group(Rank::new(0)).is_some() =>
-            {
-                return (Became::GroupEnded, Span::ZERO);
-            }
+            Fate::Ended { at, asked: true, .. } if self.is_of_group_end(at) => return (Became::GroupEnded, Span::ZERO),
             // An agent that is gone may have started it and not said so.
             Fate::Pending if self.agent_lost() && self.left == Some(0) => {
                 return (Became::EndedOrNeverStarted, Span::ZERO);

@@ -2,6 +2,7 @@
 
 mod became;
 mod event_fold;
+mod groups;
 mod round_summary;
 
 pub use became::Became;

@@ -17,6 +17,7 @@ from ._identity import importing
 _GRACE = 5.0
 """Seconds between TERM and KILL."""
 
+
 def refuse_while_importing() -> None:
     """Refuses a group of a module that a worker imports: the controller's part of the module runs there again."""
     if importing:

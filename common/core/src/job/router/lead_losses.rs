@@ -3,7 +3,7 @@
 use super::super::shrink_rule;
 use super::{Parts, Step};
 use crate::events::{JobNews, Lost, What};
-use crate::id::{NodeId, Rank};
+use crate::id::{NodeId, ProcId, Rank};
 use alloc::vec::Vec;
 
 impl Parts {
@@ -29,6 +29,16 @@ impl Parts {
         open.iter().for_each(|rank| self.ended_ranks.on_host_lost(&mut step.cx(), *rank, node));
         self.worlds.on_host_lost(&mut step.cx(), &mut self.procs, node, &open);
         true
+    }
+
+    /// A process has ended, or will not be started.
+    pub(super) fn on_process_over(&mut self, step: &mut Step<'_>, proc: ProcId) {
+        let placement = step.facts.placement();
+        let Some(rank) = placement.rank_of(proc) else { return };
+        // A rank of a lost host was over before.
+        if !placement.node_of(rank).is_some_and(|node| self.worlds.is_without(node)) {
+            self.worlds.on_rank_over(&mut step.cx(), rank);
+        }
     }
 
     /// All that was on a host has ended. Returns whether the job continues without it.

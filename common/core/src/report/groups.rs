@@ -1,0 +1,36 @@
+//! Groups in the closing report.
+
+use super::Report;
+use crate::id::Rank;
+use crate::time::Span;
+
+impl Report {
+    /// The group of a rank and its number there; `None`: its world has no name and no other rank has, or it is not known.
+    #[must_use]
+    pub fn in_group(&self, rank: Rank) -> Option<(&[u8], Rank)> {
+        let apps = &self.start.as_ref()?.apps;
+        let group = self.app(rank)?.group.as_slice();
+        if apps.iter().all(|app| app.group.is_empty()) {
+            return None;
+        }
+        // Of programs without a group all form one world.
+        let (mut first, mut number) = (0_u32, 0_u32);
+        for app in apps {
+            let end = first.saturating_add(app.procs);
+            if app.group.as_slice() == group {
+                let own = rank.get().min(end).saturating_sub(first);
+                number = number.saturating_add(own);
+            }
+            if rank.get() < end {
+                break;
+            }
+            first = end;
+        }
+        Some((group, Rank::new(number)))
+    }
+
+    /// Whether a rank that was ordered to end at this time was so by the end of its group: the job had not begun to end.
+    pub(super) fn is_of_group_end(&self, at: Span) -> bool {
+        self.began.as_ref().is_none_or(|began| at < began.at) && self.in_group(Rank::new(0)).is_some()
+    }
+}
