@@ -19,8 +19,13 @@ fn built() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let bin = tests.parent().and_then(Path::parent).unwrap().join("rlaunch");
     let time = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
-    let newest = ["agent/src", "common", "launcher/src"].into_iter().filter_map(|dir| newest_source(&root().join(dir))).max();
-    assert!(time(&bin) > newest, "{} is missing, or older than its sources: cargo build, then run the tests again", bin.display());
+    let newest =
+        ["agent/src", "common", "launcher/src"].into_iter().filter_map(|dir| newest_source(&root().join(dir))).max();
+    assert!(
+        time(&bin) > newest,
+        "{} is missing, or older than its sources: cargo build, then run the tests again",
+        bin.display()
+    );
     bin
 }
 
