@@ -106,8 +106,8 @@ fn clean_frees_chips_without_a_job() {
     dry.says("(would be ended)").says("the same without --dry-run");
     // The real run would end none of them.
     let other = "setpriv --reuid 65534 --clear-groups sh -c 'exec 3</dev/vfio/0; exec sleep 1000' & other=$!";
-    let mixed = format!("rl clean --dry-run --clean-devices own; echo code $?; fate $other; kill -KILL $other");
-    let mixed = held_by(&format!("{other}; {HOLDER}"), &mixed);
+    let mixed = "rl clean --dry-run --clean-devices own; echo code $?; fate $other; kill -KILL $other";
+    let mixed = held_by(&format!("{other}; {HOLDER}"), mixed);
     assert!(mixed.out().starts_with("code 125\nlives\n"), "{}", mixed.out());
     mixed.says("(would be ended, if no other holder were kept)").says("as root: rlaunch clean --clean-devices all");
     let free = ": no process holds a TPU chip\n";

@@ -419,7 +419,7 @@ impl World {
         let agent = &mut self.host.agent;
         let is_asked = step == DeviceStep::Look || agent.holders;
         agent.looks += u64::from(step == DeviceStep::Look);
-        agent.holders = step == DeviceStep::Look && (agent.looks + self.plan.window / 16384) % 2 == 0;
+        agent.holders = step == DeviceStep::Look && (agent.looks + self.plan.window / 16384).is_multiple_of(2);
         let freed = if agent.holders { DevicesFreed::Found } else { DevicesFreed::Free { skips_lock: false } };
         self.check(is_asked, || "holders are ended where none were found".to_owned());
         self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::DevicesFreed(freed)))));

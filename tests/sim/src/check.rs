@@ -159,6 +159,11 @@ impl Oracle {
         }
     }
 
+    /// Whether a signal that was passed on has ended a rank.
+    fn is_by_forwarded(&self, status: Status) -> bool {
+        matches!(status, Status::Signaled { sig, .. } if self.forwarded.contains(&sig))
+    }
+
     fn hears_message(&mut self, now: Mono, message: &ToRoot) {
         let lost = Expected::Ending(Ending::Code(exit::LAUNCH));
         match message {
@@ -176,8 +181,7 @@ impl Oracle {
                 let before = self.first.is_none_or(|(_, began)| exited.at < began.host_time());
                 if !exited.status.is_success() && before && !self.bereft {
                     self.failures.push(*exited);
-                    let forwarded =
-                        matches!(exited.status, Status::Signaled { sig, .. } if self.forwarded.contains(&sig));
+                    let forwarded = self.is_by_forwarded(exited.status);
                     match self.on_failure {
                         OnFailure::Kill if forwarded => _ = self.spared.get_or_insert(now + self.grace),
                         OnFailure::Kill => self.begins(now, Expected::Rank),

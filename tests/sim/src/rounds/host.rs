@@ -6,6 +6,7 @@ use rlaunch_core::id::{NodeId, ProcId, SessionId, Std};
 use rlaunch_core::job::{CloseReason, GuardianEnd, JobEvent};
 use rlaunch_core::machine::Machine as _;
 use rlaunch_core::node::{ExecSpec, Node, NodeAction, NodeEvent, Sandbox, SandboxPlan};
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::status::Status;
@@ -134,9 +135,7 @@ impl World {
             }
             NodeAction::Finish(_) => self.vanishes(host, CloseReason::Eof),
             NodeAction::EndSession { session } => self.soon(host, NodeEvent::SessionLost { session }),
-            NodeAction::AwaitDevices { proc, .. } => {
-                self.soon(host, NodeEvent::DevicesReleased { proc, taken: rlaunch_core::os_bytes::OsBytes::default() })
-            }
+            NodeAction::AwaitDevices { proc, .. } => self.soon(host, released(proc)),
             NodeAction::Withhold => self.hosts[host].withheld = true,
             NodeAction::CloseStreams { proc } => self.streams_end(proc),
             NodeAction::EndProbes
@@ -300,4 +299,8 @@ impl World {
 
 pub(super) fn id(host: usize) -> NodeId {
     NodeId::new(u32::try_from(host).unwrap_or(u32::MAX))
+}
+
+fn released(proc: ProcId) -> NodeEvent {
+    NodeEvent::DevicesReleased { proc, taken: OsBytes::default() }
 }

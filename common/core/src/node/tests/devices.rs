@@ -69,7 +69,7 @@ fn host_with_holders_reports_them_and_waits_for_the_order() {
     assert_eq!(rig.hear(checked(None)), [held.clone(), NodeAction::ToRoot(ToRoot::Ready)]);
     let actions = rig.root(ToNode::Devices(DeviceStep::Free));
     assert_eq!(steps(&actions), [DeviceStep::Free]);
-    assert_eq!(rig.hear(free(false)), [none.clone()]);
+    assert_eq!(rig.hear(free(false)), [none]);
     // Before another generation.
     assert_eq!(steps(&rig.root(ToNode::Devices(DeviceStep::Look))), [DeviceStep::Look]);
     assert_eq!(rig.hear(FOUND), [held]);
