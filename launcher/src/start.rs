@@ -6,6 +6,7 @@ use crate::cli::{self, Apart, Command, Plan, Reach, Runs, Site, Verbosity};
 use crate::directory::{self, NoDirectory, NoFiles};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
+use crate::pool::client::Warner;
 use crate::view::{self, map, phrases};
 use crate::{bindings, colour, doctor, driver, installed, pool, serve, unconnected};
 use crate::{query_commands, report_command};
@@ -329,7 +330,8 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
         (job.mpi, job.mpi_library) = (mpi.is_served, mpi.library);
     }
     notes(&plan, origin);
-    let ended = job(plan, began, origin, (lifeline, edge));
+    let warner = held.as_ref().and_then(|held| held.warner(&plan.job.placement));
+    let ended = job(plan, began, origin, (lifeline, edge), warner);
     if let Some(name) = held.as_ref().and_then(pool::client::Held::lost) {
         say(&format!("rlaunch: the pool {name} is gone\n"));
     }
@@ -345,7 +347,13 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
     }
 }
 
-fn job(mut plan: Plan, began: Began, origin: &Origin, (lifeline, edge): (Lifeline, OwnedFd)) -> anyhow::Result<Ending> {
+fn job(
+    mut plan: Plan,
+    began: Began,
+    origin: &Origin,
+    (lifeline, edge): (Lifeline, OwnedFd),
+    pool: Option<Warner>,
+) -> anyhow::Result<Ending> {
     if fd::kind(0).is_ok_and(|kind| kind == Kind::Null) {
         // The rank gets /dev/null itself: the same bytes, without a pipe.
         Arc::make_mut(&mut plan.job).stdin = StdinPlan::None;
@@ -381,7 +389,7 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, (lifeline, edge): (Lifelin
         }
         None => None,
     };
-    let setup = Setup { edge, lifeline, plan: &plan, origin, remote };
+    let setup = Setup { edge, lifeline, plan: &plan, origin, remote, pool };
     driver::run(job, Edges::new(setup)?)
 }
 

@@ -6,11 +6,40 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
 
 /// The binary under test.
 pub(crate) fn rlaunch() -> &'static Path {
     static BIN: OnceLock<PathBuf> = OnceLock::new();
-    BIN.get_or_init(|| std::env::var_os("RLAUNCH_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_rlaunch").into()).into())
+    BIN.get_or_init(|| std::env::var_os("RLAUNCH_BIN").map_or_else(built, PathBuf::from))
+}
+
+/// The binary that cargo built beside the tests. Cargo does not know that they need it, so a stale one is refused here.
+fn built() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let bin = tests.parent().and_then(Path::parent).unwrap().join("rlaunch");
+    let time = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
+    let newest =
+        ["agent/src", "common", "launcher/src"].into_iter().filter_map(|dir| newest_source(&root().join(dir))).max();
+    assert!(
+        time(&bin) > newest,
+        "{} is missing, or older than its sources: cargo build, then run the tests again",
+        bin.display()
+    );
+    bin
+}
+
+/// The time of the youngest Rust source below a directory.
+fn newest_source(dir: &Path) -> Option<SystemTime> {
+    let entry = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.ok()?.path();
+        match path.is_dir() {
+            true => newest_source(&path),
+            false if path.extension().is_some_and(|end| end == "rs") => path.metadata().ok()?.modified().ok(),
+            false => None,
+        }
+    };
+    std::fs::read_dir(dir).ok()?.filter_map(entry).max()
 }
 
 /// A program that was built beside the binary under test.
@@ -31,7 +60,7 @@ pub(crate) fn example(name: &str) -> Option<PathBuf> {
 /// The tree that holds `examples`.
 pub(crate) fn root() -> PathBuf {
     std::env::var_os("RLAUNCH_TEST_ROOT")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")), PathBuf::from)
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")), PathBuf::from)
 }
 
 /// The long counts are wanted.

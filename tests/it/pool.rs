@@ -167,3 +167,19 @@ fn job_takes_whole_slices_that_are_free() {
     assert_eq!(lines[6..], all, "{}", done.err());
     bed.down();
 }
+
+#[test]
+fn host_with_a_warning_gets_no_new_job() {
+    let Some(bed) = Bed::up(2) else { return };
+    let script = "\"$RL\" pool up p -H node[0-1]; expect $? 0 up\n\
+        \"$RL\" --pool p --on-warning note --preempt-probe 'test $(hostname) = node1' \\\n\
+          sh -c ': >held$RANK; while ! [ -e go ]; do sleep 0.05; done' & JOB=$!; held held0; held held1\n\
+        until grep -q 'node1: is about to be taken away' /tmp/rlaunch-0/pool-p/log; do sleep 0.05; done\n\
+        : >go; wait $JOB; expect $? 0 job; \"$RL\" --pool p hostname; expect $? 0 next\n\
+        until \"$RL\" pool status p | grep -q 'node1 .*warned'; do sleep 0.05; done\n\
+        \"$RL\" --pool p --nnodes 2 -n 2 true; expect $? 75 few; \"$RL\" pool down p; expect $? 0 down";
+    let done = done(&bed, "root", script);
+    assert_eq!(done.out(), "node0\n", "{}", done.err());
+    done.says("the pool p leaves these hosts out, which it cannot use now: node1");
+    bed.down();
+}

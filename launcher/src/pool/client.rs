@@ -6,8 +6,9 @@ use crate::cli::{PoolChoice, Run};
 use rlaunch_core::error::Hint;
 use rlaunch_core::exit;
 use rlaunch_core::hostlist::{self, Alone, Entry};
-use rlaunch_core::id::JobId;
+use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::Placement;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::frozen::pool::{
     Granted, HEADER, Holder, MAX_REPLY, PoolReply, PoolRequest, Refusal, VERSION, Want, body_len, common_version,
@@ -185,12 +186,37 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// For warnings about the hosts of a placement.
+    pub(crate) fn warner(&self, placement: &Placement) -> Option<Warner> {
+        let hosts = placement.nodes.iter().map(|node| node.host.to_string()).collect();
+        self.stream.try_clone().ok().map(|stream| Warner { stream, hosts })
+    }
+
     /// The pool, if its process has ended.
     pub(crate) fn lost(&self) -> Option<&str> {
         // The pool sends nothing after the hosts.
         let end = rlaunch_sys::socket::recv(&self.stream, &mut [0]);
         let is_open = end.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
         (!is_open).then_some(self.name.as_str())
+    }
+}
+
+/// A job's way to report warnings about its hosts.
+#[derive(Debug)]
+pub(crate) struct Warner {
+    stream: UnixStream,
+    /// The names of the hosts in the pool.
+    hosts: Vec<String>,
+}
+
+impl Warner {
+    /// A host is about to be taken away.
+    pub(crate) fn warn(&self, node: NodeId) {
+        if let Some(host) = self.hosts.get(node.index()) {
+            let frame = PoolRequest::Warned(host.as_str().into()).to_frame();
+            // A pool that is gone hands nothing out.
+            let _gone = rlaunch_sys::socket::send(&self.stream, &frame);
+        }
     }
 }
 

@@ -87,6 +87,8 @@ pub(super) struct Server {
     slices: BTreeMap<String, u32>,
     began: Mono,
     is_over: bool,
+    /// Hosts that are about to be taken away, with the facts that they had.
+    warned: BTreeMap<NodeId, OsBytes>,
     /// Hosts whose first dial has come to no end yet.
     opening: BTreeSet<NodeId>,
 }
@@ -117,6 +119,7 @@ impl Server {
             slices: BTreeMap::new(),
             began: now(),
             is_over: false,
+            warned: BTreeMap::new(),
             opening: BTreeSet::new(),
         })
     }
@@ -324,9 +327,22 @@ impl Server {
                 self.end(is_now);
                 PoolReply::Done
             }
+            // Only of a host that it has, and without an answer: a job reads nothing more.
+            PoolRequest::Warned(host) => return self.warned(hold, &host),
             PoolRequest::Unknown(kind) => PoolReply::Unsupported(kind),
         };
         self.reply(hold, &reply);
+    }
+
+    /// A job reports that one of its hosts is about to be taken away. The host gets no new job until it has other facts, as after a reboot.
+    fn warned(&mut self, hold: HoldId, name: &OsBytes) {
+        let is_its = |node: &NodeId| self.pool.host(*node).is_some_and(|host| host.holder() == Some(hold));
+        let known = self.hosts.iter().find(|(node, named)| named.name == *name && is_its(node));
+        let Some((node, _)) = known else { return };
+        let node = *node;
+        self.log(&format!("{name}: is about to be taken away"));
+        self.warned.insert(node, self.links.granted(node).0);
+        self.pool.handle(now(), PoolEvent::Warned(node, true));
     }
 
     /// Hosts get no new job. All of them are checked first.
@@ -382,6 +398,11 @@ impl Server {
             LinkNews::Up(node) => {
                 self.log(&format!("{}: ready", self.name(*node)));
                 self.opening.remove(node);
+                let facts = self.links.granted(*node).0;
+                if self.warned.get(node).is_some_and(|before| *before != facts) {
+                    self.warned.remove(node);
+                    self.pool.handle(now(), PoolEvent::Warned(*node, false));
+                }
                 PoolEvent::Up(*node)
             }
             LinkNews::Lost(node, why) => {

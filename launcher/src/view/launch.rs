@@ -58,7 +58,8 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
         | SpawnStep::Streams
         | SpawnStep::Limits
         | SpawnStep::LogDirectory
-        | SpawnStep::Gpus => Said {
+        | SpawnStep::Gpus
+        | SpawnStep::Devices => Said {
             what: format!("rank {rank} cannot be started: {}: {}", step(error.step), phrases::errno(error.errno)),
             hint: phrases::way_out(error.errno).map(|hint| format!("fewer ranks, or {hint}").into()),
         },
@@ -250,6 +251,7 @@ pub(crate) const fn step(step: SpawnStep) -> &'static str {
         SpawnStep::Limits => "its limits",
         SpawnStep::LogDirectory => "its log files",
         SpawnStep::Gpus => "its GPUs",
+        SpawnStep::Devices => "its devices",
         SpawnStep::Exec => "its program",
     }
 }

@@ -76,6 +76,7 @@ fn on(host: &OsBytes) -> String {
 pub(crate) fn unable(initial: Rank, host: &OsBytes, error: &SpawnError) -> String {
     let why = match error.step {
         SpawnStep::Gpus => "the host has too few GPUs for one more rank".into(),
+        SpawnStep::Devices => format!("another process holds {}", Visible(&error.path)),
         SpawnStep::Exec | SpawnStep::ChangeDir => {
             format!("{} {}: {}", launch::step(error.step), Visible(&error.path), phrases::errno(error.errno))
         }
@@ -395,14 +396,20 @@ mod tests {
             said(&record(0, None, failed), Tone::Quiet).unwrap()
         };
         let start = "rlaunch: rank 2 could not be started again on node1: ";
-        let of = [(SpawnStep::Exec, "./a b"), (SpawnStep::Pipes, ""), (SpawnStep::Gpus, "")]
-            .map(|(step, path)| unable(step, path));
+        let of = [
+            (SpawnStep::Exec, "./a b"),
+            (SpawnStep::Pipes, ""),
+            (SpawnStep::Gpus, ""),
+            (SpawnStep::Devices, "/dev/vfio/0"),
+        ]
+        .map(|(step, path)| unable(step, path));
         assert_eq!(
             of.map(|said| said.strip_prefix(start).map(str::to_owned).unwrap_or(said)),
             [
                 "its program ./a b: no such file or directory\n",
                 "pipes for its output: no such file or directory\n",
-                "the host has too few GPUs for one more rank\n"
+                "the host has too few GPUs for one more rank\n",
+                "another process holds /dev/vfio/0\n"
             ]
         );
         let note = Box::new(RoundNote::Refused { text: "no healthy rank is left".into() });

@@ -10,6 +10,7 @@ use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::master_store::{ForAgent, Guard, Holder};
 use rlaunch_core::node::{DevicesFreed, Node, NodeAction, NodeEvent, Sandbox};
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::Placement;
 use rlaunch_core::report::fold;
@@ -111,7 +112,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::FreeDevices { step: DeviceStep::Look, .. } => NodeEvent::DevicesFreed(DevicesFreed::Found),
         NodeAction::FreeDevices { .. } => NodeEvent::DevicesFreed(DevicesFreed::Free { skips_lock: true }),
         NodeAction::ExamineDevices { .. } => NodeEvent::DevicesExamined,
-        NodeAction::AwaitDevices { proc, .. } => NodeEvent::DevicesReleased { proc },
+        NodeAction::AwaitDevices { proc, .. } => NodeEvent::DevicesReleased { proc, taken: OsBytes::default() },
         NodeAction::ReservePort { .. } => NodeEvent::PortReserved { port: 22_000 },
         NodeAction::ReserveWorld { world } => NodeEvent::WorldReserved { world, port: 23_000 },
         NodeAction::OrderDone { .. } => return None,

@@ -390,6 +390,7 @@ fn spawn_error(o: &mut Object<'_>, error: &SpawnError) {
         SpawnStep::Limits => "limits",
         SpawnStep::LogDirectory => "log_dir",
         SpawnStep::Gpus => "gpus",
+        SpawnStep::Devices => "devices",
         SpawnStep::Exec => "exec",
     };
     o.text("step", step);

@@ -3,6 +3,7 @@
 //! A sub-machine changes only itself. Changes of several sub-machines are written here, in the order in which they are done.
 
 mod anew;
+mod host_losses;
 mod lead_losses;
 mod orders;
 mod slice_events;
@@ -20,7 +21,7 @@ use super::{JobAction, Parts, Step};
 use crate::events::{Cause, Fewer, Lost, RanksState, What};
 use crate::id::{NodeId, ProcId};
 use crate::place::Placement;
-use crate::time::{Mono, Span};
+use crate::time::Span;
 use crate::wire::round::RoundUp;
 use crate::wire::to_node::ToNode;
 use crate::wire::to_root::ToRoot;
@@ -412,27 +413,9 @@ impl Parts {
         }
     }
 
-    /// Whether this host was lost before, and the job continues without it.
-    fn is_without(&self, step: &Step<'_>, node: NodeId) -> bool {
-        step.facts.hosts.is_lost(node) && !self.generations.is_off()
-    }
-
     /// Whether another generation may follow: not where all ranks have done their work, and only what they have left is ended.
     fn may_follow(&self) -> bool {
         self.generations.may_follow() && !self.closing.is_all_over()
-    }
-
-    /// Handles the loss of a part of ours on a host outside of rounds. Returns whether the job continues without the host.
-    fn try_continue_without(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
-        if step.facts.hosts.is_local(node) || !self.may_follow() || !self.can_do_without(step, &[node]) {
-            return false;
-        }
-        shrink_rule::dismiss(&mut step.cx(), node, lost);
-        step.facts.hosts.lose(node, lost, between, self.generations.is_clear(node));
-        if !self.generations.is_between() {
-            self.try_clear(step, shrink_rule::why_lost(step.facts, node, lost, between));
-        }
-        true
     }
 
     /// Ends all ranks, so that another generation may follow. Returns whether any host was ordered to.
@@ -449,19 +432,6 @@ impl Parts {
         // A host that is silent is known as lost only then.
         let longer = if shrinks { self.lease.patience() } else { Span::ZERO };
         self.generations.clearing(&mut step.cx(), why, nodes, longer);
-        true
-    }
-
-    /// Handles the end of a host. Returns whether the host was lost before.
-    fn on_lost_host_ended(&mut self, step: &mut Step<'_>, node: NodeId) -> bool {
-        if !self.is_without(step, node) {
-            return false;
-        }
-        step.facts.hosts.end(node);
-        self.procs.absent(&mut step.cx(), node);
-        if let Some(first) = self.generations.cleared(node, 0, 0) {
-            self.cleared(step, &first);
-        }
         true
     }
 
@@ -521,38 +491,6 @@ impl Parts {
         } else {
             self.failed(step, exit);
         }
-    }
-
-    /// Whether the loss of a part of ours on a host is a matter of rounds.
-    fn on_host_lost(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) -> bool {
-        let between = self.lease.between(step.now, node, lost);
-        let theirs = self.rounds.on_host_lost(&mut step.cx(), node, lost, between);
-        if theirs {
-            step.facts.hosts.lose(node, lost, between, false);
-        }
-        self.apply_round_decisions(step);
-        theirs
-    }
-
-    /// A node has told what is left, or will not.
-    fn node_over(&mut self, step: &mut Step<'_>, node: NodeId) {
-        self.lease.node_over(node);
-        self.kill_watchdog.node_over(node);
-        let without = self.rounds.node_over(&mut step.cx(), node);
-        if without {
-            step.facts.hosts.end(node);
-            // Its ranks are placed together, including ranks whose ends were not seen.
-            self.procs.absent(&mut step.cx(), node);
-        }
-        self.apply_round_decisions(step);
-        if self.on_lost_host_ended(step, node) || without {
-            self.start_queued(step);
-        } else if self.on_left_host_over(step, node) {
-            // The program that leads the job decides what follows.
-        } else {
-            self.procs.node_over(&mut step.cx(), node);
-        }
-        self.slice_host_over(step, node);
     }
 
     /// Does what rounds ask for. A loss that rounds cannot absorb has its ordinary consequence.

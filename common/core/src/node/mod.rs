@@ -73,8 +73,8 @@ enum Notice {
     Finish,
     /// lease: no message of the launcher for too long.
     Unheard,
-    /// procs: this one cannot have its GPUs.
-    Unable(ProcId),
+    /// procs: this one cannot have its GPUs, or the devices of its host.
+    Unable(ProcId, Box<SpawnError>),
     /// start: these ranks are to run, and whether they are the last.
     Queue(Vec<Delta>, bool),
     /// procs, probing, generations: the launcher asks for something impossible.
@@ -314,7 +314,7 @@ impl Parts {
             NodeEvent::DevicesFreed(freed) => self.devices_freed(cx, freed),
             NodeEvent::DevicesEnding => self.start.devices.on_ending(cx.now),
             NodeEvent::DevicesExamined => self.leftovers.on_devices_examined(cx),
-            NodeEvent::DevicesReleased { proc } => self.procs.on_devices_released(cx, proc),
+            NodeEvent::DevicesReleased { proc, taken } => self.procs.on_devices_released(cx, proc, taken),
             NodeEvent::PortReserved { port } => self.rounds.on_port(cx, port),
             NodeEvent::Ordered(order) => {
                 self.leftovers.expect_more();
@@ -395,7 +395,7 @@ impl Parts {
                 Some(after) => self.procs.on_queue(cx, deltas, last, &after),
                 None => self.procs.on_surplus(cx),
             },
-            Notice::Unable(proc) => self.not_spawned(cx, proc, gpu_check::too_few()),
+            Notice::Unable(proc, error) => self.not_spawned(cx, proc, *error),
             Notice::Unwanted(proc) => self.procs.on_unwanted(cx, proc),
             Notice::Killed(proc) => self.rounds.on_killed(cx.now, proc),
             Notice::Seated(round_start) => self.procs.seat(cx, &round_start),

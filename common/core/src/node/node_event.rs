@@ -100,6 +100,8 @@ pub enum NodeEvent {
     DevicesReleased {
         /// The exited process.
         proc: ProcId,
+        /// A device that a process outside the job has taken and must not be ended for; empty: there is none.
+        taken: OsBytes,
     },
     /// A rank was not started any more, because of a [`NodeAction::Withhold`] or because another could not be started.
     Withheld {

@@ -7,7 +7,7 @@ use super::devices::Devices;
 use super::exec::{Met, Program, near_gpus};
 use super::rounds::RoundStart;
 use super::worlds::Worlds;
-use super::{Census, Cx, NodeAction, Notice, Sandbox};
+use super::{Census, Cx, NodeAction, Notice, Sandbox, gpu_check};
 use crate::gpus::Share;
 use crate::id::{AppIndex, ProcId, Round, Std, WorldId};
 use crate::machine::earliest;
@@ -264,8 +264,10 @@ impl Procs {
             self.queue.remove(at);
             proc.state = State::Spawning(None);
             self.in_flight += 1;
-            if let Some(before) = self.after.get(&delta.proc).copied().flatten() {
-                self.devices.forget(before);
+            let before = self.after.get(&delta.proc).copied().flatten();
+            if let Some(error) = before.and_then(|before| self.devices.end_wait(before)) {
+                cx.notify(Notice::Unable(delta.proc, Box::new(error)));
+                continue;
             }
             let rendezvous = self.worlds.rendezvous(delta.seat.world).unwrap_or(rendezvous);
             let (by, ranks) = (self.by, self.local_size);
@@ -274,7 +276,7 @@ impl Procs {
             exec.memory = binding::memory(sandbox, exec.cpus.as_ref());
             exec.is_respawn = self.after.contains_key(&delta.proc);
             if !program.has_gpus(delta.local_rank) {
-                cx.notify(Notice::Unable(delta.proc));
+                cx.notify(Notice::Unable(delta.proc, Box::new(gpu_check::too_few())));
                 continue;
             }
             binding::report(cx, start, sandbox, delta, exec.cpus.as_ref());
@@ -283,8 +285,8 @@ impl Procs {
     }
 
     /// No process that an exited process has left holds a device.
-    pub(super) fn on_devices_released(&mut self, cx: &mut Cx<'_>, proc: ProcId) {
-        if self.devices.on_released(proc) {
+    pub(super) fn on_devices_released(&mut self, cx: &mut Cx<'_>, proc: ProcId, taken: OsBytes) {
+        if self.devices.on_released(proc, taken) {
             self.spawn_more(cx);
             self.report(cx);
         }

@@ -1,5 +1,6 @@
 //! The closing report: everything that is worth saying about a job after its end, folded from its event log.
 
+use super::became::Became;
 use super::round_summary::{Behind, Rounds};
 use crate::allocation::Scheduler;
 use crate::events::{Answer, AppLine, Cause, JobStart, Lost, Record, What, WorldLine};
@@ -149,33 +150,6 @@ pub struct Group {
     pub ranks: Vec<Rank>,
     /// From the beginning of the ending to the last of them.
     pub after: Span,
-}
-
-/// The fate of a rank that was not the first cause.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Became {
-    /// Had exited with 0 before.
-    Finished,
-    /// Failed by itself too.
-    Failed(Status),
-    /// Ended after we sent this signal, by it or in peace.
-    Stopped(Signal),
-    /// Ended like this after we sent a signal, and may have done so anyway.
-    After(Status, Signal),
-    /// Needed SIGKILL.
-    Killed,
-    /// A program of the job had ordered its group to end.
-    GroupEnded,
-    /// Ended together with the lost part.
-    TakenAlong,
-    /// Was never started.
-    NeverStarted,
-    /// Ran at the last report, and no process remains on its host.
-    Ended,
-    /// An agent that is gone may have started it; nothing is left.
-    EndedOrNeverStarted,
-    /// Ran at the last report, or may have been started, and was not counted.
-    Unheard,
 }
 
 /// Whether it can no longer be known which ranks an agent has started.

@@ -403,6 +403,8 @@ pub enum SpawnStep {
     LogDirectory,
     /// The GPUs that it is to have, which this host has not.
     Gpus,
+    /// The devices of its host, which another process holds.
+    Devices,
 }
 
 impl SpawnError {
@@ -420,7 +422,8 @@ impl SpawnError {
             | SpawnStep::ChangeDir
             | SpawnStep::Limits
             | SpawnStep::LogDirectory
-            | SpawnStep::Gpus => crate::exit::LAUNCH,
+            | SpawnStep::Gpus
+            | SpawnStep::Devices => crate::exit::LAUNCH,
         }
     }
 }

@@ -17,6 +17,7 @@
 //!  5 remove       command  these hosts leave the pool; refused while one of them has a job
 //!  6 add          command  lines of a hostfile
 //!  7 down         command  the pool ends
+//!  8 warned       job      one of its hosts is about to be taken away
 //! 32 queued       pool     the job waits; the number of jobs before it
 //! 33 granted      pool     the hosts of the job
 //! 34 busy         pool     the jobs that have the hosts
@@ -115,6 +116,8 @@ pub enum PoolRequest {
         /// Jobs get no time to end.
         is_now: bool,
     },
+    /// A host of the job is about to be taken away.
+    Warned(OsBytes),
     /// A kind of a later version.
     Unknown(u8),
 }
@@ -150,6 +153,10 @@ impl PoolRequest {
                 body.byte(u8::from(*is_now));
                 7
             }
+            Self::Warned(host) => {
+                body.bytes(host);
+                8
+            }
             Self::Unknown(kind) => *kind,
         };
         frame(kind, &body)
@@ -169,6 +176,7 @@ impl PoolRequest {
             5 => Self::Remove(fields.list(|fields| fields.bytes().map(OsBytes::from))?),
             6 => Self::Add(fields.bytes()?.into()),
             7 => Self::Down { is_now: fields.flag()? },
+            8 => Self::Warned(fields.bytes()?.into()),
             // The body of a later kind has no shape that is known here.
             other => return Ok(Self::Unknown(other)),
         };

@@ -24,6 +24,7 @@ fn requests() -> Vec<PoolRequest> {
         PoolRequest::Remove(vec!["a".into()]),
         PoolRequest::Add("a slots=2".into()),
         PoolRequest::Down { is_now: true },
+        PoolRequest::Warned("a".into()),
     ]
 }
 
