@@ -402,11 +402,7 @@ fn messages() -> Vec<What> {
         sink(Std::In, Some(5), SinkEnd::Undelivered),
         What::OutputEnd { lost: 1, broken: 0 },
         What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NODE }),
-        What::News(JobNews::HostWarned {
-            node: NODE,
-            source: WarningSource::Preempted,
-            response: Response::Ends(SECOND),
-        }),
+        warned_host(),
         What::News(JobNews::StrangerRefused { address: "10.0.0.9".into(), why: Refusal::Twice }),
         What::News(JobNews::Continuing { rank, status }),
         What::News(JobNews::LeadContinues { node: NODE, lost: rlaunch_core::events::Lost::Init }),
@@ -425,6 +421,11 @@ fn messages() -> Vec<What> {
         What::News(JobNews::SliceMissing { slice: "b".into(), node: NODE, why: Box::new(Obstacle::Awaited) }),
         end,
     ]
+}
+
+fn warned_host() -> What {
+    let (source, response) = (WarningSource::Preempted, Response::Ends(SECOND));
+    What::News(JobNews::HostWarned { node: NODE, source, response })
 }
 
 /// The match in [`LogView::lines`] has every fact. This list says for each of them what the user reads.
