@@ -360,6 +360,10 @@ packages_run() {
     mkdir "$plain" && tar -xzf "$scratch"/package/*.tar.gz -C "$plain" --strip-components=1 || return
     out=$(env -i "$plain/bin/rlaunch" -n 2 /bin/echo ran) || return
     [ "$out" = $'ran\nran' ] || { echo "the tarball: $out" && return 1; }
+    # The licences of what is in the program; tokio stands for all crates.
+    for out in "$plain/share/doc/rlaunch" "$root/usr/share/doc/rlaunch" "$home"/venv/lib/python3*/site-packages/rlaunch-*.dist-info; do
+        grep -qx '  tokio [0-9.]*' "$out/THIRD-PARTY-LICENSES" || return
+    done
     # Which rlaunch it is where there are two.
     out=$(PATH="$root/usr/bin:$PATH" "$home/venv/bin/rlaunch" --version -v) || return
     echo "$out"
@@ -397,7 +401,7 @@ check_scripts() {
     for python in common/client/python/rlaunch/{,*/,*/*/}*.py; do
         python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1], feature_version=(3, 9))' "$python" || return
     done
-    for python in tests/torch/*.py tests/python/*.py examples/*.py scripts/build-client scripts/package scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py scripts/bench.d/*.py scripts/testbed scripts/testbedlib/*.py scripts/pictures scripts/picturelib/*.py scripts/site; do
+    for python in tests/torch/*.py tests/python/*.py examples/*.py scripts/build-client scripts/licenses scripts/package scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py scripts/bench.d/*.py scripts/testbed scripts/testbedlib/*.py scripts/pictures scripts/picturelib/*.py scripts/site; do
         python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$python" || return
     done
     for source in scripts/bench.d/*.c; do

@@ -12,6 +12,7 @@ mod driver;
 mod edges;
 mod ground;
 mod installed;
+mod pool;
 mod query_commands;
 mod report_command;
 mod serve;

@@ -6,8 +6,9 @@ use crate::cli::{self, Apart, Command, Plan, Reach, Runs, Site, Verbosity};
 use crate::directory::{self, NoDirectory, NoFiles};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
+use crate::pool::client::Warner;
 use crate::view::{self, map, phrases};
-use crate::{bindings, colour, doctor, driver, installed, serve, unconnected};
+use crate::{bindings, colour, doctor, driver, installed, pool, serve, unconnected};
 use crate::{query_commands, report_command};
 use anyhow::Context as _;
 use rlaunch_agent::{AgentSetup, Edge};
@@ -19,7 +20,7 @@ use rlaunch_core::gpus::Devices;
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::job::{Job, Setting};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::{Here, Node, Note, Placement};
+use rlaunch_core::place::{Here, Node, Note};
 use rlaunch_core::rounds::PolicyReader;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::StdinPlan;
@@ -59,6 +60,7 @@ pub(crate) fn run() -> u8 {
     match cli::apart(&args) {
         Some(Apart::Agent) => return serve::run(args.get(1..).unwrap_or_default(), origin),
         Some(Apart::Doctor) => return doctor(args, origin),
+        Some(Apart::Pool) => return pool::run(args, origin),
         None => {}
     }
     if !cli::is_job(&args) {
@@ -80,7 +82,9 @@ pub(crate) fn run() -> u8 {
             guardian::report_nothing_left(&lifeline);
             exit::LAUNCH
         }
-        Ok(Role::Launcher { edge, lifeline, temp_files }) => launch(args, began, &origin, (lifeline, edge, temp_files)),
+        Ok(Role::Launcher { edge, lifeline, temp_files }) => {
+            pool::exec::around(args, |args| launch(args, began, &origin, (lifeline, edge, temp_files)))
+        }
         Err(error) => broken(&anyhow::Error::new(error).context("cannot start the guardian of the job")),
     }
 }
@@ -97,6 +101,7 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
             | Command::Ask(_)
             | Command::Assign(_)
             | Command::Report(_)
+            | Command::Pool(_)
             | Command::Installed(_),
         ) => {
             return fail("this command line asks for something else than doctor does");
@@ -125,7 +130,9 @@ fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
         Ok(Command::Ask(request)) => ask(&request),
         Ok(Command::Report(request)) => report(&request),
         Ok(Command::Assign(trial)) => assign(*trial, origin),
-        Ok(Command::Run(_) | Command::Doctor(_)) => fail("this command line starts a job where none was expected"),
+        Ok(Command::Run(_) | Command::Doctor(_) | Command::Pool(_)) => {
+            fail("this command line starts a job where none was expected")
+        }
         Err(error) => refuse(&error),
     }
 }
@@ -172,6 +179,11 @@ fn assign(trial: cli::Trial, origin: &Origin) -> u8 {
 
 /// Prints the placement of a job.
 fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
+    // The hosts are the map's until it is printed.
+    let _held = match of_pool(&mut run, JobId([0; 16]), origin) {
+        Ok(held) => held,
+        Err(code) => return code,
+    };
     let caller: Vec<&[u8]> = origin::environment().collect();
     let placed = with_site(origin, |site| {
         run.use_allocation(site)?;
@@ -203,8 +215,20 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     answer(text.as_bytes())
 }
 
+/// Gets hosts of the pool that a job names. An error is printed, and its exit code returned.
+fn of_pool(run: &mut cli::Run, job: JobId, origin: &Origin) -> Result<Option<pool::client::Held>, u8> {
+    match run.pool() {
+        Ok(None) => Ok(None),
+        Ok(Some(choice)) => {
+            let held = origin.interruptibly(|| pool::client::hold(run, choice, job, say));
+            held.map(Some).map_err(|error| pool::explain(&error))
+        }
+        Err(error) => Err(refuse(&error)),
+    }
+}
+
 /// Asks something about this machine.
-fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) -> T {
+pub(crate) fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) -> T {
     let name = String::from_utf8_lossy(&rlaunch_sys::facts::host::hostname()).into_owned();
     let ground = HostGround::new(origin);
     let env = &|name: &str| std::env::var_os(name);
@@ -266,9 +290,16 @@ type Below = (Lifeline, OwnedFd, TempFiles);
 
 /// The launcher's part. A mistake just exits: the lifeline's end is the guardian's end, and the agent's.
 fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, temp_files): Below) -> u8 {
+    let mut held = None;
     let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
-        Ok(Command::Run(run)) => match rlaunch_sys::random::bytes() {
-            Ok(id) => with_site(origin, |site| run.into_plan(JobId(id), origin::environment(), site)),
+        Ok(Command::Run(mut run)) => match rlaunch_sys::random::bytes() {
+            Ok(id) => match of_pool(&mut run, JobId(id), origin) {
+                Ok(hold) => {
+                    held = hold;
+                    with_site(origin, |site| run.into_plan(JobId(id), origin::environment(), site))
+                }
+                Err(code) => return code,
+            },
             Err(error) => {
                 return fail(&format!("cannot get random bytes for the job's name: {}", rlaunch_sys::reason(&error)));
             }
@@ -276,7 +307,14 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
         Ok(Command::Map { run, json }) => return map(*run, json, origin),
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
         Ok(Command::Installed(version)) => return answer(installed::text(&version).as_bytes()),
-        Ok(Command::Hosts(_) | Command::Doctor(_) | Command::Ask(_) | Command::Assign(_) | Command::Report(_)) => {
+        Ok(
+            Command::Hosts(_)
+            | Command::Doctor(_)
+            | Command::Ask(_)
+            | Command::Assign(_)
+            | Command::Report(_)
+            | Command::Pool(_),
+        ) => {
             return fail("this command line starts no job where one was expected");
         }
         Err(error) => Err(error),
@@ -292,7 +330,11 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
         (job.mpi, job.mpi_library) = (mpi.is_served, mpi.library);
     }
     notes(&plan, origin);
-    let ended = job(plan, began, origin, (lifeline, edge));
+    let warner = held.as_ref().and_then(|held| held.warner(&plan.job.placement));
+    let ended = job(plan, began, origin, (lifeline, edge), warner);
+    if let Some(name) = held.as_ref().and_then(pool::client::Held::lost) {
+        say(&format!("rlaunch: the pool {name} is gone\n"));
+    }
     // If both processes that would remove it were killed.
     temp_files.sweep();
     match ended {
@@ -305,7 +347,13 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
     }
 }
 
-fn job(mut plan: Plan, began: Began, origin: &Origin, (lifeline, edge): (Lifeline, OwnedFd)) -> anyhow::Result<Ending> {
+fn job(
+    mut plan: Plan,
+    began: Began,
+    origin: &Origin,
+    (lifeline, edge): (Lifeline, OwnedFd),
+    pool: Option<Warner>,
+) -> anyhow::Result<Ending> {
     if fd::kind(0).is_ok_and(|kind| kind == Kind::Null) {
         // The rank gets /dev/null itself: the same bytes, without a pipe.
         Arc::make_mut(&mut plan.job).stdin = StdinPlan::None;
@@ -337,11 +385,11 @@ fn job(mut plan: Plan, began: Began, origin: &Origin, (lifeline, edge): (Lifelin
         Some(_) => {
             let hosts = plan.job.placement.nodes.iter().filter(|node| !node.local).count();
             bootstrap::room::check(hosts, origin)?;
-            Some((targets(&plan.job.placement)?, reach(&plan)?))
+            Some((targets(&plan)?, reach(&plan)?))
         }
         None => None,
     };
-    let setup = Setup { edge, lifeline, plan: &plan, origin, remote };
+    let setup = Setup { edge, lifeline, plan: &plan, origin, remote, pool };
     driver::run(job, Edges::new(setup)?)
 }
 
@@ -356,9 +404,12 @@ fn travel(plan: &Plan, origin: &Origin) -> Result<Travel, NoDirectory> {
 }
 
 /// How each host is called.
-fn targets(placement: &Placement) -> anyhow::Result<Vec<Option<Target>>> {
-    let target = |node: &Node| Ok((!node.local).then(|| Target::of(&node.host)).transpose()?);
-    placement.nodes.iter().map(target).collect()
+fn targets(plan: &Plan) -> anyhow::Result<Vec<Option<Target>>> {
+    let target = |node: &Node| {
+        let target = (!node.local).then(|| Target::of(&node.host)).transpose()?;
+        Ok(target.map(|target| plan.reach.over(&node.host, target)))
+    };
+    plan.job.placement.nodes.iter().map(target).collect()
 }
 
 /// How the other hosts are reached. The secret is made only where there are any.
@@ -444,7 +495,7 @@ fn place_notes(notes: &[Note], verbosity: Verbosity, programs: usize) {
     }
 }
 
-fn refuse(error: &cli::CliError) -> u8 {
+pub(crate) fn refuse(error: &cli::CliError) -> u8 {
     say(&error.render());
     error.exit_code()
 }
@@ -483,7 +534,7 @@ pub(crate) fn answer(text: &[u8]) -> u8 {
     exit::UNWRITTEN
 }
 
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     // Where stderr is closed the exit code has to do.
     let text = colour::painted(phrases::short_lines(text.to_owned()), 2);
     let _closed = write_all(2, text.as_bytes());

@@ -22,11 +22,11 @@ def main(what, workers, seconds, begin):
     elif what == "all":
         figure = timed(lambda: ray.get([actor.empty.remote() for actor in actors]), seconds) * 1e6
     elif what == "sharded":
-        parts = np.array_split(np.zeros(SHARDED // 8), workers)
+        parts = np.array_split(np.ones(SHARDED // 8), workers)
         call = lambda: ray.get([actor.take.remote(part) for actor, part in zip(actors, parts)])  # noqa: E731
         figure = SHARDED / timed(call, seconds) / 1e9
     elif what == "same":
-        data = np.zeros(SAME // 8)
+        data = np.ones(SAME // 8)
         call = lambda: (lambda ref: ray.get([actor.take.remote(ref) for actor in actors]))(ray.put(data))  # noqa: E731
         figure = timed(call, seconds) * 1e3
     else:

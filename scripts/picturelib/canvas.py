@@ -60,9 +60,9 @@ class Canvas:
     def text(self, x, y, words, ink="text", size=14, anchor="start", bold=False, mono=False):
         """A line of text; `y` is its base line."""
         weight = ' font-weight="600"' if bold else ""
-        family = f' font-family="{MONO}"' if mono else ""
+        family = " mono" if mono else ""
         place = f'x="{number(x)}" y="{number(y)}" font-size="{size}" text-anchor="{anchor}"'
-        self.parts.append(f'<text {place} class="i-{ink}"{weight}{family}>{escape(words)}</text>')
+        self.parts.append(f'<text {place} class="i-{ink}{family}"{weight}>{escape(words)}</text>')
 
     def box(self, x, y, width, height, words, fill="box", stroke="line", under=None, mono=False):
         """A box with words in its middle, and smaller ones under them."""
@@ -81,7 +81,7 @@ class Canvas:
 
     def svg(self):
         """The file."""
-        style = f"text{{font-family:{FONT}}}" + _rules(0) + "@media (prefers-color-scheme: dark){" + _rules(1) + "}"
+        style = f"text{{font-family:{FONT}}}.mono{{font-family:{MONO}}}" + _rules(0) + "@media (prefers-color-scheme: dark){" + _rules(1) + "}"
         head = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{self.height}" '
                 f'viewBox="0 0 {WIDTH} {self.height}" role="img">')
         return "\n".join([head, f"<title>{escape(self.title)}</title>", f"<style>{style}</style>", *self.parts, "</svg>", ""])

@@ -25,11 +25,21 @@ for number in range(100):
 assert list(stream) == list(range(100, 10_000))
 assert first.state().result() == (10_000, 1)
 
+# The memory of the worker stays: 160 MiB would be there at once without a limit.
+before = first.memory().result()
+stream = first.blocks(n=10_000, size=16 << 10)
+for number in range(10_000):
+    assert int(next(stream)[:8]) == number
+    if number in (0, 5_000):
+        grown = first.memory().result() - before
+        assert grown < 16 << 20, grown
+until(lambda: first.state().result()[1] == 2)
+
 # A cancelled one runs its `finally`.
 stream = first.tokens(n=10**9)
 next(stream)
 stream.cancel()
-until(lambda: first.state().result()[1] == 2)
+until(lambda: first.state().result()[1] == 3)
 try:
     while True:
         next(stream)
@@ -59,7 +69,7 @@ async def main():
     except asyncio.TimeoutError:
         pass
     end = time.monotonic() + 30
-    while (await first.state())[1] != 4:
+    while (await first.state())[1] != 5:
         assert time.monotonic() < end
 
 

@@ -101,8 +101,22 @@ class Plain:
         torch.distributed.destroy_process_group()
         return sum_.item()
 
+    def variables(self, *, names):
+        return [os.environ.get(name) for name in names]
+
+    def pid(self):
+        return os.getpid()
+
+    def memory(self):
+        """Bytes of this process that are in memory."""
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
     def shutdown(self):
         return True
+
+    def shutdown_slowly(self):
+        time.sleep(60)
 
     def shutdown_badly(self):
         raise RuntimeError("no")
@@ -127,14 +141,34 @@ class Mixed(Plain):
         finally:
             self.finished += 1
 
+    async def blocks(self, n, size):
+        try:
+            for number in range(n):
+                self.produced = number + 1
+                yield b"%08d" % number + bytes(size)
+        finally:
+            self.finished += 1
+
     async def state(self):
         return self.produced, self.finished
 
 
+class Chosen(Plain):
+    """Has variables of its own: defaults, and what it wants once it is known where it runs."""
+
+    _default_options = {"runtime_env": {"env_vars": {"BY_CLASS": "class", "BY_CALLER": "class"}}}
+
+    @staticmethod
+    def configure_worker(num_gpus, bundle_indices):
+        return {}, {"BY_WORKER": "worker", "RANK": "77", "MASTER_PORT": "1"}, {"base": 100}
+
+
 class Starts:
-    """Its object cannot be made on one rank."""
+    """Its object cannot be made on one rank, for which the others wait."""
 
     def __init__(self, how):
+        if how == "stay" or os.environ["RANK"] == "0":
+            time.sleep(600)
         if os.environ["RANK"] == "1":
             if how == "raise":
                 raise RuntimeError("no object here")

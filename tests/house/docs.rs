@@ -39,6 +39,19 @@ fn the_table_of_faults_names_tests_that_exist() {
     assert!(numbers.eq(wanted) && named > 24, "rows are missing, or {named} tests are few");
 }
 
+/// The first programs of these pages are files that are built with the tests.
+#[test]
+fn programs_on_pages_are_those_that_are_built() {
+    for (page, language, file) in
+        [("rust", "rust", "common/client/examples/restart.rs"), ("c", "c", "examples/c/restart.c")]
+    {
+        let text = fs::read_to_string(reference(page)).unwrap();
+        let program = text.split(&format!("```{language}\n")).nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let built = fs::read_to_string(root().join(file)).unwrap();
+        assert!(built.ends_with(program), "docs/reference/{page}.md has another program than {file}");
+    }
+}
+
 #[test]
 fn environment_page_has_all_variables() {
     compare(&reference("environment"), "variables", &rlaunch_core::env::document());

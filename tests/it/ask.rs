@@ -95,7 +95,7 @@ fn unused_options_are_reported() {
         .says("error: 'x' is no whole number of 64 bits")
         .says("error: the value of 'big' would have 600000 bytes; the longest may have 524288");
     let done = Plan::shell("exec \"$RL\" store get k").start().code(125);
-    done.says("error: RLAUNCH_SOCKET is not set: this is no program of a job of rlaunch's, or its agent has found no directory");
+    done.says("error: RLAUNCH_SOCKET is not set: this process runs outside rlaunch, or its agent found no directory");
     let done = Plan::shell("exec \"$RL\" store get k").env("RLAUNCH_SOCKET", "/nonexistent/x").start().code(125);
     done.says("cannot connect to the agent at /nonexistent/x").says("while the job runs");
     for action in ["get k", "fence f"] {

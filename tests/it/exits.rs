@@ -327,6 +327,17 @@ fn the_core_file_is_named() {
     }
 }
 
+#[test]
+fn memory_of_rank_and_host_is_reported_after_a_sigkill_from_elsewhere() {
+    for tier in place::tiers() {
+        let plan = Plan::rlaunch(["-n", "1", "sh", "-c", "kill -KILL $$"]).contain(tier);
+        let done = plan.start().code(137);
+        let facts = done.event("rank.facts");
+        assert!(facts["memory_total"].as_u64() > facts["memory_available"].as_u64(), "{tier}: {facts}");
+        assert!(done.err().contains("memory   the rank had at most"), "{tier}: {}", done.err());
+    }
+}
+
 /// A memory cgroup below ours with a limit of 8 MiB, removed when it goes. An error where there can be none.
 struct SmallMemory(std::path::PathBuf);
 

@@ -2,10 +2,11 @@
 
 use crate::bed::Bed;
 use crate::case::Case;
-use crate::census::Mercy;
+use crate::census::{self, Mercy, Proc};
 use crate::jax;
 use crate::place::{self, Scratch};
 use crate::plan::Plan;
+use crate::ssh::script;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -259,6 +260,50 @@ fn sigterm_to_an_agent_is_a_warning_and_its_ranks_have_their_grace() {
     assert_eq!(done.out().matches("saved").count(), 2, "{}", done.err());
     assert_eq!(done.event("host.warned")["source"], "signal");
     assert_eq!(done.event("ending")["grace"], 25_000_000_000_u64);
+}
+
+/// The guardian of the launcher's own host passes it on.
+#[test]
+fn sigterm_to_the_guardian_of_the_own_host_is_a_warning() {
+    let case = Plan::rlaunch(["-n", "2", "sh", "-c", SAVES]).start();
+    case.says_on_stdout("ready", 2);
+    let agent = i32::try_from(case.event("host.ready")["agent"].as_i64().unwrap()).unwrap();
+    kill(Pid::from_raw(census::parent(agent).unwrap()), Signal::SIGTERM).unwrap();
+    let done = case.code(75);
+    assert_eq!(done.out().matches("saved").count(), 2, "{}", done.err());
+    assert_eq!(done.event("host.warned")["source"], "signal");
+}
+
+/// Each host is reached through a stand-in for ssh, whose two pipes are its connection.
+const REACHED: &str = "behave <<'EOF'\nHOME=\"$DIR/home\"; export HOME; cat | sh -c \"$line\" | cat; exit\nEOF\n";
+
+/// All below a process, but the pipes of its connection.
+fn below(pid: i32) -> Vec<Proc> {
+    census::children(pid).into_iter().flat_map(|child| below(child.pid).into_iter().chain([child])).collect()
+}
+
+/// A host shuts down: systemd sends SIGTERM to each process of the session, and the connection ends soon after.
+#[test]
+fn host_whose_session_ends_as_at_a_shutdown_is_preempted() {
+    let job = "exec \"$RL\" --ssh-fast --lease 5s --warning-grace 2s -H one,two sh -c \"$SAVES\"";
+    let case = script(&format!("{REACHED}{job}")).env("SAVES", SAVES).with_events().mercy(Mercy::LostHosts).start();
+    case.says_on_stdout("ready", 2);
+    let agent = case.events("host.ready", 2).into_iter().find(|ready| ready["node"] == 1).unwrap();
+    let agent = i32::try_from(agent["agent"].as_i64().unwrap()).unwrap();
+    let guardian = census::parent(agent).unwrap();
+    let pipes: Vec<Proc> = below(case.pid()).into_iter().filter(|proc| proc.comm == "cat").collect();
+    let shell = census::parent(guardian).unwrap();
+    for pid in below(guardian).into_iter().map(|proc| proc.pid).chain([guardian]) {
+        let _has_ended = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    }
+    assert_eq!(case.event("host.warned")["node"], 1);
+    let above = census::parent(shell);
+    for pipe in pipes.iter().filter(|pipe| Some(pipe.ppid) == above || pipe.ppid == shell) {
+        let _has_ended = kill(Pid::from_raw(pipe.pid), Signal::SIGKILL);
+    }
+    let done = case.code(75);
+    assert_eq!(done.event("host.warned")["source"], "signal");
+    assert_eq!(done.event("job.end")["cause"]["kind"], "preempted", "{}", done.err());
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn all_ranks_are_started_again_until_none_fails() {
         assert_eq!(restarts(&done), [(1, 1, 5), (2, 1, 6)], "{tier}");
         let ports = std::fs::read_to_string(dir.join("ports")).unwrap();
         assert_eq!(ports.lines().collect::<BTreeSet<_>>().len(), 3, "{tier}: each generation has its own: {ports}");
-        done.says("rank 1 failed: exit 6; all ranks are started again now (restart 2 of 3)");
+        done.says("rank 1 failed: exit 6; all ranks are started again now (start 3; 2 of 3 restarts used)");
         let generations: BTreeSet<u64> =
             done.named("rank.started").map(|e| e["generation"].as_u64().unwrap()).collect();
         assert_eq!(generations, BTreeSet::from([0, 1, 2]), "{tier}");
@@ -58,7 +58,9 @@ fn the_last_generation_says_how_the_job_ends() {
     let script = "[ $RANK = 0 ] && exit $((RLAUNCH_RESTART_COUNT + 5)); exec sleep 1000";
     let done = again(&["-n", "2"], script).start().code(8);
     assert_eq!(restarts(&done), [(1, 0, 5), (2, 0, 6), (3, 0, 7)]);
-    done.says("restart  1 of 3: rank 0 had failed: exit 5 after ").says("rank 0 failed first: exit 8");
+    done.says("start    2: rank 0 had failed: exit 5 after ")
+        .says(" (1 of 3 restarts used)")
+        .says("rank 0 failed first: exit 8");
 }
 
 #[test]

@@ -236,7 +236,7 @@ fn ranks_that_cannot_reach_their_agent_are_not_worlds_of_one() {
     let plan = Plan::rlaunch(["-n", "2", "env", "-u", "RLAUNCH_SOCKET"]);
     let done = script(&client, plan, "outside").start().end();
     assert!(!done.exit.is_success() && done.out().is_empty(), "{}{}", done.out(), done.err());
-    done.says("RLAUNCH_SOCKET is not set, in a job of 2 ranks");
+    done.says("RLAUNCH_SOCKET is missing in a job of 2 ranks");
 }
 
 #[test]

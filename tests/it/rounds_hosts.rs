@@ -140,7 +140,7 @@ fn without_rounds_all_are_started_again_on_the_hosts_that_are_left() {
     }
     // After a lost host the pause is about a second, and --max-restarts does not count it.
     done.says("node0 is lost; without node0 4 ranks are started again in ");
-    done.says(" (restart 1)");
+    done.says(" (start 2)");
     let (out, at) = (done.out(), done.sorted());
     let second: Vec<&String> = at.iter().filter(|line| line.starts_with("g1 ")).collect();
     assert_eq!(second.len(), 4, "{out}");

@@ -195,6 +195,22 @@ fn an_open_connection_is_used_and_one_that_is_full_gone_round() {
     says(&plan.env("SSHD_MORE", "MaxSessions 1").start().code(0), &["h: ready in"]);
 }
 
+/// One session at a time is enough for a pool and its jobs.
+#[test]
+fn pool_needs_one_session_of_its_connection() {
+    let script = "P=p$$; \"$OURS\" pool up $P -H h || exit 5; i=0\n\
+                  while [ $i -lt 3 ]; do \"$OURS\" --pool $P -n 1 echo job $i || exit 6; i=$((i+1)); done\n\
+                  \"$OURS\" pool down $P || exit 7; \"$OURS\" --pool $P true";
+    let Some(plan) = with_sshd(script) else { return };
+    let done = plan.env("SSHD_MORE", "MaxSessions 1").start().code(125);
+    says(&done, &["is up with 1 host", "job 0\njob 1\njob 2\n", "error: there is no pool p"]);
+    let Some(plan) = with_sshd("\"$OURS\" pool up p$$ -H h; code=$?; \"$OURS\" pool status; exit $code") else {
+        return;
+    };
+    let done = plan.env("SSHD_MORE", "MaxSessions 0").start().code(125);
+    says(&done, &["has no host: none was reached", "h: lost: "]);
+}
+
 #[test]
 fn a_launcher_that_is_killed_leaves_nobody_behind_a_proxy() {
     let script = "printf 'Host *\\n  ProxyCommand sh -c \"touch %s/proxy; exec cat\"\\n' \"$DIR\" | configure\n\

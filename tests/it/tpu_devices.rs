@@ -78,9 +78,24 @@ fn own_holder_is_ended_by_policy_own() {
     assert_eq!(done.out(), "ran\ncode 0\nended\n");
     done.says("ended process ").says("which held /dev/vfio/0: sleep 1000");
     let stubborn = "sh -c 'trap \"\" TERM; exec 3</dev/vfio/0; echo up >up; exec sleep 1000'";
-    let done = held_by(stubborn, "rl --grace 100ms --clean-devices own -n 1 echo ran");
+    let done = held_by(stubborn, "rl --grace 2500ms --clean-devices own -n 1 echo ran");
     assert_eq!(done.out(), "ran\ncode 0\nended\n");
-    done.says("killed process ");
+    done.says("rlaunch: waiting for ").says(" to free /dev/vfio/0 (process ").says("killed process ");
+}
+
+/// The reasons are found on the host that has the holder.
+#[test]
+fn holder_lives_if_the_job_cannot_start() {
+    let Some(_turn) = turn() else { return };
+    for (job, code) in [
+        ("-n 1 ./absent", 127),
+        ("-n 1 --wdir /absent echo ran", 125),
+        ("-n 1 --bind-to core --cpus-per-rank 65536 echo ran", 125),
+        ("-n 1 echo ran : -n 1 ./absent", 127),
+    ] {
+        let done = held_by(HOLDER, &format!("rl --clean-devices own {job}"));
+        assert_eq!(done.out(), format!("code {code}\nlives\n"), "{job}: {}", done.err());
+    }
 }
 
 #[test]
@@ -89,6 +104,12 @@ fn clean_frees_chips_without_a_job() {
     let dry = held_by(HOLDER, "rl clean --dry-run --clean-devices own");
     assert_eq!(dry.out(), "code 125\nlives\n");
     dry.says("(would be ended)").says("the same without --dry-run");
+    // The real run would end none of them.
+    let other = "setpriv --reuid 65534 --clear-groups sh -c 'exec 3</dev/vfio/0; exec sleep 1000' & other=$!";
+    let mixed = format!("rl clean --dry-run --clean-devices own; echo code $?; fate $other; kill -KILL $other");
+    let mixed = held_by(&format!("{other}; {HOLDER}"), &mixed);
+    assert!(mixed.out().starts_with("code 125\nlives\n"), "{}", mixed.out());
+    mixed.says("(would be ended, if no other holder were kept)").says("as root: rlaunch clean --clean-devices all");
     let free = ": no process holds a TPU chip\n";
     let out = held_by(HOLDER, "rl clean --clean-devices own").out();
     assert!(out.ends_with(&format!("{free}code 0\nended\n")), "{out}");
@@ -134,13 +155,16 @@ fn holder_is_found_behind_threads_forks_and_mappings() {
 #[test]
 fn member_of_a_living_job_is_never_ended() {
     let Some(_turn) = turn() else { return };
-    let job = "\"$RL\" -n 1 sh -c 'exec 3</dev/vfio/0; echo up >up; read end <end'";
-    let script = format!(
-        "mkfifo up end; {job} & job=$!; read up <up; rl --clean-devices all -n 1 echo ran; echo code $?; echo >end; wait $job; echo first $?"
-    );
-    let done = on_chip(&script).start().code(0);
-    assert_eq!(done.out(), "code 125\nfirst 0\n");
-    done.says("of rlaunch)");
+    // A rank may have cleared its environment.
+    for (program, name) in [("sh -c", "  (job "), ("env -i sh -c", "  (of a job of rlaunch)")] {
+        let job = format!("\"$RL\" -n 1 {program} 'exec 3</dev/vfio/0; echo up >up; read end <end'");
+        let clean = "for policy in own all; do rl --clean-devices $policy -n 1 echo ran; echo code $?; done";
+        let script =
+            format!("mkfifo up end; {job} & job=$!; read up <up; {clean}; echo >end; wait $job; echo first $?");
+        let done = on_chip(&script).start().code(0);
+        assert_eq!(done.out(), "code 125\ncode 125\nfirst 0\n", "{program}: {}", done.err());
+        done.says(name);
+    }
 }
 
 /// Guardian and agent are killed at once, so their rank outlives the job.
@@ -300,4 +324,47 @@ fn chip_is_looked_at_before_a_respawn() {
     case.says_on_stderr("rank 1 has rejoined");
     case.signal(Signal::SIGTERM);
     case.end().says("0 left running");
+}
+
+/// The /proc of another PID namespace: a number there is that of another process here, or of none.
+#[test]
+fn no_process_is_ended_by_the_proc_of_another_namespace() {
+    let Some(_turn) = turn() else { return };
+    let inner = "mount -t proc none other && exec 3</dev/vfio/0 && echo up >up && exec sleep 1000";
+    let holder = format!("mkdir other; exec unshare -pf --kill-child sh -c '{inner}'");
+    // Processes with each number that a holder there can have.
+    let run = "mount --bind other /proc && \"$RL\" --contain t3 --clean-devices all -n 1 echo ran; echo code $?";
+    let script = format!(
+        "mkfifo up; ({holder}) & pid=$!; read up <up; unshare -m --propagation private sh -c '{run}'; fate $pid; kill -KILL $pid; wait"
+    );
+    let done = on_chip(&script).start().end();
+    assert!(done.out().starts_with("code 125\nlives\n"), "{}{}", done.out(), done.err());
+    done.says("kept: /proc shows another PID namespace").says("mount the /proc of this PID namespace");
+}
+
+/// Holds the chip once it is asked to, after the job has begun.
+const INTRUDER: &str = "cd \"$TMPDIR\"; sh -c 'read go <hold; exec 3</dev/vfio/0; echo up >up; read end <leave' & exec \"$RL\" --contain t3 -n 2 \
+     --respawn bash -c 'echo $$ >pid$RLAUNCH_RANK; exec \"$TRAIN\" --resilient --epochs 1000000'";
+
+#[test]
+fn respawn_does_not_start_on_a_chip_that_another_process_has_taken() {
+    let (Some(train), Some(_turn)) = (place::example("train"), turn()) else { return };
+    let plan = on_chip(INTRUDER).env("TRAIN", train);
+    let dir = plan.scratch().temporary();
+    let [hold, up, leave] = ["hold", "up", "leave"].map(|name| dir.join(name));
+    for fifo in [&hold, &up, &leave] {
+        nix::unistd::mkfifo(fifo, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    }
+    let case = plan.env("TMPDIR", &dir).start();
+    case.says_on_stdout("epoch   3", 1);
+    std::fs::write(hold, "x\n").unwrap();
+    assert_eq!(std::fs::read(up).unwrap(), b"up\n");
+    let pid = std::fs::read_to_string(dir.join("pid1")).unwrap();
+    kill(Pid::from_raw(pid.trim().parse().unwrap()), Signal::SIGKILL).unwrap();
+    case.says_on_stderr("still holds /dev/vfio/0");
+    case.says_on_stderr("rank 1 could not be started again");
+    case.says_on_stderr("another process holds /dev/vfio/0");
+    std::fs::write(leave, "x\n").unwrap();
+    case.signal(Signal::SIGTERM);
+    case.end();
 }

@@ -78,7 +78,10 @@ fn job(case: &Value, words: &[&str]) -> Plan {
     let dir = plan.scratch().dir().to_owned();
     let plan = plan.cwd(dir);
     // Values of the login host must not travel, and a preemption leaves stale ones.
-    plan.env("TPU_WORKER_ID", "7").env("MEGASCALE_COORDINATOR_ADDRESS", "gone:8081").args(words)
+    let plan = plan.env("TPU_WORKER_ID", "7").env("MEGASCALE_COORDINATOR_ADDRESS", "gone:8081");
+    // On the login host itself, the shape of its slice is that of its ranks.
+    let plan = if case["facts_from"] == "hostfile" { plan } else { plan.env("TPU_TOPOLOGY", "9x9x9") };
+    plan.args(words)
 }
 
 #[test]

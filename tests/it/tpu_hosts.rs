@@ -81,11 +81,40 @@ fn chips_are_looked_at_before_a_second_generation() {
     let holder = hold(&bed, "node1");
     std::fs::write(go, "1\n").unwrap();
     let done = case.code(125);
-    // The other host's chips are free, and it does not wait for this answer.
-    assert!(!done.out().contains("start 1 rank 1"), "{}: {}", done.out(), done.err());
+    assert!(!done.out().contains("start 1"), "the host whose chips are free has waited: {}", done.out());
     done.says("  node1   /dev/vfio/0  pid ");
     holder.signal(Signal::SIGTERM);
     holder.code(143);
+    bed.clean(5);
+    bed.down();
+}
+
+/// The first host could start its rank and end its holder. The second cannot start, or its holder must live.
+#[test]
+fn holder_lives_if_another_host_cannot_start() {
+    let Some(_turn) = turn() else { return };
+    let Some(bed) = hosts(2) else { return };
+    let holder = hold(&bed, "node0");
+    on(&bed, "node0", "mkdir /tmp/only");
+    let job = ["--ssh-fast", "-H", "node[0-1]", "--clean-devices", "own"];
+    let missing = rlaunch(&bed, &[&job[..], &["--wdir", "/tmp/only", "echo", "ran"]].concat()).code(125);
+    missing.says("/tmp/only");
+    let words =
+        ["setpriv", "--reuid", "65534", "--clear-groups", "sh", "-c", "exec 3</dev/vfio/0; echo up; exec sleep 1000"];
+    let other = bed.plan("root", "node1", words).start();
+    other.says_on_stdout("up", 1);
+    let held = rlaunch(&bed, &[&job[..], &["echo", "ran"]].concat()).code(125);
+    held.says("error: the TPU of 1 of 2 hosts is in use; nothing was started\n  node1   /dev/vfio/0  pid ");
+    for done in [&missing, &held] {
+        assert_eq!(done.out(), "");
+        assert!(!done.err().contains("ended process"), "{}", done.err());
+    }
+    other.signal(Signal::SIGTERM);
+    other.code(143);
+    let free = rlaunch(&bed, &[&job[..], &["echo", "ran"]].concat()).code(0);
+    assert_eq!(free.out(), "ran\nran\n");
+    free.says("ended process ").says("on node0, which held /dev/vfio/0: sleep 1000");
+    holder.end();
     bed.clean(5);
     bed.down();
 }

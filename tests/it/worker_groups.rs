@@ -5,6 +5,7 @@ use crate::case::Done;
 use crate::place;
 use crate::plan::Plan;
 use crate::python::{client, with_client};
+use crate::torch::pythons;
 use std::path::{Path, PathBuf};
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -62,7 +63,7 @@ fn group_that_does_not_start_names_the_first_worker_that_failed() {
 fn class_that_does_not_exist_is_reported_with_those_that_do() {
     let Some(client) = client() else { return };
     for (class, text) in [
-        ("workers.None", "module workers has no class 'None': it has Mixed, Plain, Starts"),
+        ("workers.None", "module workers has no class 'None': it has Chosen, Mixed, Plain, Starts"),
         ("no_module.Gen", "there is no module 'no_module'"),
         ("Gen", "'Gen' names no module: write pkg.mod.Class"),
     ] {
@@ -93,6 +94,81 @@ fn no_worker_stays_when_the_controller_ends() {
         let plan = Plan::rlaunch(["--grace", "2s"]).args(all);
         with_scripts(plan, &client).start().code(code);
     }
+}
+
+/// A controller that starts its workers itself.
+fn own(client: &Path, words: &[&str]) -> Plan {
+    with_scripts(Plan::rlaunch(["--grace", "2s", "-n", "1", "--lead", PYTHON]).args(words), client)
+}
+
+#[test]
+fn controller_starts_and_ends_its_own_groups() {
+    let Some(client) = client() else { return };
+    let plan = own(&client, &[scripts().join("own.py").to_str().unwrap()]);
+    let done = plan.env("GIVEN", "by the caller").start().code(0);
+    assert_eq!(done.out(), "all groups are well\n", "{}", done.err());
+}
+
+#[test]
+fn groups_of_a_controller_reduce_side_by_side() {
+    let Some(client) = client() else { return };
+    for python in pythons().iter().take(1) {
+        let script = scripts().join("reduces.py");
+        let words = [python.as_os_str(), script.as_os_str()];
+        let plan = Plan::rlaunch(["-n", "1", "--lead"]).args(words);
+        let done = with_scripts(plan, &client).start().code(0);
+        assert_eq!(done.out(), "both groups have reduced\n", "{}", done.err());
+    }
+}
+
+#[test]
+fn example_of_reinforcement_learning_learns() {
+    let Some(client) = client() else { return };
+    if pythons().is_empty() {
+        return;
+    }
+    let example = place::root().join("examples/groups_rl.py");
+    let done = own(&client, &[example.to_str().unwrap()]).start().code(0);
+    let out = done.out();
+    let reward = |line: Option<&str>| line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    let (first, last) = (reward(out.lines().next()), reward(out.lines().last()));
+    assert!(first.unwrap() < 0.3 && last.unwrap() > 0.5, "{out}{}", done.err());
+}
+
+#[test]
+fn no_worker_stays_when_the_controller_that_has_started_it_ends() {
+    let Some(client) = client() else { return };
+    for (end, code) in
+        [("raise SystemExit(3)", 3), ("raise ValueError", 1), ("import os; os.kill(os.getpid(), 9)", 137)]
+    {
+        let script = format!(
+            "from rlaunch.groups import WorkerGroup\ngroup = WorkerGroup('workers.Plain', n=2)\n\
+             group.workers[0].start_child().result()\ngroup.workers[1].sleep(seconds=60)\n{end}"
+        );
+        let done = own(&client, &["-c", &script]).start().code(code);
+        assert_eq!(done.named("rank.exited").count(), 3, "{}", done.err());
+    }
+}
+
+#[test]
+fn controller_decides_when_a_host_of_its_workers_is_lost() {
+    let Some(client) = client() else { return };
+    let Some(bed) = Bed::up(2) else { return };
+    let script = scripts().join("host_lost.py");
+    let options = ["rlaunch", "--ssh-fast", "--lease", "4s", "-H", "node0:2,node1:2", "--map-by", "node"];
+    let plan = bed.plan("root", "login", options).with_events();
+    let controller = ["-n", "1", "--lead", PYTHON, script.to_str().unwrap()];
+    let workers =
+        [":", "--group", "gen", "-H", "node[0-1]:1", "-n", "2", PYTHON, "-m", "rlaunch.groups.worker", "workers.Plain"];
+    let case = with_scripts(plan.args(controller).args(workers), &client).start();
+    case.says_on_stdout("ready\n", 1);
+    bed.run(["kill-host", "node1"]);
+    let done = case.code(0);
+    assert!(done.out().ends_with("the others are well\n"), "{}{}", done.out(), done.err());
+    assert!(done.out().contains("rank 1 of group gen on node1 was lost with its host\n"), "{}", done.out());
+    assert!(done.err().contains("node1") && done.err().contains("the others continue (--lead)"), "{}", done.err());
+    assert!(done.err().contains("node1 is no host of this job that can take more ranks"), "{}", done.err());
+    bed.down();
 }
 
 /// A job of node0 and node1, with these words.

@@ -49,6 +49,34 @@ fn labels_name_group_and_rank() {
 }
 
 #[test]
+fn files_of_a_group_have_its_name() {
+    let words = ["-o", "out.%t", "-n", "1", "echo", "x", ":", "--group", "gen", "-n", "2", "sh", "-c", "echo $RANK"];
+    let plan = Plan::rlaunch(words);
+    let dir = plan.scratch().path("files");
+    std::fs::create_dir(&dir).unwrap();
+    // Until it is dropped, the directory is there.
+    let _done = plan.cwd(&dir).start().code(0);
+    let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!([text("out.0"), text("out.gen-0"), text("out.gen-1")], ["x\n", "0\n", "1\n"]);
+}
+
+#[test]
+fn map_counts_ranks_that_share_a_slot_once() {
+    let map = |slots: &str| {
+        let words =
+            ["map", "-H", slots, "-n", "1", "a", ":", "--group", "gen", "-n", "2", "b", ":", "--group", "policy"];
+        Plan::tool(crate::place::rlaunch(), crate::place::Scratch::new())
+            .args(words)
+            .args(["--share", "gen", "c"])
+            .start()
+            .end()
+            .out()
+    };
+    assert!(map("node0:3").contains("node0  ranks 0, gen/0,1, policy/0,1\n"), "{}", map("node0:3"));
+    assert!(map("node0:2").contains("policy/0,1  (3 on 2 slots)\n"), "{}", map("node0:2"));
+}
+
+#[test]
 fn groups_do_not_see_each_others_keys() {
     let script = "\"$RL\" store --generation set key $RLAUNCH_GROUP; \"$RL\" store --generation fence all; \
                   \"$RL\" store --generation get key";
@@ -205,9 +233,11 @@ fn spawns(options: &[&str], spawn: &[&str], program: &[&str]) -> Option<Plan> {
 
 #[test]
 fn rank_starts_a_program_as_a_world_of_its_job() {
-    let script = format!("{PLACE}; echo $GIVEN");
-    let Some(plan) = spawns(&["-n", "1"], &["n=2", "group=gen"], &["sh", "-c", &script]) else { return };
-    let done = plan.start().code(0);
+    let script = format!("{PLACE}; echo $GIVEN; [ $MASTER_PORT != 1 ]");
+    let options = ["-n", "1", "-x", "MASTER_PORT=1"];
+    let Some(plan) = spawns(&options, &["n=2", "group=gen"], &["sh", "-c", &script]) else { return };
+    // The order replaces a variable of the rank that asks, and its identity is not taken over.
+    let done = plan.env("GIVEN", "by the caller").start().code(0);
     let out = done.sorted();
     let host = out.iter().find_map(|line| line.strip_prefix("world 1 gen on ")).unwrap_or_else(|| panic!("{out:?}"));
     let names: Vec<&str> = host.split(' ').collect();
@@ -279,8 +309,8 @@ fn bound_world_ends_with_the_rank_that_has_asked_for_it() {
 
 #[test]
 fn spawned_ranks_run_on_other_hosts() {
-    let Some(bed) = Bed::up(2) else { return };
     let Some(rank) = crate::place::example("spawn_rank") else { return };
+    let Some(bed) = Bed::up(2) else { return };
     let words = ["rlaunch", "--ssh-fast", "-H", "node[0-1]:3", "--ppn", "1", "sh", "-c"];
     let own = rank.display();
     let script = format!("[ $RANK = 1 ] || exec '{own}' n=4 group=gen -- sh -c '{PLACE}'");

@@ -307,7 +307,7 @@ class OwnStore(unittest.TestCase):
     def test_outside_the_store_is_the_processs_own(self):
         clean = {name: value for name, value in os.environ.items() if not name.startswith("RLAUNCH_") or name == "RLAUNCH_CLIENT"}
         done = subprocess.run([sys.executable, "-u", "-c", ALONE], env=clean, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
-        fork = "outside rlaunch a store is of the process that has opened it, and this one is a fork of that (try: open another here)"
+        fork = "this process is a fork of the one that opened the store outside rlaunch (try: open another store here)"
         wanted = ["after 0.01 s: nobody has set 'never'", "2 1 [b'n']", "3 1 [b'n']", fork, "None"]
         self.assertEqual(done.stdout.splitlines(), wanted, done.stderr)
         self.assertEqual(done.stderr.count("it is a world of one"), 1, done.stderr)

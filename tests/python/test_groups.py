@@ -1,15 +1,22 @@
 """Parts of worker groups that need no job: shared memory, values as bytes, ends of workers, classes by name."""
 
+import os
 import pickle
 import random
 import sys
+import tempfile
 import threading
 import types
 import unittest
+import unittest.mock
 
 from rlaunch.groups import End, WorkerDied, WorkerError
+from rlaunch.groups import _calls as wire
 from rlaunch.groups import _codec as codec
 from rlaunch.groups._arena import Arena, Mapped
+from rlaunch.groups._calls import Event
+from rlaunch.groups._controller import Future, rebuilt
+from rlaunch.groups._identity import importing
 from rlaunch.groups._start import _places, path_of
 from rlaunch.groups.worker import class_of, methods_of
 
@@ -93,6 +100,38 @@ class Values(unittest.TestCase):
         self.assertEqual(codec.described(KeyError("k"))[:2], [b"KeyError", b"'k'"])
 
 
+class Serializers(unittest.TestCase):
+    def future_of(self, kind, event):
+        worker = types.SimpleNamespace(rank=1, codec=kind, rebuilt=lambda event: rebuilt(event, 1, "node1", kind))
+        future = Future(types.SimpleNamespace(failures=0), worker, 1, "method")
+        future._on_event(event)
+        return future
+
+    def test_a_group_with_another_serializer_takes_no_pickle(self):
+        class Trap:
+            def __reduce__(self):
+                return exec, ("import sys; sys.trapped = True",)
+
+        stub = types.SimpleNamespace(packb=lambda value: repr(value).encode(), unpackb=lambda data: int(bytes(data)))
+        with unittest.mock.patch.dict(sys.modules, msgpack=stub):
+            kind = codec.codec_of("msgpack")
+            self.assertEqual(codec.decode(codec.encode(3, kind), kind), 3)
+            event = Event(1, wire.RETURN, kind, 0, 1, [], [b"17"])
+            self.assertEqual(self.future_of(kind, event)._decoded(), 17)
+        # What it would do if it were taken.
+        parts = [pickle.dumps(Trap())]
+        with self.assertRaises(Exception):
+            codec.decode(parts, codec.JSON)
+        for kind in (codec.JSON, codec.MSGPACK):
+            event = Event(1, wire.RETURN, codec.PICKLE, 0, 1, [], parts)
+            with self.assertRaisesRegex(WorkerError, "it is sent as pickle, and the group takes"):
+                self.future_of(kind, event)._decoded()
+            event = Event(1, wire.RAISE, codec.PICKLE, 0, 1, [b"Odd", b"text", b"trace"], parts)
+            with self.assertRaisesRegex(WorkerError, "rank 1: Odd: text"):
+                self.future_of(kind, event)._decoded()
+        self.assertFalse(hasattr(sys, "trapped"))
+
+
 class Ends(unittest.TestCase):
     def test_an_entry_of_the_launcher_is_read(self):
         entry = b"how=signal\ncode=137\nsignal=9\ncore=0\nasked=0\noom=-\nhost=node1\npid=812\nerror=\nlater=1\n\nlast\nwords"
@@ -140,6 +179,18 @@ class Classes(unittest.TestCase):
         for path, text in [("Gen", "names no module"), ("no_such.Gen", "no module 'no_such'"), ("some_workers.Get", "it has Gen")]:
             with self.subTest(path), self.assertRaisesRegex(SystemExit, text):
                 class_of(path)
+
+    def test_a_module_that_starts_a_group_is_refused_by_its_workers(self):
+        with tempfile.TemporaryDirectory() as directory, unittest.mock.patch.dict(os.environ, RLAUNCH_JOB_ID="1"):
+            with open(os.path.join(directory, "own_controller.py"), "w", encoding="utf-8") as file:
+                file.write("import os, rlaunch.groups as g\nclass W: pass\neval(os.environ['START'])\n")
+            sys.path.insert(0, directory)
+            self.addCleanup(sys.path.remove, directory)
+            for start in ("g.WorkerGroup('own_controller.W', n=1)", "g.WorkerGroup.attach('gen')"):
+                with self.subTest(start), unittest.mock.patch.dict(os.environ, START=start):
+                    with self.assertRaisesRegex(SystemExit, "imports own_controller.*__main__"):
+                        class_of("own_controller.W")
+                    self.assertEqual(importing, [])
 
     def test_paths_of_classes(self):
         self.assertEqual(path_of("pkg.Gen"), ("pkg.Gen", ""))

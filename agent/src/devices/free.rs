@@ -1,7 +1,7 @@
 //! The release of devices before ranks are started: holders first, then lock files.
 
 use super::look::{Holder, Look, Site};
-use rlaunch_core::guard::devices::{CleanPolicy, DeviceHolder, Kept, LockFound, Treatment};
+use rlaunch_core::guard::devices::{CleanPolicy, DeviceHolder, DeviceStep, Kept, LockFound, Treatment};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::capped::Capped;
@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// How long new holders are ended beyond the grace, and how long a holder that was killed may take to exit.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// From the first signal to a line that names the holder.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// The release of the devices of this host.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,8 @@ pub struct Freeing<'a> {
     pub is_claimed: bool,
     /// Nothing is ended.
     pub is_trial: bool,
+    /// How far.
+    pub step: DeviceStep,
 }
 
 /// The result of a release.
@@ -42,6 +46,8 @@ pub struct Freeing<'a> {
 pub enum Freed {
     /// No process holds the devices.
     Free,
+    /// The look has found holders that have to be ended, and can be.
+    Found,
     /// These do.
     Held(NodeRefusal),
 }
@@ -51,6 +57,8 @@ struct Ending {
     holder: Holder,
     pidfd: OwnedFd,
     was_killed: bool,
+    /// When the user reads the name of the holder; `None`: that line was printed.
+    silent_until: Option<Instant>,
 }
 
 impl Freeing<'_> {
@@ -83,6 +91,9 @@ impl Freeing<'_> {
             }
             if to_end.is_empty() {
                 return Ok(Freed::Free);
+            }
+            if self.step == DeviceStep::Look {
+                return Ok(Freed::Found);
             }
             report(NodeEvent::DevicesEnding);
             let refused = self.end(to_end, &mut killed, &mut report)?;
@@ -139,7 +150,10 @@ impl Freeing<'_> {
         }
         tracing::debug!("SIGTERM to process {}, which holds {}", holder.process.pid, holder.devices());
         match pidfd::signal(&pidfd, signals::TERM) {
-            Ok(()) => Ok(Begun::Signalled(Ending { holder, pidfd, was_killed: false })),
+            Ok(()) => {
+                let silent_until = Some(Instant::now() + SILENCE);
+                Ok(Begun::Signalled(Ending { holder, pidfd, was_killed: false, silent_until }))
+            }
             Err(error) => refusal(holder, error),
         }
     }
@@ -180,10 +194,18 @@ fn wait(ending: &mut Vec<Ending>, until: Instant, report: &mut impl FnMut(NodeEv
             }
             lives
         });
-        let left = until.saturating_duration_since(Instant::now());
+        let now = Instant::now();
+        for one in ending.iter_mut() {
+            if one.silent_until.take_if(|until| *until <= now).is_some() {
+                report(NodeEvent::News(NodeNews::DeviceHeld(one.holder.report(Kept::Ending))));
+            }
+        }
+        let left = until.saturating_duration_since(now);
         if ending.is_empty() || left.is_zero() {
             return;
         }
+        let next = ending.iter().filter_map(|one| one.silent_until).min();
+        let left = next.map_or(left, |next| left.min(next.saturating_duration_since(now)));
         let fds: Vec<_> = ending.iter().map(|one| one.pidfd.as_fd()).collect();
         fd::wait_for_any(&fds, Some(left));
     }

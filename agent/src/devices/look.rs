@@ -226,7 +226,8 @@ impl Holder {
 fn job_state(process: &Process, own: &str) -> JobState {
     match &process.job {
         None => JobState::None,
-        Some(signs) if signs.job == own.as_bytes() => JobState::Own,
+        Some(signs) if signs.job.is_empty() && signs.is_ours && !own.is_empty() => JobState::Own,
+        Some(signs) if !signs.job.is_empty() && signs.job == own.as_bytes() => JobState::Own,
         Some(signs) if !signs.is_supervised && signs.is_answered == Some(false) => JobState::Dead,
         Some(_) => JobState::Living,
     }
@@ -241,7 +242,7 @@ mod tests {
     #[test]
     fn job_is_dead_only_without_any_sign_of_life() {
         let state = |is_supervised, is_answered| {
-            let signs = JobSigns { job: b"other".to_vec(), rank: None, is_supervised, is_answered };
+            let signs = JobSigns { job: b"other".to_vec(), rank: None, is_supervised, is_ours: false, is_answered };
             let process = Process { job: Some(signs), ..Process::read(std::process::id()).unwrap() };
             (job_state(&process, "own"), job_state(&process, "other"))
         };
@@ -252,6 +253,12 @@ mod tests {
             (false, None, JobState::Living),
         ] {
             assert_eq!(state(is_supervised, is_answered), (expected, JobState::Own), "{is_supervised} {is_answered:?}");
+        }
+        // The environment of a rank may be cleared.
+        for (is_ours, expected) in [(true, JobState::Own), (false, JobState::Living)] {
+            let signs = JobSigns { job: Vec::new(), rank: None, is_supervised: true, is_ours, is_answered: None };
+            let process = Process { job: Some(signs), ..Process::read(std::process::id()).unwrap() };
+            assert_eq!((job_state(&process, "own"), job_state(&process, "")), (expected, JobState::Living));
         }
     }
 }

@@ -6,9 +6,10 @@
 
 use super::Edges;
 use crate::devices::{Freed, Freeing, Site, lock_files};
-use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, Kept, Reaped, Treatment};
+use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, DeviceStep, Kept, Reaped, Treatment};
 use rlaunch_core::id::{JobId, ProcId, Rank};
 use rlaunch_core::node::{DevicesFreed, NodeEvent};
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::NodeRefusal;
@@ -24,7 +25,7 @@ use std::time::Duration;
 const ROOM: usize = 1024;
 
 enum Request {
-    Free(Box<DevicePlan>, JobId, Span),
+    Free(Box<DevicePlan>, JobId, Span, DeviceStep),
     Examine(DeviceKind),
     Await(ProcId, JobId, Reaped),
 }
@@ -45,12 +46,12 @@ struct Port {
 }
 
 /// Has devices freed; the answer is an event. On a host without any it is there at once.
-pub(super) fn free(edges: &mut Edges, plan: DevicePlan, job: JobId, grace: Span) {
+pub(super) fn free(edges: &mut Edges, plan: DevicePlan, job: JobId, grace: Span, step: DeviceStep) {
     if has_none(plan.kind) {
         let free = DevicesFreed::Free { skips_lock: false };
         return edges.events.push_back(NodeEvent::DevicesFreed(free));
     }
-    ask(edges, Request::Free(Box::new(plan), job, grace));
+    ask(edges, Request::Free(Box::new(plan), job, grace, step));
 }
 
 /// Has the holders of devices named.
@@ -104,7 +105,7 @@ fn pass_on(edges: &mut Edges) {
             let mut work = Work::default();
             work.perform(request, &mut |event| edges.events.push_back(event));
             // The machine thread waits for nothing.
-            let released = work.waits.into_iter().map(|wait| NodeEvent::DevicesReleased { proc: wait.proc });
+            let released = work.waits.into_iter().map(|wait| released(wait.proc));
             edges.events.extend(released);
             continue;
         };
@@ -140,6 +141,8 @@ struct Work {
     sites: fn() -> Vec<Site>,
     /// This job, as RLAUNCH_JOB_ID names it.
     job: String,
+    /// The preparation of this host, once it was ordered, and the time from SIGTERM to SIGKILL.
+    plan: Option<(DevicePlan, Span)>,
     /// Held until the agent exits: no other job of rlaunch ends holders of these devices.
     claim: Option<DeviceClaim>,
     waits: Vec<Wait>,
@@ -156,7 +159,7 @@ struct Wait {
 impl Default for Work {
     fn default() -> Self {
         let sites = || vec![Site::gpus(), Site::of(DeviceKind::Auto).unwrap_or_default()];
-        Self { sites, job: String::new(), claim: None, waits: Vec::new() }
+        Self { sites, job: String::new(), plan: None, claim: None, waits: Vec::new() }
     }
 }
 
@@ -187,9 +190,10 @@ impl Work {
 
     fn perform(&mut self, request: Request, say: &mut impl FnMut(NodeEvent)) {
         match request {
-            Request::Free(plan, job, grace) => {
+            Request::Free(plan, job, grace, step) => {
                 self.job = job.to_string();
-                let freed = self.free(&plan, grace, say);
+                self.plan = Some(((*plan).clone(), grace));
+                let freed = self.free(&plan, (grace, step), say);
                 say(NodeEvent::DevicesFreed(freed));
             }
             Request::Examine(kind) => {
@@ -203,16 +207,16 @@ impl Work {
         }
     }
 
-    fn free(&mut self, plan: &DevicePlan, grace: Span, say: &mut impl FnMut(NodeEvent)) -> DevicesFreed {
+    fn free(&mut self, plan: &DevicePlan, how: (Span, DeviceStep), say: &mut impl FnMut(NodeEvent)) -> DevicesFreed {
         let Some(site) = Site::of(plan.kind) else { return DevicesFreed::Free { skips_lock: false } };
-        self.free_site(&site, plan, grace, say)
+        self.free_site(&site, plan, how, say)
     }
 
     fn free_site(
         &mut self,
         site: &Site,
         plan: &DevicePlan,
-        grace: Span,
+        (grace, step): (Span, DeviceStep),
         say: &mut impl FnMut(NodeEvent),
     ) -> DevicesFreed {
         if self.claim.is_none() {
@@ -226,10 +230,11 @@ impl Work {
         let is_trial = plan.is_trial;
         // `--devices tpu` asks for each holder, also those by mappings alone.
         let closely = plan.kind == DeviceKind::Tpu && rlaunch_sys::ns::is_root();
-        let freeing = Freeing { site, policy, job: &self.job, grace, closely, is_claimed, is_trial };
+        let freeing = Freeing { site, policy, job: &self.job, grace, closely, is_claimed, is_trial, step };
         match freeing.run(&mut *say) {
             Err(error) => return DevicesFreed::Refused(shortage(&error, "look which processes hold devices")),
             Ok(Freed::Held(refusal)) => return DevicesFreed::Refused(refusal),
+            Ok(Freed::Found) => return DevicesFreed::Found,
             Ok(Freed::Free) => {}
         }
         let found = lock_files(&plan.lock_files, is_trial);
@@ -255,13 +260,14 @@ impl Work {
         }
         if !devices::is_own_proc() {
             // Numbers of another PID namespace: none of them can be waited for.
-            let all = self.waits.drain(..).map(|wait| NodeEvent::DevicesReleased { proc: wait.proc });
+            let all = self.waits.drain(..).map(|wait| released(wait.proc));
             return all.for_each(say);
         }
         let Ok(found) = self.search() else {
             // There is no descriptor left. The machine gives the wait up in time.
             return self.waits.retain(|wait| wait.holders.is_some());
         };
+        let mut free = Vec::new();
         self.waits.retain_mut(|wait| {
             if wait.holders.is_none() {
                 let holds = |(process, rank): &&(Process, Option<u32>)| wait.reaped.has_left(process.session, *rank);
@@ -273,10 +279,27 @@ impl Work {
             }
             let is_free = wait.holders.as_ref().is_some_and(Vec::is_empty);
             if is_free {
-                say(NodeEvent::DevicesReleased { proc: wait.proc });
+                free.push(wait.proc);
             }
             !is_free
         });
+        if !free.is_empty() {
+            let taken = self.take_back(say);
+            free.into_iter().for_each(|proc| say(NodeEvent::DevicesReleased { proc, taken: taken.clone() }));
+        }
+    }
+
+    /// Ends processes outside the job that have taken a chip, before another process of a rank is started. Names the processes that must
+    /// not be ended. Returns the devices of the first of them; empty: the chips are free.
+    fn take_back(&mut self, say: &mut impl FnMut(NodeEvent)) -> OsBytes {
+        let Some((plan, grace)) = self.plan.clone() else { return OsBytes::default() };
+        let DevicesFreed::Refused(refusal) = self.free(&plan, (grace, DeviceStep::Free), say) else {
+            return OsBytes::default();
+        };
+        let NodeRefusal::Devices { holders, hidden, .. } = refusal else { return OsBytes::default() };
+        let first = holders.first().map(|holder| holder.devices.clone()).unwrap_or(hidden);
+        holders.into_vec().into_iter().for_each(|holder| say(NodeEvent::News(NodeNews::DeviceHeld(holder))));
+        first
     }
 
     /// The holders of all devices of this host, and their ranks, if they belong to this job.
@@ -296,6 +319,10 @@ impl Work {
             })
             .collect())
     }
+}
+
+fn released(proc: ProcId) -> NodeEvent {
+    NodeEvent::DevicesReleased { proc, taken: OsBytes::default() }
 }
 
 /// A descriptor of a process; `None`: it has exited.
@@ -361,14 +388,14 @@ mod tests {
             work.perform(request, &mut |event| said.push(event));
         }
         work.release(&mut |event| said.push(event));
-        assert_eq!(said, [NodeEvent::DevicesReleased { proc: ProcId::new(12) }], "no process has rank 9");
+        assert_eq!(said, [released(ProcId::new(12))], "no process has rank 9");
         drop(own.stdin.take());
         let [Wait { holders: Some(holders), .. }] = &work.waits[..] else { panic!("one wait is left") };
         assert_eq!(holders.len(), 1);
         rlaunch_sys::fd::wait_for_any(&[holders[0].as_fd()], None);
         said.clear();
         work.release(&mut |event| said.push(event));
-        assert_eq!((said, work.waits.len()), (vec![NodeEvent::DevicesReleased { proc: ProcId::new(11) }], 0));
+        assert_eq!((said, work.waits.len()), (vec![released(ProcId::new(11))], 0));
         own.wait().unwrap();
         drop(other.stdin.take());
         other.wait().unwrap();
@@ -400,7 +427,7 @@ mod tests {
             rlaunch_sys::fd::wait_for_any(&[port.answered.as_fd()], None);
             settle(&mut edges);
         }
-        let all = (0..).take(count).map(|proc| NodeEvent::DevicesReleased { proc: ProcId::new(proc) });
+        let all = (0..).take(count).map(|proc| released(ProcId::new(proc)));
         assert!(edges.events.iter().cloned().eq(all));
     }
 
@@ -421,7 +448,7 @@ mod tests {
 
     fn free_full(grace: Span) -> DevicesFreed {
         let plan = DevicePlan { clean: CleanPolicy::Own, ..DevicePlan::default() };
-        Work::default().free_site(&Site::of_file("/dev/full"), &plan, grace, &mut |_| {})
+        Work::default().free_site(&Site::of_file("/dev/full"), &plan, (grace, DeviceStep::Free), &mut |_| {})
     }
 
     #[test]
@@ -455,7 +482,7 @@ mod tests {
     fn devices_are_free_on_a_host_without_any() {
         let mut said = Vec::new();
         let plan = DevicePlan { kind: DeviceKind::Tpu, ..DevicePlan::default() };
-        let request = Request::Free(Box::new(plan), JobId([7; 16]), Span::from_secs(1));
+        let request = Request::Free(Box::new(plan), JobId([7; 16]), Span::from_secs(1), DeviceStep::Look);
         Work::default().perform(request, &mut |event| said.push(event));
         assert_eq!(said, [NodeEvent::DevicesFreed(DevicesFreed::Free { skips_lock: false })]);
     }

@@ -11,8 +11,9 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::to_root::Facts;
+use rlaunch_core::wire::to_root::{Facts, HostUse};
 use rlaunch_sys::facts::error_file;
+use rlaunch_sys::facts::host::{self, Memory};
 use rlaunch_sys::facts::oom::OomWatch;
 
 /// When the kernel's counters of out-of-memory kills are read for the first time, counted from the first rank. A job that ends
@@ -22,12 +23,17 @@ const BEFORE_KILLS: Span = Span::from_millis(2);
 /// When the launch's memory is given back, counted from the last rank.
 const SETTLED: Span = Span::from_millis(50);
 
+/// How long the state of the host is not read again.
+const FRESH: Span = Span::from_secs(1);
+
 #[derive(Default)]
 pub(super) struct Examinations {
     asked: Vec<Asked>,
     memory: OomWatch,
     baseline: Baseline,
     trim_at: Option<Mono>,
+    /// The state of the host, and when it was read: many ranks may fail at once.
+    host: Option<(Mono, HostUse)>,
 }
 
 struct Asked {
@@ -74,6 +80,22 @@ impl Examinations {
         }
         self.trim_at.take_if(|at| *at <= now).is_some()
     }
+}
+
+/// The state of this host, at most a second old.
+fn host_use(known: &mut Option<(Mono, HostUse)>) -> Option<HostUse> {
+    let now = now();
+    if known.is_none_or(|(at, _)| now.since(at) > FRESH) {
+        let memory = host::memory()?;
+        let [load, ..] = host::load().unwrap_or_default();
+        let Memory { available, total, swap_free, swap_total } = memory;
+        *known = Some((now, HostUse { available, total, swap_free, swap_total, load: hundredths(load) }));
+    }
+    known.map(|(_, host)| host)
+}
+
+fn hundredths(load: f64) -> u32 {
+    format!("{:.0}", load * 100.0).parse().unwrap_or(u32::MAX)
 }
 
 /// Begins an examination.
@@ -135,7 +157,8 @@ fn facts(edges: &mut Edges, asked: &Asked, found: Found) -> Facts {
     let killed = status == Status::Signaled { sig: Signal::KILL, core: false };
     let oom_limit = if killed { edges.examine.memory.killed_since() } else { None };
     let tail = OsBytes::new(edges.pump.last_words(&mut edges.ranks, proc));
-    Facts { tail, core: found.core.map(OsBytes::new), oom_limit, error_file, late: found.late }
+    let host = host_use(&mut edges.examine.host);
+    Facts { tail, core: found.core.map(OsBytes::new), oom_limit, error_file, late: found.late, host }
 }
 
 /// A rank's error file lies on a file system that always answers. The file system of log files is unknown.

@@ -468,7 +468,7 @@ impl Edges {
             NodeAction::ReserveWorld { world } => worlds::reserve(self, world),
             NodeAction::OpenWorld(plan) => worlds::open(self, *plan),
             NodeAction::CloseWorld { world } => worlds::close(self, world),
-            NodeAction::KillSession { proc } => worlds::kill_session(self, proc),
+            NodeAction::KillSessions { procs } => worlds::kill_sessions(self, &procs),
             NodeAction::ServeMpi(layout) => mpi::begin(self, *layout),
             NodeAction::ReservePort { listen } => next_port::reserve(self, listen.as_ref()),
             NodeAction::UsePort(is_used) => next_port::settle(self, is_used),
@@ -479,7 +479,7 @@ impl Edges {
                 self.store.iter_mut().for_each(|store| store.add_rank(exec.delta.seat));
                 rank_table::spawn(self, proc, *exec);
             }
-            NodeAction::FreeDevices { plan, job, grace } => device_thread::free(self, plan, job, grace),
+            NodeAction::FreeDevices { plan, job, grace, step } => device_thread::free(self, plan, job, grace, step),
             NodeAction::ExamineDevices { kind } => device_thread::examine(self, kind),
             NodeAction::AwaitDevices { proc, pid, rank } => device_thread::await_release(self, proc, pid, rank),
             NodeAction::WatchPreemption { command } => self.preempt_probe.begin(&command),

@@ -87,9 +87,9 @@ pub(super) fn close(edges: &mut Edges, world: WorldId) {
     edges.store.iter_mut().for_each(|store| store.close_world(world));
 }
 
-/// Kills everything in the session of a rank.
-pub(super) fn kill_session(edges: &Edges, proc: ProcId) {
-    let Some(rank) = edges.ranks.get(proc) else { return };
-    let killed = rlaunch_sys::sessions::kill(rank.pid);
-    tracing::debug!("SIGKILL to {killed} processes in the session of proc {proc}, pid {}", rank.pid);
+/// Kills everything in the sessions of these ranks.
+pub(super) fn kill_sessions(edges: &Edges, procs: &[ProcId]) {
+    let leaders: Vec<i32> = procs.iter().filter_map(|proc| Some(edges.ranks.get(*proc)?.pid)).collect();
+    let killed = rlaunch_sys::sessions::kill(&leaders);
+    tracing::debug!("SIGKILL to {killed} processes in the sessions of pids {leaders:?}");
 }

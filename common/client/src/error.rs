@@ -11,12 +11,12 @@ use std::time::Duration;
 pub enum Error {
     /// The program does not run below rlaunch, or its environment was cleared.
     #[error(
-        "RLAUNCH_SOCKET is not set: this is no program of a job of rlaunch's, or its agent has found no directory for a socket"
+        "RLAUNCH_SOCKET is not set: this process runs outside rlaunch, or its agent found no directory for a socket"
     )]
     NoJob,
     /// The same, and it is one of several ranks: alone it would do the work of all of them, as each of the others would.
     #[error(
-        "RLAUNCH_SOCKET is not set, in a job of {0} ranks: something between rlaunch and this program has taken it out of the environment (env -i, sudo), or the agent of this host has found no directory for its socket (try: TMPDIR on this host)"
+        "RLAUNCH_SOCKET is missing in a job of {0} ranks: removed (env -i, sudo), or no directory for the socket (try: keep the environment, or set TMPDIR on this host)"
     )]
     NoSocket(u32),
     /// A variable that rlaunch sets was changed.
@@ -63,7 +63,7 @@ pub enum Error {
         source: io::Error,
     },
     /// More than a message can hold.
-    #[error("{0} bytes are more than a message can hold ({most}), and a value takes up to 512 KiB: cut them into parts, each with a key of its own", most = MAX_FRAME)]
+    #[error("{0} bytes are more than a message can hold ({most}); a value takes at most 512 KiB (try: several keys)", most = MAX_FRAME)]
     TooLong(usize),
     /// The condition did not come true in time.
     #[error("after {within:?}: {missing}")]

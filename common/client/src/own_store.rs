@@ -115,7 +115,7 @@ impl Own {
         // The lock of the parent may be held by a thread that the child has not.
         if !self.is_ours() {
             return Err(Error::Order(
-                "outside rlaunch a store is of the process that has opened it, and this one is a fork of that (try: open another here)",
+                "this process is a fork of the one that opened the store outside rlaunch (try: open another store here)",
             ));
         }
         let client = {

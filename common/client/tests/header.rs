@@ -214,8 +214,13 @@ fn a_c_program_runs_its_function_again() {
     let source = root().join("examples/c/resilient.c");
     let rpath = format!("-Wl,-rpath,{}", out.canonicalize().unwrap().display());
     let flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-lrlaunch", &rpath];
+    let page_flags = ["-Wall", "-Wextra", "-Werror", "-lrlaunch", &rpath];
     let paths = [format!("-I{}", out.display()), format!("-L{}", out.display())];
-    run(Command::new("cc").arg("-o").arg(&program).arg(source).args(paths).args(flags));
+    run(Command::new("cc").arg("-o").arg(&program).arg(source).args(&paths).args(flags));
+    let page = out.join("restart");
+    run(Command::new("cc").arg("-o").arg(&page).arg(root().join("examples/c/restart.c")).args(&paths).args(page_flags));
+    let ran = run(Command::new(&page).env_clear());
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "round 0: rank 0 of 1\n");
     let ran = run(Command::new(&program).env_clear().env("RESILIENT_FAIL", "0:4"));
     let lines = "round 0: 1 ranks go on at step 0\n\
                  initial rank 0: round 0 has ended behind step 4: told to fail\n\

@@ -16,6 +16,8 @@ pub const EAGAIN: i32 = 11;
 pub const ENOMEM: i32 = 12;
 /// Permission denied.
 pub const EACCES: i32 = 13;
+/// Device or resource busy.
+pub const EBUSY: i32 = 16;
 /// No such device.
 pub const ENODEV: i32 = 19;
 /// A part of a path that should be a directory is none.

@@ -1,5 +1,6 @@
 //! Names of files with srun's patterns, as `-o` and `-e` take them: `%j` job, `%t` rank, `%n` index of the host, `%N` name of the host.
 //!
+//! Numbers of a rank in a group (`--group`) follow its name, as in `out.policy-3`: each group has a rank 0.
 //! A number between the percent sign and the letter pads a number with zeros: `%3t`.
 
 use crate::id::Rank;
@@ -32,12 +33,22 @@ enum Field {
 /// Process whose file is named.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'a> {
-    /// Its rank.
+    /// Its group; empty: none.
+    pub group: &'a [u8],
+    /// Its rank in the group.
     pub rank: Rank,
-    /// Index of its host in the job.
+    /// Index of its host among those of the group.
     pub node: u32,
     /// Name of its host. The file is named after the part before the first dot, as in srun.
     pub host: &'a [u8],
+}
+
+impl Writer<'_> {
+    /// A number that is its own, after the name of the group that counts so.
+    fn own(&self, number: u32, width: u8) -> Vec<u8> {
+        let between: &[u8] = if self.group.is_empty() { b"" } else { b"-" };
+        [self.group, between, &padded(format!("{number}").as_bytes(), width)].concat()
+    }
 }
 
 impl Field {
@@ -157,8 +168,8 @@ impl FilePattern {
         for part in &self.0 {
             match part {
                 Part::Text(text) => name.extend_from_slice(text),
-                Part::Field(Field::Rank, width) => name.extend(padded(format!("{}", writer.rank).as_bytes(), *width)),
-                Part::Field(Field::Node, width) => name.extend(padded(format!("{}", writer.node).as_bytes(), *width)),
+                Part::Field(Field::Rank, width) => name.extend(writer.own(writer.rank.get(), *width)),
+                Part::Field(Field::Node, width) => name.extend(writer.own(writer.node, *width)),
                 // A name that is no part of a path would lead elsewhere.
                 Part::Field(Field::Host, _) => name.extend(short.iter().map(|b| if *b == b'/' { b'_' } else { *b })),
                 Part::Field(Field::Job, width) => name.extend(padded(b"0", *width)),
@@ -189,7 +200,7 @@ fn padded(text: &[u8], width: u8) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    const WRITER: Writer<'_> = Writer { rank: Rank::new(7), node: 2, host: b"node3.cluster.org" };
+    const WRITER: Writer<'_> = Writer { group: b"", rank: Rank::new(7), node: 2, host: b"node3.cluster.org" };
 
     fn name(text: &str) -> OsBytes {
         FilePattern::parse(text.as_bytes()).unwrap().of_job(b"42").name(&WRITER)
@@ -239,6 +250,12 @@ mod tests {
         }
         let of_job = FilePattern::parse(b"%j.%t").unwrap().of_job(b"5%t").in_directory(b"/a%t");
         assert_eq!(FilePattern::parse(&of_job.text()).unwrap().name(&WRITER), "/a%t/5%t.7".into());
+    }
+
+    #[test]
+    fn files_of_groups_have_their_names() {
+        let writer = Writer { group: b"policy", ..WRITER };
+        assert_eq!(FilePattern::parse(b"%3t.%n.%N").unwrap().name(&writer), "policy-007.policy-2.node3".into());
     }
 
     #[test]

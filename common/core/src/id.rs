@@ -42,6 +42,8 @@ id! {
     ClientId,
     /// The connection of a process that takes part in rounds; never reused by an agent.
     SessionId,
+    /// A connection to a pool; never reused by it.
+    HoldId,
     /// A world: ranks with numbers, a rendezvous and a namespace of their own. 0 is the world of the first program.
     WorldId,
     /// An execution of the restarted function by all active ranks; 0 first.

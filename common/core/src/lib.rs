@@ -45,6 +45,7 @@ pub mod os_bytes;
 pub mod os_strings;
 pub mod patience;
 pub mod place;
+pub mod pool;
 pub mod rank_assign;
 pub mod rank_set;
 pub mod report;

@@ -253,7 +253,7 @@ mod tests {
             let file = |text: &str| Some(OsBytes::from(text)).filter(|text| !text.is_empty());
             Logs { files: [file(out), file(err)], ..logs("0", "0", "") }
         };
-        let writer = Writer { rank: crate::id::Rank::new(3), node: 1, host: b"h" };
+        let writer = Writer { group: b"", rank: crate::id::Rank::new(3), node: 1, host: b"h" };
         let both = Logs { dir: None, ..of("/o.%t", "/e.%N") };
         assert_eq!(ways(&both, 0), [FILE, FILE]);
         assert_eq!(both.names(None, &writer), [Some("/o.3".into()), Some("/e.h".into())]);

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "this is the room for it; every block says why it is sound")]
 
 pub mod approach;
+pub mod background;
 pub mod child;
 pub mod children;
 pub mod clock;

@@ -68,7 +68,7 @@ fn reservation(first: u16) -> String {
 }
 
 /// Takes an abstract unix name.
-fn hold(name: &str) -> io::Result<OwnedFd> {
+pub(crate) fn hold(name: &str) -> io::Result<OwnedFd> {
     Ok(UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)?.into())
 }
 

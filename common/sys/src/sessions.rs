@@ -7,19 +7,19 @@ use std::fs;
 /// Looks at most so often: a process may fork while it is looked for.
 const LOOKS: usize = 8;
 
-/// Sends SIGKILL to each process of the session of a leader that was not reaped. Returns how many there were.
+/// Sends SIGKILL to each process of the sessions of leaders that were not reaped. Returns how many there were.
 #[must_use]
-pub fn kill(leader: i32) -> usize {
+pub fn kill(leaders: &[i32]) -> usize {
     let mut killed = Vec::new();
     for _ in 0..LOOKS {
-        let new: Vec<i32> = members(leader).filter(|pid| !killed.contains(pid)).collect();
+        let new: Vec<i32> = members(leaders).filter(|pid| !killed.contains(pid)).collect();
         if new.is_empty() {
             break;
         }
         for pid in &new {
             // Its number may have become another's before it was opened.
             let Ok(pidfd) = crate::pidfd::open(*pid) else { continue };
-            if is_of(*pid, leader) {
+            if is_of(*pid, leaders) {
                 let _gone = crate::pidfd::signal(&pidfd, Signal::SIGKILL as i32);
             }
         }
@@ -28,14 +28,14 @@ pub fn kill(leader: i32) -> usize {
     killed.len()
 }
 
-fn members(leader: i32) -> impl Iterator<Item = i32> {
+fn members(leaders: &[i32]) -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let number = |name: std::ffi::OsString| name.to_str().and_then(|name| name.parse().ok());
-    entries.filter_map(move |entry| number(entry.file_name())).filter(move |pid| is_of(*pid, leader))
+    entries.filter_map(move |entry| number(entry.file_name())).filter(move |pid| is_of(*pid, leaders))
 }
 
-fn is_of(pid: i32, leader: i32) -> bool {
-    getsid(Some(Pid::from_raw(pid))).is_ok_and(|session| session.as_raw() == leader)
+fn is_of(pid: i32, leaders: &[i32]) -> bool {
+    getsid(Some(Pid::from_raw(pid))).is_ok_and(|session| leaders.contains(&session.as_raw()))
 }
 
 #[cfg(test)]
@@ -62,7 +62,7 @@ mod tests {
         let child: i32 = line.trim().parse().unwrap();
         let pid = i32::try_from(leader.id()).unwrap();
         let pidfd = crate::pidfd::open(child).unwrap();
-        assert!(kill(pid) >= 2);
+        assert!(kill(&[pid]) >= 2);
         assert_eq!(leader.wait().unwrap().signal(), Some(9));
         crate::fd::readable_within(
             &[std::os::fd::AsFd::as_fd(&pidfd), std::os::fd::AsFd::as_fd(&pidfd)],

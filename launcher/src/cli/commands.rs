@@ -1,7 +1,7 @@
 //! The commands of rlaunch: the one source for the help, the completions, the man page and "did you mean".
 
 use super::table::{self, Table};
-use super::{assign, devices, doctor, hosts, query, report, shells};
+use super::{assign, devices, doctor, hosts, pool, query, report, shells};
 
 /// A command.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ Prints the version. -v: also the path of this rlaunch, and of others in PATH.
 ";
 
 /// All commands, in the order of the help.
-pub(super) static COMMANDS: [Sub; 12] = [
+pub(super) static COMMANDS: [Sub; 13] = [
     Sub { name: "run", shape: "[--] PROGRAM", brief: "a job, as without 'run'", usage: RUN, table: &table::JOB },
     Sub { name: "map", shape: "PROGRAM", brief: "where its ranks would run", usage: MAP, table: &table::JOB },
     Sub {
@@ -63,6 +63,13 @@ pub(super) static COMMANDS: [Sub; 12] = [
         brief: "examines this machine, or hosts by ssh",
         usage: doctor::USAGE,
         table: &table::DOCTOR,
+    },
+    Sub {
+        name: "pool",
+        shape: "ACTION NAME",
+        brief: "hosts that stay ready between jobs",
+        usage: pool::USAGE,
+        table: &table::POOL,
     },
     Sub {
         name: "hosts",

@@ -69,6 +69,7 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
             | Id::Hooks(_)
             | Id::Devices(_)
             | Id::Assign(_)
+            | Id::Pool(_)
             | Id::Report(_) => {}
         }
     }

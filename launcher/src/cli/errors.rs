@@ -116,6 +116,12 @@ pub(crate) enum CliError {
     /// `--slices`
     #[error(transparent)]
     Slices(#[from] super::slices::SlicesError),
+    /// `--wait` without `--pool`
+    #[error("{} has no effect without {needs}", Named(option))]
+    Alone { option: OsBytes, needs: String },
+    /// `--pool train -H node1`
+    #[error("{} and {} both name the hosts", Named(option), Named(with))]
+    Beside { option: OsBytes, with: OsBytes },
     /// `-n 4 python3 -`
     #[error("'{}' reads its program from standard input, and only rank 0 gets standard input", Shown(program))]
     ProgramFromInput { program: OsBytes },
@@ -196,9 +202,11 @@ impl Hint for CliError {
             Self::AmbiguousN { value } => Some(ambiguous(value).into()),
             Self::NoNextProgram => Some("rlaunch run -- PROGRAM ARGS..., if ':' is an argument of yours".into()),
             Self::WholeJob { option } => Some(format!("{option} before the first program").into()),
-            Self::ModuleWithoutPython { .. } | Self::RestartOrContinue { .. } | Self::TwoFiles { .. } => {
-                Some("one of the two".into())
-            }
+            Self::ModuleWithoutPython { .. }
+            | Self::RestartOrContinue { .. }
+            | Self::TwoFiles { .. }
+            | Self::Beside { .. } => Some("one of the two".into()),
+            Self::Alone { needs, .. } => Some(needs.clone().into()),
             Self::ProgramFromInput { .. } => {
                 Some("--stdin all, which gives it to each rank\nPROGRAM FILE, with the program in a file".into())
             }

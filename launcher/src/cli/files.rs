@@ -140,4 +140,4 @@ impl Run {
 }
 
 const LAUNCHER: rlaunch_core::file_pattern::Writer<'_> =
-    rlaunch_core::file_pattern::Writer { rank: rlaunch_core::id::Rank::new(0), node: 0, host: b"" };
+    rlaunch_core::file_pattern::Writer { group: b"", rank: rlaunch_core::id::Rank::new(0), node: 0, host: b"" };

@@ -171,7 +171,8 @@ pub(super) static OPTIONS: &[Later] = &[
     later(None, &["time"], Some("--timeout 10m   (srun's --time counts minutes)")),
     later(
         Some(b'W'),
-        &["wait"],
+        // srun: its long form is an option about pools here.
+        &[],
         Some("leave it out: --on-failure kill ends the job at the first failure, --grace is the time to end"),
     ),
     later(

@@ -22,6 +22,7 @@ mod output_options;
 mod place;
 mod plan;
 mod planned_options;
+mod pool;
 mod python;
 mod query;
 mod reach;
@@ -50,6 +51,7 @@ pub(crate) use hosts::Query;
 pub(crate) use output_options::{Events, Style, Verbosity, When};
 pub(crate) use place::Whole;
 pub(crate) use plan::Plan;
+pub(crate) use pool::{PoolChoice, PoolCommand, PoolExec, PoolUp, PoolVerb, exec as pool_exec, is_exec};
 pub(crate) use query::{Action, Request};
 pub(crate) use reach::Reach;
 pub(crate) use report::{Picture, ReportRequest};
@@ -90,6 +92,8 @@ pub(crate) enum Command {
     Ask(Box<Request>),
     /// A job after its end.
     Report(Box<ReportRequest>),
+    /// Something about a pool.
+    Pool(Box<PoolCommand>),
     /// Print the effect of losses under a policy.
     Assign(Box<Trial>),
     /// Examine hosts.
@@ -212,6 +216,8 @@ pub(crate) enum Apart {
     Agent,
     /// `doctor`.
     Doctor,
+    /// `pool`.
+    Pool,
 }
 
 /// The first word, if it is one of those.
@@ -219,8 +225,14 @@ pub(crate) fn apart(args: &[OsString]) -> Option<Apart> {
     match args.first()?.as_encoded_bytes() {
         b"agent" => Some(Apart::Agent),
         b"doctor" => Some(Apart::Doctor),
+        b"pool" if !is_exec(args) => Some(Apart::Pool),
         _ => None,
     }
+}
+
+/// The help of `rlaunch pool`.
+pub(crate) fn pool_help() -> String {
+    help::command_named("pool")
 }
 
 /// Whether these words (without the command's own name) ask for a job, by the first of them alone: what decides whether
@@ -229,7 +241,8 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
     let first = args.first().map(|word| word.as_encoded_bytes());
     apart(args).is_none()
         && first.is_some_and(|word| {
-            let is_command = word != b"run" && word != b"clean" && commands::by_name(word).is_some();
+            let is_job = word == b"run" || word == b"clean" || is_exec(args);
+            let is_command = !is_job && commands::by_name(word).is_some();
             !is_command
                 && !matches!(word, b"-h" | b"--help" | b"-V" | b"--version")
                 && !planned_options::is_command(word)
@@ -276,6 +289,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         | Id::Hosts(_)
         | Id::Ask(_)
         | Id::Assign(_)
+        | Id::Pool(_)
         | Id::Report(_) => None,
     });
     let is_loud = parts.iter().flat_map(|part| &part.given).any(is_verbose);
@@ -321,6 +335,7 @@ fn without_program(mut words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, 
         b"hosts" => hosts::parse(words),
         b"store" => query::parse(words),
         b"doctor" => doctor::parse(words, env),
+        b"pool" => pool::parse(words),
         b"clean" => clean(words, env),
         b"assign" => assign::parse(words),
         b"report" => report::parse(words),
@@ -455,7 +470,7 @@ const fn is_own(id: Id) -> bool {
         Id::Torch(opt) => opt.is_own(),
         Id::Output(_) | Id::Faults(_) | Id::Reach(_) | Id::Store(_) | Id::Rounds(_) | Id::Hooks(_) => false,
         Id::Devices(_) => false,
-        Id::Help(_) | Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) | Id::Report(_) => false,
+        Id::Help(_) | Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) | Id::Report(_) | Id::Pool(_) => false,
     }
 }
 
@@ -485,7 +500,8 @@ impl Wide {
             Id::Hooks(opt) => self.hooks.take(opt, &given),
             Id::Devices(opt) => self.devices.take(opt, &given),
             Id::Torch(opt) => self.torch.take(opt, given),
-            Id::Run(_) | Id::Env(_) | Id::Help(_) | Id::Hosts(_) | Id::Ask(_) | Id::Assign(_) | Id::Report(_) => Ok(()),
+            Id::Run(_) | Id::Env(_) | Id::Help(_) | Id::Hosts(_) | Id::Ask(_) => Ok(()),
+            Id::Assign(_) | Id::Report(_) | Id::Pool(_) => Ok(()),
         }
     }
 
@@ -597,6 +613,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
                 | Id::Hosts(_)
                 | Id::Ask(_)
                 | Id::Assign(_)
+                | Id::Pool(_)
                 | Id::Report(_) => wide.take(given)?,
             }
         }

@@ -8,6 +8,7 @@ use super::slices;
 use super::table::{Group, Id, Row, Takes};
 use super::values::{self, Lookup};
 use rlaunch_core::bind::Bind;
+use rlaunch_core::hostlist::Entry;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::map_by::MapBy;
 use rlaunch_core::place::{MOST_RANKS, Nodes, RankBy};
@@ -259,6 +260,8 @@ pub(crate) struct Own {
     pub(crate) files: Vec<Said>,
     /// `--ppn`.
     pub(crate) ppn: Option<PerNode>,
+    /// The hosts that a pool has given.
+    pub(crate) granted: Vec<Entry>,
 }
 
 /// Options of the whole job.
@@ -339,7 +342,7 @@ impl Own {
 
     /// Whether other hosts may run it.
     pub(super) fn names_hosts(&self) -> bool {
-        !(self.lists.is_empty() && self.files.is_empty())
+        !(self.lists.is_empty() && self.files.is_empty() && self.granted.is_empty())
     }
 
     /// Fills in values that neither a flag nor a variable of ours gave.

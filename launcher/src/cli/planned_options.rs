@@ -60,7 +60,7 @@ pub(super) fn meant(name: &[u8]) -> Option<&'static str> {
     MEANT.iter().find(|(words, _)| words.iter().any(|word| word.as_bytes() == name)).map(|(_, own)| *own)
 }
 
-static COMMANDS: &[&str] = &["attach", "kill", "logs", "pool", "ps", "replay", "top"];
+static COMMANDS: &[&str] = &["attach", "kill", "logs", "ps", "replay", "top"];
 
 /// Commands of FireWorks, another package whose program is called rlaunch.
 static FIREWORKS: &[&str] = &["rapidfire", "singleshot"];

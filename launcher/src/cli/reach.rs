@@ -2,6 +2,7 @@
 
 use super::allocation::Launcher;
 use super::errors::CliError;
+use super::pool;
 use super::scan::Given;
 use super::table::{Group, Id, Row, Takes};
 use super::values;
@@ -29,6 +30,9 @@ pub(super) enum Opt {
     AgentPath,
     Interface,
     Limits,
+    Pool,
+    Wait,
+    Evict,
 }
 
 pub(super) const GROUP: Group = Group {
@@ -123,6 +127,30 @@ pub(super) const GROUP: Group = Group {
             brief: "limits that travel (default: core,stack)",
             more: &["all, none, or of as,core,cpu,data,fsize,nofile,", "nproc,rss,stack; never that on locked memory."],
         },
+        Row {
+            id: Id::Reach(Opt::Pool),
+            short: None,
+            names: &["pool"],
+            takes: Takes::One("NAME"),
+            brief: "hosts of this pool, which are ready (rlaunch pool)",
+            more: &["As many as -n or --nnodes need, else all.", "More: docs/guides/pools.md."],
+        },
+        Row {
+            id: Id::Reach(Opt::Wait),
+            short: None,
+            names: &["wait"],
+            takes: Takes::Maybe("TIME"),
+            brief: "wait until other jobs on the pool have ended",
+            more: &["--wait=10m: at most so long."],
+        },
+        Row {
+            id: Id::Reach(Opt::Evict),
+            short: None,
+            names: &["evict"],
+            takes: Takes::Nothing,
+            brief: "end the jobs that have the pool's hosts",
+            more: &["They get SIGTERM, and this job starts after them."],
+        },
     ],
 };
 
@@ -149,6 +177,8 @@ pub(crate) struct Reach {
     pub(crate) interface: OsBytes,
     /// `--propagate-limits`.
     pub(crate) limits: Vec<Resource>,
+    /// `--pool`, `--wait`, `--evict`.
+    pub(crate) pool: pool::Args,
 }
 
 impl Reach {
@@ -188,6 +218,7 @@ impl Default for Args {
             limit: CONNECT,
             interface: OsBytes::default(),
             limits: Resource::USUAL.to_vec(),
+            pool: pool::Args::default(),
         };
         Self { lease: LEASE, reach }
     }
@@ -223,6 +254,9 @@ impl Args {
             }
             Opt::Interface => self.reach.interface = given.value,
             Opt::Limits => self.reach.limits = limits(option, value)?,
+            Opt::Pool => self.reach.pool.take_pool(option, value)?,
+            Opt::Wait => self.reach.pool.take_wait(option, value)?,
+            Opt::Evict => self.reach.pool.take_evict(option),
         }
         Ok(())
     }

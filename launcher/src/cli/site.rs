@@ -124,7 +124,7 @@ impl Site<'_> {
     /// The hosts of a program; empty: it names none.
     pub(super) fn hosts(&self, own: &Own) -> Result<Vec<Entry>, CliError> {
         match (own.files.as_slice(), own.lists.as_slice()) {
-            ([], []) => Ok(Vec::new()),
+            ([], []) => Ok(own.granted.clone()),
             (files, []) => self.files(files),
             ([], lists) => self.lists(lists),
             (files, lists) => {

@@ -32,6 +32,12 @@ impl Args {
         self.sizes.is_some()
     }
 
+    /// The numbers of slices that are valid, for a pool.
+    pub(super) fn numbers(&self) -> Option<Vec<u32>> {
+        let (_, numbers) = self.sizes.as_ref()?;
+        Some(numbers.iter().filter_map(|number| u32::try_from(*number).ok()).collect())
+    }
+
     /// `--slices`: numbers with commas between them.
     pub(super) fn take_sizes(&mut self, option: &OsBytes, value: &OsBytes) -> Result<(), CliError> {
         let number = |part: &[u8]| std::str::from_utf8(part).ok()?.trim().parse::<i64>().ok();
@@ -154,8 +160,12 @@ impl Run {
         let slots: Vec<Slot> =
             slots(&placement.nodes).map_err(|source| SlicesError::Hosts { option: option.clone(), source })?;
         let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        // A pool has given the hosts of one valid number: larger ones are beyond them.
+        let is_granted = self.programs.iter().any(|program| !program.place.granted.is_empty());
+        let fits = |number: &&i64| !is_granted || **number <= i64::from(count);
+        let numbers: Vec<i64> = numbers.iter().filter(fits).copied().collect();
         let sizes =
-            Sizes::new(numbers, count).map_err(|source| SlicesError::Sizes { option: option.clone(), source })?;
+            Sizes::new(&numbers, count).map_err(|source| SlicesError::Sizes { option: option.clone(), source })?;
         let spares = args.spares.as_ref().map_or(0, |(_, spares)| *spares);
         let slices = sizes.largest();
         if let Some((option, spares)) = args.spares.clone().filter(|_| slices.saturating_add(spares) > count) {

@@ -6,8 +6,8 @@
 //! such a parser.
 
 use super::{
-    assign, devices, doctor, env, faults, help, hooks, hosts, output_options, place, query, reach, report, rounds, run,
-    store_options, torch,
+    assign, devices, doctor, env, faults, help, hooks, hosts, output_options, place, pool, query, reach, report,
+    rounds, run, store_options, torch,
 };
 
 /// Which option a row is; each help group has its own.
@@ -33,6 +33,8 @@ pub(super) enum Id {
     Report(report::Opt),
     /// An option of `rlaunch assign`.
     Assign(assign::Opt),
+    /// An option of `rlaunch pool`.
+    Pool(pool::Opt),
 }
 
 /// How many words follow an option, and what the help calls them.
@@ -150,6 +152,13 @@ pub(super) static DOCTOR: Table = Table { rows: &ROWS, only: Some(doctor::OPTION
 /// The options of `rlaunch clean`: some of a job's.
 pub(super) static CLEAN: Table =
     Table { rows: &ROWS, only: Some(devices::CLEAN_OPTIONS), help: "rlaunch clean --help" };
+
+/// The options of `rlaunch pool`: some of a job's, and its own.
+pub(super) static POOL: Table = Table {
+    rows: &[place::GROUP.rows, reach::GROUP.rows, pool::ROWS, help::GROUP.rows],
+    only: Some(pool::OPTIONS),
+    help: "rlaunch pool --help",
+};
 
 /// The options of a command that has none of its own.
 pub(super) static PLAIN: Table =

@@ -1,6 +1,6 @@
 //! `rlaunch doctor --json`: the findings for programs.
 
-use super::show::{Facts, Holder, Process, offset};
+use super::show::{Facts, Holder, Process, Slice, offset};
 use super::{Finding, Saving};
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::error::Hint as _;
@@ -87,6 +87,12 @@ fn facts(line: &OsBytes) -> Value {
     put("noexec", facts.value("noexec").map(names));
     let tpu = facts.value("chips").and_then(|value| value.split_once('/'));
     put("tpu_chips", tpu.map(|(count, _)| number(count)));
+    put("tpu_type", tpu.filter(|(_, of)| !of.is_empty()).map(|(_, of)| Value::from(of.replace('_', " "))));
+    put("tpu_lock", facts.value("lock").map(|lock| Value::from(lock.replace('_', " "))));
+    let slice = facts
+        .slice()
+        .map(|Slice { name, worker, hosts }| json!({ "name": name, "worker": number(worker), "hosts": number(hosts) }));
+    put("tpu_slice", slice);
     put("held", Some(facts.holders().map(|held| holder(&held)).collect()));
     Value::from(all)
 }
@@ -110,12 +116,13 @@ mod tests {
     fn facts_are_for_programs() {
         let line = OsBytes::from(
             "cpus=2 gpus=? memory=3/4 swap=0/0 load=0.50/0.25/0.10 tier=T1 nofile=1024/- noexec=/tmp,/dev/shm chips=4/v5e \
-             holder=/dev/vfio/0:7:alice:1024:60:python3_a.py holder=/dev/vfio/5:?:?:?",
+             lock=locked_by_7 slice=a_b/1/4 holder=/dev/vfio/0:7:alice:1024:60:python3_a.py holder=/dev/vfio/5:?:?:?",
         );
         let expected = json!({
             "cpus": 2, "gpus": null, "memory": { "free_bytes": 3, "all_bytes": 4 },
             "swap": { "free_bytes": 0, "all_bytes": 0 }, "load": [0.5, 0.25, 0.1], "containment": "T1",
             "limits": { "nofile": { "soft": 1024, "hard": null } }, "noexec": ["/tmp", "/dev/shm"], "tpu_chips": 4,
+            "tpu_type": "v5e", "tpu_lock": "locked by 7", "tpu_slice": { "name": "a_b", "worker": 1, "hosts": 4 },
             "held": [
                 { "devices": "/dev/vfio/0", "process": {
                     "pid": 7, "user": "alice", "command": "python3_a.py", "memory_bytes": 1024, "seconds": 60,

@@ -193,8 +193,17 @@ impl<'a> Facts<'a> {
         };
         let of = if generation.is_empty() { String::new() } else { format!(" ({})", generation.replace('_', " ")) };
         let s = if count == "1" { "" } else { "s" };
+        let slice =
+            self.slice().map(|Slice { name, worker, hosts }| format!("; host {worker} of {hosts} in slice {name}"));
         let lock = self.value("lock").map(|lock| format!("; lock file {}", lock.replace('_', " ")));
-        format!("{count} chip{s}{of}{}", lock.unwrap_or_default())
+        format!("{count} chip{s}{of}{}{}", slice.unwrap_or_default(), lock.unwrap_or_default())
+    }
+
+    /// The place of the host in its TPU slice.
+    pub(super) fn slice(&self) -> Option<Slice<'a>> {
+        let mut parts = self.value("slice")?.rsplitn(3, '/');
+        let (hosts, worker, name) = (parts.next()?, parts.next()?, parts.next()?);
+        Some(Slice { name, worker, hosts })
     }
 
     /// The processes that hold TPU chips or GPUs.
@@ -227,6 +236,14 @@ impl<'a> Facts<'a> {
         });
         shown.collect::<Vec<_>>().join(", ")
     }
+}
+
+/// The place of a host in its TPU slice.
+pub(super) struct Slice<'a> {
+    pub(super) name: &'a str,
+    pub(super) worker: &'a str,
+    /// `?`: unknown.
+    pub(super) hosts: &'a str,
 }
 
 /// A process that holds devices: `/dev/vfio/0:4242:alice:MEMORY:SECONDS:python3_train.py`.
@@ -319,9 +336,9 @@ mod tests {
         assert_eq!(facts.limits(), limits);
         assert_eq!(facts.value("noexec"), Some("/tmp,/dev/shm"));
         let tpu = Facts(
-            "chips=4/v2_or_v3 lock=locked_by_7 holder=/dev/vfio/0-3:7:alice:3221225472:7500:python3_a.py holder=/dev/vfio/5:?:?:?",
+            "chips=4/v2_or_v3 lock=locked_by_7 slice=a/1/4 holder=/dev/vfio/0-3:7:alice:3221225472:7500:python3_a.py holder=/dev/vfio/5:?:?:?",
         );
-        assert_eq!(tpu.chips(), "4 chips (v2 or v3); lock file locked by 7");
+        assert_eq!(tpu.chips(), "4 chips (v2 or v3); host 1 of 4 in slice a; lock file locked by 7");
         let held: Vec<String> = tpu.holders().map(|held| held.to_string()).collect();
         assert_eq!(held[0], "/dev/vfio/0-3 by pid 7, alice: python3_a.py (3 GiB, for 2h05m)");
         assert_eq!(held[1], "/dev/vfio/5 by a process that you may not see; ask root: lsof /dev/vfio/5");

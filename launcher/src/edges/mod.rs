@@ -18,6 +18,7 @@ mod trace;
 use crate::bootstrap::Setting;
 use crate::cli::{Plan, Presentation, Verbosity};
 use crate::colour;
+use crate::pool::client::Warner;
 use crate::view::Tone;
 use crate::view::log_view::LogView;
 use crate::view::nested::Nested;
@@ -32,7 +33,7 @@ use parting::{Parting, Push};
 use remote::Remote;
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::ended;
-use rlaunch_core::events::{Cause, Record, What};
+use rlaunch_core::events::{Cause, JobNews, Record, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
@@ -69,6 +70,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) origin: &'a Origin,
     /// The way to each host, where there are hosts besides this one.
     pub(crate) remote: Option<(Vec<Option<Target>>, Setting)>,
+    /// The pool that hears of warnings.
+    pub(crate) pool: Option<Warner>,
 }
 
 /// All that the launcher holds of the kernel.
@@ -104,6 +107,8 @@ pub(crate) struct Edges {
     hooks: hook_runner::Hooks,
     /// Lines for a restarter around the job.
     nested: Option<Nested>,
+    /// The pool that hears of warnings.
+    pool: Option<Warner>,
 }
 
 enum Signals {
@@ -156,6 +161,7 @@ impl Edges {
             progress,
             hooks: hooks.context("cannot start what ends the commands of --on-restart and --on-exit")?,
             nested,
+            pool: setup.pool,
         })
     }
 
@@ -455,6 +461,9 @@ impl Edges {
             progress.record(&record.what);
         }
         self.hooks.heard(record);
+        if let (What::News(JobNews::HostWarned { node, .. }), Some(pool)) = (&record.what, &self.pool) {
+            pool.warn(*node);
+        }
         if let Some(log) = &mut self.log {
             log.push(record);
         }

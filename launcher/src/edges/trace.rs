@@ -82,7 +82,11 @@ fn between(what: &What) {
         debug!("rank {rank} has failed, {status}: all others are ended, grace {}", phrases::wait(*grace));
     }
     if let What::Restart { restart, rank, status, delay, .. } = what {
-        debug!("restart {restart} in {}: rank {rank} had failed first, {status}", phrases::wait(*delay));
+        debug!(
+            "start {} in {}: rank {rank} had failed first, {status}",
+            restart.saturating_add(1),
+            phrases::wait(*delay)
+        );
     }
 }
 

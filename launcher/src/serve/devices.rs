@@ -1,8 +1,10 @@
 //! Devices of this host that one process at a time can use, and their holders, as words of the line of facts.
 
 use super::device_files::{Holder, Site, lock_files};
+use super::facts::UNKNOWN;
 use rlaunch_core::guard::devices::{DeviceHolder, DeviceKind, Kept, LIBTPU_LOCK, LockFound};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::tpu::TpuFacts;
 use rlaunch_sys::facts::host;
 
 /// The hosts of the TPU slice that this host belongs to, by their numbers. Empty: no slice is known. The metadata server has a second.
@@ -13,17 +15,24 @@ pub(crate) fn hosts_of_slice() -> Vec<String> {
 /// Most holders that are named.
 const NAMED: usize = 4;
 
-/// `chips=4/v5e`, `lock=locked:4242`, and `holder=/dev/vfio/0:4242:alice:MEMORY:SECONDS:python3` for each holder. Nothing where there are no such devices.
+/// `chips=4/v5e`, `slice=a/0/4`, `lock=locked:4242`, and `holder=/dev/vfio/0:4242:alice:MEMORY:SECONDS:python3` for each holder. Nothing where there are no such devices.
 pub(super) fn words() -> Vec<String> {
     let mut words = Vec::new();
     if let Some(site) = Site::of(DeviceKind::Auto) {
         let generation = site.chips().first().map(|(_, of)| of.to_string().replace(' ', "_")).unwrap_or_default();
         words.push(format!("chips={}/{generation}", site.chips().len()));
+        words.extend(super::tpu_facts().filter(|facts| !facts.slice.is_empty()).map(|facts| slice(&facts)));
         words.extend(lock_files(&[OsBytes::from(LIBTPU_LOCK)], true).into_iter().map(|(_, found)| lock(found)));
         words.extend(holders(&site));
     }
     words.extend(holders(&Site::gpus()));
     words
+}
+
+/// `slice=NAME/WORKER/HOSTS`
+fn slice(facts: &TpuFacts) -> String {
+    let hosts = if facts.peers.is_empty() { UNKNOWN.to_owned() } else { facts.peers.len().to_string() };
+    format!("slice={}/{}/{hosts}", facts.slice, facts.worker).replace(char::is_whitespace, "_")
 }
 
 fn lock(found: LockFound) -> String {

@@ -76,7 +76,12 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
     let wall = rlaunch_sys::clock::wall();
     let up = Answer::Up { proof: preamble.proof().into(), pid: std::process::id(), wall };
     let hello = spoken(&preamble, &up);
-    match split_remote(&Streams::Stdio, preamble.node.get(), hello.as_bytes(), first_lease(&preamble)) {
+    match split_remote(
+        &Streams::Stdio,
+        (preamble.node.get(), &name(&preamble)),
+        hello.as_bytes(),
+        first_lease(&preamble),
+    ) {
         Ok(Remote { input, output, guardian, lease, temp_files, no_subreaper }) => rlaunch_agent::run(AgentSetup {
             node: preamble.node,
             edge: Edge::Halves { input, output },
@@ -102,6 +107,11 @@ fn is_meant(preamble: &Preamble) -> Result<(), String> {
 /// Until when the host may continue without word from the launcher.
 fn first_lease(preamble: &Preamble) -> Option<u64> {
     (preamble.lease != Span::ZERO).then(|| rlaunch_sys::clock::boottime().saturating_add(preamble.lease.nanos()))
+}
+
+/// The name of a job's part on this host, by which a pool sees that something of it is left.
+fn name(preamble: &Preamble) -> String {
+    format!("{}-{}", preamble.job, preamble.node)
 }
 
 fn spoken(preamble: &Preamble, answer: &Answer) -> String {

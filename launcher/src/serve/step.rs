@@ -122,7 +122,7 @@ fn become_agent(connected: Connected, origin: Origin) -> u8 {
     let last_words = LastWordsSeal { key: keys.last_words, tag: last_words_tag };
     let (node, seal) = (preamble.node, Box::new(seal));
     let streams = Streams::Socket(socket, last_words);
-    match split_remote(&streams, node.get(), &[], first_lease(&preamble)) {
+    match split_remote(&streams, (node.get(), &super::name(&preamble)), &[], first_lease(&preamble)) {
         Ok(Remote { input, guardian, lease, temp_files, no_subreaper, .. }) => {
             drop((streams, keys));
             rlaunch_agent::run(AgentSetup {

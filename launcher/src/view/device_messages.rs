@@ -33,8 +33,10 @@ pub(super) fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
     let effect = if started { "no other rank was started" } else { "nothing was started" };
     let mut text = format!("{where_}; {effect}");
     let width = refused.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(6);
+    // Nothing is ended on any host if one holder has to be kept.
+    let is_mixed = holders(&refused).any(|holder| holder.kept != Kept::Trial);
     for (name, why) in &refused {
-        for row in rows(why) {
+        for row in rows(why, is_mixed) {
             text.push_str(&format!("\n  {name:<width$}  {row}"));
         }
     }
@@ -44,10 +46,18 @@ pub(super) fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
     (text, Some(way_out(&refused, &at).into()))
 }
 
-/// A line for each holder of a host.
-fn rows(why: &NodeRefusal) -> Vec<String> {
+/// The holders on all hosts.
+fn holders<'a>(refused: &'a [(String, &'a NodeRefusal)]) -> impl Iterator<Item = &'a DeviceHolder> {
+    refused.iter().flat_map(|(_, why)| {
+        let holders: &[DeviceHolder] = if let NodeRefusal::Devices { holders, .. } = why { holders } else { &[] };
+        holders.iter()
+    })
+}
+
+/// A line for each holder of a host. `is_mixed`: some holder has to be kept.
+fn rows(why: &NodeRefusal, is_mixed: bool) -> Vec<String> {
     let NodeRefusal::Devices { holders, more, hidden } = why else { return Vec::new() };
-    let mut rows: Vec<String> = holders.iter().map(row).collect();
+    let mut rows: Vec<String> = holders.iter().map(|holder| row(holder, is_mixed)).collect();
     if *more > 0 {
         rows.push(format!("and {}", phrases::count(u64::from(*more), "other process")));
     }
@@ -57,25 +67,28 @@ fn rows(why: &NodeRefusal) -> Vec<String> {
     rows
 }
 
-fn row(holder: &DeviceHolder) -> String {
+fn row(holder: &DeviceHolder, is_mixed: bool) -> String {
     let DeviceHolder { devices, pid, user, command, age, .. } = holder;
-    let note = note(holder);
+    let note = note(holder, is_mixed);
     let note = if note.is_empty() { note } else { format!("  ({note})") };
     format!("{devices}  pid {pid}  {user}  {command}  for {}{note}", long(*age))
 }
 
 /// Why a holder is not ended, where the way out does not say that.
-fn note(holder: &DeviceHolder) -> String {
+fn note(holder: &DeviceHolder, is_mixed: bool) -> String {
     let DeviceHolder { unit, job, kept, state, wchan, .. } = holder;
     match kept {
         Kept::Init => "process 1".to_owned(),
         Kept::Ancestor => "rlaunch was started by it".to_owned(),
+        Kept::LivingJob if job.is_empty() => "of a job of rlaunch".to_owned(),
         Kept::LivingJob => format!("job {job} of rlaunch"),
         Kept::Unit if unit.is_empty() => "in another PID namespace".to_owned(),
         Kept::Unit => format!("in {unit}"),
         Kept::OtherUser | Kept::Policy if unit.is_empty() => String::new(),
         Kept::OtherUser | Kept::Policy => format!("in {unit}"),
+        Kept::Ending => "is being ended".to_owned(),
         Kept::Killed => format!("killed, and still there: state {}{}", char::from(*state), waits(wchan)),
+        Kept::Trial if is_mixed => "would be ended, if no other holder were kept".to_owned(),
         Kept::Trial => "would be ended".to_owned(),
         Kept::Claimed => "another job of rlaunch uses the TPU".to_owned(),
         Kept::Unsure => "may hold it: the kernel does not tell which VFIO device".to_owned(),
@@ -89,13 +102,9 @@ fn waits(wchan: &OsBytes) -> String {
 
 /// The way out, by the holder that asks for least.
 fn way_out(refused: &[(String, &NodeRefusal)], at: &str) -> String {
-    let has = |wanted: Kept| {
-        refused.iter().any(|(_, why)| {
-            let NodeRefusal::Devices { holders, .. } = why else { return false };
-            holders.iter().any(|holder| holder.kept == wanted)
-        })
-    };
-    if has(Kept::Trial) {
+    let find = |kept: Kept| holders(refused).find(|holder| holder.kept == kept);
+    let has = |kept: Kept| find(kept).is_some();
+    if has(Kept::Trial) && holders(refused).all(|holder| holder.kept == Kept::Trial) {
         return "the same without --dry-run".to_owned();
     }
     if has(Kept::Claimed) {
@@ -107,10 +116,23 @@ fn way_out(refused: &[(String, &NodeRefusal)], at: &str) -> String {
     if has(Kept::Policy) {
         return format!("rlaunch clean{at} --clean-devices own, to end it; or --devices none");
     }
-    if has(Kept::OtherUser) || has(Kept::Unit) {
-        return format!("as root: rlaunch clean{at} --clean-devices all, to end it; or --devices none");
+    if has(Kept::LivingJob) {
+        return "end that job of rlaunch, or wait for its end; or --devices none".to_owned();
     }
-    "end it yourself; or --devices none, if the program does not use the TPU".to_owned()
+    if let Some(DeviceHolder { pid, .. }) = find(Kept::Ancestor) {
+        return format!("close the TPU in process {pid} (in a notebook, restart its kernel); or --devices none");
+    }
+    if let Some(DeviceHolder { pid, .. }) = find(Kept::Unsure) {
+        return format!("kill {pid}, if that process uses the TPU; or --devices none");
+    }
+    if has(Kept::Killed) {
+        return "the same again in a minute; if the process stays, restart the host".to_owned();
+    }
+    if has(Kept::Init) {
+        return "restart the container of process 1; or --devices none".to_owned();
+    }
+    // Holders of other users, services and containers, and holders that this user may not see.
+    format!("as root: rlaunch clean{at} --clean-devices all, to end it; or --devices none")
 }
 
 /// A length of time with its two largest units: `2h 10m`.
@@ -132,6 +154,10 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line
             Some((Tone::Normal, format!("{how} process {pid} of {user} on {host}, which held {devices}: {command}")))
         }
         NodeNews::LockFile { path, found } => Some(lock_file(path, *found, host, cleans)),
+        NodeNews::DeviceHeld(DeviceHolder { devices, pid, user, command, kept: Kept::Ending, .. }) => {
+            let line = format!("waiting for {host} to free {devices} (process {pid} of {user}: {command})");
+            Some((Tone::Normal, line))
+        }
         NodeNews::DeviceHeld(holder) => {
             let DeviceHolder { devices, pid, user, command, state, wchan, kept, .. } = holder;
             let state = format!("state {}{}", char::from(*state), waits(wchan));
@@ -180,6 +206,55 @@ fn lock_file(path: &OsBytes, found: LockFound, host: &OsBytes, cleans: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rlaunch_core::wire::capped::Capped;
+
+    fn held(kept: &[Kept]) -> NodeRefusal {
+        let holder = |kept: &Kept| DeviceHolder {
+            devices: "/dev/vfio/0".into(),
+            pid: 7,
+            user: "alice".into(),
+            command: "python3 a.py".into(),
+            age: Span::from_secs(65),
+            unit: OsBytes::default(),
+            job: OsBytes::default(),
+            kept: *kept,
+            state: b'S',
+            wchan: OsBytes::default(),
+        };
+        let hidden = if kept.is_empty() { OsBytes::from("/dev/vfio/0") } else { OsBytes::default() };
+        NodeRefusal::Devices {
+            holders: Capped::chunks(kept.iter().map(holder)).pop().unwrap_or_default(),
+            more: 0,
+            hidden,
+        }
+    }
+
+    #[test]
+    fn way_out_is_one_that_helps() {
+        for (kept, way) in [
+            (&[Kept::Trial, Kept::Trial][..], "the same without --dry-run"),
+            (&[Kept::Trial, Kept::OtherUser], "as root: rlaunch clean -H n --clean-devices all"),
+            (&[Kept::Trial, Kept::Policy], "rlaunch clean -H n --clean-devices own"),
+            (&[Kept::LivingJob], "end that job of rlaunch"),
+            (&[Kept::Ancestor], "close the TPU in process 7"),
+            (&[Kept::Unsure], "kill 7, if that process uses the TPU"),
+            (&[Kept::Killed], "the same again in a minute"),
+            (&[Kept::Init], "restart the container"),
+            (&[], "as root: rlaunch clean -H n --clean-devices all"),
+        ] {
+            let why = held(kept);
+            let refused = [("n".to_owned(), &why)];
+            assert!(way_out(&refused, " -H n").starts_with(way), "{kept:?}: {}", way_out(&refused, " -H n"));
+        }
+    }
+
+    #[test]
+    fn trial_tells_whether_the_real_run_would_end_the_holder() {
+        let row = |kept: &[Kept], is_mixed| rows(&held(kept), is_mixed).remove(0);
+        let start = "/dev/vfio/0  pid 7  alice  python3 a.py  for 1m 5s  (would be ended";
+        assert_eq!(row(&[Kept::Trial], false), format!("{start})"));
+        assert_eq!(row(&[Kept::Trial, Kept::OtherUser], true), format!("{start}, if no other holder were kept)"));
+    }
 
     #[test]
     fn age_has_two_units() {

@@ -432,7 +432,8 @@ fn program(report: &Report, hosts: &str, app: usize, error: &SpawnError) -> Said
         | SpawnStep::Session
         | SpawnStep::Streams
         | SpawnStep::Limits
-        | SpawnStep::Gpus => (format!("{path} on {hosts}: {why}"), None),
+        | SpawnStep::Gpus
+        | SpawnStep::Devices => (format!("{path} on {hosts}: {why}"), None),
     }
 }
 

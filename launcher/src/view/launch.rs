@@ -58,7 +58,8 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
         | SpawnStep::Streams
         | SpawnStep::Limits
         | SpawnStep::LogDirectory
-        | SpawnStep::Gpus => Said {
+        | SpawnStep::Gpus
+        | SpawnStep::Devices => Said {
             what: format!("rank {rank} cannot be started: {}: {}", step(error.step), phrases::errno(error.errno)),
             hint: phrases::way_out(error.errno).map(|hint| format!("fewer ranks, or {hint}").into()),
         },
@@ -112,6 +113,11 @@ fn misread(program: &[u8], here: bool) -> Option<String> {
     if !program.contains(&b'/') && program.contains(&b'=') {
         return Some(format!("-x {shown} PROGRAM, if it is a variable"));
     }
+    // A quote that has no other is part of a name.
+    let paired = |quote| program.iter().filter(|b| **b == quote).count().is_multiple_of(2);
+    if program.contains(&b' ') && paired(b'\'') && paired(b'"') {
+        return Some(format!("{} (without quotes), or sh -c {shown}", Visible(program)));
+    }
     // Python runs what is in the directory itself; what has a path and is not there it would not find either.
     if !program.contains(&b'/') && program.ends_with(b".py") {
         return Some(if here {
@@ -125,10 +131,7 @@ fn misread(program: &[u8], here: bool) -> Option<String> {
     {
         return Some(format!("rlaunch {command}, if a command of rlaunch was meant"));
     }
-    // A quote that has no other is part of a name.
-    let paired = |quote| program.iter().filter(|b| **b == quote).count().is_multiple_of(2);
-    (program.contains(&b' ') && paired(b'\'') && paired(b'"'))
-        .then(|| format!("{} (without quotes), or sh -c {shown}", Visible(program)))
+    None
 }
 
 fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Said {
@@ -248,6 +251,7 @@ pub(crate) const fn step(step: SpawnStep) -> &'static str {
         SpawnStep::Limits => "its limits",
         SpawnStep::LogDirectory => "its log files",
         SpawnStep::Gpus => "its GPUs",
+        SpawnStep::Devices => "its devices",
         SpawnStep::Exec => "its program",
     }
 }
@@ -268,6 +272,7 @@ mod tests {
     #[test]
     fn advice_for_quoted_line_is_a_valid_command() {
         assert_eq!(misread(b"./d ir's/nope", true), None, "its quote is part of a name");
+        assert_eq!(misread(b"python t.py", true).unwrap(), "python t.py (without quotes), or sh -c 'python t.py'");
         let offered = misread(b"./t --x 'a b'", true).unwrap();
         assert_eq!(offered, r"./t --x 'a b' (without quotes), or sh -c './t --x '\''a b'\'''");
     }

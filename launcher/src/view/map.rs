@@ -110,8 +110,12 @@ fn lines(placement: &Placement) -> Vec<(String, String)> {
         let mut ranks: Vec<Rank> = rest.iter().take(count).flatten().copied().collect();
         ranks.sort_unstable();
         let mut notes: Vec<String> = Vec::new();
-        if node.slots != u32::MAX && node.ranks > node.slots {
-            notes.push(format!("{} on {}", node.ranks, phrases::count(node.slots.into(), "slot")));
+        // Ranks that share a slot (`--share`) count once.
+        let is_crowded = node.slots != u32::MAX && node.ranks > node.slots;
+        let slots =
+            if is_crowded { placement.slots_used(NodeId::new(u32::try_from(at).unwrap_or(u32::MAX))) } else { 0 };
+        if is_crowded && slots > node.slots {
+            notes.push(format!("{} on {}", slots, phrases::count(node.slots.into(), "slot")));
         } else if count > 1 {
             notes.push(node.ranks.to_string());
         }

@@ -99,6 +99,9 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         }
         JobNews::StrangerRefused { address, why } => (Tone::Quiet, stranger_refused(address, *why)),
         JobNews::Continuing { rank, status } => (Tone::Quiet, continuing(names.report(), *rank, *status)),
+        JobNews::LeadContinues { node, lost } => {
+            (Tone::Quiet, format!("{}; {LED}", super::report::lost(names.report(), *node, *lost)))
+        }
         JobNews::EndingDeferred { rank, status, end_in } => (Tone::Quiet, deferred(*rank, *status, *end_in)),
         JobNews::EndingAwaits { cause, kill_in } => {
             let text = format!("{}; sent SIGTERM, SIGKILL in {}", waiting(cause), phrases::wait(*kill_in));
@@ -243,7 +246,8 @@ fn store_unused(at: &OsBytes, port: Option<u16>) -> String {
 /// Ranks of a world that was started meanwhile have no slots of their own.
 pub(super) fn crowded(line: &WorldLine) -> Option<Line> {
     let ranks: u64 = line.apps.iter().map(|app| u64::from(app.procs)).sum();
-    let text = || format!("no free slot for all {} of {}", phrases::count(ranks, "rank"), line.group);
+    let text =
+        || format!("no free slot for all {} of {}: ranks share processors", phrases::count(ranks, "rank"), line.group);
     line.is_crowded.then(|| (Tone::Normal, text()))
 }
 
@@ -373,12 +377,13 @@ pub(super) fn restart(what: &What, names: &Names) -> String {
             format!("without {without} {} {are}", phrases::count((*ranks).into(), "rank"))
         }
     };
-    // Only failures count for --max-restarts.
-    let number = match lost {
-        Some(_) => format!("restart {restart}"),
-        None => format!("restart {} of {}", names.failures().max(1), names.max_restarts()),
+    // The first start is the launch. Only failures count for --max-restarts.
+    let start = restart.saturating_add(1);
+    let used = match lost {
+        Some(_) => String::new(),
+        None => format!("; {} of {} restarts used", names.failures().max(1), names.max_restarts()),
     };
-    format!("{why}; {ranks} started again {when} ({number})")
+    format!("{why}; {ranks} started again {when} (start {start}{used})")
 }
 
 /// Missing output. `unread`: the job ends because its output has no reader, so this is no news.

@@ -184,6 +184,9 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
         block.field("error", &message);
     }
     block.stderr(&facts.tail);
+    if let Some(memory) = memory(facts, status, report.peaks.get(&rank)) {
+        block.field("memory", &memory);
+    }
     let missed = is_missed(&facts.tail) || facts.error_file.as_deref().is_some_and(is_missed);
     let store = report.start.as_ref().map(|start| start.master_store).filter(|_| missed);
     if let Some(store) = store {
@@ -205,6 +208,26 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     tries(&mut block, report, status, facts.oom_limit.is_some(), store);
     block.exit(end.exit);
     block.text
+}
+
+/// The memory of the rank and of its host, where it may explain the failure.
+fn memory(facts: &Facts, status: Status, peak: Option<&u64>) -> Option<String> {
+    let host = facts.host?;
+    let killed = matches!(status, Status::Signaled { sig: Signal::KILL, .. });
+    if !killed && !host.is_low() {
+        return None;
+    }
+    let rank = match peak {
+        Some(kib) if *kib > 0 => format!("the rank had at most {}; ", phrases::bytes(kib.saturating_mul(1024))),
+        Some(_) | None => String::new(),
+    };
+    let swap = match host.swap_total {
+        0 => "no swap".into(),
+        total => format!("{} of {} of swap", phrases::bytes(host.swap_free), phrases::bytes(total)),
+    };
+    let free = format!("{} of {}", phrases::bytes(host.available), phrases::bytes(host.total));
+    let load = f64::from(host.load) / 100.0;
+    Some(format!("{rank}then free on the host: {free}, {swap}; load {load:.2}"))
 }
 
 /// Ways out of the failure, one line each.
@@ -265,11 +288,11 @@ fn lost_on(report: &Report, nodes: &[NodeId], lost: Lost) -> String {
         // A frozen host cannot be told from one that is off.
         Lost::Unheard if one => {
             format!(
-                "lost contact with {host}: no heartbeat before its lease expired; its guardian has killed its ranks, or the host is down"
+                "lost contact with {host}: no heartbeat before its lease expired; its guardian killed its ranks, or the host is down"
             )
         }
         Lost::Unheard => format!(
-            "lost contact with {host}: no heartbeat before their leases expired; their guardians have killed their ranks, or the hosts are down"
+            "lost contact with {host}: no heartbeat before their leases expired; their guardians killed their ranks, or the hosts are down"
         ),
         Lost::Expired if one => {
             format!(
@@ -388,7 +411,7 @@ impl Block {
         let most = report.start.as_ref().map_or(0, |start| start.restarts.most);
         let before = report.restarts.len().saturating_sub(SHOWN);
         if before > 0 {
-            self.field("restart", &format!("{before} before these"));
+            self.field("start", &format!("{before} more before these"));
         }
         for (restarted, n) in report.restarts.iter().zip(1_usize..).skip(before) {
             let Restarted { rank, node, status, lost, lived } = *restarted;
@@ -398,10 +421,10 @@ impl Block {
                 Some(_) => format!("{} was lost after {lived}", host(report, node)),
                 None => format!("rank {rank}{on} had failed: {status} after {lived}"),
             };
-            // Only failures count for --max-restarts.
+            // The first start is the launch. Only failures count for --max-restarts.
             let failures = report.restarts.iter().take(n).filter(|other| other.lost.is_none()).count();
-            let number = if lost.is_some() { n.to_string() } else { format!("{failures} of {most}") };
-            self.field("restart", &format!("{number}: {what}"));
+            let used = if lost.is_some() { String::new() } else { format!(" ({failures} of {most} restarts used)") };
+            self.field("start", &format!("{}: {what}{used}", n.saturating_add(1)));
         }
     }
 
@@ -466,6 +489,7 @@ fn fate(group: &Group, after_a_rank: bool, report: &Report) -> String {
         Became::Stopped(sig) => format!("{ranks} stopped by {by} ({sig}, {after})"),
         Became::After(status, sig) => format!("{ranks} {status} after {sig} by {by} ({after})"),
         Became::Killed => format!("{ranks} killed by rlaunch (SIGKILL, {after})"),
+        Became::GroupEnded => format!("{ranks} ended by order of the program that drives the group"),
         Became::TakenAlong => format!("{ranks} ended with it"),
         Became::NeverStarted if report.restarts.is_empty() => format!("{ranks} never started"),
         Became::NeverStarted => format!("{ranks} not started again"),

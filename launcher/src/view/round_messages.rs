@@ -76,6 +76,7 @@ fn on(host: &OsBytes) -> String {
 pub(crate) fn unable(initial: Rank, host: &OsBytes, error: &SpawnError) -> String {
     let why = match error.step {
         SpawnStep::Gpus => "the host has too few GPUs for one more rank".into(),
+        SpawnStep::Devices => format!("another process holds {}", Visible(&error.path)),
         SpawnStep::Exec | SpawnStep::ChangeDir => {
             format!("{} {}: {}", launch::step(error.step), Visible(&error.path), phrases::errno(error.errno))
         }
@@ -217,7 +218,7 @@ fn how(fault: &Fault) -> String {
 pub(crate) fn fields(block: &mut Block, report: &Report) {
     let rounds = &report.rounds;
     if rounds.count > 0 || !rounds.lost.is_empty() {
-        let mut parts = vec![format!("{} within the processes", phrases::count(rounds.count.into(), "restart"))];
+        let mut parts = vec![format!("{} within the processes", rounds.count)];
         let behind = report.left_behind();
         for (how, what) in
             [(Behind::Lost, "failed"), (Behind::Again, "failed, and started again"), (Behind::Home, "discarded")]
@@ -227,14 +228,14 @@ pub(crate) fn fields(block: &mut Block, report: &Report) {
                 parts.push(format!("{} {what}", phrases::ranks(&ranks)));
             }
         }
-        block.field("rounds", &parts.join("; "));
+        block.field("restarts", &parts.join("; "));
     }
     for RoundLine { round, fault, sizes, took } in &rounds.last {
         let why = match fault {
             Some((first, more)) => fault_of(first, &OsBytes::default()) + &and_more(first, *more),
             None => "planned".into(),
         };
-        block.field("round", &format!("{round}: {why}; continued with {} after {}", world(*sizes), fine(*took)));
+        block.field("restart", &format!("{round}: {why}; continued with {} after {}", world(*sizes), fine(*took)));
     }
     if let Some((fault, reason)) = &rounds.given_up {
         let reason = reason.to_string();
@@ -395,14 +396,20 @@ mod tests {
             said(&record(0, None, failed), Tone::Quiet).unwrap()
         };
         let start = "rlaunch: rank 2 could not be started again on node1: ";
-        let of = [(SpawnStep::Exec, "./a b"), (SpawnStep::Pipes, ""), (SpawnStep::Gpus, "")]
-            .map(|(step, path)| unable(step, path));
+        let of = [
+            (SpawnStep::Exec, "./a b"),
+            (SpawnStep::Pipes, ""),
+            (SpawnStep::Gpus, ""),
+            (SpawnStep::Devices, "/dev/vfio/0"),
+        ]
+        .map(|(step, path)| unable(step, path));
         assert_eq!(
             of.map(|said| said.strip_prefix(start).map(str::to_owned).unwrap_or(said)),
             [
                 "its program ./a b: no such file or directory\n",
                 "pipes for its output: no such file or directory\n",
-                "the host has too few GPUs for one more rank\n"
+                "the host has too few GPUs for one more rank\n",
+                "another process holds /dev/vfio/0\n"
             ]
         );
         let note = Box::new(RoundNote::Refused { text: "no healthy rank is left".into() });

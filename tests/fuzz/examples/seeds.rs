@@ -3,6 +3,7 @@
 use rlaunch_core::allocation::{HostStep, StepLayout};
 use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::{Answer, Hash, Place, Preamble, Secret};
+use rlaunch_core::guard::devices::DeviceStep;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank, Round};
 use rlaunch_core::master_store::Guard;
 use rlaunch_core::os_bytes::OsBytes;
@@ -97,6 +98,7 @@ fn down() -> Vec<Vec<u8>> {
         ToNode::Spawn { procs, last: true, local_size: 1 },
         ToNode::Signal { sig: Signal::USR1 },
         end,
+        ToNode::Devices(DeviceStep::Free),
         ToNode::Kill,
         ToNode::Finish,
     ]
@@ -133,10 +135,12 @@ fn up() -> Vec<Vec<u8>> {
         oom_limit: Some(0),
         error_file: Some("{\"message\": \"x\"}".into()),
         late: false,
+        host: None,
     };
     [
         ToRoot::Hello(hello),
         ToRoot::Ready,
+        ToRoot::Devices { held: true },
         ToRoot::Probed { number: 3, errno: 111, by: OsBytes::default() },
         ToRoot::Started { procs: Capped::chunks((0..2).map(started)).remove(0) },
         ToRoot::SpawnFailed { proc: ProcId::new(2), error },

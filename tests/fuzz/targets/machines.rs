@@ -4,11 +4,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_core::events::line;
+use rlaunch_core::guard::devices::DeviceStep;
 use rlaunch_core::id::{JobId, NodeId, Rank, SessionId, Std};
 use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::master_store::{ForAgent, Guard, Holder};
-use rlaunch_core::node::{Node, NodeAction, NodeEvent, Sandbox};
+use rlaunch_core::node::{DevicesFreed, Node, NodeAction, NodeEvent, Sandbox};
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::Placement;
 use rlaunch_core::report::fold;
@@ -107,15 +109,14 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
             NodeEvent::Renewed { port: if port == rlaunch_core::wire::to_node::PortPlan::Choose { 21_000 } else { 0 } }
         }
         NodeAction::Check { app, .. } => NodeEvent::Checked { app, error: None },
-        NodeAction::FreeDevices { .. } => {
-            NodeEvent::DevicesFreed(rlaunch_core::node::DevicesFreed::Free { skips_lock: true })
-        }
+        NodeAction::FreeDevices { step: DeviceStep::Look, .. } => NodeEvent::DevicesFreed(DevicesFreed::Found),
+        NodeAction::FreeDevices { .. } => NodeEvent::DevicesFreed(DevicesFreed::Free { skips_lock: true }),
         NodeAction::ExamineDevices { .. } => NodeEvent::DevicesExamined,
-        NodeAction::AwaitDevices { proc, .. } => NodeEvent::DevicesReleased { proc },
+        NodeAction::AwaitDevices { proc, .. } => NodeEvent::DevicesReleased { proc, taken: OsBytes::default() },
         NodeAction::ReservePort { .. } => NodeEvent::PortReserved { port: 22_000 },
         NodeAction::ReserveWorld { world } => NodeEvent::WorldReserved { world, port: 23_000 },
         NodeAction::OrderDone { .. } => return None,
-        NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } | NodeAction::KillSession { .. } => return None,
+        NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } | NodeAction::KillSessions { .. } => return None,
         NodeAction::Tell { .. }
         | NodeAction::EndSession { .. }
         | NodeAction::Mark { .. }

@@ -11,6 +11,7 @@ use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::client::client_round::{Heard as Round, Said};
 use rlaunch_core::wire::frozen::client::order::Order;
 use rlaunch_core::wire::frozen::client::{Asked, HELLO, Heard, Reply, Told, Words, frame_len, parse_hello};
+use rlaunch_core::wire::frozen::pool::{PoolReply, PoolRequest};
 use rlaunch_core::wire::store::{Down, Passage};
 use std::collections::BTreeSet;
 
@@ -44,6 +45,14 @@ fn any(data: &[u8]) {
     }
     if let Ok(heard) = Round::parse(data) {
         assert_eq!(Round::parse(&heard.to_frame()), Ok(heard));
+    }
+    match PoolRequest::parse(data) {
+        // The body of a later kind is not kept.
+        Ok(PoolRequest::Unknown(_)) | Err(_) => {}
+        Ok(request) => assert_eq!(PoolRequest::parse(&request.to_frame()), Ok(request)),
+    }
+    if let Ok(reply) = PoolReply::parse(data) {
+        assert!(PoolReply::parse(&reply.to_frame()).is_ok());
     }
     let _read = (Reply::parse(data), Told::parse(data), frame_len(data));
     if let Some(first) = data.first_chunk::<HELLO>() {

@@ -7,9 +7,10 @@ use crate::kernel::Init;
 use crate::link;
 use crate::plan::Sight;
 use crate::world::{Ev, World};
+use rlaunch_core::guard::devices::DeviceStep;
 use rlaunch_core::id::{AppIndex, ProcId, StreamId, WorldId};
 use rlaunch_core::machine::Machine;
-use rlaunch_core::node::{Node, NodeAction, NodeEvent, Sandbox, SandboxPlan};
+use rlaunch_core::node::{DevicesFreed, Node, NodeAction, NodeEvent, Sandbox, SandboxPlan};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
@@ -88,6 +89,10 @@ pub(crate) struct Agent {
     was_mute: bool,
     /// Whether it has reported that its ranks can be started.
     pub(crate) ready: bool,
+    /// Whether processes hold its devices that have to be ended before ranks are started.
+    pub(crate) holders: bool,
+    /// How often that was looked at.
+    looks: u64,
     /// Its report of remaining processes.
     done: Option<u32>,
     granted: u64,
@@ -328,11 +333,12 @@ impl World {
             NodeAction::OpenNamespace { number, .. } => self.makes_space(number),
             NodeAction::Serve { addr, port, guard: _, ranks: _ } => self.serves(addr, port),
             NodeAction::WatchPreemption { .. } | NodeAction::ExamineDevices { .. } | NodeAction::EndSession { .. } => {}
-            NodeAction::AwaitDevices { .. } | NodeAction::FreeDevices { .. } | NodeAction::ReservePort { .. } => {}
+            NodeAction::FreeDevices { step, .. } => self.frees(step),
+            NodeAction::AwaitDevices { .. } | NodeAction::ReservePort { .. } => {}
             NodeAction::ReserveWorld { world } => self.reserves(world),
             NodeAction::OrderDone { .. } => {}
             // Sessions have no other processes here.
-            NodeAction::KillSession { .. } | NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } => {}
+            NodeAction::KillSessions { .. } | NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } => {}
             NodeAction::Tell { .. }
             | NodeAction::Mark { .. }
             | NodeAction::UsePort(_)
@@ -356,7 +362,7 @@ impl World {
                 self.check(one, || "a second sweep at once".to_owned());
                 self.soon(Ev::Sweeps);
             }
-            NodeAction::Check { app, .. } if self.several() => self.looks_for(app),
+            NodeAction::Check { app, .. } if self.several() || self.host.agent.holders => self.looks_for(app),
             NodeAction::Beat(beat) if self.host.remote => {
                 if !self.host.agent.edge_lost {
                     self.send_to_launcher(link::beat(beat));
@@ -406,6 +412,17 @@ impl World {
         let error =
             bare.then(|| SpawnError { step: SpawnStep::Exec, errno: 2, path: "rank".into(), found: Found::Nothing });
         self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::Checked { app, error }))));
+    }
+
+    /// Holders of devices are found in every second look, and end when they have to.
+    fn frees(&mut self, step: DeviceStep) {
+        let agent = &mut self.host.agent;
+        let is_asked = step == DeviceStep::Look || agent.holders;
+        agent.looks += u64::from(step == DeviceStep::Look);
+        agent.holders = step == DeviceStep::Look && (agent.looks + self.plan.window / 16384) % 2 == 0;
+        let freed = if agent.holders { DevicesFreed::Found } else { DevicesFreed::Free { skips_lock: false } };
+        self.check(is_asked, || "holders are ended where none were found".to_owned());
+        self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::DevicesFreed(freed)))));
     }
 
     fn ground(&mut self, plan: &SandboxPlan) {

@@ -208,6 +208,7 @@ impl Oracle {
             | ToRoot::Round(_)
             | ToRoot::Hello(_)
             | ToRoot::Ready
+            | ToRoot::Devices { .. }
             | ToRoot::Started { .. }
             | ToRoot::InputFailed { .. }
             | ToRoot::HostSignal { .. }

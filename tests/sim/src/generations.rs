@@ -7,6 +7,7 @@ use crate::plan::{FAULTS_END, Fault, MS, Plan, Reaction, Script, script};
 use crate::rng::Rng;
 use crate::site;
 use crate::world::{Ev, World};
+use rlaunch_core::guard::devices::DeviceKind;
 use rlaunch_core::id::{NodeId, ProcId, Rank};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
@@ -68,6 +69,9 @@ pub(crate) fn plan(seed: u64) -> Plan {
     // The job may do with fewer ranks, where hosts are lost.
     if rng.chance(60) {
         plan.spec.rounds.limits.min_world = Some(u32::try_from(rng.between(1, world)).unwrap_or(1));
+    }
+    if rng.chance(40) {
+        plan.spec.devices.kind = DeviceKind::Auto;
     }
     for _ in 0..RETRIES {
         plan.ranks.extend((0..world).map(|_| Script { stuck: None, ..calm(rng, true, world) }));

@@ -6,7 +6,7 @@ use crate::site::Site;
 use rlaunch_core::id::JobId;
 use rlaunch_core::master_store::{ForAgent, ForRank0, Holder};
 use rlaunch_core::os_strings::OsStrings;
-use rlaunch_core::place::Placement;
+use rlaunch_core::place::{Placement, World as GroupWorld};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, OnFailure, Role, Tier};
 use rlaunch_core::status::Status;
@@ -198,7 +198,15 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
     let big = AppBase { argv: ["x".repeat(300_000)].iter().collect(), ..base.clone() };
     let split = rng.between(0, u64::from(count));
     let first = u32::try_from(split).unwrap_or(0);
-    let second = if rng.chance(5) { big } else { base.clone() };
+    let mut second = if rng.chance(5) { big } else { base.clone() };
+    let mut placement = Placement::here("here", [first, count - first]);
+    // The second program is a group in a third of the jobs where it is another one.
+    if first > 0 && first < count && count.is_multiple_of(3) {
+        let group = GroupWorld { agent_store: holder(count - first).is_agent(), ..GroupWorld::named("gen".into()) };
+        second.role.world = group.clone();
+        placement.worlds.add_program(GroupWorld::default());
+        placement.worlds.add_program(group);
+    }
     let on_failure = if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue };
     let grace = Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) });
     JobSpec {
@@ -210,7 +218,7 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
         ..JobSpec::of(
             JobId([7; 16]),
             vec![AppSpec { procs: first, base }, AppSpec { procs: count - first, base: second }],
-            Placement::here("here", [first, count - first]),
+            placement,
         )
     }
 }

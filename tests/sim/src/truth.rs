@@ -129,7 +129,10 @@ impl World {
 
     /// Checks that a rank is where the placement has it, and has the right variables.
     pub(crate) fn check_seat(&mut self, proc: ProcId, exec: &ExecSpec) {
-        self.check_store(proc, exec);
+        // A group has a rendezvous of its own.
+        if exec.base.role.world.group.is_empty() {
+            self.check_store(proc, exec);
+        }
         if !self.several() {
             return;
         }
@@ -181,6 +184,8 @@ impl World {
 
     /// No rank starts before all nodes are ready that take part.
     pub(crate) fn check_ready(&mut self) {
+        let held = self.placement().used().find(|node| self.host(node.index()).agent.holders);
+        self.check(held.is_none(), || format!("a rank starts, and the devices of a host are held: {held:?}"));
         if self.several() {
             let alone = self.plan.spec.placement.is_here();
             let ready = alone || self.placement().used().all(|node| self.host(node.index()).agent.ready);

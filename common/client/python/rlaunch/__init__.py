@@ -10,11 +10,38 @@ Nothing here imports a framework, starts a thread or opens a connection before i
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ._errors import ConnectionFailed, Error, Interrupted, NoJob, Refused, StoreTimeout
-from ._launcher import launcher
-from ._spawn import SpawnedWorld, end_world, spawn
-from ._store import Store
-from ._world import World, world
+
+if TYPE_CHECKING:
+    from ._launcher import launcher
+    from ._spawn import SpawnedWorld, end_world, spawn
+    from ._store import Store
+    from ._world import World, world
+
+_MODULES = {
+    "_launcher": ("launcher",),
+    "_spawn": ("SpawnedWorld", "end_world", "spawn"),
+    "_store": ("Store",),
+    "_world": ("World", "world"),
+}
+"""Imported when they are first needed: a worker of a group starts without them."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            import importlib
+
+            found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> "list[str]":
+    return sorted(__all__)
+
 
 __all__ = [
     "ConnectionFailed",

@@ -41,6 +41,8 @@ pub struct Target {
     user: Option<OsBytes>,
     host: OsBytes,
     port: Option<u16>,
+    /// The control socket of a connection that is open.
+    control: Option<OsBytes>,
 }
 
 /// As a list of hosts shows it: `eve@node1 (port 2222)`.
@@ -87,7 +89,7 @@ impl Target {
             return refuse("it is no text");
         };
         match name::host(host).and(user.map_or(Ok(()), name::user)) {
-            Ok(()) => Ok(Self { user: user.map(OsBytes::from), host: host.into(), port }),
+            Ok(()) => Ok(Self { user: user.map(OsBytes::from), host: host.into(), port, control: None }),
             Err(Flaw::Missing) => refuse("a part of it is empty"),
             Err(Flaw::Dash) => refuse("it begins with a dash"),
             Err(Flaw::Character(..)) => refuse("it holds a character that no name has there"),
@@ -110,6 +112,12 @@ impl Target {
     #[must_use]
     pub const fn host(&self) -> &OsBytes {
         &self.host
+    }
+
+    /// The same, over a connection that is open.
+    #[must_use]
+    pub fn over(self, control: OsBytes) -> Self {
+        Self { control: Some(control), ..self }
     }
 
     /// The words after `ssh` in a call by hand: `-p 2222 eve@node1`.
@@ -168,8 +176,53 @@ pub fn argv(target: &Target, options: &SshOptions, line: &[u8]) -> Vec<OsBytes> 
     if options.fast {
         option(FAST);
     }
+    words.extend(over(target));
     words.extend(target.words());
     words.push(OsBytes::from(line));
+    words
+}
+
+/// The option that uses an open connection. ssh logs in by itself where it cannot be used.
+fn over(target: &Target) -> Vec<OsBytes> {
+    let option = |path: &OsBytes| OsBytes::new([b"ControlPath=", path.as_slice()].concat());
+    target.control.iter().flat_map(|path| [OsBytes::from("-o"), option(path)]).collect()
+}
+
+/// The word that ssh prints once a connection of [`connection`] can be used.
+pub const IS_OPEN: &str = "rlaunch-open";
+
+/// Options of a connection that stays open for others, below those of [`FORCED`] that fit. A connection that is dead ends after 30 s, as a
+/// lease does. A command of the user's that ssh runs here is not run for it: ours reports that the connection can be used.
+const CONNECTION: [&str; 14] = [
+    "IgnoreUnknown=*",
+    "LogLevel=INFO",
+    "RequestTTY=no",
+    "RemoteCommand=none",
+    "ClearAllForwardings=yes",
+    "ForwardX11=no",
+    "ForwardAgent=no",
+    "ForkAfterAuthentication=no",
+    "ControlMaster=yes",
+    "ControlPersist=no",
+    "ServerAliveInterval=10",
+    "ServerAliveCountMax=3",
+    "PermitLocalCommand=yes",
+    "LocalCommand=echo rlaunch-open",
+];
+
+/// The command that opens a connection for other calls of ssh, whose control socket is the target's, and holds it.
+#[must_use]
+pub fn connection(target: &Target, options: &SshOptions, seconds: u64) -> Vec<OsBytes> {
+    let mut words: Vec<OsBytes> = ["ssh", "-T", "-N"].map(OsBytes::from).into();
+    let mut option = |text: &str| words.extend(["-o", text].map(OsBytes::from));
+    CONNECTION.iter().for_each(|text| option(text));
+    option(&format!("ConnectTimeout={seconds}"));
+    option("BatchMode=yes");
+    if options.fast {
+        option(FAST);
+    }
+    words.extend(over(target));
+    words.extend(target.words());
     words
 }
 
@@ -208,6 +261,23 @@ mod tests {
         assert!(!all.contains("BatchMode"), "{all}");
         assert!(all.contains("-o ControlPath=none -o KexAlgorithms=^curve25519-sha256,"), "{all}");
         assert!(all.ends_with(" -p 2222 -l eve@corp -- fe80::1%eth0 LINE"), "{all}");
+    }
+
+    #[test]
+    fn open_connection_is_used_and_held() {
+        let target = Target::parse(b"eve@node1", Some(22)).unwrap().over("/run/p/0".into());
+        let text = |words: Vec<OsBytes>| words.iter().map(|word| word.to_string()).collect::<Vec<_>>().join(" ");
+        let used = text(argv(&target, &SshOptions::default(), b"LINE"));
+        assert!(used.ends_with("-o ControlPath=/run/p/0 -p 22 -l eve -- node1 LINE"), "{used}");
+        let held = text(connection(&target, &SshOptions { fast: true, ..SshOptions::default() }, 60));
+        assert!(held.starts_with("ssh -T -N -o IgnoreUnknown=*"), "{held}");
+        assert!(
+            held.contains("-o ControlMaster=yes") && held.contains(&format!("LocalCommand=echo {IS_OPEN} ")),
+            "{held}"
+        );
+        assert!(held.ends_with(" -o ControlPath=/run/p/0 -p 22 -l eve -- node1"), "{held}");
+        // The path is for ssh alone.
+        assert_eq!(target.to_string(), "eve@node1 (port 22)");
     }
 
     #[test]

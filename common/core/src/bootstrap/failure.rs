@@ -221,11 +221,9 @@ impl Failure {
             Trouble::Barred => {
                 "ask who runs it whether you may log in there; under Slurm, only with a job of yours on it".into()
             }
-            Trouble::Closed => format!(
-                "ssh {host} true: closed again, the account may not log in there (sshd's log has the reason); else too many \
-                 log in at a time"
-            )
-            .into(),
+            Trouble::Closed => {
+                format!("ssh {host} true: if that is closed too, see sshd's log; else too many log in at a time").into()
+            }
             Trouble::KeyChanged => {
                 let file = ssh_messages::known_hosts(&self.words);
                 let file = file.map_or_else(String::new, |file| format!("-f {} ", quoted(file.as_bytes())));
@@ -242,10 +240,12 @@ impl Failure {
             }
             Trouble::Config => "mend ~/.ssh/config".into(),
             Trouble::MasterFull => {
-                "raise MaxSessions in its sshd_config (0 admits no session), or on the host that it is reached through".into()
+                "raise MaxSessions in its sshd_config (0 admits no session), or on the host that it is reached through"
+                    .into()
             }
             Trouble::NoForwarding => {
-                format!("AllowTcpForwarding and PermitOpen in its sshd_config; ssh -G {host} names the proxyjump").into()
+                format!("AllowTcpForwarding and PermitOpen in its sshd_config; ssh -G {host} names the proxyjump")
+                    .into()
             }
             Trouble::Lost => "see whether the host or the network between was restarted".into(),
         }

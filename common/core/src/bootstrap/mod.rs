@@ -23,7 +23,7 @@ pub mod tcp_hello;
 mod tests;
 
 pub use answer::{Answer, Heard, Place, Scanner};
-pub use argv::{SshOptions, Target, TargetError, argv, question};
+pub use argv::{IS_OPEN, SshOptions, Target, TargetError, argv, connection, question};
 pub use carrier::{Carrier, CarrierEnd, CarrierKind};
 pub use command_template::{CommandTemplate, TemplateError};
 pub use dial::{Dial, DialAction, DialEvent, DialPlan, Seen, Stage, Up};

@@ -51,7 +51,7 @@ pub struct Preamble {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PreambleError {
     /// Something else is on stdin.
-    #[error("what came on stdin is not from rlaunch: a file that the login shell reads may have taken the first bytes")]
+    #[error("stdin does not begin with data of rlaunch: a start-up file of the login shell may have read it")]
     Foreign,
     /// A launcher that speaks another version.
     #[error("the launcher speaks version {theirs} of the wire, this agent {WIRE}: both must be the same rlaunch")]

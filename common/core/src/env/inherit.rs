@@ -97,7 +97,7 @@ impl Base {
 
     /// A variable that the user names is set for other hosts, too.
     fn pin_named(&mut self, name: &[u8], known: Option<&Var>) {
-        if known.is_some_and(|var| var.role.is_written() || var.role.is_hosts()) {
+        if known.is_some_and(|var| var.role.is_written() || var.role.is_hosts() || var.role == Role::LoginHost) {
             self.decide(name);
         }
     }

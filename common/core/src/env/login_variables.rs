@@ -69,7 +69,9 @@ pub fn abroad(caller: &OsStrings, pinned: &OsStrings, login: &OsStrings, wdir: O
         let role = lookup(name).map(|var| var.role);
         // A login brings none of these: only a step does.
         let is_given = is_device(name) && value(login, name).is_some();
-        (matches!(role, Some(Role::Host | Role::Tpu)) || (another && role == Some(Role::User)) || is_given)
+        (matches!(role, Some(Role::Host | Role::Tpu | Role::LoginHost))
+            || (another && role == Some(Role::User))
+            || is_given)
             && !pinned.contains(name)
     };
     let mut vars = OsStrings::with_capacity(caller.as_bytes().len());
@@ -143,6 +145,15 @@ mod tests {
             ["PATH=/bin", "TMPDIR=/scratch/7", "_=x", "SSH_CONNECTION=b", "SLURMD_NODENAME=n1"],
             "what the user asked for travels"
         );
+    }
+
+    /// A host that has them passes them on neither: the computed variables describe its part of the job.
+    #[test]
+    fn shape_of_a_tpu_slice_stays_at_the_login_host() {
+        let caller = ["TPU_TOPOLOGY=4x4", "TPU_HOST_BOUNDS=2,2,1", "TPU_CHIPS_PER_HOST_BOUNDS=2,2,1", "A=1"];
+        let login = ["TPU_TOPOLOGY=2x2", "TPU_MESH_CONTROLLER_ADDRESS=h:8476"];
+        assert_eq!(of(&caller, &[], &login, None), ["A=1"]);
+        assert_eq!(of(&caller, &["TPU_TOPOLOGY"], &login, None), ["TPU_TOPOLOGY=4x4", "A=1"], "-x");
     }
 
     #[test]

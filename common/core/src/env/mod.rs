@@ -17,6 +17,7 @@ mod pmi;
 mod python;
 mod round_variables;
 mod slurm;
+mod spawned;
 mod torch;
 mod tpu;
 mod tpu_lock;
@@ -27,6 +28,7 @@ pub use hook_variables::of_command;
 pub use inherit::{Base, Export, ExportError, base, glob};
 pub use login_variables::{abroad, of_login, value};
 pub use round_variables::OfRound;
+pub use spawned::{is_name, spawned};
 pub use tpu::without_tpu;
 
 use alloc::string::String;
@@ -55,6 +57,8 @@ pub enum Role {
     Host,
     /// The same where another user logs in there.
     User,
+    /// True of the host where rlaunch was started. Ranks on other hosts have none.
+    LoginHost,
     /// Set on TPU hosts in place of what the environment has; elsewhere true of one host.
     Tpu,
 }
@@ -86,6 +90,7 @@ impl Role {
             Self::Told => "for commands",
             Self::Host => "the host's",
             Self::User => "the user's there",
+            Self::LoginHost => "stays",
             Self::Tpu => "set on TPU hosts",
         }
     }

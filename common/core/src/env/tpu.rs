@@ -12,11 +12,16 @@ const fn tpu(name: &'static str, doc: &'static str) -> Var {
     Var { name, role: Role::Tpu, doc, anew: Anew::Never }
 }
 
+const fn shape(name: &'static str, doc: &'static str) -> Var {
+    Var { name, role: Role::LoginHost, doc, anew: Anew::Never }
+}
+
 pub(super) const CONTRACT: Contract = Contract {
     title: "TPU",
-    about: "On hosts with TPU chips, rlaunch replaces all of these, and only `-x` overrides them. On other hosts they are \
+    about: "On hosts with TPU chips, rlaunch replaces these, and only `-x` overrides them. On other hosts they are \
             variables of the host. With one rank per host, libtpu finds the chips by itself, and the variables for processes \
-            and chips are not set. With one rank per chip, or two ranks on a host of four chips, they are set. See \
+            and chips are not set. With one rank per chip, or two ranks on a host of four chips, they are set. \
+            Variables with `stays` describe the host where you start rlaunch, and do not travel without `-x`. See \
             [TPU](../guides/tpu.md).",
     vars: &[
         tpu("CLOUD_TPU_TASK_ID", "With several ranks on a host: as TPU_WORKER_ID."),
@@ -27,8 +32,12 @@ pub(super) const CONTRACT: Contract = Contract {
         tpu("MEGASCALE_PORT", "With several slices: 8081."),
         tpu("MEGASCALE_SLICE_ID", "With several slices: the number of the slice in the job."),
         tpu("TPU_ACCELERATOR_TYPE", "Type of the accelerator, as `v4-16`, if known."),
+        shape("TPU_CHIPS_PER_HOST_BOUNDS", "The shape of the chips of the host, as GKE sets it."),
         tpu("TPU_CHIPS_PER_PROCESS_BOUNDS", "With several ranks on a host: the shape of the chips of a rank."),
+        shape("TPU_HOST_BOUNDS", "The shape of the hosts of its slice."),
         tpu("TPU_HOST_ID", "The number of the host in its slice."),
+        shape("TPU_MESH_CONTROLLER_ADDRESS", "The controller of its slice."),
+        shape("TPU_MESH_CONTROLLER_PORT", "As TPU_MESH_CONTROLLER_ADDRESS."),
         tpu("TPU_NAME", "The name of the slice."),
         tpu("TPU_NUM_DEVICES", "Number of chips of the host, if known."),
         tpu("TPU_PROCESS_ADDRESSES", "With several ranks on a host: addresses of the ranks of the slice."),
@@ -36,6 +45,9 @@ pub(super) const CONTRACT: Contract = Contract {
         tpu("TPU_PROCESS_PORT", "With several ranks on a host: 8476 + the local rank."),
         tpu("TPU_SKIP_MDS_QUERY", "`1` if the hostfile describes the slice, because there may be no metadata server."),
         tpu("TPU_SLICE_NAME", "As TPU_NAME."),
+        shape("TPU_TOPOLOGY", "The shape of the chips of its slice."),
+        shape("TPU_TOPOLOGY_ALT", "As TPU_TOPOLOGY."),
+        shape("TPU_TOPOLOGY_WRAP", "As TPU_TOPOLOGY."),
         tpu("TPU_VISIBLE_CHIPS", "With several ranks on a host: the chips of the rank."),
         tpu("TPU_VISIBLE_DEVICES", "As TPU_VISIBLE_CHIPS."),
         tpu("TPU_WORKER_HOSTNAMES", "Addresses of the hosts of the slice; `localhost` if the job has one host."),

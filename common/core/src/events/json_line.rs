@@ -15,10 +15,10 @@ use crate::spec::{Contain, OnFailure, Tier};
 use crate::status::Status;
 use crate::time::Span;
 use crate::wire::node_news;
-use crate::wire::to_root::{Facts, Found, Hello, Leftover, NodeRefusal, SpawnError, SpawnStep, Tried, Usage};
+use crate::wire::to_root::{Facts, Found, Hello, HostUse, Leftover, NodeRefusal, SpawnError, SpawnStep, Tried, Usage};
 use alloc::format;
 use alloc::string::{String, ToString as _};
-use losses::lost;
+pub(super) use losses::lost;
 
 /// Returns one line of the event log, with its newline.
 #[must_use]
@@ -342,18 +342,29 @@ fn rank(o: &mut Object<'_>, what: &What) {
     if let What::RankFacts { rank, facts } = what {
         o.text("ev", "rank.facts");
         o.number("rank", rank.get().into());
-        let Facts { tail, core, oom_limit, error_file, late } = facts;
-        o.bytes("tail", tail);
-        match core {
-            Some(path) => o.bytes("core_file", path),
-            None => o.null("core_file"),
-        }
-        o.maybe("oom_limit", *oom_limit);
-        match error_file {
-            Some(text) => o.bytes("error_file", text),
-            None => o.null("error_file"),
-        }
-        o.flag("late", *late);
+        self::facts(o, facts);
+    }
+}
+
+fn facts(o: &mut Object<'_>, facts: &Facts) {
+    let Facts { tail, core, oom_limit, error_file, late, host } = facts;
+    o.bytes("tail", tail);
+    match core {
+        Some(path) => o.bytes("core_file", path),
+        None => o.null("core_file"),
+    }
+    o.maybe("oom_limit", *oom_limit);
+    match error_file {
+        Some(text) => o.bytes("error_file", text),
+        None => o.null("error_file"),
+    }
+    o.flag("late", *late);
+    if let Some(HostUse { available, total, swap_free, swap_total, load }) = *host {
+        o.number("memory_available", available);
+        o.number("memory_total", total);
+        o.number("swap_free", swap_free);
+        o.number("swap_total", swap_total);
+        o.number("load_percent", load.into());
     }
 }
 
@@ -379,6 +390,7 @@ fn spawn_error(o: &mut Object<'_>, error: &SpawnError) {
         SpawnStep::Limits => "limits",
         SpawnStep::LogDirectory => "log_dir",
         SpawnStep::Gpus => "gpus",
+        SpawnStep::Devices => "devices",
         SpawnStep::Exec => "exec",
     };
     o.text("step", step);

@@ -1,7 +1,7 @@
 //! Facts about a job that only its readers need: no part of the report is computed from them. Each has its line of the log here.
 
-use super::Cause;
-use super::json_line::{cause, status};
+use super::json_line::{cause, lost, status};
+use super::{Cause, Lost};
 use crate::allocation::Scheduler;
 use crate::bootstrap::{FallBack, Refusal};
 use crate::id::{NodeId, Rank};
@@ -99,6 +99,13 @@ pub enum JobNews {
         rank: Rank,
         /// How it ended.
         status: Status,
+    },
+    /// A host without a rank of the program that leads the job was lost. This program decides the consequence.
+    LeadContinues {
+        /// The host.
+        node: NodeId,
+        /// The lost part of ours there.
+        lost: Lost,
     },
     /// A rank was killed by a signal that rlaunch passed on. The others have the grace before the job ends.
     EndingDeferred {
@@ -245,6 +252,7 @@ impl JobNews {
             Self::StepWaits { .. } => "step.waits",
             Self::StrangerRefused { .. } => "agent.refused",
             Self::Continuing { .. } => "continuing",
+            Self::LeadContinues { .. } => "lead.continues",
             Self::EndingDeferred { .. } => "ending.deferred",
             Self::EndingAwaits { .. } => "ending.awaits",
             Self::NoProgress { .. } => "restart.no_progress",
@@ -298,6 +306,10 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
             o.text("why", why.word());
         }
         JobNews::Continuing { rank, status } => ended(o, *rank, *status),
+        JobNews::LeadContinues { node, lost: part } => {
+            o.number("node", node.get().into());
+            self::lost(o, *part);
+        }
         JobNews::EndingDeferred { rank, status, end_in } => {
             ended(o, *rank, *status);
             o.number("end_in", end_in.nanos());

@@ -82,6 +82,15 @@ impl DevicePlan {
     }
 }
 
+/// A step of the preparation. No process is ended for a job that cannot start: all hosts look before the first of them ends holders.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum DeviceStep {
+    /// Search for holders. If there are none, lock files are removed.
+    Look,
+    /// The same, and end the holders.
+    Free,
+}
+
 /// A process that holds devices of a host, as the launcher hears of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeviceHolder {
@@ -206,6 +215,8 @@ pub enum Kept {
     Unit,
     /// The policy does not go so far.
     Policy,
+    /// The holder is being ended, and its end is awaited.
+    Ending,
     /// The holder was killed, and the kernel has not ended it.
     Killed,
     /// The holder would be ended, if this were no trial.
@@ -229,6 +240,7 @@ impl Kept {
             Self::OtherUser => "other_user",
             Self::Unit => "unit",
             Self::Policy => "policy",
+            Self::Ending => "ending",
             Self::Killed => "killed",
             Self::Trial => "trial",
             Self::Claimed => "claimed",
@@ -256,6 +268,10 @@ pub const fn treat(policy: CleanPolicy, root: bool, holder: HolderFacts) -> Trea
     if is_daemon || matches!(job, JobState::Own) {
         return Treatment::Ignore;
     }
+    // Its numbers say nothing about processes here.
+    if holder.is_foreign {
+        return Treatment::Keep(Kept::Foreign);
+    }
     if is_init {
         return Treatment::Keep(Kept::Init);
     }
@@ -267,9 +283,6 @@ pub const fn treat(policy: CleanPolicy, root: bool, holder: HolderFacts) -> Trea
     }
     if holder.is_unsure {
         return Treatment::Keep(Kept::Unsure);
-    }
-    if holder.is_foreign {
-        return Treatment::Keep(Kept::Foreign);
     }
     let is_stale = matches!(job, JobState::Dead);
     // The way out that the user gets is `--clean-devices own`. If that would keep the holder too, its reason is reported.
@@ -385,7 +398,7 @@ mod tests {
             ("other user", HolderFacts { is_same_user: false, ..PLAIN }, [other, other, other, other, End]),
             ("other's dead job", HolderFacts { is_same_user: false, ..dead }, [other, other, other, other, End]),
             ("some VFIO device", HolderFacts { is_unsure: true, ..dead }, [keep(Kept::Unsure); 5]),
-            ("foreign /proc", HolderFacts { is_foreign: true, ..dead }, [keep(Kept::Foreign); 5]),
+            ("foreign /proc", HolderFacts { is_foreign: true, is_init: true, ..dead }, [keep(Kept::Foreign); 5]),
             ("living job", HolderFacts { job: JobState::Living, ..PLAIN }, [keep(Kept::LivingJob); 5]),
             ("ancestor", HolderFacts { is_ancestor: true, ..dead }, [keep(Kept::Ancestor); 5]),
             ("process 1", HolderFacts { is_init: true, ..dead }, [keep(Kept::Init); 5]),

@@ -5,6 +5,7 @@
 //! ([`Outside`]).
 
 mod brackets;
+mod entry_line;
 mod fold;
 pub mod groups;
 mod hostfile;

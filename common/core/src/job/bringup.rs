@@ -10,6 +10,7 @@ mod next_generation;
 mod sliced;
 mod worlds;
 
+use super::device_barrier::DeviceBarrier;
 use super::host_reports;
 use super::interface_probing::{Probing, Way};
 use super::master_addr;
@@ -43,6 +44,8 @@ pub(super) struct Bringup {
     nodes: Roster,
     /// How rank 0's host is found by the others.
     probing: Probing,
+    /// The devices of hosts before ranks are started.
+    devices: DeviceBarrier,
     sole: bool,
     /// The only node ends by itself with its ranks.
     ends_by_itself: bool,
@@ -79,6 +82,7 @@ impl Bringup {
             fewer: None,
             nodes,
             probing,
+            devices: DeviceBarrier::default(),
             sole,
             ends_by_itself,
             restart_orders: None,
@@ -187,6 +191,12 @@ impl Bringup {
         self.decide(cx);
     }
 
+    /// A host has looked which processes hold its devices, or has ended these.
+    pub(super) fn on_devices(&mut self, cx: &mut Cx<'_>, node: NodeId, held: bool) {
+        self.devices.on_answer(node, held);
+        self.decide(cx);
+    }
+
     /// A refusal may come after `Hello` too: the node ran into it later, and rolls back. The other nodes are waited for: the user gets
     /// all refusals at once.
     pub(super) fn refused(&mut self, cx: &mut Cx<'_>, node: NodeId, why: NodeRefusal) {
@@ -262,7 +272,8 @@ impl Bringup {
         self.orders.as_ref().filter(|_| !self.is_decided)?;
         let open = self.nodes.iter().filter(|(_, state)| state.standing() == Standing::Open);
         let open: Vec<NodeId> = open.map(|(node, _)| node).collect();
-        Some(if open.is_empty() { self.probing.awaited() } else { open })
+        let rest = || self.probing.awaited().into_iter().chain(self.devices.awaited()).collect();
+        Some(if open.is_empty() { rest() } else { open })
     }
 
     /// The ending has begun: no rank will be started.
@@ -325,6 +336,11 @@ impl Bringup {
             }
             Ok(Some(addr)) => {
                 let placement = self.planned(cx);
+                // All hosts could start: from here on holders of devices are ended.
+                if !self.devices.is_free(cx, &placement.used().collect::<Vec<_>>()) {
+                    self.orders = Some(orders);
+                    return;
+                }
                 let rendezvous = self.go(cx, &orders, &placement, addr);
                 self.keep(orders, placement.head(), rendezvous);
             }

@@ -43,7 +43,7 @@ impl EndedRanks {
     }
 
     pub(super) fn on_exited(&mut self, cx: &mut Cx<'_>, proc: ProcId, exit: &RankExit) {
-        if self.is_off {
+        if self.is_off || cx.facts.hosts.is_recently_lost(exit.node) && self.published.contains(&exit.rank) {
             return;
         }
         let pid = self.pids.remove(&exit.rank).unwrap_or(0);
@@ -60,6 +60,14 @@ impl EndedRanks {
         if let Some(Waiting { rank, ended, .. }) = self.waiting.remove(&proc) {
             self.publish(cx, rank, ended.with_facts(facts));
         }
+    }
+
+    /// The host of a rank was lost: whatever is heard of the rank later is of no account.
+    pub(super) fn on_host_lost(&mut self, cx: &mut Cx<'_>, rank: Rank, node: NodeId) {
+        let pid = self.pids.remove(&rank).unwrap_or(0);
+        self.waiting.retain(|_, waiting| waiting.rank != rank);
+        let host = cx.facts.host_name(node);
+        self.publish(cx, rank, Ended { pid, ..Ended::of(How::HostLost, host) });
     }
 
     /// A rank could not be started.

@@ -20,6 +20,9 @@ use alloc::vec::Vec;
 /// job ends, and all of its processes with it.
 const CLEARING: Span = Span::from_secs(10);
 
+/// From look to look whether hosts whose devices are awaited are there.
+const DEVICES: Span = Span::from_secs(1);
+
 /// The cause of the end of a generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Why {
@@ -207,6 +210,13 @@ impl Generations {
     pub(super) fn hold(&mut self, until: Mono) {
         if let State::Pausing(at, _) = &mut self.state {
             (*at, self.is_held) = (until, true);
+        }
+    }
+
+    /// Lengthens the pause: devices are being freed. Hosts may be lost meanwhile.
+    pub(super) fn await_devices(&mut self, now: Mono) {
+        if let State::Pausing(at, _) = &mut self.state {
+            *at = now + DEVICES;
         }
     }
 

@@ -8,6 +8,7 @@ mod bringup;
 mod check;
 mod clock;
 mod closing;
+mod device_barrier;
 mod ended_ranks;
 mod ending;
 mod facts;

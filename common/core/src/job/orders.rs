@@ -240,6 +240,11 @@ impl Orders {
         TpuRequest { given: chips.map(facts), allow_partial: self.spec.allow_partial }
     }
 
+    /// Whether hosts look at devices before ranks are started.
+    pub(super) fn prepares_devices(&self) -> bool {
+        self.spec.devices.is_active()
+    }
+
     /// `--allow-partial`
     pub(super) fn allows_partial(&self) -> bool {
         self.spec.allow_partial

@@ -293,6 +293,11 @@ impl Procs {
         self.notify_if_over(cx, node);
     }
 
+    /// Whether a rank has not ended and is not known as never started.
+    pub(super) fn is_open(&self, facts: &JobFacts, rank: Rank) -> bool {
+        self.end_of(facts, rank) == End::Open
+    }
+
     /// The processes of this node are not waited for any more: the node is left out, or lost. Not a failure.
     pub(super) fn absent(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let _had_open_ranks = self.mark_node_over(node);

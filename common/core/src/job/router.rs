@@ -4,6 +4,8 @@
 
 mod anew;
 mod cancelled_step;
+mod host_losses;
+mod lead_losses;
 mod orders;
 mod slice_events;
 mod warnings;
@@ -20,7 +22,7 @@ use super::{JobAction, Parts, Step};
 use crate::events::{Cause, Fewer, Lost, RanksState, What};
 use crate::id::{NodeId, ProcId};
 use crate::place::Placement;
-use crate::time::{Mono, Span};
+use crate::time::Span;
 use crate::wire::round::RoundUp;
 use crate::wire::to_node::ToNode;
 use crate::wire::to_root::ToRoot;
@@ -91,6 +93,7 @@ impl Parts {
                 self.bringup.refused(&mut step.cx(), node, why);
             }
             ToRoot::Ready => self.ready(step, node),
+            ToRoot::Devices { held } => self.devices(step, node, held),
             ToRoot::Probed { number, errno, by } => {
                 self.bringup.probed(&mut step.cx(), node, number, (errno, by));
                 self.worlds.begin(&mut step.cx(), &self.bringup);
@@ -140,6 +143,15 @@ impl Parts {
         self.slices.iter_mut().for_each(|slices| slices.on_ready(node));
         self.bringup.ready(&mut step.cx(), node);
         self.worlds.begin(&mut step.cx(), &self.bringup);
+    }
+
+    /// A host has looked which processes hold its devices, or has ended these.
+    fn devices(&mut self, step: &mut Step<'_>, node: NodeId, held: bool) {
+        self.bringup.on_devices(&mut step.cx(), node, held);
+        self.worlds.begin(&mut step.cx(), &self.bringup);
+        if self.bringup.is_next_awaited() {
+            self.generations.end_hold(step.now);
+        }
     }
 
     /// No rank is left to wait for.
@@ -212,7 +224,10 @@ impl Parts {
         if self.bringup.try_start_without(&mut step.cx(), node) {
             return self.forget(step, node);
         }
-        if self.is_without(step, node) || self.on_host_lost(step, node, lost) {
+        if self.is_without(step, node)
+            || self.on_host_lost(step, node, lost)
+            || self.try_leave_to_lead(step, node, lost)
+        {
             return;
         }
         let between = self.lease.between(step.now, node, lost);
@@ -270,6 +285,9 @@ impl Parts {
     fn start_generation(&mut self, step: &mut Step<'_>) {
         if let Some(cause) = self.refuse_parts(step) {
             return self.ending.end(&mut step.cx(), cause, RanksState::Between);
+        }
+        if !self.bringup.is_next_free(&mut step.cx()) {
+            return self.generations.await_devices(step.now);
         }
         // First: the streams that have ended belong to ranks of the old placement.
         let next = self.next_slices(step);
@@ -400,27 +418,9 @@ impl Parts {
         }
     }
 
-    /// Whether this host was lost before, and the job continues without it.
-    fn is_without(&self, step: &Step<'_>, node: NodeId) -> bool {
-        step.facts.hosts.is_lost(node) && !self.generations.is_off()
-    }
-
     /// Whether another generation may follow: not where all ranks have done their work, and only what they have left is ended.
     fn may_follow(&self) -> bool {
         self.generations.may_follow() && !self.closing.is_all_over()
-    }
-
-    /// Handles the loss of a part of ours on a host outside of rounds. Returns whether the job continues without the host.
-    fn try_continue_without(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
-        if step.facts.hosts.is_local(node) || !self.may_follow() || !self.can_do_without(step, &[node]) {
-            return false;
-        }
-        shrink_rule::dismiss(&mut step.cx(), node, lost);
-        step.facts.hosts.lose(node, lost, between, self.generations.is_clear(node));
-        if !self.generations.is_between() {
-            self.try_clear(step, shrink_rule::why_lost(step.facts, node, lost, between));
-        }
-        true
     }
 
     /// Ends all ranks, so that another generation may follow. Returns whether any host was ordered to.
@@ -437,19 +437,6 @@ impl Parts {
         // A host that is silent is known as lost only then.
         let longer = if shrinks { self.lease.patience() } else { Span::ZERO };
         self.generations.clearing(&mut step.cx(), why, nodes, longer);
-        true
-    }
-
-    /// Handles the end of a host. Returns whether the host was lost before.
-    fn on_lost_host_ended(&mut self, step: &mut Step<'_>, node: NodeId) -> bool {
-        if !self.is_without(step, node) {
-            return false;
-        }
-        step.facts.hosts.end(node);
-        self.procs.absent(&mut step.cx(), node);
-        if let Some(first) = self.generations.cleared(node, 0, 0) {
-            self.cleared(step, &first);
-        }
         true
     }
 
@@ -482,7 +469,10 @@ impl Parts {
 
     /// A process has ended, or will not be started.
     fn on_process_over(&mut self, step: &mut Step<'_>, proc: ProcId) {
-        if let Some(rank) = step.facts.placement().rank_of(proc) {
+        let placement = step.facts.placement();
+        let Some(rank) = placement.rank_of(proc) else { return };
+        // With its host it was lost, and over.
+        if !placement.node_of(rank).is_some_and(|node| self.worlds.is_without(node)) {
             self.worlds.on_rank_over(&mut step.cx(), rank);
         }
     }
@@ -516,36 +506,6 @@ impl Parts {
         } else {
             self.failed(step, exit);
         }
-    }
-
-    /// Whether the loss of a part of ours on a host is a matter of rounds.
-    fn on_host_lost(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) -> bool {
-        let between = self.lease.between(step.now, node, lost);
-        let theirs = self.rounds.on_host_lost(&mut step.cx(), node, lost, between);
-        if theirs {
-            step.facts.hosts.lose(node, lost, between, false);
-        }
-        self.apply_round_decisions(step);
-        theirs
-    }
-
-    /// A node has told what is left, or will not.
-    fn node_over(&mut self, step: &mut Step<'_>, node: NodeId) {
-        self.lease.node_over(node);
-        self.kill_watchdog.node_over(node);
-        let without = self.rounds.node_over(&mut step.cx(), node);
-        if without {
-            step.facts.hosts.end(node);
-            // Its ranks are placed together, including ranks whose ends were not seen.
-            self.procs.absent(&mut step.cx(), node);
-        }
-        self.apply_round_decisions(step);
-        if self.on_lost_host_ended(step, node) || without {
-            self.start_queued(step);
-        } else {
-            self.procs.node_over(&mut step.cx(), node);
-        }
-        self.slice_host_over(step, node);
     }
 
     /// Does what rounds ask for. A loss that rounds cannot absorb has its ordinary consequence.

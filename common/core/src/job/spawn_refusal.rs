@@ -33,6 +33,12 @@ pub(super) enum OrderRefusal {
         /// How many were asked for.
         ranks: u64,
     },
+    /// A variable that no environment can have.
+    #[error("'{name}' is no name for an environment variable")]
+    Variable {
+        /// The name.
+        name: OsBytes,
+    },
     /// A host that the job does not have.
     #[error("{name} is no host of this job that can take more ranks")]
     NoHost {
@@ -84,6 +90,12 @@ pub(super) enum OrderRefusal {
         /// The host.
         host: OsBytes,
     },
+    /// A host was lost before all ranks ran.
+    #[error("{host} was lost before all ranks ran")]
+    HostLost {
+        /// Its name.
+        host: OsBytes,
+    },
     /// A rank cannot be started.
     #[error("rank {rank} cannot be started on {host}: {}", reason(error))]
     NotStarted {
@@ -113,7 +125,12 @@ impl Hint for OrderRefusal {
             Self::NotStarted { .. } => Some("a path that all hosts have".into()),
             Self::Malformed | Self::Ending | Self::NoProgram | Self::Ranks { .. } | Self::NoHost { .. } => None,
             Self::GroupName { .. } | Self::GroupTaken { .. } | Self::NoGroup { .. } | Self::Tied { .. } => None,
-            Self::NoAsker | Self::NoPort { .. } | Self::Ended | Self::NoWorld { .. } => None,
+            Self::Variable { .. }
+            | Self::HostLost { .. }
+            | Self::NoAsker
+            | Self::NoPort { .. }
+            | Self::Ended
+            | Self::NoWorld { .. } => None,
         }
     }
 }

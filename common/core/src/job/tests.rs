@@ -1,6 +1,7 @@
 //! The rules of a job, each with a node that follows a script.
 
 mod chaos;
+mod devices;
 mod endings;
 mod enough;
 mod fewer;
@@ -10,6 +11,7 @@ mod host_warnings;
 mod hosts;
 mod interrupts;
 mod kill_watchdog;
+mod lead_losses;
 mod limits;
 mod losses;
 mod lost_slices;

@@ -5,10 +5,10 @@ use super::notice::{Notice, RankExit};
 use super::proc_table::{End, Procs};
 use super::spawn_refusal::{OrderRefusal, done};
 use super::{Cx, JobAction};
+use crate::env::spawned;
 use crate::events::{Cause, What};
 use crate::id::{AppIndex, NodeId, ProcId, Rank, WorldId};
 use crate::os_bytes::OsBytes;
-use crate::os_strings::OsStrings;
 use crate::place::{Placement, World};
 use crate::signal::Signal;
 use crate::spec::{AppBase, AppSpec, JobSpec, Role};
@@ -86,6 +86,8 @@ pub(super) struct Worlds {
     programs: BTreeMap<AppIndex, AppBase>,
     /// Worlds that are over, and whose ranks might end as they liked.
     excused: BTreeSet<WorldId>,
+    /// Hosts that were lost, and without which the program that leads the job continues.
+    lost: BTreeSet<NodeId>,
     next_app: u32,
 }
 
@@ -93,7 +95,15 @@ impl Worlds {
     pub(super) fn new(spec: &Arc<JobSpec>) -> Self {
         let next_app = u32::try_from(spec.apps.len()).unwrap_or(u32::MAX);
         let (table, programs) = (BTreeMap::new(), BTreeMap::new());
-        Self { spec: Arc::clone(spec), is_begun: false, table, programs, excused: BTreeSet::new(), next_app }
+        Self {
+            spec: Arc::clone(spec),
+            is_begun: false,
+            table,
+            programs,
+            excused: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            next_app,
+        }
     }
 
     /// The number of the next program.
@@ -140,18 +150,17 @@ impl Worlds {
         group: &OsBytes,
     ) -> Vec<(AppIndex, AppSpec)> {
         let app = asking.and_then(|rank| placement.ranks.get(rank.index())).map(|seat| seat.app);
-        let spawned = app.and_then(|app| self.programs.get(&app));
+        let own = app.and_then(|app| self.programs.get(&app));
         let known = app.and_then(|app| self.spec.apps.get(app.index())).or_else(|| self.spec.apps.first());
-        let Some(base) = spawned.or(known.map(|app| &app.base)) else { return Vec::new() };
+        let Some(base) = own.or(known.map(|app| &app.base)) else { return Vec::new() };
         let apps = base.role.apps.saturating_add(u32::try_from(request.programs.len()).unwrap_or(u32::MAX));
         let world = World { tied: request.tied, ..World::named(group.clone()) };
         let program = |(program, app): (&crate::wire::frozen::client::order::Program, AppIndex)| {
-            let mut env: OsStrings = base.env.clone();
-            program.env.iter().for_each(|(name, value)| env.push_pair(name, value));
+            let (env, pinned) = spawned(&base.env, &base.pinned, &program.env);
             let base = AppBase {
                 argv: program.argv.iter().collect(),
                 env,
-                pinned: base.pinned.clone(),
+                pinned,
                 wdir: program.wdir.clone().or_else(|| base.wdir.clone()),
                 role: Role { name: Role::UNNAMED.into(), apps, world: world.clone() },
                 logs: base.logs.clone(),
@@ -289,11 +298,62 @@ impl Worlds {
         cx.act(JobAction::Homeless { namespace: WORLD_NAMESPACE.saturating_add(world.get()) });
     }
 
+    /// Whether a rank of the program that leads the job runs on a host; `None`: no program leads it.
+    pub(super) fn lead_runs_on(&self, cx: &Cx<'_>, procs: &Procs, node: NodeId) -> Option<bool> {
+        let (lead, placement) = (self.spec.lead?, cx.facts.placement());
+        let is_led = |rank: &Rank| placement.ranks.get(rank.index()).is_some_and(|seat| seat.app == lead);
+        Some(placement.ranks_of(node).filter(is_led).any(|rank| procs.is_open(cx.facts, rank)))
+    }
+
+    /// The job continues without a host.
+    pub(super) fn leave_out(&mut self, node: NodeId) {
+        self.lost.insert(node);
+    }
+
+    /// Whether it does.
+    pub(super) fn is_without(&self, node: NodeId) -> bool {
+        self.lost.contains(&node)
+    }
+
+    /// A host was lost with these ranks. A world that a rank has asked for and that does not run yet does not come about.
+    pub(super) fn on_host_lost(&mut self, cx: &mut Cx<'_>, procs: &mut Procs, node: NodeId, open: &[Rank]) {
+        let placement = Arc::clone(cx.facts.placement());
+        let host = cx.facts.host_name(node);
+        let worlds: BTreeSet<WorldId> = open.iter().map(|rank| placement.world_of(*rank)).collect();
+        let mut over = Vec::new();
+        for world in worlds {
+            let members: Vec<Rank> = placement.members(world).collect();
+            over.extend(members.iter().copied().filter(|rank| open.contains(rank)));
+            let Some(entry) = self.table.get_mut(&world) else { continue };
+            match (entry.state, &entry.spawned) {
+                (State::Reserving, _) if entry.head == node => {
+                    let others: Vec<Rank> = members.into_iter().filter(|rank| !open.contains(rank)).collect();
+                    others.iter().for_each(|rank| procs.withdraw(cx, *rank));
+                    over.extend(others);
+                }
+                // It is answered, and its ranks are withdrawn, when its port is known.
+                (State::Reserving, Some(_)) => {
+                    entry.state = State::Ending;
+                    over.retain(|rank| placement.world_of(*rank) != world);
+                    continue;
+                }
+                (State::Starting(_), Some(_)) => send_end(cx, world, Signal::KILL, Span::ZERO),
+                (State::Reserving | State::Starting(_), None) | (State::Running | State::Ending, _) => continue,
+            }
+            if let Some(new) = &entry.spawned {
+                answer(cx, new.asker, OrderRefusal::HostLost { host: host.clone() }.reply());
+            }
+            entry.state = State::Ending;
+        }
+        over.into_iter().for_each(|rank| self.on_rank_over(cx, rank));
+    }
+
     /// The meaning of the exit of a rank.
     pub(super) fn meaning(&self, cx: &Cx<'_>, procs: &Procs, exit: &RankExit) -> Meaning {
         let placement = cx.facts.placement();
         let world = placement.world_of(exit.rank);
-        if self.table.get(&world).is_some_and(is_excused) || self.excused.contains(&world) {
+        if self.is_without(exit.node) || self.table.get(&world).is_some_and(is_excused) || self.excused.contains(&world)
+        {
             return Meaning::Expected;
         }
         let app = placement.ranks.get(exit.rank.index()).map(|seat| seat.app);

@@ -4,9 +4,12 @@
 //! reaped has closed its own. Descriptors that it has passed on, to loaders of data, are closed when these exit. The wait has a limit.
 
 use super::{Cx, NodeAction};
+use crate::errno::EBUSY;
 use crate::id::{ProcId, Rank};
 use crate::machine::earliest_of;
+use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
+use crate::wire::to_root::{Found, SpawnError, SpawnStep};
 use alloc::collections::BTreeMap;
 
 /// The limit of the wait.
@@ -16,6 +19,8 @@ const PATIENCE: Span = Span::from_secs(50);
 pub(super) struct Devices {
     /// When each wait ends; `None`: it has ended.
     waits: BTreeMap<ProcId, Option<Mono>>,
+    /// The devices that others have taken, where a wait has ended so.
+    taken: BTreeMap<ProcId, OsBytes>,
 }
 
 impl Devices {
@@ -29,14 +34,20 @@ impl Devices {
         false
     }
 
-    /// No process holds them any more. Returns whether that was awaited.
-    pub(super) fn on_released(&mut self, proc: ProcId) -> bool {
-        self.waits.get_mut(&proc).is_some_and(|wait| wait.take().is_some())
+    /// No process of the job holds them any more. `taken`: a device that another process holds. Returns whether that was awaited.
+    pub(super) fn on_released(&mut self, proc: ProcId, taken: OsBytes) -> bool {
+        let is_awaited = self.waits.get_mut(&proc).is_some_and(|wait| wait.take().is_some());
+        if is_awaited && !taken.is_empty() {
+            self.taken.insert(proc, taken);
+        }
+        is_awaited
     }
 
-    /// Ends the wait: the process that follows it is being started.
-    pub(super) fn forget(&mut self, proc: ProcId) {
+    /// Ends the wait: the process that follows is to be started. Returns why it cannot be.
+    pub(super) fn end_wait(&mut self, proc: ProcId) -> Option<SpawnError> {
         self.waits.remove(&proc);
+        let path = self.taken.remove(&proc)?;
+        Some(SpawnError { step: SpawnStep::Devices, errno: EBUSY, path, found: Found::Nothing })
     }
 
     /// Gives up waits that have taken too long. Returns whether there were any.
@@ -72,10 +83,16 @@ mod tests {
         assert!(!devices.on_timeout(begin + PATIENCE) && devices.deadline().is_none());
         let mut cx = Cx { now: begin, out: &mut out, notice: &mut notice, facts: &() };
         assert!(devices.is_free(&mut cx, (proc, rank), pid));
-        devices.forget(proc);
-        assert!(!devices.on_released(proc), "the wait has ended");
+        assert_eq!(devices.end_wait(proc), None);
+        let none = OsBytes::default;
+        assert!(!devices.on_released(proc, none()), "the wait has ended");
         assert!(!devices.is_free(&mut cx, (proc, rank), pid));
-        assert!(devices.on_released(proc) && !devices.on_released(proc));
+        assert!(devices.on_released(proc, none()) && !devices.on_released(proc, "/dev/x".into()));
         assert!(devices.is_free(&mut cx, (proc, rank), pid));
+        assert_eq!(devices.end_wait(proc), None);
+        assert!(!devices.is_free(&mut cx, (proc, rank), pid));
+        assert!(devices.on_released(proc, "/dev/vfio/0".into()));
+        let error = devices.end_wait(proc).unwrap();
+        assert_eq!((error.step, error.path), (SpawnStep::Devices, "/dev/vfio/0".into()));
     }
 }

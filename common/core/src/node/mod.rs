@@ -5,6 +5,7 @@
 
 mod binding;
 mod check;
+mod device_steps;
 mod devices;
 mod ends;
 mod exec;
@@ -72,8 +73,8 @@ enum Notice {
     Finish,
     /// lease: no message of the launcher for too long.
     Unheard,
-    /// procs: this one cannot have its GPUs.
-    Unable(ProcId),
+    /// procs: this one cannot have its GPUs, or the devices of its host.
+    Unable(ProcId, Box<SpawnError>),
     /// start: these ranks are to run, and whether they are the last.
     Queue(Vec<Delta>, bool),
     /// procs, probing, generations: the launcher asks for something impossible.
@@ -311,9 +312,9 @@ impl Parts {
             NodeEvent::SessionMessage { session, said } => self.rounds.on_session_message(cx, session, said),
             NodeEvent::SessionLost { session } => self.rounds.on_gone(cx, session),
             NodeEvent::DevicesFreed(freed) => self.devices_freed(cx, freed),
-            NodeEvent::DevicesEnding => self.start.on_devices_ending(cx.now),
+            NodeEvent::DevicesEnding => self.start.devices.on_ending(cx.now),
             NodeEvent::DevicesExamined => self.leftovers.on_devices_examined(cx),
-            NodeEvent::DevicesReleased { proc } => self.procs.on_devices_released(cx, proc),
+            NodeEvent::DevicesReleased { proc, taken } => self.procs.on_devices_released(cx, proc, taken),
             NodeEvent::PortReserved { port } => self.rounds.on_port(cx, port),
             NodeEvent::Ordered(order) => {
                 self.leftovers.expect_more();
@@ -350,6 +351,7 @@ impl Parts {
             }
             ToNode::Again(rendezvous) if self.start.is_met() => self.generations.on_next_generation(cx, rendezvous),
             ToNode::Clear { .. } | ToNode::Again(_) | ToNode::World(_) => self.start.refuse(cx, NodeRefusal::Protocol),
+            ToNode::Devices(step) => self.start.on_device_order(cx, step),
             ToNode::Kill => self.grace.on_kill(cx),
             // The edge's: they are about connections, not about ranks.
             ToNode::Whose(_) | ToNode::Theirs(_) => {}
@@ -393,7 +395,7 @@ impl Parts {
                 Some(after) => self.procs.on_queue(cx, deltas, last, &after),
                 None => self.procs.on_surplus(cx),
             },
-            Notice::Unable(proc) => self.not_spawned(cx, proc, gpu_check::too_few()),
+            Notice::Unable(proc, error) => self.not_spawned(cx, proc, *error),
             Notice::Unwanted(proc) => self.procs.on_unwanted(cx, proc),
             Notice::Killed(proc) => self.rounds.on_killed(cx.now, proc),
             Notice::Seated(round_start) => self.procs.seat(cx, &round_start),
@@ -462,11 +464,10 @@ impl Parts {
                 self.grace.on_next_generation();
                 self.host_signals.on_next_generation();
                 self.postmortem.on_next_generation();
-                self.start.on_next_generation(cx.now);
                 self.leftovers.on_next_generation();
                 self.rounds.on_next_generation(&rendezvous);
                 self.serve.on_met(cx, &rendezvous);
-                self.procs.on_next_generation(cx, rendezvous);
+                self.procs.on_next_generation(rendezvous);
             }
         }
     }
@@ -479,7 +480,7 @@ impl Parts {
         self.serve.on_begun(&start);
         self.warnings.on_begun(cx, &start);
         self.rounds.on_begun(&start);
-        self.procs.on_begun(cx, start);
+        self.procs.on_begun(start);
         if ends {
             self.lost.on_unheard(cx);
         }
@@ -515,9 +516,10 @@ impl Parts {
         match freed {
             DevicesFreed::Free { skips_lock } => {
                 self.procs.on_devices_free(cx, skips_lock);
-                self.start.on_devices_free(cx);
                 self.leftovers.on_devices_free();
+                self.start.on_devices_done(cx, false);
             }
+            DevicesFreed::Found => self.start.on_devices_done(cx, true),
             DevicesFreed::Refused(refusal) => self.start.refuse(cx, refusal),
         }
     }

@@ -4,7 +4,7 @@ use super::host_signals::SignalledPart;
 use super::sandbox::{Sandbox, SandboxPlan};
 use super::world_plan::WorldPlan;
 use crate::cpu_set::CpuSet;
-use crate::guard::devices::{DeviceKind, DevicePlan};
+use crate::guard::devices::{DeviceKind, DevicePlan, DeviceStep};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, SessionId, Std, WorldId};
 use crate::logs::Way;
 use crate::master_store::Guard;
@@ -100,6 +100,8 @@ pub enum NodeEvent {
     DevicesReleased {
         /// The exited process.
         proc: ProcId,
+        /// A device that a process outside the job has taken and must not be ended for; empty: there is none.
+        taken: OsBytes,
     },
     /// A rank was not started any more, because of a [`NodeAction::Withhold`] or because another could not be started.
     Withheld {
@@ -308,10 +310,10 @@ pub enum NodeAction {
         /// Which.
         world: WorldId,
     },
-    /// SIGKILL for everything in a rank's session. Where the rank was reaped, that is no error.
-    KillSession {
+    /// SIGKILL for everything in the sessions of ranks. Where a rank was reaped, that is no error.
+    KillSessions {
         /// Whose.
-        proc: ProcId,
+        procs: Vec<ProcId>,
     },
     /// Hold the job's `TCPStore` no more: it is that of a round which is over.
     Unserve,
@@ -337,7 +339,7 @@ pub enum NodeAction {
         /// How many ranks this host has, which need descriptors too.
         ranks: u32,
     },
-    /// End holders of devices and remove lock files as the plan says, before ranks are started; answered by `DevicesFreed`.
+    /// Prepare devices as the plan says, before ranks are started; answered by `DevicesFreed`.
     FreeDevices {
         /// The plan.
         plan: DevicePlan,
@@ -345,6 +347,8 @@ pub enum NodeAction {
         job: JobId,
         /// From SIGTERM to SIGKILL.
         grace: Span,
+        /// How far.
+        step: DeviceStep,
     },
     /// Look which processes hold devices after the last rank; answered by `DevicesExamined`.
     ExamineDevices {
@@ -418,6 +422,8 @@ pub enum DevicesFreed {
         /// A lock file is in the way: libtpu must not try to take it.
         skips_lock: bool,
     },
+    /// The look has found holders that have to be ended, and can be.
+    Found,
     /// A device is held, or its holders cannot be found.
     Refused(NodeRefusal),
 }

@@ -7,9 +7,8 @@ use super::devices::Devices;
 use super::exec::{Met, Program, near_gpus};
 use super::rounds::RoundStart;
 use super::worlds::Worlds;
-use super::{Census, Cx, NodeAction, Notice, Sandbox};
+use super::{Census, Cx, NodeAction, Notice, Sandbox, gpu_check};
 use crate::gpus::Share;
-use crate::guard::devices::DevicePlan;
 use crate::id::{AppIndex, ProcId, Round, Std, WorldId};
 use crate::machine::earliest;
 use crate::os_bytes::OsBytes;
@@ -27,6 +26,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -63,6 +63,8 @@ pub(super) struct Procs {
     binding: Binding,
     /// Starts that were not yet reported to the launcher.
     started: VecDeque<Started>,
+    /// Ranks that have ended and are reaped when their world is closed: until then their number is the one of their session.
+    held: BTreeSet<ProcId>,
     in_flight: u32,
     unreaped: u32,
     open: u32,
@@ -130,9 +132,9 @@ impl Procs {
         Err(format!("{} processes are in the queue, and {queued} are to be started", self.queue.len()))
     }
 
-    pub(super) fn on_begun(&mut self, cx: &mut Cx<'_>, start: Box<Start>) {
+    pub(super) fn on_begun(&mut self, start: Box<Start>) {
         self.rendezvous.clone_from(&start.rendezvous);
-        self.awaits_devices = free_devices(cx, &start);
+        self.awaits_devices = start.devices.is_active();
         self.start = Some(start);
     }
 
@@ -224,11 +226,11 @@ impl Procs {
     }
 
     /// Other ranks follow. The state of the earlier ranks is dropped: none of them runs, and none of their numbers comes again.
-    pub(super) fn on_next_generation(&mut self, cx: &mut Cx<'_>, rendezvous: Rendezvous) {
+    pub(super) fn on_next_generation(&mut self, rendezvous: Rendezvous) {
         let Self { start, sandbox, mut apps, by, .. } = core::mem::take(self);
         apps.values_mut().for_each(Program::renew);
-        let awaits_devices = start.as_ref().is_some_and(|start| free_devices(cx, start));
-        *self = Self { start, sandbox, apps, by, rendezvous: Some(rendezvous), awaits_devices, ..Self::default() };
+        // The devices of all hosts were looked at before the launcher has sent this.
+        *self = Self { start, sandbox, apps, by, rendezvous: Some(rendezvous), ..Self::default() };
     }
 
     fn spawn_more(&mut self, cx: &mut Cx<'_>) {
@@ -262,8 +264,10 @@ impl Procs {
             self.queue.remove(at);
             proc.state = State::Spawning(None);
             self.in_flight += 1;
-            if let Some(before) = self.after.get(&delta.proc).copied().flatten() {
-                self.devices.forget(before);
+            let before = self.after.get(&delta.proc).copied().flatten();
+            if let Some(error) = before.and_then(|before| self.devices.end_wait(before)) {
+                cx.notify(Notice::Unable(delta.proc, Box::new(error)));
+                continue;
             }
             let rendezvous = self.worlds.rendezvous(delta.seat.world).unwrap_or(rendezvous);
             let (by, ranks) = (self.by, self.local_size);
@@ -272,7 +276,7 @@ impl Procs {
             exec.memory = binding::memory(sandbox, exec.cpus.as_ref());
             exec.is_respawn = self.after.contains_key(&delta.proc);
             if !program.has_gpus(delta.local_rank) {
-                cx.notify(Notice::Unable(delta.proc));
+                cx.notify(Notice::Unable(delta.proc, Box::new(gpu_check::too_few())));
                 continue;
             }
             binding::report(cx, start, sandbox, delta, exec.cpus.as_ref());
@@ -281,8 +285,8 @@ impl Procs {
     }
 
     /// No process that an exited process has left holds a device.
-    pub(super) fn on_devices_released(&mut self, cx: &mut Cx<'_>, proc: ProcId) {
-        if self.devices.on_released(proc) {
+    pub(super) fn on_devices_released(&mut self, cx: &mut Cx<'_>, proc: ProcId, taken: OsBytes) {
+        if self.devices.on_released(proc, taken) {
             self.spawn_more(cx);
             self.report(cx);
         }
@@ -385,7 +389,7 @@ impl Procs {
                 };
                 if self.worlds.signal_for(proc.world).is_some() {
                     // Whatever it has started ends with it.
-                    cx.act(NodeAction::KillSession { proc: exited.proc });
+                    cx.act(NodeAction::KillSessions { procs: vec![exited.proc] });
                 }
                 cx.act(NodeAction::ToRoot(ToRoot::Exited(exited)));
                 cx.notify(Notice::Ended(exited.proc, exited.status));
@@ -395,6 +399,9 @@ impl Procs {
     }
 
     pub(super) fn reap(&mut self, cx: &mut Cx<'_>, id: ProcId) {
+        if self.is_held_back(id) {
+            return;
+        }
         let Some(proc) = self.table.get_mut(&id) else { return };
         if matches!(proc.state, State::Ended) {
             proc.state = State::Reaped;
@@ -483,6 +490,7 @@ impl Procs {
     fn stop(&mut self, cx: &mut Cx<'_>, sig: Signal) {
         let began = self.ending.map_or(cx.now.host_time(), |(_, began)| began);
         self.ending = Some((sig, began));
+        core::mem::take(&mut self.held).into_iter().for_each(|proc| self.reap(cx, proc));
         self.stop_spawning(cx);
     }
 
@@ -522,15 +530,6 @@ impl Procs {
             cx.notify(Notice::Census(census));
         }
     }
-}
-
-/// Has the devices of this host freed. Returns whether that is awaited.
-fn free_devices(cx: &mut Cx<'_>, start: &Start) -> bool {
-    let is_active = start.devices.is_active();
-    if is_active {
-        cx.act(NodeAction::FreeDevices { plan: DevicePlan::clone(&start.devices), job: start.job, grace: start.grace });
-    }
-    is_active
 }
 
 type Respawns<'a> = (&'a BTreeMap<ProcId, Option<ProcId>>, &'a BTreeSet<ProcId>);

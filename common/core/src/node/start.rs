@@ -3,15 +3,16 @@
 //! The launcher sends everything at once and waits for no answer, so ranks arrive before the node is ready for them. Its messages are
 //! still checked: a launcher that breaks their order, or sends too much, is refused.
 
+use super::device_steps::DeviceSteps;
 use super::gpu_check::Gpus;
 use super::probing::Probing;
 use super::{BindRequest, Cx, NodeAction, Notice, Sandbox, SandboxPlan};
 use crate::gpus::Share;
-use crate::guard::devices::DeviceKind;
+use crate::guard::devices::{DeviceKind, DeviceStep};
 use crate::id::{AppIndex, NodeId};
 use crate::os_strings::OsStrings;
 use crate::spec::AppBase;
-use crate::time::{Mono, Span};
+use crate::time::Mono;
 use crate::tpu::{self, SliceError, SliceHost, TpuHost};
 use crate::travel::Travel;
 use crate::wire::codec;
@@ -21,11 +22,6 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-
-/// How long the search for holders of devices may take. A file system or a process that does not answer would hold the start for ever.
-const SEARCH: Span = Span::from_secs(30);
-/// How long holders may take to exit after SIGKILL.
-const KILLED: Span = Span::from_secs(30);
 
 /// Most bytes of all programs of a job together: far above what a kernel lets a process start with, far below what hurts.
 const MAX_APPS: usize = 16 << 20;
@@ -39,18 +35,20 @@ pub(super) struct BringUp {
     apps: BTreeMap<AppIndex, Option<Vec<u8>>>,
     received: usize,
     refused: bool,
-    /// Programs to be checked before the ready message. `None`: the launcher does not ask.
+    /// Programs to be checked before the ready message, or before the only host ends holders of devices. `None`: they are not checked.
     check: Option<Check>,
+    /// The programs of the only host, which are checked if devices are held there.
+    unchecked: Vec<(AppIndex, Arc<AppBase>)>,
+    /// Programs of the job here.
+    programs: u32,
     /// The launcher has said, or will not say, where the ranks find each other.
     met: bool,
     /// The environment of the login by which this host was reached, as far as it holds for this host only.
     login: OsStrings,
     travel: Option<Travel>,
     gpus: Gpus,
-    /// Devices are being freed for the first ranks, until then at most.
-    frees_devices: Option<Mono>,
-    /// From SIGTERM to SIGKILL for their holders; `None`: the job uses no such devices.
-    grace: Option<Span>,
+    /// The devices before ranks are started.
+    pub(super) devices: DeviceSteps,
     binding: BindRequest,
     /// Of the only host of a job: its ranks, and whether it may be a part of a TPU slice.
     alone: Option<(u32, bool)>,
@@ -102,8 +100,8 @@ impl BringUp {
                 self.probing.on_begun(&start);
                 self.check = (!start.sole).then_some(Check { open: start.apps });
                 self.step = Step::SettingUp;
-                self.grace = start.devices.is_active().then_some(start.grace);
-                self.on_next_generation(cx.now);
+                self.programs = start.apps;
+                self.devices.begin(cx, &start);
                 cx.notify(Notice::Begun(Box::new(start)));
                 cx.act(NodeAction::SetUpSandbox(plan));
             }
@@ -135,6 +133,8 @@ impl BringUp {
                     let base = Arc::new(base);
                     if self.check.is_some() {
                         cx.act(NodeAction::Check { app, base: Arc::clone(&base) });
+                    } else if self.devices.is_busy() {
+                        self.unchecked.push((app, Arc::clone(&base)));
                     }
                     if let Some(refusal) = self.gpus.on_program(&base) {
                         self.refuse(cx, refusal);
@@ -184,40 +184,49 @@ impl BringUp {
         }
     }
 
-    /// The devices are being freed for the ranks to come.
-    pub(super) fn on_next_generation(&mut self, now: Mono) {
-        self.frees_devices = self.grace.map(|_| now + SEARCH);
-    }
-
-    /// The devices of this host are free.
-    pub(super) fn on_devices_free(&mut self, cx: &mut Cx<'_>) {
-        self.frees_devices = None;
-        self.report_if_ready(cx);
-    }
-
-    /// Holders of devices are being ended. Another search follows.
-    pub(super) fn on_devices_ending(&mut self, now: Mono) {
-        if let (Some(until), Some(grace)) = (&mut self.frees_devices, self.grace) {
-            *until = now + grace + KILLED + SEARCH;
+    /// The launcher orders a step of the preparation of devices.
+    pub(super) fn on_device_order(&mut self, cx: &mut Cx<'_>, step: DeviceStep) {
+        if !self.devices.on_order(cx, step) {
+            self.refuse(cx, NodeRefusal::Protocol);
         }
     }
 
+    /// A step of the preparation of devices has ended. `held`: there are holders that have to be ended.
+    pub(super) fn on_devices_done(&mut self, cx: &mut Cx<'_>, held: bool) {
+        let is_ordered = self.devices.on_done(cx, held);
+        let unchecked = core::mem::take(&mut self.unchecked);
+        if held && self.alone.is_some() && !is_ordered {
+            // No process is ended for a program that is missing.
+            self.check = Some(Check { open: self.programs });
+            unchecked.into_iter().for_each(|(app, base)| cx.act(NodeAction::Check { app, base }));
+        }
+        self.report_if_ready(cx);
+    }
+
     pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
-        if self.frees_devices.take_if(|until| *until <= cx.now).is_some() {
-            self.refuse(cx, NodeRefusal::DevicesUnknown { limit: SEARCH });
+        if let Some(refusal) = self.devices.on_timeout(cx.now) {
+            self.refuse(cx, refusal);
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        self.frees_devices.filter(|_| !self.refused)
+        self.devices.deadline().filter(|_| !self.refused)
     }
 
+    /// The host could start its ranks. If it is the only one, holders of its devices are ended now.
     fn report_if_ready(&mut self, cx: &mut Cx<'_>) {
-        let checked = self.check.is_some_and(|check| check.open == 0);
-        if checked && self.frees_devices.is_none() && !self.refused && matches!(self.step, Step::Ended) {
-            self.check = None;
-            cx.act(NodeAction::ToRoot(ToRoot::Ready));
+        let is_checked = self.check.is_some_and(|check| check.open == 0);
+        if !is_checked || self.devices.is_busy() || self.refused || !matches!(self.step, Step::Ended) {
+            return;
         }
+        self.check = None;
+        if self.alone.is_some() {
+            return self.devices.free(cx);
+        }
+        if self.devices.is_held() {
+            cx.act(NodeAction::ToRoot(ToRoot::Devices { held: true }));
+        }
+        cx.act(NodeAction::ToRoot(ToRoot::Ready));
     }
 
     pub(super) fn on_sandbox_ready(&mut self, cx: &mut Cx<'_>, mut sandbox: Sandbox) {

@@ -10,6 +10,7 @@ mod launch;
 mod probing;
 mod rounds;
 mod serve;
+mod worlds;
 
 use super::*;
 use crate::id::{JobId, LocalRank, Rank, Std};

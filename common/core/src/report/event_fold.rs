@@ -1,5 +1,6 @@
 //! The closing report: everything that is worth saying about a job after its end, folded from its event log.
 
+use super::became::Became;
 use super::round_summary::{Behind, Rounds};
 use crate::allocation::Scheduler;
 use crate::events::{Answer, AppLine, Cause, JobStart, Lost, Record, What, WorldLine};
@@ -47,6 +48,8 @@ pub struct Report {
     pub forwarded: BTreeSet<Signal>,
     /// Further facts about ranks that failed before the ending.
     pub facts: BTreeMap<Rank, Facts>,
+    /// The most memory that each of these had, in KiB.
+    pub peaks: BTreeMap<Rank, u64>,
     /// How often all ranks were started again, and why each time.
     pub restarts: Vec<Restarted>,
     /// Rounds of the ranks that there were last.
@@ -152,31 +155,6 @@ pub struct Group {
     pub after: Span,
 }
 
-/// The fate of a rank that was not the first cause.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Became {
-    /// Had exited with 0 before.
-    Finished,
-    /// Failed by itself too.
-    Failed(Status),
-    /// Ended after we sent this signal, by it or in peace.
-    Stopped(Signal),
-    /// Ended like this after we sent a signal, and may have done so anyway.
-    After(Status, Signal),
-    /// Needed SIGKILL.
-    Killed,
-    /// Ended together with the lost part.
-    TakenAlong,
-    /// Was never started.
-    NeverStarted,
-    /// Ran at the last report, and no process remains on its host.
-    Ended,
-    /// An agent that is gone may have started it; nothing is left.
-    EndedOrNeverStarted,
-    /// Ran at the last report, or may have been started, and was not counted.
-    Unheard,
-}
-
 /// Whether it can no longer be known which ranks an agent has started.
 const fn loses_agent(cause: &Cause) -> bool {
     matches!(cause, Cause::Lost { lost, .. } | Cause::Preempted { lost, .. } if matches!(lost, Lost::Agent(_) | Lost::AgentMute | Lost::Expired | Lost::Starved(_)))
@@ -216,7 +194,8 @@ impl Report {
                     (line.node, line.fate) = (*node, Fate::NotStarted);
                 }
             }
-            What::RankExited { rank, status, at, asked, .. } => {
+            What::RankExited { rank, status, at, asked, usage, .. } => {
+                self.peaks.extend((!asked && !status.is_success()).then_some((*rank, usage.max_rss_kib)));
                 self.set(*rank, Fate::Ended { status: *status, at: *at, asked: *asked });
             }
             What::RankFacts { rank, facts } => {
@@ -252,8 +231,7 @@ impl Report {
             What::Round { note, node: _ } => self.rounds.add(note),
             What::RoundsOver(given) => self.rounds.over(given),
             What::Signal { sig, answer } => self.signal(*sig, *answer),
-            What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } => {}
-            What::FileLost { .. } => {}
+            What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } | What::FileLost { .. } => {}
         }
     }
 
@@ -295,6 +273,7 @@ impl Report {
         self.restarts.push(restarted);
         self.ranks.iter_mut().for_each(|line| (line.started, line.fate) = (None, Fate::Pending));
         self.facts.clear();
+        self.peaks.clear();
         self.forwarded.clear();
         self.rounds = Rounds::default();
     }
@@ -481,6 +460,11 @@ impl Report {
 
     fn became(&self, line: &RankLine) -> (Became, Span) {
         let (status, at, asked) = match line.fate {
+            Fate::Ended { at, asked: true, .. }
+                if self.began.as_ref().is_none_or(|began| at < began.at) && self.in_group(Rank::new(0)).is_some() =>
+            {
+                return (Became::GroupEnded, Span::ZERO);
+            }
             // An agent that is gone may have started it and not said so.
             Fate::Pending if self.agent_lost() && self.left == Some(0) => {
                 return (Became::EndedOrNeverStarted, Span::ZERO);

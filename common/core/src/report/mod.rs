@@ -1,7 +1,9 @@
 //! The closing report as a value, a fold of the event log. The launcher decides its words, and whether it is printed at all (`-q`, a pipe).
 
+mod became;
 mod event_fold;
 mod round_summary;
 
-pub use event_fold::{Became, Began, End, Fate, Group, RankLine, Report, Restarted, fold};
+pub use became::Became;
+pub use event_fold::{Began, End, Fate, Group, RankLine, Report, Restarted, fold};
 pub use round_summary::{Behind, RoundLine, Rounds};

@@ -77,7 +77,7 @@ pub enum Refusal {
         most: usize,
     },
     /// There is no room for an answer that must be kept.
-    #[error("there is no room to keep an answer for a client that may ask again: {used} of {most} bytes are in use")]
+    #[error("no room to keep an answer that a client may ask for again: {used} of {most} bytes are in use")]
     FullOfAnswers {
         /// The present use.
         used: usize,

@@ -137,10 +137,9 @@ impl Hint for PrefixError {
     fn hint(&self) -> Option<Cow<'static, str>> {
         Some(Cow::Borrowed(match self {
             Self::Unknown { .. } | Self::Unfinished { .. } => {
-                "%r rank, %l local rank, %a app index, %h host, %p pid, %s out or err, %% a percent sign; a width may \
-                 stand between, as in %4r"
+                "%r rank, %l local rank, %a app index, %h host, %p pid, %s out or err, %% percent (width: %4r)"
             }
-            Self::Width { .. } => "a width is a number from 1 to 99 before one of r, l, a, h, p, s, as in %4r",
+            Self::Width { .. } => "a width is a number from 1 to 99 before r, l, a, h, p or s, as in %4r",
             Self::LineBreak { .. } => "keep the prefix on one line",
             Self::TooLong { .. } => "shorten the text or the widths",
         }))

@@ -9,6 +9,7 @@ use super::probe::Key;
 use super::to_node::{Delta, Find, MpiWorld, PortPlan, Rendezvous, Start, ToNode, WorldSeat};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
 use crate::allocation::{HostStep, StepLayout};
+use crate::guard::devices::DeviceStep;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, Std, WorldId};
 use crate::logs::{Logs, Which};
 use crate::master_store::Guard;
@@ -186,7 +187,7 @@ fn to_node() -> impl Strategy<Value = ToNode> {
             port: given.map_or(PortPlan::None, PortPlan::Claim),
         }),
         rendezvous().prop_map(ToNode::Again),
-        Just(ToNode::Kill),
+        prop_oneof![Just(ToNode::Kill), Just(ToNode::Devices(DeviceStep::Look))],
     ]
 }
 
@@ -211,7 +212,7 @@ fn to_root() -> impl Strategy<Value = ToRoot> {
         (any::<u32>(), bytes(), proptest::option::of(bytes()), any::<Option<u64>>()).prop_map(
             |(proc, tail, core, oom_limit)| ToRoot::Postmortem {
                 proc: ProcId::new(proc),
-                facts: Facts { tail, core, oom_limit, error_file: None, late: true },
+                facts: Facts { tail, core, oom_limit, error_file: None, late: true, host: None },
             }
         ),
         Just(ToRoot::InitLost),
@@ -227,7 +228,7 @@ fn to_root() -> impl Strategy<Value = ToRoot> {
             which: Std::Err,
             bytes
         }),
-        Just(ToRoot::Ready),
+        any::<Option<bool>>().prop_map(|held| held.map_or(ToRoot::Ready, |held| ToRoot::Devices { held })),
         (any::<u32>(), any::<u16>(), vec(leftover(), 1..16)).prop_map(|(left, port, named)| ToRoot::Cleared {
             left,
             named: Capped::chunks(named).remove(0),

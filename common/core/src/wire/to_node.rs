@@ -9,7 +9,7 @@ use super::round::RoundDown;
 use crate::allocation::HostStep;
 use crate::bind::Bind;
 use crate::gpus::Share;
-use crate::guard::devices::DevicePlan;
+use crate::guard::devices::{DevicePlan, DeviceStep};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, WorldId};
 use crate::master_store::Guard;
 use crate::mpi::HostRanks;
@@ -114,6 +114,8 @@ pub enum ToNode {
     },
     /// Behind the `Cleared` of all nodes: where the ranks of the next generation meet; `Spawn` follows.
     Again(Rendezvous),
+    /// Prepare the devices for ranks to come; answered by `Devices`. The first look is made without this order.
+    Devices(DeviceStep),
     /// SIGKILL for everything that runs here, now.
     Kill,
     /// About the in-process restart of a function.

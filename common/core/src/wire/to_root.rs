@@ -51,6 +51,11 @@ pub enum ToRoot {
     Refused(NodeRefusal),
     /// The node could start its ranks: its programs are there, complete and executable. Not said by the only node.
     Ready,
+    /// The answer to the order of the same name. Before `Ready`, unasked, where holders were found.
+    Devices {
+        /// Processes that hold devices have to be ended, and can be.
+        held: bool,
+    },
     /// Whether a place of a `Probe` can be reached from here.
     Probed {
         /// Its number.
@@ -398,6 +403,8 @@ pub enum SpawnStep {
     LogDirectory,
     /// The GPUs that it is to have, which this host has not.
     Gpus,
+    /// The devices of its host, which another process holds.
+    Devices,
 }
 
 impl SpawnError {
@@ -415,7 +422,8 @@ impl SpawnError {
             | SpawnStep::ChangeDir
             | SpawnStep::Limits
             | SpawnStep::LogDirectory
-            | SpawnStep::Gpus => crate::exit::LAUNCH,
+            | SpawnStep::Gpus
+            | SpawnStep::Devices => crate::exit::LAUNCH,
         }
     }
 }
@@ -461,6 +469,31 @@ pub struct Facts {
     pub error_file: Option<OsBytes>,
     /// Files were not looked at: their file system did not answer in time.
     pub late: bool,
+    /// The state of its host just after its end.
+    pub host: Option<HostUse>,
+}
+
+/// Memory and load of a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HostUse {
+    /// Bytes of memory that programs could still have.
+    pub available: u64,
+    /// Bytes of memory.
+    pub total: u64,
+    /// Bytes of free swap space.
+    pub swap_free: u64,
+    /// Bytes of swap space.
+    pub swap_total: u64,
+    /// The load average of one minute, times 100.
+    pub load: u32,
+}
+
+impl HostUse {
+    /// Less than a sixteenth of the memory is left: enough to make programs fail.
+    #[must_use]
+    pub const fn is_low(&self) -> bool {
+        self.available < self.total / 16
+    }
 }
 
 /// Diagnostics show how much a rank has said, and not what: that is the user's.
@@ -472,6 +505,7 @@ impl fmt::Debug for Facts {
             .field("oom_limit", &self.oom_limit)
             .field("error_file", &self.error_file.as_ref().map(|text| text.len()))
             .field("late", &self.late)
+            .field("host", &self.host)
             .finish()
     }
 }

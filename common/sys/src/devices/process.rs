@@ -49,12 +49,14 @@ pub struct Process {
 /// Signs of a job of rlaunch at one of its processes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobSigns {
-    /// RLAUNCH_JOB_ID of its environment.
+    /// RLAUNCH_JOB_ID of its environment; empty: an agent or guardian above it is the only sign.
     pub job: Vec<u8>,
     /// RLAUNCH_RANK of its environment.
     pub rank: Option<u32>,
     /// An agent or guardian is among its ancestors.
     pub is_supervised: bool,
+    /// The nearest of these is this process.
+    pub is_ours: bool,
     /// Whether an agent answers at its RLAUNCH_SOCKET; `None`: not known.
     pub is_answered: Option<bool>,
 }
@@ -187,18 +189,23 @@ fn command(dir: &Path, comm: &[u8]) -> Vec<u8> {
     words.iter().take(COMMAND).map(|b| if *b == 0 { b' ' } else { *b }).collect()
 }
 
+/// A program may have cleared its environment: agents and guardians above it are signs by themselves.
 fn signs(pid: u32, dir: &Path) -> Option<JobSigns> {
-    let environment = fs::read(dir.join("environ")).ok()?;
+    let environment = fs::read(dir.join("environ")).unwrap_or_default();
     let value = |name: &[u8]| {
         let mut entries = environment.split(|b| *b == 0);
         entries.find_map(|entry| entry.strip_prefix(name)?.strip_prefix(b"="))
     };
-    let job = value(b"RLAUNCH_JOB_ID").filter(|job| !job.is_empty())?;
+    let supervisor = above(pid).find(|(_, comm)| comm.starts_with(b"rlaunch-")).map(|(pid, _)| pid);
+    let job = value(b"RLAUNCH_JOB_ID").unwrap_or_default();
+    if job.is_empty() && supervisor.is_none() {
+        return None;
+    }
     let job = job.get(..JOB_ID).unwrap_or(job).to_vec();
     let rank = value(b"RLAUNCH_RANK").and_then(|rank| std::str::from_utf8(rank).ok()?.parse().ok());
-    let is_supervised = above(pid).any(|(_, comm)| comm.starts_with(b"rlaunch-"));
+    let is_ours = supervisor == Some(std::process::id()) && is_own_proc();
     let is_answered = value(b"RLAUNCH_SOCKET").and_then(|path| is_answered(dir, path));
-    Some(JobSigns { job, rank, is_supervised, is_answered })
+    Some(JobSigns { job, rank, is_supervised: supervisor.is_some(), is_ours, is_answered })
 }
 
 /// Whether a process listens at this path, as seen from the root directory of the process of which `dir` is the directory in /proc: a
@@ -271,17 +278,24 @@ mod tests {
         use std::io::BufRead as _;
         let agent = std::env::temp_dir().join(format!("rlaunch-{}", std::process::id()));
         std::os::unix::fs::symlink("/bin/sh", &agent).unwrap();
-        let inner = "RLAUNCH_JOB_ID=$(printf %0100d 7) sh -c 'echo $$; read line'; :";
-        for (shell, is_supervised) in [(agent.as_path(), true), (Path::new("/bin/sh"), false)] {
+        let member = "RLAUNCH_JOB_ID=$(printf %0100d 7) sh -c 'echo $$; read line'; :";
+        let cleared = "env -i sh -c 'echo $$; read line'; :";
+        let plain = Path::new("/bin/sh");
+        for (shell, script, expected) in [
+            (agent.as_path(), member, Some((true, JOB_ID))),
+            (plain, member, Some((false, JOB_ID))),
+            (agent.as_path(), cleared, Some((true, 0))),
+            (plain, cleared, None),
+        ] {
             let mut command = std::process::Command::new(shell);
-            command.args(["-c", inner]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+            command.args(["-c", script]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
             let mut child = command.spawn().unwrap();
             let mut line = String::new();
             std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-            let signs = Process::read(line.trim().parse().unwrap()).unwrap().job.unwrap();
+            let signs = Process::read(line.trim().parse().unwrap()).unwrap().job;
             drop(child.stdin.take());
             child.wait().unwrap();
-            assert_eq!((signs.is_supervised, signs.job.len()), (is_supervised, JOB_ID));
+            assert_eq!(signs.map(|signs| (signs.is_supervised, signs.job.len())), expected, "{script}");
         }
         fs::remove_file(&agent).unwrap();
     }

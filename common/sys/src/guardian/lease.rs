@@ -64,6 +64,11 @@ pub(super) const PASSED_ON: [i32; 8] = [
     libc::SIGCONT,
 ];
 
+/// SIGTERM to a guardian that has no lease: that of the launcher's own host. `None`: there is no descriptor left.
+pub(super) fn shutdown_signal() -> Option<SignalFd> {
+    SignalFd::new(&[libc::SIGTERM]).ok()
+}
+
 /// The guardian's end.
 #[derive(Debug)]
 pub(super) struct Watch {

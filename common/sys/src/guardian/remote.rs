@@ -5,7 +5,7 @@ use super::{Fork, Post, Report, TempFiles, become_agent, close_others, fork, run
 use crate::fd;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 use std::time::Duration;
 
 /// An agent that was split off on a remote host.
@@ -52,12 +52,18 @@ impl fmt::Debug for LastWordsSeal {
 /// Time that the agent waits for its guardian's hello, which takes no time: the guardian may be stopped.
 const HELLO: Duration = Duration::from_secs(1);
 
-/// Becomes the guardian, and forks the agent, in which alone this returns. `hello` is written to the stream as soon as there
+/// Becomes the guardian, and forks the agent, in which alone this returns. Both hold the abstract unix name `rlaunch-job-NAME`: a pool
+/// sees by it that something of a job is left. `hello` is written to the stream as soon as there
 /// is an agent, and before it has anything to say; `lease` is the first deadline. Called before any thread exists and before anything big is allocated.
 ///
 /// # Errors
 /// No process or descriptor can be had.
-pub fn split_remote(streams: &Streams, node: u32, hello: &[u8], lease: Option<u64>) -> io::Result<Remote> {
+pub fn split_remote(
+    streams: &Streams,
+    (node, name): (u32, &str),
+    hello: &[u8],
+    lease: Option<u64>,
+) -> io::Result<Remote> {
     let (from, to, seal) = match streams {
         Streams::Stdio => (0, 1, None),
         Streams::Socket(socket, seal) => (socket.as_raw_fd(), socket.as_raw_fd(), Some(*seal)),
@@ -66,6 +72,8 @@ pub fn split_remote(streams: &Streams, node: u32, hello: &[u8], lease: Option<u6
     close_others([from.max(2), from.max(2)]);
     let no_subreaper = stand_apart();
     let (line, watch) = lease::pair(lease)?;
+    // A host that allows no such names is in no pool.
+    let claim = crate::port::hold(&format!("rlaunch-job-{name}")).ok();
     // Before the agent exists, which might find us dead and our number another process's. SAFETY: getpid cannot fail.
     let guardian = crate::pidfd::open(unsafe { libc::getpid() })?;
     // And all that may fail: behind `hello` a refusal would be taken for the agent's first message.
@@ -76,6 +84,8 @@ pub fn split_remote(streams: &Streams, node: u32, hello: &[u8], lease: Option<u6
         Fork::Child => {
             drop((watch, saying));
             let no_subreaper = become_agent().or(no_subreaper);
+            // The name is the agent's for as long as it lives.
+            let _claim = claim.map(OwnedFd::into_raw_fd);
             // Bytes of an agent before `hello`, as of one that has to refuse at once, are noise to the launcher. This is its end.
             let _hello = fd::read_exactly(said.as_raw_fd(), &mut [0], HELLO);
             Ok(Remote { input, output, guardian, lease: line, temp_files, no_subreaper })
@@ -125,7 +135,7 @@ mod tests {
             let most = libc::rlimit { rlim_cur: limit, rlim_max: limit };
             // SAFETY: `most` is a valid limit.
             unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most) };
-            let code = u8::from(split_remote(&Streams::Stdio, 0, hello, None).is_err());
+            let code = u8::from(split_remote(&Streams::Stdio, (0, "test-0"), hello, None).is_err());
             fd::write(1, if code == 0 { agent } else { b"REFUSED" }).unwrap_or_default();
             crate::origin::exit_now(code);
         }

@@ -7,7 +7,7 @@ use super::record::{self, RECORD, Words};
 use super::{LastWordsSeal, Post, Report};
 use crate::children::{self, Below, Named};
 use crate::ns::errno;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 
 /// How long the guardian tries before it names what the kernel cannot end (state D).
 const PATIENCE_MS: u64 = 3_000;
@@ -89,7 +89,9 @@ pub(super) fn let_go_of_stdio() {
 /// one.
 fn wait_for_an_end(agent: i32, post: &Post) -> End {
     let watched = |fd, events| libc::pollfd { fd, events, revents: 0 };
-    let (mut line, timer, signals) = post.lease.as_ref().map_or((-1, -1, -1), super::lease::Watch::numbers);
+    let shutdown = if post.lease.is_none() { super::lease::shutdown_signal() } else { None };
+    let own = shutdown.as_ref().map_or(-1, |signal| signal.as_fd().as_raw_fd());
+    let (mut line, timer, signals) = post.lease.as_ref().map_or((-1, -1, own), super::lease::Watch::numbers);
     let mut agent_fd = None;
     let mut spared = Spared::default();
     loop {
@@ -105,19 +107,23 @@ fn wait_for_an_end(agent: i32, post: &Post) -> End {
         let mut fds = [
             watched(fd, libc::POLLIN),
             watched(if spared.is_cut { -1 } else { post.lifeline }, libc::POLLRDHUP),
+            watched(signals, libc::POLLIN),
             watched(timer, libc::POLLIN),
             watched(line, libc::POLLIN),
-            watched(signals, libc::POLLIN),
         ];
         // poll(2) takes no more entries than descriptors may be open.
-        let count = if post.lease.is_some() { 5 } else { 2 };
+        let count = if post.lease.is_some() { 5 } else { 2 + libc::nfds_t::from(shutdown.is_some()) };
         let time = spared.patience(if agent_fd.is_some() { -1 } else { BLIND_MS });
         // SAFETY: `fds` are at least `count` valid pollfds. All signals are blocked, so it is not interrupted.
         let n = unsafe { libc::poll(fds.as_mut_ptr(), count, time) };
         if (n < 0 && errno() != libc::EINTR) || (n == 0 && has_ended(agent)) {
             return End::Agent;
         }
-        let [agent, lifeline, timer, renewal, signals] = fds;
+        let [agent_end, lifeline, signals, timer, renewal] = fds;
+        if n > 0 && signals.revents != 0 && shutdown.as_ref().is_some_and(|signal| signal.next().is_some()) {
+            // This host shuts down: for the agent, its own SIGTERM is a warning.
+            let _is_sent = agent_fd.as_ref().map(|agent| crate::pidfd::signal(agent, crate::signals::TERM));
+        }
         if n > 0 && signals.revents != 0 && post.lease.as_ref().is_some_and(super::lease::Watch::pass_on) {
             spared.until = spared.until.max(crate::clock::boottime() + WORD_NS);
         }
@@ -131,7 +137,7 @@ fn wait_for_an_end(agent: i32, post: &Post) -> End {
             // The agent has closed its end; its own end is the next event.
             line = -1;
         }
-        if n > 0 && agent.revents != 0 {
+        if n > 0 && agent_end.revents != 0 {
             return End::Agent;
         }
         if n > 0 && lifeline.revents != 0 {

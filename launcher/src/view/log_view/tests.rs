@@ -144,6 +144,10 @@ fn lines_read_as_before() {
         What::HostReady { node: NODE, hello: hello("no right to unshare", false) },
         one_machine(&[0, 1], 0),
         one_machine(&[0, 1, 2, 3, 4, 5], 2),
+        What::News(JobNews::LeadContinues {
+            node: NODE,
+            lost: rlaunch_core::events::Lost::Agent(rlaunch_core::job::CloseReason::Eof),
+        }),
         What::News(JobNews::EndingDeferred { rank: RANK, status: passed_on, end_in: Span::from_secs(4) }),
     ];
     assert_eq!(said(facts, Tone::Normal, By::Key), include_str!("../../../../tests/golden/report/lines.txt"));
@@ -405,6 +409,7 @@ fn messages() -> Vec<What> {
         }),
         What::News(JobNews::StrangerRefused { address: "10.0.0.9".into(), why: Refusal::Twice }),
         What::News(JobNews::Continuing { rank, status }),
+        What::News(JobNews::LeadContinues { node: NODE, lost: rlaunch_core::events::Lost::Init }),
         What::News(JobNews::EndingDeferred { rank, status, end_in: SECOND }),
         awaits(Cause::Success),
         What::News(JobNews::NoProgress { rank, alike: 5 }),

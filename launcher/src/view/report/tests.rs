@@ -19,7 +19,7 @@ use rlaunch_core::restart::{EndReason, RoundNote, RoundsEnd, SetLimit};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{Contain, OnFailure};
 use rlaunch_core::time::WallNs;
-use rlaunch_core::wire::to_root::{Found, Leftover, NodeRefusal, SpawnError, SpawnStep, Usage};
+use rlaunch_core::wire::to_root::{Found, HostUse, Leftover, NodeRefusal, SpawnError, SpawnStep, Usage};
 
 struct Log(Vec<Record>);
 
@@ -63,7 +63,8 @@ impl Log {
     }
 
     fn exits(&mut self, rank: u32, status: Status, ms: u64) {
-        let (rank, at, usage) = (Rank::new(rank), Span::from_millis(ms), Usage::default());
+        let (rank, at) = (Rank::new(rank), Span::from_millis(ms));
+        let usage = Usage { max_rss_kib: 3 << 19, ..Usage::default() };
         let asked = self.0.iter().any(|record| matches!(record.what, What::Ending { .. }));
         self.at(ms, What::RankExited { rank, status, at, alive_at: at, asked, usage });
     }
@@ -192,7 +193,17 @@ fn out_of_memory() {
     let mut log = Log::running(3);
     log.exits(1, KILL, 2_006);
     log.begins(2_006, &rank(1, KILL), Some(Signal::TERM));
-    let facts = Facts { oom_limit: Some(512 << 20), ..Facts::default() };
+    let use_of =
+        |available| HostUse { available, total: 24 << 30, swap_free: 1 << 30, swap_total: 2 << 30, load: 1234 };
+    let host = Some(use_of(3 << 29));
+    let facts = Facts { oom_limit: Some(512 << 20), host, ..Facts::default() };
+    // The memory is shown where it may explain the end of the rank.
+    let low = Facts { host: Some(use_of((3 << 29) - 1)), ..Facts::default() };
+    assert_eq!(memory(&Facts { host, ..Facts::default() }, Status::Exited(1), Some(&1)), None);
+    assert!(
+        memory(&low, Status::Exited(1), None)
+            .is_some_and(|line| line.starts_with("then free on the host: 1.4 GiB of 24 GiB"))
+    );
     log.at(2_007, What::RankFacts { rank: Rank::new(1), facts });
     log.exits(0, TERM, 2_010);
     log.exits(2, KILL, 7_006);

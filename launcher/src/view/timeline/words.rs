@@ -1,6 +1,6 @@
 //! Words for what a log tells: causes, faults and phases in one line each.
 
-use super::super::phrases::count;
+use super::super::phrases::{self, count};
 use rlaunch_core::timeline::{Fault, FaultEntry, Finish, HostFact, How, LostWord, Phase, Stretch, Timeline};
 
 /// A moment or length of time: `1.2 ms`, `3.21 s`, `5m03s`, `2h07m`.
@@ -23,7 +23,7 @@ pub(crate) fn host(timeline: &Timeline, node: u32) -> String {
 
 /// Programs of the job as a command line.
 pub(crate) fn command(timeline: &Timeline) -> String {
-    let words = timeline.programs.iter().map(|program| program.argv.join(" "));
+    let words = timeline.programs.iter().map(|program| phrases::command(program.argv.iter().map(String::as_bytes)));
     words.collect::<Vec<_>>().join(" : ")
 }
 

@@ -134,7 +134,9 @@ impl World {
             }
             NodeAction::Finish(_) => self.vanishes(host, CloseReason::Eof),
             NodeAction::EndSession { session } => self.soon(host, NodeEvent::SessionLost { session }),
-            NodeAction::AwaitDevices { proc, .. } => self.soon(host, NodeEvent::DevicesReleased { proc }),
+            NodeAction::AwaitDevices { proc, .. } => {
+                self.soon(host, NodeEvent::DevicesReleased { proc, taken: rlaunch_core::os_bytes::OsBytes::default() })
+            }
             NodeAction::Withhold => self.hosts[host].withheld = true,
             NodeAction::CloseStreams { proc } => self.streams_end(proc),
             NodeAction::EndProbes
@@ -147,7 +149,7 @@ impl World {
             | NodeAction::ReserveWorld { .. }
             | NodeAction::OpenWorld(_)
             | NodeAction::CloseWorld { .. }
-            | NodeAction::KillSession { .. }
+            | NodeAction::KillSessions { .. }
             | NodeAction::Mark { .. }
             | NodeAction::Unserve
             | NodeAction::ServeMpi(_)

@@ -22,11 +22,10 @@ _SMALL = 64 << 10
 _WORD = struct.Struct("<I")
 _EVENT = struct.Struct("<IIIIQQQQ")
 """``rl_event``"""
-_ONE_PART = struct.Struct("<IIIQQ")
-"""The description of a frame with one part and no text."""
 _PART = struct.Struct("<IQQ")
-_PARTS = struct.Struct("<IIQQ")
-"""The number of parts, and one of them."""
+
+_KNOWN = 512
+"""Descriptions of frames that are remembered."""
 
 _HEAD = 64
 """Bytes of a place before its body."""
@@ -129,6 +128,7 @@ class Calls:
         self._post, self._next, self._raw = self._lib.rl_calls_post, self._lib.rl_calls_next, self._handle.value
         self._spare: List[_Place] = []
         self._peers: Dict[Tuple[int, ...], Any] = {}
+        self._known: Dict[bytes, Tuple[List[bytes], List[Tuple[int, int, int]]]] = {}
 
     def fileno(self) -> int:
         """A descriptor that can be read when there may be an event."""
@@ -228,13 +228,20 @@ class Calls:
             raise native.error_of(code)
         peer, kind, encoding, count, call, body_len, data, length = _EVENT.unpack_from(place.memory)
         if not data:
-            if length - body_len == _ONE_PART.size:
-                texts, parts, where, at, size = _ONE_PART.unpack_from(place.memory, _HEAD + body_len)
-                if not texts and parts == 1 and not where:
-                    # A small value alone, as most results are.
-                    part = place.memory[_HEAD + at : _HEAD + at + size]
-                    self._spare.append(place)
-                    return Event(peer, kind, encoding, count, call, [], [part])
+            # Frames of a kind are described alike: what is read once is known.
+            words = bytes(place.memory[_HEAD + body_len : _HEAD + length])
+            known = self._known.get(words)
+            if known is None:
+                if len(self._known) >= _KNOWN:
+                    self._known.clear()
+                known = self._known[words] = _described(memoryview(words))
+            texts, described = known
+            if len(described) == 1:
+                # A small value alone, as most arguments and results are.
+                where, at, size = described[0]
+                part = Region(at, size) if where else place.memory[_HEAD + at : _HEAD + at + size]
+                self._spare.append(place)
+                return Event(peer, kind, encoding, count, call, texts, [part])
             whole: Any = memoryview(place.memory[_HEAD : _HEAD + length])
         elif kind >= OPENED:
             return Event(peer, kind, 0, 0, 0, [native.taken(native.Buffer(data, length))], [])
@@ -242,20 +249,7 @@ class Calls:
             memory = (ctypes.c_char * length).from_address(data)
             weakref.finalize(memory, _free, self._lib, data, length).atexit = False
             whole = memoryview(memory).cast("B")
+            texts, described = _described(whole[body_len:])
         self._spare.append(place)
-        if length - body_len == _ONE_PART.size:
-            texts, parts, where, at, size = _ONE_PART.unpack_from(whole, body_len)
-            if not texts and parts == 1:
-                part = Region(at, size) if where else whole[at : at + size]
-                return Event(peer, kind, encoding, count, call, [], [part])
-        (texts,) = _WORD.unpack_from(whole, body_len)
-        if texts == 1:
-            (size,) = _WORD.unpack_from(whole, body_len + 4)
-            end = body_len + 8 + size
-            if length - end == _ONE_PART.size - 4:
-                parts, where, at, len_ = _PARTS.unpack_from(whole, end)
-                name = bytes(whole[body_len + 8 : end])
-                return Event(peer, kind, encoding, count, call, [name], [Region(at, len_) if where else whole[at : at + len_]])
-        names, described = _described(whole[body_len:])
         buffers = [Region(at, size) if where else whole[at : at + size] for where, at, size in described]
-        return Event(peer, kind, encoding, count, call, names, buffers)
+        return Event(peer, kind, encoding, count, call, texts, buffers)

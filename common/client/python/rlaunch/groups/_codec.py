@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import json
 import pickle
 import sys
-import traceback
 from typing import Any, List, Sequence, Tuple
 
 PICKLE, JSON, MSGPACK = 0, 1, 2
@@ -35,8 +32,10 @@ def _msgpack() -> Any:
     return msgpack
 
 
-NONE, _EMPTY = pickle.dumps(None, protocol=5), [pickle.dumps({}, protocol=5)]
+NONE, EMPTY_PARTS = pickle.dumps(None, protocol=5), [pickle.dumps({}, protocol=5)]
 """What most calls return, and what many take."""
+
+NONE_PARTS = [NONE]
 
 
 class _Apart:
@@ -79,6 +78,8 @@ class _TorchPickler(pickle.Pickler):
 def encode(value: Any, codec: int) -> List[Any]:
     """A value as parts: its bytes, and buffers that are not copied."""
     if codec == JSON:
+        import json
+
         return [json.dumps(value).encode()]
     if codec == MSGPACK:
         return [_msgpack().packb(value)]
@@ -86,12 +87,14 @@ def encode(value: Any, codec: int) -> List[Any]:
         return [NONE]
     if type(value) is dict:
         if not value:
-            return _EMPTY
+            return EMPTY_PARTS
         value = {name: _Apart(one) if type(one) is bytes and len(one) >= _APART else one for name, one in value.items()}
     elif type(value) is bytes and len(value) >= _APART:
         value = _Apart(value)
     buffers: List[pickle.PickleBuffer] = []
     if "torch" in sys.modules and hasattr(sys.modules["torch"], "Tensor"):
+        import io
+
         to = io.BytesIO()
         _TorchPickler(to, protocol=5, buffer_callback=buffers.append).dump(value)
         data: Any = to.getbuffer()
@@ -106,14 +109,26 @@ def decode(parts: Sequence[Any], codec: int) -> Any:
         # Buffers of the wire can be written, those in shared memory cannot.
         return pickle.loads(parts[0], buffers=parts[1:])
     if codec == JSON:
+        import json
+
         return json.loads(bytes(parts[0]))
     if codec == MSGPACK:
         return _msgpack().unpackb(parts[0])
     raise ValueError(f"values of an unknown kind ({codec}): the other end is of a later version")
 
 
+def decode_as(parts: Sequence[Any], codec: int, expected: int) -> Any:
+    """The value of parts, if they are of the serializer of the group: the other end does not choose that they are pickled."""
+    if codec != expected:
+        names = {number: name for name, number in _CODECS.items()}
+        raise ValueError(f"it is sent as {names.get(codec, codec)}, and the group takes {names[expected]}")
+    return decode(parts, codec)
+
+
 def described(error: BaseException) -> List[bytes]:
     """An exception as texts: its type, its message, its traceback without the frames of this package."""
+    import traceback
+
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     frames = error.__traceback__

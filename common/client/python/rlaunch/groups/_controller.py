@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import contextlib
 import os
 import threading
 import time
 import weakref
-from typing import Any, Callable, Deque, Dict, Generator, Iterable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Generator, Iterable, List, Optional, Sequence, Tuple
 
 from . import _calls as wire
 from . import _codec as codec
@@ -17,9 +16,14 @@ from ._arena import LEAST, Arena
 from ._calls import Calls, Event
 from ._errors import CallTimeout, Cancelled, RemoteTraceback, WorkerDied, WorkerError
 
+if TYPE_CHECKING:
+    import asyncio
+
 SLICE = 0.5
 """Seconds between two looks at workers whose connection would not end by itself: those of a lost host."""
 
+
+_ANSWERS = (wire.RETURN, wire.RAISE, wire.ITEM, wire.STOP)
 
 _decoding = threading.Lock()
 """Held while a result is rebuilt: several threads may ask for the same."""
@@ -28,12 +32,14 @@ _decoding = threading.Lock()
 class Future:
     """The result of a call that may not have come yet."""
 
+    # Of the class until they change: a call of many workers makes as many futures.
+    _event: Optional[Event] = None
+    _value: Any = None
+    _error: Optional[BaseException] = None
+    _is_done = False
+
     def __init__(self, controller: "Controller", worker: Any, call: int, method: str) -> None:
         self._controller, self._worker, self._call, self._method = controller, worker, call, method
-        self._event: Optional[Event] = None
-        self._value: Any = None
-        self._error: Optional[BaseException] = None
-        self._is_done = False
 
     @property
     def rank(self) -> int:
@@ -50,7 +56,7 @@ class Future:
 
     def result(self, timeout: Optional[float] = None) -> Any:
         """The result: waits for it, at most for so many seconds. Raises what the method has raised."""
-        if not self._controller.wait(self.done, timeout):
+        if not self._is_done and not self._controller.wait(self.done, timeout):
             raise CallTimeout(f"{self._method} of rank {self.rank} has not returned after {timeout:g} s")
         return self._decoded()
 
@@ -90,7 +96,7 @@ class Future:
             if event.kind == wire.RAISE:
                 self._error = self._worker.rebuilt(event)
             else:
-                self._value = codec.decode(event.parts, event.codec) if event.parts else None
+                self._value = codec.decode_as(event.parts, event.codec, self._worker.codec) if event.parts else None
         except Exception as error:
             text = f"the result of {self._method} cannot be rebuilt here: {error}"
             self._error = WorkerError(self.rank, type(error).__name__, text, "")
@@ -98,6 +104,14 @@ class Future:
     def _on_event(self, event: Event) -> None:
         if event.kind == wire.RAISE:
             self._controller.failures += 1
+        elif event.parts != codec.NONE_PARTS:
+            self._event = event
+            self._is_done = True
+            return
+        elif self._worker.codec == codec.PICKLE:
+            # Nothing to be rebuilt, as after most calls.
+            self._is_done = True
+            return
         self._event, self._is_done = event, True
 
     def _fail(self, error: BaseException) -> None:
@@ -128,7 +142,7 @@ class Stream(Future):
         if self._taken * 2 >= wire.WINDOW and not self._is_done:
             self._controller.calls.send([self._worker.peer], wire.CREDIT, self._call, count=self._taken)
             self._taken = 0
-        return codec.decode(event.parts, event.codec)
+        return codec.decode_as(event.parts, event.codec, self._worker.codec)
 
     def __iter__(self) -> "Stream":
         return self
@@ -144,6 +158,8 @@ class Stream(Future):
         return self
 
     async def __anext__(self) -> Any:
+        import asyncio
+
         try:
             await self._controller.wait_async(self._has_more)
         except asyncio.CancelledError:
@@ -193,13 +209,15 @@ class Controller:
     def __init__(self) -> None:
         self.calls = Calls()
         self._pid = os.getpid()
-        self._turn = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()
+        self._turn = threading.Condition(self._lock)
         self._is_led = False
         self._followers = 0
         self._number = 0
         self.failures = 0
         """How many calls have failed: waits for several of them look again."""
-        self._pending: Dict[Tuple[int, int], Callable[[], Optional[Future]]] = {}
+        self._pending: Dict[Tuple[int, int], Any] = {}
+        """Futures. Of a stream a weak reference: one that its reader has dropped is cancelled."""
         self.workers: Dict[int, Any] = {}
         self._waiters: List[Tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]] = []
         self._loops: Dict[asyncio.AbstractEventLoop, int] = {}
@@ -211,18 +229,19 @@ class Controller:
     ) -> List[Future]:
         """Calls a method of several workers with the same arguments, as `encode` has made them."""
         texts = [method.encode()]
-        with self._turn:
+        is_stream = make is Stream
+        with self._lock:
             self._number += 1
             number = self._number
-            futures = [make(self, worker, number, method) for worker in workers]
-            alive = []
-            for worker, future in zip(workers, futures):
+            futures, alive = [], []
+            for worker in workers:
+                future = make(self, worker, number, method)
+                futures.append(future)
                 if worker.death is not None:
                     future._fail(worker.death)
                 else:
                     alive.append(worker)
-                    # A stream that its reader has dropped is cancelled.
-                    self._pending[worker.peer, number] = weakref.ref(future) if isinstance(future, Stream) else lambda future=future: future
+                    self._pending[worker.peer, number] = weakref.ref(future) if is_stream else future
         if len(parts) == 1:
             peers = [worker.peer for worker in alive]
             if peers:
@@ -275,20 +294,22 @@ class Controller:
         try:
             while not is_over():
                 left = SLICE if until is None else min(SLICE, until - time.monotonic())
-                event = self.calls.next(max(left, 0))
+                event = self.calls.next(left if left > 0 else 0)
                 if event is not None:
-                    with self._turn:
+                    with self._lock:
                         self._on_event(event)
-                        self._notify()
+                        if self._followers or self._waiters:
+                            self._notify()
                 elif left <= 0:
                     return is_over()
                 else:
                     self._look_for_ends()
             return True
         finally:
-            with self._turn:
+            with self._lock:
                 self._is_led = False
-                self._notify()
+                if self._followers or self._waiters:
+                    self._notify()
 
     def _lead(self, is_over: Callable[[], bool], until: Optional[float]) -> bool:
         """Waits until no other thread reads the connections. False: what was waited for is there, or the time is over."""
@@ -314,6 +335,8 @@ class Controller:
 
     async def wait_async(self, is_over: Callable[[], bool]) -> None:
         """The same for a task."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
         while True:
             with self._turn:
@@ -354,6 +377,15 @@ class Controller:
                 loop.call_soon_threadsafe(_wake, waiter)
 
     def _on_event(self, event: Event) -> None:
+        key = (event.peer, event.call)
+        found = self._pending.get(key)
+        if found is not None and event.kind in _ANSWERS:
+            future = found() if type(found) is weakref.ref else found
+            if future is not None:
+                future._on_event(event)
+                if future._is_done:
+                    del self._pending[key]
+            return
         worker = self.workers.get(event.peer)
         if worker is None:
             return
@@ -365,13 +397,6 @@ class Controller:
             worker.has_arena = event.count == 1
         elif event.kind == wire.RAISE and event.call == 0:
             worker.refusal = event.text(1)
-        else:
-            find = self._pending.get((event.peer, event.call))
-            future = find() if find is not None else None
-            if future is not None:
-                future._on_event(event)
-                if future._is_done:
-                    del self._pending[event.peer, event.call]
 
     def on_end(self, worker: Any) -> None:
         """The connection to a worker has ended: all its calls fail."""
@@ -381,7 +406,8 @@ class Controller:
             if worker.arena is not None:
                 worker.arena.forget(worker.peer)
             for key in [key for key in self._pending if key[0] == worker.peer]:
-                future = self._pending.pop(key)()
+                found = self._pending.pop(key)
+                future = found() if type(found) is weakref.ref else found
                 if future is not None:
                     future._fail(worker.death)
             self._notify()
@@ -414,10 +440,10 @@ def controller() -> Controller:
         return _controller
 
 
-def rebuilt(event: Event, rank: int, host: str) -> BaseException:
-    """The exception that a method has raised, as far as it can be rebuilt here."""
+def rebuilt(event: Event, rank: int, host: str, kind: int) -> BaseException:
+    """The exception that a method has raised, as far as it can be rebuilt here: by pickle, if the group uses that."""
     type_name, text, trace = (event.text(at) for at in range(3))
-    if event.parts:
+    if event.parts and kind == codec.PICKLE:
         try:
             error = codec.decode(event.parts, codec.PICKLE)
         except Exception:
@@ -457,6 +483,8 @@ def get(futures: Any, timeout: Optional[float] = None) -> Any:
                 if failed is not None:
                     failed.result(0)
             timeout = None if until is None else max(0.0, until - time.monotonic())
+    if len(plain) == len(futures):
+        return [future._decoded() for future in futures]
     return [future.result(None if until is None else max(0.0, until - time.monotonic())) for future in futures]
 
 

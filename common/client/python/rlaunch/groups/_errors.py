@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from .._errors import Error
 
 
-@dataclasses.dataclass(frozen=True)
-class End:
+class End(NamedTuple):
     """How a worker ended."""
 
     how: str
@@ -39,6 +37,8 @@ class End:
         return End(how, number("code", -1), number("signal", 0), asked, host, last_words)
 
     def __str__(self) -> str:
+        if self.asked:
+            return "was ended by rlaunch"
         texts = {
             "exit": f"exited with code {self.code}",
             "signal": f"was killed by signal {self.signal}",

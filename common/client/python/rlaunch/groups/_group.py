@@ -14,7 +14,7 @@ from . import _calls as wire
 from . import _codec as codec
 from ._arena import Arena, default_limit
 from ._calls import Event
-from ._controller import Controller, Future, Stream, controller, rebuilt
+from ._controller import Controller, Future, Stream, controller, get, rebuilt
 from ._errors import CallTimeout, End, WorkerDied
 from ._sharding import NamedSharding, plan_multiple, plan_sharded, plan_single
 
@@ -33,7 +33,7 @@ class Worker:
     """A worker of a group: ``group.workers[0].method(name=value)`` is a future, or a stream if the method is a generator."""
 
     def __init__(self, group: "WorkerGroup", rank: int, peer: native.Peer, arena: Optional[Arena]) -> None:
-        self.group, self.rank = group, rank
+        self.group, self.rank, self.codec = group, rank, group._codec
         self.peer, self.pid, self.world = peer.peer, peer.pid, peer.world
         self.host = peer.host.decode("utf-8", "replace")
         self.is_near = bool(peer.is_near)
@@ -62,7 +62,7 @@ class Worker:
 
     def rebuilt(self, event: Event) -> BaseException:
         """The exception that one of its methods has raised."""
-        return rebuilt(event, self.rank, self.host)
+        return rebuilt(event, self.rank, self.host, self.codec)
 
 
 class Method:
@@ -102,8 +102,6 @@ class MultiWorkerFuture:
 
     def get_results(self, worker_group: Any = None, return_generators_as_proxies: bool = False) -> List[Any]:
         """The results of the workers that return one. If any call is a generator, the items of all calls in their order."""
-        from ._controller import get
-
         if return_generators_as_proxies:
             return self._returned(self.futures)
         if any(isinstance(future, Stream) for future in self.futures):
@@ -141,8 +139,9 @@ class WorkerGroup:
         arena: Optional[int] = None,
         python: Optional[str] = None,
     ) -> None:
-        from ._start import ended, started
+        from ._start import ended, refuse_while_importing, started
 
+        refuse_while_importing()
         kind = codec.codec_of(serializer)
         world = started(worker, n, ppn, hosts, env, share, name, tied, python)
         self._open(world.group, len(world.hosts), sharding, kind, arena, tied)
@@ -169,6 +168,9 @@ class WorkerGroup:
         arena: Optional[int] = None,
     ) -> "WorkerGroup":
         """The group that the command line has started with ``--group NAME``. ``args`` and ``kwargs`` make the object of each worker."""
+        from ._start import refuse_while_importing
+
+        refuse_while_importing()
         group = cls.__new__(cls)
         group._open(name, None, sharding, codec.codec_of(serializer), arena, tied)
         try:
@@ -193,6 +195,8 @@ class WorkerGroup:
         self._workers: List[Worker] = []
         self._methods: Dict[str, str] = {}
         self._all: List[Worker] = []
+        self._called: Dict[Sequence[str], List[int]] = {}
+        """Whom a call with the same data for all calls, by the axes of which only the first coordinate is called."""
 
     # ---- Start ----
 
@@ -211,8 +215,8 @@ class WorkerGroup:
         if near:
             self._controller.calls.send(near, wire.ARENA, self._arena.size, [self._arena.path.encode()])
         made = self._controller.call(self._workers, "__init__", first, self._codec, Future, None)
-        for future in made:
-            future.result(max(0.0, until - time.monotonic()))
+        # The first failure counts: the others may wait for that worker.
+        get(made, max(0.0, until - time.monotonic()))
         self._methods = made[0].result()
 
     def _attach_one(self, rank: int, until: float, timeout: float) -> None:
@@ -227,9 +231,10 @@ class WorkerGroup:
                 break
             except (StoreTimeout, ConnectionFailed) as error:
                 last = error
-            end = self._end_of(rank, 0)
-            if end is not None:
-                raise WorkerDied(self.name, rank, end.host, lambda: end)
+            for ended in sorted(self.ended_ranks()):
+                end = self._end_of(ended, 0)
+                if end is not None:
+                    raise WorkerDied(self.name, ended, end.host, lambda: end)
             if isinstance(last, ConnectionFailed):
                 time.sleep(0.02)
         worker = Worker(self, rank, peer, self._arena)
@@ -331,8 +336,10 @@ class WorkerGroup:
         if self.sharding_annotations is None:
             called = list(range(len(self._workers)))
         else:
-            plan = plan_single(self.sharding_annotations, len(self._workers), run_rank_0_only_axes or [])
-            called = plan.return_from
+            axes = tuple(run_rank_0_only_axes or ())
+            called = self._called.get(axes)
+            if called is None:
+                called = self._called[axes] = plan_single(self.sharding_annotations, len(self._workers), axes).return_from
         return self._call(called, method_name, kwargs)
 
     def run_all_workers_multiple_data(

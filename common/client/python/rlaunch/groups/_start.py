@@ -8,18 +8,22 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-import rlaunch
-
 from .._errors import Error, NoJob, Refused
 from . import _calls as wire
 from . import _sessions
 from ._errors import End
-
-IDENTITY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""Variables that say who a worker is: neither a controller nor a class changes them."""
+from ._identity import importing
 
 _GRACE = 5.0
 """Seconds between TERM and KILL."""
+
+def refuse_while_importing() -> None:
+    """Refuses a group of a module that a worker imports: the controller's part of the module runs there again."""
+    if importing:
+        raise Refused(
+            f"a worker imports {importing[0]}, and this module starts a group: "
+            'move what starts it below `if __name__ == "__main__":`'
+        )
 
 
 def path_of(worker: Any) -> Tuple[str, str]:
@@ -51,19 +55,14 @@ def started(
     """Starts all workers as a world of this job, or none."""
     if "RLAUNCH_JOB_ID" not in os.environ:
         raise NoJob("worker groups need a job: start this program with rlaunch (rlaunch -n 1 --lead python ...)")
-    spawn = getattr(rlaunch, "spawn", None)
-    if spawn is None:
-        raise Refused("this version of rlaunch cannot start workers from a program: start them with --group, and use attach")
+    from .._spawn import spawn
+
     path, directory = path_of(worker)
-    # The identity of a worker is rlaunch's to set.
-    env = {key: str(value) for key, value in (env or {}).items() if key not in IDENTITY and not key.startswith("RLAUNCH_")}
+    env = {key: str(value) for key, value in (env or {}).items()}
     if directory:
         before = env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, before]))
-    # A variable that the controller's own environment has would be there twice, and the first counts.
-    again = [f"{key}={value}" for key, value in env.items() if key in os.environ]
-    command = ["env", *again] if again else []
-    argv = [*command, python or sys.executable, "-m", "rlaunch.groups.worker", path]
+    argv = [python or sys.executable, "-m", "rlaunch.groups.worker", path]
     programs = [
         {"argv": argv, "ranks": count, "env": env, "hosts": names} for count, names in _places(n, ppn, hosts)
     ]
@@ -101,8 +100,9 @@ def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
         controller.wait(lambda: all(worker.death is not None for worker in alive), patience)
         # A process exits some time after its connection has ended: an order to end would find it on its way.
         _collect(group, [worker for worker in alive if worker.death is not None])
-    end_world = getattr(rlaunch, "end_world", None)
-    if end_world is not None and group._world:
+    if group._world:
+        from .._spawn import end_world
+
         # What a worker has started ends with its session.
         try:
             end_world(group._world, 0.0 if force else None)
@@ -113,7 +113,7 @@ def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
     else:
         _signal(alive, signal.SIGTERM)
     controller.wait(lambda: all(worker.death is not None for worker in alive), _GRACE * 2)
-    if end_world is None or not group._world:
+    if not group._world:
         _signal(alive, signal.SIGKILL)
         controller.wait(lambda: all(worker.death is not None for worker in alive), _GRACE)
     near = {worker.pid for worker in workers if worker.is_near and worker.death is not None}

@@ -7,23 +7,18 @@ at the same time on a thread with an event loop. Generators are sent item by ite
 from __future__ import annotations
 
 import collections
-import importlib
-import inspect
 import os
-import queue
 import sys
 import threading
 import time
-import traceback
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from rlaunch import _errors
 from rlaunch.groups import _calls as wire
 from rlaunch.groups import _codec as codec
-from rlaunch.groups import _sessions
 from rlaunch.groups._arena import Mapped
 from rlaunch.groups._calls import Calls, Event, Region
-from rlaunch.groups._start import IDENTITY
+from rlaunch.groups._identity import IDENTITY, importing
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,15 +28,20 @@ def class_of(path: str) -> type:
     module_name, _, name = path.rpartition(".")
     if not module_name:
         raise SystemExit(f"rlaunch.groups.worker: {path!r} names no module: write pkg.mod.Class")
+    importing.append(module_name)
     try:
-        module = importlib.import_module(module_name)
+        module = __import__(module_name, fromlist=[name])
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise
         raise SystemExit(f"rlaunch.groups.worker: there is no module {error.name!r} (for {path})") from None
+    except _errors.Refused as error:
+        raise SystemExit(f"rlaunch.groups.worker: {error}") from None
+    finally:
+        importing.clear()
     found = getattr(module, name, None)
-    if not inspect.isclass(found):
-        known = [one for one, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__]
+    if not isinstance(found, type):
+        known = [one for one, value in vars(module).items() if isinstance(value, type) and value.__module__ == module.__name__]
         classes = ", ".join(sorted(known)) or "none"
         raise SystemExit(f"rlaunch.groups.worker: module {module_name} has no class {name!r}: it has {classes}")
     return found
@@ -54,16 +54,25 @@ def methods_of(kind: type) -> Dict[str, str]:
         method = getattr(kind, name, None)
         if name.startswith("__") or not callable(method):
             continue
-        plain = inspect.unwrap(method)
-        if inspect.isasyncgenfunction(plain):
-            methods[name] = "async generator"
-        elif inspect.iscoroutinefunction(plain):
-            methods[name] = "async"
-        elif inspect.isgeneratorfunction(plain):
-            methods[name] = "generator"
-        else:
-            methods[name] = "plain"
+        methods[name] = _kind_of(method)
     return methods
+
+
+_KINDS = ((0x200, "async generator"), (0x80, "async"), (0x20, "generator"))
+"""Flags of code, as the module inspect has them, whose import takes as long as the rest of a start."""
+
+
+def _kind_of(method: Any) -> str:
+    for _ in range(100):
+        # Bound methods, decorators that name what they wrap, and partial functions.
+        names = ("__func__", "__wrapped__", "func")
+        inner = next((getattr(method, one) for one in names if getattr(method, one, None) is not None), None)
+        if inner is None:
+            break
+        method = inner
+    code = getattr(method, "__code__", None)
+    flags = getattr(code, "co_flags", 0)
+    return next((kind for flag, kind in _KINDS if flags & flag), "plain")
 
 
 _GRACE = 2.0
@@ -115,8 +124,8 @@ class Worker:
         self.was_long = False
         """Whether more than one call may have come during the last one."""
         self.loop: Optional[asyncio.AbstractEventLoop] = None
-        self.main: "queue.SimpleQueue[Optional[Call]]" = queue.SimpleQueue()
-        """Plain calls, with an event loop on another thread."""
+        self.main: Any = None
+        """Plain calls, with an event loop on another thread: a queue."""
         self.credited = threading.Condition()
         self.is_async = any(kind.startswith("async") for kind in self.methods.values())
 
@@ -259,17 +268,17 @@ class Worker:
     def run_now(self, event: Event, method: Callable[..., Any]) -> None:
         """Runs a plain method with small arguments, to which no other call is ahead."""
         began = time.monotonic()
-        call = Call(event)
         try:
-            kwargs = self.arguments(call)
-            value = method(**kwargs)
-            del kwargs
+            if event.parts == codec.EMPTY_PARTS:
+                value = method()
+            else:
+                value = method(**self.arguments(Call(event)))
             if value is None:
                 self.calls.post((event.peer,), wire.RETURN, event.call, b"", codec.NONE)
             else:
-                self.answer(call, wire.RETURN, value)
+                self.answer(Call(event), wire.RETURN, value)
         except Exception as error:
-            self.fail(call, error)
+            self.fail(Call(event), error)
         self.was_long = time.monotonic() - began > _LONG
 
     def run_generator(self, call: Call, items: Any) -> None:
@@ -365,7 +374,9 @@ class Worker:
 
     def serve_with_loop(self) -> None:
         import asyncio
+        import queue
 
+        self.main = queue.SimpleQueue()
         loop = self.loop = asyncio.new_event_loop()
         loop.add_reader(self.calls.fileno(), self.on_readable)
         thread = threading.Thread(target=loop.run_forever, name="rlaunch-worker-loop", daemon=True)
@@ -456,8 +467,12 @@ def main(arguments: List[str]) -> int:
         worker.calls.serve(group, _host(), rank, size, _number("RLAUNCH_WORLD"), is_far)
         worker.serve()
         if os.getsid(0) == os.getpid():
+            from rlaunch.groups import _sessions
+
             _sessions.end({os.getpid()}, _GRACE)
     except _errors.Error:
+        import traceback
+
         traceback.print_exc()
         return 1
     return 0

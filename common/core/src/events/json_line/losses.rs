@@ -34,7 +34,7 @@ fn closed(o: &mut Object<'_>, why: CloseReason) {
     }
 }
 
-pub(super) fn lost(o: &mut Object<'_>, lost: Lost) {
+pub(in crate::events) fn lost(o: &mut Object<'_>, lost: Lost) {
     match lost {
         Lost::Agent(why) => {
             o.text("lost", "agent");

@@ -102,6 +102,7 @@ fn ranks() -> Vec<What> {
         oom_limit: Some(512),
         error_file: Some(bytes("{}")),
         late: true,
+        host: Some(HostUse { available: 1, total: 2, swap_free: 3, swap_total: 4, load: 5 }),
     };
     vec![
         What::RankStarted {
@@ -318,6 +319,7 @@ fn news() -> Vec<What> {
         told(NodeNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core })),
         told(NodeNews::OneCpu { ranks: 2, cpu: 0, online: 8 }),
         What::News(JobNews::Continuing { rank: RANK, status: Status::Exited(3) }),
+        What::News(JobNews::LeadContinues { node: NODE, lost: Lost::Unheard }),
         What::News(JobNews::EndingDeferred { rank: RANK, status, end_in: within }),
         What::News(JobNews::EndingAwaits { cause: Cause::Timeout(Span::from_secs(60)), kill_in: within }),
         What::News(JobNews::NoProgress { rank: RANK, alike: 5 }),

@@ -1,7 +1,7 @@
 //! Later generations of ranks: the orders for hosts that have run some before.
 
 use super::super::notice::Notice;
-use super::super::orders;
+use super::super::orders::{self, Orders};
 use super::super::{Cx, JobAction};
 use super::Bringup;
 use crate::id::{NodeId, ProcId, Rank};
@@ -46,6 +46,26 @@ impl Bringup {
     /// Ranks can be started again.
     pub(in crate::job) fn can_start_again(&self) -> bool {
         self.restart_orders.as_ref().is_some_and(|orders| orders.can_start_more())
+    }
+
+    /// Whether the devices of all hosts are free for another generation. Has them looked at, and freed.
+    pub(in crate::job) fn is_next_free(&mut self, cx: &mut Cx<'_>) -> bool {
+        if !self.restart_orders.as_deref().is_some_and(Orders::prepares_devices) {
+            return true;
+        }
+        let facts = cx.facts;
+        let nodes: Vec<NodeId> = match self.sliced {
+            // Each of them may get ranks.
+            Some(_) => self.nodes.iter().map(|(node, _)| node).filter(|node| self.is_ready(*node)).collect(),
+            None => facts.placement().used().collect(),
+        };
+        let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| !facts.hosts.is_lost(*node)).collect();
+        self.devices.is_next_free(cx, &nodes)
+    }
+
+    /// Whether hosts have to answer before another generation.
+    pub(in crate::job) const fn is_next_awaited(&self) -> bool {
+        self.devices.is_next_awaited()
     }
 
     /// Has all hosts of the job start their ranks again. The numbers are those of the restart and of the first process. `ports`: new

@@ -82,6 +82,7 @@ impl Bringup {
         if let Some(sliced) = &mut self.sliced {
             sliced.met.remove(&node);
             sliced.ports.remove(&node);
+            self.devices.forget(node);
             self.nodes.set(node, State::Connecting);
             cx.act(JobAction::Connect { node });
         }

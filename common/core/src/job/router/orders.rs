@@ -4,6 +4,7 @@ use super::super::JobAction;
 use super::super::spawn_refusal::{OrderRefusal, done};
 use super::super::worlds::NewWorld;
 use super::{Parts, Step};
+use crate::env::is_name;
 use crate::events::{What, WorldLine};
 use crate::id::{AppIndex, NodeId, Rank, WorldId};
 use crate::os_bytes::OsBytes;
@@ -88,6 +89,10 @@ impl Parts {
         if request.programs.iter().any(|program| program.argv.is_empty()) || request.programs.is_empty() {
             return Err(OrderRefusal::NoProgram);
         }
+        let mut names = request.programs.iter().flat_map(|program| &program.env).map(|(name, _)| name);
+        if let Some(name) = names.find(|name| !is_name(name)) {
+            return Err(OrderRefusal::Variable { name: name.clone() });
+        }
         let ranks: u64 = request.programs.iter().map(|program| u64::from(program.ranks)).sum();
         let is_none = request.programs.iter().any(|program| program.ranks == 0);
         if is_none || ranks > u64::from(MOST_RANKS) {
@@ -140,6 +145,11 @@ impl Parts {
         let has = u32::try_from(base.len()).unwrap_or(u32::MAX);
         if ranks > has {
             return Err(OrderRefusal::Share { ranks, has, name });
+        }
+        // Its slots may be on a host that was lost meanwhile.
+        let own = base.iter().take(ranks as usize).filter_map(|rank| before.node_of(*rank));
+        if let Some(gone) = own.into_iter().find(|node| step.facts.hosts.is_lost(*node)) {
+            return Err(OrderRefusal::NoHost { name: step.facts.host_name(gone) });
         }
         let mut base = base.as_slice();
         for (program, app) in request.programs.iter().zip(apps) {

@@ -8,9 +8,9 @@ use crate::wire::capped::Capped;
 use crate::wire::to_node::{PortPlan, Rendezvous};
 use crate::wire::to_root::{Exited, Started, Usage};
 
-const DELAY: u64 = 1000;
+pub(super) const DELAY: u64 = 1000;
 
-fn may(most: u32, spec: JobSpec) -> JobSpec {
+pub(super) fn may(most: u32, spec: JobSpec) -> JobSpec {
     JobSpec { restarts: Restarts::of(most, Span::from_millis(DELAY)), ..spec }
 }
 
@@ -22,7 +22,7 @@ fn clear(port: PortPlan) -> ToNode {
     ToNode::Clear { sig: Signal::TERM, grace: Span::from_secs(5), port }
 }
 
-fn cleared(left: u32, port: u16) -> ToRoot {
+pub(super) fn cleared(left: u32, port: u16) -> ToRoot {
     ToRoot::Cleared { left, named: Capped::default(), port }
 }
 
@@ -45,7 +45,7 @@ fn ends(s: &mut Script, proc: u32, status: Status, at: u64, asked: bool) {
 }
 
 /// The processes that were asked for, and where they meet.
-fn asked_for(s: &Script) -> (Vec<u32>, Vec<Rendezvous>) {
+pub(super) fn asked_for(s: &Script) -> (Vec<u32>, Vec<Rendezvous>) {
     let procs = |msg: &ToNode| {
         let procs = if let ToNode::Spawn { procs, .. } = msg { procs.clone().into_vec() } else { vec![] };
         procs.into_iter().map(|delta| delta.proc.get()).collect::<Vec<_>>()

@@ -31,6 +31,7 @@ fn starts(s: &Script) -> Vec<Option<u16>> {
             | ToNode::EndWorld { .. }
             | ToNode::OrderDone { .. }
             | ToNode::CloseWorld(_)
+            | ToNode::Devices(_)
             | ToNode::Kill
             | ToNode::Finish => None,
         })
@@ -110,6 +111,7 @@ fn large_program_is_sent_in_parts() {
             | ToNode::EndWorld { .. }
             | ToNode::OrderDone { .. }
             | ToNode::CloseWorld(_)
+            | ToNode::Devices(_)
             | ToNode::Kill
             | ToNode::Finish => {}
         }

@@ -325,6 +325,10 @@ fn orders_that_make_no_sense_are_refused() {
     assert_eq!(of(|request| request.programs.clear()), "a program of the order is empty");
     assert_eq!(of(|request| request.programs[0].argv.clear()), "a program of the order is empty");
     assert_eq!(of(|request| request.programs[0].ranks = 0), "0 ranks are asked for: 1 to 1048576 can be started");
+    assert_eq!(
+        of(|request| request.programs[0].env.push(("A=B".into(), "1".into()))),
+        "'A=B' is no name for an environment variable"
+    );
     assert_eq!(of(|request| request.tied = 3), "2 ranks cannot be tied in groups of 3");
     assert_eq!(of(|request| request.share = "x".into()), "the job has no group x whose slots could be shared");
     assert_eq!(

@@ -1,12 +1,13 @@
 //! The ranks of worlds besides the first one: their start, and their end while the job continues.
 
-use super::{Procs, State};
-use crate::id::WorldId;
+use super::{Proc, Procs, State};
+use crate::id::{ProcId, WorldId};
 use crate::node::{Cx, NodeAction};
 use crate::signal::Signal;
 use crate::time::Span;
 use crate::wire::to_node::{Delta, WorldStart};
 use crate::wire::to_root::{Exited, ToRoot};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 impl Procs {
@@ -36,30 +37,53 @@ impl Procs {
             }
             !is_dropped
         });
-        for (&proc, entry) in self.table.iter().filter(|(_, entry)| entry.world == world) {
-            match entry.state {
-                State::Running => cx.act(NodeAction::Signal { proc, sig }),
-                // What an exited rank has left is in its session as long as the rank is a zombie.
-                State::Ended => cx.act(NodeAction::KillSession { proc }),
-                State::Queued | State::Spawning(_) | State::Reaped | State::Failed => {}
-            }
+        let is_running = |entry: &Proc| entry.world == world && matches!(entry.state, State::Running);
+        for (&proc, _) in self.table.iter().filter(|(_, entry)| is_running(entry)) {
+            cx.act(NodeAction::Signal { proc, sig });
         }
+        // A session can be found by its rank as long as the rank is a zombie.
+        self.kill_sessions(cx, world, |state| matches!(state, State::Ended));
         self.report(cx);
     }
 
-    /// All ranks of a world have ended: its programs are dropped.
+    /// All ranks of a world have ended: its programs are dropped. If a rank has asked for the world, processes in the sessions of its ranks are killed.
     pub(in crate::node) fn on_close_world(&mut self, cx: &mut Cx<'_>, world: WorldId) {
+        if self.worlds.is_spawned(world) || self.worlds.ended_from(world).is_some() {
+            self.kill_sessions(cx, world, |state| matches!(state, State::Ended));
+        }
         self.worlds.close(world);
+        let (closed, held) = core::mem::take(&mut self.held).into_iter().partition(|proc| self.is_of(*proc, world));
+        self.held = held;
+        let closed: BTreeSet<ProcId> = closed;
+        closed.into_iter().for_each(|proc| self.reap(cx, proc));
         cx.act(NodeAction::CloseWorld { world });
     }
 
     /// The time of a world that is being ended is over.
     pub(super) fn kill_world(&self, cx: &mut Cx<'_>, world: WorldId) {
-        for (&proc, entry) in self.table.iter().filter(|(_, entry)| entry.world == world) {
-            if matches!(entry.state, State::Running | State::Ended) {
-                cx.act(NodeAction::KillSession { proc });
-            }
+        self.kill_sessions(cx, world, |state| matches!(state, State::Running | State::Ended));
+    }
+
+    fn kill_sessions(&self, cx: &mut Cx<'_>, world: WorldId, is_one: impl Fn(&State) -> bool) {
+        let of = |(proc, entry): (&ProcId, &Proc)| (entry.world == world && is_one(&entry.state)).then_some(*proc);
+        let procs: Vec<ProcId> = self.table.iter().filter_map(of).collect();
+        if !procs.is_empty() {
+            cx.act(NodeAction::KillSessions { procs });
         }
+    }
+
+    fn is_of(&self, proc: ProcId, world: WorldId) -> bool {
+        self.table.get(&proc).is_some_and(|entry| entry.world == world)
+    }
+
+    /// Whether a rank that could be reaped waits for the end of its world: an order to end that ends its session too.
+    pub(super) fn is_held_back(&mut self, proc: ProcId) -> bool {
+        let world = self.table.get(&proc).map(|entry| entry.world);
+        let is_held = self.ending.is_none() && world.is_some_and(|world| self.worlds.rendezvous(world).is_some());
+        if is_held {
+            self.held.insert(proc);
+        }
+        is_held
     }
 
     /// Whether a rank has ended after its world was ordered to end.

@@ -1,7 +1,7 @@
 //! Devices that have to be free before ranks are started, and are looked at after the last.
 
 use super::*;
-use crate::guard::devices::{DeviceKind, DevicePlan};
+use crate::guard::devices::{DeviceKind, DevicePlan, DeviceStep};
 use crate::node::DevicesFreed;
 
 fn plan() -> DevicePlan {
@@ -42,6 +42,79 @@ fn host_is_ready_when_devices_are_free() {
     assert!(!actions.contains(&ready));
     assert!(!rig.hear(NodeEvent::Checked { app: AppIndex::new(0), error: None }).contains(&ready));
     assert_eq!(rig.hear(free(false)), [ready]);
+}
+
+fn steps(actions: &[NodeAction]) -> Vec<DeviceStep> {
+    let step = |action: &NodeAction| if let NodeAction::FreeDevices { step, .. } = action { Some(*step) } else { None };
+    actions.iter().filter_map(step).collect()
+}
+
+const FOUND: NodeEvent = NodeEvent::DevicesFreed(DevicesFreed::Found);
+
+fn checked(error: Option<SpawnError>) -> NodeEvent {
+    NodeEvent::Checked { app: AppIndex::new(0), error }
+}
+
+fn missing() -> SpawnError {
+    SpawnError { step: SpawnStep::Exec, errno: 2, path: "prog".into(), found: Found::Nothing }
+}
+
+/// Among several hosts, holders are ended by order of the launcher: the others may have no program.
+#[test]
+fn host_with_holders_reports_them_and_waits_for_the_order() {
+    let (mut rig, actions) = waiting(false);
+    assert_eq!(steps(&actions), [DeviceStep::Look]);
+    assert_eq!(rig.hear(FOUND), []);
+    let [held, none] = [true, false].map(|held| NodeAction::ToRoot(ToRoot::Devices { held }));
+    assert_eq!(rig.hear(checked(None)), [held.clone(), NodeAction::ToRoot(ToRoot::Ready)]);
+    let actions = rig.root(ToNode::Devices(DeviceStep::Free));
+    assert_eq!(steps(&actions), [DeviceStep::Free]);
+    assert_eq!(rig.hear(free(false)), [none.clone()]);
+    // Before another generation.
+    assert_eq!(steps(&rig.root(ToNode::Devices(DeviceStep::Look))), [DeviceStep::Look]);
+    assert_eq!(rig.hear(FOUND), [held]);
+    assert_eq!(steps(&rig.root(ToNode::Devices(DeviceStep::Free))), [DeviceStep::Free]);
+    let refused = NodeAction::ToRoot(ToRoot::Refused(NodeRefusal::Protocol));
+    assert!(rig.root(ToNode::Devices(DeviceStep::Free)).contains(&refused), "twice at once");
+}
+
+#[test]
+fn only_host_ends_holders_once_its_programs_are_found() {
+    // The look may be over before the sandbox and the program are there, or after.
+    for is_early in [true, false] {
+        let mut rig = Rig::new();
+        rig.root(ToNode::Start(Start { devices: Box::new(plan()), sole: true, ..start() }));
+        let mut actions = if is_early { rig.hear(FOUND) } else { vec![] };
+        actions.extend(rig.root(app_of(0, &base())));
+        actions.extend(rig.root(spawn(0..2, true)));
+        if !is_early {
+            actions.extend(rig.hear(FOUND));
+        }
+        let check = |action: &NodeAction| matches!(action, NodeAction::Check { .. });
+        assert_eq!((actions.iter().filter(|one| check(one)).count(), steps(&actions)), (1, vec![]), "{actions:?}");
+        assert_eq!(steps(&rig.hear(checked(None))), []);
+        assert_eq!(steps(&rig.hear(NodeEvent::SandboxReady(sandbox()))), [DeviceStep::Free]);
+        let started = rig.hear(free(false));
+        assert_eq!(started.iter().filter(|action| is_spawn(action)).count(), 2, "{started:?}");
+    }
+}
+
+#[test]
+fn only_host_ends_no_holder_for_a_program_that_is_missing() {
+    let (mut rig, _) = waiting(true);
+    rig.root(spawn(0..2, true));
+    rig.hear(FOUND);
+    let actions = rig.hear(checked(Some(missing())));
+    let why = NodeRefusal::Program { app: AppIndex::new(0), error: missing() };
+    assert!(actions.contains(&NodeAction::ToRoot(ToRoot::Refused(why))), "{actions:?}");
+    assert!(!actions.iter().any(is_spawn) && steps(&actions).is_empty(), "{actions:?}");
+}
+
+#[test]
+fn host_without_preparation_refuses_an_order_about_devices() {
+    let mut rig = Rig::running(1);
+    let refused = NodeAction::ToRoot(ToRoot::Refused(NodeRefusal::Protocol));
+    assert!(rig.root(ToNode::Devices(DeviceStep::Look)).contains(&refused));
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn kept_answers_have_a_limit_and_delete_always_works() {
     let compare = Ask::CompareSet { key: b"k", expected, desired: b"y" };
     let kept = again(&mut desk, 1, 1, 0, compare);
     let full = again(&mut desk, 1, 2, 0, Ask::Add(b"n", 1)).unwrap();
-    let said = "there is no room to keep an answer for a client that may ask again: 463 of 434 bytes are in use";
+    let said = "no room to keep an answer that a client may ask for again: 463 of 434 bytes are in use";
     assert_eq!(refusal(&full), said);
     assert_eq!(again(&mut desk, 1, 1, 0, compare), kept, "what was done is answered nevertheless");
     assert_eq!(desk.answer(Ask::Set(b"k", &[1; 39])), Answer::Done, "what takes no more room is done");

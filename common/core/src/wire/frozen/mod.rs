@@ -3,5 +3,6 @@
 pub mod calls;
 pub mod client;
 pub(in crate::wire) mod fields;
+pub mod pool;
 
 pub use fields::Malformed;

@@ -35,7 +35,17 @@ fn respawn_starts_when_devices_are_free() {
     let awaits = |action: &NodeAction| matches!(action, NodeAction::AwaitDevices { proc, .. } if *proc == p(1));
     assert_eq!(actions.iter().filter(|action| awaits(action)).count(), 1, "{actions:?}");
     assert!(!spawns(&rig.interrupt(R0)), "whatever happens meanwhile");
-    assert!(spawns(&rig.hear(NodeEvent::DevicesReleased { proc: p(1) })));
+    assert!(spawns(&rig.hear(NodeEvent::DevicesReleased { proc: p(1), taken: OsBytes::default() })));
+}
+
+/// Another program has taken the chip meanwhile.
+#[test]
+fn respawn_fails_when_another_process_has_taken_the_device() {
+    let (mut rig, _) = follows();
+    let actions = rig.hear(NodeEvent::DevicesReleased { proc: p(1), taken: "/dev/vfio/0".into() });
+    assert!(!spawns(&actions));
+    let error = SpawnError { step: SpawnStep::Devices, errno: 16, path: "/dev/vfio/0".into(), found: Found::Nothing };
+    assert!(actions.contains(&says(ToRoot::SpawnFailed { proc: p(300), error })), "{actions:?}");
 }
 
 #[test]

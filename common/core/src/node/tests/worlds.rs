@@ -1,0 +1,60 @@
+//! Worlds besides the first one: what their ranks leave, and when they are reaped.
+
+use super::*;
+use crate::id::WorldId;
+use crate::wire::to_node::WorldStart;
+
+const GEN: WorldId = WorldId::new(1);
+
+/// A node with a rank of the first world and two of another one, which runs.
+fn rig(is_spawned: bool) -> Rig {
+    let mut rig = Rig::running(1);
+    let rendezvous = start().rendezvous.unwrap();
+    rig.root(ToNode::World(Box::new(WorldStart { world: GEN, is_spawned, rendezvous })));
+    let ToNode::Spawn { procs, last, local_size } = spawn(1..3, true) else { panic!("it is one") };
+    let of_world = |delta: &Delta| Delta { seat: WorldSeat { world: GEN, ..delta.seat }, ..*delta };
+    let procs = Capped::chunks(procs.iter().map(of_world)).pop().unwrap();
+    rig.root(ToNode::Spawn { procs, last, local_size });
+    rig.spawned(1);
+    rig.spawned(2);
+    rig
+}
+
+fn kills(procs: &[u32]) -> NodeAction {
+    NodeAction::KillSessions { procs: procs.iter().map(|n| p(*n)).collect() }
+}
+
+#[test]
+fn order_to_end_a_world_ends_what_exited_ranks_have_left() {
+    let mut rig = rig(false);
+    let said = says_exit(&rig, 1, exit(0));
+    assert_eq!(rig.exited(1, exit(0)), [said], "it is reaped when its world is closed");
+    let end = ToNode::EndWorld { world: GEN, sig: TERM, grace: Span::from_secs(5) };
+    assert_eq!(rig.root(end), [group(2, TERM), kills(&[1])]);
+    let said = asked(says_exit(&rig, 2, by(TERM)));
+    let actions = rig.exited(2, by(TERM));
+    assert_eq!(actions[..2], [kills(&[2]), said]);
+    rig.examined(2, Facts::default());
+    let closed = [kills(&[1, 2]), Reap { proc: p(1) }, Reap { proc: p(2) }, NodeAction::CloseWorld { world: GEN }];
+    assert_eq!(rig.root(ToNode::CloseWorld(GEN)), closed);
+}
+
+#[test]
+fn world_that_a_rank_has_asked_for_ends_with_its_sessions() {
+    for is_spawned in [true, false] {
+        let mut rig = rig(is_spawned);
+        rig.exited(1, exit(0));
+        rig.exited(2, exit(0));
+        let actions = rig.root(ToNode::CloseWorld(GEN));
+        assert_eq!(actions.contains(&kills(&[1, 2])), is_spawned, "{actions:?}");
+        assert!(actions.contains(&Reap { proc: p(1) }) && actions.contains(&Reap { proc: p(2) }), "{actions:?}");
+    }
+}
+
+#[test]
+fn end_of_the_job_waits_for_no_world() {
+    let mut rig = rig(true);
+    rig.exited(1, exit(0));
+    let actions = rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });
+    assert!(actions.contains(&Reap { proc: p(1) }), "{actions:?}");
+}

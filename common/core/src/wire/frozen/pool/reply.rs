@@ -1,0 +1,383 @@
+//! The messages of a pool.
+
+use super::super::fields::{Body, Fields, Malformed};
+use super::{MAX_REPLY, frame, open, read_job, write_job};
+use crate::id::JobId;
+use crate::os_bytes::OsBytes;
+use crate::time::Span;
+use alloc::vec::Vec;
+
+/// A job that has hosts of the pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The job.
+    pub job: JobId,
+    /// The process of its launcher.
+    pub pid: u32,
+    /// The user's command.
+    pub command: OsBytes,
+    /// How long it has had its hosts.
+    pub age: Span,
+    /// The number of its hosts.
+    pub hosts: u32,
+    /// It was asked to end.
+    pub is_ending: bool,
+}
+
+/// A host that a job gets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GrantedHost {
+    /// Its line of a hostfile.
+    pub line: OsBytes,
+    /// The facts that its agent reported; empty: not known.
+    pub facts: OsBytes,
+    /// The control socket of its open connection; empty: it has none, and a job logs in by itself.
+    pub control: OsBytes,
+}
+
+/// The hosts of a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Granted {
+    /// The job.
+    pub job: JobId,
+    /// Its hosts, in slot order.
+    pub hosts: Vec<GrantedHost>,
+    /// Hosts that were left out: lost, warned or being drained.
+    pub left_out: Vec<OsBytes>,
+}
+
+/// Why a pool does not do what was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// It has fewer hosts than that which can be used.
+    TooFew {
+        /// Hosts, or slices, that can be used.
+        usable: u32,
+        /// All its hosts.
+        hosts: u32,
+    },
+    /// No valid number is asked for.
+    BadNumber,
+    /// Its hosts form no slices.
+    NoSlices,
+    /// It is about to end.
+    Ending,
+    /// As many jobs wait as may.
+    QueueFull,
+    /// It has no host of this name.
+    NoHost(OsBytes),
+    /// A job has this host.
+    HasJob(OsBytes),
+    /// It has this host already.
+    HasHost(OsBytes),
+    /// The lines of a hostfile cannot be understood.
+    Lines(OsBytes),
+    /// It speaks no version of these.
+    Version(u32),
+    /// A reason of a later version.
+    Other(u8),
+}
+
+/// The state of a host, as a report has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostWord {
+    /// It is being reached.
+    Reaching,
+    /// A job can have it.
+    Free,
+    /// A job has it.
+    Held,
+    /// Its job has ended, and processes of that may be left.
+    Emptying,
+    /// It gets no new job.
+    Draining,
+    /// Its connection has ended, or cannot be made.
+    Lost,
+    /// It is about to be taken away.
+    Warned,
+    /// A state of a later version.
+    Other(u8),
+}
+
+impl HostWord {
+    const ALL: [Self; 7] =
+        [Self::Reaching, Self::Free, Self::Held, Self::Emptying, Self::Draining, Self::Lost, Self::Warned];
+
+    const fn raw(self) -> u8 {
+        match self {
+            Self::Reaching => 0,
+            Self::Free => 1,
+            Self::Held => 2,
+            Self::Emptying => 3,
+            Self::Draining => 4,
+            Self::Lost => 5,
+            Self::Warned => 6,
+            Self::Other(raw) => raw,
+        }
+    }
+
+    fn from_raw(raw: u8) -> Self {
+        Self::ALL.into_iter().find(|word| word.raw() == raw).unwrap_or(Self::Other(raw))
+    }
+
+    /// The word for people and programs.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Reaching => "reaching",
+            Self::Free => "free",
+            Self::Held => "held",
+            Self::Emptying => "emptying",
+            Self::Draining => "draining",
+            Self::Lost => "lost",
+            Self::Warned => "warned",
+            Self::Other(_) => "unknown",
+        }
+    }
+}
+
+/// A host in a report.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostReport {
+    /// Its name.
+    pub name: OsBytes,
+    /// Its slice; empty: none.
+    pub slice: OsBytes,
+    /// Its state.
+    pub state: HostWord,
+    /// Its job, while it has one or is not empty.
+    pub job: Option<JobId>,
+    /// Why it is lost, or the login that jobs make there.
+    pub note: OsBytes,
+}
+
+/// The state of a pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// Its process.
+    pub pid: u32,
+    /// How long it has been up.
+    pub age: Span,
+    /// Its hosts, in slot order.
+    pub hosts: Vec<HostReport>,
+    /// The jobs that have hosts.
+    pub jobs: Vec<Holder>,
+    /// The number of jobs that wait.
+    pub waiting: u32,
+}
+
+/// A message of a pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PoolReply {
+    /// The first message.
+    Hello {
+        /// The lowest version that is spoken.
+        min: u32,
+        /// The highest one.
+        max: u32,
+    },
+    /// The job waits for its hosts.
+    Queued {
+        /// The number of jobs before it.
+        before: u32,
+        /// The jobs that have hosts.
+        holders: Vec<Holder>,
+    },
+    /// The hosts of the job.
+    Granted(Granted),
+    /// Other jobs have the hosts.
+    Busy {
+        /// These.
+        holders: Vec<Holder>,
+        /// The number of jobs that wait.
+        waiting: u32,
+    },
+    /// Not done.
+    Refused(Refusal),
+    /// The state of the pool.
+    Report(Report),
+    /// Done.
+    Done,
+    /// The pool does not know this kind of message.
+    Unsupported(u8),
+    /// A kind of a later version.
+    Unknown(u8),
+}
+
+impl PoolReply {
+    /// Its frame.
+    #[must_use]
+    pub fn to_frame(&self) -> Vec<u8> {
+        let mut body = Body::default();
+        let kind = match self {
+            Self::Hello { min, max } => {
+                body.word(*min).word(*max);
+                1
+            }
+            Self::Queued { before, holders } => {
+                body.word(*before);
+                write_holders(&mut body, holders);
+                32
+            }
+            Self::Granted(granted) => {
+                granted.write(&mut body);
+                33
+            }
+            Self::Busy { holders, waiting } => {
+                body.word(*waiting);
+                write_holders(&mut body, holders);
+                34
+            }
+            Self::Refused(refusal) => {
+                refusal.write(&mut body);
+                35
+            }
+            Self::Report(report) => {
+                report.write(&mut body);
+                36
+            }
+            Self::Done => 37,
+            Self::Unsupported(kind) => {
+                body.byte(*kind);
+                38
+            }
+            Self::Unknown(kind) => *kind,
+        };
+        frame(kind, &body)
+    }
+
+    /// The message of a whole frame.
+    ///
+    /// # Errors
+    /// It is cut, too long, or none.
+    pub fn parse(frame: &[u8]) -> Result<Self, Malformed> {
+        let (kind, mut fields) = open(frame, MAX_REPLY)?;
+        let reply = match kind {
+            1 => Self::Hello { min: fields.word()?, max: fields.word()? },
+            32 => Self::Queued { before: fields.word()?, holders: fields.list(Holder::read)? },
+            33 => Self::Granted(Granted::read(&mut fields)?),
+            34 => Self::Busy { waiting: fields.word()?, holders: fields.list(Holder::read)? },
+            // A reason of a later version may have more behind it.
+            35 => return Ok(Self::Refused(Refusal::read(&mut fields)?)),
+            36 => Self::Report(Report::read(&mut fields)?),
+            37 => Self::Done,
+            38 => Self::Unsupported(fields.byte()?),
+            other => return Ok(Self::Unknown(other)),
+        };
+        fields.end()?;
+        Ok(reply)
+    }
+}
+
+fn write_holders(body: &mut Body, holders: &[Holder]) {
+    body.count(holders.len());
+    for holder in holders {
+        write_job(body, holder.job);
+        body.word(holder.pid).bytes(&holder.command).long(holder.age.nanos());
+        body.word(holder.hosts).byte(u8::from(holder.is_ending));
+    }
+}
+
+impl Holder {
+    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            job: read_job(fields)?,
+            pid: fields.word()?,
+            command: fields.bytes()?.into(),
+            age: Span::from_nanos(fields.long()?),
+            hosts: fields.word()?,
+            is_ending: fields.flag()?,
+        })
+    }
+}
+
+impl Granted {
+    fn write(&self, body: &mut Body) {
+        write_job(body, self.job);
+        body.count(self.hosts.len());
+        for host in &self.hosts {
+            body.bytes(&host.line).bytes(&host.facts).bytes(&host.control);
+        }
+        super::write_names(body, &self.left_out);
+    }
+
+    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+        let host = |fields: &mut Fields<'_>| {
+            let (line, facts, control) = (fields.bytes()?.into(), fields.bytes()?.into(), fields.bytes()?.into());
+            Ok(GrantedHost { line, facts, control })
+        };
+        Ok(Self {
+            job: read_job(fields)?,
+            hosts: fields.list(host)?,
+            left_out: fields.list(|fields| fields.bytes().map(OsBytes::from))?,
+        })
+    }
+}
+
+impl Refusal {
+    fn write(&self, body: &mut Body) {
+        match self {
+            Self::TooFew { usable, hosts } => body.byte(0).word(*usable).word(*hosts),
+            Self::BadNumber => body.byte(1),
+            Self::NoSlices => body.byte(2),
+            Self::Ending => body.byte(3),
+            Self::QueueFull => body.byte(4),
+            Self::NoHost(host) => body.byte(5).bytes(host),
+            Self::HasJob(host) => body.byte(6).bytes(host),
+            Self::HasHost(host) => body.byte(7).bytes(host),
+            Self::Lines(why) => body.byte(8).bytes(why),
+            Self::Version(version) => body.byte(9).word(*version),
+            Self::Other(raw) => body.byte(*raw),
+        };
+    }
+
+    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+        Ok(match fields.byte()? {
+            0 => Self::TooFew { usable: fields.word()?, hosts: fields.word()? },
+            1 => Self::BadNumber,
+            2 => Self::NoSlices,
+            3 => Self::Ending,
+            4 => Self::QueueFull,
+            5 => Self::NoHost(fields.bytes()?.into()),
+            6 => Self::HasJob(fields.bytes()?.into()),
+            7 => Self::HasHost(fields.bytes()?.into()),
+            8 => Self::Lines(fields.bytes()?.into()),
+            9 => Self::Version(fields.word()?),
+            other => Self::Other(other),
+        })
+    }
+}
+
+impl Report {
+    fn write(&self, body: &mut Body) {
+        body.word(self.pid).long(self.age.nanos()).count(self.hosts.len());
+        for host in &self.hosts {
+            body.bytes(&host.name).bytes(&host.slice).byte(host.state.raw()).byte(u8::from(host.job.is_some()));
+            if let Some(job) = host.job {
+                write_job(body, job);
+            }
+            body.bytes(&host.note);
+        }
+        write_holders(body, &self.jobs);
+        body.word(self.waiting);
+    }
+
+    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+        let host = |fields: &mut Fields<'_>| {
+            Ok(HostReport {
+                name: fields.bytes()?.into(),
+                slice: fields.bytes()?.into(),
+                state: HostWord::from_raw(fields.byte()?),
+                job: fields.optional(read_job)?,
+                note: fields.bytes()?.into(),
+            })
+        };
+        Ok(Self {
+            pid: fields.word()?,
+            age: Span::from_nanos(fields.long()?),
+            hosts: fields.list(host)?,
+            jobs: fields.list(Holder::read)?,
+            waiting: fields.word()?,
+        })
+    }
+}

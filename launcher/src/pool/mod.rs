@@ -1,0 +1,88 @@
+//! `rlaunch pool`: hosts whose connections stay open between jobs, and the jobs that get them.
+//!
+//! A pool is a process in the background. It holds one open ssh connection for each host, and hands hosts to jobs over a unix socket. The
+//! decisions are those of `core::pool`.
+
+pub(crate) mod client;
+pub(crate) mod exec;
+mod links;
+mod room;
+mod server;
+mod show;
+mod up;
+
+use crate::cli::{self, Command, PoolCommand, PoolVerb};
+use crate::start::{answer, fail, refuse, with_site};
+use client::PoolError;
+use rlaunch_core::error::Hint as _;
+use rlaunch_core::wire::frozen::pool::{PoolReply, PoolRequest};
+use rlaunch_sys::origin::Origin;
+use room::Room;
+use std::ffi::OsString;
+
+/// Everything behind `rlaunch pool`.
+pub(crate) fn run(args: Vec<OsString>, origin: Origin) -> u8 {
+    let command = match cli::parse(args, &|name| std::env::var_os(name)) {
+        Ok(Command::Pool(command)) => command,
+        Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
+        Ok(
+            Command::Run(_)
+            | Command::Map { .. }
+            | Command::Hosts(_)
+            | Command::Ask(_)
+            | Command::Assign(_)
+            | Command::Report(_)
+            | Command::Doctor(_)
+            | Command::Installed(_),
+        ) => return fail("this command line asks for something else than pool does"),
+        Err(error) => return refuse(&error),
+    };
+    let PoolCommand { name, action } = *command;
+    let asked = |name: &str, request: &PoolRequest| origin.interruptibly(|| client::ask(name, request));
+    let done = match (name, action) {
+        (Some(name), PoolVerb::Up(plan)) => {
+            return match with_site(&origin, |site| plan.hosts.entries(site)) {
+                Ok(hosts) => up::run(&name, &plan, hosts, origin),
+                Err(error) => refuse(&error),
+            };
+        }
+        (Some(name), PoolVerb::Status { json }) => origin.interruptibly(|| status(&[name], json)),
+        (None, PoolVerb::Status { json }) => origin.interruptibly(|| status(&Room::names(), json)),
+        (Some(name), PoolVerb::Add(hosts)) => match with_site(&origin, |site| hosts.entries(site)) {
+            Ok(entries) => {
+                let lines: Vec<String> = entries.iter().map(|entry| entry.to_line(true)).collect();
+                asked(&name, &PoolRequest::Add(lines.join("\n").into()))
+            }
+            Err(error) => return refuse(&error),
+        },
+        (Some(name), PoolVerb::Remove(hosts)) => asked(&name, &PoolRequest::Remove(hosts)),
+        (Some(name), PoolVerb::Drain(hosts)) => asked(&name, &PoolRequest::Drain(hosts)),
+        (Some(name), PoolVerb::Down { is_now }) => origin.interruptibly(|| client::down(&name, is_now)),
+        (None, _) => Ok(String::new()),
+    };
+    match done {
+        Ok(text) => answer(text.as_bytes()),
+        Err(error) => explain(&error),
+    }
+}
+
+/// The state of pools.
+fn status(names: &[String], json: bool) -> Result<String, PoolError> {
+    let mut all = Vec::new();
+    for name in names {
+        match client::request(name, &PoolRequest::Status)? {
+            PoolReply::Report(report) => all.push((name.as_str(), report)),
+            other => return Err(PoolError::unexpected(name, other)),
+        }
+    }
+    Ok(if json { show::json(&all) } else { show::text(&all) })
+}
+
+/// Prints an error of a pool. Returns the exit code.
+pub(crate) fn explain(error: &PoolError) -> u8 {
+    let hint = error.hint().unwrap_or_default();
+    let tries = hint.lines().zip(["try", ""].into_iter().chain(std::iter::repeat("")));
+    let hint: String = tries.map(|(line, key)| format!("\n  {key:<7} {line}")).collect();
+    fail(&format!("{error}{hint}"));
+    error.code()
+}

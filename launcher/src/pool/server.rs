@@ -1,0 +1,545 @@
+//! The process of a pool: its socket, its connections and its decisions, in one loop.
+
+use super::links::{LinkNews, Links, Part};
+use super::room::Room;
+use super::show;
+use crate::edges::now;
+use rlaunch_core::bootstrap::Target;
+use rlaunch_core::hostlist::{self, Alone, Entry};
+use rlaunch_core::id::{HoldId, NodeId};
+use rlaunch_core::machine::earliest_of;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::pool::{HostState, Need, Pool, PoolAction, PoolEvent};
+use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::frozen::pool::{
+    Granted, GrantedHost, HEADER, Holder, HostReport, MAX_REQUEST, PoolReply, PoolRequest, Refusal, Report, VERSION,
+    body_len, common_version,
+};
+use rlaunch_sys::epoll::{Batch, ReadySet};
+use rlaunch_sys::signals::SignalFd;
+use rlaunch_sys::{fd, pidfd, signals, socket, unix};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+/// Connections at a time. Others are closed at once.
+const MOST_CLIENTS: usize = 4096;
+/// How long a client may take to say what it wants.
+const HELLO: Span = Span::from_secs(10);
+/// Bytes that are read at a time.
+const CHUNK: usize = 64 << 10;
+
+const OF_CLIENT: u64 = 6;
+const OF_POOL: u64 = 7;
+const LISTENER: u64 = OF_POOL;
+const SIGNALS: u64 = 8 | OF_POOL;
+
+/// The token of a part of a host's ssh.
+fn token(node: NodeId, is_question: bool, part: Part) -> u64 {
+    let part = match part {
+        Part::Out => 0,
+        Part::Err => 1,
+        Part::End => 2,
+    };
+    (u64::from(node.get()) << 3) | (part + if is_question { 3 } else { 0 })
+}
+
+/// A connection to the socket.
+struct Client {
+    stream: UnixStream,
+    /// The process that has connected.
+    pid: u32,
+    /// The same, where it can be signalled.
+    process: Option<OwnedFd>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// Watched for room while something waits to be written.
+    room: Option<OwnedFd>,
+    is_greeted: bool,
+    /// It is closed when its output is written.
+    is_done: bool,
+    /// Until when it has to say what it wants.
+    limit: Option<Mono>,
+    /// The hosts that it wants.
+    need: Option<Need>,
+}
+
+/// A host, as it was named.
+struct Named {
+    entry: Entry,
+    name: OsBytes,
+}
+
+/// The pool's process.
+pub(super) struct Server {
+    set: ReadySet,
+    listener: UnixListener,
+    signals: SignalFd,
+    room: Room,
+    pool: Pool,
+    links: Links,
+    clients: BTreeMap<HoldId, Client>,
+    next: u32,
+    hosts: BTreeMap<NodeId, Named>,
+    /// The slices, by their names.
+    slices: BTreeMap<String, u32>,
+    began: Mono,
+    is_over: bool,
+    /// Hosts that are about to be taken away, with the facts that they had.
+    warned: BTreeMap<NodeId, OsBytes>,
+    /// Hosts whose first dial has come to no end yet.
+    opening: BTreeSet<NodeId>,
+}
+
+impl Server {
+    /// A pool whose socket is there from now on.
+    ///
+    /// # Errors
+    /// A descriptor cannot be had, or the socket cannot be made.
+    pub(super) fn new(room: Room, links: Links, idle: Option<Span>, watched: &[i32]) -> io::Result<Self> {
+        let set = ReadySet::new()?;
+        room.clear();
+        let listener = UnixListener::bind(room.socket())?;
+        listener.set_nonblocking(true)?;
+        set.add(&listener, LISTENER)?;
+        let signals = SignalFd::new(watched)?;
+        set.add(&signals, SIGNALS)?;
+        Ok(Self {
+            set,
+            listener,
+            signals,
+            room,
+            pool: Pool::new(now(), idle),
+            links,
+            clients: BTreeMap::new(),
+            next: 0,
+            hosts: BTreeMap::new(),
+            slices: BTreeMap::new(),
+            began: now(),
+            is_over: false,
+            warned: BTreeMap::new(),
+            opening: BTreeSet::new(),
+        })
+    }
+
+    /// Hosts join.
+    pub(super) fn add(&mut self, entries: Vec<Entry>) -> Result<(), Refusal> {
+        let has = |entry: &Entry| self.hosts.values().any(|named| named.entry.host == entry.host);
+        if let Some(entry) = entries.iter().find(|entry| has(entry)) {
+            return Err(Refusal::HasHost(entry.host.to_string().into()));
+        }
+        let target = |entry: &Entry| Target::of(&entry.host).map_err(|error| Refusal::Lines(error.to_string().into()));
+        let targets = entries.iter().map(target).collect::<Result<Vec<_>, _>>()?;
+        for (entry, target) in entries.into_iter().zip(targets) {
+            let slice = entry.chips.as_ref().filter(|chips| !chips.slice.is_empty()).map(|chips| chips.slice.clone());
+            let count = u32::try_from(self.slices.len()).unwrap_or(u32::MAX);
+            let slice = slice.map(|slice| *self.slices.entry(slice).or_insert(count));
+            let node = self.pool.add(entry.slots(), slice);
+            self.links.add(node, target, self.room.control(node.get()));
+            let name = entry.host.to_string().into();
+            self.hosts.insert(node, Named { entry, name });
+            self.opening.insert(node);
+        }
+        Ok(())
+    }
+
+    /// Serves until nothing more is to be done, or until every host was reached or lost once (`is_first`).
+    pub(super) fn run(&mut self, is_first: bool) {
+        let mut batch = Batch::with_room(64);
+        loop {
+            if self.set.ready(&mut batch) > 0 {
+                let tokens: Vec<u64> = batch.tokens().collect();
+                tokens.into_iter().for_each(|token| self.serve(token));
+            }
+            self.pass();
+            if (self.is_over && self.links.is_empty()) || (is_first && self.opening.is_empty()) {
+                return;
+            }
+            let deadline = self.deadline().map(|at| Duration::from_nanos(at.since(now()).nanos()));
+            fd::wait_for_any(&[self.set.as_fd()], deadline);
+        }
+    }
+
+    /// Ends what is left: nothing of the pool remains.
+    pub(super) fn finish(mut self) {
+        self.links.dismiss();
+        self.room.remove();
+    }
+
+    /// Hosts that can be used, and the others with the reason.
+    pub(super) fn reached(&self) -> (usize, Vec<(OsBytes, OsBytes)>) {
+        let of = |node: NodeId| self.hosts.get(&node).map(|named| named.name.clone()).unwrap_or_default();
+        let bad = self.pool.hosts().filter(|(_, host)| !host.is_usable());
+        let bad: Vec<_> = bad.map(|(node, _)| (of(node), self.links.note(node))).collect();
+        (self.pool.hosts().count() - bad.len(), bad)
+    }
+
+    /// The pool is to end.
+    pub(super) fn end(&mut self, is_now: bool) {
+        self.pool.handle(now(), PoolEvent::Down(is_now));
+    }
+
+    fn deadline(&self) -> Option<Mono> {
+        let clients = earliest_of(self.clients.values().map(|client| client.limit));
+        earliest_of([self.pool.poll_timeout(), self.links.deadline(), clients])
+    }
+
+    fn log(&self, text: &str) {
+        let line = format!("{:>9}  {text}\n", now().since(self.began).to_string());
+        let _full = fd::write(2, line.as_bytes());
+    }
+
+    fn name(&self, node: NodeId) -> OsBytes {
+        self.hosts.get(&node).map(|named| named.name.clone()).unwrap_or_default()
+    }
+
+    /// The name of a host's slice; empty: it has none.
+    fn slice(&self, node: NodeId) -> OsBytes {
+        let chips = self.hosts.get(&node).and_then(|named| named.entry.chips.as_ref());
+        chips.map(|chips| chips.slice.as_str().into()).unwrap_or_default()
+    }
+
+    fn serve(&mut self, token: u64) {
+        let id = u32::try_from(token >> 3).unwrap_or(u32::MAX);
+        match token & 7 {
+            part @ 0..=5 => {
+                let kind = match part % 3 {
+                    0 => Part::Out,
+                    1 => Part::Err,
+                    _ => Part::End,
+                };
+                self.links.serve(NodeId::new(id), part >= 3, kind, &self.set);
+            }
+            OF_CLIENT => self.serve_client(HoldId::new(id)),
+            _ if token == LISTENER => self.accept(),
+            _ => {
+                while let Some(number) = self.signals.next() {
+                    if i32::from(number) != signals::HUP {
+                        self.log(&format!("signal {number}: the pool ends"));
+                        self.end(false);
+                    }
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let is_ours = unix::user_of(&stream).is_ok_and(|user| user == rlaunch_sys::facts::host::user().0);
+            if !is_ours || self.clients.len() >= MOST_CLIENTS || stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            let process = unix::process_of(&stream);
+            let hold = HoldId::new(self.next);
+            self.next = self.next.wrapping_add(1);
+            if self.set.add(&stream, (u64::from(hold.get()) << 3) | OF_CLIENT).is_err() {
+                continue;
+            }
+            let client = Client {
+                stream,
+                pid: process.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0),
+                process: process.and_then(|pid| pidfd::open(pid).ok()),
+                input: Vec::new(),
+                output: Vec::new(),
+                room: None,
+                is_greeted: false,
+                is_done: false,
+                limit: Some(now() + HELLO),
+                need: None,
+            };
+            self.clients.insert(hold, client);
+        }
+    }
+
+    fn serve_client(&mut self, hold: HoldId) {
+        let Some(client) = self.clients.get_mut(&hold) else { return };
+        client.flush(&self.set, hold);
+        let mut chunk = [0; 4096];
+        loop {
+            match socket::recv(&client.stream, &mut chunk) {
+                Ok(n @ 1..) => client.input.extend_from_slice(chunk.get(..n).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(0) | Err(_) => return self.drop_client(hold),
+            }
+            // A client that sends more than it may is read no further.
+            if client.input.len() > MAX_REQUEST + HEADER + CHUNK {
+                return self.drop_client(hold);
+            }
+        }
+        loop {
+            let Some(client) = self.clients.get_mut(&hold) else { return };
+            match client.next_request() {
+                Ok(Some(request)) => self.take(hold, request),
+                Ok(None) => return,
+                Err(()) => return self.drop_client(hold),
+            }
+        }
+    }
+
+    fn drop_client(&mut self, hold: HoldId) {
+        if let Some(client) = self.clients.remove(&hold) {
+            self.set.remove(&client.stream);
+            if let Some(room) = &client.room {
+                self.set.remove(room);
+            }
+            if client.need.is_some() {
+                self.pool.handle(now(), PoolEvent::Closed(hold));
+            }
+        }
+    }
+
+    fn take(&mut self, hold: HoldId, request: PoolRequest) {
+        let Some(client) = self.clients.get_mut(&hold) else { return };
+        if !client.is_greeted {
+            let is_common = matches!(request, PoolRequest::Hello { min, max } if common_version(min, max).is_some());
+            (client.is_greeted, client.is_done) = (is_common, !is_common);
+            let reply = match request {
+                PoolRequest::Hello { .. } if !is_common => PoolReply::Refused(Refusal::Version(VERSION)),
+                _ => PoolReply::Hello { min: VERSION, max: VERSION },
+            };
+            return self.reply(hold, &reply);
+        }
+        let done = |result: Result<(), Refusal>| result.map_or_else(PoolReply::Refused, |()| PoolReply::Done);
+        let reply = match request {
+            // One connection is one hold.
+            PoolRequest::Want(_) | PoolRequest::Hello { .. } if client.need.is_some() => return self.drop_client(hold),
+            PoolRequest::Hello { min, max } => PoolReply::Hello { min, max },
+            PoolRequest::Want(want) => {
+                (client.need, client.limit) = (Some(want.need.clone()), None);
+                let pid = client.pid;
+                return self.pool.handle(now(), PoolEvent::Want(hold, pid, want));
+            }
+            PoolRequest::Status => PoolReply::Report(self.report()),
+            PoolRequest::Drain(hosts) => done(self.drain(&hosts, false)),
+            PoolRequest::Remove(hosts) => done(self.drain(&hosts, true)),
+            PoolRequest::Add(lines) => {
+                let entries = hostlist::files([("the hosts", lines.as_slice())], &mut Alone);
+                let entries = entries.map_err(|error| Refusal::Lines(error.to_string().into()));
+                done(entries.and_then(|entries| self.add(entries)))
+            }
+            PoolRequest::Down { is_now } => {
+                // It stays connected until the end.
+                client.limit = None;
+                self.log("down: the pool ends");
+                self.end(is_now);
+                PoolReply::Done
+            }
+            // Only of a host that it has, and without an answer: a job reads nothing more.
+            PoolRequest::Warned(host) => return self.warned(hold, &host),
+            PoolRequest::Unknown(kind) => PoolReply::Unsupported(kind),
+        };
+        self.reply(hold, &reply);
+    }
+
+    /// A job reports that one of its hosts is about to be taken away. The host gets no new job until it has other facts, as after a reboot.
+    fn warned(&mut self, hold: HoldId, name: &OsBytes) {
+        let is_its = |node: &NodeId| self.pool.host(*node).is_some_and(|host| host.holder() == Some(hold));
+        let known = self.hosts.iter().find(|(node, named)| named.name == *name && is_its(node));
+        let Some((node, _)) = known else { return };
+        let node = *node;
+        self.log(&format!("{name}: is about to be taken away"));
+        self.warned.insert(node, self.links.granted(node).0);
+        self.pool.handle(now(), PoolEvent::Warned(node, true));
+    }
+
+    /// Hosts get no new job. All of them are checked first.
+    fn drain(&mut self, hosts: &[OsBytes], is_remove: bool) -> Result<(), Refusal> {
+        let mut nodes = Vec::new();
+        for host in hosts {
+            let known = self.hosts.iter().find(|(node, named)| named.name == *host && self.pool.host(**node).is_some());
+            let Some((node, _)) = known else { return Err(Refusal::NoHost(host.clone())) };
+            let state = self.pool.host(*node).map(rlaunch_core::pool::PoolHost::holder);
+            if is_remove && state.flatten().is_some() {
+                return Err(Refusal::HasJob(host.clone()));
+            }
+            nodes.push(*node);
+        }
+        for node in nodes {
+            self.log(&format!("{} gets no new job, and leaves", self.name(node)));
+            self.pool.handle(now(), PoolEvent::Drain(node));
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, hold: HoldId, reply: &PoolReply) {
+        let Some(client) = self.clients.get_mut(&hold) else { return };
+        client.output.extend_from_slice(&reply.to_frame());
+        client.flush(&self.set, hold);
+    }
+
+    /// Time passes, news are taken in, and decisions are carried out.
+    fn pass(&mut self) {
+        let late = |(hold, client): (&HoldId, &Client)| client.limit.filter(|at| *at <= now()).map(|_| *hold);
+        let late: Vec<HoldId> = self.clients.iter().filter_map(late).collect();
+        late.into_iter().for_each(|hold| self.drop_client(hold));
+        self.pool.handle_timeout(now());
+        loop {
+            self.links.pass(&self.set, token);
+            let news = self.links.next_news();
+            if let Some(news) = &news {
+                self.take_news(news);
+            }
+            let mut is_idle = news.is_none();
+            while let Some(action) = self.pool.poll_action() {
+                is_idle = false;
+                self.perform(action);
+            }
+            if is_idle {
+                return;
+            }
+        }
+    }
+
+    fn take_news(&mut self, news: &LinkNews) {
+        let event = match news {
+            LinkNews::Up(node) => {
+                self.log(&format!("{}: ready", self.name(*node)));
+                self.opening.remove(node);
+                let facts = self.links.granted(*node).0;
+                if self.warned.get(node).is_some_and(|before| *before != facts) {
+                    self.warned.remove(node);
+                    self.pool.handle(now(), PoolEvent::Warned(*node, false));
+                }
+                PoolEvent::Up(*node)
+            }
+            LinkNews::Lost(node, why) => {
+                self.opening.remove(node);
+                if self.pool.host(*node).is_some_and(|host| host.state() != HostState::Lost) {
+                    self.log(&format!("{}: lost: {why}", self.name(*node)));
+                }
+                PoolEvent::Lost(*node)
+            }
+            LinkNews::Empty(node, job) => PoolEvent::Empty(*node, *job),
+        };
+        self.pool.handle(now(), event);
+    }
+
+    fn perform(&mut self, action: PoolAction) {
+        match action {
+            PoolAction::Grant(hold, nodes) => {
+                let job =
+                    self.pool.holds().find(|(id, _)| *id == hold).map(|(_, held)| (held.job, held.command.clone()));
+                let Some((job, command)) = job else { return };
+                self.log(&format!("job {} ({command}) has {} hosts", job.short(), nodes.len()));
+                let granted = self.granted(hold, job, &nodes);
+                self.reply(hold, &PoolReply::Granted(granted));
+            }
+            PoolAction::Queued(hold, before) => {
+                let holders = self.holders();
+                self.reply(hold, &PoolReply::Queued { before, holders });
+            }
+            PoolAction::Busy(hold) => {
+                let (holders, waiting) = (self.holders(), self.pool.waiting());
+                self.last_reply(hold, &PoolReply::Busy { holders, waiting });
+            }
+            PoolAction::Refuse(hold, refusal) => self.last_reply(hold, &PoolReply::Refused(refusal)),
+            PoolAction::End(hold, is_now) => {
+                let number = if is_now { signals::KILL } else { signals::TERM };
+                if let Some(process) = self.clients.get(&hold).and_then(|client| client.process.as_ref()) {
+                    let _gone = pidfd::signal(process, number);
+                }
+            }
+            PoolAction::Watch(node, job) => self.links.ask(node, job),
+            PoolAction::Close(node) => {
+                self.log(&format!("{}: leaves", self.name(node)));
+                self.hosts.remove(&node);
+                self.opening.remove(&node);
+                self.links.close(node);
+            }
+            PoolAction::Over => self.is_over = true,
+        }
+    }
+
+    /// An answer to a job that gets no hosts.
+    fn last_reply(&mut self, hold: HoldId, reply: &PoolReply) {
+        if let Some(client) = self.clients.get_mut(&hold) {
+            // It has nothing to let go of.
+            (client.need, client.limit) = (None, Some(now() + HELLO));
+        }
+        self.reply(hold, reply);
+    }
+
+    fn granted(&self, hold: HoldId, job: rlaunch_core::id::JobId, nodes: &[NodeId]) -> Granted {
+        let need = self.clients.get(&hold).and_then(|client| client.need.as_ref());
+        let is_sliced = matches!(need, Some(Need::Slices(_)));
+        let host = |node: &NodeId| {
+            let (facts, control) = self.links.granted(*node);
+            let line = self.hosts.get(node).map(|named| named.entry.to_line(is_sliced)).unwrap_or_default();
+            GrantedHost { line: line.into(), facts, control }
+        };
+        let bad = self.pool.hosts().filter(|(_, host)| matches!(need, Some(Need::All)) && !host.is_usable());
+        let left_out = bad.map(|(node, _)| self.name(node)).collect();
+        Granted { job, hosts: nodes.iter().map(host).collect(), left_out }
+    }
+
+    fn holders(&self) -> Vec<Holder> {
+        let holder = |(id, hold): (HoldId, &rlaunch_core::pool::Hold)| {
+            let count = self.pool.hosts().filter(|(_, host)| host.holder() == Some(id)).count();
+            Holder {
+                job: hold.job,
+                pid: hold.pid,
+                command: hold.command.clone(),
+                age: now().since(hold.since),
+                hosts: u32::try_from(count).unwrap_or(u32::MAX),
+                is_ending: hold.is_ending,
+            }
+        };
+        self.pool.holds().map(holder).collect()
+    }
+
+    fn report(&self) -> Report {
+        let job_of = |hold| self.pool.holds().find(|(id, _)| *id == hold).map(|(_, hold)| hold.job);
+        let host = |(node, host): (NodeId, &rlaunch_core::pool::PoolHost)| HostReport {
+            name: self.name(node),
+            slice: self.slice(node),
+            state: show::word(host.state()),
+            job: host.holder().and_then(job_of).or(host.last_job()),
+            note: self.links.note(node),
+        };
+        Report {
+            pid: std::process::id(),
+            age: now().since(self.began),
+            hosts: self.pool.hosts().map(host).collect(),
+            jobs: self.holders(),
+            waiting: self.pool.waiting(),
+        }
+    }
+}
+
+impl Client {
+    /// The next whole request of what it has sent.
+    fn next_request(&mut self) -> Result<Option<PoolRequest>, ()> {
+        let Some(header) = self.input.first_chunk::<HEADER>() else { return Ok(None) };
+        let len = HEADER + body_len(header, MAX_REQUEST).map_err(|_| ())?;
+        let Some(frame) = self.input.get(..len) else { return Ok(None) };
+        let request = PoolRequest::parse(frame).map_err(|_| ())?;
+        self.input.drain(..len);
+        Ok(Some(request))
+    }
+
+    /// Writes the bytes that it takes now; is woken when it takes more.
+    fn flush(&mut self, set: &ReadySet, hold: HoldId) {
+        while !self.output.is_empty() {
+            match socket::send(&self.stream, &self.output) {
+                Ok(n) => drop(self.output.drain(..n)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.room.is_none() {
+                        let room = self.stream.as_fd().try_clone_to_owned().ok();
+                        let token = (u64::from(hold.get()) << 3) | OF_CLIENT;
+                        self.room = room.filter(|room| set.add_writable(room, token).is_ok());
+                    }
+                    return;
+                }
+                // Its end is read.
+                Err(_) => self.output.clear(),
+            }
+        }
+        if let Some(room) = self.room.take() {
+            set.remove(&room);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Pools: hosts that stay ready between jobs, on a testbed. Each case takes its pool down: a process of it would be left.
+
+use crate::bed::Bed;
+use crate::case::Done;
+
+/// A script on the login host.
+fn done(bed: &Bed, user: &str, script: &str) -> Done {
+    bed.plan(user, "login", ["sh", "-c", &format!("{TOOLS}\n{script}")]).start().code(0)
+}
+
+/// `held FILE`: waits for a file of a rank. `pid`: the pool's process.
+const TOOLS: &str = "held() { until [ -e \"$1\" ]; do sleep 0.05; done; }\n\
+    pid() { \"$RL\" pool status p | sed -n 's/^p: .*, pid \\([0-9]*\\), up .*/\\1/p'; }\n\
+    expect() { [ \"$1\" = \"$2\" ] || { echo \"code $1, not $2: $3\"; exit 90; }; }";
+
+#[test]
+fn jobs_run_one_after_the_other_and_nothing_is_left_of_the_pool() {
+    let Some(bed) = Bed::up(3) else { return };
+    let script = "\"$RL\" pool up p -H node[0-2]:2; expect $? 0 up\n\
+        \"$RL\" pool up p -H node0; expect $? 125 second\n\
+        i=0; while [ $i -lt 10 ]; do \"$RL\" --pool p -n 4 sh -c 'echo $(hostname) $RANK'; expect $? 0 job; i=$((i+1)); done\n\
+        \"$RL\" --pool p sh -c 'echo all $(hostname) $RANK'; expect $? 0 all\n\
+        until \"$RL\" pool status p | grep '(3 free)'; do sleep 0.05; done; \"$RL\" --pool q true; expect $? 125 none\n\
+        \"$RL\" pool drain p node2; \"$RL\" --pool p -n 5 true; until \"$RL\" pool status | grep '(2 free)'; do sleep 0.05; done\n\
+        \"$RL\" pool down p; expect $? 0 down; \"$RL\" pool status\n\
+        ls -d /tmp/rlaunch-$(id -u) 2>/dev/null; expect $? 2 directory";
+    for user in ["root", "tester"] {
+        let done = done(&bed, user, script);
+        let out = done.out();
+        let of_four = |rank: u32| out.lines().filter(|line| *line == format!("node{} {rank}", rank / 2)).count();
+        assert_eq!((0..4).map(of_four).collect::<Vec<_>>(), [10; 4], "{out}\n{}", done.err());
+        assert_eq!(out.lines().filter(|line| line.starts_with("all node")).count(), 6, "{out}");
+        assert!(out.contains("p: 3 hosts (3 free)") && out.contains("p: 2 hosts (2 free)"), "{out}");
+        assert!(out.contains("no pool is up"), "{out}");
+        done.says("the pool p is up with 3 hosts");
+        done.says("error: the pool p is up already: pid ");
+        done.says("error: there is no pool q; these are up: p");
+    }
+    bed.down();
+}
+
+#[test]
+fn busy_pool_names_its_job_and_jobs_wait_or_evict() {
+    let Some(bed) = Bed::up(2) else { return };
+    let script = "\"$RL\" pool up p -H node[0-1]; expect $? 0 up\n\
+        \"$RL\" --pool p sh -c ': >held$RANK; while ! [ -e go ]; do sleep 0.05; done' & FIRST=$!\n\
+        held held0; held held1; \"$RL\" --pool p -n 1 true; expect $? 75 busy\n\
+        \"$RL\" pool remove p node0; expect $? 125 remove\n\
+        \"$RL\" --pool p -n 1 --wait=1s true; expect $? 75 waited\n\
+        \"$RL\" --pool p --wait echo waited & NEXT=$!\n\
+        until \"$RL\" pool status p | grep -q '1 job waiting'; do sleep 0.05; done; : >go\n\
+        wait $FIRST; expect $? 0 first; wait $NEXT; expect $? 0 next\n\
+        \"$RL\" --pool p --grace 1s sh -c 'trap \"\" TERM; : >stay$RANK; while :; do sleep 0.05; done' & OLD=$!\n\
+        held stay0; held stay1; \"$RL\" --pool p --evict echo evicted; expect $? 0 evict\n\
+        wait $OLD; expect $? 143 evicted\n\
+        \"$RL\" pool up i -H node0; expect $? 125 taken; \"$RL\" pool down p; expect $? 0 down\n\
+        \"$RL\" pool up i -H node0 --idle 1s; expect $? 0 idle\n\
+        until \"$RL\" pool status | grep -q 'no pool is up'; do sleep 0.05; done";
+    let done = done(&bed, "root", script);
+    assert_eq!(done.sorted(), ["evicted", "evicted", "waited", "waited"], "{}", done.err());
+    done.says("error: the pool p is busy: job ");
+    done.says("error: the pool p keeps node0: a job has it");
+    done.says("error: node0 is in the pool p");
+    bed.down();
+}
+
+#[test]
+fn killed_pool_job_and_agent_leave_nothing() {
+    let Some(bed) = Bed::up(2) else { return };
+    let job = "--lease 4s --contain auto sh -c ': >on$RANK; exec sleep 600'";
+    let script = format!(
+        "\"$RL\" pool up p -H node[0-1]; expect $? 0 up\n\
+        \"$RL\" --pool p {job} & JOB=$!; held on0; held on1; kill -9 $JOB; wait $JOB\n\
+        \"$RL\" --pool p --wait=30s true; expect $? 0 after-job; rm on0 on1\n\
+        for PART in rlaunch-agent rlaunch-guard; do\n\
+          \"$RL\" --pool p {job} & JOB=$!; held on0; held on1; rm on0 on1\n\
+          ssh node0 \"kill -9 \\$(pgrep -x $PART)\"; expect $? 0 kill; wait $JOB; expect $? 125 $PART\n\
+          \"$RL\" --pool p --wait=60s true; expect $? 0 after-$PART\n\
+        done\n\
+        \"$RL\" --pool p {job} & JOB=$!; held on0; held on1\n\
+        kill -9 $(pid); wait $JOB; expect $? 125 job-of-killed-pool\n\
+        \"$RL\" pool status; \"$RL\" pool up p -H node[0-1]; expect $? 0 up-again\n\
+        \"$RL\" --pool p --wait=30s true; expect $? 0 again; \"$RL\" pool down p; expect $? 0 down"
+    );
+    let done = done(&bed, "root", &script);
+    assert!(done.out().contains("no pool is up"), "{}", done.out());
+    done.says("rlaunch: the pool p is gone");
+    bed.down();
+}
+
+#[test]
+fn lost_host_is_left_out_and_comes_back() {
+    let Some(bed) = Bed::up(2) else { return };
+    let script = "\"$RL\" pool up p -H node0,node1,nowhere --connect-timeout 5s; expect $? 0 up\n\
+        \"$RL\" --pool p hostname; expect $? 0 job\n\
+        \"$RL\" --pool p -n 3 --nnodes 3 true; expect $? 75 few\n\
+        kill $(pgrep -f '^ssh -T -N .*-- node1$'); expect $? 0 kill\n\
+        until grep -q 'node1: lost' /tmp/rlaunch-0/pool-p/log; do sleep 0.05; done\n\
+        until \"$RL\" pool status p | grep -q 'node1 .*free'; do sleep 0.05; done\n\
+        \"$RL\" --pool p --nnodes 2 -n 2 hostname; expect $? 0 back\n\
+        \"$RL\" pool down p; expect $? 0 down";
+    let done = done(&bed, "root", script);
+    assert_eq!(done.sorted(), ["node0", "node0", "node1", "node1"], "{}", done.err());
+    done.says("nowhere: lost: ");
+    done.says("the pool p leaves these hosts out, which it cannot use now: nowhere");
+    bed.down();
+}
+
+#[test]
+fn another_user_gets_nothing_of_a_pool() {
+    let Some(bed) = Bed::up(1) else { return };
+    let connect = "import socket; s = socket.socket(socket.AF_UNIX); s.connect(\"/tmp/rlaunch-0/pool-p/ctl\")";
+    let script = format!(
+        "\"$RL\" pool up p -H node0; expect $? 0 up\n\
+         setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 -c '{connect}' 2>refused; expect $? 1 connect\n\
+         grep -c PermissionError refused\n\
+         mkdir -m 777 /tmp/rlaunch-65534; setpriv --reuid 65534 --regid 65534 --clear-groups \"$RL\" pool status p; expect $? 125 other\n\
+         rmdir /tmp/rlaunch-65534; \"$RL\" pool down p; expect $? 0 down"
+    );
+    let done = done(&bed, "root", &script);
+    assert_eq!(done.out(), "1\n", "{}", done.err());
+    done.says("error: the pool p is not used: /tmp/rlaunch-65534 belongs to another user");
+    bed.down();
+}
+
+#[test]
+fn command_on_each_host_has_its_results_in_slot_order() {
+    let Some(bed) = Bed::up(3) else { return };
+    let script = "\"$RL\" pool up p -H node2,node0,node1:4; expect $? 0 up\n\
+        \"$RL\" pool exec p hostname; expect $? 0 exec\n\
+        \"$RL\" pool exec p sh -c 'echo out $RANK; echo err $RANK >&2; [ $RANK = 0 ] || exit 3'; expect $? 3 failed\n\
+        \"$RL\" pool exec p --json sh -c 'printf x; [ $RANK = 0 ] || exit 3'; expect $? 3 json\n\
+        \"$RL\" pool exec q true; expect $? 125 none; \"$RL\" pool exec p; expect $? 2 no-command\n\
+        \"$RL\" pool down p; expect $? 0 down";
+    let done = done(&bed, "root", script);
+    let out = done.out();
+    assert!(out.starts_with("[0] node2\n[1] node0\n[2] node1\n[0] out 0\n[1] out 1\n[2] out 2\n{"), "{out}");
+    let json: serde_json::Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+    let results = json["results"].as_array().unwrap();
+    let shown = |name: &str| results.iter().map(|result| result[name].to_string()).collect::<Vec<_>>().join(" ");
+    assert_eq!((shown("host"), shown("code")), ("\"node2\" \"node0\" \"node1\"".into(), "0 3 3".into()));
+    assert_eq!(results[2]["output"], "x\n");
+    done.says("[0] err 0\n[1] err 1\n[2] err 2\n");
+    done.says("node0: exit 3\nnode1: exit 3\n");
+    bed.down();
+}
+
+#[test]
+fn job_takes_whole_slices_that_are_free() {
+    let Some(bed) = Bed::up(4) else { return };
+    let script = "printf 'node[0-1] slice=a id=0 devices=4\\nnode[2-3] slice=b id=0 devices=4\\n' >hosts\n\
+        \"$RL\" pool up p -f hosts; expect $? 0 up\n\
+        JOB='echo \"$WORLD_SIZE $TPU_NAME $RANK\"'\n\
+        \"$RL\" --pool p --slices 1,2 sh -c \"$JOB\"; expect $? 0 both\n\
+        \"$RL\" --pool p --slices 1 sh -c ': >held$RANK; while ! [ -e go ]; do sleep 0.05; done' & FIRST=$!\n\
+        held held0; held held1; \"$RL\" --pool p --slices 1,2 sh -c \"$JOB\"; expect $? 0 one\n\
+        \"$RL\" --pool p --slices 2 true; expect $? 75 busy; : >go; wait $FIRST; expect $? 0 first\n\
+        \"$RL\" pool exec --wait p --by-slice hostname; expect $? 0 exec\n\
+        \"$RL\" pool down p; expect $? 0 down";
+    let done = done(&bed, "root", script);
+    let lines: Vec<String> = done.out().lines().map(str::to_owned).collect();
+    let mut jobs = lines[..6].to_vec();
+    jobs[..4].sort();
+    jobs[4..].sort();
+    assert_eq!(jobs, ["4 a 0", "4 a 1", "4 b 2", "4 b 3", "2 b 0", "2 b 1"], "{}", done.err());
+    let all = ["slice a", "[0] node0", "[1] node1", "slice b", "[2] node2", "[3] node3"];
+    assert_eq!(lines[6..], all, "{}", done.err());
+    bed.down();
+}
+
+#[test]
+fn host_with_a_warning_gets_no_new_job() {
+    let Some(bed) = Bed::up(2) else { return };
+    let script = "\"$RL\" pool up p -H node[0-1]; expect $? 0 up\n\
+        \"$RL\" --pool p --on-warning note --preempt-probe 'test $(hostname) = node1' \\\n\
+          sh -c ': >held$RANK; while ! [ -e go ]; do sleep 0.05; done' & JOB=$!; held held0; held held1\n\
+        until grep -q 'node1: is about to be taken away' /tmp/rlaunch-0/pool-p/log; do sleep 0.05; done\n\
+        : >go; wait $JOB; expect $? 0 job; \"$RL\" --pool p hostname; expect $? 0 next\n\
+        until \"$RL\" pool status p | grep -q 'node1 .*warned'; do sleep 0.05; done\n\
+        \"$RL\" --pool p --nnodes 2 -n 2 true; expect $? 75 few; \"$RL\" pool down p; expect $? 0 down";
+    let done = done(&bed, "root", script);
+    assert_eq!(done.out(), "node0\n", "{}", done.err());
+    done.says("the pool p leaves these hosts out, which it cannot use now: node1");
+    bed.down();
+}
