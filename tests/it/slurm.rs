@@ -248,6 +248,7 @@ pub(crate) fn signals_reach_each_rank_once(bed: &Bed) {
         // KillWait is 5 s here, so a grace of 5 s is cut.
         done.says("rlaunch: Slurm ends the job: SIGTERM, SIGKILL in 3s");
         done.says("rlaunch: Slurm ended the job (time limit or scancel) by SIGTERM after ");
+        done.says("  job      ranks 0-3 stopped by Slurm (SIGTERM, ");
         assert_eq!(got("code"), ["code 143"]);
         assert!(!done.err().contains("srun about a lost host"), "no host was lost: {}", done.err());
     }
@@ -462,5 +463,27 @@ fn srun_starts_the_binary_itself_where_it_can() {
     let done = job("/run/own/rlaunch", "tcp", "hostname").end();
     assert_eq!((hosts_of(&done), done.err()), (expected.map(str::to_owned).into(), String::new()), "from the caches");
     bed.clean(10);
+    bed.down();
+}
+
+/// Slurm sends SIGKILL to the processes of the step at once: no lease is waited for.
+#[test]
+fn job_whose_step_is_cancelled_ends_at_once() {
+    let Some(bed) = Bed::slurm(2) else { return };
+    for transport in ["tcp", "stdio"] {
+        let job =
+            format!(r#""$RL" --transport {transport} --max-restarts 3 sh -c "echo up; exec sleep 1000"; echo code $?"#);
+        let case = salloc(&bed, "tester", "-N2 -n4", &job).start();
+        case.says_on_stdout("up", 4);
+        let cancel = "for step in $(squeue -h -s -o %i -u tester | grep -v extern); do scancel $step; done";
+        let began = std::time::Instant::now();
+        bed.run(["exec", "login", "sh", "-c", cancel]);
+        let done = case.end();
+        // KillWait is 5 s here.
+        assert!(began.elapsed().as_secs() < 10, "{transport}: {}", done.err());
+        done.says("rlaunch: Slurm killed the step of the job (scancel) after ");
+        assert!(done.out().ends_with("code 137\n"), "{transport}: {}", done.out());
+        bed.clean(10);
+    }
     bed.down();
 }

@@ -10,6 +10,7 @@ mod steps;
 
 use query::Query;
 use rlaunch_core::allocation::SlurmConfig;
+use rlaunch_core::bootstrap::srun_messages::is_cancelled;
 use rlaunch_core::bootstrap::{
     Carrier, CarrierEnd, CarrierKind, Dial, DialAction, DialEvent, DialPlan, Failure, FallBack, Fanout, Hash, Kind,
     LinePlan, Preamble, Purpose, Refusal, Secret, Stage, Target, Turn, Up, Way, question,
@@ -61,6 +62,8 @@ pub(crate) enum Step {
     Words(OsBytes),
     /// A host is lost, and srun prints this about it.
     Evidence(OsBytes),
+    /// Slurm ends the agents of these hosts.
+    Cancelled(Vec<NodeId>),
     /// A connection from there to the port for agents was refused.
     Refused(IpAddr, Refusal),
     /// How far it is.
@@ -84,7 +87,12 @@ impl Step {
             | Self::Failed { node, .. }
             | Self::Said { node, .. }
             | Self::Ended { node, .. } => *node == host,
-            Self::KillWait(_) | Self::FellBack(..) | Self::Words(_) | Self::Evidence(_) | Self::Refused(..) => false,
+            Self::KillWait(_)
+            | Self::FellBack(..)
+            | Self::Words(_)
+            | Self::Evidence(_)
+            | Self::Cancelled(_)
+            | Self::Refused(..) => false,
         }
     }
 }
@@ -220,6 +228,7 @@ impl Bootstrap {
                 Outcome::Failed(node, failure) => self.steps.push_back(Step::Failed { node, failure }),
                 Outcome::Words(words) => self.steps.push_back(Step::Words(words)),
                 Outcome::Evidence(lines) => self.steps.push_back(Step::Evidence(lines)),
+                Outcome::Cancelled(nodes) => self.steps.push_back(Step::Cancelled(nodes)),
                 Outcome::Refused(address, why) => self.steps.push_back(Step::Refused(address, why)),
                 Outcome::FallBack(node, target, why, left) => {
                     match self.steps.back_mut() {
@@ -525,8 +534,18 @@ impl Bootstrap {
                 self.fanout.done(node);
                 self.steps.push_back(Step::Failed { node, failure });
             }
-            DialAction::Ended(end, words) => self.steps.push_back(Step::Ended { node, end, words }),
+            DialAction::Ended(end, words) => self.carrier_ended(node, end, words),
         }
+    }
+
+    /// The carrier of a host that was up has ended.
+    fn carrier_ended(&mut self, node: NodeId, end: CarrierEnd, words: OsBytes) {
+        // The words are lines in one.
+        let mut lines = words.split(|byte| *byte == b';').filter_map(|line| std::str::from_utf8(line).ok());
+        if lines.any(|line| is_cancelled(line.trim())) {
+            self.steps.push_back(Step::Cancelled(vec![node]));
+        }
+        self.steps.push_back(Step::Ended { node, end, words });
     }
 }
 

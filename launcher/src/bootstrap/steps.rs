@@ -33,6 +33,8 @@ pub(super) enum Outcome {
     Words(OsBytes),
     /// A host is lost, and srun prints this about it.
     Evidence(OsBytes),
+    /// Slurm ends the agents of these hosts.
+    Cancelled(Vec<NodeId>),
     /// A connection from there was refused.
     Refused(IpAddr, Refusal),
 }
@@ -368,6 +370,7 @@ impl Steps {
             }
             StepAction::Words(words) => self.outcomes.push_back(Outcome::Words(words)),
             StepAction::Evidence(lines) => self.outcomes.push_back(Outcome::Evidence(lines)),
+            StepAction::Cancelled(nodes) => self.outcomes.push_back(Outcome::Cancelled(nodes)),
             StepAction::Stage(node, stage) => self.outcomes.push_back(Outcome::Stage(node, stage)),
             StepAction::Up(node, up) => {
                 if let Some(Arrival { socket, seal, .. }) = step.arrived.remove(&node) {

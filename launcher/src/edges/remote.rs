@@ -179,6 +179,7 @@ impl Remote {
                     let address = OsBytes::from(address.to_string());
                     return Poll::Ready(News::Event(JobEvent::Found(JobNews::StrangerRefused { address, why })));
                 }
+                Step::Cancelled(nodes) => return Poll::Ready(News::Event(JobEvent::StepCancelled { nodes })),
                 Step::KillWait(span) => return Poll::Ready(News::Event(JobEvent::KillWait(span))),
                 Step::Said { node, bytes } => tracing::info!(%node, said = %Visible(&bytes), "stderr of the agent"),
                 Step::Up { node, edge, up } => {

@@ -324,6 +324,8 @@ fn waiting(cause: &Cause) -> String {
 pub(super) fn ending(cause: &Cause, grace: Span, ranks: &RanksState, names: &Names, by: By) -> Option<Line> {
     let (sig, key) = match *cause {
         Cause::Signal(sig) => (sig, key(sig, by)),
+        // Nothing is left to count down to.
+        Cause::Scheduler { sig: Signal::KILL, .. } => return None,
         Cause::Scheduler { scheduler, sig } => (sig, format!("{scheduler} ends the job: ")),
         Cause::Success
         | Cause::Lead { .. }

@@ -63,6 +63,9 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         Cause::Unreachable { failed, asked, .. } => return host_messages::unreachable(report, *failed, *asked),
         Cause::Rank { rank, status } => return failure(report, end, *rank, *status),
         Cause::Signal(sig) => format!("ended by {sig} after {took}{}", before(report)),
+        Cause::Scheduler { scheduler, sig: Signal::KILL } => {
+            format!("{scheduler} killed the step of the job (scancel) after {took}{}", before(report))
+        }
         Cause::Scheduler { scheduler, sig } => {
             format!("{scheduler} ended the job (time limit or scancel) by {sig} after {took}{}", before(report))
         }
@@ -392,6 +395,10 @@ impl Block {
         let others: Vec<NodeId> = report.together.iter().copied().filter(|other| !named.contains(other)).collect();
         if !others.is_empty() {
             self.field("also", &format!("{}{what}", host_messages::list(report, &others)));
+        }
+        // They were lost with the step.
+        if matches!(cause, Cause::Scheduler { sig: Signal::KILL, .. }) {
+            return;
         }
         for (lost, nodes) in report.other_losses() {
             self.field("also", &lost_on(report, &nodes, lost));

@@ -55,7 +55,7 @@ fn names(found: &Allocation) {
 /// Hosts `n1` to `nN` with these tasks.
 fn counted(text: &str, hosts: usize) -> Result<Vec<u32>, AllocationError> {
     let value = |name: &str| match name {
-        "SLURM_JOB_ID" | "SLURM_NTASKS" => Some("1".to_owned()),
+        "SLURM_JOB_ID" | "SLURM_NTASKS_PER_NODE" => Some("1".to_owned()),
         "SLURM_JOB_NODELIST" => Some(format!("n[1-{hosts}]")),
         "SLURM_TASKS_PER_NODE" => Some(text.to_owned()),
         _ => None,

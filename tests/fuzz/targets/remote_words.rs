@@ -1,10 +1,15 @@
-//! Bytes of other hosts, and of ssh, before and after the edge: answers among noise, the preamble, a guardian's last words, and ssh's
-//! messages about its configuration and its troubles.
+//! Bytes of other hosts, of ssh and of Slurm, before and after the edge: answers among noise, the preamble, hellos over TCP, a guardian's
+//! last words, messages of ssh about its configuration and its troubles, lines of srun, and the settings of a cluster.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_core::bootstrap::ssh_messages::{KEPT, Words};
-use rlaunch_core::bootstrap::{Hash, Heard, PREAMBLE, Preamble, Scanner, Secret, Way};
+use rlaunch_core::allocation::SlurmConfig;
+use rlaunch_core::bootstrap::srun_messages::{StepLine, StepLines};
+use rlaunch_core::bootstrap::tcp_hello::{FACTS, HELLO, STEP_PREAMBLE};
+use rlaunch_core::bootstrap::{
+    AgentFacts, EdgeKeys, Hash, Heard, Hello, PREAMBLE, Preamble, Scanner, Secret, StepPreamble, Sums, Way,
+};
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::frame::{Flags, Header, Lane};
@@ -50,6 +55,40 @@ fn preamble(data: &[u8]) {
     assert_eq!(Preamble::parse(&sent.to_bytes()), Ok(sent));
 }
 
+/// The first bytes of a stranger, and what agents of a step read.
+fn hello(data: &[u8]) {
+    if let Some(bytes) = data.first_chunk::<HELLO>()
+        && let Some(hello) = Hello::parse(bytes)
+    {
+        assert_eq!(&hello.to_bytes(), bytes);
+        let [one, other] = [1, 2].map(|byte| EdgeKeys::derive(&Secret([byte; 32]), &hello).shared);
+        assert_ne!(one, other);
+    }
+    if let Some(bytes) = data.first_chunk::<STEP_PREAMBLE>() {
+        let own = StepPreamble::parse(bytes).map(|step| step.to_bytes());
+        assert!(own.is_none_or(|own| own == *bytes));
+    }
+    if let Some(facts) = data.get(..FACTS).and_then(AgentFacts::parse) {
+        assert_eq!(data.get(..FACTS), Some(&facts.to_bytes()[..]));
+    }
+    let ends = data.first_chunk::<{ Sums::LENGTH }>().and_then(Sums::ends_of);
+    assert!(ends.is_none_or(|ends| Hash::parse(ends.to_string().as_bytes()) == Some(ends)));
+}
+
+/// The result does not depend on the cuts, and each exit has a host.
+fn srun_lines(data: &[u8]) {
+    let whole = StepLines::default().push(data.get(1..).unwrap_or_default());
+    let mut lines = StepLines::default();
+    let cut: Vec<StepLine> = pieces(data).flat_map(|piece| lines.push(piece)).collect();
+    assert_eq!(cut, whole);
+    assert!(cut.iter().all(|line| !matches!(line, StepLine::Exited(host, _) if host.is_empty())));
+}
+
+fn config(data: &[u8]) {
+    let SlurmConfig { ports, .. } = SlurmConfig::parse(&String::from_utf8_lossy(data));
+    assert!(ports.is_none_or(|(first, last)| first > 0 && first <= last));
+}
+
 fn last(data: &[u8]) {
     drop(Last::at_the_end_of(data));
     let Some(last) = Last::parse(data) else { return };
@@ -78,6 +117,9 @@ fuzz_target!(|data: &[u8]| {
     let Some((kind, rest)) = data.split_first() else { return };
     match kind {
         b's' => scanner(rest),
+        b'h' => hello(rest),
+        b'x' => srun_lines(rest),
+        b'c' => config(rest),
         b'p' => preamble(rest),
         b'l' => last(rest),
         b'w' => way(rest),

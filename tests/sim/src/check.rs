@@ -147,6 +147,7 @@ impl Oracle {
             JobEvent::EdgeUp { .. }
             | JobEvent::ReadyBy { .. }
             | JobEvent::KillWait(_)
+            | JobEvent::StepCancelled { .. }
             | JobEvent::Found(_)
             | JobEvent::HostFailed { .. }
             | JobEvent::Beat { .. }

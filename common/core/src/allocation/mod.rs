@@ -166,6 +166,16 @@ pub enum AllocationError {
         /// Number of hosts in the list.
         hosts: usize,
     },
+    /// A number of tasks that is not the sum of the tasks by host.
+    #[error("{total} and {} differ: the second adds up to {tasks}", Visible(per_host.as_bytes()))]
+    Sum {
+        /// The variable of the number with its value.
+        total: String,
+        /// The variable of the tasks by host with its value.
+        per_host: String,
+        /// Their sum.
+        tasks: u64,
+    },
 }
 
 /// The names of a list of hosts, in their order. `variable` is where it comes from.

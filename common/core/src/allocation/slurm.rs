@@ -21,8 +21,8 @@ struct Names {
     tasks: String,
     cpus: String,
     cpus_per_task: String,
-    /// Set where the user asked for a number of tasks.
-    asked: Vec<String>,
+    /// Set where the user asked for a number of tasks. The first is their number.
+    asked: [String; 2],
     /// Of a heterogeneous job.
     component: Option<u32>,
 }
@@ -35,7 +35,7 @@ impl Names {
             tasks: with("SLURM_TASKS_PER_NODE"),
             cpus: with("SLURM_JOB_CPUS_PER_NODE"),
             cpus_per_task: with("SLURM_CPUS_PER_TASK"),
-            asked: vec![with("SLURM_NTASKS"), with("SLURM_NTASKS_PER_NODE")],
+            asked: [with("SLURM_NTASKS"), with("SLURM_NTASKS_PER_NODE")],
             component: None,
         }
     }
@@ -51,7 +51,7 @@ impl Names {
             // The job's hosts may be others.
             cpus: String::new(),
             cpus_per_task: "SLURM_CPUS_PER_TASK".into(),
-            asked: vec!["SLURM_STEP_NUM_TASKS".into()],
+            asked: ["SLURM_STEP_NUM_TASKS".into(), String::new()],
             component: None,
         }
     }
@@ -105,6 +105,7 @@ fn component(env: &Variables<'_>, names: &Names) -> Result<Option<Component>, Al
     let Some(text) = env(&names.hosts).filter(|text| !text.is_empty()) else { return Ok(None) };
     let hosts = expanded(&names.hosts, &text)?;
     let list = HostList { variable: &names.hosts, text: &text, len: hosts.len() };
+    check_sum(env, names)?;
     Ok(Some(Component {
         tasks: per_host(env, &names.tasks, &list)?,
         cpus: per_host(env, &names.cpus, &list)?,
@@ -159,6 +160,19 @@ fn per_host(env: &Variables<'_>, variable: &str, list: &HostList<'_>) -> Result<
     })
 }
 
+/// Checks that the tasks of all hosts are as many as there are. The total may be left out, the tasks by host may be too.
+fn check_sum(env: &Variables<'_>, names: &Names) -> Result<(), AllocationError> {
+    let [total, _] = &names.asked;
+    let (Some(asked), Some(text)) = (number(env, total, u32::MAX)?, env(&names.tasks)) else { return Ok(()) };
+    let Ok(counts) = counts::read(&text) else { return Ok(()) };
+    let tasks: u64 = counts.iter().map(|count| u64::from(*count)).sum();
+    if counts.is_empty() || tasks == u64::from(asked) {
+        return Ok(());
+    }
+    let (total, per_host) = (format!("{total}={asked}"), format!("{}={text}", names.tasks));
+    Err(AllocationError::Sum { total, per_host, tasks })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::find;
@@ -169,6 +183,18 @@ mod tests {
 
     fn hosts(found: &Allocation) -> Vec<(&str, u32)> {
         found.hosts.iter().map(|host| (host.name.as_str(), host.slots)).collect()
+    }
+
+    #[test]
+    fn total_that_differs_from_the_tasks_by_host_is_refused() {
+        let error = find(&[
+            JOB,
+            ("SLURM_JOB_NODELIST", "node[0-3]"),
+            ("SLURM_TASKS_PER_NODE", "4,2,1(x2)"),
+            ("SLURM_NTASKS", "12"),
+        ]);
+        let text = error.unwrap_err().to_string();
+        assert_eq!(text, "SLURM_NTASKS=12 and SLURM_TASKS_PER_NODE=4,2,1(x2) differ: the second adds up to 8");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Lines of srun on stderr about tasks of a step that have exited.
+//! Lines on the stderr of srun about its step: tasks that have exited, and the end of the step by Slurm (Slurm 22.05).
 
 use crate::hostlist::{self, Alone};
 use alloc::string::{String, ToString as _};
@@ -7,40 +7,56 @@ use alloc::vec::Vec;
 /// Most bytes of a line that is not complete.
 const LONGEST: usize = 64 << 10;
 
-/// A host, and the exit code of its task.
-pub type TaskExit = (String, u8);
+/// The meaning of a line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StepLine {
+    /// The task of a host has exited with this code.
+    Exited(String, u8),
+    /// Slurm ends all tasks of the step: by `scancel`, or at the time limit.
+    Cancelled,
+}
 
-/// Finds lines about tasks that have exited.
+/// Finds lines that have a meaning.
 #[derive(Debug, Default)]
-pub struct TaskExits {
+pub struct StepLines {
     /// The begin of the next line.
     rest: Vec<u8>,
 }
 
-impl TaskExits {
-    /// More bytes of stderr; returns the exits that their lines name.
-    pub fn push(&mut self, bytes: &[u8]) -> Vec<TaskExit> {
+impl StepLines {
+    /// More bytes of stderr; returns the meaning of their lines.
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<StepLine> {
         self.rest.extend_from_slice(bytes);
         let end = memchr::memrchr(b'\n', &self.rest).map_or(0, |at| at + 1);
         let whole: Vec<u8> = self.rest.drain(..end).collect();
         if self.rest.len() > LONGEST {
             self.rest.clear();
         }
-        whole
-            .split(|byte| *byte == b'\n')
-            .filter_map(|line| exits(core::str::from_utf8(line).ok()?))
-            .flatten()
-            .collect()
+        let lines = whole.split(|byte| *byte == b'\n').filter_map(|line| core::str::from_utf8(line).ok());
+        lines.flat_map(meaning).collect()
     }
 }
 
-/// The exits that a line names: `srun: error: node[1-2]: tasks 1-2: Exited with exit code 2` (Slurm 22.05).
-fn exits(line: &str) -> Option<Vec<TaskExit>> {
+fn meaning(line: &str) -> Vec<StepLine> {
+    if is_cancelled(line) { [StepLine::Cancelled].into() } else { exits(line).unwrap_or_default() }
+}
+
+/// Whether a line is `slurmstepd-node0: error: *** STEP 2.0 ON node0 CANCELLED AT 2026-11-26T22:18:12 ***`, which one host of a step prints;
+/// or the same about `JOB 2`.
+#[must_use]
+pub fn is_cancelled(line: &str) -> bool {
+    line.starts_with("slurmstepd")
+        && [": *** STEP ", ": *** JOB "].iter().any(|begin| line.contains(begin))
+        && line.contains(" CANCELLED AT ")
+}
+
+/// The exits that a line names: `srun: error: node[1-2]: tasks 1-2: Exited with exit code 2`.
+fn exits(line: &str) -> Option<Vec<StepLine>> {
     let (hosts, rest) = line.strip_prefix("srun: error: ")?.split_once(": task")?;
     let (_, code) = rest.split_once(": Exited with exit code ")?;
     let code: u8 = code.trim().parse().ok()?;
     let hosts = hostlist::lists([("srun", hosts.as_bytes())], &mut Alone).ok()?;
-    Some(hosts.into_iter().map(|entry| (entry.host.name.to_string(), code)).collect())
+    Some(hosts.into_iter().map(|entry| StepLine::Exited(entry.host.name.to_string(), code)).collect())
 }
 
 #[cfg(test)]
@@ -52,17 +68,28 @@ mod tests {
                          srun: error: node0: task 0: Exited with exit code 2\n\
                          slurmstepd-node0: error: execve(): /run/x/f: No such file or directory\n\
                          srun: error: node[1-2,4]: tasks 1-3: Exited with exit code 126\n\
+                         slurmstepd-node1: error: *** STEP 2.0 ON node1 CANCELLED AT 2026-11-26T22:18:12 ***\n\
                          srun: error: node3: task 9: Killed\n";
 
-    fn of(text: &str, cut: usize) -> Vec<TaskExit> {
-        let mut exits = TaskExits::default();
-        text.as_bytes().chunks(cut).flat_map(|piece| exits.push(piece)).collect()
+    fn of(text: &str, cut: usize) -> Vec<StepLine> {
+        let mut lines = StepLines::default();
+        text.as_bytes().chunks(cut).flat_map(|piece| lines.push(piece)).collect()
     }
 
     #[test]
-    fn exits_are_found_by_host_however_the_lines_are_cut() {
-        let expected =
-            [("node0", 2), ("node1", 126), ("node2", 126), ("node4", 126)].map(|(host, code)| (host.to_string(), code));
+    fn end_of_a_step_or_job_by_slurm_is_known() {
+        let by = "slurmstepd: error: *** JOB 7 ON node0 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***";
+        assert!(is_cancelled(by));
+        for other in [&by[12..], "slurmstepd: error: *** STEP 7.0 ON n0 FAILED (non-zero exit code) ***", ""] {
+            assert!(!is_cancelled(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn lines_are_found_however_they_are_cut() {
+        let exited = |(host, code): (&str, u8)| StepLine::Exited(host.to_string(), code);
+        let expected = [("node0", 2), ("node1", 126), ("node2", 126), ("node4", 126)].map(exited);
+        let expected: Vec<StepLine> = expected.into_iter().chain([StepLine::Cancelled]).collect();
         for cut in [1, 7, 4096] {
             assert_eq!(of(LINES, cut), expected, "{cut}");
         }
@@ -70,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_line_without_its_end_is_not_read() {
-        assert_eq!(of(LINES.trim_end().strip_suffix(": Killed").unwrap(), 4096).len(), 4);
+        assert_eq!(of(LINES.trim_end().strip_suffix(": Killed").unwrap(), 4096).len(), 5);
         assert_eq!(of("srun: error: n1: task 0: Exited with exit code 1", 9), []);
     }
 

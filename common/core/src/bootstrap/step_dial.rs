@@ -14,7 +14,7 @@ use super::hash::Hash;
 use super::preamble::Secret;
 use super::remote_line::{LineError, LinePlan, line};
 use super::srun::{SrunPlan, Transport, shell};
-use super::srun_messages::TaskExits;
+use super::srun_messages::{StepLine, StepLines};
 use super::ssh_messages::Words;
 use super::sum::Sums;
 use super::tcp_hello::{AgentFacts, StepPreamble};
@@ -142,6 +142,8 @@ pub enum StepAction {
     Words(OsBytes),
     /// The connection of a host is lost, and srun prints this about it.
     Evidence(OsBytes),
+    /// Slurm ends the step, and with it the agents of these hosts.
+    Cancelled(Vec<NodeId>),
     /// How far a host is.
     Stage(NodeId, Stage),
     /// The connection of a node is its edge.
@@ -178,7 +180,9 @@ pub struct StepDial {
     lost: BTreeSet<NodeId>,
     scanner: Scanner,
     words: Words,
-    exits: TaskExits,
+    lines: StepLines,
+    /// Slurm ends the step.
+    is_cancelled: bool,
     started: Mono,
     deadline: Option<Mono>,
     /// When all hosts fall back, if no agent has connected.
@@ -200,7 +204,8 @@ impl StepDial {
             connected: 0,
             lost: BTreeSet::new(),
             words: Words::default(),
-            exits: TaskExits::default(),
+            lines: StepLines::default(),
+            is_cancelled: false,
             started: Mono::default(),
             deadline: None,
             fall_back_at: None,
@@ -299,17 +304,29 @@ impl StepDial {
         }
     }
 
-    /// Tasks have exited before their host was up. Our agent's own reasons come on stdout, so another code is that of another program,
-    /// or of slurmstepd, which cannot execute the file.
-    fn take_exits(&mut self, now: Mono, bytes: &[u8]) {
-        for (host, code) in self.exits.push(bytes) {
-            let named = |target: &Target| target.host().as_slice() == host.as_bytes();
-            let node = self.waiting.iter().find(|(_, target)| named(target)).map(|(node, _)| *node);
-            if let (Some(node), Program::Binary { .. }) = (node, &self.plan.program)
-                && code != crate::exit::LAUNCH
-            {
-                self.with_shell(now, node);
+    fn take_lines(&mut self, now: Mono, bytes: &[u8]) {
+        for line in self.lines.push(bytes) {
+            match line {
+                StepLine::Exited(host, code) => self.task_exited(now, &host, code),
+                StepLine::Cancelled if !core::mem::replace(&mut self.is_cancelled, true) => {
+                    let is_up = |node: &NodeId| !self.waiting.contains_key(node);
+                    let nodes = self.plan.hosts.keys().copied().filter(is_up).collect();
+                    self.actions.push_back(StepAction::Cancelled(nodes));
+                }
+                StepLine::Cancelled => {}
             }
+        }
+    }
+
+    /// A task has exited. If its host was not up, our agent's own reason comes on stdout, so another code is that of another program, or of
+    /// slurmstepd, which cannot execute the file.
+    fn task_exited(&mut self, now: Mono, host: &str, code: u8) {
+        let named = |target: &Target| target.host().as_slice() == host.as_bytes();
+        let node = self.waiting.iter().find(|(_, target)| named(target)).map(|(node, _)| *node);
+        if let (Some(node), Program::Binary { .. }) = (node, &self.plan.program)
+            && code != crate::exit::LAUNCH
+        {
+            self.with_shell(now, node);
         }
     }
 
@@ -409,7 +426,7 @@ impl Machine for StepDial {
             }
             (State::Open | State::Closing { .. }, StepEvent::Err(bytes)) => {
                 self.words.push(&bytes);
-                self.take_exits(now, &bytes);
+                self.take_lines(now, &bytes);
                 self.give_evidence();
             }
             (State::Open | State::Closing { .. } | State::Over, StepEvent::Lost(node)) => {

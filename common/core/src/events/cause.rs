@@ -149,6 +149,8 @@ impl Cause {
             Self::Spawn { error, .. } => Ending::Code(error.exit_code()),
             Self::Refused { why: NodeRefusal::Program { error, .. }, .. } => Ending::Code(error.exit_code()),
             Self::Refused { .. } | Self::Unreachable { .. } | Self::Lost { .. } => Ending::Code(exit::LAUNCH),
+            // As srun exits. rlaunch was not killed.
+            Self::Scheduler { sig: sig @ Signal::KILL, .. } => Ending::Code(sig.exit_code()),
             Self::Signal(sig) | Self::Scheduler { sig, .. } => Ending::Signal(*sig),
             Self::Timeout(_) => Ending::Code(exit::TIMEOUT),
             Self::Preempted { .. } | Self::TooFewSlices { .. } => Ending::Code(exit::PREEMPTED),

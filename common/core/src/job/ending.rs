@@ -97,6 +97,8 @@ impl Ending {
             return self.lost(cx, &cause);
         }
         let sent = match &cause {
+            // Hosts that it has not killed yet end as after a loss.
+            Cause::Scheduler { sig: Signal::KILL, .. } => Some(Signal::TERM),
             Cause::Signal(sig) | Cause::Scheduler { sig, .. } => Some(*sig),
             Cause::Rank { .. }
             | Cause::Lead { .. }
@@ -114,7 +116,7 @@ impl Ending {
             | Cause::TooFewSlices { .. }
             | Cause::Lost { .. } => None,
         };
-        let is_scheduler = matches!(cause, Cause::Scheduler { .. });
+        let is_scheduler = matches!(cause, Cause::Scheduler { sig, .. } if sig != Signal::KILL);
         let grace = self.grace_for(&cause);
         let msg = match sent {
             Some(sig) if is_scheduler => ToNode::SchedulerEnds { sig, grace },

@@ -42,6 +42,11 @@ pub enum JobEvent {
     },
     /// The scheduler kills the processes of a job so long after its warning.
     KillWait(Span),
+    /// The scheduler ends a step, and with it the agents of these hosts: by SIGKILL, at once or after a warning to the agents.
+    StepCancelled {
+        /// Which nodes.
+        nodes: Vec<NodeId>,
+    },
     /// A fact that an edge of the launcher has found, for the log.
     Found(JobNews),
     /// Answer to [`JobAction::Connect`]: the agent could not be started, and nothing of ours runs there.

@@ -15,6 +15,9 @@ use alloc::vec::Vec;
 /// How long a guardian of this host may take to end the containment and count, once the agent is gone or given up.
 const RECORD: Span = Span::from_secs(5);
 
+/// A host that was lost so long before the scheduler's words about its step was lost by that.
+const SAME: Span = Span::from_secs(2);
+
 /// The source of the count of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -44,6 +47,10 @@ struct Node {
     state: State,
     /// Whether the guardian's loss was reported.
     guardian_lost: bool,
+    /// The scheduler ends the agent.
+    is_cancelled: bool,
+    /// The time at which the edge ended.
+    closed: Option<Mono>,
     /// The number of remaining processes, once known. `None`: it cannot be known.
     left: Option<u32>,
 }
@@ -59,7 +66,7 @@ pub(super) struct NodeEnds {
 
 impl NodeEnds {
     pub(super) fn new(nodes: usize) -> Self {
-        let node = Node { state: State::Up, guardian_lost: false, left: None };
+        let node = Node { state: State::Up, guardian_lost: false, is_cancelled: false, closed: None, left: None };
         Self { due: Deadlines::new(nodes), unknown: nodes, nodes: vec![node; nodes] }
     }
 
@@ -95,7 +102,8 @@ impl NodeEnds {
         }
         self.set(node, State::Up);
         if let Some(known) = self.nodes.get_mut(node.index()) {
-            (known.guardian_lost, known.left) = (false, None);
+            (known.guardian_lost, known.is_cancelled) = (false, false);
+            (known.closed, known.left) = (None, None);
         }
     }
 
@@ -130,8 +138,33 @@ impl NodeEnds {
         }
     }
 
+    /// Whether the scheduler ends the agent of a node.
+    pub(super) fn is_cancelled(&self, node: NodeId) -> bool {
+        self.nodes.get(node.index()).is_some_and(|known| known.is_cancelled)
+    }
+
+    /// The scheduler ends the agent of a node with SIGKILL, and with it guardian and ranks. Returns whether the node was lost by that.
+    pub(super) fn on_step_cancelled(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
+        let Some(known) = self.nodes.get_mut(node.index()) else { return false };
+        known.is_cancelled = true;
+        let is_recent = known.closed.is_some_and(|closed| cx.now.since(closed) <= SAME);
+        let is_lost = is_recent && matches!(known.state, State::Waiting { agent: false, .. });
+        if is_lost {
+            self.known(cx, node, None, Vec::new());
+        }
+        is_lost
+    }
+
     pub(super) fn edge_closed(&mut self, cx: &mut Cx<'_>, node: NodeId, why: CloseReason) {
+        if let Some(known) = self.nodes.get_mut(node.index()) {
+            known.closed = Some(cx.now);
+        }
         match self.state(node) {
+            State::Up if self.is_cancelled(node) => {
+                part(cx, node, Lost::Agent(why));
+                self.known(cx, node, None, Vec::new());
+            }
+            State::Waiting { .. } if self.is_cancelled(node) => self.known(cx, node, None, Vec::new()),
             State::Up => {
                 part(cx, node, Lost::Agent(why));
                 // The guardian may not have seen the agent's end, or the agent may live on without its edge.

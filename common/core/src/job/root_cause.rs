@@ -37,6 +37,8 @@ pub(super) struct RootCause {
     /// The failure that was decided to be the cause: one that rounds could not absorb.
     decided: Option<RankExit>,
     lost_hosts: Vec<LostHost>,
+    /// The scheduler has ended the agents of hosts that are lost.
+    cancelled: Option<Cause>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
     lost_supervisor: BTreeSet<NodeId>,
 }
@@ -73,6 +75,7 @@ impl RootCause {
             cleared_from: None,
             decided: None,
             lost_hosts: Vec::new(),
+            cancelled: None,
             lost_supervisor: BTreeSet::new(),
         }
     }
@@ -127,6 +130,11 @@ impl RootCause {
         }
     }
 
+    /// A loss was the scheduler's work.
+    pub(super) fn on_step_cancelled(&mut self, cause: Cause) {
+        self.cancelled.get_or_insert(cause);
+    }
+
     /// A host is reached again, with other parts of ours.
     pub(super) fn revive(&mut self, node: NodeId) {
         self.lost_supervisor.remove(&node);
@@ -150,6 +158,9 @@ impl RootCause {
         match &self.began {
             Some((named @ Cause::Rank { .. }, _)) => rank.unwrap_or_else(|| named.clone()),
             Some((named @ Cause::Lost { node, .. }, _)) => {
+                if let Some(cancelled) = &self.cancelled {
+                    return cancelled.clone();
+                }
                 let known = self.lost_hosts.iter().find(|host| host.node == *node);
                 let before = known.and_then(|known| self.lost_before(known.between.0));
                 before.map_or_else(|| named.clone(), cause_of)

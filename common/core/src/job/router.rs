@@ -3,6 +3,7 @@
 //! A sub-machine changes only itself. Changes of several sub-machines are written here, in the order in which they are done.
 
 mod anew;
+mod cancelled_step;
 mod host_losses;
 mod lead_losses;
 mod orders;
@@ -42,6 +43,7 @@ impl Parts {
             }
             JobEvent::ReadyBy { node, at, limit } => self.startup_deadline.ready_by(node, at, limit),
             JobEvent::KillWait(span) => self.ending.kill_wait(span),
+            JobEvent::StepCancelled { nodes } => self.on_step_cancelled(step, &nodes),
             JobEvent::Found(news) => step.notify(Notice::Log(What::News(news))),
             JobEvent::HostFailed { node, why } => {
                 let is_news = self.note_obstacle(node, Obstacle::Failed(why.clone()));
@@ -213,6 +215,9 @@ impl Parts {
     fn lost(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) {
         let lost = self.lease.blame(node, lost);
         self.log.write(&mut step.cx(), What::HostLost { node, lost });
+        if self.node_ends.is_cancelled(node) {
+            return self.end_with_step(step);
+        }
         if self.slice_host_lost(step, node, lost) {
             return;
         }

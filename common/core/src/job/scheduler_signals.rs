@@ -28,6 +28,11 @@ impl SchedulerSignals {
         Self { scheduler: spec.scheduler, heard: BTreeMap::new(), counted: BTreeMap::new(), suspended: BTreeSet::new() }
     }
 
+    /// The scheduler in whose step the agents run.
+    pub(super) const fn scheduler(&self) -> Option<Scheduler> {
+        self.scheduler
+    }
+
     /// A host has heard of a signal. `to_ranks`: the scheduler has sent it to ranks as well.
     pub(super) fn on(&mut self, cx: &mut Cx<'_>, node: NodeId, sig: Signal, to_ranks: bool) {
         let Some(scheduler) = self.scheduler else { return };

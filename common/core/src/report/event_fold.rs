@@ -16,6 +16,9 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+/// How much later than ranks the launcher hears of a signal of the scheduler, at most.
+const SIGNAL_LAG: Span = Span::from_millis(250);
+
 /// The knowledge about a job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
@@ -442,7 +445,7 @@ impl Report {
             Fate::Pending | Fate::NotStarted => return (Became::NeverStarted, Span::ZERO),
             Fate::Running if self.is_empty(line.node) => return (Became::Ended, Span::ZERO),
             Fate::Running => return (Became::Unheard, Span::ZERO),
-            Fate::Ended { status, at, asked } => (status, at, asked || self.is_schedulers(status)),
+            Fate::Ended { status, at, asked } => (status, at, asked || self.is_schedulers(status, at)),
         };
         let killed = matches!(status, Status::Signaled { sig: Signal::KILL, .. });
         match self.lost_on(line.node) {
@@ -477,10 +480,13 @@ impl Report {
         if let Cause::Scheduler { scheduler, .. } = end.cause { Some(scheduler) } else { None }
     }
 
-    /// Whether the scheduler's last signal has ended a rank: it may have come to the rank before it came to us.
-    fn is_schedulers(&self, status: Status) -> bool {
+    /// Whether the scheduler's last signal has ended a rank: it may have come to the rank before it came to us. A rank that handles it
+    /// mostly exits with 0. Another code may be a failure of its own.
+    fn is_schedulers(&self, status: Status, at: Span) -> bool {
+        let is_late = || self.began.is_some_and(|began| at + SIGNAL_LAG >= began.at);
         match (self.end.as_ref().map(|end| &end.cause), status) {
             (Some(Cause::Scheduler { sig, .. }), Status::Signaled { sig: own, .. }) => *sig == own,
+            (Some(Cause::Scheduler { .. }), Status::Exited(0)) => is_late(),
             (_, Status::Signaled { .. } | Status::Exited(_) | Status::Lost) => false,
         }
     }

@@ -272,3 +272,13 @@ fn a_host_on_which_srun_cannot_start_the_binary_gets_a_shell_in_another_step() {
     let mut bench = Bench::started(Transport::Auto);
     assert_eq!(bench.handle(exited("n[1-3]", 2)), [], "a shell has looked");
 }
+
+#[test]
+fn hosts_of_a_step_that_slurm_ends_are_named_once() {
+    let mut bench = Bench::started(Transport::Auto);
+    bench.handle(StepEvent::Connected(node(1), facts()));
+    bench.handle(StepEvent::Connected(node(3), facts()));
+    let line = b"slurmstepd-n1: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-26T22:18:12 ***\n".to_vec();
+    assert_eq!(bench.handle(StepEvent::Err(line.clone())), [StepAction::Cancelled(vec![node(1), node(3)])]);
+    assert_eq!(bench.handle(StepEvent::Err(line)), []);
+}

@@ -120,3 +120,33 @@ fn host_that_is_heard_after_the_announcement_was_not_suspended() {
     s.wait(1_000);
     assert!(is_lost(&s), "the time of a lease after the last word, and not the limit of a suspension");
 }
+
+/// As `scancel JOB.STEP`: SIGKILL to all processes of the step, and a line of srun about it.
+#[test]
+fn job_whose_step_was_killed_ends_at_once_for_that() {
+    let cancelled = || JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into() };
+    let closed = |node| JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof };
+    let cause = Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::KILL };
+    for is_line_first in [true, false] {
+        let mut s = in_step();
+        if is_line_first {
+            s.event(cancelled());
+            assert!(!s.log.iter().any(|what| matches!(what, What::Ending { .. })), "agents that were warned go on");
+        }
+        s.event(closed(0)).event(closed(1));
+        if !is_line_first {
+            s.event(cancelled());
+        }
+        s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+        let end = s
+            .log
+            .iter()
+            .find_map(|what| if let What::JobEnd { cause, .. } = what { Some(cause.clone()) } else { None });
+        assert_eq!((end, s.finished), (Some(cause.clone()), Some(Ending::Code(137))), "{:?}", s.log);
+    }
+    // A host that was lost long before.
+    let mut s = in_step();
+    s.event(closed(0)).wait(3_000);
+    s.event(cancelled()).event(closed(1));
+    assert_eq!(s.finished, None, "its lease is waited for");
+}
