@@ -83,11 +83,15 @@ fn slices_of(done: &Done) -> Vec<&Value> {
 #[test]
 fn slice_whose_host_loses_its_power_is_replaced_and_the_others_keep_their_agents() {
     let Some(bed) = Bed::up(10) else { return };
-    for (lost, letter) in [("node3", "b"), ("node0", "a")] {
+    // The second host of the second slice, and the first host of the first one.
+    for (slice, host) in [(1, 1), (0, 0)] {
         let (case, dir) = start(job(&bed, "--slices 4 --spare-slices 1 --preempt-retries 5"));
         says(&case, 0, 8);
         // The spare slice is up, or will be soon.
         case.events("host.ready", 10);
+        let taken = case.events("slices", 1)[0]["slices"].clone();
+        let letter = taken[slice].as_str().unwrap();
+        let lost = &format!("node{}", 2 * (letter.as_bytes()[0] - b'a') + host);
         let all: Vec<String> = (0..10).map(|n| format!("node{n}")).filter(|host| host != lost).collect();
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         let before = agents(&bed, &all);

@@ -212,7 +212,7 @@ fn ended_rank_of_a_job_without_groups_has_a_key() {
 
 #[test]
 fn clients_cannot_change_keys_of_rlaunch() {
-    let script = "$RL store set rlaunch/x y; echo $?; \"$RL\" store delete rlaunch/ended/0; echo $?; \
+    let script = "\"$RL\" store set rlaunch/x y; echo $?; \"$RL\" store delete rlaunch/ended/0; echo $?; \
                   \"$RL\" store append rlaunch/x y; \"$RL\" store add rlaunch/n; \"$RL\" store ls rlaunch/";
     let done = Plan::rlaunch(["-n", "1", "sh", "-c", script]).start().code(0);
     assert_eq!(done.out(), "125\n125\n");
