@@ -190,7 +190,7 @@ fn contradictions_are_refused() {
 
 #[test]
 fn store_has_why_a_rank_has_ended() {
-    let watch = "$RL store wait --timeout 30s rlaunch/ended/gen/0 rlaunch/ended/gen/1; \"$RL\" store get rlaunch/ended/gen/0; \
+    let watch = "\"$RL\" store wait --timeout 30s rlaunch/ended/gen/0 rlaunch/ended/gen/1; \"$RL\" store get rlaunch/ended/gen/0; \
                  echo; \"$RL\" store get rlaunch/ended/gen/1; \"$RL\" store ls rlaunch/";
     let words = ["-n", "1", "--lead", "sh", "-c", watch, ":", "--group", "gen", "-n", "2", "sh", "-c"];
     let end = "echo broken >&2; [ $RANK = 0 ] && exit 4; kill -9 $$";
