@@ -17,7 +17,7 @@ const TIMES: &str = "3";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Victim {
-    /// It ends its groups, and then itself.
+    /// The controller ends its groups, and then itself.
     Nothing,
     Launcher,
     Agent,

@@ -195,7 +195,7 @@ fn an_open_connection_is_used_and_one_that_is_full_gone_round() {
     says(&plan.env("SSHD_MORE", "MaxSessions 1").start().code(0), &["h: ready in"]);
 }
 
-/// One session at a time is enough for a pool and its jobs.
+/// A pool and its jobs need only one session at a time.
 #[test]
 fn pool_needs_one_session_of_its_connection() {
     let script = "P=p$$; \"$OURS\" pool up $P -H h || exit 5; i=0\n\

@@ -348,7 +348,7 @@ impl Link {
         let has_word = running.out.windows(IS_OPEN.len()).any(|window| window == IS_OPEN.as_bytes());
         if has_word && !self.is_open && !self.is_leaving {
             (self.is_open, self.limit, self.is_cold, self.in_vain) = (true, None, false, 0);
-            // Of an earlier connection: the facts come first.
+            // A question of an earlier connection: the facts come first.
             self.questions.retain(Option::is_some);
             self.questions.push_front(None);
             self.ask_at = None;

@@ -58,7 +58,7 @@ struct Client {
     /// Watched for room while something waits to be written.
     room: Option<OwnedFd>,
     is_greeted: bool,
-    /// It is closed when its output is written.
+    /// The pool closes the connection when the output is written.
     is_done: bool,
     /// Until when it has to say what it wants.
     limit: Option<Mono>,
@@ -304,7 +304,7 @@ impl Server {
         }
         let done = |result: Result<(), Refusal>| result.map_or_else(PoolReply::Refused, |()| PoolReply::Done);
         let reply = match request {
-            // One connection is one hold.
+            // A connection has at most one hold.
             PoolRequest::Want(_) | PoolRequest::Hello { .. } if client.need.is_some() => return self.drop_client(hold),
             PoolRequest::Hello { min, max } => PoolReply::Hello { min, max },
             PoolRequest::Want(want) => {
@@ -321,7 +321,7 @@ impl Server {
                 done(entries.and_then(|entries| self.add(entries)))
             }
             PoolRequest::Down { is_now } => {
-                // It stays connected until the end.
+                // This client stays connected until the pool ends.
                 client.limit = None;
                 self.log("down: the pool ends");
                 self.end(is_now);
@@ -456,7 +456,7 @@ impl Server {
     /// An answer to a job that gets no hosts.
     fn last_reply(&mut self, hold: HoldId, reply: &PoolReply) {
         if let Some(client) = self.clients.get_mut(&hold) {
-            // It has nothing to let go of.
+            // The job holds no hosts.
             (client.need, client.limit) = (None, Some(now() + HELLO));
         }
         self.reply(hold, reply);

@@ -396,7 +396,7 @@ impl Block {
         if !others.is_empty() {
             self.field("also", &format!("{}{what}", host_messages::list(report, &others)));
         }
-        // They were lost with the step.
+        // The ranks were lost with the step.
         if matches!(cause, Cause::Scheduler { sig: Signal::KILL, .. }) {
             return;
         }

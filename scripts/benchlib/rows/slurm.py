@@ -42,7 +42,7 @@ class Cluster(testbed.Hosts):
 
     def __init__(self, bench):
         super().__init__(bench)
-        self.built, self.rlaunch = self.rlaunch, pathlib.Path("/root/rlaunch")
+        self.built, self.rlaunch = self.rlaunch, pathlib.Path.home() / "rlaunch"
 
     def warm_up(self):
         """The binary lies in the home of the hosts, as it does for users: srun itself can start it there."""

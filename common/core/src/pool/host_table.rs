@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 /// The connection to a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Link {
-    /// It is being opened for the first time.
+    /// ssh opens it for the first time.
     Opening,
     Up,
     Lost,
@@ -28,7 +28,7 @@ enum Use {
 /// The state of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostState {
-    /// It is being reached for the first time.
+    /// The pool dials the host for the first time.
     Reaching,
     /// A job can have it.
     Free,
@@ -36,11 +36,11 @@ pub enum HostState {
     Held(HoldId),
     /// Processes of this job may be left.
     Emptying(JobId),
-    /// It gets no new job.
+    /// The host leaves the pool: no new job can have it.
     Draining,
     /// Its connection has ended, or could not be made.
     Lost,
-    /// It is about to be taken away.
+    /// The host has a warning: its cloud is about to take it away.
     Warned,
 }
 

@@ -31,11 +31,11 @@ const ORDER_WITHIN: Span = Span::from_secs(5);
 pub enum Need {
     /// All that can be used.
     All,
-    /// So many.
+    /// This number of hosts.
     Hosts(u32),
-    /// As many as have so many slots.
+    /// As many hosts as have this number of slots.
     Ranks(u32),
-    /// The hosts of so many slices: the valid numbers.
+    /// The hosts of whole slices; the valid numbers of slices.
     Slices(Vec<u32>),
 }
 
@@ -92,7 +92,7 @@ pub struct Hold {
     pub command: OsBytes,
     /// Since when it has its hosts.
     pub since: Mono,
-    /// It was asked to end.
+    /// The pool has asked the job to end.
     pub is_ending: bool,
 }
 
@@ -104,7 +104,7 @@ struct Waiting {
     want: Want,
     /// Until when it waits; `None`: without an end.
     until: Option<Mono>,
-    /// It knows that it waits.
+    /// The job has read that it waits.
     is_informed: bool,
 }
 

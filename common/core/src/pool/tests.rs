@@ -105,7 +105,7 @@ fn host_is_free_when_it_is_empty_and_not_before() {
     // A job that does not wait for others waits for this.
     assert_eq!(asked(&mut pool, 3, Need::All), []);
     pool.handle(T0, PoolEvent::Empty(NodeId::new(0), job(1)));
-    // Of another job, which is no proof.
+    // The end of another job proves nothing about this one.
     pool.handle(T0, PoolEvent::Empty(NodeId::new(1), job(9)));
     assert_eq!(drain(&mut pool), []);
     pool.handle(T0, PoolEvent::Empty(NodeId::new(1), job(1)));

@@ -13,7 +13,7 @@ impl Report {
         if apps.iter().all(|app| app.group.is_empty()) {
             return None;
         }
-        // Of programs without a group all form one world.
+        // All programs without a group form one world.
         let (mut first, mut number) = (0_u32, 0_u32);
         for app in apps {
             let end = first.saturating_add(app.procs);

@@ -52,7 +52,7 @@ pub const MAX_REPLY: usize = 16 << 20;
 /// The length of the body after a header.
 ///
 /// # Errors
-/// It is no header, or the body is longer than the limit.
+/// The bytes are no header, or the body is longer than the limit.
 pub fn body_len(header: &[u8; HEADER], limit: usize) -> Result<usize, Malformed> {
     let mut fields = Fields(header);
     let (_kind, zeros) = (fields.byte()?, [fields.byte()?, fields.byte()?, fields.byte()?]);
@@ -165,7 +165,7 @@ impl PoolRequest {
     /// The message of a whole frame.
     ///
     /// # Errors
-    /// It is cut, too long, or none.
+    /// The frame is cut, too long, or no request.
     pub fn parse(frame: &[u8]) -> Result<Self, Malformed> {
         let (kind, mut fields) = open(frame, MAX_REQUEST)?;
         let request = match kind {

@@ -20,7 +20,7 @@ pub struct Holder {
     pub age: Span,
     /// The number of its hosts.
     pub hosts: u32,
-    /// It was asked to end.
+    /// The pool has asked the job to end.
     pub is_ending: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct Granted {
 /// Why a pool does not do what was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// It has fewer hosts than that which can be used.
+    /// Fewer hosts than that can be used.
     TooFew {
         /// Hosts, or slices, that can be used.
         usable: u32,
@@ -60,19 +60,19 @@ pub enum Refusal {
     BadNumber,
     /// Its hosts form no slices.
     NoSlices,
-    /// It is about to end.
+    /// The pool is about to end.
     Ending,
     /// As many jobs wait as may.
     QueueFull,
-    /// It has no host of this name.
+    /// No host of the pool has this name.
     NoHost(OsBytes),
     /// A job has this host.
     HasJob(OsBytes),
-    /// It has this host already.
+    /// The host is in the pool already.
     HasHost(OsBytes),
     /// The lines of a hostfile cannot be understood.
     Lines(OsBytes),
-    /// It speaks no version of these.
+    /// The pool speaks none of these versions.
     Version(u32),
     /// A reason of a later version.
     Other(u8),
@@ -81,19 +81,19 @@ pub enum Refusal {
 /// The state of a host, as a report has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostWord {
-    /// It is being reached.
+    /// The pool dials the host.
     Reaching,
     /// A job can have it.
     Free,
     /// A job has it.
     Held,
-    /// Its job has ended, and processes of that may be left.
+    /// The job has ended, and processes of it may be left.
     Emptying,
-    /// It gets no new job.
+    /// The host leaves the pool: no new job can have it.
     Draining,
     /// Its connection has ended, or cannot be made.
     Lost,
-    /// It is about to be taken away.
+    /// The host has a warning: its cloud is about to take it away.
     Warned,
     /// A state of a later version.
     Other(u8),
@@ -249,7 +249,7 @@ impl PoolReply {
     /// The message of a whole frame.
     ///
     /// # Errors
-    /// It is cut, too long, or none.
+    /// The frame is cut, too long, or no reply.
     pub fn parse(frame: &[u8]) -> Result<Self, Malformed> {
         let (kind, mut fields) = open(frame, MAX_REPLY)?;
         let reply = match kind {
