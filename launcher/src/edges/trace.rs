@@ -1,7 +1,7 @@
 //! The steps of a job as diagnostics, for a user who watches a launch (`-vv`): the records of the event log, in words.
 
 use crate::view::{notices, phrases};
-use rlaunch_core::events::{Cause, JobStart, Record, What};
+use rlaunch_core::events::{Cause, JobStart, Record, RestartCause, What};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::time::Span;
@@ -78,10 +78,10 @@ fn ending(cause: &Cause, sent: Option<Signal>, grace: Span) {
 
 /// All ranks are started again.
 fn between(what: &What) {
-    if let What::Clearing { rank, status, grace, lost: _ } = what {
+    if let What::Clearing { why: RestartCause::Failed { rank, status, .. }, grace } = what {
         debug!("rank {rank} has failed, {status}: all others are ended, grace {}", phrases::wait(*grace));
     }
-    if let What::Restart { restart, rank, status, delay, .. } = what {
+    if let What::Restart { restart, why: RestartCause::Failed { rank, status, .. }, delay, .. } = what {
         debug!(
             "start {} in {}: rank {rank} had failed first, {status}",
             restart.saturating_add(1),

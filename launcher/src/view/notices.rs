@@ -3,7 +3,7 @@
 use super::log_view::{Line, Names};
 use super::{Tone, binding, device_messages, host_messages, limit, mpi_messages, phrases, preemption, slice_messages};
 use rlaunch_core::bootstrap::{CarrierKind, FallBack, Refusal};
-use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, SinkEnd, What, WorldLine};
+use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, RestartCause, SinkEnd, What, WorldLine};
 use rlaunch_core::id::{Rank, Std};
 use rlaunch_core::node::UNUSED;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
@@ -359,9 +359,10 @@ pub(super) fn ending(cause: &Cause, grace: Span, ranks: &RanksState, names: &Nam
 
 /// The consequence of the failure of a rank, or of the loss of a host, where all are started again.
 pub(super) fn restart(what: &What, names: &Names) -> String {
-    let What::Restart { restart, rank, node, status, lost, lived: _, delay, fewer } = what else {
+    let What::Restart { restart, why, lived: _, delay, fewer } = what else {
         return String::new();
     };
+    let RestartCause::Failed { rank, node, status, lost } = why;
     let when = if delay.nanos() == 0 { "now".to_owned() } else { format!("in {}", phrases::wait(*delay)) };
     let by = lost.map(|_| names.given(*node)).unwrap_or_default();
     let why = match lost {

@@ -203,10 +203,10 @@ impl World {
                 self.note("< job", || format!("begins to end: {cause:?}"));
             }
             What::HostLost { node, .. } => self.truth.lost.push(*node),
-            What::Restart { restart, rank, node, status, lost, .. } => {
+            What::Restart { restart, why, .. } => {
                 let warned = self.truth.warned.is_some();
                 self.check(!warned, || "ranks are started again, and the scheduler ends the job".to_owned());
-                self.restarts(*restart, (*rank, *status), lost.map(|_| *node));
+                self.restarts(*restart, *why);
             }
             What::Together { nodes } => self.truth.together.clone_from(nodes),
             What::JobEnd { cause, exit, .. } => {

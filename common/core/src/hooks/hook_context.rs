@@ -1,7 +1,7 @@
 //! The variables of a command for a restart, or for the job's end: a fold of the event log.
 
 use super::On;
-use crate::events::{Cause, JobStart, Record, What};
+use crate::events::{Cause, JobStart, Record, RestartCause, What};
 use crate::exit::Ending;
 use crate::id::{NodeId, Rank, Round};
 use crate::os_bytes::OsBytes;
@@ -106,7 +106,8 @@ impl Told {
                 | RoundNote::Refused { .. }
                 | RoundNote::Remark(_) => None,
             },
-            What::Restart { restart, rank, node, status, lost, .. } => {
+            What::Restart { restart, why, .. } => {
+                let RestartCause::Failed { rank, node, status, lost } = why;
                 let before = self.world;
                 self.whole();
                 let text = status.to_string();

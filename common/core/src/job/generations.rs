@@ -5,7 +5,7 @@
 
 use super::Cx;
 use super::notice::{Notice, RankExit};
-use crate::events::{Cause, Fewer, JobNews, Lost, What};
+use crate::events::{Cause, Fewer, JobNews, Lost, RestartCause, What};
 use crate::id::NodeId;
 use crate::patience::Patience;
 use crate::restarts::{Decision, History};
@@ -25,11 +25,22 @@ const DEVICES: Span = Span::from_secs(1);
 
 /// The cause of the end of a generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Why {
-    /// The failure of a rank; of the first on a host that was lost.
-    pub(super) failure: RankExit,
-    /// How that was.
-    pub(super) lost: Option<Lost>,
+pub(super) enum Why {
+    /// A rank failed, or its host was lost.
+    Failed {
+        /// The failure of the rank; of the first on a host that was lost.
+        failure: RankExit,
+        /// How the host was lost.
+        lost: Option<Lost>,
+    },
+}
+
+impl Why {
+    /// The same in the event log.
+    const fn record(&self) -> RestartCause {
+        let Self::Failed { failure: RankExit { rank, node, status, .. }, lost } = *self;
+        RestartCause::Failed { rank, node, status, lost }
+    }
 }
 
 /// The consequence of the failure of a rank.
@@ -108,7 +119,7 @@ impl Generations {
 
     /// The time from SIGTERM to SIGKILL for that reason.
     pub(super) const fn grace_for(&self, why: &Why) -> Span {
-        if let Some(Lost::Warned(_)) = why.lost { self.warnings.grace } else { self.grace }
+        if let Why::Failed { lost: Some(Lost::Warned(_)), .. } = why { self.warnings.grace } else { self.grace }
     }
 
     /// The consequence of a warning for a job without rounds.
@@ -121,8 +132,8 @@ impl Generations {
 
     /// The cause of the end of a job that ends with this.
     fn cause(&self, why: &Why) -> Cause {
-        let RankExit { rank, status, node, .. } = why.failure;
-        match why.lost {
+        let Why::Failed { failure: RankExit { rank, status, node, .. }, lost } = *why;
+        match lost {
             Some(lost) => self.cause_of_loss(node, lost),
             None => Cause::Rank { rank, status },
         }
@@ -184,8 +195,7 @@ impl Generations {
         let until = Patience::new(cx.now, grace + CLEARING + longer);
         self.state = State::Clearing(Clearing { first, open, clear: BTreeSet::new(), left: false, until });
         self.ports.clear();
-        let Why { failure: RankExit { rank, status, .. }, lost } = first;
-        cx.notify(Notice::Log(What::Clearing { rank, status, lost, grace }));
+        cx.notify(Notice::Log(What::Clearing { why: first.record(), grace }));
     }
 
     /// Between two generations: the ranks are being ended, or a pause precedes the next start. No exit of a rank is waited for.
@@ -256,7 +266,7 @@ impl Generations {
     /// All nodes are clear, and by now this is known to be the first; so long its rank had run. `fewer`: the ranks that are left, where
     /// hosts were lost.
     pub(super) fn decide(&mut self, cx: &mut Cx<'_>, first: &Why, lived: Span, fewer: Option<Box<Fewer>>) {
-        let Why { failure: RankExit { rank, status, node, .. }, lost } = *first;
+        let Why::Failed { failure: RankExit { rank, status, .. }, lost } = *first;
         let end = Notice::End(self.cause(first));
         let State::Clearing(Clearing { left, clear, .. }) = &mut self.state else { return };
         if *left {
@@ -271,7 +281,7 @@ impl Generations {
             Decision::Again { restart, delay } => {
                 self.restart = restart;
                 self.state = State::Pausing(cx.now + delay, core::mem::take(clear));
-                cx.notify(Notice::Log(What::Restart { restart, rank, node, status, lost, lived, delay, fewer }));
+                cx.notify(Notice::Log(What::Restart { restart, why: first.record(), lived, delay, fewer }));
             }
             Decision::Stuck { alike } => {
                 cx.notify(Notice::Log(What::News(JobNews::NoProgress { rank, alike })));

@@ -248,7 +248,7 @@ impl Parts {
             Fate::Ends => false,
             Fate::Clears => {
                 !(self.slices.is_none() && self.shrink_rule.lacks_hosts(step.facts, &self.means()))
-                    && self.try_clear(step, Why { failure, lost: None })
+                    && self.try_clear(step, Why::Failed { failure, lost: None })
             }
         };
         if !clears {
@@ -274,7 +274,7 @@ impl Parts {
         if let Some(cause) = self.leave_warned(step).or_else(|| self.refuse_parts(step)) {
             return self.ending.end(&mut step.cx(), cause, RanksState::Between);
         }
-        let RankExit { rank, at, .. } = first.failure;
+        let Why::Failed { failure: RankExit { rank, at, .. }, .. } = first;
         let lived = self.procs.started_at(rank).map_or(Span::ZERO, |started| at.since(started));
         let fewer = self.fewer(step);
         self.shrink_rule.on_reported(step.facts);

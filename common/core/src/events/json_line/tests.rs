@@ -5,7 +5,7 @@ use crate::allocation::Scheduler;
 use crate::bind::{BindError, Unbound};
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::bootstrap::{FallBack, Refusal};
-use crate::events::{JobNews, NoRestart, RanksState, SinkEnd, Tried};
+use crate::events::{JobNews, Lost, NoRestart, RanksState, RestartCause, SinkEnd, Tried};
 use crate::guard::devices::{DeviceHolder, Kept, LockFound};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
 use crate::job::CloseReason;
@@ -208,23 +208,17 @@ fn hosts() -> Vec<What> {
         refused(seen(Found::Dir)),
         refused(seen(Found::Empty)),
         refused(seen(Found::File)),
-        What::Clearing { rank: RANK, status: Status::Exited(3), lost: None, grace: Span::from_secs(5) },
+        What::Clearing { why: RestartCause::of_rank(RANK, NODE, Status::Exited(3)), grace: Span::from_secs(5) },
         What::Restart {
             restart: 2,
-            rank: RANK,
-            node: NODE,
-            status: Status::Signaled { sig: Signal::SEGV, core: true },
-            lost: None,
+            why: RestartCause::of_rank(RANK, NODE, Status::Signaled { sig: Signal::SEGV, core: true }),
             lived: Span::from_secs(70),
             delay: Span::from_secs(1),
             fewer: None,
         },
         What::Restart {
             restart: 3,
-            rank: RANK,
-            node: NODE,
-            status: Status::Lost,
-            lost: Some(Lost::Unheard),
+            why: RestartCause::Failed { rank: RANK, node: NODE, status: Status::Lost, lost: Some(Lost::Unheard) },
             lived: Span::from_secs(7),
             delay: Span::ZERO,
             fewer: None,
