@@ -1,7 +1,7 @@
 //! The steps of a job as diagnostics, for a user who watches a launch (`-vv`): the records of the event log, in words.
 
 use crate::view::{notices, phrases};
-use rlaunch_core::events::{Cause, JobStart, Record, RestartCause, What};
+use rlaunch_core::events::{Cause, JobStart, Record, What};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::time::Span;
@@ -78,15 +78,11 @@ fn ending(cause: &Cause, sent: Option<Signal>, grace: Span) {
 
 /// All ranks are started again.
 fn between(what: &What) {
-    if let What::Clearing { why: RestartCause::Failed { rank, status, .. }, grace } = what {
-        debug!("rank {rank} has failed, {status}: all others are ended, grace {}", phrases::wait(*grace));
+    if let What::Clearing { why, grace } = what {
+        debug!("all ranks are ended, grace {}: {why:?}", phrases::wait(*grace));
     }
-    if let What::Restart { restart, why: RestartCause::Failed { rank, status, .. }, delay, .. } = what {
-        debug!(
-            "start {} in {}: rank {rank} had failed first, {status}",
-            restart.saturating_add(1),
-            phrases::wait(*delay)
-        );
+    if let What::Restart { restart, why, delay, .. } = what {
+        debug!("start {} in {}: {why:?}", restart.saturating_add(1), phrases::wait(*delay));
     }
 }
 

@@ -6,6 +6,7 @@ use crate::kernel::Init;
 use crate::plan::{FAULTS_END, Fault, MS, Plan, Reaction, Script, script};
 use crate::rng::Rng;
 use crate::site;
+use crate::truth::Failed;
 use crate::world::{Ev, World};
 use rlaunch_core::events::RestartCause;
 use rlaunch_core::guard::devices::DeviceKind;
@@ -169,9 +170,14 @@ impl World {
         }
         let failed = self.failed_by_themselves();
         // Of a host that has come back nothing is known.
-        let RestartCause::Failed { rank, lost, .. } = why;
-        let known = self.is_sliced() || lost.is_some() || failed.iter().any(|failed| self.rank_of(failed.proc) == rank);
-        self.check(known, || format!("rank {rank} has not failed by itself"));
+        match why {
+            RestartCause::Failed { rank, lost, .. } => {
+                let is_rank = |failed: &Failed| self.rank_of(failed.proc) == rank;
+                let known = self.is_sliced() || lost.is_some() || failed.iter().any(is_rank);
+                self.check(known, || format!("rank {rank} has not failed by itself"));
+            }
+            RestartCause::Grown { size, running } => self.grows(size, running),
+        }
         self.known.restarts = restart;
         self.truth.forget();
     }

@@ -41,6 +41,8 @@ pub(crate) struct Truth {
     pub(crate) report: Report,
     /// The slots of a job on slices, in the order of its slices.
     pub(crate) slices: Vec<usize>,
+    /// When ranks were last placed on slices.
+    pub(crate) started: u64,
     /// Hosts with a warning.
     pub(crate) warned_hosts: Vec<NodeId>,
 }

@@ -177,14 +177,21 @@ fn between(o: &mut Object<'_>, what: &What) {
 
 /// The cause of a restart. `has_node`: with the host of the rank.
 fn restart_cause(o: &mut Object<'_>, why: RestartCause, has_node: bool) {
-    let RestartCause::Failed { rank, node, status, lost } = why;
-    o.number("rank", rank.get().into());
-    if has_node {
-        o.number("node", node.get().into());
-    }
-    match lost {
-        Some(lost) => self::lost(o, lost),
-        None => self::status(o, status),
+    match why {
+        RestartCause::Failed { rank, node, status, lost } => {
+            o.number("rank", rank.get().into());
+            if has_node {
+                o.number("node", node.get().into());
+            }
+            match lost {
+                Some(lost) => self::lost(o, lost),
+                None => self::status(o, status),
+            }
+        }
+        RestartCause::Grown { size, running } => {
+            o.number("size", size.into());
+            o.number("running", running.into());
+        }
     }
 }
 

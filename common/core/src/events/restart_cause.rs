@@ -18,6 +18,13 @@ pub enum RestartCause {
         /// How its host was lost, if it was.
         lost: Option<Lost>,
     },
+    /// More slices are up than the job ran on (`--grow now`).
+    Grown {
+        /// The larger valid size.
+        size: u32,
+        /// The size of the job until then.
+        running: u32,
+    },
 }
 
 impl RestartCause {

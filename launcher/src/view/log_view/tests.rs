@@ -340,7 +340,7 @@ fn notes() -> Vec<What> {
             killed: true,
         }),
         told(NodeNews::LockFile { path: "/tmp/a".into(), found: LockFound::Foreign(9) }),
-        What::News(JobNews::SlicesLarger { size: 4, running: 2 }),
+        What::News(JobNews::SlicesLarger { size: 4, running: 2, restarts: false }),
     ]
 }
 

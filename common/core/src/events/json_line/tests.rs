@@ -400,7 +400,15 @@ fn news_of_slices() -> Vec<What> {
         })),
         What::News(JobNews::SlicesAwaited { wanted: 4, up: 3, within }),
         What::News(JobNews::SliceMissing { slice: bytes("b"), node: NODE, why: Box::new(Obstacle::Awaited) }),
-        What::News(JobNews::SlicesLarger { size: 4, running: 2 }),
+        What::News(JobNews::SlicesLarger { size: 4, running: 2, restarts: false }),
+        What::Clearing { why: RestartCause::Grown { size: 4, running: 2 }, grace: Span::from_secs(5) },
+        What::Restart {
+            restart: 4,
+            why: RestartCause::Grown { size: 4, running: 2 },
+            lived: Span::from_secs(61),
+            delay: Span::ZERO,
+            fewer: None,
+        },
         ending(Cause::TooFewSlices { asked: vec![2, 4], up: 1 }, None, Span::ZERO),
     ]
 }
