@@ -184,6 +184,8 @@ pub enum JobNews {
         size: u32,
         /// The size of the job.
         running: u32,
+        /// Ranks are started again for it (`--grow now`).
+        restarts: bool,
     },
     /// Bytes are missing in the log files of ranks.
     FilesLost {
@@ -328,7 +330,10 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
         }
         JobNews::MpiApart { ranks, library, is_served } => apart(o, *ranks, library, *is_served),
         JobNews::SliceMissing { slice, node, why } => missing(o, slice, *node, why),
-        JobNews::SlicesLarger { size, running } => numbers(o, [("size", *size), ("running", *running)]),
+        JobNews::SlicesLarger { size, running, restarts } => {
+            numbers(o, [("size", *size), ("running", *running)]);
+            o.flag("restarts", *restarts);
+        }
         JobNews::FilesLost { bytes } => o.number("bytes", *bytes),
     }
 }
