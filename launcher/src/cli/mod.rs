@@ -580,9 +580,8 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     contradictions::check(&parts)?;
     let is_counted = contradictions::per_resource(&parts).is_some();
     let named = parts.iter().flat_map(|part| &part.given).any(scan::Given::names_hosts);
-    let mut programs: Vec<Program> = Vec::new();
+    let (mut programs, mut shared): (Vec<Program>, Vec<Export>) = (Vec::new(), Vec::new());
     let (mut variables_used, mut same) = (Vec::new(), Vec::new());
-    let mut shared: Vec<Export> = Vec::new();
     let mut wide = Wide::default();
     let torchrun = parts.iter().any(torch::is_used);
     if torchrun {
