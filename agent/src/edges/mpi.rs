@@ -14,7 +14,7 @@ use outcome::Outcomes;
 use rlaunch_core::id::{ClientId, ProcId, Rank, WorldId};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::master_store::Guard;
-use rlaunch_core::mpi::{Action, Broken, Layout, MAX_UNREAD, Mpi};
+use rlaunch_core::mpi::{Action, Broken, Layout, MAX_UNREAD, Mpi, Reach};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::status::Status;
@@ -64,6 +64,14 @@ struct Connection {
     is_ending: bool,
 }
 
+/// A request for a store.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) reach: Reach,
+    pub(super) seq: u64,
+    pub(super) words: Vec<u8>,
+}
+
 /// The ranks of a world.
 #[derive(Debug)]
 struct World {
@@ -85,7 +93,7 @@ pub(super) struct MpiListener {
     last: u32,
     chunk: Vec<u8>,
     /// Requests for the store.
-    asks: Vec<(WorldId, u64, Vec<u8>)>,
+    asks: Vec<(WorldId, Ask)>,
     /// Facts for the launcher.
     news: Vec<NodeNews>,
     /// Orders of ranks.
@@ -140,7 +148,7 @@ pub(super) fn close_world(edges: &mut Edges, world: WorldId) {
     let clients: Vec<ClientId> = of_world.map(|(client, _)| client).collect();
     clients.into_iter().for_each(|client| listener.close(client));
     listener.worlds.remove(&world);
-    listener.asks.retain(|(of, ..)| *of != world);
+    listener.asks.retain(|(of, _)| *of != world);
 }
 
 /// The end of a rank as MPI has it: `MPI_Abort` has a code, and a rank that ends in the middle of MPI has failed.
@@ -333,7 +341,7 @@ impl MpiListener {
         while let Some(action) = self.worlds.get_mut(&world).and_then(|world| world.machine.poll_action()) {
             match action {
                 Action::Write { client, bytes } => self.write(client, bytes),
-                Action::Ask { seq, words } => self.asks.push((world, seq, words)),
+                Action::Ask { seq, reach, words } => self.asks.push((world, Ask { reach, seq, words })),
                 Action::Order { seq, rank, words } => {
                     let asker = Asker { client: store::of_mpi(world), seq };
                     self.orders.push(RankOrder { asker, world, rank: Some(rank), words: OsBytes::new(words) });
@@ -509,12 +517,12 @@ pub(super) fn ask_store(edges: &mut Edges) {
         let asks = std::mem::take(&mut listener.asks);
         let answers = match store {
             Some(store) => {
-                asks.iter().for_each(|(world, seq, words)| store.ask_for_mpi((*world, *seq), words));
+                asks.iter().for_each(|(world, ask)| store.ask_for_mpi(*world, ask));
                 store.answers_of_mpi()
             }
             None => {
-                let gone = |(world, seq, _): &(WorldId, u64, Vec<u8>)| {
-                    (*world, *seq, write_reply(&Answer::Refused(Refusal::Gone)).into())
+                let gone = |(world, ask): &(WorldId, Ask)| {
+                    (*world, ask.seq, write_reply(&Answer::Refused(Refusal::Gone)).into())
                 };
                 asks.iter().map(gone).collect()
             }

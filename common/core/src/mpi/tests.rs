@@ -12,6 +12,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
 use alloc::vec;
 
+mod worlds;
+
 fn host(name: &str, ranges: &[(u32, u32)]) -> HostRanks {
     let mut ranks = RankSet::new();
     ranges.iter().for_each(|(first, last)| ranks.insert_range(*first, *last));
@@ -56,7 +58,7 @@ impl Rig {
             match action {
                 Action::Write { client, bytes } => self.written.entry(client).or_default().extend(bytes),
                 Action::Close { client, why } => self.closed.push((client, why.to_string())),
-                Action::Ask { seq, words } => self.asked.push((seq, words)),
+                Action::Ask { seq, words, .. } => self.asked.push((seq, words)),
                 Action::News(news) => self.news.push(news),
                 other @ (Action::Abort { .. } | Action::Log { .. } | Action::Cleanup { .. } | Action::Order { .. }) => {
                     self.others.push(other)
@@ -428,7 +430,12 @@ fn request(tag: u32, body: Writer) -> Vec<u8> {
 }
 
 fn hello(rank: u32) -> Vec<u8> {
-    let body = [&b"none\0\0\0\0\0\0world\0"[..], &rank.to_be_bytes(), b"5.0\0v21\0\x01hash\0"].concat();
+    hello_of("world", rank)
+}
+
+fn hello_of(world: &str, rank: u32) -> Vec<u8> {
+    let body =
+        [&b"none\0\0\0\0\0\0"[..], world.as_bytes(), b"\0", &rank.to_be_bytes(), b"5.0\0v21\0\x01hash\0"].concat();
     let mut all = [0xff; 4].to_vec();
     all.extend(0_u32.to_le_bytes());
     all.extend(u32::try_from(body.len()).unwrap().to_le_bytes());

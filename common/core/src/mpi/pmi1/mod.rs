@@ -8,6 +8,7 @@ mod spawning;
 
 use super::fences::{Fences, Kind, Met, Waiter};
 use super::remote::Pending;
+use super::spawn::Asker;
 use super::{Action, Broken, Cx, Layout, MOST_PER_RANK, Origin, SpeaksFor, names};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
@@ -308,8 +309,8 @@ fn spawn(cx: &mut Cx<'_>, session: &mut Session, rank: Rank, request: Request<'_
         return;
     }
     match session.spawning.take().map(|spawning| spawning.finish()) {
-        Some(Ok(request)) => super::spawn::begin(cx, rank, request),
-        Some(Err(why)) => super::spawn::refuse(cx, (cx.client, rank), &[why.as_bytes()]),
+        Some(Ok(request)) => super::spawn::begin(cx, rank, Asker::Line(cx.client), request),
+        Some(Err(why)) => super::spawn::refuse(cx, (Asker::Line(cx.client), rank), &[why.as_bytes()]),
         None => {}
     }
 }
