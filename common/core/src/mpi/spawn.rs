@@ -52,14 +52,12 @@ impl Spawn {
     /// The ranks run, or none does.
     pub(super) fn answered(self, cx: &mut Cx<'_>, answer: &Stored<'_>) {
         let Self { asker, rank, ranks } = self;
-        let value = match answer {
-            Stored::Refused(refused) => {
-                let hint: &[&[u8]] = if refused.hint.is_empty() { &[] } else { &[b"\n  try     ", refused.hint] };
-                return refuse(cx, (asker, rank), &[&[refused.text], hint].concat());
-            }
-            Stored::Value(value) => value.and_then(|value| Spawned::parse(value).ok()),
-            _ => None,
-        };
+        if let Stored::Refused(refused) = answer {
+            let hint: &[&[u8]] = if refused.hint.is_empty() { &[] } else { &[b"\n  try     ", refused.hint] };
+            return refuse(cx, (asker, rank), &[&[refused.text], hint].concat());
+        }
+        let value = if let Stored::Value(value) = answer { *value } else { None };
+        let value = value.and_then(|value| Spawned::parse(value).ok());
         match (asker, value) {
             (Asker::Line(client), _) => cx.write(client, Reply::Spawned { ranks }.write()),
             (Asker::Message(waiter), Some(spawned)) => {

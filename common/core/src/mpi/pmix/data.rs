@@ -232,9 +232,12 @@ impl Data {
     }
 }
 
+/// A key of the store and its value.
+type Entry = (Vec<u8>, Vec<u8>);
+
 /// Stores values, in requests that are not too long.
-fn set_all(cx: &mut Cx<'_>, reach: Reach, entries: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) {
-    let (mut part, mut bytes): (Vec<(Vec<u8>, Vec<u8>)>, usize) = (Vec::new(), 0);
+fn set_all(cx: &mut Cx<'_>, reach: Reach, entries: impl IntoIterator<Item = Entry>) {
+    let (mut part, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
     for (key, value) in entries {
         bytes = bytes.saturating_add(value.len());
         if bytes > MOST_AT_ONCE {
@@ -246,7 +249,7 @@ fn set_all(cx: &mut Cx<'_>, reach: Reach, entries: impl IntoIterator<Item = (Vec
     set_part(cx, reach, &part);
 }
 
-fn set_part(cx: &mut Cx<'_>, reach: Reach, part: &[(Vec<u8>, Vec<u8>)]) {
+fn set_part(cx: &mut Cx<'_>, reach: Reach, part: &[Entry]) {
     if !part.is_empty() {
         let pairs: Vec<(&[u8], &[u8])> = part.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
         cx.remote.ask(cx.out, reach, Ask::SetAll(&pairs), Pending::Quiet);

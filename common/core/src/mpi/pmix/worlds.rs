@@ -203,7 +203,7 @@ impl Foreign {
     fn hand_out(self, cx: &mut Cx<'_>, value: Option<&[u8]>) {
         let Self { waiter, world, rank } = self;
         let own = cx.layout.host().to_vec();
-        let parts = value.and_then(|value| Opened::parse(value)).filter(|it| it.is_described == waiter.is_described);
+        let parts = value.and_then(Opened::parse).filter(|it| it.is_described == waiter.is_described);
         match parts {
             None => reply(cx, waiter, status::NOT_FOUND),
             Some(Opened { host, local, data, .. }) => {

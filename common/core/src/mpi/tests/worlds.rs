@@ -98,10 +98,8 @@ fn golden_clients_of_two_worlds_are_served_to_the_end() {
     for (rank, client) in (0..).zip(clients) {
         let bytes = GOLDEN[rank as usize / 2][rank as usize % 2];
         assert_eq!(hosts.rig(rank).send(client, bytes), bytes.len());
-        for (seq, words) in core::mem::take(&mut hosts.rig(rank).others).into_iter().filter_map(|action| match action {
-            super::Action::Order { seq, words, .. } => Some((seq, words)),
-            _ => None,
-        }) {
+        for action in core::mem::take(&mut hosts.rig(rank).others) {
+            let super::Action::Order { seq, words, .. } = action else { continue };
             assert!(matches!(Order::parse(&words), Ok(Order::Spawn(_))));
             let spawned = Spawned { world: WorldId::new(1), group: "world-1".into(), hosts: Vec::new() };
             let answer = write_reply(&Answer::Value(Some(spawned.write().into())));
