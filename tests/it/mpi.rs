@@ -4,11 +4,12 @@
 
 use crate::bed::Bed;
 use crate::case::Done;
-use crate::census;
+use crate::census::{self, Mercy, Proc};
 use crate::place::{self, Scratch};
 use crate::plan::Plan;
 use crate::watch::Exit;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,6 +34,8 @@ int main(int argc, char **argv) {
     if (argv[1][0] == 'a') MPI_Abort(MPI_COMM_WORLD, 7);
     _exit(0);
   }
+  if (argc > 2) printf("ready\n");
+  if (argc > 2) fflush(stdout);
   if (argc > 2) for (;;) pause();
   printf("%d of %d, node size %d, sum %d\n", rank, size, local, sum);
   fflush(stdout);
@@ -277,6 +280,54 @@ fn rank_that_exits_between_init_and_finalize_fails_the_job() {
         // The words about it are in the rank's stderr, unless that was closed before its end was seen.
         done.says("rank 1 failed first: exit 1");
     }
+}
+
+/// Files of /dev/shm that a process has mapped.
+fn shared_memory_of(pid: i32) -> Vec<PathBuf> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    maps.lines().filter_map(|line| Some(PathBuf::from(line.get(line.find("/dev/shm/")?..)?))).collect()
+}
+
+/// A library has no time to remove its files.
+#[test]
+fn files_in_shared_memory_go_when_ranks_or_the_agent_are_killed() {
+    let scratch = Scratch::new();
+    for hello in hellos(scratch.dir()) {
+        for victim in [Victim::Agent, Victim::Rank] {
+            let case = hello.run(&["-n", "3"], &["pause", "9"]).start();
+            case.until("all ranks in MPI", |seen| {
+                (String::from_utf8_lossy(&seen.out).matches("ready").count() == 3).then_some(())
+            });
+            let agent =
+                census::all().into_iter().find(|p| p.comm == "rlaunch-agent" && is_below(p, case.pid())).unwrap().pid;
+            let ranks: Vec<i32> = census::all()
+                .iter()
+                .filter(|p| p.ppid == agent && p.comm.starts_with("hello"))
+                .map(|p| p.pid)
+                .collect();
+            assert_eq!(ranks.len(), 3);
+            let files: Vec<PathBuf> = ranks.iter().flat_map(|pid| shared_memory_of(*pid)).collect();
+            let named = files.iter().filter(|path| path.exists()).count();
+            assert!(named > 0 || hello.package == "impi-rt", "{}: {files:?}", hello.package);
+            let victim = if victim == Victim::Agent { agent } else { ranks[1] };
+            kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
+            case.end_with(Mercy::Ours);
+            let left: Vec<&PathBuf> = files.iter().filter(|path| path.exists()).collect();
+            assert!(left.is_empty(), "{}: {left:?}", hello.package);
+        }
+    }
+}
+
+/// The process that is killed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Agent,
+    Rank,
+}
+
+/// Whether a process is a grandchild of another one.
+fn is_below(process: &Proc, above: i32) -> bool {
+    census::all().iter().any(|p| p.pid == process.ppid && p.ppid == above)
 }
 
 #[test]

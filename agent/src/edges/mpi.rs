@@ -3,6 +3,8 @@
 //! The listener is opened before the first rank and costs some microseconds. All else is made for the first connection. No byte of a
 //! connection is read before it is known that a process of the job has made it.
 
+mod cleanup;
+mod noted_files;
 mod outcome;
 
 use super::client_socket::{WRITABLE, client_of};
@@ -10,8 +12,10 @@ use super::rank_table::RankOf;
 use super::tcpstore_listener::{AcceptQueue, Authorizer, PendingConnection};
 use super::{Edges, client_socket, rank_table, store};
 use crate::early::now;
+pub(super) use cleanup::reaped;
+use noted_files::NotedFiles;
 use outcome::Outcomes;
-use rlaunch_core::id::{ClientId, ProcId, Rank, WorldId};
+use rlaunch_core::id::{ClientId, Rank, WorldId};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::master_store::Guard;
 use rlaunch_core::mpi::{Action, Broken, Layout, MAX_UNREAD, Mpi, Reach};
@@ -24,6 +28,7 @@ use rlaunch_core::wire::frozen::client::write_reply;
 use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::order::{Asker, RankOrder};
 use rlaunch_sys::epoll::{Batch, ReadySet};
+use rlaunch_sys::guardian::ShmFiles;
 use rlaunch_sys::{holders, socket};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -100,11 +105,12 @@ pub(super) struct MpiListener {
     orders: Vec<RankOrder>,
     /// Processes of ranks whose start is not reported yet.
     early: Vec<ClientId>,
+    noted: NotedFiles,
 }
 
 /// Listens; the port, where that can be.
 pub(super) fn open(edges: &mut Edges) -> Option<u16> {
-    let opened = MpiListener::open().and_then(|mut listener| {
+    let opened = MpiListener::open(edges.temp_files.shm()).and_then(|mut listener| {
         if edges.watch.is_live() {
             listener.go_live()?;
         }
@@ -172,7 +178,7 @@ pub(super) fn status(edges: &mut Edges, rank_of: RankOf, status: Status) -> Stat
 }
 
 impl MpiListener {
-    fn open() -> io::Result<Self> {
+    fn open(shm: ShmFiles) -> io::Result<Self> {
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         listener.set_nonblocking(true)?;
         let set = Arc::new(ReadySet::new()?);
@@ -190,6 +196,7 @@ impl MpiListener {
             news: Vec::new(),
             orders: Vec::new(),
             early: Vec::new(),
+            noted: NotedFiles::new(shm),
         })
     }
 
@@ -369,7 +376,7 @@ impl MpiListener {
                     }
                     ranks.write_stderr((world, rank), &text);
                 }
-                Action::Cleanup { rank, path } => self.outcomes_of(world, |outcomes| outcomes.clean_up(rank, path)),
+                Action::Cleanup { rank, path } => self.clean_up(world, rank, &path),
             }
         }
     }
@@ -565,17 +572,4 @@ pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
     let worlds = listener.worlds.values();
     let worlds = worlds.flat_map(|world| [world.machine.poll_timeout(), world.outcomes.deadline()]);
     earliest_of([listener.queue.deadline(), authorizer].into_iter().chain(worlds))
-}
-
-/// A rank is gone: files that its library has left are removed.
-pub(super) fn reaped(edges: &mut Edges, proc: ProcId) {
-    let Edges { mpi: Some(listener), ranks, .. } = edges else { return };
-    let Some((world, rank)) = ranks.rank_of(proc) else { return };
-    let Some(world) = listener.worlds.get_mut(&world) else { return };
-    let files = world.outcomes.files_of(rank);
-    for path in files {
-        if let Err(error) = rlaunch_sys::leftover_file::remove(&path) {
-            tracing::debug!(%error, "{} stays", String::from_utf8_lossy(&path));
-        }
-    }
 }

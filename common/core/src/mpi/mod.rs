@@ -135,11 +135,11 @@ pub enum Action {
         /// The words.
         text: Vec<u8>,
     },
-    /// These files are to be removed when the rank is gone.
+    /// A file is to be removed when the rank is gone.
     Cleanup {
-        /// Which.
-        rank: Rank,
-        /// Its files.
+        /// Which rank; `None`: all ranks of the host.
+        rank: Option<Rank>,
+        /// The file.
         path: Vec<u8>,
     },
 }

@@ -3,6 +3,7 @@
 //! Each `init` of a rank after its first begins a new, empty space of keys: one rank may run several MPI programs, one after the other, and
 //! the n-th of each rank meet. The name of a space is new on the host: MPICH names files in /dev/shm after it.
 
+mod shm_names;
 mod spaces;
 mod spawning;
 
@@ -83,6 +84,8 @@ pub(super) struct Lines {
     spaces: Spaces,
     fences: Fences<Barrier>,
     mapping: Option<Option<String>>,
+    /// Programs that a rank of this host has begun.
+    begun: Generation,
 }
 
 impl Lines {
@@ -166,6 +169,12 @@ impl Lines {
         cx.init_wait.wait(cx.now, &cx.layout.world(), rank);
         session.generation = own.inits;
         session.phase = Phase::Inside;
+        if session.generation >= self.begun && cx.layout.own().len() > 1 {
+            let files = shm_names::of_space(cx.layout, &space(cx.layout, session.generation));
+            let files = files.into_iter().map(|path| Action::Cleanup { rank: None, path: path.into_bytes() });
+            cx.out.extend(files);
+        }
+        self.begun = self.begun.max(session.generation.saturating_add(1));
         *own = OfRank { inits: own.inits.saturating_add(1), inside: Some((cx.client, true)), bytes: 0 };
         if self.ranks.len() as u64 == cx.layout.own().len() {
             self.forget_before();

@@ -177,7 +177,9 @@ impl Messages {
                 status::SUCCESS
             }
             Request::JobControl { cleanup } => {
-                cleanup.iter().for_each(|path| cx.out.push_back(Action::Cleanup { rank, path: path.to_vec() }));
+                cleanup
+                    .iter()
+                    .for_each(|path| cx.out.push_back(Action::Cleanup { rank: Some(rank), path: path.to_vec() }));
                 let mut out = Writer::new(is_described);
                 out.status(status::SUCCESS).size(0);
                 send(cx, waiter, out);
