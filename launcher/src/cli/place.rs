@@ -27,6 +27,7 @@ pub(super) enum Opt {
     Slices,
     SpareSlices,
     ScaleTimeout,
+    Grow,
     Strict,
     AllowPartial,
     CpusPerRank,
@@ -160,6 +161,14 @@ pub(super) const GROUP: Group = Group {
             more: &["Then the largest valid number that is up is taken.", "None is: exit code 75."],
         },
         Row {
+            id: Id::Place(Opt::Grow),
+            short: None,
+            names: &["grow"],
+            takes: Takes::One("WHEN"),
+            brief: "when to take more slices: next or now (default: next)",
+            more: &["next: at the next start of ranks. now: restart all", "ranks, 60s or more after their last start."],
+        },
+        Row {
             id: Id::Place(Opt::Strict),
             short: None,
             names: &["strict"],
@@ -280,7 +289,7 @@ pub(crate) struct Whole {
     pub(super) listed: Option<Listed>,
     /// `--rank-by`.
     pub(crate) rank_by: Option<RankBy>,
-    /// `--slices`, `--spare-slices`, `--scale-timeout`.
+    /// `--slices`, `--spare-slices`, `--scale-timeout`, `--grow`.
     pub(crate) slices: slices::Args,
     /// `--strict`.
     pub(crate) strict: bool,
@@ -331,6 +340,7 @@ impl Own {
             | Opt::Slices
             | Opt::SpareSlices
             | Opt::ScaleTimeout
+            | Opt::Grow
             | Opt::Strict
             | Opt::AllowPartial
             | Opt::CpusPerRank
@@ -374,6 +384,7 @@ impl Whole {
             Opt::Slices => self.slices.take_sizes(spelled, value)?,
             Opt::SpareSlices => self.slices.take_spares(spelled, value)?,
             Opt::ScaleTimeout => self.slices.take_timeout(spelled, value)?,
+            Opt::Grow => self.slices.take_grow(spelled, value)?,
             Opt::Strict => self.strict = true,
             Opt::AllowPartial => self.allow_partial = true,
             Opt::CpusPerRank => self.bind.cores = Some(values::count(spelled, value, binding::MOST_CORES)?),

@@ -12,6 +12,7 @@ use super::site::{Known, Nobody, Runs};
 use super::{Command, Events, Program, Run, Site, Verbosity, is_job, parse, planned_options, table};
 use rlaunch_core::env::{Export, Role as VarRole};
 use rlaunch_core::id::JobId;
+use rlaunch_core::job::slices::Grow;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{By, Here, Nodes};
 use rlaunch_core::restarts::Restarts;
@@ -408,7 +409,7 @@ fn every_option_with_a_value_has_its_variable() {
         assert!(matches!(role, Some(VarRole::Read | VarRole::ReadOnce)), "{name} is {role:?}");
         assert!(names.insert(name));
     }
-    assert_eq!(names.len(), 70);
+    assert_eq!(names.len(), 71);
 }
 
 #[test]
@@ -486,9 +487,10 @@ fn a_plan_is_the_job_that_was_asked_for() {
 
 #[test]
 fn ranks_go_slice_by_slice_and_host_by_host() {
-    let plan = plan("--slices 1,2 --spare-slices 1 --scale-timeout 5m -f slices --ppn 2 x");
+    let plan = plan("--slices 1,2 --spare-slices 1 --scale-timeout 5m --grow now -f slices --ppn 2 x");
     let slices = plan.job.slices.clone().unwrap();
     assert_eq!((slices.sizes.as_slice(), slices.spares, slices.timeout), (&[1, 2][..], 1, Span::from_secs(300)));
+    assert_eq!(slices.grow, Grow::Now);
     let names: Vec<&str> = slices.slots.iter().map(|slot| slot.name.as_str()).collect();
     assert_eq!(names, ["c", "a", "b"]);
     let host = |node: u32| plan.job.placement.nodes[node as usize].host.to_string();

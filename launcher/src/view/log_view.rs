@@ -66,7 +66,7 @@ impl Names {
 
     /// Restarts of all ranks after a failure.
     pub(super) fn failures(&self) -> usize {
-        self.report.restarts.iter().filter(|restarted| restarted.lost.is_none()).count()
+        self.report.restarts.iter().filter(|restarted| restarted.why.is_failure()).count()
     }
 
     /// Most restarts of all ranks.

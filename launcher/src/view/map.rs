@@ -356,7 +356,7 @@ mod tests {
     use super::*;
     use rlaunch_core::hostlist;
     use rlaunch_core::hostlist::Chips;
-    use rlaunch_core::job::slices::{Sizes, slots};
+    use rlaunch_core::job::slices::{Grow, Sizes, slots};
     use rlaunch_core::master_store::{ForAgent, ForRank0};
     use rlaunch_core::place::{AppRequest, By, Here, Request, place};
 
@@ -395,7 +395,7 @@ mod tests {
             node.chips = Some(Chips::of(slice, id, 4));
         }
         let (slots, sizes) = (slots(&all.nodes).unwrap(), Sizes::new(&[1, 2], 3).unwrap());
-        let plan = SlicePlan { sizes, slots, spares: 1, timeout: Span::from_secs(1) };
+        let plan = SlicePlan { sizes, slots, spares: 1, timeout: Span::from_secs(1), grow: Grow::Next };
         let placement = all.of_hosts(&plan.first_hosts());
         assert_eq!(
             slices(&placement, &plan),

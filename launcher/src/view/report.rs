@@ -2,7 +2,7 @@
 
 use super::path_search::Around;
 use super::{Tone, host_messages, launch, lost, phrases, round_messages, slice_messages};
-use rlaunch_core::events::{Cause, Lost};
+use rlaunch_core::events::{Cause, Lost, RestartCause};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::master_store::{self, Holder, Program, is_missed};
@@ -310,6 +310,21 @@ pub(crate) struct Block {
     pub(crate) text: String,
 }
 
+/// Why all ranks were started again.
+fn restart_cause(report: &Report, why: RestartCause, lived: Span) -> String {
+    match why {
+        RestartCause::Failed { node, lost: Some(Lost::Warned(_)), .. } => {
+            format!("{} was taken away after {lived}", host(report, node))
+        }
+        RestartCause::Failed { node, lost: Some(_), .. } => format!("{} was lost after {lived}", host(report, node)),
+        RestartCause::Failed { rank, node, status, lost: None } => {
+            let on = if report.asked() > 1 { format!(" on {}", host(report, node)) } else { String::new() };
+            format!("rank {rank}{on} had failed: {status} after {lived}")
+        }
+        RestartCause::Grown { size, running } => format!("{size} slices were up instead of {running}, after {lived}"),
+    }
+}
+
 impl Block {
     pub(crate) const fn new(head: String) -> Self {
         Self { text: head }
@@ -352,16 +367,11 @@ impl Block {
             self.field("start", &format!("{before} more before these"));
         }
         for (restarted, n) in report.restarts.iter().zip(1_usize..).skip(before) {
-            let Restarted { rank, node, status, lost, lived } = *restarted;
-            let on = if report.asked() > 1 { format!(" on {}", host(report, node)) } else { String::new() };
-            let what = match lost {
-                Some(Lost::Warned(_)) => format!("{} was taken away after {lived}", host(report, node)),
-                Some(_) => format!("{} was lost after {lived}", host(report, node)),
-                None => format!("rank {rank}{on} had failed: {status} after {lived}"),
-            };
+            let Restarted { why, lived } = *restarted;
+            let what = restart_cause(report, why, lived);
             // The first start is the launch. Only failures count for --max-restarts.
-            let failures = report.restarts.iter().take(n).filter(|other| other.lost.is_none()).count();
-            let used = if lost.is_some() { String::new() } else { format!(" ({failures} of {most} restarts used)") };
+            let failures = report.restarts.iter().take(n).filter(|other| other.why.is_failure()).count();
+            let used = if why.is_failure() { format!(" ({failures} of {most} restarts used)") } else { String::new() };
             self.field("start", &format!("{}: {what}{used}", n.saturating_add(1)));
         }
     }

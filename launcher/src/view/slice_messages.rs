@@ -42,8 +42,12 @@ pub(super) fn awaited(wanted: u32, up: u32, within: Span) -> Line {
 }
 
 /// More slices are up than the job runs on.
-pub(super) fn larger(size: u32, running: u32) -> Line {
-    (Tone::Normal, format!("{size} slices are up, and the job runs on {running}; the next start of ranks takes {size}"))
+pub(super) fn larger(size: u32, running: u32, restarts: bool) -> Line {
+    let what = match restarts {
+        false => format!("the next start of ranks takes {size}"),
+        true => "all ranks are ended, to start on more".into(),
+    };
+    (Tone::Normal, format!("{size} slices are up, and the job runs on {running}; {what}"))
 }
 
 /// A slice for the lack of which the job ends.

@@ -90,6 +90,8 @@ pub(super) const LINES: &[&str] = &[
     "--slices 2 --spare-slices 2 -f slices ./train",
     "--spare-slices 1 -f slices ./train",
     "--scale-timeout 10 ./train",
+    "--grow now ./train",
+    "--slices 2 --grow soon -f slices ./train",
     "--slices 2 -n 4 -f slices ./train",
     "--slices 2 --min-hosts 2 -f slices ./train",
     "--slices 2 --map-by node -f slices ./train",

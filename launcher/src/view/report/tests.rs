@@ -8,7 +8,7 @@ use crate::view::notices::By;
 use crate::view::path_search::Around;
 use hosts::on_hosts;
 use rlaunch_core::bootstrap::CarrierEnd;
-use rlaunch_core::events::{Answer, AppLine, JobStart, RanksState, Record, Tried, What};
+use rlaunch_core::events::{Answer, AppLine, JobStart, RanksState, Record, RestartCause, Tried, What};
 use rlaunch_core::id::{JobId, LocalRank, NodeId, Round, Std};
 use rlaunch_core::job::{CloseReason, HostFailure};
 use rlaunch_core::master_store::{ForRank0, Holder};
@@ -260,10 +260,7 @@ fn interrupted() {
         600,
         What::Restart {
             restart: 1,
-            rank,
-            node,
-            status: Status::Exited(3),
-            lost: None,
+            why: RestartCause::of_rank(rank, node, Status::Exited(3)),
             lived,
             delay: Span::from_secs(1),
             fewer: None,
