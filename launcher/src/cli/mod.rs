@@ -270,7 +270,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         name if commands::by_name(name).is_some() => return without_program(words, env),
         _ => errors::refuse_command(first)?,
     }
-    let parts = programs(words, long_form)?;
+    let parts = if map { programs_of_map(words)? } else { programs(words, long_form)? };
     if !long_form && !map {
         refuse_late_command(parts.first(), env)?;
     }
@@ -303,7 +303,9 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         Some((help::Opt::Version, _)) => return Ok(Command::Version(help::version())),
         None => {}
     }
-    if let Some(at) = parts.iter().position(|part| part.argv.is_empty()) {
+    // A placement needs no program.
+    let needs_program = !map || parts.iter().any(|part| !part.argv.is_empty());
+    if let Some(at) = parts.iter().position(|part| part.argv.is_empty()).filter(|_| needs_program) {
         let missing = match parts.get(at) {
             Some(part) if at == 0 => no_program(part.given.last()),
             Some(_) | None => CliError::NoNextProgram,
@@ -401,6 +403,19 @@ fn programs(words: Vec<OsBytes>, long_form: bool) -> Result<Vec<scan::Words>, Cl
         parts.push(part);
     }
     Ok(parts)
+}
+
+/// The programs of `rlaunch map`, which has a short name for `--report-bindings`. A job has none: its `--bind` would look like `--bind-to`.
+fn programs_of_map(mut words: Vec<OsBytes>) -> Result<Vec<scan::Words>, CliError> {
+    let read = programs(words.clone(), false);
+    let is_short = matches!(&read, Err(CliError::Unknown { option, .. }) if option.as_slice() == b"--bind");
+    match words.iter_mut().find(|word| is_short && word.as_slice() == b"--bind") {
+        Some(word) => {
+            *word = "--report-bindings".into();
+            programs(words, false)
+        }
+        None => read,
+    }
 }
 
 /// The error for a missing program: it may have become the value of an option that takes any word.
