@@ -148,6 +148,7 @@ fn site(rng: &mut Rng, lease: u64) -> Site {
         faults,
         nets: OPEN,
         back: Some(back),
+        dialling: crate::srun::Dialling::default(),
     }
 }
 

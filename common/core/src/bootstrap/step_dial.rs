@@ -274,6 +274,9 @@ impl StepDial {
             node,
             Up { place, cold: false, pid, wall, asked, answered: now, by, rest: Vec::new() },
         ));
+        if self.is_cancelled {
+            self.actions.push_back(StepAction::Cancelled([node].into()));
+        }
     }
 
     fn heard(&mut self, now: Mono) {

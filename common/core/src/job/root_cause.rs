@@ -39,6 +39,8 @@ pub(super) struct RootCause {
     lost_hosts: Vec<LostHost>,
     /// The scheduler has ended the agents of hosts that are lost.
     cancelled: Option<Cause>,
+    /// These hosts.
+    cancelled_hosts: BTreeSet<NodeId>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
     lost_supervisor: BTreeSet<NodeId>,
 }
@@ -76,6 +78,7 @@ impl RootCause {
             decided: None,
             lost_hosts: Vec::new(),
             cancelled: None,
+            cancelled_hosts: BTreeSet::new(),
             lost_supervisor: BTreeSet::new(),
         }
     }
@@ -130,9 +133,10 @@ impl RootCause {
         }
     }
 
-    /// A loss was the scheduler's work.
-    pub(super) fn on_step_cancelled(&mut self, cause: Cause) {
+    /// The loss of these hosts was the scheduler's work.
+    pub(super) fn on_step_cancelled(&mut self, cause: Cause, hosts: impl IntoIterator<Item = NodeId>) {
         self.cancelled.get_or_insert(cause);
+        self.cancelled_hosts.extend(hosts);
     }
 
     /// A host is reached again, with other parts of ours.
@@ -158,10 +162,13 @@ impl RootCause {
         match &self.began {
             Some((named @ Cause::Rank { .. }, _)) => rank.unwrap_or_else(|| named.clone()),
             Some((named @ Cause::Lost { node, .. }, _)) => {
-                if let Some(cancelled) = &self.cancelled {
+                let known = self.lost_hosts.iter().find(|host| host.node == *node);
+                // Not if a lease had expired before, or a heartbeat was missing.
+                let is_cancelled = self.cancelled_hosts.contains(node)
+                    && known.is_some_and(|host| matches!(host.lost, Lost::Agent(_)));
+                if let Some(cancelled) = self.cancelled.as_ref().filter(|_| is_cancelled) {
                     return cancelled.clone();
                 }
-                let known = self.lost_hosts.iter().find(|host| host.node == *node);
                 let before = known.and_then(|known| self.lost_before(known.between.0));
                 before.map_or_else(|| named.clone(), cause_of)
             }

@@ -216,7 +216,7 @@ impl Parts {
         let lost = self.lease.blame(node, lost);
         self.log.write(&mut step.cx(), What::HostLost { node, lost });
         if self.node_ends.is_cancelled(node) {
-            return self.end_with_step(step);
+            return self.end_with_step(step, [node]);
         }
         if self.slice_host_lost(step, node, lost) {
             return;

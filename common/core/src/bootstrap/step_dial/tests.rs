@@ -281,4 +281,10 @@ fn hosts_of_a_step_that_slurm_ends_are_named_once() {
     let line = b"slurmstepd-n1: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-26T22:18:12 ***\n".to_vec();
     assert_eq!(bench.handle(StepEvent::Err(line.clone())), [StepAction::Cancelled(vec![node(1), node(3)])]);
     assert_eq!(bench.handle(StepEvent::Err(line)), []);
+    // Its agent had connected before, and that is known only now.
+    let late = bench.handle(StepEvent::Connected(node(2), facts()));
+    assert!(
+        matches!(&late[..], [StepAction::Up(..), StepAction::Cancelled(nodes)] if nodes[..] == [node(2)]),
+        "{late:?}"
+    );
 }

@@ -144,6 +144,12 @@ fn job_whose_step_was_killed_ends_at_once_for_that() {
             .find_map(|what| if let What::JobEnd { cause, .. } = what { Some(cause.clone()) } else { None });
         assert_eq!((end, s.finished), (Some(cause.clone()), Some(Ending::Code(137))), "{:?}", s.log);
     }
+    // The lease of a host was over before.
+    let mut s = in_step();
+    let end = GuardianEnd::Expired { left: 0, named: vec![] };
+    s.event(JobEvent::GuardianEnded { node: NodeId::new(0), end }).event(closed(0));
+    s.event(cancelled()).event(closed(1)).event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+    assert!(matches!(s.log.last(), Some(What::JobEnd { cause: Cause::Lost { .. }, .. })), "{:?}", s.log.last());
     // A host that was lost long before.
     let mut s = in_step();
     s.event(closed(0)).wait(3_000);
