@@ -210,7 +210,10 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     let bound = || bindings::text(&run.whole, &placement, &|name| std::env::var_os(name));
     let text = match json {
         true => map::json(&placement, holder, source, slices.as_ref()),
-        false => map::text(&placement, &programs, holder, source) + &by_slice() + &bound(),
+        false => {
+            let known = Some(holder).filter(|_| !run.presentation.is_bare_map);
+            map::text(&placement, &programs, known, source) + &by_slice() + &bound()
+        }
     };
     answer(text.as_bytes())
 }

@@ -16,8 +16,13 @@ use std::fmt::Write as _;
 /// Where the hosts of a job come from: the allocation, and what starts the agents there.
 pub(crate) type Source<'a> = Option<(&'a Allocation, CarrierKind)>;
 
-/// Hosts with their ranks, then the programs where there are several.
-pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder, source: Source<'_>) -> String {
+/// Hosts with their ranks, then the programs where there are several. `store`: unknown without a program.
+pub(crate) fn text(
+    placement: &Placement,
+    programs: &[&[OsBytes]],
+    store: Option<Holder>,
+    source: Source<'_>,
+) -> String {
     let (ranks, hosts) = (placement.ranks.len() as u64, placement.used().count() as u64);
     let mut text = format!("{} on {}\n", phrases::count(ranks, "rank"), phrases::count(hosts, "host"));
     let lines = lines(placement);
@@ -39,7 +44,7 @@ pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder
                 .unwrap_or_default();
         }
     }
-    if placement.ranks.len() > 1 || store.is_agent() {
+    if let Some(store) = store.filter(|store| placement.ranks.len() > 1 || store.is_agent()) {
         writeln!(text, "{}", self::store(store)).unwrap_or_default();
     }
     if let Some((allocation, carrier)) = source {
@@ -356,7 +361,7 @@ mod tests {
             slices(&placement, &plan),
             "2 slices of 2 hosts (1 or 2), 1 spare\n  a  n[0-1]  ranks 0,1\n  b  n[2-3]  ranks 2,3\n  c  n[4-5]  spare\n"
         );
-        let shown = text(&placement, &[], Holder::Agent(ForAgent::Python), None);
+        let shown = text(&placement, &[], Some(Holder::Agent(ForAgent::Python)), None);
         assert!(shown.starts_with("4 ranks on 4 hosts\n  n[0-3]  ranks 0-3"), "{shown}");
         let line: serde_json::Value =
             serde_json::from_str(&json(&placement, Holder::Agent(ForAgent::Python), None, Some(&plan))).unwrap();
@@ -368,15 +373,15 @@ mod tests {
     fn for_people() {
         let argv = [OsBytes::from("./train"), OsBytes::from("a b")];
         assert_eq!(
-            text(&placed(&[(2, "")]), &[&argv], LEFT, None),
+            text(&placed(&[(2, "")]), &[&argv], Some(LEFT), None),
             "2 ranks on 1 host\n  me  ranks 0,1\nTCPStore: left to rank 0 (it does not run Python)\n"
         );
         assert_eq!(
-            text(&placed(&[(5, "a:2,bob@node1:4")]), &[&argv], LEFT, None),
+            text(&placed(&[(5, "a:2,bob@node1:4")]), &[&argv], Some(LEFT), None),
             "5 ranks on 2 hosts\n  a          ranks 0,1\n  bob@node1  ranks 2-4\nTCPStore: left to rank 0 (it does not run Python)\n"
         );
         assert_eq!(
-            text(&placed(&[(1, "a"), (3, "b")]), &[&argv, &argv[..1]], LEFT, None),
+            text(&placed(&[(1, "a"), (3, "b")]), &[&argv, &argv[..1]], Some(LEFT), None),
             "4 ranks on 2 hosts\n  a  rank 0\n  b  ranks 1-3  (3 on 1 slot)\n  rank 0     ./train 'a b'\n  ranks 1-3  ./train\nTCPStore: left to rank 0 (it does not run Python)\n"
         );
     }
@@ -384,7 +389,7 @@ mod tests {
     #[test]
     fn equal_hosts_have_one_line() {
         let hosts = |placement: &Placement| {
-            let text = text(placement, &[&[]], LEFT, None);
+            let text = text(placement, &[&[]], Some(LEFT), None);
             text.lines().filter_map(|line| line.strip_prefix("  ").map(str::to_owned)).collect::<Vec<_>>()
         };
         assert_eq!(hosts(&placed(&[(64, "n[1-8]:8")])), ["n[1-8]  ranks 0-63  (8 each)"]);

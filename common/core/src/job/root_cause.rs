@@ -37,6 +37,8 @@ pub(super) struct RootCause {
     /// The failure that was decided to be the cause: one that rounds could not absorb.
     decided: Option<RankExit>,
     lost_hosts: Vec<LostHost>,
+    /// The scheduler ends the job, also if it had begun to end.
+    scheduler_ends: Option<Cause>,
     /// The scheduler has ended the agents of hosts that are lost.
     cancelled: Option<Cause>,
     /// These hosts.
@@ -77,6 +79,7 @@ impl RootCause {
             cleared_from: None,
             decided: None,
             lost_hosts: Vec::new(),
+            scheduler_ends: None,
             cancelled: None,
             cancelled_hosts: BTreeSet::new(),
             lost_supervisor: BTreeSet::new(),
@@ -133,6 +136,12 @@ impl RootCause {
         }
     }
 
+    /// A host has heard that the scheduler ends the job. In a batch script whose shell has become rlaunch, the scheduler's signal
+    /// reaches rlaunch first.
+    pub(super) fn on_scheduler_ends(&mut self, cause: Cause) {
+        self.scheduler_ends.get_or_insert(cause);
+    }
+
     /// The loss of these hosts was the scheduler's work.
     pub(super) fn on_step_cancelled(&mut self, cause: Cause, hosts: impl IntoIterator<Item = NodeId>) {
         self.cancelled.get_or_insert(cause);
@@ -158,6 +167,9 @@ impl RootCause {
 
     /// The first cause, as far as it is known now.
     pub(super) fn cause(&self) -> Cause {
+        if let (Some((Cause::Signal(Signal::TERM), _)), Some(cause)) = (&self.began, &self.scheduler_ends) {
+            return cause.clone();
+        }
         let rank = self.root().map(|RankExit { rank, status, .. }| Cause::Rank { rank, status });
         match &self.began {
             Some((named @ Cause::Rank { .. }, _)) => rank.unwrap_or_else(|| named.clone()),

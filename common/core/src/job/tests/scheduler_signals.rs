@@ -55,6 +55,16 @@ fn grace_ends_before_the_scheduler_kills_when_rlaunch_itself_gets_sigterm_first(
     s.event(JobEvent::KillWait(Span::from_secs(5))).signal(Signal::TERM);
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(3) };
     assert_eq!(s.sent, [end.clone(), end]);
+    hears(&mut s, 0, Signal::TERM, true);
+    s.event(JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into() });
+    for node in [0, 1].map(NodeId::new) {
+        s.event(JobEvent::EdgeClosed { node, why: CloseReason::Eof });
+    }
+    s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+    let is_by_scheduler = |what: &What| {
+        matches!(what, What::JobEnd { cause: Cause::Scheduler { .. }, exit, .. } if *exit == Ending::Signal(Signal::TERM))
+    };
+    assert!(s.log.last().is_some_and(is_by_scheduler), "{:?}", s.log.last());
 }
 
 #[test]
