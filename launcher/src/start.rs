@@ -91,7 +91,7 @@ pub(crate) fn run() -> u8 {
 
 /// Hosts are examined: with signals of its own, and without a job.
 fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
-    let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
+    let mut plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Doctor(plan)) => plan,
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
         Ok(

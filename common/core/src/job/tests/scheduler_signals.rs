@@ -61,9 +61,7 @@ fn grace_ends_before_the_scheduler_kills_when_rlaunch_itself_gets_sigterm_first(
         s.event(JobEvent::EdgeClosed { node, why: CloseReason::Eof });
     }
     s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
-    let is_by_scheduler = |what: &What| {
-        matches!(what, What::JobEnd { cause: Cause::Scheduler { .. }, exit, .. } if *exit == Ending::Signal(Signal::TERM))
-    };
+    let is_by_scheduler = |what: &What| matches!(what, What::JobEnd { cause: Cause::Scheduler { .. }, exit, .. } if *exit == Ending::Signal(Signal::TERM));
     assert!(s.log.last().is_some_and(is_by_scheduler), "{:?}", s.log.last());
 }
 
