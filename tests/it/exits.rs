@@ -174,6 +174,20 @@ fn the_report_names_the_first_failure() {
 }
 
 #[test]
+fn last_words_that_stand_above_the_report_are_not_repeated() {
+    let script = "printf 'one\\ntwo\\nthree\\n' >&2; exit 3";
+    let repeated = |before: &[&str], after: &[&str]| {
+        let words = [before, &["sh", "-c", script], after].concat();
+        Case::start(words).code(3).err().matches("two\n").count()
+    };
+    assert_eq!(repeated(&["-n", "1"], &[]), 1);
+    let group = [":", "--group", "g", "-n", "1", "sleep", "60"];
+    assert_eq!(repeated(&["-n", "1", "--lead"], &group), 1);
+    let other = [":", "-n", "1", "sleep", "60"];
+    assert_eq!(repeated(&["-n", "1"], &other), 2, "another rank may have written meanwhile");
+}
+
+#[test]
 fn a_crash_is_told_as_such() {
     let done = Case::start(["-n", "2", "sh", "-c", "[ $RANK = 0 ] || kill -SEGV $$; exec sleep 60"]).code(139);
     done.says("rank 1 failed first: SIGSEGV");
@@ -358,7 +372,7 @@ impl SmallMemory {
         let dir = std::path::Path::new(&dir).join(place::unique());
         std::fs::create_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let small = Self(dir);
-        std::fs::write(small.0.join(limit), "8388608").map_err(|error| format!("{limit}: {error}"))?;
+        std::fs::write(small.0.join(limit), "134217728").map_err(|error| format!("{limit}: {error}"))?;
         Ok(small)
     }
 }
@@ -369,7 +383,7 @@ impl Drop for SmallMemory {
     }
 }
 
-/// The counters of such kills were read 50 ms after the start for the first time.
+/// The counters of such kills are first read 2 ms after the start, or later on a busy host. To fill 128 MiB takes longer.
 #[test]
 fn a_rank_that_fills_its_memory_at_once_is_reported_as_such() {
     let small = match SmallMemory::new() {

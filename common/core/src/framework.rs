@@ -26,6 +26,18 @@ pub enum Mpi {
     None,
 }
 
+/// The service of agents for MPI libraries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub enum MpiService {
+    /// No service.
+    #[default]
+    None,
+    /// For programs that may have one.
+    Possible,
+    /// For a program that is linked with one, or a script that imports mpi4py.
+    Needed,
+}
+
 impl Framework {
     /// Whether the program of rank 0 is one of JAX. `text`: that of its script, where it can be read.
     #[must_use]

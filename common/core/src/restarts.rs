@@ -70,6 +70,8 @@ pub enum Decision {
     },
     /// The job ends: nothing has changed from one generation to the next.
     Stuck {
+        /// The rank that failed.
+        rank: Rank,
         /// Number of them that ended in the same way.
         alike: u32,
     },
@@ -117,6 +119,8 @@ impl Budget {
 pub struct History {
     failures: Budget,
     preemptions: Budget,
+    /// Generations that were ended for larger ones.
+    growths: u32,
     /// How the last one ended if it got nowhere, and how many in a row have ended so.
     alike: Option<(Rank, Status, u32)>,
     /// Spreads the pauses of jobs that were preempted together.
@@ -130,6 +134,7 @@ impl History {
         Self {
             failures: Budget::new(allowed.most, allowed.delay),
             preemptions: Budget::new(allowed.preempt, PREEMPT_DELAY),
+            growths: 0,
             alike: None,
             seed,
         }
@@ -164,7 +169,7 @@ impl History {
         };
         self.alike = (lived <= QUICK).then_some((rank, status, alike));
         if self.alike.is_some() && alike >= ALIKE {
-            return Decision::Stuck { alike };
+            return Decision::Stuck { rank, alike };
         }
         let delay = self.failures.take(lived);
         Decision::Again { restart: self.restarts(), delay }
@@ -184,8 +189,15 @@ impl History {
         Decision::Again { restart: self.restarts(), delay: Span::from_nanos(delay) }
     }
 
+    /// A generation was ended so that the next one has more hosts. No limit holds for that, and no pause is needed.
+    pub fn grown(&mut self) -> Decision {
+        self.alike = None;
+        self.growths = self.growths.saturating_add(1);
+        Decision::Again { restart: self.restarts(), delay: Span::ZERO }
+    }
+
     const fn restarts(&self) -> u32 {
-        self.failures.used.saturating_add(self.preemptions.used)
+        self.failures.used.saturating_add(self.preemptions.used).saturating_add(self.growths)
     }
 }
 
@@ -245,7 +257,7 @@ mod tests {
             let decision = end(&mut all, rank, EXITED, QUICK);
             assert_eq!(decision, Decision::Again { restart: n, delay: Span::ZERO });
         }
-        assert_eq!(end(&mut all, rank, EXITED, QUICK), Decision::Stuck { alike: ALIKE });
+        assert_eq!(end(&mut all, rank, EXITED, QUICK), Decision::Stuck { rank, alike: ALIKE });
         // Another rank, another code, or one that lived longer: they begin to count anew.
         let others = [
             (Rank::new(4), EXITED, QUICK),
@@ -283,6 +295,17 @@ mod tests {
     }
 
     #[test]
+    fn growth_is_counted_as_a_start_and_uses_up_nothing() {
+        let mut all = History::new(Restarts { most: 1, delay: Span::ZERO, preempt: 1 }, 7);
+        for restart in 1..9 {
+            assert_eq!(all.grown(), Decision::Again { restart, delay: Span::ZERO });
+        }
+        assert!(all.has_more() && all.has_more_retries());
+        let failed = all.ended(Rank::new(0), EXITED, Span::ZERO);
+        assert_eq!(failed, Decision::Again { restart: 9, delay: Span::ZERO });
+    }
+
+    #[test]
     fn retries_are_a_million_beside_max_restarts_and_none_without() {
         assert_eq!(Restarts::of(1, Span::ZERO).preempt, 1_000_000);
         assert_eq!(Restarts::default().preempt, 0);
@@ -305,7 +328,7 @@ mod tests {
                         prop_assert!(more && restart == count && count <= most);
                         prop_assert!(pause <= LONGEST.max(Span::from_millis(delay)) && pause >= Span::from_millis(delay).min(LONGEST));
                     }
-                    Decision::Stuck { alike } => prop_assert!(more && alike >= ALIKE && lived <= 10),
+                    Decision::Stuck { alike, .. } => prop_assert!(more && alike >= ALIKE && lived <= 10),
                     Decision::UsedUp => prop_assert!(!more),
                 }
             }

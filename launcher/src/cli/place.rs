@@ -9,6 +9,7 @@ use super::table::{Group, Id, Row, Takes};
 use super::values::{self, Lookup};
 use rlaunch_core::bind::Bind;
 use rlaunch_core::hostlist::Entry;
+use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::map_by::MapBy;
 use rlaunch_core::place::{MOST_RANKS, Nodes, RankBy};
@@ -26,6 +27,7 @@ pub(super) enum Opt {
     Slices,
     SpareSlices,
     ScaleTimeout,
+    Grow,
     Strict,
     AllowPartial,
     CpusPerRank,
@@ -159,6 +161,14 @@ pub(super) const GROUP: Group = Group {
             more: &["Then the largest valid number that is up is taken.", "None is: exit code 75."],
         },
         Row {
+            id: Id::Place(Opt::Grow),
+            short: None,
+            names: &["grow"],
+            takes: Takes::One("WHEN"),
+            brief: "when to take more slices: next or now (default: next)",
+            more: &["next: at the next start of ranks. now: restart all", "ranks, 60s or more after their last start."],
+        },
+        Row {
             id: Id::Place(Opt::Strict),
             short: None,
             names: &["strict"],
@@ -279,7 +289,7 @@ pub(crate) struct Whole {
     pub(super) listed: Option<Listed>,
     /// `--rank-by`.
     pub(crate) rank_by: Option<RankBy>,
-    /// `--slices`, `--spare-slices`, `--scale-timeout`.
+    /// `--slices`, `--spare-slices`, `--scale-timeout`, `--grow`.
     pub(crate) slices: slices::Args,
     /// `--strict`.
     pub(crate) strict: bool,
@@ -311,7 +321,8 @@ impl Own {
             Opt::Hosts => self.lists.push(said),
             Opt::Hostfile if said.value.is_empty() => {
                 let Said { option, value } = said;
-                return Err(CliError::Value { option, takes: "a file".into(), got: value, hint: None });
+                let hint = Some(format!("-H HOST,...   or   {}", values::spell(&option, "FILE")).into());
+                return Err(CliError::Value { option, takes: "a file".into(), got: value, hint });
             }
             Opt::Hostfile if said.value.as_slice() == b"-" => {
                 let Said { option, value } = said;
@@ -329,6 +340,7 @@ impl Own {
             | Opt::Slices
             | Opt::SpareSlices
             | Opt::ScaleTimeout
+            | Opt::Grow
             | Opt::Strict
             | Opt::AllowPartial
             | Opt::CpusPerRank
@@ -372,6 +384,7 @@ impl Whole {
             Opt::Slices => self.slices.take_sizes(spelled, value)?,
             Opt::SpareSlices => self.slices.take_spares(spelled, value)?,
             Opt::ScaleTimeout => self.slices.take_timeout(spelled, value)?,
+            Opt::Grow => self.slices.take_grow(spelled, value)?,
             Opt::Strict => self.strict = true,
             Opt::AllowPartial => self.allow_partial = true,
             Opt::CpusPerRank => self.bind.cores = Some(values::count(spelled, value, binding::MOST_CORES)?),
@@ -392,7 +405,9 @@ fn per_node(option: &OsBytes, value: &OsBytes) -> Result<PerNode, CliError> {
     }
     if value.iter().any(u8::is_ascii_alphabetic) {
         let takes = "a whole number above 0, auto, cpu or gpu".into();
-        return Err(CliError::Value { option: option.clone(), takes, got: value.clone(), hint: None });
+        let meant = nearest(value, words.iter().map(|(word, _)| *word)).unwrap_or("4");
+        let hint = Some(values::spell(option, meant).into());
+        return Err(CliError::Value { option: option.clone(), takes, got: value.clone(), hint });
     }
     values::count(option, value, MOST_RANKS).map(PerNode::Ranks)
 }

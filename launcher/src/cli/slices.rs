@@ -5,7 +5,7 @@ use super::errors::CliError;
 use super::values;
 use rlaunch_core::guard::devices::DeviceKind;
 use rlaunch_core::id::NodeId;
-use rlaunch_core::job::slices::{Sizes, SizesError, SlicePlan, Slot, SlotError, SlotId, slots};
+use rlaunch_core::job::slices::{Grow, Sizes, SizesError, SlicePlan, Slot, SlotError, SlotId, slots};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::map_by::Order;
 use rlaunch_core::place::{MOST_RANKS, Node, Placement, RankBy};
@@ -25,6 +25,8 @@ pub(crate) struct Args {
     spares: Option<(OsBytes, u32)>,
     /// `--scale-timeout`, as it was typed.
     timeout: Option<(OsBytes, Span)>,
+    /// `--grow`, as it was typed.
+    grow: Option<(OsBytes, Grow)>,
 }
 
 impl Args {
@@ -69,10 +71,18 @@ impl Args {
         Ok(())
     }
 
+    /// `--grow`
+    pub(super) fn take_grow(&mut self, option: &OsBytes, value: &OsBytes) -> Result<(), CliError> {
+        let grow = values::choice(option, value, &[("next", Grow::Next), ("now", Grow::Now)])?;
+        self.grow = Some((option.clone(), grow));
+        Ok(())
+    }
+
     /// The first option that has no effect without `--slices`.
     fn alone(&self) -> Option<&OsBytes> {
         let spares = self.spares.as_ref().map(|(option, _)| option);
-        spares.or(self.timeout.as_ref().map(|(option, _)| option))
+        let timeout = self.timeout.as_ref().map(|(option, _)| option);
+        spares.or(timeout).or(self.grow.as_ref().map(|(option, _)| option))
     }
 }
 
@@ -172,7 +182,8 @@ impl Run {
             return Err(SlicesError::Spares { option, slices, spares, slots: count }.into());
         }
         let timeout = args.timeout.as_ref().map_or(SCALE_TIMEOUT, |(_, timeout)| *timeout);
-        Ok(Some(SlicePlan { sizes, slots, spares, timeout }))
+        let grow = args.grow.as_ref().map_or(Grow::Next, |(_, grow)| *grow);
+        Ok(Some(SlicePlan { sizes, slots, spares, timeout, grow }))
     }
 
     /// Options that place ranks in another way.

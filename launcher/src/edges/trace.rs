@@ -78,15 +78,11 @@ fn ending(cause: &Cause, sent: Option<Signal>, grace: Span) {
 
 /// All ranks are started again.
 fn between(what: &What) {
-    if let What::Clearing { rank, status, grace, lost: _ } = what {
-        debug!("rank {rank} has failed, {status}: all others are ended, grace {}", phrases::wait(*grace));
+    if let What::Clearing { why, grace } = what {
+        debug!("all ranks are ended, grace {}: {why:?}", phrases::wait(*grace));
     }
-    if let What::Restart { restart, rank, status, delay, .. } = what {
-        debug!(
-            "start {} in {}: rank {rank} had failed first, {status}",
-            restart.saturating_add(1),
-            phrases::wait(*delay)
-        );
+    if let What::Restart { restart, why, delay, .. } = what {
+        debug!("start {} in {}: {why:?}", restart.saturating_add(1), phrases::wait(*delay));
     }
 }
 

@@ -110,6 +110,7 @@ fn time(WallNs(ns): WallNs) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rlaunch_core::events::RestartCause;
     use rlaunch_core::exit::Ending;
     use rlaunch_core::id::{LocalRank, NodeId, Rank, Round};
     use rlaunch_core::rank_set::RankSet;
@@ -191,11 +192,11 @@ mod tests {
             at: Span::ZERO,
         };
         assert_eq!(said(&mut nested, started()), [""; 0]);
-        let clearing = What::Clearing { rank, status, lost: None, grace: Span::ZERO };
+        let why = RestartCause::of_rank(rank, NodeId::new(0), status);
+        let clearing = What::Clearing { why, grace: Span::ZERO };
         assert_eq!(said(&mut nested, clearing), ["name=[InJob] state=handling stage=starting"]);
         let (lived, delay) = (Span::ZERO, Span::ZERO);
-        let node = NodeId::new(0);
-        let restart = What::Restart { restart: 1, rank, node, status, lost: None, lived, delay, fewer: None };
+        let restart = What::Restart { restart: 1, why, lived, delay, fewer: None };
         assert_eq!(said(&mut nested, restart), ["name=[InJob] state=handling stage=processing"]);
         assert_eq!(said(&mut nested, started()), [""; 0]);
         assert_eq!(said(&mut nested, started()), ["name=[InJob] state=handling stage=completed"]);

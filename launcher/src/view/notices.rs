@@ -1,9 +1,11 @@
 //! Messages of rlaunch while a job runs. One line each, and another with the way out where the user has one.
 
 use super::log_view::{Line, Names};
-use super::{Tone, binding, device_messages, host_messages, limit, mpi_messages, phrases, preemption, slice_messages};
+use super::{
+    Tone, binding, device_messages, host_messages, limit, lost, mpi_messages, phrases, preemption, slice_messages,
+};
 use rlaunch_core::bootstrap::{CarrierKind, FallBack, Refusal};
-use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, SinkEnd, What, WorldLine};
+use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, RestartCause, SinkEnd, What, WorldLine};
 use rlaunch_core::id::{Rank, Std};
 use rlaunch_core::node::UNUSED;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
@@ -100,7 +102,7 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         JobNews::StrangerRefused { address, why } => (Tone::Quiet, stranger_refused(address, *why)),
         JobNews::Continuing { rank, status } => (Tone::Quiet, continuing(names.report(), *rank, *status)),
         JobNews::LeadContinues { node, lost } => {
-            (Tone::Quiet, format!("{}; {LED}", super::report::lost(names.report(), *node, *lost)))
+            (Tone::Quiet, format!("{}; {LED}", lost::on_host(names.report(), *node, *lost)))
         }
         JobNews::EndingDeferred { rank, status, end_in } => (Tone::Quiet, deferred(*rank, *status, *end_in)),
         JobNews::EndingAwaits { cause, kill_in } => {
@@ -117,7 +119,7 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         }
         JobNews::SlicesAwaited { wanted, up, within } => slice_messages::awaited(*wanted, *up, *within),
         JobNews::SliceMissing { slice, node, why } => slice_messages::missing(slice, *node, why, names),
-        JobNews::SlicesLarger { size, running } => slice_messages::larger(*size, *running),
+        JobNews::SlicesLarger { size, running, restarts } => slice_messages::larger(*size, *running, *restarts),
         JobNews::FilesLost { bytes } => {
             (Tone::Quiet, format!("{} could not be written to log files", phrases::bytes(*bytes)))
         }
@@ -359,15 +361,20 @@ pub(super) fn ending(cause: &Cause, grace: Span, ranks: &RanksState, names: &Nam
 
 /// The consequence of the failure of a rank, or of the loss of a host, where all are started again.
 pub(super) fn restart(what: &What, names: &Names) -> String {
-    let What::Restart { restart, rank, node, status, lost, lived: _, delay, fewer } = what else {
+    let What::Restart { restart, why, lived: _, delay, fewer } = what else {
         return String::new();
     };
     let when = if delay.nanos() == 0 { "now".to_owned() } else { format!("in {}", phrases::wait(*delay)) };
-    let by = lost.map(|_| names.given(*node)).unwrap_or_default();
-    let why = match lost {
-        _ if by.is_empty() => format!("rank {rank} failed: {status}"),
-        Some(Lost::Warned(_)) => format!("{by} is taken away"),
-        Some(_) | None => format!("{by} is lost"),
+    let cause = match why {
+        RestartCause::Failed { rank, node, status, lost } => {
+            let by = lost.map(|_| names.given(*node)).unwrap_or_default();
+            match lost {
+                _ if by.is_empty() => format!("rank {rank} failed: {status}"),
+                Some(Lost::Warned(_)) => format!("{by} is taken away"),
+                Some(_) | None => format!("{by} is lost"),
+            }
+        }
+        RestartCause::Grown { size, .. } => format!("{size} slices are up"),
     };
     let ranks = match fewer.as_deref() {
         None => "all ranks are".to_owned(),
@@ -379,11 +386,11 @@ pub(super) fn restart(what: &What, names: &Names) -> String {
     };
     // The first start is the launch. Only failures count for --max-restarts.
     let start = restart.saturating_add(1);
-    let used = match lost {
-        Some(_) => String::new(),
-        None => format!("; {} of {} restarts used", names.failures().max(1), names.max_restarts()),
+    let used = match why.is_failure() {
+        false => String::new(),
+        true => format!("; {} of {} restarts used", names.failures().max(1), names.max_restarts()),
     };
-    format!("{why}; {ranks} started again {when} (start {start}{used})")
+    format!("{cause}; {ranks} started again {when} (start {start}{used})")
 }
 
 /// Missing output. `unread`: the job ends because its output has no reader, so this is no news.

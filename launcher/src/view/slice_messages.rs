@@ -1,7 +1,7 @@
 //! Messages about the slices of a job (`--slices`).
 
 use super::log_view::{Line, Names};
-use super::{Tone, host_messages, phrases, report};
+use super::{Tone, host_messages, lost, phrases, report};
 use rlaunch_core::events::SlicesTaken;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::slices::Obstacle;
@@ -42,8 +42,12 @@ pub(super) fn awaited(wanted: u32, up: u32, within: Span) -> Line {
 }
 
 /// More slices are up than the job runs on.
-pub(super) fn larger(size: u32, running: u32) -> Line {
-    (Tone::Normal, format!("{size} slices are up, and the job runs on {running}; the next start of ranks takes {size}"))
+pub(super) fn larger(size: u32, running: u32, restarts: bool) -> Line {
+    let what = match restarts {
+        false => format!("the next start of ranks takes {size}"),
+        true => "all ranks are ended, to start on more".into(),
+    };
+    (Tone::Normal, format!("{size} slices are up, and the job runs on {running}; {what}"))
 }
 
 /// A slice for the lack of which the job ends.
@@ -58,7 +62,7 @@ fn obstacle(all: &Report, node: NodeId, why: &Obstacle) -> String {
         Obstacle::Failed(why) if why.words.is_empty() => format!("{host}: {}", why.why),
         Obstacle::Failed(why) => format!("{host}: {} ({})", why.why, phrases::last_line(&why.words)),
         Obstacle::Refused(why) => host_messages::reason(all, &host, why),
-        Obstacle::Lost(lost) => report::lost(all, node, *lost),
+        Obstacle::Lost(lost) => lost::on_host(all, node, *lost),
         Obstacle::Warned(source) => format!("{host} is about to be taken away: {source}"),
     }
 }

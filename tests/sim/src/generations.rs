@@ -6,9 +6,11 @@ use crate::kernel::Init;
 use crate::plan::{FAULTS_END, Fault, MS, Plan, Reaction, Script, script};
 use crate::rng::Rng;
 use crate::site;
+use crate::truth::Failed;
 use crate::world::{Ev, World};
+use rlaunch_core::events::RestartCause;
 use rlaunch_core::guard::devices::DeviceKind;
-use rlaunch_core::id::{NodeId, ProcId, Rank};
+use rlaunch_core::id::{ProcId, Rank};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
@@ -156,9 +158,9 @@ impl World {
     }
 
     /// The launcher has all ranks started again.
-    pub(crate) fn restarts(&mut self, restart: u32, (rank, status): (Rank, Status), lost: Option<NodeId>) {
-        self.note("< job", || format!("restart {restart}: rank {rank}, {status}"));
-        self.known.failures += u32::from(lost.is_none());
+    pub(crate) fn restarts(&mut self, restart: u32, why: RestartCause) {
+        self.note("< job", || format!("restart {restart}: {why:?}"));
+        self.known.failures += u32::from(why.is_failure());
         let next = restart == self.known.restarts + 1 && self.known.failures <= self.plan.spec.restarts.most;
         let before = self.known.restarts;
         self.check(next, || format!("restart {restart} follows {before}"));
@@ -168,8 +170,14 @@ impl World {
         }
         let failed = self.failed_by_themselves();
         // Of a host that has come back nothing is known.
-        let known = self.is_sliced() || lost.is_some() || failed.iter().any(|failed| self.rank_of(failed.proc) == rank);
-        self.check(known, || format!("rank {rank} has not failed by itself"));
+        match why {
+            RestartCause::Failed { rank, lost, .. } => {
+                let is_rank = |failed: &Failed| self.rank_of(failed.proc) == rank;
+                let known = self.is_sliced() || lost.is_some() || failed.iter().any(is_rank);
+                self.check(known, || format!("rank {rank} has not failed by itself"));
+            }
+            RestartCause::Grown { size, running } => self.grows(size, running),
+        }
         self.known.restarts = restart;
         self.truth.forget();
     }

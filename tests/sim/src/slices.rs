@@ -12,7 +12,7 @@ use crate::ways::OPEN;
 use crate::world::{Ev, World};
 use rlaunch_core::hostlist::{self, Chips};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
-use rlaunch_core::job::slices::{Sizes, SlicePlan, SlotId, slots};
+use rlaunch_core::job::slices::{Grow, Sizes, SlicePlan, SlotId, slots};
 use rlaunch_core::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use rlaunch_core::restarts::Restarts;
 use rlaunch_core::spec::{AppSpec, JobSpec, OnFailure, Tier};
@@ -24,6 +24,10 @@ use std::sync::Arc;
 const STREAM: u64 = 0x736c_6963_6573_0000;
 /// Starts after a host was lost.
 const RETRIES: u32 = 4;
+/// Starts on more slices, at most: from one to four, and again after each loss.
+const GROWTHS: u32 = 3 * (RETRIES + 3);
+/// The job may grow so long after a start.
+const GROW_AFTER: u64 = 60_000 * MS;
 /// The longest time that slices are waited for.
 const TIMEOUT: u64 = 40_000 * MS;
 /// How long a host may take to be reached.
@@ -37,12 +41,13 @@ pub(crate) fn plan(seed: u64) -> Plan {
     let world = count * hosts;
     let fails = rng.chance(30);
     let most = if rng.chance(30) { 2 } else { 0 };
-    let starts = u64::from(RETRIES + most) + 1;
+    // Drawn apart: other jobs are what they were.
+    let grows = Rng::new(seed ^ STREAM ^ 1).chance(40);
+    let starts = u64::from(RETRIES + most + if grows { GROWTHS } else { 0 }) + 1;
     let mut ranks: Vec<Script> = (0..world * starts).map(|_| calm(rng, fails, world)).collect();
-    // The first generations are there to be disturbed.
-    let early = usize::try_from(world * rng.between(0, 2)).unwrap_or(0);
-    for script in ranks.iter_mut().take(early) {
-        script.runs = script.runs.max(rng.between(3_000, 9_000) * MS);
+    disturb(&mut ranks, world, rng);
+    if grows {
+        outlast(&mut ranks, world, &mut Rng::new(seed ^ STREAM ^ 2));
     }
     let sites: Vec<Site> = (0..world).map(|_| site(rng, lease.nanos())).collect();
     let count_of_ranks = u32::try_from(world).unwrap_or(1);
@@ -65,6 +70,7 @@ pub(crate) fn plan(seed: u64) -> Plan {
                 slots: slots(&nodes(count, hosts)).unwrap_or_default(),
                 spares: 0,
                 timeout: Span::from_nanos(rng.between(2_000 * MS, TIMEOUT)),
+                grow: if grows { Grow::Now } else { Grow::Next },
             }),
             ..JobSpec::of(
                 JobId([7; 16]),
@@ -87,6 +93,21 @@ pub(crate) fn plan(seed: u64) -> Plan {
         stops: vec![],
         scheduler: None,
     }
+}
+
+/// The first generations are there to be disturbed.
+fn disturb(ranks: &mut [Script], world: u64, rng: &mut Rng) {
+    let early = usize::try_from(world * rng.between(0, 2)).unwrap_or(0);
+    for script in ranks.iter_mut().take(early) {
+        script.runs = script.runs.max(rng.between(3_000, 9_000) * MS);
+    }
+}
+
+/// The first generations run until the job may grow.
+fn outlast(ranks: &mut [Script], world: u64, rng: &mut Rng) {
+    let early = usize::try_from(world * rng.between(1, 3)).unwrap_or(0);
+    let long = GROW_AFTER + rng.between(0, 30_000) * MS;
+    ranks.iter_mut().take(early).for_each(|script| script.runs = script.runs.max(long));
 }
 
 fn nodes(count: u64, hosts: u64) -> Vec<Node> {
@@ -158,9 +179,25 @@ impl World {
         self.plan.spec.slices.is_some()
     }
 
+    /// Whether the job takes more slices at once (`--grow now`).
+    fn grows_now(&self) -> bool {
+        self.plan.spec.slices.as_ref().is_some_and(|plan| plan.grow == Grow::Now)
+    }
+
+    /// All ranks are started again on more slices: that was asked for, and the start before was long ago.
+    pub(crate) fn grows(&mut self, size: u32, running: u32) {
+        let had = u32::try_from(self.truth.slices.len()).unwrap_or(0);
+        let right = self.grows_now() && size > running && running == had;
+        self.check(right, || format!("{running} slices grow to {size}, and the job had {had}"));
+        let long = self.now - self.truth.started;
+        self.check(long >= GROW_AFTER, || format!("the job grows {long} ns after its last start"));
+    }
+
     /// How much longer a job on slices may take.
     pub(crate) fn slices_take(&self) -> u64 {
-        if self.is_sliced() { u64::from(RETRIES) * (LONGEST + TIMEOUT) + TIMEOUT } else { 0 }
+        let grows = self.grows_now();
+        let starts = u64::from(RETRIES + if grows { GROWTHS } else { 0 });
+        if self.is_sliced() { starts * (LONGEST + TIMEOUT) + TIMEOUT } else { 0 }
     }
 
     /// The launcher has a host reached again: nothing of the job may run there, and what was there before is forgotten.
@@ -218,6 +255,7 @@ impl World {
             });
             self.check(fit, || format!("{node:?} gets ranks, and is not up"));
         }
+        self.truth.started = self.now;
         self.truth.seats = Some(Arc::clone(placement));
     }
 }

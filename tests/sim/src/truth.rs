@@ -41,6 +41,8 @@ pub(crate) struct Truth {
     pub(crate) report: Report,
     /// The slots of a job on slices, in the order of its slices.
     pub(crate) slices: Vec<usize>,
+    /// When ranks were last placed on slices.
+    pub(crate) started: u64,
     /// Hosts with a warning.
     pub(crate) warned_hosts: Vec<NodeId>,
     /// When it heard that the scheduler ends the agents.
@@ -216,10 +218,10 @@ impl World {
                 self.note("< job", || format!("begins to end: {cause:?}"));
             }
             What::HostLost { node, .. } => self.truth.lost.push(*node),
-            What::Restart { restart, rank, node, status, lost, .. } => {
+            What::Restart { restart, why, .. } => {
                 let warned = self.truth.warned.is_some();
                 self.check(!warned, || "ranks are started again, and the scheduler ends the job".to_owned());
-                self.restarts(*restart, (*rank, *status), lost.map(|_| *node));
+                self.restarts(*restart, *why);
             }
             What::Together { nodes } => self.truth.together.clone_from(nodes),
             What::JobEnd { cause, exit, .. } => {

@@ -26,7 +26,7 @@ pub(super) const CONTRACT: Contract = Contract {
         ),
         var(
             "RLAUNCH_HOOK_KIND",
-            "At a restart: kind of the first [fault](events.md#faults), as `hang`. At the end: kind of the \
+            "At a restart: kind of the first [fault](events.md#faults), as `hang`, or `grown` (more slices). At the end: kind of the \
              [cause](events.md#causes), as `rank`.",
         ),
         var("RLAUNCH_HOOK_LEFT", "At the end: number of processes of the job that remain; empty if unknown."),

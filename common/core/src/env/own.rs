@@ -56,6 +56,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_GPUS_PER_RANK", Role::ReadOnce, "As `--gpus-per-rank`."),
         var("RLAUNCH_GRACE", Role::Read, "As `--grace`."),
         var("RLAUNCH_GROUP", Role::Set, "Name of the rank's group (`--group`), if it has one."),
+        var("RLAUNCH_GROW", Role::ReadOnce, "As `--grow`: `next` or `now`."),
         var("RLAUNCH_HOOK_TIMEOUT", Role::Read, "As `--hook-timeout`."),
         var("RLAUNCH_HOSTFILE", Role::ReadOnce, "As `--hostfile`, if no program has hosts."),
         var("RLAUNCH_HOSTS", Role::ReadOnce, "As `--hosts`, if no program has hosts."),

@@ -2,7 +2,7 @@
 
 mod losses;
 
-use super::{Answer, AppLine, Cause, JobStart, Lost, Record, SlicesTaken, VERSION, What, WorldLine};
+use super::{Answer, AppLine, Cause, JobStart, Record, RestartCause, SlicesTaken, VERSION, What, WorldLine};
 use super::{news, round_fields};
 use crate::errno::EPIPE;
 use crate::exit::Ending;
@@ -161,28 +161,37 @@ fn slices(o: &mut Object<'_>, taken: &SlicesTaken) {
 }
 
 fn between(o: &mut Object<'_>, what: &What) {
-    if let What::Clearing { rank, status, lost, grace } = what {
+    if let What::Clearing { why, grace } = what {
         o.text("ev", "clearing");
-        o.number("rank", rank.get().into());
-        ended(o, *status, *lost);
+        restart_cause(o, *why, false);
         o.number("grace", grace.nanos());
     }
-    if let What::Restart { restart, rank, node, status, lost, lived, delay, fewer: _ } = what {
+    if let What::Restart { restart, why, lived, delay, fewer: _ } = what {
         o.text("ev", "restart");
         o.number("generation", (*restart).into());
-        o.number("rank", rank.get().into());
-        o.number("node", node.get().into());
-        ended(o, *status, *lost);
+        restart_cause(o, *why, true);
         o.number("lived", lived.nanos());
         o.number("delay", delay.nanos());
     }
 }
 
-/// How a rank ended, or how its host was lost.
-fn ended(o: &mut Object<'_>, status: Status, lost: Option<Lost>) {
-    match lost {
-        Some(lost) => self::lost(o, lost),
-        None => self::status(o, status),
+/// The cause of a restart. `has_node`: with the host of the rank.
+fn restart_cause(o: &mut Object<'_>, why: RestartCause, has_node: bool) {
+    match why {
+        RestartCause::Failed { rank, node, status, lost } => {
+            o.number("rank", rank.get().into());
+            if has_node {
+                o.number("node", node.get().into());
+            }
+            match lost {
+                Some(lost) => self::lost(o, lost),
+                None => self::status(o, status),
+            }
+        }
+        RestartCause::Grown { size, running } => {
+            o.number("size", size.into());
+            o.number("running", running.into());
+        }
     }
 }
 

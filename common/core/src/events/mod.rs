@@ -7,12 +7,14 @@ mod detail;
 mod json_line;
 mod news;
 mod remark;
+mod restart_cause;
 mod round_fields;
 
 pub use cause::{Cause, Lost};
 pub use detail::{Answer, Fewer, RanksState, SinkEnd, SlicesTaken, Tried};
 pub use json_line::line;
 pub use news::{JobNews, NoRestart};
+pub use restart_cause::RestartCause;
 
 use crate::exit::Ending;
 use crate::id::{JobId, LocalRank, NodeId, Rank, Round, Std, WorldId};
@@ -186,14 +188,10 @@ pub enum What {
         /// State of the ranks at that time.
         ranks: RanksState,
     },
-    /// A rank has failed, and all others are being ended: they may be started again.
+    /// All ranks are being ended: they may be started again.
     Clearing {
-        /// Which, as far as is known.
-        rank: Rank,
-        /// How.
-        status: Status,
-        /// Its host was lost, and how: the rank is the first there.
-        lost: Option<Lost>,
+        /// Why, as far as is known.
+        why: RestartCause,
         /// Until SIGKILL follows the request to end.
         grace: Span,
     },
@@ -201,15 +199,9 @@ pub enum What {
     Restart {
         /// How often they have been then.
         restart: u32,
-        /// The rank that had failed first.
-        rank: Rank,
-        /// The node where it ran.
-        node: NodeId,
-        /// How it ended.
-        status: Status,
-        /// Its host was lost, and how: the rank is the first there.
-        lost: Option<Lost>,
-        /// How long it had run.
+        /// Why.
+        why: RestartCause,
+        /// How long the rank had run that failed first.
         lived: Span,
         /// How long is waited before.
         delay: Span,

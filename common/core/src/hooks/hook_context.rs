@@ -1,7 +1,7 @@
 //! The variables of a command for a restart, or for the job's end: a fold of the event log.
 
 use super::On;
-use crate::events::{Cause, JobStart, Record, What};
+use crate::events::{Cause, JobStart, Record, RestartCause, What};
 use crate::exit::Ending;
 use crate::id::{NodeId, Rank, Round};
 use crate::os_bytes::OsBytes;
@@ -106,14 +106,10 @@ impl Told {
                 | RoundNote::Refused { .. }
                 | RoundNote::Remark(_) => None,
             },
-            What::Restart { restart, rank, node, status, lost, .. } => {
+            What::Restart { restart, why, .. } => {
                 let before = self.world;
                 self.whole();
-                let text = status.to_string();
-                let ranks = [*rank].into_iter().collect();
-                let kind = if lost.is_some() { "host_lost" } else { "ended" };
-                let happened = Happened { kind, ranks, hosts: [*node].into(), text: Cow::Borrowed(text.as_bytes()) };
-                Some(self.restart(*restart, ("generation", None), before, &happened))
+                Some(self.restart(*restart, ("generation", None), before, &of_restart(*why)))
             }
             What::JobEnd { cause, exit, left, .. } => Some(self.end(record, cause, *exit, *left)),
             What::HostReady { .. }
@@ -221,6 +217,24 @@ impl Told {
 
     fn node(&self, rank: Rank) -> Option<NodeId> {
         self.placement.ranks.get(rank.index()).map(|seat| seat.node)
+    }
+}
+
+/// Why all ranks are started again.
+fn of_restart(why: RestartCause) -> Happened<'static> {
+    match why {
+        RestartCause::Failed { rank, node, status, lost } => Happened {
+            kind: if lost.is_some() { "host_lost" } else { "ended" },
+            ranks: [rank].into_iter().collect(),
+            hosts: [node].into(),
+            text: Cow::Owned(status.to_string().into_bytes()),
+        },
+        RestartCause::Grown { size, running } => Happened {
+            kind: "grown",
+            ranks: RankSet::default(),
+            hosts: Vec::new(),
+            text: Cow::Owned(format!("{size} slices instead of {running}").into_bytes()),
+        },
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::Cx;
 use super::notice::{Notice, RankExit};
-use crate::events::{Cause, Fewer, JobNews, Lost, What};
+use crate::events::{Cause, Fewer, JobNews, Lost, RestartCause, What};
 use crate::id::NodeId;
 use crate::patience::Patience;
 use crate::restarts::{Decision, History};
@@ -25,11 +25,33 @@ const DEVICES: Span = Span::from_secs(1);
 
 /// The cause of the end of a generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Why {
-    /// The failure of a rank; of the first on a host that was lost.
-    pub(super) failure: RankExit,
-    /// How that was.
-    pub(super) lost: Option<Lost>,
+pub(super) enum Why {
+    /// A rank failed, or its host was lost.
+    Failed {
+        /// The failure of the rank; of the first on a host that was lost.
+        failure: RankExit,
+        /// How the host was lost.
+        lost: Option<Lost>,
+    },
+    /// More slices are up than the job runs on (`--grow now`).
+    Grown {
+        /// The larger valid size.
+        size: u32,
+        /// The size of the job.
+        running: u32,
+    },
+}
+
+impl Why {
+    /// The same in the event log.
+    const fn record(&self) -> RestartCause {
+        match *self {
+            Self::Failed { failure: RankExit { rank, node, status, .. }, lost } => {
+                RestartCause::Failed { rank, node, status, lost }
+            }
+            Self::Grown { size, running } => RestartCause::Grown { size, running },
+        }
+    }
 }
 
 /// The consequence of the failure of a rank.
@@ -64,8 +86,8 @@ struct Clearing {
     open: BTreeMap<NodeId, bool>,
     /// Nodes that are clear.
     clear: BTreeSet<NodeId>,
-    /// Something is left that cannot be ended.
-    left: bool,
+    /// A node where something is left that cannot be ended.
+    left: Option<NodeId>,
     until: Patience,
 }
 
@@ -108,7 +130,7 @@ impl Generations {
 
     /// The time from SIGTERM to SIGKILL for that reason.
     pub(super) const fn grace_for(&self, why: &Why) -> Span {
-        if let Some(Lost::Warned(_)) = why.lost { self.warnings.grace } else { self.grace }
+        if let Why::Failed { lost: Some(Lost::Warned(_)), .. } = why { self.warnings.grace } else { self.grace }
     }
 
     /// The consequence of a warning for a job without rounds.
@@ -119,12 +141,12 @@ impl Generations {
         }
     }
 
-    /// The cause of the end of a job that ends with this.
-    fn cause(&self, why: &Why) -> Cause {
-        let RankExit { rank, status, node, .. } = why.failure;
-        match why.lost {
-            Some(lost) => self.cause_of_loss(node, lost),
-            None => Cause::Rank { rank, status },
+    /// The cause of the end of a job that ends with this. `held_by`: the node that has not ended its ranks.
+    fn cause(&self, why: &Why, held_by: Option<NodeId>) -> Cause {
+        match *why {
+            Why::Failed { failure: RankExit { node, .. }, lost: Some(lost) } => self.cause_of_loss(node, lost),
+            Why::Failed { failure: RankExit { rank, status, .. }, lost: None } => Cause::Rank { rank, status },
+            Why::Grown { .. } => Cause::Lost { node: held_by.unwrap_or(NodeId::new(0)), lost: Lost::AgentMute },
         }
     }
 
@@ -182,10 +204,9 @@ impl Generations {
         let open = nodes.into_iter().map(|node| (node, false)).collect();
         let grace = self.grace_for(&first);
         let until = Patience::new(cx.now, grace + CLEARING + longer);
-        self.state = State::Clearing(Clearing { first, open, clear: BTreeSet::new(), left: false, until });
+        self.state = State::Clearing(Clearing { first, open, clear: BTreeSet::new(), left: None, until });
         self.ports.clear();
-        let Why { failure: RankExit { rank, status, .. }, lost } = first;
-        cx.notify(Notice::Log(What::Clearing { rank, status, lost, grace }));
+        cx.notify(Notice::Log(What::Clearing { why: first.record(), grace }));
     }
 
     /// Between two generations: the ranks are being ended, or a pause precedes the next start. No exit of a rank is waited for.
@@ -246,7 +267,7 @@ impl Generations {
         let State::Clearing(clearing) = &mut self.state else { return None };
         clearing.open.remove(&node)?;
         clearing.clear.insert(node);
-        clearing.left |= left > 0;
+        clearing.left = clearing.left.or(Some(node).filter(|_| left > 0));
         if port > 0 {
             self.ports.insert(node, port);
         }
@@ -256,24 +277,27 @@ impl Generations {
     /// All nodes are clear, and by now this is known to be the first; so long its rank had run. `fewer`: the ranks that are left, where
     /// hosts were lost.
     pub(super) fn decide(&mut self, cx: &mut Cx<'_>, first: &Why, lived: Span, fewer: Option<Box<Fewer>>) {
-        let Why { failure: RankExit { rank, status, node, .. }, lost } = *first;
-        let end = Notice::End(self.cause(first));
-        let State::Clearing(Clearing { left, clear, .. }) = &mut self.state else { return };
-        if *left {
+        let State::Clearing(Clearing { left, clear, .. }) = &self.state else { return };
+        let (left, clear) = (*left, clear.clone());
+        let end = Notice::End(self.cause(first, left));
+        if left.is_some() {
             cx.notify(Notice::Log(What::News(JobNews::NotClear)));
             return cx.notify(end);
         }
-        let decision = match lost {
-            Some(_) => self.history.preempted(lived),
-            None => self.history.ended(rank, status, lived),
+        let decision = match *first {
+            Why::Failed { lost: Some(_), .. } => self.history.preempted(lived),
+            Why::Failed { failure: RankExit { rank, status, .. }, lost: None } => {
+                self.history.ended(rank, status, lived)
+            }
+            Why::Grown { .. } => self.history.grown(),
         };
         match decision {
             Decision::Again { restart, delay } => {
                 self.restart = restart;
-                self.state = State::Pausing(cx.now + delay, core::mem::take(clear));
-                cx.notify(Notice::Log(What::Restart { restart, rank, node, status, lost, lived, delay, fewer }));
+                self.state = State::Pausing(cx.now + delay, clear);
+                cx.notify(Notice::Log(What::Restart { restart, why: first.record(), lived, delay, fewer }));
             }
-            Decision::Stuck { alike } => {
+            Decision::Stuck { rank, alike } => {
                 cx.notify(Notice::Log(What::News(JobNews::NoProgress { rank, alike })));
                 cx.notify(end);
             }
@@ -303,8 +327,8 @@ impl Generations {
         match &mut self.state {
             State::Clearing(clearing) => {
                 if clearing.is_awaited() && clearing.until.is_out(cx.now) {
-                    let first = clearing.first;
-                    cx.notify(Notice::End(self.cause(&first)));
+                    let (first, late) = (clearing.first, clearing.late());
+                    cx.notify(Notice::End(self.cause(&first, late)));
                 }
             }
             State::Pausing(at, _) => {
@@ -326,6 +350,11 @@ impl Generations {
 }
 
 impl Clearing {
+    /// The first node that has still to end its ranks.
+    fn late(&self) -> Option<NodeId> {
+        self.open.iter().find(|(_, drains)| !**drains).map(|(node, _)| *node)
+    }
+
     /// A node has still to end its ranks: who waits for our reader may do so for ever.
     fn is_awaited(&self) -> bool {
         self.open.values().any(|drains| !drains)

@@ -201,6 +201,21 @@ impl Probing {
         asked.filter(|(_, answers)| answers.reached == 0).map(|(node, _)| *node).collect()
     }
 
+    /// A host is lost, and may be reached again. Then it listens elsewhere, and is asked again.
+    pub(super) fn forget(&mut self, node: NodeId) {
+        if self.head() == Some(node) {
+            self.head = None;
+        }
+        let Some(head) = &mut self.head else { return };
+        let Some(Answers { reached, failed, .. }) = head.asked.remove(&node) else { return };
+        let asked = if head.wide { head.places.len() } else { head.places.len().min(1) };
+        let answers = usize::try_from((reached | failed).count_ones()).unwrap_or(0);
+        head.open = head.open.saturating_sub(asked.saturating_sub(answers));
+        for (count, at) in head.reached.iter_mut().zip(0_u32..) {
+            *count = count.saturating_sub(usize::from(reached & (1 << at) != 0));
+        }
+    }
+
     /// Stops the search.
     pub(super) fn stop(&mut self) {
         self.head = None;

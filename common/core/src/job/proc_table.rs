@@ -57,6 +57,8 @@ struct RankProc {
     proc: ProcId,
     state: State,
     started: Option<Mono>,
+    /// Whether it has exited with 0 by itself.
+    is_finished: bool,
 }
 
 impl Procs {
@@ -120,7 +122,7 @@ impl Procs {
         let seat = self.ranks.get_mut(rank.index())?;
         let (open, over) = self.nodes.get_mut(node.index()).filter(|(_, over)| !over)?;
         seat.proc = ProcId::new(seat.proc.get().checked_add(self.stride)?);
-        (seat.state, seat.started) = (State::Pending, None);
+        (seat.state, seat.started, seat.is_finished) = (State::Pending, None, false);
         if *open == 0 && !*over {
             self.busy = self.busy.saturating_add(1);
         }
@@ -131,7 +133,12 @@ impl Procs {
     /// Ranks from this one on are new: a process of each is asked for.
     pub(super) fn add(&mut self, facts: &JobFacts, first: Rank) {
         for (seat, rank) in facts.placement().ranks.iter().zip(0..).skip(first.index()) {
-            self.ranks.push(RankProc { proc: ProcId::new(rank), state: State::Pending, started: None });
+            self.ranks.push(RankProc {
+                proc: ProcId::new(rank),
+                state: State::Pending,
+                started: None,
+                is_finished: false,
+            });
             let Some((open, over)) = self.nodes.get_mut(seat.node.index()) else { continue };
             if *open == 0 && !*over {
                 self.busy = self.busy.saturating_add(1);
@@ -152,6 +159,16 @@ impl Procs {
     /// Whether the process of a rank has not ended, as far as is known.
     pub(super) fn lives(&self, rank: Rank) -> bool {
         self.ranks.get(rank.index()).is_some_and(|seat| seat.state != State::Over)
+    }
+
+    /// Whether some rank has exited with 0 by itself.
+    pub(super) fn has_finished_rank(&self) -> bool {
+        self.ranks.iter().any(|seat| seat.is_finished)
+    }
+
+    /// Whether all ranks have.
+    pub(super) fn has_all_finished(&self) -> bool {
+        self.ranks.iter().all(|seat| seat.is_finished)
     }
 
     /// Whether no rank of a node is waited for any more, whatever it does.
@@ -180,6 +197,7 @@ impl Procs {
             proc: ProcId::new(first.get().saturating_add(n)),
             state: State::Pending,
             started: None,
+            is_finished: false,
         };
         self.ranks = (0..placement.world_size()).map(seat).collect();
         self.nodes = vec![(0, false); placement.nodes.len()];
@@ -235,6 +253,9 @@ impl Procs {
     pub(super) fn exited(&mut self, cx: &mut Cx<'_>, node: NodeId, exited: &Exited) {
         let Some(rank) = self.mark_over(cx.facts, node, exited.proc) else { return };
         let Exited { proc, status, at, alive_at, asked, usage } = *exited;
+        if let Some(seat) = self.ranks.get_mut(rank.index()) {
+            seat.is_finished = status.is_success() && !asked;
+        }
         // An agent that says otherwise must not make the interval empty.
         let here = (HostTime(alive_at.0.min(at.0)), at);
         let alive_at = self.offsets.between(node, here.0).0;

@@ -102,6 +102,11 @@ impl RootCause {
         self.cleared_from = Some(now);
     }
 
+    /// The failure of a rank that was surely seen before all ranks were ended.
+    pub(super) fn failed_before_clearing(&self) -> Option<RankExit> {
+        self.root().filter(|failure| self.cleared_from.is_some_and(|from| failure.at < from))
+    }
+
     /// Other processes play all ranks now.
     pub(super) fn reset_for_generation(&mut self) {
         self.failures.clear();

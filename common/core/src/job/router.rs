@@ -20,7 +20,7 @@ use super::slices::Obstacle;
 use super::worlds::Meaning;
 use super::{JobAction, Parts, Step};
 use crate::events::{Cause, Fewer, Lost, RanksState, What};
-use crate::id::{NodeId, ProcId};
+use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
 use crate::time::Span;
 use crate::wire::round::RoundUp;
@@ -248,7 +248,7 @@ impl Parts {
             Fate::Ends => false,
             Fate::Clears => {
                 !(self.slices.is_none() && self.shrink_rule.lacks_hosts(step.facts, &self.means()))
-                    && self.try_clear(step, Why { failure, lost: None })
+                    && self.try_clear(step, Why::Failed { failure, lost: None })
             }
         };
         if !clears {
@@ -274,7 +274,14 @@ impl Parts {
         if let Some(cause) = self.leave_warned(step).or_else(|| self.refuse_parts(step)) {
             return self.ending.end(&mut step.cx(), cause, RanksState::Between);
         }
-        let RankExit { rank, at, .. } = first.failure;
+        let (rank, at) = match first {
+            Why::Failed { failure: RankExit { rank, at, .. }, .. } => (rank, at),
+            // They had done their work when the order to end came.
+            Why::Grown { .. } if self.procs.has_all_finished() => {
+                return self.ending.end(&mut step.cx(), Cause::Success, RanksState::Between);
+            }
+            Why::Grown { .. } => (Rank::new(0), step.now),
+        };
         let lived = self.procs.started_at(rank).map_or(Span::ZERO, |started| at.since(started));
         let fewer = self.fewer(step);
         self.shrink_rule.on_reported(step.facts);

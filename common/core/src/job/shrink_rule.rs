@@ -126,7 +126,7 @@ pub(super) fn why_lost(facts: &JobFacts, node: NodeId, lost: Lost, between: (Mon
         here: (alive, at),
         asked: false,
     };
-    Why { failure, lost: Some(lost) }
+    Why::Failed { failure, lost: Some(lost) }
 }
 
 /// How many ranks would work in the first round; `None`: the policy knows no answer.

@@ -3,7 +3,7 @@
 use super::became::Became;
 use super::round_summary::{Behind, Rounds};
 use crate::allocation::Scheduler;
-use crate::events::{Answer, AppLine, Cause, JobStart, Lost, Record, What, WorldLine};
+use crate::events::{Answer, AppLine, Cause, JobStart, Lost, Record, RestartCause, What, WorldLine};
 use crate::exit::Ending;
 use crate::id::{LocalRank, NodeId, Rank};
 use crate::job::HostFailure;
@@ -71,15 +71,9 @@ pub struct Report {
 /// Why all ranks were started again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Restarted {
-    /// The rank that had failed first.
-    pub rank: Rank,
-    /// The node where it ran.
-    pub node: NodeId,
-    /// How it ended.
-    pub status: Status,
-    /// Its host was lost, and how: the rank is the first there.
-    pub lost: Option<Lost>,
-    /// How long it had run.
+    /// The cause.
+    pub why: RestartCause,
+    /// How long the rank had run that failed first.
     pub lived: Span,
 }
 
@@ -224,9 +218,7 @@ impl Report {
             What::Together { nodes } => self.together.clone_from(nodes),
             What::LeftOut { nodes, world_size, procs, is_known: _ } => self.leave_out(nodes, *world_size, procs),
             What::Slices(taken) => self.resize(taken.world_size, &taken.procs),
-            What::Restart { rank, node, status, lost, lived, .. } => {
-                self.restart(Restarted { rank: *rank, node: *node, status: *status, lost: *lost, lived: *lived });
-            }
+            What::Restart { why, lived, .. } => self.restart(Restarted { why: *why, lived: *lived }),
             What::Clearing { .. } | What::News(_) | What::NodeNews { .. } => {}
             What::Round { note, node: _ } => self.rounds.add(note),
             What::RoundsOver(given) => self.rounds.over(given),

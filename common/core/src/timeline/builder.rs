@@ -214,7 +214,7 @@ impl Builder {
         self.launching = None;
         let is_host_lost = matches!(entry.lost, Some(LostWord::Host(_)));
         let how = How { code: entry.code, signal: entry.signal.as_deref().map(short) };
-        let (number, rank) = (entry.generation, entry.rank.unwrap_or(0));
+        let (number, rank) = (entry.generation, entry.rank);
         self.generation = Some(Phase::Generation { number, rank, node: entry.node, how, is_host_lost, left: None });
     }
 

@@ -172,8 +172,8 @@ pub enum Phase {
     Generation {
         /// How often they have been.
         number: u32,
-        /// The rank that had failed.
-        rank: u32,
+        /// The rank that had failed; `None`: more slices are up.
+        rank: Option<u32>,
         /// Its host.
         node: Option<u32>,
         /// How it ended.

@@ -6,7 +6,7 @@ use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::bind::Unbound;
 use rlaunch_core::bootstrap::{FallBack, Refusal};
 use rlaunch_core::events::{
-    Answer, AppLine, Fewer, JobNews, JobStart, NoRestart, RanksState, SinkEnd, SlicesTaken, WorldLine,
+    Answer, AppLine, Fewer, JobNews, JobStart, NoRestart, RanksState, RestartCause, SinkEnd, SlicesTaken, WorldLine,
 };
 use rlaunch_core::exit::Ending;
 use rlaunch_core::guard::devices::{DeviceHolder, Kept, LockFound};
@@ -208,10 +208,7 @@ fn unwritten_output_is_no_news_to_a_reader_that_left() {
 fn restart_names_the_lost_host_and_the_remaining_ranks() {
     let restart = |lost, fewer| What::Restart {
         restart: 1,
-        rank: RANK,
-        node: NODE,
-        status: Status::Exited(3),
-        lost,
+        why: RestartCause::Failed { rank: RANK, node: NODE, status: Status::Exited(3), lost },
         lived: SECOND,
         delay: Span::ZERO,
         fewer,
@@ -267,7 +264,7 @@ fn without_a_line() -> Vec<What> {
         signal(Signal::INT, Answer::Ignored),
         What::Ending { cause: timeout, sent: None, grace: SECOND, ranks: RanksState::Running },
         interrupted(Signal::INT, SECOND, RanksState::Exited),
-        What::Clearing { rank: RANK, status: Status::Exited(1), lost: None, grace: SECOND },
+        What::Clearing { why: RestartCause::of_rank(RANK, NODE, Status::Exited(1)), grace: SECOND },
         slices(false),
         What::RoundsOver(Box::new(RoundsEnd::Done)),
         What::StreamEnd { rank: RANK, std: Std::Out, total: 1 },
@@ -343,7 +340,7 @@ fn notes() -> Vec<What> {
             killed: true,
         }),
         told(NodeNews::LockFile { path: "/tmp/a".into(), found: LockFound::Foreign(9) }),
-        What::News(JobNews::SlicesLarger { size: 4, running: 2 }),
+        What::News(JobNews::SlicesLarger { size: 4, running: 2, restarts: false }),
     ]
 }
 
@@ -376,8 +373,8 @@ fn messages() -> Vec<What> {
         launch: None,
         never_started: Some(0),
     };
-    let restart =
-        What::Restart { restart: 1, rank, node: NODE, status, lost: None, lived: SECOND, delay: SECOND, fewer: None };
+    let why = RestartCause::of_rank(rank, NODE, status);
+    let restart = What::Restart { restart: 1, why, lived: SECOND, delay: SECOND, fewer: None };
     vec![
         What::LeftOut { nodes: nodes(&[1]), world_size: 4, procs: vec![4], is_known: false },
         told(NodeNews::StoreLimit { met: Met::at(Limit::Keys, b"", 9, 8), count: 1 }),

@@ -171,9 +171,10 @@ pub(crate) fn phase(timeline: &Timeline, stretch: &Stretch<Phase>) -> String {
         Phase::Launch => format!("launch: {took}"),
         Phase::Ending { cause } => format!("ending: {}; {took}", self::cause(timeline, cause)),
         Phase::Generation { rank, node, how: end, is_host_lost, left, .. } => {
-            let why = match node.filter(|_| *is_host_lost) {
-                Some(node) => format!("{} was lost", host(timeline, node)),
-                None => format!("rank {rank} {}", how(end)),
+            let why = match (node.filter(|_| *is_host_lost), rank) {
+                (Some(node), _) => format!("{} was lost", host(timeline, node)),
+                (None, Some(rank)) => format!("rank {rank} {}", how(end)),
+                (None, None) => "more slices were up".to_owned(),
             };
             let ranks = left.map_or_else(|| "all ranks".to_owned(), |left| count(left.into(), "rank"));
             format!("{name}: {why}; {ranks} started again after {took}")

@@ -5,7 +5,7 @@ use crate::allocation::Scheduler;
 use crate::bind::{BindError, Unbound};
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::bootstrap::{FallBack, Refusal};
-use crate::events::{JobNews, NoRestart, RanksState, SinkEnd, Tried};
+use crate::events::{JobNews, Lost, NoRestart, RanksState, RestartCause, SinkEnd, Tried};
 use crate::guard::devices::{DeviceHolder, Kept, LockFound};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
 use crate::job::CloseReason;
@@ -208,23 +208,17 @@ fn hosts() -> Vec<What> {
         refused(seen(Found::Dir)),
         refused(seen(Found::Empty)),
         refused(seen(Found::File)),
-        What::Clearing { rank: RANK, status: Status::Exited(3), lost: None, grace: Span::from_secs(5) },
+        What::Clearing { why: RestartCause::of_rank(RANK, NODE, Status::Exited(3)), grace: Span::from_secs(5) },
         What::Restart {
             restart: 2,
-            rank: RANK,
-            node: NODE,
-            status: Status::Signaled { sig: Signal::SEGV, core: true },
-            lost: None,
+            why: RestartCause::of_rank(RANK, NODE, Status::Signaled { sig: Signal::SEGV, core: true }),
             lived: Span::from_secs(70),
             delay: Span::from_secs(1),
             fewer: None,
         },
         What::Restart {
             restart: 3,
-            rank: RANK,
-            node: NODE,
-            status: Status::Lost,
-            lost: Some(Lost::Unheard),
+            why: RestartCause::Failed { rank: RANK, node: NODE, status: Status::Lost, lost: Some(Lost::Unheard) },
             lived: Span::from_secs(7),
             delay: Span::ZERO,
             fewer: None,
@@ -406,7 +400,15 @@ fn news_of_slices() -> Vec<What> {
         })),
         What::News(JobNews::SlicesAwaited { wanted: 4, up: 3, within }),
         What::News(JobNews::SliceMissing { slice: bytes("b"), node: NODE, why: Box::new(Obstacle::Awaited) }),
-        What::News(JobNews::SlicesLarger { size: 4, running: 2 }),
+        What::News(JobNews::SlicesLarger { size: 4, running: 2, restarts: false }),
+        What::Clearing { why: RestartCause::Grown { size: 4, running: 2 }, grace: Span::from_secs(5) },
+        What::Restart {
+            restart: 4,
+            why: RestartCause::Grown { size: 4, running: 2 },
+            lived: Span::from_secs(61),
+            delay: Span::ZERO,
+            fewer: None,
+        },
         ending(Cause::TooFewSlices { asked: vec![2, 4], up: 1 }, None, Span::ZERO),
     ]
 }

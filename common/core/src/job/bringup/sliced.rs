@@ -72,6 +72,7 @@ impl Bringup {
 
     /// A host of a slice is lost.
     pub(in crate::job) fn lose(&mut self, node: NodeId) {
+        self.probing.forget(node);
         if let Some(State::Waiting | State::Up(_) | State::Ready(_)) = self.nodes.get(node) {
             self.nodes.set(node, State::Lost);
         }
@@ -83,6 +84,7 @@ impl Bringup {
             sliced.met.remove(&node);
             sliced.ports.remove(&node);
             self.devices.forget(node);
+            self.probing.forget(node);
             self.nodes.set(node, State::Connecting);
             cx.act(JobAction::Connect { node });
         }

@@ -4,8 +4,9 @@
 //! ranks. [`SliceTable`] decides which ones. Hosts of the other slices keep their agents. A host that was lost is reached again after a
 //! pause, once nothing of it runs any more.
 
+use super::super::generations::Why;
 use super::super::notice::Notice;
-use super::super::slices::{Choice, Obstacle, SliceTable, SlotId};
+use super::super::slices::{Choice, Grow, Obstacle, SliceTable, SlotId};
 use super::super::{JobAction, Parts, Step, shrink_rule};
 use crate::events::{Cause, JobNews, Lost, RanksState, SlicesTaken, What};
 use crate::id::{AppIndex, NodeId};
@@ -262,9 +263,17 @@ impl Parts {
     fn review_growth(&mut self, step: &mut Step<'_>, up: &[SlotId]) {
         let Some(slices) = &mut self.slices else { return };
         let running = u32::try_from(slices.taken().len()).unwrap_or(u32::MAX);
-        if let Some(size) = slices.grow(step.now, up) {
-            step.notify(Notice::Log(What::News(JobNews::SlicesLarger { size, running })));
+        let Some(size) = slices.grow(step.now, up) else { return };
+        let restarts = slices.plan().grow == Grow::Now && self.can_grow();
+        step.notify(Notice::Log(What::News(JobNews::SlicesLarger { size, running, restarts })));
+        if restarts {
+            self.try_clear(step, Why::Grown { size, running });
         }
+    }
+
+    /// Whether ranks can be ended and started again for more slices. Work that a rank has done is not done again.
+    fn can_grow(&self) -> bool {
+        !self.generations.is_off() && self.bringup.can_start_again() && !self.procs.has_finished_rank()
     }
 
     /// Whether another generation may do without hosts, and with which others.

@@ -59,17 +59,22 @@ impl Parts {
 
     /// The reason for the end of this generation, now that every host is clear or lost.
     pub(in crate::job) fn classify(&self, step: &Step<'_>, first: &Why) -> Why {
-        if first.lost.is_some() {
-            return *first;
-        }
-        let failure: RankExit = self.root_cause.root().unwrap_or(first.failure);
+        let failure: RankExit = match *first {
+            Why::Failed { lost: Some(_), .. } => return *first,
+            Why::Failed { failure, lost: None } => self.root_cause.root().unwrap_or(failure),
+            // A failure that was seen later may have come of the order to end.
+            Why::Grown { .. } => match self.root_cause.failed_before_clearing() {
+                Some(failure) => failure,
+                None => return *first,
+            },
+        };
         if let Some((node, lost, between)) = self.root_cause.lost_before_failure(&failure)
             && step.facts.hosts.is_recently_lost(node)
         {
             return shrink_rule::why_lost(step.facts, node, lost, between);
         }
         let lost = step.facts.hosts.warning(failure.node).map(Lost::Warned);
-        Why { failure, lost }
+        Why::Failed { failure, lost }
     }
 
     /// Leaves hosts that are about to be taken away out of the next generation. Returns the cause of the job's end, where it cannot do

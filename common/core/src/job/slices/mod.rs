@@ -31,6 +31,18 @@ pub struct SlicePlan {
     pub spares: u32,
     /// `--scale-timeout`.
     pub timeout: Span,
+    /// `--grow`.
+    pub grow: Grow,
+}
+
+/// When a job takes a larger valid number of slices that is up (`--grow`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Grow {
+    /// At the next start of ranks, whatever its cause.
+    #[default]
+    Next,
+    /// At once: all ranks are ended and started again.
+    Now,
 }
 
 /// Why a host of a slice is not ready.

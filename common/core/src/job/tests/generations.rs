@@ -57,7 +57,7 @@ pub(super) fn asked_for(s: &Script) -> (Vec<u32>, Vec<Rendezvous>) {
 fn restarts(s: &Script) -> Vec<(u32, u32, Status, u64)> {
     let mut all = vec![];
     for what in &s.log {
-        if let What::Restart { restart, rank, status, delay, .. } = what {
+        if let What::Restart { restart, why: RestartCause::Failed { rank, status, .. }, delay, .. } = what {
             all.push((*restart, rank.get(), *status, delay.millis()));
         }
     }
@@ -103,7 +103,7 @@ fn a_failure_ends_all_ranks_and_starts_them_again_at_another_port() {
     let report = s.report();
     assert_eq!(s.finished, Some(Ending::Code(0)));
     assert_eq!(report.restarts.len(), 1);
-    assert_eq!((report.restarts[0].rank.get(), report.restarts[0].status), (1, exit(3)));
+    assert_eq!(report.restarts[0].why, RestartCause::of_rank(Rank::new(1), NodeId::new(0), exit(3)));
 }
 
 #[test]

@@ -37,8 +37,10 @@ fn responses(s: &Script) -> Vec<(NodeId, Response)> {
 
 /// The number of each restart, and how its host was lost.
 fn restarts(s: &Script) -> Vec<(u32, Option<Lost>)> {
-    let restart =
-        |what: &What| if let What::Restart { restart, lost, .. } = what { Some((*restart, *lost)) } else { None };
+    let restart = |what: &What| {
+        let What::Restart { restart, why: RestartCause::Failed { lost, .. }, .. } = what else { return None };
+        Some((*restart, *lost))
+    };
     s.log.iter().filter_map(restart).collect()
 }
 

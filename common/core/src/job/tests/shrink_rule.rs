@@ -104,7 +104,9 @@ pub(super) fn restart_orders(s: &Script) -> (Vec<(u32, Rendezvous)>, Vec<u32>) {
 /// The report to the user: the lost part, the hosts that are missing, the number of ranks.
 fn said(s: &Script) -> Vec<(Option<NodeId>, Vec<NodeId>, u32)> {
     let fewer = |what: &What| {
-        let What::Restart { fewer: Some(fewer), lost, node, .. } = what else { return None };
+        let What::Restart { fewer: Some(fewer), why: RestartCause::Failed { lost, node, .. }, .. } = what else {
+            return None;
+        };
         Some((lost.map(|_| *node), fewer.without.clone(), fewer.ranks))
     };
     s.said.iter().filter_map(fewer).collect()
@@ -149,7 +151,8 @@ fn ranks_are_started_again_on_the_hosts_that_are_left_when_those_of_the_lost_one
     s.drained();
     let report = s.last_report();
     assert_eq!((s.finished, report.ranks.len(), report.restarts.len()), (Some(Ending::Code(0)), 4, 1));
-    assert_eq!((report.restarts[0].node, report.restarts[0].lost), (node(0), Some(Lost::Agent(EOF))));
+    let RestartCause::Failed { node: of, lost, .. } = report.restarts[0].why else { panic!("no host was lost") };
+    assert_eq!((of, lost), (node(0), Some(Lost::Agent(EOF))));
     assert_eq!((report.left, report.uncounted()), (None, vec![node(0)]), "nobody has counted there");
 }
 

@@ -4,7 +4,7 @@ use super::hosts::{done, hello, met};
 use super::*;
 use crate::hostlist::{Chips, Host};
 use crate::id::{AppIndex, LocalRank};
-use crate::job::slices::{Obstacle, Sizes, SlicePlan, SlotId, slots};
+use crate::job::slices::{Grow, Obstacle, Sizes, SlicePlan, SlotId, slots};
 use crate::place::{Node, Placement, Processes, RankPlacement};
 use crate::restarts::Restarts;
 use crate::spec::JobSpec;
@@ -21,6 +21,10 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 /// Five slices of two hosts with a rank each.
 fn sliced(sizes: &[i64], restarts: Restarts) -> JobSpec {
+    sliced_with(sizes, restarts, Grow::Next)
+}
+
+fn sliced_with(sizes: &[i64], restarts: Restarts, grow: Grow) -> JobSpec {
     let chips = |n: u32| Chips { hosts: 2, ..Chips::of(NAMES[n as usize / 2], n % 2, 4) };
     let node = |n: u32| Node { chips: Some(chips(n)), ..Node::of(Host::named(&alloc::format!("n{n}")), 1) };
     let nodes: Vec<Node> = (0..10).map(node).collect();
@@ -30,6 +34,7 @@ fn sliced(sizes: &[i64], restarts: Restarts) -> JobSpec {
         slots: slots(&nodes).unwrap(),
         spares: 1,
         timeout: Span::from_secs(60),
+        grow,
     };
     let ranks = (0..10).map(seat).collect();
     let whole = Placement {
@@ -188,8 +193,107 @@ fn fewer_slices_start_at_the_deadline() {
     s.wait(58 * SECOND);
     assert_eq!(news(&s), []);
     s.wait(3 * SECOND);
-    assert_eq!(news(&s), [JobNews::SlicesLarger { size: 4, running: 2 }], "a healthy run is not disturbed");
+    assert_eq!(
+        news(&s),
+        [JobNews::SlicesLarger { size: 4, running: 2, restarts: false }],
+        "a healthy run is not disturbed"
+    );
     assert_eq!(started(&s), []);
+}
+
+/// Two slices run since the deadline, with `--grow now`, and the other two are up.
+fn before_growth() -> Script {
+    let mut s = Script::new(&sliced_with(&[2, 4], retries(), Grow::Now));
+    [0, 1, 3].into_iter().for_each(|slice| slice_up(&mut s, slice));
+    s.wait(61 * SECOND);
+    runs(&mut s);
+    forget(&mut s);
+    slice_up(&mut s, 2);
+    s.wait(58 * SECOND);
+    assert_eq!(news(&s), []);
+    s
+}
+
+/// The hosts that were ordered to end their ranks.
+fn clears(s: &Script) -> Vec<u32> {
+    let all = s.to.iter().zip(&s.sent).filter(|(_, msg)| matches!(msg, ToNode::Clear { .. }));
+    all.map(|(to, _)| to.get()).collect()
+}
+
+/// A rank exits. `asked`: after the order to end.
+fn exits(s: &mut Script, proc: u32, host: u32, status: Status, asked: bool) {
+    let at = Script::at(s.now).host_time();
+    let exited = Exited { proc: ProcId::new(proc), status, at, alive_at: at, asked, usage: Usage::default() };
+    s.hears_of(node(host), &ToRoot::Exited(exited));
+}
+
+fn restarts(s: &Script) -> Vec<(u32, RestartCause)> {
+    let of = |what: &What| if let What::Restart { restart, why, .. } = what { Some((*restart, *why)) } else { None };
+    s.log.iter().filter_map(of).collect()
+}
+
+#[test]
+fn ranks_start_again_on_more_slices_when_the_job_grows_now() {
+    let mut s = before_growth();
+    s.wait(3 * SECOND);
+    assert_eq!(news(&s), [JobNews::SlicesLarger { size: 4, running: 2, restarts: true }]);
+    assert_eq!(clears(&s), [0, 1, 2, 3]);
+    // Ranks that the order to end has killed are no failures.
+    (0..4).for_each(|rank| exits(&mut s, rank, rank, killed(Signal::TERM), true));
+    (0..4).for_each(|host| cleared(&mut s, host));
+    s.wait(1);
+    assert_eq!(restarts(&s), [(1, RestartCause::Grown { size: 4, running: 2 })]);
+    assert_eq!(slices(&s), [("abcd".into(), 0)]);
+    let expected: Vec<(u32, bool)> = (0..8).map(|host| (host, host < 4)).collect();
+    assert_eq!(hosts(&s), expected, "no healthy slice has left its place");
+    runs(&mut s);
+    forget(&mut s);
+    s.wait(200 * SECOND);
+    assert_eq!((clears(&s), news(&s), s.finished), (vec![], vec![], None));
+}
+
+#[test]
+fn slice_that_is_lost_while_the_job_grows_is_not_taken() {
+    let mut s = before_growth();
+    s.wait(3 * SECOND);
+    lose(&mut s, 5);
+    (0..4).for_each(|host| cleared(&mut s, host));
+    s.wait(1);
+    assert_eq!(slices(&s), [("ab".into(), 1)]);
+    assert_eq!(hosts(&s), [0, 1, 2, 3].map(|host| (host, true)));
+}
+
+#[test]
+fn failure_before_the_job_grows_counts_as_a_failure() {
+    let mut s = before_growth();
+    let at = Script::at(s.now).host_time();
+    s.wait(3 * SECOND);
+    // Its report was on its way when ranks were ordered to end.
+    let exited =
+        Exited { proc: ProcId::new(1), status: exit(3), at, alive_at: at, asked: false, usage: Usage::default() };
+    s.hears_of(node(1), &ToRoot::Exited(exited));
+    (0..4).for_each(|host| cleared(&mut s, host));
+    s.wait(1);
+    (0..10).for_each(|host| done(&mut s, node(host), 0));
+    s.drained();
+    assert_eq!((s.finished, restarts(&s)), (Some(Ending::Code(3)), vec![]));
+}
+
+#[test]
+fn job_whose_ranks_have_finished_does_not_grow() {
+    let mut s = before_growth();
+    exits(&mut s, 1, 1, exit(0), false);
+    s.wait(3 * SECOND);
+    assert_eq!(news(&s), [JobNews::SlicesLarger { size: 4, running: 2, restarts: false }]);
+    assert_eq!(clears(&s), []);
+    // All of them finish while the order to end is on its way.
+    let mut s = before_growth();
+    s.wait(3 * SECOND);
+    (0..4).for_each(|rank| exits(&mut s, rank, rank, exit(0), false));
+    (0..4).for_each(|host| cleared(&mut s, host));
+    (0..10).for_each(|host| done(&mut s, node(host), 0));
+    s.drained();
+    assert_eq!((s.finished, s.cause(), restarts(&s)), (Some(Ending::Code(0)), Cause::Success, vec![]));
 }
 
 #[test]
