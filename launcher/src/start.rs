@@ -406,7 +406,7 @@ fn travel(plan: &Plan, origin: &Origin) -> Result<Travel, NoDirectory> {
 /// How each host is called.
 fn targets(plan: &Plan) -> anyhow::Result<Vec<Option<Target>>> {
     let target = |node: &Node| {
-        let target = (!node.local).then(|| Target::of(&node.host)).transpose()?;
+        let target = (!node.local && !node.is_unknown()).then(|| Target::of(&node.host)).transpose()?;
         Ok(target.map(|target| plan.reach.over(&node.host, target)))
     };
     plan.job.placement.nodes.iter().map(target).collect()
@@ -473,7 +473,8 @@ fn notes(plan: &Plan, origin: &Origin) {
     if let Some(note) = map::beyond(&plan.job) {
         say(&note);
     }
-    if let Some(note) = map::short_lease(plan.job.lease, plan.job.placement.nodes.len()) {
+    let known = plan.job.placement.nodes.iter().filter(|node| !node.is_unknown()).count();
+    if let Some(note) = map::short_lease(plan.job.lease, known) {
         say(&note);
     }
     for note in [unconnected::master_addr(plan, origin), unconnected::master_port(plan)].into_iter().flatten() {
