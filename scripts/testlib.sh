@@ -5,6 +5,8 @@ account=rltest
 profile=ci
 scratch=
 limit=1200
+# Tests that run at once. Most of them wait for a job.
+threads=$(($(nproc) + 2))
 # Simulated jobs of `--all`.
 seeds=50000
 other=aarch64-unknown-linux-gnu
@@ -414,7 +416,7 @@ check_scripts() {
 tests_as_caller() {
     local tiers=${RLAUNCH_REQUIRE_TIERS-}
     [ -z "${CI-}" ] || tiers=${tiers:-$(required_tiers "$(id -u)")}
-    RLAUNCH_REQUIRE_TIERS="$tiers" RLAUNCH_TEST_ROOT="$PWD" \
+    RLAUNCH_REQUIRE_TIERS="$tiers" RLAUNCH_TEST_ROOT="$PWD" RUST_TEST_THREADS="$threads" \
         timeout --kill-after=30 "$limit" cargo test --no-fail-fast --workspace --profile "$profile"
 }
 
@@ -444,7 +446,7 @@ integration() {
     fi
     local words=(PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" LANG=C.UTF-8 TERM=dumb
         RLAUNCH_BIN="${RLAUNCH_BIN:-$scratch/bin/rlaunch}" RLAUNCH_TEST_ROOT="$scratch"
-        RLAUNCH_TEST_SEED="$RLAUNCH_TEST_SEED")
+        RLAUNCH_TEST_SEED="$RLAUNCH_TEST_SEED" RUST_TEST_THREADS="$threads")
     [ -z "${RLAUNCH_TEST_FULL-}" ] || words+=(RLAUNCH_TEST_FULL=1)
     [ -z "$tiers" ] || words+=(RLAUNCH_REQUIRE_TIERS="$tiers")
     [ -z "${RLAUNCH_CLUSTERSHELL-}" ] || words+=(RLAUNCH_CLUSTERSHELL="$RLAUNCH_CLUSTERSHELL")

@@ -3,7 +3,7 @@
 
     groups_bare.py call WORKERS SECONDS     µs of an empty call of all workers
     groups_bare.py start WORKERS            ms of as many `python -c 'import pickle'`
-    groups_bare.py memcpy BYTES             s of one copy into memory that was used before
+    groups_bare.py memcpy BYTES PARTS       s of one copy of so many arrays into memory that was used before; needs NumPy
 """
 
 import mmap
@@ -97,14 +97,18 @@ def start(count):
     return (time.perf_counter() - began) * 1e3
 
 
-def memcpy(size):
+def memcpy(size, parts):
+    import numpy as np
+
     fd = os.memfd_create("floor")
     os.ftruncate(fd, size)
-    view, data = memoryview(mmap.mmap(fd, size)), b"\1" * size
+    view, length = memoryview(mmap.mmap(fd, size)), size // parts
+    arrays = [memoryview(part).cast("B") for part in np.array_split(np.ones(size // 8), parts)]
     times = []
     for _ in range(8):
         began = time.perf_counter()
-        view[:] = data
+        for at, data in enumerate(arrays):
+            view[at * length : (at + 1) * length] = data
         times.append(time.perf_counter() - began)
     # As of the calls: the first one makes the pages.
     later = sorted(times[1:])
@@ -117,7 +121,7 @@ def main(words):
     elif words[0] == "start":
         print(start(int(words[1])), flush=True)
     else:
-        print(memcpy(int(words[1])), flush=True)
+        print(memcpy(int(words[1]), int(words[2])), flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ pub(crate) fn has_two_cores() -> bool {
 
 /// The CPUs of each rank of a job on this host, as the kernel has them and as rlaunch reports them.
 fn cpus(options: &str, before: &str) -> [BTreeMap<String, String>; 2] {
-    cpus_of(&Plan::shell(&format!("{before} \"$RL\" --report-bindings {options} {ALLOWED}")).start().code(0))
+    cpus_of(&Plan::alone(&format!("{before} \"$RL\" --report-bindings {options} {ALLOWED}")).start().code(0))
 }
 
 /// The CPUs of each rank, as the rank has printed them (after its number) and as rlaunch has reported them.
@@ -66,7 +66,7 @@ fn ranks_of_one_cpu_get_a_warning_with_the_cause() {
     }
     let [kernel, reported] = cpus("-n 2", "taskset -c 0");
     assert_eq!((&kernel, kernel["1"].as_str()), (&reported, "0"));
-    let done = Plan::shell("taskset -c 0 \"$RL\" -n 2 true").start().code(0);
+    let done = Plan::alone("taskset -c 0 \"$RL\" -n 2 true").start().code(0);
     done.says("2 ranks on ").says(" share CPU 0 of ").says("try     a look at taskset");
 }
 
@@ -122,8 +122,8 @@ fn threads_are_the_cpus_of_the_rank() {
 
 #[test]
 fn map_shows_what_a_job_would_report() {
-    let map = Plan::shell("\"$RL\" map --report-bindings -n 2 -H localhost:2 true").start().code(0);
-    let job = Plan::shell("\"$RL\" --report-bindings -n 2 -H localhost:2 true").start().code(0);
+    let map = Plan::alone("\"$RL\" map --report-bindings -n 2 -H localhost:2 true").start().code(0);
+    let job = Plan::alone("\"$RL\" --report-bindings -n 2 -H localhost:2 true").start().code(0);
     let lines = |text: &str, prefix: &str| {
         let of = |line: &str| line.strip_prefix(prefix).filter(|line| line.starts_with("rank ")).map(str::to_owned);
         let mut all: Vec<String> = text.lines().filter_map(of).filter(|line| line.contains("CPUs")).collect();
@@ -152,7 +152,7 @@ fn two_jobs_of_one_host_take_different_cores() {
     if !place::has("taskset") {
         return;
     }
-    let done = Plan::shell(script).start().code(0);
+    let done = Plan::alone(script).start().code(0);
     let out = done.out();
     let rounds: Vec<BTreeSet<&str>> = out.split("\n\n").map(|round| round.split('\n').collect()).collect();
     let (last, rounds) = rounds.split_last().unwrap();
@@ -174,6 +174,6 @@ fn cores_are_shared_only_where_there_is_no_room() {
             {allowed}; taskset -c 0,1 env -u RLAUNCH_JOB_ID "$RL" -n 2 --bind-to core -l sh -c "{allowed}"'
         taskset -c 0,1 "$RL" -n 1 -c 1 sh -c '{allowed}'"#
     );
-    let done = Plan::shell(&script).start().code(0);
+    let done = Plan::alone(&script).start().code(0);
     assert_eq!(done.sorted(), ["0", "0", "0: 0", "1: 1"], "{}", done.err());
 }

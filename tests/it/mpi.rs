@@ -401,6 +401,20 @@ fn stranger_at_the_port_gets_no_byte() {
     case.code(0);
 }
 
+/// A rank that yields lets those of its session run, if the kernel shares out processors by session.
+#[test]
+fn ranks_of_mpi_share_a_session_where_they_share_processors() {
+    if !["python3", "taskset"].into_iter().all(place::has) {
+        return;
+    }
+    let script = "import os\nif 0:\n    import mpi4py\nprint(os.getsid(0) == os.getpid(), os.getpgrp() == os.getpid())";
+    for (ranks, line) in [("1", "True True"), ("2", "False True")] {
+        let line_of_shell = format!("taskset -c 0 \"$RL\" -n {ranks} python3 -c \"$SCRIPT\"");
+        let done = Plan::shell(&line_of_shell).env("SCRIPT", script).start().code(0);
+        assert!(done.out().lines().all(|of_rank| of_rank == line), "{ranks} ranks: {}", done.out());
+    }
+}
+
 #[test]
 fn own_variables_of_the_user_win() {
     let echo = "echo $PMI_ID $PMIX_NAMESPACE $PMI_PORT";

@@ -29,10 +29,13 @@ fn built() -> PathBuf {
     bin
 }
 
-/// The time of the youngest Rust source below a directory.
+/// The time of the youngest Rust source below a directory. Unit tests are no part of the binary.
 fn newest_source(dir: &Path) -> Option<SystemTime> {
     let entry = |entry: std::io::Result<std::fs::DirEntry>| {
         let path = entry.ok()?.path();
+        if path.file_stem().is_some_and(|name| name == "tests") {
+            return None;
+        }
         match path.is_dir() {
             true => newest_source(&path),
             false if path.extension().is_some_and(|end| end == "rs") => path.metadata().ok()?.modified().ok(),

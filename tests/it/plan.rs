@@ -12,6 +12,7 @@ use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 /// Variables of the test's own environment that a case keeps.
 const KEPT: [&str; 7] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "TERM", "TMPDIR"];
@@ -57,6 +58,22 @@ impl Plan {
         let mut plan = Self::new(Path::new("sh"));
         plan.command.arg("-c").arg(script);
         plan
+    }
+
+    /// The same where no other job of this host takes cores: their names belong to a network namespace, and this one is new.
+    /// A host that does not allow that runs the script as it is.
+    pub(crate) fn alone(script: &str) -> Self {
+        static WORDS: OnceLock<&str> = OnceLock::new();
+        let words = WORDS.get_or_init(|| {
+            let words = if place::is_root() { "unshare -n" } else { "unshare -Urn" };
+            let may = Self::shell(&format!("{words} ip link set lo up")).start().end().exit.is_success();
+            if may { words } else { "" }
+        });
+        if words.is_empty() {
+            place::absent("a network namespace", "none can be made: jobs of other tests may hold the cores");
+            return Self::shell(script);
+        }
+        Self::shell(&format!("exec {words} sh -c \"$ALONE\"")).env("ALONE", format!("ip link set lo up; {script}"))
     }
 
     /// A script for bash.

@@ -13,7 +13,8 @@ import unittest.mock
 from rlaunch.groups import End, WorkerDied, WorkerError
 from rlaunch.groups import _calls as wire
 from rlaunch.groups import _codec as codec
-from rlaunch.groups._arena import Arena, Mapped
+from rlaunch.groups._arena import Arena
+from rlaunch.groups._mapped import Mapped
 from rlaunch.groups._calls import Event
 from rlaunch.groups._controller import Future, rebuilt
 from rlaunch.groups._identity import importing

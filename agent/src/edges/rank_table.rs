@@ -249,6 +249,7 @@ pub(super) fn spawn(edges: &mut Edges, proc: ProcId, mut exec: ExecSpec) {
         stdin: exec.readers > 0,
         cpus: exec.cpus.as_ref().map(|cpus| cpus.words().into()).unwrap_or_default(),
         memory: exec.memory,
+        has_session: exec.has_session,
         needed: !exec.is_respawn,
     };
     edges.stdin.expect(exec.readers, exec.is_respawn);

@@ -26,6 +26,18 @@ pub enum Mpi {
     None,
 }
 
+/// What agents do for MPI libraries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub enum MpiService {
+    /// Nothing.
+    #[default]
+    None,
+    /// They serve a program that may have one.
+    Possible,
+    /// They serve a program that is linked with one, or a script that imports mpi4py.
+    Needed,
+}
+
 impl Framework {
     /// Whether the program of rank 0 is one of JAX. `text`: that of its script, where it can be read.
     #[must_use]

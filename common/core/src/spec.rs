@@ -3,6 +3,7 @@
 use crate::allocation::Scheduler;
 use crate::bind::{Bind, CpuList};
 use crate::env::value;
+use crate::framework::MpiService;
 use crate::gpus::Share;
 use crate::guard::devices::DevicePlan;
 use crate::id::{AppIndex, JobId, Rank};
@@ -83,6 +84,16 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
+    /// What agents do for MPI libraries.
+    #[must_use]
+    pub fn mpi_service(&self) -> MpiService {
+        match (self.mpi, self.mpi_library.is_empty()) {
+            (false, _) => MpiService::None,
+            (true, true) => MpiService::Possible,
+            (true, false) => MpiService::Needed,
+        }
+    }
+
     /// A job of which nothing is asked that its programs and hosts do not need.
     #[must_use]
     pub fn of(job: JobId, apps: Vec<AppSpec>, placement: Placement) -> Self {

@@ -5,6 +5,7 @@ Needs our package (scripts/build-client leaves one in target/client/python) and 
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -18,9 +19,19 @@ DIRECTORY = pathlib.Path(__file__).resolve().parents[2] / "bench.d"
 PATIENCE = 180
 
 
-def _run(command, scale=1.0):
+def _compiled(bench, python):
+    """A copy of our package and of the programs, with their bytecode, as pip leaves a package."""
+    home = pathlib.Path(bench.scratch) / "groups"
+    shutil.copytree(pathlib.Path(environment()["PYTHONPATH"]) / "rlaunch", home / "rlaunch")
+    for program in DIRECTORY.glob("groups_*.py"):
+        shutil.copy(program, home)
+    subprocess.run([python, "-m", "compileall", "-q", home], check=True)
+    return home
+
+
+def _run(command, scale=1.0, home=DIRECTORY):
     env = environment()
-    env["PYTHONPATH"] = f"{env['PYTHONPATH']}:{DIRECTORY}"
+    env["PYTHONPATH"] = str(home)
     try:
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
@@ -31,11 +42,11 @@ def _run(command, scale=1.0):
         return Sample(failure=f"exit {done.returncode}: {done.stderr.strip()[-200:]}")
 
 
-def _rlaunch(bench, python, what, workers, seconds):
+def _rlaunch(bench, home, python, what, workers, seconds):
     words = [python, DIRECTORY / "groups_controller.py", what, workers, seconds, time.monotonic()]
     group = [":", "--group", "bench", "-n", workers, python, "-m", "rlaunch.groups.worker", "groups_worker.Load"]
     command = bench.launchers["rlaunch"].with_words("rlaunch", "--oversubscribe").command(1, ["--lead", *words, *group])
-    return _run([*map(str, command)])
+    return _run([*map(str, command)], home=home)
 
 
 def _ray(python, what, workers, seconds):
@@ -61,9 +72,10 @@ def cases(bench):
         return []
     ray = os.environ.get("RLAUNCH_RAY")
     seconds = bench.size(1.0, 0.3)
+    home = _compiled(bench, python)
 
     def case(title, unit, what, workers, bare, *goals):
-        contenders = {"rlaunch": partial(_rlaunch, bench, python, what, workers, seconds)}
+        contenders = {"rlaunch": partial(_rlaunch, bench, home, python, what, workers, seconds)}
         if bare is not None:
             contenders["bare"] = bare
         if ray:
@@ -74,14 +86,16 @@ def cases(bench):
     def call(workers):
         return partial(_bare, python, "call", workers, seconds)
 
-    copy = partial(_bare, python, "memcpy")
+    def copy(size, parts, scale=1.0):
+        return _bare(python, "memcpy", size, parts, scale=scale)
+
     gigabyte = 1 << 30
     return [
         case("empty call of 1 worker", "µs", "one", 1, call(1), Goal(0.1, "ray")),
         case("empty call of all of 8", "µs", "all", 8, call(8), Goal(1.3, "bare"), Goal(0.08, "ray")),
         case("empty call of all of 64", "µs", "all", 64, call(64), Goal(1.3, "bare"), Goal(0.05, "ray")),
-        case("1 GiB sharded over 8", "GB/s", "sharded", 8, partial(_rate, copy, gigabyte), Goal(0.8, "bare", True), Goal(1.5, "ray", True)),
-        case("128 MiB for all of 8", "ms", "same", 8, partial(copy, 128 << 20, scale=1e3), Goal(1.3, "bare")),
+        case("1 GiB sharded over 8", "GB/s", "sharded", 8, partial(_rate, partial(copy, gigabyte, 8), gigabyte), Goal(0.8, "bare", True), Goal(1.5, "ray", True)),
+        case("128 MiB for all of 8", "ms", "same", 8, partial(copy, 128 << 20, 1, 1e3), Goal(1.3, "bare")),
         case("start of 8 to the first answer", "ms", "start", 8, partial(_bare, python, "start", 8), Goal(1.3, "bare"), Goal(0.1, "ray")),
         case("start of 64 to the first answer", "ms", "start", 64, partial(_bare, python, "start", 64), Goal(1.3, "bare"), Goal(0.1, "ray")),
         case("shutdown of 64, after the workers' own", "ms", "shutdown", 64, None, Goal(100)),
@@ -90,5 +104,5 @@ def cases(bench):
 
 def _rate(copy, size):
     """GB/s of a copy."""
-    took = copy(size)
+    took = copy()
     return took if took.value is None else Sample(size / took.value / 1e9)

@@ -10,11 +10,14 @@ Nothing here imports a framework, starts a thread or opens a connection before i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ._errors import ConnectionFailed, Error, Interrupted, NoJob, Refused, StoreTimeout
 
+TYPE_CHECKING = False
+"""True for checkers of types. The module typing is not imported: a worker of a group would wait for it."""
+
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._launcher import launcher
     from ._spawn import SpawnedWorld, end_world, spawn
     from ._store import Store

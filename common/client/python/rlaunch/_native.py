@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, List, Optional
 
 from ._errors import ERRORS, Error, LibraryMissing
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any, List, Optional
 
 ABI = 1
 

@@ -355,16 +355,8 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
         JobNews::NotClear => {}
         JobNews::NotStartedAgain { why } => no_restart(o, why),
         JobNews::HostAwaited { .. } | JobNews::HostsSilent { .. } => silent(o, news),
-        JobNews::SlicesAwaited { wanted, up, within } => {
-            numbers(o, [("wanted", *wanted), ("up", *up)]);
-            o.number("within", within.nanos());
-        }
+        JobNews::SlicesAwaited { .. } | JobNews::SliceMissing { .. } | JobNews::SlicesLarger { .. } => slices(o, news),
         JobNews::MpiApart { ranks, library, is_served } => apart(o, *ranks, library, *is_served),
-        JobNews::SliceMissing { slice, node, why } => missing(o, slice, *node, why),
-        JobNews::SlicesLarger { size, running, restarts } => {
-            numbers(o, [("size", *size), ("running", *running)]);
-            o.flag("restarts", *restarts);
-        }
         JobNews::SliceFound { .. }
         | JobNews::SliceIgnored { .. }
         | JobNews::HostBack { .. }
@@ -405,6 +397,20 @@ fn discovered(o: &mut Object<'_>, news: &JobNews) {
 
 fn numbers<const N: usize>(o: &mut Object<'_>, fields: [(&str, u32); N]) {
     fields.into_iter().for_each(|(name, value)| o.number(name, value.into()));
+}
+
+fn slices(o: &mut Object<'_>, news: &JobNews) {
+    if let JobNews::SlicesAwaited { wanted, up, within } = news {
+        numbers(o, [("wanted", *wanted), ("up", *up)]);
+        o.number("within", within.nanos());
+    }
+    if let JobNews::SliceMissing { slice, node, why } = news {
+        missing(o, slice, *node, why);
+    }
+    if let JobNews::SlicesLarger { size, running, restarts } = news {
+        numbers(o, [("size", *size), ("running", *running)]);
+        o.flag("restarts", *restarts);
+    }
 }
 
 fn silent(o: &mut Object<'_>, news: &JobNews) {

@@ -200,7 +200,7 @@ impl Orders {
             in_step: self.spec.scheduler.is_some(),
             preempt_probe: Box::new(self.spec.preempt_probe.clone()),
             warning_grace: self.spec.warnings.grace,
-            mpi: self.spec.mpi,
+            mpi: self.spec.mpi_service(),
             job: self.spec.job,
             contain: self.spec.contain,
             nodes: len(&placement.nodes),

@@ -6,8 +6,9 @@ use crate::address;
 use crate::allocation::task_ids;
 use crate::cpu_set::CpuSet;
 use crate::env::{self, Host, MpiHost, OfRound, RankVariables, SlurmStep};
+use crate::framework::MpiService;
 use crate::gpus::{Share, SharedOut, of_rank};
-use crate::id::{LocalRank, Rank, Round};
+use crate::id::{LocalRank, Rank, Round, WorldId};
 use crate::logs::{Logs, Way};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
@@ -17,7 +18,7 @@ use crate::template::filled;
 use crate::tpu::TpuHost;
 use crate::wire::frozen::client::client_round::Begin;
 use crate::wire::round::RoundMember;
-use crate::wire::to_node::{Delta, Rendezvous, Start};
+use crate::wire::to_node::{Delta, Rendezvous, Start, WorldSeat};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
@@ -109,6 +110,7 @@ impl Program {
             readers: readers(delta.stdin, ranks),
             memory: None,
             cpus,
+            has_session: !yields_to_others(start, met, sandbox, seat),
             is_respawn: false,
         })
     }
@@ -368,6 +370,14 @@ fn mpi<'a>(
         is_spawned: rendezvous.mpi.as_ref().is_some_and(|world| !world.origin.is_empty()),
         network,
     })
+}
+
+/// Whether a rank is in the session of the agent. The kernel may share out processors by session (`sched_autogroup_enabled`): a rank of MPI
+/// that yields while it waits would then wait for its own session only. That matters where ranks are more than processors.
+/// A rank of another world has its own session, which is killed at the end of that world.
+fn yields_to_others(start: &Start, met: Met<'_>, sandbox: &Sandbox, seat: WorldSeat) -> bool {
+    let is_crowded = mpi(met, sandbox, None).is_some_and(|mpi| mpi.is_crowded);
+    start.mpi == MpiService::Needed && is_crowded && !start.has_worlds && seat.world == WorldId::new(0)
 }
 
 /// The part of this host in the slices of the job.

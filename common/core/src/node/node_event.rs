@@ -462,6 +462,8 @@ pub struct ExecSpec {
     pub cpus: Option<CpuSet>,
     /// The NUMA node whose memory it prefers, by the kernel's number; `None`: it keeps the policy of this process.
     pub memory: Option<u32>,
+    /// Whether it leads a session of its own. If not, it is in that of the agent: see [`Program::exec`](super::exec::Program::exec).
+    pub has_session: bool,
     /// Whether it replaces a process of its rank that has exited. If it cannot be started, the others continue.
     pub is_respawn: bool,
 }

@@ -7,6 +7,7 @@ use super::device_steps::DeviceSteps;
 use super::gpu_check::Gpus;
 use super::probing::Probing;
 use super::{BindRequest, Cx, NodeAction, Notice, Sandbox, SandboxPlan};
+use crate::framework::MpiService;
 use crate::gpus::Share;
 use crate::guard::devices::{DeviceKind, DeviceStep};
 use crate::id::{AppIndex, NodeId};
@@ -90,7 +91,7 @@ impl BringUp {
                     travel: start.travel.as_deref().cloned(),
                     gpus: start.gpus != Share::Untold,
                     tpu: (start.devices.kind != DeviceKind::None).then(|| start.tpu.clone()),
-                    mpi: start.mpi,
+                    mpi: start.mpi != MpiService::None,
                     binding: self.binding.clone(),
                 };
                 self.alone = start.sole.then_some((start.local_size, start.tpu.allow_partial));

@@ -9,6 +9,7 @@ use super::probe::Key;
 use super::to_node::{Delta, Find, MpiWorld, PortPlan, Rendezvous, Start, ToNode, WorldSeat};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
 use crate::allocation::{HostStep, StepLayout};
+use crate::framework::MpiService;
 use crate::guard::devices::DeviceStep;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, Std, WorldId};
 use crate::logs::{Logs, Which};
@@ -113,7 +114,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 has_worlds: false,
                 apps: n[2],
                 lease: Some(Span::from_nanos(linger / 3)).filter(|_| sole),
-                mpi: sole,
+                mpi: if sole { MpiService::Needed } else { MpiService::Possible },
                 awaits: Span::from_nanos(linger / 5),
                 linger: Span::from_nanos(linger),
                 grace: Span::from_nanos(linger / 7),

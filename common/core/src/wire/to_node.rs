@@ -8,6 +8,7 @@ use super::probe::{Key, Probe};
 use super::round::RoundDown;
 use crate::allocation::HostStep;
 use crate::bind::Bind;
+use crate::framework::MpiService;
 use crate::gpus::Share;
 use crate::guard::devices::{DevicePlan, DeviceStep};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, WorldId};
@@ -202,8 +203,8 @@ pub struct Start {
     pub warning_grace: Span,
     /// The job has several worlds: its ranks do not take part in rounds.
     pub has_worlds: bool,
-    /// Serve MPI libraries.
-    pub mpi: bool,
+    /// The service for MPI libraries.
+    pub mpi: MpiService,
     /// Time that a round may wait for suspected hosts, and for more faults.
     pub awaits: Span,
     /// How long descendants that hold a rank's output may continue after success.
@@ -242,7 +243,7 @@ impl Start {
             preempt_probe: Box::default(),
             warning_grace: crate::warnings::GRACE,
             has_worlds: false,
-            mpi: false,
+            mpi: MpiService::None,
             awaits: Span::ZERO,
             linger: Span::from_secs(2),
             grace: Span::from_secs(5),

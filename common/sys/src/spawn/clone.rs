@@ -23,7 +23,7 @@ pub enum Step {
     Clone,
     /// The private /proc of a PID namespace.
     MountProc,
-    /// Its session.
+    /// Its session, or its process group.
     Session,
     /// Its standard streams.
     Streams,
@@ -96,6 +96,7 @@ struct Plan {
     cpus_len: usize,
     memory: Option<Preferred>,
     ignore_chld: bool,
+    has_session: bool,
     mount_proc: bool,
     failed: Option<Step>,
     errno: i32,
@@ -139,6 +140,7 @@ impl Workspace {
             cpus_len: size_of_val(&*exec.cpus),
             memory: exec.memory.and_then(Preferred::new),
             ignore_chld: origin.ignores_chld,
+            has_session: exec.has_session,
             mount_proc,
             failed: None,
             errno: 0,
@@ -207,6 +209,16 @@ extern "C" fn child(plan: *mut libc::c_void) -> i32 {
     crate::origin::exit_now(127)
 }
 
+/// Makes the child the leader of a session, or of a process group only. False: it cannot be, and errno has the reason.
+fn leads(session: bool) -> bool {
+    if session {
+        // SAFETY: setsid takes nothing.
+        return unsafe { libc::setsid() } >= 0;
+    }
+    // SAFETY: two numbers, which mean the calling process.
+    unsafe { libc::setpgid(0, 0) == 0 }
+}
+
 /// Everything before the exec. Returns the step that failed, its reason in errno.
 fn prepare(plan: &Plan) -> Option<Step> {
     // First of all: what is done to a shared table is done to ours.
@@ -217,8 +229,7 @@ fn prepare(plan: &Plan) -> Option<Step> {
     if plan.mount_proc && crate::ns::mount_proc() != 0 {
         return Some(Step::MountProc);
     }
-    // SAFETY: setsid takes nothing.
-    if unsafe { libc::setsid() } < 0 {
+    if !leads(plan.has_session) {
         return Some(Step::Session);
     }
     for (to, from) in (0..).zip(plan.stdio) {
@@ -332,6 +343,7 @@ mod tests {
             stdin: false,
             cpus: Box::default(),
             memory: None,
+            has_session: true,
             needed: true,
         };
         let mut workspace = Workspace::new();
@@ -364,8 +376,15 @@ mod tests {
         let null = crate::fd::dev_null().unwrap();
         let (read, write) = pipe().unwrap();
         let app = Arc::new(PreparedApp::new([&b"/bin/cat"[..], b"/proc/self/numa_maps"], [], None));
-        let exec =
-            PreparedExec { app, vars: Strings::default(), stdin: false, cpus: Box::default(), memory, needed: true };
+        let exec = PreparedExec {
+            app,
+            vars: Strings::default(),
+            stdin: false,
+            cpus: Box::default(),
+            memory,
+            has_session: true,
+            needed: true,
+        };
         let (_, pidfd) = Workspace::new().start(&exec, &origin, numbers([&null, &write, &null]), false).unwrap();
         drop(write);
         let mut shown = String::new();
@@ -401,6 +420,7 @@ mod tests {
             stdin: false,
             cpus: Box::default(),
             memory: None,
+            has_session: true,
             needed: true,
         };
         let mut workspace = Workspace::new();

@@ -196,6 +196,8 @@ pub struct PreparedExec {
     pub cpus: Box<[u64]>,
     /// The NUMA node whose memory it prefers; `None`: it keeps the policy of this process.
     pub memory: Option<u32>,
+    /// Whether it leads a session of its own. If not, it leads a process group in the session of this process.
+    pub has_session: bool,
     /// Whether nothing else of what was asked for is wanted where this cannot be started.
     pub needed: bool,
 }

@@ -303,7 +303,15 @@ mod tests {
 
     fn exec(program: &str, needed: bool) -> PreparedExec {
         let app = Arc::new(PreparedApp::new([program.as_bytes()], [], None));
-        PreparedExec { app, vars: Strings::default(), stdin: false, cpus: Box::default(), memory: None, needed }
+        PreparedExec {
+            app,
+            vars: Strings::default(),
+            stdin: false,
+            cpus: Box::default(),
+            memory: None,
+            has_session: true,
+            needed,
+        }
     }
 
     /// The outcome of `/bin/true` after a program that cannot be started.

@@ -9,10 +9,11 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._controller import Future, Stream, get, wait
     from ._errors import CallTimeout, Cancelled, End, RemoteTraceback, WorkerDied, WorkerError
     from ._group import MultiWorkerFuture, Worker, WorkerGroup
@@ -30,6 +31,8 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
         if name in names:
+            import importlib
+
             return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -7,12 +7,11 @@ starts, and a region is used again when no worker holds it any more.
 from __future__ import annotations
 
 import bisect
-import ctypes
 import mmap
 import os
 import threading
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from ._calls import Region
 
@@ -20,8 +19,6 @@ LEAST = 1 << 20
 """Bytes from which a buffer lies in shared memory."""
 
 _PAGE = 4096
-
-_MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def default_limit() -> int:
@@ -118,29 +115,3 @@ class Arena:
         """Bytes that workers hold."""
         with self._lock:
             return sum(self._sizes.values())
-
-
-class Mapped:
-    """The worker's end: read-only."""
-
-    def __init__(self, path: str, size: int) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.mmap.restype = ctypes.c_void_p
-        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
-        finally:
-            os.close(fd)
-        if address in (None, _MAP_FAILED):
-            raise OSError(ctypes.get_errno(), f"cannot map {path}")
-        # It stays mapped as long as the process runs: arrays may lie in it.
-        self._address, self._size = address, size
-
-    def region(self, region: Region, when_unused: Callable[[int], Any]) -> memoryview:
-        """The bytes of a region; a call follows when nothing in this process refers to them any more."""
-        if region.offset + region.len > self._size:
-            raise ValueError("a region outside of the shared memory")
-        memory = (ctypes.c_char * region.len).from_address(self._address + region.offset)
-        weakref.finalize(memory, when_unused, region.offset).atexit = False
-        return memoryview(memory).toreadonly().cast("B")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import struct
 import weakref
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _native as native
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 CALL, CANCEL, CREDIT, ARENA, END = 1, 2, 3, 4, 5
 RETURN, RAISE, ITEM, STOP, FREE, MAPPED = 16, 17, 18, 19, 20, 21
@@ -67,24 +72,16 @@ class _Pinned:
             _python.PyBuffer_Release(ctypes.byref(self.view))
 
 
-class Region(NamedTuple):
+class Region(collections.namedtuple("Region", "offset len")):
     """Bytes of the shared memory."""
 
-    offset: int
-    len: int
+    __slots__ = ()
 
 
-class Event(NamedTuple):
-    """Something that happened on a connection."""
+class Event(collections.namedtuple("Event", "peer kind codec count call texts parts")):
+    """Something that happened on a connection. Its texts are bytes; a part is a buffer, or a ``Region``."""
 
-    peer: int
-    kind: int
-    codec: int
-    count: int
-    call: int
-    texts: List[bytes]
-    parts: List[Any]
-    """A buffer, or a ``Region``."""
+    __slots__ = ()
 
     def text(self, at: int) -> str:
         """One of the texts; empty if there are fewer."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pickle
 import sys
-from typing import Any, List, Sequence, Tuple
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any, List, Sequence, Tuple
 
 PICKLE, JSON, MSGPACK = 0, 1, 2
 

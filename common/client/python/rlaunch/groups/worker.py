@@ -9,19 +9,22 @@ from __future__ import annotations
 import collections
 import os
 import sys
-import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from rlaunch import _errors
 from rlaunch.groups import _calls as wire
 from rlaunch.groups import _codec as codec
-from rlaunch.groups._arena import Mapped
 from rlaunch.groups._calls import Calls, Event, Region
 from rlaunch.groups._identity import IDENTITY, importing
 
+TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     import asyncio
+    import threading
+    from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+
+    from rlaunch.groups._mapped import Mapped
 
 def class_of(path: str) -> type:
     """The class of a path such as ``pkg.mod.Class``."""
@@ -126,7 +129,8 @@ class Worker:
         self.loop: Optional[asyncio.AbstractEventLoop] = None
         self.main: Any = None
         """Plain calls, with an event loop on another thread: a queue."""
-        self.credited = threading.Condition()
+        self.credited: Optional[threading.Condition] = None
+        """Credits and cancellations for generators on the main thread, if another thread reads."""
         self.is_async = any(kind.startswith("async") for kind in self.methods.values())
 
     # ---- Events ----
@@ -168,18 +172,27 @@ class Worker:
             call.is_cancelled = True
             if call.task is not None:
                 call.task.cancel()
-            with self.credited:
-                self.credited.notify_all()
+            self.notify()
 
     def on_credit(self, call: Optional[Call], count: int) -> None:
         if call is not None:
-            with self.credited:
+            if self.credited is None:
                 call.credit += count
-                self.credited.notify_all()
+            else:
+                with self.credited:
+                    call.credit += count
+            self.notify()
             if call.more is not None:
                 call.more.set()
 
+    def notify(self) -> None:
+        if self.credited is not None:
+            with self.credited:
+                self.credited.notify_all()
+
     def on_arena(self, event: Event) -> None:
+        from rlaunch.groups._mapped import Mapped
+
         try:
             self.arena = Mapped(event.text(0), event.call)
         except OSError:
@@ -284,24 +297,26 @@ class Worker:
     def run_generator(self, call: Call, items: Any) -> None:
         try:
             for item in items:
-                self.wait_for_credit(call)
+                self.take_credit(call)
                 self.answer(call, wire.ITEM, item)
-                call.credit -= 1
             self.answer(call, wire.STOP)
         except Cancel:
             pass
         finally:
             items.close()
 
-    def wait_for_credit(self, call: Call) -> None:
-        if self.loop is None:
+    def take_credit(self, call: Call) -> None:
+        """Waits until the reader has room for one more item."""
+        if self.credited is None:
             # No other thread reads here, so each item checks for a cancellation.
             self.read(0)
             while call.credit <= 0 and not call.is_cancelled and not self.is_over:
                 self.read(None)
+            call.credit -= 1
         else:
             with self.credited:
                 self.credited.wait_for(lambda: call.credit > 0 or call.is_cancelled or self.is_over)
+                call.credit -= 1
         if call.is_cancelled or self.is_over:
             raise Cancel
 
@@ -375,7 +390,9 @@ class Worker:
     def serve_with_loop(self) -> None:
         import asyncio
         import queue
+        import threading
 
+        self.credited = threading.Condition()
         self.main = queue.SimpleQueue()
         loop = self.loop = asyncio.new_event_loop()
         loop.add_reader(self.calls.fileno(), self.on_readable)
@@ -448,6 +465,20 @@ def _host() -> str:
     return os.environ.get("RLAUNCH_HOST") or os.uname().nodename
 
 
+def _had_children() -> bool:
+    """Whether this process has ever had a child. If not, nothing else can be in its session, and /proc need not be searched."""
+    import resource
+    import signal
+
+    if signal.getsignal(signal.SIGCHLD) is not signal.SIG_DFL:
+        return True  # A handler may ignore children that end, which are not counted then.
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt > 0
+    return True
+
+
 def main(arguments: List[str]) -> int:
     """Serves the class that is named by the first argument."""
     if len(arguments) != 1:
@@ -466,7 +497,7 @@ def main(arguments: List[str]) -> int:
     try:
         worker.calls.serve(group, _host(), rank, size, _number("RLAUNCH_WORLD"), is_far)
         worker.serve()
-        if os.getsid(0) == os.getpid():
+        if os.getsid(0) == os.getpid() and _had_children():
             from rlaunch.groups import _sessions
 
             _sessions.end({os.getpid()}, _GRACE)

@@ -1,6 +1,8 @@
 //! The store that the agent of the first host holds.
 
 use super::*;
+use crate::framework::MpiService;
+use crate::node::sandbox::MpiPort;
 use crate::wire::limit::{Limit, Met};
 use crate::wire::node_news::NodeNews;
 use crate::wire::to_node::Rendezvous;
@@ -142,4 +144,27 @@ fn strangers_are_reported_at_once_and_then_rate_limited() {
     assert_eq!(rig.hear(comes("c:2", 1)), []);
     let actions = rig.root(ToNode::Kill);
     assert!(actions.contains(&NodeAction::ToRoot(refused("c:2", 1))), "the rest at the end: {actions:?}");
+}
+
+/// Ranks that wait for each other in MPI, and are more than the processors, share the session of the agent.
+#[test]
+fn ranks_of_mpi_lead_sessions_unless_they_share_processors() {
+    let has_session = |mpi, has_worlds, cpus| {
+        let mut rig = Rig::new();
+        rig.root(ToNode::Start(Start { mpi, has_worlds, ..start() }));
+        rig.root(app_of(0, &base()));
+        rig.root(spawn_of(0..1, true, 2));
+        let port = MpiPort { port: 7, host: "a".into() };
+        let actions = rig.hear(NodeEvent::SandboxReady(Sandbox { mpi: Some(Box::new(port)), cpus, ..sandbox() }));
+        let spawned = actions.iter().find_map(|action| match action {
+            NodeAction::Spawn { exec, .. } => Some(exec.has_session),
+            _ => None,
+        });
+        spawned.expect("a rank is started")
+    };
+    assert!(!has_session(MpiService::Needed, false, 1));
+    assert!(has_session(MpiService::Needed, false, 2), "each rank has a processor");
+    assert!(has_session(MpiService::Needed, false, 0), "the number of processors is not known");
+    assert!(has_session(MpiService::Possible, false, 1), "no MPI library is known");
+    assert!(has_session(MpiService::Needed, true, 1), "the end of a world kills sessions");
 }
