@@ -20,7 +20,7 @@ Usage: rlaunch pool up NAME -H LIST | -f FILE [OPTIONS]
        rlaunch pool status [NAME] [--json]
        rlaunch pool add NAME -H LIST | -f FILE
        rlaunch pool remove|drain NAME HOST...
-       rlaunch pool exec NAME [--by-slice] [--json] COMMAND [ARGS...]
+       rlaunch pool exec NAME [--by-slice] [--json] [--detach] COMMAND [ARGS...]
        rlaunch pool down NAME [--now]
 
 A pool keeps an open connection to each of its hosts, in the background. A job
@@ -263,10 +263,28 @@ pub(crate) struct PoolExec {
     pub(crate) json: bool,
     /// Results slice by slice.
     pub(crate) by_slice: bool,
+    /// In the background, with its output in files.
+    pub(crate) is_detached: bool,
     /// `--wait`, `--evict`.
     pub(crate) options: Vec<OsString>,
     /// The command.
     pub(crate) argv: Vec<OsString>,
+}
+
+impl PoolExec {
+    /// The words of its job, up to the options for its output.
+    pub(crate) fn job_words(&self) -> Vec<OsString> {
+        let words = ["run", "--pool", &self.name, "--ppn", "1", "--on-failure", "continue", "--stdin", "none", "-q"];
+        words.iter().map(OsString::from).collect()
+    }
+
+    /// These words, and those of the command.
+    pub(crate) fn with_command(&self, mut words: Vec<OsString>) -> Vec<OsString> {
+        words.extend(self.options.iter().cloned());
+        words.push("--".into());
+        words.extend(self.argv.iter().cloned());
+        words
+    }
 }
 
 /// Whether these words are `pool exec …`, which starts a job.
@@ -281,13 +299,21 @@ pub(crate) fn is_exec(args: &[OsString]) -> bool {
 pub(crate) fn exec(args: Vec<OsString>) -> Result<Option<PoolExec>, CliError> {
     let of = OsBytes::from("rlaunch pool exec");
     let mut words = args.into_iter().skip(2).peekable();
-    let mut plan =
-        PoolExec { name: String::new(), json: false, by_slice: false, options: Vec::new(), argv: Vec::new() };
+    let mut plan = PoolExec {
+        name: String::new(),
+        json: false,
+        by_slice: false,
+        is_detached: false,
+        options: Vec::new(),
+        argv: Vec::new(),
+    };
+    let mut shown = None;
     while let Some(word) = words.next_if(|word| word.as_bytes().starts_with(b"-") || plan.name.is_empty()) {
         match word.as_bytes() {
             b"-h" | b"--help" => return Ok(None),
-            b"--json" => plan.json = true,
-            b"--by-slice" => plan.by_slice = true,
+            b"--json" => (plan.json, shown) = (true, Some(word)),
+            b"--by-slice" => (plan.by_slice, shown) = (true, Some(word)),
+            b"--detach" => plan.is_detached = true,
             b"--flat" => plan.by_slice = false,
             b"--evict" | b"--wait" => plan.options.push(word),
             wait if wait.starts_with(b"--wait=") => plan.options.push(word),
@@ -297,6 +323,9 @@ pub(crate) fn exec(args: Vec<OsString>) -> Result<Option<PoolExec>, CliError> {
         }
     }
     plan.argv = words.collect();
+    if let Some(with) = shown.filter(|_| plan.is_detached) {
+        return Err(CliError::Beside { option: "--detach".into(), with: with.as_bytes().into() });
+    }
     if plan.name.is_empty() {
         return Err(CliError::missing(&of, "NAME, the name of a pool", &POOL));
     }

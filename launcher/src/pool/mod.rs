@@ -4,6 +4,7 @@
 //! decisions are those of `core::pool`.
 
 pub(crate) mod client;
+pub(crate) mod detach;
 pub(crate) mod exec;
 mod links;
 mod room;
