@@ -3,6 +3,8 @@
 //! The listener is opened before the first rank and costs some microseconds. All else is made for the first connection. No byte of a
 //! connection is read before it is known that a process of the job has made it.
 
+mod cleanup;
+mod noted_files;
 mod outcome;
 
 use super::client_socket::{WRITABLE, client_of};
@@ -10,11 +12,13 @@ use super::rank_table::RankOf;
 use super::tcpstore_listener::{AcceptQueue, Authorizer, PendingConnection};
 use super::{Edges, client_socket, rank_table, store};
 use crate::early::now;
+pub(super) use cleanup::reaped;
+use noted_files::NotedFiles;
 use outcome::Outcomes;
-use rlaunch_core::id::{ClientId, ProcId, Rank, WorldId};
+use rlaunch_core::id::{ClientId, Rank, WorldId};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::master_store::Guard;
-use rlaunch_core::mpi::{Action, Broken, Layout, MAX_UNREAD, Mpi};
+use rlaunch_core::mpi::{Action, Broken, Layout, MAX_UNREAD, Mpi, Reach};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::status::Status;
@@ -24,6 +28,7 @@ use rlaunch_core::wire::frozen::client::write_reply;
 use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::order::{Asker, RankOrder};
 use rlaunch_sys::epoll::{Batch, ReadySet};
+use rlaunch_sys::guardian::ShmFiles;
 use rlaunch_sys::{holders, socket};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -64,6 +69,14 @@ struct Connection {
     is_ending: bool,
 }
 
+/// A request for a store.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) reach: Reach,
+    pub(super) seq: u64,
+    pub(super) words: Vec<u8>,
+}
+
 /// The ranks of a world.
 #[derive(Debug)]
 struct World {
@@ -85,18 +98,19 @@ pub(super) struct MpiListener {
     last: u32,
     chunk: Vec<u8>,
     /// Requests for the store.
-    asks: Vec<(WorldId, u64, Vec<u8>)>,
+    asks: Vec<(WorldId, Ask)>,
     /// Facts for the launcher.
     news: Vec<NodeNews>,
     /// Orders of ranks.
     orders: Vec<RankOrder>,
     /// Processes of ranks whose start is not reported yet.
     early: Vec<ClientId>,
+    noted: NotedFiles,
 }
 
 /// Listens; the port, where that can be.
 pub(super) fn open(edges: &mut Edges) -> Option<u16> {
-    let opened = MpiListener::open().and_then(|mut listener| {
+    let opened = MpiListener::open(edges.temp_files.shm()).and_then(|mut listener| {
         if edges.watch.is_live() {
             listener.go_live()?;
         }
@@ -140,7 +154,7 @@ pub(super) fn close_world(edges: &mut Edges, world: WorldId) {
     let clients: Vec<ClientId> = of_world.map(|(client, _)| client).collect();
     clients.into_iter().for_each(|client| listener.close(client));
     listener.worlds.remove(&world);
-    listener.asks.retain(|(of, ..)| *of != world);
+    listener.asks.retain(|(of, _)| *of != world);
 }
 
 /// The end of a rank as MPI has it: `MPI_Abort` has a code, and a rank that ends in the middle of MPI has failed.
@@ -164,7 +178,7 @@ pub(super) fn status(edges: &mut Edges, rank_of: RankOf, status: Status) -> Stat
 }
 
 impl MpiListener {
-    fn open() -> io::Result<Self> {
+    fn open(shm: ShmFiles) -> io::Result<Self> {
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         listener.set_nonblocking(true)?;
         let set = Arc::new(ReadySet::new()?);
@@ -182,6 +196,7 @@ impl MpiListener {
             news: Vec::new(),
             orders: Vec::new(),
             early: Vec::new(),
+            noted: NotedFiles::new(shm),
         })
     }
 
@@ -333,7 +348,7 @@ impl MpiListener {
         while let Some(action) = self.worlds.get_mut(&world).and_then(|world| world.machine.poll_action()) {
             match action {
                 Action::Write { client, bytes } => self.write(client, bytes),
-                Action::Ask { seq, words } => self.asks.push((world, seq, words)),
+                Action::Ask { seq, reach, words } => self.asks.push((world, Ask { reach, seq, words })),
                 Action::Order { seq, rank, words } => {
                     let asker = Asker { client: store::of_mpi(world), seq };
                     self.orders.push(RankOrder { asker, world, rank: Some(rank), words: OsBytes::new(words) });
@@ -361,7 +376,7 @@ impl MpiListener {
                     }
                     ranks.write_stderr((world, rank), &text);
                 }
-                Action::Cleanup { rank, path } => self.outcomes_of(world, |outcomes| outcomes.clean_up(rank, path)),
+                Action::Cleanup { rank, path } => self.clean_up(world, rank, &path),
             }
         }
     }
@@ -509,12 +524,12 @@ pub(super) fn ask_store(edges: &mut Edges) {
         let asks = std::mem::take(&mut listener.asks);
         let answers = match store {
             Some(store) => {
-                asks.iter().for_each(|(world, seq, words)| store.ask_for_mpi((*world, *seq), words));
+                asks.iter().for_each(|(world, ask)| store.ask_for_mpi(*world, ask));
                 store.answers_of_mpi()
             }
             None => {
-                let gone = |(world, seq, _): &(WorldId, u64, Vec<u8>)| {
-                    (*world, *seq, write_reply(&Answer::Refused(Refusal::Gone)).into())
+                let gone = |(world, ask): &(WorldId, Ask)| {
+                    (*world, ask.seq, write_reply(&Answer::Refused(Refusal::Gone)).into())
                 };
                 asks.iter().map(gone).collect()
             }
@@ -557,17 +572,4 @@ pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
     let worlds = listener.worlds.values();
     let worlds = worlds.flat_map(|world| [world.machine.poll_timeout(), world.outcomes.deadline()]);
     earliest_of([listener.queue.deadline(), authorizer].into_iter().chain(worlds))
-}
-
-/// A rank is gone: files that its library has left are removed.
-pub(super) fn reaped(edges: &mut Edges, proc: ProcId) {
-    let Edges { mpi: Some(listener), ranks, .. } = edges else { return };
-    let Some((world, rank)) = ranks.rank_of(proc) else { return };
-    let Some(world) = listener.worlds.get_mut(&world) else { return };
-    let files = world.outcomes.files_of(rank);
-    for path in files {
-        if let Err(error) = rlaunch_sys::leftover_file::remove(&path) {
-            tracing::debug!(%error, "{} stays", String::from_utf8_lossy(&path));
-        }
-    }
 }

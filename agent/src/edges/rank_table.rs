@@ -151,6 +151,12 @@ impl Ranks {
         live.find(|rank| processes.contains(&rank.pid)).map(|rank| rank.world)
     }
 
+    /// Whether no other rank of a world runs here, or is being started.
+    pub(super) fn is_last_of_world(&self, world: WorldId, proc: ProcId) -> bool {
+        let mut others = self.live.iter().filter(|(other, rank)| **other != proc && !rank.reaped);
+        !others.any(|(_, rank)| rank.world == world) && !self.asked.values().any(|exec| exec.delta.seat.world == world)
+    }
+
     /// Returns the processes of that rank.
     pub(super) fn processes_of(&self, rank_of: RankOf) -> Vec<i32> {
         self.live.values().filter(|rank| rank.is(rank_of) && !rank.reaped).map(|rank| rank.pid).collect()

@@ -3,7 +3,7 @@
 use rlaunch_core::id::{ProcId, Rank};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Mono, Span};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// How long a rank that has called `MPI_Abort` may take to exit by itself.
 const PATIENCE: Span = Span::from_secs(1);
@@ -20,6 +20,8 @@ pub(super) struct Outcomes {
     /// Processes that have to be gone by then.
     due: Vec<(Mono, ProcId)>,
     files: BTreeMap<Rank, Vec<Vec<u8>>>,
+    /// Files that all ranks of the host share.
+    shared: VecDeque<Vec<u8>>,
 }
 
 impl Outcomes {
@@ -36,12 +38,28 @@ impl Outcomes {
         self.aborts.contains_key(&rank)
     }
 
-    /// A file is to be removed when the rank is gone.
-    pub(super) fn clean_up(&mut self, rank: Rank, path: Vec<u8>) {
+    /// A file is to be removed when the rank is gone; without a rank, when all of the host are. Returns whether it is.
+    pub(super) fn clean_up(&mut self, rank: Option<Rank>, path: &[u8]) -> bool {
+        let Some(rank) = rank else {
+            self.shared.push_back(path.to_vec());
+            return true;
+        };
         let files = self.files.entry(rank).or_default();
-        if files.len() < MOST_FILES && path.len() <= LONGEST_PATH {
-            files.push(path);
+        let is_taken = files.len() < MOST_FILES && path.len() <= LONGEST_PATH;
+        if is_taken {
+            files.push(path.to_vec());
         }
+        is_taken
+    }
+
+    /// A shared file of a program that all ranks have left, if there are many.
+    pub(super) fn oldest_shared(&mut self) -> Option<Vec<u8>> {
+        if self.shared.len() > MOST_FILES { self.shared.pop_front() } else { None }
+    }
+
+    /// All shared files: the ranks are gone.
+    pub(super) fn take_shared(&mut self) -> VecDeque<Vec<u8>> {
+        std::mem::take(&mut self.shared)
     }
 
     /// The files of a rank that is gone.

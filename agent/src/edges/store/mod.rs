@@ -8,6 +8,7 @@ mod client;
 #[cfg(test)]
 mod tests;
 
+use super::mpi::Ask;
 use super::sessions::Newcomer;
 use super::{Edges, Link};
 use crate::early::now;
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use client::{Client, HANG_UP, Parted, WRITABLE};
 use rlaunch_core::id::{ClientId, NodeId, WorldId};
 use rlaunch_core::machine::{earliest, earliest_of};
+use rlaunch_core::mpi::Reach;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
@@ -46,7 +48,8 @@ use tokio::io::unix::AsyncFd;
 const LISTENER: u64 = u64::MAX;
 /// The client that the machine of MPI of the first world is.
 const OF_MPI: ClientId = ClientId::new(u32::MAX);
-/// Machines of MPI of so many other worlds have the numbers below that.
+/// Machines of MPI of so many other worlds have the numbers below that, and as many below those, with which they ask the first world's
+/// namespace.
 const MOST_MPI: u32 = 1 << 20;
 /// Read at once.
 const CHUNK: usize = 64 << 10;
@@ -221,6 +224,7 @@ impl Store {
         if let Some(shared) = self.namespaces.others.get_mut(&world) {
             shared.cache.close();
         }
+        self.namespaces.first.cache.gone(of_mpi_in_first(world));
         self.settle();
         self.namespaces.others.remove(&world);
         self.namespaces.worlds.remove(&of_mpi(world));
@@ -408,10 +412,14 @@ impl Store {
     }
 
     /// The machine of MPI of a world asks.
-    pub(super) fn ask_for_mpi(&mut self, (world, seq): (WorldId, u64), words: &[u8]) {
+    pub(super) fn ask_for_mpi(&mut self, world: WorldId, Ask { reach, seq, words }: &Ask) {
         self.namespaces.now = now();
-        let frame = Asked { seq, space: Space::Generation, words }.to_frame();
-        if let Ok(Some((seq, answer))) = self.namespaces.receive(of_mpi(world), &frame) {
+        let frame = Asked { seq: *seq, space: Space::Generation, words }.to_frame();
+        let client = match reach {
+            Reach::World => of_mpi(world),
+            Reach::Job => of_mpi_in_first(world),
+        };
+        if let Ok(Some((seq, answer))) = self.namespaces.receive(client, &frame) {
             self.namespaces.of_mpi.push((world, seq, write_reply(&answer).into()));
         }
         self.settle();
@@ -693,10 +701,18 @@ pub(super) const fn of_mpi(world: WorldId) -> ClientId {
     ClientId::new(OF_MPI.get().saturating_sub(world.get() % MOST_MPI))
 }
 
+/// The same in the namespace of the first world.
+const fn of_mpi_in_first(world: WorldId) -> ClientId {
+    match world.get() {
+        0 => OF_MPI,
+        world => ClientId::new(OF_MPI.get() - MOST_MPI - world % MOST_MPI),
+    }
+}
+
 /// The world of a client that is a machine of MPI.
 const fn world_of_mpi(client: ClientId) -> Option<WorldId> {
     let below = OF_MPI.get() - client.get();
-    if below < MOST_MPI { Some(WorldId::new(below)) } else { None }
+    if below < 2 * MOST_MPI { Some(WorldId::new(below % MOST_MPI)) } else { None }
 }
 
 fn client_of(token: u64) -> ClientId {

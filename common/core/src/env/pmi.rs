@@ -56,7 +56,7 @@ pub(super) const CONTRACT: Contract = Contract {
         set("PMI_PORT", "Address and port of 127.0.0.1 at which the agent serves MPI libraries (`--mpi`)."),
         gone("PMI_PROCESS_MAPPING"),
         gone("PMI_RANK"),
-        gone("PMI_SIZE"),
+        set("PMI_SIZE", "As WORLD_SIZE, with PMI_PORT: mpi4py takes its absence for another launcher."),
         set("PMI_SPAWNED", "`1`, if MPI_Comm_spawn has started the rank."),
         gone("PMI_UNIVERSE_SIZE"),
     ],
@@ -68,6 +68,7 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     let Some(MpiHost { port, is_crowded, is_spawned, .. }) = host.mpi else { return };
     out.text("PMI_PORT", format!("127.0.0.1:{port}").as_bytes());
     out.number("MPIR_CVAR_PMI_VERSION", 1);
+    out.number("PMI_SIZE", host.world_size);
     if is_spawned {
         out.number("PMI_SPAWNED", 1);
     }

@@ -28,6 +28,11 @@ pub(super) struct Waiter {
 pub(super) trait Kind: Clone + Ord {
     /// Bytes that no other kind has.
     fn bytes(&self) -> Vec<u8>;
+
+    /// Whether ranks of other worlds take part. Then its bytes name the ranks of all worlds.
+    fn has_other_worlds(&self) -> bool {
+        false
+    }
 }
 
 /// A fence at which all ranks of this host have arrived.
@@ -36,21 +41,26 @@ pub(super) struct Met<K> {
     pub(super) kind: K,
     pub(super) all: RankSet,
     pub(super) waiters: Vec<Waiter>,
-    /// The number of fences of this kind and these ranks until now, where other hosts take part. 0: all ranks are here.
+    /// The number of fences of this kind and these ranks until now, where other hosts or worlds take part. 0: all ranks are here.
     pub(super) count: u64,
 }
 
 impl<K: Kind> Met<K> {
     /// The same on all hosts, and another for each fence.
     pub(super) fn hash(&self) -> u64 {
-        let ranges = self.all.ranges().flat_map(|(first, last)| [first, last]).flat_map(u32::to_be_bytes);
-        hash(&[&self.kind.bytes()[..], b" ", &ranges.collect::<Vec<u8>>(), &self.count.to_be_bytes()].concat())
+        let ranks = if self.kind.has_other_worlds() { Vec::new() } else { bytes_of(&self.all) };
+        hash(&[&self.kind.bytes()[..], b" ", &ranks, &self.count.to_be_bytes()].concat())
     }
 
     /// Its name in the store.
     pub(super) fn name(&self) -> String {
         format!("{PREFIX}/fence/{:x}", self.hash())
     }
+}
+
+/// Ranks as bytes that no other ranks have.
+pub(super) fn bytes_of(ranks: &RankSet) -> Vec<u8> {
+    ranks.ranges().flat_map(|(first, last)| [first, last]).flat_map(u32::to_be_bytes).collect()
 }
 
 /// Fence of some ranks.
@@ -112,7 +122,8 @@ impl<K: Kind> Fences<K> {
         }
         let waiters = fences.pop_front().map(|fence| fence.waiters).unwrap_or_default();
         let (kind, all) = if fences.is_empty() { open.remove_entry().0 } else { open.key().clone() };
-        let count = if own == all { 0 } else { self.count(&kind, &all) };
+        let is_here = own == all && !kind.has_other_worlds();
+        let count = if is_here { 0 } else { self.count(&kind, &all) };
         Ok(Some(Met { kind, all, waiters, count }))
     }
 

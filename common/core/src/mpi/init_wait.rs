@@ -4,7 +4,7 @@
 //! The host of the first rank that waits reports for all.
 
 use super::remote::{PREFIX, Pending, Remote};
-use super::{Action, Layout};
+use super::{Action, Layout, Reach};
 use crate::id::Rank;
 use crate::machine::earliest_of;
 use crate::rank_set::RankSet;
@@ -105,7 +105,7 @@ impl InitWait {
             self.announce_at = None;
             if layout.hosts.len() > 1 {
                 let (key, value) = (key_of(layout.here), to_bytes(&self.came));
-                remote.ask(out, Ask::Set(key.as_bytes(), &value), Pending::Quiet);
+                remote.ask(out, Reach::World, Ask::Set(key.as_bytes(), &value), Pending::Quiet);
             }
         }
         let Some((all, _)) = self.open.iter().find(|(_, since)| *since + PATIENCE <= now) else { return };
@@ -116,7 +116,7 @@ impl InitWait {
         self.stage = Stage::Asking;
         let keys: Vec<String> = layout.others_of(&all).map(key_of).collect();
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
-        remote.ask(out, Ask::GetAll(&keys), Pending::Came(all));
+        remote.ask(out, Reach::World, Ask::GetAll(&keys), Pending::Came(all));
     }
 
     /// The ranks that have come on other hosts.

@@ -1,7 +1,8 @@
 //! The facts about its job that a PMIx client asks for first. All ranks of a host get the same.
 
-use super::Layout;
-use crate::wire::pmix::Writer;
+use super::pmix::Parent;
+use super::{Layout, Origin};
+use crate::wire::pmix::{Proc, Writer};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -22,6 +23,9 @@ pub(super) fn write(layout: &Layout, is_described: bool) -> Vec<u8> {
     }
     out.key_word(b"pmix.local.size", own).key_word(b"pmix.node.size", own);
     out.key_text(b"pmix.lpeers", lists.get(layout.here).map_or(&b""[..], |list| list.as_bytes()));
+    if let Some(Origin::Parent(Parent { world, rank })) = Origin::parse(&layout.origin) {
+        out.key_true(b"pmix.spawned").key_proc(b"pmix.parent", Proc { nspace: &world, rank });
+    }
     if layout.is_crowded {
         out.key_true(b"pmix.ndosub");
     }

@@ -1,9 +1,10 @@
 //! Layout of a world: the hosts of its ranks, as each agent knows them.
 
-use crate::id::{JobId, Rank};
+use crate::id::{JobId, Rank, WorldId};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
-use crate::wire::to_node::{MpiWorld, Rendezvous};
+use crate::wire::codec::{decode, encode};
+use crate::wire::to_node::{MpiWorld, Rendezvous, WORLD_NAMESPACE};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -38,6 +39,11 @@ impl HostRanks {
     }
 }
 
+/// Whether the name of a host means the host itself. Libraries get its own name: all worlds of the job have to know it by the same.
+pub(crate) fn is_this_host(name: &[u8]) -> bool {
+    name == b"localhost"
+}
+
 /// Layout of a world.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
@@ -62,7 +68,10 @@ impl Layout {
         let name = Self::name_of(job, rendezvous.namespace);
         match &rendezvous.mpi {
             Some(world) => {
-                let MpiWorld { apps, hosts, origin } = (**world).clone();
+                let MpiWorld { apps, mut hosts, origin } = (**world).clone();
+                for known in hosts.iter_mut().filter(|known| is_this_host(&known.name)) {
+                    known.name = host.clone();
+                }
                 Self { name, hosts, here: rendezvous.node_index as usize, apps, is_crowded, origin }
             }
             None => {
@@ -78,6 +87,41 @@ impl Layout {
     #[must_use]
     pub fn name_of(job: JobId, namespace: u32) -> String {
         format!("rl-{job}-{namespace}")
+    }
+
+    /// The name of another world of the job.
+    #[must_use]
+    pub(super) fn name_of_other(&self, world: WorldId) -> String {
+        let (job, _) = self.name.rsplit_once('-').unwrap_or((&self.name, ""));
+        format!("{job}-{}", WORLD_NAMESPACE.saturating_add(world.get()))
+    }
+
+    /// Whether a world of the job may have this name.
+    pub(super) fn may_be_of_job(&self, name: &[u8]) -> bool {
+        let parts =
+            |name: &'_ str| name.rsplit_once('-').map(|(job, number)| (job.len(), number.parse::<u32>().is_ok()));
+        let Ok(text) = core::str::from_utf8(name) else { return false };
+        let (own, other) = (parts(&self.name), parts(text));
+        own.is_some_and(|(len, _)| other == Some((len, true)) && self.name.get(..len) == text.get(..len))
+    }
+
+    /// The name of this host.
+    pub(super) fn host(&self) -> &[u8] {
+        self.hosts.get(self.here).map_or(&[], |host| host.name.as_slice())
+    }
+
+    /// This world, for the machines of other worlds.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let Self { hosts, apps, origin, .. } = self.clone();
+        encode(&MpiWorld { apps, hosts, origin })
+    }
+
+    /// Another world of the job, as this host sees it.
+    pub(super) fn of_other(&self, name: &[u8], bytes: &[u8]) -> Option<Self> {
+        let MpiWorld { apps, hosts, origin } = decode(bytes).ok()?;
+        let here = hosts.iter().position(|host| host.name.as_slice() == self.host()).unwrap_or(usize::MAX);
+        let name = core::str::from_utf8(name).ok()?.into();
+        Some(Self { name, hosts, here, apps, is_crowded: false, origin })
     }
 
     /// The number of all ranks.

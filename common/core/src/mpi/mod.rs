@@ -17,6 +17,7 @@ mod spawn;
 mod tests;
 
 pub use init_wait::PATIENCE;
+pub(crate) use layout::is_this_host;
 pub use layout::{HostRanks, Layout};
 use origin::Origin;
 
@@ -72,6 +73,15 @@ pub enum Broken {
     Full(u32),
 }
 
+/// The worlds that share a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// The ranks' own world.
+    World,
+    /// All worlds of the job: the store is that of the first one.
+    Job,
+}
+
 /// An action for the owner of the sockets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
@@ -82,10 +92,12 @@ pub enum Action {
         /// After what was to be sent before.
         bytes: Vec<u8>,
     },
-    /// Ask the store of the ranks' generation; answered by [`Mpi::answered`].
+    /// Ask a store; answered by [`Mpi::answered`].
     Ask {
         /// The number of the request.
         seq: u64,
+        /// Which store.
+        reach: Reach,
         /// The request.
         words: Vec<u8>,
     },
@@ -123,11 +135,11 @@ pub enum Action {
         /// The words.
         text: Vec<u8>,
     },
-    /// These files are to be removed when the rank is gone.
+    /// A file is to be removed when the rank is gone.
     Cleanup {
-        /// Which.
-        rank: Rank,
-        /// Its files.
+        /// Which rank; `None`: all ranks of the host.
+        rank: Option<Rank>,
+        /// The file.
         path: Vec<u8>,
     },
 }
@@ -330,6 +342,7 @@ impl Mpi {
             Pending::Published(waiter) => names::answer_published(&mut cx, waiter, &reply),
             Pending::Lookup(taking) => taking.answered(&mut cx, &reply),
             Pending::Spawn(spawn) => spawn.answered(&mut cx, &reply),
+            Pending::OfWorld(of) => messages.take_of_world(&mut cx, of, &reply),
             Pending::Keys(generation, read) => lines.take_keys(&mut cx, (generation, read), values),
             Pending::Data(Looking::Host(node, read)) => messages.take_data(&mut cx, (node, read), values),
             Pending::Data(Looking::One(wanted)) => {

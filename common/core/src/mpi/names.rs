@@ -62,13 +62,13 @@ pub(super) fn serve_line(cx: &mut Cx<'_>, request: NameRequest<'_>) -> Option<Re
         }
         NameRequest::Publish { service, port } => {
             let ask = Ask::CompareSet { key: &key(service), expected: Expected::Absent, desired: port };
-            cx.ask(ask, Pending::Name(cx.client, Naming::Publish));
+            cx.ask_for_all(ask, Pending::Name(cx.client, Naming::Publish));
         }
         NameRequest::Lookup { service } => {
-            cx.ask(read(&key(service)), Pending::Name(cx.client, Naming::Lookup));
+            cx.ask_for_all(read(&key(service)), Pending::Name(cx.client, Naming::Lookup));
         }
         NameRequest::Unpublish { service } => {
-            cx.ask(Ask::Delete(&key(service)), Pending::Name(cx.client, Naming::Unpublish));
+            cx.ask_for_all(Ask::Delete(&key(service)), Pending::Name(cx.client, Naming::Unpublish));
         }
     }
     None
@@ -98,7 +98,7 @@ pub(super) fn publish(cx: &mut Cx<'_>, waiter: Waiter, by: u32, values: &[(&[u8]
     };
     let entries: Vec<(Vec<u8>, Vec<u8>)> = values.iter().map(entry).collect();
     let pairs: Vec<(&[u8], &[u8])> = entries.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
-    cx.ask(Ask::SetAll(&pairs), Pending::Published(waiter));
+    cx.ask_for_all(Ask::SetAll(&pairs), Pending::Published(waiter));
 }
 
 /// Sends whether values of PMIx are published, or taken back.
@@ -110,8 +110,8 @@ pub(super) fn answer_published(cx: &mut Cx<'_>, waiter: Waiter, answer: &Stored<
 /// Takes back values of PMIx. The answer follows when the last of them is gone.
 pub(super) fn unpublish(cx: &mut Cx<'_>, waiter: Waiter, keys: &[Vec<u8>]) {
     let Some((last, others)) = keys.split_last() else { return reply(cx, waiter, status::SUCCESS) };
-    others.iter().for_each(|key| cx.ask(Ask::Delete(&key_of(b"x", key)), Pending::Quiet));
-    cx.ask(Ask::Delete(&key_of(b"x", last)), Pending::Published(waiter));
+    others.iter().for_each(|key| cx.ask_for_all(Ask::Delete(&key_of(b"x", key)), Pending::Quiet));
+    cx.ask_for_all(Ask::Delete(&key_of(b"x", last)), Pending::Published(waiter));
 }
 
 /// Looks up values of PMIx.
@@ -133,7 +133,7 @@ impl Taking {
             Step::Read(at) => read(keys.get(at).copied().unwrap_or_default()),
             Step::Take(at) => Ask::Delete(keys.get(at).copied().unwrap_or_default()),
         };
-        cx.ask(ask, Pending::Lookup(self));
+        cx.ask_for_all(ask, Pending::Lookup(self));
     }
 
     /// The next step after an answer of the store.

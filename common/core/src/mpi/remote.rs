@@ -1,13 +1,13 @@
 //! Requests to the store about ranks of other hosts and about public names, and the processes that wait for the answers.
 //!
-//! The store is that of the ranks' generation, which every agent reaches. Names of keys and fences begin with [`PREFIX`].
+//! The store is that of the world's ranks, or that of the first world's for what concerns several worlds. Every agent reaches both. Names of keys and fences begin with [`PREFIX`].
 
 use super::fences::{Kind, Met};
 use super::names::{Naming, Taking};
 use super::pmi1::Barrier;
-use super::pmix::{Looking, Meeting, Wanted};
+use super::pmix::{Looking, Meeting, OfWorld, Wanted};
 use super::spawn::Spawn;
-use super::{Action, Cx};
+use super::{Action, Cx, Reach};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
 use crate::store::Ask;
@@ -35,6 +35,8 @@ pub(super) enum Pending {
     Data(Looking),
     /// The ranks that have come on other hosts: those of a fence.
     Came(RankSet),
+    /// About ranks of another world.
+    OfWorld(OfWorld),
     /// A process that publishes, looks up or takes back a name of PMI-1.
     Name(ClientId, Naming),
     /// A process that publishes values of PMIx, or takes them back.
@@ -59,9 +61,9 @@ impl Remote {
     }
 
     /// Asks the store.
-    pub(super) fn ask(&mut self, out: &mut VecDeque<Action>, ask: Ask<'_>, pending: Pending) {
+    pub(super) fn ask(&mut self, out: &mut VecDeque<Action>, reach: Reach, ask: Ask<'_>, pending: Pending) {
         let seq = self.number(pending);
-        out.push_back(Action::Ask { seq, words: Words::write(ask) });
+        out.push_back(Action::Ask { seq, reach, words: Words::write(ask) });
     }
 
     fn number(&mut self, pending: Pending) -> u64 {
@@ -72,9 +74,14 @@ impl Remote {
 }
 
 impl Cx<'_> {
-    /// Asks the store.
+    /// Asks the store of the world.
     pub(super) fn ask(&mut self, ask: Ask<'_>, pending: Pending) {
-        self.remote.ask(self.out, ask, pending);
+        self.remote.ask(self.out, Reach::World, ask, pending);
+    }
+
+    /// Asks the store of all worlds of the job.
+    pub(super) fn ask_for_all(&mut self, ask: Ask<'_>, pending: Pending) {
+        self.remote.ask(self.out, Reach::Job, ask, pending);
     }
 
     /// Orders something of the job for a rank.

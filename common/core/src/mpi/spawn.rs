@@ -1,44 +1,71 @@
 //! A process that starts programs by its MPI library, and waits until they run.
 
-use super::{Action, Cx};
+use super::fences::Waiter;
+use super::{Action, Cx, pmix};
 use crate::id::{ClientId, Rank};
 use crate::wire::frozen::client::Reply as Stored;
-use crate::wire::frozen::client::order::{Order, Request};
+use crate::wire::frozen::client::order::{Order, Request, Spawned};
 use crate::wire::pmi1::Reply;
+use crate::wire::pmix::{Writer, status};
 use alloc::vec::Vec;
+
+/// Why a spawn is not ordered.
+pub(super) const TOO_LONG: &str = "the programs and their arguments are longer than 512 KiB";
+
+/// A connection that waits for a spawn.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asker {
+    /// Of PMI-1.
+    Line(ClientId),
+    /// Of PMIx.
+    Message(Waiter),
+}
 
 /// The process, and what it waits for.
 #[derive(Debug)]
 pub(super) struct Spawn {
-    client: ClientId,
+    asker: Asker,
     rank: Rank,
     /// The new ranks.
     ranks: u32,
 }
 
 /// Orders the start of programs.
-pub(super) fn begin(cx: &mut Cx<'_>, rank: Rank, request: Request) {
+pub(super) fn begin(cx: &mut Cx<'_>, rank: Rank, asker: Asker, request: Request) {
     let ranks = request.programs.iter().fold(0_u32, |sum, program| sum.saturating_add(program.ranks));
-    let spawn = Spawn { client: cx.client, rank, ranks };
+    let spawn = Spawn { asker, rank, ranks };
     cx.order(rank, Order::Spawn(request).write(), super::remote::Pending::Spawn(spawn));
 }
 
 /// The library sees an error without words: the user reads the reason.
-pub(super) fn refuse(cx: &mut Cx<'_>, (client, rank): (ClientId, Rank), words: &[&[u8]]) {
+pub(super) fn refuse(cx: &mut Cx<'_>, (asker, rank): (Asker, Rank), words: &[&[u8]]) {
     let text: Vec<u8> =
         [&b"rlaunch: MPI_Comm_spawn: "[..]].iter().chain(words).flat_map(|part| part.iter()).copied().collect();
     cx.out.push_back(Action::Log { rank, text });
-    cx.write(client, Reply::NotSpawned.write());
+    match asker {
+        Asker::Line(client) => cx.write(client, Reply::NotSpawned.write()),
+        Asker::Message(waiter) => pmix::reply(cx, waiter, status::JOB_FAILED_TO_LAUNCH),
+    }
 }
 
 impl Spawn {
     /// The ranks run, or none does.
     pub(super) fn answered(self, cx: &mut Cx<'_>, answer: &Stored<'_>) {
-        let Self { client, rank, ranks } = self;
-        let Stored::Refused(refused) = answer else {
-            return cx.write(client, Reply::Spawned { ranks }.write());
-        };
-        let hint: &[&[u8]] = if refused.hint.is_empty() { &[] } else { &[b"\n  try     ", refused.hint] };
-        refuse(cx, (client, rank), &[&[refused.text], hint].concat());
+        let Self { asker, rank, ranks } = self;
+        if let Stored::Refused(refused) = answer {
+            let hint: &[&[u8]] = if refused.hint.is_empty() { &[] } else { &[b"\n  try     ", refused.hint] };
+            return refuse(cx, (asker, rank), &[&[refused.text], hint].concat());
+        }
+        let value = if let Stored::Value(value) = answer { *value } else { None };
+        let value = value.and_then(|value| Spawned::parse(value).ok());
+        match (asker, value) {
+            (Asker::Line(client), _) => cx.write(client, Reply::Spawned { ranks }.write()),
+            (Asker::Message(waiter), Some(spawned)) => {
+                let mut out = Writer::new(waiter.is_described);
+                out.status(status::SUCCESS).string(cx.layout.name_of_other(spawned.world).as_bytes());
+                pmix::send(cx, waiter, out);
+            }
+            (Asker::Message(waiter), None) => pmix::reply(cx, waiter, status::JOB_FAILED_TO_LAUNCH),
+        }
     }
 }

@@ -12,6 +12,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
 use alloc::vec;
 
+mod worlds;
+
 fn host(name: &str, ranges: &[(u32, u32)]) -> HostRanks {
     let mut ranks = RankSet::new();
     ranges.iter().for_each(|(first, last)| ranks.insert_range(*first, *last));
@@ -29,6 +31,8 @@ struct Rig {
     written: BTreeMap<ClientId, Vec<u8>>,
     closed: Vec<(ClientId, String)>,
     others: Vec<Action>,
+    /// Files that the ranks of the host share.
+    shared: Vec<Vec<u8>>,
     news: Vec<NodeNews>,
     asked: Vec<(u64, Vec<u8>)>,
 }
@@ -40,6 +44,7 @@ impl Rig {
             written: BTreeMap::new(),
             closed: Vec::new(),
             others: Vec::new(),
+            shared: Vec::new(),
             news: Vec::new(),
             asked: Vec::new(),
         }
@@ -56,8 +61,9 @@ impl Rig {
             match action {
                 Action::Write { client, bytes } => self.written.entry(client).or_default().extend(bytes),
                 Action::Close { client, why } => self.closed.push((client, why.to_string())),
-                Action::Ask { seq, words } => self.asked.push((seq, words)),
+                Action::Ask { seq, words, .. } => self.asked.push((seq, words)),
                 Action::News(news) => self.news.push(news),
+                Action::Cleanup { rank: None, path } => self.shared.push(path),
                 other @ (Action::Abort { .. } | Action::Log { .. } | Action::Cleanup { .. } | Action::Order { .. }) => {
                     self.others.push(other)
                 }
@@ -209,6 +215,22 @@ fn second_program_of_a_rank_begins_with_no_keys() {
     rig.mpi.closed(second);
     assert!(rig.mpi.is_inside(Rank::new(0)));
     rig.rank(0);
+}
+
+/// MPICH leaves its files in /dev/shm if its ranks are killed.
+#[test]
+fn files_that_mpich_shares_are_named_once_for_each_program() {
+    let mut rig = Rig::new(world(2));
+    let first = [0, 1].map(|rank| rig.rank(rank));
+    assert_eq!(rig.shared.len(), 2);
+    assert!(rig.shared[0].starts_with(b"/dev/shm/mpich_shm_") && rig.shared[1].starts_with(b"/dev/shm/mpich_vci_"));
+    rig.say(first[0], "cmd=finalize\n");
+    rig.rank(0);
+    assert_eq!(rig.shared.len(), 4);
+    assert_ne!(rig.shared[0], rig.shared[2], "the name of the second program is new");
+    let mut alone = Rig::new(world(1));
+    alone.rank(0);
+    assert!(alone.shared.is_empty(), "a rank alone shares nothing");
 }
 
 #[test]
@@ -428,7 +450,12 @@ fn request(tag: u32, body: Writer) -> Vec<u8> {
 }
 
 fn hello(rank: u32) -> Vec<u8> {
-    let body = [&b"none\0\0\0\0\0\0world\0"[..], &rank.to_be_bytes(), b"5.0\0v21\0\x01hash\0"].concat();
+    hello_of("world", rank)
+}
+
+fn hello_of(world: &str, rank: u32) -> Vec<u8> {
+    let body =
+        [&b"none\0\0\0\0\0\0"[..], world.as_bytes(), b"\0", &rank.to_be_bytes(), b"5.0\0v21\0\x01hash\0"].concat();
     let mut all = [0xff; 4].to_vec();
     all.extend(0_u32.to_le_bytes());
     all.extend(u32::try_from(body.len()).unwrap().to_le_bytes());

@@ -10,6 +10,7 @@ use crate::framework::MpiService;
 use crate::gpus::{Share, SharedOut, of_rank};
 use crate::id::{LocalRank, Rank, Round, WorldId};
 use crate::logs::{Logs, Way};
+use crate::mpi::is_this_host;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::rank_set::RankSet;
@@ -365,7 +366,7 @@ fn mpi<'a>(
     sandbox.mpi.as_ref().map(|mpi| MpiHost {
         port: mpi.port,
         namespace: rendezvous.namespace,
-        name: named.unwrap_or(&mpi.host),
+        name: named.filter(|name| !is_this_host(name)).unwrap_or(&mpi.host),
         is_crowded: sandbox.cpus > 0 && ranks > sandbox.cpus,
         is_spawned: rendezvous.mpi.as_ref().is_some_and(|world| !world.origin.is_empty()),
         network,

@@ -153,6 +153,8 @@ impl fmt::Debug for Part {
 // Not a message by itself: the parts of `ToNode::App`, put together.
 impl WireMessage for AppBase {}
 
+impl WireMessage for MpiWorld {}
+
 /// The job, as one node has to know it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Start {

@@ -7,12 +7,14 @@ mod lifeline;
 mod record;
 mod remote;
 mod run;
+mod shm_files;
 mod temp_files;
 
 pub use lease::LeaseLine;
 pub use lifeline::{Lifeline, Word};
 pub use record::{Record, example_frame};
 pub use remote::{LastWordsSeal, Remote, Streams, split_remote};
+pub use shm_files::ShmFiles;
 pub use temp_files::TempFiles;
 
 use crate::fd;

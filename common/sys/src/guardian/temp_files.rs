@@ -1,8 +1,9 @@
-//! The file that exists for as long as a job runs: the socket of the store.
+//! Files that exist for as long as a job runs: the socket of the store, and those of libraries of ranks in /dev/shm.
 //!
 //! Agent and guardian share a page with its path, so that it goes also if one of them is killed. A path that would have to be sent to the
 //! guardian could be lost on the way.
 
+use super::ShmFiles;
 use crate::memory::shared;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,9 +13,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// Longest path of a unix socket with its end, and so of ours: `sun_path`, unix(7).
 const ROOM: usize = 108;
 
-/// The path of a socket; or of nothing.
+/// The path of a socket, or of nothing; and the names of other files.
 #[derive(Clone, Copy, Debug)]
-pub struct TempFiles(&'static [AtomicU8]);
+pub struct TempFiles {
+    socket: &'static [AtomicU8],
+    shm: ShmFiles,
+}
 
 impl TempFiles {
     /// Before the fork.
@@ -22,28 +26,35 @@ impl TempFiles {
     /// # Errors
     /// No memory can be had.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(shared(ROOM)?))
+        Ok(Self { socket: shared(ROOM)?, shm: ShmFiles::new()? })
+    }
+
+    /// The files of /dev/shm.
+    #[must_use]
+    pub const fn shm(&self) -> ShmFiles {
+        self.shm
     }
 
     /// This is to go with the job, and what was noted before is not; false: it is too long.
     pub fn note(&self, path: &Path) -> bool {
         let bytes = path.as_os_str().as_bytes();
-        if bytes.len() >= self.0.len() || bytes.is_empty() {
+        if bytes.len() >= self.socket.len() || bytes.is_empty() {
             return false;
         }
         // The first byte last: until then nothing is there. The path before may have been longer.
-        self.0.iter().take(1).for_each(|slot| slot.store(0, Ordering::SeqCst));
-        for (slot, byte) in self.0.iter().zip(bytes.iter().chain(core::iter::repeat(&0))).skip(1) {
+        self.socket.iter().take(1).for_each(|slot| slot.store(0, Ordering::SeqCst));
+        for (slot, byte) in self.socket.iter().zip(bytes.iter().chain(core::iter::repeat(&0))).skip(1) {
             slot.store(*byte, Ordering::Release);
         }
-        self.0.iter().zip(bytes).take(1).for_each(|(slot, byte)| slot.store(*byte, Ordering::Release));
+        self.socket.iter().zip(bytes).take(1).for_each(|(slot, byte)| slot.store(*byte, Ordering::Release));
         true
     }
 
-    /// Removes the socket, if it is there. Nothing but a system call: the guardian calls it.
+    /// Removes the files that are there. Nothing but system calls: the guardian calls it.
     pub fn sweep(&self) {
+        self.shm.sweep();
         let mut path = [0u8; ROOM];
-        path.iter_mut().zip(self.0).for_each(|(byte, slot)| *byte = slot.load(Ordering::Acquire));
+        path.iter_mut().zip(self.socket).for_each(|(byte, slot)| *byte = slot.load(Ordering::Acquire));
         if path[0] != 0 {
             // SAFETY: `path` ends with at least one zero, since nothing as long as it is noted.
             unsafe { libc::unlink(path.as_ptr().cast()) };

@@ -3,11 +3,13 @@
 //! Each `init` of a rank after its first begins a new, empty space of keys: one rank may run several MPI programs, one after the other, and
 //! the n-th of each rank meet. The name of a space is new on the host: MPICH names files in /dev/shm after it.
 
+mod shm_names;
 mod spaces;
 mod spawning;
 
 use super::fences::{Fences, Kind, Met, Waiter};
 use super::remote::Pending;
+use super::spawn::Asker;
 use super::{Action, Broken, Cx, Layout, MOST_PER_RANK, Origin, SpeaksFor, names};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
@@ -82,6 +84,8 @@ pub(super) struct Lines {
     spaces: Spaces,
     fences: Fences<Barrier>,
     mapping: Option<Option<String>>,
+    /// Programs that a rank of this host has begun.
+    begun: Generation,
 }
 
 impl Lines {
@@ -165,6 +169,12 @@ impl Lines {
         cx.init_wait.wait(cx.now, &cx.layout.world(), rank);
         session.generation = own.inits;
         session.phase = Phase::Inside;
+        if session.generation >= self.begun && cx.layout.own().len() > 1 {
+            let files = shm_names::of_space(cx.layout, &space(cx.layout, session.generation));
+            let files = files.into_iter().map(|path| Action::Cleanup { rank: None, path: path.into_bytes() });
+            cx.out.extend(files);
+        }
+        self.begun = self.begun.max(session.generation.saturating_add(1));
         *own = OfRank { inits: own.inits.saturating_add(1), inside: Some((cx.client, true)), bytes: 0 };
         if self.ranks.len() as u64 == cx.layout.own().len() {
             self.forget_before();
@@ -308,8 +318,8 @@ fn spawn(cx: &mut Cx<'_>, session: &mut Session, rank: Rank, request: Request<'_
         return;
     }
     match session.spawning.take().map(|spawning| spawning.finish()) {
-        Some(Ok(request)) => super::spawn::begin(cx, rank, request),
-        Some(Err(why)) => super::spawn::refuse(cx, (cx.client, rank), &[why.as_bytes()]),
+        Some(Ok(request)) => super::spawn::begin(cx, rank, Asker::Line(cx.client), request),
+        Some(Err(why)) => super::spawn::refuse(cx, (Asker::Line(cx.client), rank), &[why.as_bytes()]),
         None => {}
     }
 }

@@ -1,6 +1,7 @@
 //! A spawn of PMI-1 on its way: lines about each of its programs.
 
 use super::super::Origin;
+use super::super::spawn::TOO_LONG;
 use super::Keys;
 use crate::os_bytes::OsBytes;
 use crate::wire::frozen::client::order::{Program, Request};
@@ -8,7 +9,6 @@ use alloc::vec::Vec;
 
 /// Most bytes of a spawn.
 const MOST: usize = 512 << 10;
-const TOO_LONG: &str = "the programs and their arguments are longer than 512 KiB";
 const NO_SUCH_PATH: &str = "the info key path names several directories\n  try     one directory, or none";
 
 /// The programs of a spawn.

@@ -5,8 +5,9 @@
 
 use super::super::fences::Waiter;
 use super::super::remote::{PREFIX, Pending};
-use super::super::{Broken, Cx, Layout, MOST_PER_RANK};
-use super::{ALL_RANKS, FIRST_SPECIAL, MOST_WAITING, Proc, Writer, reply, send, status};
+use super::super::{Broken, Cx, Layout, MOST_PER_RANK, Reach};
+use super::worlds::{Opened, key_of_rank};
+use super::{FIRST_SPECIAL, MOST_WAITING, Proc, Writer, reply, send, status};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
 use crate::store::Ask;
@@ -32,6 +33,8 @@ struct OfRank {
     data: Vec<u8>,
     local: Vec<u8>,
     is_described: bool,
+    /// Bytes of both that other worlds can read.
+    opened: usize,
 }
 
 /// Data of a rank of another host.
@@ -118,30 +121,34 @@ impl Data {
     /// The store gets what is new.
     pub(super) fn send(&mut self, cx: &mut Cx<'_>) {
         self.send_at = None;
-        let mut entries: Vec<(String, Vec<u8>)> = Vec::new();
-        let mut bytes = 0;
-        for rank in core::mem::take(&mut self.new) {
-            let Some(own) = self.own.get(&rank) else { continue };
-            let value = [&[u8::from(own.is_described)], own.data.as_slice()].concat();
-            if bytes + value.len() > MOST_AT_ONCE {
-                set_all(cx, &core::mem::take(&mut entries));
-                bytes = 0;
-            }
-            bytes = bytes.saturating_add(value.len());
-            entries.push((key_of(rank.get()), value));
-        }
-        set_all(cx, &entries);
+        let new = core::mem::take(&mut self.new);
+        let entries = new.into_iter().filter_map(|rank| {
+            let own = self.own.get(&rank)?;
+            Some((key_of(rank.get()).into_bytes(), [&[u8::from(own.is_described)], own.data.as_slice()].concat()))
+        });
+        set_all(cx, Reach::World, entries);
+    }
+
+    /// The store of all worlds gets what is new of the data of these ranks.
+    pub(super) fn open_to_worlds(&mut self, cx: &mut Cx<'_>, ranks: &RankSet) {
+        let (world, host) = (cx.layout.name.as_bytes(), cx.layout.host());
+        let new = self.own.iter_mut().filter(|(rank, _)| ranks.contains(**rank)).filter_map(|(rank, own)| {
+            let OfRank { data, local, is_described, .. } = own;
+            let all = data.len().saturating_add(local.len());
+            let opened = Opened { is_described: *is_described, host, local, data };
+            (core::mem::replace(&mut own.opened, all) < all).then(|| (key_of_rank(world, rank.get()), opened.write()))
+        });
+        set_all(cx, Reach::Job, new.collect::<Vec<_>>());
     }
 
     pub(super) const fn deadline(&self) -> Option<Mono> {
         self.send_at
     }
 
-    /// A request for the data of a rank of this job.
+    /// A request for the data of a rank of this world.
     pub(super) fn get(&mut self, cx: &mut Cx<'_>, waiter: Waiter, of: Proc<'_>, is_immediate: bool) {
-        let is_ours = of.nspace == cx.layout.name.as_bytes();
         let rank = Rank::new(of.rank);
-        let Some(node) = cx.layout.node_of(of.rank).filter(|_| is_ours && of.rank < FIRST_SPECIAL) else {
+        let Some(node) = cx.layout.node_of(of.rank).filter(|_| of.rank < FIRST_SPECIAL) else {
             return reply(cx, waiter, status::NOT_FOUND);
         };
         if node != cx.layout.here {
@@ -211,7 +218,8 @@ impl Data {
         let Some(own) = own.filter(|own| !own.data.is_empty() || !own.local.is_empty()) else {
             return reply(cx, waiter, status::NOT_FOUND);
         };
-        send_data(cx, waiter, of.get(), &[&own.local, &own.data]);
+        let of = Proc { nspace: cx.layout.name.as_bytes(), rank: of.get() };
+        send_data(cx, waiter, of, &[&own.local, &own.data]);
     }
 
     /// A connection is closed: it waits no more.
@@ -224,11 +232,27 @@ impl Data {
     }
 }
 
-fn set_all(cx: &mut Cx<'_>, entries: &[(String, Vec<u8>)]) {
-    if !entries.is_empty() {
-        let pairs: Vec<(&[u8], &[u8])> =
-            entries.iter().map(|(key, value)| (key.as_bytes(), value.as_slice())).collect();
-        cx.ask(Ask::SetAll(&pairs), Pending::Quiet);
+/// A key of the store and its value.
+type Entry = (Vec<u8>, Vec<u8>);
+
+/// Stores values, in requests that are not too long.
+fn set_all(cx: &mut Cx<'_>, reach: Reach, entries: impl IntoIterator<Item = Entry>) {
+    let (mut part, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
+    for (key, value) in entries {
+        bytes = bytes.saturating_add(value.len());
+        if bytes > MOST_AT_ONCE {
+            set_part(cx, reach, &core::mem::take(&mut part));
+            bytes = value.len();
+        }
+        part.push((key, value));
+    }
+    set_part(cx, reach, &part);
+}
+
+fn set_part(cx: &mut Cx<'_>, reach: Reach, part: &[Entry]) {
+    if !part.is_empty() {
+        let pairs: Vec<(&[u8], &[u8])> = part.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
+        cx.remote.ask(cx.out, reach, Ask::SetAll(&pairs), Pending::Quiet);
     }
 }
 
@@ -251,21 +275,18 @@ pub(super) fn hand_out_far(cx: &mut Cx<'_>, Wanted { waiter, of }: Wanted, data:
     let known =
         data.and_then(<[u8]>::split_first).filter(|(described, _)| **described == u8::from(waiter.is_described));
     match known.filter(|(_, data)| !data.is_empty()) {
-        Some((_, data)) => send_data(cx, waiter, of, &[data]),
+        Some((_, data)) => {
+            send_data(cx, waiter, Proc { nspace: cx.layout.name.as_bytes(), rank: of }, &[data]);
+        }
         None => reply(cx, waiter, status::NOT_FOUND),
     }
 }
 
-fn send_data(cx: &mut Cx<'_>, waiter: Waiter, of: u32, parts: &[&[u8]]) {
+pub(super) fn send_data(cx: &mut Cx<'_>, waiter: Waiter, of: Proc<'_>, parts: &[&[u8]]) {
     let mut data = Writer::new(waiter.is_described);
-    data.one_proc(Proc { nspace: cx.layout.name.as_bytes(), rank: of });
+    data.one_proc(of);
     parts.iter().for_each(|part| _ = data.raw(part));
     let mut out = Writer::new(waiter.is_described);
     out.status(status::SUCCESS).byte_object(&data.into_bytes());
     send(cx, waiter, out);
-}
-
-/// Whether the data of the whole job is meant.
-pub(super) const fn is_of_job(of: Proc<'_>) -> bool {
-    of.rank == ALL_RANKS
 }

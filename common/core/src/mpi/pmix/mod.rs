@@ -4,12 +4,13 @@
 //! rank connects after the program before has ended.
 
 mod data;
+mod meetings;
+mod spawning;
+mod worlds;
 
-use super::fences::{Fences, Kind, Met, Waiter};
-use super::remote::Pending;
-use super::{Action, Broken, Cx, Layout, SpeaksFor, job_data, names};
+use super::fences::{Fences, Waiter};
+use super::{Action, Broken, Cx, Layout, Origin, SpeaksFor, job_data, names, spawn};
 use crate::id::{ClientId, Rank};
-use crate::rank_set::RankSet;
 use crate::time::Mono;
 use crate::wire::pmix::{
     ALL_RANKS, FIRST_SPECIAL, HEADER, Header, Hello, Malformed, Proc, PublicRequest, Request, Writer, status,
@@ -18,13 +19,15 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use data::Data;
 pub(super) use data::{Looking, Wanted, ask_for};
+pub(super) use meetings::Meeting;
+use meetings::Purpose;
+use worlds::Worlds;
+pub(super) use worlds::{OfWorld, Parent};
 
 /// Most requests that wait for data of a rank.
 const MOST_WAITING: usize = 100_000;
 /// Longest public value.
 const LONGEST_PUBLIC: usize = 1 << 20;
-/// The bit of numbers of groups that have ranks on several hosts.
-const FAR_GROUP: u64 = 1 << 30;
 
 /// A connection.
 #[derive(Debug, Default)]
@@ -53,32 +56,13 @@ struct OfRank {
     published: BTreeSet<Vec<u8>>,
 }
 
-/// Why ranks meet.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Meeting {
-    Fence,
-    Connect,
-    Disconnect,
-    Group(Vec<u8>),
-}
-
-impl Kind for Meeting {
-    fn bytes(&self) -> Vec<u8> {
-        match self {
-            Self::Fence => b"fence ".to_vec(),
-            Self::Connect => b"connect ".to_vec(),
-            Self::Disconnect => b"disconnect ".to_vec(),
-            Self::Group(name) => [b"group ", name.as_slice()].concat(),
-        }
-    }
-}
-
 /// Everything about PMIx.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
     ranks: BTreeMap<Rank, OfRank>,
     fences: Fences<Meeting>,
     data: Data,
+    worlds: Worlds,
     groups: u32,
     /// The facts about the job, described and not.
     job: [Option<Vec<u8>>; 2],
@@ -130,6 +114,9 @@ impl Messages {
         }
         own.open = own.open.saturating_add(1);
         own.inside = own.inside.saturating_add(1);
+        if matches!(Origin::parse(&cx.layout.origin), Some(Origin::Parent(_))) {
+            self.worlds.announce(cx);
+        }
         cx.init_wait.come(rank);
         (session.rank, session.is_described) = (Some(rank), hello.is_described);
         cx.answer(Hello::answer(cx.client.get()));
@@ -160,14 +147,22 @@ impl Messages {
                 self.data.commit(cx, (rank, is_described), &parts)?;
                 status::SUCCESS
             }
-            Request::Fence(procs) => return self.meet(cx, rank, waiter, Meeting::Fence, &procs),
-            Request::Connect(procs) => return self.meet(cx, rank, waiter, Meeting::Connect, &procs),
-            Request::Disconnect(procs) => return self.meet(cx, rank, waiter, Meeting::Disconnect, &procs),
+            Request::Fence(procs) => return self.meet(cx, rank, waiter, (Purpose::Fence, &procs)),
+            Request::Connect(procs) => return self.meet(cx, rank, waiter, (Purpose::Connect, &procs)),
+            Request::Disconnect(procs) => return self.meet(cx, rank, waiter, (Purpose::Disconnect, &procs)),
             Request::GroupConstruct { name, procs } => {
-                return self.meet(cx, rank, waiter, Meeting::Group(name.to_vec()), &procs);
+                return self.meet(cx, rank, waiter, (Purpose::Group(name.to_vec()), &procs));
             }
             Request::Get { of, is_immediate } => {
                 self.get(cx, waiter, of, is_immediate);
+                return Ok(());
+            }
+            Request::Spawn(apps) => {
+                self.worlds.announce(cx);
+                match spawning::request(cx, rank, &apps) {
+                    Ok(request) => spawn::begin(cx, rank, spawn::Asker::Message(waiter), request),
+                    Err(why) => spawn::refuse(cx, (spawn::Asker::Message(waiter), rank), &[why.as_bytes()]),
+                }
                 return Ok(());
             }
             Request::Finalize => self.finalize(session, rank),
@@ -182,7 +177,9 @@ impl Messages {
                 status::SUCCESS
             }
             Request::JobControl { cleanup } => {
-                cleanup.iter().for_each(|path| cx.out.push_back(Action::Cleanup { rank, path: path.to_vec() }));
+                cleanup
+                    .iter()
+                    .for_each(|path| cx.out.push_back(Action::Cleanup { rank: Some(rank), path: path.to_vec() }));
                 let mut out = Writer::new(is_described);
                 out.status(status::SUCCESS).size(0);
                 send(cx, waiter, out);
@@ -196,6 +193,7 @@ impl Messages {
 
     /// Values for all ranks of the job, by name.
     fn public(&mut self, cx: &mut Cx<'_>, rank: Rank, waiter: Waiter, request: &PublicRequest<'_>) {
+        self.worlds.announce(cx);
         let published = &mut self.ranks.entry(rank).or_default().published;
         match request {
             PublicRequest::Publish { values, .. }
@@ -231,7 +229,10 @@ impl Messages {
     }
 
     fn get(&mut self, cx: &mut Cx<'_>, waiter: Waiter, of: Proc<'_>, is_immediate: bool) {
-        if !data::is_of_job(of) || of.nspace != cx.layout.name.as_bytes() {
+        if of.nspace != cx.layout.name.as_bytes() {
+            return self.get_of_world(cx, waiter, of, is_immediate);
+        }
+        if of.rank != ALL_RANKS {
             return self.data.get(cx, waiter, of, is_immediate);
         }
         let mut data = Writer::new(waiter.is_described);
@@ -239,70 +240,6 @@ impl Messages {
         let mut out = Writer::new(waiter.is_described);
         out.status(status::SUCCESS).byte_object(&data.into_bytes());
         send(cx, waiter, out);
-    }
-
-    /// Ranks wait for each other.
-    fn meet(
-        &mut self,
-        cx: &mut Cx<'_>,
-        rank: Rank,
-        waiter: Waiter,
-        meeting: Meeting,
-        procs: &[Proc<'_>],
-    ) -> Result<(), Broken> {
-        let Some(all) = members(cx.layout, procs).filter(|all| all.contains(rank)) else {
-            reply(cx, waiter, status::BAD_PARAM);
-            return Ok(());
-        };
-        if let Some(met) = self.fences.arrive(cx, (meeting, all), rank, waiter)? {
-            if met.count == 0 {
-                self.release(cx, &met);
-            } else {
-                self.data.send(cx);
-                cx.fence(met, Pending::Meeting);
-            }
-        }
-        Ok(())
-    }
-
-    /// All have come.
-    pub(super) fn release(&mut self, cx: &mut Cx<'_>, met: &Met<Meeting>) {
-        cx.init_wait.over(&met.all);
-        self.data.on_meeting(cx.layout, &met.all);
-        if matches!(met.kind, Meeting::Group(_)) {
-            self.groups = self.groups.wrapping_add(1);
-        }
-        for is_described in [false, true] {
-            let mut waiters = met.waiters.iter().filter(|waiter| waiter.is_described == is_described).peekable();
-            if waiters.peek().is_none() {
-                continue;
-            }
-            let bytes = self.words(cx.layout, met, is_described).into_bytes();
-            waiters.for_each(|Waiter { client, tag, .. }| cx.write(*client, Header::frame(client.get(), *tag, &bytes)));
-        }
-    }
-
-    /// The answer to all that have met.
-    fn words(&mut self, layout: &Layout, met: &Met<Meeting>, is_described: bool) -> Writer {
-        let mut out = Writer::new(is_described);
-        out.status(status::SUCCESS);
-        match &met.kind {
-            Meeting::Fence | Meeting::Disconnect => {}
-            Meeting::Connect => {
-                let mut of = out.another();
-                of.string(layout.name.as_bytes()).raw(self.job_data(layout, is_described));
-                out.byte_object(&of.into_bytes());
-            }
-            Meeting::Group(_) => {
-                // All hosts have to find the same number by themselves, and a number of this host must not be the same.
-                let far = FAR_GROUP | met.hash() & (FAR_GROUP - 1);
-                let number = if met.count > 0 { far } else { u64::from(self.groups & 0x3fff_ffff) };
-                let ranks: Vec<u32> = met.all.ranges().flat_map(|(first, last)| first..=last).collect();
-                out.procs(ranks.iter().map(|rank| Proc { nspace: layout.name.as_bytes(), rank: *rank }));
-                out.size(1).info_size(b"pmix.grp.ctxid", number);
-            }
-        }
-        out
     }
 
     /// The data of ranks of another host.
@@ -323,6 +260,7 @@ impl Messages {
     pub(super) fn closed(&mut self, client: ClientId, session: &Session) {
         self.fences.forget(client);
         self.data.closed(client);
+        self.worlds.closed(client);
         if let Some(own) = session.rank.and_then(|rank| self.ranks.get_mut(&rank)) {
             own.open = own.open.saturating_sub(1);
             if !session.is_finalized {
@@ -345,19 +283,6 @@ impl Messages {
 /// Sends the data of a rank of another host; `None`: it has committed none.
 pub(super) fn hand_out_far(cx: &mut Cx<'_>, wanted: Wanted, data: Option<&[u8]>) {
     data::hand_out_far(cx, wanted, data);
-}
-
-/// The ranks of some processes; `None`: there are those of other jobs, or ranks that do not exist.
-fn members(layout: &Layout, procs: &[Proc<'_>]) -> Option<RankSet> {
-    let mut all = RankSet::new();
-    for Proc { nspace, rank } in procs {
-        match *rank {
-            _ if *nspace != layout.name.as_bytes() => return None,
-            ALL_RANKS => all.extend(&layout.world()),
-            rank => all.insert(Rank::new(rank)),
-        }
-    }
-    Some(all).filter(|all| layout.knows(all))
 }
 
 pub(super) fn send(cx: &mut Cx<'_>, Waiter { client, tag, .. }: Waiter, out: Writer) {

@@ -4,6 +4,7 @@
 //! A message is a header of 16 bytes and a buffer. A buffer is a row of packs, each of a count and that many values of one kind. A
 //! described buffer has the kinds beside the values. A plain buffer has not.
 
+mod apps;
 mod hello;
 mod read;
 mod request;
@@ -11,6 +12,7 @@ mod request;
 mod tests;
 mod write;
 
+pub use apps::App;
 pub use hello::Hello;
 pub use read::{Proc, RawValue, Reader};
 pub use request::{PublicRequest, Request};
@@ -40,6 +42,7 @@ pub mod kind {
     pub const TIME: u16 = 19;
     pub const STATUS: u16 = 20;
     pub const PROC: u16 = 22;
+    pub const APP: u16 = 23;
     pub const INFO: u16 = 24;
     pub const PDATA: u16 = 25;
     pub const BUFFER: u16 = 26;
@@ -58,6 +61,7 @@ pub mod status {
     pub const OUT_OF_RESOURCE: i32 = -29;
     pub const NOT_FOUND: i32 = -46;
     pub const NOT_SUPPORTED: i32 = -47;
+    pub const JOB_FAILED_TO_LAUNCH: i32 = -181;
 }
 
 /// Bytes that are not what a client sends.

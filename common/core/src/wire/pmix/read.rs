@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A number whose width depends on the client's machine: its kind stands before it.
-    fn number(&mut self) -> Result<u64, Malformed> {
+    pub(super) fn number(&mut self) -> Result<u64, Malformed> {
         match self.half()? {
             7 | 12 => self.byte().map(u64::from),
             8 | kind::UINT16 => self.half().map(u64::from),

@@ -1,6 +1,6 @@
 //! The requests of a client, as far as they are answered.
 
-use super::{Malformed, Proc, RawValue, Reader, kind};
+use super::{App, Malformed, Proc, RawValue, Reader, kind};
 use alloc::vec::Vec;
 
 const ABORT: u8 = 1;
@@ -57,6 +57,8 @@ pub enum Request<'a> {
     Finalize,
     /// About public values.
     Public(PublicRequest<'a>),
+    /// Starts programs as another job.
+    Spawn(Vec<App<'a>>),
     /// Waits for others, and gets to know their jobs.
     Connect(Vec<Proc<'a>>),
     /// Waits for others, and forgets their jobs.
@@ -109,6 +111,10 @@ impl<'a> Request<'a> {
                 Self::Public(PublicRequest::Lookup { keys, waits: has(&infos(&mut all)?, b"pmix.wait") })
             }
             8 => Self::Public(PublicRequest::Unpublish(keys(&mut all)?)),
+            9 => {
+                let _of_the_job = infos(&mut all)?;
+                Self::Spawn(all.counted(kind::APP, App::read)?)
+            }
             10 => Self::Connect(all.counted(kind::PROC, Reader::proc)?),
             11 => Self::Disconnect(all.counted(kind::PROC, Reader::proc)?),
             12 | 13 => Self::Events,

@@ -139,6 +139,11 @@ impl Writer {
         self
     }
 
+    /// A key with a process.
+    pub fn key_proc(&mut self, key: &[u8], value: Proc<'_>) -> &mut Self {
+        self.key(key, kind::PROC).proc(value)
+    }
+
     /// A key with a text.
     pub fn key_text(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
         self.key(key, kind::STRING).text(value)

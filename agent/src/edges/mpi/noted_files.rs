@@ -1,0 +1,48 @@
+//! Files of /dev/shm that the guardian removes if the agent is killed.
+
+use rlaunch_sys::guardian::ShmFiles;
+use std::collections::BTreeMap;
+
+/// The noted files, and the slots of the guardian's table.
+#[derive(Debug)]
+pub(super) struct NotedFiles {
+    table: ShmFiles,
+    /// The slot of each path, and how many users it has.
+    slots: BTreeMap<Vec<u8>, (usize, u32)>,
+    free: Vec<usize>,
+    /// The first slot that was never used.
+    next: usize,
+}
+
+impl NotedFiles {
+    pub(super) const fn new(table: ShmFiles) -> Self {
+        Self { table, slots: BTreeMap::new(), free: Vec::new(), next: 0 }
+    }
+
+    /// Notes a file. If the table is full, the file stays when the agent is killed.
+    pub(super) fn note(&mut self, path: &[u8]) {
+        if !ShmFiles::takes(path) {
+            return;
+        }
+        if let Some((_, users)) = self.slots.get_mut(path) {
+            *users = users.saturating_add(1);
+            return;
+        }
+        let Some(slot) = self.free.pop().or_else(|| (self.next < ShmFiles::MOST).then_some(self.next)) else { return };
+        self.next = self.next.max(slot + 1);
+        if self.table.note(slot, path) {
+            self.slots.insert(path.to_vec(), (slot, 1));
+        }
+    }
+
+    /// A file is gone.
+    pub(super) fn forget(&mut self, path: &[u8]) {
+        let Some((slot, users)) = self.slots.get_mut(path) else { return };
+        *users = users.saturating_sub(1);
+        if *users == 0 {
+            self.table.clear(*slot);
+            self.free.push(*slot);
+            self.slots.remove(path);
+        }
+    }
+}

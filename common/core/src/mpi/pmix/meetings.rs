@@ -1,0 +1,188 @@
+//! Places where ranks meet: fences, connections and groups, of one world or of several.
+
+use super::super::fences::{Kind, Met, Waiter, bytes_of};
+use super::super::remote::Pending;
+use super::super::{Broken, Cx, Layout};
+use super::worlds::Later;
+use super::{ALL_RANKS, Header, Messages, Proc, Writer, reply, status};
+use crate::id::Rank;
+use crate::rank_set::RankSet;
+use crate::store::Ask;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// The bit of numbers of groups that have ranks on several hosts, or of several worlds.
+const FAR_GROUP: u64 = 1 << 30;
+/// Ranks of several worlds are counted from here: no rank has such a number, so the store of a host waits for no other of its ranks.
+const FIRST_COUNTED: u32 = 1 << 24;
+
+/// The ranks of each of several worlds, by its name.
+pub(super) type Members = BTreeMap<Vec<u8>, RankSet>;
+
+/// Why ranks meet.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Purpose {
+    Fence,
+    Connect,
+    Disconnect,
+    Group(Vec<u8>),
+}
+
+/// A meeting of ranks.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::mpi) struct Meeting {
+    purpose: Purpose,
+    /// All members, if they are of several worlds; else empty.
+    members: Members,
+}
+
+impl Kind for Meeting {
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = match &self.purpose {
+            Purpose::Fence => b"fence ".to_vec(),
+            Purpose::Connect => b"connect ".to_vec(),
+            Purpose::Disconnect => b"disconnect ".to_vec(),
+            Purpose::Group(name) => [b"group ", name.as_slice()].concat(),
+        };
+        for (world, ranks) in &self.members {
+            bytes.extend([&b"\0"[..], world, b"\0", &bytes_of(ranks)].concat());
+        }
+        bytes
+    }
+
+    fn has_other_worlds(&self) -> bool {
+        !self.members.is_empty()
+    }
+}
+
+impl Messages {
+    /// Ranks wait for each other.
+    pub(super) fn meet(
+        &mut self,
+        cx: &mut Cx<'_>,
+        rank: Rank,
+        waiter: Waiter,
+        (purpose, procs): (Purpose, &[Proc<'_>]),
+    ) -> Result<(), Broken> {
+        let own = cx.layout.name.as_bytes();
+        if let Some(other) =
+            procs.iter().map(|proc| proc.nspace).find(|world| *world != own && !self.worlds.knows(world))
+        {
+            let procs = procs.iter().map(|proc| (proc.nspace.to_vec(), proc.rank)).collect();
+            self.worlds.learn(cx, other, Later::Meet { rank, waiter, purpose, procs });
+            return Ok(());
+        }
+        let Some(mut members) = self.members(cx.layout, procs) else {
+            reply(cx, waiter, status::BAD_PARAM);
+            return Ok(());
+        };
+        let Some(all) = members.get(own).filter(|all| all.contains(rank)).cloned() else {
+            reply(cx, waiter, status::BAD_PARAM);
+            return Ok(());
+        };
+        if members.len() == 1 {
+            members.clear();
+        }
+        let Some(met) = self.fences.arrive(cx, (Meeting { purpose, members }, all), rank, waiter)? else {
+            return Ok(());
+        };
+        if met.count == 0 {
+            self.release(cx, &met);
+        } else if met.kind.has_other_worlds() {
+            self.data.send(cx);
+            self.data.open_to_worlds(cx, &met.all);
+            fence_of_worlds(cx, met);
+        } else {
+            self.data.send(cx);
+            cx.fence(met, Pending::Meeting);
+        }
+        Ok(())
+    }
+
+    /// The ranks of some processes, by world; `None`: there are ranks that do not exist.
+    fn members(&self, layout: &Layout, procs: &[Proc<'_>]) -> Option<Members> {
+        let mut members = Members::new();
+        for Proc { nspace, rank } in procs {
+            let of = if *nspace == layout.name.as_bytes() { layout } else { self.worlds.layout(nspace)? };
+            let ranks = members.entry(nspace.to_vec()).or_default();
+            match *rank {
+                ALL_RANKS => ranks.extend(&of.world()),
+                rank => ranks.insert(Rank::new(rank)),
+            }
+            if !of.knows(ranks) {
+                return None;
+            }
+        }
+        Some(members)
+    }
+
+    /// All have come.
+    pub(in crate::mpi) fn release(&mut self, cx: &mut Cx<'_>, met: &Met<Meeting>) {
+        cx.init_wait.over(&met.all);
+        self.data.on_meeting(cx.layout, &met.all);
+        if matches!(met.kind.purpose, Purpose::Group(_)) {
+            self.groups = self.groups.wrapping_add(1);
+        }
+        for is_described in [false, true] {
+            let mut waiters = met.waiters.iter().filter(|waiter| waiter.is_described == is_described).peekable();
+            if waiters.peek().is_none() {
+                continue;
+            }
+            let bytes = self.words(cx.layout, met, is_described).into_bytes();
+            waiters.for_each(|Waiter { client, tag, .. }| cx.write(*client, Header::frame(client.get(), *tag, &bytes)));
+        }
+    }
+
+    /// The answer to all that have met.
+    fn words(&mut self, layout: &Layout, met: &Met<Meeting>, is_described: bool) -> Writer {
+        let Meeting { purpose, members } = &met.kind;
+        let own = || BTreeMap::from([(layout.name.as_bytes().to_vec(), met.all.clone())]);
+        let members = if members.is_empty() { &own() } else { members };
+        let mut out = Writer::new(is_described);
+        out.status(status::SUCCESS);
+        match purpose {
+            Purpose::Fence | Purpose::Disconnect => {}
+            Purpose::Connect => {
+                for world in members.keys() {
+                    let mut of = out.another();
+                    of.string(world);
+                    match self.worlds.layout(world) {
+                        Some(other) => of.raw(&super::job_data::write(other, is_described)),
+                        None => of.raw(self.job_data(layout, is_described)),
+                    };
+                    out.byte_object(&of.into_bytes());
+                }
+            }
+            Purpose::Group(_) => {
+                // All hosts have to find the same number by themselves, and a number of this host must not be the same.
+                let far = FAR_GROUP | met.hash() & (FAR_GROUP - 1);
+                let number = if met.count > 0 { far } else { u64::from(self.groups & 0x3fff_ffff) };
+                let of = |ranks: &RankSet| ranks.ranges().flat_map(|(first, last)| first..=last).collect::<Vec<u32>>();
+                let procs: Vec<Proc<'_>> = members
+                    .iter()
+                    .flat_map(|(world, ranks)| of(ranks).into_iter().map(|rank| Proc { nspace: world, rank }))
+                    .collect();
+                out.procs(procs.into_iter()).size(1).info_size(b"pmix.grp.ctxid", number);
+            }
+        }
+        out
+    }
+}
+
+/// Waits until the hosts of all these ranks, which are of several worlds, have come.
+fn fence_of_worlds(cx: &mut Cx<'_>, met: Met<Meeting>) {
+    let (mut all, mut own) = (RankSet::new(), RankSet::new());
+    let mut next = FIRST_COUNTED;
+    for (world, ranks) in &met.kind.members {
+        let is_own = *world == cx.layout.name.as_bytes();
+        for rank in ranks.ranges().flat_map(|(first, last)| first..=last) {
+            all.insert(Rank::new(next));
+            if is_own && cx.layout.is_here(rank) {
+                own.insert(Rank::new(next));
+            }
+            next = next.saturating_add(1);
+        }
+    }
+    let name = met.name();
+    cx.ask_for_all(Ask::Fence { name: name.as_bytes(), all: &all, who: &own, within: None }, Pending::Meeting(met));
+}
