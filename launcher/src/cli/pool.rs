@@ -5,7 +5,7 @@ use super::place::{self, Own, PerNode};
 use super::scan::{self, Given};
 use super::site::Site;
 use super::table::{Id, POOL, Row, Takes};
-use super::{Command, Reach, Run, help, nearest, reach, values};
+use super::{Command, Reach, Run, help, nearest, output_options, reach, values};
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::hostlist::{Entry, Host};
 use rlaunch_core::os_bytes::OsBytes;
@@ -56,6 +56,7 @@ pub(super) const OPTIONS: &[Id] = &[
     Id::Place(place::Opt::Json),
     Id::Reach(reach::Opt::Connect),
     Id::Reach(reach::Opt::Fast),
+    Id::Output(output_options::Opt::Events),
     Id::Pool(Opt::Idle),
     Id::Pool(Opt::Foreground),
     Id::Pool(Opt::Now),
@@ -103,6 +104,8 @@ pub(crate) struct PoolUp {
     pub(crate) idle: Option<Span>,
     /// `--foreground`.
     pub(crate) is_foreground: bool,
+    /// `--events`.
+    pub(crate) events: Option<OsBytes>,
 }
 
 /// Hosts as they were named.
@@ -174,6 +177,7 @@ struct Options {
     idle: Option<Span>,
     is_foreground: bool,
     is_now: bool,
+    events: Option<OsBytes>,
     /// Options that only one action has: the option and the action.
     only: Vec<(OsBytes, &'static str)>,
 }
@@ -187,6 +191,7 @@ impl Options {
             idle: None,
             is_foreground: false,
             is_now: false,
+            events: None,
             only: Vec::new(),
         };
         for given in given {
@@ -202,6 +207,14 @@ impl Options {
                 }
                 Id::Reach(opt) => {
                     all.reach.take(opt, given)?;
+                    "up"
+                }
+                Id::Output(output_options::Opt::Events) if given.value.is_empty() => {
+                    let takes = "a file".into();
+                    return Err(CliError::Value { option: given.spelled, takes, got: given.value, hint: None });
+                }
+                Id::Output(output_options::Opt::Events) => {
+                    all.events = Some(given.value.clone());
                     "up"
                 }
                 Id::Pool(Opt::Idle) => {
@@ -245,6 +258,7 @@ impl Options {
                 reach: self.reach.reach(),
                 idle: self.idle,
                 is_foreground: self.is_foreground,
+                events: self.events,
             })),
             "add" => PoolVerb::Add(PoolHosts(self.hosts)),
             "remove" => PoolVerb::Remove(hosts),

@@ -5,6 +5,7 @@
 
 pub(crate) mod client;
 pub(crate) mod detach;
+mod events;
 pub(crate) mod exec;
 mod links;
 mod room;
