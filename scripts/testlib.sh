@@ -403,7 +403,7 @@ check_scripts() {
     for python in common/client/python/rlaunch/{,*/,*/*/}*.py; do
         python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1], feature_version=(3, 9))' "$python" || return
     done
-    for python in tests/torch/*.py tests/python/*.py examples/*.py scripts/build-client scripts/licenses scripts/package scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py scripts/bench.d/*.py scripts/testbed scripts/testbedlib/*.py scripts/pictures scripts/picturelib/*.py scripts/site; do
+    for python in tests/torch/*.py tests/python/*.py examples/*.py scripts/build-client scripts/licenses scripts/package scripts/packagelib/*.py scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py scripts/bench.d/*.py scripts/testbed scripts/testbedlib/*.py scripts/pictures scripts/picturelib/*.py scripts/site; do
         python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$python" || return
     done
     for source in scripts/bench.d/*.c; do

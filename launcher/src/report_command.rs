@@ -153,7 +153,8 @@ fn newer(name: &OsBytes, version: u32) -> Failure {
 }
 
 fn unread(name: &OsBytes, error: &io::Error) -> Failure {
-    failure(format!("cannot read the event log {name}: {}", rlaunch_sys::reason(error)), None)
+    let hint = (error.kind() == io::ErrorKind::NotFound).then_some(HOW);
+    failure(format!("cannot read the event log {name}: {}", rlaunch_sys::reason(error)), hint)
 }
 
 fn unwritten(name: &OsBytes, error: &io::Error) -> Failure {

@@ -7,7 +7,7 @@ use crate::directory::{self, NoDirectory, NoFiles};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
 use crate::pool::client::Warner;
-use crate::view::{self, map, phrases};
+use crate::view::{self, map, path_search, phrases};
 use crate::{bindings, colour, doctor, driver, installed, pool, serve, unconnected};
 use crate::{query_commands, report_command};
 use anyhow::Context as _;
@@ -206,11 +206,12 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     let by_slice = || slices.as_ref().map(|plan| map::slices(&placement, plan)).unwrap_or_default();
     place_notes(&placement.notes, run.presentation.verbosity, run.programs.len());
     let programs: Vec<&[OsBytes]> = run.programs.iter().map(|program| program.argv.as_slice()).collect();
+    let settings = map::Settings { restarts: run.restart_words(), same: &run.presentation.same };
     let source = run.in_allocation.as_ref().map(|found| (&found.allocation, run.reach.carrier(run.reach.fast).kind()));
     let bound = || bindings::text(&run.whole, &placement, &|name| std::env::var_os(name));
     let text = match json {
-        true => map::json(&placement, holder, source, slices.as_ref()),
-        false => map::text(&placement, &programs, holder, source) + &by_slice() + &bound(),
+        true => map::json(&placement, &programs, holder, source, slices.as_ref()),
+        false => map::text(&placement, &programs, holder, source, &settings) + &by_slice() + &bound(),
     };
     answer(text.as_bytes())
 }
@@ -240,6 +241,7 @@ pub(crate) fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) ->
         // The named file may be a FIFO that waits for its writer.
         read: &|path| origin.interruptibly(|| std::fs::File::open(OsStr::from_bytes(path)).and_then(read_all)),
         is_file: &|path| std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|meta| meta.is_file()),
+        near: &|path| path_search::near_file(path),
         runs: &|path| runs(path),
         has_input: &has_input,
         directory: &|| origin::directory().ok().map(OsBytes::new),
@@ -444,7 +446,10 @@ fn diagnostics(verbosity: Verbosity) -> OsBytes {
 
 /// Prints notes before anything is started.
 fn notes(plan: &Plan, origin: &Origin) {
-    place_notes(&plan.job.placement.notes, plan.presentation.verbosity, plan.job.apps.len());
+    // The error of a program that does not exist has no note before it.
+    let is_worth_it = |note: &&Note| !matches!(note, Note::OneRank(app) if unconnected::is_missing(plan, *app));
+    let placed = plan.job.placement.notes.iter().filter(is_worth_it);
+    place_notes(placed, plan.presentation.verbosity, plan.job.apps.len());
     if plan.presentation.verbosity == Verbosity::Quiet {
         return;
     }
@@ -489,9 +494,9 @@ fn notes(plan: &Plan, origin: &Origin) {
     }
 }
 
-fn place_notes(notes: &[Note], verbosity: Verbosity, programs: usize) {
+fn place_notes<'a>(notes: impl IntoIterator<Item = &'a Note>, verbosity: Verbosity, programs: usize) {
     if verbosity > Verbosity::Quiet {
-        notes.iter().filter(|note| map::is_news(note)).for_each(|note| say(&map::note(note, programs)));
+        notes.into_iter().filter(|note| map::is_news(note)).for_each(|note| say(&map::note(note, programs)));
     }
 }
 

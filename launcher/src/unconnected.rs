@@ -4,6 +4,7 @@
 use crate::cli::Plan;
 use rlaunch_core::elf;
 use rlaunch_core::framework::{Mpi, imports};
+use rlaunch_core::id::AppIndex;
 use rlaunch_core::master_store::{self, Program};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::shell::quoted;
@@ -76,6 +77,13 @@ impl Needs {
         let is_mpi = |name: &&Vec<u8>| LIBRARIES.iter().any(|start| name.starts_with(start));
         Self { may_use_mpi: true, library: needed.iter().find(is_mpi).map(|name| name.as_slice().into()) }
     }
+}
+
+/// Whether this host, on which all ranks are to run, has no file for a program.
+pub(crate) fn is_missing(plan: &Plan, app: AppIndex) -> bool {
+    let base = plan.job.apps.get(app.index()).map(|app| &app.base);
+    let is_here = || base.and_then(executable).is_some_and(|path| path.exists());
+    plan.job.placement.remote().is_none() && !is_here()
 }
 
 /// Note about a name in MASTER_ADDR that this host cannot resolve, if several ranks are to meet there. A note and no refusal:

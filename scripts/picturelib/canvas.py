@@ -25,7 +25,7 @@ FILLS = {
     "orange": ("#fff1e5", "#4a2a10"),
     "purple": ("#fbefff", "#352058"),
     "bar-blue": ("#0969da", "#388bfd"),
-    "bar-grey": ("#afb8c1", "#484f58"),
+    "bar-grey": ("#afb8c1", "#6e7681"),
 }
 FONT = "system-ui,-apple-system,'Segoe UI','Noto Sans','DejaVu Sans',Helvetica,Arial,sans-serif"
 MONO = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"

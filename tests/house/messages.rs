@@ -37,6 +37,11 @@ const ORDINARY: &[&str] = &[
     "the same again in a minute; if the process stays, restart the host",
     "restart the container of process 1",
     "would be ended, if no other holder were kept",
+    "to see what is there",
+    "for processes that the kernel killed",
+    "for its state and the reason",
+    "if the network or a host pauses",
+    "in the program, which prints stacks",
     "rlaunch…, if a command of rlaunch was meant",
     "the path of …: it is not in this directory",
     "is a variable of your command line empty?",
@@ -93,6 +98,8 @@ const ORDINARY: &[&str] = &[
     // The answer to `rlaunch map`, and what `-v` shows of it.
     "hosts of …, whose agents … starts",
     "held by rlaunch at MASTER_PORT",
+    "as rlaunch does this anyway",
+    "more ranks than slots",
     "log files: …",
     "local_rank\":",
     // Parts of `rlaunch report`, and its picture.

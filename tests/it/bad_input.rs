@@ -331,7 +331,9 @@ fn a_launch_that_failed_starts_nothing_more() {
 
 #[test]
 fn a_command_with_a_typing_error_is_told_only_where_no_such_program_exists() {
-    Case::start(["mapp", "-n", "4", "true"]).code(127).says("  try     rlaunch map, if a command of rlaunch was meant");
+    let mapp = Case::start(["mapp", "-n", "4", "true"]).code(127);
+    assert!(mapp.err().starts_with("error: mapp: no such file"), "a note before it: {}", mapp.err());
+    mapp.says("  try     rlaunch map, if a command of rlaunch was meant");
     let plan = Plan::shell(
         "printf '#!/bin/sh\\necho mine' >\"$DIR/mapp\"; chmod +x \"$DIR/mapp\"; PATH=\"$DIR:$PATH\" \"$RL\" mapp",
     );

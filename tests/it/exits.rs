@@ -174,6 +174,20 @@ fn the_report_names_the_first_failure() {
 }
 
 #[test]
+fn last_words_that_stand_above_the_report_are_not_repeated() {
+    let script = "printf 'one\\ntwo\\nthree\\n' >&2; exit 3";
+    let repeated = |before: &[&str], after: &[&str]| {
+        let words = [before, &["sh", "-c", script], after].concat();
+        Case::start(words).code(3).err().matches("two\n").count()
+    };
+    assert_eq!(repeated(&["-n", "1"], &[]), 1);
+    let group = [":", "--group", "g", "-n", "1", "sleep", "60"];
+    assert_eq!(repeated(&["-n", "1", "--lead"], &group), 1);
+    let other = [":", "-n", "1", "sleep", "60"];
+    assert_eq!(repeated(&["-n", "1"], &other), 2, "another rank may have written meanwhile");
+}
+
+#[test]
 fn a_crash_is_told_as_such() {
     let done = Case::start(["-n", "2", "sh", "-c", "[ $RANK = 0 ] || kill -SEGV $$; exec sleep 60"]).code(139);
     done.says("rank 1 failed first: SIGSEGV");

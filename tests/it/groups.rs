@@ -226,15 +226,15 @@ fn groups_stand_wherever_hosts_do() {
     let file = scratch.path("hosts");
     fs::write(&file, "@oss slots=2 # both\n!example5\n").unwrap();
     let (config, file) = (scratch.dir(), file.to_str().unwrap());
-    let map = "3 ranks on 2 hosts\n  example4  ranks 0,1\n  n1        rank 2\nTCPStore: left to rank 0 (it does not run Python)\n";
+    let map = "3 ranks on 2 hosts\n  example4  ranks 0,1\n  n1        rank 2\ncommand: true\nTCPStore: left to rank 0 (it does not run Python)\n";
     assert_eq!(prints(config, &["map", "-n", "3", "-H", &format!("^{file},n1"), "true"]), map);
     assert_eq!(
         prints(config, &["map", "--hostfile", file, "true"]),
-        "2 ranks on 1 host\n  example4  ranks 0,1\nTCPStore: left to rank 0 (it does not run Python)\n"
+        "2 ranks on 1 host\n  example4  ranks 0,1\ncommand: true\nTCPStore: left to rank 0 (it does not run Python)\n"
     );
     assert_eq!(
         prints(config, &["map", "-f", file, "-H", "@oss!example5", "true"]),
-        "2 ranks on 1 host\n  example4  ranks 0,1\nTCPStore: left to rank 0 (it does not run Python)\n"
+        "2 ranks on 1 host\n  example4  ranks 0,1\ncommand: true\nTCPStore: left to rank 0 (it does not run Python)\n"
     );
     assert_eq!(prints(config, &["hosts", "--hostfile", file, "@adm"]), "example[0,4]\n");
     assert_eq!(prints(config, &["hosts", "-x", "@oss", "-e", "@io"]), "example6\n");

@@ -229,7 +229,8 @@ fn a_map_shows_every_rank() {
          {\"rank\":1,\"host\":\"node0\",\"local_rank\":1,\"node_index\":0,\"app\":0},\
          {\"rank\":2,\"host\":\"node1\",\"local_rank\":0,\"node_index\":1,\"app\":0}],\
          \"store\":{\"by\":\"rank0\",\"why\":\"not_python\"},\
-         \"hosts\":[{\"host\":\"node0\",\"slots\":2,\"ranks\":2},{\"host\":\"node1\",\"slots\":2,\"ranks\":1}]}\n"
+         \"hosts\":[{\"host\":\"node0\",\"slots\":2,\"ranks\":2},{\"host\":\"node1\",\"slots\":2,\"ranks\":1}],\
+         \"apps\":[{\"argv\":[\"./train\"]}]}\n"
     );
     let text = "4 ranks on 2 hosts\n  a  rank 0\n  b  ranks 1-3\n  rank 0     ./x\n  ranks 1-3  ./y 1\n\
                 TCPStore: left to rank 0 (it does not run Python)\n";
@@ -248,7 +249,10 @@ fn a_map_shows_every_rank() {
 fn a_hostfile_that_is_not_there_is_fatal() {
     let gone = Scratch::new().path("gone");
     let gone = gone.to_str().unwrap();
-    let expected = format!("error: cannot read the hostfile {gone}: no such file or directory\n");
+    let expected = format!(
+        "error: cannot read the hostfile {gone}: no such file or directory\n  \
+         try     -H HOST,...   or a file with a host on each line, as: node01 slots=4\n"
+    );
     assert_eq!(refused(&["--hostfile", gone, "true"]), expected);
     assert_eq!(refused(&["map", "--hostfile", gone, "true"]), expected);
     let out = census::output(Command::new(rlaunch()).arg("true").env("RLAUNCH_HOSTFILE", gone).stdin(Stdio::null()));

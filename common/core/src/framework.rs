@@ -26,15 +26,15 @@ pub enum Mpi {
     None,
 }
 
-/// What agents do for MPI libraries.
+/// The service of agents for MPI libraries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub enum MpiService {
-    /// Nothing.
+    /// No service.
     #[default]
     None,
-    /// They serve a program that may have one.
+    /// For programs that may have one.
     Possible,
-    /// They serve a program that is linked with one, or a script that imports mpi4py.
+    /// For a program that is linked with one, or a script that imports mpi4py.
     Needed,
 }
 

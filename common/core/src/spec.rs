@@ -84,7 +84,7 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// What agents do for MPI libraries.
+    /// The service of agents for MPI libraries.
     #[must_use]
     pub fn mpi_service(&self) -> MpiService {
         match (self.mpi, self.mpi_library.is_empty()) {

@@ -9,6 +9,7 @@ use rlaunch_core::bootstrap::srun::PASSED;
 use rlaunch_core::bootstrap::{CommandTemplate, SrunPlan, Transport};
 use rlaunch_core::error::Hint;
 use rlaunch_core::hostlist::Entry;
+use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Note;
 use std::borrow::Cow;
@@ -88,7 +89,9 @@ impl Launcher {
             b"ssh" => Ok(Self::Ssh),
             b"slurm" | b"srun" => Ok(Self::Slurm),
             other => {
-                let template = other.strip_prefix(b"exec:").ok_or_else(|| refuse(None))?;
+                let meant = || nearest(other, ["auto", "local", "ssh", "slurm"].into_iter()).unwrap_or("ssh");
+                let template =
+                    other.strip_prefix(b"exec:").ok_or_else(|| refuse(Some(values::spell(option, meant()).into())))?;
                 CommandTemplate::parse(template).map(Self::Exec).map_err(|error| {
                     let hint = error.hint().map(|hint| format!("{}: {error}", values::spell(option, &hint)).into());
                     refuse(hint)

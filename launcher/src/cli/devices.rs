@@ -118,8 +118,12 @@ pub(super) const DRY_RUN: &str = "show what would be ended or removed";
 /// The variable that stands for `--devices`.
 const VARIABLE: &str = "RLAUNCH_DEVICES";
 
-/// The words of each host whose chips are free.
-const FREE: &str = "no process holds a TPU chip";
+/// The command of each host whose chips are free. A host without device files has no chip.
+const FREE: &str = concat!(
+    "for f in /dev/accel[0-9]* /dev/vfio/[0-9]*; do ",
+    "[ -e \"$f\" ] && exec echo no process holds a TPU chip; done; ",
+    "echo there is no TPU chip: neither /dev/accel0 nor /dev/vfio/0 exists",
+);
 
 /// The options of `rlaunch clean`: some of a job's.
 pub(super) const CLEAN_OPTIONS: &[Id] = &[
@@ -178,7 +182,8 @@ pub(super) fn clean(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Clean, CliEr
     }
     // The job has no program that waits for other hosts of a slice.
     job.extend(
-        ["--allow-partial", "--ppn", "1", "--stdin", "none", "--prefix", "%h: ", "--", "echo", FREE].map(OsBytes::from),
+        ["--allow-partial", "--ppn", "1", "--stdin", "none", "--prefix", "%h: ", "--", "sh", "-c", FREE]
+            .map(OsBytes::from),
     );
     Ok(Clean::Job { words: job, is_trial })
 }
@@ -204,7 +209,7 @@ mod tests {
 
     #[test]
     fn clean_is_a_job_with_one_process_on_each_host() {
-        let end = "--allow-partial --ppn 1 --stdin none --prefix %h:  -- echo no process holds a TPU chip";
+        let end = format!("--allow-partial --ppn 1 --stdin none --prefix %h:  -- sh -c {FREE}");
         for (line, words, is_trial) in [
             ("", "--devices=tpu", false),
             ("-H n[1-2] --dry-run", "--hosts n[1-2] --devices=tpu", true),

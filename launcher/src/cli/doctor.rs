@@ -49,7 +49,8 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
         return Err(CliError::NoHosts { word: word.clone() });
     }
     let named = words.given.iter().any(scan::Given::names_hosts);
-    let variables = from_variables(&words, Scope { first: true, hosts: !named, torchrun: false }, env);
+    let variables =
+        from_variables(&words, Scope { first: true, hosts: !named, torchrun: false, is_counted: false }, env);
     let (mut hosts, mut reach) = (place::Own::default(), reach::Args::default());
     let json = words.given.iter().any(|given| given.row.id == Id::Place(place::Opt::Json));
     for given in words.given.into_iter().chain(variables) {
@@ -116,6 +117,7 @@ mod tests {
                 _ => Err(std::io::Error::from_raw_os_error(2)),
             },
             is_file: &|path| path.as_slice() == b"file",
+            near: &|_| None,
             runs: &|_| None,
             has_input: &|| false,
             directory: &|| None,
@@ -175,7 +177,10 @@ mod tests {
                 "-H file",
                 "error: -H takes names of hosts, but file is a file here\n  try     --hostfile file\n          -H file:1, if it is a host\n",
             ),
-            ("-f gone", "error: cannot read the hostfile gone: no such file or directory\n"),
+            (
+                "-f gone",
+                "error: cannot read the hostfile gone: no such file or directory\n  try     -H HOST,...   or a file with a host on each line, as: node01 slots=4\n",
+            ),
         ] {
             assert_eq!(targets(line, &[]).unwrap_err(), expected, "{line}");
         }

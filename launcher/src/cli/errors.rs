@@ -4,7 +4,8 @@ use super::AllocationUseError;
 use super::nearest::nearest;
 use super::planned_options;
 use super::site::Silent;
-use super::table::Table;
+use super::table::{Row, Table};
+use super::values;
 use rlaunch_core::bootstrap::TargetError;
 use rlaunch_core::env::ExportError;
 use rlaunch_core::error::Hint;
@@ -80,7 +81,7 @@ pub(crate) enum CliError {
     Chips { source: SliceError },
     /// A hostfile that cannot be read; `option` may be the variable that names it.
     #[error("cannot read the hostfile {path}{}: {why}", from_variable(option))]
-    Hostfile { option: OsBytes, path: OsBytes, why: String },
+    Hostfile { option: OsBytes, path: OsBytes, why: String, near: Option<OsBytes> },
     /// `-H FILE`
     #[error("{} takes names of hosts, but {} is a file here", Named(option), Shown(path))]
     IsFile { option: OsBytes, path: OsBytes },
@@ -142,11 +143,17 @@ impl CliError {
         let typed: Vec<u8> = typed.split(|b| *b == b'=').next().unwrap_or_default().to_vec();
         let dashes: Vec<u8> = typed.iter().map(|b| if *b == b'_' { b'-' } else { b.to_ascii_lowercase() }).collect();
         let names = || table.rows().flat_map(|row| row.names.iter().copied()).filter(|name| name.len() > 1);
-        let same = names().find(|name| name.as_bytes() == dashes);
+        let same = names().find(|name| name.as_bytes() == dashes).map(|name| format!("--{name}"));
         let meant = same
-            .or_else(|| planned_options::meant(&dashes).filter(|_| table.is_jobs()))
-            .or_else(|| nearest(&dashes, names()));
-        Self::Unknown { option: option.clone(), nearest: meant.map(|name| format!("--{name}")), help: table.help }
+            .or_else(|| planned_options::meant(&dashes).filter(|_| table.is_jobs()).map(str::to_owned))
+            .or_else(|| begun(&dashes, table))
+            .or_else(|| nearest(&dashes, names()).map(|name| format!("--{name}")));
+        Self::Unknown { option: option.clone(), nearest: meant, help: table.help }
+    }
+
+    /// A letter or a word with its number, as `-np4`.
+    pub(super) fn joined(word: &OsBytes, apart: String) -> Self {
+        Self::Unknown { option: word.clone(), nearest: Some(apart), help: "" }
     }
 
     /// A dash as word processors make it of `-`.
@@ -216,7 +223,10 @@ impl Hint for CliError {
             Self::Place { source, .. } => source.hint(),
             Self::Chips { source } => source.hint(),
             Self::LateCommand { name } => Some(format!("rlaunch {name} ...").into()),
-            Self::Hostfile { .. } => None,
+            Self::Hostfile { option, near, .. } => Some(match near {
+                Some(near) => values::spell(option, &quoted(near)).into(),
+                None => "-H HOST,...   or a file with a host on each line, as: node01 slots=4".into(),
+            }),
             Self::IsFile { path, .. } => {
                 let host = OsBytes::new([path.as_slice(), b":1"].concat());
                 Some(format!("--hostfile {}\n-H {}, if it is a host", typed(path), typed(&host)).into())
@@ -240,6 +250,16 @@ impl Hint for CliError {
             Self::Slices(source) => Some(source.hint().into()),
         }
     }
+}
+
+/// The options that begin with a word, if they are few.
+fn begun(word: &[u8], table: &'static Table) -> Option<String> {
+    const SHORTEST: usize = 4;
+    const MOST: usize = 3;
+    let named = |row: &'static Row| row.names.iter().find(|name| name.as_bytes().starts_with(word));
+    let mut names: Vec<String> = table.rows().filter_map(named).map(|name| format!("--{name}")).collect();
+    names.sort_by_key(String::len);
+    (word.len() >= SHORTEST && (1..=MOST).contains(&names.len())).then(|| names.join("   or   "))
 }
 
 fn fireworks(name: &OsBytes) -> String {

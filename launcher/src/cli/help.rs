@@ -156,21 +156,40 @@ pub(super) fn about(words: &[OsBytes]) -> Result<String, CliError> {
         (None, _, _, Some(text), _) => Ok(text),
         (None, .., Some(row)) => Ok(option(row)),
         (more, ..) => {
-            let options = table::rows().flat_map(|row| row.names.iter().copied()).filter(|name| name.len() > 1);
-            let names = COMMANDS.iter().map(|sub| sub.name).chain(topics()).chain(options);
-            let near = nearest(&word, names).filter(|_| more.is_none());
+            let near = if more.is_none() { near(&word) } else { Vec::new() };
+            let near: Vec<String> = near.into_iter().map(|name| format!("rlaunch help {name}")).collect();
+            let hint = match near.as_slice() {
+                [] => "rlaunch help help lists the topics".to_owned(),
+                near => near.join("   or   "),
+            };
             Err(CliError::Value {
                 option: "rlaunch help".into(),
                 takes: "a command, an option or a topic".into(),
                 got: more.unwrap_or(first).clone(),
-                hint: Some(
-                    near.map_or("rlaunch help help lists the topics".into(), |near| {
-                        format!("rlaunch help {near}").into()
-                    }),
-                ),
+                hint: Some(hint.into()),
             })
         }
     }
+}
+
+/// Commands, topics and options that have a word in their name or their title; else the one that is spelled most like it.
+fn near(word: &[u8]) -> Vec<&'static str> {
+    const SHORTEST: usize = 3;
+    const MOST: usize = 3;
+    let has = |text: &str| {
+        let text = text.to_ascii_lowercase();
+        word.len() >= SHORTEST && text.as_bytes().windows(word.len()).any(|part| part == word)
+    };
+    let topics = GROUPS.into_iter().filter(|group| has(group.title) || has(group.topic)).map(|group| group.topic);
+    let rows = || table::rows().filter(|row| !row.names.is_empty());
+    let named = rows().filter(|row| row.names.iter().any(|name| has(name))).map(Row::shown);
+    let near: Vec<&str> = topics.chain(named).take(MOST).collect();
+    if !near.is_empty() {
+        return near;
+    }
+    let options = table::rows().flat_map(|row| row.names.iter().copied()).filter(|name| name.len() > 1);
+    let names = COMMANDS.iter().map(|sub| sub.name).chain(self::topics()).chain(options);
+    nearest(word, names).into_iter().collect()
 }
 
 /// A group of options, with explanations.

@@ -182,6 +182,7 @@ mod tests {
                 _ => Err(io::Error::from_raw_os_error(2)),
             },
             is_file: &|path| path.as_slice() == b"file",
+            near: &|_| None,
             runs: &|_| None,
             has_input: &|| false,
             directory: &|| None,
@@ -244,7 +245,10 @@ mod tests {
                 "\u{2013}e n1",
                 "error: unknown option '\u{2013}e'\n  try     -e   (the dash that was typed is another character)\n",
             ),
-            ("--hostfile gone", "error: cannot read the hostfile gone: no such file or directory\n"),
+            (
+                "--hostfile gone",
+                "error: cannot read the hostfile gone: no such file or directory\n  try     -H HOST,...   or a file with a host on each line, as: node01 slots=4\n",
+            ),
             ("a,", "error: hosts, column 3: a host name is missing here\n     | a,\n     |   ^\n"),
         ] {
             assert_eq!(answer(line, "").unwrap_err(), expected, "{line}");

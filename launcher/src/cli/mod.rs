@@ -6,6 +6,7 @@ mod allocation;
 mod assign;
 mod binding;
 mod commands;
+mod contradictions;
 mod devices;
 mod doctor;
 mod env;
@@ -435,10 +436,11 @@ fn no_program(last: Option<&scan::Given>) -> CliError {
 /// The variables that stand for options which a program was not given, as if it had been. Those for the whole job, and those
 /// that name hosts where no program does, are the first one's.
 fn from_variables(part: &scan::Words, scope: Scope, env: Lookup<'_>) -> Vec<scan::Given> {
-    let Scope { first, hosts, torchrun } = scope;
+    let Scope { first, hosts, torchrun, is_counted } = scope;
     let absent = part.table.rows().filter(|row| part.given.iter().all(|given| given.row.id != row.id));
     let meant = absent.filter(|row| match row.id {
         Id::Place(place::Opt::Hosts | place::Opt::Hostfile) => hosts,
+        Id::Place(place::Opt::PerNode) => !is_counted,
         id => first || is_own(id),
     });
     meant
@@ -460,6 +462,8 @@ struct Scope {
     hosts: bool,
     /// torchrun's options are used: only then its variables count. Operators set them in every pod, also for programs that are not torch's.
     torchrun: bool,
+    /// An option gives the number of ranks on each host.
+    is_counted: bool,
 }
 
 /// Whether each program has its own value of an option.
@@ -573,10 +577,11 @@ struct Seen {
 }
 
 fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
+    contradictions::check(&parts)?;
+    let is_counted = contradictions::per_resource(&parts).is_some();
     let named = parts.iter().flat_map(|part| &part.given).any(scan::Given::names_hosts);
-    let mut programs: Vec<Program> = Vec::new();
+    let (mut programs, mut shared): (Vec<Program>, Vec<Export>) = (Vec::new(), Vec::new());
     let (mut variables_used, mut same) = (Vec::new(), Vec::new());
-    let mut shared: Vec<Export> = Vec::new();
     let mut wide = Wide::default();
     let torchrun = parts.iter().any(torch::is_used);
     if torchrun {
@@ -584,7 +589,7 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     }
     for part in parts {
         let first = programs.is_empty();
-        let variables_given = from_variables(&part, Scope { first, hosts: first && !named, torchrun }, env);
+        let variables_given = from_variables(&part, Scope { first, hosts: first && !named, torchrun, is_counted }, env);
         variables_used.extend(variables_given.iter().map(|given| (given.row.typed(), given.spelled.clone())));
         same.extend(part.same);
         let mut what = run::Args::default();

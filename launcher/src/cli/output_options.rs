@@ -192,10 +192,7 @@ impl Args {
     pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
         match opt {
             Opt::Label => self.style = Some(Style::Labelled(OsBytes::from(Prefix::DEFAULT))),
-            Opt::Raw => {
-                self.style = Some(Style::Raw);
-                self.prefix = None;
-            }
+            Opt::Raw => self.style = Some(Style::Raw),
             // Open MPI's option of this name says where it is installed on the hosts.
             Opt::Prefix if given.value.starts_with(b"/") && !given.value.contains(&b'%') => {
                 let hint = Some("leave it out: rlaunch needs no installation on the hosts".into());
@@ -242,7 +239,12 @@ impl Args {
     }
 
     pub(super) fn style(&mut self) -> Style {
-        self.prefix.take().map(Style::Labelled).or_else(|| self.style.take()).unwrap_or_default()
+        match (self.style.take(), self.prefix.take()) {
+            // No typed option is beside it, and it goes before variables.
+            (Some(Style::Raw), _) => Style::Raw,
+            (_, Some(prefix)) => Style::Labelled(prefix),
+            (style, None) => style.unwrap_or_default(),
+        }
     }
 
     /// Files of the streams of ranks.
@@ -259,8 +261,10 @@ impl Args {
 
 fn stdin(option: &OsBytes, value: &OsBytes) -> Result<StdinPlan, CliError> {
     if value.len() < 10 && !value.is_empty() && value.iter().all(u8::is_ascii_digit) && value.as_slice() != b"0" {
-        return Err(CliError::NotYet {
-            what: values::spell(option, &format!("{value}")),
+        return Err(CliError::Value {
+            option: option.clone(),
+            takes: "0, all or none (no single rank but rank 0)".into(),
+            got: value.clone(),
             hint: Some(format!("{}   or   {}", values::spell(option, "0"), values::spell(option, "all")).into()),
         });
     }

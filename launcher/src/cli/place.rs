@@ -9,6 +9,7 @@ use super::table::{Group, Id, Row, Takes};
 use super::values::{self, Lookup};
 use rlaunch_core::bind::Bind;
 use rlaunch_core::hostlist::Entry;
+use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::map_by::MapBy;
 use rlaunch_core::place::{MOST_RANKS, Nodes, RankBy};
@@ -320,7 +321,8 @@ impl Own {
             Opt::Hosts => self.lists.push(said),
             Opt::Hostfile if said.value.is_empty() => {
                 let Said { option, value } = said;
-                return Err(CliError::Value { option, takes: "a file".into(), got: value, hint: None });
+                let hint = Some(format!("-H HOST,...   or   {}", values::spell(&option, "FILE")).into());
+                return Err(CliError::Value { option, takes: "a file".into(), got: value, hint });
             }
             Opt::Hostfile if said.value.as_slice() == b"-" => {
                 let Said { option, value } = said;
@@ -403,7 +405,9 @@ fn per_node(option: &OsBytes, value: &OsBytes) -> Result<PerNode, CliError> {
     }
     if value.iter().any(u8::is_ascii_alphabetic) {
         let takes = "a whole number above 0, auto, cpu or gpu".into();
-        return Err(CliError::Value { option: option.clone(), takes, got: value.clone(), hint: None });
+        let meant = nearest(value, words.iter().map(|(word, _)| *word)).unwrap_or("4");
+        let hint = Some(values::spell(option, meant).into());
+        return Err(CliError::Value { option: option.clone(), takes, got: value.clone(), hint });
     }
     values::count(option, value, MOST_RANKS).map(PerNode::Ranks)
 }

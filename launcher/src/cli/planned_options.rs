@@ -50,12 +50,14 @@ pub(super) const fn same(names: &'static [&'static str], same: Same, hint: Optio
 
 /// Words that users may try, and our own for them.
 static MEANT: &[(&[&str], &str)] = &[
-    (&["nprocs", "nproc", "num-procs", "procs", "num-proc", "ranks", "nranks", "num-ranks", "processes"], "np"),
-    (&["cwd", "workdir", "work-dir", "workingdir", "working-dir", "dir"], "wdir"),
-    (&["time-limit", "walltime"], "timeout"),
+    (&["nprocs", "num-procs", "procs", "num-proc", "ranks", "nranks", "num-ranks", "processes"], "--np"),
+    (&["nproc"], "--nproc-per-node N, the ranks of each host   or   -n N, all ranks"),
+    (&["cwd", "workdir", "work-dir", "workingdir", "working-dir", "dir"], "--wdir"),
+    (&["time-limit", "walltime"], "--timeout"),
+    (&["restart", "restarts", "retries", "retry"], "--max-restarts"),
 ];
 
-/// Our option for a word that is no option here, but easily meant.
+/// Our options for a word that is no option here, but easily meant.
 pub(super) fn meant(name: &[u8]) -> Option<&'static str> {
     MEANT.iter().find(|(words, _)| words.iter().any(|word| word.as_bytes() == name)).map(|(_, own)| *own)
 }

@@ -236,12 +236,9 @@ impl Args {
             Opt::Prompt => self.reach.prompt = true,
             Opt::Fast => self.reach.fast = true,
             Opt::AgentPath if !value.starts_with(b"/") => {
-                return Err(CliError::Value {
-                    option: given.spelled,
-                    takes: "an absolute path, which is looked for on the hosts".into(),
-                    got: given.value,
-                    hint: None,
-                });
+                let hint = Some(values::spell(option, "/usr/local/bin/rlaunch").into());
+                let takes = "an absolute path, which is looked for on the hosts".into();
+                return Err(CliError::Value { option: given.spelled, takes, got: given.value, hint });
             }
             Opt::AgentPath => self.reach.agent_path = Some(given.value),
             Opt::Interface if !is_interface(value) => {
@@ -271,17 +268,7 @@ impl Args {
 }
 
 fn transport(option: &OsBytes, value: &OsBytes) -> Result<Transport, CliError> {
-    match value.as_slice() {
-        b"auto" => Ok(Transport::Auto),
-        b"tcp" => Ok(Transport::Tcp),
-        b"stdio" => Ok(Transport::Stdio),
-        _ => Err(CliError::Value {
-            option: option.clone(),
-            takes: "auto, tcp or stdio".into(),
-            got: value.clone(),
-            hint: None,
-        }),
-    }
+    values::choice(option, value, &[("auto", Transport::Auto), ("tcp", Transport::Tcp), ("stdio", Transport::Stdio)])
 }
 
 /// As the kernel takes them: 15 bytes at most, without a blank or a slash.

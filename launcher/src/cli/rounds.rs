@@ -8,12 +8,15 @@ use super::site::Site;
 use super::table::{Group, Id, Row, Takes};
 use super::values;
 use super::{Program, Run};
+use crate::view::phrases;
 use rlaunch_core::env::base;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{MOST_RANKS, Placement};
 use rlaunch_core::rank_assign::{self, AssignError, Policy, Stage, World};
 use rlaunch_core::restart::{Limits, Respawn, names_slices};
+use rlaunch_core::restarts::Restarts;
 use rlaunch_core::rounds::Rounds;
+use rlaunch_core::shell::quoted;
 use rlaunch_core::time::Span;
 use std::borrow::Cow;
 
@@ -207,6 +210,19 @@ impl Args {
         OsBytes::from(all.join(" and ").as_str())
     }
 
+    /// The options that were given, as they are typed; without times, which no loss depends on.
+    fn words(&self) -> Vec<String> {
+        let policy = self.policy.as_ref().map(|said| values::spell(&said.option, &quoted(&said.value)));
+        let hosts = self.spare_hosts.as_ref().map(ToString::to_string);
+        let respawn = self.respawn.as_ref().map(|(option, how)| match how {
+            Respawn::Next => format!("{option}=next"),
+            Respawn::Now | Respawn::Never => option.to_string(),
+        });
+        let counts = [&self.spares, &self.max_rounds, &self.min_world, &self.min_active, &self.max_rank_faults];
+        let counts = counts.into_iter().flatten().map(|(option, n)| values::spell(option, &n.to_string()));
+        policy.into_iter().chain(hosts).chain(counts).chain(respawn).collect()
+    }
+
     /// The first of them that was given.
     pub(super) fn first(&self) -> Option<&OsBytes> {
         let spans = [&self.fault_window, &self.yield_within, &self.respawn_timeout];
@@ -223,6 +239,21 @@ impl Args {
 }
 
 impl Run {
+    /// The settings about restarts, as options; none: nothing is started again.
+    pub(crate) fn restart_words(&self) -> Vec<String> {
+        let Restarts { most, delay, .. } = self.restarts;
+        let preempt = self.preempt_retries();
+        let mut words = Vec::new();
+        if most > 0 {
+            words.push(format!("--max-restarts {most} --restart-delay {}", phrases::wait(delay)));
+        }
+        if preempt > 0 {
+            words.push(format!("--preempt-retries {preempt}"));
+        }
+        words.extend(self.rounds.words());
+        words
+    }
+
     /// The restart options of a job with this placement.
     ///
     /// # Errors
@@ -320,7 +351,7 @@ fn held_back(option: &OsBytes, spares: u32, world: u32) -> Result<Policy, CliErr
 }
 
 fn ranks(n: u32) -> String {
-    crate::view::phrases::count(n.into(), "rank")
+    phrases::count(n.into(), "rank")
 }
 
 fn both(one: &OsBytes, other: &OsBytes, what: &str, hint: Option<String>) -> CliError {

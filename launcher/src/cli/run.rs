@@ -119,7 +119,8 @@ impl Args {
 }
 
 fn no_name(Given { spelled: option, value: got, .. }: Given) -> CliError {
-    CliError::Value { option, takes: "up to 64 letters, digits, '-', '_' and '.'".into(), got, hint: None }
+    let hint = Some(values::spell(&option, "worker").into());
+    CliError::Value { option, takes: "up to 64 letters, digits, '-', '_' and '.'".into(), got, hint }
 }
 
 fn is_name(value: &OsBytes) -> bool {

@@ -106,6 +106,9 @@ impl Words {
         if until > 1 && name.get(..until).is_some_and(known) {
             return self.named(word, name, rest);
         }
+        if let Some(apart) = self.unjoined(first, name) {
+            return Err(CliError::joined(word, apart));
+        }
         let mut letter = first;
         let mut more = more;
         loop {
@@ -128,6 +131,26 @@ impl Words {
             let Some((next, after)) = more.split_first() else { return Ok(()) };
             (letter, more) = (*next, after);
         }
+    }
+
+    /// The spelling of a number that stands without a gap after other letters than its own: `-np 2` for `-np2`, `-l -n N` for `-nl`.
+    fn unjoined(&self, first: u8, name: &[u8]) -> Option<String> {
+        let takes_number = |row: &Row| row.takes == Takes::One("N");
+        let digits = name.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+        let (word, number) = name.split_at_checked(name.len() - digits)?;
+        if word.len() > 1 && !number.is_empty() && self.table.by_name(word).is_some_and(takes_number) {
+            return Some(format!("-{} {}", OsBytes::from(word), OsBytes::from(number)));
+        }
+        let letters = word.get(1..).filter(|letters| !letters.is_empty() && self.table.is_jobs())?;
+        let is_flag = |letter: &u8| self.table.by_letter(*letter).is_some_and(|row| row.takes == Takes::Nothing);
+        let number = if number.is_empty() { "N".into() } else { OsBytes::from(number) };
+        (self.table.by_letter(first).is_some_and(takes_number) && letters.iter().all(is_flag))
+            .then(|| format!("-{} -{} {number}", OsBytes::from(letters), char::from(first)))
+    }
+
+    /// An option in the place of another one's value.
+    fn is_option(&self, word: &[u8]) -> bool {
+        word.strip_prefix(b"--").is_some_and(|name| name.len() > 1 && self.table.by_name(name).is_some())
     }
 
     /// `name` or `name=value`, after its dashes.
@@ -189,7 +212,13 @@ impl Words {
             (Takes::Maybe(_), Some(value)) => value.into(),
             (Takes::Nothing, Some(got)) => return Err(CliError::Unwanted { option: spelled, got: got.into() }),
             (Takes::One(_), Some(value)) => value.into(),
-            (Takes::One(what), None) => rest.next().ok_or_else(|| CliError::missing(&spelled, what, self.table))?,
+            (Takes::One(what), None) => match rest.next() {
+                Some(got) if self.is_option(&got) => {
+                    let hint = format!("{spelled} {what} {got}   or   {spelled}={got}, if that is the value");
+                    return Err(CliError::Value { option: spelled, takes: what.into(), got, hint: Some(hint.into()) });
+                }
+                value => value.ok_or_else(|| CliError::missing(&spelled, what, self.table))?,
+            },
             (Takes::Pair(what), attached) => {
                 let name = attached.map(OsBytes::from).or_else(|| rest.next());
                 match (name, rest.next()) {

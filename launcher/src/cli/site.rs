@@ -32,6 +32,8 @@ pub(crate) struct Site<'a> {
     pub(crate) read: &'a dyn Fn(&OsBytes) -> io::Result<Vec<u8>>,
     /// Whether a path is a file.
     pub(crate) is_file: &'a dyn Fn(&OsBytes) -> bool,
+    /// The file beside a missing one whose name is nearly the same.
+    pub(crate) near: &'a dyn Fn(&OsBytes) -> Option<OsBytes>,
     /// Whether a path is a file, and runs.
     pub(crate) runs: &'a dyn Fn(&OsBytes) -> Option<Runs>,
     /// Whether rlaunch's standard input is a file, a pipe or a socket.
@@ -101,6 +103,7 @@ impl Site<'_> {
                 option: file.option.clone(),
                 path: file.value.clone(),
                 why: why(&error),
+                near: (self.near)(&file.value),
             })?;
             texts.push((file.value.to_string(), text));
         }

@@ -136,8 +136,11 @@ impl Edges {
         let names = names(&job.placement);
         let hooks = hook_runner::Hooks::new(hooks, &job.placement, names.1.clone(), setup.origin);
         let short = job.placement.nodes.iter().map(|node| node.host.name.clone());
+        let shows_stderr =
+            matches!(presentation.files, [_, None]) && job.apps.iter().all(|app| app.base.logs.is_none());
         let log_view = LogView::new(short, tone(presentation.verbosity), rlaunch_sys::tty::is_terminal(2))
-            .of_clean(presentation.cleans);
+            .of_clean(presentation.cleans)
+            .of_streams(shows_stderr, job.lead);
         let nested = presentation.nested.then(|| Nested::new(std::process::id(), &names.0));
         Ok(Self {
             nodes,

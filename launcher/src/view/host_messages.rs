@@ -1,7 +1,7 @@
 //! Hosts that a job does not get, as text: all of them, each with what it said; of a thousand that say the same, once.
 
-use super::report::{Block, host, lost};
-use super::{device_messages, launch, phrases};
+use super::report::{Block, host};
+use super::{device_messages, launch, lost, phrases};
 use rlaunch_core::errno::{EADDRNOTAVAIL, EPROTO};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::events::Cause;
@@ -158,7 +158,7 @@ fn missing(report: &Report) -> String {
 
 /// The messages about parts that were lost on hosts before anything was started.
 fn lost_hosts(report: &Report) -> impl Iterator<Item = String> {
-    report.lost_hosts.iter().map(|(node, what)| lost(report, *node, *what))
+    report.lost_hosts.iter().map(|(node, what)| lost::on_host(report, *node, *what))
 }
 
 /// The refusals of hosts: each reason once.

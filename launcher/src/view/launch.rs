@@ -18,6 +18,9 @@ const STRING: u64 = 128 << 10;
 /// The advice where hosts differ.
 const ELSEWHERE: &str = "--wdir, or a path that all hosts have";
 
+/// The advice for a name that PATH does not have.
+const BY_PATH: &str = "its path, or -x PATH=...";
+
 /// Words and advice.
 struct Said {
     what: String,
@@ -42,7 +45,10 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
                 host_of(report, rank),
                 phrases::errno(error.errno)
             ),
-            hint: None,
+            hint: Some(match error.errno {
+                ENOENT => format!("mkdir -p {}", quoted(&error.path)).into(),
+                _ => format!("{} with a directory that you may enter", around.wdir).into(),
+            }),
         },
         SpawnStep::Clone if error.errno == EAGAIN => Said {
             what: format!(
@@ -89,8 +95,10 @@ pub(super) enum Place<'a> {
     Here {
         /// The places where a program was looked for.
         searched: String,
-        /// The name that is nearly the same.
+        /// The file that is nearly called like that.
         near: Option<&'a str>,
+        /// The same in the directories of PATH.
+        known: Option<&'a str>,
         /// The interpreter that the program names.
         interpreter: Option<&'a OsBytes>,
     },
@@ -142,6 +150,7 @@ fn exec(report: &Report, rank: Rank, error: &SpawnError, around: &Around) -> Sai
     let place = Place::Here {
         searched: searched(error, report, rank, around),
         near: around.near.as_deref(),
+        known: around.known.as_deref(),
         interpreter: around.interpreter.as_ref(),
     };
     let (what, hint) = program(error, &place);
@@ -195,16 +204,30 @@ fn path_of(error: &SpawnError) -> String {
 fn missing(error: &SpawnError, place: &Place<'_>) -> (String, Option<String>) {
     let by_look = || misread(&error.path, matches!(place, Place::Here { .. }));
     match place {
-        Place::Here { searched, near, .. } => {
-            (format!("no such file ({searched})"), near.map(|near| quoted(near.as_bytes())).or_else(by_look))
+        Place::Here { searched, near, known, .. } => {
+            let hint = near.map(|near| quoted(near.as_bytes())).or_else(by_look);
+            let hint = hint.or_else(|| known.map(|known| quoted(known.as_bytes())));
+            (format!("no such file ({searched})"), hint.or_else(|| Some(elsewhere(&error.path))))
         }
         Place::There(_) if error.path.is_empty() || error.path.contains(&b'/') => {
             (phrases::errno(ENOENT), by_look().or_else(|| Some(ELSEWHERE.to_owned())))
         }
         Place::There(_) => {
             let why = format!("{} (searched in PATH, which is that of this host)", phrases::errno(ENOENT));
-            (why, by_look().or_else(|| Some("its path, or -x PATH=...".to_owned())))
+            (why, by_look().or_else(|| Some(BY_PATH.to_owned())))
         }
+    }
+}
+
+/// The advice for a program that is not where it was looked for.
+fn elsewhere(path: &[u8]) -> String {
+    match path.iter().rposition(|b| *b == b'/') {
+        None => BY_PATH.to_owned(),
+        Some(0) => "ls /   to see what is there".to_owned(),
+        Some(end) if path.starts_with(b"/") => {
+            format!("ls {}   to see what is there", quoted(path.get(..end).unwrap_or_default()))
+        }
+        Some(_) => "--wdir DIR, if it is in another directory".to_owned(),
     }
 }
 

@@ -5,7 +5,7 @@ use super::notices::{self, By, Reported};
 use super::{Tone, host_messages, path_search, phrases, report, round_messages, slice_messages};
 use rlaunch_core::events::{Cause, Record, Tried, What};
 use rlaunch_core::hostlist::fold;
-use rlaunch_core::id::{NodeId, Rank};
+use rlaunch_core::id::{AppIndex, NodeId, Rank};
 use rlaunch_core::master_store::{ForAgent, Holder, port_of_arguments};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::{Fate, Report};
@@ -85,6 +85,10 @@ pub(crate) struct LogView {
     reported: Reported,
     /// The job ends because its output has no reader: unwritten output is no news then.
     unread: bool,
+    /// Standard error of ranks goes to that of rlaunch.
+    shows_stderr: bool,
+    /// The program with which the job ends.
+    lead: Option<AppIndex>,
 }
 
 /// A text, and the least verbose tone in which it is printed. Notes that explain how a job runs are for [`Tone::Normal`]. Messages that
@@ -95,7 +99,8 @@ impl LogView {
     /// `names`: of the hosts, by node, without user and port.
     pub(crate) fn new(names: impl IntoIterator<Item = String>, tone: Tone, terminal: bool) -> Self {
         let names = Names { short: names.into_iter().collect(), report: Report::default() };
-        Self { names, tone, terminal, reported: Reported::default(), unread: false }
+        let reported = Reported::default();
+        Self { names, tone, terminal, reported, unread: false, shows_stderr: false, lead: None }
     }
 
     /// For `rlaunch clean`, or for a job.
@@ -104,12 +109,29 @@ impl LogView {
         self
     }
 
+    /// The ranks write to the standard error of rlaunch. `lead`: the program of `--lead`.
+    pub(crate) const fn of_streams(mut self, shows_stderr: bool, lead: Option<AppIndex>) -> Self {
+        (self.shows_stderr, self.lead) = (shows_stderr, lead);
+        self
+    }
+
+    /// Whether the last words of the rank that failed stand just above the report: no other rank wrote so much meanwhile.
+    fn has_stderr(&self, report: &Report) -> bool {
+        let Some(Cause::Rank { rank, .. }) = report.end.as_ref().map(|end| &end.cause) else { return false };
+        let leads = || {
+            let lead = self.lead.and_then(|lead| report.start.as_ref()?.apps.get(lead.index()));
+            lead.zip(report.app(*rank)).is_some_and(|(lead, own)| std::ptr::eq(lead, own) && own.procs == 1)
+        };
+        self.shows_stderr && (report.ranks.len() == 1 || leads())
+    }
+
     /// The text of a record, with its newlines; empty: it has none in this tone. `by`: the sender of the last signal.
     pub(crate) fn text(&mut self, record: &Record, by: By) -> String {
         self.names.report.add(record);
         if matches!(record.what, What::JobEnd { .. }) {
             let report = &self.names.report;
-            let around = path_search::look(report);
+            let mut around = path_search::look(report);
+            around.has_stderr = self.has_stderr(report);
             let is_shown = report::is_shown(report, self.tone, self.terminal);
             return if is_shown { phrases::short_lines(report::render(report, &around)) } else { String::new() };
         }

@@ -16,8 +16,38 @@ use std::fmt::Write as _;
 /// Where the hosts of a job come from: the allocation, and what starts the agents there.
 pub(crate) type Source<'a> = Option<(&'a Allocation, CarrierKind)>;
 
-/// Hosts with their ranks, then the programs where there are several.
-pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder, source: Source<'_>) -> String {
+/// The settings of a job that no placement shows.
+#[derive(Debug, Default)]
+pub(crate) struct Settings<'a> {
+    /// The options about restarts.
+    pub(crate) restarts: Vec<String>,
+    /// The options of other launchers that change nothing.
+    pub(crate) same: &'a [OsBytes],
+}
+
+impl Settings<'_> {
+    fn lines(&self) -> String {
+        let mut text = String::new();
+        if !self.restarts.is_empty() {
+            // Writing to a String cannot fail.
+            writeln!(text, "restarts: {}", self.restarts.join(" ")).unwrap_or_default();
+        }
+        if !self.same.is_empty() {
+            let same: Vec<String> = self.same.iter().map(ToString::to_string).collect();
+            writeln!(text, "without effect, as rlaunch does this anyway: {}", same.join(", ")).unwrap_or_default();
+        }
+        text
+    }
+}
+
+/// Hosts with their ranks, the programs, and the settings.
+pub(crate) fn text(
+    placement: &Placement,
+    programs: &[&[OsBytes]],
+    store: Holder,
+    source: Source<'_>,
+    settings: &Settings<'_>,
+) -> String {
     let (ranks, hosts) = (placement.ranks.len() as u64, placement.used().count() as u64);
     let mut text = format!("{} on {}\n", phrases::count(ranks, "rank"), phrases::count(hosts, "host"));
     let lines = lines(placement);
@@ -39,6 +69,10 @@ pub(crate) fn text(placement: &Placement, programs: &[&[OsBytes]], store: Holder
                 .unwrap_or_default();
         }
     }
+    if let [argv] = programs {
+        writeln!(text, "command: {}", phrases::command(argv.iter().map(OsBytes::as_slice))).unwrap_or_default();
+    }
+    text.push_str(&settings.lines());
     if placement.ranks.len() > 1 || store.is_agent() {
         writeln!(text, "{}", self::store(store)).unwrap_or_default();
     }
@@ -198,8 +232,14 @@ fn of_app(placement: &Placement, app: AppIndex) -> Vec<Rank> {
 }
 
 /// A line: `{"ranks":[{"rank":0,"host":"node0","local_rank":0,"node_index":0,"app":0}],"store":{"by":"rank0","why":"alone"}}`.
-/// `hosts` has the name, the slots and the ranks of each host; `slices` those of `--slices`; in an allocation `allocation` has the scheduler and its name for the job.
-pub(crate) fn json(placement: &Placement, store: Holder, source: Source<'_>, slices: Option<&SlicePlan>) -> String {
+/// `apps` has the words of each program. `hosts` has the name, the slots and the ranks of each host; `slices` those of `--slices`; in an allocation `allocation` has the scheduler and its name for the job.
+pub(crate) fn json(
+    placement: &Placement,
+    programs: &[&[OsBytes]],
+    store: Holder,
+    source: Source<'_>,
+    slices: Option<&SlicePlan>,
+) -> String {
     let mut text = String::from("{\"ranks\":[");
     for (seat, rank) in placement.ranks.iter().zip(0u32..) {
         let host = name(placement, seat.node);
@@ -226,6 +266,10 @@ pub(crate) fn json(placement: &Placement, store: Holder, source: Source<'_>, sli
         write!(text, "{comma}{{\"host\":{host},\"slots\":{slots},\"ranks\":{}}}", node.ranks).unwrap_or_default();
     }
     text.push(']');
+    let argv =
+        |argv: &&[OsBytes]| argv.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect::<Vec<_>>();
+    let apps: Vec<_> = programs.iter().map(|program| serde_json::json!({ "argv": argv(program) })).collect();
+    write!(text, ",\"apps\":{}", serde_json::Value::from(apps)).unwrap_or_default();
     text.extend(slices.map(|plan| slices_json(placement, plan)));
     if let Some((allocation, carrier)) = source {
         let (scheduler, job) = (allocation.scheduler, serde_json::Value::from(allocation.job.as_str()));
@@ -302,7 +346,8 @@ pub(crate) fn short_lease(lease: Span, hosts: usize) -> Option<String> {
 fn and_others(others: u32) -> String {
     match others {
         0 => String::new(),
-        n => format!(", and {} too", phrases::count(n.into(), "other host")),
+        1 => "; 1 other host has more ranks than slots, too".to_owned(),
+        n => format!("; {n} other hosts have more ranks than slots, too"),
     }
 }
 
@@ -356,10 +401,10 @@ mod tests {
             slices(&placement, &plan),
             "2 slices of 2 hosts (1 or 2), 1 spare\n  a  n[0-1]  ranks 0,1\n  b  n[2-3]  ranks 2,3\n  c  n[4-5]  spare\n"
         );
-        let shown = text(&placement, &[], Holder::Agent(ForAgent::Python), None);
+        let shown = text(&placement, &[], Holder::Agent(ForAgent::Python), None, &Settings::default());
         assert!(shown.starts_with("4 ranks on 4 hosts\n  n[0-3]  ranks 0-3"), "{shown}");
         let line: serde_json::Value =
-            serde_json::from_str(&json(&placement, Holder::Agent(ForAgent::Python), None, Some(&plan))).unwrap();
+            serde_json::from_str(&json(&placement, &[], Holder::Agent(ForAgent::Python), None, Some(&plan))).unwrap();
         let last = serde_json::json!({ "slot": 2, "slice": "c", "hosts": ["n4", "n5"], "spare": true });
         assert_eq!((&line["slices"][2], line["ranks"].as_array().unwrap().len()), (&last, 4));
     }
@@ -368,23 +413,33 @@ mod tests {
     fn for_people() {
         let argv = [OsBytes::from("./train"), OsBytes::from("a b")];
         assert_eq!(
-            text(&placed(&[(2, "")]), &[&argv], LEFT, None),
-            "2 ranks on 1 host\n  me  ranks 0,1\nTCPStore: left to rank 0 (it does not run Python)\n"
+            text(&placed(&[(2, "")]), &[&argv], LEFT, None, &Settings::default()),
+            "2 ranks on 1 host\n  me  ranks 0,1\ncommand: ./train 'a b'\nTCPStore: left to rank 0 (it does not run Python)\n"
         );
         assert_eq!(
-            text(&placed(&[(5, "a:2,bob@node1:4")]), &[&argv], LEFT, None),
-            "5 ranks on 2 hosts\n  a          ranks 0,1\n  bob@node1  ranks 2-4\nTCPStore: left to rank 0 (it does not run Python)\n"
+            text(&placed(&[(5, "a:2,bob@node1:4")]), &[&argv], LEFT, None, &Settings::default()),
+            "5 ranks on 2 hosts\n  a          ranks 0,1\n  bob@node1  ranks 2-4\ncommand: ./train 'a b'\nTCPStore: left to rank 0 (it does not run Python)\n"
         );
         assert_eq!(
-            text(&placed(&[(1, "a"), (3, "b")]), &[&argv, &argv[..1]], LEFT, None),
+            text(&placed(&[(1, "a"), (3, "b")]), &[&argv, &argv[..1]], LEFT, None, &Settings::default()),
             "4 ranks on 2 hosts\n  a  rank 0\n  b  ranks 1-3  (3 on 1 slot)\n  rank 0     ./train 'a b'\n  ranks 1-3  ./train\nTCPStore: left to rank 0 (it does not run Python)\n"
         );
     }
 
     #[test]
+    fn settings_without_a_place_have_a_line() {
+        let same = ["--oversubscribe".into(), "--rdzv-backend c10d".into()];
+        let settings = Settings { restarts: vec!["--max-restarts 3".into(), "--spares 1".into()], same: &same };
+        let text = text(&placed(&[(2, "")]), &[&["./a".into()]], LEFT, None, &settings);
+        let lines: Vec<&str> = text.lines().skip(2).take(3).collect();
+        let unchanged = "without effect, as rlaunch does this anyway: --oversubscribe, --rdzv-backend c10d";
+        assert_eq!(lines, ["command: ./a", "restarts: --max-restarts 3 --spares 1", unchanged]);
+    }
+
+    #[test]
     fn equal_hosts_have_one_line() {
         let hosts = |placement: &Placement| {
-            let text = text(placement, &[&[]], LEFT, None);
+            let text = text(placement, &[&[]], LEFT, None, &Settings::default());
             text.lines().filter_map(|line| line.strip_prefix("  ").map(str::to_owned)).collect::<Vec<_>>()
         };
         assert_eq!(hosts(&placed(&[(64, "n[1-8]:8")])), ["n[1-8]  ranks 0-63  (8 each)"]);
@@ -406,10 +461,17 @@ mod tests {
     #[test]
     fn for_programs() {
         assert_eq!(
-            json(&placed(&[(1, "bob@node0"), (1, "node1")]), Holder::Agent(ForAgent::Python), None, None),
+            json(
+                &placed(&[(1, "bob@node0"), (1, "node1")]),
+                &[&[OsBytes::from("./a"), "b c".into()]],
+                Holder::Agent(ForAgent::Python),
+                None,
+                None
+            ),
             "{\"ranks\":[{\"rank\":0,\"host\":\"node0\",\"local_rank\":0,\"node_index\":0,\"app\":0},\
              {\"rank\":1,\"host\":\"node1\",\"local_rank\":0,\"node_index\":1,\"app\":1}],\"store\":{\"by\":\"agent\",\"why\":\"python\"},\
-             \"hosts\":[{\"host\":\"bob@node0\",\"slots\":1,\"ranks\":1},{\"host\":\"node1\",\"slots\":1,\"ranks\":1}]}\n"
+             \"hosts\":[{\"host\":\"bob@node0\",\"slots\":1,\"ranks\":1},{\"host\":\"node1\",\"slots\":1,\"ranks\":1}],\
+             \"apps\":[{\"argv\":[\"./a\",\"b c\"]}]}\n"
         );
     }
 
@@ -424,7 +486,10 @@ mod tests {
         let said = |apps: &[(u32, &str)]| placed(apps).notes.iter().map(|n| note(n, apps.len())).collect::<String>();
         assert_eq!(said(&[(3, "")]), "rlaunch: 3 ranks share 2 processors\n");
         assert_eq!(said(&[(3, "a:2")]), "rlaunch: 3 ranks share 2 slots of a\n");
-        assert_eq!(said(&[(6, "a,b")]), "rlaunch: 3 ranks share 1 slot of a, and 1 other host too\n");
+        assert_eq!(
+            said(&[(6, "a,b")]),
+            "rlaunch: 3 ranks share 1 slot of a; 1 other host has more ranks than slots, too\n"
+        );
         assert_eq!(note(&Note::OneRank(AppIndex::new(0)), 1), "rlaunch: no -n given: starting 1 rank\n");
         let second = note(&Note::OneRank(AppIndex::new(1)), 2);
         assert_eq!(second, "rlaunch: no -n given for program 2: starting 1 rank of it\n");

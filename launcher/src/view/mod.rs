@@ -9,6 +9,7 @@ mod host_messages;
 mod launch;
 mod limit;
 pub(crate) mod log_view;
+mod lost;
 pub(crate) mod map;
 mod mpi_messages;
 pub(crate) mod nested;

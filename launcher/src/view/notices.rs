@@ -1,7 +1,9 @@
 //! Messages of rlaunch while a job runs. One line each, and another with the way out where the user has one.
 
 use super::log_view::{Line, Names};
-use super::{Tone, binding, device_messages, host_messages, limit, mpi_messages, phrases, preemption, slice_messages};
+use super::{
+    Tone, binding, device_messages, host_messages, limit, lost, mpi_messages, phrases, preemption, slice_messages,
+};
 use rlaunch_core::bootstrap::{CarrierKind, FallBack, Refusal};
 use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, RestartCause, SinkEnd, What, WorldLine};
 use rlaunch_core::id::{Rank, Std};
@@ -100,7 +102,7 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         JobNews::StrangerRefused { address, why } => (Tone::Quiet, stranger_refused(address, *why)),
         JobNews::Continuing { rank, status } => (Tone::Quiet, continuing(names.report(), *rank, *status)),
         JobNews::LeadContinues { node, lost } => {
-            (Tone::Quiet, format!("{}; {LED}", super::report::lost(names.report(), *node, *lost)))
+            (Tone::Quiet, format!("{}; {LED}", lost::on_host(names.report(), *node, *lost)))
         }
         JobNews::EndingDeferred { rank, status, end_in } => (Tone::Quiet, deferred(*rank, *status, *end_in)),
         JobNews::EndingAwaits { cause, kill_in } => {

@@ -2,6 +2,7 @@
 
 use rlaunch_core::events::Cause;
 use rlaunch_core::id::Rank;
+use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::Report;
 use rlaunch_core::wire::to_root::{Found, SpawnError, SpawnStep};
@@ -20,12 +21,16 @@ const ENTRIES: usize = 10_000;
 pub(crate) struct Around {
     /// The directory from which relative paths were searched.
     pub(crate) dir: String,
-    /// A program that is nearly called like that.
+    /// A program there that is nearly called like that.
     pub(crate) near: Option<String>,
+    /// The same in the directories of PATH.
+    pub(crate) known: Option<String>,
     /// The interpreter that a script names in its first line, with the line end that is part of it.
     pub(crate) interpreter: Option<OsBytes>,
     /// The option of a working directory that cannot be entered.
     pub(crate) wdir: &'static str,
+    /// The standard error of the rank that failed stands above the report.
+    pub(crate) has_stderr: bool,
 }
 
 /// Looks around, if the job ended with a launch error.
@@ -57,11 +62,32 @@ fn look_for(dir: &Path, error: &SpawnError) -> Around {
     let near = match (error.found, in_path) {
         // As in a shell, what is not on the PATH is not found even where it lies in front of us.
         (Found::Nothing, true) if is_program(&dir.join(name)) => Some(format!("./{}", name.display())),
-        (Found::Nothing, false) => nearest(dir, name),
-        (Found::Nothing | Found::Dir | Found::Empty | Found::File, _) => None,
+        (Found::Nothing, _) => nearest_file(dir, name, &|path| is_executable(path) || is_script(path))
+            .map(|near| if in_path && is_executable(&dir.join(&near)) { Path::new(".").join(near) } else { near })
+            .map(|near| near.display().to_string()),
+        (Found::Dir | Found::Empty | Found::File, _) => None,
     };
+    let known = (error.found == Found::Nothing && in_path).then(|| nearest_known(name)).flatten();
     let interpreter = (error.found == Found::File).then(|| interpreter(&dir.join(name))).flatten();
-    Around { dir: dir.display().to_string(), near, interpreter, ..Around::default() }
+    Around { dir: dir.display().to_string(), near, known, interpreter, ..Around::default() }
+}
+
+/// The file beside a missing one whose name is nearly the same.
+pub(crate) fn near_file(missing: &OsBytes) -> Option<OsBytes> {
+    let near = nearest_file(Path::new(""), Path::new(OsStr::from_bytes(missing)), &Path::is_file)?;
+    Some(near.as_os_str().as_bytes().into())
+}
+
+/// The program in the directories of PATH whose name is nearly the same, and begins with the same letter.
+fn nearest_known(name: &Path) -> Option<String> {
+    let wanted = name.to_str()?;
+    let directories = std::env::var_os("PATH")?;
+    let names = std::env::split_paths(&directories).flat_map(|dir| {
+        let is_meant = |name: &str| name.chars().next() == wanted.chars().next() && is_executable(&dir.join(name));
+        names_in(&dir).into_iter().filter(|name| is_meant(name)).collect::<Vec<_>>()
+    });
+    let names: Vec<String> = names.take(ENTRIES).collect();
+    nearest(wanted.as_bytes(), names.iter().map(String::as_str)).map(str::to_owned)
 }
 
 /// The program after `#!`, as the kernel reads it: up to a blank or the newline.
@@ -77,47 +103,36 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| !meta.is_dir() && meta.len() > 0)
 }
 
-/// The executable beside the missing one whose name differs least, by at most two letters.
-fn nearest(dir: &Path, name: &Path) -> Option<String> {
-    let wanted = name.file_name()?.to_str()?;
-    let parent = name.parent()?;
-    let entries = fs::read_dir(dir.join(parent)).ok()?.take(ENTRIES).filter_map(Result::ok);
-    let names = entries
-        .filter(|entry| fs::metadata(entry.path()).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0))
-        .filter_map(|entry| entry.file_name().into_string().ok());
-    let limit = 2.min(wanted.chars().count().saturating_sub(1));
-    let (_, best) = names.map(|n| (distance(wanted, &n), n)).filter(|(d, _)| *d <= limit).min()?;
-    Some(parent.join(best).display().to_string())
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// Letters to insert, remove or change until `a` is `b`.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (above, y) in row.iter_mut().skip(1).zip(&b) {
-            let changed = diagonal + usize::from(x != *y);
-            diagonal = *above;
-            left = changed.min(left + 1).min(*above + 1);
-            *above = left;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
-    }
-    row.last().copied().unwrap_or_default()
+/// A program that Python runs.
+fn is_script(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "py") && path.is_file()
+}
+
+/// The file beside a missing one that is accepted and whose name differs least.
+fn nearest_file(dir: &Path, name: &Path, is_meant: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
+    let wanted = name.file_name()?.to_str()?;
+    let parent = name.parent()?;
+    let place = dir.join(parent);
+    let place = if place.as_os_str().is_empty() { Path::new(".") } else { &place };
+    let names: Vec<String> = names_in(place).into_iter().filter(|name| is_meant(&place.join(name))).collect();
+    nearest(wanted.as_bytes(), names.iter().map(String::as_str)).map(|near| parent.join(near))
+}
+
+/// Names of a directory, in order.
+fn names_in(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().take(ENTRIES).filter_map(Result::ok);
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    names
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn distances() {
-        assert_eq!(["tran", "train", "trian", "", "xxxxx"].map(|a| distance(a, "train")), [1, 0, 2, 5, 5]);
-    }
 
     #[test]
     fn sees_what_is_there() {
@@ -146,6 +161,17 @@ mod tests {
         for path in ["./other", "sub", "empty", ""] {
             assert_eq!(see(path, Found::Nothing), None, "{path}");
         }
+        fs::write(dir.join("eval.py"), "x").unwrap();
+        for (path, near) in
+            [("tran", "./train"), ("eval.yp", "eval.py"), ("./evla.py", "./eval.py"), ("eval", "eval.py")]
+        {
+            assert_eq!(see(path, Found::Nothing).as_deref(), Some(near).filter(|_| path != "eval"), "{path}");
+        }
+        assert_eq!(
+            near_file(&dir.join("emty").as_os_str().as_bytes().into()).unwrap().len(),
+            dir.join("empty").as_os_str().len()
+        );
+        assert_eq!(near_file(&dir.join("gone/x").as_os_str().as_bytes().into()), None);
         fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -1,13 +1,11 @@
 //! The closing report as text: one line after success, a block of named lines after anything else.
 
 use super::path_search::Around;
-use super::{Tone, host_messages, launch, phrases, round_messages, slice_messages};
-use rlaunch_core::bootstrap::CarrierEnd;
+use super::{Tone, host_messages, launch, lost, phrases, round_messages, slice_messages};
 use rlaunch_core::events::{Cause, Lost, RestartCause};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, Rank};
-use rlaunch_core::job::CloseReason;
-use rlaunch_core::master_store::{Holder, is_missed};
+use rlaunch_core::master_store::{self, Holder, Program, is_missed};
 use rlaunch_core::report::{Became, End, Fate, Group, Report, Restarted};
 use rlaunch_core::shell::quoted;
 use rlaunch_core::signal::Signal;
@@ -16,8 +14,9 @@ use rlaunch_core::time::Span;
 use rlaunch_core::wire::to_root::{Facts, TAIL};
 use std::fmt::Write;
 
-/// Most last lines of stderr that are repeated.
+/// Most last lines of stderr that are repeated; and where they stand above the report.
 const LAST: usize = 10;
+const LAST_SHOWN: usize = 1;
 
 /// Whether a report is worth saying. Success is news at a terminal; in a pipe it would stand among the program's own words.
 pub(crate) fn is_shown(report: &Report, tone: Tone, terminal: bool) -> bool {
@@ -61,7 +60,7 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         Cause::Spawn { rank, error } => return launch::not_started(report, *rank, error, around),
         Cause::Refused { why, .. } => return host_messages::refused(report, why),
         Cause::Unreachable { failed, asked, .. } => return host_messages::unreachable(report, *failed, *asked),
-        Cause::Rank { rank, status } => return failure(report, end, *rank, *status),
+        Cause::Rank { rank, status } => return failure(report, end, (*rank, *status), around),
         Cause::Signal(sig) => format!("ended by {sig} after {took}{}", before(report)),
         Cause::Scheduler { scheduler, sig: Signal::KILL } => {
             format!("{scheduler} killed the step of the job (scancel) after {took}{}", before(report))
@@ -75,15 +74,15 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         Cause::ReaderClosed(std) => format!("ended after {took}: the reader of {} has closed it", phrases::std(*std)),
         Cause::TooFewSlices { asked, up } => slice_messages::too_few(asked, *up),
         Cause::Lost { node, lost } | Cause::Preempted { node, lost } => {
-            lost_on(report, &alike(report, *node, *lost), *lost)
+            lost::on_hosts(report, &alike(report, *node, *lost), *lost)
         }
     };
     let mut block = Block::new(format!("rlaunch: {head}\n"));
     if matches!(end.cause, Cause::Lost { .. } | Cause::Preempted { .. }) {
         block.field("ended", &format!("after {}", report.began.map_or(took, |began| began.at)));
     }
-    if let Cause::Lost { lost: Lost::Agent(CloseReason::Eof), .. } = &end.cause
-        && let Some(hint) = phrases::more_memory(rlaunch_sys::facts::limits::soft("as").flatten())
+    if let Cause::Lost { node, lost } = end.cause
+        && let Some(hint) = lost::next_step(report, node, lost)
     {
         block.field("try", &hint);
     }
@@ -155,7 +154,7 @@ fn success(report: &Report, end: &End) -> String {
     block.text
 }
 
-fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
+fn failure(report: &Report, end: &End, (rank, status): (Rank, Status), around: &Around) -> String {
     let nothing = Facts::default();
     let facts = report.facts.get(&rank).unwrap_or(&nothing);
     let line = report.ranks.get(rank.index());
@@ -183,7 +182,7 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     if let Some(message) = facts.error_file.as_deref().and_then(message) {
         block.field("error", &message);
     }
-    block.stderr(&facts.tail);
+    block.stderr(&facts.tail, if around.has_stderr { LAST_SHOWN } else { LAST });
     if let Some(memory) = memory(facts, status, report.peaks.get(&rank)) {
         block.field("memory", &memory);
     }
@@ -205,7 +204,7 @@ fn failure(report: &Report, end: &End, rank: Rank, status: Status) -> String {
     round_messages::fields(&mut block, report);
     block.without(report);
     block.fates("others", report);
-    tries(&mut block, report, status, facts.oom_limit.is_some(), store);
+    tries(&mut block, report, (rank, status), facts.oom_limit.is_some(), store);
     block.exit(end.exit);
     block.text
 }
@@ -231,7 +230,13 @@ fn memory(facts: &Facts, status: Status, peak: Option<&u64>) -> Option<String> {
 }
 
 /// Ways out of the failure, one line each.
-fn tries(block: &mut Block, report: &Report, status: Status, out_of_memory: bool, store: Option<Holder>) {
+fn tries(
+    block: &mut Block,
+    report: &Report,
+    (rank, status): (Rank, Status),
+    out_of_memory: bool,
+    store: Option<Holder>,
+) {
     if out_of_memory {
         block.field("try", "fewer ranks on this host, or a higher memory limit");
     }
@@ -240,12 +245,15 @@ fn tries(block: &mut Block, report: &Report, status: Status, out_of_memory: bool
             Status::Signaled { sig, .. } => sig.to_string().trim_start_matches("SIG").to_owned(),
             Status::Exited(_) | Status::Lost => "USR1".to_owned(),
         };
-        block.field(
-            "try",
-            &format!(
+        let runs_python = report.app(rank).is_some_and(|app| master_store::program(&app.argv) != Program::Other);
+        let handler = if runs_python {
+            format!("faulthandler.register(signal.SIG{signal}) in the program, which prints stacks; or py-spy dump")
+        } else {
+            format!(
                 "if a script starts the program: exec it there, or let the script handle the signal (trap : {signal})"
-            ),
-        );
+            )
+        };
+        block.field("try", &handler);
     }
     if let Some(store) = store {
         block.field(
@@ -264,76 +272,6 @@ fn passed_on(report: &Report, status: Status) -> bool {
     match status {
         Status::Signaled { sig, .. } => report.forwarded.contains(&sig),
         Status::Exited(_) | Status::Lost => false,
-    }
-}
-
-pub(crate) fn lost(report: &Report, node: NodeId, lost: Lost) -> String {
-    lost_on(report, &[node], lost)
-}
-
-/// The part that was lost on a host, or on several that cannot be told apart.
-fn lost_on(report: &Report, nodes: &[NodeId], lost: Lost) -> String {
-    let one = nodes.len() < 2;
-    let host = match nodes {
-        [node] => host(report, *node),
-        nodes => host_messages::list(report, nodes),
-    };
-    match lost {
-        Lost::Warned(source) => format!("{host} is about to be taken away: {source}"),
-        Lost::Agent(why) => closed(&host, one, why),
-        Lost::AgentEarly if one => format!("the agent on {host} ended before its ranks"),
-        Lost::AgentEarly => format!("the agents on {host} ended before their ranks"),
-        Lost::AgentMute if one => format!("the agent on {host} does not answer"),
-        Lost::AgentMute => format!("the agents on {host} do not answer"),
-        // A frozen host cannot be told from one that is off.
-        Lost::Unheard if one => {
-            format!(
-                "lost contact with {host}: no heartbeat before its lease expired; its guardian killed its ranks, or the host is down"
-            )
-        }
-        Lost::Unheard => format!(
-            "lost contact with {host}: no heartbeat before their leases expired; their guardians killed their ranks, or the hosts are down"
-        ),
-        Lost::Expired if one => {
-            format!(
-                "no heartbeat from here reached {host}, or its agent was suspended; its guardian killed its ranks when its lease expired"
-            )
-        }
-        Lost::Expired => {
-            format!(
-                "no heartbeat from here reached {host}, or their agents were suspended; their guardians killed their ranks when their leases expired"
-            )
-        }
-        Lost::Starved(long) => {
-            let long = phrases::wait(long);
-            let killed = if one { "the guardian of" } else { "the guardians of" };
-            format!(
-                "rlaunch was suspended for {long}, longer than --lease allows; {killed} {host} killed the ranks there"
-            )
-        }
-        Lost::Guardian if one => format!("the guardian on {host} was lost (it was killed or crashed)"),
-        Lost::Guardian => format!("the guardians on {host} were lost (they were killed or crashed)"),
-        Lost::Init => format!("the first process of the PID namespace on {host} was lost (it was killed or crashed)"),
-    }
-}
-
-/// An edge ended before the job did.
-fn closed(host: &str, one: bool, why: CloseReason) -> String {
-    let (agents, were) = if one { ("agent", "was") } else { ("agents", "were") };
-    let agent = |why: &str| format!("the {agents} on {host} {were} lost ({why})");
-    match why {
-        CloseReason::Eof => agent("it was killed or crashed"),
-        CloseReason::Malformed => agent("it sent something that is no message"),
-        CloseReason::Slow => agent("it stopped reading its messages"),
-        CloseReason::Failed(errno) => agent(&phrases::errno(errno)),
-        CloseReason::Carrier(kind, CarrierEnd::Signal(number)) => match Signal::new(number) {
-            Some(sig) => format!("{kind} to {host} was killed by {sig}"),
-            None => format!("{kind} to {host} was killed"),
-        },
-        // The code of ssh itself for a lost connection, and for a command that died of a signal.
-        CloseReason::Carrier(kind, CarrierEnd::Code(code)) => {
-            format!("the connection to {host}, or the guardian there, was lost ({kind} exited with {code})")
-        }
     }
 }
 
@@ -416,7 +354,7 @@ impl Block {
             return;
         }
         for (lost, nodes) in report.other_losses() {
-            self.field("also", &lost_on(report, &nodes, lost));
+            self.field("also", &lost::on_hosts(report, &nodes, lost));
         }
     }
 
@@ -470,11 +408,11 @@ impl Block {
         }
     }
 
-    fn stderr(&mut self, tail: &[u8]) {
+    fn stderr(&mut self, tail: &[u8], most: usize) {
         // A full tail begins in the middle of a line.
         let whole = if tail.len() < TAIL { tail } else { tail.splitn(2, |b| *b == b'\n').last().unwrap_or(tail) };
         let lines: Vec<_> = whole.split(|b| *b == b'\n').filter(|line| !line.trim_ascii().is_empty()).collect();
-        let shown = lines.get(lines.len().saturating_sub(LAST)..).unwrap_or_default();
+        let shown = lines.get(lines.len().saturating_sub(most)..).unwrap_or_default();
         for (i, line) in shown.iter().enumerate() {
             let name = match i {
                 0 => "stderr".into(),

@@ -1,7 +1,7 @@
 //! Messages about the slices of a job (`--slices`).
 
 use super::log_view::{Line, Names};
-use super::{Tone, host_messages, phrases, report};
+use super::{Tone, host_messages, lost, phrases, report};
 use rlaunch_core::events::SlicesTaken;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::slices::Obstacle;
@@ -62,7 +62,7 @@ fn obstacle(all: &Report, node: NodeId, why: &Obstacle) -> String {
         Obstacle::Failed(why) if why.words.is_empty() => format!("{host}: {}", why.why),
         Obstacle::Failed(why) => format!("{host}: {} ({})", why.why, phrases::last_line(&why.words)),
         Obstacle::Refused(why) => host_messages::reason(all, &host, why),
-        Obstacle::Lost(lost) => report::lost(all, node, *lost),
+        Obstacle::Lost(lost) => lost::on_host(all, node, *lost),
         Obstacle::Warned(source) => format!("{host} is about to be taken away: {source}"),
     }
 }

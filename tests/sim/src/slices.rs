@@ -45,16 +45,9 @@ pub(crate) fn plan(seed: u64) -> Plan {
     let grows = Rng::new(seed ^ STREAM ^ 1).chance(40);
     let starts = u64::from(RETRIES + most + if grows { GROWTHS } else { 0 }) + 1;
     let mut ranks: Vec<Script> = (0..world * starts).map(|_| calm(rng, fails, world)).collect();
-    // The first generations are there to be disturbed.
-    let early = usize::try_from(world * rng.between(0, 2)).unwrap_or(0);
-    for script in ranks.iter_mut().take(early) {
-        script.runs = script.runs.max(rng.between(3_000, 9_000) * MS);
-    }
+    disturb(&mut ranks, world, rng);
     if grows {
-        let rng = &mut Rng::new(seed ^ STREAM ^ 2);
-        let early = usize::try_from(world * rng.between(1, 3)).unwrap_or(0);
-        let long = GROW_AFTER + rng.between(0, 30_000) * MS;
-        ranks.iter_mut().take(early).for_each(|script| script.runs = script.runs.max(long));
+        outlast(&mut ranks, world, &mut Rng::new(seed ^ STREAM ^ 2));
     }
     let sites: Vec<Site> = (0..world).map(|_| site(rng, lease.nanos())).collect();
     let count_of_ranks = u32::try_from(world).unwrap_or(1);
@@ -100,6 +93,21 @@ pub(crate) fn plan(seed: u64) -> Plan {
         stops: vec![],
         scheduler: None,
     }
+}
+
+/// The first generations are there to be disturbed.
+fn disturb(ranks: &mut [Script], world: u64, rng: &mut Rng) {
+    let early = usize::try_from(world * rng.between(0, 2)).unwrap_or(0);
+    for script in ranks.iter_mut().take(early) {
+        script.runs = script.runs.max(rng.between(3_000, 9_000) * MS);
+    }
+}
+
+/// The first generations run until the job may grow.
+fn outlast(ranks: &mut [Script], world: u64, rng: &mut Rng) {
+    let early = usize::try_from(world * rng.between(1, 3)).unwrap_or(0);
+    let long = GROW_AFTER + rng.between(0, 30_000) * MS;
+    ranks.iter_mut().take(early).for_each(|script| script.runs = script.runs.max(long));
 }
 
 fn nodes(count: u64, hosts: u64) -> Vec<Node> {

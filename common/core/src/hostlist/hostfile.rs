@@ -2,6 +2,8 @@
 
 use super::list::{self, Text};
 use super::{Chips, Count, Fault, HostlistError, Reader, Spot};
+use crate::nearest::nearest;
+use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -125,6 +127,17 @@ struct Facts {
     slice: Option<String>,
     id: Option<u32>,
     devices: Option<u32>,
+}
+
+/// The word that a mistyped one was probably meant as: `slots=2` for `slot=2`, and for `2`.
+pub(super) fn meant(word: &str) -> Option<String> {
+    if list::slots(word).is_some() {
+        return Some(format!("slots={word}"));
+    }
+    let (name, value) = word.split_once('=').unwrap_or((word, "N"));
+    let spelled = name.to_ascii_lowercase().replace('-', "_");
+    let key = nearest(spelled.as_bytes(), KEYS.iter().map(|(own, _)| *own))?;
+    Some(format!("{key}={value}"))
 }
 
 /// `slots=4 max_slots = 8`: blanks around the sign are allowed, as Open MPI does.

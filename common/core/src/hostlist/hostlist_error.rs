@@ -1,7 +1,7 @@
 //! Errors in a list of hosts, with their place: file, line, column and a caret.
 
 use super::groups::GroupFault;
-use super::{MOST_HOSTS, MOST_NAMES};
+use super::{MOST_HOSTS, MOST_NAMES, hostfile};
 use crate::error::Hint;
 use crate::os_bytes::Visible;
 use alloc::borrow::Cow;
@@ -328,6 +328,7 @@ impl Hint for HostlistError {
                 format!("{start:0>width$}-{end:0>width$}").into()
             }
             Fault::Word(word) if word.contains(':') => "HOST:N is N slots; HOST port=N is a port of ssh".into(),
+            Fault::Word(word) => return hostfile::meant(word).map(Cow::Owned),
             Fault::OtherChips { .. } => "one line for each host".into(),
             Fault::SameId { .. } | Fault::HighId { .. } => {
                 "node[0-3] slice=a id=0 devices=4, which numbers the hosts of a line from 0 on".into()
@@ -353,7 +354,6 @@ impl Hint for HostlistError {
             | Fault::TooMany
             | Fault::TooMuch
             | Fault::Number { .. }
-            | Fault::Word(_)
             | Fault::Twice(_)
             | Fault::AboveMax { .. }
             | Fault::Excluded

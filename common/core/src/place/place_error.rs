@@ -26,7 +26,7 @@ pub enum PlaceError {
         nodes: u32,
     },
     /// `-n 8 --ppn 2` on three hosts.
-    #[error("-n {n} does not fit: {ppn} rank{} on each of {hosts} host{} are {}", plural(*ppn), plural(*hosts), product(*ppn, *hosts))]
+    #[error("-n {n} does not fit: {}", room(*ppn, *hosts))]
     PerNode {
         /// `-n`.
         n: u32,
@@ -137,7 +137,10 @@ impl Hint for PlaceError {
             Self::NoSlot { .. } => "-n N, or hosts by -H, for this program too".into(),
             Self::TooFewHosts { .. } => "more hosts, as -H host1,host2; or a smaller --nnodes".into(),
             Self::NoHost { .. } => "a smaller --nnodes, or more hosts".into(),
-            Self::PerNode { n, hosts, .. } => format!("--ppn {}, or more hosts", n.div_ceil((*hosts).max(1))).into(),
+            Self::PerNode { n, ppn, hosts } => {
+                let (each, needed) = (n.div_ceil((*hosts).max(1)), n.div_ceil((*ppn).max(1)));
+                format!("--ppn {each}, or {needed} hosts (-H)").into()
+            }
             Self::Counted { room, .. } => format!("-n {room}, or more hosts").into(),
             Self::Max { room, .. } if *room > 0 => format!("-n {room}, or more hosts").into(),
             Self::Max { .. } => "more hosts".into(),
@@ -166,6 +169,11 @@ fn plural(n: u32) -> &'static str {
     if n == 1 { "" } else { "s" }
 }
 
-fn product(ppn: u32, hosts: u32) -> u64 {
-    u64::from(ppn) * u64::from(hosts)
+/// `2 ranks on each of 3 hosts are 6`
+fn room(ppn: u32, hosts: u32) -> String {
+    let each = format!("{ppn} rank{}", plural(ppn));
+    match hosts {
+        1 => format!("{each} on 1 host"),
+        hosts => format!("{each} on each of {hosts} hosts are {}", u64::from(ppn) * u64::from(hosts)),
+    }
 }

@@ -100,9 +100,9 @@ fn so_many_on_each_host() {
     assert_eq!(with(2, 2, "a;b"), "a 0 1");
     assert_eq!(with(0, 1, "a:4;b:4"), "a 0 | b 1");
     assert_eq!(with(0, 4, ""), "me.cluster 0 1 2 3");
-    assert_eq!(with(8, 2, "a;b;c"), "-n 8 does not fit: 2 ranks on each of 3 hosts are 6 (--ppn 3, or more hosts)");
-    assert_eq!(with(8, 1, ""), "-n 8 does not fit: 1 rank on each of 1 host are 1 (--ppn 8, or more hosts)");
-    assert_eq!(with(8, 4, ""), "-n 8 does not fit: 4 ranks on each of 1 host are 4 (--ppn 8, or more hosts)");
+    assert_eq!(with(8, 2, "a;b;c"), "-n 8 does not fit: 2 ranks on each of 3 hosts are 6 (--ppn 3, or 4 hosts (-H))");
+    assert_eq!(with(8, 1, ""), "-n 8 does not fit: 1 rank on 1 host (--ppn 8, or 8 hosts (-H))");
+    assert_eq!(with(8, 4, ""), "-n 8 does not fit: 4 ranks on 1 host (--ppn 8, or 2 hosts (-H))");
     assert_eq!(with(0, 4, "a max_slots=2"), "4 ranks do not fit: max_slots leaves room for 2 (-n 2, or more hosts)");
     let uncounted = AppRequest { ppn: Some(4), ..app(0, "a;b") };
     assert_eq!(notes(&request(vec![uncounted])), [], "where a host has no count, --ppn is one");

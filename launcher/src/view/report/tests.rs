@@ -7,9 +7,10 @@ use crate::view::log_view::LogView;
 use crate::view::notices::By;
 use crate::view::path_search::Around;
 use hosts::on_hosts;
-use rlaunch_core::events::{AppLine, JobStart, RanksState, Record, RestartCause, Tried, What};
+use rlaunch_core::bootstrap::CarrierEnd;
+use rlaunch_core::events::{Answer, AppLine, JobStart, RanksState, Record, RestartCause, Tried, What};
 use rlaunch_core::id::{JobId, LocalRank, NodeId, Round, Std};
-use rlaunch_core::job::HostFailure;
+use rlaunch_core::job::{CloseReason, HostFailure};
 use rlaunch_core::master_store::{ForRank0, Holder};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
@@ -179,6 +180,24 @@ fn a_crash() {
     let report = log.ends(8_310, rank(2, status), Some(0));
     shows("crash", &report);
     assert!(is_shown(&report, Tone::Quiet, false));
+}
+
+#[test]
+fn signal_that_was_passed_on_has_a_handler_in_the_language_of_the_program() {
+    let report = |argv: &[&str]| {
+        let mut log = Log::running(1);
+        if let What::JobStart(start) = &mut log.0[0].what {
+            start.apps[0].argv = argv.iter().collect();
+        }
+        let status = Status::Signaled { sig: Signal::USR1, core: false };
+        log.at(50, What::Signal { sig: Signal::USR1, answer: Answer::Forwarded });
+        log.exits(0, status, 106);
+        render(&log.ends(107, rank(0, status), Some(0)), &Around::default())
+    };
+    let python = report(&["python3", "-u", "t.py"]);
+    assert!(python.contains("try      faulthandler.register(signal.SIGUSR1) in the program"), "{python}");
+    let script = report(&["./run.sh"]);
+    assert!(script.contains("(trap : USR1)") && !script.contains("faulthandler"), "{script}");
 }
 
 #[test]

@@ -156,9 +156,9 @@ fn ranks_of_mpi_lead_sessions_unless_they_share_processors() {
         rig.root(spawn_of(0..1, true, 2));
         let port = MpiPort { port: 7, host: "a".into() };
         let actions = rig.hear(NodeEvent::SandboxReady(Sandbox { mpi: Some(Box::new(port)), cpus, ..sandbox() }));
-        let spawned = actions.iter().find_map(|action| match action {
-            NodeAction::Spawn { exec, .. } => Some(exec.has_session),
-            _ => None,
+        let spawned = actions.iter().find_map(|action| {
+            let NodeAction::Spawn { exec, .. } = action else { return None };
+            Some(exec.has_session)
         });
         spawned.expect("a rank is started")
     };

@@ -104,3 +104,18 @@ fn a_job_without_hosts_says_so_at_its_start_and_at_its_end() {
     log.exits(1, Status::Exited(3), 1_000);
     shows("left_out_failure", &log.ends(1_001, rank(1, Status::Exited(3)), Some(0)));
 }
+
+#[test]
+fn next_step_is_a_command_for_the_host_that_was_lost() {
+    let report = fold(&on_hosts(None).0);
+    let step = |lost| lost::next_step(&report, NodeId::new(1), lost).unwrap_or_default();
+    let by_kernel = "ssh node2 dmesg -T, for processes that the kernel killed (out of memory)";
+    assert_eq!([step(Lost::AgentEarly), step(Lost::Guardian)], [by_kernel, by_kernel]);
+    let is_up = "ssh node2 uptime, to see whether the host is up, and since when";
+    assert_eq!([step(Lost::Unheard), step(Lost::Agent(CloseReason::Slow))], [is_up, is_up]);
+    assert_eq!(step(Lost::Agent(CloseReason::Malformed)), "ssh node2 true, which must print nothing");
+    assert!(step(Lost::Expired).starts_with("a longer --lease"));
+    let mut here = report.clone();
+    here.start.as_mut().unwrap().host = "node2".into();
+    assert!(lost::next_step(&here, NodeId::new(1), Lost::Init).unwrap().starts_with("dmesg -T, for"));
+}

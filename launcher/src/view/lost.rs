@@ -1,0 +1,120 @@
+//! Parts of rlaunch and hosts that were lost, as text, and where to look for the reason.
+
+use super::report::host;
+use super::{host_messages, phrases};
+use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind};
+use rlaunch_core::events::Lost;
+use rlaunch_core::id::NodeId;
+use rlaunch_core::job::CloseReason;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::report::Report;
+use rlaunch_core::shell::quoted;
+use rlaunch_core::signal::Signal;
+
+/// The part that was lost on a host.
+pub(crate) fn on_host(report: &Report, node: NodeId, lost: Lost) -> String {
+    on_hosts(report, &[node], lost)
+}
+
+/// The part that was lost on a host, or on several hosts with the same fate.
+pub(super) fn on_hosts(report: &Report, nodes: &[NodeId], lost: Lost) -> String {
+    let one = nodes.len() < 2;
+    let host = match nodes {
+        [node] => host(report, *node),
+        nodes => host_messages::list(report, nodes),
+    };
+    match lost {
+        Lost::Warned(source) => format!("{host} is about to be taken away: {source}"),
+        Lost::Agent(why) => closed(&host, one, why),
+        Lost::AgentEarly if one => format!("the agent on {host} ended before its ranks"),
+        Lost::AgentEarly => format!("the agents on {host} ended before their ranks"),
+        Lost::AgentMute if one => format!("the agent on {host} does not answer"),
+        Lost::AgentMute => format!("the agents on {host} do not answer"),
+        // A frozen host looks like a host that is off.
+        Lost::Unheard if one => {
+            format!(
+                "lost contact with {host}: no heartbeat before its lease expired; its guardian killed its ranks, or the host is down"
+            )
+        }
+        Lost::Unheard => format!(
+            "lost contact with {host}: no heartbeat before their leases expired; their guardians killed their ranks, or the hosts are down"
+        ),
+        Lost::Expired if one => {
+            format!(
+                "no heartbeat from here reached {host}, or its agent was suspended; its guardian killed its ranks when its lease expired"
+            )
+        }
+        Lost::Expired => {
+            format!(
+                "no heartbeat from here reached {host}, or their agents were suspended; their guardians killed their ranks when their leases expired"
+            )
+        }
+        Lost::Starved(long) => {
+            let long = phrases::wait(long);
+            let killed = if one { "the guardian of" } else { "the guardians of" };
+            format!(
+                "rlaunch was suspended for {long}, longer than --lease allows; {killed} {host} killed the ranks there"
+            )
+        }
+        Lost::Guardian if one => format!("the guardian on {host} was lost (it was killed or crashed)"),
+        Lost::Guardian => format!("the guardians on {host} were lost (they were killed or crashed)"),
+        Lost::Init => format!("the first process of the PID namespace on {host} was lost (it was killed or crashed)"),
+    }
+}
+
+/// An edge ended before the job did.
+fn closed(host: &str, one: bool, why: CloseReason) -> String {
+    let (agents, were) = if one { ("agent", "was") } else { ("agents", "were") };
+    let agent = |why: &str| format!("the {agents} on {host} {were} lost ({why})");
+    match why {
+        CloseReason::Eof => agent("it was killed or crashed"),
+        CloseReason::Malformed => agent("it sent something that is no message"),
+        CloseReason::Slow => agent("it stopped reading its messages"),
+        CloseReason::Failed(errno) => agent(&phrases::errno(errno)),
+        CloseReason::Carrier(kind, CarrierEnd::Signal(number)) => match Signal::new(number) {
+            Some(sig) => format!("{kind} to {host} was killed by {sig}"),
+            None => format!("{kind} to {host} was killed"),
+        },
+        // The code of ssh itself for a lost connection, and for a command that died of a signal.
+        CloseReason::Carrier(kind, CarrierEnd::Code(code)) => {
+            format!("the connection to {host}, or the guardian there, was lost ({kind} exited with {code})")
+        }
+    }
+}
+
+/// Where the user finds the reason of a loss that ended the job.
+pub(super) fn next_step(report: &Report, node: NodeId, lost: Lost) -> Option<String> {
+    let by_kernel =
+        || format!("{}, for processes that the kernel killed (out of memory)", there(report, node, "dmesg -T"));
+    let is_up = || format!("{}, to see whether the host is up, and since when", there(report, node, "uptime"));
+    match lost {
+        Lost::Agent(CloseReason::Eof) => {
+            phrases::more_memory(rlaunch_sys::facts::limits::soft("as").flatten()).or_else(|| Some(by_kernel()))
+        }
+        Lost::AgentEarly | Lost::Guardian | Lost::Init => Some(by_kernel()),
+        Lost::Agent(CloseReason::Malformed) => {
+            Some(format!("{}, which must print nothing", there(report, node, "true")))
+        }
+        Lost::Agent(CloseReason::Carrier(_, CarrierEnd::Signal(_))) | Lost::Warned(_) => None,
+        Lost::Agent(CloseReason::Carrier(CarrierKind::Srun, _)) => {
+            Some(format!("scontrol show node {}, for its state and the reason", name(report, node)))
+        }
+        Lost::Agent(CloseReason::Slow | CloseReason::Failed(_) | CloseReason::Carrier(_, CarrierEnd::Code(_)))
+        | Lost::AgentMute
+        | Lost::Unheard => Some(is_up()),
+        Lost::Expired | Lost::Starved(_) => Some("a longer --lease, if the network or a host pauses".to_owned()),
+    }
+}
+
+/// The name of a host for a command, with the user and without the port.
+fn name(report: &Report, node: NodeId) -> String {
+    let name = host(report, node);
+    name.split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// A command for a host.
+fn there(report: &Report, node: NodeId, command: &str) -> String {
+    let name = name(report, node);
+    let is_here = report.start.as_ref().is_none_or(|start| start.host == OsBytes::from(name.as_str()));
+    if is_here { command.to_owned() } else { format!("ssh {} {command}", quoted(name.as_bytes())) }
+}

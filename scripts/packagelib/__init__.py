@@ -1,0 +1,1 @@
+"""Parts of scripts/package and scripts/build-client."""
