@@ -212,15 +212,20 @@ impl World {
         self.drain_job();
     }
 
-    pub(crate) fn drain_job(&mut self) {
-        let records = self.launcher.job.check();
-        self.check(records.is_ok(), || format!("the job's records do not agree: {records:?}"));
+    /// The agents of this host may write from the first moment on.
+    fn give_credit(&mut self) {
         for node in 0..if self.now == 0 { self.count() } else { 0 } {
             self.go(node);
             if !self.host.remote {
                 self.send_to_agent(link::credit(self.plan.window));
             }
         }
+    }
+
+    pub(crate) fn drain_job(&mut self) {
+        let records = self.launcher.job.check();
+        self.check(records.is_ok(), || format!("the job's records do not agree: {records:?}"));
+        self.give_credit();
         let mut wanted = vec![];
         while let Some(action) = self.launcher.job.poll_action() {
             let over = self.launcher.over;
