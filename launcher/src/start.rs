@@ -100,7 +100,7 @@ pub(crate) fn run() -> u8 {
 
 /// Hosts are examined: with signals of its own, and without a job.
 fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
-    let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
+    let mut plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Doctor(plan)) => plan,
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
         Ok(
@@ -214,7 +214,10 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     }
     let by_slice = || slices.as_ref().map(|plan| map::slices(&placement, plan)).unwrap_or_default();
     place_notes(&placement.notes, run.presentation.verbosity, run.programs.len());
-    let programs: Vec<&[OsBytes]> = run.programs.iter().map(|program| program.argv.as_slice()).collect();
+    let is_bare = run.presentation.is_bare_map;
+    let argv = |program: &cli::Program| if is_bare { Vec::new() } else { program.argv.clone() };
+    let argvs: Vec<Vec<OsBytes>> = run.programs.iter().map(argv).collect();
+    let programs: Vec<&[OsBytes]> = argvs.iter().map(Vec::as_slice).collect();
     let settings = map::Settings { restarts: run.restart_words(), same: &run.presentation.same };
     let source = run.in_allocation.as_ref().map(|found| (&found.allocation, run.reach.carrier(run.reach.fast).kind()));
     let bound = || bindings::text(&run.whole, &placement, &|name| std::env::var_os(name));

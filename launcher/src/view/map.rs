@@ -40,7 +40,7 @@ impl Settings<'_> {
     }
 }
 
-/// Hosts with their ranks, the programs, and the settings.
+/// Hosts with their ranks, the programs, and the settings. Without a program it is not known which process holds the store.
 pub(crate) fn text(
     placement: &Placement,
     programs: &[&[OsBytes]],
@@ -69,11 +69,12 @@ pub(crate) fn text(
                 .unwrap_or_default();
         }
     }
-    if let [argv] = programs {
+    let is_bare = programs == [&[]];
+    if let ([argv], false) = (programs, is_bare) {
         writeln!(text, "command: {}", phrases::command(argv.iter().map(OsBytes::as_slice))).unwrap_or_default();
     }
     text.push_str(&settings.lines());
-    if placement.ranks.len() > 1 || store.is_agent() {
+    if !is_bare && (placement.ranks.len() > 1 || store.is_agent()) {
         writeln!(text, "{}", self::store(store)).unwrap_or_default();
     }
     if let Some((allocation, carrier)) = source {

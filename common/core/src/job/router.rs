@@ -218,7 +218,7 @@ impl Parts {
         let lost = self.lease.blame(node, lost);
         self.log.write(&mut step.cx(), What::HostLost { node, lost });
         if self.node_ends.is_cancelled(node) {
-            return self.end_with_step(step);
+            return self.end_with_step(step, [node]);
         }
         if self.slice_host_lost(step, node, lost) {
             return;
@@ -368,7 +368,12 @@ impl Parts {
         match notice {
             Notice::Log(what) => self.log.write(&mut step.cx(), what),
             Notice::Broadcast(msg) => self.bringup.broadcast(&mut step.cx(), &msg),
-            Notice::End(cause) => self.ending.end(&mut step.cx(), cause, self.ranks()),
+            Notice::End(cause) => {
+                if let Cause::Scheduler { .. } = cause {
+                    self.root_cause.on_scheduler_ends(cause.clone());
+                }
+                self.ending.end(&mut step.cx(), cause, self.ranks());
+            }
             Notice::Exited(proc, exit) => self.exited(step, proc, exit),
             Notice::StartGeneration => self.start_generation(step),
             Notice::Forwarded(sig) => {
