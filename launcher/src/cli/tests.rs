@@ -409,7 +409,7 @@ fn every_option_with_a_value_has_its_variable() {
         assert!(matches!(role, Some(VarRole::Read | VarRole::ReadOnce)), "{name} is {role:?}");
         assert!(names.insert(name));
     }
-    assert_eq!(names.len(), 71);
+    assert_eq!(names.len(), 72);
 }
 
 #[test]
@@ -551,7 +551,7 @@ fn a_map_is_no_job() {
     // It has the options of a job, and those of other launchers, as a job has them.
     assert!(!map("map --ntasks-per-node 2 -w a,b --machinefile=hosts a"));
     // A placement needs no program.
-    assert_eq!(["map", "map --json -H node2", "map -n 2 : -n 1"].map(map), [false, true, false]);
+    assert_eq!(["map", "map --json -H node2"].map(map), [false, true]);
     assert!(error("map -n 1 a : -n 2").contains("no program given after ':'"));
     let reports = |line: &str| matches!(with(line, &[]), Ok(Command::Map { run, .. }) if run.whole.bound().report);
     assert!(reports("map --bind -H node2") && reports("map --bind a --bind") && !reports("map a --bind"));

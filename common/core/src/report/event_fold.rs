@@ -7,6 +7,7 @@ use crate::events::{Answer, AppLine, Cause, JobNews, JobStart, Lost, Record, Res
 use crate::exit::Ending;
 use crate::id::{LocalRank, NodeId, Rank};
 use crate::job::HostFailure;
+use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::Tier;
 use crate::status::Status;
@@ -227,6 +228,7 @@ impl Report {
             What::News(JobNews::HostWarned { node, .. }) => {
                 self.warned.insert(*node);
             }
+            What::News(JobNews::SliceFound { nodes, hosts, .. }) => self.know(nodes, hosts),
             What::Clearing { .. } | What::News(_) | What::NodeNews { .. } => {}
             What::Round { note, node: _ } => self.rounds.add(note),
             What::RoundsOver(given) => self.rounds.over(given),
@@ -243,6 +245,17 @@ impl Report {
         start.world_size = start.world_size.saturating_add(ranks);
         start.apps.extend(line.apps.iter().cloned());
         self.ranks.extend((0..ranks).map(RankLine::pending));
+    }
+
+    /// Hosts have become known.
+    fn know(&mut self, nodes: &[NodeId], hosts: &[OsBytes]) {
+        let Some(start) = &mut self.start else { return };
+        for (node, host) in nodes.iter().zip(hosts) {
+            if start.hosts.len() <= node.index() {
+                start.hosts.resize(node.index().saturating_add(1), OsBytes::default());
+            }
+            start.hosts.get_mut(node.index()).into_iter().for_each(|name| name.clone_from(host));
+        }
     }
 
     fn signal(&mut self, sig: Signal, answer: Answer) {
