@@ -36,6 +36,23 @@ fn a_pid_namespace_shows_nothing_but_the_job() {
     assert_eq!((&ready["tier"], ready["init"].is_u64()), (&Value::from("t1"), true));
 }
 
+/// The root of a chroot is no mount point, and a small one has no /proc.
+#[test]
+fn ranks_run_in_a_chroot() {
+    if !place::is_root() || !place::tiers().contains(&"t1") || !place::has("unshare") {
+        return place::absent("a chroot", "needs root, PID namespaces and unshare(1)");
+    }
+    let scratch = place::Scratch::new();
+    let (program, root) = (place::rlaunch().display(), scratch.dir().display());
+    let job = "chroot . /rlaunch --contain t1 -n 2 /rlaunch hosts -e n1";
+    let script = format!(
+        "cd {root} && mkdir dev proc && : >dev/null && mount --bind /dev/null dev/null && cp {program} rlaunch && \
+         {job} && mount -t proc proc proc && {job}"
+    );
+    let done = Plan::shell(&format!("exec unshare -m sh -c '{script}'")).start().code(0);
+    assert_eq!(done.out(), "n1\n".repeat(4));
+}
+
 #[test]
 fn init_holds_nothing_of_the_callers() {
     if !place::is_root() {

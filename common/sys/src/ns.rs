@@ -142,16 +142,29 @@ fn name_thread(name: &std::ffi::CStr) {
 /// Makes the PID namespace's processes visible in /proc, for this mount namespace only. Async-signal-safe: the first rank's child does it
 /// before its exec, so that no process waits for init. Returns 0 or an errno.
 pub(crate) fn mount_proc() -> i32 {
-    // SAFETY: all strings are C strings; a null source and type are allowed with MS_REC|MS_SLAVE.
-    let rc = unsafe {
-        libc::mount(std::ptr::null(), c"/".as_ptr(), std::ptr::null(), libc::MS_REC | libc::MS_SLAVE, std::ptr::null())
-    };
-    if rc != 0 {
-        return errno();
+    let mut refused = keep_mounts_here(c"/");
+    if refused == libc::EINVAL {
+        // The root of a chroot is often no mount point. Then only /proc changes, or nothing if that is none either.
+        refused = keep_mounts_here(c"/proc");
+        if refused == libc::EINVAL {
+            return 0;
+        }
+    }
+    if refused != 0 {
+        return refused;
     }
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     // SAFETY: all strings are C strings.
     let rc = unsafe { libc::mount(c"proc".as_ptr(), c"/proc".as_ptr(), c"proc".as_ptr(), flags, std::ptr::null()) };
+    if rc != 0 { errno() } else { 0 }
+}
+
+/// Keeps later mounts below a mount point from other mount namespaces. Returns 0 or an errno; EINVAL: the path is no mount point.
+fn keep_mounts_here(point: &std::ffi::CStr) -> i32 {
+    // SAFETY: all strings are C strings; a null source and type are allowed with MS_REC|MS_SLAVE.
+    let rc = unsafe {
+        libc::mount(std::ptr::null(), point.as_ptr(), std::ptr::null(), libc::MS_REC | libc::MS_SLAVE, std::ptr::null())
+    };
     if rc != 0 { errno() } else { 0 }
 }
 

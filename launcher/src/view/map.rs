@@ -96,7 +96,7 @@ pub(crate) fn slices(placement: &Placement, plan: &SlicePlan) -> String {
         sizes.join(" or ")
     );
     let width = plan.slots.iter().map(|slot| slot.name.chars().count()).max().unwrap_or(0).min(200);
-    for slot in &plan.slots {
+    for slot in plan.slots.iter().filter(|slot| !slot.name.is_empty()) {
         let names = slot.hosts.iter().map(|node| name(placement, *node));
         let ranks: Vec<Rank> = slot.hosts.iter().filter_map(|node| own.get(node.index())).flatten().copied().collect();
         let ranks = if ranks.is_empty() { "spare".to_owned() } else { phrases::ranks(&ranks) };
@@ -112,7 +112,8 @@ fn slices_json(placement: &Placement, plan: &SlicePlan) -> String {
         let (label, hosts) = (serde_json::Value::from(slot.name.as_str()), serde_json::Value::from(hosts));
         format!("{{\"slot\":{n},\"slice\":{label},\"hosts\":{hosts},\"spare\":{}}}", n >= plan.sizes.largest())
     };
-    let all: Vec<String> = plan.slots.iter().zip(0..).map(slot).collect();
+    let known = plan.slots.iter().filter(|slot| !slot.name.is_empty());
+    let all: Vec<String> = known.zip(0..).map(slot).collect();
     format!(",\"slices\":[{}]", all.join(","))
 }
 

@@ -253,7 +253,10 @@ impl World {
                 }
                 JobAction::Place(placement) => self.placed(&placement),
                 // Programs here ask no store.
-                JobAction::Home { .. } | JobAction::Homeless { .. } | JobAction::Ended { .. } => {}
+                JobAction::Home { .. }
+                | JobAction::Homeless { .. }
+                | JobAction::Ended { .. }
+                | JobAction::Know { .. } => {}
                 JobAction::Emit(record) => self.logged(record),
                 JobAction::DrainOutput => {
                     self.launcher.sinks.draining = true;

@@ -4,6 +4,7 @@
 
 mod anew;
 mod cancelled_step;
+mod discovered;
 mod host_losses;
 mod lead_losses;
 mod orders;
@@ -45,6 +46,7 @@ impl Parts {
             JobEvent::KillWait(span) => self.ending.kill_wait(span),
             JobEvent::StepCancelled { nodes } => self.on_step_cancelled(step, &nodes),
             JobEvent::Found(news) => step.notify(Notice::Log(What::News(news))),
+            JobEvent::Discovered(list) => self.discovered(step, &list),
             JobEvent::HostFailed { node, why } => {
                 let is_news = self.note_obstacle(node, Obstacle::Failed(why.clone()));
                 self.bringup.failed(&mut step.cx(), node, Some(why).filter(|_| is_news));
