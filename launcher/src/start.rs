@@ -44,19 +44,28 @@ use std::sync::Arc;
 /// When rlaunch was started.
 #[derive(Clone, Copy)]
 pub(crate) struct Began {
+    /// The name of its job, if that is known already.
+    pub(crate) job: Option<JobId>,
     pub(crate) mono: Mono,
     pub(crate) wall: WallNs,
 }
 
 /// Everything, from the first instruction to the exit code.
 pub(crate) fn run() -> u8 {
-    let began =
-        Began { mono: Mono::from_nanos(rlaunch_sys::clock::boottime()), wall: WallNs(rlaunch_sys::clock::wall()) };
+    let began = Began {
+        job: None,
+        mono: Mono::from_nanos(rlaunch_sys::clock::boottime()),
+        wall: WallNs(rlaunch_sys::clock::wall()),
+    };
     let origin = match origin::capture() {
         Ok(origin) => origin,
         Err(error) => return fail(&format!("cannot open /dev/null: {}", rlaunch_sys::reason(&error))),
     };
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let (args, began) = match pool::detach::split(args, began, &origin) {
+        Ok(ours) => ours,
+        Err(code) => return code,
+    };
     match cli::apart(&args) {
         Some(Apart::Agent) => return serve::run(args.get(1..).unwrap_or_default(), origin),
         Some(Apart::Doctor) => return doctor(args, origin),
@@ -91,7 +100,7 @@ pub(crate) fn run() -> u8 {
 
 /// Hosts are examined: with signals of its own, and without a job.
 fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
-    let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
+    let mut plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Doctor(plan)) => plan,
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
         Ok(
@@ -205,7 +214,10 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     }
     let by_slice = || slices.as_ref().map(|plan| map::slices(&placement, plan)).unwrap_or_default();
     place_notes(&placement.notes, run.presentation.verbosity, run.programs.len());
-    let programs: Vec<&[OsBytes]> = run.programs.iter().map(|program| program.argv.as_slice()).collect();
+    let is_bare = run.presentation.is_bare_map;
+    let argv = |program: &cli::Program| if is_bare { Vec::new() } else { program.argv.clone() };
+    let argvs: Vec<Vec<OsBytes>> = run.programs.iter().map(argv).collect();
+    let programs: Vec<&[OsBytes]> = argvs.iter().map(Vec::as_slice).collect();
     let settings = map::Settings { restarts: run.restart_words(), same: &run.presentation.same };
     let source = run.in_allocation.as_ref().map(|found| (&found.allocation, run.reach.carrier(run.reach.fast).kind()));
     let bound = || bindings::text(&run.whole, &placement, &|name| std::env::var_os(name));
@@ -294,11 +306,11 @@ type Below = (Lifeline, OwnedFd, TempFiles);
 fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, temp_files): Below) -> u8 {
     let mut held = None;
     let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
-        Ok(Command::Run(mut run)) => match rlaunch_sys::random::bytes() {
-            Ok(id) => match of_pool(&mut run, JobId(id), origin) {
+        Ok(Command::Run(mut run)) => match began.job.map_or_else(|| rlaunch_sys::random::bytes().map(JobId), Ok) {
+            Ok(job) => match of_pool(&mut run, job, origin) {
                 Ok(hold) => {
                     held = hold;
-                    with_site(origin, |site| run.into_plan(JobId(id), origin::environment(), site))
+                    with_site(origin, |site| run.into_plan(job, origin::environment(), site))
                 }
                 Err(code) => return code,
             },
@@ -408,7 +420,7 @@ fn travel(plan: &Plan, origin: &Origin) -> Result<Travel, NoDirectory> {
 /// How each host is called.
 fn targets(plan: &Plan) -> anyhow::Result<Vec<Option<Target>>> {
     let target = |node: &Node| {
-        let target = (!node.local).then(|| Target::of(&node.host)).transpose()?;
+        let target = (!node.local && !node.is_unknown()).then(|| Target::of(&node.host)).transpose()?;
         Ok(target.map(|target| plan.reach.over(&node.host, target)))
     };
     plan.job.placement.nodes.iter().map(target).collect()
@@ -478,7 +490,8 @@ fn notes(plan: &Plan, origin: &Origin) {
     if let Some(note) = map::beyond(&plan.job) {
         say(&note);
     }
-    if let Some(note) = map::short_lease(plan.job.lease, plan.job.placement.nodes.len()) {
+    let known = plan.job.placement.nodes.iter().filter(|node| !node.is_unknown()).count();
+    if let Some(note) = map::short_lease(plan.job.lease, known) {
         say(&note);
     }
     for note in [unconnected::master_addr(plan, origin), unconnected::master_port(plan)].into_iter().flatten() {

@@ -165,6 +165,7 @@ fn only_the_router_of_a_machine_changes_several_of_its_parts() {
         "job/router.rs",
         "job/router/anew.rs",
         "job/router/cancelled_step.rs",
+        "job/router/discovered.rs",
         "job/router/host_losses.rs",
         "job/router/lead_losses.rs",
         "job/router/orders.rs",

@@ -375,6 +375,14 @@ fn ranks_of_two_hosts_are_one_world() {
         let done = plan.start().code(0);
         assert_eq!(done.out(), "found 1, same 1\nfound 0\n", "{}: {}", names.package, done.err());
     }
+    // The free slots for the new ranks are on both hosts.
+    let words = ["rlaunch", "--ssh-fast", "-n", "2", "--map-by", "node", "-H", "node0:2,node1:2"];
+    for spawn in programs(shared.scratch().dir(), ("spawn", SPAWN)) {
+        let plan = spawn.settings_of_hosts(bed.plan("tester", "login", words)).args([&spawn.program]);
+        let done = plan.start().code(0);
+        let expected = ["child 0", "child 1", "parent 0", "parent 1"].map(|who| format!("{who} of 2, of all 4, sum 6"));
+        assert_eq!(done.sorted(), expected, "{}: {}", spawn.package, done.err());
+    }
     drop(shared);
     bed.clean(2);
     bed.down();

@@ -2,6 +2,7 @@
 
 use crate::bed::Bed;
 use crate::case::Done;
+use crate::place;
 
 /// A script on the login host.
 fn done(bed: &Bed, user: &str, script: &str) -> Done {
@@ -61,6 +62,42 @@ fn busy_pool_names_its_job_and_jobs_wait_or_evict() {
     done.says("error: the pool p is busy: job ");
     done.says("error: the pool p keeps node0: a job has it");
     done.says("error: node0 is in the pool p");
+    bed.down();
+}
+
+/// A job of another build runs beside one of ours: each has its own agents.
+#[test]
+fn jobs_of_two_builds_run_on_one_pool_and_a_detached_job_leaves_its_output() {
+    let Some(bed) = Bed::up(2) else { return };
+    let script = "cp \"$RL\" other; printf x >>other\n\
+        \"$RL\" pool up p -H node[0-1] --events log; expect $? 0 up\n\
+        \"$RL\" --pool p -n 1 sh -c ': >held; while ! [ -e go ]; do sleep 0.05; done; echo first build' & FIRST=$!\n\
+        held held; ./other --pool p -n 1 echo other build; expect $? 0 other; : >go; wait $FIRST; expect $? 0 first\n\
+        ID=$(\"$RL\" pool exec p --wait --detach sh -c 'echo out of $(hostname); echo err >&2; while ! [ -e end ]; do sleep 0.05; done')\n\
+        expect $? 0 detach; until grep -qs 'node1' rlaunch-$ID/out; do sleep 0.05; done\n\
+        \"$RL\" pool status p | grep -q \"job $ID\"; expect $? 0 status; : >end\n\
+        until \"$RL\" pool status p | grep '(2 free)'; do sleep 0.05; done; sort rlaunch-$ID/out rlaunch-$ID/err\n\
+        grep -c '\"ev\":\"job.end\"' rlaunch-$ID/events; \"$RL\" pool exec q --detach true; expect $? 125 none\n\
+        \"$RL\" pool down p; expect $? 0 down; echo; sed 's/.*\"ev\":\"\\([a-z.]*\\)\".*/\\1/' log | sort | uniq -c | tr -d '\\n '";
+    let done = done(&bed, "root", script);
+    let out = done.out();
+    assert!(out.ends_with("\n4host.empty2host.left2host.up3job.began3job.ended1pool.down1pool.up"), "{out}");
+    assert!(out.contains("first build\n") && out.contains("other build\n"), "{out}\n{}", done.err());
+    assert!(out.contains("[0] err\n[0] out of node0\n[1] err\n[1] out of node1\n1\n"), "{out}\n{}", done.err());
+    done.says("rlaunch: output of job ").says("error: there is no pool q");
+    bed.down();
+}
+
+/// SIGKILL to a part of a pool, or of a job on it, at any moment, again and again.
+#[test]
+fn storm_of_kills_leaves_nothing() {
+    let Some(bed) = Bed::up(2) else { return };
+    let (kills, jobs) = if place::full() { (200, 50) } else { (8, 5) };
+    let script = format!("exec /usr/bin/python3 storm.py {kills} {jobs} {}", place::seed());
+    let plan = bed.plan("root", "login", ["sh", "-c", &script]);
+    std::fs::copy(place::root().join("tests/it/storm.py"), plan.scratch().path("storm.py")).unwrap();
+    let done = plan.start().code(0);
+    assert!(done.out().ends_with(&format!("{kills} kills, {jobs} jobs: nothing is left\n")), "{}", done.out());
     bed.down();
 }
 

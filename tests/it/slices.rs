@@ -199,3 +199,87 @@ fn jax_job_continues_on_the_spare_slice() {
     bed.clean(5);
     bed.down();
 }
+
+/// The fourth slice comes late: discovered, or by a host that has its power again. Ranks run for a minute before.
+#[test]
+fn job_grows_when_more_slices_are_up() {
+    if !place::full() {
+        return place::absent("a job on slices that grows", "it takes more than a minute (RLAUNCH_TEST_FULL=1)");
+    }
+    let Some(bed) = Bed::up(8) else { return };
+    let four: String = HOSTS.lines().take(4).map(|line| format!("{line}\n")).collect();
+    let three: String = HOSTS.lines().take(3).map(|line| format!("{line}\n")).collect();
+    for (options, hosts, growth) in [
+        ("--grow now", &four, "all ranks are ended, to start on more"),
+        ("--grow next", &four, "the next start of ranks takes 4"),
+        ("--grow now --discover ./printed", &three, "all ranks are ended, to start on more"),
+    ] {
+        bed.run(["kill-host", "node7"]);
+        let options = format!("--slices 2,4 --scale-timeout 10s --connect-timeout 3s {options}");
+        let plan = plan(&bed, hosts, &options, &["sh", "-c", PROGRAM]);
+        let script = plan.scratch().path("printed");
+        std::fs::write(&script, "#!/bin/sh\ncat hosts\n").unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let (case, dir) = start(plan);
+        says(&case, 0, 4);
+        bed.start_host("node7");
+        std::fs::write(dir.join("hosts"), &four).unwrap();
+        case.says_on_stderr(&format!("rlaunch: 4 slices are up, and the job runs on 2; {growth}"));
+        let last = u32::from(options.contains("now"));
+        says(&case, last, if last == 1 { 8 } else { 4 });
+        go(&dir, last);
+        let done = case.code(0);
+        assert_eq!(ranks(&done.out(), 0), expected("ab"), "{}", done.err());
+        if last == 1 {
+            assert_eq!(ranks(&done.out(), 1), expected("abcd"), "{}", done.err());
+            assert_eq!(done.event("restart")["size"], 4);
+        }
+        bed.clean(5);
+    }
+    bed.down();
+}
+
+/// The command of `--discover` prints the first hosts, other hosts, nothing and nonsense, fails and hangs.
+#[test]
+fn discovered_slices_join_and_missing_hosts_are_drained() {
+    let Some(bed) = Bed::up(6) else { return };
+    let three: Vec<String> = HOSTS.lines().take(3).map(|line| format!("{line}\n")).collect();
+    let (two, all) = (three[..2].concat(), three.concat());
+    let options = "--slices 2 --discover ./printed --preempt-retries 5";
+    let words = ["rlaunch", "--ssh-fast", "--lease", "4s"].into_iter().chain(options.split(' '));
+    let plan = bed.plan("root", "login", words.chain(["sh", "-c", PROGRAM])).with_events();
+    let dir = plan.scratch().dir().to_owned();
+    let prints = |text: &str| {
+        // At once, because the command may run now.
+        std::fs::write(dir.join("next"), format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(dir.join("next"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::rename(dir.join("next"), dir.join("printed")).unwrap();
+    };
+    let list = |hosts: &str| format!("cat <<E\n{hosts}E");
+    prints(&list(&two));
+    let case = plan.start();
+    says(&case, 0, 4);
+    prints(&list(&all));
+    case.says_on_stderr("rlaunch: --discover prints the new slice c: node[4-5]");
+    case.events("host.ready", 6);
+    prints("echo '<html>'");
+    case.says_on_stderr("rlaunch: --discover gives no list of hosts, so the last list stays: --discover:1:");
+    prints("echo no >&2; exit 3");
+    case.events("discover.failed", 2);
+    prints(":");
+    case.events("discover.failed", 3);
+    // The second host of slice a is missing, and c takes its place.
+    prints(&list(&all.replace("node[0-1]", "node0")));
+    says(&case, 1, 4);
+    prints(&list(&all));
+    case.events("host.back", 1);
+    prints("sleep 600");
+    go(&dir, 1);
+    let done = case.code(0);
+    assert_eq!(ranks(&done.out(), 0), expected("ab"), "{}", done.err());
+    assert_eq!(ranks(&done.out(), 1), expected("cb"), "{}", done.err());
+    assert_eq!(done.event("host.warned")["source"], "discovery");
+    assert_eq!(done.named("restart").count(), 1);
+    bed.clean(5);
+    bed.down();
+}

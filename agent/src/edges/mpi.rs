@@ -269,6 +269,7 @@ impl MpiListener {
                 continue;
             }
             self.last = client.get();
+            self.noted.expect_others();
             let pid = i32::try_from(peer.0 >> 32).unwrap_or(0);
             let (held, unsent) = (Vec::new(), Vec::new());
             let connection = Connection { socket, pid, world: None, held, unsent, room: None, is_ending: false };

@@ -14,6 +14,7 @@ pub mod bind;
 pub mod bootstrap;
 pub mod cpu_set;
 pub mod deadlines;
+pub mod discover;
 pub mod dispatch;
 pub mod duration;
 pub mod elf;

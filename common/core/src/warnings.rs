@@ -54,6 +54,8 @@ pub enum WarningSource {
     Signal,
     /// The command of `--preempt-probe` has exited with 0.
     Probe,
+    /// The command of `--discover` does not print the host any more. No agent reports that.
+    Discovery,
 }
 
 impl WarningSource {
@@ -74,6 +76,7 @@ impl WarningSource {
             Self::Maintenance => "maintenance",
             Self::Signal => "signal",
             Self::Probe => "probe",
+            Self::Discovery => "discovery",
         }
     }
 }
@@ -85,6 +88,7 @@ impl fmt::Display for WarningSource {
             Self::Maintenance => "the metadata server reports maintenance",
             Self::Signal => "its agent was sent SIGTERM",
             Self::Probe => "the command of --preempt-probe exited with 0",
+            Self::Discovery => "the command of --discover does not print it",
         })
     }
 }

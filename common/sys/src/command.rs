@@ -36,6 +36,24 @@ pub fn start(command: &[u8], environment: &Strings, ssh_reaper: &SshReaper, orig
     Ok(Command { child: child::begin(&words, &given, Stand::Apart, Some(ssh_reaper), origin)?, output })
 }
 
+/// Starts one in the present environment. Its output is its stdout; its stderr is dropped.
+///
+/// # Errors
+/// As of [`start`].
+pub fn start_apart(command: &[u8], ssh_reaper: &SshReaper, origin: &Origin) -> io::Result<Command> {
+    child::only_main()?;
+    let mut words = Strings::default();
+    for word in [b"/bin/sh", &b"-c"[..], command] {
+        words.push(word);
+    }
+    let null = crate::fd::dev_null()?;
+    let (output, theirs) = crate::fd::pipe()?;
+    crate::fd::set_nonblocking(&output)?;
+    let streams = [null.as_raw_fd(), theirs.as_raw_fd(), null.as_raw_fd()];
+    let given = Given { streams, directory: None, environment: None, adopts: true, ends_by: libc::SIGTERM };
+    Ok(Command { child: child::begin(&words, &given, Stand::Apart, Some(ssh_reaper), origin)?, output })
+}
+
 /// Starts a command of an agent, in a session of its own. The kernel kills it with the calling thread, so that must be a permanent one.
 ///
 /// # Errors

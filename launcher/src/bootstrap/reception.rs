@@ -1,11 +1,14 @@
-//! The listener for the agents of a step: it checks who connects, on a thread of its own, and passes on agents alone.
+//! The listener for the agents of a step: it reads from all who connect, on a thread of its own, and passes on agents alone.
 //!
-//! A connection gets as many bytes of memory as the hello and the first message have, for two seconds. Each host's agent is taken once.
+//! `core::bootstrap::admission` decides who is one. A connection gets as many bytes of memory as the hello and the first message have.
 //! The listener ends when all hosts are in, and the secret of the step with it.
 
+use rlaunch_core::bootstrap::admission::PATIENCE;
 use rlaunch_core::bootstrap::tcp_hello::{FIRST_MESSAGE, HELLO};
-use rlaunch_core::bootstrap::{AgentFacts, EdgeKeys, Hash, Hello, Preamble, Refusal, Secret, StepPreamble};
+use rlaunch_core::bootstrap::{Admission, AgentFacts, Caller, Hash, Preamble, Refusal, Refused, StepPreamble};
 use rlaunch_core::id::NodeId;
+use rlaunch_core::machine::earliest;
+use rlaunch_core::time::{Mono, Span};
 use rlaunch_net::seal::{self, Seal};
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::epoll::{Batch, ReadySet};
@@ -15,20 +18,12 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long a connection may take to send its hello.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// How long none is accepted after one could not be, for lack of descriptors.
-const AGAIN: Duration = Duration::from_millis(250);
-/// Connections at a time that have not sent theirs.
-const MOST: usize = 1_024;
-/// The same, of one address.
-const MOST_OF_ADDRESS: usize = 64;
+const AGAIN: Span = Span::from_millis(250);
 /// Arrivals that may wait for the machine thread.
 const ROOM: usize = 256;
-/// Refusals of each kind that are reported.
-const REPORTED: u32 = 3;
 
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
@@ -82,12 +77,9 @@ impl Reception {
             listener,
             set,
             _stop: stop.clone(),
-            step: *step,
-            hosts: hosts.into_iter().map(|(host, preamble)| (host, Some(preamble))).collect(),
+            admission: Admission::new(step, hosts),
             pending: BTreeMap::new(),
-            next: 0,
             paused_until: None,
-            refused: BTreeMap::new(),
             outbox,
             bell: bell.clone(),
         };
@@ -128,13 +120,11 @@ fn listen(ports: Option<(u16, u16)>) -> io::Result<TcpListener> {
     Err(refused)
 }
 
-/// A connection that has not sent its hello.
+/// The bytes of a connection that has not shaken hands.
 struct Pending {
     socket: TcpStream,
-    address: IpAddr,
     bytes: [u8; HELLO + FIRST_MESSAGE],
     have: usize,
-    until: Instant,
 }
 
 /// The thread's side.
@@ -142,31 +132,20 @@ struct Desk {
     listener: TcpListener,
     set: ReadySet,
     _stop: Doorbell,
-    step: StepPreamble,
-    /// By the hash of the name; `None`: its agent is here.
-    hosts: BTreeMap<Hash, Option<Preamble>>,
-    pending: BTreeMap<u64, Pending>,
-    next: u64,
+    admission: Admission,
+    pending: BTreeMap<Caller, Pending>,
     /// Until when no more are accepted.
-    paused_until: Option<Instant>,
-    refused: BTreeMap<Refusal, u32>,
+    paused_until: Option<Mono>,
     outbox: SyncSender<Visit>,
     bell: Doorbell,
-}
-
-impl Drop for Desk {
-    fn drop(&mut self) {
-        self.step.secret = Secret([0; 32]);
-        std::hint::black_box(&self.step);
-    }
 }
 
 impl Desk {
     fn run(mut self) {
         let mut batch = Batch::with_room(64);
-        while self.hosts.values().any(Option::is_some) {
-            let first = self.pending.values().map(|pending| pending.until).chain(self.paused_until).min();
-            let wait = first.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
+        while self.admission.is_waiting() {
+            let first = earliest(self.admission.deadline(), self.paused_until);
+            let wait = first.map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.since(now()).nanos()));
             fd::readable_within(&[self.set.as_fd(), self.set.as_fd()], wait);
             self.set.ready(&mut batch);
             let tokens: Vec<u64> = batch.tokens().collect();
@@ -174,7 +153,7 @@ impl Desk {
                 match token {
                     STOP => return,
                     LISTENER => self.accept(),
-                    token => self.read(token),
+                    token => self.read(Caller::new(token)),
                 }
             }
             self.expire();
@@ -182,7 +161,7 @@ impl Desk {
     }
 
     fn accept(&mut self) {
-        while self.pending.len() < MOST {
+        while self.admission.has_room() {
             let (socket, address) = match self.listener.accept() {
                 Ok((socket, peer)) => (socket, peer.ip()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -190,103 +169,96 @@ impl Desk {
                 // No descriptor is left: a listener that stays ready must not keep this thread busy.
                 Err(_) => return self.pause(AGAIN),
             };
-            if self.pending.values().filter(|pending| pending.address == address).count() >= MOST_OF_ADDRESS {
-                self.refuse(address, Refusal::TooMany);
-                continue;
-            }
-            let token = self.next;
-            self.next += 1;
+            let caller = match self.admission.accept(now(), address) {
+                Ok(caller) => caller,
+                Err(refused) => {
+                    self.report(refused);
+                    continue;
+                }
+            };
             let is_ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
-            if is_ready.and_then(|()| self.set.add(&socket, token)).is_err() {
-                self.refuse(address, Refusal::Ended);
+            if is_ready.and_then(|()| self.set.add(&socket, caller.get())).is_err() {
+                self.refuse(caller, Refusal::Ended);
                 continue;
             }
-            let (bytes, until) = ([0; HELLO + FIRST_MESSAGE], Instant::now() + PATIENCE);
-            self.pending.insert(token, Pending { socket, address, bytes, have: 0, until });
+            self.pending.insert(caller, Pending { socket, bytes: [0; HELLO + FIRST_MESSAGE], have: 0 });
             // Mostly it has sent its hello already.
-            self.read(token);
+            self.read(caller);
         }
         self.pause(PATIENCE);
     }
 
-    fn pause(&mut self, time: Duration) {
+    fn pause(&mut self, time: Span) {
         self.set.pause(&self.listener, LISTENER);
-        self.paused_until = Some(Instant::now() + time);
+        self.paused_until = Some(now() + time);
     }
 
-    fn read(&mut self, token: u64) {
-        let Some(pending) = self.pending.get_mut(&token) else { return };
-        let room = pending.bytes.get_mut(pending.have..).unwrap_or_default();
+    fn read(&mut self, caller: Caller) {
+        let Some(pending) = self.pending.get_mut(&caller) else { return };
+        let (before, room) = (pending.have, pending.bytes.get_mut(pending.have..).unwrap_or_default());
         match pending.socket.read(room) {
             Ok(n @ 1..) => pending.have += n,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
-            Ok(0) | Err(_) => return self.close(token, Refusal::Ended),
+            Ok(0) | Err(_) => return self.refuse(caller, Refusal::Ended),
         }
-        let is_foreign = pending.have >= HELLO && self.hello(token).is_none();
-        if is_foreign {
-            self.close(token, Refusal::Foreign);
-        } else if self.pending.get(&token).is_some_and(|pending| pending.have == HELLO + FIRST_MESSAGE) {
-            self.shake_hands(token);
+        if before < HELLO
+            && let Some(hello) = pending.bytes.first_chunk().filter(|_| pending.have >= HELLO)
+            && let Err(why) = self.admission.greet(caller, hello)
+        {
+            return self.refuse(caller, why);
+        }
+        if pending.have == HELLO + FIRST_MESSAGE
+            && let Err(why) = self.shake_hands(caller)
+        {
+            self.refuse(caller, why);
         }
     }
 
-    fn hello(&self, token: u64) -> Option<Hello> {
-        let hello = Hello::parse(self.pending.get(&token)?.bytes.first_chunk()?)?;
-        (hello.job == self.step.job && hello.epoch == self.step.epoch).then_some(hello)
-    }
-
-    fn shake_hands(&mut self, token: u64) {
-        let Some(hello) = self.hello(token) else { return self.close(token, Refusal::Foreign) };
-        let preamble = match self.hosts.get(&hello.host) {
-            None => return self.close(token, Refusal::UnknownHost),
-            Some(None) => return self.close(token, Refusal::Twice),
-            Some(Some(preamble)) => *preamble,
-        };
-        let Some(mut pending) = self.take(token) else { return };
-        let keys = EdgeKeys::derive(&self.step.secret, &hello);
-        let Some(first) = pending.bytes.last_chunk::<FIRST_MESSAGE>() else { return };
+    fn shake_hands(&mut self, caller: Caller) -> Result<(), Refusal> {
+        let (keys, preamble) = self.admission.keys(caller)?;
+        let pending = self.pending.get_mut(&caller).ok_or(Refusal::Ended)?;
+        let first = pending.bytes.last_chunk::<FIRST_MESSAGE>().ok_or(Refusal::Ended)?;
         let answered = seal::receive(&keys, first).and_then(|(facts, received)| {
             let (answer, seal) = received.answer(&keys, &preamble)?;
             Ok((facts, answer, seal))
         });
-        let Ok((facts, answer, seal)) = answered else { return self.refuse(pending.address, Refusal::WrongKey) };
+        let (facts, answer, seal) = answered.map_err(|_| Refusal::WrongKey)?;
         // The buffer of a new socket takes it whole.
-        if pending.socket.write_all(&answer).is_err() {
-            return self.refuse(pending.address, Refusal::Ended);
+        pending.socket.write_all(&answer).map_err(|_| Refusal::Ended)?;
+        let node = self.admission.admit(caller)?;
+        if let Some(Pending { socket, .. }) = self.take(caller) {
+            self.tell(Visit::Arrived(Box::new(Arrival { node, facts, socket, seal })));
         }
-        self.hosts.insert(hello.host, None);
-        let arrival = Arrival { node: preamble.node, facts, socket: pending.socket, seal };
-        self.tell(Visit::Arrived(Box::new(arrival)));
+        Ok(())
     }
 
     fn expire(&mut self) {
-        let now = Instant::now();
-        let late = self.pending.iter().filter(|(_, pending)| pending.until <= now).map(|(token, _)| *token);
-        let late: Vec<u64> = late.collect();
-        late.into_iter().for_each(|token| self.close(token, Refusal::Silent));
+        let now = now();
+        self.admission.expired(now).into_iter().for_each(|caller| self.refuse(caller, Refusal::Silent));
         if self.paused_until.take_if(|until| *until <= now).is_some() {
             self.set.resume(&self.listener, LISTENER);
         }
     }
 
-    fn take(&mut self, token: u64) -> Option<Pending> {
-        let pending = self.pending.remove(&token)?;
+    fn take(&mut self, caller: Caller) -> Option<Pending> {
+        let pending = self.pending.remove(&caller)?;
         self.set.remove(&pending.socket);
         Some(pending)
     }
 
-    fn close(&mut self, token: u64, why: Refusal) {
-        if let Some(pending) = self.take(token) {
-            self.refuse(pending.address, why);
+    /// Closes a connection.
+    fn refuse(&mut self, caller: Caller, why: Refusal) {
+        drop(self.take(caller));
+        if let Some(refused) = self.admission.refuse(caller, why) {
+            self.report(refused);
         }
     }
 
-    fn refuse(&mut self, address: IpAddr, why: Refusal) {
-        let count = self.refused.entry(why).or_default();
-        *count = count.saturating_add(1);
-        tracing::debug!(%address, ?why, count, "refused a connection to the port for agents");
-        if *count <= REPORTED {
-            self.tell(Visit::Refused(address.to_canonical(), why));
+    fn report(&self, refused: Refused) {
+        let Refused { address, why, is_reported } = refused;
+        tracing::debug!(%address, ?why, "refused a connection to the port for agents");
+        if is_reported {
+            self.tell(Visit::Refused(address, why));
         }
     }
 
@@ -295,6 +267,10 @@ impl Desk {
             self.bell.ring();
         }
     }
+}
+
+fn now() -> Mono {
+    Mono::from_nanos(rlaunch_sys::clock::boottime())
 }
 
 /// An error of the connection that was to be accepted, and not of ours (accept(2)).

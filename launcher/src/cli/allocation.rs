@@ -101,38 +101,23 @@ impl Launcher {
     }
 }
 
-impl Run {
-    /// Finds the allocation that the job uses, and what reaches its hosts.
+impl Launcher {
+    /// Finds the allocation that is used. `names_hosts`: the user names hosts.
     ///
     /// # Errors
-    /// Its variables cannot be read, or it cannot be used as asked for.
-    pub(crate) fn use_allocation(&mut self, site: &Site<'_>) -> Result<(), CliError> {
-        let found = self.allocation(site)?;
-        let slurm = found.as_ref().filter(|found| found.allocation.scheduler == Scheduler::Slurm);
-        self.reach.srun = match (&self.reach.launcher, slurm) {
-            (Launcher::Auto | Launcher::Slurm, Some(found)) => {
-                Some(srun(&found.allocation, self.reach.transport, site))
-            }
-            (Launcher::Slurm, None) => return Err(AllocationUseError::NoSlurm.into()),
-            (Launcher::Auto | Launcher::Local | Launcher::Ssh | Launcher::Exec(_), _) => None,
-        };
-        self.whole.bind.task_cpus = found.as_ref().and_then(|found| found.allocation.cpus_per_task);
-        self.in_allocation = found;
-        Ok(())
-    }
-
-    fn allocation(&self, site: &Site<'_>) -> Result<Option<InAllocation>, CliError> {
+    /// Its variables cannot be read, or rlaunch is one of several tasks of srun.
+    pub(super) fn allocation(&self, names_hosts: bool, site: &Site<'_>) -> Result<Option<InAllocation>, CliError> {
         let env = |name: &str| (site.env)(name).and_then(|value| value.into_string().ok());
         let read = |path: &str| {
             let text = (site.is_file)(&path.into()).then(|| (site.read)(&path.into()).ok()).flatten()?;
             String::from_utf8(text).ok()
         };
-        let open = match self.reach.launcher {
-            Launcher::Local => return Ok(None),
+        let open = match self {
+            Self::Local => return Ok(None),
             // A rank that starts a job of its own: that one stays on the rank's host.
-            Launcher::Auto if env("RLAUNCH_JOB_ID").is_some() => return Ok(None),
-            Launcher::Auto | Launcher::Slurm => false,
-            Launcher::Ssh | Launcher::Exec(_) => true,
+            Self::Auto if env("RLAUNCH_JOB_ID").is_some() => return Ok(None),
+            Self::Auto | Self::Slurm => false,
+            Self::Ssh | Self::Exec(_) => true,
         };
         if let Some(tasks) = many_tasks(&env) {
             // Each of them is here. One says it for all.
@@ -142,39 +127,61 @@ impl Run {
         match Allocation::find(&env, &read) {
             Ok(found) => Ok(found.map(|allocation| InAllocation { allocation, open })),
             // The user has said which hosts there are, and how they are reached.
-            Err(_) if open && self.programs.iter().any(|program| program.place.names_hosts()) => Ok(None),
+            Err(_) if open && names_hosts => Ok(None),
             Err(error) => Err(AllocationUseError::from(error).into()),
         }
     }
 
-    /// The hosts of a program; empty: it names none, and there is no allocation.
-    pub(super) fn hosts(&self, program: &Program, site: &Site<'_>) -> Result<Vec<Entry>, CliError> {
-        let named = site.hosts(&program.place)?;
-        let any_names = self.programs.iter().any(|program| program.place.names_hosts());
-        let option = || first(&program.place.lists, &program.place.files);
-        match &self.in_allocation {
-            None if self.reach.launcher == Launcher::Local => {
-                match named.iter().find(|entry| !site.here.is(&entry.host)) {
-                    Some(entry) => {
-                        let (option, host) = (option(), entry.host.to_string());
-                        Err(AllocationUseError::Elsewhere { option, host }.into())
-                    }
-                    None => Ok(named),
+    /// How srun is called, if it reaches the hosts.
+    ///
+    /// # Errors
+    /// It is to reach them, and there is no allocation of Slurm.
+    pub(super) fn srun(
+        &self,
+        found: Option<&InAllocation>,
+        transport: Transport,
+        site: &Site<'_>,
+    ) -> Result<Option<SrunPlan>, CliError> {
+        let slurm = found.filter(|found| found.allocation.scheduler == Scheduler::Slurm);
+        match (self, slurm) {
+            (Self::Auto | Self::Slurm, Some(found)) => Ok(Some(srun(&found.allocation, transport, site))),
+            (Self::Slurm, None) => Err(AllocationUseError::NoSlurm.into()),
+            (Self::Auto | Self::Local | Self::Ssh | Self::Exec(_), _) => Ok(None),
+        }
+    }
+
+    /// The hosts that are named, or those of the allocation; empty: none is named, and there is no allocation.
+    ///
+    /// # Errors
+    /// A named host is not one that may be used.
+    pub(super) fn hosts(
+        &self,
+        found: Option<&InAllocation>,
+        named: Named,
+        site: &Site<'_>,
+    ) -> Result<Vec<Entry>, CliError> {
+        let Named { entries, is_any, option } = named;
+        match found {
+            None if *self == Self::Local => match entries.iter().find(|entry| !site.here.is(&entry.host)) {
+                Some(entry) => {
+                    let host = entry.host.to_string();
+                    Err(AllocationUseError::Elsewhere { option, host }.into())
                 }
-            }
-            None => Ok(named),
-            Some(found) if named.is_empty() && !any_names => Ok(found.allocation.entries()),
+                None => Ok(entries),
+            },
+            None => Ok(entries),
+            Some(found) if entries.is_empty() && !is_any => Ok(found.allocation.entries()),
             Some(found) if found.open => {
                 let known = |entry: Entry| {
                     let own =
                         found.allocation.select(vec![entry.clone()], &site.here).ok().and_then(|mut own| own.pop());
                     own.unwrap_or(entry)
                 };
-                Ok(named.into_iter().map(known).collect())
+                Ok(entries.into_iter().map(known).collect())
             }
-            Some(InAllocation { allocation, .. }) => allocation.select(named, &site.here).map_err(|host| {
+            Some(InAllocation { allocation, .. }) => allocation.select(entries, &site.here).map_err(|host| {
                 AllocationUseError::Outside {
-                    option: option(),
+                    option,
                     host: host.to_string(),
                     job: allocation.title(),
                     hosts: allocation.folded(),
@@ -182,6 +189,42 @@ impl Run {
                 .into()
             }),
         }
+    }
+}
+
+/// Hosts that the user names.
+pub(super) struct Named {
+    /// Those of a program.
+    pub(super) entries: Vec<Entry>,
+    /// Whether any program names some.
+    pub(super) is_any: bool,
+    /// The first option that does.
+    pub(super) option: OsBytes,
+}
+
+impl Run {
+    /// Finds the allocation that the job uses, and what reaches its hosts.
+    ///
+    /// # Errors
+    /// Its variables cannot be read, or it cannot be used as asked for.
+    pub(crate) fn use_allocation(&mut self, site: &Site<'_>) -> Result<(), CliError> {
+        let found = self.reach.launcher.allocation(self.names_hosts(), site)?;
+        self.reach.srun = self.reach.launcher.srun(found.as_ref(), self.reach.transport, site)?;
+        self.whole.bind.task_cpus = found.as_ref().and_then(|found| found.allocation.cpus_per_task);
+        self.in_allocation = found;
+        Ok(())
+    }
+
+    fn names_hosts(&self) -> bool {
+        self.programs.iter().any(|program| program.place.names_hosts())
+    }
+
+    /// The hosts of a program; empty: it names none, and there is no allocation.
+    pub(super) fn hosts(&self, program: &Program, site: &Site<'_>) -> Result<Vec<Entry>, CliError> {
+        let entries = site.hosts(&program.place)?;
+        let option = first(&program.place.lists, &program.place.files);
+        let named = Named { entries, is_any: self.names_hosts(), option };
+        self.reach.launcher.hosts(self.in_allocation.as_ref(), named, site)
     }
 
     /// One rank on each host, where neither the user nor the scheduler has named a number.
@@ -205,8 +248,7 @@ impl Run {
 pub(super) fn without_hosts(run: &Run, site: &Site<'_>) -> Option<Note> {
     let env =
         |name: &str| (site.env)(name).and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty());
-    let names_hosts = || run.programs.iter().any(|program| program.place.names_hosts());
-    if run.in_allocation.is_some() || run.reach.launcher != Launcher::Auto || names_hosts() {
+    if run.in_allocation.is_some() || run.reach.launcher != Launcher::Auto || run.names_hosts() {
         return None;
     }
     // A rank has the number of the job for its own program.
@@ -236,6 +278,6 @@ fn srun(allocation: &Allocation, transport: Transport, site: &Site<'_>) -> SrunP
 }
 
 /// The first option that names hosts.
-fn first(lists: &[Said], files: &[Said]) -> OsBytes {
+pub(super) fn first(lists: &[Said], files: &[Said]) -> OsBytes {
     lists.iter().chain(files).map(|said| said.option.clone()).next().unwrap_or_default()
 }

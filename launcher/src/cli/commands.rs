@@ -32,7 +32,7 @@ After 'run --' a ':' is an argument of the program.
 ";
 
 const MAP: &str = "\
-Usage: rlaunch map [--json] [OPTIONS] PROGRAM [ARGS...] [: ...]...
+Usage: rlaunch map [--json] [OPTIONS] [PROGRAM [ARGS...] [: ...]...]
 
 Prints where the ranks of a job would run, and starts nothing. All options of a
 job are accepted. The same as --dry-run. These options decide:

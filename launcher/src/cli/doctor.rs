@@ -1,5 +1,6 @@
 //! `rlaunch doctor`: which hosts, and how they are reached. Its options are some of a job's, and mean the same.
 
+use super::allocation::{Named, first};
 use super::errors::CliError;
 use super::scan;
 use super::site::Site;
@@ -12,9 +13,10 @@ use rlaunch_core::os_bytes::OsBytes;
 pub(super) const USAGE: &str = "\
 Usage: rlaunch doctor [-H LIST] [OPTIONS]
 
-Reaches every host by ssh as a job would, starts the agent there and lets it go
-again, and says what is there, or what is wrong and what to try. This machine is
-examined without ssh, also where no host is named.
+Reaches every host as a job would (by srun in an allocation of Slurm, else by
+ssh), starts the agent there and lets it go again. Prints what is there, or what
+is wrong and what to try. Outside of an allocation, this machine is examined if
+no host is named. It is examined without ssh.
 
 ";
 
@@ -22,6 +24,7 @@ pub(super) const OPTIONS: &[Id] = &[
     Id::Place(place::Opt::Hosts),
     Id::Place(place::Opt::Hostfile),
     Id::Place(place::Opt::Json),
+    Id::Reach(reach::Opt::Launcher),
     Id::Reach(reach::Opt::Connect),
     Id::Reach(reach::Opt::Prompt),
     Id::Reach(reach::Opt::Fast),
@@ -79,19 +82,22 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
 }
 
 impl Doctor {
-    /// The hosts, as arguments of ssh, and whether this machine is one: ssh would reach it by a way that no job takes.
+    /// The hosts, as arguments of ssh or srun, and whether this machine is one: ssh would reach it by a way that no job takes.
     ///
     /// # Errors
-    /// A list or a file cannot be understood, or names what is no host.
-    pub(crate) fn targets(&self, site: &Site<'_>) -> Result<(bool, Vec<Target>), CliError> {
-        let option = self.hosts.lists.iter().chain(&self.hosts.files).next().map(|said| &said.option);
+    /// A list or a file cannot be understood, or names what is no host. The allocation cannot be used.
+    pub(crate) fn targets(&mut self, site: &Site<'_>) -> Result<(bool, Vec<Target>), CliError> {
+        let option = first(&self.hosts.lists, &self.hosts.files);
         let target = |entry: &rlaunch_core::hostlist::Entry| {
-            Target::of(&entry.host).map_err(|source| CliError::Host {
-                option: option.cloned().unwrap_or_default(),
-                source: Box::new(source),
-            })
+            Target::of(&entry.host)
+                .map_err(|source| CliError::Host { option: option.clone(), source: Box::new(source) })
         };
-        let all = site.hosts(&self.hosts)?;
+        let launcher = &self.reach.launcher;
+        let found = launcher.allocation(self.hosts.names_hosts(), site)?;
+        self.reach.srun = launcher.srun(found.as_ref(), self.reach.transport, site)?;
+        let named =
+            Named { entries: site.hosts(&self.hosts)?, is_any: self.hosts.names_hosts(), option: option.clone() };
+        let all = self.reach.launcher.hosts(found.as_ref(), named, site)?;
         let (own, others): (Vec<_>, Vec<_>) = all.iter().partition(|entry| site.here.is(&entry.host));
         let here = all.is_empty() || !own.is_empty();
         Ok((here, others.into_iter().map(target).collect::<Result<_, _>>()?))
@@ -121,20 +127,21 @@ mod tests {
             runs: &|_| None,
             has_input: &|| false,
             directory: &|| None,
-            env: &|_| None,
+            env: &lookup,
             groups: &Known::new(&Nobody),
         };
         let words = line.split_whitespace().map(OsBytes::from).collect();
-        let doctor = match parse(words, &lookup).map_err(|error| error.render())? {
+        let mut doctor = match parse(words, &lookup).map_err(|error| error.render())? {
             Command::Doctor(doctor) => doctor,
             Command::Help(text) => return Ok(text),
             other => panic!("{other:?}"),
         };
         let (here, targets) = doctor.targets(&site).map_err(|error| error.render())?;
-        let Reach { prompt, fast, agent_path, limit, .. } = &doctor.reach;
+        let Reach { prompt, fast, agent_path, limit, srun, .. } = &doctor.reach;
+        let by = if srun.is_some() { " by srun" } else { "" };
         let own = here.then(|| "(here)".to_owned());
         let hosts: Vec<String> = own.into_iter().chain(targets.iter().map(|target| target.to_string())).collect();
-        Ok(format!("{} {prompt} {fast} {agent_path:?} {limit}", hosts.join(",")))
+        Ok(format!("{}{by} {prompt} {fast} {agent_path:?} {limit}", hosts.join(",")))
     }
 
     #[test]
@@ -163,6 +170,28 @@ mod tests {
         assert_eq!(targets("", &env).as_deref(), Ok("n1 false false None 5.0s"));
         assert_eq!(targets("-H n2", &env).as_deref(), Ok("n2 false false None 5.0s"));
         assert_eq!(targets("", &[("HYDRA_HOST_FILE", "file")]).as_deref(), Ok("f1,f2 false false None 60.0s"));
+    }
+
+    #[test]
+    fn hosts_of_an_allocation_are_reached_by_srun() {
+        let env = [
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_JOB_NODELIST", "n[1-2],me"),
+            ("SLURM_NTASKS", "3"),
+            ("SLURM_TASKS_PER_NODE", "1(x3)"),
+        ];
+        for (line, hosts) in [
+            ("", "(here),n1,n2 by srun"),
+            ("-H n2", "n2 by srun"),
+            ("--launcher ssh -H n9", "n9"),
+            ("--launcher local", "(here)"),
+        ] {
+            assert_eq!(targets(line, &env), Ok(format!("{hosts} false false None 60.0s")), "{line}");
+        }
+        let outside = targets("-H n9", &env).unwrap_err();
+        assert!(outside.starts_with("error: n9 (-H) is not in Slurm job 7, whose hosts are "), "{outside}");
+        let none = targets("--launcher slurm", &[]).unwrap_err();
+        assert!(none.contains("needs an allocation"), "{none}");
     }
 
     #[test]

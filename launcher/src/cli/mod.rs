@@ -200,6 +200,8 @@ pub(crate) struct Presentation {
     pub(crate) nested: bool,
     /// `rlaunch clean`: removed files are the answer to the user.
     pub(crate) cleans: bool,
+    /// `rlaunch map` without a program.
+    pub(crate) is_bare_map: bool,
     /// Other launchers' options that ask for what happens anyway.
     pub(crate) same: Vec<OsBytes>,
     /// Programs that Python runs, in words.
@@ -270,7 +272,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         name if commands::by_name(name).is_some() => return without_program(words, env),
         _ => errors::refuse_command(first)?,
     }
-    let parts = programs(words, long_form)?;
+    let mut parts = programs(words, long_form)?;
     if !long_form && !map {
         refuse_late_command(parts.first(), env)?;
     }
@@ -303,6 +305,10 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         Some((help::Opt::Version, _)) => return Ok(Command::Version(help::version())),
         None => {}
     }
+    let is_bare = map && is_bare_map(&parts);
+    if let Some(part) = parts.first_mut().filter(|_| is_bare) {
+        part.argv.push(ANY_PROGRAM.into());
+    }
     if let Some(at) = parts.iter().position(|part| part.argv.is_empty()) {
         let missing = match parts.get(at) {
             Some(part) if at == 0 => no_program(part.given.last()),
@@ -311,13 +317,17 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         // A value that is wrong says more than that nothing follows it.
         return collect(parts, env).and(Err(missing));
     }
-    let run = Box::new(collect(parts, env)?);
+    let mut run = Box::new(collect(parts, env)?);
+    run.presentation.is_bare_map = is_bare;
     match (map || run.whole.dry_run, run.whole.json) {
         (true, json) => Ok(Command::Map { run, json }),
         (false, true) => Err(CliError::Json),
         (false, false) => Ok(Command::Run(run)),
     }
 }
+
+/// The name of the program for `rlaunch map` without one.
+const ANY_PROGRAM: &str = "PROGRAM";
 
 /// Options come after a command. A command after options would be run as a program, and fail there.
 fn refuse_late_command(part: Option<&scan::Words>, env: Lookup<'_>) -> Result<(), CliError> {
@@ -401,6 +411,13 @@ fn programs(words: Vec<OsBytes>, long_form: bool) -> Result<Vec<scan::Words>, Cl
         parts.push(part);
     }
     Ok(parts)
+}
+
+/// Whether `rlaunch map` shows the hosts alone. A path is the program, which the option before it has taken for its value.
+fn is_bare_map(parts: &[scan::Words]) -> bool {
+    let [scan::Words { given, argv, .. }] = parts else { return false };
+    let is_host = |given: &scan::Given| given.names_hosts() && !given.value.contains(&b'/');
+    argv.is_empty() && (given.last().is_some_and(is_host) || matches!(no_program(given.last()), CliError::NoProgram))
 }
 
 /// The error for a missing program: it may have become the value of an option that takes any word.
@@ -559,6 +576,7 @@ impl Wide {
                 color: output.color,
                 nested: hooks.nested,
                 cleans: false,
+                is_bare_map: false,
                 events: output.events,
                 same,
                 interpreted: Vec::new(),

@@ -28,6 +28,7 @@ pub(super) enum Opt {
     SpareSlices,
     ScaleTimeout,
     Grow,
+    Discover,
     Strict,
     AllowPartial,
     CpusPerRank,
@@ -169,6 +170,14 @@ pub(super) const GROUP: Group = Group {
             more: &["next: at the next start of ranks. now: restart all", "ranks, 60s or more after their last start."],
         },
         Row {
+            id: Id::Place(Opt::Discover),
+            short: None,
+            names: &["discover"],
+            takes: Takes::One("CMD"),
+            brief: "run CMD every 10s; it prints the hosts that there are",
+            more: &["New slices join, and missing hosts are drained.", "CMD is for sh, and prints a hostfile."],
+        },
+        Row {
             id: Id::Place(Opt::Strict),
             short: None,
             names: &["strict"],
@@ -289,7 +298,7 @@ pub(crate) struct Whole {
     pub(super) listed: Option<Listed>,
     /// `--rank-by`.
     pub(crate) rank_by: Option<RankBy>,
-    /// `--slices`, `--spare-slices`, `--scale-timeout`, `--grow`.
+    /// `--slices`, `--spare-slices`, `--scale-timeout`, `--grow`, `--discover`.
     pub(crate) slices: slices::Args,
     /// `--strict`.
     pub(crate) strict: bool,
@@ -341,6 +350,7 @@ impl Own {
             | Opt::SpareSlices
             | Opt::ScaleTimeout
             | Opt::Grow
+            | Opt::Discover
             | Opt::Strict
             | Opt::AllowPartial
             | Opt::CpusPerRank
@@ -385,6 +395,7 @@ impl Whole {
             Opt::SpareSlices => self.slices.take_spares(spelled, value)?,
             Opt::ScaleTimeout => self.slices.take_timeout(spelled, value)?,
             Opt::Grow => self.slices.take_grow(spelled, value)?,
+            Opt::Discover => self.slices.take_discover(spelled, value)?,
             Opt::Strict => self.strict = true,
             Opt::AllowPartial => self.allow_partial = true,
             Opt::CpusPerRank => self.bind.cores = Some(values::count(spelled, value, binding::MOST_CORES)?),

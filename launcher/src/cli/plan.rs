@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) reach: Reach,
     /// Whether MPI libraries are served.
     pub(crate) mpi: Mpi,
+    /// The command that prints the hosts that there are; empty: there is none.
+    pub(crate) discover: OsBytes,
     /// Commands at restarts and at the end.
     pub(crate) hooks: Wanted,
     /// The launcher's output about it.
@@ -65,6 +67,7 @@ impl Run {
         let (lead, jax) = (self.lead(), self.is_jax(&placement, site));
         let rounds = self.rounds(&placement, &caller, site)?;
         let gpus = self.gpus(jax);
+        let discover = self.whole.slices.discover();
         let slices = self.slice_plan(&placement)?;
         let restarts = Restarts { preempt: self.preempt_retries(), ..self.restarts };
         let programs = Programs { all: self.programs, torchrun: self.torchrun, logs };
@@ -104,6 +107,7 @@ impl Run {
             job: Arc::new(job),
             mpi: self.mpi,
             hooks: self.hooks,
+            discover,
             presentation: self.presentation,
             reach: self.reach,
             absent,

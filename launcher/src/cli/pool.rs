@@ -5,7 +5,7 @@ use super::place::{self, Own, PerNode};
 use super::scan::{self, Given};
 use super::site::Site;
 use super::table::{Id, POOL, Row, Takes};
-use super::{Command, Reach, Run, help, nearest, reach, values};
+use super::{Command, Reach, Run, help, nearest, output_options, reach, values};
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::hostlist::{Entry, Host};
 use rlaunch_core::os_bytes::OsBytes;
@@ -20,7 +20,7 @@ Usage: rlaunch pool up NAME -H LIST | -f FILE [OPTIONS]
        rlaunch pool status [NAME] [--json]
        rlaunch pool add NAME -H LIST | -f FILE
        rlaunch pool remove|drain NAME HOST...
-       rlaunch pool exec NAME [--by-slice] [--json] COMMAND [ARGS...]
+       rlaunch pool exec NAME [--by-slice] [--json] [--detach] COMMAND [ARGS...]
        rlaunch pool down NAME [--now]
 
 A pool keeps an open connection to each of its hosts, in the background. A job
@@ -56,6 +56,7 @@ pub(super) const OPTIONS: &[Id] = &[
     Id::Place(place::Opt::Json),
     Id::Reach(reach::Opt::Connect),
     Id::Reach(reach::Opt::Fast),
+    Id::Output(output_options::Opt::Events),
     Id::Pool(Opt::Idle),
     Id::Pool(Opt::Foreground),
     Id::Pool(Opt::Now),
@@ -103,6 +104,8 @@ pub(crate) struct PoolUp {
     pub(crate) idle: Option<Span>,
     /// `--foreground`.
     pub(crate) is_foreground: bool,
+    /// `--events`.
+    pub(crate) events: Option<OsBytes>,
 }
 
 /// Hosts as they were named.
@@ -174,6 +177,7 @@ struct Options {
     idle: Option<Span>,
     is_foreground: bool,
     is_now: bool,
+    events: Option<OsBytes>,
     /// Options that only one action has: the option and the action.
     only: Vec<(OsBytes, &'static str)>,
 }
@@ -187,6 +191,7 @@ impl Options {
             idle: None,
             is_foreground: false,
             is_now: false,
+            events: None,
             only: Vec::new(),
         };
         for given in given {
@@ -202,6 +207,14 @@ impl Options {
                 }
                 Id::Reach(opt) => {
                     all.reach.take(opt, given)?;
+                    "up"
+                }
+                Id::Output(output_options::Opt::Events) if given.value.is_empty() => {
+                    let takes = "a file".into();
+                    return Err(CliError::Value { option: given.spelled, takes, got: given.value, hint: None });
+                }
+                Id::Output(output_options::Opt::Events) => {
+                    all.events = Some(given.value.clone());
                     "up"
                 }
                 Id::Pool(Opt::Idle) => {
@@ -245,6 +258,7 @@ impl Options {
                 reach: self.reach.reach(),
                 idle: self.idle,
                 is_foreground: self.is_foreground,
+                events: self.events,
             })),
             "add" => PoolVerb::Add(PoolHosts(self.hosts)),
             "remove" => PoolVerb::Remove(hosts),
@@ -263,10 +277,28 @@ pub(crate) struct PoolExec {
     pub(crate) json: bool,
     /// Results slice by slice.
     pub(crate) by_slice: bool,
+    /// In the background, with its output in files.
+    pub(crate) is_detached: bool,
     /// `--wait`, `--evict`.
     pub(crate) options: Vec<OsString>,
     /// The command.
     pub(crate) argv: Vec<OsString>,
+}
+
+impl PoolExec {
+    /// The words of its job, up to the options for its output.
+    pub(crate) fn job_words(&self) -> Vec<OsString> {
+        let words = ["run", "--pool", &self.name, "--ppn", "1", "--on-failure", "continue", "--stdin", "none", "-q"];
+        words.iter().map(OsString::from).collect()
+    }
+
+    /// These words, and those of the command.
+    pub(crate) fn with_command(&self, mut words: Vec<OsString>) -> Vec<OsString> {
+        words.extend(self.options.iter().cloned());
+        words.push("--".into());
+        words.extend(self.argv.iter().cloned());
+        words
+    }
 }
 
 /// Whether these words are `pool exec …`, which starts a job.
@@ -281,13 +313,21 @@ pub(crate) fn is_exec(args: &[OsString]) -> bool {
 pub(crate) fn exec(args: Vec<OsString>) -> Result<Option<PoolExec>, CliError> {
     let of = OsBytes::from("rlaunch pool exec");
     let mut words = args.into_iter().skip(2).peekable();
-    let mut plan =
-        PoolExec { name: String::new(), json: false, by_slice: false, options: Vec::new(), argv: Vec::new() };
+    let mut plan = PoolExec {
+        name: String::new(),
+        json: false,
+        by_slice: false,
+        is_detached: false,
+        options: Vec::new(),
+        argv: Vec::new(),
+    };
+    let mut shown = None;
     while let Some(word) = words.next_if(|word| word.as_bytes().starts_with(b"-") || plan.name.is_empty()) {
         match word.as_bytes() {
             b"-h" | b"--help" => return Ok(None),
-            b"--json" => plan.json = true,
-            b"--by-slice" => plan.by_slice = true,
+            b"--json" => (plan.json, shown) = (true, Some(word)),
+            b"--by-slice" => (plan.by_slice, shown) = (true, Some(word)),
+            b"--detach" => plan.is_detached = true,
             b"--flat" => plan.by_slice = false,
             b"--evict" | b"--wait" => plan.options.push(word),
             wait if wait.starts_with(b"--wait=") => plan.options.push(word),
@@ -297,6 +337,9 @@ pub(crate) fn exec(args: Vec<OsString>) -> Result<Option<PoolExec>, CliError> {
         }
     }
     plan.argv = words.collect();
+    if let Some(with) = shown.filter(|_| plan.is_detached) {
+        return Err(CliError::Beside { option: "--detach".into(), with: with.as_bytes().into() });
+    }
     if plan.name.is_empty() {
         return Err(CliError::missing(&of, "NAME, the name of a pool", &POOL));
     }

@@ -69,6 +69,11 @@ impl<'a> Known<'a> {
         Self { ground, groups: RefCell::new(None) }
     }
 
+    /// The output of a command in a directory.
+    pub(super) fn run(&self, command: &str, directory: &str) -> Result<Vec<u8>, String> {
+        self.ground.run(command, directory)
+    }
+
     fn definition(&self, name: &GroupName) -> Result<Definition, GroupFault> {
         if let Some(definition) = groups::built_in(name, self.ground) {
             return definition;
@@ -235,7 +240,7 @@ impl Run {
     pub(crate) fn place(&self, site: &Site<'_>) -> Result<Placement, CliError> {
         let mut apps = Vec::new();
         for program in &self.programs {
-            apps.push((program, self.hosts(program, site)?));
+            apps.push((program, self.with_discovered(self.hosts(program, site)?, site)?));
         }
         let named: Vec<Entry> = apps.iter().flat_map(|(_, hosts)| hosts.clone()).collect();
         let asked = self.ask(&apps, &named, site)?;

@@ -1,17 +1,21 @@
 //! `--slices` and the options beside it: how many slices of the hosts a job takes.
 
 use super::Run;
+use super::Site;
 use super::errors::CliError;
 use super::values;
+use rlaunch_core::discover::{self, DiscoverFault};
 use rlaunch_core::guard::devices::DeviceKind;
+use rlaunch_core::hostlist::{Chips, Entry, Host};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::slices::{Grow, Sizes, SizesError, SlicePlan, Slot, SlotError, SlotId, slots};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::map_by::Order;
-use rlaunch_core::place::{MOST_RANKS, Node, Placement, RankBy};
+use rlaunch_core::place::{MOST_RANKS, Node, Placement, RankBy, RankPlacement};
 use rlaunch_core::restarts::MOST_PREEMPT;
 use rlaunch_core::time::Span;
 use rlaunch_core::tpu::{self, SliceHost, TpuFacts};
+use std::collections::BTreeSet;
 
 /// The default of `--scale-timeout`.
 const SCALE_TIMEOUT: Span = Span::from_secs(600);
@@ -27,6 +31,8 @@ pub(crate) struct Args {
     timeout: Option<(OsBytes, Span)>,
     /// `--grow`, as it was typed.
     grow: Option<(OsBytes, Grow)>,
+    /// `--discover`, as it was typed.
+    discover: Option<(OsBytes, OsBytes)>,
 }
 
 impl Args {
@@ -78,11 +84,32 @@ impl Args {
         Ok(())
     }
 
+    /// `--discover`
+    pub(super) fn take_discover(&mut self, option: &OsBytes, value: &OsBytes) -> Result<(), CliError> {
+        if value.is_empty() || value.contains(&0) {
+            let hint = Some(values::spell(option, "'./hosts-now'").into());
+            return Err(CliError::Value {
+                option: option.clone(),
+                takes: "a command".into(),
+                got: value.clone(),
+                hint,
+            });
+        }
+        self.discover = Some((option.clone(), value.clone()));
+        Ok(())
+    }
+
+    /// The command of `--discover`; empty: there is none.
+    pub(super) fn discover(&self) -> OsBytes {
+        self.discover.as_ref().map(|(_, command)| command.clone()).unwrap_or_default()
+    }
+
     /// The first option that has no effect without `--slices`.
     fn alone(&self) -> Option<&OsBytes> {
         let spares = self.spares.as_ref().map(|(option, _)| option);
         let timeout = self.timeout.as_ref().map(|(option, _)| option);
-        spares.or(timeout).or(self.grow.as_ref().map(|(option, _)| option))
+        let grow = self.grow.as_ref().map(|(option, _)| option);
+        spares.or(timeout).or(grow).or(self.discover.as_ref().map(|(option, _)| option))
     }
 }
 
@@ -101,6 +128,9 @@ pub(crate) enum SlicesError {
     /// More slices than the hosts form.
     #[error("{option}: {source}")]
     Sizes { option: OsBytes, source: SizesError },
+    /// The command of `--discover` fails, or prints no host, and no others are named.
+    #[error("{option} gives no list of hosts: {why}")]
+    NoList { option: OsBytes, why: String },
     /// More slices than the hosts form, with the spare ones.
     #[error("{option}: {slices} slices and {spares} spare ones are wanted, and the hosts form {slots}")]
     Spares { option: OsBytes, slices: u32, spares: u32, slots: u32 },
@@ -112,6 +142,7 @@ impl SlicesError {
             Self::Beside { hint, .. } => hint,
             Self::Alone { .. } => "--slices N, the number of slices",
             Self::Hosts { .. } => "slice=NAME id=N for each host in the hostfile, alike for all slices",
+            Self::NoList { .. } => "see what the command prints: a line such as   host[0-3] slice=a id=0",
             Self::Sizes { .. } | Self::Spares { .. } => "a smaller number, or further slices in the hostfile",
         }
     }
@@ -153,6 +184,7 @@ impl Run {
 
     /// Ranks go slice by slice, and host by host.
     pub(super) fn by_slices(&self, placement: Placement) -> Result<Placement, CliError> {
+        let placement = self.with_reserve(placement)?;
         let Some(plan) = self.slice_plan(&placement)? else { return Ok(placement) };
         Ok(placement.of_hosts(&plan.hosts((0..).map(SlotId::new).take(plan.slots.len()))))
     }
@@ -167,8 +199,8 @@ impl Run {
             };
         };
         self.check_beside()?;
-        let slots: Vec<Slot> =
-            slots(&placement.nodes).map_err(|source| SlicesError::Hosts { option: option.clone(), source })?;
+        let slots = known_slots(placement).map_err(|source| SlicesError::Hosts { option: option.clone(), source })?;
+        let slots = with_reserved_slots(placement, slots);
         let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         // A pool has given the hosts of one valid number: larger ones are beyond them.
         let is_granted = self.programs.iter().any(|program| !program.place.granted.is_empty());
@@ -191,6 +223,7 @@ impl Run {
         let whole = &self.whole;
         let is_mapped = !matches!(whole.map_by.order, Order::Default | Order::Slot);
         let is_ranked = !matches!(whole.rank_by, None | Some(RankBy::Slot));
+        let is_granted = self.programs.iter().any(|program| !program.place.granted.is_empty());
         let cases = [
             (self.programs.len() > 1, "several programs", "one program"),
             (self.programs.iter().any(|program| program.n.is_some()), "-n", "--ppn N, the ranks of each host"),
@@ -200,10 +233,96 @@ impl Run {
             (is_mapped, "--map-by", "--map-by slot"),
             (is_ranked, "--rank-by", "--rank-by slot"),
             (self.reach.srun.is_some(), "--launcher slurm", "--launcher ssh"),
+            (
+                whole.slices.discover.is_some() && is_granted,
+                "--pool and --discover",
+                "rlaunch pool add, for further hosts",
+            ),
         ];
         match cases.into_iter().find(|(is_given, ..)| *is_given) {
             Some((_, with, hint)) => Err(SlicesError::Beside { with, hint }),
             None => Ok(()),
         }
     }
+}
+
+/// Slots for slices that are discovered while the job runs, beyond those that the job has and needs.
+const RESERVE: usize = 16;
+
+impl Run {
+    /// The hosts of a program, with those that the command of `--discover` prints.
+    pub(super) fn with_discovered(&self, mut hosts: Vec<Entry>, site: &Site<'_>) -> Result<Vec<Entry>, CliError> {
+        let args = &self.whole.slices;
+        let Some((option, command)) = args.discover.as_ref().filter(|_| args.is_given()) else { return Ok(hosts) };
+        let printed = site.groups.run(&command.to_string(), ".").and_then(|output| {
+            discover::read(&output).map_err(|fault| match fault {
+                DiscoverFault::NoList(text) => text.to_string(),
+                fault @ (DiscoverFault::Unstarted(_)
+                | DiscoverFault::Failed(_)
+                | DiscoverFault::Late
+                | DiscoverFault::TooMuch) => fault.word().to_owned(),
+            })
+        });
+        match printed {
+            Ok(found) => {
+                let known: BTreeSet<Host> = hosts.iter().map(|entry| entry.host.clone()).collect();
+                hosts.extend(found.into_iter().filter(|entry| !known.contains(&entry.host)).map(alone));
+                Ok(hosts)
+            }
+            // A later run may be better.
+            Err(_) if !hosts.is_empty() => Ok(hosts),
+            Err(why) => Err(SlicesError::NoList { option: option.clone(), why }.into()),
+        }
+    }
+
+    /// Adds hosts that nothing is known of yet, where slices are discovered while the job runs.
+    fn with_reserve(&self, mut placement: Placement) -> Result<Placement, CliError> {
+        let args = &self.whole.slices;
+        let (Some(_), Some((option, numbers))) = (&args.discover, &args.sizes) else { return Ok(placement) };
+        let slots = known_slots(&placement).map_err(|source| SlicesError::Hosts { option: option.clone(), source })?;
+        let Some(model) = slots.first() else { return Ok(placement) };
+        let largest = numbers.iter().copied().max().unwrap_or(0);
+        let wanted = usize::try_from(largest).unwrap_or(0) + args.spares.as_ref().map_or(0, |(_, n)| *n as usize);
+        let reserve = RESERVE + wanted.min(MOST_RANKS as usize).saturating_sub(slots.len());
+        for _ in 0..reserve {
+            for host in model.hosts.clone() {
+                add_unknown(&mut placement, host);
+            }
+        }
+        Ok(placement)
+    }
+}
+
+/// Adds a host like this one, of which nothing is known yet.
+fn add_unknown(placement: &mut Placement, like: NodeId) {
+    let Some(model) = placement.nodes.get(like.index()).cloned() else { return };
+    let node = NodeId::new(u32::try_from(placement.nodes.len()).unwrap_or(u32::MAX));
+    let ranks: Vec<RankPlacement> =
+        placement.ranks.iter().filter(|seat| seat.node == like).map(|seat| RankPlacement { node, ..*seat }).collect();
+    placement.nodes.push(Node { host: Host::named(""), local: false, chips: None, ..model });
+    placement.ranks.extend(ranks);
+}
+
+/// A host without a slice is one by itself.
+fn alone(mut entry: Entry) -> Entry {
+    let chips = entry.chips.get_or_insert_with(|| Chips::of("", 0, 0));
+    if chips.slice.is_empty() {
+        (chips.slice, chips.hosts) = (entry.host.name.clone(), 1);
+    }
+    entry
+}
+
+/// The slots of the hosts that are known.
+fn known_slots(placement: &Placement) -> Result<Vec<Slot>, SlotError> {
+    let known = placement.nodes.iter().take_while(|node| !node.is_unknown()).count();
+    slots(placement.nodes.get(..known).unwrap_or_default())
+}
+
+/// Adds the slots of hosts that are not known yet.
+fn with_reserved_slots(placement: &Placement, mut slots: Vec<Slot>) -> Vec<Slot> {
+    let size = slots.first().map_or(1, |slot| slot.hosts.len()).max(1);
+    let unknown = placement.nodes.iter().zip((0..).map(NodeId::new)).filter(|(node, _)| node.is_unknown());
+    let unknown: Vec<NodeId> = unknown.map(|(_, node)| node).collect();
+    slots.extend(unknown.chunks(size).map(|hosts| Slot { name: String::new(), hosts: hosts.to_vec() }));
+    slots
 }

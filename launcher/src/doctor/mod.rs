@@ -1,4 +1,4 @@
-//! `rlaunch doctor -H HOSTS`: reaches every host as a job would, starts the agent there, and lets it go again. This machine is looked at without ssh.
+//! `rlaunch doctor`: reaches every host as a job would, starts the agent there, and lets it go again. This machine is looked at without ssh.
 
 mod count;
 mod json;
@@ -10,7 +10,7 @@ use crate::bootstrap::{Bootstrap, Setting, Step};
 use crate::cli::{self, Reach};
 use crate::edges::now;
 use anyhow::Context as _;
-use rlaunch_core::bootstrap::{CarrierEnd, Failure, Secret, Target, Up};
+use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind, Failure, Secret, Target, Up};
 use rlaunch_core::exit;
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::machine::earliest;
@@ -102,7 +102,8 @@ fn examine(own: Option<OsBytes>, hosts: &[Target], plan: &cli::Doctor, origin: O
     let failed = round.findings.values().any(|finding| !matches!(finding, Finding::Good { .. }));
     // A user who types a password for each login should not be asked four times more.
     let first = round.findings.values().position(|finding| matches!(finding, Finding::Good { .. }));
-    let saving = match first.and_then(|at| hosts.get(at)).filter(|_| !reach.fast && !reach.prompt) {
+    let is_ssh = reach.carrier(false).kind() == CarrierKind::Ssh;
+    let saving = match first.and_then(|at| hosts.get(at)).filter(|_| is_ssh && !reach.fast && !reach.prompt) {
         Some(target) => match rounds.compare(target)? {
             Ok(saving) => saving,
             Err(sig) => return Ok(Outcome::Interrupted(sig)),

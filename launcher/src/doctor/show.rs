@@ -3,7 +3,7 @@
 use super::{Finding, Saving};
 use crate::edges::now;
 use crate::serve::facts::UNKNOWN;
-use rlaunch_core::bootstrap::{Failure, Place, Target, Up};
+use rlaunch_core::bootstrap::{CarrierKind, Failure, Place, Target, Up};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::hostlist::fold;
 use rlaunch_core::os_bytes::OsBytes;
@@ -104,7 +104,12 @@ fn line(text: &mut String, key: &str, value: &str) {
 
 fn failed(text: &mut String, failure: &Failure) {
     text.push_str(&format!("{failure}\n"));
-    line(text, "ssh", &failure.words.to_string());
+    let carrier = match failure.carrier {
+        CarrierKind::Ssh => "ssh",
+        CarrierKind::Srun => "srun",
+        CarrierKind::Exec => "command",
+    };
+    line(text, carrier, &failure.words.to_string());
     line(text, "try", &failure.hint().unwrap_or_default());
 }
 

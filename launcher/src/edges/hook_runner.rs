@@ -8,6 +8,7 @@ use crate::view::hook_messages as words;
 use rlaunch_core::env::of_command;
 use rlaunch_core::events::Record;
 use rlaunch_core::hooks::{HookAction, HookEvent, Hooks as Machine, On, Vars, Wanted, concerns};
+use rlaunch_core::id::NodeId;
 use rlaunch_core::machine::Machine as _;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
@@ -83,6 +84,13 @@ impl Hooks {
     pub(super) fn place(&mut self, placement: &Arc<Placement>) {
         if let Some(asked) = &mut self.asked {
             asked.machine.place(Arc::clone(placement));
+        }
+    }
+
+    /// A host has become known.
+    pub(super) fn know(&mut self, node: NodeId, name: &str) {
+        if let Some(asked) = &mut self.asked {
+            asked.machine.know(node, name);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The edges of the job machine: its contact with the kernel. Nothing in `perform` waits or fails: outcomes are events.
 
+mod discover;
 mod guardian;
 mod hook_runner;
 mod input;
@@ -16,7 +17,7 @@ mod store;
 mod trace;
 
 use crate::bootstrap::Setting;
-use crate::cli::{Plan, Presentation, Verbosity};
+use crate::cli::{Plan, Presentation, Reach, Verbosity};
 use crate::colour;
 use crate::pool::client::Warner;
 use crate::view::Tone;
@@ -35,6 +36,7 @@ use rlaunch_core::bootstrap::Target;
 use rlaunch_core::ended;
 use rlaunch_core::events::{Cause, JobNews, Record, What};
 use rlaunch_core::exit::Ending;
+use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
 use rlaunch_core::machine::earliest_of;
@@ -105,6 +107,9 @@ pub(crate) struct Edges {
     progress: Option<Progress>,
     /// Commands at restarts and at the end.
     hooks: hook_runner::Hooks,
+    discover: discover::Discover,
+    /// How discovered hosts are reached.
+    reach: Reach,
     /// Lines for a restarter around the job.
     nested: Option<Nested>,
     /// The pool that hears of warnings.
@@ -134,6 +139,7 @@ impl Edges {
         let nodes = Nodes::new(&credit, local.map(|id| (id, setup.edge, setup.lifeline)), remote)?;
         let reader = job.placement.ranks.first().map_or(NodeId::new(0), |seat| seat.node);
         let names = names(&job.placement);
+        let discover = discover::Discover::new(&setup.plan.discover, setup.origin);
         let hooks = hook_runner::Hooks::new(hooks, &job.placement, names.1.clone(), setup.origin);
         let short = job.placement.nodes.iter().map(|node| node.host.name.clone());
         let shows_stderr =
@@ -163,6 +169,8 @@ impl Edges {
             trim_at: None,
             progress,
             hooks: hooks.context("cannot start what ends the commands of --on-restart and --on-exit")?,
+            discover: discover.context("cannot start what ends the command of --discover")?,
+            reach: setup.plan.reach.clone(),
             nested,
             pool: setup.pool,
         })
@@ -231,6 +239,7 @@ impl Edges {
             cx.waker().wake_by_ref();
         }
         self.poll_hooks(cx);
+        self.poll_discover(cx);
         self.push_carriers();
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());
@@ -244,12 +253,13 @@ impl Edges {
     }
 
     /// All that an edge waits for, and `deadline`, the machine's.
-    fn deadlines(&self, deadline: Option<Mono>) -> [Option<Mono>; 9] {
+    fn deadlines(&self, deadline: Option<Mono>) -> [Option<Mono>; 10] {
         [
             deadline,
             self.finish.filter(|_| self.hooks.is_over()).map(|(_, until)| until),
             self.parting.as_ref().filter(|_| self.nodes.has_carriers()).map(Parting::deadline),
             self.hooks.deadline(),
+            self.discover.deadline(),
             self.trim_at,
             self.progress.as_ref().and_then(Progress::deadline),
             self.written_again(),
@@ -292,6 +302,32 @@ impl Edges {
         if let Some((_, until)) = self.finish.as_mut().filter(|_| waited && self.hooks.is_over()) {
             *until = now() + self.output.patience();
         }
+    }
+
+    /// Takes in the lists of `--discover`.
+    fn poll_discover(&mut self, cx: &mut Context<'_>) {
+        for found in self.discover.poll(cx) {
+            self.events.push_back(match found {
+                discover::Found::Hosts(hosts) => JobEvent::Discovered(hosts),
+                discover::Found::Fault(why) => JobEvent::Found(JobNews::DiscoverFailed { why }),
+            });
+        }
+    }
+
+    /// A discovered host is reached by this name.
+    fn know(&mut self, node: NodeId, host: &Host) {
+        match Target::of(host) {
+            Ok(target) => self.nodes.know(node, self.reach.over(host, target)),
+            // Reaching it fails.
+            Err(error) => tracing::warn!(%node, %error, "a discovered host has a name that cannot be reached"),
+        }
+        let names = &mut self.names.1;
+        if names.len() <= node.index() {
+            names.resize(node.index() + 1, String::new());
+        }
+        names.get_mut(node.index()).into_iter().for_each(|name| name.clone_from(&host.name));
+        self.hooks.know(node, &host.name);
+        self.log_view.know(node, &host.name);
     }
 
     /// A thread of ours has something to tell.
@@ -484,6 +520,7 @@ impl Edges {
                 let credit = self.output.first_grant(node);
                 self.nodes.connect(node, credit, &mut self.events);
             }
+            JobAction::Know { node, host } => self.know(node, &host),
             JobAction::GiveUp { node } => self.nodes.give_up(node, &mut self.events),
             JobAction::Send { node, msg } => {
                 let sent = self.nodes.send(node, &msg);
@@ -509,6 +546,7 @@ impl Edges {
             JobAction::DrainOutput => self.output.drain(),
             JobAction::AbandonOutput => self.output.abandon(),
             JobAction::Finish(ending) => {
+                self.discover.stop();
                 self.finish = Some((ending, now() + self.output.patience()));
                 self.parting = Some(Parting::new(now(), self.nodes.carrier_patience()));
             }
@@ -526,7 +564,8 @@ fn progress(plan: &Plan) -> Option<Progress> {
     let traced = tracing::enabled!(tracing::Level::ERROR);
     let columns = rlaunch_sys::tty::columns(2).filter(|_| !dumb && !traced);
     let onto = columns.map_or(Onto::Lines, |columns| Onto::Terminal(columns.into()));
-    let names = plan.job.placement.nodes.iter().map(|node| node.host.name.clone());
+    let known = plan.job.placement.nodes.iter().filter(|node| !node.is_unknown());
+    let names = known.map(|node| node.host.name.clone());
     Some(Progress::new(names, onto, now()))
 }
 

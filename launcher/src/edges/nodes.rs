@@ -5,7 +5,7 @@ use super::ready::Ready;
 use super::remote::{Arrived, News, Remote};
 use super::{now, why};
 use crate::view::phrases;
-use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind, Stage};
+use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind, Stage, Target};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, GuardianEnd, HostFailure, JobEvent};
 use rlaunch_core::machine::earliest;
@@ -283,6 +283,11 @@ impl Nodes {
         }
         self.closing.retain(|closing| closing.id != id);
         self.remote.connect(id, events);
+    }
+
+    /// A host is reached in this way from now on.
+    pub(super) fn know(&mut self, id: NodeId, target: Target) {
+        self.remote.know(id, target);
     }
 
     /// Whether an ssh or srun still runs: they end after the edges to their agents.

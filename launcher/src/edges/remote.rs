@@ -90,8 +90,17 @@ impl Remote {
         }
     }
 
+    /// A host is reached in this way from now on.
+    pub(super) fn know(&mut self, node: NodeId, target: Target) {
+        self.plans.get_mut(node.index()).into_iter().for_each(|plan| *plan = Some(target.clone()));
+    }
+
     pub(super) fn connect(&mut self, node: NodeId, events: &mut VecDeque<JobEvent>) {
-        let Some(plan) = self.plans.get(node.index()).cloned().flatten() else { return };
+        let Some(plan) = self.plans.get(node.index()).cloned().flatten() else {
+            // A discovered host with a name that ssh would not take for one.
+            let why = HostFailure { why: "its name cannot be reached".into(), ..Default::default() };
+            return events.push_back(JobEvent::HostFailed { node, why });
+        };
         match &mut self.state {
             State::Early(early) => early.wanted.push(node),
             State::Live(bootstrap) => {

@@ -31,16 +31,12 @@ impl Capture {
 
     /// The words of the job.
     fn words(&self, plan: &PoolExec) -> Vec<OsString> {
-        let options = ["run", "--pool", &plan.name, "--ppn", "1", "--on-failure", "continue", "--stdin", "none", "-q"];
-        let mut words: Vec<OsString> = options.iter().map(OsString::from).collect();
+        let mut words = plan.job_words();
         for (option, name) in [("-o", "out"), ("-e", "err"), ("--events", "events")] {
             words.extend([option.into(), self.file(name).into()]);
         }
         words.extend(["--prefix".into(), "%r\t".into()]);
-        words.extend(plan.options.iter().cloned());
-        words.push("--".into());
-        words.extend(plan.argv.iter().cloned());
-        words
+        plan.with_command(words)
     }
 
     /// The lines of a stream, by ranks.

@@ -4,6 +4,8 @@
 //! decisions are those of `core::pool`.
 
 pub(crate) mod client;
+pub(crate) mod detach;
+mod events;
 pub(crate) mod exec;
 mod links;
 mod room;

@@ -1,5 +1,6 @@
 //! The process of a pool: its socket, its connections and its decisions, in one loop.
 
+use super::events::Events;
 use super::links::{LinkNews, Links, Part};
 use super::room::Room;
 use super::show;
@@ -18,6 +19,7 @@ use rlaunch_core::wire::frozen::pool::{
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::signals::SignalFd;
 use rlaunch_sys::{fd, pidfd, signals, socket, unix};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -78,6 +80,7 @@ pub(super) struct Server {
     listener: UnixListener,
     signals: SignalFd,
     room: Room,
+    events: Events,
     pool: Pool,
     links: Links,
     clients: BTreeMap<HoldId, Client>,
@@ -98,7 +101,12 @@ impl Server {
     ///
     /// # Errors
     /// A descriptor cannot be had, or the socket cannot be made.
-    pub(super) fn new(room: Room, links: Links, idle: Option<Span>, watched: &[i32]) -> io::Result<Self> {
+    pub(super) fn new(
+        (room, events): (Room, Events),
+        links: Links,
+        idle: Option<Span>,
+        watched: &[i32],
+    ) -> io::Result<Self> {
         let set = ReadySet::new()?;
         room.clear();
         let listener = UnixListener::bind(room.socket())?;
@@ -111,6 +119,7 @@ impl Server {
             listener,
             signals,
             room,
+            events,
             pool: Pool::new(now(), idle),
             links,
             clients: BTreeMap::new(),
@@ -164,6 +173,7 @@ impl Server {
 
     /// Ends what is left: nothing of the pool remains.
     pub(super) fn finish(mut self) {
+        self.event("pool.down", []);
         self.links.dismiss();
         self.room.remove();
     }
@@ -279,7 +289,24 @@ impl Server {
         }
     }
 
+    /// Adds a line to the event log.
+    fn event<const N: usize>(&mut self, ev: &str, fields: [(&str, Value); N]) {
+        if let Err(error) = self.events.write(ev, fields) {
+            self.log(&format!("the event log cannot be written: {}", rlaunch_sys::reason(&error)));
+        }
+    }
+
+    /// All hosts were reached or lost once.
+    pub(super) fn log_up(&mut self) {
+        let hosts: Vec<Value> = self.hosts.values().map(|named| named.name.to_string().into()).collect();
+        self.event("pool.up", [("pid", std::process::id().into()), ("hosts", hosts.into())]);
+    }
+
     fn drop_client(&mut self, hold: HoldId) {
+        let job = self.pool.holds().find(|(id, _)| *id == hold).map(|(_, held)| held.job.to_string());
+        if let Some(job) = job {
+            self.event("job.ended", [("job", job.into())]);
+        }
         if let Some(client) = self.clients.remove(&hold) {
             self.set.remove(&client.stream);
             if let Some(room) = &client.room {
@@ -341,6 +368,7 @@ impl Server {
         let Some((node, _)) = known else { return };
         let node = *node;
         self.log(&format!("{name}: is about to be taken away"));
+        self.event("host.warned", [("host", name.to_string().into())]);
         self.warned.insert(node, self.links.granted(node).0);
         self.pool.handle(now(), PoolEvent::Warned(node, true));
     }
@@ -397,6 +425,7 @@ impl Server {
         let event = match news {
             LinkNews::Up(node) => {
                 self.log(&format!("{}: ready", self.name(*node)));
+                self.event("host.up", [("host", self.name(*node).to_string().into())]);
                 self.opening.remove(node);
                 let facts = self.links.granted(*node).0;
                 if self.warned.get(node).is_some_and(|before| *before != facts) {
@@ -408,11 +437,17 @@ impl Server {
             LinkNews::Lost(node, why) => {
                 self.opening.remove(node);
                 if self.pool.host(*node).is_some_and(|host| host.state() != HostState::Lost) {
-                    self.log(&format!("{}: lost: {why}", self.name(*node)));
+                    let name = self.name(*node);
+                    self.log(&format!("{name}: lost: {why}"));
+                    self.event("host.lost", [("host", name.to_string().into()), ("why", why.to_string().into())]);
                 }
                 PoolEvent::Lost(*node)
             }
-            LinkNews::Empty(node, job) => PoolEvent::Empty(*node, *job),
+            LinkNews::Empty(node, job) => {
+                let (host, job_name) = (self.name(*node).to_string(), job.to_string());
+                self.event("host.empty", [("host", host.into()), ("job", job_name.into())]);
+                PoolEvent::Empty(*node, *job)
+            }
         };
         self.pool.handle(now(), event);
     }
@@ -424,6 +459,9 @@ impl Server {
                     self.pool.holds().find(|(id, _)| *id == hold).map(|(_, held)| (held.job, held.command.clone()));
                 let Some((job, command)) = job else { return };
                 self.log(&format!("job {} ({command}) has {} hosts", job.short(), nodes.len()));
+                let hosts: Vec<Value> = nodes.iter().map(|node| self.name(*node).to_string().into()).collect();
+                let (id, command) = (job.to_string().into(), command.to_string().into());
+                self.event("job.began", [("job", id), ("command", command), ("hosts", hosts.into())]);
                 let granted = self.granted(hold, job, &nodes);
                 self.reply(hold, &PoolReply::Granted(granted));
             }
@@ -445,6 +483,7 @@ impl Server {
             PoolAction::Watch(node, job) => self.links.ask(node, job),
             PoolAction::Close(node) => {
                 self.log(&format!("{}: leaves", self.name(node)));
+                self.event("host.left", [("host", self.name(node).to_string().into())]);
                 self.hosts.remove(&node);
                 self.opening.remove(&node);
                 self.links.close(node);

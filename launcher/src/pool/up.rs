@@ -1,6 +1,7 @@
 //! `rlaunch pool up`: the process that starts a pool, and waits until its hosts were reached.
 
 use super::client;
+use super::events::Events;
 use super::links::Links;
 use super::room::{self, Owner, Room};
 use super::server::Server;
@@ -93,15 +94,20 @@ fn serve(name: &str, plan: &PoolUp, hosts: Vec<Entry>, origin: Origin, caller: &
         let log = OpenOptions::new().create(true).append(true).mode(0o600).open(room.log()).map_err(cannot)?;
         background::write_to(&log.into()).map_err(cannot)?;
     }
+    let events = Events::open(plan.events.as_ref()).map_err(|error| {
+        let path = plan.events.clone().unwrap_or_default();
+        format!("cannot open the event log {path}: {}", rlaunch_sys::reason(&error))
+    })?;
     rlaunch_sys::origin::raise_nofile(&origin);
     let options = match plan.reach.carrier(plan.reach.fast) {
         Carrier::Ssh(options) => options,
         Carrier::Srun(_) | Carrier::Exec(_) => SshOptions::default(),
     };
     let links = Links::new(options, plan.reach.limit, origin).map_err(cannot)?;
-    let mut server = Server::new(room.clone(), links, plan.idle, &origin.watched()).map_err(cannot)?;
+    let mut server = Server::new((room.clone(), events), links, plan.idle, &origin.watched()).map_err(cannot)?;
     server.add(hosts).map_err(|refusal| format!("the pool {name} {}", super::show::refusal(&refusal)))?;
     server.run(true);
+    server.log_up();
     let (count, lost) = server.reached();
     let text = report(name, count, &lost, &room);
     let is_up = count > 0;

@@ -103,6 +103,15 @@ impl LogView {
         Self { names, tone, terminal, reported, unread: false, shows_stderr: false, lead: None }
     }
 
+    /// A host has become known.
+    pub(crate) fn know(&mut self, node: NodeId, name: &str) {
+        let short = &mut self.names.short;
+        if short.len() <= node.index() {
+            short.resize(node.index() + 1, String::new());
+        }
+        short.get_mut(node.index()).into_iter().for_each(|known| *known = name.into());
+    }
+
     /// For `rlaunch clean`, or for a job.
     pub(crate) const fn of_clean(mut self, cleans: bool) -> Self {
         self.reported.cleans = cleans;

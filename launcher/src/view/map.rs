@@ -40,7 +40,7 @@ impl Settings<'_> {
     }
 }
 
-/// Hosts with their ranks, the programs, and the settings.
+/// Hosts with their ranks, the programs, and the settings. Without a program it is not known which process holds the store.
 pub(crate) fn text(
     placement: &Placement,
     programs: &[&[OsBytes]],
@@ -69,11 +69,12 @@ pub(crate) fn text(
                 .unwrap_or_default();
         }
     }
-    if let [argv] = programs {
+    let is_bare = programs == [&[]];
+    if let ([argv], false) = (programs, is_bare) {
         writeln!(text, "command: {}", phrases::command(argv.iter().map(OsBytes::as_slice))).unwrap_or_default();
     }
     text.push_str(&settings.lines());
-    if placement.ranks.len() > 1 || store.is_agent() {
+    if !is_bare && (placement.ranks.len() > 1 || store.is_agent()) {
         writeln!(text, "{}", self::store(store)).unwrap_or_default();
     }
     if let Some((allocation, carrier)) = source {
@@ -95,7 +96,7 @@ pub(crate) fn slices(placement: &Placement, plan: &SlicePlan) -> String {
         sizes.join(" or ")
     );
     let width = plan.slots.iter().map(|slot| slot.name.chars().count()).max().unwrap_or(0).min(200);
-    for slot in &plan.slots {
+    for slot in plan.slots.iter().filter(|slot| !slot.name.is_empty()) {
         let names = slot.hosts.iter().map(|node| name(placement, *node));
         let ranks: Vec<Rank> = slot.hosts.iter().filter_map(|node| own.get(node.index())).flatten().copied().collect();
         let ranks = if ranks.is_empty() { "spare".to_owned() } else { phrases::ranks(&ranks) };
@@ -111,7 +112,8 @@ fn slices_json(placement: &Placement, plan: &SlicePlan) -> String {
         let (label, hosts) = (serde_json::Value::from(slot.name.as_str()), serde_json::Value::from(hosts));
         format!("{{\"slot\":{n},\"slice\":{label},\"hosts\":{hosts},\"spare\":{}}}", n >= plan.sizes.largest())
     };
-    let all: Vec<String> = plan.slots.iter().zip(0..).map(slot).collect();
+    let known = plan.slots.iter().filter(|slot| !slot.name.is_empty());
+    let all: Vec<String> = known.zip(0..).map(slot).collect();
     format!(",\"slices\":[{}]", all.join(","))
 }
 

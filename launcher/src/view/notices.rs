@@ -120,6 +120,10 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         JobNews::SlicesAwaited { wanted, up, within } => slice_messages::awaited(*wanted, *up, *within),
         JobNews::SliceMissing { slice, node, why } => slice_messages::missing(slice, *node, why, names),
         JobNews::SlicesLarger { size, running, restarts } => slice_messages::larger(*size, *running, *restarts),
+        JobNews::SliceFound { slice, hosts, .. } => slice_messages::found(slice, hosts),
+        JobNews::SliceIgnored { slice, why } => slice_messages::ignored(slice, *why),
+        JobNews::HostBack { node } => (Tone::Normal, format!("--discover prints {} again", names.short(*node))),
+        JobNews::DiscoverFailed { why } => slice_messages::undiscovered(why),
         JobNews::FilesLost { bytes } => {
             (Tone::Quiet, format!("{} could not be written to log files", phrases::bytes(*bytes)))
         }

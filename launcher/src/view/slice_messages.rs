@@ -2,7 +2,9 @@
 
 use super::log_view::{Line, Names};
 use super::{Tone, host_messages, lost, phrases, report};
+use rlaunch_core::discover::{DiscoverFault, Ignored, MOST, WITHIN};
 use rlaunch_core::events::SlicesTaken;
+use rlaunch_core::hostlist::fold;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::slices::Obstacle;
 use rlaunch_core::os_bytes::OsBytes;
@@ -48,6 +50,37 @@ pub(super) fn larger(size: u32, running: u32, restarts: bool) -> Line {
         true => "all ranks are ended, to start on more".into(),
     };
     (Tone::Normal, format!("{size} slices are up, and the job runs on {running}; {what}"))
+}
+
+/// The command of `--discover` prints a new slice.
+pub(super) fn found(slice: &OsBytes, hosts: &[OsBytes]) -> Line {
+    let all: Vec<String> = hosts.iter().map(OsBytes::to_string).collect();
+    (Tone::Normal, format!("--discover prints the new slice {slice}: {}", fold(all.iter().map(String::as_str))))
+}
+
+/// The command of `--discover` prints a slice that cannot be used.
+pub(super) fn ignored(slice: &OsBytes, why: Ignored) -> Line {
+    let why = match why {
+        Ignored::Hosts { has, of } => {
+            format!("it has {}, and the other slices have {of}", phrases::count(has.into(), "host"))
+        }
+        Ignored::Chips { has, of } => format!("its hosts have {has} chips, and those of the other slices have {of}"),
+        Ignored::Name => "the job has a slice of this name with other hosts".into(),
+        Ignored::NoSlot { most } => format!("the job has had {most} slices, and takes no more"),
+    };
+    (Tone::Quiet, format!("--discover prints slice {slice}, which is not used: {why}"))
+}
+
+/// The command of `--discover` prints no list of hosts.
+pub(super) fn undiscovered(why: &DiscoverFault) -> Line {
+    let why = match why {
+        DiscoverFault::Unstarted(errno) => format!("it cannot be started: {}", phrases::errno(*errno)),
+        DiscoverFault::Failed(status) => format!("{status}"),
+        DiscoverFault::Late => format!("it did not end within {}", phrases::wait(WITHIN)),
+        DiscoverFault::TooMuch => format!("it printed more than {}", phrases::bytes(MOST as u64)),
+        DiscoverFault::NoList(text) => text.to_string(),
+    };
+    (Tone::Quiet, format!("--discover gives no list of hosts, so the last list stays: {why}"))
 }
 
 /// A slice for the lack of which the job ends.

@@ -27,4 +27,5 @@ ROWS = {
     "ssh-rss": ssh_memory.cases,
     "slurm": slurm.launch_cases,
     "slurm-stdout": slurm.stdout_cases,
+    "slurm-fence": slurm.fence_cases,
 }

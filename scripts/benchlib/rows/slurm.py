@@ -1,8 +1,10 @@
-"""slurm and slurm-stdout: jobs in an allocation of Slurm. The floor is the srun that starts rlaunch's agents, with /bin/true in the
+"""slurm, slurm-stdout and slurm-fence: jobs in an allocation of Slurm. The floor is the srun that starts rlaunch's agents, with /bin/true in the
 agents' place; srun -n and Hydra's `-bootstrap slurm` start the same ranks."""
 
 import dataclasses
 import pathlib
+import shutil
+import subprocess
 from functools import partial
 
 from .. import hosts as testbed
@@ -15,6 +17,7 @@ COUNTS = (4, 16)
 RANKS_PER_HOST = 2
 SECONDS = 30
 ROUNDS = 5
+FENCES = 500
 DAEMONS = ("slurmctld", "slurmd", "munged")
 AGENTS = ("--overlap", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--cpu-bind=none", "--mem=0",
           "--mpi=none", "--quiet")
@@ -43,6 +46,8 @@ class Cluster(testbed.Hosts):
     def __init__(self, bench):
         super().__init__(bench)
         self.built, self.rlaunch = self.rlaunch, pathlib.Path.home() / "rlaunch"
+        self.fences = self.scratch / "fence_ranks"
+        shutil.copy(bench.programs["fence_ranks"], self.fences)
 
     def warm_up(self):
         """The binary lies in the home of the hosts, as it does for users: srun itself can start it there."""
@@ -105,3 +110,29 @@ def stdout_cases(bench):
     }
     goals = (Goal(10, "stdio", at_least=True),)
     return [Case(f"slurm-stdout of {stdout.RANKS} hosts, labelled", "MB/s", contenders, goals=goals, max_rounds=ROUNDS)]
+
+
+def _fences(cluster, words, count):
+    """The p99 of a fence of all ranks, as rank 0 sees it."""
+    ranks = stdout.RANKS * RANKS_PER_HOST
+    command = [*words, "-n", ranks, cluster.fences, count]
+    line, environ = Allocation(cluster, stdout.RANKS).line([str(word) for word in command])
+    try:
+        done = subprocess.run(line, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=SECONDS + 60, text=True,
+                              check=False)
+    except subprocess.TimeoutExpired:
+        cluster.clear()
+        return Sample(failure=f"no end within {SECONDS + 60} s", timed_out=True)
+    said = done.stdout.split()
+    return Sample(float(said[1])) if done.returncode == 0 and len(said) == 2 else Sample(failure=f"exit code {done.returncode}")
+
+
+def fence_cases(bench):
+    """How long a fence of all ranks of an allocation takes, over TCP and over srun's own streams."""
+    cluster = _cluster(bench, "slurm-fence")
+    if not cluster:
+        return []
+    words = {"rlaunch": [cluster.rlaunch], "stdio": [cluster.rlaunch, "--transport", "stdio"]}
+    contenders = {name: partial(_fences, cluster, each, bench.size(FENCES, 100)) for name, each in words.items()}
+    title = f"slurm-fence of {stdout.RANKS * RANKS_PER_HOST} ranks on {stdout.RANKS} hosts, p99"
+    return [Case(title, "µs", contenders, goals=(Goal(0.3, "stdio"),), max_rounds=ROUNDS)]

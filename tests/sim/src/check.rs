@@ -149,6 +149,7 @@ impl Oracle {
             | JobEvent::KillWait(_)
             | JobEvent::StepCancelled { .. }
             | JobEvent::Found(_)
+            | JobEvent::Discovered(_)
             | JobEvent::HostFailed { .. }
             | JobEvent::Beat { .. }
             | JobEvent::EdgeClosed { .. }

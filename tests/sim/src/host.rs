@@ -7,6 +7,7 @@ use crate::kernel::Kernel;
 use crate::link::Link;
 use crate::site::{Reach, Site};
 use crate::world::{Ev, World};
+use rlaunch_core::bootstrap::StepEvent;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{HostFailure, JobEvent};
 use rlaunch_core::time::{Mono, Span};
@@ -143,6 +144,13 @@ impl World {
             Reach::Up(after) => (after, Ev::Begins),
         };
         self.at(self.now + after, outcome);
+        if self.is_in_step() {
+            // The step has the time for all hosts.
+            if let Reach::Fails(after) = reach {
+                self.dials_after_all(after);
+            }
+            return;
+        }
         self.host.by = (self.now + deadline, deadline);
         self.at(self.now + deadline, Ev::Unreached);
     }
@@ -160,32 +168,45 @@ impl World {
             self.soon(Ev::AgentEdgeEnds);
             self.soon(Ev::LifelineEnds);
         }
-        self.travel_out(Ev::Up);
+        if self.is_in_step() { self.dials() } else { self.travel_out(Ev::Up) }
     }
 
     /// The launcher hears of it.
     pub(crate) fn is_up(&mut self) {
-        if self.host.link.adopt() {
+        let (at, limit) = self.host.by;
+        self.is_up_by((Mono::from_nanos(at), Span::from_nanos(limit)));
+    }
+
+    pub(crate) fn is_up_by(&mut self, (at, limit): (Mono, Span)) {
+        let adopted = self.host.link.adopt();
+        // A step has no agent of a host that was given up.
+        self.check(adopted || !self.is_in_step(), || "a host comes up that was given up".to_owned());
+        if adopted {
             self.send_to_agent(crate::link::credit(self.plan.window));
-            let (node, (at, limit)) = (self.id(), self.host.by);
+            let node = self.id();
             self.tell_job(JobEvent::EdgeUp { node });
-            self.tell_job(JobEvent::ReadyBy { node, at: Mono::from_nanos(at), limit: Span::from_nanos(limit) });
+            self.tell_job(JobEvent::ReadyBy { node, at, limit });
+            self.step_delivers();
         }
     }
 
     /// The attempt failed, or took too long.
     pub(crate) fn unreached(&mut self) {
         if self.host.link.give_up() {
+            let node = self.id();
             self.close_to_agent();
-            self.tell_job(JobEvent::HostFailed { node: self.id(), why: HostFailure::default() });
+            self.step_hears(StepEvent::Cancel(node));
+            self.tell_job(JobEvent::HostFailed { node, why: HostFailure::default() });
         }
     }
 
     /// An agent without any message yet counts as none.
     pub(crate) fn gives_up(&mut self) {
         if self.host.link.give_up() {
+            let node = self.id();
             self.close_to_agent();
-            self.at(self.now, Ev::ToJob(JobEvent::HostFailed { node: self.id(), why: HostFailure::default() }));
+            self.step_hears(StepEvent::Cancel(node));
+            self.at(self.now, Ev::ToJob(JobEvent::HostFailed { node, why: HostFailure::default() }));
         }
     }
 
@@ -203,7 +224,7 @@ impl World {
     pub(crate) fn edge_killed(&mut self) {
         if self.host.remote && self.host.begun && !self.host.link.is_dead() {
             // Events under way are lost.
-            self.cancel(|ev| matches!(ev, Ev::AtLauncher(..) | Ev::Up | Ev::LauncherEdgeEnds));
+            self.cancel(|ev| matches!(ev, Ev::AtLauncher(..) | Ev::Up | Ev::Shake(_) | Ev::LauncherEdgeEnds));
             self.host.link.die();
             self.soon(if self.host.link.is_live() { Ev::LauncherEdgeEnds } else { Ev::Unreached });
             self.close_to_agent();

@@ -75,7 +75,7 @@ impl Launcher {
 
 impl World {
     pub(crate) fn frame_at_launcher(&mut self, frame: &[u8]) {
-        if self.host.remote && self.host.link.is_gone() {
+        if self.host.remote && self.host.link.is_gone() || self.step_keeps(frame) {
             return;
         }
         let node = self.id();
@@ -163,7 +163,8 @@ impl World {
 
     pub(crate) fn launcher_edge_ends(&mut self) {
         if self.host.remote {
-            if !self.host.link.let_go() {
+            self.shakes_end();
+            if !self.host.link.is_live() || !self.host.link.let_go() {
                 return;
             }
             self.close_to_agent();
@@ -211,15 +212,21 @@ impl World {
         self.drain_job();
     }
 
-    pub(crate) fn drain_job(&mut self) {
-        let records = self.launcher.job.check();
-        self.check(records.is_ok(), || format!("the job's records do not agree: {records:?}"));
+    /// The agents of this host may write from the first moment on.
+    fn give_credit(&mut self) {
         for node in 0..if self.now == 0 { self.count() } else { 0 } {
             self.go(node);
             if !self.host.remote {
                 self.send_to_agent(link::credit(self.plan.window));
             }
         }
+    }
+
+    pub(crate) fn drain_job(&mut self) {
+        let records = self.launcher.job.check();
+        self.check(records.is_ok(), || format!("the job's records do not agree: {records:?}"));
+        self.give_credit();
+        let mut wanted = vec![];
         while let Some(action) = self.launcher.job.poll_action() {
             let over = self.launcher.over;
             self.check(!over, || format!("after Finish: {action:?}"));
@@ -244,7 +251,10 @@ impl World {
                         world.guardian_severs();
                     }
                 }),
-                JobAction::Connect { node } => self.on(node, |world| world.for_other(&action, World::connects)),
+                JobAction::Connect { node } => {
+                    wanted.extend(self.is_in_step().then_some(node));
+                    self.on(node, |world| world.for_other(&action, World::connects));
+                }
                 JobAction::GiveUp { node } => self.on(node, |world| world.for_other(&action, World::gives_up)),
                 JobAction::CloseEdge { node } => self.on(node, |world| world.for_other(&action, World::edge_closed)),
                 JobAction::Beat { node, beat } => {
@@ -252,7 +262,10 @@ impl World {
                 }
                 JobAction::Place(placement) => self.placed(&placement),
                 // Programs here ask no store.
-                JobAction::Home { .. } | JobAction::Homeless { .. } | JobAction::Ended { .. } => {}
+                JobAction::Home { .. }
+                | JobAction::Homeless { .. }
+                | JobAction::Ended { .. }
+                | JobAction::Know { .. } => {}
                 JobAction::Emit(record) => self.logged(record),
                 JobAction::DrainOutput => {
                     self.launcher.sinks.draining = true;
@@ -270,6 +283,7 @@ impl World {
                 }
             }
         }
+        self.opens_step(&wanted);
     }
 
     fn logged(&mut self, record: Record) {

@@ -19,6 +19,7 @@ mod rounds;
 mod scheduler;
 mod site;
 mod slices;
+mod srun;
 mod still;
 mod truth;
 mod ways;

@@ -8,10 +8,11 @@ use crate::generations;
 use crate::kernel::KILLED;
 use crate::plan::{MS, Plan};
 use crate::rng::Rng;
-use crate::site::Reach;
+use crate::site::{Reach, Site};
+use crate::srun::{self, Turn};
 use crate::world::{Ev, World};
 use rlaunch_core::allocation;
-use rlaunch_core::events::Cause;
+use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::id::{NodeId, ProcId, Rank};
 use rlaunch_core::node::{NodeEvent, SignalledPart};
 use rlaunch_core::signal::Signal;
@@ -27,6 +28,14 @@ const LAG: u64 = 50 * MS;
 const APART: u64 = 500 * MS;
 /// How long an agent waits for the scheduler's own signal, with what its surroundings cost.
 const OWED: u64 = 400 * MS;
+/// The stream of the ends of steps.
+const CANCELLED: u64 = 0x6361_6e63_656c_0000;
+/// A loss and srun's line about it are so close to each other.
+const SAME: u64 = 2000 * MS;
+/// How long after its tasks srun ends.
+const SRUN_ENDS: u64 = 300 * MS;
+/// How soon a job whose step was killed ends.
+const PROMPT: u64 = 3000 * MS;
 
 /// A scheduler.
 #[derive(Clone, Debug)]
@@ -37,6 +46,8 @@ pub(crate) struct Scheduler {
     pub(crate) signals: Vec<(u64, Signal, NodeId)>,
     /// How often each of the signals was sent that end no job.
     pub(crate) rounds: [u32; 2],
+    /// When srun prints that the scheduler ends the step.
+    line: Option<u64>,
 }
 
 /// A job of [`generations`] with a scheduler.
@@ -54,7 +65,9 @@ pub(crate) fn plan(seed: u64) -> Plan {
         plan.spec.restarts = Default::default();
     }
     plan.spec.scheduler = Some(allocation::Scheduler::Slurm);
-    let scheduler = draw(rng, plan.sites.len());
+    let mut scheduler = draw(rng, plan.sites.len());
+    cancel(&mut Rng::new(seed ^ CANCELLED), &mut scheduler, plan.sites.len());
+    srun::draw(seed, &mut plan.sites);
     if !scheduler.every_process {
         // Such an end beside a signal to the guardian looks as if the ranks had got it too.
         for rank in &mut plan.ranks {
@@ -83,7 +96,7 @@ fn nothing_else(plan: &mut Plan) {
 }
 
 fn draw(rng: &mut Rng, hosts: usize) -> Scheduler {
-    let mut scheduler = Scheduler { every_process: rng.chance(50), signals: vec![], rounds: [0, 0] };
+    let mut scheduler = Scheduler { every_process: rng.chance(50), signals: vec![], rounds: [0, 0], line: None };
     for (sig, which) in [(Signal::USR1, 0), (Signal::USR2, 1)] {
         if rng.chance(30) {
             let first = rng.micros(1, 6_000_000);
@@ -106,6 +119,21 @@ fn draw(rng: &mut Rng, hosts: usize) -> Scheduler {
     scheduler
 }
 
+/// Some steps are killed without a warning. srun prints a line about that, and about a warning in half of the jobs.
+fn cancel(rng: &mut Rng, scheduler: &mut Scheduler, hosts: usize) {
+    if rng.chance(25) {
+        scheduler.signals.retain(|(_, sig, _)| !matches!(*sig, Signal::TERM | Signal::KILL));
+        let at = rng.micros(1, 8_000_000);
+        let kill = |node| (at + rng.below(LAG), Signal::KILL, node);
+        scheduler.signals.extend((0..).map(NodeId::new).take(hosts).map(kill));
+        let early = at.saturating_sub(rng.micros(1, 50_000));
+        scheduler.line = rng.chance(90).then(|| if rng.chance(50) { early } else { at + rng.micros(1, 3_000_000) });
+    } else if rng.chance(50) {
+        let first = scheduler.signals.iter().filter(|(_, sig, _)| *sig == Signal::TERM).map(|(at, ..)| *at).min();
+        scheduler.line = first.map(|at| at + rng.micros(1, 100_000));
+    }
+}
+
 /// A signal to one host, to some or to all.
 fn to_hosts(rng: &mut Rng, signals: &mut Vec<(u64, Signal, NodeId)>, (at, sig): (u64, Signal), hosts: usize) {
     let only = rng.below(hosts as u64);
@@ -123,6 +151,9 @@ impl World {
             self.plan.scheduler.iter().flat_map(|scheduler| scheduler.signals.clone()).collect::<Vec<_>>()
         {
             self.on(node, |world| world.at(at, Ev::Scheduler(sig)));
+        }
+        if let Some(at) = self.plan.scheduler.as_ref().and_then(|scheduler| scheduler.line) {
+            self.at(at, Ev::Step(Turn::Cancelled));
         }
     }
 
@@ -160,6 +191,14 @@ impl World {
         }
         self.agent_killed();
         self.guardian_killed();
+        self.at(self.now + SRUN_ENDS, Ev::Step(Turn::Ends));
+    }
+
+    /// Whether a host may have been lost because the scheduler ended the step: srun's line about that was heard, and the job had not begun
+    /// to end for a lease that was over.
+    pub(crate) fn is_lost_by_scheduler(&self) -> bool {
+        let lost = matches!(self.truth.began, Some(Cause::Lost { lost: Lost::Expired | Lost::Unheard, .. }));
+        self.truth.cancelled.is_some() && !lost
     }
 
     /// The scheduler has killed what it had not ended otherwise.
@@ -197,12 +236,14 @@ impl World {
     /// After a warning that the job ends nothing is started.
     pub(crate) fn check_warned_order(&mut self, message: &ToNode) {
         let starts = matches!(message, ToNode::Spawn { .. } | ToNode::Again(_));
-        let warned = self.truth.warned.is_some() && starts;
+        let is_ended = matches!(self.truth.began, Some(Cause::Scheduler { .. }));
+        let warned = (self.truth.warned.is_some() || is_ended) && starts;
         self.check(!warned, || "ranks are started, and the scheduler ends the job".to_owned());
     }
 
     /// The scheduler is the cause of the end, unless something else was before.
     pub(crate) fn check_scheduler_cause(&mut self, cause: &Cause) {
+        self.check_cancelled(cause);
         let Some((warned, true)) = self.truth.warned else { return };
         let failed = self.failed_by_themselves();
         let before = |at: u64| at <= warned + MS;
@@ -227,6 +268,26 @@ impl World {
         }
     }
 
+    /// A host that the scheduler has killed is not called lost if srun's line is heard in time, and no lease is waited for.
+    fn check_cancelled(&mut self, cause: &Cause) {
+        let Some(told) = self.truth.cancelled else { return };
+        if let Cause::Lost { node, lost: Lost::Agent(_) } = cause {
+            let is_hit = self.plan.sites.get(node.index()).is_some_and(|site| !site.faults.is_empty());
+            let killed = self.host(node.index()).killed && !is_hit;
+            let closed = self.truth.closed.get(node).copied().unwrap_or(0);
+            let known = self.truth.up.get(node).is_some_and(|up| *up < told) && told < closed + SAME;
+            self.check(!(killed && known), || format!("node{node} is called lost, and the scheduler had killed it"));
+        }
+        let calm = self.plan.stops.is_empty() && self.plan.sites.iter().all(Site::is_swift);
+        if let Cause::Scheduler { sig: Signal::KILL, .. } = cause
+            && calm
+        {
+            let last = self.truth.closed.values().copied().max().unwrap_or(0).max(told);
+            let late = self.now > last + PROMPT;
+            self.check(!late, || "the step was killed, and the job does not end".to_owned());
+        }
+    }
+
     /// The named rank did not fail by itself. The scheduler has ended it, and the launcher learned that after the failure.
     pub(crate) fn check_ended_by_scheduler(&mut self, rank: Rank) {
         let late = matches!(self.truth.warned, Some((_, false)));
@@ -237,9 +298,12 @@ impl World {
     /// the job ends.
     pub(crate) fn may_be_schedulers(&self, proc: ProcId, node: usize) -> bool {
         let by = self.plan.ranks.get(proc.index()).map(|script| script.end);
-        let is_term = matches!(by, Some(Status::Signaled { sig: Signal::TERM, .. }));
+        let is_by = |own| matches!(by, Some(Status::Signaled { sig, .. }) if sig == own);
+        if self.truth.cancelled.is_some() && is_by(Signal::KILL) {
+            return true;
+        }
         let got = |sig| self.host(node).kernel.got(proc, sig) > 0;
         let is_passed_on = self.plan.usr_kills && (got(Signal::USR1) || got(Signal::USR2));
-        self.truth.warned.is_some() && (is_term || is_passed_on)
+        self.truth.warned.is_some() && (is_by(Signal::TERM) || is_passed_on)
     }
 }

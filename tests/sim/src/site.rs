@@ -5,6 +5,7 @@
 use crate::host::Clock;
 use crate::plan::{EVER, FAULTS_END, Fault, MS, Plan, Reaction, Script, Sight, holder, script};
 use crate::rng::Rng;
+use crate::srun::Dialling;
 use crate::ways::{self, Nets, OPEN};
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
@@ -39,6 +40,8 @@ pub(crate) struct Site {
     pub(crate) nets: Nets,
     /// From when on the host can be reached again, where it was lost or could not be reached.
     pub(crate) back: Option<u64>,
+    /// How its agent dials, in a scheduler's step.
+    pub(crate) dialling: Dialling,
 }
 
 /// The outcome of the launcher's attempt.
@@ -192,6 +195,7 @@ fn site(rng: &mut Rng, local: bool, lease: u64, far: u64, hard: bool) -> Site {
         faults: vec![],
         nets: OPEN,
         back: None,
+        dialling: Dialling::default(),
     };
     if hard && rng.chance(50) {
         hit(rng, &mut site, lease);

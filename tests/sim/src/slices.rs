@@ -169,6 +169,7 @@ fn site(rng: &mut Rng, lease: u64) -> Site {
         faults,
         nets: OPEN,
         back: Some(back),
+        dialling: crate::srun::Dialling::default(),
     }
 }
 

@@ -146,6 +146,7 @@ impl World {
         self.launcher.stands = false;
         self.still.launcher += self.now - self.still.since;
         self.still.gaps += 1;
+        self.step_stood_still(self.now - self.still.since);
         let mut held = std::mem::take(&mut self.still.held);
         let order = self.still.order;
         held.sort_by_key(|(_, ev)| match order {

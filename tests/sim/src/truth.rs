@@ -27,7 +27,7 @@ pub(crate) struct Truth {
     /// Ranks that exited with 0, as it heard.
     succeeded: usize,
     /// When the edge to a host came.
-    up: BTreeMap<NodeId, u64>,
+    pub(crate) up: BTreeMap<NodeId, u64>,
     /// Hosts that it calls lost, and those of which it cannot tell which was first.
     lost: Vec<NodeId>,
     together: Vec<NodeId>,
@@ -45,6 +45,12 @@ pub(crate) struct Truth {
     pub(crate) started: u64,
     /// Hosts with a warning.
     pub(crate) warned_hosts: Vec<NodeId>,
+    /// When it heard that the scheduler ends the agents.
+    pub(crate) cancelled: Option<u64>,
+    /// When the edge of a host ended.
+    pub(crate) closed: BTreeMap<NodeId, u64>,
+    /// The cause for which the job began to end.
+    pub(crate) began: Option<Cause>,
 }
 
 impl Truth {
@@ -59,6 +65,12 @@ impl Truth {
             self.up.insert(*node, now);
             // Its agent is a new one.
             self.warned_hosts.retain(|warned| warned != node);
+        }
+        if let JobEvent::EdgeClosed { node, .. } = event {
+            self.closed.insert(*node, now);
+        }
+        if let JobEvent::StepCancelled { .. } = event {
+            self.cancelled.get_or_insert(now);
         }
         if let JobEvent::Message { node, msg: ToRoot::Warned(_) } = event {
             self.warned_hosts.push(*node);
@@ -202,6 +214,7 @@ impl World {
         match what {
             What::Ending { cause, .. } => {
                 self.truth.ending = true;
+                self.truth.began.get_or_insert_with(|| cause.clone());
                 self.note("< job", || format!("begins to end: {cause:?}"));
             }
             What::HostLost { node, .. } => self.truth.lost.push(*node),
@@ -288,6 +301,7 @@ impl World {
                     && self.too_few(*failed, *asked)
             }
             Cause::Signal(sig) => user(&|fault| fault == Fault::Signal(*sig)),
+            Cause::Scheduler { sig: Signal::KILL, .. } => self.is_lost_by_scheduler(),
             Cause::Scheduler { .. } => self.truth.warned.is_some(),
             Cause::Preempted { .. } => self.is_sliced() || user(&|fault| fault == Fault::AgentAsked),
             Cause::Timeout(_) => self.plan.spec.timeout.is_some(),
@@ -447,6 +461,6 @@ impl Site {
     /// Whether it may not be reached in time.
     fn may_fail(&self) -> bool {
         let gone = self.faults.iter().any(|(_, fault)| !fault.is_a_stop());
-        gone || !self.spells.is_empty() || matches!(self.reach, Reach::Fails(_))
+        gone || !self.spells.is_empty() || matches!(self.reach, Reach::Fails(_)) || self.is_late_to_dial()
     }
 }

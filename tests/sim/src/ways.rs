@@ -61,7 +61,7 @@ impl Site {
     }
 
     /// Whether its messages arrive soon.
-    fn is_swift(&self) -> bool {
+    pub(crate) fn is_swift(&self) -> bool {
         self.spells.is_empty() && self.faults.is_empty() && self.wire.1 < 100_000
     }
 }

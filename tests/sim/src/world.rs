@@ -10,6 +10,7 @@ use crate::rng::Rng;
 use crate::scheduler;
 use crate::site;
 use crate::slices;
+use crate::srun::{Shake, Srun, Turn};
 use crate::still::{Pause, Still};
 use crate::truth::Truth;
 use rlaunch_core::id::{NodeId, ProcId};
@@ -87,6 +88,10 @@ pub(crate) enum Ev {
     Up,
     /// A host was not reached, or not in time.
     Unreached,
+    /// A connection from a host to the launcher's port for agents.
+    Shake(Shake),
+    /// Something else about the step of the agents.
+    Step(Turn),
     /// A guardian reads the end of its lifeline.
     LifelineEnds,
     /// A guardian looks whether its lease has ended.
@@ -121,6 +126,8 @@ impl Ev {
             | Self::Begins
             | Self::Up
             | Self::Unreached
+            | Self::Shake(_)
+            | Self::Step(_)
             | Self::LifelineEnds
             | Self::LeaseRuns
             | Self::Scheduler(_) => false,
@@ -137,6 +144,8 @@ impl Ev {
                 | Self::LauncherEdgeEnds
                 | Self::Up
                 | Self::Unreached
+                | Self::Shake(_)
+                | Self::Step(_)
                 | Self::ToJob(_)
                 | Self::Sink
                 | Self::Fault(Fault::Signal(_))
@@ -159,6 +168,8 @@ pub(crate) struct World {
     pub(crate) still: Still,
     pub(crate) truth: Truth,
     pub(crate) known: Known,
+    /// The step of the agents, in a scheduler's job.
+    pub(crate) srun: Option<Srun>,
     queue: BTreeMap<(u64, u64), (usize, Ev)>,
     tickets: u64,
     log: Option<Vec<String>>,
@@ -195,6 +206,7 @@ impl World {
             still,
             truth: Truth::default(),
             known: Known::default(),
+            srun: None,
             queue: BTreeMap::new(),
             tickets: 0,
             log: logged.then(Vec::new),
@@ -349,6 +361,8 @@ impl World {
             Ev::Begins => self.begins(),
             Ev::Up => self.is_up(),
             Ev::Unreached => self.unreached(),
+            Ev::Shake(shake) => self.shakes(shake),
+            Ev::Step(turn) => self.step_turn(turn),
             Ev::LifelineEnds => self.guardian_severs(),
             Ev::LeaseRuns => self.lease_runs(),
             Ev::Scheduler(sig) => self.scheduler_signals(sig),

@@ -74,6 +74,13 @@ fn seeds_to_remember_in_a_schedulers_step() {
     none_breaks([14, 1_899, 4_844, 7_443, 13_714, 13_905, 22_289], run_scheduled);
 }
 
+/// The lease of a host was over before the scheduler ended the step (258). A host that was given up dials while others are waited for
+/// (331). A second agent of a host dials (12).
+#[test]
+fn seeds_to_remember_of_steps() {
+    none_breaks([12, 258, 331], run_scheduled);
+}
+
 /// On slices: a host that had come back was rank 0's, and its port was that of the time before (3). The job was over while a host was
 /// being reached (7). Rank 0's host was lost while the others looked for it (264).
 #[test]

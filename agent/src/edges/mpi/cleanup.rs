@@ -10,6 +10,7 @@ impl MpiListener {
         let Some(world) = self.worlds.get_mut(&world) else { return };
         if world.outcomes.clean_up(rank, path) {
             self.noted.note(path);
+            self.noted.note_alike(path);
         }
         if let Some(old) = world.outcomes.oldest_shared() {
             remove_file(&mut self.noted, &old);

@@ -3,6 +3,11 @@
 use rlaunch_sys::guardian::ShmFiles;
 use std::collections::BTreeMap;
 
+/// Whether a path is that of a segment of Open MPI: its host, user, job and rank follow.
+fn is_segment(path: &[u8]) -> bool {
+    [&b"/dev/shm/sm_segment."[..], b"/dev/shm/vader_segment."].iter().any(|start| path.starts_with(start))
+}
+
 /// The noted files, and the slots of the guardian's table.
 #[derive(Debug)]
 pub(super) struct NotedFiles {
@@ -19,6 +24,11 @@ impl NotedFiles {
         Self { table, slots: BTreeMap::new(), free: Vec::new(), next: 0 }
     }
 
+    /// A process has connected: its library may make files whose names cannot be known.
+    pub(super) fn expect_others(&self) {
+        self.table.expect_others();
+    }
+
     /// Notes a file. If the table is full, the file stays when the agent is killed.
     pub(super) fn note(&mut self, path: &[u8]) {
         if !ShmFiles::takes(path) {
@@ -32,6 +42,15 @@ impl NotedFiles {
         self.next = self.next.max(slot + 1);
         if self.table.note(slot, path) {
             self.slots.insert(path.to_vec(), (slot, 1));
+        }
+    }
+
+    /// Notes all files of the job that are named like one of Open MPI. Another rank may be killed before it asks for the removal of its own.
+    pub(super) fn note_alike(&mut self, path: &[u8]) {
+        let Some(at) = path.iter().rposition(|byte| *byte == b'.').filter(|_| is_segment(path)) else { return };
+        let alike = [path.get(..=at).unwrap_or_default(), b"*"].concat();
+        if !self.slots.contains_key(&alike) {
+            self.note(&alike);
         }
     }
 

@@ -1,6 +1,7 @@
 //! An agent on another host, over ssh, srun or a command of the user's: every word that is sent, every answer that is understood, and what
 //! becomes of a host that does not answer. Pure: bytes, ends of processes and time come in, what to do comes out.
 
+pub mod admission;
 pub mod answer;
 pub mod argv;
 pub mod carrier;
@@ -22,6 +23,7 @@ pub mod tcp_hello;
 #[cfg(test)]
 mod tests;
 
+pub use admission::{Admission, Caller, Refused};
 pub use answer::{Answer, Heard, Place, Scanner};
 pub use argv::{IS_OPEN, SshOptions, Target, TargetError, argv, connection, question};
 pub use carrier::{Carrier, CarrierEnd, CarrierKind};

@@ -12,6 +12,8 @@ const LONGEST: usize = 64 << 10;
 pub enum StepLine {
     /// The task of a host has exited with this code.
     Exited(String, u8),
+    /// The task of a host was killed.
+    Killed(String),
     /// Slurm ends all tasks of the step: by `scancel`, or at the time limit.
     Cancelled,
 }
@@ -50,13 +52,19 @@ pub fn is_cancelled(line: &str) -> bool {
         && line.contains(" CANCELLED AT ")
 }
 
-/// The exits that a line names: `srun: error: node[1-2]: tasks 1-2: Exited with exit code 2`.
+/// The ends of tasks that a line names: `srun: error: node[1-2]: tasks 1-2: Exited with exit code 2`, or `: Killed`.
 fn exits(line: &str) -> Option<Vec<StepLine>> {
     let (hosts, rest) = line.strip_prefix("srun: error: ")?.split_once(": task")?;
-    let (_, code) = rest.split_once(": Exited with exit code ")?;
-    let code: u8 = code.trim().parse().ok()?;
+    let code: Option<u8> = match rest.split_once(": Exited with exit code ") {
+        Some((_, code)) => Some(code.trim().parse().ok()?),
+        None => rest.trim_end().ends_with(": Killed").then_some(None)?,
+    };
     let hosts = hostlist::lists([("srun", hosts.as_bytes())], &mut Alone).ok()?;
-    Some(hosts.into_iter().map(|entry| StepLine::Exited(entry.host.name.to_string(), code)).collect())
+    let end = |host: String| match code {
+        Some(code) => StepLine::Exited(host, code),
+        None => StepLine::Killed(host),
+    };
+    Some(hosts.into_iter().map(|entry| end(entry.host.name.to_string())).collect())
 }
 
 #[cfg(test)]
@@ -89,7 +97,8 @@ mod tests {
     fn lines_are_found_however_they_are_cut() {
         let exited = |(host, code): (&str, u8)| StepLine::Exited(host.to_string(), code);
         let expected = [("node0", 2), ("node1", 126), ("node2", 126), ("node4", 126)].map(exited);
-        let expected: Vec<StepLine> = expected.into_iter().chain([StepLine::Cancelled]).collect();
+        let expected: Vec<StepLine> =
+            expected.into_iter().chain([StepLine::Cancelled, StepLine::Killed("node3".to_string())]).collect();
         for cut in [1, 7, 4096] {
             assert_eq!(of(LINES, cut), expected, "{cut}");
         }

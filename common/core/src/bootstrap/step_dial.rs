@@ -176,6 +176,10 @@ pub struct StepDial {
     waiting: BTreeMap<NodeId, Target>,
     /// Number of agents that have connected.
     connected: usize,
+    /// Hosts whose task was killed, by srun's word.
+    killed: BTreeSet<NodeId>,
+    /// Hosts whose connection was lost.
+    closed: BTreeSet<NodeId>,
     /// Hosts whose connection is lost, and about which srun has printed nothing yet.
     lost: BTreeSet<NodeId>,
     scanner: Scanner,
@@ -202,6 +206,8 @@ impl StepDial {
             plan,
             state: State::New,
             connected: 0,
+            killed: BTreeSet::new(),
+            closed: BTreeSet::new(),
             lost: BTreeSet::new(),
             words: Words::default(),
             lines: StepLines::default(),
@@ -274,6 +280,9 @@ impl StepDial {
             node,
             Up { place, cold: false, pid, wall, asked, answered: now, by, rest: Vec::new() },
         ));
+        if self.is_cancelled {
+            self.actions.push_back(StepAction::Cancelled([node].into()));
+        }
     }
 
     fn heard(&mut self, now: Mono) {
@@ -308,13 +317,32 @@ impl StepDial {
         for line in self.lines.push(bytes) {
             match line {
                 StepLine::Exited(host, code) => self.task_exited(now, &host, code),
-                StepLine::Cancelled if !core::mem::replace(&mut self.is_cancelled, true) => {
-                    let is_up = |node: &NodeId| !self.waiting.contains_key(node);
-                    let nodes = self.plan.hosts.keys().copied().filter(is_up).collect();
-                    self.actions.push_back(StepAction::Cancelled(nodes));
+                StepLine::Killed(host) => {
+                    let named = |target: &Target| target.host().as_slice() == host.as_bytes();
+                    let node = self.plan.hosts.iter().find(|(_, target)| named(target)).map(|(node, _)| *node);
+                    self.killed.extend(node);
+                    self.look_for_kill();
                 }
-                StepLine::Cancelled => {}
+                StepLine::Cancelled => self.cancelled(),
             }
+        }
+    }
+
+    /// Slurm ends the step.
+    fn cancelled(&mut self) {
+        if core::mem::replace(&mut self.is_cancelled, true) {
+            return;
+        }
+        let is_up = |node: &NodeId| !self.waiting.contains_key(node);
+        let nodes = self.plan.hosts.keys().copied().filter(is_up).collect();
+        self.actions.push_back(StepAction::Cancelled(nodes));
+    }
+
+    /// Guardian and agent were killed on all of several hosts: that is Slurm's work, which announces no `scancel -s KILL`.
+    fn look_for_kill(&mut self) {
+        let mut hosts = self.plan.hosts.keys();
+        if self.plan.hosts.len() > 1 && hosts.all(|node| self.killed.contains(node) && self.closed.contains(node)) {
+            self.cancelled();
         }
     }
 
@@ -431,7 +459,9 @@ impl Machine for StepDial {
             }
             (State::Open | State::Closing { .. } | State::Over, StepEvent::Lost(node)) => {
                 self.lost.insert(node);
+                self.closed.insert(node);
                 self.give_evidence();
+                self.look_for_kill();
             }
             (State::Open, StepEvent::Connected(node, facts)) => self.connected(now, node, facts),
             // The edges of agents that have connected do not need srun.

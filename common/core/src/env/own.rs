@@ -49,6 +49,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_CONTAIN", Role::Read, "As `--contain`."),
         var("RLAUNCH_CPUS_PER_RANK", Role::ReadOnce, "As `--cpus-per-rank`."),
         var("RLAUNCH_DEVICES", Role::Read, "As `--devices`."),
+        var("RLAUNCH_DISCOVER", Role::ReadOnce, "As `--discover`."),
         var("RLAUNCH_ERROR", Role::ReadOnce, "As `--error`."),
         var("RLAUNCH_EVENTS", Role::ReadOnce, "As `--events`."),
         var("RLAUNCH_FAULT_WINDOW", Role::Read, "As `--fault-window`."),

@@ -4,9 +4,10 @@ use super::json_line::{cause, lost, status};
 use super::{Cause, Lost};
 use crate::allocation::Scheduler;
 use crate::bootstrap::{FallBack, Refusal};
+use crate::discover::{DiscoverFault, Ignored};
 use crate::id::{NodeId, Rank};
 use crate::job::slices::Obstacle;
-use crate::json::{Object, push_number};
+use crate::json::{Object, push_bytes, push_number};
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::status::Status;
@@ -187,6 +188,32 @@ pub enum JobNews {
         /// Ranks are started again for it (`--grow now`).
         restarts: bool,
     },
+    /// The command of `--discover` prints a slice that is new.
+    SliceFound {
+        /// Its name.
+        slice: OsBytes,
+        /// Its hosts.
+        nodes: Vec<NodeId>,
+        /// Their names.
+        hosts: Vec<OsBytes>,
+    },
+    /// The command of `--discover` prints a slice that the job cannot use.
+    SliceIgnored {
+        /// Its name.
+        slice: OsBytes,
+        /// Why.
+        why: Ignored,
+    },
+    /// The command of `--discover` prints a host again.
+    HostBack {
+        /// The host.
+        node: NodeId,
+    },
+    /// The command of `--discover` has printed no list of hosts: the last one stays.
+    DiscoverFailed {
+        /// Why.
+        why: DiscoverFault,
+    },
     /// Bytes are missing in the log files of ranks.
     FilesLost {
         /// Number of bytes.
@@ -266,6 +293,10 @@ impl JobNews {
             Self::SlicesAwaited { .. } => "slices.awaited",
             Self::SliceMissing { .. } => "slice.missing",
             Self::SlicesLarger { .. } => "slices.larger",
+            Self::SliceFound { .. } => "slice.found",
+            Self::SliceIgnored { .. } => "slice.ignored",
+            Self::HostBack { .. } => "host.back",
+            Self::DiscoverFailed { .. } => "discover.failed",
             Self::FilesLost { .. } => "files.lost",
         }
     }
@@ -326,7 +357,41 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
         JobNews::HostAwaited { .. } | JobNews::HostsSilent { .. } => silent(o, news),
         JobNews::SlicesAwaited { .. } | JobNews::SliceMissing { .. } | JobNews::SlicesLarger { .. } => slices(o, news),
         JobNews::MpiApart { ranks, library, is_served } => apart(o, *ranks, library, *is_served),
+        JobNews::SliceFound { .. }
+        | JobNews::SliceIgnored { .. }
+        | JobNews::HostBack { .. }
+        | JobNews::DiscoverFailed { .. } => discovered(o, news),
         JobNews::FilesLost { bytes } => o.number("bytes", *bytes),
+    }
+}
+
+/// The work of `--discover`.
+fn discovered(o: &mut Object<'_>, news: &JobNews) {
+    if let JobNews::SliceFound { slice, nodes, hosts } = news {
+        o.bytes("slice", slice);
+        all(o, "nodes", nodes);
+        o.array("hosts", hosts, |text, host| push_bytes(text, host));
+    }
+    if let JobNews::SliceIgnored { slice, why } = news {
+        o.bytes("slice", slice);
+        o.text("why", why.word());
+        match *why {
+            Ignored::Hosts { has, of } | Ignored::Chips { has, of } => numbers(o, [("has", has), ("of", of)]),
+            Ignored::NoSlot { most } => numbers(o, [("most", most)]),
+            Ignored::Name => {}
+        }
+    }
+    if let JobNews::HostBack { node } = news {
+        numbers(o, [("node", node.get())]);
+    }
+    if let JobNews::DiscoverFailed { why } = news {
+        o.text("why", why.word());
+        match why {
+            DiscoverFault::Unstarted(errno) => o.signed("errno", *errno),
+            DiscoverFault::Failed(status) => self::status(o, *status),
+            DiscoverFault::NoList(text) => o.bytes("text", text),
+            DiscoverFault::Late | DiscoverFault::TooMuch => {}
+        }
     }
 }
 

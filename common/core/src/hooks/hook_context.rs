@@ -81,6 +81,14 @@ impl Told {
         }
     }
 
+    /// A host has become known.
+    pub(super) fn know(&mut self, node: NodeId, name: &str) {
+        if self.hosts.len() <= node.index() {
+            self.hosts.resize(node.index().saturating_add(1), String::new());
+        }
+        self.hosts.get_mut(node.index()).into_iter().for_each(|known| *known = name.into());
+    }
+
     fn whole(&mut self) {
         let all = u32::try_from(self.placement.ranks.len()).unwrap_or(u32::MAX);
         self.world = (all, all);

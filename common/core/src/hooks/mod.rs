@@ -10,6 +10,7 @@ mod hook_context;
 pub use hook_context::{Vars, concerns};
 
 use crate::events::Record;
+use crate::id::NodeId;
 use crate::machine::Machine;
 use crate::os_bytes::OsBytes;
 use crate::patience::Patience;
@@ -161,6 +162,11 @@ impl Hooks {
     /// Ranks run there from now on.
     pub fn place(&mut self, placement: Arc<Placement>) {
         self.told.place(placement);
+    }
+
+    /// A host has become known.
+    pub fn know(&mut self, node: NodeId, name: &str) {
+        self.told.know(node, name);
     }
 
     /// Whether the job is over and no command runs or will.

@@ -67,7 +67,12 @@ pub(super) struct Bringup {
 
 impl Bringup {
     pub(super) fn new(spec: Arc<JobSpec>, setting: &Setting) -> Self {
-        let state = |node: &Node| if node.local { State::Waiting } else { State::Connecting };
+        let state = |node: &Node| match node.local {
+            true => State::Waiting,
+            // It is not known yet (`--discover`).
+            false if node.is_unknown() => State::Failed,
+            false => State::Connecting,
+        };
         let nodes = Roster::new(spec.placement.nodes.iter().map(state).collect());
         let sliced = spec.slices.as_ref().filter(|_| !spec.placement.is_here()).map(|_| Sliced::default());
         let orders = Orders::new(spec, setting);
@@ -97,10 +102,10 @@ impl Bringup {
         let Some(orders) = &self.orders else { return };
         for (node, state) in self.nodes.iter() {
             // The agent of the launcher's own host is there.
-            if *state == State::Waiting {
-                orders.begin(cx, node);
-            } else {
-                cx.act(JobAction::Connect { node });
+            match state {
+                State::Waiting => orders.begin(cx, node),
+                State::Connecting => cx.act(JobAction::Connect { node }),
+                State::Up(_) | State::Ready(_) | State::Refused(_) | State::Failed | State::Lost => {}
             }
         }
         if self.sole {

@@ -1,7 +1,7 @@
 //! Facts that several sub-machines of a job need, kept once. Sub-machines read them, and only the router changes them.
 
 use super::hosts::Hosts;
-use crate::hostlist::Chips;
+use crate::hostlist::{Chips, Host};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::place::{Placement, Processes};
@@ -39,6 +39,11 @@ impl JobFacts {
         self.placement = placement;
     }
 
+    /// The ranks of all hosts, whether the job uses them or not.
+    pub(super) fn whole(&self) -> &Placement {
+        &self.whole
+    }
+
     /// The ranks of these hosts, in this order.
     pub(super) fn place_on(&self, hosts: &[NodeId]) -> Placement {
         let processes = self.placement.processes.renumbered();
@@ -56,6 +61,15 @@ impl JobFacts {
         for (node, chips) in chips {
             if let Some(node) = placement.nodes.get_mut(node.index()) {
                 node.chips.get_or_insert(chips);
+            }
+        }
+    }
+
+    /// The name and the chips of a host that has become known.
+    pub(super) fn name(&mut self, node: NodeId, host: &Host, chips: &Chips) {
+        for placement in [&mut self.whole, &mut self.placement] {
+            if let Some(known) = Arc::make_mut(placement).nodes.get_mut(node.index()) {
+                (known.host, known.chips) = (host.clone(), Some(chips.clone()));
             }
         }
     }

@@ -124,6 +124,13 @@ impl Hosts {
         unmarked.is_some_and(|host| host.warning.replace(source).is_none())
     }
 
+    /// The command of `--discover` prints a host again.
+    pub(super) fn clear_discovery_warning(&mut self, node: NodeId) {
+        if let Some(host) = self.hosts.get_mut(node.index()) {
+            host.warning = host.warning.filter(|source| *source != WarningSource::Discovery);
+        }
+    }
+
     /// The source of the warning of a host.
     pub(super) fn warning(&self, node: NodeId) -> Option<WarningSource> {
         self.hosts.get(node.index())?.warning

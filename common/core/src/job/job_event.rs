@@ -4,6 +4,7 @@ use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::ended::Ended;
 use crate::events::{JobNews, Record};
 use crate::exit::Ending;
+use crate::hostlist::{Entry, Host};
 use crate::id::{NodeId, Rank, Std, StreamId};
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
@@ -49,6 +50,8 @@ pub enum JobEvent {
     },
     /// A fact that an edge of the launcher has found, for the log.
     Found(JobNews),
+    /// The hosts that the command of `--discover` has printed.
+    Discovered(Vec<Entry>),
     /// Answer to [`JobAction::Connect`]: the agent could not be started, and nothing of ours runs there.
     HostFailed {
         /// Which node.
@@ -161,6 +164,13 @@ pub enum GuardianEnd {
 /// An action that a job asks of its driver. Nothing here waits and nothing fails: outcomes are events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JobAction {
+    /// A host has become known, which is reached by this name from now on.
+    Know {
+        /// Which node.
+        node: NodeId,
+        /// Its name.
+        host: Host,
+    },
     /// Start the agent of a host; answered by `EdgeUp` or `HostFailed`, unless it is given up.
     Connect {
         /// Which.

@@ -37,12 +37,13 @@ impl Log {
     }
 
     pub(super) fn start(&mut self, cx: &mut Cx<'_>, spec: &JobSpec, setting: &Setting) {
+        let known = spec.placement.nodes.iter().filter(|node| !node.is_unknown());
         let start = JobStart {
             version: setting.version.clone(),
             job: spec.job,
             host: setting.host.clone(),
             world_size: spec.world_size(),
-            hosts: spec.placement.nodes.iter().map(|node| OsBytes::from(alloc::format!("{}", node.host))).collect(),
+            hosts: known.map(|node| OsBytes::from(alloc::format!("{}", node.host))).collect(),
             apps: spec.apps.iter().map(app_line).collect(),
             contain: spec.contain,
             on_failure: spec.on_failure,

@@ -144,6 +144,7 @@ impl Job {
         let mut job = Self { actions: VecDeque::new(), notices: VecDeque::new(), facts, parts };
         job.with(now, |parts, step| {
             parts.log.start(&mut step.cx(), spec, setting);
+            parts.leave_out_unknown(step, &spec.placement);
             parts.bringup.start(&mut step.cx());
             parts.worlds.begin(&mut step.cx(), &parts.bringup);
         });

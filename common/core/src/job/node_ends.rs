@@ -143,11 +143,17 @@ impl NodeEnds {
         self.nodes.get(node.index()).is_some_and(|known| known.is_cancelled)
     }
 
+    /// Whether the edge of a node ended so short a time ago that it may be for the end of the step.
+    pub(super) fn is_closed_recently(&self, node: NodeId, now: Mono) -> bool {
+        let closed = self.nodes.get(node.index()).and_then(|known| known.closed);
+        closed.is_some_and(|closed| now.since(closed) <= SAME)
+    }
+
     /// The scheduler ends the agent of a node with SIGKILL, and with it guardian and ranks. Returns whether the node was lost by that.
     pub(super) fn on_step_cancelled(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
+        let is_recent = self.is_closed_recently(node, cx.now);
         let Some(known) = self.nodes.get_mut(node.index()) else { return false };
         known.is_cancelled = true;
-        let is_recent = known.closed.is_some_and(|closed| cx.now.since(closed) <= SAME);
         let is_lost = is_recent && matches!(known.state, State::Waiting { agent: false, .. });
         if is_lost {
             self.known(cx, node, None, Vec::new());

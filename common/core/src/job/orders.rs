@@ -4,7 +4,7 @@ use super::host_leases::patience;
 use super::{Cx, JobAction, Setting};
 use crate::allocation::{HostStep, StepLayout, task_ids};
 use crate::bind::{Bind, BindTo, CpuList};
-use crate::hostlist::{Chips, fold};
+use crate::hostlist::{Chips, Host, fold};
 use crate::id::{AppIndex, LocalRank, NodeId, ProcId, Rank, WorldId};
 use crate::master_store::Holder;
 use crate::mpi::HostRanks;
@@ -73,6 +73,13 @@ impl Orders {
         let (pinned_port, pinned_addr) = (pinned_port(&spec), pinned_addr(&spec));
         let in_slurm = spec.is_in_slurm();
         Self { trace, travel, secret, interface, pinned_port, pinned_addr, in_slurm, heads, apps, spec }
+    }
+
+    /// The name and the chips of a host that has become known.
+    pub(super) fn name(&mut self, node: NodeId, host: &Host, chips: &Chips) {
+        if let Some(known) = Arc::make_mut(&mut self.spec).placement.nodes.get_mut(node.index()) {
+            (known.host, known.chips) = (host.clone(), Some(chips.clone()));
+        }
     }
 
     /// Fewest hosts that are enough.

@@ -37,8 +37,12 @@ pub(super) struct RootCause {
     /// The failure that was decided to be the cause: one that rounds could not absorb.
     decided: Option<RankExit>,
     lost_hosts: Vec<LostHost>,
+    /// The scheduler ends the job, also if it had begun to end.
+    scheduler_ends: Option<Cause>,
     /// The scheduler has ended the agents of hosts that are lost.
     cancelled: Option<Cause>,
+    /// These hosts.
+    cancelled_hosts: BTreeSet<NodeId>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
     lost_supervisor: BTreeSet<NodeId>,
 }
@@ -75,7 +79,9 @@ impl RootCause {
             cleared_from: None,
             decided: None,
             lost_hosts: Vec::new(),
+            scheduler_ends: None,
             cancelled: None,
+            cancelled_hosts: BTreeSet::new(),
             lost_supervisor: BTreeSet::new(),
         }
     }
@@ -135,9 +141,16 @@ impl RootCause {
         }
     }
 
-    /// A loss was the scheduler's work.
-    pub(super) fn on_step_cancelled(&mut self, cause: Cause) {
+    /// A host has heard that the scheduler ends the job. In a batch script whose shell has become rlaunch, the scheduler's signal
+    /// reaches rlaunch first.
+    pub(super) fn on_scheduler_ends(&mut self, cause: Cause) {
+        self.scheduler_ends.get_or_insert(cause);
+    }
+
+    /// The loss of these hosts was the scheduler's work.
+    pub(super) fn on_step_cancelled(&mut self, cause: Cause, hosts: impl IntoIterator<Item = NodeId>) {
         self.cancelled.get_or_insert(cause);
+        self.cancelled_hosts.extend(hosts);
     }
 
     /// A host is reached again, with other parts of ours.
@@ -159,14 +172,20 @@ impl RootCause {
 
     /// The first cause, as far as it is known now.
     pub(super) fn cause(&self) -> Cause {
+        if let (Some((Cause::Signal(Signal::TERM), _)), Some(cause)) = (&self.began, &self.scheduler_ends) {
+            return cause.clone();
+        }
         let rank = self.root().map(|RankExit { rank, status, .. }| Cause::Rank { rank, status });
         match &self.began {
             Some((named @ Cause::Rank { .. }, _)) => rank.unwrap_or_else(|| named.clone()),
             Some((named @ Cause::Lost { node, .. }, _)) => {
-                if let Some(cancelled) = &self.cancelled {
+                let known = self.lost_hosts.iter().find(|host| host.node == *node);
+                // Not if a lease had expired before, or a heartbeat was missing.
+                let is_cancelled = self.cancelled_hosts.contains(node)
+                    && known.is_some_and(|host| matches!(host.lost, Lost::Agent(_)));
+                if let Some(cancelled) = self.cancelled.as_ref().filter(|_| is_cancelled) {
                     return cancelled.clone();
                 }
-                let known = self.lost_hosts.iter().find(|host| host.node == *node);
                 let before = known.and_then(|known| self.lost_before(known.between.0));
                 before.map_or_else(|| named.clone(), cause_of)
             }

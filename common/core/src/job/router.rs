@@ -4,6 +4,7 @@
 
 mod anew;
 mod cancelled_step;
+mod discovered;
 mod host_losses;
 mod lead_losses;
 mod orders;
@@ -45,6 +46,7 @@ impl Parts {
             JobEvent::KillWait(span) => self.ending.kill_wait(span),
             JobEvent::StepCancelled { nodes } => self.on_step_cancelled(step, &nodes),
             JobEvent::Found(news) => step.notify(Notice::Log(What::News(news))),
+            JobEvent::Discovered(list) => self.discovered(step, &list),
             JobEvent::HostFailed { node, why } => {
                 let is_news = self.note_obstacle(node, Obstacle::Failed(why.clone()));
                 self.bringup.failed(&mut step.cx(), node, Some(why).filter(|_| is_news));
@@ -216,7 +218,7 @@ impl Parts {
         let lost = self.lease.blame(node, lost);
         self.log.write(&mut step.cx(), What::HostLost { node, lost });
         if self.node_ends.is_cancelled(node) {
-            return self.end_with_step(step);
+            return self.end_with_step(step, [node]);
         }
         if self.slice_host_lost(step, node, lost) {
             return;
@@ -366,7 +368,12 @@ impl Parts {
         match notice {
             Notice::Log(what) => self.log.write(&mut step.cx(), what),
             Notice::Broadcast(msg) => self.bringup.broadcast(&mut step.cx(), &msg),
-            Notice::End(cause) => self.ending.end(&mut step.cx(), cause, self.ranks()),
+            Notice::End(cause) => {
+                if let Cause::Scheduler { .. } = cause {
+                    self.root_cause.on_scheduler_ends(cause.clone());
+                }
+                self.ending.end(&mut step.cx(), cause, self.ranks());
+            }
             Notice::Exited(proc, exit) => self.exited(step, proc, exit),
             Notice::StartGeneration => self.start_generation(step),
             Notice::Forwarded(sig) => {

@@ -192,6 +192,14 @@ pub struct Node {
     pub chips: Option<Chips>,
 }
 
+impl Node {
+    /// Whether nothing is known of it yet: its place is for a host that is discovered later (`--discover`).
+    #[must_use]
+    pub const fn is_unknown(&self) -> bool {
+        self.host.name.is_empty()
+    }
+}
+
 /// The place of one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RankPlacement {

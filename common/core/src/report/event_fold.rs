@@ -3,10 +3,11 @@
 use super::became::Became;
 use super::round_summary::{Behind, Rounds};
 use crate::allocation::Scheduler;
-use crate::events::{Answer, AppLine, Cause, JobStart, Lost, Record, RestartCause, What, WorldLine};
+use crate::events::{Answer, AppLine, Cause, JobNews, JobStart, Lost, Record, RestartCause, What, WorldLine};
 use crate::exit::Ending;
 use crate::id::{LocalRank, NodeId, Rank};
 use crate::job::HostFailure;
+use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::Tier;
 use crate::status::Status;
@@ -219,6 +220,7 @@ impl Report {
             What::LeftOut { nodes, world_size, procs, is_known: _ } => self.leave_out(nodes, *world_size, procs),
             What::Slices(taken) => self.resize(taken.world_size, &taken.procs),
             What::Restart { why, lived, .. } => self.restart(Restarted { why: *why, lived: *lived }),
+            What::News(JobNews::SliceFound { nodes, hosts, .. }) => self.know(nodes, hosts),
             What::Clearing { .. } | What::News(_) | What::NodeNews { .. } => {}
             What::Round { note, node: _ } => self.rounds.add(note),
             What::RoundsOver(given) => self.rounds.over(given),
@@ -235,6 +237,17 @@ impl Report {
         start.world_size = start.world_size.saturating_add(ranks);
         start.apps.extend(line.apps.iter().cloned());
         self.ranks.extend((0..ranks).map(RankLine::pending));
+    }
+
+    /// Hosts have become known.
+    fn know(&mut self, nodes: &[NodeId], hosts: &[OsBytes]) {
+        let Some(start) = &mut self.start else { return };
+        for (node, host) in nodes.iter().zip(hosts) {
+            if start.hosts.len() <= node.index() {
+                start.hosts.resize(node.index().saturating_add(1), OsBytes::default());
+            }
+            start.hosts.get_mut(node.index()).into_iter().for_each(|name| name.clone_from(host));
+        }
     }
 
     fn signal(&mut self, sig: Signal, answer: Answer) {

@@ -8,6 +8,7 @@ mod record;
 mod remote;
 mod run;
 mod shm_files;
+mod stale_shm;
 mod temp_files;
 
 pub use lease::LeaseLine;

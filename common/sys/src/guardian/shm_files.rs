@@ -2,6 +2,7 @@
 //!
 //! Agent and guardian share pages with their names, so that the files go also if the agent is killed. Pages that hold no name cost nothing.
 
+use super::stale_shm::{self, Moment};
 use crate::memory::shared;
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,12 +11,19 @@ use std::sync::atomic::{AtomicU8, Ordering};
 const ROOM: usize = 128;
 /// Most names.
 const MOST: usize = 8192;
+/// Sign at the end of a name: all files whose names begin like it.
+const ALL: u8 = b'*';
 /// The directory.
 const DIR: &[u8] = b"/dev/shm/";
 
-/// Names of files, each in a slot.
+/// Names of files, each in a slot; and whether there may be files with other names.
 #[derive(Clone, Copy, Debug)]
-pub struct ShmFiles(&'static [AtomicU8]);
+pub struct ShmFiles {
+    names: &'static [AtomicU8],
+    has_others: &'static AtomicU8,
+    /// The beginning of the job.
+    since: Moment,
+}
 
 impl ShmFiles {
     /// How many slots there are.
@@ -23,11 +31,13 @@ impl ShmFiles {
 
     /// Before the fork.
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self(shared(ROOM * MOST)?))
+        let all = shared(ROOM * MOST + 1)?;
+        let (has_others, names) = all.split_last().ok_or(std::io::ErrorKind::OutOfMemory)?;
+        Ok(Self { names, has_others, since: stale_shm::now() })
     }
 
     fn slot(&self, slot: usize) -> &[AtomicU8] {
-        self.0.chunks_exact(ROOM).nth(slot).unwrap_or_default()
+        self.names.chunks_exact(ROOM).nth(slot).unwrap_or_default()
     }
 
     /// Whether a path is that of a file that can be noted.
@@ -58,10 +68,22 @@ impl ShmFiles {
         self.slot(slot).iter().take(1).for_each(|byte| byte.store(0, Ordering::SeqCst));
     }
 
-    /// Removes the files that are there and are this user's. Nothing but system calls: the guardian calls it.
+    /// Libraries of ranks may make files whose names cannot be known.
+    pub fn expect_others(&self) {
+        self.has_others.store(1, Ordering::SeqCst);
+    }
+
+    /// Removes the files that are there and are this user's. The guardian calls it last, when it may allocate.
     pub(super) fn sweep(&self) {
+        self.sweep_names();
+        if self.has_others.load(Ordering::SeqCst) != 0 {
+            stale_shm::remove(self.since);
+        }
+    }
+
+    fn sweep_names(&self) {
         // Slots are used from the first one on, and none is left empty for long.
-        for slot in self.0.chunks_exact(ROOM) {
+        for slot in self.names.chunks_exact(ROOM) {
             let mut path = [0u8; DIR.len() + ROOM];
             let (dir, name) = path.split_at_mut(DIR.len());
             dir.copy_from_slice(DIR);
@@ -69,7 +91,10 @@ impl ShmFiles {
             match name {
                 [0, ..] if Self::is_untouched(slot) => return,
                 [0, ..] => {}
-                _ => remove(&path),
+                _ => match name.split(|byte| *byte == 0).next() {
+                    Some([start @ .., ALL]) => stale_shm::remove_beginning(start),
+                    Some(_) | None => remove(&path),
+                },
             }
         }
     }
@@ -106,16 +131,17 @@ mod tests {
         let path = |name: &str| PathBuf::from(format!("/dev/shm/rlaunch-test-{}-{name}", std::process::id()));
         let bytes = |path: &PathBuf| path.to_str().unwrap().as_bytes().to_vec();
         let (first, second, link, cleared) = (path("a"), path("b"), path("link"), path("cleared"));
-        for file in [&first, &second, &cleared] {
+        let alike = [path("job.0"), path("job.1")];
+        for file in [&first, &second, &cleared].into_iter().chain(&alike) {
             std::fs::write(file, "x").unwrap();
         }
         std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
-        for (slot, file) in [&first, &cleared, &link, &second].into_iter().enumerate() {
+        for (slot, file) in [&first, &cleared, &link, &second, &path("job.*")].into_iter().enumerate() {
             assert!(files.note(slot, &bytes(file)));
         }
         files.clear(1);
         files.sweep();
-        assert!(!first.exists() && !second.exists());
+        assert!(!first.exists() && !second.exists() && !alike.iter().any(|path| path.exists()));
         assert!(cleared.exists() && link.symlink_metadata().is_ok());
         [cleared, link].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }

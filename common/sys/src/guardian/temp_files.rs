@@ -50,7 +50,7 @@ impl TempFiles {
         true
     }
 
-    /// Removes the files that are there. Nothing but system calls: the guardian calls it.
+    /// Removes the files that are there. The guardian calls it last.
     pub fn sweep(&self) {
         self.shm.sweep();
         let mut path = [0u8; ROOM];

@@ -1,9 +1,10 @@
 //! Agents and strangers at the port of a step.
 
 use super::*;
+use rlaunch_core::bootstrap::admission::MOST_OF_ADDRESS;
 use rlaunch_core::bootstrap::tcp_hello::SECOND_MESSAGE;
+use rlaunch_core::bootstrap::{EdgeKeys, Hello, Secret};
 use rlaunch_core::id::JobId;
-use rlaunch_core::time::Span;
 use rlaunch_net::seal::AgentHandshake;
 
 const SECRET: Secret = Secret([5; 32]);
@@ -86,9 +87,9 @@ fn strangers_are_refused_and_take_no_host() {
     assert_eq!(refused, [Refusal::WrongKey, Refusal::UnknownHost, Refusal::Foreign, Refusal::Foreign]);
     let silent = TcpStream::connect((Ipv4Addr::LOCALHOST, reception.port)).unwrap();
     assert!(connect(&reception, hello("n1"), &SECRET).is_some(), "its agent comes after all");
-    let began = Instant::now();
+    let began = now();
     assert_eq!((&silent).read(&mut [0; 1]).unwrap_or(0), 0, "it was closed");
-    assert!(began.elapsed() < PATIENCE + Duration::from_secs(5));
+    assert!(now().since(began) < PATIENCE + Span::from_secs(5));
 }
 
 #[test]

@@ -138,3 +138,24 @@ fn what_an_allocation_does_not_allow_is_refused() {
         assert!(refused.contains("takes auto, local, ssh, slurm or exec:COMMAND"), "{refused}");
     }
 }
+
+/// `rlaunch map` shows hosts without a program. A path after -H is the program.
+#[test]
+fn map_needs_no_program() {
+    use crate::cli::{Command, parse};
+    let map = |line: &str| -> Result<bool, String> {
+        let words = ["map"].into_iter().chain(line.split_whitespace()).map(Into::into).collect();
+        match parse(words, &|_| None).map_err(|error| error.render())? {
+            Command::Map { run, .. } => Ok(run.presentation.is_bare_map),
+            other => panic!("{other:?}"),
+        }
+    };
+    for line in ["", "-n 4", "--json -H node2", "-f hosts"] {
+        assert_eq!(map(line), Ok(true), "{line}");
+    }
+    assert_eq!(map("-H node2 ./train"), Ok(false));
+    for line in ["-H ./train", "-x true", "-n 2 : ./b"] {
+        let error = map(line).unwrap_err();
+        assert!(error.contains("no program given"), "{line}: {error}");
+    }
+}

@@ -5,6 +5,7 @@ use crate::view::notices::no_message;
 use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::bind::Unbound;
 use rlaunch_core::bootstrap::{FallBack, Refusal};
+use rlaunch_core::discover::{DiscoverFault, Ignored};
 use rlaunch_core::events::{
     Answer, AppLine, Fewer, JobNews, JobStart, NoRestart, RanksState, RestartCause, SinkEnd, SlicesTaken, WorldLine,
 };
@@ -341,6 +342,9 @@ fn notes() -> Vec<What> {
         }),
         told(NodeNews::LockFile { path: "/tmp/a".into(), found: LockFound::Foreign(9) }),
         What::News(JobNews::SlicesLarger { size: 4, running: 2, restarts: false }),
+        What::News(JobNews::SlicesLarger { size: 4, running: 2, restarts: true }),
+        What::News(JobNews::SliceFound { slice: "f".into(), nodes: nodes(&[1]), hosts: vec!["n9".into()] }),
+        What::News(JobNews::HostBack { node: NODE }),
     ]
 }
 
@@ -415,6 +419,15 @@ fn messages() -> Vec<What> {
         What::News(JobNews::MpiApart { ranks: 4, library: "mpi4py".into(), is_served: false }),
         slices(true),
         What::News(JobNews::SlicesAwaited { wanted: 4, up: 3, within }),
+        What::News(JobNews::SliceIgnored { slice: "f".into(), why: Ignored::Hosts { has: 3, of: 2 } }),
+        What::News(JobNews::SliceIgnored { slice: "f".into(), why: Ignored::Chips { has: 8, of: 4 } }),
+        What::News(JobNews::SliceIgnored { slice: "f".into(), why: Ignored::Name }),
+        What::News(JobNews::SliceIgnored { slice: "f".into(), why: Ignored::NoSlot { most: 20 } }),
+        What::News(JobNews::DiscoverFailed { why: DiscoverFault::Late }),
+        What::News(JobNews::DiscoverFailed { why: DiscoverFault::TooMuch }),
+        What::News(JobNews::DiscoverFailed { why: DiscoverFault::Unstarted(2) }),
+        What::News(JobNews::DiscoverFailed { why: DiscoverFault::Failed(Status::Exited(3)) }),
+        What::News(JobNews::DiscoverFailed { why: DiscoverFault::NoList("--discover: no host".into()) }),
         What::News(JobNews::SliceMissing { slice: "b".into(), node: NODE, why: Box::new(Obstacle::Awaited) }),
         end,
     ]

@@ -302,7 +302,7 @@ impl World {
                 JobAction::Finish(ending) => self.finished = Some(ending),
                 JobAction::Place(placement) => self.seats = placement,
                 JobAction::WakeAgent { .. } | JobAction::Home { .. } | JobAction::AbandonOutput => {}
-                JobAction::Homeless { .. } | JobAction::Ended { .. } => {}
+                JobAction::Homeless { .. } | JobAction::Ended { .. } | JobAction::Know { .. } => {}
             }
         }
     }

@@ -274,6 +274,20 @@ fn a_host_on_which_srun_cannot_start_the_binary_gets_a_shell_in_another_step() {
 }
 
 #[test]
+fn step_whose_tasks_were_all_killed_was_ended_by_slurm() {
+    let mut bench = Bench::started(Transport::Auto);
+    let all = [1, 2, 3].map(node);
+    all.into_iter().for_each(|node| drop(bench.handle(StepEvent::Connected(node, facts()))));
+    let killed = |hosts: &str| StepEvent::Err(format!("srun: error: {hosts}: tasks 0-1: Killed\n").into_bytes());
+    let cancels = |actions: Vec<StepAction>| actions.contains(&StepAction::Cancelled(all.into()));
+    assert!(!cancels(bench.handle(StepEvent::Lost(node(1)))));
+    assert!(!cancels(bench.handle(killed("n[1-2]"))));
+    assert!(!cancels(bench.handle(StepEvent::Lost(node(2)))));
+    assert!(!cancels(bench.handle(killed("n3"))), "its agent lives");
+    assert!(cancels(bench.handle(StepEvent::Lost(node(3)))));
+}
+
+#[test]
 fn hosts_of_a_step_that_slurm_ends_are_named_once() {
     let mut bench = Bench::started(Transport::Auto);
     bench.handle(StepEvent::Connected(node(1), facts()));
@@ -281,4 +295,10 @@ fn hosts_of_a_step_that_slurm_ends_are_named_once() {
     let line = b"slurmstepd-n1: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-26T22:18:12 ***\n".to_vec();
     assert_eq!(bench.handle(StepEvent::Err(line.clone())), [StepAction::Cancelled(vec![node(1), node(3)])]);
     assert_eq!(bench.handle(StepEvent::Err(line)), []);
+    // Its agent had connected before, and that is known only now.
+    let late = bench.handle(StepEvent::Connected(node(2), facts()));
+    assert!(
+        matches!(&late[..], [StepAction::Up(..), StepAction::Cancelled(nodes)] if nodes[..] == [node(2)]),
+        "{late:?}"
+    );
 }

@@ -5,6 +5,7 @@ use crate::allocation::Scheduler;
 use crate::bind::{BindError, Unbound};
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::bootstrap::{FallBack, Refusal};
+use crate::discover::{DiscoverFault, Ignored};
 use crate::events::{JobNews, Lost, NoRestart, RanksState, RestartCause, SinkEnd, Tried};
 use crate::guard::devices::{DeviceHolder, Kept, LockFound};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
@@ -410,7 +411,27 @@ fn news_of_slices() -> Vec<What> {
             fewer: None,
         },
         ending(Cause::TooFewSlices { asked: vec![2, 4], up: 1 }, None, Span::ZERO),
+        What::News(JobNews::SliceFound { slice: bytes("f"), nodes: vec![NODE], hosts: vec![bytes("n9")] }),
+        ignored(Ignored::Hosts { has: 3, of: 2 }),
+        ignored(Ignored::Chips { has: 8, of: 4 }),
+        ignored(Ignored::Name),
+        ignored(Ignored::NoSlot { most: 20 }),
+        What::News(JobNews::HostBack { node: NODE }),
+        undiscovered(DiscoverFault::Unstarted(2)),
+        undiscovered(DiscoverFault::Failed(Status::Exited(3))),
+        undiscovered(DiscoverFault::Late),
+        undiscovered(DiscoverFault::TooMuch),
+        undiscovered(DiscoverFault::NoList(bytes("--discover names no hosts"))),
+        warned(WarningSource::Discovery, Response::Noted),
     ]
+}
+
+fn ignored(why: Ignored) -> What {
+    What::News(JobNews::SliceIgnored { slice: bytes("f"), why })
+}
+
+const fn undiscovered(why: DiscoverFault) -> What {
+    What::News(JobNews::DiscoverFailed { why })
 }
 
 fn warned(source: WarningSource, response: Response) -> What {

@@ -7,6 +7,7 @@ use super::super::roster::State;
 use super::super::slices::SlotId;
 use super::super::{Cx, JobAction};
 use super::Bringup;
+use crate::hostlist::{Chips, Host};
 use crate::id::NodeId;
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
@@ -55,11 +56,6 @@ impl Bringup {
         matches!(self.nodes.get(node), Some(State::Ready(_)))
     }
 
-    /// Whether some host could not be had.
-    pub(in crate::job) const fn has_missing(&self) -> bool {
-        self.nodes.missing() > 0
-    }
-
     /// Whether a host that comes now may get ranks.
     pub(super) const fn takes_hosts(&self) -> bool {
         !self.is_decided || (self.sliced.is_some() && !self.is_ending)
@@ -76,6 +72,17 @@ impl Bringup {
         if let Some(State::Waiting | State::Up(_) | State::Ready(_)) = self.nodes.get(node) {
             self.nodes.set(node, State::Lost);
         }
+    }
+
+    /// The name and the chips of a host that has become known.
+    pub(in crate::job) fn name(&mut self, node: NodeId, host: &Host, chips: &Chips) {
+        self.orders.iter_mut().for_each(|orders| orders.name(node, host, chips));
+        self.restart_orders.iter_mut().for_each(|orders| orders.name(node, host, chips));
+    }
+
+    /// Whether a host is neither there nor being reached.
+    pub(in crate::job) fn is_away(&self, node: NodeId) -> bool {
+        self.nodes.get(node).is_some_and(State::is_missing)
     }
 
     /// Reaches a host again.

@@ -21,7 +21,7 @@ use crate::wire::capped::Capped;
 use crate::wire::round::RoundDown;
 use crate::wire::to_node::ToNode;
 use crate::wire::to_root::Started;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// The status of a process that could not be started; the failed start was reported.
@@ -146,7 +146,7 @@ impl Rounds {
             !cx.facts.hosts.is_lost(node) && cx.facts.hosts.warning(node).is_none() && !self.full.contains(&node)
         };
         let mut placement = Placement::clone(cx.facts.placement());
-        let rooms = placement.move_ranks(homeless.iter().copied(), may);
+        let rooms = rooms_by_slice(&mut placement, cx.facts.placement(), &homeless, may);
         let (mut placed, mut nowhere, mut lost) = (Vec::new(), RankSet::default(), BTreeSet::new());
         for ((initial, home), node) in homeless.into_iter().zip(rooms) {
             self.notify(cx.now, RestartEvent::Placed { initial, node });
@@ -197,5 +197,65 @@ impl Rounds {
         }
         self.notify(cx.now, RestartEvent::Ended { initial, proc, status: NOT_STARTED, at: cx.now });
         None
+    }
+}
+
+/// Moves ranks of lost hosts to hosts with room. A rank of a TPU slice stays in its slice, where its chips are wired to the others.
+fn rooms_by_slice(
+    placement: &mut Placement,
+    before: &Placement,
+    homeless: &[(Rank, NodeId)],
+    may: impl Fn(NodeId) -> bool,
+) -> Vec<Option<NodeId>> {
+    let mut rooms = BTreeMap::new();
+    let slices: BTreeSet<Option<&str>> = homeless.iter().map(|(_, home)| before.slice(*home)).collect();
+    for slice in slices {
+        let of: Vec<(Rank, NodeId)> =
+            homeless.iter().filter(|(_, home)| before.slice(*home) == slice).copied().collect();
+        let keeps = |node: NodeId| may(node) && (slice.is_none() || before.slice(node) == slice);
+        let found = placement.move_ranks(of.iter().copied(), keeps);
+        rooms.extend(of.into_iter().map(|(rank, _)| rank).zip(found));
+    }
+    homeless.iter().map(|(rank, _)| rooms.get(rank).copied().flatten()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hostlist::{Chips, Host};
+    use crate::id::{AppIndex, LocalRank};
+    use crate::place::{Node, Processes, RankPlacement, Worlds};
+
+    /// Four hosts with two slots and a rank each: two slices, or none.
+    fn placed(is_sliced: bool) -> Placement {
+        let chips = |n: u32| Chips::of(if n < 2 { "s" } else { "t" }, n % 2, 4);
+        let node = |n: u32| Node {
+            chips: is_sliced.then(|| chips(n)),
+            slots: 2,
+            ..Node::of(Host::named(&alloc::format!("n{n}")), 1)
+        };
+        let seat =
+            |n: u32| RankPlacement { node: NodeId::new(n), local_rank: LocalRank::new(0), app: AppIndex::new(0) };
+        Placement {
+            nodes: (0..4).map(node).collect(),
+            ranks: (0..4).map(seat).collect(),
+            notes: Vec::new(),
+            processes: Processes::default(),
+            order: Vec::new(),
+            worlds: Worlds::default(),
+        }
+    }
+
+    #[test]
+    fn rank_of_a_lost_host_stays_in_its_slice() {
+        let lost = [(Rank::new(3), NodeId::new(3)), (Rank::new(1), NodeId::new(1))];
+        let rooms = |is_sliced| {
+            let before = placed(is_sliced);
+            let may = |node: NodeId| ![1, 3].contains(&node.get());
+            rooms_by_slice(&mut before.clone(), &before, &lost, may)
+        };
+        let nodes = |all: [u32; 2]| all.map(|node| Some(NodeId::new(node))).to_vec();
+        assert_eq!(rooms(true), nodes([2, 0]));
+        assert_eq!(rooms(false), nodes([0, 2]));
     }
 }

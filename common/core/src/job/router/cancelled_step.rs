@@ -4,26 +4,30 @@ use super::{Parts, Step};
 use crate::events::{Cause, RanksState};
 use crate::id::NodeId;
 use crate::signal::Signal;
+use alloc::vec::Vec;
 
 impl Parts {
     /// The scheduler ends the agents of these hosts. Agents that it has warned before end by themselves. The others are lost: no lease of
     /// theirs is waited for, and nothing is started again.
     pub(super) fn on_step_cancelled(&mut self, step: &mut Step<'_>, nodes: &[NodeId]) {
+        let now = step.now;
+        let recent: Vec<NodeId> =
+            nodes.iter().copied().filter(|node| self.node_ends.is_closed_recently(*node, now)).collect();
         let mut is_lost = false;
         for node in nodes {
             is_lost |= self.node_ends.on_step_cancelled(&mut step.cx(), *node);
         }
         if is_lost {
-            self.end_with_step(step);
+            self.end_with_step(step, recent);
         }
     }
 
-    /// The job ends with its step.
-    pub(super) fn end_with_step(&mut self, step: &mut Step<'_>) {
+    /// The job ends with its step, by which these hosts were lost.
+    pub(super) fn end_with_step(&mut self, step: &mut Step<'_>, lost: impl IntoIterator<Item = NodeId>) {
         let Some(scheduler) = self.scheduler_signals.scheduler() else { return };
         let cause = Cause::Scheduler { scheduler, sig: Signal::KILL };
         // News of a loss comes before srun's words about it.
-        self.root_cause.on_step_cancelled(cause.clone());
+        self.root_cause.on_step_cancelled(cause.clone(), lost);
         let ranks = if self.generations.is_pausing() { RanksState::Between } else { RanksState::Running };
         self.ending.end(&mut step.cx(), cause, ranks);
     }

@@ -72,7 +72,7 @@ impl Parts {
             }
             Choice::Wait => {
                 self.bringup.start_on(&mut step.cx(), None);
-                let has_trouble = self.bringup.has_missing();
+                let has_trouble = slices.has_trouble();
                 self.report_wait(step, up, has_trouble);
             }
             Choice::TooFew { up: count } => self.too_few(step, up, count),
@@ -215,7 +215,7 @@ impl Parts {
         }
     }
 
-    fn redial_later(&mut self, step: &Step<'_>, node: NodeId) {
+    pub(super) fn redial_later(&mut self, step: &Step<'_>, node: NodeId) {
         let can_start = !self.bringup.has_started() || self.bringup.can_start_again();
         if let Some(slices) = self.slices.as_mut().filter(|_| can_start) {
             slices.touch();
@@ -240,7 +240,7 @@ impl Parts {
     }
 
     /// Reaches a host again: no part of ours remembers what was there.
-    fn redial(&mut self, step: &mut Step<'_>, node: NodeId) {
+    pub(super) fn redial(&mut self, step: &mut Step<'_>, node: NodeId) {
         step.facts.hosts.revive(node);
         self.node_ends.revive(node);
         self.kill_watchdog.revive(node);

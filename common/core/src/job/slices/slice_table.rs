@@ -7,6 +7,7 @@ use crate::id::NodeId;
 use crate::machine::{earliest, earliest_of};
 use crate::time::{Mono, Span};
 use alloc::collections::BTreeSet;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -20,6 +21,8 @@ struct SliceHost {
     attempts: u32,
     /// Why it is not ready.
     obstacle: Obstacle,
+    /// The command of `--discover` does not print it any more.
+    is_drained: bool,
 }
 
 /// The slices of a job.
@@ -45,6 +48,8 @@ pub(in crate::job) struct SliceTable {
     is_reported: bool,
     /// Something has changed since slices were chosen.
     is_dirty: bool,
+    /// Slices of lists that are not used, as the user knows.
+    ignored: BTreeSet<String>,
     /// Spreads the pauses of jobs that lost hosts together.
     seed: u64,
 }
@@ -65,6 +70,7 @@ impl SliceTable {
             offered: 0,
             is_reported: false,
             is_dirty: false,
+            ignored: BTreeSet::new(),
             seed,
         }
     }
@@ -101,7 +107,8 @@ impl SliceTable {
 
     /// A host can be reached again after a pause: 1 s, 2 s, up to 60 s, each from 80 % to 120 % of that.
     pub(in crate::job) fn redial_later(&mut self, now: Mono, node: NodeId) {
-        let Some(host) = self.hosts.get_mut(node.index()).filter(|host| !host.obstacle.is_final()) else { return };
+        let host = self.hosts.get_mut(node.index()).filter(|host| !host.is_drained && !host.obstacle.is_final());
+        let Some(host) = host else { return };
         let seconds = 1_u64.checked_shl(host.attempts).unwrap_or(LONGEST).min(LONGEST);
         host.attempts = host.attempts.saturating_add(1).min(16);
         let mixed = self.seed.wrapping_add(u64::from(node.get()) << 8).wrapping_add(host.attempts.into());
@@ -131,7 +138,7 @@ impl SliceTable {
         let lost = |(_, obstacle): &(NodeId, &Obstacle)| obstacle.is_final();
         let finals: Vec<_> =
             self.plan.slots.iter().filter_map(|slot| slot.hosts.iter().filter_map(of).find(lost)).collect();
-        let rest = self.plan.slots.len().saturating_sub(finals.len());
+        let rest = self.known_slots().count().saturating_sub(finals.len());
         let is_enough = rest >= self.plan.sizes.smallest() as usize;
         finals.first().copied().filter(|_| !is_enough)
     }
@@ -139,7 +146,7 @@ impl SliceTable {
     /// The slots that are not up, each with a host and its obstacle.
     pub(in crate::job) fn missing(&self, up: &[SlotId]) -> Vec<(SlotId, NodeId, Obstacle)> {
         let up: BTreeSet<SlotId> = up.iter().copied().collect();
-        let all = (0..).map(SlotId::new).zip(&self.plan.slots).filter(|(id, _)| !up.contains(id));
+        let all = self.known_slots().filter(|(id, _)| !up.contains(id));
         let of = |(id, slot): (SlotId, &super::Slot)| {
             let obstacle = |node: &NodeId| self.hosts.get(node.index()).map(|host| host.obstacle.clone());
             let known = |node: &&NodeId| obstacle(node).is_some_and(|known| known != Obstacle::Awaited);
@@ -147,6 +154,51 @@ impl SliceTable {
             Some((id, *node, obstacle(node)?))
         };
         all.filter_map(of).collect()
+    }
+
+    /// The slots whose slices are known.
+    fn known_slots(&self) -> impl Iterator<Item = (SlotId, &super::Slot)> {
+        (0..).map(SlotId::new).zip(&self.plan.slots).filter(|(_, slot)| !slot.name.is_empty())
+    }
+
+    /// Whether some host could not be had.
+    pub(in crate::job) fn has_trouble(&self) -> bool {
+        self.hosts.iter().any(|host| host.obstacle != Obstacle::Awaited)
+    }
+
+    /// The hosts of known slices, each with its slice and whether it is drained.
+    pub(in crate::job) fn known_hosts(&self) -> Vec<(NodeId, &str, bool)> {
+        let is_drained = |node: &NodeId| self.hosts.get(node.index()).is_some_and(|host| host.is_drained);
+        let mut all = Vec::new();
+        for (_, slot) in self.known_slots() {
+            all.extend(slot.hosts.iter().map(|node| (*node, slot.name.as_str(), is_drained(node))));
+        }
+        all
+    }
+
+    /// The next slot without a slice gets this one. Returns its hosts; `None`: no slot is left.
+    pub(in crate::job) fn name_slot(&mut self, name: &str) -> Option<Vec<NodeId>> {
+        let slot = self.plan.slots.iter_mut().find(|slot| slot.name.is_empty())?;
+        slot.name = name.into();
+        let hosts = slot.hosts.clone();
+        self.touch();
+        Some(hosts)
+    }
+
+    /// Whether a slice of a list is ignored for the first time.
+    pub(in crate::job) fn ignore(&mut self, name: &str) -> bool {
+        self.ignored.insert(name.into())
+    }
+
+    /// The command of `--discover` prints a host, or does not any more.
+    pub(in crate::job) fn drain(&mut self, node: NodeId, is_drained: bool) {
+        self.touch();
+        if let Some(host) = self.hosts.get_mut(node.index()) {
+            host.is_drained = is_drained;
+        }
+        if is_drained {
+            self.redials.set(node, None);
+        }
     }
 
     /// The slices for a start of ranks now.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ended::key;
+use crate::hostlist::Host;
 use crate::id::JobId;
 use crate::os_strings::OsStrings;
 use crate::place::Placement;
@@ -52,6 +53,8 @@ pub(super) struct Script {
     /// To whom.
     pub(super) to: Vec<NodeId>,
     pub(super) asked: Vec<NodeId>,
+    /// Hosts that have become known.
+    pub(super) known: Vec<(NodeId, Host)>,
     pub(super) given_up: Vec<NodeId>,
     pub(super) closed: Vec<NodeId>,
     pub(super) beats: Vec<(NodeId, Beat)>,
@@ -97,6 +100,7 @@ impl Script {
             sent: vec![],
             to: vec![],
             asked: vec![],
+            known: vec![],
             given_up: vec![],
             closed: vec![],
             beats: vec![],
@@ -244,6 +248,7 @@ impl Script {
                     self.sent.push(codec::decode(&codec::encode(&msg)).unwrap());
                 }
                 JobAction::Connect { node } => self.asked.push(node),
+                JobAction::Know { node, host } => self.known.push((node, host)),
                 JobAction::GiveUp { node } => self.given_up.push(node),
                 JobAction::Beat { node, beat } => self.beats.push((node, beat)),
                 JobAction::CloseEdge { node } => self.closed.push(node),

@@ -55,6 +55,14 @@ fn grace_ends_before_the_scheduler_kills_when_rlaunch_itself_gets_sigterm_first(
     s.event(JobEvent::KillWait(Span::from_secs(5))).signal(Signal::TERM);
     let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(3) };
     assert_eq!(s.sent, [end.clone(), end]);
+    hears(&mut s, 0, Signal::TERM, true);
+    s.event(JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into() });
+    for node in [0, 1].map(NodeId::new) {
+        s.event(JobEvent::EdgeClosed { node, why: CloseReason::Eof });
+    }
+    s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+    let is_by_scheduler = |what: &What| matches!(what, What::JobEnd { cause: Cause::Scheduler { .. }, exit, .. } if *exit == Ending::Signal(Signal::TERM));
+    assert!(s.log.last().is_some_and(is_by_scheduler), "{:?}", s.log.last());
 }
 
 #[test]
@@ -144,6 +152,12 @@ fn job_whose_step_was_killed_ends_at_once_for_that() {
             .find_map(|what| if let What::JobEnd { cause, .. } = what { Some(cause.clone()) } else { None });
         assert_eq!((end, s.finished), (Some(cause.clone()), Some(Ending::Code(137))), "{:?}", s.log);
     }
+    // The lease of a host was over before.
+    let mut s = in_step();
+    let end = GuardianEnd::Expired { left: 0, named: vec![] };
+    s.event(JobEvent::GuardianEnded { node: NodeId::new(0), end }).event(closed(0));
+    s.event(cancelled()).event(closed(1)).event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+    assert!(matches!(s.log.last(), Some(What::JobEnd { cause: Cause::Lost { .. }, .. })), "{:?}", s.log.last());
     // A host that was lost long before.
     let mut s = in_step();
     s.event(closed(0)).wait(3_000);

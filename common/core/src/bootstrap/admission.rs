@@ -1,0 +1,333 @@
+//! Admission of the agents of a step: which connections to the launcher's port become edges.
+//!
+//! Each host's agent is admitted once. A second handshake for the same host is refused and reported. The secret of the step is wiped when
+//! all hosts are in. A connection has two seconds for its handshake, and an address may have only so many of them at a time.
+//!
+//! The owner of the sockets passes on what they bring, and asks before each step of a handshake. So it keeps no decision of its own.
+
+use super::hash::Hash;
+use super::preamble::{Preamble, Secret};
+use super::tcp_hello::{EdgeKeys, HELLO, Hello, Refusal, StepPreamble};
+use crate::id::NodeId;
+use crate::time::{Mono, Span};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+/// How long a connection may take for its handshake.
+pub const PATIENCE: Span = Span::from_secs(2);
+/// Connections at a time that have not shaken hands.
+pub const MOST: usize = 1_024;
+/// The same, of one address.
+pub const MOST_OF_ADDRESS: usize = 64;
+/// Refusals of each kind that are reported.
+const REPORTED: u32 = 3;
+
+/// The number of a connection; never reused by an [`Admission`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Caller(u64);
+
+impl Caller {
+    /// The caller with this number.
+    #[must_use]
+    pub const fn new(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The number itself.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// A connection that has not shaken hands.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    address: IpAddr,
+    until: Mono,
+    hello: Option<Hello>,
+}
+
+/// A host of the step.
+#[derive(Clone, Copy, Debug)]
+enum Host {
+    /// Its agent has not connected; what the agent will be sent.
+    Awaited(Preamble),
+    /// Its agent is in.
+    Admitted,
+}
+
+/// A refused connection, for a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// The address of its sender.
+    pub address: IpAddr,
+    /// The reason.
+    pub why: Refusal,
+    /// Whether it is among the first of its kind, which are reported.
+    pub is_reported: bool,
+}
+
+/// The hosts of a step, and the connections that want to be their edges.
+#[derive(Debug)]
+pub struct Admission {
+    step: StepPreamble,
+    /// By the hash of the name.
+    hosts: BTreeMap<Hash, Host>,
+    awaited: usize,
+    pending: BTreeMap<Caller, Pending>,
+    next: u64,
+    refused: BTreeMap<Refusal, u32>,
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.wipe();
+    }
+}
+
+impl Admission {
+    /// For the agents of these hosts, each with what it is sent.
+    #[must_use]
+    pub fn new(step: &StepPreamble, hosts: BTreeMap<Hash, Preamble>) -> Self {
+        Self {
+            step: *step,
+            awaited: hosts.len(),
+            hosts: hosts.into_iter().map(|(host, preamble)| (host, Host::Awaited(preamble))).collect(),
+            pending: BTreeMap::new(),
+            next: 0,
+            refused: BTreeMap::new(),
+        }
+    }
+
+    /// Whether an agent is still to come.
+    #[must_use]
+    pub const fn is_waiting(&self) -> bool {
+        self.awaited > 0
+    }
+
+    /// Whether the secret of the step is still here.
+    #[must_use]
+    pub fn has_secret(&self) -> bool {
+        self.step.secret != Secret([0; 32])
+    }
+
+    /// Whether another connection may be accepted.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.pending.len() < MOST
+    }
+
+    /// The time of the next call of [`Self::expire`].
+    #[must_use]
+    pub fn deadline(&self) -> Option<Mono> {
+        self.pending.values().map(|pending| pending.until).min()
+    }
+
+    /// A connection from this address was accepted.
+    ///
+    /// # Errors
+    /// The address has too many that have not shaken hands: the connection is to be closed.
+    pub fn accept(&mut self, now: Mono, address: IpAddr) -> Result<Caller, Refused> {
+        let of_address = self.pending.values().filter(|pending| pending.address == address).count();
+        if of_address >= MOST_OF_ADDRESS || !self.has_room() {
+            return Err(self.count(address, Refusal::TooMany));
+        }
+        let caller = Caller(self.next);
+        self.next += 1;
+        self.pending.insert(caller, Pending { address, until: now + PATIENCE, hello: None });
+        Ok(caller)
+    }
+
+    /// The hello of a connection is complete.
+    ///
+    /// # Errors
+    /// It is none of this step, or too late: the connection is to be closed.
+    pub fn greet(&mut self, caller: Caller, bytes: &[u8; HELLO]) -> Result<(), Refusal> {
+        let Some(pending) = self.pending.get_mut(&caller) else { return Err(Refusal::Ended) };
+        let hello = Hello::parse(bytes).ok_or(Refusal::Foreign)?;
+        if hello.job != self.step.job || hello.epoch != self.step.epoch {
+            return Err(Refusal::Foreign);
+        }
+        pending.hello = Some(hello);
+        Ok(())
+    }
+
+    /// The keys for the handshake of a connection, and what its agent is sent in the answer.
+    ///
+    /// # Errors
+    /// It has sent no hello, its host is none of this step, or the host's agent is in: the connection is to be closed.
+    pub fn keys(&self, caller: Caller) -> Result<(EdgeKeys, Preamble), Refusal> {
+        let hello = self.hello(caller)?;
+        match self.hosts.get(&hello.host) {
+            None => Err(Refusal::UnknownHost),
+            Some(Host::Admitted) => Err(Refusal::Twice),
+            Some(Host::Awaited(preamble)) => Ok((EdgeKeys::derive(&self.step.secret, &hello), *preamble)),
+        }
+    }
+
+    /// The sender knows the key of its host, and has been answered: its connection is the edge.
+    ///
+    /// # Errors
+    /// Another connection has become the edge meanwhile, or this one is over: it is to be closed.
+    pub fn admit(&mut self, caller: Caller) -> Result<NodeId, Refusal> {
+        let hello = self.hello(caller)?;
+        let Some(host) = self.hosts.get_mut(&hello.host) else { return Err(Refusal::UnknownHost) };
+        let Host::Awaited(Preamble { node, .. }) = *host else { return Err(Refusal::Twice) };
+        *host = Host::Admitted;
+        self.pending.remove(&caller);
+        self.awaited = self.awaited.saturating_sub(1);
+        if self.awaited == 0 {
+            self.wipe();
+        }
+        Ok(node)
+    }
+
+    /// A connection is closed for this reason; `None`: it is not one of those that are waited for.
+    pub fn refuse(&mut self, caller: Caller, why: Refusal) -> Option<Refused> {
+        let address = self.pending.remove(&caller)?.address;
+        Some(self.count(address, why))
+    }
+
+    /// Connections that took too long. Each is to be refused as silent.
+    #[must_use]
+    pub fn expired(&self, now: Mono) -> Vec<Caller> {
+        self.pending.iter().filter(|(_, pending)| pending.until <= now).map(|(caller, _)| *caller).collect()
+    }
+
+    fn hello(&self, caller: Caller) -> Result<Hello, Refusal> {
+        let pending = self.pending.get(&caller).ok_or(Refusal::Ended)?;
+        pending.hello.ok_or(Refusal::Foreign)
+    }
+
+    fn count(&mut self, address: IpAddr, why: Refusal) -> Refused {
+        let count = self.refused.entry(why).or_default();
+        *count = count.saturating_add(1);
+        Refused { address: address.to_canonical(), why, is_reported: *count <= REPORTED }
+    }
+
+    fn wipe(&mut self) {
+        self.step.secret = Secret([0; 32]);
+        core::hint::black_box(&self.step);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::JobId;
+    use core::net::Ipv4Addr;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn step() -> StepPreamble {
+        StepPreamble { job: JobId([1; 16]), epoch: 3, port: 9, secret: Secret([5; 32]) }
+    }
+
+    fn name(node: u32) -> Hash {
+        Hash::of(&node.to_le_bytes())
+    }
+
+    fn admission() -> Admission {
+        let preamble = |node| Preamble {
+            job: step().job,
+            node: NodeId::new(node),
+            secret: Secret([0; 32]),
+            lease: Span::from_secs(30),
+            len: 1,
+            hash: Hash([0; 32]),
+        };
+        Admission::new(&step(), [1, 2].map(|node| (name(node), preamble(node))).into())
+    }
+
+    fn hello(node: u32) -> Hello {
+        Hello { job: step().job, epoch: step().epoch, host: name(node) }
+    }
+
+    fn caller(admission: &mut Admission, node: u32) -> Caller {
+        let caller = admission.accept(Mono::default(), HERE).unwrap();
+        admission.greet(caller, &hello(node).to_bytes()).unwrap();
+        caller
+    }
+
+    #[test]
+    fn each_host_is_admitted_once_and_the_last_one_wipes_the_secret() {
+        let mut admission = admission();
+        let (first, second) = (caller(&mut admission, 2), caller(&mut admission, 2));
+        // Both have the keys: only one of them becomes the edge.
+        let keys = admission.keys(first).unwrap().0;
+        assert_eq!(keys.shared, admission.keys(second).unwrap().0.shared);
+        assert_eq!(admission.admit(first), Ok(NodeId::new(2)));
+        assert_eq!(admission.admit(first), Err(Refusal::Ended));
+        assert_eq!(admission.keys(second).err(), Some(Refusal::Twice));
+        assert_eq!(admission.admit(second), Err(Refusal::Twice));
+        assert!(admission.is_waiting() && admission.has_secret());
+        let other = caller(&mut admission, 1);
+        assert_eq!(admission.admit(other), Ok(NodeId::new(1)));
+        assert!(!admission.is_waiting() && !admission.has_secret());
+    }
+
+    #[test]
+    fn hellos_of_others_are_refused() {
+        let mut admission = admission();
+        let mut greet = |hello: [u8; HELLO]| {
+            let caller = admission.accept(Mono::default(), HERE).unwrap();
+            admission.greet(caller, &hello).and_then(|()| admission.keys(caller).map(drop))
+        };
+        assert_eq!(greet([b'G'; HELLO]), Err(Refusal::Foreign));
+        assert_eq!(greet(Hello { epoch: 2, ..hello(1) }.to_bytes()), Err(Refusal::Foreign));
+        assert_eq!(greet(Hello { job: JobId([2; 16]), ..hello(1) }.to_bytes()), Err(Refusal::Foreign));
+        assert_eq!(greet(hello(9).to_bytes()), Err(Refusal::UnknownHost));
+        assert_eq!(greet(hello(1).to_bytes()), Ok(()));
+        let mute = admission.accept(Mono::default(), HERE).unwrap();
+        assert_eq!(admission.admit(mute), Err(Refusal::Foreign), "without a hello");
+    }
+
+    #[test]
+    fn first_refusals_of_a_kind_are_reported() {
+        let mut admission = admission();
+        for n in 0..5 {
+            let caller = caller(&mut admission, 1);
+            let refused = admission.refuse(caller, Refusal::WrongKey).unwrap();
+            assert_eq!((refused.why, refused.is_reported), (Refusal::WrongKey, n < 3));
+            assert_eq!(admission.refuse(caller, Refusal::Silent), None, "it is closed");
+        }
+        let silent = caller(&mut admission, 1);
+        assert!(admission.refuse(silent, Refusal::Silent).is_some_and(|refused| refused.is_reported));
+    }
+
+    #[test]
+    fn connection_without_a_handshake_expires() {
+        let mut admission = admission();
+        let silent = admission.accept(Mono::default(), HERE).unwrap();
+        let until = Mono::default() + PATIENCE;
+        let later = admission.accept(Mono::from_nanos(1), HERE).unwrap();
+        assert_eq!(admission.deadline(), Some(until));
+        assert_eq!(admission.expired(Mono::from_nanos(until.nanos() - 1)), []);
+        assert_eq!(admission.expired(until), [silent]);
+        admission.refuse(silent, Refusal::Silent);
+        assert_eq!(admission.greet(silent, &hello(1).to_bytes()), Err(Refusal::Ended), "too late");
+        assert_eq!(admission.deadline(), Some(Mono::from_nanos(1) + PATIENCE));
+        admission.greet(later, &hello(1).to_bytes()).unwrap();
+        assert_eq!(admission.admit(later), Ok(NodeId::new(1)));
+        assert_eq!(admission.deadline(), None);
+    }
+
+    #[test]
+    fn one_address_cannot_take_all_places() {
+        let mut admission = admission();
+        let address = |n: usize| IpAddr::V4(Ipv4Addr::from(u32::try_from(n).unwrap()));
+        for n in 0..MOST {
+            assert!(admission.has_room());
+            let address = address(n / MOST_OF_ADDRESS);
+            assert!(admission.accept(Mono::default(), address).is_ok());
+            if n + 1 == MOST_OF_ADDRESS {
+                let refused = admission.accept(Mono::default(), address).unwrap_err();
+                assert_eq!(refused, Refused { address, why: Refusal::TooMany, is_reported: true });
+            }
+        }
+        assert!(!admission.has_room());
+        assert!(admission.accept(Mono::default(), address(MOST)).is_err());
+    }
+}
