@@ -212,21 +212,15 @@ impl World {
         self.drain_job();
     }
 
-    /// The agents of this host may write from the first moment on.
-    fn give_credit(&mut self) {
+    pub(crate) fn drain_job(&mut self) {
+        let records = self.launcher.job.check();
+        self.check(records.is_ok(), || format!("the job's records do not agree: {records:?}"));
         for node in 0..if self.now == 0 { self.count() } else { 0 } {
             self.go(node);
             if !self.host.remote {
                 self.send_to_agent(link::credit(self.plan.window));
             }
         }
-    }
-
-    pub(crate) fn drain_job(&mut self) {
-        let records = self.launcher.job.check();
-        self.check(records.is_ok(), || format!("the job's records do not agree: {records:?}"));
-        self.give_credit();
-        let mut wanted = vec![];
         while let Some(action) = self.launcher.job.poll_action() {
             let over = self.launcher.over;
             self.check(!over, || format!("after Finish: {action:?}"));
@@ -251,10 +245,7 @@ impl World {
                         world.guardian_severs();
                     }
                 }),
-                JobAction::Connect { node } => {
-                    wanted.extend(self.is_in_step().then_some(node));
-                    self.on(node, |world| world.for_other(&action, World::connects));
-                }
+                JobAction::Connect { node } => self.on(node, |world| world.for_other(&action, World::connects)),
                 JobAction::GiveUp { node } => self.on(node, |world| world.for_other(&action, World::gives_up)),
                 JobAction::CloseEdge { node } => self.on(node, |world| world.for_other(&action, World::edge_closed)),
                 JobAction::Beat { node, beat } => {
@@ -283,7 +274,7 @@ impl World {
                 }
             }
         }
-        self.opens_step(&wanted);
+        self.opens_step();
     }
 
     fn logged(&mut self, record: Record) {
