@@ -305,10 +305,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         Some((help::Opt::Version, _)) => return Ok(Command::Version(help::version())),
         None => {}
     }
-    let is_bare = map && is_bare_map(&parts);
-    if let Some(part) = parts.first_mut().filter(|_| is_bare) {
-        part.argv.push(ANY_PROGRAM.into());
-    }
+    let is_bare = map && fill_bare_map(&mut parts);
     if let Some(at) = parts.iter().position(|part| part.argv.is_empty()) {
         let missing = match parts.get(at) {
             Some(part) if at == 0 => no_program(part.given.last()),
@@ -413,11 +410,15 @@ fn programs(words: Vec<OsBytes>, long_form: bool) -> Result<Vec<scan::Words>, Cl
     Ok(parts)
 }
 
-/// Whether `rlaunch map` shows the hosts alone. A path is the program, which the option before it has taken for its value.
-fn is_bare_map(parts: &[scan::Words]) -> bool {
+/// Gives `rlaunch map` a program if it shows the hosts alone, and returns whether it does. A path is the program, which the option before
+/// it has taken for its value.
+fn fill_bare_map(parts: &mut [scan::Words]) -> bool {
     let [scan::Words { given, argv, .. }] = parts else { return false };
     let is_host = |given: &scan::Given| given.names_hosts() && !given.value.contains(&b'/');
-    argv.is_empty() && (given.last().is_some_and(is_host) || matches!(no_program(given.last()), CliError::NoProgram))
+    let is_bare = argv.is_empty()
+        && (given.last().is_some_and(is_host) || matches!(no_program(given.last()), CliError::NoProgram));
+    argv.extend(is_bare.then(|| OsBytes::from(ANY_PROGRAM)));
+    is_bare
 }
 
 /// The error for a missing program: it may have become the value of an option that takes any word.

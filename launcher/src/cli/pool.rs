@@ -209,7 +209,9 @@ impl Options {
                     all.reach.take(opt, given)?;
                     "up"
                 }
-                Id::Output(output_options::Opt::Events) if given.value.is_empty() => {
+                Id::Output(output_options::Opt::Events)
+                    if given.value.is_empty() || given.value.starts_with(b"fd:") =>
+                {
                     let takes = "a file".into();
                     return Err(CliError::Value { option: given.spelled, takes, got: given.value, hint: None });
                 }

@@ -155,7 +155,7 @@ pub(super) static CLEAN: Table =
 
 /// The options of `rlaunch pool`: some of a job's, and its own.
 pub(super) static POOL: Table = Table {
-    rows: &[place::GROUP.rows, reach::GROUP.rows, pool::ROWS, help::GROUP.rows],
+    rows: &[place::GROUP.rows, reach::GROUP.rows, output_options::GROUP.rows, pool::ROWS, help::GROUP.rows],
     only: Some(pool::OPTIONS),
     help: "rlaunch pool --help",
 };

@@ -146,6 +146,7 @@ impl World {
         self.at(self.now + after, outcome);
         if self.is_in_step() {
             // The step has the time for all hosts.
+            self.wanted.push(self.id());
             if let Reach::Fails(after) = reach {
                 self.dials_after_all(after);
             }

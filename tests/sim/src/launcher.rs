@@ -221,7 +221,6 @@ impl World {
                 self.send_to_agent(link::credit(self.plan.window));
             }
         }
-        let mut wanted = vec![];
         while let Some(action) = self.launcher.job.poll_action() {
             let over = self.launcher.over;
             self.check(!over, || format!("after Finish: {action:?}"));
@@ -246,10 +245,7 @@ impl World {
                         world.guardian_severs();
                     }
                 }),
-                JobAction::Connect { node } => {
-                    wanted.extend(self.is_in_step().then_some(node));
-                    self.on(node, |world| world.for_other(&action, World::connects));
-                }
+                JobAction::Connect { node } => self.on(node, |world| world.for_other(&action, World::connects)),
                 JobAction::GiveUp { node } => self.on(node, |world| world.for_other(&action, World::gives_up)),
                 JobAction::CloseEdge { node } => self.on(node, |world| world.for_other(&action, World::edge_closed)),
                 JobAction::Beat { node, beat } => {
@@ -278,7 +274,7 @@ impl World {
                 }
             }
         }
-        self.opens_step(&wanted);
+        self.opens_step();
     }
 
     fn logged(&mut self, record: Record) {

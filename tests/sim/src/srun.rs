@@ -124,8 +124,9 @@ impl World {
         self.plan.scheduler.is_some()
     }
 
-    /// The launcher opens a step for these hosts.
-    pub(crate) fn opens_step(&mut self, nodes: &[NodeId]) {
+    /// The launcher opens a step for the hosts that it wants.
+    pub(crate) fn opens_step(&mut self) {
+        let nodes = std::mem::take(&mut self.wanted);
         if nodes.is_empty() {
             return;
         }

@@ -170,6 +170,8 @@ pub(crate) struct World {
     pub(crate) known: Known,
     /// The step of the agents, in a scheduler's job.
     pub(crate) srun: Option<Srun>,
+    /// Hosts for a step.
+    pub(crate) wanted: Vec<NodeId>,
     queue: BTreeMap<(u64, u64), (usize, Ev)>,
     tickets: u64,
     log: Option<Vec<String>>,
@@ -207,6 +209,7 @@ impl World {
             truth: Truth::default(),
             known: Known::default(),
             srun: None,
+            wanted: vec![],
             queue: BTreeMap::new(),
             tickets: 0,
             log: logged.then(Vec::new),

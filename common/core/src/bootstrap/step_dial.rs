@@ -417,6 +417,10 @@ impl StepDial {
 
     /// Passes on what srun has printed about hosts that are lost.
     fn give_evidence(&mut self) {
+        // The report names Slurm then.
+        if self.is_cancelled {
+            return;
+        }
         let Self { plan, words, lost, actions, .. } = self;
         lost.retain(|node| {
             let lines = plan.hosts.get(node).map(|target| words.about(target.host().as_slice())).unwrap_or_default();

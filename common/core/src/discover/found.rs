@@ -161,8 +161,11 @@ mod tests {
         Host::named(name)
     }
 
+    /// New slices with their hosts, missing hosts, hosts that are back, and lines without effect.
+    type Changed = (Vec<String>, Vec<usize>, Vec<usize>, Vec<(String, Ignored)>);
+
     /// The known hosts `n0` to `n3` are slices `a` and `b`; `n3` is drained.
-    fn changed(list: &str) -> (Vec<String>, Vec<usize>, Vec<usize>, Vec<(String, Ignored)>) {
+    fn changed(list: &str) -> Changed {
         let hosts = ["n0", "n1", "n2", "n3"].map(host);
         let slices = ["a", "a", "b", "b"];
         let known: Vec<Known<'_>> = hosts

@@ -33,10 +33,14 @@ pub(super) fn now() -> Moment {
 
 /// Removes the files that were made since this moment and that no process uses.
 pub(super) fn remove(since: Moment) {
+    remove_in(Path::new(DIR), since);
+}
+
+fn remove_in(dir: &Path, since: Moment) {
     if fs::metadata("/proc/self/ns/pid").map(|it| it.ino()).ok() != Some(FIRST_NAMESPACE) {
         return;
     }
-    let mut stale = candidates(since);
+    let mut stale = candidates(dir, since);
     for process in processes() {
         if stale.is_empty() {
             return;
@@ -61,9 +65,9 @@ pub(super) fn remove_beginning(start: &[u8]) {
 }
 
 /// Files that may be stale.
-fn candidates(since: Moment) -> Vec<(FileId, PathBuf)> {
+fn candidates(dir: &Path, since: Moment) -> Vec<(FileId, PathBuf)> {
     let user = nix::unistd::geteuid().as_raw();
-    let entries = fs::read_dir(DIR).into_iter().flatten().flatten();
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let is_named = |name: &OsStr| BEGINNINGS.iter().any(|start| name.as_bytes().starts_with(start.as_bytes()));
     let candidate = |entry: fs::DirEntry| {
         let file = entry.metadata().ok()?;
@@ -113,24 +117,25 @@ mod tests {
     #[test]
     fn used_and_foreign_files_stay_and_stale_ones_go() {
         let since = now();
-        let path = |name: &str| PathBuf::from(format!("{DIR}/{name}-rlaunch-test-{}", std::process::id()));
+        // Jobs of other tests remove such files from the real directory.
+        let dir = std::env::temp_dir().join(format!("rlaunch-stale-shm-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let path = |name: &str| dir.join(name);
         let (stale, open, other) = (path("ucx_shm_posix_a"), path("Intel_MPI_b"), path("other"));
         let kept = [&stale, &open, &other].map(|path| fs::File::create(path).unwrap());
         let [closed, held, _other] = kept;
         drop(closed);
         let later = (since.0 + 3600, 0);
-        remove(later);
+        remove_in(&dir, later);
         assert!(stale.exists(), "it was made before");
-        remove(since);
+        remove_in(&dir, since);
         let sees_all = fs::metadata("/proc/self/ns/pid").unwrap().ino() == FIRST_NAMESPACE;
         assert_eq!(stale.exists(), !sees_all);
         assert!(open.exists() && other.exists());
         drop(held);
-        remove(since);
+        remove_in(&dir, since);
         assert_eq!(open.exists(), !sees_all);
-        for path in [&stale, &open, &other] {
-            let _gone = fs::remove_file(path);
-        }
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

@@ -109,7 +109,7 @@ fn a_job_without_hosts_says_so_at_its_start_and_at_its_end() {
 fn next_step_is_a_command_for_the_host_that_was_lost() {
     let report = fold(&on_hosts(None).0);
     let step = |lost| lost::next_step(&report, NodeId::new(1), lost).unwrap_or_default();
-    let by_kernel = "ssh node2 dmesg -T, for processes that the kernel killed (out of memory)";
+    let by_kernel = "ssh node2 dmesg -T, for processes that the kernel killed";
     assert_eq!([step(Lost::AgentEarly), step(Lost::Guardian)], [by_kernel, by_kernel]);
     let is_up = "ssh node2 uptime, to see whether the host is up, and since when";
     assert_eq!([step(Lost::Unheard), step(Lost::Agent(CloseReason::Slow))], [is_up, is_up]);
