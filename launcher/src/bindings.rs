@@ -17,12 +17,54 @@ use std::fmt::Write as _;
 
 /// A line for each rank; empty if that was not asked for. Another host decides by its own processors.
 pub(crate) fn text(whole: &Whole, placement: &Placement, env: Lookup<'_>) -> String {
+    let mut text = String::new();
+    each(whole, placement, env, |rank, host, found| {
+        let line = match found {
+            Some(Ok(binding)) => format!("rank {rank} on {host}: {}", binding.line()),
+            Some(Err(error)) => error.clone(),
+            None => decided_there(rank, host),
+        };
+        // Writing to a String cannot fail.
+        writeln!(text, "{line}").unwrap_or_default();
+    });
+    text
+}
+
+/// The same as a member of the line for programs. `null`: another host decides.
+pub(crate) fn json(whole: &Whole, placement: &Placement, env: Lookup<'_>) -> Option<serde_json::Value> {
+    let mut all = Vec::new();
+    each(whole, placement, env, |rank, _, found| {
+        all.push(match found {
+            Some(Ok(binding)) => {
+                let cpus = binding.cpus().to_string();
+                serde_json::json!({ "rank": rank.get(), "bound": binding.mask().is_some(), "cpus": cpus })
+            }
+            Some(Err(error)) => serde_json::json!({ "rank": rank.get(), "error": error }),
+            None => serde_json::json!({ "rank": rank.get(), "bound": null, "cpus": null }),
+        });
+    });
+    whole.bound().report.then_some(all.into())
+}
+
+/// The CPUs of a rank of this host.
+struct Binding<'a> {
+    bound: &'a Bound,
+    processors: &'a Processors,
+    local_rank: usize,
+}
+
+/// Passes on each rank with its host, and its CPUs if this host decides; nothing if that was not asked for.
+fn each(
+    whole: &Whole,
+    placement: &Placement,
+    env: Lookup<'_>,
+    mut show: impl FnMut(Rank, &str, Option<Result<Binding<'_>, &String>>),
+) {
     let (bind, cores) = (whole.bound(), whole.rank_cpus());
     if !bind.report {
-        return String::new();
+        return;
     }
     let processors = processors();
-    let mut text = String::new();
     // This host has one node: its ranks are bound by one decision.
     let mut here = None;
     for (seat, rank) in placement.ranks.iter().zip((0..).map(Rank::new)) {
@@ -32,17 +74,10 @@ pub(crate) fn text(whole: &Whole, placement: &Placement, env: Lookup<'_>) -> Str
             let near = near(whole.gpus, node.ranks, env);
             decided(&of_node(&bind, &cores, placement, seat.node), &processors, node.ranks, &near)
         };
-        let line = match node.local {
-            true => match here.get_or_insert_with(decide) {
-                Ok(bound) => format!("rank {rank} on {host}: {}", line(bound, &processors, seat.local_rank.index())),
-                Err(error) => error.clone(),
-            },
-            false => decided_there(rank, &host),
-        };
-        // Writing to a String cannot fail.
-        writeln!(text, "{line}").unwrap_or_default();
+        let found = node.local.then(|| here.get_or_insert_with(decide).as_ref());
+        let (processors, local_rank) = (&processors, seat.local_rank.index());
+        show(rank, &host, found.map(|found| found.map(|bound| Binding { bound, processors, local_rank })));
     }
-    text
 }
 
 /// A rankfile's lists are those of the host's ranks.
@@ -79,19 +114,27 @@ fn decided(bind: &Bind, processors: &Processors, ranks: u32, near: &[CpuSet]) ->
     })
 }
 
-/// The CPUs of a rank of this host.
-fn line(bound: &Bound, processors: &Processors, local_rank: usize) -> String {
-    let topology = &processors.topology;
-    let mask = bound.masks.get(local_rank);
-    let cpus = mask.unwrap_or_else(|| topology.allowed());
-    let numbers = |level: Level| {
-        let units = topology.all(level).iter().zip(0..);
-        units.filter(|(unit, _)| !unit.and(cpus).is_empty()).map(|(_, n)| n).collect::<CpuSet>()
-    };
-    let list = |set: &CpuSet| OsBytes::from(set.to_string());
-    let line = cpus_of(mask.is_some(), &list(cpus), &list(&numbers(Level::Core)), &list(&numbers(Level::Numa)));
-    match bound.unbound {
-        Some(unbound) => format!("{line}: {}", not_bound(unbound, &"this host".into())),
-        None => line,
+impl Binding<'_> {
+    fn mask(&self) -> Option<&CpuSet> {
+        self.bound.masks.get(self.local_rank)
+    }
+
+    fn cpus(&self) -> &CpuSet {
+        self.mask().unwrap_or_else(|| self.processors.topology.allowed())
+    }
+
+    fn line(&self) -> String {
+        let cpus = self.cpus();
+        let numbers = |level: Level| {
+            let units = self.processors.topology.all(level).iter().zip(0..);
+            units.filter(|(unit, _)| !unit.and(cpus).is_empty()).map(|(_, n)| n).collect::<CpuSet>()
+        };
+        let list = |set: &CpuSet| OsBytes::from(set.to_string());
+        let (cores, numa) = (numbers(Level::Core), numbers(Level::Numa));
+        let line = cpus_of(self.mask().is_some(), &list(cpus), &list(&cores), &list(&numa));
+        match self.bound.unbound {
+            Some(unbound) => format!("{line}: {}", not_bound(unbound, &"this host".into())),
+            None => line,
+        }
     }
 }

@@ -51,13 +51,18 @@ fn paint(text: &str) -> String {
             out.push_str(&format!("{ERROR}error:{ERROR:#}{rest}{end}"));
         } else if words.starts_with("  try ") {
             out.push_str(&format!("{TRY}{words}{TRY:#}{end}"));
-        } else if let Some(rest) = words.strip_prefix("rlaunch: ").filter(|_| is_head) {
+        } else if let Some(rest) = words.strip_prefix("rlaunch: ").filter(|rest| is_head && !is_success(rest)) {
             out.push_str(&format!("rlaunch: {ERROR}{rest}{ERROR:#}{end}"));
         } else {
             out.push_str(line);
         }
     }
     out
+}
+
+/// Whether the head of a closing report is that of a job without a failure, whatever happened before.
+fn is_success(head: &str) -> bool {
+    head.contains(" finished in ") && !head.contains("could not be written")
 }
 
 #[cfg(test)]
@@ -73,5 +78,7 @@ mod tests {
         let report = "rlaunch: rank 0 failed first: exit 1 after 9.4s\n  exit     1\n";
         let wanted = "rlaunch: \u{1b}[1m\u{1b}[31mrank 0 failed first: exit 1 after 9.4s\u{1b}[0m\n  exit     1\n";
         assert_eq!(paint(report), wanted);
+        let success = "rlaunch: 2 ranks on 2 of 3 hosts finished in 9.4s\n  restart  1: node3 was taken away\n";
+        assert_eq!(paint(success), success);
     }
 }

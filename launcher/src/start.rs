@@ -220,9 +220,13 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     let programs: Vec<&[OsBytes]> = argvs.iter().map(Vec::as_slice).collect();
     let settings = map::Settings { restarts: run.restart_words(), same: &run.presentation.same };
     let source = run.in_allocation.as_ref().map(|found| (&found.allocation, run.reach.carrier(run.reach.fast).kind()));
-    let bound = || bindings::text(&run.whole, &placement, &|name| std::env::var_os(name));
+    let env = |name: &str| std::env::var_os(name);
+    let bound = || bindings::text(&run.whole, &placement, &env);
     let text = match json {
-        true => map::json(&placement, &programs, holder, source, slices.as_ref()),
+        true => {
+            let line = map::json(&placement, &programs, holder, source, slices.as_ref());
+            map::with_bindings(line, bindings::json(&run.whole, &placement, &env))
+        }
         false => map::text(&placement, &programs, holder, source, &settings) + &by_slice() + &bound(),
     };
     answer(text.as_bytes())

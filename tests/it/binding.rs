@@ -133,6 +133,16 @@ fn map_shows_what_a_job_would_report() {
     assert_eq!(lines(&map.out(), ""), lines(&job.err(), "rlaunch: "));
     let map = Plan::shell("\"$RL\" map --report-bindings -H node9 true").start().code(0);
     assert!(map.out().contains("rank 0 on node9: decided there\n"));
+    let map =
+        Plan::shell("\"$RL\" map --json --bind -H localhost,node9 && \"$RL\" map --json -n 1").start().code(0).out();
+    let lines: Vec<serde_json::Value> = map.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let bindings = lines[0]["bindings"].as_array().unwrap();
+    assert!(bindings[0]["cpus"].is_string() && bindings[0]["bound"].is_boolean(), "{map}");
+    assert_eq!(bindings[1], serde_json::json!({ "rank": 1, "bound": null, "cpus": null }));
+    assert_eq!(
+        (&lines[1]["bindings"], &lines[1]["apps"][0]["argv"]),
+        (&serde_json::Value::Null, &serde_json::json!([]))
+    );
 }
 
 /// Two jobs of one user, started at the same time. Each needs one of the two cores.

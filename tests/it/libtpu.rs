@@ -58,7 +58,7 @@ fn libtpu_is_blocked_by_the_lock_files_that_rlaunch_cannot_remove_and_ranks_are_
     let plan = Plan::shell("exec unshare -mn sh -c \"$STATES\"").env("STATES", STATES).env("JAX", jax);
     let done = plan.env("LIBTPU", libtpu).start().end();
     assert_eq!(done.out(), EXPECTED, "{:?}: {}", done.exit, done.err());
-    done.says("is a link or no file")
+    done.says("is a directory, not a lock file")
         .says("belongs to user 0")
         .says("is locked by process ")
         .says("removed /tmp/libtpu_lockfile");

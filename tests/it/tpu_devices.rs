@@ -114,6 +114,9 @@ fn clean_frees_chips_without_a_job() {
     let out = held_by(HOLDER, "rl clean --clean-devices own").out();
     assert!(out.ends_with(&format!("{free}code 0\nended\n")), "{out}");
     assert!(on_chip("rl clean").start().code(0).out().ends_with(free));
+    // Another device has /dev/vfio/0 then.
+    let none = on_chip("rm -r pci/0000:00:04.0; rl clean").start().code(0).out();
+    assert!(none.ends_with(": there is no TPU chip: the PCI bus shows none\n"), "{none}");
 }
 
 #[test]
@@ -143,6 +146,14 @@ fn holder_is_found_behind_threads_forks_and_mappings() {
         threading.Thread(target=time.sleep, args=(1000,)).start(); open(\"up\", \"w\").write(\"up\\n\"); ctypes.CDLL(None).syscall(60, 0)'";
     let done = held_by(thread, "rl -n 1 echo ran");
     assert!(done.out().starts_with("code 125\n"), "{}", done.out());
+    // Its own user may not read the descriptors of the main thread then.
+    let drop = "c = ctypes.CDLL(None); os.setgroups([]); os.setresgid(*[65534] * 3); os.setresuid(*[65534] * 3); c.prctl(4, 1, 0, 0, 0); f =";
+    let thread = thread.replacen("threading, time,", "os, threading, time,", 1).replacen("f =", drop, 1);
+    let user = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    let job = format!("mkdir t; chmod 777 t; TMPDIR=\"$PWD/t\" {user} \"$RL\" -n 1 echo ran");
+    let done = held_by(&thread, &job);
+    assert!(done.out().starts_with("code 125\n"), "{}{}", done.out(), done.err());
+    done.says("/dev/vfio/0  pid ").says("--clean-devices own, to end it");
     let mapping = "python3 -c 'import mmap, os, time; f = os.open(\"/dev/vfio/0\", os.O_RDWR); \
         m = mmap.mmap(f, 4096, mmap.MAP_PRIVATE); os.close(f); open(\"up\", \"w\").write(\"up\\n\"); time.sleep(1000)'";
     let script = format!("mkfifo up; {mapping} & pid=$!; read up <up; rl clean; echo code $?; kill -KILL $pid; wait");
@@ -218,7 +229,11 @@ fn lock_file_is_removed_if_no_process_locks_it() {
     left.says("removed ").says("/lock on ");
     let link = on_chip(&format!(": >target; ln -s target lock; {job}; ls lock target")).start().code(0);
     assert_eq!(link.out(), "1\nlock\ntarget\n");
-    link.says("is a link or no file: ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1");
+    link.says("is a symbolic link, not a lock file: ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1\n  try     sudo rm ");
+    let directory = on_chip(&format!("mkdir lock; {job}; {clean}")).start().code(0);
+    directory
+        .says("is a directory, not a lock file: ranks get")
+        .says("is a directory, not a lock file\n  try     sudo rmdir ");
     let lock = "python3 -c 'import fcntl, time; f = open(\"lock\", \"w\"); fcntl.lockf(f, fcntl.LOCK_EX); open(\"up\", \"w\").write(\"up\\n\"); time.sleep(1000)'";
     let script = format!("mkfifo up; {lock} & pid=$!; read up <up; {job}; ls lock; kill $pid; wait $pid");
     let locked = on_chip(&script).start().end();
@@ -238,7 +253,7 @@ fn doctor_shows_chips_and_holders() {
     let Some(_turn) = turn() else { return };
     let done = held_by(HOLDER, "rl doctor");
     assert!(done.out().contains("1 chip (v5e)"), "{}", done.out());
-    assert!(done.out().contains("/dev/vfio/0 by pid "), "{}", done.out());
+    assert!(done.out().contains("/dev/vfio/0 by pid ") && done.out().contains(": sleep 1000 ("), "{}", done.out());
 }
 
 /// The same bus with a GPU, of IOMMU group 7, that is lent to a virtual machine. It is another real device.

@@ -1,7 +1,7 @@
 //! The release of devices before ranks are started: holders first, then lock files.
 
 use super::look::{Holder, Look, Site};
-use rlaunch_core::guard::devices::{CleanPolicy, DeviceHolder, DeviceStep, Kept, LockFound, Treatment};
+use rlaunch_core::guard::devices::{CleanPolicy, DeviceHolder, DeviceStep, Kept, LockFound, OddFile, Treatment};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::capped::Capped;
@@ -229,6 +229,16 @@ fn held(kept: Vec<DeviceHolder>, hidden: Option<&Path>) -> NodeRefusal {
     NodeRefusal::Devices { holders, more, hidden }
 }
 
+const fn odd(kind: devices::OddFile) -> OddFile {
+    match kind {
+        devices::OddFile::Directory => OddFile::Directory,
+        devices::OddFile::Link => OddFile::Link,
+        devices::OddFile::Fifo => OddFile::Fifo,
+        devices::OddFile::ManyNames => OddFile::ManyNames,
+        devices::OddFile::Other => OddFile::Other,
+    }
+}
+
 /// Removes the lock files that no process has locked. `dry`: looks only. The states of those that are there.
 pub fn lock_files(paths: &[OsBytes], dry: bool) -> Vec<(OsBytes, LockFound)> {
     use std::os::unix::ffi::OsStrExt as _;
@@ -240,7 +250,7 @@ pub fn lock_files(paths: &[OsBytes], dry: bool) -> Vec<(OsBytes, LockFound)> {
             LockState::Free => Some(LockFound::Removed),
             LockState::Locked(pid) => Some(LockFound::Locked(pid)),
             LockState::Foreign(uid) => Some(LockFound::Foreign(uid)),
-            LockState::Odd => Some(LockFound::Odd),
+            LockState::Odd(kind) => Some(LockFound::Odd(odd(kind))),
             LockState::Unknown(errno) => Some(LockFound::Unknown(errno)),
         }
     };

@@ -11,7 +11,7 @@ use rlaunch_core::error::Hint;
 use rlaunch_core::hostlist::Entry;
 use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::Note;
+use rlaunch_core::place::{Note, Placement};
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStringExt as _;
 
@@ -220,9 +220,17 @@ impl Run {
     }
 
     /// The hosts of a program; empty: it names none, and there is no allocation.
-    pub(super) fn hosts(&self, program: &Program, site: &Site<'_>) -> Result<Vec<Entry>, CliError> {
+    pub(super) fn hosts(
+        &self,
+        program: &Program,
+        site: &Site<'_>,
+        notes: &mut Vec<Note>,
+    ) -> Result<Vec<Entry>, CliError> {
         let entries = site.hosts(&program.place)?;
         let option = first(&program.place.lists, &program.place.files);
+        if let Some(InAllocation { allocation, open: false }) = &self.in_allocation {
+            notes.extend(fewer_slots(allocation, &entries, site));
+        }
         let named = Named { entries, is_any: self.names_hosts(), option };
         self.reach.launcher.hosts(self.in_allocation.as_ref(), named, site)
     }
@@ -234,26 +242,78 @@ impl Run {
     }
 
     /// The note about that.
-    pub(super) fn one_per_host(&self, hosts: usize) -> Option<Note> {
+    pub(super) fn one_per_host(&self, placement: &Placement, site: &Site<'_>) -> Option<Note> {
         let found = self.in_allocation.as_ref()?;
         let is_so = self.programs.iter().any(|program| self.is_one_per_host(program));
-        is_so.then(|| Note::OnePerHost {
+        let tasks = uncounted_tasks(self, found, site).filter(|tasks| *tasks as usize != placement.ranks.len());
+        (is_so || tasks.is_some()).then(|| Note::OnePerHost {
             job: found.allocation.title(),
-            hosts: u32::try_from(hosts).unwrap_or(u32::MAX),
+            hosts: u32::try_from(placement.nodes.len()).unwrap_or(u32::MAX),
+            tasks,
         })
     }
 }
 
-/// The note about a job of Slurm whose hosts are not known.
+/// The number of tasks of a Slurm job that does not tell how many each host has, where it decides about the ranks.
+fn uncounted_tasks(run: &Run, found: &InAllocation, site: &Site<'_>) -> Option<u32> {
+    let is_asked =
+        |program: &Program| program.n.is_some() || program.place.ppn.is_some() || program.place.names_hosts();
+    let is_other = found.allocation.scheduler != Scheduler::Slurm || run.programs.iter().any(is_asked);
+    let env = |name: &str| variable(site, name);
+    if is_other || env("SLURM_TASKS_PER_NODE").or_else(|| env("SLURM_STEP_TASKS_PER_NODE")).is_some() {
+        return None;
+    }
+    env("SLURM_NTASKS")?.parse().ok()
+}
+
+/// The note about the first host of which the user has named more slots than the scheduler gives.
+fn fewer_slots(allocation: &Allocation, named: &[Entry], site: &Site<'_>) -> Option<Note> {
+    named.iter().find_map(|entry| {
+        let named = entry.slots?;
+        let given = allocation.select(vec![entry.clone()], &site.here).ok()?.pop()?.slots?;
+        (given < named).then(|| Note::FewerSlots {
+            host: entry.host.to_string(),
+            named,
+            given,
+            job: allocation.title(),
+        })
+    })
+}
+
+/// A variable that is not empty.
+fn variable(site: &Site<'_>, name: &str) -> Option<String> {
+    (site.env)(name).and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty())
+}
+
+/// The note about a job of a scheduler whose hosts are not known.
 pub(super) fn without_hosts(run: &Run, site: &Site<'_>) -> Option<Note> {
-    let env =
-        |name: &str| (site.env)(name).and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty());
+    let env = |name: &str| variable(site, name);
     if run.in_allocation.is_some() || run.reach.launcher != Launcher::Auto || run.names_hosts() {
         return None;
     }
     // A rank has the number of the job for its own program.
-    let job = env("SLURM_JOB_ID").filter(|_| env("RLAUNCH_JOB_ID").is_none())?;
-    Some(Note::NoHosts { job })
+    if env("RLAUNCH_JOB_ID").is_some() {
+        return None;
+    }
+    let set = |name: &str| env(name).map(|value| format!("{name}={value}"));
+    let note = |set, lacks: &str| Some(Note::NoHosts { set, lacks: lacks.to_owned() });
+    if let Some(job) = set("SLURM_JOB_ID") {
+        let components = env("SLURM_HET_SIZE").and_then(|size| size.parse::<u32>().ok()).filter(|size| *size > 1);
+        return match components.and_then(|_| set("SLURM_HET_SIZE")) {
+            Some(size) => note(size, "SLURM_JOB_NODELIST_HET_GROUP_0"),
+            None => note(job, "SLURM_JOB_NODELIST"),
+        };
+    }
+    match (set("PBS_JOBID"), set("PBS_NODEFILE")) {
+        (Some(job), None) => return note(job, "PBS_NODEFILE"),
+        (Some(job), Some(file)) => return note(job, &format!("hosts in {file}")),
+        (None, _) => {}
+    }
+    match (set("LSB_JOBID"), set("PE_HOSTFILE")) {
+        (Some(job), _) => note(job, "LSB_MCPU_HOSTS"),
+        (None, Some(file)) => note(file, "hosts in that file"),
+        (None, None) => None,
+    }
 }
 
 /// How many tasks srun has started, of which we are one. A terminal of srun's is one task's, whatever their number.

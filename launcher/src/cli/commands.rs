@@ -32,10 +32,11 @@ After 'run --' a ':' is an argument of the program.
 ";
 
 const MAP: &str = "\
-Usage: rlaunch map [--json] [OPTIONS] [PROGRAM [ARGS...] [: ...]...]
+Usage: rlaunch map [--json] [--bind] [OPTIONS] [PROGRAM [ARGS...] [: ...]...]
 
 Prints where the ranks of a job would run, and starts nothing. All options of a
-job are accepted. The same as --dry-run. These options decide:
+job are accepted. The same as --dry-run. --bind: as --report-bindings. These
+options decide:
 
 ";
 
@@ -56,7 +57,7 @@ Prints the version. -v: also the path of this rlaunch, and of others in PATH.
 /// All commands, in the order of the help.
 pub(super) static COMMANDS: [Sub; 13] = [
     Sub { name: "run", shape: "[--] PROGRAM", brief: "a job, as without 'run'", usage: RUN, table: &table::JOB },
-    Sub { name: "map", shape: "PROGRAM", brief: "where its ranks would run", usage: MAP, table: &table::JOB },
+    Sub { name: "map", shape: "[PROGRAM]", brief: "where its ranks would run", usage: MAP, table: &table::JOB },
     Sub {
         name: "doctor",
         shape: "[-H LIST]",

@@ -1,12 +1,14 @@
 //! Options about devices that one process at a time can use, and `rlaunch clean`.
 
 use super::errors::CliError;
+use super::nearest::nearest;
 use super::scan::{self, Given};
 use super::table::{CLEAN, Group, Id, Row, Takes};
 use super::values::Lookup;
 use super::{help, place, reach, values};
 use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, LIBTPU_LOCK, LOCK_FILES};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::tpu::chips;
 use rlaunch_core::wire::capped::Capped;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +70,7 @@ impl Args {
         let (option, value) = (&given.spelled, &given.value);
         match opt {
             Opt::Devices => self.kind = Some(values::choice(option, value, &KINDS)?),
-            Opt::Clean => self.clean = Some(values::choice(option, value, &POLICIES)?),
+            Opt::Clean => self.clean = Some(policy(option, value)?),
             Opt::LockFiles => self.lock_files = Some(lock_files(option, value)?),
         }
         Ok(())
@@ -84,6 +86,18 @@ impl Args {
             is_trial: false,
         }
     }
+}
+
+/// The strongest policy is never suggested for a word that is none.
+fn policy(option: &OsBytes, value: &OsBytes) -> Result<CleanPolicy, CliError> {
+    values::choice(option, value, &POLICIES).map_err(|error| match error {
+        CliError::Value { option, takes, got, .. } => {
+            let meant = nearest(&got, ["off", "stale", "own"].into_iter()).unwrap_or("stale");
+            let hint = Some(values::spell(&option, meant).into());
+            CliError::Value { option, takes, got, hint }
+        }
+        other => other,
+    })
 }
 
 /// Absolute paths, at most [`LOCK_FILES`]; `none`: no path.
@@ -107,8 +121,8 @@ pub(super) const USAGE: &str = "\
 Usage: rlaunch clean [-H LIST] [OPTIONS]
 
 Frees the TPU chips of hosts, as a job does before its ranks are started. Ends
-processes that hold a chip, if --clean-devices allows that. Removes the lock
-file of libtpu. With --dry-run nothing is ended or removed.
+processes that hold a chip, if --clean-devices allows that (default: stale).
+Removes the lock file of libtpu. With --dry-run nothing is ended or removed.
 
 ";
 
@@ -118,12 +132,17 @@ pub(super) const DRY_RUN: &str = "show what would be ended or removed";
 /// The variable that stands for `--devices`.
 const VARIABLE: &str = "RLAUNCH_DEVICES";
 
-/// The command of each host whose chips are free. A host without device files has no chip.
-const FREE: &str = concat!(
-    "for f in /dev/accel[0-9]* /dev/vfio/[0-9]*; do ",
-    "[ -e \"$f\" ] && exec echo no process holds a TPU chip; done; ",
-    "echo there is no TPU chip: neither /dev/accel0 nor /dev/vfio/0 exists",
-);
+/// The command of each host whose chips are free. Other devices have files below /dev/vfio too: the PCI bus shows the chips.
+fn free() -> String {
+    let ids = (0..=u16::MAX).filter(|device| chips::generation(*device).is_some());
+    let known: Vec<String> = ids.map(|device| format!("{:#06x}{device:#06x}", chips::VENDOR)).collect();
+    format!(
+        "for d in /sys/bus/pci/devices/*; do read v <\"$d/vendor\" && read i <\"$d/device\" && \
+         case $v$i in {}) exec echo no process holds a TPU chip;; esac; done 2>/dev/null; \
+         echo there is no TPU chip: the PCI bus shows none",
+        known.join("|")
+    )
+}
 
 /// The options of `rlaunch clean`: some of a job's.
 pub(super) const CLEAN_OPTIONS: &[Id] = &[
@@ -182,9 +201,9 @@ pub(super) fn clean(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Clean, CliEr
     }
     // The job has no program that waits for other hosts of a slice.
     job.extend(
-        ["--allow-partial", "--ppn", "1", "--stdin", "none", "--prefix", "%h: ", "--", "sh", "-c", FREE]
-            .map(OsBytes::from),
+        ["--allow-partial", "--ppn", "1", "--stdin", "none", "--prefix", "%h: ", "--", "sh", "-c"].map(OsBytes::from),
     );
+    job.push(OsBytes::from(free()));
     Ok(Clean::Job { words: job, is_trial })
 }
 
@@ -209,7 +228,7 @@ mod tests {
 
     #[test]
     fn clean_is_a_job_with_one_process_on_each_host() {
-        let end = format!("--allow-partial --ppn 1 --stdin none --prefix %h:  -- sh -c {FREE}");
+        let end = format!("--allow-partial --ppn 1 --stdin none --prefix %h:  -- sh -c {}", free());
         for (line, words, is_trial) in [
             ("", "--devices=tpu", false),
             ("-H n[1-2] --dry-run", "--hosts n[1-2] --devices=tpu", true),
@@ -231,6 +250,20 @@ mod tests {
         assert!(with("foo").err().unwrap().render().contains("RLAUNCH_DEVICES"));
         let Ok(Clean::Job { words, .. }) = with("auto") else { panic!("no job") };
         assert_eq!(words[0], OsBytes::from("--devices=auto"));
+    }
+
+    #[test]
+    fn strongest_policy_is_never_suggested() {
+        for (value, meant) in [("al", "stale"), ("alll", "stale"), ("ow", "own"), ("stal", "stale")] {
+            let said = cleaned(&format!("--clean-devices {value}"));
+            let said = said.and_then(|(words, _)| {
+                let words = words.split(' ').map(Into::into).collect();
+                super::super::parse(words, &|_| None).map(|_| String::new()).map_err(|error| error.render())
+            });
+            let said = said.unwrap_err();
+            assert!(said.ends_with(&format!("  try     --clean-devices {meant}\n")), "{value}: {said}");
+        }
+        assert!(cleaned("-h").unwrap().0.contains("(default: stale)"));
     }
 
     #[test]

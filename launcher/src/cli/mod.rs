@@ -272,7 +272,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         name if commands::by_name(name).is_some() => return without_program(words, env),
         _ => errors::refuse_command(first)?,
     }
-    let mut parts = programs(words, long_form)?;
+    let mut parts = if map { programs_of_map(words)? } else { programs(words, long_form)? };
     if !long_form && !map {
         refuse_late_command(parts.first(), env)?;
     }
@@ -408,6 +408,19 @@ fn programs(words: Vec<OsBytes>, long_form: bool) -> Result<Vec<scan::Words>, Cl
         parts.push(part);
     }
     Ok(parts)
+}
+
+/// The programs of `rlaunch map`, which has a short name for `--report-bindings`. A job has none: its `--bind` would look like `--bind-to`.
+fn programs_of_map(mut words: Vec<OsBytes>) -> Result<Vec<scan::Words>, CliError> {
+    let read = programs(words.clone(), false);
+    let is_short = matches!(&read, Err(CliError::Unknown { option, .. }) if option.as_slice() == b"--bind");
+    match words.iter_mut().find(|word| is_short && word.as_slice() == b"--bind") {
+        Some(word) => {
+            *word = "--report-bindings".into();
+            programs(words, false)
+        }
+        None => read,
+    }
 }
 
 /// Gives `rlaunch map` a program if it shows the hosts alone, and returns whether it does. A path is the program, which the option before

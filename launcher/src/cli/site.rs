@@ -238,9 +238,9 @@ impl Run {
     /// # Errors
     /// Hosts that cannot be understood, or ranks that do not fit.
     pub(crate) fn place(&self, site: &Site<'_>) -> Result<Placement, CliError> {
-        let mut apps = Vec::new();
+        let (mut apps, mut notes) = (Vec::new(), Vec::new());
         for program in &self.programs {
-            apps.push((program, self.with_discovered(self.hosts(program, site)?, site)?));
+            apps.push((program, self.with_discovered(self.hosts(program, site, &mut notes)?, site)?));
         }
         let named: Vec<Entry> = apps.iter().flat_map(|(_, hosts)| hosts.clone()).collect();
         let asked = self.ask(&apps, &named, site)?;
@@ -264,7 +264,8 @@ impl Run {
         };
         let placed = place::place(&request);
         let mut placement = placed.map_err(|source| CliError::Place { source, variables: self.variables.clone() })?;
-        placement.notes.extend(self.one_per_host(placement.nodes.len()));
+        placement.notes.extend(notes.into_iter().take(1));
+        placement.notes.extend(self.one_per_host(&placement, site));
         placement.notes.extend(super::allocation::without_hosts(self, site));
         placement.worlds = self.worlds(&placement)?;
         self.check_chips(&placement)?;

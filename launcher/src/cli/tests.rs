@@ -550,6 +550,13 @@ fn a_map_is_no_job() {
     assert_eq!(["map a", "map --json a", "--dry-run a", "--json --dry_run a"].map(map), [false, true, false, true]);
     // It has the options of a job, and those of other launchers, as a job has them.
     assert!(!map("map --ntasks-per-node 2 -w a,b --machinefile=hosts a"));
+    // A placement needs no program.
+    assert_eq!(["map", "map --json -H node2"].map(map), [false, true]);
+    assert!(error("map -n 1 a : -n 2").contains("no program given after ':'"));
+    let reports = |line: &str| matches!(with(line, &[]), Ok(Command::Map { run, .. }) if run.whole.bound().report);
+    assert!(reports("map --bind -H node2") && reports("map --bind a --bind") && !reports("map a --bind"));
+    assert!(error("--bind a").contains("--bind-to"), "{}", error("--bind a"));
+    assert!(refused("map -H node[1", &[]).unwrap().contains("node[1"));
     assert!(error("map --nnode 2 a").contains("--nnodes"), "{}", error("map --nnode 2 a"));
     assert!(error("map -N 2 a").contains("--ppn 2"));
     assert!(matches!(with("map --help", &[]), Ok(Command::Help(_))));

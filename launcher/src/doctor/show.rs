@@ -2,6 +2,7 @@
 
 use super::{Finding, Saving};
 use crate::edges::now;
+use crate::serve::devices::decoded;
 use crate::serve::facts::UNKNOWN;
 use rlaunch_core::bootstrap::{CarrierKind, Failure, Place, Target, Up};
 use rlaunch_core::error::Hint as _;
@@ -251,7 +252,7 @@ pub(super) struct Slice<'a> {
     pub(super) hosts: &'a str,
 }
 
-/// A process that holds devices: `/dev/vfio/0:4242:alice:MEMORY:SECONDS:python3_train.py`.
+/// A process that holds devices: `/dev/vfio/0:4242:alice:MEMORY:SECONDS:python3%20train.py`.
 pub(super) struct Holder<'a> {
     pub(super) devices: &'a str,
     /// `None`: the user of the doctor may not see the process.
@@ -261,10 +262,10 @@ pub(super) struct Holder<'a> {
 /// A process that the user of the doctor may see.
 pub(super) struct Process<'a> {
     pub(super) pid: &'a str,
-    pub(super) user: &'a str,
+    pub(super) user: String,
     pub(super) memory: &'a str,
     pub(super) seconds: &'a str,
-    pub(super) command: &'a str,
+    pub(super) command: String,
 }
 
 impl<'a> Holder<'a> {
@@ -273,6 +274,7 @@ impl<'a> Holder<'a> {
         let devices = parts.next().unwrap_or_default();
         let process = match (parts.next(), parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some(pid), Some(user), Some(memory), Some(seconds), Some(command)) => {
+                let (user, command) = (decoded(user), decoded(command));
                 Some(Process { pid, user, memory, seconds, command })
             }
             _ => None,
@@ -341,11 +343,11 @@ mod tests {
         assert_eq!(facts.limits(), limits);
         assert_eq!(facts.value("noexec"), Some("/tmp,/dev/shm"));
         let tpu = Facts(
-            "chips=4/v2_or_v3 lock=locked_by_7 slice=a/1/4 holder=/dev/vfio/0-3:7:alice:3221225472:7500:python3_a.py holder=/dev/vfio/5:?:?:?",
+            "chips=4/v2_or_v3 lock=locked_by_7 slice=a/1/4 holder=/dev/vfio/0-3:7:alice:3221225472:7500:python3%20my_a.py holder=/dev/vfio/5:?:?:?",
         );
         assert_eq!(tpu.chips(), "4 chips (v2 or v3); host 1 of 4 in slice a; lock file locked by 7");
         let held: Vec<String> = tpu.holders().map(|held| held.to_string()).collect();
-        assert_eq!(held[0], "/dev/vfio/0-3 by pid 7, alice: python3_a.py (3 GiB, for 2h05m)");
+        assert_eq!(held[0], "/dev/vfio/0-3 by pid 7, alice: python3 my_a.py (3 GiB, for 2h05m)");
         assert_eq!(held[1], "/dev/vfio/5 by a process that you may not see; ask root: lsof /dev/vfio/5");
         assert_eq!((Facts("").has(), Facts("").limits()), (String::new(), String::new()), "an agent of another build");
     }

@@ -40,7 +40,7 @@ fn lock(found: LockFound) -> String {
         LockFound::Removed | LockFound::Unlocked => "lock=left_over".to_owned(),
         LockFound::Locked(pid) => format!("lock=locked_by_{pid}"),
         LockFound::Foreign(uid) => format!("lock=of_user_{uid}"),
-        LockFound::Odd => "lock=no_file".to_owned(),
+        LockFound::Odd(kind) => format!("lock=is_{kind}").replace(char::is_whitespace, "_"),
         LockFound::Unknown(errno) => format!("lock=errno_{errno}"),
     }
 }
@@ -51,9 +51,57 @@ fn holders(site: &Site) -> Vec<String> {
     look.holders.iter().take(NAMED).map(holder).chain(hidden).collect()
 }
 
+/// A part of a word, without blanks: `%20` stands for one.
+fn encoded(text: &str) -> String {
+    let mut word = String::new();
+    for c in text.chars() {
+        match c {
+            '%' => word.push_str("%25"),
+            c if c.is_whitespace() => {
+                c.encode_utf8(&mut [0; 4]).bytes().for_each(|b| word.push_str(&format!("%{b:02x}")))
+            }
+            c => word.push(c),
+        }
+    }
+    word
+}
+
+/// The text behind a part of a word. A sign that stands for nothing stays.
+pub(crate) fn decoded(word: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = word;
+    while let Some((before, after)) = rest.split_once('%') {
+        bytes.extend_from_slice(before.as_bytes());
+        match after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => bytes.push(byte),
+            None => bytes.push(b'%'),
+        }
+        let is_code = after.get(..2).is_some_and(|digits| u8::from_str_radix(digits, 16).is_ok());
+        rest = if is_code { after.get(2..).unwrap_or_default() } else { after };
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// The words of the line stand between blanks.
 fn holder(holder: &Holder) -> String {
     let DeviceHolder { devices, pid, user, command, .. } = holder.report(Kept::Policy);
     let (memory, seconds) = host::process(pid).map_or((0, 0), |used| (used.memory, used.seconds));
-    format!("holder={devices}:{pid}:{user}:{memory}:{seconds}:{command}").replace(char::is_whitespace, "_")
+    let [devices, user, command] = [devices, user, command].map(|text| encoded(&text.to_string()));
+    format!("holder={devices}:{pid}:{user}:{memory}:{seconds}:{command}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_of_a_holder_is_read_back_as_it_is() {
+        for text in ["python3 my_train.py --x=1:2", "100% of\tit%20", "a\u{3000}b", ""] {
+            let word = encoded(text);
+            assert!(!word.contains(char::is_whitespace), "{word}");
+            assert_eq!(decoded(&word), text);
+        }
+        assert_eq!(decoded("5% a%zz%2"), "5% a%zz%2");
+    }
 }

@@ -4,10 +4,11 @@ use super::host_messages::{Said, list};
 use super::log_view::Line;
 use super::report::host;
 use super::{Tone, phrases};
-use rlaunch_core::guard::devices::{DeviceHolder, Kept, LockFound};
+use rlaunch_core::guard::devices::{DeviceHolder, Kept, LockFound, OddFile};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::{Became, Report};
+use rlaunch_core::shell::quoted;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::NodeRefusal;
@@ -17,33 +18,67 @@ pub(super) const fn are_both(one: &NodeRefusal, other: &NodeRefusal) -> bool {
     matches!((one, other), (NodeRefusal::Devices { .. }, NodeRefusal::Devices { .. }))
 }
 
-/// The table of the holders on all hosts, and the way out.
-pub(super) fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
+/// The table of the holders on all hosts, and the way out. `cleans`: for `rlaunch clean`, which starts nothing.
+pub(super) fn table(report: &Report, hosts: &str, why: &NodeRefusal, cleans: bool) -> Said {
     let own = |(node, why): &(NodeId, NodeRefusal)| are_both(why, why) && !report.left_out.contains(node);
     let mut refused: Vec<(String, &NodeRefusal)> =
         report.refused.iter().filter(|one| own(one)).map(|(node, why)| (host(report, *node), why)).collect();
     if refused.is_empty() {
         refused.push((hosts.to_owned(), why));
     }
-    let where_ = match report.asked() {
+    let mut text = match report.asked() {
         0 | 1 => format!("the TPU of {hosts} is in use"),
         asked => format!("the TPU of {} of {} is in use", refused.len(), phrases::count(asked as u64, "host")),
     };
     let started = report.others().iter().any(|group| group.became != Became::NeverStarted);
-    let effect = if started { "no other rank was started" } else { "nothing was started" };
-    let mut text = format!("{where_}; {effect}");
+    text.push_str(match (cleans, started) {
+        (true, _) => "",
+        (false, true) => "; no other rank was started",
+        (false, false) => "; nothing was started",
+    });
     let width = refused.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(6);
-    // Nothing is ended on any host if one holder has to be kept.
-    let is_mixed = holders(&refused).any(|holder| holder.kept != Kept::Trial);
+    let is_mixed = is_mixed(&refused);
     for (name, why) in &refused {
         for row in rows(why, is_mixed) {
             text.push_str(&format!("\n  {name:<width$}  {row}"));
         }
     }
     let nodes: Vec<NodeId> = report.refused.iter().filter(|one| own(one)).map(|(node, _)| *node).collect();
-    let is_local = report.start.as_ref().is_none_or(|start| start.hosts.len() < 2);
-    let at = if is_local || nodes.is_empty() { String::new() } else { format!(" -H {}", list(report, &nodes)) };
-    (text, Some(way_out(&refused, &at).into()))
+    let named = if nodes.is_empty() { hosts.to_owned() } else { list(report, &nodes) };
+    (text, Some(way_out(&refused, &at(report, &named), cleans).into()))
+}
+
+/// The first holder of a host in a line, and the way out: for hosts among others that a job does not get.
+pub(super) fn brief(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
+    let NodeRefusal::Devices { holders, more, .. } = why else { return (String::new(), None) };
+    let others = (holders.len() as u64).saturating_sub(1).saturating_add((*more).into());
+    let others = if others == 0 { String::new() } else { format!(", and {}", phrases::count(others, "other process")) };
+    let by = match holders.first() {
+        Some(DeviceHolder { pid, user, command, .. }) => format!("process {pid} of {user}: {command}{others}"),
+        None => "by a process that you may not see".to_owned(),
+    };
+    let hint = way_out(&[(hosts.to_owned(), why)], &at(report, hosts), false);
+    (format!("the TPU of {hosts} is in use ({by})"), Some(hint.into()))
+}
+
+/// The option for these hosts; empty where the job has only the host of the launcher.
+fn at(report: &Report, hosts: &str) -> String {
+    let is_here = report.start.as_ref().is_none_or(|start| match start.hosts.as_slice() {
+        [] => true,
+        [sole] => *sole == start.host,
+        _ => false,
+    });
+    if is_here { String::new() } else { format!(" -H {hosts}") }
+}
+
+/// Whether some holder has to be kept: then none is ended on any host. A hidden holder belongs to another user.
+fn is_mixed(refused: &[(String, &NodeRefusal)]) -> bool {
+    is_hidden(refused) || holders(refused).any(|holder| holder.kept != Kept::Trial)
+}
+
+/// Whether a holder cannot be seen by this user.
+fn is_hidden(refused: &[(String, &NodeRefusal)]) -> bool {
+    refused.iter().any(|(_, why)| matches!(why, NodeRefusal::Devices { hidden, .. } if !hidden.is_empty()))
 }
 
 /// The holders on all hosts.
@@ -100,39 +135,35 @@ fn waits(wchan: &OsBytes) -> String {
     if wchan.is_empty() { String::new() } else { format!(" in {wchan}") }
 }
 
-/// The way out, by the holder that asks for least.
-fn way_out(refused: &[(String, &NodeRefusal)], at: &str) -> String {
+/// The way out, by the holder that asks for most: if one has to be kept, none is ended.
+fn way_out(refused: &[(String, &NodeRefusal)], at: &str, cleans: bool) -> String {
     let find = |kept: Kept| holders(refused).find(|holder| holder.kept == kept);
     let has = |kept: Kept| find(kept).is_some();
-    if has(Kept::Trial) && holders(refused).all(|holder| holder.kept == Kept::Trial) {
+    if has(Kept::Trial) && !is_mixed(refused) {
         return "the same without --dry-run".to_owned();
     }
-    if has(Kept::Claimed) {
-        return "wait until the other job of rlaunch has ended; or --devices none".to_owned();
-    }
-    if has(Kept::Foreign) {
-        return "mount the /proc of this PID namespace (unshare --mount-proc); or --devices none".to_owned();
-    }
-    if has(Kept::Policy) {
-        return format!("rlaunch clean{at} --clean-devices own, to end it; or --devices none");
-    }
-    if has(Kept::LivingJob) {
-        return "end that job of rlaunch, or wait for its end; or --devices none".to_owned();
-    }
-    if let Some(DeviceHolder { pid, .. }) = find(Kept::Ancestor) {
-        return format!("close the TPU in process {pid} (in a notebook, restart its kernel); or --devices none");
-    }
-    if let Some(DeviceHolder { pid, .. }) = find(Kept::Unsure) {
-        return format!("kill {pid}, if that process uses the TPU; or --devices none");
-    }
-    if has(Kept::Killed) {
+    let way = if has(Kept::Claimed) {
+        "wait until the other job of rlaunch has ended".to_owned()
+    } else if has(Kept::Foreign) {
+        "mount the /proc of this PID namespace (unshare --mount-proc)".to_owned()
+    } else if has(Kept::LivingJob) {
+        "end that job of rlaunch, or wait for its end".to_owned()
+    } else if let Some(DeviceHolder { pid, .. }) = find(Kept::Ancestor) {
+        format!("close the TPU in process {pid} (in a notebook, restart its kernel)")
+    } else if let Some(DeviceHolder { pid, .. }) = find(Kept::Unsure) {
+        format!("kill {pid}, if that process uses the TPU")
+    } else if has(Kept::Killed) {
         return "the same again in a minute; if the process stays, restart the host".to_owned();
-    }
-    if has(Kept::Init) {
-        return "restart the container of process 1; or --devices none".to_owned();
-    }
-    // Holders of other users, services and containers, and holders that this user may not see.
-    format!("as root: rlaunch clean{at} --clean-devices all, to end it; or --devices none")
+    } else if has(Kept::Init) {
+        "restart the container of process 1".to_owned()
+    } else if has(Kept::Policy) && !is_hidden(refused) && !has(Kept::OtherUser) && !has(Kept::Unit) {
+        format!("rlaunch clean{at} --clean-devices own, to end it")
+    } else {
+        // Holders of other users, services and containers, and holders that this user may not see.
+        format!("as root: rlaunch clean{at} --clean-devices all, to end it")
+    };
+    // rlaunch clean does not take that option.
+    if cleans { way } else { format!("{way}; or --devices none") }
 }
 
 /// A length of time with its two largest units: `2h 10m`.
@@ -185,7 +216,8 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line
 fn lock_file(path: &OsBytes, found: LockFound, host: &OsBytes, cleans: bool) -> Line {
     // A job prints it with -v only: libtpu leaves the file after each run.
     let removed = if cleans { Tone::Normal } else { Tone::Verbose };
-    let skipped = "ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1";
+    let skipped = |text: String| if cleans { text } else { format!("{text}: ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1") };
+    let as_root = |command: &str| format!("\n  try     sudo {command} {}", quoted(path));
     match found {
         LockFound::Removed => (removed, format!("removed {path} on {host}: no process had locked it")),
         LockFound::Unlocked => (Tone::Normal, format!("{path} on {host} would be removed: no process has locked it")),
@@ -194,11 +226,14 @@ fn lock_file(path: &OsBytes, found: LockFound, host: &OsBytes, cleans: bool) -> 
         }
         LockFound::Locked(pid) => (Tone::Normal, format!("{path} on {host} is locked by process {pid}")),
         LockFound::Foreign(uid) => {
-            (Tone::Normal, format!("{path} on {host} belongs to user {uid}: {skipped}\n  try     sudo rm {path}"))
+            (Tone::Normal, skipped(format!("{path} on {host} belongs to user {uid}")) + &as_root("rm"))
         }
-        LockFound::Odd => (Tone::Normal, format!("{path} on {host} is a link or no file: {skipped}")),
+        LockFound::Odd(kind) => {
+            let command = if kind == OddFile::Directory { "rmdir" } else { "rm" };
+            (Tone::Normal, skipped(format!("{path} on {host} is {kind}, not a lock file")) + &as_root(command))
+        }
         LockFound::Unknown(errno) => {
-            (Tone::Normal, format!("cannot remove {path} on {host}: {}; {skipped}", phrases::errno(errno)))
+            (Tone::Normal, skipped(format!("cannot remove {path} on {host} ({})", phrases::errno(errno))))
         }
     }
 }
@@ -233,6 +268,8 @@ mod tests {
     fn way_out_is_one_that_helps() {
         for (kept, way) in [
             (&[Kept::Trial, Kept::Trial][..], "the same without --dry-run"),
+            (&[Kept::Policy, Kept::OtherUser], "as root: rlaunch clean -H n --clean-devices all"),
+            (&[Kept::Policy, Kept::LivingJob], "end that job of rlaunch"),
             (&[Kept::Trial, Kept::OtherUser], "as root: rlaunch clean -H n --clean-devices all"),
             (&[Kept::Trial, Kept::Policy], "rlaunch clean -H n --clean-devices own"),
             (&[Kept::LivingJob], "end that job of rlaunch"),
@@ -244,8 +281,48 @@ mod tests {
         ] {
             let why = held(kept);
             let refused = [("n".to_owned(), &why)];
-            assert!(way_out(&refused, " -H n").starts_with(way), "{kept:?}: {}", way_out(&refused, " -H n"));
+            let said = way_out(&refused, " -H n", false);
+            assert!(said.starts_with(way), "{kept:?}: {said}");
+            assert!(!way_out(&refused, "", true).contains("--devices none"), "clean does not take it");
         }
+    }
+
+    /// The real run would end none of them.
+    #[test]
+    fn hidden_holder_of_one_host_keeps_the_holders_of_all() {
+        for (kept, row) in [(Kept::Trial, "would be ended, if no other holder were kept"), (Kept::Policy, "for 1m 5s")]
+        {
+            let (seen, hidden) = (held(&[kept]), held(&[]));
+            let refused = [("n1".to_owned(), &seen), ("n2".to_owned(), &hidden)];
+            assert!(rows(&seen, is_mixed(&refused)).remove(0).contains(row));
+            let said = way_out(&refused, " -H n[1-2]", false);
+            assert_eq!(said, "as root: rlaunch clean -H n[1-2] --clean-devices all, to end it; or --devices none");
+        }
+    }
+
+    #[test]
+    fn file_that_is_no_lock_file_is_named_with_the_command_for_root() {
+        let said = |found, cleans| lock_file(&"/tmp/a b".into(), found, &"n1".into(), cleans).1;
+        let ranks = ": ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1";
+        for (kind, words, command) in [
+            (OddFile::Directory, "a directory", "rmdir"),
+            (OddFile::Link, "a symbolic link", "rm"),
+            (OddFile::Fifo, "a FIFO", "rm"),
+            (OddFile::ManyNames, "a file with several names (hard links)", "rm"),
+            (OddFile::Other, "no regular file", "rm"),
+        ] {
+            let hint = format!("\n  try     sudo {command} '/tmp/a b'");
+            assert_eq!(
+                said(LockFound::Odd(kind), false),
+                format!("/tmp/a b on n1 is {words}, not a lock file{ranks}{hint}")
+            );
+            assert_eq!(
+                said(LockFound::Odd(kind), true),
+                format!("/tmp/a b on n1 is {words}, not a lock file{hint}"),
+                "no rank starts"
+            );
+        }
+        assert!(!said(LockFound::Foreign(9), true).contains("ranks"));
     }
 
     #[test]

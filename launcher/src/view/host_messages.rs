@@ -52,15 +52,20 @@ impl Group<'_> {
     }
 }
 
-/// Hosts cannot be reached, or are not ready.
-pub(crate) fn unreachable(report: &Report, failed: u32, asked: u32) -> String {
+/// Hosts cannot be reached, or are not ready. `cleans`: for `rlaunch clean`, which needs all of them.
+pub(crate) fn unreachable(report: &Report, (failed, asked): (u32, u32), cleans: bool) -> String {
     let reached = report.refused.is_empty() && report.lost_hosts.is_empty();
     let what = if reached { "cannot be reached" } else { "cannot be had" };
     let all = phrases::count(asked.into(), "host");
-    let mut text = format!("error: {failed} of {all} {what}; nothing was started\n");
+    let mut text = match cleans {
+        true => format!("error: {failed} of {all} {what}\n"),
+        false => format!("error: {failed} of {all} {what}; nothing was started\n"),
+    };
     text.push_str(&too_few(report));
     text.push_str(&missing(report));
-    text.push_str(&way_on(report));
+    if !cleans {
+        text.push_str(&way_on(report));
+    }
     text
 }
 
@@ -252,8 +257,8 @@ pub(crate) fn some(report: &Report, nodes: &[NodeId]) -> String {
     format!("{} and {last}", names.join(", "))
 }
 
-/// Hosts cannot do what was asked for; there may have been ranks.
-pub(crate) fn refused(report: &Report, why: &NodeRefusal) -> String {
+/// Hosts cannot do what was asked for; there may have been ranks. `cleans`: for `rlaunch clean`.
+pub(crate) fn refused(report: &Report, why: &NodeRefusal, cleans: bool) -> String {
     let mut all: Vec<(&NodeRefusal, Vec<NodeId>)> = vec![(why, Vec::new())];
     // Refusals of hosts that the job did without were reported before.
     for (node, why) in report.refused.iter().filter(|(node, _)| !report.left_out.contains(node)) {
@@ -267,7 +272,11 @@ pub(crate) fn refused(report: &Report, why: &NodeRefusal) -> String {
     let mut head = "error: ";
     for (why, nodes) in all {
         let hosts = if nodes.is_empty() { host(report, first(report)) } else { list(report, &nodes) };
-        let (what, hint) = refusal(report, &hosts, why);
+        let (what, hint) = if let NodeRefusal::Devices { .. } = why {
+            device_messages::table(report, &hosts, why, cleans)
+        } else {
+            refusal(report, &hosts, why)
+        };
         let _infallible = writeln!(block.text, "{head}{what}");
         if let Some(hint) = hint {
             let _infallible = writeln!(block.text, "  try     {hint}");
@@ -275,7 +284,7 @@ pub(crate) fn refused(report: &Report, why: &NodeRefusal) -> String {
         head = "  also    ";
     }
     let started = report.others().iter().any(|group| group.became != Became::NeverStarted);
-    if !started && report.asked() > 1 {
+    if !started && !cleans && report.asked() > 1 {
         block.text.push_str(&too_few(report));
         block.text.push_str(&way_on(report));
     }
@@ -350,7 +359,7 @@ fn refusal(report: &Report, hosts: &str, why: &NodeRefusal) -> Said {
         }
         NodeRefusal::Program { app, error } => program(report, hosts, app.index(), error),
         NodeRefusal::Gpus { each, needed, has } => gpus(hosts, *each, *needed, *has),
-        NodeRefusal::Devices { .. } => device_messages::refusal(report, hosts, why),
+        NodeRefusal::Devices { .. } => device_messages::brief(report, hosts, why),
         NodeRefusal::DevicesUnknown { limit } => (
             format!("cannot find the processes that hold the TPU of {hosts}: no answer from /proc for {limit}"),
             Some("ps -eo pid,stat,comm, for processes in state D; or --devices none".into()),

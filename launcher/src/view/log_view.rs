@@ -140,7 +140,7 @@ impl LogView {
         if matches!(record.what, What::JobEnd { .. }) {
             let report = &self.names.report;
             let mut around = path_search::look(report);
-            around.has_stderr = self.has_stderr(report);
+            (around.has_stderr, around.cleans) = (self.has_stderr(report), self.reported.cleans);
             let is_shown = report::is_shown(report, self.tone, self.terminal);
             return if is_shown { phrases::short_lines(report::render(report, &around)) } else { String::new() };
         }

@@ -52,14 +52,20 @@ pub(super) fn on_hosts(report: &Report, nodes: &[NodeId], lost: Lost) -> String 
         Lost::Starved(long) => {
             let long = phrases::wait(long);
             let killed = if one { "the guardian of" } else { "the guardians of" };
+            let limit = suspend_limit(report);
             format!(
-                "rlaunch was suspended for {long}, longer than --lease allows; {killed} {host} killed the ranks there"
+                "rlaunch was suspended for {long}, longer than {limit} allows; {killed} {host} killed the ranks there"
             )
         }
         Lost::Guardian if one => format!("the guardian on {host} was lost (it was killed or crashed)"),
         Lost::Guardian => format!("the guardians on {host} were lost (they were killed or crashed)"),
         Lost::Init => format!("the first process of the PID namespace on {host} was lost (it was killed or crashed)"),
     }
+}
+
+/// The option with the longest time that rlaunch may be suspended: schedulers announce that they suspend a job.
+const fn suspend_limit(report: &Report) -> &'static str {
+    if report.was_suspended { "--suspend-limit" } else { "--lease" }
 }
 
 /// An edge ended before the job did.
@@ -101,6 +107,7 @@ pub(super) fn next_step(report: &Report, node: NodeId, lost: Lost) -> Option<Str
         Lost::Agent(CloseReason::Slow | CloseReason::Failed(_) | CloseReason::Carrier(_, CarrierEnd::Code(_)))
         | Lost::AgentMute
         | Lost::Unheard => Some(is_up()),
+        Lost::Starved(_) if report.was_suspended => Some("a longer --suspend-limit".to_owned()),
         Lost::Expired | Lost::Starved(_) => Some("a longer --lease, if the network or a host pauses".to_owned()),
     }
 }

@@ -57,7 +57,7 @@ pub(crate) fn text(
         // Writing to a String cannot fail.
         writeln!(text, "  {names:width$}  {ranks}").unwrap_or_default();
     }
-    if programs.len() > 1 {
+    if programs.len() > 1 && programs.iter().any(|argv| !argv.is_empty()) {
         let of: Vec<String> = (0..)
             .map(AppIndex::new)
             .take(programs.len())
@@ -282,6 +282,14 @@ pub(crate) fn json(
     text
 }
 
+/// The line for programs, with the CPUs of the ranks as its last member.
+pub(crate) fn with_bindings(line: String, bindings: Option<serde_json::Value>) -> String {
+    match (line.strip_suffix("}\n"), bindings) {
+        (Some(open), Some(bindings)) => format!("{open},\"bindings\":{bindings}}}\n"),
+        _ => line,
+    }
+}
+
 /// Group and number of a rank, where the job has groups.
 fn group_fields(text: &mut String, placement: &Placement, rank: Rank) {
     let group = placement.worlds.group(placement.world_of(rank));
@@ -305,7 +313,8 @@ pub(crate) const fn is_news(note: &Note) -> bool {
         Note::Oversubscribed { processors: false, .. }
         | Note::OneRank(_)
         | Note::OnePerHost { .. }
-        | Note::NoHosts { .. } => true,
+        | Note::NoHosts { .. }
+        | Note::FewerSlots { .. } => true,
     }
 }
 
@@ -316,15 +325,22 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
             format!("rlaunch: no -n given for program {}: starting 1 rank of it\n", u64::from(app.get()) + 1)
         }
         Note::OneRank(_) => "rlaunch: no -n given: starting 1 rank\n".into(),
-        Note::OnePerHost { job, hosts } => {
+        Note::OnePerHost { job, hosts, tasks } => {
             let hosts = if *hosts == 1 { "its host".to_owned() } else { format!("each of its {hosts} hosts") };
+            if let Some(tasks) = tasks {
+                return format!(
+                    "rlaunch: SLURM_NTASKS={tasks} is set without SLURM_TASKS_PER_NODE: starting 1 rank on {hosts} (-n {tasks} for as many)\n"
+                );
+            }
             format!("rlaunch: {job} names no number of tasks: starting 1 rank on {hosts} (-n N for another number)\n")
         }
-        Note::NoHosts { job } => {
-            let job = Visible(job.as_bytes());
-            format!(
-                "rlaunch: SLURM_JOB_ID={job} is set without SLURM_JOB_NODELIST: all ranks run on this host (--launcher local: no note)\n"
-            )
+        Note::NoHosts { set, lacks } => {
+            let [set, lacks] = [set, lacks].map(|text| Visible(text.as_bytes()));
+            format!("rlaunch: {set} is set without {lacks}: all ranks run on this host (--launcher local: no note)\n")
+        }
+        Note::FewerSlots { host, named, given, job } => {
+            let given = phrases::count((*given).into(), "slot");
+            format!("rlaunch: {job} gives {given} of {host}, and not the {named} that are named\n")
         }
         Note::Oversubscribed { ranks, slots, processors: true, .. } => {
             format!("rlaunch: {ranks} ranks share {}\n", phrases::count((*slots).into(), "processor"))

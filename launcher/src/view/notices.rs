@@ -159,7 +159,7 @@ const STDIO: &str = "\n  try     --transport stdio, which uses these streams at 
 fn stranger_refused(address: &OsBytes, why: Refusal) -> String {
     let why = match why {
         Refusal::TooMany => "too many connections without a hello",
-        Refusal::Silent => "it has sent nothing for 2 s",
+        Refusal::Silent => "it has sent no complete hello within 2 s",
         Refusal::Foreign => "it is no agent of this job",
         Refusal::UnknownHost => "it names a host that is not in this job",
         Refusal::Twice => "the agent of its host has connected before",

@@ -31,6 +31,8 @@ pub(crate) struct Around {
     pub(crate) wdir: &'static str,
     /// The standard error of the rank that failed stands above the report.
     pub(crate) has_stderr: bool,
+    /// The report is that of `rlaunch clean`.
+    pub(crate) cleans: bool,
 }
 
 /// Looks around, if the job ended with a launch error.

@@ -58,8 +58,10 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
             format!("the program of --lead finished after {took} ({})", phrases::rank(report, *rank))
         }
         Cause::Spawn { rank, error } => return launch::not_started(report, *rank, error, around),
-        Cause::Refused { why, .. } => return host_messages::refused(report, why),
-        Cause::Unreachable { failed, asked, .. } => return host_messages::unreachable(report, *failed, *asked),
+        Cause::Refused { why, .. } => return host_messages::refused(report, why, around.cleans),
+        Cause::Unreachable { failed, asked, .. } => {
+            return host_messages::unreachable(report, (*failed, *asked), around.cleans);
+        }
         Cause::Rank { rank, status } => return failure(report, end, (*rank, *status), around),
         Cause::Signal(sig) => format!("ended by {sig} after {took}{}", before(report)),
         Cause::Scheduler { scheduler, sig: Signal::KILL } => {

@@ -154,8 +154,18 @@ pub enum AllocationError {
         /// The word.
         name: String,
     },
+    /// A host without a number of slots, or with a word that is none.
+    #[error("cannot read {variable}: {}", no_slots(host, word))]
+    Slots {
+        /// The variable that has the word, or names the file that has it.
+        variable: &'static str,
+        /// The host.
+        host: String,
+        /// The word; empty: there is none.
+        word: String,
+    },
     /// Counts for more or fewer hosts than there are.
-    #[error("{} counts {entries} hosts, and {} has {hosts}", Visible(counts.as_bytes()), Visible(list.as_bytes()))]
+    #[error("{} counts {entries} host{}, and {} has {hosts}", Visible(counts.as_bytes()), if *entries == 1 { "" } else { "s" }, Visible(list.as_bytes()))]
     Different {
         /// The variable with its value.
         counts: String,
@@ -176,6 +186,13 @@ pub enum AllocationError {
         /// Their sum.
         tasks: u64,
     },
+}
+
+fn no_slots(host: &str, word: &str) -> String {
+    match (Visible(host.as_bytes()), word) {
+        (host, "") => format!("{host} has no number of slots"),
+        (host, word) => format!("'{}' is no number of slots of {host}", Visible(word.as_bytes())),
+    }
 }
 
 /// The names of a list of hosts, in their order. `variable` is where it comes from.
@@ -203,6 +220,7 @@ mod tests {
         let read = |path: &str| match path {
             "/nodes" => Some("n1\nn1\nn2\n\nn3\n".to_string()),
             "/odd" => Some("n1 n2\n".to_string()),
+            "/pe-odd" => Some("a1 4 all.q@a1 UNDEFINED\na2 two all.q@a2 <NULL>\n".to_string()),
             "/pe" => Some("a1 4 all.q@a1 UNDEFINED\na2 2 all.q@a2 <NULL>\n".to_string()),
             _ => None,
         };

@@ -25,27 +25,24 @@ pub(super) fn find(env: &Variables<'_>, read: &Files<'_>) -> Result<Option<Alloc
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let mut words = line.split_whitespace();
         let (host, slots) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        hosts.push((host, slots_of("PE_HOSTFILE", line, slots)?));
+        hosts.push((host, slots_of("PE_HOSTFILE", host, slots)?));
     }
     of(Scheduler::GridEngine, env("JOB_ID").unwrap_or_default(), "PE_HOSTFILE", hosts.into_iter())
 }
 
 /// Each host is followed by its number of slots.
-fn pairs<'a>(variable: &str, text: &'a str) -> Result<Vec<(&'a str, u32)>, AllocationError> {
+fn pairs<'a>(variable: &'static str, text: &'a str) -> Result<Vec<(&'a str, u32)>, AllocationError> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let pair = |pair: &[&'a str]| {
-        let [host, slots] = *pair else { return slots_of(variable, text, "").map(|slots| ("", slots)) };
-        slots_of(variable, text, slots).map(|slots| (host, slots))
+        let (host, slots) = (pair.first().copied().unwrap_or_default(), pair.get(1).copied().unwrap_or_default());
+        slots_of(variable, host, slots).map(|slots| (host, slots))
     };
     words.chunks(2).map(pair).collect()
 }
 
-fn slots_of(variable: &str, text: &str, slots: &str) -> Result<u32, AllocationError> {
-    slots.parse().map_err(|_| AllocationError::Number {
-        variable: variable.to_string(),
-        value: text.to_string(),
-        most: u32::MAX,
-    })
+fn slots_of(variable: &'static str, host: &str, word: &str) -> Result<u32, AllocationError> {
+    let error = |_| AllocationError::Slots { variable, host: host.to_string(), word: word.to_string() };
+    word.parse().map_err(error)
 }
 
 /// The hosts in the order in which they are named first, each with the sum of its slots. `variable`: where the names come from.
@@ -76,10 +73,14 @@ mod tests {
     use alloc::string::ToString as _;
 
     #[test]
-    fn a_number_that_is_none_is_refused_with_its_variable() {
-        for (variable, value) in [("LSB_MCPU_HOSTS", "a1 x"), ("LSB_MCPU_HOSTS", "a1 4 a2")] {
+    fn number_of_slots_that_is_none_is_refused_with_its_host() {
+        for (variable, value, why) in [
+            ("LSB_MCPU_HOSTS", "a1 x", "'x' is no number of slots of a1"),
+            ("LSB_MCPU_HOSTS", "a1 4 a2", "a2 has no number of slots"),
+            ("PE_HOSTFILE", "/pe-odd", "'two' is no number of slots of a2"),
+        ] {
             let error = find(&[(variable, value)]).unwrap_err().to_string();
-            assert!(error.contains(variable) && error.contains(value), "{error}");
+            assert_eq!(error, format!("cannot read {variable}: {why}"));
         }
     }
 

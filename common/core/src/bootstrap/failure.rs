@@ -155,6 +155,7 @@ impl fmt::Display for Reason<'_> {
             }
             Why::NoCarrier { said, .. } => write!(f, "the command {carrier} cannot be started: {said}"),
             Why::Login(trouble) => trouble.fmt(f),
+            Why::Carrier(end @ CarrierEnd::Code(0)) => write!(f, "{carrier} ended without starting the agent ({end})"),
             Why::Carrier(end) => write!(f, "{carrier} failed ({end})"),
             Why::Shell(end) => write!(f, "the login shell there ended at once ({end})"),
             Why::Noise => f.write_str("the login shell there prints more than 64 KiB before it runs a command"),

@@ -127,10 +127,37 @@ pub enum LockFound {
     Locked(u32),
     /// The file belongs to this user, and no process has locked it.
     Foreign(u32),
-    /// A symbolic link, a directory, or a file with several names.
-    Odd,
+    /// The path is no file with a single name.
+    Odd(OddFile),
     /// The file cannot be looked at or removed: errno.
     Unknown(i32),
+}
+
+/// A kind of file that libtpu cannot lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum OddFile {
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A FIFO.
+    Fifo,
+    /// A file with several names.
+    ManyNames,
+    /// Another kind.
+    Other,
+}
+
+impl core::fmt::Display for OddFile {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Directory => "a directory",
+            Self::Link => "a symbolic link",
+            Self::Fifo => "a FIFO",
+            Self::ManyNames => "a file with several names (hard links)",
+            Self::Other => "no regular file",
+        })
+    }
 }
 
 impl LockFound {
@@ -139,7 +166,7 @@ impl LockFound {
     pub const fn is_in_the_way(self) -> bool {
         match self {
             Self::Removed | Self::Unlocked | Self::Locked(_) => false,
-            Self::Foreign(_) | Self::Odd | Self::Unknown(_) => true,
+            Self::Foreign(_) | Self::Odd(_) | Self::Unknown(_) => true,
         }
     }
 }

@@ -222,10 +222,25 @@ pub enum Note {
         job: String,
         /// The number of hosts.
         hosts: u32,
+        /// The number of tasks of the job, whose hosts are not known.
+        tasks: Option<u32>,
     },
-    /// Slurm's job is named, and its hosts are not: ranks run here, outside of it.
+    /// A scheduler's job is named, and its hosts are not: ranks run here, outside of it.
     NoHosts {
-        /// The number of the job.
+        /// The variable that names the job, with its value.
+        set: String,
+        /// The variable that should have the hosts.
+        lacks: String,
+    },
+    /// The user has named more slots of a host than the scheduler gives.
+    FewerSlots {
+        /// The first such host.
+        host: String,
+        /// The slots that the user has named.
+        named: u32,
+        /// The slots that the scheduler gives.
+        given: u32,
+        /// The scheduler's job, in words.
         job: String,
     },
     /// A host has more ranks than slots.

@@ -37,6 +37,10 @@ pub struct Report {
     pub losses: BTreeMap<NodeId, Lost>,
     /// The count of each host that has ended; `None`: not counted.
     pub counts: BTreeMap<NodeId, Option<u32>>,
+    /// Hosts that are about to be taken away.
+    pub warned: BTreeSet<NodeId>,
+    /// The scheduler has suspended the job at some time.
+    pub was_suspended: bool,
     /// Hosts that the job did without.
     pub left_out: Vec<NodeId>,
     /// Hosts that were lost, one of them first, and it cannot be known which.
@@ -220,6 +224,10 @@ impl Report {
             What::LeftOut { nodes, world_size, procs, is_known: _ } => self.leave_out(nodes, *world_size, procs),
             What::Slices(taken) => self.resize(taken.world_size, &taken.procs),
             What::Restart { why, lived, .. } => self.restart(Restarted { why: *why, lived: *lived }),
+            What::News(JobNews::SchedulerSignal { sig: Signal::TSTP, .. }) => self.was_suspended = true,
+            What::News(JobNews::HostWarned { node, .. }) => {
+                self.warned.insert(*node);
+            }
             What::News(JobNews::SliceFound { nodes, hosts, .. }) => self.know(nodes, hosts),
             What::Clearing { .. } | What::News(_) | What::NodeNews { .. } => {}
             What::Round { note, node: _ } => self.rounds.add(note),
@@ -392,12 +400,13 @@ impl Report {
         self.ranks.len().saturating_sub(unfinished)
     }
 
-    /// Hosts that were lost before a rank on them had finished.
+    /// Hosts that were lost, or drained because they were about to be taken away, before a rank on them had finished.
     #[must_use]
     pub fn lost_early(&self) -> Vec<NodeId> {
         let finished = |line: &RankLine| matches!(line.fate, Fate::Ended { status, .. } if status.is_success());
         let lost = |node: &&NodeId| !self.ranks.iter().any(|line| line.node == **node && finished(line));
-        self.losses.keys().filter(lost).copied().collect()
+        let gone: BTreeSet<&NodeId> = self.losses.keys().chain(&self.warned).collect();
+        gone.into_iter().filter(lost).copied().collect()
     }
 
     /// The fates of the ranks that are not the first cause, grouped, in the order of their first ranks. A rank that failed in a round

@@ -234,7 +234,7 @@ fn lock_file(o: &mut Object<'_>, found: LockFound) {
             o.text("state", "foreign");
             o.number("uid", uid.into());
         }
-        LockFound::Odd => o.text("state", "no_file"),
+        LockFound::Odd(_) => o.text("state", "no_file"),
         LockFound::Unknown(errno) => {
             o.text("state", "unknown");
             o.signed("errno", errno);

@@ -21,10 +21,25 @@ pub enum LockState {
     Locked(u32),
     /// The file belongs to another user, and no process has locked it.
     Foreign(u32),
-    /// The path is no file of its own: a symbolic link, a directory, or a file with several names.
-    Odd,
+    /// The path is no file of its own.
+    Odd(OddFile),
     /// The file cannot be looked at: errno.
     Unknown(i32),
+}
+
+/// A kind of file that libtpu cannot lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OddFile {
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A FIFO.
+    Fifo,
+    /// A file with several names.
+    ManyNames,
+    /// A device, a socket, or a file that was replaced meanwhile.
+    Other,
 }
 
 /// Looks at a lock file. Nothing is changed.
@@ -35,8 +50,8 @@ pub fn lock_state(path: &Path) -> LockState {
         Err(Errno::ENOENT) => return LockState::Absent,
         Err(errno) => return LockState::Unknown(errno as i32),
     };
-    if !is_plain(&found) {
-        return LockState::Odd;
+    if let Some(kind) = oddity(&found) {
+        return LockState::Odd(kind);
     }
     match (locked_by(path, &found), may_remove(&found)) {
         (Some(pid), _) => LockState::Locked(pid),
@@ -57,12 +72,15 @@ pub fn remove_lock(path: &Path) -> LockState {
     let file = match open(path, flags, Mode::empty()) {
         Ok(file) => file,
         Err(Errno::ENOENT) => return LockState::Absent,
-        Err(Errno::ELOOP) => return LockState::Odd,
+        Err(Errno::ELOOP) => return LockState::Odd(OddFile::Link),
         Err(errno) => return LockState::Unknown(errno as i32),
     };
-    let Ok(opened) = fstat(&file) else { return LockState::Odd };
-    if !is_plain(&opened) || !may_remove(&opened) {
-        return LockState::Odd;
+    let Ok(opened) = fstat(&file) else { return LockState::Odd(OddFile::Other) };
+    if let Some(kind) = oddity(&opened) {
+        return LockState::Odd(kind);
+    }
+    if !may_remove(&opened) {
+        return LockState::Odd(OddFile::Other);
     }
     match fcntl(&file, FcntlArg::F_SETLK(&whole())) {
         Ok(_) => {}
@@ -72,7 +90,7 @@ pub fn remove_lock(path: &Path) -> LockState {
     // Another file may have taken its place since it was opened.
     match lstat(path) {
         Ok(now) if (now.st_dev, now.st_ino) == (opened.st_dev, opened.st_ino) => {}
-        Ok(_) => return LockState::Odd,
+        Ok(_) => return LockState::Odd(OddFile::Other),
         Err(_) => return LockState::Absent,
     }
     match nix::unistd::unlink(path) {
@@ -81,8 +99,16 @@ pub fn remove_lock(path: &Path) -> LockState {
     }
 }
 
-fn is_plain(found: &FileStat) -> bool {
-    SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG && found.st_nlink == 1
+/// The kind of a file that is no plain one with a single name.
+fn oddity(found: &FileStat) -> Option<OddFile> {
+    match SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT {
+        SFlag::S_IFREG if found.st_nlink == 1 => None,
+        SFlag::S_IFREG => Some(OddFile::ManyNames),
+        SFlag::S_IFDIR => Some(OddFile::Directory),
+        SFlag::S_IFLNK => Some(OddFile::Link),
+        SFlag::S_IFIFO => Some(OddFile::Fifo),
+        _ => Some(OddFile::Other),
+    }
 }
 
 fn may_remove(found: &FileStat) -> bool {
@@ -178,8 +204,14 @@ mod tests {
         let second = place.0.join("second");
         let first = place.file("first");
         fs::hard_link(&first, &second).unwrap();
-        for path in [&link, &directory, &fifo, &first, &second] {
-            assert_eq!(remove_lock(path), LockState::Odd, "{}", path.display());
+        for (path, kind) in [
+            (&link, OddFile::Link),
+            (&directory, OddFile::Directory),
+            (&fifo, OddFile::Fifo),
+            (&first, OddFile::ManyNames),
+            (&second, OddFile::ManyNames),
+        ] {
+            assert_eq!(remove_lock(path), LockState::Odd(kind), "{}", path.display());
             assert!(fs::symlink_metadata(path).is_ok());
         }
         assert!(target.exists());

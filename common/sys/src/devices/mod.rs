@@ -9,7 +9,7 @@ mod process;
 mod scan;
 mod site;
 
-pub use lockfile::{LockState, lock_state, remove_lock};
+pub use lockfile::{LockState, OddFile, lock_state, remove_lock};
 pub use pci::{PciDevice, devices_of};
 pub use process::{Ancestors, JobSigns, Process, is_own_proc, user_name};
 pub use scan::{Found, Scan, Targets, is_holder, scan, scan_mappings};

@@ -89,12 +89,16 @@ fn scan_below(proc: &Path, targets: &Targets) -> io::Result<Scan> {
     Ok(scan)
 }
 
-/// The descriptors of a process. Those of a thread, where the main thread has exited: then the process shows none.
+/// The descriptors of a process. Those of a thread, where the main thread has exited: then the process shows none, and to its own user
+/// not even the directory.
 fn descriptors(proc: BorrowedFd<'_>, pid: u32, targets: &Targets, found: &mut Found) -> Result<(), Errno> {
     let own = format!("{pid}/fd");
-    if look(proc, &own, targets, found)? > 0 {
-        return Ok(());
-    }
+    let denied = match look(proc, &own, targets, found) {
+        Ok(1..) => return Ok(()),
+        Ok(0) => None,
+        Err(error @ (Errno::EACCES | Errno::EPERM)) => Some(error),
+        Err(error) => return Err(error),
+    };
     let tasks = format!("{pid}/task");
     let mut threads = Dir::openat(proc, tasks.as_str(), READ, Mode::empty())?;
     for thread in threads.iter().map_while(Result::ok).filter_map(|entry| number(entry.file_name())) {
@@ -108,7 +112,7 @@ fn descriptors(proc: BorrowedFd<'_>, pid: u32, targets: &Targets, found: &mut Fo
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    denied.map_or(Ok(()), Err)
 }
 
 const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);

@@ -2,6 +2,7 @@
 
 use super::{at_site_with, run_with};
 use crate::cli::Run;
+use crate::view::map;
 use rlaunch_core::bootstrap::{CarrierKind, Target};
 use rlaunch_core::place::Placement;
 
@@ -72,6 +73,43 @@ fn without_a_number_of_tasks_a_rank_runs_on_each_host() {
         assert_eq!(shown(line, &PLAIN), expected, "{line}");
         assert_eq!(placed(line, &PLAIN).unwrap().1.notes.len(), notes, "{line}");
     }
+}
+
+/// The notes of a placement, in words.
+fn noted(line: &str, variables: &[(&str, &str)]) -> String {
+    let (run, placement) = placed(line, variables).unwrap_or_else(|error| panic!("{line}: {error}"));
+    placement.notes.iter().map(|note| map::note(note, run.programs.len())).collect()
+}
+
+#[test]
+fn parts_of_an_allocation_that_are_not_used_are_noted() {
+    let here = "all ranks run on this host (--launcher local: no note)\n";
+    let of = |variables: &[(&str, &str)]| noted("-n 1 a", variables);
+    for (variables, why) in [
+        (&[("SLURM_JOB_ID", "7")][..], "SLURM_JOB_ID=7 is set without SLURM_JOB_NODELIST"),
+        (
+            &[("SLURM_JOB_ID", "7"), ("SLURM_HET_SIZE", "3"), ("SLURM_JOB_NODELIST", "n0")],
+            "SLURM_HET_SIZE=3 is set without SLURM_JOB_NODELIST_HET_GROUP_0",
+        ),
+        (&[("PBS_JOBID", "5.s")], "PBS_JOBID=5.s is set without PBS_NODEFILE"),
+        (&[("PBS_JOBID", "5"), ("PBS_NODEFILE", "/gone")], "PBS_JOBID=5 is set without hosts in PBS_NODEFILE=/gone"),
+        (&[("LSB_JOBID", "5")], "LSB_JOBID=5 is set without LSB_MCPU_HOSTS"),
+        (&[("PE_HOSTFILE", "/gone")], "PE_HOSTFILE=/gone is set without hosts in that file"),
+    ] {
+        assert_eq!(of(variables), format!("rlaunch: {why}: {here}"));
+        assert_eq!(of(&[variables, &[("RLAUNCH_JOB_ID", "x")]].concat()), "", "a rank of ours");
+    }
+    let uncounted = [&SALLOC[..4], &[("SLURM_JOB_CPUS_PER_NODE", "4(x4)")]].concat();
+    let why = "SLURM_NTASKS=8 is set without SLURM_TASKS_PER_NODE";
+    assert_eq!(
+        noted("a", &uncounted),
+        format!("rlaunch: {why}: starting 1 rank on each of its 4 hosts (-n 8 for as many)\n")
+    );
+    assert_eq!(
+        noted("-H node1:7 a", &SALLOC),
+        "rlaunch: Slurm job 7 gives 2 slots of node1, and not the 7 that are named\n"
+    );
+    assert_eq!((noted("-H node1:2 a", &SALLOC), noted("a", &SALLOC)), (String::new(), String::new()));
 }
 
 #[test]

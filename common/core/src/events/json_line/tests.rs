@@ -7,7 +7,7 @@ use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::bootstrap::{FallBack, Refusal};
 use crate::discover::{DiscoverFault, Ignored};
 use crate::events::{JobNews, Lost, NoRestart, RanksState, RestartCause, SinkEnd, Tried};
-use crate::guard::devices::{DeviceHolder, Kept, LockFound};
+use crate::guard::devices::{DeviceHolder, Kept, LockFound, OddFile};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
 use crate::job::CloseReason;
 use crate::job::HostFailure;
@@ -371,7 +371,7 @@ fn news_of_hosts() -> Vec<What> {
         told(lock(LockFound::Removed)),
         told(lock(LockFound::Locked(4242))),
         told(lock(LockFound::Foreign(1001))),
-        told(lock(LockFound::Odd)),
+        told(lock(LockFound::Odd(OddFile::Link))),
         told(lock(LockFound::Unknown(13))),
         told(NodeNews::DeviceHeld(holder())),
         What::HostRefused {
