@@ -38,3 +38,32 @@ fn signals_of_scancel_reach_each_rank_once_in_control_groups() {
     slurm::signals_reach_each_rank_once(&bed);
     bed.down();
 }
+
+/// The batch shell dies of SIGTERM. Slurm then kills rlaunch and srun, which are in its step.
+#[test]
+fn ranks_of_a_batch_script_save_when_slurm_kills_the_launcher() {
+    let Some(bed) = Bed::slurm_cgroup(2) else { return };
+    let rank = r#"trap "echo TERM >>saved.\$RANK; sleep 1; echo saved >>saved.\$RANK; exit 0" TERM; echo up >>ups; while :; do sleep 0.1; done"#;
+    for transport in ["tcp", "stdio"] {
+        for line in [r#""$RL" $HOW sh -c "$RANKS"; echo code $?"#, r#"exec "$RL" $HOW sh -c "$RANKS""#] {
+            let script = format!(
+                r#"rm -f saved.* ups; printf '%s\n' '#!/bin/sh' '{line}' >job; sbatch -Q -W -N2 -n4 -o out job & 
+                until [ "$(cat ups 2>/dev/null | wc -l)" = 4 ]; do sleep 0.1; done; sleep 0.5; scancel -u tester; wait
+                until [ -z "$(squeue -h -u tester)" ]; do sleep 0.1; done; sed s/^/out:/ out; for f in saved.*; do tr '\n' ' ' <$f; echo; done"#
+            );
+            let plan = bed.plan("tester", "login", ["sh", "-c", &script]);
+            let done = plan.env("RANKS", rank).env("HOW", format!("--transport {transport}")).start().end();
+            let out = done.out();
+            assert_eq!(out.matches("TERM saved \n").count(), 4, "{transport} {line}: {out} {}", done.err());
+            assert_eq!(out.matches("TERM").count() - out.matches("SIGTERM").count(), 4, "{transport} {line}: {out}");
+            if line.starts_with("exec") {
+                assert!(
+                    out.contains("rlaunch: Slurm ended the job (time limit or scancel) by SIGTERM after "),
+                    "{out}"
+                );
+            }
+        }
+    }
+    bed.clean(10);
+    bed.down();
+}

@@ -456,6 +456,7 @@ impl Edges {
             NodeAction::Beat(beat) => self.beat(beat),
             NodeAction::Lease(until) => self.renew_lease(until),
             NodeAction::Spare(until) => self.lease.iter().for_each(|line| line.spare(until)),
+            NodeAction::HoldAfterCut(span) => self.lease.iter().for_each(|line| line.hold_after_cut(span)),
             NodeAction::Serve { addr, port, guard, ranks } => tcpstore_listener::open(self, &addr, port, guard, ranks),
             NodeAction::Renew { port } => renew::begin(self, port),
             NodeAction::OpenNamespace { here, number, seats } => {

@@ -65,10 +65,8 @@ impl Run {
         let master_store = self.holder(&placement, &caller, site)?;
         self.hold_stores(&mut placement, &caller, site)?;
         let (lead, jax) = (self.lead(), self.is_jax(&placement, site));
-        let rounds = self.rounds(&placement, &caller, site)?;
-        let gpus = self.gpus(jax);
-        let discover = self.whole.slices.discover();
-        let slices = self.slice_plan(&placement)?;
+        let (rounds, gpus) = (self.rounds(&placement, &caller, site)?, self.gpus(jax));
+        let (discover, slices) = (self.whole.slices.discover(), self.slice_plan(&placement)?);
         let restarts = Restarts { preempt: self.preempt_retries(), ..self.restarts };
         let programs = Programs { all: self.programs, torchrun: self.torchrun, logs };
         let (apps, [absent, given, others]) = programs.with(&caller, &placement);

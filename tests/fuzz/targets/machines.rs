@@ -124,6 +124,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         | NodeAction::Unserve
         | NodeAction::WatchPreemption { .. }
         | NodeAction::Spare(_)
+        | NodeAction::HoldAfterCut(_)
         | NodeAction::ServeMpi(_) => return None,
         NodeAction::Beat(_) | NodeAction::OpenNamespace { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {
             return None;

@@ -370,7 +370,7 @@ impl World {
             }
             NodeAction::Lease(until) if self.host.remote => self.guardian_leased(until),
             // The guardian waits for the lease here.
-            NodeAction::Spare(_) => {}
+            NodeAction::Spare(_) | NodeAction::HoldAfterCut(_) => {}
             NodeAction::Check { .. } | NodeAction::Beat(_) | NodeAction::Lease(_) => self.fail(format!("{action:?}")),
             NodeAction::ToRoot(message) => self.say(&message),
             NodeAction::Finish(code) => self.agent_finishes(code),

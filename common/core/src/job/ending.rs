@@ -87,7 +87,10 @@ impl Ending {
     pub(super) fn end(&mut self, cx: &mut Cx<'_>, cause: Cause, ranks: RanksState) {
         match self.state {
             State::Running => {}
-            State::Begun => return self.lost(cx, &cause),
+            State::Begun => {
+                self.shorten(cx, &cause);
+                return self.lost(cx, &cause);
+            }
         }
         // The rank failed before this. A request of the user counts as long as other ranks run.
         if (self.all_over || matches!(cause, Cause::Lost { .. }))
@@ -147,6 +150,16 @@ impl Ending {
         }
     }
 
+    /// The scheduler ends the job while it is ending for another reason: the grace ends before the scheduler kills.
+    fn shorten(&self, cx: &mut Cx<'_>, cause: &Cause) {
+        if let Cause::Scheduler { sig: sig @ Signal::TERM, .. } = *cause
+            && !self.all_over
+            && self.grace_for(cause) < self.grace
+        {
+            cx.notify(Notice::Broadcast(ToNode::SchedulerEnds { sig, grace: self.grace_for(cause) }));
+        }
+    }
+
     /// A part was lost after the ending had begun. The end of init took the ranks along, and without a guardian only the agent can end
     /// them. So the rest of the grace is dropped, and a suspended agent is not waited for.
     fn lost(&self, cx: &mut Cx<'_>, cause: &Cause) {
@@ -174,9 +187,7 @@ impl Ending {
         if let Cause::Preempted { lost: Lost::Warned(_), .. } = cause {
             return self.warning_grace;
         }
-        // A scheduler that ends a batch script sends rlaunch itself SIGTERM, maybe before the agents get theirs.
-        let may_be_scheduler = matches!(cause, Cause::Scheduler { .. } | Cause::Signal(Signal::TERM));
-        let kill_wait = self.kill_wait.filter(|_| may_be_scheduler);
+        let kill_wait = self.kill_wait.filter(|_| matches!(cause, Cause::Scheduler { .. }));
         let most = kill_wait.map(|wait| Span::from_nanos(wait.nanos().saturating_sub(BEFORE_SCHEDULER.nanos())));
         most.map_or(self.grace, |most| most.min(self.grace))
     }

@@ -213,6 +213,7 @@ struct Parts {
 /// The sub-machines that wait for a time.
 #[derive(Clone, Copy, Debug)]
 enum Timer {
+    Signals,
     Ending,
     KillWatchdog,
     NodeEnds,
@@ -228,7 +229,8 @@ enum Timer {
 
 impl Timer {
     /// All of them, in the order in which they are run.
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
+        Self::Signals,
         Self::Ending,
         Self::KillWatchdog,
         Self::NodeEnds,
@@ -246,6 +248,7 @@ impl Timer {
 impl Parts {
     fn deadline(&self, timer: Timer) -> Option<Mono> {
         match timer {
+            Timer::Signals => self.signals.deadline(),
             Timer::Ending => self.ending.deadline(),
             Timer::KillWatchdog => self.kill_watchdog.deadline(),
             Timer::NodeEnds => self.node_ends.deadline(),
@@ -262,6 +265,7 @@ impl Parts {
 
     fn timeout(&mut self, step: &mut Step<'_>, timer: Timer) {
         match timer {
+            Timer::Signals => self.signals.timeout(&mut step.cx()),
             Timer::Ending => self.ending.timeout(&mut step.cx()),
             Timer::KillWatchdog => self.kill_watchdog.timeout(&mut step.cx()),
             Timer::NodeEnds => self.node_ends.timeout(&mut step.cx()),
@@ -285,6 +289,9 @@ impl Machine for Job {
     type Action = JobAction;
 
     fn handle(&mut self, now: Mono, event: JobEvent) {
+        if let JobEvent::Signal(sig) = event {
+            self.with(now, |parts, step| parts.signals.before(&mut step.cx(), sig));
+        }
         self.with(now, |parts, step| parts.event(step, event));
     }
 

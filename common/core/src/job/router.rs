@@ -61,7 +61,11 @@ impl Parts {
             }
             JobEvent::EdgeClosed { node, why } => self.node_ends.edge_closed(&mut step.cx(), node, why),
             JobEvent::GuardianEnded { node, end } => self.node_ends.guardian_ended(&mut step.cx(), node, end),
-            JobEvent::Signal(sig) => self.signals.on(&mut step.cx(), sig),
+            JobEvent::Signal(sig) => {
+                let may_be_scheduler =
+                    self.scheduler_signals.scheduler().is_some() && matches!(self.ranks(), RanksState::Running);
+                self.signals.on(&mut step.cx(), sig, may_be_scheduler);
+            }
             JobEvent::StreamEnd { stream, total } => {
                 if let Some(node) = step.facts.node_of_process(stream.proc()) {
                     self.kill_watchdog.on_message(&step.cx(), node);

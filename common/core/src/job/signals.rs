@@ -2,6 +2,9 @@
 //!
 //! INT, TERM, HUP and QUIT end the job: the first is passed on and starts the grace, the second is SIGKILL for everything, the third
 //! makes rlaunch leave and the guardian finish. USR1 and USR2 are passed on and the job continues.
+//!
+//! A scheduler that ends a batch script sends SIGTERM to rlaunch itself, maybe before the agents get theirs. So within its step SIGTERM
+//! waits a moment for the agents, which know the cause.
 
 use super::Cx;
 use super::closing::PATIENCE;
@@ -15,6 +18,9 @@ use alloc::string::String;
 /// The same signal again within this time is an echo, not an escalation: timeout(1) signals its child and then the child's
 /// group, and a terminal's Ctrl-C may arrive both from it and from a wrapper that passes it on. Fingers are slower.
 const ECHO: Span = Span::from_millis(50);
+
+/// How long the scheduler's SIGTERM to the agents may be reported after that to rlaunch.
+const SCHEDULER_WAIT: Span = Span::from_secs(1);
 
 /// The state of the ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,18 +39,57 @@ pub(super) struct Signals {
     phase: Phase,
     heard: u32,
     last: Option<(Signal, Mono)>,
+    /// The first SIGTERM waits until then for that of the scheduler to the agents.
+    waits: Option<Mono>,
 }
 
 impl Signals {
     pub(super) const fn new() -> Self {
-        Self { phase: Phase::Running, heard: 0, last: None }
+        Self { phase: Phase::Running, heard: 0, last: None, waits: None }
     }
 
-    pub(super) fn on(&mut self, cx: &mut Cx<'_>, sig: Signal) {
+    /// rlaunch got a signal. `may_be_scheduler`: ranks run in a scheduler's step.
+    pub(super) fn on(&mut self, cx: &mut Cx<'_>, sig: Signal, may_be_scheduler: bool) {
         let answer = self.answer(cx.now, sig);
         // First: the user reads it before anything that comes of it.
         cx.notify(Notice::Log(What::Signal { sig, answer }));
+        if answer == Answer::Ended && sig == Signal::TERM && may_be_scheduler {
+            self.waits = Some(cx.now + SCHEDULER_WAIT);
+            return cx.notify(Notice::WakeAgents);
+        }
         self.obey(cx, sig, answer);
+    }
+
+    /// rlaunch got a signal, which follows. The end that waits for the scheduler begins before a second signal kills.
+    pub(super) fn before(&mut self, cx: &mut Cx<'_>, sig: Signal) {
+        if matches!(sig, Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT) && !self.is_echo(cx.now, sig) {
+            self.end_wait(cx);
+        }
+    }
+
+    fn is_echo(&self, now: Mono, sig: Signal) -> bool {
+        self.last.is_some_and(|(last, at)| last == sig && now.since(at) < ECHO)
+    }
+
+    /// The scheduler has not signalled the agents: the signal was the user's.
+    pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
+        if self.deadline().is_some_and(|at| at <= cx.now) {
+            self.end_wait(cx);
+        }
+    }
+
+    pub(super) const fn deadline(&self) -> Option<Mono> {
+        self.waits
+    }
+
+    fn end_wait(&mut self, cx: &mut Cx<'_>) {
+        if self.waits.take().is_some() {
+            let answer = match self.phase {
+                Phase::Over => Answer::Unwritten { patience: PATIENCE },
+                Phase::Running | Phase::Ending(_) => Answer::Ended,
+            };
+            self.obey(cx, Signal::TERM, answer);
+        }
     }
 
     fn answer(&mut self, now: Mono, sig: Signal) -> Answer {
@@ -56,7 +101,7 @@ impl Signals {
     }
 
     fn ends(&mut self, now: Mono, sig: Signal) -> Answer {
-        if self.last.is_some_and(|(last, at)| last == sig && now.since(at) < ECHO) {
+        if self.is_echo(now, sig) {
             return Answer::Ignored;
         }
         self.last = Some((sig, now));
@@ -101,6 +146,7 @@ impl Signals {
     }
 
     pub(super) fn on_ending_began(&mut self, began: &EndingBegan) {
+        self.waits = None;
         match self.phase {
             Phase::Running | Phase::Ending(_) => self.phase = Phase::Ending(began.kill_at),
             Phase::Over => {}

@@ -1,7 +1,8 @@
 //! Ends of this host: signals to it, the loss of the launcher, and the end of the job here.
 
-use super::{Cx, Notice, Parts, SignalledPart, procs, serve, start};
+use super::{Cx, Notice, Parts, Send, SignalledPart, procs, serve, start};
 use crate::signal::Signal;
+use crate::time::Span;
 use crate::warnings::WarningSource;
 
 impl Parts {
@@ -19,10 +20,17 @@ impl Parts {
 
     /// The connection to the launcher has ended.
     pub(super) fn edge_lost(&mut self, cx: &mut Cx<'_>) {
-        if self.warnings.on_cut(cx.now) {
+        if self.warnings.on_cut(cx.now) || self.step_end.on_cut(cx) {
             self.on_launcher_lost(cx);
         } else {
             self.lost.on_unheard(cx);
+        }
+    }
+
+    /// The scheduler ends the step, and the launcher has not ordered the end.
+    pub(super) fn step_ends(&mut self, cx: &mut Cx<'_>, grace: Span) {
+        if !self.grace.is_ending() {
+            self.grace.on_end(cx, Send::SchedulerEnds(Signal::TERM), grace);
         }
     }
 

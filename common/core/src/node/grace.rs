@@ -89,6 +89,11 @@ impl Grace {
         }
     }
 
+    /// Whether an order ends the ranks, and no rank follows.
+    pub(super) const fn is_ending(&self) -> bool {
+        matches!(self.order, Order::End(_) | Order::Destroyed)
+    }
+
     pub(super) fn on_destroy(&mut self) {
         self.order = Order::Destroyed;
     }

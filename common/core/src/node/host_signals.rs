@@ -101,6 +101,9 @@ impl HostSignals {
             }
             return false;
         }
+        if sig == Signal::TERM {
+            cx.notify(Notice::StepWarned);
+        }
         match self.heard.get(&sig) {
             Some((before, _)) if *before == to => {}
             Some(_) => self.report(cx, sig, true),

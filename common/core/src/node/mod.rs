@@ -25,6 +25,7 @@ mod rounds;
 mod sandbox;
 mod serve;
 mod start;
+mod step_end;
 #[cfg(test)]
 mod tests;
 mod warnings;
@@ -45,7 +46,7 @@ use crate::rank_set::RankSet;
 use crate::signal::Signal;
 use crate::spec::AppBase;
 use crate::status::Status;
-use crate::time::Mono;
+use crate::time::{Mono, Span};
 use crate::warnings::WarningSource;
 use crate::wire::round::RoundRendezvous;
 use crate::wire::to_node::{Delta, Rendezvous, Start, ToNode, WorldStart};
@@ -83,6 +84,10 @@ enum Notice {
     Send(Send),
     /// host_signals: this host is about to be taken away.
     Warned(WarningSource),
+    /// host_signals: the scheduler has sent SIGTERM to the step.
+    StepWarned,
+    /// step_end: the ranks get the scheduler's SIGTERM and this grace, without an order of the launcher.
+    StepEnds(Span),
     /// host_signals: a rank has ended, perhaps by a signal that the launcher has heard of now.
     Exited(Exited),
     /// rounds: no round waits for this process any more.
@@ -190,6 +195,7 @@ struct Parts {
     generations: generation_change::Generations,
     grace: grace::Grace,
     host_signals: host_signals::HostSignals,
+    step_end: step_end::StepEnd,
     lease: lease::Lease,
     lost: lost::Lost,
     postmortem: postmortem::Postmortem,
@@ -205,6 +211,7 @@ struct Parts {
 #[derive(Clone, Copy, Debug)]
 enum Timer {
     HostSignals,
+    StepEnd,
     Grace,
     Lease,
     Serve,
@@ -217,8 +224,9 @@ enum Timer {
 
 impl Timer {
     /// All of them, in the order in which they are run.
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::HostSignals,
+        Self::StepEnd,
         Self::Warnings,
         Self::Start,
         Self::Grace,
@@ -234,6 +242,7 @@ impl Parts {
     fn deadline(&self, timer: Timer) -> Option<Mono> {
         match timer {
             Timer::HostSignals => self.host_signals.deadline(),
+            Timer::StepEnd => self.step_end.deadline(),
             Timer::Grace => self.grace.deadline(),
             Timer::Lease => self.lease.deadline(),
             Timer::Serve => self.serve.deadline(),
@@ -248,6 +257,7 @@ impl Parts {
     fn timeout(&mut self, cx: &mut Cx<'_>, timer: Timer) {
         match timer {
             Timer::HostSignals => self.host_signals.on_timeout(cx),
+            Timer::StepEnd => self.step_end.on_timeout(cx),
             Timer::Grace => self.grace.on_timeout(cx),
             Timer::Lease => self.lease.on_timeout(cx),
             Timer::Serve => self.serve.on_timeout(cx),
@@ -287,6 +297,7 @@ impl Parts {
             NodeEvent::InitLost => self.lost.on_init(cx),
             NodeEvent::Spawned { proc, pid, at } => {
                 self.host_signals.on_spawned(proc, at);
+                self.step_end.on_spawned();
                 self.procs.on_spawned(cx, proc, pid, at);
             }
             NodeEvent::Withheld { proc } => self.procs.on_withheld(cx, proc),
@@ -403,6 +414,8 @@ impl Parts {
             Notice::Violation => self.start.refuse(cx, NodeRefusal::Protocol),
             Notice::Send(send) => self.sends(cx, send),
             Notice::Warned(source) => self.warned(cx, source),
+            Notice::StepWarned => self.step_end.on_warned(cx),
+            Notice::StepEnds(grace) => self.step_ends(cx, grace),
             Notice::Exited(exited) => self.exited(cx, exited),
             Notice::Destroy => self.destroys(cx),
             Notice::Destroyed => self.leftovers.on_destroy(cx),
@@ -415,6 +428,7 @@ impl Parts {
                 self.leftovers.on_census(cx, census);
                 if census.gone {
                     self.warnings.on_ranks_gone(cx);
+                    self.step_end.on_ranks_gone(cx);
                 }
             }
             Notice::Sweeping => {
@@ -479,6 +493,7 @@ impl Parts {
         self.lease.on_begun(cx, &start);
         self.serve.on_begun(&start);
         self.warnings.on_begun(cx, &start);
+        self.step_end.on_begun(cx, &start);
         self.rounds.on_begun(&start);
         self.procs.on_begun(start);
         if ends {

@@ -259,6 +259,8 @@ pub enum NodeAction {
     Lease(Mono),
     /// This host shuts down. Until then the end of the connection does not end the ranks, also if the guardian hears of it first.
     Spare(Mono),
+    /// This host is in a scheduler's step: the guardian ends nothing for so long after the connection has ended, so that the agent decides.
+    HoldAfterCut(Span),
     /// Nothing runs here: make ready for ranks again, as at first, and let go of the store of those before; answered by `Renewed` or
     /// `Refused`.
     Renew {

@@ -30,6 +30,12 @@ impl LeaseLine {
         let _full = fd::write(self.0.as_raw_fd(), &(until | SPARE).to_le_bytes());
     }
 
+    /// After the end of its lifeline the guardian waits for so many nanoseconds before it ends the job.
+    pub fn hold_after_cut(&self, nanos: u64) {
+        // A lost word only lets the guardian end the job at once.
+        let _full = fd::write(self.0.as_raw_fd(), &(nanos | SPARE | HOLD).to_le_bytes());
+    }
+
     /// Signals that the guardian was sent since the last call, in their order; `None`: the guardian has ended.
     #[must_use]
     pub fn signals(&self) -> Option<Vec<u8>> {
@@ -51,6 +57,8 @@ impl AsFd for LeaseLine {
 
 /// The mark of a word that is no deadline of the lease. No time is so late, and a lease for ever has another word.
 const SPARE: u64 = 1 << 63;
+/// The mark of such a word that is a length of time, and no time.
+const HOLD: u64 = 1 << 62;
 
 /// Signals that the guardian passes on. A scheduler sends SIGTSTP before it suspends a job, and SIGCONT when it resumes it.
 pub(super) const PASSED_ON: [i32; 8] = [
@@ -78,6 +86,8 @@ pub(super) struct Watch {
     signals: Option<SignalFd>,
     /// Until when the end of the lifeline does not end the job; 0: it does.
     spared: AtomicU64,
+    /// How long after the end of the lifeline the job does not end, in nanoseconds.
+    hold: AtomicU64,
 }
 
 /// Both ends. The timer runs from now on if there is a first deadline.
@@ -92,7 +102,13 @@ pub(super) fn pair(first: Option<u64>) -> io::Result<(LeaseLine, Watch)> {
     }
     // SAFETY: the kernel has just made this descriptor for us.
     let timer = unsafe { OwnedFd::from_raw_fd(timer) };
-    let watch = Watch { line, timer, signals: SignalFd::new(&PASSED_ON).ok(), spared: AtomicU64::new(0) };
+    let watch = Watch {
+        line,
+        timer,
+        signals: SignalFd::new(&PASSED_ON).ok(),
+        spared: AtomicU64::new(0),
+        hold: AtomicU64::new(0),
+    };
     if let Some(until) = first {
         watch.arm(until);
     }
@@ -129,6 +145,11 @@ impl Watch {
         self.spared.load(Ordering::Relaxed)
     }
 
+    /// How long after the end of the lifeline the job does not end, in nanoseconds.
+    pub(super) fn hold_after_cut(&self) -> u64 {
+        self.hold.load(Ordering::Relaxed)
+    }
+
     /// Takes in what the agent has written; false if it has closed its end. Allocates nothing.
     pub(super) fn renew(&self) -> bool {
         let mut buf = [0u8; 512];
@@ -139,10 +160,11 @@ impl Watch {
                 // Whole words only: that is how they are written.
                 Ok(n) => {
                     for word in buf[..n].as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)) {
-                        if word != u64::MAX && word & SPARE != 0 {
-                            self.spared.store(word & !SPARE, Ordering::Relaxed);
-                        } else {
-                            until = Some(word);
+                        match word {
+                            u64::MAX => until = Some(word),
+                            _ if word & SPARE == 0 => until = Some(word),
+                            _ if word & HOLD != 0 => self.hold.store(word & !(SPARE | HOLD), Ordering::Relaxed),
+                            _ => self.spared.store(word & !SPARE, Ordering::Relaxed),
                         }
                     }
                 }
@@ -214,6 +236,9 @@ mod tests {
         line.renew(1);
         assert!(watch.renew() && fires(&watch));
         assert_eq!(watch.spared_until(), now + SECOND);
+        line.hold_after_cut(3 * SECOND);
+        assert!(watch.renew());
+        assert_eq!((watch.hold_after_cut(), watch.spared_until()), (3 * SECOND, now + SECOND));
     }
 
     #[test]

@@ -148,6 +148,8 @@ fn wait_for_an_end(agent: i32, post: &Post) -> End {
                 return End::Severed;
             }
             spared.is_cut = true;
+            let hold = post.lease.as_ref().map_or(0, super::lease::Watch::hold_after_cut);
+            spared.until = spared.until.max(crate::clock::boottime().saturating_add(hold));
         }
         if spared.is_over() {
             return End::Launcher;

@@ -379,7 +379,7 @@ fn messages() -> Vec<What> {
     };
     let why = RestartCause::of_rank(rank, NODE, status);
     let restart = What::Restart { restart: 1, why, lived: SECOND, delay: SECOND, fewer: None };
-    vec![
+    let mut all = vec![
         What::LeftOut { nodes: nodes(&[1]), world_size: 4, procs: vec![4], is_known: false },
         told(NodeNews::StoreLimit { met: Met::at(Limit::Keys, b"", 9, 8), count: 1 }),
         told(NodeNews::FileFailed { errno: 28, path: "/logs".into() }),
@@ -419,18 +419,30 @@ fn messages() -> Vec<What> {
         What::News(JobNews::MpiApart { ranks: 4, library: "mpi4py".into(), is_served: false }),
         slices(true),
         What::News(JobNews::SlicesAwaited { wanted: 4, up: 3, within }),
-        What::News(JobNews::SliceIgnored { slice: "f".into(), why: Ignored::Hosts { has: 3, of: 2 } }),
-        What::News(JobNews::SliceIgnored { slice: "f".into(), why: Ignored::Chips { has: 8, of: 4 } }),
-        What::News(JobNews::SliceIgnored { slice: "f".into(), why: Ignored::Name }),
-        What::News(JobNews::SliceIgnored { slice: "f".into(), why: Ignored::NoSlot { most: 20 } }),
-        What::News(JobNews::DiscoverFailed { why: DiscoverFault::Late }),
-        What::News(JobNews::DiscoverFailed { why: DiscoverFault::TooMuch }),
-        What::News(JobNews::DiscoverFailed { why: DiscoverFault::Unstarted(2) }),
-        What::News(JobNews::DiscoverFailed { why: DiscoverFault::Failed(Status::Exited(3)) }),
-        What::News(JobNews::DiscoverFailed { why: DiscoverFault::NoList("--discover: no host".into()) }),
         What::News(JobNews::SliceMissing { slice: "b".into(), node: NODE, why: Box::new(Obstacle::Awaited) }),
         end,
-    ]
+    ];
+    all.extend(of_discovery());
+    all
+}
+
+/// Lines about hosts that `--discover` has found.
+fn of_discovery() -> impl Iterator<Item = What> {
+    let ignored = [
+        Ignored::Hosts { has: 3, of: 2 },
+        Ignored::Chips { has: 8, of: 4 },
+        Ignored::Name,
+        Ignored::NoSlot { most: 20 },
+    ];
+    let faults = [
+        DiscoverFault::Late,
+        DiscoverFault::TooMuch,
+        DiscoverFault::Unstarted(2),
+        DiscoverFault::Failed(Status::Exited(3)),
+        DiscoverFault::NoList("--discover: no host".into()),
+    ];
+    let ignored = ignored.map(|why| JobNews::SliceIgnored { slice: "f".into(), why });
+    ignored.into_iter().chain(faults.map(|why| JobNews::DiscoverFailed { why })).map(What::News)
 }
 
 fn warned_host() -> What {

@@ -32,6 +32,8 @@ impl World {
                 (agent.ending, agent.must_ask) = (true, true)
             }
             NodeEvent::SpawnFailed { .. } => agent.failed = true,
+            // In a step the scheduler may be about to signal the ranks, which have a moment for that.
+            NodeEvent::EdgeLost if in_step && self.host.remote && !agent.running.is_empty() => agent.mute = true,
             NodeEvent::EdgeLost | NodeEvent::Signal { .. } => {
                 (agent.ending, agent.must_ask, agent.mute) = (true, true, true);
             }

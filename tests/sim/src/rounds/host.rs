@@ -142,6 +142,7 @@ impl World {
             | NodeAction::FreeDevices { .. }
             | NodeAction::WatchPreemption { .. }
             | NodeAction::Spare(_)
+            | NodeAction::HoldAfterCut(_)
             | NodeAction::ExamineDevices { .. }
             | NodeAction::UsePort(_)
             | NodeAction::OrderDone { .. }

@@ -50,11 +50,44 @@ fn grace_ends_before_the_scheduler_kills() {
 
 /// As in a batch script whose shell has become rlaunch: Slurm signals it before the step.
 #[test]
-fn grace_ends_before_the_scheduler_kills_when_rlaunch_itself_gets_sigterm_first() {
+fn scheduler_is_the_cause_when_rlaunch_itself_gets_sigterm_first() {
     let mut s = in_step();
-    s.event(JobEvent::KillWait(Span::from_secs(5))).signal(Signal::TERM);
-    let end = ToNode::End { sig: Signal::TERM, grace: Span::from_secs(3) };
+    s.event(JobEvent::KillWait(Span::from_secs(5))).signal(Signal::TERM).wait(999);
+    assert_eq!(s.sent, []);
+    let end = ToNode::SchedulerEnds { sig: Signal::TERM, grace: Span::from_secs(3) };
+    assert_eq!(hears(&mut s, 0, Signal::TERM, false), [end.clone(), end]);
+    let is_ending = |what: &What| matches!(what, What::Ending { cause: Cause::Scheduler { .. }, .. });
+    assert!(s.log.iter().any(is_ending), "{:?}", s.log);
+    s.sent.clear();
+    s.wait(2_000);
+    assert_eq!(s.sent, [], "one end");
+}
+
+/// `kill` of rlaunch in an allocation.
+#[test]
+fn sigterm_of_the_user_has_the_whole_grace() {
+    let end = |secs| ToNode::End { sig: Signal::TERM, grace: Span::from_secs(secs) };
+    let mut s = in_step();
+    s.event(JobEvent::KillWait(Span::from_secs(5))).signal(Signal::TERM).wait(1_000);
+    assert_eq!(s.sent, [end(5), end(5)]);
+    assert_eq!(s.ending_of(), (Signal::TERM, RanksState::Running));
+    // The scheduler's comes later: the grace ends before it kills.
+    let shorter = ToNode::SchedulerEnds { sig: Signal::TERM, grace: Span::from_secs(3) };
+    assert_eq!(hears(&mut s, 0, Signal::TERM, false), [shorter.clone(), shorter]);
+    // The user does not wait, or sends another signal.
+    let mut s = in_step();
+    s.signal(Signal::TERM).wait(100).signal(Signal::TERM);
+    assert_eq!(s.sent, [end(5), end(5), ToNode::Kill, ToNode::Kill]);
+    let mut s = in_step();
+    s.signal(Signal::INT);
+    let end = ToNode::End { sig: Signal::INT, grace: Span::from_secs(5) };
     assert_eq!(s.sent, [end.clone(), end]);
+}
+
+#[test]
+fn scheduler_is_the_cause_when_it_kills_the_step_after_sigterm() {
+    let mut s = in_step();
+    s.signal(Signal::TERM);
     hears(&mut s, 0, Signal::TERM, true);
     s.event(JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into() });
     for node in [0, 1].map(NodeId::new) {

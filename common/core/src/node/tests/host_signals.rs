@@ -240,3 +240,109 @@ fn command_that_warns_runs_from_the_start_on() {
     assert!(actions("test -e /run/preempted").contains(&watch));
     assert!(!actions("").iter().any(|action| matches!(action, NodeAction::WatchPreemption { .. })));
 }
+
+/// A node of a step over a network, whose ranks run.
+fn remote_in_step(grace: Span) -> Rig {
+    Rig::running_by(Start { in_step: true, lease: Some(Span::from_secs(36)), grace, ..start() }, 2)
+}
+
+fn count(said: &[NodeAction], of: &NodeAction) -> usize {
+    said.iter().filter(|action| *action == of).count()
+}
+
+/// Under proctrack/cgroup a batch shell that dies of the scheduler's SIGTERM takes the launcher along, before or after the agents get it.
+#[test]
+fn ranks_get_the_schedulers_signal_once_and_the_grace_when_the_launcher_is_gone() {
+    let grace = Span::from_secs(4);
+    for (before, between, parts) in
+        [(true, 0, 1), (true, 250, 1), (true, 900, 1), (false, 0, 1), (false, 500, 1), (false, 999, 1), (true, 50, 2)]
+    {
+        let mut rig = remote_in_step(grace);
+        let mut said = Vec::new();
+        let mut events = vec![NodeEvent::EdgeLost, to(Guardian, TERM)];
+        if before {
+            events.reverse();
+        }
+        for (event, pause) in events.into_iter().zip([between, 0]) {
+            said.extend(rig.hear(event));
+            said.extend(rig.wait(pause));
+        }
+        if parts == 2 {
+            said.extend(rig.hear(to(Agent, TERM)));
+        }
+        // Both are heard: the guardian must not end the ranks before.
+        assert!(
+            said.iter().any(|action| matches!(action, NodeAction::Spare(at) if *at >= rig.now + grace)),
+            "{said:?}"
+        );
+        said.extend(rig.wait(100));
+        said.extend(rig.wait(0));
+        for proc in 0..2 {
+            let sent = count(&said, &group(proc, TERM));
+            assert_eq!(
+                sent,
+                usize::from(parts == 1),
+                "{before} {between}: the scheduler signals all processes or one: {said:?}"
+            );
+            assert_eq!(count(&said, &group(proc, KILL)), 0, "{before} {between}");
+        }
+        let said = rig.wait(3_889);
+        assert_eq!(count(&said, &group(0, TERM)) + count(&said, &group(0, KILL)), 0, "{said:?}");
+        assert_eq!(count(&rig.wait(111), &group(0, KILL)), 1, "the grace is over");
+    }
+}
+
+#[test]
+fn host_is_done_when_all_ranks_have_saved_after_the_loss_of_the_launcher() {
+    let mut rig = remote_in_step(Span::from_secs(20));
+    rig.hear(to(Guardian, TERM));
+    rig.hear(NodeEvent::EdgeLost);
+    rig.wait(100);
+    rig.exited(0, exit(0));
+    let said = rig.exited(1, exit(0));
+    assert!(said.contains(&NodeAction::Sweep), "{said:?}");
+}
+
+#[test]
+fn ranks_are_killed_soon_when_the_launcher_is_gone_and_the_scheduler_ends_nothing() {
+    let mut rig = remote_in_step(Span::from_secs(20));
+    assert_eq!(count(&rig.hear(NodeEvent::EdgeLost), &group(0, KILL)), 0);
+    assert_eq!(rig.wait(999), []);
+    assert_eq!(count(&rig.wait(1), &group(0, KILL)), 1);
+    // No rank runs.
+    let mut rig = Rig::new();
+    let start = Start { in_step: true, lease: Some(Span::from_secs(36)), ..start() };
+    let hold = NodeAction::HoldAfterCut(Span::from_millis(1_300));
+    assert!(rig.root(ToNode::Start(start)).contains(&hold), "the guardian waits as well");
+    rig.hear(NodeEvent::SandboxReady(sandbox()));
+    assert!(rig.hear(NodeEvent::EdgeLost).contains(&NodeAction::Sweep));
+}
+
+/// A launcher that both processes of srun have left behind is there as far as the agent knows.
+#[test]
+fn ranks_get_the_schedulers_signal_when_the_launcher_does_not_answer() {
+    let mut rig = remote_in_step(Span::from_secs(4));
+    rig.hear(to(Guardian, TERM));
+    let said = rig.wait(999);
+    assert_eq!((count(&said, &reports(TERM, false)), count(&said, &group(0, TERM))), (1, 0));
+    let said = rig.wait(1);
+    assert_eq!(count(&said, &group(0, TERM)) + count(&rig.wait(0), &group(0, TERM)), 1);
+    // The order comes late: it is no second signal, and no longer grace.
+    let said = rig.root(ToNode::SchedulerEnds { sig: TERM, grace: Span::from_secs(9) });
+    assert_eq!(count(&said, &group(0, TERM)) + count(&rig.wait(400), &group(0, TERM)), 0);
+    assert_eq!(count(&rig.wait(3_600), &group(0, KILL)), 1);
+}
+
+/// The launcher was killed after its order.
+#[test]
+fn grace_of_the_launchers_order_ends_when_it_would_have_with_the_launcher() {
+    let mut rig = remote_in_step(Span::from_secs(4));
+    rig.hear(to(Guardian, TERM));
+    rig.wait(100);
+    rig.root(ToNode::SchedulerEnds { sig: TERM, grace: Span::from_secs(3) });
+    rig.wait(10);
+    let said = rig.hear(NodeEvent::EdgeLost);
+    assert_eq!(count(&said, &group(0, KILL)), 0, "{said:?}");
+    assert_eq!(count(&rig.wait(2_989), &group(0, KILL)), 0);
+    assert_eq!(count(&rig.wait(1), &group(0, KILL)), 1);
+}
