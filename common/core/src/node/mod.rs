@@ -423,14 +423,7 @@ impl Parts {
             Notice::Orphaned => self.leftovers.on_orphaned(),
             Notice::Ended(proc, status) => self.postmortem.on_ended(cx, proc, status),
             Notice::Reap(proc) => self.procs.reap(cx, proc),
-            Notice::Census(census) => {
-                self.grace.on_census(cx, census);
-                self.leftovers.on_census(cx, census);
-                if census.gone {
-                    self.warnings.on_ranks_gone(cx);
-                    self.step_end.on_ranks_gone(cx);
-                }
-            }
+            Notice::Census(census) => self.counted(cx, census),
             Notice::Sweeping => {
                 self.lost.on_sweeping();
                 self.serve.on_ending(cx);
@@ -440,6 +433,16 @@ impl Parts {
                 self.lease.on_done();
                 self.done = true;
             }
+        }
+    }
+
+    /// The processes of the ranks were counted.
+    fn counted(&mut self, cx: &mut Cx<'_>, census: Census) {
+        self.grace.on_census(cx, census);
+        self.leftovers.on_census(cx, census);
+        if census.gone {
+            self.warnings.on_ranks_gone(cx);
+            self.step_end.on_ranks_gone(cx);
         }
     }
 

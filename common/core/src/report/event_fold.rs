@@ -214,12 +214,7 @@ impl Report {
             }
             What::HostFailed { node, why } => self.unreached.push((*node, why.clone())),
             What::HostRefused { node, why } => self.refused.push((*node, why.clone())),
-            What::HostLost { node, lost } => {
-                self.losses.entry(*node).or_insert(*lost);
-                if self.began.is_none() && !self.is_missing(*node) {
-                    self.lost_hosts.push((*node, *lost));
-                }
-            }
+            What::HostLost { node, lost } => self.host_lost(*node, *lost),
             What::Together { nodes } => self.together.clone_from(nodes),
             What::LeftOut { nodes, world_size, procs, is_known: _ } => self.leave_out(nodes, *world_size, procs),
             What::Slices(taken) => self.resize(taken.world_size, &taken.procs),
@@ -234,6 +229,13 @@ impl Report {
             What::RoundsOver(given) => self.rounds.over(given),
             What::Signal { sig, answer } => self.signal(*sig, *answer),
             What::StreamEnd { .. } | What::SinkLost { .. } | What::LogLost { .. } | What::FileLost { .. } => {}
+        }
+    }
+
+    fn host_lost(&mut self, node: NodeId, lost: Lost) {
+        self.losses.entry(node).or_insert(lost);
+        if self.began.is_none() && !self.is_missing(node) {
+            self.lost_hosts.push((node, lost));
         }
     }
 

@@ -130,8 +130,7 @@ fn wait_for_an_end(agent: i32, post: &Post) -> End {
         if n > 0 && renewal.revents != 0 {
             // A renewal that came in time counts, also if we were late to look.
             if post.lease.as_ref().is_some_and(super::lease::Watch::renew) {
-                let until = post.lease.as_ref().map_or(0, super::lease::Watch::spared_until);
-                spared.until = spared.until.max(until);
+                spared.until = spared.until.max(post.lease.as_ref().map_or(0, super::lease::Watch::spared_until));
                 continue;
             }
             // The agent has closed its end; its own end is the next event.
