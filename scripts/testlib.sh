@@ -5,7 +5,7 @@ account=rltest
 profile=ci
 scratch=
 limit=1200
-# Tests that run at once. Most of them wait for a job.
+# Integration tests that run at once. Most of them wait for a job.
 threads=$(($(nproc) + 2))
 # Simulated jobs of `--all`.
 seeds=50000
@@ -414,9 +414,18 @@ check_scripts() {
 
 # The tests of the parts, and the integration tests as whoever called.
 tests_as_caller() {
-    local tiers=${RLAUNCH_REQUIRE_TIERS-}
+    local tiers=${RLAUNCH_REQUIRE_TIERS-} runner
     [ -z "${CI-}" ] || tiers=${tiers:-$(required_tiers "$(id -u)")}
-    RLAUNCH_REQUIRE_TIERS="$tiers" RLAUNCH_TEST_ROOT="$PWD" RUST_TEST_THREADS="$threads" \
+    # Cargo starts each test program by this one.
+    cat >"$scratch/run-tests" <<END
+#!/bin/sh
+case "\${1##*/}" in it-*) export RUST_TEST_THREADS=$threads ;; esac
+exec "\$@"
+END
+    chmod 755 "$scratch/run-tests"
+    runner=CARGO_TARGET_$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_RUNNER
+    export "$runner=$scratch/run-tests"
+    RLAUNCH_REQUIRE_TIERS="$tiers" RLAUNCH_TEST_ROOT="$PWD" \
         timeout --kill-after=30 "$limit" cargo test --no-fail-fast --workspace --profile "$profile"
 }
 
