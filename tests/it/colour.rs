@@ -12,7 +12,9 @@ fn at_terminal(variables: &str, words: &str) -> Option<Done> {
     if !place::has("script") {
         return None;
     }
-    let job = format!("stty cols 40; env -u NO_COLOR -u CLICOLOR_FORCE {variables} \"$RL\" -n 2 -l {words}; true");
+    let job = format!(
+        "stty cols 40; env -u NO_COLOR -u CLICOLOR_FORCE {variables} \"$RL\" -n 2 -l --on-failure continue {words}; true"
+    );
     Some(Plan::shell("exec script -qec \"$COMMAND\" /dev/null").env("COMMAND", &job).start().code(0))
 }
 
@@ -42,11 +44,13 @@ fn users_without_colour_get_none() {
 
 #[test]
 fn pipes_and_files_get_none_unless_asked_for() {
-    let done =
-        Plan::rlaunch(["-n", "2", "-l", "sh", "-c", "echo hello; exit $RANK"]).env("TERM", "xterm").start().code(1);
+    let done = Plan::rlaunch(["-n", "2", "-l", "--on-failure", "continue", "sh", "-c", "echo hello; exit $RANK"])
+        .env("TERM", "xterm")
+        .start()
+        .code(1);
     assert!(!done.out().contains('\u{1b}') && !done.err().contains('\u{1b}'), "{}{}", done.out(), done.err());
     for (option, variable) in [("always", ""), ("auto", "CLICOLOR_FORCE"), ("auto", "RLAUNCH_COLOR")] {
-        let plan = Plan::rlaunch(["-n", "2", "-l"]);
+        let plan = Plan::rlaunch(["-n", "2", "-l", "--on-failure", "continue"]);
         let plan =
             if variable == "RLAUNCH_COLOR" { plan.env(variable, "always") } else { plan.args(["--color", option]) };
         let plan = if variable == "CLICOLOR_FORCE" { plan.env(variable, "1") } else { plan };

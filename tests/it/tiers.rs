@@ -42,11 +42,9 @@ fn ranks_run_in_a_chroot() {
     if !place::is_root() || !place::tiers().contains(&"t1") || !place::has("unshare") {
         return place::absent("a chroot", "needs root, PID namespaces and unshare(1)");
     }
-    let scratch = place::Scratch::new();
-    let (program, root) = (place::rlaunch().display(), scratch.dir().display());
     let job = "chroot . /rlaunch --contain t1 -n 2 /rlaunch hosts -e n1";
     let script = format!(
-        "cd {root} && mkdir dev proc && : >dev/null && mount --bind /dev/null dev/null && cp {program} rlaunch && \
+        "cd \"$DIR\" && mkdir dev proc && : >dev/null && mount --bind /dev/null dev/null && cp \"$RL\" rlaunch && \
          {job} && mount -t proc proc proc && {job}"
     );
     let done = Plan::shell(&format!("exec unshare -m sh -c '{script}'")).start().code(0);

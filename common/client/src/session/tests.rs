@@ -379,7 +379,8 @@ fn an_agent_that_goes_away_ends_the_function_too() {
         let mut agent = agent;
         agent.begins(0, Some(1));
         inside.recv().unwrap();
-        drop(agent);
+        agent.socket.shutdown(std::net::Shutdown::Both).unwrap();
+        // The turn of the test ends with the agent: until then the session is closed.
         running.join().unwrap().unwrap_err()
     });
     assert!(matches!(&error, RestartError::Client(Error::Closed(_))), "{error}");
