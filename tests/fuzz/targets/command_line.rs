@@ -63,6 +63,7 @@ fuzz_target!(|data: &[u8]| {
                 ask: &|_, _| Ok(Vec::new()),
                 read: &|_| Ok(b"node[01-02] slots=2\n".to_vec()),
                 is_file: &|_| false,
+                near: &|_| None,
                 runs: &|_| None,
                 has_input: &|| true,
                 directory: &|| Some("/home".into()),
