@@ -22,18 +22,7 @@ pub struct Command {
 /// # Errors
 /// No process or descriptor can be had, there is no shell, or another thread than the main one calls.
 pub fn start(command: &[u8], environment: &Strings, ssh_reaper: &SshReaper, origin: &Origin) -> io::Result<Command> {
-    child::only_main()?;
-    let mut words = Strings::default();
-    for word in [b"/bin/sh", &b"-c"[..], command] {
-        words.push(word);
-    }
-    let null = crate::fd::dev_null()?;
-    let (output, theirs) = crate::fd::pipe()?;
-    crate::fd::set_nonblocking(&output)?;
-    let streams = [null.as_raw_fd(), theirs.as_raw_fd(), theirs.as_raw_fd()];
-    let given =
-        Given { streams, directory: None, environment: Some(environment), adopts: true, ends_by: libc::SIGTERM };
-    Ok(Command { child: child::begin(&words, &given, Stand::Apart, Some(ssh_reaper), origin)?, output })
+    run(command, Some(environment), ssh_reaper, origin)
 }
 
 /// Starts one in the present environment. Its output is its stdout; its stderr is dropped.
@@ -41,6 +30,11 @@ pub fn start(command: &[u8], environment: &Strings, ssh_reaper: &SshReaper, orig
 /// # Errors
 /// As of [`start`].
 pub fn start_apart(command: &[u8], ssh_reaper: &SshReaper, origin: &Origin) -> io::Result<Command> {
+    run(command, None, ssh_reaper, origin)
+}
+
+/// Starts a command of the launcher. The output has its stderr if the command has an environment of its own.
+fn run(command: &[u8], environment: Option<&Strings>, ssh_reaper: &SshReaper, origin: &Origin) -> io::Result<Command> {
     child::only_main()?;
     let mut words = Strings::default();
     for word in [b"/bin/sh", &b"-c"[..], command] {
@@ -49,8 +43,9 @@ pub fn start_apart(command: &[u8], ssh_reaper: &SshReaper, origin: &Origin) -> i
     let null = crate::fd::dev_null()?;
     let (output, theirs) = crate::fd::pipe()?;
     crate::fd::set_nonblocking(&output)?;
-    let streams = [null.as_raw_fd(), theirs.as_raw_fd(), null.as_raw_fd()];
-    let given = Given { streams, directory: None, environment: None, adopts: true, ends_by: libc::SIGTERM };
+    let stderr = if environment.is_some() { &theirs } else { &null };
+    let streams = [null.as_raw_fd(), theirs.as_raw_fd(), stderr.as_raw_fd()];
+    let given = Given { streams, directory: None, environment, adopts: true, ends_by: libc::SIGTERM };
     Ok(Command { child: child::begin(&words, &given, Stand::Apart, Some(ssh_reaper), origin)?, output })
 }
 

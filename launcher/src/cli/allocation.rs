@@ -135,7 +135,7 @@ impl Launcher {
     /// How srun is called, if it reaches the hosts.
     ///
     /// # Errors
-    /// It is to reach them, and there is no allocation of Slurm.
+    /// srun is asked for, and there is no allocation of Slurm.
     pub(super) fn srun(
         &self,
         found: Option<&InAllocation>,
@@ -194,7 +194,7 @@ impl Launcher {
 
 /// Hosts that the user names.
 pub(super) struct Named {
-    /// Those of a program.
+    /// The numbers of a program.
     pub(super) entries: Vec<Entry>,
     /// Whether any program names some.
     pub(super) is_any: bool,

@@ -1,5 +1,6 @@
 //! The command of `--discover`: the edges of `core::discover`. A shell runs it in the launcher's environment, with nothing to read.
 
+use super::hook_runner::watched;
 use super::now;
 use rlaunch_core::discover::{DiscoverAction, DiscoverEvent, DiscoverFault, Discovery, MOST};
 use rlaunch_core::hostlist::Entry;
@@ -148,11 +149,6 @@ impl Asked {
             }
         }
     }
-}
-
-fn watched(child: &Child, output: OwnedFd) -> io::Result<(AsyncFd<OwnedFd>, AsyncFd<OwnedFd>)> {
-    let ended = rlaunch_net::ready::readable(child.pidfd.try_clone()?)?;
-    Ok((ended, rlaunch_net::ready::readable(output)?))
 }
 
 impl Running {

@@ -186,7 +186,8 @@ impl Asked {
     }
 }
 
-fn watched(child: &Child, output: OwnedFd) -> io::Result<(AsyncFd<OwnedFd>, AsyncFd<OwnedFd>)> {
+/// The end and the output of a command, as the runtime waits for them.
+pub(super) fn watched(child: &Child, output: OwnedFd) -> io::Result<(AsyncFd<OwnedFd>, AsyncFd<OwnedFd>)> {
     let ended = rlaunch_net::ready::readable(child.pidfd.try_clone()?)?;
     Ok((ended, rlaunch_net::ready::readable(output)?))
 }

@@ -88,7 +88,7 @@ fn closed(host: &str, one: bool, why: CloseReason) -> String {
     }
 }
 
-/// Where the user finds the reason of a loss that ended the job.
+/// The place of the reason of a loss that ended the job.
 pub(super) fn next_step(report: &Report, node: NodeId, lost: Lost) -> Option<String> {
     let by_kernel = || format!("{}, for processes that the kernel killed", there(report, node, "dmesg -T"));
     let is_up = || format!("{}, to see whether the host is up, and since when", there(report, node, "uptime"));

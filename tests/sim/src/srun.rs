@@ -77,11 +77,11 @@ pub(crate) struct Agent {
 /// A step of a handshake.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shake {
-    /// It connects.
+    /// The agent connects.
     Dials(Agent),
     /// Its hello and first message are there.
     Greets(Caller, Agent),
-    /// It was answered.
+    /// The hello was answered.
     Answered(Caller),
 }
 
@@ -172,7 +172,7 @@ impl World {
         let Some(Dialling { takes, second }) = self.site().map(|site| site.dialling) else { return };
         self.travel_out(Ev::Shake(Shake::Dials(Agent { takes, knows_key: true })));
         if let Some(Second { after, takes, knows_key }) = second {
-            // It takes no part in the order of what the first one sends.
+            // The second connection has an order of its own.
             let (low, _) = self.site().map_or((0, 0), |site| site.wire);
             self.at(self.now + low * 1000 + after, Ev::Shake(Shake::Dials(Agent { takes, knows_key })));
         }
@@ -204,7 +204,7 @@ impl World {
                 self.at(self.now + agent.takes, Ev::Shake(Shake::Greets(caller, agent)));
                 self.step_turns();
             }
-            // It was closed before.
+            // The connection was closed before.
             Shake::Greets(caller, _) | Shake::Answered(caller) if !srun.callers.contains_key(&caller) => {}
             Shake::Greets(caller, agent) => {
                 let hello = Hello { job: step().job, epoch: step().epoch, host: Hash::of(name(node).as_bytes()) };

@@ -143,7 +143,7 @@ impl Admission {
     /// The hello of a connection is complete.
     ///
     /// # Errors
-    /// It is none of this step, or too late: the connection is to be closed.
+    /// The hello is none of this step, or too late. The caller closes the connection.
     pub fn greet(&mut self, caller: Caller, bytes: &[u8; HELLO]) -> Result<(), Refusal> {
         let Some(pending) = self.pending.get_mut(&caller) else { return Err(Refusal::Ended) };
         let hello = Hello::parse(bytes).ok_or(Refusal::Foreign)?;
@@ -157,7 +157,7 @@ impl Admission {
     /// The keys for the handshake of a connection, and what its agent is sent in the answer.
     ///
     /// # Errors
-    /// It has sent no hello, its host is none of this step, or the host's agent is in: the connection is to be closed.
+    /// The connection has sent no hello, its host is none of this step, or the host's agent is in. The caller closes it.
     pub fn keys(&self, caller: Caller) -> Result<(EdgeKeys, Preamble), Refusal> {
         let hello = self.hello(caller)?;
         match self.hosts.get(&hello.host) {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_cannot_take_all_places() {
+    fn an_address_cannot_take_all_places() {
         let mut admission = admission();
         let address = |n: usize| IpAddr::V4(Ipv4Addr::from(u32::try_from(n).unwrap()));
         for n in 0..MOST {

@@ -28,7 +28,7 @@ pub struct FoundSlice {
 /// Why a slice of a list is not used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ignored {
-    /// It has more hosts than the others.
+    /// The slice has more hosts than the others.
     Hosts {
         /// How many.
         has: u32,

@@ -69,7 +69,7 @@ impl Bringup {
     pub(super) fn new(spec: Arc<JobSpec>, setting: &Setting) -> Self {
         let state = |node: &Node| match node.local {
             true => State::Waiting,
-            // It is not known yet (`--discover`).
+            // The name of the host is not known yet (`--discover`).
             false if node.is_unknown() => State::Failed,
             false => State::Connecting,
         };

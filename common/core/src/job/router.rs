@@ -282,7 +282,7 @@ impl Parts {
         }
         let (rank, at) = match first {
             Why::Failed { failure: RankExit { rank, at, .. }, .. } => (rank, at),
-            // They had done their work when the order to end came.
+            // All ranks had finished when the order to end came.
             Why::Grown { .. } if self.procs.has_all_finished() => {
                 return self.ending.end(&mut step.cx(), Cause::Success, RanksState::Between);
             }

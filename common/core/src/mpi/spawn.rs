@@ -15,9 +15,9 @@ pub(super) const TOO_LONG: &str = "the programs and their arguments are longer t
 /// A connection that waits for a spawn.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Asker {
-    /// Of PMI-1.
+    /// A client of PMI-1.
     Line(ClientId),
-    /// Of PMIx.
+    /// A client of PMIx.
     Message(Waiter),
 }
 

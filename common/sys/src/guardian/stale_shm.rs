@@ -83,7 +83,7 @@ fn processes() -> impl Iterator<Item = PathBuf> {
     entries.filter(|entry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit)).map(|entry| entry.path())
 }
 
-/// Those of some files that a process has open or mapped. A library maps a file before it closes it, so open files are looked at first.
+/// The files of a list that a process has open or mapped. A library maps a file before it closes it, so open files are looked at first.
 /// A process that cannot be read is another user's, or protected like ours.
 fn used_by(process: &Path, files: &[(FileId, PathBuf)]) -> BTreeSet<FileId> {
     let mut used = BTreeSet::new();

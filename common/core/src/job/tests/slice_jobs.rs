@@ -364,7 +364,7 @@ fn host_that_is_not_printed_any_more_is_drained_until_it_is_printed_again() {
     assert_eq!(slices(&s), [("ac".into(), 0)]);
     runs(&mut s);
     forget(&mut s);
-    // It is taken away, and not reached again.
+    // The host is lost, and cannot be reached again.
     lose(&mut s, 3);
     s.wait(100 * SECOND);
     assert_eq!(s.asked, []);

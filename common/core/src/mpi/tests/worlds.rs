@@ -62,7 +62,7 @@ fn spawned() -> (Hosts, ClientId, u64) {
     let mut hosts = worlds(layout(CHILD));
     let client = connect(&mut hosts, 1);
     let mut spawn = command(9);
-    // One program: "a", with its name and "x" as arguments, a variable, a directory, 2 ranks and no wishes.
+    // A program: "a", with its name and "x" as arguments, a variable, a directory, 2 ranks and no wishes.
     spawn
         .size(0)
         .size(1)
