@@ -150,10 +150,11 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
     let mut argv = words.argv.into_iter();
     let action = argv.next().ok_or_else(|| CliError::missing(&of, "an action, as up or status", &POOL))?;
     let Some(verb) = ACTIONS.into_iter().find(|verb| action.as_slice() == verb.as_bytes()) else {
-        let meant = nearest::nearest(&action, ACTIONS.into_iter()).unwrap_or("status");
+        // `exec` is a job, and is read as one.
+        let meant = nearest::nearest(&action, ACTIONS.into_iter().chain(["exec"])).unwrap_or("status");
         return Err(CliError::Value {
             option: of,
-            takes: "up, status, add, remove, drain or down".into(),
+            takes: "up, status, add, remove, drain, down or exec".into(),
             got: action,
             hint: Some(format!("rlaunch pool {meant}").into()),
         });
@@ -515,7 +516,8 @@ mod tests {
     fn invalid_calls_are_refused_with_a_way_out() {
         for (line, expected) in [
             ("pool", "error: rlaunch pool needs a value: an action"),
-            ("pool upp p", "error: rlaunch pool takes up, status, add, remove, drain or down, got 'upp'"),
+            ("pool upp p", "error: rlaunch pool takes up, status, add, remove, drain, down or exec, got 'upp'"),
+            ("pool exce p", "error: rlaunch pool takes up, status, add, remove, drain, down or exec, got 'exce'"),
             ("pool up", "error: rlaunch pool up needs a value: NAME"),
             ("pool up p", "error: rlaunch pool up needs a value: -H LIST or -f FILE"),
             ("pool up ../p -H a", "error: rlaunch pool up takes a name of up to 32 letters"),
