@@ -215,6 +215,7 @@ fn the_schedulers_signals_reach_each_rank_once() {
 }
 
 /// TERM, USR1 and INT of `scancel`, to four ranks on two hosts.
+/// The script ends its salloc: some salloc of Slurm 22.05 run forever after `scancel -s INT`.
 pub(crate) fn signals_reach_each_rank_once(bed: &Bed) {
     let ranks = r#"trap "echo TERM \$RANK; exit 0" TERM; for sig in USR1 INT; do trap "echo $sig \$RANK" $sig; done; echo up; while :; do sleep 0.1; done"#;
     for (end, first, transport) in [
@@ -227,7 +228,7 @@ pub(crate) fn signals_reach_each_rank_once(bed: &Bed) {
             bed,
             "tester",
             "-N2 -n4",
-            &format!(r#""$RL" --transport {transport} --events events sh -c '"'"'{ranks}'"'"'; echo code $?"#),
+            &format!(r#""$RL" --transport {transport} --events events sh -c '"'"'{ranks}'"'"'; echo code $?; kill -s KILL $PPID"#),
         );
         let case = case.start();
         case.says_on_stdout("up", 4);

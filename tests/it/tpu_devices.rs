@@ -187,10 +187,14 @@ fn what_a_dead_job_has_left_is_ended_by_default() {
     case.says_on_stdout("up\n", 1);
     let agent = case.ours("rlaunch-agent").expect("an agent");
     let guardian = census::parent(agent).expect("a guardian");
-    for sig in [Signal::SIGSTOP, Signal::SIGKILL] {
-        for pid in [guardian, agent] {
-            kill(Pid::from_raw(pid), sig).unwrap();
-        }
+    // Linux continues a stopped agent when its guardian ends, so the agent must be killed first.
+    for (pid, sig) in [
+        (guardian, Signal::SIGSTOP),
+        (agent, Signal::SIGSTOP),
+        (agent, Signal::SIGKILL),
+        (guardian, Signal::SIGKILL),
+    ] {
+        kill(Pid::from_raw(pid), sig).unwrap();
     }
     let done = case.code(0);
     assert_eq!(done.out(), "up\nfirst 125\nran\nsecond 0\n", "{}", done.err());
