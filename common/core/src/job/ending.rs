@@ -16,9 +16,6 @@ use alloc::collections::BTreeSet;
 /// How long an ending may take without a word about it.
 const SILENT: Span = Span::from_secs(1);
 
-/// How long before the scheduler's SIGKILL the grace ends.
-const BEFORE_SCHEDULER: Span = Span::from_secs(2);
-
 /// Whether the ending has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -35,8 +32,6 @@ pub(super) struct Ending {
     grace: Span,
     /// The grace after a warning that a host is about to be taken away.
     warning_grace: Span,
-    /// The time from the scheduler's warning to its SIGKILL.
-    kill_wait: Option<Span>,
     limit: Option<Span>,
     /// When `--timeout` runs out.
     timeout: Option<Mono>,
@@ -70,7 +65,6 @@ impl Ending {
             on_failure: spec.on_failure,
             grace: spec.grace,
             warning_grace: spec.warnings.grace,
-            kill_wait: None,
             limit: spec.timeout,
             timeout: spec.timeout.map(|limit| now + limit),
             sole: spec.placement.is_here(),
@@ -120,7 +114,7 @@ impl Ending {
             | Cause::Lost { .. } => None,
         };
         let is_scheduler = matches!(cause, Cause::Scheduler { sig, .. } if sig != Signal::KILL);
-        let grace = self.grace_for(&cause);
+        let grace = self.grace_for(cx, &cause);
         let msg = match sent {
             Some(sig) if is_scheduler => ToNode::SchedulerEnds { sig, grace },
             Some(sig) => ToNode::End { sig, grace },
@@ -154,9 +148,9 @@ impl Ending {
     fn shorten(&self, cx: &mut Cx<'_>, cause: &Cause) {
         if let Cause::Scheduler { sig: sig @ Signal::TERM, .. } = *cause
             && !self.all_over
-            && self.grace_for(cause) < self.grace
+            && self.grace_for(cx, cause) < self.grace
         {
-            cx.notify(Notice::Broadcast(ToNode::SchedulerEnds { sig, grace: self.grace_for(cause) }));
+            cx.notify(Notice::Broadcast(ToNode::SchedulerEnds { sig, grace: self.grace_for(cx, cause) }));
         }
     }
 
@@ -177,18 +171,12 @@ impl Ending {
         self.state == State::Begun
     }
 
-    /// The scheduler kills the processes of a job so long after its warning.
-    pub(super) const fn kill_wait(&mut self, span: Span) {
-        self.kill_wait = Some(span);
-    }
-
-    /// The time for ranks to end. Ranks that the scheduler kills have no last words, and rlaunch has no report.
-    fn grace_for(&self, cause: &Cause) -> Span {
+    /// The time for ranks to end.
+    fn grace_for(&self, cx: &Cx<'_>, cause: &Cause) -> Span {
         if let Cause::Preempted { lost: Lost::Warned(_), .. } = cause {
             return self.warning_grace;
         }
-        let kill_wait = self.kill_wait.filter(|_| matches!(cause, Cause::Scheduler { .. }));
-        let most = kill_wait.map(|wait| Span::from_nanos(wait.nanos().saturating_sub(BEFORE_SCHEDULER.nanos())));
+        let most = cx.facts.scheduler_grace().filter(|_| matches!(cause, Cause::Scheduler { .. }));
         most.map_or(self.grace, |most| most.min(self.grace))
     }
 

@@ -43,7 +43,7 @@ impl Parts {
                 self.bringup.edge_up(&mut step.cx(), node);
             }
             JobEvent::ReadyBy { node, at, limit } => self.startup_deadline.ready_by(node, at, limit),
-            JobEvent::KillWait(span) => self.ending.kill_wait(span),
+            JobEvent::KillWait(span) => step.facts.note_kill_wait(span),
             JobEvent::StepCancelled { nodes } => self.on_step_cancelled(step, &nodes),
             JobEvent::Found(news) => step.notify(Notice::Log(What::News(news))),
             JobEvent::Discovered(list) => self.discovered(step, &list),
