@@ -64,6 +64,8 @@ pub(crate) enum Step {
     Evidence(OsBytes),
     /// Slurm ends the agents of these hosts.
     Cancelled(Vec<NodeId>),
+    /// srun has ended while the agents of these hosts are connected.
+    EndedEarly(Vec<NodeId>, CarrierEnd),
     /// A connection from there to the port for agents was refused.
     Refused(IpAddr, Refusal),
     /// How far it is.
@@ -92,6 +94,7 @@ impl Step {
             | Self::Words(_)
             | Self::Evidence(_)
             | Self::Cancelled(_)
+            | Self::EndedEarly(..)
             | Self::Refused(..) => false,
         }
     }
@@ -229,6 +232,7 @@ impl Bootstrap {
                 Outcome::Words(words) => self.steps.push_back(Step::Words(words)),
                 Outcome::Evidence(lines) => self.steps.push_back(Step::Evidence(lines)),
                 Outcome::Cancelled(nodes) => self.steps.push_back(Step::Cancelled(nodes)),
+                Outcome::EndedEarly(nodes, end) => self.steps.push_back(Step::EndedEarly(nodes, end)),
                 Outcome::Refused(address, why) => self.steps.push_back(Step::Refused(address, why)),
                 Outcome::FallBack(node, target, why, left) => {
                     match self.steps.back_mut() {

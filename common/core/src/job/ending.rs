@@ -16,6 +16,9 @@ use alloc::collections::BTreeSet;
 /// How long an ending may take without a word about it.
 const SILENT: Span = Span::from_secs(1);
 
+/// The same after a loss in a scheduler's step, whose words about the loss may come by then.
+const SILENT_IN_STEP: Span = Span::from_secs(2);
+
 /// Whether the ending has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -37,6 +40,8 @@ pub(super) struct Ending {
     timeout: Option<Mono>,
     /// All ranks are on the launcher's own host.
     sole: bool,
+    /// Agents run in a scheduler's step.
+    in_step: bool,
     /// A failure was passed over by `--on-failure continue`.
     failed: bool,
     all_over: bool,
@@ -68,6 +73,7 @@ impl Ending {
             limit: spec.timeout,
             timeout: spec.timeout.map(|limit| now + limit),
             sole: spec.placement.is_here(),
+            in_step: spec.scheduler.is_some(),
             failed: false,
             all_over: false,
             forwarded: BTreeSet::new(),
@@ -127,8 +133,9 @@ impl Ending {
         cx.notify(Notice::Broadcast(msg));
         let grace = if sent.is_some() { grace } else { Span::ZERO };
         let kill_at = cx.now + grace;
-        if grace > SILENT && !self.all_over && !matches!(cause, Cause::Signal(_) | Cause::Scheduler { .. }) {
-            self.word = Some((cx.now + SILENT, cause.clone(), kill_at));
+        let silent = if self.in_step && matches!(cause, Cause::Lost { .. }) { SILENT_IN_STEP } else { SILENT };
+        if grace > silent && !self.all_over && !matches!(cause, Cause::Signal(_) | Cause::Scheduler { .. }) {
+            self.word = Some((cx.now + silent, cause.clone(), kill_at));
         }
         self.state = State::Begun;
         (self.timeout, self.deferred) = (None, None);
