@@ -298,6 +298,7 @@ fn a_host_on_which_srun_cannot_start_the_binary_gets_a_shell_in_another_step() {
     let mut bench = Bench::direct();
     let done = bench.handle(exited("n[1-3]", 2));
     assert!(matches!(&done[..], [.., StepAction::WithShell(..), StepAction::Kill { hard: false }]), "{done:?}");
+    assert_eq!(bench.handle(StepEvent::Lost(node(1))), [], "no host is of this step");
     let mut bench = Bench::started(Transport::Auto);
     assert_eq!(bench.handle(exited("n[1-3]", 2)), [], "a shell has looked");
 }
