@@ -7,7 +7,7 @@ use crate::framework::MpiService;
 use crate::gpus::Share;
 use crate::guard::devices::DevicePlan;
 use crate::id::{AppIndex, JobId, Rank};
-use crate::job::slices::SlicePlan;
+use crate::job::slices::{Grow, SlicePlan};
 use crate::logs::Logs;
 use crate::master_store::{ForRank0, Guard, Holder};
 use crate::os_bytes::OsBytes;
@@ -128,6 +128,12 @@ impl JobSpec {
             slices: None,
             rounds: Rounds::default(),
         }
+    }
+
+    /// Whether all ranks may be started again: after a failure, after a preemption, or on more slices (`--grow now`).
+    #[must_use]
+    pub fn may_restart(&self) -> bool {
+        self.restarts.is_any() || self.slices.as_ref().is_some_and(|plan| plan.grow == Grow::Now)
     }
 
     /// The number of ranks of all programs.

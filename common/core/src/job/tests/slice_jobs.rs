@@ -205,7 +205,11 @@ fn fewer_slices_start_at_the_deadline() {
 
 /// Two slices run since the deadline, with `--grow now`, and the other two are up.
 fn before_growth() -> Script {
-    let mut s = Script::new(&sliced_with(&[2, 4], retries(), Grow::Now));
+    before_growth_with(retries())
+}
+
+fn before_growth_with(restarts: Restarts) -> Script {
+    let mut s = Script::new(&sliced_with(&[2, 4], restarts, Grow::Now));
     [0, 1, 3].into_iter().for_each(|slice| slice_up(&mut s, slice));
     s.wait(61 * SECOND);
     runs(&mut s);
@@ -252,6 +256,38 @@ fn ranks_start_again_on_more_slices_when_the_job_grows_now() {
     forget(&mut s);
     s.wait(200 * SECOND);
     assert_eq!((clears(&s), news(&s), s.finished), (vec![], vec![], None));
+}
+
+/// `--preempt-retries 0` without `--max-restarts`.
+#[test]
+fn job_grows_without_any_restart_or_retry_and_then_ends_with_the_first_failure_or_loss() {
+    let grown = || {
+        let mut s = before_growth_with(Restarts { most: 0, delay: Span::from_secs(1), preempt: 0 });
+        s.wait(3 * SECOND);
+        assert_eq!(news(&s), [JobNews::SlicesLarger { size: 4, running: 2, restarts: true }]);
+        (0..4).for_each(|rank| exits(&mut s, rank, rank, killed(Signal::TERM), true));
+        (0..4).for_each(|host| cleared(&mut s, host));
+        s.wait(1);
+        assert_eq!(restarts(&s), [(1, RestartCause::Grown { size: 4, running: 2 })]);
+        assert_eq!(slices(&s), [("abcd".into(), 0)]);
+        let of_host = |(to, msg): (&NodeId, &ToNode)| match msg {
+            ToNode::Spawn { procs, .. } if *to == node(7) => procs.clone().into_vec().first().map(|delta| delta.proc),
+            _ => None,
+        };
+        let last = s.to.iter().zip(&s.sent).filter_map(of_host).next().unwrap();
+        runs(&mut s);
+        (s, last.get())
+    };
+    let (mut s, _) = grown();
+    lose(&mut s, 5);
+    [0, 1, 2, 3, 4, 6, 7, 8, 9].into_iter().for_each(|host| done(&mut s, node(host), 0));
+    s.drained();
+    assert!(matches!(s.cause(), Cause::Lost { .. }) && s.finished.is_some(), "{:?}", s.cause());
+    let (mut s, last) = grown();
+    exits(&mut s, last, 7, exit(3), false);
+    (0..10).for_each(|host| done(&mut s, node(host), 0));
+    s.drained();
+    assert_eq!(s.finished, Some(Ending::Code(3)));
 }
 
 #[test]
@@ -380,6 +416,22 @@ fn host_that_is_not_printed_any_more_is_drained_until_it_is_printed_again() {
     }
     let ignored = JobNews::SliceIgnored { slice: "f".into(), why: Ignored::Hosts { has: 3, of: 2 } };
     assert_eq!(news(&s), [ignored]);
+}
+
+#[test]
+fn host_with_a_warning_of_its_own_stays_out_when_it_is_printed_again() {
+    let mut s = discovering();
+    let all = PRINTED.to_owned() + "x[4-5] slice=c id=0 devices=4\n";
+    prints(&mut s, &all);
+    slice_up(&mut s, 2);
+    prints(&mut s, &all.replace("x[4-5]", "x4"));
+    s.hears_of(node(5), &ToRoot::Warned(WarningSource::Preempted));
+    forget(&mut s);
+    prints(&mut s, &all);
+    lose(&mut s, 2);
+    [0, 1, 3].into_iter().for_each(|host| cleared(&mut s, host));
+    s.wait(1500);
+    assert_eq!(slices(&s), []);
 }
 
 #[test]
