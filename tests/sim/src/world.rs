@@ -1,6 +1,7 @@
 //! The virtual clock, and the delivery of events.
 
 use crate::agent::Arrival;
+use crate::discovery::Found;
 use crate::generations::{self, Known};
 use crate::host::Host;
 use crate::kernel::Life;
@@ -98,6 +99,8 @@ pub(crate) enum Ev {
     LeaseRuns,
     /// The scheduler signals the processes of its step on a host.
     Scheduler(Signal),
+    /// The command of `--discover` has printed this list.
+    Prints(usize),
 }
 
 impl Ev {
@@ -130,7 +133,8 @@ impl Ev {
             | Self::Step(_)
             | Self::LifelineEnds
             | Self::LeaseRuns
-            | Self::Scheduler(_) => false,
+            | Self::Scheduler(_)
+            | Self::Prints(_) => false,
         }
     }
 }
@@ -148,6 +152,7 @@ impl Ev {
                 | Self::Step(_)
                 | Self::ToJob(_)
                 | Self::Sink
+                | Self::Prints(_)
                 | Self::Fault(Fault::Signal(_))
         )
     }
@@ -168,6 +173,8 @@ pub(crate) struct World {
     pub(crate) still: Still,
     pub(crate) truth: Truth,
     pub(crate) known: Known,
+    /// The hosts that `--discover` has found.
+    pub(crate) found: Found,
     /// The step of the agents, in a scheduler's job.
     pub(crate) srun: Option<Srun>,
     /// Hosts for a step.
@@ -208,6 +215,7 @@ impl World {
             still,
             truth: Truth::default(),
             known: Known::default(),
+            found: Found::default(),
             srun: None,
             wanted: vec![],
             queue: BTreeMap::new(),
@@ -285,6 +293,9 @@ impl World {
             for (time, fault) in site.faults {
                 self.on(NodeId::new(node), |world| world.at(time, Ev::Fault(fault)));
             }
+        }
+        for (list, time) in self.plan.lists.iter().map(|(time, _)| *time).enumerate().collect::<Vec<_>>() {
+            self.at(time, Ev::Prints(list));
         }
         self.scheduler_begins();
         self.own_host_has_its_time();
@@ -369,6 +380,10 @@ impl World {
             Ev::LifelineEnds => self.guardian_severs(),
             Ev::LeaseRuns => self.lease_runs(),
             Ev::Scheduler(sig) => self.scheduler_signals(sig),
+            Ev::Prints(list) => {
+                let list = self.plan.lists.get(list).map(|(_, list)| list.clone()).unwrap_or_default();
+                self.tell_job(JobEvent::Discovered(list));
+            }
         }
     }
 
