@@ -125,6 +125,22 @@ fn killed_pool_job_and_agent_leave_nothing() {
     bed.down();
 }
 
+/// Parts of a killed job stay on a host, because they are stopped. The kernel wakes the binary there at their end: nothing looks for it.
+#[test]
+fn end_of_a_job_is_awaited_by_the_binary_that_the_job_has_left() {
+    let Some(bed) = Bed::up(1) else { return };
+    let script = "\"$RL\" pool up p -H node0; expect $? 0 up\n\
+        \"$RL\" --pool p sh -c ': >on; exec sleep 600' & JOB=$!; held on\n\
+        ssh node0 'kill -STOP $(pgrep -x rlaunch-guard) $(pgrep -x rlaunch-agent)'; kill -9 $JOB\n\
+        until ssh node0 \"pgrep -f 'agent en[d] '\"; do sleep 0.05; done; ! ssh node0 pgrep -x grep; expect $? 0 grep\n\
+        \"$RL\" pool status p | grep -q 'node0 .*emptying'; expect $? 0 emptying\n\
+        ssh node0 'kill -CONT $(pgrep -x rlaunch-guard) $(pgrep -x rlaunch-agent)'\n\
+        \"$RL\" --pool p --wait=30s echo free; expect $? 0 free; \"$RL\" pool down p; expect $? 0 down";
+    let done = done(&bed, "root", script);
+    assert!(done.out().ends_with("free\n"), "{}{}", done.out(), done.err());
+    bed.down();
+}
+
 #[test]
 fn lost_host_is_left_out_and_comes_back() {
     let Some(bed) = Bed::up(2) else { return };

@@ -1,7 +1,7 @@
 //! The parts of a job on this host: guardian and agent hold an abstract unix name until nothing of the job is left.
 //!
 //! The name is that of a listener that accepts no connection. A connection to it waits there, and the kernel ends it together with the
-//! last holder of the name. So the end of a job is an event, and nobody has to look again and again.
+//! last holder of the name. So the end of a job is an event.
 
 use crate::fd;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
