@@ -94,15 +94,12 @@ mod tests {
         let _other = hold(&format!("{job}x-0")).unwrap();
         let agent = first.try_clone().unwrap();
         assert!(!wait_for_end(&job, Duration::ZERO, &stop).unwrap());
-        let (waiting, waits) = std::sync::mpsc::channel();
-        let ends = std::thread::spawn(move || {
-            waits.recv().unwrap();
+        crate::thread::permanent("ends", move || {
             drop((first, second));
             drop(agent);
-        });
-        waiting.send(()).unwrap();
+        })
+        .unwrap();
         assert!(wait_for_end(&job, Duration::from_secs(60), &stop).unwrap());
-        ends.join().unwrap();
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Slices that the command of `--discover` prints while the job runs, and hosts that are missing in a list.
+//! Slices that the command of `--discover` prints. Hosts can be missing in a list.
 
 use super::*;
 use crate::discover::Ignored;
