@@ -122,7 +122,8 @@ def decode(parts: Sequence[Any], codec: int) -> Any:
 
         return json.loads(bytes(parts[0]))
     if codec == MSGPACK:
-        return _msgpack().unpackb(parts[0])
+        # Keys that are numbers are values like others.
+        return _msgpack().unpackb(parts[0], strict_map_key=False)
     raise ValueError(f"values of an unknown kind ({codec}): the other end is of a later version")
 
 
