@@ -13,6 +13,7 @@ use crate::slices;
 use crate::srun::{Shake, Srun, Turn};
 use crate::still::{Pause, Still};
 use crate::truth::Truth;
+use crate::worlds::{self, Orders};
 use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::job::JobEvent;
 use rlaunch_core::signal::Signal;
@@ -40,6 +41,8 @@ pub(crate) enum Kind {
     Scheduled,
     /// Jobs on slices.
     Slices,
+    /// Jobs with several worlds.
+    Worlds,
 }
 
 /// An event.
@@ -98,6 +101,12 @@ pub(crate) enum Ev {
     LeaseRuns,
     /// The scheduler signals the processes of its step on a host.
     Scheduler(Signal),
+    /// A rank asks for a world.
+    Asks(usize),
+    /// … has it ended.
+    AsksEnd(usize),
+    /// It was ended some time ago.
+    IsWorldOver(usize),
 }
 
 impl Ev {
@@ -130,7 +139,10 @@ impl Ev {
             | Self::Step(_)
             | Self::LifelineEnds
             | Self::LeaseRuns
-            | Self::Scheduler(_) => false,
+            | Self::Scheduler(_)
+            | Self::Asks(_)
+            | Self::AsksEnd(_)
+            | Self::IsWorldOver(_) => false,
         }
     }
 }
@@ -168,6 +180,8 @@ pub(crate) struct World {
     pub(crate) still: Still,
     pub(crate) truth: Truth,
     pub(crate) known: Known,
+    /// What ranks ask for.
+    pub(crate) orders: Orders,
     /// The step of the agents, in a scheduler's job.
     pub(crate) srun: Option<Srun>,
     /// Hosts for a step.
@@ -181,18 +195,24 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, kind: Kind, logged: bool) -> Self {
         let mut rng = Rng::new(seed);
+        let mut orders = Orders::default();
         let plan = match kind {
             Kind::Plain | Kind::Standing => Plan::new(&mut rng),
             Kind::Hosts => site::plan(&mut Rng::new(seed ^ site::STREAM)),
             Kind::Restarts => generations::plan(seed),
             Kind::Scheduled => scheduler::plan(seed),
             Kind::Slices => slices::plan(seed),
+            Kind::Worlds => {
+                let (plan, asked) = worlds::plan(seed);
+                orders = asked;
+                plan
+            }
         };
         let launcher = Launcher::new(&plan);
         let still = match kind {
             Kind::Plain => Still::default(),
             Kind::Standing => Still::new(seed),
-            Kind::Hosts | Kind::Restarts | Kind::Scheduled | Kind::Slices => Still::of(&plan.stops),
+            Kind::Hosts | Kind::Restarts | Kind::Scheduled | Kind::Slices | Kind::Worlds => Still::of(&plan.stops),
         };
         let mut away: Vec<Host> = plan.sites.iter().map(Host::of).collect();
         let host = if away.is_empty() { Host::only() } else { std::mem::take(&mut away[0]) };
@@ -208,6 +228,7 @@ impl World {
             still,
             truth: Truth::default(),
             known: Known::default(),
+            orders,
             srun: None,
             wanted: vec![],
             queue: BTreeMap::new(),
@@ -285,6 +306,9 @@ impl World {
             for (time, fault) in site.faults {
                 self.on(NodeId::new(node), |world| world.at(time, Ev::Fault(fault)));
             }
+        }
+        for (time, node, number) in self.orders.times(&self.plan.spec.placement) {
+            self.on(node, |world| world.at(time, Ev::Asks(number)));
         }
         self.scheduler_begins();
         self.own_host_has_its_time();
@@ -369,6 +393,9 @@ impl World {
             Ev::LifelineEnds => self.guardian_severs(),
             Ev::LeaseRuns => self.lease_runs(),
             Ev::Scheduler(sig) => self.scheduler_signals(sig),
+            Ev::Asks(number) => self.asks(number),
+            Ev::AsksEnd(number) => self.asks_end(number),
+            Ev::IsWorldOver(number) => self.is_world_over(number),
         }
     }
 
