@@ -549,6 +549,7 @@ simulate() {
     timeout --kill-after=5 "$limit" "$program" --seeds "$half" --from "$RLAUNCH_TEST_SEED" &
     timeout --kill-after=5 "$limit" "$program" --standing --seeds "$half" --from "$((RLAUNCH_TEST_SEED + half))" || code=$?
     timeout --kill-after=5 "$limit" "$program" --scheduled --seeds "$half" --from "$RLAUNCH_TEST_SEED" || code=$?
+    timeout --kill-after=5 "$limit" "$program" --worlds --seeds "$half" --from "$RLAUNCH_TEST_SEED" || code=$?
     wait "$!" || code=$?
     return "$code"
 }

@@ -105,7 +105,7 @@ pub(crate) enum Ev {
     Asks(usize),
     /// … has it ended.
     AsksEnd(usize),
-    /// It was ended some time ago.
+    /// The grace of the world is over.
     IsWorldOver(usize),
 }
 
@@ -180,7 +180,7 @@ pub(crate) struct World {
     pub(crate) still: Still,
     pub(crate) truth: Truth,
     pub(crate) known: Known,
-    /// What ranks ask for.
+    /// Orders of ranks.
     pub(crate) orders: Orders,
     /// The step of the agents, in a scheduler's job.
     pub(crate) srun: Option<Srun>,

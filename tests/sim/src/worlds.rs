@@ -34,17 +34,17 @@ pub(crate) struct Asked {
     at: u64,
     by: ProcId,
     request: Request,
-    /// It is ended so long after the answer.
+    /// The world is ended so long after the answer.
     ends: Option<u64>,
     /// The order has reached the agent.
     is_made: bool,
-    /// What the answer said: the world, or nothing.
+    /// The answer: a world, or a refusal.
     answer: Option<Option<WorldId>>,
     /// When its end was ordered.
     ended: Option<u64>,
 }
 
-/// The orders of a job, and what is known of its end.
+/// The orders of a job, and the time of its end.
 #[derive(Default, Debug)]
 pub(crate) struct Orders {
     is_used: bool,
@@ -72,7 +72,7 @@ pub(crate) fn plan(seed: u64) -> (Plan, Orders) {
         plan.spec.on_failure = OnFailure::Kill;
     }
     for (script, seat) in plan.ranks.iter_mut().zip(&plan.spec.placement.ranks) {
-        // Nothing but the end of the job ends it.
+        // Such a rank ends with the job only.
         if lead.is_some_and(|lead| seat.app.get() != lead) && rng.chance(40) {
             script.runs = EVER;
         }
@@ -110,7 +110,7 @@ fn seat(plan: &mut Plan, first: u64) {
 
 fn orders(rng: &mut Rng, plan: &mut Plan, is_led: bool) -> Orders {
     let world = plan.ranks.len() as u64;
-    // Which ranks are of which order is not known before: refused ones get none.
+    // Refused orders get no ranks, so the ranks of an order are not known before.
     let bound = rng.chance(50);
     let count = if rng.chance(20) { 0 } else { rng.between(1, 4) };
     let mut all = Vec::new();
@@ -161,7 +161,7 @@ impl Orders {
 }
 
 impl World {
-    /// Whether this is a job with worlds.
+    /// Whether the job has worlds.
     pub(crate) const fn has_worlds(&self) -> bool {
         self.orders.is_used
     }
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// All ranks of a world were started before the answer says so.
+    /// All ranks of a world were started before its order is answered.
     fn check_started(&mut self, number: usize, started: &Spawned) {
         let placement = self.placement();
         let ranks: u32 = self.orders.all[number].request.programs.iter().map(|program| program.ranks).sum();
@@ -264,7 +264,7 @@ impl World {
         self.check(!self.is_untroubled() || left.is_empty(), || format!("{left:?} of {world} run after their grace"));
     }
 
-    /// Nothing happens to the job but what its ranks do.
+    /// Whether the job has no faults but those of its ranks.
     fn is_untroubled(&self) -> bool {
         let plan = &self.plan;
         let is_well = |site: &site::Site| {
@@ -334,7 +334,7 @@ impl World {
         }
         for var in expected {
             let has = exec.shared.iter().chain(exec.vars.iter()).any(|entry| entry == var.as_bytes());
-            self.check(has, || format!("{proc} is not told {var}"));
+            self.check(has, || format!("{proc} has no {var}"));
         }
     }
 
