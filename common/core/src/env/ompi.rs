@@ -1,7 +1,7 @@
 //! Variables of Open MPI's launcher, for programs that look at the environment and not at PMIx.
 //!
 //! `OMPI_MCA_orte_hnp_uri` is left out on purpose: JAX takes its presence for Open MPI 4 and parses an address from it.
-//! So is `OMPI_UNIVERSE_SIZE`: mpirun of Open MPI 4.1 takes its presence for a call of itself by one of its ranks, and refuses to start.
+//! `OMPI_UNIVERSE_SIZE` is left out too: mpirun of Open MPI 4.1 refuses to start where it is set.
 //! User settings (`OMPI_MCA_btl`, `PMIX_MCA_*`, …) pass; only what a launcher sets for its own ranks is removed.
 
 use super::block::{Host, MpiHost, RankVariables, Sink};
