@@ -228,7 +228,9 @@ pub(crate) fn signals_reach_each_rank_once(bed: &Bed) {
             bed,
             "tester",
             "-N2 -n4",
-            &format!(r#""$RL" --transport {transport} --events events sh -c '"'"'{ranks}'"'"'; echo code $?; kill -s KILL $PPID"#),
+            &format!(
+                r#""$RL" --transport {transport} --events events sh -c '"'"'{ranks}'"'"'; echo code $?; kill -s KILL $PPID"#
+            ),
         );
         let case = case.start();
         case.says_on_stdout("up", 4);

@@ -188,12 +188,9 @@ fn what_a_dead_job_has_left_is_ended_by_default() {
     let agent = case.ours("rlaunch-agent").expect("an agent");
     let guardian = census::parent(agent).expect("a guardian");
     // Linux continues a stopped agent when its guardian ends, so the agent must be killed first.
-    for (pid, sig) in [
-        (guardian, Signal::SIGSTOP),
-        (agent, Signal::SIGSTOP),
-        (agent, Signal::SIGKILL),
-        (guardian, Signal::SIGKILL),
-    ] {
+    for (pid, sig) in
+        [(guardian, Signal::SIGSTOP), (agent, Signal::SIGSTOP), (agent, Signal::SIGKILL), (guardian, Signal::SIGKILL)]
+    {
         kill(Pid::from_raw(pid), sig).unwrap();
     }
     let done = case.code(0);
@@ -242,7 +239,7 @@ fn lock_file_is_removed_if_no_process_locks_it() {
     let script = format!("mkfifo up; {lock} & pid=$!; read up <up; {job}; ls lock; kill $pid; wait $pid");
     let locked = on_chip(&script).start().end();
     assert_eq!(locked.out(), "unset\nlock\n");
-    locked.says("is locked by process ");
+    locked.says("is locked by process ").says(" of root: ").says("python3 -c import fcntl");
     let user = "setpriv --reuid 65534 --regid 65534 --clear-groups";
     let script = format!(
         ": >lock; chmod 600 lock; mkdir t; chmod 777 t; TMPDIR=\"$PWD/t\"; export TMPDIR; exec {user} env {job}"

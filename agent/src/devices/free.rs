@@ -7,7 +7,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::{HOLDERS, NodeRefusal};
-use rlaunch_sys::devices::{self, LockState, lock_state, remove_lock, user_name};
+use rlaunch_sys::devices::{self, LockState, Process, lock_state, remove_lock, user_name};
 use rlaunch_sys::{fd, pidfd, signals};
 use std::collections::BTreeSet;
 use std::io;
@@ -237,6 +237,17 @@ const fn odd(kind: devices::OddFile) -> OddFile {
         devices::OddFile::ManyNames => OddFile::ManyNames,
         devices::OddFile::Other => OddFile::Other,
     }
+}
+
+/// The report of a lock file. Names the user and the command of a process that has locked it.
+pub fn lock_news(path: OsBytes, found: LockFound) -> NodeNews {
+    let locker = match found {
+        LockFound::Locked(pid) if pid > 0 => Process::read(pid),
+        _ => None,
+    };
+    let (user, command) =
+        locker.map(|process| (user_name(process.uid).into(), process.command.as_slice().into())).unwrap_or_default();
+    NodeNews::LockFile { path, found, user, command }
 }
 
 /// Removes the lock files that no process has locked. `dry`: looks only. The states of those that are there.

@@ -5,6 +5,6 @@
 mod free;
 mod look;
 
-pub use free::{Freed, Freeing, lock_files};
+pub use free::{Freed, Freeing, lock_files, lock_news};
 pub(crate) use look::is_tpu_container;
 pub use look::{Holder, Look, Site};

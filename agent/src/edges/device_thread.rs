@@ -5,7 +5,7 @@
 //! kernel refuses the thread, the machine's thread frees devices before the first rank. A release is not awaited then.
 
 use super::Edges;
-use crate::devices::{Freed, Freeing, Site, lock_files};
+use crate::devices::{Freed, Freeing, Site, lock_files, lock_news};
 use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, DeviceStep, Kept, Reaped, Treatment};
 use rlaunch_core::id::{JobId, ProcId, Rank};
 use rlaunch_core::node::{DevicesFreed, NodeEvent};
@@ -240,7 +240,7 @@ impl Work {
         let found = lock_files(&plan.lock_files, is_trial);
         let skips_lock = found.iter().any(|(_, found)| found.is_in_the_way());
         for (path, found) in found {
-            say(NodeEvent::News(NodeNews::LockFile { path, found }));
+            say(NodeEvent::News(lock_news(path, found)));
         }
         DevicesFreed::Free { skips_lock }
     }

@@ -25,8 +25,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::Arc;
 
 /// Why there is no PID namespace where one could be had.
-const GPUS: &str = "GPU devices are present: subreapers, until PID namespaces are proved there";
-const PERHAPS_GPUS: &str = "/dev cannot be read, so GPU devices may be present: subreapers";
+const AMD_GPUS: &str = "AMD GPUs were not tried in a PID namespace yet (--contain t1 makes one)";
+const PERHAPS_GPUS: &str = "/dev cannot be read, so there may be AMD GPUs, which were not tried in a PID namespace";
 
 /// Resources that are held until the agent ends.
 #[derive(Default)]
@@ -137,7 +137,7 @@ fn prepare(edges: &mut Edges, plan: SandboxPlan) -> Result<Begun, NodeRefusal> {
     // The thread needs a moment to begin: /dev is read meanwhile.
     let held_back = match plan.contain {
         // Hosts without a chance try it too: the kernel's error is the reason that is reported.
-        Contain::Auto => ns::gpu_present().map_or(Some(PERHAPS_GPUS), |gpu| gpu.then_some(GPUS)),
+        Contain::Auto => ns::has_untried_gpu().map_or(Some(PERHAPS_GPUS), |gpu| gpu.then_some(AMD_GPUS)),
         Contain::T1 | Contain::Strict => None,
         Contain::T3 => Some("t3 was asked for"),
     };

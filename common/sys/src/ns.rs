@@ -43,32 +43,25 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// A host with GPUs has one of these: NVIDIA's driver opens `nvidiactl` for each program, and AMD's is reached by `kfd`.
-const GPU_DEVICES: [&str; 4] = ["nvidiactl", "kfd", "nvidia0", "nvidia-uvm"];
+/// The device of AMD's GPUs. Programs of NVIDIA's run in a PID namespace: CUDA, NCCL and CUDA IPC were tried there.
+const UNTRIED_GPU: &str = "kfd";
 
-/// Whether this host has GPUs whose driver must be tried inside a PID namespace first; `None`: /dev does not say.
+/// Whether this host has GPUs whose driver was not tried inside a PID namespace; `None`: /dev does not say.
 #[must_use]
-pub fn gpu_present() -> Option<bool> {
+pub fn has_untried_gpu() -> Option<bool> {
     gpu_below(Path::new("/dev"))
 }
 
 fn gpu_below(dev: &Path) -> Option<bool> {
-    // By name: a directory of a hundred devices takes twenty times as long to read.
-    let exists = |name: &str| dev.join(name).try_exists();
     dev.metadata().ok()?;
-    for device in GPU_DEVICES {
-        if exists(device).ok()? {
-            return Some(true);
-        }
-    }
-    Some(false)
+    dev.join(UNTRIED_GPU).try_exists().ok()
 }
 
 /// Whether `--contain auto` asks the kernel for a PID namespace: also on hosts without a chance, because the kernel's error is the reason
 /// that is reported.
 #[must_use]
 pub fn is_wanted_by_auto() -> bool {
-    gpu_present() == Some(false)
+    has_untried_gpu() == Some(false)
 }
 
 /// Whether the kernel would give us a PID namespace: tried in a child, which is gone again. Only without other threads.
@@ -187,6 +180,8 @@ mod tests {
         std::fs::write(dir.join("null"), "").unwrap();
         assert_eq!(gpu_below(&dir), Some(false));
         std::fs::write(dir.join("nvidiactl"), "").unwrap();
+        assert_eq!(gpu_below(&dir), Some(false));
+        std::fs::write(dir.join("kfd"), "").unwrap();
         assert_eq!(gpu_below(&dir), Some(true));
         std::fs::remove_dir_all(&dir).unwrap();
         assert_eq!(gpu_below(&dir), None, "it cannot be read");

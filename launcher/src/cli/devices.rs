@@ -123,6 +123,7 @@ Usage: rlaunch clean [-H LIST] [OPTIONS]
 Frees the TPU chips of hosts, as a job does before its ranks are started. Ends
 processes that hold a chip, if --clean-devices allows that (default: stale).
 Removes the lock file of libtpu. With --dry-run nothing is ended or removed.
+The exit code is 0 if no process holds a chip at the end, else 125.
 
 ";
 

@@ -184,7 +184,10 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line
             let how = if *killed { "killed" } else { "ended" };
             Some((Tone::Normal, format!("{how} process {pid} of {user} on {host}, which held {devices}: {command}")))
         }
-        NodeNews::LockFile { path, found } => Some(lock_file(path, *found, host, cleans)),
+        NodeNews::LockFile { path, found: LockFound::Locked(pid), user, command } if !user.is_empty() => {
+            Some((Tone::Normal, format!("{path} on {host} is locked by process {pid} of {user}: {command}")))
+        }
+        NodeNews::LockFile { path, found, .. } => Some(lock_file(path, *found, host, cleans)),
         NodeNews::DeviceHeld(DeviceHolder { devices, pid, user, command, kept: Kept::Ending, .. }) => {
             let line = format!("waiting for {host} to free {devices} (process {pid} of {user}: {command})");
             Some((Tone::Normal, line))

@@ -94,6 +94,10 @@ pub enum NodeNews {
         path: OsBytes,
         /// Its state.
         found: LockFound,
+        /// The name of the user whose process has locked it; empty: not locked, or not known.
+        user: OsBytes,
+        /// The command line of that process, cut.
+        command: OsBytes,
     },
     /// A process holds devices after all ranks have exited.
     DeviceHeld(DeviceHolder),
@@ -208,10 +212,7 @@ impl NodeNews {
                 o.bytes("command", command);
                 o.flag("killed", *killed);
             }
-            Self::LockFile { path, found } => {
-                o.bytes("path", path);
-                lock_file(o, *found);
-            }
+            Self::LockFile { path, found, user, command } => lock_file(o, path, *found, (user, command)),
             Self::DeviceHeld(holder) => device_holder(o, holder),
             Self::MpiUsed { wire } => o.text("wire", wire.word()),
             Self::MpiWaits { waiting, missing } => {
@@ -222,13 +223,19 @@ impl NodeNews {
     }
 }
 
-fn lock_file(o: &mut Object<'_>, found: LockFound) {
+/// `locker`: the user and the command of the process that has locked the file.
+fn lock_file(o: &mut Object<'_>, path: &OsBytes, found: LockFound, locker: (&OsBytes, &OsBytes)) {
+    o.bytes("path", path);
     match found {
         LockFound::Removed => o.text("state", "removed"),
         LockFound::Unlocked => o.text("state", "unlocked"),
         LockFound::Locked(pid) => {
             o.text("state", "locked");
             o.number("pid", pid.into());
+            if !locker.0.is_empty() {
+                o.bytes("user", locker.0);
+                o.bytes("command", locker.1);
+            }
         }
         LockFound::Foreign(uid) => {
             o.text("state", "foreign");

@@ -287,6 +287,11 @@ fn crowded_world() -> What {
 }
 
 /// Facts with a line that explains how a job runs: `-q` leaves it out.
+fn lock_of(user: u32) -> NodeNews {
+    let (path, found) = ("/tmp/a".into(), LockFound::Foreign(user));
+    NodeNews::LockFile { path, found, user: OsBytes::default(), command: OsBytes::default() }
+}
+
 fn notes() -> Vec<What> {
     let addr = || OsBytes::from("10.0.0.1");
     let fault = || Fault { initial: RANK, kind: FaultKind::Hang, text: OsBytes::default() };
@@ -340,7 +345,7 @@ fn notes() -> Vec<What> {
             command: "python3 a.py".into(),
             killed: true,
         }),
-        told(NodeNews::LockFile { path: "/tmp/a".into(), found: LockFound::Foreign(9) }),
+        told(lock_of(9)),
         What::News(JobNews::SlicesLarger { size: 4, running: 2, restarts: false }),
         What::News(JobNews::SlicesLarger { size: 4, running: 2, restarts: true }),
         What::News(JobNews::SliceFound { slice: "f".into(), nodes: nodes(&[1]), hosts: vec!["n9".into()] }),

@@ -274,7 +274,15 @@ fn told(news: NodeNews) -> What {
 }
 
 fn lock(found: LockFound) -> NodeNews {
-    NodeNews::LockFile { path: bytes("/tmp/libtpu_lockfile"), found }
+    let (user, command) = match found {
+        LockFound::Locked(_) => (bytes("alice"), bytes("python3 train.py")),
+        LockFound::Removed
+        | LockFound::Unlocked
+        | LockFound::Foreign(_)
+        | LockFound::Odd(_)
+        | LockFound::Unknown(_) => (OsBytes::default(), OsBytes::default()),
+    };
+    NodeNews::LockFile { path: bytes("/tmp/libtpu_lockfile"), found, user, command }
 }
 
 fn holder() -> DeviceHolder {
