@@ -88,7 +88,8 @@ impl JobSpec {
     #[must_use]
     pub fn mpi_service(&self) -> MpiService {
         match (self.mpi, self.mpi_library.is_empty()) {
-            (false, _) => MpiService::None,
+            (false, true) => MpiService::None,
+            (false, false) => MpiService::Refused,
             (true, true) => MpiService::Possible,
             (true, false) => MpiService::Needed,
         }

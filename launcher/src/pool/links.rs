@@ -137,7 +137,7 @@ pub(super) struct Links {
 impl Running {
     fn start(words: &[OsBytes], reaper: &SshReaper, origin: &Origin) -> io::Result<Self> {
         let words: Strings = words.iter().map(OsBytes::as_slice).collect();
-        let Started { child, stream, stderr } = child::start(&words, Stand::Apart, reaper, origin)?;
+        let Started { child, stream, stderr } = child::start(&words, None, Stand::Apart, reaper, origin)?;
         let running = Self { child, streams: [stream, stderr], out: Vec::new(), err: Vec::new() };
         running.streams.iter().try_for_each(fd::set_nonblocking)?;
         Ok(running)

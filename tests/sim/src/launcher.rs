@@ -285,6 +285,11 @@ impl World {
         let what = record.what;
         if let What::News(news) = &what {
             self.note("< job", || message_in_brief(&format!("{news:?}")));
+            if let JobNews::LeadContinues { node, lost } = news {
+                let (node, lost) = (*node, *lost);
+                self.truth.lost_to_lead(node);
+                self.on(node, |world| world.check_lost(lost));
+            }
             self.known.gives_up |= matches!(news, JobNews::NoProgress { .. } | JobNews::NotClear);
         }
         if let What::HostLost { node, lost } = what {

@@ -230,6 +230,7 @@ impl Orders {
             awaits: self.awaits(),
             linger: LINGER,
             grace: self.spec.grace,
+            scheduler_grace: cx.facts.scheduler_grace(),
             trace: Box::new(self.trace.clone()),
         };
         cx.act(JobAction::Send { node, msg: ToNode::Start(start) });
