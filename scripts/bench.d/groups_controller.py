@@ -1,10 +1,13 @@
 """The controller of `scripts/bench groups`: prints one figure.
 
     groups_controller.py one|all|sharded|same|start|shutdown WORKERS SECONDS BEGIN
+    groups_controller.py strangers|neighbour 1 SECONDS BEGIN
 
-BEGIN is the time of the start of the job, for `start`.
+BEGIN is the time of the start of the job, for `start`. `strangers` and `neighbour` start the worker themselves, with a port for other hosts.
 """
 
+import pathlib
+import subprocess
 import sys
 import time
 
@@ -27,7 +30,34 @@ def timed(call, seconds, least=5):
     return median(times[1:])
 
 
+def disturbed(group, port, seconds):
+    """The mean of all calls while 1,000 connections come to a port: a median would not show those that wait."""
+    stranger = pathlib.Path(__file__).parent / "groups_stranger.py"
+    with subprocess.Popen([sys.executable, stranger, "127.0.0.1", str(port), str(seconds)], stdout=subprocess.PIPE) as other:
+        time.sleep(0.2)
+        began, calls = time.perf_counter(), 0
+        while other.poll() is None:
+            group.workers[0].empty().result()
+            calls += 1
+        took = time.perf_counter() - began
+        if other.stdout.read() != b"0\n":
+            sys.exit("a stranger got a byte")
+    return took / calls * 1e6
+
+
+def strangers(what, seconds):
+    from rlaunch import Store
+
+    group = WorkerGroup("groups_worker.Load", n=1)
+    lines = dict(line.split("=", 1) for line in Store().get(f"rlaunch-groups/{group.name}/0").decode().splitlines())
+    port = int(lines["tcp"].split(",")[0].rpartition(":")[2])
+    print(disturbed(group, port if what == "strangers" else 0, seconds), flush=True)
+    group.shutdown()
+
+
 def main(what, workers, seconds, begin):
+    if what in ("strangers", "neighbour"):
+        return strangers(what, seconds)
     group = WorkerGroup.attach("bench", sharding=NamedSharding(list(range(workers)), ["data"]))
     get(group.run_all_workers_single_data("empty"))
     started = (time.monotonic() - begin) * 1e3

@@ -51,6 +51,8 @@ raises(AssertionError, "use kwargs instead", lambda: group.run_all_workers_singl
 raises(AttributeError, "they have add, closings", lambda: group.run_all_workers_single_data("nothing"))
 raises(IndexError, "Valid range is [0, 3]", lambda: group.get_dp_leader_worker_idx(4))
 assert get(group.run_all_workers_single_data("noted")) == [[]] * 4
+# Collections are on, and pass over the modules that the worker has imported itself.
+assert first.collects().result() == (True, True)
 
 error = raises(ValueError, "over there", group.workers[2].fail(text="over there").result)
 assert error.__cause__.rank == 2 and "in fail" in error.__cause__.traceback, error.__cause__

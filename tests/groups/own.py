@@ -1,5 +1,6 @@
 """A controller that starts its own groups: environment, failures at the start, deaths, ends."""
 
+import importlib.util
 import os
 import signal
 import sys
@@ -79,14 +80,21 @@ def deaths():
 
 
 def serializers():
-    """Without pickle: values of JSON, and exceptions as texts."""
-    with WorkerGroup("workers.Plain", kwargs={"base": 1}, n=1, name="plain", serializer="json") as group:
-        first = group.workers[0]
-        assert first.add(x=2).result() == 3 and first.echo(a=[1, None]).result() == {"a": [1, None]}
-        assert list(first.count(n=3)) == [0, 1, 2]
-        raises(WorkerError, "ValueError: no", first.fail(text="no").result)
-        raises(WorkerError, "cannot be sent", first.lock().result)
-        raises(TypeError, "serializable", lambda: first.echo(a=object()))
+    """Without pickle: values of JSON or msgpack, and exceptions as texts."""
+    names = ["json", "msgpack"]
+    if importlib.util.find_spec("msgpack") is None:
+        raises(ImportError, "pip install msgpack", lambda: WorkerGroup("workers.Plain", n=1, serializer=names.pop()))
+    for name in names:
+        with WorkerGroup("workers.Plain", kwargs={"base": 1}, n=1, name=f"by-{name}", serializer=name) as group:
+            first = group.workers[0]
+            assert first.add(x=2).result() == 3 and first.echo(a=[1, None]).result() == {"a": [1, None]}
+            assert list(first.count(n=3)) == [0, 1, 2]
+            raises(WorkerError, "ValueError: no", first.fail(text="no").result)
+            raises(WorkerError, "cannot be sent", first.lock().result)
+            raises(TypeError, "serializ", lambda: first.echo(a=object()))
+            if name == "msgpack":
+                large = {"a": {1: b"z" * (1 << 20)}}
+                assert first.echo(**large).result() == large
 
 
 def shutdowns():

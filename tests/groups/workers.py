@@ -1,6 +1,7 @@
 """Classes of workers for the tests of worker groups."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -51,6 +52,9 @@ class Plain:
             """Cannot be pickled."""
 
         raise Odd("odd")
+
+    def collects(self):
+        return gc.isenabled(), gc.get_freeze_count() > 0
 
     def lock(self):
         return threading.Lock()

@@ -1,5 +1,6 @@
 """Parts of worker groups that need no job: shared memory, values as bytes, ends of workers, classes by name."""
 
+import importlib.util
 import os
 import pickle
 import random
@@ -113,7 +114,7 @@ class Serializers(unittest.TestCase):
             def __reduce__(self):
                 return exec, ("import sys; sys.trapped = True",)
 
-        stub = types.SimpleNamespace(packb=lambda value: repr(value).encode(), unpackb=lambda data: int(bytes(data)))
+        stub = types.SimpleNamespace(packb=lambda value: repr(value).encode(), unpackb=lambda data, **_: int(bytes(data)))
         with unittest.mock.patch.dict(sys.modules, msgpack=stub):
             kind = codec.codec_of("msgpack")
             self.assertEqual(codec.decode(codec.encode(3, kind), kind), 3)
@@ -131,6 +132,19 @@ class Serializers(unittest.TestCase):
             with self.assertRaisesRegex(WorkerError, "rank 1: Odd: text"):
                 self.future_of(kind, event)._decoded()
         self.assertFalse(hasattr(sys, "trapped"))
+
+
+@unittest.skipUnless(importlib.util.find_spec("msgpack"), "there is no msgpack")
+class Msgpack(unittest.TestCase):
+    def test_values_come_back_as_msgpack_has_them(self):
+        kind = codec.codec_of("msgpack")
+        for value in (None, 1.5, "text", b"bytes", [1, [2]], {"args": [], "kwargs": {"by": {1: "one", b"k": None}}}, b"z" * (1 << 20)):
+            parts = codec.encode(value, kind)
+            self.assertEqual(codec.decode([memoryview(parts[0])], kind), value)
+        with self.assertRaises(TypeError):
+            codec.encode(object(), kind)
+        with self.assertRaises(ValueError):
+            codec.decode([b"\xc1"], kind)
 
 
 class Ends(unittest.TestCase):

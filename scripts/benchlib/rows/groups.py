@@ -49,6 +49,12 @@ def _rlaunch(bench, home, python, what, workers, seconds):
     return _run([*map(str, command)], home=home)
 
 
+def _disturbed(bench, home, python, what, seconds):
+    words = [python, DIRECTORY / "groups_controller.py", what, 1, seconds, 0]
+    command = bench.launchers["rlaunch"].with_words("rlaunch", "--oversubscribe").command(1, ["--lead", *words])
+    return _run([*map(str, command)], home=home)
+
+
 def _ray(python, what, workers, seconds):
     return _run([python, str(DIRECTORY / "groups_ray.py"), what, str(workers), str(seconds), str(time.monotonic())])
 
@@ -89,6 +95,10 @@ def cases(bench):
     def copy(size, parts, scale=1.0):
         return _bare(python, "memcpy", size, parts, scale=scale)
 
+    # Connections cost the host something as well: the neighbour makes as many, to a port of its own.
+    words = {"rlaunch": "strangers", "neighbour": "neighbour"}
+    busy = {name: partial(_disturbed, bench, home, python, what, 2 * seconds) for name, what in words.items()}
+    strangers = Case("groups: mean call while 1,000 strangers connect", "µs", busy, goals=(Goal(1.05, "neighbour"),), max_rounds=5)
     gigabyte = 1 << 30
     return [
         case("empty call of 1 worker", "µs", "one", 1, call(1), Goal(0.1, "ray")),
@@ -99,6 +109,7 @@ def cases(bench):
         case("start of 8 to the first answer", "ms", "start", 8, partial(_bare, python, "start", 8), Goal(1.3, "bare"), Goal(0.1, "ray")),
         case("start of 64 to the first answer", "ms", "start", 64, partial(_bare, python, "start", 64), Goal(1.3, "bare"), Goal(0.1, "ray")),
         case("shutdown of 64, after the workers' own", "ms", "shutdown", 64, None, Goal(100)),
+        strangers,
     ]
 
 

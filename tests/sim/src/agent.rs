@@ -57,6 +57,8 @@ pub(crate) struct Agent {
     /// The spawn thread starts nothing more.
     withhold: bool,
     spawned: BTreeSet<ProcId>,
+    /// Ranks without which the others continue.
+    unneeded: BTreeSet<ProcId>,
     /// How often the ground was laid anew.
     renewed: u32,
     reaped: BTreeSet<ProcId>,
@@ -323,6 +325,9 @@ impl World {
                 let late = self.host.agent.was_ending;
                 self.check(!late, || format!("{proc} is started after the end began"));
                 self.host.agent.in_flight += 1;
+                if exec.is_respawn {
+                    self.host.agent.unneeded.insert(proc);
+                }
                 let bounded = self.host.agent.in_flight <= 256;
                 self.check(bounded, || "the spawn port overflows".to_owned());
                 let (low, high) = self.plan.local;
@@ -336,9 +341,9 @@ impl World {
             NodeAction::FreeDevices { step, .. } => self.frees(step),
             NodeAction::AwaitDevices { .. } | NodeAction::ReservePort { .. } => {}
             NodeAction::ReserveWorld { world } => self.reserves(world),
-            NodeAction::OrderDone { .. } => {}
-            // Sessions have no other processes here.
-            NodeAction::KillSessions { .. } | NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } => {}
+            NodeAction::OrderDone { asker, reply } => self.answered(asker, &reply),
+            NodeAction::KillSessions { procs } => self.kills_sessions(procs),
+            NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } => {}
             NodeAction::Tell { .. }
             | NodeAction::Mark { .. }
             | NodeAction::UsePort(_)
@@ -477,8 +482,8 @@ impl World {
         };
         let event = match failed {
             Some((step, errno)) => {
-                // As the thread does it: nothing that was asked for before is started after. Nobody follows another here.
-                self.host.agent.withhold = true;
+                // As the thread does it: nothing that was asked for before is started after one that the job needs.
+                self.host.agent.withhold |= !self.host.agent.unneeded.contains(&proc);
                 let error = SpawnError { step, errno, path: "rank".into(), found: Found::Nothing };
                 NodeEvent::SpawnFailed { proc, error }
             }
@@ -496,6 +501,7 @@ impl World {
 
     pub(crate) fn sweeps(&mut self) {
         if !self.host.agent.is_over() {
+            self.check_grace();
             self.host.agent.init_swept = true;
             self.init_dies();
             self.kill_everything();

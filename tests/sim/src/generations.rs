@@ -91,7 +91,7 @@ fn calm(rng: &mut Rng, fails: bool, world: u64) -> Script {
 }
 
 /// All on the launcher's own host.
-fn alone(plan: &mut Plan) {
+pub(crate) fn alone(plan: &mut Plan) {
     let apps = plan.spec.apps.iter().map(|app| app.procs).collect::<Vec<_>>();
     plan.spec.placement = Placement::here("here", apps);
     plan.spec.min_hosts = None;
@@ -126,11 +126,11 @@ impl World {
 
     /// Which generation a process is of.
     pub(crate) fn generation_of(&self, proc: ProcId) -> u32 {
-        proc.get() / self.world_size()
+        if self.has_worlds() { 0 } else { proc.get() / self.world_size() }
     }
 
     pub(crate) fn rank_of(&self, proc: ProcId) -> Rank {
-        Rank::new(proc.get() % self.world_size())
+        Rank::new(if self.has_worlds() { proc.get() } else { proc.get() % self.world_size() })
     }
 
     /// How often a host has chosen a MASTER_PORT anew by then.

@@ -140,6 +140,11 @@ impl Kernel {
         self.early.contains(&proc)
     }
 
+    /// Whether a rank was ever started.
+    pub(crate) fn was_started(&self, proc: ProcId) -> bool {
+        self.ranks.contains_key(&proc)
+    }
+
     /// How often the process of a rank got a signal.
     pub(crate) fn got(&self, proc: ProcId, sig: Signal) -> u32 {
         self.got.get(&(proc, sig)).copied().unwrap_or(0)
@@ -227,7 +232,7 @@ impl World {
         if let Some((after, long)) = script.stuck {
             self.at(self.now + after, Ev::Process(pid, Life::Sticks(long)));
         }
-        self.at(self.now + script.runs, Ev::Process(pid, Life::Ends(script.end)));
+        self.at(self.now.saturating_add(script.runs), Ev::Process(pid, Life::Ends(script.end)));
         pid
     }
 

@@ -7,6 +7,7 @@
 
 mod agent;
 mod check;
+mod discovery;
 mod generations;
 mod guardian;
 mod host;
@@ -24,6 +25,7 @@ mod still;
 mod truth;
 mod ways;
 mod world;
+mod worlds;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::{Kind, World};
@@ -78,6 +80,15 @@ pub fn run_slices(seed: u64) -> Result<(), String> {
     attempt(seed, Kind::Slices)
 }
 
+/// Runs a job with groups, a program that leads, and worlds that its ranks ask for: it ends with the program that leads, and no rank of
+/// any world is left.
+///
+/// # Errors
+/// The broken promise, with the log of all events up to it.
+pub fn run_worlds(seed: u64) -> Result<(), String> {
+    attempt(seed, Kind::Worlds)
+}
+
 /// Runs a job whose function is begun again in the same processes when ranks or hosts are lost: no rank begins a round while another is
 /// still in an earlier one.
 ///
@@ -113,6 +124,7 @@ fn attempt(seed: u64, kind: Kind) -> Result<(), String> {
         Kind::Restarts => format!("seed {seed}, restarts"),
         Kind::Scheduled => format!("seed {seed}, in a scheduler's step"),
         Kind::Slices => format!("seed {seed}, slices"),
+        Kind::Worlds => format!("seed {seed}, worlds"),
     };
     Err(format!("{seed}: {what}\n{}\n{seed}: {what}", log.join("\n")))
 }

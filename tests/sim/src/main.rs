@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 const USAGE: &str =
-    "usage: rlaunch-sim [--standing|--hosts|--restarts|--scheduled|--slices|--rounds] [--seeds N] [--from S]";
+    "usage: rlaunch-sim [--standing|--hosts|--restarts|--scheduled|--slices|--worlds|--rounds] [--seeds N] [--from S]";
 
 type Run = fn(u64) -> Result<(), String>;
 
@@ -32,6 +32,10 @@ fn options() -> Result<(u64, u64, Run), &'static str> {
             }
             "--slices" => {
                 run = rlaunch_sim::run_slices;
+                continue;
+            }
+            "--worlds" => {
+                run = rlaunch_sim::run_worlds;
                 continue;
             }
             "--restarts" => {

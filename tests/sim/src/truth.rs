@@ -60,6 +60,11 @@ impl Truth {
         self.succeeded = 0;
     }
 
+    /// A host was lost, and the program that leads continues.
+    pub(crate) fn lost_to_lead(&mut self, node: NodeId) {
+        self.lost.push(node);
+    }
+
     pub(crate) fn hears(&mut self, now: u64, event: &JobEvent) {
         if let JobEvent::EdgeUp { node } = event {
             self.up.insert(*node, now);
@@ -113,6 +118,11 @@ impl World {
         if placement.ranks == self.placement().ranks {
             return;
         }
+        if self.has_worlds() {
+            self.placed_with_world(placement);
+            self.truth.seats = Some(Arc::clone(placement));
+            return;
+        }
         if self.known.restarts > 0 {
             return self.shrunk(placement);
         }
@@ -143,6 +153,9 @@ impl World {
 
     /// Checks that a rank is where the placement has it, and has the right variables.
     pub(crate) fn check_seat(&mut self, proc: ProcId, exec: &ExecSpec) {
+        if self.has_worlds() {
+            return self.check_world_seat(proc, exec);
+        }
         // A group has a rendezvous of its own.
         if exec.base.role.world.group.is_empty() {
             self.check_store(proc, exec);
@@ -214,6 +227,7 @@ impl World {
         match what {
             What::Ending { cause, .. } => {
                 self.truth.ending = true;
+                self.worlds_end();
                 self.truth.began.get_or_insert_with(|| cause.clone());
                 self.note("< job", || format!("begins to end: {cause:?}"));
             }
@@ -292,8 +306,7 @@ impl World {
         let user = |wanted: &dyn Fn(Fault) -> bool| self.plan.faults.iter().any(|(_, fault)| wanted(*fault));
         let planned = match &cause {
             Cause::Success | Cause::Rank { .. } | Cause::Lost { .. } => true,
-            // No program of a drawn job leads.
-            Cause::Lead { .. } => false,
+            Cause::Lead { .. } => self.plan.spec.lead.is_some(),
             Cause::Spawn { .. } => self.plan.no_start.is_some() || user(&|fault| fault == Fault::InitKilled),
             Cause::Refused { .. } => sites.iter().any(|site| site.bare) || self.may_be_cut_off(),
             Cause::Unreachable { failed, asked, .. } => {
@@ -312,6 +325,9 @@ impl World {
         if self.is_sliced() {
             // Hosts that have come back have forgotten the earlier job.
             return;
+        }
+        if self.has_worlds() {
+            return self.check_worlds_finish(&cause);
         }
         if cause == Cause::Success {
             self.check_success();

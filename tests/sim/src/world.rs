@@ -1,6 +1,7 @@
 //! The virtual clock, and the delivery of events.
 
 use crate::agent::Arrival;
+use crate::discovery::Found;
 use crate::generations::{self, Known};
 use crate::host::Host;
 use crate::kernel::Life;
@@ -13,6 +14,7 @@ use crate::slices;
 use crate::srun::{Shake, Srun, Turn};
 use crate::still::{Pause, Still};
 use crate::truth::Truth;
+use crate::worlds::{self, Orders};
 use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::job::JobEvent;
 use rlaunch_core::signal::Signal;
@@ -40,6 +42,8 @@ pub(crate) enum Kind {
     Scheduled,
     /// Jobs on slices.
     Slices,
+    /// Jobs with several worlds.
+    Worlds,
 }
 
 /// An event.
@@ -98,6 +102,14 @@ pub(crate) enum Ev {
     LeaseRuns,
     /// The scheduler signals the processes of its step on a host.
     Scheduler(Signal),
+    /// The command of `--discover` has printed this list.
+    Prints(usize),
+    /// A rank asks for a world.
+    Asks(usize),
+    /// … has it ended.
+    AsksEnd(usize),
+    /// The grace of the world is over.
+    IsWorldOver(usize),
 }
 
 impl Ev {
@@ -130,7 +142,11 @@ impl Ev {
             | Self::Step(_)
             | Self::LifelineEnds
             | Self::LeaseRuns
-            | Self::Scheduler(_) => false,
+            | Self::Scheduler(_)
+            | Self::Prints(_)
+            | Self::Asks(_)
+            | Self::AsksEnd(_)
+            | Self::IsWorldOver(_) => false,
         }
     }
 }
@@ -148,6 +164,7 @@ impl Ev {
                 | Self::Step(_)
                 | Self::ToJob(_)
                 | Self::Sink
+                | Self::Prints(_)
                 | Self::Fault(Fault::Signal(_))
         )
     }
@@ -168,6 +185,10 @@ pub(crate) struct World {
     pub(crate) still: Still,
     pub(crate) truth: Truth,
     pub(crate) known: Known,
+    /// The hosts that `--discover` has found.
+    pub(crate) found: Found,
+    /// Orders of ranks.
+    pub(crate) orders: Orders,
     /// The step of the agents, in a scheduler's job.
     pub(crate) srun: Option<Srun>,
     /// Hosts for a step.
@@ -181,18 +202,24 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, kind: Kind, logged: bool) -> Self {
         let mut rng = Rng::new(seed);
+        let mut orders = Orders::default();
         let plan = match kind {
             Kind::Plain | Kind::Standing => Plan::new(&mut rng),
             Kind::Hosts => site::plan(&mut Rng::new(seed ^ site::STREAM)),
             Kind::Restarts => generations::plan(seed),
             Kind::Scheduled => scheduler::plan(seed),
             Kind::Slices => slices::plan(seed),
+            Kind::Worlds => {
+                let (plan, asked) = worlds::plan(seed);
+                orders = asked;
+                plan
+            }
         };
         let launcher = Launcher::new(&plan);
         let still = match kind {
             Kind::Plain => Still::default(),
             Kind::Standing => Still::new(seed),
-            Kind::Hosts | Kind::Restarts | Kind::Scheduled | Kind::Slices => Still::of(&plan.stops),
+            Kind::Hosts | Kind::Restarts | Kind::Scheduled | Kind::Slices | Kind::Worlds => Still::of(&plan.stops),
         };
         let mut away: Vec<Host> = plan.sites.iter().map(Host::of).collect();
         let host = if away.is_empty() { Host::only() } else { std::mem::take(&mut away[0]) };
@@ -208,6 +235,8 @@ impl World {
             still,
             truth: Truth::default(),
             known: Known::default(),
+            found: Found::default(),
+            orders,
             srun: None,
             wanted: vec![],
             queue: BTreeMap::new(),
@@ -285,6 +314,12 @@ impl World {
             for (time, fault) in site.faults {
                 self.on(NodeId::new(node), |world| world.at(time, Ev::Fault(fault)));
             }
+        }
+        for (list, time) in self.plan.lists.iter().map(|(time, _)| *time).enumerate().collect::<Vec<_>>() {
+            self.at(time, Ev::Prints(list));
+        }
+        for (time, node, number) in self.orders.times(&self.plan.spec.placement) {
+            self.on(node, |world| world.at(time, Ev::Asks(number)));
         }
         self.scheduler_begins();
         self.own_host_has_its_time();
@@ -369,6 +404,13 @@ impl World {
             Ev::LifelineEnds => self.guardian_severs(),
             Ev::LeaseRuns => self.lease_runs(),
             Ev::Scheduler(sig) => self.scheduler_signals(sig),
+            Ev::Prints(list) => {
+                let list = self.plan.lists.get(list).map(|(_, list)| list.clone()).unwrap_or_default();
+                self.tell_job(JobEvent::Discovered(list));
+            }
+            Ev::Asks(number) => self.asks(number),
+            Ev::AsksEnd(number) => self.asks_end(number),
+            Ev::IsWorldOver(number) => self.is_world_over(number),
         }
     }
 

@@ -1,7 +1,10 @@
 //! 500 jobs on one host, each of them twice, and 250 on several, 250 whose ranks are started again, 250 of these in a scheduler's step, and
-//! 500 whose function is begun again in the same processes, and 500 on slices: half of them always the same, half named by `RLAUNCH_SIM_SEED` (scripts/test passes the commit).
+//! 500 whose function is begun again in the same processes, and 500 on slices,
+//! and 500 with several worlds: half of them always the same, half named by `RLAUNCH_SIM_SEED` (scripts/test passes the commit).
 
-use rlaunch_sim::{run, run_hosts, run_restarts, run_rounds, run_scheduled, run_slices, run_standing, seed_of};
+use rlaunch_sim::{
+    run, run_hosts, run_restarts, run_rounds, run_scheduled, run_slices, run_standing, run_worlds, seed_of,
+};
 
 fn none_breaks(seeds: impl IntoIterator<Item = u64>, run: fn(u64) -> Result<(), String>) {
     let broken = seeds.into_iter().find_map(|seed| run(seed).err());
@@ -16,6 +19,7 @@ fn all(seeds: impl IntoIterator<Item = u64> + Clone) {
     none_breaks(seeds.clone().into_iter().step_by(2), run_restarts);
     none_breaks(seeds.clone().into_iter().step_by(2), run_scheduled);
     none_breaks(seeds.clone(), run_slices);
+    none_breaks(seeds.clone(), run_worlds);
     none_breaks(seeds, run_rounds);
 }
 
@@ -86,4 +90,10 @@ fn seeds_to_remember_of_steps() {
 #[test]
 fn seeds_to_remember_on_slices() {
     none_breaks([3, 7, 264], run_slices);
+}
+
+/// With worlds: a rank of the program that leads was killed by a signal that was passed on, and its last rank finished (16223).
+#[test]
+fn seeds_to_remember_with_worlds() {
+    none_breaks([16_223], run_worlds);
 }

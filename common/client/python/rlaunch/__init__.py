@@ -35,9 +35,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
         if name in names:
-            import importlib
-
-            found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+            found = globals()[name] = getattr(__import__(f"{__name__}.{module}", fromlist=[name]), name)
             return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 import _thread
 import collections
 import contextlib
-from typing import Deque
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Deque
 
 
 class Flag:

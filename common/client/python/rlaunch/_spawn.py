@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import os
 import struct
-from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _native as native
 
-Text = Union[str, bytes, "os.PathLike[str]"]
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Mapping, Optional, Sequence, Union
+
+    Text = Union[str, bytes, "os.PathLike[str]"]
 
 _NONE = 2**64 - 1
 
 
-class SpawnedWorld(NamedTuple):
-    """A world that was started: all of its ranks run."""
+class SpawnedWorld(collections.namedtuple("SpawnedWorld", "number group hosts")):
+    """A world that was started: all of its ranks run. ``hosts`` has the host of each rank, in their order."""
 
-    number: int
-    group: str
-    hosts: Sequence[str]
-    """The host of each rank, in their order."""
+    __slots__ = ()
 
 
 def _bytes(text: Text) -> bytes:

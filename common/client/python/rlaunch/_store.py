@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import _thread
 import ctypes
-import datetime
 import math
 import operator
 import os
 import threading
 import time
-from typing import Any, Callable, Iterable, List, Optional, Tuple, Union
 
 from . import _native as native
 from ._errors import StoreTimeout
-from ._flag import Flag
 
-Bytes = Union[bytes, str]
+TYPE_CHECKING = False
 
-Timeout = Union[float, datetime.timedelta, None]
-"""Seconds, or a ``timedelta``; ``None``: as long as the job runs."""
+if TYPE_CHECKING:
+    import datetime
+    from typing import Any, Callable, Iterable, List, Optional, Tuple, Union
+
+    Bytes = Union[bytes, str]
+
+    Timeout = Union[float, datetime.timedelta, None]
+    """Seconds, or a ``timedelta``; ``None``: as long as the job runs."""
 
 SLICE = 1.0
 """Seconds for which the library waits at a time: between two of them Python looks whether somebody has pressed Ctrl-C."""
@@ -53,7 +56,7 @@ def _seconds(method: str, timeout: Any) -> Optional[float]:
     """A time-out in seconds; ``None``: there is none."""
     if timeout is None:
         return None
-    if isinstance(timeout, datetime.timedelta):
+    if hasattr(timeout, "total_seconds"):
         timeout = timeout.total_seconds()
     try:
         seconds = float(timeout) if not isinstance(timeout, (str, bytes)) else None
@@ -101,6 +104,8 @@ def _interruptible(call: Callable[[], int]) -> None:
     if threading.current_thread() is not threading.main_thread():
         native.check(call())
         return
+    from ._flag import Flag
+
     over = Flag()
     failed: List[Optional[Exception]] = []
 

@@ -93,7 +93,7 @@ impl Ending {
             }
         }
         // The rank failed before this. A request of the user counts as long as other ranks run.
-        if (self.all_over || matches!(cause, Cause::Lost { .. }))
+        if (self.all_over || matches!(cause, Cause::Lost { .. } | Cause::Lead { .. }))
             && let Some(Deferred { failure: RankExit { rank, status, .. }, .. }) = self.deferred.take()
         {
             self.end(cx, Cause::Rank { rank, status }, ranks);

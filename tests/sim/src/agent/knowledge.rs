@@ -31,7 +31,7 @@ impl World {
             NodeEvent::FromRoot(ToNode::End { .. } | ToNode::Kill) | NodeEvent::InitLost | NodeEvent::GuardianLost => {
                 (agent.ending, agent.must_ask) = (true, true)
             }
-            NodeEvent::SpawnFailed { .. } => agent.failed = true,
+            NodeEvent::SpawnFailed { proc, .. } => agent.failed |= !agent.unneeded.contains(proc),
             // In a step the scheduler may be about to signal the ranks, which have a moment for that.
             NodeEvent::EdgeLost if in_step && self.host.remote && !agent.running.is_empty() => agent.mute = true,
             NodeEvent::EdgeLost | NodeEvent::Signal { .. } => {

@@ -31,9 +31,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
         if name in names:
-            import importlib
-
-            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+            return getattr(__import__(f"{__name__}.{module}", fromlist=[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -11,9 +11,13 @@ import mmap
 import os
 import threading
 import weakref
-from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from ._calls import Region
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 LEAST = 1 << 20
 """Bytes from which a buffer lies in shared memory."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import ctypes
 import struct
-import weakref
+import sys
 
 from .. import _native as native
 
@@ -120,12 +120,15 @@ class Calls:
         self._lib = native.loaded()
         self._handle = ctypes.c_void_p()
         native.check(self._lib.rl_calls_open(ctypes.byref(self._handle)))
-        self._close = weakref.finalize(self, self._lib.rl_calls_close, self._handle)
-        self._close.atexit = False
         self._post, self._next, self._raw = self._lib.rl_calls_post, self._lib.rl_calls_next, self._handle.value
         self._spare: List[_Place] = []
         self._peers: Dict[Tuple[int, ...], Any] = {}
         self._known: Dict[bytes, Tuple[List[bytes], List[Tuple[int, int, int]]]] = {}
+
+    def __del__(self) -> None:
+        # At the end of the interpreter the connections last as long as the process.
+        if getattr(self, "_handle", None) and not sys.is_finalizing():
+            self._lib.rl_calls_close(self._handle)
 
     def fileno(self) -> int:
         """A descriptor that can be read when there may be an event."""
@@ -243,6 +246,8 @@ class Calls:
         elif kind >= OPENED:
             return Event(peer, kind, 0, 0, 0, [native.taken(native.Buffer(data, length))], [])
         else:
+            import weakref  # Small values do without it.
+
             memory = (ctypes.c_char * length).from_address(data)
             weakref.finalize(memory, _free, self._lib, data, length).atexit = False
             whole = memoryview(memory).cast("B")

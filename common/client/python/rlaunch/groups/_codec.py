@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
+
+try:
+    # The module pickle imports re and more of them, which take longer than all other modules here.
+    import _pickle as pickle
+except ImportError:
+    import pickle
 
 TYPE_CHECKING = False
 
@@ -67,7 +72,7 @@ def _tensor(buffer: Any, dtype: str, shape: Sequence[int]) -> Any:
 
 
 class _TorchPickler(pickle.Pickler):
-    """Has tensors in the memory of the CPU go as buffers."""
+    """A pickler that has tensors in the memory of the CPU go as buffers."""
 
     def reducer_override(self, value: Any) -> Any:
         torch = sys.modules["torch"]
@@ -117,7 +122,8 @@ def decode(parts: Sequence[Any], codec: int) -> Any:
 
         return json.loads(bytes(parts[0]))
     if codec == MSGPACK:
-        return _msgpack().unpackb(parts[0])
+        # Keys that are numbers are values like others.
+        return _msgpack().unpackb(parts[0], strict_map_key=False)
     raise ValueError(f"values of an unknown kind ({codec}): the other end is of a later version")
 
 

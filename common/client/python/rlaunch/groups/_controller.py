@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Generator, Iterable, List, Optional, Sequence, Tuple
 
 from . import _calls as wire
 from . import _codec as codec
@@ -16,8 +14,11 @@ from ._arena import LEAST, Arena
 from ._calls import Calls, Event
 from ._errors import CallTimeout, Cancelled, RemoteTraceback, WorkerDied, WorkerError
 
+TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     import asyncio
+    from typing import Any, Callable, Deque, Dict, Generator, Iterable, List, Optional, Sequence, Tuple
 
 SLICE = 0.5
 """Seconds between two looks at workers whose connection would not end by itself: those of a lost host."""
@@ -199,8 +200,10 @@ class Stream(Future):
 
     def __del__(self) -> None:
         if not getattr(self, "_is_done", True):
-            with contextlib.suppress(Exception):  # At the end of the interpreter.
+            try:
                 self._controller.cancel(self)
+            except Exception:
+                pass  # At the end of the interpreter.
 
 
 class Controller:

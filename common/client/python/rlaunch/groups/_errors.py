@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Optional
+import collections
 
 from .._errors import Error
 
+TYPE_CHECKING = False
 
-class End(NamedTuple):
-    """How a worker ended."""
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional
 
-    how: str
-    """``exit``, ``signal``, ``not_started``, ``host_lost`` or ``unknown``."""
-    code: int = -1
-    """Its exit code as a shell shows it; -1: not known."""
-    signal: int = 0
-    asked: bool = False
-    """Whether rlaunch had ordered it to end."""
-    host: str = ""
-    last_words: str = ""
-    """The end of its stderr."""
+
+class End(collections.namedtuple("End", "how code signal asked host last_words", defaults=(-1, 0, False, "", ""))):
+    """How a worker ended.
+
+    ``how`` is ``exit``, ``signal``, ``not_started``, ``host_lost`` or ``unknown``. ``code`` is its exit code as a shell shows it; -1: not
+    known. ``asked``: rlaunch had ordered it to end. ``last_words`` is the end of its stderr.
+    """
+
+    __slots__ = ()
 
     @staticmethod
     def parse(data: bytes) -> "End":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 from .. import _native as native
 from .._errors import ConnectionFailed, Error, NoJob, StoreTimeout
@@ -16,7 +15,13 @@ from ._arena import Arena, default_limit
 from ._calls import Event
 from ._controller import Controller, Future, Stream, controller, get, rebuilt
 from ._errors import CallTimeout, End, WorkerDied
+from ._identity import refuse_while_importing
 from ._sharding import NamedSharding, plan_multiple, plan_sharded, plan_single
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 _KEYWORDS_ONLY = (
     "{} will fail with args under certain circumstances. Please use kwargs instead. "
@@ -139,7 +144,7 @@ class WorkerGroup:
         arena: Optional[int] = None,
         python: Optional[str] = None,
     ) -> None:
-        from ._start import ended, refuse_while_importing, started
+        from ._start import ended, started
 
         refuse_while_importing()
         kind = codec.codec_of(serializer)
@@ -168,8 +173,6 @@ class WorkerGroup:
         arena: Optional[int] = None,
     ) -> "WorkerGroup":
         """The group that the command line has started with ``--group NAME``. ``args`` and ``kwargs`` make the object of each worker."""
-        from ._start import refuse_while_importing
-
         refuse_while_importing()
         group = cls.__new__(cls)
         group._open(name, None, sharding, codec.codec_of(serializer), arena, tied)
@@ -430,6 +433,14 @@ class WorkerGroup:
         except Error:
             return None
         return None if value is None else End.parse(value)
+
+    def _wait_for_ends(self, ranks: Sequence[int], patience: float) -> None:
+        """Waits until the launcher has written how these ranks ended, or for so many seconds."""
+        try:
+            if ranks:
+                self._store.wait([f"rlaunch/ended/{self.name}/{rank}" for rank in ranks], patience)
+        except Error:
+            pass  # Those that are there count.
 
     def ended_ranks(self) -> List[int]:
         """Ranks of which the launcher has written that they have ended."""

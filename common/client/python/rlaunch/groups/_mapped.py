@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
-import weakref
 
 TYPE_CHECKING = False
 
@@ -13,6 +11,9 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from ._calls import Region
+
+_PROT_READ, _MAP_SHARED = 1, 1
+"""As the module mmap has them, whose import a start would wait for."""
 
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
@@ -26,7 +27,7 @@ class Mapped:
         libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+            address = libc.mmap(None, size, _PROT_READ, _MAP_SHARED, fd, 0)
         finally:
             os.close(fd)
         if address in (None, _MAP_FAILED):
@@ -38,6 +39,8 @@ class Mapped:
         """The bytes of a region; a call follows when nothing in this process refers to them any more."""
         if region.offset + region.len > self._size:
             raise ValueError("a region outside of the shared memory")
+        import weakref
+
         memory = (ctypes.c_char * region.len).from_address(self._address + region.offset)
         weakref.finalize(memory, when_unused, region.offset).atexit = False
         return memoryview(memory).toreadonly().cast("B")

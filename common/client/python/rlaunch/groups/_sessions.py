@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
-from typing import Collection, List
+from _signal import SIGKILL, SIGTERM
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Collection, List
 
 _STEP = 0.01
 
@@ -29,7 +33,7 @@ def members(sessions: Collection[int]) -> List[int]:
 
 def end(sessions: Collection[int], grace: float) -> None:
     """Ends what is left in these sessions: SIGTERM, and SIGKILL after so many seconds."""
-    for signo, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 1.0)):
+    for signo, patience in ((SIGTERM, grace), (SIGKILL, 1.0)):
         left = members(sessions)
         for pid in left:
             try:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import array
+import collections
 import ctypes
 import operator
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .. import _native as native
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 REPLICATED_AXES = ("tensor_parallel", "context_parallel", "pipeline_parallel")
 """Axes on which all ranks have the same data, by NeMo-RL's names."""
@@ -179,13 +184,14 @@ def _axes(coords: Dict[str, int]) -> Tuple[Any, int]:
     return axes, len(encoded)
 
 
-class Plan(NamedTuple):
-    """Which workers are called, with which part of the data."""
+class Plan(collections.namedtuple("Plan", "calls return_from")):
+    """Which workers are called, with which part of the data.
 
-    calls: List[Tuple[int, Optional[List[int]]]]
-    """Worker and indices of its data; ``None`` instead of indices: a call without data."""
-    return_from: List[int]
-    """Workers whose results are returned, if they are called."""
+    ``calls``: worker and indices of its data; ``None`` instead of indices: a call without data. ``return_from``: workers whose results are
+    returned, if they are called.
+    """
+
+    __slots__ = ()
 
 
 def _plan(buffer: native.Buffer) -> Plan:
@@ -237,16 +243,10 @@ def plan_multiple(
     return _plan(plan)
 
 
-class PlannedWorker(NamedTuple):
-    """A worker on its slot."""
+class PlannedWorker(collections.namedtuple("PlannedWorker", "name host slot shard rank_in_shard bundle_indices")):
+    """A worker on its slot. ``bundle_indices``: host and slots of its tied group, for the leader alone."""
 
-    name: str
-    host: int
-    slot: int
-    shard: int
-    rank_in_shard: int
-    bundle_indices: Optional[Tuple[int, List[int]]]
-    """Host and slots of its tied group, for the leader alone."""
+    __slots__ = ()
 
 
 def plan_workers(

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from _signal import SIGKILL, SIGTERM
 
-from .._errors import Error, NoJob, Refused
+from .._errors import Error, NoJob
 from . import _calls as wire
 from . import _sessions
 from ._errors import End
-from ._identity import importing
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 _GRACE = 5.0
 """Seconds between TERM and KILL."""
-
-
-def refuse_while_importing() -> None:
-    """Refuses a group of a module that a worker imports: the controller's part of the module runs there again."""
-    if importing:
-        raise Refused(
-            f"a worker imports {importing[0]}, and this module starts a group: "
-            'move what starts it below `if __name__ == "__main__":`'
-        )
 
 
 def path_of(worker: Any) -> Tuple[str, str]:
@@ -112,10 +105,10 @@ def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
             if any(worker.death is None for worker in alive):
                 print(f"rlaunch: group {group.name} cannot be ended: {error}", file=sys.stderr)
     else:
-        _signal(alive, signal.SIGTERM)
+        _signal(alive, SIGTERM)
     controller.wait(lambda: all(worker.death is not None for worker in alive), _GRACE * 2)
     if not group._world:
-        _signal(alive, signal.SIGKILL)
+        _signal(alive, SIGKILL)
         controller.wait(lambda: all(worker.death is not None for worker in alive), _GRACE)
     near = {worker.pid for worker in workers if worker.is_near and worker.death is not None}
     if near:
@@ -130,12 +123,11 @@ def _is_well(end: End) -> bool:
 
 
 def _collect(group: Any, workers: Sequence[Any]) -> None:
-    until = time.monotonic() + 1.0
-    for worker in workers:
-        known = group.ends.get(worker.rank)
-        if known is None or known.how == "unknown":
-            found = group._end_of(worker.rank, max(0.0, until - time.monotonic()))
-            group.ends[worker.rank] = found or End("unknown", host=worker.host)
+    unknown = [worker for worker in workers if getattr(group.ends.get(worker.rank), "how", "unknown") == "unknown"]
+    # All at once: each wait of its own would be one more way to the launcher and back.
+    group._wait_for_ends([worker.rank for worker in unknown], 1.0)
+    for worker in unknown:
+        group.ends[worker.rank] = group._end_of(worker.rank, 0) or End("unknown", host=worker.host)
 
 
 def _signal(workers: Sequence[Any], signo: int) -> None:

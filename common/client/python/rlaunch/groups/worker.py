@@ -7,15 +7,20 @@ at the same time on a thread with an event loop. Generators are sent item by ite
 from __future__ import annotations
 
 import collections
+import gc
 import os
 import sys
 import time
+from _signal import SIG_DFL, SIGCHLD, getsignal
 
-from rlaunch import _errors
-from rlaunch.groups import _calls as wire
-from rlaunch.groups import _codec as codec
-from rlaunch.groups._calls import Calls, Event, Region
-from rlaunch.groups._identity import IDENTITY, importing
+if __name__ == "__main__":
+    gc.disable()  # What is imported below stays.
+
+from rlaunch import _errors  # noqa: E402
+from rlaunch.groups import _calls as wire  # noqa: E402
+from rlaunch.groups import _codec as codec  # noqa: E402
+from rlaunch.groups._calls import Calls, Event, Region  # noqa: E402
+from rlaunch.groups._identity import IDENTITY, importing  # noqa: E402
 
 TYPE_CHECKING = False
 
@@ -467,15 +472,15 @@ def _host() -> str:
 
 def _had_children() -> bool:
     """Whether this process has ever had a child. If not, nothing else can be in its session, and /proc need not be searched."""
-    import resource
-    import signal
-
-    if signal.getsignal(signal.SIGCHLD) is not signal.SIG_DFL:
+    if getsignal(SIGCHLD) != SIG_DFL:
         return True  # A handler may ignore children that end, which are not counted then.
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt > 0
+        # Each child that was waited for has had page faults. The module resource would take longer.
+        with open("/proc/self/stat", "rb") as file:
+            # The name of the program is in brackets, and may have blanks and brackets itself.
+            return int(file.read().rpartition(b")")[2].split()[8]) > 0
     return True
 
 
@@ -490,6 +495,9 @@ def main(arguments: List[str]) -> int:
         )
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    # Objects of the interpreter and of this package stay as they are: collections, and the last of them at the end, pass over them.
+    gc.enable()
+    gc.freeze()
     worker = Worker(class_of(arguments[0]))
     rank, size = _number("RANK", "RLAUNCH_RANK"), _number("WORLD_SIZE", "RLAUNCH_WORLD_SIZE", default=1)
     # The hosts of a group are not all of the job's: the controller may be on another one.

@@ -123,6 +123,18 @@ fn job_ends_with_the_program_that_leads_it() {
 }
 
 #[test]
+fn failure_of_the_lead_by_a_passed_on_signal_counts_when_its_others_have_finished() {
+    let spec = JobSpec { lead: Some(AppIndex::new(1)), ..grouped() };
+    let mut s = running(&spec);
+    s.now = 20;
+    s.signal(Signal::USR1).exits(1, killed(Signal::USR1), (1, 20));
+    s.exits(2, exit(0), (1, 20));
+    assert!(s.sent.contains(&ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) }), "{:?}", s.sent);
+    s.exits(0, killed(Signal::TERM), (20, 21)).report();
+    assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(1), status: killed(Signal::USR1) });
+}
+
+#[test]
 fn failure_of_another_program_is_the_leads_business() {
     let mut s = running(&led());
     s.now = 20;
