@@ -11,8 +11,8 @@ threads=$(($(nproc) + 2))
 seeds=50000
 other=aarch64-unknown-linux-gnu
 made_account=0
-packages=(binutils bsdutils busybox-static coreutils dash fish gcc groff-base iproute2 libc6-dev libpmix2 munge nftables openssh-client openssh-server
-    procps python3 python3-msgpack python3-torch python3-venv shellcheck slurm-client slurmctld slurmd tcsh util-linux zsh)
+packages=(binutils bsdutils busybox-static coreutils dash fish gcc groff-base iproute2 libc6-dev libpmix2 mpich munge nftables openmpi-bin openssh-client
+    openssh-server procps python3 python3-msgpack python3-torch python3-venv shellcheck slurm-client slurmctld slurmd tcsh util-linux zsh)
 clustershell=ClusterShell==1.10.1
 jax='jax[cpu]==0.10.2'
 libtpu='libtpu==0.0.52'

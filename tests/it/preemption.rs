@@ -123,6 +123,26 @@ fn end(servers: Vec<Case>) {
     }
 }
 
+/// No job has the host when its metadata server warns.
+#[test]
+fn host_of_a_pool_that_is_warned_between_two_jobs_is_not_handed_out() {
+    let Some(bed) = Bed::up(2) else { return };
+    let servers = serve_hosts(&bed, 2);
+    let script = "\"$RL\" pool up p -H node[0-1] && \"$RL\" --pool p true || exit 5; echo jobs are over\n\
+        until \"$RL\" pool status p | grep -q 'node1 .*warned'; do sleep 0.05; done\n\
+        grep -q 'node1: the metadata server reports: preempted' /tmp/rlaunch-0/pool-p/log || exit 6\n\
+        \"$RL\" --pool p hostname || exit 7; \"$RL\" --pool p --nnodes 2 -n 2 true; [ $? = 75 ] || exit 8\n\
+        \"$RL\" pool down p";
+    let case = bed.plan("root", "login", ["sh", "-c", script]).start();
+    case.says_on_stdout("jobs are over", 1);
+    warn(&bed, "node1");
+    let done = case.code(0);
+    assert!(done.out().ends_with("jobs are over\nnode0\n"), "{}{}", done.out(), done.err());
+    end(servers);
+    bed.clean(5);
+    bed.down();
+}
+
 /// Its ranks save together before they end, and continue from there on three hosts.
 #[test]
 fn jax_job_of_four_hosts_continues_without_the_warned_host() {

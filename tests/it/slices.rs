@@ -2,11 +2,13 @@
 
 use crate::bed::Bed;
 use crate::case::{Case, Done};
+use crate::census::Proc;
 use crate::faults::part;
 use crate::jax;
 use crate::place;
 use crate::plan::Plan;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Five slices of two hosts: `node0` is host 0 of slice a.
@@ -178,26 +180,68 @@ fn rank_that_fails_is_a_failure_and_no_preemption() {
 fn jax_job_continues_on_the_spare_slice() {
     let Some(python) = jax::python() else { return };
     let Some(bed) = Bed::up(10) else { return };
-    let program = ["jax_multihost.py", "--steps", "400", "--step-time", "0.05"];
-    let words: Vec<&str> = [python.to_str().unwrap()].into_iter().chain(program).collect();
-    let plan = plan(&bed, HOSTS, "--slices 4 --spare-slices 1 --preempt-retries 5", &words).env("JAX_PLATFORMS", "cpu");
-    let example = place::root().join("examples/jax_multihost.py");
-    std::fs::copy(example, plan.scratch().path("jax_multihost.py")).unwrap();
-    let case = plan.start();
-    case.says_on_stdout("step 10 of 8 processes", 1);
-    bed.run(["kill-host", "node3"]);
-    let done = case.code(0);
-    let out = done.out();
-    let steps: Vec<u32> = out
-        .lines()
-        .filter_map(|line| line.split_once(" of 8 starts at step ")?.1.parse().ok())
-        .filter(|step| *step > 0)
-        .collect();
-    assert!(steps.len() == 8 && steps.iter().all(|step| *step == steps[0]), "{out}{}", done.err());
-    assert_eq!(out.matches("is done: [1.0, 2.0, 3.0, 4.0]").count(), 8, "{out}");
-    bed.start_host("node3");
-    bed.clean(5);
+    // The second host of the second slice, and the coordinator.
+    let losses = [(1, 1), (0, 0)];
+    for (slice, host) in losses.into_iter().skip(usize::from(!place::full())) {
+        let program = ["jax_multihost.py", "--steps", "400", "--step-time", "0.05"];
+        let words: Vec<&str> = [python.to_str().unwrap()].into_iter().chain(program).collect();
+        let options = "--slices 4 --spare-slices 1 --preempt-retries 5";
+        let plan = plan(&bed, HOSTS, options, &words).env("JAX_PLATFORMS", "cpu");
+        let example = place::root().join("examples/jax_multihost.py");
+        std::fs::copy(example, plan.scratch().path("jax_multihost.py")).unwrap();
+        let case = plan.start();
+        case.says_on_stdout("step 10 of 8 processes", 1);
+        case.events("host.ready", 10);
+        let names = |event: &Value| -> String {
+            event["slices"].as_array().unwrap().iter().filter_map(Value::as_str).collect()
+        };
+        let first = names(&case.events("slices", 1)[0]);
+        assert_eq!(places_of_jax(&bed), expected(&first));
+        let lost = &format!("node{}", 2 * (first.as_bytes()[slice] - b'a') + host);
+        let all: Vec<String> = (0..10).map(|n| format!("node{n}")).filter(|host| host != lost).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let before = agents(&bed, &all);
+        bed.run(["kill-host", lost]);
+        let second = names(&case.events("slices", 2)[1]);
+        case.says_on_stdout("of 8 starts at step", 16);
+        let spare: String = "abcde".chars().filter(|slice| !first.contains(*slice)).collect();
+        assert_eq!(second, first.replace(&first[slice..=slice], &spare));
+        assert_eq!(places_of_jax(&bed), expected(&second));
+        assert_eq!(agents(&bed, &all), before, "agents and guardians of healthy hosts are the same");
+        let done = case.code(0);
+        let out = done.out();
+        let steps: Vec<u32> = out
+            .lines()
+            .filter_map(|line| line.split_once(" of 8 starts at step ")?.1.parse().ok())
+            .filter(|step| *step > 0)
+            .collect();
+        assert!(steps.len() == 8 && steps.iter().all(|step| *step == steps[0]), "{out}{}", done.err());
+        assert_eq!(out.matches("is done: [1.0, 2.0, 3.0, 4.0]").count(), 8, "{out}");
+        assert!(!done.event("restart")["lost"].is_null(), "a preemption, and no failure of a rank");
+        bed.start_host(lost);
+        bed.clean(5);
+    }
     bed.down();
+}
+
+/// The places of the processes of JAX by their environments, in the order of ranks, as [`expected`] has them.
+fn places_of_jax(bed: &Bed) -> Vec<String> {
+    let of = |(host, p): (String, Proc)| {
+        let environ = std::fs::read(format!("/proc/{}/environ", p.pid)).ok()?;
+        let all: Vec<_> = environ.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        let value = |name: &str| all.iter().find_map(|var| var.strip_prefix(&format!("{name}="))).map(str::to_owned);
+        let (rank, name, worker) = (value("RANK")?, value("TPU_NAME")?, value("TPU_WORKER_ID")?);
+        let coordinator = value("MEGASCALE_COORDINATOR_ADDRESS")?;
+        let at = coordinator.strip_suffix(":8081").unwrap();
+        assert!(value("JAX_COORDINATOR_ADDRESS")?.starts_with(&format!("{at}:")), "{all:?}");
+        assert_eq!(host, format!("node{}", 2 * (name.as_bytes()[0] - b'a') + worker.parse::<u8>().unwrap()));
+        let (slice, slices) = (value("MEGASCALE_SLICE_ID")?, value("MEGASCALE_NUM_SLICES")?);
+        let (world, hosts) = (value("WORLD_SIZE")?, value("TPU_WORKER_HOSTNAMES")?);
+        let line = format!("rank {rank} of {world} slice {slice}/{slices} {name} {worker} {hosts} at {coordinator}");
+        Some((rank.parse::<u32>().unwrap(), line))
+    };
+    let pythons = bed.processes().into_iter().filter(|(_, p)| p.comm.starts_with("python"));
+    pythons.filter_map(of).collect::<BTreeMap<u32, String>>().into_values().collect()
 }
 
 /// The fourth slice comes late: discovered, or by a host that has its power again. Ranks run for a minute before.
@@ -216,7 +260,9 @@ fn job_grows_when_more_slices_are_up() {
     ] {
         bed.run(["kill-host", "node7"]);
         let options = format!("--slices 2,4 --scale-timeout 10s --connect-timeout 3s {options}");
-        let plan = plan(&bed, hosts, &options, &["sh", "-c", PROGRAM]);
+        // A case does not wait for as long as this job is silent.
+        let program = PROGRAM.replace("sleep 0.1;", "sleep 0.1; n=$((n + 1)); [ $((n % 50)) != 0 ] || echo tick;");
+        let plan = plan(&bed, hosts, &options, &["sh", "-c", &program]);
         let script = plan.scratch().path("printed");
         std::fs::write(&script, "#!/bin/sh\ncat hosts\n").unwrap();
         std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

@@ -1,7 +1,7 @@
 //! Jobs within an allocation of a real Slurm: its hosts and tasks, started by srun.
 
 use crate::bed::Bed;
-use crate::case::Done;
+use crate::case::{Case, Done};
 use crate::place;
 use crate::plan::Plan;
 use serde_json::Value;
@@ -466,6 +466,52 @@ fn srun_starts_the_binary_itself_where_it_can() {
     let done = job("/run/own/rlaunch", "tcp", "hostname").end();
     assert_eq!((hosts_of(&done), done.err()), (expected.map(str::to_owned).into(), String::new()), "from the caches");
     bed.clean(10);
+    bed.down();
+}
+
+/// The line of a job that goes on until it is ended, on two hosts or one, with the code of rlaunch.
+fn endless(bed: &Bed, options: &str, words: &str, ranks: usize) -> Case {
+    let job = format!(r#""$RL" {words} sh -c "echo up; exec sleep 1000"; echo code $?"#);
+    let case = salloc(bed, "tester", options, &job).start();
+    case.says_on_stdout("up", ranks);
+    case
+}
+
+/// Slurm ends the step of an srun that was killed. The lease is 30 s, and is not waited for.
+#[test]
+fn job_whose_srun_was_killed_ends_soon_and_names_that() {
+    let Some(bed) = Bed::slurm(2) else { return };
+    for (options, hosts, ranks) in [("-N2 -n4", "agents on node[0-1]", 4), ("-N1 -n1", "agent on node0", 1)] {
+        let case = endless(&bed, options, "--transport tcp", ranks);
+        let began = std::time::Instant::now();
+        bed.run(["exec", "login", "sh", "-c", "kill -9 $(pgrep -o -x srun)"]);
+        let done = case.end();
+        assert!(began.elapsed().as_secs() < 10, "{options}: {}", done.err());
+        let said = done.err();
+        assert!(said.starts_with(&format!("rlaunch: srun was killed by SIGKILL, and with it the {hosts}\n")), "{said}");
+        assert!(done.out().ends_with("code 125\n"), "{}", done.out());
+        bed.clean(10);
+    }
+    bed.down();
+}
+
+/// Slurm prints no line about that.
+#[test]
+fn job_whose_step_is_killed_by_a_signal_of_scancel_ends_at_once() {
+    let Some(bed) = Bed::slurm(2) else { return };
+    for (options, ranks) in [("-N2 -n4", 4), ("-N1 -n2", 2)] {
+        let case = endless(&bed, options, "--transport tcp", ranks);
+        let cancel =
+            "for step in $(squeue -h -s -o %i -u tester | grep -v extern); do scancel -s KILL $step || true; done";
+        let began = std::time::Instant::now();
+        bed.run(["exec", "login", "sh", "-c", cancel]);
+        let done = case.end();
+        assert!(began.elapsed().as_secs() < 10, "{options}: {}", done.err());
+        let said = done.err();
+        assert!(said.starts_with("rlaunch: Slurm killed the step of the job (scancel) after "), "{said}");
+        assert!(done.out().ends_with("code 137\n"), "{options}: {}", done.out());
+        bed.clean(10);
+    }
     bed.down();
 }
 

@@ -1,7 +1,7 @@
 //! Jobs of a Slurm that holds each step in control groups, with processors of its own, as most clusters do.
 
 use crate::bed::Bed;
-use crate::{binding, slurm};
+use crate::{binding, place, slurm};
 
 #[test]
 fn reported_cpus_are_those_that_slurm_has_allocated() {
@@ -64,6 +64,31 @@ fn ranks_of_a_batch_script_save_when_slurm_kills_the_launcher() {
             }
         }
     }
+    bed.clean(10);
+    bed.down();
+}
+
+/// slurmctld looks at time limits every 30 s, so this takes longer than most tests.
+#[test]
+fn ranks_of_a_batch_script_save_at_the_time_limit() {
+    if !place::full() {
+        return;
+    }
+    let Some(bed) = Bed::slurm_cgroup(2) else { return };
+    let rank = r#"trap "echo TERM >>saved.\$1.\$RANK; sleep 1; echo saved >>saved.\$1.\$RANK; exit 0" TERM; echo up >>ups; while :; do sleep 0.1; done"#;
+    let script = r#"
+        for way in tcp stdio; do
+            printf '%s\n' '#!/bin/sh' "\"$RL\" --transport $way sh -c \"\$RANKS\" rank $way; echo code \$?" >job.$way
+            sbatch -Q -W -t 1 -N2 -n2 -o out.$way job.$way &
+        done
+        until [ "$(cat ups 2>/dev/null | wc -l)" = 4 ]; do sleep 0.1; done
+        for job in $(squeue -h -o %A -u tester); do scontrol update jobid=$job EndTime=now+1; done
+        while [ -n "$(squeue -h -u tester)" ]; do squeue -h -o %T >&2; sleep 0.5; done; wait
+        cat out.*; for f in saved.*; do tr '\n' ' ' <$f; echo; done"#;
+    let done = bed.plan("tester", "login", ["sh", "-c", script]).env("RANKS", rank).start().end();
+    let out = done.out();
+    assert_eq!(out.matches(" DUE TO TIME LIMIT ").count(), 2, "{out} {}", done.err());
+    assert_eq!(out.lines().filter(|line| *line == "TERM saved ").count(), 4, "{out} {}", done.err());
     bed.clean(10);
     bed.down();
 }

@@ -17,6 +17,11 @@ def run(*words):
     return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
 
 
+def say(what):
+    """The test does not wait for long without a word."""
+    print(what, file=sys.stderr, flush=True)
+
+
 def on(host, script):
     return run("ssh", host, script).stdout
 
@@ -76,6 +81,7 @@ def storm():
         job = subprocess.Popen(words, stdin=subprocess.DEVNULL)
         time.sleep(chance.uniform(0, 1.2))
         part = strike(job)
+        say(f"kill {number}: {part}")
         if job.poll() is None and part != "job":
             # The part may not have been there yet.
             try:
@@ -86,6 +92,7 @@ def storm():
         until(f"kill {number} of {part}: the end of {remaining()!r}", lambda: remaining() == "")
     up()
     for number in range(JOBS):
+        say(f"job {number}")
         done = run(RL, "--pool", "p", "--wait=60s", "true")
         if done.returncode != 0:
             sys.exit(f"storm: job {number}: {done.stdout}")

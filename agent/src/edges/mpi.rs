@@ -15,6 +15,7 @@ use crate::early::now;
 pub(super) use cleanup::reaped;
 use noted_files::NotedFiles;
 use outcome::Outcomes;
+use rlaunch_core::framework::MpiService;
 use rlaunch_core::id::{ClientId, Rank, WorldId};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::master_store::Guard;
@@ -108,8 +109,16 @@ pub(super) struct MpiListener {
     noted: NotedFiles,
 }
 
-/// Listens; the port, where that can be.
-pub(super) fn open(edges: &mut Edges) -> Option<u16> {
+/// Listens if that is needed; the port, where that can be.
+pub(super) fn open(edges: &mut Edges, service: MpiService) -> Option<u16> {
+    match service {
+        MpiService::None => return None,
+        MpiService::Refused => {
+            edges.temp_files.shm().expect_others();
+            return None;
+        }
+        MpiService::Possible | MpiService::Needed => {}
+    }
     let opened = MpiListener::open(edges.temp_files.shm()).and_then(|mut listener| {
         if edges.watch.is_live() {
             listener.go_live()?;

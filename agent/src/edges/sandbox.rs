@@ -165,7 +165,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     }
     let error_dir = error_directory(edges);
     let socket = super::store::open(edges);
-    let mpi = if plan.mpi { super::mpi::open(edges) } else { None };
+    let mpi = super::mpi::open(edges, plan.mpi);
     let entered = enter(edges, *asked);
     if edges.watch.init.is_none() {
         edges.watch.watch_children().map_err(|e| resource(&e, "listen to ends of children"))?;

@@ -32,6 +32,8 @@ pub enum MpiService {
     /// No service.
     #[default]
     None,
+    /// No service (`--mpi none`) for a program that has a library, which may leave files.
+    Refused,
     /// For programs that may have one.
     Possible,
     /// For a program that is linked with one, or a script that imports mpi4py.

@@ -7,7 +7,7 @@ use crate::framework::MpiService;
 use crate::gpus::Share;
 use crate::guard::devices::DevicePlan;
 use crate::id::{AppIndex, JobId, Rank};
-use crate::job::slices::SlicePlan;
+use crate::job::slices::{Grow, SlicePlan};
 use crate::logs::Logs;
 use crate::master_store::{ForRank0, Guard, Holder};
 use crate::os_bytes::OsBytes;
@@ -88,7 +88,8 @@ impl JobSpec {
     #[must_use]
     pub fn mpi_service(&self) -> MpiService {
         match (self.mpi, self.mpi_library.is_empty()) {
-            (false, _) => MpiService::None,
+            (false, true) => MpiService::None,
+            (false, false) => MpiService::Refused,
             (true, true) => MpiService::Possible,
             (true, false) => MpiService::Needed,
         }
@@ -128,6 +129,12 @@ impl JobSpec {
             slices: None,
             rounds: Rounds::default(),
         }
+    }
+
+    /// Whether all ranks may be started again: after a failure, after a preemption, or on more slices (`--grow now`).
+    #[must_use]
+    pub fn may_restart(&self) -> bool {
+        self.restarts.is_any() || self.slices.as_ref().is_some_and(|plan| plan.grow == Grow::Now)
     }
 
     /// The number of ranks of all programs.

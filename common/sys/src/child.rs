@@ -80,19 +80,25 @@ struct Plan {
     errno: i32,
 }
 
-/// Starts a program that is looked for in PATH, with our environment and the caller's limits.
+/// Starts a program that is looked for in our PATH, with the caller's limits and this environment, or ours.
 ///
 /// When the launcher ends, however it does, the kernel sends the program SIGTERM, and the reaper sends it to what the program
 /// has started. The kernel's follows the thread, so this must be called by the main one.
 ///
 /// # Errors
 /// The program cannot be executed, no process or descriptor can be had, or another thread calls.
-pub fn start(words: &Strings, stand: Stand<'_>, ssh_reaper: &SshReaper, origin: &Origin) -> io::Result<Started> {
+pub fn start(
+    words: &Strings,
+    environment: Option<&Strings>,
+    stand: Stand<'_>,
+    ssh_reaper: &SshReaper,
+    origin: &Origin,
+) -> io::Result<Started> {
     only_main()?;
     let (stream, theirs) = crate::fd::socket_pair()?;
     let (stderr, their_stderr) = crate::fd::pipe()?;
     let streams = [theirs.as_raw_fd(), theirs.as_raw_fd(), their_stderr.as_raw_fd()];
-    let given = Given { streams, directory: None, environment: None, adopts: false, ends_by: libc::SIGTERM };
+    let given = Given { streams, directory: None, environment, adopts: false, ends_by: libc::SIGTERM };
     Ok(Started { child: begin(words, &given, stand, Some(ssh_reaper), origin)?, stream, stderr })
 }
 
@@ -228,7 +234,7 @@ extern "C" fn child(plan: *mut libc::c_void) -> i32 {
         let program = unsafe { *plan.argv };
         if !program.is_null() && !plan.environment.is_null() {
             // SAFETY: null-terminated arrays of C strings.
-            unsafe { libc::execve(program, plan.argv, plan.environment) };
+            unsafe { libc::execvpe(program, plan.argv, plan.environment) };
         } else if !program.is_null() {
             // SAFETY: a null-terminated array of C strings, the first of them the program's name.
             unsafe { libc::execvp(program, plan.argv) };

@@ -17,6 +17,7 @@ pub mod fd;
 pub mod guardian;
 pub mod helper_command;
 pub mod holders;
+pub mod job_parts;
 pub mod leftover_file;
 pub mod memory;
 pub mod namespaces;

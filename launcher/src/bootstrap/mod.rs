@@ -1,6 +1,7 @@
 //! Agents on other hosts: the edges of `core::bootstrap`. All hosts at a time, without a task or a thread for any of them:
 //! one readiness set, and a machine per host.
 
+mod cluster_config;
 mod query;
 mod reception;
 pub(crate) mod room;
@@ -64,6 +65,8 @@ pub(crate) enum Step {
     Evidence(OsBytes),
     /// Slurm ends the agents of these hosts.
     Cancelled(Vec<NodeId>),
+    /// srun has ended while the agents of these hosts are connected.
+    EndedEarly(Vec<NodeId>, CarrierEnd),
     /// A connection from there to the port for agents was refused.
     Refused(IpAddr, Refusal),
     /// How far it is.
@@ -92,6 +95,7 @@ impl Step {
             | Self::Words(_)
             | Self::Evidence(_)
             | Self::Cancelled(_)
+            | Self::EndedEarly(..)
             | Self::Refused(..) => false,
         }
     }
@@ -229,6 +233,7 @@ impl Bootstrap {
                 Outcome::Words(words) => self.steps.push_back(Step::Words(words)),
                 Outcome::Evidence(lines) => self.steps.push_back(Step::Evidence(lines)),
                 Outcome::Cancelled(nodes) => self.steps.push_back(Step::Cancelled(nodes)),
+                Outcome::EndedEarly(nodes, end) => self.steps.push_back(Step::EndedEarly(nodes, end)),
                 Outcome::Refused(address, why) => self.steps.push_back(Step::Refused(address, why)),
                 Outcome::FallBack(node, target, why, left) => {
                     match self.steps.back_mut() {
@@ -314,11 +319,14 @@ impl Bootstrap {
         }
     }
 
-    /// Asks for the settings of the cluster, while srun starts.
+    /// Reads the settings of the cluster, or asks for them, while srun starts. The question takes a part of the time that srun takes.
     fn ask_for_config(&mut self, now: Mono) {
         let Carrier::Srun(plan) = &self.setting.carrier else { return };
         if self.examine || !matches!(self.config, Config::New) {
             return;
+        }
+        if let Some(config) = cluster_config::read(plan) {
+            return self.know_config(config);
         }
         let subject = (NodeId::ROOT, ssh::token(NodeId::ROOT, Part::Config));
         let query = Query::start(subject, &plan.config_argv(), &self.ssh_reaper, &self.origin, &self.set, now);
@@ -328,6 +336,10 @@ impl Bootstrap {
     fn take_config(&mut self) {
         let Config::Asked(query) = std::mem::replace(&mut self.config, Config::New) else { return };
         let config = SlurmConfig::parse(&String::from_utf8_lossy(&query.answer(&self.set)));
+        self.know_config(config);
+    }
+
+    fn know_config(&mut self, config: SlurmConfig) {
         tracing::debug!(?config, "the settings of the cluster");
         self.steps.extend(config.kill_wait.map(Step::KillWait));
         self.config = Config::Known(config);

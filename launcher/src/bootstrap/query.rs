@@ -38,7 +38,7 @@ impl Query {
         now: Mono,
     ) -> io::Result<Self> {
         let words: Strings = words.iter().map(OsBytes::as_slice).collect();
-        let command = child::start(&words, Stand::Apart, ssh_reaper, origin)?;
+        let command = child::start(&words, None, Stand::Apart, ssh_reaper, origin)?;
         let watched = fd::set_nonblocking(&command.stream).and_then(|()| set.add(&command.child.pidfd, token));
         if let Err(error) = watched {
             command.child.end(true);

@@ -35,6 +35,8 @@ pub(super) enum Outcome {
     Evidence(OsBytes),
     /// Slurm ends the agents of these hosts.
     Cancelled(Vec<NodeId>),
+    /// srun has ended while the agents of these hosts are connected.
+    EndedEarly(Vec<NodeId>, CarrierEnd),
     /// A connection from there was refused.
     Refused(IpAddr, Refusal),
 }
@@ -371,6 +373,7 @@ impl Steps {
             StepAction::Words(words) => self.outcomes.push_back(Outcome::Words(words)),
             StepAction::Evidence(lines) => self.outcomes.push_back(Outcome::Evidence(lines)),
             StepAction::Cancelled(nodes) => self.outcomes.push_back(Outcome::Cancelled(nodes)),
+            StepAction::EndedEarly(nodes, end) => self.outcomes.push_back(Outcome::EndedEarly(nodes, end)),
             StepAction::Stage(node, stage) => self.outcomes.push_back(Outcome::Stage(node, stage)),
             StepAction::Up(node, up) => {
                 if let Some(Arrival { socket, seal, .. }) = step.arrived.remove(&node) {

@@ -347,8 +347,9 @@ impl Edges {
 
     /// After what was received: what an agent said before its edge ended comes first.
     fn poll_keepers(&mut self, cx: &mut Context<'_>) {
+        self.nodes.poll_carriers(cx, &mut self.events);
         self.lose_closed();
-        self.nodes.poll_keepers(cx, &mut self.events);
+        self.nodes.poll_guardian(cx, &mut self.events);
         self.lose_closed();
         let evidence = self.nodes.take_evidence();
         for lines in evidence.iter().filter(|_| !self.ends_otherwise).map(|lines| srun_said(lines)).collect::<Vec<_>>()

@@ -206,9 +206,9 @@ impl Nodes {
         }
     }
 
-    /// The processes that keep the edges. After the edges: messages of an agent before its guardian ended it come first. The guardian's
-    /// end may be read in the round in which it was written, when the edge had been looked at already: then it is reported in the next.
-    pub(super) fn poll_keepers(&mut self, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
+    /// The guardian of this host. After the edges: messages of an agent before its guardian ended it come first. The guardian's end may be
+    /// read in the round in which it was written, when the edge had been looked at already: then it is reported in the next.
+    pub(super) fn poll_guardian(&mut self, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
         if let Some((id, guardian)) = &mut self.guardian {
             let node = *id;
             events.extend(self.parted.take().map(|end| JobEvent::GuardianEnded { node, end }));
@@ -217,6 +217,10 @@ impl Nodes {
                 self.look_again(node);
             }
         }
+    }
+
+    /// The processes that start agents on other hosts. Before ends of edges are reported, which the end of such a process may explain.
+    pub(super) fn poll_carriers(&mut self, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
         while let Poll::Ready(news) = self.remote.poll(cx) {
             match news {
                 News::Stage(id, stage) => self.stages.push((id, stage)),

@@ -189,6 +189,10 @@ impl Remote {
                     return Poll::Ready(News::Event(JobEvent::Found(JobNews::StrangerRefused { address, why })));
                 }
                 Step::Cancelled(nodes) => return Poll::Ready(News::Event(JobEvent::StepCancelled { nodes })),
+                Step::EndedEarly(nodes, end) => {
+                    let kind = CarrierKind::Srun;
+                    return Poll::Ready(News::Event(JobEvent::StarterEnded { nodes, kind, end }));
+                }
                 Step::KillWait(span) => return Poll::Ready(News::Event(JobEvent::KillWait(span))),
                 Step::Said { node, bytes } => tracing::info!(%node, said = %Visible(&bytes), "stderr of the agent"),
                 Step::Up { node, edge, up } => {

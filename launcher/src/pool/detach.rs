@@ -49,7 +49,7 @@ pub(crate) fn split(args: Vec<OsString>, began: Began, origin: &Origin) -> Resul
             for (option, name) in [("-o", "out"), ("-e", "err"), ("--events", "events")] {
                 words.extend([option.into(), directory.join(name).into()]);
             }
-            words.extend(["--prefix".into(), "[%r] ".into()]);
+            words.push("-l".into());
             Ok((plan.with_command(words), Began { job: Some(job), ..began }))
         }
     }

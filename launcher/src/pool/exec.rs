@@ -5,6 +5,7 @@
 use super::client;
 use crate::cli::{self, PoolExec};
 use crate::start::{answer, fail, refuse, say};
+use rlaunch_core::stream::label::Prefix;
 use rlaunch_core::wire::frozen::pool::{PoolReply, PoolRequest};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -149,7 +150,8 @@ fn outcomes(events: &str, slices: &BTreeMap<String, String>) -> Vec<Outcome> {
 
 /// Labelled lines, as of `rlaunch -l`, host by host.
 fn labelled(rank: u64, lines: &str) -> String {
-    lines.lines().map(|line| format!("[{rank}] {line}\n")).collect()
+    let label = Prefix::DEFAULT.replace("%r", &rank.to_string());
+    lines.lines().map(|line| format!("{label}{line}\n")).collect()
 }
 
 fn text(outcomes: &[Outcome], out: &BTreeMap<u64, String>, by_slice: bool) -> String {
@@ -214,8 +216,8 @@ mod tests {
         let slices = [("n0", "a"), ("n1", "b")].map(|(host, slice)| (host.to_owned(), slice.to_owned())).into();
         let all = outcomes(EVENTS, &slices);
         let out: BTreeMap<u64, String> = [(0, "x\ny\n".to_owned()), (1, "z\n".to_owned())].into();
-        assert_eq!(text(&all, &out, false), "[0] x\n[0] y\n[1] z\n");
-        assert_eq!(text(&all, &out, true), "slice a\n[0] x\n[0] y\nslice b\n[1] z\n");
+        assert_eq!(text(&all, &out, false), "0: x\n0: y\n1: z\n");
+        assert_eq!(text(&all, &out, true), "slice a\n0: x\n0: y\nslice b\n1: z\n");
         assert_eq!(errors(&all, &BTreeMap::new()), "n1: exit 3\n");
         let flat: Value = serde_json::from_str(&json_text(&all, &out, &BTreeMap::new(), false)).unwrap();
         let second = &flat["results"][1];

@@ -1,12 +1,16 @@
 //! The open connections of a pool: one ssh for each host, which other calls of ssh use.
 //!
 //! A connection that ends is dialled again after 1 s, 2 s, up to 60 s. Over each new one the host is examined: its facts may be others than
-//! before, as after a reboot. The same command waits until nothing of an ended job is left there.
+//! before, as after a reboot. Another command waits until nothing of an ended job is left there, and a third one for a warning while no job
+//! has the host. Only one of them runs at a time: sshd may allow one session.
 
+use crate::bootstrap::source::Source;
 use crate::edges::now;
-use rlaunch_core::bootstrap::{IS_OPEN, SshOptions, Target, argv, connection};
+use crate::serve::WARNED;
+use rlaunch_core::bootstrap::{IS_OPEN, SshOptions, Target, argv, connection, kept_binary};
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::machine::earliest_of;
+use rlaunch_core::metadata::{HOST_VARIABLE, PRODUCT_FILE};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_sys::child::{self, Child, Stand, Started};
@@ -37,6 +41,8 @@ const LOGINS: usize = 8;
 const SILENT: Span = Span::from_secs(3);
 /// How soon a host without a place is looked at again.
 const NO_PLACE: Span = Span::from_millis(50);
+/// The line of a host with a metadata server.
+const METADATA: &str = "rlaunch-metadata";
 /// Bytes that are kept of the output of an ssh.
 const KEPT: usize = 16 << 10;
 
@@ -49,6 +55,19 @@ pub(super) enum LinkNews {
     Lost(NodeId, OsBytes),
     /// Nothing of this job is left there.
     Empty(NodeId, JobId),
+    /// It is about to be taken away: the source of the warning.
+    Warned(NodeId, OsBytes),
+}
+
+/// A question to a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Question {
+    /// Its facts.
+    Facts,
+    /// When nothing of this job is left there.
+    End(JobId),
+    /// When its cloud is about to take it away. Any other question comes first.
+    Warning,
 }
 
 /// The part of an ssh that a token is about.
@@ -82,15 +101,21 @@ struct Link {
     /// When it is dialled again.
     again: Option<Mono>,
     attempts: u32,
-    /// The question that is being asked: whether this job has left, or only for the facts.
-    question: Option<(Running, Option<JobId>)>,
+    /// The question that is being asked.
+    question: Option<(Running, Question)>,
     /// Questions for later, and not before this time.
-    questions: VecDeque<Option<JobId>>,
+    questions: VecDeque<Question>,
     ask_at: Option<Mono>,
     /// Questions for facts that had no answer, and the last words then.
     in_vain: u32,
     complaint: OsBytes,
     facts: OsBytes,
+    /// It has a metadata server.
+    has_metadata: bool,
+    /// Its warnings are to be waited for.
+    is_unwatched: bool,
+    /// A job has it, whose agent hears of warnings.
+    is_held: bool,
     /// Further sessions over the open connection are refused.
     is_cold: bool,
     why: OsBytes,
@@ -103,6 +128,8 @@ pub(super) struct Links {
     origin: Origin,
     options: SshOptions,
     limit: Span,
+    /// The begin of a script, which finds our binary on a host.
+    binary: String,
     links: BTreeMap<NodeId, Link>,
     news: VecDeque<LinkNews>,
 }
@@ -110,7 +137,7 @@ pub(super) struct Links {
 impl Running {
     fn start(words: &[OsBytes], reaper: &SshReaper, origin: &Origin) -> io::Result<Self> {
         let words: Strings = words.iter().map(OsBytes::as_slice).collect();
-        let Started { child, stream, stderr } = child::start(&words, Stand::Apart, reaper, origin)?;
+        let Started { child, stream, stderr } = child::start(&words, None, Stand::Apart, reaper, origin)?;
         let running = Self { child, streams: [stream, stderr], out: Vec::new(), err: Vec::new() };
         running.streams.iter().try_for_each(fd::set_nonblocking)?;
         Ok(running)
@@ -155,29 +182,41 @@ impl Running {
     }
 }
 
-/// The command for a shell on a host. It waits until nothing of the job is left, whose parts have a name each while they live, and prints
-/// the facts then.
-fn line(job: Option<JobId>) -> Vec<u8> {
-    let wait = job.map_or_else(String::new, |job| {
-        format!(
-            "[ -r /proc/net/unix ] || exit 8; n=0; while grep -q \"@rlaunch-job-{job}-\" /proc/net/unix; do \
-             n=$((n+1)); [ $n -lt 400 ] || exit 9; sleep 0.05 2>/dev/null || sleep 1; done; "
-        )
-    });
+/// The command for a shell on a host. To wait for the end of a job, whose parts have a name each while they live, is our binary's work: the
+/// kernel wakes it. A host without the binary looks again and again.
+fn line(question: Question, binary: &str) -> Vec<u8> {
+    let wait = match question {
+        Question::Facts => String::new(),
+        Question::Warning => return format!("/bin/sh -c '{binary}e warning'").into_bytes(),
+        Question::End(job) => format!(
+            "{binary}[ -r /proc/net/unix ] || exit 8; e end {job} || {{ n=0; \
+             while grep -q \"@rlaunch-job-{job}-\" /proc/net/unix; do \
+             n=$((n+1)); [ $n -lt 400 ] || exit 9; sleep 0.05 2>/dev/null || sleep 1; done; }}; "
+        ),
+    };
+    let metadata = format!(
+        "p=; read -r p 2>/dev/null <{PRODUCT_FILE}; case ${{{HOST_VARIABLE}:+Google}}$p in Google*) echo {METADATA};; esac; "
+    );
     let facts = "read b </proc/sys/kernel/random/boot_id; echo \"rlaunch-pool $b $(uname -m)\"";
-    format!("/bin/sh -c '{wait}{facts}'").into_bytes()
+    format!("/bin/sh -c '{wait}{metadata}{facts}'").into_bytes()
 }
 
 /// The facts in the output of that command, after what a login may print.
 fn facts(out: &[u8]) -> Option<OsBytes> {
+    said(out, "rlaunch-pool ")
+}
+
+/// The rest of the line that begins so.
+fn said(out: &[u8], begin: &str) -> Option<OsBytes> {
     let text = String::from_utf8_lossy(out);
-    text.lines().find_map(|line| line.strip_prefix("rlaunch-pool ")).map(OsBytes::from)
+    text.lines().find_map(|line| line.strip_prefix(begin)).map(OsBytes::from)
 }
 
 impl Links {
     pub(super) fn new(options: SshOptions, limit: Span, origin: Origin) -> io::Result<Self> {
-        let ssh_reaper = SshReaper::start()?;
-        Ok(Self { ssh_reaper, origin, options, limit, links: BTreeMap::new(), news: VecDeque::new() })
+        let (ssh_reaper, source) = (SshReaper::start()?, Source::new()?);
+        let binary = kept_binary(&source.sums(), source.len, source.path.as_ref());
+        Ok(Self { ssh_reaper, origin, options, limit, binary, links: BTreeMap::new(), news: VecDeque::new() })
     }
 
     /// A host joins. It is dialled when time passes.
@@ -198,6 +237,9 @@ impl Links {
             in_vain: 0,
             complaint: OsBytes::default(),
             facts: OsBytes::default(),
+            has_metadata: false,
+            is_unwatched: false,
+            is_held: false,
             is_cold: false,
             why: OsBytes::default(),
             is_leaving: false,
@@ -221,10 +263,18 @@ impl Links {
         }
     }
 
-    /// Reports when nothing of a job is left on a host.
+    /// A job gets a host.
+    pub(super) fn hold(&mut self, node: NodeId) {
+        if let Some(link) = self.links.get_mut(&node) {
+            link.is_held = true;
+        }
+    }
+
+    /// A job has ended. Reports when nothing of it is left on a host.
     pub(super) fn ask(&mut self, node: NodeId, job: JobId) {
         if let Some(link) = self.links.get_mut(&node) {
-            link.questions.push_back(Some(job));
+            link.is_held = false;
+            link.questions.push_back(Question::End(job));
         }
     }
 
@@ -265,7 +315,7 @@ impl Links {
     /// Does what is due. `token` names a part of the connection (`false`) or of the question (`true`) of a host.
     pub(super) fn pass(&mut self, set: &ReadySet, token: impl Fn(NodeId, bool, Part) -> u64) {
         let now = now();
-        let Self { ssh_reaper, origin, options, limit, links, news } = self;
+        let Self { ssh_reaper, origin, options, limit, binary, links, news } = self;
         let mut logins = links.values().filter(|link| link.is_logging_in(now)).count();
         for (node, link) in links.iter_mut() {
             if link.limit.is_some_and(|at| at <= now) {
@@ -294,10 +344,10 @@ impl Links {
                     }
                 }
             }
-            let may_ask = link.is_open && link.question.is_none() && link.ask_at.is_none_or(|at| at <= now);
-            if may_ask && let Some(question) = link.questions.pop_front() {
-                link.ask_at = None;
-                let started = Running::start(&argv(&link.target, options, &line(question)), ssh_reaper, origin)
+            link.make_way();
+            if let Some(question) = link.next_question(now) {
+                let words = argv(&link.target, options, &line(question, binary));
+                let started = Running::start(&words, ssh_reaper, origin)
                     .and_then(|running| running.watch(set, |part| token(*node, true, part)).map(|()| running));
                 match started {
                     Ok(running) => link.question = Some((running, question)),
@@ -337,9 +387,31 @@ impl Link {
         self.again = Some(now + Span::from_millis(seconds * (800 + mixed % 401)));
     }
 
-    fn ask_again(&mut self, now: Mono, question: Option<JobId>) {
-        self.ask_at = Some(now + ASK_AGAIN);
-        self.questions.push_front(question);
+    fn ask_again(&mut self, now: Mono, question: Question) {
+        if question != Question::Warning {
+            self.ask_at = Some(now + ASK_AGAIN);
+            self.questions.push_front(question);
+        }
+    }
+
+    /// The wait for a warning ends when the connection has other work.
+    fn make_way(&self) {
+        if let Some((running, Question::Warning)) = &self.question
+            && (self.is_held || !self.questions.is_empty())
+        {
+            running.child.end(false);
+        }
+    }
+
+    /// The question that can be asked now.
+    fn next_question(&mut self, now: Mono) -> Option<Question> {
+        if !self.is_open || self.question.is_some() || self.ask_at.is_some_and(|at| at > now) {
+            return None;
+        }
+        self.ask_at = None;
+        let may_watch = self.has_metadata && !self.is_held && !self.is_leaving;
+        let next = self.questions.pop_front();
+        next.or_else(|| (may_watch && std::mem::take(&mut self.is_unwatched)).then_some(Question::Warning))
     }
 
     fn serve_connection(&mut self, now: Mono, node: NodeId, part: Part, set: &ReadySet) -> Option<LinkNews> {
@@ -349,8 +421,8 @@ impl Link {
         if has_word && !self.is_open && !self.is_leaving {
             (self.is_open, self.limit, self.is_cold, self.in_vain) = (true, None, false, 0);
             // A question of an earlier connection: the facts come first.
-            self.questions.retain(Option::is_some);
-            self.questions.push_front(None);
+            self.questions.retain(|question| *question != Question::Facts);
+            self.questions.push_front(Question::Facts);
             self.ask_at = None;
         }
         if part != Part::End {
@@ -379,38 +451,43 @@ impl Link {
     }
 
     fn serve_question(&mut self, now: Mono, node: NodeId, part: Part, set: &ReadySet) -> Option<LinkNews> {
-        let (running, job) = self.question.as_mut()?;
+        let (running, question) = self.question.as_mut()?;
         running.read(set);
         if part != Part::End {
             return None;
         }
         let how = running.child.ended()?;
-        let found = facts(&running.out).filter(|_| matches!(how, How::Code(0)));
+        let is_well = matches!(how, How::Code(0));
+        let (found, question) = (facts(&running.out).filter(|_| is_well), *question);
+        let (warning, has_metadata) = (said(&running.out, WARNED), said(&running.out, METADATA).is_some());
         let is_refused = String::from_utf8_lossy(&running.err).contains("refused by peer");
         let words = running.words();
-        let job = *job;
         if let Some((running, _)) = self.question.take() {
             running.forget(set);
         }
         if !self.is_open || self.is_leaving {
             return None;
         }
+        if question == Question::Warning {
+            return warning.filter(|_| is_well).map(|source| LinkNews::Warned(node, source));
+        }
         self.is_cold |= is_refused;
-        match (found, job) {
-            (Some(facts), None) => {
+        let Some(facts) = found else {
+            self.in_vain += u32::from(question == Question::Facts);
+            if self.in_vain < IN_VAIN {
+                self.ask_again(now, question);
+            } else if let Some(connection) = &self.connection {
+                self.complaint = words;
+                connection.child.end(false);
+            }
+            return None;
+        };
+        (self.has_metadata, self.is_unwatched) = (has_metadata, true);
+        match question {
+            Question::End(job) => Some(LinkNews::Empty(node, job)),
+            Question::Facts | Question::Warning => {
                 (self.facts, self.attempts) = (facts, 0);
                 Some(LinkNews::Up(node))
-            }
-            (Some(_), Some(job)) => Some(LinkNews::Empty(node, job)),
-            (None, job) => {
-                self.in_vain += u32::from(job.is_none());
-                if self.in_vain < IN_VAIN {
-                    self.ask_again(now, job);
-                } else if let Some(connection) = &self.connection {
-                    self.complaint = words;
-                    connection.child.end(false);
-                }
-                None
             }
         }
     }
@@ -423,10 +500,13 @@ mod tests {
     /// The line goes through the login shell of the user, whichever that is.
     #[test]
     fn line_is_one_word_for_any_shell_and_its_answer_is_found() {
-        let text = String::from_utf8(line(Some(JobId([0xab; 16])))).unwrap();
-        let script = text.strip_prefix("/bin/sh -c '").and_then(|rest| rest.strip_suffix('\'')).unwrap();
-        assert!(!script.contains(['\'', '!', '\n', '\\']), "{script}");
-        assert!(script.contains("@rlaunch-job-abababab"), "{script}");
+        let end = Question::End(JobId([0xab; 16]));
+        for question in [Question::Facts, Question::Warning, end] {
+            let text = String::from_utf8(line(question, "e() { return 127; }; ")).unwrap();
+            let script = text.strip_prefix("/bin/sh -c '").and_then(|rest| rest.strip_suffix('\'')).unwrap();
+            assert!(!script.contains(['\'', '!', '\n', '\\']), "{script}");
+            assert_eq!(script.contains("@rlaunch-job-abababab"), question == end, "{script}");
+        }
         assert_eq!(facts(b"Welcome!\nrlaunch-pool 1-2 x86_64\n"), Some("1-2 x86_64".into()));
         assert_eq!(facts(b"rlaunch-pool"), None);
     }

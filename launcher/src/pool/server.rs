@@ -367,10 +367,16 @@ impl Server {
         let known = self.hosts.iter().find(|(node, named)| named.name == *name && is_its(node));
         let Some((node, _)) = known else { return };
         let node = *node;
+        let warned = self.host_warned(node);
+        self.pool.handle(now(), warned);
+    }
+
+    fn host_warned(&mut self, node: NodeId) -> PoolEvent {
+        let name = self.name(node);
         self.log(&format!("{name}: is about to be taken away"));
         self.event("host.warned", [("host", name.to_string().into())]);
         self.warned.insert(node, self.links.granted(node).0);
-        self.pool.handle(now(), PoolEvent::Warned(node, true));
+        PoolEvent::Warned(node, true)
     }
 
     /// Hosts get no new job. All of them are checked first.
@@ -448,6 +454,10 @@ impl Server {
                 self.event("host.empty", [("host", host.into()), ("job", job_name.into())]);
                 PoolEvent::Empty(*node, *job)
             }
+            LinkNews::Warned(node, source) => {
+                self.log(&format!("{}: the metadata server reports: {source}", self.name(*node)));
+                self.host_warned(*node)
+            }
         };
         self.pool.handle(now(), event);
     }
@@ -462,6 +472,7 @@ impl Server {
                 let hosts: Vec<Value> = nodes.iter().map(|node| self.name(*node).to_string().into()).collect();
                 let (id, command) = (job.to_string().into(), command.to_string().into());
                 self.event("job.began", [("job", id), ("command", command), ("hosts", hosts.into())]);
+                nodes.iter().for_each(|node| self.links.hold(*node));
                 let granted = self.granted(hold, job, &nodes);
                 self.reply(hold, &PoolReply::Granted(granted));
             }

@@ -1,5 +1,5 @@
 //! `rlaunch agent`, on a host that a carrier has reached: the process becomes the guardian there, and its fork the agent.
-//! Not for people: the remote line of `core::bootstrap` calls it.
+//! Not for people: the remote line of `core::bootstrap` calls it. A pool calls it to wait for the end of a job there, and for a warning.
 
 mod cache;
 pub(crate) mod devices;
@@ -9,7 +9,7 @@ mod step;
 use crate::bootstrap::source;
 use crate::view::phrases;
 use rlaunch_agent::devices as device_files;
-use rlaunch_agent::{AgentSetup, Edge, LeaseLine, tpu_facts};
+use rlaunch_agent::{AgentSetup, Edge, LeaseLine, metadata, tpu_facts};
 use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::{Answer, Hash, PREAMBLE, Preamble};
 use rlaunch_core::time::Span;
@@ -20,14 +20,21 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
+/// The begin of the line that reports a warning to a pool.
+pub(crate) const WARNED: &str = "rlaunch-warned ";
 /// How long the launcher may take to say who it is.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Everything behind `rlaunch agent`: `verify HASH`; `direct JOB ENDS`, as srun starts it; or how it came to be started, and the directory
+/// The longest wait for the end of a job. The pool asks again then.
+const END: Duration = Duration::from_secs(600);
+
+/// Everything behind `rlaunch agent`: `verify HASH`; `end JOB` and `warning` for a pool; `direct JOB ENDS`, as srun starts it; or how it came to be started, and the directory
 /// that the login began in.
 pub(crate) fn run(words: &[OsString], origin: Origin) -> u8 {
     match words {
         [verify, hash] if verify == "verify" => verify_own(hash.as_bytes()),
+        [end, job] if end == "end" => wait_for_end(&job.to_string_lossy()),
+        [warning] if warning == "warning" => wait_for_warning(),
         [direct, job, ends] if direct == "direct" => step::serve_direct(job, ends, origin),
         [flags @ .., dir] => serve(flags, Some(dir), origin),
         [] => serve(&[], None, origin),
@@ -38,6 +45,20 @@ pub(crate) fn run(words: &[OsString], origin: Origin) -> u8 {
 fn verify_own(hash: &[u8]) -> u8 {
     let own = source::open().and_then(|file| source::hash(&file));
     u8::from(own.ok().is_none_or(|own| Hash::parse(hash) != Some(own)))
+}
+
+/// Waits until nothing of a job is left on this host: 0. Else it is not known, or our caller has gone.
+fn wait_for_end(job: &str) -> u8 {
+    let ended = fd::duplicate(0).and_then(|caller| rlaunch_sys::job_parts::wait_for_end(job, END, &caller));
+    u8::from(!ended.is_ok_and(|is_over| is_over))
+}
+
+/// Waits until the metadata server of this host warns: 0, and the source of the warning.
+fn wait_for_warning() -> u8 {
+    let warned = fd::duplicate(0).and_then(metadata::wait_for_warning);
+    let Ok(Some(source)) = warned else { return rlaunch_core::exit::LAUNCH };
+    let _unread = fd::write(1, format!("{WARNED}{}\n", source.word()).as_bytes());
+    0
 }
 
 fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {

@@ -77,6 +77,10 @@ fn closed(host: &str, one: bool, why: CloseReason) -> String {
         CloseReason::Malformed => agent("it sent something that is no message"),
         CloseReason::Slow => agent("it stopped reading its messages"),
         CloseReason::Failed(errno) => agent(&phrases::errno(errno)),
+        CloseReason::Carrier(CarrierKind::Srun, CarrierEnd::Signal(number)) => {
+            let by = Signal::new(number).map(|sig| format!(" by {sig}")).unwrap_or_default();
+            format!("srun was killed{by}, and with it the {agents} on {host}")
+        }
         CloseReason::Carrier(kind, CarrierEnd::Signal(number)) => match Signal::new(number) {
             Some(sig) => format!("{kind} to {host} was killed by {sig}"),
             None => format!("{kind} to {host} was killed"),

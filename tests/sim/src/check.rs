@@ -148,6 +148,7 @@ impl Oracle {
             | JobEvent::ReadyBy { .. }
             | JobEvent::KillWait(_)
             | JobEvent::StepCancelled { .. }
+            | JobEvent::StarterEnded { .. }
             | JobEvent::Found(_)
             | JobEvent::Discovered(_)
             | JobEvent::HostFailed { .. }

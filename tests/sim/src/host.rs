@@ -133,6 +133,7 @@ impl World {
     /// The launcher has a host reached.
     pub(crate) fn connects(&mut self) {
         let Some(Site { reach, deadline, .. }) = self.site().cloned() else { return };
+        self.check_is_known();
         let reach = if self.is_sliced() {
             self.is_reached_again();
             self.reaches(reach)

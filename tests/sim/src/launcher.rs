@@ -195,6 +195,9 @@ impl World {
         }
         self.note("> job", || format!("{event:?}"));
         let (now, awake) = (self.mono(), self.still.awake(self.mono()));
+        if let JobEvent::Discovered(list) = &event {
+            self.found.hears(list);
+        }
         if self.several() {
             self.truth.hears(self.now, &event);
         } else {
@@ -253,10 +256,8 @@ impl World {
                 }
                 JobAction::Place(placement) => self.placed(&placement),
                 // Programs here ask no store.
-                JobAction::Home { .. }
-                | JobAction::Homeless { .. }
-                | JobAction::Ended { .. }
-                | JobAction::Know { .. } => {}
+                JobAction::Home { .. } | JobAction::Homeless { .. } | JobAction::Ended { .. } => {}
+                JobAction::Know { node, host } => self.is_known(node, &host),
                 JobAction::Emit(record) => self.logged(record),
                 JobAction::DrainOutput => {
                     self.launcher.sinks.draining = true;

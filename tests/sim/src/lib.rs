@@ -7,6 +7,7 @@
 
 mod agent;
 mod check;
+mod discovery;
 mod generations;
 mod guardian;
 mod host;

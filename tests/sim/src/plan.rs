@@ -3,6 +3,7 @@
 use crate::rng::Rng;
 use crate::scheduler::Scheduler;
 use crate::site::Site;
+use rlaunch_core::hostlist::Entry;
 use rlaunch_core::id::JobId;
 use rlaunch_core::master_store::{ForAgent, ForRank0, Holder};
 use rlaunch_core::os_strings::OsStrings;
@@ -48,6 +49,8 @@ pub(crate) struct Plan {
     pub(crate) stops: Vec<(u64, u64)>,
     /// The scheduler in whose step the agents run.
     pub(crate) scheduler: Option<Scheduler>,
+    /// Lists of hosts that the command of `--discover` prints, with their times.
+    pub(crate) lists: Vec<(u64, Vec<Entry>)>,
 }
 
 /// How well the agent sees when ranks end.
@@ -157,6 +160,7 @@ impl Plan {
             sites: vec![],
             stops: vec![],
             scheduler: None,
+            lists: vec![],
         }
     }
 }

@@ -12,8 +12,10 @@ use crate::site::{Reach, Site};
 use crate::srun::{self, Turn};
 use crate::world::{Ev, World};
 use rlaunch_core::allocation;
+use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind};
 use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::id::{NodeId, ProcId, Rank};
+use rlaunch_core::job::CloseReason;
 use rlaunch_core::node::{NodeEvent, SignalledPart};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::OnFailure;
@@ -30,6 +32,10 @@ const APART: u64 = 500 * MS;
 const OWED: u64 = 400 * MS;
 /// The stream of the ends of steps.
 const CANCELLED: u64 = 0x6361_6e63_656c_0000;
+/// The stream of the ends of srun.
+const SRUN_KILLED: u64 = 0x6b69_6c6c_0000_0000;
+/// How long after the end of srun the scheduler has killed the step.
+const STEP_ENDS: u64 = 1900 * MS;
 /// A loss and srun's line about it are so close to each other.
 const SAME: u64 = 2000 * MS;
 /// How long after its tasks srun ends.
@@ -48,6 +54,8 @@ pub(crate) struct Scheduler {
     pub(crate) rounds: [u32; 2],
     /// When srun prints that the scheduler ends the step.
     line: Option<u64>,
+    /// When srun is killed, for which the scheduler kills the step.
+    srun_killed: Option<u64>,
 }
 
 /// A job of [`generations`] with a scheduler.
@@ -67,6 +75,7 @@ pub(crate) fn plan(seed: u64) -> Plan {
     plan.spec.scheduler = Some(allocation::Scheduler::Slurm);
     let mut scheduler = draw(rng, plan.sites.len());
     cancel(&mut Rng::new(seed ^ CANCELLED), &mut scheduler, plan.sites.len());
+    kill_srun(&mut Rng::new(seed ^ SRUN_KILLED), &mut scheduler, plan.sites.len());
     srun::draw(seed, &mut plan.sites);
     if !scheduler.every_process {
         // Such an end beside a signal to the guardian looks as if the ranks had got it too.
@@ -96,7 +105,8 @@ fn nothing_else(plan: &mut Plan) {
 }
 
 fn draw(rng: &mut Rng, hosts: usize) -> Scheduler {
-    let mut scheduler = Scheduler { every_process: rng.chance(50), signals: vec![], rounds: [0, 0], line: None };
+    let mut scheduler =
+        Scheduler { every_process: rng.chance(50), signals: vec![], rounds: [0, 0], line: None, srun_killed: None };
     for (sig, which) in [(Signal::USR1, 0), (Signal::USR2, 1)] {
         if rng.chance(30) {
             let first = rng.micros(1, 6_000_000);
@@ -134,6 +144,19 @@ fn cancel(rng: &mut Rng, scheduler: &mut Scheduler, hosts: usize) {
     }
 }
 
+/// Some sruns are killed, and the scheduler then kills their steps without a warning.
+fn kill_srun(rng: &mut Rng, scheduler: &mut Scheduler, hosts: usize) {
+    if !rng.chance(15) {
+        return;
+    }
+    scheduler.signals.retain(|(_, sig, _)| !matches!(*sig, Signal::TERM | Signal::KILL));
+    let at = rng.micros(1, 8_000_000);
+    let all = at + rng.below(STEP_ENDS - LAG);
+    let kill = |node| (all + rng.below(LAG), Signal::KILL, node);
+    scheduler.signals.extend((0..).map(NodeId::new).take(hosts).map(kill));
+    (scheduler.line, scheduler.srun_killed) = (None, Some(at));
+}
+
 /// A signal to one host, to some or to all.
 fn to_hosts(rng: &mut Rng, signals: &mut Vec<(u64, Signal, NodeId)>, (at, sig): (u64, Signal), hosts: usize) {
     let only = rng.below(hosts as u64);
@@ -154,6 +177,9 @@ impl World {
         }
         if let Some(at) = self.plan.scheduler.as_ref().and_then(|scheduler| scheduler.line) {
             self.at(at, Ev::Step(Turn::Cancelled));
+        }
+        if let Some(at) = self.plan.scheduler.as_ref().and_then(|scheduler| scheduler.srun_killed) {
+            self.at(at, Ev::Step(Turn::Killed));
         }
     }
 
@@ -244,6 +270,7 @@ impl World {
     /// The scheduler is the cause of the end, unless something else was before.
     pub(crate) fn check_scheduler_cause(&mut self, cause: &Cause) {
         self.check_cancelled(cause);
+        self.check_srun_killed(cause);
         let Some((warned, true)) = self.truth.warned else { return };
         let failed = self.failed_by_themselves();
         let before = |at: u64| at <= warned + MS;
@@ -285,6 +312,25 @@ impl World {
             let last = self.truth.closed.values().copied().max().unwrap_or(0).max(told);
             let late = self.now > last + PROMPT;
             self.check(!late, || "the step was killed, and the job does not end".to_owned());
+        }
+    }
+
+    /// Hosts whose step was killed for the end of srun are lost for that, and no lease is waited for.
+    fn check_srun_killed(&mut self, cause: &Cause) {
+        let Some(at) = self.plan.scheduler.as_ref().and_then(|scheduler| scheduler.srun_killed) else { return };
+        let Cause::Lost { node, lost: Lost::Agent(why) } = cause else { return };
+        let calm = self.plan.stops.is_empty()
+            && self.plan.sites.iter().all(|site| Site::is_swift(site) && site.faults.is_empty())
+            && (0..self.count()).all(|node| self.host(node).killed)
+            && self.truth.up.len() == self.count()
+            && self.truth.up.values().all(|up| *up < at);
+        let closed = self.truth.closed.get(node).copied().unwrap_or(0);
+        if calm && closed > at {
+            let named = matches!(why, CloseReason::Carrier(CarrierKind::Srun, CarrierEnd::Signal(9)));
+            self.check(named, || format!("node{node} is lost by {why:?}, and srun was killed before"));
+            let last = self.truth.closed.values().copied().max().unwrap_or(0);
+            let late = self.now > last + PROMPT;
+            self.check(!late, || "srun was killed, and the job does not end".to_owned());
         }
     }
 

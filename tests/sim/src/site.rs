@@ -127,6 +127,7 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
         sites,
         stops: stops(rng, lease.nanos()),
         scheduler: None,
+        lists: vec![],
     };
     // Drawn last: the jobs of all seeds stay what they were.
     plan.spec.min_hosts = rng.chance(50).then(|| u32::try_from(rng.between(1, count)).unwrap_or(1));

@@ -3,6 +3,7 @@
 //! Hosts are lost, warned, late and back again. Ranks always run on whole slices, a slice that is well keeps its place, and a host
 //! is host k of slot s for ever.
 
+use crate::discovery;
 use crate::generations::LONGEST;
 use crate::host::{Clock, Host};
 use crate::plan::{EVER, Fault, MS, Plan, Reaction, Script, Sight, holder, program, script};
@@ -57,7 +58,7 @@ pub(crate) fn plan(seed: u64) -> Plan {
         _ => (1..=i64::try_from(count).unwrap_or(1)).collect(),
     };
     let grace = Span::from_millis(rng.between(10, 3000));
-    Plan {
+    let mut plan = Plan {
         spec: JobSpec {
             lease,
             grace,
@@ -92,7 +93,10 @@ pub(crate) fn plan(seed: u64) -> Plan {
         sites,
         stops: vec![],
         scheduler: None,
-    }
+        lists: vec![],
+    };
+    discovery::draw(seed, &mut plan);
+    plan
 }
 
 /// The first generations are there to be disturbed.
@@ -208,7 +212,7 @@ impl World {
         let running = self.host.kernel.running();
         let gone = self.host.is_none_of_ours();
         self.check(running == 0 || gone, || format!("a host is reached again where {running} ranks run"));
-        self.cancel(|ev| !matches!(ev, Ev::Fault(_)));
+        self.cancel(|ev| !matches!(ev, Ev::Fault(_) | Ev::Prints(_)));
         let Some(site) = self.site().cloned() else { return };
         let is_off = self.host.gone && site.back.is_none_or(|back| self.now < back);
         self.host = Host::of(&site);
@@ -254,6 +258,8 @@ impl World {
                 world.host.begun && world.host.agent.ready && !world.truth.warned_hosts.contains(node)
             });
             self.check(fit, || format!("{node:?} gets ranks, and is not up"));
+            let listed = self.is_listed(*node);
+            self.check(listed, || format!("{node:?} gets ranks, and the last list does not have it"));
         }
         self.truth.started = self.now;
         self.truth.seats = Some(Arc::clone(placement));

@@ -7,8 +7,8 @@ use crate::site::{Reach, Site};
 use crate::world::{Ev, World};
 use rlaunch_core::bootstrap::admission::PATIENCE;
 use rlaunch_core::bootstrap::{
-    Admission, Caller, CarrierEnd, Hash, Hello, Preamble, Program, Refusal, Secret, SrunPlan, StepAction, StepDial,
-    StepEvent, StepPlan, StepPreamble, Target, Transport,
+    Admission, Caller, CarrierEnd, CarrierKind, Hash, Hello, Preamble, Program, Refusal, Secret, SrunPlan, StepAction,
+    StepDial, StepEvent, StepPlan, StepPreamble, Target, Transport,
 };
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::JobEvent;
@@ -92,6 +92,8 @@ pub(crate) enum Turn {
     Timer,
     /// srun prints that the scheduler ends the step.
     Cancelled,
+    /// srun is killed.
+    Killed,
     /// srun ends.
     Ends,
 }
@@ -309,6 +311,9 @@ impl World {
                 let line = "slurmstepd-node0: error: *** STEP 2.0 ON node0 CANCELLED AT 2026-11-26T22:18:12 ***\n";
                 self.step_hears(StepEvent::Err(line.into()));
             }
+            // Hosts that are waited for would fail with it.
+            Turn::Killed if self.srun.as_ref().is_some_and(|srun| srun.dial.is_waiting()) => {}
+            Turn::Killed => self.step_hears(StepEvent::Ended(CarrierEnd::Signal(9))),
             // Its tasks were killed.
             Turn::Ends => self.step_hears(StepEvent::Ended(CarrierEnd::Code(137))),
         }
@@ -340,6 +345,9 @@ impl World {
                 | StepAction::Stage(..) => {}
                 StepAction::Kill { .. } => self.at(self.now + MS, Ev::Step(Turn::Ends)),
                 StepAction::Cancelled(nodes) => self.tell_job(JobEvent::StepCancelled { nodes }),
+                StepAction::EndedEarly(nodes, end) => {
+                    self.tell_job(JobEvent::StarterEnded { nodes, kind: CarrierKind::Srun, end });
+                }
                 StepAction::Up(node, up) => self.on(node, |world| world.is_up_by(up.by)),
                 StepAction::Failed(node, _) => self.on(node, Self::unreached),
                 StepAction::WithShell(node, _) | StepAction::FallBack(node, ..) => {

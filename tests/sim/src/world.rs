@@ -1,6 +1,7 @@
 //! The virtual clock, and the delivery of events.
 
 use crate::agent::Arrival;
+use crate::discovery::Found;
 use crate::generations::{self, Known};
 use crate::host::Host;
 use crate::kernel::Life;
@@ -101,6 +102,8 @@ pub(crate) enum Ev {
     LeaseRuns,
     /// The scheduler signals the processes of its step on a host.
     Scheduler(Signal),
+    /// The command of `--discover` has printed this list.
+    Prints(usize),
     /// A rank asks for a world.
     Asks(usize),
     /// … has it ended.
@@ -140,6 +143,7 @@ impl Ev {
             | Self::LifelineEnds
             | Self::LeaseRuns
             | Self::Scheduler(_)
+            | Self::Prints(_)
             | Self::Asks(_)
             | Self::AsksEnd(_)
             | Self::IsWorldOver(_) => false,
@@ -160,6 +164,7 @@ impl Ev {
                 | Self::Step(_)
                 | Self::ToJob(_)
                 | Self::Sink
+                | Self::Prints(_)
                 | Self::Fault(Fault::Signal(_))
         )
     }
@@ -180,6 +185,8 @@ pub(crate) struct World {
     pub(crate) still: Still,
     pub(crate) truth: Truth,
     pub(crate) known: Known,
+    /// The hosts that `--discover` has found.
+    pub(crate) found: Found,
     /// Orders of ranks.
     pub(crate) orders: Orders,
     /// The step of the agents, in a scheduler's job.
@@ -228,6 +235,7 @@ impl World {
             still,
             truth: Truth::default(),
             known: Known::default(),
+            found: Found::default(),
             orders,
             srun: None,
             wanted: vec![],
@@ -306,6 +314,9 @@ impl World {
             for (time, fault) in site.faults {
                 self.on(NodeId::new(node), |world| world.at(time, Ev::Fault(fault)));
             }
+        }
+        for (list, time) in self.plan.lists.iter().map(|(time, _)| *time).enumerate().collect::<Vec<_>>() {
+            self.at(time, Ev::Prints(list));
         }
         for (time, node, number) in self.orders.times(&self.plan.spec.placement) {
             self.on(node, |world| world.at(time, Ev::Asks(number)));
@@ -393,6 +404,10 @@ impl World {
             Ev::LifelineEnds => self.guardian_severs(),
             Ev::LeaseRuns => self.lease_runs(),
             Ev::Scheduler(sig) => self.scheduler_signals(sig),
+            Ev::Prints(list) => {
+                let list = self.plan.lists.get(list).map(|(_, list)| list.clone()).unwrap_or_default();
+                self.tell_job(JobEvent::Discovered(list));
+            }
             Ev::Asks(number) => self.asks(number),
             Ev::AsksEnd(number) => self.asks_end(number),
             Ev::IsWorldOver(number) => self.is_world_over(number),

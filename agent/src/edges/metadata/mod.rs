@@ -1,9 +1,11 @@
 //! The client of the cloud's metadata server: numeric addresses only, no proxy, no redirect.
 
 mod attributes;
+mod pool_watch;
 mod watching;
 
 pub use attributes::read_attributes;
+pub use pool_watch::wait_for_warning;
 pub(super) use watching::{Watching, poll};
 
 use rlaunch_core::metadata::{ADDRESS, HOST_VARIABLE, PRODUCT_FILE, is_google};

@@ -186,6 +186,16 @@ pub enum AllocationError {
         /// Their sum.
         tasks: u64,
     },
+    /// A component of a heterogeneous job that has no list of hosts.
+    #[error("SLURM_HET_SIZE={size}, and {variable} is not set: the hosts of component {component} are unknown")]
+    NoComponent {
+        /// The number of components.
+        size: String,
+        /// The number of the component.
+        component: u32,
+        /// The variable that is not set.
+        variable: String,
+    },
 }
 
 fn no_slots(host: &str, word: &str) -> String {

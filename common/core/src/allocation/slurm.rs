@@ -61,8 +61,19 @@ impl Names {
 pub(super) fn find(env: &Variables<'_>) -> Result<Option<Allocation>, AllocationError> {
     let Some(job) = env("SLURM_JOB_ID").filter(|id| !id.is_empty()) else { return Ok(None) };
     let mut components = Vec::new();
+    let mut missing = None;
     for names in sets(env)? {
-        components.extend(component(env, &names)?);
+        match component(env, &names)? {
+            Some(found) => components.push(found),
+            None => drop(missing.get_or_insert(names)),
+        }
+    }
+    let has_plain = || env("SLURM_JOB_NODELIST").is_some_and(|text| !text.is_empty());
+    if let Some(Names { hosts: variable, component: Some(component), .. }) = missing
+        && (!components.is_empty() || has_plain())
+    {
+        let size = env("SLURM_HET_SIZE").unwrap_or_default();
+        return Err(AllocationError::NoComponent { size, component, variable });
     }
     if components.is_empty() {
         return Ok(None);
@@ -248,6 +259,30 @@ mod tests {
             let components: Vec<_> = found.hosts.iter().map(|host| host.component).collect();
             assert_eq!(components, [Some(0), Some(1), Some(1)]);
         }
+    }
+
+    /// As in a container that passes only some variables on.
+    #[test]
+    fn heterogeneous_job_without_the_hosts_of_a_component_is_refused() {
+        let size = ("SLURM_HET_SIZE", "2");
+        let first = ("SLURM_JOB_NODELIST_HET_GROUP_0", "node0");
+        let second = ("SLURM_JOB_NODELIST_HET_GROUP_1", "node1");
+        let plain = ("SLURM_JOB_NODELIST", "node0");
+        for (vars, component) in [
+            (&[JOB, size, first][..], 1),
+            (&[JOB, size, first, plain], 1),
+            (&[JOB, size, second], 0),
+            (&[JOB, size, plain], 0),
+            (&[JOB, size, first, ("SLURM_JOB_NODELIST_HET_GROUP_1", "")], 1),
+        ] {
+            let expected = format!(
+                "SLURM_HET_SIZE=2, and SLURM_JOB_NODELIST_HET_GROUP_{component} is not set: \
+                 the hosts of component {component} are unknown"
+            );
+            assert_eq!(find(vars).unwrap_err().to_string(), expected, "{vars:?}");
+        }
+        assert_eq!(find(&[JOB, size]), Ok(None));
+        assert_eq!(hosts(&find(&[JOB, ("SLURM_HET_SIZE", "1"), plain]).unwrap().unwrap()), [("node0", 1)]);
     }
 
     #[test]

@@ -286,13 +286,15 @@ impl Hint for Failure {
             Why::NoCarrier { errno: ENOENT, .. } if self.carrier == CarrierKind::Ssh => {
                 "install the OpenSSH client, or put it into PATH".into()
             }
+            Why::Carrier(CarrierEnd::Code(NOT_FOUND)) | Why::NoCarrier { errno: ENOENT, .. }
+                if self.carrier == CarrierKind::Srun =>
+            {
+                "put srun into PATH; or --launcher ssh, or --launcher local for ranks on this host".into()
+            }
             Why::NoCarrier { errno: EMFILE, .. } => "a higher limit: ulimit -n".into(),
             Why::NoCarrier { errno: EAGAIN, .. } => "a higher limit: ulimit -u".into(),
             Why::NoCarrier { .. } => return None,
             Why::Login(trouble) => self.after_login(*trouble),
-            Why::Carrier(CarrierEnd::Code(NOT_FOUND)) if self.carrier == CarrierKind::Srun => {
-                "put srun into PATH; or --launcher ssh, or --launcher local for ranks on this host".into()
-            }
             Why::Carrier(_) if self.carrier == CarrierKind::Srun && self.is_over() => {
                 "salloc or sbatch again: that job is over; or --launcher local".into()
             }

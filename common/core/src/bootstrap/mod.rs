@@ -33,7 +33,7 @@ pub use failure::{Failure, Why};
 pub use fanout::{Fanout, Turn};
 pub use hash::Hash;
 pub use preamble::{PREAMBLE, Preamble, Secret, WIRE};
-pub use remote_line::{LineError, LinePlan, Purpose, line};
+pub use remote_line::{LineError, LinePlan, Purpose, kept_binary, line};
 pub use srun::{SrunPlan, Transport};
 pub use ssh_messages::Trouble;
 pub use ssh_route::{Kind, Way};

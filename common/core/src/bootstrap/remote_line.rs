@@ -68,19 +68,23 @@ impl Hint for LineError {
     }
 }
 
-/// The checks. `o`: is this directory ours? `c`: and is the file in it our binary? Else `r` says why not. `-O` (owned by us),
+/// `q`: the modes of files. `o`: is the directory `d` ours? Then `m` says whether only we can use the file, and `s` has its size.
+const DIRECTORY: &str = concat!(
+    "q() { unset TIME_STYLE; LC_ALL=C; export LC_ALL; exec ls -ldn \"$@\" 2>/dev/null; }; ",
+    "o() { r=none; if [ -L \"$d\" ]; then r=link; return 1; fi; [ -d \"$d\" ] || return 1; ",
+    "r=closed; cd \"$d\" 2>/dev/null || return 1; r=owner; [ -O . ] || return 1; ",
+    "r=mode; set -- $(q . ./$N); case $1 in drwx------*) ;; *) return 1;; esac; ",
+    "m=none; while [ $# -gt 4 ]; do case $1 in -rwx------*) m=right; s=$5; break;; esac; shift; done; }; ",
+);
+
+/// The other checks. `c`: is the directory ours, and the file in it our binary? Else `r` says why not. `-O` (owned by us),
 /// `-L` (a link) and `ls -ldn` are in every sh and ls there is. Of what ls says only the modes and the size are looked at; each
 /// process costs the host a millisecond or two, so one ls tells of both. It sorts: the directory comes first.
 ///
 /// `h`: is it unspoiled? The binary tells itself where there is no cksum.
 const CHECKS: &str = concat!(
-    "q() { unset TIME_STYLE; LC_ALL=C; export LC_ALL; exec ls -ldn \"$@\" 2>/dev/null; }; ",
     "h() { command -v cksum >/dev/null 2>&1 || { \"$1\" agent verify $H >/dev/null 2>&1; return; }; ",
     "case $(cksum <\"$1\" 2>/dev/null) in \"$C $S\"*) return 0;; esac; return 1; }; ",
-    "o() { r=none; if [ -L \"$d\" ]; then r=link; return 1; fi; [ -d \"$d\" ] || return 1; ",
-    "r=closed; cd \"$d\" 2>/dev/null || return 1; r=owner; [ -O . ] || return 1; ",
-    "r=mode; set -- $(q . ./$N); case $1 in drwx------*) ;; *) return 1;; esac; ",
-    "m=none; while [ $# -gt 4 ]; do case $1 in -rwx------*) m=right; s=$5; break;; esac; shift; done; }; ",
     "c() { r=none; if [ -L ./$N ]; then r=link; return 1; fi; [ -f ./$N ] || return 1; ",
     "r=owner; [ -O ./$N ] || return 1; r=mode; [ $m = right ] || return 1; r=length; [ \"$s\" = $S ] || return 1; ",
     "r=noexec; [ -x ./$N ] || return 1; r=hash; h ./$N; }; ",
@@ -146,6 +150,7 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
     if let Some(Sums { hash, sum, .. }) = sums {
         script.push_str(&format!("H={hash}; C={sum}; N=agent-$H; T=.$N.{node}.$$; "));
     }
+    script.push_str(DIRECTORY);
     script.push_str(CHECKS);
     let is_open = |place: Place| !skip.contains(&place);
     if let Some(path) = named {
@@ -195,6 +200,31 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
     Ok(wrap(&script))
 }
 
+/// The beginning of a script for /bin/sh: `e WORDS` is `agent WORDS` of a binary that an earlier job has left on the host, or that is there
+/// anyway. Its status is 127 if there is none. The binary's hash is not computed again: only this user and root can write it.
+#[must_use]
+pub fn kept_binary(sums: &Sums, len: u64, same: Option<&OsBytes>) -> String {
+    let Sums { hash, .. } = sums;
+    let mut script = format!("S={len}; H={hash}; N=agent-$H; {DIRECTORY}");
+    script.push_str(
+        "c() { if [ -L ./$N ]; then return 1; fi; [ -f ./$N ] && [ -O ./$N ] && [ $m = right ] && \
+         [ \"$s\" = $S ] && [ -x ./$N ]; }; ",
+    );
+    directories(&mut script);
+    script.push_str("f() { ");
+    if let Some(path) = same.map(OsBytes::as_slice).and_then(quotable) {
+        script.push_str(&format!(
+            "P=\"{path}\"; if [ -f \"$P\" ] && [ -x \"$P\" ]; then set -- $(q \"$P\"); case $1 in -??x?-??-*) \
+             if [ -O \"$P\" ] || [ \"$3\" = 0 ]; then if [ \"$5\" = $S ]; then return 0; fi; fi;; esac; fi; "
+        ));
+    }
+    for place in Place::ALL.into_iter().filter(|place| place.kept().is_some()) {
+        script.push_str(&format!("k={place}; d; if o && c; then P=./$N; return 0; fi; "));
+    }
+    script.push_str("return 1; }; e() { f || return 127; \"$P\" agent \"$@\"; }; ");
+    script
+}
+
 /// `exec`: no login shell stays behind, idle for as long as the job runs.
 fn wrap(script: &str) -> String {
     format!("exec /bin/sh -c '{script}'")
@@ -234,6 +264,17 @@ mod tests {
             let line = line(&plan, &skip).unwrap();
             prop_assert!(inner(&line).bytes().all(|b| (b' '..=b'~').contains(&b) && !b"'!\\".contains(&b)));
         }
+    }
+
+    #[test]
+    fn script_for_a_kept_binary_is_fit_for_any_shell_and_knows_all_places() {
+        let plan = plan();
+        let script = kept_binary(&plan.sums.unwrap(), plan.len, plan.same.as_ref());
+        assert!(script.bytes().all(|b| (b' '..=b'~').contains(&b) && !b"'!\\".contains(&b)), "{script}");
+        for place in ["P=\"/opt/r launch/bin/rlaunch\"", "k=cache;", "k=tmp;", "k=shm;", "agent-cdcdcd"] {
+            assert!(script.replace("H=cdcdcd", "H=agent-cdcdcd").contains(place), "{place}: {script}");
+        }
+        assert!(script.len() < 3_000, "{} bytes", script.len());
     }
 
     #[test]

@@ -113,6 +113,12 @@ impl SrunPlan {
         words
     }
 
+    /// The value of a variable of srun.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<&[u8]> {
+        self.environment.iter().find_map(|pair| pair.as_slice().strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+    }
+
     /// The component of a host of a heterogeneous job.
     #[must_use]
     pub fn component(&self, host: &str) -> Option<u32> {
@@ -125,6 +131,19 @@ impl SrunPlan {
         words.push("srun".into());
         words.extend(OPTIONS.map(OsBytes::from));
         words
+    }
+}
+
+/// The variables of a command that begins with `env -i`, if it does, and the words of the program. They serve in the place of `env`.
+#[must_use]
+pub fn without_env(words: &[OsBytes]) -> (Option<&[OsBytes]>, &[OsBytes]) {
+    match words {
+        [env, option, rest @ ..] if env.as_slice() == b"env" && option.as_slice() == b"-i" => {
+            let count = rest.iter().take_while(|word| word.as_slice().contains(&b'=')).count();
+            let (pairs, program) = rest.split_at(count);
+            (Some(pairs), program)
+        }
+        words => (None, words),
     }
 }
 
@@ -167,5 +186,20 @@ mod tests {
             "env -i srun --overlap --export=ALL --kill-on-bad-exit=0 --wait=0 --no-kill --cpu-bind=none --mem=0 --mpi=none \
              --quiet --nodes=3 --ntasks=3 --nodelist=n[1-3] --ntasks-per-node=1 /bin/sh -c LINE"
         );
+    }
+
+    #[test]
+    fn environment_of_srun_is_told_from_its_words() {
+        let plan = SrunPlan { environment: ["PATH=/bin", "TZ="].map(OsBytes::from).into(), ..SrunPlan::default() };
+        let words = plan.config_argv();
+        let (pairs, program) = without_env(&words);
+        assert_eq!((pairs, program), (Some(&["PATH=/bin".into(), "TZ=".into()][..]), &words[4..]));
+        assert_eq!(program.first(), Some(&OsBytes::from("scontrol")));
+        let bare = SrunPlan::default().config_argv();
+        assert_eq!(without_env(&bare), (Some(&[][..]), &bare[2..]));
+        let ssh = ["ssh".into(), "-i".into(), "A=b".into()];
+        assert_eq!(without_env(&ssh), (None, &ssh[..]));
+        assert_eq!(plan.variable("TZ"), Some(&b""[..]));
+        assert_eq!((plan.variable("PATH"), plan.variable("PAT")), (Some(&b"/bin"[..]), None));
     }
 }

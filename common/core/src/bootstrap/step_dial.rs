@@ -19,7 +19,7 @@ use super::ssh_messages::Words;
 use super::sum::Sums;
 use super::tcp_hello::{AgentFacts, StepPreamble};
 use crate::id::NodeId;
-use crate::machine::{Machine, earliest_of};
+use crate::machine::{Machine, earliest, earliest_of};
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
@@ -34,6 +34,9 @@ const PATIENCE: Span = Span::from_secs(1);
 const FALL_BACK_AFTER: u64 = 4;
 /// How long srun's words may be those of a start that takes its time; after that they are shown, if no agent has connected.
 const QUIET: Span = Span::from_secs(5);
+/// How long a line about a task that was killed waits for those about all others, after which it is evidence about one host. srun (22.05)
+/// prints some of them 1 s after the first.
+const KILLED_TOGETHER: Span = Span::from_secs(2);
 
 /// The program of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -144,6 +147,8 @@ pub enum StepAction {
     Evidence(OsBytes),
     /// Slurm ends the step, and with it the agents of these hosts.
     Cancelled(Vec<NodeId>),
+    /// srun has ended in this way while the agents of these hosts are connected. Slurm may end them for that.
+    EndedEarly(Vec<NodeId>, CarrierEnd),
     /// How far a host is.
     Stage(NodeId, Stage),
     /// The connection of a node is its edge.
@@ -174,10 +179,12 @@ pub struct StepDial {
     state: State,
     /// Hosts without an outcome.
     waiting: BTreeMap<NodeId, Target>,
-    /// Number of agents that have connected.
-    connected: usize,
+    /// Hosts whose agent has connected.
+    up: BTreeSet<NodeId>,
     /// Hosts whose task was killed, by srun's word.
     killed: BTreeSet<NodeId>,
+    /// Hosts whose task has exited with another code than 0, by srun's word.
+    exited: BTreeSet<NodeId>,
     /// Hosts whose connection was lost.
     closed: BTreeSet<NodeId>,
     /// Hosts whose connection is lost, and about which srun has printed nothing yet.
@@ -193,6 +200,8 @@ pub struct StepDial {
     fall_back_at: Option<Mono>,
     /// When srun's words are shown, if no agent has connected.
     words_at: Option<Mono>,
+    /// When lines about hosts that are lost are passed on.
+    evidence_at: Option<Mono>,
     actions: VecDeque<StepAction>,
 }
 
@@ -205,8 +214,9 @@ impl StepDial {
             waiting: plan.hosts.clone(),
             plan,
             state: State::New,
-            connected: 0,
+            up: BTreeSet::new(),
             killed: BTreeSet::new(),
+            exited: BTreeSet::new(),
             closed: BTreeSet::new(),
             lost: BTreeSet::new(),
             words: Words::default(),
@@ -216,6 +226,7 @@ impl StepDial {
             deadline: None,
             fall_back_at: None,
             words_at: None,
+            evidence_at: None,
             actions: VecDeque::new(),
         }
     }
@@ -271,7 +282,7 @@ impl StepDial {
         if self.waiting.remove(&node).is_none() {
             return;
         }
-        self.connected += 1;
+        self.up.insert(node);
         (self.fall_back_at, self.words_at) = (None, None);
         let AgentFacts { pid, wall } = facts;
         let by = (self.deadline.unwrap_or(now), self.plan.limit);
@@ -316,15 +327,34 @@ impl StepDial {
     fn take_lines(&mut self, now: Mono, bytes: &[u8]) {
         for line in self.lines.push(bytes) {
             match line {
-                StepLine::Exited(host, code) => self.task_exited(now, &host, code),
+                StepLine::Exited(host, code) => {
+                    self.exited.extend(self.node_of(&host));
+                    self.task_exited(now, &host, code);
+                }
                 StepLine::Killed(host) => {
-                    let named = |target: &Target| target.host().as_slice() == host.as_bytes();
-                    let node = self.plan.hosts.iter().find(|(_, target)| named(target)).map(|(node, _)| *node);
-                    self.killed.extend(node);
+                    self.killed.extend(self.node_of(&host));
                     self.look_for_kill();
                 }
                 StepLine::Cancelled => self.cancelled(),
             }
+        }
+    }
+
+    fn node_of(&self, host: &str) -> Option<NodeId> {
+        let named = |target: &Target| target.host().as_slice() == host.as_bytes();
+        self.plan.hosts.iter().find(|(_, target)| named(target)).map(|(node, _)| *node)
+    }
+
+    /// srun has ended. Edges of agents that have connected do not need it, and yet Slurm ends the step of an srun that was killed. The end
+    /// of an agent whose task srun has named is older than that of srun.
+    fn ended(&mut self, now: Mono, end: CarrierEnd) {
+        self.fail_all(&Why::Carrier(end));
+        self.state = State::Over;
+        self.give_evidence(now);
+        let is_older = |node: &NodeId| [&self.closed, &self.killed, &self.exited].iter().any(|of| of.contains(node));
+        let nodes: Vec<NodeId> = self.up.iter().copied().filter(|node| !is_older(node)).collect();
+        if !nodes.is_empty() && !self.is_cancelled && end != CarrierEnd::Code(0) {
+            self.actions.push_back(StepAction::EndedEarly(nodes, end));
         }
     }
 
@@ -338,10 +368,10 @@ impl StepDial {
         self.actions.push_back(StepAction::Cancelled(nodes));
     }
 
-    /// Guardian and agent were killed on all of several hosts: that is Slurm's work, which announces no `scancel -s KILL`.
+    /// Guardian and agent were killed on all hosts: that is Slurm's work, which announces no `scancel -s KILL`.
     fn look_for_kill(&mut self) {
         let mut hosts = self.plan.hosts.keys();
-        if self.plan.hosts.len() > 1 && hosts.all(|node| self.killed.contains(node) && self.closed.contains(node)) {
+        if hosts.len() > 0 && hosts.all(|node| self.killed.contains(node) && self.closed.contains(node)) {
             self.cancelled();
         }
     }
@@ -415,12 +445,19 @@ impl StepDial {
         }
     }
 
-    /// Passes on what srun has printed about hosts that are lost.
-    fn give_evidence(&mut self) {
+    /// Passes on what srun has printed about hosts that are lost. Tasks that are killed one after the other may be Slurm's work.
+    fn give_evidence(&mut self, now: Mono) {
         // The report names Slurm then.
         if self.is_cancelled {
             return;
         }
+        let may_be_slurm = self.plan.hosts.len() > 1 && self.state != State::Over;
+        let is_held = self.evidence_at.is_none_or(|at| now < at);
+        if may_be_slurm && is_held && self.lost.iter().any(|node| self.killed.contains(node)) {
+            self.evidence_at.get_or_insert(now + KILLED_TOGETHER);
+            return;
+        }
+        self.evidence_at = None;
         let Self { plan, words, lost, actions, .. } = self;
         lost.retain(|node| {
             let lines = plan.hosts.get(node).map(|target| words.about(target.host().as_slice())).unwrap_or_default();
@@ -432,7 +469,7 @@ impl StepDial {
 
     /// Ends srun if it has brought no agent and none is waited for.
     fn close_if_vain(&mut self, now: Mono) {
-        if self.state == State::Open && self.waiting.is_empty() && self.connected == 0 {
+        if self.state == State::Open && self.waiting.is_empty() && self.up.is_empty() {
             self.actions.push_back(StepAction::Kill { hard: false });
             self.state = State::Closing { hard_at: Some(now + PATIENCE) };
         }
@@ -459,20 +496,16 @@ impl Machine for StepDial {
             (State::Open | State::Closing { .. }, StepEvent::Err(bytes)) => {
                 self.words.push(&bytes);
                 self.take_lines(now, &bytes);
-                self.give_evidence();
+                self.give_evidence(now);
             }
             (State::Open | State::Closing { .. } | State::Over, StepEvent::Lost(node)) => {
                 self.lost.insert(node);
                 self.closed.insert(node);
-                self.give_evidence();
                 self.look_for_kill();
+                self.give_evidence(now);
             }
             (State::Open, StepEvent::Connected(node, facts)) => self.connected(now, node, facts),
-            // The edges of agents that have connected do not need srun.
-            (State::Open | State::Closing { .. }, StepEvent::Ended(end)) => {
-                self.fail_all(&Why::Carrier(end));
-                self.state = State::Over;
-            }
+            (State::Open | State::Closing { .. }, StepEvent::Ended(end)) => self.ended(now, end),
             (State::New | State::Open, StepEvent::Cancel(node)) => {
                 self.waiting.remove(&node);
             }
@@ -511,6 +544,9 @@ impl Machine for StepDial {
             }
             State::New | State::Open | State::Closing { .. } | State::Over => {}
         }
+        if is_due(self.evidence_at) {
+            self.give_evidence(now);
+        }
         self.close_if_vain(now);
     }
 
@@ -519,12 +555,13 @@ impl Machine for StepDial {
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        match self.state {
+        let next = match self.state {
             State::New | State::Over => None,
             State::Open if self.waiting.is_empty() => None,
             State::Open => earliest_of([self.fall_back_at, self.deadline, self.words_at]),
             State::Closing { hard_at } => hard_at,
-        }
+        };
+        earliest(next, self.evidence_at)
     }
 }
 

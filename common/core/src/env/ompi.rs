@@ -1,6 +1,7 @@
 //! Variables of Open MPI's launcher, for programs that look at the environment and not at PMIx.
 //!
 //! `OMPI_MCA_orte_hnp_uri` is left out on purpose: JAX takes its presence for Open MPI 4 and parses an address from it.
+//! `OMPI_UNIVERSE_SIZE` is left out too: mpirun of Open MPI 4.1 refuses to start where it is set.
 //! User settings (`OMPI_MCA_btl`, `PMIX_MCA_*`, …) pass; only what a launcher sets for its own ranks is removed.
 
 use super::block::{Host, MpiHost, RankVariables, Sink};
@@ -68,7 +69,12 @@ pub(super) const CONTRACT: Contract = Contract {
         },
         gone("OMPI_MCA_shmem_RUNTIME_QUERY_hint"),
         gone("OMPI_NUM_APP_CTX"),
-        set("OMPI_UNIVERSE_SIZE", "As WORLD_SIZE.").each_round(),
+        Var {
+            name: "OMPI_UNIVERSE_SIZE",
+            role: Role::Removed,
+            doc: "Set by an outer mpirun. mpirun of Open MPI 4.1 does not start in a rank that has it.",
+            anew: Anew::Never,
+        },
         gone("OMPI_WORLD_LOCAL_SIZE"),
         gone("OMPI_WORLD_SIZE"),
         gone("OPAL_USER_PARAMS_GIVEN"),
@@ -104,7 +110,6 @@ pub(super) const CONTRACT: Contract = Contract {
 pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.number("OMPI_COMM_WORLD_SIZE", host.world_size);
     out.number("OMPI_COMM_WORLD_LOCAL_SIZE", host.local_size);
-    out.number("OMPI_UNIVERSE_SIZE", host.world_size);
     let Some(MpiHost { port, namespace, name, network, .. }) = host.mpi else { return };
     if let Some((address, bits)) = network {
         out.text("OMPI_MCA_btl_tcp_if_include", format!("{address}/{bits}").as_bytes());

@@ -16,8 +16,8 @@ use alloc::collections::BTreeSet;
 /// How long an ending may take without a word about it.
 const SILENT: Span = Span::from_secs(1);
 
-/// How long before the scheduler's SIGKILL the grace ends.
-const BEFORE_SCHEDULER: Span = Span::from_secs(2);
+/// The same after a loss in a scheduler's step, whose words about the loss may come by then.
+const SILENT_IN_STEP: Span = Span::from_secs(2);
 
 /// Whether the ending has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,13 +35,13 @@ pub(super) struct Ending {
     grace: Span,
     /// The grace after a warning that a host is about to be taken away.
     warning_grace: Span,
-    /// The time from the scheduler's warning to its SIGKILL.
-    kill_wait: Option<Span>,
     limit: Option<Span>,
     /// When `--timeout` runs out.
     timeout: Option<Mono>,
     /// All ranks are on the launcher's own host.
     sole: bool,
+    /// Agents run in a scheduler's step.
+    in_step: bool,
     /// A failure was passed over by `--on-failure continue`.
     failed: bool,
     all_over: bool,
@@ -70,10 +70,10 @@ impl Ending {
             on_failure: spec.on_failure,
             grace: spec.grace,
             warning_grace: spec.warnings.grace,
-            kill_wait: None,
             limit: spec.timeout,
             timeout: spec.timeout.map(|limit| now + limit),
             sole: spec.placement.is_here(),
+            in_step: spec.scheduler.is_some(),
             failed: false,
             all_over: false,
             forwarded: BTreeSet::new(),
@@ -120,7 +120,7 @@ impl Ending {
             | Cause::Lost { .. } => None,
         };
         let is_scheduler = matches!(cause, Cause::Scheduler { sig, .. } if sig != Signal::KILL);
-        let grace = self.grace_for(&cause);
+        let grace = self.grace_for(cx, &cause);
         let msg = match sent {
             Some(sig) if is_scheduler => ToNode::SchedulerEnds { sig, grace },
             Some(sig) => ToNode::End { sig, grace },
@@ -133,8 +133,9 @@ impl Ending {
         cx.notify(Notice::Broadcast(msg));
         let grace = if sent.is_some() { grace } else { Span::ZERO };
         let kill_at = cx.now + grace;
-        if grace > SILENT && !self.all_over && !matches!(cause, Cause::Signal(_) | Cause::Scheduler { .. }) {
-            self.word = Some((cx.now + SILENT, cause.clone(), kill_at));
+        let silent = if self.in_step && matches!(cause, Cause::Lost { .. }) { SILENT_IN_STEP } else { SILENT };
+        if grace > silent && !self.all_over && !matches!(cause, Cause::Signal(_) | Cause::Scheduler { .. }) {
+            self.word = Some((cx.now + silent, cause.clone(), kill_at));
         }
         self.state = State::Begun;
         (self.timeout, self.deferred) = (None, None);
@@ -154,9 +155,9 @@ impl Ending {
     fn shorten(&self, cx: &mut Cx<'_>, cause: &Cause) {
         if let Cause::Scheduler { sig: sig @ Signal::TERM, .. } = *cause
             && !self.all_over
-            && self.grace_for(cause) < self.grace
+            && self.grace_for(cx, cause) < self.grace
         {
-            cx.notify(Notice::Broadcast(ToNode::SchedulerEnds { sig, grace: self.grace_for(cause) }));
+            cx.notify(Notice::Broadcast(ToNode::SchedulerEnds { sig, grace: self.grace_for(cx, cause) }));
         }
     }
 
@@ -177,18 +178,12 @@ impl Ending {
         self.state == State::Begun
     }
 
-    /// The scheduler kills the processes of a job so long after its warning.
-    pub(super) const fn kill_wait(&mut self, span: Span) {
-        self.kill_wait = Some(span);
-    }
-
-    /// The time for ranks to end. Ranks that the scheduler kills have no last words, and rlaunch has no report.
-    fn grace_for(&self, cause: &Cause) -> Span {
+    /// The time for ranks to end.
+    fn grace_for(&self, cx: &Cx<'_>, cause: &Cause) -> Span {
         if let Cause::Preempted { lost: Lost::Warned(_), .. } = cause {
             return self.warning_grace;
         }
-        let kill_wait = self.kill_wait.filter(|_| matches!(cause, Cause::Scheduler { .. }));
-        let most = kill_wait.map(|wait| Span::from_nanos(wait.nanos().saturating_sub(BEFORE_SCHEDULER.nanos())));
+        let most = cx.facts.scheduler_grace().filter(|_| matches!(cause, Cause::Scheduler { .. }));
         most.map_or(self.grace, |most| most.min(self.grace))
     }
 

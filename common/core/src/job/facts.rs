@@ -6,8 +6,13 @@ use crate::id::{NodeId, ProcId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::place::{Placement, Processes};
 use crate::spec::JobSpec;
+use crate::time::Span;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+
+/// How long before the scheduler's SIGKILL ranks must have ended. Ranks that the scheduler kills have no last words, and rlaunch has no
+/// report.
+const BEFORE_SCHEDULER: Span = Span::from_secs(2);
 
 /// The facts of a job.
 #[derive(Debug)]
@@ -19,6 +24,8 @@ pub(super) struct JobFacts {
     whole: Arc<Placement>,
     /// How often all ranks have been started again.
     generation: u32,
+    /// The time of ranks after the scheduler's warning; `None`: unknown.
+    scheduler_grace: Option<Span>,
 }
 
 impl JobFacts {
@@ -26,7 +33,7 @@ impl JobFacts {
         let processes = Processes::of_ranks(spec.placement.ranks.len());
         let placement = Arc::new(Placement { processes, ..spec.placement.clone() });
         let whole = Arc::clone(&placement);
-        Self { hosts: Hosts::new(&spec.placement), placement, whole, generation: 0 }
+        Self { hosts: Hosts::new(&spec.placement), placement, whole, generation: 0, scheduler_grace: None }
     }
 
     /// Where ranks run, and which processes play them.
@@ -72,6 +79,16 @@ impl JobFacts {
                 (known.host, known.chips) = (host.clone(), Some(chips.clone()));
             }
         }
+    }
+
+    /// The scheduler kills the processes of a job so long after its warning.
+    pub(super) fn note_kill_wait(&mut self, span: Span) {
+        self.scheduler_grace = Some(Span::from_nanos(span.nanos().saturating_sub(BEFORE_SCHEDULER.nanos())));
+    }
+
+    /// The time of ranks after the scheduler's warning; `None`: unknown.
+    pub(super) const fn scheduler_grace(&self) -> Option<Span> {
+        self.scheduler_grace
     }
 
     /// How often all ranks have been started again.

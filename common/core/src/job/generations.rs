@@ -108,7 +108,7 @@ pub(super) struct Generations {
 impl Generations {
     pub(super) fn new(spec: &JobSpec) -> Self {
         let state = match spec.on_failure {
-            OnFailure::Kill if spec.restarts.is_any() => State::Running,
+            OnFailure::Kill if spec.may_restart() => State::Running,
             OnFailure::Kill | OnFailure::Continue => State::Off,
         };
         let seed = spec.job.0.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));

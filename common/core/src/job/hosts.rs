@@ -118,10 +118,14 @@ impl Hosts {
         (0..).map(NodeId::new).take(self.hosts.len()).filter(|node| self.is_lost(*node)).collect()
     }
 
-    /// A host is about to be taken away, for good. Returns whether that is news.
+    /// A host is about to be taken away, for good. Returns whether that is news. A list can take its own warning back, and no other.
     pub(super) fn warn(&mut self, node: NodeId, source: WarningSource) -> bool {
-        let unmarked = self.hosts.get_mut(node.index()).filter(|host| host.warning.is_none());
-        unmarked.is_some_and(|host| host.warning.replace(source).is_none())
+        let is_open = |host: &&mut Host| match host.warning {
+            None => true,
+            Some(before) => before == WarningSource::Discovery && source != WarningSource::Discovery,
+        };
+        let open = self.hosts.get_mut(node.index()).filter(is_open);
+        open.map(|host| host.warning = Some(source)).is_some()
     }
 
     /// The command of `--discover` prints a host again.

@@ -48,6 +48,16 @@ pub enum JobEvent {
         /// Which nodes.
         nodes: Vec<NodeId>,
     },
+    /// The process that has started the agents of these hosts has ended while they are connected. They may live on without it. If all of
+    /// them are lost soon, they are lost for that.
+    StarterEnded {
+        /// Which nodes.
+        nodes: Vec<NodeId>,
+        /// What it was.
+        kind: CarrierKind,
+        /// How it has ended.
+        end: CarrierEnd,
+    },
     /// A fact that an edge of the launcher has found, for the log.
     Found(JobNews),
     /// The hosts that the command of `--discover` has printed.

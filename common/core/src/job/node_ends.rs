@@ -18,6 +18,10 @@ const RECORD: Span = Span::from_secs(5);
 /// A host that was lost so long before the scheduler's words about its step was lost by that.
 const SAME: Span = Span::from_secs(2);
 
+/// After the end of the process that had started them, agents that are lost within this time are lost for that. The rest of an srun that
+/// was killed ends the step within 2 s (Slurm 22.05).
+const AFTER_STARTER: Span = Span::from_secs(5);
+
 /// The source of the count of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -55,10 +59,19 @@ struct Node {
     left: Option<u32>,
 }
 
+/// The end of the process that had started the agents of these nodes, which were connected then.
+#[derive(Debug)]
+struct StarterEnd {
+    nodes: Vec<NodeId>,
+    why: CloseReason,
+    at: Mono,
+}
+
 /// The nodes' ends.
 #[derive(Debug)]
 pub(super) struct NodeEnds {
     nodes: Vec<Node>,
+    starters: Vec<StarterEnd>,
     due: Deadlines,
     /// Nodes of which nothing is known.
     unknown: usize,
@@ -67,7 +80,7 @@ pub(super) struct NodeEnds {
 impl NodeEnds {
     pub(super) fn new(nodes: usize) -> Self {
         let node = Node { state: State::Up, guardian_lost: false, is_cancelled: false, closed: None, left: None };
-        Self { due: Deadlines::new(nodes), unknown: nodes, nodes: vec![node; nodes] }
+        Self { due: Deadlines::new(nodes), unknown: nodes, nodes: vec![node; nodes], starters: Vec::new() }
     }
 
     pub(super) fn done(&mut self, cx: &mut Cx<'_>, node: NodeId, left: u32, named: Vec<Leftover>) {
@@ -105,6 +118,7 @@ impl NodeEnds {
             (known.guardian_lost, known.is_cancelled) = (false, false);
             (known.closed, known.left) = (None, None);
         }
+        self.starters.iter_mut().for_each(|end| end.nodes.retain(|of| *of != node));
     }
 
     /// Nothing is left to be known.
@@ -161,10 +175,38 @@ impl NodeEnds {
         is_lost
     }
 
+    /// The process that has started the agents of these nodes has ended, and the agents are connected: that is no loss.
+    pub(super) fn on_starter_ended(&mut self, now: Mono, nodes: Vec<NodeId>, why: CloseReason) {
+        self.starters.push(StarterEnd { nodes, why, at: now });
+    }
+
+    /// The end of the process that had started the agent of a node, if that was short ago.
+    fn starter_end(&self, node: NodeId, now: Mono) -> Option<&StarterEnd> {
+        self.starters.iter().find(|end| now.since(end.at) <= AFTER_STARTER && end.nodes.contains(&node))
+    }
+
+    /// Whether all agents are lost that had been started together with that of a node: the scheduler has ended the step for the end of the
+    /// process that had started it. No lease of theirs is waited for.
+    fn settle_step(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        let nodes = self.starter_end(node, cx.now).map(|end| end.nodes.clone()).unwrap_or_default();
+        let is_closed = |node: &NodeId| matches!(self.state(*node), State::Waiting { agent: false, .. } | State::Known);
+        if nodes.iter().all(is_closed) {
+            nodes
+                .into_iter()
+                .filter(|node| self.state(*node) != State::Known)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|node| self.known(cx, node, None, Vec::new()));
+        }
+    }
+
     pub(super) fn edge_closed(&mut self, cx: &mut Cx<'_>, node: NodeId, why: CloseReason) {
         if let Some(known) = self.nodes.get_mut(node.index()) {
             known.closed = Some(cx.now);
         }
+        let starter =
+            self.starter_end(node, cx.now).filter(|_| matches!(why, CloseReason::Eof | CloseReason::Failed(_)));
+        let why = starter.map_or(why, |end| end.why);
         match self.state(node) {
             State::Up if self.is_cancelled(node) => {
                 part(cx, node, Lost::Agent(why));
@@ -175,6 +217,7 @@ impl NodeEnds {
                 part(cx, node, Lost::Agent(why));
                 // The guardian may not have seen the agent's end, or the agent may live on without its edge.
                 self.sever(cx, node, false);
+                self.settle_step(cx, node);
             }
             State::GuardianEnded { .. } => {
                 part(cx, node, Lost::Agent(why));

@@ -115,9 +115,9 @@ impl Orders {
         self.spec.restarts.most
     }
 
-    /// Whether all ranks may be started again, after a failure or after a preemption.
+    /// Whether all ranks may be started again.
     pub(super) fn may_restart(&self) -> bool {
-        self.spec.restarts.is_any()
+        self.spec.may_restart()
     }
 
     /// Whether ranks may be started again.
@@ -230,6 +230,7 @@ impl Orders {
             awaits: self.awaits(),
             linger: LINGER,
             grace: self.spec.grace,
+            scheduler_grace: cx.facts.scheduler_grace(),
             trace: Box::new(self.trace.clone()),
         };
         cx.act(JobAction::Send { node, msg: ToNode::Start(start) });

@@ -19,7 +19,7 @@ use super::rounds::routing::Heard;
 use super::shrink_rule::{self, Means};
 use super::slices::Obstacle;
 use super::worlds::Meaning;
-use super::{JobAction, Parts, Step};
+use super::{CloseReason, JobAction, Parts, Step};
 use crate::events::{Cause, Fewer, Lost, RanksState, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
@@ -43,8 +43,11 @@ impl Parts {
                 self.bringup.edge_up(&mut step.cx(), node);
             }
             JobEvent::ReadyBy { node, at, limit } => self.startup_deadline.ready_by(node, at, limit),
-            JobEvent::KillWait(span) => self.ending.kill_wait(span),
+            JobEvent::KillWait(span) => step.facts.note_kill_wait(span),
             JobEvent::StepCancelled { nodes } => self.on_step_cancelled(step, &nodes),
+            JobEvent::StarterEnded { nodes, kind, end } => {
+                self.node_ends.on_starter_ended(step.now, nodes, CloseReason::Carrier(kind, end));
+            }
             JobEvent::Found(news) => step.notify(Notice::Log(What::News(news))),
             JobEvent::Discovered(list) => self.discovered(step, &list),
             JobEvent::HostFailed { node, why } => {

@@ -4,6 +4,7 @@ use super::remote::{PREFIX, hash};
 use super::{Broken, Cx};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
+use crate::wire::pmix::GroupForm;
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -22,6 +23,8 @@ pub(super) struct Waiter {
     pub(super) tag: u32,
     /// Its buffers name the types of their values, in PMIx.
     pub(super) is_described: bool,
+    /// How its library reads the answer about a group, in PMIx.
+    pub(super) group_form: GroupForm,
 }
 
 /// Kind of a fence, with its name.

@@ -12,6 +12,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
 use alloc::vec;
 
+mod exchange;
+mod groups;
 mod worlds;
 
 fn host(name: &str, ranges: &[(u32, u32)]) -> HostRanks {
@@ -454,8 +456,12 @@ fn hello(rank: u32) -> Vec<u8> {
 }
 
 fn hello_of(world: &str, rank: u32) -> Vec<u8> {
-    let body =
-        [&b"none\0\0\0\0\0\0"[..], world.as_bytes(), b"\0", &rank.to_be_bytes(), b"5.0\0v21\0\x01hash\0"].concat();
+    hello_of_version(world, rank, "5.0")
+}
+
+fn hello_of_version(world: &str, rank: u32, version: &str) -> Vec<u8> {
+    let begin = [&b"none\0\0\0\0\0\0"[..], world.as_bytes(), b"\0", &rank.to_be_bytes()].concat();
+    let body = [&begin, version.as_bytes(), b"\0v21\0\x01hash\0"].concat();
     let mut all = [0xff; 4].to_vec();
     all.extend(0_u32.to_le_bytes());
     all.extend(u32::try_from(body.len()).unwrap().to_le_bytes());

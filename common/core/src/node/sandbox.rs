@@ -2,6 +2,7 @@
 
 use super::binding::BindRequest;
 use crate::address::Interface;
+use crate::framework::MpiService;
 use crate::gpus::Devices;
 use crate::gpus::Gpu;
 use crate::id::JobId;
@@ -38,8 +39,8 @@ pub struct SandboxPlan {
     pub gpus: bool,
     /// The request about TPU chips; `None`: the job uses none.
     pub tpu: Option<TpuRequest>,
-    /// Listen for MPI libraries.
-    pub mpi: bool,
+    /// The service for MPI libraries.
+    pub mpi: MpiService,
     /// How ranks are to be bound.
     pub binding: BindRequest,
 }

@@ -7,7 +7,6 @@ use super::device_steps::DeviceSteps;
 use super::gpu_check::Gpus;
 use super::probing::Probing;
 use super::{BindRequest, Cx, NodeAction, Notice, Sandbox, SandboxPlan};
-use crate::framework::MpiService;
 use crate::gpus::Share;
 use crate::guard::devices::{DeviceKind, DeviceStep};
 use crate::id::{AppIndex, NodeId};
@@ -91,7 +90,7 @@ impl BringUp {
                     travel: start.travel.as_deref().cloned(),
                     gpus: start.gpus != Share::Untold,
                     tpu: (start.devices.kind != DeviceKind::None).then(|| start.tpu.clone()),
-                    mpi: start.mpi != MpiService::None,
+                    mpi: start.mpi,
                     binding: self.binding.clone(),
                 };
                 self.alone = start.sole.then_some((start.local_size, start.tpu.allow_partial));

@@ -20,6 +20,8 @@ const TOGETHER: Span = Span::from_millis(100);
 pub(super) struct StepEnd {
     /// The time of ranks after SIGTERM; `None`: this host is in no step, or its launcher needs no connection.
     grace: Option<Span>,
+    /// The most of it, from SIGTERM on; `None`: unknown.
+    limit: Option<Span>,
     /// Ranks run here.
     has_ranks: bool,
     /// When the step got SIGTERM.
@@ -34,6 +36,7 @@ impl StepEnd {
     /// The job begins.
     pub(super) fn on_begun(&mut self, cx: &mut Cx<'_>, start: &Start) {
         self.grace = start.lease.filter(|_| start.in_step).map(|_| start.grace);
+        self.limit = start.scheduler_grace;
         if self.grace.is_some() {
             cx.act(NodeAction::HoldAfterCut(Span::from_nanos(AFTER_CUT.nanos() + MARGIN.nanos())));
         }
@@ -64,9 +67,15 @@ impl StepEnd {
         true
     }
 
+    /// The time of ranks from now on, if the step got SIGTERM. It ends before the scheduler kills them.
+    fn time_left(&self, now: Mono) -> Option<Span> {
+        let (warned, grace) = (self.warned?, self.grace?);
+        Some(self.limit.map_or(grace, |limit| grace.min((warned + limit).since(now))))
+    }
+
     /// The guardian must not end the ranks before the agent.
     fn spare(&self, cx: &mut Cx<'_>) {
-        if let (true, Some(_), Some(grace)) = (self.is_cut, self.warned, self.grace) {
+        if let Some(grace) = self.time_left(cx.now).filter(|_| self.is_cut) {
             cx.act(NodeAction::Spare(cx.now + grace + TOGETHER));
         }
     }
@@ -83,10 +92,7 @@ impl StepEnd {
         if self.due.take_if(|at| *at <= cx.now).is_none() || !self.has_ranks {
             return;
         }
-        cx.notify(match (self.warned, self.grace) {
-            (Some(_), Some(grace)) => Notice::StepEnds(grace),
-            _ => Notice::Unheard,
-        });
+        cx.notify(self.time_left(cx.now).map_or(Notice::Unheard, Notice::StepEnds));
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {

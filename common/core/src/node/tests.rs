@@ -13,6 +13,7 @@ mod serve;
 mod worlds;
 
 use super::*;
+use crate::framework::MpiService;
 use crate::id::{JobId, LocalRank, Rank, Std};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
@@ -226,7 +227,7 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
         travel,
         gpus: false,
         tpu,
-        mpi: false,
+        mpi: MpiService::None,
         binding,
     };
     assert_eq!(rig.root(ToNode::Start(start)), [NodeAction::SetUpSandbox(plan)]);

@@ -84,6 +84,7 @@ fn start() -> impl Strategy<Value = ToNode> {
             ToNode::Start(Start {
                 in_step: n[0] % 2 == 0,
                 preempt_probe: Box::new(label.clone().unwrap_or_default()),
+                scheduler_grace: sole.then(|| Span::from_nanos(linger / 3)),
                 warning_grace: Span::from_nanos(linger / 7),
                 tpu: crate::wire::to_node::TpuRequest {
                     given: sole.then(|| Box::new(crate::tpu::TpuFacts::of_hostfile("a", n[1], n[2]))),

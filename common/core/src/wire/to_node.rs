@@ -213,6 +213,8 @@ pub struct Start {
     pub linger: Span,
     /// The same after a rank was killed by a signal that was passed on (`--grace`): what it has started may be saving.
     pub grace: Span,
+    /// The most time that ranks have after the scheduler's SIGTERM, as it kills them then; `None`: unknown.
+    pub scheduler_grace: Option<Span>,
     /// Diagnostics wanted from the agent (`RLAUNCH_LOG` syntax); empty: none.
     pub trace: Box<OsBytes>,
 }
@@ -249,6 +251,7 @@ impl Start {
             awaits: Span::ZERO,
             linger: Span::from_secs(2),
             grace: Span::from_secs(5),
+            scheduler_grace: None,
             trace: Box::default(),
         }
     }

@@ -73,7 +73,7 @@ pub fn split_remote(
     let no_subreaper = stand_apart();
     let (line, watch) = lease::pair(lease)?;
     // A host that allows no such names is in no pool.
-    let claim = crate::port::hold(&format!("rlaunch-job-{name}")).ok();
+    let claim = crate::job_parts::hold(name).ok();
     // Before the agent exists, which might find us dead and our number another process's. SAFETY: getpid cannot fail.
     let guardian = crate::pidfd::open(unsafe { libc::getpid() })?;
     // And all that may fail: behind `hello` a refusal would be taken for the agent's first message.

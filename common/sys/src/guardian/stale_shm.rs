@@ -1,4 +1,5 @@
-//! Files of /dev/shm with random names that MPI libraries have left, because their processes were killed before they removed them.
+//! Files of /dev/shm with random names that MPI libraries have left: their processes were killed before they removed them, or the library
+//! removes none.
 //!
 //! Such a file does not show its job. It is removed if no process uses it, it is this user's, it has the name of a library's file, and it
 //! was made during the job. Whether a process uses it can be seen where all processes can be seen: not in a container.
@@ -10,8 +11,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Beginnings of names of UCX and Intel MPI. A random name is not used again, so the file cannot become another one meanwhile.
-const BEGINNINGS: [&str; 2] = ["ucx_shm_posix_", "Intel_MPI_"];
+/// Beginnings of names of UCX, Intel MPI, MPICH 4, and of Open MPI without a launcher. They have a random part and are not used again, so
+/// the file cannot become another one meanwhile.
+const BEGINNINGS: [&str; 5] = ["ucx_shm_posix_", "Intel_MPI_", "mpich_shar_tmp", "sm_segment.", "vader_segment."];
 /// Directory of such files.
 const DIR: &str = "/dev/shm";
 /// Number of the first PID namespace: `PROC_PID_INIT_INO` of the kernel.

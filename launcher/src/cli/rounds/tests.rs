@@ -63,6 +63,33 @@ fn the_ranks_of_spare_hosts_wait() {
     }
 }
 
+/// Three slices of two hosts with a rank each: the last host of each is spare.
+#[test]
+fn spare_host_replaces_only_a_host_of_its_own_slice() {
+    struct Placed;
+    impl rank_assign::Keys for Placed {
+        fn value(&self, source: &rank_assign::Source, who: rank_assign::Numbers) -> Option<Cow<'_, str>> {
+            let initial = who.initial.get();
+            match source {
+                rank_assign::Source::Host => Some(initial.to_string().into()),
+                rank_assign::Source::Slice => Some((initial / 2).to_string().into()),
+                _ => None,
+            }
+        }
+    }
+    let active = |lost: &[u32]| {
+        let (ranks, asked) = rounds("-f slices --spare-hosts 1 -n 3 ./train", &[]);
+        let (policy, mut world) = (asked.policy.unwrap(), World::new(ranks));
+        rank_assign::assign(&policy, &mut world, &[], &Placed).unwrap();
+        let lost: Vec<Rank> = lost.iter().copied().map(Rank::new).collect();
+        rank_assign::assign(&policy, &mut world, &lost, &Placed).unwrap();
+        world.members().iter().map(|one| one.active_rank.map(Rank::get)).collect::<Vec<_>>()
+    };
+    assert_eq!(active(&[]), [Some(0), None, Some(1), None, Some(2), None]);
+    assert_eq!(active(&[2]), [Some(0), None, None, Some(1), Some(2), None]);
+    assert_eq!(active(&[2, 3]), [Some(0), None, None, None, Some(1), None], "no host of another slice");
+}
+
 /// Ranks by host.
 struct ByHost(fn(u32) -> String);
 
@@ -109,6 +136,8 @@ const REFUSED: &[&str] = &[
     "--relocal -n 1 ./a : -n 1 ./b",
     "--spare-hosts 2 -H a:2,b:2 ./train",
     "--spare-hosts 1 -n 2 ./train",
+    "--spare-hosts 2 -f slices ./train",
+    "--spare-hosts 1 -n 5 -f slices ./train",
     "--spare-hosts 1 -n 5 -H a:4,b:4 ./train",
     "--spare-hosts 1 --spares 1 -H a:4,b:4 ./train",
     "--spare-hosts 1 --assign all,shift -H a:4,b:4 ./train",

@@ -111,8 +111,34 @@ fn each_agent_that_connects_is_up_and_the_end_of_srun_is_no_loss() {
     }
     assert_eq!(bench.dial.poll_timeout(), None);
     assert_eq!(bench.handle(StepEvent::Connected(node(2), facts())), [], "a second time");
-    assert_eq!(bench.handle(StepEvent::Ended(CarrierEnd::Signal(9))), []);
+    assert_eq!(bench.handle(StepEvent::Ended(CarrierEnd::Code(0))), []);
     assert!(!bench.dial.is_busy());
+}
+
+#[test]
+fn agents_that_are_connected_when_srun_is_killed_are_named() {
+    let up = || {
+        let mut bench = Bench::started(Transport::Auto);
+        (1..=3).for_each(|n| drop(bench.handle(StepEvent::Connected(node(n), facts()))));
+        bench
+    };
+    let killed = CarrierEnd::Signal(9);
+    let named = |nodes: &[u32]| StepAction::EndedEarly(nodes.iter().copied().map(node).collect(), killed);
+    assert_eq!(up().handle(StepEvent::Ended(killed)), [named(&[1, 2, 3])]);
+    // The end of a task, or of a connection, was before.
+    let mut bench = up();
+    bench.handle(StepEvent::Err(b"srun: error: n1: task 0: Exited with exit code 101\n".to_vec()));
+    bench.handle(StepEvent::Lost(node(2)));
+    assert_eq!(bench.handle(StepEvent::Ended(killed)), [named(&[3])]);
+    // Slurm has ended the step.
+    let mut bench = up();
+    bench.handle(StepEvent::Err(
+        b"slurmstepd-n1: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-26T22:18:12 ***\n".to_vec(),
+    ));
+    assert_eq!(bench.handle(StepEvent::Ended(killed)), []);
+    let mut bench = Bench::started(Transport::Auto);
+    let done = bench.handle(StepEvent::Ended(killed));
+    assert!(!done.iter().any(|action| matches!(action, StepAction::EndedEarly(..))), "no agent was there: {done:?}");
 }
 
 #[test]
@@ -215,7 +241,8 @@ fn all_waiting_hosts_fail_with_the_words_of_srun() {
     let mut bench = Bench::started(Transport::Auto);
     bench.handle(StepEvent::Connected(node(1), facts()));
     bench.handle(StepEvent::Err(b"srun: error: Unable to create step: Job/step already completing\n".to_vec()));
-    let done = bench.handle(StepEvent::Ended(CarrierEnd::Code(1)));
+    let mut done = bench.handle(StepEvent::Ended(CarrierEnd::Code(1)));
+    assert_eq!(done.pop(), Some(StepAction::EndedEarly(vec![node(1)], CarrierEnd::Code(1))));
     assert_eq!(done.len(), 2);
     for action in done {
         let StepAction::Failed(_, failure) = action else { panic!("{action:?}") };
@@ -244,7 +271,9 @@ fn srun_lines_about_a_lost_host_are_passed_on_once_and_no_others() {
     let early = b"srun: error: n2: task 1: Killed\nsrun: error: n22: task 9: Killed\n".to_vec();
     assert_eq!(bench.handle(StepEvent::Err(early)), []);
     let line = |text: &str| StepAction::Evidence(OsBytes::from(text));
-    assert_eq!(bench.handle(StepEvent::Lost(node(2))), [line("srun: error: n2: task 1: Killed")]);
+    assert_eq!(bench.handle(StepEvent::Lost(node(2))), [], "the other tasks may be killed too");
+    assert_eq!(bench.wait(), [line("srun: error: n2: task 1: Killed")]);
+    assert_eq!(bench.dial.poll_timeout(), None);
     // srun prints later that the host of another lost connection is down.
     assert_eq!(bench.handle(StepEvent::Lost(node(3))), []);
     assert_eq!(bench.handle(StepEvent::Err(b"srun: error: Node failure on n3".to_vec())), []);
@@ -269,6 +298,7 @@ fn a_host_on_which_srun_cannot_start_the_binary_gets_a_shell_in_another_step() {
     let mut bench = Bench::direct();
     let done = bench.handle(exited("n[1-3]", 2));
     assert!(matches!(&done[..], [.., StepAction::WithShell(..), StepAction::Kill { hard: false }]), "{done:?}");
+    assert_eq!(bench.handle(StepEvent::Lost(node(1))), [], "no host is of this step");
     let mut bench = Bench::started(Transport::Auto);
     assert_eq!(bench.handle(exited("n[1-3]", 2)), [], "a shell has looked");
 }
@@ -284,7 +314,21 @@ fn step_whose_tasks_were_all_killed_was_ended_by_slurm() {
     assert!(!cancels(bench.handle(killed("n[1-2]"))));
     assert!(!cancels(bench.handle(StepEvent::Lost(node(2)))));
     assert!(!cancels(bench.handle(killed("n3"))), "its agent lives");
-    assert!(cancels(bench.handle(StepEvent::Lost(node(3)))));
+    assert_eq!(bench.handle(StepEvent::Lost(node(3))), [StepAction::Cancelled(all.into())], "and no line is evidence");
+}
+
+/// As `scancel -s KILL` of a step on one host.
+#[test]
+fn step_of_one_host_whose_task_was_killed_was_ended_by_slurm() {
+    let line = || StepEvent::Err(b"srun: error: n1: task 0: Killed\n".to_vec());
+    for events in [[line(), StepEvent::Lost(node(1))], [StepEvent::Lost(node(1)), line()]] {
+        let mut bench = Bench::started(Transport::Auto);
+        bench.dial.plan.hosts.retain(|host, _| *host == node(1));
+        bench.dial.waiting.retain(|host, _| *host == node(1));
+        bench.handle(StepEvent::Connected(node(1), facts()));
+        let [first, second] = events.map(|event| bench.handle(event));
+        assert_eq!((first, second), (vec![], vec![StepAction::Cancelled(vec![node(1)])]));
+    }
 }
 
 #[test]

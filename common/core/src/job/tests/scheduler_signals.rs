@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::allocation::Scheduler;
+use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::job::tests::hosts::{hello, two};
 use crate::wire::beat::Beat;
 
@@ -196,4 +197,45 @@ fn job_whose_step_was_killed_ends_at_once_for_that() {
     s.event(closed(0)).wait(3_000);
     s.event(cancelled()).event(closed(1));
     assert_eq!(s.finished, None, "its lease is waited for");
+}
+
+/// As `kill -9` of srun, whose step Slurm then ends.
+#[test]
+fn agents_lost_soon_after_srun_was_killed_are_lost_for_that_and_no_lease_is_waited_for() {
+    let kind = CarrierKind::Srun;
+    let ended = |end| JobEvent::StarterEnded { nodes: [0, 1].map(NodeId::new).into(), kind, end };
+    let closed = |node| JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof };
+    let is_awaited = |s: &Script| s.log.iter().any(|what| matches!(what, What::News(JobNews::HostAwaited { .. })));
+    for end in [CarrierEnd::Signal(9), CarrierEnd::Code(1)] {
+        let mut s = in_step();
+        s.event(ended(end)).wait(1_900);
+        assert!(!s.log.iter().any(|what| matches!(what, What::Ending { .. })), "the end of srun is no loss");
+        s.event(closed(1)).wait(100);
+        assert_eq!(s.finished, None, "the other agent lives");
+        s.event(closed(0)).event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+        let lost = Lost::Agent(CloseReason::Carrier(kind, end));
+        let is_cause =
+            |what: &What| matches!(what, What::JobEnd { cause: Cause::Lost { lost: own, .. }, .. } if *own == lost);
+        assert!(s.log.last().is_some_and(is_cause), "{:?}", s.log.last());
+        assert_eq!((s.finished, is_awaited(&s)), (Some(Ending::Code(125)), false));
+    }
+}
+
+#[test]
+fn agent_lost_long_after_the_end_of_srun_or_alone_has_the_time_of_its_lease() {
+    let (kind, end) = (CarrierKind::Srun, CarrierEnd::Signal(9));
+    let ended = || JobEvent::StarterEnded { nodes: [0, 1].map(NodeId::new).into(), kind, end };
+    let closed = |node| JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof };
+    let awaited =
+        |s: &Script| s.log.iter().filter(|what| matches!(what, What::News(JobNews::HostAwaited { .. }))).count();
+    let mut s = in_step();
+    s.event(ended()).wait(5_001);
+    s.event(closed(0)).event(closed(1)).wait(1_999);
+    assert_eq!(awaited(&s), 0, "words of the scheduler may come");
+    s.wait(1);
+    assert_eq!((s.finished, awaited(&s)), (None, 2));
+    assert!(s.log.iter().any(|what| matches!(what, What::HostLost { lost: Lost::Agent(CloseReason::Eof), .. })));
+    let mut s = in_step();
+    s.event(ended()).event(closed(0)).wait(2_000);
+    assert_eq!((s.finished, awaited(&s)), (None, 1), "one of the two");
 }

@@ -1,8 +1,9 @@
 //! Jobs on slices: the choice of slices, and the consequences of hosts that come, go and come back.
 
+mod discovered;
+
 use super::hosts::{done, hello, met};
 use super::*;
-use crate::discover::Ignored;
 use crate::hostlist::{Chips, Host};
 use crate::id::{AppIndex, LocalRank};
 use crate::job::slices::{Grow, Obstacle, Sizes, SlicePlan, SlotId, slots};
@@ -205,7 +206,11 @@ fn fewer_slices_start_at_the_deadline() {
 
 /// Two slices run since the deadline, with `--grow now`, and the other two are up.
 fn before_growth() -> Script {
-    let mut s = Script::new(&sliced_with(&[2, 4], retries(), Grow::Now));
+    before_growth_with(retries())
+}
+
+fn before_growth_with(restarts: Restarts) -> Script {
+    let mut s = Script::new(&sliced_with(&[2, 4], restarts, Grow::Now));
     [0, 1, 3].into_iter().for_each(|slice| slice_up(&mut s, slice));
     s.wait(61 * SECOND);
     runs(&mut s);
@@ -254,6 +259,38 @@ fn ranks_start_again_on_more_slices_when_the_job_grows_now() {
     assert_eq!((clears(&s), news(&s), s.finished), (vec![], vec![], None));
 }
 
+/// `--preempt-retries 0` without `--max-restarts`.
+#[test]
+fn job_grows_without_any_restart_or_retry_and_then_ends_with_the_first_failure_or_loss() {
+    let grown = || {
+        let mut s = before_growth_with(Restarts { most: 0, delay: Span::from_secs(1), preempt: 0 });
+        s.wait(3 * SECOND);
+        assert_eq!(news(&s), [JobNews::SlicesLarger { size: 4, running: 2, restarts: true }]);
+        (0..4).for_each(|rank| exits(&mut s, rank, rank, killed(Signal::TERM), true));
+        (0..4).for_each(|host| cleared(&mut s, host));
+        s.wait(1);
+        assert_eq!(restarts(&s), [(1, RestartCause::Grown { size: 4, running: 2 })]);
+        assert_eq!(slices(&s), [("abcd".into(), 0)]);
+        let of_host = |(to, msg): (&NodeId, &ToNode)| match msg {
+            ToNode::Spawn { procs, .. } if *to == node(7) => procs.clone().into_vec().first().map(|delta| delta.proc),
+            _ => None,
+        };
+        let last = s.to.iter().zip(&s.sent).filter_map(of_host).next().unwrap();
+        runs(&mut s);
+        (s, last.get())
+    };
+    let (mut s, _) = grown();
+    lose(&mut s, 5);
+    [0, 1, 2, 3, 4, 6, 7, 8, 9].into_iter().for_each(|host| done(&mut s, node(host), 0));
+    s.drained();
+    assert!(matches!(s.cause(), Cause::Lost { .. }) && s.finished.is_some(), "{:?}", s.cause());
+    let (mut s, last) = grown();
+    exits(&mut s, last, 7, exit(3), false);
+    (0..10).for_each(|host| done(&mut s, node(host), 0));
+    s.drained();
+    assert_eq!(s.finished, Some(Ending::Code(3)));
+}
+
 #[test]
 fn slice_that_is_lost_while_the_job_grows_is_not_taken() {
     let mut s = before_growth();
@@ -296,90 +333,6 @@ fn job_whose_ranks_have_finished_does_not_grow() {
     (0..10).for_each(|host| done(&mut s, node(host), 0));
     s.drained();
     assert_eq!((s.finished, s.cause(), restarts(&s)), (Some(Ending::Code(0)), Cause::Success, vec![]));
-}
-
-/// Two slices are known, and the hosts of three more are not.
-fn discovering() -> Script {
-    let mut spec = sliced(&[2, 4], retries());
-    for node in &mut spec.placement.nodes[4..] {
-        (node.host, node.chips) = (Host::named(""), None);
-    }
-    spec.slices.as_mut().unwrap().slots[2..].iter_mut().for_each(|slot| slot.name.clear());
-    let mut s = Script::new(&spec);
-    assert_eq!(s.asked, [0, 1, 2, 3].map(node));
-    (0..2).for_each(|slice| slice_up(&mut s, slice));
-    s.wait(61 * SECOND);
-    assert_eq!(hosts(&s), [0, 1, 2, 3].map(|host| (host, false)));
-    runs(&mut s);
-    forget(&mut s);
-    s
-}
-
-fn prints(s: &mut Script, list: &str) {
-    s.event(JobEvent::Discovered(crate::discover::read(list.as_bytes()).unwrap()));
-}
-
-const PRINTED: &str = "n[0-1] slice=a id=0 devices=4\nn[2-3] slice=b id=0 devices=4\n";
-
-#[test]
-fn discovered_slices_get_slots_after_the_last_and_are_taken_at_the_next_start() {
-    let mut s = discovering();
-    prints(&mut s, PRINTED);
-    assert_eq!((news(&s), s.asked.as_slice()), (vec![], &[][..]));
-    let more = "x[4-5] slice=c id=0 devices=4\nx[6-7] slice=d id=0 devices=4\nx8 slice=e id=0 devices=4\n";
-    prints(&mut s, &(PRINTED.to_owned() + more));
-    let found = |slice: &str, nodes: [u32; 2]| JobNews::SliceFound {
-        slice: slice.into(),
-        nodes: nodes.map(node).to_vec(),
-        hosts: nodes.map(|n| alloc::format!("x{n}").as_str().into()).to_vec(),
-    };
-    assert_eq!(news(&s), [found("c", [4, 5]), found("d", [6, 7])], "a host of e is missing");
-    assert_eq!(s.asked, [4, 5, 6, 7].map(node));
-    let names: Vec<String> = s.known.iter().map(|(_, host)| host.name.clone()).collect();
-    assert_eq!(names, ["x4", "x5", "x6", "x7"]);
-    (2..4).for_each(|slice| slice_up(&mut s, slice));
-    forget(&mut s);
-    lose(&mut s, 2);
-    [0, 1, 3].into_iter().for_each(|host| cleared(&mut s, host));
-    s.wait(1500);
-    assert_eq!(slices(&s), [("ac".into(), 1)]);
-}
-
-#[test]
-fn host_that_is_not_printed_any_more_is_drained_until_it_is_printed_again() {
-    let mut s = discovering();
-    let more = "x[4-5] slice=c id=0 devices=4\n";
-    prints(&mut s, &(PRINTED.to_owned() + more));
-    slice_up(&mut s, 2);
-    forget(&mut s);
-    prints(&mut s, &(PRINTED.lines().next().unwrap().to_owned() + "\nn2 slice=b id=0 devices=4\n" + more));
-    let warned = matches!(
-        news(&s)[..],
-        [JobNews::HostWarned { source: WarningSource::Discovery, response: Response::Ends(_), .. }]
-    );
-    assert!(warned, "{:?}", news(&s));
-    assert_eq!(clears(&s), [0, 1, 2, 3]);
-    (0..4).for_each(|host| cleared(&mut s, host));
-    s.wait(1500);
-    assert_eq!(slices(&s), [("ac".into(), 0)]);
-    runs(&mut s);
-    forget(&mut s);
-    // The host is lost, and cannot be reached again.
-    lose(&mut s, 3);
-    s.wait(100 * SECOND);
-    assert_eq!(s.asked, []);
-    forget(&mut s);
-    prints(&mut s, &(PRINTED.to_owned() + more));
-    assert_eq!(news(&s), [JobNews::HostBack { node: node(3) }]);
-    s.wait(2 * SECOND);
-    assert_eq!(s.asked, [node(3)]);
-    // A slice that differs is reported once.
-    forget(&mut s);
-    for _ in 0..3 {
-        prints(&mut s, &(PRINTED.to_owned() + more + "y[0-2] slice=f id=0\n"));
-    }
-    let ignored = JobNews::SliceIgnored { slice: "f".into(), why: Ignored::Hosts { has: 3, of: 2 } };
-    assert_eq!(news(&s), [ignored]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::{Action, Broken, Cx, Layout, MOST_PER_RANK, Origin, SpeaksFor, names}
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
 use crate::wire::pmi1::{Group, Malformed, Reply, Request, line, parse};
+use crate::wire::pmix::GroupForm;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -229,7 +230,7 @@ impl Lines {
         if !all.contains(rank) || !cx.layout.knows(&all) {
             return Err(Malformed::Field("group").into());
         }
-        let waiter = Waiter { client: cx.client, tag: 0, is_described: false };
+        let waiter = Waiter { client: cx.client, tag: 0, is_described: false, group_form: GroupForm::default() };
         if let Some(met) = self.fences.arrive(cx, (Barrier { generation, tag }, all), rank, waiter)? {
             if met.count == 0 {
                 release(cx, &met);

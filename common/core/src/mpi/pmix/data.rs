@@ -1,7 +1,8 @@
 //! Data that ranks commit, for those of their host and of others.
 //!
 //! What ranks of this host commit goes to the store with the next fence, or after a moment. After a fence the first look at a rank of
-//! another host brings the data of all ranks of that host.
+//! another host brings the data of all ranks of that host. A process that asks for data of a rank of its own host gets that of all ranks
+//! that have met since: without that, each of n ranks would ask n times.
 
 use super::super::fences::Waiter;
 use super::super::remote::{PREFIX, Pending};
@@ -21,6 +22,8 @@ use alloc::vec::Vec;
 const MOST_FAR: usize = 7 << 20;
 /// Most bytes of one request, unless a single value is longer.
 const MOST_AT_ONCE: usize = 1 << 20;
+/// Most bytes of ranks that a process has not asked for.
+const MOST_UNASKED: usize = 256 << 10;
 /// How long data waits for a fence.
 const PAUSE: Span = Span::from_millis(20);
 /// Scope of a value for processes of the same host.
@@ -35,6 +38,19 @@ struct OfRank {
     is_described: bool,
     /// Bytes of both that other worlds can read.
     opened: usize,
+    /// The rank has met others since it began.
+    has_met: bool,
+}
+
+impl OfRank {
+    const fn len(&self) -> usize {
+        self.data.len().saturating_add(self.local.len())
+    }
+
+    /// Its data for a process of the same host.
+    fn parts<'a>(&'a self, nspace: &'a [u8], rank: Rank) -> (Proc<'a>, [&'a [u8]; 2]) {
+        (Proc { nspace, rank: rank.get() }, [self.local.as_slice(), self.data.as_slice()])
+    }
 }
 
 /// Data of a rank of another host.
@@ -82,6 +98,11 @@ pub(super) struct Data {
     /// Requests for data of ranks of this host that have committed none.
     gets: Vec<(Waiter, Rank)>,
     far: BTreeMap<usize, FarHost>,
+    /// Meetings after which there was new data of this host, and whether there is some for the next.
+    exchanges: u64,
+    is_new: bool,
+    /// How many of them there were when a process got the data of all.
+    given: BTreeMap<ClientId, u64>,
 }
 
 impl Data {
@@ -98,7 +119,7 @@ impl Data {
     ) -> Result<(), Broken> {
         let has_others = cx.layout.hosts.len() > 1;
         let own = self.own.entry(rank).or_default();
-        let has = own.data.len().saturating_add(own.local.len());
+        let has = own.len();
         let more = parts.iter().fold(0, |sum: usize, (_, bytes)| sum.saturating_add(bytes.len()));
         let most = if has_others { MOST_FAR } else { MOST_PER_RANK };
         if has.saturating_add(more) > most {
@@ -109,6 +130,7 @@ impl Data {
             to.extend_from_slice(bytes);
         }
         own.is_described = is_described;
+        self.is_new = true;
         if has_others {
             self.new.insert(rank);
             self.send_at.get_or_insert(cx.now + PAUSE);
@@ -133,8 +155,8 @@ impl Data {
     pub(super) fn open_to_worlds(&mut self, cx: &mut Cx<'_>, ranks: &RankSet) {
         let (world, host) = (cx.layout.name.as_bytes(), cx.layout.host());
         let new = self.own.iter_mut().filter(|(rank, _)| ranks.contains(**rank)).filter_map(|(rank, own)| {
+            let all = own.len();
             let OfRank { data, local, is_described, .. } = own;
-            let all = data.len().saturating_add(local.len());
             let opened = Opened { is_described: *is_described, host, local, data };
             (core::mem::replace(&mut own.opened, all) < all).then(|| (key_of_rank(world, rank.get()), opened.write()))
         });
@@ -206,6 +228,8 @@ impl Data {
 
     /// A meeting of these ranks is over.
     pub(super) fn on_meeting(&mut self, layout: &Layout, all: &RankSet) {
+        self.own.iter_mut().filter(|(rank, _)| all.contains(**rank)).for_each(|(_, own)| own.has_met = true);
+        self.exchanges = self.exchanges.saturating_add(u64::from(core::mem::take(&mut self.is_new)));
         for node in layout.others_of(all) {
             let host = self.far.entry(node).or_default();
             host.meetings = host.meetings.saturating_add(1);
@@ -213,18 +237,27 @@ impl Data {
     }
 
     /// Sends the data that a rank has committed. Buffers of another kind than the client's cannot be passed on.
-    fn hand_out(&self, cx: &mut Cx<'_>, waiter: Waiter, of: Rank) {
-        let own = self.own.get(&of).filter(|own| own.is_described == waiter.is_described);
-        let Some(own) = own.filter(|own| !own.data.is_empty() || !own.local.is_empty()) else {
+    fn hand_out(&mut self, cx: &mut Cx<'_>, waiter: Waiter, of: Rank) {
+        let (exchanges, nspace) = (self.exchanges, cx.layout.name.as_bytes());
+        let fits = |own: &&OfRank| own.is_described == waiter.is_described && own.len() > 0;
+        let Some(asked) = self.own.get(&of).filter(fits) else {
             return reply(cx, waiter, status::NOT_FOUND);
         };
-        let of = Proc { nspace: cx.layout.name.as_bytes(), rank: of.get() };
-        send_data(cx, waiter, of, &[&own.local, &own.data]);
+        let mut parts = Vec::from([asked.parts(nspace, of)]);
+        if asked.has_met && self.given.get(&waiter.client).is_none_or(|given| *given < exchanges) {
+            let others = || self.own.iter().filter(|(rank, own)| **rank != of && own.has_met && fits(own));
+            if others().map(|(_, own)| own.len()).fold(0, usize::saturating_add) <= MOST_UNASKED {
+                parts.extend(others().map(|(rank, own)| own.parts(nspace, *rank)));
+                self.given.insert(waiter.client, exchanges);
+            }
+        }
+        send_data(cx, waiter, &parts);
     }
 
     /// A connection is closed: it waits no more.
     pub(super) fn closed(&mut self, client: ClientId) {
         self.gets.retain(|(waiter, _)| waiter.client != client);
+        self.given.remove(&client);
         for host in self.far.values_mut() {
             host.gets.retain(|(wanted, _)| wanted.waiter.client != client);
             host.ranks.values_mut().for_each(|far| _ = far.given.remove(&client));
@@ -276,17 +309,21 @@ pub(super) fn hand_out_far(cx: &mut Cx<'_>, Wanted { waiter, of }: Wanted, data:
         data.and_then(<[u8]>::split_first).filter(|(described, _)| **described == u8::from(waiter.is_described));
     match known.filter(|(_, data)| !data.is_empty()) {
         Some((_, data)) => {
-            send_data(cx, waiter, Proc { nspace: cx.layout.name.as_bytes(), rank: of }, &[data]);
+            send_data(cx, waiter, &[(Proc { nspace: cx.layout.name.as_bytes(), rank: of }, [data])]);
         }
         None => reply(cx, waiter, status::NOT_FOUND),
     }
 }
 
-pub(super) fn send_data(cx: &mut Cx<'_>, waiter: Waiter, of: Proc<'_>, parts: &[&[u8]]) {
-    let mut data = Writer::new(waiter.is_described);
-    data.one_proc(of);
-    parts.iter().for_each(|part| _ = data.raw(part));
+/// Sends data of ranks: a client takes in that of each.
+pub(super) fn send_data<const N: usize>(cx: &mut Cx<'_>, waiter: Waiter, ranks: &[(Proc<'_>, [&[u8]; N])]) {
     let mut out = Writer::new(waiter.is_described);
-    out.status(status::SUCCESS).byte_object(&data.into_bytes());
+    out.status(status::SUCCESS);
+    for (of, parts) in ranks {
+        let mut data = out.another();
+        data.one_proc(*of);
+        parts.iter().for_each(|part| _ = data.raw(part));
+        out.byte_object(&data.into_bytes());
+    }
     send(cx, waiter, out);
 }

@@ -8,7 +8,8 @@ use super::{ALL_RANKS, Header, Messages, Proc, Writer, reply, status};
 use crate::id::Rank;
 use crate::rank_set::RankSet;
 use crate::store::Ask;
-use alloc::collections::BTreeMap;
+use crate::wire::pmix::GroupForm;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// The bit of numbers of groups that have ranks on several hosts, or of several worlds.
@@ -123,18 +124,16 @@ impl Messages {
         if matches!(met.kind.purpose, Purpose::Group(_)) {
             self.groups = self.groups.wrapping_add(1);
         }
-        for is_described in [false, true] {
-            let mut waiters = met.waiters.iter().filter(|waiter| waiter.is_described == is_described).peekable();
-            if waiters.peek().is_none() {
-                continue;
-            }
-            let bytes = self.words(cx.layout, met, is_described).into_bytes();
+        let kinds: BTreeSet<_> = met.waiters.iter().map(|waiter| (waiter.is_described, waiter.group_form)).collect();
+        for kind in kinds {
+            let waiters = met.waiters.iter().filter(|waiter| (waiter.is_described, waiter.group_form) == kind);
+            let bytes = self.words(cx.layout, met, kind).into_bytes();
             waiters.for_each(|Waiter { client, tag, .. }| cx.write(*client, Header::frame(client.get(), *tag, &bytes)));
         }
     }
 
     /// The answer to all that have met.
-    fn words(&mut self, layout: &Layout, met: &Met<Meeting>, is_described: bool) -> Writer {
+    fn words(&mut self, layout: &Layout, met: &Met<Meeting>, (is_described, form): (bool, GroupForm)) -> Writer {
         let Meeting { purpose, members } = &met.kind;
         let own = || BTreeMap::from([(layout.name.as_bytes().to_vec(), met.all.clone())]);
         let members = if members.is_empty() { &own() } else { members };
@@ -162,7 +161,7 @@ impl Messages {
                     .iter()
                     .flat_map(|(world, ranks)| of(ranks).into_iter().map(|rank| Proc { nspace: world, rank }))
                     .collect();
-                out.procs(procs.into_iter()).size(1).info_size(b"pmix.grp.ctxid", number);
+                out.group(form, procs.into_iter(), number);
             }
         }
         out

@@ -13,7 +13,7 @@ use super::{Action, Broken, Cx, Layout, Origin, SpeaksFor, job_data, names, spaw
 use crate::id::{ClientId, Rank};
 use crate::time::Mono;
 use crate::wire::pmix::{
-    ALL_RANKS, FIRST_SPECIAL, HEADER, Header, Hello, Malformed, Proc, PublicRequest, Request, Writer, status,
+    ALL_RANKS, FIRST_SPECIAL, GroupForm, HEADER, Header, Hello, Malformed, Proc, PublicRequest, Request, Writer, status,
 };
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -34,6 +34,7 @@ const LONGEST_PUBLIC: usize = 1 << 20;
 pub(super) struct Session {
     rank: Option<Rank>,
     is_described: bool,
+    group_form: GroupForm,
     is_finalized: bool,
 }
 
@@ -41,6 +42,10 @@ impl Session {
     /// The rank that it speaks for.
     pub(super) const fn rank(&self) -> Option<Rank> {
         self.rank
+    }
+
+    const fn waiter(&self, client: ClientId, tag: u32) -> Waiter {
+        Waiter { client, tag, is_described: self.is_described, group_form: self.group_form }
     }
 }
 
@@ -84,8 +89,7 @@ impl Messages {
             Ok(request) => self.serve(cx, session, (rank, header.tag), request)?,
             // The command is known and a value in it is not: the client gets an answer.
             Err(Malformed::Kind(_)) => {
-                let waiter = Waiter { client: cx.client, tag: header.tag, is_described: session.is_described };
-                reply(cx, waiter, status::NOT_SUPPORTED);
+                reply(cx, session.waiter(cx.client, header.tag), status::NOT_SUPPORTED);
             }
             Err(error) => return Err(error.into()),
         }
@@ -118,7 +122,8 @@ impl Messages {
             self.worlds.announce(cx);
         }
         cx.init_wait.come(rank);
-        (session.rank, session.is_described) = (Some(rank), hello.is_described);
+        let group_form = GroupForm::of(hello.version);
+        *session = Session { rank: Some(rank), is_described: hello.is_described, group_form, is_finalized: false };
         cx.answer(Hello::answer(cx.client.get()));
         Ok(used)
     }
@@ -131,7 +136,7 @@ impl Messages {
         request: Request<'_>,
     ) -> Result<(), Broken> {
         let is_described = session.is_described;
-        let waiter = Waiter { client: cx.client, tag, is_described };
+        let waiter = session.waiter(cx.client, tag);
         let answer = match request {
             Request::JobData => {
                 let mut out = Writer::new(is_described);

@@ -208,7 +208,7 @@ impl Foreign {
             None => reply(cx, waiter, status::NOT_FOUND),
             Some(Opened { host, local, data, .. }) => {
                 let local = if host == own { local } else { &[] };
-                super::data::send_data(cx, waiter, Proc { nspace: &world, rank }, &[local, data]);
+                super::data::send_data(cx, waiter, &[(Proc { nspace: &world, rank }, [local, data])]);
             }
         }
     }

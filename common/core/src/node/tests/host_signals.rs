@@ -346,3 +346,26 @@ fn grace_of_the_launchers_order_ends_when_it_would_have_with_the_launcher() {
     assert_eq!(count(&rig.wait(2_989), &group(0, KILL)), 0);
     assert_eq!(count(&rig.wait(1), &group(0, KILL)), 1);
 }
+
+/// `--grace 20s` where Slurm kills 5 s after its SIGTERM.
+#[test]
+fn ranks_without_a_launcher_are_killed_before_the_scheduler_kills() {
+    let start = || Start {
+        in_step: true,
+        lease: Some(Span::from_secs(36)),
+        grace: Span::from_secs(20),
+        scheduler_grace: Some(Span::from_secs(3)),
+        ..start()
+    };
+    // The launcher is gone, or does not answer.
+    for is_cut in [true, false] {
+        let mut rig = Rig::running_by(start(), 2);
+        rig.hear(to(Guardian, TERM));
+        if is_cut {
+            let said = rig.hear(NodeEvent::EdgeLost);
+            assert!(said.contains(&NodeAction::Spare(rig.now + Span::from_millis(3_100))), "{said:?}");
+        }
+        assert_eq!(count(&rig.wait(2_999), &group(0, KILL)), 0, "{is_cut}");
+        assert_eq!(count(&rig.wait(1), &group(0, KILL)), 1, "3 s after SIGTERM, {is_cut}");
+    }
+}

@@ -16,7 +16,7 @@ pub use apps::App;
 pub use hello::Hello;
 pub use read::{Proc, RawValue, Reader};
 pub use request::{PublicRequest, Request};
-pub use write::Writer;
+pub use write::{GroupForm, Writer};
 
 /// Longest message, and most bytes that a rank may keep.
 pub const MAX_MESSAGE: usize = 16 << 20;

@@ -3,6 +3,35 @@
 use super::{Proc, RawValue, kind};
 use alloc::vec::Vec;
 
+/// Form of the answer to processes that have made a group. It follows the version of their library.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum GroupForm {
+    /// Before 4.2.5: the number of the group.
+    Number,
+    /// From 4.2.5 on: the members, then the number.
+    #[default]
+    Members,
+    /// From 6 on: the members, whether there is a number, the number, and facts that the members share.
+    Facts,
+}
+
+impl GroupForm {
+    /// Form that a library of this version reads, as `5.0.11rc1`.
+    #[must_use]
+    pub fn of(version: &[u8]) -> Self {
+        let mut parts = version.split(|b| *b == b'.').map(|part| {
+            let digits = part.iter().map_while(|b| char::from(*b).to_digit(10));
+            digits.fold(0_u32, |number, digit| number.saturating_mul(10).saturating_add(digit))
+        });
+        let mut next = || parts.next().unwrap_or(0);
+        match (next(), next(), next()) {
+            (1..=3, _, _) | (4, 0..=1, _) | (4, 2, 0..=4) => Self::Number,
+            (6.., _, _) => Self::Facts,
+            _ => Self::Members,
+        }
+    }
+}
+
 /// A buffer that is being written.
 #[derive(Clone, Debug)]
 pub struct Writer {
@@ -154,9 +183,21 @@ impl Writer {
         self.key(key, kind::BYTE_OBJECT).number(u64::try_from(value.len()).unwrap_or(u64::MAX)).raw(value)
     }
 
-    /// A name with a SIZE, as an INFO.
-    pub fn info_size(&mut self, key: &[u8], value: u64) -> &mut Self {
-        self.begin(kind::INFO, 1).text(key).word(0).half(kind::SIZE).number(value)
+    /// The members of a group and its number.
+    pub fn group<'a>(
+        &mut self,
+        form: GroupForm,
+        members: impl ExactSizeIterator<Item = Proc<'a>>,
+        number: u64,
+    ) -> &mut Self {
+        match form {
+            GroupForm::Number => self.begin(kind::SIZE, 1).number(number),
+            GroupForm::Members => self.procs(members).begin(kind::SIZE, 1).number(number),
+            GroupForm::Facts => {
+                self.procs(members).begin(kind::BOOL, 1).bytes.push(1);
+                self.begin(kind::SIZE, 1).number(number).size(0)
+            }
+        }
     }
 
     /// Values that processes have published.

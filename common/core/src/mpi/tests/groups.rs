@@ -1,0 +1,61 @@
+//! Groups of PMIx: each library gets the answer that its version reads.
+
+use super::{Header, Rig, Writer, hello_of_version, request, world};
+use crate::wire::pmix::{GroupForm, HEADER, Proc};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+/// A group of both ranks: the answers, without their headers.
+fn group(rig: &mut Rig, versions: [&str; 2]) -> Vec<Vec<u8>> {
+    let clients = [0, 1].map(|rank| {
+        let client = rig.mpi.open();
+        rig.send(client, &hello_of_version("world", rank, versions[usize::try_from(rank).unwrap()]));
+        client
+    });
+    rig.written.clear();
+    for client in clients {
+        let mut body = Writer::new(false);
+        body.raw(&[0, 0, 0, 1, 24]).string(b"group");
+        body.procs([0, 1].map(|rank| Proc { nspace: b"world", rank }).into_iter()).size(0);
+        rig.send(client, &request(3, body));
+    }
+    let answer = |client| {
+        let bytes = rig.written.remove(client).unwrap();
+        assert_eq!(Header::parse(&bytes), Ok(Some(Header { tag: 3, len: bytes.len() - HEADER })));
+        bytes[HEADER..].to_vec()
+    };
+    clients.iter().map(answer).collect()
+}
+
+/// A SIZE as it is packed.
+fn size(number: u64) -> Vec<u8> {
+    [&[0, 0, 0, 1, 0, 15][..], &number.to_be_bytes()].concat()
+}
+
+#[test]
+fn answer_about_a_group_has_the_form_of_the_version() {
+    let (status, one_true) = ([0, 0, 0, 1, 0, 0, 0, 0], [0, 0, 0, 1, 1]);
+    let mut members = Writer::new(false);
+    members.procs([0, 1].map(|rank| Proc { nspace: b"world", rank }).into_iter());
+    let members = members.into_bytes();
+    let mut rig = Rig::new(world(2));
+    // Two libraries in one job, and a number for each group.
+    let mixed = group(&mut rig, ["4.2.2", "5.0.11rc1"]);
+    assert_eq!(mixed, [[&status[..], &size(1)].concat(), [&status[..], &members, &size(1)].concat()]);
+    let newest = group(&mut rig, ["6.1.0", "6.1.0"]);
+    assert_eq!(newest[0], [&status[..], &members, &one_true, &size(2), &size(0)].concat());
+    assert_eq!(newest.into_iter().collect::<BTreeSet<_>>().len(), 1);
+}
+
+#[test]
+fn versions_have_a_form_of_their_answer() {
+    for version in ["3.2.5a1", "4.1.2", "4.2.2", "4.2.4rc1"] {
+        assert_eq!(GroupForm::of(version.as_bytes()), GroupForm::Number, "{version}");
+    }
+    for version in ["4.2.5", "4.2.9", "4.3", "5.0", "5.0.11rc1", "", "x", "v5"] {
+        assert_eq!(GroupForm::of(version.as_bytes()), GroupForm::Members, "{version}");
+    }
+    for version in ["6.0.0", "6.1.0a1", "7", "99999999999.1"] {
+        assert_eq!(GroupForm::of(version.as_bytes()), GroupForm::Facts, "{version}");
+    }
+}
