@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-/// The begin of the line that reports a warning to a pool.
+/// The beginning of the line that reports a warning to a pool.
 pub(crate) const WARNED: &str = "rlaunch-warned ";
 /// How long the launcher may take to say who it is.
 const PATIENCE: Duration = Duration::from_secs(30);
