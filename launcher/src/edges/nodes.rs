@@ -72,7 +72,7 @@ pub(super) struct Nodes {
     closing: Vec<Closing>,
     /// The guardian of the launcher's own host. Elsewhere the edge is the lifeline.
     guardian: Option<(NodeId, Guardian)>,
-    /// That guardian, where this host has no ranks: it ends by itself, and is reaped with the job.
+    /// The guardian of this host, if the host has no ranks. The guardian ends at once, and is reaped with the job.
     unused: Option<Lifeline>,
     /// Its end, to be reported after the agent's last messages.
     parted: Option<GuardianEnd>,

@@ -46,7 +46,7 @@ impl SlurmConfig {
                 "srunportrange" => config.ports = Some(range(value)?),
                 _ => {}
             }
-            // One of these behind another setting of the line.
+            // Another setting of the line is not read.
             let rest = rest.to_ascii_lowercase();
             if ["killwait", "srunportrange"].iter().any(|name| rest.contains(name)) {
                 return None;

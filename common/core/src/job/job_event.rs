@@ -53,7 +53,7 @@ pub enum JobEvent {
     StarterEnded {
         /// Which nodes.
         nodes: Vec<NodeId>,
-        /// What it was.
+        /// Its kind.
         kind: CarrierKind,
         /// How it has ended.
         end: CarrierEnd,
