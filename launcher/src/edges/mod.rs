@@ -136,7 +136,7 @@ impl Edges {
         let remote =
             setup.remote.map_or_else(Remote::none, |(plans, setting)| Remote::new(plans, setting, *setup.origin));
         let credit = output.first_grants();
-        let nodes = Nodes::new(&credit, local.map(|id| (id, setup.edge, setup.lifeline)), remote)?;
+        let nodes = Nodes::new(&credit, (local, setup.edge, setup.lifeline), remote)?;
         let reader = job.placement.ranks.first().map_or(NodeId::new(0), |seat| seat.node);
         let names = names(&job.placement);
         let discover = discover::Discover::new(&setup.plan.discover, setup.origin);

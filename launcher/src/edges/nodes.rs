@@ -72,6 +72,8 @@ pub(super) struct Nodes {
     closing: Vec<Closing>,
     /// The guardian of the launcher's own host. Elsewhere the edge is the lifeline.
     guardian: Option<(NodeId, Guardian)>,
+    /// That guardian, where this host has no ranks: it ends by itself, and is reaped with the job.
+    unused: Option<Lifeline>,
     /// Its end, to be reported after the agent's last messages.
     parted: Option<GuardianEnd>,
     remote: Remote,
@@ -87,7 +89,7 @@ impl Nodes {
     /// `credit` is what each may send at first.
     pub(super) fn new(
         credit: &[u64],
-        local: Option<(NodeId, OwnedFd, Lifeline)>,
+        (local, edge, lifeline): (Option<NodeId>, OwnedFd, Lifeline),
         remote: Remote,
     ) -> Result<Self, Overflow> {
         let mut list: Vec<Node> = credit
@@ -95,15 +97,22 @@ impl Nodes {
             .map(|credit| Node { link: Link::Absent, credit: *credit, ended: None, unkept: false, keeper: None })
             .collect();
         let mut guardian = None;
-        if let Some((id, edge, lifeline)) = local
+        let mut unused = None;
+        if let Some(id) = local
             && let Some(node) = list.get_mut(id.index())
         {
             let mut link = Early::new(UnixStream::from(edge));
             link.grant(id, node.credit)?;
             node.link = Link::Early(link);
             guardian = Some((id, Guardian::new(lifeline)));
+        } else {
+            // The agent ends with its edge. Waiting for both would hold up the start of other hosts.
+            drop(edge);
+            lifeline.shut();
+            unused = Some(lifeline);
         }
         Ok(Self {
+            unused,
             ready: Ready::new(list.len()),
             list,
             dirty: Vec::new(),
@@ -312,6 +321,7 @@ impl Nodes {
     /// Lets go of those that watched over us: the job is over.
     pub(super) fn dismiss(&mut self) {
         self.remote.dismiss();
+        self.unused = None;
         if let Some((_, guardian)) = self.guardian.take_if(|_| !rlaunch_sys::facts::init_state::reaps()) {
             guardian.part();
         }
@@ -434,8 +444,8 @@ mod tests {
         let (edge, agent) = UnixStream::pair().unwrap();
         let (lifeline, mut guardian) = UnixStream::pair().unwrap();
         runtime.block_on(async {
-            let local = (id, edge.into(), Lifeline::new(lifeline.into(), None));
-            let mut nodes = Nodes::new(&[0], Some(local), Remote::none()).unwrap();
+            let local = (Some(id), edge.into(), Lifeline::new(lifeline.into(), None));
+            let mut nodes = Nodes::new(&[0], local, Remote::none()).unwrap();
             let mut events = VecDeque::new();
             nodes.go_live(&mut events).unwrap();
             // So the runtime knows that there is something to read, as after the agent's descriptor.
@@ -454,8 +464,9 @@ mod tests {
                     for node in nodes.begin(cx) {
                         said.extend(std::iter::from_fn(|| nodes.poll_recv(node)).map(|_| "the agent"));
                     }
+                    nodes.poll_carriers(cx, &mut events);
                     said.extend(std::iter::from_fn(|| nodes.take_closed()).map(|_| "the edge"));
-                    nodes.poll_keepers(cx, &mut events);
+                    nodes.poll_guardian(cx, &mut events);
                     said.extend(events.drain(..).map(|_| "the guardian"));
                     Poll::Ready(())
                 })

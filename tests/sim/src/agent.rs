@@ -10,7 +10,7 @@ use crate::world::{Ev, World};
 use rlaunch_core::guard::devices::DeviceStep;
 use rlaunch_core::id::{AppIndex, ProcId, StreamId, WorldId};
 use rlaunch_core::machine::Machine;
-use rlaunch_core::node::{DevicesFreed, Node, NodeAction, NodeEvent, Sandbox, SandboxPlan};
+use rlaunch_core::node::{DevicesFreed, ExecSpec, Node, NodeAction, NodeEvent, Sandbox, SandboxPlan};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
@@ -317,23 +317,7 @@ impl World {
     fn perform(&mut self, action: NodeAction) {
         match action {
             NodeAction::SetUpSandbox(plan) => self.ground(&plan),
-            NodeAction::Spawn { proc, exec } => {
-                self.check_ready();
-                self.check_seat(proc, &exec);
-                let new = self.host.agent.spawned.insert(proc) && exec.delta.proc == proc;
-                self.check(new, || format!("{proc} is started twice"));
-                let late = self.host.agent.was_ending;
-                self.check(!late, || format!("{proc} is started after the end began"));
-                self.host.agent.in_flight += 1;
-                if exec.is_respawn {
-                    self.host.agent.unneeded.insert(proc);
-                }
-                let bounded = self.host.agent.in_flight <= 256;
-                self.check(bounded, || "the spawn port overflows".to_owned());
-                let (low, high) = self.plan.local;
-                self.host.agent.spawn_free = self.now.max(self.host.agent.spawn_free) + self.rng.micros(low, high);
-                self.at(self.host.agent.spawn_free, Ev::Starts(proc));
-            }
+            NodeAction::Spawn { proc, exec } => self.spawns(proc, &exec),
             NodeAction::Renew { port } => self.renews(port == PortPlan::Choose),
             NodeAction::OpenNamespace { number, .. } => self.makes_space(number),
             NodeAction::Serve { addr, port, guard: _, ranks: _ } => self.serves(addr, port),
@@ -380,6 +364,24 @@ impl World {
             NodeAction::ToRoot(message) => self.say(&message),
             NodeAction::Finish(code) => self.agent_finishes(code),
         }
+    }
+
+    fn spawns(&mut self, proc: ProcId, exec: &ExecSpec) {
+        self.check_ready();
+        self.check_seat(proc, exec);
+        let new = self.host.agent.spawned.insert(proc) && exec.delta.proc == proc;
+        self.check(new, || format!("{proc} is started twice"));
+        let late = self.host.agent.was_ending;
+        self.check(!late, || format!("{proc} is started after the end began"));
+        self.host.agent.in_flight += 1;
+        if exec.is_respawn {
+            self.host.agent.unneeded.insert(proc);
+        }
+        let bounded = self.host.agent.in_flight <= 256;
+        self.check(bounded, || "the spawn port overflows".to_owned());
+        let (low, high) = self.plan.local;
+        self.host.agent.spawn_free = self.now.max(self.host.agent.spawn_free) + self.rng.micros(low, high);
+        self.at(self.host.agent.spawn_free, Ev::Starts(proc));
     }
 
     fn reserves(&mut self, world: WorldId) {

@@ -392,14 +392,18 @@ impl World {
             }
             _ => {}
         }
-        let (calm, mut orderly) = (self.is_untroubled(), matches!(cause, Cause::Lead { .. } | Cause::Success));
-        orderly |= matches!(cause, Cause::Rank { .. });
-        if calm && is_led && orderly {
-            let by_rank = matches!(cause, Cause::Rank { .. });
-            self.check(by_rank == lead_failed, || format!("{cause:?}, and the lead failed: {lead_failed}"));
-            let long = self.now - ending.min(self.now);
-            let most = self.plan.spec.grace.nanos() * 102 / 100 + 12_000 * MS + self.plan.drain();
-            self.check(long <= most, || format!("the end takes {}", Span::from_nanos(long)));
+        let is_orderly = matches!(cause, Cause::Lead { .. } | Cause::Success | Cause::Rank { .. });
+        if is_led && is_orderly && self.is_untroubled() {
+            self.check_lead_end(cause, ending, lead_failed);
         }
+    }
+
+    /// Nothing but the program that leads has ended the job: its code counts, and the others are gone soon after the grace.
+    fn check_lead_end(&mut self, cause: &Cause, ending: u64, lead_failed: bool) {
+        let by_rank = matches!(cause, Cause::Rank { .. });
+        self.check(by_rank == lead_failed, || format!("{cause:?}, and the lead failed: {lead_failed}"));
+        let long = self.now - ending.min(self.now);
+        let most = self.plan.spec.grace.nanos() * 102 / 100 + 12_000 * MS + self.plan.drain();
+        self.check(long <= most, || format!("the end takes {}", Span::from_nanos(long)));
     }
 }

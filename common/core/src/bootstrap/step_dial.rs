@@ -347,10 +347,9 @@ impl StepDial {
 
     /// srun has ended. Edges of agents that have connected do not need it, and yet Slurm ends the step of an srun that was killed. The end
     /// of an agent whose task srun has named is older than that of srun.
-    fn ended(&mut self, now: Mono, end: CarrierEnd) {
+    fn ended(&mut self, end: CarrierEnd) {
         self.fail_all(&Why::Carrier(end));
         self.state = State::Over;
-        self.give_evidence(now);
         let is_older = |node: &NodeId| [&self.closed, &self.killed, &self.exited].iter().any(|of| of.contains(node));
         let nodes: Vec<NodeId> = self.up.iter().copied().filter(|node| !is_older(node)).collect();
         if !nodes.is_empty() && !self.is_cancelled && end != CarrierEnd::Code(0) {
@@ -451,7 +450,7 @@ impl StepDial {
         if self.is_cancelled {
             return;
         }
-        let may_be_slurm = self.plan.hosts.len() > 1 && self.state != State::Over;
+        let may_be_slurm = self.plan.hosts.len() > 1;
         let is_held = self.evidence_at.is_none_or(|at| now < at);
         if may_be_slurm && is_held && self.lost.iter().any(|node| self.killed.contains(node)) {
             self.evidence_at.get_or_insert(now + KILLED_TOGETHER);
@@ -505,7 +504,7 @@ impl Machine for StepDial {
                 self.give_evidence(now);
             }
             (State::Open, StepEvent::Connected(node, facts)) => self.connected(now, node, facts),
-            (State::Open | State::Closing { .. }, StepEvent::Ended(end)) => self.ended(now, end),
+            (State::Open | State::Closing { .. }, StepEvent::Ended(end)) => self.ended(end),
             (State::New | State::Open, StepEvent::Cancel(node)) => {
                 self.waiting.remove(&node);
             }

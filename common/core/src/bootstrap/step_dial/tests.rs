@@ -314,6 +314,8 @@ fn step_whose_tasks_were_all_killed_was_ended_by_slurm() {
     assert!(!cancels(bench.handle(killed("n[1-2]"))));
     assert!(!cancels(bench.handle(StepEvent::Lost(node(2)))));
     assert!(!cancels(bench.handle(killed("n3"))), "its agent lives");
+    // srun has ended by now.
+    bench.handle(StepEvent::Ended(CarrierEnd::Code(137)));
     assert_eq!(bench.handle(StepEvent::Lost(node(3))), [StepAction::Cancelled(all.into())], "and no line is evidence");
 }
 
