@@ -271,9 +271,9 @@ fn job_grows_without_any_restart_or_retry_and_then_ends_with_the_first_failure_o
         s.wait(1);
         assert_eq!(restarts(&s), [(1, RestartCause::Grown { size: 4, running: 2 })]);
         assert_eq!(slices(&s), [("abcd".into(), 0)]);
-        let of_host = |(to, msg): (&NodeId, &ToNode)| match msg {
-            ToNode::Spawn { procs, .. } if *to == node(7) => procs.clone().into_vec().first().map(|delta| delta.proc),
-            _ => None,
+        let of_host = |(to, msg): (&NodeId, &ToNode)| {
+            let ToNode::Spawn { procs, .. } = msg else { return None };
+            procs.clone().into_vec().first().map(|delta| delta.proc).filter(|_| *to == node(7))
         };
         let last = s.to.iter().zip(&s.sent).filter_map(of_host).next().unwrap();
         runs(&mut s);
