@@ -469,7 +469,7 @@ fn srun_starts_the_binary_itself_where_it_can() {
     bed.down();
 }
 
-/// The line of a job that goes on until it is ended, on two hosts or one, with the code of rlaunch.
+/// The line of a job that runs until it is ended, on two hosts or one, with the code of rlaunch.
 fn endless(bed: &Bed, options: &str, words: &str, ranks: usize) -> Case {
     let job = format!(r#""$RL" {words} sh -c "echo up; exec sleep 1000"; echo code $?"#);
     let case = salloc(bed, "tester", options, &job).start();
