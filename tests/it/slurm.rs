@@ -469,7 +469,7 @@ fn srun_starts_the_binary_itself_where_it_can() {
     bed.down();
 }
 
-/// The line of a job that runs until it is ended, on two hosts or one, with the code of rlaunch.
+/// A job without an end of its own, whose ranks run. After the job, the shell prints the code of rlaunch.
 fn endless(bed: &Bed, options: &str, words: &str, ranks: usize) -> Case {
     let job = format!(r#""$RL" {words} sh -c "echo up; exec sleep 1000"; echo code $?"#);
     let case = salloc(bed, "tester", options, &job).start();
@@ -495,7 +495,7 @@ fn job_whose_srun_was_killed_ends_soon_and_names_that() {
     bed.down();
 }
 
-/// Slurm prints no line about that.
+/// srun prints no line about the end of the step, and only lines about its tasks.
 #[test]
 fn job_whose_step_is_killed_by_a_signal_of_scancel_ends_at_once() {
     let Some(bed) = Bed::slurm(2) else { return };
