@@ -87,10 +87,6 @@ fn parts_of_an_allocation_that_are_not_used_are_noted() {
     let of = |variables: &[(&str, &str)]| noted("-n 1 a", variables);
     for (variables, why) in [
         (&[("SLURM_JOB_ID", "7")][..], "SLURM_JOB_ID=7 is set without SLURM_JOB_NODELIST"),
-        (
-            &[("SLURM_JOB_ID", "7"), ("SLURM_HET_SIZE", "3"), ("SLURM_JOB_NODELIST", "n0")],
-            "SLURM_HET_SIZE=3 is set without SLURM_JOB_NODELIST_HET_GROUP_0",
-        ),
         (&[("PBS_JOBID", "5.s")], "PBS_JOBID=5.s is set without PBS_NODEFILE"),
         (&[("PBS_JOBID", "5"), ("PBS_NODEFILE", "/gone")], "PBS_JOBID=5 is set without hosts in PBS_NODEFILE=/gone"),
         (&[("LSB_JOBID", "5")], "LSB_JOBID=5 is set without LSB_MCPU_HOSTS"),
