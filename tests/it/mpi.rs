@@ -98,11 +98,19 @@ fn shared_memory_of(pid: i32) -> Vec<PathBuf> {
 
 /// A library has no time to remove its files.
 #[test]
-fn files_in_shared_memory_go_when_ranks_or_the_agent_are_killed() {
+fn files_go_when_ranks_or_the_agent_are_killed_and_at_the_end() {
     let scratch = Scratch::new();
+    let tmp = scratch.dir().join("tmp");
+    std::fs::create_dir(&tmp).unwrap();
+    let is_swept = |name: &str| {
+        let left: Vec<PathBuf> = std::fs::read_dir(&tmp).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(left.is_empty(), "{name}: {left:?}");
+    };
     for hello in hellos(scratch.dir()) {
+        hello.run(&["-n", "3"], &[]).env("TMPDIR", &tmp).start().code(0);
+        is_swept(hello.name());
         for victim in [Victim::Agent, Victim::Rank] {
-            let case = hello.run(&["-n", "3"], &["pause", "9"]).start();
+            let case = hello.run(&["-n", "3"], &["pause", "9"]).env("TMPDIR", &tmp).start();
             case.until("all ranks in MPI", |seen| {
                 (String::from_utf8_lossy(&seen.out).matches("ready").count() == 3).then_some(())
             });
@@ -122,6 +130,7 @@ fn files_in_shared_memory_go_when_ranks_or_the_agent_are_killed() {
             case.end_with(Mercy::Ours);
             let left: Vec<&PathBuf> = files.iter().filter(|path| path.exists()).collect();
             assert!(left.is_empty(), "{}: {left:?}", hello.name());
+            is_swept(hello.name());
         }
     }
 }

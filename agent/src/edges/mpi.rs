@@ -29,7 +29,7 @@ use rlaunch_core::wire::frozen::client::write_reply;
 use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::order::{Asker, RankOrder};
 use rlaunch_sys::epoll::{Batch, ReadySet};
-use rlaunch_sys::guardian::ShmFiles;
+use rlaunch_sys::guardian::TempFiles;
 use rlaunch_sys::{holders, socket};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -119,7 +119,7 @@ pub(super) fn open(edges: &mut Edges, service: MpiService) -> Option<u16> {
         }
         MpiService::Possible | MpiService::Needed => {}
     }
-    let opened = MpiListener::open(edges.temp_files.shm()).and_then(|mut listener| {
+    let opened = MpiListener::open(edges.temp_files).and_then(|mut listener| {
         if edges.watch.is_live() {
             listener.go_live()?;
         }
@@ -187,7 +187,7 @@ pub(super) fn status(edges: &mut Edges, rank_of: RankOf, status: Status) -> Stat
 }
 
 impl MpiListener {
-    fn open(shm: ShmFiles) -> io::Result<Self> {
+    fn open(files: TempFiles) -> io::Result<Self> {
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         listener.set_nonblocking(true)?;
         let set = Arc::new(ReadySet::new()?);
@@ -205,7 +205,7 @@ impl MpiListener {
             news: Vec::new(),
             orders: Vec::new(),
             early: Vec::new(),
-            noted: NotedFiles::new(shm),
+            noted: NotedFiles::new(files),
         })
     }
 
@@ -214,7 +214,8 @@ impl MpiListener {
         Ok(())
     }
 
-    fn open_world(&mut self, world: WorldId, layout: Layout) {
+    fn open_world(&mut self, world: WorldId, mut layout: Layout) {
+        layout.session_dir = self.noted.dir_of(&layout.name);
         tracing::debug!("MPI: {} ranks as {}", layout.size(), layout.name);
         self.worlds.insert(world, World { machine: Mpi::new(layout), outcomes: Outcomes::default() });
     }

@@ -1,6 +1,7 @@
 //! Files of /dev/shm that the guardian removes if the agent is killed.
 
-use rlaunch_sys::guardian::ShmFiles;
+use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_sys::guardian::{ShmFiles, TempFiles};
 use std::collections::BTreeMap;
 
 /// Whether a path is that of a segment of Open MPI: its host, user, job and rank follow.
@@ -11,7 +12,9 @@ fn is_segment(path: &[u8]) -> bool {
 /// The noted files, and the slots of the guardian's table.
 #[derive(Debug)]
 pub(super) struct NotedFiles {
+    files: TempFiles,
     table: ShmFiles,
+    has_clients: bool,
     /// The slot of each path, and how many users it has.
     slots: BTreeMap<Vec<u8>, (usize, u32)>,
     free: Vec<usize>,
@@ -20,13 +23,25 @@ pub(super) struct NotedFiles {
 }
 
 impl NotedFiles {
-    pub(super) const fn new(table: ShmFiles) -> Self {
-        Self { table, slots: BTreeMap::new(), free: Vec::new(), next: 0 }
+    pub(super) const fn new(files: TempFiles) -> Self {
+        Self { files, table: files.shm(), has_clients: false, slots: BTreeMap::new(), free: Vec::new(), next: 0 }
     }
 
-    /// A process has connected: its library may make files whose names cannot be known.
-    pub(super) fn expect_others(&self) {
+    /// A process has connected: its library may make files whose names cannot be known, and a directory for others.
+    pub(super) fn expect_others(&mut self) {
         self.table.expect_others();
+        if !std::mem::replace(&mut self.has_clients, true)
+            && let Err(error) = self.files.make_library_dir()
+        {
+            tracing::debug!(%error, "no directory for MPI libraries");
+        }
+    }
+
+    /// The directory of a world; empty: there is none.
+    pub(super) fn dir_of(&self, world: &str) -> OsBytes {
+        use std::os::unix::ffi::OsStringExt as _;
+        let dir = self.files.library_dir().map(|dir| dir.join(world));
+        dir.map(|dir| OsBytes::new(dir.into_os_string().into_vec())).unwrap_or_default()
     }
 
     /// Notes a file. If the table is full, the file stays when the agent is killed.

@@ -32,6 +32,10 @@ pub(super) fn write(layout: &Layout, is_described: bool) -> Vec<u8> {
     out.key_word(b"pmix.num.nodes", count(layout.hosts.len()));
     out.key_word(b"pmix.job.napps", count(layout.apps.len()));
     out.key_text(b"pmix.jobid", layout.name.as_bytes());
+    if !layout.session_dir.is_empty() {
+        // Otherwise Open MPI makes one in /tmp, and leaves it there.
+        out.key_text(b"pmix.nsdir", &layout.session_dir);
+    }
     let names: Vec<&[u8]> = layout.hosts.iter().map(|host| host.name.as_slice()).collect();
     out.key_text(b"pmix.nlist", &names.join(&b','));
     let mut nodes = out.another();

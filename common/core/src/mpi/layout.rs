@@ -59,6 +59,8 @@ pub struct Layout {
     pub is_crowded: bool,
     /// Words of the MPI library that has started the world (`Origin`); empty: none has.
     pub origin: OsBytes,
+    /// The directory for files of the library on this host; empty: there is none.
+    pub session_dir: OsBytes,
 }
 
 impl Layout {
@@ -72,13 +74,14 @@ impl Layout {
                 for known in hosts.iter_mut().filter(|known| is_this_host(&known.name)) {
                     known.name = host.clone();
                 }
-                Self { name, hosts, here: rendezvous.node_index as usize, apps, is_crowded, origin }
+                let here = rendezvous.node_index as usize;
+                Self { name, hosts, here, apps, is_crowded, origin, session_dir: OsBytes::default() }
             }
             None => {
                 let all = RankSet::world(rendezvous.world_size);
                 let hosts = alloc::vec![HostRanks::new(host.clone(), &all)];
                 let (apps, origin) = (alloc::vec![rendezvous.world_size], OsBytes::default());
-                Self { name, hosts, here: 0, apps, is_crowded, origin }
+                Self { name, hosts, here: 0, apps, is_crowded, origin, session_dir: OsBytes::default() }
             }
         }
     }
@@ -121,7 +124,8 @@ impl Layout {
         let MpiWorld { apps, hosts, origin } = decode(bytes).ok()?;
         let here = hosts.iter().position(|host| host.name.as_slice() == self.host()).unwrap_or(usize::MAX);
         let name = core::str::from_utf8(name).ok()?.into();
-        Some(Self { name, hosts, here, apps, is_crowded: false, origin })
+        let (is_crowded, session_dir) = (false, OsBytes::default());
+        Some(Self { name, hosts, here, apps, is_crowded, origin, session_dir })
     }
 
     /// The number of all ranks.

@@ -24,7 +24,15 @@ fn host(name: &str, ranges: &[(u32, u32)]) -> HostRanks {
 
 fn world(size: u32) -> Layout {
     let hosts = vec![host("here", &[(0, size - 1)])];
-    Layout { name: "world".into(), hosts, here: 0, apps: vec![size], is_crowded: false, origin: OsBytes::default() }
+    Layout {
+        name: "world".into(),
+        hosts,
+        here: 0,
+        apps: vec![size],
+        is_crowded: false,
+        origin: OsBytes::default(),
+        session_dir: OsBytes::default(),
+    }
 }
 
 /// A machine, and what it has written.

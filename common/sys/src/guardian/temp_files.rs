@@ -1,13 +1,15 @@
-//! Files that exist for as long as a job runs: the socket of the store, and those of libraries of ranks in /dev/shm.
+//! Files that exist for as long as a job runs: the socket of the store, a directory for MPI libraries beside it, and files in /dev/shm.
 //!
-//! Agent and guardian share a page with its path, so that it goes also if one of them is killed. A path that would have to be sent to the
-//! guardian could be lost on the way.
+//! Agent and guardian share a page with the path of the socket, so that all go also if one of them is killed. A path that would have to be
+//! sent to the guardian could be lost on the way.
 
 use super::ShmFiles;
 use crate::memory::shared;
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Longest path of a unix socket with its end, and so of ours: `sun_path`, unix(7).
@@ -50,7 +52,24 @@ impl TempFiles {
         true
     }
 
-    /// Removes the files that are there. The guardian calls it last.
+    /// The directory for MPI libraries, which need not be there; `None`: there is no socket.
+    #[must_use]
+    pub fn library_dir(&self) -> Option<PathBuf> {
+        let bytes: Vec<u8> =
+            self.socket.iter().map(|slot| slot.load(Ordering::Acquire)).take_while(|b| *b != 0).collect();
+        (!bytes.is_empty()).then(|| Path::new(OsStr::from_bytes(&bytes)).with_extension("mpi"))
+    }
+
+    /// Makes the directory for MPI libraries. No other user can reach it.
+    ///
+    /// # Errors
+    /// There is no socket, or the directory cannot be made beside it.
+    pub fn make_library_dir(&self) -> io::Result<()> {
+        let dir = self.library_dir().ok_or(io::ErrorKind::NotFound)?;
+        std::fs::DirBuilder::new().mode(0o700).create(dir)
+    }
+
+    /// Removes the files that are there. The guardian calls it last, when it may allocate.
     pub fn sweep(&self) {
         self.shm.sweep();
         let mut path = [0u8; ROOM];
@@ -58,6 +77,10 @@ impl TempFiles {
         if path[0] != 0 {
             // SAFETY: `path` ends with at least one zero, since nothing as long as it is noted.
             unsafe { libc::unlink(path.as_ptr().cast()) };
+        }
+        if let Some(dir) = self.library_dir() {
+            // No link inside is followed.
+            let _gone = std::fs::remove_dir_all(dir);
         }
     }
 }
@@ -79,5 +102,24 @@ mod tests {
         assert!(!path.exists(), "the file is removed while the socket listens");
         temp_files.sweep();
         drop(socket);
+    }
+
+    #[test]
+    fn directory_for_libraries_goes_with_all_that_is_in_it() {
+        let temp_files = TempFiles::new().unwrap();
+        assert!(temp_files.library_dir().is_none() && temp_files.make_library_dir().is_err());
+        let path = std::env::temp_dir().join(format!("rlaunch-library-{}.socket", std::process::id()));
+        assert!(temp_files.note(&path));
+        let (dir, kept) = (path.with_extension("mpi"), path.with_extension("kept"));
+        temp_files.make_library_dir().unwrap();
+        assert!(temp_files.make_library_dir().is_err(), "one that is there is not taken");
+        std::fs::create_dir_all(dir.join("world/0")).unwrap();
+        std::fs::write(dir.join("world/0/file"), "x").unwrap();
+        std::fs::create_dir(&kept).unwrap();
+        std::fs::write(kept.join("file"), "x").unwrap();
+        std::os::unix::fs::symlink(&kept, dir.join("link")).unwrap();
+        temp_files.sweep();
+        assert!(!dir.exists() && kept.join("file").exists());
+        std::fs::remove_dir_all(kept).unwrap();
     }
 }
