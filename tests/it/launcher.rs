@@ -43,13 +43,13 @@ fn a_launcher_command_that_outlives_its_agents_is_ended_before_rlaunch_exits() {
 /// As in a container that has the variables of its job, and not its programs.
 #[test]
 fn an_srun_that_is_missing_is_named_with_a_way_out() {
-    let script = r#"mkdir "$DIR/bin"; ln -s "$(command -v env)" "$DIR/bin"; PATH=$DIR/bin exec "$RL" -n 1 "$@""#;
+    let script = r#"mkdir "$DIR/bin"; PATH=$DIR/bin exec "$RL" -n 1 "$@""#;
     let plan = |words: &str| {
         let plan = Plan::shell(&script.replace("\"$@\"", words));
         plan.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "node[01-04]").env("SLURM_TASKS_PER_NODE", "1(x4)")
     };
     let done = plan("true").start().code(125);
-    done.says("error: 1 of 1 host cannot be reached; nothing was started\n").says("srun failed (exit code 127)");
+    done.says("error: 1 of 1 host cannot be reached; nothing was started\n").says("the command srun cannot be started: no such file");
     done.says("try     put srun into PATH; or --launcher ssh");
     plan("--launcher local /bin/true").start().code(0);
 }
