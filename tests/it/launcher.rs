@@ -49,7 +49,8 @@ fn an_srun_that_is_missing_is_named_with_a_way_out() {
         plan.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "node[01-04]").env("SLURM_TASKS_PER_NODE", "1(x4)")
     };
     let done = plan("true").start().code(125);
-    done.says("error: 1 of 1 host cannot be reached; nothing was started\n").says("the command srun cannot be started: no such file");
+    done.says("error: 1 of 1 host cannot be reached; nothing was started\n")
+        .says("the command srun cannot be started: no such file");
     done.says("try     put srun into PATH; or --launcher ssh");
     plan("--launcher local /bin/true").start().code(0);
 }

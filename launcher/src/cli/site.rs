@@ -240,7 +240,7 @@ impl Run {
     pub(crate) fn place(&self, site: &Site<'_>) -> Result<Placement, CliError> {
         let (mut apps, mut notes) = (Vec::new(), Vec::new());
         for program in &self.programs {
-            apps.push((program, self.with_discovered(self.hosts(program, site, &mut notes)?, site)?));
+            apps.push((program, self.with_discovered(self.hosts(program, site, &mut notes)?, site, &mut notes)?));
         }
         let named: Vec<Entry> = apps.iter().flat_map(|(_, hosts)| hosts.clone()).collect();
         let asked = self.ask(&apps, &named, site)?;

@@ -11,7 +11,7 @@ use rlaunch_core::id::NodeId;
 use rlaunch_core::job::slices::{Grow, Sizes, SizesError, SlicePlan, Slot, SlotError, SlotId, slots};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::map_by::Order;
-use rlaunch_core::place::{MOST_RANKS, Node, Placement, RankBy, RankPlacement};
+use rlaunch_core::place::{MOST_RANKS, Node, Note, Placement, RankBy, RankPlacement};
 use rlaunch_core::restarts::MOST_PREEMPT;
 use rlaunch_core::time::Span;
 use rlaunch_core::tpu::{self, SliceHost, TpuFacts};
@@ -250,8 +250,13 @@ impl Run {
 const RESERVE: usize = 16;
 
 impl Run {
-    /// The hosts of a program, with those that the command of `--discover` prints.
-    pub(super) fn with_discovered(&self, mut hosts: Vec<Entry>, site: &Site<'_>) -> Result<Vec<Entry>, CliError> {
+    /// The hosts of a program, with those that the command of `--discover` prints; a note, if that gives no list.
+    pub(super) fn with_discovered(
+        &self,
+        mut hosts: Vec<Entry>,
+        site: &Site<'_>,
+        notes: &mut Vec<Note>,
+    ) -> Result<Vec<Entry>, CliError> {
         let args = &self.whole.slices;
         let Some((option, command)) = args.discover.as_ref().filter(|_| args.is_given()) else { return Ok(hosts) };
         let printed = site.groups.run(&command.to_string(), ".").and_then(|output| {
@@ -270,7 +275,10 @@ impl Run {
                 Ok(hosts)
             }
             // A later run may be better.
-            Err(_) if !hosts.is_empty() => Ok(hosts),
+            Err(why) if !hosts.is_empty() => {
+                notes.push(Note::Undiscovered(why));
+                Ok(hosts)
+            }
             Err(why) => Err(SlicesError::NoList { option: option.clone(), why }.into()),
         }
     }

@@ -139,6 +139,9 @@ impl Server {
         if let Some(entry) = entries.iter().find(|entry| has(entry)) {
             return Err(Refusal::HasHost(entry.host.to_string().into()));
         }
+        if let Some(wrong) = super::up::wrong_addition(self.hosts.values().map(|named| &named.entry), &entries) {
+            return Err(Refusal::Lines(wrong.as_str().into()));
+        }
         let target = |entry: &Entry| Target::of(&entry.host).map_err(|error| Refusal::Lines(error.to_string().into()));
         let targets = entries.iter().map(target).collect::<Result<Vec<_>, _>>()?;
         for (entry, target) in entries.into_iter().zip(targets) {

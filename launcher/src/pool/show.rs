@@ -55,7 +55,7 @@ pub(super) fn refusal(refusal: &Refusal) -> String {
         Refusal::NoHost(host) => format!("has no host {host}"),
         Refusal::HasJob(host) => format!("keeps {host}: a job has it"),
         Refusal::HasHost(host) => format!("has {host} already"),
-        Refusal::Lines(why) => format!("does not understand the hosts: {why}"),
+        Refusal::Lines(why) => format!("cannot take these hosts: {why}"),
         Refusal::Version(_) | Refusal::Other(_) => "is of another version of rlaunch".to_owned(),
     }
 }

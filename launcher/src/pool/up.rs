@@ -149,23 +149,56 @@ fn report(name: &str, count: usize, lost: &[(OsBytes, OsBytes)], room: &Room) ->
     text
 }
 
-/// Slices that differ in their number of hosts or chips.
-fn wrong_slices(hosts: &[Entry]) -> Option<String> {
+/// Numbers of hosts and chips of slices, by their names.
+fn sizes<'a>(hosts: impl Iterator<Item = &'a Entry>) -> BTreeMap<&'a str, (u32, u32)> {
     let mut sizes: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
-    for chips in hosts.iter().filter_map(|entry| entry.chips.as_ref()).filter(|chips| !chips.slice.is_empty()) {
+    for chips in hosts.filter_map(|entry| entry.chips.as_ref()).filter(|chips| !chips.slice.is_empty()) {
         let (hosts, devices) = sizes.entry(&chips.slice).or_default();
         *hosts += 1;
         *devices += chips.devices;
     }
-    let mut sizes = sizes.into_iter();
-    let (first, size) = sizes.next()?;
-    let (other, differs) = sizes.find(|(_, other)| *other != size)?;
+    sizes
+}
+
+/// Slices that differ in their number of hosts or chips.
+fn wrong_slices(hosts: &[Entry]) -> Option<String> {
+    let mut sizes = sizes(hosts.iter()).into_iter();
+    let first = sizes.next()?;
+    sizes.find(|(_, other)| *other != first.1).map(|other| differ(first, other))
+}
+
+fn differ((first, size): (&str, (u32, u32)), (other, differs): (&str, (u32, u32))) -> String {
     let words = |(hosts, chips): (u32, u32)| format!("{} and {chips} chips", phrases::count(hosts.into(), "host"));
-    Some(format!(
+    format!(
         "slices of a pool have the same size, but {first} has {}, and {other} has {}\n  try     the same number of hosts for each slice",
         words(size),
         words(differs)
-    ))
+    )
+}
+
+/// Why hosts cannot join those that a pool has: slices join as a whole, and have one size.
+pub(super) fn wrong_addition<'a>(has: impl Iterator<Item = &'a Entry>, new: &[Entry]) -> Option<String> {
+    let has: Vec<&Entry> = has.collect();
+    let (known, joining) = (sizes(has.iter().copied()), sizes(new.iter()));
+    if let Some(slice) = joining.keys().find(|slice| known.contains_key(*slice)) {
+        return Some(format!(
+            "the pool has other hosts of slice {slice}\n  try     rlaunch pool remove for these, then add with all hosts of the slice"
+        ));
+    }
+    let is_sliced = |entry: &Entry| entry.chips.as_ref().is_some_and(|chips| !chips.slice.is_empty());
+    if let Some(entry) = new.iter().find(|entry| !has.is_empty() && is_sliced(entry) == known.is_empty()) {
+        let why = if known.is_empty() {
+            "has a slice, and the hosts of the pool have none"
+        } else {
+            "has no slice, and the hosts of the pool have"
+        };
+        return Some(format!(
+            "{} {why}\n  try     slice=NAME id=N in the hostfiles of all hosts, or of none",
+            entry.host
+        ));
+    }
+    let largest = known.into_iter().max_by_key(|(_, size)| *size)?;
+    joining.into_iter().find(|(_, size)| *size != largest.1).map(|other| differ(largest, other))
 }
 
 /// A host that another pool of the user has.
@@ -177,4 +210,35 @@ fn in_other_pool(name: &str, hosts: &[Entry]) -> Option<String> {
         let host = &hosts.iter().find(has)?.host;
         Some(format!("{host} is in the pool {other}\n  try     rlaunch pool remove {other} {host}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::hostlist::{Alone, files};
+
+    fn hosts(text: &str) -> Vec<Entry> {
+        files([("hosts", text.as_bytes())], &mut Alone).unwrap()
+    }
+
+    #[test]
+    fn slices_join_a_pool_as_a_whole_and_have_one_size() {
+        // A host of slice b has left.
+        let has = hosts("n[0-1] slice=a id=0 devices=4\nn2 slice=b id=0 devices=4\n");
+        let wrong = |text: &str| wrong_addition(has.iter(), &hosts(text)).unwrap_or_default();
+        assert_eq!(wrong("n[4-5] slice=c id=0 devices=4"), "");
+        for (text, why) in [
+            ("n3 slice=b id=0 devices=4", "the pool has other hosts of slice b\n  try     rlaunch pool remove"),
+            ("n4 slice=c id=0 devices=4", "but a has 2 hosts and 8 chips, and c has 1 host and 4 chips"),
+            ("n[4-5] slice=c id=0 devices=8", "and c has 2 hosts and 16 chips"),
+            ("n4", "n4 has no slice, and the hosts of the pool have"),
+        ] {
+            assert!(wrong(text).contains(why), "{text}: {}", wrong(text));
+        }
+        let plain = hosts("n0\nn1\n");
+        assert_eq!(wrong_addition(plain.iter(), &hosts("n2")), None);
+        let sliced = wrong_addition(plain.iter(), &hosts("n2 slice=a id=0")).unwrap();
+        assert!(sliced.starts_with("n2 has a slice, and the hosts of the pool have none"), "{sliced}");
+        assert_eq!(wrong_addition([].iter(), &hosts("n2 slice=a id=0")), None);
+    }
 }

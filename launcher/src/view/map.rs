@@ -314,6 +314,7 @@ pub(crate) const fn is_news(note: &Note) -> bool {
         | Note::OneRank(_)
         | Note::OnePerHost { .. }
         | Note::NoHosts { .. }
+        | Note::Undiscovered(_)
         | Note::FewerSlots { .. } => true,
     }
 }
@@ -337,6 +338,12 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
         Note::NoHosts { set, lacks } => {
             let [set, lacks] = [set, lacks].map(|text| Visible(text.as_bytes()));
             format!("rlaunch: {set} is set without {lacks}: all ranks run on this host (--launcher local: no note)\n")
+        }
+        Note::Undiscovered(why) => {
+            format!(
+                "rlaunch: --discover gives no list of hosts, so the named hosts are used: {}\n",
+                Visible(why.as_bytes())
+            )
         }
         Note::FewerSlots { host, named, given, job } => {
             let given = phrases::count((*given).into(), "slot");

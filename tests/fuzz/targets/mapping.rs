@@ -164,7 +164,11 @@ fn strictly(request: &Request, placement: &Placement) {
     let over = placement.nodes.iter().filter(|node| node.ranks > node.slots).count();
     let noted = placement.notes.iter().find_map(|note| match note {
         Note::Oversubscribed { others, .. } => Some(*others as usize + 1),
-        Note::OneRank(_) | Note::OnePerHost { .. } | Note::NoHosts { .. } | Note::FewerSlots { .. } => None,
+        Note::OneRank(_)
+        | Note::OnePerHost { .. }
+        | Note::NoHosts { .. }
+        | Note::Undiscovered(_)
+        | Note::FewerSlots { .. } => None,
     });
     assert_eq!(noted.unwrap_or(0), over);
     let strict = place(&Request { strict: true, ..request.clone() });

@@ -243,6 +243,8 @@ pub enum Note {
         /// The scheduler's job, in words.
         job: String,
     },
+    /// The first run of the command of `--discover` gave no list, for this reason. The named hosts are used.
+    Undiscovered(String),
     /// A host has more ranks than slots.
     Oversubscribed {
         /// The first such host.

@@ -109,18 +109,25 @@ impl PoolHost {
 pub(super) struct HostTable {
     hosts: BTreeMap<NodeId, PoolHost>,
     next: u32,
+    /// Hosts of a slice: all have as many. A slice with fewer has lost some, by `drain` or `remove`.
+    slice_size: usize,
 }
 
 impl HostTable {
     pub(super) const fn new() -> Self {
-        Self { hosts: BTreeMap::new(), next: 0 }
+        Self { hosts: BTreeMap::new(), next: 0, slice_size: 0 }
     }
 
     pub(super) fn add(&mut self, slots: u32, slice: Option<u32>) -> NodeId {
+        if !self.has_slices() {
+            self.slice_size = 0;
+        }
         let node = NodeId::new(self.next);
         self.next = self.next.saturating_add(1);
         let (link, used) = (Link::Opening, Use::None);
         self.hosts.insert(node, PoolHost { slots, slice, link, used, is_warned: false, is_draining: false });
+        self.slice_size =
+            self.slice_size.max(self.hosts.values().filter(|host| slice.is_some() && host.slice == slice).count());
         node
     }
 
@@ -225,19 +232,13 @@ impl HostTable {
         (u32::try_from(usable).unwrap_or(u32::MAX), u32::try_from(all).unwrap_or(u32::MAX))
     }
 
-    /// Slices of which all hosts are candidates.
+    /// Whole slices of which all hosts are candidates.
     fn slices(&self, is_candidate: impl Fn(&PoolHost) -> bool) -> BTreeSet<u32> {
-        let mut good = BTreeSet::new();
-        let mut bad = BTreeSet::new();
-        for host in self.hosts.values() {
-            let Some(slice) = host.slice else { continue };
-            if is_candidate(host) {
-                good.insert(slice)
-            } else {
-                bad.insert(slice)
-            };
+        let mut candidates: BTreeMap<u32, usize> = BTreeMap::new();
+        for host in self.hosts.values().filter(|host| is_candidate(host)) {
+            host.slice.into_iter().for_each(|slice| *candidates.entry(slice).or_default() += 1);
         }
-        good.difference(&bad).copied().collect()
+        candidates.into_iter().filter(|(_, count)| *count == self.slice_size).map(|(slice, _)| slice).collect()
     }
 
     /// The hosts for a need, of those that are candidates.

@@ -269,6 +269,17 @@ fn largest_valid_number_of_whole_slices_is_taken() {
 }
 
 #[test]
+fn slice_of_which_a_host_has_left_is_not_handed_out() {
+    let mut pool = pool(6, |id| Some(id / 2));
+    pool.handle(T0, PoolEvent::Drain(NodeId::new(2)));
+    drain(&mut pool);
+    assert!(pool.host(NodeId::new(2)).is_none(), "it is gone");
+    assert_eq!(asked(&mut pool, 1, Need::Slices(vec![1, 2, 3])), granted(1, &[0, 1, 4, 5]));
+    let few = PoolAction::Refuse(hold(2), Refusal::TooFew { usable: 2, hosts: 2 });
+    assert_eq!(asked(&mut pool, 2, Need::Slices(vec![3])), [few]);
+}
+
+#[test]
 fn queue_has_an_end() {
     let mut pool = pool(1, |_| None);
     asked(&mut pool, 0, Need::All);

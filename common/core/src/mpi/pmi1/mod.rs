@@ -170,7 +170,8 @@ impl Lines {
         cx.init_wait.wait(cx.now, &cx.layout.world(), rank);
         session.generation = own.inits;
         session.phase = Phase::Inside;
-        if session.generation >= self.begun && cx.layout.own().len() > 1 {
+        // A single rank makes them when it meets the ranks that it has started.
+        if session.generation >= self.begun {
             let files = shm_names::of_space(cx.layout, &space(cx.layout, session.generation));
             let files = files.into_iter().map(|path| Action::Cleanup { rank: None, path: path.into_bytes() });
             cx.out.extend(files);
