@@ -23,6 +23,7 @@ fn machine() -> Mpi {
         apps: vec![RANKS],
         is_crowded: true,
         origin: Default::default(),
+        session_dir: "/tmp/rlaunch.mpi/world".into(),
     })
 }
 
