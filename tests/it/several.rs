@@ -168,7 +168,7 @@ fn nothing_of_a_job_listens_on_any_host() {
             // The agent's own, which no other user can reach.
             let is_door = |line: &&str| line.contains("/rlaunch-") && line.ends_with(".socket");
             let (doors, others): (Vec<&str>, Vec<&str>) = unix.lines().filter(listens).partition(is_door);
-            // Accepts nobody: a pool connects to it, and the kernel ends that with the job.
+            // Such a listener accepts no connection. The kernel ends the connection of a pool together with the job.
             let is_sign = |line: &&str| line.contains(" @rlaunch-job-");
             let (signs, others): (Vec<&str>, Vec<&str>) = others.into_iter().partition(is_sign);
             let one = usize::from(host != "login");

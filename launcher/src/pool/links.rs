@@ -55,7 +55,7 @@ pub(super) enum LinkNews {
     Lost(NodeId, OsBytes),
     /// Nothing of this job is left there.
     Empty(NodeId, JobId),
-    /// It is about to be taken away: the source of the warning.
+    /// The host is about to be taken away. The source of the warning.
     Warned(NodeId, OsBytes),
 }
 
@@ -110,7 +110,7 @@ struct Link {
     in_vain: u32,
     complaint: OsBytes,
     facts: OsBytes,
-    /// It has a metadata server.
+    /// Whether the host has a metadata server.
     has_metadata: bool,
     /// Its warnings are to be waited for.
     is_unwatched: bool,

@@ -98,7 +98,7 @@ fn group(rng: &mut Rng, plan: &mut Plan, first: u64) {
     plan.spec.placement.worlds.add_program(group);
 }
 
-/// So many ranks are of the first program.
+/// Gives this number of ranks to the first program.
 fn seat(plan: &mut Plan, first: u64) {
     let all = plan.ranks.len() as u64;
     plan.spec.apps[0].procs = u32::try_from(first).unwrap_or(1);
