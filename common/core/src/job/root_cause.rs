@@ -14,7 +14,9 @@
 //! when its end was seen are named too: they may be the cause, or their messages may have been late. Nor is it known of a host that only
 //! did not answer when its ranks were to be ended: it is never the one that is named for that.
 
+use super::CloseReason;
 use super::notice::{EndingBegan, RankExit};
+use crate::bootstrap::CarrierKind;
 use crate::events::{Cause, Lost};
 use crate::id::{NodeId, Rank};
 use crate::signal::Signal;
@@ -45,6 +47,8 @@ pub(super) struct RootCause {
     cancelled_hosts: BTreeSet<NodeId>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
     lost_supervisor: BTreeSet<NodeId>,
+    /// When the process that had started agents ended, while they were connected.
+    starter_ended: Option<Mono>,
 }
 
 /// A host that was lost.
@@ -83,6 +87,7 @@ impl RootCause {
             cancelled: None,
             cancelled_hosts: BTreeSet::new(),
             lost_supervisor: BTreeSet::new(),
+            starter_ended: None,
         }
     }
 
@@ -153,6 +158,19 @@ impl RootCause {
         self.cancelled_hosts.extend(hosts);
     }
 
+    /// The process that had started agents has ended, and they are connected.
+    pub(super) fn on_starter_ended(&mut self, now: Mono) {
+        self.starter_ended.get_or_insert(now);
+    }
+
+    /// The host of the first failed rank, if a scheduler has killed the whole step there for the end of srun, the rank before the agent.
+    fn killed_with_step(&self) -> Option<&LostHost> {
+        let (rank, ended) = (self.root()?, self.starter_ended?);
+        let is_killed = matches!(rank.status, Status::Signaled { sig: Signal::KILL, .. }) && rank.at >= ended;
+        let by_srun = |lost| matches!(lost, Lost::Agent(CloseReason::Carrier(CarrierKind::Srun, _)));
+        self.lost_hosts.iter().find(|host| is_killed && host.node == rank.node && by_srun(host.lost))
+    }
+
     /// A host is reached again, with other parts of ours.
     pub(super) fn revive(&mut self, node: NodeId) {
         self.lost_supervisor.remove(&node);
@@ -177,7 +195,10 @@ impl RootCause {
         }
         let rank = self.root().map(|RankExit { rank, status, .. }| Cause::Rank { rank, status });
         match &self.began {
-            Some((named @ Cause::Rank { .. }, _)) => rank.unwrap_or_else(|| named.clone()),
+            Some((named @ Cause::Rank { .. }, _)) => match self.killed_with_step() {
+                Some(host) => cause_of(host),
+                None => rank.unwrap_or_else(|| named.clone()),
+            },
             Some((named @ Cause::Lost { node, .. }, _)) => {
                 let known = self.lost_hosts.iter().find(|host| host.node == *node);
                 // Not if a lease had expired before, or a heartbeat was missing.

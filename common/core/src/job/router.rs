@@ -46,6 +46,7 @@ impl Parts {
             JobEvent::KillWait(span) => step.facts.note_kill_wait(span),
             JobEvent::StepCancelled { nodes } => self.on_step_cancelled(step, &nodes),
             JobEvent::StarterEnded { nodes, kind, end } => {
+                self.root_cause.on_starter_ended(step.now);
                 self.node_ends.on_starter_ended(step.now, nodes, CloseReason::Carrier(kind, end));
             }
             JobEvent::Found(news) => step.notify(Notice::Log(What::News(news))),

@@ -221,6 +221,34 @@ fn agents_lost_soon_after_srun_was_killed_are_lost_for_that_and_no_lease_is_wait
     }
 }
 
+/// Slurm kills the processes of a step one after the other. A rank that was killed before srun is the cause itself.
+#[test]
+fn rank_killed_with_the_step_of_a_killed_srun_is_not_the_cause() {
+    let (kind, end) = (CarrierKind::Srun, CarrierEnd::Signal(9));
+    let ended = || JobEvent::StarterEnded { nodes: [0, 1].map(NodeId::new).into(), kind, end };
+    for is_before in [false, true] {
+        let mut s = in_step();
+        s.wait(100);
+        if is_before {
+            let now = s.now;
+            s.exits(0, killed(Signal::KILL), (now, now));
+            s.wait(100).event(ended());
+        } else {
+            s.event(ended()).wait(100);
+            let now = s.now;
+            s.exits(0, killed(Signal::KILL), (now, now));
+        }
+        for node in [0, 1] {
+            s.event(JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof });
+        }
+        s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+        let Some(What::JobEnd { cause, .. }) = s.log.last() else { panic!("{:?}", s.log.last()) };
+        let is_rank = matches!(cause, Cause::Rank { status, .. } if *status == killed(Signal::KILL));
+        assert_eq!(is_rank, is_before, "{cause:?}");
+        assert_eq!(s.finished, Some(Ending::Code(if is_before { 137 } else { 125 })));
+    }
+}
+
 #[test]
 fn agent_lost_long_after_the_end_of_srun_or_alone_has_the_time_of_its_lease() {
     let (kind, end) = (CarrierKind::Srun, CarrierEnd::Signal(9));
