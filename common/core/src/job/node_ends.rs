@@ -204,8 +204,9 @@ impl NodeEnds {
         if let Some(known) = self.nodes.get_mut(node.index()) {
             known.closed = Some(cx.now);
         }
-        let starter =
-            self.starter_end(node, cx.now).filter(|_| matches!(why, CloseReason::Eof | CloseReason::Failed(_)));
+        // An agent that is killed may have sent a part of a message.
+        let is_end = matches!(why, CloseReason::Eof | CloseReason::Failed(_) | CloseReason::Malformed);
+        let starter = self.starter_end(node, cx.now).filter(|_| is_end);
         let why = starter.map_or(why, |end| end.why);
         match self.state(node) {
             State::Up if self.is_cancelled(node) => {

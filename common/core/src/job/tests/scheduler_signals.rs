@@ -226,7 +226,7 @@ fn agents_lost_soon_after_srun_was_killed_are_lost_for_that_and_no_lease_is_wait
 fn rank_killed_with_the_step_of_a_killed_srun_is_not_the_cause() {
     let (kind, end) = (CarrierKind::Srun, CarrierEnd::Signal(9));
     let ended = || JobEvent::StarterEnded { nodes: [0, 1].map(NodeId::new).into(), kind, end };
-    for is_before in [false, true] {
+    for (is_before, why) in [(false, CloseReason::Eof), (true, CloseReason::Eof), (false, CloseReason::Malformed)] {
         let mut s = in_step();
         s.wait(100);
         if is_before {
@@ -239,7 +239,7 @@ fn rank_killed_with_the_step_of_a_killed_srun_is_not_the_cause() {
             s.exits(0, killed(Signal::KILL), (now, now));
         }
         for node in [0, 1] {
-            s.event(JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof });
+            s.event(JobEvent::EdgeClosed { node: NodeId::new(node), why });
         }
         s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
         let Some(What::JobEnd { cause, .. }) = s.log.last() else { panic!("{:?}", s.log.last()) };
