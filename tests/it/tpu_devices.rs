@@ -48,11 +48,15 @@ fn on_chip(script: &str) -> Plan {
 }
 
 /// The script of a holder in the background, of a job and of the fate of the holder.
+///
+/// The holder and its descendants keep the pipe `alive` open. The kernel kills a contained holder
+/// some time after the process that contains it: the script ends when all of them have ended.
 fn held_by(holder: &str, job: &str) -> Done {
     let script = format!(
-        "{holder} & pid=$!; read up <up; {job}; echo code $?; fate $pid; [ -e rest ] && pid=$(cat rest); kill -KILL $pid 2>/dev/null; wait"
+        "{holder} 9>alive & pid=$!; exec 8<alive; read up <up; {job}; echo code $?; fate $pid; \
+         [ -e rest ] && pid=$(cat rest); kill -KILL $pid 2>/dev/null; wait; read end <&8"
     );
-    let done = on_chip(&format!("mkfifo -m 666 up; {script}")).start().end();
+    let done = on_chip(&format!("mkfifo -m 666 up alive; {script}; exit 0")).start().end();
     assert!(done.exit.is_success(), "{:?}: {}", done.exit, done.err());
     done
 }
