@@ -17,6 +17,8 @@ const FEWEST_WORDS: usize = 5;
 /// Texts that name no failure and no warning: hints, ends of sentences, answers to a signal, progress. `…` stands for names and numbers.
 const ORDINARY: &[&str] = &[
     "in Slurm, more CPUs for the allocation or for srun --exact: -c N (--cpus-per-task)",
+    // Of Open MPI, not of rlaunch.
+    "rlaunch: Open MPI sent the help message … / … …",
     // Hints.
     "a higher limit",
     "large data in a file",

@@ -85,8 +85,29 @@ fn rank_that_exits_between_init_and_finalize_fails_the_job() {
     let scratch = Scratch::new();
     for hello in hellos(scratch.dir()) {
         let done = hello.run(&["-n", "2"], &["exit", "1"]).start().code(1);
-        // The words about it are in the rank's stderr, unless that was closed before its end was seen.
+        done.says("rank 1 exited after MPI_Init and before MPI_Finalize");
         done.says("rank 1 failed first: exit 1");
+        // The stderr of the rank ends before its process does.
+        let plan = Plan::rlaunch(["-n", "2", "sh", "-c", "exec \"$0\" \"$@\" 2>&-"]);
+        let done = hello.settings(plan).args([hello.program()]).args(["exit", "1"]).start().code(1);
+        done.says("rank 1 exited after MPI_Init and before MPI_Finalize");
+    }
+}
+
+/// Each rank of Open MPI sends the text and waits for the answer. Ranks that cannot start exit at once after their last text.
+#[test]
+fn help_messages_of_open_mpi_are_shown_once() {
+    let scratch = Scratch::new();
+    for hello in hellos(scratch.dir()).into_iter().filter(Hello::is_open_mpi) {
+        let shared = if hello.family() == Family::OpenMpi5 { "self,sm,tcp" } else { "self,vader,tcp" };
+        let plan = hello.with_help_files(hello.run(&["-n", "4"], &[])).env("OMPI_MCA_btl", shared);
+        let done = plan.env("OMPI_MCA_btl_tcp_if_include", "nonexistent0").start().code(0);
+        let shown = done.err().matches("An invalid value was given for btl_tcp_if_include").count();
+        assert_eq!(shown, 1, "{}: {}", hello.name(), done.err());
+        done.says("Open MPI sent the help message help-mpi-btl-tcp.txt / invalid if_inexclude 3 more times");
+        let plan = hello.with_help_files(hello.run(&["-n", "1"], &[])).env("OMPI_MCA_btl", "self,nonexistent");
+        let done = plan.start().code_of_any(&[1, 14]);
+        assert!(done.err().contains("Component: nonexistent"), "{}: {}", hello.name(), done.err());
     }
 }
 

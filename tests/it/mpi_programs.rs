@@ -196,6 +196,14 @@ impl Hello {
         found
     }
 
+    /// The wheels of Open MPI were built for another directory, and have their texts here.
+    pub(crate) fn with_help_files(&self, plan: Plan) -> Plan {
+        match self.library.wheel {
+            Some(_) => plan.env("OPAL_PREFIX", self.lib.parent().unwrap()),
+            None => plan,
+        }
+    }
+
     /// Open MPI looks for fast networks for a second otherwise.
     pub(crate) fn settings(&self, plan: Plan) -> Plan {
         let shared = if self.family() == Family::OpenMpi5 { "self,sm" } else { "self,vader" };

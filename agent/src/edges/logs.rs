@@ -288,7 +288,10 @@ fn read(edges: &mut Edges, id: StreamId) {
     }
     let mut bytes = Vec::new();
     match rlaunch_sys::fd::read_onto(stream.fd.as_raw_fd(), &mut bytes, stream.marks.room(stream.total, CHUNK)) {
-        Ok(0) => return end(edges, id),
+        Ok(0) => {
+            let has_more = super::mpi::has_last_words(edges, id);
+            return if has_more { read(edges, id) } else { end(edges, id) };
+        }
         Ok(n) => {
             let before = stream.total;
             stream.total = stream.total.saturating_add(n as u64);

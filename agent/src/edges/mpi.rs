@@ -16,7 +16,7 @@ pub(super) use cleanup::reaped;
 use noted_files::NotedFiles;
 use outcome::Outcomes;
 use rlaunch_core::framework::MpiService;
-use rlaunch_core::id::{ClientId, Rank, WorldId};
+use rlaunch_core::id::{ClientId, Rank, Std, StreamId, WorldId};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::master_store::Guard;
 use rlaunch_core::mpi::{Action, Broken, Layout, MAX_UNREAD, Mpi, Reach};
@@ -169,21 +169,31 @@ pub(super) fn close_world(edges: &mut Edges, world: WorldId) {
 /// The end of a rank as MPI has it: `MPI_Abort` has a code, and a rank that ends in the middle of MPI has failed.
 pub(super) fn status(edges: &mut Edges, rank_of: RankOf, status: Status) -> Status {
     let (number, rank) = rank_of;
-    let Edges { mpi: Some(listener), ranks, .. } = edges else { return status };
+    let Edges { mpi: Some(listener), ranks, events, .. } = edges else { return status };
     if !listener.worlds.get(&number).is_some_and(|world| world.machine.was_used()) {
         return status;
     }
-    if matches!(status, Status::Exited(0)) {
-        // Its last message may not be read yet.
-        listener.look(ranks);
-    }
-    let Some(world) = listener.worlds.get(&number) else { return status };
+    // Its last message may not be read yet.
+    listener.look(ranks);
+    let Some(world) = listener.worlds.get_mut(&number) else { return status };
     let outcome = world.outcomes.end(rank, status, world.machine.is_inside(rank));
+    // Facts go before the end of the rank: its stderr may have ended.
+    events.extend(world.machine.repeated_help().into_iter().map(NodeEvent::News));
     if outcome != status && !world.outcomes.has_aborted(rank) {
-        let words = format!("rlaunch: rank {rank} exited after MPI_Init and before MPI_Finalize\n");
-        ranks.write_stderr(rank_of, words.as_bytes());
+        let pid = ranks.processes_of(rank_of).last().map_or(0, |pid| pid.cast_unsigned());
+        events.push_back(NodeEvent::News(NodeNews::MpiUnfinished { rank, pid }));
     }
     outcome
+}
+
+/// The stderr of a rank has ended. Its last messages may have texts for the user, which are put there: then there is more to read.
+pub(super) fn has_last_words(edges: &mut Edges, id: StreamId) -> bool {
+    let Edges { mpi: Some(listener), ranks, .. } = edges else { return false };
+    if id.std() != Std::Err || listener.connections.is_empty() {
+        return false;
+    }
+    listener.look(ranks);
+    ranks.stream_mut(id.proc(), id.std()).is_some_and(|stream| rlaunch_sys::fd::unread(&stream.fd) > 0)
 }
 
 impl MpiListener {

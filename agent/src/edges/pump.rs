@@ -4,7 +4,7 @@
 //! the set, which would report it again and again.
 
 use super::rank_table::Ranks;
-use super::{Edges, Link, logs};
+use super::{Edges, Link, logs, mpi};
 use crate::early::now;
 use rlaunch_core::id::{NodeId, ProcId, Std, StreamId};
 use rlaunch_core::logs::Way;
@@ -302,6 +302,12 @@ fn step(edges: &mut Edges, cx: &mut Context<'_>, lost: bool) -> bool {
             return true;
         }
         read(edges, id);
+        if edges.pump.work.as_ref().is_some_and(|work| matches!(work.phase, Phase::End))
+            && mpi::has_last_words(edges, id)
+        {
+            edges.pump.work = None;
+            read(edges, id);
+        }
     }
     let Some(work) = edges.pump.work.take() else { return true };
     if lost || edges.pump.may_send(work.id) {

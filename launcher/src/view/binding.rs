@@ -27,7 +27,9 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
         | NodeNews::LockFile { .. }
         | NodeNews::DeviceHeld(_)
         | NodeNews::MpiUsed { .. }
-        | NodeNews::MpiWaits { .. } => None,
+        | NodeNews::MpiWaits { .. }
+        | NodeNews::MpiUnfinished { .. }
+        | NodeNews::MpiHelp { .. } => None,
     }
 }
 

@@ -212,7 +212,9 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line
         | NodeNews::NotBound(_)
         | NodeNews::OneCpu { .. }
         | NodeNews::MpiUsed { .. }
-        | NodeNews::MpiWaits { .. } => None,
+        | NodeNews::MpiWaits { .. }
+        | NodeNews::MpiUnfinished { .. }
+        | NodeNews::MpiHelp { .. } => None,
     }
 }
 

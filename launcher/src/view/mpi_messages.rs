@@ -5,6 +5,7 @@ use rlaunch_core::id::Rank;
 use rlaunch_core::mpi::PATIENCE;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
+use rlaunch_core::report::{RankLine, Report};
 
 /// Ranks that wait in `MPI_Init` for ranks that have not come: ranges of both.
 pub(super) fn waits(waiting: &[(u32, u32)], missing: &[(u32, u32)], has_exited: impl Fn(Rank) -> bool) -> String {
@@ -26,6 +27,22 @@ pub(super) fn waits(waiting: &[(u32, u32)], missing: &[(u32, u32)], has_exited: 
 /// `rank 3`, `ranks 0-2,5`.
 fn ranks(set: &RankSet) -> String {
     if set.len() == 1 { format!("rank {set}") } else { format!("ranks {set}") }
+}
+
+/// A rank has exited with 0 in the middle of MPI. It has this number in its world, and ran as this process.
+pub(super) fn unfinished(report: &Report, rank: Rank, pid: u32) -> String {
+    let is_meant = |(line, found): &(&RankLine, Rank)| {
+        let number = report.in_group(*found).map_or(*found, |(_, number)| number);
+        number == rank && line.started.is_some_and(|(started, _)| started == pid)
+    };
+    let found = report.ranks.iter().zip((0..).map(Rank::new)).find(is_meant).map_or(rank, |(_, found)| found);
+    format!("{} exited after MPI_Init and before MPI_Finalize", phrases::named_ranks(report, &[found]))
+}
+
+/// Ranks have sent a help message of Open MPI again: a line.
+pub(super) fn help(count: u32, file: &OsBytes, topic: &OsBytes) -> String {
+    let times = phrases::count(u64::from(count), "more time");
+    format!("rlaunch: Open MPI sent the help message {file} / {topic} {times}\n")
 }
 
 /// The ranks of an MPI program were not connected.

@@ -18,7 +18,7 @@ use rlaunch_core::travel::Lowered;
 use rlaunch_core::wire::limit::Limit;
 use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::Hello;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The sender of a signal that rlaunch got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,8 +36,20 @@ pub(super) struct Reported {
     limits: BTreeSet<Limit>,
     /// No rank had connected to the store.
     store_unused: bool,
+    /// By file and topic, how many times a help message of Open MPI came again.
+    help: BTreeMap<(OsBytes, OsBytes), u32>,
+    /// A rank has ended in the middle of MPI: after so many restarts of all ranks.
+    unfinished: Option<usize>,
     /// The user has asked for files to be removed (`rlaunch clean`).
     pub(super) cleans: bool,
+}
+
+impl Reported {
+    /// Help messages that were sent again: lines before the end of the job.
+    pub(super) fn repeated_help(&self, tone: Tone) -> String {
+        let shown = self.help.iter().filter(|_| tone >= Tone::Normal);
+        shown.map(|((file, topic), count)| mpi_messages::help(*count, file, topic)).collect()
+    }
 }
 
 /// The last words of an ssh or srun of one host that ended before the job did.
@@ -193,6 +205,16 @@ pub(super) fn node_news(news: &NodeNews, host: &OsBytes, names: &Names, reported
         NodeNews::MpiWaits { waiting, missing } => {
             Some((Tone::Normal, mpi_messages::waits(waiting, missing, |rank| names.has_exited(rank))))
         }
+        NodeNews::MpiUnfinished { rank, pid } => {
+            let failures = Some(names.failures());
+            let is_first = std::mem::replace(&mut reported.unfinished, failures) != failures;
+            is_first.then(|| (Tone::Quiet, mpi_messages::unfinished(names.report(), *rank, *pid)))
+        }
+        NodeNews::MpiHelp { count, file, topic } => {
+            let all = reported.help.entry((file.clone(), topic.clone())).or_default();
+            *all = all.saturating_add(*count);
+            None
+        }
     }
 }
 
@@ -213,7 +235,9 @@ pub(crate) fn node_diagnostic(news: &NodeNews, host: &str) -> String {
         | NodeNews::LockFile { .. }
         | NodeNews::DeviceHeld(_)
         | NodeNews::MpiUsed { .. }
-        | NodeNews::MpiWaits { .. } => format!("{host}: {news:?}"),
+        | NodeNews::MpiWaits { .. }
+        | NodeNews::MpiUnfinished { .. }
+        | NodeNews::MpiHelp { .. } => format!("{host}: {news:?}"),
     }
 }
 

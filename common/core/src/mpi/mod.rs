@@ -4,6 +4,7 @@
 //! the business of an edge. The machine asks it whether a connection may speak for a rank.
 
 mod fences;
+mod help;
 mod init_wait;
 mod job_data;
 mod layout;
@@ -342,6 +343,7 @@ impl Mpi {
             Pending::Published(waiter) => names::answer_published(&mut cx, waiter, &reply),
             Pending::Lookup(taking) => taking.answered(&mut cx, &reply),
             Pending::Spawn(spawn) => spawn.answered(&mut cx, &reply),
+            Pending::Help(candidate) => messages.take_help(&mut cx, candidate, &reply),
             Pending::OfWorld(of) => messages.take_of_world(&mut cx, of, &reply),
             Pending::Keys(generation, read) => lines.take_keys(&mut cx, (generation, read), values),
             Pending::Data(Looking::Host(node, read)) => messages.take_data(&mut cx, (node, read), values),
@@ -360,6 +362,11 @@ impl Mpi {
             Pending::Meeting(met) => messages.release(&mut cx, &met),
             Pending::Committed(wanted) => pmix::ask_for(&mut cx, wanted),
         }
+    }
+
+    /// Help messages of Open MPI that were not shown again, since the last call.
+    pub fn repeated_help(&mut self) -> Vec<NodeNews> {
+        self.messages.repeated_help()
     }
 
     /// A rank takes part in rounds from now on.

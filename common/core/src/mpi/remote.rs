@@ -45,6 +45,8 @@ pub(super) enum Pending {
     Lookup(Taking),
     /// A process that starts programs.
     Spawn(Spawn),
+    /// A help message that another host may have shown.
+    Help(super::help::Candidate),
 }
 
 /// Requests to the store.

@@ -14,6 +14,7 @@ use alloc::vec;
 
 mod exchange;
 mod groups;
+mod help;
 mod worlds;
 
 fn host(name: &str, ranges: &[(u32, u32)]) -> HostRanks {

@@ -113,6 +113,22 @@ pub enum NodeNews {
         /// Ranges of the ranks that have not come.
         missing: Vec<(u32, u32)>,
     },
+    /// A rank has exited with 0 after `MPI_Init` and before `MPI_Finalize`.
+    MpiUnfinished {
+        /// Its number in its world.
+        rank: Rank,
+        /// Its process id on the host.
+        pid: u32,
+    },
+    /// Ranks of this host have sent a help message of Open MPI that was shown already.
+    MpiHelp {
+        /// How often, since the last report of this message.
+        count: u32,
+        /// The file of Open MPI that has the text.
+        file: OsBytes,
+        /// The part of the file.
+        topic: OsBytes,
+    },
 }
 
 /// Wire that an MPI library speaks.
@@ -159,6 +175,8 @@ impl NodeNews {
             Self::DeviceHeld(_) => "device.held",
             Self::MpiUsed { .. } => "mpi.used",
             Self::MpiWaits { .. } => "mpi.waits",
+            Self::MpiUnfinished { .. } => "mpi.unfinished",
+            Self::MpiHelp { .. } => "mpi.help",
         }
     }
 
@@ -214,12 +232,30 @@ impl NodeNews {
             }
             Self::LockFile { path, found, user, command } => lock_file(o, path, *found, (user, command)),
             Self::DeviceHeld(holder) => device_holder(o, holder),
-            Self::MpiUsed { wire } => o.text("wire", wire.word()),
-            Self::MpiWaits { waiting, missing } => {
-                o.text("waiting", &RankSet::of(waiting).to_string());
-                o.text("missing", &RankSet::of(missing).to_string());
+            Self::MpiUsed { .. } | Self::MpiWaits { .. } | Self::MpiUnfinished { .. } | Self::MpiHelp { .. } => {
+                mpi(o, self)
             }
         }
+    }
+}
+
+/// The use of MPI.
+fn mpi(o: &mut Object<'_>, news: &NodeNews) {
+    if let NodeNews::MpiUsed { wire } = news {
+        o.text("wire", wire.word());
+    }
+    if let NodeNews::MpiWaits { waiting, missing } = news {
+        o.text("waiting", &RankSet::of(waiting).to_string());
+        o.text("missing", &RankSet::of(missing).to_string());
+    }
+    if let NodeNews::MpiUnfinished { rank, pid } = news {
+        o.number("rank", rank.get().into());
+        o.number("pid", (*pid).into());
+    }
+    if let NodeNews::MpiHelp { count, file, topic } = news {
+        o.number("count", (*count).into());
+        o.bytes("file", file);
+        o.bytes("topic", topic);
     }
 }
 

@@ -255,6 +255,7 @@ fn without_a_line() -> Vec<What> {
         What::Together { nodes: nodes(&[0, 1]) },
         told(NodeNews::StoreRefused { from: "10.0.0.9:1".into(), count: 1 }),
         told(NodeNews::MpiUsed { wire: MpiWire::Pmi1 }),
+        told(NodeNews::MpiHelp { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() }),
         What::FileLost { rank: RANK, std: Std::Out, bytes: 1 },
         rank_started,
         What::RankFailed { rank: RANK, node: NODE, error: error(), tried: Tried::First },
@@ -389,6 +390,7 @@ fn messages() -> Vec<What> {
         told(NodeNews::StoreLimit { met: Met::at(Limit::Keys, b"", 9, 8), count: 1 }),
         told(NodeNews::FileFailed { errno: 28, path: "/logs".into() }),
         told(NodeNews::DeviceHeld(holder())),
+        told(NodeNews::MpiUnfinished { rank: Rank::new(1), pid: 4711 }),
         told(NodeNews::RankBound { rank, bound: true, cpus: "0-3".into(), cores: "0-3".into(), numa: "0".into() }),
         What::RankFailed { rank, node: NODE, error: error(), tried: Tried::Again { several_hosts: false } },
         signal(Signal::INT, Answer::Noted { kill_in: None }),
@@ -512,4 +514,27 @@ fn unused_store_has_one_line_per_job_with_the_port_of_the_arguments() {
     assert_eq!(unused(&mut begun(&["python3", "t.py"])), "", "it may need no store");
     let mut view = begun(&["python3", "t.py", "--dist-url", "tcp://127.0.0.1:23456"]);
     assert_eq!(unused(&mut view), format!("{head} meets at port 23456 instead\n"));
+}
+
+#[test]
+fn repeated_help_messages_of_all_hosts_are_one_line_before_the_report() {
+    let help = |count, topic: &str| told(NodeNews::MpiHelp { count, file: "help.txt".into(), topic: topic.into() });
+    let end = || messages().into_iter().find(|what| matches!(what, What::JobEnd { .. })).unwrap();
+    let text = |tone| {
+        let mut view = log_view(tone);
+        let records = [help(1, "a"), help(1, "b"), help(2, "a"), end()];
+        records.map(|what| view.text(&record(what), By::Sender)).concat()
+    };
+    let expected = "rlaunch: Open MPI sent the help message help.txt / a 3 more times\n\
+                    rlaunch: Open MPI sent the help message help.txt / b 1 more time\n";
+    assert!(text(Tone::Normal).starts_with(expected), "{}", text(Tone::Normal));
+    assert!(!text(Tone::Quiet).contains("help.txt"));
+}
+
+#[test]
+fn rank_that_ended_in_the_middle_of_mpi_is_named_once_for_each_start() {
+    let unfinished = |rank| told(NodeNews::MpiUnfinished { rank: Rank::new(rank), pid: 4711 });
+    let mut view = log_view(Tone::Quiet);
+    let text = [3, 1].map(|rank| view.text(&record(unfinished(rank)), By::Sender));
+    assert_eq!(text.concat(), "rlaunch: rank 3 exited after MPI_Init and before MPI_Finalize\n");
 }

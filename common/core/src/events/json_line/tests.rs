@@ -336,6 +336,8 @@ fn news() -> Vec<What> {
         What::News(JobNews::FilesLost { bytes: 4096 }),
         told(NodeNews::MpiUsed { wire: MpiWire::Pmix }),
         told(NodeNews::MpiWaits { waiting: vec![(0, 1), (3, 3)], missing: vec![(2, 2)] }),
+        told(NodeNews::MpiUnfinished { rank: RANK, pid: 4711 }),
+        told(NodeNews::MpiHelp { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() }),
         What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),
         What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NodeId::new(1) }),
         ending(Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM }, Some(Signal::TERM), within),

@@ -9,11 +9,15 @@ mod spawning;
 mod worlds;
 
 use super::fences::{Fences, Waiter};
+use super::help::{Candidate, HelpMessages};
 use super::{Action, Broken, Cx, Layout, Origin, SpeaksFor, job_data, names, spawn};
 use crate::id::{ClientId, Rank};
 use crate::time::Mono;
+use crate::wire::frozen::client::Reply;
+use crate::wire::node_news::NodeNews;
 use crate::wire::pmix::{
-    ALL_RANKS, FIRST_SPECIAL, GroupForm, HEADER, Header, Hello, Malformed, Proc, PublicRequest, Request, Writer, status,
+    ALL_RANKS, FIRST_SPECIAL, GroupForm, HEADER, Header, Hello, LogText, Malformed, Proc, PublicRequest, Request,
+    Writer, status,
 };
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -68,6 +72,7 @@ pub(super) struct Messages {
     fences: Fences<Meeting>,
     data: Data,
     worlds: Worlds,
+    help: HelpMessages,
     groups: u32,
     /// The facts about the job, described and not.
     job: [Option<Vec<u8>>; 2],
@@ -178,8 +183,8 @@ impl Messages {
             Request::Events | Request::GroupDestruct => status::SUCCESS,
             Request::NoEvents => return Ok(()),
             Request::Log(texts) => {
-                texts.iter().for_each(|text| cx.out.push_back(Action::Log { rank, text: text.to_vec() }));
-                status::SUCCESS
+                self.log(cx, (rank, waiter), &texts);
+                return Ok(());
             }
             Request::JobControl { cleanup } => {
                 cleanup
@@ -194,6 +199,25 @@ impl Messages {
         };
         reply(cx, waiter, answer);
         Ok(())
+    }
+
+    /// Texts for the user. A request has one help message at most.
+    fn log(&mut self, cx: &mut Cx<'_>, (rank, waiter): (Rank, Waiter), texts: &[LogText<'_>]) {
+        if let [LogText { text, help: Some(name) }] = texts {
+            return self.help.take(cx, (rank, waiter), *name, text);
+        }
+        texts.iter().for_each(|text| cx.out.push_back(Action::Log { rank, text: text.text.to_vec() }));
+        reply(cx, waiter, status::SUCCESS);
+    }
+
+    /// The store knows whether another host has shown a help message.
+    pub(super) fn take_help(&mut self, cx: &mut Cx<'_>, candidate: Candidate, answer: &Reply<'_>) {
+        self.help.answered(cx, candidate, answer);
+    }
+
+    /// Help messages that were not shown again, since the last call.
+    pub(super) fn repeated_help(&mut self) -> Vec<NodeNews> {
+        self.help.report()
     }
 
     /// Values for all ranks of the job, by name.

@@ -6,6 +6,7 @@
 
 mod apps;
 mod hello;
+mod log;
 mod read;
 mod request;
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod write;
 
 pub use apps::App;
 pub use hello::Hello;
+pub use log::{HelpName, LogText};
 pub use read::{Proc, RawValue, Reader};
 pub use request::{PublicRequest, Request};
 pub use write::{GroupForm, Writer};

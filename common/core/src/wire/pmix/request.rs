@@ -1,6 +1,6 @@
 //! The requests of a client, as far as they are answered.
 
-use super::{App, Malformed, Proc, RawValue, Reader, kind};
+use super::{App, LogText, Malformed, Proc, RawValue, Reader, kind};
 use alloc::vec::Vec;
 
 const ABORT: u8 = 1;
@@ -68,7 +68,7 @@ pub enum Request<'a> {
     /// Be notified no more: has no answer.
     NoEvents,
     /// Texts for the user.
-    Log(Vec<&'a [u8]>),
+    Log(Vec<LogText<'a>>),
     /// Files that are to be removed when it is gone.
     JobControl {
         /// Which.
@@ -119,7 +119,7 @@ impl<'a> Request<'a> {
             11 => Self::Disconnect(all.counted(kind::PROC, Reader::proc)?),
             12 | 13 => Self::Events,
             14 => Self::NoEvents,
-            16 => Self::Log(log(&mut all)?),
+            16 => Self::Log(super::log::texts(&mut all)?),
             18 => {
                 let _targets = all.counted(kind::PROC, Reader::proc)?;
                 let infos = infos(&mut all)?;
@@ -133,7 +133,7 @@ impl<'a> Request<'a> {
     }
 }
 
-fn infos<'a>(all: &mut Reader<'a>) -> Result<Vec<Info<'a>>, Malformed> {
+pub(super) fn infos<'a>(all: &mut Reader<'a>) -> Result<Vec<Info<'a>>, Malformed> {
     all.counted(kind::INFO, Reader::info)
 }
 
@@ -176,12 +176,4 @@ fn keys<'a>(all: &mut Reader<'a>) -> Result<Vec<&'a [u8]>, Malformed> {
     let _user = all.word()?;
     let count = all.size()?;
     (0..count).map(|_| all.one_text()).collect()
-}
-
-/// The texts for stdout and stderr. A client of version 3 or later sends the time before them.
-fn log<'a>(all: &mut Reader<'a>) -> Result<Vec<&'a [u8]>, Malformed> {
-    let mut timed = *all;
-    let read = timed.all(kind::TIME, |all| all.chunk::<8>().map(drop)).and_then(|_| infos(&mut timed));
-    let infos = read.or_else(|_| infos(all))?;
-    Ok(infos.iter().filter_map(|(_, value)| value.text()).collect())
 }

@@ -49,6 +49,42 @@ fn clients_of_three_libraries_are_understood() {
     assert!(files.unwrap()[0].starts_with(b"/dev/shm/sm_segment."));
 }
 
+/// A help message of Open MPI 4.1.4. Open MPI 5.0.11 sends the same.
+const HELP: [&[u8]; 2] = [
+    include_bytes!("../../../../../tests/golden/mpi/openmpi-4.1.4.help"),
+    include_bytes!("../../../../../tests/golden/mpi/openmpi-5.0.11.help"),
+];
+const NAME: HelpName<'_> = HelpName { file: b"help-mca-base.txt", topic: b"find-available:not-valid" };
+
+#[test]
+fn help_message_of_open_mpi_has_its_name_and_its_text() {
+    for bytes in HELP {
+        let [Request::Log(texts)] = &requests(bytes, false).unwrap()[..] else { panic!("no text") };
+        let [LogText { text, help }] = texts[..] else { panic!("{texts:?}") };
+        assert_eq!(help, Some(NAME));
+        assert!(text.starts_with(b"-----") && text.ends_with(b"-----\n"), "{text:?}");
+        for end in 0..bytes.len() {
+            let mut cut = bytes.to_vec();
+            cut[end] = 0xff;
+            let _any = (requests(&bytes[..end], false).map(drop), requests(&cut, false).map(drop));
+        }
+    }
+}
+
+/// Open MPI that was built for debugging writes the kinds of what it packs.
+#[test]
+fn packed_help_message_with_kinds_is_understood() {
+    let text = |text: &[u8]| {
+        [&b"\x09\0\0\0\x01\x03\0\0\0"[..], &[u8::try_from(text.len() + 1).unwrap()], text, b"\0"].concat()
+    };
+    let flag = |is_set| [9, 0, 0, 0, 1, 7, is_set];
+    let full = [&text(NAME.file)[..], &text(NAME.topic), &flag(1), &text(b"words")].concat();
+    assert_eq!(log::packed(&full), Some(LogText { text: b"words", help: Some(NAME) }));
+    let suppressed = [&text(NAME.file)[..], &text(NAME.topic), &flag(0)].concat();
+    assert_eq!(log::packed(&suppressed), None);
+    (0..full.len()).for_each(|end| assert_eq!(log::packed(&full[..end]), None));
+}
+
 #[test]
 fn described_values_are_read_as_they_are_written() {
     for is_described in [false, true] {

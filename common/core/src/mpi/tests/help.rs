@@ -1,0 +1,84 @@
+//! Help messages of Open MPI are shown once.
+
+use super::{Action, Rig, hello, host, world};
+use crate::id::{ClientId, Rank};
+use crate::store::Answer;
+use crate::time::Mono;
+use crate::wire::frozen::client::write_reply;
+use crate::wire::node_news::NodeNews;
+use alloc::vec;
+use alloc::vec::Vec;
+
+const HELP: &[u8] = include_bytes!("../../../../../tests/golden/mpi/openmpi-4.1.4.help");
+
+fn come(rig: &mut Rig) -> Vec<ClientId> {
+    let come = |rank| {
+        let client = rig.mpi.open();
+        rig.send(client, &hello(rank));
+        client
+    };
+    let clients = (0..2).map(come).collect();
+    rig.written.clear();
+    clients
+}
+
+fn repeated(count: u32) -> Vec<NodeNews> {
+    vec![NodeNews::MpiHelp { count, file: "help-mca-base.txt".into(), topic: "find-available:not-valid".into() }]
+}
+
+/// The ranks whose message was shown.
+fn shown(rig: &Rig) -> Vec<u32> {
+    let rank = |action: &Action| {
+        let Action::Log { rank, text } = action else { panic!("{action:?}") };
+        assert!(text.starts_with(b"-----"), "{action:?}");
+        rank.get()
+    };
+    rig.others.iter().map(rank).collect()
+}
+
+#[test]
+fn help_message_of_two_ranks_is_shown_once_and_counted() {
+    let mut rig = Rig::new(world(2));
+    for client in come(&mut rig) {
+        rig.send(client, HELP);
+        assert!(rig.written.remove(&client).is_some(), "the rank waits for an answer");
+    }
+    assert_eq!(shown(&rig), [0]);
+    assert_eq!(rig.mpi.repeated_help(), repeated(1));
+    assert_eq!(rig.mpi.repeated_help(), []);
+}
+
+#[test]
+fn help_message_of_two_hosts_is_shown_by_the_first_one() {
+    for (number, all) in [(1, vec![0]), (2, vec![])] {
+        let mut layout = world(2);
+        layout.hosts.push(host("other", &[(2, 3)]));
+        layout.apps = vec![4];
+        let mut rig = Rig::new(layout);
+        let clients = come(&mut rig);
+        for client in &clients {
+            rig.send(*client, HELP);
+        }
+        assert!(rig.others.is_empty() && rig.written.remove(&clients[0]).is_none(), "the store is asked first");
+        let [(seq, _)] = rig.asked[..] else { panic!("asked once") };
+        rig.mpi.answered(Mono::from_nanos(2), seq, &write_reply(&Answer::Number(number)));
+        rig.drain();
+        assert_eq!(shown(&rig), all);
+        assert!(rig.written.remove(&clients[0]).is_some());
+        assert_eq!(rig.mpi.repeated_help(), repeated(u32::try_from(number).unwrap()));
+    }
+}
+
+#[test]
+fn help_message_is_shown_if_the_store_is_gone() {
+    let mut layout = world(2);
+    layout.hosts.push(host("other", &[(2, 3)]));
+    let mut rig = Rig::new(layout);
+    let clients = come(&mut rig);
+    rig.send(clients[1], HELP);
+    let [(seq, _)] = rig.asked[..] else { panic!("asked once") };
+    rig.mpi.answered(Mono::from_nanos(2), seq, &write_reply(&Answer::Refused(crate::store::Refusal::Gone)));
+    rig.drain();
+    assert_eq!(rig.others.len(), 1);
+    assert!(matches!(rig.others[0], Action::Log { rank, .. } if rank == Rank::new(1)));
+}
