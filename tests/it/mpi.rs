@@ -186,12 +186,30 @@ fn ranks_are_worlds_of_their_own_without_a_listener() {
     let scratch = Scratch::new();
     for hello in hellos(scratch.dir()).into_iter().filter(Hello::has_programs) {
         let plan = own_shm::shell("exec \"$RL\" --mpi none -n 2 \"$PROGRAM\"").env("PROGRAM", hello.program());
-        let mut case = hello.settings(plan).start();
+        let mut case = hello.settings(plan).env("TMPDIR", scratch.dir()).start();
         let shm = OwnShm::of(&mut case);
         let done = case.code(0);
         assert_eq!(done.sorted(), ["0 of 1, node size 1, sum 0"; 2], "{}: {}", hello.name(), done.err());
         done.says(&format!("the 2 ranks were 2 programs of one rank each: {}", hello.soname()));
         assert!(shm.names().is_empty(), "{}: {:?} in /dev/shm", hello.name(), shm.names());
+    }
+}
+
+/// Nothing shows that the job uses MPI: one rank, and it is a shell.
+#[test]
+fn files_of_an_unserved_world_go_when_it_is_killed() {
+    let scratch = Scratch::new();
+    for hello in hellos(scratch.dir()).into_iter().filter(Hello::has_programs) {
+        for words in ["", "--mpi none"] {
+            let script = format!("exec \"$RL\" {words} -n 1 sh -c '\"$PROGRAM\" pause 9; true'");
+            let plan = own_shm::shell(&script).env("PROGRAM", hello.program());
+            let mut case = hello.settings(plan).env("TMPDIR", scratch.dir()).start();
+            let shm = OwnShm::of(&mut case);
+            case.says_on_stdout("ready", 1);
+            case.signal(Signal::SIGTERM);
+            case.finish(Exit::Signal(Signal::SIGTERM));
+            assert!(shm.names().is_empty(), "{} {words}: {:?} in /dev/shm", hello.name(), shm.names());
+        }
     }
 }
 

@@ -112,8 +112,8 @@ pub(super) struct MpiListener {
 /// Listens if that is needed; the port, where that can be.
 pub(super) fn open(edges: &mut Edges, service: MpiService) -> Option<u16> {
     match service {
-        MpiService::None => return None,
-        MpiService::Refused => {
+        // A shell may start a program that has a library.
+        MpiService::None | MpiService::Refused => {
             edges.temp_files.shm().expect_others();
             return None;
         }

@@ -11,9 +11,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Beginnings of names of UCX, Intel MPI, MPICH 4, and of Open MPI without a launcher. They have a random part and are not used again, so
-/// the file cannot become another one meanwhile.
-const BEGINNINGS: [&str; 5] = ["ucx_shm_posix_", "Intel_MPI_", "mpich_shar_tmp", "sm_segment.", "vader_segment."];
+/// Beginnings of names of UCX, Intel MPI, MPICH 4, and of MPICH 5 and Open MPI without a launcher. They have a random part or a process id
+/// and are not used again, so the file cannot become another one meanwhile.
+const BEGINNINGS: [&str; 6] =
+    ["ucx_shm_posix_", "Intel_MPI_", "mpich_shar_tmp", "mpich_shm_", "sm_segment.", "vader_segment."];
 /// Directory of such files.
 const DIR: &str = "/dev/shm";
 /// Number of the first PID namespace: `PROC_PID_INIT_INO` of the kernel.
