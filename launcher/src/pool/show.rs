@@ -71,8 +71,18 @@ pub(super) fn refusal(refusal: &Refusal) -> String {
         }
         Refusal::HasJob(host) => format!("keeps {host}: a job has it"),
         Refusal::HasHost(host) => format!("has {host} already"),
-        Refusal::Lines(why) => format!("cannot take these hosts: {why}"),
+        Refusal::Lines(why) => format!("cannot take these hosts: {}", parts(why).0),
         Refusal::Version(_) | Refusal::Other(_) => "is of another version of rlaunch".to_owned(),
+    }
+}
+
+/// The error and the advice in a text that has both.
+fn parts(text: &OsBytes) -> (String, Option<String>) {
+    let text = String::from_utf8_lossy(text);
+    let lines = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    match text.split_once("\n  try ") {
+        Some((error, advice)) => (error.to_owned(), Some(lines(advice))),
+        None => (text.into_owned(), None),
     }
 }
 
@@ -94,7 +104,7 @@ pub(super) fn way_out(name: &str, refusal: &Refusal) -> Option<Cow<'static, str>
         }
         Refusal::QueueFull => Some("later".into()),
         Refusal::HasJob(host) => Some(format!("rlaunch pool drain {name} {host}, which waits for the job").into()),
-        Refusal::Lines(_) => None,
+        Refusal::Lines(why) => parts(why).1.map(Cow::from),
     }
 }
 
@@ -249,6 +259,14 @@ mod tests {
         };
         let hosts = slices.iter().enumerate().map(host).collect();
         Report { pid: 7, age: Span::from_secs(65), hosts, jobs: Vec::new(), waiting: 0 }
+    }
+
+    #[test]
+    fn refused_hosts_have_an_error_and_an_advice() {
+        let refused = Refusal::Lines("n1 has no slice\n  try     one thing\n          or another".into());
+        assert_eq!(refusal(&refused), "cannot take these hosts: n1 has no slice");
+        assert_eq!(way_out("p", &refused).as_deref(), Some("one thing\nor another"));
+        assert_eq!(way_out("p", &Refusal::Lines("n1 has no slice".into())), None);
     }
 
     #[test]
