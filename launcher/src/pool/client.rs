@@ -11,7 +11,8 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::frozen::pool::{
-    Granted, HEADER, Holder, MAX_REPLY, PoolReply, PoolRequest, Refusal, VERSION, Want, body_len, common_version,
+    Granted, HEADER, Holder, MAX_REPLY, PoolReply, PoolRequest, Refusal, Report, Slices, VERSION, Want, body_len,
+    common_version,
 };
 use std::borrow::Cow;
 use std::io::{self, Read as _, Write as _};
@@ -69,9 +70,16 @@ impl PoolError {
     /// The exit code.
     pub(crate) const fn code(&self) -> u8 {
         match self {
-            Self::Busy { .. } | Self::Refused { refusal: Refusal::TooFew { .. } | Refusal::QueueFull, .. } => {
-                exit::PREEMPTED
+            // As of a hostfile: no such job can be.
+            Self::Refused { refusal: Refusal::TooFewSlices { wanted, slices, .. }, .. } if *wanted > *slices => {
+                exit::USAGE
             }
+            Self::Refused { refusal: Refusal::BadNumber | Refusal::NoSlices, .. } => exit::USAGE,
+            Self::Busy { .. }
+            | Self::Refused {
+                refusal: Refusal::TooFew { .. } | Refusal::TooFewSlices { .. } | Refusal::QueueFull,
+                ..
+            } => exit::PREEMPTED,
             _ => exit::LAUNCH,
         }
     }
@@ -150,6 +158,25 @@ pub(super) fn request(name: &str, request: &PoolRequest) -> Result<PoolReply, Po
     send(&stream, request).and_then(|()| receive(&stream)).map_err(|error| PoolError::silent(name, &error))
 }
 
+/// The state of a pool, with its slices.
+pub(super) fn status(name: &str) -> Result<(Report, Slices), PoolError> {
+    let stream = connect(name)?;
+    // Both at once, because the state may change between two answers.
+    let both = [PoolRequest::Status, PoolRequest::Slices].map(|request| request.to_frame()).concat();
+    let silent = |error: io::Error| PoolError::silent(name, &error);
+    (&stream).write_all(&both).map_err(silent)?;
+    let report = match receive(&stream).map_err(silent)? {
+        PoolReply::Report(report) => report,
+        other => return Err(PoolError::unexpected(name, other)),
+    };
+    match receive(&stream).map_err(silent)? {
+        PoolReply::Slices(slices) => Ok((report, slices)),
+        // A pool of an earlier version.
+        PoolReply::Unsupported(_) => Ok((report, Slices { sizes: Vec::new(), slices: Vec::new() })),
+        other => Err(PoolError::unexpected(name, other)),
+    }
+}
+
 /// Asks a pool to do something.
 pub(super) fn ask(name: &str, what: &PoolRequest) -> Result<String, PoolError> {
     match request(name, what)? {
@@ -225,7 +252,7 @@ impl Warner {
 /// # Errors
 /// There is no such pool, or it does not give the hosts.
 pub(crate) fn hold(run: &mut Run, choice: PoolChoice, job: JobId, say: impl Fn(&str)) -> Result<Held, PoolError> {
-    let PoolChoice { name, need, wait, evict } = choice;
+    let PoolChoice { name, mut need, wait, evict, takes_sizes } = choice;
     let words =
         |program: &crate::cli::Program| program.argv.iter().map(OsBytes::as_slice).collect::<Vec<_>>().join(&b' ');
     let command = run.programs.iter().map(words).collect::<Vec<_>>().join(&b" : "[..]);
@@ -233,6 +260,9 @@ pub(crate) fn hold(run: &mut Run, choice: PoolChoice, job: JobId, say: impl Fn(&
     let command = OsBytes::from(command.get(..256).unwrap_or(&command));
     let stream = connect(&name)?;
     let silent = |error: &io::Error| PoolError::silent(&name, error);
+    if takes_sizes && let Some(sizes) = sizes(&stream).map_err(|error| silent(&error))? {
+        need = run.use_sizes(&sizes);
+    }
     let is_patient = evict || wait != Some(Span::ZERO);
     let want = PoolRequest::Want(Want { job, need, wait, evict, command });
     let asked = send(&stream, &want).and_then(|()| stream.set_read_timeout((!is_patient).then_some(PATIENCE)));
@@ -256,6 +286,16 @@ pub(crate) fn hold(run: &mut Run, choice: PoolChoice, job: JobId, say: impl Fn(&
     let hosts = entries(&granted).map_err(|why| PoolError::Silent { name: name.clone(), why })?;
     run.use_pool(hosts);
     Ok(Held { name, stream })
+}
+
+/// The numbers of slices for a job that names none, if the pool has such.
+fn sizes(stream: &UnixStream) -> io::Result<Option<Vec<u32>>> {
+    send(stream, &PoolRequest::Slices)?;
+    match receive(stream)? {
+        PoolReply::Slices(slices) => Ok(Some(slices.sizes).filter(|sizes| !sizes.is_empty())),
+        // A pool of an earlier version has none.
+        _ => Ok(None),
+    }
 }
 
 /// The hosts of a job, and their control sockets.

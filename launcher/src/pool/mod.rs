@@ -17,7 +17,7 @@ use crate::cli::{self, Command, PoolCommand, PoolVerb};
 use crate::start::{answer, fail, refuse, with_site};
 use client::PoolError;
 use rlaunch_core::error::Hint as _;
-use rlaunch_core::wire::frozen::pool::{PoolReply, PoolRequest};
+use rlaunch_core::wire::frozen::pool::PoolRequest;
 use rlaunch_sys::origin::Origin;
 use room::Room;
 use std::ffi::OsString;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: Vec<OsString>, origin: Origin) -> u8 {
     let asked = |name: &str, request: &PoolRequest| origin.interruptibly(|| client::ask(name, request));
     let done = match (name, action) {
         (Some(name), PoolVerb::Up(plan)) => {
-            return match with_site(&origin, |site| plan.hosts.entries(site)) {
+            return match with_site(&origin, |site| plan.entries(site)) {
                 Ok(hosts) => up::run(&name, &plan, hosts, origin),
                 Err(error) => refuse(&error),
             };
@@ -72,10 +72,8 @@ pub(crate) fn run(args: Vec<OsString>, origin: Origin) -> u8 {
 fn status(names: &[String], json: bool) -> Result<String, PoolError> {
     let mut all = Vec::new();
     for name in names {
-        match client::request(name, &PoolRequest::Status)? {
-            PoolReply::Report(report) => all.push((name.as_str(), report)),
-            other => return Err(PoolError::unexpected(name, other)),
-        }
+        let (report, slices) = client::status(name)?;
+        all.push((name.as_str(), report, slices));
     }
     Ok(if json { show::json(&all) } else { show::text(&all) })
 }

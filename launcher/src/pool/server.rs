@@ -1,11 +1,11 @@
 //! The process of a pool: its socket, its connections and its decisions, in one loop.
 
+mod members;
+
 use super::events::Events;
 use super::links::{LinkNews, Links, Part};
 use super::room::Room;
-use super::show;
 use crate::edges::now;
-use rlaunch_core::bootstrap::Target;
 use rlaunch_core::hostlist::{self, Alone, Entry};
 use rlaunch_core::id::{HoldId, NodeId};
 use rlaunch_core::machine::earliest_of;
@@ -13,8 +13,8 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::pool::{HostState, Need, Pool, PoolAction, PoolEvent};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::pool::{
-    Granted, GrantedHost, HEADER, Holder, HostReport, MAX_REQUEST, PoolReply, PoolRequest, Refusal, Report, VERSION,
-    body_len, common_version,
+    Granted, GrantedHost, HEADER, Holder, MAX_REQUEST, PoolReply, PoolRequest, Refusal, VERSION, body_len,
+    common_version,
 };
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::signals::SignalFd;
@@ -86,8 +86,10 @@ pub(super) struct Server {
     clients: BTreeMap<HoldId, Client>,
     next: u32,
     hosts: BTreeMap<NodeId, Named>,
-    /// The slices, by their names.
-    slices: BTreeMap<String, u32>,
+    /// The slots of slices, by their names.
+    slots: BTreeMap<String, u32>,
+    /// The numbers of slices for jobs that name none.
+    sizes: Vec<u32>,
     began: Mono,
     is_over: bool,
     /// Hosts that are about to be taken away, with the facts that they had.
@@ -104,7 +106,7 @@ impl Server {
     pub(super) fn new(
         (room, events): (Room, Events),
         links: Links,
-        idle: Option<Span>,
+        (idle, sizes): (Option<Span>, Vec<u32>),
         watched: &[i32],
     ) -> io::Result<Self> {
         let set = ReadySet::new()?;
@@ -125,36 +127,13 @@ impl Server {
             clients: BTreeMap::new(),
             next: 0,
             hosts: BTreeMap::new(),
-            slices: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            sizes,
             began: now(),
             is_over: false,
             warned: BTreeMap::new(),
             opening: BTreeSet::new(),
         })
-    }
-
-    /// Hosts join.
-    pub(super) fn add(&mut self, entries: Vec<Entry>) -> Result<(), Refusal> {
-        let has = |entry: &Entry| self.hosts.values().any(|named| named.entry.host == entry.host);
-        if let Some(entry) = entries.iter().find(|entry| has(entry)) {
-            return Err(Refusal::HasHost(entry.host.to_string().into()));
-        }
-        if let Some(wrong) = super::up::wrong_addition(self.hosts.values().map(|named| &named.entry), &entries) {
-            return Err(Refusal::Lines(wrong.as_str().into()));
-        }
-        let target = |entry: &Entry| Target::of(&entry.host).map_err(|error| Refusal::Lines(error.to_string().into()));
-        let targets = entries.iter().map(target).collect::<Result<Vec<_>, _>>()?;
-        for (entry, target) in entries.into_iter().zip(targets) {
-            let slice = entry.chips.as_ref().filter(|chips| !chips.slice.is_empty()).map(|chips| chips.slice.clone());
-            let count = u32::try_from(self.slices.len()).unwrap_or(u32::MAX);
-            let slice = slice.map(|slice| *self.slices.entry(slice).or_insert(count));
-            let node = self.pool.add(entry.slots(), slice);
-            self.links.add(node, target, self.room.control(node.get()));
-            let name = entry.host.to_string().into();
-            self.hosts.insert(node, Named { entry, name });
-            self.opening.insert(node);
-        }
-        Ok(())
     }
 
     /// Serves until nothing more is to be done, or until every host was reached or lost once (`is_first`).
@@ -181,6 +160,11 @@ impl Server {
         self.room.remove();
     }
 
+    /// The number of its slices.
+    pub(super) fn slice_count(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Hosts that can be used, and the others with the reason.
     pub(super) fn reached(&self) -> (usize, Vec<(OsBytes, OsBytes)>) {
         let of = |node: NodeId| self.hosts.get(&node).map(|named| named.name.clone()).unwrap_or_default();
@@ -192,6 +176,10 @@ impl Server {
     /// The pool is to end.
     pub(super) fn end(&mut self, is_now: bool) {
         self.pool.handle(now(), PoolEvent::Down(is_now));
+    }
+
+    fn notify(&mut self, event: PoolEvent) {
+        self.pool.handle(now(), event);
     }
 
     fn deadline(&self) -> Option<Mono> {
@@ -343,6 +331,7 @@ impl Server {
                 return self.pool.handle(now(), PoolEvent::Want(hold, pid, want));
             }
             PoolRequest::Status => PoolReply::Report(self.report()),
+            PoolRequest::Slices => PoolReply::Slices(self.slices()),
             PoolRequest::Drain(hosts) => done(self.drain(&hosts, false)),
             PoolRequest::Remove(hosts) => done(self.drain(&hosts, true)),
             PoolRequest::Add(lines) => {
@@ -380,25 +369,6 @@ impl Server {
         self.event("host.warned", [("host", name.to_string().into())]);
         self.warned.insert(node, self.links.granted(node).0);
         PoolEvent::Warned(node, true)
-    }
-
-    /// Hosts get no new job. All of them are checked first.
-    fn drain(&mut self, hosts: &[OsBytes], is_remove: bool) -> Result<(), Refusal> {
-        let mut nodes = Vec::new();
-        for host in hosts {
-            let known = self.hosts.iter().find(|(node, named)| named.name == *host && self.pool.host(**node).is_some());
-            let Some((node, _)) = known else { return Err(Refusal::NoHost(host.clone())) };
-            let state = self.pool.host(*node).map(rlaunch_core::pool::PoolHost::holder);
-            if is_remove && state.flatten().is_some() {
-                return Err(Refusal::HasJob(host.clone()));
-            }
-            nodes.push(*node);
-        }
-        for node in nodes {
-            self.log(&format!("{} gets no new job, and leaves", self.name(node)));
-            self.pool.handle(now(), PoolEvent::Drain(node));
-        }
-        Ok(())
     }
 
     fn reply(&mut self, hold: HoldId, reply: &PoolReply) {
@@ -541,24 +511,6 @@ impl Server {
             }
         };
         self.pool.holds().map(holder).collect()
-    }
-
-    fn report(&self) -> Report {
-        let job_of = |hold| self.pool.holds().find(|(id, _)| *id == hold).map(|(_, hold)| hold.job);
-        let host = |(node, host): (NodeId, &rlaunch_core::pool::PoolHost)| HostReport {
-            name: self.name(node),
-            slice: self.slice(node),
-            state: show::word(host.state()),
-            job: host.holder().and_then(job_of).or(host.last_job()),
-            note: self.links.note(node),
-        };
-        Report {
-            pid: std::process::id(),
-            age: now().since(self.began),
-            hosts: self.pool.hosts().map(host).collect(),
-            jobs: self.holders(),
-            waiting: self.pool.waiting(),
-        }
     }
 }
 

@@ -7,7 +7,7 @@ mod host_table;
 #[cfg(test)]
 mod tests;
 
-pub use host_table::{HostState, PoolHost};
+pub use host_table::{HostState, PoolHost, SliceState};
 
 use crate::id::{HoldId, JobId, NodeId};
 use crate::machine::earliest_of;
@@ -167,6 +167,12 @@ impl Pool {
     #[must_use]
     pub fn host(&self, node: NodeId) -> Option<&PoolHost> {
         self.hosts.get(node)
+    }
+
+    /// Its slices, in slot order, each with its state as a whole.
+    #[must_use]
+    pub fn slices(&self) -> BTreeMap<u32, SliceState> {
+        self.hosts.slice_states()
     }
 
     /// The jobs that have hosts.
@@ -373,8 +379,12 @@ impl Pool {
         if self.hosts.choose(need, PoolHost::is_usable).is_some() {
             return Chance::Later;
         }
-        let (usable, hosts) = self.hosts.counts(matches!(need, Need::Slices(_)));
-        Chance::Never(Refusal::TooFew { usable, hosts })
+        let Need::Slices(sizes) = need else {
+            let (usable, hosts) = self.hosts.counts(false);
+            return Chance::Never(Refusal::TooFew { usable, hosts });
+        };
+        let (usable, slices) = self.hosts.counts(true);
+        Chance::Never(Refusal::TooFewSlices { wanted: sizes.iter().copied().min().unwrap_or(0), usable, slices })
     }
 
     /// Whether the need cannot be met even when all hosts can be used.
