@@ -94,6 +94,11 @@ impl PoolHost {
         matches!(self.link, Link::Up) && !self.is_warned && !self.is_draining
     }
 
+    /// Whether it stays in the pool.
+    pub(super) const fn stays(&self) -> bool {
+        !self.is_draining
+    }
+
     pub(super) const fn is_free(&self) -> bool {
         self.is_usable() && matches!(self.used, Use::None)
     }

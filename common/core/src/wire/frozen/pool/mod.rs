@@ -18,6 +18,7 @@
 //!  6 add          command  lines of a hostfile
 //!  7 down         command  the pool ends
 //!  8 warned       job      one of its hosts is about to be taken away
+//!  9 ends within  job      before `want`: the longest time that the job takes to end after SIGTERM
 //! 32 queued       pool     the job waits; the number of jobs before it
 //! 33 granted      pool     the hosts of the job
 //! 34 busy         pool     the jobs that have the hosts
@@ -118,6 +119,8 @@ pub enum PoolRequest {
     },
     /// A host of the job is about to be taken away.
     Warned(OsBytes),
+    /// The longest time that the job takes to end after SIGTERM.
+    EndsWithin(Span),
     /// A kind of a later version.
     Unknown(u8),
 }
@@ -157,6 +160,10 @@ impl PoolRequest {
                 body.bytes(host);
                 8
             }
+            Self::EndsWithin(within) => {
+                body.long(within.nanos());
+                9
+            }
             Self::Unknown(kind) => *kind,
         };
         frame(kind, &body)
@@ -177,6 +184,7 @@ impl PoolRequest {
             6 => Self::Add(fields.bytes()?.into()),
             7 => Self::Down { is_now: fields.flag()? },
             8 => Self::Warned(fields.bytes()?.into()),
+            9 => Self::EndsWithin(Span::from_nanos(fields.long()?)),
             // The body of a later kind has no shape that is known here.
             other => return Ok(Self::Unknown(other)),
         };

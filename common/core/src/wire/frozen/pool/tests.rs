@@ -25,6 +25,7 @@ fn requests() -> Vec<PoolRequest> {
         PoolRequest::Add("a slots=2".into()),
         PoolRequest::Down { is_now: true },
         PoolRequest::Warned("a".into()),
+        PoolRequest::EndsWithin(Span::from_secs(9)),
     ]
 }
 
