@@ -86,7 +86,7 @@ fn wait(name: &str, news: OwnedFd) -> u8 {
 fn serve(name: &str, plan: &PoolUp, hosts: Vec<Entry>, origin: Origin, caller: &mut Caller) -> Result<u8, String> {
     let room = Room::of(name);
     let cannot = |error: io::Error| format!("the pool {name} cannot be started: {}", rlaunch_sys::reason(&error));
-    let _lock = match room.take(now().nanos()).map_err(cannot)? {
+    let lock = match room.take(now().nanos()).map_err(cannot)? {
         Ok(lock) => lock,
         Err(owner) => return Err(taken(name, owner)),
     };
@@ -104,7 +104,7 @@ fn serve(name: &str, plan: &PoolUp, hosts: Vec<Entry>, origin: Origin, caller: &
         Carrier::Srun(_) | Carrier::Exec(_) => SshOptions::default(),
     };
     let links = Links::new(options, plan.reach.limit, origin).map_err(cannot)?;
-    let mut server = Server::new((room.clone(), events), links, plan.idle, &origin.watched()).map_err(cannot)?;
+    let mut server = Server::new((room.clone(), lock, events), links, plan.idle, &origin.watched()).map_err(cannot)?;
     server.add(hosts).map_err(|refusal| format!("the pool {name} {}", super::show::refusal(&refusal)))?;
     server.run(true);
     server.log_up();
