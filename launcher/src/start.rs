@@ -368,9 +368,6 @@ fn launch(
     notes(&plan, origin);
     let warner = held.as_ref().and_then(|held| held.warner(&plan.job.placement));
     let ended = job(plan, began, origin, (lifeline, edge), warner);
-    if let Some(name) = held.as_ref().and_then(pool::client::Held::lost) {
-        say(&format!("rlaunch: the pool {name} is gone\n"));
-    }
     // If both processes that would remove it were killed.
     temp_files.sweep();
     match ended {

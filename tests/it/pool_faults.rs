@@ -87,12 +87,13 @@ fn killed_pool_is_the_cause_of_its_jobs_and_leaves_no_file() {
     let Some(bed) = Bed::up(1) else { return };
     let script = "\"$RL\" pool up p -H node0; expect $? 0 up\n\
         \"$RL\" --pool p --lease 4s sh -c ': >on; exec sleep 600' 2>said & JOB=$!; held on; kill -9 $(pid)\n\
-        wait $JOB; expect $? 125 job; head -n 1 said\n\
+        wait $JOB; expect $? 125 job; cat said\n\
         \"$RL\" pool status; ls -d /tmp/rlaunch-0 2>/dev/null; expect $? 2 status-removes\n\
         \"$RL\" pool up p -H node0; expect $? 0 up; kill -9 $(pid); until ! pgrep -f '^ssh '; do sleep 0.05; done\n\
         \"$RL\" --pool p true; expect $? 125 job; ls -d /tmp/rlaunch-0 2>/dev/null; expect $? 2 job-removes";
     let done = done(&bed, "root", script);
-    assert!(done.out().starts_with("rlaunch: the pool p is gone"), "{}{}", done.out(), done.err());
+    assert!(done.out().starts_with("rlaunch: the pool p is gone, and its connections"), "{}{}", done.out(), done.err());
+    assert!(done.out().contains("\nrlaunch: the pool p is gone: lost contact with node0\n"), "{}", done.out());
     bed.down();
 }
 

@@ -18,7 +18,7 @@ use rlaunch_core::wire::frozen::pool::{
 use rlaunch_sys::{fd, pidfd, signals, unix};
 use std::borrow::Cow;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -271,15 +271,7 @@ impl Held {
     /// For warnings about the hosts of a placement.
     pub(crate) fn warner(&self, placement: &Placement) -> Option<Warner> {
         let hosts = placement.nodes.iter().map(|node| node.host.to_string()).collect();
-        self.stream.try_clone().ok().map(|stream| Warner { stream, hosts })
-    }
-
-    /// The pool, if its process has ended.
-    pub(crate) fn lost(&self) -> Option<&str> {
-        // The pool sends nothing after the hosts.
-        let end = rlaunch_sys::socket::recv(&self.stream, &mut [0]);
-        let is_open = end.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
-        (!is_open).then_some(self.name.as_str())
+        self.stream.try_clone().ok().map(|stream| Warner { stream, hosts, pool: self.name.clone() })
     }
 }
 
@@ -289,9 +281,29 @@ pub(crate) struct Warner {
     stream: UnixStream,
     /// The names of the hosts in the pool.
     hosts: Vec<String>,
+    pool: String,
+}
+
+impl AsFd for Warner {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl AsRawFd for Warner {
+    fn as_raw_fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
 }
 
 impl Warner {
+    /// The pool, if its process has ended. It sends nothing after the hosts.
+    pub(crate) fn ended(&self) -> Option<&str> {
+        let read = rlaunch_sys::socket::recv(&self.stream, &mut [0]);
+        let is_open = read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        (!is_open).then_some(self.pool.as_str())
+    }
+
     /// A host is about to be taken away.
     pub(crate) fn warn(&self, node: NodeId) {
         if let Some(host) = self.hosts.get(node.index()) {
