@@ -89,12 +89,20 @@ fn jobs_of_two_builds_run_on_one_pool_and_a_detached_job_leaves_its_output() {
     bed.down();
 }
 
-/// SIGKILL to a part of a pool, or of a job on it, at any moment, again and again.
+/// SIGKILL to a part of a pool, or of a job on it, at any moment, again and again; several pools side by side.
 #[test]
 fn storm_of_kills_leaves_nothing() {
+    let (lanes, kills, jobs) = if place::full() { (4, 50, 13) } else { (1, 8, 5) };
+    let threads: Vec<_> = (0..lanes)
+        .map(|lane| std::thread::spawn(move || storm(kills, jobs, place::seed().wrapping_add(lane))))
+        .collect();
+    let failed = threads.into_iter().filter_map(|thread| thread.join().err()).count();
+    assert_eq!(failed, 0, "lanes failed; RLAUNCH_TEST_SEED={}", place::seed());
+}
+
+fn storm(kills: u32, jobs: u32, seed: u64) {
     let Some(bed) = Bed::up(2) else { return };
-    let (kills, jobs) = if place::full() { (200, 50) } else { (8, 5) };
-    let script = format!("exec /usr/bin/python3 storm.py {kills} {jobs} {}", place::seed());
+    let script = format!("exec /usr/bin/python3 storm.py {kills} {jobs} {seed}");
     let plan = bed.plan("root", "login", ["sh", "-c", &script]);
     std::fs::copy(place::root().join("tests/it/storm.py"), plan.scratch().path("storm.py")).unwrap();
     let done = plan.start().code(0);
