@@ -1,7 +1,7 @@
 //! `rlaunch pool exec --detach`: a job in the background, whose output is left in a directory.
 //!
-//! The process splits before anything else: the other process becomes the launcher, and the one that was called prints the name of the job
-//! once it has its hosts or waits for them. If the job gets none, its error is printed, and its directory removed.
+//! The process splits before anything else, and the new process becomes the launcher. The process that was called prints the name of the
+//! job once the job has its hosts, or waits for them. If the job gets none, its error is printed, and its directory removed.
 
 use super::client;
 use crate::cli;

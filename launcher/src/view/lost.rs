@@ -103,7 +103,7 @@ pub(super) fn next_step(report: &Report, node: NodeId, lost: Lost) -> Option<Str
     let by_kernel = || format!("{}, for processes that the kernel killed", there(report, node, "dmesg -T"));
     let is_up = || format!("{}, to see whether the host is up, and since when", there(report, node, "uptime"));
     if let Some(pool) = lost_pool(report, lost) {
-        return Some(format!("rlaunch pool up {pool} -H LIST, and the job again"));
+        return Some(format!("rlaunch pool up {pool} -H LIST"));
     }
     match lost {
         Lost::Agent(CloseReason::Eof) => {

@@ -80,7 +80,9 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         Cause::Lost { node, lost } | Cause::Preempted { node, lost } => {
             let hosts = alike(report, *node, *lost);
             match lost::lost_pool(report, *lost) {
-                Some(pool) => format!("the pool {pool} is gone: lost contact with {}", host_messages::list(report, &hosts)),
+                Some(pool) => {
+                    format!("the pool {pool} is gone: lost contact with {}", host_messages::list(report, &hosts))
+                }
                 None => lost::on_hosts(report, &hosts, *lost),
             }
         }
