@@ -153,6 +153,10 @@ class Mixed(Plain):
         finally:
             self.finished += 1
 
+    async def silent(self):
+        await asyncio.sleep(600)
+        yield 0
+
     async def state(self):
         return self.produced, self.finished
 

@@ -60,6 +60,15 @@ fn group_that_does_not_start_names_the_first_worker_that_failed() {
 }
 
 #[test]
+fn waits_of_a_controller_end_in_time_or_name_what_they_wait_for() {
+    let Some(client) = client() else { return };
+    let script = scripts().join("waits.py").display().to_string();
+    let plan = Plan::rlaunch(["-n", "1", "--lead", PYTHON, &script, ":", "--group", "gen", "-n", "1", "sleep", "600"]);
+    let done = with_scripts(plan, &client).start().code(0);
+    assert_eq!(done.out(), "all waits are well\n", "{}", done.err());
+}
+
+#[test]
 fn class_that_does_not_exist_is_reported_with_those_that_do() {
     let Some(client) = client() else { return };
     for (class, text) in [

@@ -199,7 +199,7 @@ fn store_has_why_a_rank_has_ended() {
     assert!(out.starts_with("how=exit\ncode=4\nsignal=0\ncore=0\nasked=0\noom=-\nhost="), "{out}");
     assert!(out.contains("\nerror=\n\nbroken\n"), "{out}");
     assert!(out.contains("how=signal\ncode=137\nsignal=9\n"), "{out}");
-    assert!(out.ends_with("rlaunch/ended/gen/0\nrlaunch/ended/gen/1\n"), "{out}");
+    assert!(out.ends_with("rlaunch/ended/gen/0\nrlaunch/ended/gen/1\nrlaunch/groups/gen\n"), "{out}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 """Parts of worker groups that need no job: shared memory, values as bytes, ends of workers, classes by name."""
 
+import contextlib
 import importlib.util
+import io
 import os
 import pickle
 import random
@@ -14,6 +16,7 @@ import unittest.mock
 from rlaunch.groups import End, WorkerDied, WorkerError
 from rlaunch.groups import _calls as wire
 from rlaunch.groups import _codec as codec
+from rlaunch.groups import worker
 from rlaunch.groups._arena import Arena
 from rlaunch.groups._mapped import Mapped
 from rlaunch.groups._calls import Event
@@ -206,6 +209,15 @@ class Classes(unittest.TestCase):
                     with self.assertRaisesRegex(SystemExit, "imports own_controller.*__main__"):
                         class_of("own_controller.W")
                     self.assertEqual(importing, [])
+
+    def test_a_worker_without_a_controller_says_so_once(self):
+        events = [None, None, Event(1, wire.OPENED, 0, 0, 0, [], [])]
+        fake = unittest.mock.Mock(next=lambda seconds: events.pop(0))
+        stderr = io.StringIO()
+        with unittest.mock.patch.object(worker, "Calls", lambda: fake), unittest.mock.patch.object(worker, "_LONELY", 0.0):
+            with contextlib.redirect_stderr(stderr):
+                worker.Worker(int).await_controller("gen", True)
+        self.assertEqual(stderr.getvalue(), "rlaunch: after 0 s: group gen waits for a controller, which calls WorkerGroup.attach('gen')\n")
 
     def test_paths_of_classes(self):
         self.assertEqual(path_of("pkg.Gen"), ("pkg.Gen", ""))

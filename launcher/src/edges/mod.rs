@@ -139,6 +139,8 @@ impl Edges {
         let credit = output.first_grants();
         let nodes = Nodes::new(&credit, (local, setup.edge, setup.lifeline), remote)?;
         let reader = job.placement.ranks.first().map_or(NodeId::new(0), |seat| seat.node);
+        let mut store = store::Store::new(reader);
+        store.place(&job.placement);
         let names = names(&job.placement);
         let discover = discover::Discover::new(&setup.plan.discover, setup.origin);
         let hooks = hook_runner::Hooks::new(hooks, &job.placement, names.1.clone(), setup.origin);
@@ -151,7 +153,7 @@ impl Edges {
         let nested = presentation.nested.then(|| Nested::new(std::process::id(), &names.0));
         Ok(Self {
             nodes,
-            store: store::Store::new(reader),
+            store,
             directory: peer_directory::Directory::default(),
             signals: Signals::Waiting(SignalFd::new(&setup.origin.watched()).context("cannot listen to signals")?),
             input: Input::new(job.stdin, &job.placement, bell.clone()),

@@ -6,7 +6,7 @@ use super::nodes::Nodes;
 use super::now;
 use rlaunch_core::ended::{Ended, RESERVED};
 use rlaunch_core::id::NodeId;
-use rlaunch_core::place::Placement;
+use rlaunch_core::place::{Placement, World};
 use rlaunch_core::store::Ticket;
 use rlaunch_core::store::owner::Owner;
 use rlaunch_core::store::transit::{Transit, refuses_more};
@@ -23,7 +23,9 @@ pub(super) struct Store {
     /// A program has used it.
     is_used: bool,
     /// Keys of rlaunch's own until then, and their values.
-    unpublished: Vec<(Vec<u8>, Option<Box<Ended>>)>,
+    unpublished: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// Names of groups that have a key.
+    groups: BTreeSet<Vec<u8>>,
     /// The node on which rank 0 was started.
     head: NodeId,
     /// The number of this generation's namespace.
@@ -57,6 +59,7 @@ impl Store {
             job: Owner::with_reserved(RESERVED),
             is_used: false,
             unpublished: Vec::new(),
+            groups: BTreeSet::new(),
             head: generation,
             number: 0,
             shared,
@@ -73,6 +76,13 @@ impl Store {
         {
             home.is_lost &= home.node == head;
             home.node = head;
+        }
+        for world in placement.worlds.ids() {
+            let name = placement.worlds.group(world);
+            if !name.is_empty() && self.groups.insert(name.to_vec()) {
+                let size = placement.only(world).world_size();
+                self.put(World::store_key(name), Some(format!("size={size}\n").into_bytes()));
+            }
         }
     }
 
@@ -124,7 +134,12 @@ impl Store {
 
     /// A rank has ended: programs of the job can ask how. Most never do.
     pub(super) fn ended(&mut self, key: Vec<u8>, ended: Option<Box<Ended>>) {
-        self.unpublished.push((key, ended));
+        self.put(key, ended.map(|ended| ended.write()));
+    }
+
+    /// Gives a key of rlaunch's own a value, or removes it.
+    fn put(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.unpublished.push((key, value));
         if self.is_used {
             self.publish();
             self.settle();
@@ -132,8 +147,8 @@ impl Store {
     }
 
     fn publish(&mut self) {
-        for (key, ended) in std::mem::take(&mut self.unpublished) {
-            self.job.put(now(), &key, ended.map(|ended| ended.write()).as_deref());
+        for (key, value) in std::mem::take(&mut self.unpublished) {
+            self.job.put(now(), &key, value.as_deref());
         }
     }
 

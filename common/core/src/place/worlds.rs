@@ -28,6 +28,12 @@ impl World {
     pub fn named(group: OsBytes) -> Self {
         Self { group, tied: 0, agent_store: false }
     }
+
+    /// The key of a group in the job's store. Its value has lines `NAME=VALUE`.
+    #[must_use]
+    pub fn store_key(group: &[u8]) -> Vec<u8> {
+        [b"rlaunch/groups/", group].concat()
+    }
 }
 
 /// The world of each program. Nothing at all: all programs are one world without a name.

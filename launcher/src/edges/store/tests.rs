@@ -151,3 +151,17 @@ fn requests_for_slow_owner_are_bounded_and_refused() {
     store.heard(other, other, &frame(7).1);
     assert!(store.out.get(&other).is_none_or(Transit::is_empty));
 }
+
+#[test]
+fn groups_have_keys_from_the_first_request_on() {
+    let mut store = met(A);
+    let mut placement = Placement::here("a", [1, 2]);
+    for group in ["", "gen"] {
+        placement.worlds.add_program(World::named(group.into()));
+    }
+    store.place(&placement);
+    store.place(&placement);
+    assert_eq!(store.unpublished, [(b"rlaunch/groups/gen".to_vec(), Some(b"size=2\n".to_vec()))]);
+    asks(&mut store, A, Space::Job, 1, Ask::Get(b"rlaunch/groups/gen"));
+    assert_eq!(store.unpublished, []);
+}

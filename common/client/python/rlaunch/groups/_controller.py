@@ -10,6 +10,7 @@ import weakref
 
 from . import _calls as wire
 from . import _codec as codec
+from . import _notice as notice
 from ._arena import LEAST, Arena
 from ._calls import Calls, Event
 from ._errors import CallTimeout, Cancelled, RemoteTraceback, WorkerDied, WorkerError
@@ -57,7 +58,7 @@ class Future:
 
     def result(self, timeout: Optional[float] = None) -> Any:
         """The result: waits for it, at most for so many seconds. Raises what the method has raised."""
-        if not self._is_done and not self._controller.wait(self.done, timeout):
+        if not self._is_done and not self._controller.wait(self.done, timeout, self._awaited):
             raise CallTimeout(f"{self._method} of rank {self.rank} has not returned after {timeout:g} s")
         return self._decoded()
 
@@ -76,8 +77,11 @@ class Future:
         return self._controller.cancel(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
-        yield from self._controller.wait_async(self.done).__await__()
+        yield from self._controller.wait_async(self.done, self._awaited).__await__()
         return self._decoded()
+
+    def _awaited(self) -> str:
+        return f"{self._method} of rank {self.rank} of group {self._worker.group.name}"
 
     def _decoded(self) -> Any:
         if self._event is not None:
@@ -149,7 +153,7 @@ class Stream(Future):
         return self
 
     def __next__(self) -> Any:
-        self._controller.wait(self._has_more, None)
+        self._controller.wait(self._has_more, None, self._awaited)
         if self._items:
             return self._take()
         self._decoded()
@@ -162,7 +166,7 @@ class Stream(Future):
         import asyncio
 
         try:
-            await self._controller.wait_async(self._has_more)
+            await self._controller.wait_async(self._has_more, self._awaited)
         except asyncio.CancelledError:
             self.cancel()
             raise
@@ -177,7 +181,7 @@ class Stream(Future):
         items = []
         while True:
             left = None if until is None else max(0.0, until - time.monotonic())
-            if not self._controller.wait(self._has_more, left):
+            if not self._controller.wait(self._has_more, left, self._awaited):
                 raise CallTimeout(f"{self._method} of rank {self.rank} has not ended after {timeout:g} s")
             if not self._items:
                 self._decoded()
@@ -285,14 +289,15 @@ class Controller:
 
     # ---- Events ----
 
-    def wait(self, is_over: Callable[[], bool], timeout: Optional[float]) -> bool:
+    def wait(self, is_over: Callable[[], bool], timeout: Optional[float], awaited: Callable[[], str]) -> bool:
         """Waits until something is true. One thread at a time reads the connections, for all that wait."""
         if os.getpid() != self._pid:
             raise RuntimeError("this is a forked child of the controller: only the controller itself has connections to workers")
         if is_over():
             return True
         until = None if timeout is None else time.monotonic() + timeout
-        if not self._lead(is_over, until):
+        long = None if timeout is not None else notice.Notice(awaited, notice.CALL)
+        if not self._lead(is_over, until, long):
             return is_over()
         try:
             while not is_over():
@@ -307,6 +312,8 @@ class Controller:
                     return is_over()
                 else:
                     self._look_for_ends()
+                    if long is not None:
+                        long.look()
             return True
         finally:
             with self._lock:
@@ -314,7 +321,7 @@ class Controller:
                 if self._followers or self._waiters:
                     self._notify()
 
-    def _lead(self, is_over: Callable[[], bool], until: Optional[float]) -> bool:
+    def _lead(self, is_over: Callable[[], bool], until: Optional[float], long: Optional[notice.Notice]) -> bool:
         """Waits until no other thread reads the connections. False: what was waited for is there, or the time is over."""
         with self._turn:
             while self._is_led:
@@ -326,6 +333,8 @@ class Controller:
                 self._followers -= 1
                 if is_over():
                     return False
+                if long is not None:
+                    long.look()
             self._is_led = True
             return True
 
@@ -336,11 +345,11 @@ class Controller:
                 return
             self._on_event(event)
 
-    async def wait_async(self, is_over: Callable[[], bool]) -> None:
+    async def wait_async(self, is_over: Callable[[], bool], awaited: Callable[[], str]) -> None:
         """The same for a task."""
         import asyncio
 
-        loop = asyncio.get_running_loop()
+        loop, long = asyncio.get_running_loop(), notice.Notice(awaited, notice.CALL)
         while True:
             with self._turn:
                 self._drain()
@@ -363,6 +372,7 @@ class Controller:
                         loop.remove_reader(self.calls.fileno())
             if not done:
                 self._look_for_ends()
+                long.look()
 
     def _on_readable(self) -> None:
         with self._turn:
@@ -464,7 +474,7 @@ def get(futures: Any, timeout: Optional[float] = None) -> Any:
     if isinstance(futures, Future):
         return futures.result(timeout)
     futures = list(futures)
-    until = None if timeout is None else time.monotonic() + timeout
+    until, asked = None if timeout is None else time.monotonic() + timeout, timeout
     plain = [future for future in futures if not isinstance(future, Stream)]
     if plain:
         place, at, seen = plain[0]._controller, 0, -1
@@ -476,10 +486,8 @@ def get(futures: Any, timeout: Optional[float] = None) -> Any:
             return at == len(plain) or place.failures != seen
 
         while at < len(plain):
-            if not place.wait(is_over, timeout):
-                late = [str(one.rank) for one in plain if not one._is_done]
-                ranks = ", ".join(late[:8])
-                raise CallTimeout(f"{len(late)} of {len(plain)} results have not come after {timeout:g} s: ranks {ranks}")
+            if not place.wait(is_over, timeout, lambda: _late(plain)):
+                raise CallTimeout(f"{sum(not one._is_done for one in plain)} of {len(plain)} results have not come after {asked:g} s: {_late(plain)}")
             if place.failures != seen:
                 seen = place.failures
                 failed = next(filter(_has_failed, plain), None)
@@ -489,6 +497,14 @@ def get(futures: Any, timeout: Optional[float] = None) -> Any:
     if len(plain) == len(futures):
         return [future._decoded() for future in futures]
     return [future.result(None if until is None else max(0.0, until - time.monotonic())) for future in futures]
+
+
+def _late(futures: Sequence[Future]) -> str:
+    """The calls that have not returned, as a text."""
+    late = [future for future in futures if not future._is_done]
+    methods = ", ".join(dict.fromkeys(future._method for future in late))
+    groups = ", ".join(dict.fromkeys(future._worker.group.name for future in late))
+    return f"{methods} of {notice.ranks([future.rank for future in late])} of group {groups}"
 
 
 def _has_failed(future: Future) -> bool:
@@ -502,6 +518,10 @@ def wait(
     futures = list(futures)
     if not 0 < num_returns <= len(futures):
         raise ValueError(f"num_returns is {num_returns}, and there are {len(futures)} futures")
-    futures[0]._controller.wait(lambda: sum(future._is_done for future in futures) >= num_returns, timeout)
+    futures[0]._controller.wait(
+        lambda: sum(future._is_done for future in futures) >= num_returns,
+        timeout,
+        lambda: f"{num_returns} of these calls: {_late(futures)}",
+    )
     done = [future for future in futures if future._is_done]
     return done, [future for future in futures if not future._is_done]

@@ -7,10 +7,11 @@ import sys
 import time
 
 from .. import _native as native
-from .._errors import ConnectionFailed, Error, NoJob, StoreTimeout
+from .._errors import ConnectionFailed, Error, NoJob, Refused, StoreTimeout
 from .._store import Store
 from . import _calls as wire
 from . import _codec as codec
+from . import _notice as notice
 from ._arena import Arena, default_limit
 from ._calls import Event
 from ._controller import Controller, Future, Stream, controller, get, rebuilt
@@ -29,6 +30,9 @@ _KEYWORDS_ONLY = (
 )
 
 _OUTSIDE = "worker groups need a job: start this program with rlaunch (rlaunch -n 1 --lead python ...)"
+
+_START = 600.0
+"""Seconds for a start, where nothing else is given."""
 
 _PATIENCE = 1.0
 """Seconds for which the launcher's word on an end is waited for."""
@@ -139,7 +143,7 @@ class WorkerGroup:
         share: Optional[str] = None,
         name: Optional[str] = None,
         tied: int = 0,
-        start_timeout: float = 600.0,
+        start_timeout: float = _START,
         serializer: str = "pickle",
         arena: Optional[int] = None,
         python: Optional[str] = None,
@@ -152,7 +156,7 @@ class WorkerGroup:
         self._open(world.group, len(world.hosts), sharding, kind, arena, tied)
         self._world = world.number
         try:
-            self._connect(args, kwargs, start_timeout)
+            self._connect(args, kwargs, time.monotonic() + start_timeout, start_timeout)
         except BaseException:
             # All or none, also of those that have not been connected to.
             ended(self, True, 0.0)
@@ -168,16 +172,22 @@ class WorkerGroup:
         *,
         sharding: Optional[NamedSharding] = None,
         tied: int = 0,
-        start_timeout: float = 600.0,
+        start_timeout: Optional[float] = None,
         serializer: str = "pickle",
         arena: Optional[int] = None,
     ) -> "WorkerGroup":
-        """The group that the command line has started with ``--group NAME``. ``args`` and ``kwargs`` make the object of each worker."""
+        """The group that the command line has started with ``--group NAME``. ``args`` and ``kwargs`` make the object of each worker.
+
+        A name that no group of the job has is ``Refused``. With ``start_timeout`` another rank may start the group meanwhile.
+        """
         refuse_while_importing()
         group = cls.__new__(cls)
         group._open(name, None, sharding, codec.codec_of(serializer), arena, tied)
+        seconds = _START if start_timeout is None else start_timeout
+        until = time.monotonic() + seconds
         try:
-            group._connect(args, kwargs, start_timeout)
+            group._await_existence(start_timeout)
+            group._connect(args, kwargs, until, seconds)
         except BaseException:
             group._close()
             raise
@@ -203,13 +213,37 @@ class WorkerGroup:
 
     # ---- Start ----
 
-    def _connect(self, args: Sequence[Any], kwargs: Optional[Dict[str, Any]], timeout: float) -> None:
+    def _await_existence(self, seconds: Optional[float]) -> None:
+        """Waits until the job has this group. Without a time, a group that does not exist is refused."""
+        key = f"rlaunch/groups/{self.name}"
+        if self._store.check([key]):
+            return
+        if seconds is None:
+            hint = "for a group that another rank starts, give start_timeout=SECONDS"
+            raise Refused(f"the job has no group {self.name!r}: {self._other_groups()}; {hint}")
+        long = notice.Notice(lambda: f"group {self.name}, which the job does not have yet: {self._other_groups()}", notice.START)
+        until = time.monotonic() + seconds
+        while True:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise CallTimeout(f"the job has no group {self.name!r} after {seconds:g} s: {self._other_groups()}")
+            try:
+                return self._store.wait([key], min(left, notice.START))
+            except StoreTimeout:
+                long.look()
+
+    def _other_groups(self) -> str:
+        names = [key.decode() for key in self._store.prefix("rlaunch/groups/").keys()]
+        return f"it has {', '.join(names)}" if names else "it has none"
+
+    def _connect(self, args: Sequence[Any], kwargs: Optional[Dict[str, Any]], until: float, timeout: float) -> None:
         # Encoded first: what cannot be is an error before any worker is called.
         first = codec.encode({"args": tuple(args), "kwargs": dict(kwargs or {})}, self._codec)
-        until = time.monotonic() + timeout
-        self._attach_one(0, until, timeout)
-        for rank in range(1, self._size or 0):
-            self._attach_one(rank, until, timeout)
+        at = 0
+        long = notice.Notice(lambda: f"rank {at} of group {self.name}, which does not serve calls yet", notice.START)
+        self._attach_one(0, until, timeout, long)
+        for at in range(1, self._size or 0):
+            self._attach_one(at, until, timeout, long)
         self._workers = list(self._all)
         if self.sharding_annotations is not None:
             # Each worker has coordinates, or the first call would find out.
@@ -219,10 +253,14 @@ class WorkerGroup:
             self._controller.calls.send(near, wire.ARENA, self._arena.size, [self._arena.path.encode()])
         made = self._controller.call(self._workers, "__init__", first, self._codec, Future, None)
         # The first failure counts: the others may wait for that worker.
-        get(made, max(0.0, until - time.monotonic()))
+        try:
+            get(made, max(0.0, until - time.monotonic()))
+        except CallTimeout:
+            late = notice.ranks([one.rank for one in made if not one.done()])
+            raise CallTimeout(f"__init__ of {late} of group {self.name} has not returned after {timeout:g} s") from None
         self._methods = made[0].result()
 
-    def _attach_one(self, rank: int, until: float, timeout: float) -> None:
+    def _attach_one(self, rank: int, until: float, timeout: float, long: notice.Notice) -> None:
         last: Optional[Exception] = None
         while True:
             left = until - time.monotonic()
@@ -238,6 +276,7 @@ class WorkerGroup:
                 end = self._end_of(ended, 0)
                 if end is not None:
                     raise WorkerDied(self.name, ended, end.host, lambda: end)
+            long.look()
             if isinstance(last, ConnectionFailed):
                 time.sleep(0.02)
         worker = Worker(self, rank, peer, self._arena)

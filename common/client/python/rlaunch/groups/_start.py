@@ -88,10 +88,14 @@ def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
     controller, workers = group._controller, list(group._all)
     were_dead = {worker.rank for worker in workers if worker.death is not None}
     alive = [worker for worker in workers if worker.rank not in were_dead]
+
+    def wait(patience: float) -> None:
+        controller.wait(lambda: all(worker.death is not None for worker in alive), patience, lambda: f"the end of group {group.name}")
+
     if not force:
         controller.calls.send([worker.peer for worker in alive], wire.END)
         patience = _GRACE if timeout is None else min(_GRACE, max(timeout, 0.1))
-        controller.wait(lambda: all(worker.death is not None for worker in alive), patience)
+        wait(patience)
         # A process exits some time after its connection has ended: an order to end would find it on its way.
         _collect(group, [worker for worker in alive if worker.death is not None])
     if group._world:
@@ -106,10 +110,10 @@ def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
                 print(f"rlaunch: group {group.name} cannot be ended: {error}", file=sys.stderr)
     else:
         _signal(alive, SIGTERM)
-    controller.wait(lambda: all(worker.death is not None for worker in alive), _GRACE * 2)
+    wait(_GRACE * 2)
     if not group._world:
         _signal(alive, SIGKILL)
-        controller.wait(lambda: all(worker.death is not None for worker in alive), _GRACE)
+        wait(_GRACE)
     near = {worker.pid for worker in workers if worker.is_near and worker.death is not None}
     if near:
         _sessions.end(near, 0.0 if force else _GRACE)

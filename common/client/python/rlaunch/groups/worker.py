@@ -86,6 +86,9 @@ def _kind_of(method: Any) -> str:
 _GRACE = 2.0
 """Seconds that processes which the worker has started have to end."""
 
+_LONELY = 60.0
+"""Seconds after which a worker without a controller says so."""
+
 _LONG = 0.001
 """Seconds of a call after which all that came meanwhile is read before the next one begins."""
 
@@ -362,6 +365,18 @@ class Worker:
             self.on_event(event)
             event = self.calls.next(0)
 
+    def await_controller(self, name: str, is_first: bool) -> None:
+        """Waits for the controller. The first worker of a group says so if none comes."""
+        until, event = time.monotonic() + _LONELY, None
+        while event is None:
+            left = until - time.monotonic()
+            if is_first and left <= 0:
+                is_first = False
+                text = f"group {name} waits for a controller, which calls WorkerGroup.attach({name!r})"
+                print(f"rlaunch: after {_LONELY:g} s: {text}", file=sys.stderr, flush=True)
+            event = self.calls.next(left if is_first else None)
+        self.on_event(event)
+
     def serve(self) -> None:
         """Serves until the controller ends it, or is gone."""
         if self.is_async:
@@ -401,6 +416,7 @@ class Worker:
         self.main = queue.SimpleQueue()
         loop = self.loop = asyncio.new_event_loop()
         loop.add_reader(self.calls.fileno(), self.on_readable)
+        loop.call_soon(self.on_readable)  # The first frames may have been read with the one before.
         thread = threading.Thread(target=loop.run_forever, name="rlaunch-worker-loop", daemon=True)
         thread.start()
         while True:
@@ -504,6 +520,7 @@ def main(arguments: List[str]) -> int:
     is_far = os.environ.get("RLAUNCH_NODES", "1") != "1" or "RLAUNCH_WORLD" in os.environ
     try:
         worker.calls.serve(group, _host(), rank, size, _number("RLAUNCH_WORLD"), is_far)
+        worker.await_controller(group, rank == 0)
         worker.serve()
         if os.getsid(0) == os.getpid() and _had_children():
             from rlaunch.groups import _sessions

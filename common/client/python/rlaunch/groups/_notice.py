@@ -1,0 +1,41 @@
+"""Lines on stderr about waits that take long."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Callable
+
+START = 10.0
+"""Seconds after which a start that waits says for what."""
+
+CALL = 600.0
+"""The same for calls without a time-out: many take minutes."""
+
+_AGAIN = 4
+"""Each later line follows after so many times as long."""
+
+
+class Notice:
+    """What a wait is for, on stderr: after some seconds, and after much longer ones again."""
+
+    def __init__(self, awaited: Callable[[], str], first: float) -> None:
+        self._awaited, self._began, self._next = awaited, time.monotonic(), first
+
+    def look(self) -> None:
+        """Prints a line if it is time for one."""
+        waited = time.monotonic() - self._began
+        if waited >= self._next:
+            self._next *= _AGAIN
+            print(f"rlaunch: after {waited:.0f} s: waiting for {self._awaited()}", file=sys.stderr, flush=True)
+
+
+def ranks(numbers: "list[int]") -> str:
+    """Ranks in a text."""
+    shown = ", ".join(str(number) for number in numbers[:8])
+    more = len(numbers) - 8
+    return ("rank " if len(numbers) == 1 else "ranks ") + shown + (f" and {more} more" if more > 0 else "")
