@@ -113,7 +113,6 @@ pub(crate) struct Edges {
     reach: Reach,
     /// Lines for a restarter around the job.
     nested: Option<Nested>,
-    /// The pool that hears of warnings.
     pool: pool::Pool,
 }
 
