@@ -5,7 +5,7 @@ use crate::case::Done;
 use crate::place;
 
 /// A script on the login host.
-fn done(bed: &Bed, user: &str, script: &str) -> Done {
+pub(crate) fn done(bed: &Bed, user: &str, script: &str) -> Done {
     bed.plan(user, "login", ["sh", "-c", &format!("{TOOLS}\n{script}")]).start().code(0)
 }
 
@@ -35,7 +35,8 @@ fn jobs_run_one_after_the_other_and_nothing_is_left_of_the_pool() {
         assert!(out.contains("no pool is up"), "{out}");
         done.says("the pool p is up with 3 hosts");
         done.says("error: the pool p is up already: pid ");
-        done.says("error: there is no pool q; these are up: p");
+        done.says("error: there is no pool q in /tmp/rlaunch-");
+        done.says("; these are up: p");
     }
     bed.down();
 }

@@ -4,6 +4,7 @@
 //! decisions are those of `core::pool`.
 
 pub(crate) mod client;
+mod connection;
 pub(crate) mod detach;
 mod events;
 pub(crate) mod exec;
@@ -48,8 +49,8 @@ pub(crate) fn run(args: Vec<OsString>, origin: Origin) -> u8 {
                 Err(error) => refuse(&error),
             };
         }
-        (Some(name), PoolVerb::Status { json }) => origin.interruptibly(|| status(&[name], json)),
-        (None, PoolVerb::Status { json }) => origin.interruptibly(|| status(&Room::names(), json)),
+        (Some(name), PoolVerb::Status { json }) => return status(&[name], json, &origin),
+        (None, PoolVerb::Status { json }) => return status(&Room::names(), json, &origin),
         (Some(name), PoolVerb::Add(hosts)) => match with_site(&origin, |site| hosts.entries(site)) {
             Ok(entries) => {
                 let lines: Vec<String> = entries.iter().map(|entry| entry.to_line(true)).collect();
@@ -68,14 +69,25 @@ pub(crate) fn run(args: Vec<OsString>, origin: Origin) -> u8 {
     }
 }
 
-/// The state of pools.
-fn status(names: &[String], json: bool) -> Result<String, PoolError> {
+/// Prints the state of pools, also where one of them does not answer. Returns the exit code.
+fn status(names: &[String], json: bool, origin: &Origin) -> u8 {
     let mut all = Vec::new();
+    let mut code = 0;
     for name in names {
-        let (report, slices) = client::status(name)?;
-        all.push((name.as_str(), report, slices));
+        match origin.interruptibly(|| client::status(name)) {
+            Ok((report, slices)) => all.push((name.as_str(), report, slices)),
+            Err(error) => code = explain(&error),
+        }
     }
-    Ok(if json { show::json(&all) } else { show::text(&all) })
+    let text = match (json, all.as_slice()) {
+        (true, all) => show::json(all),
+        (false, []) if code == 0 => show::no_pool(),
+        (false, all) => show::text(all),
+    };
+    match answer(text.as_bytes()) {
+        0 => code,
+        unwritten => unwritten,
+    }
 }
 
 /// Prints an error of a pool. Returns the exit code.

@@ -2,6 +2,7 @@
 
 mod members;
 
+use super::connection::{Client, OF_CLIENT};
 use super::events::Events;
 use super::links::{LinkNews, Links, Part};
 use super::room::Room;
@@ -13,17 +14,18 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::pool::{HostState, Need, Pool, PoolAction, PoolEvent};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::pool::{
-    Granted, GrantedHost, HEADER, Holder, MAX_REQUEST, PoolReply, PoolRequest, Refusal, VERSION, body_len,
-    common_version,
+    Granted, GrantedHost, HEADER, Holder, MAX_REQUEST, PoolReply, PoolRequest, Refusal, VERSION, common_version,
 };
+use rlaunch_sys::directory_watch::DirectoryWatch;
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::signals::SignalFd;
-use rlaunch_sys::{fd, pidfd, signals, socket, unix};
+use rlaunch_sys::{fd, signals, socket, unix};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 /// Connections at a time. Others are closed at once.
@@ -33,10 +35,10 @@ const HELLO: Span = Span::from_secs(10);
 /// Bytes that are read at a time.
 const CHUNK: usize = 64 << 10;
 
-const OF_CLIENT: u64 = 6;
 const OF_POOL: u64 = 7;
 const LISTENER: u64 = OF_POOL;
 const SIGNALS: u64 = 8 | OF_POOL;
+const DIRECTORY: u64 = 16 | OF_POOL;
 
 /// The token of a part of a host's ssh.
 fn token(node: NodeId, is_question: bool, part: Part) -> u64 {
@@ -46,26 +48,6 @@ fn token(node: NodeId, is_question: bool, part: Part) -> u64 {
         Part::End => 2,
     };
     (u64::from(node.get()) << 3) | (part + if is_question { 3 } else { 0 })
-}
-
-/// A connection to the socket.
-struct Client {
-    stream: UnixStream,
-    /// The process that has connected.
-    pid: u32,
-    /// The same, where it can be signalled.
-    process: Option<OwnedFd>,
-    input: Vec<u8>,
-    output: Vec<u8>,
-    /// Watched for room while something waits to be written.
-    room: Option<OwnedFd>,
-    is_greeted: bool,
-    /// The pool closes the connection when the output is written.
-    is_done: bool,
-    /// Until when it has to say what it wants.
-    limit: Option<Mono>,
-    /// The hosts that it wants.
-    need: Option<Need>,
 }
 
 /// A host, as it was named.
@@ -80,6 +62,10 @@ pub(super) struct Server {
     listener: UnixListener,
     signals: SignalFd,
     room: Room,
+    /// The lock of the directory.
+    lock: File,
+    /// Tells when the directory is removed or renamed.
+    watch: Option<DirectoryWatch>,
     events: Events,
     pool: Pool,
     links: Links,
@@ -104,7 +90,7 @@ impl Server {
     /// # Errors
     /// A descriptor cannot be had, or the socket cannot be made.
     pub(super) fn new(
-        (room, events): (Room, Events),
+        (room, lock, events): (Room, File, Events),
         links: Links,
         (idle, sizes): (Option<Span>, Vec<u32>),
         watched: &[i32],
@@ -116,11 +102,15 @@ impl Server {
         set.add(&listener, LISTENER)?;
         let signals = SignalFd::new(watched)?;
         set.add(&signals, SIGNALS)?;
-        Ok(Self {
+        let above = room.path().parent().unwrap_or(room.path());
+        let watch = DirectoryWatch::new(&[room.path(), above]);
+        let mut server = Self {
             set,
             listener,
             signals,
             room,
+            lock,
+            watch: None,
             events,
             pool: Pool::new(now(), idle),
             links,
@@ -133,7 +123,12 @@ impl Server {
             is_over: false,
             warned: BTreeMap::new(),
             opening: BTreeSet::new(),
-        })
+        };
+        match watch.and_then(|watch| server.set.add(&watch, DIRECTORY).map(|()| watch)) {
+            Ok(watch) => server.watch = Some(watch),
+            Err(error) => server.log(&format!("the directory is not watched: {}", rlaunch_sys::reason(&error))),
+        }
+        Ok(server)
     }
 
     /// Serves until nothing more is to be done, or until every host was reached or lost once (`is_first`).
@@ -157,7 +152,7 @@ impl Server {
     pub(super) fn finish(mut self) {
         self.event("pool.down", []);
         self.links.dismiss();
-        self.room.remove();
+        self.room.remove(&self.lock);
     }
 
     /// The number of its slices.
@@ -215,6 +210,7 @@ impl Server {
             }
             OF_CLIENT => self.serve_client(HoldId::new(id)),
             _ if token == LISTENER => self.accept(),
+            _ if token == DIRECTORY => self.check_directory(),
             _ => {
                 while let Some(number) = self.signals.next() {
                     if i32::from(number) != signals::HUP {
@@ -226,31 +222,32 @@ impl Server {
         }
     }
 
+    /// Without its directory no client can reach the pool: it ends.
+    fn check_directory(&mut self) {
+        self.watch.iter().for_each(DirectoryWatch::clear);
+        if self.room.is_reachable(&self.lock) {
+            return;
+        }
+        if let Some(watch) = self.watch.take() {
+            self.set.remove(&watch);
+        }
+        let path = self.room.path().display().to_string();
+        self.log(&format!("{path} was removed or renamed, and the pool can be reached no more: the pool ends"));
+        self.event("pool.unreachable", [("directory", path.into())]);
+        self.end(false);
+    }
+
     fn accept(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
             let is_ours = unix::user_of(&stream).is_ok_and(|user| user == rlaunch_sys::facts::host::user().0);
             if !is_ours || self.clients.len() >= MOST_CLIENTS || stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            let process = unix::process_of(&stream);
             let hold = HoldId::new(self.next);
             self.next = self.next.wrapping_add(1);
-            if self.set.add(&stream, (u64::from(hold.get()) << 3) | OF_CLIENT).is_err() {
-                continue;
+            if self.set.add(&stream, Client::token(hold)).is_ok() {
+                self.clients.insert(hold, Client::new(stream, now() + HELLO));
             }
-            let client = Client {
-                stream,
-                pid: process.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0),
-                process: process.and_then(|pid| pidfd::open(pid).ok()),
-                input: Vec::new(),
-                output: Vec::new(),
-                room: None,
-                is_greeted: false,
-                is_done: false,
-                limit: Some(now() + HELLO),
-                need: None,
-            };
-            self.clients.insert(hold, client);
         }
     }
 
@@ -327,8 +324,14 @@ impl Server {
             PoolRequest::Hello { min, max } => PoolReply::Hello { min, max },
             PoolRequest::Want(want) => {
                 (client.need, client.limit) = (Some(want.need.clone()), None);
-                let pid = client.pid;
-                return self.pool.handle(now(), PoolEvent::Want(hold, pid, want));
+                let (pid, ends_within) = (client.pid, client.ends_within);
+                self.pool.handle(now(), PoolEvent::Want(hold, pid, want));
+                let limit = ends_within.map(|within| PoolEvent::EndsWithin(hold, within));
+                return limit.into_iter().for_each(|limit| self.pool.handle(now(), limit));
+            }
+            PoolRequest::EndsWithin(within) => {
+                client.ends_within = Some(within);
+                return;
             }
             PoolRequest::Status => PoolReply::Report(self.report()),
             PoolRequest::Slices => PoolReply::Slices(self.slices()),
@@ -458,12 +461,7 @@ impl Server {
                 self.last_reply(hold, &PoolReply::Busy { holders, waiting });
             }
             PoolAction::Refuse(hold, refusal) => self.last_reply(hold, &PoolReply::Refused(refusal)),
-            PoolAction::End(hold, is_now) => {
-                let number = if is_now { signals::KILL } else { signals::TERM };
-                if let Some(process) = self.clients.get(&hold).and_then(|client| client.process.as_ref()) {
-                    let _gone = pidfd::signal(process, number);
-                }
-            }
+            PoolAction::End(hold, is_now) => self.end_job(hold, is_now),
             PoolAction::Watch(node, job) => self.links.ask(node, job),
             PoolAction::Close(node) => {
                 self.log(&format!("{}: leaves", self.name(node)));
@@ -474,6 +472,16 @@ impl Server {
             }
             PoolAction::Over => self.is_over = true,
         }
+    }
+
+    /// A job is to end: by SIGTERM, or by SIGKILL, after which its hosts end what is left.
+    fn end_job(&mut self, hold: HoldId, is_now: bool) {
+        let job = self.pool.holds().find(|(id, _)| *id == hold).map(|(_, held)| held.job);
+        if let Some(job) = job.filter(|_| is_now) {
+            self.log(&format!("job {}: its launcher is killed", job.short()));
+            self.event("job.killed", [("job", job.to_string().into())]);
+        }
+        self.clients.get(&hold).into_iter().for_each(|client| client.end(is_now));
     }
 
     /// An answer to a job that gets no hosts.
@@ -511,40 +519,5 @@ impl Server {
             }
         };
         self.pool.holds().map(holder).collect()
-    }
-}
-
-impl Client {
-    /// The next whole request of what it has sent.
-    fn next_request(&mut self) -> Result<Option<PoolRequest>, ()> {
-        let Some(header) = self.input.first_chunk::<HEADER>() else { return Ok(None) };
-        let len = HEADER + body_len(header, MAX_REQUEST).map_err(|_| ())?;
-        let Some(frame) = self.input.get(..len) else { return Ok(None) };
-        let request = PoolRequest::parse(frame).map_err(|_| ())?;
-        self.input.drain(..len);
-        Ok(Some(request))
-    }
-
-    /// Writes the bytes that it takes now; is woken when it takes more.
-    fn flush(&mut self, set: &ReadySet, hold: HoldId) {
-        while !self.output.is_empty() {
-            match socket::send(&self.stream, &self.output) {
-                Ok(n) => drop(self.output.drain(..n)),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.room.is_none() {
-                        let room = self.stream.as_fd().try_clone_to_owned().ok();
-                        let token = (u64::from(hold.get()) << 3) | OF_CLIENT;
-                        self.room = room.filter(|room| set.add_writable(room, token).is_ok());
-                    }
-                    return;
-                }
-                // Its end is read.
-                Err(_) => self.output.clear(),
-            }
-        }
-        if let Some(room) = self.room.take() {
-            set.remove(&room);
-        }
     }
 }

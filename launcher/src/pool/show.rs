@@ -1,5 +1,6 @@
 //! Words about pools, for people and for programs.
 
+use super::room::{self, Elsewhere, Room};
 use crate::view::phrases;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::pool::SliceState;
@@ -43,6 +44,29 @@ pub(super) fn holders(holders: &[Holder], waiting: u32) -> String {
         all.push(format!("{} before this one", phrases::count(waiting.into(), "job")));
     }
     if all.is_empty() { "processes of an ended job are left on its hosts".to_owned() } else { all.join("; ") }
+}
+
+/// Hosts that cannot be used now, each with the reason; empty: there are none, or a job `for_all` does without them.
+pub(super) fn lacking(report: &Report, is_for_all: bool) -> String {
+    let is_usable = |host: &&HostReport| matches!(host.state, HostWord::Free | HostWord::Held | HostWord::Emptying);
+    let usable = report.hosts.iter().filter(is_usable).count();
+    if usable == report.hosts.len() || (is_for_all && usable > 0) {
+        return String::new();
+    }
+    let one = |host: &HostReport| {
+        let note = if host.note.is_empty() { String::new() } else { format!(" ({})", host.note) };
+        match host.state {
+            HostWord::Reaching => format!("{} is being reached{note}", host.name),
+            state => format!("{} is {}{note}", host.name, state.word()),
+        }
+    };
+    let bad: Vec<&HostReport> = report.hosts.iter().filter(|host| !is_usable(host)).collect();
+    let mut all = vec![format!("it can use {usable} of its {}", phrases::count(report.hosts.len() as u64, "host"))];
+    all.extend(bad.iter().take(NAMED).map(|host| one(host)));
+    if bad.len() > NAMED {
+        all.push(format!("{} more", bad.len() - NAMED));
+    }
+    all.join("; ")
 }
 
 /// Why a pool does not do something.
@@ -159,7 +183,16 @@ pub(super) fn text(pools: &[Shown<'_>]) -> String {
             line(format!("  {} waiting", phrases::count(report.waiting.into(), "job")));
         }
     }
-    if pools.is_empty() { "no pool is up\n".to_owned() } else { text }
+    text
+}
+
+/// No pool is up where it is looked for. Names those of other directories.
+pub(super) fn no_pool() -> String {
+    let mut text = format!("no pool is up in {}\n", Room::dir_of_all().display());
+    for Elsewhere { dir, names, way } in room::elsewhere() {
+        text += &format!("these are up in {}: {} ({way} rlaunch pool status)\n", dir.display(), names.join(", "));
+    }
+    text
 }
 
 fn host_line(host: &HostReport, indent: &str) -> String {

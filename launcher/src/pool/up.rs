@@ -91,7 +91,7 @@ fn serve(
 ) -> Result<u8, String> {
     let room = Room::of(name);
     let cannot = |error: io::Error| format!("the pool {name} cannot be started: {}", rlaunch_sys::reason(&error));
-    let _lock = match room.take(now().nanos()).map_err(cannot)? {
+    let lock = match room.take(now().nanos()).map_err(cannot)? {
         Ok(lock) => lock,
         Err(owner) => return Err(taken(name, owner)),
     };
@@ -109,8 +109,8 @@ fn serve(
         Carrier::Srun(_) | Carrier::Exec(_) => SshOptions::default(),
     };
     let links = Links::new(options, plan.reach.limit, origin).map_err(cannot)?;
-    let mut server =
-        Server::new((room.clone(), events), links, (plan.idle, sizes), &origin.watched()).map_err(cannot)?;
+    let parts = (room.clone(), lock, events);
+    let mut server = Server::new(parts, links, (plan.idle, sizes), &origin.watched()).map_err(cannot)?;
     server.add(hosts).map_err(|refusal| format!("the pool {name} {}", super::show::refusal(&refusal)))?;
     server.run(true);
     server.log_up();

@@ -147,6 +147,11 @@ impl PoolHost {
         self.slice
     }
 
+    /// Whether it stays in the pool.
+    pub(super) const fn stays(&self) -> bool {
+        !self.is_draining
+    }
+
     pub(super) const fn is_free(&self) -> bool {
         self.is_usable() && matches!(self.used, Use::None)
     }

@@ -125,6 +125,45 @@ fn first_hosts_are_waited_for_while_they_get_empty_but_not_for_long() {
     assert_eq!(drain(&mut pool), granted(2, &[1, 2]), "host 0 does not get empty");
 }
 
+#[test]
+fn job_that_does_not_end_in_its_time_is_killed() {
+    let mut pool = pool(2, |_| None);
+    asked(&mut pool, 1, Need::Hosts(1));
+    pool.handle(T0, PoolEvent::EndsWithin(hold(1), Span::from_secs(9)));
+    assert_eq!(pool.poll_timeout(), None);
+    pool.handle(T0, want(2, Need::All, NOT_AT_ALL, true));
+    pool.handle(T0, PoolEvent::EndsWithin(hold(2), Span::from_secs(5)));
+    assert_eq!(drain(&mut pool), [PoolAction::End(hold(1), false), PoolAction::Queued(hold(2), 0)]);
+    assert_eq!(pool.poll_timeout(), Some(at(9)));
+    pool.handle_timeout(at(8));
+    assert_eq!(drain(&mut pool), []);
+    pool.handle_timeout(at(9));
+    assert_eq!(drain(&mut pool), [PoolAction::End(hold(1), true)]);
+    pool.handle_timeout(at(99));
+    assert_eq!(drain(&mut pool), [], "once");
+    assert_eq!(end(&mut pool, 1, &[0]).last(), granted(2, &[0, 1]).last());
+    // The limit of a job that has waited is known; a pool that ends keeps it.
+    pool.handle(at(100), PoolEvent::Down(false));
+    assert_eq!((drain(&mut pool), pool.poll_timeout()), (vec![PoolAction::End(hold(2), false)], Some(at(105))));
+    pool.handle(at(101), PoolEvent::Down(true));
+    assert_eq!((drain(&mut pool), pool.poll_timeout()), (vec![PoolAction::End(hold(2), true)], None));
+}
+
+#[test]
+fn job_does_not_wait_for_hosts_that_leave() {
+    let mut pool = pool(2, |_| None);
+    asked(&mut pool, 1, Need::Hosts(1));
+    pool.handle(T0, want(2, Need::All, None, false));
+    pool.handle(T0, want(3, Need::Hosts(2), None, false));
+    assert_eq!(drain(&mut pool), [PoolAction::Queued(hold(2), 0), PoolAction::Queued(hold(3), 1)]);
+    pool.handle(T0, PoolEvent::Drain(NodeId::new(0)));
+    let few = |usable, hosts| Refusal::TooFew { usable, hosts };
+    assert_eq!(drain(&mut pool), [PoolAction::Grant(hold(2), nodes(&[1])), PoolAction::Refuse(hold(3), few(1, 2))]);
+    pool.handle(T0, PoolEvent::Drain(NodeId::new(1)));
+    pool.handle(T0, want(4, Need::All, None, false));
+    assert_eq!(drain(&mut pool), [PoolAction::Refuse(hold(4), few(0, 2))]);
+}
+
 trait Watches {
     fn map_watch(self, id: u32) -> Vec<PoolAction>;
 }
@@ -171,7 +210,7 @@ fn evicted_job_ends_first_and_only_as_many_as_needed_are() {
     (1..4).for_each(|id| drop(asked(&mut pool, id, Need::Hosts(1))));
     pool.handle(T0, want(7, Need::Hosts(2), NOT_AT_ALL, true));
     assert_eq!(drain(&mut pool), [PoolAction::End(hold(1), false), PoolAction::Queued(hold(7), 0)]);
-    pool.handle_timeout(at(100));
+    pool.handle_timeout(at(59));
     assert_eq!(drain(&mut pool), [], "a rank that ignores SIGTERM is waited for");
     pool.handle(T0, PoolEvent::Closed(hold(1)));
     assert_eq!(drain(&mut pool), [PoolAction::Watch(NodeId::new(0), job(1))]);

@@ -19,6 +19,7 @@
 //!  7 down         command  the pool ends
 //!  8 warned       job      one of its hosts is about to be taken away
 //!  9 slices       any      the slices are asked for
+//! 10 ends within  job      before `want`: the longest time that the job takes to end after SIGTERM
 //! 32 queued       pool     the job waits; the number of jobs before it
 //! 33 granted      pool     the hosts of the job
 //! 34 busy         pool     the jobs that have the hosts
@@ -122,6 +123,8 @@ pub enum PoolRequest {
     Warned(OsBytes),
     /// The slices are asked for.
     Slices,
+    /// The longest time that the job takes to end after SIGTERM.
+    EndsWithin(Span),
     /// A kind of a later version.
     Unknown(u8),
 }
@@ -162,6 +165,10 @@ impl PoolRequest {
                 8
             }
             Self::Slices => 9,
+            Self::EndsWithin(within) => {
+                body.long(within.nanos());
+                10
+            }
             Self::Unknown(kind) => *kind,
         };
         frame(kind, &body)
@@ -183,6 +190,7 @@ impl PoolRequest {
             7 => Self::Down { is_now: fields.flag()? },
             8 => Self::Warned(fields.bytes()?.into()),
             9 => Self::Slices,
+            10 => Self::EndsWithin(Span::from_nanos(fields.long()?)),
             // The body of a later kind has no shape that is known here.
             other => return Ok(Self::Unknown(other)),
         };

@@ -26,6 +26,7 @@ fn requests() -> Vec<PoolRequest> {
         PoolRequest::Down { is_now: true },
         PoolRequest::Warned("a".into()),
         PoolRequest::Slices,
+        PoolRequest::EndsWithin(Span::from_secs(9)),
     ]
 }
 
