@@ -8,6 +8,9 @@ use crate::plan::Plan;
 use crate::{census, examples, jax, place, python, slurm};
 use std::path::Path;
 
+/// The ways from agents to the launcher.
+const TRANSPORTS: [&str; 2] = ["tcp", "stdio"];
+
 /// A batch job of two nodes with two tasks. It runs rlaunch with these words.
 fn batch(bed: &Bed, words: &str) -> Plan {
     let script = format!(
@@ -46,9 +49,12 @@ fn torch_trains_in_a_batch_job() {
         return;
     }
     let Some(bed) = Bed::slurm(2) else { return };
-    let plan = copied(batch(&bed, "/usr/bin/python3 torch_ddp.py"), "torch_ddp.py");
-    let done = plan.env("RES_OPTIONS", "timeout:1 attempts:1").start().code(0);
-    assert!(examples::accuracy(&done.out()) >= 95.0, "{}", done.out());
+    for transport in TRANSPORTS {
+        let plan = batch(&bed, &format!("--transport {transport} /usr/bin/python3 torch_ddp.py"));
+        let plan = copied(plan, "torch_ddp.py").env("RES_OPTIONS", "timeout:1 attempts:1");
+        let done = plan.start().code(0);
+        assert!(examples::accuracy(&done.out()) >= 95.0, "{transport}: {}", done.out());
+    }
     bed.clean(10);
     bed.down();
 }
@@ -60,15 +66,17 @@ fn resilient_training_continues_in_a_batch_job() {
     }
     let Some(client) = python::client() else { return };
     let Some(bed) = Bed::slurm(2) else { return };
-    let words =
-        "-n 4 /usr/bin/python3 torch_resilient.py --epochs 3 --soft-timeout 30 --hard-timeout 60 --fault kill:1:30";
-    let plan = copied(batch(&bed, words), "torch_resilient.py");
-    // The hosts have another /tmp.
-    let package = plan.scratch().path("package/rlaunch");
-    copy_tree(&client.join("rlaunch"), &package);
-    let path = plan.scratch().path("package");
-    let done = python::with_client(plan, &path).start().code(0);
-    assert!(done.out().contains("continuing with 3 ranks"), "{}{}", done.out(), done.err());
+    let program = "torch_resilient.py --epochs 3 --soft-timeout 30 --hard-timeout 60 --fault kill:1:30";
+    for transport in TRANSPORTS {
+        let words = format!("--transport {transport} -n 4 /usr/bin/python3 {program}");
+        let plan = copied(batch(&bed, &words), "torch_resilient.py");
+        // The hosts have another /tmp.
+        let package = plan.scratch().path("package/rlaunch");
+        copy_tree(&client.join("rlaunch"), &package);
+        let path = plan.scratch().path("package");
+        let done = python::with_client(plan, &path).start().code(0);
+        assert!(done.out().contains("continuing with 3 ranks"), "{transport}: {}{}", done.out(), done.err());
+    }
     bed.clean(10);
     bed.down();
 }
@@ -89,10 +97,12 @@ fn copy_tree(from: &Path, to: &Path) {
 fn jax_needs_no_argument_in_a_batch_job() {
     let Some(python) = jax::python() else { return };
     let Some(bed) = Bed::slurm(2) else { return };
-    let plan = batch(&bed, &format!("{} sum.py", python.display()));
-    std::fs::write(plan.scratch().path("sum.py"), jax::SUM).unwrap();
-    let done = plan.env("JAX_PLATFORMS", "cpu").start().code(0);
-    assert_eq!(jax::sums_of(&done), ["0 of 2: 3", "1 of 2: 3"], "{}", done.out());
+    for transport in TRANSPORTS {
+        let plan = batch(&bed, &format!("--transport {transport} {} sum.py", python.display()));
+        std::fs::write(plan.scratch().path("sum.py"), jax::SUM).unwrap();
+        let done = plan.env("JAX_PLATFORMS", "cpu").start().code(0);
+        assert_eq!(jax::sums_of(&done), ["0 of 2: 3", "1 of 2: 3"], "{transport}: {}", done.out());
+    }
     bed.clean(10);
     bed.down();
 }

@@ -11,7 +11,7 @@ mod steps;
 
 use query::Query;
 use rlaunch_core::allocation::SlurmConfig;
-use rlaunch_core::bootstrap::srun_messages::is_cancelled;
+use rlaunch_core::bootstrap::srun_messages::{StepLine, only_task_end};
 use rlaunch_core::bootstrap::{
     Carrier, CarrierEnd, CarrierKind, Dial, DialAction, DialEvent, DialPlan, Failure, FallBack, Fanout, Hash, Kind,
     LinePlan, Preamble, Purpose, Refusal, Secret, Stage, Target, Turn, Up, Way, question,
@@ -65,6 +65,8 @@ pub(crate) enum Step {
     Evidence(OsBytes),
     /// Slurm ends the agents of these hosts.
     Cancelled(Vec<NodeId>),
+    /// The guardian of this host was killed.
+    GuardianKilled(NodeId),
     /// srun has ended while the agents of these hosts are connected.
     EndedEarly(Vec<NodeId>, CarrierEnd),
     /// A connection from there to the port for agents was refused.
@@ -88,6 +90,7 @@ impl Step {
             Self::Progress { node, .. }
             | Self::Up { node, .. }
             | Self::Failed { node, .. }
+            | Self::GuardianKilled(node)
             | Self::Said { node, .. }
             | Self::Ended { node, .. } => *node == host,
             Self::KillWait(_)
@@ -105,6 +108,8 @@ struct Host {
     dial: Dial,
     ssh: Option<Ssh>,
     up: bool,
+    /// The guardian was killed, by srun's word.
+    killed: bool,
 }
 
 /// How much later than its agents an srun may end.
@@ -204,7 +209,7 @@ impl Bootstrap {
         let carrier = self.setting.carrier.clone();
         let dial = Dial::new(DialPlan { target, carrier, line, preamble, limit, jitter });
         self.forget(node);
-        self.hosts.insert(node, Host { dial, ssh: None, up: false });
+        self.hosts.insert(node, Host { dial, ssh: None, up: false, killed: false });
         self.fanout.push(node, kind);
     }
 
@@ -550,12 +555,17 @@ impl Bootstrap {
         }
     }
 
-    /// The carrier of a host that was up has ended.
+    /// The carrier of a host that was up has ended. Slurm, or the kernel, may have killed the guardian before.
     fn carrier_ended(&mut self, node: NodeId, end: CarrierEnd, words: OsBytes) {
-        // The words are lines in one.
-        let mut lines = words.split(|byte| *byte == b';').filter_map(|line| std::str::from_utf8(line).ok());
-        if lines.any(|line| is_cancelled(line.trim())) {
-            self.steps.push_back(Step::Cancelled(vec![node]));
+        let task = only_task_end(&words).filter(|_| matches!(self.setting.carrier, Carrier::Srun(_)));
+        if let (Some(StepLine::Killed(_)), Some(host)) = (&task, self.hosts.get_mut(&node)) {
+            host.killed = true;
+        }
+        let all_killed = !self.shared.has_srun() && self.hosts.values().all(|host| host.killed);
+        match task {
+            Some(StepLine::Killed(_)) if !all_killed => self.steps.push_back(Step::GuardianKilled(node)),
+            Some(StepLine::Killed(_) | StepLine::Cancelled) => self.steps.push_back(Step::Cancelled(vec![node])),
+            Some(StepLine::Exited(..)) | None => {}
         }
         self.steps.push_back(Step::Ended { node, end, words });
     }

@@ -222,6 +222,7 @@ fn note(findings: &mut BTreeMap<NodeId, Finding>, bootstrap: &Bootstrap, step: S
         | Step::Words(_)
         | Step::Evidence(_)
         | Step::Cancelled(_)
+        | Step::GuardianKilled(_)
         | Step::EndedEarly(..)
         | Step::Refused(..) => {}
         Step::Progress { node, stage } => tracing::debug!(%node, %stage, "progress"),

@@ -7,7 +7,7 @@ use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind, Failure, Stage, Target};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::events::JobNews;
 use rlaunch_core::id::NodeId;
-use rlaunch_core::job::{HostFailure, JobEvent};
+use rlaunch_core::job::{GuardianEnd, HostFailure, JobEvent};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::ToRoot;
@@ -189,6 +189,9 @@ impl Remote {
                     return Poll::Ready(News::Event(JobEvent::Found(JobNews::StrangerRefused { address, why })));
                 }
                 Step::Cancelled(nodes) => return Poll::Ready(News::Event(JobEvent::StepCancelled { nodes })),
+                Step::GuardianKilled(node) => {
+                    return Poll::Ready(News::Event(JobEvent::GuardianEnded { node, end: GuardianEnd::Silent }));
+                }
                 Step::EndedEarly(nodes, end) => {
                     let kind = CarrierKind::Srun;
                     return Poll::Ready(News::Event(JobEvent::StarterEnded { nodes, kind, end }));

@@ -45,11 +45,19 @@ fn meaning(line: &str) -> Vec<StepLine> {
 
 /// Whether a line is `slurmstepd-node0: error: *** STEP 2.0 ON node0 CANCELLED AT 2026-11-26T22:18:12 ***`, which one host of a step prints;
 /// or the same about `JOB 2`.
-#[must_use]
-pub fn is_cancelled(line: &str) -> bool {
+fn is_cancelled(line: &str) -> bool {
     line.starts_with("slurmstepd")
         && [": *** STEP ", ": *** JOB "].iter().any(|begin| line.contains(begin))
         && line.contains(" CANCELLED AT ")
+}
+
+/// The end of the only task of an srun, by the last words of srun, which are lines in one.
+#[must_use]
+pub fn only_task_end(words: &[u8]) -> Option<StepLine> {
+    let lines = words.split(|byte| *byte == b';').filter_map(|line| core::str::from_utf8(line).ok());
+    let meanings: Vec<StepLine> = lines.flat_map(|line| meaning(line.trim())).collect();
+    let cancelled = meanings.iter().find(|line| **line == StepLine::Cancelled);
+    cancelled.or_else(|| meanings.last()).cloned()
 }
 
 /// The ends of tasks that a line names: `srun: error: node[1-2]: tasks 1-2: Exited with exit code 2`, or `: Killed`.
@@ -101,6 +109,22 @@ mod tests {
             expected.into_iter().chain([StepLine::Cancelled, StepLine::Killed("node3".to_string())]).collect();
         for cut in [1, 7, 4096] {
             assert_eq!(of(LINES, cut), expected, "{cut}");
+        }
+    }
+
+    #[test]
+    fn end_of_the_only_task_is_in_the_last_words_of_srun() {
+        let killed = "srun: error: node3: task 0: Killed";
+        let cancelled = "slurmstepd-node1: error: *** STEP 2.0 ON node1 CANCELLED AT 2026-11-26T22:18:12 ***";
+        for (words, expected) in [
+            (killed.to_string(), Some(StepLine::Killed("node3".to_string()))),
+            (alloc::format!("a line; {killed}"), Some(StepLine::Killed("node3".to_string()))),
+            (alloc::format!("{cancelled}; {killed}"), Some(StepLine::Cancelled)),
+            (alloc::format!("{killed}; {cancelled}"), Some(StepLine::Cancelled)),
+            ("srun: error: Node failure on node3".to_string(), None),
+            (String::new(), None),
+        ] {
+            assert_eq!(only_task_end(words.as_bytes()), expected, "{words}");
         }
     }
 
