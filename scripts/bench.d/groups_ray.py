@@ -1,5 +1,6 @@
 """The same of Ray, where a Python has it: `groups_ray.py one|all|sharded|same|start|shutdown WORKERS SECONDS BEGIN`."""
 
+import os
 import sys
 import time
 
@@ -11,6 +12,9 @@ from groups_worker import Load
 
 
 def main(what, workers, seconds, begin):
+    # Ray's own processes print warnings, also after the figure.
+    out = os.dup(1)
+    os.dup2(2, 1)
     ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
     actors = [ray.remote(num_cpus=1)(Load).remote() for _ in range(workers)]
     ray.get([actor.empty.remote() for actor in actors])
@@ -35,7 +39,7 @@ def main(what, workers, seconds, begin):
             ray.kill(actor)
         ray.shutdown()
         figure = (time.monotonic() - max(ends)) * 1e3
-    print(figure, flush=True)
+    os.write(out, f"{figure}\n".encode())
 
 
 if __name__ == "__main__":

@@ -58,6 +58,8 @@ program = {"argv": [sys.executable, "-m", "rlaunch.groups.worker", "workers.Plai
 text = "waiting for group late, which the job does not have yet: it has gen"
 late = says(text, lambda: rlaunch.spawn([program], group="late", bound=True), lambda: WorkerGroup.attach("late", start_timeout=60))
 assert late.workers[0].add(x=1).result() == 1 and late.shutdown()
+raises(Refused, "group late has been shut down", lambda: late.run_all_workers_single_data("add", x=1))
+raises(Refused, f"the job has no group 'nogroup': {known}", lambda: WorkerGroup.attach("nogroup"))
 
 # A program that serves no calls.
 text = "waiting for rank 0 of group gen, which does not serve calls yet"

@@ -233,3 +233,5 @@ class Classes(unittest.TestCase):
         for wrong in [(0, None, None), (None, 2, None), (3, 2, ["a"]), (None, [1], ["a", "b"]), (None, 0, ["a"])]:
             with self.subTest(wrong), self.assertRaises(ValueError):
                 _places(*wrong)
+        with self.assertRaisesRegex(TypeError, "n is a number of workers, got '2'"):
+            _places("2", None, None)

@@ -452,13 +452,16 @@ typedef struct rl_part {
   size_t len;
 } rl_part;
 
-/* Something that happened. Of a frame, `bytes` is its body, and behind body_len its description: the number of texts (uint32_t), each after
- * its length (uint32_t); the number of parts, for each its place (uint32_t), offset and length (uint64_t). All are little endian. */
+/* Something that happened. Of a frame, `bytes` is its body, and after body_len its description: the number of texts (uint32_t), each after
+ * its length (uint32_t); the number of parts, for each its place (uint32_t), offset and length (uint64_t). All are little endian.
+ * Of a plain frame, which has at most one text and one part, `bytes` is the text, and after text_len the part. */
 typedef struct rl_event {
   uint32_t peer;
   uint32_t kind;
   uint32_t codec;
   uint32_t count;
+  uint32_t is_plain;
+  uint32_t text_len;
   uint64_t call;
   uint64_t body_len;
   rl_buffer bytes;
@@ -478,11 +481,11 @@ int rl_calls_detach(rl_calls *calls, uint32_t peer);
 /* Sends a frame to all of these. Bytes for which a peer has no room wait; a peer whose connection has ended gets none. */
 int rl_calls_send(rl_calls *calls, const uint32_t *peers, size_t peer_count, const rl_frame *frame, const rl_bytes *texts, size_t text_count,
                   const rl_part *parts, size_t part_count);
-/* The same with at most one text and one part, without lengths for none: less work for both sides of this interface. */
-int rl_calls_post(rl_calls *calls, const uint32_t *peers, size_t peer_count, uint32_t kind, uint32_t codec, uint32_t count, uint64_t call,
-                  const char *text, size_t text_len, const char *data, size_t len);
+/* The same with at most one text and one part: less work for both sides of this interface. `frame` is kind, codec, count and length of the
+ * text (uint32_t each), call (uint64_t), the text, and the part: little endian, without gaps. */
+int rl_calls_post(rl_calls *calls, const uint32_t *peers, size_t peer_count, const char *frame, size_t len);
 /* The next event. RL_E_TIMEOUT: none came in time, or a signal did. The bytes of a frame are written to `room` if they fit there, and
- * bytes.data is NULL then. Else the caller frees them with rl_buffer_free. room may be NULL. */
+ * bytes.data is NULL then. Else the caller frees them with rl_buffer_free, and no frame is plain. room may be NULL. */
 int rl_calls_next(rl_calls *calls, int64_t timeout, rl_event *event, uint8_t *room, size_t size);
 
 #ifdef __cplusplus

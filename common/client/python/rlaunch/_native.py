@@ -267,10 +267,7 @@ _SIGNATURES: dict[str, tuple] = {
     "rl_calls_attach": (_int, [*_key, ctypes.c_uint32, _ms, _out(Peer)]),
     "rl_calls_detach": (_int, [_handle, ctypes.c_uint32]),
     "rl_calls_send": (_int, [_handle, _words, _size, _out(Frame), _out(Bytes), _size, _out(Part), _size]),
-    "rl_calls_post": (
-        _int,
-        [_handle, _handle, _size, *[ctypes.c_uint32] * 3, ctypes.c_uint64, _bytes, _size, _bytes, _size],
-    ),
+    "rl_calls_post": (_int, [_handle, _handle, _size, _bytes, _size]),
     "rl_calls_next": (_int, [_handle, _ms, _handle, _handle, _size]),
 }
 

@@ -13,9 +13,10 @@ use crate::{Error, Store};
 use door::{Door, Proof};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use peer::{Closed, Frame, Peer, Stream, Waiting};
+pub(crate) use peer::Frame;
+use peer::{Closed, Peer, Stream, Waiting};
 use record::Record;
-use rlaunch_core::wire::frozen::calls::{Description, HEADER, Header, Kind, Part, Place, laid_out};
+use rlaunch_core::wire::frozen::calls::{Description, Header, Kind, Part, Place, laid_out};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
@@ -336,17 +337,17 @@ impl Calls {
         let header = Header { kind, codec, count, call, description: described, body };
         let first = header.to_bytes();
         Header::parse(&first).map_err(|_| Error::TooLong(description.len()))?;
-        let mut slices = vec![&first[..HEADER], &description];
+        let mut slices = Vec::with_capacity(3 + 2 * parts.len());
+        slices.extend([IoSlice::new(&first), IoSlice::new(&description)]);
         let mut end = 0;
         for (part, offset) in parts.iter().zip(&offsets) {
             if let Sent::Bytes(bytes) = part {
-                slices.push(padding(offset - end));
-                slices.push(bytes);
+                slices.extend([IoSlice::new(padding(offset - end)), IoSlice::new(bytes)]);
                 end = offset + bytes.len() as u64;
             }
         }
         // Parts in shared memory at the end may leave a gap.
-        slices.push(padding(body - end));
+        slices.push(IoSlice::new(padding(body - end)));
         if self.send_now(peers, &slices) {
             self.drain(peers)?;
         }
@@ -354,8 +355,7 @@ impl Calls {
     }
 
     /// Sends what there is room for, and keeps the rest. Whether any is left.
-    fn send_now(&self, peers: &[u32], slices: &[&[u8]]) -> bool {
-        let io: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
+    fn send_now(&self, peers: &[u32], slices: &[IoSlice<'_>]) -> bool {
         let whole: usize = slices.iter().map(|slice| slice.len()).sum();
         let mut kept: Option<Arc<Vec<u8>>> = None;
         let mut has_rest = false;
@@ -363,14 +363,14 @@ impl Calls {
         for number in peers {
             let Some(Some(peer)) = inner.peers.get_mut(*number as usize) else { continue };
             // The kernel takes at most 1,024 slices at a time.
-            let sent = match peer.outgoing.is_empty() && io.len() <= 1024 {
-                true => peer.stream.send(&io),
+            let sent = match peer.outgoing.is_empty() && slices.len() <= 1024 {
+                true => peer.stream.send(slices),
                 false => Ok(0),
             };
             let result = match sent {
                 Ok(sent) if sent == whole => continue,
                 Ok(sent) => {
-                    let bytes = Arc::clone(kept.get_or_insert_with(|| Arc::new(slices.concat())));
+                    let bytes = Arc::clone(kept.get_or_insert_with(|| Arc::new(joined(slices, whole))));
                     peer.outgoing.push_back(Waiting { bytes, sent });
                     has_rest = true;
                     self.flush(*number, peer).map(|_| ())
@@ -438,6 +438,13 @@ impl door::Pending {
     const fn token(&self) -> Token {
         Token::Pending(self.number)
     }
+}
+
+/// All of these bytes.
+fn joined(slices: &[IoSlice<'_>], len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len);
+    slices.iter().for_each(|slice| bytes.extend_from_slice(slice));
+    bytes
 }
 
 /// Zeros between two parts.

@@ -134,6 +134,7 @@ impl Incoming {
                 // Room for the description too: both are handed on together.
                 let room = header.body.min(RESERVED).saturating_add(u64::from(header.description)).saturating_add(1);
                 self.body.reserve_exact(usize::try_from(room).unwrap_or_default());
+                self.description.reserve_exact(usize::try_from(header.description).unwrap_or_default());
                 continue;
             };
             let missing = self.description_missing();

@@ -135,8 +135,7 @@ $with! {
             parts: *const rl_part, part_count: usize
         ) -> c_int;
         fn rl_calls_post(
-            calls: *mut rl_calls; peers: *const u32, peer_count: usize; kind: u32; codec: u32; count: u32; call: u64;
-            text: *const c_char, text_len: usize; data: *const c_char, len: usize
+            calls: *mut rl_calls; peers: *const u32, peer_count: usize; frame: *const c_char, len: usize
         ) -> c_int;
         fn rl_calls_next(calls: *mut rl_calls; timeout: i64; event: *mut rl_event; room: *mut u8, size: usize) -> c_int;
     }

@@ -8,8 +8,8 @@ use super::given::Given;
 use super::types::{rl_bytes, time};
 use crate::Store;
 use crate::calls::record::Record;
-use crate::calls::{Calls, Event, Head, Sent};
-use rlaunch_core::wire::frozen::calls::Kind;
+use crate::calls::{Calls, Event, Frame, Head, Sent};
+use rlaunch_core::wire::frozen::calls::{Description, Header, Kind, Part, Place};
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
@@ -65,46 +65,73 @@ pub struct rl_event {
     kind: u32,
     codec: u32,
     count: u32,
+    is_plain: u32,
+    text_len: u32,
     call: u64,
     body_len: u64,
     bytes: rl_buffer,
 }
 
 impl rl_event {
+    const EMPTY: Self = Self {
+        peer: 0,
+        kind: 0,
+        codec: 0,
+        count: 0,
+        is_plain: 0,
+        text_len: 0,
+        call: 0,
+        body_len: 0,
+        bytes: rl_buffer { data: std::ptr::null_mut(), len: 0 },
+    };
+
     fn of(event: Event, room: &Given<'_, (*mut u8, usize)>) -> Self {
-        let bare = |peer, kind, bytes: Vec<u8>| Self {
-            peer,
-            kind,
-            codec: 0,
-            count: 0,
-            call: 0,
-            body_len: 0,
-            bytes: rl_buffer::of(Some(bytes)),
-        };
         match event {
-            Event::Opened(peer) => bare(peer, OPENED, Vec::new()),
-            Event::Closed(peer, why) => bare(peer, CLOSED, why.into_bytes()),
-            Event::Frame(peer, frame) => {
-                let header = frame.header;
-                let bytes = if room.fill([&frame.body, &frame.description]) {
-                    rl_buffer { data: std::ptr::null_mut(), len: frame.body.len() + frame.description.len() }
-                } else {
-                    let mut bytes = frame.body;
-                    bytes.extend_from_slice(&frame.description);
-                    rl_buffer::of(Some(bytes))
-                };
-                Self {
-                    peer,
-                    kind: u32::from(header.kind.raw()),
-                    codec: u32::from(header.codec),
-                    count: header.count,
-                    call: header.call,
-                    body_len: header.body,
-                    bytes,
-                }
+            Event::Opened(peer) => Self { peer, kind: OPENED, bytes: rl_buffer::of(Some(Vec::new())), ..Self::EMPTY },
+            Event::Closed(peer, why) => {
+                Self { peer, kind: CLOSED, bytes: rl_buffer::of(Some(why.into_bytes())), ..Self::EMPTY }
             }
+            Event::Frame(peer, frame) => Self::of_frame(peer, frame, room),
         }
     }
+
+    fn of_frame(peer: u32, frame: Frame, room: &Given<'_, (*mut u8, usize)>) -> Self {
+        let Header { kind, codec, count, call, body, .. } = frame.header;
+        let (kind, codec) = (u32::from(kind.raw()), u32::from(codec));
+        let event = Self { peer, kind, codec, count, call, body_len: body, ..Self::EMPTY };
+        let given = |len| rl_buffer { data: std::ptr::null_mut(), len };
+        if let Some((text, part)) = plain(&frame)
+            && let Ok(text_len) = u32::try_from(text.len())
+            && room.fill([text, part])
+        {
+            return Self { is_plain: 1, text_len, bytes: given(text.len() + part.len()), ..event };
+        }
+        if room.fill([&frame.body, &frame.description]) {
+            return Self { bytes: given(frame.body.len() + frame.description.len()), ..event };
+        }
+        let mut bytes = frame.body;
+        bytes.extend_from_slice(&frame.description);
+        Self { bytes: rl_buffer::of(Some(bytes)), ..event }
+    }
+}
+
+/// The text and the part of a frame that has no more of either. Without one of them, it is empty.
+fn plain(frame: &Frame) -> Option<(&[u8], &[u8])> {
+    let description = Description::parse(&frame.description, frame.header.body).ok()?;
+    let text = match description.texts.as_slice() {
+        [] => b"",
+        [text] if !text.is_empty() => *text,
+        _ => return None,
+    };
+    let part = match description.parts.as_slice() {
+        [] => b"",
+        [Part { place: Place::Body, offset, len }] if *len > 0 => {
+            let begin = usize::try_from(*offset).ok()?;
+            frame.body.get(begin..begin.checked_add(usize::try_from(*len).ok()?)?)?
+        }
+        _ => return None,
+    };
+    Some((text, part))
 }
 
 fn with(calls: Result<Arc<rl_calls>, Failure>, body: impl FnOnce(&Calls) -> Result<(), Failure>) -> c_int {
@@ -196,24 +223,45 @@ pub(super) fn rl_calls_send(
     })
 }
 
-#[expect(clippy::too_many_arguments, reason = "a call in plain arguments is what it is for")]
 pub(super) fn rl_calls_post(
     calls: Handle<'_>,
     peers: Given<'_, (*const u32, usize)>,
+    frame: Given<'_, (*const c_char, usize)>,
+) -> c_int {
+    with(calls.share(), |calls| {
+        let posted = Posted::parse(frame.bytes()?).ok_or_else(|| Failure::argument("a frame is cut off"))?;
+        let Posted { kind, codec, count, call, text, part } = posted;
+        let texts: &[&[u8]] = if text.is_empty() { &[] } else { &[text] };
+        let parts: &[Sent<'_>] = if part.is_empty() { &[] } else { &[Sent::Bytes(part)] };
+        let head = Head { kind: Kind::from_raw(byte(kind)?), codec: byte(codec)?, count, call, texts };
+        Ok(calls.send(peers.list()?, head, parts)?)
+    })
+}
+
+/// A frame with at most one text and one part, as C gives it.
+struct Posted<'a> {
     kind: u32,
     codec: u32,
     count: u32,
     call: u64,
-    text: Bytes<'_>,
-    data: Given<'_, (*const c_char, usize)>,
-) -> c_int {
-    with(calls.share(), |calls| {
-        let (text, data) = (text.bytes()?, data.bytes()?);
-        let head = Head { kind: Kind::from_raw(byte(kind)?), codec: byte(codec)?, count, call, texts: &[text] };
-        let head = if text.is_empty() { Head { texts: &[], ..head } } else { head };
-        let part = [Sent::Bytes(data)];
-        Ok(calls.send(peers.list()?, head, if data.is_empty() { &[] } else { &part })?)
-    })
+    text: &'a [u8],
+    part: &'a [u8],
+}
+
+impl<'a> Posted<'a> {
+    fn parse(bytes: &'a [u8]) -> Option<Self> {
+        fn word(bytes: &mut &[u8]) -> Option<u32> {
+            let (first, rest) = bytes.split_first_chunk()?;
+            *bytes = rest;
+            Some(u32::from_le_bytes(*first))
+        }
+        let mut rest = bytes;
+        let (kind, codec, count) = (word(&mut rest)?, word(&mut rest)?, word(&mut rest)?);
+        let text_len = usize::try_from(word(&mut rest)?).ok()?;
+        let (call, rest) = rest.split_first_chunk()?;
+        let (text, part) = rest.split_at_checked(text_len)?;
+        Some(Self { kind, codec, count, call: u64::from_le_bytes(*call), text, part })
+    }
 }
 
 pub(super) fn rl_calls_next(
@@ -231,4 +279,46 @@ pub(super) fn rl_calls_next(
             None => Err(Failure::new(TIMEOUT, "nothing came in time")),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(texts: &[&[u8]], parts: &[Part]) -> Frame {
+        let description = Description { texts: texts.to_vec(), parts: parts.to_vec() }.to_bytes();
+        let described = u32::try_from(description.len()).unwrap();
+        let header = Header { kind: Kind::Call, codec: 0, count: 0, call: 1, description: described, body: 4 };
+        Frame { header, description, body: b"body".to_vec() }
+    }
+
+    #[test]
+    fn frame_with_one_text_and_one_part_at_most_is_plain() {
+        let part = |place, len| Part { place, offset: 0, len };
+        let body = part(Place::Body, 3);
+        assert_eq!(plain(&frame(&[b"name"], &[body])), Some((&b"name"[..], &b"bod"[..])));
+        assert_eq!(plain(&frame(&[], &[body])), Some((&b""[..], &b"bod"[..])));
+        assert_eq!(plain(&frame(&[b"name"], &[])), Some((&b"name"[..], &b""[..])));
+        for (texts, parts) in [
+            (&[&b"a"[..], b"b"][..], &[body][..]),
+            (&[b""], &[body]),
+            (&[], &[body, body]),
+            (&[], &[part(Place::Arena, 3)]),
+            (&[], &[part(Place::Body, 0)]),
+        ] {
+            assert_eq!(plain(&frame(texts, parts)), None, "{texts:?} {parts:?}");
+        }
+    }
+
+    #[test]
+    fn posted_frame_that_is_cut_off_is_refused() {
+        let numbers = [1_u32, 2, 3, 4].map(u32::to_le_bytes).concat();
+        let whole = [&numbers[..], &7_u64.to_le_bytes(), b"name", b"value"].concat();
+        let posted = Posted::parse(&whole).unwrap();
+        assert_eq!((posted.kind, posted.codec, posted.count, posted.call), (1, 2, 3, 7));
+        assert_eq!((posted.text, posted.part), (&b"name"[..], &b"value"[..]));
+        for cut in 0..numbers.len() + 8 + 4 {
+            assert!(Posted::parse(&whole[..cut]).is_none(), "cut at {cut}");
+        }
+    }
 }

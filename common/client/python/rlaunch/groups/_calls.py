@@ -25,17 +25,14 @@ _SMALL = 64 << 10
 """Bytes up to which a copy is cheaper than a reference."""
 
 _WORD = struct.Struct("<I")
-_EVENT = struct.Struct("<IIIIQQQQ")
+_EVENT = struct.Struct("<IIIIIIQQQQ")
 """``rl_event``"""
+_POSTED = struct.Struct("<IIIIQ")
+"""The numbers before a text and a part."""
 _PART = struct.Struct("<IQQ")
-
-_KNOWN = 512
-"""Descriptions of frames that are remembered."""
 
 _HEAD = 64
 """Bytes of a place before its body."""
-
-_LONGEST_MS = 1 << 31
 
 
 class _View(ctypes.Structure):
@@ -113,6 +110,13 @@ class _Place:
         self.room = self.event + _HEAD
 
 
+_new = tuple.__new__
+"""Makes an event in half of the time."""
+
+_NOTHING: "List[Any]" = []
+"""The texts or the parts of a frame without any."""
+
+
 class Calls:
     """All connections of this process, at one epoll of the library's."""
 
@@ -123,7 +127,6 @@ class Calls:
         self._post, self._next, self._raw = self._lib.rl_calls_post, self._lib.rl_calls_next, self._handle.value
         self._spare: List[_Place] = []
         self._peers: Dict[Tuple[int, ...], Any] = {}
-        self._known: Dict[bytes, Tuple[List[bytes], List[Tuple[int, int, int]]]] = {}
 
     def __del__(self) -> None:
         # At the end of the interpreter the connections last as long as the process.
@@ -166,7 +169,8 @@ class Calls:
         count: int = 0,
     ) -> None:
         """Sends a frame to all of these connections. A part is a buffer or a ``Region``."""
-        if len(texts) < 2 and len(parts) < 2 and not (parts and type(parts[0]) is not bytes):
+        is_small = not parts or (type(parts[0]) is bytes and len(parts[0]) <= _SMALL)
+        if len(texts) < 2 and len(parts) < 2 and is_small:
             self.post(peers, kind, call, texts[0] if texts else b"", parts[0] if parts else b"", codec, count)
             return
         numbers = (ctypes.c_uint32 * len(peers))(*peers)
@@ -201,21 +205,20 @@ class Calls:
     def post(
         self, peers: Sequence[int], kind: int, call: int, text: bytes, data: bytes, codec: int = 0, count: int = 0
     ) -> None:
-        """The same with at most one text and one part, which are bytes: with less work."""
+        """The same with at most one text and one small part, which are bytes: with less work."""
         key = tuple(peers)
         numbers = self._peers.get(key)
         if numbers is None:
             array = (ctypes.c_uint32 * len(key))(*key)
             numbers = self._peers[key] = (ctypes.addressof(array), len(key), array)
-        code = self._post(
-            self._raw, numbers[0], numbers[1], kind, codec, count, call, text, len(text), data, len(data)
-        )
+        frame = _POSTED.pack(kind, codec, count, len(text), call) + text + data
+        code = self._post(self._raw, numbers[0], numbers[1], frame, len(frame))
         if code < 0:
             raise native.error_of(code)
 
     def next(self, seconds: Optional[float]) -> Optional[Event]:
         """The next event; ``None``: none came in time, or a signal did."""
-        milliseconds = -1 if seconds is None else min(int(seconds * 1000 + 0.999), _LONGEST_MS)
+        milliseconds = -1 if seconds is None else int(seconds * 1000 + 0.999)
         try:
             place = self._spare.pop()
         except IndexError:
@@ -226,32 +229,26 @@ class Calls:
             if code == native.E_TIMEOUT:
                 return None
             raise native.error_of(code)
-        peer, kind, encoding, count, call, body_len, data, length = _EVENT.unpack_from(place.memory)
-        if not data:
-            # Frames of a kind are described alike: what is read once is known.
-            words = bytes(place.memory[_HEAD + body_len : _HEAD + length])
-            known = self._known.get(words)
-            if known is None:
-                if len(self._known) >= _KNOWN:
-                    self._known.clear()
-                known = self._known[words] = _described(memoryview(words))
-            texts, described = known
-            if len(described) == 1:
-                # A small value alone, as most arguments and results are.
-                where, at, size = described[0]
-                part = Region(at, size) if where else place.memory[_HEAD + at : _HEAD + at + size]
-                self._spare.append(place)
-                return Event(peer, kind, encoding, count, call, texts, [part])
-            whole: Any = memoryview(place.memory[_HEAD : _HEAD + length])
-        elif kind >= OPENED:
-            return Event(peer, kind, 0, 0, 0, [native.taken(native.Buffer(data, length))], [])
-        else:
+        memory = place.memory
+        peer, kind, encoding, count, is_plain, text_len, call, body_len, data, length = _EVENT.unpack_from(memory)
+        if is_plain:
+            # A text and a value, as most calls and results are.
+            at, end = _HEAD + text_len, _HEAD + length
+            texts = [bytes(memory[_HEAD:at])] if text_len else _NOTHING
+            parts = [memory[at:end]] if at < end else _NOTHING
+            self._spare.append(place)
+            return _new(Event, (peer, kind, encoding, count, call, texts, parts))
+        whole: Any = b"" if data else memoryview(memory[_HEAD : _HEAD + length])
+        # Nothing of it is read from here on.
+        self._spare.append(place)
+        if data:
+            if kind >= OPENED:
+                return Event(peer, kind, 0, 0, 0, [native.taken(native.Buffer(data, length))], [])
             import weakref  # Small values do without it.
 
-            memory = (ctypes.c_char * length).from_address(data)
-            weakref.finalize(memory, _free, self._lib, data, length).atexit = False
-            whole = memoryview(memory).cast("B")
-            texts, described = _described(whole[body_len:])
-        self._spare.append(place)
+            taken = (ctypes.c_char * length).from_address(data)
+            weakref.finalize(taken, _free, self._lib, data, length).atexit = False
+            whole = memoryview(taken).cast("B")
+        texts, described = _described(whole[body_len:])
         buffers = [Region(at, size) if where else whole[at : at + size] for where, at, size in described]
         return Event(peer, kind, encoding, count, call, texts, buffers)

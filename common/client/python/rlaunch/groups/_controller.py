@@ -296,9 +296,9 @@ class Controller:
         if is_over():
             return True
         until = None if timeout is None else time.monotonic() + timeout
-        long = None if timeout is not None else notice.Notice(awaited, notice.CALL)
-        if not self._lead(is_over, until, long):
+        if not self._lead(is_over, until, awaited):
             return is_over()
+        long = None
         try:
             while not is_over():
                 left = SLICE if until is None else min(SLICE, until - time.monotonic())
@@ -312,7 +312,8 @@ class Controller:
                     return is_over()
                 else:
                     self._look_for_ends()
-                    if long is not None:
+                    if until is None:
+                        long = long or notice.Notice(awaited, notice.CALL)
                         long.look()
             return True
         finally:
@@ -321,8 +322,9 @@ class Controller:
                 if self._followers or self._waiters:
                     self._notify()
 
-    def _lead(self, is_over: Callable[[], bool], until: Optional[float], long: Optional[notice.Notice]) -> bool:
+    def _lead(self, is_over: Callable[[], bool], until: Optional[float], awaited: Callable[[], str]) -> bool:
         """Waits until no other thread reads the connections. False: what was waited for is there, or the time is over."""
+        long = None
         with self._turn:
             while self._is_led:
                 left = SLICE if until is None else min(SLICE, until - time.monotonic())
@@ -333,7 +335,8 @@ class Controller:
                 self._followers -= 1
                 if is_over():
                     return False
-                if long is not None:
+                if until is None:
+                    long = long or notice.Notice(awaited, notice.CALL)
                     long.look()
             self._is_led = True
             return True
@@ -390,7 +393,7 @@ class Controller:
                 loop.call_soon_threadsafe(_wake, waiter)
 
     def _on_event(self, event: Event) -> None:
-        key = (event.peer, event.call)
+        key = event.peer, event.call
         found = self._pending.get(key)
         if found is not None and event.kind in _ANSWERS:
             future = found() if type(found) is weakref.ref else found

@@ -233,7 +233,9 @@ class WorkerGroup:
                 long.look()
 
     def _other_groups(self) -> str:
-        names = [key.decode() for key in self._store.prefix("rlaunch/groups/").keys()]
+        """The groups of the job that have not ended, as a text."""
+        groups = self._store.prefix("rlaunch/groups/")
+        names = [key.decode() for key in groups.keys() if not _has_ended(groups, key, self._store)]
         return f"it has {', '.join(names)}" if names else "it has none"
 
     def _connect(self, args: Sequence[Any], kwargs: Optional[Dict[str, Any]], until: float, timeout: float) -> None:
@@ -352,6 +354,8 @@ class WorkerGroup:
     # ---- Calls ----
 
     def _check_method(self, name: str) -> None:
+        if not self._all:
+            raise Refused(f"group {self.name} has been shut down: it takes no more calls")
         if self._methods and name not in self._methods:
             methods = ", ".join(sorted(self._methods))
             raise AttributeError(f"the workers of group {self.name} have no method {name!r}: they have {methods}")
@@ -530,6 +534,12 @@ class WorkerGroup:
                 self._controller.on_end(worker)
             self._controller.workers.pop(worker.peer, None)
         self._workers, self._all = [], []
+
+
+def _has_ended(groups: Store, name: bytes, store: Store) -> bool:
+    """Whether all ranks of a group have ended."""
+    size = int((groups.get(name) or b"").partition(b"size=")[2].split(b"\n")[0] or 0)
+    return len(store.keys(b"rlaunch/ended/" + name + b"/")) >= size
 
 
 def _share(kwargs: Dict[str, Any], at: Any) -> Dict[str, Any]:

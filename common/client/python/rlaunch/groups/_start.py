@@ -67,6 +67,8 @@ def _places(
     n: Optional[int], ppn: Union[int, Sequence[int], None], hosts: Optional[Sequence[str]]
 ) -> List[Tuple[int, List[str]]]:
     """Numbers of workers, each with the hosts that they may be on; no hosts: the launcher chooses."""
+    if n is not None and not isinstance(n, int):
+        raise TypeError(f"n is a number of workers, got {n!r:.80}")
     if ppn is None:
         if n is None or n < 1:
             raise ValueError(f"a group has at least one worker: n={n!r}")

@@ -232,7 +232,8 @@ impl<'a> Description<'a> {
     /// The bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut body = Body::default();
+        // Most have a text and a part at most.
+        let mut body = Body(Vec::with_capacity(64));
         body.list(&self.texts).count(self.parts.len());
         for part in &self.parts {
             body.word(u32::from(part.place == Place::Arena)).long(part.offset).long(part.len);
