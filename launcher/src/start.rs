@@ -7,6 +7,7 @@ use crate::directory::{self, NoDirectory, NoFiles};
 use crate::edges::{Edges, Setup};
 use crate::ground::HostGround;
 use crate::pool::client::Warner;
+use crate::pool::detach::Caller;
 use crate::view::{self, map, path_search, phrases};
 use crate::{bindings, colour, doctor, driver, installed, pool, serve, unconnected};
 use crate::{query_commands, report_command};
@@ -62,7 +63,7 @@ pub(crate) fn run() -> u8 {
         Err(error) => return fail(&format!("cannot open /dev/null: {}", rlaunch_sys::reason(&error))),
     };
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let (args, began) = match pool::detach::split(args, began, &origin) {
+    let (args, began, caller) = match pool::detach::split(args, began, &origin) {
         Ok(ours) => ours,
         Err(code) => return code,
     };
@@ -92,7 +93,7 @@ pub(crate) fn run() -> u8 {
             exit::LAUNCH
         }
         Ok(Role::Launcher { edge, lifeline, temp_files }) => {
-            pool::exec::around(args, |args| launch(args, began, &origin, (lifeline, edge, temp_files)))
+            pool::exec::around(args, |args| launch(args, began, &origin, (lifeline, edge, temp_files), caller))
         }
         Err(error) => broken(&anyhow::Error::new(error).context("cannot start the guardian of the job")),
     }
@@ -189,7 +190,7 @@ fn assign(trial: cli::Trial, origin: &Origin) -> u8 {
 /// Prints the placement of a job.
 fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     // The hosts are the map's until it is printed.
-    let _held = match of_pool(&mut run, JobId([0; 16]), origin) {
+    let _held = match of_pool(&mut run, JobId([0; 16]), origin, Caller::default()) {
         Ok(held) => held,
         Err(code) => return code,
     };
@@ -233,12 +234,23 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
 }
 
 /// Gets hosts of the pool that a job names. An error is printed, and its exit code returned.
-fn of_pool(run: &mut cli::Run, job: JobId, origin: &Origin) -> Result<Option<pool::client::Held>, u8> {
+fn of_pool(
+    run: &mut cli::Run,
+    job: JobId,
+    origin: &Origin,
+    mut caller: Caller,
+) -> Result<Option<pool::client::Held>, u8> {
     match run.pool() {
         Ok(None) => Ok(None),
         Ok(Some(choice)) => {
+            let say = |text: &str| {
+                say(text);
+                caller.tell(text)
+            };
             let held = origin.interruptibly(|| pool::client::hold(run, choice, job, say));
-            held.map(Some).map_err(|error| pool::explain(&error))
+            let held = held.map_err(|error| pool::explain(&error))?;
+            // Without its caller the job is one that nobody knows of.
+            if caller.tell("") { Ok(Some(held)) } else { Err(exit::LAUNCH) }
         }
         Err(error) => Err(refuse(&error)),
     }
@@ -307,11 +319,17 @@ pub(crate) fn read_all(from: impl io::Read) -> io::Result<Vec<u8>> {
 type Below = (Lifeline, OwnedFd, TempFiles);
 
 /// The launcher's part. A mistake just exits: the lifeline's end is the guardian's end, and the agent's.
-fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, temp_files): Below) -> u8 {
+fn launch(
+    args: Vec<OsString>,
+    began: Began,
+    origin: &Origin,
+    (lifeline, edge, temp_files): Below,
+    caller: Caller,
+) -> u8 {
     let mut held = None;
     let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
         Ok(Command::Run(mut run)) => match began.job.map_or_else(|| rlaunch_sys::random::bytes().map(JobId), Ok) {
-            Ok(job) => match of_pool(&mut run, job, origin) {
+            Ok(job) => match of_pool(&mut run, job, origin, caller) {
                 Ok(hold) => {
                     held = hold;
                     with_site(origin, |site| run.into_plan(job, origin::environment(), site))
@@ -350,9 +368,6 @@ fn launch(args: Vec<OsString>, began: Began, origin: &Origin, (lifeline, edge, t
     notes(&plan, origin);
     let warner = held.as_ref().and_then(|held| held.warner(&plan.job.placement));
     let ended = job(plan, began, origin, (lifeline, edge), warner);
-    if let Some(name) = held.as_ref().and_then(pool::client::Held::lost) {
-        say(&format!("rlaunch: the pool {name} is gone\n"));
-    }
     // If both processes that would remove it were killed.
     temp_files.sweep();
     match ended {

@@ -53,6 +53,7 @@ mod output;
 mod placement;
 mod pmix;
 mod pool;
+mod pool_faults;
 mod preemption;
 mod python;
 mod reach;

@@ -5,7 +5,7 @@ use crate::case::Done;
 use crate::place;
 
 /// A script on the login host.
-fn done(bed: &Bed, user: &str, script: &str) -> Done {
+pub(crate) fn done(bed: &Bed, user: &str, script: &str) -> Done {
     bed.plan(user, "login", ["sh", "-c", &format!("{TOOLS}\n{script}")]).start().code(0)
 }
 
@@ -35,7 +35,8 @@ fn jobs_run_one_after_the_other_and_nothing_is_left_of_the_pool() {
         assert!(out.contains("no pool is up"), "{out}");
         done.says("the pool p is up with 3 hosts");
         done.says("error: the pool p is up already: pid ");
-        done.says("error: there is no pool q; these are up: p");
+        done.says("error: there is no pool q in /tmp/rlaunch-");
+        done.says("; these are up: p");
     }
     bed.down();
 }
@@ -228,6 +229,46 @@ fn job_takes_whole_slices_that_are_free() {
     assert_eq!(lines[6..12], all, "{}", done.err());
     let labelled: Vec<&String> = lines[6..12].iter().filter(|line| !line.starts_with("slice ")).collect();
     assert_eq!(labelled, lines[12..].iter().collect::<Vec<_>>(), "the lines of rlaunch -l");
+    bed.down();
+}
+
+#[test]
+fn slices_are_shown_and_leave_as_a_whole() {
+    let Some(bed) = Bed::up(6) else { return };
+    let script = "printf 'node[0-1] slice=a id=0 devices=4\\nnode[2-3] slice=b id=0 devices=4\\nnode[4-5] slice=node0 id=0 devices=4\\n' >hosts\n\
+        \"$RL\" pool up p -f hosts --slices 4; expect $? 2 too-many\n\
+        sed 's/node.2-3./node2/' hosts >uneven; \"$RL\" pool up p -f uneven; expect $? 2 uneven\n\
+        \"$RL\" pool up p -f hosts --slices 1,2; expect $? 0 up\n\
+        \"$RL\" --pool p sh -c 'echo job $RANK of $WORLD_SIZE, slice $MEGASCALE_SLICE_ID $TPU_NAME'; expect $? 0 job\n\
+        until \"$RL\" pool status p | grep -q '3 slices (3 free)'; do sleep 0.05; done\n\
+        \"$RL\" --pool p --slices 4 true; expect $? 2 four; \"$RL\" --pool p --wait --slices 3 --spare-slices 1 true; expect $? 2 spare\n\
+        \"$RL\" --pool p --slices 2 --spare-slices 1 sh -c ': >held$RANK; while ! [ -e go ]; do sleep 0.05; done' & JOB=$!\n\
+        held held3; \"$RL\" pool remove p a; expect $? 125 remove; \"$RL\" pool drain p z; expect $? 125 unknown\n\
+        \"$RL\" pool drain p 1; \"$RL\" pool status p --json; : >go; wait $JOB; expect $? 0 held\n\
+        until \"$RL\" pool status p | grep -q '2 slices (2 free)'; do sleep 0.05; done\n\
+        \"$RL\" pool remove p node0; expect $? 0 host; until \"$RL\" pool status p | grep -q '(3 free)'; do sleep 0.05; done\n\
+        \"$RL\" pool status p; \"$RL\" pool remove p a 2; expect $? 0 slices\n\
+        until \"$RL\" pool status p | grep '^p: 0 hosts'; do sleep 0.05; done; \"$RL\" pool down p; expect $? 0 down";
+    let done = done(&bed, "root", script);
+    let out = done.out();
+    let mut jobs: Vec<&str> = out.lines().filter_map(|line| line.strip_prefix("job ")).collect();
+    jobs.sort_unstable();
+    assert_eq!(jobs, ["0 of 4, slice 0 a", "1 of 4, slice 0 a", "2 of 4, slice 1 b", "3 of 4, slice 1 b"], "{out}");
+    let json: serde_json::Value =
+        serde_json::from_str(out.lines().find(|line| line.starts_with('{')).unwrap()).unwrap();
+    let second = serde_json::json!({ "slot": 1, "slice": "b", "state": "held", "hosts": ["node2", "node3"] });
+    assert_eq!(json["p"]["slices"][1], second, "{out}");
+    let host = &json["p"]["hosts"][2];
+    assert_eq!((&host["slice"], &host["note"]), (&"b".into(), &"leaves when it is empty".into()), "{out}");
+    let lines: Vec<String> = out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let shown = ["slice a (0) incomplete", "node1 free", "slice node0 (2) free", "node4 free", "node5 free"];
+    assert!(lines.windows(5).any(|window| window == shown), "{out}");
+    done.says("--slices: 4 slices are wanted, and the hosts form 3");
+    done.says("-f: slice b has 1 host, and slice a has 2");
+    done.says("rlaunch: the pool p is up with 6 hosts of 3 slices");
+    done.says("error: the pool p has 3 slices, and 4 are wanted");
+    done.says("error: the pool p keeps a: a job has it");
+    done.says("error: the pool p has no host or slice z; its hosts are node[0-5], its slices a,b,node0");
     bed.down();
 }
 

@@ -164,3 +164,41 @@ fn the_time_limit_is_a_warning_and_the_cause() {
     bed.clean(10);
     bed.down();
 }
+
+/// The step of the user has all tasks of the allocation. The agents take no processors from it.
+#[test]
+fn two_jobs_and_a_step_of_the_user_share_an_allocation() {
+    let Some(bed) = Bed::slurm(2) else { return };
+    let script = r#"srun -Q -n4 sh -c "echo in >>ins; until [ -e go ]; do sleep 0.1; done; echo step" &
+        until [ "$(cat ins 2>/dev/null | wc -l)" = 4 ]; do sleep 0.1; done
+        for job in a b; do
+            "$RL" -l sh -c "echo up >>ups; until [ -e go ]; do sleep 0.1; done; hostname" >$job &
+        done
+        until [ "$(cat ups 2>/dev/null | wc -l)" = 8 ]; do sleep 0.1; done
+        touch go; wait; cat a b"#;
+    let done = slurm::salloc(&bed, "tester", "-N2 -n4", script).start().code(0);
+    let expected: Vec<&str> = ["0: node0", "1: node0", "2: node0", "3: node1", "step", "step"]
+        .into_iter()
+        .flat_map(|line| [line; 2])
+        .collect();
+    assert_eq!(done.sorted(), expected, "{}", done.err());
+    bed.clean(10);
+    bed.down();
+}
+
+/// Slurm ends the job later, when it has missed the node for SlurmdTimeout.
+#[test]
+fn node_that_is_lost_ends_a_job_without_no_kill() {
+    let Some(bed) = Bed::slurm(2) else { return };
+    let ranks = r#"trap "echo TERM; exit 0" TERM; echo up; while :; do sleep 0.1; done"#;
+    let script = format!(r#""$RL" --lease 4s sh -c '"'"'{ranks}'"'"'; echo code $?"#);
+    let case = slurm::salloc(&bed, "tester", "-N2 -n4", &script).start();
+    case.says_on_stdout("up", 4);
+    bed.run(["kill-host", "node1"]);
+    let done = case.end();
+    done.says("rlaunch: lost contact with node1: no heartbeat before its lease expired; ");
+    assert!(done.out().ends_with("code 125\n"), "{}", done.out());
+    assert_eq!(done.out().matches("TERM").count(), 3, "one on each rank that is left: {}", done.out());
+    bed.clean(10);
+    bed.down();
+}

@@ -7,9 +7,10 @@ use super::renew::Renewing;
 use rlaunch_core::address::{self, Interface};
 use rlaunch_core::gpus::Devices;
 use rlaunch_core::id::JobId;
-use rlaunch_core::node::{MpiPort, NodeEvent, Sandbox, SandboxPlan};
+use rlaunch_core::node::{MpiPort, NodeEvent, Processors, Sandbox, SandboxPlan};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::{Contain, Tier};
+use rlaunch_core::tpu::TpuFacts;
 use rlaunch_core::travel::{Lowered, Travel};
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::peer_identity::{Address, HOST_ADDRESSES};
@@ -148,6 +149,28 @@ fn prepare(edges: &mut Edges, plan: SandboxPlan) -> Result<Begun, NodeRefusal> {
     Ok(Begun { plan, held_back, asked })
 }
 
+/// Facts about this host that are read while the spawn thread makes a namespace.
+struct HostFacts {
+    processors: Option<Box<Processors>>,
+    addresses: Capped<Address, HOST_ADDRESSES>,
+    tpu: Option<Box<TpuFacts>>,
+    machine: OsBytes,
+    interfaces: Vec<Interface>,
+}
+
+impl HostFacts {
+    fn find(plan: &SandboxPlan, cpus: u32, gpus: Option<Devices>) -> Self {
+        let others = plan.nodes > 1;
+        Self {
+            processors: plan.binding.needs_topology(cpus).then(|| Box::new(processors::processors(gpus))),
+            addresses: if plan.addresses { addresses() } else { Capped::default() },
+            tpu: plan.tpu.as_ref().and_then(super::tpu_facts::find).map(Box::new),
+            machine: if others { OsBytes::new(facts::host::machine()) } else { OsBytes::default() },
+            interfaces: if others { interfaces() } else { Vec::new() },
+        }
+    }
+}
+
 fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     let Begun { plan, held_back, asked } = begun;
     let must = matches!(plan.contain, Contain::T1 | Contain::Strict);
@@ -166,6 +189,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     let error_dir = error_directory(edges);
     let socket = super::store::open(edges);
     let mpi = super::mpi::open(edges, plan.mpi);
+    let mut found = HostFacts::find(plan, cpus, gpus);
     let entered = enter(edges, *asked);
     if edges.watch.init.is_none() {
         edges.watch.watch_children().map_err(|e| resource(&e, "listen to ends of children"))?;
@@ -181,8 +205,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         Err(error) => why_not(&error),
     };
     let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
-    let mut processors = plan.binding.needs_topology(cpus).then(|| Box::new(processors::processors(gpus)));
-    let cores = processors.as_mut().map(|processors| processors::take_cores(processors, &plan.binding));
+    let cores = found.processors.as_mut().map(|processors| processors::take_cores(processors, &plan.binding));
     let weak = edges.no_subreaper.filter(|_| init.is_none()).map(no_subreaper);
     let sandbox = Sandbox {
         hello: Hello {
@@ -195,14 +218,14 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
             init,
             reached,
             lowered: Capped::chunks(std::mem::take(&mut edges.sandbox.lowered)).pop().unwrap_or_default(),
-            addresses: if plan.addresses { addresses() } else { Capped::default() },
-            tpu: plan.tpu.as_ref().and_then(super::tpu_facts::find).map(Box::new),
-            machine: if plan.nodes > 1 { OsBytes::new(facts::host::machine()) } else { OsBytes::default() },
+            addresses: found.addresses,
+            tpu: found.tpu,
+            machine: found.machine,
         },
         cpus,
-        processors,
+        processors: found.processors,
         gpus: gpus.unwrap_or_default(),
-        interfaces: if plan.nodes > 1 { interfaces() } else { Vec::new() },
+        interfaces: found.interfaces,
         error_dir,
         devices: rlaunch_sys::devices::has_shared_memory(),
         skips_tpu_lock: false,

@@ -10,6 +10,7 @@ pub mod command;
 pub mod detached_descendants;
 pub mod devices;
 pub mod directory;
+pub mod directory_watch;
 pub mod doorbell;
 pub mod epoll;
 pub mod facts;

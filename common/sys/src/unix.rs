@@ -1,14 +1,17 @@
 //! A unix socket that only its owner can reach, and who is at its other end.
 
-use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::sockopt::{PeerCredentials, ReceiveTimeout, SendTimeout};
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, getsockopt, listen as wait_for_clients, socket,
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect as connect_to, getsockopt,
+    listen as wait_for_clients, setsockopt, socket,
 };
 use nix::sys::stat::{Mode, fchmod};
+use nix::sys::time::TimeVal;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Longest path of a unix socket with its end: `sun_path`, unix(7).
 const LONGEST: usize = 107;
@@ -50,6 +53,19 @@ fn listen_in(dir: &Path, note: &mut impl FnMut(&Path) -> bool) -> io::Result<(Un
     }
 }
 
+/// Connects to a socket. Each wait for its listener is limited: also that for a place in its queue, which a stopped process lets grow.
+///
+/// # Errors
+/// As `connect(2)`; `EAGAIN` if the queue stayed full.
+pub fn connect(path: &Path, limit: Duration) -> io::Result<UnixStream> {
+    let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let time = TimeVal::new(i64::try_from(limit.as_secs()).unwrap_or(i64::MAX), i64::from(limit.subsec_micros()));
+    setsockopt(&fd, SendTimeout, &time)?;
+    setsockopt(&fd, ReceiveTimeout, &time)?;
+    connect_to(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(fd.into())
+}
+
 /// The user who has connected.
 ///
 /// # Errors
@@ -77,6 +93,22 @@ mod tests {
         let (served, _) = listener.accept().unwrap();
         assert_eq!(user_of(&served).unwrap(), nix::unistd::geteuid().as_raw());
         assert_eq!(process_of(&served), Some(nix::unistd::getpid().as_raw()));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn full_queue_of_a_listener_is_waited_for_no_longer_than_the_limit() {
+        let (listener, path) = listen(&std::env::temp_dir(), |_| true).unwrap();
+        wait_for_clients(&listener, Backlog::new(0).unwrap()).unwrap();
+        let limit = Duration::from_millis(20);
+        let mut clients = vec![connect(&path, limit).unwrap()];
+        let error = loop {
+            match connect(&path, limit) {
+                Ok(client) => clients.push(client),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "after {} connections", clients.len());
         std::fs::remove_file(path).unwrap();
     }
 

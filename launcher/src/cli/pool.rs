@@ -5,7 +5,7 @@ use super::place::{self, Own, PerNode};
 use super::scan::{self, Given};
 use super::site::Site;
 use super::table::{Id, POOL, Row, Takes};
-use super::{Command, Reach, Run, help, nearest, output_options, reach, values};
+use super::{Command, Reach, Run, help, nearest, output_options, reach, slices, values};
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::hostlist::{Entry, Host};
 use rlaunch_core::os_bytes::OsBytes;
@@ -16,10 +16,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
 pub(super) const USAGE: &str = "\
-Usage: rlaunch pool up NAME -H LIST | -f FILE [OPTIONS]
+Usage: rlaunch pool up NAME -H LIST | -f FILE [--slices N[,N]] [OPTIONS]
        rlaunch pool status [NAME] [--json]
        rlaunch pool add NAME -H LIST | -f FILE
-       rlaunch pool remove|drain NAME HOST...
+       rlaunch pool remove|drain NAME HOST|SLICE...
        rlaunch pool exec NAME [--by-slice] [--json] [--detach] COMMAND [ARGS...]
        rlaunch pool down NAME [--now]
 
@@ -53,6 +53,7 @@ pub(super) const ROWS: &[Row] = &[
 pub(super) const OPTIONS: &[Id] = &[
     Id::Place(place::Opt::Hosts),
     Id::Place(place::Opt::Hostfile),
+    Id::Place(place::Opt::Slices),
     Id::Place(place::Opt::Json),
     Id::Reach(reach::Opt::Connect),
     Id::Reach(reach::Opt::Fast),
@@ -99,6 +100,8 @@ pub(crate) enum PoolVerb {
 #[derive(Debug)]
 pub(crate) struct PoolUp {
     pub(crate) hosts: PoolHosts,
+    /// `--slices`.
+    slices: slices::Args,
     pub(crate) reach: Reach,
     /// `--idle`.
     pub(crate) idle: Option<Span>,
@@ -118,8 +121,18 @@ impl PoolHosts {
     /// # Errors
     /// A list or a file cannot be understood, or names what ssh does not reach.
     pub(crate) fn entries(&self, site: &Site<'_>) -> Result<Vec<Entry>, CliError> {
-        let option =
-            self.0.lists.iter().chain(&self.0.files).next().map(|said| said.option.clone()).unwrap_or_default();
+        let all = self.reachable(site)?;
+        slices::Args::default().numbers_for_pool(&all, &self.option())?;
+        Ok(all)
+    }
+
+    /// The first option that names hosts.
+    fn option(&self) -> OsBytes {
+        self.0.lists.iter().chain(&self.0.files).next().map(|said| said.option.clone()).unwrap_or_default()
+    }
+
+    fn reachable(&self, site: &Site<'_>) -> Result<Vec<Entry>, CliError> {
+        let option = self.option();
         let all = site.hosts(&self.0)?;
         for entry in &all {
             if site.here.is(&entry.host) {
@@ -134,6 +147,18 @@ impl PoolHosts {
                 .map_err(|source| CliError::Host { option: option.clone(), source: Box::new(source) })?;
         }
         Ok(all)
+    }
+}
+
+impl PoolUp {
+    /// The hosts, each once, and the numbers of slices for jobs that name none.
+    ///
+    /// # Errors
+    /// As of [`PoolHosts::entries`], or the hosts form no such slices.
+    pub(crate) fn entries(&self, site: &Site<'_>) -> Result<(Vec<Entry>, Vec<u32>), CliError> {
+        let all = self.hosts.reachable(site)?;
+        let numbers = self.slices.numbers_for_pool(&all, &self.hosts.option())?;
+        Ok((all, numbers))
     }
 }
 
@@ -173,6 +198,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
 /// The options that were given.
 struct Options {
     hosts: Own,
+    slices: slices::Args,
     reach: reach::Args,
     json: bool,
     idle: Option<Span>,
@@ -187,6 +213,7 @@ impl Options {
     fn take(given: Vec<Given>) -> Result<Self, CliError> {
         let mut all = Self {
             hosts: Own::default(),
+            slices: slices::Args::default(),
             reach: reach::Args::default(),
             json: false,
             idle: None,
@@ -201,6 +228,10 @@ impl Options {
                 Id::Place(place::Opt::Json) => {
                     all.json = true;
                     "status"
+                }
+                Id::Place(place::Opt::Slices) => {
+                    all.slices.take_sizes(&given.spelled, &given.value)?;
+                    "up"
                 }
                 Id::Place(opt) => {
                     all.hosts.take(opt, given)?;
@@ -249,7 +280,7 @@ impl Options {
                 let hint = Some(format!("{of} NAME -H {word}").into());
                 return Err(CliError::Value { option: of.clone(), takes: "one name".into(), got: word.clone(), hint });
             }
-            None if takes_words => return Err(CliError::missing(of, "HOST, a host of the pool", &POOL)),
+            None if takes_words => return Err(CliError::missing(of, "HOST, a host or a slice of the pool", &POOL)),
             Some(_) | None => {}
         }
         if matches!(verb, "up" | "add") && !self.hosts.names_hosts() {
@@ -258,6 +289,7 @@ impl Options {
         Ok(match verb {
             "up" => PoolVerb::Up(Box::new(PoolUp {
                 hosts: PoolHosts(self.hosts),
+                slices: self.slices,
                 reach: self.reach.reach(),
                 idle: self.idle,
                 is_foreground: self.is_foreground,
@@ -388,6 +420,8 @@ pub(crate) struct PoolChoice {
     /// `None`: without an end.
     pub(crate) wait: Option<Span>,
     pub(crate) evict: bool,
+    /// The job takes the numbers of slices that the pool has for such jobs.
+    pub(crate) takes_sizes: bool,
 }
 
 impl Args {
@@ -429,12 +463,25 @@ impl Run {
             return Err(CliError::Beside { option: option.clone(), with });
         }
         let wait = args.wait.as_ref().map_or(Some(Span::ZERO), |(_, wait)| *wait);
-        Ok(Some(PoolChoice { name: name.clone(), need: self.need(), wait, evict: args.evict.is_some() }))
+        let (need, evict, takes_sizes) = (self.need(), args.evict.is_some(), self.takes_sizes());
+        Ok(Some(PoolChoice { name: name.clone(), need, wait, evict, takes_sizes }))
+    }
+
+    /// Whether the job says nothing of the number of its hosts, slices or ranks.
+    fn takes_sizes(&self) -> bool {
+        let is_plain = |program: &super::Program| program.n.is_none() && program.place.ppn.is_none();
+        matches!(self.programs.as_slice(), [only] if is_plain(only)) && self.whole.slices.goes_with(&self.whole)
+    }
+
+    /// The numbers of slices that the pool has for jobs that name none. Returns the need.
+    pub(crate) fn use_sizes(&mut self, sizes: &[u32]) -> Need {
+        self.whole.slices.use_sizes(sizes);
+        self.need()
     }
 
     /// The hosts that its placement needs.
     fn need(&self) -> Need {
-        if let Some(sizes) = self.whole.slices.numbers() {
+        if let Some(sizes) = self.whole.slices.wanted_of_pool() {
             return Need::Slices(sizes);
         }
         if let Some(nodes) = self.whole.nnodes {
@@ -522,7 +569,11 @@ mod tests {
             ("pool up p", "error: rlaunch pool up needs a value: -H LIST or -f FILE"),
             ("pool up ../p -H a", "error: rlaunch pool up takes a name of up to 32 letters"),
             ("pool up p a", "error: rlaunch pool up takes one name, got 'a'"),
-            ("pool remove p", "error: rlaunch pool remove needs a value: HOST"),
+            ("pool remove p", "error: rlaunch pool remove needs a value: HOST, a host or a slice of the pool"),
+            ("pool up p -f hosts --slices 0", "error: --slices takes numbers of slices above 0"),
+            ("pool up p -f hosts --slices=-1", "error: --slices takes numbers of slices above 0"),
+            ("pool up p -f hosts --slices two", "error: --slices takes numbers of slices"),
+            ("pool add p -f hosts --slices 2", "error: --slices has no effect without rlaunch pool up"),
             ("pool status p --now", "error: --now has no effect without rlaunch pool down"),
             ("pool down p --idle 5m", "error: --idle has no effect without rlaunch pool up"),
             ("pool status -H a", "error: -H has no effect without rlaunch pool up or add"),
@@ -558,7 +609,26 @@ mod tests {
         assert_eq!(need("-n 9 --ppn 4"), Need::Hosts(3));
         assert_eq!(need("--ppn 4"), Need::All);
         assert_eq!(need("--slices 2,4"), Need::Slices(vec![2, 4]));
+        assert_eq!(need("--slices 2,4 --spare-slices 1"), Need::Slices(vec![3, 5]));
         assert_eq!(need("-n 2 a : -n 3"), Need::Ranks(5));
+    }
+
+    #[test]
+    fn job_without_a_number_takes_those_of_the_pool() {
+        for (line, takes) in [
+            ("", true),
+            ("--spare-slices 1 --map-by slot", true),
+            ("--slices 2", false),
+            ("-n 4", false),
+            ("--nnodes 2", false),
+            ("--ppn 1", false),
+            ("--map-by node", false),
+            ("a :", false),
+        ] {
+            assert_eq!(choice(&format!("--pool p {line} ./train")).unwrap().takes_sizes, takes, "{line}");
+        }
+        let Ok(Command::Run(mut run)) = command("--pool p --spare-slices 1 ./train") else { panic!("no job") };
+        assert_eq!(run.use_sizes(&[2, 4]), Need::Slices(vec![3, 5]));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::Run;
 use super::Site;
 use super::errors::CliError;
+use super::place::Whole;
 use super::values;
 use rlaunch_core::discover::{self, DiscoverFault};
 use rlaunch_core::guard::devices::DeviceKind;
@@ -40,10 +41,47 @@ impl Args {
         self.sizes.is_some()
     }
 
-    /// The numbers of slices that are valid, for a pool.
-    pub(super) fn numbers(&self) -> Option<Vec<u32>> {
+    /// The numbers of slices that a job wants of a pool: the valid numbers, with its spare slices.
+    pub(super) fn wanted_of_pool(&self) -> Option<Vec<u32>> {
+        let spares = self.spares.as_ref().map_or(0, |(_, spares)| *spares);
+        Some(self.numbers()?.into_iter().map(|number| number.saturating_add(spares)).collect())
+    }
+
+    fn numbers(&self) -> Option<Vec<u32>> {
         let (_, numbers) = self.sizes.as_ref()?;
         Some(numbers.iter().filter_map(|number| u32::try_from(*number).ok()).collect())
+    }
+
+    /// The numbers of slices that a pool has for its jobs. The hosts of a pool form whole slices of one size, or none.
+    ///
+    /// # Errors
+    /// They do not, or they form fewer slices. `named` is the option that names the hosts.
+    pub(super) fn numbers_for_pool(&self, hosts: &[Entry], named: &OsBytes) -> Result<Vec<u32>, SlicesError> {
+        let has_slice = |entry: &Entry| entry.chips.as_ref().is_some_and(|chips| !chips.slice.is_empty());
+        if self.sizes.is_none() && !hosts.iter().any(has_slice) {
+            return Ok(Vec::new());
+        }
+        let option = self.sizes.as_ref().map_or(named, |(option, _)| option);
+        let node = |entry: &Entry| Node { chips: entry.chips.clone(), ..Node::of(entry.host.clone(), entry.slots()) };
+        let nodes: Vec<Node> = hosts.iter().map(node).collect();
+        let slots = slots(&nodes).map_err(|source| SlicesError::Hosts { option: option.clone(), source })?;
+        let Some((option, numbers)) = &self.sizes else { return Ok(Vec::new()) };
+        let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        let sizes =
+            Sizes::new(numbers, count).map_err(|source| SlicesError::Sizes { option: option.clone(), source })?;
+        Ok(sizes.as_slice().to_vec())
+    }
+
+    /// Whether a job without `--slices` can be one on slices of a pool.
+    pub(super) const fn goes_with(&self, whole: &Whole) -> bool {
+        let is_slot = matches!(whole.map_by.order, Order::Default | Order::Slot);
+        let is_counted = whole.nnodes.is_some() || whole.min_hosts.is_some() || whole.allow_partial;
+        self.sizes.is_none() && is_slot && matches!(whole.rank_by, None | Some(RankBy::Slot)) && !is_counted
+    }
+
+    /// The numbers of slices that a pool has for jobs that name none.
+    pub(super) fn use_sizes(&mut self, sizes: &[u32]) {
+        self.sizes = Some(("--slices of the pool".into(), sizes.iter().map(|size| i64::from(*size)).collect()));
     }
 
     /// `--slices`: numbers with commas between them.
@@ -202,13 +240,13 @@ impl Run {
         let slots = known_slots(placement).map_err(|source| SlicesError::Hosts { option: option.clone(), source })?;
         let slots = with_reserved_slots(placement, slots);
         let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
-        // A pool has given the hosts of one valid number: larger ones are beyond them.
+        let spares = args.spares.as_ref().map_or(0, |(_, spares)| *spares);
+        // A pool has given the hosts of one valid number, with the spare ones: larger numbers are beyond them.
         let is_granted = self.programs.iter().any(|program| !program.place.granted.is_empty());
-        let fits = |number: &&i64| !is_granted || **number <= i64::from(count);
+        let fits = |number: &&i64| !is_granted || **number <= i64::from(count.saturating_sub(spares));
         let numbers: Vec<i64> = numbers.iter().filter(fits).copied().collect();
         let sizes =
             Sizes::new(&numbers, count).map_err(|source| SlicesError::Sizes { option: option.clone(), source })?;
-        let spares = args.spares.as_ref().map_or(0, |(_, spares)| *spares);
         let slices = sizes.largest();
         if let Some((option, spares)) = args.spares.clone().filter(|_| slices.saturating_add(spares) > count) {
             return Err(SlicesError::Spares { option, slices, spares, slots: count }.into());
@@ -333,4 +371,39 @@ fn with_reserved_slots(placement: &Placement, mut slots: Vec<Slot>) -> Vec<Slot>
     let unknown: Vec<NodeId> = unknown.map(|(_, node)| node).collect();
     slots.extend(unknown.chunks(size).map(|hosts| Slot { name: String::new(), hosts: hosts.to_vec() }));
     slots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::hostlist::{Alone, files};
+
+    #[test]
+    fn hosts_of_a_pool_form_whole_slices_of_one_size_or_none() {
+        let numbers = |sizes: &str, text: &str| {
+            let mut args = Args::default();
+            if !sizes.is_empty() {
+                args.take_sizes(&"--slices".into(), &sizes.into()).unwrap();
+            }
+            let hosts = files([("hosts", text.as_bytes())], &mut Alone).unwrap();
+            args.numbers_for_pool(&hosts, &"-f".into()).map_err(|error| error.to_string())
+        };
+        let two = "n[0-1] slice=a id=0 devices=4\nn[2-3] slice=b id=0 devices=4\n";
+        assert_eq!(numbers("", "n0\nn1\n"), Ok(vec![]));
+        assert_eq!(numbers("", two), Ok(vec![]));
+        assert_eq!(numbers("2,1", two), Ok(vec![1, 2]));
+        for (sizes, text, why) in [
+            ("3", two.to_owned(), "--slices: 3 slices are wanted, and the hosts form 2"),
+            ("2", "n0\nn1\n".to_owned(), "--slices: n0 has no slice"),
+            ("", format!("{two}n4\n"), "-f: n4 has no slice"),
+            ("", format!("{two}n4 slice=c id=0 devices=4\n"), "-f: slice c has 1 host, and slice a has 2"),
+            (
+                "1",
+                format!("{two}n[4-5] slice=c id=0 devices=8\n"),
+                "--slices: slice c has 8 chips on a host, and slice a has 4",
+            ),
+        ] {
+            assert_eq!(numbers(sizes, &text), Err(why.to_owned()));
+        }
+    }
 }

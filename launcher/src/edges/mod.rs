@@ -10,6 +10,7 @@ mod nodes;
 mod output;
 mod parting;
 mod peer_directory;
+mod pool;
 mod ready;
 mod remote;
 mod sink;
@@ -112,8 +113,7 @@ pub(crate) struct Edges {
     reach: Reach,
     /// Lines for a restarter around the job.
     nested: Option<Nested>,
-    /// The pool that hears of warnings.
-    pool: Option<Warner>,
+    pool: pool::Pool,
 }
 
 enum Signals {
@@ -174,7 +174,7 @@ impl Edges {
             discover: discover.context("cannot start what ends the command of --discover")?,
             reach: setup.plan.reach.clone(),
             nested,
-            pool: setup.pool,
+            pool: pool::Pool::new(setup.pool),
         })
     }
 
@@ -190,6 +190,7 @@ impl Edges {
             self.signals = Signals::Live(rlaunch_net::ready::readable(signals)?);
         }
         self.live_bell = Some(rlaunch_net::ready::readable(self.bell.clone())?);
+        self.pool.go_live()?;
         self.nodes.go_live(&mut self.events)
     }
 
@@ -230,6 +231,7 @@ impl Edges {
         let ready = self.nodes.begin(cx);
         self.poll_signals(cx);
         self.poll_bell(cx);
+        self.events.extend(self.pool.poll(cx).filter(|_| self.finish.is_none()));
         ready.into_iter().for_each(|node| self.poll_recv(node));
         self.poll_keepers(cx);
         self.settle_progress();
@@ -503,9 +505,7 @@ impl Edges {
             progress.record(&record.what);
         }
         self.hooks.heard(record);
-        if let (What::News(JobNews::HostWarned { node, .. }), Some(pool)) = (&record.what, &self.pool) {
-            pool.warn(*node);
-        }
+        self.pool.hear(&record.what);
         if let Some(log) = &mut self.log {
             log.push(record);
         }

@@ -1,41 +1,58 @@
 //! The other end of a pool's socket: a job that gets hosts, and the commands of `rlaunch pool`.
 
-use super::room::Room;
+use super::room::{self, Room};
 use super::show;
 use crate::cli::{PoolChoice, Run};
+use crate::start::say as print;
 use rlaunch_core::error::Hint;
 use rlaunch_core::exit;
 use rlaunch_core::hostlist::{self, Alone, Entry};
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
+use rlaunch_core::pool::Need;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::frozen::pool::{
-    Granted, HEADER, Holder, MAX_REPLY, PoolReply, PoolRequest, Refusal, VERSION, Want, body_len, common_version,
+    Granted, HEADER, Holder, MAX_REPLY, PoolReply, PoolRequest, Refusal, Report, Slices, VERSION, Want, body_len,
+    common_version,
 };
+use rlaunch_sys::{fd, pidfd, signals, unix};
 use std::borrow::Cow;
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How long a pool may take to answer where it does not wait for others.
+/// How long a pool may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+/// The same where it looks whether hosts are empty.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The time for the launcher of a job beyond that of its ranks and hosts, before a pool kills it.
+const OWN_TIME: Span = Span::from_secs(10);
+/// How long a process that was killed may take to end.
+const END: Duration = Duration::from_secs(10);
 
 /// A pool that does not do what was asked for.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PoolError {
     /// There is none of this name.
-    #[error("there is no pool {name}{}", those(others))]
-    None { name: String, others: Vec<String> },
+    #[error("there is no pool {name} in {dir}{}", those(others, elsewhere.as_ref()))]
+    None { name: String, dir: String, others: Vec<String>, elsewhere: Option<(String, String)> },
     /// Its directory could be another user's work.
     #[error("the pool {name} is not used: {why}")]
     Unsafe { name: String, why: String },
     /// The connection failed.
     #[error("the pool {name} does not answer: {why}")]
     Silent { name: String, why: String },
+    /// Its process is stopped, or hangs.
+    #[error("the pool {name} does not answer: no word of process {pid} for {} s", after.as_secs())]
+    Stopped { name: String, pid: u32, after: Duration },
     /// Other jobs have its hosts.
     #[error("the pool {name} is busy: {}", show::holders(holders, *waiting))]
     Busy { name: String, holders: Vec<Holder>, waiting: u32 },
+    /// The command that started a detached job has ended before it could name it.
+    #[error("the pool {name} is not used: the command was ended while its job waited")]
+    Left { name: String },
     /// Not done.
     #[error("the pool {name} {}", show::refusal(refusal))]
     Refused { name: String, refusal: Refusal },
@@ -44,20 +61,28 @@ pub(crate) enum PoolError {
     Version { name: String },
 }
 
-/// The names of other pools.
-fn those(others: &[String]) -> String {
-    match others {
-        [] => "; none is up".to_owned(),
-        others => format!("; these are up: {}", others.join(", ")),
+/// The names of other pools, or the directory in which the pool is up.
+fn those(others: &[String], elsewhere: Option<&(String, String)>) -> String {
+    match (others, elsewhere) {
+        (_, Some((dir, _))) => format!("; it is up in {dir}"),
+        ([], None) => "; none is up".to_owned(),
+        (others, None) => format!("; these are up: {}", others.join(", ")),
     }
 }
 
 impl Hint for PoolError {
     fn hint(&self) -> Option<Cow<'static, str>> {
         Some(match self {
+            Self::None { name, elsewhere: Some((_, way)), .. } => {
+                format!("{way} rlaunch, for the pool {name} there").into()
+            }
             Self::None { name, .. } => format!("rlaunch pool up {name} -H LIST").into(),
             Self::Unsafe { .. } => "remove that directory, or set XDG_RUNTIME_DIR to one of your own".into(),
             Self::Silent { name, .. } => format!("rlaunch pool status {name}").into(),
+            Self::Stopped { name, pid, .. } => {
+                format!("kill -CONT {pid}, if it is stopped\nrlaunch pool down {name} --now, which kills it").into()
+            }
+            Self::Left { .. } => "the same again".into(),
             Self::Busy { .. } => "--wait, until they have ended\n--evict, which ends them".into(),
             Self::Version { name } => format!("rlaunch pool down {name}, by that rlaunch, and up again").into(),
             Self::Refused { name, refusal } => return show::way_out(name, refusal),
@@ -69,9 +94,16 @@ impl PoolError {
     /// The exit code.
     pub(crate) const fn code(&self) -> u8 {
         match self {
-            Self::Busy { .. } | Self::Refused { refusal: Refusal::TooFew { .. } | Refusal::QueueFull, .. } => {
-                exit::PREEMPTED
+            // As of a hostfile: no such job can be.
+            Self::Refused { refusal: Refusal::TooFewSlices { wanted, slices, .. }, .. } if *wanted > *slices => {
+                exit::USAGE
             }
+            Self::Refused { refusal: Refusal::BadNumber | Refusal::NoSlices, .. } => exit::USAGE,
+            Self::Busy { .. }
+            | Self::Refused {
+                refusal: Refusal::TooFew { .. } | Refusal::TooFewSlices { .. } | Refusal::QueueFull,
+                ..
+            } => exit::PREEMPTED,
             _ => exit::LAUNCH,
         }
     }
@@ -85,53 +117,98 @@ impl PoolError {
             _ => Self::Version { name },
         }
     }
-
-    fn silent(name: &str, error: &io::Error) -> Self {
-        let why = match error.kind() {
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-                "it has ended".to_owned()
-            }
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no word for {} s", PATIENCE.as_secs()),
-            _ => rlaunch_sys::reason(error),
-        };
-        Self::Silent { name: name.to_owned(), why }
-    }
 }
 
 /// A connection to a pool that was checked.
-fn connect(name: &str) -> Result<UnixStream, PoolError> {
-    let room = Room::of(name);
-    let none = || PoolError::None { name: name.to_owned(), others: Room::names() };
-    let not_safe = |why: String| PoolError::Unsafe { name: name.to_owned(), why };
-    match room.check() {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(none()),
-        Err(error) => return Err(not_safe(rlaunch_sys::reason(&error))),
-    }
-    let stream = match UnixStream::connect(room.socket()) {
-        Ok(stream) => stream,
-        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
-            return Err(none());
+#[derive(Debug)]
+struct Line {
+    name: String,
+    stream: UnixStream,
+    /// The pool's process.
+    pid: u32,
+    /// How long the pool may take to answer.
+    limit: Option<Duration>,
+}
+
+/// There is no pool of this name.
+fn none(name: &str) -> PoolError {
+    let (name, dir) = (name.to_owned(), Room::dir_of_all().display().to_string());
+    let place = room::elsewhere().into_iter().find(|other| other.names.contains(&name));
+    let elsewhere = place.map(|other| (other.dir.display().to_string(), other.way));
+    PoolError::None { name, dir, others: Room::names(), elsewhere }
+}
+
+impl Line {
+    fn open(name: &str) -> Result<Self, PoolError> {
+        let room = Room::of(name);
+        let not_safe = |why: String| PoolError::Unsafe { name: name.to_owned(), why };
+        match room.check() {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(none(name)),
+            Err(error) => return Err(not_safe(rlaunch_sys::reason(&error))),
         }
-        Err(error) => return Err(PoolError::silent(name, &error)),
-    };
-    match rlaunch_sys::unix::user_of(&stream) {
-        Ok(user) if user == rlaunch_sys::facts::host::user().0 => {}
-        Ok(user) => return Err(not_safe(format!("its process is one of user {user}"))),
-        Err(error) => return Err(not_safe(rlaunch_sys::reason(&error))),
+        let owner = || room.owner().map_or(0, |owner| owner.pid);
+        let stream = match unix::connect(&room.socket(), ANSWER) {
+            Ok(stream) => stream,
+            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
+                return Err(none(name));
+            }
+            Err(error) => return Err(failed(name, owner(), Some(ANSWER), &error)),
+        };
+        match unix::user_of(&stream) {
+            Ok(user) if user == rlaunch_sys::facts::host::user().0 => {}
+            Ok(user) => return Err(not_safe(format!("its process is one of user {user}"))),
+            Err(error) => return Err(not_safe(rlaunch_sys::reason(&error))),
+        }
+        let pid = unix::process_of(&stream).and_then(|pid| u32::try_from(pid).ok()).unwrap_or_else(owner);
+        let line = Self { name: name.to_owned(), stream, pid, limit: Some(ANSWER) };
+        match line.ask(&PoolRequest::Hello { min: VERSION, max: VERSION })? {
+            PoolReply::Hello { min, max } if common_version(min, max).is_some() => Ok(line),
+            other => Err(PoolError::unexpected(name, other)),
+        }
     }
-    let greeted = stream
-        .set_read_timeout(Some(PATIENCE))
-        .and_then(|()| send(&stream, &PoolRequest::Hello { min: VERSION, max: VERSION }))
-        .and_then(|()| receive(&stream));
-    match greeted.map_err(|error| PoolError::silent(name, &error))? {
-        PoolReply::Hello { min, max } if common_version(min, max).is_some() => Ok(stream),
-        other => Err(PoolError::unexpected(name, other)),
+
+    /// Limits the wait for an answer.
+    fn set_limit(&mut self, limit: Option<Duration>) -> Result<(), PoolError> {
+        self.limit = limit;
+        self.stream.set_read_timeout(limit).map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &io::Error) -> PoolError {
+        failed(&self.name, self.pid, self.limit, error)
+    }
+
+    fn send(&self, request: &PoolRequest) -> Result<(), PoolError> {
+        self.send_all(core::slice::from_ref(request))
+    }
+
+    fn send_all(&self, requests: &[PoolRequest]) -> Result<(), PoolError> {
+        let frames: Vec<u8> = requests.iter().flat_map(PoolRequest::to_frame).collect();
+        (&self.stream).write_all(&frames).map_err(|error| self.failed(&error))
+    }
+
+    fn receive(&self) -> Result<PoolReply, PoolError> {
+        receive(&self.stream).map_err(|error| self.failed(&error))
+    }
+
+    fn ask(&self, request: &PoolRequest) -> Result<PoolReply, PoolError> {
+        self.send(request)?;
+        self.receive()
     }
 }
 
-fn send(mut stream: &UnixStream, request: &PoolRequest) -> io::Result<()> {
-    stream.write_all(&request.to_frame())
+/// A failure of the connection.
+fn failed(name: &str, pid: u32, limit: Option<Duration>, error: &io::Error) -> PoolError {
+    let name = name.to_owned();
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            PoolError::Silent { name, why: "it has ended".to_owned() }
+        }
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            PoolError::Stopped { name, pid, after: limit.unwrap_or_default() }
+        }
+        _ => PoolError::Silent { name, why: rlaunch_sys::reason(error) },
+    }
 }
 
 fn receive(mut stream: &UnixStream) -> io::Result<PoolReply> {
@@ -146,8 +223,24 @@ fn receive(mut stream: &UnixStream) -> io::Result<PoolReply> {
 
 /// Asks a pool for something.
 pub(super) fn request(name: &str, request: &PoolRequest) -> Result<PoolReply, PoolError> {
-    let stream = connect(name)?;
-    send(&stream, request).and_then(|()| receive(&stream)).map_err(|error| PoolError::silent(name, &error))
+    Line::open(name)?.ask(request)
+}
+
+/// The state of a pool, with its slices.
+pub(super) fn status(name: &str) -> Result<(Report, Slices), PoolError> {
+    let line = Line::open(name)?;
+    // Both at once, because the state may change between two answers.
+    line.send_all(&[PoolRequest::Status, PoolRequest::Slices])?;
+    let report = match line.receive()? {
+        PoolReply::Report(report) => report,
+        other => return Err(PoolError::unexpected(name, other)),
+    };
+    match line.receive()? {
+        PoolReply::Slices(slices) => Ok((report, slices)),
+        // A pool of an earlier version.
+        PoolReply::Unsupported(_) => Ok((report, Slices { sizes: Vec::new(), slices: Vec::new() })),
+        other => Err(PoolError::unexpected(name, other)),
+    }
 }
 
 /// Asks a pool to do something.
@@ -158,24 +251,43 @@ pub(super) fn ask(name: &str, what: &PoolRequest) -> Result<String, PoolError> {
     }
 }
 
-/// Ends a pool, and waits until nothing is left of it.
+/// Ends a pool, and waits until nothing is left of it. `is_now`: a process that does not answer is killed.
 pub(super) fn down(name: &str, is_now: bool) -> Result<String, PoolError> {
-    let stream = connect(name)?;
-    let silent = |error: &io::Error| PoolError::silent(name, error);
-    match send(&stream, &PoolRequest::Down { is_now })
-        .and_then(|()| receive(&stream))
-        .map_err(|error| silent(&error))?
-    {
+    let asked = Line::open(name).and_then(|line| line.ask(&PoolRequest::Down { is_now }).map(|reply| (line, reply)));
+    let (mut line, reply) = match asked {
+        Err(PoolError::Stopped { pid, after, .. }) if is_now => return kill(name, pid, after),
+        asked => asked?,
+    };
+    match reply {
         PoolReply::Done => {}
         other => return Err(PoolError::unexpected(name, other)),
     }
     // Jobs may take as long as their --grace.
-    let ended = stream.set_read_timeout(None).and_then(|()| (&stream).read(&mut [0]));
-    match ended {
+    line.set_limit(None)?;
+    match (&line.stream).read(&mut [0]) {
         Ok(_) => Ok(String::new()),
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(String::new()),
-        Err(error) => Err(silent(&error)),
+        Err(error) => Err(line.failed(&error)),
     }
+}
+
+/// Kills the process of a pool that does not answer, and removes its files. Its connections and its jobs end with it.
+fn kill(name: &str, pid: u32, after: Duration) -> Result<String, PoolError> {
+    let room = Room::of(name);
+    let stopped = || PoolError::Stopped { name: name.to_owned(), pid, after };
+    let process = i32::try_from(pid).ok().filter(|pid| *pid > 0).and_then(|pid| pidfd::open(pid).ok());
+    let Some(process) = process else { return Err(stopped()) };
+    // While a process has the lock, its number in there is no other's.
+    if room.owner().is_none_or(|owner| owner.pid != pid) {
+        return Err(stopped());
+    }
+    pidfd::signal(&process, signals::KILL).map_err(|error| failed(name, pid, None, &error))?;
+    fd::wait_for_any(&[process.as_fd()], Some(END));
+    if room.is_up() {
+        return Err(stopped());
+    }
+    print(&format!("rlaunch: the pool {name} did not answer: its process {pid} was killed\n"));
+    Ok(String::new())
 }
 
 /// A job's hold on hosts of a pool. The hosts are the job's until this is closed.
@@ -189,15 +301,7 @@ impl Held {
     /// For warnings about the hosts of a placement.
     pub(crate) fn warner(&self, placement: &Placement) -> Option<Warner> {
         let hosts = placement.nodes.iter().map(|node| node.host.to_string()).collect();
-        self.stream.try_clone().ok().map(|stream| Warner { stream, hosts })
-    }
-
-    /// The pool, if its process has ended.
-    pub(crate) fn lost(&self) -> Option<&str> {
-        // The pool sends nothing after the hosts.
-        let end = rlaunch_sys::socket::recv(&self.stream, &mut [0]);
-        let is_open = end.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
-        (!is_open).then_some(self.name.as_str())
+        self.stream.try_clone().ok().map(|stream| Warner { stream, hosts, pool: self.name.clone() })
     }
 }
 
@@ -207,9 +311,29 @@ pub(crate) struct Warner {
     stream: UnixStream,
     /// The names of the hosts in the pool.
     hosts: Vec<String>,
+    pool: String,
+}
+
+impl AsFd for Warner {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl AsRawFd for Warner {
+    fn as_raw_fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
 }
 
 impl Warner {
+    /// The pool, if its process has ended. It sends nothing after the hosts.
+    pub(crate) fn ended(&self) -> Option<&str> {
+        let read = rlaunch_sys::socket::recv(&self.stream, &mut [0]);
+        let is_open = read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        (!is_open).then_some(self.pool.as_str())
+    }
+
     /// A host is about to be taken away.
     pub(crate) fn warn(&self, node: NodeId) {
         if let Some(host) = self.hosts.get(node.index()) {
@@ -220,29 +344,51 @@ impl Warner {
     }
 }
 
-/// Gets hosts for a job, if it names a pool. `say` prints notes.
+/// Gets hosts for a job, if it names a pool. `say` prints notes, and returns whether the user is there still.
 ///
 /// # Errors
 /// There is no such pool, or it does not give the hosts.
-pub(crate) fn hold(run: &mut Run, choice: PoolChoice, job: JobId, say: impl Fn(&str)) -> Result<Held, PoolError> {
-    let PoolChoice { name, need, wait, evict } = choice;
+pub(crate) fn hold(
+    run: &mut Run,
+    choice: PoolChoice,
+    job: JobId,
+    mut say: impl FnMut(&str) -> bool,
+) -> Result<Held, PoolError> {
+    let PoolChoice { name, mut need, wait, evict, takes_sizes } = choice;
     let words =
         |program: &crate::cli::Program| program.argv.iter().map(OsBytes::as_slice).collect::<Vec<_>>().join(&b' ');
     let command = run.programs.iter().map(words).collect::<Vec<_>>().join(&b" : "[..]);
     // A name of the job for others, not a record of it.
     let command = OsBytes::from(command.get(..256).unwrap_or(&command));
-    let stream = connect(&name)?;
-    let silent = |error: &io::Error| PoolError::silent(&name, error);
+    let mut line = Line::open(&name)?;
+    if takes_sizes && let Some(sizes) = sizes(&line)? {
+        need = run.use_sizes(&sizes);
+    }
+    let is_for_all = need == Need::All;
     let is_patient = evict || wait != Some(Span::ZERO);
-    let want = PoolRequest::Want(Want { job, need, wait, evict, command });
-    let asked = send(&stream, &want).and_then(|()| stream.set_read_timeout((!is_patient).then_some(PATIENCE)));
-    asked.map_err(|error| silent(&error))?;
+    line.send(&PoolRequest::EndsWithin(run.grace + run.lease + OWN_TIME))?;
+    line.send(&PoolRequest::Want(Want { job, need, wait, evict, command }))?;
+    line.set_limit((!is_patient).then_some(PATIENCE))?;
     let granted = loop {
-        match receive(&stream).map_err(|error| silent(&error))? {
+        match line.receive()? {
             PoolReply::Granted(granted) => break granted,
             PoolReply::Queued { before, holders } => {
-                say(&format!("rlaunch: waiting for the pool {name}: {}\n", show::holders(&holders, before)));
+                // Lost hosts are named where the job may be waiting for them.
+                let lacking = match request(&name, &PoolRequest::Status) {
+                    Ok(PoolReply::Report(report)) => show::lacking(&report, is_for_all),
+                    _ => String::new(),
+                };
+                let why = match (holders.is_empty() && before == 0, lacking.is_empty()) {
+                    (true, false) => lacking,
+                    (_, true) => show::holders(&holders, before),
+                    (false, false) => format!("{}; {lacking}", show::holders(&holders, before)),
+                };
+                if !say(&format!("rlaunch: waiting for the pool {name}: {why}\n")) {
+                    return Err(PoolError::Left { name });
+                }
             }
+            // An earlier pool gives each job the same time to end.
+            PoolReply::Unsupported(_) => {}
             other => return Err(PoolError::unexpected(&name, other)),
         }
     };
@@ -255,7 +401,16 @@ pub(crate) fn hold(run: &mut Run, choice: PoolChoice, job: JobId, say: impl Fn(&
     }
     let hosts = entries(&granted).map_err(|why| PoolError::Silent { name: name.clone(), why })?;
     run.use_pool(hosts);
-    Ok(Held { name, stream })
+    Ok(Held { name, stream: line.stream })
+}
+
+/// The numbers of slices for a job that names none, if the pool has such.
+fn sizes(line: &Line) -> Result<Option<Vec<u32>>, PoolError> {
+    match line.ask(&PoolRequest::Slices)? {
+        PoolReply::Slices(slices) => Ok(Some(slices.sizes).filter(|sizes| !sizes.is_empty())),
+        // A pool of an earlier version has none.
+        _ => Ok(None),
+    }
 }
 
 /// The hosts of a job, and their control sockets.

@@ -4,6 +4,7 @@
 //! decisions are those of `core::pool`.
 
 pub(crate) mod client;
+mod connection;
 pub(crate) mod detach;
 mod events;
 pub(crate) mod exec;
@@ -17,7 +18,7 @@ use crate::cli::{self, Command, PoolCommand, PoolVerb};
 use crate::start::{answer, fail, refuse, with_site};
 use client::PoolError;
 use rlaunch_core::error::Hint as _;
-use rlaunch_core::wire::frozen::pool::{PoolReply, PoolRequest};
+use rlaunch_core::wire::frozen::pool::PoolRequest;
 use rlaunch_sys::origin::Origin;
 use room::Room;
 use std::ffi::OsString;
@@ -43,13 +44,13 @@ pub(crate) fn run(args: Vec<OsString>, origin: Origin) -> u8 {
     let asked = |name: &str, request: &PoolRequest| origin.interruptibly(|| client::ask(name, request));
     let done = match (name, action) {
         (Some(name), PoolVerb::Up(plan)) => {
-            return match with_site(&origin, |site| plan.hosts.entries(site)) {
+            return match with_site(&origin, |site| plan.entries(site)) {
                 Ok(hosts) => up::run(&name, &plan, hosts, origin),
                 Err(error) => refuse(&error),
             };
         }
-        (Some(name), PoolVerb::Status { json }) => origin.interruptibly(|| status(&[name], json)),
-        (None, PoolVerb::Status { json }) => origin.interruptibly(|| status(&Room::names(), json)),
+        (Some(name), PoolVerb::Status { json }) => return status(&[name], json, &origin),
+        (None, PoolVerb::Status { json }) => return status(&Room::names(), json, &origin),
         (Some(name), PoolVerb::Add(hosts)) => match with_site(&origin, |site| hosts.entries(site)) {
             Ok(entries) => {
                 let lines: Vec<String> = entries.iter().map(|entry| entry.to_line(true)).collect();
@@ -68,16 +69,25 @@ pub(crate) fn run(args: Vec<OsString>, origin: Origin) -> u8 {
     }
 }
 
-/// The state of pools.
-fn status(names: &[String], json: bool) -> Result<String, PoolError> {
+/// Prints the state of pools, also where one of them does not answer. Returns the exit code.
+fn status(names: &[String], json: bool, origin: &Origin) -> u8 {
     let mut all = Vec::new();
+    let mut code = 0;
     for name in names {
-        match client::request(name, &PoolRequest::Status)? {
-            PoolReply::Report(report) => all.push((name.as_str(), report)),
-            other => return Err(PoolError::unexpected(name, other)),
+        match origin.interruptibly(|| client::status(name)) {
+            Ok((report, slices)) => all.push((name.as_str(), report, slices)),
+            Err(error) => code = explain(&error),
         }
     }
-    Ok(if json { show::json(&all) } else { show::text(&all) })
+    let text = match (json, all.as_slice()) {
+        (true, all) => show::json(all),
+        (false, []) if code == 0 => show::no_pool(),
+        (false, all) => show::text(all),
+    };
+    match answer(text.as_bytes()) {
+        0 => code,
+        unwritten => unwritten,
+    }
 }
 
 /// Prints an error of a pool. Returns the exit code.

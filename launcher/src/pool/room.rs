@@ -5,6 +5,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Longest path of a socket: `sun_path`, unix(7).
 const LONGEST: usize = 107;
@@ -12,6 +13,9 @@ const LONGEST: usize = 107;
 const OF_SSH: usize = 17;
 /// Room for the number of a host after the directory.
 const NUMBER: usize = 6;
+/// How often the lock is tried while a process has it that is no pool: another command that looks whether one is up.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The directory of one pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,8 +38,41 @@ fn above() -> PathBuf {
     };
     match runtime.filter(|path| plain(path) && is_private(path).is_ok()) {
         Some(runtime) => runtime.join("rlaunch"),
-        None => PathBuf::from(format!("/tmp/rlaunch-{}", host::user().0)),
+        None => without_runtime(),
     }
+}
+
+/// The directory of the user's pools if `XDG_RUNTIME_DIR` is not set.
+fn without_runtime() -> PathBuf {
+    PathBuf::from(format!("/tmp/rlaunch-{}", host::user().0))
+}
+
+/// The names of the pools in a directory that are up. Files of those that were killed are removed.
+fn names_in(above: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(above) else { return Vec::new() };
+    let name = |entry: fs::DirEntry| Some(entry.file_name().to_str()?.strip_prefix("pool-")?.to_owned());
+    let mut names: Vec<String> = entries.flatten().filter_map(name).collect();
+    names.retain(|name| Room::in_dir(above, name).is_up());
+    names.sort();
+    names
+}
+
+/// Pools of the user in a directory that is not looked at.
+pub(super) struct Elsewhere {
+    pub(super) dir: PathBuf,
+    pub(super) names: Vec<String>,
+    /// The words before a command that looks there.
+    pub(super) way: String,
+}
+
+/// Pools in the other usual directories: those of a process with another `XDG_RUNTIME_DIR`.
+pub(super) fn elsewhere() -> Vec<Elsewhere> {
+    let runtime = PathBuf::from(format!("/run/user/{}", host::user().0));
+    let by_variable = (runtime.join("rlaunch"), format!("XDG_RUNTIME_DIR={}", runtime.display()));
+    let all = [by_variable, (without_runtime(), "env -u XDG_RUNTIME_DIR".to_owned())];
+    let others = all.into_iter().filter(|(dir, _)| *dir != above() && is_private(dir).is_ok());
+    let found = others.map(|(dir, way)| Elsewhere { names: names_in(&dir), dir, way });
+    found.filter(|other| !other.names.is_empty()).collect()
 }
 
 /// Whether a directory is ours alone. A link is none.
@@ -57,17 +94,21 @@ fn is_private(path: &Path) -> io::Result<()> {
 impl Room {
     /// The directory of the pool of this name, which need not exist.
     pub(super) fn of(name: &str) -> Self {
-        Self(above().join(format!("pool-{name}")))
+        Self::in_dir(&above(), name)
+    }
+
+    fn in_dir(above: &Path, name: &str) -> Self {
+        Self(above.join(format!("pool-{name}")))
     }
 
     /// The names of all pools of the user that are up.
     pub(super) fn names() -> Vec<String> {
-        let Ok(entries) = fs::read_dir(above()) else { return Vec::new() };
-        let name = |entry: fs::DirEntry| Some(entry.file_name().to_str()?.strip_prefix("pool-")?.to_owned());
-        let mut names: Vec<String> = entries.flatten().filter_map(name).collect();
-        names.retain(|name| Self::of(name).owner().is_some());
-        names.sort();
-        names
+        names_in(&above())
+    }
+
+    /// The directory of all pools.
+    pub(super) fn dir_of_all() -> PathBuf {
+        above()
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -116,34 +157,50 @@ impl Room {
         if longest > LONGEST {
             return Err(io::Error::other(format!("the path {} is too long for a socket", self.0.display())));
         }
+        let mut tries = 0;
+        loop {
+            match self.try_take(began) {
+                // A command has just removed the files of a pool that was killed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < TRIES => {}
+                Ok(Err(owner)) if !owner.is_alive() && tries < TRIES => std::thread::sleep(PAUSE),
+                outcome => return outcome,
+            }
+            tries += 1;
+        }
+    }
+
+    fn try_take(&self, began: u64) -> io::Result<Result<File, Owner>> {
         for path in self.0.parent().into_iter().chain([self.0.as_path()]) {
             match fs::DirBuilder::new().mode(0o700).create(path) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 Ok(()) | Err(_) => is_private(path)?,
             }
         }
-        loop {
-            let mut file = File::options()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .open(self.lock_file())?;
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => return Ok(Err(read_owner(&mut file))),
-                Err(TryLockError::Error(error)) => return Err(error),
-            }
-            // A pool that has just ended has removed the file that we have locked.
-            let is_same = fs::symlink_metadata(self.lock_file())
-                .is_ok_and(|meta| file.metadata().is_ok_and(|own| (own.ino(), own.dev()) == (meta.ino(), meta.dev())));
-            if is_same {
-                file.set_len(0)?;
-                writeln!(file, "{} {began}", std::process::id())?;
-                return Ok(Ok(file));
-            }
+        let mut options = File::options();
+        let mut file =
+            options.read(true).write(true).create(true).truncate(false).mode(0o600).open(self.lock_file())?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(Err(read_owner(&mut file))),
+            Err(TryLockError::Error(error)) => return Err(error),
         }
+        if !self.is_locked_by(&file) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        file.set_len(0)?;
+        writeln!(file, "{} {began}", std::process::id())?;
+        Ok(Ok(file))
+    }
+
+    /// Whether this is its lock still: a pool that ends, and the user, may remove the file.
+    pub(super) fn is_locked_by(&self, lock: &File) -> bool {
+        let same = |own: fs::Metadata, meta: fs::Metadata| (own.ino(), own.dev()) == (meta.ino(), meta.dev());
+        lock.metadata().is_ok_and(|own| fs::symlink_metadata(self.lock_file()).is_ok_and(|meta| same(own, meta)))
+    }
+
+    /// Whether clients reach the pool of this lock here.
+    pub(super) fn is_reachable(&self, lock: &File) -> bool {
+        self.is_locked_by(lock) && fs::symlink_metadata(self.socket()).is_ok()
     }
 
     /// The process that has this pool, if it is up.
@@ -152,6 +209,22 @@ impl Room {
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => Some(read_owner(&mut file)),
             Ok(()) | Err(TryLockError::Error(_)) => None,
+        }
+    }
+
+    /// Whether this pool is up. If not, its files are removed: it was killed.
+    pub(super) fn is_up(&self) -> bool {
+        let is_ours = self.0.parent().map_or(Ok(()), is_private).and_then(|()| is_private(&self.0)).is_ok();
+        let Ok(file) = File::options().read(true).write(true).open(self.lock_file()) else { return false };
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(_)) => false,
+            Ok(()) => {
+                if is_ours {
+                    self.remove(&file);
+                }
+                false
+            }
         }
     }
 
@@ -165,8 +238,11 @@ impl Room {
         }
     }
 
-    /// Removes all of it. The lock is still held.
-    pub(super) fn remove(&self) {
+    /// Removes all of it. The lock is still held. Where it is the lock of this directory no more, nothing is removed.
+    pub(super) fn remove(&self, lock: &File) {
+        if !self.is_locked_by(lock) {
+            return;
+        }
         self.clear();
         for path in [self.log(), self.lock_file()] {
             let _gone = fs::remove_file(path);
@@ -174,6 +250,12 @@ impl Room {
         let _not_empty = fs::remove_dir(&self.0);
         // Other pools may be there.
         let _not_empty = self.0.parent().map(fs::remove_dir);
+    }
+}
+
+impl Owner {
+    fn is_alive(&self) -> bool {
+        self.pid != 0 && Path::new("/proc").join(self.pid.to_string()).exists()
     }
 }
 
@@ -211,9 +293,13 @@ mod tests {
         assert_eq!(room.owner(), Some(owner));
         drop(held);
         assert_eq!(room.owner(), None);
-        let _held = room.take(9).unwrap().unwrap();
+        let held = room.take(9).unwrap().unwrap();
         assert_eq!(room.owner().unwrap().began, 9);
-        room.remove();
+        assert!(room.is_up() && !room.is_reachable(&held));
+        fs::write(room.socket(), "").unwrap();
+        assert!(room.is_reachable(&held));
+        fs::remove_file(room.socket()).unwrap();
+        room.remove(&held);
         assert!(!room.path().exists() && !room.path().parent().unwrap().exists());
     }
 
@@ -229,11 +315,31 @@ mod tests {
         assert!(room.take(1).unwrap_err().to_string().contains("is no directory"));
         assert!(room.check().is_err());
         fs::remove_file(room.path()).unwrap();
-        let _held = room.take(1).unwrap().unwrap();
+        let held = room.take(1).unwrap().unwrap();
         fs::write(room.socket(), "").unwrap();
         assert!(room.check().unwrap_err().to_string().contains("is no socket of yours"));
         fs::remove_file(room.socket()).unwrap();
-        room.remove();
+        room.remove(&held);
         assert!(!above.exists());
+    }
+
+    #[test]
+    fn files_of_a_pool_that_was_killed_are_removed_and_those_of_its_successor_stay() {
+        let room = scratch("killed");
+        let above = room.path().parent().unwrap().to_owned();
+        let killed = room.take(1).unwrap().unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(room.socket()).unwrap();
+        assert_eq!(names_in(&above), ["x"]);
+        fs::rename(room.path(), above.join("moved")).unwrap();
+        let next = room.take(2).unwrap().unwrap();
+        assert!(!room.is_reachable(&killed));
+        room.remove(&killed);
+        assert!(room.is_locked_by(&next));
+        drop(next);
+        fs::remove_dir_all(room.path()).unwrap();
+        fs::rename(above.join("moved"), room.path()).unwrap();
+        drop(killed);
+        assert_eq!(names_in(&above), Vec::<String>::new());
+        assert!(!above.exists(), "the last one takes the directory of all pools with it");
     }
 }

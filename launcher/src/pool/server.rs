@@ -1,11 +1,12 @@
 //! The process of a pool: its socket, its connections and its decisions, in one loop.
 
+mod members;
+
+use super::connection::{Client, OF_CLIENT};
 use super::events::Events;
 use super::links::{LinkNews, Links, Part};
 use super::room::Room;
-use super::show;
 use crate::edges::now;
-use rlaunch_core::bootstrap::Target;
 use rlaunch_core::hostlist::{self, Alone, Entry};
 use rlaunch_core::id::{HoldId, NodeId};
 use rlaunch_core::machine::earliest_of;
@@ -13,17 +14,18 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::pool::{HostState, Need, Pool, PoolAction, PoolEvent};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::pool::{
-    Granted, GrantedHost, HEADER, Holder, HostReport, MAX_REQUEST, PoolReply, PoolRequest, Refusal, Report, VERSION,
-    body_len, common_version,
+    Granted, GrantedHost, HEADER, Holder, MAX_REQUEST, PoolReply, PoolRequest, Refusal, VERSION, common_version,
 };
+use rlaunch_sys::directory_watch::DirectoryWatch;
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::signals::SignalFd;
-use rlaunch_sys::{fd, pidfd, signals, socket, unix};
+use rlaunch_sys::{fd, signals, socket, unix};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 /// Connections at a time. Others are closed at once.
@@ -33,10 +35,10 @@ const HELLO: Span = Span::from_secs(10);
 /// Bytes that are read at a time.
 const CHUNK: usize = 64 << 10;
 
-const OF_CLIENT: u64 = 6;
 const OF_POOL: u64 = 7;
 const LISTENER: u64 = OF_POOL;
 const SIGNALS: u64 = 8 | OF_POOL;
+const DIRECTORY: u64 = 16 | OF_POOL;
 
 /// The token of a part of a host's ssh.
 fn token(node: NodeId, is_question: bool, part: Part) -> u64 {
@@ -46,26 +48,6 @@ fn token(node: NodeId, is_question: bool, part: Part) -> u64 {
         Part::End => 2,
     };
     (u64::from(node.get()) << 3) | (part + if is_question { 3 } else { 0 })
-}
-
-/// A connection to the socket.
-struct Client {
-    stream: UnixStream,
-    /// The process that has connected.
-    pid: u32,
-    /// The same, where it can be signalled.
-    process: Option<OwnedFd>,
-    input: Vec<u8>,
-    output: Vec<u8>,
-    /// Watched for room while something waits to be written.
-    room: Option<OwnedFd>,
-    is_greeted: bool,
-    /// The pool closes the connection when the output is written.
-    is_done: bool,
-    /// Until when it has to say what it wants.
-    limit: Option<Mono>,
-    /// The hosts that it wants.
-    need: Option<Need>,
 }
 
 /// A host, as it was named.
@@ -80,14 +62,20 @@ pub(super) struct Server {
     listener: UnixListener,
     signals: SignalFd,
     room: Room,
+    /// The lock of the directory.
+    lock: File,
+    /// Tells when the directory is removed or renamed.
+    watch: Option<DirectoryWatch>,
     events: Events,
     pool: Pool,
     links: Links,
     clients: BTreeMap<HoldId, Client>,
     next: u32,
     hosts: BTreeMap<NodeId, Named>,
-    /// The slices, by their names.
-    slices: BTreeMap<String, u32>,
+    /// The slots of slices, by their names.
+    slots: BTreeMap<String, u32>,
+    /// The numbers of slices for jobs that name none.
+    sizes: Vec<u32>,
     began: Mono,
     is_over: bool,
     /// Hosts that are about to be taken away, with the facts that they had.
@@ -102,9 +90,9 @@ impl Server {
     /// # Errors
     /// A descriptor cannot be had, or the socket cannot be made.
     pub(super) fn new(
-        (room, events): (Room, Events),
+        (room, lock, events): (Room, File, Events),
         links: Links,
-        idle: Option<Span>,
+        (idle, sizes): (Option<Span>, Vec<u32>),
         watched: &[i32],
     ) -> io::Result<Self> {
         let set = ReadySet::new()?;
@@ -114,47 +102,33 @@ impl Server {
         set.add(&listener, LISTENER)?;
         let signals = SignalFd::new(watched)?;
         set.add(&signals, SIGNALS)?;
-        Ok(Self {
+        let above = room.path().parent().unwrap_or(room.path());
+        let watch = DirectoryWatch::new(&[room.path(), above]);
+        let mut server = Self {
             set,
             listener,
             signals,
             room,
+            lock,
+            watch: None,
             events,
             pool: Pool::new(now(), idle),
             links,
             clients: BTreeMap::new(),
             next: 0,
             hosts: BTreeMap::new(),
-            slices: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            sizes,
             began: now(),
             is_over: false,
             warned: BTreeMap::new(),
             opening: BTreeSet::new(),
-        })
-    }
-
-    /// Hosts join.
-    pub(super) fn add(&mut self, entries: Vec<Entry>) -> Result<(), Refusal> {
-        let has = |entry: &Entry| self.hosts.values().any(|named| named.entry.host == entry.host);
-        if let Some(entry) = entries.iter().find(|entry| has(entry)) {
-            return Err(Refusal::HasHost(entry.host.to_string().into()));
+        };
+        match watch.and_then(|watch| server.set.add(&watch, DIRECTORY).map(|()| watch)) {
+            Ok(watch) => server.watch = Some(watch),
+            Err(error) => server.log(&format!("the directory is not watched: {}", rlaunch_sys::reason(&error))),
         }
-        if let Some(wrong) = super::up::wrong_addition(self.hosts.values().map(|named| &named.entry), &entries) {
-            return Err(Refusal::Lines(wrong.as_str().into()));
-        }
-        let target = |entry: &Entry| Target::of(&entry.host).map_err(|error| Refusal::Lines(error.to_string().into()));
-        let targets = entries.iter().map(target).collect::<Result<Vec<_>, _>>()?;
-        for (entry, target) in entries.into_iter().zip(targets) {
-            let slice = entry.chips.as_ref().filter(|chips| !chips.slice.is_empty()).map(|chips| chips.slice.clone());
-            let count = u32::try_from(self.slices.len()).unwrap_or(u32::MAX);
-            let slice = slice.map(|slice| *self.slices.entry(slice).or_insert(count));
-            let node = self.pool.add(entry.slots(), slice);
-            self.links.add(node, target, self.room.control(node.get()));
-            let name = entry.host.to_string().into();
-            self.hosts.insert(node, Named { entry, name });
-            self.opening.insert(node);
-        }
-        Ok(())
+        Ok(server)
     }
 
     /// Serves until nothing more is to be done, or until every host was reached or lost once (`is_first`).
@@ -178,7 +152,12 @@ impl Server {
     pub(super) fn finish(mut self) {
         self.event("pool.down", []);
         self.links.dismiss();
-        self.room.remove();
+        self.room.remove(&self.lock);
+    }
+
+    /// The number of its slices.
+    pub(super) fn slice_count(&self) -> usize {
+        self.slots.len()
     }
 
     /// Hosts that can be used, and the others with the reason.
@@ -192,6 +171,10 @@ impl Server {
     /// The pool is to end.
     pub(super) fn end(&mut self, is_now: bool) {
         self.pool.handle(now(), PoolEvent::Down(is_now));
+    }
+
+    fn notify(&mut self, event: PoolEvent) {
+        self.pool.handle(now(), event);
     }
 
     fn deadline(&self) -> Option<Mono> {
@@ -227,6 +210,7 @@ impl Server {
             }
             OF_CLIENT => self.serve_client(HoldId::new(id)),
             _ if token == LISTENER => self.accept(),
+            _ if token == DIRECTORY => self.check_directory(),
             _ => {
                 while let Some(number) = self.signals.next() {
                     if i32::from(number) != signals::HUP {
@@ -238,31 +222,32 @@ impl Server {
         }
     }
 
+    /// Without its directory no client can reach the pool: it ends.
+    fn check_directory(&mut self) {
+        self.watch.iter().for_each(DirectoryWatch::clear);
+        if self.room.is_reachable(&self.lock) {
+            return;
+        }
+        if let Some(watch) = self.watch.take() {
+            self.set.remove(&watch);
+        }
+        let path = self.room.path().display().to_string();
+        self.log(&format!("{path} was removed or renamed, and the pool can be reached no more: the pool ends"));
+        self.event("pool.unreachable", [("directory", path.into())]);
+        self.end(false);
+    }
+
     fn accept(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
             let is_ours = unix::user_of(&stream).is_ok_and(|user| user == rlaunch_sys::facts::host::user().0);
             if !is_ours || self.clients.len() >= MOST_CLIENTS || stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            let process = unix::process_of(&stream);
             let hold = HoldId::new(self.next);
             self.next = self.next.wrapping_add(1);
-            if self.set.add(&stream, (u64::from(hold.get()) << 3) | OF_CLIENT).is_err() {
-                continue;
+            if self.set.add(&stream, Client::token(hold)).is_ok() {
+                self.clients.insert(hold, Client::new(stream, now() + HELLO));
             }
-            let client = Client {
-                stream,
-                pid: process.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0),
-                process: process.and_then(|pid| pidfd::open(pid).ok()),
-                input: Vec::new(),
-                output: Vec::new(),
-                room: None,
-                is_greeted: false,
-                is_done: false,
-                limit: Some(now() + HELLO),
-                need: None,
-            };
-            self.clients.insert(hold, client);
         }
     }
 
@@ -339,10 +324,17 @@ impl Server {
             PoolRequest::Hello { min, max } => PoolReply::Hello { min, max },
             PoolRequest::Want(want) => {
                 (client.need, client.limit) = (Some(want.need.clone()), None);
-                let pid = client.pid;
-                return self.pool.handle(now(), PoolEvent::Want(hold, pid, want));
+                let (pid, ends_within) = (client.pid, client.ends_within);
+                self.pool.handle(now(), PoolEvent::Want(hold, pid, want));
+                let limit = ends_within.map(|within| PoolEvent::EndsWithin(hold, within));
+                return limit.into_iter().for_each(|limit| self.pool.handle(now(), limit));
+            }
+            PoolRequest::EndsWithin(within) => {
+                client.ends_within = Some(within);
+                return;
             }
             PoolRequest::Status => PoolReply::Report(self.report()),
+            PoolRequest::Slices => PoolReply::Slices(self.slices()),
             PoolRequest::Drain(hosts) => done(self.drain(&hosts, false)),
             PoolRequest::Remove(hosts) => done(self.drain(&hosts, true)),
             PoolRequest::Add(lines) => {
@@ -380,25 +372,6 @@ impl Server {
         self.event("host.warned", [("host", name.to_string().into())]);
         self.warned.insert(node, self.links.granted(node).0);
         PoolEvent::Warned(node, true)
-    }
-
-    /// Hosts get no new job. All of them are checked first.
-    fn drain(&mut self, hosts: &[OsBytes], is_remove: bool) -> Result<(), Refusal> {
-        let mut nodes = Vec::new();
-        for host in hosts {
-            let known = self.hosts.iter().find(|(node, named)| named.name == *host && self.pool.host(**node).is_some());
-            let Some((node, _)) = known else { return Err(Refusal::NoHost(host.clone())) };
-            let state = self.pool.host(*node).map(rlaunch_core::pool::PoolHost::holder);
-            if is_remove && state.flatten().is_some() {
-                return Err(Refusal::HasJob(host.clone()));
-            }
-            nodes.push(*node);
-        }
-        for node in nodes {
-            self.log(&format!("{} gets no new job, and leaves", self.name(node)));
-            self.pool.handle(now(), PoolEvent::Drain(node));
-        }
-        Ok(())
     }
 
     fn reply(&mut self, hold: HoldId, reply: &PoolReply) {
@@ -488,12 +461,7 @@ impl Server {
                 self.last_reply(hold, &PoolReply::Busy { holders, waiting });
             }
             PoolAction::Refuse(hold, refusal) => self.last_reply(hold, &PoolReply::Refused(refusal)),
-            PoolAction::End(hold, is_now) => {
-                let number = if is_now { signals::KILL } else { signals::TERM };
-                if let Some(process) = self.clients.get(&hold).and_then(|client| client.process.as_ref()) {
-                    let _gone = pidfd::signal(process, number);
-                }
-            }
+            PoolAction::End(hold, is_now) => self.end_job(hold, is_now),
             PoolAction::Watch(node, job) => self.links.ask(node, job),
             PoolAction::Close(node) => {
                 self.log(&format!("{}: leaves", self.name(node)));
@@ -504,6 +472,16 @@ impl Server {
             }
             PoolAction::Over => self.is_over = true,
         }
+    }
+
+    /// A job is to end: by SIGTERM, or by SIGKILL, after which its hosts end what is left.
+    fn end_job(&mut self, hold: HoldId, is_now: bool) {
+        let job = self.pool.holds().find(|(id, _)| *id == hold).map(|(_, held)| held.job);
+        if let Some(job) = job.filter(|_| is_now) {
+            self.log(&format!("job {}: its launcher is killed", job.short()));
+            self.event("job.killed", [("job", job.to_string().into())]);
+        }
+        self.clients.get(&hold).into_iter().for_each(|client| client.end(is_now));
     }
 
     /// An answer to a job that gets no hosts.
@@ -541,58 +519,5 @@ impl Server {
             }
         };
         self.pool.holds().map(holder).collect()
-    }
-
-    fn report(&self) -> Report {
-        let job_of = |hold| self.pool.holds().find(|(id, _)| *id == hold).map(|(_, hold)| hold.job);
-        let host = |(node, host): (NodeId, &rlaunch_core::pool::PoolHost)| HostReport {
-            name: self.name(node),
-            slice: self.slice(node),
-            state: show::word(host.state()),
-            job: host.holder().and_then(job_of).or(host.last_job()),
-            note: self.links.note(node),
-        };
-        Report {
-            pid: std::process::id(),
-            age: now().since(self.began),
-            hosts: self.pool.hosts().map(host).collect(),
-            jobs: self.holders(),
-            waiting: self.pool.waiting(),
-        }
-    }
-}
-
-impl Client {
-    /// The next whole request of what it has sent.
-    fn next_request(&mut self) -> Result<Option<PoolRequest>, ()> {
-        let Some(header) = self.input.first_chunk::<HEADER>() else { return Ok(None) };
-        let len = HEADER + body_len(header, MAX_REQUEST).map_err(|_| ())?;
-        let Some(frame) = self.input.get(..len) else { return Ok(None) };
-        let request = PoolRequest::parse(frame).map_err(|_| ())?;
-        self.input.drain(..len);
-        Ok(Some(request))
-    }
-
-    /// Writes the bytes that it takes now; is woken when it takes more.
-    fn flush(&mut self, set: &ReadySet, hold: HoldId) {
-        while !self.output.is_empty() {
-            match socket::send(&self.stream, &self.output) {
-                Ok(n) => drop(self.output.drain(..n)),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.room.is_none() {
-                        let room = self.stream.as_fd().try_clone_to_owned().ok();
-                        let token = (u64::from(hold.get()) << 3) | OF_CLIENT;
-                        self.room = room.filter(|room| set.add_writable(room, token).is_ok());
-                    }
-                    return;
-                }
-                // Its end is read.
-                Err(_) => self.output.clear(),
-            }
-        }
-        if let Some(room) = self.room.take() {
-            set.remove(&room);
-        }
     }
 }

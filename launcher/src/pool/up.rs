@@ -25,8 +25,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 
 /// Everything, to the exit code.
-pub(super) fn run(name: &str, plan: &PoolUp, hosts: Vec<Entry>, origin: Origin) -> u8 {
-    if let Some(wrong) = wrong_slices(&hosts).or_else(|| origin.interruptibly(|| in_other_pool(name, &hosts))) {
+pub(super) fn run(name: &str, plan: &PoolUp, (hosts, sizes): (Vec<Entry>, Vec<u32>), origin: Origin) -> u8 {
+    if let Some(wrong) = origin.interruptibly(|| in_other_pool(name, &hosts)) {
         return fail(&wrong);
     }
     let mut caller = Caller(None);
@@ -37,7 +37,7 @@ pub(super) fn run(name: &str, plan: &PoolUp, hosts: Vec<Entry>, origin: Origin) 
             Err(error) => return fail(&format!("the pool {name} cannot be started: {}", phrases::shortage(&error))),
         };
     }
-    match serve(name, plan, hosts, origin, &mut caller) {
+    match serve((name, plan), (hosts, sizes), origin, &mut caller) {
         Ok(code) => code,
         Err(why) => {
             caller.tell(&format!("error: {why}\n"), false);
@@ -83,10 +83,15 @@ fn wait(name: &str, news: OwnedFd) -> u8 {
 }
 
 /// The pool's life. The errors are those of its start.
-fn serve(name: &str, plan: &PoolUp, hosts: Vec<Entry>, origin: Origin, caller: &mut Caller) -> Result<u8, String> {
+fn serve(
+    (name, plan): (&str, &PoolUp),
+    (hosts, sizes): (Vec<Entry>, Vec<u32>),
+    origin: Origin,
+    caller: &mut Caller,
+) -> Result<u8, String> {
     let room = Room::of(name);
     let cannot = |error: io::Error| format!("the pool {name} cannot be started: {}", rlaunch_sys::reason(&error));
-    let _lock = match room.take(now().nanos()).map_err(cannot)? {
+    let lock = match room.take(now().nanos()).map_err(cannot)? {
         Ok(lock) => lock,
         Err(owner) => return Err(taken(name, owner)),
     };
@@ -104,12 +109,13 @@ fn serve(name: &str, plan: &PoolUp, hosts: Vec<Entry>, origin: Origin, caller: &
         Carrier::Srun(_) | Carrier::Exec(_) => SshOptions::default(),
     };
     let links = Links::new(options, plan.reach.limit, origin).map_err(cannot)?;
-    let mut server = Server::new((room.clone(), events), links, plan.idle, &origin.watched()).map_err(cannot)?;
+    let parts = (room.clone(), lock, events);
+    let mut server = Server::new(parts, links, (plan.idle, sizes), &origin.watched()).map_err(cannot)?;
     server.add(hosts).map_err(|refusal| format!("the pool {name} {}", super::show::refusal(&refusal)))?;
     server.run(true);
     server.log_up();
     let (count, lost) = server.reached();
-    let text = report(name, count, &lost, &room);
+    let text = report(name, (count, server.slice_count()), &lost, &room);
     let is_up = count > 0;
     // Without a reader the user has left, and knows nothing of the pool.
     if !caller.tell(&text, is_up) || !is_up {
@@ -129,12 +135,14 @@ fn taken(name: &str, Owner { pid, began }: Owner) -> String {
 }
 
 /// The outcome for the user.
-fn report(name: &str, count: usize, lost: &[(OsBytes, OsBytes)], room: &Room) -> String {
+fn report(name: &str, (count, slices): (usize, usize), lost: &[(OsBytes, OsBytes)], room: &Room) -> String {
     let mut text = match count {
         0 => format!("error: the pool {name} has no host: none was reached\n"),
         _ => {
             let (hosts, pid) = (phrases::count(count as u64, "host"), std::process::id());
-            format!("rlaunch: the pool {name} is up with {hosts} (pid {pid})\n")
+            let of =
+                if slices == 0 { String::new() } else { format!(" of {}", phrases::count(slices as u64, "slice")) };
+            format!("rlaunch: the pool {name} is up with {hosts}{of} (pid {pid})\n")
         }
     };
     for (host, why) in lost {
@@ -160,13 +168,7 @@ fn sizes<'a>(hosts: impl Iterator<Item = &'a Entry>) -> BTreeMap<&'a str, (u32, 
     sizes
 }
 
-/// Slices that differ in their number of hosts or chips.
-fn wrong_slices(hosts: &[Entry]) -> Option<String> {
-    let mut sizes = sizes(hosts.iter()).into_iter();
-    let first = sizes.next()?;
-    sizes.find(|(_, other)| *other != first.1).map(|other| differ(first, other))
-}
-
+/// The error about slices that differ in their number of hosts or chips.
 fn differ((first, size): (&str, (u32, u32)), (other, differs): (&str, (u32, u32))) -> String {
     let words = |(hosts, chips): (u32, u32)| format!("{} and {chips} chips", phrases::count(hosts.into(), "host"));
     format!(

@@ -11,6 +11,12 @@ use rlaunch_core::report::Report;
 use rlaunch_core::shell::quoted;
 use rlaunch_core::signal::Signal;
 
+/// The pool whose end explains the loss of a host: its connections have ended.
+pub(super) fn lost_pool(report: &Report, lost: Lost) -> Option<&OsBytes> {
+    let is_silence = matches!(lost, Lost::Unheard | Lost::Expired | Lost::Agent(_) | Lost::AgentMute);
+    report.lost_pool.as_ref().filter(|_| is_silence)
+}
+
 /// The part that was lost on a host.
 pub(crate) fn on_host(report: &Report, node: NodeId, lost: Lost) -> String {
     on_hosts(report, &[node], lost)
@@ -96,6 +102,9 @@ fn closed(host: &str, one: bool, why: CloseReason) -> String {
 pub(super) fn next_step(report: &Report, node: NodeId, lost: Lost) -> Option<String> {
     let by_kernel = || format!("{}, for processes that the kernel killed", there(report, node, "dmesg -T"));
     let is_up = || format!("{}, to see whether the host is up, and since when", there(report, node, "uptime"));
+    if let Some(pool) = lost_pool(report, lost) {
+        return Some(format!("rlaunch pool up {pool} -H LIST"));
+    }
     match lost {
         Lost::Agent(CloseReason::Eof) => {
             phrases::more_memory(rlaunch_sys::facts::limits::soft("as").flatten()).or_else(|| Some(by_kernel()))

@@ -136,6 +136,9 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         JobNews::SliceIgnored { slice, why } => slice_messages::ignored(slice, *why),
         JobNews::HostBack { node } => (Tone::Normal, format!("--discover prints {} again", names.short(*node))),
         JobNews::DiscoverFailed { why } => slice_messages::undiscovered(why),
+        JobNews::PoolLost { pool } => {
+            (Tone::Quiet, format!("the pool {pool} is gone, and its connections to the hosts with it"))
+        }
         JobNews::FilesLost { bytes } => {
             (Tone::Quiet, format!("{} could not be written to log files", phrases::bytes(*bytes)))
         }

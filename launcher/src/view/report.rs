@@ -78,7 +78,13 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         Cause::ReaderClosed(std) => format!("ended after {took}: the reader of {} has closed it", phrases::std(*std)),
         Cause::TooFewSlices { asked, up } => slice_messages::too_few(asked, *up),
         Cause::Lost { node, lost } | Cause::Preempted { node, lost } => {
-            lost::on_hosts(report, &alike(report, *node, *lost), *lost)
+            let hosts = alike(report, *node, *lost);
+            match lost::lost_pool(report, *lost) {
+                Some(pool) => {
+                    format!("the pool {pool} is gone: lost contact with {}", host_messages::list(report, &hosts))
+                }
+                None => lost::on_hosts(report, &hosts, *lost),
+            }
         }
     };
     let mut block = Block::new(format!("rlaunch: {head}\n"));

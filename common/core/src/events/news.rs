@@ -214,6 +214,11 @@ pub enum JobNews {
         /// Why.
         why: DiscoverFault,
     },
+    /// The pool of the job has ended, and its connections to the hosts with it.
+    PoolLost {
+        /// Its name.
+        pool: OsBytes,
+    },
     /// Bytes are missing in the log files of ranks.
     FilesLost {
         /// Number of bytes.
@@ -297,6 +302,7 @@ impl JobNews {
             Self::SliceIgnored { .. } => "slice.ignored",
             Self::HostBack { .. } => "host.back",
             Self::DiscoverFailed { .. } => "discover.failed",
+            Self::PoolLost { .. } => "pool.lost",
             Self::FilesLost { .. } => "files.lost",
         }
     }
@@ -361,6 +367,7 @@ pub(super) fn fields(o: &mut Object<'_>, news: &JobNews) {
         | JobNews::SliceIgnored { .. }
         | JobNews::HostBack { .. }
         | JobNews::DiscoverFailed { .. } => discovered(o, news),
+        JobNews::PoolLost { pool } => o.bytes("pool", pool),
         JobNews::FilesLost { bytes } => o.number("bytes", *bytes),
     }
 }

@@ -44,6 +44,41 @@ pub enum HostState {
     Warned,
 }
 
+/// The state of a slice as a whole: of the states of its hosts the one that keeps it from jobs the longest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum SliceState {
+    /// A job can have it.
+    Free,
+    /// Hosts of it have left the pool.
+    Incomplete,
+    /// A host has a warning.
+    Warned,
+    /// A host leaves the pool.
+    Draining,
+    /// A host is dialled for the first time.
+    Reaching,
+    /// Processes of a job may be left.
+    Emptying,
+    /// A job has it, or a host of it.
+    Held,
+    /// A host is lost.
+    Lost,
+}
+
+impl SliceState {
+    const fn of(host: HostState) -> Self {
+        match host {
+            HostState::Reaching => Self::Reaching,
+            HostState::Free => Self::Free,
+            HostState::Held(_) => Self::Held,
+            HostState::Emptying(_) => Self::Emptying,
+            HostState::Draining => Self::Draining,
+            HostState::Lost => Self::Lost,
+            HostState::Warned => Self::Warned,
+        }
+    }
+}
+
 /// A host of a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolHost {
@@ -92,6 +127,29 @@ impl PoolHost {
     #[must_use]
     pub const fn is_usable(&self) -> bool {
         matches!(self.link, Link::Up) && !self.is_warned && !self.is_draining
+    }
+
+    /// Whether it gets no new job, and leaves when it is empty.
+    #[must_use]
+    pub const fn is_draining(&self) -> bool {
+        self.is_draining
+    }
+
+    /// Whether it has a warning.
+    #[must_use]
+    pub const fn is_warned(&self) -> bool {
+        self.is_warned
+    }
+
+    /// Its slice, by its slot.
+    #[must_use]
+    pub const fn slice(&self) -> Option<u32> {
+        self.slice
+    }
+
+    /// Whether it stays in the pool.
+    pub(super) const fn stays(&self) -> bool {
+        !self.is_draining
     }
 
     pub(super) const fn is_free(&self) -> bool {
@@ -230,6 +288,22 @@ impl HostTable {
             false => (self.hosts.values().filter(|host| host.is_usable()).count(), self.hosts.len()),
         };
         (u32::try_from(usable).unwrap_or(u32::MAX), u32::try_from(all).unwrap_or(u32::MAX))
+    }
+
+    /// The slices, each with the state that keeps it from jobs the longest.
+    pub(super) fn slice_states(&self) -> BTreeMap<u32, SliceState> {
+        let mut all: BTreeMap<u32, (SliceState, usize)> = BTreeMap::new();
+        for host in self.hosts.values() {
+            let Some(slice) = host.slice else { continue };
+            let state = SliceState::of(host.state());
+            let (of_slice, count) = all.entry(slice).or_insert((SliceState::Free, 0));
+            (*of_slice, *count) = ((*of_slice).max(state), count.saturating_add(1));
+        }
+        let whole = |(state, count): (SliceState, usize)| {
+            let has_all = count >= self.slice_size;
+            if state == SliceState::Free && !has_all { SliceState::Incomplete } else { state }
+        };
+        all.into_iter().map(|(slice, found)| (slice, whole(found))).collect()
     }
 
     /// Whole slices of which all hosts are candidates.

@@ -7,7 +7,7 @@ mod host_table;
 #[cfg(test)]
 mod tests;
 
-pub use host_table::{HostState, PoolHost};
+pub use host_table::{HostState, PoolHost, SliceState};
 
 use crate::id::{HoldId, JobId, NodeId};
 use crate::machine::earliest_of;
@@ -25,6 +25,9 @@ pub const EMPTY_WITHIN: Span = Span::from_secs(15);
 
 /// How long the first hosts are waited for, while they get empty and later ones are free. Mostly they take a few milliseconds.
 const ORDER_WITHIN: Span = Span::from_secs(5);
+
+/// How long a job may take to end that has not said how long.
+pub const END_WITHIN: Span = Span::from_secs(60);
 
 /// The number of hosts that a job needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,6 +55,8 @@ pub enum PoolEvent {
     Empty(NodeId, JobId),
     /// A job wants hosts. The process that asks, and what it asks for.
     Want(HoldId, u32, Want),
+    /// A job that wants or has hosts may take so long to end after SIGTERM.
+    EndsWithin(HoldId, Span),
     /// The connection of a job has ended.
     Closed(HoldId),
     /// A host gets no new job, and leaves when it is empty.
@@ -71,7 +76,7 @@ pub enum PoolAction {
     Busy(HoldId),
     /// The job cannot have what it wants.
     Refuse(HoldId, Refusal),
-    /// The job of this connection is to end: by SIGTERM, or at once.
+    /// The job of this connection is to end: by SIGTERM, or at once (SIGKILL).
     End(HoldId, bool),
     /// Report when nothing of this job is left on a host.
     Watch(NodeId, JobId),
@@ -94,6 +99,10 @@ pub struct Hold {
     pub since: Mono,
     /// The pool has asked the job to end.
     pub is_ending: bool,
+    /// How long it may take then.
+    ends_within: Span,
+    /// When it is ended by force.
+    ends_by: Option<Mono>,
 }
 
 /// A job that waits.
@@ -106,6 +115,8 @@ struct Waiting {
     until: Option<Mono>,
     /// The job has read that it waits.
     is_informed: bool,
+    /// How long it may take to end.
+    ends_within: Span,
 }
 
 /// Whether a job can have its hosts.
@@ -169,6 +180,12 @@ impl Pool {
         self.hosts.get(node)
     }
 
+    /// Its slices, in slot order, each with its state as a whole.
+    #[must_use]
+    pub fn slices(&self) -> BTreeMap<u32, SliceState> {
+        self.hosts.slice_states()
+    }
+
     /// The jobs that have hosts.
     pub fn holds(&self) -> impl Iterator<Item = (HoldId, &Hold)> {
         self.holds.iter().map(|(id, hold)| (*id, hold))
@@ -192,9 +209,10 @@ impl Pool {
             PoolEvent::Warned(node, is_warned) => self.hosts.on_warned(node, is_warned),
             PoolEvent::Empty(node, job) => self.hosts.on_empty(node, job),
             PoolEvent::Want(hold, pid, want) => self.want(now, hold, pid, want),
+            PoolEvent::EndsWithin(hold, within) => self.limit_end(hold, within),
             PoolEvent::Closed(hold) => self.close(now, hold),
             PoolEvent::Drain(node) => self.hosts.drain(node),
-            PoolEvent::Down(is_now) => self.end(is_now),
+            PoolEvent::Down(is_now) => self.end(now, is_now),
         }
         self.settle(now);
     }
@@ -202,7 +220,13 @@ impl Pool {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Mono) {
         if self.idle_end().is_some_and(|at| at <= now) {
-            self.end(false);
+            self.end(now, false);
+        }
+        for (id, hold) in &mut self.holds {
+            if hold.ends_by.is_some_and(|at| at <= now) {
+                hold.ends_by = None;
+                self.out.push_back(PoolAction::End(*id, true));
+            }
         }
         self.settle(now);
     }
@@ -216,7 +240,8 @@ impl Pool {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
         let orderly = self.orderly_until.filter(|_| !self.queue.is_empty());
-        earliest_of(self.queue.iter().map(|waiting| waiting.until).chain([orderly, self.idle_end()]))
+        let ends = self.holds.values().map(|hold| hold.ends_by);
+        earliest_of(self.queue.iter().map(|waiting| waiting.until).chain(ends).chain([orderly, self.idle_end()]))
     }
 
     fn idle_end(&self) -> Option<Mono> {
@@ -243,8 +268,15 @@ impl Pool {
             Some(wait) => Some(now + wait),
             None => None,
         };
-        let waiting = Waiting { hold, pid, want, until, is_informed: false };
+        let waiting = Waiting { hold, pid, want, until, is_informed: false, ends_within: END_WITHIN };
         if is_first { self.queue.push_front(waiting) } else { self.queue.push_back(waiting) }
+    }
+
+    fn limit_end(&mut self, id: HoldId, within: Span) {
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.ends_within = within;
+        }
+        self.queue.iter_mut().filter(|waiting| waiting.hold == id).for_each(|waiting| waiting.ends_within = within);
     }
 
     fn close(&mut self, now: Mono, hold: HoldId) {
@@ -256,7 +288,7 @@ impl Pool {
         }
     }
 
-    fn end(&mut self, is_now: bool) {
+    fn end(&mut self, now: Mono, is_now: bool) {
         let is_news = self.ending != Some(true) && self.ending != Some(is_now);
         if !is_news {
             return;
@@ -267,6 +299,7 @@ impl Pool {
         }
         for (id, hold) in &mut self.holds {
             hold.is_ending = true;
+            hold.ends_by = hold.ends_by.or(Some(now + hold.ends_within)).filter(|_| !is_now);
             self.out.push_back(PoolAction::End(*id, is_now));
         }
     }
@@ -279,7 +312,7 @@ impl Pool {
                 Chance::Now(hosts) => self.grant(now, hosts),
                 Chance::Later if first.want.evict => {
                     let need = first.want.need.clone();
-                    self.evict(&need);
+                    self.evict(now, &need);
                     break;
                 }
                 Chance::Soon | Chance::Later | Chance::Never(_) => break,
@@ -300,10 +333,10 @@ impl Pool {
     }
 
     fn grant(&mut self, now: Mono, hosts: Vec<NodeId>) {
-        let Some(Waiting { hold, pid, want, .. }) = self.queue.pop_front() else { return };
+        let Some(Waiting { hold, pid, want, ends_within, .. }) = self.queue.pop_front() else { return };
         self.hosts.hold(&hosts, hold);
         let Want { job, command, .. } = want;
-        self.holds.insert(hold, Hold { job, pid, command, since: now, is_ending: false });
+        self.holds.insert(hold, Hold { job, pid, command, since: now, is_ending: false, ends_within, ends_by: None });
         self.out.push_back(PoolAction::Grant(hold, hosts));
     }
 
@@ -338,7 +371,7 @@ impl Pool {
     }
 
     /// Ends jobs, those on the first slots first, until the need can be met.
-    fn evict(&mut self, need: &Need) {
+    fn evict(&mut self, now: Mono, need: &Need) {
         let mut ending: Vec<HoldId> = self.holds().filter(|(_, hold)| hold.is_ending).map(|(id, _)| id).collect();
         for hold in self.hosts.holders() {
             let is_enough = self.hosts.choose(need, |host| host.is_free_after(&ending)).is_some();
@@ -351,6 +384,7 @@ impl Pool {
             ending.push(hold);
             if let Some(held) = self.holds.get_mut(&hold) {
                 held.is_ending = true;
+                held.ends_by = Some(now + held.ends_within);
                 self.out.push_back(PoolAction::End(hold, false));
             }
         }
@@ -373,12 +407,16 @@ impl Pool {
         if self.hosts.choose(need, PoolHost::is_usable).is_some() {
             return Chance::Later;
         }
-        let (usable, hosts) = self.hosts.counts(matches!(need, Need::Slices(_)));
-        Chance::Never(Refusal::TooFew { usable, hosts })
+        let Need::Slices(sizes) = need else {
+            let (usable, hosts) = self.hosts.counts(false);
+            return Chance::Never(Refusal::TooFew { usable, hosts });
+        };
+        let (usable, slices) = self.hosts.counts(true);
+        Chance::Never(Refusal::TooFewSlices { wanted: sizes.iter().copied().min().unwrap_or(0), usable, slices })
     }
 
-    /// Whether the need cannot be met even when all hosts can be used.
+    /// Whether the need cannot be met even when all hosts that stay can be used.
     fn is_hopeless(&self, need: &Need) -> bool {
-        self.hosts.choose_of(need, |_| true, |_| true).is_none()
+        self.hosts.choose_of(need, PoolHost::stays, PoolHost::stays).is_none()
     }
 }

@@ -125,6 +125,45 @@ fn first_hosts_are_waited_for_while_they_get_empty_but_not_for_long() {
     assert_eq!(drain(&mut pool), granted(2, &[1, 2]), "host 0 does not get empty");
 }
 
+#[test]
+fn job_that_does_not_end_in_its_time_is_killed() {
+    let mut pool = pool(2, |_| None);
+    asked(&mut pool, 1, Need::Hosts(1));
+    pool.handle(T0, PoolEvent::EndsWithin(hold(1), Span::from_secs(9)));
+    assert_eq!(pool.poll_timeout(), None);
+    pool.handle(T0, want(2, Need::All, NOT_AT_ALL, true));
+    pool.handle(T0, PoolEvent::EndsWithin(hold(2), Span::from_secs(5)));
+    assert_eq!(drain(&mut pool), [PoolAction::End(hold(1), false), PoolAction::Queued(hold(2), 0)]);
+    assert_eq!(pool.poll_timeout(), Some(at(9)));
+    pool.handle_timeout(at(8));
+    assert_eq!(drain(&mut pool), []);
+    pool.handle_timeout(at(9));
+    assert_eq!(drain(&mut pool), [PoolAction::End(hold(1), true)]);
+    pool.handle_timeout(at(99));
+    assert_eq!(drain(&mut pool), [], "once");
+    assert_eq!(end(&mut pool, 1, &[0]).last(), granted(2, &[0, 1]).last());
+    // The limit of a job that has waited is known; a pool that ends keeps it.
+    pool.handle(at(100), PoolEvent::Down(false));
+    assert_eq!((drain(&mut pool), pool.poll_timeout()), (vec![PoolAction::End(hold(2), false)], Some(at(105))));
+    pool.handle(at(101), PoolEvent::Down(true));
+    assert_eq!((drain(&mut pool), pool.poll_timeout()), (vec![PoolAction::End(hold(2), true)], None));
+}
+
+#[test]
+fn job_does_not_wait_for_hosts_that_leave() {
+    let mut pool = pool(2, |_| None);
+    asked(&mut pool, 1, Need::Hosts(1));
+    pool.handle(T0, want(2, Need::All, None, false));
+    pool.handle(T0, want(3, Need::Hosts(2), None, false));
+    assert_eq!(drain(&mut pool), [PoolAction::Queued(hold(2), 0), PoolAction::Queued(hold(3), 1)]);
+    pool.handle(T0, PoolEvent::Drain(NodeId::new(0)));
+    let few = |usable, hosts| Refusal::TooFew { usable, hosts };
+    assert_eq!(drain(&mut pool), [PoolAction::Grant(hold(2), nodes(&[1])), PoolAction::Refuse(hold(3), few(1, 2))]);
+    pool.handle(T0, PoolEvent::Drain(NodeId::new(1)));
+    pool.handle(T0, want(4, Need::All, None, false));
+    assert_eq!(drain(&mut pool), [PoolAction::Refuse(hold(4), few(0, 2))]);
+}
+
 trait Watches {
     fn map_watch(self, id: u32) -> Vec<PoolAction>;
 }
@@ -171,7 +210,7 @@ fn evicted_job_ends_first_and_only_as_many_as_needed_are() {
     (1..4).for_each(|id| drop(asked(&mut pool, id, Need::Hosts(1))));
     pool.handle(T0, want(7, Need::Hosts(2), NOT_AT_ALL, true));
     assert_eq!(drain(&mut pool), [PoolAction::End(hold(1), false), PoolAction::Queued(hold(7), 0)]);
-    pool.handle_timeout(at(100));
+    pool.handle_timeout(at(59));
     assert_eq!(drain(&mut pool), [], "a rank that ignores SIGTERM is waited for");
     pool.handle(T0, PoolEvent::Closed(hold(1)));
     assert_eq!(drain(&mut pool), [PoolAction::Watch(NodeId::new(0), job(1))]);
@@ -264,7 +303,7 @@ fn largest_valid_number_of_whole_slices_is_taken() {
     assert_eq!(asked(&mut three, 1, sizes()), granted(1, &[0, 1, 4, 5]));
     assert_eq!(asked(&mut three, 2, sizes()), granted(2, &[6, 7]));
     assert_eq!(asked(&mut three, 3, sizes()), [PoolAction::Busy(hold(3))]);
-    let few = PoolAction::Refuse(hold(4), Refusal::TooFew { usable: 3, hosts: 4 });
+    let few = PoolAction::Refuse(hold(4), Refusal::TooFewSlices { wanted: 4, usable: 3, slices: 4 });
     assert_eq!(asked(&mut three, 4, Need::Slices(vec![4])), [few]);
 }
 
@@ -275,8 +314,51 @@ fn slice_of_which_a_host_has_left_is_not_handed_out() {
     drain(&mut pool);
     assert!(pool.host(NodeId::new(2)).is_none(), "it is gone");
     assert_eq!(asked(&mut pool, 1, Need::Slices(vec![1, 2, 3])), granted(1, &[0, 1, 4, 5]));
-    let few = PoolAction::Refuse(hold(2), Refusal::TooFew { usable: 2, hosts: 2 });
+    let few = PoolAction::Refuse(hold(2), Refusal::TooFewSlices { wanted: 3, usable: 2, slices: 2 });
     assert_eq!(asked(&mut pool, 2, Need::Slices(vec![3])), [few]);
+}
+
+#[test]
+fn state_of_a_slice_is_the_one_that_keeps_it_from_jobs_the_longest() {
+    let mut pool = pool(12, |id| Some(id / 2));
+    let states = |pool: &Pool| pool.slices().into_values().collect::<Vec<_>>();
+    assert_eq!(states(&pool), [SliceState::Free; 6]);
+    asked(&mut pool, 1, Need::Slices(vec![1]));
+    for (node, event) in [(2, PoolEvent::Lost as fn(NodeId) -> PoolEvent), (4, |node| PoolEvent::Warned(node, true))] {
+        pool.handle(T0, event(NodeId::new(node)));
+    }
+    for node in [7, 8, 9] {
+        pool.handle(T0, PoolEvent::Drain(NodeId::new(node)));
+    }
+    drain(&mut pool);
+    let (held, left) = (SliceState::Held, SliceState::Incomplete);
+    assert_eq!(
+        states(&pool),
+        [held, SliceState::Lost, SliceState::Warned, left, SliceState::Free],
+        "the fifth has left"
+    );
+    assert_eq!(pool.slices().keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3, 5], "slots stay");
+    // A slice that is being drained has its job still.
+    pool.handle(T0, PoolEvent::Drain(NodeId::new(0)));
+    assert_eq!(states(&pool).first(), Some(&held));
+    assert_eq!(end(&mut pool, 1, &[0]).last(), Some(&PoolAction::Close(NodeId::new(0))));
+    assert_eq!(states(&pool).first(), Some(&SliceState::Emptying));
+}
+
+/// More slices than there are come with no patience; fewer that can be used may.
+#[test]
+fn number_above_that_of_the_slices_is_refused_at_once() {
+    for wait in [NOT_AT_ALL, None, Some(Span::from_secs(60))] {
+        let mut pool = pool(10, |id| Some(id / 2));
+        pool.handle(T0, PoolEvent::Warned(NodeId::new(2), true));
+        pool.handle(T0, want(1, Need::Slices(vec![6, 8]), wait, false));
+        let refusal = Refusal::TooFewSlices { wanted: 6, usable: 4, slices: 5 };
+        assert_eq!(drain(&mut pool), [PoolAction::Refuse(hold(1), refusal)], "{wait:?}");
+        pool.handle(T0, want(2, Need::Slices(vec![5]), wait, false));
+        let refusal = PoolAction::Refuse(hold(2), Refusal::TooFewSlices { wanted: 5, usable: 4, slices: 5 });
+        let waits = PoolAction::Queued(hold(2), 0);
+        assert_eq!(drain(&mut pool), [if wait == NOT_AT_ALL { refusal } else { waits }], "{wait:?}");
+    }
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub struct Report {
     pub warned: BTreeSet<NodeId>,
     /// The scheduler has suspended the job at some time.
     pub was_suspended: bool,
+    /// The pool of the job, if it has ended before the job.
+    pub lost_pool: Option<OsBytes>,
     /// Hosts that the job did without.
     pub left_out: Vec<NodeId>,
     /// Hosts that were lost, one of them first, and it cannot be known which.
@@ -223,6 +225,7 @@ impl Report {
             What::News(JobNews::HostWarned { node, .. }) => {
                 self.warned.insert(*node);
             }
+            What::News(JobNews::PoolLost { pool }) => self.lost_pool = Some(pool.clone()),
             What::News(JobNews::SliceFound { nodes, hosts, .. }) => self.know(nodes, hosts),
             What::Clearing { .. } | What::News(_) | What::NodeNews { .. } => {}
             What::Round { note, node: _ } => self.rounds.add(note),

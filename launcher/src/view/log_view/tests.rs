@@ -422,6 +422,7 @@ fn messages() -> Vec<What> {
         What::News(JobNews::HostAwaited { node: NODE, within }),
         What::News(JobNews::HostsSilent { nodes: nodes(&[1]), within }),
         What::News(JobNews::FilesLost { bytes: 7 }),
+        What::News(JobNews::PoolLost { pool: "p".into() }),
         What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),
         What::News(JobNews::MpiApart { ranks: 4, library: "mpi4py".into(), is_served: false }),
         slices(true),

@@ -8,7 +8,7 @@ use crate::view::notices::By;
 use crate::view::path_search::Around;
 use hosts::on_hosts;
 use rlaunch_core::bootstrap::CarrierEnd;
-use rlaunch_core::events::{Answer, AppLine, JobStart, RanksState, Record, RestartCause, Tried, What};
+use rlaunch_core::events::{Answer, AppLine, JobNews, JobStart, RanksState, Record, RestartCause, Tried, What};
 use rlaunch_core::id::{JobId, LocalRank, NodeId, Round, Std};
 use rlaunch_core::job::{CloseReason, HostFailure};
 use rlaunch_core::master_store::{ForRank0, Holder};
@@ -337,6 +337,18 @@ fn hosts_that_were_lost_together_are_named_together() {
     loses_hosts("hosts_unheard_and_cut_off", Lost::Unheard, &[1, 2, 3], cut);
     loses_hosts("hosts_starved", starved, &[0, 1, 2, 3], starved);
     loses_hosts("hosts_cut_off", cut, &[0, 2, 3], cut);
+}
+
+/// The pool has ended, and its connections to the hosts with it.
+#[test]
+fn hosts_of_a_pool_that_is_gone_are_lost_for_that() {
+    let cause = Cause::Lost { node: NodeId::new(2), lost: Lost::Unheard };
+    let mut log = running_on_hosts();
+    log.at(9_000, What::News(JobNews::PoolLost { pool: "p".into() }));
+    log.at(9_500, What::HostLost { node: NodeId::new(2), lost: Lost::Unheard });
+    log.begins(9_500, &cause, Some(Signal::TERM));
+    log.at(10_900, What::Together { nodes: vec![NodeId::new(2), NodeId::new(3)] });
+    shows("pool_gone", &log.ends(11_000, cause, None));
 }
 
 /// The facts about each host: also of those that were lost when the job was ending already.

@@ -433,6 +433,7 @@ fn news_of_slices() -> Vec<What> {
         undiscovered(DiscoverFault::TooMuch),
         undiscovered(DiscoverFault::NoList(bytes("--discover names no hosts"))),
         warned(WarningSource::Discovery, Response::Noted),
+        What::News(JobNews::PoolLost { pool: bytes("p") }),
     ]
 }
 

@@ -10,7 +10,7 @@ mod slots;
 pub(in crate::job) use slice_table::SliceTable;
 
 pub use sizes::{Choice, GROW_AFTER, Growth, Sizes, SizesError, choose, growth};
-pub use slots::{Slot, SlotError, SlotId, slots};
+pub use slots::{Property, Slot, SlotError, SlotId, slots};
 
 use super::HostFailure;
 use crate::events::Lost;

@@ -72,12 +72,12 @@ pub enum SlotError {
         id: u32,
     },
     /// Two slices differ.
-    #[error("slice {slice} has {has} {what}, and slice {other} has {of}")]
+    #[error("slice {slice} has {}, and slice {other} has {of}", what.counted(*has))]
     Unequal {
         /// A slice.
         slice: String,
-        /// `hosts`, `chips on a host`, or `ranks on a host`.
-        what: &'static str,
+        /// The property.
+        what: Property,
         /// How many of them.
         has: u32,
         /// The slice that it was compared with.
@@ -85,6 +85,30 @@ pub enum SlotError {
         /// How many of them that one has.
         of: u32,
     },
+}
+
+/// The property in which two slices differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Property {
+    /// The number of hosts.
+    Hosts,
+    /// The number of chips of a host.
+    Chips,
+    /// The number of ranks of a host.
+    Ranks,
+}
+
+impl Property {
+    /// A number of them in words.
+    fn counted(self, count: u32) -> String {
+        let (noun, place) = match self {
+            Self::Hosts => ("host", ""),
+            Self::Chips => ("chip", " on a host"),
+            Self::Ranks => ("rank", " on a host"),
+        };
+        let plural = if count == 1 { "" } else { "s" };
+        alloc::format!("{count} {noun}{plural}{place}")
+    }
 }
 
 /// A host of a slice: chips and ranks.
@@ -140,14 +164,14 @@ fn check(all: &[(&str, BTreeMap<u32, Member>)]) -> Result<(), SlotError> {
             return Err(SlotError::Missing { slice: (*name).into(), has, id });
         }
         if has != of {
-            return unequal("hosts", has, of);
+            return unequal(Property::Hosts, has, of);
         }
         for member in members.values() {
             if member.chips != chips {
-                return unequal("chips on a host", member.chips, chips);
+                return unequal(Property::Chips, member.chips, chips);
             }
             if member.ranks != ranks {
-                return unequal("ranks on a host", member.ranks, ranks);
+                return unequal(Property::Ranks, member.ranks, ranks);
             }
         }
     }
@@ -190,6 +214,8 @@ mod tests {
         assert_eq!(error(&[("a", 0, 4), ("a", 0, 4)]), "two hosts are number 0 of slice a: n0 and n1");
         assert_eq!(error(&[("a", 0, 4), ("a", 2, 4)]), "slice a has 2 hosts, and none of them is number 1");
         assert_eq!(error(&[("a", 0, 4), ("b", 0, 4), ("b", 1, 4)]), "slice b has 2 hosts, and slice a has 1");
+        let reversed = [("a", 0, 4), ("a", 1, 4), ("b", 0, 4)];
+        assert_eq!(error(&reversed), "slice b has 1 host, and slice a has 2");
         assert_eq!(error(&[("a", 0, 4), ("b", 0, 8)]), "slice b has 8 chips on a host, and slice a has 4");
         let mut uneven = nodes(&[("a", 0, 4), ("b", 0, 4)]);
         uneven[1].ranks = 2;

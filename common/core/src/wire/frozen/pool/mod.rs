@@ -18,6 +18,8 @@
 //!  6 add          command  lines of a hostfile
 //!  7 down         command  the pool ends
 //!  8 warned       job      one of its hosts is about to be taken away
+//!  9 slices       any      the slices are asked for
+//! 10 ends within  job      before `want`: the longest time that the job takes to end after SIGTERM
 //! 32 queued       pool     the job waits; the number of jobs before it
 //! 33 granted      pool     the hosts of the job
 //! 34 busy         pool     the jobs that have the hosts
@@ -25,13 +27,14 @@
 //! 36 report       pool     the hosts and the jobs
 //! 37 done         pool     the command was performed
 //! 38 unsupported  pool     the kind that is not known
+//! 39 slices       pool     the numbers of slices that jobs take, and the slices
 //! ```
 
 mod reply;
 #[cfg(test)]
 mod tests;
 
-pub use reply::{Granted, GrantedHost, Holder, HostReport, HostWord, PoolReply, Refusal, Report};
+pub use reply::{Granted, GrantedHost, Holder, HostReport, HostWord, PoolReply, Refusal, Report, SliceReport, Slices};
 
 use super::fields::{Body, Fields, Malformed};
 use crate::id::JobId;
@@ -118,6 +121,10 @@ pub enum PoolRequest {
     },
     /// A host of the job is about to be taken away.
     Warned(OsBytes),
+    /// The slices are asked for.
+    Slices,
+    /// The longest time that the job takes to end after SIGTERM.
+    EndsWithin(Span),
     /// A kind of a later version.
     Unknown(u8),
 }
@@ -157,6 +164,11 @@ impl PoolRequest {
                 body.bytes(host);
                 8
             }
+            Self::Slices => 9,
+            Self::EndsWithin(within) => {
+                body.long(within.nanos());
+                10
+            }
             Self::Unknown(kind) => *kind,
         };
         frame(kind, &body)
@@ -177,6 +189,8 @@ impl PoolRequest {
             6 => Self::Add(fields.bytes()?.into()),
             7 => Self::Down { is_now: fields.flag()? },
             8 => Self::Warned(fields.bytes()?.into()),
+            9 => Self::Slices,
+            10 => Self::EndsWithin(Span::from_nanos(fields.long()?)),
             // The body of a later kind has no shape that is known here.
             other => return Ok(Self::Unknown(other)),
         };

@@ -74,6 +74,24 @@ pub enum Refusal {
     Lines(OsBytes),
     /// The pool speaks none of these versions.
     Version(u32),
+    /// Fewer slices than that are there, or can be used.
+    TooFewSlices {
+        /// The smallest number that is asked for.
+        wanted: u32,
+        /// Slices that can be used.
+        usable: u32,
+        /// All its slices.
+        slices: u32,
+    },
+    /// Neither a host nor a slice of the pool has this name.
+    NoMember {
+        /// The name.
+        name: OsBytes,
+        /// The names of its hosts, as one text.
+        hosts: OsBytes,
+        /// The names of its slices, as one text; empty: it has none.
+        slices: OsBytes,
+    },
     /// A reason of a later version.
     Other(u8),
 }
@@ -95,13 +113,23 @@ pub enum HostWord {
     Lost,
     /// The host has a warning: its cloud is about to take it away.
     Warned,
+    /// A slice: hosts of it have left the pool.
+    Incomplete,
     /// A state of a later version.
     Other(u8),
 }
 
 impl HostWord {
-    const ALL: [Self; 7] =
-        [Self::Reaching, Self::Free, Self::Held, Self::Emptying, Self::Draining, Self::Lost, Self::Warned];
+    const ALL: [Self; 8] = [
+        Self::Reaching,
+        Self::Free,
+        Self::Held,
+        Self::Emptying,
+        Self::Draining,
+        Self::Lost,
+        Self::Warned,
+        Self::Incomplete,
+    ];
 
     const fn raw(self) -> u8 {
         match self {
@@ -112,6 +140,7 @@ impl HostWord {
             Self::Draining => 4,
             Self::Lost => 5,
             Self::Warned => 6,
+            Self::Incomplete => 7,
             Self::Other(raw) => raw,
         }
     }
@@ -131,6 +160,7 @@ impl HostWord {
             Self::Draining => "draining",
             Self::Lost => "lost",
             Self::Warned => "warned",
+            Self::Incomplete => "incomplete",
             Self::Other(_) => "unknown",
         }
     }
@@ -164,6 +194,26 @@ pub struct Report {
     pub jobs: Vec<Holder>,
     /// The number of jobs that wait.
     pub waiting: u32,
+}
+
+/// A slice of a pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SliceReport {
+    /// Its slot: its place in the order of the hostfile.
+    pub slot: u32,
+    /// Its name.
+    pub name: OsBytes,
+    /// The state that keeps it from jobs the longest, of those of its hosts.
+    pub state: HostWord,
+}
+
+/// The slices of a pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Slices {
+    /// The numbers of slices for jobs that name none; empty: such jobs get hosts.
+    pub sizes: Vec<u32>,
+    /// The slices, in slot order.
+    pub slices: Vec<SliceReport>,
 }
 
 /// A message of a pool.
@@ -200,6 +250,8 @@ pub enum PoolReply {
     Done,
     /// The pool does not know this kind of message.
     Unsupported(u8),
+    /// Its slices.
+    Slices(Slices),
     /// A kind of a later version.
     Unknown(u8),
 }
@@ -241,6 +293,10 @@ impl PoolReply {
                 body.byte(*kind);
                 38
             }
+            Self::Slices(slices) => {
+                slices.write(&mut body);
+                39
+            }
             Self::Unknown(kind) => *kind,
         };
         frame(kind, &body)
@@ -262,6 +318,7 @@ impl PoolReply {
             36 => Self::Report(Report::read(&mut fields)?),
             37 => Self::Done,
             38 => Self::Unsupported(fields.byte()?),
+            39 => Self::Slices(Slices::read(&mut fields)?),
             other => return Ok(Self::Unknown(other)),
         };
         fields.end()?;
@@ -327,6 +384,8 @@ impl Refusal {
             Self::HasHost(host) => body.byte(7).bytes(host),
             Self::Lines(why) => body.byte(8).bytes(why),
             Self::Version(version) => body.byte(9).word(*version),
+            Self::TooFewSlices { wanted, usable, slices } => body.byte(10).word(*wanted).word(*usable).word(*slices),
+            Self::NoMember { name, hosts, slices } => body.byte(11).bytes(name).bytes(hosts).bytes(slices),
             Self::Other(raw) => body.byte(*raw),
         };
     }
@@ -343,6 +402,11 @@ impl Refusal {
             7 => Self::HasHost(fields.bytes()?.into()),
             8 => Self::Lines(fields.bytes()?.into()),
             9 => Self::Version(fields.word()?),
+            10 => Self::TooFewSlices { wanted: fields.word()?, usable: fields.word()?, slices: fields.word()? },
+            11 => {
+                let (name, hosts, slices) = (fields.bytes()?.into(), fields.bytes()?.into(), fields.bytes()?.into());
+                Self::NoMember { name, hosts, slices }
+            }
             other => Self::Other(other),
         })
     }
@@ -379,5 +443,26 @@ impl Report {
             jobs: fields.list(Holder::read)?,
             waiting: fields.word()?,
         })
+    }
+}
+
+impl Slices {
+    fn write(&self, body: &mut Body) {
+        body.count(self.sizes.len());
+        for size in &self.sizes {
+            body.word(*size);
+        }
+        body.count(self.slices.len());
+        for slice in &self.slices {
+            body.word(slice.slot).bytes(&slice.name).byte(slice.state.raw());
+        }
+    }
+
+    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+        let slice = |fields: &mut Fields<'_>| {
+            let (slot, name) = (fields.word()?, fields.bytes()?.into());
+            Ok(SliceReport { slot, name, state: HostWord::from_raw(fields.byte()?) })
+        };
+        Ok(Self { sizes: fields.list(Fields::word)?, slices: fields.list(slice)? })
     }
 }

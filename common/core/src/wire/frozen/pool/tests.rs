@@ -25,12 +25,15 @@ fn requests() -> Vec<PoolRequest> {
         PoolRequest::Add("a slots=2".into()),
         PoolRequest::Down { is_now: true },
         PoolRequest::Warned("a".into()),
+        PoolRequest::Slices,
+        PoolRequest::EndsWithin(Span::from_secs(9)),
     ]
 }
 
 fn replies() -> Vec<PoolReply> {
     let host = |state, job| HostReport { name: "a".into(), slice: "s".into(), state, job, note: "n".into() };
     let hosts = vec![host(HostWord::Free, None), host(HostWord::Held, Some(JOB))];
+    let slice = SliceReport { slot: 1, name: "s".into(), state: HostWord::Incomplete };
     let granted = GrantedHost { line: "a slots=2".into(), facts: "f".into(), control: "/c".into() };
     vec![
         PoolReply::Hello { min: 1, max: 1 },
@@ -43,6 +46,9 @@ fn replies() -> Vec<PoolReply> {
         PoolReply::Report(Report { pid: 1, age: Span::from_secs(2), hosts, jobs: vec![holder()], waiting: 0 }),
         PoolReply::Done,
         PoolReply::Unsupported(99),
+        PoolReply::Refused(Refusal::TooFewSlices { wanted: 6, usable: 4, slices: 5 }),
+        PoolReply::Refused(Refusal::NoMember { name: "x".into(), hosts: "a,b".into(), slices: "s".into() }),
+        PoolReply::Slices(Slices { sizes: vec![2, 4], slices: vec![slice] }),
     ]
 }
 

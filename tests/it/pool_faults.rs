@@ -1,0 +1,128 @@
+//! Pools that hang, lose their directory or are killed, and jobs that do not end. Each case takes its pools down.
+
+use crate::bed::Bed;
+use crate::pool::done;
+
+/// Stopped by a loop that leaves the process no time to run.
+const KEEP_STOPPED: &str = "keep_stopped() { /usr/bin/python3 -c 'import os, sys\ntry:\n while True: os.kill(int(sys.argv[1]), 19)\n\
+    except ProcessLookupError: pass' $1; }\n";
+
+#[test]
+fn stopped_pool_is_named_with_its_process_and_ended_by_force() {
+    let Some(bed) = Bed::up(2) else { return };
+    let script = "\"$RL\" pool up p -H node0; expect $? 0 up; \"$RL\" pool up q -H node1; expect $? 0 up\n\
+        P=$(pid); kill -STOP $P; echo pid $P\n\
+        \"$RL\" pool status; expect $? 125 status\n\
+        \"$RL\" --pool p true; expect $? 125 job\n\
+        \"$RL\" pool down p; expect $? 125 down\n\
+        kill -CONT $P; \"$RL\" --pool p true; expect $? 0 continued; kill -STOP $P\n\
+        \"$RL\" pool down p --now; expect $? 0 now\n\
+        until ! pgrep -f '^ssh .*-- node0$'; do sleep 0.05; done\n\
+        ls -d /tmp/rlaunch-0/pool-p 2>/dev/null; expect $? 2 directory\n\
+        \"$RL\" pool status; expect $? 0 status; \"$RL\" pool down q; expect $? 0 down";
+    let done = done(&bed, "root", script);
+    let pid = done.out().lines().find_map(|line| line.strip_prefix("pid ")).unwrap().to_owned();
+    let states = done.out().lines().filter(|line| line.starts_with("q: 1 host (1 free)")).count();
+    assert_eq!(states, 2, "{}\n{}", done.out(), done.err());
+    done.says(&format!(
+        "error: the pool p does not answer: no word of process {pid} for 5 s\n  try     kill -CONT {pid}"
+    ));
+    done.says("rlaunch pool down p --now");
+    done.says(&format!("rlaunch: the pool p did not answer: its process {pid} was killed"));
+    bed.down();
+}
+
+#[test]
+fn stopped_launcher_is_woken_or_killed_for_a_job_that_evicts_it() {
+    let Some(bed) = Bed::up(2) else { return };
+    let job = "\"$RL\" --pool p --lease 2s --grace 1s sh -c ': >on$RANK; exec sleep 600' & OLD=$!; held on0; held on1; rm on0 on1";
+    let script = format!(
+        "{KEEP_STOPPED}\"$RL\" pool up p -H node[0-1] --events log; expect $? 0 up\n\
+        {job}; kill -STOP $OLD; \"$RL\" --pool p --evict echo woken; expect $? 0 evict; wait $OLD; expect $? 143 woken\n\
+        {job}; keep_stopped $OLD & LOOP=$!; until grep -q ' T ' /proc/$OLD/stat; do sleep 0.05; done; \"$RL\" --pool p --evict echo killed; expect $? 0 evict-again\n\
+        wait $OLD; expect $? 137 killed; wait $LOOP\n\
+        {job}; keep_stopped $OLD & LOOP=$!; until grep -q ' T ' /proc/$OLD/stat; do sleep 0.05; done; \"$RL\" pool down p; expect $? 0 down; wait $OLD; expect $? 137 down-killed; wait $LOOP\n\
+        grep -c '\"ev\":\"job.killed\"' log; ! pgrep -f '^ssh '; expect $? 0 ssh"
+    );
+    let done = done(&bed, "root", &script);
+    assert_eq!(done.sorted(), ["2", "killed", "killed", "woken", "woken"], "{}", done.err());
+    bed.down();
+}
+
+#[test]
+fn detached_job_is_named_once_it_has_hosts_or_waits() {
+    let Some(bed) = Bed::up(1) else { return };
+    let script = "\"$RL\" pool up p -H node0; expect $? 0 up\n\
+        \"$RL\" --pool p sh -c ': >on; while ! [ -e go ]; do sleep 0.05; done' & JOB=$!; held on\n\
+        \"$RL\" pool exec p --detach true >id; expect $? 75 busy; [ -s id ] && exit 91; ls -d rlaunch-* 2>/dev/null; expect $? 2 directory\n\
+        \"$RL\" pool exec p --wait --detach echo waited >id; expect $? 0 waits; ID=$(cat id); [ -d rlaunch-$ID ] || exit 92\n\
+        \"$RL\" pool status p | grep -q '1 job waiting'; expect $? 0 queue\n\
+        : >go; wait $JOB; expect $? 0 job; until grep -qs waited rlaunch-$ID/out; do sleep 0.05; done\n\
+        \"$RL\" pool exec p --wait --detach echo granted >id; expect $? 0 granted; ID=$(cat id)\n\
+        until grep -qs granted rlaunch-$ID/out; do sleep 0.05; done; \"$RL\" pool down p; expect $? 0 down";
+    let done = done(&bed, "root", script);
+    done.says("error: the pool p is busy: job ");
+    done.says("rlaunch: waiting for the pool p: job ");
+    bed.down();
+}
+
+#[test]
+fn pool_ends_when_its_directory_is_removed_or_renamed() {
+    let Some(bed) = Bed::up(1) else { return };
+    let script = "\"$RL\" pool up p -H node0 --events log; expect $? 0 up\n\
+        \"$RL\" --pool p --grace 1s sh -c ': >on; exec sleep 600' & JOB=$!; held on; P=$(pid)\n\
+        rm -r /tmp/rlaunch-0; wait $JOB; expect $? 143 job; until ! kill -0 $P 2>/dev/null; do sleep 0.05; done\n\
+        \"$RL\" pool up p -H node0 --events log; expect $? 0 again; P=$(pid); mv /tmp/rlaunch-0/pool-p /tmp/moved\n\
+        \"$RL\" pool up p -H node0; expect $? 0 third; until ! kill -0 $P 2>/dev/null; do sleep 0.05; done\n\
+        \"$RL\" --pool p echo third; expect $? 0 third-job; grep -c 'the pool can be reached no more: the pool ends' /tmp/moved/log\n\
+        rm -r /tmp/moved; \"$RL\" pool down p; expect $? 0 down\n\
+        grep -c '\"ev\":\"pool.unreachable\"' log; grep -c '\"ev\":\"pool.down\"' log; ! pgrep -f '^ssh '; expect $? 0 ssh";
+    let done = done(&bed, "root", script);
+    assert_eq!(done.out(), "third\n1\n2\n2\n", "{}", done.err());
+    bed.down();
+}
+
+#[test]
+fn killed_pool_is_the_cause_of_its_jobs_and_leaves_no_file() {
+    let Some(bed) = Bed::up(1) else { return };
+    let script = "\"$RL\" pool up p -H node0; expect $? 0 up\n\
+        \"$RL\" --pool p --lease 4s sh -c ': >on; exec sleep 600' 2>said & JOB=$!; held on; kill -9 $(pid)\n\
+        wait $JOB; expect $? 125 job; cat said\n\
+        \"$RL\" pool status; ls -d /tmp/rlaunch-0 2>/dev/null; expect $? 2 status-removes\n\
+        \"$RL\" pool up p -H node0; expect $? 0 up; kill -9 $(pid); until ! pgrep -f '^ssh '; do sleep 0.05; done\n\
+        \"$RL\" --pool p true; expect $? 125 job; ls -d /tmp/rlaunch-0 2>/dev/null; expect $? 2 job-removes";
+    let done = done(&bed, "root", script);
+    assert!(done.out().starts_with("rlaunch: the pool p is gone, and its connections"), "{}{}", done.out(), done.err());
+    assert!(done.out().contains("\nrlaunch: the pool p is gone: lost contact with node0\n"), "{}", done.out());
+    bed.down();
+}
+
+#[test]
+fn job_that_waits_for_a_lost_host_names_it() {
+    let Some(bed) = Bed::up(1) else { return };
+    let script = "\"$RL\" pool up p -H node0,nowhere --connect-timeout 5s; expect $? 0 up\n\
+        \"$RL\" --pool p --nnodes 2 -n 2 --wait=1s true; expect $? 75 lost\n\
+        \"$RL\" --pool p --nnodes 3 -n 3 --wait true; expect $? 75 too-many\n\
+        \"$RL\" --pool p -n 1 sh -c ': >on; while ! [ -e go ]; do sleep 0.05; done' & JOB=$!; held on; \"$RL\" pool drain p node0\n\
+        \"$RL\" --pool p --nnodes 2 -n 2 --wait true; expect $? 75 drained; : >go; wait $JOB; \"$RL\" pool down p; expect $? 0 down";
+    let done = done(&bed, "root", script);
+    done.says("rlaunch: waiting for the pool p: it can use 1 of its 2 hosts; nowhere is lost (");
+    assert_eq!(done.err().matches("waiting for the pool p").count(), 1, "{}", done.err());
+    bed.down();
+}
+
+#[test]
+fn pool_of_another_directory_is_named() {
+    let Some(bed) = Bed::up(1) else { return };
+    let script = "mkdir -m 700 /tmp/own; export XDG_RUNTIME_DIR=/tmp/own; \"$RL\" pool status; expect $? 0 none\n\
+        env -u XDG_RUNTIME_DIR \"$RL\" pool up p -H node0; expect $? 0 up\n\
+        \"$RL\" --pool p true; expect $? 125 elsewhere; \"$RL\" pool status; expect $? 0 status\n\
+        unset XDG_RUNTIME_DIR; \"$RL\" pool down p; expect $? 0 down; rmdir /tmp/own";
+    let done = done(&bed, "root", script);
+    assert!(done.out().starts_with("no pool is up in /tmp/own/rlaunch\n"), "{}", done.out());
+    assert!(done.out().contains("these are up in /tmp/rlaunch-0: p"), "{}", done.out());
+    done.says(
+        "error: there is no pool p in /tmp/own/rlaunch; it is up in /tmp/rlaunch-0\n  try     env -u XDG_RUNTIME_DIR",
+    );
+    bed.down();
+}
