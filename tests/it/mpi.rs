@@ -276,7 +276,7 @@ fn rank_starts_a_world_of_two() {
         let done = spawn.with_network(&["-n", &parents.to_string()], &["/nowhere/program"]).start().code(0);
         let expected: Vec<String> = (0..parents).map(|rank| format!("{rank} continues")).collect();
         assert_eq!(done.sorted(), expected, "{}: {}", spawn.name(), done.err());
-        done.says("MPI_Comm_spawn: rank 0 cannot be started on");
+        done.says("MPI_Comm_spawn: rank 0 of the new world cannot be started on");
         done.says("/nowhere/program: no such file or directory");
     }
 }

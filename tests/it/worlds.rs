@@ -264,7 +264,7 @@ fn spawned_group_reduces() {
 #[test]
 fn nothing_is_started_where_one_rank_cannot_be() {
     for (spawn, program, text) in [
-        (&["n=2"][..], &["./absent"][..], "rank 0 cannot be started on "),
+        (&["n=2"][..], &["./absent"][..], "rank 0 of the new world cannot be started on "),
         (&["group=a/b"], &["true"], "'a/b' is no name for a group"),
         (&["host=elsewhere"], &["true"], "elsewhere is no host of this job that can take more ranks"),
         (&["share=gen"], &["true"], "the job has no group gen whose slots could be shared"),

@@ -97,7 +97,7 @@ pub(super) enum OrderRefusal {
         host: OsBytes,
     },
     /// A rank cannot be started.
-    #[error("rank {rank} cannot be started on {host}: {}", reason(error))]
+    #[error("rank {rank} of the new world cannot be started on {host}: {}", reason(error))]
     NotStarted {
         /// Its number in the new world.
         rank: u32,

@@ -305,7 +305,7 @@ fn nothing_remains_of_a_world_of_which_one_rank_cannot_be_started() {
     s.sent.clear();
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./w".into(), found: Found::Nothing };
     s.hears(ToRoot::SpawnFailed { proc: ProcId::new(2), error });
-    assert_eq!(answers(&s), ["rank 1 cannot be started on here: ./w: no such file or directory"]);
+    assert_eq!(answers(&s), ["rank 1 of the new world cannot be started on here: ./w: no such file or directory"]);
     assert!(s.sent.contains(&ToNode::EndWorld { world: GEN, sig: Signal::KILL, grace: Span::ZERO }));
     s.now = 20;
     s.exits(1, killed(Signal::KILL), (1, 20)).exits(0, exit(0), (1, 20)).report();
