@@ -390,7 +390,6 @@ fn messages() -> Vec<What> {
         told(NodeNews::StoreLimit { met: Met::at(Limit::Keys, b"", 9, 8), count: 1 }),
         told(NodeNews::FileFailed { errno: 28, path: "/logs".into() }),
         told(NodeNews::DeviceHeld(holder())),
-        told(NodeNews::MpiUnfinished { rank: Rank::new(1), pid: 4711 }),
         told(NodeNews::RankBound { rank, bound: true, cpus: "0-3".into(), cores: "0-3".into(), numa: "0".into() }),
         What::RankFailed { rank, node: NODE, error: error(), tried: Tried::Again { several_hosts: false } },
         signal(Signal::INT, Answer::Noted { kill_in: None }),
@@ -423,15 +422,23 @@ fn messages() -> Vec<What> {
         What::News(JobNews::HostsSilent { nodes: nodes(&[1]), within }),
         What::News(JobNews::FilesLost { bytes: 7 }),
         What::News(JobNews::PoolLost { pool: "p".into() }),
-        What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),
-        What::News(JobNews::MpiApart { ranks: 4, library: "mpi4py".into(), is_served: false }),
         slices(true),
         What::News(JobNews::SlicesAwaited { wanted: 4, up: 3, within }),
         What::News(JobNews::SliceMissing { slice: "b".into(), node: NODE, why: Box::new(Obstacle::Awaited) }),
         end,
     ];
     all.extend(of_discovery());
+    all.extend(of_mpi());
     all
+}
+
+/// Lines about MPI.
+fn of_mpi() -> [What; 3] {
+    [
+        told(NodeNews::MpiUnfinished { rank: Rank::new(1), pid: 4711 }),
+        What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),
+        What::News(JobNews::MpiApart { ranks: 4, library: "mpi4py".into(), is_served: false }),
+    ]
 }
 
 /// Lines about hosts that `--discover` has found.
