@@ -4,6 +4,7 @@
 //! connection is read before it is known that a process of the job has made it.
 
 mod cleanup;
+mod last_words;
 mod noted_files;
 mod outcome;
 
@@ -13,10 +14,11 @@ use super::tcpstore_listener::{AcceptQueue, Authorizer, PendingConnection};
 use super::{Edges, client_socket, rank_table, store};
 use crate::early::now;
 pub(super) use cleanup::reaped;
+pub(super) use last_words::has_last_words;
 use noted_files::NotedFiles;
 use outcome::Outcomes;
 use rlaunch_core::framework::MpiService;
-use rlaunch_core::id::{ClientId, Rank, Std, StreamId, WorldId};
+use rlaunch_core::id::{ClientId, Rank, WorldId};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::master_store::Guard;
 use rlaunch_core::mpi::{Action, Broken, Layout, MAX_UNREAD, Mpi, Reach};
@@ -184,16 +186,6 @@ pub(super) fn status(edges: &mut Edges, rank_of: RankOf, status: Status) -> Stat
         events.push_back(NodeEvent::News(NodeNews::MpiUnfinished { rank, pid }));
     }
     outcome
-}
-
-/// The stderr of a rank has ended. Its last messages may have texts for the user, which are put there: then there is more to read.
-pub(super) fn has_last_words(edges: &mut Edges, id: StreamId) -> bool {
-    let Edges { mpi: Some(listener), ranks, .. } = edges else { return false };
-    if id.std() != Std::Err || listener.connections.is_empty() {
-        return false;
-    }
-    listener.look(ranks);
-    ranks.stream_mut(id.proc(), id.std()).is_some_and(|stream| rlaunch_sys::fd::unread(&stream.fd) > 0)
 }
 
 impl MpiListener {

@@ -188,7 +188,7 @@ impl LogView {
             What::OutputEnd { lost, broken } => return notices::output_end(*lost, *broken, self.unread),
             What::News(news) => Some(notices::news(news, &self.names)),
             What::NodeNews { node, news } => {
-                notices::node_news(news, &self.names.given(*node), &self.names, &mut self.reported)
+                notices::node_news(*node, news, &self.names.given(*node), &self.names, &mut self.reported)
             }
             // The closing report has them, or they are the ordinary course of a job.
             What::JobStart(_)

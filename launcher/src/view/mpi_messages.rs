@@ -1,7 +1,7 @@
 //! Messages about ranks of MPI programs.
 
 use super::phrases;
-use rlaunch_core::id::Rank;
+use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::mpi::PATIENCE;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
@@ -29,13 +29,17 @@ fn ranks(set: &RankSet) -> String {
     if set.len() == 1 { format!("rank {set}") } else { format!("ranks {set}") }
 }
 
-/// A rank has exited with 0 in the middle of MPI. It has this number in its world, and ran as this process.
-pub(super) fn unfinished(report: &Report, rank: Rank, pid: u32) -> String {
+/// A rank of the job that has exited with 0 in the middle of MPI. It has this number in its world, and ran on this host as this process.
+pub(super) fn unfinished_rank(report: &Report, node: NodeId, rank: Rank, pid: u32) -> Rank {
     let is_meant = |(line, found): &(&RankLine, Rank)| {
         let number = report.in_group(*found).map_or(*found, |(_, number)| number);
-        number == rank && line.started.is_some_and(|(started, _)| started == pid)
+        number == rank && line.node == node && line.started.is_some_and(|(started, _)| started == pid)
     };
-    let found = report.ranks.iter().zip((0..).map(Rank::new)).find(is_meant).map_or(rank, |(_, found)| found);
+    report.ranks.iter().zip((0..).map(Rank::new)).find(is_meant).map_or(rank, |(_, found)| found)
+}
+
+/// The line about it.
+pub(super) fn unfinished(report: &Report, found: Rank) -> String {
     format!("{} exited after MPI_Init and before MPI_Finalize", phrases::named_ranks(report, &[found]))
 }
 

@@ -6,7 +6,7 @@ use super::{
 };
 use rlaunch_core::bootstrap::{CarrierKind, FallBack, Refusal};
 use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, RestartCause, SinkEnd, What, WorldLine};
-use rlaunch_core::id::{Rank, Std};
+use rlaunch_core::id::{NodeId, Rank, Std};
 use rlaunch_core::node::UNUSED;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::report::Report;
@@ -38,8 +38,8 @@ pub(super) struct Reported {
     store_unused: bool,
     /// By file and topic, how many times a help message of Open MPI came again.
     help: BTreeMap<(OsBytes, OsBytes), u32>,
-    /// A rank has ended in the middle of MPI: after so many restarts of all ranks.
-    unfinished: Option<usize>,
+    /// Ranks that ended in the middle of MPI: the number of restarts before, and the group.
+    unfinished: BTreeSet<(usize, OsBytes)>,
     /// The user has asked for files to be removed (`rlaunch clean`).
     pub(super) cleans: bool,
 }
@@ -185,7 +185,13 @@ fn stranger_refused(address: &OsBytes, why: Refusal) -> String {
 }
 
 /// The line of a fact that an agent reports, and the least verbose tone in which it is printed. `None`: only the log has it.
-pub(super) fn node_news(news: &NodeNews, host: &OsBytes, names: &Names, reported: &mut Reported) -> Option<Line> {
+pub(super) fn node_news(
+    node: NodeId,
+    news: &NodeNews,
+    host: &OsBytes,
+    names: &Names,
+    reported: &mut Reported,
+) -> Option<Line> {
     match news {
         NodeNews::StoreUnused { at } => {
             let is_first = !core::mem::replace(&mut reported.store_unused, true);
@@ -209,9 +215,11 @@ pub(super) fn node_news(news: &NodeNews, host: &OsBytes, names: &Names, reported
             Some((Tone::Normal, mpi_messages::waits(waiting, missing, |rank| names.has_exited(rank))))
         }
         NodeNews::MpiUnfinished { rank, pid } => {
-            let failures = Some(names.failures());
-            let is_first = std::mem::replace(&mut reported.unfinished, failures) != failures;
-            is_first.then(|| (Tone::Quiet, mpi_messages::unfinished(names.report(), *rank, *pid)))
+            let report = names.report();
+            let found = mpi_messages::unfinished_rank(report, node, *rank, *pid);
+            let world = report.in_group(found).map_or(OsBytes::default(), |(group, _)| group.into());
+            let is_first = reported.unfinished.insert((report.restarts.len(), world));
+            is_first.then(|| (Tone::Quiet, mpi_messages::unfinished(report, found)))
         }
         NodeNews::MpiHelp { count, file, topic } => {
             let all = reported.help.entry((file.clone(), topic.clone())).or_default();

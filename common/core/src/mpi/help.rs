@@ -19,17 +19,18 @@ const MOST: usize = 256;
 const LONGEST_NAME: usize = 1024;
 
 /// File and topic.
-type Name = (Vec<u8>, Vec<u8>);
+pub(super) type Name = (Vec<u8>, Vec<u8>);
 
 /// The messages that this host has met, and how often each came again since the last report.
 #[derive(Debug, Default)]
 pub(super) struct HelpMessages {
     repeats: BTreeMap<Name, u32>,
+    candidates: Vec<Candidate>,
 }
 
-/// A message that another host may have shown. Its rank waits meanwhile, so that its stderr is open.
+/// A message that another host may have shown.
 #[derive(Debug)]
-pub(super) struct Candidate {
+struct Candidate {
     waiter: Waiter,
     rank: Rank,
     name: Name,
@@ -59,11 +60,19 @@ impl HelpMessages {
             return candidate.show(cx);
         }
         let key = [PREFIX.as_bytes(), b"/help/", file, b"/", topic].concat();
-        cx.ask(Ask::Add(&key, 1), Pending::Help(candidate));
+        cx.ask(Ask::Add(&key, 1), Pending::Help(candidate.name.clone()));
+        self.candidates.push(candidate);
+    }
+
+    /// The stderr of a rank is about to end: Open MPI 5 exits without waiting for the answer. Its messages are shown now, maybe twice.
+    pub(super) fn show_last(&mut self, cx: &mut Cx<'_>, rank: Rank) {
+        self.candidates.extract_if(.., |candidate| candidate.rank == rank).for_each(|candidate| candidate.show(cx));
     }
 
     /// The store has answered: the first host has 1. A store that is gone knows of no other host.
-    pub(super) fn answered(&mut self, cx: &mut Cx<'_>, candidate: Candidate, answer: &Reply<'_>) {
+    pub(super) fn answered(&mut self, cx: &mut Cx<'_>, name: &Name, answer: &Reply<'_>) {
+        let Some(at) = self.candidates.iter().position(|candidate| candidate.name == *name) else { return };
+        let candidate = self.candidates.swap_remove(at);
         if !matches!(answer, Reply::Number(2..)) {
             return candidate.show(cx);
         }

@@ -343,7 +343,7 @@ impl Mpi {
             Pending::Published(waiter) => names::answer_published(&mut cx, waiter, &reply),
             Pending::Lookup(taking) => taking.answered(&mut cx, &reply),
             Pending::Spawn(spawn) => spawn.answered(&mut cx, &reply),
-            Pending::Help(candidate) => messages.take_help(&mut cx, candidate, &reply),
+            Pending::Help(name) => messages.help.answered(&mut cx, &name, &reply),
             Pending::OfWorld(of) => messages.take_of_world(&mut cx, of, &reply),
             Pending::Keys(generation, read) => lines.take_keys(&mut cx, (generation, read), values),
             Pending::Data(Looking::Host(node, read)) => messages.take_data(&mut cx, (node, read), values),
@@ -366,7 +366,14 @@ impl Mpi {
 
     /// Help messages of Open MPI that were not shown again, since the last call.
     pub fn repeated_help(&mut self) -> Vec<NodeNews> {
-        self.messages.repeated_help()
+        self.messages.help.report()
+    }
+
+    /// The stderr of a rank is about to end: texts that wait for an answer are shown now.
+    pub fn show_last(&mut self, now: Mono, rank: Rank) {
+        let Self { layout, messages, remote, init_wait, in_rounds, out, .. } = self;
+        let mut cx = Cx { layout, out, remote, init_wait, in_rounds, client: ClientId::new(0), now };
+        messages.help.show_last(&mut cx, rank);
     }
 
     /// A rank takes part in rounds from now on.

@@ -46,7 +46,7 @@ pub(super) enum Pending {
     /// A process that starts programs.
     Spawn(Spawn),
     /// A help message that another host may have shown.
-    Help(super::help::Candidate),
+    Help(super::help::Name),
 }
 
 /// Requests to the store.

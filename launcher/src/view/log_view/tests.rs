@@ -545,4 +545,8 @@ fn rank_that_ended_in_the_middle_of_mpi_is_named_once_for_each_start() {
     let mut view = log_view(Tone::Quiet);
     let text = [3, 1].map(|rank| view.text(&record(unfinished(rank)), By::Sender));
     assert_eq!(text.concat(), "rlaunch: rank 3 exited after MPI_Init and before MPI_Finalize\n");
+    let restart = messages().into_iter().find(|what| matches!(what, What::Restart { .. })).unwrap();
+    view.text(&record(restart), By::Sender);
+    let text = view.text(&record(unfinished(1)), By::Sender);
+    assert_eq!(text, "rlaunch: rank 1 exited after MPI_Init and before MPI_Finalize\n");
 }

@@ -9,12 +9,10 @@ mod spawning;
 mod worlds;
 
 use super::fences::{Fences, Waiter};
-use super::help::{Candidate, HelpMessages};
+use super::help::HelpMessages;
 use super::{Action, Broken, Cx, Layout, Origin, SpeaksFor, job_data, names, spawn};
 use crate::id::{ClientId, Rank};
 use crate::time::Mono;
-use crate::wire::frozen::client::Reply;
-use crate::wire::node_news::NodeNews;
 use crate::wire::pmix::{
     ALL_RANKS, FIRST_SPECIAL, GroupForm, HEADER, Header, Hello, LogText, Malformed, Proc, PublicRequest, Request,
     Writer, status,
@@ -72,7 +70,8 @@ pub(super) struct Messages {
     fences: Fences<Meeting>,
     data: Data,
     worlds: Worlds,
-    help: HelpMessages,
+    /// Help messages of Open MPI.
+    pub(super) help: HelpMessages,
     groups: u32,
     /// The facts about the job, described and not.
     job: [Option<Vec<u8>>; 2],
@@ -208,16 +207,6 @@ impl Messages {
         }
         texts.iter().for_each(|text| cx.out.push_back(Action::Log { rank, text: text.text.to_vec() }));
         reply(cx, waiter, status::SUCCESS);
-    }
-
-    /// The store knows whether another host has shown a help message.
-    pub(super) fn take_help(&mut self, cx: &mut Cx<'_>, candidate: Candidate, answer: &Reply<'_>) {
-        self.help.answered(cx, candidate, answer);
-    }
-
-    /// Help messages that were not shown again, since the last call.
-    pub(super) fn repeated_help(&mut self) -> Vec<NodeNews> {
-        self.help.report()
     }
 
     /// Values for all ranks of the job, by name.

@@ -82,3 +82,22 @@ fn help_message_is_shown_if_the_store_is_gone() {
     assert_eq!(rig.others.len(), 1);
     assert!(matches!(rig.others[0], Action::Log { rank, .. } if rank == Rank::new(1)));
 }
+
+/// Open MPI 5 exits without waiting for the answer.
+#[test]
+fn help_message_is_shown_if_the_rank_ends_before_the_store_answers() {
+    let mut layout = world(2);
+    layout.hosts.push(host("other", &[(2, 3)]));
+    let mut rig = Rig::new(layout);
+    let clients = come(&mut rig);
+    rig.send(clients[1], HELP);
+    let [(seq, _)] = rig.asked[..] else { panic!("asked once") };
+    for (rank, all) in [(0, vec![]), (1, vec![1])] {
+        rig.mpi.show_last(Mono::from_nanos(2), Rank::new(rank));
+        rig.drain();
+        assert_eq!(shown(&rig), all);
+    }
+    rig.mpi.answered(Mono::from_nanos(3), seq, &write_reply(&Answer::Number(1)));
+    rig.drain();
+    assert_eq!(shown(&rig), [1], "it was shown");
+}
