@@ -296,9 +296,9 @@ class Controller:
         if is_over():
             return True
         until = None if timeout is None else time.monotonic() + timeout
-        if not self._lead(is_over, until, awaited):
+        if not self._lead(is_over, until):
             return is_over()
-        long = None
+        long, looked = None, time.monotonic()
         try:
             while not is_over():
                 left = SLICE if until is None else min(SLICE, until - time.monotonic())
@@ -310,7 +310,9 @@ class Controller:
                             self._notify()
                 elif left <= 0:
                     return is_over()
-                else:
+                now = time.monotonic()
+                if now - looked >= SLICE:
+                    looked = now
                     self._look_for_ends()
                     if until is None:
                         long = long or notice.Notice(awaited, notice.CALL)
@@ -322,9 +324,8 @@ class Controller:
                 if self._followers or self._waiters:
                     self._notify()
 
-    def _lead(self, is_over: Callable[[], bool], until: Optional[float], awaited: Callable[[], str]) -> bool:
+    def _lead(self, is_over: Callable[[], bool], until: Optional[float]) -> bool:
         """Waits until no other thread reads the connections. False: what was waited for is there, or the time is over."""
-        long = None
         with self._turn:
             while self._is_led:
                 left = SLICE if until is None else min(SLICE, until - time.monotonic())
@@ -335,9 +336,6 @@ class Controller:
                 self._followers -= 1
                 if is_over():
                     return False
-                if until is None:
-                    long = long or notice.Notice(awaited, notice.CALL)
-                    long.look()
             self._is_led = True
             return True
 
@@ -352,7 +350,7 @@ class Controller:
         """The same for a task."""
         import asyncio
 
-        loop, long = asyncio.get_running_loop(), notice.Notice(awaited, notice.CALL)
+        loop, long, looked = asyncio.get_running_loop(), notice.Notice(awaited, notice.CALL), time.monotonic()
         while True:
             with self._turn:
                 self._drain()
@@ -365,7 +363,7 @@ class Controller:
                     loop.add_reader(self.calls.fileno(), self._on_readable)
                 self._loops[loop] = self._loops.get(loop, 0) + 1
             try:
-                done, _ = await asyncio.wait([waiter], timeout=SLICE)
+                await asyncio.wait([waiter], timeout=SLICE)
             finally:
                 with self._turn:
                     self._waiters = [one for one in self._waiters if one[1] is not waiter]
@@ -373,7 +371,8 @@ class Controller:
                     if not self._loops[loop]:
                         del self._loops[loop]
                         loop.remove_reader(self.calls.fileno())
-            if not done:
+            if time.monotonic() - looked >= SLICE:
+                looked = time.monotonic()
                 self._look_for_ends()
                 long.look()
 

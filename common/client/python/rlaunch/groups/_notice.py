@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Callable
 
 START = 10.0
-"""Seconds after which a start that waits says for what."""
+"""Seconds after which a start that waits prints a line."""
 
 CALL = 600.0
 """The same for calls without a time-out: many take minutes."""
@@ -21,7 +21,7 @@ _AGAIN = 4
 
 
 class Notice:
-    """What a wait is for, on stderr: after some seconds, and after much longer ones again."""
+    """A line on stderr about a long wait: after some seconds, and after much longer ones again."""
 
     def __init__(self, awaited: Callable[[], str], first: float) -> None:
         self._awaited, self._began, self._next = awaited, time.monotonic(), first
@@ -31,7 +31,16 @@ class Notice:
         waited = time.monotonic() - self._began
         if waited >= self._next:
             self._next *= _AGAIN
-            print(f"rlaunch: after {waited:.0f} s: waiting for {self._awaited()}", file=sys.stderr, flush=True)
+            say(f"rlaunch: after {waited:.0f} s: waiting for {self._awaited()}")
+
+
+def say(line: str) -> None:
+    """Prints a line on stderr, if there is one."""
+    try:
+        if sys.stderr is not None:
+            print(line, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass  # It was closed.
 
 
 def ranks(numbers: "list[int]") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 from _signal import SIGKILL, SIGTERM
@@ -67,8 +68,11 @@ def _places(
     n: Optional[int], ppn: Union[int, Sequence[int], None], hosts: Optional[Sequence[str]]
 ) -> List[Tuple[int, List[str]]]:
     """Numbers of workers, each with the hosts that they may be on; no hosts: the launcher chooses."""
-    if n is not None and not isinstance(n, int):
-        raise TypeError(f"n is a number of workers, got {n!r:.80}")
+    if n is not None:
+        try:
+            n = operator.index(n)
+        except TypeError:
+            raise TypeError(f"n is a number of workers, got {n!r:.80}") from None
     if ppn is None:
         if n is None or n < 1:
             raise ValueError(f"a group has at least one worker: n={n!r}")

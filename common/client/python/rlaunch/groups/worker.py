@@ -19,6 +19,7 @@ if __name__ == "__main__":
 from rlaunch import _errors  # noqa: E402
 from rlaunch.groups import _calls as wire  # noqa: E402
 from rlaunch.groups import _codec as codec  # noqa: E402
+from rlaunch.groups import _notice as notice  # noqa: E402
 from rlaunch.groups._calls import Calls, Event, Region  # noqa: E402
 from rlaunch.groups._identity import IDENTITY, importing  # noqa: E402
 
@@ -86,8 +87,8 @@ def _kind_of(method: Any) -> str:
 _GRACE = 2.0
 """Seconds that processes which the worker has started have to end."""
 
-_LONELY = 60.0
-"""Seconds after which a worker without a controller says so."""
+_UNCALLED = 60.0
+"""Seconds after which a worker without a controller prints a line."""
 
 _LONG = 0.001
 """Seconds of a call after which all that came meanwhile is read before the next one begins."""
@@ -367,13 +368,13 @@ class Worker:
 
     def await_controller(self, name: str, is_first: bool) -> None:
         """Waits for the controller. The first worker of a group says so if none comes."""
-        until, event = time.monotonic() + _LONELY, None
+        until, event = time.monotonic() + _UNCALLED, None
         while event is None:
             left = until - time.monotonic()
             if is_first and left <= 0:
                 is_first = False
                 text = f"group {name} waits for a controller, which calls WorkerGroup.attach({name!r})"
-                print(f"rlaunch: after {_LONELY:g} s: {text}", file=sys.stderr, flush=True)
+                notice.say(f"rlaunch: after {_UNCALLED:g} s: {text}")
             event = self.calls.next(left if is_first else None)
         self.on_event(event)
 
