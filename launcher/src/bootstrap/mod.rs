@@ -557,7 +557,9 @@ impl Bootstrap {
 
     /// The carrier of a host that was up has ended. Slurm, or the kernel, may have killed the guardian before.
     fn carrier_ended(&mut self, node: NodeId, end: CarrierEnd, words: OsBytes) {
-        let task = only_task_end(&words).filter(|_| matches!(self.setting.carrier, Carrier::Srun(_)));
+        let is_srun = matches!(self.setting.carrier, Carrier::Srun(_));
+        // A command of `exec:` may be an srun too.
+        let task = only_task_end(&words).filter(|task| is_srun || *task == StepLine::Cancelled);
         if let (Some(StepLine::Killed(_)), Some(host)) = (&task, self.hosts.get_mut(&node)) {
             host.killed = true;
         }
