@@ -245,7 +245,7 @@ fn slices_are_shown_and_leave_as_a_whole() {
         \"$RL\" --pool p --slices 2 --spare-slices 1 sh -c ': >held$RANK; while ! [ -e go ]; do sleep 0.05; done' & JOB=$!\n\
         held held3; \"$RL\" pool remove p a; expect $? 125 remove; \"$RL\" pool drain p z; expect $? 125 unknown\n\
         \"$RL\" pool drain p 1; \"$RL\" pool status p --json; : >go; wait $JOB; expect $? 0 held\n\
-        until \"$RL\" pool status p | grep -q '2 slices (2 free)'; do sleep 0.05; done\n\
+        until \"$RL\" pool status p | grep -q '2 slices (2 free)'; do sleep 0.05; done; \"$RL\" pool drain p b; expect $? 125 again\n\
         \"$RL\" pool remove p node0; expect $? 0 host; until \"$RL\" pool status p | grep -q '(3 free)'; do sleep 0.05; done\n\
         \"$RL\" pool status p; \"$RL\" pool remove p a 2; expect $? 0 slices\n\
         until \"$RL\" pool status p | grep '^p: 0 hosts'; do sleep 0.05; done; \"$RL\" pool down p; expect $? 0 down";

@@ -74,8 +74,9 @@ fn pool_ends_when_its_directory_is_removed_or_renamed() {
         rm -r /tmp/rlaunch-0; wait $JOB; expect $? 143 job; until ! kill -0 $P 2>/dev/null; do sleep 0.05; done\n\
         \"$RL\" pool up p -H node0 --events log; expect $? 0 again; P=$(pid); mv /tmp/rlaunch-0/pool-p /tmp/moved\n\
         \"$RL\" pool up p -H node0; expect $? 0 third; until ! kill -0 $P 2>/dev/null; do sleep 0.05; done\n\
-        \"$RL\" --pool p echo third; expect $? 0 third-job; grep -c 'the pool can be reached no more: the pool ends' /tmp/moved/log\n\
-        rm -r /tmp/moved; \"$RL\" pool down p; expect $? 0 down\n\
+        \"$RL\" --pool p echo third; expect $? 0 third-job; grep -c 'no command reaches the pool, and it ends' /tmp/moved/log\n\
+        rm -r /tmp/moved; P=$(pid); rm /tmp/rlaunch-0/pool-p/lock; until grep -qsx \"$P .*\" /tmp/rlaunch-0/pool-p/lock; do sleep 0.05; done\n\
+        \"$RL\" pool up p -H node0; expect $? 125 taken; \"$RL\" pool down p; expect $? 0 down\n\
         grep -c '\"ev\":\"pool.unreachable\"' log; grep -c '\"ev\":\"pool.down\"' log; ! pgrep -f '^ssh '; expect $? 0 ssh";
     let done = done(&bed, "root", script);
     assert_eq!(done.out(), "third\n1\n2\n2\n", "{}", done.err());

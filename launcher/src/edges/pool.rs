@@ -28,7 +28,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The news that the pool has ended, once.
+    /// The news that the pool has ended, once. A job whose hosts have connections of its own loses nothing.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Option<JobEvent> {
         let Self::Live(live) = &self else { return None };
         let ended = loop {
@@ -38,8 +38,9 @@ impl Pool {
                 None => guard.clear_ready(),
             }
         };
+        let has_connections = live.get_ref().has_connections();
         *self = Self::None;
-        Some(JobEvent::Found(JobNews::PoolLost { pool: ended }))
+        has_connections.then_some(JobEvent::Found(JobNews::PoolLost { pool: ended }))
     }
 
     /// The pool hears of warnings.

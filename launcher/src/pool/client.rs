@@ -59,6 +59,8 @@ pub(crate) enum PoolError {
     /// Another version.
     #[error("the pool {name} was started by an rlaunch of another version")]
     Version { name: String },
+    #[error("the pool {name} is starting or ending: its process {pid} takes no commands now")]
+    Between { name: String, pid: u32 },
 }
 
 /// The names of other pools, or the directory in which the pool is up.
@@ -83,6 +85,7 @@ impl Hint for PoolError {
                 format!("kill -CONT {pid}, if it is stopped\nrlaunch pool down {name} --now, which kills it").into()
             }
             Self::Left { .. } => "the same again".into(),
+            Self::Between { .. } => "the same again, in a moment".into(),
             Self::Busy { .. } => "--wait, until they have ended\n--evict, which ends them".into(),
             Self::Version { name } => format!("rlaunch pool down {name}, by that rlaunch, and up again").into(),
             Self::Refused { name, refusal } => return show::way_out(name, refusal),
@@ -132,6 +135,9 @@ struct Line {
 
 /// There is no pool of this name.
 fn none(name: &str) -> PoolError {
+    if let Some(owner) = Room::of(name).owner().filter(|owner| owner.pid != 0) {
+        return PoolError::Between { name: name.to_owned(), pid: owner.pid };
+    }
     let (name, dir) = (name.to_owned(), Room::dir_of_all().display().to_string());
     let place = room::elsewhere().into_iter().find(|other| other.names.contains(&name));
     let elsewhere = place.map(|other| (other.dir.display().to_string(), other.way));
@@ -295,13 +301,16 @@ fn kill(name: &str, pid: u32, after: Duration) -> Result<String, PoolError> {
 pub(crate) struct Held {
     name: String,
     stream: UnixStream,
+    /// Hosts are reached over connections of the pool.
+    has_connections: bool,
 }
 
 impl Held {
     /// For warnings about the hosts of a placement.
     pub(crate) fn warner(&self, placement: &Placement) -> Option<Warner> {
         let hosts = placement.nodes.iter().map(|node| node.host.to_string()).collect();
-        self.stream.try_clone().ok().map(|stream| Warner { stream, hosts, pool: self.name.clone() })
+        let (pool, has_connections) = (self.name.clone(), self.has_connections);
+        self.stream.try_clone().ok().map(|stream| Warner { stream, hosts, pool, has_connections })
     }
 }
 
@@ -312,6 +321,7 @@ pub(crate) struct Warner {
     /// The names of the hosts in the pool.
     hosts: Vec<String>,
     pool: String,
+    has_connections: bool,
 }
 
 impl AsFd for Warner {
@@ -327,6 +337,11 @@ impl AsRawFd for Warner {
 }
 
 impl Warner {
+    /// Whether hosts of the job are lost with the pool.
+    pub(crate) const fn has_connections(&self) -> bool {
+        self.has_connections
+    }
+
     /// The pool, if its process has ended. It sends nothing after the hosts.
     pub(crate) fn ended(&self) -> Option<&str> {
         let read = rlaunch_sys::socket::recv(&self.stream, &mut [0]);
@@ -342,6 +357,12 @@ impl Warner {
             let _gone = rlaunch_sys::socket::send(&self.stream, &frame);
         }
     }
+}
+
+/// The longest time that a job may take to end after SIGTERM, with its hooks.
+fn ends_within(run: &Run) -> Span {
+    let of_hooks = if run.hooks.is_any() { run.hooks.within + run.hooks.within + OWN_TIME } else { Span::ZERO };
+    run.grace + run.lease + of_hooks + OWN_TIME
 }
 
 /// Gets hosts for a job, if it names a pool. `say` prints notes, and returns whether the user is there still.
@@ -366,9 +387,14 @@ pub(crate) fn hold(
     }
     let is_for_all = need == Need::All;
     let is_patient = evict || wait != Some(Span::ZERO);
-    line.send(&PoolRequest::EndsWithin(run.grace + run.lease + OWN_TIME))?;
+    line.send(&PoolRequest::EndsWithin(ends_within(run)))?;
     line.send(&PoolRequest::Want(Want { job, need, wait, evict, command }))?;
-    line.set_limit((!is_patient).then_some(PATIENCE))?;
+    let limit = match wait {
+        _ if !is_patient => Some(PATIENCE),
+        Some(within) if !evict => Some(PATIENCE.saturating_add(Duration::from_nanos(within.nanos()))),
+        _ => None,
+    };
+    line.set_limit(limit)?;
     let granted = loop {
         match line.receive()? {
             PoolReply::Granted(granted) => break granted,
@@ -399,9 +425,10 @@ pub(crate) fn hold(
             hosts.join(", ")
         ));
     }
+    let has_connections = granted.hosts.iter().any(|host| !host.control.is_empty());
     let hosts = entries(&granted).map_err(|why| PoolError::Silent { name: name.clone(), why })?;
     run.use_pool(hosts);
-    Ok(Held { name, stream: line.stream })
+    Ok(Held { name, stream: line.stream, has_connections })
 }
 
 /// The numbers of slices for a job that names none, if the pool has such.

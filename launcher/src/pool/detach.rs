@@ -60,7 +60,12 @@ pub(crate) fn split(args: Vec<OsString>, began: Began, origin: &Origin) -> Resul
         Side::Front { pid, news } => Err(origin.interruptibly(|| wait(job, &directory, pid, news))),
         Side::Back { news } => {
             let log = OpenOptions::new().create(true).append(true).open(directory.join("log"));
-            log.and_then(|log| background::write_to(&log.into())).map_err(cannot)?;
+            log.and_then(|log| background::write_to(&log.into())).map_err(|error| {
+                let text = format!("error: the log of the job cannot be written: {}\n", rlaunch_sys::reason(&error));
+                // Without a reader the user has left.
+                let _unread = fd::write(news.as_raw_fd(), text.as_bytes());
+                exit::LAUNCH
+            })?;
             let mut words: Vec<OsString> = plan.job_words();
             for (option, name) in [("-o", "out"), ("-e", "err"), ("--events", "events")] {
                 words.extend([option.into(), directory.join(name).into()]);
@@ -80,6 +85,7 @@ fn wait(job: JobId, directory: &Path, pid: u32, news: OwnedFd) -> u8 {
         say(&format!("rlaunch: output of job {} goes to {}\n", job.short(), directory.display()));
         return answer(format!("{}\n", job.short()).as_bytes());
     }
+    say(&String::from_utf8_lossy(&text));
     say(&String::from_utf8_lossy(&fs::read(directory.join("log")).unwrap_or_default()));
     let _kept = fs::remove_dir_all(directory);
     let process = i32::try_from(pid).ok().and_then(|pid| pidfd::open(pid).ok());

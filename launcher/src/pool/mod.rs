@@ -92,9 +92,14 @@ fn status(names: &[String], json: bool, origin: &Origin) -> u8 {
 
 /// Prints an error of a pool. Returns the exit code.
 pub(crate) fn explain(error: &PoolError) -> u8 {
+    fail(&described(error));
+    error.code()
+}
+
+/// An error of a pool, with what to try.
+fn described(error: &PoolError) -> String {
     let hint = error.hint().unwrap_or_default();
     let tries = hint.lines().zip(["try", ""].into_iter().chain(std::iter::repeat("")));
     let hint: String = tries.map(|(line, key)| format!("\n  {key:<7} {line}")).collect();
-    fail(&format!("{error}{hint}"));
-    error.code()
+    format!("{error}{hint}")
 }

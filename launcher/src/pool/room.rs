@@ -11,11 +11,14 @@ use std::time::Duration;
 const LONGEST: usize = 107;
 /// Bytes that ssh adds to the path of a control socket while it makes it.
 const OF_SSH: usize = 17;
-/// Room for the number of a host after the directory.
-const NUMBER: usize = 6;
+/// Room for the numbers of a process and a host after the directory.
+const NUMBER: usize = 14;
 /// How often the lock is tried while a process has it that is no pool: another command that looks whether one is up.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Device and inode.
+pub(super) type FileId = (u64, u64);
 
 /// The directory of one pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -123,9 +126,9 @@ impl Room {
         self.0.join("log")
     }
 
-    /// The control socket of a host.
+    /// The control socket of a host. A pool that ends may use a directory of this name together with its successor.
     pub(super) fn control(&self, host: u32) -> PathBuf {
-        self.0.join(host.to_string())
+        self.0.join(format!("{}-{host}", std::process::id()))
     }
 
     fn lock_file(&self) -> PathBuf {
@@ -169,7 +172,8 @@ impl Room {
         }
     }
 
-    fn try_take(&self, began: u64) -> io::Result<Result<File, Owner>> {
+    /// The same, once.
+    pub(super) fn try_take(&self, began: u64) -> io::Result<Result<File, Owner>> {
         for path in self.0.parent().into_iter().chain([self.0.as_path()]) {
             match fs::DirBuilder::new().mode(0o700).create(path) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -198,9 +202,9 @@ impl Room {
         lock.metadata().is_ok_and(|own| fs::symlink_metadata(self.lock_file()).is_ok_and(|meta| same(own, meta)))
     }
 
-    /// Whether clients reach the pool of this lock here.
-    pub(super) fn is_reachable(&self, lock: &File) -> bool {
-        self.is_locked_by(lock) && fs::symlink_metadata(self.socket()).is_ok()
+    /// The file of the socket that is there.
+    pub(super) fn socket_file(&self) -> Option<FileId> {
+        fs::symlink_metadata(self.socket()).ok().map(|meta| (meta.dev(), meta.ino()))
     }
 
     /// The process that has this pool, if it is up.
@@ -214,15 +218,16 @@ impl Room {
 
     /// Whether this pool is up. If not, its files are removed: it was killed.
     pub(super) fn is_up(&self) -> bool {
-        let is_ours = self.0.parent().map_or(Ok(()), is_private).and_then(|()| is_private(&self.0)).is_ok();
+        // Nothing of another user is opened.
+        if self.0.parent().map_or(Ok(()), is_private).and_then(|()| is_private(&self.0)).is_err() {
+            return false;
+        }
         let Ok(file) = File::options().read(true).write(true).open(self.lock_file()) else { return false };
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => true,
             Err(TryLockError::Error(_)) => false,
             Ok(()) => {
-                if is_ours {
-                    self.remove(&file);
-                }
+                self.remove(&file);
                 false
             }
         }
@@ -295,9 +300,9 @@ mod tests {
         assert_eq!(room.owner(), None);
         let held = room.take(9).unwrap().unwrap();
         assert_eq!(room.owner().unwrap().began, 9);
-        assert!(room.is_up() && !room.is_reachable(&held));
+        assert!(room.is_up() && room.socket_file().is_none());
         fs::write(room.socket(), "").unwrap();
-        assert!(room.is_reachable(&held));
+        assert!(room.socket_file().is_some());
         fs::remove_file(room.socket()).unwrap();
         room.remove(&held);
         assert!(!room.path().exists() && !room.path().parent().unwrap().exists());
@@ -332,7 +337,7 @@ mod tests {
         assert_eq!(names_in(&above), ["x"]);
         fs::rename(room.path(), above.join("moved")).unwrap();
         let next = room.take(2).unwrap().unwrap();
-        assert!(!room.is_reachable(&killed));
+        assert!(room.socket_file().is_none() && !room.is_locked_by(&killed));
         room.remove(&killed);
         assert!(room.is_locked_by(&next));
         drop(next);

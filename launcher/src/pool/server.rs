@@ -5,7 +5,7 @@ mod members;
 use super::connection::{Client, OF_CLIENT};
 use super::events::Events;
 use super::links::{LinkNews, Links, Part};
-use super::room::Room;
+use super::room::{FileId, Room};
 use crate::edges::now;
 use rlaunch_core::hostlist::{self, Alone, Entry};
 use rlaunch_core::id::{HoldId, NodeId};
@@ -64,6 +64,8 @@ pub(super) struct Server {
     room: Room,
     /// The lock of the directory.
     lock: File,
+    /// The file of the socket; `None`: it was removed at once.
+    socket: Option<FileId>,
     /// Tells when the directory is removed or renamed.
     watch: Option<DirectoryWatch>,
     events: Events,
@@ -98,6 +100,7 @@ impl Server {
         let set = ReadySet::new()?;
         room.clear();
         let listener = UnixListener::bind(room.socket())?;
+        let socket = room.socket_file();
         listener.set_nonblocking(true)?;
         set.add(&listener, LISTENER)?;
         let signals = SignalFd::new(watched)?;
@@ -110,6 +113,7 @@ impl Server {
             signals,
             room,
             lock,
+            socket,
             watch: None,
             events,
             pool: Pool::new(now(), idle),
@@ -222,17 +226,23 @@ impl Server {
         }
     }
 
-    /// Without its directory no client can reach the pool: it ends.
+    /// Without its socket no client can reach the pool: it ends. A lock that was removed is made again.
     fn check_directory(&mut self) {
         self.watch.iter().for_each(DirectoryWatch::clear);
-        if self.room.is_reachable(&self.lock) {
+        if self.room.socket_file() == self.socket {
+            if !self.room.is_locked_by(&self.lock)
+                && let Ok(Ok(lock)) = self.room.try_take(self.began.nanos())
+            {
+                self.lock = lock;
+                self.log("the lock file was removed, and was made again");
+            }
             return;
         }
         if let Some(watch) = self.watch.take() {
             self.set.remove(&watch);
         }
         let path = self.room.path().display().to_string();
-        self.log(&format!("{path} was removed or renamed, and the pool can be reached no more: the pool ends"));
+        self.log(&format!("the socket in {path} was removed or renamed: no command reaches the pool, and it ends"));
         self.event("pool.unreachable", [("directory", path.into())]);
         self.end(false);
     }

@@ -207,7 +207,12 @@ pub(super) fn wrong_addition<'a>(has: impl Iterator<Item = &'a Entry>, new: &[En
 fn in_other_pool(name: &str, hosts: &[Entry]) -> Option<String> {
     let others = Room::names().into_iter().filter(|other| other != name);
     others.into_iter().find_map(|other| {
-        let Ok(PoolReply::Report(report)) = client::request(&other, &PoolRequest::Status) else { return None };
+        let report = match client::request(&other, &PoolRequest::Status) {
+            Ok(PoolReply::Report(report)) => report,
+            // It may have one of the hosts.
+            Err(error @ client::PoolError::Stopped { .. }) => return Some(super::described(&error)),
+            Ok(_) | Err(_) => return None,
+        };
         let has = |entry: &&Entry| report.hosts.iter().any(|host| host.name.to_string() == entry.host.to_string());
         let host = &hosts.iter().find(has)?.host;
         Some(format!("{host} is in the pool {other}\n  try     rlaunch pool remove {other} {host}"))

@@ -285,6 +285,8 @@ impl Report {
 
     /// Begins a generation: no process of the earlier ranks remains; others take their places.
     fn restart(&mut self, restarted: Restarted) {
+        // Hosts that are lost later are lost for another reason.
+        self.lost_pool = None;
         if self.restarts.is_empty() {
             self.launched = self.launch();
         }

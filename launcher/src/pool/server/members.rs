@@ -1,4 +1,4 @@
-//! The hosts and slices of a pool: those that join, those that leave, and what a report has of them.
+//! The hosts and slices of a pool: those that join, those that leave, and their part of a report.
 
 use super::super::show;
 use super::Named;
@@ -69,9 +69,8 @@ impl Server {
             return vec![node];
         }
         let text = name.to_string();
-        let is_there = |slot: &u32| self.pool.hosts().any(|(_, host)| host.slice() == Some(*slot));
-        let of_name = self.slots.get(&text).copied().filter(is_there);
-        let Some(slot) = of_name.or_else(|| text.parse().ok()) else { return Vec::new() };
+        // A name that has left means no slot: the same command again would hit another slice.
+        let Some(slot) = self.slots.get(&text).copied().or_else(|| text.parse().ok()) else { return Vec::new() };
         self.pool.hosts().filter(|(_, host)| host.slice() == Some(slot)).map(|(node, _)| node).collect()
     }
 
