@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 const RECORD: Span = Span::from_secs(5);
 
 /// A host that was lost so long before the scheduler's words about its step was lost by that.
-const SAME: Span = Span::from_secs(2);
+pub(super) const SAME: Span = Span::from_secs(2);
 
 /// After the end of the process that had started them, agents that are lost within this time are lost for that. The rest of an srun that
 /// was killed ends the step within 2 s (Slurm 22.05).

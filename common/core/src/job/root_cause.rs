@@ -15,6 +15,7 @@
 //! did not answer when its ranks were to be ended: it is never the one that is named for that.
 
 use super::CloseReason;
+use super::node_ends::SAME;
 use super::notice::{EndingBegan, RankExit};
 use crate::bootstrap::CarrierKind;
 use crate::events::{Cause, Lost};
@@ -43,8 +44,8 @@ pub(super) struct RootCause {
     scheduler_ends: Option<Cause>,
     /// The scheduler has ended the agents of hosts that are lost.
     cancelled: Option<Cause>,
-    /// These hosts.
-    cancelled_hosts: BTreeSet<NodeId>,
+    /// These hosts, and when that was known.
+    cancelled_hosts: BTreeMap<NodeId, Mono>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
     lost_supervisor: BTreeSet<NodeId>,
     /// When the process that had started agents ended, while they were connected.
@@ -85,7 +86,7 @@ impl RootCause {
             lost_hosts: Vec::new(),
             scheduler_ends: None,
             cancelled: None,
-            cancelled_hosts: BTreeSet::new(),
+            cancelled_hosts: BTreeMap::new(),
             lost_supervisor: BTreeSet::new(),
             starter_ended: None,
         }
@@ -153,9 +154,11 @@ impl RootCause {
     }
 
     /// The loss of these hosts was the scheduler's work.
-    pub(super) fn on_step_cancelled(&mut self, cause: Cause, hosts: impl IntoIterator<Item = NodeId>) {
+    pub(super) fn on_step_cancelled(&mut self, now: Mono, cause: Cause, hosts: impl IntoIterator<Item = NodeId>) {
         self.cancelled.get_or_insert(cause);
-        self.cancelled_hosts.extend(hosts);
+        for host in hosts {
+            self.cancelled_hosts.entry(host).or_insert(now);
+        }
     }
 
     /// The process that had started agents has ended, and they are connected.
@@ -169,6 +172,14 @@ impl RootCause {
         let is_killed = matches!(rank.status, Status::Signaled { sig: Signal::KILL, .. }) && rank.at >= ended;
         let by_srun = |lost| matches!(lost, Lost::Agent(CloseReason::Carrier(CarrierKind::Srun, _)));
         self.lost_hosts.iter().find(|host| is_killed && host.node == rank.node && by_srun(host.lost))
+    }
+
+    /// The scheduler's end of a step, if it has killed the first failed rank with it: the rank before the agent.
+    fn cancelled_with_rank(&self) -> Option<&Cause> {
+        let rank = self.root()?;
+        let is_killed = matches!(rank.status, Status::Signaled { sig: Signal::KILL, .. });
+        let is_soon = self.cancelled_hosts.get(&rank.node).is_some_and(|at| at.since(rank.at) <= SAME);
+        self.cancelled.as_ref().filter(|_| is_killed && is_soon)
     }
 
     /// A host is reached again, with other parts of ours.
@@ -195,14 +206,15 @@ impl RootCause {
         }
         let rank = self.root().map(|RankExit { rank, status, .. }| Cause::Rank { rank, status });
         match &self.began {
-            Some((named @ Cause::Rank { .. }, _)) => match self.killed_with_step() {
-                Some(host) => cause_of(host),
-                None => rank.unwrap_or_else(|| named.clone()),
+            Some((named @ Cause::Rank { .. }, _)) => match (self.cancelled_with_rank(), self.killed_with_step()) {
+                (Some(cancelled), _) => cancelled.clone(),
+                (None, Some(host)) => cause_of(host),
+                (None, None) => rank.unwrap_or_else(|| named.clone()),
             },
             Some((named @ Cause::Lost { node, .. }, _)) => {
                 let known = self.lost_hosts.iter().find(|host| host.node == *node);
                 // Not if a lease had expired before, or a heartbeat was missing.
-                let is_cancelled = self.cancelled_hosts.contains(node)
+                let is_cancelled = self.cancelled_hosts.contains_key(node)
                     && known.is_some_and(|host| matches!(host.lost, Lost::Agent(_)));
                 if let Some(cancelled) = self.cancelled.as_ref().filter(|_| is_cancelled) {
                     return cancelled.clone();

@@ -27,7 +27,7 @@ impl Parts {
         let Some(scheduler) = self.scheduler_signals.scheduler() else { return };
         let cause = Cause::Scheduler { scheduler, sig: Signal::KILL };
         // News of a loss comes before srun's words about it.
-        self.root_cause.on_step_cancelled(cause.clone(), lost);
+        self.root_cause.on_step_cancelled(step.now, cause.clone(), lost);
         let ranks = if self.generations.is_pausing() { RanksState::Between } else { RanksState::Running };
         self.ending.end(&mut step.cx(), cause, ranks);
     }

@@ -249,6 +249,28 @@ fn rank_killed_with_the_step_of_a_killed_srun_is_not_the_cause() {
     }
 }
 
+/// The same, by `scancel -s KILL JOB.STEP`. The line of srun comes before the loss, or after it.
+#[test]
+fn rank_killed_with_a_cancelled_step_is_not_the_cause() {
+    for (is_line_first, before, is_rank) in [(true, 100, false), (false, 100, false), (false, 2_100, true)] {
+        let mut s = in_step();
+        s.wait(100);
+        let now = s.now;
+        s.exits(0, killed(Signal::KILL), (now, now)).wait(before);
+        let mut events = vec![JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into() }];
+        events.extend([0, 1].map(|node| JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof }));
+        events.rotate_left(usize::from(!is_line_first));
+        for event in events {
+            s.event(event);
+        }
+        s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+        let Some(What::JobEnd { cause, .. }) = s.log.last() else { panic!("{:?}", s.log.last()) };
+        assert_eq!(matches!(cause, Cause::Rank { .. }), is_rank, "{cause:?}");
+        assert!(is_rank || matches!(cause, Cause::Scheduler { .. }), "{cause:?}");
+        assert_eq!(s.finished, Some(Ending::Code(137)));
+    }
+}
+
 #[test]
 fn agent_lost_long_after_the_end_of_srun_or_alone_has_the_time_of_its_lease() {
     let (kind, end) = (CarrierKind::Srun, CarrierEnd::Signal(9));
