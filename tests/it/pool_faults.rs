@@ -3,9 +3,11 @@
 use crate::bed::Bed;
 use crate::pool::done;
 
-/// Stopped by a loop that leaves the process no time to run.
-const KEEP_STOPPED: &str = "keep_stopped() { /usr/bin/python3 -c 'import os, sys\ntry:\n while True: os.kill(int(sys.argv[1]), 19)\n\
-    except ProcessLookupError: pass' $1; }\n";
+/// Stops the main thread of a process by ptrace(2), until the process is killed. SIGCONT does not wake it.
+const KEEP_STOPPED: &str = "keep_stopped() { /usr/bin/python3 -c 'import ctypes, os, sys\n\
+pid, trace, seize, interrupt, wall = int(sys.argv[1]), ctypes.CDLL(None).ptrace, 0x4206, 0x4207, 0x40000000\n\
+assert trace(seize, pid, None, None) == 0 and trace(interrupt, pid, None, None) == 0\nos.waitpid(pid, wall)\nopen(\"stopped\", \"w\").close()\n\
+while not os.WIFSIGNALED(os.waitpid(pid, wall)[1]): pass' $1 & LOOP=$!; held stopped; rm stopped; }\n";
 
 #[test]
 fn stopped_pool_is_named_with_its_process_and_ended_by_force() {
@@ -39,9 +41,9 @@ fn stopped_launcher_is_woken_or_killed_for_a_job_that_evicts_it() {
     let script = format!(
         "{KEEP_STOPPED}\"$RL\" pool up p -H node[0-1] --events log; expect $? 0 up\n\
         {job}; kill -STOP $OLD; \"$RL\" --pool p --evict echo woken; expect $? 0 evict; wait $OLD; expect $? 143 woken\n\
-        {job}; keep_stopped $OLD & LOOP=$!; until grep -q ' T ' /proc/$OLD/stat; do sleep 0.05; done; \"$RL\" --pool p --evict echo killed; expect $? 0 evict-again\n\
+        {job}; keep_stopped $OLD; \"$RL\" --pool p --evict echo killed; expect $? 0 evict-again\n\
         wait $OLD; expect $? 137 killed; wait $LOOP\n\
-        {job}; keep_stopped $OLD & LOOP=$!; until grep -q ' T ' /proc/$OLD/stat; do sleep 0.05; done; \"$RL\" pool down p; expect $? 0 down; wait $OLD; expect $? 137 down-killed; wait $LOOP\n\
+        {job}; keep_stopped $OLD; \"$RL\" pool down p; expect $? 0 down; wait $OLD; expect $? 137 down-killed; wait $LOOP\n\
         grep -c '\"ev\":\"job.killed\"' log; ! pgrep -f '^ssh '; expect $? 0 ssh"
     );
     let done = done(&bed, "root", &script);
