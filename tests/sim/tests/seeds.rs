@@ -73,9 +73,10 @@ fn seeds_to_remember_on_several_hosts() {
 
 /// In a scheduler's step: warned before the launcher's first message (14), ranks that started after the signal (1899), or when it came
 /// again (7443, 13905), or just before it (13714, 22289); a rank that the signal had ended was the first cause (4844).
+/// The order to end for it came together with one to end all ranks, which had its signal (1740464236).
 #[test]
 fn seeds_to_remember_in_a_schedulers_step() {
-    none_breaks([14, 1_899, 4_844, 7_443, 13_714, 13_905, 22_289], run_scheduled);
+    none_breaks([14, 1_899, 4_844, 7_443, 13_714, 13_905, 22_289, 1_740_464_236], run_scheduled);
 }
 
 /// The lease of a host was over before the scheduler ended the step (258). A host that was given up dials while others are waited for
