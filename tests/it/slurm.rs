@@ -343,7 +343,8 @@ fn nothing_is_left_whoever_is_killed() {
 #[test]
 fn srun_line_about_a_lost_host_is_shown() {
     let Some(bed) = Bed::slurm(2) else { return };
-    let job = r#""$RL" --lease 4s sh -c "echo up; exec sleep 1000"; echo code $?"#;
+    // The other host's ranks stay for the grace, so that srun has the time for its line.
+    let job = r#""$RL" --lease 4s --grace 3s sh -c "trap \"\" TERM; echo up; exec sleep 1000"; echo code $?"#;
     let case = salloc(&bed, "tester", "-N2 -n4", job).start();
     case.says_on_stdout("up", 4);
     bed.run(["exec", "node1", "pkill", "-9", "-u", "tester"]);

@@ -195,7 +195,9 @@ fn what_a_dead_job_has_left_is_ended_by_default() {
     for (pid, sig) in
         [(guardian, Signal::SIGSTOP), (agent, Signal::SIGSTOP), (agent, Signal::SIGKILL), (guardian, Signal::SIGKILL)]
     {
-        kill(Pid::from_raw(pid), sig).unwrap();
+        let sent = kill(Pid::from_raw(pid), sig);
+        // The launcher may have killed the guardian, once it had lost the agent.
+        assert!(sent.is_ok() || (pid, sig) == (guardian, Signal::SIGKILL), "{sig} to {pid}: {sent:?}");
     }
     let done = case.code(0);
     assert_eq!(done.out(), "up\nfirst 125\nran\nsecond 0\n", "{}", done.err());
