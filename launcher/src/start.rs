@@ -249,7 +249,7 @@ fn of_pool(
             };
             let held = origin.interruptibly(|| pool::client::hold(run, choice, job, say));
             let held = held.map_err(|error| pool::explain(&error))?;
-            // Without its caller the job is one that nobody knows of.
+            // Without its caller the user would not know of the job.
             if caller.tell("") { Ok(Some(held)) } else { Err(exit::LAUNCH) }
         }
         Err(error) => Err(refuse(&error)),

@@ -1,4 +1,4 @@
-"""A controller that waits for what does not come: it is told at once, in time, or on stderr."""
+"""A controller waits for what does not come. The wait ends with an error, or prints a line on stderr."""
 
 import asyncio
 import sys

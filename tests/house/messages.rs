@@ -17,7 +17,7 @@ const FEWEST_WORDS: usize = 5;
 /// Texts that name no failure and no warning: hints, ends of sentences, answers to a signal, progress. `…` stands for names and numbers.
 const ORDINARY: &[&str] = &[
     "in Slurm, more CPUs for the allocation or for srun --exact: -c N (--cpus-per-task)",
-    // Of Open MPI, not of rlaunch.
+    // The text itself is by Open MPI.
     "rlaunch: Open MPI sent the help message … / … …",
     // Hints.
     "a higher limit",

@@ -55,7 +55,7 @@ impl Args {
     /// The numbers of slices that a pool has for its jobs. The hosts of a pool form whole slices of one size, or none.
     ///
     /// # Errors
-    /// They do not, or they form fewer slices. `named` is the option that names the hosts.
+    /// The hosts form no such slices, or fewer of them. `named` is the option that names the hosts.
     pub(super) fn numbers_for_pool(&self, hosts: &[Entry], named: &OsBytes) -> Result<Vec<u32>, SlicesError> {
         let has_slice = |entry: &Entry| entry.chips.as_ref().is_some_and(|chips| !chips.slice.is_empty());
         if self.sizes.is_none() && !hosts.iter().any(has_slice) {

@@ -25,18 +25,16 @@ pub(super) struct Client {
     /// Watched for room while something waits to be written.
     pub(super) room: Option<OwnedFd>,
     pub(super) is_greeted: bool,
-    /// The pool closes the connection when the output is written.
-    pub(super) is_done: bool,
     /// Until when it has to say what it wants.
     pub(super) limit: Option<Mono>,
     /// The hosts that it wants.
     pub(super) need: Option<Need>,
-    /// How long its job may take to end, if it has said that.
+    /// How long its job may take to end, if the client has sent that.
     pub(super) ends_within: Option<Span>,
 }
 
 impl Client {
-    /// A connection that has said nothing yet.
+    /// A connection without a request yet.
     pub(super) fn new(stream: UnixStream, limit: Mono) -> Self {
         let process = unix::process_of(&stream);
         Self {
@@ -47,7 +45,6 @@ impl Client {
             output: Vec::new(),
             room: None,
             is_greeted: false,
-            is_done: false,
             limit: Some(limit),
             need: None,
             ends_within: None,

@@ -320,7 +320,7 @@ impl Server {
         let Some(client) = self.clients.get_mut(&hold) else { return };
         if !client.is_greeted {
             let is_common = matches!(request, PoolRequest::Hello { min, max } if common_version(min, max).is_some());
-            (client.is_greeted, client.is_done) = (is_common, !is_common);
+            client.is_greeted = is_common;
             let reply = match request {
                 PoolRequest::Hello { .. } if !is_common => PoolReply::Refused(Refusal::Version(VERSION)),
                 _ => PoolReply::Hello { min: VERSION, max: VERSION },

@@ -209,7 +209,7 @@ fn in_other_pool(name: &str, hosts: &[Entry]) -> Option<String> {
     others.into_iter().find_map(|other| {
         let report = match client::request(&other, &PoolRequest::Status) {
             Ok(PoolReply::Report(report)) => report,
-            // It may have one of the hosts.
+            // That pool may have one of the hosts.
             Err(error @ client::PoolError::Stopped { .. }) => return Some(super::described(&error)),
             Ok(_) | Err(_) => return None,
         };

@@ -367,7 +367,7 @@ class Worker:
             event = self.calls.next(0)
 
     def await_controller(self, name: str, is_first: bool) -> None:
-        """Waits for the controller. The first worker of a group says so if none comes."""
+        """Waits for the controller. If none comes, the first worker of a group prints a line."""
         until, event = time.monotonic() + _UNCALLED, None
         while event is None:
             left = until - time.monotonic()

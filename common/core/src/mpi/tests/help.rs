@@ -22,6 +22,17 @@ fn come(rig: &mut Rig) -> Vec<ClientId> {
     clients
 }
 
+/// Rank 1 of a world on two hosts has sent a message, and the store was asked.
+fn asked() -> (Rig, u64) {
+    let mut layout = world(2);
+    layout.hosts.push(host("other", &[(2, 3)]));
+    let mut rig = Rig::new(layout);
+    let clients = come(&mut rig);
+    rig.send(clients[1], HELP);
+    let [(seq, _)] = rig.asked[..] else { panic!("asked once") };
+    (rig, seq)
+}
+
 fn repeated(count: u32) -> Vec<NodeNews> {
     vec![NodeNews::MpiHelp { count, file: "help-mca-base.txt".into(), topic: "find-available:not-valid".into() }]
 }
@@ -71,12 +82,7 @@ fn help_message_of_two_hosts_is_shown_by_the_first_one() {
 
 #[test]
 fn help_message_is_shown_if_the_store_is_gone() {
-    let mut layout = world(2);
-    layout.hosts.push(host("other", &[(2, 3)]));
-    let mut rig = Rig::new(layout);
-    let clients = come(&mut rig);
-    rig.send(clients[1], HELP);
-    let [(seq, _)] = rig.asked[..] else { panic!("asked once") };
+    let (mut rig, seq) = asked();
     rig.mpi.answered(Mono::from_nanos(2), seq, &write_reply(&Answer::Refused(crate::store::Refusal::Gone)));
     rig.drain();
     assert_eq!(rig.others.len(), 1);
@@ -86,12 +92,7 @@ fn help_message_is_shown_if_the_store_is_gone() {
 /// Open MPI 5 exits without waiting for the answer.
 #[test]
 fn help_message_is_shown_if_the_rank_ends_before_the_store_answers() {
-    let mut layout = world(2);
-    layout.hosts.push(host("other", &[(2, 3)]));
-    let mut rig = Rig::new(layout);
-    let clients = come(&mut rig);
-    rig.send(clients[1], HELP);
-    let [(seq, _)] = rig.asked[..] else { panic!("asked once") };
+    let (mut rig, seq) = asked();
     for (rank, all) in [(0, vec![]), (1, vec![1])] {
         rig.mpi.show_last(Mono::from_nanos(2), Rank::new(rank));
         rig.drain();
