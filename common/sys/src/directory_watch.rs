@@ -1,14 +1,13 @@
-//! A watch on directories: the kernel tells when an entry, or one of them, is removed or renamed.
+//! A watch on directories: the kernel reports that an entry, or one of them, was removed or renamed.
 
-use std::ffi::CString;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 /// Becomes readable after a change. Which one it was is to be looked up.
 #[derive(Debug)]
-pub struct DirectoryWatch(OwnedFd);
+pub struct DirectoryWatch(Inotify);
 
 impl DirectoryWatch {
     /// Watches these directories.
@@ -16,28 +15,18 @@ impl DirectoryWatch {
     /// # Errors
     /// As `inotify_init1(2)` and `inotify_add_watch(2)`.
     pub fn new(paths: &[&Path]) -> io::Result<Self> {
-        // SAFETY: inotify_init1 takes an integer.
-        let fd = unsafe { libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just made this descriptor for us.
-        let watch = Self(unsafe { OwnedFd::from_raw_fd(fd) });
-        let entries = libc::IN_DELETE | libc::IN_MOVED_FROM;
-        let mask = entries | libc::IN_DELETE_SELF | libc::IN_MOVE_SELF | libc::IN_ONLYDIR;
+        let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        let entries = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM;
+        let itself = AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_ONLYDIR;
         for path in paths {
-            let path = CString::new(path.as_os_str().as_bytes())?;
-            // SAFETY: `path` is a C string.
-            if unsafe { libc::inotify_add_watch(watch.0.as_raw_fd(), path.as_ptr(), mask) } < 0 {
-                return Err(io::Error::last_os_error());
-            }
+            watch.add_watch(*path, entries | itself)?;
         }
-        Ok(watch)
+        Ok(Self(watch))
     }
 
     /// Takes the changes that were reported.
     pub fn clear(&self) {
-        while crate::fd::read(self.0.as_raw_fd(), &mut [0; 4096]).is_ok_and(|n| n > 0) {}
+        while self.0.read_events().is_ok_and(|events| !events.is_empty()) {}
     }
 }
 
