@@ -214,7 +214,7 @@ class Classes(unittest.TestCase):
         events = [None, None, Event(1, wire.OPENED, 0, 0, 0, [], [])]
         fake = unittest.mock.Mock(next=lambda seconds: events.pop(0))
         stderr = io.StringIO()
-        with unittest.mock.patch.object(worker, "Calls", lambda: fake), unittest.mock.patch.object(worker, "_LONELY", 0.0):
+        with unittest.mock.patch.object(worker, "Calls", lambda: fake), unittest.mock.patch.object(worker, "_UNCALLED", 0.0):
             with contextlib.redirect_stderr(stderr):
                 worker.Worker(int).await_controller("gen", True)
         self.assertEqual(stderr.getvalue(), "rlaunch: after 0 s: group gen waits for a controller, which calls WorkerGroup.attach('gen')\n")
