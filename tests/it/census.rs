@@ -57,6 +57,18 @@ impl Proc {
     fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x') && !self.is_exiting
     }
+    /// Whether a signal has ended it that it neither handles nor ignores nor blocks, but it got no processor since: it runs no
+    /// instruction of its program any more.
+    fn is_ended_by_signal(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let mask = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            u64::from_str_radix(line.trim_start_matches(':').trim(), 16).ok()
+        };
+        let all = |names: &[&str]| names.iter().filter_map(|name| mask(name)).fold(0, |all, mask| all | mask);
+        let ends = [Signal::SIGKILL, Signal::SIGTERM].iter().fold(0, |all, signal| all | 1 << (*signal as i32 - 1));
+        all(&["SigPnd", "ShdPnd"]) & ends & !all(&["SigBlk", "SigIgn", "SigCgt"]) != 0
+    }
     fn is_of_rlaunch(&self) -> bool {
         ["rlaunch", "rlaunch-guard", "rlaunch-agent", "rlaunch-ssh"].contains(&self.comm.as_str())
     }
@@ -260,8 +272,8 @@ pub(crate) fn leaks(tag: &str, ended: Instant, mercy: Mercy) -> Vec<String> {
             return Vec::new();
         }
         let spared = |p: &&Proc| match mercy {
-            Mercy::Ours => p.is_of_rlaunch(),
-            Mercy::Hosts => p.is_of_rlaunch() || p.comm == "ssh",
+            Mercy::Ours => p.is_of_rlaunch() || p.is_ended_by_signal(),
+            Mercy::Hosts => p.is_of_rlaunch() || p.comm == "ssh" || p.is_ended_by_signal(),
             Mercy::All | Mercy::LostHosts => true,
         };
         let limit = match mercy {
