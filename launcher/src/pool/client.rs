@@ -8,6 +8,7 @@ use rlaunch_core::error::Hint;
 use rlaunch_core::exit;
 use rlaunch_core::hostlist::{self, Alone, Entry};
 use rlaunch_core::id::{JobId, NodeId};
+use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
 use rlaunch_core::pool::Need;
@@ -78,7 +79,11 @@ impl Hint for PoolError {
             Self::None { name, elsewhere: Some((_, way)), .. } => {
                 format!("{way} rlaunch, for the pool {name} there").into()
             }
-            Self::None { name, .. } => format!("rlaunch pool up {name} -H LIST").into(),
+            Self::None { name, others, .. } => {
+                let near = nearest(name.as_bytes(), others.iter().map(String::as_str));
+                let near = near.map(|near| format!("the name {near}\n")).unwrap_or_default();
+                format!("{near}rlaunch pool up {name} -H LIST").into()
+            }
             Self::Unsafe { .. } => "remove that directory, or set XDG_RUNTIME_DIR to one of your own".into(),
             Self::Silent { name, .. } => format!("rlaunch pool status {name}").into(),
             Self::Stopped { name, pid, .. } => {
