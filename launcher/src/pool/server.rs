@@ -197,8 +197,7 @@ impl Server {
 
     /// The name of a host's slice; empty: it has none.
     fn slice(&self, node: NodeId) -> OsBytes {
-        let chips = self.hosts.get(&node).and_then(|named| named.entry.chips.as_ref());
-        chips.map(|chips| chips.slice.as_str().into()).unwrap_or_default()
+        self.hosts.get(&node).and_then(|named| named.entry.slice()).unwrap_or_default().into()
     }
 
     fn serve(&mut self, token: u64) {

@@ -29,9 +29,8 @@ impl Server {
         let target = |entry: &Entry| Target::of(&entry.host).map_err(|error| Refusal::Lines(error.to_string().into()));
         let targets = entries.iter().map(target).collect::<Result<Vec<_>, _>>()?;
         for (entry, target) in entries.into_iter().zip(targets) {
-            let slice = entry.chips.as_ref().filter(|chips| !chips.slice.is_empty()).map(|chips| chips.slice.clone());
             let count = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-            let slice = slice.map(|slice| *self.slots.entry(slice).or_insert(count));
+            let slice = entry.slice().map(|slice| *self.slots.entry(slice.to_owned()).or_insert(count));
             let node = self.pool.add(entry.slots(), slice);
             self.links.add(node, target, self.room.control(node.get()));
             let name = entry.host.to_string().into();
