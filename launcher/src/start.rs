@@ -78,16 +78,13 @@ pub(crate) fn run() -> u8 {
         return origin.interruptibly(|| without_job(args, &origin));
     }
     match guardian::split(&origin) {
-        Ok(Role::Agent { edge, guardian, temp_files, no_subreaper }) => rlaunch_agent::run(AgentSetup {
-            node: NodeId::new(0),
-            edge: Edge::Socket(edge),
-            guardian,
-            origin,
-            temp_files,
-            no_subreaper,
-            lease: None,
-        }),
+        Ok(Role::Agent { edge, guardian, temp_files, no_subreaper }) => {
+            caller.forget();
+            let (node, edge) = (NodeId::new(0), Edge::Socket(edge));
+            rlaunch_agent::run(AgentSetup { node, edge, guardian, origin, temp_files, no_subreaper, lease: None })
+        }
         Ok(Role::NoAgent { edge, lifeline, error }) => {
+            caller.forget();
             rlaunch_agent::refuse(NodeId::new(0), Edge::Socket(edge), &error);
             guardian::report_nothing_left(&lifeline);
             exit::LAUNCH
@@ -245,12 +242,12 @@ fn of_pool(
         Ok(Some(choice)) => {
             let say = |text: &str| {
                 say(text);
-                caller.tell(text)
+                caller.tell(text, true)
             };
             let held = origin.interruptibly(|| pool::client::hold(run, choice, job, say));
             let held = held.map_err(|error| pool::explain(&error))?;
             // Without its caller the user would not know of the job.
-            if caller.tell("") { Ok(Some(held)) } else { Err(exit::LAUNCH) }
+            if caller.tell("", true) { Ok(Some(held)) } else { Err(exit::LAUNCH) }
         }
         Err(error) => Err(refuse(&error)),
     }

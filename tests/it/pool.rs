@@ -77,7 +77,7 @@ fn jobs_of_two_builds_run_on_one_pool_and_a_detached_job_leaves_its_output() {
         ID=$(\"$RL\" pool exec p --wait --detach sh -c 'echo out of $(hostname); echo err >&2; while ! [ -e end ]; do sleep 0.05; done')\n\
         expect $? 0 detach; until grep -qs 'node1' rlaunch-$ID/out; do sleep 0.05; done\n\
         \"$RL\" pool status p | grep -q \"job $ID\"; expect $? 0 status; : >end\n\
-        until \"$RL\" pool status p | grep '(2 free)'; do sleep 0.05; done; sort rlaunch-$ID/out rlaunch-$ID/err\n\
+        until \"$RL\" pool status p | grep '(2 free)'; do sleep 0.05; done; sort rlaunch-$ID/out rlaunch-$ID/err; ! grep fatal rlaunch-$ID/log; expect $? 0 log\n\
         grep -c '\"ev\":\"job.end\"' rlaunch-$ID/events; \"$RL\" pool exec q --detach true; expect $? 125 none\n\
         \"$RL\" pool down p; expect $? 0 down; echo; sed 's/.*\"ev\":\"\\([a-z.]*\\)\".*/\\1/' log | sort | uniq -c | tr -d '\\n '";
     let done = done(&bed, "root", script);

@@ -129,3 +129,39 @@ fn pool_of_another_directory_is_named() {
     );
     bed.down();
 }
+
+/// A stopped guardian keeps the name of its job: the host is never seen empty. A stopped agent wakes no guardian.
+#[test]
+fn pool_with_a_stopped_guardian_ends_and_names_the_host() {
+    let Some(bed) = Bed::up(2) else { return };
+    let script = "\"$RL\" pool up p -H node[0-1] --events log; expect $? 0 up\n\
+        \"$RL\" --pool p --lease 2s --grace 1s sh -c ': >on$RANK; exec sleep 600' & JOB=$!; held on0; held on1\n\
+        ssh node0 'kill -STOP $(pgrep -x rlaunch-guard) $(pgrep -x rlaunch-agent)'\n\
+        \"$RL\" pool down p 2>said; expect $? 125 down; cat said; wait $JOB; echo job $?; \"$RL\" pool status\n\
+        ssh node0 'kill -CONT $(pgrep -x rlaunch-guard) $(pgrep -x rlaunch-agent)'; while ssh node0 pgrep rlaunch; do sleep 0.05; done; ls -d /tmp/rlaunch-0 2>/dev/null; expect $? 2 directory\n\
+        sed -n 's/.*\"host.left\",\"host\":\"\\(node.\\)\",\"job\":\\(....\\).*/\\1 \\2/p' log";
+    let out = done(&bed, "root", script).out().to_owned();
+    assert!(out.starts_with("rlaunch: waiting for the pool p: "), "{out}");
+    assert!(out.contains("\nerror: the pool p has ended, and processes may be left on node0 (job "), "{out}");
+    assert!(out.contains(")\n  try     ssh node0 pgrep -l rlaunch\n") && out.contains("no pool is up"), "{out}");
+    assert!(out.contains("node1 null\n") && out.contains("node0 \""), "{out}");
+    bed.down();
+}
+
+/// The pool's process is stopped after it has answered: the job keeps its place, and names the process.
+#[test]
+fn job_that_waits_for_a_stopped_pool_names_its_process() {
+    let Some(bed) = Bed::up(1) else { return };
+    let script = "\"$RL\" pool up p -H node0; expect $? 0 up; P=$(pid)\n\
+        \"$RL\" --pool p sh -c ': >on; while ! [ -e go ]; do sleep 0.05; done' & FIRST=$!; held on\n\
+        \"$RL\" --pool p --wait echo waited 2>said & NEXT=$!; until grep -q 'waiting for the pool' said; do sleep 0.05; done\n\
+        kill -STOP $P; until grep -q \"still waiting for the pool p: no word of process $P for 5 s\" said; do sleep 0.05; done\n\
+        : >go; wait $FIRST; expect $? 0 first; kill -CONT $P; wait $NEXT; expect $? 0 next; rm on go\n\
+        \"$RL\" --pool p --grace 60s sh -c 'trap \"\" TERM; : >on; while ! [ -e go ]; do sleep 0.05; done' & JOB=$!; held on\n\
+        \"$RL\" pool down p 2>said & DOWN=$!; until grep -q 'down: the pool ends' /tmp/rlaunch-0/pool-p/log; do sleep 0.05; done\n\
+        kill -STOP $P; until grep -q \"still waiting for the pool p: .* $P for 5 s\" said; do sleep 0.05; done\n\
+        kill -CONT $P; : >go; wait $DOWN; expect $? 0 down; wait $JOB; echo ended";
+    let done = done(&bed, "root", script);
+    assert_eq!(done.out(), "waited\nended\n", "{}", done.err());
+    bed.down();
+}

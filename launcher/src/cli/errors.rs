@@ -123,6 +123,9 @@ pub(crate) enum CliError {
     /// `--pool train -H node1`
     #[error("{} and {} both name the hosts", Named(option), Named(with))]
     Beside { option: OsBytes, with: OsBytes },
+    /// `pool exec --detach --json`
+    #[error("{with} has no effect with --detach, which leaves the output in files")]
+    Detached { with: OsBytes },
     /// `-n 4 python3 -`
     #[error("'{}' reads its program from standard input, and only rank 0 gets standard input", Shown(program))]
     ProgramFromInput { program: OsBytes },
@@ -212,6 +215,7 @@ impl Hint for CliError {
             Self::ModuleWithoutPython { .. }
             | Self::RestartOrContinue { .. }
             | Self::TwoFiles { .. }
+            | Self::Detached { .. }
             | Self::Beside { .. } => Some("one of the two".into()),
             Self::Alone { needs, .. } => Some(needs.clone().into()),
             Self::ProgramFromInput { .. } => {

@@ -57,6 +57,7 @@ pub(crate) use query::{Action, Request};
 pub(crate) use reach::Reach;
 pub(crate) use report::{Picture, ReportRequest};
 pub(crate) use site::{Has, Known, LARGEST, Runs, Silent, Site, why};
+pub(crate) use slices::slots_of;
 pub(crate) use srun::excluded;
 pub(crate) use values::Lookup;
 

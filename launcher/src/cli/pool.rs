@@ -7,7 +7,8 @@ use super::site::Site;
 use super::table::{Id, POOL, Row, Takes};
 use super::{Command, Reach, Run, help, nearest, output_options, reach, slices, values};
 use rlaunch_core::bootstrap::Target;
-use rlaunch_core::hostlist::{Entry, Host};
+use rlaunch_core::duration;
+use rlaunch_core::hostlist::{self, Alone, Entry, Host};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::pool::Need;
 use rlaunch_core::time::Span;
@@ -20,7 +21,8 @@ Usage: rlaunch pool up NAME -H LIST | -f FILE [--slices N[,N]] [OPTIONS]
        rlaunch pool status [NAME] [--json]
        rlaunch pool add NAME -H LIST | -f FILE
        rlaunch pool remove|drain NAME HOST|SLICE...
-       rlaunch pool exec NAME [--by-slice] [--json] [--detach] COMMAND [ARGS...]
+       rlaunch pool exec NAME [--by-slice] [--json] [--detach] [--wdir DIR]
+                         [--wait[=TIME]] COMMAND [ARGS...]
        rlaunch pool down NAME [--now]
 
 A pool keeps an open connection to each of its hosts, in the background. A job
@@ -271,13 +273,18 @@ impl Options {
     }
 
     fn action(self, verb: &'static str, hosts: Vec<OsBytes>, of: &OsBytes) -> Result<PoolVerb, CliError> {
+        let takes_words = matches!(verb, "remove" | "drain");
+        if let Some(said) = self.hosts.lists.first().filter(|_| takes_words) {
+            let (takes, hint) = ("names without an option".into(), Some(format!("{of} NAME {}", said.value).into()));
+            return Err(CliError::Value { option: of.clone(), takes, got: said.option.clone(), hint });
+        }
         if let Some((option, only)) = self.only.iter().find(|(_, only)| only.split(" or ").all(|one| one != verb)) {
             return Err(CliError::Alone { option: option.clone(), needs: format!("rlaunch pool {only}") });
         }
-        let takes_words = matches!(verb, "remove" | "drain");
         match hosts.first() {
             Some(word) if !takes_words => {
-                let hint = Some(format!("{of} NAME -H {word}").into());
+                let is_host = matches!(verb, "up" | "add");
+                let hint = Some(if is_host { format!("{of} NAME -H {word}") } else { format!("{of} {word}") }.into());
                 return Err(CliError::Value { option: of.clone(), takes: "one name".into(), got: word.clone(), hint });
             }
             None if takes_words => return Err(CliError::missing(of, "HOST, a host or a slice of the pool", &POOL)),
@@ -296,12 +303,27 @@ impl Options {
                 events: self.events,
             })),
             "add" => PoolVerb::Add(PoolHosts(self.hosts)),
-            "remove" => PoolVerb::Remove(hosts),
-            "drain" => PoolVerb::Drain(hosts),
+            "remove" => PoolVerb::Remove(members(hosts)?),
+            "drain" => PoolVerb::Drain(members(hosts)?),
             "down" => PoolVerb::Down { is_now: self.is_now },
             _ => PoolVerb::Status { json: self.json },
         })
     }
+}
+
+/// The members of a pool that words name: `node[1-4]` is four hosts.
+fn members(words: Vec<OsBytes>) -> Result<Vec<OsBytes>, CliError> {
+    let mut all = Vec::new();
+    for word in words {
+        if !word.contains(&b'[') && !word.contains(&b',') {
+            all.push(word);
+            continue;
+        }
+        let entries = hostlist::lists([("HOST", word.as_slice())], &mut Alone);
+        let entries = entries.map_err(CliError::hostlist)?;
+        all.extend(entries.iter().map(|entry| entry.host.to_string().into()));
+    }
+    Ok(all)
 }
 
 /// A command on each host of a pool.
@@ -365,7 +387,8 @@ pub(crate) fn exec(args: Vec<OsString>) -> Result<Option<PoolExec>, CliError> {
             b"--detach" => plan.is_detached = true,
             b"--flat" => plan.by_slice = false,
             b"--evict" | b"--wait" => plan.options.push(word),
-            wait if wait.starts_with(b"--wait=") => plan.options.push(word),
+            wait if wait.starts_with(b"--wait=") || wait.starts_with(b"--wdir=") => plan.options.push(word),
+            b"--wdir" => plan.options.extend([Some(word), words.next()].into_iter().flatten()),
             b"--" => break,
             option if option.starts_with(b"-") => return Err(CliError::unknown(&option.into(), &POOL)),
             value => plan.name = name(&of, &value.into())?,
@@ -373,7 +396,7 @@ pub(crate) fn exec(args: Vec<OsString>) -> Result<Option<PoolExec>, CliError> {
     }
     plan.argv = words.collect();
     if let Some(with) = shown.filter(|_| plan.is_detached) {
-        return Err(CliError::Beside { option: "--detach".into(), with: with.as_bytes().into() });
+        return Err(CliError::Detached { with: with.as_bytes().into() });
     }
     if plan.name.is_empty() {
         return Err(CliError::missing(&of, "NAME, the name of a pool", &POOL));
@@ -396,7 +419,10 @@ pub(super) fn name(option: &OsBytes, value: &OsBytes) -> Result<String, CliError
             option: option.clone(),
             takes: format!("a name of up to {LONGEST} letters, digits and . _ -").into(),
             got: value.clone(),
-            hint: Some(values::spell(option, "train").into()),
+            hint: Some(match option.starts_with(b"rlaunch ") {
+                true => format!("{option} train").into(),
+                false => values::spell(option, "train").into(),
+            }),
         }),
     }
 }
@@ -461,6 +487,13 @@ impl Run {
             .then(|| OsBytes::from("--launcher"));
         if let Some(with) = named.map(|said| said.option.clone()).next().or(launcher) {
             return Err(CliError::Beside { option: option.clone(), with });
+        }
+        let word = self.programs.first().and_then(|program| program.argv.first());
+        if let (Some((wait, None)), Some(word)) = (&args.wait, word)
+            && duration::parse(word).is_some()
+        {
+            let (takes, hint) = ("its time after =".into(), Some(values::spell(wait, &word.to_string()).into()));
+            return Err(CliError::Value { option: wait.clone(), takes, got: word.clone(), hint });
         }
         let wait = args.wait.as_ref().map_or(Some(Span::ZERO), |(_, wait)| *wait);
         let (need, evict, takes_sizes) = (self.need(), args.evict.is_some(), self.takes_sizes());
@@ -554,6 +587,7 @@ mod tests {
         assert_eq!(shown("pool status p --json"), "Some(\"p\") Status { json: true }");
         assert_eq!(shown("pool down p --now"), "Some(\"p\") Down { is_now: true }");
         assert!(shown("pool drain p a b").starts_with("Some(\"p\") Drain(["));
+        assert_eq!(shown("pool drain p n[1-2],c 0"), shown("pool drain p n1 n2 c 0"));
         let up = shown("pool up p -H a,b --idle 30m --foreground --ssh-fast");
         assert!(up.contains("is_foreground: true") && up.contains("idle: Some("), "{up}");
         assert!(matches!(command("pool --help"), Ok(Command::Help(text)) if text.contains("--idle TIME")));
@@ -577,11 +611,15 @@ mod tests {
             ("pool status p --now", "error: --now has no effect without rlaunch pool down"),
             ("pool down p --idle 5m", "error: --idle has no effect without rlaunch pool up"),
             ("pool status -H a", "error: -H has no effect without rlaunch pool up or add"),
+            ("pool drain p -H a", "error: rlaunch pool drain takes names without an option, got '-H'"),
         ] {
             let said = refused(line);
             assert!(said.starts_with(expected) && said.contains("\n  try "), "{line}: {said}");
         }
         assert!(refused("pool upp p").contains("try     rlaunch pool up\n"));
+        assert!(refused("pool up p/q -H a").contains("try     rlaunch pool up train\n"));
+        assert!(refused("pool drain p a[1-").starts_with("error: HOST, column 2: this bracket is not closed"));
+        assert!(refused("pool down p q").contains("try     rlaunch pool down q\n"));
         assert!(refused("--pool p/q ./train").contains("--pool takes a name"));
     }
 
@@ -595,7 +633,9 @@ mod tests {
             (vec!["--wait=5s".into()], ["ls", "--json", "-l"].map(OsString::from).to_vec())
         );
         assert!(matches!(read("pool exec p --help"), Ok(None)));
-        for line in ["pool exec", "pool exec p", "pool exec p --slcie a"] {
+        let there = read("pool exec p --wdir /tmp ls").unwrap().unwrap();
+        assert_eq!((there.options.len(), there.argv), (2, vec!["ls".into()]));
+        for line in ["pool exec", "pool exec p", "pool exec p --slcie a", "pool exec p --detach --json ls"] {
             assert!(read(line).is_err(), "{line}");
         }
     }
@@ -646,6 +686,10 @@ mod tests {
         assert_eq!(
             said("--pool p -H a ./train"),
             "error: --pool and -H both name the hosts\n  try     one of the two\n"
+        );
+        assert_eq!(
+            said("--pool p --wait 10 ./train"),
+            "error: --wait takes its time after =, got '10'\n  try     --wait=10\n"
         );
         assert!(said("--pool p --launcher slurm ./train").contains("--pool and --launcher both name the hosts"));
     }

@@ -131,9 +131,8 @@ impl Args {
             Opt::YieldWithin => self.yield_within = Some((option.clone(), values::span(&option, &value)?)),
             Opt::Respawn if value.is_empty() => self.respawn = Some((option, Respawn::Now)),
             Opt::Respawn => {
-                let how = values::choice(&option, &value, &[("now", Respawn::Now), ("next", Respawn::Next)]);
-                // As a word of its own it would be the program.
-                self.respawn = Some((option, how.map_err(attached)?));
+                let how = values::choice(&option, &value, &[("now", Respawn::Now), ("next", Respawn::Next)])?;
+                self.respawn = Some((option, how));
             }
             Opt::RespawnTimeout => {
                 let most = values::span_from(&option, &value, Span::from_secs(1))?;
@@ -325,17 +324,6 @@ impl Run {
         }
         rank_assign::assign(policy, &mut world, &[], &assign::Placed { placement, env: &env })?;
         Ok(world.active_size().unwrap_or_else(|| world.size()))
-    }
-}
-
-/// The value that is suggested stands behind `=`.
-fn attached(error: CliError) -> CliError {
-    match error {
-        CliError::Value { option, takes, got, hint: Some(hint) } => {
-            let hint = hint.strip_prefix(format!("{option} ").as_str()).map(|word| format!("{option}={word}").into());
-            CliError::Value { option, takes, got, hint }
-        }
-        other => other,
     }
 }
 

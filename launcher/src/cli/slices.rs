@@ -57,14 +57,11 @@ impl Args {
     /// # Errors
     /// The hosts form no such slices, or fewer of them. `named` is the option that names the hosts.
     pub(super) fn numbers_for_pool(&self, hosts: &[Entry], named: &OsBytes) -> Result<Vec<u32>, SlicesError> {
-        let has_slice = |entry: &Entry| entry.chips.as_ref().is_some_and(|chips| !chips.slice.is_empty());
-        if self.sizes.is_none() && !hosts.iter().any(has_slice) {
+        if self.sizes.is_none() && hosts.iter().all(|entry| entry.slice().is_none()) {
             return Ok(Vec::new());
         }
         let option = self.sizes.as_ref().map_or(named, |(option, _)| option);
-        let node = |entry: &Entry| Node { chips: entry.chips.clone(), ..Node::of(entry.host.clone(), entry.slots()) };
-        let nodes: Vec<Node> = hosts.iter().map(node).collect();
-        let slots = slots(&nodes).map_err(|source| SlicesError::Hosts { option: option.clone(), source })?;
+        let slots = slots_of(hosts).map_err(|source| SlicesError::Hosts { option: option.clone(), source })?;
         let Some((option, numbers)) = &self.sizes else { return Ok(Vec::new()) };
         let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         let sizes =
@@ -337,6 +334,15 @@ impl Run {
         }
         Ok(placement)
     }
+}
+
+/// The slots that hosts of a pool form: whole slices of one size.
+///
+/// # Errors
+/// They form none.
+pub(crate) fn slots_of<'a>(hosts: impl IntoIterator<Item = &'a Entry>) -> Result<Vec<Slot>, SlotError> {
+    let node = |entry: &Entry| Node { chips: entry.chips.clone(), ..Node::of(entry.host.clone(), entry.slots()) };
+    slots(&hosts.into_iter().map(node).collect::<Vec<_>>())
 }
 
 /// Adds a host like this one, of which nothing is known yet.

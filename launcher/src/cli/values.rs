@@ -2,6 +2,7 @@
 
 use super::errors::CliError;
 use super::nearest::nearest;
+use super::table::{JOB, Takes};
 use rlaunch_core::duration;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Span;
@@ -51,7 +52,10 @@ pub(super) fn count_or_none(option: &OsBytes, value: &OsBytes, most: u32) -> Res
 
 /// The option, or the variable that stands for it, with a value.
 pub(super) fn spell(option: &OsBytes, value: &str) -> String {
-    let between = if option.starts_with(b"-") { ' ' } else { '=' };
+    // As a word of its own, a value that may be left out would be the program.
+    let takes_maybe = |name: &[u8]| JOB.by_name(name).is_some_and(|row| matches!(row.takes, Takes::Maybe(_)));
+    let is_apart = option.starts_with(b"-") && !option.strip_prefix(b"--").is_some_and(takes_maybe);
+    let between = if is_apart { ' ' } else { '=' };
     format!("{option}{between}{value}")
 }
 

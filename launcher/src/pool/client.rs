@@ -8,20 +8,21 @@ use rlaunch_core::error::Hint;
 use rlaunch_core::exit;
 use rlaunch_core::hostlist::{self, Alone, Entry};
 use rlaunch_core::id::{JobId, NodeId};
+use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
 use rlaunch_core::pool::Need;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::frozen::pool::{
-    Granted, HEADER, Holder, MAX_REPLY, PoolReply, PoolRequest, Refusal, Report, Slices, VERSION, Want, body_len,
-    common_version,
+    Granted, HEADER, Holder, HostReport, MAX_REPLY, PoolReply, PoolRequest, Refusal, Report, Slices, VERSION, Want,
+    body_len, common_version,
 };
 use rlaunch_sys::{fd, pidfd, signals, unix};
 use std::borrow::Cow;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a pool may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -61,6 +62,9 @@ pub(crate) enum PoolError {
     Version { name: String },
     #[error("the pool {name} is starting or ending: its process {pid} takes no commands now")]
     Between { name: String, pid: u32 },
+    /// It has ended, and some of its hosts were not seen empty.
+    #[error("the pool {name} has ended, and {}", show::remains(hosts))]
+    Remains { name: String, hosts: Vec<HostReport> },
 }
 
 /// The names of other pools, or the directory in which the pool is up.
@@ -78,7 +82,11 @@ impl Hint for PoolError {
             Self::None { name, elsewhere: Some((_, way)), .. } => {
                 format!("{way} rlaunch, for the pool {name} there").into()
             }
-            Self::None { name, .. } => format!("rlaunch pool up {name} -H LIST").into(),
+            Self::None { name, others, .. } => {
+                let near = nearest(name.as_bytes(), others.iter().map(String::as_str));
+                let near = near.map(|near| format!("the name {near}\n")).unwrap_or_default();
+                format!("{near}rlaunch pool up {name} -H LIST").into()
+            }
             Self::Unsafe { .. } => "remove that directory, or set XDG_RUNTIME_DIR to one of your own".into(),
             Self::Silent { name, .. } => format!("rlaunch pool status {name}").into(),
             Self::Stopped { name, pid, .. } => {
@@ -86,6 +94,10 @@ impl Hint for PoolError {
             }
             Self::Left { .. } => "the same again".into(),
             Self::Between { .. } => "the same again, in a moment".into(),
+            Self::Remains { hosts, .. } => {
+                let host = hosts.first().map(|host| host.name.to_string()).unwrap_or_default();
+                format!("ssh {host} pgrep -l rlaunch\nkill -CONT there, for processes that are stopped").into()
+            }
             Self::Busy { .. } => "--wait, until they have ended\n--evict, which ends them".into(),
             Self::Version { name } => format!("rlaunch pool down {name}, by that rlaunch, and up again").into(),
             Self::Refused { name, refusal } => return show::way_out(name, refusal),
@@ -201,6 +213,37 @@ impl Line {
         self.send(request)?;
         self.receive()
     }
+
+    /// Waits for a word that may take long. `say` prints a note when the pool answers nothing else either, and returns whether the user
+    /// is there still.
+    ///
+    /// # Errors
+    /// The time is over, or the user has left.
+    fn wait(&self, limit: Option<Duration>, mut say: impl FnMut(&str) -> bool) -> Result<(), PoolError> {
+        let began = Instant::now();
+        let mut is_silent = false;
+        loop {
+            let left = limit.map_or(ANSWER, |limit| limit.saturating_sub(began.elapsed()).min(ANSWER));
+            fd::wait_for_any(&[self.stream.as_fd()], Some(left));
+            if fd::readable_now(&self.stream) {
+                return Ok(());
+            }
+            if left.is_zero() {
+                let (name, after) = (self.name.clone(), limit.unwrap_or_default());
+                return Err(PoolError::Stopped { name, pid: self.pid, after });
+            }
+            let silence = Self::open(&self.name).err().filter(|error| matches!(error, PoolError::Stopped { .. }));
+            let was_silent = std::mem::replace(&mut is_silent, silence.is_some());
+            // The pool may continue, and this client has its place in the queue.
+            if let Some(error) = silence.filter(|_| !was_silent && !fd::readable_now(&self.stream)) {
+                let text = super::described(&error);
+                let why = text.rsplit_once("does not answer: ").map_or(text.as_str(), |(_, why)| why);
+                if !say(&format!("rlaunch: still waiting for the pool {}: {why}\n", self.name)) {
+                    return Err(PoolError::Left { name: self.name.clone() });
+                }
+            }
+        }
+    }
 }
 
 /// A failure of the connection.
@@ -260,7 +303,7 @@ pub(super) fn ask(name: &str, what: &PoolRequest) -> Result<String, PoolError> {
 /// Ends a pool, and waits until nothing is left of it. `is_now`: a process that does not answer is killed.
 pub(super) fn down(name: &str, is_now: bool) -> Result<String, PoolError> {
     let asked = Line::open(name).and_then(|line| line.ask(&PoolRequest::Down { is_now }).map(|reply| (line, reply)));
-    let (mut line, reply) = match asked {
+    let (line, reply) = match asked {
         Err(PoolError::Stopped { pid, after, .. }) if is_now => return kill(name, pid, after),
         asked => asked?,
     };
@@ -268,11 +311,26 @@ pub(super) fn down(name: &str, is_now: bool) -> Result<String, PoolError> {
         PoolReply::Done => {}
         other => return Err(PoolError::unexpected(name, other)),
     }
+    fd::wait_for_any(&[line.stream.as_fd()], Some(ANSWER));
+    if !fd::readable_now(&line.stream)
+        && let Ok((report, _)) = status(name)
+    {
+        print(&format!("rlaunch: waiting for the pool {name}: {}\n", show::holders(&report.jobs, 0)));
+    }
     // Jobs may take as long as their --grace.
-    line.set_limit(None)?;
-    match (&line.stream).read(&mut [0]) {
+    line.wait(None, |text| {
+        print(text);
+        true
+    })?;
+    match receive(&line.stream) {
+        Ok(PoolReply::Report(Report { hosts, .. })) => {
+            let _end = (&line.stream).read(&mut [0]);
+            Err(PoolError::Remains { name: name.to_owned(), hosts })
+        }
         Ok(_) => Ok(String::new()),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(String::new()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+            Ok(String::new())
+        }
         Err(error) => Err(line.failed(&error)),
     }
 }
@@ -390,11 +448,13 @@ pub(crate) fn hold(
     line.send(&PoolRequest::EndsWithin(ends_within(run)))?;
     line.send(&PoolRequest::Want(Want { job, need, wait, evict, command }))?;
     let limit = match wait {
-        _ if !is_patient => Some(PATIENCE),
         Some(within) if !evict => Some(PATIENCE.saturating_add(Duration::from_nanos(within.nanos()))),
         _ => None,
     };
-    line.set_limit(limit)?;
+    // A job that waits is answered at once. The end of its wait is the pool's to decide.
+    if !is_patient {
+        line.set_limit(Some(PATIENCE))?;
+    }
     let granted = loop {
         match line.receive()? {
             PoolReply::Granted(granted) => break granted,
@@ -412,6 +472,7 @@ pub(crate) fn hold(
                 if !say(&format!("rlaunch: waiting for the pool {name}: {why}\n")) {
                     return Err(PoolError::Left { name });
                 }
+                line.wait(limit, &mut say)?;
             }
             // An earlier pool gives each job the same time to end.
             PoolReply::Unsupported(_) => {}

@@ -29,6 +29,8 @@ pub(super) struct Client {
     pub(super) limit: Option<Mono>,
     /// The hosts that it wants.
     pub(super) need: Option<Need>,
+    /// It ends the pool, and stays connected until then.
+    pub(super) awaits_end: bool,
     /// How long its job may take to end, if the client has sent that.
     pub(super) ends_within: Option<Span>,
 }
@@ -47,6 +49,7 @@ impl Client {
             is_greeted: false,
             limit: Some(limit),
             need: None,
+            awaits_end: false,
             ends_within: None,
         }
     }

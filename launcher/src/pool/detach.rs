@@ -17,18 +17,28 @@ use rlaunch_sys::pidfd::{self, How};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, IntoRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// The process that was called, while it waits for the outcome of a detached job.
+/// The process that was called, while it waits for the outcome of a detached job, or of the start of a pool.
 #[derive(Debug, Default)]
-pub(crate) struct Caller(Option<OwnedFd>);
+pub(crate) struct Caller(pub(super) Option<OwnedFd>);
 
 impl Caller {
-    /// Reports once that the job has its hosts, or why it waits for them. Returns whether that was read.
-    pub(crate) fn tell(&mut self, text: &str) -> bool {
-        self.0.take().is_none_or(|news| fd::write(news.as_raw_fd(), format!("{text}\0").as_bytes()).is_ok())
+    /// In a process of ours that has closed all descriptors but its own, by their numbers.
+    pub(crate) fn forget(self) {
+        let _closed = self.0.map(IntoRawFd::into_raw_fd);
+    }
+
+    pub(super) const fn is_elsewhere(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Reports once that the pool is up, or that the job has its hosts, or why it waits for them. Returns whether that was read.
+    pub(crate) fn tell(&mut self, text: &str, is_well: bool) -> bool {
+        let end = if is_well { '\0' } else { '\u{1}' };
+        self.0.take().is_none_or(|news| fd::write(news.as_raw_fd(), format!("{text}{end}").as_bytes()).is_ok())
     }
 }
 

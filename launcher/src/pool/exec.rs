@@ -158,7 +158,7 @@ fn text(outcomes: &[Outcome], out: &BTreeMap<u64, String>, by_slice: bool) -> St
     let mut text = String::new();
     let mut slice = None;
     for outcome in outcomes {
-        if by_slice && slice != Some(&outcome.slice) {
+        if by_slice && !outcome.slice.is_empty() && slice != Some(&outcome.slice) {
             slice = Some(&outcome.slice);
             text += &format!("slice {}\n", outcome.slice);
         }

@@ -15,7 +15,8 @@ mod show;
 mod up;
 
 use crate::cli::{self, Command, PoolCommand, PoolVerb};
-use crate::start::{answer, fail, refuse, with_site};
+use crate::start::{answer, fail, refuse, say, with_site};
+use crate::view::phrases;
 use client::PoolError;
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::wire::frozen::pool::PoolRequest;
@@ -54,7 +55,12 @@ pub(crate) fn run(args: Vec<OsString>, origin: Origin) -> u8 {
         (Some(name), PoolVerb::Add(hosts)) => match with_site(&origin, |site| hosts.entries(site)) {
             Ok(entries) => {
                 let lines: Vec<String> = entries.iter().map(|entry| entry.to_line(true)).collect();
-                asked(&name, &PoolRequest::Add(lines.join("\n").into()))
+                let added = asked(&name, &PoolRequest::Add(lines.join("\n").into()));
+                if added.is_ok() {
+                    let hosts = phrases::count(entries.len() as u64, "host");
+                    say(&format!("rlaunch: the pool {name} dials {hosts}; see rlaunch pool status {name}\n"));
+                }
+                added
             }
             Err(error) => return refuse(&error),
         },

@@ -14,7 +14,8 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::pool::{HostState, Need, Pool, PoolAction, PoolEvent};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::pool::{
-    Granted, GrantedHost, HEADER, Holder, MAX_REQUEST, PoolReply, PoolRequest, Refusal, VERSION, common_version,
+    Granted, GrantedHost, HEADER, Holder, HostReport, MAX_REQUEST, PoolReply, PoolRequest, Refusal, VERSION,
+    common_version,
 };
 use rlaunch_sys::directory_watch::DirectoryWatch;
 use rlaunch_sys::epoll::{Batch, ReadySet};
@@ -84,6 +85,8 @@ pub(super) struct Server {
     warned: BTreeMap<NodeId, OsBytes>,
     /// Hosts whose first dial has come to no end yet.
     opening: BTreeSet<NodeId>,
+    /// Hosts that have left while processes of a job may have been there.
+    unchecked: Vec<HostReport>,
 }
 
 impl Server {
@@ -127,6 +130,7 @@ impl Server {
             is_over: false,
             warned: BTreeMap::new(),
             opening: BTreeSet::new(),
+            unchecked: Vec::new(),
         };
         match watch.and_then(|watch| server.set.add(&watch, DIRECTORY).map(|()| watch)) {
             Ok(watch) => server.watch = Some(watch),
@@ -155,6 +159,7 @@ impl Server {
     /// Ends what is left: nothing of the pool remains.
     pub(super) fn finish(mut self) {
         self.event("pool.down", []);
+        self.report_unchecked();
         self.links.dismiss();
         self.room.remove(&self.lock);
     }
@@ -197,8 +202,7 @@ impl Server {
 
     /// The name of a host's slice; empty: it has none.
     fn slice(&self, node: NodeId) -> OsBytes {
-        let chips = self.hosts.get(&node).and_then(|named| named.entry.chips.as_ref());
-        chips.map(|chips| chips.slice.as_str().into()).unwrap_or_default()
+        self.hosts.get(&node).and_then(|named| named.entry.slice()).unwrap_or_default().into()
     }
 
     fn serve(&mut self, token: u64) {
@@ -354,7 +358,7 @@ impl Server {
             }
             PoolRequest::Down { is_now } => {
                 // This client stays connected until the pool ends.
-                client.limit = None;
+                (client.limit, client.awaits_end) = (None, true);
                 self.log("down: the pool ends");
                 self.end(is_now);
                 PoolReply::Done
@@ -473,13 +477,7 @@ impl Server {
             PoolAction::Refuse(hold, refusal) => self.last_reply(hold, &PoolReply::Refused(refusal)),
             PoolAction::End(hold, is_now) => self.end_job(hold, is_now),
             PoolAction::Watch(node, job) => self.links.ask(node, job),
-            PoolAction::Close(node) => {
-                self.log(&format!("{}: leaves", self.name(node)));
-                self.event("host.left", [("host", self.name(node).to_string().into())]);
-                self.hosts.remove(&node);
-                self.opening.remove(&node);
-                self.links.close(node);
-            }
+            PoolAction::Close(node, job) => self.take_leave(node, job),
             PoolAction::Over => self.is_over = true,
         }
     }

@@ -132,6 +132,17 @@ pub(super) fn way_out(name: &str, refusal: &Refusal) -> Option<Cow<'static, str>
     }
 }
 
+/// Hosts that may not be empty, each with the job of which processes may be left.
+pub(super) fn remains(hosts: &[HostReport]) -> String {
+    let job = |host: &HostReport| host.job.map(|job| job.short()).unwrap_or_default();
+    let mut all: Vec<String> =
+        hosts.iter().take(NAMED).map(|host| format!("{} (job {})", host.name, job(host))).collect();
+    if hosts.len() > NAMED {
+        all.push(format!("{} more", hosts.len() - NAMED));
+    }
+    format!("processes may be left on {}", all.join(", "))
+}
+
 /// A pool: its name, its report and its slices.
 pub(super) type Shown<'a> = (&'a str, Report, Slices);
 

@@ -1,11 +1,12 @@
 //! `rlaunch pool up`: the process that starts a pool, and waits until its hosts were reached.
 
 use super::client;
+use super::detach::Caller;
 use super::events::Events;
 use super::links::Links;
 use super::room::{self, Owner, Room};
 use super::server::Server;
-use crate::cli::PoolUp;
+use crate::cli::{PoolUp, slots_of};
 use crate::edges::now;
 use crate::start::{fail, say};
 use crate::view::phrases;
@@ -16,12 +17,10 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frozen::pool::{PoolReply, PoolRequest};
 use rlaunch_sys::background::{self, Side};
-use rlaunch_sys::fd;
 use rlaunch_sys::origin::Origin;
-use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 
 /// Everything, to the exit code.
@@ -29,7 +28,7 @@ pub(super) fn run(name: &str, plan: &PoolUp, (hosts, sizes): (Vec<Entry>, Vec<u3
     if let Some(wrong) = origin.interruptibly(|| in_other_pool(name, &hosts)) {
         return fail(&wrong);
     }
-    let mut caller = Caller(None);
+    let mut caller = Caller::default();
     if !plan.is_foreground {
         caller = match background::split() {
             Ok(Side::Front { news, .. }) => return origin.interruptibly(|| wait(name, news)),
@@ -40,29 +39,18 @@ pub(super) fn run(name: &str, plan: &PoolUp, (hosts, sizes): (Vec<Entry>, Vec<u3
     match serve((name, plan), (hosts, sizes), origin, &mut caller) {
         Ok(code) => code,
         Err(why) => {
-            caller.tell(&format!("error: {why}\n"), false);
+            tell(&mut caller, &format!("error: {why}\n"), false);
             exit::LAUNCH
         }
     }
 }
 
-/// The user at the start of a pool: by a pipe to the process that was called, or here.
-struct Caller(Option<OwnedFd>);
-
-impl Caller {
-    const fn is_elsewhere(&self) -> bool {
-        self.0.is_some()
+/// Reports the outcome to the user: by the process that was called, or here. Returns whether it was read.
+fn tell(caller: &mut Caller, text: &str, is_up: bool) -> bool {
+    if !caller.is_elsewhere() {
+        say(text);
     }
-
-    /// Reports the outcome, once. Returns whether it was read.
-    fn tell(&mut self, text: &str, is_up: bool) -> bool {
-        let Some(news) = self.0.take() else {
-            say(text);
-            return true;
-        };
-        let text = format!("{text}{}", if is_up { '\0' } else { '\u{1}' });
-        fd::write(news.as_raw_fd(), text.as_bytes()).is_ok()
-    }
+    caller.tell(text, is_up)
 }
 
 /// The caller's process: prints what the other one reports, until that is up or has failed.
@@ -118,7 +106,7 @@ fn serve(
     let text = report(name, (count, server.slice_count()), &lost, &room);
     let is_up = count > 0;
     // Without a reader the user has left, and knows nothing of the pool.
-    if !caller.tell(&text, is_up) || !is_up {
+    if !tell(caller, &text, is_up) || !is_up {
         server.end(true);
     }
     server.run(false);
@@ -157,50 +145,27 @@ fn report(name: &str, (count, slices): (usize, usize), lost: &[(OsBytes, OsBytes
     text
 }
 
-/// Numbers of hosts and chips of slices, by their names.
-fn sizes<'a>(hosts: impl Iterator<Item = &'a Entry>) -> BTreeMap<&'a str, (u32, u32)> {
-    let mut sizes: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
-    for chips in hosts.filter_map(|entry| entry.chips.as_ref()).filter(|chips| !chips.slice.is_empty()) {
-        let (hosts, devices) = sizes.entry(&chips.slice).or_default();
-        *hosts += 1;
-        *devices += chips.devices;
-    }
-    sizes
-}
-
-/// The error about slices that differ in their number of hosts or chips.
-fn differ((first, size): (&str, (u32, u32)), (other, differs): (&str, (u32, u32))) -> String {
-    let words = |(hosts, chips): (u32, u32)| format!("{} and {chips} chips", phrases::count(hosts.into(), "host"));
-    format!(
-        "slices of a pool have the same size, but {first} has {}, and {other} has {}\n  try     the same number of hosts for each slice",
-        words(size),
-        words(differs)
-    )
-}
-
 /// Why hosts cannot join those that a pool has: slices join as a whole, and have one size.
 pub(super) fn wrong_addition<'a>(has: impl Iterator<Item = &'a Entry>, new: &[Entry]) -> Option<String> {
     let has: Vec<&Entry> = has.collect();
-    let (known, joining) = (sizes(has.iter().copied()), sizes(new.iter()));
-    if let Some(slice) = joining.keys().find(|slice| known.contains_key(*slice)) {
+    let of = |slice: &str| has.iter().copied().filter(|entry| entry.slice() == Some(slice)).collect::<Vec<_>>();
+    if let Some(slice) = new.iter().filter_map(Entry::slice).find(|slice| !of(slice).is_empty()) {
         return Some(format!(
             "the pool has other hosts of slice {slice}\n  try     rlaunch pool remove for these, then add with all hosts of the slice"
         ));
     }
-    let is_sliced = |entry: &Entry| entry.chips.as_ref().is_some_and(|chips| !chips.slice.is_empty());
-    if let Some(entry) = new.iter().find(|entry| !has.is_empty() && is_sliced(entry) == known.is_empty()) {
-        let why = if known.is_empty() {
-            "has a slice, and the hosts of the pool have none"
-        } else {
-            "has no slice, and the hosts of the pool have"
-        };
-        return Some(format!(
-            "{} {why}\n  try     slice=NAME id=N in the hostfiles of all hosts, or of none",
-            entry.host
-        ));
-    }
-    let largest = known.into_iter().max_by_key(|(_, size)| *size)?;
-    joining.into_iter().find(|(_, size)| *size != largest.1).map(|other| differ(largest, other))
+    let way_out = "try     slice=NAME id=N in the hostfiles of all hosts, alike for all slices, or of none";
+    // Other slices of the pool may have lost hosts.
+    let largest = has.iter().filter_map(|entry| entry.slice()).max_by_key(|slice| of(slice).len());
+    let sliced = new.iter().find(|entry| entry.slice().is_some());
+    let wrong = match (largest, sliced) {
+        (None, None) => return None,
+        (None, Some(entry)) if !has.is_empty() => {
+            format!("{} has a slice, and the hosts of the pool have none", entry.host)
+        }
+        (slice, _) => slots_of(slice.map(of).unwrap_or_default().into_iter().chain(new)).err()?.to_string(),
+    };
+    Some(format!("{wrong}\n  {way_out}"))
 }
 
 /// A host that another pool of the user has.
@@ -236,9 +201,10 @@ mod tests {
         assert_eq!(wrong("n[4-5] slice=c id=0 devices=4"), "");
         for (text, why) in [
             ("n3 slice=b id=0 devices=4", "the pool has other hosts of slice b\n  try     rlaunch pool remove"),
-            ("n4 slice=c id=0 devices=4", "but a has 2 hosts and 8 chips, and c has 1 host and 4 chips"),
-            ("n[4-5] slice=c id=0 devices=8", "and c has 2 hosts and 16 chips"),
-            ("n4", "n4 has no slice, and the hosts of the pool have"),
+            ("n4 slice=c id=0 devices=4", "slice c has 1 host, and slice a has 2"),
+            ("n[4-5] slice=c id=0 devices=8", "slice c has 8 chips on a host, and slice a has 4"),
+            ("n4", "n4 has no slice"),
+            ("n[4-5] slice=c id=0 devices=4 slots=4", "slice c has 4 ranks on a host, and slice a has 1"),
         ] {
             assert!(wrong(text).contains(why), "{text}: {}", wrong(text));
         }

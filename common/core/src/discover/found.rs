@@ -110,7 +110,7 @@ fn slices(list: &[Entry]) -> Vec<(String, Vec<&Entry>)> {
     let mut at: BTreeMap<&str, usize> = BTreeMap::new();
     let mut slices: Vec<(String, Vec<&Entry>)> = Vec::new();
     for entry in list {
-        let named = entry.chips.as_ref().map(|chips| chips.slice.as_str()).filter(|slice| !slice.is_empty());
+        let named = entry.slice();
         let name = named.unwrap_or(&entry.host.name);
         let index = *at.entry(name).or_insert_with(|| {
             slices.push((name.into(), Vec::new()));

@@ -114,6 +114,12 @@ impl Entry {
     pub fn slots(&self) -> u32 {
         self.slots.unwrap_or(self.named)
     }
+
+    /// Its slice, if it is one of a slice.
+    #[must_use]
+    pub fn slice(&self) -> Option<&str> {
+        self.chips.as_ref().map(|chips| chips.slice.as_str()).filter(|slice| !slice.is_empty())
+    }
 }
 
 /// Names beside hosts that a list may have.

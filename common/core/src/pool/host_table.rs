@@ -2,6 +2,7 @@
 
 use super::Need;
 use crate::id::{HoldId, JobId, NodeId};
+use crate::time::Mono;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -88,6 +89,8 @@ pub struct PoolHost {
     used: Use,
     is_warned: bool,
     is_draining: bool,
+    /// When a pool that ends waits no longer for the end of the last job there.
+    empty_by: Mono,
 }
 
 impl PoolHost {
@@ -183,7 +186,8 @@ impl HostTable {
         let node = NodeId::new(self.next);
         self.next = self.next.saturating_add(1);
         let (link, used) = (Link::Opening, Use::None);
-        self.hosts.insert(node, PoolHost { slots, slice, link, used, is_warned: false, is_draining: false });
+        let (is_warned, is_draining, empty_by) = (false, false, Mono::from_nanos(0));
+        self.hosts.insert(node, PoolHost { slots, slice, link, used, is_warned, is_draining, empty_by });
         self.slice_size =
             self.slice_size.max(self.hosts.values().filter(|host| slice.is_some() && host.slice == slice).count());
         node
@@ -237,10 +241,10 @@ impl HostTable {
     }
 
     /// The job of a connection has ended. Returns its hosts that can be asked whether they are empty.
-    pub(super) fn on_closed(&mut self, hold: HoldId, job: JobId) -> Vec<NodeId> {
+    pub(super) fn on_closed(&mut self, hold: HoldId, job: JobId, empty_by: Mono) -> Vec<NodeId> {
         let mut asked = Vec::new();
         for (node, host) in self.hosts.iter_mut().filter(|(_, host)| host.holder() == Some(hold)) {
-            host.used = Use::Emptying(job);
+            (host.used, host.empty_by) = (Use::Emptying(job), empty_by);
             if host.link == Link::Up {
                 asked.push(*node);
             }
@@ -248,19 +252,30 @@ impl HostTable {
         asked
     }
 
-    /// Hosts that leave now: those that are being drained and are empty. When the pool ends, all that are empty, and lost ones.
-    pub(super) fn leaving(&mut self, is_ending: bool) -> Vec<NodeId> {
-        let leaves = |host: &PoolHost| {
-            let is_empty = match host.used {
-                Use::None => true,
-                Use::Held(_) => false,
-                Use::Emptying(_) => host.link != Link::Up,
-            };
+    /// The pool ends. Hosts that are not empty have so long; with `is_now`, no longer.
+    pub(super) fn on_end(&mut self, empty_by: Mono, is_now: bool) {
+        for host in self.hosts.values_mut() {
+            host.empty_by = if is_now { empty_by } else { host.empty_by.max(empty_by) };
+        }
+    }
+
+    /// When the first host leaves that is not empty yet, if the pool ends.
+    pub(super) fn empty_by(&self) -> Option<Mono> {
+        self.hosts.values().filter(|host| host.last_job().is_some()).map(|host| host.empty_by).min()
+    }
+
+    /// Hosts that leave now: those that are being drained and are empty. When the pool ends, at this time, all that are empty, lost, or late,
+    /// each with the job of which processes may be left.
+    pub(super) fn leaving(&mut self, ending: Option<Mono>) -> Vec<(NodeId, Option<JobId>)> {
+        let leaves = |host: &PoolHost| match (host.used, ending) {
+            (Use::None, _) => ending.is_some() || host.is_draining,
             // A host that may still hold something is named for as long as the pool lives.
-            is_empty && (is_ending || (host.is_draining && host.used == Use::None))
+            (Use::Held(_), _) | (Use::Emptying(_), None) => false,
+            (Use::Emptying(_), Some(now)) => host.link != Link::Up || host.empty_by <= now,
         };
-        let all: Vec<NodeId> = self.hosts.iter().filter(|(_, host)| leaves(host)).map(|(node, _)| *node).collect();
-        for node in &all {
+        let leaving = self.hosts.iter().filter(|(_, host)| leaves(host));
+        let all: Vec<_> = leaving.map(|(node, host)| (*node, host.last_job())).collect();
+        for (node, _) in &all {
             self.hosts.remove(node);
         }
         all

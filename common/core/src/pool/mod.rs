@@ -20,7 +20,7 @@ use host_table::HostTable;
 
 /// Jobs that may wait.
 pub const MOST_WAITING: usize = 1024;
-/// How long a job without `--wait` waits for hosts on which the last job has just ended.
+/// How long a job without `--wait`, and a pool that ends, wait for hosts on which the last job has just ended.
 pub const EMPTY_WITHIN: Span = Span::from_secs(15);
 
 /// How long the first hosts are waited for, while they get empty and later ones are free. Mostly they take a few milliseconds.
@@ -80,8 +80,8 @@ pub enum PoolAction {
     End(HoldId, bool),
     /// Report when nothing of this job is left on a host.
     Watch(NodeId, JobId),
-    /// A host has left: its connection is to be closed.
-    Close(NodeId),
+    /// A host has left: its connection is to be closed. The job of which processes may be left there.
+    Close(NodeId, Option<JobId>),
     /// The pool has ended.
     Over,
 }
@@ -241,7 +241,9 @@ impl Pool {
     pub fn poll_timeout(&self) -> Option<Mono> {
         let orderly = self.orderly_until.filter(|_| !self.queue.is_empty());
         let ends = self.holds.values().map(|hold| hold.ends_by);
-        earliest_of(self.queue.iter().map(|waiting| waiting.until).chain(ends).chain([orderly, self.idle_end()]))
+        let empty_by = self.ending.and_then(|_| self.hosts.empty_by());
+        let others = [orderly, self.idle_end(), empty_by];
+        earliest_of(self.queue.iter().map(|waiting| waiting.until).chain(ends).chain(others))
     }
 
     fn idle_end(&self) -> Option<Mono> {
@@ -281,9 +283,11 @@ impl Pool {
 
     fn close(&mut self, now: Mono, hold: HoldId) {
         self.queue.retain(|waiting| waiting.hold != hold);
-        let Some(Hold { job, .. }) = self.holds.remove(&hold) else { return };
+        let Some(Hold { job, ends_within, .. }) = self.holds.remove(&hold) else { return };
         self.orderly_until = Some(now + ORDER_WITHIN);
-        for node in self.hosts.on_closed(hold, job) {
+        // Without its launcher, a job takes its own time to end on its hosts.
+        let empty_within = if self.ending == Some(true) { EMPTY_WITHIN } else { ends_within };
+        for node in self.hosts.on_closed(hold, job, now + empty_within) {
             self.out.push_back(PoolAction::Watch(node, job));
         }
     }
@@ -294,6 +298,7 @@ impl Pool {
             return;
         }
         self.ending = Some(is_now);
+        self.hosts.on_end(now + EMPTY_WITHIN, is_now);
         for waiting in core::mem::take(&mut self.queue) {
             self.out.push_back(PoolAction::Refuse(waiting.hold, Refusal::Ending));
         }
@@ -319,8 +324,8 @@ impl Pool {
             }
         }
         self.answer_the_rest(now);
-        for node in self.hosts.leaving(self.ending.is_some()) {
-            self.out.push_back(PoolAction::Close(node));
+        for (node, job) in self.hosts.leaving(self.ending.map(|_| now)) {
+            self.out.push_back(PoolAction::Close(node, job));
         }
         self.idle_since = match self.holds.is_empty() && self.queue.is_empty() {
             true => self.idle_since.or(Some(now)),

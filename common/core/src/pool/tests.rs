@@ -224,7 +224,7 @@ fn lost_warned_and_draining_hosts_are_left_out() {
     pool.handle(T0, PoolEvent::Lost(NodeId::new(0)));
     pool.handle(T0, PoolEvent::Warned(NodeId::new(1), true));
     pool.handle(T0, PoolEvent::Drain(NodeId::new(2)));
-    assert_eq!(drain(&mut pool), [PoolAction::Close(NodeId::new(2))]);
+    assert_eq!(drain(&mut pool), [PoolAction::Close(NodeId::new(2), None)]);
     assert_eq!(asked(&mut pool, 1, Need::All), granted(1, &[3]));
     let few = PoolAction::Refuse(hold(2), Refusal::TooFew { usable: 1, hosts: 3 });
     assert_eq!(asked(&mut pool, 2, Need::Hosts(2)), [few]);
@@ -255,7 +255,7 @@ fn draining_host_leaves_when_its_job_has_left() {
     pool.handle(T0, PoolEvent::Drain(NodeId::new(0)));
     assert_eq!(drain(&mut pool), []);
     let node = NodeId::new(0);
-    assert_eq!(end(&mut pool, 1, &[0]), [PoolAction::Watch(node, job(1)), PoolAction::Close(node)]);
+    assert_eq!(end(&mut pool, 1, &[0]), [PoolAction::Watch(node, job(1)), PoolAction::Close(node, None)]);
     assert_eq!(pool.add(2, None), NodeId::new(2), "a slot is never given again");
 }
 
@@ -267,13 +267,41 @@ fn end_of_a_pool_waits_for_its_jobs() {
     drain(&mut pool);
     pool.handle(T0, PoolEvent::Down(false));
     let (refuse, term) = (PoolAction::Refuse(hold(2), Refusal::Ending), PoolAction::End(hold(1), false));
-    assert_eq!(drain(&mut pool), [refuse, term, PoolAction::Close(NodeId::new(1))]);
+    assert_eq!(drain(&mut pool), [refuse, term, PoolAction::Close(NodeId::new(1), None)]);
     assert_eq!(asked(&mut pool, 3, Need::Hosts(1)), [PoolAction::Refuse(hold(3), Refusal::Ending)]);
     pool.handle(T0, PoolEvent::Down(true));
     assert_eq!(drain(&mut pool), [PoolAction::End(hold(1), true)]);
     let node = NodeId::new(0);
-    let last = [PoolAction::Watch(node, job(1)), PoolAction::Close(node), PoolAction::Over];
+    let last = [PoolAction::Watch(node, job(1)), PoolAction::Close(node, None), PoolAction::Over];
     assert_eq!(end(&mut pool, 1, &[0]), last);
+}
+
+/// A host that never reports its end, as with a stopped guardian, holds up the end of a pool for a known time.
+#[test]
+fn host_that_does_not_get_empty_leaves_a_pool_that_ends() {
+    let node = NodeId::new(0);
+    let left = [PoolAction::Close(node, Some(job(1))), PoolAction::Over];
+    for (is_now, until) in [(false, 30), (true, 20)] {
+        let mut pool = pool(1, |_| None);
+        asked(&mut pool, 1, Need::All);
+        pool.handle(T0, PoolEvent::EndsWithin(hold(1), Span::from_secs(25)));
+        pool.handle(T0, PoolEvent::Down(is_now));
+        pool.handle(at(5), PoolEvent::Closed(hold(1)));
+        assert_eq!(drain(&mut pool).last(), Some(&PoolAction::Watch(node, job(1))));
+        assert_eq!(pool.poll_timeout(), Some(at(until)), "{is_now}");
+        pool.handle_timeout(at(until));
+        assert_eq!(drain(&mut pool), left, "{is_now}");
+    }
+    // The job has ended long ago.
+    let mut late = pool(1, |_| None);
+    asked(&mut late, 1, Need::All);
+    late.handle(T0, PoolEvent::Closed(hold(1)));
+    late.handle_timeout(at(1_000));
+    assert_eq!(drain(&mut late), [PoolAction::Watch(node, job(1))]);
+    late.handle(at(1_000), PoolEvent::Down(false));
+    assert_eq!((drain(&mut late), late.poll_timeout()), (vec![], Some(at(1_015))));
+    late.handle(at(1_001), PoolEvent::Lost(node));
+    assert_eq!(drain(&mut late), left, "nothing is known of a lost host");
 }
 
 #[test]
@@ -290,7 +318,7 @@ fn pool_without_a_job_ends_after_a_while() {
     pool.handle_timeout(at(14));
     assert_eq!(drain(&mut pool), []);
     pool.handle_timeout(at(15));
-    assert_eq!(drain(&mut pool), [PoolAction::Close(node), PoolAction::Over]);
+    assert_eq!(drain(&mut pool), [PoolAction::Close(node, None), PoolAction::Over]);
 }
 
 #[test]
@@ -341,7 +369,7 @@ fn state_of_a_slice_is_the_one_that_keeps_it_from_jobs_the_longest() {
     // A slice that is being drained has its job still.
     pool.handle(T0, PoolEvent::Drain(NodeId::new(0)));
     assert_eq!(states(&pool).first(), Some(&held));
-    assert_eq!(end(&mut pool, 1, &[0]).last(), Some(&PoolAction::Close(NodeId::new(0))));
+    assert_eq!(end(&mut pool, 1, &[0]).last(), Some(&PoolAction::Close(NodeId::new(0), None)));
     assert_eq!(states(&pool).first(), Some(&SliceState::Emptying));
 }
 
@@ -426,7 +454,9 @@ impl Truth {
                     id
                 }
                 PoolAction::Busy(id) | PoolAction::Refuse(id, _) => id,
-                PoolAction::Queued(..) | PoolAction::End(..) | PoolAction::Watch(..) | PoolAction::Close(_) => continue,
+                PoolAction::Queued(..) | PoolAction::End(..) | PoolAction::Watch(..) | PoolAction::Close(..) => {
+                    continue;
+                }
                 PoolAction::Over => panic!("it was not to end"),
             };
             assert!(self.answered.insert(id), "answered twice");

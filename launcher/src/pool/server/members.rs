@@ -6,10 +6,10 @@ use super::Server;
 use crate::edges::now;
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::hostlist::{Entry, fold};
-use rlaunch_core::id::NodeId;
+use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::pool::{PoolEvent, PoolHost};
-use rlaunch_core::wire::frozen::pool::{HostReport, Refusal, Report, SliceReport, Slices};
+use rlaunch_core::wire::frozen::pool::{HostReport, HostWord, PoolReply, Refusal, Report, SliceReport, Slices};
 
 /// Longest list of names in a line.
 const LONGEST: usize = 120;
@@ -29,9 +29,8 @@ impl Server {
         let target = |entry: &Entry| Target::of(&entry.host).map_err(|error| Refusal::Lines(error.to_string().into()));
         let targets = entries.iter().map(target).collect::<Result<Vec<_>, _>>()?;
         for (entry, target) in entries.into_iter().zip(targets) {
-            let slice = entry.chips.as_ref().filter(|chips| !chips.slice.is_empty()).map(|chips| chips.slice.clone());
             let count = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-            let slice = slice.map(|slice| *self.slots.entry(slice).or_insert(count));
+            let slice = entry.slice().map(|slice| *self.slots.entry(slice.to_owned()).or_insert(count));
             let node = self.pool.add(entry.slots(), slice);
             self.links.add(node, target, self.room.control(node.get()));
             let name = entry.host.to_string().into();
@@ -60,6 +59,38 @@ impl Server {
             self.notify(PoolEvent::Drain(node));
         }
         Ok(())
+    }
+
+    /// A host leaves, perhaps with processes of this job.
+    pub(super) fn take_leave(&mut self, node: NodeId, job: Option<JobId>) {
+        let Some(Named { name, .. }) = self.hosts.get(&node) else { return };
+        let host = HostReport {
+            name: name.clone(),
+            slice: self.slice(node),
+            state: HostWord::Emptying,
+            job,
+            note: OsBytes::default(),
+        };
+        let what = if job.is_some() { show::remains(core::slice::from_ref(&host)) } else { "leaves".to_owned() };
+        self.log(&format!("{}: {what}", host.name));
+        self.event(
+            "host.left",
+            [("host", host.name.to_string().into()), ("job", job.map(|job| job.to_string()).into())],
+        );
+        self.unchecked.extend(job.map(|_| host));
+        self.hosts.remove(&node);
+        self.opening.remove(&node);
+        self.links.close(node);
+    }
+
+    /// The commands that end the pool hear of the hosts that may not be empty.
+    pub(super) fn report_unchecked(&mut self) {
+        if self.unchecked.is_empty() {
+            return;
+        }
+        let reply = PoolReply::Report(Report { hosts: std::mem::take(&mut self.unchecked), ..self.report() });
+        let ending = self.clients.iter().filter(|(_, client)| client.awaits_end).map(|(hold, _)| *hold);
+        ending.collect::<Vec<_>>().into_iter().for_each(|hold| self.reply(hold, &reply));
     }
 
     /// The hosts that a name means: a host, else the hosts of a slice, by its name or its slot.
