@@ -16,11 +16,13 @@ import unittest.mock
 from rlaunch.groups import End, WorkerDied, WorkerError
 from rlaunch.groups import _calls as wire
 from rlaunch.groups import _codec as codec
+from rlaunch.groups import _controller
+from rlaunch.groups import _notice as notice
 from rlaunch.groups import worker
 from rlaunch.groups._arena import Arena
 from rlaunch.groups._mapped import Mapped
 from rlaunch.groups._calls import Event
-from rlaunch.groups._controller import Future, rebuilt
+from rlaunch.groups._controller import Controller, Future, rebuilt
 from rlaunch.groups._identity import importing
 from rlaunch.groups._start import _places, path_of
 from rlaunch.groups.worker import class_of, methods_of
@@ -163,6 +165,17 @@ class Ends(unittest.TestCase):
         self.assertEqual(str(died), "rank 3 of group gen on node1 exited with code 3; its last words:\noh")
         error = pickle.loads(pickle.dumps(WorkerError(1, "Odd", "text", "trace")))
         self.assertEqual(str(error), "rank 1: Odd: text")
+
+
+class Waits(unittest.TestCase):
+    def test_a_thread_that_waits_behind_another_prints_a_line(self):
+        waits, lines = Controller(), []
+        # As if another thread read the connections.
+        waits._is_led = True
+        quick = unittest.mock.patch.multiple(notice, CALL=0.0, say=lines.append)
+        with quick, unittest.mock.patch.object(_controller, "SLICE", 0.01):
+            self.assertTrue(waits.wait(lambda: bool(lines), None, lambda: "train of rank 3"))
+        self.assertRegex(lines[0], "waiting for train of rank 3$")
 
 
 class Classes(unittest.TestCase):

@@ -487,6 +487,15 @@ int rl_calls_post(rl_calls *calls, const uint32_t *peers, size_t peer_count, con
 /* The next event. RL_E_TIMEOUT: none came in time, or a signal did. The bytes of a frame are written to `room` if they fit there, and
  * bytes.data is NULL then. Else the caller frees them with rl_buffer_free, and no frame is plain. room may be NULL. */
 int rl_calls_next(rl_calls *calls, int64_t timeout, rl_event *event, uint8_t *room, size_t size);
+/* rl_calls_post to one peer, and then rl_calls_next: a worker sends its answer and waits for the next call. */
+int rl_calls_answer(rl_calls *calls, uint32_t peer, const char *frame, size_t len, int64_t timeout, rl_event *event, uint8_t *room,
+                    size_t size);
+/* Several events at once. The call waits until `wanted` workers have returned from `call`, until anything else has come, or until 1 ms after
+ * the first event. `last` is the worker that was called last, or UINT32_MAX: for up to 1 ms its answer alone ends the wait. Then `room` has the number of entries (uint64_t) and the entries, without gaps. An entry is one plain frame, or several
+ * that differ by their peer only: kind, codec, count, length of the text, length of the part, number of peers (uint32_t each), call
+ * (uint64_t), the peers (uint32_t each), the text, and the part. Without any entry, the next event is not plain or too large, and
+ * rl_calls_next returns it. RL_E_TIMEOUT as above. */
+int rl_calls_gather(rl_calls *calls, int64_t timeout, uint64_t call, size_t wanted, uint32_t last, uint8_t *room, size_t size);
 
 #ifdef __cplusplus
 }

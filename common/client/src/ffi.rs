@@ -256,16 +256,17 @@ mod given {
     }
 
     impl Given<'_, (*mut u8, usize)> {
+        pub(crate) const fn has_room(&self, len: usize) -> bool {
+            !self.0.0.is_null() && len <= self.0.1
+        }
+
         /// Copies these bytes to the caller's room, if they fit. Whether they do.
         pub(crate) fn fill(&self, parts: [&[u8]; 2]) -> bool {
-            let fits = !self.0.0.is_null() && parts[0].len().saturating_add(parts[1].len()) <= self.0.1;
-            if fits {
-                // SAFETY: given by the header's rules: room for so many bytes, for this call alone; the first part fits.
-                unsafe { self.0.0.copy_from_nonoverlapping(parts[0].as_ptr(), parts[0].len()) };
-                // SAFETY: the same, after the first part.
-                let rest = unsafe { self.0.0.add(parts[0].len()) };
-                // SAFETY: the same: both fit together.
-                unsafe { rest.copy_from_nonoverlapping(parts[1].as_ptr(), parts[1].len()) };
+            let (fits, mut to) = (self.has_room(parts[0].len().saturating_add(parts[1].len())), self.0.0);
+            for part in parts.iter().filter(|_| fits) {
+                // SAFETY: given by the header's rules: room for so many bytes, for this call alone; all parts fit.
+                unsafe { to.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+                to = to.wrapping_add(part.len());
             }
             fits
         }

@@ -269,6 +269,8 @@ _SIGNATURES: dict[str, tuple] = {
     "rl_calls_send": (_int, [_handle, _words, _size, _out(Frame), _out(Bytes), _size, _out(Part), _size]),
     "rl_calls_post": (_int, [_handle, _handle, _size, _bytes, _size]),
     "rl_calls_next": (_int, [_handle, _ms, _handle, _handle, _size]),
+    "rl_calls_answer": (_int, [_handle, ctypes.c_uint32, _bytes, _size, _ms, _handle, _handle, _size]),
+    "rl_calls_gather": (_int, [_handle, _ms, ctypes.c_uint64, _size, ctypes.c_uint32, _handle, _size]),
 }
 
 _REMEDY = "the package is not whole: install the wheel that scripts/build-client makes (pip install --force-reinstall rlaunch-*.whl)"

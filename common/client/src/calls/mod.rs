@@ -3,9 +3,11 @@
 //! No thread runs here. The thread that asks for the next event waits at the epoll, reads all connections that have something, and sends
 //! what waits for room. Any thread may send at the same time.
 
+mod answers;
 mod attach;
 mod door;
 mod peer;
+pub(crate) mod plain;
 pub(crate) mod record;
 
 use crate::kernel::Bell;
@@ -26,6 +28,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes that are read at a time.
 const SCRATCH: usize = 64 << 10;
+/// Bytes of a frame that is put together before it is sent: a copy costs less than slices do in each call of the kernel.
+const SMALL: usize = 1 << 10;
 /// How long a sender waits for a reader that takes nothing: after that the bytes wait without it.
 const STALLED: Duration = Duration::from_millis(100);
 /// Connections that one wake-up of the epoll serves.
@@ -204,12 +208,24 @@ impl Calls {
 
     /// The next event; `None`: none came in time, or a signal did.
     pub(crate) fn next(&self, within: Option<Duration>) -> io::Result<Option<Event>> {
-        let until = within.map(|within| Instant::now() + within);
+        self.await_events(within, |inbox| !inbox.is_empty())?;
+        Ok(self.inner().inbox.pop_front())
+    }
+
+    /// Waits until enough events have come, at most for so long. A signal ends the wait. Events that have come wait for others only a moment.
+    fn await_events(&self, within: Option<Duration>, is_enough: impl Fn(&VecDeque<Event>) -> bool) -> io::Result<()> {
+        let mut until = within.map(|within| Instant::now() + within);
+        let mut has_some = false;
         loop {
             let expires = {
                 let mut inner = self.inner();
-                if let Some(event) = inner.inbox.pop_front() {
-                    return Ok(Some(event));
+                if is_enough(&inner.inbox) {
+                    return Ok(());
+                }
+                if !has_some && !inner.inbox.is_empty() {
+                    has_some = true;
+                    let soon = Instant::now() + answers::MOMENT;
+                    until = Some(until.map_or(soon, |until| until.min(soon)));
                 }
                 inner.door.as_mut().and_then(Door::expire)
             };
@@ -218,9 +234,9 @@ impl Calls {
             self.waiting.fetch_add(1, Ordering::Relaxed);
             let turned = self.turn(timeout, true);
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            let Some(has_come) = turned? else { return Ok(None) };
+            let Some(has_come) = turned? else { return Ok(()) };
             if !has_come && left.is_some_and(|left| expires.is_none_or(|expires| left <= expires)) {
-                return Ok(self.inner().inbox.pop_front());
+                return Ok(());
             }
         }
     }
@@ -324,6 +340,19 @@ impl Calls {
                 }
             }
         }
+    }
+
+    /// Sends a frame with at most one text, which is in its head, and at most one part.
+    pub(crate) fn post(&self, peers: &[u32], head: Head<'_>, part: &[u8]) -> Result<(), Error> {
+        let text = head.texts.first().copied().unwrap_or_default();
+        let Some(bytes) = plain::frame(&head, text, part, SMALL) else {
+            let parts: &[Sent<'_>] = if part.is_empty() { &[] } else { &[Sent::Bytes(part)] };
+            return self.send(peers, head, parts);
+        };
+        if self.send_now(peers, &[IoSlice::new(&bytes)]) {
+            self.drain(peers)?;
+        }
+        Ok(())
     }
 
     /// Sends a frame to several peers. Bytes for which a peer has no room wait. The caller waits as long as any peer takes bytes.

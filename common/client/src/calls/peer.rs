@@ -1,7 +1,8 @@
 //! One connection between a controller and a worker: frames in, frames out, without waiting.
 
+use super::plain;
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, sendmsg};
+use nix::sys::socket::{MsgFlags, send, sendmsg};
 use rlaunch_core::wire::frozen::calls::{Description, FrameError, HEADER, Header};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read};
@@ -59,7 +60,12 @@ impl Stream {
     pub(super) fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         loop {
             let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-            match sendmsg::<()>(self.as_fd().as_raw_fd(), slices, &[], flags, None) {
+            let socket = self.as_fd().as_raw_fd();
+            let sent = match slices {
+                [all] => send(socket, all, flags),
+                _ => sendmsg::<()>(socket, slices, &[], flags, None),
+            };
+            match sent {
                 Ok(sent) => return Ok(sent),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return Ok(0),
@@ -147,7 +153,9 @@ impl Incoming {
                 return Ok(());
             }
             let description = std::mem::take(&mut self.description);
-            Description::parse(&description, header.body)?;
+            if plain::parse(&description, header.body).is_none() {
+                Description::parse(&description, header.body)?;
+            }
             self.header = None;
             out.push(Frame { header, description, body: std::mem::take(&mut self.body) });
         }
@@ -164,7 +172,7 @@ pub(super) struct Waiting {
 /// A connection between controller and worker.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) stream: Stream,
+    pub(super) stream: Arc<Stream>,
     /// The process at the other end, if it is on this host: a child of it may hold the connection open.
     pub(super) process: Option<OwnedFd>,
     incoming: Incoming,
@@ -175,7 +183,13 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn new(stream: Stream, process: Option<OwnedFd>) -> Self {
-        Self { stream, process, incoming: Incoming::default(), outgoing: VecDeque::new(), is_watched_for_room: false }
+        Self {
+            stream: Arc::new(stream),
+            process,
+            incoming: Incoming::default(),
+            outgoing: VecDeque::new(),
+            is_watched_for_room: false,
+        }
     }
 
     /// Bytes that came before this was a connection of calls.
@@ -192,7 +206,7 @@ impl Peer {
                 let part = missing.min(TURN);
                 self.incoming.body.reserve(part);
                 let before = self.incoming.body.len();
-                let read = (&self.stream).take(part as u64).read_to_end(&mut self.incoming.body);
+                let read = (&*self.stream).take(part as u64).read_to_end(&mut self.incoming.body);
                 came = came.saturating_add(self.incoming.body.len() - before);
                 match read {
                     Ok(read) if read < part => return Err(Closed::End),
@@ -202,7 +216,7 @@ impl Peer {
                 }
                 continue;
             }
-            match (&self.stream).read(scratch) {
+            match (&*self.stream).read(scratch) {
                 Ok(0) => return Err(Closed::End),
                 Ok(read) => {
                     came = came.saturating_add(read);

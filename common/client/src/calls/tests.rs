@@ -188,3 +188,58 @@ fn event_that_a_sender_reads_wakes_the_thread_that_waits() {
     assert_eq!(waiter.unwrap().join().unwrap(), 50);
     end(worker);
 }
+
+#[test]
+fn answers_to_a_call_of_several_workers_are_taken_together() {
+    let _turn = crate::session::tests::turn();
+    let (_own, store) = store();
+    let workers = [worker("first", false), worker("second", false), worker("third", false)];
+    let controller = Calls::new().unwrap();
+    let attach = |group| controller.attach(&store, group, 0, Some(SOON)).unwrap().peer;
+    let peers = ["first", "second", "third"].map(attach);
+    let call = |number| {
+        let head = Head { kind: Kind::Call, codec: 1, count: 0, call: number, texts: &[b"method"] };
+        controller.send(&peers, head, &[Sent::Bytes(b"value")]).unwrap();
+    };
+    for number in 1..100 {
+        call(number);
+        let mut answered = Vec::new();
+        while answered.len() < peers.len() {
+            let last = peers.iter().rev().find(|peer| !answered.contains(*peer)).unwrap();
+            controller.await_answers(number, peers.len() - answered.len(), *last, Some(SOON)).unwrap();
+            let frames = controller.take_frames(|frame| frame.header.call == number);
+            assert!(!frames.is_empty(), "call {number}: {answered:?}");
+            answered.extend(frames.iter().map(|(peer, _)| *peer));
+        }
+        answered.sort_unstable();
+        assert_eq!(answered, peers, "call {number}");
+    }
+    // An answer to another call does not wait for more, and is left if it is not accepted.
+    call(100);
+    controller.await_answers(101, 4, peers[2], Some(SOON)).unwrap();
+    assert!(controller.has_event() && controller.take_frames(|_| false).is_empty());
+    assert_eq!(answer(&controller).header.call, 100);
+    for worker in workers {
+        end(worker);
+    }
+}
+
+#[test]
+fn wait_for_answers_ends_with_a_connection_or_a_moment_after_the_first_answer() {
+    let _turn = crate::session::tests::turn();
+    let (_own, store) = store();
+    let (first, second) = (worker("stays", false), worker("ends", false));
+    let controller = Calls::new().unwrap();
+    let attach = |group| controller.attach(&store, group, 0, Some(SOON)).unwrap().peer;
+    let (stays, ends) = (attach("stays"), attach("ends"));
+    // The second worker is not called, and sends nothing.
+    call(&controller, stays, 1, &[]);
+    controller.await_answers(1, 2, ends, None).unwrap();
+    assert_eq!(controller.take_frames(|_| true).len(), 1);
+    end(second);
+    controller.await_answers(2, 2, stays, None).unwrap();
+    assert!(controller.take_frames(|_| true).is_empty());
+    let event = controller.next(Some(SOON)).unwrap();
+    assert!(matches!(event, Some(Event::Closed(peer, _)) if peer == ends), "{event:?}");
+    end(first);
+}

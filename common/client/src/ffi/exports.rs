@@ -138,6 +138,13 @@ $with! {
             calls: *mut rl_calls; peers: *const u32, peer_count: usize; frame: *const c_char, len: usize
         ) -> c_int;
         fn rl_calls_next(calls: *mut rl_calls; timeout: i64; event: *mut rl_event; room: *mut u8, size: usize) -> c_int;
+        fn rl_calls_answer(
+            calls: *mut rl_calls; peer: u32; frame: *const c_char, len: usize; timeout: i64; event: *mut rl_event; room: *mut u8,
+            size: usize
+        ) -> c_int;
+        fn rl_calls_gather(
+            calls: *mut rl_calls; timeout: i64; call: u64; wanted: usize; last: u32; room: *mut u8, size: usize
+        ) -> c_int;
     }
 }
     };

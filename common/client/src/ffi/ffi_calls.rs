@@ -8,8 +8,8 @@ use super::given::Given;
 use super::types::{rl_bytes, time};
 use crate::Store;
 use crate::calls::record::Record;
-use crate::calls::{Calls, Event, Frame, Head, Sent};
-use rlaunch_core::wire::frozen::calls::{Description, Header, Kind, Part, Place};
+use crate::calls::{Calls, Event, Frame, Head};
+use rlaunch_core::wire::frozen::calls::{Header, Kind, Part};
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
@@ -117,21 +117,15 @@ impl rl_event {
 
 /// The text and the part of a frame that has no more of either. Without one of them, it is empty.
 fn plain(frame: &Frame) -> Option<(&[u8], &[u8])> {
-    let description = Description::parse(&frame.description, frame.header.body).ok()?;
-    let text = match description.texts.as_slice() {
-        [] => b"",
-        [text] if !text.is_empty() => *text,
-        _ => return None,
-    };
-    let part = match description.parts.as_slice() {
-        [] => b"",
-        [Part { place: Place::Body, offset, len }] if *len > 0 => {
-            let begin = usize::try_from(*offset).ok()?;
-            frame.body.get(begin..begin.checked_add(usize::try_from(*len).ok()?)?)?
+    let (text, part) = crate::calls::plain::parse(&frame.description, frame.header.body)?;
+    let part = match part {
+        None => b"",
+        Some(Part { offset, len, .. }) => {
+            let begin = usize::try_from(offset).ok()?;
+            frame.body.get(begin..begin.checked_add(usize::try_from(len).ok()?)?).filter(|part| !part.is_empty())?
         }
-        _ => return None,
     };
-    Some((text, part))
+    text.is_none_or(|text| !text.is_empty()).then(|| (text.unwrap_or_default(), part))
 }
 
 fn with(calls: Result<Arc<rl_calls>, Failure>, body: impl FnOnce(&Calls) -> Result<(), Failure>) -> c_int {
@@ -228,14 +222,15 @@ pub(super) fn rl_calls_post(
     peers: Given<'_, (*const u32, usize)>,
     frame: Given<'_, (*const c_char, usize)>,
 ) -> c_int {
-    with(calls.share(), |calls| {
-        let posted = Posted::parse(frame.bytes()?).ok_or_else(|| Failure::argument("a frame is cut off"))?;
-        let Posted { kind, codec, count, call, text, part } = posted;
-        let texts: &[&[u8]] = if text.is_empty() { &[] } else { &[text] };
-        let parts: &[Sent<'_>] = if part.is_empty() { &[] } else { &[Sent::Bytes(part)] };
-        let head = Head { kind: Kind::from_raw(byte(kind)?), codec: byte(codec)?, count, call, texts };
-        Ok(calls.send(peers.list()?, head, parts)?)
-    })
+    with(calls.share(), |calls| post(calls, peers.list()?, frame.bytes()?))
+}
+
+fn post(calls: &Calls, peers: &[u32], frame: &[u8]) -> Result<(), Failure> {
+    let posted = Posted::parse(frame).ok_or_else(|| Failure::argument("a frame is cut off"))?;
+    let Posted { kind, codec, count, call, text, part } = posted;
+    let texts: &[&[u8]] = if text.is_empty() { &[] } else { &[text] };
+    let head = Head { kind: Kind::from_raw(byte(kind)?), codec: byte(codec)?, count, call, texts };
+    Ok(calls.post(peers, head, part)?)
 }
 
 /// A frame with at most one text and one part, as C gives it.
@@ -270,20 +265,105 @@ pub(super) fn rl_calls_next(
     event: Given<'_, (*mut rl_event,)>,
     room: Given<'_, (*mut u8, usize)>,
 ) -> c_int {
+    with(calls.share(), |calls| next(calls, timeout, &event, &room))
+}
+
+fn next(
+    calls: &Calls,
+    timeout: i64,
+    event: &Given<'_, (*mut rl_event,)>,
+    room: &Given<'_, (*mut u8, usize)>,
+) -> Result<(), Failure> {
+    if event.is_null() {
+        return Err(Failure::argument("a place for the event is needed, and NULL was given"));
+    }
+    match calls.next(time(timeout)).map_err(crate::Error::Io)? {
+        Some(came) => event.give_event(rl_event::of(came, room)),
+        None => Err(nothing()),
+    }
+}
+
+fn nothing() -> Failure {
+    Failure::new(TIMEOUT, "nothing came in time")
+}
+
+pub(super) fn rl_calls_answer(
+    calls: Handle<'_>,
+    peer: u32,
+    frame: Given<'_, (*const c_char, usize)>,
+    timeout: i64,
+    event: Given<'_, (*mut rl_event,)>,
+    room: Given<'_, (*mut u8, usize)>,
+) -> c_int {
     with(calls.share(), |calls| {
-        if event.is_null() {
-            return Err(Failure::argument("a place for the event is needed, and NULL was given"));
-        }
-        match calls.next(time(timeout)).map_err(crate::Error::Io)? {
-            Some(came) => event.give_event(rl_event::of(came, &room)),
-            None => Err(Failure::new(TIMEOUT, "nothing came in time")),
-        }
+        post(calls, &[peer], frame.bytes()?)?;
+        next(calls, timeout, &event, &room)
     })
+}
+
+pub(super) fn rl_calls_gather(
+    calls: Handle<'_>,
+    timeout: i64,
+    call: u64,
+    wanted: usize,
+    last: u32,
+    room: Given<'_, (*mut u8, usize)>,
+) -> c_int {
+    with(calls.share(), |calls| {
+        if !room.has_room(COUNT) {
+            return Err(Failure::argument("room for a number is needed"));
+        }
+        calls.await_answers(call, wanted, last, time(timeout)).map_err(crate::Error::Io)?;
+        let mut len = COUNT;
+        let frames = calls.take_frames(|frame| {
+            let Some((text, part)) = plain(frame) else { return false };
+            let after = len + NUMBERS + text.len() + part.len();
+            let has_room = room.has_room(after);
+            len = if has_room { after } else { len };
+            has_room
+        });
+        if frames.is_empty() && !calls.has_event() {
+            return Err(nothing());
+        }
+        // It fits: that was looked at one by one.
+        room.fill([&gathered(&frames), &[]]);
+        Ok(())
+    })
+}
+
+/// Length of a number of entries.
+const COUNT: usize = 8;
+/// Most bytes of an entry for one frame, without its text and part.
+const NUMBERS: usize = 36;
+
+/// Plain frames as C is given them: those that follow one another and differ by their peer only are one entry.
+fn gathered(frames: &[(u32, Frame)]) -> Vec<u8> {
+    let mut bytes = vec![0; COUNT];
+    let mut count = 0_u64;
+    for same in
+        frames.chunk_by(|(_, a), (_, b)| a.header == b.header && a.description == b.description && a.body == b.body)
+    {
+        let Some((_, first)) = same.first() else { continue };
+        let Some((text, part)) = plain(first) else { continue };
+        let Header { kind, codec, count: items, call, .. } = first.header;
+        // Lengths of what fits into the room of a caller in C.
+        let len = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let numbers = [kind.raw().into(), codec.into(), items, len(text.len()), len(part.len()), len(same.len())];
+        numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+        bytes.extend_from_slice(&call.to_le_bytes());
+        same.iter().for_each(|(peer, _)| bytes.extend_from_slice(&peer.to_le_bytes()));
+        bytes.extend_from_slice(text);
+        bytes.extend_from_slice(part);
+        count += 1;
+    }
+    bytes.splice(..COUNT, count.to_le_bytes());
+    bytes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rlaunch_core::wire::frozen::calls::{Description, Place};
 
     fn frame(texts: &[&[u8]], parts: &[Part]) -> Frame {
         let description = Description { texts: texts.to_vec(), parts: parts.to_vec() }.to_bytes();
@@ -308,6 +388,20 @@ mod tests {
         ] {
             assert_eq!(plain(&frame(texts, parts)), None, "{texts:?} {parts:?}");
         }
+    }
+
+    #[test]
+    fn frames_that_differ_by_their_peer_only_are_one_entry() {
+        let part = Part { place: Place::Body, offset: 0, len: 4 };
+        let (same, other) = (|| frame(&[b"n"], &[part]), frame(&[b"other"], &[part]));
+        let bytes = gathered(&[(3, same()), (1, same()), (2, other)]);
+        let entry = |text_len: u32, peers: &[u32], text: &[u8]| {
+            let numbers = [1, 0, 0, text_len, 4, u32::try_from(peers.len()).unwrap()].map(u32::to_le_bytes).concat();
+            let peers: Vec<u8> = peers.iter().flat_map(|peer| peer.to_le_bytes()).collect();
+            [&numbers[..], &1_u64.to_le_bytes(), &peers, text, b"body"].concat()
+        };
+        let expected = [&2_u64.to_le_bytes()[..], &entry(1, &[3, 1], b"n"), &entry(5, &[2], b"other")].concat();
+        assert_eq!(bytes, expected);
     }
 
     #[test]

@@ -21,6 +21,12 @@ OPENED, CLOSED = 256, 257
 WINDOW = 16
 """Items of a generator that may be unread."""
 
+NOBODY = 0xFFFFFFFF
+"""The number of no connection."""
+
+SLICE = 0.5
+"""Seconds between two looks at workers whose connection would not end by itself: those of a lost host."""
+
 _SMALL = 64 << 10
 """Bytes up to which a copy is cheaper than a reference."""
 
@@ -30,6 +36,10 @@ _EVENT = struct.Struct("<IIIIIIQQQQ")
 _POSTED = struct.Struct("<IIIIQ")
 """The numbers before a text and a part."""
 _PART = struct.Struct("<IQQ")
+_COUNT = struct.Struct("<Q")
+_GATHERED = struct.Struct("<IIIIIIQ")
+"""The numbers of frames that differ by their peer only."""
+_PEERS = [struct.Struct(f"<{count}I") for count in range(65)]
 
 _HEAD = 64
 """Bytes of a place before its body."""
@@ -106,8 +116,8 @@ class _Place:
 
     def __init__(self) -> None:
         self.memory = bytearray(_HEAD + _SMALL)
-        self.event = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        self.room = self.event + _HEAD
+        first = ctypes.c_char.from_buffer(self.memory)
+        self.event, self.room = ctypes.byref(first), ctypes.byref(first, _HEAD)
 
 
 _new = tuple.__new__
@@ -115,6 +125,18 @@ _new = tuple.__new__
 
 _NOTHING: "List[Any]" = []
 """The texts or the parts of a frame without any."""
+
+# Arguments as C has them, made once: to make them takes as long as a call.
+_SIZE, _FOREVER, _SLICE = ctypes.c_size_t(_SMALL), ctypes.c_int64(-1), ctypes.c_int64(int(SLICE * 1000))
+_LENGTHS = [ctypes.c_size_t(length) for length in range(256)]
+
+
+def _length(frame: bytes) -> Any:
+    return _LENGTHS[len(frame)] if len(frame) < 256 else ctypes.c_size_t(len(frame))
+
+
+def _milliseconds(seconds: float) -> Any:
+    return ctypes.c_int64(int(seconds * 1000 + 0.999))
 
 
 class Calls:
@@ -124,7 +146,9 @@ class Calls:
         self._lib = native.loaded()
         self._handle = ctypes.c_void_p()
         native.check(self._lib.rl_calls_open(ctypes.byref(self._handle)))
-        self._post, self._next, self._raw = self._lib.rl_calls_post, self._lib.rl_calls_next, self._handle.value
+        # Without types of arguments, which would be checked in every call.
+        names = ("rl_calls_post", "rl_calls_next", "rl_calls_answer", "rl_calls_gather")
+        self._post, self._next, self._answer, self._gather = (self._lib[name] for name in names)
         self._spare: List[_Place] = []
         self._peers: Dict[Tuple[int, ...], Any] = {}
 
@@ -210,20 +234,73 @@ class Calls:
         numbers = self._peers.get(key)
         if numbers is None:
             array = (ctypes.c_uint32 * len(key))(*key)
-            numbers = self._peers[key] = (ctypes.addressof(array), len(key), array)
+            numbers = self._peers[key] = (array, ctypes.c_size_t(len(key)))
         frame = _POSTED.pack(kind, codec, count, len(text), call) + text + data
-        code = self._post(self._raw, numbers[0], numbers[1], frame, len(frame))
+        code = self._post(self._handle, numbers[0], numbers[1], frame, _length(frame))
         if code < 0:
             raise native.error_of(code)
 
     def next(self, seconds: Optional[float]) -> Optional[Event]:
         """The next event; ``None``: none came in time, or a signal did."""
-        milliseconds = -1 if seconds is None else int(seconds * 1000 + 0.999)
+        wait = _FOREVER if seconds is None else _milliseconds(seconds)
+        place = self._place()
+        return self._taken(place, self._next(self._handle, wait, place.event, place.room, _SIZE))
+
+    def answer(self, peer: int, call: int, data: bytes, table: Dict[bytes, Any]) -> Any:
+        """Sends a small result, and waits for the next event as `next` does.
+
+        A plain call whose text and part are in the table is no event: its connection, its number and what the table has of it.
+        """
+        frame = _POSTED.pack(RETURN, 0, 0, 0, call) + data
+        place = self._place()
+        code = self._answer(self._handle, peer, frame, _length(frame), _FOREVER, place.event, place.room, _SIZE)
+        if code >= 0:
+            peer, kind, encoding, _, is_plain, _, call, _, _, length = _EVENT.unpack_from(place.memory)
+            if is_plain and kind == CALL and not encoding:
+                found = table.get(bytes(place.memory[_HEAD : _HEAD + length]))
+                if found is not None:
+                    self._spare.append(place)
+                    return peer, call, found
+        return self._taken(place, code)
+
+    def gather(self, seconds: float, call: int, wanted: int, last: int) -> List[Tuple[Sequence[int], Event]]:
+        """Events, as soon as so many workers have returned from a call, or anything else has come.
+
+        Frames that differ by their peer only are one event, with all these peers.
+        """
+        place = self._place()
+        count = _LENGTHS[wanted] if wanted < 256 else ctypes.c_size_t(wanted)
+        wait = _SLICE if seconds == SLICE else _milliseconds(seconds)
+        code = self._gather(self._handle, wait, ctypes.c_uint64(call), count, last, place.room, _SIZE)
+        if code < 0:
+            self._taken(place, code)
+            return []
+        memory, at = place.memory, _HEAD + 8
+        gathered: List[Tuple[Sequence[int], Event]] = []
+        for _ in range(_COUNT.unpack_from(memory, _HEAD)[0]):
+            kind, encoding, items, text_len, part_len, many, number = _GATHERED.unpack_from(memory, at)
+            at += 32
+            peers = (_PEERS[many] if many < 65 else struct.Struct(f"<{many}I")).unpack_from(memory, at)
+            at += 4 * many
+            texts = [bytes(memory[at : at + text_len])] if text_len else _NOTHING
+            at += text_len
+            parts = [memory[at : at + part_len]] if part_len else _NOTHING
+            at += part_len
+            gathered.append((peers, _new(Event, (peers[0], kind, encoding, items, number, texts, parts))))
+        self._spare.append(place)
+        if not gathered:
+            event = self.next(0)
+            if event is not None:
+                gathered.append(((event.peer,), event))
+        return gathered
+
+    def _place(self) -> _Place:
         try:
-            place = self._spare.pop()
+            return self._spare.pop()
         except IndexError:
-            place = _Place()
-        code = self._next(self._raw, milliseconds, place.event, place.room, _SMALL)
+            return _Place()
+
+    def _taken(self, place: _Place, code: int) -> Optional[Event]:
         if code < 0:
             self._spare.append(place)
             if code == native.E_TIMEOUT:

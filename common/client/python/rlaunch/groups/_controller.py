@@ -12,7 +12,7 @@ from . import _calls as wire
 from . import _codec as codec
 from . import _notice as notice
 from ._arena import LEAST, Arena
-from ._calls import Calls, Event
+from ._calls import NOBODY, SLICE, Calls, Event
 from ._errors import CallTimeout, Cancelled, RemoteTraceback, WorkerDied, WorkerError
 
 TYPE_CHECKING = False
@@ -20,10 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
     from typing import Any, Callable, Deque, Dict, Generator, Iterable, List, Optional, Sequence, Tuple
-
-SLICE = 0.5
-"""Seconds between two looks at workers whose connection would not end by itself: those of a lost host."""
-
 
 _ANSWERS = (wire.RETURN, wire.RAISE, wire.ITEM, wire.STOP)
 
@@ -41,7 +37,10 @@ class Future:
     _is_done = False
 
     def __init__(self, controller: "Controller", worker: Any, call: int, method: str) -> None:
-        self._controller, self._worker, self._call, self._method = controller, worker, call, method
+        self._controller = controller
+        self._worker = worker
+        self._call = call
+        self._method = method
 
     @property
     def rank(self) -> int:
@@ -109,14 +108,6 @@ class Future:
     def _on_event(self, event: Event) -> None:
         if event.kind == wire.RAISE:
             self._controller.failures += 1
-        elif event.parts != codec.NONE_PARTS:
-            self._event = event
-            self._is_done = True
-            return
-        elif self._worker.codec == codec.PICKLE:
-            # Nothing to be rebuilt, as after most calls.
-            self._is_done = True
-            return
         self._event, self._is_done = event, True
 
     def _fail(self, error: BaseException) -> None:
@@ -223,8 +214,8 @@ class Controller:
         self._number = 0
         self.failures = 0
         """How many calls have failed: waits for several of them look again."""
-        self._pending: Dict[Tuple[int, int], Any] = {}
-        """Futures. Of a stream a weak reference: one that its reader has dropped is cancelled."""
+        self._pending: Dict[int, Dict[int, Any]] = {}
+        """Futures, by call and connection. Of a stream a weak reference: one that its reader has dropped is cancelled."""
         self.workers: Dict[int, Any] = {}
         self._waiters: List[Tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]] = []
         self._loops: Dict[asyncio.AbstractEventLoop, int] = {}
@@ -240,21 +231,22 @@ class Controller:
         with self._lock:
             self._number += 1
             number = self._number
-            futures, alive = [], []
-            for worker in workers:
-                future = make(self, worker, number, method)
-                futures.append(future)
-                if worker.death is not None:
-                    future._fail(worker.death)
-                else:
-                    alive.append(worker)
-                    self._pending[worker.peer, number] = weakref.ref(future) if is_stream else future
+            futures = [make(self, worker, number, method) for worker in workers]
+            peers = [worker.peer for worker in workers if worker.death is None]
+            waiting: Any = [weakref.ref(future) for future in futures] if is_stream else futures
+            if len(peers) < len(workers):
+                waiting = [one for one, worker in zip(waiting, workers) if worker.death is None]
+                for future, worker in zip(futures, workers):
+                    if worker.death is not None:
+                        future._fail(worker.death)
+            if peers:
+                self._pending[number] = dict(zip(peers, waiting))
         if len(parts) == 1:
-            peers = [worker.peer for worker in alive]
             if peers:
                 self.calls.send(peers, wire.CALL, number, texts, parts, kind)
             return futures
-        near, far = [], [worker.peer for worker in alive]
+        near, far = [], peers
+        alive = [worker for worker in workers if worker.peer in peers]
         is_large = arena is not None and any(memoryview(part).nbytes >= LEAST for part in parts[1:])
         if is_large:
             near = [worker.peer for worker in alive if worker.has_arena]
@@ -280,7 +272,7 @@ class Controller:
         with self._turn:
             if future._is_done:
                 return False
-            self._pending.pop((future._worker.peer, future._call), None)
+            self._settled(future._call, future._worker.peer)
             future._fail(Cancelled(f"{future._method} of rank {future.rank} was cancelled"))
             self._notify()
         if os.getpid() == self._pid:
@@ -289,23 +281,32 @@ class Controller:
 
     # ---- Events ----
 
-    def wait(self, is_over: Callable[[], bool], timeout: Optional[float], awaited: Callable[[], str]) -> bool:
-        """Waits until something is true. One thread at a time reads the connections, for all that wait."""
+    def wait(
+        self, is_over: Callable[[], bool], timeout: Optional[float], awaited: Callable[[], str], call: int = 0, count: int = 1, last: int = NOBODY
+    ) -> bool:
+        """Waits until something is true. One thread at a time reads the connections, for all that wait.
+
+        With `call`: until `count` workers have returned from it, or something else has come. Their answers are taken together. `last` is the
+        connection to the one that was called last.
+        """
         if os.getpid() != self._pid:
             raise RuntimeError("this is a forked child of the controller: only the controller itself has connections to workers")
         if is_over():
             return True
-        until = None if timeout is None else time.monotonic() + timeout
-        if not self._lead(is_over, until):
+        began = looked = time.monotonic()
+        until = None if timeout is None else began + timeout
+        if not self._lead(is_over, until, awaited, began):
             return is_over()
-        long, looked = None, time.monotonic()
+        long = None
         try:
             while not is_over():
                 left = SLICE if until is None else min(SLICE, until - time.monotonic())
-                event = self.calls.next(left if left > 0 else 0)
-                if event is not None:
+                events = self.calls.gather(left if left > 0 else 0, call, count if count > 0 else 1, last)
+                if events:
                     with self._lock:
-                        self._on_event(event)
+                        for peers, event in events:
+                            self._on_events(peers, event)
+                            count, last = count - len(peers), NOBODY
                         if self._followers or self._waiters:
                             self._notify()
                 elif left <= 0:
@@ -315,7 +316,7 @@ class Controller:
                     looked = now
                     self._look_for_ends()
                     if until is None:
-                        long = long or notice.Notice(awaited, notice.CALL)
+                        long = long or notice.Notice(awaited, notice.CALL, began)
                         long.look()
             return True
         finally:
@@ -324,9 +325,10 @@ class Controller:
                 if self._followers or self._waiters:
                     self._notify()
 
-    def _lead(self, is_over: Callable[[], bool], until: Optional[float]) -> bool:
+    def _lead(self, is_over: Callable[[], bool], until: Optional[float], awaited: Callable[[], str], began: float) -> bool:
         """Waits until no other thread reads the connections. False: what was waited for is there, or the time is over."""
-        with self._turn:
+        long = None
+        with self._lock:
             while self._is_led:
                 left = SLICE if until is None else min(SLICE, until - time.monotonic())
                 if left <= 0:
@@ -336,6 +338,9 @@ class Controller:
                 self._followers -= 1
                 if is_over():
                     return False
+                if until is None:
+                    long = long or notice.Notice(awaited, notice.CALL, began)
+                    long.look()
             self._is_led = True
             return True
 
@@ -391,15 +396,33 @@ class Controller:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_wake, waiter)
 
+    def _on_events(self, peers: Sequence[int], event: Event) -> None:
+        """The same event of several connections."""
+        pending = self._pending.get(event.call)
+        if pending and event.kind == wire.RETURN and event.parts == codec.NONE_PARTS:
+            # All futures of a call are of one group and class.
+            one = next(iter(pending.values()))
+            if type(one) is Future and one._worker.codec == codec.PICKLE:
+                # Nothing to be rebuilt, as after most calls.
+                for peer in peers:
+                    future = pending.pop(peer, None)
+                    if future is not None:
+                        future._is_done = True
+                if not pending:
+                    del self._pending[event.call]
+                return
+        for peer in peers:
+            self._on_event(event if peer == event.peer else event._replace(peer=peer))
+
     def _on_event(self, event: Event) -> None:
-        key = event.peer, event.call
-        found = self._pending.get(key)
+        pending = self._pending.get(event.call)
+        found = None if pending is None else pending.get(event.peer)
         if found is not None and event.kind in _ANSWERS:
             future = found() if type(found) is weakref.ref else found
             if future is not None:
                 future._on_event(event)
                 if future._is_done:
-                    del self._pending[key]
+                    self._settled(event.call, event.peer)
             return
         worker = self.workers.get(event.peer)
         if worker is None:
@@ -413,6 +436,14 @@ class Controller:
         elif event.kind == wire.RAISE and event.call == 0:
             worker.refusal = event.text(1)
 
+    def _settled(self, call: int, peer: int) -> Any:
+        """Takes out a future that waits for nothing more."""
+        pending = self._pending.get(call, {})
+        found = pending.pop(peer, None)
+        if not pending:
+            self._pending.pop(call, None)
+        return found
+
     def on_end(self, worker: Any) -> None:
         """The connection to a worker has ended: all its calls fail."""
         with self._turn:
@@ -420,8 +451,8 @@ class Controller:
                 worker.death = worker.make_death()
             if worker.arena is not None:
                 worker.arena.forget(worker.peer)
-            for key in [key for key in self._pending if key[0] == worker.peer]:
-                found = self._pending.pop(key)
+            for call in [call for call, pending in self._pending.items() if worker.peer in pending]:
+                found = self._settled(call, worker.peer)
                 future = found() if type(found) is weakref.ref else found
                 if future is not None:
                     future._fail(worker.death)
@@ -477,19 +508,21 @@ def get(futures: Any, timeout: Optional[float] = None) -> Any:
         return futures.result(timeout)
     futures = list(futures)
     until, asked = None if timeout is None else time.monotonic() + timeout, timeout
-    plain = [future for future in futures if not isinstance(future, Stream)]
+    plain = [future for future in futures if type(future) is Future or not isinstance(future, Stream)]
     if plain:
-        place, at, seen = plain[0]._controller, 0, -1
+        place, count, at, seen = plain[0]._controller, len(plain), 0, 0
+        call = plain[0]._call if plain[0]._call == plain[-1]._call else 0
 
         def is_over() -> bool:
             nonlocal at
-            while at < len(plain) and plain[at]._is_done:
+            while at < count and plain[at]._is_done:
                 at += 1
-            return at == len(plain) or place.failures != seen
+            return at == count or place.failures != seen
 
-        while at < len(plain):
-            if not place.wait(is_over, timeout, lambda: _late(plain)):
-                raise CallTimeout(f"{sum(not one._is_done for one in plain)} of {len(plain)} results have not come after {asked:g} s: {_late(plain)}")
+        while at < count:
+            last = NOBODY if plain[-1]._is_done else plain[-1]._worker.peer
+            if not place.wait(is_over, timeout, lambda: _late(plain), call, count - at, last):
+                raise CallTimeout(f"{sum(not one._is_done for one in plain)} of {count} results have not come after {asked:g} s: {_late(plain)}")
             if place.failures != seen:
                 seen = place.failures
                 failed = next(filter(_has_failed, plain), None)
@@ -497,7 +530,8 @@ def get(futures: Any, timeout: Optional[float] = None) -> Any:
                     failed.result(0)
             timeout = None if until is None else max(0.0, until - time.monotonic())
     if len(plain) == len(futures):
-        return [future._decoded() for future in futures]
+        # Most have been rebuilt, or are ``None``.
+        return [one._value if one._event is None and one._error is None else one._decoded() for one in futures]
     return [future.result(None if until is None else max(0.0, until - time.monotonic())) for future in futures]
 
 

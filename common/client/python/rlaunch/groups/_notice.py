@@ -8,7 +8,7 @@ import time
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Callable, Optional
 
 START = 10.0
 """Seconds after which a start that waits prints a line."""
@@ -23,8 +23,8 @@ _AGAIN = 4
 class Notice:
     """A line on stderr about a long wait: after some seconds, and after much longer ones again."""
 
-    def __init__(self, awaited: Callable[[], str], first: float) -> None:
-        self._awaited, self._began, self._next = awaited, time.monotonic(), first
+    def __init__(self, awaited: Callable[[], str], first: float, began: Optional[float] = None) -> None:
+        self._awaited, self._began, self._next = awaited, time.monotonic() if began is None else began, first
 
     def look(self) -> None:
         """Prints a line if it is time for one."""

@@ -118,6 +118,11 @@ class Call:
         self.more: Optional[asyncio.Event] = None
 
 
+def _bare(peer: int, number: int, method: bytes) -> Call:
+    """A call without arguments, after it was made."""
+    return Call(Event(peer, wire.CALL, codec.PICKLE, 0, number, [method], []))
+
+
 class Worker:
     """The object, its connection, and the calls that have come."""
 
@@ -133,6 +138,8 @@ class Worker:
         self.is_over = False
         self.table: Dict[bytes, Callable[..., Any]] = {}
         """Plain methods of the object, which run at once if no other call waits."""
+        self.quick: Dict[bytes, Tuple[bytes, Callable[[], Any]]] = {}
+        """The same by the text and the part of calls without arguments."""
         self.was_long = False
         """Whether more than one call may have come during the last one."""
         self.loop: Optional[asyncio.AbstractEventLoop] = None
@@ -287,21 +294,31 @@ class Worker:
         finally:
             self.drop(call)
 
-    def run_now(self, event: Event, method: Callable[..., Any]) -> None:
-        """Runs a plain method with small arguments, to which no other call is ahead."""
-        began = time.monotonic()
-        try:
-            if event.parts == codec.EMPTY_PARTS:
-                value = method()
-            else:
-                value = method(**self.arguments(Call(event)))
-            if value is None:
-                self.calls.post((event.peer,), wire.RETURN, event.call, b"", codec.NONE)
-            else:
-                self.answer(Call(event), wire.RETURN, value)
-        except Exception as error:
-            self.fail(Call(event), error)
-        self.was_long = time.monotonic() - began > _LONG
+    def run_now(self, event: Any, method: Callable[..., Any]) -> Optional[Event]:
+        """Runs a plain method with small arguments, to which no other call is ahead. The next event, if it came already.
+
+        Calls without arguments that return ``None`` soon are most of all. They take as little as possible of anything.
+        """
+        peer, number, name, clock = event.peer, event.call, event.texts[0], time.monotonic
+        while True:
+            began = clock()
+            try:
+                if event is None or event.parts == codec.EMPTY_PARTS:
+                    value = method()
+                else:
+                    value = method(**self.arguments(Call(event)))
+                self.was_long = clock() - began > _LONG
+                if value is not None or self.was_long:
+                    self.answer(_bare(peer, number, name), wire.RETURN, value)
+                    return None
+            except Exception as error:
+                self.was_long = clock() - began > _LONG
+                self.fail(_bare(peer, number, name), error)
+                return None
+            came = self.calls.answer(peer, number, codec.NONE, self.quick)
+            if type(came) is not tuple:
+                return came
+            (peer, number, (name, method)), event = came, None
 
     def run_generator(self, call: Call, items: Any) -> None:
         try:
@@ -337,12 +354,14 @@ class Worker:
         if hasattr(self.kind, "configure_worker"):
             kwargs.update(self.configured())
         # Another controller makes another object.
-        self.object, self.table = None, {}
+        self.object, self.table, self.quick = None, {}, {}
         self.object = self.kind(*args, **kwargs)
         if not self.is_async:
             self.table = {
                 name.encode(): getattr(self.object, name) for name, kind in self.methods.items() if kind == "plain"
             }
+            # The value of a call begins with 0x80, which begins no character: names and values do not mix.
+            self.quick = {name + codec.EMPTY_PARTS[0]: (name, method) for name, method in self.table.items()}
         return self.methods
 
     def configured(self) -> Dict[str, Any]:
@@ -383,6 +402,7 @@ class Worker:
         if self.is_async:
             self.serve_with_loop()
             return
+        event: Optional[Event] = None
         while True:
             while self.waiting:
                 if len(self.waiting) > 1:
@@ -392,15 +412,16 @@ class Worker:
                 self.was_long = time.monotonic() - began > _LONG
             if self.is_over:
                 return
-            event = self.calls.next(None)
+            event = event or self.calls.next(None)
             if event is None:
                 continue
             if event.kind == wire.CALL and not self.was_long:
                 method = self.table.get(event.texts[0])
                 if method is not None and len(event.parts) == 1 and event.codec == codec.PICKLE:
-                    self.run_now(event, method)
+                    event = self.run_now(event, method)
                     continue
             self.on_event(event)
+            event = None
             if self.was_long:
                 # More may have come meanwhile.
                 self.was_long = False
