@@ -7,6 +7,7 @@ import sys
 import time
 
 import rlaunch
+from ends import has_ended
 from rlaunch.groups import CallTimeout, WorkerDied, WorkerError, WorkerGroup, get
 
 NAMES = ["GIVEN", "BY_CALLER", "BY_CLASS", "BY_WORKER", "RANK", "WORLD_SIZE"]
@@ -104,7 +105,7 @@ def shutdowns():
     began = time.monotonic()
     # The cleanup waits for the call before it.
     assert not group.shutdown(cleanup_method="shutdown", timeout=0.5)
-    assert time.monotonic() - began < 30 and not os.path.exists(f"/proc/{child}")
+    assert time.monotonic() - began < 30 and has_ended(child)
     raises(WorkerDied, "rank 0", lambda: waiting.result(timeout=60))
     with WorkerGroup("workers.Plain", n=1, name="bad") as group:
         assert not group.shutdown(cleanup_method="shutdown_badly")

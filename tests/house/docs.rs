@@ -1,6 +1,7 @@
 //! Documents that are generated from the code say what the code says.
 
 use crate::generated::compare;
+use crate::prose::documents;
 use crate::root;
 use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::events::{Cause, Lost};
@@ -37,6 +38,25 @@ fn the_table_of_faults_names_tests_that_exist() {
     let numbers = rows.iter().filter_map(|row| row[2..].split(' ').next()?.parse::<u32>().ok());
     let wanted = [1u32..=10, 13..=19, 21..=21, 23..=25, 33..=33, 35..=36].into_iter().flatten();
     assert!(numbers.eq(wanted) && named > 24, "rows are missing, or {named} tests are few");
+}
+
+/// Words of a page that are read from the first to the last: those outside of tables and programs.
+fn words_of_page(text: &str) -> usize {
+    let prose = text.split("```").step_by(2).flat_map(str::lines).filter(|line| !line.starts_with('|'));
+    prose.map(|line| line.split_whitespace().count()).sum()
+}
+
+#[test]
+fn no_page_has_more_than_a_thousand_words() {
+    assert_eq!(words_of_page("# A page\n\n| a | b |\n\n```sh\nls -l\n```\nTwo words.\n"), 5);
+    for page in documents(&root().join("docs")) {
+        let words = words_of_page(&fs::read_to_string(&page).unwrap());
+        assert!(
+            words <= 1_000,
+            "{} has {words} words outside of tables and programs: cut it, or make two",
+            page.display()
+        );
+    }
 }
 
 /// The first programs of these pages are files that are built with the tests.

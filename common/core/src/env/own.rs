@@ -21,7 +21,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var(
             "CLUSTERSHELL_CFGDIR",
             Role::Read,
-            "Directory with the configuration of [groups of hosts](hostfile.md#groups), before all other \
+            "Directory with the configuration of [groups of hosts](host-groups.md), before all other \
              directories.",
         ),
         var(
