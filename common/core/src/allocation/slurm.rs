@@ -379,6 +379,7 @@ mod tests {
             "{error}"
         );
         assert!(with("node[0-3]", "4").starts_with("SLURM_TASKS_PER_NODE=4 counts 1 host, and "));
+        assert!(with("node[0-1]", "2(x3)").starts_with("SLURM_TASKS_PER_NODE=2(x3) counts 3 hosts, and "));
         for (hosts, tasks) in
             [("node[1-", "1"), ("n0", "2(x"), ("n0", "2(x0)"), ("n0", "x"), ("n0", "1,"), ("n0", "(x2)")]
         {
