@@ -276,7 +276,7 @@ fn ambiguous(value: &OsBytes) -> String {
     let shown = format!("{}", Shown(value));
     let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     let n = if digits { &shown } else { "N" };
-    format!("--ppn {n}   or   --nnodes {n}\n-n {n} for that many ranks on this machine")
+    format!("--ppn {n}   or   --nnodes {n}\n-n {n} for {n} ranks in all")
 }
 
 /// `error: …` and, aligned below it, what to try.

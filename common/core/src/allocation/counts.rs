@@ -42,6 +42,24 @@ pub(super) fn write(counts: &[u32]) -> String {
     parts.join(",")
 }
 
+/// Deals tasks to hosts in turn, as srun does, until each has as many as it takes. `most`: by host.
+pub(super) fn deal(tasks: u64, most: &[u32]) -> Vec<u32> {
+    let dealt = |rounds: u32| -> u64 { most.iter().map(|most| u64::from(rounds.min(*most))).sum() };
+    // The whole rounds for which there are enough tasks.
+    let (mut rounds, mut too_many) = (0_u32, u32::MAX);
+    while rounds.saturating_add(1) < too_many {
+        let middle = rounds.midpoint(too_many);
+        if dealt(middle) <= tasks { rounds = middle } else { too_many = middle }
+    }
+    let mut rest = tasks.saturating_sub(dealt(rounds));
+    let mut take = |most: &u32| {
+        let has_more = *most > rounds && rest > 0;
+        rest = rest.saturating_sub(u64::from(has_more));
+        rounds.min(*most).saturating_add(u32::from(has_more))
+    };
+    most.iter().map(&mut take).collect()
+}
+
 fn part_of(part: &str) -> Option<(u32, usize)> {
     let Some((count, times)) = part.split_once('(') else { return Some((digits(part)?, 1)) };
     let times = usize::try_from(digits(times.strip_prefix('x')?.strip_suffix(')')?)?).ok()?;
@@ -82,7 +100,36 @@ mod tests {
         }
     }
 
+    /// As srun of 22.05 has done, in batch jobs with `--ntasks-per-node`.
+    #[test]
+    fn tasks_are_dealt_to_hosts_in_turn() {
+        for (tasks, most, dealt) in [
+            (4, &[3, 3, 3][..], &[2, 1, 1][..]),
+            (6, &[4, 4], &[3, 3]),
+            (7, &[3, 3, 3], &[3, 2, 2]),
+            (5, &[2, 2, 2, 2], &[2, 1, 1, 1]),
+            (6, &[4, 1, 2], &[3, 1, 2]),
+            (1, &[0, 2], &[0, 1]),
+            (0, &[1, 1], &[0, 0]),
+            (9, &[2, 2], &[2, 2]),
+            (u64::from(u32::MAX), &[u32::MAX, u32::MAX], &[1 << 31, (1 << 31) - 1]),
+        ] {
+            assert_eq!(deal(tasks, most), dealt, "{tasks} to {most:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn all_tasks_are_dealt(most in proptest::collection::vec(0u32..9, 1..20), part in 0u64..200) {
+            let room: u64 = most.iter().map(|most| u64::from(*most)).sum();
+            let tasks = part.min(room);
+            let dealt = deal(tasks, &most);
+            prop_assert_eq!(dealt.iter().map(|count| u64::from(*count)).sum::<u64>(), tasks);
+            let highest = dealt.iter().copied().max().unwrap_or_default();
+            let is_fair = |(has, most): (&u32, &u32)| has <= most && (has == most || has.saturating_add(1) >= highest);
+            prop_assert!(dealt.iter().zip(&most).all(is_fair), "{:?}", dealt);
+        }
+
         #[test]
         fn written_counts_are_read_back(counts in proptest::collection::vec(0u32..4, 1..40)) {
             prop_assert_eq!(read(&write(&counts)), Ok(counts));

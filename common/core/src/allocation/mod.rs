@@ -176,7 +176,7 @@ pub enum AllocationError {
         /// Number of hosts in the list.
         hosts: usize,
     },
-    /// A number of tasks that is not the sum of the tasks by host.
+    /// A number of tasks above the sum of the tasks by host.
     #[error("{total} and {} differ: the second adds up to {tasks}", Visible(per_host.as_bytes()))]
     Sum {
         /// The variable of the number with its value.

@@ -116,9 +116,9 @@ fn component(env: &Variables<'_>, names: &Names) -> Result<Option<Component>, Al
     let Some(text) = env(&names.hosts).filter(|text| !text.is_empty()) else { return Ok(None) };
     let hosts = expanded(&names.hosts, &text)?;
     let list = HostList { variable: &names.hosts, text: &text, len: hosts.len() };
-    check_sum(env, names)?;
+    let tasks = per_host(env, &names.tasks, &list)?;
     Ok(Some(Component {
-        tasks: per_host(env, &names.tasks, &list)?,
+        tasks: asked_for(env, names, tasks)?,
         cpus: per_host(env, &names.cpus, &list)?,
         cpus_per_task: number(env, &names.cpus_per_task, u32::MAX)?,
         asked: names.asked.iter().any(|name| env(name).is_some()),
@@ -171,17 +171,18 @@ fn per_host(env: &Variables<'_>, variable: &str, list: &HostList<'_>) -> Result<
     })
 }
 
-/// Checks that the tasks of all hosts are as many as there are. The total may be left out, the tasks by host may be too.
-fn check_sum(env: &Variables<'_>, names: &Names) -> Result<(), AllocationError> {
+/// The tasks of each host, no more in all than the user has asked for. In a batch job `--ntasks-per-node` is the most that a host takes,
+/// and Slurm counts so many for each.
+fn asked_for(env: &Variables<'_>, names: &Names, tasks: Option<Vec<u32>>) -> Result<Option<Vec<u32>>, AllocationError> {
     let [total, _] = &names.asked;
-    let (Some(asked), Some(text)) = (number(env, total, u32::MAX)?, env(&names.tasks)) else { return Ok(()) };
-    let Ok(counts) = counts::read(&text) else { return Ok(()) };
-    let tasks: u64 = counts.iter().map(|count| u64::from(*count)).sum();
-    if counts.is_empty() || tasks == u64::from(asked) {
-        return Ok(());
+    let (Some(asked), Some(counts)) = (number(env, total, u32::MAX)?, &tasks) else { return Ok(tasks) };
+    let sum: u64 = counts.iter().map(|count| u64::from(*count)).sum();
+    if u64::from(asked) > sum || asked == 0 && sum > 0 {
+        let text = env(&names.tasks).unwrap_or_default();
+        let (total, per_host) = (format!("{total}={asked}"), format!("{}={text}", names.tasks));
+        return Err(AllocationError::Sum { total, per_host, tasks: sum });
     }
-    let (total, per_host) = (format!("{total}={asked}"), format!("{}={text}", names.tasks));
-    Err(AllocationError::Sum { total, per_host, tasks })
+    Ok(Some(counts::deal(asked.into(), counts)))
 }
 
 #[cfg(test)]
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn total_that_differs_from_the_tasks_by_host_is_refused() {
+    fn total_above_the_tasks_of_all_hosts_is_refused() {
         let error = find(&[
             JOB,
             ("SLURM_JOB_NODELIST", "node[0-3]"),
@@ -206,6 +207,24 @@ mod tests {
         ]);
         let text = error.unwrap_err().to_string();
         assert_eq!(text, "SLURM_NTASKS=12 and SLURM_TASKS_PER_NODE=4,2,1(x2) differ: the second adds up to 8");
+    }
+
+    /// `sbatch -N2 -n3 --ntasks-per-node=2` (22.05).
+    #[test]
+    fn tasks_of_a_host_are_a_limit_where_fewer_were_asked_for() {
+        let of = |asked, per_host| {
+            let vars = [
+                JOB,
+                ("SLURM_JOB_NODELIST", "node[0-2]"),
+                ("SLURM_TASKS_PER_NODE", per_host),
+                ("SLURM_NTASKS", asked),
+                ("SLURM_NTASKS_PER_NODE", "2"),
+            ];
+            find(&vars).unwrap().unwrap()
+        };
+        let found = of("4", "2(x3)");
+        assert_eq!((hosts(&found), found.default_ranks()), (vec![("node0", 2), ("node1", 1), ("node2", 1)], 4));
+        assert_eq!(hosts(&of("6", "2(x3)")), [("node0", 2), ("node1", 2), ("node2", 2)]);
     }
 
     #[test]
@@ -360,6 +379,7 @@ mod tests {
             "{error}"
         );
         assert!(with("node[0-3]", "4").starts_with("SLURM_TASKS_PER_NODE=4 counts 1 host, and "));
+        assert!(with("node[0-1]", "2(x3)").starts_with("SLURM_TASKS_PER_NODE=2(x3) counts 3 hosts, and "));
         for (hosts, tasks) in
             [("node[1-", "1"), ("n0", "2(x"), ("n0", "2(x0)"), ("n0", "x"), ("n0", "1,"), ("n0", "(x2)")]
         {

@@ -67,10 +67,15 @@ impl BindError {
 impl Hint for BindError {
     fn hint(&self) -> Option<Cow<'static, str>> {
         Some(match self {
-            Self::TooFewCores { ranks, has, .. } if *has >= *ranks && *ranks > 0 => {
-                format!("--cpus-per-rank {}, or fewer ranks on each host", has / ranks).into()
+            Self::TooFewCores { each, ranks, has, .. } => {
+                let cores = has.checked_div(*ranks).filter(|cores| *cores > 0);
+                match (cores, each <= has) {
+                    (Some(cores), true) => format!("--cpus-per-rank {cores}, or fewer ranks on each host").into(),
+                    (Some(cores), false) => format!("--cpus-per-rank {cores}").into(),
+                    (None, true) => "fewer ranks on each host, or leave --cpus-per-rank out".into(),
+                    (None, false) => "leave --cpus-per-rank out".into(),
+                }
             }
-            Self::TooFewCores { .. } => "fewer ranks on each host, or leave --cpus-per-rank out".into(),
             Self::NoSuch { .. } | Self::Offline { .. } | Self::NotAllowed { .. } => {
                 "rlaunch map --report-bindings   shows the CPUs of this host's ranks".into()
             }

@@ -127,7 +127,14 @@ fn so_many_cores_for_each_rank() {
     assert_eq!(of(2, 2, Spread::Deal(Level::Core)), "0-1,8-9 2-3,10-11");
     assert_eq!(
         of(9, 1, Spread::Blocks),
-        "1 rank with 9 cores each does not fit: 8 may be used (--cpus-per-rank 8, or fewer ranks on each host)"
+        "1 rank with 9 cores each does not fit: 8 may be used (--cpus-per-rank 8)",
+        "no number of ranks fits"
+    );
+    let many = |each| shown(&Bind { cores: Some(each), ..Bind::default() }, &smt(2, 1, 1), 3, false);
+    assert_eq!(many(9), "3 ranks with 9 cores each do not fit: 2 may be used (leave --cpus-per-rank out)");
+    assert_eq!(
+        many(2),
+        "3 ranks with 2 cores each do not fit: 2 may be used (fewer ranks on each host, or leave --cpus-per-rank out)"
     );
     assert_eq!(
         of(3, 3, Spread::Deal(Level::Package)),

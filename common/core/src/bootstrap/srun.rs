@@ -52,7 +52,8 @@ const ALONE: [&str; 3] = ["--unbuffered", "--nodes=1", "--ntasks=1"];
 pub(super) const NOISE: &str = "srun: cluster configuration lacks support for cpu binding";
 
 /// Words of srun about a job that is over.
-pub(super) const OVER: [&str; 3] = ["Invalid job id specified", "already completing or completed", "has been revoked"];
+pub(super) const OVER: [&str; 4] =
+    ["Invalid job id specified", "already completing or completed", "has been revoked", "has expired"];
 
 /// The stream for the messages between the launcher and agents that srun starts (`--transport`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -117,6 +117,7 @@ fn a_step_that_ends_before_its_agent_is_up_is_a_failure_of_srun() {
             "srun failed (exit code 1)",
             "salloc or sbatch",
         ),
+        ("srun: error: Slurm job 84 has expired", 1, "srun failed (exit code 1)", "salloc or sbatch"),
         ("Connection refused", 255, "srun failed (exit code 255)", "srun --overlap"),
         ("env: 'srun': No such file or directory", 127, "srun failed (exit code 127)", "put srun into PATH"),
     ] {
