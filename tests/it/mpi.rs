@@ -105,6 +105,13 @@ fn help_messages_of_open_mpi_are_shown_once() {
         let shown = done.err().matches("An invalid value was given for btl_tcp_if_include").count();
         assert_eq!(shown, 1, "{}: {}", hello.name(), done.err());
         done.says("Open MPI sent the help message help-mpi-btl-tcp.txt / invalid if_inexclude 3 more times");
+        // The ranks that come first may have closed their stderr.
+        let words = ["-n", "4", "sh", "-c", "[ $RANK = 3 ] || exec 2>&-; exec \"$0\""];
+        let plan = hello.with_help_files(hello.settings(Plan::rlaunch(words).args([hello.program()])));
+        let plan = plan.env("OMPI_MCA_btl", shared).env("OMPI_MCA_btl_tcp_if_include", "nonexistent0");
+        let done = plan.start().code(0);
+        let shown = done.err().matches("An invalid value was given for btl_tcp_if_include").count();
+        assert_eq!(shown, 1, "{}: {}", hello.name(), done.err());
         let plan = hello.with_help_files(hello.run(&["-n", "1"], &[])).env("OMPI_MCA_btl", "self,nonexistent");
         let done = plan.start().code_of_any(&[1, 14]);
         assert!(done.err().contains("Component: nonexistent"), "{}: {}", hello.name(), done.err());
@@ -227,13 +234,40 @@ fn ranks_that_do_not_come_are_named_after_30_s() {
     done.says("rank 0 waits in MPI_Init for ranks 1-2 after 30s; rank 1 has exited");
 }
 
+/// MPICH and Open MPI cannot meet in one world.
+#[test]
+fn ranks_with_libraries_that_do_not_meet_are_named_after_30_s() {
+    let scratch = Scratch::new();
+    let hellos = hellos(scratch.dir());
+    let find = |is_open_mpi| hellos.iter().find(|hello| hello.is_open_mpi() == is_open_mpi);
+    let [Some(first), Some(second)] = [false, true].map(find) else { return };
+    // The last rank shows that the job lives.
+    let words = [
+        "-n",
+        "3",
+        "sh",
+        "-c",
+        "case $RANK in 0) exec \"$0\";; 1) exec \"$1\";; *) while sleep 5; do echo; done;; esac",
+    ];
+    let case = second.settings(Plan::rlaunch(words).args([first.program(), second.program()])).start();
+    case.event("mpi.waits");
+    case.signal(Signal::SIGTERM);
+    let done = case.finish(Exit::Signal(Signal::SIGTERM));
+    let waits = |one, other| {
+        format!("rank {one} waits in MPI_Init for ranks {other},2 after 30s; rank {other} uses another MPI library")
+    };
+    let expected = [waits("0", "1"), waits("1", "0")];
+    assert!(expected.iter().any(|text| done.err().contains(text)), "{}", done.err());
+    done.says("one MPI library for all ranks");
+}
+
 #[test]
 fn ranks_of_two_hosts_are_one_world() {
     if std::env::var_os("RLAUNCH_MPI_WHEELS").is_none_or(|path| path.is_empty()) {
         return place::absent("MPI on two hosts", "RLAUNCH_MPI_WHEELS names no directory of MPI libraries");
     }
     let Some(bed) = Bed::up(2) else { return };
-    let words = ["rlaunch", "--ssh-fast", "-n", "4", "-H", "node0:2,node1:2"];
+    let words = ["rlaunch", "--ssh-fast", "-n", "8", "-H", "node0:4,node1:4"];
     let shared = bed.plan("tester", "login", words);
     for hello in hellos(shared.scratch().dir()) {
         if !hello.runs_on_two_hosts() {
@@ -245,10 +279,11 @@ fn ranks_of_two_hosts_are_one_world() {
         }
         let plan = hello.network_settings(bed.plan("tester", "login", words)).args([hello.program()]);
         let done = plan.start().code(0);
-        let expected = [0, 1, 2, 3].map(|rank| format!("{rank} of 4, node size 2, sum 6"));
+        let expected = [0, 1, 2, 3, 4, 5, 6, 7].map(|rank| format!("{rank} of 8, node size 4, sum 28"));
         assert_eq!(done.sorted(), expected, "{}: {}", hello.name(), done.err());
     }
     // Rank 3 is on the other host.
+    let words = ["rlaunch", "--ssh-fast", "-n", "4", "-H", "node0:2,node1:2"];
     for names in programs(shared.scratch().dir(), ("names", NAMES)).into_iter().filter(Hello::runs_on_two_hosts) {
         let plan = names.network_settings(bed.plan("tester", "login", words)).args([names.program()]);
         let done = plan.start().code(0);

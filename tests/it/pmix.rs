@@ -183,7 +183,16 @@ static void group(void) {
     must(at < found, "context", (int)found);
     must(results[at].value.data.size != last, "context", turn);
     last = results[at].value.data.size;
+    /* The end of a group waits for all members. */
+    char key[64];
+    info_t came = info("", UINT8);
+    sprintf(came.key, "end %d of %u", turn, me.rank);
+    ok(PMIx_Publish(&came, 1), "publish");
     ok(PMIx_Group_destruct(turn % 3 == 2 ? "second" : "first", NULL, 0), "destruct");
+    for (uint32_t at = 0; at < count; at++) {
+      sprintf(key, "end %d of %u", turn, members[at].rank);
+      lookup(key, 0);
+    }
   }
   ok(PMIx_Fence(&all, 1, NULL, 0), "fence");
 }

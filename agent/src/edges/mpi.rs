@@ -4,6 +4,7 @@
 //! connection is read before it is known that a process of the job has made it.
 
 mod cleanup;
+mod connection;
 mod last_words;
 mod noted_files;
 mod outcome;
@@ -11,9 +12,10 @@ mod outcome;
 use super::client_socket::{WRITABLE, client_of};
 use super::rank_table::RankOf;
 use super::tcpstore_listener::{AcceptQueue, Authorizer, PendingConnection};
-use super::{Edges, client_socket, rank_table, store};
+use super::{Edges, rank_table, store};
 use crate::early::now;
 pub(super) use cleanup::reaped;
+use connection::Connection;
 pub(super) use last_words::has_last_words;
 use noted_files::NotedFiles;
 use outcome::Outcomes;
@@ -21,7 +23,7 @@ use rlaunch_core::framework::MpiService;
 use rlaunch_core::id::{ClientId, Rank, WorldId};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::master_store::Guard;
-use rlaunch_core::mpi::{Action, Broken, Layout, MAX_UNREAD, Mpi, Reach};
+use rlaunch_core::mpi::{Action, Broken, Layout, Mpi, Reach};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::status::Status;
@@ -35,8 +37,7 @@ use rlaunch_sys::guardian::TempFiles;
 use rlaunch_sys::{holders, socket};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
@@ -55,22 +56,6 @@ const MOST: usize = 16 << 10;
 /// The reason for a refused registration.
 const USES_MPI: &str =
     "the rank has used MPI, which cannot survive an in-process restart; use --max-restarts, or no MPI";
-
-#[derive(Debug)]
-struct Connection {
-    socket: TcpStream,
-    /// The process that has made it.
-    pid: i32,
-    /// The world of its rank; `None`: not known yet.
-    world: Option<WorldId>,
-    /// The beginning of a message.
-    held: Vec<u8>,
-    /// Bytes that the client has not taken, and the copy of the descriptor that shows when it can. Nothing is read meanwhile.
-    unsent: Vec<u8>,
-    room: Option<OwnedFd>,
-    /// No more is read; it is closed when its client has taken everything.
-    is_ending: bool,
-}
 
 /// A request for a store.
 #[derive(Debug)]
@@ -383,11 +368,14 @@ impl MpiListener {
                     self.news.push(news);
                 }
                 Action::News(news) => tracing::debug!(?news, "MPI in world {world}"),
-                Action::Log { rank, mut text } => {
+                Action::Log { rank, mut text, help } => {
                     if !text.ends_with(b"\n") {
                         text.push(b'\n');
                     }
-                    ranks.write_stderr((world, rank), &text);
+                    let is_written = ranks.write_stderr((world, rank), &text);
+                    if let (Some(name), Some(world)) = (help, self.worlds.get_mut(&world)) {
+                        world.machine.help_written(&name, is_written);
+                    }
                 }
                 Action::Cleanup { rank, path } => self.clean_up(world, rank, &path),
             }
@@ -398,56 +386,6 @@ impl MpiListener {
         if let Some(world) = self.worlds.get_mut(&world) {
             change(&mut world.outcomes);
         }
-    }
-
-    fn write(&mut self, client: ClientId, bytes: Vec<u8>) {
-        let Some(connection) = self.connections.get_mut(client) else { return };
-        if connection.unsent.is_empty() {
-            connection.unsent = bytes;
-            return self.send(client);
-        }
-        if connection.unsent.len().saturating_add(bytes.len()) > MAX_UNREAD {
-            return self.close(client);
-        }
-        connection.unsent.extend(bytes);
-    }
-
-    /// Writes what can be written. A client that takes nothing is not read from.
-    fn send(&mut self, client: ClientId) {
-        let Some(connection) = self.connections.get_mut(client) else { return };
-        let mut sent = 0;
-        while let Some(rest @ [_, ..]) = connection.unsent.get(sent..) {
-            match socket::send(&connection.socket, rest) {
-                Ok(len) => sent += len,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(_) => return self.close(client),
-            }
-        }
-        connection.unsent.drain(..sent);
-        let is_done = connection.is_ending && connection.unsent.is_empty();
-        if is_done || connection.turn(&self.set, client).is_err() {
-            self.close(client);
-        }
-    }
-
-    /// Closes a connection after what was to be sent.
-    fn end(&mut self, client: ClientId) {
-        let Some(connection) = self.connections.get_mut(client) else { return };
-        connection.is_ending = true;
-        if connection.unsent.is_empty() {
-            self.close(client);
-        }
-    }
-
-    fn close(&mut self, client: ClientId) {
-        let Some(connection) = self.connections.remove(client) else { return };
-        self.set.remove(&connection.socket);
-        connection.room.iter().for_each(|room| self.set.remove(room));
-        if let Some(world) = connection.world.and_then(|world| self.worlds.get_mut(&world)) {
-            world.machine.closed(client);
-        }
-        self.queue.left();
     }
 }
 
@@ -462,35 +400,6 @@ fn speaks_for<'a>(
         let known = ranks.processes_of((world, rank));
         *is_early = known.is_empty() && ranks.is_being_started((world, rank));
         (!*is_early).then(|| holders::belongs_to(pid, &known, above))
-    }
-}
-
-impl Connection {
-    /// The world that its process speaks in. Most jobs have one.
-    fn find_world<'a>(
-        &mut self,
-        client: ClientId,
-        worlds: &'a mut BTreeMap<WorldId, World>,
-        ranks: &rank_table::Ranks,
-    ) -> Option<(WorldId, &'a mut World)> {
-        if self.world.is_none() {
-            let first = WorldId::new(0);
-            let found = match worlds.len() {
-                1 if worlds.contains_key(&first) => first,
-                _ => {
-                    let above = i32::try_from(std::process::id()).unwrap_or(0);
-                    ranks.world_of(&holders::leaders_of(self.pid, above))?
-                }
-            };
-            worlds.get_mut(&found)?.machine.open_as(client);
-            self.world = Some(found);
-        }
-        let number = self.world?;
-        worlds.get_mut(&number).map(|world| (number, world))
-    }
-
-    fn turn(&mut self, set: &ReadySet, client: ClientId) -> io::Result<()> {
-        client_socket::watch(set, client, &self.socket, &mut self.room, !self.unsent.is_empty())
     }
 }
 

@@ -167,12 +167,16 @@ impl Ranks {
         self.live.iter().filter(|(_, rank)| rank.is(rank_of) && !rank.reaped).map(|(proc, _)| *proc).collect()
     }
 
-    /// Puts words into the stderr of a rank, as if it had written them. Where it has no room they are lost.
-    pub(super) fn write_stderr(&self, rank_of: RankOf, words: &[u8]) {
+    /// Puts words into the stderr of a rank, as if it had written them. False: it has no room for all of them, or is closed.
+    pub(super) fn write_stderr(&self, rank_of: RankOf, words: &[u8]) -> bool {
         let of = self.live.values().rev().find(|rank| rank.is(rank_of) && !rank.reaped);
-        let Some([_, Some(stream)]) = of.map(|rank| &rank.streams) else { return };
-        if let Err(error) = rlaunch_sys::fd::write_to_pipe(&stream.fd, words) {
-            tracing::debug!(%error, "words for the stderr of rank {} are lost", rank_of.1);
+        let Some([_, Some(stream)]) = of.map(|rank| &rank.streams) else { return false };
+        match rlaunch_sys::fd::write_to_pipe(&stream.fd, words) {
+            Ok(written) => written == words.len(),
+            Err(error) => {
+                tracing::debug!(%error, "words for the stderr of rank {} are lost", rank_of.1);
+                false
+            }
         }
     }
 

@@ -7,9 +7,9 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::report::{RankLine, Report};
 
-/// Ranks that wait in `MPI_Init` for ranks that have not come: ranges of both.
-pub(super) fn waits(waiting: &[(u32, u32)], missing: &[(u32, u32)], has_exited: impl Fn(Rank) -> bool) -> String {
-    let [waiting, missing] = [RankSet::of(waiting), RankSet::of(missing)];
+/// Ranks that wait in `MPI_Init` for ranks that have not come, and those of them that have another library: ranges of all.
+pub(super) fn waits(ranges: [&[(u32, u32)]; 3], has_exited: impl Fn(Rank) -> bool) -> String {
+    let [waiting, missing, apart] = ranges.map(RankSet::of);
     let all = missing.ranges().flat_map(|(first, last)| first..=last).map(Rank::new);
     let exited: RankSet = all.filter(|rank| has_exited(*rank)).collect();
     let wait = if waiting.len() == 1 { "waits" } else { "wait" };
@@ -18,9 +18,17 @@ pub(super) fn waits(waiting: &[(u32, u32)], missing: &[(u32, u32)], has_exited: 
         1 => format!("; {} has exited", ranks(&exited)),
         _ => format!("; {} have exited", ranks(&exited)),
     };
+    let other = if apart.len() == 1 { "uses another" } else { "use another" };
     let (waiting, missing, after) = (ranks(&waiting), ranks(&missing), phrases::wait(PATIENCE));
+    if apart.is_empty() {
+        return format!(
+            "{waiting} {wait} in MPI_Init for {missing} after {after}{ended}\n  try     MPI_Init in every rank, or fewer ranks"
+        );
+    }
+    let apart = ranks(&apart);
     format!(
-        "{waiting} {wait} in MPI_Init for {missing} after {after}{ended}\n  try     MPI_Init in every rank, or fewer ranks"
+        "{waiting} {wait} in MPI_Init for {missing} after {after}{ended}; {apart} {other} MPI library\n  \
+         try     one MPI library for all ranks"
     )
 }
 
@@ -69,12 +77,22 @@ mod tests {
 
     #[test]
     fn missing_ranks_are_named_with_those_that_have_exited() {
-        let text = waits(&[(0, 0)], &[(1, 3)], |rank| rank.get() == 2);
+        let text = waits([&[(0, 0)], &[(1, 3)], &[]], |rank| rank.get() == 2);
         let expected = "rank 0 waits in MPI_Init for ranks 1-3 after 30s; rank 2 has exited";
         assert_eq!(text.lines().next(), Some(expected));
-        let text = waits(&[(0, 1)], &[(2, 2)], |_| false);
+        let text = waits([&[(0, 1)], &[(2, 2)], &[]], |_| false);
         assert_eq!(text.lines().next(), Some("ranks 0-1 wait in MPI_Init for rank 2 after 30s"));
-        let text = waits(&[(0, 0)], &[(1, 2)], |_| true);
+        let text = waits([&[(0, 0)], &[(1, 2)], &[]], |_| true);
         assert!(text.contains("; ranks 1-2 have exited\n"), "{text}");
+    }
+
+    #[test]
+    fn ranks_with_another_library_are_named() {
+        let text = waits([&[(0, 0)], &[(1, 2)], &[(2, 2)]], |_| false);
+        let expected = "rank 0 waits in MPI_Init for ranks 1-2 after 30s; rank 2 uses another MPI library\n  \
+                        try     one MPI library for all ranks";
+        assert_eq!(text, expected);
+        let text = waits([&[(0, 0)], &[(1, 2)], &[(1, 2)]], |rank| rank.get() == 1);
+        assert!(text.contains("; rank 1 has exited; ranks 1-2 use another MPI library\n"), "{text}");
     }
 }

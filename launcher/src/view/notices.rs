@@ -211,8 +211,8 @@ pub(super) fn node_news(
             device_messages::news(news, host, reported.cleans)
         }
         NodeNews::MpiUsed { .. } => None,
-        NodeNews::MpiWaits { waiting, missing } => {
-            Some((Tone::Normal, mpi_messages::waits(waiting, missing, |rank| names.has_exited(rank))))
+        NodeNews::MpiWaits { waiting, missing, apart } => {
+            Some((Tone::Normal, mpi_messages::waits([waiting, missing, apart], |rank| names.has_exited(rank))))
         }
         NodeNews::MpiUnfinished { rank, pid } => {
             let report = names.report();

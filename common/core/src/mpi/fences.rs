@@ -1,9 +1,10 @@
 //! Places where ranks wait for each other: one scan for both wires.
 
 use super::remote::{PREFIX, hash};
-use super::{Broken, Cx};
+use super::{Broken, Cx, Layout};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
+use crate::wire::node_news::MpiWire;
 use crate::wire::pmix::GroupForm;
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -29,6 +30,9 @@ pub(super) struct Waiter {
 
 /// Kind of a fence, with its name.
 pub(super) trait Kind: Clone + Ord {
+    /// The wire of its processes.
+    const WIRE: MpiWire;
+
     /// Bytes that no other kind has.
     fn bytes(&self) -> Vec<u8>;
 
@@ -103,7 +107,7 @@ impl<K: Kind> Fences<K> {
             return Err(Broken::Order);
         }
         let own = cx.layout.own_of(&all);
-        cx.init_wait.wait(cx.now, &all, rank);
+        cx.init_wait.wait(cx.now, (K::WIRE, &all), rank);
         let mut open = match self.open.entry((kind, all)) {
             Entry::Occupied(open) => open,
             Entry::Vacant(new) => new.insert_entry(VecDeque::new()),
@@ -123,11 +127,37 @@ impl<K: Kind> Fences<K> {
         if at > 0 || !fence.arrived.covers(&own) {
             return Ok(None);
         }
-        let waiters = fences.pop_front().map(|fence| fence.waiters).unwrap_or_default();
-        let (kind, all) = if fences.is_empty() { open.remove_entry().0 } else { open.key().clone() };
-        let is_here = own == all && !kind.has_other_worlds();
+        let key = open.key().clone();
+        Ok(self.meet(cx.layout, key))
+    }
+
+    /// Ends the first of these fences.
+    fn meet(&mut self, layout: &Layout, key: (K, RankSet)) -> Option<Met<K>> {
+        let fences = self.open.get_mut(&key)?;
+        let waiters = fences.pop_front()?.waiters;
+        if fences.is_empty() {
+            self.open.remove(&key);
+        }
+        let (kind, all) = key;
+        let is_here = layout.own_of(&all) == all && !kind.has_other_worlds();
         let count = if is_here { 0 } else { self.count(&kind, &all) };
-        Ok(Some(Met { kind, all, waiters, count }))
+        Some(Met { kind, all, waiters, count })
+    }
+
+    /// Whether a process waits at a fence of some kind.
+    pub(super) fn has(&self, is_kind: impl Fn(&K) -> bool) -> bool {
+        self.open.keys().any(|(kind, _)| is_kind(kind))
+    }
+
+    /// Fences of some kind wait for these ranks of this host no more. Returns those at which all others have arrived.
+    pub(super) fn excuse(&mut self, layout: &Layout, ranks: &RankSet, is_kind: impl Fn(&K) -> bool) -> Vec<Met<K>> {
+        let is_met = |((kind, all), fences): (&(K, RankSet), &VecDeque<Fence>)| {
+            let first = fences.front().filter(|_| is_kind(kind))?;
+            let awaited = layout.own_of(all).without(ranks);
+            first.arrived.covers(&awaited).then(|| (kind.clone(), all.clone()))
+        };
+        let met: Vec<(K, RankSet)> = self.open.iter().filter_map(is_met).collect();
+        met.into_iter().filter_map(|key| self.meet(layout, key)).collect()
     }
 
     fn count(&mut self, kind: &K, all: &RankSet) -> u64 {

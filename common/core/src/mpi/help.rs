@@ -1,6 +1,7 @@
 //! Help messages of Open MPI: the ranks that meet the same condition send the same text, and the user reads it once.
 //!
 //! A host shows a message that it meets first. If the world has other hosts, the store decides which of them shows it.
+//! A message that cannot be written to the stderr of its rank is shown for another rank of the host.
 
 use super::fences::Waiter;
 use super::remote::{PREFIX, Pending};
@@ -19,13 +20,24 @@ const MOST: usize = 256;
 const LONGEST_NAME: usize = 1024;
 
 /// File and topic.
-pub(super) type Name = (Vec<u8>, Vec<u8>);
+pub type Name = (Vec<u8>, Vec<u8>);
 
-/// The messages that this host has met, and how often each came again since the last report.
+/// The messages that this host has met.
 #[derive(Debug, Default)]
 pub(super) struct HelpMessages {
-    repeats: BTreeMap<Name, u32>,
+    met: BTreeMap<Name, Met>,
     candidates: Vec<Candidate>,
+}
+
+/// A message that this host has met.
+#[derive(Debug, Default)]
+struct Met {
+    /// How often it came again since the last report.
+    repeats: u32,
+    /// This host is to show it and could not: the next rank's is shown.
+    is_owed: bool,
+    /// The message of another rank, until the first one is shown.
+    spare: Option<(Rank, Vec<u8>)>,
 }
 
 /// A message that another host may have shown.
@@ -47,13 +59,19 @@ impl HelpMessages {
         text: &[u8],
     ) {
         let (name, text) = ((file.to_vec(), topic.to_vec()), text.to_vec());
-        if let Some(repeats) = self.repeats.get_mut(&name) {
-            *repeats = repeats.saturating_add(1);
+        if let Some(met) = self.met.get_mut(&name) {
+            if core::mem::take(&mut met.is_owed) {
+                return Candidate { waiter, rank, name, text }.show(cx);
+            }
+            met.repeats = met.repeats.saturating_add(1);
+            if self.candidates.iter().any(|candidate| candidate.name == name) {
+                met.spare.get_or_insert((rank, text));
+            }
             return pmix::reply(cx, waiter, status::SUCCESS);
         }
-        let is_counted = self.repeats.len() < MOST && file.len().saturating_add(topic.len()) <= LONGEST_NAME;
+        let is_counted = self.met.len() < MOST && file.len().saturating_add(topic.len()) <= LONGEST_NAME;
         if is_counted {
-            self.repeats.insert(name.clone(), 0);
+            self.met.insert(name.clone(), Met::default());
         }
         let candidate = Candidate { waiter, rank, name, text };
         if !is_counted || cx.layout.hosts.len() < 2 {
@@ -76,16 +94,32 @@ impl HelpMessages {
         if !matches!(answer, Reply::Number(2..)) {
             return candidate.show(cx);
         }
-        let repeats = self.repeats.entry(candidate.name).or_default();
-        *repeats = repeats.saturating_add(1);
+        let met = self.met.entry(candidate.name).or_default();
+        met.repeats = met.repeats.saturating_add(1);
+        met.spare = None;
         pmix::reply(cx, candidate.waiter, status::SUCCESS);
+    }
+
+    /// A message was shown, or could not be. Returns another attempt.
+    pub(super) fn written(&mut self, name: &Name, is_written: bool) -> Option<Action> {
+        let met = self.met.get_mut(name)?;
+        let spare = met.spare.take();
+        if is_written {
+            return None;
+        }
+        let Some((rank, text)) = spare else {
+            met.is_owed = true;
+            return None;
+        };
+        met.repeats = met.repeats.saturating_sub(1);
+        Some(Action::Log { rank, text, help: Some(name.clone()) })
     }
 
     /// The messages that came again since the last report.
     pub(super) fn report(&mut self) -> Vec<NodeNews> {
-        let repeated = self.repeats.iter_mut().filter(|(_, repeats)| **repeats > 0);
-        let news = |((file, topic), repeats): (&Name, &mut u32)| NodeNews::MpiHelp {
-            count: core::mem::take(repeats),
+        let repeated = self.met.iter_mut().filter(|(_, met)| met.repeats > 0);
+        let news = |((file, topic), met): (&Name, &mut Met)| NodeNews::MpiHelp {
+            count: core::mem::take(&mut met.repeats),
             file: OsBytes::from(file.as_slice()),
             topic: OsBytes::from(topic.as_slice()),
         };
@@ -95,8 +129,8 @@ impl HelpMessages {
 
 impl Candidate {
     fn show(self, cx: &mut Cx<'_>) {
-        let Self { waiter, rank, text, .. } = self;
-        cx.out.push_back(Action::Log { rank, text });
+        let Self { waiter, rank, name, text } = self;
+        cx.out.push_back(Action::Log { rank, text, help: Some(name) });
         pmix::reply(cx, waiter, status::SUCCESS);
     }
 }

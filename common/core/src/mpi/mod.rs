@@ -17,6 +17,7 @@ mod spawn;
 #[cfg(test)]
 mod tests;
 
+pub use help::Name as HelpName;
 pub use init_wait::PATIENCE;
 pub(crate) use layout::is_this_host;
 pub use layout::{HostRanks, Layout};
@@ -135,6 +136,8 @@ pub enum Action {
         rank: Rank,
         /// The words.
         text: Vec<u8>,
+        /// The help message that this is. [`Mpi::help_written`] gets the result.
+        help: Option<HelpName>,
     },
     /// A file is to be removed when the rank is gone.
     Cleanup {
@@ -351,9 +354,9 @@ impl Mpi {
                 let data = if let Reply::Value(data) = reply { data } else { None };
                 pmix::hand_out_far(&mut cx, wanted, data);
             }
-            Pending::Came(all) => {
+            Pending::Came(wire, all) => {
                 let inside = |rank| lines.is_inside(rank) || messages.is_inside(rank);
-                cx.init_wait.learn(&all, values, (cx.layout, cx.out), inside);
+                cx.init_wait.learn((wire, &all), values, (cx.layout, cx.out), inside);
             }
             // The store ends with the ranks: they are being ended.
             Pending::Barrier(_) | Pending::Meeting(_) | Pending::Committed(_) if matches!(reply, Reply::Refused(_)) => {
@@ -367,6 +370,11 @@ impl Mpi {
     /// Help messages of Open MPI that were not shown again, since the last call.
     pub fn repeated_help(&mut self) -> Vec<NodeNews> {
         self.messages.help.report()
+    }
+
+    /// A help message was written to the stderr of a rank, or that had no room for it.
+    pub fn help_written(&mut self, name: &HelpName, is_written: bool) {
+        self.out.extend(self.messages.help.written(name, is_written));
     }
 
     /// The stderr of a rank is about to end: texts that wait for an answer are shown now.

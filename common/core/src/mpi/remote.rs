@@ -12,6 +12,7 @@ use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
 use crate::store::Ask;
 use crate::wire::frozen::client::Words;
+use crate::wire::node_news::MpiWire;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
@@ -33,8 +34,8 @@ pub(super) enum Pending {
     Committed(Wanted),
     /// The data that ranks of a host have committed.
     Data(Looking),
-    /// The ranks that have come on other hosts: those of a fence.
-    Came(RankSet),
+    /// The ranks that have come on other hosts: those of a fence of a wire.
+    Came(MpiWire, RankSet),
     /// About ranks of another world.
     OfWorld(OfWorld),
     /// A process that publishes, looks up or takes back a name of PMI-1.

@@ -41,7 +41,7 @@ pub(super) fn begin(cx: &mut Cx<'_>, rank: Rank, asker: Asker, request: Request)
 pub(super) fn refuse(cx: &mut Cx<'_>, (asker, rank): (Asker, Rank), words: &[&[u8]]) {
     let text: Vec<u8> =
         [&b"rlaunch: MPI_Comm_spawn: "[..]].iter().chain(words).flat_map(|part| part.iter()).copied().collect();
-    cx.out.push_back(Action::Log { rank, text });
+    cx.out.push_back(Action::Log { rank, text, help: None });
     match asker {
         Asker::Line(client) => cx.write(client, Reply::NotSpawned.write()),
         Asker::Message(waiter) => pmix::reply(cx, waiter, status::JOB_FAILED_TO_LAUNCH),

@@ -12,6 +12,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
 use alloc::vec;
 
+mod absent_ranks;
+mod excess;
 mod exchange;
 mod groups;
 mod help;
@@ -387,63 +389,6 @@ fn names_are_published_for_all_hosts() {
     assert!(say(3, last, "cmd=lookup_name service=ocean\n").contains("lookup_result rc=-1"));
 }
 
-fn begin(now: u64) -> Mono {
-    Mono::from_nanos(1) + crate::time::Span::from_secs(now)
-}
-
-fn waits(waiting: &[(u32, u32)], missing: &[(u32, u32)]) -> NodeNews {
-    NodeNews::MpiWaits { waiting: waiting.to_vec(), missing: missing.to_vec() }
-}
-
-const USED: NodeNews = NodeNews::MpiUsed { wire: MpiWire::Pmi1 };
-
-#[test]
-fn ranks_that_do_not_come_are_named_once() {
-    let mut rig = Rig::new(world(4));
-    let first = rig.rank(1);
-    rig.pass(begin(29));
-    assert_eq!(rig.news, [USED]);
-    rig.say(first, "cmd=barrier_in\n");
-    rig.pass(begin(30));
-    assert_eq!(rig.news, [USED, waits(&[(1, 1)], &[(0, 0), (2, 3)])]);
-    rig.rank(2);
-    assert_eq!(rig.mpi.poll_timeout(), None);
-}
-
-#[test]
-fn rank_that_has_left_mpi_waits_for_no_other() {
-    let mut rig = Rig::new(world(2));
-    let client = rig.rank(0);
-    rig.say(client, "cmd=finalize\n");
-    rig.pass(begin(30));
-    assert_eq!(rig.news, [USED]);
-}
-
-#[test]
-fn later_barriers_may_take_long() {
-    let mut rig = Rig::new(world(2));
-    let [a, b] = [0, 1].map(|rank| rig.rank(rank));
-    [a, b].iter().for_each(|client| _ = rig.say(*client, "cmd=barrier_in\n"));
-    rig.say(a, "cmd=barrier_in\n");
-    assert_eq!(rig.mpi.poll_timeout(), None);
-}
-
-#[test]
-fn host_of_first_waiting_rank_names_those_of_all_hosts() {
-    let mut hosts = Hosts::new();
-    for rank in [1, 3] {
-        let client = hosts.rig(rank).rank(rank);
-        hosts.rig(rank).say(client, "cmd=barrier_in\n");
-    }
-    for now in [5, 30] {
-        hosts.rigs.iter_mut().for_each(|rig| rig.pass(begin(now)));
-        hosts.settle();
-    }
-    assert_eq!(hosts.rigs[0].news, [USED, waits(&[(1, 1), (3, 3)], &[(0, 0), (2, 2)])]);
-    assert_eq!(hosts.rigs[1].news, [USED], "the other host reports");
-    assert!(hosts.rigs.iter().all(|rig| rig.mpi.poll_timeout().is_none()));
-}
-
 #[test]
 fn rank_that_takes_part_in_rounds_is_refused() {
     let mut rig = Rig::new(world(2));
@@ -569,7 +514,7 @@ fn program_that_cannot_be_started_is_an_error_of_the_rank() {
     rig.drain();
     assert_eq!(rig.taken(client), "cmd=spawn_result rc=-1 msg=spawn_failed\n");
     let text = b"rlaunch: MPI_Comm_spawn: no such file\n  try     a path".to_vec();
-    assert_eq!(rig.others, [Action::Log { rank: Rank::new(1), text }]);
+    assert_eq!(rig.others, [Action::Log { rank: Rank::new(1), text, help: None }]);
     assert!(rig.say(client, "cmd=get_appnum\n").contains("appnum=0"), "the rank continues");
 }
 

@@ -112,6 +112,8 @@ pub enum NodeNews {
         waiting: Vec<(u32, u32)>,
         /// Ranges of the ranks that have not come.
         missing: Vec<(u32, u32)>,
+        /// Ranges of those of them whose MPI library speaks another wire.
+        apart: Vec<(u32, u32)>,
     },
     /// A rank has exited with 0 after `MPI_Init` and before `MPI_Finalize`.
     MpiUnfinished {
@@ -244,9 +246,10 @@ fn mpi(o: &mut Object<'_>, news: &NodeNews) {
     if let NodeNews::MpiUsed { wire } = news {
         o.text("wire", wire.word());
     }
-    if let NodeNews::MpiWaits { waiting, missing } = news {
+    if let NodeNews::MpiWaits { waiting, missing, apart } = news {
         o.text("waiting", &RankSet::of(waiting).to_string());
         o.text("missing", &RankSet::of(missing).to_string());
+        o.text("apart", &RankSet::of(apart).to_string());
     }
     if let NodeNews::MpiUnfinished { rank, pid } = news {
         o.number("rank", rank.get().into());

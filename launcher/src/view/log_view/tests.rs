@@ -338,7 +338,7 @@ fn notes() -> Vec<What> {
         told(NodeNews::StoreForeign { from: addr() }),
         told(NodeNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core })),
         told(NodeNews::OneCpu { ranks: 2, cpu: 0, online: 8 }),
-        told(NodeNews::MpiWaits { waiting: vec![(0, 0)], missing: vec![(1, 2)] }),
+        told(NodeNews::MpiWaits { waiting: vec![(0, 0)], missing: vec![(1, 2)], apart: vec![] }),
         told(NodeNews::HolderEnded {
             devices: "/dev/vfio/0".into(),
             pid: 7,

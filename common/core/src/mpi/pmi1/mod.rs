@@ -13,6 +13,7 @@ use super::spawn::Asker;
 use super::{Action, Broken, Cx, Layout, MOST_PER_RANK, Origin, SpeaksFor, names};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
+use crate::wire::node_news::MpiWire;
 use crate::wire::pmi1::{Group, Malformed, Reply, Request, line, parse};
 use crate::wire::pmix::GroupForm;
 use alloc::boxed::Box;
@@ -44,6 +45,8 @@ pub(super) struct Barrier {
 }
 
 impl Kind for Barrier {
+    const WIRE: MpiWire = MpiWire::Pmi1;
+
     fn bytes(&self) -> Vec<u8> {
         let tag = self.tag.as_deref().map_or_else(Vec::new, |tag| [b":", tag].concat());
         [b"barrier ", &self.generation.to_be_bytes()[..], &tag].concat()
@@ -167,7 +170,7 @@ impl Lines {
             }
             Phase::Named | Phase::Finalized => {}
         }
-        cx.init_wait.wait(cx.now, &cx.layout.world(), rank);
+        cx.init_wait.wait(cx.now, (MpiWire::Pmi1, &cx.layout.world()), rank);
         session.generation = own.inits;
         session.phase = Phase::Inside;
         // A single rank makes them when it meets the ranks that it has started.
@@ -285,7 +288,7 @@ impl Lines {
 }
 
 fn release(cx: &mut Cx<'_>, Met { kind, all, waiters, .. }: &Met<Barrier>) {
-    cx.init_wait.over(all);
+    cx.init_wait.over(MpiWire::Pmi1, all);
     // A tag that is empty is 0.
     let tag = kind.tag.as_deref().map(|tag| if tag.is_empty() { b"0" } else { tag });
     let bytes = Reply::Barrier { tag }.write();

@@ -8,6 +8,7 @@ use super::{ALL_RANKS, Header, Messages, Proc, Writer, reply, status};
 use crate::id::Rank;
 use crate::rank_set::RankSet;
 use crate::store::Ask;
+use crate::wire::node_news::MpiWire;
 use crate::wire::pmix::GroupForm;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -27,6 +28,8 @@ pub(super) enum Purpose {
     Connect,
     Disconnect,
     Group(Vec<u8>),
+    /// The end of a group.
+    GroupEnd(Vec<u8>),
 }
 
 /// A meeting of ranks.
@@ -38,12 +41,15 @@ pub(in crate::mpi) struct Meeting {
 }
 
 impl Kind for Meeting {
+    const WIRE: MpiWire = MpiWire::Pmix;
+
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = match &self.purpose {
             Purpose::Fence => b"fence ".to_vec(),
             Purpose::Connect => b"connect ".to_vec(),
             Purpose::Disconnect => b"disconnect ".to_vec(),
             Purpose::Group(name) => [b"group ", name.as_slice()].concat(),
+            Purpose::GroupEnd(name) => [b"group end ", name.as_slice()].concat(),
         };
         for (world, ranks) in &self.members {
             bytes.extend([&b"\0"[..], world, b"\0", &bytes_of(ranks)].concat());
@@ -84,9 +90,42 @@ impl Messages {
         if members.len() == 1 {
             members.clear();
         }
-        let Some(met) = self.fences.arrive(cx, (Meeting { purpose, members }, all), rank, waiter)? else {
+        if let Some(met) = self.fences.arrive(cx, (Meeting { purpose, members }, all), rank, waiter)? {
+            self.arrived(cx, met);
+        }
+        Ok(())
+    }
+
+    /// A rank waits for the other members of a group, which ends. A client that names none waits for none.
+    pub(super) fn end_group(
+        &mut self,
+        cx: &mut Cx<'_>,
+        rank: Rank,
+        waiter: Waiter,
+        (name, members): (&[u8], &[Proc<'_>]),
+    ) -> Result<(), Broken> {
+        if members.is_empty() {
+            reply(cx, waiter, status::SUCCESS);
             return Ok(());
-        };
+        }
+        self.meet(cx, rank, waiter, (Purpose::GroupEnd(name.to_vec()), members))?;
+        self.excuse_finalized(cx);
+        Ok(())
+    }
+
+    /// The end of a group waits for no member of this host that has finalized.
+    pub(super) fn excuse_finalized(&mut self, cx: &mut Cx<'_>) {
+        let is_end = |meeting: &Meeting| matches!(meeting.purpose, Purpose::GroupEnd(_));
+        if !self.fences.has(is_end) {
+            return;
+        }
+        let finalized = self.ranks.iter().filter(|(_, own)| own.inside == 0).map(|(rank, _)| *rank).collect();
+        let met = self.fences.excuse(cx.layout, &finalized, is_end);
+        met.into_iter().for_each(|met| self.arrived(cx, met));
+    }
+
+    /// All ranks of this host have come.
+    fn arrived(&mut self, cx: &mut Cx<'_>, met: Met<Meeting>) {
         if met.count == 0 {
             self.release(cx, &met);
         } else if met.kind.has_other_worlds() {
@@ -97,7 +136,6 @@ impl Messages {
             self.data.send(cx);
             cx.fence(met, Pending::Meeting);
         }
-        Ok(())
     }
 
     /// The ranks of some processes, by world; `None`: there are ranks that do not exist.
@@ -119,7 +157,7 @@ impl Messages {
 
     /// All have come.
     pub(in crate::mpi) fn release(&mut self, cx: &mut Cx<'_>, met: &Met<Meeting>) {
-        cx.init_wait.over(&met.all);
+        cx.init_wait.over(MpiWire::Pmix, &met.all);
         self.data.on_meeting(cx.layout, &met.all);
         if matches!(met.kind.purpose, Purpose::Group(_)) {
             self.groups = self.groups.wrapping_add(1);
@@ -140,7 +178,7 @@ impl Messages {
         let mut out = Writer::new(is_described);
         out.status(status::SUCCESS);
         match purpose {
-            Purpose::Fence | Purpose::Disconnect => {}
+            Purpose::Fence | Purpose::Disconnect | Purpose::GroupEnd(_) => {}
             Purpose::Connect => {
                 for world in members.keys() {
                     let mut of = out.another();

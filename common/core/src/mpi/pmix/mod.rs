@@ -13,6 +13,7 @@ use super::help::HelpMessages;
 use super::{Action, Broken, Cx, Layout, Origin, SpeaksFor, job_data, names, spawn};
 use crate::id::{ClientId, Rank};
 use crate::time::Mono;
+use crate::wire::node_news::MpiWire;
 use crate::wire::pmix::{
     ALL_RANKS, FIRST_SPECIAL, GroupForm, HEADER, Header, Hello, LogText, Malformed, Proc, PublicRequest, Request,
     Writer, status,
@@ -125,7 +126,7 @@ impl Messages {
         if matches!(Origin::parse(&cx.layout.origin), Some(Origin::Parent(_))) {
             self.worlds.announce(cx);
         }
-        cx.init_wait.come(rank);
+        cx.init_wait.come(MpiWire::Pmix, rank);
         let group_form = GroupForm::of(hello.version);
         *session = Session { rank: Some(rank), is_described: hello.is_described, group_form, is_finalized: false };
         cx.answer(Hello::answer(cx.client.get()));
@@ -162,6 +163,7 @@ impl Messages {
             Request::GroupConstruct { name, procs } => {
                 return self.meet(cx, rank, waiter, (Purpose::Group(name.to_vec()), &procs));
             }
+            Request::GroupDestruct { name, procs } => return self.end_group(cx, rank, waiter, (name, &procs)),
             Request::Get { of, is_immediate } => {
                 self.get(cx, waiter, of, is_immediate);
                 return Ok(());
@@ -174,24 +176,19 @@ impl Messages {
                 }
                 return Ok(());
             }
-            Request::Finalize => self.finalize(session, rank),
+            Request::Finalize => self.finalize(cx, session, rank),
             Request::Public(request) => {
                 self.public(cx, rank, waiter, &request);
                 return Ok(());
             }
-            Request::Events | Request::GroupDestruct => status::SUCCESS,
+            Request::Events => status::SUCCESS,
             Request::NoEvents => return Ok(()),
             Request::Log(texts) => {
                 self.log(cx, (rank, waiter), &texts);
                 return Ok(());
             }
             Request::JobControl { cleanup } => {
-                cleanup
-                    .iter()
-                    .for_each(|path| cx.out.push_back(Action::Cleanup { rank: Some(rank), path: path.to_vec() }));
-                let mut out = Writer::new(is_described);
-                out.status(status::SUCCESS).size(0);
-                send(cx, waiter, out);
+                clean_up(cx, (rank, waiter), &cleanup);
                 return Ok(());
             }
             Request::Unsupported(_) => status::NOT_SUPPORTED,
@@ -205,7 +202,7 @@ impl Messages {
         if let [LogText { text, help: Some(name) }] = texts {
             return self.help.take(cx, (rank, waiter), *name, text);
         }
-        texts.iter().for_each(|text| cx.out.push_back(Action::Log { rank, text: text.text.to_vec() }));
+        texts.iter().for_each(|text| cx.out.push_back(Action::Log { rank, text: text.text.to_vec(), help: None }));
         reply(cx, waiter, status::SUCCESS);
     }
 
@@ -232,11 +229,12 @@ impl Messages {
         }
     }
 
-    fn finalize(&mut self, session: &mut Session, rank: Rank) -> i32 {
+    fn finalize(&mut self, cx: &mut Cx<'_>, session: &mut Session, rank: Rank) -> i32 {
         if !core::mem::replace(&mut session.is_finalized, true) {
             let own = self.ranks.entry(rank).or_default();
             own.inside = own.inside.saturating_sub(1);
         }
+        self.excuse_finalized(cx);
         status::SUCCESS
     }
 
@@ -296,6 +294,15 @@ impl Messages {
     pub(super) fn has_come(&self, rank: Rank) -> bool {
         self.ranks.contains_key(&rank)
     }
+}
+
+/// Files are to be removed when a rank is gone.
+fn clean_up(cx: &mut Cx<'_>, (rank, waiter): (Rank, Waiter), paths: &[&[u8]]) {
+    let clean_up = |path: &&[u8]| Action::Cleanup { rank: Some(rank), path: path.to_vec() };
+    cx.out.extend(paths.iter().map(clean_up));
+    let mut out = Writer::new(waiter.is_described);
+    out.status(status::SUCCESS).size(0);
+    send(cx, waiter, out);
 }
 
 /// Sends the data of a rank of another host; `None`: it has committed none.

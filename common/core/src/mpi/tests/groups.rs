@@ -47,6 +47,71 @@ fn answer_about_a_group_has_the_form_of_the_version() {
     assert_eq!(newest.into_iter().collect::<BTreeSet<_>>().len(), 1);
 }
 
+/// The end of the group of both ranks, as one of them sends it.
+fn end(members: u32) -> Vec<u8> {
+    let mut body = Writer::new(false);
+    body.raw(&[0, 0, 0, 1, 28]).string(b"group");
+    let all = (0..members).map(|rank| Proc { nspace: b"world", rank });
+    if members == 0 {
+        body.size(0)
+    } else {
+        body.procs(all.collect::<Vec<_>>().into_iter())
+    };
+    body.size(0);
+    request(4, body)
+}
+
+#[test]
+fn end_of_a_group_waits_for_all_members() {
+    let mut rig = Rig::new(world(3));
+    let [a, b, other] = [0, 1, 2].map(|rank| {
+        let client = rig.mpi.open();
+        rig.send(client, &hello_of_version("world", rank, "5.0"));
+        client
+    });
+    rig.written.clear();
+    for _ in 0..2 {
+        rig.send(a, &end(2));
+        assert!(rig.written.is_empty(), "it waits for the other");
+        rig.send(b, &end(2));
+        let [one, two] = [a, b].map(|client| rig.written.remove(&client).unwrap());
+        assert_eq!((&one[HEADER..], &two[HEADER..]), (&[0, 0, 0, 1, 0, 0, 0, 0][..], &one[HEADER..]));
+    }
+    // A rank that is no member, and a group without members.
+    rig.send(other, &end(2));
+    assert_ne!(rig.written.remove(&other).unwrap()[HEADER..], [0, 0, 0, 1, 0, 0, 0, 0]);
+    rig.send(other, &end(0));
+    assert_eq!(rig.written.remove(&other).unwrap()[HEADER..], [0, 0, 0, 1, 0, 0, 0, 0]);
+}
+
+/// A member that has finalized never comes, whether it did so before or after the others.
+#[test]
+fn end_of_a_group_waits_for_no_member_that_has_finalized() {
+    for is_before in [true, false] {
+        let mut rig = Rig::new(world(2));
+        let [a, b] = [0, 1].map(|rank| {
+            let client = rig.mpi.open();
+            rig.send(client, &hello_of_version("world", rank, "5.0"));
+            client
+        });
+        let finalize = || {
+            let mut body = Writer::new(false);
+            body.raw(&[0, 0, 0, 1, 5]).size(0);
+            request(5, body)
+        };
+        if is_before {
+            rig.send(b, &finalize());
+        }
+        rig.written.clear();
+        rig.send(a, &end(2));
+        if !is_before {
+            assert!(rig.written.is_empty());
+            rig.send(b, &finalize());
+        }
+        assert_eq!(rig.written.remove(&a).unwrap()[HEADER..], [0, 0, 0, 1, 0, 0, 0, 0]);
+    }
+}
+
 #[test]
 fn versions_have_a_form_of_their_answer() {
     for version in ["3.2.5a1", "4.1.2", "4.2.2", "4.2.4rc1"] {

@@ -1,6 +1,6 @@
 //! Help messages of Open MPI are shown once.
 
-use super::{Action, Rig, hello, host, world};
+use super::{Action, HelpName, Rig, hello, host, world};
 use crate::id::{ClientId, Rank};
 use crate::store::Answer;
 use crate::time::Mono;
@@ -40,7 +40,7 @@ fn repeated(count: u32) -> Vec<NodeNews> {
 /// The ranks whose message was shown.
 fn shown(rig: &Rig) -> Vec<u32> {
     let rank = |action: &Action| {
-        let Action::Log { rank, text } = action else { panic!("{action:?}") };
+        let Action::Log { rank, text, .. } = action else { panic!("{action:?}") };
         assert!(text.starts_with(b"-----"), "{action:?}");
         rank.get()
     };
@@ -77,6 +77,49 @@ fn help_message_of_two_hosts_is_shown_by_the_first_one() {
         assert_eq!(shown(&rig), all);
         assert!(rig.written.remove(&clients[0]).is_some());
         assert_eq!(rig.mpi.repeated_help(), repeated(u32::try_from(number).unwrap()));
+    }
+}
+
+fn name() -> HelpName {
+    (b"help-mca-base.txt".to_vec(), b"find-available:not-valid".to_vec())
+}
+
+/// The first rank has closed its stderr, or it is full.
+#[test]
+fn help_message_is_shown_for_the_next_rank_if_it_cannot_be_written() {
+    let mut rig = Rig::new(world(3));
+    let clients = [0, 1, 2].map(|rank| {
+        let client = rig.mpi.open();
+        rig.send(client, &hello(rank));
+        client
+    });
+    for (client, is_written) in clients.into_iter().zip([false, true, true]) {
+        rig.send(client, HELP);
+        rig.mpi.help_written(&name(), is_written);
+    }
+    rig.drain();
+    assert_eq!(shown(&rig), [0, 1]);
+    assert!(matches!(&rig.others[0], Action::Log { help: Some(of), .. } if *of == name()));
+    assert_eq!(rig.mpi.repeated_help(), repeated(1));
+}
+
+/// The second rank has got its answer before the store says that this host shows the message.
+#[test]
+fn help_message_is_shown_for_another_rank_of_the_host_that_is_to_show_it() {
+    for (is_written, all) in [(false, vec![0, 1]), (true, vec![0])] {
+        let mut layout = world(2);
+        layout.hosts.push(host("other", &[(2, 3)]));
+        let mut rig = Rig::new(layout);
+        for client in come(&mut rig) {
+            rig.send(client, HELP);
+        }
+        let [(seq, _)] = rig.asked[..] else { panic!("asked once") };
+        rig.mpi.answered(Mono::from_nanos(2), seq, &write_reply(&Answer::Number(1)));
+        rig.mpi.help_written(&name(), is_written);
+        rig.mpi.help_written(&name(), true);
+        rig.drain();
+        assert_eq!(shown(&rig), all);
+        assert_eq!(rig.mpi.repeated_help(), if is_written { repeated(1) } else { vec![] });
     }
 }
 

@@ -81,8 +81,13 @@ pub enum Request<'a> {
         /// Its members.
         procs: Vec<Proc<'a>>,
     },
-    /// The group ends.
-    GroupDestruct,
+    /// Waits for others: their group ends.
+    GroupDestruct {
+        /// Its name.
+        name: &'a [u8],
+        /// Its members.
+        procs: Vec<Proc<'a>>,
+    },
     /// Something else.
     Unsupported(u8),
 }
@@ -127,7 +132,7 @@ impl<'a> Request<'a> {
                 Self::JobControl { cleanup: files.filter_map(|(_, value)| value.text()).collect() }
             }
             24 => Self::GroupConstruct { name: all.one_text()?, procs: all.counted(kind::PROC, Reader::proc)? },
-            28 => Self::GroupDestruct,
+            28 => Self::GroupDestruct { name: all.one_text()?, procs: all.counted(kind::PROC, Reader::proc)? },
             other => Self::Unsupported(other),
         })
     }
