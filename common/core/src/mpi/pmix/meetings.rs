@@ -15,6 +15,8 @@ use alloc::vec::Vec;
 
 /// The bit of numbers of groups that have ranks on several hosts, or of several worlds.
 const FAR_GROUP: u64 = 1 << 30;
+/// Groups whose members are remembered: the end of one beyond them waits for no member that its client does not name.
+const MOST_OPEN: usize = 4096;
 /// Ranks of several worlds are counted from here: no rank has such a number, so the store of a host waits for no other of its ranks.
 const FIRST_COUNTED: u32 = 1 << 24;
 
@@ -62,6 +64,34 @@ impl Kind for Meeting {
     }
 }
 
+/// Groups that have begun and not ended.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    /// How many have begun.
+    made: u32,
+    /// By name and the ranks of this world: all members, as [`Meeting`] has them.
+    open: BTreeMap<(Vec<u8>, RankSet), Members>,
+}
+
+impl Groups {
+    fn begin(&mut self, name: &[u8], all: &RankSet, members: &Members) {
+        self.made = self.made.wrapping_add(1);
+        if self.open.len() < MOST_OPEN {
+            self.open.insert((name.to_vec(), all.clone()), members.clone());
+        }
+    }
+
+    fn end(&mut self, name: &[u8], all: &RankSet) {
+        self.open.remove(&(name.to_vec(), all.clone()));
+    }
+
+    /// The group of this name that has this rank.
+    fn of(&self, name: &[u8], rank: Rank) -> Option<(RankSet, Members)> {
+        let is_it = |((other, all), _): &(&(Vec<u8>, RankSet), &Members)| other == name && all.contains(rank);
+        self.open.iter().find(is_it).map(|((_, all), members)| (all.clone(), members.clone()))
+    }
+}
+
 impl Messages {
     /// Ranks wait for each other.
     pub(super) fn meet(
@@ -90,13 +120,24 @@ impl Messages {
         if members.len() == 1 {
             members.clear();
         }
-        if let Some(met) = self.fences.arrive(cx, (Meeting { purpose, members }, all), rank, waiter)? {
+        self.arrive(cx, (Meeting { purpose, members }, all), rank, waiter)
+    }
+
+    fn arrive(
+        &mut self,
+        cx: &mut Cx<'_>,
+        meeting: (Meeting, RankSet),
+        rank: Rank,
+        waiter: Waiter,
+    ) -> Result<(), Broken> {
+        if let Some(met) = self.fences.arrive(cx, meeting, rank, waiter)? {
             self.arrived(cx, met);
         }
         Ok(())
     }
 
-    /// A rank waits for the other members of a group, which ends. A client that names none waits for none.
+    /// A rank waits for the other members of a group, which ends. The library of version 4.2 names no members: they are those that have
+    /// made the group. Without such a group, the rank waits for none.
     pub(super) fn end_group(
         &mut self,
         cx: &mut Cx<'_>,
@@ -104,11 +145,14 @@ impl Messages {
         waiter: Waiter,
         (name, members): (&[u8], &[Proc<'_>]),
     ) -> Result<(), Broken> {
-        if members.is_empty() {
+        let purpose = Purpose::GroupEnd(name.to_vec());
+        if !members.is_empty() {
+            self.meet(cx, rank, waiter, (purpose, members))?;
+        } else if let Some((all, members)) = self.groups.of(name, rank) {
+            self.arrive(cx, (Meeting { purpose, members }, all), rank, waiter)?;
+        } else {
             reply(cx, waiter, status::SUCCESS);
-            return Ok(());
         }
-        self.meet(cx, rank, waiter, (Purpose::GroupEnd(name.to_vec()), members))?;
         self.excuse_finalized(cx);
         Ok(())
     }
@@ -159,8 +203,10 @@ impl Messages {
     pub(in crate::mpi) fn release(&mut self, cx: &mut Cx<'_>, met: &Met<Meeting>) {
         cx.init_wait.over(MpiWire::Pmix, &met.all);
         self.data.on_meeting(cx.layout, &met.all);
-        if matches!(met.kind.purpose, Purpose::Group(_)) {
-            self.groups = self.groups.wrapping_add(1);
+        match &met.kind.purpose {
+            Purpose::Group(name) => self.groups.begin(name, &met.all, &met.kind.members),
+            Purpose::GroupEnd(name) => self.groups.end(name, &met.all),
+            Purpose::Fence | Purpose::Connect | Purpose::Disconnect => {}
         }
         let kinds: BTreeSet<_> = met.waiters.iter().map(|waiter| (waiter.is_described, waiter.group_form)).collect();
         for kind in kinds {
@@ -193,7 +239,7 @@ impl Messages {
             Purpose::Group(_) => {
                 // All hosts have to find the same number by themselves, and a number of this host must not be the same.
                 let far = FAR_GROUP | met.hash() & (FAR_GROUP - 1);
-                let number = if met.count > 0 { far } else { u64::from(self.groups & 0x3fff_ffff) };
+                let number = if met.count > 0 { far } else { u64::from(self.groups.made & 0x3fff_ffff) };
                 let of = |ranks: &RankSet| ranks.ranges().flat_map(|(first, last)| first..=last).collect::<Vec<u32>>();
                 let procs: Vec<Proc<'_>> = members
                     .iter()

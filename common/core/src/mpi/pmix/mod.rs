@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use data::Data;
 pub(super) use data::{Looking, Wanted, ask_for};
 pub(super) use meetings::Meeting;
-use meetings::Purpose;
+use meetings::{Groups, Purpose};
 use worlds::Worlds;
 pub(super) use worlds::{OfWorld, Parent};
 
@@ -73,7 +73,7 @@ pub(super) struct Messages {
     worlds: Worlds,
     /// Help messages of Open MPI.
     pub(super) help: HelpMessages,
-    groups: u32,
+    groups: Groups,
     /// The facts about the job, described and not.
     job: [Option<Vec<u8>>; 2],
 }

@@ -5,6 +5,14 @@ use crate::wire::pmix::{GroupForm, HEADER, Proc};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
+/// Both ranks make a group, as one of them sends it.
+fn begin() -> Vec<u8> {
+    let mut body = Writer::new(false);
+    body.raw(&[0, 0, 0, 1, 24]).string(b"group");
+    body.procs([0, 1].map(|rank| Proc { nspace: b"world", rank }).into_iter()).size(0);
+    request(3, body)
+}
+
 /// A group of both ranks: the answers, without their headers.
 fn group(rig: &mut Rig, versions: [&str; 2]) -> Vec<Vec<u8>> {
     let clients = [0, 1].map(|rank| {
@@ -14,10 +22,7 @@ fn group(rig: &mut Rig, versions: [&str; 2]) -> Vec<Vec<u8>> {
     });
     rig.written.clear();
     for client in clients {
-        let mut body = Writer::new(false);
-        body.raw(&[0, 0, 0, 1, 24]).string(b"group");
-        body.procs([0, 1].map(|rank| Proc { nspace: b"world", rank }).into_iter()).size(0);
-        rig.send(client, &request(3, body));
+        rig.send(client, &begin());
     }
     let answer = |client| {
         let bytes = rig.written.remove(client).unwrap();
@@ -82,6 +87,32 @@ fn end_of_a_group_waits_for_all_members() {
     assert_ne!(rig.written.remove(&other).unwrap()[HEADER..], [0, 0, 0, 1, 0, 0, 0, 0]);
     rig.send(other, &end(0));
     assert_eq!(rig.written.remove(&other).unwrap()[HEADER..], [0, 0, 0, 1, 0, 0, 0, 0]);
+}
+
+/// Version 4.2 of the library names no members when a group ends.
+#[test]
+fn end_without_members_waits_for_those_that_have_made_the_group() {
+    let mut rig = Rig::new(world(3));
+    let [a, b, other] = [0, 1, 2].map(|rank| {
+        let client = rig.mpi.open();
+        rig.send(client, &hello_of_version("world", rank, "4.2.2"));
+        client
+    });
+    for _ in 0..2 {
+        rig.send(a, &begin());
+        rig.send(b, &begin());
+        rig.written.clear();
+        rig.send(other, &end(0));
+        assert_eq!(rig.written.remove(&other).unwrap()[HEADER..], [0, 0, 0, 1, 0, 0, 0, 0], "it is in no such group");
+        rig.send(b, &end(0));
+        assert!(rig.written.is_empty(), "it waits for the other");
+        rig.send(a, &end(0));
+        assert_eq!(rig.written.len(), 2);
+    }
+    // The group has ended.
+    rig.written.clear();
+    rig.send(a, &end(0));
+    assert_eq!(rig.written.len(), 1);
 }
 
 /// A member that has finalized never comes, whether it did so before or after the others.
