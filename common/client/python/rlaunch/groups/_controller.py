@@ -246,7 +246,8 @@ class Controller:
                 self.calls.send(peers, wire.CALL, number, texts, parts, kind)
             return futures
         near, far = [], peers
-        alive = [worker for worker in workers if worker.peer in peers]
+        connected = set(peers)
+        alive = [worker for worker in workers if worker.peer in connected]
         is_large = arena is not None and any(memoryview(part).nbytes >= LEAST for part in parts[1:])
         if is_large:
             near = [worker.peer for worker in alive if worker.has_arena]
