@@ -355,6 +355,7 @@ impl StepDial {
         if !nodes.is_empty() && !self.is_cancelled && end != CarrierEnd::Code(0) {
             self.actions.push_back(StepAction::EndedEarly(nodes, end));
         }
+        self.look_for_kill();
     }
 
     /// Slurm ends the step.
@@ -367,10 +368,13 @@ impl StepDial {
         self.actions.push_back(StepAction::Cancelled(nodes));
     }
 
-    /// Guardian and agent were killed on all hosts: that is Slurm's work, which announces no `scancel -s KILL`.
+    /// Guardian and agent were killed on all hosts: that is Slurm's work, which announces no `scancel -s KILL`. A guardian that outruns
+    /// SIGKILL, and ends in good order for the loss of its agent, is not named by srun, which ends then.
     fn look_for_kill(&mut self) {
         let mut hosts = self.plan.hosts.keys();
-        if hosts.len() > 0 && hosts.all(|node| self.killed.contains(node) && self.closed.contains(node)) {
+        let is_over = self.state == State::Over && !self.killed.is_empty();
+        let was_killed = |node: &NodeId| is_over || self.killed.contains(node);
+        if hosts.len() > 0 && hosts.all(|node| was_killed(node) && self.closed.contains(node)) {
             self.cancelled();
         }
     }

@@ -319,6 +319,21 @@ fn step_whose_tasks_were_all_killed_was_ended_by_slurm() {
     assert_eq!(bench.handle(StepEvent::Lost(node(3))), [StepAction::Cancelled(all.into())], "and no line is evidence");
 }
 
+/// The guardians of the first two hosts were faster than SIGKILL.
+#[test]
+fn step_of_which_one_task_was_killed_and_all_agents_were_lost_was_ended_by_slurm() {
+    let all = [1, 2, 3].map(node);
+    for lost in [3, 2] {
+        let mut bench = Bench::started(Transport::Auto);
+        all.into_iter().for_each(|node| drop(bench.handle(StepEvent::Connected(node, facts()))));
+        all.into_iter().take(lost).for_each(|node| assert_eq!(bench.handle(StepEvent::Lost(node)), []));
+        bench.handle(StepEvent::Err(b"srun: error: n2: task 1: Killed\n".to_vec()));
+        let end = bench.handle(StepEvent::Ended(CarrierEnd::Code(137)));
+        let is_slurm = end.contains(&StepAction::Cancelled(all.into()));
+        assert_eq!(is_slurm, lost == 3, "{lost} are lost, the others have done their work: {end:?}");
+    }
+}
+
 /// As `scancel -s KILL` of a step on one host.
 #[test]
 fn step_of_one_host_whose_task_was_killed_was_ended_by_slurm() {
