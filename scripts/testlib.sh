@@ -70,7 +70,7 @@ read_results() {
     local name
     while read -r name; do
         failures+=("$1: $name")
-    done < <(awk '/^failures:$/ { names = 1; next } /^test result:/ { names = 0 } names && /^    [^ ]+$/ { print $1 }
+    done < <(awk '/^failures:$/ { names = 1; next } /^test result:/ { names = 0 } names && /^    [a-zA-Z0-9_:]+$/ { print $1 }
         /^(FAIL|ERROR): / { print $2 }' "$2" | sort -u)
     while read -r name; do
         skipped+=("$1: $name")

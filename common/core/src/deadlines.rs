@@ -1,7 +1,7 @@
 //! When to look at which node: one deadline a node, and the next of them at hand without a look at all.
 
 use crate::id::NodeId;
-use crate::time::Mono;
+use crate::time::{Mono, Span};
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -28,6 +28,13 @@ impl Deadlines {
         }
         if let Some(at) = at {
             self.due.insert((at, node));
+        }
+    }
+
+    /// All are later by this.
+    pub fn postpone(&mut self, span: Span) {
+        for (at, node) in core::mem::take(&mut self.due) {
+            self.set(node, Some(at + span));
         }
     }
 
@@ -62,7 +69,10 @@ mod tests {
         assert_eq!(deadlines.next(), Some(at(5)));
         deadlines.set(b, Some(at(20)));
         assert_eq!((deadlines.pop(at(8)), deadlines.pop(at(9)), deadlines.pop(at(9))), (None, Some(a), None));
-        deadlines.set(b, None);
+        deadlines.set(a, Some(at(21)));
+        deadlines.postpone(Span::from_nanos(3));
+        assert_eq!((deadlines.next(), deadlines.pop(at(23)), deadlines.next()), (Some(at(23)), Some(b), Some(at(24))));
+        deadlines.set(a, None);
         assert_eq!((deadlines.next(), deadlines.pop(at(99))), (None, None));
     }
 }

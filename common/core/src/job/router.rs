@@ -42,7 +42,7 @@ impl Parts {
                 self.kill_watchdog.edge_up(&step.cx(), node);
                 self.bringup.edge_up(&mut step.cx(), node);
             }
-            JobEvent::ReadyBy { node, at, limit } => self.startup_deadline.ready_by(node, at, limit),
+            JobEvent::ReadyBy { node, at, limit } => self.startup_deadline.ready_by(step.now, node, at, limit),
             JobEvent::KillWait(span) => step.facts.note_kill_wait(span),
             JobEvent::StepCancelled { nodes } => self.on_step_cancelled(step, &nodes),
             JobEvent::StarterEnded { nodes, kind, end } => {

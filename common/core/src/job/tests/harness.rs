@@ -214,6 +214,14 @@ impl Script {
         self
     }
 
+    /// The launcher is stopped, and continues after so many milliseconds.
+    pub(super) fn stop(&mut self, ms: u64) -> &mut Self {
+        self.now += ms;
+        self.job.handle_timeout(Self::at(self.now));
+        self.collect();
+        self
+    }
+
     /// The only fact that the user has read: a signal began the ending.
     pub(super) fn ending_of(&self) -> (Signal, RanksState) {
         match self.said.as_slice() {

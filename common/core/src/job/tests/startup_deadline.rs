@@ -50,6 +50,17 @@ fn a_host_that_is_not_ready_in_time_is_named_and_not_waited_for() {
     }
 }
 
+/// What hosts have sent meanwhile was not read.
+#[test]
+fn time_in_which_the_launcher_was_stopped_is_taken_from_no_host() {
+    let mut s = one_of_two(None);
+    s.wait(1_000);
+    s.stop(10_000).wait(3_700);
+    assert_eq!(s.severed, 0);
+    s.wait(300);
+    assert_eq!(s.severed, 1);
+}
+
 #[test]
 fn a_job_that_can_do_without_it_goes_on() {
     let mut s = one_of_two(Some(1));
