@@ -50,7 +50,7 @@ fn a_host_that_is_not_ready_in_time_is_named_and_not_waited_for() {
     }
 }
 
-/// What hosts have sent meanwhile was not read.
+/// The messages of hosts were not read meanwhile.
 #[test]
 fn time_in_which_the_launcher_was_stopped_is_taken_from_no_host() {
     let mut s = one_of_two(None);
