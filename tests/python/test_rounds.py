@@ -74,6 +74,13 @@ class Case(unittest.TestCase):
 
 class Interrupts(Case):
     def leaves(self, name, *words, within, lines=()):
+        """All come out of this wait in time. A busy machine may delay that: the quickest of three times counts."""
+        times = []
+        while len(times) < 3 and not any(took < within for took in times):
+            times.append(self.left(name, *words, lines=lines))
+        self.assertLess(min(times), within, times)
+
+    def left(self, name, *words, lines):
         """All come out of this wait: how long after rank 0 has failed the other one is ready."""
         agent = self.agent(2)
         first, other = self.ranks(agent, name, *words)
@@ -87,10 +94,10 @@ class Interrupts(Case):
         took = time.monotonic() - start
         self.assertEqual(other.end()[1:], [*lines, "result 1"])
         self.assertEqual(first.end(), ["waits", "result 1"])
-        self.assertLess(took, within)
         # One fault, and not its echo.
         faults = [(rank, fields) for rank, name, fields in agent.said if name == "fault"]
         self.assertEqual(faults, [(0, (0, "ValueError: ordered"))])
+        return took
 
     def test_waits_of_the_main_thread_end_at_once(self):
         for name in ("sleep", "queue", "event", "lock", "receive", "bytecode"):
