@@ -271,15 +271,7 @@ impl TcpStoreListener {
     /// Writes what can be written. A client that takes nothing is not read from.
     fn send(&mut self, client: ClientId) {
         let Some(connection) = self.connections.get_mut(client) else { return };
-        let mut sent = 0;
-        while let Some(rest @ [_, ..]) = connection.unsent.get(sent..) {
-            match socket::send(&connection.socket, rest) {
-                Ok(len) => sent += len,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(_) => return self.close(client),
-            }
-        }
+        let Ok(sent) = client_socket::send(&connection.socket, &connection.unsent) else { return self.close(client) };
         if sent < connection.unsent.len() {
             connection.unsent.drain(..sent);
         } else {

@@ -5,9 +5,9 @@ use crate::edges::{client_socket, rank_table};
 use rlaunch_core::id::{ClientId, WorldId};
 use rlaunch_core::mpi::MAX_UNREAD;
 use rlaunch_sys::epoll::ReadySet;
-use rlaunch_sys::{holders, socket};
+use rlaunch_sys::holders;
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 
@@ -44,15 +44,7 @@ impl MpiListener {
     /// Writes what can be written. A client that takes nothing is not read from.
     pub(super) fn send(&mut self, client: ClientId) {
         let Some(connection) = self.connections.get_mut(client) else { return };
-        let mut sent = 0;
-        while let Some(rest @ [_, ..]) = connection.unsent.get(sent..) {
-            match socket::send(&connection.socket, rest) {
-                Ok(len) => sent += len,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(_) => return self.close(client),
-            }
-        }
+        let Ok(sent) = client_socket::send(&connection.socket, &connection.unsent) else { return self.close(client) };
         connection.unsent.drain(..sent);
         let is_done = connection.is_ending && connection.unsent.is_empty();
         if is_done || connection.turn(&self.set, client).is_err() {

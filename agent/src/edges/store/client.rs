@@ -1,5 +1,6 @@
 //! A client of our own listener: its incomplete request, and the answers that it has not taken.
 
+use crate::edges::client_socket;
 use crate::edges::sessions::Newcomer;
 use rlaunch_core::id::{Rank, WorldId};
 use rlaunch_core::store::Answer;
@@ -210,15 +211,7 @@ impl Client {
 
     /// Writes what is taken, and waits for what comes next: room, or something to read, unless that has to wait.
     pub(super) fn settle(&mut self, set: &ReadySet, hold: bool) -> io::Result<()> {
-        let mut sent = 0;
-        while let Some(rest @ [_, ..]) = self.unsent.get(sent..) {
-            match socket::send(&self.socket, rest) {
-                Ok(len) => sent += len,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
-        }
+        let sent = client_socket::send(&self.socket, &self.unsent)?;
         if sent > 0 {
             self.unsent.drain(..sent);
         }

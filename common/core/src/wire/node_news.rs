@@ -112,7 +112,7 @@ pub enum NodeNews {
         waiting: Vec<(u32, u32)>,
         /// Ranges of the ranks that have not come.
         missing: Vec<(u32, u32)>,
-        /// Ranges of those of them whose MPI library speaks another wire.
+        /// Ranges of the missing ranks whose MPI library speaks another wire.
         apart: Vec<(u32, u32)>,
     },
     /// A rank has exited with 0 after `MPI_Init` and before `MPI_Finalize`.
