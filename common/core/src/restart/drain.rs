@@ -164,7 +164,8 @@ impl Restart {
     /// A fault that ends this round, or belongs to what does.
     fn record(&mut self, fault: Fault, at: Mono) {
         // An exception after the first fault is often only the loss of that rank.
-        let own = is_own(fault.kind) && (fault.kind.is_loss() || self.faults.real().is_none());
+        let consequence = self.faults.real().is_some() || self.faults.is_consequence(fault.kind);
+        let own = is_own(fault.kind) && (fault.kind.is_loss() || !consequence);
         if let Some(member) = self.membership.members.get_mut(fault.initial.index()) {
             if own && !member.fault_counted {
                 (member.fault_counted, member.faults) = (true, member.faults.saturating_add(1));

@@ -56,13 +56,18 @@ pub struct Fault {
 
 impl Fault {
     /// The fault by which a round is named, and the number of others like it: the first fault, or the first planned one if no rank has
-    /// failed.
+    /// failed. Where a round was ended for something planned, an exception is no failure: other ranks have left already.
     #[must_use]
     pub fn first_of(faults: &[Self]) -> Option<(&Self, usize)> {
-        let mut real = faults.iter().filter(|fault| !fault.kind.is_planned());
+        let planned = faults.first().is_some_and(|first| first.kind.is_planned());
+        let is_real = |fault: &&Self| !fault.kind.is_planned() && !(planned && fault.kind == FaultKind::Exception);
+        let mut real = faults.iter().filter(is_real);
         match real.next() {
             Some(first) => Some((first, real.count())),
-            None => faults.split_first().map(|(first, others)| (first, others.len())),
+            None => {
+                let (first, others) = faults.split_first()?;
+                Some((first, others.iter().filter(|fault| fault.kind.is_planned()).count()))
+            }
         }
     }
 
@@ -151,6 +156,8 @@ mod tests {
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[FaultKind::Joined, FaultKind::Warned]), Some((0, 1)));
         assert_eq!(of(&[FaultKind::Joined, FaultKind::Hang, FaultKind::Joined, FaultKind::HostLost]), Some((1, 1)));
+        assert_eq!(of(&[FaultKind::Joined, FaultKind::Exception, FaultKind::Joined]), Some((0, 1)), "others have left");
+        assert_eq!(of(&[FaultKind::Joined, FaultKind::Exception, FaultKind::Hang]), Some((2, 0)));
     }
 
     #[test]

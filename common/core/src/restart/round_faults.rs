@@ -34,7 +34,7 @@ pub(super) struct RoundFaults {
 impl RoundFaults {
     pub(super) fn add(&mut self, fault: Fault, at: Mono) {
         self.first.get_or_insert(at);
-        if !fault.kind.is_planned() {
+        if !fault.kind.is_planned() && !self.is_consequence(fault.kind) {
             let (_, first) = *self.unplanned.get_or_insert((self.faults.len(), at));
             if self.death.is_none() && is_death(fault.kind, at, first) {
                 self.death = Some(self.faults.len());
@@ -42,6 +42,12 @@ impl RoundFaults {
         }
         let text = if self.faults.len() < TEXTS { fault.text } else { OsBytes::default() };
         self.faults.push(Fault { text, ..fault });
+    }
+
+    /// Whether such a fault now says only that other ranks have left: they were asked to, for something planned.
+    pub(super) fn is_consequence(&self, kind: FaultKind) -> bool {
+        let planned = self.faults.first().is_some_and(|first| first.kind.is_planned());
+        kind == FaultKind::Exception && planned && self.unplanned.is_none()
     }
 
     /// The fault that ranks receive when they have to leave: a death, about which others may have complained before; else the first fault

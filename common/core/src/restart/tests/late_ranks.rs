@@ -177,6 +177,34 @@ fn rank_that_exited_again_is_not_back() {
     assert_eq!(notes(&actions), [Remark::FailedEarly { initial: Rank::new(1), kind: FaultKind::Ended(KILLED) }]);
 }
 
+/// Others have left for the rank that came: their connections to this one are closed.
+#[test]
+fn exception_after_a_planned_interruption_is_no_fault_of_the_rank() {
+    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 3, "all,shift") });
+    register(&mut machine, 1, 3, &[]);
+    ended(&mut machine, at(20), 1, 1);
+    let others = || vec![enrolled(0, 0, &[]), enrolled(2, 2, &[])];
+    ready(&mut machine, at(20), 0, others());
+    on_registered(&mut machine, at(21), 0, vec![enrolled(1, 3, &[])], "");
+    all(&mut machine);
+    let fault = Fault { initial: Rank::new(2), kind: FaultKind::Exception, text: "closed".into() };
+    machine.handle(at(21), RestartEvent::Fault { round: Round::new(1), fault, at: at(21) });
+    ready(&mut machine, at(21), 1, others());
+    let actions = all(&mut machine);
+    let began = actions.iter().find_map(|action| {
+        let RestartAction::Note(RoundNote::Began { faults, .. }) = action else { return None };
+        Some(faults.clone())
+    });
+    let faults = began.unwrap_or_else(|| panic!("{actions:?}"));
+    let (named, more) = Fault::first_of(&faults).unwrap();
+    assert_eq!((named.initial, named.kind, more), (Rank::new(1), FaultKind::Joined, 0), "{faults:?}");
+    assert_eq!(
+        (machine.unplanned_rounds, machine.membership.members[2].faults),
+        (2, 0),
+        "the first round, and one fault"
+    );
+}
+
 #[test]
 fn rank_at_fault_limit_is_reported_as_final() {
     let limits = Limits { max_rank_faults: Some(0), ..Limits::default() };
