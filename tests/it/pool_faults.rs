@@ -155,11 +155,11 @@ fn job_that_waits_for_a_stopped_pool_names_its_process() {
     let script = "\"$RL\" pool up p -H node0; expect $? 0 up; P=$(pid)\n\
         \"$RL\" --pool p sh -c ': >on; while ! [ -e go ]; do sleep 0.05; done' & FIRST=$!; held on\n\
         \"$RL\" --pool p --wait echo waited 2>said & NEXT=$!; until grep -q 'waiting for the pool' said; do sleep 0.05; done\n\
-        kill -STOP $P; until grep -q \"still waiting for the pool p: no word of process $P for 5 s\" said; do sleep 0.05; done\n\
+        kill -STOP $P; until grep -q \"still waiting, because the pool p does not answer: no word of process $P for 5 s\" said; do sleep 0.05; done\n\
         : >go; wait $FIRST; expect $? 0 first; kill -CONT $P; wait $NEXT; expect $? 0 next; rm on go\n\
         \"$RL\" --pool p --grace 60s sh -c 'trap \"\" TERM; : >on; while ! [ -e go ]; do sleep 0.05; done' & JOB=$!; held on\n\
         \"$RL\" pool down p 2>said & DOWN=$!; until grep -q 'down: the pool ends' /tmp/rlaunch-0/pool-p/log; do sleep 0.05; done\n\
-        kill -STOP $P; until grep -q \"still waiting for the pool p: .* $P for 5 s\" said; do sleep 0.05; done\n\
+        kill -STOP $P; until grep -q \"still waiting, because the pool p .* $P for 5 s\" said; do sleep 0.05; done\n\
         kill -CONT $P; : >go; wait $DOWN; expect $? 0 down; wait $JOB; echo ended";
     let done = done(&bed, "root", script);
     assert_eq!(done.out(), "waited\nended\n", "{}", done.err());

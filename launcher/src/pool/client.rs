@@ -236,9 +236,8 @@ impl Line {
             let was_silent = std::mem::replace(&mut is_silent, silence.is_some());
             // The pool may continue, and this client has its place in the queue.
             if let Some(error) = silence.filter(|_| !was_silent && !fd::readable_now(&self.stream)) {
-                let text = super::described(&error);
-                let why = text.rsplit_once("does not answer: ").map_or(text.as_str(), |(_, why)| why);
-                if !say(&format!("rlaunch: still waiting for the pool {}: {why}\n", self.name)) {
+                let text = format!("rlaunch: still waiting, because {}\n", super::described(&error));
+                if !say(&text) {
                     return Err(PoolError::Left { name: self.name.clone() });
                 }
             }
