@@ -40,6 +40,25 @@ fn pictures_of_kept_logs() {
     }
 }
 
+/// As in the line that is printed while the job runs.
+#[test]
+fn restart_for_ranks_that_rejoin_is_not_named_after_one_that_left_for_them() {
+    let mut log =
+        String::from("{\"v\":1,\"t\":0,\"ev\":\"job.start\",\"world_size\":4,\"hosts\":[\"a\"],\"apps\":[]}\n");
+    let joined = |rank: u32| format!("{{\"rank\":{rank},\"kind\":\"joined\",\"text\":\"\"}}");
+    let failed = "{\"rank\":2,\"kind\":\"exception\",\"text\":\"closed\"}";
+    writeln!(
+        log,
+        "{{\"v\":1,\"t\":5000000,\"ev\":\"round\",\"round\":2,\"faults\":[{},{failed},{}],\"world_size\":4,\
+         \"active_world_size\":4,\"decided\":0,\"drained\":1000000,\"assigned\":0,\"generation\":0}}",
+        joined(1),
+        joined(3)
+    )
+    .unwrap();
+    let text = summary::text(&read(&log));
+    assert!(text.contains("restart 2: rank 1 has rejoined and 1 more rank; continued with 4 ranks"), "{text}");
+}
+
 /// Job of so many ranks on so many hosts, of which one fails.
 fn large(ranks: u32, hosts: u32) -> Timeline {
     let names: Vec<String> = (0..hosts).map(|n| format!("\"node{n:04}\"")).collect();

@@ -55,20 +55,10 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// The fault by which a round is named, and the number of others like it: the first fault, or the first planned one if no rank has
-    /// failed. Where a round was ended for something planned, an exception is no failure: other ranks have left already.
+    /// The fault by which a round is named, and the number of others like it: see [`named_by`].
     #[must_use]
     pub fn first_of(faults: &[Self]) -> Option<(&Self, usize)> {
-        let planned = faults.first().is_some_and(|first| first.kind.is_planned());
-        let is_real = |fault: &&Self| !fault.kind.is_planned() && !(planned && fault.kind == FaultKind::Exception);
-        let mut real = faults.iter().filter(is_real);
-        match real.next() {
-            Some(first) => Some((first, real.count())),
-            None => {
-                let (first, others) = faults.split_first()?;
-                Some((first, others.iter().filter(|fault| fault.kind.is_planned()).count()))
-            }
-        }
+        named_by(faults, |fault| fault.kind.word())
     }
 
     /// Ranks that do not continue after these faults. A rank that had left, and registered again before the next round, continues.
@@ -120,6 +110,23 @@ impl FaultKind {
             Self::Warned | Self::Joined => true,
             Self::Exception | Self::Hang | Self::Ended(_) | Self::Overdue(_) | Self::Left(_) | Self::HostLost => false,
         }
+    }
+}
+
+/// The fault by which a round is named, and the number of others like it: the first failure, or the first planned one if no rank has
+/// failed. Where a round was ended for something planned, an exception is no failure: other ranks have left already.
+///
+/// `word`: [`FaultKind::word`], or what a later version says instead.
+pub fn named_by<'a, T>(faults: &'a [T], word: impl Fn(&'a T) -> &'a str) -> Option<(&'a T, usize)> {
+    let is_planned = |fault: &'a T| [FaultKind::Warned.word(), FaultKind::Joined.word()].contains(&word(fault));
+    let (first, others) = faults.split_first()?;
+    if !is_planned(first) {
+        return Some((first, others.iter().filter(|fault| !is_planned(fault)).count()));
+    }
+    let mut failures = others.iter().filter(|fault| !is_planned(fault) && word(fault) != FaultKind::Exception.word());
+    match failures.next() {
+        Some(failure) => Some((failure, failures.count())),
+        None => Some((first, others.iter().filter(|fault| is_planned(fault)).count())),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::coarse::{self, Room};
 use super::{Bar, End, Entry, Fault, FaultEntry, Finish, HostFact, HostMark, How, LostWord, Mark, Phase, Row, RowKey};
 use super::{Stretch, Time, Timeline};
+use crate::restart::rank_fault::named_by;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -187,10 +188,9 @@ impl Builder {
             }
         }
         let (generation, number) = (entry.generation, entry.round.unwrap_or(0));
-        if !faults.is_empty() {
-            let more = u32::try_from(faults.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        if let Some((first, more)) = named_by(&faults, |fault| &fault.kind) {
+            let (fault, more) = (Some(first.clone()), u32::try_from(more).unwrap_or(u32::MAX));
             let (world_size, active) = (entry.world_size, entry.active_world_size);
-            let fault = faults.into_iter().next();
             self.phase(from, t, Phase::Round { generation, number, fault, more, world_size, active });
         }
         let spares: BTreeSet<u32> = entry.reserve.into_iter().collect();

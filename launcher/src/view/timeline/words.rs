@@ -181,7 +181,11 @@ pub(crate) fn phase(timeline: &Timeline, stretch: &Stretch<Phase>) -> String {
         }
         Phase::Round { fault, more, world_size, active, .. } => {
             let why = fault.as_ref().map_or_else(|| "planned".to_owned(), self::fault);
-            let more = if *more == 0 { String::new() } else { format!(" and {}", count((*more).into(), "more fault")) };
+            let alike = match fault.as_ref().map(|fault| fault.kind.as_str()) {
+                Some("joined" | "warned") => "more rank",
+                _ => "more fault",
+            };
+            let more = if *more == 0 { String::new() } else { format!(" and {}", count((*more).into(), alike)) };
             let ranks = count((*world_size).into(), "rank");
             let active = if active == world_size { String::new() } else { format!(" ({active} active)") };
             format!("{name}: {why}{more}; continued with {ranks}{active} after {took}")
