@@ -2,7 +2,7 @@
 //!
 //! `OMPI_MCA_orte_hnp_uri` is left out on purpose: JAX takes its presence for Open MPI 4 and parses an address from it.
 //! `OMPI_UNIVERSE_SIZE` is left out too: mpirun of Open MPI 4.1 refuses to start where it is set.
-//! User settings (`OMPI_MCA_btl`, `PMIX_MCA_*`, …) pass; only what a launcher sets for its own ranks is removed.
+//! User settings (`OMPI_MCA_btl`, `PMIX_MCA_*`, …) pass. Removed is what a launcher sets for its own ranks, and how it is spoken to.
 
 use super::block::{Host, MpiHost, RankVariables, Sink};
 use super::{Anew, Contract, Role, Var};
@@ -22,10 +22,20 @@ const fn gone(name: &'static str) -> Var {
     }
 }
 
+/// Chooses among the ways in which a library and its launcher speak.
+const fn dialect(name: &'static str) -> Var {
+    Var {
+        name,
+        role: Role::Removed,
+        doc: "The agent knows one way to speak PMIx: `MPI_Init` fails with another. `-x` keeps your value.",
+        anew: Anew::Never,
+    }
+}
+
 pub(super) const CONTRACT: Contract = Contract {
     title: "Open MPI, PRRTE, PMIx",
     about: "The variables that Open MPI documents. Variables that an outer `prterun` (5.0.11) or `mpirun` (4.1) sets for its \
-            ranks are removed. With them, an inner program would take itself for a rank of the outer launcher. MCA \
+            ranks are removed. With them, an inner program would take itself for a rank of the outer launcher. Other MCA \
             parameters of the user pass through.",
     vars: &[
         gone("OMPI_APP_CTX_NUM_PROCS"),
@@ -82,6 +92,9 @@ pub(super) const CONTRACT: Contract = Contract {
         set("PMIX_GDS_MODULE", "`hash`, with PMIX_RANK: facts about the job come in one message."),
         set("PMIX_HOSTNAME", "Name of the host, with PMIX_RANK."),
         gone("PMIX_ID"),
+        dialect("PMIX_MCA_bfrops"),
+        dialect("PMIX_MCA_psec"),
+        dialect("PMIX_MCA_ptl"),
         set("PMIX_NAMESPACE", "Name of the world, with PMIX_RANK."),
         gone("PMIX_PARAM_FILE_PASSED"),
         gone("PMIX_PTL_MODULE"),
