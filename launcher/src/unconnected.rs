@@ -57,7 +57,11 @@ impl Needs {
                 regular(&place(base, path), master_store::MOST as u64).map_or(unknown, |text| Self::of_script(&text))
             }
             Program::Code(code) => Self::of_script(code),
-            Program::Module => unknown,
+            // `-m mpi4py.futures script.py`.
+            Program::Module(name) if name.split(|b| *b == b'.').next() == Some(b"mpi4py") => {
+                Self { may_use_mpi: true, library: Some("mpi4py".into()) }
+            }
+            Program::Module(_) => unknown,
             Program::Other => executable(base).and_then(|path| with_elf(&path, Self::of_elf)).unwrap_or(unknown),
         }
     }

@@ -164,7 +164,7 @@ pub enum Program<'a> {
     /// Python on the command line itself: `-c`.
     Code(&'a [u8]),
     /// A module: `-m`. Where its file is only Python knows.
-    Module,
+    Module(&'a [u8]),
     /// Something else, or Python that reads its program from stdin.
     Other,
 }
@@ -188,7 +188,8 @@ pub fn program(argv: &OsStrings) -> Program<'_> {
             word if word.starts_with(b"--") => {}
             [b'-', letters @ ..] => match valued(letters) {
                 None => {}
-                Some((b'm', _)) => return Program::Module,
+                Some((b'm', [])) => return Program::Module(words.next().unwrap_or_default()),
+                Some((b'm', name)) => return Program::Module(name),
                 Some((b'c', [])) => return words.next().map_or(Program::Other, Program::Code),
                 Some((b'c', code)) => return Program::Code(code),
                 Some((_, [])) => drop(words.next()),
@@ -216,7 +217,7 @@ fn is_interpreter(name: &[u8]) -> bool {
 #[must_use]
 pub fn is_python(argv: &OsStrings) -> bool {
     match program(argv) {
-        Program::Script(_) | Program::Module => true,
+        Program::Script(_) | Program::Module(_) => true,
         Program::Code(_) | Program::Other => false,
     }
 }
@@ -379,7 +380,7 @@ pub fn choose(asked: Asked, facts: &Facts<'_>) -> Holder {
         Asked::Auto if facts.given.addr => Holder::Rank0(ForRank0::Located),
         Asked::Auto => match facts.program {
             Program::Other if !facts.torchrun => Holder::Rank0(ForRank0::NotPython),
-            Program::Other | Program::Script(_) | Program::Code(_) | Program::Module => {
+            Program::Other | Program::Script(_) | Program::Code(_) | Program::Module(_) => {
                 match facts.text.and_then(sign).or(facts.elsewhere) {
                     Some(sign) => Holder::Rank0(ForRank0::Script(sign)),
                     None if facts.torchrun => Holder::Agent(ForAgent::Torchrun),
@@ -419,8 +420,13 @@ mod tests {
         assert_eq!(program(&words("./train.py -m x")), Program::Script(b"./train.py"));
         assert_eq!(program(&words("python -uc pass x")), Program::Code(b"pass"));
         assert_eq!(program(&words("python -cpass")), Program::Code(b"pass"));
-        for line in ["python -m pkg.train a.py", "python -um pkg", "python3 -mpkg"] {
-            assert_eq!(program(&words(line)), Program::Module, "{line}");
+        for (line, name) in [
+            ("python -m pkg.train a.py", "pkg.train"),
+            ("python -um pkg", "pkg"),
+            ("python3 -mpkg", "pkg"),
+            ("python -m", ""),
+        ] {
+            assert_eq!(program(&words(line)), Program::Module(name.as_bytes()), "{line}");
         }
         for line in [
             "./train",
@@ -541,7 +547,10 @@ mod tests {
         assert_eq!(chosen(elsewhere), Holder::Rank0(ForRank0::Script(Sign::Argument)));
         assert_eq!(chosen(Facts { torchrun: true, ..elsewhere }), Holder::Rank0(ForRank0::Script(Sign::Argument)));
         assert_eq!(chosen(Facts { jax: true, ..python }), Holder::Agent(ForAgent::Python), "it uses both");
-        assert_eq!(chosen(Facts { text: None, program: Program::Module, ..python }), Holder::Agent(ForAgent::Python));
+        assert_eq!(
+            chosen(Facts { text: None, program: Program::Module(b"pkg"), ..python }),
+            Holder::Agent(ForAgent::Python)
+        );
         let by_rank_0 = [
             (Facts { world_size: 1, ..python }, ForRank0::Alone),
             (Facts { given: Given { port: true, addr: true }, ..python }, ForRank0::Pinned),

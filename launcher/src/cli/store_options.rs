@@ -152,7 +152,7 @@ impl Run {
             master_store::Program::Script(path) => {
                 master_store::sign_of_arguments(&argv).or_else(|| text.and_then(|text| beside(first, path, text, site)))
             }
-            master_store::Program::Module => master_store::sign_of_arguments(&argv),
+            master_store::Program::Module(_) => master_store::sign_of_arguments(&argv),
             master_store::Program::Code(_) | master_store::Program::Other => None,
         };
         let facts = Facts { world_size, given, jax, torchrun: self.torchrun, program, text, elsewhere };
@@ -218,7 +218,7 @@ fn script(program: &Program, site: &Site<'_>) -> Option<Vec<u8>> {
     let mut text = match master_store::program(&argv) {
         master_store::Program::Script(path) => read(program, path, site)?,
         master_store::Program::Code(code) => code.to_vec(),
-        master_store::Program::Module | master_store::Program::Other => return None,
+        master_store::Program::Module(_) | master_store::Program::Other => return None,
     };
     text.truncate(master_store::MOST);
     Some(text)
