@@ -6,7 +6,7 @@ use crate::os_bytes::OsBytes;
 use crate::place::MOST_RANKS;
 use crate::store::Answer;
 use crate::wire::frozen::client::{Code, Refused, write_reply};
-use crate::wire::to_root::SpawnError;
+use crate::wire::to_root::{SpawnError, SpawnStep};
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -122,8 +122,21 @@ impl Hint for OrderRefusal {
         match self {
             Self::Restarts => Some("leave --max-restarts, --respawn and the restart within processes out".into()),
             Self::Share { has, .. } => Some(format!("{has} ranks, or fewer").into()),
-            Self::NotStarted { .. } => Some("a path that all hosts have".into()),
-            Self::Malformed | Self::Ending | Self::NoProgram | Self::Ranks { .. } | Self::NoHost { .. } => None,
+            Self::NotStarted { error, .. } => match error.step {
+                SpawnStep::ChangeDir => Some("a directory that the host has".into()),
+                SpawnStep::Exec => Some("a program that the host has".into()),
+                SpawnStep::Pipes
+                | SpawnStep::Clone
+                | SpawnStep::MountProc
+                | SpawnStep::Session
+                | SpawnStep::Streams
+                | SpawnStep::Limits
+                | SpawnStep::LogDirectory
+                | SpawnStep::Gpus
+                | SpawnStep::Devices => None,
+            },
+            Self::NoHost { .. } => Some("the name of a host that had ranks when the job started".into()),
+            Self::Malformed | Self::Ending | Self::NoProgram | Self::Ranks { .. } => None,
             Self::GroupName { .. } | Self::GroupTaken { .. } | Self::NoGroup { .. } | Self::Tied { .. } => None,
             Self::Variable { .. }
             | Self::HostLost { .. }
@@ -149,11 +162,12 @@ pub(super) fn done(value: Option<Vec<u8>>) -> Vec<u8> {
 }
 
 fn reason(error: &SpawnError) -> String {
-    let SpawnError { errno, path, .. } = error;
+    let SpawnError { step, errno, path, .. } = error;
     let why = match *errno {
         ENOENT => "no such file or directory".into(),
         EACCES => "permission denied".into(),
         errno => format!("error {errno}"),
     };
-    if path.is_empty() { why } else { format!("{path}: {why}") }
+    let what = if *step == SpawnStep::ChangeDir { "working directory " } else { "" };
+    if path.is_empty() { why } else { format!("{what}{path}: {why}") }
 }
