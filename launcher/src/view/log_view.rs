@@ -154,7 +154,7 @@ impl LogView {
     fn lines(&mut self, record: &Record, by: By) -> Vec<Line> {
         let line = match &record.what {
             What::HostReady { hello, .. } => notices::containment(hello),
-            What::WorldStart(line) => notices::crowded(line),
+            What::WorldStart(line) => notices::crowded(line, &mut self.reported),
             What::LeftOut { is_known, .. } => {
                 (!is_known).then(|| (Tone::Quiet, host_messages::left_out(&self.names.report)))
             }

@@ -48,7 +48,10 @@ pub(super) fn unfinished_rank(report: &Report, node: NodeId, rank: Rank, pid: u3
 
 /// The line about it.
 pub(super) fn unfinished(report: &Report, found: Rank) -> String {
-    format!("{} exited after MPI_Init and before MPI_Finalize", phrases::named_ranks(report, &[found]))
+    let rank = phrases::named_ranks(report, &[found]);
+    format!(
+        "{rank} exited after MPI_Init and before MPI_Finalize\n  try     MPI_Finalize in every rank; this counts as exit 1"
+    )
 }
 
 /// Ranks have sent a help message of Open MPI again: a line.
@@ -62,7 +65,8 @@ pub(super) fn apart(ranks: u32, library: &OsBytes, is_served: bool) -> String {
     match is_served {
         true => format!(
             "the {ranks} ranks were {ranks} programs of one rank each: {library} has not asked rlaunch for the others\n  \
-             try     another MPI library; docs/guides/mpi.md names those that work"
+             try     nothing, if the program did not call MPI_Init\n  \
+             try     no PMI_* or PMIX_* variables of yours, or another MPI library: docs/guides/mpi.md"
         ),
         false => format!(
             "the {ranks} ranks were {ranks} programs of one rank each: {library} finds no others with --mpi none\n  \

@@ -40,6 +40,8 @@ pub(super) struct Reported {
     help: BTreeMap<(OsBytes, OsBytes), u32>,
     /// Ranks that ended in the middle of MPI: the number of restarts before, and the group.
     unfinished: BTreeSet<(usize, OsBytes)>,
+    /// A world had more ranks than there were free slots.
+    crowded: bool,
     /// The user has asked for files to be removed (`rlaunch clean`).
     pub(super) cleans: bool,
 }
@@ -284,12 +286,11 @@ fn store_unused(at: &OsBytes, port: Option<u16>) -> String {
     )
 }
 
-/// Ranks of a world that was started meanwhile have no slots of their own.
-pub(super) fn crowded(line: &WorldLine) -> Option<Line> {
-    let ranks: u64 = line.apps.iter().map(|app| u64::from(app.procs)).sum();
-    let text =
-        || format!("no free slot for all {} of {}: ranks share processors", phrases::count(ranks, "rank"), line.group);
-    line.is_crowded.then(|| (Tone::Normal, text()))
+/// Ranks of a world that was started meanwhile have no slots of their own. A program may start many such worlds.
+pub(super) fn crowded(line: &WorldLine, reported: &mut Reported) -> Option<Line> {
+    let is_first = line.is_crowded && !std::mem::replace(&mut reported.crowded, true);
+    let text = || format!("{} has more ranks than there are free slots: ranks share processors", line.group);
+    is_first.then(|| (Tone::Normal, text()))
 }
 
 fn continuing(report: &Report, rank: Rank, status: Status) -> String {

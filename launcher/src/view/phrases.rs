@@ -50,7 +50,12 @@ pub(crate) fn in_groups(all: &[(&[u8], Rank)]) -> String {
         false => format!("{}/{}", OsBytes::from(*group), folded(numbers)),
     };
     let noun = if all.len() == 1 { "rank" } else { "ranks" };
-    format!("{noun} {}", groups.iter().map(name).collect::<Vec<_>>().join(", "))
+    let shown = groups.iter().take(RANGES).map(name).collect::<Vec<_>>().join(", ");
+    let rest: usize = groups.iter().skip(RANGES).map(|(_, numbers)| numbers.len()).sum();
+    match groups.len().saturating_sub(RANGES) {
+        0 => format!("{noun} {shown}"),
+        more => format!("{noun} {shown} and {rest} more in {}", count(more as u64, "group")),
+    }
 }
 
 /// `0,1,3`, or a dash for none.
@@ -218,6 +223,16 @@ mod tests {
         assert_eq!(show(&[0, 1, 2, 5, 7, 8, 9]), "ranks 0-2,5,7-9");
         let odd: Vec<u32> = (0..50).map(|n| 2 * n).collect();
         assert_eq!(show(&odd), "ranks 0,2,4,6,8,10,12,14,16,18,20,22 and 38 more");
+    }
+
+    #[test]
+    fn many_groups_are_cut() {
+        let names: Vec<String> = (0..15).map(|n| format!("world-{n}")).collect();
+        let all: Vec<(&[u8], Rank)> =
+            names.iter().flat_map(|name| [0, 1].map(|n| (name.as_bytes(), Rank::new(n)))).collect();
+        let text = in_groups(&all);
+        assert!(text.starts_with("ranks world-0/0,1, world-1/0,1, "), "{text}");
+        assert!(text.ends_with(", world-11/0,1 and 6 more in 3 groups"), "{text}");
     }
 
     #[test]
