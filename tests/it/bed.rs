@@ -7,7 +7,7 @@ use crate::place::{self, Scratch};
 use crate::plan::Plan;
 use crate::watch;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -43,22 +43,20 @@ pub(crate) struct Bed {
 pub(crate) struct Spaces(BTreeMap<String, File>);
 
 impl Spaces {
-    /// Takes hold of those with these names; their hosts are up.
-    fn hold(&mut self, names: impl Iterator<Item = String>) {
-        let mut wanted: BTreeSet<String> = names.filter(|name| !self.0.contains_key(name)).collect();
-        for p in census::all() {
-            for kind in SPACES {
-                let path = format!("/proc/{}/ns/{kind}", p.pid);
-                let Some(name) = name_of(Path::new(&path)).filter(|name| wanted.contains(name)) else { continue };
-                // The process may have ended, and its number may be another's.
-                let Ok(held) = File::open(&path) else { continue };
-                if name_of(&PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()))).as_ref() == Some(&name) {
-                    wanted.remove(&name);
-                    self.0.insert(name, held);
-                }
-            }
+    /// Takes hold of the namespaces of this process, if it is still there afterwards; the name of its UTS namespace.
+    fn hold(&mut self, p: &Proc) -> Option<String> {
+        let open = |kind: &str| {
+            let held = File::open(format!("/proc/{}/ns/{kind}", p.pid)).ok()?;
+            Some((name_of(Path::new(&format!("/proc/self/fd/{}", held.as_raw_fd())))?, held))
+        };
+        let held: Option<Vec<(String, File)>> = SPACES.iter().map(|kind| open(kind)).collect();
+        // The process may have ended, and its number may be another's.
+        let held = held.filter(|_| p.is_still_there())?;
+        let uts = held.iter().map(|(name, _)| name).find(|name| name.starts_with("uts:")).cloned();
+        for (name, file) in held {
+            self.0.entry(name).or_insert(file);
         }
-        assert!(wanted.is_empty(), "namespaces of the testbed that no process is in: {wanted:?}");
+        uts
     }
 
     /// The namespaces of a process of this machine.
@@ -162,7 +160,7 @@ impl Bed {
         fs::copy(place::rlaunch(), share.path("rlaunch")).unwrap();
         let name = format!("it-{}", place::unique());
         let mut bed = Self { name, holder: None, share, spaces: Rc::default(), names: RefCell::default() };
-        let count = count.to_string();
+        let (count, hosts) = (count.to_string(), 1 + usize::try_from(count).unwrap());
         let mut up = bed.command(["up", &count, "--hold", "--share"]);
         up.arg(bed.share.dir()).args(options);
         // The hosts have another /tmp.
@@ -178,28 +176,24 @@ impl Bed {
         BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut word).unwrap();
         assert_eq!(word, "ready\n", "the testbed did not come up: {}", bed.last_words());
         bed.hold_spaces();
-        assert!(!bed.spaces.borrow().0.is_empty());
+        assert_eq!(bed.names.borrow().len(), hosts, "login, and the hosts");
         Some(bed)
     }
 
-    /// The hosts that are on.
-    fn hosts(&self) -> Vec<String> {
-        let shown = self.run(["ps"]);
-        let rows = shown.lines().skip(1).filter(|line| line.split_whitespace().nth(1) != Some("off"));
-        let mut hosts: Vec<String> =
-            rows.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
-        hosts.dedup();
-        hosts
+    /// The first process of each host that is on, by the name of the host: the children of the testbed's fabric.
+    fn inits(&self) -> BTreeMap<String, Proc> {
+        let all = census::all();
+        let holder = self.holder.as_ref().expect("a testbed that is up").id();
+        let below = |parent: i32| all.iter().filter(move |p| p.ppid == parent);
+        let fabric = below(i32::try_from(holder).unwrap()).flat_map(|between| below(between.pid));
+        let children = fabric.flat_map(|fabric| below(fabric.pid)).filter(|p| !p.is_dead());
+        children.filter_map(|p| Some((p.comm.strip_prefix("tb-host:")?.to_owned(), p.clone()))).collect()
     }
 
     fn hold_spaces(&self) {
-        for host in self.hosts() {
-            let links = SPACES.map(|kind| format!("/proc/1/ns/{kind}"));
-            let words = ["exec", "--cwd", "/", &host, "readlink"];
-            let out = self.run(words.into_iter().chain(links.iter().map(String::as_str)));
-            self.spaces.borrow_mut().hold(out.lines().map(str::to_owned));
-            let uts = out.lines().find(|name| name.starts_with("uts:")).expect("a UTS namespace");
-            self.names.borrow_mut().insert(uts.to_owned(), host.clone());
+        for (host, init) in self.inits() {
+            let uts = self.spaces.borrow_mut().hold(&init);
+            self.names.borrow_mut().insert(uts.expect("a host that is on"), host);
         }
     }
 

@@ -54,8 +54,12 @@ impl Proc {
         let is_exiting = flags & PF_EXITING != 0 && (state != 'Z' || threads > 1);
         Some(Self { pid, ppid, state, comm, start, is_exiting })
     }
-    fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x') && !self.is_exiting
+    }
+    /// Whether this process lives: its number has not become another's.
+    pub(crate) fn is_still_there(&self) -> bool {
+        Self::read(self.pid).is_some_and(|p| p.start == self.start && !p.is_dead())
     }
     /// Whether a signal has ended it that it neither handles nor ignores nor blocks, but it got no processor since: it runs no
     /// instruction of its program any more.
