@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import socket
 import struct
 import time
@@ -16,6 +17,13 @@ ANSWER = 16 << 20
 
 class Refused(Exception):
     """The testbed (or the machine) cannot do what was asked; the text says why."""
+
+
+def check_name(name):
+    """A testbed's name is part of process and socket names."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,40}", name):
+        raise ValueError(f"TESTBED_NAME={name!r}: 1 to 40 letters, digits, dots, dashes and underscores")
+    return name
 
 
 def _address(name):

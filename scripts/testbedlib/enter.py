@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pathlib
 import select
 import signal
 import sys
@@ -24,17 +23,20 @@ DROPPED = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "SSH_CLIENT", "SSH_CONNECTION", "SS
 """What names a thing of the machine that hosts do not see."""
 
 
+def _table(path):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return [line.rstrip("\n").split(":") for line in file]
+
+
 def _account(name):
     """(uid, gid, groups, home, shell) from the host's own tables."""
-    for line in pathlib.Path("/etc/passwd").read_text(errors="replace").splitlines():
-        fields = line.split(":")
+    for fields in _table("/etc/passwd"):
         if fields[0] == name and len(fields) == 7:
             break
     else:
         raise OSError(f"there is no user {name!r}")
     gid, groups = int(fields[3]), [int(fields[3])]
-    for line in pathlib.Path("/etc/group").read_text(errors="replace").splitlines():
-        group = line.split(":")
+    for group in _table("/etc/group"):
         if len(group) == 4 and name in group[3].split(","):
             groups.append(int(group[2]))
     return int(fields[2]), gid, groups, fields[5], fields[6]
@@ -99,7 +101,8 @@ def run(name, host, user, cwd, words, pidfile, regardless=False):
     os.close(complaint_in)
     os.close(pidfd)
     if pidfile:
-        pathlib.Path(pidfile).write_text(f"{pid}\n")
+        with open(pidfile, "w", encoding="ascii") as file:
+            file.write(f"{pid}\n")
     if alarm is not None:
         threading.Thread(target=_listen, args=(alarm,), daemon=True).start()
     broken = _Broken(name, pid)

@@ -1,7 +1,6 @@
 """What a testbed looks like: its options, and the names and addresses of its hosts."""
 
 import dataclasses
-import re
 
 LIMIT = 1000
 """A bridge has 1024 ports."""
@@ -50,10 +49,3 @@ class Plan:
         for i in range(self.count):
             found.append(Host(f"node{i}", f"10.77.{1 + i // 250}.{1 + i % 250}", 256 + i))
         return found
-
-
-def check_name(name):
-    """A testbed's name is part of process and socket names."""
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,40}", name):
-        raise ValueError(f"TESTBED_NAME={name!r}: 1 to 40 letters, digits, dots, dashes and underscores")
-    return name

@@ -4,7 +4,7 @@ import os
 import re
 import time
 
-from . import channel, inside, slurm
+from . import channel, inside
 
 STEP = re.compile(r"slurmstepd: \[(\d+)[.+]")
 """The process that holds a step of a job on its node."""
@@ -66,6 +66,8 @@ def strays(name, chosen):
 
 def _running_jobs(name):
     """Jobs of Slurm that run; none if slurmctld cannot be asked."""
+    # Loaded here, because it would be most of the time of `ps` and `strays`.
+    from . import slurm  # pylint: disable=import-outside-toplevel
     answer, pidfd = channel.ask(name, do="look", names=["login"])
     if pidfd is None:
         return []
