@@ -391,6 +391,38 @@ fn stranger_at_the_port_gets_no_byte() {
     case.code(0);
 }
 
+/// Each rank says which rank it is, in both protocols: the answer to its own number and to that of the other rank.
+const CLAIMS: &str = r#"
+import os, socket, struct
+host, port = os.environ["PMI_PORT"].split(":")
+def answer(words, last=b""):
+    with socket.create_connection((host, int(port)), 60) as s:
+        s.sendall(words)
+        has_answer = len(s.recv(100)) > 0
+        if has_answer and last:
+            s.sendall(last)
+            s.recv(100)
+        return has_answer
+def lines(rank):
+    return answer(b"cmd=initack pmiid=%d\n" % rank)
+def messages(rank, world=os.environ["PMIX_NAMESPACE"], role=0):
+    body = b"none\0" + bytes(4) + bytes([role]) + world.encode() + b"\0" + struct.pack(">I", rank) + b"5.0\0v21\0\x01hash\0"
+    finalize = b"\0\0\0\x01\x05\0\0\0\x01\0\x0f" + bytes(8)
+    hello = b"\xff" * 4 + bytes(4) + struct.pack("<I", len(body)) + bytes(4) + body
+    return answer(hello, struct.pack(">IIII", 0, 1, len(finalize), 0) + finalize)
+own = int(os.environ["PMI_ID"])
+print(lines(own), messages(own), lines(1 - own), messages(1 - own), messages(own, "rl-other-0"), messages(own, role=3))
+"#;
+
+#[test]
+fn process_is_served_as_its_own_rank_only() {
+    if !place::has("python3") {
+        return;
+    }
+    let done = Plan::rlaunch(["--mpi", "on", "-n", "2", "python3", "-c", CLAIMS]).start().code(0);
+    assert_eq!(done.out(), "True True False False False False\n".repeat(2), "{}", done.err());
+}
+
 /// A rank that yields lets those of its session run, if the kernel shares out processors by session.
 #[test]
 fn ranks_of_mpi_share_a_session_where_they_share_processors() {

@@ -353,7 +353,7 @@ impl MpiListener {
                 }
                 Action::Close { client, why } => {
                     tracing::debug!("an MPI program is disconnected: {why}");
-                    if let Broken::Twice(rank) | Broken::InRounds(rank) = &why {
+                    if let Broken::Twice(rank) | Broken::InRounds(rank) | Broken::Full(rank, _) = &why {
                         ranks.write_stderr((world, Rank::new(*rank)), format!("rlaunch: {why}\n").as_bytes());
                     }
                     self.end(client);

@@ -24,11 +24,11 @@ use rlaunch_core::store::buffers::BufferQuota;
 use rlaunch_core::store::cache::{Cache, ITSELF};
 use rlaunch_core::store::owner::Owner;
 use rlaunch_core::store::transit::refuses_more;
-use rlaunch_core::store::{Answer, Seq, Table, Ticket};
+use rlaunch_core::store::{Answer, Refusal, Seq, Table, Ticket};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::Malformed;
 use rlaunch_core::wire::frozen::client::order::LONGEST_ORDER;
-use rlaunch_core::wire::frozen::client::{Asked, Code, Heard, Refused, Space, write_reply};
+use rlaunch_core::wire::frozen::client::{Asked, Code, Heard, MAX_FRAME, Refused, Space, write_reply};
 use rlaunch_core::wire::order::{Asker, RankOrder};
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
 use rlaunch_core::wire::to_node::{WORLD_NAMESPACE, WorldSeat};
@@ -51,6 +51,8 @@ const OF_MPI: ClientId = ClientId::new(u32::MAX);
 /// Machines of MPI of so many other worlds have the numbers below that, and as many below those, with which they ask the first world's
 /// namespace.
 const MOST_MPI: u32 = 1 << 20;
+/// Bytes of the length of a frame.
+const LENGTH: usize = 4;
 /// Read at once.
 const CHUNK: usize = 64 << 10;
 /// Most that is ready at a time.
@@ -419,8 +421,15 @@ impl Store {
             Reach::World => of_mpi(world),
             Reach::Job => of_mpi_in_first(world),
         };
-        if let Ok(Some((seq, answer))) = self.namespaces.receive(client, &frame) {
-            self.namespaces.of_mpi.push((world, seq, write_reply(&answer).into()));
+        let len = frame.len().saturating_sub(LENGTH);
+        let answer = if len > MAX_FRAME {
+            // An edge to the owner takes no such message. It would be closed, and the host lost.
+            Some(Answer::Refused(Refusal::LongValue { key: OsBytes::default(), len, most: MAX_FRAME }))
+        } else {
+            self.namespaces.receive(client, &frame).ok().flatten().map(|(_, answer)| answer)
+        };
+        if let Some(answer) = answer {
+            self.namespaces.of_mpi.push((world, *seq, write_reply(&answer).into()));
         }
         self.settle();
     }

@@ -215,3 +215,19 @@ fn closed_client_is_forgotten_while_its_request_waits_and_more_are_queued() {
         assert_eq!(rig.used(), 0, "{of}");
     }
 }
+
+/// The owner is on another host: a message to it is a frame of the edge.
+#[test]
+fn request_of_mpi_that_no_edge_takes_is_refused() {
+    let mut rig = Rig::new();
+    rig.store.begin(false, 0, None);
+    for (len, refused) in [(500 << 10, false), (MAX_FRAME, true)] {
+        let value = vec![b'v'; len];
+        let ask = super::super::mpi::Ask { reach: Reach::World, seq: 7, words: Words::write(Ask::Set(b"k", &value)) };
+        rig.store.ask_for_mpi(WorldId::new(0), &ask);
+        let answers = rig.store.answers_of_mpi();
+        assert_eq!(answers.iter().map(|(_, seq, _)| *seq).collect::<Vec<_>>(), if refused { vec![7] } else { vec![] });
+        let out = std::mem::take(&mut rig.store.namespaces.out);
+        assert_eq!(out.len(), usize::from(!refused), "{len}");
+    }
+}

@@ -71,8 +71,8 @@ pub enum Broken {
     #[error("rank {0} takes part in in-process restarts, which MPI cannot survive: use --max-restarts, or no MPI")]
     InRounds(u32),
     /// The rank has put too many bytes.
-    #[error("rank {0} has put more than {MOST_PER_RANK} bytes")]
-    Full(u32),
+    #[error("rank {0} has put more than {1} bytes")]
+    Full(u32, usize),
 }
 
 /// The worlds that share a store.
@@ -348,8 +348,8 @@ impl Mpi {
             Pending::Spawn(spawn) => spawn.answered(&mut cx, &reply),
             Pending::Help(name) => messages.help.answered(&mut cx, &name, &reply),
             Pending::OfWorld(of) => messages.take_of_world(&mut cx, of, &reply),
-            Pending::Keys(generation, read) => lines.take_keys(&mut cx, (generation, read), values),
-            Pending::Data(Looking::Host(node, read)) => messages.take_data(&mut cx, (node, read), values),
+            Pending::Keys(wanted) => lines.take_keys(&mut cx, wanted, &reply),
+            Pending::Data(Looking::Host(wanted)) => messages.take_data(&mut cx, wanted, &reply),
             Pending::Data(Looking::One(wanted)) => {
                 let data = if let Reply::Value(data) = reply { data } else { None };
                 pmix::hand_out_far(&mut cx, wanted, data);

@@ -4,7 +4,7 @@
 
 use super::fences::{Kind, Met};
 use super::names::{Naming, Taking};
-use super::pmi1::Barrier;
+use super::pmi1::{Barrier, KeysWanted};
 use super::pmix::{Looking, Meeting, OfWorld, Wanted};
 use super::spawn::Spawn;
 use super::{Action, Cx, Reach};
@@ -26,8 +26,8 @@ pub(super) enum Pending {
     Quiet,
     /// Ranks at a barrier of PMI-1.
     Barrier(Met<Barrier>),
-    /// The keys that other hosts have put in a space of PMI-1: its number, and how many barriers were over.
-    Keys(u32, u64),
+    /// Keys that other hosts have put in a space of PMI-1.
+    Keys(KeysWanted),
     /// Ranks at a meeting of PMIx.
     Meeting(Met<Meeting>),
     /// A process that waits until a rank has committed something.

@@ -4,7 +4,7 @@ use super::fences::Waiter;
 use super::{Action, Cx, pmix};
 use crate::id::{ClientId, Rank};
 use crate::wire::frozen::client::Reply as Stored;
-use crate::wire::frozen::client::order::{Order, Request, Spawned};
+use crate::wire::frozen::client::order::{LONGEST_ORDER, Order, Request, Spawned};
 use crate::wire::pmi1::Reply;
 use crate::wire::pmix::{Writer, status};
 use alloc::vec::Vec;
@@ -33,8 +33,12 @@ pub(super) struct Spawn {
 /// Orders the start of programs.
 pub(super) fn begin(cx: &mut Cx<'_>, rank: Rank, asker: Asker, request: Request) {
     let ranks = request.programs.iter().fold(0_u32, |sum, program| sum.saturating_add(program.ranks));
-    let spawn = Spawn { asker, rank, ranks };
-    cx.order(rank, Order::Spawn(request).write(), super::remote::Pending::Spawn(spawn));
+    let words = Order::Spawn(request).write();
+    // The launcher takes no longer message of an agent.
+    if words.len() > LONGEST_ORDER {
+        return refuse(cx, (asker, rank), &[TOO_LONG.as_bytes()]);
+    }
+    cx.order(rank, words, super::remote::Pending::Spawn(Spawn { asker, rank, ranks }));
 }
 
 /// The library sees an error without words: the user reads the reason.

@@ -3,20 +3,23 @@
 use super::*;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
-use crate::store::{Action as Stored, Limits, Namespace, Retry, Seq, Ticket};
+use crate::store::owner::LIMITS;
+use crate::store::{Action as Stored, Answer, Namespace, Refusal, Retry, Seq, Ticket};
 use crate::time::Mono;
 use crate::wire::frozen::client::order::{Order, Program, Request};
-use crate::wire::frozen::client::{Code, Refused, Words, write_reply};
-use crate::wire::pmix::{HEADER, Header, Writer};
+use crate::wire::frozen::client::{Asked, Code, MAX_FRAME, Refused, Space, Words, write_reply};
+use crate::wire::pmix::{ALL_RANKS, HEADER, Header, Proc, Writer};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
 use alloc::vec;
 
 mod absent_ranks;
+mod connections;
 mod excess;
 mod exchange;
 mod groups;
 mod help;
+mod long;
 mod worlds;
 
 fn host(name: &str, ranges: &[(u32, u32)]) -> HostRanks {
@@ -84,7 +87,7 @@ impl Rig {
         }
     }
 
-    /// It is that time.
+    /// Lets time pass until then.
     fn pass(&mut self, now: Mono) {
         self.mpi.handle_timeout(now);
         self.drain();
@@ -303,11 +306,11 @@ impl Hosts {
         let hosts = vec![host("a", &[(0, 1)]), host("b", &[(2, 3)])];
         let layout = Layout { hosts, apps: vec![4], ..world(4) };
         let rigs = [0, 1].map(|here| Rig::new(Layout { here, ..layout.clone() }));
-        Self { rigs, store: Namespace::new(Limits::default()), requests: [0; 2] }
+        Self { rigs, store: Namespace::new(LIMITS), requests: [0; 2] }
     }
 
     fn rig(&mut self, rank: u32) -> &mut Rig {
-        &mut self.rigs[rank as usize / 2]
+        &mut self.rigs[(rank as usize / 2).min(1)]
     }
 
     /// Passes on requests and answers until there are none.
@@ -317,6 +320,8 @@ impl Hosts {
             for (number, rig) in (0..).zip(&mut self.rigs) {
                 for (seq, words) in core::mem::take(&mut rig.asked) {
                     self.requests[number as usize] += 1;
+                    let frame = Asked { seq, space: Space::Generation, words: &words }.to_frame();
+                    assert!(frame.len() <= MAX_FRAME, "an edge takes no request of {} bytes", frame.len());
                     let ticket = Ticket { client: ClientId::new(number), seq: Seq(seq) };
                     self.store.ask(now, ticket, Retry::Never, Words::parse(&words).unwrap().ask());
                 }
@@ -325,7 +330,11 @@ impl Hosts {
             while let Some(Stored::Answer { ticket, answer }) = self.store.poll_action() {
                 has_moved = true;
                 let rig = &mut self.rigs[ticket.client.index()];
-                rig.mpi.answered(now, ticket.seq.0, &write_reply(&answer));
+                let mut words = write_reply(&answer);
+                if words.len() > MAX_FRAME {
+                    words = write_reply(&Answer::Refused(Refusal::LongAnswer { len: words.len(), most: MAX_FRAME }));
+                }
+                rig.mpi.answered(now, ticket.seq.0, &words);
                 rig.drain();
             }
             if !has_moved {
@@ -357,7 +366,7 @@ fn barrier_over_hosts_brings_the_keys_of_all() {
             }
         }
     }
-    // What was put, the fence, and the first look at the other host's keys; a fence without new keys is one request.
+    // Requests: the keys that were put, the fence, and the first look at the other host's keys. A fence without new keys is one request.
     assert_eq!(hosts.requests, [6, 6]);
     for (rank, client) in (0..).zip(clients) {
         hosts.rig(rank).say(client, "cmd=barrier_in\n");
@@ -526,6 +535,9 @@ fn spawn_that_cannot_be_is_refused_before_it_is_an_order() {
     assert_eq!(rig.say(client, &SPAWN.replace("info_val_0=/p\n", "info_val_0=/p:/q\n")), failed);
     let long = alloc::format!("arg2={}\n", "z".repeat(15_000)).repeat(40);
     assert_eq!(rig.say(client, &SPAWN.replace("arg2=z\n", &long)), failed);
+    // Programs of which nothing is said.
+    let many = alloc::format!("mcmd=spawn\ntotspawns=20000\n{}", "endcmd\n".repeat(20_000));
+    assert_eq!(rig.say(client, &many), failed);
     assert!(rig.others.iter().all(|action| matches!(action, Action::Log { .. })), "{:?}", rig.others);
     rig.others.clear();
     rig.say(client, SPAWN);

@@ -13,6 +13,7 @@ use super::spawn::Asker;
 use super::{Action, Broken, Cx, Layout, MOST_PER_RANK, Origin, SpeaksFor, names};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
+use crate::wire::frozen::client::Reply as Stored;
 use crate::wire::node_news::MpiWire;
 use crate::wire::pmi1::{Group, Malformed, Reply, Request, line, parse};
 use crate::wire::pmix::GroupForm;
@@ -21,8 +22,8 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-pub(super) use spaces::Keys;
 use spaces::Spaces;
+pub(super) use spaces::{Keys, KeysWanted};
 use spawning::Spawning;
 
 /// Which MPI program of a rank it is, from 0.
@@ -133,7 +134,7 @@ impl Lines {
                 return Ok(());
             }
             Request::Put { key, value } => {
-                self.put(rank, session.generation, (key, value))?;
+                self.put(cx.layout, rank, session.generation, (key, value))?;
                 Reply::Put
             }
             Request::Get { key, .. } => {
@@ -194,13 +195,14 @@ impl Lines {
         self.fences.retain(|barrier| barrier.generation >= oldest);
     }
 
-    fn put(&mut self, rank: Rank, generation: Generation, (key, value): (&[u8], &[u8])) -> Result<(), Broken> {
+    fn put(&mut self, layout: &Layout, rank: Rank, generation: Generation, pair: (&[u8], &[u8])) -> Result<(), Broken> {
+        let (key, value) = pair;
         let own = self.ranks.get_mut(&rank).filter(|own| own.inside.is_some()).ok_or(Broken::Order)?;
         own.bytes = own.bytes.saturating_add(key.len()).saturating_add(value.len());
         if own.bytes > MOST_PER_RANK {
-            return Err(Broken::Full(rank.get()));
+            return Err(Broken::Full(rank.get(), MOST_PER_RANK));
         }
-        self.spaces.put(generation, key, value);
+        self.spaces.put(layout, generation, pair);
         Ok(())
     }
 
@@ -253,8 +255,8 @@ impl Lines {
     }
 
     /// The keys of other hosts.
-    pub(super) fn take_keys(&mut self, cx: &mut Cx<'_>, (generation, read): (u32, u64), values: &[Option<&[u8]>]) {
-        self.spaces.take(cx, generation, read, values);
+    pub(super) fn take_keys(&mut self, cx: &mut Cx<'_>, wanted: KeysWanted, answer: &Stored<'_>) {
+        self.spaces.take(cx, wanted, answer);
     }
 
     fn finalize(&mut self, session: &mut Session, rank: Rank) -> Result<Reply<'static>, Broken> {

@@ -9,6 +9,8 @@ use alloc::vec::Vec;
 
 /// Most bytes of a spawn.
 const MOST: usize = 512 << 10;
+/// The charge of a program, beside its lines.
+const OF_PROGRAM: usize = 256;
 const NO_SUCH_PATH: &str = "the info key path names several directories\n  try     one directory, or none";
 
 /// The programs of a spawn.
@@ -62,7 +64,9 @@ impl Spawning {
 
     /// All about a program has come. Returns whether it is the last one.
     pub(super) fn end_part(&mut self) -> bool {
+        self.bytes = self.bytes.saturating_add(OF_PROGRAM);
         match core::mem::take(&mut self.part).program() {
+            _ if self.bytes > MOST => self.wrong = Some(TOO_LONG),
             Ok(program) => self.programs.push(program),
             Err(why) => self.wrong = Some(why),
         }

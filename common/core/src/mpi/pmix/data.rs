@@ -1,6 +1,6 @@
 //! Data that ranks commit, for those of their host and of others.
 //!
-//! What ranks of this host commit goes to the store with the next fence, or after a moment. After a fence the first look at a rank of
+//! Data that ranks of this host commit goes to the store with the next fence, or after a moment. After a fence the first look at a rank of
 //! another host brings the data of all ranks of that host. A process that asks for data of a rank of its own host gets that of all ranks
 //! that have met since: without that, each of n ranks would ask n times.
 
@@ -12,16 +12,20 @@ use super::{FIRST_SPECIAL, MOST_WAITING, Proc, Writer, reply, send, status};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
 use crate::store::Ask;
+use crate::store::owner::LIMITS;
 use crate::time::{Mono, Span};
+use crate::wire::frozen::client::{Code, Refused, Reply};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Most bytes that a rank may put where there are other hosts: a value of the store.
-const MOST_FAR: usize = 7 << 20;
+/// Most bytes that a rank may put where there are other hosts: with what stands around it, a value of the store.
+const MOST_FAR: usize = LIMITS.value - (4 << 10);
 /// Most bytes of one request, unless a single value is longer.
-const MOST_AT_ONCE: usize = 1 << 20;
+const MOST_AT_ONCE: usize = 256 << 10;
+/// Bytes of a value in a request, beside itself and its key.
+const HEAD: usize = 16;
 /// Most bytes of ranks that a process has not asked for.
 const MOST_UNASKED: usize = 256 << 10;
 /// How long data waits for a fence.
@@ -68,6 +72,8 @@ struct FarHost {
     meetings: u64,
     read: u64,
     ranks: BTreeMap<u32, FarRank>,
+    /// By the number of meetings before, the requests for data of its ranks that have no answer yet.
+    looks: BTreeMap<u64, usize>,
     /// Processes that wait for data, with the number of meetings before.
     gets: Vec<(Wanted, u64)>,
 }
@@ -84,8 +90,17 @@ pub(in crate::mpi) struct Wanted {
 pub(in crate::mpi) enum Looking {
     /// At that of one rank.
     One(Wanted),
-    /// At that of all ranks of a host, after so many meetings.
-    Host(usize, u64),
+    /// At that of ranks of a host.
+    Host(HostWanted),
+}
+
+/// A request for data of ranks of another host.
+#[derive(Debug)]
+pub(in crate::mpi) struct HostWanted {
+    node: usize,
+    /// How many meetings were over.
+    meetings: u64,
+    ranks: Vec<u32>,
 }
 
 /// Everything that ranks have committed.
@@ -123,7 +138,7 @@ impl Data {
         let more = parts.iter().fold(0, |sum: usize, (_, bytes)| sum.saturating_add(bytes.len()));
         let most = if has_others { MOST_FAR } else { MOST_PER_RANK };
         if has.saturating_add(more) > most {
-            return Err(Broken::Full(rank.get()));
+            return Err(Broken::Full(rank.get(), most));
         }
         for (scope, bytes) in parts {
             let to = if *scope == LOCAL { &mut own.local } else { &mut own.data };
@@ -190,9 +205,8 @@ impl Data {
             let is_asked = host.gets.iter().any(|(_, meetings)| *meetings == host.meetings);
             host.gets.push((wanted, host.meetings));
             if !is_asked {
-                let keys: Vec<String> = ranks_of(cx.layout, node).map(key_of).collect();
-                let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
-                cx.ask(Ask::GetAll(&keys), Pending::Data(Looking::Host(node, host.meetings)));
+                let (meetings, ranks) = (host.meetings, ranks_of(cx.layout, node).collect());
+                host.ask(cx, HostWanted { node, meetings, ranks });
             }
             return;
         }
@@ -208,12 +222,38 @@ impl Data {
         }
     }
 
-    /// The data of the ranks of a host.
-    pub(super) fn take(&mut self, cx: &mut Cx<'_>, node: usize, read: u64, values: &[Option<&[u8]>]) {
+    /// Data of ranks of a host.
+    pub(super) fn take(&mut self, cx: &mut Cx<'_>, wanted: HostWanted, answer: &Reply<'_>) {
+        let HostWanted { node, meetings: read, mut ranks } = wanted;
         let Some(host) = self.far.get_mut(&node) else { return };
+        let open = host.looks.entry(read).or_default();
+        *open = open.saturating_sub(1);
+        match answer {
+            Reply::Values(values) => {
+                let far = |value: &Option<&[u8]>| FarRank { value: value.map(<[u8]>::to_vec), given: BTreeSet::new() };
+                host.ranks.extend(ranks.into_iter().zip(values.iter().map(far)));
+            }
+            // The data together is longer than an answer of the store.
+            Reply::Refused(Refused { code: Code::Limit, .. }) if ranks.len() > 1 => {
+                let second = ranks.split_off(ranks.len() / 2);
+                for ranks in [ranks, second] {
+                    host.ask(cx, HostWanted { node, meetings: read, ranks });
+                }
+            }
+            Reply::Done
+            | Reply::Missing
+            | Reply::Value(_)
+            | Reply::Number(_)
+            | Reply::Compared(..)
+            | Reply::Keys(_)
+            | Reply::Changed(..)
+            | Reply::Refused(_) => ranks.iter().for_each(|rank| _ = host.ranks.remove(rank)),
+        }
+        if host.looks.get(&read).is_some_and(|open| *open > 0) {
+            return;
+        }
+        host.looks.remove(&read);
         host.read = host.read.max(read);
-        let far = |value: &Option<&[u8]>| FarRank { value: value.map(<[u8]>::to_vec), given: BTreeSet::new() };
-        host.ranks = ranks_of(cx.layout, node).zip(values.iter().map(far)).collect();
         let due: Vec<(Wanted, u64)> = host.gets.extract_if(.., |(_, meetings)| *meetings <= read).collect();
         for (wanted, _) in due {
             match host.ranks.get_mut(&wanted.of) {
@@ -265,6 +305,16 @@ impl Data {
     }
 }
 
+impl FarHost {
+    fn ask(&mut self, cx: &mut Cx<'_>, wanted: HostWanted) {
+        let open = self.looks.entry(wanted.meetings).or_default();
+        *open = open.saturating_add(1);
+        let keys: Vec<String> = wanted.ranks.iter().copied().map(key_of).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+        cx.ask(Ask::GetAll(&keys), Pending::Data(Looking::Host(wanted)));
+    }
+}
+
 /// A key of the store and its value.
 type Entry = (Vec<u8>, Vec<u8>);
 
@@ -272,10 +322,11 @@ type Entry = (Vec<u8>, Vec<u8>);
 fn set_all(cx: &mut Cx<'_>, reach: Reach, entries: impl IntoIterator<Item = Entry>) {
     let (mut part, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
     for (key, value) in entries {
-        bytes = bytes.saturating_add(value.len());
+        let more = key.len().saturating_add(value.len()).saturating_add(HEAD);
+        bytes = bytes.saturating_add(more);
         if bytes > MOST_AT_ONCE {
             set_part(cx, reach, &core::mem::take(&mut part));
-            bytes = value.len();
+            bytes = more;
         }
         part.push((key, value));
     }

@@ -13,6 +13,7 @@ use super::help::HelpMessages;
 use super::{Action, Broken, Cx, Layout, Origin, SpeaksFor, job_data, names, spawn};
 use crate::id::{ClientId, Rank};
 use crate::time::Mono;
+use crate::wire::frozen::client::Reply;
 use crate::wire::node_news::MpiWire;
 use crate::wire::pmix::{
     ALL_RANKS, FIRST_SPECIAL, GroupForm, HEADER, Header, Hello, LogText, Malformed, Proc, PublicRequest, Request,
@@ -21,6 +22,7 @@ use crate::wire::pmix::{
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use data::Data;
+use data::HostWanted;
 pub(super) use data::{Looking, Wanted, ask_for};
 pub(super) use meetings::Meeting;
 use meetings::{Groups, Purpose};
@@ -29,8 +31,8 @@ pub(super) use worlds::{OfWorld, Parent};
 
 /// Most requests that wait for data of a rank.
 const MOST_WAITING: usize = 100_000;
-/// Longest public value.
-const LONGEST_PUBLIC: usize = 1 << 20;
+/// Most bytes of public values of one request, with their names: they are a request to the store.
+const LONGEST_PUBLIC: usize = 256 << 10;
 
 /// A connection.
 #[derive(Debug, Default)]
@@ -212,7 +214,11 @@ impl Messages {
         let published = &mut self.ranks.entry(rank).or_default().published;
         match request {
             PublicRequest::Publish { values, .. }
-                if values.iter().any(|(_, value)| value.bytes.len() > LONGEST_PUBLIC) =>
+                if values
+                    .iter()
+                    .flat_map(|(key, value)| [key.len(), value.bytes.len()])
+                    .fold(0, usize::saturating_add)
+                    > LONGEST_PUBLIC =>
             {
                 reply(cx, waiter, status::OUT_OF_RESOURCE);
             }
@@ -259,8 +265,8 @@ impl Messages {
     }
 
     /// The data of ranks of another host.
-    pub(super) fn take_data(&mut self, cx: &mut Cx<'_>, (node, read): (usize, u64), values: &[Option<&[u8]>]) {
-        self.data.take(cx, node, read, values);
+    pub(super) fn take_data(&mut self, cx: &mut Cx<'_>, wanted: HostWanted, answer: &Reply<'_>) {
+        self.data.take(cx, wanted, answer);
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {

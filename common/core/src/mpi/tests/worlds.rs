@@ -2,7 +2,8 @@
 
 use super::{Hosts, Layout, Rig, host, order, request, tags};
 use crate::id::{ClientId, WorldId};
-use crate::store::{Answer, Limits, Namespace};
+use crate::store::owner::LIMITS;
+use crate::store::{Answer, Namespace};
 use crate::time::Mono;
 use crate::wire::frozen::client::order::{Order, Spawned};
 use crate::wire::frozen::client::{Code, Refused, write_reply};
@@ -31,11 +32,7 @@ fn layout(name: &str) -> Layout {
 
 /// Both worlds and the store that they share: ranks 2 and 3 are those of the second world.
 fn worlds(second: Layout) -> Hosts {
-    Hosts {
-        rigs: [Rig::new(layout(PARENT)), Rig::new(second)],
-        store: Namespace::new(Limits::default()),
-        requests: [0; 2],
-    }
+    Hosts { rigs: [Rig::new(layout(PARENT)), Rig::new(second)], store: Namespace::new(LIMITS), requests: [0; 2] }
 }
 
 fn command(number: u8) -> Writer {
