@@ -435,6 +435,11 @@ fn hello_of_version(world: &str, rank: u32, version: &str) -> Vec<u8> {
 
 #[test]
 fn data_of_a_rank_of_another_host_is_waited_for() {
+    // Whether the ranks have met before.
+    [false, true].into_iter().for_each(wait_for_data);
+}
+
+fn wait_for_data(has_met: bool) {
     let mut hosts = Hosts::new();
     let clients = [0, 3].map(|rank| {
         let client = hosts.rig(rank).mpi.open();
@@ -447,6 +452,15 @@ fn data_of_a_rank_of_another_host_is_waited_for() {
         body.raw(&[0, 0, 0, 1, number]);
         body
     };
+    if has_met {
+        for (rank, client) in [0, 3].into_iter().zip(clients) {
+            let mut fence = command(3);
+            fence.procs([0, 3].map(|rank| Proc { nspace: b"world", rank }).into_iter()).size(0);
+            hosts.rig(rank).send(client, &request(6, fence));
+        }
+        hosts.settle();
+        hosts.rigs.iter_mut().for_each(|rig| assert_eq!(core::mem::take(&mut rig.written).len(), 1));
+    }
     let mut get = command(4);
     get.string(b"world").rank(3).size(0);
     hosts.rig(0).send(clients[0], &request(7, get));

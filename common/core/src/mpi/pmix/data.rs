@@ -83,6 +83,8 @@ struct FarHost {
 pub(in crate::mpi) struct Wanted {
     waiter: Waiter,
     of: u32,
+    /// At once, even if nothing is committed.
+    is_immediate: bool,
 }
 
 /// A look at other hosts' data.
@@ -189,7 +191,7 @@ impl Data {
             return reply(cx, waiter, status::NOT_FOUND);
         };
         if node != cx.layout.here {
-            self.get_far(cx, node, Wanted { waiter, of: of.rank }, is_immediate);
+            self.get_far(cx, node, Wanted { waiter, of: of.rank, is_immediate });
         } else if is_immediate || self.own.contains_key(&rank) {
             self.hand_out(cx, waiter, rank);
         } else if self.gets.len() < MOST_WAITING {
@@ -199,7 +201,7 @@ impl Data {
         }
     }
 
-    fn get_far(&mut self, cx: &mut Cx<'_>, node: usize, wanted: Wanted, is_immediate: bool) {
+    fn get_far(&mut self, cx: &mut Cx<'_>, node: usize, wanted: Wanted) {
         let host = self.far.entry(node).or_default();
         if host.read < host.meetings {
             let is_asked = host.gets.iter().any(|(_, meetings)| *meetings == host.meetings);
@@ -214,11 +216,8 @@ impl Data {
         match far.map(|far| (far.given.insert(wanted.waiter.client), far)) {
             Some((true, far)) => hand_out_far(cx, wanted, far.value.as_deref()),
             Some((false, _)) => ask_for(cx, wanted),
-            None if is_immediate => ask_for(cx, wanted),
-            None => {
-                let key = key_of(wanted.of);
-                cx.ask(Ask::Wait { keys: &[key.as_bytes()], within: None }, Pending::Committed(wanted));
-            }
+            None if wanted.is_immediate => ask_for(cx, wanted),
+            None => wait_for(cx, wanted),
         }
     }
 
@@ -261,7 +260,8 @@ impl Data {
                     far.given.insert(wanted.waiter.client);
                     hand_out_far(cx, wanted, far.value.as_deref());
                 }
-                Some(_) | None => hand_out_far(cx, wanted, None),
+                Some(_) | None if wanted.is_immediate => hand_out_far(cx, wanted, None),
+                Some(_) | None => wait_for(cx, wanted),
             }
         }
     }
@@ -349,13 +349,19 @@ fn key_of(rank: u32) -> String {
     format!("{PREFIX}/x/{rank}")
 }
 
+/// Waits until a rank of another host has committed something.
+fn wait_for(cx: &mut Cx<'_>, wanted: Wanted) {
+    let key = key_of(wanted.of);
+    cx.ask(Ask::Wait { keys: &[key.as_bytes()], within: None }, Pending::Committed(wanted));
+}
+
 /// Asks for what a rank of another host has committed.
 pub(in crate::mpi) fn ask_for(cx: &mut Cx<'_>, wanted: Wanted) {
     cx.ask(Ask::Get(key_of(wanted.of).as_bytes()), Pending::Data(Looking::One(wanted)));
 }
 
 /// Sends the data of a rank of another host; `None`: it has committed none.
-pub(super) fn hand_out_far(cx: &mut Cx<'_>, Wanted { waiter, of }: Wanted, data: Option<&[u8]>) {
+pub(super) fn hand_out_far(cx: &mut Cx<'_>, Wanted { waiter, of, .. }: Wanted, data: Option<&[u8]>) {
     let known =
         data.and_then(<[u8]>::split_first).filter(|(described, _)| **described == u8::from(waiter.is_described));
     match known.filter(|(_, data)| !data.is_empty()) {
