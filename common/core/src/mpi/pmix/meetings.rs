@@ -51,7 +51,8 @@ impl Kind for Meeting {
             Purpose::Connect => b"connect ".to_vec(),
             Purpose::Disconnect => b"disconnect ".to_vec(),
             Purpose::Group(name) => [b"group ", name.as_slice()].concat(),
-            Purpose::GroupEnd(name) => [b"group end ", name.as_slice()].concat(),
+            // A name may begin with "end".
+            Purpose::GroupEnd(name) => [b"end of group ", name.as_slice()].concat(),
         };
         for (world, ranks) in &self.members {
             bytes.extend([&b"\0"[..], world, b"\0", &bytes_of(ranks)].concat());
@@ -268,4 +269,23 @@ fn fence_of_worlds(cx: &mut Cx<'_>, met: Met<Meeting>) {
     }
     let name = met.name();
     cx.ask_for_all(Ask::Fence { name: name.as_bytes(), all: &all, who: &own, within: None }, Pending::Meeting(met));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_meetings_have_bytes_of_their_own() {
+        let name = |text: &str| text.as_bytes().to_vec();
+        let purposes = ["a", "end a", "of group a"].into_iter();
+        let purposes = purposes.flat_map(|text| [Purpose::Group(name(text)), Purpose::GroupEnd(name(text))]);
+        let meetings: Vec<Meeting> = [Purpose::Fence, Purpose::Connect, Purpose::Disconnect]
+            .into_iter()
+            .chain(purposes)
+            .map(|purpose| Meeting { purpose, members: Members::new() })
+            .collect();
+        let different: BTreeSet<Vec<u8>> = meetings.iter().map(Kind::bytes).collect();
+        assert_eq!(different.len(), meetings.len());
+    }
 }
