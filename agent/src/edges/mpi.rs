@@ -8,6 +8,8 @@ mod connection;
 mod last_words;
 mod noted_files;
 mod outcome;
+#[cfg(test)]
+mod tests;
 
 use super::client_socket::{WRITABLE, client_of};
 use super::rank_table::RankOf;
@@ -80,7 +82,7 @@ pub(super) struct MpiListener {
     live: Option<AsyncFd<Arc<ReadySet>>>,
     batch: Batch,
     authorizer: Option<Authorizer>,
-    /// Those of which the ranks are known.
+    /// Worlds whose ranks are known.
     worlds: BTreeMap<WorldId, World>,
     connections: Table<Connection>,
     last: u32,

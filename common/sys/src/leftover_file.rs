@@ -66,4 +66,19 @@ mod tests {
         assert!(!file.exists() && of(&file).is_err());
         std::fs::remove_dir_all(&dir).unwrap();
     }
+
+    /// Only root can give a file away.
+    #[test]
+    fn file_of_another_user_stays() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let file = std::env::temp_dir().join(format!("rlaunch-leftover-other-{}", std::process::id()));
+        std::fs::write(&file, "x").unwrap();
+        std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
+        let of = || remove(file.as_os_str().as_bytes());
+        assert!(of().is_err() && file.exists());
+        std::os::unix::fs::chown(&file, Some(0), None).unwrap();
+        of().unwrap();
+    }
 }

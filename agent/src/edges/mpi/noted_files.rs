@@ -80,3 +80,39 @@ impl NotedFiles {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noted() -> NotedFiles {
+        NotedFiles::new(TempFiles::new().unwrap())
+    }
+
+    #[test]
+    fn file_of_two_ranks_is_noted_until_both_are_gone() {
+        let mut noted = noted();
+        let [shared, other] = [&b"/dev/shm/shared"[..], b"/dev/shm/other"];
+        noted.note(shared);
+        noted.note(shared);
+        noted.forget(shared);
+        assert_eq!(noted.slots.get(shared), Some(&(0, 1)));
+        noted.note(other);
+        noted.forget(shared);
+        noted.forget(shared);
+        assert_eq!(noted.slots.keys().collect::<Vec<_>>(), [other]);
+        noted.note(shared);
+        assert_eq!(noted.slots.get(shared), Some(&(0, 1)), "its slot was free");
+    }
+
+    #[test]
+    fn files_of_other_ranks_are_noted_with_a_segment_of_open_mpi() {
+        let mut noted = noted();
+        for path in [&b"/dev/shm/sm_segment.host.0.7.1"[..], b"/dev/shm/sm_segment.host.0.7.2", b"/dev/shm/a.1"] {
+            noted.note_alike(path);
+        }
+        assert_eq!(noted.slots.keys().collect::<Vec<_>>(), [b"/dev/shm/sm_segment.host.0.7.*"]);
+        noted.note(b"/tmp/a");
+        assert_eq!(noted.slots.len(), 1, "the guardian looks at shared memory only");
+    }
+}

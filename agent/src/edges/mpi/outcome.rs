@@ -113,6 +113,29 @@ mod tests {
     }
 
     #[test]
+    fn files_of_a_rank_are_limited() {
+        let (mut outcomes, rank) = (Outcomes::default(), Rank::new(1));
+        assert!(!outcomes.clean_up(Some(rank), &[b'x'; LONGEST_PATH + 1]));
+        for _ in 0..MOST_FILES {
+            assert!(outcomes.clean_up(Some(rank), &[b'x'; LONGEST_PATH]));
+        }
+        assert!(!outcomes.clean_up(Some(rank), b"/dev/shm/a"));
+        assert!(outcomes.clean_up(Some(Rank::new(2)), b"/dev/shm/a"), "each rank has its own");
+        assert_eq!([0, 1].map(|_| outcomes.files_of(rank).len()), [MOST_FILES, 0]);
+    }
+
+    #[test]
+    fn oldest_shared_file_is_given_up_when_there_are_many() {
+        let mut outcomes = Outcomes::default();
+        for file in 0..=MOST_FILES {
+            outcomes.clean_up(None, format!("/dev/shm/{file}").as_bytes());
+            let oldest = if file == MOST_FILES { Some(b"/dev/shm/0".to_vec()) } else { None };
+            assert_eq!(outcomes.oldest_shared(), oldest);
+        }
+        assert_eq!([0, 1].map(|_| outcomes.take_shared().len()), [MOST_FILES, 0]);
+    }
+
+    #[test]
     fn abort_with_code_0_is_a_failure() {
         let mut outcomes = Outcomes::default();
         outcomes.abort(Rank::new(0), 256, Vec::new(), Mono::from_nanos(1));

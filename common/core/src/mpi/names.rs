@@ -167,7 +167,7 @@ impl Taking {
         self.ask(cx);
     }
 
-    /// What is to be done after the value of a key is known. Nothing is taken before all is there.
+    /// The next step after the value of a key is known. Nothing is taken before all values are there.
     fn after(&self, at: Option<usize>) -> Option<Step> {
         if self.waits && self.found.iter().any(Option::is_none) {
             return Some(Step::Wait);

@@ -135,6 +135,11 @@ fn nested_and_declared_values_are_limited() {
     let endless = [0, 39, 0, 0, 0, 15, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
     assert_eq!(Reader::new(&endless, false).value(), Err(Malformed::Kind(0)));
     assert_eq!(Header::parse(&[0xff; HEADER]), Err(Malformed::Long(u32::MAX)));
+    let mut hello = [0; HEADER];
+    hello[8..12].copy_from_slice(&0x1_0001_u32.to_le_bytes());
+    assert_eq!(Hello::parse(&hello), Err(Malformed::Long(0x1_0001)));
+    hello[8..12].copy_from_slice(&0x1_0000_u32.to_le_bytes());
+    assert_eq!(Hello::parse(&hello), Ok(None));
 }
 
 proptest! {

@@ -1,0 +1,149 @@
+//! Connections and their machine. Jobs test which process has made a connection.
+
+use super::*;
+use crate::{AgentSetup, Edge};
+use rlaunch_core::id::NodeId;
+use rlaunch_core::mpi::{HostRanks, MAX_UNREAD};
+use rlaunch_core::rank_set::RankSet;
+use rlaunch_core::wire::node_news::MpiWire;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+
+const FIRST: WorldId = WorldId::new(0);
+const INIT: &[u8] = b"cmd=initack pmiid=0\ncmd=init pmi_version=1 pmi_subversion=1\n";
+
+fn layout() -> Layout {
+    Layout {
+        name: "world".into(),
+        hosts: vec![HostRanks::new("here".into(), &RankSet::world(2))],
+        here: 0,
+        apps: vec![2],
+        is_crowded: false,
+        origin: OsBytes::default(),
+        session_dir: OsBytes::default(),
+    }
+}
+
+/// An agent that serves the ranks of a world, and its ends of sockets.
+struct Rig {
+    edges: Edges,
+    _far: [UnixStream; 2],
+}
+
+impl Rig {
+    fn new() -> Self {
+        let (launcher, edge) = UnixStream::pair().unwrap();
+        let (guardian_far, guardian) = UnixStream::pair().unwrap();
+        let mut edges = Edges::new(AgentSetup {
+            node: NodeId::new(0),
+            edge: Edge::Socket(edge.into()),
+            guardian: guardian.into(),
+            origin: rlaunch_sys::origin::capture().unwrap(),
+            temp_files: TempFiles::new().unwrap(),
+            no_subreaper: None,
+            lease: None,
+        })
+        .unwrap();
+        open(&mut edges, MpiService::Needed).unwrap();
+        begin(&mut edges, layout());
+        Self { edges, _far: [launcher, guardian_far] }
+    }
+
+    fn listener(&mut self) -> &mut MpiListener {
+        self.edges.mpi.as_mut().unwrap()
+    }
+
+    /// A connection of a process of rank 0 that has called `MPI_Init`, and its other end.
+    fn client(&mut self, number: u32) -> (ClientId, TcpStream) {
+        let near = TcpListener::bind("127.0.0.1:0").unwrap();
+        let far = TcpStream::connect(near.local_addr().unwrap()).unwrap();
+        let (socket, _) = near.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let client = ClientId::new(number);
+        let listener = self.listener();
+        listener.set.add(&socket, u64::from(number)).unwrap();
+        let (held, unsent) = (Vec::new(), Vec::new());
+        let connection = Connection { socket, pid: 0, world: Some(FIRST), held, unsent, room: None, is_ending: false };
+        listener.connections.insert(client, connection);
+        let machine = &mut listener.worlds.get_mut(&FIRST).unwrap().machine;
+        machine.open_as(client);
+        machine.receive(now(), client, INIT, |_| Some(true));
+        let Edges { mpi: Some(listener), ranks, .. } = &mut self.edges else { panic!("it listens") };
+        listener.perform(ranks);
+        (client, far)
+    }
+
+    fn is_open(&mut self, client: ClientId) -> bool {
+        self.listener().connections.get(client).is_some()
+    }
+}
+
+fn read_all(far: &mut TcpStream) -> String {
+    let mut text = String::new();
+    far.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn client_that_reads_nothing_is_disconnected() {
+    let mut rig = Rig::new();
+    let (client, _far) = rig.client(1);
+    rig.listener().write(client, vec![b'x'; MAX_UNREAD]);
+    assert!(rig.is_open(client));
+    rig.listener().write(client, vec![b'x'; MAX_UNREAD]);
+    assert!(!rig.is_open(client));
+}
+
+#[test]
+fn rank_is_served_again_after_its_connection_was_closed() {
+    let mut rig = Rig::new();
+    let (first, _far) = rig.client(1);
+    let (second, mut far) = rig.client(2);
+    assert!(rig.is_open(first) && !rig.is_open(second), "a rank is one process of MPI at a time");
+    assert!(!read_all(&mut far).contains("response_to_init"));
+    rig.listener().close(first);
+    let (third, _far) = rig.client(3);
+    assert!(rig.is_open(third));
+}
+
+#[test]
+fn connections_of_ranks_before_are_closed_when_others_begin() {
+    let mut rig = Rig::new();
+    let (client, mut far) = rig.client(1);
+    begin(&mut rig.edges, layout());
+    assert!(!rig.is_open(client));
+    assert!(read_all(&mut far).ends_with("cmd=response_to_init pmi_version=1 pmi_subversion=2 rc=0\n"));
+}
+
+#[test]
+fn rank_that_exits_with_0_before_finalize_has_failed_and_is_reported() {
+    let mut rig = Rig::new();
+    let rank = Rank::new(0);
+    assert_eq!(status(&mut rig.edges, (FIRST, rank), Status::Exited(0)), Status::Exited(0));
+    let (_client, _far) = rig.client(1);
+    assert_eq!(status(&mut rig.edges, (FIRST, Rank::new(1)), Status::Exited(0)), Status::Exited(0));
+    assert!(rig.edges.events.is_empty());
+    assert_eq!(status(&mut rig.edges, (FIRST, rank), Status::Exited(0)), Status::Exited(1));
+    let event = rig.edges.events.pop_back();
+    assert!(matches!(event, Some(NodeEvent::News(NodeNews::MpiUnfinished { rank: found, .. })) if found == rank));
+}
+
+#[test]
+fn last_message_of_a_rank_is_read_before_its_end_is_judged() {
+    let mut rig = Rig::new();
+    let (_client, mut far) = rig.client(1);
+    far.write_all(b"cmd=abort exitcode=7 message=abort\n").unwrap();
+    assert_eq!(status(&mut rig.edges, (FIRST, Rank::new(0)), Status::Exited(0)), Status::Exited(7));
+    assert!(rig.edges.events.is_empty(), "a rank that has aborted is not reported as unfinished");
+}
+
+#[test]
+fn rank_that_has_used_mpi_takes_part_in_no_rounds() {
+    let mut rig = Rig::new();
+    assert_eq!(register(&mut rig.edges, Rank::new(1)), Ok(()));
+    let (_client, _far) = rig.client(1);
+    assert_eq!(register(&mut rig.edges, Rank::new(0)), Err(USES_MPI));
+    let news = std::mem::take(&mut rig.listener().news);
+    assert!(matches!(news.as_slice(), [NodeNews::MpiUsed { wire: MpiWire::Pmi1 }]), "{news:?}");
+}
