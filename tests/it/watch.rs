@@ -11,8 +11,8 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// A case that shows nothing new for so long hangs.
-pub(crate) const IDLE: Duration = Duration::from_secs(30);
+/// A case that shows nothing new for so long hangs. An import of torch from a slow disk has taken half a minute.
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
 /// A case that is still busy then does so for ever.
 pub(crate) const LONGEST: Duration = Duration::from_secs(900);
 
