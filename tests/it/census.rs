@@ -208,6 +208,13 @@ fn tag_of(pid: i32) -> Option<String> {
     Some(String::from_utf8_lossy(&entry[prefix.len()..]).into_owned())
 }
 
+/// Whether a thread of a process waits for a processor, or for the kernel.
+fn has_busy_thread(pid: i32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let is_busy = |stat: String| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['R', 'D']));
+    threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok()).any(is_busy)
+}
+
 /// The processes that still run.
 struct Survey {
     /// The living processes of a case.
@@ -241,8 +248,8 @@ fn survey(tag: &str) -> Survey {
         ours.extend(all.iter().filter(|p| ours.contains(&p.ppid)).map(|p| p.pid).collect::<Vec<_>>());
     }
     // The first process of a PID namespace that was killed waits until we have reaped its ranks.
-    let starved =
-        all.iter().any(|p| (matches!(p.state, 'R' | 'D') || p.is_exiting) && !p.is_dead() && ours.contains(&p.pid));
+    let is_starved = |p: &Proc| p.is_exiting || has_busy_thread(p.pid);
+    let starved = all.iter().any(|p| ours.contains(&p.pid) && !p.is_dead() && is_starved(p));
     Survey { tagged, strays, starved }
 }
 
@@ -260,7 +267,7 @@ pub(crate) enum Mercy {
     All,
     /// A job on other hosts: ours have the time that the end of a connection takes, ssh too. Everything else was gone before.
     Hosts,
-    /// Such a job whose launcher was killed: all have five seconds.
+    /// Such a job whose launcher was killed, or one on a host without a free processor: all have five seconds.
     LostHosts,
 }
 
