@@ -91,7 +91,8 @@ fn round((kind, hello): (Kind, &Hello), victim: Victim, after: Duration) {
     // The pause is the fault: its moment.
     std::thread::sleep(after);
     let is_hit = find(&case, victim).is_some_and(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok());
-    let done = case.end_with(if is_hit { Mercy::All } else { Mercy::Ours });
+    // Programs that wait in a loop have all processors: tests of one job measure how soon the guardian is gone.
+    let done = case.end_with(if is_hit { Mercy::LostHosts } else { Mercy::Ours });
     let (own, err, name) = (done.sorted(), done.err(), hello.name());
     assert!(is_hit || own.len() == kind.lines(), "{kind:?} of {name} {victim:?} after {after:?}: {own:?} {err}");
     let left = shm.names();
