@@ -479,7 +479,7 @@ fn endless(bed: &Bed, options: &str, words: &str, ranks: usize) -> Case {
     case
 }
 
-/// Slurm ends the step of an srun that was killed. A host whose agent had no time for last words is waited for until its lease ends.
+/// Slurm ends the step of an srun that was killed. The lease is 30 s, and is not waited for.
 #[test]
 fn job_whose_srun_was_killed_ends_soon_and_names_that() {
     // On a busy host the last words of an agent come too late for the bound below.
@@ -490,11 +490,9 @@ fn job_whose_srun_was_killed_ends_soon_and_names_that() {
         let began = std::time::Instant::now();
         bed.run(["exec", "login", "sh", "-c", "kill -9 $(pgrep -o -x srun)"]);
         let done = case.end();
-        assert!(began.elapsed().as_secs() < 45, "{options}: {}", done.err());
+        assert!(began.elapsed().as_secs() < 10, "{options}: {}", done.err());
         let said = done.err();
-        let is_named = said.contains(&format!("rlaunch: srun was killed by SIGKILL, and with it the {hosts}\n"));
-        let is_leased = said.contains("rlaunch: srun was killed by SIGKILL, and with it the agent on node");
-        assert!(is_named || is_leased, "{said}");
+        assert!(said.starts_with(&format!("rlaunch: srun was killed by SIGKILL, and with it the {hosts}\n")), "{said}");
         assert!(done.out().ends_with("code 125\n"), "{}", done.out());
         bed.clean(10);
     }
