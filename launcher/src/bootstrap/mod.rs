@@ -67,7 +67,7 @@ pub(crate) enum Step {
     Cancelled(Vec<NodeId>),
     /// The guardian of this host was killed.
     GuardianKilled(NodeId),
-    /// srun has ended while the agents of these hosts are connected.
+    /// srun has ended, and the agents of these hosts were connected.
     EndedEarly(Vec<NodeId>, CarrierEnd),
     /// A connection from there to the port for agents was refused.
     Refused(IpAddr, Refusal),

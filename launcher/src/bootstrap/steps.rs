@@ -35,7 +35,7 @@ pub(super) enum Outcome {
     Evidence(OsBytes),
     /// Slurm ends the agents of these hosts.
     Cancelled(Vec<NodeId>),
-    /// srun has ended while the agents of these hosts are connected.
+    /// srun has ended, and the agents of these hosts were connected.
     EndedEarly(Vec<NodeId>, CarrierEnd),
     /// A connection from there was refused.
     Refused(IpAddr, Refusal),

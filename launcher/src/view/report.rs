@@ -121,7 +121,8 @@ fn alike(report: &Report, node: NodeId, lost: Lost) -> Vec<NodeId> {
     let is_step = matches!(lost, Lost::Agent(CloseReason::Carrier(CarrierKind::Srun, _)));
     let alone = !matches!(lost, Lost::Unheard | Lost::Expired | Lost::Starved(_)) && !is_step;
     let same = |other: &Lost| !alone && other.is_like(lost);
-    let is_alike = |other: &NodeId| *other == node || report.losses.get(other).is_some_and(same);
+    let is_alike =
+        |other: &NodeId| *other == node || lost.is_by_killed_srun() || report.losses.get(other).is_some_and(same);
     let named: Vec<NodeId> = report.together.iter().copied().filter(is_alike).collect();
     if named.is_empty() { vec![node] } else { named }
 }

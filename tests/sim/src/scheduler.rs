@@ -40,6 +40,8 @@ const STEP_ENDS: u64 = 1900 * MS;
 const SAME: u64 = 2000 * MS;
 /// How long after its tasks srun ends.
 const SRUN_ENDS: u64 = 300 * MS;
+/// How long after srun was killed that is heard at most.
+const HEARD: u64 = 1900 * MS;
 /// How soon a job whose step was killed ends.
 const PROMPT: u64 = 3000 * MS;
 
@@ -54,7 +56,7 @@ pub(crate) struct Scheduler {
     pub(crate) rounds: [u32; 2],
     /// When srun prints that the scheduler ends the step.
     line: Option<u64>,
-    /// When srun is killed, for which the scheduler kills the step.
+    /// When it is heard that srun was killed, for which the scheduler kills the step: before that, or after it.
     srun_killed: Option<u64>,
 }
 
@@ -154,7 +156,8 @@ fn kill_srun(rng: &mut Rng, scheduler: &mut Scheduler, hosts: usize) {
     let all = at + rng.below(STEP_ENDS - LAG);
     let kill = |node| (all + rng.below(LAG), Signal::KILL, node);
     scheduler.signals.extend((0..).map(NodeId::new).take(hosts).map(kill));
-    (scheduler.line, scheduler.srun_killed) = (None, Some(at));
+    let heard = if rng.chance(40) { at + rng.below(HEARD) } else { at };
+    (scheduler.line, scheduler.srun_killed) = (None, Some(heard));
 }
 
 /// A signal to one host, to some or to all.
@@ -217,7 +220,10 @@ impl World {
         }
         self.agent_killed();
         self.guardian_killed();
-        self.at(self.now + SRUN_ENDS, Ev::Step(Turn::Ends));
+        let is_srun_alive = self.plan.scheduler.as_ref().is_none_or(|scheduler| scheduler.srun_killed.is_none());
+        if is_srun_alive {
+            self.at(self.now + SRUN_ENDS, Ev::Step(Turn::Ends));
+        }
     }
 
     /// Whether a host may have been lost because the scheduler ended the step: srun's line about that was heard, and the job had not begun
@@ -321,14 +327,14 @@ impl World {
         let Cause::Lost { node, lost: Lost::Agent(why) } = cause else { return };
         let calm = self.plan.stops.is_empty()
             && self.plan.sites.iter().all(|site| Site::is_swift(site) && site.faults.is_empty())
-            && (0..self.count()).all(|node| self.host(node).killed)
+            && self.host(node.index()).killed
             && self.truth.up.len() == self.count()
             && self.truth.up.values().all(|up| *up < at);
         let closed = self.truth.closed.get(node).copied().unwrap_or(0);
-        if calm && closed > at {
+        if calm && at < closed + SAME {
             let named = matches!(why, CloseReason::Carrier(CarrierKind::Srun, CarrierEnd::Signal(9)));
             self.check(named, || format!("node{node} is lost by {why:?}, and srun was killed before"));
-            let last = self.truth.closed.values().copied().max().unwrap_or(0);
+            let last = self.truth.closed.values().copied().max().unwrap_or(0).max(at);
             let late = self.now > last + PROMPT;
             self.check(!late, || "srun was killed, and the job does not end".to_owned());
         }

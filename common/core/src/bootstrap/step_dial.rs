@@ -147,7 +147,7 @@ pub enum StepAction {
     Evidence(OsBytes),
     /// Slurm ends the step, and with it the agents of these hosts.
     Cancelled(Vec<NodeId>),
-    /// srun has ended in this way while the agents of these hosts are connected. Slurm may end them for that.
+    /// srun has ended in this way, and the agents of these hosts were connected. Slurm may end them for that.
     EndedEarly(Vec<NodeId>, CarrierEnd),
     /// How far a host is.
     Stage(NodeId, Stage),
@@ -346,11 +346,16 @@ impl StepDial {
     }
 
     /// srun has ended. Edges of agents that have connected do not need it, and yet Slurm ends the step of an srun that was killed. The end
-    /// of an agent whose task srun has named is older than that of srun.
+    /// of an agent whose task srun has named is older than the end of srun. A connection that was lost before srun exited had another
+    /// reason. If srun was killed, the loss may be seen before its end.
     fn ended(&mut self, end: CarrierEnd) {
         self.fail_all(&Why::Carrier(end));
         self.state = State::Over;
-        let is_older = |node: &NodeId| [&self.closed, &self.killed, &self.exited].iter().any(|of| of.contains(node));
+        let was_killed = matches!(end, CarrierEnd::Signal(_));
+        let is_older = |node: &NodeId| {
+            let is_named = self.killed.contains(node) || self.exited.contains(node);
+            is_named || (!was_killed && self.closed.contains(node))
+        };
         let nodes: Vec<NodeId> = self.up.iter().copied().filter(|node| !is_older(node)).collect();
         if !nodes.is_empty() && !self.is_cancelled && end != CarrierEnd::Code(0) {
             self.actions.push_back(StepAction::EndedEarly(nodes, end));

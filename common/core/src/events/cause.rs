@@ -1,6 +1,7 @@
 //! Why a job ended: one value, from which follow the exit code, the report and the event log.
 
 use crate::allocation::Scheduler;
+use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::exit::{self, Ending};
 use crate::id::{NodeId, Rank, Std};
 use crate::job::CloseReason;
@@ -115,6 +116,12 @@ impl Lost {
     #[must_use]
     pub fn is_like(self, other: Self) -> bool {
         self == other || matches!((self, other), (Self::Starved(_), Self::Starved(_)))
+    }
+
+    /// Whether the host was lost with an srun that was killed, and with it all hosts of the step.
+    #[must_use]
+    pub const fn is_by_killed_srun(self) -> bool {
+        matches!(self, Self::Agent(CloseReason::Carrier(CarrierKind::Srun, CarrierEnd::Signal(_))))
     }
 }
 

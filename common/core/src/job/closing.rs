@@ -6,6 +6,7 @@
 use super::notice::{EndingBegan, Notice};
 use super::{Cx, JobAction};
 use crate::events::{Cause, What};
+use crate::machine::earliest;
 use crate::patience::Patience;
 use crate::time::{Mono, Span};
 
@@ -19,6 +20,11 @@ enum Step {
     Counting,
     /// All ranks have ended; output is being written.
     Draining {
+        /// The number of processes that remain.
+        left: Option<u32>,
+    },
+    /// All output was written, and the scheduler may print why a host was lost.
+    Reason {
         /// The number of processes that remain.
         left: Option<u32>,
     },
@@ -36,11 +42,13 @@ pub(super) struct Closing {
     /// How long output is waited for.
     give_up: Option<Patience>,
     abandoned: bool,
+    /// How long the reason of a loss is waited for.
+    reason_by: Option<Mono>,
 }
 
 impl Closing {
     pub(super) const fn new() -> Self {
-        Self { step: Step::Counting, all_over: false, told: false, give_up: None, abandoned: false }
+        Self { step: Step::Counting, all_over: false, told: false, give_up: None, abandoned: false, reason_by: None }
     }
 
     pub(super) fn finished(&self) -> bool {
@@ -80,12 +88,14 @@ impl Closing {
         self.timeout(cx);
     }
 
-    pub(super) fn counted(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
+    /// Nothing is left to be known, but for the reason of a loss, which may come within this time.
+    pub(super) fn counted(&mut self, cx: &mut Cx<'_>, left: Option<u32>, reason_within: Option<Span>) {
         match self.step {
             Step::Counting => {}
-            Step::Draining { .. } | Step::Finished => return,
+            Step::Draining { .. } | Step::Reason { .. } | Step::Finished => return,
         }
         self.step = Step::Draining { left };
+        self.reason_by = reason_within.map(|span| cx.now + span);
         self.all_over(cx);
         cx.act(JobAction::DrainOutput);
     }
@@ -94,10 +104,24 @@ impl Closing {
         let left = match self.step {
             Step::Draining { left } => left,
             // The answer to `AbandonOutput`, while the node has still to tell what is left.
-            Step::Counting | Step::Finished => return,
+            Step::Counting | Step::Reason { .. } | Step::Finished => return,
         };
         cx.notify(Notice::Log(What::OutputEnd { lost, broken }));
-        self.finish(cx, left);
+        self.step = Step::Reason { left };
+        self.finish_in_time(cx);
+    }
+
+    /// The reason of a loss is known.
+    pub(super) fn on_reason(&mut self, cx: &mut Cx<'_>) {
+        self.reason_by = None;
+        self.finish_in_time(cx);
+    }
+
+    fn finish_in_time(&mut self, cx: &mut Cx<'_>) {
+        match self.step {
+            Step::Reason { left } if self.reason_by.is_none_or(|by| by <= cx.now) => self.finish(cx, left),
+            Step::Counting | Step::Draining { .. } | Step::Reason { .. } | Step::Finished => {}
+        }
     }
 
     /// At once: also a reader that takes nothing is not waited for.
@@ -107,7 +131,7 @@ impl Closing {
         }
         match self.step {
             Step::Counting => self.finish(cx, None),
-            Step::Draining { left } => self.finish(cx, left),
+            Step::Draining { left } | Step::Reason { left } => self.finish(cx, left),
             Step::Finished => {}
         }
     }
@@ -118,10 +142,15 @@ impl Closing {
             cx.act(JobAction::AbandonOutput);
             cx.notify(Notice::Abandoned);
         }
+        self.finish_in_time(cx);
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        self.give_up.filter(|_| !self.abandoned).map(|patience| patience.deadline())
+        let give_up = self.give_up.filter(|_| !self.abandoned).map(|patience| patience.deadline());
+        match self.step {
+            Step::Reason { .. } => earliest(give_up, self.reason_by),
+            Step::Counting | Step::Draining { .. } | Step::Finished => give_up,
+        }
     }
 
     fn arm(&mut self, cx: &Cx<'_>) {

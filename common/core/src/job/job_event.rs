@@ -48,8 +48,8 @@ pub enum JobEvent {
         /// Which nodes.
         nodes: Vec<NodeId>,
     },
-    /// The process that has started the agents of these hosts has ended while they are connected. They may live on without it. If all of
-    /// them are lost soon, they are lost for that.
+    /// The process that had started the agents of these hosts has ended. Agents that are connected may live on without it. If all of them
+    /// are lost at about this time, they are lost for that.
     StarterEnded {
         /// Which nodes.
         nodes: Vec<NodeId>,
@@ -148,6 +148,16 @@ pub enum CloseReason {
     Failed(i32),
     /// The process that carries it ended first: it was killed, or the connection or what runs there was lost.
     Carrier(CarrierKind, CarrierEnd),
+}
+
+impl CloseReason {
+    /// Whether an agent that was killed leaves such an end: it may have sent a part of a message.
+    pub(super) const fn may_be_kill(self) -> bool {
+        match self {
+            Self::Eof | Self::Failed(_) | Self::Malformed => true,
+            Self::Slow | Self::Carrier(..) => false,
+        }
+    }
 }
 
 /// The last report of a guardian.

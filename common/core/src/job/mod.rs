@@ -124,7 +124,7 @@ impl Job {
             signals: signals::Signals::new(),
             scheduler_signals: scheduler_signals::SchedulerSignals::new(spec),
             ending: ending::Ending::new(now, spec),
-            root_cause: root_cause::RootCause::new(),
+            root_cause: root_cause::RootCause::new(spec),
             node_ends: node_ends::NodeEnds::new(spec.placement.nodes.len()),
             kill_watchdog: kill_watchdog::KillWatchdog::new(spec),
             lease: host_leases::Lease::new(spec),

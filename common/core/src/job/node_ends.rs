@@ -9,6 +9,7 @@ use crate::id::NodeId;
 use crate::patience::Patience;
 use crate::time::{Mono, Span};
 use crate::wire::to_root::Leftover;
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -59,10 +60,13 @@ struct Node {
     left: Option<u32>,
 }
 
-/// The end of the process that had started the agents of these nodes, which were connected then.
+/// The end of the process that had started agents.
 #[derive(Debug)]
 struct StarterEnd {
-    nodes: Vec<NodeId>,
+    /// Nodes whose agents were connected then, or had been lost shortly before.
+    nodes: BTreeSet<NodeId>,
+    /// Those of them whose agent may still be there.
+    open: BTreeSet<NodeId>,
     why: CloseReason,
     at: Mono,
 }
@@ -88,6 +92,7 @@ impl NodeEnds {
             State::Up | State::GuardianEnded { .. } | State::Waiting { .. } => self.known(cx, node, Some(left), named),
             State::Known => {}
         }
+        self.settle_step(cx, node);
     }
 
     pub(super) fn init_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
@@ -118,7 +123,10 @@ impl NodeEnds {
             (known.guardian_lost, known.is_cancelled) = (false, false);
             (known.closed, known.left) = (None, None);
         }
-        self.starters.iter_mut().for_each(|end| end.nodes.retain(|of| *of != node));
+        for end in &mut self.starters {
+            end.nodes.remove(&node);
+            end.open.remove(&node);
+        }
     }
 
     /// Nothing is left to be known.
@@ -175,28 +183,54 @@ impl NodeEnds {
         is_lost
     }
 
-    /// The process that has started the agents of these nodes has ended, and the agents are connected: that is no loss.
-    pub(super) fn on_starter_ended(&mut self, now: Mono, nodes: Vec<NodeId>, why: CloseReason) {
-        self.starters.push(StarterEnd { nodes, why, at: now });
+    /// The process that had started the agents of these nodes has ended. For agents that are connected that is no loss. Agents that were
+    /// lost shortly before were lost for that: their nodes are returned.
+    pub(super) fn on_starter_ended(
+        &mut self,
+        cx: &mut Cx<'_>,
+        nodes: impl IntoIterator<Item = NodeId>,
+        why: CloseReason,
+    ) -> Vec<NodeId> {
+        let is_gone = |node: &NodeId| matches!(self.state(*node), State::Waiting { agent: false, .. } | State::Known);
+        let (gone, open): (BTreeSet<NodeId>, BTreeSet<NodeId>) = nodes.into_iter().partition(is_gone);
+        let closed = |node: &NodeId| self.nodes.get(node.index()).and_then(|known| known.closed);
+        let is_recent = |node: &NodeId| closed(node).is_none_or(|at| cx.now.since(at) <= SAME);
+        let recent: Vec<NodeId> = gone.into_iter().filter(is_recent).collect();
+        let nodes: BTreeSet<NodeId> = open.iter().chain(&recent).copied().collect();
+        if open.is_empty() {
+            self.settle(cx, nodes.iter().copied());
+        }
+        self.starters.push(StarterEnd { nodes, open, why, at: cx.now });
+        recent
     }
 
     /// The end of the process that had started the agent of a node, if that was short ago.
-    fn starter_end(&self, node: NodeId, now: Mono) -> Option<&StarterEnd> {
-        self.starters.iter().find(|end| now.since(end.at) <= AFTER_STARTER && end.nodes.contains(&node))
+    fn starter_end(&mut self, node: NodeId, now: Mono) -> Option<&mut StarterEnd> {
+        self.starters.iter_mut().find(|end| now.since(end.at) <= AFTER_STARTER && end.nodes.contains(&node))
     }
 
-    /// Whether all agents are lost that had been started together with that of a node: the scheduler has ended the step for the end of the
-    /// process that had started it. No lease of theirs is waited for.
+    /// The nodes whose agents the scheduler has ended for the end of the process that had started them, together with that of this node.
+    pub(super) fn ended_with(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
+        let end = self.starters.iter().find(|end| end.nodes.contains(&node));
+        end.into_iter().flat_map(|end| end.nodes.difference(&end.open).copied())
+    }
+
+    /// The agent of a node is gone. If all are that had been started together with it, and their starter has ended, the scheduler has ended
+    /// the step: no lease is waited for.
     fn settle_step(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        let nodes = self.starter_end(node, cx.now).map(|end| end.nodes.clone()).unwrap_or_default();
-        let is_closed = |node: &NodeId| matches!(self.state(*node), State::Waiting { agent: false, .. } | State::Known);
-        if nodes.iter().all(is_closed) {
-            nodes
-                .into_iter()
-                .filter(|node| self.state(*node) != State::Known)
-                .collect::<Vec<_>>()
-                .into_iter()
-                .for_each(|node| self.known(cx, node, None, Vec::new()));
+        let Some(end) = self.starter_end(node, cx.now) else { return };
+        if end.open.remove(&node) && end.open.is_empty() {
+            let nodes = end.nodes.clone();
+            self.settle(cx, nodes);
+        }
+    }
+
+    /// No more is waited for from these nodes.
+    fn settle(&mut self, cx: &mut Cx<'_>, nodes: impl IntoIterator<Item = NodeId>) {
+        for node in nodes {
+            if self.state(node) != State::Known {
+                self.known(cx, node, None, Vec::new());
+            }
         }
     }
 
@@ -204,9 +238,7 @@ impl NodeEnds {
         if let Some(known) = self.nodes.get_mut(node.index()) {
             known.closed = Some(cx.now);
         }
-        // An agent that is killed may have sent a part of a message.
-        let is_end = matches!(why, CloseReason::Eof | CloseReason::Failed(_) | CloseReason::Malformed);
-        let starter = self.starter_end(node, cx.now).filter(|_| is_end);
+        let starter = self.starter_end(node, cx.now).filter(|_| why.may_be_kill());
         let why = starter.map_or(why, |end| end.why);
         match self.state(node) {
             State::Up if self.is_cancelled(node) => {
@@ -218,7 +250,6 @@ impl NodeEnds {
                 part(cx, node, Lost::Agent(why));
                 // The guardian may not have seen the agent's end, or the agent may live on without its edge.
                 self.sever(cx, node, false);
-                self.settle_step(cx, node);
             }
             State::GuardianEnded { .. } => {
                 part(cx, node, Lost::Agent(why));
@@ -231,6 +262,7 @@ impl NodeEnds {
             // After `Done` the edge just ends.
             State::Known => {}
         }
+        self.settle_step(cx, node);
     }
 
     pub(super) fn guardian_ended(&mut self, cx: &mut Cx<'_>, node: NodeId, end: GuardianEnd) {

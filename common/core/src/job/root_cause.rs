@@ -21,6 +21,7 @@ use crate::bootstrap::CarrierKind;
 use crate::events::{Cause, Lost};
 use crate::id::{NodeId, Rank};
 use crate::signal::Signal;
+use crate::spec::JobSpec;
 use crate::status::Status;
 use crate::time::Mono;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -29,6 +30,8 @@ use alloc::vec::Vec;
 /// The evidence.
 #[derive(Debug)]
 pub(super) struct RootCause {
+    /// The agents are processes of a scheduler's step.
+    is_in_step: bool,
     failures: Vec<RankExit>,
     /// Ranks that wrote why they failed.
     explained: BTreeSet<Rank>,
@@ -48,8 +51,8 @@ pub(super) struct RootCause {
     cancelled_hosts: BTreeMap<NodeId, Mono>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
     lost_supervisor: BTreeSet<NodeId>,
-    /// When the process that had started agents ended, while they were connected.
-    starter_ended: Option<Mono>,
+    /// Hosts whose agents were lost for the end of the process that had started them, before that end was known.
+    lost_with_starter: BTreeMap<NodeId, CloseReason>,
 }
 
 /// A host that was lost.
@@ -62,6 +65,16 @@ struct LostHost {
 }
 
 impl LostHost {
+    /// Whether it was lost with the srun that had started its agent.
+    const fn is_by_srun(&self) -> bool {
+        matches!(self.lost, Lost::Agent(CloseReason::Carrier(CarrierKind::Srun, _)))
+    }
+
+    /// Whether its agent may have been killed.
+    const fn may_be_killed(&self) -> bool {
+        self.is_by_srun() || matches!(self.lost, Lost::Agent(why) if why.may_be_kill())
+    }
+
     /// We were not there to hear of it.
     const fn is_suspension(&self) -> bool {
         matches!(self.lost, Lost::Starved(_))
@@ -75,8 +88,9 @@ impl LostHost {
 }
 
 impl RootCause {
-    pub(super) const fn new() -> Self {
+    pub(super) const fn new(spec: &JobSpec) -> Self {
         Self {
+            is_in_step: spec.scheduler.is_some(),
             failures: Vec::new(),
             explained: BTreeSet::new(),
             forwarded: BTreeSet::new(),
@@ -88,7 +102,7 @@ impl RootCause {
             cancelled: None,
             cancelled_hosts: BTreeMap::new(),
             lost_supervisor: BTreeSet::new(),
-            starter_ended: None,
+            lost_with_starter: BTreeMap::new(),
         }
     }
 
@@ -144,6 +158,7 @@ impl RootCause {
         // A part of ours that was killed reports that itself, and nothing about its host.
         if matches!(lost, Lost::Agent(_) | Lost::Unheard | Lost::Expired | Lost::Starved(_) | Lost::AgentMute) {
             self.lost_hosts.push(LostHost { node, lost, between });
+            self.explain_by_starter();
         }
     }
 
@@ -161,17 +176,33 @@ impl RootCause {
         }
     }
 
-    /// The process that had started agents has ended, and they are connected.
-    pub(super) fn on_starter_ended(&mut self, now: Mono) {
-        self.starter_ended.get_or_insert(now);
+    /// The process that had started agents has ended. The agents of these hosts were lost for that before.
+    pub(super) fn on_starter_ended(&mut self, lost: Vec<NodeId>, why: CloseReason) {
+        self.lost_with_starter.extend(lost.into_iter().map(|node| (node, why)));
+        self.explain_by_starter();
     }
 
-    /// The host of the first failed rank, if a scheduler has killed the whole step there for the end of srun, the rank before the agent.
+    /// Whether the first cause is a loss of which the scheduler may print the reason.
+    pub(super) fn may_be_explained(&self) -> bool {
+        self.is_in_step && matches!(self.cause(), Cause::Lost { lost: Lost::Agent(why), .. } if why.may_be_kill())
+    }
+
+    fn explain_by_starter(&mut self) {
+        for host in &mut self.lost_hosts {
+            let is_end = matches!(host.lost, Lost::Agent(why) if why.may_be_kill());
+            if let Some(why) = self.lost_with_starter.get(&host.node).filter(|_| is_end) {
+                host.lost = Lost::Agent(*why);
+            }
+        }
+    }
+
+    /// The host of the first failed rank, if a scheduler has killed the whole step there, the rank before the agent.
     fn killed_with_step(&self) -> Option<&LostHost> {
-        let (rank, ended) = (self.root()?, self.starter_ended?);
-        let is_killed = matches!(rank.status, Status::Signaled { sig: Signal::KILL, .. }) && rank.at >= ended;
-        let by_srun = |lost| matches!(lost, Lost::Agent(CloseReason::Carrier(CarrierKind::Srun, _)));
-        self.lost_hosts.iter().find(|host| is_killed && host.node == rank.node && by_srun(host.lost))
+        let rank = self.root()?;
+        let is_killed = self.is_in_step && matches!(rank.status, Status::Signaled { sig: Signal::KILL, .. });
+        let is_with_rank =
+            |host: &&LostHost| host.node == rank.node && host.may_be_killed() && host.between.1.since(rank.at) <= SAME;
+        self.lost_hosts.iter().filter(|_| is_killed).find(is_with_rank)
     }
 
     /// The scheduler's end of a step, if it has killed the first failed rank with it: the rank before the agent.
@@ -184,6 +215,7 @@ impl RootCause {
 
     /// A host is reached again, with other parts of ours.
     pub(super) fn revive(&mut self, node: NodeId) {
+        self.lost_with_starter.remove(&node);
         self.lost_supervisor.remove(&node);
     }
 
@@ -220,7 +252,8 @@ impl RootCause {
                     return cancelled.clone();
                 }
                 let before = known.and_then(|known| self.lost_before(known.between.0));
-                before.map_or_else(|| named.clone(), cause_of)
+                let by_srun = known.filter(|host| host.is_by_srun());
+                before.or(by_srun).map_or_else(|| named.clone(), cause_of)
             }
             Some((
                 cause @ (Cause::Success
@@ -240,9 +273,14 @@ impl RootCause {
         }
     }
 
-    /// Hosts that may have been lost before the first cause, that one included; none where there is no other.
-    pub(super) fn together(&self) -> Vec<NodeId> {
+    /// Hosts that may have been lost before the first cause, that one included; none where there is no other. The hosts of an srun that was
+    /// killed, which are `with_starter`, are lost together.
+    pub(super) fn together(&self, with_starter: impl Fn(NodeId) -> BTreeSet<NodeId>) -> Vec<NodeId> {
         let nodes: BTreeSet<NodeId> = match self.cause() {
+            Cause::Lost { node, lost } if lost.is_by_killed_srun() => {
+                let nodes = with_starter(node);
+                if nodes.len() > 1 { nodes } else { BTreeSet::new() }
+            }
             Cause::Lost { node, .. } => {
                 let Some(named) = self.lost_hosts.iter().find(|host| host.node == node) else { return Vec::new() };
                 let nodes: BTreeSet<NodeId> =

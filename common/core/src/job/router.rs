@@ -46,8 +46,10 @@ impl Parts {
             JobEvent::KillWait(span) => step.facts.note_kill_wait(span),
             JobEvent::StepCancelled { nodes } => self.on_step_cancelled(step, &nodes),
             JobEvent::StarterEnded { nodes, kind, end } => {
-                self.root_cause.on_starter_ended(step.now);
-                self.node_ends.on_starter_ended(step.now, nodes, CloseReason::Carrier(kind, end));
+                let why = CloseReason::Carrier(kind, end);
+                let lost = self.node_ends.on_starter_ended(&mut step.cx(), nodes, why);
+                self.root_cause.on_starter_ended(lost, why);
+                self.closing.on_reason(&mut step.cx());
             }
             JobEvent::Found(news) => step.notify(Notice::Log(What::News(news))),
             JobEvent::Discovered(list) => self.discovered(step, &list),
@@ -348,7 +350,7 @@ impl Parts {
         let lost = self.output.files_lost().map(What::News);
         let apart = self.mpi_use.report(&self.root_cause.cause(), step.facts.placement().world_size());
         unused.into_iter().chain(apart).chain(lost).for_each(|what| self.log.write(&mut step.cx(), what));
-        let nodes = self.root_cause.together();
+        let nodes = self.root_cause.together(|node| self.node_ends.ended_with(node).collect());
         if !nodes.is_empty() {
             self.log.write(&mut step.cx(), What::Together { nodes });
         }
@@ -424,7 +426,8 @@ impl Parts {
             Notice::Counted { .. } if self.has_slices() => {}
             Notice::Counted { left } => {
                 self.ending.all_over(&mut step.cx());
-                self.closing.counted(&mut step.cx(), left);
+                let reason_within = self.root_cause.may_be_explained().then_some(super::host_leases::WORDS);
+                self.closing.counted(&mut step.cx(), left, reason_within);
             }
             Notice::Leave => self.closing.leave(&mut step.cx()),
             Notice::Close { left } => self.close(step, left),

@@ -125,11 +125,14 @@ fn agents_that_are_connected_when_srun_is_killed_are_named() {
     let killed = CarrierEnd::Signal(9);
     let named = |nodes: &[u32]| StepAction::EndedEarly(nodes.iter().copied().map(node).collect(), killed);
     assert_eq!(up().handle(StepEvent::Ended(killed)), [named(&[1, 2, 3])]);
-    // The end of a task, or of a connection, was before.
-    let mut bench = up();
-    bench.handle(StepEvent::Err(b"srun: error: n1: task 0: Exited with exit code 101\n".to_vec()));
-    bench.handle(StepEvent::Lost(node(2)));
-    assert_eq!(bench.handle(StepEvent::Ended(killed)), [named(&[3])]);
+    // The end of a task was before. That of a connection may be for the end of srun, if srun was killed.
+    for (end, nodes) in [(killed, vec![2, 3]), (CarrierEnd::Code(1), vec![3])] {
+        let mut bench = up();
+        bench.handle(StepEvent::Err(b"srun: error: n1: task 0: Exited with exit code 101\n".to_vec()));
+        bench.handle(StepEvent::Lost(node(2)));
+        let named = StepAction::EndedEarly(nodes.into_iter().map(node).collect(), end);
+        assert_eq!(bench.handle(StepEvent::Ended(end)), [named]);
+    }
     // Slurm has ended the step.
     let mut bench = up();
     bench.handle(StepEvent::Err(

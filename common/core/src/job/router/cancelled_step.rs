@@ -19,13 +19,20 @@ impl Parts {
         }
         if is_lost {
             self.end_with_step(step, recent);
+        } else if let Some(cause) = self.killed_step() {
+            // Hosts that were lost for that may have been counted before.
+            self.root_cause.on_step_cancelled(now, cause, recent);
         }
+        self.closing.on_reason(&mut step.cx());
+    }
+
+    fn killed_step(&self) -> Option<Cause> {
+        self.scheduler_signals.scheduler().map(|scheduler| Cause::Scheduler { scheduler, sig: Signal::KILL })
     }
 
     /// The job ends with its step, by which these hosts were lost.
     pub(super) fn end_with_step(&mut self, step: &mut Step<'_>, lost: impl IntoIterator<Item = NodeId>) {
-        let Some(scheduler) = self.scheduler_signals.scheduler() else { return };
-        let cause = Cause::Scheduler { scheduler, sig: Signal::KILL };
+        let Some(cause) = self.killed_step() else { return };
         // News of a loss comes before srun's words about it.
         self.root_cause.on_step_cancelled(step.now, cause.clone(), lost);
         let ranks = if self.generations.is_pausing() { RanksState::Between } else { RanksState::Running };

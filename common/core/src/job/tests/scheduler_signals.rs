@@ -3,12 +3,22 @@
 use super::*;
 use crate::allocation::Scheduler;
 use crate::bootstrap::{CarrierEnd, CarrierKind};
-use crate::job::tests::hosts::{hello, two};
+use crate::job::tests::hosts::{done, hello, two};
 use crate::wire::beat::Beat;
+use crate::wire::capped::Capped;
 
 /// A job of two hosts in a step.
 fn in_step() -> Script {
-    let mut s = Script::new(&JobSpec { scheduler: Some(Scheduler::Slurm), ..two(false) });
+    ready(&JobSpec { scheduler: Some(Scheduler::Slurm), ..two(false) })
+}
+
+/// The same without a scheduler.
+fn two_hosts() -> Script {
+    ready(&two(false))
+}
+
+fn ready(spec: &JobSpec) -> Script {
+    let mut s = Script::new(spec);
     for (node, at) in [(0, "10.0.0.1"), (1, "10.0.0.2")] {
         let node = NodeId::new(node);
         s.event(JobEvent::EdgeUp { node });
@@ -186,6 +196,15 @@ fn job_whose_step_was_killed_ends_at_once_for_that() {
             .find_map(|what| if let What::JobEnd { cause, .. } = what { Some(cause.clone()) } else { None });
         assert_eq!((end, s.finished), (Some(cause.clone()), Some(Ending::Code(137))), "{:?}", s.log);
     }
+    // All was counted before srun prints the line.
+    let mut s = in_step();
+    let end = GuardianEnd::Record { left: 0, named: vec![] };
+    s.event(JobEvent::GuardianEnded { node: NodeId::new(0), end }).event(closed(0));
+    done(&mut s, NodeId::new(1), 0);
+    s.event(JobEvent::OutputDrained { lost: 0, broken: 0 }).wait(1_000);
+    assert_eq!(s.finished, None, "the line may come");
+    s.event(cancelled());
+    assert_eq!(s.finished, Some(Ending::Code(137)), "{:?}", s.log.last());
     // The lease of a host was over before.
     let mut s = in_step();
     let end = GuardianEnd::Expired { left: 0, named: vec![] };
@@ -221,22 +240,82 @@ fn agents_lost_soon_after_srun_was_killed_are_lost_for_that_and_no_lease_is_wait
     }
 }
 
-/// Slurm kills the processes of a step one after the other. A rank that was killed before srun is the cause itself.
+/// Slurm has ended the step before the end of srun is heard.
+#[test]
+fn agents_lost_shortly_before_it_is_heard_that_srun_was_killed_are_lost_for_that() {
+    let (kind, end) = (CarrierKind::Srun, CarrierEnd::Signal(9));
+    let all = || [0, 1].map(NodeId::new);
+    let ended = || JobEvent::StarterEnded { nodes: all().into(), kind, end };
+    let closed = |node| JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof };
+    let finished = JobEvent::Message { node: NodeId::new(0), msg: ToRoot::Done { left: 0, named: Capped::default() } };
+    let record = GuardianEnd::Record { left: 0, named: vec![] };
+    let counted = JobEvent::GuardianEnded { node: NodeId::new(1), end: record };
+    let orders = [
+        vec![closed(1), closed(0), ended()],
+        vec![closed(1), ended(), closed(0)],
+        // The other host ends its ranks in good order, for the loss of the first.
+        vec![closed(1), finished.clone(), ended()],
+        vec![closed(1), finished.clone(), closed(0), ended()],
+        vec![closed(1), ended(), finished.clone()],
+        // The guardian has ended and counted all before.
+        vec![counted.clone(), closed(1), finished.clone(), JobEvent::OutputDrained { lost: 0, broken: 0 }, ended()],
+    ];
+    for events in orders {
+        let mut s = in_step();
+        let case = alloc::format!("{events:?}");
+        for event in events {
+            s.wait(450).event(event);
+        }
+        s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+        assert_eq!(s.finished, Some(Ending::Code(125)), "no lease is waited for: {case}");
+        let lost = Lost::Agent(CloseReason::Carrier(kind, end));
+        let is_cause =
+            |what: &What| matches!(what, What::JobEnd { cause: Cause::Lost { lost: own, .. }, .. } if *own == lost);
+        assert!(s.log.last().is_some_and(is_cause), "{case}: {:?}", s.log.last());
+        assert!(s.log.contains(&What::Together { nodes: all().into() }), "{case}: {:?}", s.log);
+    }
+    // No reason comes.
+    let mut s = in_step();
+    s.event(counted).event(closed(1)).event(finished.clone()).event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+    s.wait(1_999);
+    assert_eq!(s.finished, None);
+    s.wait(1);
+    assert_eq!(s.finished, Some(Ending::Code(125)));
+    // A host that was lost long before was lost for another reason, and a host that lives was not lost.
+    for events in [vec![closed(1), finished], vec![closed(1)]] {
+        let mut s = in_step();
+        for event in events {
+            s.event(event);
+        }
+        s.wait(2_001).event(ended());
+        assert_eq!(s.finished, None, "its lease is waited for");
+        s.wait(60_000).event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+        let is_cause = |what: &What| matches!(what, What::JobEnd { cause: Cause::Lost { lost, .. }, .. } if *lost == Lost::Agent(CloseReason::Eof));
+        assert!(s.log.last().is_some_and(is_cause), "{:?}", s.log.last());
+    }
+}
+
+/// Slurm kills the processes of a step one after the other. A rank that was killed long before is the cause itself.
 #[test]
 fn rank_killed_with_the_step_of_a_killed_srun_is_not_the_cause() {
     let (kind, end) = (CarrierKind::Srun, CarrierEnd::Signal(9));
     let ended = || JobEvent::StarterEnded { nodes: [0, 1].map(NodeId::new).into(), kind, end };
-    for (is_before, why) in [(false, CloseReason::Eof), (true, CloseReason::Eof), (false, CloseReason::Malformed)] {
+    for (is_srun_first, before, why) in [
+        (true, 100, CloseReason::Eof),
+        (true, 100, CloseReason::Malformed),
+        (false, 1_900, CloseReason::Eof),
+        (false, 2_100, CloseReason::Eof),
+    ] {
+        let is_before = before > 2_000;
         let mut s = in_step();
         s.wait(100);
-        if is_before {
-            let now = s.now;
-            s.exits(0, killed(Signal::KILL), (now, now));
-            s.wait(100).event(ended());
-        } else {
-            s.event(ended()).wait(100);
-            let now = s.now;
-            s.exits(0, killed(Signal::KILL), (now, now));
+        if is_srun_first {
+            s.event(ended()).wait(before);
+        }
+        let now = s.now;
+        s.exits(0, killed(Signal::KILL), (now, now));
+        if !is_srun_first {
+            s.wait(before).event(ended());
         }
         for node in [0, 1] {
             s.event(JobEvent::EdgeClosed { node: NodeId::new(node), why });
@@ -246,6 +325,22 @@ fn rank_killed_with_the_step_of_a_killed_srun_is_not_the_cause() {
         let is_rank = matches!(cause, Cause::Rank { status, .. } if *status == killed(Signal::KILL));
         assert_eq!(is_rank, is_before, "{cause:?}");
         assert_eq!(s.finished, Some(Ending::Code(if is_before { 137 } else { 125 })));
+    }
+}
+
+/// The same on one host of several, each with a step of its own: its agent was killed with the rank.
+#[test]
+fn rank_killed_with_the_step_of_its_host_is_not_the_cause() {
+    for (is_in_step, before, is_rank) in [(true, 1_900, false), (true, 2_100, true), (false, 0, true)] {
+        let mut s = if is_in_step { in_step() } else { two_hosts() };
+        s.wait(100);
+        let now = s.now;
+        s.exits(0, killed(Signal::KILL), (now, now));
+        s.wait(before).event(JobEvent::EdgeClosed { node: NodeId::new(0), why: CloseReason::Eof });
+        s.wait(60_000).event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+        let Some(What::JobEnd { cause, .. }) = s.log.last() else { panic!("{:?}", s.log.last()) };
+        assert_eq!(matches!(cause, Cause::Rank { .. }), is_rank, "{cause:?}");
+        assert_eq!(s.finished, Some(Ending::Code(if is_rank { 137 } else { 125 })));
     }
 }
 
