@@ -88,19 +88,18 @@ impl Closing {
         self.timeout(cx);
     }
 
-    /// Nothing is left to be known, but for the reason of a loss, which may come within this time.
-    pub(super) fn counted(&mut self, cx: &mut Cx<'_>, left: Option<u32>, reason_within: Option<Span>) {
+    pub(super) fn counted(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
         match self.step {
             Step::Counting => {}
             Step::Draining { .. } | Step::Reason { .. } | Step::Finished => return,
         }
         self.step = Step::Draining { left };
-        self.reason_by = reason_within.map(|span| cx.now + span);
         self.all_over(cx);
         cx.act(JobAction::DrainOutput);
     }
 
-    pub(super) fn drained(&mut self, cx: &mut Cx<'_>, lost: u64, broken: u64) {
+    /// All output was written. The scheduler may print the reason of a loss before `reason_by`.
+    pub(super) fn drained(&mut self, cx: &mut Cx<'_>, (lost, broken): (u64, u64), reason_by: Option<Mono>) {
         let left = match self.step {
             Step::Draining { left } => left,
             // The answer to `AbandonOutput`, while the node has still to tell what is left.
@@ -108,6 +107,7 @@ impl Closing {
         };
         cx.notify(Notice::Log(What::OutputEnd { lost, broken }));
         self.step = Step::Reason { left };
+        self.reason_by = reason_by;
         self.finish_in_time(cx);
     }
 

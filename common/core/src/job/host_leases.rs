@@ -29,7 +29,7 @@ const DRIFT: u64 = 100;
 /// A host that is heard so long after the announcement of its suspension was not suspended. Slurm stops the processes 2 s after it.
 pub(super) const STOPPED_BY: Span = Span::from_secs(5);
 /// In a scheduler's step it may take so long until the scheduler's words about the loss of a node are here.
-pub(super) const WORDS: Span = Span::from_secs(2);
+const WORDS: Span = Span::from_secs(2);
 /// After the end of the grace, and from look to look at who does not answer.
 const LOOK: Span = Span::from_secs(1);
 

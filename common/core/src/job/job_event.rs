@@ -151,7 +151,7 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// Whether an agent that was killed leaves such an end: it may have sent a part of a message.
+    /// Whether the connection of a killed agent may end so. The agent may have sent a part of a message.
     pub(super) const fn may_be_kill(self) -> bool {
         match self {
             Self::Eof | Self::Failed(_) | Self::Malformed => true,

@@ -54,7 +54,7 @@ struct Node {
     guardian_lost: bool,
     /// The scheduler ends the agent.
     is_cancelled: bool,
-    /// The time at which the edge ended.
+    /// The time at which the edge ended, or all was known.
     closed: Option<Mono>,
     /// The number of remaining processes, once known. `None`: it cannot be known.
     left: Option<u32>,
@@ -65,8 +65,10 @@ struct Node {
 struct StarterEnd {
     /// Nodes whose agents were connected then, or had been lost shortly before.
     nodes: BTreeSet<NodeId>,
-    /// Those of them whose agent may still be there.
+    /// Nodes whose agents may still run.
     open: BTreeSet<NodeId>,
+    /// No lease of these nodes is waited for.
+    is_settled: bool,
     why: CloseReason,
     at: Mono,
 }
@@ -183,24 +185,20 @@ impl NodeEnds {
         is_lost
     }
 
-    /// The process that had started the agents of these nodes has ended. For agents that are connected that is no loss. Agents that were
-    /// lost shortly before were lost for that: their nodes are returned.
+    /// The process that had started the agents of these nodes has ended. For agents that are connected that is no loss. Returns nodes whose
+    /// agents were gone shortly before.
     pub(super) fn on_starter_ended(
         &mut self,
         cx: &mut Cx<'_>,
         nodes: impl IntoIterator<Item = NodeId>,
         why: CloseReason,
     ) -> Vec<NodeId> {
-        let is_gone = |node: &NodeId| matches!(self.state(*node), State::Waiting { agent: false, .. } | State::Known);
-        let (gone, open): (BTreeSet<NodeId>, BTreeSet<NodeId>) = nodes.into_iter().partition(is_gone);
-        let closed = |node: &NodeId| self.nodes.get(node.index()).and_then(|known| known.closed);
-        let is_recent = |node: &NodeId| closed(node).is_none_or(|at| cx.now.since(at) <= SAME);
-        let recent: Vec<NodeId> = gone.into_iter().filter(is_recent).collect();
-        let nodes: BTreeSet<NodeId> = open.iter().chain(&recent).copied().collect();
-        if open.is_empty() {
-            self.settle(cx, nodes.iter().copied());
-        }
-        self.starters.push(StarterEnd { nodes, open, why, at: cx.now });
+        let (gone, open): (BTreeSet<NodeId>, BTreeSet<NodeId>) =
+            nodes.into_iter().partition(|node| self.is_gone(*node));
+        let recent: Vec<NodeId> = gone.into_iter().filter(|node| self.is_closed_recently(*node, cx.now)).collect();
+        let nodes = open.iter().chain(&recent).copied().collect();
+        self.starters.push(StarterEnd { nodes, open, is_settled: false, why, at: cx.now });
+        recent.first().into_iter().for_each(|node| self.settle_step(cx, *node));
         recent
     }
 
@@ -209,24 +207,25 @@ impl NodeEnds {
         self.starters.iter_mut().find(|end| now.since(end.at) <= AFTER_STARTER && end.nodes.contains(&node))
     }
 
-    /// The nodes whose agents the scheduler has ended for the end of the process that had started them, together with that of this node.
+    /// Nodes whose agents ended together with that of this node, at about the end of the process that had started them.
     pub(super) fn ended_with(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
         let end = self.starters.iter().find(|end| end.nodes.contains(&node));
         end.into_iter().flat_map(|end| end.nodes.difference(&end.open).copied())
     }
 
-    /// The agent of a node is gone. If all are that had been started together with it, and their starter has ended, the scheduler has ended
-    /// the step: no lease is waited for.
-    fn settle_step(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        let Some(end) = self.starter_end(node, cx.now) else { return };
-        if end.open.remove(&node) && end.open.is_empty() {
-            let nodes = end.nodes.clone();
-            self.settle(cx, nodes);
-        }
+    /// Whether the agent of a node was lost or has finished.
+    fn is_gone(&self, node: NodeId) -> bool {
+        matches!(self.state(node), State::Waiting { agent: false, .. } | State::Known)
     }
 
-    /// No more is waited for from these nodes.
-    fn settle(&mut self, cx: &mut Cx<'_>, nodes: impl IntoIterator<Item = NodeId>) {
+    /// Something has happened to a node. If the starter of its agent has ended, and no agent of that starter is left, the scheduler has
+    /// ended the step. No lease is waited for.
+    fn settle_step(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        let is_gone = self.is_gone(node);
+        let Some(end) = self.starter_end(node, cx.now).filter(|end| is_gone && !end.is_settled) else { return };
+        end.open.remove(&node);
+        end.is_settled = end.open.is_empty();
+        let nodes = if end.is_settled { end.nodes.clone() } else { BTreeSet::new() };
         for node in nodes {
             if self.state(node) != State::Known {
                 self.known(cx, node, None, Vec::new());
@@ -286,6 +285,7 @@ impl NodeEnds {
             }
             (State::Waiting { agent: false, .. }, GuardianEnd::Silent) => self.known(cx, node, None, Vec::new()),
         }
+        self.settle_step(cx, node);
     }
 
     /// Handles a node whose heartbeats are missing and which by now has ended its ranks.
@@ -298,6 +298,7 @@ impl NodeEnds {
             State::Waiting { .. } => self.known(cx, node, None, Vec::new()),
             State::Known => {}
         }
+        self.settle_step(cx, node);
     }
 
     /// An agent has to end what is there and does not answer.
@@ -398,6 +399,7 @@ impl NodeEnds {
         self.set(node, State::Known);
         if let Some(known) = self.nodes.get_mut(node.index()) {
             known.left = left;
+            known.closed.get_or_insert(cx.now);
         }
         self.unknown = self.unknown.saturating_sub(1);
         self.notify_if_counted(cx);

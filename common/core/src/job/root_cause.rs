@@ -15,6 +15,7 @@
 //! did not answer when its ranks were to be ended: it is never the one that is named for that.
 
 use super::CloseReason;
+use super::facts::JobFacts;
 use super::node_ends::SAME;
 use super::notice::{EndingBegan, RankExit};
 use crate::bootstrap::CarrierKind;
@@ -51,8 +52,10 @@ pub(super) struct RootCause {
     cancelled_hosts: BTreeMap<NodeId, Mono>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
     lost_supervisor: BTreeSet<NodeId>,
-    /// Hosts whose agents were lost for the end of the process that had started them, before that end was known.
-    lost_with_starter: BTreeMap<NodeId, CloseReason>,
+    /// When it became known that the process that had started agents has ended.
+    starter_ended: Option<Mono>,
+    /// Hosts whose agents were gone shortly before that.
+    gone_with_starter: BTreeMap<NodeId, CloseReason>,
 }
 
 /// A host that was lost.
@@ -68,11 +71,6 @@ impl LostHost {
     /// Whether it was lost with the srun that had started its agent.
     const fn is_by_srun(&self) -> bool {
         matches!(self.lost, Lost::Agent(CloseReason::Carrier(CarrierKind::Srun, _)))
-    }
-
-    /// Whether its agent may have been killed.
-    const fn may_be_killed(&self) -> bool {
-        self.is_by_srun() || matches!(self.lost, Lost::Agent(why) if why.may_be_kill())
     }
 
     /// We were not there to hear of it.
@@ -102,7 +100,8 @@ impl RootCause {
             cancelled: None,
             cancelled_hosts: BTreeMap::new(),
             lost_supervisor: BTreeSet::new(),
-            lost_with_starter: BTreeMap::new(),
+            starter_ended: None,
+            gone_with_starter: BTreeMap::new(),
         }
     }
 
@@ -157,8 +156,8 @@ impl RootCause {
     pub(super) fn lost(&mut self, node: NodeId, lost: Lost, between: (Mono, Mono)) {
         // A part of ours that was killed reports that itself, and nothing about its host.
         if matches!(lost, Lost::Agent(_) | Lost::Unheard | Lost::Expired | Lost::Starved(_) | Lost::AgentMute) {
+            let lost = explained(&self.gone_with_starter, node, lost);
             self.lost_hosts.push(LostHost { node, lost, between });
-            self.explain_by_starter();
         }
     }
 
@@ -176,33 +175,30 @@ impl RootCause {
         }
     }
 
-    /// The process that had started agents has ended. The agents of these hosts were lost for that before.
-    pub(super) fn on_starter_ended(&mut self, lost: Vec<NodeId>, why: CloseReason) {
-        self.lost_with_starter.extend(lost.into_iter().map(|node| (node, why)));
-        self.explain_by_starter();
-    }
-
-    /// Whether the first cause is a loss of which the scheduler may print the reason.
-    pub(super) fn may_be_explained(&self) -> bool {
-        self.is_in_step && matches!(self.cause(), Cause::Lost { lost: Lost::Agent(why), .. } if why.may_be_kill())
-    }
-
-    fn explain_by_starter(&mut self) {
+    /// The process that had started agents has ended. The agents of these hosts were gone before.
+    pub(super) fn on_starter_ended(&mut self, now: Mono, gone: Vec<NodeId>, why: CloseReason) {
+        self.starter_ended.get_or_insert(now);
+        self.gone_with_starter.extend(gone.into_iter().map(|node| (node, why)));
         for host in &mut self.lost_hosts {
-            let is_end = matches!(host.lost, Lost::Agent(why) if why.may_be_kill());
-            if let Some(why) = self.lost_with_starter.get(&host.node).filter(|_| is_end) {
-                host.lost = Lost::Agent(*why);
-            }
+            host.lost = explained(&self.gone_with_starter, host.node, host.lost);
         }
     }
 
-    /// The host of the first failed rank, if a scheduler has killed the whole step there, the rank before the agent.
+    /// How long the scheduler may print the reason of the loss that is the first cause, if it is one.
+    pub(super) fn reason_by(&self, facts: &JobFacts) -> Option<Mono> {
+        let Cause::Lost { node, lost: Lost::Agent(why) } = self.cause() else { return None };
+        let may_come = self.is_in_step && why.may_be_kill() && !facts.hosts.is_local(node);
+        let known = self.lost_hosts.iter().filter(|_| may_come).find(|host| host.node == node);
+        known.map(|host| host.between.1 + SAME)
+    }
+
+    /// The host of the first failed rank, if a scheduler has killed the whole step there for the end of srun, the rank before the agent.
     fn killed_with_step(&self) -> Option<&LostHost> {
-        let rank = self.root()?;
-        let is_killed = self.is_in_step && matches!(rank.status, Status::Signaled { sig: Signal::KILL, .. });
-        let is_with_rank =
-            |host: &&LostHost| host.node == rank.node && host.may_be_killed() && host.between.1.since(rank.at) <= SAME;
-        self.lost_hosts.iter().filter(|_| is_killed).find(is_with_rank)
+        let (rank, ended) = (self.root()?, self.starter_ended?);
+        let is_late = self.gone_with_starter.contains_key(&rank.node) && ended.since(rank.at) <= SAME;
+        let is_with_step = rank.at >= ended || is_late;
+        let is_killed = matches!(rank.status, Status::Signaled { sig: Signal::KILL, .. }) && is_with_step;
+        self.lost_hosts.iter().find(|host| is_killed && host.node == rank.node && host.is_by_srun())
     }
 
     /// The scheduler's end of a step, if it has killed the first failed rank with it: the rank before the agent.
@@ -215,7 +211,7 @@ impl RootCause {
 
     /// A host is reached again, with other parts of ours.
     pub(super) fn revive(&mut self, node: NodeId) {
-        self.lost_with_starter.remove(&node);
+        self.gone_with_starter.remove(&node);
         self.lost_supervisor.remove(&node);
     }
 
@@ -350,6 +346,13 @@ impl RootCause {
             Status::Signaled { .. } | Status::Exited(_) | Status::Lost => 2,
         }
     }
+}
+
+/// The loss of a host, which the end of the process that had started its agent may explain.
+fn explained(gone_with_starter: &BTreeMap<NodeId, CloseReason>, node: NodeId, lost: Lost) -> Lost {
+    let may_be_kill = matches!(lost, Lost::Agent(why) if why.may_be_kill());
+    let why = gone_with_starter.get(&node).filter(|_| may_be_kill);
+    why.map_or(lost, |why| Lost::Agent(*why))
 }
 
 fn cause_of(host: &LostHost) -> Cause {

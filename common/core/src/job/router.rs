@@ -48,8 +48,8 @@ impl Parts {
             JobEvent::StarterEnded { nodes, kind, end } => {
                 let why = CloseReason::Carrier(kind, end);
                 let lost = self.node_ends.on_starter_ended(&mut step.cx(), nodes, why);
-                self.root_cause.on_starter_ended(lost, why);
-                self.closing.on_reason(&mut step.cx());
+                self.root_cause.on_starter_ended(step.now, lost, why);
+                self.finish_if_explained(step);
             }
             JobEvent::Found(news) => step.notify(Notice::Log(What::News(news))),
             JobEvent::Discovered(list) => self.discovered(step, &list),
@@ -83,7 +83,10 @@ impl Parts {
             JobEvent::HungUp(std) => self.output.hung_up(&mut step.cx(), std),
             JobEvent::SinkFailed { std, errno } => self.output.sink_failed(&mut step.cx(), std, errno),
             JobEvent::InputFailed { errno } => self.output.input_failed(&mut step.cx(), errno),
-            JobEvent::OutputDrained { lost, broken } => self.closing.drained(&mut step.cx(), lost, broken),
+            JobEvent::OutputDrained { lost, broken } => {
+                let reason_by = self.root_cause.reason_by(step.facts);
+                self.closing.drained(&mut step.cx(), (lost, broken), reason_by);
+            }
         }
     }
 
@@ -426,8 +429,7 @@ impl Parts {
             Notice::Counted { .. } if self.has_slices() => {}
             Notice::Counted { left } => {
                 self.ending.all_over(&mut step.cx());
-                let reason_within = self.root_cause.may_be_explained().then_some(super::host_leases::WORDS);
-                self.closing.counted(&mut step.cx(), left, reason_within);
+                self.closing.counted(&mut step.cx(), left);
             }
             Notice::Leave => self.closing.leave(&mut step.cx()),
             Notice::Close { left } => self.close(step, left),

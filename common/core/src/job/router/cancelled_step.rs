@@ -23,7 +23,14 @@ impl Parts {
             // Hosts that were lost for that may have been counted before.
             self.root_cause.on_step_cancelled(now, cause, recent);
         }
-        self.closing.on_reason(&mut step.cx());
+        self.finish_if_explained(step);
+    }
+
+    /// The report waits for the reason of a loss no more, if that is known.
+    pub(super) fn finish_if_explained(&mut self, step: &mut Step<'_>) {
+        if self.root_cause.reason_by(step.facts).is_none() {
+            self.closing.on_reason(&mut step.cx());
+        }
     }
 
     fn killed_step(&self) -> Option<Cause> {

@@ -9,16 +9,7 @@ use crate::wire::capped::Capped;
 
 /// A job of two hosts in a step.
 fn in_step() -> Script {
-    ready(&JobSpec { scheduler: Some(Scheduler::Slurm), ..two(false) })
-}
-
-/// The same without a scheduler.
-fn two_hosts() -> Script {
-    ready(&two(false))
-}
-
-fn ready(spec: &JobSpec) -> Script {
-    let mut s = Script::new(spec);
+    let mut s = Script::new(&JobSpec { scheduler: Some(Scheduler::Slurm), ..two(false) });
     for (node, at) in [(0, "10.0.0.1"), (1, "10.0.0.2")] {
         let node = NodeId::new(node);
         s.event(JobEvent::EdgeUp { node });
@@ -248,6 +239,7 @@ fn agents_lost_shortly_before_it_is_heard_that_srun_was_killed_are_lost_for_that
     let ended = || JobEvent::StarterEnded { nodes: all().into(), kind, end };
     let closed = |node| JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof };
     let finished = JobEvent::Message { node: NodeId::new(0), msg: ToRoot::Done { left: 0, named: Capped::default() } };
+    let drained = || JobEvent::OutputDrained { lost: 0, broken: 0 };
     let record = GuardianEnd::Record { left: 0, named: vec![] };
     let counted = JobEvent::GuardianEnded { node: NodeId::new(1), end: record };
     let orders = [
@@ -258,7 +250,7 @@ fn agents_lost_shortly_before_it_is_heard_that_srun_was_killed_are_lost_for_that
         vec![closed(1), finished.clone(), closed(0), ended()],
         vec![closed(1), ended(), finished.clone()],
         // The guardian has ended and counted all before.
-        vec![counted.clone(), closed(1), finished.clone(), JobEvent::OutputDrained { lost: 0, broken: 0 }, ended()],
+        vec![counted.clone(), closed(1), finished.clone(), drained(), ended()],
     ];
     for events in orders {
         let mut s = in_step();
@@ -274,6 +266,17 @@ fn agents_lost_shortly_before_it_is_heard_that_srun_was_killed_are_lost_for_that
         assert!(s.log.last().is_some_and(is_cause), "{case}: {:?}", s.log.last());
         assert!(s.log.contains(&What::Together { nodes: all().into() }), "{case}: {:?}", s.log);
     }
+    // The guardian of the only host has counted.
+    let mut one = two(false);
+    one.placement.nodes.truncate(1);
+    one.placement.ranks.truncate(2);
+    let mut s = Script::new(&JobSpec { scheduler: Some(Scheduler::Slurm), ..one });
+    let (node, end_of_guardian) = (NodeId::new(0), GuardianEnd::Record { left: 0, named: vec![] });
+    s.event(JobEvent::EdgeUp { node }).hears_of(node, &hello("10.0.0.1", "10.0.0.9", 20_000));
+    s.hears_of(node, &ToRoot::Ready).event(JobEvent::GuardianEnded { node, end: end_of_guardian });
+    s.event(drained()).wait(1_000).event(JobEvent::StarterEnded { nodes: vec![node], kind, end });
+    let is_cause = |what: &What| matches!(what, What::JobEnd { cause: Cause::Lost { lost, .. }, .. } if *lost == Lost::Agent(CloseReason::Carrier(kind, end)));
+    assert!(s.log.last().is_some_and(is_cause), "{:?}", s.log.last());
     // No reason comes.
     let mut s = in_step();
     s.event(counted).event(closed(1)).event(finished.clone()).event(JobEvent::OutputDrained { lost: 0, broken: 0 });
@@ -295,52 +298,49 @@ fn agents_lost_shortly_before_it_is_heard_that_srun_was_killed_are_lost_for_that
     }
 }
 
-/// Slurm kills the processes of a step one after the other. A rank that was killed long before is the cause itself.
+/// Slurm kills the processes of a step one after the other. A rank that was killed before srun is the cause itself.
 #[test]
 fn rank_killed_with_the_step_of_a_killed_srun_is_not_the_cause() {
     let (kind, end) = (CarrierKind::Srun, CarrierEnd::Signal(9));
     let ended = || JobEvent::StarterEnded { nodes: [0, 1].map(NodeId::new).into(), kind, end };
-    for (is_srun_first, before, why) in [
-        (true, 100, CloseReason::Eof),
-        (true, 100, CloseReason::Malformed),
-        (false, 1_900, CloseReason::Eof),
-        (false, 2_100, CloseReason::Eof),
-    ] {
-        let is_before = before > 2_000;
-        let mut s = in_step();
-        s.wait(100);
-        if is_srun_first {
-            s.event(ended()).wait(before);
-        }
-        let now = s.now;
-        s.exits(0, killed(Signal::KILL), (now, now));
-        if !is_srun_first {
-            s.wait(before).event(ended());
-        }
+    let closes = |s: &mut Script, why| {
         for node in [0, 1] {
             s.event(JobEvent::EdgeClosed { node: NodeId::new(node), why });
         }
+    };
+    let dies = |s: &mut Script| {
+        let now = s.now;
+        s.exits(0, killed(Signal::KILL), (now, now));
+    };
+    let is_rank = |s: &mut Script| {
         s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
         let Some(What::JobEnd { cause, .. }) = s.log.last() else { panic!("{:?}", s.log.last()) };
         let is_rank = matches!(cause, Cause::Rank { status, .. } if *status == killed(Signal::KILL));
-        assert_eq!(is_rank, is_before, "{cause:?}");
-        assert_eq!(s.finished, Some(Ending::Code(if is_before { 137 } else { 125 })));
-    }
-}
-
-/// The same on one host of several, each with a step of its own: its agent was killed with the rank.
-#[test]
-fn rank_killed_with_the_step_of_its_host_is_not_the_cause() {
-    for (is_in_step, before, is_rank) in [(true, 1_900, false), (true, 2_100, true), (false, 0, true)] {
-        let mut s = if is_in_step { in_step() } else { two_hosts() };
-        s.wait(100);
-        let now = s.now;
-        s.exits(0, killed(Signal::KILL), (now, now));
-        s.wait(before).event(JobEvent::EdgeClosed { node: NodeId::new(0), why: CloseReason::Eof });
-        s.wait(60_000).event(JobEvent::OutputDrained { lost: 0, broken: 0 });
-        let Some(What::JobEnd { cause, .. }) = s.log.last() else { panic!("{:?}", s.log.last()) };
-        assert_eq!(matches!(cause, Cause::Rank { .. }), is_rank, "{cause:?}");
         assert_eq!(s.finished, Some(Ending::Code(if is_rank { 137 } else { 125 })));
+        is_rank
+    };
+    for (is_before, why) in [(false, CloseReason::Eof), (true, CloseReason::Eof), (false, CloseReason::Malformed)] {
+        let mut s = in_step();
+        s.wait(100);
+        if is_before {
+            dies(&mut s);
+            s.wait(100).event(ended());
+        } else {
+            s.event(ended()).wait(100);
+            dies(&mut s);
+        }
+        closes(&mut s, why);
+        assert_eq!(is_rank(&mut s), is_before);
+    }
+    // The agents are gone before the end of srun is known.
+    for (before, expected) in [(1_000, false), (2_000, true)] {
+        let mut s = in_step();
+        s.wait(100);
+        dies(&mut s);
+        s.wait(before);
+        closes(&mut s, CloseReason::Eof);
+        s.wait(1_000).event(ended());
+        assert_eq!(is_rank(&mut s), expected, "{before}");
     }
 }
 
