@@ -2,11 +2,9 @@
 
 use super::path_search::Around;
 use super::{Tone, host_messages, launch, lost, phrases, round_messages, slice_messages};
-use rlaunch_core::bootstrap::CarrierKind;
 use rlaunch_core::events::{Cause, Lost, RestartCause};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, Rank};
-use rlaunch_core::job::CloseReason;
 use rlaunch_core::master_store::{self, Holder, Program, is_missed};
 use rlaunch_core::report::{Became, End, Fate, Group, Report, Restarted};
 use rlaunch_core::shell::quoted;
@@ -118,8 +116,7 @@ fn before(report: &Report) -> &'static str {
 /// A host, and those lost together with it to which the same text applies.
 fn alike(report: &Report, node: NodeId, lost: Lost) -> Vec<NodeId> {
     // Parts of ours that were lost are each host's own, unless they were lost with others.
-    let is_step = matches!(lost, Lost::Agent(CloseReason::Carrier(CarrierKind::Srun, _)));
-    let alone = !matches!(lost, Lost::Unheard | Lost::Expired | Lost::Starved(_)) && !is_step;
+    let alone = !matches!(lost, Lost::Unheard | Lost::Expired | Lost::Starved(_)) && !lost.is_by_srun();
     let same = |other: &Lost| !alone && other.is_like(lost);
     let is_alike =
         |other: &NodeId| *other == node || lost.is_by_killed_srun() || report.losses.get(other).is_some_and(same);

@@ -118,6 +118,12 @@ impl Lost {
         self == other || matches!((self, other), (Self::Starved(_), Self::Starved(_)))
     }
 
+    /// Whether the host was lost with the srun that had started its agent.
+    #[must_use]
+    pub const fn is_by_srun(self) -> bool {
+        matches!(self, Self::Agent(CloseReason::Carrier(CarrierKind::Srun, _)))
+    }
+
     /// Whether the host was lost with an srun that was killed, and with it all hosts of the step.
     #[must_use]
     pub const fn is_by_killed_srun(self) -> bool {

@@ -97,7 +97,8 @@ pub enum What {
     },
     /// Ranks start on these slices (`--slices`).
     Slices(Box<SlicesTaken>),
-    /// Hosts that were lost, one of them first, and it cannot be known which: the first cause names one of them.
+    /// Hosts that were lost, one of them first, and it cannot be known which: the first cause names one of them. Or hosts whose agents ended
+    /// with an srun that was killed.
     Together {
         /// Which.
         nodes: Vec<NodeId>,

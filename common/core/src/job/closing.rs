@@ -42,7 +42,7 @@ pub(super) struct Closing {
     /// How long output is waited for.
     give_up: Option<Patience>,
     abandoned: bool,
-    /// How long the reason of a loss is waited for.
+    /// Until when the report waits for the reason of a loss.
     reason_by: Option<Mono>,
 }
 

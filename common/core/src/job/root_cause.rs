@@ -18,7 +18,6 @@ use super::CloseReason;
 use super::facts::JobFacts;
 use super::node_ends::SAME;
 use super::notice::{EndingBegan, RankExit};
-use crate::bootstrap::CarrierKind;
 use crate::events::{Cause, Lost};
 use crate::id::{NodeId, Rank};
 use crate::signal::Signal;
@@ -68,11 +67,6 @@ struct LostHost {
 }
 
 impl LostHost {
-    /// Whether it was lost with the srun that had started its agent.
-    const fn is_by_srun(&self) -> bool {
-        matches!(self.lost, Lost::Agent(CloseReason::Carrier(CarrierKind::Srun, _)))
-    }
-
     /// We were not there to hear of it.
     const fn is_suspension(&self) -> bool {
         matches!(self.lost, Lost::Starved(_))
@@ -184,7 +178,7 @@ impl RootCause {
         }
     }
 
-    /// How long the scheduler may print the reason of the loss that is the first cause, if it is one.
+    /// Until when the scheduler may print the reason of the first cause. `None`: the first cause needs no other reason.
     pub(super) fn reason_by(&self, facts: &JobFacts) -> Option<Mono> {
         let Cause::Lost { node, lost: Lost::Agent(why) } = self.cause() else { return None };
         let may_come = self.is_in_step && why.may_be_kill() && !facts.hosts.is_local(node);
@@ -198,7 +192,7 @@ impl RootCause {
         let is_late = self.gone_with_starter.contains_key(&rank.node) && ended.since(rank.at) <= SAME;
         let is_with_step = rank.at >= ended || is_late;
         let is_killed = matches!(rank.status, Status::Signaled { sig: Signal::KILL, .. }) && is_with_step;
-        self.lost_hosts.iter().find(|host| is_killed && host.node == rank.node && host.is_by_srun())
+        self.lost_hosts.iter().find(|host| is_killed && host.node == rank.node && host.lost.is_by_srun())
     }
 
     /// The scheduler's end of a step, if it has killed the first failed rank with it: the rank before the agent.
@@ -248,7 +242,7 @@ impl RootCause {
                     return cancelled.clone();
                 }
                 let before = known.and_then(|known| self.lost_before(known.between.0));
-                let by_srun = known.filter(|host| host.is_by_srun());
+                let by_srun = known.filter(|host| host.lost.is_by_srun());
                 before.or(by_srun).map_or_else(|| named.clone(), cause_of)
             }
             Some((
