@@ -170,6 +170,9 @@ class Mixed(Plain):
     async def cancel_itself(self):
         raise asyncio.CancelledError
 
+    async def stop_loop(self):
+        asyncio.get_running_loop().stop()
+
     async def exit(self, code):
         sys.exit(code)
 

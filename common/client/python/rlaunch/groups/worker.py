@@ -452,7 +452,8 @@ class Worker:
 
         def run_loop() -> None:
             try:
-                loop.run_forever()
+                while not self.is_over:  # A method may have stopped it.
+                    loop.run_forever()
             except BaseException as error:
                 # A task left the worker: the main thread does so.
                 self.main.put(error)
