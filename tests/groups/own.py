@@ -36,9 +36,12 @@ def workers_left(name):
 
 
 def environment():
-    os.environ["GIVEN"] = "by the controller"  # Too late: workers inherit what the controller was started with.
+    os.environ["CHANGED"], os.environ["CUDA_VISIBLE_DEVICES"] = "by the controller", "7"
     env = {"GIVEN": "by env", "BY_CALLER": "env", "RANK": "9", "MASTER_PORT": "2"}
-    with WorkerGroup("workers.Chosen", n=2, name="chosen", env=env) as group:
+    with WorkerGroup("workers.Chosen", n=2, name="chosen", env=env, tied=2, python=["env", "OF_ARGV=1", sys.executable]) as group:
+        changed = group.workers[0].variables(names=["CHANGED", "CUDA_VISIBLE_DEVICES", "OF_ARGV"]).result()
+        assert changed == ["by the controller", None, "1"], changed
+        assert [one["bundle_indices"] for one in group.worker_metadata] == [(0, [0, 1]), None], group.worker_metadata
         assert env == {"GIVEN": "by env", "BY_CALLER": "env", "RANK": "9", "MASTER_PORT": "2"}, "no argument is changed"
         found = get(group.run_all_workers_single_data("variables", names=NAMES))
         assert found == [["by env", "env", "class", "worker", str(rank), "2"] for rank in range(2)], found
@@ -98,6 +101,17 @@ def serializers():
                 assert first.echo(**large).result() == large
 
 
+def errors():
+    """Each call is answered, and ends the worker only if its method does."""
+    with WorkerGroup("workers.Mixed", n=2, name="faulty") as group:
+        first = group.workers[0]
+        raises(WorkerError, "workers.NoText: <no text", lambda: first.fail_without_text().result(timeout=60))
+        raises(WorkerError, "CancelledError", lambda: first.cancel_itself().result(timeout=60))
+        assert first.stop_loop().result(timeout=60) is None and first.pause(seconds=0).result(timeout=60) == 0
+        raises(WorkerDied, "exited with code 3", lambda: first.exit(code=3).result(timeout=60))
+        raises(WorkerDied, "exited with code 4", lambda: group.workers[1].leave(code=4).result(timeout=60))
+
+
 def shutdowns():
     group = WorkerGroup("workers.Plain", n=2, name="slow")
     child = group.workers[0].start_child().result()
@@ -121,7 +135,7 @@ def shutdowns():
     raises(WorkerDied, "was ended", lambda: waiting.result(timeout=60))
 
 
-for part in (environment, starts, deaths, serializers, shutdowns):
+for part in (environment, starts, deaths, errors, serializers, shutdowns):
     began = time.monotonic()
     part()
     print(f"{part.__name__}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)

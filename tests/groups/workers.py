@@ -35,8 +35,12 @@ class Plain:
     def drop(self):
         self.kept = None
 
-    def write(self, data):
-        memoryview(data)[0] = 1
+    def scale(self, data):
+        """Changes each page of an argument in place."""
+        view = memoryview(data)
+        for at in range(0, len(view), 4096):
+            view[at] += 2
+        return bytes(view[:2])
 
     def note(self, what):
         self.order.append(what)
@@ -126,6 +130,13 @@ class Plain:
         raise RuntimeError("no")
 
 
+class NoText(Exception):
+    """Has no text."""
+
+    def __str__(self):
+        return self.message
+
+
 class Mixed(Plain):
     """Asynchronous methods, too."""
 
@@ -152,6 +163,18 @@ class Mixed(Plain):
                 yield b"%08d" % number + bytes(size)
         finally:
             self.finished += 1
+
+    async def fail_without_text(self):
+        raise NoText
+
+    async def cancel_itself(self):
+        raise asyncio.CancelledError
+
+    async def stop_loop(self):
+        asyncio.get_running_loop().stop()
+
+    async def exit(self, code):
+        sys.exit(code)
 
     async def silent(self):
         await asyncio.sleep(600)

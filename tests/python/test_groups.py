@@ -1,11 +1,16 @@
 """Parts of worker groups that need no job: shared memory, values as bytes, ends of workers, classes by name."""
 
+import asyncio
 import contextlib
 import importlib.util
 import io
+import json
+import mmap
 import os
 import pickle
 import random
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -13,11 +18,13 @@ import types
 import unittest
 import unittest.mock
 
-from rlaunch.groups import End, WorkerDied, WorkerError
+from rlaunch.groups import End, WorkerDied, WorkerError, WorkerGroup
 from rlaunch.groups import _calls as wire
 from rlaunch.groups import _codec as codec
 from rlaunch.groups import _controller
 from rlaunch.groups import _notice as notice
+from rlaunch.groups import _sessions as sessions
+from rlaunch.groups import _start
 from rlaunch.groups import worker
 from rlaunch.groups._arena import Arena
 from rlaunch.groups._mapped import Mapped
@@ -27,7 +34,7 @@ from rlaunch.groups._identity import importing
 from rlaunch.groups._start import _places, path_of
 from rlaunch.groups.worker import class_of, methods_of
 
-PAGE = 4096
+PAGE = mmap.PAGESIZE
 
 
 class SharedMemory(unittest.TestCase):
@@ -57,19 +64,35 @@ class SharedMemory(unittest.TestCase):
             arena.release(region.offset, 0)
         self.assertEqual(arena._free, [(0, 64 * PAGE)])
 
-    def test_a_reader_sees_the_bytes_and_cannot_write(self):
+    def test_a_reader_gives_a_region_back_when_nothing_refers_to_it(self):
         arena, unused = Arena(16 * PAGE), []
         mapped = Mapped(arena.path, arena.size)
         region = arena.put(memoryview(b"x" * 5000), [0])
         view = mapped.region(region, unused.append)
         again = view[10:20]
-        self.assertEqual((bytes(again), view.readonly), (b"x" * 10, True))
+        self.assertEqual(bytes(again), b"x" * 10)
         del view
         self.assertEqual(unused, [])
         del again
         self.assertEqual(unused, [region.offset])
         with self.assertRaises(ValueError):
             mapped.region(region._replace(offset=15 * PAGE, len=2 * PAGE), unused.append)
+
+    def test_what_a_reader_writes_is_its_own_and_does_not_outlive_the_value(self):
+        arena, unused = Arena(16 * PAGE), []
+        readers = [Mapped(arena.path, arena.size) for _ in range(2)]
+        region = arena.put(memoryview(b"x" * (3 * PAGE)), [0, 1])
+        one, other = (reader.region(region, unused.append) for reader in readers)
+        for at in (0, 2 * PAGE + 7):
+            one[at] = ord("w")
+        self.assertEqual((one[0], bytes(one[2 * PAGE : 2 * PAGE + 9])), (ord("w"), b"x" * 7 + b"wx"))
+        self.assertEqual(bytes(other), b"x" * (3 * PAGE))
+        del one, other
+        for holder in range(2):
+            arena.release(region.offset, holder)
+        again = arena.put(memoryview(b"y" * (3 * PAGE)), [0])
+        self.assertEqual(again.offset, region.offset)
+        self.assertEqual(bytes(readers[0].region(again, unused.append)), b"y" * (3 * PAGE))
 
     def test_no_memory_is_no_error(self):
         self.assertIsNone(Arena(0).put(memoryview(b"x"), [0]))
@@ -105,6 +128,151 @@ class Values(unittest.TestCase):
         self.assertEqual(len(codec.encode_error(ValueError("x"), codec.PICKLE)), 1)
         self.assertEqual(codec.encode_error(ValueError("x"), codec.JSON), [])
         self.assertEqual(codec.described(KeyError("k"))[:2], [b"KeyError", b"'k'"])
+
+
+class NoText(Exception):
+    def __str__(self):
+        return self.message
+
+
+class NoRepr(Exception):
+    def __repr__(self):
+        raise SystemExit(3)
+
+
+class NoPickle(Exception):
+    def __reduce__(self):
+        raise KeyboardInterrupt
+
+
+class Faulty:
+    """Methods whose calls cannot be answered in the plain way."""
+
+    def fail(self, make):
+        raise make()
+
+    async def fail_later(self, make):
+        raise make()
+
+    async def cancel_itself(self):
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    def value(self):
+        return NoPickle()
+
+
+class Answers(unittest.TestCase):
+    """Each call of a worker has one answer."""
+
+    def setUp(self):
+        self.sent = []
+        fake = unittest.mock.Mock(send=lambda *frame: self.sent.append(frame), next=lambda seconds: None)
+        with unittest.mock.patch.object(worker, "Calls", lambda: fake):
+            self.worker = worker.Worker(Faulty)
+        self.worker.object = Faulty()
+
+    def answer(self, method, **kwargs):
+        """The texts and the parts of the answer. The values of the call do not travel: some cannot be pickled."""
+        kind = self.worker.methods[method]
+        call = worker._bare(1, 2, method.encode())
+        with unittest.mock.patch.object(self.worker, "arguments", lambda _: kwargs):
+            if kind == "async":
+                asyncio.run(self.worker.run_async(call, kind))
+            else:
+                self.worker.run(call)
+        ((_, frame, number, texts, parts, _),) = self.sent
+        self.sent.clear()
+        self.assertEqual((frame, number), (wire.RAISE, 2))
+        return [text.decode() for text in texts], parts
+
+    def test_exceptions_whose_methods_fail_are_sent_as_texts(self):
+        for method in ("fail", "fail_later"):
+            for make, text in [(NoText, "<no text: its method failed>"), (NoRepr, ""), (NoPickle, ""), (lambda: BaseException("b"), "b"), (GeneratorExit, "")]:
+                with self.subTest(method, make=make):
+                    texts, parts = self.answer(method, make=make)
+                    self.assertEqual((texts[1], parts), (text, []))
+                    self.assertIn("in fail", texts[2])
+                    event = Event(1, wire.RAISE, codec.PICKLE, 0, 2, [one.encode() for one in texts], parts)
+                    self.assertIn(text, str(rebuilt(event, 1, "node1", codec.PICKLE)))
+
+    def test_an_exception_that_ends_loops_or_tasks_is_an_error_for_the_caller(self):
+        self.assertEqual(self.answer("fail", make=lambda: StopIteration(3))[1], [])
+        self.assertIn("coroutine raised StopIteration", self.answer("fail_later", make=lambda: StopIteration(3))[0][1])
+        self.assertEqual(self.answer("cancel_itself")[0][0].rpartition(".")[2], "CancelledError")
+
+    def test_a_result_whose_pickling_fails_is_an_error(self):
+        self.assertEqual(self.answer("value")[0][0], "TypeError")
+        self.assertEqual(len(self.answer("fail", make=lambda: MemoryError("m"))[1]), 1)
+
+    def test_an_exit_ends_the_worker(self):
+        with self.assertRaisesRegex(SystemExit, "3"):
+            self.answer("fail", make=lambda: SystemExit(3))
+
+    def test_an_exit_of_a_task_ends_the_worker(self):
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        self.addCleanup(os.close, writer)
+        event = Event(1, wire.CALL, codec.PICKLE, 0, 2, [b"fail_later"], codec.encode({"make": SystemExit}, codec.PICKLE))
+        events = [event]
+        self.worker.calls.next = lambda seconds: events.pop() if events else None
+        self.worker.calls.fileno = lambda: reader
+        with self.assertRaises(SystemExit):
+            self.worker.serve_with_loop()
+
+
+class Programs(unittest.TestCase):
+    """The words that start a worker."""
+
+    def paths(self, controller, directory, **env):
+        """Where a controller and its worker look for modules."""
+        code = "import json, os, sys; from rlaunch.groups import _start; print(json.dumps([sys.path, _start._program('m.C', '', None, '')]))"
+        if controller is not None:
+            with open(controller, "w", encoding="utf-8") as file:
+                file.write("import sys; sys.path.insert(0, '/first'); sys.path.append('/last')\n" + code)
+        words = ["-c", code] if controller is None else [controller]
+        env = {**os.environ, **env}
+        out = subprocess.run([sys.executable, *words], cwd=directory, env=env, stdout=subprocess.PIPE, check=True).stdout
+        own, words = json.loads(out)
+        at = words.index("-c") + 1
+        words[at] = words[at].replace("from rlaunch.groups.worker import main", "import json, queue, threading; print(json.dumps(sys.path)); main = len")
+        done = subprocess.run(words, cwd=directory, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, b""))
+        return own, json.loads(done.stdout)
+
+    def test_a_worker_looks_for_modules_where_its_controller_does(self):
+        with tempfile.TemporaryDirectory() as shared, tempfile.TemporaryDirectory() as home:
+            for name in ("gc", "sys", "queue", "threading", "json", "encodings", "rlaunch"):
+                with open(os.path.join(shared, f"{name}.py"), "w", encoding="utf-8") as file:
+                    file.write("raise SystemExit('a module of another user was imported')\n")
+            own, found = self.paths(os.path.join(home, "controller.py"), shared)
+            self.assertEqual(found, own)
+            self.assertNotIn(shared, found)
+            self.assertEqual((found[:2], found[-1]), (["/first", home], "/last"))
+            own, found = self.paths(None, home)
+            self.assertEqual(found, [home, *own[1:]], "the controller has the current directory itself")
+
+    def test_another_pythonpath_or_interpreter_has_its_own_library(self):
+        with unittest.mock.patch.object(sys, "path", ["/script", "/old", *sys.path[1:]]):
+            words = _start._program("m.C", "/main", ["nsys", "profile", "python4"], "/old")
+        self.assertEqual(words[:4], ["nsys", "profile", "python4", "-c"])
+        self.assertEqual((words[5:8], words[-1]), (["m.C", "/main", "/script"], ""))
+        self.assertNotIn("/old", words)
+        self.assertNotIn(os.path.dirname(os.__file__), words)
+
+
+class Sessions(unittest.TestCase):
+    def test_a_process_that_has_got_the_number_of_a_worker_is_not_ended(self):
+        before = sessions.now() - 1
+        with subprocess.Popen(["sleep", "600"], start_new_session=True) as other:
+            try:
+                self.assertEqual(sessions.members({other.pid: before}), [])
+                sessions.end({other.pid: before}, 1.0)
+                self.assertIsNone(other.poll())
+                sessions.end({other.pid: sessions.now()}, 60.0)
+                self.assertEqual(other.wait(), -signal.SIGTERM)
+            finally:
+                other.kill()
 
 
 class Serializers(unittest.TestCase):
@@ -246,5 +414,19 @@ class Classes(unittest.TestCase):
         for wrong in [(0, None, None), (None, 2, None), (3, 2, ["a"]), (None, [1], ["a", "b"]), (None, 0, ["a"])]:
             with self.subTest(wrong), self.assertRaises(ValueError):
                 _places(*wrong)
-        with self.assertRaisesRegex(TypeError, "n is a number of workers, got '2'"):
-            _places("2", None, None)
+        for wrong, text in [
+            (("2", None, None), "n is a number of workers, got '2'"),
+            ((None, ["2"], ["a"]), "ppn is a number of workers for each host, .*, got '2'"),
+            ((2, None, "node1"), "hosts is a list of names, got 'node1'"),
+            ((2, None, [1]), "hosts is a list of names"),
+        ]:
+            with self.subTest(wrong), self.assertRaisesRegex(TypeError, text):
+                _places(*wrong)
+
+    def test_arguments_of_another_kind_are_named(self):
+        with unittest.mock.patch.dict(os.environ, RLAUNCH_JOB_ID="1"):
+            for more, text in [({"tied": [2, 1]}, r"tied is a number: .*, got \[2, 1\]"), ({"env": [{}, {}]}, "env is one dict for all workers")]:
+                with self.subTest(more), self.assertRaisesRegex(TypeError, text):
+                    WorkerGroup("workers.Plain", n=2, **more)
+            with self.assertRaisesRegex(ValueError, "tied is a number: .*, got -1"):
+                WorkerGroup.attach("gen", tied=-1)

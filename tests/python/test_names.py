@@ -1,9 +1,11 @@
 """Every public name of NVRx 0.4.1's `inprocess` exists here, and takes the same arguments."""
 
+import contextlib
 import dataclasses
 import enum
 import importlib
 import inspect
+import io
 import unittest
 import warnings
 
@@ -140,6 +142,30 @@ class Names(unittest.TestCase):
                 bases = {base.__name__ for base in wanted.__mro__} - {"Logger", "RankMonitorLogger"}
                 with self.subTest(f"{module}.{name}"):
                     self.assertLessEqual(bases, {base.__name__ for base in found.__mro__})
+
+
+class Later(unittest.TestCase):
+    """Names that NVRx 0.5 to 0.7 have added."""
+
+    def test_arguments_and_checks_of_nvrx_0_7_are_accepted(self):
+        checks = ours.health_check
+        with contextlib.redirect_stderr(io.StringIO()) as lines:
+            added = [checks.ChainedGPUHealthCheck(0), checks.ChainedNVLHealthCheck(device_index=0), checks.ChainedNicHealthCheck()]
+            abort = ours.Compose(ours.abort.AbortPersistentCheckpointProcesses(), ours.abort.AbortTorchDistributed("/traces"))
+            check = ours.Compose(*added)
+            wrapper = ours.Wrapper(health_check=check, abort=abort, monitor_process_pidfile="/run/pid")
+        for name in (*(type(one).__name__ for one in added), "torch_fr_trace_path", "monitor_process_pidfile"):
+            self.assertRegex(lines.getvalue(), f"rlaunch: .*{name}: without effect")
+        self.assertIs(wrapper.restart_health_check, check)
+        state = ours.State(rank=0, world_size=1).freeze()
+        self.assertIs(check(state), state)
+        self.assertIs(abort.instances[0](state), state)
+
+    def test_restart_health_check_is_the_callers(self):
+        one, other = ours.health_check.FaultCounter(), ours.health_check.FaultCounter()
+        self.assertIs(ours.Wrapper(health_check=one, restart_health_check=other).restart_health_check, other)
+        with self.assertRaisesRegex(TypeError, "restart_health_check"):
+            ours.Wrapper(restart_health_check=1)
 
 
 def methods(cls):

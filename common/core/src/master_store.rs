@@ -213,13 +213,10 @@ fn is_interpreter(name: &[u8]) -> bool {
     version.is_some_and(|version| version.iter().all(|b| b.is_ascii_digit() || *b == b'.'))
 }
 
-/// Whether a command runs a script or a module of Python.
+/// Whether a command runs Python.
 #[must_use]
 pub fn is_python(argv: &OsStrings) -> bool {
-    match program(argv) {
-        Program::Script(_) | Program::Module(_) => true,
-        Program::Code(_) | Program::Other => false,
-    }
+    !matches!(program(argv), Program::Other)
 }
 
 /// Whether last words of a rank, or its error file, tell that it could not connect to torch's store.
@@ -420,6 +417,8 @@ mod tests {
         assert_eq!(program(&words("./train.py -m x")), Program::Script(b"./train.py"));
         assert_eq!(program(&words("python -uc pass x")), Program::Code(b"pass"));
         assert_eq!(program(&words("python -cpass")), Program::Code(b"pass"));
+        // The workers of a group have a store at the agent.
+        assert!(is_python(&words("python3 -c pass pkg.Gen")) && !is_python(&words("nsys profile python3 -c pass")));
         for (line, name) in [
             ("python -m pkg.train a.py", "pkg.train"),
             ("python -um pkg", "pkg"),

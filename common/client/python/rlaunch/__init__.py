@@ -1,11 +1,11 @@
-"""rlaunch, for programs of its jobs: who they are, the job's store, and functions that are restarted within their processes.
+"""rlaunch for programs of its jobs: their identity, the store of the job, and functions that restart within their processes.
 
     import rlaunch.inprocess as inprocess      # for the name that NVRx's module has
 
     @inprocess.Wrapper()
     def train(call: inprocess.CallWrapper): ...
 
-Nothing here imports a framework, starts a thread or opens a connection before it is asked to. Outside rlaunch a program is alone.
+The import starts no thread, opens no connection and imports no framework. Outside rlaunch, a program is a world of one rank.
 """
 
 from __future__ import annotations

@@ -1,34 +1,34 @@
-"""What can go wrong between a program and rlaunch."""
+"""Errors of this package."""
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """It was not done; the text says why."""
+    """Base class of all errors of rlaunch. The text has the reason."""
 
 
 class LibraryMissing(Error, ImportError):
-    """The package is not whole."""
+    """Error of a package without its library."""
 
 
 class NoJob(Error):
-    """The agent of this job of several ranks is nowhere to be found."""
+    """Error outside of a job, or if the agent of a job with several ranks cannot be found."""
 
 
 class ConnectionFailed(Error, ConnectionError):
-    """The agent of this host cannot be reached, or is gone."""
+    """Error of the connection to this host's agent, or to a worker."""
 
 
 class StoreTimeout(Error, TimeoutError):
-    """What was waited for did not come in time; the text names it."""
+    """Error of a wait in the store that has timed out. The text names the missing keys or ranks."""
 
 
 class Refused(Error):
-    """It was not done, for the reason in the text."""
+    """Error of an order that was refused. The text has the reason."""
 
 
 class Interrupted(Error):
-    """The round is over: leave the function."""
+    """Error of a wait when the round has ended: leave the function."""
 
 
 ERRORS = {

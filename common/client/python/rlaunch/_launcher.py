@@ -10,10 +10,10 @@ _HERE = pathlib.Path(__file__).resolve().parent
 
 
 def launcher() -> str:
-    """The path of the program ``rlaunch`` that was installed with this package.
+    """Returns the path of the program ``rlaunch`` that was installed with this package.
 
-    For scripts that start jobs: ``subprocess.run([rlaunch.launcher(), "-n", "4", "train"])``. Another ``rlaunch`` in ``PATH`` does
-    not matter. ``FileNotFoundError``: the package was installed without the program.
+    Scripts start jobs with it: ``subprocess.run([rlaunch.launcher(), "-n", "4", "train"])``. Another ``rlaunch`` in ``PATH`` does not matter.
+    ``FileNotFoundError``: the package was installed without the program.
     """
     for path in _candidates():
         if path.is_file() and os.access(path, os.X_OK):

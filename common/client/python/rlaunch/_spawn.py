@@ -1,4 +1,4 @@
-"""Other programs of the same job, started and ended by a rank."""
+"""Other programs of the same job, which a rank starts and ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NONE = 2**64 - 1
 
 
 class SpawnedWorld(collections.namedtuple("SpawnedWorld", "number group hosts")):
-    """A world that was started: all of its ranks run. ``hosts`` has the host of each rank, in their order."""
+    """World that was started, with all of its ranks. ``hosts`` has the host of each rank, in their order."""
 
     __slots__ = ()
 
@@ -60,11 +60,11 @@ def spawn(
     tolerant: bool = False,
     bound: bool = False,
 ) -> SpawnedWorld:
-    """Starts programs as a new world of this job: ranks with numbers, MASTER_PORT and keys of their own.
+    """Starts programs as a new world of this job, whose ranks have numbers, MASTER_PORT and keys of their own.
 
-    Each program has ``argv``, and may have ``ranks``, ``env``, ``wdir`` and ``hosts``. Returns when all ranks run; if one cannot be started, none
-    remains. ``share``: on the slots of that group. ``tolerant``: a rank that fails does not end the job. ``bound``: the world is ended when this
-    rank has ended.
+    Each program has ``argv``, and may have ``ranks``, ``env``, ``wdir`` and ``hosts``. The function returns when all ranks run. If one cannot be
+    started, none remains. ``share``: a group on whose slots the ranks run. ``tolerant``: a rank that fails does not end the job. ``bound``: the
+    world ends with this rank.
     """
     flags = (1 if tolerant else 0) | (2 if bound else 0)
     words = b"\1" + struct.pack("<II", flags, tied) + _bytes(group) + _bytes(share)
@@ -83,7 +83,7 @@ def spawn(
 def end_world(number: int, grace: Optional[float] = None) -> None:
     """Ends the ranks of a world: SIGTERM, and SIGKILL for all of their sessions after ``grace`` seconds (``None``: the job's ``--grace``).
 
-    Returns at once. Keys ``rlaunch/ended/GROUP/RANK`` of the store tell how each rank has ended.
+    The function returns at once. Keys ``rlaunch/ended/GROUP/RANK`` of the store have the end of each rank.
     """
     nanoseconds = _NONE if grace is None else min(int(max(grace, 0.0) * 1e9), _NONE - 1)
     _order(b"\2" + struct.pack("<IQ", number, nanoseconds))

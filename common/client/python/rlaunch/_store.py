@@ -136,11 +136,11 @@ class _Handle:
 
 
 class Store:
-    """Keys and values, bytes in and bytes out (a ``str`` is its UTF-8). Threads may share one.
+    """Keys and values of the job. Values are bytes, and a ``str`` is encoded as UTF-8. Threads may share a store.
 
-    It outlives every process, and every host but the launcher's; outside rlaunch it is this process's own. ``space="round"`` is another one, of this round or generation of processes
-    alone. In a wrapped function waits end with the round, by ``Interrupted``. A ``timeout`` is seconds or a ``timedelta``; ``None`` is for as long as the
-    job runs.
+    The store outlives every process, and every host but the launcher's. Outside rlaunch it belongs to this process alone. ``space="round"`` is
+    a store of this round or generation. In a wrapped function, waits end with the round, by ``Interrupted``. A ``timeout`` is seconds or a
+    ``timedelta``. ``None`` waits as long as the job runs.
     """
 
     def __init__(self, space: str = "job") -> None:
@@ -151,24 +151,24 @@ class Store:
         self._prefix = b""
 
     def prefix(self, prefix: Bytes) -> "Store":
-        """The same, with this before every key."""
+        """A store in which every key has this prefix."""
         part = Store.__new__(Store)
         part._handle, part._prefix = self._handle, self._prefix + _encoded("prefix", prefix)
         return part
 
     def get(self, key: Bytes) -> Optional[bytes]:
-        """The value of a key; ``None``: there is none."""
+        """Returns the value of a key, or ``None``."""
         name, value = self._key(key), native.Buffer()
         code = self._lib.rl_store_get(self._raw, name, len(name), ctypes.byref(value))
         return self._taken(value) if self._found(code) else None
 
     def set(self, key: Bytes, value: Bytes) -> None:
-        """Gives a key a value."""
+        """Sets the value of a key."""
         name, data = self._key(key), _encoded("value", value)
         native.check(self._lib.rl_store_set(self._raw, name, len(name), data, len(data)))
 
     def add(self, key: Bytes, by: int = 1) -> int:
-        """Adds to a number in decimal, which begins with 0; the sum."""
+        """Adds to a decimal number, which is 0 at first. Returns the sum."""
         try:
             number = operator.index(by)
         except TypeError:
@@ -180,13 +180,13 @@ class Store:
         return total.value
 
     def append(self, key: Bytes, more: Bytes) -> int:
-        """Adds to the end of a value; its length."""
+        """Appends to a value. Returns its length."""
         name, data, length = self._key(key), _encoded("value", more), ctypes.c_int64()
         native.check(self._lib.rl_store_append(self._raw, name, len(name), data, len(data), ctypes.byref(length)))
         return length.value
 
     def compare_set(self, key: Bytes, expected: Optional[Bytes], desired: Bytes) -> Tuple[bool, Optional[bytes]]:
-        """Sets a key if it is as expected (``None``: does not exist): whether it was, and its value now."""
+        """Sets a key if its value is as expected (``None``: no such key). Returns whether it was, and the value after that."""
         name, is_set, now = self._key(key), ctypes.c_int(), native.Buffer()
         was = None if expected is None else ctypes.byref(native.bytes_of(_encoded("value", expected)))
         wanted = ctypes.byref(native.bytes_of(_encoded("value", desired)))
@@ -195,22 +195,22 @@ class Store:
         return bool(is_set.value), self._taken(now)
 
     def delete(self, key: Bytes) -> bool:
-        """Removes a key; whether there was one."""
+        """Removes a key. Returns whether it existed."""
         name = self._key(key)
         return self._found(self._lib.rl_store_delete(self._raw, name, len(name)))
 
     def check(self, keys: Iterable[Bytes]) -> bool:
-        """Whether all of them exist."""
+        """Returns whether all of these keys exist."""
         names = native.many_bytes([self._key(key) for key in _of_keys("check", keys)])
         return self._found(self._lib.rl_store_check(self._raw, names, len(names)))
 
     def wait(self, keys: Iterable[Bytes], timeout: Timeout = None) -> None:
-        """Waits until each of them has existed; ``StoreTimeout`` names those that do not."""
+        """Waits until each of these keys has existed. ``StoreTimeout`` names the missing keys."""
         names = native.many_bytes([self._key(key) for key in _of_keys("wait", keys)])
         self._in_slices(_seconds("wait", timeout), lambda ms: self._lib.rl_store_wait(self._raw, names, len(names), ms))
 
     def keys(self, prefix: Bytes = b"") -> List[bytes]:
-        """All keys that begin so, in order, without the prefix of this store."""
+        """Returns all keys with this prefix in order, without the prefix of this store."""
         found: List[bytes] = []
 
         def each(data: int, length: int, _: Optional[int]) -> int:
@@ -222,9 +222,9 @@ class Store:
         return [key[len(self._prefix) :] for key in found]
 
     def barrier(self, name: Bytes, ranks: Union[int, Iterable[int]], timeout: Timeout = None) -> None:
-        """Waits until all of these ranks (a number: so many, from 0) have come; ``StoreTimeout`` names those that have not.
+        """Waits for these ranks. A number stands for the ranks from 0 below it. ``StoreTimeout`` names the missing ranks.
 
-        They are numbers as ``RLAUNCH_RANK`` has them. Then the name is free for the next barrier.
+        Ranks are numbers of ``RLAUNCH_RANK``. After the barrier its name can be used again.
         """
         numbers, seconds = _ranks(ranks), _seconds("barrier", timeout)
         own = int(os.environ.get("RLAUNCH_RANK") or 0)

@@ -1,4 +1,4 @@
-"""Who a process is in its job."""
+"""Identity of a process in its job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Dict, Optional
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """Who a process is in its job: outside rlaunch, alone in a world of one."""
+    """Identity of a process in its job. Outside rlaunch, a process is a world of one."""
 
     rank: Optional[int]
     """Among those that work; ``None`` for one in reserve."""
@@ -61,7 +61,7 @@ def is_alone() -> bool:
 
 
 def world() -> World:
-    """Who this process is, at this moment."""
+    """Returns the identity of this process at this moment."""
     env = os.environ
     job_id = env.get("RLAUNCH_JOB_ID")
     if job_id is None:

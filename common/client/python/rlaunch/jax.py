@@ -1,6 +1,6 @@
-"""JAX: all that ``jax.distributed.initialize`` asks for.
+"""JAX: the arguments of ``jax.distributed.initialize``.
 
-Its processes cannot be restarted from within: the loss of one has every other one end itself. For those there is ``--max-restarts``.
+Processes of JAX cannot be restarted from within, because each of them ends itself when another is lost. Use ``--max-restarts`` for them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ WHOLE_PROCESSES_ONLY = (
 
 
 def initialize(**kwargs: Any) -> None:
-    """``jax.distributed.initialize`` for this job; what is given goes first. Outside rlaunch nothing, in a wrapped
-    function too: a process alone needs none. Below rlaunch it is refused there."""
+    """Calls ``jax.distributed.initialize`` for this job. Given arguments win. Outside rlaunch it does nothing. In a wrapped function below rlaunch
+    it is refused.
+    """
     from ._world import is_alone
 
     if is_alone():

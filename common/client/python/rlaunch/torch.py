@@ -1,7 +1,7 @@
-"""PyTorch: process groups that come out of what they wait for, and begin anew.
+"""PyTorch: process groups whose operations can be interrupted, and that begin anew.
 
-``Abort`` ends groups of NCCL by NCCL's own abort, all of them together. gloo has none: an operation that waits for a lost peer waits for its
-own time-out, half an hour by default. So the connections of its groups are shut down, and every operation on them fails at once.
+``Abort`` ends groups of NCCL by NCCL's own abort, all of them together. gloo has no abort: an operation that waits for a lost peer waits for its
+own timeout, half an hour by default. So the connections of its groups are closed, and every operation on them fails at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _all_groups() -> List[Any]:
 
 
 def shut_down_all() -> None:
-    """Makes all operations of all groups fail. Groups of NCCL are gone after it."""
+    """Makes all operations of all groups fail, and ends the groups of NCCL."""
     if not dist.is_available():
         return
     # Native, and quick: what waits for a peer comes out while NCCL is still asked.
@@ -86,7 +86,7 @@ def shut_down_nccl(group: Any, device: Any) -> None:
 
 
 def forget_all() -> None:
-    """torch forgets its groups, whole and half-made ones, and counts the next from 0 as all other ranks do."""
+    """Makes torch forget all groups, and count new ones from 0 as on all other ranks."""
     if not dist.is_available():
         return
     if dist.is_initialized():
@@ -105,7 +105,7 @@ def forget_all() -> None:
 
 
 class Finalize(_finalize.Finalize):
-    """For ``finalize``: torch forgets all groups, and gives memory of GPUs that nobody uses back."""
+    """Hook for ``finalize``, which makes torch forget all groups, and frees unused GPU memory."""
 
     def __call__(self, state: FrozenState) -> FrozenState:
         forget_all()
@@ -119,8 +119,9 @@ _made = (0, -1)
 
 
 def init_process_group(backend: Optional[str] = None, **kwargs: Any) -> None:
-    """``torch.distributed.init_process_group`` for the current round: at its MASTER_ADDR and MASTER_PORT, under keys that no group before
-    it in the same round has used. Without a backend: gloo, and NCCL for what GPUs have, if there are any."""
+    """Calls ``torch.distributed.init_process_group`` for the current round: at its MASTER_ADDR and MASTER_PORT, under keys that no earlier group
+    of the round has used. Without a backend, it is gloo, and NCCL for tensors on GPUs.
+    """
     global _made
     from . import _world
 
@@ -149,7 +150,7 @@ def _usual_backend() -> str:
 
 
 def store(prefix: str = "torch") -> Any:
-    """A ``torch.distributed.Store`` on the job's own: it outlives every rank and every host but the launcher's."""
+    """A ``torch.distributed.Store`` on the store of the job, which outlives every rank and every host but the launcher's."""
     from ._torch_store import TorchStore
 
     return TorchStore(prefix)

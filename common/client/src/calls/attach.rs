@@ -5,6 +5,7 @@ use super::record::{self, Record, nonce};
 use super::{Attached, Calls};
 use crate::kernel::send_all;
 use crate::{Error, Store};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rlaunch_core::wire::frozen::calls::hello::{self, ANSWER, HelloError, Secret};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -28,13 +29,17 @@ impl Calls {
     ) -> Result<Attached, Error> {
         let began = Instant::now();
         let left = || within.map(|within| within.saturating_sub(began.elapsed()));
-        let record = Record::wait(store, group, rank, within)?;
+        let mut record = Record::wait(store, group, rank, within)?;
         let secret = record::secret(store, group)?;
         let is_near = record.machine == record::machine();
         let failed = |source| Error::Worker { group: group.into(), rank, host: record.host.clone(), source };
         let stream = if is_near { near(&record) } else { far(&record, left()) }.map_err(failed)?;
         let patience = left().unwrap_or(PROOF).max(Duration::from_millis(1));
         prove(&stream, &secret, rank, patience).map_err(failed)?;
+        if let Stream::Unix(stream) = &stream {
+            // The entry of the store may name the process of another user.
+            record.pid = getsockopt(stream, PeerCredentials).map_or(0, |worker| worker.pid().unsigned_abs());
+        }
         // A child of the worker may hold the connection open after its end.
         let process = if is_near { crate::ffi::open_process(record.pid).ok() } else { None };
         let peer = self.add(&mut self.inner(), stream, process, &[])?;

@@ -243,3 +243,16 @@ fn wait_for_answers_ends_with_a_connection_or_a_moment_after_the_first_answer() 
     assert!(matches!(event, Some(Event::Closed(peer, _)) if peer == ends), "{event:?}");
     end(first);
 }
+
+#[test]
+fn number_of_a_worker_on_this_host_comes_from_the_kernel() {
+    let (_own, store) = store();
+    let (worker, controller) = (Calls::new().unwrap(), Calls::new().unwrap());
+    let identity = Record { size: 1, pid: 1, host: "here".into(), ..Record::default() };
+    worker.serve(&store, "liar", identity, false).unwrap();
+    let served = std::thread::Builder::new().spawn(move || worker.next(Some(SOON)).unwrap()).unwrap();
+    let attached = controller.attach(&store, "liar", 0, Some(SOON)).unwrap();
+    assert_eq!(attached.record.pid, std::process::id());
+    drop(controller);
+    served.join().unwrap();
+}

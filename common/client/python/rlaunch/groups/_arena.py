@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LEAST = 1 << 20
 """Bytes from which a buffer lies in shared memory."""
 
-_PAGE = 4096
+_PAGE = mmap.PAGESIZE
 
 
 def default_limit() -> int:

@@ -58,17 +58,12 @@ class _Apart:
 
 
 def _tensor(buffer: Any, dtype: str, shape: Sequence[int]) -> Any:
-    import warnings
-
     import torch
 
     kind = getattr(torch, dtype)
     if not memoryview(buffer).nbytes:
         return torch.empty(shape, dtype=kind)
-    with warnings.catch_warnings():
-        # In shared memory it is read-only, which torch has no word for.
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.frombuffer(buffer, dtype=kind).reshape(shape)
+    return torch.frombuffer(buffer, dtype=kind).reshape(shape)
 
 
 class _TorchPickler(pickle.Pickler):
@@ -115,7 +110,6 @@ def encode(value: Any, codec: int) -> List[Any]:
 def decode(parts: Sequence[Any], codec: int) -> Any:
     """The value of parts. Pickle runs code: whoever is in the job may do that."""
     if codec == PICKLE:
-        # Buffers of the wire can be written, those in shared memory cannot.
         return pickle.loads(parts[0], buffers=parts[1:])
     if codec == JSON:
         import json
@@ -135,27 +129,49 @@ def decode_as(parts: Sequence[Any], codec: int, expected: int) -> Any:
     return decode(parts, codec)
 
 
-def described(error: BaseException) -> List[bytes]:
-    """An exception as texts: its type, its message, its traceback without the frames of this package."""
-    import traceback
+def named(error: BaseException) -> str:
+    """An exception as a text: its type and its message. Each method of it may fail."""
+    name, text, _ = described(error)
+    return f"{name.decode()}: {text.decode()}"
 
+
+def described(error: BaseException) -> List[bytes]:
+    """An exception as texts: its type, its message, its traceback without the frames of this package. Each method of it may fail."""
     kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    frames = error.__traceback__
-    here = __name__.rsplit(".", 1)[0]
-    while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith(here) and frames.tb_next:
-        frames = frames.tb_next
-    lines = traceback.format_exception(kind, error, frames)
-    return [text.encode("utf-8", "replace")[: 256 << 10] for text in (name, str(error), "".join(lines))]
+
+    def name() -> str:
+        return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+    def trace() -> str:
+        import traceback
+
+        frames = error.__traceback__
+        here = __name__.rsplit(".", 1)[0]
+        while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith(here) and frames.tb_next:
+            frames = frames.tb_next
+        return "".join(traceback.format_exception(kind, error, frames))
+
+    texts = []
+    for make in (name, lambda: str(error), trace):
+        try:
+            texts.append(str.encode(make(), "utf-8", "replace")[: 256 << 10])
+        except BaseException:
+            texts.append(b"<no text: its method failed>")
+    return texts
 
 
 def encode_error(error: BaseException, codec: int) -> List[Any]:
-    """An exception as parts; none if it cannot be rebuilt from them."""
-    if codec != PICKLE:
+    """An exception as parts; none if it cannot be rebuilt from them and printed, or if it would end a loop or a task of the caller."""
+    if codec != PICKLE or not _is_plain(error):
         return []
     try:
         parts = [pickle.dumps(error)]
         rebuilt = pickle.loads(parts[0])
-    except Exception:
+        can_be_printed = all(make(rebuilt) is not None for make in (str, repr))
+    except BaseException:
         return []
-    return parts if isinstance(rebuilt, BaseException) else []
+    return parts if can_be_printed and _is_plain(rebuilt) else []
+
+
+def _is_plain(error: Any) -> bool:
+    return isinstance(error, Exception) and not isinstance(error, (StopIteration, StopAsyncIteration))

@@ -11,6 +11,7 @@ import weakref
 from . import _calls as wire
 from . import _codec as codec
 from . import _notice as notice
+from . import _sessions
 from ._arena import LEAST, Arena
 from ._calls import NOBODY, SLICE, Calls, Event
 from ._errors import CallTimeout, Cancelled, RemoteTraceback, WorkerDied, WorkerError
@@ -28,7 +29,7 @@ _decoding = threading.Lock()
 
 
 class Future:
-    """The result of a call that may not have come yet."""
+    """Result of a call, which the worker may not have sent yet."""
 
     # Of the class until they change: a call of many workers makes as many futures.
     _event: Optional[Event] = None
@@ -48,7 +49,7 @@ class Future:
         return self._worker.rank
 
     def done(self) -> bool:
-        """Whether there is a result, or an error."""
+        """Whether the worker has sent a result or an error."""
         return self._is_done
 
     def cancelled(self) -> bool:
@@ -56,13 +57,13 @@ class Future:
         return isinstance(self._error, Cancelled)
 
     def result(self, timeout: Optional[float] = None) -> Any:
-        """The result: waits for it, at most for so many seconds. Raises what the method has raised."""
+        """Waits for the result, up to ``timeout`` seconds, and returns it. Raises the exception of the method if it failed."""
         if not self._is_done and not self._controller.wait(self.done, timeout, self._awaited):
             raise CallTimeout(f"{self._method} of rank {self.rank} has not returned after {timeout:g} s")
         return self._decoded()
 
     def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
-        """What the method has raised; ``None``: it has returned."""
+        """Waits like `result`, and returns the exception of the method, or ``None``."""
         try:
             self.result(timeout)
         except CallTimeout:
@@ -72,7 +73,7 @@ class Future:
         return None
 
     def cancel(self) -> bool:
-        """The result is not wanted any more. An ``async`` method is cancelled, a plain one does not begin if it has not. False: it is done."""
+        """Cancels the call: an ``async`` method is cancelled, and a plain method does not begin. False: the call has ended already."""
         return self._controller.cancel(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -102,7 +103,7 @@ class Future:
             else:
                 self._value = codec.decode_as(event.parts, event.codec, self._worker.codec) if event.parts else None
         except Exception as error:
-            text = f"the result of {self._method} cannot be rebuilt here: {error}"
+            text = f"the result of {self._method} cannot be rebuilt here: {codec.named(error)}"
             self._error = WorkerError(self.rank, type(error).__name__, text, "")
 
     def _on_event(self, event: Event) -> None:
@@ -116,7 +117,7 @@ class Future:
 
 
 class Stream(Future):
-    """The items of a generator of a worker's: for ``for`` and ``async for``. At most 16 are on their way."""
+    """Items of a worker's generator, for ``for`` and ``async for``. At most 16 items are ahead of the reader."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -167,7 +168,7 @@ class Stream(Future):
         raise StopAsyncIteration
 
     def result(self, timeout: Optional[float] = None) -> List[Any]:
-        """All items."""
+        """Waits for all items, up to ``timeout`` seconds, and returns them as a list."""
         until = None if timeout is None else time.monotonic() + timeout
         items = []
         while True:
@@ -186,11 +187,11 @@ class Stream(Future):
         return collected().__await__()
 
     def close(self) -> None:
-        """No more items are wanted."""
+        """Cancels the generator."""
         self.cancel()
 
     async def aclose(self) -> None:
-        """The same, as an asynchronous generator has it."""
+        """Cancels the generator, under the name that asynchronous generators have."""
         self.cancel()
 
     def __del__(self) -> None:
@@ -450,6 +451,7 @@ class Controller:
         with self._turn:
             if worker.death is None:
                 worker.death = worker.make_death()
+                worker.seen_at = _sessions.now()
             if worker.arena is not None:
                 worker.arena.forget(worker.peer)
             for call in [call for call, pending in self._pending.items() if worker.peer in pending]:
@@ -493,18 +495,18 @@ def rebuilt(event: Event, rank: int, host: str, kind: int) -> BaseException:
     if event.parts and kind == codec.PICKLE:
         try:
             error = codec.decode(event.parts, codec.PICKLE)
-        except Exception:
-            error = None
-        if isinstance(error, BaseException):
             error.__cause__ = RemoteTraceback(rank, host, trace)
-            return error
+            if isinstance(error, Exception):
+                return error
+        except Exception:
+            pass  # Its texts do.
     error = WorkerError(rank, type_name, text, trace)
     error.__cause__ = RemoteTraceback(rank, host, trace)
     return error
 
 
 def get(futures: Any, timeout: Optional[float] = None) -> Any:
-    """The result of a future, or the results of several, in their order. The first that has failed raises its error."""
+    """Waits for the result of a future, or the results of several in their order. The first failure raises its error at once."""
     if isinstance(futures, Future):
         return futures.result(timeout)
     futures = list(futures)
@@ -551,7 +553,7 @@ def _has_failed(future: Future) -> bool:
 def wait(
     futures: Iterable[Future], num_returns: int = 1, timeout: Optional[float] = None
 ) -> Tuple[List[Future], List[Future]]:
-    """Waits until so many futures are done. Those that are, and those that are not."""
+    """Waits until ``num_returns`` futures are done. Returns a list of the futures that are done, and one of the others."""
     futures = list(futures)
     if not 0 < num_returns <= len(futures):
         raise ValueError(f"num_returns is {num_returns}, and there are {len(futures)} futures")

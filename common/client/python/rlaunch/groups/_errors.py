@@ -1,4 +1,4 @@
-"""What can go wrong with a worker."""
+"""Errors of workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class End(collections.namedtuple("End", "how code signal asked host last_words", defaults=(-1, 0, False, "", ""))):
-    """How a worker ended.
+    """End of a worker.
 
     ``how`` is ``exit``, ``signal``, ``not_started``, ``host_lost`` or ``unknown``. ``code`` is its exit code as a shell shows it; -1: not
     known. ``asked``: rlaunch had ordered it to end. ``last_words`` is the end of its stderr.
@@ -49,7 +49,7 @@ class End(collections.namedtuple("End", "how code signal asked host last_words",
 
 
 class WorkerDied(Error):
-    """A worker has ended: its calls fail, now and later."""
+    """Error of all calls of a worker that has ended."""
 
     def __init__(self, group: str, rank: int, host: str, find: Callable[[], Optional[End]]) -> None:
         super().__init__(group, rank, host)
@@ -59,7 +59,7 @@ class WorkerDied(Error):
 
     @property
     def end(self) -> End:
-        """How it ended, as the launcher found it: waits for that for up to a second."""
+        """The end of the worker, as the launcher found it. Waits for it for up to one second."""
         find, self._find = self._find, None
         if find is not None:
             self._end = find()
@@ -67,12 +67,12 @@ class WorkerDied(Error):
 
     @property
     def how(self) -> str:
-        """How it ended, in words."""
+        """The end of the worker, as a text."""
         return str(self.end)
 
     @property
     def last_words(self) -> str:
-        """The end of its stderr."""
+        """The last lines that the worker wrote to stderr."""
         return self.end.last_words
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ def _died(group: str, rank: int, host: str, end: End) -> WorkerDied:
 
 
 class WorkerError(Error):
-    """A method has raised an exception that cannot be rebuilt here: its type, text and traceback, and the rank."""
+    """Error of a method whose exception cannot be rebuilt here: the rank, and the type, text and traceback of the exception."""
 
     def __init__(self, rank: int, type_name: str, text: str, traceback: str) -> None:
         super().__init__(rank, type_name, text, traceback)
@@ -100,7 +100,7 @@ class WorkerError(Error):
 
 
 class RemoteTraceback(Exception):
-    """The cause of an exception that a method has raised: where that was."""
+    """Cause of an exception that a method has raised, with the rank, the host and the traceback."""
 
     def __init__(self, rank: int, host: str, traceback: str) -> None:
         super().__init__(rank, host, traceback)
@@ -111,8 +111,8 @@ class RemoteTraceback(Exception):
 
 
 class Cancelled(Error):
-    """The call was cancelled."""
+    """Error of a call that was cancelled."""
 
 
 class CallTimeout(Error, TimeoutError):
-    """A result did not come in time."""
+    """Error of a wait whose time has passed."""

@@ -12,6 +12,7 @@ from .._store import Store
 from . import _calls as wire
 from . import _codec as codec
 from . import _notice as notice
+from . import _sessions
 from ._arena import Arena, default_limit
 from ._calls import Event
 from ._controller import Controller, Future, Stream, controller, get, rebuilt
@@ -31,6 +32,8 @@ _KEYWORDS_ONLY = (
 
 _OUTSIDE = "worker groups need a job: start this program with rlaunch (rlaunch -n 1 --lead python ...)"
 
+_TIED = "tied is a number: as many workers after each other work on the same data"
+
 _START = 600.0
 """Seconds for a start, where nothing else is given."""
 
@@ -39,7 +42,7 @@ _PATIENCE = 1.0
 
 
 class Worker:
-    """A worker of a group: ``group.workers[0].method(name=value)`` is a future, or a stream if the method is a generator."""
+    """Worker of a group. ``group.workers[0].method(name=value)`` returns a future, or a stream if the method is a generator."""
 
     def __init__(self, group: "WorkerGroup", rank: int, peer: native.Peer, arena: Optional[Arena]) -> None:
         self.group, self.rank, self.codec = group, rank, group._codec
@@ -49,6 +52,8 @@ class Worker:
         self.arena = arena if self.is_near and arena is not None and arena.size else None
         self.has_arena = False
         self.death: Optional[WorkerDied] = None
+        self.seen_at = _sessions.now()
+        """Since the start of the host: until then its process had this number."""
         self.refusal = ""
 
     def __getattr__(self, name: str) -> "Method":
@@ -89,7 +94,7 @@ class Method:
 
 
 class MultiWorkerFuture:
-    """The futures of a sharded call, and whose results are returned."""
+    """Futures of a sharded call, and the ranks whose results `get_results` returns."""
 
     def __init__(
         self,
@@ -110,7 +115,7 @@ class MultiWorkerFuture:
         return [values[positions[worker]] for worker in self.return_from_workers if worker in positions]
 
     def get_results(self, worker_group: Any = None, return_generators_as_proxies: bool = False) -> List[Any]:
-        """The results of the workers that return one. If any call is a generator, the items of all calls in their order."""
+        """Waits for the results of ``return_from_workers``. If any method is a generator, returns the items of all calls in their order."""
         if return_generators_as_proxies:
             return self._returned(self.futures)
         if any(isinstance(future, Stream) for future in self.futures):
@@ -123,7 +128,7 @@ class MultiWorkerFuture:
 
 
 class WorkerGroup:
-    """A group of workers that this program drives.
+    """Group of workers whose methods this program calls.
 
     ``WorkerGroup("pkg.mod.Class", n=4)`` starts them, ``WorkerGroup.attach("gen")`` finds those that the command line has started. Method
     names and keywords are those of NeMo-RL's ``RayWorkerGroup``.
@@ -146,10 +151,11 @@ class WorkerGroup:
         start_timeout: float = _START,
         serializer: str = "pickle",
         arena: Optional[int] = None,
-        python: Optional[str] = None,
+        python: Union[str, Sequence[str], None] = None,
     ) -> None:
-        from ._start import ended, started
+        from ._start import ended, number, started
 
+        tied = number(_TIED, tied)
         refuse_while_importing()
         kind = codec.codec_of(serializer)
         world = started(worker, n, ppn, hosts, env, share, name, tied, python)
@@ -176,10 +182,13 @@ class WorkerGroup:
         serializer: str = "pickle",
         arena: Optional[int] = None,
     ) -> "WorkerGroup":
-        """The group that the command line has started with ``--group NAME``. ``args`` and ``kwargs`` make the object of each worker.
+        """Connects to the group that the command line has started with ``--group NAME``. ``args`` and ``kwargs`` make the object of each worker.
 
         A name that no group of the job has is ``Refused``. With ``start_timeout`` another rank may start the group meanwhile.
         """
+        from ._start import number
+
+        tied = number(_TIED, tied)
         refuse_while_importing()
         group = cls.__new__(cls)
         group._open(name, None, sharding, codec.codec_of(serializer), arena, tied)
@@ -301,19 +310,20 @@ class WorkerGroup:
 
     @property
     def worker_metadata(self) -> List[Dict[str, Any]]:
-        """What is known of each worker."""
+        """A dict for each worker. ``bundle_indices`` of the first of tied workers has the host and the local ranks of all of them."""
         hosts = list(dict.fromkeys(worker.host for worker in self._workers))
         seen: Dict[str, int] = {}
         metadata = []
         for worker in self._workers:
             local = seen[worker.host] = seen.get(worker.host, -1) + 1
+            node, is_leader = hosts.index(worker.host), worker.rank % self._tied == 0
             metadata.append(
                 {
-                    "node_idx": hosts.index(worker.host),
+                    "node_idx": node,
                     "local_rank": local,
                     "global_rank": worker.rank,
                     "name": f"{self.name}/{worker.rank}",
-                    "bundle_indices": None,
+                    "bundle_indices": (node, list(range(local, local + self._tied))) if is_leader else None,
                     "dp_shard_idx": worker.rank // self._tied,
                 }
             )
@@ -423,7 +433,7 @@ class WorkerGroup:
         common_kwargs: Optional[Dict[str, Any]] = None,
         **kwargs: Any,
     ) -> MultiWorkerFuture:
-        """Calls a method with the part of the data that the coordinates of each worker ask for."""
+        """Calls a method on each worker with the part of the data for its coordinates."""
         assert not args, _KEYWORDS_ONLY.format("run_all_workers_sharded_data")
         plan = plan_sharded(
             self.sharding_annotations,
@@ -461,7 +471,7 @@ class WorkerGroup:
     def get_all_worker_results(
         self, future_bundle: MultiWorkerFuture, return_generators_as_proxies: bool = False
     ) -> List[Any]:
-        """The results of a sharded call."""
+        """Waits for the results of a sharded call."""
         return future_bundle.get_results(self, return_generators_as_proxies=return_generators_as_proxies)
 
     # ---- Ends ----
@@ -496,9 +506,10 @@ class WorkerGroup:
     def shutdown(
         self, cleanup_method: Optional[str] = None, timeout: Optional[float] = 30.0, force: bool = False
     ) -> bool:
-        """Ends all workers. ``cleanup_method`` is called on each before, for up to ``timeout`` seconds; with ``force`` it is not.
+        """Ends all workers. Before that, ``cleanup_method`` is called on each, for up to ``timeout`` seconds, unless ``force`` is given.
 
-        True if all went well: each cleanup returned, and each worker ended as it was to. ``group.ends`` has the end of each.
+        True: the cleanup returned on each worker that was alive, and each of these ended with exit code 0, or because rlaunch ended it.
+        A worker that died earlier does not count: its calls have failed. ``group.ends`` has the end of each worker.
         """
         if not self._all:
             return True

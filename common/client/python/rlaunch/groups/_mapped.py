@@ -12,22 +12,28 @@ if TYPE_CHECKING:
 
     from ._calls import Region
 
-_PROT_READ, _MAP_SHARED = 1, 1
+_PROT_READ, _PROT_WRITE, _MAP_PRIVATE, _MAP_NORESERVE, _MADV_DONTNEED = 1, 2, 2, 0x4000, 4
 """As the module mmap has them, whose import a start would wait for."""
 
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+_UNCHANGED = bytes(flags for flags in range(256) if flags & 0x20 or not flags & 0xC0)
+"""Highest bytes of /proc/self/pagemap for pages of the file (bit 61), and for those neither in memory (63) nor in swap (62)."""
+
 
 class Mapped:
-    """The memory file of a controller: read-only."""
+    """The memory file of a controller. A page that this process writes to becomes its own copy."""
 
     def __init__(self, path: str, size: int) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
+        self._libc = libc = ctypes.CDLL(None, use_errno=True)
         libc.mmap.restype = ctypes.c_void_p
         libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            address = libc.mmap(None, size, _PROT_READ, _MAP_SHARED, fd, 0)
+            address = libc.mmap(None, size, _PROT_READ | _PROT_WRITE, _MAP_PRIVATE | _MAP_NORESERVE, fd, 0)
         finally:
             os.close(fd)
         if address in (None, _MAP_FAILED):
@@ -42,5 +48,19 @@ class Mapped:
         import weakref
 
         memory = (ctypes.c_char * region.len).from_address(self._address + region.offset)
-        weakref.finalize(memory, when_unused, region.offset).atexit = False
-        return memoryview(memory).toreadonly().cast("B")
+        weakref.finalize(memory, self._give_back, region, when_unused).atexit = False
+        return memoryview(memory).cast("B")
+
+    def _give_back(self, region: Region, when_unused: Callable[[int], Any]) -> None:
+        # The next value in this region is seen through pages of the file only. To map all of them anew takes longer than to look.
+        address, pages = self._address + region.offset, -(-region.len // _PAGE)
+        try:
+            with open("/proc/self/pagemap", "rb", buffering=0) as file:
+                file.seek(address // _PAGE * 8)
+                flags = file.read(pages * 8)[7::8]
+            is_changed = len(flags) < pages or bool(flags.translate(None, _UNCHANGED))
+        except OSError:
+            is_changed = True
+        if is_changed:
+            self._libc.madvise(address, pages * _PAGE, _MADV_DONTNEED)
+        when_unused(region.offset)

@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 _GRACE = 5.0
 """Seconds between TERM and KILL."""
 
+_WORKER = (
+    "import gc, sys; gc.disable(); cut = sys.argv.index('', 2); "
+    "sys.path[:] = dict.fromkeys([*sys.argv[2:cut], *filter(None, sys.path), *sys.argv[cut + 1:]]); del sys.argv[2:]; "
+    "from rlaunch.groups.worker import main; sys.exit(main(sys.argv[1:]))"
+)
+"""The program of a worker: its words are a class, and the paths before and after those of the interpreter.
+
+With ``-c`` and ``-m`` Python looks for modules in the current directory first, which may be of another user. This program imports nothing
+but built-in modules before it has taken that directory out.
+"""
+
 
 def path_of(worker: Any) -> Tuple[str, str]:
     """The path of a class, and the directory of its module if that is the program itself."""
@@ -36,6 +47,29 @@ def path_of(worker: Any) -> Tuple[str, str]:
     return f"{os.path.splitext(name)[0]}.{worker.__name__}", directory
 
 
+def _program(path: str, directory: str, python: Union[str, Sequence[str], None], former: str) -> List[str]:
+    """The words of a worker, which looks for modules where this program does, but for a former PYTHONPATH."""
+    paths = [os.path.abspath(path) for path in sys.path if isinstance(path, str)]
+    replaced = {os.path.abspath(path) for path in former.split(os.pathsep)} if former else ()
+    library, archive = os.path.dirname(os.__file__), f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
+    cut = next((at for at, path in enumerate(paths) if path == library or os.path.basename(path) == archive), len(paths))
+    front = [*filter(None, [directory]), *(path for path in paths[:cut] if path not in replaced)]
+    if not python:
+        flags = {"isolated": "-I", "ignore_environment": "-E", "no_user_site": "-s", "no_site": "-S"}
+        python = [sys.executable, *(flag for name, flag in flags.items() if getattr(sys.flags, name))]
+    else:
+        # Another interpreter may have another library.
+        python, paths = [python] if isinstance(python, str) else list(python), []
+    return [*python, "-c", _WORKER, path, *front, "", *paths[cut:]]
+
+
+def _at_start() -> Dict[str, str]:
+    """The environment with which this program was started."""
+    with open("/proc/self/environ", "rb") as file:
+        entries = os.fsdecode(file.read()).split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
 def started(
     worker: Any,
     n: Optional[int],
@@ -45,7 +79,7 @@ def started(
     share: Optional[str],
     name: Optional[str],
     tied: int,
-    python: Optional[str],
+    python: Union[str, Sequence[str], None],
 ) -> Any:
     """Starts all workers as a world of this job, or none."""
     if "RLAUNCH_JOB_ID" not in os.environ:
@@ -53,15 +87,28 @@ def started(
     from .._spawn import spawn
 
     path, directory = path_of(worker)
-    env = {key: str(value) for key, value in (env or {}).items()}
-    if directory:
-        before = env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, before]))
-    argv = [python or sys.executable, "-m", "rlaunch.groups.worker", path]
+    if not isinstance(env or {}, dict):
+        raise TypeError(f"env is one dict for all workers, got {env!r:.80}: configure_worker of the class returns variables for each")
+    before = _at_start()
+    # A worker has devices of its own.
+    changed = {name: value for name, value in os.environ.items() if before.get(name) != value and "_VISIBLE_" not in name}
+    env = {**changed, **{key: str(value) for key, value in (env or {}).items()}}
+    argv = _program(path, directory, python, before.get("PYTHONPATH", "") if "PYTHONPATH" in env else "")
     programs = [
         {"argv": argv, "ranks": count, "env": env, "hosts": names} for count, names in _places(n, ppn, hosts)
     ]
     return spawn(programs, group=name or "", share=share or "", tied=tied, tolerant=True, bound=True)
+
+
+def number(meaning: str, value: Any) -> int:
+    """A number that is 0 or more. Other values are an error that says what the argument is."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{meaning}, got {value!r:.80}") from None
+    if not 0 <= number < 1 << 32:
+        raise ValueError(f"{meaning}, got {number}")
+    return number
 
 
 def _places(
@@ -69,24 +116,25 @@ def _places(
 ) -> List[Tuple[int, List[str]]]:
     """Numbers of workers, each with the hosts that they may be on; no hosts: the launcher chooses."""
     if n is not None:
-        try:
-            n = operator.index(n)
-        except TypeError:
-            raise TypeError(f"n is a number of workers, got {n!r:.80}") from None
+        n = number("n is a number of workers", n)
+    names = list(hosts or ())
+    if isinstance(hosts, (str, bytes)) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"hosts is a list of names, got {hosts!r:.80}")
     if ppn is None:
-        if n is None or n < 1:
+        if not n:
             raise ValueError(f"a group has at least one worker: n={n!r}")
-        return [(n, list(hosts or ()))]
-    if not hosts:
+        return [(n, names)]
+    if not names:
         raise ValueError("ppn needs hosts: the names of the hosts that the workers are to run on")
-    counts = [ppn] * len(hosts) if isinstance(ppn, int) else list(ppn)
-    if len(counts) != len(hosts):
-        raise ValueError(f"ppn has {len(counts)} numbers for {len(hosts)} hosts")
-    if min(counts) < 0 or sum(counts) < 1:
+    meaning = "ppn is a number of workers for each host, or a list of such numbers"
+    counts = [number(meaning, one) for one in ppn] if isinstance(ppn, (list, tuple)) else [number(meaning, ppn)] * len(names)
+    if len(counts) != len(names):
+        raise ValueError(f"ppn has {len(counts)} numbers for {len(names)} hosts")
+    if sum(counts) < 1:
         raise ValueError(f"a group has at least one worker: ppn={ppn!r}")
     if n is not None and n != sum(counts):
         raise ValueError(f"n={n}, and ppn asks for {sum(counts)} workers")
-    return [(count, [host]) for host, count in zip(hosts, counts) if count]
+    return [(count, [host]) for host, count in zip(names, counts) if count]
 
 
 def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
@@ -97,6 +145,9 @@ def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
 
     def wait(patience: float) -> None:
         controller.wait(lambda: all(worker.death is not None for worker in alive), patience, lambda: f"the end of group {group.name}")
+
+    def signal(signo: int) -> None:
+        _sessions.send({worker.pid: worker.seen_at for worker in alive if worker.is_near and worker.death is None}, signo)
 
     if not force:
         controller.calls.send([worker.peer for worker in alive], wire.END)
@@ -115,12 +166,12 @@ def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
             if any(worker.death is None for worker in alive):
                 print(f"rlaunch: group {group.name} cannot be ended: {error}", file=sys.stderr)
     else:
-        _signal(alive, SIGTERM)
+        signal(SIGTERM)
     wait(_GRACE * 2)
     if not group._world:
-        _signal(alive, SIGKILL)
+        signal(SIGKILL)
         wait(_GRACE)
-    near = {worker.pid for worker in workers if worker.is_near and worker.death is not None}
+    near = {worker.pid: worker.seen_at for worker in workers if worker.is_near and worker.death is not None}
     if near:
         _sessions.end(near, 0.0 if force else _GRACE)
     _collect(group, workers)
@@ -139,12 +190,3 @@ def _collect(group: Any, workers: Sequence[Any]) -> None:
     for worker in unknown:
         group.ends[worker.rank] = group._end_of(worker.rank, 0) or End("unknown", host=worker.host)
 
-
-def _signal(workers: Sequence[Any], signo: int) -> None:
-    """Signals the sessions of workers on this host that have not ended."""
-    for worker in workers:
-        if worker.death is None and worker.is_near:
-            try:
-                os.killpg(worker.pid, signo)
-            except (ProcessLookupError, PermissionError):
-                pass

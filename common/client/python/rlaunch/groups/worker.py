@@ -100,6 +100,10 @@ def _defaults(kind: type) -> Dict[str, Any]:
     return (options.get("runtime_env") or {}).get("env_vars") or {}
 
 
+_LEAVES = (SystemExit, KeyboardInterrupt)
+"""Exceptions of a method that end the worker. The caller gets all others."""
+
+
 class Cancel(Exception):
     """The reader of a generator has gone."""
 
@@ -180,6 +184,8 @@ class Worker:
 
             call.more = asyncio.Event()
             call.task = self.loop.create_task(self.run_async(call, kind))
+            # Also if it is cancelled before it has begun.
+            call.task.add_done_callback(lambda _: self.drop(call))
         else:
             self.main.put(call)
 
@@ -243,8 +249,8 @@ class Worker:
             if len(parts) > 1:
                 parts = [self.part(call.peer, part) for part in parts]
             return codec.decode(parts, call.codec)
-        except Exception as error:
-            raise TypeError(f"the arguments of {call.method} cannot be rebuilt in the worker: {type(error).__name__}: {error}") from error
+        except BaseException as error:
+            raise TypeError(f"the arguments of {call.method} cannot be rebuilt in the worker: {codec.named(error)}") from error
 
     def drop(self, call: Call) -> None:
         """A call is over. What it holds of the shared memory is given back."""
@@ -260,9 +266,9 @@ class Worker:
             return
         try:
             parts = codec.encode(value, call.codec)
-        except Exception as error:
+        except BaseException as error:
             what = "an item" if kind == wire.ITEM else "the result"
-            raise TypeError(f"{what} of {call.method} cannot be sent: {type(error).__name__}: {error}") from error
+            raise TypeError(f"{what} of {call.method} cannot be sent: {codec.named(error)}") from error
         self.calls.send((call.peer,), kind, call.number, (), parts, call.codec)
 
     def fail(self, call: Call, error: BaseException) -> None:
@@ -289,7 +295,9 @@ class Worker:
                 value = getattr(self.object, call.method)(**kwargs)
                 del kwargs
                 self.answer(call, wire.RETURN, value)
-        except Exception as error:
+        except _LEAVES:
+            raise
+        except BaseException as error:
             self.fail(call, error)
         finally:
             self.drop(call)
@@ -311,7 +319,9 @@ class Worker:
                 if value is not None or self.was_long:
                     self.answer(_bare(peer, number, name), wire.RETURN, value)
                     return None
-            except Exception as error:
+            except _LEAVES:
+                raise
+            except BaseException as error:
                 self.was_long = clock() - began > _LONG
                 self.fail(_bare(peer, number, name), error)
                 return None
@@ -439,12 +449,23 @@ class Worker:
         loop = self.loop = asyncio.new_event_loop()
         loop.add_reader(self.calls.fileno(), self.on_readable)
         loop.call_soon(self.on_readable)  # The first frames may have been read with the one before.
-        thread = threading.Thread(target=loop.run_forever, name="rlaunch-worker-loop", daemon=True)
+
+        def run_loop() -> None:
+            try:
+                while not self.is_over:  # A method may have stopped it.
+                    loop.run_forever()
+            except BaseException as error:
+                # A task left the worker: the main thread does so.
+                self.main.put(error)
+
+        thread = threading.Thread(target=run_loop, name="rlaunch-worker-loop", daemon=True)
         thread.start()
         while True:
             call = self.main.get()
             if call is None:
                 break
+            if isinstance(call, BaseException):
+                raise call
             self.run(call)
         # Cancelled tasks run their `finally` first.
         asyncio.run_coroutine_threadsafe(self.finish(), loop).result(timeout=5)
@@ -477,12 +498,12 @@ class Worker:
                 self.answer(call, wire.RETURN, await method(**kwargs))
             else:
                 await self.run_stream(call, method(**kwargs))
-        except asyncio.CancelledError:
-            pass
-        except Exception as error:
-            self.fail(call, error)
-        finally:
-            self.drop(call)
+        except _LEAVES as error:
+            self.main.put(error)
+        except BaseException as error:
+            # A method that cancels itself still owes an answer.
+            if not (isinstance(error, asyncio.CancelledError) and (call.is_cancelled or self.is_over)):
+                self.fail(call, error)
 
     async def run_stream(self, call: Call, items: Any) -> None:
         try:
@@ -531,8 +552,6 @@ def main(arguments: List[str]) -> int:
         raise SystemExit(
             "rlaunch.groups.worker: this process is in no group: start it with rlaunch --group NAME -n 4 python -m rlaunch.groups.worker pkg.mod.Class"
         )
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     # Objects of the interpreter and of this package stay as they are: collections, and the last of them at the end, pass over them.
     gc.enable()
     gc.freeze()
@@ -547,7 +566,7 @@ def main(arguments: List[str]) -> int:
         if os.getsid(0) == os.getpid() and _had_children():
             from rlaunch.groups import _sessions
 
-            _sessions.end({os.getpid()}, _GRACE)
+            _sessions.end({os.getpid(): float("inf")}, _GRACE)
     except _errors.Error:
         import traceback
 

@@ -245,7 +245,7 @@ class Call:
             _hook(self._wrapper.initialize, self.state)
             end.part = "the function"
             try:
-                self._check_health()
+                self._check_health(self._wrapper.health_check)
             except exception.HealthCheckError as error:
                 end.unhealthy = error
                 return
@@ -261,9 +261,9 @@ class Call:
         except BaseException as error:
             end.fatal = error
 
-    def _check_health(self) -> None:
+    def _check_health(self, hook: Any) -> None:
         try:
-            _hook(self._wrapper.health_check, self.state)
+            _hook(hook, self.state)
         except Exception as error:
             raise exception.HealthCheckError(told(error)) from error
 
@@ -293,7 +293,7 @@ class Call:
                 forget()
         try:
             _hook(wrapper.finalize, state)
-            self._check_health()
+            self._check_health(self._wrapper.restart_health_check)
         except Exception as error:
             raise error from why
         self._session.ready(self._words.values(state))

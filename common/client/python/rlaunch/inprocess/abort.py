@@ -1,26 +1,35 @@
-"""The hook ``abort``: what gets a rank out of what it waits for."""
+"""The hook ``abort``, which ends the operations that a rank waits for."""
 
 import abc
 import sys
-from typing import Any
+from typing import Any, Optional
 
+from .. import _said
 from .state import FrozenState
 
 
 class Abort(abc.ABC):
-    """Called in a thread of its own, while the function may still run: makes whatever that waits for fail.
+    """Base class of abort hooks. A hook runs in a thread of its own while the function may still run, and makes blocking operations fail.
 
-    It is given what the round is. An exception is reported, and does not stop the restart.
+    Its argument is the state of the round. An exception of the hook is reported, and does not stop the restart.
     """
 
     @abc.abstractmethod
     def __call__(self, state: FrozenState) -> FrozenState:
-        """Does it, and returns the state that it was given."""
+        """Runs the hook. Returns its argument."""
         raise NotImplementedError
 
 
 class AbortTorchDistributed(Abort):
-    """Ends all process groups of torch, those of gloo as well. Nothing where torch is not loaded."""
+    """Hook that ends all process groups of torch, those of gloo as well. Without torch it does nothing.
+
+    ``torch_fr_trace_path`` has no effect, with one message: torch writes the traces of its Flight Recorder itself.
+    """
+
+    def __init__(self, torch_fr_trace_path: Optional[str] = None) -> None:
+        self.torch_fr_trace_path = torch_fr_trace_path
+        if torch_fr_trace_path is not None:
+            _said.once("AbortTorchDistributed: torch_fr_trace_path: without effect; set TORCH_NCCL_DUMP_ON_TIMEOUT=1")
 
     @staticmethod
     def shutdown_all_process_group_backends() -> None:
@@ -42,7 +51,7 @@ class AbortTorchDistributed(Abort):
         return state
 
     def forget(self) -> None:
-        """Once the function was left: torch forgets its groups, so that they can be made anew."""
+        """Makes torch forget its groups after the function was left, so that they can be made anew."""
         if "torch" in sys.modules:
             from rlaunch import torch as groups
 
@@ -50,11 +59,21 @@ class AbortTorchDistributed(Abort):
 
 
 class AbortTransformerEngine(Abort):
-    """Ends the user buffers of Transformer Engine, where it is loaded."""
+    """Hook that ends the user buffers of Transformer Engine, if it is loaded."""
 
     def __call__(self, state: FrozenState) -> FrozenState:
         if "transformer_engine" in sys.modules:
             import transformer_engine.pytorch as engine
 
             engine.module.base.destroy_ub()
+        return state
+
+
+class AbortPersistentCheckpointProcesses(Abort):
+    """Hook that ends the processes of NVRx's asynchronous checkpoints, if that module is loaded."""
+
+    def __call__(self, state: FrozenState) -> FrozenState:
+        checkpoints = sys.modules.get("nvidia_resiliency_ext.checkpointing.async_ckpt.core")
+        if hasattr(checkpoints, "abort_nvrx_checkpoint"):
+            checkpoints.abort_nvrx_checkpoint()
         return state

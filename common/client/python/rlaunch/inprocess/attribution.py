@@ -8,7 +8,7 @@ from typing import Iterable
 
 
 class Interruption(enum.Enum):
-    """What interrupts a round."""
+    """Kind of an interruption."""
 
     EXCEPTION = enum.auto()
     BASE_EXCEPTION = enum.auto()
@@ -21,14 +21,14 @@ class Interruption(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class InterruptionRecord:
-    """What has happened to a rank."""
+    """Interruption of a rank."""
 
     rank: int
     interruption: Interruption
 
     @classmethod
     def from_str(cls, string: str) -> "InterruptionRecord":
-        """From its ``str``."""
+        """The record with this ``str``."""
         rank, name = re.search(r"rank=(\d+)", string), re.search(r"Interruption\.(\w+)", string)
         if rank is None or name is None:
             raise ValueError(f"{string!r} is no record of an interruption")
@@ -36,7 +36,7 @@ class InterruptionRecord:
 
 
 def format_interruption_records(records: Iterable[InterruptionRecord]) -> str:
-    """Who, by what."""
+    """The records as a text: each kind with its ranks."""
     ranks = collections.defaultdict(set)
     for record in records:
         ranks[record.interruption].add(record.rank)

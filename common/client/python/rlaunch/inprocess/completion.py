@@ -1,4 +1,4 @@
-"""The hook ``completion``."""
+"""The hook ``completion``, which runs when the work is done."""
 
 import abc
 
@@ -6,9 +6,9 @@ from .state import FrozenState
 
 
 class Completion(abc.ABC):
-    """Runs once on each rank when the work is done, before the call returns."""
+    """Base class of hooks that run once on each rank when the work is done, before the call returns."""
 
     @abc.abstractmethod
     def __call__(self, state: FrozenState) -> FrozenState:
-        """Does it, and returns the state that it was given."""
+        """Runs the hook. Returns its argument."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Several hooks, or policies, as one."""
+"""Several hooks or policies as one."""
 
 import types
 import warnings
@@ -13,7 +13,7 @@ _BASETYPE = 1 << 10
 
 
 def find_common_ancestor(*instances: Any) -> Optional[type]:
-    """The nearest class that all of these are instances of, and that is no composition."""
+    """The nearest class of which all arguments are instances, and that is no composition."""
     first, *others = instances
     for ancestor in type(first).__mro__:
         if not issubclass(ancestor, Compose) and all(isinstance(other, ancestor) for other in others):
@@ -22,7 +22,9 @@ def find_common_ancestor(*instances: Any) -> Optional[type]:
 
 
 class Compose:
-    """``Compose(a, b, c)(x)`` is ``a(b(c(x)))``: the last one runs first. It is an instance of what they all are."""
+    """Composition of hooks or policies. ``Compose(a, b, c)(x)`` is ``a(b(c(x)))``, so the last one runs first. It is an instance of the class that
+    all of them have in common.
+    """
 
     instances: tuple = ()
 

@@ -2,28 +2,28 @@
 
 
 class RestartError(Exception):
-    """What goes wrong with a restart, and not with the function that is restarted."""
+    """Base class of errors of a restart. Errors of the wrapped function are not among them."""
 
 
 class RestartAbort(BaseException):
-    """Raise it where no further restart is wanted: this rank leaves, the others go on without it."""
+    """Exception that a function or a hook raises against further restarts: this rank leaves, and the others continue."""
 
 
 class HealthCheckError(RestartError):
-    """A health check has failed: this rank leaves."""
+    """Error of a health check. This rank leaves."""
 
 
 class InternalError(RestartError):
-    """Something that cannot be has happened."""
+    """Error of rlaunch itself."""
 
 
 class TimeoutError(RestartError):  # noqa: A001 (the name is NVRx's)
-    """A part of a restart has taken longer than it may."""
+    """Error of a part of a restart that took longer than its limit."""
 
 
 class RestartRefused(RestartError):
-    """This process cannot take part as it has asked."""
+    """Error of a process that cannot take part in rounds."""
 
 
 class RestartGivenUp(RestartError):
-    """No restart within the processes is possible any more: the job's ordinary rule for failures holds."""
+    """Error when no restart within the processes is possible any more. The job then treats it like any failure."""

@@ -1,4 +1,4 @@
-"""The hook ``finalize``: what is done on each rank after the function was left, and before another round."""
+"""The hook ``finalize``, which runs on each rank between an interrupted round and the next one."""
 
 import abc
 import datetime
@@ -13,18 +13,18 @@ from .state import FrozenState
 
 
 class Finalize(abc.ABC):
-    """Brings the process to where the function can begin again. An exception has this rank leave."""
+    """Base class of hooks that clean up after an interrupted round. If a hook raises an exception, this rank leaves."""
 
     @abc.abstractmethod
     def __call__(self, state: FrozenState) -> FrozenState:
-        """Does it, and returns the state that it was given."""
+        """Runs the hook. Returns its argument."""
         raise NotImplementedError
 
 
 class ThreadedFinalize(Finalize):
-    """Calls ``fn`` in a thread of its own, and leaves if that takes longer than ``timeout``.
+    """Hook that calls ``fn`` in a thread of its own. If that takes longer than ``timeout``, this rank leaves.
 
-    The thread has the CUDA device of ``LOCAL_RANK``, or the current one, where CUDA is used.
+    If CUDA is used, the thread has the device of ``LOCAL_RANK``, or otherwise the current one.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ThreadedFinalize(Finalize):
 
 
 def cuda_device() -> Any:
-    """The CUDA device of this rank, where CUDA is used."""
+    """The CUDA device of this rank, or ``None`` without CUDA."""
     if not _cuda.is_initialized():
         return None
     torch = sys.modules["torch"]

@@ -1,4 +1,4 @@
-"""The hook ``health_check``: whether this rank can take part in another round."""
+"""The hooks ``health_check`` and ``restart_health_check``, which check that a rank can take part in another round."""
 
 import abc
 import datetime
@@ -6,22 +6,23 @@ import sys
 import threading
 from typing import Optional
 
+from .. import _said
 from . import exception
 from .finalize import cuda_device
 from .state import FrozenState
 
 
 class HealthCheck(abc.ABC):
-    """An exception has this rank leave; the others go on."""
+    """Base class of health checks. If a check raises an exception, this rank leaves and the others continue."""
 
     @abc.abstractmethod
     def __call__(self, state: FrozenState) -> FrozenState:
-        """Does it, and returns the state that it was given."""
+        """Runs the check. Returns its argument."""
         raise NotImplementedError
 
 
 class CudaHealthCheck(HealthCheck):
-    """The rank's GPU comes to an end with what it does, within ``timeout``, and answers after that. Nothing where CUDA is not used."""
+    """Check that the GPU of the rank finishes its work within ``timeout``, and works after that. Without CUDA it does nothing."""
 
     def __init__(self, timeout: datetime.timedelta = datetime.timedelta(seconds=30)) -> None:
         self.timeout = timeout
@@ -36,8 +37,8 @@ class CudaHealthCheck(HealthCheck):
         thread.start()
         thread.join(self.timeout.total_seconds())
         if thread.is_alive():
-            raise exception.TimeoutError(f"{device} has not come to an end within {self.timeout}")
-        # What the kernels before it have done wrong is told once; a second failure is the device's own.
+            raise exception.TimeoutError(f"{device} has not finished its work within {self.timeout}")
+        # The first call reports errors of earlier kernels. A second failure is one of the device.
         synchronize(device)
         return state
 
@@ -50,11 +51,11 @@ def _quietly(synchronize, device) -> None:
 
 
 class FaultCounterExceeded(exception.RestartError):
-    """A rank has failed more often than it may."""
+    """Error of a rank that has failed more often than ``max_rank_faults``."""
 
 
 class FaultCounter(HealthCheck):
-    """A rank whose own function has raised more than ``max_rank_faults`` exceptions leaves."""
+    """Check that the function of this rank has raised at most ``max_rank_faults`` exceptions."""
 
     def __init__(self, max_rank_faults: Optional[int] = None) -> None:
         self.max_rank_faults = max_rank_faults
@@ -69,3 +70,26 @@ class FaultCounter(HealthCheck):
                 f"rank {state.initial_rank} has failed {self.faults_count} times, and max_rank_faults={self.max_rank_faults}"
             )
         return state
+
+
+class _Unchecked(HealthCheck):
+    """Check that NVRx makes with NVML. It has no effect, with one message."""
+
+    def __init__(self, device_index: Optional[int] = None) -> None:
+        self.device_index = device_index
+        _said.once(f"{type(self).__name__}: without effect; CudaHealthCheck checks the rank's GPU")
+
+    def __call__(self, state: FrozenState) -> FrozenState:
+        return state
+
+
+class ChainedGPUHealthCheck(_Unchecked):
+    """NVRx's check of GPUs that need a reset. It has no effect, with one message: use :class:`CudaHealthCheck`."""
+
+
+class ChainedNVLHealthCheck(_Unchecked):
+    """NVRx's check of NVLink. It has no effect, with one message."""
+
+
+class ChainedNicHealthCheck(_Unchecked):
+    """NVRx's check of network cards. It has no effect, with one message."""

@@ -1,4 +1,4 @@
-"""The hook ``initialize``: what is done at the beginning of each round."""
+"""The hook ``initialize``, which runs at the beginning of each round."""
 
 import abc
 from typing import Optional
@@ -8,16 +8,16 @@ from .state import FrozenState
 
 
 class Initialize(abc.ABC):
-    """Runs at the beginning of each round. An exception begins another round; ``RestartAbort`` has this rank leave."""
+    """Base class of hooks for the beginning of a round. After an exception another round begins; after ``RestartAbort`` this rank leaves."""
 
     @abc.abstractmethod
     def __call__(self, state: FrozenState) -> FrozenState:
-        """Does it, and returns the state that it was given."""
+        """Runs the hook. Returns its argument."""
         raise NotImplementedError
 
 
 class RetryController(Initialize):
-    """No round after so many, and none with fewer ranks than these."""
+    """Hook that allows at most ``max_iterations`` rounds, and none with fewer ranks than the given sizes."""
 
     def __init__(
         self, max_iterations: Optional[int] = None, min_world_size: int = 1, min_active_world_size: int = 1

@@ -1,4 +1,4 @@
-"""What is raised in a function to have it left, and how."""
+"""The exception that interrupts a function, and functions that raise it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Iterator, Optional
 
 
 class RankShouldRestart(BaseException):
-    """Raised in the wrapped function: leave it, another round begins. It is no ``Exception``: do not keep it."""
+    """Exception that interrupts the wrapped function. Let it pass: another round begins. It is a ``BaseException``."""
 
 
 def async_raise(tid: int, exc_type: Optional[type], event: Any = None) -> None:
-    """Has a thread raise an exception when it next runs bytecode; ``None`` takes back one that it has not raised yet."""
+    """Makes a thread raise an exception at its next bytecode. ``None`` takes back an exception that the thread has not raised yet."""
     if event is not None:
         event.wait()
     if sys.is_finalizing():
@@ -27,12 +27,12 @@ def async_raise(tid: int, exc_type: Optional[type], event: Any = None) -> None:
 
 
 def delayed_async_raise(tid: int, exc_type: type) -> None:
-    """The same, from another thread: for places in which an exception would be swallowed."""
+    """Does the same from another thread, for places that swallow exceptions."""
     threading.Thread(target=async_raise, args=(tid, exc_type), daemon=True).start()
 
 
 def async_abort_main_thread(msg: Optional[str] = None) -> None:
-    """Has the main thread leave the function."""
+    """Makes the main thread leave the function."""
     exc_type: type = RankShouldRestart
     if msg is not None:
         exc_type = type("RankShouldRestart", (RankShouldRestart,), {"__init__": lambda self: BaseException.__init__(self, msg)})
@@ -43,7 +43,7 @@ def async_abort_main_thread(msg: Optional[str] = None) -> None:
 
 @contextlib.contextmanager
 def reraise_if_unraisable(exc_type: type) -> Iterator[None]:
-    """What is raised where Python swallows exceptions (``__del__``, callbacks) is raised again in the main thread."""
+    """Context that raises an exception again in the main thread if Python swallows it, as in ``__del__`` and callbacks."""
     earlier = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:

@@ -1,4 +1,4 @@
-"""Lines that tell a restarter around the job what this one does, as NVRx writes them; on request, as hooks."""
+"""Hooks that write lines for a restarter around the job, in the form of NVRx."""
 
 import dataclasses
 import logging
@@ -15,7 +15,7 @@ from .terminate import Terminate
 
 
 class NestedRestarterLogger(logging.Logger):
-    """Writes to stdout what is for the restarter, whatever the level of other logs."""
+    """Logger that writes lines for the restarter to stdout, at any log level."""
 
     def __init__(self) -> None:
         super().__init__("InprocessRestarter", logging.INFO)
@@ -26,13 +26,13 @@ class NestedRestarterLogger(logging.Logger):
         self.restarter_logger.addHandler(handler)
 
     def set_connected_rank(self, rank: Optional[int]) -> None:
-        """For whom it speaks."""
+        """Sets the rank that the lines name."""
         self.rank = rank
         shown = "<none>" if rank is None else rank
         self.restarter_logger.name = f"InprocessRestarter{os.getpid()}@{socket.gethostname()}:{shown}"
 
     def log_for_restarter(self, message: str, *args: Any, **kwargs: Any) -> None:
-        """One line."""
+        """Writes one line."""
         self.restarter_logger.debug(message, *args, **kwargs)
 
 
@@ -49,7 +49,7 @@ class _Stdout(logging.StreamHandler):
 
 @dataclasses.dataclass
 class NestedRestarterCallback:
-    """A hook that writes one line on one rank."""
+    """Hook that writes one line on one rank."""
 
     _shared_logger = NestedRestarterLogger()
 
@@ -68,7 +68,7 @@ class NestedRestarterCallback:
 
 @dataclasses.dataclass
 class NestedRestarterHandlingCompleted(Initialize, NestedRestarterCallback):
-    """For ``initialize``: the first time it initializes, then a fault has been handled."""
+    """Hook for ``initialize``. Its first line reports the start, and later ones report a fault that was handled."""
 
     restarter_state: str = "initialize"
     restarter_stage: Optional[str] = None
@@ -88,7 +88,7 @@ class NestedRestarterHandlingCompleted(Initialize, NestedRestarterCallback):
 
 @dataclasses.dataclass
 class NestedRestarterHandlingStarting(Abort, NestedRestarterCallback):
-    """For ``abort``."""
+    """Hook for ``abort``."""
 
     restarter_state: str = "handling"
     restarter_stage: Optional[str] = "starting"
@@ -99,7 +99,7 @@ class NestedRestarterHandlingStarting(Abort, NestedRestarterCallback):
 
 @dataclasses.dataclass
 class NestedRestarterFinalized(Completion, NestedRestarterCallback):
-    """For ``completion``."""
+    """Hook for ``completion``."""
 
     restarter_state: str = "finalized"
 
@@ -109,7 +109,7 @@ class NestedRestarterFinalized(Completion, NestedRestarterCallback):
 
 @dataclasses.dataclass
 class NestedRestarterAborted(Terminate, NestedRestarterCallback):
-    """For ``terminate``."""
+    """Hook for ``terminate``."""
 
     restarter_state: str = "aborted"
 

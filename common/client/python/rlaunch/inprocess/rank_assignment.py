@@ -18,12 +18,12 @@ from .state import Mode, State
 
 
 class RankDiscarded(exception.RestartError):
-    """The policy does not want this rank any more: its process goes on to its own end."""
+    """Exception on a rank that the policy has discarded. Its process runs to its end."""
 
 
 @dataclasses.dataclass
 class RankAssignmentCtx:
-    """What a policy is called with."""
+    """Argument of a policy."""
 
     state: State
     store: Any
@@ -31,7 +31,7 @@ class RankAssignmentCtx:
 
 
 class RankAssignment(abc.ABC):
-    """A policy. The launcher knows those of this module, and their compositions; it cannot call one of a script's own."""
+    """Base class of policies. The launcher knows those of this module and their compositions. It cannot call a class of a script."""
 
     @abc.abstractmethod
     def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
@@ -40,7 +40,7 @@ class RankAssignment(abc.ABC):
 
 
 class RankFilter(RankAssignment):
-    """A policy that says who works, and moves nobody."""
+    """Base class of policies that select the active ranks, and change no order."""
 
     @abc.abstractmethod
     def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
@@ -49,7 +49,7 @@ class RankFilter(RankAssignment):
 
 
 class ActivateAllRanks(RankFilter):
-    """Every rank works."""
+    """Policy that makes every rank active."""
 
     def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
         state = ctx.state
@@ -75,7 +75,7 @@ def _first_work(ctx: RankAssignmentCtx, count: int) -> RankAssignmentCtx:
 
 
 class MaxActiveWorldSize(RankFilter):
-    """At most so many work."""
+    """Policy that keeps at most so many ranks active."""
 
     def __init__(self, max_active_world_size: Optional[int] = None) -> None:
         self.max_active_world_size = max_active_world_size
@@ -86,7 +86,7 @@ class MaxActiveWorldSize(RankFilter):
 
 
 class ActiveWorldSizeDivisibleBy(RankFilter):
-    """As many work as a multiple of the divisor allows."""
+    """Policy that makes the number of active ranks a multiple of the divisor."""
 
     def __init__(self, divisor: int = 1) -> None:
         self.divisor = divisor
@@ -97,7 +97,7 @@ class ActiveWorldSizeDivisibleBy(RankFilter):
 
 
 class LayerFlag(enum.Flag):
-    """Where a layer of a :class:`Tree` takes replacements from."""
+    """Source of replacements for a layer of a :class:`Tree`."""
 
     RESERVE = enum.auto()
     """From ranks in reserve."""
@@ -107,10 +107,10 @@ class LayerFlag(enum.Flag):
 
 @dataclasses.dataclass
 class Layer:
-    """A layer of a :class:`Tree`: what its groups have in common, and how many ranks they need and take.
+    """Layer of a :class:`Tree`: the key that its groups have in common, and how many ranks a group needs and takes.
 
-    A group has ``min_ranks`` healthy ranks, or is sent home; at most ``max_ranks`` of them work: fewer than it needs leave it
-    spares of its own.
+    A group with fewer than ``min_ranks`` healthy ranks is discarded. At most ``max_ranks`` of a group are active, and the others are its
+    own spares.
     """
 
     min_ranks: int = 1
@@ -138,7 +138,7 @@ def _count(name: str, value: Any) -> int:
 
 
 class Tree(RankAssignment):
-    """Groups in groups, the one above all first. A function as ``key_or_fn`` is asked once, when the call begins."""
+    """Policy for groups within groups, the outermost first. A function as ``key_or_fn`` is called once, at the beginning of the call."""
 
     def __init__(
         self, layers: List[Layer], world_size_filter: Optional[Callable[[int], int]] = None
@@ -172,7 +172,7 @@ def _moved(ctx: RankAssignmentCtx, rank: int) -> RankAssignmentCtx:
 
 
 class FillGaps(RankAssignment):
-    """The last ranks take the numbers of lost ones; all others keep theirs."""
+    """Policy that gives the numbers of lost ranks to the last ranks. All others keep theirs."""
 
     def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
         _is_out(ctx)
@@ -186,7 +186,7 @@ class FillGaps(RankAssignment):
 
 
 class ShiftRanks(RankAssignment):
-    """Those behind a lost rank move up."""
+    """Policy that moves up the ranks after a lost one."""
 
     def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
         _is_out(ctx)
@@ -194,7 +194,7 @@ class ShiftRanks(RankAssignment):
 
 
 class FilterCountGroupedByKey(RankAssignment):
-    """Ranks of a group whose number of healthy ranks does not meet the condition are sent home."""
+    """Policy that discards the ranks of each group whose number of healthy ranks does not meet the condition."""
 
     instance_count = 0
 

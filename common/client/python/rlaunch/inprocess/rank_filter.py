@@ -1,4 +1,4 @@
-"""Deprecated with NVRx: what policies can do since."""
+"""Filters of ranks, which NVRx has deprecated: policies replace them."""
 
 import abc
 import warnings
@@ -9,7 +9,7 @@ from .state import State
 
 
 class RankFilter(abc.ABC):
-    """Says which ranks work."""
+    """Base class of filters, which select the active ranks."""
 
     @abc.abstractmethod
     def __call__(self, state: State) -> State:
@@ -31,7 +31,7 @@ class _Filter(RankFilter):
 
 
 class MaxActiveWorldSize(_Filter):
-    """At most so many work."""
+    """Filter that keeps at most so many ranks active."""
 
     def __init__(self, max_active_world_size: Optional[int] = None) -> None:
         _deprecated("MaxActiveWorldSize", "MaxActiveWorldSize")
@@ -39,7 +39,7 @@ class MaxActiveWorldSize(_Filter):
 
 
 class ActiveWorldSizeDivisibleBy(_Filter):
-    """As many work as a multiple of the divisor allows."""
+    """Filter that makes the number of active ranks a multiple of the divisor."""
 
     def __init__(self, divisor: int = 1) -> None:
         _deprecated("ActiveWorldSizeDivisibleBy", "ActiveWorldSizeDivisibleBy")
@@ -47,7 +47,7 @@ class ActiveWorldSizeDivisibleBy(_Filter):
 
 
 class WorldSizeDivisibleBy(ActiveWorldSizeDivisibleBy):
-    """An older name of it."""
+    """Former name of :class:`ActiveWorldSizeDivisibleBy`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         _deprecated("WorldSizeDivisibleBy", "ActiveWorldSizeDivisibleBy")

@@ -1,4 +1,4 @@
-"""What a rank is in a round."""
+"""State of a rank in a round."""
 
 import dataclasses
 import enum
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Optional
 
 
 class Mode(enum.Enum):
-    """What a rank does."""
+    """Activity of a rank."""
 
     INITIALIZED = enum.auto()
     """It has no place yet."""
@@ -20,7 +20,7 @@ class Mode(enum.Enum):
 
 
 class Fault(NamedTuple):
-    """What has ended a round."""
+    """Event that ended a round."""
 
     kind: str
     """In one word: ``exception``, ``hang``, ``ended``, ``overdue``, ``left``, ``host_lost``, ``warned``, ``joined``."""
@@ -32,8 +32,8 @@ class Fault(NamedTuple):
 
 @dataclasses.dataclass
 class State:
-    """What a rank is: one of the healthy (``rank`` of ``world_size``), and, if it works, one of those that do
-    (``active_rank`` of ``active_world_size``), which is what ``RANK`` and ``WORLD_SIZE`` say. ``initial_rank`` is for good.
+    """State of a rank. ``rank`` and ``world_size`` count all healthy ranks. ``active_rank`` and ``active_world_size`` count the active ranks, and
+    are RANK and WORLD_SIZE. ``initial_rank`` never changes.
     """
 
     rank: Optional[int]
@@ -59,12 +59,12 @@ class State:
 
     @classmethod
     def from_env(cls) -> "State":
-        """As the environment has it; a world of one where that says nothing."""
+        """The state for RANK and WORLD_SIZE of the environment. Without them, a world of one."""
         rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         return cls(rank=rank, world_size=size, initial_rank=rank, initial_world_size=size)
 
     def set_distributed_vars(self) -> None:
-        """``RANK`` and ``WORLD_SIZE`` for this state; a rank in reserve has none."""
+        """Sets RANK and WORLD_SIZE for this state. An inactive rank has none."""
         for name, value in (("RANK", self.active_rank), ("WORLD_SIZE", self.active_world_size)):
             if value is None or self.active_rank is None:
                 os.environ.pop(name, None)
@@ -72,23 +72,23 @@ class State:
                 os.environ[name] = str(value)
 
     def advance(self) -> None:
-        """To the next round."""
+        """Changes this state to that of the next round."""
         self.iteration += 1
         self.fn_exception = None
 
     def freeze(self) -> "FrozenState":
-        """The same, read-only. Nothing is copied: an exception may hold what no copy can be made of."""
+        """A read-only state with the same values. The values are not copied, because some exceptions cannot be copied."""
         return FrozenState(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
 
     def copy_from(self, other: Any, fields: Optional[list] = None) -> None:
-        """Takes all fields, or these, from another state."""
+        """Takes all fields, or the given ones, from another state."""
         for field in dataclasses.fields(self):
             if fields is None or field.name in fields:
                 setattr(self, field.name, getattr(other, field.name))
 
 
 def freeze_dataclass(cls: type) -> type:
-    """The same dataclass, read-only."""
+    """A read-only dataclass with the same fields."""
     fields = [(field.name, field.type, dataclasses.field(default=field.default)) for field in dataclasses.fields(cls)]
     return dataclasses.make_dataclass(f"Frozen{cls.__name__}", fields, frozen=True, namespace={"__module__": cls.__module__})
 

@@ -1,31 +1,31 @@
-"""Names of NVRx's stores, for arguments that mean nothing here: the launcher decides, and needs no store of the ranks."""
+"""Names of NVRx's stores, for arguments without effect. The launcher decides, and needs no store of the ranks."""
 
 from . import exception
 
 
 class BarrierError(exception.RestartError):
-    """A barrier of NVRx has failed; here there are none."""
+    """Error of a barrier in NVRx. rlaunch never raises it."""
 
 
 class BarrierTimeout(BarrierError):
-    """It took too long."""
+    """Error of a barrier that took too long."""
 
 
 class BarrierOverflow(BarrierError):
-    """Somebody came twice."""
+    """Error of a barrier that a rank entered twice."""
 
 
 class StoreMixin:
-    """Base of stores that ``store_factory`` may name."""
+    """Base class of stores that ``store_factory`` accepts."""
 
 
 class TCPStore(StoreMixin):
-    """The default of ``store_factory``."""
+    """Default of ``store_factory``."""
 
 
 class FileStore(StoreMixin):
-    """Another."""
+    """Name of NVRx's store in a file."""
 
 
 class PrefixStore(StoreMixin):
-    """A part of one."""
+    """Name of NVRx's store with a prefix."""

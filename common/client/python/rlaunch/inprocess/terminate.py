@@ -1,4 +1,4 @@
-"""The hook ``terminate``."""
+"""The hook ``terminate``, which runs on a rank that leaves."""
 
 import abc
 
@@ -6,9 +6,9 @@ from .state import FrozenState
 
 
 class Terminate(abc.ABC):
-    """Runs once on a rank that leaves, before the exception that it leaves by is raised."""
+    """Base class of hooks that run once on a rank that leaves, before its exception is raised."""
 
     @abc.abstractmethod
     def __call__(self, state: FrozenState) -> FrozenState:
-        """Does it, and returns the state that it was given."""
+        """Runs the hook. Returns its argument."""
         raise NotImplementedError

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import inspect
 import sys
 from datetime import timedelta
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple, TypeVar
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Tuple, TypeVar
 
 from .. import _cuda, _said
 from .. import _native as native
@@ -33,6 +34,7 @@ _HOOKS = {
     "abort": Abort,
     "finalize": Finalize,
     "health_check": HealthCheck,
+    "restart_health_check": HealthCheck,
     "rank_filter": RankFilter,
     "completion": Completion,
     "terminate": Terminate,
@@ -47,22 +49,27 @@ _UNUSED: Dict[str, Any] = {
     "heartbeat_timeout": timedelta(seconds=30),
     "last_call_wait": timedelta(0),
     "monitor_process_logfile": None,
+    "monitor_process_pidfile": None,
 }
-"""Arguments that mean nothing here, and what they are where nobody gives them."""
+"""Arguments without effect, and their defaults."""
 
 
 class Wrapper:
-    """Restarts a function within its processes: a decorator for what all ranks of a job run together.
+    """Decorator that restarts a function within its processes, on all ranks of a job together.
 
-    When it fails on one rank, or a rank is lost, it is left on all others, the ranks are numbered anew by ``rank_assignment``, and it
-    begins again. When it has returned on all ranks that work, the call returns its value; ranks in reserve return ``None``.
+    A round ends when the function fails on one rank, or when a rank is lost. Then all other ranks leave the function, ``rank_assignment``
+    numbers them anew, and the function begins again. When it has returned on all active ranks, the call returns its value. On inactive
+    ranks, the call returns ``None``.
 
-    Arguments are NVRx's. Those that are about its own machinery mean nothing here, and are taken without effect: ``store_factory``,
+    The arguments are those of NVRx. These configure machinery that the launcher replaces, so they have no effect: ``store_factory``,
     ``store_kwargs``, ``monitor_thread_interval``, ``monitor_process_interval``, ``heartbeat_interval``, ``heartbeat_timeout``,
-    ``last_call_wait`` (``rlaunch --fault-window`` is what it does) and ``monitor_process_logfile``.
+    ``monitor_process_logfile``, ``monitor_process_pidfile`` and ``last_call_wait`` (use ``rlaunch --fault-window``).
 
-    With ``relocal`` LOCAL_RANK is numbered anew in each round, without gaps, among the ranks that work on the host (``rlaunch --relocal``).
-    By default it stays what the process was started with, as its device does.
+    ``restart_health_check`` runs between two rounds, and ``health_check`` at the beginning of each round. By default both are
+    ``health_check``.
+
+    ``relocal=True`` numbers LOCAL_RANK anew in each round, among the active ranks of the host (``rlaunch --relocal``). By default
+    LOCAL_RANK stays as it was, because the device of a process stays.
     """
 
     def __init__(
@@ -90,10 +97,12 @@ class Wrapper:
         last_call_wait: datetime.timedelta = timedelta(0),
         termination_grace_time: datetime.timedelta = timedelta(seconds=5),
         monitor_process_logfile: Optional[str] = None,
+        monitor_process_pidfile: Optional[str] = None,
         enabled: bool = True,
         completion: Optional[Completion] = None,
         terminate: Optional[Terminate] = None,
         relocal: bool = False,
+        restart_health_check: Optional[HealthCheck] = None,
     ) -> None:
         if without_parentheses is not None:
             raise TypeError(f"Wrapper takes its arguments by name, got {without_parentheses!r}: as a decorator it is written @Wrapper(), with parentheses")
@@ -103,6 +112,8 @@ class Wrapper:
         _check(given)
         _say_unused(given)
         vars(self).update(given)
+        if restart_health_check is None:
+            self.restart_health_check = health_check
 
     def __call__(self, fn: F) -> F:
         if not self.enabled:
@@ -168,7 +179,7 @@ def _say_unused(given: Dict[str, Any]) -> None:
 
 
 class CallWrapper:
-    """One call of a wrapped function: given to parameters that are annotated with ``CallWrapper``, or optionally so."""
+    """One call of a wrapped function. A parameter with the annotation ``CallWrapper`` or ``Optional[CallWrapper]`` receives it."""
 
     def __init__(self, wrapper: Wrapper) -> None:
         _refuse_jax()
@@ -188,7 +199,7 @@ class CallWrapper:
         self.shutdown()
 
     def shutdown(self) -> None:
-        """Ends the call's part in the job."""
+        """Ends this call: the rank takes part in no further round."""
         self._call.close()
 
     def __call__(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
@@ -196,28 +207,38 @@ class CallWrapper:
 
     @property
     def iteration(self) -> int:
-        """The number of the round, 0 first."""
+        """The number of the round, from 0."""
         return self._call.state.iteration
 
     @property
     def state(self) -> FrozenState:
-        """What this rank is in this round."""
+        """The state of this rank in this round: its number, the world size, its mode, the last fault."""
         return self._call.state.freeze()
 
     def ping(self) -> None:
-        """Says that the work gets on. Once this was said in a round, silence counts; rounds that are no haste begin here."""
+        """Reports progress. After the first ping of a round, a rank without pings is interrupted after ``soft_timeout``. A planned round
+        begins here."""
         self._call.ping()
 
     def atomic(self) -> ContextManager[None]:
-        """In it this thread is not interrupted, and nothing is aborted: for what must not be half done."""
+        """Context in which neither the interrupt nor the abort hook runs, for work that must not be left half done."""
         return self._call.atomic()
 
     def hang_protection(self, on: bool) -> None:
-        """Whether silence counts at all: until this is called again, or the round ends. Each round begins with it on."""
+        """Switches the limits for silent ranks off or on, until the next call or the end of the round. Each round begins with them on."""
         self._call.hang_protection(on)
 
+    @contextlib.contextmanager
+    def disable_hang_protection(self) -> Iterator[None]:
+        """Context in which a silent rank is not interrupted, as in NVRx."""
+        self.hang_protection(False)
+        try:
+            yield
+        finally:
+            self.hang_protection(True)
+
     def section(self, name: str, timeout: datetime.timedelta) -> ContextManager[None]:
-        """In it the rank may be silent for so long: for a load, or a compilation."""
+        """Context in which the rank may be silent for ``timeout``, such as a load or a compilation."""
         return self._call.section(name, timeout)
 
 
