@@ -105,7 +105,7 @@ def errors():
     """Each call is answered, and ends the worker only if its method does."""
     with WorkerGroup("workers.Mixed", n=2, name="faulty") as group:
         first = group.workers[0]
-        raises(WorkerError, "workers.NoText: <no text", lambda: first.fail_without_text().result(timeout=60))
+        raises(WorkerError, "NoText: <no text", lambda: first.fail_without_text().result(timeout=60))
         raises(WorkerError, "CancelledError", lambda: first.cancel_itself().result(timeout=60))
         assert first.stop_loop().result(timeout=60) is None and first.pause(seconds=0).result(timeout=60) == 0
         raises(WorkerDied, "exited with code 3", lambda: first.exit(code=3).result(timeout=60))

@@ -130,13 +130,6 @@ class Plain:
         raise RuntimeError("no")
 
 
-class NoText(Exception):
-    """Has no text."""
-
-    def __str__(self):
-        return self.message
-
-
 class Mixed(Plain):
     """Asynchronous methods, too."""
 
@@ -165,6 +158,10 @@ class Mixed(Plain):
             self.finished += 1
 
     async def fail_without_text(self):
+        class NoText(Exception):
+            def __str__(self):
+                return self.message
+
         raise NoText
 
     async def cancel_itself(self):
