@@ -10,7 +10,7 @@ pub(super) fn of_mpich(layout: &Layout, space: &str) -> [String; 2] {
     ["shm", "vci"].map(|kind| format!("mpich_{kind}_{hash:x}_{here}"))
 }
 
-/// The part that the names of all files of Open MPI have: the number that Open MPI 5, and Open MPI 4.1, derives from the name of the world.
+/// The part that all names of Open MPI have: a number of the world. The first is that of version 5, the second that of 4.1.
 pub(super) fn of_open_mpi(layout: &Layout) -> [String; 2] {
     let hash = jenkins(layout.name.as_bytes());
     let folded = ((hash >> 16) ^ (hash & 0xffff)) << 16;
@@ -44,7 +44,7 @@ mod tests {
         assert_eq!(fowler(b"kvs_rl-a32c755c1d90e1424181559ff76a9bbb-0_0"), 0xcd87_d41e);
     }
 
-    /// Open MPI 5.0.11 has made /dev/shm/sm_segment.vm.0.3b7d0000.0, and 4.1.8 /dev/shm/vader_segment.vm.0.90992be4.0.
+    /// Version 5.0.11 has made sm_segment.vm.0.3b7d0000.0. Version 4.1.8 has made vader_segment.vm.0.90992be4.0.
     #[test]
     fn names_of_open_mpi_have_the_number_of_the_world() {
         assert_eq!(of_open_mpi(&super::super::tests::world(1)), [".3b7d0000.", ".90992be4."]);
