@@ -194,3 +194,36 @@ fn taking_all_names_of_ports_costs_a_note_and_no_job() {
     assert_eq!(done.out(), format!("{port}\n{port}\n"));
     done.says(&port);
 }
+/// A client of PMI-1 that asks for a program, as `MPI_Comm_spawn` does.
+const ASK: &str = r#"
+exec 3<>"/dev/tcp/${PMI_PORT/:/\/}"
+say() {
+    printf "$1" >&3
+    while read -r line <&3; do echo "$line"; case "$line" in "$2"*) return ;; esac; done
+}
+say 'cmd=initack pmiid=0\n' 'cmd=set debug'
+say 'cmd=init pmi_version=1 pmi_subversion=1\n' cmd=response_to_init
+say "mcmd=spawn\nnprocs=1\nexecname=touch\ntotspawns=1\nspawnssofar=1\nargcnt=1\narg1=$MADE\npreput_num=0\ninfo_num=0\nendcmd\n" cmd=spawn_result
+say 'cmd=finalize\n' cmd=finalize_ack
+"#;
+
+/// The program would run as root.
+#[test]
+fn rank_of_another_user_starts_no_program() {
+    if !place::is_root() || !place::has("setpriv") {
+        return place::absent("a rank of another user", "that takes root and setpriv");
+    }
+    let scratch = place::Scratch::new();
+    let made = scratch.dir().join("made");
+    let ask = |words: &[&str]| {
+        let words = [&["--mpi", "on", "-n", "1"][..], words, &["bash", "-c", ASK]].concat();
+        Plan::rlaunch(words).env("MADE", &made).start().code(0)
+    };
+    let done = ask(&["setpriv", "--reuid", "4250"]);
+    assert!(done.out().contains("cmd=spawn_result rc=-1") && !made.exists(), "{}", done.out());
+    done.says(
+        "rlaunch: MPI_Comm_spawn: rank 0 has other rights than the job: its Uid is 4250, and that of the job is 0",
+    );
+    let done = ask(&[]);
+    assert!(done.out().contains("cmd=spawn_result rc=0") && made.exists(), "{}", done.err());
+}

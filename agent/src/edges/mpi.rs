@@ -3,11 +3,11 @@
 //! The listener is opened before the first rank and costs some microseconds. All else is made for the first connection. No byte of a
 //! connection is read before it is known that a process of the job has made it.
 
-mod cleanup;
 mod connection;
 mod last_words;
 mod noted_files;
 mod outcome;
+mod rights;
 #[cfg(test)]
 mod tests;
 
@@ -16,11 +16,12 @@ use super::rank_table::RankOf;
 use super::tcpstore_listener::{AcceptQueue, Authorizer, PendingConnection};
 use super::{Edges, rank_table, store};
 use crate::early::now;
-pub(super) use cleanup::reaped;
 use connection::Connection;
 pub(super) use last_words::has_last_words;
 use noted_files::NotedFiles;
+pub(super) use noted_files::reaped;
 use outcome::Outcomes;
+pub(super) use rights::refused;
 use rlaunch_core::framework::MpiService;
 use rlaunch_core::id::{ClientId, Rank, WorldId};
 use rlaunch_core::machine::earliest_of;
@@ -28,6 +29,7 @@ use rlaunch_core::master_store::Guard;
 use rlaunch_core::mpi::{Action, Broken, Layout, Mpi, Reach};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::status::Status;
 use rlaunch_core::store::{Answer, Refusal, Table};
 use rlaunch_core::time::Mono;
@@ -72,6 +74,8 @@ pub(super) struct Ask {
 struct World {
     machine: Mpi,
     outcomes: Outcomes,
+    /// Ranks of which a process was refused with words for the user.
+    refused: RankSet,
 }
 
 /// The listener, its connections, and what they share.
@@ -132,6 +136,7 @@ pub(super) fn begin(edges: &mut Edges, layout: Layout) {
     if let Some(listener) = &mut edges.mpi {
         let clients: Vec<ClientId> = listener.connections.iter().map(|(client, _)| client).collect();
         clients.into_iter().for_each(|client| listener.close(client));
+        listener.worlds.keys().for_each(|world| listener.noted.end_world(*world));
         listener.worlds.clear();
         listener.asks.clear();
         listener.open_world(WorldId::new(0), layout);
@@ -152,6 +157,7 @@ pub(super) fn close_world(edges: &mut Edges, world: WorldId) {
     let clients: Vec<ClientId> = of_world.map(|(client, _)| client).collect();
     clients.into_iter().for_each(|client| listener.close(client));
     listener.worlds.remove(&world);
+    listener.noted.end_world(world);
     listener.asks.retain(|(of, _)| *of != world);
 }
 
@@ -206,7 +212,8 @@ impl MpiListener {
     fn open_world(&mut self, world: WorldId, mut layout: Layout) {
         layout.session_dir = self.noted.dir_of(&layout.name);
         tracing::debug!("MPI: {} ranks as {}", layout.size(), layout.name);
-        self.worlds.insert(world, World { machine: Mpi::new(layout), outcomes: Outcomes::default() });
+        self.worlds
+            .insert(world, World { machine: Mpi::new(layout), outcomes: Outcomes::default(), refused: RankSet::new() });
     }
 
     /// Takes in everything that has come until now.
@@ -269,10 +276,7 @@ impl MpiListener {
             }
             self.last = client.get();
             self.noted.expect_others();
-            let pid = i32::try_from(peer.0 >> 32).unwrap_or(0);
-            let (held, unsent) = (Vec::new(), Vec::new());
-            let connection = Connection { socket, pid, world: None, held, unsent, room: None, is_ending: false };
-            self.connections.insert(client, connection);
+            self.connections.insert(client, Connection::new(socket, peer));
         }
     }
 
@@ -294,7 +298,7 @@ impl MpiListener {
             return self.wait_for_world(client, ranks);
         };
         let mut is_early = false;
-        let (machine, speaks_for) = (&mut world.machine, speaks_for((number, connection.pid), ranks, &mut is_early));
+        let (machine, speaks_for) = (&mut world.machine, speaks_for((number, connection.pid()), ranks, &mut is_early));
         if connection.held.is_empty() {
             let used = machine.receive(now(), client, came, speaks_for);
             connection.held.extend_from_slice(came.get(used..).unwrap_or_default());
@@ -321,7 +325,7 @@ impl MpiListener {
             };
             let mut is_early = false;
             let held = std::mem::take(&mut connection.held);
-            let speaks_for = speaks_for((number, connection.pid), ranks, &mut is_early);
+            let speaks_for = speaks_for((number, connection.pid()), ranks, &mut is_early);
             let used = world.machine.receive(now(), client, &held, speaks_for);
             connection.held.extend_from_slice(held.get(used..).unwrap_or_default());
             if is_early {
@@ -349,13 +353,18 @@ impl MpiListener {
             match action {
                 Action::Write { client, bytes } => self.write(client, bytes),
                 Action::Ask { seq, reach, words } => self.asks.push((world, Ask { reach, seq, words })),
-                Action::Order { seq, rank, words } => {
-                    let asker = Asker { client: store::of_mpi(world), seq };
-                    self.orders.push(RankOrder { asker, world, rank: Some(rank), words: OsBytes::new(words) });
-                }
+                Action::Order { seq, client, rank, words } => match self.difference(client) {
+                    Some(why) => self.answer(world, seq, &refused(Some(rank), &why)),
+                    None => {
+                        let asker = Asker { client: store::of_mpi(world), seq };
+                        self.orders.push(RankOrder { asker, world, rank: Some(rank), words: OsBytes::new(words) });
+                    }
+                },
                 Action::Close { client, why } => {
                     tracing::debug!("an MPI program is disconnected: {why}");
-                    if let Broken::Twice(rank) | Broken::InRounds(rank) | Broken::Full(rank, _) = &why {
+                    if let Broken::Twice(rank) | Broken::InRounds(rank) | Broken::Full(rank, _) = &why
+                        && self.is_first_refusal(world, Rank::new(*rank))
+                    {
                         ranks.write_stderr((world, Rank::new(*rank)), format!("rlaunch: {why}\n").as_bytes());
                     }
                     self.end(client);
@@ -379,9 +388,25 @@ impl MpiListener {
                         world.machine.help_written(&name, is_written);
                     }
                 }
-                Action::Cleanup { rank, path } => self.clean_up(world, rank, &path),
+                Action::Cleanup { client, names } => {
+                    if let Some(user) = self.user_of(client) {
+                        self.noted.note(world, user, names);
+                    }
+                }
             }
         }
+    }
+
+    /// The machine of a world gets an answer.
+    fn answer(&mut self, world: WorldId, seq: u64, words: &[u8]) {
+        self.worlds.get_mut(&world).into_iter().for_each(|world| world.machine.answered(now(), seq, words));
+    }
+
+    fn is_first_refusal(&mut self, world: WorldId, rank: Rank) -> bool {
+        let Some(refused) = self.worlds.get_mut(&world).map(|world| &mut world.refused) else { return false };
+        let is_first = !refused.contains(rank);
+        refused.insert(rank);
+        is_first
     }
 
     fn outcomes_of(&mut self, world: WorldId, change: impl FnOnce(&mut Outcomes)) {
@@ -462,9 +487,7 @@ pub(super) fn ask_store(edges: &mut Edges) {
             return;
         }
         for (world, seq, words) in answers {
-            if let Some(world) = listener.worlds.get_mut(&world) {
-                world.machine.answered(now(), seq, &words);
-            }
+            listener.answer(world, seq, &words);
         }
         listener.perform(ranks);
     }

@@ -281,7 +281,8 @@ fn parent(pid: i32) -> Option<i32> {
     field(pid, 4).and_then(|parent| i32::try_from(parent).ok())
 }
 
-fn started(pid: i32) -> Option<u64> {
+/// When a process was started, in ticks since boot.
+pub(crate) fn started(pid: i32) -> Option<u64> {
     field(pid, 22)
 }
 

@@ -3,6 +3,7 @@
 use super::{MpiListener, World};
 use crate::edges::{client_socket, rank_table};
 use rlaunch_core::id::{ClientId, WorldId};
+use rlaunch_core::listener::tcpstore::Peer;
 use rlaunch_core::mpi::MAX_UNREAD;
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::holders;
@@ -16,7 +17,7 @@ use std::os::fd::OwnedFd;
 pub(super) struct Connection {
     pub(super) socket: TcpStream,
     /// The process that has made it.
-    pub(super) pid: i32,
+    process: Peer,
     /// The world of its rank; `None`: not known yet.
     pub(super) world: Option<WorldId>,
     /// The beginning of a message.
@@ -73,6 +74,20 @@ impl MpiListener {
 }
 
 impl Connection {
+    pub(super) fn new(socket: TcpStream, process: Peer) -> Self {
+        let (held, unsent) = (Vec::new(), Vec::new());
+        Self { socket, process, world: None, held, unsent, room: None, is_ending: false }
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        i32::try_from(self.process.0 >> 32).unwrap_or(0)
+    }
+
+    /// Whether its process was started at this time, in ticks since boot.
+    pub(super) const fn has_begun(&self, started: u64) -> bool {
+        (started ^ self.process.0) & 0xffff_ffff == 0
+    }
+
     /// The world that its process speaks in. Most jobs have one.
     pub(super) fn find_world<'a>(
         &mut self,
@@ -86,10 +101,10 @@ impl Connection {
                 1 if worlds.contains_key(&first) => first,
                 _ => {
                     let above = i32::try_from(std::process::id()).unwrap_or(0);
-                    ranks.world_of(&holders::leaders_of(self.pid, above))?
+                    ranks.world_of(&holders::leaders_of(self.pid(), above))?
                 }
             };
-            worlds.get_mut(&found)?.machine.open_as(client);
+            worlds.get_mut(&found)?.machine.open_as(client, self.process.0);
             self.world = Some(found);
         }
         let number = self.world?;

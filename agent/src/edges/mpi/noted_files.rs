@@ -1,13 +1,16 @@
-//! Files of /dev/shm that the guardian removes if the agent is killed.
+//! Files of /dev/shm that the libraries of ranks make: removed when the ranks of their world are gone, by the agent or by its guardian.
 
+use crate::edges::Edges;
+use rlaunch_core::id::{ProcId, WorldId};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_sys::guardian::{ShmFiles, TempFiles};
-use std::collections::BTreeMap;
+use rlaunch_sys::guardian::{ShmFiles, TempFiles, remove_shm};
+use std::collections::{BTreeMap, VecDeque};
 
-/// Whether a path is that of a segment of Open MPI: its host, user, job and rank follow.
-fn is_segment(path: &[u8]) -> bool {
-    [&b"/dev/shm/sm_segment."[..], b"/dev/shm/vader_segment."].iter().any(|start| path.starts_with(start))
-}
+/// Most names of a world. The oldest are those of programs that all ranks have left.
+const MOST_FILES: usize = 128;
+
+/// A file, by its user and its name; and its slot in the guardian's table, if it has one.
+type Noted = (u32, String, Option<usize>);
 
 /// The noted files, and the slots of the guardian's table.
 #[derive(Debug)]
@@ -15,8 +18,7 @@ pub(super) struct NotedFiles {
     files: TempFiles,
     table: ShmFiles,
     has_clients: bool,
-    /// The slot of each path, and how many users it has.
-    slots: BTreeMap<Vec<u8>, (usize, u32)>,
+    noted: BTreeMap<WorldId, VecDeque<Noted>>,
     free: Vec<usize>,
     /// The first slot that was never used.
     next: usize,
@@ -24,7 +26,7 @@ pub(super) struct NotedFiles {
 
 impl NotedFiles {
     pub(super) const fn new(files: TempFiles) -> Self {
-        Self { files, table: files.shm(), has_clients: false, slots: BTreeMap::new(), free: Vec::new(), next: 0 }
+        Self { files, table: files.shm(), has_clients: false, noted: BTreeMap::new(), free: Vec::new(), next: 0 }
     }
 
     /// A process has connected: its library may make files whose names cannot be known, and a directory for others.
@@ -44,75 +46,89 @@ impl NotedFiles {
         dir.map(|dir| OsBytes::new(dir.into_os_string().into_vec())).unwrap_or_default()
     }
 
-    /// Notes a file. If the table is full, the file stays when the agent is killed.
-    pub(super) fn note(&mut self, path: &[u8]) {
-        if !ShmFiles::takes(path) {
-            return;
+    /// Notes files of a user, as ranks of a world make them. If the table is full, they stay when the agent is killed.
+    pub(super) fn note(&mut self, world: WorldId, user: u32, names: [String; 2]) {
+        let noted = self.noted.entry(world).or_default();
+        for name in names {
+            if noted.iter().any(|(of, known, _)| (*of, known) == (user, &name)) {
+                continue;
+            }
+            let slot = self.free.pop().unwrap_or(self.next);
+            self.next = self.next.max(slot + 1).min(ShmFiles::MOST);
+            let is_noted = self.table.note(slot, user, &name);
+            noted.push_back((user, name, is_noted.then_some(slot)));
         }
-        if let Some((_, users)) = self.slots.get_mut(path) {
-            *users = users.saturating_add(1);
-            return;
-        }
-        let Some(slot) = self.free.pop().or_else(|| (self.next < ShmFiles::MOST).then_some(self.next)) else { return };
-        self.next = self.next.max(slot + 1);
-        if self.table.note(slot, path) {
-            self.slots.insert(path.to_vec(), (slot, 1));
-        }
-    }
-
-    /// Notes all files of the job that are named like one of Open MPI. Another rank may be killed before it asks for the removal of its own.
-    pub(super) fn note_alike(&mut self, path: &[u8]) {
-        let Some(at) = path.iter().rposition(|byte| *byte == b'.').filter(|_| is_segment(path)) else { return };
-        let alike = [path.get(..=at).unwrap_or_default(), b"*"].concat();
-        if !self.slots.contains_key(&alike) {
-            self.note(&alike);
+        while noted.len() > MOST_FILES {
+            self.free.extend(noted.pop_front().and_then(|file| remove(self.table, &file)));
         }
     }
 
-    /// A file is gone.
-    pub(super) fn forget(&mut self, path: &[u8]) {
-        let Some((slot, users)) = self.slots.get_mut(path) else { return };
-        *users = users.saturating_sub(1);
-        if *users == 0 {
-            self.table.clear(*slot);
-            self.free.push(*slot);
-            self.slots.remove(path);
+    /// All ranks of a world are gone.
+    pub(super) fn end_world(&mut self, world: WorldId) {
+        for file in self.noted.remove(&world).unwrap_or_default() {
+            self.free.extend(remove(self.table, &file));
         }
     }
+}
+
+/// A rank is gone: after the last one of its world, files that their libraries have left are removed.
+pub(in crate::edges) fn reaped(edges: &mut Edges, proc: ProcId) {
+    let Edges { mpi: Some(listener), ranks, .. } = edges else { return };
+    if let Some((world, _)) = ranks.rank_of(proc).filter(|(world, _)| ranks.is_last_of_world(*world, proc)) {
+        listener.noted.end_world(world);
+    }
+}
+
+/// Removes a file. Returns its slot, which is free.
+fn remove(table: ShmFiles, (user, name, slot): &Noted) -> Option<usize> {
+    remove_shm(*user, name.as_bytes());
+    slot.inspect(|slot| table.clear(*slot))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const WORLD: WorldId = WorldId::new(7);
+
     fn noted() -> NotedFiles {
         NotedFiles::new(TempFiles::new().unwrap())
     }
 
-    #[test]
-    fn file_of_two_ranks_is_noted_until_both_are_gone() {
-        let mut noted = noted();
-        let [shared, other] = [&b"/dev/shm/shared"[..], b"/dev/shm/other"];
-        noted.note(shared);
-        noted.note(shared);
-        noted.forget(shared);
-        assert_eq!(noted.slots.get(shared), Some(&(0, 1)));
-        noted.note(other);
-        noted.forget(shared);
-        noted.forget(shared);
-        assert_eq!(noted.slots.keys().collect::<Vec<_>>(), [other]);
-        noted.note(shared);
-        assert_eq!(noted.slots.get(shared), Some(&(0, 1)), "its slot was free");
+    fn names(number: usize) -> [String; 2] {
+        ["a", "b"].map(|kind| format!("rlaunch-noted-{}-{kind}{number}", std::process::id()))
     }
 
     #[test]
-    fn files_of_other_ranks_are_noted_with_a_segment_of_open_mpi() {
-        let mut noted = noted();
-        for path in [&b"/dev/shm/sm_segment.host.0.7.1"[..], b"/dev/shm/sm_segment.host.0.7.2", b"/dev/shm/a.1"] {
-            noted.note_alike(path);
+    fn files_are_removed_and_forgotten_with_their_world() {
+        let (mut noted, user) = (noted(), rlaunch_sys::facts::host::user().0);
+        let path = |name: &str| std::path::Path::new("/dev/shm").join(name);
+        for name in names(0).iter().chain(&names(1)) {
+            std::fs::write(path(name), "x").unwrap();
         }
-        assert_eq!(noted.slots.keys().collect::<Vec<_>>(), [b"/dev/shm/sm_segment.host.0.7.*"]);
-        noted.note(b"/tmp/a");
-        assert_eq!(noted.slots.len(), 1, "the guardian looks at shared memory only");
+        noted.note(WORLD, user, names(0));
+        noted.note(WORLD, user, names(0));
+        noted.note(WorldId::new(8), user, names(1));
+        assert_eq!(noted.next, 4, "a file is noted once");
+        noted.end_world(WORLD);
+        assert!(!names(0).iter().any(|name| path(name).exists()), "they are gone");
+        assert!(names(1).iter().all(|name| path(name).exists()), "they are of another world");
+        assert_eq!((noted.noted.len(), noted.free.len()), (1, 2));
+        noted.note(WORLD, user + 1, names(1));
+        assert_eq!(noted.next, 4, "the slots were free");
+        noted.end_world(WORLD);
+        assert!(names(1).iter().all(|name| path(name).exists()), "they are of another user");
+        noted.end_world(WorldId::new(8));
+        assert!(noted.noted.is_empty() && !names(1).iter().any(|name| path(name).exists()));
+    }
+
+    #[test]
+    fn oldest_files_of_a_world_are_given_up_when_there_are_many() {
+        let mut noted = noted();
+        for number in 0..1000 {
+            noted.note(WORLD, 0, names(number));
+        }
+        let [oldest, _] = names(1000 - MOST_FILES / 2);
+        assert_eq!((noted.next, noted.noted[&WORLD].len(), &noted.noted[&WORLD][0].1), (130, MOST_FILES, &oldest));
     }
 }

@@ -1,15 +1,12 @@
-//! Effects of MPI on the end of a rank: the code of `MPI_Abort`, and the files that its library leaves.
+//! Effects of MPI on the end of a rank: the code of `MPI_Abort`.
 
 use rlaunch_core::id::{ProcId, Rank};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Mono, Span};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// How long a rank that has called `MPI_Abort` may take to exit by itself.
 const PATIENCE: Span = Span::from_secs(1);
-/// Most files of a rank, and the longest path.
-const MOST_FILES: usize = 64;
-const LONGEST_PATH: usize = 4096;
 /// The code of a rank that exits with 0 in the middle of MPI.
 const UNFINISHED: u8 = 1;
 
@@ -19,9 +16,6 @@ pub(super) struct Outcomes {
     aborts: BTreeMap<Rank, u8>,
     /// Processes that have to be gone by then.
     due: Vec<(Mono, ProcId)>,
-    files: BTreeMap<Rank, Vec<Vec<u8>>>,
-    /// Files that all ranks of the host share.
-    shared: VecDeque<Vec<u8>>,
 }
 
 impl Outcomes {
@@ -36,35 +30,6 @@ impl Outcomes {
     /// Whether a rank has called `MPI_Abort`.
     pub(super) fn has_aborted(&self, rank: Rank) -> bool {
         self.aborts.contains_key(&rank)
-    }
-
-    /// A file is to be removed when the rank is gone; without a rank, when all of the host are. Returns whether it is.
-    pub(super) fn clean_up(&mut self, rank: Option<Rank>, path: &[u8]) -> bool {
-        let Some(rank) = rank else {
-            self.shared.push_back(path.to_vec());
-            return true;
-        };
-        let files = self.files.entry(rank).or_default();
-        let is_taken = files.len() < MOST_FILES && path.len() <= LONGEST_PATH;
-        if is_taken {
-            files.push(path.to_vec());
-        }
-        is_taken
-    }
-
-    /// A shared file of a program that all ranks have left, if there are many.
-    pub(super) fn oldest_shared(&mut self) -> Option<Vec<u8>> {
-        if self.shared.len() > MOST_FILES { self.shared.pop_front() } else { None }
-    }
-
-    /// All shared files: the ranks are gone.
-    pub(super) fn take_shared(&mut self) -> VecDeque<Vec<u8>> {
-        std::mem::take(&mut self.shared)
-    }
-
-    /// The files of a rank that is gone.
-    pub(super) fn files_of(&mut self, rank: Rank) -> Vec<Vec<u8>> {
-        self.files.remove(&rank).unwrap_or_default()
     }
 
     /// The end of a rank, whose process has ended in this way.
@@ -110,29 +75,6 @@ mod tests {
         assert_eq!(outcomes.overdue(Mono::from_nanos(2)), []);
         assert_eq!(outcomes.overdue(due), [ProcId::new(5)]);
         assert_eq!(outcomes.deadline(), None);
-    }
-
-    #[test]
-    fn files_of_a_rank_are_limited() {
-        let (mut outcomes, rank) = (Outcomes::default(), Rank::new(1));
-        assert!(!outcomes.clean_up(Some(rank), &[b'x'; LONGEST_PATH + 1]));
-        for _ in 0..MOST_FILES {
-            assert!(outcomes.clean_up(Some(rank), &[b'x'; LONGEST_PATH]));
-        }
-        assert!(!outcomes.clean_up(Some(rank), b"/dev/shm/a"));
-        assert!(outcomes.clean_up(Some(Rank::new(2)), b"/dev/shm/a"), "each rank has its own");
-        assert_eq!([0, 1].map(|_| outcomes.files_of(rank).len()), [MOST_FILES, 0]);
-    }
-
-    #[test]
-    fn oldest_shared_file_is_given_up_when_there_are_many() {
-        let mut outcomes = Outcomes::default();
-        for file in 0..=MOST_FILES {
-            outcomes.clean_up(None, format!("/dev/shm/{file}").as_bytes());
-            let oldest = if file == MOST_FILES { Some(b"/dev/shm/0".to_vec()) } else { None };
-            assert_eq!(outcomes.oldest_shared(), oldest);
-        }
-        assert_eq!([0, 1].map(|_| outcomes.take_shared().len()), [MOST_FILES, 0]);
     }
 
     #[test]

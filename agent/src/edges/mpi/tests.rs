@@ -1,14 +1,17 @@
 //! Connections and their machine. Jobs test which process has made a connection.
 
+#![allow(clippy::disallowed_methods, reason = "a process with other rights, not a rank")]
 use super::*;
 use crate::{AgentSetup, Edge};
 use rlaunch_core::id::NodeId;
+use rlaunch_core::listener::tcpstore::Peer;
 use rlaunch_core::mpi::{HostRanks, MAX_UNREAD};
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::wire::node_news::MpiWire;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 
 const FIRST: WorldId = WorldId::new(0);
 const INIT: &[u8] = b"cmd=initack pmiid=0\ncmd=init pmi_version=1 pmi_subversion=1\n";
@@ -56,6 +59,14 @@ impl Rig {
 
     /// A connection of a process of rank 0 that has called `MPI_Init`, and its other end.
     fn client(&mut self, number: u32) -> (ClientId, TcpStream) {
+        self.client_of(number, std::process::id())
+    }
+
+    /// The same, as a connection of another process.
+    fn client_of(&mut self, number: u32, pid: u32) -> (ClientId, TcpStream) {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let started = stat.rsplit(')').next().unwrap().split_ascii_whitespace().nth(19).unwrap();
+        let peer = Peer(u64::from(pid) << 32 | started.parse::<u64>().unwrap());
         let near = TcpListener::bind("127.0.0.1:0").unwrap();
         let far = TcpStream::connect(near.local_addr().unwrap()).unwrap();
         let (socket, _) = near.accept().unwrap();
@@ -63,15 +74,22 @@ impl Rig {
         let client = ClientId::new(number);
         let listener = self.listener();
         listener.set.add(&socket, u64::from(number)).unwrap();
-        let (held, unsent) = (Vec::new(), Vec::new());
-        let connection = Connection { socket, pid: 0, world: Some(FIRST), held, unsent, room: None, is_ending: false };
+        listener.authorizer.get_or_insert_with(|| Authorizer::new(now()).unwrap());
+        let mut connection = Connection::new(socket, peer);
+        connection.world = Some(FIRST);
         listener.connections.insert(client, connection);
         let machine = &mut listener.worlds.get_mut(&FIRST).unwrap().machine;
-        machine.open_as(client);
+        machine.open_as(client, peer.0);
         machine.receive(now(), client, INIT, |_| Some(true));
         let Edges { mpi: Some(listener), ranks, .. } = &mut self.edges else { panic!("it listens") };
         listener.perform(ranks);
         (client, far)
+    }
+
+    fn read(&mut self, client: ClientId) {
+        let Edges { mpi: Some(listener), ranks, .. } = &mut self.edges else { panic!("it listens") };
+        listener.read(client, ranks);
+        listener.perform(ranks);
     }
 
     fn is_open(&mut self, client: ClientId) -> bool {
@@ -102,6 +120,7 @@ fn rank_is_served_again_after_its_connection_was_closed() {
     let (second, mut far) = rig.client(2);
     assert!(rig.is_open(first) && !rig.is_open(second), "a rank is one process of MPI at a time");
     assert!(!read_all(&mut far).contains("response_to_init"));
+    assert!(!rig.listener().is_first_refusal(FIRST, Rank::new(0)), "the user has read it once");
     rig.listener().close(first);
     let (third, _far) = rig.client(3);
     assert!(rig.is_open(third));
@@ -146,4 +165,36 @@ fn rank_that_has_used_mpi_takes_part_in_no_rounds() {
     assert_eq!(register(&mut rig.edges, Rank::new(0)), Err(USES_MPI));
     let news = std::mem::take(&mut rig.listener().news);
     assert!(matches!(news.as_slice(), [NodeNews::MpiUsed { wire: MpiWire::Pmi1 }]), "{news:?}");
+}
+
+const SPAWN: &[u8] = b"mcmd=spawn\nnprocs=1\nexecname=/bin/true\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
+
+/// A program that is started could do more than its rank may.
+#[test]
+fn spawn_of_a_process_with_other_rights_is_refused() {
+    let mut child = Command::new("setpriv")
+        .args(["--no-new-privs", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"x").unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let mut rig = Rig::new();
+    let is_ordered = |rig: &mut Rig, (client, mut far): (ClientId, TcpStream)| {
+        far.write_all(SPAWN).unwrap();
+        rig.read(client);
+        let orders = std::mem::take(&mut rig.listener().orders).len();
+        rig.listener().close(client);
+        (orders, read_all(&mut far))
+    };
+    let other = rig.client_of(1, child.id());
+    let (orders, answer) = is_ordered(&mut rig, other);
+    assert!(orders == 0 && answer.ends_with("cmd=spawn_result rc=-1 msg=spawn_failed\n"), "{orders} {answer}");
+    let own = rig.client(2);
+    let (orders, answer) = is_ordered(&mut rig, own);
+    assert!(orders == 1 && !answer.contains("spawn_result"), "{orders} {answer}");
+    drop(stdin);
+    child.wait().unwrap();
 }

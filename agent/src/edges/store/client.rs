@@ -1,6 +1,7 @@
 //! A client of our own listener: its incomplete request, and the answers that it has not taken.
 
 use crate::edges::client_socket;
+use crate::edges::mpi::refused;
 use crate::edges::sessions::Newcomer;
 use rlaunch_core::id::{Rank, WorldId};
 use rlaunch_core::store::Answer;
@@ -11,7 +12,7 @@ use rlaunch_core::wire::frozen::client::{
     HELLO, NO_RANK, VERSION, frame_len, hello, parse_hello, parse_world, put_answer_frame, put_reply_frame,
 };
 use rlaunch_sys::epoll::ReadySet;
-use rlaunch_sys::socket;
+use rlaunch_sys::{rights, socket};
 use std::borrow::Cow;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -31,6 +32,8 @@ const MOST_UNREAD: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Client {
     socket: UnixStream,
+    /// When it came, in ticks since boot: its process began before.
+    pub(super) since: u64,
     token: u64,
     has_greeted: bool,
     /// The rank that it speaks for, and whether it has asked something.
@@ -85,6 +88,7 @@ impl Client {
         let (rank, has_asked) = (NO_RANK, false);
         Ok(Self {
             socket,
+            since: rights::ticks(),
             token,
             has_greeted: false,
             rank,
@@ -156,6 +160,15 @@ impl Client {
     /// The rank that it speaks for, if it names that.
     pub(super) fn rank(&self) -> Option<Rank> {
         Some(self.rank).filter(|rank| *rank != NO_RANK).map(Rank::new)
+    }
+
+    /// The answer to its order, if its process has other rights than the programs that an order starts.
+    pub(super) fn refusal(&self) -> Option<Vec<u8>> {
+        let why = match rlaunch_sys::unix::process_of(&self.socket) {
+            Some(pid) => rights::difference(pid, |started| started <= self.since)?,
+            None => "it cannot be seen from here".to_owned(),
+        };
+        Some(refused(self.rank(), &why))
     }
 
     /// The world that this frame names, if it is its first and does. It gets no answer.

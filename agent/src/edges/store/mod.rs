@@ -366,7 +366,7 @@ impl Store {
         match self.chunk.get(..len) {
             None | Some([]) => Ok(()),
             Some(frame) => {
-                if let Some((seq, answer)) = self.namespaces.receive(id, frame)? {
+                if let Some((seq, answer)) = self.namespaces.receive(id, frame, &|| client.refusal())? {
                     client.reply(seq, &answer);
                 }
                 Ok(())
@@ -387,7 +387,7 @@ impl Store {
                     self.hand_over(id, frame);
                     return Ok(());
                 }
-                let said = self.namespaces.receive(id, &frame)?;
+                let said = self.namespaces.receive(id, &frame, &|| client.refusal())?;
                 client.done(frame);
                 said.iter().for_each(|(seq, answer)| client.reply(*seq, answer));
             }
@@ -426,7 +426,7 @@ impl Store {
             // An edge to the owner takes no such message. It would be closed, and the host lost.
             Some(Answer::Refused(Refusal::LongValue { key: OsBytes::default(), len, most: MAX_FRAME }))
         } else {
-            self.namespaces.receive(client, &frame).ok().flatten().map(|(_, answer)| answer)
+            self.namespaces.receive(client, &frame, &|| None).ok().flatten().map(|(_, answer)| answer)
         };
         if let Some(answer) = answer {
             self.namespaces.of_mpi.push((world, *seq, write_reply(&answer).into()));
@@ -579,12 +579,16 @@ impl Namespaces {
         }
     }
 
-    /// A client has an order for the job.
-    fn order(&mut self, asker: Asker, words: &[u8]) {
-        if words.len() > LONGEST_ORDER {
+    /// A client has an order for the job. `refusal`: the answer, if it may order nothing.
+    fn order(&mut self, asker: Asker, words: &[u8], refusal: &dyn Fn() -> Option<Vec<u8>>) {
+        let refused = if words.len() > LONGEST_ORDER {
             let text = format!("an order of {} bytes is longer than {LONGEST_ORDER}", words.len());
-            let refused = Refused { code: Code::Limit, within: None, text: text.as_bytes(), hint: b"" };
-            self.answers.push_back((Ticket { client: asker.client, seq: Seq(asker.seq) }, refused.write().into()));
+            Some(Refused { code: Code::Limit, within: None, text: text.as_bytes(), hint: b"" }.write())
+        } else {
+            refusal()
+        };
+        if let Some(refused) = refused {
+            self.answers.push_back((Ticket { client: asker.client, seq: Seq(asker.seq) }, refused.into()));
             return;
         }
         let world = self.worlds.get(&asker.client).copied().unwrap_or(WorldId::new(0));
@@ -607,7 +611,12 @@ impl Namespaces {
     }
 
     /// A client has said something; the answer, where there is one at once, and to what.
-    fn receive(&mut self, client: ClientId, frame: &[u8]) -> Result<Option<(u64, Answer)>, Malformed> {
+    fn receive(
+        &mut self,
+        client: ClientId,
+        frame: &[u8],
+        refusal: &dyn Fn() -> Option<Vec<u8>>,
+    ) -> Result<Option<(u64, Answer)>, Malformed> {
         match Heard::parse(frame)? {
             Heard::Ask(asked, words) => {
                 let ticket = Ticket { client, seq: Seq(asked.seq) };
@@ -636,7 +645,7 @@ impl Namespaces {
                     }
                 }
             }
-            Heard::Order(seq, words) => self.order(Asker { client, seq }, words),
+            Heard::Order(seq, words) => self.order(Asker { client, seq }, words, refusal),
             Heard::Unknown(unknown) => {
                 let ticket = Ticket { client, seq: Seq(unknown.seq) };
                 self.answers.push_back((ticket, unknown.reply().into()));

@@ -3,6 +3,7 @@
 use super::*;
 use rlaunch_core::store::Ask;
 use rlaunch_core::wire::frozen::client::client_round::Said;
+use rlaunch_core::wire::frozen::client::order::{Order, order_frame};
 use rlaunch_core::wire::frozen::client::{Asked, Words, hello};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -229,5 +230,25 @@ fn request_of_mpi_that_no_edge_takes_is_refused() {
         assert_eq!(answers.iter().map(|(_, seq, _)| *seq).collect::<Vec<_>>(), if refused { vec![7] } else { vec![] });
         let out = std::mem::take(&mut rig.store.namespaces.out);
         assert_eq!(out.len(), usize::from(!refused), "{len}");
+    }
+}
+
+/// The process that has connected may have exited. Its number may be that of a process with more rights.
+#[test]
+fn order_is_refused_if_its_process_is_not_known_to_have_our_rights() {
+    let mut rig = Rig::new();
+    let end = order_frame(1, &Order::EndWorld(WorldId::new(3), None).write());
+    for (is_known, ordered) in [(true, 1), (false, 0)] {
+        let mut far = rig.connect();
+        if !is_known {
+            rig.store.clients.get_mut(ClientId::new(rig.store.last)).unwrap().since = 0;
+        }
+        far.write_all(&[&hello(0)[..], &end].concat()).unwrap();
+        assert!(rig.becomes_idle());
+        assert_eq!(rig.store.orders().len(), ordered);
+        let mut answer = [0; 4096];
+        let len = far.read(&mut answer).unwrap();
+        let is_refused = String::from_utf8_lossy(&answer[..len]).contains("rank 0 has other rights than the job");
+        assert_eq!(is_refused, !is_known);
     }
 }

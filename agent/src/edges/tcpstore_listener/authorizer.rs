@@ -15,7 +15,7 @@ use rlaunch_sys::namespaces;
 use rlaunch_sys::sock_diag::SockDiag;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 
 /// Looks for one socket: its process may fork and end while it is looked for.
 const LOOKS: u8 = 3;
@@ -128,6 +128,12 @@ impl Authorizer {
             }
         }
         Err(owner.inode)
+    }
+
+    /// The user of the other end of a connection of this host.
+    pub(in crate::edges) fn user_of(&mut self, socket: &TcpStream) -> Option<u32> {
+        let (own, from) = (socket.local_addr().ok()?, socket.peer_addr().ok()?);
+        self.diag.owner(from, own).ok()?.map(|owner| owner.uid)
     }
 
     /// A socket whose holder is to be looked for.

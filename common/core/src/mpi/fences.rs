@@ -15,6 +15,8 @@ use alloc::vec::Vec;
 /// Most fences at which ranks wait at a time, and most of the same ranks and name.
 const MOST: usize = 4096;
 const MOST_ALIKE: usize = 64;
+/// Most fences with other hosts or worlds that are counted, by their ranks and names.
+const MOST_COUNTED: usize = 1 << 20;
 
 /// A process that waits: its connection, and by what it knows the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,8 +57,7 @@ pub(super) struct Met<K> {
 impl<K: Kind> Met<K> {
     /// The same on all hosts, and another for each fence.
     pub(super) fn hash(&self) -> u64 {
-        let ranks = if self.kind.has_other_worlds() { Vec::new() } else { bytes_of(&self.all) };
-        hash(&[&self.kind.bytes()[..], b" ", &ranks, &self.count.to_be_bytes()].concat())
+        hash(&[&bytes_of_fence(&self.kind, &self.all)[..], &self.count.to_be_bytes()].concat())
     }
 
     /// Its name in the store.
@@ -70,6 +71,12 @@ pub(super) fn bytes_of(ranks: &RankSet) -> Vec<u8> {
     ranks.ranges().flat_map(|(first, last)| [first, last]).flat_map(u32::to_be_bytes).collect()
 }
 
+/// The same for all fences of a kind and these ranks, and on all hosts.
+fn bytes_of_fence<K: Kind>(kind: &K, all: &RankSet) -> Vec<u8> {
+    let ranks = if kind.has_other_worlds() { Vec::new() } else { bytes_of(all) };
+    [&kind.bytes()[..], b" ", &ranks].concat()
+}
+
 /// Fence of some ranks.
 #[derive(Debug, Default)]
 struct Fence {
@@ -81,7 +88,8 @@ struct Fence {
 #[derive(Debug)]
 pub(super) struct Fences<K> {
     open: BTreeMap<(K, RankSet), VecDeque<Fence>>,
-    counts: BTreeMap<(K, RankSet), u64>,
+    /// By a hash of kind and ranks: a program may make many groups, and each has a name.
+    counts: BTreeMap<u64, u64>,
 }
 
 impl<K> Default for Fences<K> {
@@ -103,13 +111,13 @@ impl<K: Kind> Fences<K> {
         rank: Rank,
         waiter: Waiter,
     ) -> Result<Option<Met<K>>, Broken> {
-        if self.open.len() >= MOST {
-            return Err(Broken::Order);
-        }
+        let is_full = self.open.len() >= MOST
+            || self.counts.len() >= MOST_COUNTED && !self.counts.contains_key(&hash(&bytes_of_fence(&kind, &all)));
         let own = cx.layout.own_of(&all);
         cx.init_wait.wait(cx.now, (K::WIRE, &all), rank);
         let mut open = match self.open.entry((kind, all)) {
             Entry::Occupied(open) => open,
+            Entry::Vacant(_) if is_full => return Err(Broken::Order),
             Entry::Vacant(new) => new.insert_entry(VecDeque::new()),
         };
         let fences = open.get_mut();
@@ -161,7 +169,7 @@ impl<K: Kind> Fences<K> {
     }
 
     fn count(&mut self, kind: &K, all: &RankSet) -> u64 {
-        let count = self.counts.entry((kind.clone(), all.clone())).or_default();
+        let count = self.counts.entry(hash(&bytes_of_fence(kind, all))).or_default();
         *count = count.saturating_add(1);
         *count
     }
@@ -176,6 +184,5 @@ impl<K: Kind> Fences<K> {
     /// Forgets the fences of some kind.
     pub(super) fn retain(&mut self, keeps: impl Fn(&K) -> bool) {
         self.open.retain(|(kind, _), _| keeps(kind));
-        self.counts.retain(|(kind, _), _| keeps(kind));
     }
 }

@@ -13,6 +13,7 @@ mod origin;
 mod pmi1;
 mod pmix;
 mod remote;
+mod shm_names;
 mod spawn;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use crate::wire::node_news::{MpiWire, NodeNews};
 use crate::wire::pmi1::Malformed as BadLine;
 use crate::wire::pmix::{Hello, Malformed as BadMessage};
 use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::vec::Vec;
 use init_wait::InitWait;
 use pmix::Looking;
@@ -107,6 +109,8 @@ pub enum Action {
     Order {
         /// The number of the request.
         seq: u64,
+        /// The connection that asks: its process needs the rights of the job.
+        client: ClientId,
         /// Whose order.
         rank: Rank,
         /// The order (`frozen::client::order`).
@@ -139,20 +143,20 @@ pub enum Action {
         /// The help message that this is. [`Mpi::help_written`] gets the result.
         help: Option<HelpName>,
     },
-    /// A file is to be removed when the rank is gone.
+    /// The library of a process makes files in /dev/shm, which are to be removed when the ranks of the host are gone.
     Cleanup {
-        /// Which rank; `None`: all ranks of the host.
-        rank: Option<Rank>,
-        /// The file.
-        path: Vec<u8>,
+        /// The connection of the process: the files are of its user.
+        client: ClientId,
+        /// The names of the files; `.NUMBER.` is a part of the names that Open MPI makes.
+        names: [String; 2],
     },
 }
 
 /// Protocol of a connection, and its state.
 #[derive(Debug)]
 enum Session {
-    /// No byte has come.
-    New,
+    /// No byte has come from this process.
+    New(u64),
     Lines(pmi1::Session),
     Messages(pmix::Session),
     /// The connection is being closed.
@@ -165,7 +169,7 @@ impl Session {
         match self {
             Self::Lines(session) => session.rank().map(|_| MpiWire::Pmi1),
             Self::Messages(session) => session.rank().map(|_| MpiWire::Pmix),
-            Self::New | Self::Broken => None,
+            Self::New(_) | Self::Broken => None,
         }
     }
 }
@@ -246,14 +250,14 @@ impl Mpi {
     /// A connection of a process of the job.
     pub fn open(&mut self) -> ClientId {
         let client = self.sessions.free_from(self.next);
-        self.open_as(client);
+        self.open_as(client, 0);
         client
     }
 
-    /// A connection that has this number already: several machines share the numbers.
-    pub fn open_as(&mut self, client: ClientId) {
+    /// A connection that has this number already: several machines share the numbers. `process`: a number of the process that has made it.
+    pub fn open_as(&mut self, client: ClientId, process: u64) {
         self.next = client.get().wrapping_add(1);
-        self.sessions.insert(client, Session::New);
+        self.sessions.insert(client, Session::New(process));
     }
 
     /// Bytes from a connection: those that were left over, and what has come after them. Returns the number of bytes that are done with.
@@ -294,8 +298,8 @@ impl Mpi {
         let Self { layout, sessions, lines, messages, remote, init_wait, in_rounds, is_used, out, .. } = self;
         let Some(session) = sessions.get_mut(client) else { return Ok(bytes.len()) };
         let mut cx = Cx { layout, out, remote, init_wait, in_rounds, client, now };
-        if matches!(session, Session::New) {
-            match begins(bytes)? {
+        if let Session::New(process) = session {
+            match begins(bytes, *process)? {
                 Some(begun) => *session = begun,
                 None => return Ok(0),
             }
@@ -303,7 +307,7 @@ impl Mpi {
         let used = match session {
             Session::Lines(session) => lines.receive(&mut cx, session, bytes, speaks_for)?,
             Session::Messages(session) => messages.receive(&mut cx, session, bytes, speaks_for)?,
-            Session::New | Session::Broken => bytes.len(),
+            Session::New(_) | Session::Broken => bytes.len(),
         };
         if let Some(wire) = session.wire().filter(|_| !*is_used) {
             *is_used = true;
@@ -330,7 +334,7 @@ impl Mpi {
         match self.sessions.get(client) {
             Some(Session::Lines(session)) => self.lines.closed(client, session),
             Some(Session::Messages(session)) => self.messages.closed(client, session),
-            Some(Session::New | Session::Broken) | None => {}
+            Some(Session::New(_) | Session::Broken) | None => {}
         }
     }
 
@@ -428,12 +432,14 @@ impl Mpi {
     }
 }
 
-/// Protocol of a connection that begins with these bytes; `None`: too few bytes.
-fn begins(bytes: &[u8]) -> Result<Option<Session>, Broken> {
+/// Protocol of a connection of a process that begins with these bytes; `None`: too few bytes.
+fn begins(bytes: &[u8], process: u64) -> Result<Option<Session>, Broken> {
     let starts = |whole: &[u8]| whole.starts_with(bytes) || bytes.starts_with(whole);
     match () {
         () if starts(b"cmd=") => Ok((bytes.len() >= 4).then(|| Session::Lines(pmi1::Session::default()))),
-        () if starts(&Hello::BEGINNING) => Ok((bytes.len() >= 4).then(|| Session::Messages(pmix::Session::default()))),
+        () if starts(&Hello::BEGINNING) => {
+            Ok((bytes.len() >= 4).then(|| Session::Messages(pmix::Session::of(process))))
+        }
         () => Err(Broken::OtherProtocol),
     }
 }

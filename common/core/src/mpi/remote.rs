@@ -90,7 +90,7 @@ impl Cx<'_> {
     /// Orders something of the job for a rank.
     pub(super) fn order(&mut self, rank: Rank, words: Vec<u8>, pending: Pending) {
         let seq = self.remote.number(pending);
-        self.out.push_back(Action::Order { seq, rank, words });
+        self.out.push_back(Action::Order { seq, client: self.client, rank, words });
     }
 
     /// Waits until the hosts of all these ranks have come.

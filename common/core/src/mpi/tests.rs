@@ -28,7 +28,7 @@ fn host(name: &str, ranges: &[(u32, u32)]) -> HostRanks {
     HostRanks::new(OsBytes::from(name), &ranks)
 }
 
-fn world(size: u32) -> Layout {
+pub(super) fn world(size: u32) -> Layout {
     let hosts = vec![host("here", &[(0, size - 1)])];
     Layout {
         name: "world".into(),
@@ -47,8 +47,8 @@ struct Rig {
     written: BTreeMap<ClientId, Vec<u8>>,
     closed: Vec<(ClientId, String)>,
     others: Vec<Action>,
-    /// Files that the ranks of the host share.
-    shared: Vec<Vec<u8>>,
+    /// Names of files, and the connections whose processes make them.
+    files: Vec<(ClientId, [String; 2])>,
     news: Vec<NodeNews>,
     asked: Vec<(u64, Vec<u8>)>,
 }
@@ -60,7 +60,7 @@ impl Rig {
             written: BTreeMap::new(),
             closed: Vec::new(),
             others: Vec::new(),
-            shared: Vec::new(),
+            files: Vec::new(),
             news: Vec::new(),
             asked: Vec::new(),
         }
@@ -79,10 +79,8 @@ impl Rig {
                 Action::Close { client, why } => self.closed.push((client, why.to_string())),
                 Action::Ask { seq, words, .. } => self.asked.push((seq, words)),
                 Action::News(news) => self.news.push(news),
-                Action::Cleanup { rank: None, path } => self.shared.push(path),
-                other @ (Action::Abort { .. } | Action::Log { .. } | Action::Cleanup { .. } | Action::Order { .. }) => {
-                    self.others.push(other)
-                }
+                Action::Cleanup { client, names } => self.files.push((client, names)),
+                other @ (Action::Abort { .. } | Action::Log { .. } | Action::Order { .. }) => self.others.push(other),
             }
         }
     }
@@ -238,15 +236,32 @@ fn second_program_of_a_rank_begins_with_no_keys() {
 fn files_that_mpich_shares_are_named_once_for_each_program() {
     let mut rig = Rig::new(world(2));
     let first = [0, 1].map(|rank| rig.rank(rank));
-    assert_eq!(rig.shared.len(), 2);
-    assert!(rig.shared[0].starts_with(b"/dev/shm/mpich_shm_") && rig.shared[1].starts_with(b"/dev/shm/mpich_vci_"));
+    let [(client, names)] = rig.files.as_slice() else { panic!("{:?}", rig.files) };
+    assert!(*client == first[0] && names[0].starts_with("mpich_shm_") && names[1].starts_with("mpich_vci_"));
     rig.say(first[0], "cmd=finalize\n");
     rig.rank(0);
-    assert_eq!(rig.shared.len(), 4);
-    assert_ne!(rig.shared[0], rig.shared[2], "the name of the second program is new");
+    assert_eq!(rig.files.len(), 2);
+    assert_ne!(rig.files[0].1, rig.files[1].1, "the name of the second program is new");
     let mut alone = Rig::new(world(1));
     alone.rank(0);
-    assert_eq!(alone.shared.len(), 2, "it may start ranks and share memory with them");
+    assert_eq!(alone.files.len(), 1, "it may start ranks and share memory with them");
+}
+
+/// The request for a removal gets its answer and has no other effect.
+#[test]
+fn files_of_open_mpi_are_named_after_the_world_and_not_by_the_rank() {
+    let mut rig = Rig::new(world(2));
+    let client = rig.mpi.open();
+    rig.send(client, &hello(0));
+    assert_eq!(rig.files, [(client, shm_names::of_open_mpi(&world(2)))]);
+    rig.written.clear();
+    let mut control = Writer::new(false);
+    // No targets, and one wish: a value of the kind of a text.
+    control.raw(&[0, 0, 0, 1, 18]).size(0).size(1).string(b"pmix.reg.cleanup").raw(&[0, 0, 0, 0, 0, 3]);
+    control.string(b"/dev/shm/other");
+    rig.send(client, &request(7, control));
+    assert!(rig.written.contains_key(&client) && rig.closed.is_empty());
+    assert!(rig.files.len() == 1 && rig.others.is_empty(), "{:?} {:?}", rig.files, rig.others);
 }
 
 #[test]
@@ -490,11 +505,11 @@ const SPAWN: &str = "mcmd=spawn\nnprocs=2\nexecname=./a\ntotspawns=2\nspawnssofa
                      argcnt=0\npreput_num=0\ninfo_num=1\ninfo_key_0=path\ninfo_val_0=/p\nendcmd\n";
 
 /// The only order, and its number.
-fn order(rig: &mut Rig) -> (u64, Request) {
+fn order(rig: &mut Rig, asker: ClientId) -> (u64, Request) {
     let others = core::mem::take(&mut rig.others);
-    let [Action::Order { seq, rank, words }] = others.as_slice() else { panic!("{others:?}") };
+    let [Action::Order { seq, client, rank, words }] = others.as_slice() else { panic!("{others:?}") };
     let Ok(Order::Spawn(request)) = Order::parse(words) else { panic!("a spawn") };
-    assert_eq!(*rank, Rank::new(1));
+    assert_eq!((*client, *rank), (asker, Rank::new(1)));
     (*seq, request)
 }
 
@@ -503,7 +518,7 @@ fn programs_that_a_rank_of_pmi_1_starts_are_an_order() {
     let mut rig = Rig::new(world(2));
     let client = rig.rank(1);
     assert_eq!(rig.say(client, SPAWN), "", "the answer waits for the ranks");
-    let (seq, request) = order(&mut rig);
+    let (seq, request) = order(&mut rig, client);
     let first = Program {
         ranks: 2,
         argv: vec!["./a".into(), "x y".into(), "z".into()],
@@ -531,7 +546,7 @@ fn program_that_cannot_be_started_is_an_error_of_the_rank() {
     let mut rig = Rig::new(world(2));
     let client = rig.rank(1);
     rig.say(client, SPAWN);
-    let (seq, _) = order(&mut rig);
+    let (seq, _) = order(&mut rig, client);
     let refused = Refused { code: Code::Unsupported, within: None, text: b"no such file", hint: b"a path" };
     rig.mpi.answered(Mono::from_nanos(2), seq, &refused.write());
     rig.drain();
@@ -555,6 +570,6 @@ fn spawn_that_cannot_be_is_refused_before_it_is_an_order() {
     assert!(rig.others.iter().all(|action| matches!(action, Action::Log { .. })), "{:?}", rig.others);
     rig.others.clear();
     rig.say(client, SPAWN);
-    order(&mut rig);
+    order(&mut rig, client);
     assert!(rig.closed.is_empty());
 }

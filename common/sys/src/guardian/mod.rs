@@ -15,7 +15,7 @@ pub use lease::LeaseLine;
 pub use lifeline::{Lifeline, Word};
 pub use record::{Record, example_frame};
 pub use remote::{LastWordsSeal, Remote, Streams, split_remote};
-pub use shm_files::ShmFiles;
+pub use shm_files::{ShmFiles, remove as remove_shm};
 pub use temp_files::TempFiles;
 
 use crate::fd;

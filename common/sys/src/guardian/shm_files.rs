@@ -4,19 +4,26 @@
 
 use super::stale_shm::{self, Moment};
 use crate::memory::shared;
+use nix::fcntl::{AtFlags, OFlag, open};
+use nix::sys::stat::{Mode, SFlag, fstatat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use std::ffi::OsStr;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Bytes of a name, with a zero at its end.
-const ROOM: usize = 128;
+/// Bytes of a slot: a name with a zero at its end, and its user.
+const ROOM: usize = 64;
+const USER: usize = size_of::<u32>();
 /// Most names.
 const MOST: usize = 8192;
-/// Sign at the end of a name: all files whose names begin like it.
-const ALL: u8 = b'*';
 /// The directory.
-const DIR: &[u8] = b"/dev/shm/";
+const DIR: &str = "/dev/shm";
+/// Beginnings of names of Open MPI.
+const OPEN_MPI: [&[u8]; 4] = [b"sm_segment.", b"vader_segment.", b"osc_sm.", b"osc_rdma."];
 
-/// Names of files, each in a slot; and whether there may be files with other names.
+/// Names of files with their users, each in a slot; and whether there may be files with other names.
 #[derive(Clone, Copy, Debug)]
 pub struct ShmFiles {
     names: &'static [AtomicU8],
@@ -36,36 +43,29 @@ impl ShmFiles {
         Ok(Self { names, has_others, since: stale_shm::now() })
     }
 
-    fn slot(&self, slot: usize) -> &[AtomicU8] {
-        self.names.chunks_exact(ROOM).nth(slot).unwrap_or_default()
+    /// The place of a name, and of its user.
+    fn slot(&self, slot: usize) -> Option<(&[AtomicU8], &[AtomicU8])> {
+        self.names.chunks_exact(ROOM).nth(slot)?.split_at_checked(ROOM - USER)
     }
 
-    /// Whether a path is that of a file that can be noted.
-    #[must_use]
-    pub fn takes(path: &[u8]) -> bool {
-        let name = path.strip_prefix(DIR).unwrap_or_default();
-        let is_name = !name.is_empty() && name.len() < ROOM && !name.contains(&b'/') && !name.contains(&0);
-        is_name && name != b"." && name != b".."
-    }
-
-    /// This file is to go with the ranks; false: it cannot be noted.
-    pub fn note(&self, slot: usize, path: &[u8]) -> bool {
-        let (slot, name) = (self.slot(slot), path.strip_prefix(DIR).unwrap_or_default());
-        if slot.is_empty() || !Self::takes(path) {
+    /// This file of a user is to go with the ranks; false: it cannot be noted.
+    pub fn note(&self, slot: usize, user: u32, name: &str) -> bool {
+        let Some((place, user_place)) = self.slot(slot).filter(|(place, _)| name.len() < place.len()) else {
             return false;
-        }
+        };
         // The first byte last: until then nothing is there. The name before may have been longer.
-        slot.iter().take(1).for_each(|byte| byte.store(0, Ordering::SeqCst));
-        for (to, byte) in slot.iter().zip(name.iter().chain(core::iter::repeat(&0))).skip(1) {
-            to.store(*byte, Ordering::Release);
+        place.iter().take(1).for_each(|byte| byte.store(0, Ordering::SeqCst));
+        user_place.iter().zip(user.to_ne_bytes()).for_each(|(to, byte)| to.store(byte, Ordering::Release));
+        for (to, byte) in place.iter().zip(name.bytes().chain(core::iter::repeat(0))).skip(1) {
+            to.store(byte, Ordering::Release);
         }
-        slot.iter().zip(name).take(1).for_each(|(to, byte)| to.store(*byte, Ordering::Release));
+        place.iter().zip(name.bytes()).take(1).for_each(|(to, byte)| to.store(byte, Ordering::Release));
         true
     }
 
     /// Forgets a file, which is gone.
     pub fn clear(&self, slot: usize) {
-        self.slot(slot).iter().take(1).for_each(|byte| byte.store(0, Ordering::SeqCst));
+        self.slot(slot).iter().flat_map(|(place, _)| place.first()).for_each(|byte| byte.store(0, Ordering::SeqCst));
     }
 
     /// Libraries of ranks may make files whose names cannot be known.
@@ -73,7 +73,7 @@ impl ShmFiles {
         self.has_others.store(1, Ordering::SeqCst);
     }
 
-    /// Removes the files that are there and are this user's. The guardian calls it last, when it may allocate.
+    /// Removes the files that are there. The guardian calls it last, when it may allocate.
     pub(super) fn sweep(&self) {
         self.sweep_names();
         if self.has_others.load(Ordering::SeqCst) != 0 {
@@ -82,78 +82,101 @@ impl ShmFiles {
     }
 
     fn sweep_names(&self) {
+        let load = |bytes: &[AtomicU8]| bytes.iter().map(|byte| byte.load(Ordering::Acquire)).collect::<Vec<u8>>();
         // Slots are used from the first one on, and none is left empty for long.
-        for slot in self.names.chunks_exact(ROOM) {
-            let mut path = [0u8; DIR.len() + ROOM];
-            let (dir, name) = path.split_at_mut(DIR.len());
-            dir.copy_from_slice(DIR);
-            name.iter_mut().zip(slot).for_each(|(byte, from)| *byte = from.load(Ordering::Acquire));
-            match name {
-                [0, ..] if Self::is_untouched(slot) => return,
-                [0, ..] => {}
-                _ => match name.split(|byte| *byte == 0).next() {
-                    Some([start @ .., ALL]) => stale_shm::remove_beginning(start),
-                    Some(_) | None => remove(&path),
-                },
+        for (place, user) in (0..MOST).map_while(|slot| self.slot(slot)) {
+            let (name, user) = (load(place), load(user).try_into().map_or(0, u32::from_ne_bytes));
+            match name.split(|byte| *byte == 0).next() {
+                None | Some([]) if name.iter().all(|byte| *byte == 0) => return,
+                None | Some([]) => {}
+                Some(name) => remove(user, name),
             }
         }
     }
+}
 
-    /// A slot that never had a name. The ones after it have none either.
-    fn is_untouched(slot: &[AtomicU8]) -> bool {
-        slot.iter().all(|byte| byte.load(Ordering::Acquire) == 0)
+/// Removes a file of a user. `.NUMBER.` is a part of names: all files of Open MPI that have it are removed.
+pub fn remove(user: u32, name: &[u8]) {
+    let Ok(dir) = open(DIR, OFlag::O_DIRECTORY | OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()) else { return };
+    if !name.starts_with(b".") {
+        return remove_from(&dir, user, OsStr::from_bytes(name));
+    }
+    for entry in std::fs::read_dir(DIR).into_iter().flatten().flatten() {
+        let found = entry.file_name();
+        let is_named = OPEN_MPI.iter().any(|start| found.as_bytes().starts_with(start));
+        if is_named && found.as_bytes().windows(name.len()).any(|part| part == name) {
+            remove_from(&dir, user, &found);
+        }
     }
 }
 
-/// Removes a file, if it is a regular one and this user's. The kernel follows no link at the end of a path that it removes.
-fn remove(path: &[u8; DIR.len() + ROOM]) {
-    // SAFETY: a zeroed stat is a valid value of this plain C structure.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `path` ends with at least one zero, since no name is as long as its slot; `stat` is valid for writing.
-    let rc = unsafe { libc::lstat(path.as_ptr().cast(), &raw mut stat) };
-    // SAFETY: geteuid takes nothing and cannot fail.
-    let is_ours = rc == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_uid == unsafe { libc::geteuid() };
-    if is_ours {
-        // SAFETY: as above.
-        unsafe { libc::unlink(path.as_ptr().cast()) };
+/// Removes a file if it is a regular one and the user's. No link is followed.
+fn remove_from(dir: &OwnedFd, user: u32, name: &OsStr) {
+    let Ok(stat) = fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW) else { return };
+    let is_regular = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
+    if is_regular && stat.st_uid == user {
+        let _gone = unlinkat(dir, name, UnlinkatFlags::NoRemoveDir);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
-    #[test]
-    fn noted_files_of_shared_memory_go_and_others_stay() {
-        let files = ShmFiles::new().unwrap();
-        files.sweep();
-        let path = |name: &str| PathBuf::from(format!("/dev/shm/rlaunch-test-{}-{name}", std::process::id()));
-        let bytes = |path: &PathBuf| path.to_str().unwrap().as_bytes().to_vec();
-        let (first, second, link, cleared) = (path("a"), path("b"), path("link"), path("cleared"));
-        let alike = [path("job.0"), path("job.1")];
-        for file in [&first, &second, &cleared].into_iter().chain(&alike) {
-            std::fs::write(file, "x").unwrap();
-        }
-        std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
-        for (slot, file) in [&first, &cleared, &link, &second, &path("job.*")].into_iter().enumerate() {
-            assert!(files.note(slot, &bytes(file)));
-        }
-        files.clear(1);
-        files.sweep();
-        assert!(!first.exists() && !second.exists() && !alike.iter().any(|path| path.exists()));
-        assert!(cleared.exists() && link.symlink_metadata().is_ok());
-        [cleared, link].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    fn path(name: &str) -> PathBuf {
+        Path::new(DIR).join(name)
+    }
+
+    fn user() -> u32 {
+        nix::unistd::geteuid().as_raw()
     }
 
     #[test]
-    fn only_names_of_shared_memory_are_noted() {
+    fn noted_files_of_the_user_go_and_others_stay() {
         let files = ShmFiles::new().unwrap();
-        let long = format!("/dev/shm/{}", "x".repeat(ROOM));
-        for path in ["/tmp/a", "/dev/shm/", "/dev/shm/..", "/dev/shm/a/b", "a", &long] {
-            assert!(!files.note(0, path.as_bytes()), "{path}");
+        files.sweep();
+        let own = format!("rlaunch-test-{}", std::process::id());
+        let name = |end: &str| format!("{own}-{end}");
+        let [first, second, cleared, link, foreign] = ["a", "b", "cleared", "link", "foreign"].map(name);
+        for name in [&first, &second, &cleared, &foreign] {
+            std::fs::write(path(name), "x").unwrap();
         }
-        assert!(files.note(0, b"/dev/shm/a") && !files.note(ShmFiles::MOST, b"/dev/shm/a"));
+        std::os::unix::fs::symlink("/etc/passwd", path(&link)).unwrap();
+        for (slot, name) in [&first, &cleared, &link, &second].into_iter().enumerate() {
+            assert!(files.note(slot, user(), name));
+        }
+        // The file is this user's, and was noted for another one.
+        assert!(files.note(4, user() + 1, &foreign));
+        files.clear(1);
+        files.sweep();
+        assert!(!path(&first).exists() && !path(&second).exists());
+        for name in [&cleared, &link, &foreign] {
+            assert!(path(name).symlink_metadata().is_ok(), "{name}");
+            std::fs::remove_file(path(name)).unwrap();
+        }
+    }
+
+    /// Only files of Open MPI that have the number of the world between two dots are removed.
+    #[test]
+    fn files_of_open_mpi_go_by_the_number_of_their_world() {
+        let own = std::process::id();
+        let gone = [format!("sm_segment.vm.0.t{own}.0"), format!("osc_rdma.vm.t{own}.1.2")];
+        let kept = [format!("sm_segment.vm.0.t{own}0.0"), format!("other.t{own}.0"), format!("vader_segment.t{own}")];
+        gone.iter().chain(&kept).for_each(|name| std::fs::write(path(name), "x").unwrap());
+        remove(user() + 1, format!(".t{own}.").as_bytes());
+        assert!(gone.iter().all(|name| path(name).exists()), "they are of another user");
+        remove(user(), format!(".t{own}.").as_bytes());
+        assert!(!gone.iter().any(|name| path(name).exists()));
+        kept.iter().for_each(|name| std::fs::remove_file(path(name)).unwrap());
+    }
+
+    #[test]
+    fn long_names_and_slots_beyond_the_last_are_not_noted() {
+        let files = ShmFiles::new().unwrap();
+        assert!(!files.note(0, 0, &"x".repeat(ROOM)) && !files.note(ShmFiles::MOST, 0, "a"));
+        assert!(files.note(0, 0, &"x".repeat(ROOM - USER - 1)));
         files.clear(0);
+        files.clear(ShmFiles::MOST);
     }
 }

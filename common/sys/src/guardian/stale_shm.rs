@@ -56,17 +56,6 @@ fn remove_in(dir: &Path, since: Moment) {
     }
 }
 
-/// Removes this user's files whose names begin so: names of the job.
-pub(super) fn remove_beginning(start: &[u8]) {
-    let user = nix::unistd::geteuid().as_raw();
-    for entry in fs::read_dir(DIR).into_iter().flatten().flatten() {
-        let is_ours = |file: fs::Metadata| file.is_file() && file.uid() == user;
-        if entry.file_name().as_bytes().starts_with(start) && entry.metadata().is_ok_and(is_ours) {
-            let _gone = fs::remove_file(entry.path());
-        }
-    }
-}
-
 /// Files that may be stale.
 fn candidates(dir: &Path, since: Moment) -> Vec<(FileId, PathBuf)> {
     let user = nix::unistd::geteuid().as_raw();

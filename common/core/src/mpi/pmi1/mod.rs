@@ -3,14 +3,13 @@
 //! Each `init` of a rank after its first begins a new, empty space of keys: one rank may run several MPI programs, one after the other, and
 //! the n-th of each rank meet. The name of a space is new on the host: MPICH names files in /dev/shm after it.
 
-mod shm_names;
 mod spaces;
 mod spawning;
 
 use super::fences::{Fences, Kind, Met, Waiter};
 use super::remote::Pending;
 use super::spawn::Asker;
-use super::{Action, Broken, Cx, Layout, MOST_PER_RANK, Origin, SpeaksFor, names};
+use super::{Action, Broken, Cx, Layout, MOST_PER_RANK, Origin, SpeaksFor, names, shm_names};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
 use crate::wire::frozen::client::Reply as Stored;
@@ -176,9 +175,8 @@ impl Lines {
         session.phase = Phase::Inside;
         // A single rank makes them when it meets the ranks that it has started.
         if session.generation >= self.begun {
-            let files = shm_names::of_space(cx.layout, &space(cx.layout, session.generation));
-            let files = files.into_iter().map(|path| Action::Cleanup { rank: None, path: path.into_bytes() });
-            cx.out.extend(files);
+            let names = shm_names::of_mpich(cx.layout, &space(cx.layout, session.generation));
+            cx.out.push_back(Action::Cleanup { client: cx.client, names });
         }
         self.begun = self.begun.max(session.generation.saturating_add(1));
         *own = OfRank { inits: own.inits.saturating_add(1), inside: Some((cx.client, true)), bytes: 0 };

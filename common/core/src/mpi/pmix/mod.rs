@@ -10,7 +10,7 @@ mod worlds;
 
 use super::fences::{Fences, Waiter};
 use super::help::HelpMessages;
-use super::{Action, Broken, Cx, Layout, Origin, SpeaksFor, job_data, names, spawn};
+use super::{Action, Broken, Cx, Layout, Origin, SpeaksFor, job_data, names, shm_names, spawn};
 use crate::id::{ClientId, Rank};
 use crate::time::Mono;
 use crate::wire::frozen::client::Reply;
@@ -37,13 +37,21 @@ const LONGEST_PUBLIC: usize = 256 << 10;
 /// A connection.
 #[derive(Debug, Default)]
 pub(super) struct Session {
+    process: u64,
     rank: Option<Rank>,
     is_described: bool,
     group_form: GroupForm,
     is_finalized: bool,
+    /// The rank has another process in MPI: the first request is refused.
+    is_second: bool,
 }
 
 impl Session {
+    /// A connection of this process.
+    pub(super) fn of(process: u64) -> Self {
+        Self { process, ..Self::default() }
+    }
+
     /// The rank that it speaks for.
     pub(super) const fn rank(&self) -> Option<Rank> {
         self.rank
@@ -60,6 +68,8 @@ struct OfRank {
     /// Connections that have not finalized, and all that are open.
     inside: u32,
     open: u32,
+    /// The process of those that have not finalized.
+    process: u64,
     /// A connection has been lost that had not finalized.
     is_torn: bool,
     /// Names of values that it has published.
@@ -92,6 +102,13 @@ impl Messages {
         let Some(header) = Header::parse(bytes)? else { return Ok(0) };
         let end = HEADER.saturating_add(header.len);
         let Some(body) = bytes.get(HEADER..end) else { return Ok(0) };
+        if session.is_second {
+            // Open MPI 5 would take an error in the hello for the lack of a launcher, and write into the shared memory of the rank.
+            let mut out = Writer::new(session.is_described);
+            out.string(b"another process");
+            send(cx, session.waiter(cx.client, header.tag), out);
+            return Err(Broken::Twice(rank.get()));
+        }
         match Request::parse(body, session.is_described) {
             Ok(request) => self.serve(cx, session, (rank, header.tag), request)?,
             // The command is known and a value in it is not: the client gets an answer.
@@ -110,6 +127,7 @@ impl Messages {
         bytes: &[u8],
         speaks_for: &mut SpeaksFor<'_>,
     ) -> Result<usize, Broken> {
+        let process = session.process;
         let Some((hello, used)) = Hello::parse(bytes)? else { return Ok(0) };
         if hello.role != 0 || hello.nspace != cx.layout.name.as_bytes() {
             return Err(Broken::Stranger);
@@ -119,10 +137,17 @@ impl Messages {
             return Ok(0);
         }
         let own = self.ranks.entry(rank).or_default();
+        if own.inside > 0 && own.process != process {
+            let (rank, is_described) = (Some(rank), hello.is_described);
+            *session = Session { rank, is_described, is_second: true, ..Session::of(process) };
+            cx.answer(Hello::answer(cx.client.get()));
+            return Ok(used);
+        }
         if own.open == 0 {
             *own = OfRank::default();
             self.data.forget(rank);
         }
+        own.process = process;
         own.open = own.open.saturating_add(1);
         own.inside = own.inside.saturating_add(1);
         if matches!(Origin::parse(&cx.layout.origin), Some(Origin::Parent(_))) {
@@ -130,7 +155,9 @@ impl Messages {
         }
         cx.init_wait.come(MpiWire::Pmix, rank);
         let group_form = GroupForm::of(hello.version);
-        *session = Session { rank: Some(rank), is_described: hello.is_described, group_form, is_finalized: false };
+        let is_described = hello.is_described;
+        *session = Session { rank: Some(rank), is_described, group_form, ..Session::of(process) };
+        cx.out.push_back(Action::Cleanup { client: cx.client, names: shm_names::of_open_mpi(cx.layout) });
         cx.answer(Hello::answer(cx.client.get()));
         Ok(used)
     }
@@ -189,8 +216,11 @@ impl Messages {
                 self.log(cx, (rank, waiter), &texts);
                 return Ok(());
             }
-            Request::JobControl { cleanup } => {
-                clean_up(cx, (rank, waiter), &cleanup);
+            // The files that it names are removed if their names show this world: `shm_names`.
+            Request::JobControl => {
+                let mut out = Writer::new(is_described);
+                out.status(status::SUCCESS).size(0);
+                send(cx, waiter, out);
                 return Ok(());
             }
             Request::Unsupported(_) => status::NOT_SUPPORTED,
@@ -283,7 +313,7 @@ impl Messages {
         self.fences.forget(client);
         self.data.closed(client);
         self.worlds.closed(client);
-        if let Some(own) = session.rank.and_then(|rank| self.ranks.get_mut(&rank)) {
+        if let Some(own) = session.rank.filter(|_| !session.is_second).and_then(|rank| self.ranks.get_mut(&rank)) {
             own.open = own.open.saturating_sub(1);
             if !session.is_finalized {
                 own.inside = own.inside.saturating_sub(1);
@@ -300,15 +330,6 @@ impl Messages {
     pub(super) fn has_come(&self, rank: Rank) -> bool {
         self.ranks.contains_key(&rank)
     }
-}
-
-/// Files are to be removed when a rank is gone.
-fn clean_up(cx: &mut Cx<'_>, (rank, waiter): (Rank, Waiter), paths: &[&[u8]]) {
-    let clean_up = |path: &&[u8]| Action::Cleanup { rank: Some(rank), path: path.to_vec() };
-    cx.out.extend(paths.iter().map(clean_up));
-    let mut out = Writer::new(waiter.is_described);
-    out.status(status::SUCCESS).size(0);
-    send(cx, waiter, out);
 }
 
 /// Sends the data of a rank of another host; `None`: it has committed none.

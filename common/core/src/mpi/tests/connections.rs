@@ -69,6 +69,32 @@ fn process_of_pmix_that_ends_before_finalize_is_inside_until_the_next_one() {
 }
 
 #[test]
+fn second_process_of_a_rank_of_pmix_is_refused_and_the_first_is_served() {
+    let mut rig = Rig::new(world(2));
+    let first = come(&mut rig, 0);
+    let open = |rig: &mut Rig, number, process| {
+        rig.mpi.open_as(ClientId::new(number), process);
+        rig.send(ClientId::new(number), &hello(0));
+        rig.send(ClientId::new(number), &request(1, command(0)));
+        rig.closed.len()
+    };
+    assert_eq!(open(&mut rig, 20, 0), 0, "a process may have several connections");
+    assert_eq!(open(&mut rig, 21, 7), 1);
+    assert!(rig.closed[0].1.contains("another process of rank 0 is in MPI already"), "{:?}", rig.closed);
+    let answer = rig.written.remove(&ClientId::new(21)).unwrap();
+    assert!(answer.ends_with(b"another process\0"), "it is in no world: {answer:?}");
+    rig.mpi.closed(ClientId::new(21));
+    let mut finalize = command(5);
+    finalize.size(0);
+    for client in [first, ClientId::new(20)] {
+        rig.written.clear();
+        rig.send(client, &request(1, finalize.clone()));
+        assert!(rig.written.contains_key(&client), "it is served");
+    }
+    assert_eq!(open(&mut rig, 22, 7), 1, "the first process has left MPI");
+}
+
+#[test]
 fn closed_connection_has_arrived_at_its_fence_and_gets_no_answer() {
     let mut rig = Rig::new(world(2));
     let [a, b] = [0, 1].map(|rank| come(&mut rig, rank));
@@ -79,13 +105,16 @@ fn closed_connection_has_arrived_at_its_fence_and_gets_no_answer() {
 }
 
 #[test]
-fn rank_that_opens_too_many_fences_is_disconnected() {
+fn rank_that_opens_too_many_fences_is_disconnected_and_one_that_completes_them_is_not() {
     let mut rig = Rig::new(world(2));
-    let client = rig.rank(0);
+    let [client, other] = [0, 1].map(|rank| rig.rank(rank));
     for tag in 0..4096 {
         rig.say(client, &alloc::format!("cmd=barrier_in group=0,1:{tag}\n"));
         assert!(rig.closed.is_empty(), "{tag}");
     }
+    assert_eq!(rig.say(other, "cmd=barrier_in group=0,1:7\n"), "cmd=barrier_out tag=7 rc=0\n");
+    rig.say(client, "cmd=barrier_in group=0,1:7\n");
+    assert!(rig.closed.is_empty(), "there was room for one");
     rig.say(client, "cmd=barrier_in group=0,1:last\n");
     assert!(rig.closed[0].1.contains("out of order"), "{:?}", rig.closed);
 }

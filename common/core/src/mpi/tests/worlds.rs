@@ -73,7 +73,7 @@ fn spawned() -> (Hosts, ClientId, u64) {
         .raw(&[0, 9, 0, 0, 0, 2])
         .raw(&[0, 15, 0, 0, 0, 0, 0, 0, 0, 0]);
     hosts.rig(1).send(client, &request(9, spawn));
-    let (seq, ordered) = order(hosts.rig(1));
+    let (seq, ordered) = order(hosts.rig(1), client);
     let [program] = ordered.programs.as_slice() else { panic!("{ordered:?}") };
     assert_eq!((program.ranks, program.wdir.as_deref()), (2, Some(&b"/d"[..])));
     assert_eq!(

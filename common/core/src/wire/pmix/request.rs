@@ -69,11 +69,8 @@ pub enum Request<'a> {
     NoEvents,
     /// Texts for the user.
     Log(Vec<LogText<'a>>),
-    /// Files that are to be removed when it is gone.
-    JobControl {
-        /// Which.
-        cleanup: Vec<&'a [u8]>,
-    },
+    /// Removal of files when it is gone.
+    JobControl,
     /// Waits for others, and gets a number for their group.
     GroupConstruct {
         /// Its name.
@@ -127,9 +124,8 @@ impl<'a> Request<'a> {
             16 => Self::Log(super::log::texts(&mut all)?),
             18 => {
                 let _targets = all.counted(kind::PROC, Reader::proc)?;
-                let infos = infos(&mut all)?;
-                let files = infos.iter().filter(|(key, _)| *key == b"pmix.reg.cleanup");
-                Self::JobControl { cleanup: files.filter_map(|(_, value)| value.text()).collect() }
+                let _files = infos(&mut all)?;
+                Self::JobControl
             }
             24 => Self::GroupConstruct { name: all.one_text()?, procs: all.counted(kind::PROC, Reader::proc)? },
             28 => Self::GroupDestruct { name: all.one_text()?, procs: all.counted(kind::PROC, Reader::proc)? },

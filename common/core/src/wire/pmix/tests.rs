@@ -42,11 +42,7 @@ fn clients_of_three_libraries_are_understood() {
     }
     let (_, newest) = GOLDEN[0];
     let (_, used) = Hello::parse(newest).unwrap().unwrap();
-    let all = requests(&newest[used..], false).unwrap();
-    let files = all
-        .iter()
-        .find_map(|request| if let Request::JobControl { cleanup } = request { Some(cleanup.clone()) } else { None });
-    assert!(files.unwrap()[0].starts_with(b"/dev/shm/sm_segment."));
+    assert!(requests(&newest[used..], false).unwrap().contains(&Request::JobControl));
 }
 
 /// A help message of Open MPI 4.1.4. Open MPI 5.0.11 sends the same.
