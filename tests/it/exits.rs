@@ -212,11 +212,14 @@ fn a_report_is_short_however_long_its_parts_are() {
 #[test]
 fn an_exception_left_in_the_error_file_is_quoted() {
     let message = r#"{"message": {"message": "ValueError: batch of size 7", "extraInfo": {"py_callstack": "x", "timestamp": "1"}}}"#;
-    let script = "[ $RANK = 0 ] || { printf %s \"$MESSAGE\" >\"$TORCHELASTIC_ERROR_FILE\"; exit 1; }; exec sleep 60";
+    let script = "[ $RANK = 0 ] || { dir=${TORCHELASTIC_ERROR_FILE%/*}; stat -c '%a %n' $dir; \
+        printf %s \"$MESSAGE\" >\"$TORCHELASTIC_ERROR_FILE\"; exit 1; }; exec sleep 60";
     let plan = Plan::rlaunch(["-n", "2", "sh", "-c", script]).env("MESSAGE", message);
     let dir = plan.scratch().dir().to_owned();
-    let done = plan.env("TMPDIR", &dir).start().code(1);
+    let done = plan.env("TMPDIR", &dir).env("XDG_RUNTIME_DIR", "").start().code(1);
     done.says("ValueError: batch of size 7");
+    let private = done.out().trim().strip_prefix("700 /").map(|path| std::path::Path::new("/").join(path));
+    assert!(private.is_some_and(|dir| !dir.exists()), "no other user can make a file beside it: {}", done.out());
     let left: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["events"], "and removed");
 }

@@ -208,6 +208,23 @@ fn an_empty_proc_hides_nobody() {
     assert!(["0 left running", "could not be counted"].iter().any(|said| done.err().contains(said)), "{}", done.err());
 }
 
+/// A container: a part of /proc is hidden, and its root is that of a user namespace. The kernel allows no new /proc there.
+#[test]
+fn auto_falls_back_where_no_new_proc_can_be_mounted() {
+    if !place::is_root() || !["unshare", "setpriv"].into_iter().all(place::has) {
+        return place::absent("a container", "needs root, unshare(1) and setpriv(1)");
+    }
+    let job = |options: &str| {
+        let user = "setpriv --reuid 65534 --regid 65534 --clear-groups unshare -Urm env TMPDIR=/tmp";
+        let script = format!("mount --bind /dev/null /proc/version && exec {user} \"$RL\" {options} -n 1 echo ran");
+        Plan::shell(&format!("exec unshare -m sh -c '{script}'")).start()
+    };
+    let done = job("--contain auto").code(0);
+    assert_eq!(done.out(), "ran\n");
+    done.says("containment t3: mount the /proc of a PID namespace: operation not permitted (errno 1)");
+    job("--contain t1").code(125).says("mount the /proc of a PID namespace");
+}
+
 fn own_namespace() -> String {
     std::fs::read_link("/proc/self/ns/pid").unwrap().to_str().unwrap().to_owned()
 }

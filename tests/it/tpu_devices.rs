@@ -44,7 +44,10 @@ pub(crate) fn turn() -> Option<MutexGuard<'static, ()>> {
 fn on_chip(script: &str) -> Plan {
     let plan = Plan::shell(&format!("exec {CHIP} \"$SCRIPT\""));
     let rl = "rl() { \"$RL\" \"$@\"; }; fate() { kill -0 $1 2>/dev/null && [ $(cut -d\" \" -f3 /proc/$1/stat) != Z ] && echo lives || echo ended; };";
-    plan.env("SCRIPT", format!("{rl} {script}")).env("NODE", FREE).env("RLAUNCH_LOCK_FILES", "none")
+    plan.env("SCRIPT", format!("{rl} {script}"))
+        .env("NODE", FREE)
+        .env("RLAUNCH_LOCK_FILES", "none")
+        .env("RLAUNCH_DEVICES", "tpu")
 }
 
 /// The script of a holder in the background, of a job and of the fate of the holder.
@@ -64,10 +67,13 @@ fn held_by(holder: &str, job: &str) -> Done {
 /// Keeps the chip until it is killed, and says when it has it.
 const HOLDER: &str = "sh -c 'exec 3</dev/vfio/0; echo up >up; exec sleep 1000'";
 
+/// Only root can open the chip: a holder of root has opened it itself.
+const ROOTS: &str = "chmod 600 /dev/vfio/0;";
+
 #[test]
 fn holder_is_named_and_lives_by_default() {
     let Some(_turn) = turn() else { return };
-    let done = held_by(HOLDER, "rl -n 2 echo ran");
+    let done = held_by(HOLDER, &format!("{ROOTS} rl -n 2 echo ran"));
     assert_eq!(done.out(), "code 125\nlives\n");
     done.says("is in use; nothing was started\n").says("/dev/vfio/0  pid ").says("sleep 1000");
     done.says("rlaunch clean --clean-devices own, to end it; or --devices none");
@@ -76,13 +82,22 @@ fn holder_is_named_and_lives_by_default() {
 }
 
 #[test]
+fn program_that_names_no_tpu_library_starts_beside_a_holder() {
+    let Some(_turn) = turn() else { return };
+    let auto = "RLAUNCH_DEVICES=auto rl -n 1";
+    let done = held_by(HOLDER, &format!("{auto} echo ran; {auto} sh -c 'echo jax'"));
+    assert_eq!(done.out(), "ran\ncode 125\nlives\n", "{}", done.err());
+    done.says(" still holds /dev/vfio/0 ").says("is in use; nothing was started");
+}
+
+#[test]
 fn own_holder_is_ended_by_policy_own() {
     let Some(_turn) = turn() else { return };
-    let done = held_by(HOLDER, "rl --clean-devices own -n 1 echo ran");
+    let done = held_by(HOLDER, &format!("{ROOTS} rl --clean-devices own -n 1 echo ran"));
     assert_eq!(done.out(), "ran\ncode 0\nended\n");
     done.says("ended process ").says("which held /dev/vfio/0: sleep 1000");
     let stubborn = "sh -c 'trap \"\" TERM; exec 3</dev/vfio/0; echo up >up; exec sleep 1000'";
-    let done = held_by(stubborn, "rl --grace 2500ms --clean-devices own -n 1 echo ran");
+    let done = held_by(stubborn, &format!("{ROOTS} rl --grace 2500ms --clean-devices own -n 1 echo ran"));
     assert_eq!(done.out(), "ran\ncode 0\nended\n");
     done.says("rlaunch: waiting for ").says(" to free /dev/vfio/0 (process ").says("killed process ");
 }
@@ -97,7 +112,7 @@ fn holder_lives_if_the_job_cannot_start() {
         ("-n 1 --bind-to core --cpus-per-rank 65536 echo ran", 125),
         ("-n 1 echo ran : -n 1 ./absent", 127),
     ] {
-        let done = held_by(HOLDER, &format!("rl --clean-devices own {job}"));
+        let done = held_by(HOLDER, &format!("{ROOTS} rl --clean-devices own {job}"));
         assert_eq!(done.out(), format!("code {code}\nlives\n"), "{job}: {}", done.err());
     }
 }
@@ -105,22 +120,36 @@ fn holder_lives_if_the_job_cannot_start() {
 #[test]
 fn clean_frees_chips_without_a_job() {
     let Some(_turn) = turn() else { return };
-    let dry = held_by(HOLDER, "rl clean --dry-run --clean-devices own");
+    let dry = held_by(HOLDER, &format!("{ROOTS} rl clean --dry-run --clean-devices own"));
     assert_eq!(dry.out(), "code 125\nlives\n");
     dry.says("(would be ended)").says("the same without --dry-run");
     // The real run would end none of them.
-    let other = "setpriv --reuid 65534 --clear-groups sh -c 'exec 3</dev/vfio/0; exec sleep 1000' & other=$!";
+    let other = "mkfifo -m 666 opened; setpriv --reuid 65534 --clear-groups \
+        sh -c 'exec 3</dev/vfio/0; echo >opened; exec sleep 1000' & other=$!; read line <opened";
     let mixed = "rl clean --dry-run --clean-devices own; echo code $?; fate $other; kill -KILL $other";
-    let mixed = held_by(&format!("{other}; {HOLDER}"), mixed);
+    let mixed = held_by(&format!("{other}; {HOLDER}"), &format!("{ROOTS} {mixed}"));
     assert!(mixed.out().starts_with("code 125\nlives\n"), "{}", mixed.out());
     mixed.says("(would be ended, if no other holder were kept)").says("as root: rlaunch clean --clean-devices all");
     let free = ": no process holds a TPU chip\n";
-    let out = held_by(HOLDER, "rl clean --clean-devices own").out();
+    let out = held_by(HOLDER, &format!("{ROOTS} rl clean --clean-devices own")).out();
     assert!(out.ends_with(&format!("{free}code 0\nended\n")), "{out}");
     assert!(on_chip("rl clean").start().code(0).out().ends_with(free));
     // Another device has /dev/vfio/0 then.
     let none = on_chip("rm -r pci/0000:00:04.0; rl clean").start().code(0).out();
     assert!(none.ends_with(": there is no TPU chip: the PCI bus shows none\n"), "{none}");
+}
+
+/// A second chip.
+const SECOND: &str = "mkdir pci/0000:00:05.0 && echo 0x1ae0 >pci/0000:00:05.0/vendor && echo 0x0063 >pci/0000:00:05.0/device && \
+     ln -s ../../../kernel/iommu_groups/7 pci/0000:00:05.0/iommu_group && mknod -m 666 dev/vfio/7 c 1 7;";
+
+#[test]
+fn job_looks_only_at_the_chips_that_its_user_has_named() {
+    let Some(_turn) = turn() else { return };
+    let job = "-n 1 sh -c 'echo chips $TPU_VISIBLE_CHIPS'";
+    let jobs = format!("TPU_VISIBLE_CHIPS=1 rl {job}; rl -x TPU_VISIBLE_CHIPS=1 {job}; TPU_VISIBLE_CHIPS=0,1 rl {job}");
+    let done = held_by(&format!("{SECOND} {HOLDER}"), &jobs);
+    assert_eq!(done.out(), "chips 1\nchips 1\ncode 125\nlives\n", "{}", done.err());
 }
 
 #[test]
@@ -130,7 +159,13 @@ fn holders_that_must_live_are_kept() {
     let done = held_by(other, "rl --clean-devices own -n 1 echo ran");
     assert_eq!(done.out(), "code 125\nlives\n");
     done.says("as root: rlaunch clean --clean-devices all");
-    assert_eq!(held_by(other, "rl --clean-devices all -n 1 echo ran").out(), "ran\ncode 0\nended\n");
+    // Another user has chosen its environment.
+    let forged = other.replacen("sh -c", "env RLAUNCH_JOB_ID=1 sh -c", 1);
+    assert_eq!(held_by(&forged, "rl --clean-devices all -n 1 echo ran").out(), "ran\ncode 0\nended\n");
+    // A process of root can have received the device from any user.
+    let done = held_by(HOLDER, "rl --clean-devices own -n 1 echo ran");
+    assert_eq!(done.out(), "code 125\nlives\n");
+    done.says("(any user can have passed the TPU to it)").says("as root: rlaunch clean --clean-devices all");
     let contained = "unshare -pf --kill-child sh -c 'exec 3</dev/vfio/0; echo up >up; exec sleep 1000'";
     let done = held_by(contained, "rl --clean-devices own -n 1 echo ran");
     assert_eq!(done.out(), "code 125\nlives\n");

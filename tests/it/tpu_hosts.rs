@@ -10,7 +10,7 @@ const CHIP: &str = "mount -t tmpfs none /mnt && cd /mnt && mkdir -p shm pts vfio
      echo 0x1ae0 >pci/0000:00:04.0/vendor && echo 0x0063 >pci/0000:00:04.0/device && \
      ln -s ../../../kernel/iommu_groups/0 pci/0000:00:04.0/iommu_group && mount --bind pci /sys/bus/pci/devices && \
      for n in null zero full random urandom tty ptmx; do touch $n && mount --bind /dev/$n $n || exit 1; done && \
-     mknod -m 666 vfio/0 c 1 8 && mount --rbind /dev/shm shm && mount --rbind /dev/pts pts && mount --rbind /mnt /dev";
+     mknod -m 600 vfio/0 c 1 8 && mount --rbind /dev/shm shm && mount --rbind /dev/pts pts && mount --rbind /mnt /dev";
 
 fn on(bed: &Bed, host: &str, script: &str) -> String {
     bed.run(["exec", "--user", "root", "--cwd", "/", host, "sh", "-c", script])
@@ -42,7 +42,7 @@ fn held_chip_of_one_host_is_one_line_and_is_cleaned_over_ssh() {
     let Some(_turn) = turn() else { return };
     let Some(bed) = hosts(4) else { return };
     let holder = hold(&bed, "node2");
-    let job = ["--ssh-fast", "-H", "node[0-3]", "sh", "-c", "echo ran on $(hostname)"];
+    let job = ["--devices", "tpu", "--ssh-fast", "-H", "node[0-3]", "sh", "-c", "echo ran on $(hostname)"];
     let done = rlaunch(&bed, &job).code(125);
     assert_eq!(done.out(), "", "nothing is started");
     done.says("error: the TPU of 1 of 4 hosts is in use; nothing was started\n  node2   /dev/vfio/0  pid ");
@@ -73,7 +73,21 @@ fn chips_are_looked_at_before_a_second_generation() {
     let plan = bed.plan(
         "root",
         "login",
-        ["rlaunch", "--ssh-fast", "-H", "node[0-1]", "--max-restarts", "1", "--restart-delay", "0", "sh", "-c", script],
+        [
+            "rlaunch",
+            "--devices",
+            "tpu",
+            "--ssh-fast",
+            "-H",
+            "node[0-1]",
+            "--max-restarts",
+            "1",
+            "--restart-delay",
+            "0",
+            "sh",
+            "-c",
+            script,
+        ],
     );
     let go = plan.scratch().fifo("go");
     let case = plan.with_events().start();
@@ -99,6 +113,7 @@ fn holder_lives_if_another_host_cannot_start() {
     let job = ["--ssh-fast", "-H", "node[0-1]", "--clean-devices", "own"];
     let missing = rlaunch(&bed, &[&job[..], &["--wdir", "/tmp/only", "echo", "ran"]].concat()).code(125);
     missing.says("/tmp/only");
+    on(&bed, "node1", "chmod 666 /dev/vfio/0");
     let words =
         ["setpriv", "--reuid", "65534", "--clear-groups", "sh", "-c", "exec 3</dev/vfio/0; echo up; exec sleep 1000"];
     let other = bed.plan("root", "node1", words).start();

@@ -1,8 +1,7 @@
 //! Which processes hold the devices of this host.
 
 use rlaunch_core::guard::devices::{
-    CleanPolicy, DeviceHolder, DeviceKind, HolderFacts, JobState, Kept, Treatment, fold_paths, is_daemon, treat,
-    unit_of,
+    CleanPolicy, DeviceHolder, DeviceKind, HolderFacts, JobState, Kept, Treatment, fold_paths, treat, unit_of,
 };
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Span;
@@ -24,11 +23,12 @@ pub struct Site {
 }
 
 impl Site {
-    /// The TPU chips.
-    #[must_use]
-    pub fn tpu() -> Self {
+    /// The TPU chips with these numbers; none: all.
+    fn tpu(chips: &[u32]) -> Self {
         let all = devices::devices_of(chips::VENDOR).into_iter();
-        let all: Vec<_> = all.filter_map(|found| Some((chips::generation(found.device)?, found))).collect();
+        let all = all.filter_map(|found| Some((chips::generation(found.device)?, found)));
+        let is_named = |number: u32| chips.is_empty() || chips.contains(&number);
+        let all: Vec<_> = (0..).zip(all).filter_map(|(number, chip)| is_named(number).then_some(chip)).collect();
         let node = |path: &PathBuf| Node::at(path);
         let nodes: Vec<Node> = all.iter().flat_map(|(_, found)| found.nodes.iter().filter_map(node)).collect();
         let group = |found: &devices::PciDevice| {
@@ -40,10 +40,11 @@ impl Site {
         Self { nodes, chips: all.into_iter().map(|(of, found)| (found.address, of)).collect(), targets }
     }
 
-    /// A single device file, for tests.
+    /// A single device file that only this user can open, for tests.
     #[cfg(test)]
     pub(crate) fn of_file(path: &str) -> Self {
-        let nodes: Vec<Node> = Node::at(std::path::Path::new(path)).into_iter().collect();
+        let node = Node::at(std::path::Path::new(path)).map(|node| Node { is_open_to_others: false, ..node });
+        let nodes: Vec<Node> = node.into_iter().collect();
         let targets = Targets::new(&nodes, Vec::new());
         Self { nodes, chips: Vec::new(), targets }
     }
@@ -56,14 +57,20 @@ impl Site {
         Self { nodes, chips: Vec::new(), targets }
     }
 
-    /// The devices that a job prepares. `None`: this host has none.
+    /// The devices of a kind. `None`: this host has none.
     #[must_use]
     pub fn of(kind: DeviceKind) -> Option<Self> {
+        Self::of_chips(kind, &[])
+    }
+
+    /// The devices that a job prepares: the chips with these numbers, or all. `None`: this host has none.
+    #[must_use]
+    pub fn of_chips(kind: DeviceKind, chips: &[u32]) -> Option<Self> {
         match kind {
             DeviceKind::None => None,
-            DeviceKind::Tpu => Some(Self::tpu()),
+            DeviceKind::Tpu => Some(Self::tpu(chips)),
             DeviceKind::Auto => {
-                let site = if devices::has_accelerators() { Self::tpu() } else { Self::default() };
+                let site = if devices::has_accelerators() { Self::tpu(chips) } else { Self::default() };
                 (!site.chips.is_empty() || is_tpu_container()).then_some(site)
             }
         }
@@ -182,11 +189,11 @@ impl Holder {
             job: job_state(&process, job),
             is_init: pid == 1,
             is_ancestor: ancestors.contains(pid),
-            is_daemon: is_daemon(&process.comm),
             is_same_user: process.uid == rlaunch_sys::facts::host::user().0,
             is_same_namespace: process.pid_namespace.is_some() && process.pid_namespace == ancestors.pid_namespace,
             is_in_unit: !unit.is_empty(),
             is_unsure,
+            is_open_to_others: site.nodes.iter().any(|node| node.is_open_to_others && rdevs.contains(&node.rdev)),
             is_foreign: !devices::is_own_proc(),
         };
         Some(Self { devices: site.paths(&rdevs), process, unit, facts })

@@ -197,7 +197,8 @@ impl Work {
                 say(NodeEvent::DevicesFreed(freed));
             }
             Request::Examine(kind) => {
-                examine_site(kind, say);
+                let chips = self.plan.as_ref().map_or(&[][..], |(plan, _)| &plan.chips);
+                examine_site(kind, chips, say);
                 say(NodeEvent::DevicesExamined);
             }
             Request::Await(proc, job, reaped) => {
@@ -208,7 +209,9 @@ impl Work {
     }
 
     fn free(&mut self, plan: &DevicePlan, how: (Span, DeviceStep), say: &mut impl FnMut(NodeEvent)) -> DevicesFreed {
-        let Some(site) = Site::of(plan.kind) else { return DevicesFreed::Free { skips_lock: false } };
+        let Some(site) = Site::of_chips(plan.kind, &plan.chips) else {
+            return DevicesFreed::Free { skips_lock: false };
+        };
         self.free_site(&site, plan, how, say)
     }
 
@@ -219,13 +222,13 @@ impl Work {
         (grace, step): (Span, DeviceStep),
         say: &mut impl FnMut(NodeEvent),
     ) -> DevicesFreed {
-        if self.claim.is_none() {
+        if self.claim.is_none() && !plan.is_optional {
             match devices::claim(site.nodes()) {
                 Ok(claim) => self.claim = claim,
                 Err(error) => return DevicesFreed::Refused(shortage(&error, "claim the devices")),
             }
         }
-        let (policy, is_claimed) = (plan.clean, self.claim.is_none());
+        let (policy, is_claimed) = (plan.clean, self.claim.is_none() && !plan.is_optional);
         let grace = Duration::from_nanos(grace.nanos());
         let is_trial = plan.is_trial;
         // `--devices tpu` asks for each holder, also those by mappings alone.
@@ -233,6 +236,11 @@ impl Work {
         let freeing = Freeing { site, policy, job: &self.job, grace, closely, is_claimed, is_trial, step };
         match freeing.run(&mut *say) {
             Err(error) => return DevicesFreed::Refused(shortage(&error, "look which processes hold devices")),
+            Ok(Freed::Held(NodeRefusal::Devices { holders, .. })) if plan.is_optional => {
+                let first = holders.into_vec().into_iter().next();
+                first.into_iter().for_each(|holder| say(NodeEvent::News(NodeNews::DeviceHeld(holder))));
+                return DevicesFreed::Free { skips_lock: false };
+            }
             Ok(Freed::Held(refusal)) => return DevicesFreed::Refused(refusal),
             Ok(Freed::Found) => return DevicesFreed::Found,
             Ok(Freed::Free) => {}
@@ -335,9 +343,9 @@ fn open(pid: u32) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Names what holds devices after the last rank. Services that hold GPUs as long as the host runs are none.
-fn examine_site(kind: DeviceKind, say: &mut impl FnMut(NodeEvent)) {
-    let Some(site) = Site::of(kind) else { return };
+/// Names what holds devices after the last rank.
+fn examine_site(kind: DeviceKind, chips: &[u32], say: &mut impl FnMut(NodeEvent)) {
+    let Some(site) = Site::of_chips(kind, chips) else { return };
     // Processes that this job has left are holders like all others.
     let Ok(look) = site.look("") else { return };
     for holder in look.holders {

@@ -6,11 +6,11 @@ use rlaunch_core::gpus::{Devices, Gpu};
 use rlaunch_core::node::{BindRequest, Processors};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::topology::{Facts, Level, Topology};
+use rlaunch_sys::abstract_name;
 use rlaunch_sys::facts::{gpus, topology};
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind};
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 
 /// Reads them. Without `devices` the GPUs do not matter.
 pub(super) fn processors(devices: Option<Devices>) -> Processors {
@@ -23,10 +23,14 @@ pub(super) fn processors(devices: Option<Devices>) -> Processors {
     Processors { topology, has_quota: topology::has_quota(), gpus }
 }
 
-/// Cores that this job has taken. Each is an abstract unix name, which the kernel drops with this process.
-pub(super) type Cores = BTreeMap<u32, UnixDatagram>;
+/// The beginning of the names of cores.
+const NAME: &str = "rlaunch-core-";
 
-/// Takes cores for the ranks: those that no other job of rlaunch has taken, if there are enough. Else jobs share.
+/// Cores that this job has taken. Each is an abstract unix name, which the kernel drops with this process.
+pub(super) type Cores = BTreeMap<u32, OwnedFd>;
+
+/// Takes cores for the ranks: those that no other job of rlaunch has taken, if there are enough. Else jobs share. Any user can take the name
+/// of a core. So ranks that divide all free cores leave none to another user: they would get fewer.
 ///
 /// With GPUs no cores are left out: ranks get the cores near to theirs.
 pub(super) fn take_cores(processors: &mut Processors, request: &BindRequest) -> Cores {
@@ -38,6 +42,13 @@ pub(super) fn take_cores(processors: &mut Processors, request: &BindRequest) -> 
     let host = Host { topology: &whole, ranks: request.ranks, has_quota: processors.has_quota, near: &[] };
     let mut taken = CpuSet::default();
     let mut free = whole.clone();
+    let mut names = Vec::new();
+    let mut counts = |name: &String| {
+        if request.bind.cores.is_none() && !names.contains(name) {
+            names = abstract_name::held(NAME).unwrap_or_default();
+        }
+        request.bind.cores.is_some() || names.contains(name)
+    };
     loop {
         let Ok(bound) = request.bind.ranks_of(Host { topology: &free, ..host }) else { return held };
         let own = CpuSet::union(&bound.masks);
@@ -45,9 +56,14 @@ pub(super) fn take_cores(processors: &mut Processors, request: &BindRequest) -> 
         let before = taken.len();
         for core in &cores {
             let Some(first) = core.iter().next().filter(|first| !held.contains_key(first)) else { continue };
-            match hold(first) {
+            let name = format!("{NAME}{first}");
+            match abstract_name::hold(&name) {
                 Ok(name) => drop(held.insert(first, name)),
-                Err(error) if error.kind() == ErrorKind::AddrInUse => taken.extend(core),
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    if counts(&name) {
+                        taken.extend(core);
+                    }
+                }
                 // This host allows no such names, or there is no descriptor left: jobs do not know each other's cores.
                 Err(_) => return held,
             }
@@ -64,8 +80,4 @@ pub(super) fn take_cores(processors: &mut Processors, request: &BindRequest) -> 
         let Some(rest) = request.bind.beside(host, &taken) else { return held };
         free = rest;
     }
-}
-
-fn hold(first_cpu: u32) -> io::Result<UnixDatagram> {
-    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(format!("rlaunch-core-{first_cpu}"))?)
 }

@@ -23,6 +23,7 @@ use rlaunch_sys::port::{BLOCK, Port, choose};
 use rlaunch_sys::spawn::{Outcome, SpawnPort};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 
 /// Why there is no PID namespace where one could be had.
@@ -186,8 +187,8 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         let number = port.as_ref().map_or(0, |port| port.as_ref().filter(|_| is_chosen).map_or(0, behind));
         reached.doors = super::probe::listen(edges, key, &reached.at, number, plan.nodes);
     }
-    let error_dir = error_directory(edges);
     let socket = super::store::open(edges);
+    let error_dir = error_directory(edges);
     let mpi = super::mpi::open(edges, plan.mpi);
     let mut found = HostFacts::find(plan, cpus, gpus);
     let entered = enter(edges, *asked);
@@ -201,8 +202,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     let note = match entered {
         Ok(()) if plan.contain == Contain::T3 => String::new(),
         Ok(()) => held_back.unwrap_or_default().to_owned(),
-        Err(error) if must || error.halfway => return Err(refused(error)),
-        Err(error) => why_not(&error),
+        Err(error) => do_without(edges, error, must)?,
     };
     let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
     let cores = found.processors.as_mut().map(|processors| processors::take_cores(processors, &plan.binding));
@@ -238,9 +238,10 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     Ok(sandbox)
 }
 
-/// The directory for error files.
+/// The directory for error files, in which no other user can make a file. Empty: there is none, and ranks get no error file.
 fn error_directory(edges: &mut Edges) -> OsBytes {
-    let dir = OsBytes::new(facts::error_file::dir());
+    let made = || edges.temp_files.make_error_dir().ok().map(|dir| dir.into_os_string().into_vec());
+    let dir = OsBytes::new(facts::error_file::runtime_dir().or_else(made).unwrap_or_default());
     edges.sandbox.near = facts::error_file::is_near(&dir);
     dir
 }
@@ -336,6 +337,17 @@ fn login() -> Option<(OsBytes, OsBytes)> {
     let mut words = line.split(|b| *b == b' ');
     let (from, _, at) = (words.next()?, words.next()?, words.next()?);
     Some((OsBytes::from(from), OsBytes::from(at)))
+}
+
+/// Continues without a PID namespace, and returns the reason; `must`: that is not allowed.
+fn do_without(edges: &mut Edges, error: NsError, must: bool) -> Result<String, NodeRefusal> {
+    if must || (error.halfway && rlaunch_sys::is_shortage(&error.source)) {
+        return Err(refused(error));
+    }
+    if error.halfway {
+        another_thread(edges, false)?;
+    }
+    Ok(why_not(&error))
 }
 
 /// Why there is no PID namespace: what was tried, and what the kernel said.

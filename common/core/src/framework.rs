@@ -40,6 +40,12 @@ pub enum MpiService {
     Needed,
 }
 
+/// Whether a script or an argument names a library that uses TPU chips.
+#[must_use]
+pub fn names_tpu_library(text: &[u8]) -> bool {
+    [&b"jax"[..], b"torch_xla", b"libtpu"].iter().any(|word| memchr::memmem::find(text, word).is_some())
+}
+
 impl Framework {
     /// Whether the program of rank 0 is one of JAX. `text`: that of its script, where it can be read.
     #[must_use]

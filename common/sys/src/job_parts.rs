@@ -1,25 +1,24 @@
 //! The parts of a job on this host: guardian and agent hold an abstract unix name until nothing of the job is left.
 //!
 //! The name is that of a listener that accepts no connection. A connection to it waits there, and the kernel ends it together with the
-//! last holder of the name. So the end of a job is an event.
+//! last holder of the name. So the end of a job is an event. A name has a random end: a stranger cannot take it first.
 
-use crate::fd;
+use crate::{abstract_name, fd};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// The kernel's table of unix sockets.
-const TABLE: &str = "/proc/net/unix";
 /// Connections that may wait: the pools of a user, and strangers.
 const QUEUE: i32 = 64;
-/// From look to look at a part that cannot be connected to: one of another build, or one to which too many have connected.
+/// From look to look at a part to which too many have connected.
 const LATER: Duration = Duration::from_millis(50);
 
 /// Takes the name of a part of a job.
 pub(crate) fn hold(part: &str) -> io::Result<OwnedFd> {
     let listener = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    bind(listener.as_raw_fd(), &UnixAddr::new_abstract(format!("rlaunch-job-{part}").as_bytes())?)?;
+    let end = u64::from_ne_bytes(crate::random::bytes()?);
+    bind(listener.as_raw_fd(), &UnixAddr::new_abstract(format!("rlaunch-job-{part}-{end:016x}").as_bytes())?)?;
     listen(&listener, Backlog::new(QUEUE)?)?;
     Ok(listener)
 }
@@ -32,7 +31,7 @@ pub(crate) fn hold(part: &str) -> io::Result<OwnedFd> {
 pub fn wait_for_end(job: &str, within: Duration, stop: &impl AsFd) -> io::Result<bool> {
     let until = Instant::now() + within;
     loop {
-        let names = names(&std::fs::read_to_string(TABLE)?, job);
+        let names = abstract_name::held(&format!("rlaunch-job-{job}-"))?;
         let left = until.saturating_duration_since(Instant::now());
         if names.is_empty() || left.is_zero() {
             return Ok(names.is_empty());
@@ -48,19 +47,6 @@ pub fn wait_for_end(job: &str, within: Duration, stop: &impl AsFd) -> io::Result
     }
 }
 
-/// The names of the parts of a job in the table.
-fn names(table: &str, job: &str) -> Vec<String> {
-    let begin = format!("@rlaunch-job-{job}-");
-    let mut names: Vec<String> = table
-        .lines()
-        .filter_map(|line| line.rsplit_once(' ').map(|(_, name)| name).filter(|name| name.starts_with(&begin)))
-        .map(|name| name.get(1..).unwrap_or_default().to_owned())
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    names
-}
-
 /// Connects to a name, and never waits for that.
 fn attach(name: &str) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
@@ -72,8 +58,6 @@ fn attach(name: &str) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::linux::net::SocketAddrExt as _;
-    use std::os::unix::net::{SocketAddr, UnixDatagram};
 
     /// A job of a test.
     fn job(name: &str) -> String {
@@ -103,20 +87,26 @@ mod tests {
     }
 
     #[test]
-    fn part_of_another_build_and_one_with_too_many_connections_are_looked_at_again() {
+    fn part_with_too_many_connections_is_looked_at_again() {
         let job = job("blind");
         let (stop, _open) = never();
-        let name = format!("rlaunch-job-{job}-0");
-        let datagram = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        assert!(attach(&name).is_err());
-        assert!(!wait_for_end(&job, Duration::from_millis(1), &stop).unwrap());
-        drop(datagram);
         let listener = hold(&format!("{job}-0")).unwrap();
-        let many: Vec<OwnedFd> = std::iter::from_fn(|| attach(&name).ok()).take(500).collect();
-        assert!(attach(&name).is_err() && !many.is_empty());
+        let name = &abstract_name::held(&format!("rlaunch-job-{job}-")).unwrap()[0];
+        let many: Vec<OwnedFd> = std::iter::from_fn(|| attach(name).ok()).take(500).collect();
+        assert!(attach(name).is_err() && !many.is_empty());
         assert!(!wait_for_end(&job, Duration::from_millis(1), &stop).unwrap());
         drop(listener);
         assert!(wait_for_end(&job, Duration::ZERO, &stop).unwrap());
+    }
+
+    #[test]
+    fn name_of_another_user_keeps_no_job_alive() {
+        let job = job("squat");
+        let (stop, _open) = never();
+        let Some(mut child) = abstract_name::tests::stranger(&format!("rlaunch-job-{job}-99")) else { return };
+        assert!(wait_for_end(&job, Duration::ZERO, &stop).unwrap());
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The Linux edges: processes, namespaces, signals, descriptors. All unsafe code of the launcher and the agent is here.
 #![allow(unsafe_code, reason = "this is the room for it; every block says why it is sound")]
 
+pub mod abstract_name;
 pub mod approach;
 pub mod background;
 pub mod child;

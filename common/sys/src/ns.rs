@@ -72,7 +72,7 @@ pub fn is_possible() -> bool {
         Ok(crate::guardian::Fork::Child) => {
             // SAFETY: unshare takes flags only.
             let refused = unsafe { libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS) } != 0;
-            crate::origin::exit_now(u8::from(refused));
+            crate::origin::exit_now(u8::from(refused || may_have_masked_proc() && mount_in_child().is_err()));
         }
         Err(_) => return false,
     };
@@ -106,11 +106,11 @@ pub fn unshare_user() -> Result<(), NsError> {
 }
 
 /// Moves the calling thread's future children into a new PID namespace, and the thread into a new mount namespace, and
-/// starts init. The thread cannot make threads afterwards; its siblings can.
+/// starts init. The thread cannot make threads afterwards; its siblings can. `None` beside init: /proc is mounted.
 ///
 /// # Errors
 /// Not allowed, or out of a resource.
-pub(crate) fn enter() -> Result<(Init, Newborn), NsError> {
+pub(crate) fn enter() -> Result<(Init, Option<Newborn>), NsError> {
     let (hangup, held) =
         crate::fd::pipe().map_err(|source| NsError { step: "make a pipe to init", source, halfway: false })?;
     // SAFETY: unshare takes flags only.
@@ -123,7 +123,48 @@ pub(crate) fn enter() -> Result<(Init, Newborn), NsError> {
     name_thread(c"spawn");
     let (pid, newborn) = pid.map_err(|source| failed_halfway("start init", source))?;
     let pidfd = crate::pidfd::open(pid).map_err(|source| failed_halfway("watch init", source))?;
-    Ok((Init { pid, pidfd, hangup }, newborn))
+    if !may_have_masked_proc() {
+        return Ok((Init { pid, pidfd, hangup }, Some(newborn)));
+    }
+    newborn.wait();
+    match mount_in_child() {
+        Ok(()) => Ok((Init { pid, pidfd, hangup }, None)),
+        Err(source) => {
+            let _gone = crate::pidfd::signal(&pidfd, crate::signals::KILL);
+            crate::pidfd::reap(&pidfd);
+            Err(failed_halfway("mount the /proc of a PID namespace", source))
+        }
+    }
+}
+
+/// Inode of the first user namespace (`PROC_USER_INIT_INO` of linux/proc_ns.h).
+const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+
+/// Whether the kernel may refuse a new /proc: in a user namespace, if parts of the /proc that is there are hidden, as in containers.
+fn may_have_masked_proc() -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self/ns/user").is_ok_and(|found| found.ino() != FIRST_USER_NAMESPACE)
+}
+
+/// Mounts /proc in the first child of a PID namespace, before the tier is settled. The child is gone afterwards.
+fn mount_in_child() -> io::Result<()> {
+    extern "C" fn mount(errno: *mut libc::c_void) -> i32 {
+        // SAFETY: the parent sleeps, and its number lives until it wakes.
+        unsafe { *errno.cast::<i32>() = mount_proc() };
+        0
+    }
+    let mut stack = Box::<[u8]>::new_uninit_slice(16 << 10);
+    let top = stack.as_mut_ptr_range().end.map_addr(|a| a & !15);
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let (mut errno, mut pidfd) = (0i32, -1);
+    // SAFETY: the child runs `mount` on its own stack while this thread sleeps, and ends. CLONE_PIDFD fills in the fifth argument.
+    let pid = unsafe { libc::clone(mount, top.cast(), flags, (&raw mut errno).cast(), &raw mut pidfd) };
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    crate::pidfd::reap(&unsafe { std::os::fd::FromRawFd::from_raw_fd(pidfd) });
+    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 
 /// Names the calling thread; at most 15 characters.

@@ -6,10 +6,9 @@
 
 pub mod claim;
 
+use crate::abstract_name::hold;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Ports in a block: frameworks bind MASTER_PORT + 1, + 2 … too.
 pub const BLOCK: u16 = 8;
@@ -48,12 +47,15 @@ pub fn choose(random: u64) -> io::Result<Port> {
             Err(_) if unreserved.is_some() => continue,
             Err(_) => None,
         };
-        if claim::is_in(port)? || !all_free(port)? {
+        if !all_free(port)? {
             continue;
         }
         match name {
-            Some(held) => return Ok(Port { number: port, reservation: Some(held), label: None }),
-            None => unreserved = Some(port),
+            Some(held) if !claim::is_in(port)? => {
+                return Ok(Port { number: port, reservation: Some(held), label: None });
+            }
+            // The names may be a stranger's, which must not keep us from the ports.
+            _ => unreserved = Some(port),
         }
     }
     match unreserved {
@@ -65,11 +67,6 @@ pub fn choose(random: u64) -> io::Result<Port> {
 /// The name that reserves a block.
 fn reservation(first: u16) -> String {
     format!("rlaunch-port-{first}")
-}
-
-/// Takes an abstract unix name.
-pub(crate) fn hold(name: &str) -> io::Result<OwnedFd> {
-    Ok(UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)?.into())
 }
 
 /// Whether a block is free; an error where that cannot be found out.

@@ -1,4 +1,4 @@
-//! Whose a TCP connection of this host is, as the kernel has it: sock_diag(7).
+//! Whose a TCP connection or an abstract unix name of this host is, as the kernel has it: sock_diag(7).
 //!
 //! One question and one answer, in some 10 µs. /proc/net/tcp has the same, but lists all connections there are, and is wrong about
 //! those that come and go meanwhile.
@@ -24,6 +24,13 @@ const HEADER: usize = 16;
 const QUESTION: usize = HEADER + 56;
 /// `struct inet_diag_msg`.
 const ANSWER: usize = 72;
+/// `struct unix_diag_req` after the header, and `struct unix_diag_msg` (linux/unix_diag.h).
+const UNIX_QUESTION: usize = HEADER + 24;
+const UNIX_ANSWER: usize = 16;
+/// `UDIAG_SHOW_NAME` and `UDIAG_SHOW_UID`, and their attributes.
+const SHOW: u32 = 0x41;
+const UNIX_NAME: u16 = 0;
+const UNIX_UID: u16 = 7;
 
 /// The owner of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,18 +70,40 @@ impl SockDiag {
     /// # Errors
     /// The kernel does not answer the question.
     pub fn owner(&mut self, own: SocketAddr, other: SocketAddr) -> io::Result<Option<Owner>> {
-        self.asked = self.asked.wrapping_add(1);
-        let question = question(self.asked, own, other);
-        socket::sendto(self.line.as_raw_fd(), &question, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
         let mut room = [0; 512];
+        let Some(answer) = self.ask(&mut question(own, other), &mut room)? else { return Ok(None) };
+        owner(answer)
+    }
+
+    /// The abstract name of a unix socket and the user who made it, by its inode; `None`: it is gone, or has no such name.
+    ///
+    /// # Errors
+    /// The kernel does not answer the question: it has no `unix_diag`, or is older than Linux 5.3.
+    pub fn unix_name(&mut self, inode: u32) -> io::Result<Option<(Vec<u8>, u32)>> {
+        let mut room = [0; 512];
+        let Some(answer) = self.ask(&mut unix_question(inode), &mut room)? else { return Ok(None) };
+        let attributes = answer.get(UNIX_ANSWER..).unwrap_or_default();
+        let Some((0, name)) = attribute(attributes, UNIX_NAME).and_then(|name| name.split_first()) else {
+            return Ok(None);
+        };
+        let uid = attribute(attributes, UNIX_UID).and_then(|uid| uid.try_into().ok()).map(u32::from_ne_bytes);
+        let uid = uid.ok_or(io::ErrorKind::Unsupported)?;
+        Ok(Some((name.to_vec(), uid)))
+    }
+
+    /// Asks a question, and returns what follows the header of its answer; `None`: there is no such socket.
+    fn ask<'a>(&mut self, question: &mut [u8], room: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+        self.asked = self.asked.wrapping_add(1);
+        question[8..12].copy_from_slice(&self.asked.to_ne_bytes());
+        socket::sendto(self.line.as_raw_fd(), question, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
         loop {
-            let len = match socket::recv(self.line.as_raw_fd(), &mut room, MsgFlags::empty()) {
+            let len = match socket::recv(self.line.as_raw_fd(), room, MsgFlags::empty()) {
                 Err(Errno::EINTR) => continue,
                 received => received?,
             };
             // An answer to an earlier question, that was given up, is none to this one.
             if let Some(answer) = answer(room.get(..len).unwrap_or_default(), self.asked) {
-                return answer;
+                return Ok(answer?.and_then(|range| room.get(range)));
             }
         }
     }
@@ -85,34 +114,42 @@ fn plain(address: SocketAddr) -> (IpAddr, u16) {
     (address.ip().to_canonical(), address.port())
 }
 
-fn question(number: u32, own: SocketAddr, other: SocketAddr) -> [u8; QUESTION] {
-    let ((own, own_port), (other, other_port)) = (plain(own), plain(other));
-    let length = u32::try_from(QUESTION).unwrap_or(u32::MAX).to_ne_bytes();
+/// A question of some length, with its header and the number still to come.
+fn empty_question<const LENGTH: usize>(body: &[&[u8]]) -> [u8; LENGTH] {
+    let length = u32::try_from(LENGTH).unwrap_or(u32::MAX).to_ne_bytes();
     let request = u16::try_from(libc::NLM_F_REQUEST).unwrap_or(1).to_ne_bytes();
-    let family = u8::try_from(if own.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET }).unwrap_or(0);
-    let tcp = u8::try_from(libc::IPPROTO_TCP).unwrap_or(0);
-    let mut question = [0; QUESTION];
+    let mut question = [0; LENGTH];
     let mut at = 0;
-    let mut put = |bytes: &[u8]| {
+    let header: [&[u8]; 5] = [&length, &BY_FAMILY.to_ne_bytes(), &request, &[0; 4], &[0; 4]];
+    for bytes in header.iter().chain(body) {
         question[at..at + bytes.len()].copy_from_slice(bytes);
         at += bytes.len();
-    };
-    put(&length);
-    put(&BY_FAMILY.to_ne_bytes());
-    put(&request);
-    put(&number.to_ne_bytes());
-    put(&0u32.to_ne_bytes());
-    put(&[family, tcp, 0, 0]);
-    // Which states: all. The one that is found is looked at.
-    put(&u32::MAX.to_ne_bytes());
-    put(&own_port.to_be_bytes());
-    put(&other_port.to_be_bytes());
-    put(&address(own));
-    put(&address(other));
-    put(&0u32.to_ne_bytes());
-    // INET_DIAG_NOCOOKIE, twice: we know of no cookie.
-    put(&[0xff; 8]);
+    }
     question
+}
+
+fn question(own: SocketAddr, other: SocketAddr) -> [u8; QUESTION] {
+    let ((own, own_port), (other, other_port)) = (plain(own), plain(other));
+    let family = u8::try_from(if own.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET }).unwrap_or(0);
+    let tcp = u8::try_from(libc::IPPROTO_TCP).unwrap_or(0);
+    empty_question(&[
+        &[family, tcp, 0, 0],
+        // Which states: all. The one that is found is looked at.
+        &u32::MAX.to_ne_bytes(),
+        &own_port.to_be_bytes(),
+        &other_port.to_be_bytes(),
+        &address(own),
+        &address(other),
+        &[0; 4],
+        // INET_DIAG_NOCOOKIE, twice: we know of no cookie.
+        &[0xff; 8],
+    ])
+}
+
+fn unix_question(inode: u32) -> [u8; UNIX_QUESTION] {
+    let family = u8::try_from(libc::AF_UNIX).unwrap_or(0);
+    let states = u32::MAX.to_ne_bytes();
+    empty_question(&[&[family, 0, 0, 0], &states, &inode.to_ne_bytes(), &SHOW.to_ne_bytes(), &[0xff; 8]])
 }
 
 fn address(ip: IpAddr) -> [u8; 16] {
@@ -126,33 +163,37 @@ fn address(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// `None`: an answer to another question.
-fn answer(bytes: &[u8], number: u32) -> Option<io::Result<Option<Owner>>> {
-    let garbled = || Some(Err(io::Error::from(io::ErrorKind::InvalidData)));
-    let word = |at: usize| bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(u32::from_ne_bytes);
+/// Where the answer is, after its header; `None` within: there is no such socket. `None`: an answer to another question.
+fn answer(bytes: &[u8], number: u32) -> Option<io::Result<Option<std::ops::Range<usize>>>> {
+    let garbled = || Some(Err(io::ErrorKind::InvalidData.into()));
     let half = |at: usize| bytes.get(at..at + 2).and_then(|half| half.try_into().ok()).map(u16::from_ne_bytes);
-    let (Some(length), Some(kind), Some(of)) = (word(0), half(4), word(8)) else { return garbled() };
+    let (Some(length), Some(kind), Some(of)) = (word(bytes, 0), half(4), word(bytes, 8)) else { return garbled() };
     if of != number {
         return None;
     }
     if i32::from(kind) == libc::NLMSG_ERROR {
-        let errno = word(HEADER).map_or(0, |code| code.cast_signed().wrapping_neg());
+        let errno = word(bytes, HEADER).map_or(0, |code| code.cast_signed().wrapping_neg());
         return Some(if errno == libc::ENOENT { Ok(None) } else { Err(io::Error::from_raw_os_error(errno)) });
     }
-    if kind != BY_FAMILY || bytes.len() < HEADER + ANSWER {
-        return garbled();
-    }
     let end = usize::try_from(length).map_or(bytes.len(), |length| length.min(bytes.len()));
-    // Behind family, state, timer, retransmissions (4), the sockets (48), and three counters (12).
-    let (Some(state), Some(uid), Some(inode)) = (bytes.get(HEADER + 1), word(HEADER + 64), word(HEADER + 68)) else {
-        return garbled();
+    if kind == BY_FAMILY && end >= HEADER { Some(Ok(Some(HEADER..end))) } else { garbled() }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(u32::from_ne_bytes)
+}
+
+/// The owner in `struct inet_diag_msg`: after family, state, timer, retransmissions (4), the sockets (48), and three counters (12).
+fn owner(answer: &[u8]) -> io::Result<Option<Owner>> {
+    let (Some(state), Some(uid), Some(inode)) = (answer.get(1), word(answer, 64), word(answer, 68)) else {
+        return Err(io::ErrorKind::InvalidData.into());
     };
     if *state != ESTABLISHED || inode == 0 {
-        return Some(Ok(None));
+        return Ok(None);
     }
-    let cgroup = attribute(bytes.get(HEADER + ANSWER..end).unwrap_or_default(), CGROUP_ID);
+    let cgroup = attribute(answer.get(ANSWER..).unwrap_or_default(), CGROUP_ID);
     let cgroup = cgroup.and_then(|id| id.try_into().ok()).map(u64::from_ne_bytes);
-    Some(Ok(Some(Owner { uid, inode, cgroup })))
+    Ok(Some(Owner { uid, inode, cgroup }))
 }
 
 /// An attribute among several: `struct nlattr` is length u16 and type u16, and the next begins at a multiple of four.
@@ -248,8 +289,9 @@ mod tests {
         assert!(answer(&[0; 40], 1).is_none(), "one to another question");
         let mut short = [0; 40];
         short[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
+        short[..4].copy_from_slice(&40u32.to_ne_bytes());
         short[8..12].copy_from_slice(&1u32.to_ne_bytes());
-        assert!(answer(&short, 1).unwrap().is_err());
+        assert!(owner(&short[answer(&short, 1).unwrap().unwrap().unwrap()]).is_err());
         assert_eq!(attribute(&[12, 0, 21, 0, 1, 2, 3, 4, 5, 6, 7, 8], 21), Some(&[1, 2, 3, 4, 5, 6, 7, 8][..]));
         assert_eq!(attribute(&[5, 0, 8, 0, 9, 0, 0, 0, 6, 0, 21, 0, 1, 2], 21), Some(&[1, 2][..]));
         assert_eq!(attribute(&[3, 0, 21, 0], 21), None);

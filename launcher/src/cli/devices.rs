@@ -6,8 +6,10 @@ use super::scan::{self, Given};
 use super::table::{CLEAN, Group, Id, Row, Takes};
 use super::values::Lookup;
 use super::{help, place, reach, values};
-use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, LIBTPU_LOCK, LOCK_FILES};
+use rlaunch_core::env::named_chips;
+use rlaunch_core::guard::devices::{CHIPS, CleanPolicy, DeviceKind, DevicePlan, LIBTPU_LOCK, LOCK_FILES};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::spec::AppSpec;
 use rlaunch_core::tpu::chips;
 use rlaunch_core::wire::capped::Capped;
 
@@ -84,8 +86,18 @@ impl Args {
             clean: self.clean.unwrap_or_default(),
             lock_files: Capped::chunks(paths).pop().unwrap_or_default(),
             is_trial: false,
+            chips: Capped::default(),
+            is_optional: false,
         }
     }
+}
+
+/// The chips that all programs name; empty: all chips of a host.
+pub(super) fn chips(apps: &[AppSpec]) -> Capped<u32, CHIPS> {
+    let named: Vec<Vec<u32>> = apps.iter().map(|app| named_chips(&app.base.env, &app.base.pinned)).collect();
+    let all = if named.iter().any(Vec::is_empty) { Vec::new() } else { named.concat() };
+    // A list that is too long is no list of chips.
+    <[_; 1]>::try_from(Capped::chunks(all)).map_or_else(|_| Capped::default(), |[chips]| chips)
 }
 
 /// The strongest policy is never suggested for a word that is none.

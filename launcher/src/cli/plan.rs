@@ -1,10 +1,11 @@
 //! From a command line that was understood to the job that the machine runs.
 
-use super::{CliError, Presentation, Program, Reach, Run, Site, table};
+use super::{CliError, Presentation, Program, Reach, Run, Site, devices, table};
 use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::env::{self, Base, base};
 use rlaunch_core::framework::Mpi;
 use rlaunch_core::gpus::Share;
+use rlaunch_core::guard::devices::DevicePlan;
 use rlaunch_core::hooks::Wanted;
 use rlaunch_core::id::{AppIndex, JobId};
 use rlaunch_core::interpreter;
@@ -64,7 +65,7 @@ impl Run {
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let master_store = self.holder(&placement, &caller, site)?;
         self.hold_stores(&mut placement, &caller, site)?;
-        let (lead, jax) = (self.lead(), self.is_jax(&placement, site));
+        let (lead, jax, is_optional) = (self.lead(), self.is_jax(&placement, site), self.needs_no_tpu(&caller, site));
         let (rounds, gpus) = (self.rounds(&placement, &caller, site)?, self.gpus(jax));
         let (discover, slices) = (self.whole.slices.discover(), self.slice_plan(&placement)?);
         let restarts = Restarts { preempt: self.preempt_retries(), ..self.restarts };
@@ -73,6 +74,7 @@ impl Run {
         let job = JobSpec {
             mpi_library: OsBytes::default(),
             job,
+            devices: DevicePlan { chips: devices::chips(&apps), is_optional, ..self.devices },
             apps,
             label: self.style.label(placement.ranks.len()),
             placement,
@@ -94,7 +96,6 @@ impl Run {
             jax,
             mpi: self.mpi != Mpi::None,
             gpus,
-            devices: self.devices,
             rank_cpus: self.whole.rank_cpus(),
             bind: self.whole.bound(),
             allow_partial: self.whole.allow_partial,
@@ -141,7 +142,7 @@ impl Run {
 }
 
 impl Program {
-    fn words(&self) -> impl Iterator<Item = &[u8]> {
+    pub(super) fn words(&self) -> impl Iterator<Item = &[u8]> {
         self.argv.iter().map(|word| word.as_slice())
     }
 }

@@ -6,7 +6,8 @@ use super::site::Site;
 use super::table::{Group, Id, Row, Takes};
 use super::{Program, Run};
 use rlaunch_core::env::{Base, Export, base, glob};
-use rlaunch_core::framework::{Framework, Mpi, packages};
+use rlaunch_core::framework::{Framework, Mpi, names_tpu_library, packages};
+use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan};
 use rlaunch_core::id::WorldId;
 use rlaunch_core::master_store::{self, Asked, Facts, Given as Chosen, Guard, Holder, Sign};
 use rlaunch_core::os_bytes::OsBytes;
@@ -164,6 +165,19 @@ impl Run {
         let first = self.first(placement).filter(|_| self.framework == Framework::Auto);
         let script = first.and_then(|first| script(first, site));
         self.framework.is_jax(script.as_deref())
+    }
+
+    /// Whether no option, program, script or variable shows that the job uses TPU chips.
+    pub(crate) fn needs_no_tpu(&self, caller: &[&[u8]], site: &Site<'_>) -> bool {
+        const VARIABLES: [&[u8]; 3] = [b"JAX_PLATFORMS=tpu", b"PJRT_DEVICE=TPU", b"TPU_VISIBLE_"];
+        let is_set = |entry: &&[u8]| VARIABLES.iter().any(|begin| entry.starts_with(begin));
+        let names = |program: &Program| {
+            program.words().any(names_tpu_library) || script(program, site).is_some_and(|text| names_tpu_library(&text))
+        };
+        let DevicePlan { kind, clean, .. } = self.devices;
+        let is_cleaned = self.presentation.cleans || matches!(clean, CleanPolicy::Own | CleanPolicy::All);
+        let is_asked = kind != DeviceKind::Auto || is_cleaned;
+        !(is_asked || self.framework == Framework::Jax || caller.iter().any(is_set) || self.programs.iter().any(names))
     }
 
     /// The user's choice of the rendezvous.

@@ -183,14 +183,16 @@ impl Running {
 }
 
 /// The command for a shell on a host. To wait for the end of a job, whose parts have a name each while they live, is our binary's work: the
-/// kernel wakes it. A host without the binary looks again and again.
+/// kernel wakes it. A host without the binary looks again and again. Any user can take such a name: it counts there only while a process of
+/// rlaunch runs as this user.
 fn line(question: Question, binary: &str) -> Vec<u8> {
     let wait = match question {
         Question::Facts => String::new(),
         Question::Warning => return format!("/bin/sh -c '{binary}e warning'").into_bytes(),
         Question::End(job) => format!(
             "{binary}[ -r /proc/net/unix ] || exit 8; e end {job} || {{ n=0; \
-             while grep -q \"@rlaunch-job-{job}-\" /proc/net/unix; do \
+             while grep -q \"@rlaunch-job-{job}-\" /proc/net/unix && grep -ls ^Name:.rlaunch- /proc/[0-9]*/status \
+             | xargs grep -qs \"^Uid:.$(id -u)[^0-9]\"; do \
              n=$((n+1)); [ $n -lt 400 ] || exit 9; sleep 0.05 2>/dev/null || sleep 1; done; }}; "
         ),
     };

@@ -117,8 +117,9 @@ fn note(holder: &DeviceHolder, is_mixed: bool) -> String {
         Kept::Ancestor => "rlaunch was started by it".to_owned(),
         Kept::LivingJob if job.is_empty() => "of a job of rlaunch".to_owned(),
         Kept::LivingJob => format!("job {job} of rlaunch"),
+        Kept::Received => "any user can have passed the TPU to it".to_owned(),
         Kept::Unit if unit.is_empty() => "in another PID namespace".to_owned(),
-        Kept::Unit => format!("in {unit}"),
+        Kept::Unit | Kept::Service => format!("in {unit}"),
         Kept::OtherUser | Kept::Policy if unit.is_empty() => String::new(),
         Kept::OtherUser | Kept::Policy => format!("in {unit}"),
         Kept::Ending => "is being ended".to_owned(),
@@ -152,14 +153,21 @@ fn way_out(refused: &[(String, &NodeRefusal)], at: &str, cleans: bool) -> String
         format!("close the TPU in process {pid} (in a notebook, restart its kernel)")
     } else if let Some(DeviceHolder { pid, .. }) = find(Kept::Unsure) {
         format!("kill {pid}, if that process uses the TPU")
+    } else if let Some(DeviceHolder { unit, .. }) = find(Kept::Service) {
+        format!("stop {unit}, if it uses the TPU")
     } else if has(Kept::Killed) {
         return "the same again in a minute; if the process stays, restart the host".to_owned();
     } else if has(Kept::Init) {
         "restart the container of process 1".to_owned()
-    } else if has(Kept::Policy) && !is_hidden(refused) && !has(Kept::OtherUser) && !has(Kept::Unit) {
+    } else if has(Kept::Policy)
+        && !is_hidden(refused)
+        && !has(Kept::OtherUser)
+        && !has(Kept::Unit)
+        && !has(Kept::Received)
+    {
         format!("rlaunch clean{at} --clean-devices own, to end it")
     } else {
-        // Holders of other users, services and containers, and holders that this user may not see.
+        // Holders of other users, containers, root's holders that may have received the device, and holders that this user may not see.
         format!("as root: rlaunch clean{at} --clean-devices all, to end it")
     };
     // rlaunch clean does not take that option.
@@ -280,6 +288,8 @@ mod tests {
             (&[Kept::LivingJob], "end that job of rlaunch"),
             (&[Kept::Ancestor], "close the TPU in process 7"),
             (&[Kept::Unsure], "kill 7, if that process uses the TPU"),
+            (&[Kept::Service, Kept::OtherUser], "stop , if it uses the TPU"),
+            (&[Kept::Policy, Kept::Received], "as root: rlaunch clean -H n --clean-devices all"),
             (&[Kept::Killed], "the same again in a minute"),
             (&[Kept::Init], "restart the container"),
             (&[], "as root: rlaunch clean -H n --clean-devices all"),

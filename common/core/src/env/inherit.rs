@@ -1,5 +1,7 @@
 //! The inherited environment of the ranks: the caller's, byte for byte, without the identity of another launcher.
 
+use super::login_variables::name_of;
+use super::tpu::PART;
 use super::{Role, Var, lookup};
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
@@ -102,6 +104,16 @@ impl Base {
         }
     }
 
+    /// Keeps the chips of a TPU host that the user has named, with the shape of that part of the host.
+    fn keep_chips(&mut self) {
+        let value = |entry: &[u8], name: &str| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::len);
+        let is_set = |name: &&str| self.env.iter().any(|entry| value(entry, name).is_some_and(|length| length > 0));
+        let set: Vec<&str> = PART.into_iter().filter(is_set).collect();
+        if set.iter().any(|name| PART.iter().take(2).any(|list| list == name)) {
+            set.into_iter().for_each(|name| self.decide(name.as_bytes()));
+        }
+    }
+
     fn decide(&mut self, name: &[u8]) {
         if !self.pinned.contains(name) {
             self.pinned.push(name);
@@ -124,7 +136,9 @@ impl Base {
 
     /// Passes an entry on. Of a name that a contract knows only the first counts, as for `getenv`.
     fn keep(&mut self, name: &[u8], known: Option<&Var>, entry: &[u8]) {
-        if known.is_none() || !self.pinned.contains(name) {
+        let is_of_tpu = known.is_some_and(|var| var.role == Role::Tpu);
+        let is_again = is_of_tpu && self.env.iter().any(|entry| name_of(entry) == Some(name));
+        if known.is_none() || !(is_again || self.pinned.contains(name)) {
             self.pin(name, known);
             self.env.push(entry);
         }
@@ -172,6 +186,7 @@ pub fn base<'a>(caller: impl Iterator<Item = &'a [u8]> + Clone, exports: &[Expor
             Export::Take(_) | Export::Glob(_) => {}
         }
     }
+    base.keep_chips();
     base
 }
 

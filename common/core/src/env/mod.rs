@@ -29,7 +29,7 @@ pub use inherit::{Base, Export, ExportError, base, glob};
 pub use login_variables::{abroad, of_login, value};
 pub use round_variables::OfRound;
 pub use spawned::{is_name, spawned};
-pub use tpu::without_tpu;
+pub use tpu::{named_chips, without_tpu};
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -7,6 +7,7 @@ use super::block::{Host, RankVariables, Sink};
 use super::login_variables::name_of;
 use super::{Anew, Contract, Role, Var, lookup};
 use crate::os_strings::OsStrings;
+use alloc::vec::Vec;
 
 const fn tpu(name: &'static str, doc: &'static str) -> Var {
     Var { name, role: Role::Tpu, doc, anew: Anew::Never }
@@ -18,8 +19,8 @@ const fn shape(name: &'static str, doc: &'static str) -> Var {
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "TPU",
-    about: "On hosts with TPU chips, rlaunch replaces these, and only `-x` overrides them. On other hosts they are \
-            variables of the host. With one rank per host, libtpu finds the chips by itself, and the variables for processes \
+    about: "On hosts with TPU chips, rlaunch replaces these, and only `-x` overrides them. If you set TPU_VISIBLE_CHIPS, \
+            it stays with its bounds, and rlaunch looks only at these chips. On other hosts they are variables of the host. With one rank per host, libtpu finds the chips by itself, and the variables for processes \
             and chips are not set. With one rank per chip, or two ranks on a host of four chips, they are set. \
             Variables with `stays` describe the host where you start rlaunch, and do not travel without `-x`. See \
             [TPU](../guides/tpu.md).",
@@ -55,6 +56,22 @@ pub(super) const CONTRACT: Contract = Contract {
     ],
     families: &[],
 };
+
+/// The chips of a program, as a user names them for a part of a host; the first two are the list itself.
+pub(super) const PART: [&str; 4] =
+    ["TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES", "TPU_CHIPS_PER_PROCESS_BOUNDS", "TPU_PROCESS_BOUNDS"];
+
+/// The chips that the user has named for a program, by their numbers on a host. Empty: none, or the list is malformed.
+#[must_use]
+pub fn named_chips(env: &OsStrings, pinned: &OsStrings) -> Vec<u32> {
+    let list = |name: &&str| {
+        let values = env.iter().filter_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+        values.last().filter(|list| !list.is_empty() && pinned.contains(name.as_bytes()))
+    };
+    let list = PART.iter().take(2).find_map(list);
+    let list = list.and_then(|list| core::str::from_utf8(list).ok()).unwrap_or_default();
+    list.split(',').map(|chip| chip.trim().parse()).collect::<Result<_, _>>().unwrap_or_default()
+}
 
 /// An environment without the variables of this contract, but with those that the user pinned.
 #[must_use]
@@ -106,5 +123,25 @@ pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
         for name in ["TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"] {
             out.text(name, visible.as_bytes());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::base;
+    use super::*;
+
+    #[test]
+    fn chips_that_the_user_has_named_stay_with_their_shape() {
+        let of = |caller: &[&str]| {
+            let base = base(caller.iter().map(|entry| entry.as_bytes()), &[]);
+            let kept = without_tpu(&base.env, &base.pinned).iter().count();
+            (named_chips(&base.env, &base.pinned), kept)
+        };
+        let shape = "TPU_PROCESS_BOUNDS=1,1,1";
+        assert_eq!(of(&["TPU_VISIBLE_CHIPS=2,3", shape, "TPU_NAME=a"]), (alloc::vec![2, 3], 2));
+        assert_eq!(of(&["TPU_VISIBLE_DEVICES=0", shape]), (alloc::vec![0], 2));
+        assert_eq!(of(&["TPU_VISIBLE_CHIPS=two", shape]), (Vec::new(), 2), "it is the user's all the same");
+        assert_eq!(of(&["TPU_VISIBLE_CHIPS=", shape]), (Vec::new(), 0), "what a provider has left");
     }
 }

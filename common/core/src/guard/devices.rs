@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 /// Most lock files of a job.
 pub const LOCK_FILES: usize = 8;
+/// Most chips that a user may name.
+pub const CHIPS: usize = 64;
 /// The lock file of libtpu.
 pub const LIBTPU_LOCK: &str = "/tmp/libtpu_lockfile";
 
@@ -41,7 +43,7 @@ pub enum CleanPolicy {
     Stale,
     /// All of this user, but services and containers.
     Own,
-    /// All, also those of other users: for root.
+    /// All, also those of other users: for root. Services and containers of root are kept.
     All,
 }
 
@@ -69,6 +71,10 @@ pub struct DevicePlan {
     pub lock_files: Capped<OsBytes, LOCK_FILES>,
     /// Nothing is ended or removed: holders that would be are named.
     pub is_trial: bool,
+    /// The chips of the job by their numbers on each host; empty: all.
+    pub chips: Capped<u32, CHIPS>,
+    /// The programs show no sign that they use TPU chips: the job starts beside a holder, which is named.
+    pub is_optional: bool,
 }
 
 impl DevicePlan {
@@ -213,8 +219,6 @@ pub struct HolderFacts {
     pub is_init: bool,
     /// The process is rlaunch itself, or an ancestor of rlaunch.
     pub is_ancestor: bool,
-    /// A service that holds GPUs as long as the host runs.
-    pub is_daemon: bool,
     /// The process and rlaunch run as the same user.
     pub is_same_user: bool,
     /// The process and rlaunch are in the same PID namespace.
@@ -223,6 +227,8 @@ pub struct HolderFacts {
     pub is_in_unit: bool,
     /// The process holds some VFIO device, and the kernel does not tell which.
     pub is_unsure: bool,
+    /// Another user may have opened the device, and passed the descriptor to the process.
+    pub is_open_to_others: bool,
     /// /proc shows another PID namespace than that of rlaunch: its numbers are not those of rlaunch's own calls.
     pub is_foreign: bool,
 }
@@ -254,6 +260,10 @@ pub enum Kept {
     Unsure,
     /// /proc shows another PID namespace than that of rlaunch.
     Foreign,
+    /// The holder is a service or container of root: another process may have passed the device to it.
+    Service,
+    /// The holder is another process of root that another user may have passed the device to.
+    Received,
 }
 
 impl Kept {
@@ -273,6 +283,8 @@ impl Kept {
             Self::Claimed => "claimed",
             Self::Unsure => "unsure",
             Self::Foreign => "foreign",
+            Self::Service => "service",
+            Self::Received => "received",
         }
     }
 }
@@ -291,8 +303,8 @@ pub enum Treatment {
 /// Decides about a holder. `root`: this process may signal all others.
 #[must_use]
 pub const fn treat(policy: CleanPolicy, root: bool, holder: HolderFacts) -> Treatment {
-    let HolderFacts { job, is_init, is_ancestor, is_daemon, is_same_user, is_same_namespace, is_in_unit, .. } = holder;
-    if is_daemon || matches!(job, JobState::Own) {
+    let HolderFacts { job, is_init, is_ancestor, is_same_user, is_same_namespace, is_in_unit, .. } = holder;
+    if matches!(job, JobState::Own) {
         return Treatment::Ignore;
     }
     // Its numbers say nothing about processes here.
@@ -312,29 +324,24 @@ pub const fn treat(policy: CleanPolicy, root: bool, holder: HolderFacts) -> Trea
         return Treatment::Keep(Kept::Unsure);
     }
     let is_stale = matches!(job, JobState::Dead);
-    // The way out that the user gets is `--clean-devices own`. If that would keep the holder too, its reason is reported.
+    // The way out that the user gets is `--clean-devices own`. If that would keep the holder too, its reason is reported. A process of root
+    // can hold a device that it has never opened: any user can send it a descriptor.
     let own = match () {
         () if !is_same_user => Some(Kept::OtherUser),
-        () if !is_stale && (is_in_unit || !is_same_namespace) => Some(Kept::Unit),
+        () if is_stale => None,
+        () if root && is_in_unit => Some(Kept::Service),
+        () if is_in_unit || !is_same_namespace => Some(Kept::Unit),
+        () if root && holder.is_open_to_others => Some(Kept::Received),
         () => None,
     };
     match (policy, own) {
+        (_, Some(Kept::Service)) => Treatment::Keep(Kept::Service),
         (CleanPolicy::All, _) if root => Treatment::End,
         (_, Some(why)) => Treatment::Keep(why),
         (CleanPolicy::Own | CleanPolicy::All, None) => Treatment::End,
         (CleanPolicy::Stale, None) if is_stale => Treatment::End,
         (CleanPolicy::Off | CleanPolicy::Stale, None) => Treatment::Keep(Kept::Policy),
     }
-}
-
-/// Services that hold GPUs for ever, by the short name that the kernel shows (at most 15 bytes).
-const DAEMONS: [&[u8]; 6] =
-    [b"nvidia-persiste", b"nv-hostengine", b"nv-fabricmanage", b"nvidia-cuda-mps", b"Xorg", b"dcgm-exporter"];
-
-/// Whether a short name is that of a service that holds GPUs as long as the host runs.
-#[must_use]
-pub fn is_daemon(comm: &[u8]) -> bool {
-    DAEMONS.contains(&comm)
 }
 
 /// The service or container in the contents of /proc/PID/cgroup; empty: none.
@@ -393,11 +400,11 @@ mod tests {
         job: JobState::None,
         is_init: false,
         is_ancestor: false,
-        is_daemon: false,
         is_same_user: true,
         is_same_namespace: true,
         is_in_unit: false,
         is_unsure: false,
+        is_open_to_others: false,
         is_foreign: false,
     };
 
@@ -420,7 +427,8 @@ mod tests {
             ("dead job", dead, [policy, End, End, End, End]),
             ("dead job in a container", HolderFacts { is_same_namespace: false, ..dead }, [policy, End, End, End, End]),
             // `own` would not end these: the user gets another way out.
-            ("service", HolderFacts { is_in_unit: true, ..PLAIN }, [unit, unit, unit, unit, End]),
+            ("service", HolderFacts { is_in_unit: true, ..PLAIN }, [unit, unit, unit, unit, keep(Kept::Service)]),
+            ("dead job in a service", HolderFacts { is_in_unit: true, ..dead }, [policy, End, End, End, End]),
             ("container", HolderFacts { is_same_namespace: false, ..PLAIN }, [unit, unit, unit, unit, End]),
             ("other user", HolderFacts { is_same_user: false, ..PLAIN }, [other, other, other, other, End]),
             ("other's dead job", HolderFacts { is_same_user: false, ..dead }, [other, other, other, other, End]),
@@ -429,11 +437,23 @@ mod tests {
             ("living job", HolderFacts { job: JobState::Living, ..PLAIN }, [keep(Kept::LivingJob); 5]),
             ("ancestor", HolderFacts { is_ancestor: true, ..dead }, [keep(Kept::Ancestor); 5]),
             ("process 1", HolderFacts { is_init: true, ..dead }, [keep(Kept::Init); 5]),
-            ("daemon", HolderFacts { is_daemon: true, ..PLAIN }, [Ignore; 5]),
             ("this job", HolderFacts { job: JobState::Own, ..PLAIN }, [Ignore; 5]),
         ] {
             assert_eq!(row(holder), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn holder_of_root_that_may_have_received_the_device_is_ended_by_policy_all_alone() {
+        let open = HolderFacts { is_open_to_others: true, ..PLAIN };
+        let of_root = |policy, holder| treat(policy, true, holder);
+        for policy in [CleanPolicy::Off, CleanPolicy::Stale, CleanPolicy::Own] {
+            assert_eq!(of_root(policy, open), Treatment::Keep(Kept::Received), "{policy:?}");
+        }
+        assert_eq!(of_root(CleanPolicy::All, open), Treatment::End);
+        assert_eq!(of_root(CleanPolicy::Own, PLAIN), Treatment::End, "root alone can open the device");
+        assert_eq!(of_root(CleanPolicy::Stale, HolderFacts { job: JobState::Dead, ..open }), Treatment::End);
+        assert_eq!(treat(CleanPolicy::Own, false, open), Treatment::End, "a process of an ordinary user");
     }
 
     #[test]
@@ -457,6 +477,5 @@ mod tests {
         let reaped = Reaped { session: 40, rank: 3 };
         assert!(reaped.has_left(40, None) && reaped.has_left(41, Some(3)));
         assert!(!reaped.has_left(41, None) && !reaped.has_left(41, Some(2)));
-        assert!(is_daemon(b"Xorg") && !is_daemon(b"python3"));
     }
 }

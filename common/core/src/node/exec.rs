@@ -398,9 +398,11 @@ fn local_devices(start: &Start, local_size: u32, sandbox: &Sandbox, base: &AppBa
     }
 }
 
-/// How the error files of a job begin. No two processes of this host share one, and it cannot be foreseen: the job's name is random.
+/// How the error files of a job begin; empty: this host has no directory for them. No two processes of this host share one.
 fn error_stem(start: &Start, sandbox: &Sandbox) -> OsBytes {
     let mut path = sandbox.error_dir.to_vec();
-    path.extend_from_slice(format!("/rlaunch-{}-", start.job).as_bytes());
+    if !path.is_empty() {
+        path.extend_from_slice(format!("/rlaunch-{}-", start.job).as_bytes());
+    }
     OsBytes::new(path)
 }

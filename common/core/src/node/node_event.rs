@@ -498,10 +498,11 @@ impl ErrorFile {
         Self { stem, name: Name::Kept(rank) }
     }
 
-    /// The path.
+    /// The path; empty: this host has no directory for it.
     #[must_use]
     pub fn path(&self) -> OsBytes {
         match self.name {
+            Name::Own(_) if self.stem.is_empty() => OsBytes::default(),
             Name::Own(proc) => self.after_stem(&format!("{proc}.error.json")),
             Name::Kept(rank) => self.after_stem(&format!("{rank}/error.json")),
         }

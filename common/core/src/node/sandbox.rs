@@ -67,7 +67,7 @@ pub struct Sandbox {
     pub gpus: Devices,
     /// Its network interfaces, where there are other hosts.
     pub interfaces: Vec<Interface>,
-    /// The directory of this host for TORCHELASTIC_ERROR_FILE, without a slash at its end.
+    /// The directory of this host for TORCHELASTIC_ERROR_FILE, without a slash at its end; empty: none.
     pub error_dir: OsBytes,
     /// There are devices whose memory outlives the process that has allocated it.
     pub devices: bool,

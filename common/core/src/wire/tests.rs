@@ -96,6 +96,8 @@ fn start() -> impl Strategy<Value = ToNode> {
                 local_size: n[1],
                 bind: crate::bind::Bind { cores: sole.then_some(n[2]), ..Default::default() },
                 devices: Box::new(crate::guard::devices::DevicePlan {
+                    chips: Capped::chunks([2, 3]).remove(0),
+                    is_optional: true,
                     kind: crate::guard::devices::DeviceKind::Tpu,
                     clean: crate::guard::devices::CleanPolicy::Own,
                     lock_files: Capped::chunks([OsBytes::from("/tmp/a")]).pop().unwrap(),

@@ -4,11 +4,13 @@
 //! process of its owner. A file that cannot be opened does: that of another user, a symbolic link, a directory.
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat, lstat};
+use nix::fcntl::{AtFlags, FcntlArg, OFlag, fcntl, open, openat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use std::ffi::OsStr;
 use std::fs;
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Component, Path};
 
 /// The state of a lock file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +47,40 @@ pub enum OddFile {
 /// Looks at a lock file. Nothing is changed.
 #[must_use]
 pub fn lock_state(path: &Path) -> LockState {
-    let found = match lstat(path) {
+    at(path, state_in)
+}
+
+/// Removes a lock file that nothing has locked: under the lock itself, and never through a symbolic link. The state says what was found; after
+/// `Free` the file is gone.
+#[must_use]
+pub fn remove_lock(path: &Path) -> LockState {
+    at(path, remove_in)
+}
+
+/// Looks at a file in its directory, which is opened step by step and held: another user could put a link into the path at any time. Only
+/// root can make a link in the root directory.
+fn at(path: &Path, look: impl FnOnce(BorrowedFd<'_>, &OsStr) -> LockState) -> LockState {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let enter = |dir: OwnedFd, part: Component<'_>, follow: OFlag| match part {
+        Component::RootDir | Component::CurDir => Ok(dir),
+        Component::Normal(name) => openat(dir, name, flags | follow, Mode::empty()),
+        Component::ParentDir | Component::Prefix(_) => Err(Errno::EINVAL),
+    };
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return LockState::Unknown(Errno::EINVAL as i32);
+    };
+    let follow = [OFlag::empty(); 2].into_iter().chain(std::iter::repeat(OFlag::O_NOFOLLOW));
+    let root = open("/", flags, Mode::empty());
+    let dir = parent.components().zip(follow).fold(root, |dir, (part, follow)| enter(dir?, part, follow));
+    match dir {
+        Ok(dir) => look(dir.as_fd(), name),
+        Err(Errno::ENOENT) => LockState::Absent,
+        Err(errno) => LockState::Unknown(errno as i32),
+    }
+}
+
+fn state_in(dir: BorrowedFd<'_>, name: &OsStr) -> LockState {
+    let found = match fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(found) => found,
         Err(Errno::ENOENT) => return LockState::Absent,
         Err(errno) => return LockState::Unknown(errno as i32),
@@ -53,23 +88,20 @@ pub fn lock_state(path: &Path) -> LockState {
     if let Some(kind) = oddity(&found) {
         return LockState::Odd(kind);
     }
-    match (locked_by(path, &found), may_remove(&found)) {
+    match (locked_by(dir, name, &found), may_remove(&found)) {
         (Some(pid), _) => LockState::Locked(pid),
         (None, true) => LockState::Free,
         (None, false) => LockState::Foreign(found.st_uid),
     }
 }
 
-/// Removes a lock file that nothing has locked: under the lock itself, and never through a symbolic link. The state says what was found; after
-/// `Free` the file is gone.
-#[must_use]
-pub fn remove_lock(path: &Path) -> LockState {
-    let state = lock_state(path);
+fn remove_in(dir: BorrowedFd<'_>, name: &OsStr) -> LockState {
+    let state = state_in(dir, name);
     if state != LockState::Free {
         return state;
     }
     let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
-    let file = match open(path, flags, Mode::empty()) {
+    let file = match openat(dir, name, flags, Mode::empty()) {
         Ok(file) => file,
         Err(Errno::ENOENT) => return LockState::Absent,
         Err(Errno::ELOOP) => return LockState::Odd(OddFile::Link),
@@ -88,12 +120,12 @@ pub fn remove_lock(path: &Path) -> LockState {
         Err(errno) => return LockState::Unknown(errno as i32),
     }
     // Another file may have taken its place since it was opened.
-    match lstat(path) {
+    match fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(now) if (now.st_dev, now.st_ino) == (opened.st_dev, opened.st_ino) => {}
         Ok(_) => return LockState::Odd(OddFile::Other),
         Err(_) => return LockState::Absent,
     }
-    match nix::unistd::unlink(path) {
+    match unlinkat(dir, name, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => LockState::Free,
         Err(errno) => LockState::Unknown(errno as i32),
     }
@@ -136,9 +168,9 @@ fn holder(file: &OwnedFd) -> Option<u32> {
 }
 
 /// The process that has locked a file; for a file of another user by /proc/locks.
-fn locked_by(path: &Path, found: &FileStat) -> Option<u32> {
+fn locked_by(dir: BorrowedFd<'_>, name: &OsStr, found: &FileStat) -> Option<u32> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
-    if let Ok(file) = open(path, flags, Mode::empty()) {
+    if let Ok(file) = openat(dir, name, flags, Mode::empty()) {
         return holder(&file);
     }
     let (major, minor) = (nix::sys::stat::major(found.st_dev), nix::sys::stat::minor(found.st_dev));
@@ -215,6 +247,20 @@ mod tests {
             assert!(fs::symlink_metadata(path).is_ok());
         }
         assert!(target.exists());
+    }
+
+    #[test]
+    fn link_in_the_path_is_not_followed() {
+        let place = Place::new("path");
+        fs::create_dir(place.0.join("real")).unwrap();
+        symlink(place.0.join("real"), place.0.join("link")).unwrap();
+        let file = place.file("real/lock");
+        let through = place.0.join("link/lock");
+        assert!(matches!(lock_state(&through), LockState::Unknown(_)));
+        assert!(matches!(remove_lock(&through), LockState::Unknown(_)) && file.exists());
+        assert!(matches!(remove_lock(&place.0.join("real/../real/lock")), LockState::Unknown(_)) && file.exists());
+        assert_eq!((remove_lock(&file), file.exists()), (LockState::Free, false));
+        assert_eq!(remove_lock(&place.0.join("absent/lock")), LockState::Absent);
     }
 
     #[test]

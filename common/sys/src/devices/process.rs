@@ -32,8 +32,6 @@ pub struct Process {
     pub age: Duration,
     /// Its effective user.
     pub uid: u32,
-    /// Its short name.
-    pub comm: Vec<u8>,
     /// Its command line, or its short name in brackets.
     pub command: Vec<u8>,
     /// The place in the kernel where it waits; empty: it does not, or that is not known.
@@ -49,11 +47,11 @@ pub struct Process {
 /// Signs of a job of rlaunch at one of its processes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobSigns {
-    /// RLAUNCH_JOB_ID of its environment; empty: an agent or guardian above it is the only sign.
+    /// RLAUNCH_JOB_ID of its environment, where this user has started it; empty: an agent or guardian above it is the only sign.
     pub job: Vec<u8>,
     /// RLAUNCH_RANK of its environment.
     pub rank: Option<u32>,
-    /// An agent or guardian is among its ancestors.
+    /// An agent or guardian of this user or of root is among its ancestors.
     pub is_supervised: bool,
     /// The nearest of these is this process.
     pub is_ours: bool,
@@ -67,7 +65,7 @@ impl Process {
     pub fn read(pid: u32) -> Option<Self> {
         let dir = PathBuf::from(format!("/proc/{pid}"));
         let stat = Stat::read(pid)?;
-        let uid = effective_user(&fs::read(dir.join("status")).ok()?)?;
+        let (real, uid) = users(pid)?;
         let command = command(&dir, &stat.comm);
         let small = |name: &str| fs::read(dir.join(name)).unwrap_or_default();
         let wchan = small("wchan");
@@ -82,8 +80,7 @@ impl Process {
             wchan: if wchan == b"0" { Vec::new() } else { wchan },
             cgroup: small("cgroup"),
             pid_namespace: pid_namespace(pid),
-            job: signs(pid, &dir),
-            comm: stat.comm,
+            job: signs(pid, &dir, real),
         })
     }
 
@@ -174,10 +171,20 @@ fn age(started: u64) -> Duration {
     now.saturating_sub(Duration::from_secs(started / ticks))
 }
 
-/// The second number of the line `Uid:`.
-fn effective_user(status: &[u8]) -> Option<u32> {
+/// The real and the effective user of a process: the first numbers of the line `Uid:`.
+fn users(pid: u32) -> Option<(u32, u32)> {
+    users_in(&fs::read(format!("/proc/{pid}/status")).ok()?)
+}
+
+fn users_in(status: &[u8]) -> Option<(u32, u32)> {
     let line = status.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
-    std::str::from_utf8(line).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+    let mut numbers = std::str::from_utf8(line).ok()?.split_ascii_whitespace().map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// Whether a user is this one or root. Another user can give a process any name and any environment.
+fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == nix::unistd::geteuid().as_raw()
 }
 
 fn command(dir: &Path, comm: &[u8]) -> Vec<u8> {
@@ -189,14 +196,18 @@ fn command(dir: &Path, comm: &[u8]) -> Vec<u8> {
     words.iter().take(COMMAND).map(|b| if *b == 0 { b' ' } else { *b }).collect()
 }
 
-/// A program may have cleared its environment: agents and guardians above it are signs by themselves.
-fn signs(pid: u32, dir: &Path) -> Option<JobSigns> {
-    let environment = fs::read(dir.join("environ")).unwrap_or_default();
+/// A program may have cleared its environment: agents and guardians above it are signs by themselves. A program that takes root's rights has
+/// the real user of the process that has started it.
+fn signs(pid: u32, dir: &Path, user: u32) -> Option<JobSigns> {
+    let environment = if is_trusted(user) { fs::read(dir.join("environ")) } else { Ok(Vec::new()) }.unwrap_or_default();
     let value = |name: &[u8]| {
         let mut entries = environment.split(|b| *b == 0);
         entries.find_map(|entry| entry.strip_prefix(name)?.strip_prefix(b"="))
     };
-    let supervisor = above(pid).find(|(_, comm)| comm.starts_with(b"rlaunch-")).map(|(pid, _)| pid);
+    let is_supervisor = |(pid, comm): &(u32, Vec<u8>)| {
+        comm.starts_with(b"rlaunch-") && users(*pid).is_some_and(|(real, _)| is_trusted(real))
+    };
+    let supervisor = above(pid).find(is_supervisor).map(|(pid, _)| pid);
     let job = value(b"RLAUNCH_JOB_ID").unwrap_or_default();
     if job.is_empty() && supervisor.is_none() {
         return None;
@@ -209,7 +220,7 @@ fn signs(pid: u32, dir: &Path) -> Option<JobSigns> {
 }
 
 /// Whether a process listens at this path, as seen from the root directory of the process of which `dir` is the directory in /proc: a
-/// container has another /tmp. `None`: not known.
+/// container has another /tmp. A socket of another user does not count. `None`: not known.
 fn is_answered(dir: &Path, path: &[u8]) -> Option<bool> {
     let place = OFlag::O_PATH | OFlag::O_CLOEXEC;
     let root = nix::fcntl::open(&dir.join("root"), place | OFlag::O_DIRECTORY, Mode::empty()).ok()?;
@@ -219,6 +230,9 @@ fn is_answered(dir: &Path, path: &[u8]) -> Option<bool> {
         Err(Errno::ENOENT | Errno::ENOTDIR) => return Some(false),
         Err(_) => return None,
     };
+    if !is_trusted(nix::sys::stat::fstat(&file).ok()?.st_uid) {
+        return Some(false);
+    }
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let asking = socket(AddressFamily::Unix, SockType::Stream, flags, None).ok()?;
     let address = UnixAddr::new(format!("/proc/self/fd/{}", file.as_raw_fd()).as_str()).ok()?;
@@ -300,6 +314,32 @@ mod tests {
         fs::remove_file(&agent).unwrap();
     }
 
+    /// Another user can give a process any name and any environment.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "processes of a test")]
+    fn names_that_another_user_has_chosen_are_no_signs_of_a_job() {
+        use std::io::BufRead as _;
+        use std::os::unix::process::CommandExt as _;
+        if !nix::unistd::geteuid().is_root() {
+            return println!("absent: only root can start a process of another user");
+        }
+        let agent = Path::new("/tmp").join(format!("rlaunch-of-user-{}", std::process::id()));
+        std::os::unix::fs::symlink("/bin/sh", &agent).unwrap();
+        let member = "RLAUNCH_JOB_ID=7 setpriv --reuid 4251 sh -c 'echo $$; read line'; :";
+        for (user, expected) in [(4251, None), (0, Some((true, 0)))] {
+            let mut command = std::process::Command::new(&agent);
+            command.args(["-c", member]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+            let mut child = command.uid(user).spawn().unwrap();
+            let mut line = String::new();
+            std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            let signs = Process::read(line.trim().parse().unwrap()).unwrap().job;
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            assert_eq!(signs.map(|signs| (signs.is_supervised, signs.job.len())), expected, "agent of {user}");
+        }
+        fs::remove_file(&agent).unwrap();
+    }
+
     #[test]
     fn socket_without_listener_is_not_answered() {
         let path = std::env::temp_dir().join(format!("rlaunch-answered-{}", std::process::id()));
@@ -307,6 +347,11 @@ mod tests {
         assert_eq!(is_answered(own, text), Some(false), "there is none");
         let listener = UnixListener::bind(&path).unwrap();
         assert_eq!(is_answered(own, text), Some(true));
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(4251), None).unwrap();
+            assert_eq!(is_answered(own, text), Some(false), "another user listens");
+            std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        }
         drop(listener);
         assert_eq!(is_answered(own, text), Some(false), "its listener has exited");
         fs::remove_file(&path).unwrap();

@@ -2,10 +2,9 @@
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
 use nix::sys::stat::Mode;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +15,8 @@ pub struct Node {
     pub path: PathBuf,
     /// The number of its device.
     pub rdev: u64,
+    /// Users other than root may open it.
+    pub is_open_to_others: bool,
 }
 
 impl Node {
@@ -23,7 +24,8 @@ impl Node {
     #[must_use]
     pub fn at(path: &Path) -> Option<Self> {
         let found = std::fs::metadata(path).ok().filter(|found| found.file_type().is_char_device())?;
-        Some(Self { path: path.to_owned(), rdev: found.rdev() })
+        let is_open_to_others = found.uid() != 0 || found.mode() & 0o066 != 0;
+        Some(Self { path: path.to_owned(), rdev: found.rdev(), is_open_to_others })
     }
 }
 
@@ -76,7 +78,7 @@ impl DeviceClaim {
     }
 }
 
-/// Claims devices for the life of this process. `None`: another job has claimed one of them.
+/// Claims devices for the life of this process. `None`: another job of this user or of root has claimed one of them.
 ///
 /// # Errors
 /// There is no descriptor left, or no memory.
@@ -84,13 +86,9 @@ pub fn claim(nodes: &[Node]) -> io::Result<Option<DeviceClaim>> {
     let mut held = Vec::new();
     for node in nodes {
         let name = format!("rlaunch-device-{}-{}", nix::sys::stat::major(node.rdev), nix::sys::stat::minor(node.rdev));
-        let line = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
-        match bind(line.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?) {
-            Ok(()) => held.push(line),
-            Err(Errno::EADDRINUSE) => return Ok(None),
-            Err(errno) if crate::is_shortage(&errno.into()) => return Err(errno.into()),
-            // This host allows no such names.
-            Err(_) => {}
+        match crate::abstract_name::claim(&name) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
+            claimed => held.extend(claimed?),
         }
     }
     Ok(Some(DeviceClaim(held)))
@@ -103,13 +101,23 @@ mod tests {
     #[test]
     fn device_is_claimed_by_one_job_at_a_time() {
         // No device has this number, and no other test uses it.
-        let node = Node { path: "/nowhere".into(), rdev: nix::sys::stat::makedev(511, u64::from(std::process::id())) };
+        let rdev = nix::sys::stat::makedev(511, u64::from(std::process::id()));
+        let node = Node { path: "/nowhere".into(), rdev, is_open_to_others: false };
         let held = claim(std::slice::from_ref(&node)).unwrap().unwrap();
         assert_eq!((held.len(), held.is_empty()), (1, false));
         assert!(claim(std::slice::from_ref(&node)).unwrap().is_none());
         drop(held);
         assert!(claim(std::slice::from_ref(&node)).unwrap().is_some());
+        let name = format!("rlaunch-device-511-{}", std::process::id());
+        if let Some(mut child) = crate::abstract_name::tests::stranger(&name) {
+            let beside = claim(std::slice::from_ref(&node)).unwrap();
+            assert!(beside.is_some_and(|claim| claim.is_empty()), "another user has the name");
+            drop(child.stdin.take());
+            child.wait().unwrap();
+        }
         assert!(!is_busy(&node), "there is none");
         assert_eq!(Node::at(Path::new("/etc/passwd")), None);
+        let is_open = |path: &str| Node::at(Path::new(path)).unwrap().is_open_to_others;
+        assert!(is_open("/dev/null"));
     }
 }

@@ -43,17 +43,17 @@ pub fn remove(path: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The directory that ranks leave error files in, without a slash at its end: $`XDG_RUNTIME_DIR` if it is ours alone, else
-/// $TMPDIR, else /tmp. The root directory is not taken.
+/// $`XDG_RUNTIME_DIR`, without a slash at its end, if it is ours alone: other users can make no file there.
 #[must_use]
-pub fn dir() -> Vec<u8> {
-    choose(&var("XDG_RUNTIME_DIR"), &var("TMPDIR"))
+pub fn runtime_dir() -> Option<Vec<u8>> {
+    private(&var("XDG_RUNTIME_DIR"))
 }
 
-/// The same for what must stay for as long as the job does: without `$XDG_RUNTIME_DIR`, which goes at the last logout.
+/// $TMPDIR or /tmp, without a slash at its end: for files that must stay for as long as the job does. `$XDG_RUNTIME_DIR` goes at the last
+/// logout. The root directory is not taken.
 #[must_use]
 pub fn lasting_dir() -> Vec<u8> {
-    choose(b"", &var("TMPDIR"))
+    usable(&var("TMPDIR"), |_| true).unwrap_or_else(|| b"/tmp".to_vec())
 }
 
 /// Whether a directory is on a file system whose answers come from this host's own memory or disk. A file system of a network, or one
@@ -71,11 +71,8 @@ fn var(name: &str) -> Vec<u8> {
     std::env::var_os(name).map(OsStringExt::into_vec).unwrap_or_default()
 }
 
-fn choose(runtime: &[u8], tmp: &[u8]) -> Vec<u8> {
-    if let Some(dir) = usable(runtime, |st| is_ours(st) && st.st_mode & 0o777 == 0o700) {
-        return dir;
-    }
-    usable(tmp, |_| true).unwrap_or_else(|| b"/tmp".to_vec())
+fn private(dir: &[u8]) -> Option<Vec<u8>> {
+    usable(dir, |st| is_ours(st) && st.st_mode & 0o777 == 0o700)
 }
 
 /// `path` without the slashes at its end, if it is the absolute path of a directory that suits and that we may write in.
@@ -183,18 +180,17 @@ mod tests {
     #[test]
     fn the_runtime_directory_must_be_ours_alone() {
         let dir = Temp::new();
-        let (runtime, tmp) = (dir.0.join("run"), dir.0.join("tmp"));
+        let runtime = dir.0.join("run");
         std::fs::create_dir(&runtime).unwrap();
-        std::fs::create_dir(&tmp).unwrap();
         let mode = |m| std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(m)).unwrap();
 
         mode(0o755);
-        assert_eq!(choose(bytes(&runtime), bytes(&tmp)), bytes(&tmp));
+        assert_eq!(private(bytes(&runtime)), None);
         mode(0o700);
-        assert_eq!(choose(bytes(&runtime), bytes(&tmp)), bytes(&runtime));
+        assert_eq!(private(&[bytes(&runtime), b"//"].concat()).as_deref(), Some(bytes(&runtime)));
         if nix::unistd::geteuid().is_root() {
             chown(&runtime, Some(12_345), None).unwrap();
-            assert_eq!(choose(bytes(&runtime), bytes(&tmp)), bytes(&tmp));
+            assert_eq!(private(bytes(&runtime)), None);
         }
     }
 
@@ -203,10 +199,8 @@ mod tests {
         let dir = Temp::new();
         let file = dir.file("f", b"");
         for tmp in [bytes(&file), b"", b"/", b"//", b"tmp", b"/nowhere/at/all"] {
-            assert_eq!(choose(b"", tmp), b"/tmp", "{}", String::from_utf8_lossy(tmp));
+            assert_eq!(usable(tmp, |_| true), None, "{}", String::from_utf8_lossy(tmp));
         }
-        let slashes = [bytes(&dir.0), b"//"].concat();
-        assert_eq!(choose(b"relative", &slashes), bytes(&dir.0));
-        assert!(!super::dir().ends_with(b"/"));
+        assert!(!lasting_dir().ends_with(b"/"));
     }
 }

@@ -1,4 +1,5 @@
 //! Files that exist for as long as a job runs: the socket of the store, a directory for MPI libraries beside it, and files in /dev/shm.
+//! Error files have a directory of their own.
 //!
 //! Agent and guardian share a page with the path of the socket, so that all go also if one of them is killed. A path that would have to be
 //! sent to the guardian could be lost on the way.
@@ -66,7 +67,23 @@ impl TempFiles {
     /// There is no socket, or the directory cannot be made beside it.
     pub fn make_library_dir(&self) -> io::Result<()> {
         let dir = self.library_dir().ok_or(io::ErrorKind::NotFound)?;
-        std::fs::DirBuilder::new().mode(0o700).create(dir)
+        make_private(&dir)
+    }
+
+    /// Makes the directory for error files: in memory, which is faster, or beside the socket. No other user can reach it.
+    ///
+    /// # Errors
+    /// There is no socket, or the directory can be made in neither place.
+    pub fn make_error_dir(&self) -> io::Result<PathBuf> {
+        let mut made = self.error_dirs().map(|dir| make_private(&dir).map(|()| dir));
+        made.find(Result::is_ok).unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
+    }
+
+    /// The places of the directory for error files.
+    fn error_dirs(&self) -> impl Iterator<Item = PathBuf> + use<> {
+        let beside = self.library_dir().map(|dir| dir.with_extension("errors"));
+        let memory = beside.as_ref().and_then(|dir| Some(Path::new("/dev/shm").join(dir.file_name()?)));
+        memory.into_iter().chain(beside)
     }
 
     /// Removes the files that are there. The guardian calls it last, when it may allocate.
@@ -78,16 +95,22 @@ impl TempFiles {
             // SAFETY: `path` ends with at least one zero, since nothing as long as it is noted.
             unsafe { libc::unlink(path.as_ptr().cast()) };
         }
-        if let Some(dir) = self.library_dir() {
+        for dir in self.library_dir().into_iter().chain(self.error_dirs()) {
             // No link inside is followed.
             let _gone = std::fs::remove_dir_all(dir);
         }
     }
 }
 
+/// Makes a directory that only this user can reach. A directory that is there is not taken.
+fn make_private(dir: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o700).create(dir)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn a_noted_socket_goes() {
@@ -121,5 +144,25 @@ mod tests {
         temp_files.sweep();
         assert!(!dir.exists() && kept.join("file").exists());
         std::fs::remove_dir_all(kept).unwrap();
+    }
+
+    #[test]
+    fn directory_for_error_files_is_private_and_none_that_is_there_is_taken() {
+        let temp_files = TempFiles::new().unwrap();
+        assert!(temp_files.make_error_dir().is_err());
+        let name = format!("rlaunch-errors-{}", std::process::id());
+        let place = std::env::temp_dir().join(&name);
+        std::fs::create_dir(&place).unwrap();
+        assert!(temp_files.note(&place.join(&name).with_extension("socket")));
+        let first = temp_files.make_error_dir().unwrap();
+        let second = temp_files.make_error_dir().unwrap();
+        assert!(second.starts_with(&place) && first != second && temp_files.make_error_dir().is_err());
+        for dir in [&first, &second] {
+            assert_eq!(std::fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
+            std::fs::write(dir.join("x.error.json"), "x").unwrap();
+        }
+        temp_files.sweep();
+        assert!(!first.exists() && !second.exists());
+        std::fs::remove_dir(place).unwrap();
     }
 }

@@ -4,9 +4,9 @@
 //! of one block do not exclude each other. A claim and a reservation each take their own name first, and look for the names of the
 //! other kind then: of two that exclude each other at least one fails. A second name of the claim says which job has it.
 
-use super::{BLOCK, Port, hold, reservation};
+use super::{BLOCK, Port, reservation};
+use crate::abstract_name;
 use std::io;
-use std::os::fd::AsRawFd;
 
 /// The job that has a port.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -37,25 +37,21 @@ impl From<io::Error> for ClaimError {
 /// # Errors
 /// Another job has the port, or a resource is missing.
 pub fn claim(number: u16, job: &str) -> Result<Port, ClaimError> {
-    let held = match hold(&given(number)) {
-        Ok(held) => Some(held),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            return Err(ClaimError::Taken(owner(number).unwrap_or_default()));
-        }
-        Err(error) if crate::is_shortage(&error) => return Err(error.into()),
-        // This host allows no such names.
-        Err(_) => None,
+    let held = match abstract_name::claim(&given(number)) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(ClaimError::Taken(owner(number)?)),
+        claimed => claimed?,
     };
-    if are_held([reservation(number - number % BLOCK)])? {
+    let block = reservation(number - number % BLOCK);
+    if abstract_name::is_taken(&block)? && abstract_name::is_held(&block)? {
         return Err(ClaimError::Taken(Owner::default()));
     }
-    let label = held.is_some().then(|| hold(&format!("{}{job}-{}", label(number), std::process::id()))).transpose()?;
-    Ok(Port { number, reservation: held, label })
+    let label = held.is_some().then(|| abstract_name::claim(&format!("{}{job}-{}", label(number), std::process::id())));
+    Ok(Port { number, reservation: held, label: label.transpose()?.flatten() })
 }
 
-/// Whether a port of this block is claimed.
+/// Whether a port of this block is claimed, by any user.
 pub(super) fn is_in(first: u16) -> io::Result<bool> {
-    are_held((first..first + BLOCK).map(given))
+    (first..first + BLOCK).map(given).try_fold(false, |is_taken, name| Ok(is_taken || abstract_name::is_taken(&name)?))
 }
 
 fn given(port: u16) -> String {
@@ -67,27 +63,12 @@ fn label(port: u16) -> String {
     format!("rlaunch-port-{port}-given-to-")
 }
 
-/// Whether a process holds one of these names.
-fn are_held(names: impl IntoIterator<Item = String>) -> io::Result<bool> {
-    use nix::errno::Errno;
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
-    let asking = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
-    for name in names {
-        // Nothing is sent, and the owner does not learn of it.
-        if connect(asking.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?) != Err(Errno::ECONNREFUSED) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// The owner of a claim, by its second name.
-fn owner(port: u16) -> Option<Owner> {
-    let sockets = std::fs::read("/proc/net/unix").ok()?;
-    let label = format!("@{}", label(port));
-    let text = String::from_utf8_lossy(&sockets);
-    let (job, agent) = text.lines().find_map(|line| line.split_once(&label)?.1.split_once('-'))?;
-    Some(Owner { job: job.to_owned(), agent: agent.trim_end().parse().ok() })
+/// The owner of a claim, by its second name; without it the owner is unknown.
+fn owner(port: u16) -> io::Result<Owner> {
+    let label = label(port);
+    let held = abstract_name::held(&label)?;
+    let owner = held.iter().find_map(|name| name.strip_prefix(&label)?.split_once('-'));
+    Ok(owner.map(|(job, agent)| Owner { job: job.to_owned(), agent: agent.parse().ok() }).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -120,5 +101,17 @@ mod tests {
         assert_ne!(block.number, number - 3);
         drop((held, other));
         drop(claim(number, "b0").unwrap());
+    }
+
+    #[test]
+    fn names_of_another_user_keep_no_port() {
+        let number = choose(11).unwrap().number;
+        for name in [given(number), reservation(number)] {
+            let Some(mut child) = abstract_name::tests::stranger(&name) else { return };
+            let port = claim(number, "a1").unwrap();
+            assert_eq!(port.reservation.is_none(), name == given(number));
+            drop(child.stdin.take());
+            child.wait().unwrap();
+        }
     }
 }

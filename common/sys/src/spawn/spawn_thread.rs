@@ -203,7 +203,7 @@ impl Worker {
                 Request::Retire => return,
                 Request::Namespace => {
                     let init = ns::enter().map(|(init, newborn)| {
-                        self.newborn = Some(newborn);
+                        self.newborn = newborn;
                         init
                     });
                     (Outcome::Namespace(Box::new(init)), true)
