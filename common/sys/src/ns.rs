@@ -14,6 +14,8 @@ pub struct Init {
     pub pidfd: OwnedFd,
     /// Hangs up the moment it is gone.
     pub hangup: OwnedFd,
+    /// Its stack, which is freed with this if it is gone by then.
+    _memory: Newborn,
 }
 
 /// A step that failed.
@@ -123,7 +125,7 @@ pub(crate) fn enter() -> Result<(Init, Newborn), NsError> {
     name_thread(c"spawn");
     let (pid, newborn) = pid.map_err(|source| failed_halfway("start init", source))?;
     let pidfd = crate::pidfd::open(pid).map_err(|source| failed_halfway("watch init", source))?;
-    Ok((Init { pid, pidfd, hangup }, newborn))
+    Ok((Init { pid, pidfd, hangup, _memory: newborn.clone() }, newborn))
 }
 
 /// Names the calling thread; at most 15 characters.

@@ -59,8 +59,9 @@ impl Procs {
         cx.act(NodeAction::CloseWorld { world });
     }
 
-    /// The time of a world that is being ended is over.
+    /// The time of a world that is being ended is over. Its ranks are killed at once; the search for what they have left takes its time.
     pub(super) fn kill_world(&self, cx: &mut Cx<'_>, world: WorldId) {
+        self.signal_each(cx, Signal::KILL, |proc| self.is_of(proc, world));
         self.kill_sessions(cx, world, |state| matches!(state, State::Running | State::Ended));
     }
 
