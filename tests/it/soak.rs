@@ -15,21 +15,22 @@ struct Held {
     resident: u64,
 }
 
-fn held(pid: i32) -> Held {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+/// `None`: it has ended.
+fn held(pid: i32) -> Option<Held> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let number = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.split_whitespace().next().unwrap().parse().unwrap()
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse().ok()
     };
-    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
-    Held { descriptors, threads: number("Threads:"), resident: number("VmRSS:") }
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
+    Some(Held { descriptors, threads: number("Threads:")?, resident: number("VmRSS:")? })
 }
 
 /// The resources of all processes of a job, by their numbers.
 fn all(case: &Case) -> BTreeMap<i32, (String, Held)> {
     let below = case.all_of_it().into_iter().map(|proc| (proc.pid, proc.comm));
     let all = below.chain([(case.pid(), "rlaunch".to_owned())]);
-    all.map(|(pid, name)| (pid, (name, held(pid)))).collect()
+    all.filter_map(|(pid, name)| Some((pid, (name, held(pid)?)))).collect()
 }
 
 /// Lets the rank that waits in this round continue, after a look at all processes.
@@ -65,6 +66,31 @@ fn many_rounds_leave_nothing_behind() {
     let Some(rank) = place::example("soak_rank") else { return };
     let rounds = if place::full() { (100, 1000) } else { (50, 150) };
     holds(Plan::rlaunch(["-n", "4"]), &[rank], rounds, 256);
+}
+
+/// Between the two stops of a job, the processes of rlaunch have not grown by more than so many KiB each. The program gets the two numbers and
+/// the file at which it waits.
+fn does_not_grow(plan: Plan, program: &[&str], (first, last): (u32, u32), slack: u64) {
+    let go = plan.scratch().fifo("go");
+    let stops = [first, last].map(|round| round.to_string());
+    let case = plan.args(program).args(stops).args([&go]).start();
+    let [before, after] = [first, last].map(|round| stopped(&case, round, &go));
+    case.code(0);
+    for (pid, (name, first)) in before.iter().filter(|(pid, _)| after.contains_key(pid)) {
+        let (_, last) = after[pid];
+        place::say(&format!("{name}: {first:?}, {last:?}"));
+        assert!(last.resident <= first.resident + slack, "{name}: {first:?}, {last:?}");
+    }
+}
+
+/// Each has another init.
+#[test]
+fn many_starts_of_all_ranks_leave_nothing_behind() {
+    let script = "n=$TORCHELASTIC_RESTART_COUNT; [ $n = $1 ] || [ $n = $2 ] && { echo round $n; read x < $3; }; \
+                  [ $n = $2 ] || exit $((n % 100 + 1))";
+    let (rounds, slack) = if place::full() { ((100, 1100), 1024) } else { ((20, 60), 256) };
+    let plan = Plan::rlaunch(["-n", "1", "--max-restarts", "10000", "--restart-delay", "0s"]);
+    does_not_grow(plan, &["sh", "-c", script, "sh"], rounds, slack);
 }
 
 /// The same in Python: `DIRECTORY ROUND...`, with `gloo` in front an all-reduce in each round.

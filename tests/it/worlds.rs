@@ -322,3 +322,27 @@ fn spawned_ranks_run_on_other_hosts() {
     bed.clean(2);
     bed.down();
 }
+
+/// All hosts of the list are hosts of the job, also those where no rank has started.
+#[test]
+fn lead_starts_workers_on_hosts_without_ranks() {
+    let Some(rank) = crate::place::example("spawn_rank") else { return };
+    let Some(bed) = Bed::up(3) else { return };
+    let own = rank.display().to_string();
+    let hosts = ["-H", "node0:1,node1:2,node2:1", "-n", "1", "--lead"];
+    let run = |spawn: &[&str]| {
+        let words = ["rlaunch", "--ssh-fast"].iter().chain(&hosts).copied().chain([own.as_str()]);
+        let words = words.chain(spawn.iter().copied()).chain(["--", "sh", "-c", PLACE]);
+        let done = bed.plan("tester", "login", words).with_events().start().code(0);
+        bed.clean(2);
+        done.sorted()
+    };
+    let out = run(&["n=3", "group=gen"]);
+    assert!(out.contains(&"world 1 gen on node1 node1 node2".to_owned()), "{out:?}");
+    assert!(out.contains(&"gen 2/3 0/1 1/2 ..".to_owned()), "{out:?}");
+    assert!(run(&["host=node2"]).contains(&"world 1 world-1 on node2".to_owned()));
+    let map = ["rlaunch", "map"].iter().chain(&hosts).copied().chain(["true"]);
+    let map = bed.plan("tester", "login", map).start().end().out();
+    assert!(map.contains("  node1  no ranks yet, 2 slots\n"), "{map}");
+    bed.down();
+}

@@ -16,6 +16,7 @@ use rlaunch_core::wire::to_root::SpawnError;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::facts::core_file::{self, Crash};
 use rlaunch_sys::facts::{error_file, input};
+use rlaunch_sys::sessions::Leaders;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
@@ -34,6 +35,8 @@ pub(super) enum Request {
     Check(AppIndex, Arc<AppBase>),
     /// Whether one of these ranks waits for input.
     Waiting(Vec<Candidate>),
+    /// Kill all in the sessions of these leaders: all of /proc is read for it.
+    KillSessions(Leaders),
 }
 
 /// Files that may lie on disk about a rank that ended.
@@ -68,6 +71,7 @@ enum Answer {
     Removed,
     Checked(AppIndex, Option<SpawnError>),
     Waiting(bool),
+    KilledSessions,
 }
 
 /// The way to the thread and back.
@@ -80,6 +84,7 @@ pub(super) struct Files {
     /// When a look for a rank that waits is given up.
     waiting_asked: Option<Mono>,
     waiting_seen: Option<bool>,
+    killed_sessions: bool,
     /// Requests that were not answered, those that are not waited for any more included. Checks do not count: they are over
     /// before there is a rank, or the launcher gives this host up.
     under_way: usize,
@@ -111,8 +116,20 @@ impl Files {
             Submitted::Taken => drop(self.asked.insert(proc, now() + PATIENCE)),
             Submitted::Held => drop(self.found.insert(proc, Found { late: true, ..Found::default() })),
             Submitted::Done(Answer::Looked(proc, found)) => drop(self.found.insert(proc, found)),
-            Submitted::Done(Answer::Removed | Answer::Checked(..) | Answer::Waiting(_)) => {}
+            Submitted::Done(Answer::Removed | Answer::Checked(..) | Answer::Waiting(_) | Answer::KilledSessions) => {}
         }
+    }
+
+    /// Has all in the sessions of leaders killed; [`Self::take_killed_sessions`] follows. False: the thread is held up.
+    pub(super) fn kill_sessions(&mut self, leaders: Leaders, watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> bool {
+        let submitted = self.submit(Request::KillSessions(leaders), watch);
+        self.killed_sessions |= matches!(submitted, Submitted::Done(_));
+        !matches!(submitted, Submitted::Held)
+    }
+
+    /// Whether they were killed, once.
+    pub(super) const fn take_killed_sessions(&mut self) -> bool {
+        std::mem::replace(&mut self.killed_sessions, false)
     }
 
     /// Removes a file some time before [`Self::is_quiet`].
@@ -141,7 +158,7 @@ impl Files {
             Submitted::Taken => self.waiting_asked = Some(now() + PATIENCE),
             Submitted::Held => self.waiting_seen = Some(true),
             Submitted::Done(Answer::Waiting(waits)) => self.waiting_seen = Some(waits),
-            Submitted::Done(Answer::Looked(..) | Answer::Removed | Answer::Checked(..)) => {}
+            Submitted::Done(Answer::Looked(..) | Answer::Removed | Answer::Checked(..) | Answer::KilledSessions) => {}
         }
     }
 
@@ -199,6 +216,7 @@ impl Files {
                     self.found.insert(proc, found);
                 }
                 Answer::Waiting(waits) if self.waiting_asked.take().is_some() => self.waiting_seen = Some(waits),
+                Answer::KilledSessions => self.killed_sessions = true,
                 Answer::Looked(..) | Answer::Removed | Answer::Checked(..) | Answer::Waiting(_) => {}
             }
         }
@@ -261,6 +279,11 @@ fn perform(request: Request) -> Answer {
         Request::Check(app, base) => Answer::Checked(app, check::look(&base)),
         Request::Waiting(candidates) => {
             Answer::Waiting(candidates.iter().any(|Candidate { pid, pipe }| input::is_awaited(*pid, *pipe)))
+        }
+        Request::KillSessions(leaders) => {
+            let killed = rlaunch_sys::sessions::kill(&leaders);
+            tracing::debug!("SIGKILL to {killed} processes in the sessions of pids {:?}", leaders.keys());
+            Answer::KilledSessions
         }
         Request::Look(Look { proc, error_file, dump }) => {
             let error_file = error_file.and_then(|path| error_file::read(&path));

@@ -344,6 +344,7 @@ impl Edges {
         mpi::ask_store(self);
         sessions::admit(self);
         examine::settle(self);
+        worlds::settle(self);
         stdin::look(self);
         sweep::poll(self, now());
         if self.examine.poll(now()) {
@@ -469,7 +470,7 @@ impl Edges {
             NodeAction::ReserveWorld { world } => worlds::reserve(self, world),
             NodeAction::OpenWorld(plan) => worlds::open(self, *plan),
             NodeAction::CloseWorld { world } => worlds::close(self, world),
-            NodeAction::KillSessions { procs } => worlds::kill_sessions(self, &procs),
+            NodeAction::KillSessions { procs } => worlds::kill_sessions(self, procs),
             NodeAction::ServeMpi(layout) => mpi::begin(self, *layout),
             NodeAction::ReservePort { listen } => next_port::reserve(self, listen.as_ref()),
             NodeAction::UsePort(is_used) => next_port::settle(self, is_used),
@@ -497,7 +498,7 @@ impl Edges {
                 if matches!(message, ToRoot::Done { .. }) {
                     // The next job may be given the same port as soon as the launcher has ended.
                     self.sandbox.let_go_of_port();
-                    self.worlds = worlds::Worlds::default();
+                    self.worlds.release();
                 }
                 self.send(&message);
             }
@@ -534,6 +535,9 @@ impl Edges {
     }
 
     fn reap(&mut self, proc: ProcId) {
+        if worlds::defers_reaping(self, proc) {
+            return;
+        }
         self.pump.forget(proc);
         mpi::reaped(self, proc);
         let Some(error_file) = self.ranks.reap(proc) else { return };

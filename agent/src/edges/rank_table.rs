@@ -34,7 +34,7 @@ pub(super) struct Rank {
     number: rlaunch_core::id::Rank,
     world: WorldId,
     pub(super) pid: i32,
-    pub(super) pidfd: OwnedFd,
+    pub(super) pidfd: Arc<OwnedFd>,
     pub(super) streams: [Option<Stream>; 2],
     pub(super) reaped: bool,
     /// How it ended, if a sweep has reaped it.
@@ -216,6 +216,11 @@ impl Ranks {
         self.apps.clear();
     }
 
+    /// A world has been closed: programs that no rank can have any more are dropped.
+    pub(super) fn forget_unused_programs(&mut self) {
+        self.apps.retain(|(base, ..)| Arc::strong_count(base) > 1);
+    }
+
     fn prepared(&mut self, exec: &ExecSpec) -> Arc<PreparedApp> {
         let base = &exec.base;
         let lay_out = || {
@@ -362,7 +367,7 @@ fn started(edges: &mut Edges, launched: Launched) {
         number: number_in_world,
         world,
         pid: number,
-        pidfd,
+        pidfd: Arc::new(pidfd),
         streams,
         reaped: false,
         swept: None,

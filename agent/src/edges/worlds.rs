@@ -9,14 +9,16 @@ use rlaunch_core::node::{NodeEvent, WorldPlan, WorldStore};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Mono;
 use rlaunch_sys::port::Port;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 
 /// The held resources.
 #[derive(Debug, Default)]
 pub(super) struct Worlds {
     ports: BTreeMap<WorldId, Port>,
     pub(super) stores: BTreeMap<WorldId, Served>,
+    searches: Searches,
 }
 
 /// A TCPStore, and the authorizer of its connections.
@@ -27,6 +29,12 @@ pub(super) struct Served {
 }
 
 impl Worlds {
+    /// Lets go of all ports and stores.
+    pub(super) fn release(&mut self) {
+        self.ports.clear();
+        self.stores.clear();
+    }
+
     pub(super) fn go_live(&mut self) -> io::Result<()> {
         self.stores.values_mut().try_for_each(|store| store.listener.go_live())
     }
@@ -84,12 +92,99 @@ pub(super) fn close(edges: &mut Edges, world: WorldId) {
     edges.worlds.ports.remove(&world);
     edges.worlds.stores.remove(&world);
     mpi::close_world(edges, world);
+    edges.ranks.forget_unused_programs();
     edges.store.iter_mut().for_each(|store| store.close_world(world));
 }
 
+/// Ranks whose sessions are killed. All that have ended since one look at /proc share the next one, on the `files` thread.
+#[derive(Debug, Default)]
+struct Searches {
+    wanted: BTreeSet<ProcId>,
+    under_way: BTreeSet<ProcId>,
+    /// Ranks to be reaped after that: a zombie keeps the number of its session.
+    to_reap: BTreeSet<ProcId>,
+}
+
+impl Searches {
+    /// The ranks of the next look; `None`: one is under way, or none is needed.
+    fn next(&self) -> Option<&BTreeSet<ProcId>> {
+        (self.under_way.is_empty() && !self.wanted.is_empty()).then_some(&self.wanted)
+    }
+
+    fn begin(&mut self) {
+        self.under_way = std::mem::take(&mut self.wanted);
+    }
+
+    /// The look is over. Returns the ranks that can be reaped now.
+    fn end(&mut self) -> BTreeSet<ProcId> {
+        self.under_way.clear();
+        self.to_reap.extract_if(.., |proc| !self.wanted.contains(proc)).collect()
+    }
+
+    /// Whether a rank is reaped later.
+    fn defers(&mut self, proc: ProcId) -> bool {
+        let is_awaited = self.wanted.contains(&proc) || self.under_way.contains(&proc);
+        if is_awaited {
+            self.to_reap.insert(proc);
+        }
+        is_awaited
+    }
+}
+
 /// Kills everything in the sessions of these ranks.
-pub(super) fn kill_sessions(edges: &Edges, procs: &[ProcId]) {
-    let leaders: Vec<i32> = procs.iter().filter_map(|proc| Some(edges.ranks.get(*proc)?.pid)).collect();
-    let killed = rlaunch_sys::sessions::kill(&leaders);
-    tracing::debug!("SIGKILL to {killed} processes in the sessions of pids {leaders:?}");
+pub(super) fn kill_sessions(edges: &mut Edges, procs: Vec<ProcId>) {
+    edges.worlds.searches.wanted.extend(procs);
+    search(edges);
+}
+
+fn search(edges: &mut Edges) {
+    let Edges { worlds, ranks, files, watch, .. } = edges;
+    let Some(procs) = worlds.searches.next() else { return };
+    let leader = |proc: &ProcId| ranks.get(*proc).map(|rank| (rank.pid, Arc::clone(&rank.pidfd)));
+    let leaders = procs.iter().filter_map(leader).collect();
+    // The thread may be held up: then it is asked again after its next answer.
+    if files.kill_sessions(leaders, |bell| watch.watch_files(bell)) {
+        worlds.searches.begin();
+    }
+}
+
+/// Takes in that sessions were killed.
+pub(super) fn settle(edges: &mut Edges) {
+    if edges.files.take_killed_sessions() {
+        edges.worlds.searches.end().into_iter().for_each(|proc| edges.reap(proc));
+    }
+    search(edges);
+}
+
+/// Whether a rank is reaped only after its session was killed.
+pub(super) fn defers_reaping(edges: &mut Edges, proc: ProcId) -> bool {
+    edges.worlds.searches.defers(proc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn procs(all: impl IntoIterator<Item = u32>) -> BTreeSet<ProcId> {
+        all.into_iter().map(ProcId::new).collect()
+    }
+
+    #[test]
+    fn ranks_that_end_during_a_look_share_the_next_and_are_reaped_after_it() {
+        let mut searches = Searches::default();
+        assert!(!searches.defers(ProcId::new(0)), "none is searched for");
+        searches.wanted.extend(procs([0]));
+        assert_eq!(searches.next(), Some(&procs([0])));
+        searches.begin();
+        for n in 1..100 {
+            searches.wanted.insert(ProcId::new(n));
+            assert_eq!(searches.next(), None);
+        }
+        assert!((0..100).all(|n| searches.defers(ProcId::new(n)) && searches.defers(ProcId::new(n))));
+        assert_eq!(searches.end(), procs([0]));
+        assert_eq!(searches.next(), Some(&procs(1..100)), "one look for all");
+        searches.begin();
+        assert_eq!((searches.end(), searches.next()), (procs(1..100), None));
+        assert!(!searches.defers(ProcId::new(1)));
+    }
 }

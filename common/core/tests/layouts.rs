@@ -167,7 +167,18 @@ fn ours(all: &Value, layout: &Value) -> Result<Vec<(String, u32, Option<CpuSet>)
     };
     let here = Here { name: "launcher".into(), cpus: 2 };
     let (nnodes, min_hosts, strict, carries_all) = (None, None, false, false);
-    let request = Request { apps, here, carries_all, map_by, rank_by, layout: space, nnodes, min_hosts, strict };
+    let request = Request {
+        apps,
+        here,
+        carries_all,
+        map_by,
+        rank_by,
+        layout: space,
+        nnodes,
+        min_hosts,
+        strict,
+        keeps_hosts: false,
+    };
     let placement = place(&request).map_err(|error| error.to_string())?;
     bound(&placement, &bind, &cores, &topology)
 }

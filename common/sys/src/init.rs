@@ -7,37 +7,66 @@
 use crate::cstr::Buf;
 use std::ffi::CStr;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Far more than a loop of system calls needs, whose frames hold a few words each.
 const STACK: usize = 16 << 10;
 
 /// The parameters of init.
+#[derive(Debug)]
 struct Plan {
     held: RawFd,
     hangup: RawFd,
-    /// Not 0 until init has chosen where process ids begin, or is gone.
-    choosing: AtomicU32,
+    state: AtomicU32,
+}
+
+/// Init chooses where process ids begin.
+const CHOOSING: u32 = 1;
+/// Init has chosen.
+const CHOSEN: u32 = 2;
+/// Init is gone, and uses its memory no more. The kernel writes this.
+const GONE: u32 = 0;
+
+/// The memory of an init.
+#[derive(Debug)]
+struct Memory {
+    plan: Plan,
+    stack: Box<[MaybeUninit<u8>]>,
+}
+
+/// An owner of the memory of an init. The last one frees it if init is gone. A running init keeps it for ever.
+#[derive(Debug)]
+struct Owned(Option<Box<Memory>>);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if let Some(memory) = self.0.take_if(|memory| memory.plan.state.load(Ordering::Acquire) != GONE) {
+            Box::leak(memory);
+        }
+    }
 }
 
 /// An init that may not have chosen yet where the process ids of its namespace begin.
-#[derive(Clone, Copy)]
-pub(crate) struct Newborn(&'static AtomicU32);
+#[derive(Clone, Debug)]
+pub(crate) struct Newborn(Arc<Owned>);
 
 /// How long the first rank waits for an init that gets no processor, or that was stopped.
 const PATIENCE: libc::timespec = libc::timespec { tv_sec: 1, tv_nsec: 0 };
 
 impl Newborn {
     /// Waits until the next process of the namespace gets an id from where init wants it. Mostly that is so already.
-    pub(crate) fn wait(self) {
+    pub(crate) fn wait(&self) {
         let patience = PATIENCE;
-        while self.0.load(Ordering::Acquire) != 0 {
-            // SAFETY: the word lives as long as the process, and the time is valid. The kernel, which wakes us if init is killed,
-            // knows nothing of private futexes.
-            let rc =
-                unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAIT, 1, &raw const patience) };
+        let Some(Memory { plan: Plan { state, .. }, .. }) = self.0.0.as_deref() else { return };
+        while state.load(Ordering::Acquire) == CHOOSING {
+            let (word, wait) = (state.as_ptr(), libc::FUTEX_WAIT);
+            // SAFETY: the word lives as long as we do, and the time is valid. The kernel, which wakes us if init is killed, knows nothing of
+            // private futexes.
+            let rc = unsafe { libc::syscall(libc::SYS_futex, word, wait, CHOOSING, &raw const patience) };
             if rc < 0 && crate::ns::errno() == libc::ETIMEDOUT {
                 return;
             }
@@ -51,29 +80,32 @@ impl Newborn {
 /// # Errors
 /// As `clone(2)`.
 pub(crate) fn start(held: RawFd, hangup: RawFd) -> io::Result<(i32, Newborn)> {
-    // Both are init's for as long as there is an agent, so they are never given back.
-    let plan: &'static Plan = Box::leak(Box::new(Plan { held, hangup, choosing: AtomicU32::new(1) }));
-    let stack = Box::leak(Box::<[u8]>::new_uninit_slice(STACK));
-    let top = stack.as_mut_ptr_range().end.map_addr(|a| a & !15);
-    // The kernel clears the word, and wakes whoever waits for it, when init ends.
+    let plan = Plan { held, hangup, state: AtomicU32::new(CHOOSING) };
+    let mut memory = Box::new(Memory { plan, stack: Box::new_uninit_slice(STACK) });
+    let top = memory.stack.as_mut_ptr_range().end.map_addr(|a| a & !15);
+    // The kernel writes `GONE` to the word, and wakes all that wait for it, when init has left its memory.
     let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
-    let (arg, word) = (ptr::from_ref(plan).cast_mut().cast(), plan.choosing.as_ptr());
+    let (arg, word) = (ptr::from_ref(&memory.plan).cast_mut().cast(), memory.plan.state.as_ptr());
     let (no_id, no_tls) = (ptr::null_mut::<i32>(), ptr::null_mut::<libc::c_void>());
-    // SAFETY: the child runs `main`, which never returns, on a stack of its own that is never freed, and touches only that
-    // and `plan`, which is never freed and changes only by its atomic word.
+    // SAFETY: the child runs `main`, which never returns, on a stack of its own, and touches only that and `plan`, which changes only by
+    // its atomic word. Both are freed only after the kernel has written `GONE`.
     let pid = unsafe { libc::clone(main, top.cast(), flags, arg, no_id, no_tls, word) };
-    if pid < 0 { Err(io::Error::last_os_error()) } else { Ok((pid, Newborn(&plan.choosing))) }
+    if pid < 0 {
+        let error = io::Error::last_os_error();
+        return Err(error);
+    }
+    Ok((pid, Newborn(Arc::new(Owned(Some(memory))))))
 }
 
 /// Reaps what is orphaned, and dies with the thread that started it.
 extern "C" fn main(plan: *mut libc::c_void) -> i32 {
-    // SAFETY: `start` passes a Plan that is never freed, and shares it.
-    let Plan { held, hangup, choosing } = unsafe { &*plan.cast::<Plan>() };
+    // SAFETY: `start` passes a Plan that lives longer than we do, and shares it.
+    let Plan { held, hangup, state } = unsafe { &*plan.cast::<Plan>() };
     let (held, hangup) = (*held, *hangup);
     call(libc::SYS_prctl, [number(libc::PR_SET_PDEATHSIG), number(libc::SIGKILL), 0, 0, 0]);
     choose_process_ids();
-    choosing.store(0, Ordering::Release);
-    call(libc::SYS_futex, [choosing.as_ptr().expose_provenance(), number(libc::FUTEX_WAKE), 1, 0, 0]);
+    state.store(CHOSEN, Ordering::Release);
+    call(libc::SYS_futex, [state.as_ptr().expose_provenance(), number(libc::FUTEX_WAKE), 1, 0, 0]);
     // Our copy of the agent's end, which init never uses; only without it does the agent's end show.
     call(libc::SYS_close, [number(hangup), 0, 0, 0, 0]);
     let mut fds = libc::pollfd { fd: held, events: 0, revents: 0 };
@@ -163,4 +195,26 @@ fn call(number: libc::c_long, args: [usize; 5]) -> isize {
         );
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each restart of all ranks has another init.
+    #[test]
+    fn init_has_left_its_memory_when_it_is_reaped() {
+        // It dies with its thread, and a thread has one PID namespace.
+        let thread = std::thread::spawn(|| {
+            // An ordinary user may not.
+            let Ok((init, newborn)) = crate::ns::enter() else { return };
+            newborn.wait();
+            let state = |newborn: &Newborn| newborn.0.0.as_ref().unwrap().plan.state.load(Ordering::Acquire);
+            assert_eq!(state(&newborn), CHOSEN);
+            crate::pidfd::signal(&init.pidfd, libc::SIGKILL).unwrap();
+            crate::pidfd::reap(&init.pidfd);
+            assert_eq!(state(&newborn), GONE);
+        });
+        thread.join().unwrap();
+    }
 }

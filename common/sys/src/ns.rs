@@ -14,6 +14,8 @@ pub struct Init {
     pub pidfd: OwnedFd,
     /// Hangs up the moment it is gone.
     pub hangup: OwnedFd,
+    /// Its stack, which is freed with this if it is gone by then.
+    _memory: Newborn,
 }
 
 /// A step that failed.
@@ -123,15 +125,16 @@ pub(crate) fn enter() -> Result<(Init, Option<Newborn>), NsError> {
     name_thread(c"spawn");
     let (pid, newborn) = pid.map_err(|source| failed_halfway("start init", source))?;
     let pidfd = crate::pidfd::open(pid).map_err(|source| failed_halfway("watch init", source))?;
+    let init = Init { pid, pidfd, hangup, _memory: newborn.clone() };
     if !may_have_masked_proc() {
-        return Ok((Init { pid, pidfd, hangup }, Some(newborn)));
+        return Ok((init, Some(newborn)));
     }
     newborn.wait();
     match mount_in_child() {
-        Ok(()) => Ok((Init { pid, pidfd, hangup }, None)),
+        Ok(()) => Ok((init, None)),
         Err(source) => {
-            let _gone = crate::pidfd::signal(&pidfd, crate::signals::KILL);
-            crate::pidfd::reap(&pidfd);
+            let _gone = crate::pidfd::signal(&init.pidfd, crate::signals::KILL);
+            crate::pidfd::reap(&init.pidfd);
             Err(failed_halfway("mount the /proc of a PID namespace", source))
         }
     }

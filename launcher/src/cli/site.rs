@@ -261,6 +261,7 @@ impl Run {
             nnodes: self.whole.nnodes,
             min_hosts: self.whole.min_hosts,
             strict: self.whole.strict,
+            keeps_hosts: self.lead().is_some(),
         };
         let placed = place::place(&request);
         let mut placement = placed.map_err(|source| CliError::Place { source, variables: self.variables.clone() })?;

@@ -159,8 +159,13 @@ fn lines(placement: &Placement) -> Vec<(String, String)> {
         notes.extend((turns > blocks && count > 1).then(|| "in turn".to_owned()));
         let notes = if notes.is_empty() { String::new() } else { format!("  ({})", notes.join(", ")) };
         let own_names = names.iter().skip(at).take(count).map(String::as_str);
-        // A host of a spare slice has no ranks.
-        lines.extend((!ranks.is_empty()).then(|| (fold_in_order(own_names), named(placement, &ranks) + &notes)));
+        // A host of a spare slice has no ranks. Neither has a host whose slots are for workers that the lead starts later.
+        let is_free = ranks.is_empty() && !node.is_unknown() && node.chips.is_none();
+        let words = match is_free {
+            true => format!("no ranks yet, {}", phrases::count(node.slots.into(), "slot")),
+            false => named(placement, &ranks) + &notes,
+        };
+        lines.extend((is_free || !ranks.is_empty()).then(|| (fold_in_order(own_names), words)));
         at += count;
     }
     lines
@@ -406,6 +411,7 @@ mod tests {
             nnodes: None,
             min_hosts: None,
             strict: false,
+            keeps_hosts: false,
             carries_all: false,
         })
         .unwrap()

@@ -132,6 +132,7 @@ fn request(map: &MapBy, site: &mut Site<'_>, topology: &Topology) -> Request {
         nnodes: None,
         min_hosts: None,
         strict: false,
+        keeps_hosts: false,
     }
 }
 
@@ -245,6 +246,7 @@ fn listed(hosts: &[String], lists: &[CpuList], site: &[u8]) {
         nnodes: None,
         min_hosts: None,
         strict: false,
+        keeps_hosts: false,
     };
     let Some(placement) = placed(&request) else { panic!("a file that was read, and no placement") };
     let seats = placement.ranks.iter().map(|seat| &placement.nodes[seat.node.index()].host.name);

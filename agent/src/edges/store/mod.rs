@@ -14,7 +14,7 @@ use super::{Edges, Link};
 use crate::early::now;
 use bytes::Bytes;
 use client::{Client, HANG_UP, Parted, WRITABLE};
-use rlaunch_core::id::{ClientId, NodeId, WorldId};
+use rlaunch_core::id::{ClientId, NodeId, Rank, WorldId};
 use rlaunch_core::machine::{earliest, earliest_of};
 use rlaunch_core::mpi::Reach;
 use rlaunch_core::node::NodeEvent;
@@ -35,7 +35,7 @@ use rlaunch_core::wire::to_node::{WORLD_NAMESPACE, WorldSeat};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::facts::error_file;
 use rlaunch_sys::guardian::TempFiles;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -109,8 +109,8 @@ struct Namespaces {
     first: Shared,
     /// The namespaces of other worlds.
     others: BTreeMap<WorldId, Shared>,
-    /// Other worlds that were ever here.
-    known: BTreeSet<WorldId>,
+    /// Numbers of other worlds that were ever here: ranges, because most have ended.
+    known: RankSet,
     /// Orders of ranks, for the machine.
     orders: Vec<RankOrder>,
     /// Clients of other worlds.
@@ -215,7 +215,7 @@ impl Store {
         self.namespaces.now = now();
         let shared = Shared { number: Some(number), home: here.then(Owner::default), ..Shared::new(RankSet::new()) };
         self.namespaces.others.insert(world, shared);
-        self.namespaces.known.insert(world);
+        self.namespaces.known.insert_range(world.get(), world.get());
         self.namespaces.worlds.insert(of_mpi(world), world);
         std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.heard(node, &bytes));
     }
@@ -473,7 +473,7 @@ impl Store {
         client.release(&mut self.buffers);
         client.part(&self.set, why);
         self.namespaces.job.gone(id);
-        self.namespaces.of(id).cache.gone(id);
+        self.namespaces.of(id).into_iter().for_each(|shared| shared.cache.gone(id));
         self.namespaces.worlds.remove(&id);
         self.reopen();
     }
@@ -540,7 +540,7 @@ impl Namespaces {
             job: Cache::new(RankSet::new()),
             first: Shared::new(RankSet::new()),
             others: BTreeMap::new(),
-            known: BTreeSet::new(),
+            known: RankSet::new(),
             orders: Vec::new(),
             worlds: BTreeMap::new(),
             out: VecDeque::new(),
@@ -555,10 +555,10 @@ impl Namespaces {
         std::iter::once(&mut self.first).chain(self.others.values_mut())
     }
 
-    /// The namespace that the world of a client shares.
-    fn of(&mut self, client: ClientId) -> &mut Shared {
-        let world = self.worlds.get(&client);
-        world.and_then(|world| self.others.get_mut(world)).unwrap_or(&mut self.first)
+    /// The namespace that the world of a client shares; `None`: no rank of that world runs any more. It begins before its first rank.
+    fn of(&mut self, client: ClientId) -> Option<&mut Shared> {
+        let world = self.worlds.get(&client).copied().unwrap_or(WorldId::new(0));
+        self.of_world(world)
     }
 
     /// The namespace of a world.
@@ -573,8 +573,8 @@ impl Namespaces {
 
     /// Whether a namespace has not begun here.
     fn is_early(&self, number: u32) -> bool {
-        match number.checked_sub(WORLD_NAMESPACE).map(WorldId::new) {
-            Some(world) => !self.known.contains(&world),
+        match number.checked_sub(WORLD_NAMESPACE).map(Rank::new) {
+            Some(world) => !self.known.contains(world),
             None => self.first.number.is_none_or(|own| own < number),
         }
     }
@@ -627,7 +627,9 @@ impl Namespaces {
                     }
                     return Ok(None);
                 }
-                let Shared { cache, number, home } = self.of(client);
+                let Some(Shared { cache, number, home }) = self.of(client) else {
+                    return Ok(Some((asked.seq, Answer::Refused(Refusal::Gone))));
+                };
                 if let Some(home) = home
                     && cache.is_for_home(client, &words)
                 {

@@ -4,7 +4,7 @@ use super::*;
 use rlaunch_core::store::Ask;
 use rlaunch_core::wire::frozen::client::client_round::Said;
 use rlaunch_core::wire::frozen::client::order::{Order, order_frame};
-use rlaunch_core::wire::frozen::client::{Asked, Words, hello};
+use rlaunch_core::wire::frozen::client::{Asked, Words, hello, world_frame};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
@@ -44,6 +44,16 @@ impl Rig {
             self.store.round();
         }
         false
+    }
+
+    /// The bytes of the answer.
+    fn asks(&mut self, far: &mut UnixStream, asked: &[u8]) -> Vec<u8> {
+        far.write_all(asked).unwrap();
+        assert!(self.becomes_idle());
+        let mut answer = vec![0; 4096];
+        let len = far.read(&mut answer).unwrap();
+        answer.truncate(len);
+        answer
     }
 
     fn used(&self) -> usize {
@@ -251,4 +261,31 @@ fn order_is_refused_if_its_process_is_not_known_to_have_our_rights() {
         let is_refused = String::from_utf8_lossy(&answer[..len]).contains("rank 0 has other rights than the job");
         assert_eq!(is_refused, !is_known);
     }
+}
+
+/// A process that outlives the ranks of its group.
+#[test]
+fn client_of_ended_world_reads_and_writes_no_other_namespace() {
+    let mut rig = Rig::new();
+    let world = WorldId::new(1);
+    rig.store.open_world(world, WORLD_NAMESPACE + 1, true);
+    let mut client = |world: Option<WorldId>| {
+        let mut far = rig.connect();
+        far.write_all(&hello(0)).unwrap();
+        world.iter().for_each(|world| far.write_all(&world_frame(*world)).unwrap());
+        far
+    };
+    let (mut first, mut other) = (client(None), client(Some(world)));
+    let set = |value: &[u8]| ask(1, Space::Generation, Ask::Set(b"k", value));
+    let get = ask(2, Space::Generation, Ask::Get(b"k"));
+    let has = |answer: &[u8], word: &[u8]| answer.windows(word.len()).any(|part| part == word);
+    rig.asks(&mut first, &set(b"of the first"));
+    rig.asks(&mut other, &set(b"of the other"));
+    assert!(has(&rig.asks(&mut other, &get), b"of the other"));
+    rig.store.close_world(world);
+    let gone = Refusal::Gone.to_string();
+    for asked in [&get, &set(b"leak")] {
+        assert!(has(&rig.asks(&mut other, asked), gone.as_bytes()));
+    }
+    assert!(has(&rig.asks(&mut first, &get), b"of the first"));
 }

@@ -311,7 +311,7 @@ impl Bringup {
                 State::Connecting | State::Failed => {}
                 State::Waiting | State::Up(_) | State::Ready(_) | State::Refused(_) | State::Lost => {
                     // A host without ranks has nothing to wait for.
-                    let is_spare = self.sliced.is_some() && *msg == ToNode::Finish && !facts.is_used(node);
+                    let is_spare = *msg == ToNode::Finish && !facts.is_used(node);
                     let msg = if is_spare { ToNode::Kill } else { msg.clone() };
                     cx.act(JobAction::Send { node, msg });
                 }
@@ -342,7 +342,8 @@ impl Bringup {
             Ok(Some(addr)) => {
                 let placement = self.planned(cx);
                 // All hosts could start: from here on holders of devices are ended.
-                if !self.devices.is_free(cx, &placement.used().collect::<Vec<_>>()) {
+                let spare = self.without_ranks(&placement);
+                if !self.devices.is_free(cx, &placement.used().chain(spare).collect::<Vec<_>>()) {
                     self.orders = Some(orders);
                     return;
                 }
@@ -512,7 +513,17 @@ impl Bringup {
         }
         host_reports::chips(cx, self.hellos());
         orders.send_rendezvous(cx, placement, &rendezvous, &self.slices);
+        for node in self.without_ranks(placement) {
+            cx.act(JobAction::Send { node, msg: ToNode::Rendezvous(orders::of_no_rank(&rendezvous)) });
+        }
         rendezvous
+    }
+
+    /// Hosts whose slots are for worlds that ranks ask for (`--lead`).
+    fn without_ranks(&self, placement: &Placement) -> Vec<NodeId> {
+        let is_free = |node: NodeId| placement.nodes.get(node.index()).is_some_and(|node| node.ranks == 0);
+        let ready = self.nodes.iter().filter(|(_, state)| self.sliced.is_none() && matches!(state, State::Ready(_)));
+        ready.map(|(node, _)| node).filter(|node| is_free(*node)).collect()
     }
 
     /// All ranks may have to be started again, or to meet elsewhere.

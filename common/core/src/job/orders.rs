@@ -204,10 +204,12 @@ impl Orders {
             job: self.spec.job,
             contain: self.spec.contain,
             nodes: len(&placement.nodes),
+            // A host that has no ranks yet has some later.
             local_size: match self.has_worlds() {
                 true => placement.slots_used(node),
                 false => placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
-            },
+            }
+            .max(1),
             has_worlds: self.has_worlds(),
             gpus: self.spec.gpus,
             devices: Box::new(self.spec.devices.clone()),
@@ -315,10 +317,9 @@ impl Orders {
             by_node.get(node.index()).into_iter().flatten().for_each(|rank| ranks.insert(*rank));
             HostRanks::new(name.into(), &ranks)
         };
-        let last = placement.ranks.last().map_or(0, |seat| seat.app.get());
-        // Programs of other worlds have none of these ranks.
-        let apps = (0..=last).map(|app| placement.procs(AppIndex::new(app))).filter(|ranks| *ranks > 0).collect();
-        MpiWorld { apps, hosts: placement.used().map(host).collect(), origin }
+        let mut apps: BTreeMap<AppIndex, u32> = BTreeMap::new();
+        placement.ranks.iter().for_each(|seat| *apps.entry(seat.app).or_default() += 1);
+        MpiWorld { apps: apps.into_values().collect(), hosts: placement.used().map(host).collect(), origin }
     }
 
     /// The job in Slurm's words, as the first host is sent it.
@@ -352,7 +353,7 @@ impl Orders {
             let own = match host {
                 Some(host) => of_host(rendezvous, host, slice),
                 // A host that has ranks of other worlds only.
-                None => Rendezvous { node_index: u32::MAX, ranks_here: Some(0), ..rendezvous.clone() },
+                None => of_no_rank(rendezvous),
             };
             cx.act(JobAction::Send { node, msg: ToNode::Rendezvous(own) });
             self.ranks(cx, placement, node, 0, host.map_or(&[][..], |host| host.ranks.as_slice()));
@@ -452,6 +453,11 @@ struct WorldHost {
     ranks: Vec<Rank>,
     /// The same in the world, where that is another.
     numbers: Option<Vec<Rank>>,
+}
+
+/// The rendezvous of the first world for a host that has none of its ranks.
+pub(super) fn of_no_rank(rendezvous: &Rendezvous) -> Rendezvous {
+    Rendezvous { node_index: u32::MAX, ranks_here: Some(0), ..rendezvous.clone() }
 }
 
 /// The hosts of a world.

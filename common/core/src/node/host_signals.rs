@@ -142,6 +142,7 @@ impl HostSignals {
 
     /// Takes the exit of a rank that the scheduler may have ended: it comes back once that is known.
     pub(super) fn hold(&mut self, cx: &mut Cx<'_>, exited: Exited) -> Option<Exited> {
+        self.started.remove(&exited.proc);
         let sig = match exited.status {
             Status::Signaled { sig, .. } if self.in_step == Some(true) && FOR_RANKS.contains(&sig) => sig,
             Status::Signaled { .. } | Status::Exited(_) | Status::Lost => return Some(exited),

@@ -410,6 +410,7 @@ impl Procs {
             self.spawn_more(cx);
             self.report(cx);
         }
+        self.forget(id);
     }
 
     pub(super) fn on_stream_end(&mut self, cx: &mut Cx<'_>, id: ProcId, which: Std) {
@@ -426,6 +427,7 @@ impl Procs {
             State::Queued | State::Spawning(_) | State::Failed => {}
         }
         self.report(cx);
+        self.forget(id);
     }
 
     /// Tells ranks of a round that begins; there is one program where there are rounds.

@@ -173,9 +173,9 @@ impl Hosts {
         u32::try_from(self.places.len()).unwrap_or(u32::MAX)
     }
 
-    /// The hosts that have ranks, with their indices here.
-    pub(super) fn nodes(&self) -> Vec<(usize, Node)> {
-        let used = self.places.iter().enumerate().filter(|(_, place)| place.used > 0);
+    /// The hosts that have ranks, or all of them, with their indices here.
+    pub(super) fn nodes(&self, keeps_all: bool) -> Vec<(usize, Node)> {
+        let used = self.places.iter().enumerate().filter(|(_, place)| keeps_all || place.used > 0);
         used.map(|(at, Place { host, local, slots, used, chips, .. })| {
             (at, Node { host: host.clone(), local: *local, slots: *slots, ranks: *used, chips: chips.clone() })
         })

@@ -108,6 +108,8 @@ pub struct Request {
     pub min_hosts: Option<u32>,
     /// `--strict`.
     pub strict: bool,
+    /// Hosts without ranks are hosts of the job too: the program that leads it starts workers there later (`--lead`).
+    pub keeps_hosts: bool,
 }
 
 /// A program.
@@ -348,7 +350,7 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
         hosts.take(&counts);
         seats.extend(ranking::numbered(&mapped, rank_by).into_iter().map(|(host, rank)| (host, rank, index)));
     }
-    let used = hosts.nodes();
+    let used = hosts.nodes(request.keeps_hosts);
     if let Some(nodes) = request.nnodes.filter(|nodes| used.len() < nodes.min as usize) {
         let ranks = u32::try_from(seats.len()).unwrap_or(u32::MAX);
         return Err(PlaceError::TooFewRanks { wanted: nodes.min, ranks });

@@ -32,6 +32,7 @@ fn request(apps: Vec<AppRequest>) -> Request {
         nnodes: None,
         min_hosts: None,
         strict: false,
+        keeps_hosts: false,
     }
 }
 
@@ -348,4 +349,15 @@ proptest! {
             prop_assert_eq!(over, n > slots.iter().sum());
         }
     }
+}
+
+#[test]
+fn hosts_without_ranks_are_kept_for_a_program_that_leads() {
+    let apps = vec![app(1, "a:2;b:3")];
+    let nodes = |keeps_hosts| {
+        let placement = place(&Request { keeps_hosts, ..request(apps.clone()) }).unwrap();
+        placement.nodes.iter().map(|node| (node.host.name.clone(), node.slots, node.ranks)).collect::<Vec<_>>()
+    };
+    assert_eq!(nodes(false), [("a".into(), 2, 1)]);
+    assert_eq!(nodes(true), [("a".into(), 2, 1), ("b".into(), 3, 0)]);
 }

@@ -186,6 +186,7 @@ impl Trial {
             nnodes: None,
             min_hosts: None,
             strict: false,
+            keeps_hosts: false,
         };
         place::place(&request).map(Some).map_err(|source| CliError::Place { source, variables: Vec::new() })
     }

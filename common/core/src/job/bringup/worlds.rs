@@ -44,7 +44,12 @@ impl Bringup {
         let head = only.head();
         let addr = match &self.rendezvous {
             _ if orders::is_together(&only) => orders::LOOPBACK.into(),
-            Some((first, rendezvous)) if *first == head => rendezvous.addr.clone(),
+            // A first world on one host has met at the address that only that host has.
+            Some((first, rendezvous))
+                if *first == head && rendezvous.addr.as_slice() != orders::LOOPBACK.as_bytes() =>
+            {
+                rendezvous.addr.clone()
+            }
             Some(_) | None => self.address(&placement, head),
         };
         let namespace = WORLD_NAMESPACE.saturating_add(world.get());

@@ -56,11 +56,35 @@ impl Procs {
         self.held = held;
         let closed: BTreeSet<ProcId> = closed;
         closed.into_iter().for_each(|proc| self.reap(cx, proc));
+        let over: Vec<ProcId> =
+            self.table.iter().filter(|(_, entry)| entry.world == world).map(|(id, _)| *id).collect();
+        over.into_iter().for_each(|proc| self.forget(proc));
         cx.act(NodeAction::CloseWorld { world });
     }
 
-    /// The time of a world that is being ended is over.
+    /// Drops a process of a closed world of which nothing more can come: worlds begin and end as long as the job runs.
+    pub(super) fn forget(&mut self, proc: ProcId) {
+        let is_over = |entry: &Proc| match entry.state {
+            State::Reaped => !entry.out_open && !entry.err_open,
+            State::Failed => true,
+            State::Queued | State::Spawning(_) | State::Running | State::Ended => false,
+        };
+        let is_closed = |world| world > WorldId::new(0) && self.worlds.rendezvous(world).is_none();
+        if self.table.get(&proc).is_some_and(|entry| is_over(entry) && is_closed(entry.world)) {
+            self.table.remove(&proc);
+            self.after.remove(&proc);
+        }
+    }
+
+    /// The number of processes that are known.
+    #[cfg(test)]
+    pub(in crate::node) fn known(&self) -> (usize, usize) {
+        (self.table.len(), self.after.len())
+    }
+
+    /// The time of a world that is being ended is over. Its ranks are killed at once; the search for what they have left takes its time.
     pub(super) fn kill_world(&self, cx: &mut Cx<'_>, world: WorldId) {
+        self.signal_each(cx, Signal::KILL, |proc| self.is_of(proc, world));
         self.kill_sessions(cx, world, |state| matches!(state, State::Running | State::Ended));
     }
 

@@ -58,3 +58,40 @@ fn end_of_the_job_waits_for_no_world() {
     let actions = rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });
     assert!(actions.contains(&Reap { proc: p(1) }), "{actions:?}");
 }
+
+#[test]
+fn world_that_does_not_end_is_killed_and_what_it_has_started_is_searched_for() {
+    let mut rig = rig(true);
+    rig.root(ToNode::EndWorld { world: GEN, sig: TERM, grace: Span::from_secs(5) });
+    assert_eq!(rig.wait(5000), [group(1, KILL), group(2, KILL), kills(&[1, 2])], "the search may take a while");
+}
+
+#[test]
+fn nothing_is_kept_of_ten_thousand_workers_that_have_ended() {
+    let mut rig = Rig::running(1);
+    let ready = rig.node.parts.procs.known();
+    for n in 0..200 {
+        let (world, procs) = (WorldId::new(n + 1), 1 + 50 * n..51 + 50 * n);
+        let rendezvous = start().rendezvous.unwrap();
+        if n == 0 {
+            rig.root(app_of(1, &base()));
+        }
+        rig.root(ToNode::World(Box::new(WorldStart { world, is_spawned: true, rendezvous })));
+        let ToNode::Spawn { procs: all, last, local_size } = spawn(procs.clone(), true) else { panic!("it is one") };
+        let of_world = |delta: &Delta| Delta {
+            seat: WorldSeat { world, ..delta.seat },
+            app: crate::id::AppIndex::new(1),
+            ..*delta
+        };
+        let all = Capped::chunks(all.iter().map(of_world)).pop().unwrap();
+        rig.root(ToNode::Spawn { procs: all, last, local_size });
+        for proc in procs.clone() {
+            rig.spawned(proc);
+            rig.exited(proc, exit(0));
+        }
+        rig.root(ToNode::CloseWorld(world));
+        assert!(n > 0 || rig.node.parts.procs.known() > ready, "its streams are open");
+        procs.for_each(|proc| drop(rig.streams_end(proc)));
+        assert_eq!(rig.node.parts.procs.known(), ready);
+    }
+}
