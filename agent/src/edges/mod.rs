@@ -345,6 +345,7 @@ impl Edges {
         sessions::admit(self);
         examine::settle(self);
         stdin::look(self);
+        mpi::look(self);
         sweep::poll(self, now());
         if self.examine.poll(now()) {
             self.events.shrink_to_fit();

@@ -80,9 +80,11 @@ impl Rig {
                 Action::Ask { seq, words, .. } => self.asked.push((seq, words)),
                 Action::News(news) => self.news.push(news),
                 Action::Cleanup { rank: None, path } => self.shared.push(path),
-                other @ (Action::Abort { .. } | Action::Log { .. } | Action::Cleanup { .. } | Action::Order { .. }) => {
-                    self.others.push(other)
-                }
+                other @ (Action::Abort { .. }
+                | Action::Look
+                | Action::Log { .. }
+                | Action::Cleanup { .. }
+                | Action::Order { .. }) => self.others.push(other),
             }
         }
     }
@@ -481,6 +483,57 @@ fn wait_for_data(has_met: bool) {
     let answer = hosts.rigs[0].written.remove(&clients[0]).unwrap();
     assert_eq!(Header::parse(&answer).unwrap().unwrap().tag, 7);
     assert!(answer.windows(data.len()).any(|part| part == data), "{answer:?}");
+}
+
+#[test]
+fn info_keys_of_a_spawn_work_or_are_named() {
+    let mut rig = Rig::new(world(2));
+    let client = rig.rank(1);
+    let keys = ["map_by=node", "add-host=h3", "env=A=1", "soft=0:4", "hostfile=f"];
+    let infos = keys.iter().enumerate().map(|(at, key)| {
+        let (key, value) = key.split_once('=').unwrap();
+        alloc::format!("info_key_{at}={key}\ninfo_val_{at}={value}\n")
+    });
+    let spawn = alloc::format!(
+        "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=5\n{}endcmd\n",
+        infos.collect::<String>()
+    );
+    assert_eq!(rig.say(client, &spawn), "");
+    let Some(Action::Log { text, .. }) = rig.others.first() else { panic!("{:?}", rig.others) };
+    let line = "rlaunch: MPI_Comm_spawn: no effect: info key hostfile, map_by\n";
+    assert!(text.starts_with(line.as_bytes()), "{}", String::from_utf8_lossy(text));
+    rig.others.remove(0);
+    let (_, request) = order(&mut rig);
+    let [program] = request.programs.as_slice() else { panic!("{request:?}") };
+    assert_eq!(
+        (program.hosts.as_slice(), program.env.as_slice()),
+        (&["h3".into()][..], &[("A".into(), "1".into())][..])
+    );
+}
+
+#[test]
+fn libraries_of_ranks_are_looked_at_until_one_is_loaded_or_used() {
+    let at = |ms: u64| Mono::from_nanos(ms * 1_000_000);
+    let mut rig = Rig::new(world(2));
+    let looks = |rig: &mut Rig, until: u64| {
+        (0..until).step_by(5).for_each(|ms| rig.pass(at(ms)));
+        core::mem::take(&mut rig.others).len()
+    };
+    assert_eq!(looks(&mut Rig::new(world(1)), 1_000), 0, "one rank needs no other");
+    let first = looks(&mut rig, 1_000);
+    assert!((8..16).contains(&first), "{first} looks in the first second");
+    assert!(rig.mpi.poll_timeout() < Some(at(1_300)), "each gap is a quarter of the time before");
+    rig.mpi.loaded("libmpi.so.40".into());
+    rig.drain();
+    assert_eq!(rig.news, [NodeNews::MpiLoaded { library: "libmpi.so.40".into() }]);
+    assert_eq!((rig.mpi.poll_timeout(), looks(&mut rig, 9_000)), (None, 0));
+    let mut used = Rig::new(world(2));
+    used.pass(at(1));
+    used.rank(0);
+    used.mpi.loaded("libmpi.so.40".into());
+    used.drain();
+    assert!(matches!(used.news.as_slice(), [NodeNews::MpiUsed { .. }]), "{:?}", used.news);
+    assert_eq!(looks(&mut used, 1_000), 0);
 }
 
 /// The parts of a spawn of two programs.
