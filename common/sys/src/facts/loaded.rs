@@ -35,8 +35,8 @@ mod tests {
     #[test]
     fn library_of_a_process_below_is_found() {
         let is_libc = |name: &[u8]| name.starts_with(b"libc.so") || name.starts_with(b"ld-");
-        // The shell says that the process below it runs, and waits for it.
-        let line = "sleep 60 & echo $!; exec 1>&-; wait";
+        // The shell prints the number of the process below it, and waits for it.
+        let line = "sleep 60 >/dev/null & echo $!; exec 1>&-; wait";
         let mut shell = Command::new("sh").args(["-c", line]).stdout(std::process::Stdio::piped()).spawn().unwrap();
         let below = std::io::read_to_string(shell.stdout.take().unwrap()).unwrap();
         let leader = i32::try_from(shell.id()).unwrap();
