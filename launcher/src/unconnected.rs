@@ -3,7 +3,7 @@
 
 use crate::cli::Plan;
 use rlaunch_core::elf;
-use rlaunch_core::framework::{Mpi, imports};
+use rlaunch_core::framework::{Mpi, imports, is_mpi_library};
 use rlaunch_core::id::AppIndex;
 use rlaunch_core::master_store::{self, Program};
 use rlaunch_core::os_bytes::OsBytes;
@@ -32,8 +32,8 @@ pub(crate) struct MpiPlan {
 
 pub(crate) fn mpi(plan: &Plan) -> MpiPlan {
     let needs: Vec<Needs> = plan.job.apps.iter().map(|app| Needs::of(&app.base)).collect();
-    // A rank alone is a world without help, but its program may start others.
-    let is_needed = |needs: &Needs| needs.may_use_mpi && (plan.job.world_size() > 1 || needs.library.is_some());
+    // A rank alone is a world without help, but its program may start others, or a program that does.
+    let is_needed = |needs: &Needs| needs.may_use_mpi && (plan.job.world_size() > 1 || !needs.is_plain);
     let is_served = match plan.mpi {
         Mpi::On => true,
         Mpi::None => false,
@@ -46,40 +46,56 @@ pub(crate) fn mpi(plan: &Plan) -> MpiPlan {
 struct Needs {
     /// Static programs have no MPI library. A script of torch or JAX that does not import mpi4py is connected by its framework.
     may_use_mpi: bool,
+    /// An executable without a library and without arguments, so that it is no wrapper of another program.
+    is_plain: bool,
     library: Option<OsBytes>,
 }
 
 impl Needs {
     fn of(base: &AppBase) -> Self {
-        let unknown = Self { may_use_mpi: true, library: None };
+        let unknown = Self { may_use_mpi: true, is_plain: false, library: None };
+        let of_script = |text: &[u8]| Self::of_script(base, text);
         match master_store::program(&base.argv) {
             Program::Script(path) => {
-                regular(&place(base, path), master_store::MOST as u64).map_or(unknown, |text| Self::of_script(&text))
+                regular(&place(base, path), master_store::MOST as u64).map_or(unknown, |text| of_script(&text))
             }
-            Program::Code(code) => Self::of_script(code),
+            Program::Code(code) => of_script(code),
             // `-m mpi4py.futures script.py`.
             Program::Module(name) if name.split(|b| *b == b'.').next() == Some(b"mpi4py") => {
-                Self { may_use_mpi: true, library: Some("mpi4py".into()) }
+                Self { library: Some(mpi4py(base)), ..unknown }
             }
             Program::Module(_) => unknown,
-            Program::Other => executable(base).and_then(|path| with_elf(&path, Self::of_elf)).unwrap_or(unknown),
+            Program::Other => {
+                let of = executable(base).and_then(|path| with_elf(&path, Self::of_elf)).unwrap_or(unknown);
+                Self { is_plain: of.is_plain && base.argv.iter().nth(1).is_none(), ..of }
+            }
         }
     }
 
-    fn of_script(text: &[u8]) -> Self {
+    fn of_script(base: &AppBase, text: &[u8]) -> Self {
         let has_mpi = imports(text, b"mpi4py");
         let is_framework = !has_mpi && (imports(text, b"torch") || imports(text, b"jax"));
-        Self { may_use_mpi: !is_framework, library: has_mpi.then(|| "mpi4py".into()) }
+        Self { may_use_mpi: !is_framework, is_plain: false, library: has_mpi.then(|| mpi4py(base)) }
     }
 
     fn of_elf(read: &mut elf::Read<'_>) -> Self {
-        const LIBRARIES: [&[u8]; 5] = [b"libmpi.so", b"libmpi_", b"libmpich", b"libmpicxx", b"libmpifort"];
         if elf::is_static(read) {
-            return Self { may_use_mpi: false, library: None };
+            return Self { may_use_mpi: false, is_plain: true, library: None };
         }
         let needed = elf::needed(read);
-        let is_mpi = |name: &&Vec<u8>| LIBRARIES.iter().any(|start| name.starts_with(start));
-        Self { may_use_mpi: true, library: needed.iter().find(is_mpi).map(|name| name.as_slice().into()) }
+        let library: Option<OsBytes> =
+            needed.iter().find(|name| is_mpi_library(name)).map(|name| name.as_slice().into());
+        // A shell script needs no library either.
+        Self { may_use_mpi: true, is_plain: library.is_none() && !needed.is_empty(), library }
+    }
+}
+
+/// mpi4py, with the library beside its interpreter: that of a wheel or of conda. Any other library is not known.
+fn mpi4py(base: &AppBase) -> OsBytes {
+    let home = executable(base).and_then(|python| Some(python.parent()?.parent()?.join("lib")));
+    match home.is_some_and(|lib| lib.join("libmpi.so.12").exists()) {
+        true => "mpi4py with libmpi.so.12".into(),
+        false => "mpi4py".into(),
     }
 }
 

@@ -156,21 +156,33 @@ fn variables_of_torchrun_do_not_count_without_its_options() {
 
 #[test]
 fn ranks_of_mpi_that_nothing_connects_are_named_at_the_end() {
+    const MESSAGE: &str = "rlaunch: the 2 ranks were 2 programs of one rank each: ";
     const CODE: &str = "if 0:\n    import mpi4py";
-    let message = "rlaunch: the 2 ranks were 2 programs of one rank each: mpi4py ";
-    let job = |words: &[&str]| Plan::rlaunch(words).start().code(0).err();
+    // Has a file with the name of a library mapped until its standard input ends.
+    const LOADS: &str = "import mmap, sys\nf = open('libmpi.so.40', 'w+b')\nf.write(b' ')\nf.flush()\n\
+                         m = mmap.mmap(f.fileno(), 0)\nsys.stdin.read()";
     if !place::has("python3") {
         return;
     }
-    assert!(job(&["-n", "2", "python3", "-c", CODE]).contains(message));
-    let none = job(&["-q", "--mpi", "none", "-n", "2", "python3", "-c", CODE]);
-    assert!(none.contains(message) && none.contains("--mpi none"), "the result is wrong: {none}");
-    for words in [&["-n", "1", "python3", "-c", CODE], &["-n", "2", "python3", "-c", "import sys"]] {
-        assert!(!job(words).contains("programs of one rank"), "{words:?}");
+    let path = format!("PATH={}", std::env::var("PATH").unwrap());
+    for wrapper in [&["sh", "-c", "\"$@\"; exit $?", "-"][..], &["env", "-i", &path]] {
+        let plan = Plan::rlaunch(["-n", "2"]).args(wrapper).args(["python3", "-c", LOADS]);
+        let dir = plan.scratch().dir().to_owned();
+        let mut case = plan.cwd(dir).stdin_pipe().start();
+        case.event("mpi.loaded");
+        drop(case.take_stdin());
+        let done = case.code(0);
+        done.says(&format!("{MESSAGE}libmpi.so.40 has not asked"));
+        let apart = done.event("mpi.apart");
+        let expected = (&2.into(), &"libmpi.so.40".into(), &true.into());
+        assert_eq!((&apart["ranks"], &apart["library"], &apart["served"]), expected);
     }
-    let done = Plan::rlaunch(["-n", "2", "python3", "-c", CODE]).start().code(0);
-    let apart = done.event("mpi.apart");
-    assert_eq!((&apart["ranks"], &apart["library"], &apart["served"]), (&2.into(), &"mpi4py".into(), &true.into()));
+    let job = |words: &[&str]| Plan::rlaunch(words).start().code(0).err();
+    let none = job(&["-q", "--mpi", "none", "-n", "2", "python3", "-c", CODE]);
+    assert!(none.contains(MESSAGE) && none.contains("mpi4py finds no others with --mpi none"), "{none}");
+    for words in [["-n", "1", "python3", "-c", CODE], ["-n", "2", "python3", "-c", CODE]] {
+        assert!(!job(&words).contains("programs of one rank"), "no rank has loaded a library: {words:?}");
+    }
 }
 
 /// No ssh is started: there is none in this PATH.

@@ -8,6 +8,7 @@
 use super::check;
 use super::stdin::Candidate;
 use crate::early::now;
+use rlaunch_core::framework::is_mpi_library;
 use rlaunch_core::id::{AppIndex, ProcId};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::spec::AppBase;
@@ -15,7 +16,7 @@ use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::SpawnError;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::facts::core_file::{self, Crash};
-use rlaunch_sys::facts::{error_file, input};
+use rlaunch_sys::facts::{error_file, input, loaded};
 use rlaunch_sys::sessions::Leaders;
 use std::collections::BTreeMap;
 use std::io;
@@ -37,6 +38,8 @@ pub(super) enum Request {
     Waiting(Vec<Candidate>),
     /// Kill all in the sessions of these leaders: all of /proc is read for it.
     KillSessions(Leaders),
+    /// The MPI library that this process, or one below it, has loaded.
+    Library(i32),
 }
 
 /// Files that may lie on disk about a rank that ended.
@@ -72,6 +75,7 @@ enum Answer {
     Checked(AppIndex, Option<SpawnError>),
     Waiting(bool),
     KilledSessions,
+    Library(Option<Vec<u8>>),
 }
 
 /// The way to the thread and back.
@@ -85,6 +89,8 @@ pub(super) struct Files {
     waiting_asked: Option<Mono>,
     waiting_seen: Option<bool>,
     killed_sessions: bool,
+    /// The MPI library that a rank has loaded.
+    library: Option<Vec<u8>>,
     /// Requests that were not answered, those that are not waited for any more included. Checks do not count: they are over
     /// before there is a rank, or the launcher gives this host up.
     under_way: usize,
@@ -116,7 +122,13 @@ impl Files {
             Submitted::Taken => drop(self.asked.insert(proc, now() + PATIENCE)),
             Submitted::Held => drop(self.found.insert(proc, Found { late: true, ..Found::default() })),
             Submitted::Done(Answer::Looked(proc, found)) => drop(self.found.insert(proc, found)),
-            Submitted::Done(Answer::Removed | Answer::Checked(..) | Answer::Waiting(_) | Answer::KilledSessions) => {}
+            Submitted::Done(
+                Answer::Removed
+                | Answer::Checked(..)
+                | Answer::Waiting(_)
+                | Answer::KilledSessions
+                | Answer::Library(_),
+            ) => {}
         }
     }
 
@@ -158,8 +170,26 @@ impl Files {
             Submitted::Taken => self.waiting_asked = Some(now() + PATIENCE),
             Submitted::Held => self.waiting_seen = Some(true),
             Submitted::Done(Answer::Waiting(waits)) => self.waiting_seen = Some(waits),
-            Submitted::Done(Answer::Looked(..) | Answer::Removed | Answer::Checked(..) | Answer::KilledSessions) => {}
+            Submitted::Done(
+                Answer::Looked(..)
+                | Answer::Removed
+                | Answer::Checked(..)
+                | Answer::KilledSessions
+                | Answer::Library(_),
+            ) => {}
         }
+    }
+
+    /// Has the MPI library of a process looked for; [`Self::take_library`] has it once it is found.
+    pub(super) fn look_for_library(&mut self, pid: i32, watch: impl FnOnce(&Doorbell) -> io::Result<()>) {
+        if let Submitted::Done(Answer::Library(Some(name))) = self.submit(Request::Library(pid), watch) {
+            self.library = Some(name);
+        }
+    }
+
+    /// The library, once.
+    pub(super) const fn take_library(&mut self) -> Option<Vec<u8>> {
+        self.library.take()
     }
 
     /// The answer, once.
@@ -217,7 +247,12 @@ impl Files {
                 }
                 Answer::Waiting(waits) if self.waiting_asked.take().is_some() => self.waiting_seen = Some(waits),
                 Answer::KilledSessions => self.killed_sessions = true,
-                Answer::Looked(..) | Answer::Removed | Answer::Checked(..) | Answer::Waiting(_) => {}
+                Answer::Library(Some(name)) => self.library = Some(name),
+                Answer::Looked(..)
+                | Answer::Removed
+                | Answer::Checked(..)
+                | Answer::Waiting(_)
+                | Answer::Library(None) => {}
             }
         }
         let late = Found { late: true, ..Found::default() };
@@ -277,6 +312,7 @@ fn perform(request: Request) -> Answer {
             Answer::Removed
         }
         Request::Check(app, base) => Answer::Checked(app, check::look(&base)),
+        Request::Library(pid) => Answer::Library(loaded::find(pid, is_mpi_library)),
         Request::Waiting(candidates) => {
             Answer::Waiting(candidates.iter().any(|Candidate { pid, pipe }| input::is_awaited(*pid, *pipe)))
         }

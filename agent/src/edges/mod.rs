@@ -346,6 +346,7 @@ impl Edges {
         examine::settle(self);
         worlds::settle(self);
         stdin::look(self);
+        mpi::look(self);
         sweep::poll(self, now());
         if self.examine.poll(now()) {
             self.events.shrink_to_fit();

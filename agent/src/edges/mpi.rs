@@ -99,6 +99,8 @@ pub(super) struct MpiListener {
     orders: Vec<RankOrder>,
     /// Processes of ranks whose start is not reported yet.
     early: Vec<ClientId>,
+    /// A look at the libraries of a rank is due.
+    is_look_due: bool,
     noted: NotedFiles,
 }
 
@@ -110,7 +112,7 @@ pub(super) fn open(edges: &mut Edges, service: MpiService) -> Option<u16> {
             edges.temp_files.shm().expect_others();
             return None;
         }
-        MpiService::Possible | MpiService::Needed => {}
+        MpiService::Served | MpiService::Yielding => {}
     }
     let opened = MpiListener::open(edges.temp_files).and_then(|mut listener| {
         if edges.watch.is_live() {
@@ -200,6 +202,7 @@ impl MpiListener {
             news: Vec::new(),
             orders: Vec::new(),
             early: Vec::new(),
+            is_look_due: false,
             noted: NotedFiles::new(files),
         })
     }
@@ -379,6 +382,7 @@ impl MpiListener {
                     self.news.push(news);
                 }
                 Action::News(news) => tracing::debug!(?news, "MPI in world {world}"),
+                Action::Look => self.is_look_due = true,
                 Action::Log { rank, mut text, help } => {
                     if !text.ends_with(b"\n") {
                         text.push(b'\n');
@@ -446,6 +450,19 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     listener.perform(ranks);
     ask_store(edges);
     report(edges);
+}
+
+/// Has a rank of the first world looked at, which may have loaded an MPI library that does not connect.
+pub(super) fn look(edges: &mut Edges) {
+    let Edges { mpi: Some(listener), files, ranks, watch, .. } = edges else { return };
+    if let Some(pid) = ranks.first_process().filter(|_| std::mem::take(&mut listener.is_look_due)) {
+        files.look_for_library(pid, |bell| watch.watch_files(bell));
+    }
+    if let (Some(name), Some(first)) = (files.take_library(), listener.worlds.get_mut(&WorldId::new(0))) {
+        first.machine.loaded(OsBytes::new(name));
+        listener.perform(ranks);
+        report(edges);
+    }
 }
 
 /// Sends the launcher what the machine has found.

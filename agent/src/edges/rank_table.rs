@@ -162,6 +162,12 @@ impl Ranks {
         self.live.values().filter(|rank| rank.is(rank_of) && !rank.reaped).map(|rank| rank.pid).collect()
     }
 
+    /// The first process of a rank of the first world.
+    pub(super) fn first_process(&self) -> Option<i32> {
+        let first = self.live.values().find(|rank| rank.world == WorldId::new(0) && !rank.reaped);
+        first.map(|rank| rank.pid)
+    }
+
     /// Returns the processes of that rank, as the machine knows them.
     pub(super) fn procs_of(&self, rank_of: RankOf) -> Vec<ProcId> {
         self.live.iter().filter(|(_, rank)| rank.is(rank_of) && !rank.reaped).map(|(proc, _)| *proc).collect()

@@ -35,9 +35,9 @@ pub enum MpiService {
     /// No service (`--mpi none`) for a program that has a library, which may leave files.
     Refused,
     /// For programs that may have one.
-    Possible,
-    /// For a program that is linked with one, or a script that imports mpi4py.
-    Needed,
+    Served,
+    /// For a program whose library, Open MPI, calls `sched_yield` where ranks are more than processors.
+    Yielding,
 }
 
 /// Whether a script or an argument names a library that uses TPU chips.
@@ -56,6 +56,13 @@ impl Framework {
             Self::Auto => text.is_some_and(|text| imports(text, b"jax") && !imports(text, b"mpi4py")),
         }
     }
+}
+
+/// Whether a file has the name of an MPI library.
+#[must_use]
+pub fn is_mpi_library(name: &[u8]) -> bool {
+    const LIBRARIES: [&[u8]; 5] = [b"libmpi.so", b"libmpi_", b"libmpich", b"libmpicxx", b"libmpifort"];
+    LIBRARIES.iter().any(|start| name.starts_with(start))
 }
 
 /// Whether some of the lines of a script imports a package, or a module of it.

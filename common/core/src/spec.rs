@@ -87,11 +87,13 @@ impl JobSpec {
     /// The service of agents for MPI libraries.
     #[must_use]
     pub fn mpi_service(&self) -> MpiService {
+        // Of mpi4py alone it is not known which library it has.
+        let yields = || self.mpi_library.ends_with(b".so.40") || self.mpi_library.as_slice() == b"mpi4py";
         match (self.mpi, self.mpi_library.is_empty()) {
             (false, true) => MpiService::None,
             (false, false) => MpiService::Refused,
-            (true, true) => MpiService::Possible,
-            (true, false) => MpiService::Needed,
+            (true, false) if yields() => MpiService::Yielding,
+            (true, _) => MpiService::Served,
         }
     }
 
@@ -262,5 +264,27 @@ impl StdinPlan {
             Self::Rank0 if rank.get() > 0 => Self::None,
             Self::Rank0 | Self::All | Self::None => self,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_yield_in_open_mpi_and_where_the_library_is_not_known() {
+        let service = |mpi, library: &str| {
+            let placement = Placement::here("here", [2]);
+            JobSpec { mpi, mpi_library: library.into(), ..JobSpec::of(JobId([1; 16]), Vec::new(), placement) }
+                .mpi_service()
+        };
+        for library in ["libmpi.so.40", "libmpi_mpifh.so.40", "mpi4py"] {
+            assert_eq!(service(true, library), MpiService::Yielding, "{library}");
+        }
+        for library in ["", "libmpi.so.12", "libmpich.so.12", "mpi4py with libmpi.so.12"] {
+            assert_eq!(service(true, library), MpiService::Served, "{library}");
+        }
+        assert_eq!(service(false, "libmpi.so.40"), MpiService::Refused);
+        assert_eq!(service(false, ""), MpiService::None);
     }
 }

@@ -27,6 +27,7 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
         | NodeNews::LockFile { .. }
         | NodeNews::DeviceHeld(_)
         | NodeNews::MpiUsed { .. }
+        | NodeNews::MpiLoaded { .. }
         | NodeNews::MpiWaits { .. }
         | NodeNews::MpiUnfinished { .. }
         | NodeNews::MpiHelp { .. } => None,

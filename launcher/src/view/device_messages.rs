@@ -220,6 +220,7 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line
         | NodeNews::NotBound(_)
         | NodeNews::OneCpu { .. }
         | NodeNews::MpiUsed { .. }
+        | NodeNews::MpiLoaded { .. }
         | NodeNews::MpiWaits { .. }
         | NodeNews::MpiUnfinished { .. }
         | NodeNews::MpiHelp { .. } => None,

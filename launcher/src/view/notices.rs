@@ -212,7 +212,7 @@ pub(super) fn node_news(
         NodeNews::HolderEnded { .. } | NodeNews::LockFile { .. } | NodeNews::DeviceHeld(_) => {
             device_messages::news(news, host, reported.cleans)
         }
-        NodeNews::MpiUsed { .. } => None,
+        NodeNews::MpiUsed { .. } | NodeNews::MpiLoaded { .. } => None,
         NodeNews::MpiWaits { waiting, missing, apart } => {
             Some((Tone::Normal, mpi_messages::waits([waiting, missing, apart], |rank| names.has_exited(rank))))
         }
@@ -248,6 +248,7 @@ pub(crate) fn node_diagnostic(news: &NodeNews, host: &str) -> String {
         | NodeNews::LockFile { .. }
         | NodeNews::DeviceHeld(_)
         | NodeNews::MpiUsed { .. }
+        | NodeNews::MpiLoaded { .. }
         | NodeNews::MpiWaits { .. }
         | NodeNews::MpiUnfinished { .. }
         | NodeNews::MpiHelp { .. } => format!("{host}: {news:?}"),

@@ -48,7 +48,7 @@ impl Rig {
             lease: None,
         })
         .unwrap();
-        open(&mut edges, MpiService::Needed).unwrap();
+        open(&mut edges, MpiService::Served).unwrap();
         begin(&mut edges, layout());
         Self { edges, _far: [launcher, guardian_far] }
     }

@@ -428,6 +428,21 @@ mod tests {
     }
 
     #[test]
+    fn ranks_of_mpi_yield_where_they_are_more_than_the_processors_unless_the_user_decides() {
+        const YIELDS: [&str; 3] =
+            ["OMPI_MCA_mpi_oversubscribe=1", "MPIR_CVAR_ENABLE_HEAVY_YIELD=1", "I_MPI_THREAD_YIELD=3"];
+        let yields = |is_crowded, pinned: &[&str]| {
+            let host = Host { mpi: HOST.mpi.map(|mpi| MpiHost { is_crowded, ..mpi }), ..HOST };
+            let set = entries(&host, pinned);
+            YIELDS.into_iter().filter(|line| set.iter().any(|entry| entry == line)).count()
+        };
+        assert_eq!((yields(true, &[]), yields(false, &[])), (3, 0));
+        assert_eq!(yields(true, &["OMPI_MCA_mpi_oversubscribe"]), 2);
+        let base = base([&b"OMPI_MCA_mpi_oversubscribe=0"[..]].into_iter(), &[]);
+        assert!(base.pinned.contains(b"OMPI_MCA_mpi_oversubscribe"), "the environment of the user decides");
+    }
+
+    #[test]
     fn interfaces_are_named_where_there_is_one_and_nccls_only_if_it_was_asked_for() {
         let named = |interface, interface_asked| -> Vec<String> {
             let set = entries(&Host { interface, interface_asked, ..HOST }, &["TP_SOCKET_IFNAME"]);

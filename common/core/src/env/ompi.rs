@@ -5,6 +5,7 @@
 //! User settings (`OMPI_MCA_btl`, `PMIX_MCA_*`, …) pass. Removed is what a launcher sets for its own ranks, and how it is spoken to.
 
 use super::block::{Host, MpiHost, RankVariables, Sink};
+use super::pmi::crowded;
 use super::{Anew, Contract, Role, Var};
 use crate::mpi::Layout;
 use alloc::format;
@@ -58,6 +59,7 @@ pub(super) const CONTRACT: Contract = Contract {
         gone("OMPI_MCA_cpu_type"),
         gone("OMPI_MCA_ess"),
         gone("OMPI_MCA_initial_wdir"),
+        crowded("OMPI_MCA_mpi_oversubscribe", "`1`, as I_MPI_THREAD_YIELD; mpirun of Open MPI 4.1 sets it likewise."),
         gone("OMPI_MCA_num_procs"),
         gone("OMPI_MCA_orte_app_num"),
         gone("OMPI_MCA_orte_bound_at_launch"),
@@ -123,7 +125,10 @@ pub(super) const CONTRACT: Contract = Contract {
 pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.number("OMPI_COMM_WORLD_SIZE", host.world_size);
     out.number("OMPI_COMM_WORLD_LOCAL_SIZE", host.local_size);
-    let Some(MpiHost { port, namespace, name, network, .. }) = host.mpi else { return };
+    let Some(MpiHost { port, namespace, name, network, is_crowded, .. }) = host.mpi else { return };
+    if is_crowded {
+        out.number("OMPI_MCA_mpi_oversubscribe", 1);
+    }
     if let Some((address, bits)) = network {
         out.text("OMPI_MCA_btl_tcp_if_include", format!("{address}/{bits}").as_bytes());
     }

@@ -15,7 +15,7 @@ const fn gone(name: &'static str) -> Var {
 }
 
 /// Set where a host has more ranks than processors for them.
-const fn crowded(name: &'static str, doc: &'static str) -> Var {
+pub(super) const fn crowded(name: &'static str, doc: &'static str) -> Var {
     Var { name, role: Role::Default, doc, anew: Anew::Never }
 }
 
@@ -40,6 +40,7 @@ pub(super) const CONTRACT: Contract = Contract {
         },
         crowded("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "`true`, as I_MPI_THREAD_YIELD."),
         crowded("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "`1`, as I_MPI_THREAD_YIELD."),
+        crowded("MPIR_CVAR_ENABLE_HEAVY_YIELD", "`1`, as I_MPI_THREAD_YIELD: ranks that wait sleep for a moment."),
         set("MPIR_CVAR_PMI_VERSION", "`1`, with PMI_PORT: MPICH 5 aborts if it finds PMI and PMIx; this chooses PMI."),
         crowded("MPIR_CVAR_POLLS_BEFORE_YIELD", "`1`, as I_MPI_THREAD_YIELD."),
         set("MPI_LOCALNRANKS", "As LOCAL_WORLD_SIZE.").each_round(),
@@ -76,6 +77,7 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
         out.number("I_MPI_THREAD_YIELD", 3);
         out.text("MPIR_CVAR_CH4_PROGRESS_THROTTLE", b"true");
         out.number("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", 1);
+        out.number("MPIR_CVAR_ENABLE_HEAVY_YIELD", 1);
         out.number("MPIR_CVAR_POLLS_BEFORE_YIELD", 1);
     }
 }

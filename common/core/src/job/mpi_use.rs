@@ -3,16 +3,12 @@
 use crate::events::{Cause, JobNews, What};
 use crate::os_bytes::OsBytes;
 use crate::spec::JobSpec;
-use crate::status::Status;
 use crate::wire::node_news::NodeNews;
-
-/// Codes of a shell that has started no program.
-const NOT_STARTED: [u8; 2] = [126, 127];
 
 /// The use of MPI by the ranks of a job.
 #[derive(Debug)]
 pub(super) struct MpiUse {
-    /// The MPI library that a program needs; empty: none.
+    /// The MPI library that a rank has loaded or, where the agents do not look, that a program needs; empty: none.
     library: OsBytes,
     is_served: bool,
     is_used: bool,
@@ -20,32 +16,20 @@ pub(super) struct MpiUse {
 
 impl MpiUse {
     pub(super) fn new(spec: &JobSpec) -> Self {
-        Self { library: spec.mpi_library.clone(), is_served: spec.mpi, is_used: false }
+        let library = if spec.mpi { OsBytes::default() } else { spec.mpi_library.clone() };
+        Self { library, is_served: spec.mpi, is_used: false }
     }
 
-    pub(super) const fn on_news(&mut self, news: &NodeNews) {
-        if matches!(news, NodeNews::MpiUsed { .. }) {
-            self.is_used = true;
+    pub(super) fn on_news(&mut self, news: &NodeNews) {
+        self.is_used |= matches!(news, NodeNews::MpiUsed { .. });
+        if let NodeNews::MpiLoaded { library } = news {
+            self.library = library.clone();
         }
     }
 
-    /// The fact that no rank was connected, where that is not the consequence of another failure.
+    /// The fact that no rank was connected. A rank that fails may have failed before `MPI_Init`.
     pub(super) fn report(&self, cause: &Cause, ranks: u32) -> Option<What> {
-        let has_run = match cause {
-            Cause::Success | Cause::Lead { .. } => true,
-            Cause::Rank { status: Status::Exited(code), .. } => !NOT_STARTED.contains(code),
-            Cause::Rank { .. }
-            | Cause::Spawn { .. }
-            | Cause::Refused { .. }
-            | Cause::Unreachable { .. }
-            | Cause::Signal(_)
-            | Cause::Scheduler { .. }
-            | Cause::Timeout(_)
-            | Cause::ReaderClosed(_)
-            | Cause::Lost { .. }
-            | Cause::Preempted { .. }
-            | Cause::TooFewSlices { .. } => false,
-        };
+        let has_run = matches!(cause, Cause::Success | Cause::Lead { .. });
         let is_apart = has_run && ranks > 1 && !self.library.is_empty() && !self.is_used;
         let library = self.library.clone();
         is_apart.then_some(What::News(JobNews::MpiApart { ranks, library, is_served: self.is_served }))
@@ -58,36 +42,31 @@ mod tests {
     use crate::id::{JobId, Rank};
     use crate::place::Placement;
     use crate::signal::Signal;
+    use crate::status::Status;
     use crate::wire::node_news::MpiWire;
     use alloc::vec::Vec;
 
-    fn spec(library: &str) -> JobSpec {
-        JobSpec {
-            mpi_library: library.into(),
-            mpi: true,
-            ..JobSpec::of(JobId([1; 16]), Vec::new(), Placement::here("here", [4]))
-        }
+    fn spec(library: &str, mpi: bool) -> JobSpec {
+        let placement = Placement::here("here", [4]);
+        JobSpec { mpi_library: library.into(), mpi, ..JobSpec::of(JobId([1; 16]), Vec::new(), placement) }
     }
 
     #[test]
-    fn ranks_that_no_library_connected_are_reported() {
-        let unused = MpiUse::new(&spec("libmpi.so.12"));
-        let library = "libmpi.so.12".into();
-        let expected = Some(What::News(JobNews::MpiApart { ranks: 4, library, is_served: true }));
-        let failed = |status| Cause::Rank { rank: Rank::new(0), status };
-        assert_eq!(unused.report(&Cause::Success, 4), expected);
-        assert_eq!(unused.report(&failed(Status::Exited(3)), 4), expected);
-        for cause in [
-            failed(Status::Exited(127)),
-            failed(Status::Signaled { sig: Signal::KILL, core: false }),
-            Cause::Signal(Signal::INT),
-        ] {
-            assert_eq!(unused.report(&cause, 4), None, "{cause:?}");
-        }
+    fn ranks_that_have_loaded_a_library_and_are_not_connected_are_reported() {
+        let mut unused = MpiUse::new(&spec("mpi4py", true));
+        assert_eq!(unused.report(&Cause::Success, 4), None, "no rank has loaded a library");
+        unused.on_news(&NodeNews::MpiLoaded { library: "libmpi.so.12".into() });
+        let apart = |library: &str, is_served| {
+            Some(What::News(JobNews::MpiApart { ranks: 4, library: library.into(), is_served }))
+        };
+        assert_eq!(unused.report(&Cause::Success, 4), apart("libmpi.so.12", true));
         assert_eq!(unused.report(&Cause::Success, 1), None);
-        assert_eq!(MpiUse::new(&spec("")).report(&Cause::Success, 4), None);
-        let mut used = unused;
-        used.on_news(&NodeNews::MpiUsed { wire: MpiWire::Pmix });
-        assert_eq!(used.report(&Cause::Success, 4), None);
+        for status in [Status::Exited(2), Status::Signaled { sig: Signal::KILL, core: false }] {
+            assert_eq!(unused.report(&Cause::Rank { rank: Rank::new(0), status }, 4), None, "{status:?}");
+        }
+        assert_eq!(unused.report(&Cause::Signal(Signal::INT), 4), None);
+        unused.on_news(&NodeNews::MpiUsed { wire: MpiWire::Pmix });
+        assert_eq!(unused.report(&Cause::Success, 4), None);
+        assert_eq!(MpiUse::new(&spec("mpi4py", false)).report(&Cause::Success, 4), apart("mpi4py", false));
     }
 }

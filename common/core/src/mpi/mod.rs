@@ -8,6 +8,7 @@ mod help;
 mod init_wait;
 mod job_data;
 mod layout;
+mod looks;
 mod names;
 mod origin;
 mod pmi1;
@@ -25,7 +26,8 @@ pub use layout::{HostRanks, Layout};
 use origin::Origin;
 
 use crate::id::{ClientId, Rank};
-use crate::machine::earliest;
+use crate::machine::earliest_of;
+use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::store::Table;
 use crate::time::Mono;
@@ -37,6 +39,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use init_wait::InitWait;
+use looks::Looks;
 use pmix::Looking;
 use remote::{Pending, Remote};
 
@@ -134,6 +137,8 @@ pub enum Action {
     },
     /// A fact for the launcher.
     News(NodeNews),
+    /// Look for an MPI library that a rank of this host has loaded; answered by [`Mpi::loaded`] if there is one.
+    Look,
     /// A library of this rank has words for the user.
     Log {
         /// Which.
@@ -184,6 +189,7 @@ pub struct Mpi {
     messages: pmix::Messages,
     remote: Remote,
     init_wait: InitWait,
+    looks: Looks,
     /// Ranks that take part in rounds.
     in_rounds: RankSet,
     /// The launcher knows that MPI is used.
@@ -241,6 +247,7 @@ impl Mpi {
             messages: pmix::Messages::default(),
             remote: Remote::default(),
             init_wait: InitWait::default(),
+            looks: Looks::default(),
             in_rounds: RankSet::new(),
             is_used: false,
             out: VecDeque::new(),
@@ -295,7 +302,7 @@ impl Mpi {
         bytes: &[u8],
         speaks_for: &mut SpeaksFor<'_>,
     ) -> Result<usize, Broken> {
-        let Self { layout, sessions, lines, messages, remote, init_wait, in_rounds, is_used, out, .. } = self;
+        let Self { layout, sessions, lines, messages, remote, init_wait, looks, in_rounds, is_used, out, .. } = self;
         let Some(session) = sessions.get_mut(client) else { return Ok(bytes.len()) };
         let mut cx = Cx { layout, out, remote, init_wait, in_rounds, client, now };
         if let Session::New(process) = session {
@@ -311,6 +318,7 @@ impl Mpi {
         };
         if let Some(wire) = session.wire().filter(|_| !*is_used) {
             *is_used = true;
+            looks.end();
             out.push_back(Action::News(NodeNews::MpiUsed { wire }));
         }
         Ok(used)
@@ -399,9 +407,20 @@ impl Mpi {
         self.lines.has_come(rank) || self.messages.has_come(rank)
     }
 
+    /// A rank has loaded an MPI library.
+    pub fn loaded(&mut self, library: OsBytes) {
+        if !self.is_used {
+            self.looks.end();
+            self.out.push_back(Action::News(NodeNews::MpiLoaded { library }));
+        }
+    }
+
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Mono) {
-        let Self { layout, lines, messages, remote, init_wait, in_rounds, out, .. } = self;
+        let Self { layout, lines, messages, remote, init_wait, looks, in_rounds, out, .. } = self;
+        if layout.size() > 1 && looks.is_due(now) {
+            out.push_back(Action::Look);
+        }
         let inside = |rank| lines.is_inside(rank) || messages.is_inside(rank);
         init_wait.on_timeout(now, (layout, out, remote), inside);
         messages.on_timeout(&mut Cx { layout, out, remote, init_wait, in_rounds, client: ClientId::new(0), now });
@@ -410,7 +429,7 @@ impl Mpi {
     /// When `handle_timeout` is to be called next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
-        earliest(self.init_wait.deadline(), self.messages.deadline())
+        earliest_of([self.init_wait.deadline(), self.messages.deadline(), self.looks.deadline()])
     }
 
     /// Whether a rank has called `MPI_Init` and not `MPI_Finalize`.

@@ -3,14 +3,38 @@
 use super::fences::Waiter;
 use super::{Action, Cx, pmix};
 use crate::id::{ClientId, Rank};
+use crate::os_bytes::OsBytes;
 use crate::wire::frozen::client::Reply as Stored;
 use crate::wire::frozen::client::order::{LONGEST_ORDER, Order, Request, Spawned};
 use crate::wire::pmi1::Reply;
 use crate::wire::pmix::{Writer, status};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// Why a spawn is not ordered.
 pub(super) const TOO_LONG: &str = "the programs and their arguments are longer than 512 KiB";
+
+/// Info keys that place or change the new ranks, and that rlaunch does not follow: as the libraries name them and, after `pmix.`, PMIx.
+const NO_EFFECT: [&[u8]; 18] = [
+    b"hostfile",
+    b"add-hostfile",
+    b"addhostfile",
+    b"map_by",
+    b"map-by",
+    b"mapby",
+    b"mapper",
+    b"rank_by",
+    b"rankby",
+    b"bind_to",
+    b"bindto",
+    b"npernode",
+    b"pernode",
+    b"ppr",
+    b"preload_binary",
+    b"preloadbin",
+    b"preload_files",
+    b"preloadfiles",
+];
 
 /// A connection that waits for a spawn.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +52,24 @@ pub(super) struct Spawn {
     rank: Rank,
     /// The new ranks.
     ranks: u32,
+}
+
+/// The name and the value of a variable.
+pub(super) fn pair(line: &[u8]) -> Option<(OsBytes, OsBytes)> {
+    let at = line.iter().position(|b| *b == b'=')?;
+    let (name, value) = line.split_at_checked(at)?;
+    Some((OsBytes::from(name), OsBytes::from(value.get(1..)?)))
+}
+
+/// Names the info keys of a spawn that have no effect. Any other unknown key is a hint for a library.
+pub(super) fn note_keys<'a>(cx: &mut Cx<'_>, rank: Rank, keys: impl Iterator<Item = &'a [u8]>) {
+    let plain = |key: &'a [u8]| key.strip_prefix(b"pmix.").unwrap_or(key);
+    let named: BTreeSet<&[u8]> = keys.map(plain).filter(|key| NO_EFFECT.contains(key)).collect();
+    if !named.is_empty() {
+        let named = named.into_iter().collect::<Vec<_>>().join(&b", "[..]);
+        let parts = [b"rlaunch: MPI_Comm_spawn: no effect: info key ", &*named, b"\n  try     the info key host"];
+        cx.out.push_back(Action::Log { rank, text: parts.concat(), help: None });
+    }
 }
 
 /// Orders the start of programs.

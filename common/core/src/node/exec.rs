@@ -373,12 +373,13 @@ fn mpi<'a>(
     })
 }
 
-/// Whether a rank is in the session of the agent. The kernel may share out processors by session (`sched_autogroup_enabled`): a rank of MPI
-/// that yields while it waits would then wait for its own session only. That matters where ranks are more than processors.
+/// Whether a rank is in the session of the agent. The kernel may share out processors by session (`sched_autogroup_enabled`): a rank of Open
+/// MPI that yields while it waits would then let its own session run only. That matters where ranks are more than processors. Other libraries
+/// sleep while they wait. Each of their ranks leads a session, because one session has the share of one rank on a busy host.
 /// A rank of another world has its own session, which is killed at the end of that world.
 fn yields_to_others(start: &Start, met: Met<'_>, sandbox: &Sandbox, seat: WorldSeat) -> bool {
     let is_crowded = mpi(met, sandbox, None).is_some_and(|mpi| mpi.is_crowded);
-    start.mpi == MpiService::Needed && is_crowded && !start.has_worlds && seat.world == WorldId::new(0)
+    start.mpi == MpiService::Yielding && is_crowded && !start.has_worlds && seat.world == WorldId::new(0)
 }
 
 /// The part of this host in the slices of the job.

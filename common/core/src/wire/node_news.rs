@@ -106,6 +106,11 @@ pub enum NodeNews {
         /// The wire that its library speaks.
         wire: MpiWire,
     },
+    /// A rank of this host has loaded an MPI library, and none has connected yet.
+    MpiLoaded {
+        /// The name of its file.
+        library: OsBytes,
+    },
     /// Ranks have waited for others in `MPI_Init` for a long time. Reported once for each start of the ranks.
     MpiWaits {
         /// Ranges of the ranks that wait.
@@ -176,6 +181,7 @@ impl NodeNews {
             Self::LockFile { .. } => "device.lock_file",
             Self::DeviceHeld(_) => "device.held",
             Self::MpiUsed { .. } => "mpi.used",
+            Self::MpiLoaded { .. } => "mpi.loaded",
             Self::MpiWaits { .. } => "mpi.waits",
             Self::MpiUnfinished { .. } => "mpi.unfinished",
             Self::MpiHelp { .. } => "mpi.help",
@@ -234,9 +240,11 @@ impl NodeNews {
             }
             Self::LockFile { path, found, user, command } => lock_file(o, path, *found, (user, command)),
             Self::DeviceHeld(holder) => device_holder(o, holder),
-            Self::MpiUsed { .. } | Self::MpiWaits { .. } | Self::MpiUnfinished { .. } | Self::MpiHelp { .. } => {
-                mpi(o, self)
-            }
+            Self::MpiUsed { .. }
+            | Self::MpiLoaded { .. }
+            | Self::MpiWaits { .. }
+            | Self::MpiUnfinished { .. }
+            | Self::MpiHelp { .. } => mpi(o, self),
         }
     }
 }
@@ -245,6 +253,9 @@ impl NodeNews {
 fn mpi(o: &mut Object<'_>, news: &NodeNews) {
     if let NodeNews::MpiUsed { wire } = news {
         o.text("wire", wire.word());
+    }
+    if let NodeNews::MpiLoaded { library } = news {
+        o.bytes("library", library);
     }
     if let NodeNews::MpiWaits { waiting, missing, apart } = news {
         o.text("waiting", &RankSet::of(waiting).to_string());

@@ -117,7 +117,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 has_worlds: false,
                 apps: n[2],
                 lease: Some(Span::from_nanos(linger / 3)).filter(|_| sole),
-                mpi: if sole { MpiService::Needed } else { MpiService::Possible },
+                mpi: if sole { MpiService::Yielding } else { MpiService::Served },
                 awaits: Span::from_nanos(linger / 5),
                 linger: Span::from_nanos(linger),
                 grace: Span::from_nanos(linger / 7),

@@ -9,6 +9,7 @@ pub mod host;
 pub mod init_state;
 pub mod input;
 pub mod limits;
+pub mod loaded;
 pub mod net;
 pub mod oom;
 pub mod topology;

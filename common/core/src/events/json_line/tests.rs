@@ -335,6 +335,7 @@ fn news() -> Vec<What> {
         What::News(JobNews::HostsSilent { nodes: nodes(), within }),
         What::News(JobNews::FilesLost { bytes: 4096 }),
         told(NodeNews::MpiUsed { wire: MpiWire::Pmix }),
+        told(NodeNews::MpiLoaded { library: "libmpi.so.40".into() }),
         told(NodeNews::MpiWaits { waiting: vec![(0, 1), (3, 3)], missing: vec![(2, 2)], apart: vec![(2, 2)] }),
         told(NodeNews::MpiUnfinished { rank: RANK, pid: 4711 }),
         told(NodeNews::MpiHelp { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() }),

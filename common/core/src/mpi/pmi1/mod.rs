@@ -322,9 +322,10 @@ fn spawn(cx: &mut Cx<'_>, session: &mut Session, rank: Rank, request: Request<'_
     if request != Request::SpawnEnd || !spawning.end_part() {
         return;
     }
-    match session.spawning.take().map(|spawning| spawning.finish()) {
-        Some(Ok(request)) => super::spawn::begin(cx, rank, Asker::Line(cx.client), request),
-        Some(Err(why)) => super::spawn::refuse(cx, (Asker::Line(cx.client), rank), &[why.as_bytes()]),
-        None => {}
+    let Some(spawning) = session.spawning.take() else { return };
+    super::spawn::note_keys(cx, rank, spawning.info_keys());
+    match spawning.finish() {
+        Ok(request) => super::spawn::begin(cx, rank, Asker::Line(cx.client), request),
+        Err(why) => super::spawn::refuse(cx, (Asker::Line(cx.client), rank), &[why.as_bytes()]),
     }
 }

@@ -1,7 +1,7 @@
 //! A spawn of PMI-1 on its way: lines about each of its programs.
 
 use super::super::Origin;
-use super::super::spawn::TOO_LONG;
+use super::super::spawn::{TOO_LONG, pair};
 use super::Keys;
 use crate::os_bytes::OsBytes;
 use crate::wire::frozen::client::order::{Program, Request};
@@ -21,6 +21,8 @@ pub(super) struct Spawning {
     ended: u32,
     programs: Vec<Program>,
     part: Part,
+    /// The info keys of all programs.
+    info_keys: Vec<Vec<u8>>,
     keys: Keys,
     bytes: usize,
     wrong: Option<&'static str>,
@@ -50,7 +52,10 @@ impl Spawning {
             b"totspawns" => self.total = number(),
             b"nprocs" => part.program.ranks = number(),
             b"execname" => part.name = value.to_vec(),
-            _ if name.starts_with(b"info_key_") => part.info = value.to_vec(),
+            _ if name.starts_with(b"info_key_") => {
+                self.info_keys.push(value.to_vec());
+                part.info = value.to_vec();
+            }
             _ if name.starts_with(b"info_val_") => part.inform(value),
             _ if name.starts_with(b"preput_key_") => part.preput = value.to_vec(),
             _ if name.starts_with(b"preput_val_") => {
@@ -74,6 +79,10 @@ impl Spawning {
         self.ended >= self.total
     }
 
+    pub(super) fn info_keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.info_keys.iter().map(Vec::as_slice)
+    }
+
     /// The order, or why there is none.
     pub(super) fn finish(self) -> Result<Request, &'static str> {
         let origin = Origin::Keys(self.keys).write();
@@ -89,10 +98,11 @@ impl Part {
     fn inform(&mut self, value: &[u8]) {
         match core::mem::take(&mut self.info).as_slice() {
             b"wdir" | b"wd" => self.program.wdir = Some(OsBytes::from(value)),
-            b"host" | b"hosts" => {
+            b"host" | b"hosts" | b"add-host" => {
                 let names = value.split(|b| *b == b',').filter(|name| !name.is_empty());
                 self.program.hosts = names.map(OsBytes::from).collect();
             }
+            b"env" => self.program.env = value.split(|b| *b == b'\n').filter_map(pair).collect(),
             b"path" => self.path = Some(value.to_vec()),
             _ => {}
         }

@@ -199,6 +199,7 @@ impl Messages {
             }
             Request::Spawn(apps) => {
                 self.worlds.announce(cx);
+                spawn::note_keys(cx, rank, apps.iter().flat_map(|app| app.infos.iter().map(|(key, _)| *key)));
                 match spawning::request(cx, rank, &apps) {
                     Ok(request) => spawn::begin(cx, rank, spawn::Asker::Message(waiter), request),
                     Err(why) => spawn::refuse(cx, (spawn::Asker::Message(waiter), rank), &[why.as_bytes()]),

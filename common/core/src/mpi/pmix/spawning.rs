@@ -1,5 +1,6 @@
 //! A spawn of PMIx: the order for its programs.
 
+use super::super::spawn::{TOO_LONG, pair};
 use super::super::{Cx, Origin};
 use super::Parent;
 use crate::id::Rank;
@@ -15,7 +16,7 @@ const MOST: usize = 512 << 10;
 pub(super) fn request(cx: &Cx<'_>, rank: Rank, apps: &[App<'_>]) -> Result<Request, &'static str> {
     let words = apps.iter().flat_map(|app| app.argv.iter().chain(&app.env));
     if words.map(|word| word.len().saturating_add(1)).fold(0, usize::saturating_add) > MOST {
-        return Err(super::super::spawn::TOO_LONG);
+        return Err(TOO_LONG);
     }
     let world = cx.layout.name.as_bytes().to_vec();
     let origin = Origin::Parent(Parent { world, rank: rank.get() }).write();
@@ -24,11 +25,6 @@ pub(super) fn request(cx: &Cx<'_>, rank: Rank, apps: &[App<'_>]) -> Result<Reque
 
 fn program(app: &App<'_>) -> Program {
     let argv = core::iter::once(&app.command).chain(app.argv.iter().skip(1));
-    let pair = |line: &&[u8]| {
-        let at = line.iter().position(|b| *b == b'=')?;
-        let (name, value) = line.split_at_checked(at)?;
-        Some((OsBytes::from(name), OsBytes::from(value.get(1..)?)))
-    };
     let text = |wanted: &[u8]| {
         app.infos
             .iter()
@@ -36,12 +32,16 @@ fn program(app: &App<'_>) -> Program {
             .and_then(|(_, value)| value.text())
             .filter(|text| !text.is_empty())
     };
-    let hosts = text(b"pmix.host").unwrap_or_default().split(|b| *b == b',').filter(|name| !name.is_empty());
+    let hosts = text(b"pmix.host")
+        .or(text(b"pmix.addhost"))
+        .unwrap_or_default()
+        .split(|b| *b == b',')
+        .filter(|name| !name.is_empty());
     let wdir = text(b"pmix.wdir").or(Some(app.wdir)).filter(|dir| !dir.is_empty());
     Program {
         ranks: app.ranks,
         argv: argv.map(|word| OsBytes::from(*word)).collect::<Vec<_>>(),
-        env: app.env.iter().filter_map(pair).collect(),
+        env: app.env.iter().filter_map(|line| pair(line)).collect(),
         wdir: wdir.map(OsBytes::from),
         hosts: hosts.map(OsBytes::from).collect(),
     }

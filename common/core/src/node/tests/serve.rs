@@ -146,7 +146,7 @@ fn strangers_are_reported_at_once_and_then_rate_limited() {
     assert!(actions.contains(&NodeAction::ToRoot(refused("c:2", 1))), "the rest at the end: {actions:?}");
 }
 
-/// Ranks that wait for each other in MPI, and are more than the processors, share the session of the agent.
+/// Ranks of Open MPI that are more than the processors share the session of the agent.
 #[test]
 fn ranks_of_mpi_lead_sessions_unless_they_share_processors() {
     let has_session = |mpi, has_worlds, cpus| {
@@ -162,9 +162,9 @@ fn ranks_of_mpi_lead_sessions_unless_they_share_processors() {
         });
         spawned.expect("a rank is started")
     };
-    assert!(!has_session(MpiService::Needed, false, 1));
-    assert!(has_session(MpiService::Needed, false, 2), "each rank has a processor");
-    assert!(has_session(MpiService::Needed, false, 0), "the number of processors is not known");
-    assert!(has_session(MpiService::Possible, false, 1), "no MPI library is known");
-    assert!(has_session(MpiService::Needed, true, 1), "the end of a world kills sessions");
+    assert!(!has_session(MpiService::Yielding, false, 1));
+    assert!(has_session(MpiService::Yielding, false, 2), "each rank has a processor");
+    assert!(has_session(MpiService::Yielding, false, 0), "the number of processors is not known");
+    assert!(has_session(MpiService::Served, false, 1), "the library sleeps, or is not known");
+    assert!(has_session(MpiService::Yielding, true, 1), "the end of a world kills sessions");
 }

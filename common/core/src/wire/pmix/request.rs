@@ -114,8 +114,10 @@ impl<'a> Request<'a> {
             }
             8 => Self::Public(PublicRequest::Unpublish(keys(&mut all)?)),
             9 => {
-                let _of_the_job = infos(&mut all)?;
-                Self::Spawn(all.counted(kind::APP, App::read)?)
+                let of_the_job = infos(&mut all)?;
+                let mut apps = all.counted(kind::APP, App::read)?;
+                apps.iter_mut().take(1).for_each(|app: &mut App<'_>| app.infos.extend(of_the_job.iter().cloned()));
+                Self::Spawn(apps)
             }
             10 => Self::Connect(all.counted(kind::PROC, Reader::proc)?),
             11 => Self::Disconnect(all.counted(kind::PROC, Reader::proc)?),
