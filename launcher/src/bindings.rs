@@ -2,11 +2,11 @@
 
 use crate::cli::{Lookup, Whole};
 use crate::view::binding::{cpus_of, decided_there, not_bound};
-use rlaunch_core::bind::{Bind, BindTo, Bound, CpuList, Host};
+use rlaunch_core::bind::{Bind, Bound, Host};
 use rlaunch_core::cpu_set::CpuSet;
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::gpus::{Devices, Gpu, SharedOut};
-use rlaunch_core::id::{NodeId, Rank};
+use rlaunch_core::id::Rank;
 use rlaunch_core::node::Processors;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
@@ -60,7 +60,7 @@ fn each(
     env: Lookup<'_>,
     mut show: impl FnMut(Rank, &str, Option<Result<Binding<'_>, &String>>),
 ) {
-    let (bind, cores) = (whole.bound(), whole.rank_cpus());
+    let (bind, cores) = (whole.bound(), whole.rank_cpus(placement));
     if !bind.report {
         return;
     }
@@ -72,18 +72,12 @@ fn each(
         let host = node.host.to_string();
         let decide = || {
             let near = near(whole.gpus, node.ranks, env);
-            decided(&of_node(&bind, &cores, placement, seat.node), &processors, node.ranks, &near)
+            decided(&bind.of_node(&cores, placement, seat.node), &processors, node.ranks, &near)
         };
         let found = node.local.then(|| here.get_or_insert_with(decide).as_ref());
         let (processors, local_rank) = (&processors, seat.local_rank.index());
         show(rank, &host, found.map(|found| found.map(|bound| Binding { bound, processors, local_rank })));
     }
-}
-
-/// A rankfile's lists are those of the host's ranks.
-fn of_node(bind: &Bind, cores: &[CpuList], placement: &Placement, node: NodeId) -> Bind {
-    let own: Vec<CpuList> = placement.ranks_of(node).filter_map(|rank| cores.get(rank.index()).cloned()).collect();
-    if own.is_empty() { bind.clone() } else { Bind { to: BindTo::Lists(own), ..bind.clone() } }
 }
 
 /// Reads the processors of this host.

@@ -34,11 +34,24 @@ pub(crate) enum NoFiles {
     Named { files: OsBytes, why: String, missing: Option<OsBytes> },
 }
 
+impl NoFiles {
+    /// The event log of this name cannot be written.
+    pub(crate) fn named(path: &OsBytes, error: &io::Error) -> Self {
+        let above = path.iter().rposition(|b| *b == b'/').and_then(|end| path.get(..end)).map(OsBytes::from);
+        Self::Named {
+            files: OsBytes::new([b"the event log ", path.as_slice()].concat()),
+            why: rlaunch_sys::reason(error),
+            missing: above.filter(|_| error.kind() == io::ErrorKind::NotFound),
+        }
+    }
+}
+
 impl Hint for NoFiles {
     fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::Named { missing: Some(path), .. } => Some(format!("mkdir -p {}", quoted(path)).into()),
-            Self::LogDir { .. } | Self::Named { missing: None, .. } => None,
+            Self::LogDir { .. } => Some("--log-dir with a directory in which you may write".into()),
+            Self::Named { missing: None, .. } => None,
         }
     }
 }

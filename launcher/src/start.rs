@@ -34,6 +34,7 @@ use rlaunch_net::diagnostics::Filter;
 use rlaunch_sys::fd::{self, Kind};
 use rlaunch_sys::guardian::{self, Lifeline, Role, TempFiles};
 use rlaunch_sys::origin::{self, Origin};
+use rlaunch_sys::slots::Turn;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
@@ -77,6 +78,9 @@ pub(crate) fn run() -> u8 {
         // Nothing is started that would have to be ended in order: a signal ends this, also while stdin is awaited.
         return origin.interruptibly(|| without_job(args, &origin));
     }
+    if let Some(refused) = phrases::refused_call() {
+        return fail(&format!("{refused}\n  try     {}", phrases::NEWER_CONTAINER));
+    }
     match guardian::split(&origin) {
         Ok(Role::Agent { edge, guardian, temp_files, no_subreaper }) => {
             caller.forget();
@@ -98,7 +102,7 @@ pub(crate) fn run() -> u8 {
 
 /// Hosts are examined: with signals of its own, and without a job.
 fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
-    let mut plan = match cli::parse(args, &|name| std::env::var_os(name)) {
+    let mut plan = match cli::parse(args, &|name| std::env::var_os(name), &|path| read_file(path, &origin)) {
         Ok(Command::Doctor(plan)) => plan,
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
         Ok(
@@ -126,7 +130,7 @@ fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
 
 /// A first word that starts nothing: help, version, a question, a mistake.
 fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
-    match cli::parse(args, &|name| std::env::var_os(name)) {
+    match cli::parse(args, &|name| std::env::var_os(name), &|path| read_file(path, origin)) {
         Ok(Command::Help(text) | Command::Version(text)) => answer(text.as_bytes()),
         Ok(Command::Installed(version)) => answer(installed::text(&version).as_bytes()),
         Ok(Command::Hosts(query)) => match with_site(origin, |site| query.answer(site, &|| read_all(io::stdin()))) {
@@ -263,8 +267,7 @@ pub(crate) fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) ->
         gpus: &|| gpus(env),
         units: &|level| bindings::processors().topology.count(level),
         ask: &|hosts, reach| doctor::count(hosts, reach, origin, env),
-        // The named file may be a FIFO that waits for its writer.
-        read: &|path| origin.interruptibly(|| std::fs::File::open(OsStr::from_bytes(path)).and_then(read_all)),
+        read: &|path| read_file(path, origin),
         is_file: &|path| std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|meta| meta.is_file()),
         near: &|path| path_search::near_file(path),
         runs: &|path| runs(path),
@@ -272,9 +275,15 @@ pub(crate) fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) ->
         directory: &|| origin::directory().ok().map(OsBytes::new),
         env,
         groups: &cli::Known::new(&ground),
+        turn: &Turn::take,
     });
     ground.end();
     done
+}
+
+/// The content of a file that the user names. It may be a FIFO that waits for its writer.
+pub(crate) fn read_file(path: &OsBytes, origin: &Origin) -> io::Result<Vec<u8>> {
+    origin.interruptibly(|| std::fs::File::open(OsStr::from_bytes(path)).and_then(read_all))
 }
 
 /// Whether standard input can bring a program. At a terminal a person types, and `/dev/null` is empty for all ranks alike.
@@ -324,7 +333,7 @@ fn launch(
     caller: Caller,
 ) -> u8 {
     let mut held = None;
-    let plan = match cli::parse(args, &|name| std::env::var_os(name)) {
+    let plan = match cli::parse(args, &|name| std::env::var_os(name), &|path| read_file(path, origin)) {
         Ok(Command::Run(mut run)) => match began.job.map_or_else(|| rlaunch_sys::random::bytes().map(JobId), Ok) {
             Ok(job) => match of_pool(&mut run, job, origin, caller) {
                 Ok(hold) => {
@@ -363,6 +372,8 @@ fn launch(
         (job.mpi, job.mpi_library) = (mpi.is_served, mpi.library);
     }
     notes(&plan, origin);
+    let slots = map::slots_of(&plan.job.placement);
+    let _slots = plan.turn.take().and_then(|turn| turn.leave(&slots).ok());
     let warner = held.as_ref().and_then(|held| held.warner(&plan.job.placement));
     let ended = job(plan, began, origin, (lifeline, edge), warner);
     // If both processes that would remove it were killed.

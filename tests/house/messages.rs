@@ -20,6 +20,10 @@ const ORDINARY: &[&str] = &[
     // The text itself is by Open MPI.
     "rlaunch: Open MPI sent the help message … / … …",
     // Hints.
+    "in a rank of another rlaunch, --bind-to none or -c N there",
+    "./…, if it is your program; rlaunch --help lists the commands",
+    "a newer container runtime, or its option --security-opt seccomp=unconfined",
+    "leave it out: rlaunch PROGRAM",
     "a higher limit",
     "large data in a file",
     "see whether",

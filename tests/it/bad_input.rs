@@ -351,7 +351,7 @@ fn source_of_wrong_value_is_named() {
         .args(["--events", "/nope/x", "true"])
         .start()
         .code(125)
-        .says("error: cannot write the event log /nope/x: no such file or directory\n");
+        .says("error: cannot write the event log /nope/x: no such file or directory\n  try     mkdir -p /nope\n");
 }
 
 #[test]

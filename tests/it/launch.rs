@@ -82,13 +82,18 @@ fn a_bare_name_is_looked_up_in_the_path_of_the_rank() {
 #[test]
 fn exports_set_and_keep() {
     let words = ["-n", "1", "-x", "A=1", "-genv", "B", "2 3", "--env", "C=", "-x", "RANK", "-x", "OMPI_*"];
-    let script =
-        "echo \"$A|$B|${C-none}|$RANK|$WORLD_SIZE|$OMPI_COMM_WORLD_RANK|$PMI_RANK|$SLURM_PROCID|$SLURM_JOB_ID\"";
+    let script = "echo \"$A|$B|${C-none}|$RANK|$WORLD_SIZE|$OMPI_COMM_WORLD_RANK|$PMI_RANK $PMI_LOCAL_RANK $MV2_COMM_WORLD_RANK|$SLURM_PROCID|$SLURM_JOB_ID\"";
     let plan = Plan::rlaunch(words.into_iter().chain(["sh", "-c", script]));
-    let others = [("RANK", "77"), ("WORLD_SIZE", "99"), ("OMPI_COMM_WORLD_RANK", "5"), ("PMI_RANK", "4")];
+    let others = [
+        ("RANK", "77"),
+        ("WORLD_SIZE", "99"),
+        ("OMPI_COMM_WORLD_RANK", "5"),
+        ("PMI_RANK", "4"),
+        ("MV2_COMM_WORLD_RANK", "4"),
+    ];
     let slurm = [("SLURM_PROCID", "3"), ("SLURM_JOB_ID", "123")];
     let plan = others.into_iter().chain(slurm).fold(plan, |plan, (name, value)| plan.env(name, value));
-    assert_eq!(plan.start().code(0).out(), "1|2 3||77|1|5||0|123\n");
+    assert_eq!(plan.start().code(0).out(), "1|2 3||77|1|5|0 0 0|0|123\n");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Names of files with srun's patterns, as `-o` and `-e` take them: `%j` job, `%t` rank, `%n` index of the host, `%N` name of the host.
+//! Names of files with srun's patterns, as `-o` and `-e` take them: `%t` rank, `%n` index of the host, `%N` name of the host, and those
+//! about the whole job ([`OF_JOB`]).
 //!
 //! Numbers of a rank in a group (`--group`) follow its name, as in `out.policy-3`: each group has a rank 0.
 //! A number between the percent sign and the letter pads a number with zeros: `%3t`.
@@ -7,6 +8,9 @@ use crate::id::Rank;
 use crate::os_bytes::OsBytes;
 use alloc::format;
 use alloc::vec::Vec;
+
+/// Letters about the whole job: `%j` job, `%A` and `%a` job and index of an array, `%x` name, `%u` user, `%s` step, `%J` job and step.
+const OF_JOB: &[u8] = b"jAaxusJ";
 
 /// Most digits that a number is padded to, as in srun.
 const WIDEST: u8 = 10;
@@ -24,7 +28,8 @@ enum Part {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Field {
-    Job,
+    /// One of [`OF_JOB`].
+    Job(u8),
     Rank,
     Node,
     Host,
@@ -52,19 +57,18 @@ impl Writer<'_> {
 }
 
 impl Field {
-    const fn of(letter: u8) -> Option<Self> {
+    fn of(letter: u8) -> Option<Self> {
         match letter {
-            b'j' => Some(Self::Job),
             b't' => Some(Self::Rank),
             b'n' => Some(Self::Node),
             b'N' => Some(Self::Host),
-            _ => None,
+            of_job => OF_JOB.contains(&of_job).then_some(Self::Job(of_job)),
         }
     }
 
-    const fn letter(self) -> char {
+    fn letter(self) -> char {
         match self {
-            Self::Job => 'j',
+            Self::Job(letter) => char::from(letter),
             Self::Rank => 't',
             Self::Node => 'n',
             Self::Host => 'N',
@@ -128,11 +132,11 @@ impl FilePattern {
         }
     }
 
-    /// Pattern whose `%j` is this job.
+    /// Pattern with the texts of a job for its letters about the whole job.
     #[must_use]
-    pub fn of_job(self, job: &[u8]) -> Self {
+    pub fn of_job(self, text: impl Fn(u8) -> OsBytes) -> Self {
         let named = |part| match part {
-            Part::Field(Field::Job, width) => Part::Text(padded(job, width)),
+            Part::Field(Field::Job(letter), width) => Part::Text(padded(&in_path(&text(letter)), width)),
             Part::Field(Field::Rank | Field::Node | Field::Host, _) | Part::Text(_) => part,
         };
         Self(self.0.into_iter().map(named).collect())
@@ -170,9 +174,8 @@ impl FilePattern {
                 Part::Text(text) => name.extend_from_slice(text),
                 Part::Field(Field::Rank, width) => name.extend(writer.own(writer.rank.get(), *width)),
                 Part::Field(Field::Node, width) => name.extend(writer.own(writer.node, *width)),
-                // A name that is no part of a path would lead elsewhere.
-                Part::Field(Field::Host, _) => name.extend(short.iter().map(|b| if *b == b'/' { b'_' } else { *b })),
-                Part::Field(Field::Job, width) => name.extend(padded(b"0", *width)),
+                Part::Field(Field::Host, _) => name.extend(in_path(short)),
+                Part::Field(Field::Job(_), width) => name.extend(padded(b"0", *width)),
             }
         }
         OsBytes::new(name)
@@ -185,6 +188,11 @@ fn push_text(parts: &mut Vec<Part>, text: &[u8]) {
         Some(Part::Field(..)) | None if !text.is_empty() => parts.push(Part::Text(text.to_vec())),
         Some(Part::Field(..)) | None => {}
     }
+}
+
+/// A text as a part of a path: with a slash it would lead elsewhere.
+fn in_path(text: &[u8]) -> Vec<u8> {
+    text.iter().map(|b| if *b == b'/' { b'_' } else { *b }).collect()
 }
 
 /// Number with zeros before it; what is no number stays as it is.
@@ -202,8 +210,12 @@ mod tests {
 
     const WRITER: Writer<'_> = Writer { group: b"", rank: Rank::new(7), node: 2, host: b"node3.cluster.org" };
 
+    fn of_job(letter: u8) -> OsBytes {
+        if letter == b'x' { "a/b".into() } else { "42".into() }
+    }
+
     fn name(text: &str) -> OsBytes {
-        FilePattern::parse(text.as_bytes()).unwrap().of_job(b"42").name(&WRITER)
+        FilePattern::parse(text.as_bytes()).unwrap().of_job(of_job).name(&WRITER)
     }
 
     #[test]
@@ -228,6 +240,8 @@ mod tests {
             ("%j-%3t.out", "42-007.out"),
             ("%4j.%10t", "0042.0000000007"),
             ("%N/%n_%2n", "node3/2_02"),
+            ("%A_%3a.%J.%s-%u", "42_042.42.42-42"),
+            ("%x.%t", "a_b.7"),
             ("%5N", "node3"),
             ("100%%.%t", "100%.7"),
         ] {
@@ -237,18 +251,18 @@ mod tests {
 
     #[test]
     fn unknown_escapes_are_refused() {
-        for text in ["", "%", "a%", "%q", "%2", "%11t", "%2%", "%999t", "%-1t"] {
+        for text in ["", "%", "a%", "%q", "%T", "%2", "%11t", "%2%", "%999t", "%-1t"] {
             assert_eq!(FilePattern::parse(text.as_bytes()), None, "{text}");
         }
     }
 
     #[test]
     fn text_of_a_pattern_is_read_back_as_the_same_pattern() {
-        for text in ["out", "%j-%3t", "a%%b.%N", "%%t"] {
+        for text in ["out", "%j-%3t", "a%%b.%N", "%%t", "%A_%5a"] {
             let pattern = FilePattern::parse(text.as_bytes()).unwrap();
             assert_eq!(FilePattern::parse(&pattern.text()), Some(pattern), "{text}");
         }
-        let of_job = FilePattern::parse(b"%j.%t").unwrap().of_job(b"5%t").in_directory(b"/a%t");
+        let of_job = FilePattern::parse(b"%j.%t").unwrap().of_job(|_| "5%t".into()).in_directory(b"/a%t");
         assert_eq!(FilePattern::parse(&of_job.text()).unwrap().name(&WRITER), "/a%t/5%t.7".into());
     }
 

@@ -65,6 +65,22 @@ pub fn is_mpi_library(name: &[u8]) -> bool {
     LIBRARIES.iter().any(|start| name.starts_with(start))
 }
 
+/// Settings of accelerate's file that the variable of `accelerate launch` would pass to ranks, without those that are given.
+pub fn accelerate<'a>(file: &'a str, given: impl Fn(&str) -> bool + 'a) -> impl Iterator<Item = &'static str> + 'a {
+    const SETTINGS: [(&str, &str); 4] = [
+        ("mixed_precision", "ACCELERATE_MIXED_PRECISION"),
+        ("fsdp_config", "ACCELERATE_USE_FSDP"),
+        ("deepspeed_config", "ACCELERATE_USE_DEEPSPEED"),
+        ("dynamo_config", "ACCELERATE_DYNAMO_BACKEND"),
+    ];
+    let is_set = move |name: &str| {
+        let values = file.lines().filter_map(|line| line.split_once(':')).filter(|(own, _)| *own == name);
+        let mut words = values.map(|(_, value)| value.trim().trim_matches(['\'', '"']).to_ascii_lowercase());
+        words.any(|word| !matches!(word.as_str(), "no" | "{}" | "null"))
+    };
+    SETTINGS.into_iter().filter(move |(name, variable)| is_set(name) && !given(variable)).map(|(name, _)| name)
+}
+
 /// Whether some of the lines of a script imports a package, or a module of it.
 #[must_use]
 pub fn imports(script: &[u8], package: &[u8]) -> bool {
@@ -107,6 +123,16 @@ fn line_imports(line: &[u8], package: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_of_accelerate_that_no_variable_passes_are_found() {
+        let file = "compute_environment: LOCAL_MACHINE\ndeepspeed_config: {}\nfsdp_config:\n  fsdp_offload_params: false\n\
+                    mixed_precision: 'bf16'\nnum_processes: 8\n";
+        let found = |given: &'static str| accelerate(file, move |name| name == given).collect::<Vec<_>>();
+        assert_eq!(found(""), ["mixed_precision", "fsdp_config"]);
+        assert_eq!(found("ACCELERATE_MIXED_PRECISION"), ["fsdp_config"]);
+        assert_eq!(accelerate("mixed_precision: no\nother: bf16", |_| false).count(), 0);
+    }
 
     #[test]
     fn packages_are_those_of_the_lines_that_import() {

@@ -4,7 +4,7 @@ use super::errors::CliError;
 use super::place::Said;
 use super::site::Site;
 use super::{Program, Run, values};
-use rlaunch_core::allocation::{Allocation, AllocationError, Scheduler};
+use rlaunch_core::allocation::{Allocation, AllocationError, Scheduler, TaskOrder};
 use rlaunch_core::bootstrap::srun::PASSED;
 use rlaunch_core::bootstrap::{CommandTemplate, SrunPlan, Transport};
 use rlaunch_core::error::Hint;
@@ -212,7 +212,28 @@ impl Run {
         self.reach.srun = self.reach.launcher.srun(found.as_ref(), self.reach.transport, site)?;
         self.whole.bind.task_cpus = found.as_ref().and_then(|found| found.allocation.cpus_per_task);
         self.in_allocation = found;
+        self.leave_slots(site);
         Ok(())
+    }
+
+    /// Leaves out the slots of the allocation that other jobs of rlaunch have, where the rest is enough for the ranks that were asked for.
+    fn leave_slots(&mut self, site: &Site<'_>) {
+        let names_hosts = self.names_hosts();
+        let Some(InAllocation { allocation, .. }) = &mut self.in_allocation else { return };
+        // Without a turn, launchers do not see each other: on a host without abstract names.
+        self.turn = (site.turn)(&allocation.job).ok();
+        let lists = self.turn.as_ref().and_then(|turn| turn.others().ok()).unwrap_or_default();
+        let (rest, taken) = allocation.beside(&lists);
+        let ranks = self.programs.iter().try_fold(0u32, |sum, program| Some(sum.saturating_add(program.n?)));
+        let slots = rest.hosts.iter().fold(0u32, |sum, host| sum.saturating_add(host.slots));
+        if taken == 0 || names_hosts {
+            return;
+        }
+        if !matches!(allocation.tasks, TaskOrder::Listed(_)) && ranks.is_some_and(|ranks| ranks <= slots) {
+            *allocation = rest;
+        } else {
+            self.beside = Some(Note::Beside { taken, job: allocation.title() });
+        }
     }
 
     fn names_hosts(&self) -> bool {

@@ -33,7 +33,11 @@ pub(super) fn bind_to(option: &OsBytes, value: &OsBytes) -> Result<BindTo, CliEr
     const TAKES: &str = "none, hwthread, core, l3, numa, package or rank-list:CPUS/CPUS";
     let text = value.to_string().to_ascii_lowercase();
     let text = [":if-supported", ":overload-allowed"].iter().find_map(|end| text.strip_suffix(end)).unwrap_or(&text);
-    if let Some(lists) = text.strip_prefix("rank-list:") {
+    // srun's verbosity, and its list of a CPU for each task.
+    let text = ["v,", "verbose,", "q,", "quiet,"].iter().find_map(|word| text.strip_prefix(word)).unwrap_or(text);
+    let map =
+        ["map_cpu:", "map_cpu="].iter().find_map(|word| text.strip_prefix(word)).map(|list| list.replace(',', "/"));
+    if let Some(lists) = map.as_deref().or_else(|| text.strip_prefix("rank-list:")) {
         let list = |text: &str| cpu_set::numbers(text).map(CpuList::Cpus);
         return lists.split('/').map(list).collect::<Result<_, _>>().map(BindTo::Lists).map_err(|error| {
             CliError::Value {
@@ -51,7 +55,9 @@ pub(super) fn bind_to(option: &OsBytes, value: &OsBytes) -> Result<BindTo, CliEr
             option: option.clone(),
             takes: TAKES.into(),
             got: value.clone(),
-            hint: Some(values::spell(option, "core").into()),
+            hint: Some(
+                values::spell(option, if text.starts_with("mask_cpu") { "rank-list:0-3/4-7" } else { "core" }).into(),
+            ),
         }),
     }
 }
@@ -67,7 +73,9 @@ mod tests {
         assert_eq!((of("no"), of("socket")), (Some(BindTo::None), Some(BindTo::Unit(Level::Package))));
         let lists = vec![CpuList::Cpus(vec![0, 1, 2, 8]), CpuList::Cpus(vec![4])];
         assert_eq!(of("rank-list:0-2,8/4"), Some(BindTo::Lists(lists)));
-        for wrong in ["", "cpu", "rank-list:", "rank-list:0//1", "rank-list:1-0", "rank-list:70000"] {
+        let each = |cpus: &[u32]| Some(BindTo::Lists(cpus.iter().map(|cpu| CpuList::Cpus(vec![*cpu])).collect()));
+        assert_eq!((of("v,map_cpu:0,2"), of("verbose,cores")), (each(&[0, 2]), Some(BindTo::Unit(Level::Core))));
+        for wrong in ["", "cpu", "mask_cpu=0x1", "rank-list:", "rank-list:0//1", "rank-list:1-0", "rank-list:70000"] {
             assert_eq!(of(wrong), None, "{wrong}");
         }
     }

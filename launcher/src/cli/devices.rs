@@ -271,7 +271,9 @@ mod tests {
             let said = cleaned(&format!("--clean-devices {value}"));
             let said = said.and_then(|(words, _)| {
                 let words = words.split(' ').map(Into::into).collect();
-                super::super::parse(words, &|_| None).map(|_| String::new()).map_err(|error| error.render())
+                super::super::parse(words, &|_| None, super::super::NO_FILES)
+                    .map(|_| String::new())
+                    .map_err(|error| error.render())
             });
             let said = said.unwrap_err();
             assert!(said.ends_with(&format!("  try     --clean-devices {meant}\n")), "{value}: {said}");
@@ -282,7 +284,8 @@ mod tests {
     #[test]
     fn command_after_options_is_refused_unless_a_program_has_its_name() {
         let env = |name: &str| (name == "PATH").then(|| "/nowhere".into());
-        let parse = |line: &str| super::super::parse(line.split(' ').map(Into::into).collect(), &env);
+        let parse =
+            |line: &str| super::super::parse(line.split(' ').map(Into::into).collect(), &env, super::super::NO_FILES);
         let said = parse("--clean-devices all clean --dry-run").err().unwrap().render();
         assert!(said.contains("'clean' is a command of rlaunch") && said.contains("rlaunch clean ..."), "{said}");
         assert!(parse("run --clean-devices all clean").is_ok() && parse("--clean-devices all -- clean").is_ok());

@@ -129,6 +129,7 @@ mod tests {
             directory: &|| None,
             env: &lookup,
             groups: &Known::new(&Nobody),
+            turn: &|_| Err(std::io::ErrorKind::Unsupported.into()),
         };
         let words = line.split_whitespace().map(OsBytes::from).collect();
         let mut doctor = match parse(words, &lookup).map_err(|error| error.render())? {

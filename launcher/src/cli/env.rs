@@ -34,16 +34,16 @@ pub(super) const GROUP: Group = Group {
             names: &["genv"],
             takes: Takes::Pair("VAR VALUE"),
             brief: "the same as -x VAR=VALUE, for all programs",
-            more: &[],
+            more: &["-env VAR VALUE: for the program after it (Hydra)."],
         },
     ],
 };
 
 #[derive(Debug, Default)]
 pub(super) struct Args {
-    /// `-x`.
+    /// `-x`, `-env`.
     pub(super) exports: Vec<Export>,
-    /// `-genv`: for the programs after this one too.
+    /// `-genv`: for all programs.
     pub(super) shared: Vec<Export>,
 }
 
@@ -58,10 +58,9 @@ impl Args {
             Opt::Export | Opt::Pair => {
                 let export = Export::parse(&given.value)
                     .map_err(|source| CliError::Export { option: given.spelled.clone(), source })?;
-                if opt == Opt::Pair {
-                    self.shared.push(export.clone());
-                }
-                self.exports.push(export);
+                // Hydra's -env, which takes two words as well, is for its program.
+                let is_shared = opt == Opt::Pair && given.spelled.as_slice() != b"-env";
+                if is_shared { &mut self.shared } else { &mut self.exports }.push(export);
             }
         }
         Ok(())

@@ -44,8 +44,11 @@ pub(crate) enum CliError {
     #[error("unknown option '{}'", Shown(option))]
     Unknown { option: OsBytes, nearest: Option<String>, help: &'static str },
     /// Known elsewhere or planned.
-    #[error("{what} is not supported by this version")]
+    #[error("{what} is {}", if hint.is_some() { "no option of rlaunch" } else { "not supported by this version" })]
     NotYet { what: String, hint: Option<Cow<'static, str>> },
+    /// Several of the errors of a command line.
+    #[error("the command line has several errors")]
+    Several(Vec<CliError>),
     /// A command of a later version.
     #[error("the command '{name}' is not supported by this version")]
     Command { name: OsBytes },
@@ -150,7 +153,8 @@ impl CliError {
         let meant = same
             .or_else(|| planned_options::meant(&dashes).filter(|_| table.is_jobs()).map(str::to_owned))
             .or_else(|| begun(&dashes, table))
-            .or_else(|| nearest(&dashes, names()).map(|name| format!("--{name}")));
+            .or_else(|| nearest(&dashes, names()).map(|name| format!("--{name}")))
+            .or_else(|| planned_options::nearly_meant(&dashes).filter(|_| table.is_jobs()).map(str::to_owned));
         Self::Unknown { option: option.clone(), nearest: meant, help: table.help }
     }
 
@@ -189,6 +193,7 @@ impl CliError {
         match self {
             Self::Nothing => super::help::brief(),
             Self::Allocation(AllocationUseError::ManyTasks { is_first: false, .. }) => String::new(),
+            Self::Several(all) => all.iter().map(Self::render).collect(),
             _ => render(self),
         }
     }
@@ -207,6 +212,7 @@ impl Hint for CliError {
             Self::Unknown { nearest: Some(nearest), .. } => Some(nearest.clone().into()),
             Self::Unknown { nearest: None, help, .. } => Some(format!("{help} lists all options").into()),
             Self::NotYet { hint, .. } => hint.clone(),
+            Self::Several(_) => None,
             Self::Command { name } => Some(format!("./{name}   or   rlaunch run {name}, if it is your program").into()),
             Self::FireWorks { name } => Some(fireworks(name).into()),
             Self::AmbiguousN { value } => Some(ambiguous(value).into()),
@@ -241,7 +247,8 @@ impl Hint for CliError {
                 Some(format!("{option} cpu   or   {option} N").into())
             }
             Self::Uncounted { option, first, .. } => {
-                let own = first.hint.iter().cloned().chain([format!("{option} N, which asks no host")]);
+                let other = if option.as_slice() == b"--map-by" { "slot or ppr:N:node" } else { "N" };
+                let own = first.hint.iter().cloned().chain([format!("{option} {other}, which asks no host")]);
                 Some(own.collect::<Vec<_>>().join("\n").into())
             }
             Self::Export { option, source: source @ ExportError::List(word) } if option.as_slice() == b"-x" => {
@@ -276,7 +283,7 @@ fn ambiguous(value: &OsBytes) -> String {
     let shown = format!("{}", Shown(value));
     let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     let n = if digits { &shown } else { "N" };
-    format!("--ppn {n}   or   --nnodes {n}\n-n {n} for {n} ranks in all")
+    format!("--ppn {n}   or   --nnodes {n}\n-n {n} for {n} rank{} in all", if n == "1" { "" } else { "s" })
 }
 
 /// `error: …` and, aligned below it, what to try.

@@ -22,7 +22,7 @@ pub(super) type Both = [Option<Named>; 2];
 
 /// Reads the value of `-o` or `-e`.
 pub(super) fn named(given: Given) -> Result<Named, CliError> {
-    const TAKES: &str = "a file name, with %t rank, %N host, %n its index and %j job";
+    const TAKES: &str = "a file name, with %t rank, %N host, %n its index, %j job, %x name, %A_%a array, %u user";
     let Given { spelled: option, value, .. } = given;
     let refuse = |takes: &'static str, hint: String| {
         Err(CliError::Value {
@@ -110,12 +110,12 @@ impl Run {
     /// A relative name where the current directory has none, or two places for one stream.
     pub(super) fn files(&self, job: JobId, site: &Site<'_>) -> Result<Files, CliError> {
         let mut files = Files::default();
-        let job = values::variable(site.env, "SLURM_JOB_ID").unwrap_or_else(|| job.to_string().into());
+        let of_job = |letter: u8| self.text_of_job(letter, job, site);
         let Files { here, there, directories } = &mut files;
         for ((named, here), there) in self.files.iter().zip(here).zip(there) {
             let Some(Named { option, value, pattern: Some(pattern) }) = named else { continue };
             let path = pattern.directory();
-            let pattern = pattern.clone().of_job(&job);
+            let pattern = pattern.clone().of_job(of_job);
             if !pattern.has_several() {
                 // The name has no pattern left, and nothing of this writer is in it.
                 *here = Some(pattern.name(&LAUNCHER));
@@ -136,6 +136,29 @@ impl Run {
             }
         }
         Ok(files)
+    }
+}
+
+impl Run {
+    /// The text for a letter about the whole job, as srun has it. A step's number is the beginning of rlaunch's own name of the job.
+    fn text_of_job(&self, letter: u8, job: JobId, site: &Site<'_>) -> OsBytes {
+        let variable = |name: &str| values::variable(site.env, name);
+        let id = || variable("SLURM_JOB_ID").unwrap_or_else(|| job.to_string().into());
+        let step = || OsBytes::from(job.to_string().get(..8).unwrap_or_default());
+        let program = || {
+            let words = self.programs.first().and_then(|program| program.argv.first());
+            words.and_then(|word| word.rsplit(|b| *b == b'/').next()).unwrap_or_default().into()
+        };
+        match letter {
+            b'A' => variable("SLURM_ARRAY_JOB_ID").unwrap_or_else(id),
+            // Slurm's own word for a job that is in no array.
+            b'a' => variable("SLURM_ARRAY_TASK_ID").unwrap_or_else(|| "4294967294".into()),
+            b'x' => variable("SLURM_JOB_NAME").unwrap_or_else(program),
+            b'u' => variable("USER").or_else(|| variable("LOGNAME")).unwrap_or_default(),
+            b's' => step(),
+            b'J' => OsBytes::new([id().as_slice(), b".", &step()].concat()),
+            _ => id(),
+        }
     }
 }
 

@@ -33,7 +33,8 @@ const NODES: Option<&str> = Some("--nnodes N   or   --nnodes MIN:MAX");
 const ALL_LOCAL: Option<&str> = Some("-H without this host's name");
 const NUMBERS: Option<&str> = Some("--map-by slot|node   or   --rank-by slot|node");
 const PER_NODE: Option<&str> = Some("--ppn N");
-const FILE_OF_PROGRAMS: Option<&str> = Some("-n 1 A : -n 3 B   starts several programs");
+const NEAR: Option<&str> = Some("leave it out: a rank is bound near its GPU");
+const GPUS: Option<&str> = Some("sbatch or salloc with it; --gpus-per-rank N gives each rank N GPUs of its host");
 const EXIT: Option<&str> =
     Some("leave it out: the report names each rank that failed, and --events FILE has all exit codes");
 
@@ -53,11 +54,8 @@ pub(super) static OPTIONS: &[Later] = &[
     same(&["disable-x"], Same::Flag, None),
     // Ranks of one job find each other, and are not polled.
     same(&["rdzv-backend", "rdzv-endpoint", "rdzv-conf", "monitor-interval"], Same::Any, None),
-    same(
-        &["mem-bind", "gpu-bind", "nic-bind", "numa-binding", "binding", "membind"],
-        Same::Only(&["none", "no"]),
-        BINDING,
-    ),
+    same(&["mem-bind", "nic-bind", "numa-binding", "binding", "membind"], Same::Only(&["none", "no"]), BINDING),
+    same(&["gpu-bind"], Same::Only(&["none", "no", "closest"]), NEAR),
     same(&["node-rank", "machine-rank"], Same::Only(&["0"]), ONE_RLAUNCH),
     same(&["distribution"], Same::Only(&["block"]), NUMBERS),
     same(&["kill-on-bad-exit"], Same::Attached(&["1"]), GOES_ON),
@@ -104,6 +102,7 @@ pub(super) static OPTIONS: &[Later] = &[
     later(None, &["hostlist", "machines", "machinelist", "machine"], Some("-H HOST,...")),
     later(Some(b'F'), &["nodefile", "deepspeed-hostfile", "mpirun-hostfile"], Some("--hostfile FILE")),
     later(None, &["deepspeed-inclusion-filter", "deepspeed-exclusion-filter"], HOSTS),
+    later(None, &["het-group"], Some("-H HOST,...   with the hosts of that component")),
     later(None, &["order-nodes"], Some("-H HOST,...   in the order that you want")),
     later(None, &["relative", "use-min-nodes"], NODES),
     later(None, &["use-hwthread-cpus", "cpu-set", "cpu-list", "bind-to-core", "bind-to-socket", "topolib"], BINDING),
@@ -119,7 +118,7 @@ pub(super) static OPTIONS: &[Later] = &[
     later(
         Some(b'G'),
         &["gpus", "gpus-per-node", "gpus-per-socket", "gres", "gres-flags", "tres-per-task", "tres-bind", "gpu-freq"],
-        Some("--ppn N --gpus-per-rank 1"),
+        GPUS,
     ),
     later(None, &["gpu-ids"], Some("-x CUDA_VISIBLE_DEVICES=0,1")),
     later(None, &["display-map", "display-allocation", "print-rank-map"], SHOWN),
@@ -221,6 +220,15 @@ pub(super) static OPTIONS: &[Later] = &[
         NO_SERVER,
     ),
     later(None, &["rtos", "ilp64", "runtime-options", "memory-alloc-kinds"], NO_SERVER),
+    // horovodrun.
+    later(
+        None,
+        &["start-timeout", "elastic-timeout"],
+        Some("--connect-timeout TIME for hosts, --timeout TIME for the job"),
+    ),
+    later(None, &["min-np", "max-np", "min-num-proc", "max-num-proc"], Some("--nnodes MIN:MAX --max-restarts N")),
+    later(None, &["host-discovery-script"], Some("--discover CMD --slices N   for slices of TPUs")),
+    later(None, &["network-interfaces", "nics"], Some("--interface NAME")),
     // Diagnostics.
     later(Some(b'd'), &[], Some("sbatch or salloc with it (srun)   or   -v (Open MPI)")),
     later(None, &["debug-devel", "debug-daemons", "debug-daemons-file", "debug", "info", "slurmd-debug"], DEBUG),
@@ -239,11 +247,7 @@ pub(super) static OPTIONS: &[Later] = &[
         &["account", "charge", "wckey", "comment", "admin-comment", "extra", "container", "container-id"],
         ALLOCATION,
     ),
-    later(
-        Some(b'b'),
-        &["begin", "deadline", "dependency", "immediate", "hold", "no-allocate", "jobid", "het-group"],
-        ALLOCATION,
-    ),
+    later(Some(b'b'), &["begin", "deadline", "dependency", "immediate", "hold", "no-allocate", "jobid"], ALLOCATION),
     later(
         Some(b'C'),
         &[
@@ -287,7 +291,6 @@ pub(super) static OPTIONS: &[Later] = &[
     later(None, &["no-tpu-cluster", "use-parallelism-config", "use-cpu"], ACCELERATE),
     // Planned for rlaunch.
     later(None, &["fold", "exit-code", "show-config", "as"], None),
-    later(None, &["multi-prog", "app", "configfile"], FILE_OF_PROGRAMS),
     later(None, &["tier"], None),
 ];
 

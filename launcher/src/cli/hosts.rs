@@ -188,6 +188,7 @@ mod tests {
             directory: &|| None,
             env: &|_| None,
             groups: &Known::new(&Nobody),
+            turn: &|_| Err(std::io::ErrorKind::Unsupported.into()),
         };
         let words = line.split_whitespace().map(OsBytes::from);
         let query = match parse(words.collect()).map_err(|error| error.render())? {

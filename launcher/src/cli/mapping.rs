@@ -7,13 +7,14 @@
 use super::errors::CliError;
 use super::place::Whole;
 use super::site::Site;
-use super::{Run, values};
+use super::{Program, Run, values};
 use rlaunch_core::bind::{Bind, BindTo, CpuList};
 use rlaunch_core::hostlist::{Entry, Host};
+use rlaunch_core::id::AppIndex;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::map_by::{MapBy, Order};
 use rlaunch_core::place::rankfile::{self, RankfileError};
-use rlaunch_core::place::{AppRequest, By, Layout, RankBy};
+use rlaunch_core::place::{AppRequest, By, Layout, MOST_RANKS, Placement, RankBy};
 use rlaunch_core::topology::Level;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,6 +39,30 @@ pub(super) fn map_by(option: &OsBytes, value: &OsBytes) -> Result<MapBy, CliErro
 }
 
 impl Whole {
+    /// Takes what is for the whole job from the options of its programs: the first one's count for those that have none.
+    ///
+    /// # Errors
+    /// A later program has a mapping to units below a host.
+    pub(super) fn take_common(&mut self, programs: &[Program]) -> Result<(), CliError> {
+        let Some(first) = programs.first() else { return Ok(()) };
+        self.map_by = first.place.map_by.clone().map(|(_, map)| map).unwrap_or_default();
+        self.bind.cores = first.place.cores;
+        let common = self.bind.cores.or(self.map_by.cores);
+        for program in programs {
+            let own = program.place.map_by.as_ref().filter(|(_, map)| *map != self.map_by);
+            if let Some((said, map)) = own
+                && (map.span || !matches!(map.order, Order::Slot | Order::Node | Order::EachHost(_)))
+            {
+                let takes = "slot, node or ppr:N:node for one program of several, with or without :PE=N".into();
+                let hint = Some("units below a host before the first program, for all".into());
+                return Err(CliError::Value { option: said.option.clone(), takes, got: said.value.clone(), hint });
+            }
+            let cores = program.place.cores.or_else(|| own.and_then(|(_, map)| map.cores)).or(common);
+            self.own_cores.push(cores.unwrap_or(1));
+        }
+        Ok(())
+    }
+
     /// The binding of ranks.
     pub(crate) fn bound(&self) -> Bind {
         let Self { bind, map_by, .. } = self;
@@ -50,25 +75,46 @@ impl Whole {
         Bind { to, spread, cores, threads, ..bind.clone() }
     }
 
-    /// The cores of each rank, where a rankfile names them.
-    pub(crate) fn rank_cpus(&self) -> Vec<CpuList> {
+    /// The cores of each rank, where a rankfile names them or programs have different numbers of them.
+    pub(crate) fn rank_cpus(&self, placement: &Placement) -> Vec<CpuList> {
+        let of = |app: AppIndex| self.own_cores.get(app.index()).copied().unwrap_or(1);
+        if self.own_cores.iter().any(|cores| *cores != of(AppIndex::new(0))) {
+            return placement.ranks.iter().map(|rank| CpuList::Next(of(rank.app))).collect();
+        }
         self.listed.iter().flatten().filter_map(|(_, cores)| cores.clone()).collect()
     }
 
     /// The order of hosts.
     pub(super) const fn by(&self) -> By {
-        match self.map_by.order {
-            Order::Node => By::Node,
-            Order::Unit(level) => By::Unit(level),
-            Order::Default
-            | Order::Slot
-            | Order::EachHost(_)
-            | Order::Each(_, _)
-            | Order::Sequence(_)
-            | Order::Rankfile(_)
-            | Order::Cores(_) => By::Slot,
-        }
+        by(&self.map_by)
     }
+}
+
+/// The order of hosts.
+pub(super) const fn by(map_by: &MapBy) -> By {
+    match map_by.order {
+        Order::Node => By::Node,
+        Order::Unit(level) => By::Unit(level),
+        Order::Default
+        | Order::Slot
+        | Order::EachHost(_)
+        | Order::Each(_, _)
+        | Order::Sequence(_)
+        | Order::Rankfile(_)
+        | Order::Cores(_) => By::Slot,
+    }
+}
+
+/// Hosts in the order in which they were named, each as often as it was named.
+fn in_turn(hosts: &[Entry]) -> Vec<Host> {
+    let turns = |(at, entry): (usize, &Entry)| match entry.turns.as_slice() {
+        [] => vec![at],
+        turns => turns.to_vec(),
+    };
+    let mut all: Vec<(usize, &Host)> =
+        hosts.iter().enumerate().flat_map(|one| turns(one).into_iter().map(move |turn| (turn, &one.1.host))).collect();
+    all.sort_by_key(|(turn, _)| *turn);
+    all.into_iter().map(|(_, host)| host.clone()).collect()
 }
 
 impl Run {
@@ -125,7 +171,10 @@ impl Run {
             None => layout.units_here,
         };
         match order {
-            Order::EachHost(each) => apps.iter_mut().for_each(|app| app.ppn = app.ppn.or(Some(*each))),
+            Order::EachHost(each) => {
+                let without = apps.iter_mut().filter(|app| app.map_by.is_none());
+                without.for_each(|app| app.ppn = app.ppn.or(Some(*each)));
+            }
             Order::Each(each, _) => {
                 for app in apps.iter_mut().filter(|app| app.ppn.is_none() && !app.counted) {
                     let own = if app.hosts.is_empty() { named } else { &app.hosts };
@@ -143,9 +192,10 @@ impl Run {
                 layout.slots_per_rank = 1;
             }
             Order::Sequence(None) if !named.is_empty() => {
-                let often = |entry: &Entry| std::iter::repeat_n(entry.host.clone(), entry.named.max(1) as usize);
-                layout.listed = Some(named.iter().flat_map(often).collect());
+                let of = |app: &AppRequest| in_turn(&app.hosts).into_iter().take(app.n.unwrap_or(u32::MAX) as usize);
+                layout.listed = Some(apps.iter().flat_map(of).collect());
             }
+            Order::Default if self.leaves_order_to_scheduler() => layout.listed = self.scheduled(apps),
             Order::Default
             | Order::Slot
             | Order::Node
@@ -169,6 +219,21 @@ impl Run {
             }
         }
         Ok(layout)
+    }
+
+    /// Whether no option says on which hosts ranks run.
+    fn leaves_order_to_scheduler(&self) -> bool {
+        let is_silent = |program: &Program| program.place.ppn.is_none() && !program.place.names_hosts();
+        let Whole { rank_by, nnodes, .. } = &self.whole;
+        rank_by.is_none() && nnodes.is_none() && self.programs.iter().all(is_silent)
+    }
+
+    /// The host of each rank in the order that the user has asked the scheduler for. Ranks beyond its tasks begin again at the first.
+    fn scheduled(&self, apps: &[AppRequest]) -> Option<Vec<Host>> {
+        let tasks = self.in_allocation.as_ref()?.allocation.sequence()?;
+        let ranks = apps.iter().filter_map(|app| app.n).fold(0u32, u32::saturating_add).min(MOST_RANKS);
+        let length = tasks.len().max(ranks as usize);
+        Some(tasks.into_iter().cycle().take(length).collect())
     }
 
     /// The units of other hosts: they are asked.

@@ -24,6 +24,7 @@ mod place;
 mod plan;
 mod planned_options;
 mod pool;
+mod program_files;
 mod python;
 mod query;
 mod reach;
@@ -53,6 +54,7 @@ pub(crate) use output_options::{Events, Style, Verbosity, When};
 pub(crate) use place::Whole;
 pub(crate) use plan::Plan;
 pub(crate) use pool::{PoolChoice, PoolCommand, PoolExec, PoolUp, PoolVerb, exec as pool_exec, is_exec};
+pub(crate) use program_files::{NO_FILES, Read};
 pub(crate) use query::{Action, Request};
 pub(crate) use reach::Reach;
 pub(crate) use report::{Picture, ReportRequest};
@@ -68,10 +70,12 @@ use rlaunch_core::hooks::Wanted;
 use rlaunch_core::master_store::{Asked, Guard};
 use rlaunch_core::nearest;
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::Note;
 use rlaunch_core::restarts::Restarts;
 use rlaunch_core::spec::{Contain, OnFailure, StdinPlan};
 use rlaunch_core::time::Span;
 use rlaunch_core::warnings::WarningPlan;
+use rlaunch_sys::slots::Turn;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use table::Id;
@@ -145,6 +149,10 @@ pub(crate) struct Run {
     pub(crate) reach: Reach,
     /// The scheduler's allocation, if the job uses it.
     pub(crate) in_allocation: Option<InAllocation>,
+    /// The turn to choose slots there.
+    pub(crate) turn: Option<Turn>,
+    /// The note about other jobs there.
+    beside: Option<Note>,
     /// `--master-store`.
     pub(crate) master_store: Asked,
     /// The restart options.
@@ -178,7 +186,7 @@ pub(crate) struct Program {
     pub(crate) wdir: Option<OsBytes>,
     /// `--name`.
     pub(crate) name: Option<OsBytes>,
-    /// `-genv` and `-x`, in their order.
+    /// `-genv` of all programs, then `-x` and `-env`, in their order.
     pub(crate) exports: Vec<Export>,
     /// Its placement options.
     pub(crate) place: place::Own,
@@ -262,7 +270,7 @@ pub(crate) fn command_like(word: &[u8]) -> Option<&'static str> {
 ///
 /// # Errors
 /// It is not one, or asks for what this version does not do; nothing was started.
-pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, CliError> {
+pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>, read: Read<'_>) -> Result<Command, CliError> {
     let mut words: Vec<OsBytes> = args.into_iter().map(|word| OsBytes::new(word.into_vec())).collect();
     let first = words.first().ok_or(CliError::Nothing)?;
     let (long_form, map) = (first.as_slice() == b"run", first.as_slice() == b"map");
@@ -270,10 +278,10 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>) -> Result<Command, Cli
         b"run" | b"map" => {
             words.remove(0);
         }
-        name if commands::by_name(name).is_some() => return without_program(words, env),
+        name if commands::by_name(name).is_some() => return without_program(words, env, read),
         _ => errors::refuse_command(first)?,
     }
-    let mut parts = if map { programs_of_map(words)? } else { programs(words, long_form)? };
+    let mut parts = if map { programs_of_map(words, read)? } else { programs(words, long_form, read)? };
     if !long_form && !map {
         refuse_late_command(parts.first(), env)?;
     }
@@ -339,13 +347,13 @@ fn refuse_late_command(part: Option<&scan::Words>, env: Lookup<'_>) -> Result<()
 }
 
 /// A command whose words are no program.
-fn without_program(mut words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, CliError> {
+fn without_program(mut words: Vec<OsBytes>, env: Lookup<'_>, read: Read<'_>) -> Result<Command, CliError> {
     match words.remove(0).as_slice() {
         b"hosts" => hosts::parse(words),
         b"store" => query::parse(words),
         b"doctor" => doctor::parse(words, env),
         b"pool" => pool::parse(words),
-        b"clean" => clean(words, env),
+        b"clean" => clean(words, env, read),
         b"assign" => assign::parse(words),
         b"report" => report::parse(words),
         b"completions" => shells::parse(words),
@@ -378,11 +386,11 @@ fn version(words: Vec<OsBytes>) -> Result<Command, CliError> {
 }
 
 /// `rlaunch clean`: a job that frees devices before its processes start.
-fn clean(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, CliError> {
+fn clean(words: Vec<OsBytes>, env: Lookup<'_>, read: Read<'_>) -> Result<Command, CliError> {
     match devices::clean(words, env)? {
         devices::Clean::Help(text) => Ok(Command::Help(text)),
         devices::Clean::Job { words, is_trial } => {
-            let mut run = Box::new(collect(programs(words, true)?, env)?);
+            let mut run = Box::new(collect(programs(words, true, read)?, env)?);
             run.devices.is_trial = is_trial;
             // Hosts are freed one by one.
             run.whole.allow_partial = true;
@@ -393,11 +401,20 @@ fn clean(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, CliError> {
 }
 
 /// The programs of a command line: a word `:` begins another, except behind `run --`.
-fn programs(words: Vec<OsBytes>, long_form: bool) -> Result<Vec<scan::Words>, CliError> {
+fn programs(words: Vec<OsBytes>, long_form: bool, read: Read<'_>) -> Result<Vec<scan::Words>, CliError> {
     let mut parts = Vec::new();
     let mut rest = Some(words);
     while let Some(words) = rest.take() {
         let mut part = scan::split(words.into_iter())?;
+        if let Some(programs) = program_files::programs_of(&mut part, read)? {
+            for words in programs {
+                let mut next = scan::split(words.into_iter())?;
+                next.given.splice(0..0, part.given.drain(..));
+                next.same.append(&mut part.same);
+                parts.push(next);
+            }
+            break;
+        }
         let first = parts.is_empty();
         if !(first && long_form && part.after_dashes)
             && let Some(colon) = part.argv.iter().position(|word| word.as_slice() == b":")
@@ -412,15 +429,15 @@ fn programs(words: Vec<OsBytes>, long_form: bool) -> Result<Vec<scan::Words>, Cl
 }
 
 /// The programs of `rlaunch map`, which has a short name for `--report-bindings`. A job has none: its `--bind` would look like `--bind-to`.
-fn programs_of_map(mut words: Vec<OsBytes>) -> Result<Vec<scan::Words>, CliError> {
-    let read = programs(words.clone(), false);
-    let is_short = matches!(&read, Err(CliError::Unknown { option, .. }) if option.as_slice() == b"--bind");
+fn programs_of_map(mut words: Vec<OsBytes>, read: Read<'_>) -> Result<Vec<scan::Words>, CliError> {
+    let first = programs(words.clone(), false, read);
+    let is_short = matches!(&first, Err(CliError::Unknown { option, .. }) if option.as_slice() == b"--bind");
     match words.iter_mut().find(|word| is_short && word.as_slice() == b"--bind") {
         Some(word) => {
             *word = "--report-bindings".into();
-            programs(words, false)
+            programs(words, false, read)
         }
-        None => read,
+        None => first,
     }
 }
 
@@ -578,6 +595,8 @@ impl Wide {
             lease: reach.lease(),
             reach: reach.reach(),
             in_allocation: None,
+            turn: None,
+            beside: None,
             master_store: store.master_store,
             store_guard: store.guard,
             framework: store.framework,
@@ -665,9 +684,14 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
             python.fill(env);
         }
         let run::Args { n, wdir, name, world } = what;
-        let exports = wide.torch.exports().into_iter().chain(shared.iter().cloned()).chain(variables.exports).collect();
+        let exports = variables.exports;
         programs.push(Program { n, argv: part.argv, wdir, name, exports, place: own, python, world });
         shared.extend(variables.shared);
     }
+    let shared: Vec<Export> = wide.torch.exports().into_iter().chain(shared).collect();
+    for program in &mut programs {
+        program.exports.splice(0..0, shared.iter().cloned());
+    }
+    wide.whole.take_common(&programs)?;
     wide.into_run(programs, variables_used, Seen { same, torchrun }, env)
 }

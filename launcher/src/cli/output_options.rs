@@ -67,8 +67,9 @@ pub(super) const GROUP: Group = Group {
             brief: "write the output of ranks to FILE, as srun does",
             more: &[
                 "%t rank, %N host, %n index of the host, %j job, %3t",
-                "three digits. With %t, %N or %n each host writes its",
-                "own. none: nowhere. Standard error too, without -e.",
+                "three digits; %x, %A, %a, %u, %s, %J. With %t, %N",
+                "or %n each host writes its own. none: nowhere.",
+                "Standard error too, without -e.",
             ],
         },
         Row {

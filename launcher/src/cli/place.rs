@@ -199,7 +199,11 @@ pub(super) const GROUP: Group = Group {
             names: &["cpus-per-rank", "cpus-per-task", "cpus-per-proc"],
             takes: Takes::One("N"),
             brief: "bind each rank to N cores of its own",
-            more: &["Open MPI's -c is -n here.", "More: docs/reference/binding.md."],
+            more: &[
+                "A later program may have another N.",
+                "Open MPI's -c is -n here.",
+                "More: docs/reference/binding.md.",
+            ],
         },
         Row {
             id: Id::Place(Opt::BindTo),
@@ -279,6 +283,10 @@ pub(crate) struct Own {
     pub(crate) files: Vec<Said>,
     /// `--ppn`.
     pub(crate) ppn: Option<PerNode>,
+    /// `--cpus-per-rank`.
+    pub(super) cores: Option<u32>,
+    /// `--map-by`.
+    pub(super) map_by: Option<(Said, MapBy)>,
     /// The hosts that a pool has given.
     pub(crate) granted: Vec<Entry>,
 }
@@ -292,8 +300,10 @@ pub(crate) struct Whole {
     pub(crate) min_hosts: Option<u32>,
     /// `--gpus-per-rank`.
     pub(crate) gpus: Option<u32>,
-    /// `--map-by`.
+    /// `--map-by` of the first program.
     pub(crate) map_by: MapBy,
+    /// The cores of each rank of each program.
+    pub(super) own_cores: Vec<u32>,
     /// The file that it names, once it was read.
     pub(super) listed: Option<Listed>,
     /// `--rank-by`.
@@ -313,7 +323,7 @@ pub(crate) struct Whole {
 impl Opt {
     /// Whether each program has its own.
     pub(super) const fn is_own(self) -> bool {
-        self.names_hosts() || matches!(self, Self::PerNode)
+        self.names_hosts() || matches!(self, Self::PerNode | Self::MapBy | Self::CpusPerRank)
     }
 
     /// Whether it says which hosts there are.
@@ -341,10 +351,14 @@ impl Own {
             }
             Opt::Hostfile => self.files.push(said),
             Opt::PerNode => self.ppn = Some(per_node(&said.option, &said.value)?),
+            Opt::CpusPerRank => self.cores = Some(values::count(&said.option, &said.value, binding::MOST_CORES)?),
+            Opt::MapBy => {
+                let map_by = mapping::map_by(&said.option, &said.value)?;
+                self.map_by = Some((said, map_by));
+            }
             Opt::Nodes
             | Opt::MinHosts
             | Opt::Gpus
-            | Opt::MapBy
             | Opt::RankBy
             | Opt::Slices
             | Opt::SpareSlices
@@ -353,7 +367,6 @@ impl Own {
             | Opt::Discover
             | Opt::Strict
             | Opt::AllowPartial
-            | Opt::CpusPerRank
             | Opt::BindTo
             | Opt::ReportBindings
             | Opt::DryRun
@@ -389,7 +402,6 @@ impl Whole {
             Opt::Nodes => self.nnodes = Some(nodes(spelled, value)?),
             Opt::MinHosts => self.min_hosts = Some(values::count(spelled, value, MOST_RANKS)?),
             Opt::Gpus => self.gpus = Some(values::count(spelled, value, MOST_RANKS)?),
-            Opt::MapBy => self.map_by = mapping::map_by(spelled, value)?,
             Opt::RankBy => self.rank_by = Some(values::choice(spelled, value, &mapping::RANK_BY)?),
             Opt::Slices => self.slices.take_sizes(spelled, value)?,
             Opt::SpareSlices => self.slices.take_spares(spelled, value)?,
@@ -398,12 +410,11 @@ impl Whole {
             Opt::Discover => self.slices.take_discover(spelled, value)?,
             Opt::Strict => self.strict = true,
             Opt::AllowPartial => self.allow_partial = true,
-            Opt::CpusPerRank => self.bind.cores = Some(values::count(spelled, value, binding::MOST_CORES)?),
             Opt::BindTo => self.bind.to = binding::bind_to(spelled, value)?,
             Opt::ReportBindings => self.bind.report = true,
             Opt::DryRun => self.dry_run = true,
             Opt::Json => self.json = true,
-            Opt::Hosts | Opt::Hostfile | Opt::PerNode => {}
+            Opt::Hosts | Opt::Hostfile | Opt::PerNode | Opt::MapBy | Opt::CpusPerRank => {}
         }
         Ok(())
     }

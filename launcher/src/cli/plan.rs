@@ -16,6 +16,7 @@ use rlaunch_core::place::Placement;
 use rlaunch_core::restarts::Restarts;
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role, StdinPlan};
 use rlaunch_core::template;
+use rlaunch_sys::slots::Turn;
 use std::sync::Arc;
 
 /// A job, ready for the job machine.
@@ -27,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) reach: Reach,
     /// Whether MPI libraries are served.
     pub(crate) mpi: Mpi,
+    /// The turn to choose slots of an allocation.
+    pub(crate) turn: Option<Turn>,
     /// The command that prints the hosts that there are; empty: there is none.
     pub(crate) discover: OsBytes,
     /// Commands at restarts and at the end.
@@ -71,6 +74,7 @@ impl Run {
         let restarts = Restarts { preempt: self.preempt_retries(), ..self.restarts };
         let programs = Programs { all: self.programs, torchrun: self.torchrun, logs };
         let (apps, [absent, given, others]) = programs.with(&caller, &placement);
+        let rank_cpus = self.whole.rank_cpus(&placement);
         let job = JobSpec {
             mpi_library: OsBytes::default(),
             job,
@@ -96,7 +100,7 @@ impl Run {
             jax,
             mpi: self.mpi != Mpi::None,
             gpus,
-            rank_cpus: self.whole.rank_cpus(),
+            rank_cpus,
             bind: self.whole.bound(),
             allow_partial: self.whole.allow_partial,
             slices,
@@ -106,6 +110,7 @@ impl Run {
             job: Arc::new(job),
             mpi: self.mpi,
             hooks: self.hooks,
+            turn: self.turn,
             discover,
             presentation: self.presentation,
             reach: self.reach,
@@ -142,6 +147,14 @@ impl Run {
 }
 
 impl Program {
+    /// The number after a `-n` among the program's own arguments.
+    pub(super) fn passed_on(&self) -> Option<OsBytes> {
+        let pairs = self.argv.iter().zip(self.argv.iter().skip(1)).skip(1);
+        let is_count = |word: &OsBytes| !word.is_empty() && word.iter().all(u8::is_ascii_digit);
+        let found = pairs.clone().find(|(word, n)| matches!(word.as_slice(), b"-n" | b"-np") && is_count(n));
+        found.map(|(_, n)| n.clone())
+    }
+
     pub(super) fn words(&self) -> impl Iterator<Item = &[u8]> {
         self.argv.iter().map(|word| word.as_slice())
     }

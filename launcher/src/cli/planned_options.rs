@@ -1,6 +1,7 @@
 //! Options that other launchers have, or that later versions will have: each gets what to use here, instead of "unknown option".
 
 use super::foreign::{FAMILIES, OPTIONS};
+use rlaunch_core::nearest::nearest;
 
 /// A such option.
 #[derive(Debug)]
@@ -60,6 +61,11 @@ static MEANT: &[(&[&str], &str)] = &[
 /// Our options for a word that is no option here, but easily meant.
 pub(super) fn meant(name: &[u8]) -> Option<&'static str> {
     MEANT.iter().find(|(words, _)| words.iter().any(|word| word.as_bytes() == name)).map(|(_, own)| *own)
+}
+
+/// The same for a mistyped one.
+pub(super) fn nearly_meant(name: &[u8]) -> Option<&'static str> {
+    nearest(name, MEANT.iter().flat_map(|(words, _)| words.iter().copied())).and_then(|word| meant(word.as_bytes()))
 }
 
 static COMMANDS: &[&str] = &["attach", "kill", "logs", "ps", "replay", "top"];

@@ -562,7 +562,7 @@ mod tests {
 
     fn command(line: &str) -> Result<Command, String> {
         let args = line.split_whitespace().map(OsString::from).collect();
-        super::super::parse(args, &|_| None).map_err(|error| error.render())
+        super::super::parse(args, &|_| None, super::super::NO_FILES).map_err(|error| error.render())
     }
 
     fn refused(line: &str) -> String {

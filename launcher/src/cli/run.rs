@@ -17,6 +17,8 @@ pub(super) enum Opt {
     Share,
     Tied,
     Lead,
+    Programs,
+    MultiProg,
 }
 
 pub(super) const GROUP: Group = Group {
@@ -79,6 +81,22 @@ pub(super) const GROUP: Group = Group {
             brief: "end the job with this program, and with its code",
             more: &["Others get SIGTERM, and SIGKILL after --grace."],
         },
+        Row {
+            id: Id::Run(Opt::Programs),
+            short: None,
+            names: &["configfile", "app"],
+            takes: Takes::One("FILE"),
+            brief: "programs from a file: a line for each, as before ':'",
+            more: &[],
+        },
+        Row {
+            id: Id::Run(Opt::MultiProg),
+            short: None,
+            names: &["multi-prog"],
+            takes: Takes::Nothing,
+            brief: "PROGRAM is srun's file: 0-2,4 PROGRAM ARGS",
+            more: &["In ARGS %t is the rank, %o its number in the line."],
+        },
     ],
 };
 
@@ -111,6 +129,8 @@ impl Args {
                 let tied = values::count(&given.spelled, &given.value, MOST_RANKS)?;
                 self.world.tied = Some((given.spelled, tied));
             }
+            // The words of the file are in their place already.
+            Opt::Programs | Opt::MultiProg => {}
             Opt::Lead => self.world.lead = Some(given.spelled),
             Opt::Name => self.name = Some(given.value),
         }

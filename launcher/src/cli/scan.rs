@@ -57,6 +57,15 @@ fn after_odd_dash(word: &[u8]) -> Option<&str> {
         .strip_prefix(['\u{2010}', '\u{2011}', '\u{2012}', '\u{2013}', '\u{2014}', '\u{2212}'])
 }
 
+/// Passes over the value of an option that is not ours: a word between it and another option, which is no path.
+fn skip_value(has_value: bool, rest: &mut IntoIter<OsBytes>) {
+    let mut words = rest.as_slice().iter();
+    let is_value = |word: &OsBytes| !word.starts_with(b"-") && !word.contains(&b'/');
+    if !has_value && words.next().is_some_and(is_value) && words.next().is_some_and(|word| word.starts_with(b"-")) {
+        rest.next();
+    }
+}
+
 impl Words {
     const fn of(table: &'static Table) -> Self {
         Self { table, given: Vec::new(), argv: Vec::new(), same: Vec::new(), after_dashes: false }
@@ -64,28 +73,45 @@ impl Words {
 
     /// `program`: the first word that is none of ours ends them.
     fn read(mut self, mut rest: IntoIter<OsBytes>, program: bool) -> Result<Self, CliError> {
+        let mut refused = Vec::new();
         while let Some(word) = rest.next() {
-            match word.as_slice() {
+            let has_value = word.contains(&b'=');
+            let taken = match word.as_slice() {
                 b"--" => {
                     self.after_dashes = true;
                     break;
                 }
-                [b'-', b'-', long @ ..] => self.named(&word, long, &mut rest)?,
-                [b'-', first, more @ ..] => self.dashed(&word, *first, more, &mut rest)?,
-                text => {
-                    if let Some(rest) = after_odd_dash(text) {
-                        return Err(CliError::no_dash(&word, rest));
-                    }
+                [b'-', b'-', long @ ..] => self.named(&word, long, &mut rest),
+                [b'-', first, more @ ..] => self.dashed(&word, *first, more, &mut rest),
+                text if let Some(rest) = after_odd_dash(text) => Err(CliError::no_dash(&word, rest)),
+                _ => {
                     self.argv.reserve(rest.len() + 1);
                     self.argv.push(word);
                     if program {
                         break;
                     }
+                    Ok(())
+                }
+            };
+            match taken {
+                Ok(()) => {}
+                // All such options of a line are worth one answer.
+                Err(error @ (CliError::NotYet { .. } | CliError::AmbiguousN { .. })) => {
+                    skip_value(has_value, &mut rest);
+                    refused.push(error);
+                }
+                Err(error) => {
+                    refused.push(error);
+                    break;
                 }
             }
         }
         self.argv.extend(rest);
-        Ok(self)
+        match refused.len() {
+            0 => Ok(self),
+            1 => refused.pop().map_or(Ok(self), Err),
+            _ => Err(CliError::Several(refused)),
+        }
     }
 
     /// The error for an option that is not in the table.
@@ -141,11 +167,18 @@ impl Words {
         if word.len() > 1 && !number.is_empty() && self.table.by_name(word).is_some_and(takes_number) {
             return Some(format!("-{} {}", OsBytes::from(word), OsBytes::from(number)));
         }
+        let are_flags = |letters: &[u8]| letters.iter().all(|letter| self.is_flag(*letter));
+        if self.table.is_jobs() && !word.is_empty() && !number.is_empty() && are_flags(word) {
+            return Some(format!("-{} -n {}", OsBytes::from(word), OsBytes::from(number)));
+        }
         let letters = word.get(1..).filter(|letters| !letters.is_empty() && self.table.is_jobs())?;
-        let is_flag = |letter: &u8| self.table.by_letter(*letter).is_some_and(|row| row.takes == Takes::Nothing);
         let number = if number.is_empty() { "N".into() } else { OsBytes::from(number) };
-        (self.table.by_letter(first).is_some_and(takes_number) && letters.iter().all(is_flag))
+        (self.table.by_letter(first).is_some_and(takes_number) && are_flags(letters))
             .then(|| format!("-{} -{} {number}", OsBytes::from(letters), char::from(first)))
+    }
+
+    fn is_flag(&self, letter: u8) -> bool {
+        self.table.by_letter(letter).is_some_and(|row| row.takes == Takes::Nothing)
     }
 
     /// An option in the place of another one's value.

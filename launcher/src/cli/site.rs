@@ -3,14 +3,16 @@
 
 use super::errors::CliError;
 use super::place::{Counted, Own, PerNode, Said};
-use super::{Lookup, Program, Reach, Run};
+use super::{Lookup, Program, Reach, Run, mapping};
 use crate::view::phrases;
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::hostlist::groups::{self, Definition, Ground, GroupFault, GroupName, Groups};
 use rlaunch_core::hostlist::{self, Entry, Host, Outside};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::{self, AppRequest, Here, Placement, Request};
+use rlaunch_core::place::map_by::Order;
+use rlaunch_core::place::{self, AppRequest, Here, Note, Placement, Request};
 use rlaunch_core::topology::Level;
+use rlaunch_sys::slots::Turn;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -44,6 +46,8 @@ pub(crate) struct Site<'a> {
     pub(crate) env: Lookup<'a>,
     /// Groups of hosts.
     pub(crate) groups: &'a Known<'a>,
+    /// The turn to choose slots of an allocation.
+    pub(crate) turn: &'a dyn Fn(&str) -> io::Result<Turn>,
 }
 
 /// Asks hosts what they have, all at a time.
@@ -246,7 +250,10 @@ impl Run {
         let asked = self.ask(&apps, &named, site)?;
         let app = |(program, hosts): (&Program, Vec<Entry>)| {
             let app = site.app(program, hosts, &named, &asked)?;
-            let app = AppRequest { share: self.shares(program), ..app };
+            let map_by = program.place.map_by.as_ref().map(|(_, map)| map);
+            let each = map_by.and_then(|map| if let Order::EachHost(each) = map.order { Some(each) } else { None });
+            let (ppn, map_by) = (app.ppn.or(each), map_by.map(mapping::by));
+            let app = AppRequest { share: self.shares(program), ppn, map_by, ..app };
             Ok(if self.is_one_per_host(program) { AppRequest { ppn: Some(1), ..app } } else { app })
         };
         let mut apps = apps.into_iter().map(app).collect::<Result<Vec<_>, CliError>>()?;
@@ -268,6 +275,10 @@ impl Run {
         placement.notes.extend(notes.into_iter().take(1));
         placement.notes.extend(self.one_per_host(&placement, site));
         placement.notes.extend(super::allocation::without_hosts(self, site));
+        placement.notes.extend(self.beside.clone());
+        placement.notes.extend(self.unread(&placement, site));
+        let one = placement.notes.iter().find_map(|note| if let Note::OneRank(app) = note { Some(*app) } else { None });
+        placement.notes.extend(one.and_then(|app| self.programs.get(app.index())?.passed_on()).map(Note::PassedOn));
         placement.worlds = self.worlds(&placement)?;
         self.check_chips(&placement)?;
         self.by_slices(placement)

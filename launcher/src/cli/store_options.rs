@@ -6,13 +6,13 @@ use super::site::Site;
 use super::table::{Group, Id, Row, Takes};
 use super::{Program, Run};
 use rlaunch_core::env::{Base, Export, base, glob};
-use rlaunch_core::framework::{Framework, Mpi, names_tpu_library, packages};
+use rlaunch_core::framework::{self, Framework, Mpi, names_tpu_library, packages};
 use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan};
 use rlaunch_core::id::WorldId;
 use rlaunch_core::master_store::{self, Asked, Facts, Given as Chosen, Guard, Holder, Sign};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
-use rlaunch_core::place::Placement;
+use rlaunch_core::place::{Note, Placement};
 use std::net::IpAddr;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,6 +178,28 @@ impl Run {
         let is_cleaned = self.presentation.cleans || matches!(clean, CleanPolicy::Own | CleanPolicy::All);
         let is_asked = kind != DeviceKind::Auto || is_cleaned;
         !(is_asked || self.framework == Framework::Jax || caller.iter().any(is_set) || self.programs.iter().any(names))
+    }
+
+    /// The note about a file of accelerate that sets something for the program of rank 0.
+    pub(super) fn unread(&self, placement: &Placement, site: &Site<'_>) -> Option<Note> {
+        let under = |name: &str, below: &str| {
+            let path = (site.env)(name).filter(|path| !path.is_empty())?.into_string().ok()?;
+            Some(format!("{path}/{below}"))
+        };
+        let home = under("HF_HOME", "")
+            .or_else(|| under("XDG_CACHE_HOME", "huggingface/"))
+            .or_else(|| under("HOME", ".cache/huggingface/"))?;
+        let file = format!("{home}accelerate/default_config.yaml");
+        if !(site.is_file)(&file.as_str().into()) {
+            return None;
+        }
+        let first = self.first(placement)?;
+        let given =
+            |name: &str| (site.env)(name).is_some() || first.exports.iter().any(|own| names(own, name.as_bytes()));
+        let text = (site.read)(&file.as_str().into()).ok()?;
+        let settings: Vec<&str> = framework::accelerate(&String::from_utf8_lossy(&text), given).collect();
+        let is_used = || script(first, site).is_some_and(|text| framework::imports(&text, b"accelerate"));
+        (!settings.is_empty() && is_used()).then(|| Note::Unread { file, settings: settings.join(", ") })
     }
 
     /// The user's choice of the rendezvous.

@@ -109,7 +109,10 @@ impl Row {
     /// value and counts once; those that set variables are variables already.
     pub(super) fn variable(&self) -> Option<String> {
         // RLAUNCH_GROUP is a variable of ranks: a rank that starts a job must not make it a group.
-        let has_none = matches!(self.id, Id::Env(_) | Id::Run(run::Opt::Group | run::Opt::Share | run::Opt::Tied));
+        let has_none = matches!(
+            self.id,
+            Id::Env(_) | Id::Run(run::Opt::Group | run::Opt::Share | run::Opt::Tied | run::Opt::Programs)
+        );
         let one = matches!(self.takes, Takes::One(_) | Takes::Maybe(_)) && !has_none;
         let name = self.names.first().filter(|_| one)?;
         Some(format!("RLAUNCH_{}", name.replace('-', "_").to_ascii_uppercase()))

@@ -2,6 +2,7 @@
 
 mod allocation;
 mod place;
+mod programs;
 mod reach;
 mod reference;
 mod refused;
@@ -30,7 +31,11 @@ fn words(line: &str) -> Vec<OsString> {
 
 fn with(line: &str, variables: &[(&str, &str)]) -> Result<Command, super::CliError> {
     let env = |name: &str| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| OsString::from(*value));
-    parse(words(line), &env)
+    let found = |path: &OsBytes| FILES.iter().find(|(name, _)| path.as_slice() == name.as_bytes());
+    let read = |path: &OsBytes| {
+        found(path).map(|(_, text)| text.as_bytes().to_vec()).ok_or(std::io::Error::from_raw_os_error(2))
+    };
+    parse(words(line), &env, &read)
 }
 
 pub(super) fn run_with(line: &str, variables: &[(&str, &str)]) -> Run {
@@ -59,7 +64,7 @@ fn argv(run: &Run) -> Vec<String> {
 }
 
 /// A machine with two processors, on which these files exist.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 9] = [
     (
         "slices",
         "node[4-5] slice=c id=0 devices=4\nnode[0-1] slice=a id=0 devices=4\nnode3 slice=b id=1 devices=4\nnode2 slice=b id=0 devices=4\n",
@@ -67,6 +72,10 @@ const FILES: [(&str, &str); 5] = [
     ("uneven", "node[0-1] slice=a id=0 devices=4\nnode2 slice=b id=0 devices=4\n"),
     ("hosts", "a slots=2\nb slots=2 # two\n"),
     ("broken", "a slots=2\nb slots=four\n"),
+    ("conf", "-n 1 echo ping 20\n\n# second\n-n 2 -x A=1 echo 'pong pong'\n"),
+    ("multi", "0-1,3 echo one %o\n2 two\n"),
+    ("faults", "a slots=two\nb slots=2\n\nc slots=3 foo=1\n"),
+    ("turns", "a\nb\na\nb\n"),
     ("twice", "a slots=2\n\na slots=4\n"),
 ];
 
@@ -90,6 +99,7 @@ fn at_site_with<T>(variables: &[(&str, &str)], gpus: Option<u32>, ask: impl FnOn
         directory: &|| Some("/home/u".into()),
         env: &|name| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| OsString::from(value)),
         groups: &Known::new(&Nobody),
+        turn: &|_| Err(std::io::ErrorKind::Unsupported.into()),
     })
 }
 
@@ -252,7 +262,7 @@ fn every_error_has_its_text() {
 #[test]
 fn a_message_shows_no_control_bytes_and_no_novel() {
     let bytes = |word: &[u8]| OsString::from_vec(word.to_vec());
-    let shown = |args: Vec<OsString>| parse(args, &|_| None).unwrap_err().render();
+    let shown = |args: Vec<OsString>| parse(args, &|_| None, super::NO_FILES).unwrap_err().render();
     let escape = shown(vec!["-n".into(), bytes(b"\x1b[2J\xff"), "./a".into()]);
     assert!(escape.starts_with("error: -n takes a whole number above 0, got '\\u{1b}[2J\\xff'\n"), "{escape}");
     let long = shown(vec!["-n".into(), "9".repeat(300_000).into(), "./a".into()]);
@@ -289,7 +299,9 @@ fn the_programs_words_are_its_own() {
     assert_eq!(argv(&run("a a:b :c")), ["a", "a:b", ":c"]);
     assert_eq!(argv(&run("-")), ["-"]);
     let odd = OsString::from_vec(b"\xff\xfe".to_vec());
-    let Ok(Command::Run(run)) = parse(vec![odd.clone(), odd.clone(), "".into()], &|_| None) else { panic!() };
+    let Ok(Command::Run(run)) = parse(vec![odd.clone(), odd.clone(), "".into()], &|_| None, super::NO_FILES) else {
+        panic!()
+    };
     assert_eq!(sole(&run).argv, [OsBytes::from(&b"\xff\xfe"[..]), OsBytes::from(&b"\xff\xfe"[..]), OsBytes::default()]);
 }
 
@@ -327,13 +339,13 @@ fn environment_options() {
     assert_eq!(
         sole(&run).exports,
         [
+            set("E", "5"),
+            set("G", "-1"),
             Export::Take("A".into()),
             set("B", "1"),
             set("C", "x=y,z"),
             Export::Glob("D*".into()),
-            set("E", "5"),
             Export::Take("F".into()),
-            set("G", "-1"),
         ]
     );
     assert_eq!(argv(&run), ["a"]);
@@ -420,16 +432,20 @@ fn clap_spellings_are_accepted() {
     }
     assert_eq!(sole(&run("-x A=b=c a")).exports.len(), 1);
     assert_eq!(sole(&run("-env A 1 a")).exports, sole(&run("-genv A 1 a")).exports, "Hydra's takes two words");
+    let exports = |line: &str| run(line).programs.iter().map(|program| program.exports.len()).collect::<Vec<_>>();
+    assert_eq!((exports("-env A 1 a : b"), exports("-genv A 1 a : b")), (vec![1, 0], vec![1, 1]));
+    assert_eq!(exports("a : -genv A 1 b"), [1, 1], "Hydra's -genv is for the programs before it too");
     assert_eq!(sole(&run("--env A a")).exports, [Export::Take("A".into())]);
 }
 
 #[test]
 fn every_variable_that_is_read_is_registered() {
     let asked = std::cell::RefCell::new(BTreeSet::new());
-    let command = parse(words("a"), &|name| {
+    let ask = |name: &str| {
         asked.borrow_mut().insert(name.to_owned());
         None
-    });
+    };
+    let command = parse(words("a"), &ask, super::NO_FILES);
     assert!(command.is_ok() && asked.borrow().len() >= 18);
     for name in asked.borrow().iter() {
         let role = rlaunch_core::env::lookup(name.as_bytes()).map(|var| var.role);

@@ -6,6 +6,7 @@
 use super::ledger::Ledger;
 use super::sink::Sink;
 use crate::cli::Events;
+use crate::directory::NoFiles;
 use anyhow::Context as _;
 use rlaunch_core::errno::EPIPE;
 use rlaunch_core::events::{Record, What, line};
@@ -87,7 +88,7 @@ fn open(target: &Events) -> anyhow::Result<OwnedFd> {
     match target {
         Events::File(path) => {
             let name = std::ffi::OsStr::from_bytes(path);
-            let file = std::fs::File::create(name).with_context(|| format!("cannot write the event log {path}"))?;
+            let file = std::fs::File::create(name).map_err(|error| NoFiles::named(path, &error))?;
             Ok(file.into())
         }
         Events::Fd(number) => i32::try_from(*number)

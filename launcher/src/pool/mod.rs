@@ -26,7 +26,7 @@ use std::ffi::OsString;
 
 /// Everything behind `rlaunch pool`.
 pub(crate) fn run(args: Vec<OsString>, origin: Origin) -> u8 {
-    let command = match cli::parse(args, &|name| std::env::var_os(name)) {
+    let command = match cli::parse(args, &|name| std::env::var_os(name), cli::NO_FILES) {
         Ok(Command::Pool(command)) => command,
         Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
         Ok(

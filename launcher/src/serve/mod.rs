@@ -87,6 +87,9 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
         Ok(preamble) => preamble,
         Err(error) => return complain(&error.to_string()),
     };
+    if let Some(refused) = phrases::refused_call() {
+        return refuse(&preamble, &refused);
+    }
     if let Err(why) = is_meant(&preamble) {
         return refuse(&preamble, &why);
     }

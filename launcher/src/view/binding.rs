@@ -56,6 +56,7 @@ fn one_cpu(ranks: u32, cpu: u32, online: u32, host: &OsBytes) -> String {
     format!(
         "{ranks} ranks on {host} share CPU {cpu} of {online}: rlaunch may use no other CPU\n  \
          try     a look at taskset and the container's cpuset\n          \
+         in a rank of another rlaunch, --bind-to none or -c N there\n          \
          in Slurm, more CPUs for the allocation or for srun --exact: -c N (--cpus-per-task)"
     )
 }

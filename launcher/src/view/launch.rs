@@ -115,6 +115,14 @@ fn misread(program: &[u8], here: bool) -> Option<String> {
     if program.iter().all(u8::is_ascii_digit) {
         return Some(format!("-n {shown} PROGRAM, if it is the number of ranks"));
     }
+    match program {
+        b"cd" => return Some("--wdir DIR PROGRAM, to start it in another directory".to_owned()),
+        b"launch" | b"start" | b"submit" | b"exec" => return Some("leave it out: rlaunch PROGRAM".to_owned()),
+        b"status" | b"list" | b"restart" | b"stop" | b"cancel" | b"log" | b"config" => {
+            return Some(format!("./{shown}, if it is your program; rlaunch --help lists the commands"));
+        }
+        _ => {}
+    }
     if matches!(program, b"now" | b"next") {
         return Some(format!("--respawn={shown} PROGRAM, if it is the value of --respawn"));
     }
@@ -168,7 +176,7 @@ pub(super) fn program(error: &SpawnError, place: &Place<'_>) -> (String, Option<
         }
         (ENOEXEC, Found::Empty) => ("is empty".into(), None),
         (ENOEXEC, Found::Nothing | Found::Dir | Found::File) => {
-            ("no program for this machine, nor a script that begins with #!".into(), None)
+            ("no program for this machine, nor a script that begins with #!".into(), Some(by_its_language(&error.path)))
         }
         (errno, Found::Nothing | Found::Dir | Found::Empty | Found::File) => {
             let elsewhere = matches!(place, Place::There(_)).then(|| ELSEWHERE.to_owned());
@@ -192,7 +200,7 @@ fn no_interpreter(error: &SpawnError, place: &Place<'_>) -> (String, Option<Stri
             format!("its lines end with CR LF, so its interpreter would be {}\\r", Visible(plain)),
             Some(format!("sed -i 's/\\r$//' {}", quoted(&error.path))),
         ),
-        None => (format!("its interpreter {name} does not exist"), None),
+        None => (format!("its interpreter {name} does not exist"), Some(by_its_language(&error.path))),
     }
 }
 
@@ -229,6 +237,12 @@ fn elsewhere(path: &[u8]) -> String {
         }
         Some(_) => "--wdir DIR, if it is in another directory".to_owned(),
     }
+}
+
+/// How a script runs whose first line does not help.
+fn by_its_language(path: &[u8]) -> String {
+    let interpreter = if path.ends_with(b".py") { "python3" } else { "sh" };
+    format!("{interpreter} {}   if it is a script", quoted(path))
 }
 
 /// How a file becomes a program.
@@ -290,6 +304,14 @@ mod tests {
             assert_eq!(misread(word.as_bytes(), true), Some(offered));
         }
         assert_eq!(misread(b"./now", true), None);
+    }
+
+    #[test]
+    fn words_of_other_launchers_are_no_mistyped_programs() {
+        for word in ["cd", "launch", "status", "list", "restart", "stop"] {
+            assert!(misread(word.as_bytes(), true).is_some(), "{word}");
+        }
+        assert_eq!(misread(b"statu", true), None);
     }
 
     #[test]

@@ -308,6 +308,11 @@ fn name(placement: &Placement, node: NodeId) -> &str {
     placement.nodes.get(node.index()).map_or("", |node| node.host.name.as_str())
 }
 
+/// Hosts and their ranks, as launchers of one allocation read them of each other.
+pub(crate) fn slots_of(placement: &Placement) -> String {
+    placement.nodes.iter().map(|node| format!("{} {}\n", node.host.name, node.ranks)).collect()
+}
+
 /// Ranks for each processor that are no news: a test on a small machine has as many.
 const USUAL: u32 = 4;
 
@@ -320,6 +325,9 @@ pub(crate) const fn is_news(note: &Note) -> bool {
         | Note::OnePerHost { .. }
         | Note::NoHosts { .. }
         | Note::Undiscovered(_)
+        | Note::PassedOn(_)
+        | Note::Beside { .. }
+        | Note::Unread { .. }
         | Note::FewerSlots { .. } => true,
     }
 }
@@ -331,6 +339,9 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
             format!("rlaunch: no -n given for program {}: starting 1 rank of it\n", u64::from(app.get()) + 1)
         }
         Note::OneRank(_) => "rlaunch: no -n given: starting 1 rank\n".into(),
+        Note::PassedOn(n) => format!(
+            "rlaunch: -n {n} stands after the program, which gets it as an argument\n  try     rlaunch -n {n} PROGRAM, if it is the number of ranks\n"
+        ),
         Note::OnePerHost { job, hosts, tasks } => {
             let hosts = if *hosts == 1 { "its host".to_owned() } else { format!("each of its {hosts} hosts") };
             if let Some(tasks) = tasks {
@@ -350,6 +361,14 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
                 Visible(why.as_bytes())
             )
         }
+        Note::Beside { taken, job } => {
+            let slots = phrases::count((*taken).into(), "slot");
+            format!("rlaunch: other jobs of rlaunch have {slots} of {job}; the ranks of this job share them\n")
+        }
+        Note::Unread { file, settings } => format!(
+            "rlaunch: {settings} of {} has no effect: only accelerate launch reads that file\n  try     Accelerator(...) in the script, or -x with the variables that accelerate launch sets\n",
+            Visible(file.as_bytes())
+        ),
         Note::FewerSlots { host, named, given, job } => {
             let given = phrases::count((*given).into(), "slot");
             format!("rlaunch: {job} gives {given} of {host}, and not the {named} that are named\n")

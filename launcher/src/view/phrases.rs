@@ -118,6 +118,16 @@ pub(crate) fn shortage(error: &std::io::Error) -> String {
     }
 }
 
+/// The advice for a refused system call.
+pub(crate) const NEWER_CONTAINER: &str = "a newer container runtime, or its option --security-opt seccomp=unconfined";
+
+/// A system call that rlaunch needs and that is refused on this host.
+pub(crate) fn refused_call() -> Option<String> {
+    let (call, error) = rlaunch_sys::seccomp::refused()?;
+    let why = rlaunch_sys::reason(&error);
+    Some(format!("the system call {call} is refused ({why}), as old seccomp profiles of containers do"))
+}
+
 /// The advice for a limit that was met.
 pub(crate) const fn way_out(errno: i32) -> Option<&'static str> {
     match errno {

@@ -213,6 +213,10 @@ fn failure(report: &Report, end: &End, (rank, status): (Rank, Status), around: &
     round_messages::fields(&mut block, report);
     block.without(report);
     block.fates("others", report);
+    if is_of_numactl(&facts.tail) {
+        block
+            .field("try", "--bind-to none, if numactl chooses the CPUs: it takes only those that the rank is bound to");
+    }
     tries(&mut block, report, (rank, status), facts.oom_limit.is_some(), store);
     block.exit(end.exit);
     block.text
@@ -236,6 +240,12 @@ fn memory(facts: &Facts, status: Status, peak: Option<&u64>) -> Option<String> {
     let free = format!("{} of {}", phrases::bytes(host.available), phrases::bytes(host.total));
     let load = f64::from(host.load) / 100.0;
     Some(format!("{rank}then free on the host: {free}, {swap}; load {load:.2}"))
+}
+
+/// Whether a rank ended with the usage of numactl, which prints it where a CPU is not one of the process.
+fn is_of_numactl(tail: &[u8]) -> bool {
+    const USAGE: &[u8] = b"--cpunodebind or --physcpubind instead";
+    tail.windows(USAGE.len()).any(|words| words == USAGE)
 }
 
 /// Ways out of the failure, one line each.

@@ -23,7 +23,12 @@ impl Allocation {
             let host = self.host(&entry.host, here).ok_or_else(|| NotAllocated(entry.host.clone()))?;
             let slots = entry.slots.map_or(host.slots, |slots| slots.min(host.slots));
             if taken.insert(host.name.as_str()) {
-                entries.push(Entry { slots: Some(slots), max_slots: entry.max_slots, ..host.entry() });
+                entries.push(Entry {
+                    slots: Some(slots),
+                    max_slots: entry.max_slots,
+                    turns: entry.turns,
+                    ..host.entry()
+                });
             }
         }
         Ok(entries)

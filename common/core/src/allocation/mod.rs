@@ -13,12 +13,14 @@ pub use counts::CountsError;
 pub use slurm_config::SlurmConfig;
 pub use step_layout::{HostStep, StepLayout, task_ids};
 
-use crate::hostlist::{self, Alone, Entry, HostlistError, fold};
+use crate::hostlist::{self, Alone, Entry, Host, HostlistError, fold};
 use crate::os_bytes::Visible;
+use crate::place::MOST_RANKS;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::fmt;
+use core::iter::repeat_n;
 use thiserror::Error;
 
 /// A look at a variable of our environment.
@@ -63,6 +65,20 @@ pub struct Allocation {
     pub tasks_were_asked_for: bool,
     /// The processors that the user has asked for, for each task. `None`: no number, or not the same for all components.
     pub cpus_per_task: Option<u32>,
+    /// The order of its tasks.
+    pub tasks: TaskOrder,
+}
+
+/// The order of tasks that the user has asked the scheduler for (`salloc -m`).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum TaskOrder {
+    /// Host by host.
+    #[default]
+    Block,
+    /// So many on each host in turn.
+    Plane(u32),
+    /// The host of each.
+    Listed(Vec<String>),
 }
 
 /// A host of an allocation.
@@ -84,7 +100,7 @@ impl Allocation {
     /// # Errors
     /// A scheduler's variables contradict each other, or cannot be read.
     pub fn find(env: &Variables<'_>, read: &Files<'_>) -> Result<Option<Self>, AllocationError> {
-        match slurm::find(env)? {
+        match slurm::find(env, read)? {
             Some(found) => Ok(Some(found)),
             None => other_schedulers::find(env, read),
         }
@@ -111,6 +127,45 @@ impl Allocation {
     #[must_use]
     pub fn folded(&self) -> String {
         fold(self.hosts.iter().map(|host| host.name.as_str()))
+    }
+
+    /// The slots without those that jobs have, by lists of a host and its ranks on each line; and how many are taken.
+    #[must_use]
+    pub fn beside(&self, lists: &[String]) -> (Self, u32) {
+        let mut rest = self.clone();
+        let lines = lists.iter().flat_map(|list| list.lines());
+        for (name, ranks) in lines.filter_map(|line| line.rsplit_once(' ')) {
+            let host = rest.hosts.iter_mut().find(|host| host.name == name);
+            host.into_iter().for_each(|host| host.slots = host.slots.saturating_sub(ranks.parse().unwrap_or(0)));
+        }
+        let slots = |all: &Self| all.hosts.iter().fold(0u32, |sum, host| sum.saturating_add(host.slots));
+        let taken = slots(self).saturating_sub(slots(&rest));
+        rest.hosts.retain(|host| host.slots > 0);
+        (rest, taken)
+    }
+
+    /// The host of each task, where the user has asked for another order than host by host.
+    #[must_use]
+    pub fn sequence(&self) -> Option<Vec<Host>> {
+        let mut left: Vec<(&AllocatedHost, u32)> = self.hosts.iter().map(|host| (host, host.slots)).collect();
+        let sum: u64 = left.iter().map(|(_, slots)| u64::from(*slots)).sum();
+        match &self.tasks {
+            TaskOrder::Block => None,
+            TaskOrder::Listed(names) => Some(names.iter().map(|name| Host::named(name)).collect()),
+            TaskOrder::Plane(_) if sum > u64::from(MOST_RANKS) => None,
+            TaskOrder::Plane(plane) => {
+                let mut order = Vec::new();
+                while !left.is_empty() {
+                    left.retain_mut(|(host, slots)| {
+                        let tasks = (*plane).max(1).min(*slots);
+                        order.extend(repeat_n(Host::named(&host.name), tasks as usize));
+                        *slots -= tasks;
+                        *slots > 0
+                    });
+                }
+                Some(order)
+            }
+        }
     }
 
     /// The hosts with their slots, as a hostfile would give them.
@@ -231,6 +286,7 @@ mod tests {
             "/nodes" => Some("n1\nn1\nn2\n\nn3\n".to_string()),
             "/odd" => Some("n1 n2\n".to_string()),
             "/pe-odd" => Some("a1 4 all.q@a1 UNDEFINED\na2 two all.q@a2 <NULL>\n".to_string()),
+            "/tasks" => Some("n2\nn1\n# none\nn2\n".to_string()),
             "/pe" => Some("a1 4 all.q@a1 UNDEFINED\na2 2 all.q@a2 <NULL>\n".to_string()),
             _ => None,
         };

@@ -1,6 +1,6 @@
 //! PBS, LSF and Grid Engine: hosts and slots only.
 
-use super::{AllocatedHost, Allocation, AllocationError, Files, Scheduler, Variables};
+use super::{AllocatedHost, Allocation, AllocationError, Files, Scheduler, TaskOrder, Variables};
 use crate::hostlist::name;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
@@ -62,7 +62,8 @@ fn of<'a>(
             None => hosts.push(AllocatedHost { name: name.to_string(), slots, cpus: None, component: None }),
         }
     }
-    let found = Allocation { scheduler, job, hosts, tasks_were_asked_for: true, cpus_per_task: None };
+    let found =
+        Allocation { scheduler, job, hosts, tasks_were_asked_for: true, cpus_per_task: None, tasks: TaskOrder::Block };
     Ok((!found.hosts.is_empty()).then_some(found))
 }
 

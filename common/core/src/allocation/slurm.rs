@@ -4,7 +4,7 @@
 //! the plain ones. In a heterogeneous job the plain names are missing, or are those of the first component only.
 
 use super::counts;
-use super::{AllocatedHost, Allocation, AllocationError, Scheduler, Variables, expanded, number};
+use super::{AllocatedHost, Allocation, AllocationError, Files, Scheduler, TaskOrder, Variables, expanded, number};
 use crate::hostlist::MOST_HOSTS;
 use alloc::format;
 use alloc::string::String;
@@ -58,7 +58,7 @@ impl Names {
 }
 
 /// The hosts of the job, or of the step, in which we run.
-pub(super) fn find(env: &Variables<'_>) -> Result<Option<Allocation>, AllocationError> {
+pub(super) fn find(env: &Variables<'_>, read: &Files<'_>) -> Result<Option<Allocation>, AllocationError> {
     let Some(job) = env("SLURM_JOB_ID").filter(|id| !id.is_empty()) else { return Ok(None) };
     let mut components = Vec::new();
     let mut missing = None;
@@ -83,7 +83,27 @@ pub(super) fn find(env: &Variables<'_>) -> Result<Option<Allocation>, Allocation
     let first = per_task.next().flatten();
     let cpus_per_task = first.filter(|_| per_task.all(|other| other == first)).filter(|cpus| *cpus > 0);
     let hosts = components.into_iter().flat_map(|component| component.into_hosts(asked)).collect();
-    Ok(Some(Allocation { scheduler: Scheduler::Slurm, job, hosts, tasks_were_asked_for: asked, cpus_per_task }))
+    let tasks = order(env, read);
+    Ok(Some(Allocation { scheduler: Scheduler::Slurm, job, hosts, tasks_were_asked_for: asked, cpus_per_task, tasks }))
+}
+
+/// The order of `-m`: the word before the first colon is about hosts, the others are about processors.
+fn order(env: &Variables<'_>, read: &Files<'_>) -> TaskOrder {
+    let said = env("SLURM_DISTRIBUTION").unwrap_or_default().to_ascii_lowercase();
+    let word = said.split([':', ',']).next().unwrap_or_default();
+    let plane = || word.strip_prefix("plane=").map(String::from).or_else(|| env("SLURM_DIST_PLANESIZE"));
+    let is_name = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    let lines = |text: String| text.lines().map(str::trim).filter(is_name).map(String::from).collect();
+    match word {
+        "cyclic" => TaskOrder::Plane(1),
+        "arbitrary" => env("SLURM_HOSTFILE")
+            .and_then(|path| read(&path))
+            .map_or_else(TaskOrder::default, |text| TaskOrder::Listed(lines(text))),
+        word if word.starts_with("plane") => {
+            plane().and_then(|size| size.parse().ok()).map_or_else(TaskOrder::default, TaskOrder::Plane)
+        }
+        _ => TaskOrder::Block,
+    }
 }
 
 fn sets(env: &Variables<'_>) -> Result<Vec<Names>, AllocationError> {
@@ -388,6 +408,35 @@ mod tests {
         }
         assert!(with("n[0-65536]", "1").contains("more than 65536 hosts"));
         assert!(with("n0", "1(x70000)").contains("65536"), "{}", with("n0", "1(x70000)"));
+    }
+
+    #[test]
+    fn order_of_tasks_is_that_of_the_users_distribution() {
+        let of = |distribution, more| {
+            let hosts = ("SLURM_JOB_NODELIST", "n[1-3]");
+            let vars = [JOB, hosts, ("SLURM_NTASKS", "6"), ("SLURM_TASKS_PER_NODE", "3,2,1"), distribution, more];
+            let sequence = find(&vars).unwrap().unwrap().sequence();
+            sequence.map(|hosts| hosts.iter().map(|host| host.name.clone()).collect::<Vec<_>>().join(" "))
+        };
+        let none = ("", "");
+        for (words, more, expected) in [
+            ("block", none, None),
+            ("*", none, None),
+            ("cyclic", none, Some("n1 n2 n3 n1 n2 n1")),
+            ("cyclic:block,NoPack", none, Some("n1 n2 n3 n1 n2 n1")),
+            ("plane", ("SLURM_DIST_PLANESIZE", "2"), Some("n1 n1 n2 n2 n3 n1")),
+            ("plane=9", none, Some("n1 n1 n1 n2 n2 n3")),
+            ("plane", none, None),
+            ("plane=x", none, None),
+            ("arbitrary", ("SLURM_HOSTFILE", "/tasks"), Some("n2 n1 n2")),
+            ("arbitrary", ("SLURM_HOSTFILE", "/gone"), None),
+        ] {
+            assert_eq!(of(("SLURM_DISTRIBUTION", words), more).as_deref(), expected, "{words}");
+        }
+        let huge =
+            [JOB, ("SLURM_JOB_NODELIST", "n1"), ("SLURM_TASKS_PER_NODE", "4000000000"), ("SLURM_NTASKS", "4000000000")];
+        let found = find(&[huge.as_slice(), &[("SLURM_DISTRIBUTION", "cyclic")]].concat());
+        assert_eq!(found.unwrap().unwrap().sequence(), None);
     }
 
     #[test]

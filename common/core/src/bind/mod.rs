@@ -13,6 +13,8 @@ mod tests;
 pub use bind_error::BindError;
 
 use crate::cpu_set::CpuSet;
+use crate::id::NodeId;
+use crate::place::Placement;
 use crate::topology::{Level, Topology};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -46,6 +48,8 @@ pub enum CpuList {
         /// Its cores.
         cores: Vec<u32>,
     },
+    /// So many cores after those of the ranks before it.
+    Next(u32),
 }
 
 /// How the ranks of a host are spread over its units.
@@ -139,7 +143,12 @@ impl Bind {
         match (&self.to, self.spread, self.cores) {
             (BindTo::None, _, _) => bound(Vec::new()),
             (BindTo::Lists(lists), _, _) => {
-                let masks = lists.iter().map(|list| list.mask(topology)).collect::<Result<Vec<_>, _>>()?;
+                let mut left = self.counted_units(topology);
+                let masks = lists.iter().map(|list| match list {
+                    CpuList::Next(each) => next_of(&mut left, *each).ok_or_else(|| self.too_few(host, *each)),
+                    CpuList::Cpus(_) | CpuList::Cores(_) | CpuList::OfPackage { .. } => list.mask(topology),
+                });
+                let masks = masks.collect::<Result<Vec<_>, _>>()?;
                 bound(masks.into_iter().cycle().take(ranks as usize).collect())
             }
             (BindTo::Share | BindTo::Unit(_), _, Some(each)) => bound(self.packed(host, each)?),
@@ -223,7 +232,7 @@ impl Bind {
         let Host { topology, ranks, .. } = host;
         let unit = self.counted();
         let (size, wanted) = (each.max(1) as usize, ranks as usize);
-        let too_few = || BindError::TooFewCores { each, ranks, has: topology.count(unit), unit };
+        let too_few = || self.too_few(host, each);
         let masks = match self.spread {
             Spread::Deal(place @ (Level::Package | Level::Numa | Level::L3))
             | Spread::Each(_, place @ (Level::Package | Level::Numa | Level::L3)) => {
@@ -252,10 +261,26 @@ impl Bind {
         })
     }
 
+    fn too_few(&self, Host { topology, ranks, .. }: Host<'_>, each: u32) -> BindError {
+        let unit = self.counted();
+        BindError::TooFewCores { each, ranks, has: topology.count(unit), unit }
+    }
+
+    /// The units of a host that `--cpus-per-rank` counts.
+    fn counted_units(&self, topology: &Topology) -> alloc::vec::IntoIter<CpuSet> {
+        topology.units_in(self.counted(), topology.allowed()).into_iter()
+    }
+
     /// The unit that `--cpus-per-rank` counts.
     fn counted(&self) -> Level {
         if self.threads || self.to == BindTo::Unit(Level::Hwthread) { Level::Hwthread } else { Level::Core }
     }
+}
+
+/// The next units; `None`: fewer are left.
+fn next_of(left: &mut alloc::vec::IntoIter<CpuSet>, each: u32) -> Option<CpuSet> {
+    let own: Vec<CpuSet> = left.by_ref().take(each as usize).collect();
+    (own.len() == each as usize).then(|| CpuSet::union(own.iter()))
 }
 
 /// Blocks of so many units side by side, within these CPUs. `None`: there are fewer than are wanted.
@@ -277,6 +302,15 @@ fn around(topology: &Topology, level: Level, cpus: &CpuSet) -> CpuSet {
     all
 }
 
+impl Bind {
+    /// The binding of the ranks of a node, where the CPUs of each rank of the job are listed.
+    #[must_use]
+    pub fn of_node(&self, lists: &[CpuList], placement: &Placement, node: NodeId) -> Self {
+        let own: Vec<CpuList> = placement.ranks_of(node).filter_map(|rank| lists.get(rank.index()).cloned()).collect();
+        if own.is_empty() { self.clone() } else { Self { to: BindTo::Lists(own), ..self.clone() } }
+    }
+}
+
 impl CpuList {
     /// Its CPUs on a host.
     fn mask(&self, topology: &Topology) -> Result<CpuSet, BindError> {
@@ -294,6 +328,8 @@ impl CpuList {
             Ok(mask)
         };
         match self {
+            // Found for all ranks of a host together.
+            Self::Next(_) => Ok(CpuSet::default()),
             Self::Cores(numbers) => pick(topology.all(Level::Core), Level::Core, numbers),
             Self::OfPackage { package, cores } => {
                 let packages = topology.all(Level::Package);

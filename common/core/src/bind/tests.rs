@@ -258,3 +258,13 @@ fn topology_is_read_only_where_it_decides() {
     assert_eq!(least(Bind { task_cpus: Some(2), ..Bind::default() }, 1), Some(0));
     assert_eq!(least(Bind { report: true, ..to(BindTo::None) }, 1), Some(0));
 }
+
+#[test]
+fn ranks_with_other_numbers_of_cores_stand_side_by_side() {
+    let of = |each: &[u32]| {
+        let to = BindTo::Lists(each.iter().map(|each| CpuList::Next(*each)).collect());
+        shown(&Bind { to, ..Bind::default() }, &smt(1, 2, 4), u32::try_from(each.len()).unwrap(), false)
+    };
+    assert_eq!(of(&[1, 1, 2]), "0,8 1,9 2-3,10-11");
+    assert!(of(&[4, 4, 1]).starts_with("3 ranks with 1 core"), "{}", of(&[4, 4, 1]));
+}

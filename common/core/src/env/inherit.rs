@@ -310,7 +310,7 @@ mod tests {
         let caller: [&[u8]; 4] = [b"RANK=7", b"MASTER_PORT=1", b"PMI_RANK=3", b"OMP_NUM_THREADS=6"];
         let base = inherit(&caller, &["MASTER_PORT=9", "PMI_*", "RANK", "FOO=a=b", "GONE", "NO*"]);
         assert_eq!(shown(&base.env), ["RANK=7", "PMI_RANK=3", "OMP_NUM_THREADS=6", "MASTER_PORT=9", "FOO=a=b"]);
-        assert_eq!(shown(&base.pinned), ["RANK", "OMP_NUM_THREADS", "MASTER_PORT"]);
+        assert_eq!(shown(&base.pinned), ["RANK", "PMI_RANK", "OMP_NUM_THREADS", "MASTER_PORT"]);
         assert_eq!(shown(&base.absent), ["GONE", "NO*"]);
     }
 

@@ -385,6 +385,11 @@ mod tests {
             "CUDA_VISIBLE_DEVICES=6,7",
             "HIP_VISIBLE_DEVICES=6,7",
             "JAX_LOCAL_DEVICE_IDS=0,1",
+            "PMI_RANK=4294967295",
+            "PMI_LOCAL_RANK=3",
+            "PMI_SIZE=8",
+            "MV2_COMM_WORLD_RANK=4294967295",
+            "MV2_COMM_WORLD_LOCAL_RANK=3",
             "SLURM_PROCID=4294967295",
             "SLURM_LOCALID=3",
             "SLURM_NODEID=1",
@@ -399,8 +404,9 @@ mod tests {
         }
         let set = entries_of(&Host { jax: false, mpi: None, ..HOST }, &RankVariables { mpi: false, ..SEAT }, &[]);
         assert!(
-            !set.iter()
-                .any(|e| ["PMI", "OMPI_MCA_", "MPIR_", "I_MPI_", "JAX_"].iter().any(|start| e.starts_with(start))),
+            !set.iter().any(|e| ["PMI_ID", "PMI_PORT", "PMIX", "OMPI_MCA_", "MPIR_", "I_MPI_", "JAX_"]
+                .iter()
+                .any(|start| e.starts_with(start))),
             "{set:?}"
         );
     }

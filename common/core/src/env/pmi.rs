@@ -1,6 +1,7 @@
 //! Variables that Hydra (MPICH, Intel MPI, MVAPICH) sets for its ranks beside the PMI conversation itself.
 //!
-//! `PMI_RANK` and `PMI_FD` belong to a descriptor that a rank inherits, and are not set. `PMI_PORT` and `PMI_ID` do the same by a port.
+//! `PMI_FD` names a descriptor that a rank inherits, and is not set. `PMI_PORT` and `PMI_ID` do the same by a port. With them, libraries
+//! do not read `PMI_RANK`. Scripts choose a device or a part by it.
 
 use super::block::{Host, MpiHost, RankVariables, Sink};
 use super::{Anew, Contract, Role, Var};
@@ -21,8 +22,8 @@ pub(super) const fn crowded(name: &'static str, doc: &'static str) -> Var {
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "MPICH, Intel MPI (Hydra, PMI)",
-    about: "Names of Hydra 5.0.2. The descriptors that an outer `mpiexec` passes on do not reach our ranks, so its `PMI_*` names \
-            must not either. With `--mpi none` ranks have no PMI_PORT and what belongs to it.",
+    about: "Names of Hydra 5.0.2. The descriptors that an outer `mpiexec` passes on do not reach our ranks, so its other \
+            `PMI_*` names must not either. With `--mpi none` ranks have no PMI_PORT and what belongs to it.",
     vars: &[
         gone("HYDI_CONTROL_FD"),
         Var {
@@ -45,6 +46,10 @@ pub(super) const CONTRACT: Contract = Contract {
         crowded("MPIR_CVAR_POLLS_BEFORE_YIELD", "`1`, as I_MPI_THREAD_YIELD."),
         set("MPI_LOCALNRANKS", "As LOCAL_WORLD_SIZE.").each_round(),
         set("MPI_LOCALRANKID", "As LOCAL_RANK.").relocal(),
+        set("MV2_COMM_WORLD_LOCAL_RANK", "As LOCAL_RANK, for scripts written for MVAPICH.").relocal(),
+        set("MV2_COMM_WORLD_LOCAL_SIZE", "As LOCAL_WORLD_SIZE.").each_round(),
+        set("MV2_COMM_WORLD_RANK", "As RANK.").each_round(),
+        set("MV2_COMM_WORLD_SIZE", "As WORLD_SIZE.").each_round(),
         gone("PMI_APPNUM"),
         gone("PMI_CONTROL_FD"),
         gone("PMI_CONTROL_PORT"),
@@ -54,10 +59,12 @@ pub(super) const CONTRACT: Contract = Contract {
         set("PMI_ID", "As RANK, with PMI_PORT."),
         gone("PMI_JOBID"),
         gone("PMI_KVS"),
+        set("PMI_LOCAL_RANK", "As LOCAL_RANK, by the name of Cray's launcher.").relocal(),
+        set("PMI_LOCAL_SIZE", "As LOCAL_WORLD_SIZE.").each_round(),
         set("PMI_PORT", "Address and port of 127.0.0.1 at which the agent serves MPI libraries (`--mpi`)."),
         gone("PMI_PROCESS_MAPPING"),
-        gone("PMI_RANK"),
-        set("PMI_SIZE", "As WORLD_SIZE, with PMI_PORT: mpi4py takes its absence for another launcher."),
+        set("PMI_RANK", "As RANK, for scripts: libraries ask the agent.").each_round(),
+        set("PMI_SIZE", "As WORLD_SIZE. mpi4py takes its absence for another launcher.").each_round(),
         set("PMI_SPAWNED", "`1`, if MPI_Comm_spawn has started the rank."),
         gone("PMI_UNIVERSE_SIZE"),
     ],
@@ -65,11 +72,15 @@ pub(super) const CONTRACT: Contract = Contract {
 };
 
 pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
-    out.number("MPI_LOCALNRANKS", host.local_size);
+    for name in ["MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "PMI_LOCAL_SIZE"] {
+        out.number(name, host.local_size);
+    }
+    for name in ["MV2_COMM_WORLD_SIZE", "PMI_SIZE"] {
+        out.number(name, host.world_size);
+    }
     let Some(MpiHost { port, is_crowded, is_spawned, .. }) = host.mpi else { return };
     out.text("PMI_PORT", format!("127.0.0.1:{port}").as_bytes());
     out.number("MPIR_CVAR_PMI_VERSION", 1);
-    out.number("PMI_SIZE", host.world_size);
     if is_spawned {
         out.number("PMI_SPAWNED", 1);
     }
@@ -83,7 +94,12 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
 }
 
 pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
-    out.number("MPI_LOCALRANKID", seat.local_rank.get());
+    for name in ["MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "PMI_LOCAL_RANK"] {
+        out.number(name, seat.local_rank.get());
+    }
+    for name in ["MV2_COMM_WORLD_RANK", "PMI_RANK"] {
+        out.number(name, seat.rank.get());
+    }
     if seat.mpi {
         out.number("PMI_ID", seat.rank.get());
     }

@@ -113,8 +113,10 @@ mod tests {
         let local = [
             "LOCAL_RANK",
             "MPI_LOCALRANKID",
+            "MV2_COMM_WORLD_LOCAL_RANK",
             "OMPI_COMM_WORLD_LOCAL_RANK",
             "OMPI_COMM_WORLD_NODE_RANK",
+            "PMI_LOCAL_RANK",
             "SLURM_LOCALID",
         ];
         assert_eq!(more, local.map(|name| (name.to_string(), true)));

@@ -25,6 +25,9 @@ const KEYS: [(&str, Key); 13] = [
     ("devices", Key::Devices),
 ];
 
+/// Faulty lines of a file that a message shows.
+const MOST_ERRORS: usize = 10;
+
 /// More hosts than any slice has are a typing error.
 const LARGEST_SLICE: u32 = 1 << 16;
 /// More chips than any host has are one, too.
@@ -47,15 +50,23 @@ impl Reader<'_> {
         let source: Arc<str> = name.into();
         self.inside.push(name.into());
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        let mut errors: Vec<HostlistError> = Vec::new();
         for (line, number) in bytes.split(|b| *b == b'\n').zip(1u32..) {
-            let line = list::utf8(&source, line, number)?;
-            let code = line.split_once('#').map_or(line, |(code, _)| code);
-            if !code.trim().is_empty() {
-                self.read_line(&Spot::line(&source, line, number), code)?;
+            let read = list::utf8(&source, line, number).and_then(|line| {
+                let code = line.split_once('#').map_or(line, |(code, _)| code);
+                let is_empty = code.trim().is_empty();
+                if is_empty { Ok(()) } else { self.read_line(&Spot::line(&source, line, number), code) }
+            });
+            errors.extend(read.err());
+            if errors.len() >= MOST_ERRORS {
+                break;
             }
         }
         self.inside.pop();
-        Ok(())
+        let mut errors = errors.into_iter();
+        let Some(mut first) = errors.next() else { return Ok(()) };
+        first.others = errors.collect();
+        Err(first)
     }
 
     /// Hosts, then words about them.

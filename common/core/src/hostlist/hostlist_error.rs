@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
 
 /// Most characters of a line that are shown.
@@ -50,7 +51,7 @@ impl Spot {
     }
 
     pub(super) fn fault(&self, fault: Fault) -> HostlistError {
-        HostlistError { spot: Box::new(self.clone()), fault }
+        HostlistError { spot: Box::new(self.clone()), fault, others: Vec::new() }
     }
 
     /// Whether the lines that show two places are the same.
@@ -95,6 +96,8 @@ pub struct HostlistError {
     spot: Box<Spot>,
     /// The error.
     pub fault: Fault,
+    /// Errors of later lines of a file.
+    pub(super) others: Vec<Self>,
 }
 
 impl HostlistError {
@@ -119,7 +122,10 @@ impl fmt::Display for HostlistError {
             innermost = inner;
         }
         // A group that names itself may be written there as it is here.
-        if innermost.spot.shows_what(&self.spot) { Ok(()) } else { innermost.spot.excerpt(f) }
+        if !innermost.spot.shows_what(&self.spot) {
+            innermost.spot.excerpt(f)?;
+        }
+        self.others.iter().try_for_each(|other| write!(f, "\n{other}"))
     }
 }
 

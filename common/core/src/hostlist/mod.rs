@@ -18,6 +18,7 @@ mod slice_words;
 mod tests;
 
 pub use fold::{fold, fold_in_order};
+pub use groups::words;
 pub use hostlist_error::{Fault, HostlistError, Hosts, Spot};
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -96,6 +97,8 @@ pub struct Entry {
     pub slots: Option<u32>,
     /// How often it was named.
     pub named: u32,
+    /// Where among the names of the list it was named, for `--map-by seq`; empty: once, in the order of the entries.
+    pub turns: Vec<usize>,
     /// How many ranks it never gets more than.
     pub max_slots: Option<u32>,
     /// Its TPU chips, where they are given.
@@ -106,7 +109,7 @@ impl Entry {
     /// A host that was named once, and nothing more.
     #[must_use]
     pub const fn plain(host: Host) -> Self {
-        Self { host, slots: None, named: 1, max_slots: None, chips: None }
+        Self { host, slots: None, named: 1, turns: Vec::new(), max_slots: None, chips: None }
     }
 
     /// Its slots, one where none were given.
@@ -207,6 +210,7 @@ pub fn select(all: &[Entry], chosen: Vec<Entry>) -> Result<Vec<Entry>, Host> {
         for entry in known.iter().filter(|entry| !any_theirs || is_theirs(entry)) {
             let mut entry = Entry::clone(entry);
             entry.slots = choice.slots.or_else(|| Some(entry.slots()));
+            entry.turns.clone_from(&choice.turns);
             entry.host.user = choice.host.user.clone().or(entry.host.user);
             // Two users of one host, of whom the choice makes one; or `a,bob@a`.
             if taken.insert(entry.host.clone()) {
@@ -293,8 +297,8 @@ impl<'a> Reader<'a> {
 
     fn finish(self, name: &str) -> Result<Vec<Entry>, HostlistError> {
         let mut merged = Merged::default();
-        for item in &self.items {
-            merged.add(item)?;
+        for (turn, item) in self.items.iter().enumerate() {
+            merged.add(item, turn)?;
         }
         merged.check_slices(&self.slices)?;
         for entry in &mut merged.entries {
@@ -315,7 +319,7 @@ struct Merged<'a> {
 }
 
 impl<'a> Merged<'a> {
-    fn add(&mut self, item: &'a Item) -> Result<(), HostlistError> {
+    fn add(&mut self, item: &'a Item, turn: usize) -> Result<(), HostlistError> {
         let next = self.entries.len();
         let (at, slots_by, max_by) = self.index.entry(&item.host).or_insert((next, None, None));
         if *at == next {
@@ -346,6 +350,7 @@ impl<'a> Merged<'a> {
             slice_words::check_same(item, chips, other)?;
             entry.chips.get_or_insert_with(|| chips.clone());
         }
+        entry.turns.push(turn);
         let before = entry.slots();
         // A group is a set: it adds nothing to a host that is there already, and a term that names the host counts alone.
         entry.named = entry.named.saturating_add(u32::from(!item.in_group));

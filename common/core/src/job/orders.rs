@@ -3,7 +3,6 @@
 use super::host_leases::patience;
 use super::{Cx, JobAction, Setting};
 use crate::allocation::{HostStep, StepLayout, task_ids};
-use crate::bind::{Bind, BindTo, CpuList};
 use crate::hostlist::{Chips, Host, fold};
 use crate::id::{AppIndex, LocalRank, NodeId, ProcId, Rank, WorldId};
 use crate::master_store::Holder;
@@ -213,7 +212,7 @@ impl Orders {
             has_worlds: self.has_worlds(),
             gpus: self.spec.gpus,
             devices: Box::new(self.spec.devices.clone()),
-            bind: self.bind(node),
+            bind: self.spec.bind.of_node(&self.spec.rank_cpus, &self.spec.placement, node),
             label: self.spec.label.clone(),
             rendezvous: sole.then(|| self.alone(cx.facts.placement())),
             port: if sole || meets { self.port_plan() } else { PortPlan::None },
@@ -258,14 +257,6 @@ impl Orders {
     /// `--allow-partial`
     pub(super) fn allows_partial(&self) -> bool {
         self.spec.allow_partial
-    }
-
-    /// The binding of the ranks of a node. A rankfile's lists are those of its ranks.
-    fn bind(&self, node: NodeId) -> Bind {
-        let JobSpec { placement, bind, rank_cpus, .. } = &*self.spec;
-        let own: Vec<CpuList> =
-            placement.ranks_of(node).filter_map(|rank| rank_cpus.get(rank.index()).cloned()).collect();
-        if own.is_empty() { bind.clone() } else { Bind { to: BindTo::Lists(own), ..bind.clone() } }
     }
 
     /// The rendezvous for all nodes, as the first host is sent it.

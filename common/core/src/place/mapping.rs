@@ -36,12 +36,13 @@ pub(super) fn counts(
     };
     check(n, app, &rows)?;
     // `--nnodes` asks for so many hosts: all of them get ranks, as far as their slots go.
-    let left = match (request.map_by, request.nnodes) {
+    let map_by = app.map_by.unwrap_or(request.map_by);
+    let left = match (map_by, request.nnodes) {
         (By::Unit(_), _) if request.layout.span => deal_units(&mut rows, n),
         (By::Slot | By::Unit(_), None) => fill(&mut rows, n),
         (By::Slot | By::Unit(_), Some(_)) | (By::Node, _) => deal(&mut rows, n, |row| row.free),
     };
-    match request.map_by {
+    match map_by {
         By::Slot | By::Unit(_) => overload(&mut rows, left),
         By::Node => {
             deal(&mut rows, left, |row| row.room);

@@ -28,6 +28,7 @@ pub use worlds::{World, Worlds};
 
 use crate::hostlist::{Chips, Entry, Host};
 use crate::id::{AppIndex, LocalRank, NodeId};
+use crate::os_bytes::OsBytes;
 use crate::topology::Level;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -121,6 +122,8 @@ pub struct AppRequest {
     pub ppn: Option<u32>,
     /// The slots of each host, which all say them, are that: what there is of something was counted on each.
     pub counted: bool,
+    /// Its own `--map-by`; `None`: that of the job.
+    pub map_by: Option<By>,
     /// Its own hosts; empty: those of the other programs, or this machine.
     pub hosts: Vec<Entry>,
     /// The program before it on whose slots it runs (`--share`).
@@ -218,6 +221,8 @@ pub struct RankPlacement {
 pub enum Note {
     /// Nothing said how many ranks there are: one of this program.
     OneRank(AppIndex),
+    /// The same program has `-n` and this number among its own arguments.
+    PassedOn(OsBytes),
     /// Neither the user nor the scheduler has named a number of ranks: one runs on each host.
     OnePerHost {
         /// The scheduler's job, in words.
@@ -247,6 +252,20 @@ pub enum Note {
     },
     /// The first run of the command of `--discover` gave no list, for this reason. The named hosts are used.
     Undiscovered(String),
+    /// Other jobs of rlaunch have slots of the allocation, and the rest is not enough.
+    Beside {
+        /// Slots that they have.
+        taken: u32,
+        /// The scheduler's job, in words.
+        job: String,
+    },
+    /// Settings of a file that another launcher reads for this program.
+    Unread {
+        /// The file.
+        file: String,
+        /// Their names.
+        settings: String,
+    },
     /// A host has more ranks than slots.
     Oversubscribed {
         /// The first such host.
@@ -328,9 +347,9 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
     let mut hosts = Hosts::of(request)?;
     let mut notes = Vec::new();
     let mut seats: Vec<(usize, LocalRank, AppIndex)> = Vec::new();
-    let rank_by = ranking::of(request)?;
     let mut listed = request.layout.listed.as_deref();
     for (app, index) in request.apps.iter().zip((0..).map(AppIndex::new)) {
+        let rank_by = ranking::of(request, app)?;
         if let Some(base) = app.share {
             let shared = worlds::shared(&seats, base, app, index)?;
             seats.extend(shared);

@@ -44,7 +44,7 @@ pub enum PlaceError {
         room: u32,
     },
     /// `-n 9 --nproc-per-node gpu` on hosts with eight.
-    #[error("-n {n} is more than the {room} that the hosts have")]
+    #[error("-n {n} is more than the {room} that --ppn or --map-by ppr counts on the hosts")]
     Counted {
         /// Ranks of the program.
         n: u32,
@@ -100,14 +100,14 @@ pub enum PlaceError {
     /// `--rank-by fill --map-by slot`
     #[error("--rank-by fill and span number the units of hosts, and --map-by names none")]
     NoUnits,
-    /// A file names a host that the job does not have.
-    #[error("the file of --map-by names {host}, and the job does not have that host")]
+    /// A list of the host of each rank names one that the job does not have.
+    #[error("{host} is to have a rank (--map-by or SLURM_HOSTFILE), and the job does not have that host")]
     NotOfTheJob {
         /// Which.
         host: Host,
     },
-    /// A file names fewer ranks than there are.
-    #[error("the file of --map-by has {lines} more rank{} for program {}, which has {n}", plural(*lines), shown(*app))]
+    /// A list of the host of each rank is too short.
+    #[error("--map-by names hosts for {lines} rank{} of program {}, which has {n}", plural(*lines), shown(*app))]
     TooFewLines {
         /// Which program.
         app: AppIndex,
@@ -151,9 +151,11 @@ impl Hint for PlaceError {
                 format!("{own} for this machine, and the other by an address or a name of ~/.ssh/config").into()
             }
             Self::NoUnits => "--map-by package|numa|l3|core|hwthread, or --rank-by slot|node".into(),
-            Self::NotOfTheJob { .. } => "-H or --hostfile with all hosts of that file".into(),
-            Self::TooFewLines { lines: 1.., .. } => "fewer ranks (-n), or a longer file".into(),
-            Self::TooFewLines { .. } => "a longer file".into(),
+            Self::NotOfTheJob { .. } => "-H or --hostfile with all hosts of that list".into(),
+            Self::TooFewLines { lines: 1.., .. } => {
+                "fewer ranks (-n), or more names of hosts in the list or file".into()
+            }
+            Self::TooFewLines { .. } => "more names of hosts in the list or file".into(),
             Self::Share { has, .. } => format!("-n {has}, or leave -n out").into(),
             Self::TooMany => return None,
         })

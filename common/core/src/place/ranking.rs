@@ -20,12 +20,13 @@ pub(super) struct Mapped {
 }
 
 /// The order that was asked for, or that the mapping has.
-pub(super) fn of(request: &Request) -> Result<RankBy, PlaceError> {
-    let by_units = matches!(request.map_by, By::Unit(_));
+pub(super) fn of(request: &Request, app: &AppRequest) -> Result<RankBy, PlaceError> {
+    let map_by = app.map_by.unwrap_or(request.map_by);
+    let by_units = matches!(map_by, By::Unit(_));
     match request.rank_by {
         Some(RankBy::Fill | RankBy::Span) if !by_units => Err(PlaceError::NoUnits),
         Some(by) => Ok(by),
-        None => Ok(match request.map_by {
+        None => Ok(match map_by {
             By::Slot => RankBy::Slot,
             By::Node => RankBy::Node,
             By::Unit(_) if request.layout.span => RankBy::Span,

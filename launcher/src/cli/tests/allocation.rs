@@ -1,10 +1,11 @@
 //! Jobs within an allocation of a scheduler: their hosts, and what starts the agents there.
 
 use super::{at_site_with, run_with};
-use crate::cli::Run;
+use crate::cli::{Run, Site};
 use crate::view::map;
 use rlaunch_core::bootstrap::{CarrierKind, Target};
 use rlaunch_core::place::Placement;
+use rlaunch_sys::slots::Turn;
 
 const SALLOC: [(&str, &str); 7] = [
     ("PATH", "/usr/bin"),
@@ -37,6 +38,48 @@ fn shown(line: &str, variables: &[(&str, &str)]) -> String {
     };
     let hosts: Vec<String> = placement.nodes.iter().map(host).collect();
     format!("{}, {}", hosts.join(" "), run.reach.carrier(false).kind())
+}
+
+#[test]
+fn ranks_are_in_the_order_that_the_user_asked_the_scheduler_for() {
+    let cyclic = [&SALLOC[..], &[("SLURM_DISTRIBUTION", "cyclic")]].concat();
+    let order = |line: &str| {
+        let (_, placement) = placed(line, &cyclic).unwrap();
+        placement.ranks.iter().map(|rank| rank.node.to_string()).collect::<String>()
+    };
+    assert_eq!(order("a"), "01230100");
+    assert_eq!((order("-n 3 a"), order("-n 9 a")), ("012".into(), "012301000".into()));
+    assert_eq!(order("-n 2 a : -n 3 b"), "01230");
+    assert_eq!((order("--map-by slot a"), order("-n 2 -H node0 a")), ("00001123".into(), "00".into()));
+}
+
+#[test]
+fn slots_that_other_jobs_have_are_left_to_them() {
+    let found = |line: &str| placed(line, &SALLOC).unwrap().0.in_allocation.unwrap().allocation;
+    let (rest, taken) = found("a").beside(&["node0 3\nnode1 2\nother 9\n".into(), "me 1\nnode0 x\n".into()]);
+    assert_eq!((taken, rest.hosts.iter().map(|host| host.slots).collect::<Vec<_>>()), (6, vec![1, 1]));
+    let allocation = format!("t{}", std::process::id());
+    let vars = [&[("SLURM_JOB_ID", allocation.as_str())], &SALLOC[..1], &SALLOC[2..]].concat();
+    let _other = Turn::take(&allocation).unwrap().leave("node0 3\nnode1 1\n").unwrap();
+    let shown = |line: &str| {
+        let mut run = run_with(line, &vars);
+        let placement = at_site_with(&vars, Some(0), |site| {
+            let site = Site { turn: &Turn::take, here: site.here.clone(), ..*site };
+            run.use_allocation(&site)?;
+            run.place(&site)
+        });
+        let placement = placement.map_err(|error| error.render()).unwrap();
+        let hosts: Vec<_> = placement.nodes.iter().map(|node| format!("{}:{}", node.host, node.ranks)).collect();
+        let notes: String = placement.notes.iter().map(|note| map::note(note, 1)).collect();
+        format!("{} {notes}", hosts.join(" "))
+    };
+    assert_eq!(shown("-n 3 a"), "node0:1 node1:1 node2:1 ");
+    assert_eq!(shown("-n 2 -H node0 a"), "node0:2 ", "hosts that the user names are used");
+    let all = shown("a");
+    assert!(
+        all.starts_with("node0:4 node1:2 node2:1 me:1 rlaunch: other jobs of rlaunch have 4 slots of Slurm job t"),
+        "{all}"
+    );
 }
 
 #[test]
@@ -176,10 +219,10 @@ fn what_an_allocation_does_not_allow_is_refused() {
 /// `rlaunch map` shows hosts without a program. A path after -H is the program.
 #[test]
 fn map_needs_no_program() {
-    use crate::cli::{Command, parse};
+    use crate::cli::{Command, NO_FILES, parse};
     let map = |line: &str| -> Result<bool, String> {
         let words = ["map"].into_iter().chain(line.split_whitespace()).map(Into::into).collect();
-        match parse(words, &|_| None).map_err(|error| error.render())? {
+        match parse(words, &|_| None, NO_FILES).map_err(|error| error.render())? {
             Command::Map { run, .. } => Ok(run.presentation.is_bare_map),
             other => panic!("{other:?}"),
         }

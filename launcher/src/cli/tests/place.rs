@@ -2,6 +2,7 @@
 
 use super::{at_site, plan, run_with};
 use crate::cli::{Has, Silent};
+use rlaunch_core::bind::CpuList;
 use rlaunch_core::bootstrap::Target;
 
 /// The hosts of all ranks, in their order.
@@ -38,6 +39,35 @@ fn hosts_in_all_spellings() {
     assert_eq!(hosts_of("-n 2 -f hosts --nnodes 2 x", &[], 0), "a b");
     assert_eq!(hosts_of("-f hosts --nodes=1-1 x", &[], 0), "a a");
     assert_eq!(hosts_of("-H b x : -n 2 -H a y : -n 1 z", &[], 0), "b a a b");
+}
+
+#[test]
+fn hosts_of_a_sequence_are_kept_as_often_as_they_are_named() {
+    for line in ["-H a,b,a,b", "-H a:1,b:1,a:1,b:1", "-H a,b -H a,b", "-f turns"] {
+        assert_eq!(hosts_of(&format!("--map-by seq {line} x"), &[], 0), "a b a b", "{line}");
+    }
+    assert_eq!(hosts_of("--map-by seq -H a,b,a,b -n 3 x", &[], 0), "a b a");
+    assert_eq!(hosts_of("--map-by seq -H a,b,a -n 2 x : -H c,a -n 2 y", &[], 0), "a b c a");
+    let few = at_site(0, |site| run_with("--map-by seq -H a,b -n 4 x", &[]).place(site)).unwrap_err().render();
+    assert!(few.starts_with("error: --map-by names hosts for 2 ranks of program 1, which has 4\n"), "{few}");
+}
+
+#[test]
+fn programs_have_mappings_and_cores_of_their_own() {
+    assert_eq!(hosts_of("-H a:4,b:4 --map-by ppr:3:node x : --map-by ppr:1:node y", &[], 0), "a a a b b b a b");
+    assert_eq!(hosts_of("-n 2 -H a:2,b:2 x : -n 2 --map-by node y", &[], 0), "a a b b");
+    assert_eq!(hosts_of("-n 2 -H a:2,b:2 --map-by node x : -n 2 y", &[], 0), "a b a b", "the first one's is the job's");
+    let cores = |line: &str| plan(line).job.rank_cpus.clone();
+    let next = |each: &[u32]| each.iter().map(|each| CpuList::Next(*each)).collect::<Vec<_>>();
+    assert_eq!(cores("-n 2 -c 1 x : -n 1 -c 2 y"), next(&[1, 1, 2]));
+    assert_eq!(cores("-n 1 x : -n 1 --map-by slot:PE=3 y"), next(&[1, 3]));
+    assert_eq!((cores("-n 1 -c 2 x : -n 1 y"), plan("-n 1 -c 2 x : -n 1 y").job.bind.cores), (vec![], Some(2)));
+    let refused = super::refused("-n 1 x : -n 1 --map-by numa y", &[]).unwrap();
+    assert!(
+        refused.starts_with("error: --map-by takes slot, node or ppr:N:node for one program of several"),
+        "{refused}"
+    );
+    assert_eq!(super::refused("-n 1 x : -n 1 y", &[("RLAUNCH_MAP_BY", "numa")]), None);
 }
 
 #[test]

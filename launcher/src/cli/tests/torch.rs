@@ -29,6 +29,7 @@ fn becomes(line: &str, files: &[(&str, Runs)], env: &[(&str, &str)]) -> (String,
         directory: &|| None,
         env: &|name| env.iter().find(|(own, _)| *own == name).map(|(_, value)| OsString::from(*value)),
         groups: &Known::new(&Nobody),
+        turn: &|_| Err(std::io::ErrorKind::Unsupported.into()),
     });
     done.unwrap();
     let words: Vec<String> = sole(&run).argv.iter().map(ToString::to_string).collect();
@@ -125,8 +126,8 @@ fn log_files_have_torchruns_layout() {
         ),
         ("--master-port 65536 a", "--master-port takes a port, 1 to 65535"),
         ("--master-port x a", "--master-port takes a port, 1 to 65535"),
-        ("--local-addr x a", "--local-addr is not supported"),
-        ("--node-rank 1 a", "--node-rank 1 is not supported"),
+        ("--local-addr x a", "--local-addr is no option"),
+        ("--node-rank 1 a", "--node-rank 1 is no option"),
     ] {
         let text = error(line);
         assert!(text.contains(said) && text.contains("\n  try "), "{line}: {text}");
@@ -150,7 +151,7 @@ fn a_rank_among_hosts_is_taken_only_where_it_is_the_first() {
     };
     let text = refused("--nproc-per-node 2 a", "1").expect("refused");
     assert!(
-        text.starts_with("error: PET_NODE_RANK=1 (environment) is not supported") && text.contains("\n  try "),
+        text.starts_with("error: PET_NODE_RANK=1 (environment) is no option") && text.contains("\n  try "),
         "{text}"
     );
     for (line, rank) in [

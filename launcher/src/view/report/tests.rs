@@ -537,3 +537,9 @@ fn respawned_rank_that_succeeded_is_not_lost() {
     [0, 1].into_iter().for_each(|n| log.exits(n, TERM, 1_510));
     shows("rounds_started_again", &log.ends(1_520, Cause::Signal(Signal::TERM), Some(0)));
 }
+
+#[test]
+fn usage_of_numactl_names_the_binding() {
+    assert!(is_of_numactl(b"the old argument is deprecated.\nuse --cpunodebind or --physcpubind instead\nuse"));
+    assert!(!is_of_numactl(b"numactl --physcpubind=1"));
+}

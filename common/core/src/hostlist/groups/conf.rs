@@ -121,7 +121,10 @@ impl Lines {
 }
 
 /// Words between blanks; quotes and backslashes as in a shell.
-pub(super) fn words(text: &str) -> Result<Vec<String>, String> {
+///
+/// # Errors
+/// A quote is not closed, or a backslash is the last character.
+pub fn words(text: &str) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;

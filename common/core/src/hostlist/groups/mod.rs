@@ -11,6 +11,7 @@ mod group_source;
 mod tests;
 mod yaml;
 
+pub use conf::words;
 pub use group_error::GroupFault;
 
 use alloc::collections::BTreeMap;
