@@ -94,7 +94,12 @@ pub(crate) fn run() -> u8 {
             exit::LAUNCH
         }
         Ok(Role::Launcher { edge, lifeline, temp_files }) => {
-            pool::exec::around(args, |args| launch(args, began, &origin, (lifeline, edge, temp_files), caller))
+            let launch = |args| launch(args, began, &origin, (lifeline, edge, temp_files), caller);
+            let ending = pool::exec::around(args, launch);
+            if let Ending::Signal(sig) = ending {
+                rlaunch_sys::signals::die_of(sig.get());
+            }
+            ending.shell_code()
         }
         Err(error) => broken(&anyhow::Error::new(error).context("cannot start the guardian of the job")),
     }
@@ -331,7 +336,7 @@ fn launch(
     origin: &Origin,
     (lifeline, edge, temp_files): Below,
     caller: Caller,
-) -> u8 {
+) -> Ending {
     let mut held = None;
     let plan = match cli::parse(args, &|name| std::env::var_os(name), &|path| read_file(path, origin)) {
         Ok(Command::Run(mut run)) => match began.job.map_or_else(|| rlaunch_sys::random::bytes().map(JobId), Ok) {
@@ -340,15 +345,16 @@ fn launch(
                     held = hold;
                     with_site(origin, |site| run.into_plan(job, origin::environment(), site))
                 }
-                Err(code) => return code,
+                Err(code) => return Ending::Code(code),
             },
             Err(error) => {
-                return fail(&format!("cannot get random bytes for the job's name: {}", rlaunch_sys::reason(&error)));
+                let why = format!("cannot get random bytes for the job's name: {}", rlaunch_sys::reason(&error));
+                return Ending::Code(fail(&why));
             }
         },
-        Ok(Command::Map { run, json }) => return map(*run, json, origin),
-        Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
-        Ok(Command::Installed(version)) => return answer(installed::text(&version).as_bytes()),
+        Ok(Command::Map { run, json }) => return Ending::Code(map(*run, json, origin)),
+        Ok(Command::Help(text) | Command::Version(text)) => return Ending::Code(answer(text.as_bytes())),
+        Ok(Command::Installed(version)) => return Ending::Code(answer(installed::text(&version).as_bytes())),
         Ok(
             Command::Hosts(_)
             | Command::Doctor(_)
@@ -357,13 +363,13 @@ fn launch(
             | Command::Report(_)
             | Command::Pool(_),
         ) => {
-            return fail("this command line starts no job where one was expected");
+            return Ending::Code(fail("this command line starts no job where one was expected"));
         }
         Err(error) => Err(error),
     };
     let mut plan = match plan {
         Ok(plan) => plan,
-        Err(error) => return refuse(&error),
+        Err(error) => return Ending::Code(refuse(&error)),
     };
     colour::set(plan.presentation.color);
     let mpi = unconnected::mpi(&plan);
@@ -378,14 +384,7 @@ fn launch(
     let ended = job(plan, began, origin, (lifeline, edge), warner);
     // If both processes that would remove it were killed.
     temp_files.sweep();
-    match ended {
-        Ok(Ending::Code(code)) => code,
-        Ok(Ending::Signal(sig)) => {
-            rlaunch_sys::signals::die_of(sig.get());
-            sig.exit_code()
-        }
-        Err(error) => broken(&error),
-    }
+    ended.unwrap_or_else(|error| Ending::Code(broken(&error)))
 }
 
 fn job(

@@ -65,7 +65,7 @@ const ORDINARY: &[&str] = &[
     "it has sent no complete hello within 2 s",
     "it names a host that is not in this job",
     "the agent of its host has connected before",
-    "too many connections without a hello",
+    "newer connections have taken its place",
     "opens a store of its own",
     "the next start of ranks takes",
     "all ranks are ended, to start on more",

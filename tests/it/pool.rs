@@ -155,6 +155,7 @@ fn lost_host_is_left_out_and_comes_back() {
     let Some(bed) = Bed::up(2) else { return };
     let script = "\"$RL\" pool up p -H node0,node1,nowhere --connect-timeout 5s; expect $? 0 up\n\
         \"$RL\" --pool p hostname; expect $? 0 job\n\
+        \"$RL\" --pool p -n 3 true 2>said; expect $? 0 lacking; grep -c 'leaves these hosts out, which it cannot use now: nowhere' said\n\
         \"$RL\" --pool p -n 3 --nnodes 3 true; expect $? 75 few\n\
         kill $(pgrep -f '^ssh -T -N .*-- node1$'); expect $? 0 kill\n\
         until grep -q 'node1: lost' /tmp/rlaunch-0/pool-p/log; do sleep 0.05; done\n\
@@ -162,7 +163,7 @@ fn lost_host_is_left_out_and_comes_back() {
         \"$RL\" --pool p --nnodes 2 -n 2 hostname; expect $? 0 back\n\
         \"$RL\" pool down p; expect $? 0 down";
     let done = done(&bed, "root", script);
-    assert_eq!(done.sorted(), ["node0", "node0", "node1", "node1"], "{}", done.err());
+    assert_eq!(done.sorted(), ["1", "node0", "node0", "node1", "node1"], "{}", done.err());
     done.says("nowhere: lost: ");
     done.says("the pool p leaves these hosts out, which it cannot use now: nowhere");
     bed.down();
@@ -176,12 +177,14 @@ fn another_user_gets_nothing_of_a_pool() {
         "\"$RL\" pool up p -H node0; expect $? 0 up\n\
          setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 -c '{connect}' 2>refused; expect $? 1 connect\n\
          grep -c PermissionError refused\n\
-         mkdir -m 777 /tmp/rlaunch-65534; setpriv --reuid 65534 --regid 65534 --clear-groups \"$RL\" pool status p; expect $? 125 other\n\
+         other() {{ setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\"; }}; mkdir -m 777 /tmp/rlaunch-65534\n\
+         other \"$RL\" pool status p; expect $? 125 other; other \"$RL\" pool status 2>said; expect $? 125 all; grep -c 'belongs to root' said\n\
+         other \"$RL\" pool up q -H node0 2>said; expect $? 125 up; grep -c 'XDG_RUNTIME_DIR=' said; other \"$RL\" --pool p true 2>said; expect $? 125 job; grep -c 'belongs to root' said\n\
          rmdir /tmp/rlaunch-65534; \"$RL\" pool down p; expect $? 0 down"
     );
     let done = done(&bed, "root", &script);
-    assert_eq!(done.out(), "1\n", "{}", done.err());
-    done.says("error: the pool p is not used: /tmp/rlaunch-65534 belongs to another user");
+    assert_eq!(done.out(), "1\n1\n1\n1\n", "{}", done.err());
+    done.says("error: the pool p is not used: /tmp/rlaunch-65534 belongs to root (uid 0), and not to you\n  try     ");
     bed.down();
 }
 

@@ -114,6 +114,38 @@ fn job_that_waits_for_a_lost_host_names_it() {
     bed.down();
 }
 
+/// A pool whose descriptors were used up took a whole processor.
+#[test]
+fn pool_without_a_descriptor_is_idle_and_serves_again() {
+    let Some(bed) = Bed::up(1) else { return };
+    let script = "(ulimit -n 40; exec \"$RL\" pool up p -H node0); expect $? 0 up; P=$(pid)\n\
+        /usr/bin/python3 -c 'import socket, sys, time\n\
+ticks = lambda: sum(map(int, open(f\"/proc/{sys.argv[1]}/stat\").read().rsplit(\")\", 1)[1].split()[11:13]))\n\
+all = [socket.socket(socket.AF_UNIX) for _ in range(60)]\n\
+for s in all: s.connect(\"/tmp/rlaunch-0/pool-p/ctl\")\n\
+while \"no connection can be accepted: too many open files\" not in open(\"/tmp/rlaunch-0/pool-p/log\").read(): time.sleep(0.05)\n\
+before = ticks(); time.sleep(0.5); print(\"idle\" if ticks() - before < 5 else \"busy\")' $P\n\
+        \"$RL\" --pool p echo served; expect $? 0 served; \"$RL\" pool down p; expect $? 0 down";
+    let done = done(&bed, "root", script);
+    assert_eq!(done.out(), "idle\nserved\n", "{}", done.err());
+    bed.down();
+}
+
+/// A signal left the directory of the output, and none of its lines were printed.
+#[test]
+fn command_that_a_signal_ends_leaves_no_file_and_its_output_is_printed() {
+    let Some(bed) = Bed::up(1) else { return };
+    let script = "\"$RL\" pool up p -H node0; expect $? 0 up; mkdir tmp; export TMPDIR=$PWD/tmp\n\
+        for S in TERM INT HUP QUIT KILL; do\n\
+        env --default-signal=INT,QUIT \"$RL\" pool exec p sh -c 'echo from $RANK; : >on; exec sleep 600' & JOB=$!; held on; rm on\n\
+        kill -$S $JOB; wait $JOB; echo $S $? left $(ls tmp | wc -l); done; \"$RL\" pool down p; expect $? 0 down";
+    let done = done(&bed, "root", script);
+    let expected = "0: from 0\nTERM 143 left 0\n0: from 0\nINT 130 left 0\n0: from 0\nHUP 129 left 0\n0: from 0\nQUIT 131 left 0\n\
+                    KILL 137 left 0\n";
+    assert_eq!(done.out(), expected, "{}", done.err());
+    bed.down();
+}
+
 #[test]
 fn pool_of_another_directory_is_named() {
     let Some(bed) = Bed::up(1) else { return };

@@ -50,7 +50,6 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -69,30 +68,34 @@ const ROOM: RawFd = 4096;
 /// The carrier of the stream to the launcher.
 #[derive(Debug)]
 pub enum Edge {
-    /// A socket, on the launcher's own machine.
+    /// A socket.
     Socket(OwnedFd),
-    /// The pipes of sshd, on another machine.
+    /// The pipes of sshd or srun, on another machine.
     Halves {
         /// From the launcher.
         input: OwnedFd,
         /// To the launcher.
         output: OwnedFd,
     },
-    /// A TCP socket, after the handshake.
-    Sealed {
-        /// The socket.
-        socket: OwnedFd,
-        /// Its seal.
-        seal: Box<Seal>,
-    },
+    /// One of these, after the handshake.
+    Sealed(Box<Self>, Box<Seal>),
 }
 
 impl Edge {
+    /// The same edge, with this seal.
+    #[must_use]
+    pub fn sealed(self, seal: Option<Box<Seal>>) -> Self {
+        match seal {
+            Some(seal) => Self::Sealed(Box::new(self), seal),
+            None => self,
+        }
+    }
+
     pub(crate) fn early(self) -> Early<ToNode> {
         match self {
-            Self::Socket(fd) => Early::new(UnixStream::from(fd)),
+            Self::Socket(fd) => Early::new(fd),
             Self::Halves { input, output } => Early::from_halves(input, output),
-            Self::Sealed { socket, seal } => Early::sealed(socket, *seal),
+            Self::Sealed(edge, seal) => edge.early().sealed(*seal),
         }
     }
 }

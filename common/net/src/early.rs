@@ -32,7 +32,7 @@ pub struct Early<M> {
 impl<M: WireMessage> Early<M> {
     /// Takes a connected stream.
     #[must_use]
-    pub fn new(io: StdStream) -> Self {
+    pub fn new(io: impl Into<OwnedFd>) -> Self {
         Self::over(Halves::socket(io))
     }
 
@@ -42,12 +42,11 @@ impl<M: WireMessage> Early<M> {
         Self { inbox: Inbox::begun(read), ..Self::new(io) }
     }
 
-    /// Takes a connected TCP socket, after the handshake.
+    /// The same stream, sealed: after the handshake, and before anything is sent.
     #[must_use]
-    pub fn sealed(socket: OwnedFd, seal: Seal) -> Self {
+    pub fn sealed(self, seal: Seal) -> Self {
         let Seal { opener, sealer } = seal;
-        let (inbox, outbox) = (Inbox::sealed(opener), Outbox::sealed(sealer));
-        Self { inbox, outbox, ..Self::over(Halves::socket(socket)) }
+        Self { inbox: self.inbox.sealed(opener), outbox: Outbox::sealed(sealer), ..self }
     }
 
     /// Takes a stream in two halves, as sshd gives them: pipes, or sockets. They must be ours alone, because they become

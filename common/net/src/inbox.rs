@@ -21,7 +21,7 @@ const CHUNK: usize = 256 << 10;
 pub(crate) struct Inbox {
     /// Bytes of frames.
     plain: BytesMut,
-    /// For an edge over TCP.
+    /// For a sealed edge.
     opener: Option<Box<Opener>>,
 }
 
@@ -31,8 +31,9 @@ impl Inbox {
         Self { plain: BytesMut::from(read), opener: None }
     }
 
-    /// For a sealed stream.
-    pub(crate) fn sealed(opener: Opener) -> Self {
+    /// The same, of a sealed stream.
+    pub(crate) fn sealed(self, mut opener: Opener) -> Self {
+        opener.arrived().unsplit(self.plain);
         Self { plain: BytesMut::new(), opener: Some(Box::new(opener)) }
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct Outbox {
     control_at: usize,
     data: Option<DataFrame>,
     spare: Vec<u8>,
-    /// For an edge over TCP.
+    /// For a sealed edge.
     sealer: Option<Box<Sealer>>,
 }
 

@@ -1,12 +1,13 @@
-//! Sealed streams: the handshake of an edge over TCP, and the records that follow it.
+//! Sealed streams: the handshake of an edge over TCP or over the streams of srun, and the records that follow it.
 //!
 //! The handshake is Noise `NNpsk0` with X25519, ChaCha20-Poly1305 and BLAKE2s. A record is its length (u16, little endian) and the sealed
-//! bytes with their tag. Records are numbered, so none can be left out, repeated or put elsewhere.
+//! bytes with their tag. Records are numbered, so none can be left out, repeated or put elsewhere. The agent's first record is empty: it
+//! confirms the handshake.
 
 use crate::frames::Closed;
 use bytes::{Buf, BytesMut};
 use rlaunch_core::bootstrap::tcp_hello::{
-    AgentFacts, EdgeKeys, FACTS, FIRST_MESSAGE, LAST_WORDS_TAG, SECOND_MESSAGE, last_words_tag,
+    AgentFacts, CONFIRMATION, EdgeKeys, FACTS, FIRST_MESSAGE, LAST_WORDS_TAG, SECOND_MESSAGE, last_words_tag,
 };
 use rlaunch_core::bootstrap::{PREAMBLE, Preamble};
 use rlaunch_core::wire::frame::HEADER;
@@ -65,7 +66,7 @@ impl AgentHandshake {
         Ok((Self(state), message))
     }
 
-    /// Ends: the launcher's answer, with the preamble of this node.
+    /// Ends: the launcher's answer, with the preamble of this node. Returns the confirmation, which is to be sent before anything else.
     ///
     /// # Errors
     /// The launcher does not know the key.
@@ -73,10 +74,13 @@ impl AgentHandshake {
         mut self,
         keys: &EdgeKeys,
         answer: &[u8; SECOND_MESSAGE],
-    ) -> Result<([u8; PREAMBLE], Seal), SealError> {
+    ) -> Result<([u8; PREAMBLE], [u8; CONFIRMATION], Seal), SealError> {
         let mut preamble = [0; PREAMBLE];
         self.0.read_message(answer, &mut preamble)?;
-        Ok((preamble, Seal::of(self.0, keys)?))
+        let mut seal = Seal::of(self.0, keys)?;
+        let record = seal.sealer.seal(&[]).ok().map(|_| std::mem::take(&mut seal.sealer.sealed));
+        let confirmation = record.and_then(|record| record.try_into().ok()).ok_or(SealError(snow::Error::Input))?;
+        Ok((preamble, confirmation, seal))
     }
 }
 
@@ -101,7 +105,7 @@ impl fmt::Debug for Received {
 }
 
 impl Received {
-    /// The answer, and the stream that follows it.
+    /// The answer, and the stream that follows it. The agent's first record is its confirmation.
     ///
     /// # Errors
     /// No random bytes can be had.
@@ -113,6 +117,16 @@ impl Received {
 }
 
 impl Seal {
+    /// Reads the agent's confirmation.
+    ///
+    /// # Errors
+    /// The sender has only repeated the first message of an agent.
+    pub fn confirm(&mut self, confirmation: &[u8; CONFIRMATION]) -> Result<(), SealError> {
+        self.opener.arrived.extend_from_slice(confirmation);
+        let is_open = self.opener.open_next(&mut BytesMut::new());
+        if is_open { Ok(()) } else { Err(SealError(snow::Error::Decrypt)) }
+    }
+
     fn of(state: HandshakeState, keys: &EdgeKeys) -> Result<Self, SealError> {
         let state = Arc::new(state.into_stateless_transport_mode()?);
         let opener = Opener {

@@ -2,6 +2,7 @@
 //! one readiness set, and a machine per host.
 
 mod cluster_config;
+mod opening;
 mod query;
 mod reception;
 pub(crate) mod room;
@@ -9,12 +10,13 @@ pub(crate) mod source;
 mod ssh;
 mod steps;
 
+use opening::{answer, line_plan, preamble_for};
 use query::Query;
 use rlaunch_core::allocation::SlurmConfig;
 use rlaunch_core::bootstrap::srun_messages::{StepLine, only_task_end};
 use rlaunch_core::bootstrap::{
-    Carrier, CarrierEnd, CarrierKind, Dial, DialAction, DialEvent, DialPlan, Failure, FallBack, Fanout, Hash, Kind,
-    LinePlan, Preamble, Purpose, Refusal, Secret, Stage, Target, Turn, Up, Way, question,
+    Carrier, CarrierEnd, CarrierKind, Dial, DialAction, DialEvent, DialPlan, Failure, FallBack, Fanout, Kind, Purpose,
+    Refusal, Secret, Stage, Target, Turn, Up, Way, question,
 };
 use rlaunch_core::deadlines::Deadlines;
 use rlaunch_core::id::{JobId, NodeId};
@@ -24,6 +26,7 @@ use rlaunch_core::patience::Looks;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_net::Early;
+use rlaunch_net::seal::Seal;
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::ssh_reaper::SshReaper;
@@ -107,6 +110,8 @@ impl Step {
 struct Host {
     dial: Dial,
     ssh: Option<Ssh>,
+    /// After the handshake on its streams, until they are the edge.
+    seal: Option<Seal>,
     up: bool,
     /// The guardian was killed, by srun's word.
     killed: bool,
@@ -203,13 +208,17 @@ impl Bootstrap {
     /// By a carrier for this host alone.
     fn connect_alone(&mut self, node: NodeId, target: Target, jitter: u64, limit: Span) {
         let kind = Kind::of(&target);
-        let purpose = if self.examine { Purpose::Examine } else { Purpose::Job };
+        let purpose = match &self.setting.carrier {
+            _ if self.examine => Purpose::Examine,
+            Carrier::Srun(_) => Purpose::Sealed,
+            Carrier::Ssh(_) | Carrier::Exec(_) => Purpose::Job,
+        };
         let line = line_plan(&self.setting, &self.source, node, purpose);
         let preamble = preamble_for(&self.setting, &self.source, node, self.setting.secret, self.source.sums().hash);
         let carrier = self.setting.carrier.clone();
         let dial = Dial::new(DialPlan { target, carrier, line, preamble, limit, jitter });
         self.forget(node);
-        self.hosts.insert(node, Host { dial, ssh: None, up: false, killed: false });
+        self.hosts.insert(node, Host { dial, ssh: None, seal: None, up: false, killed: false });
         self.fanout.push(node, kind);
     }
 
@@ -450,7 +459,7 @@ impl Bootstrap {
                 let Some(host) = self.hosts.get_mut(&node) else { return };
                 let Some(end) = host.ssh.as_mut().and_then(Ssh::ended) else { return };
                 if let Some(ssh) = host.ssh.take() {
-                    pass_on(&ssh, end);
+                    ssh.pass_on(end);
                     ssh.forget(&self.set);
                 }
                 self.tell(now, node, DialEvent::Ended(end));
@@ -515,6 +524,18 @@ impl Bootstrap {
                     ssh.send_binary(&self.source, &self.set);
                 }
             }
+            DialAction::Seal(first) => match answer(&self.setting, &self.source, node, &first) {
+                Ok((answer, seal)) => {
+                    host.seal = Some(seal);
+                    if let Some(ssh) = &mut host.ssh {
+                        ssh.write(answer.to_vec(), &self.source, &self.set);
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%node, %error, "the streams cannot be sealed");
+                    host.dial.handle(now, DialEvent::WrongKey);
+                }
+            },
             DialAction::Kill { hard } => {
                 if let Some(ssh) = &host.ssh {
                     ssh.end(hard);
@@ -535,7 +556,11 @@ impl Bootstrap {
                 match host.ssh.as_mut().and_then(|ssh| ssh.take_edge(&self.set)) {
                     Some(edge) => {
                         host.up = true;
-                        let edge = Box::new(Early::begun(edge, &up.rest));
+                        let edge = Early::begun(edge, &up.rest);
+                        let edge = Box::new(match host.seal.take() {
+                            Some(seal) => edge.sealed(seal),
+                            None => edge,
+                        });
                         self.steps.push_back(Step::Up { node, edge, up });
                     }
                     None => {
@@ -570,30 +595,5 @@ impl Bootstrap {
             Some(StepLine::Exited(..)) | None => {}
         }
         self.steps.push_back(Step::Ended { node, end, words });
-    }
-}
-
-/// The line for a shell on a host.
-fn line_plan(setting: &Setting, source: &Source, node: NodeId, purpose: Purpose) -> LinePlan {
-    // srun of several hosts starts while the sums are computed.
-    let sums = (purpose != Purpose::Step).then(|| source.sums());
-    let (len, same, named) = (source.len, source.path.clone(), setting.agent_path.clone());
-    LinePlan { job: setting.job, node, sums, len, arch: std::env::consts::ARCH, same, named, purpose }
-}
-
-/// The first bytes for a guardian.
-fn preamble_for(setting: &Setting, source: &Source, node: NodeId, secret: Secret, hash: Hash) -> Preamble {
-    // Another build may have another length and hash; its version of the wire must agree.
-    let is_ours = setting.agent_path.is_none();
-    let (len, hash) = if is_ours { (source.len, hash) } else { (0, Hash([0; 32])) };
-    Preamble { job: setting.job, node, secret, lease: setting.lease, len, hash }
-}
-
-/// The user has answered a question of ssh's with Ctrl-C: that was meant for all of us.
-fn pass_on(ssh: &Ssh, end: CarrierEnd) {
-    if let CarrierEnd::Signal(number @ (2 | 3)) = end
-        && ssh.has_terminal()
-    {
-        rlaunch_sys::signals::send_to_self(number);
     }
 }

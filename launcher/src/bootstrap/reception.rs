@@ -1,10 +1,9 @@
 //! The listener for the agents of a step: it reads from all who connect, on a thread of its own, and passes on agents alone.
 //!
-//! `core::bootstrap::admission` decides who is one. A connection gets as many bytes of memory as the hello and the first message have.
+//! `core::bootstrap::admission` decides who is one. A connection gets as many bytes of memory as the messages of an agent have.
 //! The listener ends when all hosts are in, and the secret of the step with it.
 
-use rlaunch_core::bootstrap::admission::PATIENCE;
-use rlaunch_core::bootstrap::tcp_hello::{FIRST_MESSAGE, HELLO};
+use rlaunch_core::bootstrap::tcp_hello::{CONFIRMATION, FIRST_MESSAGE, HELLO};
 use rlaunch_core::bootstrap::{Admission, AgentFacts, Caller, Hash, Preamble, Refusal, Refused, StepPreamble};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::machine::earliest;
@@ -22,6 +21,8 @@ use std::time::Duration;
 
 /// How long none is accepted after one could not be, for lack of descriptors.
 const AGAIN: Span = Span::from_millis(250);
+/// Connections that are accepted before others are read: no flood of them may keep an agent waiting.
+const BURST: usize = 64;
 /// Arrivals that may wait for the machine thread.
 const ROOM: usize = 256;
 
@@ -120,11 +121,16 @@ fn listen(ports: Option<(u16, u16)>) -> io::Result<TcpListener> {
     Err(refused)
 }
 
+/// Length of what an agent sends before it is answered.
+const GREETING: usize = HELLO + FIRST_MESSAGE;
+
 /// The bytes of a connection that has not shaken hands.
 struct Pending {
     socket: TcpStream,
-    bytes: [u8; HELLO + FIRST_MESSAGE],
+    bytes: [u8; GREETING + CONFIRMATION],
     have: usize,
+    /// Once the greeting is answered.
+    answered: Option<(AgentFacts, Seal)>,
 }
 
 /// The thread's side.
@@ -161,31 +167,27 @@ impl Desk {
     }
 
     fn accept(&mut self) {
-        while self.admission.has_room() {
+        for _ in 0..BURST {
             let (socket, address) = match self.listener.accept() {
                 Ok((socket, peer)) => (socket, peer.ip()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if is_of_connection(&error) => continue,
+                Err(error) if rlaunch_sys::is_aborted_connection(&error) => continue,
                 // No descriptor is left: a listener that stays ready must not keep this thread busy.
                 Err(_) => return self.pause(AGAIN),
             };
-            let caller = match self.admission.accept(now(), address) {
-                Ok(caller) => caller,
-                Err(refused) => {
-                    self.report(refused);
-                    continue;
-                }
-            };
+            let caller = self.admission.accept(now(), address);
             let is_ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
             if is_ready.and_then(|()| self.set.add(&socket, caller.get())).is_err() {
                 self.refuse(caller, Refusal::Ended);
                 continue;
             }
-            self.pending.insert(caller, Pending { socket, bytes: [0; HELLO + FIRST_MESSAGE], have: 0 });
+            self.pending.insert(caller, Pending { socket, bytes: [0; _], have: 0, answered: None });
             // Mostly it has sent its hello already.
             self.read(caller);
+            if let Some(oldest) = self.admission.surplus() {
+                self.refuse(oldest, Refusal::TooMany);
+            }
         }
-        self.pause(PATIENCE);
     }
 
     fn pause(&mut self, time: Span) {
@@ -195,7 +197,9 @@ impl Desk {
 
     fn read(&mut self, caller: Caller) {
         let Some(pending) = self.pending.get_mut(&caller) else { return };
-        let (before, room) = (pending.have, pending.bytes.get_mut(pending.have..).unwrap_or_default());
+        // The edge reads the bytes after the confirmation.
+        let most = if pending.answered.is_some() { GREETING + CONFIRMATION } else { GREETING };
+        let (before, room) = (pending.have, pending.bytes.get_mut(pending.have..most).unwrap_or_default());
         match pending.socket.read(room) {
             Ok(n @ 1..) => pending.have += n,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
@@ -207,17 +211,20 @@ impl Desk {
         {
             return self.refuse(caller, why);
         }
-        if pending.have == HELLO + FIRST_MESSAGE
-            && let Err(why) = self.shake_hands(caller)
-        {
+        let done = match pending.have {
+            GREETING => self.answer(caller),
+            n if n == GREETING + CONFIRMATION => self.admit(caller),
+            _ => return,
+        };
+        if let Err(why) = done {
             self.refuse(caller, why);
         }
     }
 
-    fn shake_hands(&mut self, caller: Caller) -> Result<(), Refusal> {
+    fn answer(&mut self, caller: Caller) -> Result<(), Refusal> {
         let (keys, preamble) = self.admission.keys(caller)?;
         let pending = self.pending.get_mut(&caller).ok_or(Refusal::Ended)?;
-        let first = pending.bytes.last_chunk::<FIRST_MESSAGE>().ok_or(Refusal::Ended)?;
+        let first = pending.bytes.get(HELLO..).and_then(|rest| rest.first_chunk()).ok_or(Refusal::Ended)?;
         let answered = seal::receive(&keys, first).and_then(|(facts, received)| {
             let (answer, seal) = received.answer(&keys, &preamble)?;
             Ok((facts, answer, seal))
@@ -225,6 +232,18 @@ impl Desk {
         let (facts, answer, seal) = answered.map_err(|_| Refusal::WrongKey)?;
         // The buffer of a new socket takes it whole.
         pending.socket.write_all(&answer).map_err(|_| Refusal::Ended)?;
+        pending.answered = Some((facts, seal));
+        self.admission.answer(now(), caller);
+        Ok(())
+    }
+
+    fn admit(&mut self, caller: Caller) -> Result<(), Refusal> {
+        let pending = self.pending.get_mut(&caller).ok_or(Refusal::Ended)?;
+        let (Some((facts, mut seal)), Some(confirmation)) = (pending.answered.take(), pending.bytes.last_chunk())
+        else {
+            return Err(Refusal::Ended);
+        };
+        seal.confirm(confirmation).map_err(|_| Refusal::WrongKey)?;
         let node = self.admission.admit(caller)?;
         if let Some(Pending { socket, .. }) = self.take(caller) {
             self.tell(Visit::Arrived(Box::new(Arrival { node, facts, socket, seal })));
@@ -271,11 +290,6 @@ impl Desk {
 
 fn now() -> Mono {
     Mono::from_nanos(rlaunch_sys::clock::boottime())
-}
-
-/// An error of the connection that was to be accepted, and not of ours (accept(2)).
-fn is_of_connection(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted)
 }
 
 #[cfg(test)]

@@ -229,8 +229,17 @@ impl Ssh {
     }
 
     /// Whether Ctrl-C at the terminal reaches it, and not us.
-    pub(super) const fn has_terminal(&self) -> bool {
+    const fn has_terminal(&self) -> bool {
         self.terminal.is_some()
+    }
+
+    /// The user has answered its question with Ctrl-C: that was meant for all of us.
+    pub(super) fn pass_on(&self, end: CarrierEnd) {
+        if let CarrierEnd::Signal(number @ (2 | 3)) = end
+            && self.has_terminal()
+        {
+            rlaunch_sys::signals::send_to_self(number);
+        }
     }
 
     pub(super) fn end(&self, hard: bool) {

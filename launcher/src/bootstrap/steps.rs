@@ -377,7 +377,7 @@ impl Steps {
             StepAction::Stage(node, stage) => self.outcomes.push_back(Outcome::Stage(node, stage)),
             StepAction::Up(node, up) => {
                 if let Some(Arrival { socket, seal, .. }) = step.arrived.remove(&node) {
-                    self.outcomes.push_back(Outcome::Up(node, Box::new(Early::sealed(socket.into(), seal)), up));
+                    self.outcomes.push_back(Outcome::Up(node, Box::new(Early::new(socket).sealed(seal)), up));
                 }
             }
             StepAction::Failed(node, failure) => self.outcomes.push_back(Outcome::Failed(node, failure)),

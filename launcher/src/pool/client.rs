@@ -42,6 +42,9 @@ pub(crate) enum PoolError {
     /// Its directory could be another user's work.
     #[error("the pool {name} is not used: {why}")]
     Unsafe { name: String, why: String },
+    /// The same, of the directory of all pools.
+    #[error("pools are not used: {why}")]
+    AllUnsafe { why: String },
     /// The connection failed.
     #[error("the pool {name} does not answer: {why}")]
     Silent { name: String, why: String },
@@ -87,7 +90,10 @@ impl Hint for PoolError {
                 let near = near.map(|near| format!("the name {near}\n")).unwrap_or_default();
                 format!("{near}rlaunch pool up {name} -H LIST").into()
             }
-            Self::Unsafe { .. } => "remove that directory, or set XDG_RUNTIME_DIR to one of your own".into(),
+            Self::Unsafe { .. } | Self::AllUnsafe { .. } => {
+                "export XDG_RUNTIME_DIR=DIR, a directory of yours with mode 700\nremove that one, as its owner or root"
+                    .into()
+            }
             Self::Silent { name, .. } => format!("rlaunch pool status {name}").into(),
             Self::Stopped { name, pid, .. } => {
                 format!("kill -CONT {pid}, if it is stopped\nrlaunch pool down {name} --now, which kills it").into()

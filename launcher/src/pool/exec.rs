@@ -1,64 +1,69 @@
 //! `rlaunch pool exec`: a job with one rank on each host of a pool, whose results are printed in the order of slots.
 //!
-//! The job is an ordinary one. Its output goes to files of a private directory, and is printed at its end.
+//! The job is an ordinary one. Its output goes to files without a name, and is printed at its end.
 
 use super::client;
 use crate::cli::{self, PoolExec};
 use crate::start::{answer, fail, refuse, say};
+use rlaunch_core::exit::Ending;
 use rlaunch_core::stream::label::Prefix;
 use rlaunch_core::wire::frozen::pool::{PoolReply, PoolRequest};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 
-/// The directory of a job's output. It is removed when this is dropped.
-struct Capture(PathBuf);
+/// The files of a job's output. They have no names, so nothing is left of them however this process ends.
+struct Capture([File; 3]);
 
 impl Capture {
     fn new() -> io::Result<Self> {
-        let name: String = rlaunch_sys::random::bytes::<8>()?.iter().map(|byte| format!("{byte:02x}")).collect();
-        let dir = std::env::temp_dir().join(format!("rlaunch-exec-{name}"));
-        DirBuilder::new().mode(0o700).create(&dir)?;
-        Ok(Self(dir))
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        Ok(Self([unnamed()?, unnamed()?, unnamed()?]))
     }
 
     /// The words of the job.
     fn words(&self, plan: &PoolExec) -> Vec<OsString> {
         let mut words = plan.job_words();
-        for (option, name) in [("-o", "out"), ("-e", "err"), ("--events", "events")] {
-            words.extend([option.into(), self.file(name).into()]);
+        for (option, file) in ["-o", "-e", "--events"].into_iter().zip(&self.0) {
+            words.extend([option.into(), format!("/proc/self/fd/{}", file.as_raw_fd()).into()]);
         }
         words.extend(["--prefix".into(), "%r\t".into()]);
         plan.with_command(words)
     }
 
-    /// The lines of a stream, by ranks.
-    fn lines(&self, name: &str) -> BTreeMap<u64, String> {
-        let text = fs::read(self.file(name)).unwrap_or_default();
-        let mut all: BTreeMap<u64, String> = BTreeMap::new();
-        for line in String::from_utf8_lossy(&text).split_inclusive('\n') {
-            if let Some((rank, line)) = line.split_once('\t')
-                && let Ok(rank) = rank.parse()
-            {
-                all.entry(rank).or_default().push_str(line);
-            }
-        }
-        all
+    /// The content of standard output, standard error and the event log.
+    fn texts(self) -> [String; 3] {
+        self.0.map(|mut file| {
+            let mut bytes = Vec::new();
+            let _cut = file.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
     }
 }
 
-impl Drop for Capture {
-    fn drop(&mut self) {
-        let _next_time = fs::remove_dir_all(&self.0);
+/// A file without a name.
+fn unnamed() -> io::Result<File> {
+    let name: String = rlaunch_sys::random::bytes::<8>()?.iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = std::env::temp_dir().join(format!("rlaunch-exec-{name}"));
+    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}
+
+/// The lines of a stream, by ranks.
+fn lines(text: &str) -> BTreeMap<u64, String> {
+    let mut all: BTreeMap<u64, String> = BTreeMap::new();
+    for line in text.split_inclusive('\n') {
+        if let Some((rank, line)) = line.split_once('\t')
+            && let Ok(rank) = rank.parse()
+        {
+            all.entry(rank).or_default().push_str(line);
+        }
     }
+    all
 }
 
 /// The result of a host.
@@ -72,32 +77,36 @@ struct Outcome {
     took: Option<u64>,
 }
 
-/// Runs a job by its words. For `pool exec` those are made here, and its results are printed. Returns the exit code.
-pub(crate) fn around(args: Vec<OsString>, launch: impl FnOnce(Vec<OsString>) -> u8) -> u8 {
+/// Runs a job by its words. For `pool exec` those are made here, and its results are printed, also if a signal has ended the job.
+pub(crate) fn around(args: Vec<OsString>, launch: impl FnOnce(Vec<OsString>) -> Ending) -> Ending {
     if !cli::is_exec(&args) {
         return launch(args);
     }
     let plan = match cli::pool_exec(args) {
         Ok(Some(plan)) => plan,
-        Ok(None) => return answer(cli::pool_help().as_bytes()),
-        Err(error) => return refuse(&error),
+        Ok(None) => return Ending::Code(answer(cli::pool_help().as_bytes())),
+        Err(error) => return Ending::Code(refuse(&error)),
     };
     let slices = match client::request(&plan.name, &PoolRequest::Status) {
         Ok(PoolReply::Report(report)) => {
             report.hosts.into_iter().map(|host| (host.name.to_string(), host.slice.to_string())).collect()
         }
         Ok(_) => BTreeMap::new(),
-        Err(error) => return super::explain(&error),
+        Err(error) => return Ending::Code(super::explain(&error)),
     };
     let capture = match Capture::new() {
         Ok(capture) => capture,
         Err(error) => {
-            return fail(&format!("cannot make a directory for the results: {}", rlaunch_sys::reason(&error)));
+            let dir = std::env::temp_dir();
+            let why =
+                format!("cannot make a file for the results in {}: {}", dir.display(), rlaunch_sys::reason(&error));
+            return Ending::Code(fail(&format!("{why}\n  try     TMPDIR with another directory")));
         }
     };
-    let code = launch(capture.words(&plan));
-    let outcomes = outcomes(&fs::read_to_string(capture.file("events")).unwrap_or_default(), &slices);
-    let (out, err) = (capture.lines("out"), capture.lines("err"));
+    let ending = launch(capture.words(&plan));
+    let [out, err, events] = capture.texts();
+    let outcomes = outcomes(&events, &slices);
+    let (out, err) = (lines(&out), lines(&err));
     let text = match plan.json {
         true => json_text(&outcomes, &out, &err, plan.by_slice),
         false => text(&outcomes, &out, plan.by_slice),
@@ -105,16 +114,8 @@ pub(crate) fn around(args: Vec<OsString>, launch: impl FnOnce(Vec<OsString>) -> 
     if !plan.json {
         say(&errors(&outcomes, &err));
     }
-    match answer(text.as_bytes()) {
-        0 => code,
-        unwritten => {
-            if code == 0 {
-                unwritten
-            } else {
-                code
-            }
-        }
-    }
+    let written = answer(text.as_bytes());
+    if ending == Ending::Code(0) { Ending::Code(written) } else { ending }
 }
 
 /// The results in an event log, in the order of ranks, which is that of slots.

@@ -51,7 +51,12 @@ pub(crate) fn run(args: Vec<OsString>, origin: Origin) -> u8 {
             };
         }
         (Some(name), PoolVerb::Status { json }) => return status(&[name], json, &origin),
-        (None, PoolVerb::Status { json }) => return status(&Room::names(), json, &origin),
+        (None, PoolVerb::Status { json }) => {
+            return match Room::safe_names() {
+                Ok(names) => status(&names, json, &origin),
+                Err(error) => explain(&PoolError::AllUnsafe { why: rlaunch_sys::reason(&error) }),
+            };
+        }
         (Some(name), PoolVerb::Add(hosts)) => match with_site(&origin, |site| hosts.entries(site)) {
             Ok(entries) => {
                 let lines: Vec<String> = entries.iter().map(|entry| entry.to_line(true)).collect();

@@ -1,5 +1,6 @@
 //! The directory of a pool: its socket, its lock, its log, and the control sockets of its connections. Only this user can reach it.
 
+use rlaunch_sys::devices::user_name;
 use rlaunch_sys::facts::host;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -86,7 +87,7 @@ fn is_private(path: &Path) -> io::Result<()> {
         return wrong("is no directory");
     }
     if meta.uid() != host::user().0 {
-        return wrong("belongs to another user");
+        return wrong(&format!("belongs to {} (uid {}), and not to you", user_name(meta.uid()), meta.uid()));
     }
     if meta.mode() & 0o022 != 0 {
         return wrong("can be written to by others");
@@ -107,6 +108,17 @@ impl Room {
     /// The names of all pools of the user that are up.
     pub(super) fn names() -> Vec<String> {
         names_in(&above())
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// The directory of all pools is not ours alone.
+    pub(super) fn safe_names() -> io::Result<Vec<String>> {
+        match is_private(&above()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(Self::names()),
+        }
     }
 
     /// The directory of all pools.

@@ -33,6 +33,8 @@ use std::time::Duration;
 const MOST_CLIENTS: usize = 4096;
 /// How long a client may take to say what it wants.
 const HELLO: Span = Span::from_secs(10);
+/// How long no connection is accepted after one could not be, for lack of descriptors.
+const AGAIN: Span = Span::from_secs(1);
 /// Bytes that are read at a time.
 const CHUNK: usize = 64 << 10;
 
@@ -61,6 +63,8 @@ struct Named {
 pub(super) struct Server {
     set: ReadySet,
     listener: UnixListener,
+    /// Until when no connection is accepted.
+    paused_until: Option<Mono>,
     signals: SignalFd,
     room: Room,
     /// The lock of the directory.
@@ -113,6 +117,7 @@ impl Server {
         let mut server = Self {
             set,
             listener,
+            paused_until: None,
             signals,
             room,
             lock,
@@ -188,7 +193,7 @@ impl Server {
 
     fn deadline(&self) -> Option<Mono> {
         let clients = earliest_of(self.clients.values().map(|client| client.limit));
-        earliest_of([self.pool.poll_timeout(), self.links.deadline(), clients])
+        earliest_of([self.pool.poll_timeout(), self.links.deadline(), clients, self.paused_until])
     }
 
     fn log(&self, text: &str) {
@@ -252,7 +257,19 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if rlaunch_sys::is_aborted_connection(&error) => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    self.log(&format!("no connection can be accepted: {}", rlaunch_sys::reason(&error)));
+                    // A listener that stays ready must not keep this process busy.
+                    self.set.pause(&self.listener, LISTENER);
+                    self.paused_until = Some(now() + AGAIN);
+                    return;
+                }
+            };
             let is_ours = unix::user_of(&stream).is_ok_and(|user| user == rlaunch_sys::facts::host::user().0);
             if !is_ours || self.clients.len() >= MOST_CLIENTS || stream.set_nonblocking(true).is_err() {
                 continue;
@@ -399,6 +416,9 @@ impl Server {
         let late = |(hold, client): (&HoldId, &Client)| client.limit.filter(|at| *at <= now()).map(|_| *hold);
         let late: Vec<HoldId> = self.clients.iter().filter_map(late).collect();
         late.into_iter().for_each(|hold| self.drop_client(hold));
+        if self.paused_until.take_if(|until| *until <= now()).is_some() {
+            self.set.resume(&self.listener, LISTENER);
+        }
         self.pool.handle_timeout(now());
         loop {
             self.links.pass(&self.set, token);
@@ -509,8 +529,8 @@ impl Server {
             let line = self.hosts.get(node).map(|named| named.entry.to_line(is_sliced)).unwrap_or_default();
             GrantedHost { line: line.into(), facts, control }
         };
-        let bad = self.pool.hosts().filter(|(_, host)| matches!(need, Some(Need::All)) && !host.is_usable());
-        let left_out = bad.map(|(node, _)| self.name(node)).collect();
+        let bad = need.map(|need| self.pool.left_out(need, nodes)).unwrap_or_default();
+        let left_out = bad.into_iter().map(|node| self.name(node)).collect();
         Granted { job, hosts: nodes.iter().map(host).collect(), left_out }
     }
 

@@ -79,9 +79,14 @@ fn serve(
 ) -> Result<u8, String> {
     let room = Room::of(name);
     let cannot = |error: io::Error| format!("the pool {name} cannot be started: {}", rlaunch_sys::reason(&error));
-    let lock = match room.take(now().nanos()).map_err(cannot)? {
-        Ok(lock) => lock,
-        Err(owner) => return Err(taken(name, owner)),
+    let lock = match room.take(now().nanos()) {
+        Ok(Ok(lock)) => lock,
+        Ok(Err(owner)) => return Err(taken(name, owner)),
+        Err(error) if error.kind() == io::ErrorKind::Other => {
+            let why = rlaunch_sys::reason(&error);
+            return Err(super::described(&client::PoolError::Unsafe { name: name.to_owned(), why }));
+        }
+        Err(error) => return Err(cannot(error)),
     };
     if caller.is_elsewhere() {
         let log = OpenOptions::new().create(true).append(true).mode(0o600).open(room.log()).map_err(cannot)?;

@@ -97,18 +97,20 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
         // A launcher that does not read it gets no message of ours.
         let _unread = fd::write(1, spoken(&preamble, &Answer::Facts(facts::line())).as_bytes());
     }
+    let (seal, last_words, confirmation) = match is("sealed").then(|| step::seal_stdio(&preamble)).transpose() {
+        Ok(None) => (None, None, None),
+        Ok(Some((seal, last_words, confirmation))) => (Some(seal), Some(last_words), Some(confirmation)),
+        Err(why) => return refuse(&preamble, &why),
+    };
     let wall = rlaunch_sys::clock::wall();
     let up = Answer::Up { proof: preamble.proof().into(), pid: std::process::id(), wall };
-    let hello = spoken(&preamble, &up);
-    match split_remote(
-        &Streams::Stdio,
-        (preamble.node.get(), &name(&preamble)),
-        hello.as_bytes(),
-        first_lease(&preamble),
-    ) {
+    let mut hello = spoken(&preamble, &up).into_bytes();
+    hello.extend(confirmation.into_iter().flatten());
+    let streams = Streams::Stdio(last_words);
+    match split_remote(&streams, (preamble.node.get(), &name(&preamble)), &hello, first_lease(&preamble)) {
         Ok(Remote { input, output, guardian, lease, temp_files, no_subreaper }) => rlaunch_agent::run(AgentSetup {
             node: preamble.node,
-            edge: Edge::Halves { input, output },
+            edge: Edge::Halves { input, output }.sealed(seal),
             guardian,
             origin,
             temp_files,

@@ -5,7 +5,7 @@ use crate::bootstrap::source;
 use crate::view::phrases;
 use rlaunch_agent::{AgentSetup, Edge, LeaseLine};
 use rlaunch_core::bootstrap::answer::marker;
-use rlaunch_core::bootstrap::tcp_hello::{SECOND_MESSAGE, STEP_PREAMBLE, last_words_tag};
+use rlaunch_core::bootstrap::tcp_hello::{CONFIRMATION, SECOND_MESSAGE, STEP_PREAMBLE, last_words_tag};
 use rlaunch_core::bootstrap::{AgentFacts, Answer, EdgeKeys, Hash, Hello, Preamble, Secret, StepPreamble, Sums};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_net::seal::{AgentHandshake, Seal};
@@ -19,9 +19,17 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::time::{Duration, Instant};
 
 /// The variables of a task with the address of the host that runs srun (man srun, "OUTPUT ENVIRONMENT VARIABLES").
 const ADDRESS: [&str; 2] = ["SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST"];
+
+/// How long the launcher may take for its answer.
+const ANSWER: Duration = Duration::from_secs(10);
+/// The first pause after a connection that was closed during the handshake; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A connection to the launcher.
 struct Connected {
@@ -98,23 +106,62 @@ fn own_ends() -> Option<Hash> {
 fn connect(step: &StepPreamble, host: &OsBytes) -> Result<Connected, String> {
     let address = ADDRESS.iter().find_map(|name| std::env::var(name).ok()?.parse::<IpAddr>().ok());
     let address = address.ok_or_else(|| format!("{} has no address", ADDRESS.join(" and ")))?;
-    let peer = SocketAddr::new(address, step.port);
-    let at_peer = |error: std::io::Error| format!("{peer}: {}", reason(&error));
-    let mut socket = TcpStream::connect_timeout(&peer, PATIENCE).map_err(at_peer)?;
-    socket.set_nodelay(true).map_err(at_peer)?;
-    socket.set_read_timeout(Some(PATIENCE)).map_err(at_peer)?;
+    dial(SocketAddr::new(address, step.port), step, host)
+}
+
+/// Connects until the handshake is done: the launcher closes the oldest of too many connections.
+fn dial(peer: SocketAddr, step: &StepPreamble, host: &OsBytes) -> Result<Connected, String> {
+    let at_peer = |error: anyhow::Error| {
+        let why = error.downcast_ref().map_or_else(|| error.to_string(), reason);
+        format!("{peer}: {why}")
+    };
     let hello = Hello { job: step.job, epoch: step.epoch, host: Hash::of(host) };
     let keys = EdgeKeys::derive(&step.secret, &hello);
-    let facts = AgentFacts { pid: std::process::id(), wall: rlaunch_sys::clock::wall() };
-    let (handshake, first) = AgentHandshake::begin(&keys, facts).map_err(|error| format!("{peer}: {error}"))?;
-    socket.write_all(&[&hello.to_bytes()[..], &first].concat()).map_err(at_peer)?;
-    let mut answer = [0; SECOND_MESSAGE];
-    socket.read_exact(&mut answer).map_err(at_peer)?;
-    let (preamble, seal) = handshake.finish(&keys, &answer).map_err(|error| format!("{peer}: {error}"))?;
-    let preamble = Preamble::parse(&preamble).map_err(|error| format!("{peer}: {error}"))?;
+    let until = Instant::now() + PATIENCE;
+    let mut pause = FIRST_PAUSE;
+    let (socket, seal, preamble) = loop {
+        // The launcher listens before it sends the port: a connection that is refused here will always be.
+        let socket = TcpStream::connect_timeout(&peer, PATIENCE).map_err(|error| at_peer(error.into()))?;
+        match shake_hands(socket, &hello, &keys) {
+            Ok(done) => break done,
+            Err(error) if Instant::now() + pause >= until => return Err(at_peer(error)),
+            Err(_) => std::thread::sleep(pause),
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    };
     is_meant(&preamble)?;
-    socket.set_read_timeout(None).map_err(at_peer)?;
     Ok(Connected { socket: socket.into(), seal, keys, preamble })
+}
+
+fn shake_hands(mut socket: TcpStream, hello: &Hello, keys: &EdgeKeys) -> anyhow::Result<(TcpStream, Seal, Preamble)> {
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(ANSWER))?;
+    let (handshake, first) = AgentHandshake::begin(keys, own_facts())?;
+    socket.write_all(&[&hello.to_bytes()[..], &first].concat())?;
+    let mut answer = [0; SECOND_MESSAGE];
+    socket.read_exact(&mut answer)?;
+    let (preamble, confirmation, seal) = handshake.finish(keys, &answer)?;
+    let preamble = Preamble::parse(&preamble)?;
+    socket.write_all(&confirmation)?;
+    socket.set_read_timeout(None)?;
+    Ok((socket, seal, preamble))
+}
+
+/// The first two messages of a handshake on stdin and stdout, with the launcher that has sent this preamble. Returns the seal of the
+/// streams, the guardian's, and the confirmation, which follows the next answer.
+pub(super) fn seal_stdio(preamble: &Preamble) -> Result<(Box<Seal>, LastWordsSeal, [u8; CONFIRMATION]), String> {
+    let keys = EdgeKeys::of_streams(preamble);
+    let (handshake, first) = AgentHandshake::begin(&keys, own_facts()).map_err(|error| error.to_string())?;
+    // A launcher that does not read it does not answer.
+    let _unread = fd::write(1, super::spoken(preamble, &Answer::Seal(first)).as_bytes());
+    let mut answer = [0; SECOND_MESSAGE];
+    read(&mut answer)?;
+    let (_, confirmation, seal) = handshake.finish(&keys, &answer).map_err(|error| error.to_string())?;
+    Ok((Box::new(seal), LastWordsSeal { key: keys.last_words, tag: last_words_tag }, confirmation))
+}
+
+fn own_facts() -> AgentFacts {
+    AgentFacts { pid: std::process::id(), wall: rlaunch_sys::clock::wall() }
 }
 
 fn become_agent(connected: Connected, origin: Origin) -> u8 {
@@ -127,7 +174,7 @@ fn become_agent(connected: Connected, origin: Origin) -> u8 {
             drop((streams, keys));
             rlaunch_agent::run(AgentSetup {
                 node,
-                edge: Edge::Sealed { socket: input, seal },
+                edge: Edge::Socket(input).sealed(Some(seal)),
                 guardian,
                 origin,
                 temp_files,
@@ -137,8 +184,48 @@ fn become_agent(connected: Connected, origin: Origin) -> u8 {
         }
         Err(error) => {
             let Streams::Socket(socket, _) = streams else { return complain(&phrases::shortage(&error)) };
-            rlaunch_agent::refuse(node, Edge::Sealed { socket, seal }, &error);
+            rlaunch_agent::refuse(node, Edge::Socket(socket).sealed(Some(seal)), &error);
             rlaunch_core::exit::LAUNCH
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlaunch_core::bootstrap::tcp_hello::{FIRST_MESSAGE, HELLO};
+    use rlaunch_core::id::{JobId, NodeId};
+    use rlaunch_core::time::Span;
+    use rlaunch_net::seal;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    /// An agent gave up then, and its host fell back or ended the job.
+    #[test]
+    fn connection_that_is_closed_before_its_answer_is_made_again() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let peer = listener.local_addr().unwrap();
+        let step = StepPreamble { job: JobId([1; 16]), epoch: 0, port: peer.port(), secret: Secret([5; 32]) };
+        let agent = std::thread::spawn(move || dial(peer, &step, &"node1".into()).map(|connected| connected.preamble));
+        for _ in 0..2 {
+            drop(listener.accept().unwrap());
+        }
+        let (mut socket, _) = listener.accept().unwrap();
+        let (mut hello, mut first, mut confirmation) = ([0; HELLO], [0; FIRST_MESSAGE], [0; CONFIRMATION]);
+        socket.read_exact(&mut hello).unwrap();
+        socket.read_exact(&mut first).unwrap();
+        let keys = EdgeKeys::derive(&step.secret, &Hello::parse(&hello).unwrap());
+        let preamble = Preamble {
+            job: step.job,
+            node: NodeId::new(3),
+            secret: Secret([0; 32]),
+            lease: Span::from_secs(30),
+            len: 0,
+            hash: Hash([0; 32]),
+        };
+        let (answer, mut seal) = seal::receive(&keys, &first).unwrap().1.answer(&keys, &preamble).unwrap();
+        socket.write_all(&answer).unwrap();
+        socket.read_exact(&mut confirmation).unwrap();
+        seal.confirm(&confirmation).unwrap();
+        assert_eq!(agent.join().unwrap(), Ok(preamble));
     }
 }

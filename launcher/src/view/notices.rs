@@ -175,7 +175,7 @@ const STDIO: &str = "\n  try     --transport stdio, which uses these streams at 
 /// A connection that is no agent's. It may be a port scan, or an attack.
 fn stranger_refused(address: &OsBytes, why: Refusal) -> String {
     let why = match why {
-        Refusal::TooMany => "too many connections without a hello",
+        Refusal::TooMany => "newer connections have taken its place",
         Refusal::Silent => "it has sent no complete hello within 2 s",
         Refusal::Foreign => "it is no agent of this job",
         Refusal::UnknownHost => "it names a host that is not in this job",

@@ -81,7 +81,7 @@ pub(crate) enum Shake {
     Dials(Agent),
     /// Its hello and first message are there.
     Greets(Caller, Agent),
-    /// The hello was answered.
+    /// The answer is confirmed.
     Answered(Caller),
 }
 
@@ -199,9 +199,7 @@ impl World {
         match shake {
             Shake::Dials(agent) => {
                 let address = IpAddr::V4(Ipv4Addr::from(node.get()));
-                let Ok(caller) = admission.accept(now, address) else {
-                    return self.is_refused(node, None, Refusal::TooMany);
-                };
+                let caller = admission.accept(now, address);
                 srun.callers.insert(caller, node);
                 self.at(self.now + agent.takes, Ev::Shake(Shake::Greets(caller, agent)));
                 self.step_turns();
@@ -214,8 +212,9 @@ impl World {
                 match greeted {
                     Ok(_) if !agent.knows_key => self.is_refused(node, Some(caller), Refusal::WrongKey),
                     Ok((_, preamble)) => {
+                        admission.answer(now, caller);
                         self.check(preamble.node == node, || format!("{} is sent to {node}", preamble.node));
-                        // Another one may shake hands before the answer is written.
+                        // Another one may shake hands before the agent has confirmed.
                         let wait = self.now % 3 * 100_000;
                         self.at(self.now + wait, Ev::Shake(Shake::Answered(caller)));
                     }

@@ -1,7 +1,9 @@
 //! Admission of the agents of a step: which connections to the launcher's port become edges.
 //!
 //! Each host's agent is admitted once. A second handshake for the same host is refused and reported. The secret of the step is wiped when
-//! all hosts are in. A connection has two seconds for its handshake, and an address may have only so many of them at a time.
+//! all hosts are in. A connection that takes too long, or is the oldest of too many, is closed: its agent connects again.
+//!
+//! The first message of an agent proves little, because an observer can repeat it. The confirmation proves that the sender has the keys.
 //!
 //! The owner of the sockets passes on what they bring, and asks before each step of a handshake. So it keeps no decision of its own.
 
@@ -14,12 +16,12 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-/// How long a connection may take for its handshake.
+/// How long a connection may take for its hello and its first message.
 pub const PATIENCE: Span = Span::from_secs(2);
-/// Connections at a time that have not shaken hands.
-pub const MOST: usize = 1_024;
-/// The same, of one address.
-pub const MOST_OF_ADDRESS: usize = 64;
+/// How long it may take for its confirmation.
+const CONFIRMED_WITHIN: Span = Span::from_secs(10);
+/// Connections at a time without a first message, and those without a confirmation.
+pub const MOST: usize = 256;
 /// Refusals of each kind that are reported.
 const REPORTED: u32 = 3;
 
@@ -47,6 +49,7 @@ struct Pending {
     address: IpAddr,
     until: Mono,
     hello: Option<Hello>,
+    is_answered: bool,
 }
 
 /// A host of the step.
@@ -113,10 +116,15 @@ impl Admission {
         self.step.secret != Secret([0; 32])
     }
 
-    /// Whether another connection may be accepted.
+    /// The oldest connection, if too many are as far as it. The caller closes it: an agent sends its hello at once, so a flood of silent
+    /// connections keeps no agent out.
     #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.pending.len() < MOST
+    pub fn surplus(&self) -> Option<Caller> {
+        [false, true].into_iter().find_map(|is_answered| {
+            let mut alike = self.pending.iter().filter(|(_, pending)| pending.is_answered == is_answered);
+            let (oldest, _) = alike.next()?;
+            (alike.count() >= MOST).then_some(*oldest)
+        })
     }
 
     /// The time of the next call of [`Self::expire`].
@@ -126,18 +134,11 @@ impl Admission {
     }
 
     /// A connection from this address was accepted.
-    ///
-    /// # Errors
-    /// The address has too many that have not shaken hands: the connection is to be closed.
-    pub fn accept(&mut self, now: Mono, address: IpAddr) -> Result<Caller, Refused> {
-        let of_address = self.pending.values().filter(|pending| pending.address == address).count();
-        if of_address >= MOST_OF_ADDRESS || !self.has_room() {
-            return Err(self.count(address, Refusal::TooMany));
-        }
+    pub fn accept(&mut self, now: Mono, address: IpAddr) -> Caller {
         let caller = Caller(self.next);
         self.next += 1;
-        self.pending.insert(caller, Pending { address, until: now + PATIENCE, hello: None });
-        Ok(caller)
+        self.pending.insert(caller, Pending { address, until: now + PATIENCE, hello: None, is_answered: false });
+        caller
     }
 
     /// The hello of a connection is complete.
@@ -167,12 +168,22 @@ impl Admission {
         }
     }
 
-    /// The sender knows the key of its host, and has been answered: its connection is the edge.
+    /// The first message of a connection was sealed with the key of its host, and is answered.
+    pub fn answer(&mut self, now: Mono, caller: Caller) {
+        if let Some(pending) = self.pending.get_mut(&caller) {
+            (pending.is_answered, pending.until) = (true, now + CONFIRMED_WITHIN);
+        }
+    }
+
+    /// The sender has confirmed the answer, so it knows the key of its host: its connection is the edge.
     ///
     /// # Errors
     /// Another connection has become the edge meanwhile, or this one is over: it is to be closed.
     pub fn admit(&mut self, caller: Caller) -> Result<NodeId, Refusal> {
         let hello = self.hello(caller)?;
+        if !self.pending.get(&caller).is_some_and(|pending| pending.is_answered) {
+            return Err(Refusal::WrongKey);
+        }
         let Some(host) = self.hosts.get_mut(&hello.host) else { return Err(Refusal::UnknownHost) };
         let Host::Awaited(Preamble { node, .. }) = *host else { return Err(Refusal::Twice) };
         *host = Host::Admitted;
@@ -246,7 +257,7 @@ mod tests {
     }
 
     fn caller(admission: &mut Admission, node: u32) -> Caller {
-        let caller = admission.accept(Mono::default(), HERE).unwrap();
+        let caller = admission.accept(Mono::default(), HERE);
         admission.greet(caller, &hello(node).to_bytes()).unwrap();
         caller
     }
@@ -258,12 +269,15 @@ mod tests {
         // Both have the keys: only one of them becomes the edge.
         let keys = admission.keys(first).unwrap().0;
         assert_eq!(keys.shared, admission.keys(second).unwrap().0.shared);
+        assert_eq!(admission.admit(first), Err(Refusal::WrongKey), "before its first message is answered");
+        [first, second].iter().for_each(|caller| admission.answer(Mono::default(), *caller));
         assert_eq!(admission.admit(first), Ok(NodeId::new(2)));
         assert_eq!(admission.admit(first), Err(Refusal::Ended));
         assert_eq!(admission.keys(second).err(), Some(Refusal::Twice));
         assert_eq!(admission.admit(second), Err(Refusal::Twice));
         assert!(admission.is_waiting() && admission.has_secret());
         let other = caller(&mut admission, 1);
+        admission.answer(Mono::default(), other);
         assert_eq!(admission.admit(other), Ok(NodeId::new(1)));
         assert!(!admission.is_waiting() && !admission.has_secret());
     }
@@ -272,7 +286,7 @@ mod tests {
     fn hellos_of_others_are_refused() {
         let mut admission = admission();
         let mut greet = |hello: [u8; HELLO]| {
-            let caller = admission.accept(Mono::default(), HERE).unwrap();
+            let caller = admission.accept(Mono::default(), HERE);
             admission.greet(caller, &hello).and_then(|()| admission.keys(caller).map(drop))
         };
         assert_eq!(greet([b'G'; HELLO]), Err(Refusal::Foreign));
@@ -280,7 +294,7 @@ mod tests {
         assert_eq!(greet(Hello { job: JobId([2; 16]), ..hello(1) }.to_bytes()), Err(Refusal::Foreign));
         assert_eq!(greet(hello(9).to_bytes()), Err(Refusal::UnknownHost));
         assert_eq!(greet(hello(1).to_bytes()), Ok(()));
-        let mute = admission.accept(Mono::default(), HERE).unwrap();
+        let mute = admission.accept(Mono::default(), HERE);
         assert_eq!(admission.admit(mute), Err(Refusal::Foreign), "without a hello");
     }
 
@@ -300,9 +314,9 @@ mod tests {
     #[test]
     fn connection_without_a_handshake_expires() {
         let mut admission = admission();
-        let silent = admission.accept(Mono::default(), HERE).unwrap();
+        let silent = admission.accept(Mono::default(), HERE);
         let until = Mono::default() + PATIENCE;
-        let later = admission.accept(Mono::from_nanos(1), HERE).unwrap();
+        let later = admission.accept(Mono::from_nanos(1), HERE);
         assert_eq!(admission.deadline(), Some(until));
         assert_eq!(admission.expired(Mono::from_nanos(until.nanos() - 1)), []);
         assert_eq!(admission.expired(until), [silent]);
@@ -310,24 +324,31 @@ mod tests {
         assert_eq!(admission.greet(silent, &hello(1).to_bytes()), Err(Refusal::Ended), "too late");
         assert_eq!(admission.deadline(), Some(Mono::from_nanos(1) + PATIENCE));
         admission.greet(later, &hello(1).to_bytes()).unwrap();
+        admission.answer(until, later);
+        assert_eq!(admission.deadline(), Some(until + CONFIRMED_WITHIN));
         assert_eq!(admission.admit(later), Ok(NodeId::new(1)));
         assert_eq!(admission.deadline(), None);
     }
 
     #[test]
-    fn an_address_cannot_take_all_places() {
+    fn newest_connections_stay_when_there_are_too_many() {
         let mut admission = admission();
-        let address = |n: usize| IpAddr::V4(Ipv4Addr::from(u32::try_from(n).unwrap()));
-        for n in 0..MOST {
-            assert!(admission.has_room());
-            let address = address(n / MOST_OF_ADDRESS);
-            assert!(admission.accept(Mono::default(), address).is_ok());
-            if n + 1 == MOST_OF_ADDRESS {
-                let refused = admission.accept(Mono::default(), address).unwrap_err();
-                assert_eq!(refused, Refused { address, why: Refusal::TooMany, is_reported: true });
-            }
-        }
-        assert!(!admission.has_room());
-        assert!(admission.accept(Mono::default(), address(MOST)).is_err());
+        let agent = caller(&mut admission, 1);
+        admission.answer(Mono::default(), agent);
+        let silent: Vec<Caller> = (0..MOST).map(|_| admission.accept(Mono::default(), HERE)).collect();
+        assert_eq!(admission.surplus(), None);
+        let newest = caller(&mut admission, 2);
+        assert_eq!(
+            admission.surplus(),
+            Some(silent[0]),
+            "neither the agent that was answered, nor the one that came last"
+        );
+        assert!(admission.refuse(silent[0], Refusal::TooMany).is_some_and(|refused| refused.is_reported));
+        assert_eq!(admission.surplus(), None);
+        // An observer repeats the first message of an agent.
+        let repeated: Vec<Caller> = (0..MOST).map(|_| caller(&mut admission, 1)).collect();
+        repeated.iter().for_each(|caller| admission.answer(Mono::default(), *caller));
+        assert_eq!(admission.surplus(), Some(agent));
+        assert_eq!(admission.keys(newest).map(drop), Ok(()));
     }
 }

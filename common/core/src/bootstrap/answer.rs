@@ -1,5 +1,6 @@
 //! The stream before the edge begins: an answer is a line after a marker, and the output of a login shell before the marker is noise.
 
+use super::tcp_hello::FIRST_MESSAGE;
 use crate::id::JobId;
 use crate::os_bytes::OsBytes;
 use alloc::format;
@@ -85,6 +86,8 @@ pub enum Answer {
     Spoiled(Place),
     /// The facts about the host, if they were asked for.
     Facts(OsBytes),
+    /// The first message of a handshake: the agent seals its streams.
+    Seal([u8; FIRST_MESSAGE]),
     /// The guardian runs, and proves that it knows the secret.
     Up {
         /// The proof.
@@ -119,6 +122,7 @@ impl Answer {
             Self::Unusable(why) => format!("UNUSABLE {why}"),
             Self::Spoiled(place) => format!("SPOILED {place}"),
             Self::Facts(facts) => format!("FACTS {facts}"),
+            Self::Seal(first) => first.iter().fold("SEAL ".into(), |line: String, byte| format!("{line}{byte:02x}")),
             Self::Up { proof, pid, wall } => format!("UP {proof} {pid} {wall}"),
             Self::Refused(why) => format!("REFUSED {why}"),
             Self::Absent(host) => format!("ABSENT {host}"),
@@ -138,6 +142,11 @@ impl Answer {
             b"UNUSABLE" => Some(Self::Unusable(rest.into())),
             b"SPOILED" => Place::parse(rest).map(Self::Spoiled),
             b"FACTS" => Some(Self::Facts(rest.into())),
+            b"SEAL" => {
+                let digits = rest.as_chunks::<2>().0.iter().map(|pair| core::str::from_utf8(pair).ok());
+                let bytes = digits.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect::<Option<Vec<u8>>>()?;
+                bytes.try_into().ok().map(Self::Seal)
+            }
             b"UP" => {
                 let mut words = rest.split(|b| *b == b' ');
                 let proof = words.next()?.into();
@@ -276,6 +285,11 @@ mod tests {
             words.prop_map(|w| Answer::Unusable(w.into())),
             words.prop_map(|w| Answer::Refused(w.into())),
             words.prop_map(|w| Answer::Facts(w.into())),
+            any::<[u8; 32]>().prop_map(|half| {
+                let mut first = [0; FIRST_MESSAGE];
+                first[FIRST_MESSAGE - 32..].copy_from_slice(&half);
+                Answer::Seal(first)
+            }),
             ("[0-9a-f]{32}", any::<u32>(), any::<u64>()).prop_map(|(p, pid, wall)| Answer::Up {
                 proof: p.into(),
                 pid,

@@ -7,6 +7,7 @@ use super::failure::{Failure, Why};
 use super::preamble::Preamble;
 use super::remote_line::{LinePlan, Purpose, line};
 use super::ssh_messages::{self, Trouble, Words};
+use super::tcp_hello::FIRST_MESSAGE;
 use crate::machine::{Machine, earliest};
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
@@ -114,6 +115,8 @@ pub enum DialEvent {
     Err(Vec<u8>),
     /// ssh has ended, and all that it had said was delivered.
     Ended(CarrierEnd),
+    /// Answer to [`DialAction::Seal`]: the agent does not know the key.
+    WrongKey,
     /// Answer to [`DialAction::Up`]: its streams cannot become an edge.
     NoEdge,
     /// The host is not needed any more.
@@ -155,6 +158,8 @@ pub enum DialAction {
         /// For good.
         hard: bool,
     },
+    /// Answer this first message of a handshake, with the keys of the streams.
+    Seal([u8; FIRST_MESSAGE]),
     /// How far it is.
     Stage(Stage),
     /// Nothing was heard since ssh was started, and for a while.
@@ -196,6 +201,7 @@ pub struct Dial {
     cut_off: u32,
     closed: u32,
     cold: bool,
+    is_sealed: bool,
     facts: Option<OsBytes>,
     asked: Mono,
     deadline: Option<Mono>,
@@ -218,6 +224,7 @@ impl Dial {
             cut_off: 0,
             closed: 0,
             cold: false,
+            is_sealed: false,
             facts: None,
             asked: Mono::default(),
             deadline: None,
@@ -259,6 +266,7 @@ impl Dial {
         match line(&self.plan.line, &self.skip) {
             Ok(line) => {
                 self.attempts += 1;
+                self.is_sealed = false;
                 self.silent_at = Some(now + SILENCE);
                 self.scanner = Scanner::new(self.plan.preamble.job);
                 self.words.clear();
@@ -349,8 +357,12 @@ impl Dial {
             (Stage::Starting(_), Answer::Facts(facts)) if self.plan.line.purpose == Purpose::Examine => {
                 self.facts = Some(facts)
             }
+            (Stage::Starting(_), Answer::Seal(first)) if self.lacks_seal() => {
+                self.is_sealed = true;
+                self.actions.push_back(DialAction::Seal(first));
+            }
             (Stage::Starting(place), Answer::Up { proof, pid, wall }) => {
-                if proof.as_slice() != self.plan.preamble.proof().as_bytes() {
+                if self.lacks_seal() || proof.as_slice() != self.plan.preamble.proof().as_bytes() {
                     return self.close(now, Some(Why::Impostor));
                 }
                 self.state = State::Up;
@@ -369,12 +381,18 @@ impl Dial {
                 | Answer::Unusable(_)
                 | Answer::Spoiled(_)
                 | Answer::Facts(_)
+                | Answer::Seal(_)
                 | Answer::Up { .. }
                 | Answer::Refused(_)
                 | Answer::Absent(_)
                 | Answer::Unconnected { .. }),
             ) => self.close(now, misplaced(&answer)),
         }
+    }
+
+    /// Whether the streams of this host have to be sealed, and are not.
+    fn lacks_seal(&self) -> bool {
+        self.plan.line.purpose == Purpose::Sealed && !self.is_sealed
     }
 
     /// The carrier ended by itself before the host was up. Other carriers than ssh have no code of their own.
@@ -483,6 +501,7 @@ impl Machine for Dial {
                 self.actions.push_back(DialAction::Ended(end, self.words.shown()));
                 self.state = State::Over;
             }
+            (State::Open(_), DialEvent::WrongKey) => self.close(now, Some(Why::Impostor)),
             (State::Up, DialEvent::NoEdge) => self.close(now, Some(Why::NoEdge)),
             (State::Open(_) | State::Up | State::Closing { .. }, DialEvent::Cancel) => self.close(now, None),
             (State::New | State::Pausing { .. }, DialEvent::Cancel) => self.state = State::Over,
@@ -499,6 +518,10 @@ impl Machine for Dial {
             | (
                 State::New | State::Pausing { .. } | State::Open(_) | State::Closing { .. } | State::Over,
                 DialEvent::NoEdge,
+            )
+            | (
+                State::New | State::Pausing { .. } | State::Up | State::Closing { .. } | State::Over,
+                DialEvent::WrongKey,
             )
             | (State::New | State::Pausing { .. } | State::Over, DialEvent::Err(_) | DialEvent::Ended(_))
             | (State::Over, DialEvent::Cancel) => {}

@@ -40,7 +40,9 @@ pub enum Purpose {
     /// A job, over the stream of its carrier.
     #[default]
     Job,
-    /// The same, after facts about the host.
+    /// The same, over streams that pass through others: what the agent sends is sealed.
+    Sealed,
+    /// A job, after facts about the host.
     Examine,
     /// A job, in a step of several hosts: the agent connects to the launcher. Nothing is sent that is not there.
     Step,
@@ -51,6 +53,7 @@ impl Purpose {
     const fn flag(self) -> &'static str {
         match self {
             Self::Job => "",
+            Self::Sealed => "sealed",
             Self::Examine => "examine",
             Self::Step => "step",
         }

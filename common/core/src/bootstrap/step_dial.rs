@@ -313,6 +313,7 @@ impl StepDial {
                     | Answer::Unusable(_)
                     | Answer::Spoiled(_)
                     | Answer::Facts(_)
+                    | Answer::Seal(_)
                     | Answer::Up { .. }
                     | Answer::Refused(_),
                 ) => continue,

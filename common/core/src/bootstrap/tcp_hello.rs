@@ -3,10 +3,13 @@
 //!
 //! All agents of a step read the same [`StepPreamble`] on stdin. Each dials the launcher and sends a [`Hello`] in the clear, with its
 //! host's name as a hash, and the first message of the handshake. The launcher answers with the second one, which carries the node's
-//! [`Preamble`](super::Preamble). The handshake is Noise `NNpsk0` (revision 34 of its specification) under a key of this host.
+//! [`Preamble`](super::Preamble). The handshake is Noise `NNpsk0` (revision 34 of its specification) under a key of this host. The third
+//! message is a confirmation, which an observer of the first two cannot make.
+//!
+//! An agent on the streams of an srun of its own seals them in the same way, and sends no [`Hello`].
 
 use super::hash::{Hash, Hasher};
-use super::preamble::{PREAMBLE, Secret, WIRE};
+use super::preamble::{PREAMBLE, Preamble, Secret, WIRE};
 use crate::id::JobId;
 use alloc::vec::Vec;
 
@@ -20,6 +23,8 @@ pub const FACTS: usize = 16;
 pub const FIRST_MESSAGE: usize = 32 + FACTS + 16;
 /// Length of the second message: a key, the preamble, and a tag.
 pub const SECOND_MESSAGE: usize = 32 + PREAMBLE + 16;
+/// Length of the third message: an empty record, of which only its length and its tag remain.
+pub const CONFIRMATION: usize = 2 + 16;
 /// Length of the tag after a guardian's last words.
 pub const LAST_WORDS_TAG: usize = 32;
 
@@ -139,7 +144,7 @@ impl AgentFacts {
 /// Why the launcher refuses a connection to the port for agents.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Refusal {
-    /// Too many connections of its address have not sent a hello.
+    /// Newer connections have taken its place.
     TooMany,
     /// No hello came in time.
     Silent,
@@ -194,6 +199,12 @@ impl EdgeKeys {
         };
         let prologue = [&b"rlaunch edge, agent to launcher"[..], &bytes].concat();
         Self { shared: key(b"handshake"), last_words: key(b"last words"), prologue }
+    }
+
+    /// Derives the keys for the streams of a carrier, over which this preamble came.
+    #[must_use]
+    pub fn of_streams(Preamble { job, node, secret, .. }: &Preamble) -> Self {
+        Self::derive(secret, &Hello { job: *job, epoch: node.get(), host: Hash::of(b"the streams of a carrier") })
     }
 }
 

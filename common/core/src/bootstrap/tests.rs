@@ -369,6 +369,33 @@ fn wrong_secret_is_refused() {
     assert_eq!(bench.closed(&done), Why::Impostor);
 }
 
+/// An agent on the streams of srun has to seal them. An agent that does not is refused.
+#[test]
+fn agent_on_streams_of_srun_is_up_after_its_seal_alone() {
+    let line = LinePlan { purpose: Purpose::Sealed, ..plan().line };
+    let start = || {
+        let mut bench = Bench { dial: Dial::new(DialPlan { line: line.clone(), ..plan() }), now: AT };
+        bench.tell(DialEvent::Start);
+        bench.say(&Answer::Ready(Place::Same));
+        bench
+    };
+    let first = [7; tcp_hello::FIRST_MESSAGE];
+    let mut bench = start();
+    assert_eq!(bench.say(&Answer::Seal(first)), [DialAction::Seal(first)]);
+    assert!(matches!(&bench.up()[..], [DialAction::Up(_)]));
+    let mut bench = start();
+    let done = bench.up();
+    assert_eq!(bench.closed(&done), Why::Impostor, "without a seal");
+    let mut bench = start();
+    bench.say(&Answer::Seal(first));
+    let done = bench.tell(DialEvent::WrongKey);
+    assert_eq!(bench.closed(&done), Why::Impostor, "with another key");
+    let mut bench = start();
+    bench.say(&Answer::Seal(first));
+    let done = bench.say(&Answer::Seal(first));
+    assert_eq!(bench.closed(&done), Why::Garbled(Answer::Seal(first).to_line().into()), "a second handshake");
+}
+
 /// It was refused as a malformed answer, and the user did not read why the agent could not continue.
 #[test]
 fn bytes_after_last_answer_belong_to_the_edge() {
@@ -487,6 +514,7 @@ fn events() -> impl Strategy<Value = DialEvent> {
         Just(DialEvent::Start),
         Just(DialEvent::Cancel),
         Just(DialEvent::NoEdge),
+        Just(DialEvent::WrongKey),
         any::<i32>().prop_map(|errno| DialEvent::NoStart { errno, said: OsBytes::default() }),
         any::<u8>().prop_map(|code| DialEvent::Ended(CarrierEnd::Code(code))),
         Just(DialEvent::Ended(CarrierEnd::Code(255))),
@@ -498,6 +526,7 @@ fn events() -> impl Strategy<Value = DialEvent> {
         Just(line(Answer::Ready(Place::Cache))),
         Just(line(Answer::Need(Place::Tmp))),
         Just(line(Answer::Arch("arm64".into()))),
+        Just(line(Answer::Seal([7; tcp_hello::FIRST_MESSAGE]))),
         Just(line(Answer::Up { proof, pid: 3, wall: 4 })),
     ]
 }
@@ -505,18 +534,23 @@ fn events() -> impl Strategy<Value = DialEvent> {
 proptest! {
     /// Whatever happens, there is one ssh at a time, one verdict, and always an end.
     #[test]
-    fn ssh_has_one_outcome_and_ends(events in proptest::collection::vec((events(), 0u64..3_000), 0..60)) {
-        let mut bench = Bench { dial: Dial::new(plan()), now: AT };
+    fn ssh_has_one_outcome_and_ends(may_seal: bool, events in proptest::collection::vec((events(), 0u64..3_000), 0..60)) {
+        let purpose = if may_seal { Purpose::Sealed } else { Purpose::Job };
+        let line = LinePlan { purpose, ..plan().line };
+        let mut bench = Bench { dial: Dial::new(DialPlan { line, ..plan() }), now: AT };
+        let mut is_sealed = false;
         let (mut running, mut verdicts, mut cancelled) = (false, 0, false);
-        let look = |done: Vec<DialAction>, running: &mut bool, verdicts: &mut u32| {
+        let mut look = |done: Vec<DialAction>, running: &mut bool, verdicts: &mut u32| {
             for action in done {
                 match action {
                     DialAction::Start(_) => {
                         assert!(!*running, "two at a time");
                         *running = true;
                     }
+                    DialAction::Seal(_) => is_sealed = true,
                     DialAction::Write(_) | DialAction::SendBinary | DialAction::Kill { .. } | DialAction::Up(_) => {
                         assert!(*running, "{action:?} for no ssh");
+                        assert!(is_sealed || !may_seal || !matches!(action, DialAction::Up(_)), "up without a seal");
                     }
                     DialAction::Failed(_) | DialAction::Ended(..) => {
                         assert!(!*running, "told before its end");

@@ -83,7 +83,7 @@ impl SliceState {
 /// A host of a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolHost {
-    slots: u32,
+    pub(super) slots: u32,
     slice: Option<u32>,
     link: Link,
     used: Use,

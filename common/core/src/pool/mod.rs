@@ -337,6 +337,18 @@ impl Pool {
         }
     }
 
+    /// The hosts that cannot be used now, if a job with these hosts does without them: it wants all hosts, or more slots than it has.
+    #[must_use]
+    pub fn left_out(&self, need: &Need, granted: &[NodeId]) -> Vec<NodeId> {
+        let slots = granted.iter().filter_map(|node| self.hosts.get(*node)).map(|host| u64::from(host.slots));
+        let lacks_some = match need {
+            Need::All => true,
+            Need::Ranks(count) => slots.sum::<u64>() < u64::from(*count),
+            Need::Hosts(_) | Need::Slices(_) => false,
+        };
+        self.hosts().filter(|(_, host)| lacks_some && !host.is_usable()).map(|(node, _)| node).collect()
+    }
+
     fn grant(&mut self, now: Mono, hosts: Vec<NodeId>) {
         let Some(Waiting { hold, pid, want, ends_within, .. }) = self.queue.pop_front() else { return };
         self.hosts.hold(&hosts, hold);

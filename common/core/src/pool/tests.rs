@@ -95,6 +95,22 @@ fn impossible_wants_are_refused() {
     }
 }
 
+/// `-n 3` on two hosts of one slot each, because the third was lost, was not mentioned at all.
+#[test]
+fn lost_host_is_left_out_of_a_job_that_lacks_its_slots() {
+    let mut pool = pool(3, |_| None);
+    let lost = NodeId::new(1);
+    pool.handle(T0, PoolEvent::Lost(lost));
+    for (need, granted, left_out) in [
+        (Need::Ranks(5), &[0, 2][..], vec![lost]),
+        (Need::Ranks(4), &[0, 2], vec![]),
+        (Need::All, &[0, 2], vec![lost]),
+        (Need::Hosts(2), &[0, 2], vec![]),
+    ] {
+        assert_eq!(pool.left_out(&need, &nodes(granted)), left_out, "{need:?}");
+    }
+}
+
 #[test]
 fn host_is_free_when_it_is_empty_and_not_before() {
     let mut pool = pool(2, |_| None);

@@ -34,9 +34,10 @@ fn seals() -> (Seal, Seal) {
     let (agent, first) = AgentHandshake::begin(&keys, facts).unwrap();
     let (received, launcher) = receive(&keys, &first).unwrap();
     assert_eq!(received, facts);
-    let (answer, launcher) = launcher.answer(&keys, &preamble()).unwrap();
-    let (bytes, agent) = agent.finish(&keys, &answer).unwrap();
+    let (answer, mut launcher) = launcher.answer(&keys, &preamble()).unwrap();
+    let (bytes, confirmation, agent) = agent.finish(&keys, &answer).unwrap();
     assert_eq!(Preamble::parse(&bytes), Ok(preamble()));
+    launcher.confirm(&confirmation).unwrap();
     (launcher, agent)
 }
 
@@ -50,12 +51,41 @@ fn side_without_the_key_is_refused() {
     assert!(agent.finish(&keys(5), &answer).is_err());
 }
 
+/// An observer has the first message and the confirmation of an earlier handshake, and repeats both.
+#[test]
+fn repeated_handshake_is_not_confirmed() {
+    let keys = keys(5);
+    let (agent, first) = AgentHandshake::begin(&keys, AgentFacts { pid: 1, wall: 2 }).unwrap();
+    let answered = || receive(&keys, &first).unwrap().1.answer(&keys, &preamble()).unwrap();
+    let ((answer, mut launcher), (_, mut again)) = (answered(), answered());
+    let (_, confirmation, _) = agent.finish(&keys, &answer).unwrap();
+    assert!(again.confirm(&confirmation).is_err());
+    launcher.confirm(&confirmation).unwrap();
+}
+
+/// As srun carries them: the confirmation is part of the stream, and some of it was read with the line before.
+#[test]
+fn frames_after_a_beginning_that_was_read_arrive() {
+    let keys = keys(5);
+    let (agent, first) = AgentHandshake::begin(&keys, AgentFacts { pid: 1, wall: 2 }).unwrap();
+    let (answer, launcher) = receive(&keys, &first).unwrap().1.answer(&keys, &preamble()).unwrap();
+    let (_, confirmation, agent) = agent.finish(&keys, &answer).unwrap();
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let (read, unread) = confirmation.split_at(5);
+    theirs.write_all(unread).unwrap();
+    let mut launcher = Early::<ToNode>::begun(ours, read).sealed(launcher);
+    let mut agent = Early::<ToNode>::new(theirs).sealed(agent);
+    agent.grant(NodeId::new(3), 77).unwrap();
+    agent.flush().unwrap();
+    assert!(matches!(launcher.recv().unwrap().body, Body::Credit(77)));
+}
+
 #[test]
 fn frames_of_both_directions_arrive() {
     let (launcher, agent) = seals();
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let mut launcher = Early::<ToNode>::sealed(ours.into(), launcher);
-    let mut agent = Early::<ToNode>::sealed(theirs.into(), agent);
+    let mut launcher = Early::<ToNode>::new(ours).sealed(launcher);
+    let mut agent = Early::<ToNode>::new(theirs).sealed(agent);
     launcher.send(NodeId::new(3), &ToNode::Kill).unwrap();
     launcher.flush().unwrap();
     assert!(matches!(agent.recv().unwrap().body, Body::Message(ToNode::Kill)));
@@ -71,8 +101,8 @@ fn bulk_is_whole_and_in_order() {
     let (launcher, agent) = seals();
     let (ours, theirs) = UnixStream::pair().unwrap();
     runtime.block_on(async {
-        let mut launcher = Early::<ToNode>::sealed(ours.into(), launcher).into_connection().unwrap();
-        let mut agent = Early::<ToNode>::sealed(theirs.into(), agent).into_connection().unwrap();
+        let mut launcher = Early::<ToNode>::new(ours).sealed(launcher).into_connection().unwrap();
+        let mut agent = Early::<ToNode>::new(theirs).sealed(agent).into_connection().unwrap();
         let stream = StreamId::of(ProcId::new(1), Std::Out);
         let all: Vec<u8> = (0..8 << 20).map(|at: u32| u8::try_from(at % 251).unwrap()).collect();
         let (mut rest, mut received) = (all.as_slice(), Vec::new());
@@ -104,7 +134,7 @@ fn bulk_is_whole_and_in_order() {
 fn sealed(agent: Seal) -> (Vec<u8>, [u8; 32]) {
     let last_words = agent.opener.last_words;
     let (ours, mut theirs) = UnixStream::pair().unwrap();
-    let mut agent = Early::<ToNode>::sealed(ours.into(), agent);
+    let mut agent = Early::<ToNode>::new(ours).sealed(agent);
     agent.send(NodeId::new(3), &ToNode::Kill).unwrap();
     agent.flush().unwrap();
     drop(agent);
@@ -118,7 +148,7 @@ fn received(launcher: Seal, bytes: &[u8]) -> Vec<Result<Body<ToNode>, Closed>> {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(bytes).unwrap();
     drop(theirs);
-    let mut launcher = Early::<ToNode>::sealed(ours.into(), launcher);
+    let mut launcher = Early::<ToNode>::new(ours).sealed(launcher);
     let mut all = Vec::new();
     while !matches!(all.last(), Some(Err(_) | Ok(Body::Last(_)))) {
         all.push(launcher.recv().map(|frame| frame.body));

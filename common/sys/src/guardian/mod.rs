@@ -165,13 +165,13 @@ struct Post {
 enum Report {
     /// As it is, onto the lifeline, on which the launcher also gets a descriptor of the agent.
     Lifeline,
-    /// As a frame after the agent's last. With a seal the stream is a TCP socket.
+    /// As a frame after the agent's last. A stream other than stdout is a TCP socket.
     Frame { fd: RawFd, node: u32, seal: Option<LastWordsSeal> },
 }
 
 impl Report {
     const fn is_tcp(self) -> bool {
-        matches!(self, Self::Frame { seal: Some(_), .. })
+        matches!(self, Self::Frame { fd: 3.., .. })
     }
 }
 

@@ -28,8 +28,8 @@ pub struct Remote {
 /// The stream of a remote host to the launcher.
 #[derive(Debug)]
 pub enum Streams {
-    /// stdin and stdout, as ssh and srun give them.
-    Stdio,
+    /// stdin and stdout, as ssh and srun give them. If they are sealed, with the seal for the guardian's last words.
+    Stdio(Option<LastWordsSeal>),
     /// A TCP socket, with the seal for the guardian's last words.
     Socket(OwnedFd, LastWordsSeal),
 }
@@ -65,7 +65,7 @@ pub fn split_remote(
     lease: Option<u64>,
 ) -> io::Result<Remote> {
     let (from, to, seal) = match streams {
-        Streams::Stdio => (0, 1, None),
+        Streams::Stdio(seal) => (0, 1, *seal),
         Streams::Socket(socket, seal) => (socket.as_raw_fd(), socket.as_raw_fd(), Some(*seal)),
     };
     // Inherited from sshd and the login shell, or from slurmstepd.
@@ -99,7 +99,7 @@ pub fn split_remote(
                 rest = &rest[n..];
             }
             drop(saying);
-            if seal.is_some() {
+            if matches!(streams, Streams::Socket(..)) {
                 // The carrier has done its work: its streams have no reader.
                 run::let_go_of_stdio();
             }
@@ -135,7 +135,7 @@ mod tests {
             let most = libc::rlimit { rlim_cur: limit, rlim_max: limit };
             // SAFETY: `most` is a valid limit.
             unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most) };
-            let code = u8::from(split_remote(&Streams::Stdio, (0, "test-0"), hello, None).is_err());
+            let code = u8::from(split_remote(&Streams::Stdio(None), (0, "test-0"), hello, None).is_err());
             fd::write(1, if code == 0 { agent } else { b"REFUSED" }).unwrap_or_default();
             crate::origin::exit_now(code);
         }

@@ -1,7 +1,7 @@
 //! Agents and strangers at the port of a step.
 
 use super::*;
-use rlaunch_core::bootstrap::admission::MOST_OF_ADDRESS;
+use rlaunch_core::bootstrap::admission::{MOST, PATIENCE};
 use rlaunch_core::bootstrap::tcp_hello::SECOND_MESSAGE;
 use rlaunch_core::bootstrap::{EdgeKeys, Hello, Secret};
 use rlaunch_core::id::JobId;
@@ -35,16 +35,29 @@ fn hello(host: &str) -> Hello {
 
 /// Connects as an agent does; `None`: the connection was closed without an answer.
 fn connect(reception: &Reception, hello: Hello, secret: &Secret) -> Option<(NodeId, TcpStream)> {
-    let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, reception.port)).unwrap();
     let keys = EdgeKeys::derive(secret, &hello);
     let (handshake, first) = AgentHandshake::begin(&keys, AgentFacts { pid: 7, wall: 9 }).unwrap();
+    let (mut socket, answer) = answered(reception, hello, &first)?;
+    let (preamble, confirmation, _) = handshake.finish(&keys, &answer).unwrap();
+    socket.write_all(&confirmation[..1]).unwrap();
+    // A frame of the edge follows at once.
+    socket.write_all(&[&confirmation[1..], b"frame"].concat()).unwrap();
+    Some((Preamble::parse(&preamble).unwrap().node, socket))
+}
+
+/// Connects with this first message, and reads the answer.
+fn answered(
+    reception: &Reception,
+    hello: Hello,
+    first: &[u8; FIRST_MESSAGE],
+) -> Option<(TcpStream, [u8; SECOND_MESSAGE])> {
+    let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, reception.port)).unwrap();
     // In two parts, as a network may deliver it.
     socket.write_all(&hello.to_bytes()).unwrap();
-    let _may_be_closed = socket.write_all(&first);
+    let _may_be_closed = socket.write_all(first);
     let mut answer = [0; SECOND_MESSAGE];
     socket.read_exact(&mut answer).ok()?;
-    let (preamble, _) = handshake.finish(&keys, &answer).unwrap();
-    Some((Preamble::parse(&preamble).unwrap().node, socket))
+    Some((socket, answer))
 }
 
 /// Waits for the next visit: it is reported after its connection was closed.
@@ -70,7 +83,12 @@ fn arrival(reception: &Reception) -> Arrival {
 fn each_host_is_taken_once_and_then_the_port_is_closed() {
     let reception = reception();
     let (node, _first) = connect(&reception, hello("n2"), &SECRET).unwrap();
-    assert_eq!((node, arrival(&reception).node), (NodeId::new(2), node));
+    let mut arrived = arrival(&reception);
+    assert_eq!((node, arrived.node), (NodeId::new(2), node));
+    let mut frame = [0; 5];
+    arrived.socket.set_nonblocking(false).unwrap();
+    arrived.socket.read_exact(&mut frame).unwrap();
+    assert_eq!(&frame, b"frame", "the edge has all that follows the handshake");
     assert!(connect(&reception, hello("n2"), &SECRET).is_none(), "a second agent of the same host");
     let (node, _second) = connect(&reception, hello("n1"), &SECRET).unwrap();
     let arrived = arrival(&reception);
@@ -98,15 +116,32 @@ fn strangers_are_refused_and_take_no_host() {
     assert!(now().since(began) < PATIENCE + Span::from_secs(5));
 }
 
+/// The agent's own first message, which an observer has seen, took its host's place.
 #[test]
-fn one_address_cannot_take_all_places() {
+fn repeated_first_message_takes_no_host() {
     let reception = reception();
-    let many: Vec<TcpStream> =
-        (0..=MOST_OF_ADDRESS).map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, reception.port)).unwrap()).collect();
-    assert_eq!(many.last().unwrap().read(&mut [0; 1]).unwrap_or(0), 0, "the last one is closed");
-    drop(many);
-    // Until the ends of those are seen.
-    while connect(&reception, hello("n1"), &SECRET).is_none() {}
+    let keys = EdgeKeys::derive(&SECRET, &hello("n1"));
+    let (_, first) = AgentHandshake::begin(&keys, AgentFacts { pid: 7, wall: 9 }).unwrap();
+    let (mut observer, _) = answered(&reception, hello("n1"), &first).unwrap();
+    observer.write_all(&[0; CONFIRMATION]).unwrap();
+    assert!(matches!(visit(&reception), Visit::Refused(_, Refusal::WrongKey)));
+    let (waiting, _) = answered(&reception, hello("n1"), &first).unwrap();
+    let (node, _agent) = connect(&reception, hello("n1"), &SECRET).unwrap();
+    assert_eq!((arrival(&reception).node, node), (node, NodeId::new(1)));
+    drop(waiting);
+}
+
+/// 80 silent connections of one address were enough to keep the agents of this address out.
+#[test]
+fn silent_connections_keep_no_agent_out() {
+    let reception = reception();
+    let connect_silent = || TcpStream::connect((Ipv4Addr::LOCALHOST, reception.port)).unwrap();
+    let mut many: Vec<TcpStream> = (0..MOST).map(|_| connect_silent()).collect();
+    assert!(connect(&reception, hello("n1"), &SECRET).is_some());
+    assert_eq!(arrival(&reception).node, NodeId::new(1));
+    many.push(connect_silent());
+    assert_eq!(many[0].read(&mut [0; 1]).unwrap_or(0), 0, "the oldest is closed");
+    assert!(matches!(visit(&reception), Visit::Refused(_, Refusal::TooMany)));
 }
 
 #[test]
