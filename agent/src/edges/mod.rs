@@ -344,6 +344,7 @@ impl Edges {
         mpi::ask_store(self);
         sessions::admit(self);
         examine::settle(self);
+        self.events.extend(self.files.take_measured().map(|cpu| NodeEvent::RanksMeasured { cpu }));
         stdin::look(self);
         sweep::poll(self, now());
         if self.examine.poll(now()) {
@@ -463,6 +464,10 @@ impl Edges {
                 self.store.iter_mut().for_each(|store| store.begin(here, number, seats.clone()));
             }
             NodeAction::Unserve => tcpstore_listener::close(self),
+            NodeAction::MeasureRanks => {
+                let Self { files, ranks, watch, .. } = self;
+                files.measure(ranks.by_number().into_keys().collect(), |bell| watch.watch_files(bell));
+            }
             NodeAction::OrderDone { asker, reply } => {
                 self.store.iter_mut().for_each(|store| store.order_done(asker, &reply));
             }
