@@ -126,7 +126,7 @@ fn exit_codes() -> String {
         (shell(Cause::ReaderClosed(Std::Out)).to_string(), "the reader of stdout or stderr closed it".to_owned()),
         (
             shell(Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM }).to_string(),
-            "rlaunch got SIGTERM, or Slurm ended its job (time limit, `scancel`)".to_owned(),
+            "rlaunch got SIGTERM, or Slurm ended its job (time limit, `scancel`, requeue, a failed node)".to_owned(),
         ),
     ];
     let row = |(code, cause): (String, String)| format!("| {code} | {cause} |\n");

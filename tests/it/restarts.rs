@@ -70,6 +70,8 @@ fn restarts_end_early_without_progress() {
         "50",
         "--restart-delay",
         "0",
+        "--give-up-after",
+        "0",
         "-n",
         "2",
         "sh",

@@ -251,7 +251,7 @@ pub(crate) fn signals_reach_each_rank_once(bed: &Bed) {
         }
         // KillWait is 5 s here, so a grace of 5 s is cut.
         done.says("rlaunch: Slurm ends the job: SIGTERM, SIGKILL in 3s");
-        done.says("rlaunch: Slurm ended the job (time limit or scancel) by SIGTERM after ");
+        done.says("rlaunch: Slurm ended the job (time limit, scancel, requeue or a failed node) by SIGTERM after ");
         done.says("  job      ranks 0-3 stopped by Slurm (SIGTERM, ");
         assert_eq!(got("code"), ["code 143"]);
         assert!(!done.err().contains("srun about a lost host"), "no host was lost: {}", done.err());
@@ -294,7 +294,7 @@ fn ranks_that_the_scheduler_ends_are_no_failures() {
     case.says_on_stdout("up", 4);
     bed.run(["exec", "login", "scancel", "-u", "tester"]);
     let done = case.end();
-    done.says("rlaunch: Slurm ended the job (time limit or scancel) by SIGTERM after ");
+    done.says("rlaunch: Slurm ended the job (time limit, scancel, requeue or a failed node) by SIGTERM after ");
     done.says("ranks 0-3 stopped by Slurm (SIGTERM, ");
     assert!(done.out().ends_with("code 143\n"), "{}", done.out());
     bed.clean(10);

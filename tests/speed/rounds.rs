@@ -35,6 +35,7 @@ fn setup(policy: Policy, in_slurm: bool) -> Setup {
         fault_window: Span::ZERO,
         yield_within: Span::from_secs(30),
         relocal: false,
+        give_up_after: Span::ZERO,
         respawn: Respawn::Never,
         respawn_timeout: Span::from_secs(300),
     }

@@ -57,6 +57,7 @@ fn setup(words: &[&str]) -> Result<Setup, String> {
         relocal: pairs.contains_key("relocal"),
         fault_window: pairs.get("window").map_or(Ok(Span::ZERO), |word| span(word))?,
         yield_within: Span::from_secs(30),
+        give_up_after: pairs.get("give-up-after").map_or(Ok(Span::ZERO), |word| span(word))?,
         respawn: match pairs.get("respawn") {
             None => Respawn::Never,
             Some(&"now") => Respawn::Now,

@@ -16,13 +16,14 @@ use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::SpawnError;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::facts::core_file::{self, Crash};
-use rlaunch_sys::facts::{error_file, input, loaded};
+use rlaunch_sys::facts::{cpu_time, error_file, input, loaded};
 use rlaunch_sys::sessions::Leaders;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 /// How long a file system may take to answer.
 const PATIENCE: Span = Span::from_secs(1);
@@ -40,6 +41,8 @@ pub(super) enum Request {
     KillSessions(Leaders),
     /// The MPI library that this process, or one below it, has loaded.
     Library(i32),
+    /// The processor time of these processes and their descendants.
+    Measure(Vec<i32>),
 }
 
 /// Files that may lie on disk about a rank that ended.
@@ -76,6 +79,7 @@ enum Answer {
     Waiting(bool),
     KilledSessions,
     Library(Option<Vec<u8>>),
+    Measured(Span),
 }
 
 /// The way to the thread and back.
@@ -91,6 +95,7 @@ pub(super) struct Files {
     killed_sessions: bool,
     /// The MPI library that a rank has loaded.
     library: Option<Vec<u8>>,
+    measured: Option<Span>,
     /// Requests that were not answered, those that are not waited for any more included. Checks do not count: they are over
     /// before there is a rank, or the launcher gives this host up.
     under_way: usize,
@@ -122,13 +127,7 @@ impl Files {
             Submitted::Taken => drop(self.asked.insert(proc, now() + PATIENCE)),
             Submitted::Held => drop(self.found.insert(proc, Found { late: true, ..Found::default() })),
             Submitted::Done(Answer::Looked(proc, found)) => drop(self.found.insert(proc, found)),
-            Submitted::Done(
-                Answer::Removed
-                | Answer::Checked(..)
-                | Answer::Waiting(_)
-                | Answer::KilledSessions
-                | Answer::Library(_),
-            ) => {}
+            Submitted::Done(_) => {}
         }
     }
 
@@ -170,13 +169,7 @@ impl Files {
             Submitted::Taken => self.waiting_asked = Some(now() + PATIENCE),
             Submitted::Held => self.waiting_seen = Some(true),
             Submitted::Done(Answer::Waiting(waits)) => self.waiting_seen = Some(waits),
-            Submitted::Done(
-                Answer::Looked(..)
-                | Answer::Removed
-                | Answer::Checked(..)
-                | Answer::KilledSessions
-                | Answer::Library(_),
-            ) => {}
+            Submitted::Done(_) => {}
         }
     }
 
@@ -195,6 +188,19 @@ impl Files {
     /// The answer, once.
     pub(super) const fn take_waiting(&mut self) -> Option<bool> {
         self.waiting_seen.take()
+    }
+
+    /// Has the processor time of processes measured; [`Self::take_measured`] has the answer.
+    pub(super) fn measure(&mut self, pids: Vec<i32>, watch: impl FnOnce(&Doorbell) -> io::Result<()>) {
+        match self.submit(Request::Measure(pids), watch) {
+            Submitted::Done(Answer::Measured(time)) => self.measured = Some(time),
+            Submitted::Taken | Submitted::Held | Submitted::Done(_) => {}
+        }
+    }
+
+    /// The answer, once.
+    pub(super) const fn take_measured(&mut self) -> Option<Span> {
+        self.measured.take()
     }
 
     /// Whether the thread exists. Starts it if it does not.
@@ -248,6 +254,7 @@ impl Files {
                 Answer::Waiting(waits) if self.waiting_asked.take().is_some() => self.waiting_seen = Some(waits),
                 Answer::KilledSessions => self.killed_sessions = true,
                 Answer::Library(Some(name)) => self.library = Some(name),
+                Answer::Measured(time) => self.measured = Some(time),
                 Answer::Looked(..)
                 | Answer::Removed
                 | Answer::Checked(..)
@@ -320,6 +327,11 @@ fn perform(request: Request) -> Answer {
             let killed = rlaunch_sys::sessions::kill(&leaders);
             tracing::debug!("SIGKILL to {killed} processes in the sessions of pids {:?}", leaders.keys());
             Answer::KilledSessions
+        }
+        Request::Measure(pids) => {
+            let times = pids.into_iter().map(cpu_time::of);
+            let time = times.fold(Duration::ZERO, Duration::saturating_add);
+            Answer::Measured(Span::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
         }
         Request::Look(Look { proc, error_file, dump }) => {
             let error_file = error_file.and_then(|path| error_file::read(&path));

@@ -348,6 +348,7 @@ impl Edges {
         sessions::admit(self);
         examine::settle(self);
         worlds::settle(self);
+        self.events.extend(self.files.take_measured().map(|cpu| NodeEvent::RanksMeasured { cpu }));
         stdin::look(self);
         mpi::look(self);
         sweep::poll(self, now());
@@ -468,6 +469,10 @@ impl Edges {
                 self.store.iter_mut().for_each(|store| store.begin(here, number, seats.clone()));
             }
             NodeAction::Unserve => tcpstore_listener::close(self),
+            NodeAction::MeasureRanks => {
+                let Self { files, ranks, watch, .. } = self;
+                files.measure(ranks.by_number().into_keys().collect(), |bell| watch.watch_files(bell));
+            }
             NodeAction::OrderDone { asker, reply } => {
                 self.store.iter_mut().for_each(|store| store.order_done(asker, &reply));
             }

@@ -10,6 +10,7 @@ extern crate alloc;
 
 pub mod address;
 pub mod allocation;
+pub mod backoff;
 pub mod bind;
 pub mod bootstrap;
 pub mod cpu_set;

@@ -87,7 +87,7 @@ pub enum Sign {
     Spawns,
     /// The script names an address: `tcp://`.
     Names,
-    /// The script opens a store by itself: torch's server would find the port taken.
+    /// The script opens a store by itself, as master: torch's server would find the port taken.
     Opens,
     /// Its arguments name an address (`--dist-url tcp://host:1`) or a port (`--master_port 1`).
     Argument,
@@ -278,7 +278,42 @@ pub fn port_of_arguments(argv: &OsStrings) -> Option<u16> {
 /// Whether a script meets at a port of its own, by the first line that tells.
 #[must_use]
 pub fn sign(script: &[u8]) -> Option<Sign> {
-    script.split(|b| *b == b'\n').find_map(sign_of)
+    script.split(|b| *b == b'\n').find_map(sign_of).or_else(|| opens_store(script).then_some(Sign::Opens))
+}
+
+/// Whether a script may open a store at MASTER_PORT as its master: torch 1.13 would find the port taken. A client opens none, and neither
+/// does a store at another port.
+fn opens_store(script: &[u8]) -> bool {
+    const CALL: &[u8] = b"TCPStore(";
+    let is_master_at = |at: usize| {
+        let line = script.get(..at).unwrap_or_default().rsplit(|b| *b == b'\n').next().unwrap_or_default();
+        !line.trim_ascii_start().starts_with(b"#") && is_master(script.get(at + CALL.len()..).unwrap_or_default())
+    };
+    memchr::memmem::find(script, b"MASTER_PORT").is_some() && memchr::memmem::find_iter(script, CALL).any(is_master_at)
+}
+
+/// Whether the arguments of a call make its process the master: the fourth, or `is_master`.
+fn is_master(call: &[u8]) -> bool {
+    let (mut depth, mut arguments) = (0_u32, Vec::from([Vec::new()]));
+    for &b in call.iter().filter(|b| !b.is_ascii_whitespace()) {
+        match b {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' if depth == 0 => break,
+            b')' | b']' | b'}' => depth -= 1,
+            b',' if depth == 0 => {
+                arguments.push(Vec::new());
+                continue;
+            }
+            _ => {}
+        }
+        arguments.last_mut().into_iter().for_each(|argument| argument.push(b));
+    }
+    let named = arguments.iter().find_map(|argument| argument.strip_prefix(b"is_master="));
+    let is_keyword = |argument: &[u8]| {
+        [&b"timeout="[..], b"wait_", b"multi_", b"use_"].iter().any(|name| argument.starts_with(name))
+    };
+    let fourth = arguments.get(3).map(Vec::as_slice).filter(|argument| !is_keyword(argument));
+    named.or(fourth).is_some_and(|master| !master.is_empty() && master != b"False")
 }
 
 fn sign_of(line: &[u8]) -> Option<Sign> {
@@ -293,9 +328,6 @@ fn sign_of(line: &[u8]) -> Option<Sign> {
     }
     if has(b"tcp://") {
         return Some(Sign::Names);
-    }
-    if has(b"TCPStore(") {
-        return Some(Sign::Opens);
     }
     assigns(line).then_some(Sign::Assigns)
 }
@@ -395,6 +427,7 @@ pub fn choose(asked: Asked, facts: &Facts<'_>) -> Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::format;
 
     fn words(line: &str) -> OsStrings {
         line.split_whitespace().collect()
@@ -459,7 +492,25 @@ mod tests {
         assert_eq!(sign(b"from torch.multiprocessing import Queue, spawn"), Some(Sign::Spawns));
         assert_eq!(sign(b"os.environ['MASTER_PORT']: str = '1'"), Some(Sign::Assigns));
         assert_eq!(sign(b"dist.init_process_group('gloo', init_method='tcp://localhost:1')"), Some(Sign::Names));
-        assert_eq!(sign(b"s = dist.TCPStore(host, port, 2, r == 0)"), Some(Sign::Opens));
+        let read = "port = int(os.environ['MASTER_PORT'])\n";
+        for call in [
+            "s = dist.TCPStore(host, port, 2, r == 0)",
+            "TCPStore(\n  os.environ['MASTER_ADDR'],\n  port,\n  len(hosts), is_master=(r == 0),\n)",
+            "TCPStore(h, port, timeout=T(9), is_master=True",
+        ] {
+            assert_eq!(sign(format!("{read}{call}").as_bytes()), Some(Sign::Opens), "{call}");
+            assert_eq!(sign(call.as_bytes()), None, "a store at another port");
+        }
+        for call in [
+            "s = dist.TCPStore(host, port, 2, False, timeout)",
+            "s = dist.TCPStore(host, port, timeout=T(9), is_master=False)",
+            "TCPStore(h, port, 2, timeout=T(9))",
+            "# TCPStore(h, port, 2, True)",
+            "class TCPStore(StoreMixin):",
+            "TCPStore(",
+        ] {
+            assert_eq!(sign(format!("{read}{call}").as_bytes()), None, "{call}");
+        }
         for text in [
             "port = int(os.environ['MASTER_PORT'])",
             "if os.environ['MASTER_PORT'] == '1': pass",

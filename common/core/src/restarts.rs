@@ -2,9 +2,10 @@
 //! was warned or lost (`--preempt-retries`).
 //!
 //! A *generation* is all ranks from one start to its end. The pause doubles with each generation in a row that did not last, so that
-//! what is broken for a while (a file server, a neighbour) has time to mend. Where one generation after the other ends at once and in
-//! the same way there is nothing to wait for: the job ends before all restarts are used up.
+//! what is broken for a while (a file server, a neighbour) has time to mend. If one generation after the other ends at once and in the same
+//! way, for long enough, the job ends before all restarts are used up.
 
+use crate::backoff::{ALIKE, GIVE_UP_AFTER, QUICK};
 use crate::id::Rank;
 use crate::status::Status;
 use crate::time::Span;
@@ -13,10 +14,6 @@ use crate::time::Span;
 pub const LONGEST: Span = Span::from_secs(60);
 /// After a generation that has lasted so long the pause is the first again.
 pub const STEADY: Span = Span::from_secs(60);
-/// A rank that fails within this time from its start has got nowhere.
-pub const QUICK: Span = Span::from_secs(10);
-/// Number of generations in a row without progress, in which the same rank failed in the same way, that are enough.
-pub const ALIKE: u32 = 5;
 /// Most restarts that can be asked for: numbers of processes are never used twice.
 pub const MOST: u32 = 10_000;
 /// The same of starts after a host was taken away, and their default beside `--max-restarts`.
@@ -33,6 +30,8 @@ pub struct Restarts {
     pub delay: Span,
     /// Most restarts after a host was warned or lost (`--preempt-retries`). They have a pause of their own.
     pub preempt: u32,
+    /// `--give-up-after`: equal failures end the job only after this time.
+    pub give_up_after: Span,
 }
 
 impl Restarts {
@@ -42,7 +41,7 @@ impl Restarts {
     /// So many restarts after failures, and the default of those after preemptions.
     #[must_use]
     pub const fn of(most: u32, delay: Span) -> Self {
-        Self { most, delay, preempt: if most > 0 { MOST_PREEMPT } else { 0 } }
+        Self { most, delay, preempt: if most > 0 { MOST_PREEMPT } else { 0 }, give_up_after: GIVE_UP_AFTER }
     }
 
     /// Whether ranks may be started again at all.
@@ -101,16 +100,11 @@ impl Budget {
     /// Takes one of them. Returns the pause before it.
     fn take(&mut self, lived: Span) -> Span {
         let lasted = lived >= STEADY;
-        let delay = if lasted { self.first } else { self.pause() };
+        let doublings = if lasted { 0 } else { self.short };
+        let delay = self.first.doubled(doublings, LONGEST.max(self.first));
         self.short = if lasted { 1 } else { self.short.saturating_add(1) };
         self.used = self.used.saturating_add(1);
         delay
-    }
-
-    /// The pause; it doubles up to a limit.
-    fn pause(&self) -> Span {
-        let doubled = self.first.nanos().saturating_mul(1_u64.checked_shl(self.short).unwrap_or(u64::MAX));
-        Span::from_nanos(doubled).min(LONGEST.max(self.first))
     }
 }
 
@@ -121,8 +115,9 @@ pub struct History {
     preemptions: Budget,
     /// Generations that were ended for larger ones.
     growths: u32,
-    /// How the last one ended if it got nowhere, and how many in a row have ended so.
-    alike: Option<(Rank, Status, u32)>,
+    /// How the last one ended if it got nowhere, how many in a row have ended so, and the time from the start of the first of them.
+    alike: Option<(Rank, Status, u32, Span)>,
+    give_up_after: Span,
     /// Spreads the pauses of jobs that were preempted together.
     seed: u64,
 }
@@ -136,6 +131,7 @@ impl History {
             preemptions: Budget::new(allowed.preempt, PREEMPT_DELAY),
             growths: 0,
             alike: None,
+            give_up_after: allowed.give_up_after,
             seed,
         }
     }
@@ -163,15 +159,17 @@ impl History {
         if !self.has_more() {
             return Decision::UsedUp;
         }
-        let alike = match self.alike {
-            Some((other, how, count)) if (other, how) == (rank, status) => count.saturating_add(1),
-            Some(_) | None => 1,
+        let (alike, time) = match self.alike {
+            Some((other, how, count, time)) if (other, how) == (rank, status) => {
+                (count.saturating_add(1), time + lived)
+            }
+            Some(_) | None => (1, lived),
         };
-        self.alike = (lived <= QUICK).then_some((rank, status, alike));
-        if self.alike.is_some() && alike >= ALIKE {
+        if lived <= QUICK && alike >= ALIKE && time >= self.give_up_after {
             return Decision::Stuck { rank, alike };
         }
         let delay = self.failures.take(lived);
+        self.alike = (lived <= QUICK).then_some((rank, status, alike, time + delay));
         Decision::Again { restart: self.restarts(), delay }
     }
 
@@ -210,7 +208,7 @@ mod tests {
     const EXITED: Status = Status::Exited(1);
 
     fn history(most: u32, delay: Span) -> History {
-        History::new(Restarts::of(most, delay), 7)
+        History::new(Restarts { give_up_after: Span::ZERO, ..Restarts::of(most, delay) }, 7)
     }
 
     fn delays(history: &mut History, lived: &[u64]) -> Vec<u64> {
@@ -277,8 +275,23 @@ mod tests {
     }
 
     #[test]
+    fn equal_failures_end_the_job_only_after_the_limit_of_time() {
+        let mut all = History::new(Restarts::of(100, Span::from_secs(1)), 7);
+        let mut time = Span::ZERO;
+        let restarts = core::iter::from_fn(|| match all.ended(Rank::new(0), EXITED, Span::ZERO) {
+            Decision::Again { delay, .. } => {
+                time = time + delay;
+                Some(time)
+            }
+            Decision::Stuck { .. } | Decision::UsedUp => None,
+        });
+        assert_eq!(restarts.count(), 6);
+        assert_eq!(time, Span::from_secs(63));
+    }
+
+    #[test]
     fn preemptions_are_counted_and_paused_for_apart_from_failures() {
-        let allowed = Restarts { most: 1, delay: Span::from_secs(30), preempt: 8 };
+        let allowed = Restarts { most: 1, delay: Span::from_secs(30), preempt: 8, ..Restarts::default() };
         let mut all = History::new(allowed, 7);
         assert!(matches!(all.ended(Rank::new(0), EXITED, Span::ZERO), Decision::Again { restart: 1, .. }));
         assert!(!all.has_more() && all.has_more_retries());
@@ -296,7 +309,7 @@ mod tests {
 
     #[test]
     fn growth_is_counted_as_a_start_and_uses_up_nothing() {
-        let mut all = History::new(Restarts { most: 1, delay: Span::ZERO, preempt: 1 }, 7);
+        let mut all = History::new(Restarts { most: 1, delay: Span::ZERO, preempt: 1, ..Restarts::default() }, 7);
         for restart in 1..9 {
             assert_eq!(all.grown(), Decision::Again { restart, delay: Span::ZERO });
         }

@@ -66,6 +66,11 @@ impl Span {
     pub const fn nanos(self) -> u64 {
         self.0
     }
+    /// The time doubled so often, up to a longest time.
+    #[must_use]
+    pub fn doubled(self, times: u32, longest: Self) -> Self {
+        Self(self.0.saturating_mul(1_u64.checked_shl(times).unwrap_or(u64::MAX))).min(longest)
+    }
     /// In whole milliseconds, rounded down.
     #[must_use]
     pub const fn millis(self) -> u64 {

@@ -21,6 +21,7 @@ pub(super) enum Opt {
     OnFailure,
     MaxRestarts,
     RestartDelay,
+    GiveUpAfter,
     PreemptRetries,
     OnWarning,
     WarningGrace,
@@ -69,6 +70,14 @@ pub(super) const GROUP: Group = Group {
                 "else 0. All N are used up: exit code 75.",
                 "To continue with the other hosts, give --min-world.",
             ],
+        },
+        Row {
+            id: Id::Faults(Opt::GiveUpAfter),
+            short: None,
+            names: &["give-up-after"],
+            takes: Takes::One("TIME"),
+            brief: "equal failures end the job after TIME (default: 60s)",
+            more: &["Also for restarts within processes."],
         },
         Row {
             id: Id::Faults(Opt::OnWarning),
@@ -135,6 +144,7 @@ pub(super) struct Args {
     /// As it was typed.
     max_restarts: Option<(OsBytes, u32)>,
     restart_delay: Option<Span>,
+    give_up_after: Option<Span>,
     preempt_retries: Option<u32>,
     on_warning: Option<OnWarning>,
     warning_grace: Option<Span>,
@@ -154,6 +164,7 @@ impl Args {
                 self.max_restarts = Some((option.clone(), most));
             }
             Opt::RestartDelay => self.restart_delay = Some(values::span(option, value)?),
+            Opt::GiveUpAfter => self.give_up_after = Some(values::span(option, value)?),
             Opt::PreemptRetries => {
                 self.preempt_retries = Some(values::count_or_none(option, value, restarts::MOST_PREEMPT)?);
             }
@@ -193,7 +204,8 @@ impl Args {
     pub(super) fn restarts(&self) -> Restarts {
         let most = self.max_restarts.as_ref().map_or(0, |(_, most)| *most);
         let usual = Restarts::of(most, self.restart_delay.unwrap_or(Restarts::DELAY));
-        Restarts { preempt: self.preempt_retries.unwrap_or(usual.preempt), ..usual }
+        let give_up_after = self.give_up_after.unwrap_or(usual.give_up_after);
+        Restarts { preempt: self.preempt_retries.unwrap_or(usual.preempt), give_up_after, ..usual }
     }
 
     pub(super) const fn is_preempt_given(&self) -> bool {

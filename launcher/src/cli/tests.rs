@@ -363,6 +363,7 @@ fn fault_options() {
     assert_eq!(plain.restarts, Restarts::of(0, Span::from_secs(1)));
     let again = run("--max_restarts=3 --restart-delay 250ms a");
     assert_eq!(again.restarts, Restarts::of(3, Span::from_millis(250)));
+    assert_eq!(run("--give-up-after 5m a").restarts.give_up_after, Span::from_secs(300));
     assert_eq!(run("--max-restarts 0 --on-failure continue a").restarts.most, 0);
     assert_eq!(run_with("--standalone a", &[("PET_MAX_RESTARTS", "2")]).restarts.most, 2);
     assert_eq!(
@@ -421,7 +422,7 @@ fn every_option_with_a_value_has_its_variable() {
         assert!(matches!(role, Some(VarRole::Read | VarRole::ReadOnce)), "{name} is {role:?}");
         assert!(names.insert(name));
     }
-    assert_eq!(names.len(), 72);
+    assert_eq!(names.len(), 73);
 }
 
 #[test]

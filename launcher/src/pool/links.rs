@@ -26,7 +26,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 
 /// The longest pause before a host is dialled again, in seconds.
-const LONGEST: u64 = 60;
+const LONGEST: Span = Span::from_secs(60);
 /// The pause before a host is asked again that did not answer.
 const ASK_AGAIN: Span = Span::from_secs(1);
 /// How often a host may fail to report its facts before its connection counts as useless.
@@ -382,11 +382,11 @@ impl Link {
         if self.is_leaving {
             return;
         }
-        let seconds = 1_u64.checked_shl(self.attempts).unwrap_or(LONGEST).min(LONGEST);
-        self.attempts = self.attempts.saturating_add(1).min(16);
+        let pause = Span::from_secs(1).doubled(self.attempts, LONGEST);
+        self.attempts = self.attempts.saturating_add(1);
         // Hosts that were lost together come back one after the other: from 80 % to 120 % of the pause.
         let mixed = u64::from(node.get()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        self.again = Some(now + Span::from_millis(seconds * (800 + mixed % 401)));
+        self.again = Some(now + Span::from_nanos(pause.nanos() / 1000 * (800 + mixed % 401)));
     }
 
     fn ask_again(&mut self, now: Mono, question: Question) {

@@ -36,6 +36,8 @@ pub(super) struct Reported {
     limits: BTreeSet<Limit>,
     /// No rank had connected to the store.
     store_unused: bool,
+    /// Whether the note about CPUs that ranks share was printed: it is much the same on other hosts.
+    shared_cpus: bool,
     /// By file and topic, how many times a help message of Open MPI came again.
     help: BTreeMap<(OsBytes, OsBytes), u32>,
     /// Ranks that ended in the middle of MPI: the number of restarts before, and the group.
@@ -207,7 +209,11 @@ pub(super) fn node_news(
             is_first.then(|| (Tone::Quiet, limit::met(host, met)))
         }
         NodeNews::FileFailed { errno, path } => Some((Tone::Quiet, file_failed(path, host, *errno))),
-        NodeNews::RankBound { .. } | NodeNews::NotBound(_) | NodeNews::OneCpu { .. } => binding::news(news, host),
+        NodeNews::NotBound(_) | NodeNews::OneCpu { .. } => {
+            let is_first = !core::mem::replace(&mut reported.shared_cpus, true);
+            binding::news(news, host).map(|(tone, line)| if is_first { (tone, line) } else { (Tone::Verbose, line) })
+        }
+        NodeNews::RankBound { .. } => binding::news(news, host),
         NodeNews::WarningNote(note) => Some(preemption::note(host, note)),
         NodeNews::HolderEnded { .. } | NodeNews::LockFile { .. } | NodeNews::DeviceHeld(_) => {
             device_messages::news(news, host, reported.cleans)

@@ -1,9 +1,9 @@
 //! Remarks about rounds in words: a line each, and one with the way out where there is one.
 
+use rlaunch_core::backoff::QUICK;
 use rlaunch_core::id::Rank;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::rank_set::RankSet;
-use rlaunch_core::restart::QUICK;
 use rlaunch_core::restart::detect::UNKILLABLE;
 use rlaunch_core::restart::remark::{FaultLimit, Override, Remark, Unused};
 use rlaunch_core::restart::terms::shown;
@@ -23,6 +23,9 @@ pub(crate) fn line(remark: &Remark) -> String {
         }
         Remark::Ended { initial, reason } => format!("initial rank {initial} is killed: {}", Visible(reason)),
         Remark::MoreEnded => "more ranks are killed for the same reason".to_owned(),
+        Remark::Paused { pause } => {
+            format!("the last restarts failed within {QUICK} each: the next one begins in {pause} (--give-up-after)")
+        }
         Remark::Repeats { initial, rounds } => {
             format!("initial rank {initial} has caused the last {rounds} restarts{TRY_FAULTS}")
         }

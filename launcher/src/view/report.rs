@@ -7,6 +7,7 @@ use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::master_store::{self, Holder, Program, is_missed};
 use rlaunch_core::report::{Became, End, Fate, Group, Report, Restarted};
+use rlaunch_core::restart::rank_fault::FaultKind;
 use rlaunch_core::shell::quoted;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
@@ -68,7 +69,8 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
             format!("{scheduler} killed the step of the job (scancel) after {took}{}", before(report))
         }
         Cause::Scheduler { scheduler, sig } => {
-            format!("{scheduler} ended the job (time limit or scancel) by {sig} after {took}{}", before(report))
+            let why = "time limit, scancel, requeue or a failed node";
+            format!("{scheduler} ended the job ({why}) by {sig} after {took}{}", before(report))
         }
         Cause::Timeout(limit) => {
             format!("--timeout {} ran out{}; the job was ended", phrases::wait(*limit), before(report))
@@ -93,6 +95,9 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         && let Some(hint) = lost::next_step(report, node, lost)
     {
         block.field("try", &hint);
+    }
+    if matches!(end.cause, Cause::Scheduler { sig: Signal::TERM, .. }) {
+        block.field("try", "sacct -j $SLURM_JOB_ID or scontrol show job $SLURM_JOB_ID, for the state and the reason");
     }
     block.also(report, &end.cause);
     block.restarts(report);
@@ -172,7 +177,7 @@ fn failure(report: &Report, end: &End, (rank, status): (Rank, Status), around: &
         Some(0) => "killed by the kernel: out of memory (the host was full)".into(),
         Some(limit) => format!("killed by the kernel: out of memory (limit {})", phrases::bytes(limit)),
         None if passed_on(report, status) => format!("{status}, which rlaunch was sent and passed on,"),
-        None => status.to_string(),
+        None => given_up(report, rank, status).unwrap_or_else(|| status.to_string()),
     };
     let started = line.and_then(|line| line.started);
     let ended = line.and_then(|line| match line.fate {
@@ -220,6 +225,16 @@ fn failure(report: &Report, end: &End, (rank, status): (Rank, Status), around: &
     tries(&mut block, report, (rank, status), facts.oom_limit.is_some(), store);
     block.exit(end.exit);
     block.text
+}
+
+/// The failure of a rank for which no restart was possible, if its process has ended in another way: it may have exited with 0.
+fn given_up(report: &Report, rank: Rank, status: Status) -> Option<String> {
+    let (fault, _) = report.rounds.given_up.as_ref().filter(|(fault, _)| fault.initial == rank)?;
+    let Fate::Ended { status: own, .. } = report.ranks.get(rank.index())?.fate else { return None };
+    (own != status).then(|| match fault.kind {
+        FaultKind::Ended(_) => format!("{own} within its function"),
+        kind => format!("{kind}, then {own}"),
+    })
 }
 
 /// The memory of the rank and of its host, where it may explain the failure.

@@ -337,6 +337,7 @@ impl World {
             | NodeAction::Mark { .. }
             | NodeAction::UsePort(_)
             | NodeAction::Unserve
+            | NodeAction::MeasureRanks
             | NodeAction::ServeMpi(_) => {}
             NodeAction::Probe { place, key } => self.probes(&place, &key),
             NodeAction::EndProbes => self.probes_end(),

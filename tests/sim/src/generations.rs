@@ -8,13 +8,14 @@ use crate::rng::Rng;
 use crate::site;
 use crate::truth::Failed;
 use crate::world::{Ev, World};
+use rlaunch_core::backoff::ALIKE;
 use rlaunch_core::events::RestartCause;
 use rlaunch_core::guard::devices::DeviceKind;
 use rlaunch_core::id::{ProcId, Rank};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
-use rlaunch_core::restarts::{ALIKE, Restarts};
+use rlaunch_core::restarts::Restarts;
 use rlaunch_core::spec::{OnFailure, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
@@ -44,7 +45,7 @@ pub(crate) fn plan(seed: u64) -> Plan {
     // Where nothing ever changes, that is noticed.
     let same = rng.chance(10);
     let most = if same { most + ALIKE } else { most };
-    plan.spec.restarts = Restarts { preempt: RETRIES, ..Restarts::of(most, delay) };
+    plan.spec.restarts = Restarts { preempt: RETRIES, give_up_after: Span::ZERO, ..Restarts::of(most, delay) };
     plan.spec.on_failure = on_failure;
     let world = plan.ranks.len() as u64;
     for _ in 0..most {

@@ -64,7 +64,7 @@ pub(crate) fn plan(seed: u64) -> Plan {
             grace,
             warnings: WarningPlan { grace, ..WarningPlan::default() },
             on_failure: OnFailure::Kill,
-            restarts: Restarts { most, delay: Span::from_millis(300), preempt: RETRIES },
+            restarts: Restarts { most, delay: Span::from_millis(300), preempt: RETRIES, ..Restarts::default() },
             master_store: holder(count_of_ranks),
             slices: Some(SlicePlan {
                 sizes: Sizes::new(&sizes, u32::try_from(count).unwrap_or(1)).unwrap_or_else(|_| unreachable!()),

@@ -1,16 +1,17 @@
 //! Outside rlaunch: a world of one, without any other rank.
 
 use crate::state::{Cause, State};
+use rlaunch_core::backoff::{self, ALIKE, GIVE_UP_AFTER, QUICK, Streak};
 use rlaunch_core::id::{Rank, Round};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::restart::rank_fault::Fault;
-use rlaunch_core::restart::round_limits::{ALIKE, QUICK};
+use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frozen::client::client_round::{Begin, Dismissal, Heard};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const MASTER_PORT: &str = "MASTER_PORT";
 
@@ -20,13 +21,19 @@ type Variables = Vec<(OsBytes, Option<OsBytes>)>;
 pub(super) struct Alone {
     /// Most rounds.
     most: Option<u32>,
-    began: Instant,
-    quick: u32,
+    opened: Instant,
+    /// The begin of the round.
+    began: Mono,
+    /// Rounds in a row that failed soon.
+    quick: Option<Streak>,
+    /// The end of the pause before the next round.
+    resume_at: Mono,
 }
 
 impl Alone {
     pub(super) fn new(most: Option<u32>, inbox: &mut VecDeque<Heard>) -> Self {
-        let alone = Self { most, began: Instant::now(), quick: 0 };
+        let (began, resume_at) = (Mono::default(), Mono::default());
+        let alone = Self { most, opened: Instant::now(), began, quick: None, resume_at };
         inbox.push_back(Heard::Begin(begin(0, None)));
         alone
     }
@@ -37,22 +44,38 @@ impl Alone {
 
     /// Begins the next round, as the root of a job does.
     pub(super) fn ready(&mut self, state: &State, cause: Option<&Cause>, inbox: &mut VecDeque<Heard>) {
-        let next = state.number.saturating_add(1);
-        self.quick = if self.began.elapsed().as_nanos() <= u128::from(QUICK.nanos()) { self.quick + 1 } else { 0 };
-        self.began = Instant::now();
+        let (next, now) = (state.number.saturating_add(1), self.now());
+        self.quick = (now.since(self.began) <= QUICK).then(|| Streak::with(self.quick, now));
         let why = match self.most {
             Some(most) if next >= most => {
                 Some(format!("{next} rounds have begun, and max_rounds {most} allows no more"))
             }
-            _ if self.quick >= ALIKE => {
-                Some(format!("{ALIKE} rounds in a row have failed, each within {QUICK} of its begin"))
-            }
-            _ => None,
+            _ => self.quick.filter(|quick| quick.is_enough(ALIKE, GIVE_UP_AFTER, now)).map(|quick| {
+                format!(
+                    "{} rounds in a row have failed in {GIVE_UP_AFTER}, each within {QUICK} of its begin",
+                    quick.failures
+                )
+            }),
         };
+        if let (None, Some(quick)) = (&why, self.quick) {
+            self.resume_at = now + backoff::pause(quick.failures).min(quick.rest(GIVE_UP_AFTER, now));
+        }
+        self.began = self.resume_at.max(now);
         inbox.push_back(match why {
             Some(why) => Heard::Dismissed(Dismissal::GivenUp, why.into()),
             None => Heard::Begin(begin(next, cause.and_then(Cause::fault).cloned())),
         });
+    }
+}
+
+impl Alone {
+    fn now(&self) -> Mono {
+        Mono::from_nanos(u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The rest of the pause before the next round.
+    pub(super) fn pause(&self) -> Duration {
+        Duration::from_nanos(self.resume_at.since(self.now()).nanos())
     }
 }
 

@@ -165,6 +165,18 @@ impl Shared {
         inner
     }
 
+    /// The same, but not for longer than this.
+    pub(super) fn wait_at_most<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        most: Duration,
+    ) -> MutexGuard<'a, Inner> {
+        inner.waiting += 1;
+        let (mut inner, _) = self.changed.wait_timeout(inner, most).unwrap_or_else(PoisonError::into_inner);
+        inner.waiting -= 1;
+        inner
+    }
+
     /// Something has. The kernel has to wake a thread only where one waits.
     pub(super) fn tell(&self, inner: MutexGuard<'_, Inner>) {
         let waiting = inner.waiting > 0;

@@ -18,6 +18,7 @@ use crate::kernel::Known;
 use crate::state::{Cause, Leave, State};
 use crate::token::Token;
 use crate::{Error, Interrupted, call_guard};
+use alone::Alone;
 pub(crate) use inner::{AddPending, Aim};
 use inner::{Inner, Leaving, Phase, Shared};
 pub(crate) use open::Options;
@@ -56,6 +57,11 @@ impl Session {
         loop {
             if inner.phase == Phase::Inside {
                 return Err(Error::Order("the function has to be left before the next round is waited for"));
+            }
+            let pause = inner.alone.as_ref().map_or(Duration::ZERO, Alone::pause);
+            if pause > Duration::ZERO && !inner.closed {
+                inner = self.0.wait_at_most(inner, pause);
+                continue;
             }
             if let Some(next) = inner.next()? {
                 self.0.hand_over(&mut inner);

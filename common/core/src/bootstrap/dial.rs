@@ -449,8 +449,7 @@ impl Dial {
 
     fn pause(&mut self, now: Mono, after: Trouble) {
         self.cut_off += 1;
-        let whole = FIRST_PAUSE.nanos().saturating_mul(1 << self.cut_off.saturating_sub(1).min(10));
-        let whole = whole.min(LONGEST_PAUSE.nanos());
+        let whole = FIRST_PAUSE.doubled(self.cut_off.saturating_sub(1), LONGEST_PAUSE).nanos();
         // From half of it to all of it.
         let until = now + Span::from_nanos(whole / 2 + self.random() % (whole / 2));
         let enough = self.cut_off >= MOST_ATTEMPTS || self.closed >= MOST_CLOSED;

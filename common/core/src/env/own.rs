@@ -54,6 +54,7 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_EVENTS", Role::ReadOnce, "As `--events`."),
         var("RLAUNCH_FAULT_WINDOW", Role::Read, "As `--fault-window`."),
         var("RLAUNCH_FRAMEWORK", Role::Read, "As `--framework`."),
+        var("RLAUNCH_GIVE_UP_AFTER", Role::Read, "As `--give-up-after`."),
         var("RLAUNCH_GPUS_PER_RANK", Role::ReadOnce, "As `--gpus-per-rank`."),
         var("RLAUNCH_GRACE", Role::Read, "As `--grace`."),
         var("RLAUNCH_GROUP", Role::Set, "Name of the rank's group (`--group`), if it has one."),

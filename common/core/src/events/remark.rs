@@ -25,6 +25,7 @@ pub(super) fn fields(o: &mut Object<'_>, remark: &Remark) {
             o.bytes("reason", reason);
         }
         Remark::MoreEnded => {}
+        Remark::Paused { pause } => span(o, "pause", *pause),
         Remark::Repeats { initial, rounds } => counted(o, *initial, ("rounds", *rounds)),
         Remark::Excluded { initial, faults, limit } | Remark::NotRestarted { initial, faults, limit } => {
             limited(o, *initial, *faults, *limit);
@@ -97,6 +98,7 @@ const fn kind(remark: &Remark) -> &'static str {
         Remark::FaultWindow { .. } => "fault_window",
         Remark::Ended { .. } => "rank_ended",
         Remark::MoreEnded => "more_ranks_ended",
+        Remark::Paused { .. } => "paused",
         Remark::Repeats { .. } => "rank_repeats",
         Remark::Excluded { .. } => "rank_excluded",
         Remark::NotRestarted { .. } => "rank_not_restarted",

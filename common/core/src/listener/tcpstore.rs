@@ -5,7 +5,7 @@
 //! and does not answer the request after it. A counter is a number and nothing else, and does not overflow. A key that is deleted takes
 //! its queue along. And nothing may be without end: a request, or its answer, has 64 MiB at most.
 //!
-//! When its last connection closes everything is forgotten, as it would be if rank 0 held the store and had closed it (`epochs`).
+//! Keys stay when the last connection closes. A process group that is made again begins with an empty store (`epochs`).
 
 mod epochs;
 mod met;
@@ -196,7 +196,7 @@ impl TcpStore {
         client
     }
 
-    /// A connection is closed. With the last one everything is forgotten.
+    /// A connection is closed.
     pub fn closed(&mut self, now: Mono, client: ClientId) {
         let Some(session) = self.sessions.remove(client) else { return };
         if let Some(keys) = self.epochs.keys(session.epoch) {
@@ -208,9 +208,8 @@ impl TcpStore {
                 self.peers.remove(&session.peer);
             }
         }
-        if !self.epochs.leave(session.epoch, client) {
-            self.route(now, session.epoch);
-        }
+        self.epochs.leave(session.epoch, client, session.has_asked);
+        self.route(now, session.epoch);
     }
 
     /// How many connections there are.

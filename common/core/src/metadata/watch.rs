@@ -118,8 +118,8 @@ impl Watch {
     /// Nothing is known of the value now: the next question asks for it.
     fn again(&mut self) -> Next {
         self.waits = false;
-        let doubled = FIRST_PAUSE.nanos().saturating_mul(1_u64.checked_shl(self.failures).unwrap_or(u64::MAX));
+        let pause = FIRST_PAUSE.doubled(self.failures, LONGEST_PAUSE);
         self.failures = self.failures.saturating_add(1);
-        Next::Ask(Span::from_nanos(doubled).min(LONGEST_PAUSE))
+        Next::Ask(pause)
     }
 }

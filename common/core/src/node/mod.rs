@@ -284,6 +284,7 @@ impl Parts {
             NodeEvent::Refused(refusal) => self.start.on_refused(cx, refusal),
             NodeEvent::Renewed { port } => cx.notify(Notice::Between(Between::Renewed(port))),
             NodeEvent::StoreUsed => self.serve.on_used(),
+            NodeEvent::RanksMeasured { cpu } => self.serve.on_measured(cx, cpu),
             NodeEvent::StoreRefused { from, count, foreign } => self.serve.on_refused(cx, from, count, foreign),
             NodeEvent::StoreLimit { met, count } => self.serve.on_limit(cx, met, count),
             NodeEvent::Unserved { errno, at } => self.start.refuse(cx, NodeRefusal::NoStore { errno, at }),

@@ -139,6 +139,11 @@ pub enum NodeEvent {
     },
     /// A process of the job has connected to the store.
     StoreUsed,
+    /// The ranks of this host and their descendants have used so much processor time.
+    RanksMeasured {
+        /// The sum.
+        cpu: Span,
+    },
     /// Connections to the store were closed because no process of the job has made them.
     StoreRefused {
         /// The address from which the last of them came.
@@ -319,6 +324,8 @@ pub enum NodeAction {
     },
     /// Hold the job's `TCPStore` no more: it is that of a round which is over.
     Unserve,
+    /// Measure the processor time of the ranks of this host: `RanksMeasured`.
+    MeasureRanks,
     /// Serve the MPI libraries of these ranks. Those before are gone.
     ServeMpi(Box<Layout>),
     /// Ranks may ask the store from now on: the namespace that they share lives here, or on another host.

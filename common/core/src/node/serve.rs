@@ -18,9 +18,11 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 
-/// The time after which an unused store is reported. A program that meets at another port hangs, and its user waits for a reason. A program
-/// that imports for longer than this loses nothing by the report, which states only that no rank has connected so far.
+/// The time after which an unused store is reported. A program that meets at another port hangs, and its user waits for a reason. Time in
+/// which ranks are busy does not count: they may import, or load data.
 pub const UNUSED: Span = Span::from_secs(10);
+/// Processor time in that time from which ranks are busy.
+const BUSY: Span = Span::from_secs(1);
 
 /// A host with a listener for MPI libraries.
 struct MpiHost {
@@ -44,6 +46,8 @@ pub(super) struct Serve {
     mpi: Option<MpiHost>,
     /// The time after which an unused store is reported.
     unused_at: Option<Mono>,
+    /// Processor time of the ranks at the last look. `None`: the store was used, or was reported.
+    cpu: Option<Span>,
     /// Strangers, and where the last came from.
     refused: RateLimitedCounter<OsBytes>,
     /// The launcher knows of one from an address that no host has.
@@ -94,7 +98,7 @@ impl Serve {
         if rendezvous.agent_store && rendezvous.node_index == 0 {
             let port = rendezvous.port.unwrap_or(chosen);
             self.at = at(&rendezvous.addr, port);
-            self.unused_at = Some(cx.now + UNUSED);
+            (self.unused_at, self.cpu) = (Some(cx.now + UNUSED), Some(Span::ZERO));
             let (addr, ranks) = (rendezvous.addr.clone(), self.ranks);
             cx.act(NodeAction::Serve { addr, port, guard: rendezvous.guard, ranks });
         }
@@ -139,11 +143,21 @@ impl Serve {
             false if before.is_empty() => {}
             false => cx.act(NodeAction::Unserve),
         }
-        self.unused_at = None;
+        self.on_used();
     }
 
-    pub(super) fn on_used(&mut self) {
-        self.unused_at = None;
+    pub(super) const fn on_used(&mut self) {
+        (self.unused_at, self.cpu) = (None, None);
+    }
+
+    /// The processor time of the ranks is known.
+    pub(super) fn on_measured(&mut self, cx: &mut Cx<'_>, cpu: Span) {
+        let Some(before) = self.cpu.take() else { return };
+        if cpu >= before + BUSY {
+            (self.unused_at, self.cpu) = (Some(cx.now + UNUSED), Some(cpu));
+        } else {
+            cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::StoreUnused { at: self.at.clone() })));
+        }
     }
 
     pub(super) fn on_refused(&mut self, cx: &mut Cx<'_>, from: OsBytes, count: u32, foreign: Option<OsBytes>) {
@@ -163,7 +177,7 @@ impl Serve {
     pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         if self.unused_at.is_some_and(|at| at <= cx.now) {
             self.unused_at = None;
-            cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::StoreUnused { at: self.at.clone() })));
+            cx.act(NodeAction::MeasureRanks);
         }
         report_refused(cx, self.refused.on_timeout(cx.now));
         self.limits.values_mut().for_each(|tally| report_limit(cx, tally.on_timeout(cx.now)));
@@ -172,7 +186,7 @@ impl Serve {
     /// Reports everything that is known when the end has begun, or when remaining processes are swept, which may be the end of a job that
     /// was not ordered.
     pub(super) fn on_ending(&mut self, cx: &mut Cx<'_>) {
-        self.unused_at = None;
+        self.on_used();
         report_refused(cx, self.refused.on_ending(cx.now));
         self.limits.values_mut().for_each(|tally| report_limit(cx, tally.on_ending(cx.now)));
     }

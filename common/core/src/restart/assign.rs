@@ -19,6 +19,9 @@ use alloc::string::ToString as _;
 use alloc::vec;
 use alloc::vec::Vec;
 
+/// The shortest pause before a round that is reported.
+const SHOWN_PAUSE: Span = Span::from_secs(1);
+
 /// Ranks that were taken out, and the reason.
 #[derive(Default)]
 struct Parted {
@@ -39,10 +42,14 @@ struct Rendezvous {
 }
 
 impl Restart {
-    /// All are out of their function, or lost: the next round begins, or none ever again.
+    /// All are out of their function, or lost: the next round begins, or none ever again. Between rounds without progress there is a pause.
     pub(super) fn assign(&mut self, now: Mono) {
         let is_first_of_call = self.unplanned_rounds == 0;
-        match self.decide(now, is_first_of_call) {
+        let may_begin = if self.resume_at.is_some() { Ok(()) } else { self.end_round(now) };
+        if may_begin.is_ok() && self.resume_at.is_some_and(|at| now < at) {
+            return;
+        }
+        match may_begin.and_then(|()| self.decide(now, is_first_of_call)) {
             Ok(outcome) => self.begin(now, is_first_of_call, &outcome),
             // After an earlier call a rank may have been lost meanwhile: that loss is the failure then.
             Err(reason) if is_first_of_call && self.faults.real().is_none() => self.refuse_all(reason.to_string()),
@@ -50,16 +57,27 @@ impl Restart {
         }
     }
 
-    fn decide(&mut self, now: Mono, is_first_of_call: bool) -> Result<Outcome, EndReason> {
-        let silent = self.terms().map_or(Span::ZERO, |terms| terms.soft_timeout);
-        match (self.faults.real(), self.faults.first()) {
-            (Some((fault, at)), _) => {
-                self.progress.ends(fault, at, silent)?;
-                self.limits.rounds(self.unplanned_rounds, &self.setup.limits)?;
-            }
-            (None, Some((fault, at))) => self.progress.ends(fault, at, silent)?,
-            (None, None) => {}
+    /// Decides whether another round may follow, and when.
+    fn end_round(&mut self, now: Mono) -> Result<(), EndReason> {
+        let (silent, barrier) =
+            self.terms().map_or_else(Default::default, |terms| (terms.soft_timeout, terms.barrier_timeout));
+        let mut pause = Span::ZERO;
+        if let Some((fault, at)) = self.faults.real().or(self.faults.first()) {
+            pause = self.progress.ends(fault, at, silent, self.setup.give_up_after)?;
         }
+        if self.faults.real().is_some() {
+            self.limits.rounds(self.unplanned_rounds, &self.setup.limits)?;
+        }
+        // Ranks do not wait for longer than the barrier.
+        pause = pause.min(Span::from_nanos(barrier.nanos() / 2));
+        self.resume_at = Some(now + pause);
+        if pause >= SHOWN_PAUSE {
+            self.remark(Remark::Paused { pause });
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self, now: Mono, is_first_of_call: bool) -> Result<Outcome, EndReason> {
         if self.progress.has_progressed() {
             // Not those that come now.
             self.membership.members.iter_mut().for_each(|member| member.has_progressed |= member.entered_at.is_some());
@@ -236,7 +254,7 @@ impl Restart {
             self.act(RestartAction::Opened);
         }
         self.unplanned_rounds = self.unplanned_rounds.saturating_add(u32::from(!planned));
-        self.phase = Phase::Running;
+        (self.phase, self.resume_at) = (Phase::Running, None);
         self.awaited.end();
         // For the program the first round of a call has none before it.
         let why = trouble.fault_for_ranks().filter(|_| !is_first_of_call).cloned();

@@ -312,7 +312,7 @@ impl Restart {
     }
 
     /// Begins the next round if no host is waited for any more.
-    fn begin_when_drained(&mut self, now: Mono) {
+    pub(super) fn begin_when_drained(&mut self, now: Mono) {
         match self.phase {
             Phase::Draining { .. } if self.awaited_hosts == 0 => self.assign(now),
             Phase::Draining { .. } | Phase::Gathering | Phase::Running | Phase::Waiting(_) | Phase::CallEnded(_) => {}

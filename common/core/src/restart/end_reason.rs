@@ -80,6 +80,8 @@ pub struct QuickRounds {
     pub is_same_rank: bool,
     /// Each round ended within this time of its begin.
     pub within: Span,
+    /// `--give-up-after`, which is over.
+    pub limit: Span,
 }
 
 impl fmt::Display for EndReason {
@@ -113,7 +115,7 @@ impl fmt::Display for EndReason {
 
 impl fmt::Display for QuickRounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rounds, is_same_text, kind, last, is_same_rank, within } = self;
+        let Self { rounds, is_same_text, kind, last, is_same_rank, within, limit } = self;
         let way = if *is_same_text { " in the same way" } else { "" };
         let quick = match kind {
             FaultKind::Hang => format!("each silent from within {within} of its begin"),
@@ -123,9 +125,15 @@ impl fmt::Display for QuickRounds {
             FaultKind::HostLost | FaultKind::Warned | FaultKind::Joined => format!("each within {within} of its begin"),
         };
         if *is_same_rank {
-            write!(f, "initial rank {last} has ended {rounds} rounds in a row{way} ({kind}), {quick}")
+            write!(
+                f,
+                "initial rank {last} has ended {rounds} rounds in a row{way} ({kind}), {quick} (--give-up-after {limit})"
+            )
         } else {
-            write!(f, "{rounds} rounds in a row have ended{way} ({kind}), {quick}, the last by initial rank {last}")
+            write!(
+                f,
+                "{rounds} rounds in a row have ended{way} ({kind}), {quick}, the last by initial rank {last} (--give-up-after {limit})"
+            )
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The members of the restart group: the process of each initial rank, and the hosts that speak for them.
 
 use super::setup::Site;
+use crate::backoff::Streak;
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{Keys, Numbers, Source};
@@ -54,8 +55,8 @@ pub(super) struct Member {
     pub(super) joined_at: Option<Mono>,
     /// Some rank has made progress in a round that its process was in.
     pub(super) has_progressed: bool,
-    /// Number of its processes in a row that could not be started, or exited at once.
-    pub(super) failed_starts: u32,
+    /// Its processes in a row that could not be started, or exited at once.
+    pub(super) failed_starts: Option<Streak>,
     /// Number of its processes in a row that exited soon, whether or not other ranks made progress meanwhile.
     pub(super) short_lived: u32,
 }
@@ -111,7 +112,7 @@ impl Membership {
             entered_at: None,
             joined_at: None,
             has_progressed: false,
-            failed_starts: 0,
+            failed_starts: None,
             short_lived: 0,
         };
         Self { members: ranks.iter().map(member).collect(), hosts }

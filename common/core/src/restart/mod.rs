@@ -4,8 +4,9 @@
 //! number, and they begin the function again in the same processes. One machine decides, at the root; nodes speak for their ranks
 //! ([`crate::wire::round`]).
 //!
-//! `Gathering → Running → Waiting → Draining → Running → … → CallEnded`. `Waiting` is left out where `--fault-window` is zero. The assignment
-//! is one function call, once the last node is ready, and the new round is sent at once. After `CallEnded(Done)` another call may gather.
+//! `Gathering → Running → Waiting → Draining → Running → … → CallEnded`. `Waiting` is left out where `--fault-window` is zero. `Draining` ends
+//! after a pause if rounds fail one after the other. The assignment is one function call, once the last node
+//! is ready, and the new round is sent at once. After `CallEnded(Done)` another call may gather.
 //!
 //! All faults before the assignment belong to the round that ends. A rank in reserve whose process exits while the others work costs no
 //! round: it is taken out with the next one.
@@ -32,9 +33,8 @@ mod tests;
 
 pub use awaited::{AWAITED, Step};
 pub use end_reason::{EndReason, SetLimit};
-pub use respawn::IN_VAIN;
 pub use restart_event::{RestartAction, RestartEvent, RoundNote, RoundsEnd};
-pub use round_limits::{ALIKE, Limits, QUICK};
+pub use round_limits::Limits;
 pub use setup::{Respawn, Setup, Site};
 
 use crate::id::{NodeId, Rank, Round};
@@ -121,6 +121,8 @@ pub struct Restart {
     faults: RoundFaults,
     awaited: Awaited,
     progress: Progress,
+    /// The end of the pause before the next round, once all ranks are ready for it.
+    resume_at: Option<Mono>,
     /// Processes that are to come for ranks whose own have ended.
     comings: BTreeMap<Rank, Start>,
     /// The number of the next round's namespace of the store.
@@ -193,6 +195,7 @@ impl Restart {
             faults: RoundFaults::default(),
             awaited: Awaited::default(),
             progress: Progress::default(),
+            resume_at: None,
             comings: BTreeMap::new(),
             namespace: setup.namespace,
             out: VecDeque::new(),
@@ -306,6 +309,7 @@ impl Restart {
     /// Ends the call: it has no other round, whatever happens.
     fn end_call(&mut self, how: CallEnd) {
         self.awaited.end();
+        self.resume_at = None;
         match how {
             // Another call may follow, for which they are not too late.
             CallEnd::Done => {}
@@ -349,6 +353,7 @@ impl Machine for Restart {
         self.log_awaited(now);
         match self.phase {
             Phase::Waiting(until) if now >= until => self.interrupt(now, true),
+            Phase::Draining { .. } if self.resume_at.is_some() => self.begin_when_drained(now),
             Phase::Waiting(_) | Phase::Gathering | Phase::Running | Phase::Draining { .. } | Phase::CallEnded(_) => {}
         }
     }
@@ -360,6 +365,7 @@ impl Machine for Restart {
     fn poll_timeout(&self) -> Option<Mono> {
         let window = match self.phase {
             Phase::Waiting(until) => Some(until),
+            Phase::Draining { .. } if self.awaited_hosts == 0 => self.resume_at,
             Phase::Gathering | Phase::Running | Phase::Draining { .. } | Phase::CallEnded(_) => None,
         };
         earliest(earliest(window, self.awaited.deadline()), self.next_deadline())

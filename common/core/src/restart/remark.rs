@@ -83,6 +83,11 @@ pub enum Remark {
     },
     /// More ranks are ended in the same way, and are not named.
     MoreEnded,
+    /// The next round begins after a pause: the last ones failed one after the other.
+    Paused {
+        /// The pause.
+        pause: Span,
+    },
     /// One rank has ended many rounds in a row.
     Repeats {
         /// The rank.

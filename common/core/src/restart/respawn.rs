@@ -1,27 +1,23 @@
 //! Processes that are started again for ranks whose own have ended (`--respawn`).
 //!
 //! No round waits for new processes, and their failures cost no round before they have registered. After each process that exits at once
-//! the pause is longer. In the end the rank is given up, and the others continue without it. Where others make progress all the same it may be
-//! bad luck, so that it is only waited for, and later: each of its ends and returns costs all of them a round.
+//! the pause is longer ([`crate::backoff`]). In the end the rank is given up, and the others continue without it. Where others make progress
+//! all the same it may be bad luck, so that it is only waited for, and later: each of its ends and returns costs all of them a round.
 
 use super::membership::Member;
 use super::rank_fault::Fault;
 use super::remark::Remark;
-use super::round_limits::QUICK;
 use super::setup::Respawn;
 use super::{Restart, RestartAction};
+use crate::backoff::{self, ALIKE, QUICK, Streak};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::machine::earliest;
 use crate::status::Status;
 use crate::time::{Mono, Span};
 use alloc::vec::Vec;
 
-/// Number of processes of a rank in a row that could not be started, or exited at once, after which no other is started.
-pub const IN_VAIN: u32 = 5;
 /// Number of further processes that exited soon, while others made progress, after which the next one still starts at once.
 const LUCKLESS: u32 = 5;
-/// The first pause; each is twice the one before.
-const PAUSE: Span = Span::from_secs(1);
 
 /// A process that is to come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +39,7 @@ impl Restart {
         let came = member.joined_at.take();
         let soon = member.entered_at.take().or(came).is_none_or(|entered| now.since(entered) <= QUICK);
         let has_progressed = core::mem::take(&mut member.has_progressed);
-        member.failed_starts = if has_progressed || !soon { 0 } else { member.failed_starts.saturating_add(1) };
+        member.failed_starts = (!has_progressed && soon).then(|| Streak::with(member.failed_starts, now));
         member.short_lived = if soon { member.short_lived.saturating_add(1) } else { 0 };
         self.queue_next_process(now, initial);
     }
@@ -53,28 +49,25 @@ impl Restart {
             Respawn::Never => return,
             Respawn::Now | Respawn::Next => {}
         }
-        let Some(&Member { faults, failed_starts: in_vain, short_lived: short, .. }) =
-            self.membership.members.get(initial.index())
-        else {
-            return;
-        };
+        let member = self.membership.members.get(initial.index());
+        let Some(&Member { faults, failed_starts, short_lived: short, .. }) = member else { return };
         if let Some(most) = self.limits.max_rank_faults.filter(|most| faults > *most) {
             let limit = self.fault_limit(most);
             return self.remark(Remark::NotRestarted { initial, faults, limit });
         }
-        if in_vain >= IN_VAIN {
-            return self.remark(Remark::StartsFailed { initial, tries: in_vain });
+        let tries = failed_starts.map_or(0, |streak| streak.failures);
+        if failed_starts.is_some_and(|streak| streak.is_enough(ALIKE, self.setup.give_up_after, now)) {
+            return self.remark(Remark::StartsFailed { initial, tries });
         }
-        match in_vain.checked_sub(2).max(short.checked_sub(LUCKLESS + 1)) {
-            None if self.is_idle() => drop(self.comings.insert(initial, Start::Pausing(now))),
-            None => self.request_process(initial),
-            Some(times) => {
-                let pause = Span::from_nanos(PAUSE.nanos() << times.min(8));
-                self.comings.insert(initial, Start::Pausing(now + pause));
-                if short > LUCKLESS {
-                    self.remark(Remark::StartDelayed { initial, exits: short, pause });
-                }
-            }
+        // From 1 s.
+        let unlucky = short.checked_sub(LUCKLESS + 1).map_or(0, |more| more + 3);
+        let pause = backoff::pause(tries.max(unlucky));
+        if pause == Span::ZERO && !self.is_idle() {
+            return self.request_process(initial);
+        }
+        self.comings.insert(initial, Start::Pausing(now + pause));
+        if short > LUCKLESS {
+            self.remark(Remark::StartDelayed { initial, exits: short, pause });
         }
     }
 
@@ -118,7 +111,7 @@ impl Restart {
             self.remark(Remark::ExitedEarly { initial, status });
         }
         if let Some(member) = self.membership.members.get_mut(initial.index()) {
-            member.failed_starts = member.failed_starts.saturating_add(1);
+            member.failed_starts = Some(Streak::with(member.failed_starts, now));
         }
         self.queue_next_process(now, initial);
     }

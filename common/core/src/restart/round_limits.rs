@@ -2,17 +2,13 @@
 
 use super::end_reason::{EndReason, QuickRounds, SetLimit};
 use super::rank_fault::{Fault, FaultKind};
+use crate::backoff::{self, ALIKE, QUICK, Streak};
 use crate::id::Rank;
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
 
-/// A round that ends within this time from its begin has got nowhere.
-pub const QUICK: Span = Span::from_secs(10);
-/// Number of rounds in a row without progress that are enough if all end in the same way and with the same text: by the same rank, or by
-/// exceptions, which any rank can be the first to raise.
-pub const ALIKE: u32 = 5;
-/// The same if the text differs each time: it may name a later step each time, or an address.
-pub const SAME_KIND: u32 = 25;
+/// Number of faults with other texts that count as one with the same text: the text may name a later step each time, or an address.
+const OTHER_TEXTS: u32 = 5;
 
 /// Limits of the user or the program; `None`: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -84,35 +80,45 @@ struct Row {
     last: Rank,
     same: bool,
     kind: FaultKind,
-    /// The text of the last of them, and the number of rounds in a row with it.
+    /// The text of the last of them, and the rounds in a row with it.
     text: OsBytes,
-    alike: u32,
-    all: u32,
+    alike: Streak,
+    all: Streak,
 }
 
 impl Row {
     /// Counts one more round, or the first of another row.
-    fn with(before: Option<Self>, fault: &Fault) -> Self {
+    fn with(before: Option<&Self>, fault: &Fault, at: Mono) -> Self {
         let Fault { initial, kind, ref text } = *fault;
         // All hang with one that does, and raise what one does: who is the first says nothing.
         let by_all = matches!(kind, FaultKind::Exception | FaultKind::Hang);
-        let goes_on = |row: &Self| row.kind == kind && (row.last == initial || by_all);
+        let goes_on = |row: &&Self| row.kind == kind && (row.last == initial || by_all);
         let before = before.filter(goes_on);
-        let same = before.as_ref().is_none_or(|row| row.same && row.last == initial);
-        let (alike, all) = before.map_or((0, 0), |row| (if row.text == *text { row.alike } else { 0 }, row.all));
-        let (alike, all) = (alike.saturating_add(1), all.saturating_add(1));
+        let same = before.is_none_or(|row| row.same && row.last == initial);
+        let alike = Streak::with(before.filter(|row| row.text == *text).map(|row| row.alike), at);
+        let all = Streak::with(before.map(|row| row.all), at);
         Self { last: initial, same, kind, text: text.clone(), alike, all }
     }
 
-    fn too_long(&self) -> Result<(), EndReason> {
+    /// The pause before the next round, or the reason why there is none.
+    fn pause(&self, at: Mono, limit: Span) -> Result<Span, EndReason> {
         let Self { last, same, kind, alike, all, .. } = *self;
-        let (rounds, is_same_text) = match (alike >= ALIKE, all >= SAME_KIND) {
-            (true, _) => (alike, true),
-            (false, true) => (all, false),
-            (false, false) => return Ok(()),
-        };
-        let rounds = QuickRounds { rounds, is_same_text, kind, last, is_same_rank: same, within: QUICK };
-        Err(EndReason::NoProgress(rounds))
+        let is_same_text = alike.is_enough(ALIKE, limit, at);
+        if is_same_text || all.is_enough(ALIKE * OTHER_TEXTS, limit, at) {
+            let rounds = if is_same_text { alike.failures } else { all.failures };
+            let (within, is_same_rank) = (QUICK, same);
+            return Err(EndReason::NoProgress(QuickRounds {
+                rounds,
+                is_same_text,
+                kind,
+                last,
+                is_same_rank,
+                within,
+                limit,
+            }));
+        }
+        // The last try is at the limit.
+        Ok(backoff::pause(alike.failures.max(all.failures / OTHER_TEXTS)).min(alike.rest(limit, at)))
     }
 }
 
@@ -143,16 +149,17 @@ impl Progress {
         matches!(times, 10 | 100 | 1000).then_some(times)
     }
 
-    /// A round ends by this fault, which was seen then. `silent`: how long one that hangs has been so.
-    pub(super) fn ends(&mut self, fault: &Fault, at: Mono, silent: Span) -> Result<(), EndReason> {
+    /// A round ends by this fault, which was seen then. `silent`: how long one that hangs has been so. `limit`: `--give-up-after`.
+    /// Returns the pause before the next round.
+    pub(super) fn ends(&mut self, fault: &Fault, at: Mono, silent: Span, limit: Span) -> Result<Span, EndReason> {
         let silent = if fault.kind == FaultKind::Hang { silent } else { Span::ZERO };
         let quick = self.begun.is_some_and(|begun| at.since(begun) <= QUICK + silent);
         if fault.kind.is_planned() || self.got_on || !quick {
             self.row = None;
-            return Ok(());
+            return Ok(Span::ZERO);
         }
-        let row = Row::with(self.row.take(), fault);
-        self.row.insert(row).too_long()
+        let row = Row::with(self.row.as_ref(), fault, at);
+        self.row.insert(row).pause(at, limit)
     }
 }
 
@@ -172,7 +179,7 @@ mod tests {
     }
 
     /// The sentence of the reason.
-    fn text(result: Result<(), EndReason>) -> Result<(), String> {
+    fn text<T>(result: Result<T, EndReason>) -> Result<T, String> {
         result.map_err(|reason| reason.to_string())
     }
 
@@ -185,19 +192,21 @@ mod tests {
         let mut progress = Progress::default();
         for round in 0..4 {
             progress.begins(at(round * 20));
-            assert_eq!(progress.ends(&fault(0, FaultKind::Exception), at(round * 20 + 10), SOFT), Ok(()));
+            assert_eq!(
+                progress.ends(&fault(0, FaultKind::Exception), at(round * 20 + 10), SOFT, Span::ZERO),
+                Ok(Span::ZERO)
+            );
         }
         let mut pinged = progress.clone();
         let ended = {
             progress.begins(at(100));
-            progress.ends(&fault(0, FaultKind::Exception), at(101), SOFT)
+            progress.ends(&fault(0, FaultKind::Exception), at(101), SOFT, Span::ZERO)
         };
-        let wanted =
-            "initial rank 0 has ended 5 rounds in a row in the same way (exception), each within 10.0s of its begin";
+        let wanted = "initial rank 0 has ended 5 rounds in a row in the same way (exception), each within 10.0s of its begin (--give-up-after 0 ms)";
         assert_eq!(text(ended), Err(wanted.into()));
         pinged.begins(at(100));
         pinged.record_progress();
-        assert_eq!(pinged.ends(&fault(0, FaultKind::Exception), at(101), SOFT), Ok(()));
+        assert_eq!(pinged.ends(&fault(0, FaultKind::Exception), at(101), SOFT, Span::ZERO), Ok(Span::ZERO));
         assert_eq!(pinged.row, None, "the row is over");
     }
 
@@ -219,36 +228,52 @@ mod tests {
         let mut progress = Progress::default();
         let mut ends = |text: &str| {
             progress.begins(at(0));
-            progress.ends(&says(text), at(1), SOFT)
+            progress.ends(&says(text), at(1), SOFT, Span::ZERO)
         };
-        for step in 0..SAME_KIND - 1 {
-            assert_eq!(ends(&format!("at step {step}")), Ok(()));
+        for step in 0..ALIKE * OTHER_TEXTS - 1 {
+            assert_eq!(ends(&format!("at step {step}")), Ok(Span::ZERO));
         }
-        let wanted = "initial rank 0 has ended 25 rounds in a row (exception), each within 10.0s of its begin";
+        let wanted = "initial rank 0 has ended 25 rounds in a row (exception), each within 10.0s of its begin (--give-up-after 0 ms)";
         assert_eq!(text(ends("at last")), Err(wanted.into()));
         let mut fewer = Progress::default();
         for text in ["a", "a", "a", "a", "b", "b", "b", "b"] {
             fewer.begins(at(0));
-            assert_eq!(fewer.ends(&says(text), at(1), SOFT), Ok(()));
+            assert_eq!(fewer.ends(&says(text), at(1), SOFT, Span::ZERO), Ok(Span::ZERO));
         }
+    }
+
+    /// A file system that does not answer for 8 s, and a program that fails at once.
+    #[test]
+    fn pause_between_equal_faults_doubles_until_the_limit_of_time() {
+        let (mut progress, mut now, mut begun) = (Progress::default(), at(0), alloc::vec![]);
+        let ended = loop {
+            begun.push(now.nanos() / 1_000_000);
+            progress.begins(now);
+            match progress.ends(&fault(0, FaultKind::Exception), now, SOFT, Span::from_secs(60)) {
+                Ok(pause) => now = now + pause,
+                Err(reason) => break reason,
+            }
+        };
+        assert_eq!(begun, [0, 0, 100, 1100, 3100, 7100, 15_100, 31_100, 60_000]);
+        assert!(ended.to_string().starts_with("initial rank 0 has ended 9 rounds in a row"), "{ended}");
     }
 
     #[test]
     fn equal_exceptions_count_as_one_row_for_any_rank() {
         let ends = |progress: &mut Progress, initial: u32, kind: FaultKind, text: &str| {
             progress.begins(at(0));
-            progress.ends(&Fault { text: OsBytes::from(text), ..fault(initial, kind) }, at(1), SOFT)
+            progress.ends(&Fault { text: OsBytes::from(text), ..fault(initial, kind) }, at(1), SOFT, Span::ZERO)
         };
         let mut progress = Progress::default();
         for initial in [0, 3, 3, 1] {
-            assert_eq!(ends(&mut progress, initial, FaultKind::Exception, "a typo"), Ok(()));
+            assert_eq!(ends(&mut progress, initial, FaultKind::Exception, "a typo"), Ok(Span::ZERO));
         }
-        let wanted = "5 rounds in a row have ended in the same way (exception), each within 10.0s of its begin, the last by initial rank 2";
+        let wanted = "5 rounds in a row have ended in the same way (exception), each within 10.0s of its begin, the last by initial rank 2 (--give-up-after 0 ms)";
         assert_eq!(text(ends(&mut progress, 2, FaultKind::Exception, "a typo")), Err(wanted.into()));
         let mut killed = Progress::default();
         let sigkill = FaultKind::Ended(Status::Signaled { sig: Signal::KILL, core: false });
         for initial in 0..30 {
-            assert_eq!(ends(&mut killed, initial, sigkill, ""), Ok(()), "somebody else kills them");
+            assert_eq!(ends(&mut killed, initial, sigkill, ""), Ok(Span::ZERO), "somebody else kills them");
         }
     }
 
@@ -258,14 +283,14 @@ mod tests {
         let mut progress = Progress::default();
         let mut hangs = |initial: u32, seconds: u64| {
             progress.begins(at(0));
-            progress.ends(&fault(initial, FaultKind::Hang), at(seconds), SOFT)
+            progress.ends(&fault(initial, FaultKind::Hang), at(seconds), SOFT, Span::ZERO)
         };
         for initial in [0, 1, 1, 2] {
-            assert_eq!(hangs(initial, 70), Ok(()));
+            assert_eq!(hangs(initial, 70), Ok(Span::ZERO));
         }
-        let wanted = "5 rounds in a row have ended in the same way (hang), each silent from within 10.0s of its begin, the last by initial rank 0";
+        let wanted = "5 rounds in a row have ended in the same way (hang), each silent from within 10.0s of its begin, the last by initial rank 0 (--give-up-after 0 ms)";
         assert_eq!(text(hangs(0, 61)), Err(wanted.into()));
-        assert_eq!(hangs(0, 71), Ok(()), "it had done something before");
+        assert_eq!(hangs(0, 71), Ok(Span::ZERO), "it had done something before");
         assert_eq!(progress.row, None);
     }
 
@@ -275,15 +300,15 @@ mod tests {
             let mut progress = Progress::default();
             for _ in 0..4 {
                 progress.begins(at(0));
-                assert_eq!(progress.ends(&fault(0, FaultKind::Exception), at(1), SOFT), Ok(()));
+                assert_eq!(progress.ends(&fault(0, FaultKind::Exception), at(1), SOFT, Span::ZERO), Ok(Span::ZERO));
             }
             progress.begins(at(0));
-            progress.ends(&last, at(seen), SOFT)
+            progress.ends(&last, at(seen), SOFT, Span::ZERO)
         };
         assert!(row(fault(0, FaultKind::Exception), 10).is_err());
-        assert_eq!(row(fault(0, FaultKind::Hang), 1), Ok(()));
-        assert_eq!(row(fault(0, FaultKind::Joined), 1), Ok(()));
-        assert_eq!(row(fault(0, FaultKind::Exception), 11), Ok(()));
+        assert_eq!(row(fault(0, FaultKind::Hang), 1), Ok(Span::ZERO));
+        assert_eq!(row(fault(0, FaultKind::Joined), 1), Ok(Span::ZERO));
+        assert_eq!(row(fault(0, FaultKind::Exception), 11), Ok(Span::ZERO));
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct Setup {
     pub fault_window: Span,
     /// `--yield-within`: how long a rank may take to get to where a planned round can interrupt it.
     pub yield_within: Span,
+    /// `--give-up-after`: equal failures end the rounds only after this time.
+    pub give_up_after: Span,
     /// `--respawn`
     pub respawn: Respawn,
     /// `--respawn-timeout`: how long such a process may take to register.

@@ -31,6 +31,7 @@ fn setup(hosts: u32, per: u32, policy: &str) -> Setup {
         relocal: false,
         fault_window: Span::ZERO,
         yield_within: Span::from_secs(30),
+        give_up_after: Span::ZERO,
         respawn: Respawn::Never,
         respawn_timeout: Span::from_secs(300),
     }

@@ -1,6 +1,7 @@
 //! Facts of the system about a host and about the end of a process, beyond its status: evidence for the report.
 
 pub mod core_file;
+pub mod cpu_time;
 pub mod error_file;
 #[cfg(fuzzing)]
 pub mod fuzzing;

@@ -15,7 +15,7 @@ use rlaunch_core::master_store::{ForRank0, Holder};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::report::fold;
-use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
+use rlaunch_core::restart::rank_fault::{Fault, FaultKind, Leave};
 use rlaunch_core::restart::{EndReason, RoundNote, RoundsEnd, SetLimit};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{Contain, OnFailure};
@@ -497,6 +497,27 @@ fn a_loss_that_was_made_good_is_no_failure_at_the_end() {
     log.begins(2_001, &rank(0, Status::Exited(5)), Some(Signal::TERM));
     log.exits(3, TERM, 2_010);
     shows("rounds", &log.ends(2_020, rank(0, Status::Exited(5)), Some(0)));
+}
+
+/// A program that catches `RestartAbort` may exit with 0. The job has failed all the same.
+#[test]
+fn exit_code_in_the_report_is_the_one_that_the_rank_had() {
+    let text = |kind, own| {
+        let mut log = Log::in_round(1);
+        let fault = Fault { initial: Rank::new(0), kind, text: OsBytes::default() };
+        let given = RoundsEnd::Impossible { fault, reason: EndReason::NoHealthyRank };
+        log.at(1_000, What::RoundsOver(Box::new(given)));
+        log.exits(0, own, 2_000);
+        log.begins(2_001, &rank(0, Status::Exited(1)), None);
+        let report = log.ends(2_020, rank(0, Status::Exited(1)), Some(0));
+        render(&report, &Around::default())
+    };
+    let left = text(FaultKind::Left(Leave::Abort), Status::Exited(0));
+    assert!(left.starts_with("rlaunch: rank 0 failed: wants no restart, then exit 0 after "), "{left}");
+    let early = text(FaultKind::Ended(Status::Exited(0)), Status::Exited(0));
+    assert!(early.starts_with("rlaunch: rank 0 failed: exit 0 within its function after "), "{early}");
+    let raised = text(FaultKind::Exception, Status::Exited(1));
+    assert!(raised.starts_with("rlaunch: rank 0 failed: exit 1 after "), "{raised}");
 }
 
 #[test]

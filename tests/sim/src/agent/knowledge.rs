@@ -55,6 +55,7 @@ impl World {
             | NodeEvent::Unreached { .. }
             | NodeEvent::Unserved { .. }
             | NodeEvent::StoreUsed
+            | NodeEvent::RanksMeasured { .. }
             | NodeEvent::SessionBegun { .. }
             | NodeEvent::SessionMessage { .. }
             | NodeEvent::SessionLost { .. }

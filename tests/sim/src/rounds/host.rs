@@ -152,6 +152,7 @@ impl World {
             | NodeAction::KillSessions { .. }
             | NodeAction::Mark { .. }
             | NodeAction::Unserve
+            | NodeAction::MeasureRanks
             | NodeAction::ServeMpi(_)
             | NodeAction::OpenNamespace { .. }
             | NodeAction::Serve { .. }

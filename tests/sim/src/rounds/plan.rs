@@ -155,7 +155,10 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
     JobSpec {
         lease: Span::from_secs(2),
         grace: Span::from_millis(500),
-        restarts: Restarts::of(u32::try_from(rng.below(3)).unwrap_or(0), Span::ZERO),
+        restarts: Restarts {
+            give_up_after: Span::from_secs(u64::from(world % 3) * 2),
+            ..Restarts::of(u32::try_from(rng.below(3)).unwrap_or(0), Span::ZERO)
+        },
         stdin: StdinPlan::None,
         rounds: Rounds {
             policy: asked.and_then(|words| parse::policy(words).ok()),

@@ -12,7 +12,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// The longest pause before a host is reached again.
-const LONGEST: u64 = 60;
+const LONGEST: Span = Span::from_secs(60);
 
 /// A host of a slice.
 #[derive(Clone, Debug, Default)]
@@ -109,11 +109,11 @@ impl SliceTable {
     pub(in crate::job) fn redial_later(&mut self, now: Mono, node: NodeId) {
         let host = self.hosts.get_mut(node.index()).filter(|host| !host.is_drained && !host.obstacle.is_final());
         let Some(host) = host else { return };
-        let seconds = 1_u64.checked_shl(host.attempts).unwrap_or(LONGEST).min(LONGEST);
-        host.attempts = host.attempts.saturating_add(1).min(16);
+        let pause = Span::from_secs(1).doubled(host.attempts, LONGEST);
+        host.attempts = host.attempts.saturating_add(1);
         let mixed = self.seed.wrapping_add(u64::from(node.get()) << 8).wrapping_add(host.attempts.into());
         let spread = (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 401;
-        self.redials.set(node, Some(now + Span::from_millis(seconds * (800 + spread))));
+        self.redials.set(node, Some(now + Span::from_nanos(pause.nanos() / 1000 * (800 + spread))));
     }
 
     /// The same at a given time.

@@ -2,7 +2,8 @@
 
 use super::hosts::{OTHER, done, exits, hello, running, told, two};
 use super::*;
-use crate::restarts::{ALIKE, Restarts};
+use crate::backoff::ALIKE;
+use crate::restarts::Restarts;
 use crate::spec::JobSpec;
 use crate::wire::capped::Capped;
 use crate::wire::to_node::{PortPlan, Rendezvous};
@@ -155,7 +156,9 @@ fn a_program_that_cannot_be_started_is_not_tried_again() {
 
 #[test]
 fn job_ends_early_without_progress() {
-    let mut s = alone(100, 1);
+    let mut job = may(100, spec(1));
+    job.restarts.give_up_after = Span::ZERO;
+    let mut s = Script::running(&job);
     for restart in 0..ALIKE {
         fails(&mut s, restart, exit(3));
         s.hears(cleared(0, 20_000)).wait(60_000);

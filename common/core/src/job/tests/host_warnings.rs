@@ -20,7 +20,7 @@ fn spec(restarts: Restarts) -> JobSpec {
 }
 
 fn retries(most: u32, preempt: u32) -> Restarts {
-    Restarts { most, delay: Span::from_secs(1), preempt }
+    Restarts { most, delay: Span::from_secs(1), preempt, ..Restarts::default() }
 }
 
 fn warns(s: &mut Script, host: u32) {

@@ -17,7 +17,7 @@ use crate::wire::to_root::Hello;
 /// Three hosts of one slice with two ranks each; two hosts are enough.
 fn spec(allow_partial: bool, retries: u32, min_world: Option<u32>) -> JobSpec {
     let rounds = Rounds { limits: least(min_world), ..Rounds::default() };
-    let restarts = Restarts { most: 1, delay: Span::from_secs(1), preempt: retries };
+    let restarts = Restarts { most: 1, delay: Span::from_secs(1), preempt: retries, ..Restarts::default() };
     JobSpec { rounds, restarts, min_hosts: None, allow_partial, ..three(3) }
 }
 

@@ -59,7 +59,7 @@ fn sliced_with(sizes: &[i64], restarts: Restarts, grow: Grow) -> JobSpec {
 }
 
 fn retries() -> Restarts {
-    Restarts { most: 0, delay: Span::from_secs(1), preempt: 9 }
+    Restarts { most: 0, delay: Span::from_secs(1), preempt: 9, ..Restarts::default() }
 }
 
 fn node(n: u32) -> NodeId {
@@ -263,7 +263,8 @@ fn ranks_start_again_on_more_slices_when_the_job_grows_now() {
 #[test]
 fn job_grows_without_any_restart_or_retry_and_then_ends_with_the_first_failure_or_loss() {
     let grown = || {
-        let mut s = before_growth_with(Restarts { most: 0, delay: Span::from_secs(1), preempt: 0 });
+        let mut s =
+            before_growth_with(Restarts { most: 0, delay: Span::from_secs(1), preempt: 0, ..Restarts::default() });
         s.wait(3 * SECOND);
         assert_eq!(news(&s), [JobNews::SlicesLarger { size: 4, running: 2, restarts: true }]);
         (0..4).for_each(|rank| exits(&mut s, rank, rank, killed(Signal::TERM), true));

@@ -290,15 +290,13 @@ fn a_barrier_lets_all_through_at_once_and_a_wait_ends_with_the_key() {
 }
 
 #[test]
-fn everything_is_forgotten_with_the_last_connection_only() {
+fn keys_stay_when_the_last_connection_closes() {
     let mut desk = Desk::new();
-    let (one, other) = (desk.modern(), desk.modern());
-    desk.exchange(one, Words::op(1).s("/addr").s("old"), say());
-    desk.front.closed(desk.now, one);
-    desk.exchange(other, Words::op(3).s("/addr"), say().s("old"));
-    desk.front.closed(desk.now, other);
+    let client = desk.modern();
+    desk.exchange(client, Words::op(1).s("/result").s("42"), say());
+    desk.front.closed(desk.now, client);
     let late = desk.modern();
-    desk.exchange(late, Words::op(5).n(1).s("/addr"), say().raw(&[1]));
+    desk.exchange(late, Words::op(3).s("/result"), say().s("42"));
 }
 
 /// A client of this process that meets the others, as the nth, and says where it is.
@@ -336,6 +334,29 @@ fn a_group_that_is_made_again_does_not_read_the_addresses_of_the_first() {
     desk.front.closed(desk.now, late);
     let late = meets(&mut desk, 2, 2);
     assert!(sees(&mut desk, late, 1) && sees(&mut desk, early, 2), "they meet again");
+}
+
+/// `python a.py; python b.py` as a rank.
+#[test]
+fn group_of_new_processes_does_not_read_the_keys_of_a_group_that_is_gone() {
+    let mut desk = Desk::new();
+    let first = [meets(&mut desk, 1, 1), meets(&mut desk, 2, 2)];
+    first.into_iter().for_each(|client| desk.front.closed(desk.now, client));
+    let reader = desk.front.open(Peer(3));
+    desk.send(reader, &say().raw(&[0, 0xCE, 0xF7, 0x85, 0x3C]));
+    assert!(sees(&mut desk, reader, 1), "a process that meets no other reads the keys");
+    desk.front.closed(desk.now, reader);
+    // Both have connected before one of them asks for something.
+    let early = desk.front.open(Peer(5));
+    let one = meets(&mut desk, 4, 1);
+    desk.send(early, &say().raw(&[0, 0xCE, 0xF7, 0x85, 0x3C]));
+    desk.exchange(early, Words::op(4).s("init/").n(1), say().n(2));
+    assert!(!sees(&mut desk, early, 1) && sees(&mut desk, early, 4));
+    assert_eq!(
+        (desk.front.epochs.count_all(), sees(&mut desk, one, 2)),
+        (1, false),
+        "the keys of the first group are forgotten"
+    );
 }
 
 #[test]

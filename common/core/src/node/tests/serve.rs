@@ -79,8 +79,18 @@ fn unused_store_is_reported_once() {
     let (mut rig, _) = sole(None);
     let unused = NodeAction::ToRoot(ToRoot::News(NodeNews::StoreUnused { at: "10.0.0.1:20000".into() }));
     assert_eq!(rig.wait(9_000), []);
-    assert_eq!(rig.wait(1_000), [unused]);
+    assert_eq!(rig.wait(1_000), [NodeAction::MeasureRanks]);
+    let measured = |seconds| NodeEvent::RanksMeasured { cpu: Span::from_secs(seconds) };
+    assert_eq!(rig.hear(measured(0)), [unused.clone()]);
     assert_eq!(rig.wait(600_000), []);
+    // Ranks that import, or load data, are busy.
+    let (mut rig, _) = sole(None);
+    for busy in [3, 9] {
+        assert_eq!(rig.wait(10_000), [NodeAction::MeasureRanks]);
+        assert_eq!(rig.hear(measured(busy)), []);
+    }
+    assert_eq!(rig.wait(10_000), [NodeAction::MeasureRanks]);
+    assert_eq!(rig.hear(measured(9)), [unused]);
     let (mut rig, _) = sole(None);
     assert_eq!(rig.hear(NodeEvent::StoreUsed), []);
     assert_eq!(rig.wait(600_000), []);
