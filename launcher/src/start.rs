@@ -18,7 +18,7 @@ use rlaunch_core::errno::EPIPE;
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::exit::{self, Ending};
 use rlaunch_core::gpus::Devices;
-use rlaunch_core::id::{JobId, NodeId};
+use rlaunch_core::id::{AppIndex, JobId, NodeId};
 use rlaunch_core::job::{Job, Setting};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{Here, Node, Note};
@@ -485,7 +485,8 @@ fn diagnostics(verbosity: Verbosity) -> OsBytes {
 /// Prints notes before anything is started.
 fn notes(plan: &Plan, origin: &Origin) {
     // The error of a program that does not exist has no note before it.
-    let is_worth_it = |note: &&Note| !matches!(note, Note::OneRank(app) if unconnected::is_missing(plan, *app));
+    let is_missing = |app: &AppIndex| unconnected::is_missing(plan, *app);
+    let is_worth_it = |note: &&Note| !matches!(note, Note::OneRank(app) | Note::PassedOn(app, _) if is_missing(app));
     let placed = plan.job.placement.notes.iter().filter(is_worth_it);
     place_notes(placed, plan.presentation.verbosity, plan.job.apps.len());
     if plan.presentation.verbosity == Verbosity::Quiet {

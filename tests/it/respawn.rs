@@ -115,7 +115,7 @@ fn hasty(options: &[&str], epochs: u32, again: &str) -> Option<Case> {
 
 #[test]
 fn repeatedly_exiting_rank_is_given_up_and_others_continue() {
-    let Some(case) = hasty(&["--respawn"], 1_000_000, "exit 3") else { return };
+    let Some(case) = hasty(&["--respawn", "--give-up-after", "0"], 1_000_000, "exit 3") else { return };
     case.says_on_stderr("the new process of initial rank 1 exited (exit 3) before it registered");
     case.says_on_stderr("initial rank 1 is not started again: its last 5 processes failed to start or exited");
     learns_on(&case);
@@ -127,7 +127,7 @@ fn repeatedly_exiting_rank_is_given_up_and_others_continue() {
 #[test]
 fn failed_start_is_retried() {
     let Some(train) = train() else { return };
-    let plan = Plan::rlaunch(["-n", "3", "--respawn"]);
+    let plan = Plan::rlaunch(["-n", "3", "--respawn", "--give-up-after", "0"]);
     let own = plan.scratch().temporary().join("train");
     std::fs::copy(&train, &own).unwrap();
     let case = plan.args([&own]).args(["--resilient", "--epochs", "1000000"]).start();

@@ -144,7 +144,7 @@ fn script(client: &Path, plan: Plan, what: &str) -> Plan {
 }
 
 fn started(client: &Path, ranks: &str, what: &str) -> Case {
-    script(client, Plan::rlaunch(["-n", ranks]), what).start()
+    script(client, Plan::rlaunch(["-n", ranks, "--give-up-after", "0"]), what).start()
 }
 
 fn runs(client: &Path, ranks: &str, what: &str) -> Done {

@@ -365,7 +365,7 @@ class Rounds(Case):
     def test_nothing_of_a_round_is_kept(self):
         # Alone: no launcher is needed for it.
         (only,) = self.ranks(None, "keeps", size=1)
-        self.assertEqual(only.end(1).count("living 1"), 5)
+        self.assertEqual(only.end().count("living 1"), 6)
 
     def test_terms_are_what_the_launcher_reads(self):
         agent = self.agent(1)

@@ -341,7 +341,8 @@ fn login() -> Option<(OsBytes, OsBytes)> {
 
 /// Continues without a PID namespace, and returns the reason; `must`: that is not allowed.
 fn do_without(edges: &mut Edges, error: NsError, must: bool) -> Result<String, NodeRefusal> {
-    if must || (error.halfway && rlaunch_sys::is_shortage(&error.source)) {
+    let is_at_limit = error.source.kind() == io::ErrorKind::WouldBlock || rlaunch_sys::is_shortage(&error.source);
+    if must || (error.halfway && is_at_limit) {
         return Err(refused(error));
     }
     if error.halfway {

@@ -108,6 +108,16 @@ fn level(word: &str) -> Option<Level> {
     Level::ALL.into_iter().find(|level| level.word() == word)
 }
 
+fn rank_by(word: &str) -> RankBy {
+    match word {
+        "slot" => RankBy::Slot,
+        "node" => RankBy::Node,
+        "fill" => RankBy::Fill,
+        "span" => RankBy::Span,
+        other => panic!("{other}"),
+    }
+}
+
 /// Places and binds the ranks of a layout: host, local rank and CPUs of each; an error in words.
 fn ours(all: &Value, layout: &Value) -> Result<Vec<(String, u32, Option<CpuSet>)>, String> {
     let (words, policy) = (Words::of(layout), &layout["policy"]);
@@ -153,32 +163,16 @@ fn ours(all: &Value, layout: &Value) -> Result<Vec<(String, u32, Option<CpuSet>)
     let app = |n: &Option<u32>| AppRequest { n: *n, ppn, counted, ..AppRequest::default() };
     let mut apps: Vec<AppRequest> = words.apps.iter().map(app).collect();
     apps[0].hosts = entries;
-    let rank_by = words.rank.as_deref().map(|word| match word {
-        "slot" => RankBy::Slot,
-        "node" => RankBy::Node,
-        "fill" => RankBy::Fill,
-        "span" => RankBy::Span,
-        other => panic!("{other}"),
-    });
+    let rank_by = words.rank.as_deref().map(rank_by);
     let map_by = match map.order {
         Order::Node => By::Node,
         Order::Unit(level) => By::Unit(level),
         _ => By::Slot,
     };
     let here = Here { name: "launcher".into(), cpus: 2 };
-    let (nnodes, min_hosts, strict, carries_all) = (None, None, false, false);
-    let request = Request {
-        apps,
-        here,
-        carries_all,
-        map_by,
-        rank_by,
-        layout: space,
-        nnodes,
-        min_hosts,
-        strict,
-        keeps_hosts: false,
-    };
+    let (nnodes, min_hosts) = (None, None);
+    let (strict, carries_all, keeps_hosts, layout) = (false, false, false, space);
+    let request = Request { apps, here, carries_all, map_by, rank_by, layout, nnodes, min_hosts, strict, keeps_hosts };
     let placement = place(&request).map_err(|error| error.to_string())?;
     bound(&placement, &bind, &cores, &topology)
 }

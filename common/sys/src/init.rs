@@ -205,16 +205,16 @@ mod tests {
     #[test]
     fn init_has_left_its_memory_when_it_is_reaped() {
         // It dies with its thread, and a thread has one PID namespace.
-        let thread = std::thread::spawn(|| {
+        let test = || {
             // An ordinary user may not.
-            let Ok((init, newborn)) = crate::ns::enter() else { return };
+            let Ok((init, Some(newborn))) = crate::ns::enter() else { return };
             newborn.wait();
             let state = |newborn: &Newborn| newborn.0.0.as_ref().unwrap().plan.state.load(Ordering::Acquire);
             assert_eq!(state(&newborn), CHOSEN);
             crate::pidfd::signal(&init.pidfd, libc::SIGKILL).unwrap();
             crate::pidfd::reap(&init.pidfd);
             assert_eq!(state(&newborn), GONE);
-        });
-        thread.join().unwrap();
+        };
+        std::thread::Builder::new().spawn(test).unwrap().join().unwrap();
     }
 }

@@ -2,15 +2,13 @@
 //!
 //! Each launcher keeps a list in memory, and an abstract unix name that leads to it. Nothing is left of a launcher that was killed.
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
+use crate::abstract_name;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
-/// The kernel's table of unix sockets.
-const TABLE: &str = "/proc/net/unix";
 /// The name of the memory of a list.
 const LIST: &std::ffi::CStr = c"rlaunch-slots";
 /// Longest list that is read.
@@ -23,7 +21,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Turn {
     name: String,
-    _held: OwnedFd,
+    /// `None`: another user has the name of the turn, which then protects nothing.
+    _held: Option<OwnedFd>,
 }
 
 /// The list of a job, which others see until this is dropped.
@@ -37,12 +36,12 @@ impl Turn {
     /// Waits for the turn.
     ///
     /// # Errors
-    /// Another launcher has it for a second, or this host allows no such names.
+    /// Another launcher has it for a second, or there is no descriptor left.
     pub fn take(allocation: &str) -> io::Result<Self> {
         let name = format!("rlaunch-slots-{}-{allocation}", crate::facts::host::user().0);
         let until = Instant::now() + PATIENCE;
         loop {
-            match hold(&format!("{name}-turn")) {
+            match abstract_name::claim(&format!("{name}-turn")) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
                     std::thread::sleep(PAUSE);
                 }
@@ -56,10 +55,9 @@ impl Turn {
     /// # Errors
     /// The table of sockets cannot be read.
     pub fn others(&self) -> io::Result<Vec<String>> {
-        let begin = format!("@{}-list-", self.name);
-        let table = String::from_utf8_lossy(&fs::read(TABLE)?).into_owned();
-        let names = table.lines().filter_map(|line| line.rsplit_once(' ')?.1.strip_prefix(&begin));
-        Ok(names.filter_map(list_of).collect())
+        let begin = format!("{}-list-", self.name);
+        let names = abstract_name::held(&begin)?;
+        Ok(names.iter().filter_map(|name| list_of(name.strip_prefix(&begin)?)).collect())
     }
 
     /// Leaves the list of this job, and ends the turn.
@@ -75,7 +73,7 @@ impl Turn {
         // SAFETY: the kernel has just made this descriptor for us.
         let mut memory = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         memory.write_all(list.as_bytes())?;
-        let name = hold(&format!("{}-list-{}-{fd}", self.name, std::process::id()))?;
+        let name = abstract_name::hold(&format!("{}-list-{}-{fd}", self.name, std::process::id()))?;
         Ok(Left { _list: memory, _name: name })
     }
 }
@@ -94,12 +92,6 @@ fn list_of(place: &str) -> Option<String> {
     Some(text)
 }
 
-fn hold(name: &str) -> io::Result<OwnedFd> {
-    let held = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
-    bind(held.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
-    Ok(held)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,7 +107,9 @@ mod tests {
         assert_eq!(both, ["a 2\n", other]);
         drop(one);
         assert_eq!(lists(), [other]);
-        let _stranger = hold(&format!("rlaunch-slots-{}-{allocation}-list-1-0", crate::facts::host::user().0)).unwrap();
+        let _stranger =
+            abstract_name::hold(&format!("rlaunch-slots-{}-{allocation}-list-1-0", crate::facts::host::user().0))
+                .unwrap();
         assert_eq!(lists(), [other], "a name that leads to no list");
         let turn = Turn::take(&allocation).unwrap();
         assert_eq!(Turn::take(&allocation).unwrap_err().kind(), io::ErrorKind::AddrInUse, "one at a time");

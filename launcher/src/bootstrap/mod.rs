@@ -117,6 +117,17 @@ struct Host {
     killed: bool,
 }
 
+impl Host {
+    /// Its carrier is up, and has no edge.
+    fn has_no_edge(&mut self, now: Mono) {
+        self.dial.handle(now, DialEvent::NoEdge);
+        if self.ssh.is_none() {
+            // Cannot be: a host that is up has an ssh.
+            self.dial.handle(now, DialEvent::Ended(CarrierEnd::Code(255)));
+        }
+    }
+}
+
 /// How much later than its agents an srun may end.
 const SRUN_END: Span = Span::from_secs(1);
 
@@ -515,32 +526,20 @@ impl Bootstrap {
                 }
             }
             DialAction::Write(bytes) => {
-                if let Some(ssh) = &mut host.ssh {
-                    ssh.write(bytes, &self.source, &self.set);
-                }
+                host.ssh.iter_mut().for_each(|ssh| ssh.write(bytes.clone(), &self.source, &self.set));
             }
-            DialAction::SendBinary => {
-                if let Some(ssh) = &mut host.ssh {
-                    ssh.send_binary(&self.source, &self.set);
-                }
-            }
+            DialAction::SendBinary => host.ssh.iter_mut().for_each(|ssh| ssh.send_binary(&self.source, &self.set)),
             DialAction::Seal(first) => match answer(&self.setting, &self.source, node, &first) {
                 Ok((answer, seal)) => {
                     host.seal = Some(seal);
-                    if let Some(ssh) = &mut host.ssh {
-                        ssh.write(answer.to_vec(), &self.source, &self.set);
-                    }
+                    host.ssh.iter_mut().for_each(|ssh| ssh.write(answer.to_vec(), &self.source, &self.set));
                 }
                 Err(error) => {
                     tracing::debug!(%node, %error, "the streams cannot be sealed");
                     host.dial.handle(now, DialEvent::WrongKey);
                 }
             },
-            DialAction::Kill { hard } => {
-                if let Some(ssh) = &host.ssh {
-                    ssh.end(hard);
-                }
-            }
+            DialAction::Kill { hard } => host.ssh.iter().for_each(|ssh| ssh.end(hard)),
             DialAction::Stage(stage) => {
                 if let Some(ssh) = host.ssh.as_mut().filter(|_| stage != Stage::Connecting) {
                     ssh.take_terminal();
@@ -563,13 +562,7 @@ impl Bootstrap {
                         });
                         self.steps.push_back(Step::Up { node, edge, up });
                     }
-                    None => {
-                        host.dial.handle(now, DialEvent::NoEdge);
-                        if host.ssh.is_none() {
-                            // Cannot be: a host that is up has an ssh.
-                            host.dial.handle(now, DialEvent::Ended(CarrierEnd::Code(255)));
-                        }
-                    }
+                    None => host.has_no_edge(now),
                 }
             }
             DialAction::Failed(failure) => {

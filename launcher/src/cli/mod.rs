@@ -628,6 +628,42 @@ struct Seen {
     torchrun: bool,
 }
 
+/// Options that belong to one program.
+#[derive(Default)]
+struct Own {
+    what: run::Args,
+    variables: env::Args,
+    place: place::Own,
+    python: python::Said,
+}
+
+impl Own {
+    fn take(&mut self, given: scan::Given, wide: &mut Wide) -> Result<(), CliError> {
+        match given.row.id {
+            Id::Run(opt) => self.what.take(opt, given)?,
+            Id::Place(opt) if opt.is_own() => self.place.take(opt, given)?,
+            Id::Env(opt) => self.variables.take(opt, given)?,
+            Id::Torch(opt) if opt.is_own() => self.python.take(opt),
+            Id::Place(_)
+            | Id::Output(_)
+            | Id::Faults(_)
+            | Id::Reach(_)
+            | Id::Store(_)
+            | Id::Rounds(_)
+            | Id::Hooks(_)
+            | Id::Devices(_)
+            | Id::Torch(_)
+            | Id::Help(_)
+            | Id::Hosts(_)
+            | Id::Ask(_)
+            | Id::Assign(_)
+            | Id::Pool(_)
+            | Id::Report(_) => wide.take(given)?,
+        }
+        Ok(())
+    }
+}
+
 fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
     contradictions::check(&parts)?;
     let is_counted = contradictions::per_resource(&parts).is_some();
@@ -644,36 +680,14 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
         let variables_given = from_variables(&part, Scope { first, hosts: first && !named, torchrun, is_counted }, env);
         variables_used.extend(variables_given.iter().map(|given| (given.row.typed(), given.spelled.clone())));
         same.extend(part.same);
-        let mut what = run::Args::default();
-        let mut variables = env::Args::default();
-        let mut own = place::Own::default();
-        let mut python = python::Said::default();
+        let mut options = Own::default();
         for given in part.given.into_iter().chain(variables_given) {
             if !first && !is_own(given.row.id) {
                 return Err(CliError::WholeJob { option: given.spelled });
             }
-            match given.row.id {
-                Id::Run(opt) => what.take(opt, given)?,
-                Id::Place(opt) if opt.is_own() => own.take(opt, given)?,
-                Id::Env(opt) => variables.take(opt, given)?,
-                Id::Torch(opt) if opt.is_own() => python.take(opt),
-                Id::Place(_)
-                | Id::Output(_)
-                | Id::Faults(_)
-                | Id::Reach(_)
-                | Id::Store(_)
-                | Id::Rounds(_)
-                | Id::Hooks(_)
-                | Id::Devices(_)
-                | Id::Torch(_)
-                | Id::Help(_)
-                | Id::Hosts(_)
-                | Id::Ask(_)
-                | Id::Assign(_)
-                | Id::Pool(_)
-                | Id::Report(_) => wide.take(given)?,
-            }
+            options.take(given, &mut wide)?;
         }
+        let Own { what, variables, place: mut own, mut python } = options;
         if first && !named {
             own.fill(env);
         }

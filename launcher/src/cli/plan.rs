@@ -62,9 +62,7 @@ impl Run {
         self.read_map_file(site)?;
         let mut placement = self.place(site)?;
         self.check_input(&placement, site)?;
-        let files = self.files(job, site)?;
-        (self.presentation.files, self.presentation.directories) = (files.here, files.directories);
-        let logs = self.torch.logs(job, files.there, site)?;
+        let logs = self.logs(job, site)?;
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let master_store = self.holder(&placement, &caller, site)?;
         self.hold_stores(&mut placement, &caller, site)?;
@@ -119,6 +117,13 @@ impl Run {
             others,
             unknown: caller.iter().filter_map(|entry| unknown_variable(entry)).collect(),
         })
+    }
+
+    /// Keeps what the launcher opens, and returns the logs of torchrun.
+    fn logs(&mut self, job: JobId, site: &Site<'_>) -> Result<Option<Logs>, CliError> {
+        let files = self.files(job, site)?;
+        (self.presentation.files, self.presentation.directories) = (files.here, files.directories);
+        self.torch.logs(job, files.there, site)
     }
 
     /// A program that only rank 0 would get is refused: the other ranks would run an empty one and succeed.

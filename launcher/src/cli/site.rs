@@ -8,6 +8,7 @@ use crate::view::phrases;
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::hostlist::groups::{self, Definition, Ground, GroupFault, GroupName, Groups};
 use rlaunch_core::hostlist::{self, Entry, Host, Outside};
+use rlaunch_core::id::AppIndex;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::map_by::Order;
 use rlaunch_core::place::{self, AppRequest, Here, Note, Placement, Request};
@@ -278,7 +279,8 @@ impl Run {
         placement.notes.extend(self.beside.clone());
         placement.notes.extend(self.unread(&placement, site));
         let one = placement.notes.iter().find_map(|note| if let Note::OneRank(app) = note { Some(*app) } else { None });
-        placement.notes.extend(one.and_then(|app| self.programs.get(app.index())?.passed_on()).map(Note::PassedOn));
+        let passed_on = |app: AppIndex| Some(Note::PassedOn(app, self.programs.get(app.index())?.passed_on()?));
+        placement.notes.extend(one.and_then(passed_on));
         placement.worlds = self.worlds(&placement)?;
         self.check_chips(&placement)?;
         self.by_slices(placement)

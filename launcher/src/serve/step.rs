@@ -205,7 +205,8 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let peer = listener.local_addr().unwrap();
         let step = StepPreamble { job: JobId([1; 16]), epoch: 0, port: peer.port(), secret: Secret([5; 32]) };
-        let agent = std::thread::spawn(move || dial(peer, &step, &"node1".into()).map(|connected| connected.preamble));
+        let dial = move || dial(peer, &step, &"node1".into()).map(|connected| connected.preamble);
+        let agent = std::thread::Builder::new().spawn(dial).unwrap();
         for _ in 0..2 {
             drop(listener.accept().unwrap());
         }

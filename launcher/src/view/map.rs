@@ -325,7 +325,7 @@ pub(crate) const fn is_news(note: &Note) -> bool {
         | Note::OnePerHost { .. }
         | Note::NoHosts { .. }
         | Note::Undiscovered(_)
-        | Note::PassedOn(_)
+        | Note::PassedOn(..)
         | Note::Beside { .. }
         | Note::Unread { .. }
         | Note::FewerSlots { .. } => true,
@@ -339,7 +339,7 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
             format!("rlaunch: no -n given for program {}: starting 1 rank of it\n", u64::from(app.get()) + 1)
         }
         Note::OneRank(_) => "rlaunch: no -n given: starting 1 rank\n".into(),
-        Note::PassedOn(n) => format!(
+        Note::PassedOn(_, n) => format!(
             "rlaunch: -n {n} stands after the program, which gets it as an argument\n  try     rlaunch -n {n} PROGRAM, if it is the number of ranks\n"
         ),
         Note::OnePerHost { job, hosts, tasks } => {

@@ -69,8 +69,10 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
             format!("{scheduler} killed the step of the job (scancel) after {took}{}", before(report))
         }
         Cause::Scheduler { scheduler, sig } => {
-            let why = "time limit, scancel, requeue or a failed node";
-            format!("{scheduler} ended the job ({why}) by {sig} after {took}{}", before(report))
+            format!(
+                "{scheduler} ended the job (time limit, scancel, requeue or a failed node) by {sig} after {took}{}",
+                before(report)
+            )
         }
         Cause::Timeout(limit) => {
             format!("--timeout {} ran out{}; the job was ended", phrases::wait(*limit), before(report))

@@ -3,6 +3,7 @@
 use super::list::{self, Text};
 use super::{Chips, Count, Fault, HostlistError, Reader, Spot};
 use crate::nearest::nearest;
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
@@ -63,10 +64,12 @@ impl Reader<'_> {
             }
         }
         self.inside.pop();
-        let mut errors = errors.into_iter();
-        let Some(mut first) = errors.next() else { return Ok(()) };
-        first.others = errors.collect();
-        Err(first)
+        let mut first = None;
+        for mut error in errors.into_iter().rev() {
+            error.next = first.map(Box::new);
+            first = Some(error);
+        }
+        first.map_or(Ok(()), Err)
     }
 
     /// Hosts, then words about them.

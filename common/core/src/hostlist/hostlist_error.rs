@@ -9,7 +9,6 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::fmt;
 
 /// Most characters of a line that are shown.
@@ -51,7 +50,7 @@ impl Spot {
     }
 
     pub(super) fn fault(&self, fault: Fault) -> HostlistError {
-        HostlistError { spot: Box::new(self.clone()), fault, others: Vec::new() }
+        HostlistError { spot: Box::new(self.clone()), fault, next: None }
     }
 
     /// Whether the lines that show two places are the same.
@@ -96,8 +95,8 @@ pub struct HostlistError {
     spot: Box<Spot>,
     /// The error.
     pub fault: Fault,
-    /// Errors of later lines of a file.
-    pub(super) others: Vec<Self>,
+    /// The error of a later line of the file.
+    pub(super) next: Option<Box<Self>>,
 }
 
 impl HostlistError {
@@ -125,7 +124,7 @@ impl fmt::Display for HostlistError {
         if !innermost.spot.shows_what(&self.spot) {
             innermost.spot.excerpt(f)?;
         }
-        self.others.iter().try_for_each(|other| write!(f, "\n{other}"))
+        self.next.iter().try_for_each(|next| write!(f, "\n{next}"))
     }
 }
 

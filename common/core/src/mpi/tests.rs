@@ -501,32 +501,6 @@ fn wait_for_data(has_met: bool) {
     assert!(answer.windows(data.len()).any(|part| part == data), "{answer:?}");
 }
 
-#[test]
-fn info_keys_of_a_spawn_work_or_are_named() {
-    let mut rig = Rig::new(world(2));
-    let client = rig.rank(1);
-    let keys = ["map_by=node", "add-host=h3", "env=A=1", "soft=0:4", "hostfile=f"];
-    let infos = keys.iter().enumerate().map(|(at, key)| {
-        let (key, value) = key.split_once('=').unwrap();
-        alloc::format!("info_key_{at}={key}\ninfo_val_{at}={value}\n")
-    });
-    let spawn = alloc::format!(
-        "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=5\n{}endcmd\n",
-        infos.collect::<String>()
-    );
-    assert_eq!(rig.say(client, &spawn), "");
-    let Some(Action::Log { text, .. }) = rig.others.first() else { panic!("{:?}", rig.others) };
-    let line = "rlaunch: MPI_Comm_spawn: no effect: info key hostfile, map_by\n";
-    assert!(text.starts_with(line.as_bytes()), "{}", String::from_utf8_lossy(text));
-    rig.others.remove(0);
-    let (_, request) = order(&mut rig);
-    let [program] = request.programs.as_slice() else { panic!("{request:?}") };
-    assert_eq!(
-        (program.hosts.as_slice(), program.env.as_slice()),
-        (&["h3".into()][..], &[("A".into(), "1".into())][..])
-    );
-}
-
 /// The parts of a spawn of two programs.
 const SPAWN: &str = "mcmd=spawn\nnprocs=2\nexecname=./a\ntotspawns=2\nspawnssofar=1\nargcnt=2\narg1=x y\narg2=z\npreput_num=1\n\
                      preput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag$port\ninfo_num=2\ninfo_key_0=wdir\ninfo_val_0=/w\n\

@@ -48,6 +48,7 @@ use crate::spec::AppBase;
 use crate::status::Status;
 use crate::time::{Mono, Span};
 use crate::warnings::WarningSource;
+use crate::wire::order::RankOrder;
 use crate::wire::round::RoundRendezvous;
 use crate::wire::to_node::{Delta, Rendezvous, Start, ToNode, WorldStart};
 use crate::wire::to_root::{Exited, NodeRefusal, SpawnError, ToRoot};
@@ -328,14 +329,16 @@ impl Parts {
             NodeEvent::DevicesExamined => self.leftovers.on_devices_examined(cx),
             NodeEvent::DevicesReleased { proc, taken } => self.procs.on_devices_released(cx, proc, taken),
             NodeEvent::PortReserved { port } => self.rounds.on_port(cx, port),
-            NodeEvent::Ordered(order) => {
-                self.leftovers.expect_more();
-                tell(cx, ToRoot::Order(order));
-            }
+            NodeEvent::Ordered(order) => self.ordered(cx, order),
             NodeEvent::WorldReserved { world, port } => tell(cx, ToRoot::WorldPort { world, port }),
             NodeEvent::Warned(source) => self.warned(cx, source),
             NodeEvent::Left { count, named } => self.leftovers.on_left(cx, count, named),
         }
+    }
+
+    fn ordered(&mut self, cx: &mut Cx<'_>, order: Box<RankOrder>) {
+        self.leftovers.expect_more();
+        tell(cx, ToRoot::Order(order));
     }
 
     fn obey(&mut self, cx: &mut Cx<'_>, message: ToNode) {

@@ -222,7 +222,7 @@ pub enum Note {
     /// Nothing said how many ranks there are: one of this program.
     OneRank(AppIndex),
     /// The same program has `-n` and this number among its own arguments.
-    PassedOn(OsBytes),
+    PassedOn(AppIndex, OsBytes),
     /// Neither the user nor the scheduler has named a number of ranks: one runs on each host.
     OnePerHost {
         /// The scheduler's job, in words.

@@ -8,7 +8,7 @@ use rlaunch_core::place::Note;
 fn number_after_the_program_is_worth_a_note() {
     let notes = |line: &str| {
         let placement = at_site(0, |site| run(line).place(site)).unwrap_or_else(|error| panic!("{}", error.render()));
-        placement.notes.iter().filter(|note| matches!(note, Note::PassedOn(n) if n.as_slice() == b"4")).count()
+        placement.notes.iter().filter(|note| matches!(note, Note::PassedOn(_, n) if n.as_slice() == b"4")).count()
     };
     let lines = ["./a -n 4", "./a x -np 4 y", "-n 1 ./a -n 4", "./a -n four", "./a -n"];
     assert_eq!(lines.iter().map(|line| notes(line)).collect::<Vec<_>>(), [1, 1, 0, 0, 0]);

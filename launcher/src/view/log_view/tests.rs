@@ -255,6 +255,7 @@ fn without_a_line() -> Vec<What> {
         What::Together { nodes: nodes(&[0, 1]) },
         told(NodeNews::StoreRefused { from: "10.0.0.9:1".into(), count: 1 }),
         told(NodeNews::MpiUsed { wire: MpiWire::Pmi1 }),
+        told(NodeNews::MpiLoaded { library: "libmpi.so.40".into() }),
         told(NodeNews::MpiHelp { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() }),
         What::FileLost { rank: RANK, std: Std::Out, bytes: 1 },
         rank_started,

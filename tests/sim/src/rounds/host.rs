@@ -121,9 +121,7 @@ impl World {
             NodeAction::Tell { session, heard } => self.tells(session, heard),
             NodeAction::Spawn { proc, exec } => self.spawns(host, proc, &exec),
             NodeAction::Signal { proc, sig } => self.signalled(proc, sig),
-            NodeAction::Examine { proc, .. } => {
-                self.soon(host, NodeEvent::Examined { proc, facts: Facts::default() });
-            }
+            NodeAction::Examine { proc, .. } => self.soon(host, examined(proc)),
             NodeAction::Sweep => self.sweeps(host),
             NodeAction::ToRoot(msg) => {
                 let msg: Option<ToRoot> = codec::decode(&codec::encode(&msg)).ok();
@@ -301,6 +299,10 @@ impl World {
 
 pub(super) fn id(host: usize) -> NodeId {
     NodeId::new(u32::try_from(host).unwrap_or(u32::MAX))
+}
+
+fn examined(proc: ProcId) -> NodeEvent {
+    NodeEvent::Examined { proc, facts: Facts::default() }
 }
 
 fn released(proc: ProcId) -> NodeEvent {

@@ -1,9 +1,9 @@
 //! Which of a store's connections see the same keys: those of one epoch. An epoch has one process group at most.
 //!
-//! A group that is destroyed and made again must not read the addresses of the first. Processes do not do so at the same moment: one may
-//! be back before another has left. A store that rank 0 holds dies under ranks that were too early. Here a process that has met the
-//! others, has closed all of its connections and begins a new rendezvous is in the next epoch. So is a new process, if all connections of
-//! the group are closed. The others join that epoch when they come back. A process that is still in the one before finds its data.
+//! A group that is destroyed and made again must not read the addresses of the first. Processes do this at different moments: one may be
+//! back before another has left. A store that rank 0 holds dies under ranks that were too early. Here a process that has met the
+//! others, has closed all of its connections and begins a new rendezvous is in the next epoch. A new process is there too, if all
+//! connections of the group are closed. The others join that epoch when they come back. A process that is still in the one before finds its data.
 //! Otherwise keys stay when the last connection closes, as in a store of torch's own. The begin of a rendezvous is known by the first
 //! request of torch's client: it adds 1 to `init/` (`initKey_` in `TCPStore.hpp`).
 

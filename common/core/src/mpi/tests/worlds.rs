@@ -1,6 +1,6 @@
 //! Two worlds of a job on one host: the second one is started by a rank of the first.
 
-use super::{Hosts, Layout, Rig, host, order, request, tags};
+use super::{Action, Hosts, Layout, Rig, host, order, request, tags};
 use crate::id::{ClientId, WorldId};
 use crate::store::owner::LIMITS;
 use crate::store::{Answer, Namespace};
@@ -8,6 +8,7 @@ use crate::time::Mono;
 use crate::wire::frozen::client::order::{Order, Spawned};
 use crate::wire::frozen::client::{Code, Refused, write_reply};
 use crate::wire::pmix::{ALL_RANKS, HEADER, Header, Hello, Proc, Request, Writer};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -219,4 +220,30 @@ fn worlds_that_do_not_exist_are_an_error() {
     hosts.rig(0).drain();
     let answer = hosts.rig(0).written.remove(&client).unwrap();
     assert_eq!(answer[answer.len() - 4..], (-46_i32).to_be_bytes());
+}
+
+#[test]
+fn info_keys_of_a_spawn_work_or_are_named() {
+    let mut rig = Rig::new(super::world(2));
+    let client = rig.rank(1);
+    let keys = ["map_by=node", "add-host=h3", "env=A=1", "soft=0:4", "hostfile=f"];
+    let infos = keys.iter().enumerate().map(|(at, key)| {
+        let (key, value) = key.split_once('=').unwrap();
+        alloc::format!("info_key_{at}={key}\ninfo_val_{at}={value}\n")
+    });
+    let spawn = alloc::format!(
+        "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=5\n{}endcmd\n",
+        infos.collect::<String>()
+    );
+    assert_eq!(rig.say(client, &spawn), "");
+    let Some(Action::Log { text, .. }) = rig.others.first() else { panic!("{:?}", rig.others) };
+    let line = "rlaunch: MPI_Comm_spawn: no effect: info key hostfile, map_by\n";
+    assert!(text.starts_with(line.as_bytes()), "{}", String::from_utf8_lossy(text));
+    rig.others.remove(0);
+    let (_, request) = order(&mut rig, client);
+    let [program] = request.programs.as_slice() else { panic!("{request:?}") };
+    assert_eq!(
+        (program.hosts.as_slice(), program.env.as_slice()),
+        (&["h3".into()][..], &[("A".into(), "1".into())][..])
+    );
 }
