@@ -131,7 +131,7 @@ pub(crate) fn enter() -> Result<(Init, Option<Newborn>), NsError> {
     }
     newborn.wait();
     match mount_in_child() {
-        Ok(()) => Ok((init, None)),
+        Ok(is_mounted) => Ok((init, (!is_mounted).then_some(newborn))),
         Err(source) => {
             let _gone = crate::pidfd::signal(&init.pidfd, crate::signals::KILL);
             crate::pidfd::reap(&init.pidfd);
@@ -149,8 +149,9 @@ fn may_have_masked_proc() -> bool {
     std::fs::metadata("/proc/self/ns/user").is_ok_and(|found| found.ino() != FIRST_USER_NAMESPACE)
 }
 
-/// Mounts /proc in the first child of a PID namespace, before the tier is settled. The child is gone afterwards.
-fn mount_in_child() -> io::Result<()> {
+/// Mounts /proc in the first child of a PID namespace, before the tier is settled. The child is gone afterwards. False: there can be no child,
+/// because init is gone. The first rank shows that.
+fn mount_in_child() -> io::Result<bool> {
     extern "C" fn mount(errno: *mut libc::c_void) -> i32 {
         // SAFETY: the parent sleeps, and its number lives until it wakes.
         unsafe { *errno.cast::<i32>() = mount_proc() };
@@ -163,11 +164,11 @@ fn mount_in_child() -> io::Result<()> {
     // SAFETY: the child runs `mount` on its own stack while this thread sleeps, and ends. CLONE_PIDFD fills in the fifth argument.
     let pid = unsafe { libc::clone(mount, top.cast(), flags, (&raw mut errno).cast(), &raw mut pidfd) };
     if pid < 0 {
-        return Err(io::Error::last_os_error());
+        return Ok(false);
     }
     // SAFETY: the kernel has just made this descriptor for us.
     crate::pidfd::reap(&unsafe { std::os::fd::FromRawFd::from_raw_fd(pidfd) });
-    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+    if errno == 0 { Ok(true) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 
 /// Names the calling thread; at most 15 characters.

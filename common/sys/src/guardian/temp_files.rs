@@ -70,20 +70,18 @@ impl TempFiles {
         make_private(&dir)
     }
 
-    /// Makes the directory for error files: in memory, which is faster, or beside the socket. No other user can reach it.
+    /// Makes the directory for error files beside the socket. No other user can reach it.
     ///
     /// # Errors
-    /// There is no socket, or the directory can be made in neither place.
+    /// There is no socket, or the directory cannot be made.
     pub fn make_error_dir(&self) -> io::Result<PathBuf> {
-        let mut made = self.error_dirs().map(|dir| make_private(&dir).map(|()| dir));
-        made.find(Result::is_ok).unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
+        let dir = self.error_dir().ok_or(io::ErrorKind::NotFound)?;
+        make_private(&dir)?;
+        Ok(dir)
     }
 
-    /// The places of the directory for error files.
-    fn error_dirs(&self) -> impl Iterator<Item = PathBuf> + use<> {
-        let beside = self.library_dir().map(|dir| dir.with_extension("errors"));
-        let memory = beside.as_ref().and_then(|dir| Some(Path::new("/dev/shm").join(dir.file_name()?)));
-        memory.into_iter().chain(beside)
+    fn error_dir(&self) -> Option<PathBuf> {
+        Some(self.library_dir()?.with_extension("errors"))
     }
 
     /// Removes the files that are there. The guardian calls it last, when it may allocate.
@@ -95,7 +93,7 @@ impl TempFiles {
             // SAFETY: `path` ends with at least one zero, since nothing as long as it is noted.
             unsafe { libc::unlink(path.as_ptr().cast()) };
         }
-        for dir in self.library_dir().into_iter().chain(self.error_dirs()) {
+        for dir in self.library_dir().into_iter().chain(self.error_dir()) {
             // No link inside is followed.
             let _gone = std::fs::remove_dir_all(dir);
         }
@@ -154,15 +152,12 @@ mod tests {
         let place = std::env::temp_dir().join(&name);
         std::fs::create_dir(&place).unwrap();
         assert!(temp_files.note(&place.join(&name).with_extension("socket")));
-        let first = temp_files.make_error_dir().unwrap();
-        let second = temp_files.make_error_dir().unwrap();
-        assert!(second.starts_with(&place) && first != second && temp_files.make_error_dir().is_err());
-        for dir in [&first, &second] {
-            assert_eq!(std::fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
-            std::fs::write(dir.join("x.error.json"), "x").unwrap();
-        }
+        let dir = temp_files.make_error_dir().unwrap();
+        assert!(dir.starts_with(&place) && temp_files.make_error_dir().is_err());
+        assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
+        std::fs::write(dir.join("x.error.json"), "x").unwrap();
         temp_files.sweep();
-        assert!(!first.exists() && !second.exists());
+        assert!(!dir.exists());
         std::fs::remove_dir(place).unwrap();
     }
 }
