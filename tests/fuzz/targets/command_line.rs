@@ -16,6 +16,7 @@ use libfuzzer_sys::fuzz_target;
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::hostlist::groups::Ground;
 use rlaunch_core::id::JobId;
+use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Here;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -52,7 +53,9 @@ fuzz_target!(|data: &[u8]| {
         found.map(|value| OsString::from_vec(value.to_vec()))
     };
     let _forks = cli::is_job(&words);
-    match cli::parse(words, &lookup) {
+    // A file that a word names has the text of a variable.
+    let read = |_: &OsBytes| Ok(variables.first().map(|word| word.as_encoded_bytes().to_vec()).unwrap_or_default());
+    match cli::parse(words, &lookup, &read) {
         Ok(cli::Command::Run(run)) => {
             let caller = variables.iter().filter_map(|word| word.as_encoded_bytes().get(1..));
             let given = Given(&lookup);
@@ -69,6 +72,7 @@ fuzz_target!(|data: &[u8]| {
                 directory: &|| Some("/home".into()),
                 env: &lookup,
                 groups: &cli::Known::new(&given),
+                turn: &|_| Err(std::io::ErrorKind::Unsupported.into()),
             };
             if let Ok(plan) = run.into_plan(JobId([1; 16]), caller, &site) {
                 assert!(plan.job.world_size() > 0 && plan.job.apps.iter().all(|app| !app.base.argv.is_empty()));

@@ -122,6 +122,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         | NodeAction::Mark { .. }
         | NodeAction::UsePort(_)
         | NodeAction::Unserve
+        | NodeAction::MeasureRanks
         | NodeAction::WatchPreemption { .. }
         | NodeAction::Spare(_)
         | NodeAction::HoldAfterCut(_)

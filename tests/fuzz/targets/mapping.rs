@@ -169,6 +169,9 @@ fn strictly(request: &Request, placement: &Placement) {
         | Note::OnePerHost { .. }
         | Note::NoHosts { .. }
         | Note::Undiscovered(_)
+        | Note::PassedOn(..)
+        | Note::Beside { .. }
+        | Note::Unread { .. }
         | Note::FewerSlots { .. } => None,
     });
     assert_eq!(noted.unwrap_or(0), over);
@@ -262,7 +265,7 @@ fn ranks(text: &str, site: &[u8]) {
     let slots = |list: &CpuList| match list {
         CpuList::Cores(cores) => numbers(cores),
         CpuList::OfPackage { package, cores } => format!("{package}:{}", numbers(cores)),
-        CpuList::Cpus(_) => panic!("a rankfile counts cores"),
+        CpuList::Cpus(_) | CpuList::Next(_) => panic!("a rankfile counts cores"),
     };
     let line = |(rank, (host, list)): (usize, &(String, CpuList))| format!("rank {rank}={host} slot={}\n", slots(list));
     let written: String = ranks.iter().enumerate().map(line).collect();
