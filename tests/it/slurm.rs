@@ -127,13 +127,14 @@ fn variables_of_an_outer_step_or_job_do_not_reach_ranks() {
     let Some(bed) = Bed::slurm(4) else { return };
     let pty = r#"script -qec "srun -Q -N2 -n4 --pty $RL -n 2 sh -c \"\$ASK\"" /dev/null"#;
     // The terminal also shows the report of rlaunch, and the end of its input (`^@`).
-    let lines: BTreeSet<String> = asked(&bed, pty, NUMBERS)
+    let shown = asked(&bed, pty, NUMBERS);
+    let lines: BTreeSet<String> = shown
         .iter()
         .filter(|line| line.contains("node0: "))
         .map(|line| line.trim_start_matches("^@").trim_end().to_owned())
         .collect();
     let expected = numbers(&["0 0 0 0,1 node0", "1 1 0 0,1 node0"], "2 2 2 1 1 node0 2 2 2 none");
-    assert_eq!(lines, expected.into_iter().collect());
+    assert_eq!(lines, expected.into_iter().collect(), "of {shown:#?}");
     // A job of a rank has its own. With `--launcher slurm` it has the hosts of the outer job.
     let script = r#"exec "$RL" -H node[2-3] -n 2 sh -c "$ASK""#;
     let inner = r#"[ $SLURM_PROCID = 1 ] || "$RL" -n 2 sh -c 'echo $SLURM_NTASKS $SLURM_TASKS_PER_NODE'"#;

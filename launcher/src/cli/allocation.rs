@@ -58,6 +58,9 @@ pub(crate) enum AllocationUseError {
     /// `srun -n 4 rlaunch`
     #[error("srun has started {tasks} copies of rlaunch, and one copy starts all ranks")]
     ManyTasks { tasks: u32, is_first: bool },
+    /// `srun -n 4 --pty rlaunch`: srun starts four, and all but the first have no terminal (srun(1)). They end well.
+    #[error("srun has given its terminal to task 0, and that one starts all ranks")]
+    WithoutTerminal,
 }
 
 impl Hint for AllocationUseError {
@@ -69,7 +72,7 @@ impl Hint for AllocationUseError {
             Self::Outside { .. } => "--launcher ssh, to use other hosts too; they are not the scheduler's then".into(),
             Self::NoSlurm => "salloc -N 2 rlaunch ...   or   sbatch".into(),
             Self::Elsewhere { option, .. } => format!("leave {option} out, or --launcher ssh").into(),
-            Self::ManyTasks { .. } => "rlaunch without srun, in salloc or sbatch".into(),
+            Self::ManyTasks { .. } | Self::WithoutTerminal => "rlaunch without srun, in salloc or sbatch".into(),
         })
     }
 }
@@ -120,9 +123,13 @@ impl Launcher {
             Self::Ssh | Self::Exec(_) => true,
         };
         if let Some(tasks) = many_tasks(&env) {
-            // Each of them is here. One says it for all.
             let is_first = env("SLURM_PROCID").is_none_or(|rank| rank == "0");
-            return Err(AllocationUseError::ManyTasks { tasks, is_first }.into());
+            match (env("SLURM_PTY_PORT").is_some(), is_first) {
+                (true, true) => {}
+                (true, false) => return Err(AllocationUseError::WithoutTerminal.into()),
+                // Each of them is here. One says it for all.
+                (false, _) => return Err(AllocationUseError::ManyTasks { tasks, is_first }.into()),
+            }
         }
         match Allocation::find(&env, &read) {
             Ok(found) => Ok(found.map(|allocation| InAllocation { allocation, open })),
@@ -337,9 +344,9 @@ pub(super) fn without_hosts(run: &Run, site: &Site<'_>) -> Option<Note> {
     }
 }
 
-/// How many tasks srun has started, of which we are one. A terminal of srun's is one task's, whatever their number.
+/// How many tasks srun has started, of which we are one.
 fn many_tasks(env: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
-    let in_step = env("SLURM_STEP_ID").is_some() && env("SLURM_PTY_PORT").is_none();
+    let in_step = env("SLURM_STEP_ID").is_some();
     let tasks: u32 = env("SLURM_STEP_NUM_TASKS").filter(|_| in_step)?.parse().ok()?;
     (tasks > 1).then_some(tasks)
 }

@@ -184,6 +184,7 @@ impl CliError {
     pub(crate) const fn exit_code(&self) -> u8 {
         match self {
             Self::Uncounted { .. } => exit::LAUNCH,
+            Self::Allocation(AllocationUseError::WithoutTerminal) => 0,
             _ => exit::USAGE,
         }
     }

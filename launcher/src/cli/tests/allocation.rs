@@ -210,6 +210,9 @@ fn what_an_allocation_does_not_allow_is_refused() {
     assert!(placed("--launcher ssh -H far a", &broken).is_ok() && placed("--launcher local a", &broken).is_ok());
     assert!(placed("--launcher ssh a", &broken).is_err(), "no host is named");
     assert!(placed("a", &pty).is_ok());
+    let others = [&pty[..], &[("SLURM_PROCID", "1")]].concat();
+    let refused = placed("a", &others).err().unwrap();
+    assert!(refused.contains("srun has given its terminal to task 0"), "{refused}");
     for value in ["rsh", "exec:", "exec:docker", ""] {
         let refused = super::with(&format!("--launcher={value} a"), &[]).unwrap_err().render();
         assert!(refused.contains("takes auto, local, ssh, slurm or exec:COMMAND"), "{refused}");
