@@ -90,5 +90,6 @@ fn nothing_is_left_of_groups_whatever_is_killed() {
             std::panic::resume_unwind(panic);
         }
     }
-    assert_eq!(in_shared_memory(), before);
+    // Sockets of other tests come and go there.
+    census::wait_until("nothing new in /dev/shm", || in_shared_memory().iter().all(|name| before.contains(name)));
 }
