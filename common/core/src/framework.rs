@@ -34,9 +34,9 @@ pub enum MpiService {
     None,
     /// No service (`--mpi none`) for a program that has a library, which may leave files.
     Refused,
-    /// For programs that may have one.
+    /// For a program whose library, MPICH or Intel MPI, sleeps where ranks are more than processors.
     Served,
-    /// For a program whose library, Open MPI, calls `sched_yield` where ranks are more than processors.
+    /// For a program whose library is or may be Open MPI, which calls `sched_yield` there: it yields to processes of its session alone.
     Yielding,
 }
 

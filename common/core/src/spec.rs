@@ -87,13 +87,13 @@ impl JobSpec {
     /// The service of agents for MPI libraries.
     #[must_use]
     pub fn mpi_service(&self) -> MpiService {
-        // Of mpi4py alone it is not known which library it has.
-        let yields = || self.mpi_library.ends_with(b".so.40") || self.mpi_library.as_slice() == b"mpi4py";
+        // The library of a wrapper, or of a program that needs it through another library, is not known: it may be Open MPI.
+        let sleeps = self.mpi_library.ends_with(b".so.12");
         match (self.mpi, self.mpi_library.is_empty()) {
             (false, true) => MpiService::None,
             (false, false) => MpiService::Refused,
-            (true, false) if yields() => MpiService::Yielding,
-            (true, _) => MpiService::Served,
+            (true, _) if sleeps => MpiService::Served,
+            (true, _) => MpiService::Yielding,
         }
     }
 
@@ -278,10 +278,10 @@ mod tests {
             JobSpec { mpi, mpi_library: library.into(), ..JobSpec::of(JobId([1; 16]), Vec::new(), placement) }
                 .mpi_service()
         };
-        for library in ["libmpi.so.40", "libmpi_mpifh.so.40", "mpi4py"] {
+        for library in ["", "libmpi.so.40", "libmpi_mpifh.so.40", "mpi4py"] {
             assert_eq!(service(true, library), MpiService::Yielding, "{library}");
         }
-        for library in ["", "libmpi.so.12", "libmpich.so.12", "mpi4py with libmpi.so.12"] {
+        for library in ["libmpi.so.12", "libmpich.so.12", "mpi4py with libmpi.so.12"] {
             assert_eq!(service(true, library), MpiService::Served, "{library}");
         }
         assert_eq!(service(false, "libmpi.so.40"), MpiService::Refused);

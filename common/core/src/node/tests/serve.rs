@@ -175,6 +175,6 @@ fn ranks_of_mpi_lead_sessions_unless_they_share_processors() {
     assert!(!has_session(MpiService::Yielding, false, 1));
     assert!(has_session(MpiService::Yielding, false, 2), "each rank has a processor");
     assert!(has_session(MpiService::Yielding, false, 0), "the number of processors is not known");
-    assert!(has_session(MpiService::Served, false, 1), "the library sleeps, or is not known");
+    assert!(has_session(MpiService::Served, false, 1), "the library sleeps");
     assert!(has_session(MpiService::Yielding, true, 1), "the end of a world kills sessions");
 }
