@@ -328,6 +328,13 @@ mpi4py_tests() {
     done
 }
 
+# Programs of Debian have the same results below rlaunch as below their own launcher, on one host and, for root, on two.
+real_programs() {
+    local rows=(programs)
+    [ "$(id -u)" != 0 ] || rows+=(ssh-programs)
+    scripts/bench --quick --check-samples --without hydra --without prterun --rlaunch "$scratch/bin/rlaunch" "${rows[@]}"
+}
+
 # summary_of_mpi4py LAUNCHER...: what both ranks have printed at the end, in one line.
 summary_of_mpi4py() {
     timeout 900 "$@" test/main.py "${tests[@]}" 2>&1 | grep -E '^(OK|FAILED|Ran [0-9]+ tests)' | sed 's/ in [0-9.]*s$//' | sort |
