@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 
 /// Fields of /proc/PID/status that have to be the same: proc_pid_status(5). A process that executes a setuid program has several users.
-const SAME: [&str; 7] = ["Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "Seccomp_filters", "CapBnd"];
+const SAME: [&str; 8] = ["Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "Seccomp_filters", "CapInh", "CapBnd"];
 
 /// The first difference between the rights of a process and those of a program that we start; `None`: there is none. `is_it`: whether the
 /// process was started at this time, in ticks since boot. Its number may be another's by now.

@@ -5,7 +5,7 @@ use rlaunch_core::pool::Need;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::pool::{HEADER, MAX_REQUEST, PoolRequest, body_len};
 use rlaunch_sys::epoll::ReadySet;
-use rlaunch_sys::{pidfd, signals, socket, unix};
+use rlaunch_sys::{pidfd, rights, signals, socket, unix};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -20,6 +20,8 @@ pub(super) struct Client {
     pub(super) pid: u32,
     /// The same, where it can be signalled.
     pub(super) process: Option<OwnedFd>,
+    /// When it connected, in ticks since boot.
+    connected: u64,
     pub(super) input: Vec<u8>,
     pub(super) output: Vec<u8>,
     /// Watched for room while something waits to be written.
@@ -42,6 +44,7 @@ impl Client {
         Self {
             stream,
             pid: process.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0),
+            connected: rights::ticks(),
             process: process.and_then(|pid| pidfd::open(pid).ok()),
             input: Vec::new(),
             output: Vec::new(),
@@ -52,6 +55,11 @@ impl Client {
             awaits_end: false,
             ends_within: None,
         }
+    }
+
+    /// Why it may run no program: it has other rights than the pool. `None`: it may.
+    pub(super) fn difference(&self) -> Option<String> {
+        rights::difference(self.pid.cast_signed(), |started| started <= self.connected)
     }
 
     /// Ends its process. A stopped process gets SIGTERM only when it continues.

@@ -95,6 +95,7 @@ pub(super) fn refusal(refusal: &Refusal) -> String {
         }
         Refusal::HasJob(host) => format!("keeps {host}: a job has it"),
         Refusal::HasHost(host) => format!("has {host} already"),
+        Refusal::Rights(why) => format!("starts no program for a process with other rights: {why}"),
         Refusal::Lines(why) => format!("cannot take these hosts: {}", parts(why).0),
         Refusal::Version(_) | Refusal::Other(_) => "is of another version of rlaunch".to_owned(),
     }
@@ -128,6 +129,7 @@ pub(super) fn way_out(name: &str, refusal: &Refusal) -> Option<Cow<'static, str>
         }
         Refusal::QueueFull => Some("later".into()),
         Refusal::HasJob(host) => Some(format!("rlaunch pool drain {name} {host}, which waits for the job").into()),
+        Refusal::Rights(_) => Some("rlaunch from where the pool was started, or a pool started here".into()),
         Refusal::Lines(why) => parts(why).1.map(Cow::from),
     }
 }

@@ -72,6 +72,8 @@ pub enum Refusal {
     HasHost(OsBytes),
     /// The lines of a hostfile cannot be understood.
     Lines(OsBytes),
+    /// The client has other rights than the pool: how they differ.
+    Rights(OsBytes),
     /// The pool speaks none of these versions.
     Version(u32),
     /// Fewer slices than that are there, or can be used.
@@ -386,6 +388,7 @@ impl Refusal {
             Self::Version(version) => body.byte(9).word(*version),
             Self::TooFewSlices { wanted, usable, slices } => body.byte(10).word(*wanted).word(*usable).word(*slices),
             Self::NoMember { name, hosts, slices } => body.byte(11).bytes(name).bytes(hosts).bytes(slices),
+            Self::Rights(why) => body.byte(12).bytes(why),
             Self::Other(raw) => body.byte(*raw),
         };
     }
@@ -407,6 +410,7 @@ impl Refusal {
                 let (name, hosts, slices) = (fields.bytes()?.into(), fields.bytes()?.into(), fields.bytes()?.into());
                 Self::NoMember { name, hosts, slices }
             }
+            12 => Self::Rights(fields.bytes()?.into()),
             other => Self::Other(other),
         })
     }
