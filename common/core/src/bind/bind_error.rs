@@ -24,6 +24,18 @@ pub enum BindError {
         /// The kind of unit that was counted.
         unit: Level,
     },
+    /// `-c 1 a : -c 9 b` on 8 cores.
+    #[error("{ranks} ranks with {cores} {}s in all do not fit: {has} may be used", name(*unit))]
+    TooFewInAll {
+        /// Cores of all ranks together.
+        cores: u32,
+        /// Ranks of the host.
+        ranks: u32,
+        /// Cores that may be used.
+        has: u32,
+        /// The kind of unit that was counted.
+        unit: Level,
+    },
     /// A core or a package that the host does not have.
     #[error("there is no {} {number}: the host has {count}, counted from 0", name(*level))]
     NoSuch {
@@ -76,6 +88,7 @@ impl Hint for BindError {
                     (None, false) => "leave --cpus-per-rank out".into(),
                 }
             }
+            Self::TooFewInAll { .. } => "smaller numbers after --cpus-per-rank, or fewer ranks on each host".into(),
             Self::NoSuch { .. } | Self::Offline { .. } | Self::NotAllowed { .. } => {
                 "rlaunch map --report-bindings   shows the CPUs of this host's ranks".into()
             }

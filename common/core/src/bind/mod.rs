@@ -145,7 +145,7 @@ impl Bind {
             (BindTo::Lists(lists), _, _) => {
                 let mut left = self.counted_units(topology);
                 let masks = lists.iter().map(|list| match list {
-                    CpuList::Next(each) => next_of(&mut left, *each).ok_or_else(|| self.too_few(host, *each)),
+                    CpuList::Next(each) => next_of(&mut left, *each).ok_or_else(|| self.too_few_in_all(host, lists)),
                     CpuList::Cpus(_) | CpuList::Cores(_) | CpuList::OfPackage { .. } => list.mask(topology),
                 });
                 let masks = masks.collect::<Result<Vec<_>, _>>()?;
@@ -264,6 +264,13 @@ impl Bind {
     fn too_few(&self, Host { topology, ranks, .. }: Host<'_>, each: u32) -> BindError {
         let unit = self.counted();
         BindError::TooFewCores { each, ranks, has: topology.count(unit), unit }
+    }
+
+    fn too_few_in_all(&self, Host { topology, ranks, .. }: Host<'_>, lists: &[CpuList]) -> BindError {
+        let own = |list: &CpuList| if let CpuList::Next(each) = list { *each } else { 0 };
+        let unit = self.counted();
+        let cores = lists.iter().map(own).fold(0, u32::saturating_add);
+        BindError::TooFewInAll { cores, ranks, has: topology.count(unit), unit }
     }
 
     /// The units of a host that `--cpus-per-rank` counts.
