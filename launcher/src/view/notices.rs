@@ -375,7 +375,7 @@ pub(super) fn ending(cause: &Cause, grace: Span, ranks: &RanksState, names: &Nam
         Cause::Signal(sig) => (sig, key(sig, by)),
         // Nothing is left to count down to.
         Cause::Scheduler { sig: Signal::KILL, .. } => return None,
-        Cause::Scheduler { scheduler, sig } => (sig, format!("{scheduler} ends the job: ")),
+        Cause::Scheduler { scheduler, sig, .. } => (sig, format!("{scheduler} ends the job: ")),
         Cause::Success
         | Cause::Lead { .. }
         | Cause::Rank { .. }
