@@ -390,6 +390,7 @@ fn news_of_hosts() -> Vec<What> {
         told(lock(LockFound::Odd(OddFile::Link))),
         told(lock(LockFound::Unknown(13))),
         told(NodeNews::DeviceHeld(holder())),
+        told(NodeNews::LeftEnded { count: 3, pid: 4242, comm: bytes("sleep") }),
         What::HostRefused {
             node: NODE,
             why: NodeRefusal::Devices {
