@@ -20,6 +20,7 @@ const ORDINARY: &[&str] = &[
     // The text itself is by Open MPI.
     "rlaunch: Open MPI sent the help message … / … …",
     // Hints.
+    "sinfo -R, for failed nodes and the reasons",
     "sacct -j $SLURM_JOB_ID or scontrol show job $SLURM_JOB_ID, for the state and the reason",
     "in a rank of another rlaunch, --bind-to none or -c N there",
     "./…, if it is your program; rlaunch --help lists the commands",

@@ -28,6 +28,27 @@ fn descendants_that_got_away_end_with_the_job() {
     }
 }
 
+/// One line for all of them, as a warning: the ranks have succeeded, and what they had left behind did not finish its work.
+#[test]
+fn processes_that_are_ended_after_a_success_are_named() {
+    for tier in place::tiers() {
+        for (end, code, is_named) in [("exit 0", 0, true), ("exit 3", 3, false)] {
+            let script = format!("setsid sleep 999 </dev/null >/dev/null 2>&1 & sleep 0.2; {end}");
+            let done = Plan::rlaunch(["-n", "2", "sh", "-c", &script]).contain(tier).start().code(code);
+            let err = done.err();
+            let said = err.lines().find(|line| line.contains("had left running"));
+            assert_eq!(said.is_some(), is_named, "{tier} {end}: {err}");
+            if let Some(line) = said {
+                let is_line = line.starts_with("rlaunch: ended 2 processes on ")
+                    && line.contains(" that ranks had left running; the first: s");
+                assert!(is_line, "{tier}: {line}");
+                assert_eq!(done.event("host.left_ended")["count"], 2);
+            }
+        }
+    }
+    assert_eq!(Plan::rlaunch(["-n", "2", "sh", "-c", "sleep 0.01 & exit 0"]).start().code(0).err(), "");
+}
+
 #[test]
 fn hooks_end_with_an_interrupted_job() {
     for tier in place::tiers() {

@@ -252,7 +252,7 @@ pub(crate) fn signals_reach_each_rank_once(bed: &Bed) {
         }
         // KillWait is 5 s here, so a grace of 5 s is cut.
         done.says("rlaunch: Slurm ends the job: SIGTERM, SIGKILL in 3s");
-        done.says("rlaunch: Slurm ended the job (time limit, scancel, requeue or a failed node) by SIGTERM after ");
+        done.says("rlaunch: Slurm ended the job (scancel) by SIGTERM after ");
         done.says("  job      ranks 0-3 stopped by Slurm (SIGTERM, ");
         assert_eq!(got("code"), ["code 143"]);
         assert!(!done.err().contains("srun about a lost host"), "no host was lost: {}", done.err());
@@ -295,10 +295,43 @@ fn ranks_that_the_scheduler_ends_are_no_failures() {
     case.says_on_stdout("up", 4);
     bed.run(["exec", "login", "scancel", "-u", "tester"]);
     let done = case.end();
-    done.says("rlaunch: Slurm ended the job (time limit, scancel, requeue or a failed node) by SIGTERM after ");
+    done.says("rlaunch: Slurm ended the job (scancel) by SIGTERM after ");
     done.says("ranks 0-3 stopped by Slurm (SIGTERM, ");
     assert!(done.out().ends_with("code 143\n"), "{}", done.out());
     bed.clean(10);
+    bed.down();
+}
+
+/// The last words of rlaunch in a batch job on two hosts, which ends by this command on login.
+fn ended_batch_job(bed: &Bed, options: &str, end: &str) -> Done {
+    let batch = format!(
+        r#"printf '#!/bin/sh\nexec "$RL" sh -c "echo up; exec sleep 1000"\n' >job
+           id=$(sbatch --parsable -N2 -n4 {options} --open-mode=append -o out job)
+           until [ "$(grep -c up out 2>/dev/null)" = 4 ]; do sleep 0.1; done; echo "$id"
+           until grep -q "^  exit" out; do sleep 0.1; done; scancel "$id"; cat out"#
+    );
+    let case = bed.plan("tester", "login", ["sh", "-c", &batch]).start();
+    case.says_on_stdout("\n", 1);
+    bed.run(["exec", "login", "sh", "-c", end]);
+    case.code(0)
+}
+
+/// srun prints the reason, also without slurmctld.
+#[test]
+fn report_names_the_reason_for_which_slurm_ends_the_job() {
+    let Some(bed) = Bed::slurm(2) else { return };
+    let job = "$(squeue -h -o %A)";
+    let down = "scontrol update nodename=node1 state=down reason=test";
+    for (options, end, said) in [
+        ("--requeue", format!("scontrol requeue {job}"), "ended the job (requeue) by SIGTERM after "),
+        ("--no-requeue", down.to_owned(), "ended the job (a node failed) by SIGTERM after "),
+    ] {
+        let out = ended_batch_job(&bed, options, &end).out();
+        assert!(out.contains(&format!("rlaunch: Slurm {said}")), "{out}");
+        assert!(out.contains("  exit     143\n"), "{out}");
+        bed.clean(10);
+    }
+    bed.run(["exec", "login", "scontrol", "update", "nodename=node1", "state=idle"]);
     bed.down();
 }
 

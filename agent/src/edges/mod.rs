@@ -502,6 +502,7 @@ impl Edges {
             NodeAction::Examine { proc, status, depth } => examine::ask(self, proc, status, depth),
             NodeAction::Reap { proc } => self.reap(proc),
             NodeAction::CloseStreams { proc } => pump::close_streams(self, proc),
+            NodeAction::NameLeft => sweep::name_left(self),
             NodeAction::Sweep => sweep::begin(self),
             NodeAction::ToRoot(message) => {
                 if matches!(message, ToRoot::Done { .. }) {

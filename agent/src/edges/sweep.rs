@@ -4,6 +4,8 @@ use super::{Edges, convert, rank_table};
 use crate::early::now;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::node_news::NodeNews;
+use rlaunch_core::wire::to_root::Leftover;
 use rlaunch_sys::children::{self, Named};
 use rlaunch_sys::pidfd;
 
@@ -20,6 +22,20 @@ impl Sweep {
     pub(super) fn deadline(&self) -> Option<Mono> {
         self.until
     }
+}
+
+/// Names what ranks have left behind, if anything.
+pub(super) fn name_left(edges: &mut Edges) {
+    let root = edges.watch.init.as_ref().map(|init| init.pid);
+    // Its command is a child of ours.
+    if root.is_none() && edges.preempt_probe.is_running() {
+        return;
+    }
+    let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 1];
+    let (_, count) = children::survey_below(root, &mut named);
+    let first = named.iter().map(convert::leftover).next().filter(|_| count > 0);
+    let news = first.map(|Leftover { pid, comm, .. }| NodeNews::LeftEnded { count, pid, comm });
+    edges.events.extend(news.map(NodeEvent::News));
 }
 
 /// Starts a sweep.

@@ -192,6 +192,11 @@ pub fn kill_and_survey(out: &mut [Named]) -> (usize, u32) {
 
 /// Lists processes below us that are more than zombies: the first into `out`, and their number.
 fn survey(out: &mut [Named]) -> (usize, u32) {
+    survey_below(None, out)
+}
+
+/// The same below the process `root`, which lives; `None`: below us.
+pub fn survey_below(root: Option<i32>, out: &mut [Named]) -> (usize, u32) {
     let (mut named, mut count) = (0, 0);
     let mut look = |pid| {
         let Some(found) = living(pid) else { return };
@@ -201,10 +206,13 @@ fn survey(out: &mut [Named]) -> (usize, u32) {
             named += 1;
         }
     };
-    for_each(|child| {
-        look(child);
-        for_each_below(child, 0, &mut look);
-    });
+    match root {
+        Some(root) => for_each_below(root, 0, &mut look),
+        None => for_each(|child| {
+            look(child);
+            for_each_below(child, 0, &mut look);
+        }),
+    }
     (named, count)
 }
 

@@ -13,7 +13,7 @@ mod steps;
 use opening::{answer, line_plan, preamble_for};
 use query::Query;
 use rlaunch_core::allocation::SlurmConfig;
-use rlaunch_core::bootstrap::srun_messages::{StepLine, only_task_end};
+use rlaunch_core::bootstrap::srun_messages::{StepEndReason, StepLine, only_task_end};
 use rlaunch_core::bootstrap::{
     Carrier, CarrierEnd, CarrierKind, Dial, DialAction, DialEvent, DialPlan, Failure, FallBack, Fanout, Kind, Purpose,
     Refusal, Secret, Stage, Target, Turn, Up, Way, question,
@@ -66,8 +66,8 @@ pub(crate) enum Step {
     Words(OsBytes),
     /// A host is lost, and srun prints this about it.
     Evidence(OsBytes),
-    /// Slurm ends the agents of these hosts.
-    Cancelled(Vec<NodeId>),
+    /// Slurm ends the agents of these hosts, and why.
+    Cancelled(Vec<NodeId>, StepEndReason),
     /// The guardian of this host was killed.
     GuardianKilled(NodeId),
     /// srun has ended, and the agents of these hosts were connected.
@@ -100,7 +100,7 @@ impl Step {
             | Self::FellBack(..)
             | Self::Words(_)
             | Self::Evidence(_)
-            | Self::Cancelled(_)
+            | Self::Cancelled(..)
             | Self::EndedEarly(..)
             | Self::Refused(..) => false,
         }
@@ -257,7 +257,7 @@ impl Bootstrap {
                 Outcome::Failed(node, failure) => self.steps.push_back(Step::Failed { node, failure }),
                 Outcome::Words(words) => self.steps.push_back(Step::Words(words)),
                 Outcome::Evidence(lines) => self.steps.push_back(Step::Evidence(lines)),
-                Outcome::Cancelled(nodes) => self.steps.push_back(Step::Cancelled(nodes)),
+                Outcome::Cancelled(nodes, why) => self.steps.push_back(Step::Cancelled(nodes, why)),
                 Outcome::EndedEarly(nodes, end) => self.steps.push_back(Step::EndedEarly(nodes, end)),
                 Outcome::Refused(address, why) => self.steps.push_back(Step::Refused(address, why)),
                 Outcome::FallBack(node, target, why, left) => {
@@ -577,14 +577,15 @@ impl Bootstrap {
     fn carrier_ended(&mut self, node: NodeId, end: CarrierEnd, words: OsBytes) {
         let is_srun = matches!(self.setting.carrier, Carrier::Srun(_));
         // A command of `exec:` may be an srun too.
-        let task = only_task_end(&words).filter(|task| is_srun || *task == StepLine::Cancelled);
+        let task = only_task_end(&words).filter(|task| is_srun || matches!(task, StepLine::Cancelled(_)));
         if let (Some(StepLine::Killed(_)), Some(host)) = (&task, self.hosts.get_mut(&node)) {
             host.killed = true;
         }
         let all_killed = !self.shared.has_srun() && self.hosts.values().all(|host| host.killed);
         match task {
             Some(StepLine::Killed(_)) if !all_killed => self.steps.push_back(Step::GuardianKilled(node)),
-            Some(StepLine::Killed(_) | StepLine::Cancelled) => self.steps.push_back(Step::Cancelled(vec![node])),
+            Some(StepLine::Killed(_)) => self.steps.push_back(Step::Cancelled(vec![node], StepEndReason::Cancelled)),
+            Some(StepLine::Cancelled(why)) => self.steps.push_back(Step::Cancelled(vec![node], why)),
             Some(StepLine::Exited(..)) | None => {}
         }
         self.steps.push_back(Step::Ended { node, end, words });

@@ -5,6 +5,7 @@ use super::source::Source;
 use super::ssh::{Part, Ssh};
 use super::{Setting, line_plan, preamble_for};
 use rlaunch_core::allocation::SlurmConfig;
+use rlaunch_core::bootstrap::srun_messages::StepEndReason;
 use rlaunch_core::bootstrap::{
     Carrier, CarrierEnd, Failure, FallBack, Hash, Program, Purpose, Refusal, Secret, SrunPlan, Stage, StepAction,
     StepDial, StepEvent, StepPlan, StepPreamble, Target, Transport, Up,
@@ -33,8 +34,8 @@ pub(super) enum Outcome {
     Words(OsBytes),
     /// A host is lost, and srun prints this about it.
     Evidence(OsBytes),
-    /// Slurm ends the agents of these hosts.
-    Cancelled(Vec<NodeId>),
+    /// Slurm ends the agents of these hosts, and why.
+    Cancelled(Vec<NodeId>, StepEndReason),
     /// srun has ended, and the agents of these hosts were connected.
     EndedEarly(Vec<NodeId>, CarrierEnd),
     /// A connection from there was refused.
@@ -372,7 +373,7 @@ impl Steps {
             }
             StepAction::Words(words) => self.outcomes.push_back(Outcome::Words(words)),
             StepAction::Evidence(lines) => self.outcomes.push_back(Outcome::Evidence(lines)),
-            StepAction::Cancelled(nodes) => self.outcomes.push_back(Outcome::Cancelled(nodes)),
+            StepAction::Cancelled(nodes, why) => self.outcomes.push_back(Outcome::Cancelled(nodes, why)),
             StepAction::EndedEarly(nodes, end) => self.outcomes.push_back(Outcome::EndedEarly(nodes, end)),
             StepAction::Stage(node, stage) => self.outcomes.push_back(Outcome::Stage(node, stage)),
             StepAction::Up(node, up) => {

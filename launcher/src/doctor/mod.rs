@@ -221,7 +221,7 @@ fn note(findings: &mut BTreeMap<NodeId, Finding>, bootstrap: &Bootstrap, step: S
         | Step::FellBack(..)
         | Step::Words(_)
         | Step::Evidence(_)
-        | Step::Cancelled(_)
+        | Step::Cancelled(..)
         | Step::GuardianKilled(_)
         | Step::EndedEarly(..)
         | Step::Refused(..) => {}

@@ -188,7 +188,7 @@ impl Remote {
                     let address = OsBytes::from(address.to_string());
                     return Poll::Ready(News::Event(JobEvent::Found(JobNews::StrangerRefused { address, why })));
                 }
-                Step::Cancelled(nodes) => return Poll::Ready(News::Event(JobEvent::StepCancelled { nodes })),
+                Step::Cancelled(nodes, why) => return Poll::Ready(News::Event(JobEvent::StepCancelled { nodes, why })),
                 Step::GuardianKilled(node) => {
                     return Poll::Ready(News::Event(JobEvent::GuardianEnded { node, end: GuardianEnd::Silent }));
                 }

@@ -26,6 +26,7 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
         | NodeNews::HolderEnded { .. }
         | NodeNews::LockFile { .. }
         | NodeNews::DeviceHeld(_)
+        | NodeNews::LeftEnded { .. }
         | NodeNews::MpiUsed { .. }
         | NodeNews::MpiLoaded { .. }
         | NodeNews::MpiWaits { .. }

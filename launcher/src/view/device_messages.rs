@@ -219,6 +219,7 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line
         | NodeNews::RankBound { .. }
         | NodeNews::NotBound(_)
         | NodeNews::OneCpu { .. }
+        | NodeNews::LeftEnded { .. }
         | NodeNews::MpiUsed { .. }
         | NodeNews::MpiLoaded { .. }
         | NodeNews::MpiWaits { .. }

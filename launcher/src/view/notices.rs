@@ -44,6 +44,8 @@ pub(super) struct Reported {
     unfinished: BTreeSet<(usize, OsBytes)>,
     /// A world had more ranks than there were free slots.
     crowded: bool,
+    /// Processes that ranks had left running were named: those of other hosts are much the same.
+    left_ended: bool,
     /// The user has asked for files to be removed (`rlaunch clean`).
     pub(super) cleans: bool,
 }
@@ -218,6 +220,11 @@ pub(super) fn node_news(
         NodeNews::HolderEnded { .. } | NodeNews::LockFile { .. } | NodeNews::DeviceHeld(_) => {
             device_messages::news(news, host, reported.cleans)
         }
+        NodeNews::LeftEnded { count, pid, comm } => {
+            let is_first = !core::mem::replace(&mut reported.left_ended, true);
+            let tone = if is_first { Tone::Normal } else { Tone::Verbose };
+            Some((tone, left_ended(host, *count, *pid, comm)))
+        }
         NodeNews::MpiUsed { .. } | NodeNews::MpiLoaded { .. } => None,
         NodeNews::MpiWaits { waiting, missing, apart } => {
             Some((Tone::Normal, mpi_messages::waits([waiting, missing, apart], |rank| names.has_exited(rank))))
@@ -253,6 +260,7 @@ pub(crate) fn node_diagnostic(news: &NodeNews, host: &str) -> String {
         | NodeNews::HolderEnded { .. }
         | NodeNews::LockFile { .. }
         | NodeNews::DeviceHeld(_)
+        | NodeNews::LeftEnded { .. }
         | NodeNews::MpiUsed { .. }
         | NodeNews::MpiLoaded { .. }
         | NodeNews::MpiWaits { .. }
@@ -281,6 +289,13 @@ fn store_foreign(from: &OsBytes) -> String {
         "refused a connection to the store from {from}: no host of the job has that address\n  \
          try     --master-store rank0 or --store-guard off, if NAT translates addresses between hosts"
     )
+}
+
+fn left_ended(host: &OsBytes, count: u32, pid: u32, comm: &OsBytes) -> String {
+    match count {
+        1 => format!("ended a process on {host} that a rank had left running: {comm}, pid {pid}"),
+        _ => format!("ended {count} processes on {host} that ranks had left running; the first: {comm}, pid {pid}"),
+    }
 }
 
 /// `port`: another, which the program's arguments name.
@@ -375,7 +390,7 @@ pub(super) fn ending(cause: &Cause, grace: Span, ranks: &RanksState, names: &Nam
         Cause::Signal(sig) => (sig, key(sig, by)),
         // Nothing is left to count down to.
         Cause::Scheduler { sig: Signal::KILL, .. } => return None,
-        Cause::Scheduler { scheduler, sig } => (sig, format!("{scheduler} ends the job: ")),
+        Cause::Scheduler { scheduler, sig, .. } => (sig, format!("{scheduler} ends the job: ")),
         Cause::Success
         | Cause::Lead { .. }
         | Cause::Rank { .. }

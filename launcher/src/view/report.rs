@@ -2,6 +2,7 @@
 
 use super::path_search::Around;
 use super::{Tone, host_messages, launch, lost, phrases, round_messages, slice_messages};
+use rlaunch_core::bootstrap::srun_messages::StepEndReason;
 use rlaunch_core::events::{Cause, Lost, RestartCause};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, Rank};
@@ -65,14 +66,12 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         }
         Cause::Rank { rank, status } => return failure(report, end, (*rank, *status), around),
         Cause::Signal(sig) => format!("ended by {sig} after {took}{}", before(report)),
-        Cause::Scheduler { scheduler, sig: Signal::KILL } => {
-            format!("{scheduler} killed the step of the job (scancel) after {took}{}", before(report))
-        }
-        Cause::Scheduler { scheduler, sig } => {
-            format!(
-                "{scheduler} ended the job (time limit, scancel, requeue or a failed node) by {sig} after {took}{}",
-                before(report)
-            )
+        Cause::Scheduler { scheduler, sig, why } => {
+            let (reason, before) = (why.map(step_reason).unwrap_or_default(), before(report));
+            match *sig {
+                Signal::KILL => format!("{scheduler} killed the step of the job{reason} after {took}{before}"),
+                sig => format!("{scheduler} ended the job{reason} by {sig} after {took}{before}"),
+            }
         }
         Cause::Timeout(limit) => {
             format!("--timeout {} ran out{}; the job was ended", phrases::wait(*limit), before(report))
@@ -98,8 +97,8 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     {
         block.field("try", &hint);
     }
-    if matches!(end.cause, Cause::Scheduler { sig: Signal::TERM, .. }) {
-        block.field("try", "sacct -j $SLURM_JOB_ID or scontrol show job $SLURM_JOB_ID, for the state and the reason");
+    if let Cause::Scheduler { why, .. } = end.cause {
+        step_hint(&mut block, why);
     }
     block.also(report, &end.cause);
     block.restarts(report);
@@ -108,6 +107,34 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     block.fates("job", report);
     block.exit(end.exit);
     block.text
+}
+
+/// Why a scheduler ended its step, in brackets.
+const fn step_reason(why: StepEndReason) -> &'static str {
+    match why {
+        StepEndReason::Cancelled => " (scancel)",
+        StepEndReason::TimeLimit => " (time limit)",
+        StepEndReason::NodeFailure => " (a node failed)",
+        StepEndReason::Requeue => " (requeue)",
+        StepEndReason::Preemption => " (preemption)",
+    }
+}
+
+/// The next step of the user after the end of a step, if there is one.
+fn step_hint(block: &mut Block, why: Option<StepEndReason>) {
+    match why {
+        None => {
+            block.field("reason", "srun printed none within 2s");
+            block.field(
+                "try",
+                "sacct -j $SLURM_JOB_ID or scontrol show job $SLURM_JOB_ID, for the state and the reason",
+            );
+        }
+        Some(StepEndReason::NodeFailure) => block.field("try", "sinfo -R, for failed nodes and the reasons"),
+        Some(
+            StepEndReason::Cancelled | StepEndReason::TimeLimit | StepEndReason::Requeue | StepEndReason::Preemption,
+        ) => {}
+    }
 }
 
 /// The interrupted step, where no rank ran.

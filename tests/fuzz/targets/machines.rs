@@ -123,6 +123,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         | NodeAction::UsePort(_)
         | NodeAction::Unserve
         | NodeAction::MeasureRanks
+        | NodeAction::NameLeft
         | NodeAction::WatchPreemption { .. }
         | NodeAction::Spare(_)
         | NodeAction::HoldAfterCut(_)

@@ -338,6 +338,7 @@ impl World {
             | NodeAction::UsePort(_)
             | NodeAction::Unserve
             | NodeAction::MeasureRanks
+            | NodeAction::NameLeft
             | NodeAction::ServeMpi(_) => {}
             NodeAction::Probe { place, key } => self.probes(&place, &key),
             NodeAction::EndProbes => self.probes_end(),

@@ -343,7 +343,7 @@ impl World {
                 | StepAction::Evidence(_)
                 | StepAction::Stage(..) => {}
                 StepAction::Kill { .. } => self.at(self.now + MS, Ev::Step(Turn::Ends)),
-                StepAction::Cancelled(nodes) => self.tell_job(JobEvent::StepCancelled { nodes }),
+                StepAction::Cancelled(nodes, why) => self.tell_job(JobEvent::StepCancelled { nodes, why }),
                 StepAction::EndedEarly(nodes, end) => {
                     self.tell_job(JobEvent::StarterEnded { nodes, kind: CarrierKind::Srun, end });
                 }

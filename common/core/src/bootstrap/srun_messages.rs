@@ -14,8 +14,49 @@ pub enum StepLine {
     Exited(String, u8),
     /// The task of a host was killed.
     Killed(String),
-    /// Slurm ends all tasks of the step: by `scancel`, or at the time limit.
+    /// Slurm ends all tasks of the step.
+    Cancelled(StepEndReason),
+}
+
+/// Why Slurm ends a step, as srun prints it. slurmctld need not be there for that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StepEndReason {
+    /// No reason is named: `scancel`, or srun was sent a signal.
     Cancelled,
+    /// The time limit of the job.
+    TimeLimit,
+    /// A node of the job has failed.
+    NodeFailure,
+    /// The job returns to the queue.
+    Requeue,
+    /// A job of more weight takes the nodes.
+    Preemption,
+}
+
+impl StepEndReason {
+    /// The reason in a line that ends with `DUE TO JOB REQUEUE ***` or the like.
+    fn of(line: &str) -> Self {
+        let due = line.split_once(" DUE TO ").map_or("", |(_, due)| due);
+        let known = [
+            ("TIME LIMIT", Self::TimeLimit),
+            ("NODE FAILURE", Self::NodeFailure),
+            ("JOB REQUEUE", Self::Requeue),
+            ("PREEMPTION", Self::Preemption),
+        ];
+        known.iter().find(|(words, _)| due.starts_with(words)).map_or(Self::Cancelled, |(_, reason)| *reason)
+    }
+
+    /// In a word, for programs.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            Self::TimeLimit => "time_limit",
+            Self::NodeFailure => "node_failure",
+            Self::Requeue => "requeue",
+            Self::Preemption => "preemption",
+        }
+    }
 }
 
 /// Finds lines that have a meaning.
@@ -40,7 +81,11 @@ impl StepLines {
 }
 
 fn meaning(line: &str) -> Vec<StepLine> {
-    if is_cancelled(line) { [StepLine::Cancelled].into() } else { exits(line).unwrap_or_default() }
+    if is_cancelled(line) {
+        [StepLine::Cancelled(StepEndReason::of(line))].into()
+    } else {
+        exits(line).unwrap_or_default()
+    }
 }
 
 /// Whether a line is `slurmstepd-node0: error: *** STEP 2.0 ON node0 CANCELLED AT 2026-11-26T22:18:12 ***`, which one host of a step prints;
@@ -56,7 +101,7 @@ fn is_cancelled(line: &str) -> bool {
 pub fn only_task_end(words: &[u8]) -> Option<StepLine> {
     let lines = words.split(|byte| *byte == b';').filter_map(|line| core::str::from_utf8(line).ok());
     let meanings: Vec<StepLine> = lines.flat_map(|line| meaning(line.trim())).collect();
-    let cancelled = meanings.iter().find(|line| **line == StepLine::Cancelled);
+    let cancelled = meanings.iter().find(|line| matches!(line, StepLine::Cancelled(_)));
     cancelled.or_else(|| meanings.last()).cloned()
 }
 
@@ -96,6 +141,18 @@ mod tests {
     fn end_of_a_step_or_job_by_slurm_is_known() {
         let by = "slurmstepd: error: *** JOB 7 ON node0 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***";
         assert!(is_cancelled(by));
+        for (due, reason) in [
+            ("", StepEndReason::Cancelled),
+            (" DUE TO TIME LIMIT", StepEndReason::TimeLimit),
+            (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", StepEndReason::NodeFailure),
+            (" DUE TO JOB REQUEUE", StepEndReason::Requeue),
+            (" DUE TO PREEMPTION", StepEndReason::Preemption),
+            (" DUE TO WEATHER", StepEndReason::Cancelled),
+        ] {
+            let line =
+                alloc::format!("slurmstepd-n1: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-26T22:18:12{due} ***");
+            assert_eq!(meaning(&line), [StepLine::Cancelled(reason)], "{line}");
+        }
         for other in [&by[12..], "slurmstepd: error: *** STEP 7.0 ON n0 FAILED (non-zero exit code) ***", ""] {
             assert!(!is_cancelled(other), "{other}");
         }
@@ -105,8 +162,10 @@ mod tests {
     fn lines_are_found_however_they_are_cut() {
         let exited = |(host, code): (&str, u8)| StepLine::Exited(host.to_string(), code);
         let expected = [("node0", 2), ("node1", 126), ("node2", 126), ("node4", 126)].map(exited);
-        let expected: Vec<StepLine> =
-            expected.into_iter().chain([StepLine::Cancelled, StepLine::Killed("node3".to_string())]).collect();
+        let expected: Vec<StepLine> = expected
+            .into_iter()
+            .chain([StepLine::Cancelled(StepEndReason::Cancelled), StepLine::Killed("node3".to_string())])
+            .collect();
         for cut in [1, 7, 4096] {
             assert_eq!(of(LINES, cut), expected, "{cut}");
         }
@@ -119,8 +178,8 @@ mod tests {
         for (words, expected) in [
             (killed.to_string(), Some(StepLine::Killed("node3".to_string()))),
             (alloc::format!("a line; {killed}"), Some(StepLine::Killed("node3".to_string()))),
-            (alloc::format!("{cancelled}; {killed}"), Some(StepLine::Cancelled)),
-            (alloc::format!("{killed}; {cancelled}"), Some(StepLine::Cancelled)),
+            (alloc::format!("{cancelled}; {killed}"), Some(StepLine::Cancelled(StepEndReason::Cancelled))),
+            (alloc::format!("{killed}; {cancelled}"), Some(StepLine::Cancelled(StepEndReason::Cancelled))),
             ("srun: error: Node failure on node3".to_string(), None),
             (String::new(), None),
         ] {

@@ -14,7 +14,7 @@ use super::hash::Hash;
 use super::preamble::Secret;
 use super::remote_line::{LineError, LinePlan, line};
 use super::srun::{SrunPlan, Transport, shell};
-use super::srun_messages::{StepLine, StepLines};
+use super::srun_messages::{StepEndReason, StepLine, StepLines};
 use super::ssh_messages::Words;
 use super::sum::Sums;
 use super::tcp_hello::{AgentFacts, StepPreamble};
@@ -145,8 +145,8 @@ pub enum StepAction {
     Words(OsBytes),
     /// The connection of a host is lost, and srun prints this about it.
     Evidence(OsBytes),
-    /// Slurm ends the step, and with it the agents of these hosts.
-    Cancelled(Vec<NodeId>),
+    /// Slurm ends the step, and with it the agents of these hosts; and why.
+    Cancelled(Vec<NodeId>, StepEndReason),
     /// srun has ended in this way, and the agents of these hosts were connected. Slurm may end them for that.
     EndedEarly(Vec<NodeId>, CarrierEnd),
     /// How far a host is.
@@ -192,8 +192,8 @@ pub struct StepDial {
     scanner: Scanner,
     words: Words,
     lines: StepLines,
-    /// Slurm ends the step.
-    is_cancelled: bool,
+    /// Slurm ends the step, and why.
+    cancelled: Option<StepEndReason>,
     started: Mono,
     deadline: Option<Mono>,
     /// When all hosts fall back, if no agent has connected.
@@ -221,7 +221,7 @@ impl StepDial {
             lost: BTreeSet::new(),
             words: Words::default(),
             lines: StepLines::default(),
-            is_cancelled: false,
+            cancelled: None,
             started: Mono::default(),
             deadline: None,
             fall_back_at: None,
@@ -291,8 +291,8 @@ impl StepDial {
             node,
             Up { place, cold: false, pid, wall, asked, answered: now, by, rest: Vec::new() },
         ));
-        if self.is_cancelled {
-            self.actions.push_back(StepAction::Cancelled([node].into()));
+        if let Some(reason) = self.cancelled {
+            self.actions.push_back(StepAction::Cancelled([node].into(), reason));
         }
     }
 
@@ -336,7 +336,7 @@ impl StepDial {
                     self.killed.extend(self.node_of(&host));
                     self.look_for_kill();
                 }
-                StepLine::Cancelled => self.cancelled(),
+                StepLine::Cancelled(reason) => self.cancelled(reason),
             }
         }
     }
@@ -358,20 +358,21 @@ impl StepDial {
             is_named || (!was_killed && self.closed.contains(node))
         };
         let nodes: Vec<NodeId> = self.up.iter().copied().filter(|node| !is_older(node)).collect();
-        if !nodes.is_empty() && !self.is_cancelled && end != CarrierEnd::Code(0) {
+        if !nodes.is_empty() && self.cancelled.is_none() && end != CarrierEnd::Code(0) {
             self.actions.push_back(StepAction::EndedEarly(nodes, end));
         }
         self.look_for_kill();
     }
 
     /// Slurm ends the step.
-    fn cancelled(&mut self) {
-        if core::mem::replace(&mut self.is_cancelled, true) {
+    fn cancelled(&mut self, reason: StepEndReason) {
+        if self.cancelled.is_some() {
             return;
         }
+        self.cancelled = Some(reason);
         let is_up = |node: &NodeId| !self.waiting.contains_key(node);
         let nodes = self.plan.hosts.keys().copied().filter(is_up).collect();
-        self.actions.push_back(StepAction::Cancelled(nodes));
+        self.actions.push_back(StepAction::Cancelled(nodes, reason));
     }
 
     /// Guardian and agent were killed on all hosts: that is Slurm's work, which announces no `scancel -s KILL`. A guardian that outruns
@@ -381,7 +382,7 @@ impl StepDial {
         let is_over = self.state == State::Over && !self.killed.is_empty();
         let was_killed = |node: &NodeId| is_over || self.killed.contains(node);
         if hosts.len() > 0 && hosts.all(|node| was_killed(node) && self.closed.contains(node)) {
-            self.cancelled();
+            self.cancelled(StepEndReason::Cancelled);
         }
     }
 
@@ -457,7 +458,7 @@ impl StepDial {
     /// Passes on what srun has printed about hosts that are lost. Tasks that are killed one after the other may be Slurm's work.
     fn give_evidence(&mut self, now: Mono) {
         // The report names Slurm then.
-        if self.is_cancelled {
+        if self.cancelled.is_some() {
             return;
         }
         let may_be_slurm = self.plan.hosts.len() > 1;

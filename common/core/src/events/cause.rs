@@ -1,6 +1,7 @@
 //! Why a job ended: one value, from which follow the exit code, the report and the event log.
 
 use crate::allocation::Scheduler;
+use crate::bootstrap::srun_messages::StepEndReason;
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::exit::{self, Ending};
 use crate::id::{NodeId, Rank, Std};
@@ -60,6 +61,8 @@ pub enum Cause {
         scheduler: Scheduler,
         /// The signal.
         sig: Signal,
+        /// Why, once its launcher has printed that.
+        why: Option<StepEndReason>,
     },
     /// `--timeout` ran out.
     Timeout(Span),

@@ -530,9 +530,12 @@ pub(super) fn cause(o: &mut Object<'_>, cause: &Cause) {
             o.number("asked", (*asked).into());
         }
         Cause::Signal(sig) => o.text("signal", &format!("{sig}")),
-        Cause::Scheduler { scheduler, sig } => {
+        Cause::Scheduler { scheduler, sig, why } => {
             o.text("scheduler", &format!("{scheduler}"));
             o.text("signal", &format!("{sig}"));
+            if let Some(why) = why {
+                o.text("reason", why.word());
+            }
         }
         Cause::Timeout(limit) => o.number("limit", limit.nanos()),
         Cause::ReaderClosed(std) => o.text("stream", self::std(*std)),

@@ -1,5 +1,6 @@
 //! Events and actions of the job machine: the contract with the launcher's driver and with the simulator.
 
+use crate::bootstrap::srun_messages::StepEndReason;
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::ended::Ended;
 use crate::events::{JobNews, Record};
@@ -47,6 +48,8 @@ pub enum JobEvent {
     StepCancelled {
         /// Which nodes.
         nodes: Vec<NodeId>,
+        /// Why.
+        why: StepEndReason,
     },
     /// The process that had started the agents of these hosts has ended. Agents that are connected may live on without it. If all of them
     /// are lost at about this time, they are lost for that.

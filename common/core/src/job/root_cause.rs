@@ -18,6 +18,7 @@ use super::CloseReason;
 use super::facts::JobFacts;
 use super::node_ends::SAME;
 use super::notice::{EndingBegan, RankExit};
+use crate::bootstrap::srun_messages::StepEndReason;
 use crate::events::{Cause, Lost};
 use crate::id::{NodeId, Rank};
 use crate::signal::Signal;
@@ -43,6 +44,8 @@ pub(super) struct RootCause {
     /// The failure that was decided to be the cause: one that rounds could not absorb.
     decided: Option<RankExit>,
     lost_hosts: Vec<LostHost>,
+    /// Why the scheduler ends the step, by the first line of its launcher about that.
+    step_reason: Option<StepEndReason>,
     /// The scheduler ends the job, also if it had begun to end.
     scheduler_ends: Option<Cause>,
     /// The scheduler has ended the agents of hosts that are lost.
@@ -90,6 +93,7 @@ impl RootCause {
             cleared_from: None,
             decided: None,
             lost_hosts: Vec::new(),
+            step_reason: None,
             scheduler_ends: None,
             cancelled: None,
             cancelled_hosts: BTreeMap::new(),
@@ -161,6 +165,11 @@ impl RootCause {
         self.scheduler_ends.get_or_insert(cause);
     }
 
+    /// The launcher of the scheduler prints why the step ends.
+    pub(super) fn on_step_reason(&mut self, why: StepEndReason) {
+        self.step_reason.get_or_insert(why);
+    }
+
     /// The loss of these hosts was the scheduler's work.
     pub(super) fn on_step_cancelled(&mut self, now: Mono, cause: Cause, hosts: impl IntoIterator<Item = NodeId>) {
         self.cancelled.get_or_insert(cause);
@@ -180,7 +189,11 @@ impl RootCause {
 
     /// Until when the scheduler may print the reason of the first cause. `None`: the first cause needs no other reason.
     pub(super) fn reason_by(&self, facts: &JobFacts) -> Option<Mono> {
-        let Cause::Lost { node, lost: Lost::Agent(why) } = self.cause() else { return None };
+        let cause = self.cause();
+        if let Cause::Scheduler { why: None, .. } = cause {
+            return self.began.as_ref().map(|(_, began)| *began + SAME);
+        }
+        let Cause::Lost { node, lost: Lost::Agent(why) } = cause else { return None };
         let may_come = self.is_in_step && why.may_be_kill() && !facts.hosts.is_local(node);
         let known = self.lost_hosts.iter().filter(|_| may_come).find(|host| host.node == node);
         known.map(|host| host.between.1 + SAME)
@@ -223,6 +236,14 @@ impl RootCause {
 
     /// The first cause, as far as it is known now.
     pub(super) fn cause(&self) -> Cause {
+        let mut cause = self.first_cause();
+        if let Cause::Scheduler { why, .. } = &mut cause {
+            *why = self.step_reason;
+        }
+        cause
+    }
+
+    fn first_cause(&self) -> Cause {
         if let (Some((Cause::Signal(Signal::TERM), _)), Some(cause)) = (&self.began, &self.scheduler_ends) {
             return cause.clone();
         }

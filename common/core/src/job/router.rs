@@ -44,7 +44,7 @@ impl Parts {
             }
             JobEvent::ReadyBy { node, at, limit } => self.startup_deadline.ready_by(step.now, node, at, limit),
             JobEvent::KillWait(span) => step.facts.note_kill_wait(span),
-            JobEvent::StepCancelled { nodes } => self.on_step_cancelled(step, &nodes),
+            JobEvent::StepCancelled { nodes, why } => self.on_step_cancelled(step, &nodes, why),
             JobEvent::StarterEnded { nodes, kind, end } => {
                 let why = CloseReason::Carrier(kind, end);
                 let lost = self.node_ends.on_starter_ended(&mut step.cx(), nodes, why);

@@ -330,6 +330,10 @@ impl Leftovers {
             count: Count::default(),
         });
         cx.notify(Notice::Sweeping);
+        // Ranks that have failed, or are ended, could not take care of it.
+        if whole && !self.census.failed && self.end == End::None && !self.launcher_lost {
+            cx.act(NodeAction::NameLeft);
+        }
         cx.act(NodeAction::Sweep);
     }
 

@@ -414,6 +414,8 @@ pub enum NodeAction {
         /// Whose.
         proc: ProcId,
     },
+    /// Name what ranks have left behind, in a `News`, if they have. SIGKILL for all of it follows.
+    NameLeft,
     /// Count what exists beside us, after SIGKILL for all of it; answered by `Left`, once.
     Sweep,
     /// Send a message to the launcher.

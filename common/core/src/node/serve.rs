@@ -21,8 +21,10 @@ use alloc::format;
 /// The time after which an unused store is reported. A program that meets at another port hangs, and its user waits for a reason. Time in
 /// which ranks are busy does not count: they may import, or load data.
 pub const UNUSED: Span = Span::from_secs(10);
-/// Processor time in that time from which ranks are busy.
-const BUSY: Span = Span::from_secs(1);
+/// Processor time in that time from which ranks are busy: so much, and so much more for each rank. Ranks that wait in turns for a connection
+/// use less.
+const BUSY: Span = Span::from_millis(50);
+const BUSY_OF_RANK: Span = Span::from_millis(5);
 
 /// A host with a listener for MPI libraries.
 struct MpiHost {
@@ -153,7 +155,8 @@ impl Serve {
     /// The processor time of the ranks is known.
     pub(super) fn on_measured(&mut self, cx: &mut Cx<'_>, cpu: Span) {
         let Some(before) = self.cpu.take() else { return };
-        if cpu >= before + BUSY {
+        let idle = BUSY.nanos().saturating_add(BUSY_OF_RANK.nanos().saturating_mul(self.ranks.into()));
+        if cpu >= before + Span::from_nanos(idle) {
             (self.unused_at, self.cpu) = (Some(cx.now + UNUSED), Some(cpu));
         } else {
             cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::StoreUnused { at: self.at.clone() })));

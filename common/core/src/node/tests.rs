@@ -207,6 +207,8 @@ fn says_exit(rig: &Rig, n: u32, status: Status) -> NodeAction {
 }
 
 const SWEEP: NodeAction = Sweep;
+/// Before it, after a success.
+const NAME_LEFT: NodeAction = NodeAction::NameLeft;
 const HERE: NodeAction = NodeAction::OpenNamespace { here: true, number: 0, seats: None };
 
 #[test]
@@ -250,7 +252,11 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
     assert!(matches!(&actions[..], [NodeAction::ToRoot(ToRoot::Started { procs })] if procs[0].pid == 100));
     assert_eq!(rig.streams_end(0), []);
     let said = says_exit(&rig, 0, exit(0));
-    assert_eq!(rig.exited(0, exit(0)), [said, Reap { proc: p(0) }, SWEEP], "reaped for good before the sweep");
+    assert_eq!(
+        rig.exited(0, exit(0)),
+        [said, Reap { proc: p(0) }, NAME_LEFT, SWEEP],
+        "reaped for good before the sweep"
+    );
     assert_eq!(rig.left(0), [done(0), Finish(0)]);
     assert_eq!(rig.hear(NodeEvent::EdgeLost), []);
     assert_eq!(rig.node.poll_timeout(), None);
@@ -291,7 +297,10 @@ fn a_launcher_that_breaks_the_order_is_refused() {
 fn a_node_that_cannot_give_what_was_asked_for_says_why_and_ends() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    assert_eq!(rig.hear(NodeEvent::Refused(NodeRefusal::NoPort)), [says(ToRoot::Refused(NodeRefusal::NoPort)), SWEEP]);
+    assert_eq!(
+        rig.hear(NodeEvent::Refused(NodeRefusal::NoPort)),
+        [says(ToRoot::Refused(NodeRefusal::NoPort)), NAME_LEFT, SWEEP]
+    );
     assert_eq!(rig.left(0), [done(0), Finish(0)]);
 }
 
@@ -334,7 +343,7 @@ fn an_end_that_is_seen_before_the_start_waits_for_it() {
     let actions = rig.spawned(0);
     let said = says_exit(&rig, 0, exit(0));
     assert!(matches!(actions[0], NodeAction::ToRoot(ToRoot::Started { .. })), "{actions:?}");
-    assert_eq!(actions[1..], [said, Reap { proc: p(0) }, SWEEP]);
+    assert_eq!(actions[1..], [said, Reap { proc: p(0) }, NAME_LEFT, SWEEP]);
 }
 
 #[test]
@@ -420,13 +429,13 @@ fn after_success_descendants_may_go_on_writing_for_a_while() {
     (0..6).for_each(|_| assert_eq!(rig.wait(250), []));
     assert_eq!(rig.wait(3_600_000), [], "the host was suspended, and they with it");
     assert_eq!(rig.wait(249), []);
-    assert_eq!(rig.wait(1), [SWEEP]);
+    assert_eq!(rig.wait(1), [NAME_LEFT, SWEEP]);
     assert_eq!(rig.left(0), [says(ToRoot::Draining), CloseStreams { proc: p(0) }]);
     assert_eq!(rig.streams_end(0), [done(0), Finish(0)]);
 
     let mut rig = Rig::running(1);
     assert_eq!(rig.exited(0, exit(0)).len(), 2);
-    assert_eq!(rig.streams_end(0), [SWEEP], "no longer than they need");
+    assert_eq!(rig.streams_end(0), [NAME_LEFT, SWEEP], "no longer than they need");
 
     let mut rig = Rig::running(1);
     rig.exited(0, exit(0));

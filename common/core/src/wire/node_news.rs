@@ -101,6 +101,15 @@ pub enum NodeNews {
     },
     /// A process holds devices after all ranks have exited.
     DeviceHeld(DeviceHolder),
+    /// Processes that ranks had left behind are ended: all ranks have succeeded.
+    LeftEnded {
+        /// How many they are.
+        count: u32,
+        /// The process id of the first of them, on the host.
+        pid: u32,
+        /// Its short name.
+        comm: OsBytes,
+    },
     /// A rank of this host has connected to the listener for MPI libraries. Reported once for each start of the ranks.
     MpiUsed {
         /// The wire that its library speaks.
@@ -180,6 +189,7 @@ impl NodeNews {
             Self::HolderEnded { .. } => "device.holder_ended",
             Self::LockFile { .. } => "device.lock_file",
             Self::DeviceHeld(_) => "device.held",
+            Self::LeftEnded { .. } => "host.left_ended",
             Self::MpiUsed { .. } => "mpi.used",
             Self::MpiLoaded { .. } => "mpi.loaded",
             Self::MpiWaits { .. } => "mpi.waits",
@@ -215,11 +225,7 @@ impl NodeNews {
                 o.bytes("cores", cores);
                 o.bytes("numa", numa);
             }
-            Self::NotBound(Unbound { ranks, units, level }) => {
-                o.number("ranks", (*ranks).into());
-                o.number("units", (*units).into());
-                o.text("unit", level.word());
-            }
+            Self::NotBound(unbound) => not_bound(o, *unbound),
             Self::OneCpu { ranks, cpu, online } => {
                 o.number("ranks", (*ranks).into());
                 o.number("cpu", (*cpu).into());
@@ -240,6 +246,11 @@ impl NodeNews {
             }
             Self::LockFile { path, found, user, command } => lock_file(o, path, *found, (user, command)),
             Self::DeviceHeld(holder) => device_holder(o, holder),
+            Self::LeftEnded { count, pid, comm } => {
+                o.number("count", (*count).into());
+                o.number("pid", (*pid).into());
+                o.bytes("comm", comm);
+            }
             Self::MpiUsed { .. }
             | Self::MpiLoaded { .. }
             | Self::MpiWaits { .. }
@@ -247,6 +258,13 @@ impl NodeNews {
             | Self::MpiHelp { .. } => mpi(o, self),
         }
     }
+}
+
+/// Ranks that are not bound.
+fn not_bound(o: &mut Object<'_>, Unbound { ranks, units, level }: Unbound) {
+    o.number("ranks", ranks.into());
+    o.number("units", units.into());
+    o.text("unit", level.word());
 }
 
 /// The use of MPI.

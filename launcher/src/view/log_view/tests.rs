@@ -348,6 +348,7 @@ fn notes() -> Vec<What> {
             killed: true,
         }),
         told(lock_of(9)),
+        told(NodeNews::LeftEnded { count: 2, pid: 7, comm: "sleep".into() }),
         What::News(JobNews::SlicesLarger { size: 4, running: 2, restarts: false }),
         What::News(JobNews::SlicesLarger { size: 4, running: 2, restarts: true }),
         What::News(JobNews::SliceFound { slice: "f".into(), nodes: nodes(&[1]), hosts: vec!["n9".into()] }),

@@ -122,6 +122,7 @@ impl World {
             NodeAction::Spawn { proc, exec } => self.spawns(host, proc, &exec),
             NodeAction::Signal { proc, sig } => self.signalled(proc, sig),
             NodeAction::Examine { proc, .. } => self.soon(host, examined(proc)),
+            NodeAction::NameLeft => {}
             NodeAction::Sweep => self.sweeps(host),
             NodeAction::ToRoot(msg) => {
                 let msg: Option<ToRoot> = codec::decode(&codec::encode(&msg)).ok();

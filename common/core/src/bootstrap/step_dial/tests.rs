@@ -312,14 +312,19 @@ fn step_whose_tasks_were_all_killed_was_ended_by_slurm() {
     let all = [1, 2, 3].map(node);
     all.into_iter().for_each(|node| drop(bench.handle(StepEvent::Connected(node, facts()))));
     let killed = |hosts: &str| StepEvent::Err(format!("srun: error: {hosts}: tasks 0-1: Killed\n").into_bytes());
-    let cancels = |actions: Vec<StepAction>| actions.contains(&StepAction::Cancelled(all.into()));
+    let cancels =
+        |actions: Vec<StepAction>| actions.contains(&StepAction::Cancelled(all.into(), StepEndReason::Cancelled));
     assert!(!cancels(bench.handle(StepEvent::Lost(node(1)))));
     assert!(!cancels(bench.handle(killed("n[1-2]"))));
     assert!(!cancels(bench.handle(StepEvent::Lost(node(2)))));
     assert!(!cancels(bench.handle(killed("n3"))), "its agent lives");
     // srun has ended by now.
     bench.handle(StepEvent::Ended(CarrierEnd::Code(137)));
-    assert_eq!(bench.handle(StepEvent::Lost(node(3))), [StepAction::Cancelled(all.into())], "and no line is evidence");
+    assert_eq!(
+        bench.handle(StepEvent::Lost(node(3))),
+        [StepAction::Cancelled(all.into(), StepEndReason::Cancelled)],
+        "and no line is evidence"
+    );
 }
 
 /// The guardians of the first two hosts were faster than SIGKILL.
@@ -332,7 +337,7 @@ fn step_of_which_one_task_was_killed_and_all_agents_were_lost_was_ended_by_slurm
         all.into_iter().take(lost).for_each(|node| assert_eq!(bench.handle(StepEvent::Lost(node)), []));
         bench.handle(StepEvent::Err(b"srun: error: n2: task 1: Killed\n".to_vec()));
         let end = bench.handle(StepEvent::Ended(CarrierEnd::Code(137)));
-        let is_slurm = end.contains(&StepAction::Cancelled(all.into()));
+        let is_slurm = end.contains(&StepAction::Cancelled(all.into(), StepEndReason::Cancelled));
         assert_eq!(is_slurm, lost == 3, "{lost} are lost, the others have done their work: {end:?}");
     }
 }
@@ -347,7 +352,7 @@ fn step_of_one_host_whose_task_was_killed_was_ended_by_slurm() {
         bench.dial.waiting.retain(|host, _| *host == node(1));
         bench.handle(StepEvent::Connected(node(1), facts()));
         let [first, second] = events.map(|event| bench.handle(event));
-        assert_eq!((first, second), (vec![], vec![StepAction::Cancelled(vec![node(1)])]));
+        assert_eq!((first, second), (vec![], vec![StepAction::Cancelled(vec![node(1)], StepEndReason::Cancelled)]));
     }
 }
 
@@ -356,13 +361,15 @@ fn hosts_of_a_step_that_slurm_ends_are_named_once() {
     let mut bench = Bench::started(Transport::Auto);
     bench.handle(StepEvent::Connected(node(1), facts()));
     bench.handle(StepEvent::Connected(node(3), facts()));
-    let line = b"slurmstepd-n1: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-26T22:18:12 ***\n".to_vec();
-    assert_eq!(bench.handle(StepEvent::Err(line.clone())), [StepAction::Cancelled(vec![node(1), node(3)])]);
+    let line =
+        b"slurmstepd-n1: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-26T22:18:12 DUE TO JOB REQUEUE ***\n".to_vec();
+    let why = StepEndReason::Requeue;
+    assert_eq!(bench.handle(StepEvent::Err(line.clone())), [StepAction::Cancelled(vec![node(1), node(3)], why)]);
     assert_eq!(bench.handle(StepEvent::Err(line)), []);
     // Its agent had connected before, and that is known only now.
     let late = bench.handle(StepEvent::Connected(node(2), facts()));
     assert!(
-        matches!(&late[..], [StepAction::Up(..), StepAction::Cancelled(nodes)] if nodes[..] == [node(2)]),
+        matches!(&late[..], [StepAction::Up(..), StepAction::Cancelled(nodes, own)] if nodes[..] == [node(2)] && *own == why),
         "{late:?}"
     );
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::allocation::Scheduler;
 use crate::bind::{BindError, Unbound};
+use crate::bootstrap::srun_messages::StepEndReason;
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::bootstrap::{FallBack, Refusal};
 use crate::discover::{DiscoverFault, Ignored};
@@ -341,7 +342,11 @@ fn news() -> Vec<What> {
         told(NodeNews::MpiHelp { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() }),
         What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),
         What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NodeId::new(1) }),
-        ending(Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM }, Some(Signal::TERM), within),
+        ending(
+            Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM, why: Some(StepEndReason::Requeue) },
+            Some(Signal::TERM),
+            within,
+        ),
         What::News(JobNews::FellBack { nodes: nodes(), why: FallBack::Absent }),
         What::News(JobNews::FellBack { nodes: nodes(), why: FallBack::Unconnected("10.0.0.1:4000: refused".into()) }),
         What::News(JobNews::FellBack {
@@ -385,6 +390,7 @@ fn news_of_hosts() -> Vec<What> {
         told(lock(LockFound::Odd(OddFile::Link))),
         told(lock(LockFound::Unknown(13))),
         told(NodeNews::DeviceHeld(holder())),
+        told(NodeNews::LeftEnded { count: 3, pid: 4242, comm: bytes("sleep") }),
         What::HostRefused {
             node: NODE,
             why: NodeRefusal::Devices {

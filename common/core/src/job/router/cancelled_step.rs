@@ -1,6 +1,7 @@
 //! A step of agents that the scheduler has ended without the job: `scancel JOB.STEP` in Slurm, which sends SIGKILL at once.
 
 use super::{Parts, Step};
+use crate::bootstrap::srun_messages::StepEndReason;
 use crate::events::{Cause, RanksState};
 use crate::id::NodeId;
 use crate::signal::Signal;
@@ -9,8 +10,9 @@ use alloc::vec::Vec;
 impl Parts {
     /// The scheduler ends the agents of these hosts. Agents that it has warned before end by themselves. The others are lost: no lease of
     /// theirs is waited for, and nothing is started again.
-    pub(super) fn on_step_cancelled(&mut self, step: &mut Step<'_>, nodes: &[NodeId]) {
+    pub(super) fn on_step_cancelled(&mut self, step: &mut Step<'_>, nodes: &[NodeId], why: StepEndReason) {
         let now = step.now;
+        self.root_cause.on_step_reason(why);
         let recent: Vec<NodeId> =
             nodes.iter().copied().filter(|node| self.node_ends.is_closed_recently(*node, now)).collect();
         let mut is_lost = false;
@@ -34,7 +36,7 @@ impl Parts {
     }
 
     fn killed_step(&self) -> Option<Cause> {
-        self.scheduler_signals.scheduler().map(|scheduler| Cause::Scheduler { scheduler, sig: Signal::KILL })
+        self.scheduler_signals.scheduler().map(|scheduler| Cause::Scheduler { scheduler, sig: Signal::KILL, why: None })
     }
 
     /// The job ends with its step, by which these hosts were lost.

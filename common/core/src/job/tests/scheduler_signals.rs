@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::allocation::Scheduler;
+use crate::bootstrap::srun_messages::StepEndReason;
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::job::tests::hosts::{done, hello, two};
 use crate::wire::beat::Beat;
@@ -30,7 +31,7 @@ fn the_first_host_that_hears_of_the_end_begins_it_for_all() {
     let mut s = in_step();
     let ends = ToNode::SchedulerEnds { sig: Signal::TERM, grace: Span::from_secs(5) };
     assert_eq!(hears(&mut s, 1, Signal::TERM, true), [ends.clone(), ends]);
-    let cause = Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM };
+    let cause = Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM, why: None };
     let is_ending = |what: &What| matches!(what, What::Ending { cause: own, .. } if *own == cause);
     assert!(s.log.iter().any(is_ending), "{:?}", s.log);
     assert_eq!(hears(&mut s, 0, Signal::TERM, true), []);
@@ -91,13 +92,40 @@ fn scheduler_is_the_cause_when_it_kills_the_step_after_sigterm() {
     let mut s = in_step();
     s.signal(Signal::TERM);
     hears(&mut s, 0, Signal::TERM, true);
-    s.event(JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into() });
+    s.event(JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into(), why: StepEndReason::Cancelled });
     for node in [0, 1].map(NodeId::new) {
         s.event(JobEvent::EdgeClosed { node, why: CloseReason::Eof });
     }
     s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
     let is_by_scheduler = |what: &What| matches!(what, What::JobEnd { cause: Cause::Scheduler { .. }, exit, .. } if *exit == Ending::Signal(Signal::TERM));
     assert!(s.log.last().is_some_and(is_by_scheduler), "{:?}", s.log.last());
+}
+
+/// srun prints the reason at about the time of the signal. The report waits for it after the ranks have ended, and they do not.
+#[test]
+fn reason_that_srun_prints_is_a_part_of_the_cause() {
+    let requeue = || JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into(), why: StepEndReason::Requeue };
+    let cause = |s: &Script| match s.log.last() {
+        Some(What::JobEnd { cause: Cause::Scheduler { sig: Signal::TERM, why, .. }, .. }) => Some(*why),
+        _ => None,
+    };
+    for (is_first, late) in [(true, 0), (false, 0), (false, 1_500), (false, 2_500)] {
+        let mut s = in_step();
+        if is_first {
+            s.event(requeue());
+        }
+        hears(&mut s, 0, Signal::TERM, true);
+        for node in [0, 1] {
+            done(&mut s, NodeId::new(node), 0);
+        }
+        s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+        assert_eq!(s.finished.is_some(), is_first, "{late}");
+        s.wait(late);
+        if !is_first {
+            s.event(requeue());
+        }
+        assert_eq!(cause(&s), Some((late < 2_000).then_some(StepEndReason::Requeue)), "{late}: {:?}", s.log.last());
+    }
 }
 
 #[test]
@@ -167,9 +195,10 @@ fn host_that_is_heard_after_the_announcement_was_not_suspended() {
 /// As `scancel JOB.STEP`: SIGKILL to all processes of the step, and a line of srun about it.
 #[test]
 fn job_whose_step_was_killed_ends_at_once_for_that() {
-    let cancelled = || JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into() };
+    let cancelled = || JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into(), why: StepEndReason::Cancelled };
     let closed = |node| JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof };
-    let cause = Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::KILL };
+    let cause =
+        Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::KILL, why: Some(StepEndReason::Cancelled) };
     for is_line_first in [true, false] {
         let mut s = in_step();
         if is_line_first {
@@ -352,7 +381,8 @@ fn rank_killed_with_a_cancelled_step_is_not_the_cause() {
         s.wait(100);
         let now = s.now;
         s.exits(0, killed(Signal::KILL), (now, now)).wait(before);
-        let mut events = vec![JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into() }];
+        let mut events =
+            vec![JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into(), why: StepEndReason::Cancelled }];
         events.extend([0, 1].map(|node| JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof }));
         events.rotate_left(usize::from(!is_line_first));
         for event in events {

@@ -113,7 +113,7 @@ fn node_waits_for_the_end_if_others_may_start() {
     rig.streams_end(0);
     assert_eq!(rig.exited(0, exit(0)).last(), Some(&Reap { proc: p(0) }));
     assert_eq!(rig.wait(60_000), []);
-    assert_eq!(rig.root(ToNode::Finish), [SWEEP]);
+    assert_eq!(rig.root(ToNode::Finish), [NAME_LEFT, SWEEP]);
     assert_eq!(rig.left(0), [done(0), Finish(0)]);
 }
 

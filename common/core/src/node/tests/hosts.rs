@@ -91,7 +91,7 @@ fn job_ends_when_ranks_of_all_nodes_have_ended() {
     rig.spawned(0);
     rig.streams_end(0);
     assert_eq!(rig.exited(0, exit(0))[1..], [Reap { proc: p(0) }], "not before");
-    assert_eq!(rig.root(ToNode::Finish), [SWEEP]);
+    assert_eq!(rig.root(ToNode::Finish), [NAME_LEFT, SWEEP]);
 }
 
 #[test]

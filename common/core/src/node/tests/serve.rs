@@ -21,8 +21,12 @@ fn rendezvous(node_index: u32, port: Option<u16>) -> Rendezvous {
 
 /// The only node of its job, whose agent holds the store.
 fn sole(port: Option<u16>) -> (Rig, Vec<NodeAction>) {
+    begun(Start { rendezvous: Some(rendezvous(0, port)), ..start() })
+}
+
+fn begun(start: Start) -> (Rig, Vec<NodeAction>) {
     let mut rig = Rig::new();
-    let mut actions = rig.root(ToNode::Start(Start { rendezvous: Some(rendezvous(0, port)), ..start() }));
+    let mut actions = rig.root(ToNode::Start(start));
     actions.extend(rig.root(app_of(0, &base())));
     actions.extend(rig.root(spawn(0..2, true)));
     actions.extend(rig.hear(NodeEvent::SandboxReady(sandbox())));
@@ -80,17 +84,17 @@ fn unused_store_is_reported_once() {
     let unused = NodeAction::ToRoot(ToRoot::News(NodeNews::StoreUnused { at: "10.0.0.1:20000".into() }));
     assert_eq!(rig.wait(9_000), []);
     assert_eq!(rig.wait(1_000), [NodeAction::MeasureRanks]);
-    let measured = |seconds| NodeEvent::RanksMeasured { cpu: Span::from_secs(seconds) };
+    let measured = |ms| NodeEvent::RanksMeasured { cpu: Span::from_millis(ms) };
     assert_eq!(rig.hear(measured(0)), core::slice::from_ref(&unused));
     assert_eq!(rig.wait(600_000), []);
-    // Ranks that import, or load data, are busy.
-    let (mut rig, _) = sole(None);
-    for busy in [3, 9] {
+    // Ranks that import, or load data from a slow disk, are busy.
+    let (mut rig, _) = begun(Start { local_size: 2, rendezvous: Some(rendezvous(0, None)), ..start() });
+    for busy in [9_000, 10_000, 10_060] {
         assert_eq!(rig.wait(10_000), [NodeAction::MeasureRanks]);
         assert_eq!(rig.hear(measured(busy)), []);
     }
     assert_eq!(rig.wait(10_000), [NodeAction::MeasureRanks]);
-    assert_eq!(rig.hear(measured(9)), [unused]);
+    assert_eq!(rig.hear(measured(10_119)), [unused]);
     let (mut rig, _) = sole(None);
     assert_eq!(rig.hear(NodeEvent::StoreUsed), []);
     assert_eq!(rig.wait(600_000), []);
