@@ -285,24 +285,9 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>, read: Read<'_>) -> Res
     if !long_form && !map {
         refuse_late_command(parts.first(), env)?;
     }
-    let asked = parts.iter().flat_map(|part| &part.given).find_map(|given| match given.row.id {
-        Id::Help(opt) => Some((opt, given.spelled.as_slice() == b"-h")),
-        Id::Run(_)
-        | Id::Place(_)
-        | Id::Env(_)
-        | Id::Output(_)
-        | Id::Faults(_)
-        | Id::Reach(_)
-        | Id::Store(_)
-        | Id::Rounds(_)
-        | Id::Hooks(_)
-        | Id::Devices(_)
-        | Id::Torch(_)
-        | Id::Hosts(_)
-        | Id::Ask(_)
-        | Id::Assign(_)
-        | Id::Pool(_)
-        | Id::Report(_) => None,
+    let asked = parts.iter().flat_map(|part| &part.given).find_map(|given| {
+        let Id::Help(opt) = given.row.id else { return None };
+        Some((opt, given.spelled.as_slice() == b"-h"))
     });
     let is_loud = parts.iter().flat_map(|part| &part.given).any(is_verbose);
     match asked {
