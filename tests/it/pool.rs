@@ -232,6 +232,27 @@ fn function_of_python_runs_on_each_host_and_its_result_comes_back() {
     bed.down();
 }
 
+/// A program that spawns others has the hosts of its job. With `--lead` these are all hosts of the pool.
+#[test]
+fn program_that_leads_spawns_on_all_hosts_of_the_pool_and_a_note_names_the_option_to_others() {
+    let Some(client) = client() else { return };
+    let Some(bed) = Bed::up(2) else { return };
+    let spawn = "import rlaunch; print(*rlaunch.spawn([{\"argv\": [\"sleep\", \"0.5\"], \"ranks\": 3}]).hosts)";
+    let script = format!(
+        "\"$RL\" pool up p -H node[0-1]:2; expect $? 0 up\n\
+        \"$RL\" --pool p -n 1 --lead /usr/bin/python3 -c '{spawn}'; expect $? 0 lead\n\
+        \"$RL\" --pool p --wait -n 1 /usr/bin/python3 -c '{spawn}'; expect $? 0 alone\n\
+        \"$RL\" pool down p; expect $? 0 down"
+    );
+    let plan = bed.plan("root", "login", ["sh", "-c", &format!("{TOOLS}\n{script}")]);
+    let done = with_client(plan, &client).start().code(0);
+    assert_eq!(done.out(), "node0 node1 node1\nnode0 node0 node0\n", "{}", done.err());
+    let note =
+        "has more ranks than there are free slots: ranks share processors\n  try     --lead, with which all hosts";
+    assert_eq!(done.err().matches(note).count(), 1, "{}", done.err());
+    bed.down();
+}
+
 #[test]
 fn job_takes_whole_slices_that_are_free() {
     let Some(bed) = Bed::up(4) else { return };

@@ -211,6 +211,8 @@ pub(crate) struct Presentation {
     pub(crate) cleans: bool,
     /// `rlaunch map` without a program.
     pub(crate) is_bare_map: bool,
+    /// With `--lead` the job would have more hosts.
+    pub(crate) lead_has_more: bool,
     /// Other launchers' options that ask for what happens anyway.
     pub(crate) same: Vec<OsBytes>,
     /// Programs that Python runs, in words.
@@ -596,6 +598,7 @@ impl Wide {
                 nested: hooks.nested,
                 cleans: false,
                 is_bare_map: false,
+                lead_has_more: false,
                 events: output.events,
                 same,
                 interpreted: Vec::new(),

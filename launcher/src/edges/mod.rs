@@ -147,7 +147,7 @@ impl Edges {
         let shows_stderr =
             matches!(presentation.files, [_, None]) && job.apps.iter().all(|app| app.base.logs.is_none());
         let log_view = LogView::new(short, tone(presentation.verbosity), rlaunch_sys::tty::is_terminal(2))
-            .of_clean(presentation.cleans)
+            .of_job(presentation.cleans, presentation.lead_has_more)
             .of_streams(shows_stderr, job.lead);
         let nested = presentation.nested.then(|| Nested::new(std::process::id(), &names.0));
         Ok(Self {
