@@ -398,6 +398,7 @@ fn programs(words: Vec<OsBytes>, long_form: bool, read: Read<'_>) -> Result<Vec<
                 let mut next = scan::split(words.into_iter())?;
                 next.given.splice(0..0, part.given.drain(..));
                 next.same.append(&mut part.same);
+                next.refused.append(&mut part.refused);
                 parts.push(next);
             }
             break;
@@ -652,8 +653,12 @@ impl Own {
     }
 }
 
-fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
-    contradictions::check(&parts)?;
+fn collect(mut parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
+    let mut refused: Vec<CliError> = parts.iter_mut().flat_map(|part| part.refused.drain(..)).collect();
+    if let Err(error) = contradictions::check(&parts) {
+        refused.push(error);
+        return Err(CliError::all(refused));
+    }
     let is_counted = contradictions::per_resource(&parts).is_some();
     let named = parts.iter().flat_map(|part| &part.given).any(scan::Given::names_hosts);
     let (mut programs, mut shared): (Vec<Program>, Vec<Export>) = (Vec::new(), Vec::new());
@@ -670,10 +675,15 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
         same.extend(part.same);
         let mut options = Own::default();
         for given in part.given.into_iter().chain(variables_given) {
-            if !first && !is_own(given.row.id) {
-                return Err(CliError::WholeJob { option: given.spelled });
-            }
-            options.take(given, &mut wide)?;
+            let taken = if first || is_own(given.row.id) {
+                options.take(given, &mut wide)
+            } else {
+                Err(CliError::WholeJob { option: given.spelled })
+            };
+            refused.extend(taken.err());
+        }
+        if !refused.is_empty() {
+            return Err(CliError::all(refused));
         }
         let Own { what, variables, place: mut own, mut python } = options;
         if first && !named {
