@@ -65,6 +65,11 @@ raises(Refused, f"the job has no group 'nogroup': {known}", lambda: WorkerGroup.
 text = "waiting for rank 0 of group gen, which does not serve calls yet"
 raises(CallTimeout, "rank 0 of group gen does not serve after 1 s", lambda: says(text, None, lambda: WorkerGroup.attach("gen", start_timeout=1)))
 
+# Objects that are not made.
+text = "__init__ of ranks 0, 1 of group never"
+start = lambda: WorkerGroup("workers.Starts", kwargs={"how": "stay"}, n=2, name="never", start_timeout=3)
+raises(CallTimeout, f"{text} has not returned after 3 s", lambda: says(f"waiting for {text}", None, start))
+
 # Calls without a time-out.
 with WorkerGroup("workers.Mixed", n=2, name="slow") as group:
 

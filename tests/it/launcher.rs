@@ -17,6 +17,8 @@ fn a_command_of_the_users_starts_agents() {
             "exec:/nonexistent {host}",
             "a,b     the command of --launcher cannot be started: no such file or directory\n",
         ),
+        // PATH of an ordinary user may have directories that only root may search.
+        ("exec:nosuchcmd {host}", "a,b     the command of --launcher cannot be started: no such file or directory\n"),
         ("exec:echo {host}", "the command of --launcher ended without starting the agent (exit code 0)\n"),
     ] {
         reach(command).start().code(125).says("error: 2 of 2 hosts cannot be reached; nothing was started\n").says(why);

@@ -3,6 +3,7 @@
 use crate::bed::Bed;
 use crate::case::Done;
 use crate::place;
+use crate::python::{client, with_client};
 
 /// A script on the login host.
 pub(crate) fn done(bed: &Bed, user: &str, script: &str) -> Done {
@@ -222,6 +223,48 @@ fn command_on_each_host_has_its_results_in_slot_order() {
     assert_eq!(results[2]["output"], "x\n");
     done.says("0: err 0\n1: err 1\n2: err 2\n");
     done.says("node0: exit 3\nnode1: exit 3\n");
+    bed.down();
+}
+
+#[test]
+fn function_of_python_runs_on_each_host_and_its_result_comes_back() {
+    let Some(client) = client() else { return };
+    let Some(bed) = Bed::up(2) else { return };
+    let script = "printf 'node[0-1] slice=a id=0 devices=4\\n' >hosts; \"$RL\" pool up p -f hosts; expect $? 0 up\n\
+        PATH=${RL%/*}:$PATH /usr/bin/python3 \"$SCRIPT\"; expect $? 0 python; \"$RL\" pool down p; expect $? 0 down";
+    let plan = bed.plan("root", "login", ["sh", "-c", &format!("{TOOLS}\n{script}")]);
+    let done = with_client(plan, &client).env("SCRIPT", place::root().join("tests/groups/pool.py")).start().code(0);
+    let shown = "node0: pair for me\nnode1: pair for me\n\
+        ('node0', True, True, {'left': 'node0', 'right': 2})\n('node1', True, True, {'left': 'node1', 'right': 2})\n\
+        {'a': {'node0': '0', 'node1': '1'}}\n\
+        node1: KeyError: 'no such key' {'node0': 5} KeyError\n\
+        node1: the function returned no result: its process exited with code 3 {'node0': 4} Error('t\n\
+        node1: the function returned no result: its process was killed by SIGKILL {'node0': 4} Error('t\n";
+    assert!(done.out().starts_with(shown), "{}{}", done.out(), done.err());
+    let refused: Vec<String> = done.out().lines().skip(8).map(str::to_owned).collect();
+    assert!(refused[0].starts_with("Refused error: there is no pool q"), "{refused:?}");
+    assert!(refused[1].starts_with("ValueError the arguments of "), "{refused:?}");
+    bed.down();
+}
+
+/// A program that spawns others has the hosts of its job. With `--lead` these are all hosts of the pool.
+#[test]
+fn program_that_leads_spawns_on_all_hosts_of_the_pool_and_a_note_names_the_option_to_others() {
+    let Some(client) = client() else { return };
+    let Some(bed) = Bed::up(2) else { return };
+    let spawn = "import rlaunch; print(*rlaunch.spawn([{\"argv\": [\"sleep\", \"0.5\"], \"ranks\": 3}]).hosts)";
+    let script = format!(
+        "\"$RL\" pool up p -H node[0-1]:2; expect $? 0 up\n\
+        \"$RL\" --pool p -n 1 --lead /usr/bin/python3 -c '{spawn}'; expect $? 0 lead\n\
+        \"$RL\" --pool p --wait -n 1 /usr/bin/python3 -c '{spawn}'; expect $? 0 alone\n\
+        \"$RL\" pool down p; expect $? 0 down"
+    );
+    let plan = bed.plan("root", "login", ["sh", "-c", &format!("{TOOLS}\n{script}")]);
+    let done = with_client(plan, &client).start().code(0);
+    assert_eq!(done.out(), "node0 node1 node1\nnode0 node0 node0\n", "{}", done.err());
+    let note =
+        "has more ranks than there are free slots: ranks share processors\n  try     --lead, with which all hosts";
+    assert_eq!(done.err().matches(note).count(), 1, "{}", done.err());
     bed.down();
 }
 

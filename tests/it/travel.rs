@@ -106,3 +106,12 @@ fn rank_0_is_found_where_ssh_has_found_it_or_at_its_interface() {
     done.says("one of these: eth0\n");
     bed.down();
 }
+
+#[test]
+fn script_that_only_this_host_has_is_named_with_the_host_that_lacks_it() {
+    let Some(bed) = Bed::up(1) else { return };
+    let script = "cd /tmp; echo 'print(1)' >here.py; \"$RL\" -H node0 -n 1 /usr/bin/python3 here.py; code=$?; rm here.py; exit $code";
+    let done = bed.plan("root", "login", ["sh", "-c", script]).start().code(2);
+    done.says("  try      a copy of here.py on node0, or a directory that all hosts share: here.py is only here\n");
+    bed.down();
+}

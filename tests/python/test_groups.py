@@ -226,7 +226,7 @@ class Programs(unittest.TestCase):
 
     def paths(self, controller, directory, **env):
         """Where a controller and its worker look for modules."""
-        code = "import json, os, sys; from rlaunch.groups import _start; print(json.dumps([sys.path, _start._program('m.C', '', None, '')]))"
+        code = "import json, os, sys; from rlaunch.groups import _start; print(json.dumps([sys.path, _start.program('m.C', '', None, '')]))"
         if controller is not None:
             with open(controller, "w", encoding="utf-8") as file:
                 file.write("import sys; sys.path.insert(0, '/first'); sys.path.append('/last')\n" + code)
@@ -254,7 +254,7 @@ class Programs(unittest.TestCase):
 
     def test_another_pythonpath_or_interpreter_has_its_own_library(self):
         with unittest.mock.patch.object(sys, "path", ["/script", "/old", *sys.path[1:]]):
-            words = _start._program("m.C", "/main", ["nsys", "profile", "python4"], "/old")
+            words = _start.program("m.C", "/main", ["nsys", "profile", "python4"], "/old")
         self.assertEqual(words[:4], ["nsys", "profile", "python4", "-c"])
         self.assertEqual((words[5:8], words[-1]), (["m.C", "/main", "/script"], ""))
         self.assertNotIn("/old", words)

@@ -77,7 +77,7 @@ pub enum Edge {
         /// To the launcher.
         output: OwnedFd,
     },
-    /// One of these, after the handshake.
+    /// A sealed edge: its messages are encrypted after the handshake.
     Sealed(Box<Self>, Box<Seal>),
 }
 

@@ -38,7 +38,7 @@ impl Restarts {
     /// The default of the first pause.
     pub const DELAY: Span = Span::from_secs(1);
 
-    /// So many restarts after failures, and the default of those after preemptions.
+    /// Restarts of which at most `most` follow failures. The limit of restarts after preemptions is its default.
     #[must_use]
     pub const fn of(most: u32, delay: Span) -> Self {
         Self { most, delay, preempt: if most > 0 { MOST_PREEMPT } else { 0 }, give_up_after: GIVE_UP_AFTER }

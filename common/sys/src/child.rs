@@ -8,9 +8,10 @@ use crate::pidfd::How;
 use crate::spawn::Strings;
 use crate::ssh_reaper::{ReaperSlot, SshReaper};
 use crate::tty::Lent;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -150,12 +151,20 @@ pub(crate) fn begin(
     if plan.errno != 0 {
         drop(ward);
         crate::pidfd::reap(&pidfd);
-        return Err(io::Error::from_raw_os_error(plan.errno));
+        return Err(io::Error::from_raw_os_error(explained(plan.errno, words.get(0).unwrap_or_default())));
     }
     if let Stand::Before(Some(lent)) = stand {
         lent.to = pid;
     }
     Ok(Child { pid, pidfd, ward })
+}
+
+/// execvp(3) also reports EACCES if it may not search a directory of PATH. A program that is in no other directory does not exist.
+fn explained(errno: i32, program: &[u8]) -> i32 {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = || std::env::split_paths(&path).any(|dir| dir.join(OsStr::from_bytes(program)).exists());
+    let is_hidden = errno == libc::EACCES && !program.contains(&b'/') && !is_there();
+    if is_hidden { libc::ENOENT } else { errno }
 }
 
 impl Child {

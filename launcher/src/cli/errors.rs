@@ -158,6 +158,14 @@ impl CliError {
         Self::Unknown { option: option.clone(), nearest: meant, help: table.help }
     }
 
+    /// These errors, of which there is at least one.
+    pub(super) fn all(mut errors: Vec<Self>) -> Self {
+        match errors.len() {
+            1 => errors.remove(0),
+            _ => Self::Several(errors),
+        }
+    }
+
     /// A letter or a word with its number, as `-np4`.
     pub(super) fn joined(word: &OsBytes, apart: String) -> Self {
         Self::Unknown { option: word.clone(), nearest: Some(apart), help: "" }

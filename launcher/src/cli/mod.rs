@@ -211,6 +211,8 @@ pub(crate) struct Presentation {
     pub(crate) cleans: bool,
     /// `rlaunch map` without a program.
     pub(crate) is_bare_map: bool,
+    /// With `--lead` the job would have more hosts.
+    pub(crate) lead_has_more: bool,
     /// Other launchers' options that ask for what happens anyway.
     pub(crate) same: Vec<OsBytes>,
     /// Programs that Python runs, in words.
@@ -285,24 +287,9 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>, read: Read<'_>) -> Res
     if !long_form && !map {
         refuse_late_command(parts.first(), env)?;
     }
-    let asked = parts.iter().flat_map(|part| &part.given).find_map(|given| match given.row.id {
-        Id::Help(opt) => Some((opt, given.spelled.as_slice() == b"-h")),
-        Id::Run(_)
-        | Id::Place(_)
-        | Id::Env(_)
-        | Id::Output(_)
-        | Id::Faults(_)
-        | Id::Reach(_)
-        | Id::Store(_)
-        | Id::Rounds(_)
-        | Id::Hooks(_)
-        | Id::Devices(_)
-        | Id::Torch(_)
-        | Id::Hosts(_)
-        | Id::Ask(_)
-        | Id::Assign(_)
-        | Id::Pool(_)
-        | Id::Report(_) => None,
+    let asked = parts.iter().flat_map(|part| &part.given).find_map(|given| {
+        let Id::Help(opt) = given.row.id else { return None };
+        Some((opt, given.spelled.as_slice() == b"-h"))
     });
     let is_loud = parts.iter().flat_map(|part| &part.given).any(is_verbose);
     match asked {
@@ -411,6 +398,7 @@ fn programs(words: Vec<OsBytes>, long_form: bool, read: Read<'_>) -> Result<Vec<
                 let mut next = scan::split(words.into_iter())?;
                 next.given.splice(0..0, part.given.drain(..));
                 next.same.append(&mut part.same);
+                next.refused.append(&mut part.refused);
                 parts.push(next);
             }
             break;
@@ -611,6 +599,7 @@ impl Wide {
                 nested: hooks.nested,
                 cleans: false,
                 is_bare_map: false,
+                lead_has_more: false,
                 events: output.events,
                 same,
                 interpreted: Vec::new(),
@@ -664,8 +653,12 @@ impl Own {
     }
 }
 
-fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
-    contradictions::check(&parts)?;
+fn collect(mut parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
+    let mut refused: Vec<CliError> = parts.iter_mut().flat_map(|part| part.refused.drain(..)).collect();
+    if let Err(error) = contradictions::check(&parts) {
+        refused.push(error);
+        return Err(CliError::all(refused));
+    }
     let is_counted = contradictions::per_resource(&parts).is_some();
     let named = parts.iter().flat_map(|part| &part.given).any(scan::Given::names_hosts);
     let (mut programs, mut shared): (Vec<Program>, Vec<Export>) = (Vec::new(), Vec::new());
@@ -682,10 +675,15 @@ fn collect(parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError> {
         same.extend(part.same);
         let mut options = Own::default();
         for given in part.given.into_iter().chain(variables_given) {
-            if !first && !is_own(given.row.id) {
-                return Err(CliError::WholeJob { option: given.spelled });
-            }
-            options.take(given, &mut wide)?;
+            let taken = if first || is_own(given.row.id) {
+                options.take(given, &mut wide)
+            } else {
+                Err(CliError::WholeJob { option: given.spelled })
+            };
+            refused.extend(taken.err());
+        }
+        if !refused.is_empty() {
+            return Err(CliError::all(refused));
         }
         let Own { what, variables, place: mut own, mut python } = options;
         if first && !named {

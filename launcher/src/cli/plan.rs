@@ -12,7 +12,7 @@ use rlaunch_core::interpreter;
 use rlaunch_core::logs::Logs;
 use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::Placement;
+use rlaunch_core::place::{Note, Placement};
 use rlaunch_core::restarts::Restarts;
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role, StdinPlan};
 use rlaunch_core::template;
@@ -66,6 +66,8 @@ impl Run {
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let master_store = self.holder(&placement, &caller, site)?;
         self.hold_stores(&mut placement, &caller, site)?;
+        let is_unused = placement.notes.iter().any(|note| matches!(note, Note::Unused(_)));
+        self.presentation.lead_has_more = is_unused || self.has_part_of_pool();
         let (lead, jax, is_optional) = (self.lead(), self.is_jax(&placement, site), self.needs_no_tpu(&caller, site));
         let (rounds, gpus) = (self.rounds(&placement, &caller, site)?, self.gpus(jax));
         let (discover, slices) = (self.whole.slices.discover(), self.slice_plan(&placement)?);

@@ -51,8 +51,8 @@ pub(super) const fn same(names: &'static [&'static str], same: Same, hint: Optio
 
 /// Words that users may try, and our own for them.
 static MEANT: &[(&[&str], &str)] = &[
-    (&["nprocs", "num-procs", "procs", "num-proc", "ranks", "nranks", "num-ranks", "processes"], "--np"),
-    (&["nproc"], "--nproc-per-node N, the ranks of each host   or   -n N, all ranks"),
+    (&["num-procs", "procs", "num-proc", "ranks", "nranks", "num-ranks", "processes"], "--np"),
+    (&["nproc", "nprocs"], "--nproc-per-node N, the ranks of each host   or   -n N, all ranks"),
     (&["cwd", "workdir", "work-dir", "workingdir", "working-dir", "dir"], "--wdir"),
     (&["time-limit", "walltime"], "--timeout"),
     (&["restart", "restarts", "retries", "retry"], "--max-restarts"),

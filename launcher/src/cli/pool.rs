@@ -520,6 +520,9 @@ impl Run {
         if let Some(nodes) = self.whole.nnodes {
             return Need::Hosts(nodes.max);
         }
+        if self.lead().is_some() {
+            return Need::All;
+        }
         let counts: Option<Vec<u32>> = self.programs.iter().map(|program| program.n).collect();
         let Some(ranks) = counts.map(|counts| counts.iter().copied().fold(0, u32::saturating_add)) else {
             return Need::All;
@@ -532,6 +535,11 @@ impl Run {
             },
             _ => Need::Ranks(ranks),
         }
+    }
+
+    /// Whether the pool may have more hosts than it gives this job.
+    pub(super) fn has_part_of_pool(&self) -> bool {
+        self.reach.pool.pool.is_some() && matches!(self.need(), Need::Ranks(_))
     }
 
     /// The job has these hosts, each with the control socket of its connection; empty: it has none.
@@ -651,6 +659,8 @@ mod tests {
         assert_eq!(need("--slices 2,4"), Need::Slices(vec![2, 4]));
         assert_eq!(need("--slices 2,4 --spare-slices 1"), Need::Slices(vec![3, 5]));
         assert_eq!(need("-n 2 a : -n 3"), Need::Ranks(5));
+        assert_eq!(need("-n 1 --lead"), Need::All, "all hosts are hosts of such a job");
+        assert_eq!(need("-n 1 --lead --nnodes 2"), Need::Hosts(2));
     }
 
     #[test]

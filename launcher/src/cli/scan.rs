@@ -37,6 +37,8 @@ pub(super) struct Words {
     pub(super) same: Vec<OsBytes>,
     /// The program came after `--`.
     pub(super) after_dashes: bool,
+    /// Options of other launchers that ask for what rlaunch does not do.
+    pub(super) refused: Vec<CliError>,
 }
 
 /// Splits a command line. The first word that is no option, nor an option's value, is the program.
@@ -68,12 +70,11 @@ fn skip_value(has_value: bool, rest: &mut IntoIter<OsBytes>) {
 
 impl Words {
     const fn of(table: &'static Table) -> Self {
-        Self { table, given: Vec::new(), argv: Vec::new(), same: Vec::new(), after_dashes: false }
+        Self { table, given: Vec::new(), argv: Vec::new(), same: Vec::new(), after_dashes: false, refused: Vec::new() }
     }
 
     /// `program`: the first word that is none of ours ends them.
     fn read(mut self, mut rest: IntoIter<OsBytes>, program: bool) -> Result<Self, CliError> {
-        let mut refused = Vec::new();
         while let Some(word) = rest.next() {
             let has_value = word.contains(&b'=');
             let taken = match word.as_slice() {
@@ -95,23 +96,19 @@ impl Words {
             };
             match taken {
                 Ok(()) => {}
-                // All such options of a line are worth one answer.
+                // All such options of a line are worth one answer, with wrong values of others.
                 Err(error @ (CliError::NotYet { .. } | CliError::AmbiguousN { .. })) => {
                     skip_value(has_value, &mut rest);
-                    refused.push(error);
+                    self.refused.push(error);
                 }
                 Err(error) => {
-                    refused.push(error);
-                    break;
+                    self.refused.push(error);
+                    return Err(CliError::all(self.refused));
                 }
             }
         }
         self.argv.extend(rest);
-        match refused.len() {
-            0 => Ok(self),
-            1 => refused.pop().map_or(Ok(self), Err),
-            _ => Err(CliError::Several(refused)),
-        }
+        if program || self.refused.is_empty() { Ok(self) } else { Err(CliError::all(self.refused)) }
     }
 
     /// The error for an option that is not in the table.

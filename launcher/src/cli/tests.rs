@@ -491,6 +491,20 @@ fn plan(line: &str) -> super::Plan {
 }
 
 #[test]
+fn job_that_would_have_more_hosts_with_lead_is_known() {
+    let has_more = |line: &str| plan(line).presentation.lead_has_more;
+    let lines = [
+        "-n 1 -H b,c a",
+        "--pool p -n 1 a",
+        "-n 1 --lead -H b,c a",
+        "-n 2 -H b,c a",
+        "-n 1 a",
+        "--pool p --lead -n 1 a",
+    ];
+    assert_eq!(lines.map(has_more), [true, true, false, false, false, false]);
+}
+
+#[test]
 fn a_plan_is_the_job_that_was_asked_for() {
     let plan = plan("-n 3 -x RANK -x GONE -l --wdir w a b");
     assert_eq!((plan.job.world_size(), plan.job.apps.len()), (3, 1));

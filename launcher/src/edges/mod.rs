@@ -132,7 +132,7 @@ impl Edges {
         let mut output = Output::new(job, files, &bell);
         let local = job.placement.nodes.iter().position(|node| node.local);
         let local = local.and_then(|n| u32::try_from(n).ok()).map(NodeId::new);
-        let progress = setup.remote.is_some().then(|| progress(setup.plan)).flatten();
+        let progress = progress(setup.plan, setup.remote.is_some());
         let remote =
             setup.remote.map_or_else(Remote::none, |(plans, setting)| Remote::new(plans, setting, *setup.origin));
         let credit = output.first_grants();
@@ -147,7 +147,7 @@ impl Edges {
         let shows_stderr =
             matches!(presentation.files, [_, None]) && job.apps.iter().all(|app| app.base.logs.is_none());
         let log_view = LogView::new(short, tone(presentation.verbosity), rlaunch_sys::tty::is_terminal(2))
-            .of_clean(presentation.cleans)
+            .of_job(presentation.cleans, presentation.lead_has_more)
             .of_streams(shows_stderr, job.lead);
         let nested = presentation.nested.then(|| Nested::new(std::process::id(), &names.0));
         Ok(Self {
@@ -502,7 +502,7 @@ impl Edges {
             }
         }
         if let Some(progress) = &mut self.progress {
-            progress.record(&record.what);
+            progress.record(&record.what, now());
         }
         self.hooks.heard(record);
         self.pool.hear(&record.what);
@@ -557,8 +557,8 @@ impl Edges {
     }
 }
 
-/// The display of a launch's progress on other hosts, if there is one: not beside ssh's questions, nor among diagnostics.
-fn progress(plan: &Plan) -> Option<Progress> {
+/// The display of progress, if there is one: not beside ssh's questions, nor among diagnostics.
+fn progress(plan: &Plan, is_remote: bool) -> Option<Progress> {
     let Presentation { verbosity, .. } = &plan.presentation;
     if *verbosity == Verbosity::Quiet || plan.reach.prompt {
         return None;
@@ -567,7 +567,7 @@ fn progress(plan: &Plan) -> Option<Progress> {
     let traced = tracing::enabled!(tracing::Level::ERROR);
     let columns = rlaunch_sys::tty::columns(2).filter(|_| !dumb && !traced);
     let onto = columns.map_or(Onto::Lines, |columns| Onto::Terminal(columns.into()));
-    let known = plan.job.placement.nodes.iter().filter(|node| !node.is_unknown());
+    let known = plan.job.placement.nodes.iter().filter(|node| is_remote && !node.is_unknown());
     let names = known.map(|node| node.host.name.clone());
     Some(Progress::new(names, onto, now()))
 }

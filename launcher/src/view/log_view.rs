@@ -112,9 +112,9 @@ impl LogView {
         short.get_mut(node.index()).into_iter().for_each(|known| *known = name.into());
     }
 
-    /// For `rlaunch clean`, or for a job.
-    pub(crate) const fn of_clean(mut self, cleans: bool) -> Self {
-        self.reported.cleans = cleans;
+    /// For `rlaunch clean`, or for a job; whether that would have more hosts with `--lead`.
+    pub(crate) const fn of_job(mut self, cleans: bool, lead_has_more: bool) -> Self {
+        (self.reported.cleans, self.reported.lead_has_more) = (cleans, lead_has_more);
         self
     }
 

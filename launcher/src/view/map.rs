@@ -320,6 +320,7 @@ const USUAL: u32 = 4;
 pub(crate) const fn is_news(note: &Note) -> bool {
     match note {
         Note::Oversubscribed { ranks, slots, processors: true, .. } => *ranks > slots.saturating_mul(USUAL),
+        Note::Unused(_) => false,
         Note::Oversubscribed { processors: false, .. }
         | Note::OneRank(_)
         | Note::OnePerHost { .. }
@@ -338,6 +339,7 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
         Note::OneRank(app) if programs > 1 => {
             format!("rlaunch: no -n given for program {}: starting 1 rank of it\n", u64::from(app.get()) + 1)
         }
+        Note::Unused(hosts) => format!("rlaunch: no ranks on {}\n", phrases::count((*hosts).into(), "host")),
         Note::OneRank(_) => "rlaunch: no -n given: starting 1 rank\n".into(),
         Note::PassedOn(_, n) => format!(
             "rlaunch: -n {n} stands after the program, which gets it as an argument\n  try     rlaunch -n {n} PROGRAM, if it is the number of ranks\n"

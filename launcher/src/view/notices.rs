@@ -46,6 +46,8 @@ pub(super) struct Reported {
     crowded: bool,
     /// Processes that ranks had left running were named: those of other hosts are much the same.
     left_ended: bool,
+    /// The job would have more hosts with `--lead`.
+    pub(super) lead_has_more: bool,
     /// The user has asked for files to be removed (`rlaunch clean`).
     pub(super) cleans: bool,
 }
@@ -274,6 +276,9 @@ const CONTINUE: &str = "the others continue (--on-failure continue)";
 /// The same in a job that another program leads.
 const LED: &str = "the others continue (--lead)";
 
+/// The option that gives a spawned world more slots.
+const LEAD: &str = "\n  try     --lead, with which all hosts of -H, the pool or the allocation are hosts of the job";
+
 const NOT_CLEAR: &str = "some processes of the ranks cannot be killed; the ranks are not started again";
 
 fn port_unreserved(port: u16) -> String {
@@ -311,7 +316,8 @@ fn store_unused(at: &OsBytes, port: Option<u16>) -> String {
 /// Ranks of a world that was started meanwhile have no slots of their own. A program may start many such worlds.
 pub(super) fn crowded(line: &WorldLine, reported: &mut Reported) -> Option<Line> {
     let is_first = line.is_crowded && !std::mem::replace(&mut reported.crowded, true);
-    let text = || format!("{} has more ranks than there are free slots: ranks share processors", line.group);
+    let hint = if reported.lead_has_more { LEAD } else { "" };
+    let text = || format!("{} has more ranks than there are free slots: ranks share processors{hint}", line.group);
     is_first.then(|| (Tone::Normal, text()))
 }
 

@@ -2,6 +2,7 @@
 
 use rlaunch_core::events::Cause;
 use rlaunch_core::id::Rank;
+use rlaunch_core::master_store::{self, Program};
 use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::Report;
@@ -27,6 +28,8 @@ pub(crate) struct Around {
     pub(crate) known: Option<String>,
     /// The interpreter that a script names in its first line, with the line end that is part of it.
     pub(crate) interpreter: Option<OsBytes>,
+    /// A script that is on this host, and that Python did not find on the host of the rank.
+    pub(crate) script: Option<OsBytes>,
     /// The option of a working directory that cannot be entered.
     pub(crate) wdir: &'static str,
     /// The standard error of the rank that failed stands above the report.
@@ -46,8 +49,19 @@ pub(crate) fn look(report: &Report) -> Around {
             let named = std::env::var_os("RLAUNCH_WDIR").is_some_and(|dir| dir.as_bytes() == path.as_slice());
             Around { wdir: if named { "RLAUNCH_WDIR (environment)" } else { "--wdir" }, ..Around::default() }
         }
+        Some(Cause::Rank { rank, .. }) => Around { script: script(report, *rank), ..Around::default() },
         Some(_) | None => Around::default(),
     }
+}
+
+/// The script of a rank on another host, if it exists here and Python did not find it there.
+fn script(report: &Report, rank: Rank) -> Option<OsBytes> {
+    const WORDS: [&[u8]; 2] = [b"can't open file ", b"[Errno 2]"];
+    let Program::Script(path) = master_store::program(&report.app(rank)?.argv) else { return None };
+    let tail = &report.facts.get(&rank)?.tail;
+    let was_missing = WORDS.iter().all(|words| tail.windows(words.len()).any(|part| part == *words));
+    let is_here = || start_dir(report, rank).join(OsStr::from_bytes(path)).is_file();
+    (was_missing && is_here()).then(|| path.into())
 }
 
 fn start_dir(report: &Report, rank: Rank) -> PathBuf {

@@ -1,11 +1,12 @@
 //! How far a launch on other hosts is: one line that is drawn anew on a terminal, a line every ten seconds elsewhere. Launches of less
-//! than a second show nothing.
+//! than a second show nothing. For the ranks of a world that is started while the job runs, it is always a line every ten seconds: output of
+//! other ranks would go through a drawn one.
 
 use super::phrases;
 use rlaunch_core::bootstrap::Stage;
 use rlaunch_core::events::What;
 use rlaunch_core::hostlist::fold;
-use rlaunch_core::id::NodeId;
+use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::time::{Mono, Span};
 use std::collections::BTreeMap;
 
@@ -65,6 +66,16 @@ impl At {
     }
 }
 
+/// The last world that was started while the job runs.
+#[derive(Debug)]
+struct World {
+    group: String,
+    /// Its first rank, by the number in the job.
+    first: Rank,
+    ranks: u32,
+    started: u32,
+}
+
 /// A launch on several hosts.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -77,6 +88,7 @@ pub(crate) struct Progress {
     next: Option<Mono>,
     /// A line stands on the terminal.
     drawn: bool,
+    world: Option<World>,
 }
 
 impl Progress {
@@ -86,7 +98,8 @@ impl Progress {
             Onto::Lines => LINES,
         };
         let hosts: Vec<_> = hosts.into_iter().map(|name| (name, At::Queued)).collect();
-        Self { open: hosts.len(), hosts, onto, began: now, next: Some(now + first), drawn: false }
+        let next = (!hosts.is_empty()).then(|| now + first);
+        Self { open: hosts.len(), hosts, onto, began: now, next, drawn: false, world: None }
     }
 
     /// Takes the stage of a host from the bootstrap.
@@ -101,14 +114,27 @@ impl Progress {
     }
 
     /// Takes a record of the event log.
-    pub(crate) fn record(&mut self, what: &What) {
+    pub(crate) fn record(&mut self, what: &What, now: Mono) {
         match what {
+            What::WorldStart(line) => {
+                let ranks = line.apps.iter().fold(0_u32, |sum, app| sum.saturating_add(app.procs));
+                self.world = Some(World { group: line.group.to_string(), first: line.first, ranks, started: 0 });
+                (self.began, self.next) = (now, Some(now + LINES));
+            }
+            What::RankStarted { rank, .. } if let Some(world) = &mut self.world => {
+                world.started += u32::from(*rank >= world.first);
+                if world.started >= world.ranks {
+                    self.next = None;
+                }
+            }
             What::HostReady { node, .. } => self.set(*node, At::Ready),
             What::HostFailed { node, .. } | What::HostRefused { node, .. } | What::HostLost { node, .. } => {
                 self.set(*node, At::Failed);
             }
             // Ranks run, or never will.
-            What::RankStarted { .. } | What::Ending { .. } | What::JobEnd { .. } => self.next = None,
+            What::RankStarted { .. } | What::RankFailed { .. } | What::Ending { .. } | What::JobEnd { .. } => {
+                self.next = None
+            }
             _ => {}
         }
     }
@@ -134,14 +160,15 @@ impl Progress {
         if now < at {
             return None;
         }
-        let pause = if matches!(self.onto, Onto::Terminal(_)) { FRAME } else { LINES };
+        let is_drawn = matches!(self.onto, Onto::Terminal(_)) && self.world.is_none();
+        let pause = if is_drawn { FRAME } else { LINES };
         self.next = Some(now + pause);
         free.then(|| match self.onto {
-            Onto::Terminal(columns) => {
+            Onto::Terminal(columns) if self.world.is_none() => {
                 self.drawn = true;
                 format!("{WIPE}{}", self.drawing(now, columns))
             }
-            Onto::Lines => self.line(now),
+            Onto::Terminal(_) | Onto::Lines => self.line(now),
         })
     }
 
@@ -196,6 +223,10 @@ impl Progress {
     }
 
     fn line(&self, now: Mono) -> String {
+        if let Some(World { group, ranks, started, .. }) = &self.world {
+            let (all, after) = (phrases::count((*ranks).into(), "rank"), phrases::wait(now.since(self.began)));
+            return format!("rlaunch: {started} of {all} of group {group} started after {after}\n");
+        }
         let counts = self.counts();
         let ready = counts.get(&At::Ready).copied().unwrap_or(0);
         let rest: Vec<String> = counts
@@ -212,7 +243,11 @@ impl Progress {
 mod tests {
     use super::*;
     use rlaunch_core::bootstrap::Place;
+    use rlaunch_core::events::{AppLine, WorldLine};
+    use rlaunch_core::id::WorldId;
     use rlaunch_core::job::HostFailure;
+    use rlaunch_core::os_bytes::OsBytes;
+    use rlaunch_core::os_strings::OsStrings;
 
     fn at(ms: u64) -> Mono {
         Mono::from_nanos(ms * 1_000_000)
@@ -223,14 +258,25 @@ mod tests {
         progress.stage(NodeId::new(0), Stage::Connecting);
         progress.stage(NodeId::new(1), Stage::Sending(Place::Cache));
         for node in [2, 5].map(NodeId::new) {
-            progress.record(&What::HostFailed { node, why: HostFailure::default() });
+            progress.record(&What::HostFailed { node, why: HostFailure::default() }, at(0));
         }
         progress
     }
 
+    fn started(rank: u32) -> What {
+        What::RankStarted {
+            rank: Rank::new(rank),
+            node: NodeId::new(0),
+            local_rank: rlaunch_core::id::LocalRank::new(0),
+            group: None,
+            pid: 1,
+            at: Span::ZERO,
+        }
+    }
+
     fn fails(progress: &mut Progress, nodes: impl IntoIterator<Item = u32>) {
         for node in nodes.into_iter().map(NodeId::new) {
-            progress.record(&What::HostFailed { node, why: HostFailure::default() });
+            progress.record(&What::HostFailed { node, why: HostFailure::default() }, at(0));
         }
     }
 
@@ -284,22 +330,42 @@ mod tests {
 
     #[test]
     fn a_job_that_begins_or_ends_has_no_progress_any_more() {
-        let what = [
-            What::OutputEnd { lost: 0, broken: 0 },
-            What::RankStarted {
-                rank: rlaunch_core::id::Rank::new(0),
-                node: NodeId::new(0),
-                local_rank: rlaunch_core::id::LocalRank::new(0),
-                group: None,
-                pid: 1,
-                at: Span::ZERO,
-            },
-        ];
+        let what = [What::OutputEnd { lost: 0, broken: 0 }, started(0)];
         let over = what.map(|what| {
             let mut progress = launch(Onto::Lines);
-            progress.record(&what);
+            progress.record(&what, at(0));
             progress.deadline().is_none()
         });
         assert_eq!(over, [false, true]);
+    }
+    #[test]
+    fn ranks_of_a_world_that_start_slowly_are_counted_every_ten_seconds() {
+        for onto in [Onto::Lines, Onto::Terminal(80)] {
+            let mut progress = Progress::new([], onto, at(0));
+            assert_eq!((progress.deadline(), progress.poll(at(20_000), true)), (None, None), "a job on this host");
+            let app = AppLine {
+                procs: 2,
+                group: OsBytes::default(),
+                argv: OsStrings::default(),
+                wdir: None,
+                bytes: 0,
+                longest: 0,
+            };
+            let line = WorldLine {
+                world: WorldId::new(1),
+                group: "gen".into(),
+                first: Rank::new(1),
+                apps: vec![app; 2],
+                asker: None,
+                is_crowded: false,
+            };
+            progress.record(&What::WorldStart(Box::new(line)), at(30_000));
+            [0, 1].into_iter().for_each(|rank| progress.record(&started(rank), at(30_001)));
+            assert_eq!((progress.poll(at(39_999), true), progress.deadline()), (None, Some(at(40_000))));
+            let line = "rlaunch: 1 of 4 ranks of group gen started after 10s\n";
+            assert_eq!(progress.poll(at(40_000), true).as_deref(), Some(line));
+            (2..5).for_each(|rank| progress.record(&started(rank), at(40_001)));
+            assert_eq!((progress.deadline(), progress.poll(at(50_000), true)), (None, None));
+        }
     }
 }

@@ -251,6 +251,13 @@ fn failure(report: &Report, end: &End, (rank, status): (Rank, Status), around: &
         block
             .field("try", "--bind-to none, if numactl chooses the CPUs: it takes only those that the rank is bound to");
     }
+    if let Some(script) = &around.script {
+        let there = line.map(|line| host(report, line.node)).unwrap_or_default();
+        block.field(
+            "try",
+            &format!("a copy of {0} on {there}, or a directory that all hosts share: {0} is only here", quoted(script)),
+        );
+    }
     tries(&mut block, report, (rank, status), facts.oom_limit.is_some(), store);
     block.exit(end.exit);
     block.text

@@ -166,6 +166,7 @@ fn strictly(request: &Request, placement: &Placement) {
     let noted = placement.notes.iter().find_map(|note| match note {
         Note::Oversubscribed { others, .. } => Some(*others as usize + 1),
         Note::OneRank(_)
+        | Note::Unused(_)
         | Note::OnePerHost { .. }
         | Note::NoHosts { .. }
         | Note::Undiscovered(_)

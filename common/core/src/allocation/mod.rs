@@ -75,7 +75,7 @@ pub enum TaskOrder {
     /// Host by host.
     #[default]
     Block,
-    /// So many on each host in turn.
+    /// This number of tasks on each host in turn.
     Plane(u32),
     /// The host of each.
     Listed(Vec<String>),

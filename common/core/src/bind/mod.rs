@@ -48,7 +48,7 @@ pub enum CpuList {
         /// Its cores.
         cores: Vec<u32>,
     },
-    /// So many cores after those of the ranks before it.
+    /// This number of cores, after the cores of the ranks before it.
     Next(u32),
 }
 

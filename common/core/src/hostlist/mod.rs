@@ -97,7 +97,7 @@ pub struct Entry {
     pub slots: Option<u32>,
     /// How often it was named.
     pub named: u32,
-    /// Where among the names of the list it was named, for `--map-by seq`; empty: once, in the order of the entries.
+    /// The places of the host in the list of names, for `--map-by seq`; empty: it was named once, in the order of the entries.
     pub turns: Vec<usize>,
     /// How many ranks it never gets more than.
     pub max_slots: Option<u32>,

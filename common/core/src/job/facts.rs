@@ -118,7 +118,7 @@ impl JobFacts {
         self.placement.nodes.get(node.index()).map(|node| OsBytes::from(node.host.name.as_str())).unwrap_or_default()
     }
 
-    /// Ranks run on other hosts than the launcher's own. One of these may be lost for a while before that is known.
+    /// Ranks run on other hosts than the launcher's own. Such a host may be lost for a while before that is known.
     pub(super) fn has_other_hosts(&self) -> bool {
         self.placement.used().any(|node| !self.hosts.is_local(node))
     }

@@ -266,6 +266,8 @@ pub enum Note {
         /// Their names.
         settings: String,
     },
+    /// Named hosts without ranks, which are no hosts of the job: their number.
+    Unused(u32),
     /// A host has more ranks than slots.
     Oversubscribed {
         /// The first such host.
@@ -377,6 +379,8 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
     if let Some(wanted) = request.min_hosts.filter(|wanted| used.len() < *wanted as usize) {
         return Err(PlaceError::TooFewUsed { wanted, used: u32::try_from(used.len()).unwrap_or(u32::MAX) });
     }
+    let unused = hosts.count().saturating_sub(u32::try_from(used.len()).unwrap_or(u32::MAX));
+    notes.extend((unused > 0).then_some(Note::Unused(unused)));
     notes.extend(hosts.oversubscribed());
     if let (true, Some(Note::Oversubscribed { host, ranks, slots, processors, .. })) = (request.strict, notes.last()) {
         let (ranks, slots, processors) = (*ranks, *slots, *processors);

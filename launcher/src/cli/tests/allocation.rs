@@ -70,7 +70,8 @@ fn slots_that_other_jobs_have_are_left_to_them() {
         });
         let placement = placement.map_err(|error| error.render()).unwrap();
         let hosts: Vec<_> = placement.nodes.iter().map(|node| format!("{}:{}", node.host, node.ranks)).collect();
-        let notes: String = placement.notes.iter().map(|note| map::note(note, 1)).collect();
+        let notes: String =
+            placement.notes.iter().filter(|note| map::is_news(note)).map(|note| map::note(note, 1)).collect();
         format!("{} {notes}", hosts.join(" "))
     };
     assert_eq!(shown("-n 3 a"), "node0:1 node1:1 node2:1 ");

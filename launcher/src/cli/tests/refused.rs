@@ -190,6 +190,7 @@ pub(super) const LINES: &[&str] = &[
     "--events= ./train",
     "--gres=gpu:4 -A acct --mem=10G --exclusive ./train --qos x",
     "--exclusive ./train --mem 4",
+    "-n four --mem 4 --grace never ./train",
     "-N 1 --qos=x ./train",
     "-l4 ./train",
     "--nproces 4 ./train",

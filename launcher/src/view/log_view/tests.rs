@@ -555,9 +555,11 @@ fn rank_that_ended_in_the_middle_of_mpi_is_named_once_for_each_start() {
 }
 
 #[test]
-fn worlds_without_free_slots_are_named_once() {
+fn worlds_without_free_slots_are_named_once_and_with_the_option_that_gives_more() {
+    let mut view = log_view(Tone::Normal).of_job(false, true);
+    assert!(view.text(&record(crowded_world()), By::Sender).contains("\n  try     --lead, with which all hosts"));
     let mut view = log_view(Tone::Normal);
     let text = [crowded_world(), crowded_world()].map(|what| view.text(&record(what), By::Sender));
-    assert!(text[0].contains(" has more ranks than there are free slots: ranks share processors"), "{text:?}");
+    assert!(text[0].ends_with(" has more ranks than there are free slots: ranks share processors\n"), "{text:?}");
     assert_eq!(text[1], "");
 }

@@ -146,7 +146,7 @@ def described(error: BaseException) -> List[bytes]:
         import traceback
 
         frames = error.__traceback__
-        here = __name__.rsplit(".", 1)[0]
+        here = __name__.split(".", 1)[0] + "."
         while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith(here) and frames.tb_next:
             frames = frames.tb_next
         return "".join(traceback.format_exception(kind, error, frames))

@@ -263,12 +263,23 @@ class WorkerGroup:
         if near:
             self._controller.calls.send(near, wire.ARENA, self._arena.size, [self._arena.path.encode()])
         made = self._controller.call(self._workers, "__init__", first, self._codec, Future, None)
-        # The first failure counts: the others may wait for that worker.
-        try:
-            get(made, max(0.0, until - time.monotonic()))
-        except CallTimeout:
-            late = notice.ranks([one.rank for one in made if not one.done()])
-            raise CallTimeout(f"__init__ of {late} of group {self.name} has not returned after {timeout:g} s") from None
+
+        def late() -> str:
+            return f"__init__ of {notice.ranks([one.rank for one in made if not one.done()])} of group {self.name}"
+
+        long = notice.Notice(late, notice.START)
+        while True:
+            left = max(0.0, until - time.monotonic())
+            # The first failure counts: the others may wait for that worker.
+            try:
+                get(made, min(left, notice.START))
+                break
+            except CallTimeout as error:
+                if error.__cause__ is not None:
+                    raise  # That of a worker.
+                if left <= notice.START:
+                    raise CallTimeout(f"{late()} has not returned after {timeout:g} s") from None
+                long.look()
         self._methods = made[0].result()
 
     def _attach_one(self, rank: int, until: float, timeout: float, long: notice.Notice) -> None:

@@ -23,9 +23,9 @@ _GRACE = 5.0
 _WORKER = (
     "import gc, sys; gc.disable(); cut = sys.argv.index('', 2); "
     "sys.path[:] = dict.fromkeys([*sys.argv[2:cut], *filter(None, sys.path), *sys.argv[cut + 1:]]); del sys.argv[2:]; "
-    "from rlaunch.groups.worker import main; sys.exit(main(sys.argv[1:]))"
+    "from {} import main; sys.exit(main(sys.argv[1:]))"
 )
-"""The program of a worker: its words are a class, and the paths before and after those of the interpreter.
+"""The program of a worker: its words are an argument, and the paths before and after those of the interpreter.
 
 With ``-c`` and ``-m`` Python looks for modules in the current directory first, which may be of another user. This program imports nothing
 but built-in modules before it has taken that directory out.
@@ -47,8 +47,10 @@ def path_of(worker: Any) -> Tuple[str, str]:
     return f"{os.path.splitext(name)[0]}.{worker.__name__}", directory
 
 
-def _program(path: str, directory: str, python: Union[str, Sequence[str], None], former: str) -> List[str]:
-    """The words of a worker, which looks for modules where this program does, but for a former PYTHONPATH."""
+def program(
+    argument: str, directory: str, python: Union[str, Sequence[str], None], former: str, module: str = "rlaunch.groups.worker"
+) -> List[str]:
+    """The words of a program that calls ``main`` of a module. It looks for modules where this program does, but for a former PYTHONPATH."""
     paths = [os.path.abspath(path) for path in sys.path if isinstance(path, str)]
     replaced = {os.path.abspath(path) for path in former.split(os.pathsep)} if former else ()
     library, archive = os.path.dirname(os.__file__), f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
@@ -60,7 +62,7 @@ def _program(path: str, directory: str, python: Union[str, Sequence[str], None],
     else:
         # Another interpreter may have another library.
         python, paths = [python] if isinstance(python, str) else list(python), []
-    return [*python, "-c", _WORKER, path, *front, "", *paths[cut:]]
+    return [*python, "-c", _WORKER.format(module), argument, *front, "", *paths[cut:]]
 
 
 def _at_start() -> Dict[str, str]:
@@ -93,7 +95,7 @@ def started(
     # A worker has devices of its own.
     changed = {name: value for name, value in os.environ.items() if before.get(name) != value and "_VISIBLE_" not in name}
     env = {**changed, **{key: str(value) for key, value in (env or {}).items()}}
-    argv = _program(path, directory, python, before.get("PYTHONPATH", "") if "PYTHONPATH" in env else "")
+    argv = program(path, directory, python, before.get("PYTHONPATH", "") if "PYTHONPATH" in env else "")
     programs = [
         {"argv": argv, "ranks": count, "env": env, "hosts": names} for count, names in _places(n, ppn, hosts)
     ]

@@ -405,7 +405,7 @@ pub(super) fn host_of(facts: &JobFacts, initial: Rank) -> OsBytes {
     node.map(|node| facts.host_name(node)).unwrap_or_default()
 }
 
-/// One of these ranks, if they all run on one host.
+/// The first of the ranks, if all of them run on the same host.
 fn common_host(facts: &JobFacts, ranks: &RankSet) -> Option<Rank> {
     let node_of = |rank: Rank| facts.placement().node_of(rank);
     let mut all = ranks.ranges().flat_map(|(first, last)| first..=last).map(Rank::new);

@@ -125,7 +125,7 @@ fn take(size: usize, up: &BTreeSet<SlotId>, before: &[SlotId]) -> Vec<SlotId> {
 /// Whether a job may have more slices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Growth {
-    /// So many are up.
+    /// The job may have this number of slices, which are up.
     To(u32),
     /// The last start or change is not [`GROW_AFTER`] ago.
     NotYet,
