@@ -67,7 +67,7 @@ fn each(
     let processors = processors();
     // This host has one node: its ranks are bound by one decision.
     let mut here = None;
-    for (seat, rank) in placement.ranks.iter().zip((0..).map(Rank::new)) {
+    for (rank, seat) in placement.ranks.with_ranks() {
         let Some(node) = placement.nodes.get(seat.node.index()) else { continue };
         let host = node.host.to_string();
         let decide = || {

@@ -3,6 +3,7 @@
 use crate::case::Case;
 use crate::place;
 use crate::plan::Plan;
+use crate::python::with_client;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -91,6 +92,16 @@ fn many_starts_of_all_ranks_leave_nothing_behind() {
     let (rounds, slack) = if place::full() { ((100, 1100), 1024) } else { ((20, 60), 256) };
     let plan = Plan::rlaunch(["-n", "1", "--max-restarts", "10000", "--restart-delay", "0s"]);
     does_not_grow(plan, &["sh", "-c", script, "sh"], rounds, slack);
+}
+
+/// Ranks start groups, which end, under new names and under one name.
+#[test]
+fn many_groups_leave_nothing_behind() {
+    let Some(client) = place::client() else { return };
+    let script = place::root().join("tests/groups/many.py").display().to_string();
+    let workers = if place::full() { (1_000, 11_000) } else { (1_000, 2_000) };
+    let plan = with_client(Plan::rlaunch(["-n", "1", "--lead"]), &client);
+    does_not_grow(plan, &["/usr/bin/python3", &script], workers, 512);
 }
 
 /// The same in Python: `DIRECTORY ROUND...`, with `gloo` in front an all-reduce in each round.

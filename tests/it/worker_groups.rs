@@ -105,6 +105,13 @@ fn no_worker_stays_when_the_controller_ends() {
     }
 }
 
+#[test]
+fn name_of_a_group_that_has_ended_can_be_used_again() {
+    let Some(client) = client() else { return };
+    let done = own(&client, &[scripts().join("again.py").to_str().unwrap()]).start().code(0);
+    assert_eq!(done.out(), "the name was free each time\n", "{}", done.err());
+}
+
 /// A controller that starts its workers itself.
 fn own(client: &Path, words: &[&str]) -> Plan {
     with_scripts(Plan::rlaunch(["--grace", "2s", "-n", "1", "--lead", PYTHON]).args(words), client)

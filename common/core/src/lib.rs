@@ -13,6 +13,7 @@ pub mod allocation;
 pub mod backoff;
 pub mod bind;
 pub mod bootstrap;
+pub mod by_rank;
 pub mod cpu_set;
 pub mod deadlines;
 pub mod discover;

@@ -5,7 +5,7 @@
 use super::nodes::Nodes;
 use super::now;
 use rlaunch_core::ended::{Ended, RESERVED};
-use rlaunch_core::id::NodeId;
+use rlaunch_core::id::{NodeId, WorldId};
 use rlaunch_core::place::{Placement, World};
 use rlaunch_core::store::Ticket;
 use rlaunch_core::store::owner::Owner;
@@ -23,9 +23,9 @@ pub(super) struct Store {
     /// A program has used it.
     is_used: bool,
     /// Keys of rlaunch's own until then, and their values.
-    unpublished: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// Names of groups that have a key.
-    groups: BTreeSet<Vec<u8>>,
+    unpublished: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Groups that have keys, by their names.
+    groups: BTreeMap<Vec<u8>, WorldId>,
     /// The node on which rank 0 was started.
     head: NodeId,
     /// The number of this generation's namespace.
@@ -58,8 +58,8 @@ impl Store {
         Self {
             job: Owner::with_reserved(RESERVED),
             is_used: false,
-            unpublished: Vec::new(),
-            groups: BTreeSet::new(),
+            unpublished: BTreeMap::new(),
+            groups: BTreeMap::new(),
             head: generation,
             number: 0,
             shared,
@@ -77,12 +77,24 @@ impl Store {
             home.is_lost &= home.node == head;
             home.node = head;
         }
+        let mut before = std::mem::take(&mut self.groups);
         for world in placement.worlds.ids() {
             let name = placement.worlds.group(world);
-            if !name.is_empty() && self.groups.insert(name.to_vec()) {
-                let size = placement.only(world).world_size();
-                self.put(World::store_key(name), Some(format!("size={size}\n").into_bytes()));
+            if name.is_empty() || placement.worlds.named(name) != Some(world) {
+                continue;
             }
+            self.groups.insert(name.to_vec(), world);
+            match before.remove(name) {
+                Some(known) if known == world => continue,
+                Some(_) => self.job.delete_all(now(), &World::worker_keys(name)),
+                None => {}
+            }
+            let size = placement.only(world).world_size();
+            self.put(World::store_key(name), Some(format!("size={size}\n").into_bytes()));
+        }
+        for name in before.keys() {
+            self.put(World::store_key(name), None);
+            self.job.delete_all(now(), &World::worker_keys(name));
         }
     }
 
@@ -139,16 +151,19 @@ impl Store {
 
     /// Gives a key of rlaunch's own a value, or removes it.
     fn put(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
-        self.unpublished.push((key, value));
-        if self.is_used {
-            self.publish();
-            self.settle();
+        match value {
+            value if self.is_used => {
+                self.job.put(now(), &key, value.as_deref());
+                self.settle();
+            }
+            Some(value) => drop(self.unpublished.insert(key, value)),
+            None => drop(self.unpublished.remove(&key)),
         }
     }
 
     fn publish(&mut self) {
         for (key, value) in std::mem::take(&mut self.unpublished) {
-            self.job.put(now(), &key, value.as_deref());
+            self.job.put(now(), &key, Some(&value));
         }
     }
 

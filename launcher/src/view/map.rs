@@ -134,7 +134,7 @@ fn lines(placement: &Placement) -> Vec<(String, String)> {
     let nodes = &placement.nodes;
     let names: Vec<String> = nodes.iter().map(|node| node.host.to_string()).collect();
     let mut own: Vec<Vec<Rank>> = vec![Vec::new(); nodes.len()];
-    for (seat, rank) in placement.ranks.iter().zip((0..).map(Rank::new)) {
+    for (rank, seat) in placement.ranks.with_ranks() {
         own.get_mut(seat.node.index()).into_iter().for_each(|ranks| ranks.push(rank));
     }
     let mut lines = Vec::new();
@@ -235,7 +235,7 @@ fn named(placement: &Placement, ranks: &[Rank]) -> String {
 }
 
 fn of_app(placement: &Placement, app: AppIndex) -> Vec<Rank> {
-    placement.ranks.iter().zip((0..).map(Rank::new)).filter(|(seat, _)| seat.app == app).map(|(_, rank)| rank).collect()
+    placement.ranks.with_ranks().filter(|(_, seat)| seat.app == app).map(|(rank, _)| rank).collect()
 }
 
 /// A line: `{"ranks":[{"rank":0,"host":"node0","local_rank":0,"node_index":0,"app":0}],"store":{"by":"rank0","why":"alone"}}`.
@@ -248,9 +248,9 @@ pub(crate) fn json(
     slices: Option<&SlicePlan>,
 ) -> String {
     let mut text = String::from("{\"ranks\":[");
-    for (seat, rank) in placement.ranks.iter().zip(0u32..) {
+    for (rank, seat) in placement.ranks.with_ranks() {
         let host = name(placement, seat.node);
-        let comma = if rank == 0 { "" } else { "," };
+        let comma = if rank == Rank::new(0) { "" } else { "," };
         write!(
             text,
             "{comma}{{\"rank\":{rank},\"host\":{},\"local_rank\":{},\"node_index\":{},\"app\":{}",
@@ -260,7 +260,7 @@ pub(crate) fn json(
             seat.app
         )
         .unwrap_or_default();
-        group_fields(&mut text, placement, Rank::new(rank));
+        group_fields(&mut text, placement, rank);
         text.push('}');
     }
     write!(text, "],\"store\":{{\"by\":\"{}\",\"why\":\"{}\"}},\"hosts\":[", store.word(), store.code())

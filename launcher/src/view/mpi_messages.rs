@@ -39,11 +39,11 @@ fn ranks(set: &RankSet) -> String {
 
 /// A rank of the job that has exited with 0 in the middle of MPI. It has this number in its world, and ran on this host as this process.
 pub(super) fn unfinished_rank(report: &Report, node: NodeId, rank: Rank, pid: u32) -> Rank {
-    let is_meant = |(line, found): &(&RankLine, Rank)| {
+    let is_meant = |(found, line): &(Rank, &RankLine)| {
         let number = report.in_group(*found).map_or(*found, |(_, number)| number);
         number == rank && line.node == node && line.started.is_some_and(|(started, _)| started == pid)
     };
-    report.ranks.iter().zip((0..).map(Rank::new)).find(is_meant).map_or(rank, |(_, found)| found)
+    report.ranks.with_ranks().find(is_meant).map_or(rank, |(found, _)| found)
 }
 
 /// The line about it.

@@ -7,7 +7,7 @@ use rlaunch_core::events::{Cause, Lost, RestartCause};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::master_store::{self, Holder, Program, is_missed};
-use rlaunch_core::report::{Became, End, Fate, Group, Report, Restarted};
+use rlaunch_core::report::{Became, End, Fate, Forgotten, Group, Report, Restarted};
 use rlaunch_core::restart::rank_fault::FaultKind;
 use rlaunch_core::shell::quoted;
 use rlaunch_core::signal::Signal;
@@ -173,9 +173,9 @@ pub(crate) fn host_of(report: &Report, rank: Rank) -> String {
 }
 
 fn success(report: &Report, end: &End) -> String {
-    let all = phrases::count(report.ranks.len() as u64, "rank");
+    let all = phrases::count(report.all_ranks() as u64, "rank");
     let finished = report.finished();
-    let ranks = if finished < report.ranks.len() { format!("{finished} of {all}") } else { all };
+    let ranks = if finished < report.all_ranks() { format!("{finished} of {all}") } else { all };
     let hosts = host_messages::to_the_end(report);
     let mut text = format!("rlaunch: {ranks} on {hosts} finished in {}", end.took);
     if let Some(launch) = end.launch {
@@ -201,7 +201,7 @@ fn failure(report: &Report, end: &End, (rank, status): (Rank, Status), around: &
     let nothing = Facts::default();
     let facts = report.facts.get(&rank).unwrap_or(&nothing);
     let line = report.ranks.get(rank.index());
-    let first = if report.ranks.len() > 1 { " first" } else { "" };
+    let first = if report.all_ranks() > 1 { " first" } else { "" };
     let how = match facts.oom_limit {
         Some(0) => "killed by the kernel: out of memory (the host was full)".into(),
         Some(limit) => format!("killed by the kernel: out of memory (limit {})", phrases::bytes(limit)),
@@ -458,6 +458,7 @@ impl Block {
         let alone = matches!(report.end, Some(End { cause: Cause::Rank { .. }, .. }));
         let groups = report.others();
         let mut parts: Vec<String> = groups.iter().map(|group| fate(group, alone, report)).collect();
+        parts.extend(forgotten(report));
         if parts.is_empty() {
             parts.push("none".into());
         }
@@ -494,6 +495,14 @@ impl Block {
             let _infallible = writeln!(self.text, "  {name:<8} | {line}");
         }
     }
+}
+
+/// The ranks of groups that ended long before the job.
+fn forgotten(report: &Report) -> Option<String> {
+    let Forgotten { ranks, failed, pending } = report.forgotten;
+    let part = |count, word: &str| if count > 0 { format!(", {count} {word}") } else { String::new() };
+    let all = format!("{} of earlier groups ended", phrases::count(ranks as u64, "rank"));
+    (ranks > 0).then(|| all + &part(failed, "failed") + &part(pending, "never started"))
 }
 
 fn fate(group: &Group, after_a_rank: bool, report: &Report) -> String {

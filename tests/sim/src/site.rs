@@ -169,7 +169,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
             vec![AppSpec { procs: first, base: base.clone() }, AppSpec { procs: world - first, base }],
             Placement {
                 nodes,
-                ranks: seats,
+                ranks: seats.into(),
                 notes: vec![],
                 processes: Processes::default(),
                 order: vec![],

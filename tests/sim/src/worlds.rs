@@ -114,13 +114,13 @@ fn orders(rng: &mut Rng, plan: &mut Plan, is_led: bool) -> Orders {
     let bound = rng.chance(50);
     let count = if rng.chance(20) { 0 } else { rng.between(1, 4) };
     let mut all = Vec::new();
-    for number in 0..count {
+    for _ in 0..count {
         let ranks = rng.between(1, 4);
         let program =
             Program { ranks: u32::try_from(ranks).unwrap_or(1), argv: vec!["rank".into()], ..Program::default() };
         let request = Request {
             programs: vec![program],
-            group: if rng.chance(50) { OsBytes::from(format!("w{number}")) } else { OsBytes::default() },
+            group: if rng.chance(50) { "w".into() } else { OsBytes::default() },
             share: if rng.chance(20) { "gen".into() } else { OsBytes::default() },
             tied: if rng.chance(20) { 2 } else { 0 },
             tolerant: rng.chance(60),
@@ -293,8 +293,9 @@ impl World {
 
     /// The placement, with the ranks of another world.
     pub(crate) fn placed_with_world(&mut self, placement: &Placement) {
-        let before = self.placement().ranks.clone();
-        let kept = placement.ranks.starts_with(&before) && placement.ranks.len() > before.len();
+        let before = &self.placement().ranks;
+        let is_kept = |(rank, seat)| placement.ranks.get(Rank::index(rank)) == Some(seat);
+        let kept = before.with_ranks().all(is_kept) && placement.ranks.len() > before.len();
         self.check(kept, || "ranks change their places for a new world".to_owned());
     }
 
@@ -367,7 +368,7 @@ impl World {
     /// The job is over: it ended as the program that leads has ended, or by a failure that counts.
     pub(crate) fn check_worlds_finish(&mut self, cause: &Cause) {
         let is_led = self.plan.spec.lead.is_some();
-        let all: Vec<Rank> = (0..).map(Rank::new).take(self.placement().ranks.len()).collect();
+        let all: Vec<Rank> = self.placement().ranks.with_ranks().map(|(rank, _)| rank).collect();
         let lead: Vec<Rank> = all.iter().copied().filter(|rank| self.is_of_lead(*rank)).collect();
         let ending = self.orders.ending_at.unwrap_or(EVER);
         let failed = |world: &Self, rank: &Rank| world.failed_at(*rank).is_some_and(|at| at < ending);

@@ -2,6 +2,7 @@
 
 use crate::{Error, Store};
 use nix::ifaddrs::getifaddrs;
+use rlaunch_core::place::World;
 use rlaunch_core::wire::frozen::calls::hello::{NONCE, Nonce, Secret};
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,8 +11,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
-/// Keys of worker groups begin with this.
-const PREFIX: &str = "rlaunch-groups/";
+/// A key of a worker group.
+fn key(group: &str, name: &str) -> Vec<u8> {
+    [World::worker_keys(group.as_bytes()), name.into()].concat()
+}
 
 /// The entry of a worker: lines `name=value`. Readers ignore names that they do not know.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -33,7 +36,7 @@ pub(crate) struct Record {
 
 impl Record {
     fn key(group: &str, rank: u32) -> Vec<u8> {
-        format!("{PREFIX}{group}/{rank}").into_bytes()
+        key(group, &rank.to_string())
     }
 
     fn to_bytes(&self) -> Vec<u8> {
@@ -87,8 +90,7 @@ impl Record {
 /// The secret of a group: the first process that asks for it makes it.
 pub(crate) fn secret(store: &Store, group: &str) -> Result<Secret, Error> {
     let own: [u8; 32] = random()?;
-    let key = format!("{PREFIX}{group}/secret");
-    let (_, now) = store.compare_set(key.as_bytes(), None, &own)?;
+    let (_, now) = store.compare_set(&key(group, "secret"), None, &own)?;
     let bytes = now.as_deref().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
     bytes.map(Secret::new).ok_or(Error::Malformed)
 }

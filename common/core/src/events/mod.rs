@@ -22,6 +22,7 @@ use crate::job::HostFailure;
 use crate::master_store::Holder;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
+use crate::rank_set::RankSet;
 use crate::restart::{RoundNote, RoundsEnd};
 use crate::restarts::Restarts;
 use crate::signal::Signal;
@@ -319,6 +320,8 @@ pub struct WorldLine {
     pub asker: Option<Rank>,
     /// Hosts have more ranks than slots now.
     pub is_crowded: bool,
+    /// Ranks of ended worlds of which the launcher keeps nothing from now on.
+    pub forgotten: RankSet,
 }
 
 /// A program of a job.

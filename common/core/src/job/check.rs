@@ -11,7 +11,7 @@ impl Job {
     /// The two records that disagree.
     pub fn check(&self) -> Result<(), String> {
         let placement = self.facts.placement();
-        for (seat, rank) in placement.ranks.iter().zip(0_u32..) {
+        for (rank, seat) in placement.ranks.with_ranks() {
             if self.facts.hosts.is_left_out(seat.node) {
                 return Err(format!("rank {rank} is on {:?}, which the job has left out", seat.node));
             }

@@ -77,6 +77,16 @@ impl EndedRanks {
         self.publish(cx, rank, Ended::of(How::NotStarted, host));
     }
 
+    /// Ranks are forgotten: their keys are removed.
+    pub(super) fn forget(&mut self, cx: &mut Cx<'_>, ranks: impl Iterator<Item = Rank>) {
+        for rank in ranks {
+            self.waiting.retain(|_, waiting| waiting.rank != rank);
+            if self.published.remove(&rank) {
+                act(cx, rank, None);
+            }
+        }
+    }
+
     /// No rank is left that would read it.
     pub(super) fn on_ending_began(&mut self) {
         self.is_off = true;

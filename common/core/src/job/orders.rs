@@ -318,7 +318,10 @@ impl Orders {
         let used = || placement.used().filter_map(|node| placement.nodes.get(node.index()));
         let layout = || StepLayout::new(used().map(|node| (node.host.name.as_str(), node.ranks)));
         let first = placement.ranks.first().map(|rank| rank.node);
-        let own = || placement.ranks.iter().zip(0..).filter(|(rank, _)| Some(rank.node) == first).map(|(_, rank)| rank);
+        let own = || {
+            let own = placement.ranks.with_ranks().filter(|(_, seat)| Some(seat.node) == first);
+            own.map(|(rank, _)| rank.get())
+        };
         self.in_slurm.then(|| HostStep { layout: layout(), task_ids: task_ids(own()) })
     }
 

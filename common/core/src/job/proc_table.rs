@@ -4,6 +4,7 @@ use super::Cx;
 use super::clock::{Clock, Offset, Offsets};
 use super::facts::JobFacts;
 use super::notice::{Notice, RankExit};
+use crate::by_rank::ByRank;
 use crate::events::{Cause, Lost, Tried, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
@@ -44,7 +45,7 @@ pub(super) struct Procs {
     offsets: Offsets,
     /// From a process of a rank to the next, so that numbers tell people which rank it is: the ranks that were asked for.
     stride: u32,
-    ranks: Vec<RankProc>,
+    ranks: ByRank<RankProc>,
     /// For each node: its ranks that are not over, and whether it says that it has none left to wait for.
     nodes: Vec<(usize, bool)>,
     /// Nodes with ranks that are waited for.
@@ -65,7 +66,7 @@ impl Procs {
     pub(super) fn new(placement: &Placement, clock: Clock) -> Self {
         let offsets = Offsets::new(placement.nodes.len());
         let stride = placement.world_size();
-        let mut procs = Self { clock, offsets, stride, ranks: Vec::new(), nodes: Vec::new(), busy: 0 };
+        let mut procs = Self { clock, offsets, stride, ranks: ByRank::default(), nodes: Vec::new(), busy: 0 };
         procs.begin(placement, ProcId::new(0));
         procs
     }
@@ -77,7 +78,10 @@ impl Procs {
             return Err(format!("{} ranks are placed, and {} are watched", placement.ranks.len(), self.ranks.len()));
         }
         let mut open = vec![0_usize; self.nodes.len()];
-        for ((seat, place), rank) in self.ranks.iter().zip(&placement.ranks).zip((0..).map(Rank::new)) {
+        for ((rank, seat), (placed, place)) in self.ranks.with_ranks().zip(placement.ranks.with_ranks()) {
+            if rank != placed {
+                return Err(format!("rank {placed} is placed, and {rank} is watched"));
+            }
             if placement.rank_of(seat.proc) != Some(rank) {
                 return Err(format!("{:?} is the process of rank {rank}, and the placement says otherwise", seat.proc));
             }
@@ -132,9 +136,9 @@ impl Procs {
 
     /// Ranks from this one on are new: a process of each is asked for.
     pub(super) fn add(&mut self, facts: &JobFacts, first: Rank) {
-        for (seat, rank) in facts.placement().ranks.iter().zip(0..).skip(first.index()) {
+        for (rank, seat) in facts.placement().ranks.with_ranks().filter(|(rank, _)| *rank >= first) {
             self.ranks.push(RankProc {
-                proc: ProcId::new(rank),
+                proc: ProcId::new(rank.get()),
                 state: State::Pending,
                 started: None,
                 is_finished: false,
@@ -145,6 +149,12 @@ impl Procs {
             }
             *open = open.saturating_add(1);
         }
+    }
+
+    /// Removes the ranks that are not placed any more: their worlds have ended.
+    pub(super) fn forget(&mut self, facts: &JobFacts) {
+        let placement = facts.placement();
+        self.ranks.remove(|rank| placement.node_of(rank).is_none());
     }
 
     /// A process is not asked for any more, before its host has heard of it.
@@ -300,8 +310,8 @@ impl Procs {
 
     /// The nodes with such processes.
     pub(super) fn stuck_nodes(&self, facts: &JobFacts) -> BTreeSet<NodeId> {
-        let stuck = self.ranks.iter().zip(&facts.placement().ranks).filter(|(seat, _)| seat.state == State::Stuck);
-        stuck.map(|(_, place)| place.node).collect()
+        let stuck = self.ranks.with_ranks().filter(|(_, seat)| seat.state == State::Stuck);
+        stuck.filter_map(|(rank, _)| facts.placement().node_of(rank)).collect()
     }
 
     /// A node has nothing more to tell: of its ranks none is waited for any more, also none that was never started or

@@ -3,7 +3,6 @@
 use crate::errno::{EACCES, ENOENT};
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
-use crate::place::MOST_RANKS;
 use crate::store::Answer;
 use crate::wire::frozen::client::{Code, Refused, write_reply};
 use crate::wire::to_root::{SpawnError, SpawnStep};
@@ -28,10 +27,12 @@ pub(super) enum OrderRefusal {
     #[error("a program of the order is empty")]
     NoProgram,
     /// A program without ranks, or more than there can be.
-    #[error("{ranks} ranks are asked for: 1 to {MOST_RANKS} can be started")]
+    #[error("{ranks} ranks are asked for: 1 to {most} can be started")]
     Ranks {
         /// How many were asked for.
         ranks: u64,
+        /// How many more the job can have.
+        most: u64,
     },
     /// A variable that no environment can have.
     #[error("'{name}' is no name for an environment variable")]

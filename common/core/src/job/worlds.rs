@@ -17,9 +17,12 @@ use crate::wire::frozen::client::order::{Request, Spawned};
 use crate::wire::order::Asker;
 use crate::wire::to_node::{ToNode, WORLD_NAMESPACE};
 use crate::wire::to_root::{NodeRefusal, SpawnError};
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+
+/// How many ended worlds are kept. Programs ask how their ranks ended, and the last output of ranks may come late.
+const KEPT: usize = 64;
 
 /// How far a world is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,8 +87,8 @@ pub(super) struct Worlds {
     table: BTreeMap<WorldId, Entry>,
     /// The programs of worlds that ranks have asked for.
     programs: BTreeMap<AppIndex, AppBase>,
-    /// Worlds that are over, and whose ranks might end as they liked.
-    excused: BTreeSet<WorldId>,
+    /// Worlds whose ranks have all ended, in the order of their ends.
+    ended: VecDeque<WorldId>,
     /// Hosts that were lost, and without which the program that leads the job continues.
     lost: BTreeSet<NodeId>,
     next_app: u32,
@@ -100,10 +103,28 @@ impl Worlds {
             is_begun: false,
             table,
             programs,
-            excused: BTreeSet::new(),
+            ended: VecDeque::new(),
             lost: BTreeSet::new(),
             next_app,
         }
+    }
+
+    /// Whether all ranks of a world have ended.
+    pub(super) fn has_ended(&self, world: WorldId) -> bool {
+        self.ended.contains(&world)
+    }
+
+    /// The number of worlds that are known.
+    #[cfg(test)]
+    pub(super) fn known(&self) -> usize {
+        self.table.len().max(self.ended.len())
+    }
+
+    /// Returns ended worlds of which nothing is kept any more.
+    pub(super) fn forget_oldest(&mut self) -> BTreeSet<WorldId> {
+        let gone: BTreeSet<WorldId> = self.ended.drain(..self.ended.len().saturating_sub(KEPT)).collect();
+        self.table.retain(|world, _| !gone.contains(world));
+        gone
     }
 
     /// The number of the next program.
@@ -126,6 +147,11 @@ impl Worlds {
                 Entry { state: State::Reserving, head: only.head(), open: only.world_size(), spawned: None },
             );
         }
+    }
+
+    /// A world whose ranks have not all ended.
+    fn living(&mut self, world: WorldId) -> Option<&mut Entry> {
+        self.table.get_mut(&world).filter(|entry| entry.open > 0)
     }
 
     fn reserve(&mut self, cx: &mut Cx<'_>, world: WorldId, entry: Entry) {
@@ -179,7 +205,7 @@ impl Worlds {
         (node, world): (NodeId, WorldId),
         port: u16,
     ) {
-        let Some(entry) = self.table.get_mut(&world).filter(|entry| entry.head == node) else { return };
+        let Some(entry) = self.living(world).filter(|entry| entry.head == node) else { return };
         let is_ended = entry.state == State::Ending;
         if entry.state != State::Reserving && !is_ended {
             return;
@@ -255,7 +281,7 @@ impl Worlds {
 
     /// Ends a world. Returns whether there is one that could be ended.
     pub(super) fn end(&mut self, cx: &mut Cx<'_>, world: WorldId, grace: Span) -> bool {
-        let Some(entry) = self.table.get_mut(&world) else { return false };
+        let Some(entry) = self.living(world) else { return false };
         let before = core::mem::replace(&mut entry.state, State::Ending);
         match before {
             // Its ranks are withdrawn when its port is known.
@@ -281,17 +307,14 @@ impl Worlds {
         });
         let placement = Arc::clone(cx.facts.placement());
         let world = placement.world_of(rank);
-        let Some(entry) = self.table.get_mut(&world) else { return };
+        let Some(entry) = self.living(world) else { return };
         entry.open = entry.open.saturating_sub(1);
         if entry.open > 0 {
             return;
         }
-        let entry = self.table.remove(&world);
-        if entry.as_ref().is_some_and(is_excused) {
-            self.excused.insert(world);
-        }
-        let apps = entry.and_then(|entry| entry.spawned).into_iter().flat_map(|new| new.programs);
-        apps.for_each(|(app, _)| drop(self.programs.remove(&app)));
+        let programs = entry.spawned.as_mut().map(|new| core::mem::take(&mut new.programs));
+        programs.into_iter().flatten().for_each(|(app, _)| drop(self.programs.remove(&app)));
+        self.ended.push_back(world);
         for node in placement.only(world).used() {
             cx.act(JobAction::Send { node, msg: ToNode::CloseWorld(world) });
         }
@@ -352,8 +375,7 @@ impl Worlds {
     pub(super) fn meaning(&self, cx: &Cx<'_>, procs: &Procs, exit: &RankExit) -> Meaning {
         let placement = cx.facts.placement();
         let world = placement.world_of(exit.rank);
-        if self.is_without(exit.node) || self.table.get(&world).is_some_and(is_excused) || self.excused.contains(&world)
-        {
+        if self.is_without(exit.node) || self.table.get(&world).is_some_and(is_excused) {
             return Meaning::Expected;
         }
         let app = placement.ranks.get(exit.rank.index()).map(|seat| seat.app);

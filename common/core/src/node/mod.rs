@@ -356,7 +356,10 @@ impl Parts {
             ToNode::ReserveWorld(world) => cx.act(NodeAction::ReserveWorld { world }),
             ToNode::World(start) if self.start.is_met() => self.world_begins(cx, *start),
             ToNode::EndWorld { world, sig, grace } => self.procs.on_end_world(cx, world, sig, grace),
-            ToNode::CloseWorld(world) => self.procs.on_close_world(cx, world),
+            ToNode::CloseWorld(world) => {
+                let programs = self.procs.on_close_world(cx, world);
+                self.start.forget_programs(&programs);
+            }
             ToNode::Signal { sig } => self.grace.on_signal(cx, sig),
             ToNode::End { sig, grace } => self.grace.on_end(cx, Send::Ending(sig), grace),
             ToNode::SchedulerEnds { sig, grace } => self.grace.on_end(cx, Send::SchedulerEnds(sig), grace),

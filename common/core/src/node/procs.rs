@@ -19,7 +19,7 @@ use crate::stream::mark;
 use crate::time::{HostTime, Mono};
 use crate::wire::capped::Capped;
 use crate::wire::frozen::client::client_round::{Dismissal, Heard};
-use crate::wire::to_node::{Delta, Rendezvous, Start};
+use crate::wire::to_node::{Delta, Rendezvous, Start, WorldSeat};
 use crate::wire::to_root::{Exited, STARTED_BATCH, SpawnError, Started, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -85,6 +85,7 @@ pub(super) struct Procs {
 
 struct Proc {
     world: WorldId,
+    app: AppIndex,
     state: State,
     pid: u32,
     out_open: bool,
@@ -186,7 +187,8 @@ impl Procs {
             if (self.last && after.is_empty()) || self.table.contains_key(&delta.proc) {
                 return cx.notify(Notice::Violation);
             }
-            let proc = Proc { world: delta.seat.world, state: State::Queued, pid: 0, out_open: true, err_open: true };
+            let Delta { app, seat: WorldSeat { world, .. }, .. } = delta;
+            let proc = Proc { world, app, state: State::Queued, pid: 0, out_open: true, err_open: true };
             self.table.insert(delta.proc, proc);
             self.queue.push_back(delta);
         }

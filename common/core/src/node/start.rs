@@ -19,7 +19,7 @@ use crate::wire::codec;
 use crate::wire::to_node::{APP_PART, Delta, Rendezvous, Start};
 use crate::wire::to_root::{NodeRefusal, SpawnError, ToRoot};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -144,6 +144,11 @@ impl BringUp {
                 Err(_) => self.refuse(cx, NodeRefusal::Protocol),
             }
         }
+    }
+
+    /// Programs of a world that has ended are dropped.
+    pub(super) fn forget_programs(&mut self, programs: &BTreeSet<AppIndex>) {
+        self.apps.retain(|app, _| !programs.contains(app));
     }
 
     pub(super) fn on_spawn(&mut self, cx: &mut Cx<'_>, procs: Vec<Delta>, last: bool) {

@@ -1,6 +1,7 @@
 //! A job that has to do without some of its hosts: whose ranks are dropped, and what the others are called then.
 
 use super::{Placement, RankPlacement};
+use crate::by_rank::ByRank;
 use crate::id::{AppIndex, NodeId, Rank};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -26,12 +27,13 @@ impl Placement {
             }
         }
         let stays = |seat: &&RankPlacement| nodes.get(seat.node.index()).is_some_and(|node| node.ranks > 0);
-        let seats: Vec<RankPlacement> = self.ranks.iter().filter(stays).copied().collect();
         let processes = self.processes.renumbered();
-        let has_all = programs(&seats).count() == programs(&self.ranks).count();
+        let ranks: ByRank<RankPlacement> = self.ranks.iter().filter(stays).copied().collect();
+        let programs = |ranks: &ByRank<RankPlacement>| ranks.iter().map(|seat| seat.app).collect::<BTreeSet<_>>();
+        let has_all = programs(&ranks) == programs(&self.ranks);
         has_all.then_some(Self {
             nodes,
-            ranks: seats,
+            ranks,
             notes: Vec::new(),
             processes,
             order: self.order.clone(),
@@ -66,7 +68,7 @@ impl Placement {
     #[must_use]
     pub fn by_node(&self) -> Vec<Vec<Rank>> {
         let mut ranks: Vec<Vec<Rank>> = self.nodes.iter().map(|node| Vec::with_capacity(node.ranks as usize)).collect();
-        for (seat, rank) in self.ranks.iter().zip((0..).map(Rank::new)) {
+        for (rank, seat) in self.ranks.with_ranks() {
             if let Some(own) = ranks.get_mut(seat.node.index()) {
                 own.push(rank);
             }
@@ -77,10 +79,9 @@ impl Placement {
     /// The ranks of a program: programs stand in their order.
     #[must_use]
     pub fn share(&self, app: AppIndex) -> Share {
-        let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
-        let first = number(self.ranks.partition_point(|seat| seat.app < app));
-        let end = number(self.ranks.partition_point(|seat| seat.app <= app));
-        Share { first: Rank::new(first), size: end.saturating_sub(first) }
+        let own = self.ranks.between(|seat| seat.app < app, |seat| seat.app > app);
+        let first = own.first().map_or(Rank::new(0), |(rank, _)| *rank);
+        Share { first, size: u32::try_from(own.len()).unwrap_or(u32::MAX) }
     }
 
     /// The hosts of which one has rank 0 when at most `missing` of all are left out.
@@ -95,9 +96,4 @@ impl Placement {
         }
         heads
     }
-}
-
-/// The ranks of one program after the other.
-fn programs(seats: &[RankPlacement]) -> impl Iterator<Item = &[RankPlacement]> {
-    seats.chunk_by(|one, next| one.app == next.app)
 }

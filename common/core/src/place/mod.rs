@@ -26,6 +26,7 @@ pub use place_error::PlaceError;
 pub use processes::Processes;
 pub use worlds::{World, Worlds};
 
+use crate::by_rank::ByRank;
 use crate::hostlist::{Chips, Entry, Host};
 use crate::id::{AppIndex, LocalRank, NodeId};
 use crate::os_bytes::OsBytes;
@@ -171,7 +172,7 @@ pub struct Placement {
     /// The hosts that have ranks, by their `NodeId`, in the order in which they were given.
     pub nodes: Vec<Node>,
     /// The ranks, in their order.
-    pub ranks: Vec<RankPlacement>,
+    pub ranks: ByRank<RankPlacement>,
     /// Notes for the user before the job starts.
     pub notes: Vec<Note>,
     /// Which processes play the ranks.
@@ -307,7 +308,7 @@ impl Placement {
         Self {
             nodes: vec![Node { local: true, ..Node::of(Host::named(name), ranks) }],
             processes: Processes::of_ranks(seats.len()),
-            ranks: seats,
+            ranks: seats.into(),
             notes: Vec::new(),
             order: Vec::new(),
             worlds: Worlds::default(),
@@ -387,7 +388,7 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
         return Err(PlaceError::Strict { host: host.clone(), ranks, slots, processors });
     }
     let processes = Processes::of_ranks(seats.len());
-    let ranks = settle(&seats, &used);
+    let ranks: ByRank<RankPlacement> = settle(&seats, &used).into();
     let mut nodes: Vec<Node> = used.into_iter().map(|(_, node)| node).collect();
     // Ranks that share slots are ranks of the host as well.
     for (seat, (_, _, app)) in ranks.iter().zip(&seats) {

@@ -45,7 +45,7 @@ impl Placement {
         for (node, id) in self.nodes.iter().zip((0..).map(NodeId::new)) {
             loads.insert(id, Load { slots: node.slots, taken: BTreeSet::new() });
         }
-        for (seat, rank) in self.ranks.iter().zip((0..).map(Rank::new)) {
+        for (rank, seat) in self.ranks.with_ranks() {
             if let Some(load) = loads.get_mut(&seat.node).filter(|_| lives(rank)) {
                 load.taken.insert(seat.local_rank);
             }

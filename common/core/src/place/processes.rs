@@ -2,9 +2,9 @@
 
 use super::Placement;
 use crate::id::{NodeId, ProcId, Rank};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
-/// The rank of every process that was asked for. It only grows.
+/// The rank of every process that was asked for. It grows until worlds that have ended are forgotten.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Processes {
     /// By the first of them: processes with numbers in a row, of ranks with numbers in a row.
@@ -51,6 +51,11 @@ impl Processes {
         Some(Rank::new(run.rank.get().checked_add(at)?))
     }
 
+    /// Removes processes that ranks which are forgotten had alone.
+    pub(super) fn forget(&mut self, ranks: &BTreeSet<Rank>) {
+        self.runs.retain(|_, run| run.len > 1 || !ranks.contains(&run.rank));
+    }
+
     /// Ranks are numbered anew, and all start again.
     pub(crate) fn renumbered(&self) -> Self {
         Self { head: None, ..self.clone() }
@@ -84,8 +89,7 @@ impl Placement {
 
     /// The ranks of a host.
     pub fn ranks_of(&self, node: NodeId) -> impl Iterator<Item = Rank> + '_ {
-        let seats = self.ranks.iter().zip((0..).map(Rank::new));
-        seats.filter(move |(seat, _)| seat.node == node).map(|(_, rank)| rank)
+        self.ranks.with_ranks().filter(move |(_, seat)| seat.node == node).map(|(rank, _)| rank)
     }
 
     /// How many ranks there are.

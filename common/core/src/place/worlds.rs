@@ -3,9 +3,11 @@
 //! Inside the machines ranks keep their numbers in the job. Ranks and users see the numbers in a world.
 
 use super::{AppRequest, PlaceError, Placement, Processes};
+use crate::by_rank::ByRank;
 use crate::id::{AppIndex, LocalRank, NodeId, Rank, WorldId};
 use crate::os_bytes::OsBytes;
 use alloc::borrow::Cow;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -34,51 +36,77 @@ impl World {
     pub fn store_key(group: &[u8]) -> Vec<u8> {
         [b"rlaunch/groups/", group].concat()
     }
+
+    /// The keys of its workers in the job's store begin like this: their clients write them.
+    #[must_use]
+    pub fn worker_keys(group: &[u8]) -> Vec<u8> {
+        [b"rlaunch-groups/", group, b"/"].concat()
+    }
 }
 
 /// The world of each program. Nothing at all: all programs are one world without a name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Worlds {
-    by_app: Vec<WorldId>,
-    all: Vec<World>,
+    by_app: BTreeMap<AppIndex, WorldId>,
+    all: BTreeMap<WorldId, World>,
+    /// The number of the next world: no number is given twice.
+    next: u32,
 }
 
 impl Worlds {
-    /// Adds a program that forms a world with all others of this name.
+    /// Adds the next program of the command line, which forms a world with all others of this name.
     pub fn add_program(&mut self, world: World) -> WorldId {
-        let known = self.all.iter().position(|known| known.group == world.group);
-        let at = known.unwrap_or(self.all.len());
-        if at == self.all.len() {
-            self.all.push(world);
-        }
-        let id = WorldId::new(u32::try_from(at).unwrap_or(u32::MAX));
-        self.by_app.push(id);
+        let app = AppIndex::new(u32::try_from(self.by_app.len()).unwrap_or(u32::MAX));
+        let id = self.named(&world.group).unwrap_or_else(|| self.add_world(world));
+        self.by_app.insert(app, id);
         id
     }
 
-    /// Names the world of so many programs, where nothing has named one.
-    pub fn fill(&mut self, apps: u32) {
+    /// Adds a world.
+    fn add_world(&mut self, world: World) -> WorldId {
+        let id = WorldId::new(self.next);
+        self.next = self.next.saturating_add(1);
+        self.all.insert(id, world);
+        id
+    }
+
+    /// Adds a world of these programs, which starts while the job runs.
+    pub fn spawn(&mut self, world: World, apps: impl IntoIterator<Item = AppIndex>) -> WorldId {
         if self.all.is_empty() {
-            self.all.push(World::default());
+            self.add_world(World::default());
         }
-        self.by_app.resize(apps as usize, WorldId::new(0));
+        let id = self.add_world(world);
+        self.by_app.extend(apps.into_iter().map(|app| (app, id)));
+        id
+    }
+
+    /// The world with this name: of several the last one, as the others have ended.
+    #[must_use]
+    pub fn named(&self, group: &[u8]) -> Option<WorldId> {
+        self.all.iter().rev().find(|(_, world)| world.group.as_slice() == group).map(|(id, _)| *id)
+    }
+
+    /// The number of the next world.
+    #[must_use]
+    pub fn next(&self) -> WorldId {
+        WorldId::new(self.next.max(1))
     }
 
     /// The world of a program.
     #[must_use]
     pub fn of_app(&self, app: AppIndex) -> WorldId {
-        self.by_app.get(app.index()).copied().unwrap_or(WorldId::new(0))
+        self.by_app.get(&app).copied().unwrap_or(WorldId::new(0))
     }
 
     /// The facts of a world.
     #[must_use]
     pub fn get(&self, world: WorldId) -> Option<&World> {
-        self.all.get(world.index())
+        self.all.get(&world)
     }
 
     /// Says whether the agent of its first host holds the `TCPStore` of a world.
     pub fn hold_store(&mut self, world: WorldId, is_held: bool) {
-        if let Some(world) = self.all.get_mut(world.index()) {
+        if let Some(world) = self.all.get_mut(&world) {
             world.agent_store = is_held;
         }
     }
@@ -90,20 +118,21 @@ impl Worlds {
     }
 
     /// All of them; at least one.
-    pub fn ids(&self) -> impl Iterator<Item = WorldId> + use<> {
-        (0..u32::try_from(self.all.len()).unwrap_or(u32::MAX).max(1)).map(WorldId::new)
+    pub fn ids(&self) -> impl Iterator<Item = WorldId> + '_ {
+        let first = self.all.is_empty().then_some(WorldId::new(0));
+        first.into_iter().chain(self.all.keys().copied())
     }
 
-    /// All ranks of the job are one world.
+    /// All ranks of the job are one world, and always were.
     #[must_use]
     pub const fn is_one(&self) -> bool {
-        self.all.len() < 2
+        self.next < 2
     }
 
     /// A world has a name.
     #[must_use]
     pub fn has_groups(&self) -> bool {
-        self.all.iter().any(|world| !world.group.is_empty())
+        self.all.values().any(|world| !world.group.is_empty())
     }
 }
 
@@ -128,8 +157,20 @@ impl Placement {
 
     /// The ranks of a world, in their order.
     pub fn members(&self, world: WorldId) -> impl Iterator<Item = Rank> + '_ {
-        let seats = self.ranks.iter().zip((0..).map(Rank::new));
-        seats.filter(move |(seat, _)| self.worlds.of_app(seat.app) == world).map(|(_, rank)| rank)
+        let own = self.ranks.with_ranks().filter(move |(_, seat)| self.worlds.of_app(seat.app) == world);
+        own.map(|(rank, _)| rank)
+    }
+
+    /// Removes worlds that have ended, with their programs and ranks.
+    pub fn forget(&mut self, worlds: &BTreeSet<WorldId>) {
+        let Self { ranks, worlds: Worlds { by_app, all, .. }, processes, .. } = self;
+        let is_one = |app| by_app.get(&app).is_some_and(|world| worlds.contains(world));
+        let gone: BTreeSet<Rank> =
+            ranks.with_ranks().filter(|(_, seat)| is_one(seat.app)).map(|(rank, _)| rank).collect();
+        ranks.remove(|rank| gone.contains(&rank));
+        processes.forget(&gone);
+        by_app.retain(|_, world| !worlds.contains(world));
+        all.retain(|world, _| !worlds.contains(world));
     }
 
     /// The name that people read: `3`, or `policy/3`.
@@ -149,7 +190,7 @@ impl Placement {
         }
         let mut nodes = self.nodes.clone();
         nodes.iter_mut().for_each(|node| node.ranks = 0);
-        let mut ranks = Vec::new();
+        let mut ranks = ByRank::default();
         for rank in self.members(world) {
             let Some(mut seat) = self.ranks.get(rank.index()).copied() else { continue };
             if let Some(node) = nodes.get_mut(seat.node.index()) {

@@ -1,8 +1,10 @@
 //! The closing report: everything that is worth saying about a job after its end, folded from its event log.
 
 use super::became::Became;
+use super::forgotten::Forgotten;
 use super::round_summary::{Behind, Rounds};
 use crate::allocation::Scheduler;
+use crate::by_rank::ByRank;
 use crate::events::{Answer, AppLine, Cause, JobNews, JobStart, Lost, Record, RestartCause, What, WorldLine};
 use crate::exit::Ending;
 use crate::id::{LocalRank, NodeId, Rank};
@@ -48,7 +50,11 @@ pub struct Report {
     /// Hosts that were lost, one of them first, and it cannot be known which.
     pub together: Vec<NodeId>,
     /// Its ranks.
-    pub ranks: Vec<RankLine>,
+    pub ranks: ByRank<RankLine>,
+    /// The worlds that ranks have started, by their first ranks.
+    pub spawned: BTreeMap<Rank, Box<WorldLine>>,
+    /// The ranks of worlds that ended long before the job.
+    pub forgotten: Forgotten,
     /// When and how its ending began. A job whose ranks all end by themselves has none.
     pub began: Option<Began>,
     /// Signals that were passed on to these ranks.
@@ -245,11 +251,10 @@ impl Report {
     /// Ranks are added while the job runs. They have no part in the launch.
     fn add_world(&mut self, line: &WorldLine) {
         self.launched = self.launched.or_else(|| self.launch());
-        let Some(start) = &mut self.start else { return };
         let ranks = line.apps.iter().fold(0_u32, |sum, app| sum.saturating_add(app.procs));
-        start.world_size = start.world_size.saturating_add(ranks);
-        start.apps.extend(line.apps.iter().cloned());
         self.ranks.extend((0..ranks).map(RankLine::pending));
+        self.spawned.insert(line.first, Box::new(line.clone()));
+        self.forget(&line.forgotten);
     }
 
     /// Hosts have become known.
@@ -367,17 +372,8 @@ impl Report {
     #[must_use]
     pub fn never_started(&self, cause: &Cause) -> Option<u32> {
         let pending = self.ranks.iter().filter(|line| line.fate == Fate::Pending).count();
+        let pending = pending.saturating_add(self.forgotten.pending);
         u32::try_from(pending).ok().filter(|pending| *pending == 0 || !loses_agent(cause))
-    }
-
-    /// The program of a rank.
-    #[must_use]
-    pub fn app(&self, rank: Rank) -> Option<&AppLine> {
-        let mut end = 0_u32;
-        self.start.iter().flat_map(|start| &start.apps).find(|app| {
-            end = end.saturating_add(app.procs);
-            rank.get() < end
-        })
     }
 
     /// Ranks that a round has left behind, and that are not back. A rank whose other process has finished well is back, even where it has
@@ -404,7 +400,13 @@ impl Report {
     pub fn finished(&self) -> usize {
         let behind = self.left_behind();
         let unfinished = behind.iter().filter(|(_, how)| matches!(how, Behind::Lost | Behind::Again)).count();
-        self.ranks.len().saturating_sub(unfinished)
+        self.all_ranks().saturating_sub(unfinished)
+    }
+
+    /// Number of ranks that the job has had.
+    #[must_use]
+    pub fn all_ranks(&self) -> usize {
+        self.ranks.len().saturating_add(self.forgotten.ranks)
     }
 
     /// Hosts that were lost, or drained because they were about to be taken away, before a rank on them had finished.
@@ -438,7 +440,7 @@ impl Report {
             | None => None,
         };
         let mut groups: Vec<Group> = Vec::new();
-        for (line, rank) in self.ranks.iter().zip((0..).map(Rank::new)).filter(|(_, rank)| Some(*rank) != first) {
+        for (rank, line) in self.ranks.with_ranks().filter(|(rank, _)| Some(*rank) != first) {
             let (became, after) = self.became(line);
             // A round continued without it: the report names it there, and that it ended is no failure of the job's.
             if matches!(became, Became::Failed(_)) && self.rounds.lost.contains_key(&rank) {

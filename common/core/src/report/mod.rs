@@ -2,9 +2,11 @@
 
 mod became;
 mod event_fold;
+mod forgotten;
 mod groups;
 mod round_summary;
 
 pub use became::Became;
 pub use event_fold::{Began, End, Fate, Group, RankLine, Report, Restarted, fold};
+pub use forgotten::Forgotten;
 pub use round_summary::{Behind, RoundLine, Rounds};

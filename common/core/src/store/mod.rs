@@ -34,6 +34,7 @@ pub use table::Table;
 use crate::id::ClientId;
 use crate::time::{Mono, Span};
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use bytes::Bytes;
 use dedup::{Dedup, Known};
 use fences::Fences;
@@ -122,6 +123,11 @@ impl Namespace {
             is_closed: false,
             out: VecDeque::new(),
         }
+    }
+
+    /// The keys that begin like this.
+    pub(crate) fn keys(&self, prefix: &[u8]) -> Vec<Bytes> {
+        self.kv.list(prefix, None, usize::MAX)
     }
 
     /// Takes a request.

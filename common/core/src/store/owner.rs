@@ -149,6 +149,13 @@ impl Owner {
         self.settle();
     }
 
+    /// Deletes all keys that begin like this.
+    pub fn delete_all(&mut self, now: Mono, prefix: &[u8]) {
+        for key in self.space.keys(prefix) {
+            self.put(now, &key, None);
+        }
+    }
+
     /// The first key of the owner's own that a request would change.
     fn reserved_key(&self, ask: &Ask<'_>) -> Option<OsBytes> {
         let prefix = self.reserved?;

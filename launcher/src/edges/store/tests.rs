@@ -161,7 +161,7 @@ fn groups_have_keys_from_the_first_request_on() {
     }
     store.place(&placement);
     store.place(&placement);
-    assert_eq!(store.unpublished, [(b"rlaunch/groups/gen".to_vec(), Some(b"size=2\n".to_vec()))]);
+    assert_eq!(store.unpublished, [(b"rlaunch/groups/gen".to_vec(), b"size=2\n".to_vec())].into());
     asks(&mut store, A, Space::Job, 1, Ask::Get(b"rlaunch/groups/gen"));
-    assert_eq!(store.unpublished, []);
+    assert_eq!(store.unpublished, BTreeMap::new());
 }

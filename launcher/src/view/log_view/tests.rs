@@ -285,6 +285,7 @@ fn crowded_world() -> What {
         apps: Vec::new(),
         asker: None,
         is_crowded: true,
+        forgotten: RankSet::new(),
     }))
 }
 

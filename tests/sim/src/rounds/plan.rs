@@ -175,7 +175,7 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
             vec![AppSpec { procs: world, base: program() }],
             Placement {
                 nodes,
-                ranks: seats,
+                ranks: seats.into(),
                 notes: vec![],
                 processes: Processes::default(),
                 order: vec![],

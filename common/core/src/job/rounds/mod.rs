@@ -234,8 +234,8 @@ impl Rounds {
                 Fault { initial: failure.rank, kind: FaultKind::Ended(failure.status), text: OsBytes::default() }
             }
             (None, None) => {
-                let seats = cx.facts.placement().ranks.iter().zip((0..).map(Rank::new));
-                let (_, initial) = seats.into_iter().find(|(seat, _)| cx.facts.hosts.is_recently_lost(seat.node))?;
+                let mut seats = cx.facts.placement().ranks.with_ranks();
+                let (initial, _) = seats.find(|(_, seat)| cx.facts.hosts.is_recently_lost(seat.node))?;
                 Fault { initial, kind: FaultKind::HostLost, text: OsBytes::default() }
             }
         };

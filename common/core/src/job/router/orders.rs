@@ -47,14 +47,20 @@ impl Parts {
         if request.bound && asking.is_none() {
             return Err(OrderRefusal::NoAsker);
         }
-        let group = group_name(&before, request)?;
-        let (placed, world, is_crowded) = self.place_world(step, &before, request, &group)?;
-        let first = Rank::new(before.world_size());
+        let group = self.group_name(&before, request)?;
+        let (mut placed, world, is_crowded) = self.place_world(step, &before, request, &group)?;
+        let first = before.ranks.next();
         let programs = self.worlds.programs_of(&before, asking, request, &group);
         // From here on nothing is refused.
+        let gone = self.worlds.forget_oldest();
+        let oldest: Vec<Rank> = gone.iter().flat_map(|world| before.members(*world)).collect();
+        let namesake = before.worlds.named(&group).into_iter().flat_map(|world| before.members(world));
+        self.ended_ranks.forget(&mut step.cx(), oldest.iter().copied().chain(namesake));
+        placed.forget(&gone);
         step.facts.place(Arc::new(placed));
+        self.procs.forget(step.facts);
         let placement = Arc::clone(step.facts.placement());
-        for rank in (first.get()..placement.world_size()).map(Rank::new) {
+        for rank in (first.get()..placement.ranks.next().get()).map(Rank::new) {
             // Nothing is started again in such a job: each rank has one process, whose number is its own.
             step.facts.add_process(crate::id::ProcId::new(rank.get()), rank);
         }
@@ -63,7 +69,8 @@ impl Parts {
         let only = placement.only(world);
         only.used().for_each(|node| self.kill_watchdog.on_ranks_cleared(node));
         let apps = programs.iter().map(|(_, app)| super::super::log::app_line(app)).collect();
-        let line = WorldLine { world, group, first, apps, asker: asking, is_crowded };
+        let line =
+            WorldLine { world, group, first, apps, asker: asking, is_crowded, forgotten: oldest.into_iter().collect() };
         self.log.write(&mut step.cx(), What::WorldStart(Box::new(line)));
         let new = NewWorld {
             head: only.head(),
@@ -94,9 +101,11 @@ impl Parts {
             return Err(OrderRefusal::Variable { name: name.clone() });
         }
         let ranks: u64 = request.programs.iter().map(|program| u64::from(program.ranks)).sum();
+        // Ranks that have ended make room for others.
+        let most = u64::from(MOST_RANKS).saturating_sub(self.procs.open() as u64);
         let is_none = request.programs.iter().any(|program| program.ranks == 0);
-        if is_none || ranks > u64::from(MOST_RANKS) {
-            return Err(OrderRefusal::Ranks { ranks });
+        if is_none || ranks > most {
+            return Err(OrderRefusal::Ranks { ranks, most });
         }
         let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
         match request.tied {
@@ -115,15 +124,12 @@ impl Parts {
     ) -> Result<(Placement, WorldId, bool), OrderRefusal> {
         let first_app = self.worlds.next_app();
         let mut placed = before.clone();
-        placed.worlds.fill(first_app);
         let argv = request.programs.first().map(|program| program.argv.iter().collect()).unwrap_or_default();
         let ranks = request.programs.iter().fold(0_u32, |sum, program| sum.saturating_add(program.ranks));
         let agent_store = ranks > 1 && crate::master_store::is_python(&argv);
-        let mut world = WorldId::new(0);
-        for _ in &request.programs {
-            world = placed.worlds.add_program(World { group: group.clone(), tied: request.tied, agent_store });
-        }
-        let apps = (first_app..).map(AppIndex::new);
+        let world = World { group: group.clone(), tied: request.tied, agent_store };
+        let apps = (first_app..).map(AppIndex::new).take(request.programs.len());
+        let world = placed.worlds.spawn(world, apps.clone());
         if request.share.is_empty() {
             let mut new = Vec::new();
             for (program, app) in request.programs.iter().zip(apps) {
@@ -139,8 +145,7 @@ impl Parts {
             return Ok((placed, world, is_crowded));
         }
         let name = request.share.clone();
-        let shared = before.worlds.ids().find(|id| before.worlds.group(*id) == name.as_slice());
-        let shared = shared.ok_or_else(|| OrderRefusal::NoGroup { name: name.clone() })?;
+        let shared = before.worlds.named(&name).ok_or_else(|| OrderRefusal::NoGroup { name: name.clone() })?;
         let base: Vec<Rank> = before.members(shared).collect();
         let has = u32::try_from(base.len()).unwrap_or(u32::MAX);
         if ranks > has {
@@ -194,21 +199,20 @@ impl Parts {
             false => Err(OrderRefusal::NoWorld { world: world.get() }),
         }
     }
-}
 
-/// The name of a new world.
-fn group_name(placement: &Placement, request: &Request) -> Result<OsBytes, OrderRefusal> {
-    let name = &request.group;
-    let taken = |name: &[u8]| placement.worlds.ids().any(|id| placement.worlds.group(id) == name);
-    if name.is_empty() {
-        let mut numbers = placement.worlds.ids().count()..;
-        let free = numbers.by_ref().map(|n| OsBytes::from(format!("world-{n}"))).find(|name| !taken(name));
-        return Ok(free.unwrap_or_default());
-    }
-    let is_fit = |b: &u8| b.is_ascii_alphanumeric() || b"-_.".contains(b);
-    match name.iter().all(is_fit) && name.len() <= 64 {
-        false => Err(OrderRefusal::GroupName { name: name.clone() }),
-        true if taken(name) => Err(OrderRefusal::GroupTaken { name: name.clone() }),
-        true => Ok(name.clone()),
+    /// The name of a new world. The name of a world that has ended is free.
+    fn group_name(&self, placement: &Placement, request: &Request) -> Result<OsBytes, OrderRefusal> {
+        let name = &request.group;
+        let is_taken = |name: &[u8]| placement.worlds.named(name).is_some_and(|world| !self.worlds.has_ended(world));
+        if name.is_empty() {
+            let mut names = (placement.worlds.next().get()..).map(|n| OsBytes::from(format!("world-{n}")));
+            return Ok(names.find(|name| !is_taken(name)).unwrap_or_default());
+        }
+        let is_fit = |b: &u8| b.is_ascii_alphanumeric() || b"-_.".contains(b);
+        match name.iter().all(is_fit) && name.len() <= 64 {
+            false => Err(OrderRefusal::GroupName { name: name.clone() }),
+            true if is_taken(name) => Err(OrderRefusal::GroupTaken { name: name.clone() }),
+            true => Ok(name.clone()),
+        }
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn killed(sig: Signal) -> Status {
 }
 
 pub(super) struct Script {
-    job: Job,
+    pub(super) job: Job,
     /// Milliseconds since the job's start.
     pub(super) now: u64,
     pub(super) sent: Vec<ToNode>,
@@ -61,7 +61,7 @@ pub(super) struct Script {
     /// Facts that the user reads while the job runs, as the launcher's view has it.
     pub(super) said: Vec<What>,
     pub(super) log: Vec<What>,
-    report: Report,
+    pub(super) report: Report,
     pub(super) seats: Vec<Arc<Placement>>,
     pub(super) homes: Vec<(NodeId, u32)>,
     /// Keys of ranks that have ended.

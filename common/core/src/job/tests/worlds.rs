@@ -312,6 +312,98 @@ fn nothing_remains_of_a_world_of_which_one_rank_cannot_be_started() {
     assert_eq!(s.finished, Some(Ending::Code(0)));
 }
 
+/// Starts a world of two ranks, from this one on. Returns the answer.
+fn spawns(s: &mut Script, world: WorldId, first: u32, request: Request) -> String {
+    s.sent.clear();
+    orders(s, asks(request));
+    s.hears(ToRoot::WorldPort { world, port: PORT });
+    started(s, first..first + 2);
+    answers(s).pop().unwrap_or_default()
+}
+
+#[test]
+fn nothing_is_kept_of_worlds_that_ended_long_ago() {
+    let mut s = Script::running(&spec(1));
+    let sizes = |s: &Script| {
+        let keys = s.ended_keys.iter().map(|(_, value)| if value.is_some() { 1 } else { -1 }).sum::<i32>();
+        let placement = s.job.facts.placement();
+        let worlds = placement.worlds.ids().count();
+        [
+            placement.ranks.len(),
+            worlds,
+            s.report.ranks.len(),
+            usize::try_from(keys).unwrap(),
+            s.job.parts.worlds.known(),
+        ]
+    };
+    let mut most = [0; 5];
+    for n in 0..300 {
+        let (world, first) = (WorldId::new(n + 1), 1 + 2 * n);
+        assert_eq!(spawns(&mut s, world, first, request()), format!("{world} world-{world} 2"));
+        s.now += 20;
+        s.exits(first, exit(0), (1, 20)).exits(first + 1, exit(0), (1, 20));
+        let now = sizes(&s);
+        if n == 100 {
+            most = now;
+        }
+        assert!(n <= 100 || now == most, "{now:?}, and {most:?} before");
+    }
+    s.exits(0, exit(0), (1, 20));
+    let report = s.report();
+    assert_eq!((s.finished, report.all_ranks(), report.finished()), (Some(Ending::Code(0)), 601, 601));
+}
+
+#[test]
+fn forgotten_ranks_that_failed_are_counted() {
+    let mut s = Script::running(&spec(1));
+    for n in 0..100 {
+        let (world, first) = (WorldId::new(n + 1), 1 + 2 * n);
+        spawns(&mut s, world, first, Request { tolerant: true, ..request() });
+        s.now += 20;
+        s.exits(first, exit(4), (1, 20)).exits(first + 1, exit(0), (1, 20));
+    }
+    let forgotten = s.report.forgotten;
+    assert!(forgotten.ranks >= 60 && forgotten.failed * 2 == forgotten.ranks, "{forgotten:?}");
+}
+
+#[test]
+fn name_of_a_group_that_has_ended_is_free() {
+    let named = || Request { group: "gen".into(), tolerant: true, ..request() };
+    let mut s = Script::running(&spec(1));
+    assert_eq!(spawns(&mut s, GEN, 1, named()), "1 gen 2");
+    s.now = 20;
+    s.exits(1, exit(4), (1, 20));
+    s.sent.clear();
+    orders(&mut s, asks(named()));
+    assert_eq!(answers(&s), ["the job has a group gen already"], "one of its ranks runs");
+    s.exits(2, exit(0), (1, 20));
+    let next = WorldId::new(2);
+    assert_eq!(spawns(&mut s, next, 3, named()), "2 gen 2");
+    assert_eq!(s.homes, [(NODE, WORLD_NAMESPACE + 2)], "its namespace is its own");
+    let removed = ("rlaunch/ended/gen/1".to_owned(), None);
+    assert_eq!(s.ended_keys.last(), Some(&removed), "{:?}", s.ended_keys);
+    s.wait(1_000);
+    assert_eq!(s.ended_keys.last(), Some(&removed), "the end of rank 0 was that of the former group");
+    s.exits(3, exit(0), (20, 20));
+    assert_eq!(s.ended_keys.last().map(|(key, _)| key.as_str()), Some("rlaunch/ended/gen/0"));
+    assert_eq!(s.job.facts.placement().name_of(Rank::new(4)), "gen/1");
+    assert_eq!(s.report.in_group(Rank::new(4)), Some((&b"gen"[..], Rank::new(1))));
+}
+
+#[test]
+fn ranks_that_live_count_for_the_most_that_a_job_can_have() {
+    let mut too_many = request();
+    too_many.programs[0].ranks = u32::MAX;
+    let mut s = spawned(request());
+    s.sent.clear();
+    orders(&mut s, asks(too_many.clone()));
+    assert_eq!(answers(&s), ["4294967295 ranks are asked for: 1 to 1048573 can be started"]);
+    s.now = 20;
+    s.exits(1, exit(0), (1, 20)).exits(2, exit(0), (1, 20)).sent.clear();
+    orders(&mut s, asks(too_many));
+    assert_eq!(answers(&s), ["4294967295 ranks are asked for: 1 to 1048575 can be started"]);
+}
+
 #[test]
 fn world_without_a_port_is_refused() {
     let mut s = Script::running(&spec(1));
@@ -336,7 +428,7 @@ fn orders_that_make_no_sense_are_refused() {
     };
     assert_eq!(of(|request| request.programs.clear()), "a program of the order is empty");
     assert_eq!(of(|request| request.programs[0].argv.clear()), "a program of the order is empty");
-    assert_eq!(of(|request| request.programs[0].ranks = 0), "0 ranks are asked for: 1 to 1048576 can be started");
+    assert_eq!(of(|request| request.programs[0].ranks = 0), "0 ranks are asked for: 1 to 1048575 can be started");
     assert_eq!(
         of(|request| request.programs[0].env.push(("A=B".into(), "1".into()))),
         "'A=B' is no name for an environment variable"

@@ -1,7 +1,7 @@
 //! The ranks of worlds besides the first one: their start, and their end while the job continues.
 
 use super::{Proc, Procs, State};
-use crate::id::{ProcId, WorldId};
+use crate::id::{AppIndex, ProcId, WorldId};
 use crate::node::{Cx, NodeAction};
 use crate::signal::Signal;
 use crate::time::Span;
@@ -46,20 +46,25 @@ impl Procs {
         self.report(cx);
     }
 
-    /// All ranks of a world have ended: its programs are dropped. If a rank has asked for the world, processes in the sessions of its ranks are killed.
-    pub(in crate::node) fn on_close_world(&mut self, cx: &mut Cx<'_>, world: WorldId) {
-        if self.worlds.is_spawned(world) || self.worlds.ended_from(world).is_some() {
+    /// All ranks of a world have ended. If a rank has asked for the world, processes in the sessions of its ranks are killed, and its
+    /// programs are dropped: they are returned.
+    pub(in crate::node) fn on_close_world(&mut self, cx: &mut Cx<'_>, world: WorldId) -> BTreeSet<AppIndex> {
+        let is_spawned = self.worlds.is_spawned(world);
+        if is_spawned || self.worlds.ended_from(world).is_some() {
             self.kill_sessions(cx, world, |state| matches!(state, State::Ended));
         }
+        let own = self.table.iter().filter(|(_, entry)| entry.world == world);
+        let (over, programs): (Vec<ProcId>, BTreeSet<AppIndex>) = own.map(|(id, entry)| (*id, entry.app)).unzip();
+        let programs = if is_spawned { programs } else { BTreeSet::new() };
         self.worlds.close(world);
         let (closed, held) = core::mem::take(&mut self.held).into_iter().partition(|proc| self.is_of(*proc, world));
         self.held = held;
         let closed: BTreeSet<ProcId> = closed;
         closed.into_iter().for_each(|proc| self.reap(cx, proc));
-        let over: Vec<ProcId> =
-            self.table.iter().filter(|(_, entry)| entry.world == world).map(|(id, _)| *id).collect();
         over.into_iter().for_each(|proc| self.forget(proc));
+        self.apps.retain(|app, _| !programs.contains(app));
         cx.act(NodeAction::CloseWorld { world });
+        programs
     }
 
     /// Drops a process of a closed world of which nothing more can come: worlds begin and end as long as the job runs.
@@ -78,8 +83,8 @@ impl Procs {
 
     /// The number of processes that are known.
     #[cfg(test)]
-    pub(in crate::node) fn known(&self) -> (usize, usize) {
-        (self.table.len(), self.after.len())
+    pub(in crate::node) fn known(&self) -> [usize; 3] {
+        [self.table.len(), self.after.len(), self.apps.len()]
     }
 
     /// The time of a world that is being ended is over. Its ranks are killed at once; the search for what they have left takes its time.
