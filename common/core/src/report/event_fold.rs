@@ -5,7 +5,7 @@ use super::forgotten::Forgotten;
 use super::round_summary::{Behind, Rounds};
 use crate::allocation::Scheduler;
 use crate::by_rank::ByRank;
-use crate::events::{Answer, AppLine, Cause, JobNews, JobStart, Lost, Record, RestartCause, What, WorldLine};
+use crate::events::{Answer, Cause, JobNews, JobStart, Lost, Record, RestartCause, What, WorldLine};
 use crate::exit::Ending;
 use crate::id::{LocalRank, NodeId, Rank};
 use crate::job::HostFailure;
