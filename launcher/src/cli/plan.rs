@@ -62,12 +62,10 @@ impl Run {
         self.read_map_file(site)?;
         let mut placement = self.place(site)?;
         self.check_input(&placement, site)?;
-        let logs = self.logs(job, site)?;
+        let logs = self.logs(job, &placement, site)?;
         let caller: Vec<&[u8]> = caller.into_iter().collect();
         let master_store = self.holder(&placement, &caller, site)?;
         self.hold_stores(&mut placement, &caller, site)?;
-        let is_unused = placement.notes.iter().any(|note| matches!(note, Note::Unused(_)));
-        self.presentation.lead_has_more = is_unused || self.has_part_of_pool();
         let (lead, jax, is_optional) = (self.lead(), self.is_jax(&placement, site), self.needs_no_tpu(&caller, site));
         let (rounds, gpus) = (self.rounds(&placement, &caller, site)?, self.gpus(jax));
         let (discover, slices) = (self.whole.slices.discover(), self.slice_plan(&placement)?);
@@ -121,8 +119,10 @@ impl Run {
         })
     }
 
-    /// Keeps what the launcher opens, and returns the logs of torchrun.
-    fn logs(&mut self, job: JobId, site: &Site<'_>) -> Result<Option<Logs>, CliError> {
+    /// Keeps what the launcher prints and opens, and returns the logs of torchrun.
+    fn logs(&mut self, job: JobId, placement: &Placement, site: &Site<'_>) -> Result<Option<Logs>, CliError> {
+        let is_unused = placement.notes.iter().any(|note| matches!(note, Note::Unused(_)));
+        self.presentation.lead_has_more = is_unused || self.has_part_of_pool();
         let files = self.files(job, site)?;
         (self.presentation.files, self.presentation.directories) = (files.here, files.directories);
         self.torch.logs(job, files.there, site)

@@ -251,13 +251,7 @@ fn failure(report: &Report, end: &End, (rank, status): (Rank, Status), around: &
         block
             .field("try", "--bind-to none, if numactl chooses the CPUs: it takes only those that the rank is bound to");
     }
-    if let Some(script) = &around.script {
-        let there = line.map(|line| host(report, line.node)).unwrap_or_default();
-        block.field(
-            "try",
-            &format!("a copy of {0} on {there}, or a directory that all hosts share: {0} is only here", quoted(script)),
-        );
-    }
+    script_hint(&mut block, report, rank, around);
     tries(&mut block, report, (rank, status), facts.oom_limit.is_some(), store);
     block.exit(end.exit);
     block.text
@@ -291,6 +285,14 @@ fn memory(facts: &Facts, status: Status, peak: Option<&u64>) -> Option<String> {
     let free = format!("{} of {}", phrases::bytes(host.available), phrases::bytes(host.total));
     let load = f64::from(host.load) / 100.0;
     Some(format!("{rank}then free on the host: {free}, {swap}; load {load:.2}"))
+}
+
+/// The way out where only this host has the script of a rank.
+fn script_hint(block: &mut Block, report: &Report, rank: Rank, around: &Around) {
+    let Some(script) = around.script.as_ref().map(|script| quoted(script)) else { return };
+    let there = report.ranks.get(rank.index()).map(|line| host(report, line.node)).unwrap_or_default();
+    let text = format!("a copy of {script} on {there}, or a directory that all hosts share: {script} is only here");
+    block.field("try", &text);
 }
 
 /// Whether a rank ended with the usage of numactl, which prints it where a CPU is not one of the process.
