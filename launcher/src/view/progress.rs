@@ -248,6 +248,7 @@ mod tests {
     use rlaunch_core::job::HostFailure;
     use rlaunch_core::os_bytes::OsBytes;
     use rlaunch_core::os_strings::OsStrings;
+    use rlaunch_core::rank_set::RankSet;
 
     fn at(ms: u64) -> Mono {
         Mono::from_nanos(ms * 1_000_000)
@@ -358,6 +359,7 @@ mod tests {
                 apps: vec![app; 2],
                 asker: None,
                 is_crowded: false,
+                forgotten: RankSet::default(),
             };
             progress.record(&What::WorldStart(Box::new(line)), at(30_000));
             [0, 1].into_iter().for_each(|rank| progress.record(&started(rank), at(30_001)));
