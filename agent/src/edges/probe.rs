@@ -2,9 +2,11 @@
 //! meet. Their messages are core's (`wire::probe`).
 //!
 //! All of it is one set of descriptors inside the one of `watch`, so it works before there is a runtime. Connections are bounded: their
-//! number, and one message of each. Nothing of it is left when it is over: the store, or rank 0, listens there next.
+//! number, and one message of each. A call whose connection was closed without an answer is made again: strangers may have opened too many.
+//! Nothing of it is left when it is over: the store, or rank 0, listens there next.
 
 use super::Edges;
+use rlaunch_core::accept_queue::AcceptQueue;
 use rlaunch_core::errno::EPROTO;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
@@ -12,18 +14,22 @@ use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::probe::{ANSWER, ASK, Asked, Caller, Heard, Key, NONCE, Place, answer};
 use rlaunch_core::wire::to_root::ADDRESSES;
 use rlaunch_sys::epoll::{Batch, ReadySet};
-use rlaunch_sys::{approach, port, random};
+use rlaunch_sys::timer::Timer;
+use rlaunch_sys::{approach, port, random, socket};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
 /// Tokens below this are numbers of places that are tried; from here on doors, and then those who have come.
 const DOOR: u64 = 1 << 32;
 const VISITOR: u64 = 1 << 33;
 /// Handled at a time, and so taken in.
 const BURST: usize = 64;
-/// Fewest visitors that are held in any case: above the limit the first one goes.
+/// Silent visitors that are held in any case, and as many that were answered.
 const LEAST: usize = 64;
+/// Tries of a call. The pause doubles from one to the next, from 2 ms to 256 ms: 3 s in all.
+const TRIES: u32 = 18;
 
 /// Nothing, most of the time.
 #[derive(Default)]
@@ -35,10 +41,7 @@ struct Open {
     /// The key that we prove.
     key: Key,
     doors: Vec<(TcpListener, SocketAddr)>,
-    /// In the order in which they came.
-    visitors: BTreeMap<u64, Visitor>,
-    most: usize,
-    came: u64,
+    visitors: AcceptQueue<Visitor>,
     calls: BTreeMap<u32, Call>,
 }
 
@@ -53,9 +56,17 @@ struct Visitor {
 
 /// A place that we try.
 struct Call {
-    socket: TcpStream,
-    caller: Caller,
-    connected: bool,
+    at: SocketAddr,
+    key: Key,
+    tries: u32,
+    state: Try,
+}
+
+enum Try {
+    /// The connection, and once it is made: its end that waits for the answer.
+    Open(TcpStream, Option<Caller>),
+    /// The connection was closed without an answer.
+    Pausing(Timer),
 }
 
 impl Open {
@@ -65,9 +76,7 @@ impl Open {
             batch: Batch::with_room(BURST),
             key: Key::default(),
             doors: Vec::new(),
-            visitors: BTreeMap::new(),
-            most: LEAST,
-            came: 0,
+            visitors: AcceptQueue::new(LEAST),
             calls: BTreeMap::new(),
         })
     }
@@ -75,6 +84,7 @@ impl Open {
     fn listen(&mut self, addr: &OsBytes, port: u16) -> io::Result<u16> {
         let at = approach::address(addr, port).ok_or(ErrorKind::InvalidInput)?;
         let listener = port::listen(at)?;
+        socket::lengthen_queue(&listener)?;
         self.set.add(&listener, DOOR | self.doors.len() as u64)?;
         let own = listener.local_addr()?;
         self.doors.push((listener, own));
@@ -88,14 +98,14 @@ impl Open {
             match came {
                 Ok((socket, _)) => {
                     let ready = socket.set_nonblocking(true).and_then(|()| approach::abort_at_end(&socket));
-                    self.came += 1;
-                    if ready.and_then(|()| self.set.add(&socket, VISITOR | self.came)).is_ok() {
-                        let visitor = Visitor { socket, at, asked: Some(Asked::default()) };
-                        self.visitors.insert(self.came, visitor);
+                    let number = self.visitors.add(Visitor { socket, at, asked: Some(Asked::default()) });
+                    let Some(visitor) = self.visitors.get(number) else { return };
+                    match ready.and_then(|()| self.set.add(&visitor.socket, VISITOR | number)) {
+                        // An agent has mostly sent its message already.
+                        Ok(()) => self.visited(number),
+                        Err(_) => self.dismiss(number),
                     }
-                    if self.visitors.len() > self.most {
-                        self.dismiss_first();
-                    }
+                    self.visitors.surplus().into_iter().for_each(|oldest| self.dismiss(oldest));
                 }
                 Err(error) if rlaunch_sys::is_aborted_connection(&error) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -111,7 +121,7 @@ impl Open {
 
     /// Closes the oldest connection. False: there is none.
     fn dismiss_first(&mut self) -> bool {
-        let first = self.visitors.first_key_value().map(|(first, _)| *first);
+        let first = self.visitors.oldest();
         first.into_iter().for_each(|first| self.dismiss(first));
         first.is_some()
     }
@@ -134,43 +144,49 @@ impl Open {
     }
 
     fn dismiss(&mut self, number: u64) {
-        if let Some(visitor) = self.visitors.remove(&number) {
+        if let Some(visitor) = self.visitors.remove(number) {
             self.set.remove(&visitor.socket);
         }
     }
 
     fn visited(&mut self, number: u64) {
-        let Some(visitor) = self.visitors.get_mut(&number) else { return };
-        if !visitor.hear(&self.key) {
+        let Some(visitor) = self.visitors.get_mut(number) else { return };
+        let (stays, is_answered) = (visitor.hear(&self.key), visitor.asked.is_none());
+        if is_answered {
+            self.visitors.set_answered(number);
+        }
+        if !stays {
             self.dismiss(number);
         }
     }
 
     fn call(&mut self, place: &Place, key: Key) -> io::Result<()> {
         let at = approach::address(&place.addr, place.port).ok_or(ErrorKind::InvalidInput)?;
-        let nonce = random::bytes::<NONCE>()?;
-        let socket = approach::begin(at)?;
-        self.set.add_writable(&socket, place.number.into())?;
-        self.calls.insert(place.number, Call { socket, caller: Caller::new(key, at, nonce), connected: false });
+        let call = Call { at, key, tries: 1, state: begin(&self.set, place.number, at)? };
+        self.calls.insert(place.number, call);
         Ok(())
     }
 
     /// The outcome; `None`: nothing yet.
     fn called(&mut self, number: u32) -> Option<NodeEvent> {
         let call = self.calls.get_mut(&number)?;
-        let by = match call.step(&self.set, number.into()) {
+        let done = match call.step(&self.set, number) {
             Ok(None) => return None,
-            Ok(Some(by)) => Ok(by),
-            Err(error) => Err(error),
+            Ok(Some(by)) => NodeEvent::Reached { number, by },
+            Err(error) => unreached(number, &error),
         };
         if let Some(call) = self.calls.remove(&number) {
-            self.set.remove(&call.socket);
+            call.state.forget(&self.set);
         }
-        Some(match by {
-            Ok(by) => NodeEvent::Reached { number, by },
-            Err(error) => unreached(number, &error),
-        })
+        Some(done)
     }
+}
+
+/// Begins to connect.
+fn begin(set: &ReadySet, number: u32, at: SocketAddr) -> io::Result<Try> {
+    let socket = approach::begin(at)?;
+    set.add_writable(&socket, number.into())?;
+    Ok(Try::Open(socket, None))
 }
 
 impl Visitor {
@@ -201,28 +217,73 @@ impl Visitor {
 
 impl Call {
     /// Goes on; by which address of ours it was reached, if it was.
-    fn step(&mut self, set: &ReadySet, token: u64) -> io::Result<Option<IpAddr>> {
-        if !self.connected {
-            self.socket.take_error()?.map_or(Ok(()), Err)?;
-            self.connected = true;
-            set.remove(&self.socket);
-            set.add(&self.socket, token)?;
-            self.socket.write_all(&self.caller.ask())?;
-            return Ok(None);
-        }
-        let mut bytes = [0; ANSWER + 1];
-        let came = match self.socket.read(&mut bytes) {
-            Ok(len @ 1..) => bytes.get(..len).unwrap_or_default(),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(None),
-            Ok(_) => return Err(io::Error::from_raw_os_error(EPROTO)),
-            Err(error) => return Err(error),
+    fn step(&mut self, set: &ReadySet, number: u32) -> io::Result<Option<IpAddr>> {
+        let result = match &mut self.state {
+            Try::Open(socket, asked @ None) => {
+                let caller = Caller::new(self.key.clone(), self.at, random::bytes::<NONCE>()?);
+                let sent = ask(set, number, socket, &caller);
+                *asked = Some(caller);
+                sent.map(|()| None)
+            }
+            Try::Open(socket, Some(caller)) => hear(socket, caller),
+            Try::Pausing(_) => {
+                self.enter(set, begin(set, number, self.at)?);
+                Ok(None)
+            }
         };
-        match self.caller.hear(came) {
-            Heard::Part => Ok(None),
-            Heard::Nonsense => Err(io::Error::from_raw_os_error(EPROTO)),
-            Heard::Proven(()) => Ok(Some(self.socket.local_addr()?.ip())),
+        match result {
+            Err(error) if is_closed(&error) && self.tries < TRIES => {
+                let timer = Timer::after(Duration::from_millis(1 << self.tries.min(8)))?;
+                set.add(&timer, number.into())?;
+                self.tries += 1;
+                self.enter(set, Try::Pausing(timer));
+                Ok(None)
+            }
+            result => result,
         }
     }
+
+    fn enter(&mut self, set: &ReadySet, state: Try) {
+        std::mem::replace(&mut self.state, state).forget(set);
+    }
+}
+
+impl Try {
+    fn forget(&self, set: &ReadySet) {
+        match self {
+            Self::Open(socket, _) => set.remove(socket),
+            Self::Pausing(timer) => set.remove(timer),
+        }
+    }
+}
+
+/// Sends the message, if the connection is made.
+fn ask(set: &ReadySet, number: u32, socket: &mut TcpStream, caller: &Caller) -> io::Result<()> {
+    socket.take_error()?.map_or(Ok(()), Err)?;
+    set.remove(socket);
+    set.add(socket, number.into())?;
+    socket.write_all(&caller.ask())
+}
+
+/// Reads the answer.
+fn hear(socket: &mut TcpStream, caller: &mut Caller) -> io::Result<Option<IpAddr>> {
+    let mut bytes = [0; ANSWER + 1];
+    let came = match socket.read(&mut bytes) {
+        Ok(len @ 1..) => bytes.get(..len).unwrap_or_default(),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(None),
+        Ok(_) => return Err(ErrorKind::UnexpectedEof.into()),
+        Err(error) => return Err(error),
+    };
+    match caller.hear(came) {
+        Heard::Part => Ok(None),
+        Heard::Nonsense => Err(io::Error::from_raw_os_error(EPROTO)),
+        Heard::Proven(()) => Ok(Some(socket.local_addr()?.ip())),
+    }
+}
+
+/// The other end has closed the connection. A refused connection is none.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
 
 fn unreached(number: u32, error: &io::Error) -> NodeEvent {
@@ -235,7 +296,8 @@ pub(super) fn listen(edges: &mut Edges, key: Key, at: &[OsBytes], port: u16, nod
     let ports = match open(edges) {
         Ok(open) => {
             // All of them may come at once.
-            (open.key, open.most) = (key, LEAST.max(2 * nodes as usize));
+            open.key = key;
+            open.visitors.set_most(LEAST.max(2 * nodes as usize));
             let mut listen = |addr| {
                 let opened = open.listen(addr, port).or_else(|_taken| open.listen(addr, 0));
                 opened.inspect_err(|error| tracing::debug!(%error, "no other host can try {addr}")).unwrap_or(0)
@@ -285,6 +347,7 @@ pub(super) fn end(edges: &mut Edges) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     struct Rig {
         open: Open,
@@ -294,13 +357,22 @@ mod tests {
 
     impl Rig {
         fn new(most: usize) -> Self {
-            let mut open = Open { most, ..Open::new().unwrap() };
+            let mut open = Open { visitors: AcceptQueue::new(most), ..Open::new().unwrap() };
             let port = open.listen(&"127.0.0.1".into(), 0).unwrap();
             Self { open, port, events: VecDeque::new() }
         }
 
         fn connect(&self) -> TcpStream {
             TcpStream::connect(("127.0.0.1", self.port)).unwrap()
+        }
+
+        fn serve_until(&mut self, is_done: impl Fn(&Open) -> bool) {
+            let until = Instant::now() + Duration::from_secs(20);
+            while !is_done(&self.open) {
+                assert!(Instant::now() < until, "too late");
+                self.open.look(&mut self.events);
+                std::thread::sleep(Duration::from_micros(100));
+            }
         }
 
         /// Serves all that is ready. False: something stays ready.
@@ -324,7 +396,7 @@ mod tests {
                 assert!(rig.becomes_idle());
             }
         }
-        assert!(rig.open.visitors.len() <= 9 && rig.events.is_empty());
+        assert!(rig.open.visitors.iter().count() <= 9 && rig.events.is_empty());
     }
 
     #[test]
@@ -340,12 +412,61 @@ mod tests {
         rig.open.set.add(&near, DOOR | 1).unwrap();
         rig.open.doors.push((TcpListener::from(std::os::fd::OwnedFd::from(near)), at));
         assert!(rig.becomes_idle(), "the listener stays ready");
-        assert_eq!(rig.open.visitors.len(), 0, "the visitor has made room");
+        assert_eq!(rig.open.visitors.iter().count(), 0, "the visitor has made room");
         let _next = rig.connect();
         assert!(rig.becomes_idle());
-        assert_eq!(rig.open.visitors.len(), 1, "other listeners stay open");
+        assert_eq!(rig.open.visitors.iter().count(), 1, "other listeners stay open");
         near = rig.connect();
         drop(near);
         assert!(rig.becomes_idle());
+    }
+
+    #[test]
+    fn agent_is_answered_while_a_stranger_opens_many_connections() {
+        let mut rig = Rig::new(4);
+        let at = SocketAddr::from(([127, 0, 0, 1], rig.port));
+        let strangers: Vec<_> = (0..20).map(|_| rig.connect()).collect();
+        let mut agent = rig.connect();
+        let caller = Caller::new(Key::default(), at, [1; NONCE]);
+        agent.write_all(&caller.ask()).unwrap();
+        let others: Vec<_> = (0..20).map(|_| rig.connect()).collect();
+        assert!(rig.becomes_idle());
+        agent.set_nonblocking(true).unwrap();
+        let mut caller = caller;
+        assert!(matches!(hear(&mut agent, &mut caller), Ok(Some(_))), "the agent is answered");
+        assert!(rig.open.visitors.iter().count() <= 5 && strangers.len() + others.len() == 40);
+    }
+
+    #[test]
+    fn call_is_made_again_when_its_connection_was_closed_unread() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let mut rig = Rig::new(9);
+        let place = Place { number: 7, addr: "127.0.0.1".into(), port: at.port() };
+        rig.open.call(&place, Key::default()).unwrap();
+        for closes in [true, true, true, false] {
+            let (mut came, _) = listener.accept().unwrap();
+            if closes {
+                approach::abort_at_end(&came).unwrap();
+                drop(came);
+                // Until the call pauses, and until it is made again.
+                rig.serve_until(|open| matches!(open.calls[&7].state, Try::Pausing(_)));
+                rig.serve_until(|open| matches!(open.calls[&7].state, Try::Open(..)));
+                continue;
+            }
+            rig.serve_until(|open| matches!(open.calls[&7].state, Try::Open(_, Some(_))));
+            let mut asked = [0; ASK];
+            came.read_exact(&mut asked).unwrap();
+            let Heard::Proven(nonce) = Asked::default().hear(&Key::default(), at, &asked) else { panic!("no proof") };
+            came.write_all(&answer(&Key::default(), at, &nonce, &[2; NONCE])).unwrap();
+            rig.serve_until(|open| open.calls.is_empty());
+        }
+        assert!(matches!(rig.events.pop_front(), Some(NodeEvent::Reached { number: 7, .. })));
+        // One who never answers is given up.
+        rig.open.call(&place, Key::default()).unwrap();
+        rig.open.calls.get_mut(&7).unwrap().tries = TRIES;
+        drop(listener.accept().unwrap());
+        rig.serve_until(|open| open.calls.is_empty());
+        assert!(matches!(rig.events.pop_front(), Some(NodeEvent::Unreached { number: 7, .. })));
     }
 }

@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+pub mod accept_queue;
 pub mod address;
 pub mod allocation;
 pub mod backoff;

@@ -37,6 +37,7 @@ pub mod socket;
 pub mod spawn;
 pub mod ssh_reaper;
 pub mod thread;
+pub mod timer;
 pub mod tty;
 pub mod unix;
 

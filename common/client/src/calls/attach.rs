@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const CONNECT: Duration = Duration::from_secs(2);
 /// Longest wait for a worker's proof, if none was given.
 const PROOF: Duration = Duration::from_secs(600);
+/// The pauses before other tries, from the first to the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(250)];
 
 impl Calls {
     /// Connects to the worker of a rank, as soon as the job's store knows where it is.
@@ -28,14 +30,12 @@ impl Calls {
         within: Option<Duration>,
     ) -> Result<Attached, Error> {
         let began = Instant::now();
-        let left = || within.map(|within| within.saturating_sub(began.elapsed()));
+        let left = || within.unwrap_or(PROOF).saturating_sub(began.elapsed());
         let mut record = Record::wait(store, group, rank, within)?;
         let secret = record::secret(store, group)?;
         let is_near = record.machine == record::machine();
         let failed = |source| Error::Worker { group: group.into(), rank, host: record.host.clone(), source };
-        let stream = if is_near { near(&record) } else { far(&record, left()) }.map_err(failed)?;
-        let patience = left().unwrap_or(PROOF).max(Duration::from_millis(1));
-        prove(&stream, &secret, rank, patience).map_err(failed)?;
+        let stream = connect(&record, &secret, rank, is_near, left).map_err(failed)?;
         if let Stream::Unix(stream) = &stream {
             // The entry of the store may name the process of another user.
             record.pid = getsockopt(stream, PeerCredentials).map_or(0, |worker| worker.pid().unsigned_abs());
@@ -47,14 +47,39 @@ impl Calls {
     }
 }
 
+/// Connects, and each end proves to have the secret. A worker closes some connections unread while strangers open many: so a connection
+/// that it closed without an answer is made again.
+fn connect(
+    record: &Record,
+    secret: &Secret,
+    rank: u32,
+    is_near: bool,
+    left: impl Fn() -> Duration,
+) -> io::Result<Stream> {
+    let [mut pause, longest] = PAUSES;
+    loop {
+        let stream = if is_near { near(record) } else { far(record, left()) }?;
+        match prove(&stream, secret, rank, left().max(Duration::from_millis(1))) {
+            Ok(()) => return Ok(stream),
+            Err(error) if !is_closed(&error) || left() <= pause => return Err(error),
+            Err(_) => std::thread::sleep(pause),
+        }
+        pause = longest.min(2 * pause);
+    }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+}
+
 fn near(record: &Record) -> io::Result<Stream> {
     Ok(Stream::Unix(UnixStream::connect_addr(&UnixAddr::from_abstract_name(&record.unix)?)?))
 }
 
-fn far(record: &Record, within: Option<Duration>) -> io::Result<Stream> {
+fn far(record: &Record, within: Duration) -> io::Result<Stream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the worker has no address for other hosts");
     for at in &record.tcp {
-        let patience = within.map_or(CONNECT, |within| within.min(CONNECT)).max(Duration::from_millis(1));
+        let patience = within.clamp(Duration::from_millis(1), CONNECT);
         match TcpStream::connect_timeout(at, patience) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;

@@ -2,8 +2,9 @@
 
 use super::peer::Stream;
 use super::record::{Record, addresses, machine, nonce, random};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::{Backlog, getsockopt, listen, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
+use rlaunch_core::accept_queue::AcceptQueue;
 use rlaunch_core::wire::frozen::calls::hello::{self, ASK, CONFIRM, HelloError, Nonce, Secret};
 use std::io::{self, ErrorKind, IoSlice, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -13,13 +14,12 @@ use std::time::{Duration, Instant};
 
 /// How long a connection may take to prove itself.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Connections that may be proving themselves: the oldest makes room.
+/// Silent connections, and those that were answered.
 const MOST_PENDING: usize = 64;
 
 /// A connection that has not proved itself.
 #[derive(Debug)]
 pub(super) struct Pending {
-    pub(super) number: u64,
     pub(super) stream: Stream,
     got: Vec<u8>,
     /// The controller's nonce and the own one, after its first message.
@@ -45,8 +45,7 @@ pub(super) struct Door {
     rank: u32,
     pub(super) unix: UnixListener,
     pub(super) tcp: Option<TcpListener>,
-    pub(super) pending: Vec<Pending>,
-    next: u64,
+    pending: AcceptQueue<Pending>,
 }
 
 impl Door {
@@ -63,15 +62,17 @@ impl Door {
         let mut record = Record { rank, machine: machine(), unix: name, ..Record::default() };
         if let Some(tcp) = &tcp {
             tcp.set_nonblocking(true)?;
+            // std's listeners let 128 connections wait: strangers would fill that at once.
+            listen(tcp, Backlog::MAXCONN)?;
             let at = tcp.local_addr()?;
             let is_served = |ip: &IpAddr| at.is_ipv6() || ip.is_ipv4();
             record.tcp = addresses().into_iter().filter(is_served).map(|ip| (ip, at.port()).into()).collect();
         }
-        Ok((Self { secret, rank, unix, tcp, pending: Vec::new(), next: 0 }, record))
+        Ok((Self { secret, rank, unix, tcp, pending: AcceptQueue::new(MOST_PENDING) }, record))
     }
 
-    /// Takes one connection that has come; `None`: there is none. Processes of other users are closed at once.
-    pub(super) fn accept(&mut self, is_tcp: bool) -> Option<&Pending> {
+    /// Takes one connection that has come, and returns its number; `None`: there is none. Processes of other users are closed at once.
+    pub(super) fn accept(&mut self, is_tcp: bool) -> Option<u64> {
         let stream = match (&self.tcp, is_tcp) {
             (Some(tcp), true) => {
                 let (stream, _) = tcp.accept().ok()?;
@@ -89,37 +90,40 @@ impl Door {
             }
         };
         stream.set_nonblocking().ok()?;
-        if self.pending.len() >= MOST_PENDING {
-            self.pending.remove(0);
-        }
-        self.next += 1;
         let until = Instant::now() + PATIENCE;
-        self.pending.push(Pending { number: self.next, stream, got: Vec::new(), nonces: None, until });
-        self.pending.last()
+        Some(self.pending.add(Pending { stream, got: Vec::new(), nonces: None, until }))
     }
 
     /// Reads what a connection has sent.
     pub(super) fn read(&mut self, number: u64) -> Proof {
-        let (secret, rank) = (self.secret.clone(), self.rank);
-        match self.pending.iter_mut().find(|pending| pending.number == number) {
-            Some(pending) => pending.read(&secret, rank),
-            None => Proof::Refused,
+        let Some(pending) = self.pending.get_mut(number) else { return Proof::Refused };
+        let proof = pending.read(&self.secret, self.rank);
+        if pending.nonces.is_some() {
+            self.pending.set_answered(number);
         }
+        proof
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&Pending> {
+        self.pending.get(number)
     }
 
     pub(super) fn take(&mut self, number: u64) -> Option<Pending> {
-        let at = self.pending.iter().position(|pending| pending.number == number)?;
-        Some(self.pending.remove(at))
+        self.pending.remove(number)
+    }
+
+    /// Closes the oldest connection of too many. A connection is read before, so a controller is spared.
+    pub(super) fn drop_surplus(&mut self) {
+        if let Some(oldest) = self.pending.surplus() {
+            self.pending.remove(oldest);
+        }
     }
 
     /// Closes connections that have taken too long. How long the next one still may take.
     pub(super) fn expire(&mut self) -> Option<Duration> {
-        if self.pending.is_empty() {
-            return None;
-        }
         let now = Instant::now();
         self.pending.retain(|pending| pending.until > now);
-        self.pending.iter().map(|pending| pending.until.saturating_duration_since(now)).min()
+        self.pending.iter().map(|(_, pending)| pending.until.saturating_duration_since(now)).min()
     }
 }
 

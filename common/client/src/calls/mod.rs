@@ -274,11 +274,15 @@ impl Calls {
             }
             Token::Unix | Token::Tcp => {
                 let Some(door) = &mut inner.door else { return };
-                if let Some(pending) = door.accept(token == Token::Tcp) {
-                    let (number, watched) = (pending.number, self.watch(&pending.stream, pending.token()));
-                    if watched.is_err() {
-                        door.take(number);
-                    }
+                let Some(number) = door.accept(token == Token::Tcp) else { return };
+                let watched = door.get(number).map(|pending| self.watch(&pending.stream, Token::Pending(number)));
+                if !matches!(watched, Some(Ok(()))) {
+                    door.take(number);
+                }
+                // A controller has mostly sent its first message already.
+                self.on_pending(inner, number);
+                if let Some(door) = &mut inner.door {
+                    door.drop_surplus();
                 }
             }
             Token::Pending(number) => self.on_pending(inner, number),
@@ -460,12 +464,6 @@ impl Sent<'_> {
             Self::Bytes(bytes) => Part { place: Place::Body, offset, len: bytes.len() as u64 },
             Self::Arena(offset, len) => Part { place: Place::Arena, offset, len },
         }
-    }
-}
-
-impl door::Pending {
-    const fn token(&self) -> Token {
-        Token::Pending(self.number)
     }
 }
 

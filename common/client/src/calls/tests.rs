@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::own_store::{self, Own};
+use rlaunch_core::wire::frozen::calls::hello::{self, Secret};
 use rlaunch_core::wire::frozen::calls::{Description, Place};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,6 +130,51 @@ fn stranger_gets_no_byte_and_does_not_disturb() {
         assert!(!matches!(std::io::Read::read(&mut &*stranger, &mut [0; 1]), Ok(1)), "a stranger got a byte");
     }
     end(worker);
+}
+
+#[test]
+fn controller_in_its_proof_is_spared_when_strangers_open_many_connections() {
+    let secret = Secret::new([7; 32]);
+    let (mut door, _) = Door::open(secret.clone(), 0, true).unwrap();
+    let at = (Ipv4Addr::LOCALHOST, door.tcp.as_ref().unwrap().local_addr().unwrap().port());
+    let mut connect = |first: &[u8]| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.write_all(first).unwrap();
+        let number = std::iter::repeat_with(|| door.accept(true)).flatten().next().unwrap();
+        let proof = door.read(number);
+        door.drop_surplus();
+        (stream, number, proof)
+    };
+    let (mut controller, number, proof) = connect(&hello::ask(&secret, 0, &[1; hello::NONCE]));
+    assert_eq!(proof, Proof::Part);
+    let strangers: Vec<_> = (0..200).map(|_| connect(b"")).collect();
+    assert!(strangers.iter().filter(|(_, number, _)| door.get(*number).is_some()).count() <= 64);
+    let mut answer = [0; hello::ANSWER];
+    controller.read_exact(&mut answer).unwrap();
+    let theirs = hello::answered(&secret, 0, &[1; hello::NONCE], &answer).unwrap();
+    controller.write_all(&hello::confirm(&secret, 0, &[1; hello::NONCE], &theirs)).unwrap();
+    assert_eq!(door.read(number), Proof::Proven(Vec::new()));
+}
+
+#[test]
+fn connection_that_a_worker_closes_unread_is_made_again() {
+    let (_own, store) = store();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let tcp = vec![listener.local_addr().unwrap()];
+    Record { size: 1, machine: "another".into(), tcp, ..Record::default() }.publish(&store, "flood").unwrap();
+    let secret = record::secret(&store, "flood").unwrap();
+    let serve = move || {
+        (0..5).for_each(|_| drop(listener.accept().unwrap()));
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut ask = [0; hello::ASK];
+        stream.read_exact(&mut ask).unwrap();
+        let nonce = hello::asked(&secret, 0, &ask).unwrap();
+        stream.write_all(&hello::answer(&secret, 0, &nonce, &[2; hello::NONCE])).unwrap();
+        stream.read_exact(&mut [0; hello::CONFIRM]).unwrap();
+    };
+    let served = std::thread::Builder::new().spawn(serve).unwrap();
+    assert!(!Calls::new().unwrap().attach(&store, "flood", 0, Some(SOON)).unwrap().is_near);
+    served.join().unwrap();
 }
 
 #[test]

@@ -10,6 +10,7 @@
 use super::hash::Hash;
 use super::preamble::{Preamble, Secret};
 use super::tcp_hello::{EdgeKeys, HELLO, Hello, Refusal, StepPreamble};
+use crate::accept_queue::AcceptQueue;
 use crate::id::NodeId;
 use crate::time::{Mono, Span};
 use alloc::collections::BTreeMap;
@@ -49,7 +50,6 @@ struct Pending {
     address: IpAddr,
     until: Mono,
     hello: Option<Hello>,
-    is_answered: bool,
 }
 
 /// A host of the step.
@@ -79,8 +79,7 @@ pub struct Admission {
     /// By the hash of the name.
     hosts: BTreeMap<Hash, Host>,
     awaited: usize,
-    pending: BTreeMap<Caller, Pending>,
-    next: u64,
+    pending: AcceptQueue<Pending>,
     refused: BTreeMap<Refusal, u32>,
 }
 
@@ -98,8 +97,7 @@ impl Admission {
             step: *step,
             awaited: hosts.len(),
             hosts: hosts.into_iter().map(|(host, preamble)| (host, Host::Awaited(preamble))).collect(),
-            pending: BTreeMap::new(),
-            next: 0,
+            pending: AcceptQueue::new(MOST),
             refused: BTreeMap::new(),
         }
     }
@@ -120,25 +118,18 @@ impl Admission {
     /// connections keeps no agent out.
     #[must_use]
     pub fn surplus(&self) -> Option<Caller> {
-        [false, true].into_iter().find_map(|is_answered| {
-            let mut alike = self.pending.iter().filter(|(_, pending)| pending.is_answered == is_answered);
-            let (oldest, _) = alike.next()?;
-            (alike.count() >= MOST).then_some(*oldest)
-        })
+        self.pending.surplus().map(Caller)
     }
 
     /// The time of the next call of [`Self::expire`].
     #[must_use]
     pub fn deadline(&self) -> Option<Mono> {
-        self.pending.values().map(|pending| pending.until).min()
+        self.pending.iter().map(|(_, pending)| pending.until).min()
     }
 
     /// A connection from this address was accepted.
     pub fn accept(&mut self, now: Mono, address: IpAddr) -> Caller {
-        let caller = Caller(self.next);
-        self.next += 1;
-        self.pending.insert(caller, Pending { address, until: now + PATIENCE, hello: None, is_answered: false });
-        caller
+        Caller(self.pending.add(Pending { address, until: now + PATIENCE, hello: None }))
     }
 
     /// The hello of a connection is complete.
@@ -146,7 +137,7 @@ impl Admission {
     /// # Errors
     /// The hello is none of this step, or too late. The caller closes the connection.
     pub fn greet(&mut self, caller: Caller, bytes: &[u8; HELLO]) -> Result<(), Refusal> {
-        let Some(pending) = self.pending.get_mut(&caller) else { return Err(Refusal::Ended) };
+        let Some(pending) = self.pending.get_mut(caller.0) else { return Err(Refusal::Ended) };
         let hello = Hello::parse(bytes).ok_or(Refusal::Foreign)?;
         if hello.job != self.step.job || hello.epoch != self.step.epoch {
             return Err(Refusal::Foreign);
@@ -170,8 +161,9 @@ impl Admission {
 
     /// The first message of a connection was sealed with the key of its host, and is answered.
     pub fn answer(&mut self, now: Mono, caller: Caller) {
-        if let Some(pending) = self.pending.get_mut(&caller) {
-            (pending.is_answered, pending.until) = (true, now + CONFIRMED_WITHIN);
+        self.pending.set_answered(caller.0);
+        if let Some(pending) = self.pending.get_mut(caller.0) {
+            pending.until = now + CONFIRMED_WITHIN;
         }
     }
 
@@ -181,13 +173,13 @@ impl Admission {
     /// Another connection has become the edge meanwhile, or this one is over: it is to be closed.
     pub fn admit(&mut self, caller: Caller) -> Result<NodeId, Refusal> {
         let hello = self.hello(caller)?;
-        if !self.pending.get(&caller).is_some_and(|pending| pending.is_answered) {
+        if !self.pending.is_answered(caller.0) {
             return Err(Refusal::WrongKey);
         }
         let Some(host) = self.hosts.get_mut(&hello.host) else { return Err(Refusal::UnknownHost) };
         let Host::Awaited(Preamble { node, .. }) = *host else { return Err(Refusal::Twice) };
         *host = Host::Admitted;
-        self.pending.remove(&caller);
+        self.pending.remove(caller.0);
         self.awaited = self.awaited.saturating_sub(1);
         if self.awaited == 0 {
             self.wipe();
@@ -197,18 +189,18 @@ impl Admission {
 
     /// A connection is closed for this reason; `None`: it is not one of those that are waited for.
     pub fn refuse(&mut self, caller: Caller, why: Refusal) -> Option<Refused> {
-        let address = self.pending.remove(&caller)?.address;
+        let address = self.pending.remove(caller.0)?.address;
         Some(self.count(address, why))
     }
 
     /// Connections that took too long. Each is to be refused as silent.
     #[must_use]
     pub fn expired(&self, now: Mono) -> Vec<Caller> {
-        self.pending.iter().filter(|(_, pending)| pending.until <= now).map(|(caller, _)| *caller).collect()
+        self.pending.iter().filter(|(_, pending)| pending.until <= now).map(|(caller, _)| Caller(caller)).collect()
     }
 
     fn hello(&self, caller: Caller) -> Result<Hello, Refusal> {
-        let pending = self.pending.get(&caller).ok_or(Refusal::Ended)?;
+        let pending = self.pending.get(caller.0).ok_or(Refusal::Ended)?;
         pending.hello.ok_or(Refusal::Foreign)
     }
 
