@@ -524,7 +524,7 @@ fn notes(plan: &Plan, origin: &Origin) {
     for note in [unconnected::master_addr(plan, origin), unconnected::master_port(plan)].into_iter().flatten() {
         say(&note);
     }
-    if let Some(note) = unconnected::variables(&plan.unknown) {
+    for note in unconnected::variables(&plan.unknown).into_iter().chain(unconnected::temp_dir()) {
         say(&note);
     }
     for name in &plan.absent {

@@ -176,6 +176,14 @@ pub(crate) fn variables(unknown: &[(OsBytes, Option<String>)]) -> Option<String>
     }
 }
 
+/// Note about a TMPDIR in which other users can replace files.
+pub(crate) fn temp_dir() -> Option<String> {
+    let dir = OsBytes::new(rlaunch_sys::facts::error_file::untrusted_dir()?);
+    Some(format!(
+        "rlaunch: TMPDIR={dir} is not used: another user can replace files there or above; /tmp is used\n  try     TMPDIR with a directory of your own, or chmod +t\n"
+    ))
+}
+
 /// A path from the directory that the ranks work in.
 fn place(base: &AppBase, path: &[u8]) -> PathBuf {
     let directory = base.wdir.as_ref().map_or(Path::new(""), |dir| Path::new(OsStr::from_bytes(dir)));

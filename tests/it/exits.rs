@@ -96,7 +96,7 @@ fn rlaunch_dies_of_the_signal_that_ended_the_job() {
 fn limited(limit: &str, job: &str) -> Plan {
     let words = format!("prlimit {limit} -- \"$RL\" {job}");
     let user = "setpriv --reuid $((700000 + $$)) --regid 61403 --clear-groups";
-    Plan::shell(&format!("chmod 777 \"$DIR\" \"$TMPDIR\"; cd /; exec {user} {words}"))
+    Plan::shell(&format!("chmod 1777 \"$DIR\" \"$TMPDIR\"; cd /; exec {user} {words}"))
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn an_ordinary_user_loses_no_input_by_processes_that_have_ended() {
     // The zombie is a child of the program that the rank has become.
     let job = "\"$RL\" -q -n 1 sh -c 'true & exec sleep 0.3'";
     let script = format!(
-        "chmod 777 \"$DIR\" \"$TMPDIR\"; cd /; for i in 1 2 3 4 5 6; do printf x | {user} sh -c '{}; cat'; done",
+        "chmod 1777 \"$DIR\" \"$TMPDIR\"; cd /; for i in 1 2 3 4 5 6; do printf x | {user} sh -c '{}; cat'; done",
         job.replace('\'', "'\\''")
     );
     assert_eq!(Plan::shell(&script).start().code(0).out(), "xxxxxx");

@@ -118,5 +118,7 @@ mod tests {
         assert!(queue.is_answered(peer) && !queue.is_answered(newest));
         assert_eq!(queue.get(newest), Some(&'n'));
         assert_eq!(queue.get_mut(silent[0]), None);
+        queue.retain(|connection| *connection == 'n');
+        assert_eq!(queue.iter().collect::<Vec<_>>(), [(newest, &'n')]);
     }
 }

@@ -74,7 +74,7 @@ impl fmt::Display for Visible<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
-                if c.is_control() {
+                if c.is_control() || is_bidi_control(c) {
                     write!(f, "{}", c.escape_default())?;
                 } else {
                     write!(f, "{c}")?;
@@ -86,6 +86,11 @@ impl fmt::Display for Visible<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a character changes the direction of the text after it: a terminal would show other words.
+const fn is_bidi_control(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 impl fmt::Debug for OsBytes {
@@ -135,6 +140,8 @@ mod tests {
 
     #[test]
     fn shows_what_a_terminal_may_see() {
+        let turned = OsBytes::from("a\u{202e}b\u{2066}\u{200f}\u{61c}\u{200d}");
+        assert_eq!(format!("{turned}"), "a\\u{202e}b\\u{2066}\\u{200f}\\u{61c}\u{200d}");
         assert_eq!(format!("{}", OsBytes::from(&b"a\x1b[2J\xff\xc3\xa9"[..])), "a\\u{1b}[2J\\xff\u{e9}");
     }
 }

@@ -232,7 +232,7 @@ fn lock_file(path: &OsBytes, found: LockFound, host: &OsBytes, cleans: bool) -> 
     // A job prints it with -v only: libtpu leaves the file after each run.
     let removed = if cleans { Tone::Normal } else { Tone::Verbose };
     let skipped = |text: String| if cleans { text } else { format!("{text}: ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1") };
-    let as_root = |command: &str| format!("\n  try     sudo {command} {}", quoted(path));
+    let as_root = || format!("\n  try     sudo rm {}", quoted(path));
     match found {
         LockFound::Removed => (removed, format!("removed {path} on {host}: no process had locked it")),
         LockFound::Unlocked => (Tone::Normal, format!("{path} on {host} would be removed: no process has locked it")),
@@ -241,11 +241,13 @@ fn lock_file(path: &OsBytes, found: LockFound, host: &OsBytes, cleans: bool) -> 
         }
         LockFound::Locked(pid) => (Tone::Normal, format!("{path} on {host} is locked by process {pid}")),
         LockFound::Foreign(uid) => {
-            (Tone::Normal, skipped(format!("{path} on {host} belongs to user {uid}")) + &as_root("rm"))
+            (Tone::Normal, skipped(format!("{path} on {host} belongs to user {uid}")) + &as_root())
         }
         LockFound::Odd(kind) => {
-            let command = if kind == OddFile::Directory { "rmdir" } else { "rm" };
-            (Tone::Normal, skipped(format!("{path} on {host} is {kind}, not a lock file")) + &as_root(command))
+            // --lock-files may name /dev/zero or /etc.
+            let is_regular = kind == OddFile::ManyNames;
+            let hint = if is_regular { as_root() } else { String::new() };
+            (Tone::Normal, skipped(format!("{path} on {host} is {kind}, not a lock file")) + &hint)
         }
         LockFound::Unknown(errno) => {
             (Tone::Normal, skipped(format!("cannot remove {path} on {host} ({})", phrases::errno(errno))))
@@ -318,17 +320,16 @@ mod tests {
     }
 
     #[test]
-    fn file_that_is_no_lock_file_is_named_with_the_command_for_root() {
+    fn file_that_is_no_lock_file_is_named_and_regular_one_with_the_command_for_root() {
         let said = |found, cleans| lock_file(&"/tmp/a b".into(), found, &"n1".into(), cleans).1;
         let ranks = ": ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1";
-        for (kind, words, command) in [
-            (OddFile::Directory, "a directory", "rmdir"),
-            (OddFile::Link, "a symbolic link", "rm"),
-            (OddFile::Fifo, "a FIFO", "rm"),
-            (OddFile::ManyNames, "a file with several names (hard links)", "rm"),
-            (OddFile::Other, "no regular file", "rm"),
+        for (kind, words, hint) in [
+            (OddFile::Directory, "a directory", ""),
+            (OddFile::Link, "a symbolic link", ""),
+            (OddFile::Fifo, "a FIFO", ""),
+            (OddFile::ManyNames, "a file with several names (hard links)", "\n  try     sudo rm '/tmp/a b'"),
+            (OddFile::Other, "no regular file", ""),
         ] {
-            let hint = format!("\n  try     sudo {command} '/tmp/a b'");
             assert_eq!(
                 said(LockFound::Odd(kind), false),
                 format!("/tmp/a b on n1 is {words}, not a lock file{ranks}{hint}")

@@ -9,6 +9,8 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 /// How much of it is read.
 pub const MOST: u64 = 64 * 1024;
@@ -50,10 +52,29 @@ pub fn runtime_dir() -> Option<Vec<u8>> {
 }
 
 /// $TMPDIR or /tmp, without a slash at its end: for files that must stay for as long as the job does. `$XDG_RUNTIME_DIR` goes at the last
-/// logout. The root directory is not taken.
+/// logout. The root directory is not taken, and no directory in which another user can replace our files.
 #[must_use]
 pub fn lasting_dir() -> Vec<u8> {
-    usable(&var("TMPDIR"), |_| true).unwrap_or_else(|| b"/tmp".to_vec())
+    usable(&var("TMPDIR"), |_| true).and_then(|dir| trusted(&dir)).unwrap_or_else(|| b"/tmp".to_vec())
+}
+
+/// $TMPDIR, if it can be used but is not trusted.
+#[must_use]
+pub fn untrusted_dir() -> Option<Vec<u8>> {
+    usable(&var("TMPDIR"), |_| true).filter(|dir| trusted(dir).is_none())
+}
+
+/// The path of a directory without links, if no other user but root can replace a file of ours there, or a directory above it. Other users
+/// may make files in a sticky directory like /tmp.
+fn trusted(path: &[u8]) -> Option<Vec<u8>> {
+    let real = std::fs::canonicalize(OsStr::from_bytes(path)).ok()?;
+    let is_safe = |dir: &Path| {
+        std::fs::symlink_metadata(dir).is_ok_and(|meta| {
+            let is_kept = meta.mode() & 0o022 == 0 || meta.mode() & libc::S_ISVTX != 0;
+            is_kept && [0, nix::unistd::geteuid().as_raw()].contains(&meta.uid())
+        })
+    };
+    real.ancestors().all(is_safe).then(|| real.into_os_string().into_vec())
 }
 
 /// Whether a directory is on a file system whose answers come from this host's own memory or disk. A file system of a network, or one
@@ -72,7 +93,7 @@ fn var(name: &str) -> Vec<u8> {
 }
 
 fn private(dir: &[u8]) -> Option<Vec<u8>> {
-    usable(dir, |st| is_ours(st) && st.st_mode & 0o777 == 0o700)
+    usable(dir, |st| is_ours(st) && st.st_mode & 0o777 == 0o700).and_then(|dir| trusted(&dir))
 }
 
 /// `path` without the slashes at its end, if it is the absolute path of a directory that suits and that we may write in.
@@ -98,7 +119,6 @@ mod tests {
     use super::*;
     use crate::facts::core_file::tests::Temp;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
-    use std::path::Path;
 
     fn get(path: &Path) -> Option<Vec<u8>> {
         read(path.as_os_str().as_bytes())
@@ -192,6 +212,30 @@ mod tests {
             chown(&runtime, Some(12_345), None).unwrap();
             assert_eq!(private(bytes(&runtime)), None);
         }
+    }
+
+    #[test]
+    fn directory_in_which_another_user_can_replace_files_is_not_trusted() {
+        let dir = Temp::new();
+        let (outer, inner, link) = (dir.0.join("outer"), dir.0.join("outer/inner"), dir.0.join("link"));
+        std::fs::create_dir_all(&inner).unwrap();
+        symlink(&inner, &link).unwrap();
+        for changed in [&outer, &inner] {
+            let mode = |m| std::fs::set_permissions(changed, std::fs::Permissions::from_mode(m)).unwrap();
+            for (bits, is_safe) in [(0o777, false), (0o775, false), (0o1777, true), (0o755, true)] {
+                mode(bits);
+                let expected = is_safe.then(|| bytes(&inner));
+                assert_eq!(trusted(bytes(&inner)).as_deref(), expected, "{changed:?} {bits:o}");
+                assert_eq!(trusted(bytes(&link)).as_deref(), expected, "{changed:?} {bits:o}");
+            }
+            if nix::unistd::geteuid().is_root() {
+                chown(changed, Some(12_345), None).unwrap();
+                assert_eq!(trusted(bytes(&inner)), None);
+                chown(changed, Some(0), None).unwrap();
+            }
+        }
+        assert_eq!(trusted(b"/tmp").as_deref(), Some(&b"/tmp"[..]));
+        assert_eq!(trusted(b"/nowhere/at/all"), None);
     }
 
     #[test]
