@@ -330,9 +330,11 @@ fn lead_starts_workers_on_hosts_without_ranks() {
     let Some(bed) = Bed::up(3) else { return };
     let own = rank.display().to_string();
     let hosts = ["-H", "node0:1,node1:2,node2:1", "-n", "1", "--lead"];
+    // The job ends with the first rank, which waits until all others have printed.
+    let place = format!("{PLACE}; [ $(\"$RL\" store add placed) != $WORLD_SIZE ] || \"$RL\" store set go 1");
     let run = |spawn: &[&str]| {
-        let words = ["rlaunch", "--ssh-fast"].iter().chain(&hosts).copied().chain([own.as_str()]);
-        let words = words.chain(spawn.iter().copied()).chain(["--", "sh", "-c", PLACE]);
+        let words = ["rlaunch", "--ssh-fast"].iter().chain(&hosts).copied().chain([own.as_str(), "hold"]);
+        let words = words.chain(spawn.iter().copied()).chain(["--", "sh", "-c", &place]);
         let done = bed.plan("tester", "login", words).with_events().start().code(0);
         bed.clean(2);
         done.sorted()
