@@ -52,10 +52,11 @@ fn seeds_to_remember_standing_still() {
 /// With rounds: the only rank was killed while more faults were waited for (60), all were refused before the first round without a report
 /// (924).
 ///
-/// The host of a warned rank was lost after the rank had moved there (7020726).
+/// The host of a warned rank was lost after the rank had moved there (7020726). A host was lost before the process of a rank that had left
+/// its function ended (12930963730144686907).
 #[test]
 fn seeds_to_remember_with_rounds() {
-    none_breaks([60, 924, 7_020_726], run_rounds);
+    none_breaks([60, 924, 7_020_726, 12_930_963_730_144_686_907], run_rounds);
 }
 
 /// With restarts: a rank failed by itself in the moment in which its generation was ended, before its start was known.

@@ -205,7 +205,9 @@ impl World {
                 if self.truth.host_lost && self.plan.spec.restarts.most > 0 => {}
             (Some(RoundsEnd::Impossible { fault, .. }), Some(Cause::Lost { .. })) => {
                 let kind = fault.kind;
-                self.check(kind == FaultKind::HostLost, || format!("{kind:?} comes to {cause:?}"));
+                // A process whose function was left has not ended yet, and a host may be lost before that.
+                let right = kind == FaultKind::HostLost || (self.truth.host_lost && matches!(kind, FaultKind::Left(_)));
+                self.check(right, || format!("{kind:?} comes to {cause:?}"));
             }
             (Some(RoundsEnd::Impossible { fault, .. }), Some(Cause::Rank { rank, status })) => {
                 let (kind, initial, rank, status) = (fault.kind, fault.initial, *rank, *status);
