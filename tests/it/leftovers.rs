@@ -28,7 +28,7 @@ fn descendants_that_got_away_end_with_the_job() {
     }
 }
 
-/// One line for all of them, as a warning: the ranks have succeeded, and what they had left behind did not finish its work.
+/// A warning names the processes that successful ranks left running: rlaunch ends them before they finish.
 #[test]
 fn processes_that_are_ended_after_a_success_are_named() {
     for tier in place::tiers() {

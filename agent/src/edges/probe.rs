@@ -462,7 +462,7 @@ mod tests {
             rig.serve_until(|open| open.calls.is_empty());
         }
         assert!(matches!(rig.events.pop_front(), Some(NodeEvent::Reached { number: 7, .. })));
-        // One who never answers is given up.
+        // A call that was never answered fails after its last try.
         rig.open.call(&place, Key::default()).unwrap();
         rig.open.calls.get_mut(&7).unwrap().tries = TRIES;
         drop(listener.accept().unwrap());

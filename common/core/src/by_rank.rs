@@ -87,7 +87,7 @@ impl<T> ByRank<T> {
         rest.get(..rest.partition_point(|(_, value)| !is_after(value))).unwrap_or_default()
     }
 
-    /// Where a rank is. In most jobs no rank is missing.
+    /// The index of a rank in `all`. It is the number of the rank if no rank was removed.
     fn position(&self, number: usize) -> Option<usize> {
         let number = Rank::new(u32::try_from(number).ok()?);
         match self.all.get(number.index()) {

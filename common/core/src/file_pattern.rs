@@ -28,7 +28,7 @@ enum Part {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Field {
-    /// One of [`OF_JOB`].
+    /// A letter of [`OF_JOB`].
     Job(u8),
     Rank,
     Node,

@@ -204,7 +204,7 @@ mod tests {
     /// Each restart of all ranks has another init.
     #[test]
     fn init_has_left_its_memory_when_it_is_reaped() {
-        // It dies with its thread, and a thread has one PID namespace.
+        // The child dies with this thread. A thread has one PID namespace.
         let test = || {
             // An ordinary user may not.
             let Ok((init, Some(newborn))) = crate::ns::enter() else { return };

@@ -163,7 +163,7 @@ fn address(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Where the answer is, after its header; `None` within: there is no such socket. `None`: an answer to another question.
+/// The range of the answer after its header. `Some(Ok(None))`: no such socket exists. `None`: the message answers another request.
 fn answer(bytes: &[u8], number: u32) -> Option<io::Result<Option<std::ops::Range<usize>>>> {
     let garbled = || Some(Err(io::ErrorKind::InvalidData.into()));
     let half = |at: usize| bytes.get(at..at + 2).and_then(|half| half.try_into().ok()).map(u16::from_ne_bytes);
