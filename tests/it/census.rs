@@ -73,6 +73,11 @@ impl Proc {
         let ends = [Signal::SIGKILL, Signal::SIGTERM].iter().fold(0, |all, signal| all | 1 << (*signal as i32 - 1));
         all(&["SigPnd", "ShdPnd"]) & ends & !all(&["SigBlk", "SigIgn", "SigCgt"]) != 0
     }
+    /// Whether a test has traced it and not yet released it: its parent hears of its end only then (ptrace(2)).
+    fn is_held_by_tracer(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|pid| pid.trim() != "0"))
+    }
     fn is_of_rlaunch(&self) -> bool {
         ["rlaunch", "rlaunch-guard", "rlaunch-agent", "rlaunch-ssh"].contains(&self.comm.as_str())
     }
@@ -221,8 +226,8 @@ struct Survey {
     tagged: Vec<Proc>,
     /// Orphans that cannot be told from those of a case.
     strays: Vec<Proc>,
-    /// Whether one of them, or of their descendants, could do the step that the others wait for, but waits for a processor, or for the
-    /// kernel, dead or alive.
+    /// Whether one of them, or of their descendants, could do the step that the others wait for, but waits for a processor, for the
+    /// kernel, or for a tracer, dead or alive.
     starved: bool,
 }
 
@@ -248,8 +253,9 @@ fn survey(tag: &str) -> Survey {
         ours.extend(all.iter().filter(|p| ours.contains(&p.ppid)).map(|p| p.pid).collect::<Vec<_>>());
     }
     // The first process of a PID namespace that was killed waits until we have reaped its ranks.
-    let is_starved = |p: &Proc| p.is_exiting || has_busy_thread(p.pid);
-    let starved = all.iter().any(|p| ours.contains(&p.pid) && !p.is_dead() && is_starved(p));
+    let is_starved =
+        |p: &Proc| if p.is_dead() { p.is_held_by_tracer() } else { p.is_exiting || has_busy_thread(p.pid) };
+    let starved = all.iter().any(|p| ours.contains(&p.pid) && is_starved(p));
     Survey { tagged, strays, starved }
 }
 
