@@ -355,13 +355,25 @@ fn orphans_are_reaped_while_the_job_runs() {
 #[test]
 fn a_job_within_a_job_ends_with_the_outer_one() {
     for tier in place::tiers() {
-        let case =
-            Plan::rlaunch(["-n", "2", "sh", "-c", "exec \"$RL\" -n 2 sh -c 'setsid sleep 994 & echo ready; wait'"]);
+        let case = Plan::rlaunch([
+            "-n",
+            "2",
+            "sh",
+            "-c",
+            "exec \"$RL\" -n 2 sh -c 'setsid sleep 994 & echo $RLAUNCH_SOCKET ready; wait'",
+        ]);
         let case = case.contain(tier).start();
         case.says_on_stdout("ready", 4);
         case.signal(Signal::SIGKILL);
         // The inner jobs end after the outer one.
-        assert_eq!(case.end_with(Mercy::LostHosts).exit, Exit::Signal(Signal::SIGKILL));
+        let done = case.end_with(Mercy::LostHosts);
+        assert_eq!(done.exit, Exit::Signal(Signal::SIGKILL));
+        let out = done.out();
+        let sockets: Vec<&str> = out.lines().filter_map(|line| line.strip_suffix(" ready")).collect();
+        assert_eq!(sockets.len(), 4);
+        let left =
+            sockets.iter().map(std::path::Path::new).filter(|path| path.exists() || path.parent().unwrap().exists());
+        assert_eq!(left.count(), 0, "{out}");
     }
 }
 

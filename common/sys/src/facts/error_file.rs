@@ -51,17 +51,35 @@ pub fn runtime_dir() -> Option<Vec<u8>> {
     private(&var("XDG_RUNTIME_DIR"))
 }
 
-/// $TMPDIR or /tmp, without a slash at its end: for files that must stay for as long as the job does. `$XDG_RUNTIME_DIR` goes at the last
-/// logout. The root directory is not taken, and no directory in which another user can replace our files.
+/// The directory for files that must stay for as long as the job does, without a slash at its end. It is that of the outer job, $TMPDIR or
+/// /tmp. `$XDG_RUNTIME_DIR` goes at the last logout. The root directory is not taken, and no directory in which another user can replace
+/// our files.
 #[must_use]
 pub fn lasting_dir() -> Vec<u8> {
-    usable(&var("TMPDIR"), |_| true).and_then(|dir| trusted(&dir)).unwrap_or_else(|| b"/tmp".to_vec())
+    let tmp = || usable(&var("TMPDIR"), |_| true).and_then(|dir| trusted(&dir));
+    within(&var("RLAUNCH_SOCKET")).or_else(tmp).unwrap_or_else(|| b"/tmp".to_vec())
 }
 
 /// $TMPDIR, if it can be used but is not trusted.
 #[must_use]
 pub fn untrusted_dir() -> Option<Vec<u8>> {
-    usable(&var("TMPDIR"), |_| true).filter(|dir| trusted(dir).is_none())
+    let dir = usable(&var("TMPDIR"), |_| true).filter(|dir| trusted(dir).is_none())?;
+    within(&var("RLAUNCH_SOCKET")).is_none().then_some(dir)
+}
+
+/// The directory of the outer job whose socket this is. The outer job removes it with all that is in it. A job that ends with the PID
+/// namespace of an outer one gets no time to remove anything.
+fn within(socket: &[u8]) -> Option<Vec<u8>> {
+    use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
+    let socket = Path::new(OsStr::from_bytes(socket));
+    let meta = std::fs::symlink_metadata(socket).ok()?;
+    if !socket.is_absolute() || !meta.file_type().is_socket() || meta.uid() != nix::unistd::geteuid().as_raw() {
+        return None;
+    }
+    let dir = socket.with_extension("errors");
+    // It is there unless $XDG_RUNTIME_DIR has the error files of the outer job.
+    let _there = std::fs::DirBuilder::new().mode(0o700).create(&dir);
+    usable(dir.as_os_str().as_bytes(), |st| is_ours(st) && st.st_mode & 0o777 == 0o700)
 }
 
 /// The path of a directory without links, if no other user but root can replace a file of ours there, or a directory above it. Other users
@@ -236,6 +254,31 @@ mod tests {
         }
         assert_eq!(trusted(b"/tmp").as_deref(), Some(&b"/tmp"[..]));
         assert_eq!(trusted(b"/nowhere/at/all"), None);
+    }
+
+    #[test]
+    fn job_within_a_job_has_the_directory_that_the_outer_one_removes() {
+        let dir = Temp::new();
+        let (path, beside) = (dir.0.join("rlaunch-x.socket"), dir.0.join("rlaunch-x.errors"));
+        assert_eq!(within(bytes(&path)), None, "the outer job has ended, or is on another host");
+        std::fs::write(&path, b"").unwrap();
+        assert_eq!(within(bytes(&path)), None, "a file");
+        std::fs::remove_file(&path).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(!beside.exists());
+        assert_eq!(within(bytes(&path)).as_deref(), Some(bytes(&beside)));
+        assert_eq!(
+            within(bytes(&path)).as_deref(),
+            Some(bytes(&beside)),
+            "made by the outer job, or by another inner one"
+        );
+        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(within(bytes(&path)), None);
+        if nix::unistd::geteuid().is_root() {
+            std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o700)).unwrap();
+            chown(&path, Some(12_345), None).unwrap();
+            assert_eq!(within(bytes(&path)), None, "the outer job is another user's");
+        }
     }
 
     #[test]
