@@ -69,6 +69,8 @@ class Hosts:
         listed = ",".join(f"node{i}:{slots}" if slots > 1 else f"node{i}" for i in range(count))
         found = {}
         for name, launcher in self.own_bench.launchers.items():
+            if name == "before":
+                continue  # one binary is on the hosts
             if name == "rlaunch":
                 launcher = dataclasses.replace(launcher, words=(str(self.rlaunch),))
             # What peers need on the hosts lies there at the same path as here; PATH does not lead to it.

@@ -6,6 +6,8 @@ import platform
 
 from . import stats
 
+PEERS = ("hydra", "prterun", "before")
+
 
 def _show(value, digits=2):
     return "-" if value is None else f"{value:.{digits}f}" if value < 1000 else f"{value:.0f}"
@@ -16,7 +18,7 @@ def _line(result, name):
     values = [value for part in result.values[name] for value in part]
     median = stats.middle(result.medians(name))
     cells = [name, _show(median), f"{100 * stats.spread(values):.0f} %" if len(values) > 3 else "-"]
-    for other in (case.floor, "hydra", "prterun"):
+    for other in (case.floor, *PEERS):
         cells.append(_show(result.ratio(name, other)) if other and other != name else "-")
     failures = result.failures[name]
     cells.append(f"{len(failures)} failed: {failures[-1]}" if failures else "")
@@ -36,7 +38,7 @@ def goals(result):
 
 def table(results):
     """The plain table."""
-    heads = ["", "median", "iqr", "x floor", "x hydra", "x prterun", ""]
+    heads = ["", "median", "iqr", "x floor", *(f"x {name}" for name in PEERS), ""]
     lines = []
     for result in results:
         void = sum(result.void)

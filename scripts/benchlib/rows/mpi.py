@@ -111,18 +111,19 @@ def cases(bench):
     intel = Launcher("impi", (toolbox.install_peer("impi"),)) if "impi" not in bench.without else None
     programs = _programs(intel is None)
     own = bench.launchers.get("rlaunch")
+    ours = [bench.launchers.get(name) for name in ("rlaunch", "before")]
     peers = {"mpich": bench.launchers.get("hydra"), "ompi": bench.launchers.get("prterun"), "intel": intel}
     peers |= {name: Launcher(launcher, (launcher, *words)) for name, (_, launcher, words, _) in DEBIAN.items() if name in programs}
 
     def start(library, ranks, limit, measure=partial(bench.clock.milliseconds, seconds=WITHIN), beside=""):
         program, settings = programs[library]
-        pair = [one for one in (peers[library], own) if one]
+        pair = [one for one in (peers[library], *ours) if one]
         contenders = {one.name: partial(measure, ["env", *settings, *one.command(ranks, [program])]) for one in pair}
         return Case(f"mpi: hello of {library}, -n {ranks}{beside}", "ms", contenders, goals=(Goal(limit, peers[library].name),))
 
     def barrier(library, limit, times, ranks=8):
         program, settings = programs[library]
-        pair = [one for one in (peers[library], own) if one]
+        pair = [one for one in (peers[library], *ours) if one]
         line = {one.name: ["taskset", "-c", "0,1", "env", *settings, *one.command(ranks, [program, "barrier", str(times)])] for one in pair}
         contenders = {name: partial(_barrier, bench, words) for name, words in line.items()}
         return Case(f"mpi: barrier of {library}, {ranks} ranks on 2 processors", "µs", contenders,
@@ -137,7 +138,7 @@ def cases(bench):
     made += [barrier(name, limit, bench.size(50, 5)) for name, limit in barriers if name in ready]
     made += [barrier("ompi4", 1.1, bench.size(2000, 20), 4)] if "ompi4" in ready else []
     many = bench.size(256, 32)
-    pair = [one for one in (peers["mpich"], own) if one]
+    pair = [one for one in (peers["mpich"], *ours) if one]
     client = {one.name: partial(bench.clock.milliseconds, one.command(many, [bench.programs["pmi1_client"]]), seconds=WITHIN) for one in pair}
     made.append(Case(f"mpi: PMI-1, put, barrier, get all, -n {many}", "ms", client, goals=(Goal(0.35, "hydra"),)))
     if own:
