@@ -190,15 +190,17 @@ fn another_user_gets_nothing_of_a_pool() {
 }
 
 #[test]
-fn process_with_fewer_rights_runs_no_job_of_a_pool() {
+fn process_with_fewer_rights_orders_nothing_of_a_pool() {
     let Some(bed) = Bed::up(1) else { return };
     let script = "\"$RL\" pool up p -H node0; expect $? 0 up\n\
         setpriv --no-new-privs \"$RL\" --pool p true; expect $? 125 nnp; setpriv --inh-caps -all --bounding-set -net_raw \"$RL\" pool exec p true; expect $? 125 caps\n\
+        for order in 'down p --now' 'drain p node0' 'remove p node0' 'add p -H node1'; do\n\
+        setpriv --no-new-privs \"$RL\" pool $order; expect $? 125 \"$order\"; done\n\
         setpriv --no-new-privs \"$RL\" pool status p; expect $? 0 status; \"$RL\" --pool p true; expect $? 0 whole\n\
         \"$RL\" pool down p; expect $? 0 down";
     let done = done(&bed, "root", script);
     done.says(
-        "the pool p starts no program for a process with other rights: its NoNewPrivs is 1, and that of the job is 0",
+        "the pool p takes no order of a process with other rights: its NoNewPrivs is 1, and that of the job is 0",
     );
     done.says("its CapBnd is ");
     bed.down();

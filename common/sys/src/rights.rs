@@ -39,9 +39,11 @@ fn compare(pid: i32) -> io::Result<Option<String>> {
     if capabilities(&ours, kept) & !capabilities(&theirs, "CapPrm") != 0 {
         return Ok(Some("it has fewer capabilities than the job".to_owned()));
     }
-    let [ours, theirs] = [own.cast_signed(), pid].map(|pid| fs::read_link(format!("/proc/{pid}/ns/user")));
-    if ours? != theirs? {
-        return Ok(Some("it is in another user namespace than the job".to_owned()));
+    for kind in ["user", "net"] {
+        let [ours, theirs] = [own.cast_signed(), pid].map(|pid| fs::read_link(format!("/proc/{pid}/ns/{kind}")));
+        if ours? != theirs? {
+            return Ok(Some(format!("it is in another {kind} namespace than the job")));
+        }
     }
     // Without a security module there is nothing to read.
     let [ours, theirs] = [own.cast_signed(), pid].map(|pid| fs::read(format!("/proc/{pid}/attr/current")).ok());
@@ -128,5 +130,8 @@ mod tests {
         // SAFETY: unshare takes flags.
         let namespace = of(|| done(unsafe { libc::unshare(libc::CLONE_NEWUSER) }));
         assert!(namespace.is_some(), "root of a namespace of its own");
+        // SAFETY: unshare takes flags.
+        let network = of(|| done(unsafe { libc::unshare(libc::CLONE_NEWNET) }));
+        assert_eq!(network.unwrap(), "it is in another net namespace than the job");
     }
 }

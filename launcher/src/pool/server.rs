@@ -353,10 +353,16 @@ impl Server {
             // A connection has at most one hold.
             PoolRequest::Want(_) | PoolRequest::Hello { .. } if client.need.is_some() => return self.drop_client(hold),
             PoolRequest::Hello { min, max } => PoolReply::Hello { min, max },
+            PoolRequest::Want(_)
+            | PoolRequest::Drain(_)
+            | PoolRequest::Remove(_)
+            | PoolRequest::Add(_)
+            | PoolRequest::Down { .. }
+                if let Some(why) = client.difference() =>
+            {
+                PoolReply::Refused(Refusal::Rights(why.into()))
+            }
             PoolRequest::Want(want) => {
-                if let Some(why) = client.difference() {
-                    return self.reply(hold, &PoolReply::Refused(Refusal::Rights(why.into())));
-                }
                 (client.need, client.limit) = (Some(want.need.clone()), None);
                 let (pid, ends_within) = (client.pid, client.ends_within);
                 self.pool.handle(now(), PoolEvent::Want(hold, pid, want));

@@ -95,7 +95,7 @@ pub(super) fn refusal(refusal: &Refusal) -> String {
         }
         Refusal::HasJob(host) => format!("keeps {host}: a job has it"),
         Refusal::HasHost(host) => format!("has {host} already"),
-        Refusal::Rights(why) => format!("starts no program for a process with other rights: {why}"),
+        Refusal::Rights(why) => format!("takes no order of a process with other rights: {why}"),
         Refusal::Lines(why) => format!("cannot take these hosts: {}", parts(why).0),
         Refusal::Version(_) | Refusal::Other(_) => "is of another version of rlaunch".to_owned(),
     }

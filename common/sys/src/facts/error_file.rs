@@ -1,16 +1,17 @@
 //! A rank's TORCHELASTIC_ERROR_FILE. It is read with care: a rank, and in a shared directory any user, can put another file under that
 //! name.
 
+use crate::guardian::INNER;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{FileStat, Mode, fstat};
 use nix::unistd::{AccessFlags, access};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
 
 /// How much of it is read.
 pub const MOST: u64 = 64 * 1024;
@@ -56,30 +57,34 @@ pub fn runtime_dir() -> Option<Vec<u8>> {
 /// our files.
 #[must_use]
 pub fn lasting_dir() -> Vec<u8> {
+    let inner = || make_inner(outer_socket()?.with_extension(INNER));
     let tmp = || usable(&var("TMPDIR"), |_| true).and_then(|dir| trusted(&dir));
-    within(&var("RLAUNCH_SOCKET")).or_else(tmp).unwrap_or_else(|| b"/tmp".to_vec())
+    inner().or_else(tmp).unwrap_or_else(|| b"/tmp".to_vec())
 }
 
-/// $TMPDIR, if it can be used but is not trusted.
+/// $TMPDIR, if it can be used but is not trusted. A job inside a job does not use it.
 #[must_use]
 pub fn untrusted_dir() -> Option<Vec<u8>> {
     let dir = usable(&var("TMPDIR"), |_| true).filter(|dir| trusted(dir).is_none())?;
-    within(&var("RLAUNCH_SOCKET")).is_none().then_some(dir)
+    outer_socket().is_none().then_some(dir)
 }
 
-/// The directory of the outer job whose socket this is. The outer job removes it with all that is in it. A job that ends with the PID
-/// namespace of an outer one gets no time to remove anything.
-fn within(socket: &[u8]) -> Option<Vec<u8>> {
-    use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
-    let socket = Path::new(OsStr::from_bytes(socket));
-    let meta = std::fs::symlink_metadata(socket).ok()?;
-    if !socket.is_absolute() || !meta.file_type().is_socket() || meta.uid() != nix::unistd::geteuid().as_raw() {
-        return None;
-    }
-    let dir = socket.with_extension("errors");
-    // It is there unless $XDG_RUNTIME_DIR has the error files of the outer job.
-    let _there = std::fs::DirBuilder::new().mode(0o700).create(&dir);
-    usable(dir.as_os_str().as_bytes(), |st| is_ours(st) && st.st_mode & 0o777 == 0o700)
+/// The socket of the job that this process is a rank of, or descends from a rank of.
+fn outer_socket() -> Option<PathBuf> {
+    let path = PathBuf::from(OsString::from_vec(var("RLAUNCH_SOCKET")));
+    let meta = std::fs::symlink_metadata(&path).ok()?;
+    let is_socket = std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type());
+    (path.is_absolute() && is_socket && meta.uid() == nix::unistd::geteuid().as_raw()).then_some(path)
+}
+
+/// The directory of the outer job for jobs inside it, made unless another one has made it. The outer job removes it with all that is in it:
+/// a job that ends with the PID namespace of an outer one gets no time to remove anything.
+fn make_inner(dir: PathBuf) -> Option<Vec<u8>> {
+    let _is_there = std::fs::DirBuilder::new().mode(0o700).create(&dir);
+    // A link of another user can have taken the name before.
+    let meta = std::fs::symlink_metadata(&dir).ok()?;
+    let is_private = meta.is_dir() && meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o777 == 0o700;
+    is_private.then(|| dir.into_os_string().into_vec())
 }
 
 /// The path of a directory without links, if no other user but root can replace a file of ours there, or a directory above it. Other users
@@ -257,27 +262,20 @@ mod tests {
     }
 
     #[test]
-    fn job_within_a_job_has_the_directory_that_the_outer_one_removes() {
+    fn directory_for_inner_jobs_is_ours_alone_and_no_link() {
         let dir = Temp::new();
-        let (path, beside) = (dir.0.join("rlaunch-x.socket"), dir.0.join("rlaunch-x.errors"));
-        assert_eq!(within(bytes(&path)), None, "the outer job has ended, or is on another host");
-        std::fs::write(&path, b"").unwrap();
-        assert_eq!(within(bytes(&path)), None, "a file");
-        std::fs::remove_file(&path).unwrap();
-        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert!(!beside.exists());
-        assert_eq!(within(bytes(&path)).as_deref(), Some(bytes(&beside)));
-        assert_eq!(
-            within(bytes(&path)).as_deref(),
-            Some(bytes(&beside)),
-            "made by the outer job, or by another inner one"
-        );
-        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(within(bytes(&path)), None);
+        let inner = dir.0.join("inner");
+        assert_eq!(make_inner(inner.clone()).as_deref(), Some(bytes(&inner)));
+        assert_eq!(make_inner(inner.clone()).as_deref(), Some(bytes(&inner)), "another inner job has made it");
+        std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(make_inner(inner.clone()), None);
+        std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let link = dir.0.join("link");
+        symlink(&inner, &link).unwrap();
+        assert_eq!(make_inner(link), None);
         if nix::unistd::geteuid().is_root() {
-            std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o700)).unwrap();
-            chown(&path, Some(12_345), None).unwrap();
-            assert_eq!(within(bytes(&path)), None, "the outer job is another user's");
+            chown(&inner, Some(12_345), None).unwrap();
+            assert_eq!(make_inner(inner), None);
         }
     }
 

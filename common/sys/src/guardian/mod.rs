@@ -16,6 +16,7 @@ pub use lifeline::{Lifeline, Word};
 pub use record::{Record, example_frame};
 pub use remote::{LastWordsSeal, Remote, Streams, split_remote};
 pub use shm_files::{ShmFiles, remove as remove_shm};
+pub(crate) use temp_files::INNER;
 pub use temp_files::TempFiles;
 
 use crate::fd;

@@ -1,5 +1,5 @@
-//! Files that exist for as long as a job runs: the socket of the store, a directory for MPI libraries beside it, and files in /dev/shm.
-//! Error files have a directory of their own.
+//! Files that exist for as long as a job runs: the socket of the store, files in /dev/shm, and directories for MPI libraries, for error
+//! files, and for the sockets of jobs inside the job.
 //!
 //! Agent and guardian share a page with the path of the socket, so that all go also if one of them is killed. A path that would have to be
 //! sent to the guardian could be lost on the way.
@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Longest path of a unix socket with its end, and so of ours: `sun_path`, unix(7).
 const ROOM: usize = 108;
+
+/// The extension of the directory for jobs inside a job.
+pub(crate) const INNER: &str = "inner";
 
 /// The path of a socket, or of nothing; and the names of other files.
 #[derive(Clone, Copy, Debug)]
@@ -70,18 +73,20 @@ impl TempFiles {
         make_private(&dir)
     }
 
-    /// Makes the directory for error files beside the socket. No other user can reach it.
+    /// Makes the directory for error files in /dev/shm, or beside the socket. No other user can reach it. On disk, a
+    /// new directory can take longer than a launch.
     ///
     /// # Errors
     /// There is no socket, or the directory cannot be made.
     pub fn make_error_dir(&self) -> io::Result<PathBuf> {
-        let dir = self.error_dir().ok_or(io::ErrorKind::NotFound)?;
-        make_private(&dir)?;
-        Ok(dir)
+        let [in_memory, beside] = self.error_dirs().ok_or(io::ErrorKind::NotFound)?;
+        make_private(&in_memory).map(|()| in_memory).or_else(|_| make_private(&beside).map(|()| beside))
     }
 
-    fn error_dir(&self) -> Option<PathBuf> {
-        Some(self.library_dir()?.with_extension("errors"))
+    /// The places of the directory for error files.
+    fn error_dirs(&self) -> Option<[PathBuf; 2]> {
+        let beside = self.library_dir()?.with_extension("errors");
+        Some([Path::new("/dev/shm").join(beside.file_name()?), beside])
     }
 
     /// Removes the files that are there. The guardian calls it last, when it may allocate.
@@ -93,7 +98,8 @@ impl TempFiles {
             // SAFETY: `path` ends with at least one zero, since nothing as long as it is noted.
             unsafe { libc::unlink(path.as_ptr().cast()) };
         }
-        for dir in self.library_dir().into_iter().chain(self.error_dir()) {
+        let inner = self.library_dir().map(|dir| dir.with_extension(INNER));
+        for dir in self.library_dir().into_iter().chain(inner).chain(self.error_dirs().into_iter().flatten()) {
             // No link inside is followed.
             let _gone = std::fs::remove_dir_all(dir);
         }
@@ -152,12 +158,15 @@ mod tests {
         let place = std::env::temp_dir().join(&name);
         std::fs::create_dir(&place).unwrap();
         assert!(temp_files.note(&place.join(&name).with_extension("socket")));
-        let dir = temp_files.make_error_dir().unwrap();
-        assert!(dir.starts_with(&place) && temp_files.make_error_dir().is_err());
-        assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
-        std::fs::write(dir.join("x.error.json"), "x").unwrap();
+        let dirs = [temp_files.make_error_dir().unwrap(), temp_files.make_error_dir().unwrap()];
+        assert!(dirs[0].starts_with("/dev/shm") && dirs[1].starts_with(&place));
+        assert!(temp_files.make_error_dir().is_err());
+        for dir in &dirs {
+            assert_eq!(std::fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
+            std::fs::write(dir.join("x.error.json"), "x").unwrap();
+        }
         temp_files.sweep();
-        assert!(!dir.exists());
+        assert!(!dirs.iter().any(|dir| dir.exists()));
         std::fs::remove_dir(place).unwrap();
     }
 }
