@@ -360,19 +360,19 @@ fn a_job_within_a_job_ends_with_the_outer_one() {
             "2",
             "sh",
             "-c",
-            "exec \"$RL\" -n 2 sh -c 'setsid sleep 994 & echo $RLAUNCH_SOCKET ready; wait'",
+            "exec \"$RL\" -n 2 sh -c 'setsid sleep 994 & echo $RLAUNCH_SOCKET ready; echo $TORCHELASTIC_ERROR_FILE ready; wait'",
         ]);
         let case = case.contain(tier).start();
-        case.says_on_stdout("ready", 4);
+        case.says_on_stdout("ready", 8);
         case.signal(Signal::SIGKILL);
         // The inner jobs end after the outer one.
         let done = case.end_with(Mercy::LostHosts);
         assert_eq!(done.exit, Exit::Signal(Signal::SIGKILL));
         let out = done.out();
-        let sockets: Vec<&str> = out.lines().filter_map(|line| line.strip_suffix(" ready")).collect();
-        assert_eq!(sockets.len(), 4);
-        let left =
-            sockets.iter().map(std::path::Path::new).filter(|path| path.exists() || path.parent().unwrap().exists());
+        let files: Vec<&str> = out.lines().filter_map(|line| line.strip_suffix(" ready")).collect();
+        assert_eq!(files.len(), 8);
+        let is_left = |path: &&std::path::Path| path.exists() || path.parent().unwrap().exists();
+        let left = files.into_iter().map(std::path::Path::new).filter(is_left);
         assert_eq!(left.count(), 0, "{out}");
     }
 }

@@ -79,14 +79,19 @@ impl TempFiles {
     /// # Errors
     /// There is no socket, or the directory cannot be made.
     pub fn make_error_dir(&self) -> io::Result<PathBuf> {
-        let [in_memory, beside] = self.error_dirs().ok_or(io::ErrorKind::NotFound)?;
-        make_private(&in_memory).map(|()| in_memory).or_else(|_| make_private(&beside).map(|()| beside))
+        let mut made = Err(io::ErrorKind::NotFound.into());
+        for dir in self.error_dirs() {
+            made = made.or_else(|_: io::Error| make_private(&dir).map(|()| dir));
+        }
+        made
     }
 
-    /// The places of the directory for error files.
-    fn error_dirs(&self) -> Option<[PathBuf; 2]> {
-        let beside = self.library_dir()?.with_extension("errors");
-        Some([Path::new("/dev/shm").join(beside.file_name()?), beside])
+    /// The places of the directory for error files. The outer job removes what is beside the socket of an inner one.
+    fn error_dirs(&self) -> Vec<PathBuf> {
+        let Some(beside) = self.library_dir().map(|dir| dir.with_extension("errors")) else { return Vec::new() };
+        let is_inner = beside.parent().is_some_and(|dir| dir.extension() == Some(OsStr::new(INNER)));
+        let in_memory = beside.file_name().filter(|_| !is_inner).map(|name| Path::new("/dev/shm").join(name));
+        in_memory.into_iter().chain([beside]).collect()
     }
 
     /// Removes the files that are there. The guardian calls it last, when it may allocate.
@@ -99,7 +104,7 @@ impl TempFiles {
             unsafe { libc::unlink(path.as_ptr().cast()) };
         }
         let inner = self.library_dir().map(|dir| dir.with_extension(INNER));
-        for dir in self.library_dir().into_iter().chain(inner).chain(self.error_dirs().into_iter().flatten()) {
+        for dir in self.library_dir().into_iter().chain(inner).chain(self.error_dirs()) {
             // No link inside is followed.
             let _gone = std::fs::remove_dir_all(dir);
         }
@@ -167,6 +172,8 @@ mod tests {
         }
         temp_files.sweep();
         assert!(!dirs.iter().any(|dir| dir.exists()));
+        assert!(temp_files.note(Path::new("/tmp/x.inner/y.socket")));
+        assert_eq!(temp_files.error_dirs(), [Path::new("/tmp/x.inner/y.errors")], "the outer job removes it");
         std::fs::remove_dir(place).unwrap();
     }
 }
