@@ -3,7 +3,7 @@
 use crate::bed::Bed;
 use crate::case::Done;
 use crate::census::{self, Mercy, Proc};
-use crate::mpi_programs::{Family, Hello, NAMES, hellos, programs, spawns};
+use crate::mpi_programs::{Family, Hello, MEET, NAMES, hellos, programs, spawns};
 use crate::own_shm::{self, OwnShm};
 use crate::place::{self, Scratch};
 use crate::plan::Plan;
@@ -259,6 +259,48 @@ fn ranks_with_libraries_that_do_not_meet_are_named_after_30_s() {
     let expected = [waits("0", "1-2", "1"), waits("1", "0,2", "0")];
     assert!(expected.iter().any(|text| done.err().contains(text)), "{}", done.err());
     done.says("one MPI library for all ranks");
+}
+
+/// MPICH cannot in tier T1, and Open MPI never can.
+#[test]
+fn two_jobs_of_intel_mpi_connect_by_a_port() {
+    let scratch = Scratch::new();
+    let meets = programs(scratch.dir(), ("meet", MEET));
+    for meet in meets.iter().filter(|meet| meet.family() == Family::Intel) {
+        for tier in place::tiers() {
+            let port = scratch.dir().join(tier);
+            let start = |role| {
+                let plan = meet.with_network(&["-n", "2"], &[role, port.to_str().unwrap()]);
+                plan.contain(tier).start()
+            };
+            for job in ["server", "client"].map(start) {
+                let done = job.code(0);
+                assert_eq!(done.sorted(), ["0 meets 2", "1 meets 2"], "{tier}: {}", done.err());
+            }
+        }
+    }
+}
+
+#[test]
+fn port_of_open_mpi_to_which_no_rank_connects_is_named_after_30_s() {
+    let scratch = Scratch::new();
+    let meets = programs(scratch.dir(), ("meet", MEET));
+    let start = |meet: &Hello| {
+        // The shell shows that the job lives: nothing else happens for 30 s.
+        let script = "while sleep 5; do echo; done & exec \"$0\" server \"$1\"";
+        let port = scratch.dir().join(meet.name());
+        let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]).args([meet.program(), &port]);
+        (meet.settings(plan).start(), port)
+    };
+    let jobs: Vec<_> = meets.iter().filter(|meet| meet.is_open_mpi()).map(start).collect();
+    for (case, port) in jobs {
+        assert_eq!(case.event("mpi.lookup_waits")["rank"], 0);
+        case.signal(Signal::SIGTERM);
+        let done = case.finish(Exit::Signal(Signal::SIGTERM));
+        let port = std::fs::read_to_string(port).unwrap();
+        done.says(&format!("rank 0 waits for the port or name {port}:connect: no rank of this job has published it"));
+        done.says("Open MPI connects no two jobs");
+    }
 }
 
 #[test]

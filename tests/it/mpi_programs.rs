@@ -69,6 +69,42 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// A job opens a port and leaves its name in a file, another job connects to it.
+pub(crate) const MEET: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+  int rank, others, is_server = argv[1][0] == 's';
+  char port[MPI_MAX_PORT_NAME] = "", unfinished[4096];
+  MPI_Comm other;
+  FILE *file;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank == 0 && is_server) {
+    MPI_Open_port(MPI_INFO_NULL, port);
+    snprintf(unfinished, sizeof unfinished, "%s.unfinished", argv[2]);
+    file = fopen(unfinished, "w");
+    fputs(port, file);
+    fclose(file);
+    rename(unfinished, argv[2]);
+  }
+  if (rank == 0 && !is_server) {
+    while (!(file = fopen(argv[2], "r"))) usleep(10000);
+    fgets(port, sizeof port, file);
+    fclose(file);
+  }
+  if (is_server) MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &other);
+  else MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &other);
+  MPI_Comm_remote_size(other, &others);
+  printf("%d meets %d\n", rank, others);
+  fflush(stdout);
+  MPI_Comm_disconnect(&other);
+  MPI_Finalize();
+  return 0;
+}
+"#;
+
 /// The parents start 2 more ranks of the program, or one that is missing; all add up their numbers.
 pub(crate) const SPAWN: &str = r#"
 #include <mpi.h>

@@ -30,6 +30,7 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
         | NodeNews::MpiUsed { .. }
         | NodeNews::MpiLoaded { .. }
         | NodeNews::MpiWaits { .. }
+        | NodeNews::MpiLookupWaits { .. }
         | NodeNews::MpiUnfinished { .. }
         | NodeNews::MpiHelp { .. } => None,
     }

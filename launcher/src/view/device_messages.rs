@@ -223,6 +223,7 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line
         | NodeNews::MpiUsed { .. }
         | NodeNews::MpiLoaded { .. }
         | NodeNews::MpiWaits { .. }
+        | NodeNews::MpiLookupWaits { .. }
         | NodeNews::MpiUnfinished { .. }
         | NodeNews::MpiHelp { .. } => None,
     }

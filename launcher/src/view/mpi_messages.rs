@@ -32,6 +32,15 @@ pub(super) fn waits(ranges: [&[(u32, u32)]; 3], has_exited: impl Fn(Rank) -> boo
     )
 }
 
+/// A rank has waited long for a name that no rank of the job has published.
+pub(super) fn lookup_waits(rank: Rank, name: &OsBytes) -> String {
+    let after = phrases::wait(PATIENCE);
+    format!(
+        "rank {rank} waits for the port or name {name}: no rank of this job has published it after {after}\n  \
+         try     MPICH or Intel MPI, or MPI_Comm_spawn, if another job has it: Open MPI connects no two jobs"
+    )
+}
+
 /// `rank 3`, `ranks 0-2,5`.
 fn ranks(set: &RankSet) -> String {
     if set.len() == 1 { format!("rank {set}") } else { format!("ranks {set}") }

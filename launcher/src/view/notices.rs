@@ -42,6 +42,8 @@ pub(super) struct Reported {
     help: BTreeMap<(OsBytes, OsBytes), u32>,
     /// Ranks that ended in the middle of MPI: the number of restarts before, and the group.
     unfinished: BTreeSet<(usize, OsBytes)>,
+    /// A rank waits for a name of MPI: those of other ranks are much the same.
+    lookup_waits: bool,
     /// A world had more ranks than there were free slots.
     crowded: bool,
     /// Processes that ranks had left running were named: those of other hosts are much the same.
@@ -231,6 +233,11 @@ pub(super) fn node_news(
         NodeNews::MpiWaits { waiting, missing, apart } => {
             Some((Tone::Normal, mpi_messages::waits([waiting, missing, apart], |rank| names.has_exited(rank))))
         }
+        NodeNews::MpiLookupWaits { rank, name } => {
+            let is_first = !core::mem::replace(&mut reported.lookup_waits, true);
+            let tone = if is_first { Tone::Normal } else { Tone::Verbose };
+            Some((tone, mpi_messages::lookup_waits(*rank, name)))
+        }
         NodeNews::MpiUnfinished { rank, pid } => {
             let report = names.report();
             let found = mpi_messages::unfinished_rank(report, node, *rank, *pid);
@@ -266,6 +273,7 @@ pub(crate) fn node_diagnostic(news: &NodeNews, host: &str) -> String {
         | NodeNews::MpiUsed { .. }
         | NodeNews::MpiLoaded { .. }
         | NodeNews::MpiWaits { .. }
+        | NodeNews::MpiLookupWaits { .. }
         | NodeNews::MpiUnfinished { .. }
         | NodeNews::MpiHelp { .. } => format!("{host}: {news:?}"),
     }

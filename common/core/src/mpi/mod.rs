@@ -348,7 +348,7 @@ impl Mpi {
 
     /// The store has answered a request.
     pub fn answered(&mut self, now: Mono, seq: u64, words: &[u8]) {
-        let Self { layout, lines, messages, remote, init_wait, in_rounds, out, .. } = self;
+        let Self { layout, sessions, lines, messages, remote, init_wait, in_rounds, out, .. } = self;
         let (Some(pending), Ok(reply)) = (remote.take(seq), Reply::parse(words)) else { return };
         let mut cx = Cx { layout, out, remote, init_wait, in_rounds, client: ClientId::new(0), now };
         let values: &[Option<&[u8]>] = if let Reply::Values(values) = &reply { values } else { &[] };
@@ -356,6 +356,7 @@ impl Mpi {
             Pending::Quiet => {}
             Pending::Name(client, request) => names::answer_line(&mut cx, client, request, &reply),
             Pending::Published(waiter) => names::answer_published(&mut cx, waiter, &reply),
+            Pending::Lookup(taking) if sessions.get(taking.waiter.client).is_none() => {}
             Pending::Lookup(taking) => taking.answered(&mut cx, &reply),
             Pending::Spawn(spawn) => spawn.answered(&mut cx, &reply),
             Pending::Help(name) => messages.help.answered(&mut cx, &name, &reply),

@@ -1,12 +1,14 @@
 //! Public names: what a rank publishes for all ranks of the job. They are kept in the store, so that all hosts see the same.
 
-use super::Cx;
 use super::fences::Waiter;
+use super::init_wait::PATIENCE;
 use super::pmix::{reply, send};
 use super::remote::{PREFIX, Pending};
-use crate::id::ClientId;
+use super::{Action, Cx};
+use crate::id::{ClientId, Rank};
 use crate::store::{Ask, Expected};
-use crate::wire::frozen::client::Reply as Stored;
+use crate::wire::frozen::client::{Code, Refused, Reply as Stored};
+use crate::wire::node_news::NodeNews;
 use crate::wire::pmi1::{LIMITS, NameRequest, Reply};
 use crate::wire::pmix::{Proc, RawValue, Writer, status};
 use alloc::vec::Vec;
@@ -24,7 +26,9 @@ pub(super) enum Naming {
 pub(super) struct Taking {
     pub(super) waiter: Waiter,
     pub(super) keys: Vec<Vec<u8>>,
-    pub(super) waits: bool,
+    waits: bool,
+    /// The rank whose long wait is to be reported; `None`: it was.
+    unreported: Option<Rank>,
     step: Step,
     /// Values in the order of their keys; `None`: there is none.
     found: Vec<Option<Vec<u8>>>,
@@ -32,7 +36,7 @@ pub(super) struct Taking {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// Until all keys exist.
+    /// Until all keys exist, or the wait is to be reported.
     Wait,
     /// Reads the value of this key.
     Read(usize),
@@ -115,13 +119,13 @@ pub(super) fn unpublish(cx: &mut Cx<'_>, waiter: Waiter, keys: &[Vec<u8>]) {
 }
 
 /// Looks up values of PMIx.
-pub(super) fn lookup(cx: &mut Cx<'_>, waiter: Waiter, keys: &[&[u8]], waits: bool) {
+pub(super) fn lookup(cx: &mut Cx<'_>, (rank, waiter): (Rank, Waiter), keys: &[&[u8]], waits: bool) {
     if keys.is_empty() {
         return reply(cx, waiter, status::NOT_FOUND);
     }
     let keys = keys.iter().map(|key| key_of(b"x", key)).collect();
     let step = if waits { Step::Wait } else { Step::Read(0) };
-    Taking { waiter, keys, waits, step, found: Vec::new() }.ask(cx);
+    Taking { waiter, keys, waits, unreported: Some(rank), step, found: Vec::new() }.ask(cx);
 }
 
 impl Taking {
@@ -129,7 +133,7 @@ impl Taking {
         let owned = self.keys.clone();
         let keys: Vec<&[u8]> = owned.iter().map(Vec::as_slice).collect();
         let ask = match self.step {
-            Step::Wait => Ask::Wait { keys: &keys, within: None },
+            Step::Wait => Ask::Wait { keys: &keys, within: self.unreported.map(|_| PATIENCE) },
             Step::Read(at) => read(keys.get(at).copied().unwrap_or_default()),
             Step::Take(at) => Ask::Delete(keys.get(at).copied().unwrap_or_default()),
         };
@@ -139,6 +143,10 @@ impl Taking {
     /// The next step after an answer of the store.
     pub(super) fn answered(mut self, cx: &mut Cx<'_>, answer: &Stored<'_>) {
         self.step = match (self.step, answer) {
+            (Step::Wait, Stored::Refused(Refused { code: Code::TimedOut, .. })) => {
+                self.report(cx);
+                Step::Wait
+            }
             (_, Stored::Refused(_)) => return reply(cx, self.waiter, status::OUT_OF_RESOURCE),
             (Step::Wait, _) => {
                 self.found.clear();
@@ -165,6 +173,14 @@ impl Taking {
             (Step::Read(_) | Step::Take(_), _) => return reply(cx, self.waiter, status::NOT_FOUND),
         };
         self.ask(cx);
+    }
+
+    /// Reports a long wait, once.
+    fn report(&mut self, cx: &mut Cx<'_>) {
+        if let (Some(rank), Some(key)) = (self.unreported.take(), self.keys.first()) {
+            let name = key.get(key_of(b"x", b"").len()..).unwrap_or_default().into();
+            cx.out.push_back(Action::News(NodeNews::MpiLookupWaits { rank, name }));
+        }
     }
 
     /// The next step after the value of a key is known. Nothing is taken before all values are there.

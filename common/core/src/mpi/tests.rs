@@ -21,6 +21,7 @@ mod groups;
 mod help;
 mod long;
 mod looks;
+mod lookups;
 mod worlds;
 
 fn host(name: &str, ranges: &[(u32, u32)]) -> HostRanks {

@@ -129,6 +129,13 @@ pub enum NodeNews {
         /// Ranges of the missing ranks whose MPI library speaks another wire.
         apart: Vec<(u32, u32)>,
     },
+    /// A rank has waited long for a public name of PMIx, as in `MPI_Comm_connect` of Open MPI.
+    MpiLookupWaits {
+        /// Its number in its world.
+        rank: Rank,
+        /// The name.
+        name: OsBytes,
+    },
     /// A rank has exited with 0 after `MPI_Init` and before `MPI_Finalize`.
     MpiUnfinished {
         /// Its number in its world.
@@ -193,6 +200,7 @@ impl NodeNews {
             Self::MpiUsed { .. } => "mpi.used",
             Self::MpiLoaded { .. } => "mpi.loaded",
             Self::MpiWaits { .. } => "mpi.waits",
+            Self::MpiLookupWaits { .. } => "mpi.lookup_waits",
             Self::MpiUnfinished { .. } => "mpi.unfinished",
             Self::MpiHelp { .. } => "mpi.help",
         }
@@ -254,6 +262,7 @@ impl NodeNews {
             Self::MpiUsed { .. }
             | Self::MpiLoaded { .. }
             | Self::MpiWaits { .. }
+            | Self::MpiLookupWaits { .. }
             | Self::MpiUnfinished { .. }
             | Self::MpiHelp { .. } => mpi(o, self),
         }
@@ -279,6 +288,10 @@ fn mpi(o: &mut Object<'_>, news: &NodeNews) {
         o.text("waiting", &RankSet::of(waiting).to_string());
         o.text("missing", &RankSet::of(missing).to_string());
         o.text("apart", &RankSet::of(apart).to_string());
+    }
+    if let NodeNews::MpiLookupWaits { rank, name } = news {
+        o.number("rank", rank.get().into());
+        o.bytes("name", name);
     }
     if let NodeNews::MpiUnfinished { rank, pid } = news {
         o.number("rank", rank.get().into());

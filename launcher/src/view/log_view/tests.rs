@@ -341,6 +341,7 @@ fn notes() -> Vec<What> {
         told(NodeNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core })),
         told(NodeNews::OneCpu { ranks: 2, cpu: 0, online: 8 }),
         told(NodeNews::MpiWaits { waiting: vec![(0, 0)], missing: vec![(1, 2)], apart: vec![] }),
+        told(NodeNews::MpiLookupWaits { rank: Rank::new(0), name: "1.0:2:accept".into() }),
         told(NodeNews::HolderEnded {
             devices: "/dev/vfio/0".into(),
             pid: 7,

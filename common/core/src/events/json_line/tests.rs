@@ -338,6 +338,7 @@ fn news() -> Vec<What> {
         told(NodeNews::MpiUsed { wire: MpiWire::Pmix }),
         told(NodeNews::MpiLoaded { library: "libmpi.so.40".into() }),
         told(NodeNews::MpiWaits { waiting: vec![(0, 1), (3, 3)], missing: vec![(2, 2)], apart: vec![(2, 2)] }),
+        told(NodeNews::MpiLookupWaits { rank: RANK, name: "1.0:2:accept".into() }),
         told(NodeNews::MpiUnfinished { rank: RANK, pid: 4711 }),
         told(NodeNews::MpiHelp { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() }),
         What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),

@@ -257,7 +257,7 @@ impl Messages {
                 published.extend(values.iter().map(|(key, _)| key.to_vec()));
                 names::publish(cx, waiter, rank.get(), values, *is_once);
             }
-            PublicRequest::Lookup { keys, waits } => names::lookup(cx, waiter, keys, *waits),
+            PublicRequest::Lookup { keys, waits } => names::lookup(cx, (rank, waiter), keys, *waits),
             PublicRequest::Unpublish(keys) => {
                 let is_meant = |key: &Vec<u8>| keys.is_empty() || keys.contains(&key.as_slice());
                 let meant: Vec<Vec<u8>> = published.extract_if(.., is_meant).collect();
