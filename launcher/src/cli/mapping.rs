@@ -86,22 +86,7 @@ impl Whole {
 
     /// The order of hosts.
     pub(super) const fn by(&self) -> By {
-        by(&self.map_by)
-    }
-}
-
-/// The order of hosts.
-pub(super) const fn by(map_by: &MapBy) -> By {
-    match map_by.order {
-        Order::Node => By::Node,
-        Order::Unit(level) => By::Unit(level),
-        Order::Default
-        | Order::Slot
-        | Order::EachHost(_)
-        | Order::Each(_, _)
-        | Order::Sequence(_)
-        | Order::Rankfile(_)
-        | Order::Cores(_) => By::Slot,
+        self.map_by.by()
     }
 }
 
