@@ -15,12 +15,14 @@ use rlaunch_sys::facts::{self, topology};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
-/// A line for each rank; empty if that was not asked for. Another host decides by its own processors.
+/// A line for each rank, and one line if ranks cannot be bound; empty if that was not asked for. Another host decides by its own processors.
 pub(crate) fn text(whole: &Whole, placement: &Placement, env: Lookup<'_>) -> String {
     let mut text = String::new();
     each(whole, placement, env, |rank, host, found| {
         let line = match found {
             Some(Ok(binding)) => format!("rank {rank} on {host}: {}", binding.line()),
+            // The ranks of this host are bound together.
+            Some(Err(error)) if text.ends_with(&format!("{error}\n")) => return,
             Some(Err(error)) => error.clone(),
             None => decided_there(rank, host),
         };

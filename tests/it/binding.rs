@@ -131,6 +131,9 @@ fn map_shows_what_a_job_would_report() {
         all
     };
     assert_eq!(lines(&map.out(), ""), lines(&job.err(), "rlaunch: "));
+    let many =
+        Plan::shell("\"$RL\" map --report-bindings -n 2 -H localhost:2 --map-by slot:PE=9999 true").start().code(0);
+    assert_eq!(many.out().matches("do not fit").count(), 1, "{}", many.out());
     let map = Plan::shell("\"$RL\" map --report-bindings -H node9 true").start().code(0);
     assert!(map.out().contains("rank 0 on node9: decided there\n"));
     let map =

@@ -434,7 +434,12 @@ mod tests {
         agent.set_nonblocking(true).unwrap();
         let mut caller = caller;
         assert!(matches!(hear(&mut agent, &mut caller), Ok(Some(_))), "the agent is answered");
-        assert!(rig.open.visitors.iter().count() <= 5 && strangers.len() + others.len() == 40);
+        let visitors = &rig.open.visitors;
+        assert!(
+            visitors.iter().any(|(number, _)| visitors.is_answered(number)),
+            "the connection of the agent stays open"
+        );
+        assert!(visitors.iter().count() <= 5 && strangers.len() + others.len() == 40);
     }
 
     #[test]

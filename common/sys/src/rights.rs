@@ -28,16 +28,9 @@ fn compare(pid: i32) -> io::Result<Option<String>> {
     let own = std::process::id();
     let [ours, theirs] =
         [own.to_string(), pid.to_string()].map(|pid| fs::read_to_string(format!("/proc/{pid}/status")));
-    let (ours, theirs) = (ours?, theirs?);
-    let is_other = |name: &&str| value(&ours, name) != value(&theirs, name);
-    if let Some(name) = SAME.iter().copied().find(is_other) {
-        let [ours, theirs] = [&ours, &theirs].map(|status| short(value(status, name)));
-        return Ok(Some(format!("its {name} is {theirs}, and that of the job is {ours}")));
-    }
-    // A program of root's has all that is permitted, and one of another user's only what is ambient.
-    let kept = if nix::unistd::geteuid().is_root() { "CapPrm" } else { "CapAmb" };
-    if capabilities(&ours, kept) & !capabilities(&theirs, "CapPrm") != 0 {
-        return Ok(Some("it has fewer capabilities than the job".to_owned()));
+    let found = compare_status(&ours?, &theirs?, nix::unistd::geteuid().is_root());
+    if found.is_some() {
+        return Ok(found);
     }
     for kind in ["user", "net"] {
         let [ours, theirs] = [own.cast_signed(), pid].map(|pid| fs::read_link(format!("/proc/{pid}/ns/{kind}")));
@@ -48,6 +41,18 @@ fn compare(pid: i32) -> io::Result<Option<String>> {
     // Without a security module there is nothing to read.
     let [ours, theirs] = [own.cast_signed(), pid].map(|pid| fs::read(format!("/proc/{pid}/attr/current")).ok());
     Ok((ours != theirs).then(|| "a security module confines it in another way than the job".to_owned()))
+}
+
+/// The first difference between two texts of /proc/PID/status.
+fn compare_status(ours: &str, theirs: &str, is_root: bool) -> Option<String> {
+    if let Some(name) = SAME.iter().copied().find(|name| value(ours, name) != value(theirs, name)) {
+        let [ours, theirs] = [ours, theirs].map(|status| short(value(status, name)));
+        return Some(format!("its {name} is {theirs}, and that of the job is {ours}"));
+    }
+    // A program of root's has all that is permitted, and one of another user's only what is ambient.
+    let kept = if is_root { "CapPrm" } else { "CapAmb" };
+    let is_less = capabilities(ours, kept) & !capabilities(theirs, "CapPrm") != 0;
+    is_less.then(|| "it has fewer capabilities than the job".to_owned())
 }
 
 /// The value of a field; empty: there is none.
@@ -74,6 +79,8 @@ fn short(value: &str) -> String {
 mod tests {
     #![allow(clippy::disallowed_methods, reason = "a process with other rights, not a rank")]
     use super::*;
+    use nix::fcntl::OFlag;
+    use nix::sys::stat::Mode;
     use std::os::unix::process::CommandExt as _;
     use std::process::{Command, Stdio};
 
@@ -102,6 +109,45 @@ mod tests {
         assert!(difference(-1, |_| true).unwrap().starts_with("its rights cannot be read"));
     }
 
+    /// The status of a process with one field changed.
+    fn status(changed: &str, other: &str) -> String {
+        let fields = [
+            ("Uid", "7\t7\t7\t7"),
+            ("Gid", "8\t8\t8\t8"),
+            ("Groups", "8 9 "),
+            ("CapInh", "0000000000000400"),
+            ("CapPrm", "0000000000000c00"),
+            ("CapBnd", "000001ffffffffff"),
+            ("CapAmb", "0000000000000400"),
+            ("NoNewPrivs", "0"),
+            ("Seccomp", "2"),
+            ("Seccomp_filters", "1"),
+        ];
+        fields.map(|(name, own)| format!("{name}:\t{}\n", if name == changed { other } else { own })).concat()
+    }
+
+    #[test]
+    fn process_with_other_rights_in_one_field_of_its_status_is_another() {
+        let difference = |name, other, is_root| compare_status(&status("", ""), &status(name, other), is_root);
+        assert_eq!(difference("", "", true), None);
+        for (name, other, text) in [
+            ("Uid", "7\t0\t0\t0", "its Uid is 7 0 0 0, and that of the job is 7"),
+            ("Gid", "6\t6\t6\t6", "its Gid is 6, and that of the job is 8"),
+            ("Groups", "8 ", "its Groups is 8, and that of the job is 8 9"),
+            ("NoNewPrivs", "1", "its NoNewPrivs is 1, and that of the job is 0"),
+            ("Seccomp", "0", "its Seccomp is 0, and that of the job is 2"),
+            ("Seccomp_filters", "3", "its Seccomp_filters is 3, and that of the job is 1"),
+            ("CapInh", "0", "its CapInh is 0, and that of the job is 0000000000000400"),
+            ("CapBnd", "0", "its CapBnd is 0, and that of the job is 000001ffffffffff"),
+        ] {
+            assert_eq!(difference(name, other, true).as_deref(), Some(text));
+        }
+        let fewer = Some("it has fewer capabilities than the job".to_owned());
+        assert_eq!([true, false].map(|is_root| difference("CapPrm", "0", is_root)), [fewer.clone(), fewer.clone()]);
+        let ambient = |is_root| difference("CapPrm", "0000000000000400", is_root);
+        assert_eq!([true, false].map(ambient), [fewer, None], "programs of another user keep ambient ones only");
+    }
+
     #[test]
     fn process_that_can_gain_no_privileges_is_another() {
         // SAFETY: prctl takes integers.
@@ -127,9 +173,20 @@ mod tests {
         // SAFETY: CAP_SYS_ADMIN is 21.
         let bounded = of(|| done(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, 21, 0, 0, 0) }));
         assert!(bounded.unwrap().starts_with("its CapBnd is"));
-        // SAFETY: unshare takes flags.
-        let namespace = of(|| done(unsafe { libc::unshare(libc::CLONE_NEWUSER) }));
-        assert!(namespace.is_some(), "root of a namespace of its own");
+        let bounds = capabilities(&fs::read_to_string("/proc/self/status").unwrap(), "CapBnd");
+        let namespace = of(move || {
+            // SAFETY: unshare takes flags.
+            done(unsafe { libc::unshare(libc::CLONE_NEWUSER) })?;
+            // The bounds of a new namespace are all capabilities.
+            for lacking in (0..64).filter(|number| bounds >> number & 1 == 0) {
+                // SAFETY: prctl takes integers. The kernel does not know the highest numbers.
+                unsafe { libc::prctl(libc::PR_CAPBSET_DROP, lacking, 0, 0, 0) };
+            }
+            // Root of the namespace keeps its capabilities when it executes a program.
+            let map = nix::fcntl::open(c"/proc/self/uid_map", OFlag::O_WRONLY, Mode::empty())?;
+            Ok(nix::unistd::write(&map, b"0 0 1").map(drop)?)
+        });
+        assert_eq!(namespace.unwrap(), "it is in another user namespace than the job");
         // SAFETY: unshare takes flags.
         let network = of(|| done(unsafe { libc::unshare(libc::CLONE_NEWNET) }));
         assert_eq!(network.unwrap(), "it is in another net namespace than the job");

@@ -57,24 +57,10 @@ pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, Cli
     let (mut hosts, mut reach) = (place::Own::default(), reach::Args::default());
     let json = words.given.iter().any(|given| given.row.id == Id::Place(place::Opt::Json));
     for given in words.given.into_iter().chain(variables) {
-        match given.row.id {
-            Id::Place(opt) => hosts.take(opt, given)?,
-            Id::Reach(opt) => reach.take(opt, given)?,
-            Id::Run(_)
-            | Id::Env(_)
-            | Id::Output(_)
-            | Id::Faults(_)
-            | Id::Store(_)
-            | Id::Torch(_)
-            | Id::Help(_)
-            | Id::Hosts(_)
-            | Id::Ask(_)
-            | Id::Rounds(_)
-            | Id::Hooks(_)
-            | Id::Devices(_)
-            | Id::Assign(_)
-            | Id::Pool(_)
-            | Id::Report(_) => {}
+        if let Id::Place(opt) = given.row.id {
+            hosts.take(opt, given)?;
+        } else if let Id::Reach(opt) = given.row.id {
+            reach.take(opt, given)?;
         }
     }
     hosts.fill(env);

@@ -31,8 +31,14 @@ pub(super) type Listed = Vec<(Host, Option<CpuList>)>;
 /// `--map-by`.
 pub(super) fn map_by(option: &OsBytes, value: &OsBytes) -> Result<MapBy, CliError> {
     MapBy::parse(&value.to_string()).map_err(|error| {
-        let strict = value.to_ascii_lowercase().ends_with(b":nooversubscribe");
-        let hint = if strict { "--strict".to_owned() } else { values::spell(option, "slot") };
+        let words = value.to_ascii_lowercase();
+        let hint = match words.as_slice() {
+            words if words.ends_with(b":nooversubscribe") => "--strict".to_owned(),
+            words if words.starts_with(b"device=gpu") => {
+                "--gpus-per-rank 1, which binds ranks near their GPUs".to_owned()
+            }
+            _ => values::spell(option, "slot"),
+        };
         let takes = format!("a mapping such as slot, numa:PE=2 or ppr:2:l3 ({error})").into();
         CliError::Value { option: option.clone(), takes, got: value.clone(), hint: Some(hint.into()) }
     })
@@ -86,22 +92,7 @@ impl Whole {
 
     /// The order of hosts.
     pub(super) const fn by(&self) -> By {
-        by(&self.map_by)
-    }
-}
-
-/// The order of hosts.
-pub(super) const fn by(map_by: &MapBy) -> By {
-    match map_by.order {
-        Order::Node => By::Node,
-        Order::Unit(level) => By::Unit(level),
-        Order::Default
-        | Order::Slot
-        | Order::EachHost(_)
-        | Order::Each(_, _)
-        | Order::Sequence(_)
-        | Order::Rankfile(_)
-        | Order::Cores(_) => By::Slot,
+        self.map_by.by()
     }
 }
 

@@ -55,6 +55,10 @@ static MEANT: &[(&[&str], &str)] = &[
     (&["nproc", "nprocs"], "--nproc-per-node N, the ranks of each host   or   -n N, all ranks"),
     (&["cwd", "workdir", "work-dir", "workingdir", "working-dir", "dir"], "--wdir"),
     (&["time-limit", "walltime"], "--timeout"),
+    (
+        &["config", "conf", "settings"],
+        "RLAUNCH_GRACE=10s, a variable for each option   or   --configfile FILE, a file of programs",
+    ),
     (&["restart", "restarts", "retries", "retry"], "--max-restarts"),
 ];
 

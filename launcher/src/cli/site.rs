@@ -3,14 +3,14 @@
 
 use super::errors::CliError;
 use super::place::{Counted, Own, PerNode, Said};
-use super::{Lookup, Program, Reach, Run, mapping};
+use super::{Lookup, Program, Reach, Run};
 use crate::view::phrases;
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::hostlist::groups::{self, Definition, Ground, GroupFault, GroupName, Groups};
 use rlaunch_core::hostlist::{self, Entry, Host, Outside};
 use rlaunch_core::id::AppIndex;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::map_by::Order;
+use rlaunch_core::place::map_by::{MapBy, Order};
 use rlaunch_core::place::{self, AppRequest, Here, Note, Placement, Request};
 use rlaunch_core::topology::Level;
 use rlaunch_sys::slots::Turn;
@@ -253,7 +253,7 @@ impl Run {
             let app = site.app(program, hosts, &named, &asked)?;
             let map_by = program.place.map_by.as_ref().map(|(_, map)| map);
             let each = map_by.and_then(|map| if let Order::EachHost(each) = map.order { Some(each) } else { None });
-            let (ppn, map_by) = (app.ppn.or(each), map_by.map(mapping::by));
+            let (ppn, map_by) = (app.ppn.or(each), map_by.map(MapBy::by));
             let app = AppRequest { share: self.shares(program), ppn, map_by, ..app };
             Ok(if self.is_one_per_host(program) { AppRequest { ppn: Some(1), ..app } } else { app })
         };

@@ -109,24 +109,13 @@ fn request(map: &MapBy, site: &mut Site<'_>, topology: &Topology) -> Request {
         | Order::Rankfile(_)
         | Order::Cores(_) => {}
     }
-    let map_by = match map.order {
-        Order::Node => By::Node,
-        Order::Unit(level) => By::Unit(level),
-        Order::Default
-        | Order::Slot
-        | Order::EachHost(_)
-        | Order::Each(_, _)
-        | Order::Sequence(_)
-        | Order::Rankfile(_)
-        | Order::Cores(_) => By::Slot,
-    };
     let ways = [None, Some(RankBy::Slot), Some(RankBy::Node), Some(RankBy::Fill), Some(RankBy::Span)];
     let (n, choice) = (site.byte() % 40, site.byte());
     Request {
         apps: vec![AppRequest { n: (n > 0).then_some(n), ppn, counted, hosts, ..AppRequest::default() }],
         here: Here { name: "here".to_owned(), cpus: choice >> 4 },
         carries_all: choice & 8 != 0,
-        map_by,
+        map_by: map.by(),
         rank_by: ways[(choice & 7) as usize % ways.len()],
         layout,
         nnodes: None,

@@ -8,6 +8,7 @@ use rlaunch_core::listener::tcpstore::Peer;
 use rlaunch_core::mpi::{HostRanks, MAX_UNREAD};
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::wire::node_news::MpiWire;
+use rlaunch_sys::facts::host;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -64,12 +65,16 @@ impl Rig {
 
     /// The same, as a connection of another process.
     fn client_of(&mut self, number: u32, pid: u32) -> (ClientId, TcpStream) {
+        let near = TcpListener::bind("127.0.0.1:0").unwrap();
+        let far = TcpStream::connect(near.local_addr().unwrap()).unwrap();
+        (self.client_on(number, pid, near.accept().unwrap().0), far)
+    }
+
+    /// The same, over this connection.
+    fn client_on(&mut self, number: u32, pid: u32, socket: TcpStream) -> ClientId {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let started = stat.rsplit(')').next().unwrap().split_ascii_whitespace().nth(19).unwrap();
         let peer = Peer(u64::from(pid) << 32 | started.parse::<u64>().unwrap());
-        let near = TcpListener::bind("127.0.0.1:0").unwrap();
-        let far = TcpStream::connect(near.local_addr().unwrap()).unwrap();
-        let (socket, _) = near.accept().unwrap();
         socket.set_nonblocking(true).unwrap();
         let client = ClientId::new(number);
         let listener = self.listener();
@@ -83,7 +88,7 @@ impl Rig {
         machine.receive(now(), client, INIT, |_| Some(true));
         let Edges { mpi: Some(listener), ranks, .. } = &mut self.edges else { panic!("it listens") };
         listener.perform(ranks);
-        (client, far)
+        client
     }
 
     fn read(&mut self, client: ClientId) {
@@ -196,5 +201,29 @@ fn spawn_of_a_process_with_other_rights_is_refused() {
     let (orders, answer) = is_ordered(&mut rig, own);
     assert!(orders == 1 && !answer.contains("spawn_result"), "{orders} {answer}");
     drop(stdin);
+    child.wait().unwrap();
+}
+
+/// The process may have executed a setuid program, or have the socket from another process.
+#[test]
+fn spawn_over_a_connection_of_another_user_is_refused() {
+    if host::user().0 != 0 {
+        println!("absent: only root can connect as another user");
+        return;
+    }
+    let near = TcpListener::bind("127.0.0.1:0").unwrap();
+    let script = "exec 3<>/dev/tcp/127.0.0.1/$0; printf %s \"$1\" >&3; cat <&3 >/dev/null";
+    let port = near.local_addr().unwrap().port().to_string();
+    let mut child = Command::new("setpriv")
+        .args(["--reuid", "65534", "bash", "-c", script, &port, std::str::from_utf8(SPAWN).unwrap()])
+        .spawn()
+        .unwrap();
+    let socket = near.accept().unwrap().0;
+    assert_eq!(socket.peek(&mut [0]).unwrap(), 1);
+    let mut rig = Rig::new();
+    let client = rig.client_on(1, std::process::id(), socket);
+    rig.read(client);
+    assert_eq!(std::mem::take(&mut rig.listener().orders).len(), 0);
+    rig.listener().close(client);
     child.wait().unwrap();
 }

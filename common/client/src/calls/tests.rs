@@ -132,6 +132,24 @@ fn stranger_gets_no_byte_and_does_not_disturb() {
     end(worker);
 }
 
+/// The worker accepts the controller after the strangers.
+#[test]
+fn worker_closes_the_oldest_silent_connections_when_there_are_too_many() {
+    let _turn = crate::session::tests::turn();
+    let (_own, store) = store();
+    let worker = worker("silent", false);
+    let record = Record::wait(&store, "silent", 0, Some(SOON)).unwrap();
+    let name = UnixAddr::from_abstract_name(&record.unix).unwrap();
+    let strangers: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect_addr(&name).unwrap()).collect();
+    let controller = Calls::new().unwrap();
+    let attached = controller.attach(&store, "silent", 0, Some(SOON)).unwrap();
+    call(&controller, attached.peer, 1, &[]);
+    assert_eq!(answer(&controller).header.call, 1);
+    strangers[0].set_nonblocking(true).unwrap();
+    assert_eq!((&strangers[0]).read(&mut [0]).map_err(|error| error.kind()), Ok(0), "it is closed");
+    end(worker);
+}
+
 #[test]
 fn controller_in_its_proof_is_spared_when_strangers_open_many_connections() {
     let secret = Secret::new([7; 32]);

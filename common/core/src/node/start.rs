@@ -146,6 +146,12 @@ impl BringUp {
         }
     }
 
+    /// The number of programs that are known.
+    #[cfg(test)]
+    pub(super) fn known(&self) -> usize {
+        self.apps.len()
+    }
+
     /// Programs of a world that has ended are dropped.
     pub(super) fn forget_programs(&mut self, programs: &BTreeSet<AppIndex>) {
         self.apps.retain(|app, _| !programs.contains(app));

@@ -1,5 +1,6 @@
 //! The words of `--map-by`, as Open MPI has them: `slot`, `numa:PE=2`, `ppr:2:l3`, `rankfile:FILE=hosts.rf`.
 
+use super::By;
 use crate::bind::Spread;
 use crate::cpu_set;
 use crate::topology::Level;
@@ -114,6 +115,22 @@ impl MapBy {
             }
         }
         Ok(map)
+    }
+
+    /// The order of hosts.
+    #[must_use]
+    pub const fn by(&self) -> By {
+        match self.order {
+            Order::Node => By::Node,
+            Order::Unit(level) => By::Unit(level),
+            Order::Default
+            | Order::Slot
+            | Order::EachHost(_)
+            | Order::Each(_, _)
+            | Order::Sequence(_)
+            | Order::Rankfile(_)
+            | Order::Cores(_) => By::Slot,
+        }
     }
 
     /// The same for the ranks of one host.

@@ -51,6 +51,12 @@ impl Processes {
         Some(Rank::new(run.rank.get().checked_add(at)?))
     }
 
+    /// The number of entries.
+    #[cfg(test)]
+    pub(crate) fn known(&self) -> usize {
+        self.runs.len()
+    }
+
     /// Removes processes that ranks which are forgotten had alone.
     pub(super) fn forget(&mut self, ranks: &BTreeSet<Rank>) {
         self.runs.retain(|_, run| run.len > 1 || !ranks.contains(&run.rank));

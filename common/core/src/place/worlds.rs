@@ -62,6 +62,12 @@ impl Worlds {
         id
     }
 
+    /// The number of programs that are known.
+    #[cfg(test)]
+    pub(crate) fn programs(&self) -> usize {
+        self.by_app.len()
+    }
+
     /// Adds a world.
     fn add_world(&mut self, world: World) -> WorldId {
         let id = WorldId::new(self.next);

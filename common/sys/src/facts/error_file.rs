@@ -58,15 +58,13 @@ pub fn runtime_dir() -> Option<Vec<u8>> {
 #[must_use]
 pub fn lasting_dir() -> Vec<u8> {
     let inner = || make_inner(outer_socket()?.with_extension(INNER));
-    let tmp = || usable(&var("TMPDIR"), |_| true).and_then(|dir| trusted(&dir));
-    inner().or_else(tmp).unwrap_or_else(|| b"/tmp".to_vec())
+    inner().unwrap_or_else(|| lasting(&var("TMPDIR")))
 }
 
 /// $TMPDIR, if it can be used but is not trusted. A job inside a job does not use it.
 #[must_use]
 pub fn untrusted_dir() -> Option<Vec<u8>> {
-    let dir = usable(&var("TMPDIR"), |_| true).filter(|dir| trusted(dir).is_none())?;
-    outer_socket().is_none().then_some(dir)
+    untrusted(&var("TMPDIR")).filter(|_| outer_socket().is_none())
 }
 
 /// The socket of the job that this process is a rank of, or descends from a rank of.
@@ -85,6 +83,14 @@ fn make_inner(dir: PathBuf) -> Option<Vec<u8>> {
     let meta = std::fs::symlink_metadata(&dir).ok()?;
     let is_private = meta.is_dir() && meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o777 == 0o700;
     is_private.then(|| dir.into_os_string().into_vec())
+}
+
+fn lasting(dir: &[u8]) -> Vec<u8> {
+    usable(dir, |_| true).and_then(|dir| trusted(&dir)).unwrap_or_else(|| b"/tmp".to_vec())
+}
+
+fn untrusted(dir: &[u8]) -> Option<Vec<u8>> {
+    usable(dir, |_| true).filter(|dir| trusted(dir).is_none())
 }
 
 /// The path of a directory without links, if no other user but root can replace a file of ours there, or a directory above it. Other users
@@ -231,7 +237,10 @@ mod tests {
         assert_eq!(private(bytes(&runtime)), None);
         mode(0o700);
         assert_eq!(private(&[bytes(&runtime), b"//"].concat()).as_deref(), Some(bytes(&runtime)));
+        std::fs::set_permissions(&dir.0, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(private(bytes(&runtime)), None, "another user can replace it");
         if nix::unistd::geteuid().is_root() {
+            std::fs::set_permissions(&dir.0, std::fs::Permissions::from_mode(0o755)).unwrap();
             chown(&runtime, Some(12_345), None).unwrap();
             assert_eq!(private(bytes(&runtime)), None);
         }
@@ -248,6 +257,8 @@ mod tests {
             for (bits, is_safe) in [(0o777, false), (0o775, false), (0o1777, true), (0o755, true)] {
                 mode(bits);
                 let expected = is_safe.then(|| bytes(&inner));
+                assert_eq!(lasting(bytes(&inner)), expected.unwrap_or(b"/tmp"), "{changed:?} {bits:o}");
+                assert_eq!(untrusted(bytes(&inner)).is_none(), is_safe, "a note names it: {changed:?} {bits:o}");
                 assert_eq!(trusted(bytes(&inner)).as_deref(), expected, "{changed:?} {bits:o}");
                 assert_eq!(trusted(bytes(&link)).as_deref(), expected, "{changed:?} {bits:o}");
             }

@@ -370,19 +370,19 @@ mod tests {
         });
     }
 
-    /// The policies that the kernel shows for the memory of a program.
-    fn policies(memory: Option<u32>) -> String {
+    /// What `cat` prints of this file about its own process.
+    fn shown(file: &[u8], memory: Option<u32>, has_session: bool) -> String {
         let origin = crate::origin::capture().unwrap();
         let null = crate::fd::dev_null().unwrap();
         let (read, write) = pipe().unwrap();
-        let app = Arc::new(PreparedApp::new([&b"/bin/cat"[..], b"/proc/self/numa_maps"], [], None));
+        let app = Arc::new(PreparedApp::new([&b"/bin/cat"[..], file], [], None));
         let exec = PreparedExec {
             app,
             vars: Strings::default(),
             stdin: false,
             cpus: Box::default(),
             memory,
-            has_session: true,
+            has_session,
             needed: true,
         };
         let (_, pidfd) = Workspace::new().start(&exec, &origin, numbers([&null, &write, &null]), false).unwrap();
@@ -394,7 +394,19 @@ mod tests {
     }
 
     #[test]
+    fn process_without_a_session_of_its_own_leads_a_group_in_ours() {
+        for has_session in [true, false] {
+            let stat = shown(b"/proc/self/stat", None, has_session);
+            let numbers: Vec<i32> = stat.split_ascii_whitespace().filter_map(|field| field.parse().ok()).collect();
+            let [pid, _parent, group, session, ..] = numbers[..] else { panic!("{stat}") };
+            let own = nix::unistd::getsid(None).unwrap().as_raw();
+            assert_eq!((group, session), (pid, if has_session { pid } else { own }), "{stat}");
+        }
+    }
+
+    #[test]
     fn memory_of_a_numa_node_is_preferred() {
+        let policies = |memory| shown(b"/proc/self/numa_maps", memory, true);
         if policies(None).is_empty() {
             // A kernel without NUMA starts ranks all the same.
             assert!(policies(Some(0)).is_empty());

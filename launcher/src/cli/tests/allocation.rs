@@ -214,6 +214,8 @@ fn what_an_allocation_does_not_allow_is_refused() {
     let others = [&pty[..], &[("SLURM_PROCID", "1")]].concat();
     let refused = placed("a", &others).err().unwrap();
     assert!(refused.contains("srun has given its terminal to task 0"), "{refused}");
+    let code = crate::cli::CliError::Allocation(crate::cli::AllocationUseError::WithoutTerminal).exit_code();
+    assert_eq!(code, 0, "srun would report the task as failed");
     for value in ["rsh", "exec:", "exec:docker", ""] {
         let refused = super::with(&format!("--launcher={value} a"), &[]).unwrap_err().render();
         assert!(refused.contains("takes auto, local, ssh, slurm or exec:COMMAND"), "{refused}");

@@ -130,6 +130,8 @@ pub(super) const LINES: &[&str] = &[
     "--kill-on-bad-exit=0 ./train",
     "--oversubscribe=yes ./train",
     "--nooversubscribe ./train",
+    "--map-by device=gpu ./train",
+    "--config jobs.toml ./train",
     "--display map ./train",
     "--do-not-launch ./train",
     "--enable-recovery ./train",

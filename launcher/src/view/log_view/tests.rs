@@ -565,3 +565,14 @@ fn worlds_without_free_slots_are_named_once_and_with_the_option_that_gives_more(
     assert!(text[0].ends_with(" has more ranks than there are free slots: ranks share processors\n"), "{text:?}");
     assert_eq!(text[1], "");
 }
+
+#[test]
+fn processes_that_ranks_have_left_running_are_named_once() {
+    let left = told(NodeNews::LeftEnded { count: 1, pid: 7, comm: "sleep".into() });
+    let lines = |tone| {
+        let mut view = log_view(tone);
+        let text = [0, 1].map(|_| view.text(&record(left.clone()), By::Sender)).concat();
+        text.matches("that a rank had left running: sleep, pid 7").count()
+    };
+    assert_eq!([Tone::Quiet, Tone::Normal, Tone::Verbose].map(lines), [0, 1, 2]);
+}

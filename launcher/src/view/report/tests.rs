@@ -7,6 +7,7 @@ use crate::view::log_view::LogView;
 use crate::view::notices::By;
 use crate::view::path_search::Around;
 use hosts::on_hosts;
+use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::bootstrap::CarrierEnd;
 use rlaunch_core::events::{Answer, AppLine, JobNews, JobStart, RanksState, Record, RestartCause, Tried, What};
 use rlaunch_core::id::{JobId, LocalRank, NodeId, Round, Std};
@@ -563,4 +564,31 @@ fn respawned_rank_that_succeeded_is_not_lost() {
 fn usage_of_numactl_names_the_binding() {
     assert!(is_of_numactl(b"the old argument is deprecated.\nuse --cpunodebind or --physcpubind instead\nuse"));
     assert!(!is_of_numactl(b"numactl --physcpubind=1"));
+}
+
+#[test]
+fn reason_that_slurm_has_for_the_end_of_a_job_is_in_the_first_line() {
+    use StepEndReason::{Cancelled, NodeFailure, Preemption, Requeue, TimeLimit};
+    let report = |sig, why| {
+        let mut log = Log::running(2);
+        let cause = Cause::Scheduler { scheduler: Scheduler::Slurm, sig, why };
+        log.begins(1_000, &cause, None);
+        [0, 1].into_iter().for_each(|n| log.exits(n, TERM, 1_010));
+        render(&log.ends(1_020, cause, Some(0)), &Around::default())
+    };
+    for (why, words) in [
+        (Cancelled, "(scancel)"),
+        (TimeLimit, "(time limit)"),
+        (NodeFailure, "(a node failed)"),
+        (Requeue, "(requeue)"),
+        (Preemption, "(preemption)"),
+    ] {
+        let text = report(Signal::TERM, Some(why));
+        assert!(text.starts_with(&format!("rlaunch: Slurm ended the job {words} by SIGTERM after 1.0s")), "{text}");
+        let text = report(Signal::KILL, Some(why));
+        assert!(text.starts_with(&format!("rlaunch: Slurm killed the step of the job {words} after 1.0s")), "{text}");
+        assert_eq!(text.contains("sinfo -R"), why == NodeFailure, "{text}");
+    }
+    let text = report(Signal::TERM, None);
+    assert!(text.starts_with("rlaunch: Slurm ended the job by SIGTERM") && text.contains("sacct -j"), "{text}");
 }

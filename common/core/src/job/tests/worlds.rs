@@ -334,9 +334,11 @@ fn nothing_is_kept_of_worlds_that_ended_long_ago() {
             s.report.ranks.len(),
             usize::try_from(keys).unwrap(),
             s.job.parts.worlds.known(),
+            placement.processes.known(),
+            placement.worlds.programs(),
         ]
     };
-    let mut most = [0; 5];
+    let mut most = [0; 7];
     for n in 0..300 {
         let (world, first) = (WorldId::new(n + 1), 1 + 2 * n);
         assert_eq!(spawns(&mut s, world, first, request()), format!("{world} world-{world} 2"));
@@ -348,6 +350,7 @@ fn nothing_is_kept_of_worlds_that_ended_long_ago() {
         }
         assert!(n <= 100 || now == most, "{now:?}, and {most:?} before");
     }
+    assert_eq!(most[1], 1 + 65, "the first world, the last 64 before the newest, and that one");
     s.exits(0, exit(0), (1, 20));
     let report = s.report();
     assert_eq!((s.finished, report.all_ranks(), report.finished()), (Some(Ending::Code(0)), 601, 601));
