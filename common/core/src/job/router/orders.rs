@@ -1,6 +1,7 @@
 //! Orders of ranks: programs that are started as new worlds while the job runs, and worlds that are ended.
 
 use super::super::JobAction;
+use super::super::facts::JobFacts;
 use super::super::spawn_refusal::{OrderRefusal, done};
 use super::super::worlds::NewWorld;
 use super::{Parts, Step};
@@ -47,7 +48,7 @@ impl Parts {
         if request.bound && asking.is_none() {
             return Err(OrderRefusal::NoAsker);
         }
-        let group = self.group_name(&before, request)?;
+        let group = self.group_name(step.facts, request)?;
         let (mut placed, world, is_crowded) = self.place_world(step, &before, request, &group)?;
         let first = before.ranks.next();
         let programs = self.worlds.programs_of(&before, asking, request, &group);
@@ -199,9 +200,11 @@ impl Parts {
     }
 
     /// The name of a new world. The name of a world that has ended is free.
-    fn group_name(&self, placement: &Placement, request: &Request) -> Result<OsBytes, OrderRefusal> {
-        let name = &request.group;
-        let is_taken = |name: &[u8]| placement.worlds.named(name).is_some_and(|world| !self.worlds.has_ended(world));
+    fn group_name(&self, facts: &JobFacts, request: &Request) -> Result<OsBytes, OrderRefusal> {
+        let (name, placement) = (&request.group, facts.placement());
+        let is_open = |rank| self.procs.is_open(facts, rank);
+        let is_taken =
+            |name: &[u8]| placement.worlds.named(name).is_some_and(|world| placement.members(world).any(is_open));
         if name.is_empty() {
             let mut names = (placement.worlds.next().get()..).map(|n| OsBytes::from(format!("world-{n}")));
             return Ok(names.find(|name| !is_taken(name)).unwrap_or_default());
