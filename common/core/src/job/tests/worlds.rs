@@ -9,6 +9,7 @@ use crate::spec::{AppSpec, JobSpec};
 use crate::wire::capped::Capped;
 use crate::wire::frozen::client::Reply;
 use crate::wire::frozen::client::order::{Order, Program, Request, Spawned};
+use crate::wire::node_news::NodeNews;
 use crate::wire::order::{Asker, RankOrder};
 use crate::wire::to_node::{Delta, WORLD_NAMESPACE, WorldStart};
 use crate::wire::to_root::Started;
@@ -408,6 +409,21 @@ fn name_of_the_first_group_is_free_after_its_ranks_have_ended() {
     started(&mut s, 3..5);
     assert_eq!(answers(&s), ["2 gen 2"]);
     assert_eq!(s.ended_keys.last(), Some(&("rlaunch/ended/gen/1".to_owned(), None)), "{:?}", s.ended_keys);
+}
+
+#[test]
+fn workers_of_a_controller_with_an_mpi_library_are_no_ranks_of_mpi() {
+    let loaded = || ToRoot::News(NodeNews::MpiLoaded { library: "libmpi.so.12".into() });
+    let apart = |s: &Script| s.log.iter().any(|what| matches!(what, What::News(JobNews::MpiApart { .. })));
+    let mut s = Script::running(&JobSpec { mpi: true, ..self::spec(1) });
+    spawns(&mut s, GEN, 1, request());
+    s.now = 20;
+    s.hears(loaded()).exits(1, exit(0), (1, 20)).exits(2, exit(0), (1, 20)).exits(0, exit(0), (1, 20)).report();
+    assert!(!apart(&s), "the controller is the only rank of its world");
+    let mut s = Script::running(&JobSpec { mpi: true, ..self::spec(2) });
+    s.now = 20;
+    s.hears(loaded()).exits(0, exit(0), (1, 20)).exits(1, exit(0), (1, 20)).report();
+    assert!(apart(&s));
 }
 
 #[test]
