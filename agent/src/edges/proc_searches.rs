@@ -1,8 +1,8 @@
 //! Searches of /proc on a thread of their own: on a host with many processes a search takes a second and longer.
 //!
-//! The `files` thread must not do this work: a file that the thread looks at after a long search would count as one that does not answer, and
-//! a file system that does not answer would hold up the end of sessions. The `proc` thread starts with the first search. If the kernel
-//! refuses the thread, the machine's thread searches.
+//! The `files` thread must not do this work. After a long search, a file would count as one that does not answer. A file system that does
+//! not answer would delay the end of sessions. The `proc` thread starts with the first search. If the kernel refuses the thread, the machine's
+//! thread searches.
 
 use super::files::Port;
 use rlaunch_core::time::Span;
