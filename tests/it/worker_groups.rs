@@ -112,6 +112,13 @@ fn name_of_a_group_that_has_ended_can_be_used_again() {
     assert_eq!(done.out(), "the name was free each time\n", "{}", done.err());
 }
 
+#[test]
+fn group_of_which_the_launcher_knows_no_end_has_not_ended_well() {
+    let Some(client) = client() else { return };
+    let done = own(&client, &[scripts().join("forgotten.py").to_str().unwrap()]).start().code(0);
+    assert_eq!(done.out(), "the end is unknown\n", "{}", done.err());
+}
+
 /// A controller that starts its workers itself.
 fn own(client: &Path, words: &[&str]) -> Plan {
     with_scripts(Plan::rlaunch(["--grace", "2s", "-n", "1", "--lead", PYTHON]).args(words), client)

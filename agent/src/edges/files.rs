@@ -16,14 +16,12 @@ use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::SpawnError;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::facts::core_file::{self, Crash};
-use rlaunch_sys::facts::{cpu_time, error_file, input, loaded};
-use rlaunch_sys::sessions::Leaders;
+use rlaunch_sys::facts::{error_file, input, loaded};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 /// How long a file system may take to answer.
 const PATIENCE: Span = Span::from_secs(1);
@@ -37,12 +35,8 @@ pub(super) enum Request {
     Check(AppIndex, Arc<AppBase>),
     /// Whether one of these ranks waits for input.
     Waiting(Vec<Candidate>),
-    /// Kill all in the sessions of these leaders: all of /proc is read for it.
-    KillSessions(Leaders),
     /// The MPI library that this process, or one below it, has loaded.
     Library(i32),
-    /// The processor time of these processes and their descendants.
-    Measure(Vec<i32>),
 }
 
 /// Files that may lie on disk about a rank that ended.
@@ -77,25 +71,21 @@ enum Answer {
     Removed,
     Checked(AppIndex, Option<SpawnError>),
     Waiting(bool),
-    KilledSessions,
     Library(Option<Vec<u8>>),
-    Measured(Span),
 }
 
 /// The way to the thread and back.
 #[derive(Default)]
 pub(super) struct Files {
-    port: Option<Port>,
+    port: Option<Port<Request, Answer>>,
     asked: BTreeMap<ProcId, Mono>,
     found: BTreeMap<ProcId, Found>,
     checked: Vec<(AppIndex, Option<SpawnError>)>,
     /// When a look for a rank that waits is given up.
     waiting_asked: Option<Mono>,
     waiting_seen: Option<bool>,
-    killed_sessions: bool,
     /// The MPI library that a rank has loaded.
     library: Option<Vec<u8>>,
-    measured: Option<Span>,
     /// Requests that were not answered, those that are not waited for any more included. Checks do not count: they are over
     /// before there is a rank, or the launcher gives this host up.
     under_way: usize,
@@ -113,9 +103,10 @@ enum Submitted {
     Done(Answer),
 }
 
-struct Port {
-    requests: SyncSender<Request>,
-    answers: Receiver<Answer>,
+/// The queues to a permanent thread and back, and the bell for its answers.
+pub(super) struct Port<Q, A> {
+    requests: SyncSender<Q>,
+    answers: Receiver<A>,
     bell: Doorbell,
 }
 
@@ -129,18 +120,6 @@ impl Files {
             Submitted::Done(Answer::Looked(proc, found)) => drop(self.found.insert(proc, found)),
             Submitted::Done(_) => {}
         }
-    }
-
-    /// Has all in the sessions of leaders killed; [`Self::take_killed_sessions`] follows. False: the thread is held up.
-    pub(super) fn kill_sessions(&mut self, leaders: Leaders, watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> bool {
-        let submitted = self.submit(Request::KillSessions(leaders), watch);
-        self.killed_sessions |= matches!(submitted, Submitted::Done(_));
-        !matches!(submitted, Submitted::Held)
-    }
-
-    /// Whether they were killed, once.
-    pub(super) const fn take_killed_sessions(&mut self) -> bool {
-        std::mem::replace(&mut self.killed_sessions, false)
     }
 
     /// Removes a file some time before [`Self::is_quiet`].
@@ -190,23 +169,10 @@ impl Files {
         self.waiting_seen.take()
     }
 
-    /// Has the processor time of processes measured; [`Self::take_measured`] has the answer.
-    pub(super) fn measure(&mut self, pids: Vec<i32>, watch: impl FnOnce(&Doorbell) -> io::Result<()>) {
-        match self.submit(Request::Measure(pids), watch) {
-            Submitted::Done(Answer::Measured(time)) => self.measured = Some(time),
-            Submitted::Taken | Submitted::Held | Submitted::Done(_) => {}
-        }
-    }
-
-    /// The answer, once.
-    pub(super) const fn take_measured(&mut self) -> Option<Span> {
-        self.measured.take()
-    }
-
     /// Whether the thread exists. Starts it if it does not.
     fn has_port(&mut self, watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> bool {
         if self.port.is_none() {
-            match Port::start(perform).and_then(|port| watch(&port.bell).map(|()| port)) {
+            match Port::start("files", perform).and_then(|port| watch(&port.bell).map(|()| port)) {
                 Ok(port) => self.port = Some(port),
                 Err(error) => tracing::debug!(%error, "no thread for files: the machine thread looks at them"),
             }
@@ -215,7 +181,7 @@ impl Files {
     }
 
     fn pass_on(&self, request: Request) -> bool {
-        self.port.as_ref().is_some_and(|port| port.requests.try_send(request).is_ok())
+        self.port.as_ref().is_some_and(|port| port.pass_on(request).is_ok())
     }
 
     fn submit(&mut self, request: Request, watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> Submitted {
@@ -239,8 +205,7 @@ impl Files {
     /// Takes in what the thread has answered, and gives up what it has not in time.
     pub(super) fn settle(&mut self) {
         let Some(port) = &self.port else { return };
-        port.bell.clear();
-        for answer in port.answers.try_iter() {
+        for answer in port.take_answers() {
             if let Answer::Checked(app, error) = answer {
                 self.checked.push((app, error));
                 continue;
@@ -252,9 +217,7 @@ impl Files {
                     self.found.insert(proc, found);
                 }
                 Answer::Waiting(waits) if self.waiting_asked.take().is_some() => self.waiting_seen = Some(waits),
-                Answer::KilledSessions => self.killed_sessions = true,
                 Answer::Library(Some(name)) => self.library = Some(name),
-                Answer::Measured(time) => self.measured = Some(time),
                 Answer::Looked(..)
                 | Answer::Removed
                 | Answer::Checked(..)
@@ -294,13 +257,13 @@ impl Files {
     }
 }
 
-impl Port {
-    fn start(mut perform: impl FnMut(Request) -> Answer + Send + 'static) -> io::Result<Self> {
+impl<Q: Send + 'static, A: Send + 'static> Port<Q, A> {
+    pub(super) fn start(thread: &'static str, mut perform: impl FnMut(Q) -> A + Send + 'static) -> io::Result<Self> {
         let (requests, inbox) = sync_channel(ROOM);
         let (outbox, answers) = sync_channel(ROOM);
         let bell = Doorbell::new()?;
         let theirs = bell.clone();
-        rlaunch_sys::thread::permanent("files", move || {
+        rlaunch_sys::thread::permanent(thread, move || {
             for request in inbox {
                 if outbox.send(perform(request)).is_err() {
                     return;
@@ -309,6 +272,23 @@ impl Port {
             }
         })?;
         Ok(Self { requests, answers, bell })
+    }
+
+    pub(super) const fn bell(&self) -> &Doorbell {
+        &self.bell
+    }
+
+    /// Passes a request on, or returns it if the thread has no room.
+    pub(super) fn pass_on(&self, request: Q) -> Result<(), Q> {
+        self.requests.try_send(request).map_err(|error| match error {
+            TrySendError::Full(request) | TrySendError::Disconnected(request) => request,
+        })
+    }
+
+    /// The answers until now.
+    pub(super) fn take_answers(&self) -> impl Iterator<Item = A> + '_ {
+        self.bell.clear();
+        self.answers.try_iter()
     }
 }
 
@@ -322,16 +302,6 @@ fn perform(request: Request) -> Answer {
         Request::Library(pid) => Answer::Library(loaded::find(pid, is_mpi_library)),
         Request::Waiting(candidates) => {
             Answer::Waiting(candidates.iter().any(|Candidate { pid, pipe }| input::is_awaited(*pid, *pipe)))
-        }
-        Request::KillSessions(leaders) => {
-            let killed = rlaunch_sys::sessions::kill(&leaders);
-            tracing::debug!("SIGKILL to {killed} processes in the sessions of pids {:?}", leaders.keys());
-            Answer::KilledSessions
-        }
-        Request::Measure(pids) => {
-            let times = pids.into_iter().map(cpu_time::of);
-            let time = times.fold(Duration::ZERO, Duration::saturating_add);
-            Answer::Measured(Span::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
         }
         Request::Look(Look { proc, error_file, dump }) => {
             let error_file = error_file.and_then(|path| error_file::read(&path));
@@ -402,7 +372,7 @@ mod tests {
     #[test]
     fn rank_counts_as_waiting_for_input_when_no_answer_comes_in_time() {
         let (answer, held) = sync_channel::<()>(1);
-        let port = Port::start(move |request| {
+        let port = Port::start("files", move |request| {
             let _ended = held.recv();
             perform(request)
         });
@@ -451,7 +421,7 @@ mod tests {
     #[test]
     fn a_file_system_that_does_not_answer_delays_no_other_work() {
         let (answer, held) = sync_channel::<()>(2);
-        let port = Port::start(move |request| {
+        let port = Port::start("files", move |request| {
             let _ended = held.recv();
             perform(request)
         });

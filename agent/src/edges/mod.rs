@@ -14,6 +14,7 @@ mod next_port;
 mod port;
 mod preempt_probe;
 mod probe;
+mod proc_searches;
 mod processors;
 mod pump;
 mod rank_table;
@@ -122,6 +123,7 @@ pub(crate) struct Edges {
     sandbox: sandbox::Held,
     examine: examine::Examinations,
     files: files::Files,
+    proc_searches: proc_searches::ProcSearches,
     devices: device_thread::DeviceThread,
     logs: logs::Logs,
     /// The tries to reach rank 0's host, or the wait there for such tries.
@@ -184,6 +186,7 @@ impl Edges {
             sandbox: sandbox::Held::default(),
             examine: examine::Examinations::default(),
             files: files::Files::default(),
+            proc_searches: proc_searches::ProcSearches::default(),
             devices: device_thread::DeviceThread::default(),
             logs: logs::Logs::default(),
             probes: probe::Probes::default(),
@@ -348,7 +351,7 @@ impl Edges {
         sessions::admit(self);
         examine::settle(self);
         worlds::settle(self);
-        self.events.extend(self.files.take_measured().map(|cpu| NodeEvent::RanksMeasured { cpu }));
+        self.events.extend(self.proc_searches.take_measured().map(|cpu| NodeEvent::RanksMeasured { cpu }));
         stdin::look(self);
         mpi::look(self);
         sweep::poll(self, now());
@@ -470,8 +473,9 @@ impl Edges {
             }
             NodeAction::Unserve => tcpstore_listener::close(self),
             NodeAction::MeasureRanks => {
-                let Self { files, ranks, watch, .. } = self;
-                files.measure(ranks.by_number().into_keys().collect(), |bell| watch.watch_files(bell));
+                let Self { proc_searches, ranks, watch, .. } = self;
+                let pids = ranks.by_number().into_keys().collect();
+                proc_searches.measure(pids, |bell| watch.watch_proc_searches(bell));
             }
             NodeAction::OrderDone { asker, reply } => {
                 self.store.iter_mut().for_each(|store| store.order_done(asker, &reply));

@@ -382,7 +382,8 @@ impl MpiListener {
                     self.news.push(news);
                 }
                 Action::News(news) => tracing::debug!(?news, "MPI in world {world}"),
-                Action::Look => self.is_look_due = true,
+                // A look finds the libraries of the first world's processes.
+                Action::Look => self.is_look_due |= world == WorldId::new(0),
                 Action::Log { rank, mut text, help } => {
                     if !text.ends_with(b"\n") {
                         text.push(b'\n');

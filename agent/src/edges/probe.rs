@@ -21,12 +21,12 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// Tokens below this are numbers of places that are tried; from here on doors, and then those who have come.
-const DOOR: u64 = 1 << 32;
-const VISITOR: u64 = 1 << 33;
+/// Tokens below this are numbers of places that are tried. Listeners follow, and then pending connections.
+const LISTENER: u64 = 1 << 32;
+const PENDING: u64 = 1 << 33;
 /// Handled at a time, and so taken in.
 const BURST: usize = 64;
-/// Silent visitors that are held in any case, and as many that were answered.
+/// Silent connections that are held in any case, and as many that were answered.
 const LEAST: usize = 64;
 /// Tries of a call. The pause doubles from one to the next, from 2 ms to 256 ms: 3 s in all.
 const TRIES: u32 = 18;
@@ -40,13 +40,13 @@ struct Open {
     batch: Batch,
     /// The key that we prove.
     key: Key,
-    doors: Vec<(TcpListener, SocketAddr)>,
-    visitors: AcceptQueue<Visitor>,
+    listeners: Vec<(TcpListener, SocketAddr)>,
+    pending: AcceptQueue<PendingProbe>,
     calls: BTreeMap<u32, Call>,
 }
 
-/// A visitor.
-struct Visitor {
+/// A connection of an agent that tries whether it reaches this host.
+struct PendingProbe {
     socket: TcpStream,
     /// The address.
     at: SocketAddr,
@@ -75,8 +75,8 @@ impl Open {
             set: ReadySet::new()?,
             batch: Batch::with_room(BURST),
             key: Key::default(),
-            doors: Vec::new(),
-            visitors: AcceptQueue::new(LEAST),
+            listeners: Vec::new(),
+            pending: AcceptQueue::new(LEAST),
             calls: BTreeMap::new(),
         })
     }
@@ -85,27 +85,27 @@ impl Open {
         let at = approach::address(addr, port).ok_or(ErrorKind::InvalidInput)?;
         let listener = port::listen(at)?;
         socket::lengthen_queue(&listener)?;
-        self.set.add(&listener, DOOR | self.doors.len() as u64)?;
+        self.set.add(&listener, LISTENER | self.listeners.len() as u64)?;
         let own = listener.local_addr()?;
-        self.doors.push((listener, own));
+        self.listeners.push((listener, own));
         Ok(own.port())
     }
 
-    fn knock(&mut self, door: usize) {
+    fn accept(&mut self, number: usize) {
         for _ in 0..BURST {
-            let Some((listener, at)) = self.doors.get(door) else { return };
+            let Some((listener, at)) = self.listeners.get(number) else { return };
             let (came, at) = (listener.accept(), *at);
             match came {
                 Ok((socket, _)) => {
                     let ready = socket.set_nonblocking(true).and_then(|()| approach::abort_at_end(&socket));
-                    let number = self.visitors.add(Visitor { socket, at, asked: Some(Asked::default()) });
-                    let Some(visitor) = self.visitors.get(number) else { return };
-                    match ready.and_then(|()| self.set.add(&visitor.socket, VISITOR | number)) {
+                    let pending = self.pending.add(PendingProbe { socket, at, asked: Some(Asked::default()) });
+                    let Some(probe) = self.pending.get(pending) else { return };
+                    match ready.and_then(|()| self.set.add(&probe.socket, PENDING | pending)) {
                         // An agent has mostly sent its message already.
-                        Ok(()) => self.visited(number),
-                        Err(_) => self.dismiss(number),
+                        Ok(()) => self.receive(pending),
+                        Err(_) => self.dismiss(pending),
                     }
-                    self.visitors.surplus().into_iter().for_each(|oldest| self.dismiss(oldest));
+                    self.pending.surplus().into_iter().for_each(|oldest| self.dismiss(oldest));
                 }
                 Err(error) if rlaunch_sys::is_aborted_connection(&error) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -113,7 +113,7 @@ impl Open {
                 Err(error) => {
                     // The listener would be ready all the time, and the agent would do nothing else.
                     tracing::warn!(%error, "no other host can try {at} any more");
-                    return self.doors.get(door).into_iter().for_each(|(listener, _)| self.set.remove(listener));
+                    return self.listeners.get(number).into_iter().for_each(|(listener, _)| self.set.remove(listener));
                 }
             }
         }
@@ -121,7 +121,7 @@ impl Open {
 
     /// Closes the oldest connection. False: there is none.
     fn dismiss_first(&mut self) -> bool {
-        let first = self.visitors.oldest();
+        let first = self.pending.oldest();
         first.into_iter().for_each(|first| self.dismiss(first));
         first.is_some()
     }
@@ -133,8 +133,8 @@ impl Open {
         let tokens: Vec<u64> = self.batch.tokens().collect();
         for token in tokens {
             match token {
-                VISITOR.. => self.visited(token & !VISITOR),
-                DOOR.. => self.knock(usize::try_from(token & !DOOR).unwrap_or(usize::MAX)),
+                PENDING.. => self.receive(token & !PENDING),
+                LISTENER.. => self.accept(usize::try_from(token & !LISTENER).unwrap_or(usize::MAX)),
                 number => {
                     let event = u32::try_from(number).ok().and_then(|number| self.called(number));
                     events.extend(event.inspect(|event| tracing::debug!("{event:?}")));
@@ -144,16 +144,16 @@ impl Open {
     }
 
     fn dismiss(&mut self, number: u64) {
-        if let Some(visitor) = self.visitors.remove(number) {
-            self.set.remove(&visitor.socket);
+        if let Some(probe) = self.pending.remove(number) {
+            self.set.remove(&probe.socket);
         }
     }
 
-    fn visited(&mut self, number: u64) {
-        let Some(visitor) = self.visitors.get_mut(number) else { return };
-        let (stays, is_answered) = (visitor.hear(&self.key), visitor.asked.is_none());
+    fn receive(&mut self, number: u64) {
+        let Some(probe) = self.pending.get_mut(number) else { return };
+        let (stays, is_answered) = (probe.hear(&self.key), probe.asked.is_none());
         if is_answered {
-            self.visitors.set_answered(number);
+            self.pending.set_answered(number);
         }
         if !stays {
             self.dismiss(number);
@@ -189,7 +189,7 @@ fn begin(set: &ReadySet, number: u32, at: SocketAddr) -> io::Result<Try> {
     Ok(Try::Open(socket, None))
 }
 
-impl Visitor {
+impl PendingProbe {
     /// Takes in what has come; false if that was all.
     fn hear(&mut self, key: &Key) -> bool {
         let mut bytes = [0; ASK + 1];
@@ -297,7 +297,7 @@ pub(super) fn listen(edges: &mut Edges, key: Key, at: &[OsBytes], port: u16, nod
         Ok(open) => {
             // All of them may come at once.
             open.key = key;
-            open.visitors.set_most(LEAST.max(2 * nodes as usize));
+            open.pending.set_most(LEAST.max(2 * nodes as usize));
             let mut listen = |addr| {
                 let opened = open.listen(addr, port).or_else(|_taken| open.listen(addr, 0));
                 opened.inspect_err(|error| tracing::debug!(%error, "no other host can try {addr}")).unwrap_or(0)
@@ -357,7 +357,7 @@ mod tests {
 
     impl Rig {
         fn new(most: usize) -> Self {
-            let mut open = Open { visitors: AcceptQueue::new(most), ..Open::new().unwrap() };
+            let mut open = Open { pending: AcceptQueue::new(most), ..Open::new().unwrap() };
             let port = open.listen(&"127.0.0.1".into(), 0).unwrap();
             Self { open, port, events: VecDeque::new() }
         }
@@ -385,18 +385,18 @@ mod tests {
     }
 
     #[test]
-    fn visitor_that_stops_at_any_byte_is_served_and_waited_for() {
+    fn connection_that_stops_at_any_byte_is_served_and_waited_for() {
         let mut rig = Rig::new(9);
         for value in [0, 1, b'r', 0x7f, 0x80, 0xff] {
             for count in 0..=2 * ASK {
-                let mut visitor = rig.connect();
-                visitor.write_all(&vec![value; count]).unwrap();
+                let mut probe = rig.connect();
+                probe.write_all(&vec![value; count]).unwrap();
                 assert!(rig.becomes_idle(), "{count} times {value}");
-                drop(visitor);
+                drop(probe);
                 assert!(rig.becomes_idle());
             }
         }
-        assert!(rig.open.visitors.iter().count() <= 9 && rig.events.is_empty());
+        assert!(rig.open.pending.iter().count() <= 9 && rig.events.is_empty());
     }
 
     #[test]
@@ -409,13 +409,13 @@ mod tests {
         let (mut far, at) = bound.accept().unwrap();
         far.write_all(b"x").unwrap();
         near.peek(&mut [0]).unwrap();
-        rig.open.set.add(&near, DOOR | 1).unwrap();
-        rig.open.doors.push((TcpListener::from(std::os::fd::OwnedFd::from(near)), at));
+        rig.open.set.add(&near, LISTENER | 1).unwrap();
+        rig.open.listeners.push((TcpListener::from(std::os::fd::OwnedFd::from(near)), at));
         assert!(rig.becomes_idle(), "the listener stays ready");
-        assert_eq!(rig.open.visitors.iter().count(), 0, "the visitor has made room");
+        assert_eq!(rig.open.pending.iter().count(), 0, "the connection has made room");
         let _next = rig.connect();
         assert!(rig.becomes_idle());
-        assert_eq!(rig.open.visitors.iter().count(), 1, "other listeners stay open");
+        assert_eq!(rig.open.pending.iter().count(), 1, "other listeners stay open");
         near = rig.connect();
         drop(near);
         assert!(rig.becomes_idle());
@@ -434,12 +434,12 @@ mod tests {
         agent.set_nonblocking(true).unwrap();
         let mut caller = caller;
         assert!(matches!(hear(&mut agent, &mut caller), Ok(Some(_))), "the agent is answered");
-        let visitors = &rig.open.visitors;
+        let pending = &rig.open.pending;
         assert!(
-            visitors.iter().any(|(number, _)| visitors.is_answered(number)),
+            pending.iter().any(|(number, _)| pending.is_answered(number)),
             "the connection of the agent stays open"
         );
-        assert!(visitors.iter().count() <= 5 && strangers.len() + others.len() == 40);
+        assert!(pending.iter().count() <= 5 && strangers.len() + others.len() == 40);
     }
 
     #[test]

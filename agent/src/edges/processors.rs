@@ -42,32 +42,28 @@ pub(super) fn take_cores(processors: &mut Processors, request: &BindRequest) -> 
     let host = Host { topology: &whole, ranks: request.ranks, has_quota: processors.has_quota, near: &[] };
     let mut taken = CpuSet::default();
     let mut free = whole.clone();
-    let mut names = Vec::new();
-    let mut counts = |name: &String| {
-        if request.bind.cores.is_none() && !names.contains(name) {
-            names = abstract_name::held(NAME).unwrap_or_default();
-        }
-        request.bind.cores.is_some() || names.contains(name)
-    };
     loop {
         let Ok(bound) = request.bind.ranks_of(Host { topology: &free, ..host }) else { return held };
         let own = CpuSet::union(&bound.masks);
         let cores: Vec<&CpuSet> = free.all(Level::Core).iter().filter(|core| !core.and(&own).is_empty()).collect();
-        let before = taken.len();
+        let (before, mut in_use) = (taken.len(), Vec::new());
         for core in &cores {
             let Some(first) = core.iter().next().filter(|first| !held.contains_key(first)) else { continue };
             let name = format!("{NAME}{first}");
             match abstract_name::hold(&name) {
                 Ok(name) => drop(held.insert(first, name)),
-                Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                    if counts(&name) {
-                        taken.extend(core);
-                    }
-                }
+                Err(error) if error.kind() == ErrorKind::AddrInUse => in_use.push((name, *core)),
                 // This host allows no such names, or there is no descriptor left: jobs do not know each other's cores.
                 Err(_) => return held,
             }
         }
+        // Once for all cores: the names of another user, which do not count, may be many.
+        let names = match request.bind.cores {
+            None if !in_use.is_empty() => abstract_name::held(NAME).unwrap_or_default(),
+            None | Some(_) => Vec::new(),
+        };
+        in_use.retain(|(name, _)| request.bind.cores.is_some() || names.contains(name));
+        in_use.into_iter().for_each(|(_, core)| taken.extend(core));
         if taken.len() == before {
             held.retain(|cpu, _| cores.iter().any(|core| core.contains(*cpu)));
             // No core is left for others, with these names or without.

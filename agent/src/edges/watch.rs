@@ -35,6 +35,7 @@ const PROBES: u64 = OURS + 8;
 const GUARDIAN_SIGNALS: u64 = OURS + 9;
 const DEVICES: u64 = OURS + 10;
 const PREEMPT_PROBE: u64 = OURS + 11;
+const PROC_SEARCHES: u64 = OURS + 12;
 
 /// Rounds before other edges have their turn.
 const ROUNDS: usize = 16;
@@ -110,6 +111,10 @@ impl Watch {
 
     pub(super) fn watch_files(&self, bell: &Doorbell) -> io::Result<()> {
         self.set.add(bell, FILES)
+    }
+
+    pub(super) fn watch_proc_searches(&self, bell: &Doorbell) -> io::Result<()> {
+        self.set.add(bell, PROC_SEARCHES)
     }
 
     pub(super) fn watch_devices(&self, bell: &Doorbell) -> io::Result<()> {
@@ -221,6 +226,7 @@ fn one(edges: &mut Edges, token: u64) {
             edges.events.push_back(NodeEvent::GuardianLost);
         }
         FILES => check::settle(edges),
+        PROC_SEARCHES => edges.proc_searches.settle(),
         LOGS => logs::settle(edges),
         DEVICES => device_thread::settle(edges),
         PREEMPT_PROBE => preempt_probe::settle(edges),

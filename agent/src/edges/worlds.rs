@@ -96,7 +96,7 @@ pub(super) fn close(edges: &mut Edges, world: WorldId) {
     edges.store.iter_mut().for_each(|store| store.close_world(world));
 }
 
-/// Ranks whose sessions are killed. All that have ended since one look at /proc share the next one, on the `files` thread.
+/// Ranks whose sessions are killed. All that have ended since one look at /proc share the next one, on the `proc` thread.
 #[derive(Debug, Default)]
 struct Searches {
     wanted: BTreeSet<ProcId>,
@@ -138,19 +138,17 @@ pub(super) fn kill_sessions(edges: &mut Edges, procs: Vec<ProcId>) {
 }
 
 fn search(edges: &mut Edges) {
-    let Edges { worlds, ranks, files, watch, .. } = edges;
+    let Edges { worlds, ranks, proc_searches, watch, .. } = edges;
     let Some(procs) = worlds.searches.next() else { return };
     let leader = |proc: &ProcId| ranks.get(*proc).map(|rank| (rank.pid, Arc::clone(&rank.pidfd)));
     let leaders = procs.iter().filter_map(leader).collect();
-    // The thread may be held up: then it is asked again after its next answer.
-    if files.kill_sessions(leaders, |bell| watch.watch_files(bell)) {
-        worlds.searches.begin();
-    }
+    proc_searches.kill_sessions(leaders, |bell| watch.watch_proc_searches(bell));
+    worlds.searches.begin();
 }
 
 /// Takes in that sessions were killed.
 pub(super) fn settle(edges: &mut Edges) {
-    if edges.files.take_killed_sessions() {
+    if edges.proc_searches.take_killed_sessions() {
         edges.worlds.searches.end().into_iter().for_each(|proc| edges.reap(proc));
     }
     search(edges);

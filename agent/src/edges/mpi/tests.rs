@@ -7,6 +7,7 @@ use rlaunch_core::id::NodeId;
 use rlaunch_core::listener::tcpstore::Peer;
 use rlaunch_core::mpi::{HostRanks, MAX_UNREAD};
 use rlaunch_core::rank_set::RankSet;
+use rlaunch_core::time::Span;
 use rlaunch_core::wire::node_news::MpiWire;
 use rlaunch_sys::facts::host;
 use std::io::{Read as _, Write as _};
@@ -97,6 +98,16 @@ impl Rig {
         listener.perform(ranks);
     }
 
+    /// Whether a look at the first process is due after more than the time to the first look.
+    fn is_look_due(&mut self) -> bool {
+        let Edges { mpi: Some(listener), ranks, .. } = &mut self.edges else { panic!("it listens") };
+        for at in [now(), now() + Span::from_secs(1)] {
+            listener.worlds.values_mut().for_each(|world| world.machine.handle_timeout(at));
+            listener.perform(ranks);
+        }
+        std::mem::take(&mut listener.is_look_due)
+    }
+
     fn is_open(&mut self, client: ClientId) -> bool {
         self.listener().connections.get(client).is_some()
     }
@@ -129,6 +140,17 @@ fn rank_is_served_again_after_its_connection_was_closed() {
     rig.listener().close(first);
     let (third, _far) = rig.client(3);
     assert!(rig.is_open(third));
+}
+
+/// The launcher reads ranks of the first world in what is found by a look.
+#[test]
+fn libraries_are_looked_for_in_the_first_world_only() {
+    let mut rig = Rig::new();
+    begin(&mut rig.edges, Layout { hosts: vec![HostRanks::new("here".into(), &RankSet::world(1))], ..layout() });
+    open_world(&mut rig.edges, WorldId::new(1), layout());
+    assert!(!rig.is_look_due(), "a rank alone needs no MPI");
+    begin(&mut rig.edges, layout());
+    assert!(rig.is_look_due());
 }
 
 #[test]

@@ -78,11 +78,11 @@ impl EndedRanks {
     }
 
     /// Ranks are forgotten: their keys are removed.
-    pub(super) fn forget(&mut self, cx: &mut Cx<'_>, ranks: impl Iterator<Item = Rank>) {
+    pub(super) fn forget(&mut self, cx: &mut Cx<'_>, ranks: &BTreeSet<Rank>) {
+        self.waiting.retain(|_, waiting| !ranks.contains(&waiting.rank));
         for rank in ranks {
-            self.waiting.retain(|_, waiting| waiting.rank != rank);
-            if self.published.remove(&rank) {
-                act(cx, rank, None);
+            if self.published.remove(rank) {
+                act(cx, *rank, None);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::events::{Cause, JobNews, What};
 use crate::os_bytes::OsBytes;
+use crate::place::Placement;
 use crate::spec::JobSpec;
 use crate::wire::node_news::NodeNews;
 
@@ -28,7 +29,11 @@ impl MpiUse {
     }
 
     /// The fact that no rank was connected. A rank that fails may have failed before `MPI_Init`.
-    pub(super) fn report(&self, cause: &Cause, ranks: u32) -> Option<What> {
+    pub(super) fn report(&self, cause: &Cause, placement: &Placement) -> Option<What> {
+        let size = |world| u32::try_from(placement.members(world).count()).unwrap_or(u32::MAX);
+        // Agents look at ranks of the first world only.
+        let looked_at = placement.worlds.ids().take(if self.is_served { 1 } else { usize::MAX });
+        let ranks = looked_at.map(size).max().unwrap_or(0);
         let has_run = matches!(cause, Cause::Success | Cause::Lead { .. });
         let is_apart = has_run && ranks > 1 && !self.library.is_empty() && !self.is_used;
         let library = self.library.clone();
@@ -40,7 +45,6 @@ impl MpiUse {
 mod tests {
     use super::*;
     use crate::id::{JobId, Rank};
-    use crate::place::Placement;
     use crate::signal::Signal;
     use crate::status::Status;
     use crate::wire::node_news::MpiWire;
@@ -53,20 +57,21 @@ mod tests {
 
     #[test]
     fn ranks_that_have_loaded_a_library_and_are_not_connected_are_reported() {
+        let [one, four] = [1, 4].map(|ranks| Placement::here("here", [ranks]));
         let mut unused = MpiUse::new(&spec("mpi4py", true));
-        assert_eq!(unused.report(&Cause::Success, 4), None, "no rank has loaded a library");
+        assert_eq!(unused.report(&Cause::Success, &four), None, "no rank has loaded a library");
         unused.on_news(&NodeNews::MpiLoaded { library: "libmpi.so.12".into() });
         let apart = |library: &str, is_served| {
             Some(What::News(JobNews::MpiApart { ranks: 4, library: library.into(), is_served }))
         };
-        assert_eq!(unused.report(&Cause::Success, 4), apart("libmpi.so.12", true));
-        assert_eq!(unused.report(&Cause::Success, 1), None);
+        assert_eq!(unused.report(&Cause::Success, &four), apart("libmpi.so.12", true));
+        assert_eq!(unused.report(&Cause::Success, &one), None);
         for status in [Status::Exited(2), Status::Signaled { sig: Signal::KILL, core: false }] {
-            assert_eq!(unused.report(&Cause::Rank { rank: Rank::new(0), status }, 4), None, "{status:?}");
+            assert_eq!(unused.report(&Cause::Rank { rank: Rank::new(0), status }, &four), None, "{status:?}");
         }
-        assert_eq!(unused.report(&Cause::Signal(Signal::INT), 4), None);
+        assert_eq!(unused.report(&Cause::Signal(Signal::INT), &four), None);
         unused.on_news(&NodeNews::MpiUsed { wire: MpiWire::Pmix });
-        assert_eq!(unused.report(&Cause::Success, 4), None);
-        assert_eq!(MpiUse::new(&spec("mpi4py", false)).report(&Cause::Success, 4), apart("mpi4py", false));
+        assert_eq!(unused.report(&Cause::Success, &four), None);
+        assert_eq!(MpiUse::new(&spec("mpi4py", false)).report(&Cause::Success, &four), apart("mpi4py", false));
     }
 }

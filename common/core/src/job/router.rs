@@ -351,7 +351,7 @@ impl Parts {
         self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
         let unused = self.rounds.unused_report(&step.cx(), true);
         let lost = self.output.files_lost().map(What::News);
-        let apart = self.mpi_use.report(&self.root_cause.cause(), step.facts.placement().world_size());
+        let apart = self.mpi_use.report(&self.root_cause.cause(), step.facts.placement());
         unused.into_iter().chain(apart).chain(lost).for_each(|what| self.log.write(&mut step.cx(), what));
         let nodes = self.root_cause.together(|node| self.node_ends.ended_with(node).collect());
         if !nodes.is_empty() {

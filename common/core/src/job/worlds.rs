@@ -109,11 +109,6 @@ impl Worlds {
         }
     }
 
-    /// Whether all ranks of a world have ended.
-    pub(super) fn has_ended(&self, world: WorldId) -> bool {
-        self.ended.contains(&world)
-    }
-
     /// The number of worlds that are known.
     #[cfg(test)]
     pub(super) fn known(&self) -> usize {

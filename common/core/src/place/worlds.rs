@@ -48,6 +48,8 @@ impl World {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Worlds {
     by_app: BTreeMap<AppIndex, WorldId>,
+    /// The same by world: a rank's number in its world is needed at each event of the rank.
+    programs: BTreeSet<(WorldId, AppIndex)>,
     all: BTreeMap<WorldId, World>,
     /// The number of the next world: no number is given twice.
     next: u32,
@@ -58,7 +60,7 @@ impl Worlds {
     pub fn add_program(&mut self, world: World) -> WorldId {
         let app = AppIndex::new(u32::try_from(self.by_app.len()).unwrap_or(u32::MAX));
         let id = self.named(&world.group).unwrap_or_else(|| self.add_world(world));
-        self.by_app.insert(app, id);
+        self.enter(app, id);
         id
     }
 
@@ -66,6 +68,11 @@ impl Worlds {
     #[cfg(test)]
     pub(crate) fn programs(&self) -> usize {
         self.by_app.len()
+    }
+
+    fn enter(&mut self, app: AppIndex, world: WorldId) {
+        self.by_app.insert(app, world);
+        self.programs.insert((world, app));
     }
 
     /// Adds a world.
@@ -76,13 +83,16 @@ impl Worlds {
         id
     }
 
-    /// Adds a world of these programs, which starts while the job runs.
+    /// Adds a world of the next programs, which starts while the job runs.
     pub fn spawn(&mut self, world: World, apps: impl IntoIterator<Item = AppIndex>) -> WorldId {
+        let mut apps = apps.into_iter().peekable();
         if self.all.is_empty() {
-            self.add_world(World::default());
+            let first = self.add_world(World::default());
+            let known = apps.peek().map_or(0, |app| app.get());
+            (0..known).for_each(|app| self.enter(AppIndex::new(app), first));
         }
         let id = self.add_world(world);
-        self.by_app.extend(apps.into_iter().map(|app| (app, id)));
+        apps.for_each(|app| self.enter(app, id));
         id
     }
 
@@ -155,8 +165,8 @@ impl Placement {
     pub fn in_world(&self, rank: Rank) -> Rank {
         let Some(own) = self.ranks.get(rank.index()).filter(|_| !self.worlds.is_one()) else { return rank };
         let world = self.worlds.of_app(own.app);
-        let before = (0..own.app.get()).map(AppIndex::new).filter(|app| self.worlds.of_app(*app) == world);
-        let before = before.fold(0_u32, |sum, app| sum.saturating_add(self.share(app).size));
+        let before = self.worlds.programs.range((world, AppIndex::new(0))..(world, own.app));
+        let before = before.fold(0_u32, |sum, (_, app)| sum.saturating_add(self.share(*app).size));
         let number = rank.get().saturating_sub(self.share(own.app).first.get());
         Rank::new(before.saturating_add(number))
     }
@@ -167,16 +177,18 @@ impl Placement {
         own.map(|(rank, _)| rank)
     }
 
-    /// Removes worlds that have ended, with their programs and ranks.
-    pub fn forget(&mut self, worlds: &BTreeSet<WorldId>) {
-        let Self { ranks, worlds: Worlds { by_app, all, .. }, processes, .. } = self;
+    /// Removes worlds that have ended, with their programs and ranks. Returns the ranks.
+    pub fn forget(&mut self, worlds: &BTreeSet<WorldId>) -> BTreeSet<Rank> {
+        let Self { ranks, worlds: Worlds { by_app, programs, all, .. }, processes, .. } = self;
         let is_one = |app| by_app.get(&app).is_some_and(|world| worlds.contains(world));
         let gone: BTreeSet<Rank> =
             ranks.with_ranks().filter(|(_, seat)| is_one(seat.app)).map(|(rank, _)| rank).collect();
         ranks.remove(|rank| gone.contains(&rank));
         processes.forget(&gone);
         by_app.retain(|_, world| !worlds.contains(world));
+        programs.retain(|(world, _)| !worlds.contains(world));
         all.retain(|world, _| !worlds.contains(world));
+        gone
     }
 
     /// The name that people read: `3`, or `policy/3`.
@@ -238,6 +250,7 @@ pub(super) fn shared(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::RankPlacement;
     use alloc::vec;
 
     fn named(names: &[&str]) -> Worlds {
@@ -281,6 +294,25 @@ mod tests {
         assert!(placement.worlds.is_one() && !placement.worlds.has_groups());
         assert_eq!(placement.worlds.ids().collect::<Vec<_>>(), [WorldId::new(0)]);
         assert_eq!(placement.in_world(Rank::new(2)), Rank::new(2));
+    }
+
+    /// The last number of a program: a walk over all programs before it would take minutes.
+    #[test]
+    fn number_in_a_world_does_not_depend_on_programs_that_are_forgotten() {
+        let mut placement = Placement::here("here", [2, 1]);
+        let seat = placement.ranks[0];
+        let mut spawn = |group: &str, apps: [u32; 3]| {
+            let seats = apps.map(|app| RankPlacement { app: AppIndex::new(app), ..seat });
+            let apps = BTreeSet::from(seats.map(|seat| seat.app));
+            placement.ranks.extend(seats);
+            placement.worlds.spawn(World::named(group.into()), apps)
+        };
+        let (old, last) = (spawn("old", [2, 2, 2]), u32::MAX - 1);
+        spawn("gen", [last - 1, last - 1, last]);
+        let gone = placement.forget(&[old].into());
+        assert_eq!(gone.into_iter().map(Rank::get).collect::<Vec<_>>(), [3, 4, 5]);
+        let names: Vec<String> = [0, 1, 2, 6, 7, 8].map(|n| placement.name_of(Rank::new(n))).into();
+        assert_eq!(names, ["0", "1", "2", "gen/0", "gen/1", "gen/2"]);
     }
 
     #[test]

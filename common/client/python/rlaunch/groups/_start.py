@@ -182,7 +182,7 @@ def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
 
 
 def _is_well(end: End) -> bool:
-    return end.asked or end.how == "unknown" or (end.how == "exit" and end.code == 0)
+    return end.asked or (end.how == "exit" and end.code == 0)
 
 
 def _collect(group: Any, workers: Sequence[Any]) -> None:

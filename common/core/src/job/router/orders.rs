@@ -1,12 +1,13 @@
 //! Orders of ranks: programs that are started as new worlds while the job runs, and worlds that are ended.
 
 use super::super::JobAction;
+use super::super::facts::JobFacts;
 use super::super::spawn_refusal::{OrderRefusal, done};
 use super::super::worlds::NewWorld;
 use super::{Parts, Step};
 use crate::env::is_name;
 use crate::events::{What, WorldLine};
-use crate::id::{AppIndex, NodeId, Rank, WorldId};
+use crate::id::{AppIndex, NodeId, ProcId, Rank, WorldId};
 use crate::os_bytes::OsBytes;
 use crate::place::{MOST_RANKS, NewRanks, Placement, World};
 use crate::time::Span;
@@ -47,30 +48,28 @@ impl Parts {
         if request.bound && asking.is_none() {
             return Err(OrderRefusal::NoAsker);
         }
-        let group = self.group_name(&before, request)?;
+        let group = self.group_name(step.facts, request)?;
         let (mut placed, world, is_crowded) = self.place_world(step, &before, request, &group)?;
         let first = before.ranks.next();
         let programs = self.worlds.programs_of(&before, asking, request, &group);
         // From here on nothing is refused.
-        let gone = self.worlds.forget_oldest();
-        let oldest: Vec<Rank> = gone.iter().flat_map(|world| before.members(*world)).collect();
+        let oldest = placed.forget(&self.worlds.forget_oldest());
         let namesake = before.worlds.named(&group).into_iter().flat_map(|world| before.members(world));
-        self.ended_ranks.forget(&mut step.cx(), oldest.iter().copied().chain(namesake));
-        placed.forget(&gone);
-        step.facts.place(Arc::new(placed));
-        self.procs.forget(step.facts);
-        let placement = Arc::clone(step.facts.placement());
-        for rank in (first.get()..placement.ranks.next().get()).map(Rank::new) {
+        self.ended_ranks.forget(&mut step.cx(), &oldest.iter().copied().chain(namesake).collect());
+        for n in first.get()..placed.ranks.next().get() {
             // Nothing is started again in such a job: each rank has one process, whose number is its own.
-            step.facts.add_process(crate::id::ProcId::new(rank.get()), rank);
+            placed.processes.add(ProcId::new(n), Rank::new(n));
         }
-        step.act(JobAction::Place(Arc::clone(step.facts.placement())));
+        let placement = Arc::new(placed);
+        step.facts.place(Arc::clone(&placement));
+        self.procs.forget(step.facts);
+        step.act(JobAction::Place(Arc::clone(&placement)));
         self.procs.add(step.facts, first);
         let only = placement.only(world);
         only.used().for_each(|node| self.kill_watchdog.on_ranks_cleared(node));
         let apps = programs.iter().map(|(_, app)| super::super::log::app_line(app)).collect();
-        let line =
-            WorldLine { world, group, first, apps, asker: asking, is_crowded, forgotten: oldest.into_iter().collect() };
+        let forgotten = oldest.into_iter().collect();
+        let line = WorldLine { world, group, first, apps, asker: asking, is_crowded, forgotten };
         self.log.write(&mut step.cx(), What::WorldStart(Box::new(line)));
         let new = NewWorld {
             head: only.head(),
@@ -201,9 +200,11 @@ impl Parts {
     }
 
     /// The name of a new world. The name of a world that has ended is free.
-    fn group_name(&self, placement: &Placement, request: &Request) -> Result<OsBytes, OrderRefusal> {
-        let name = &request.group;
-        let is_taken = |name: &[u8]| placement.worlds.named(name).is_some_and(|world| !self.worlds.has_ended(world));
+    fn group_name(&self, facts: &JobFacts, request: &Request) -> Result<OsBytes, OrderRefusal> {
+        let (name, placement) = (&request.group, facts.placement());
+        let is_open = |rank| self.procs.is_open(facts, rank);
+        let is_taken =
+            |name: &[u8]| placement.worlds.named(name).is_some_and(|world| placement.members(world).any(is_open));
         if name.is_empty() {
             let mut names = (placement.worlds.next().get()..).map(|n| OsBytes::from(format!("world-{n}")));
             return Ok(names.find(|name| !is_taken(name)).unwrap_or_default());

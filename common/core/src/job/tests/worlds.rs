@@ -5,10 +5,11 @@ use crate::id::ClientId;
 use crate::id::{AppIndex, WorldId};
 use crate::os_bytes::OsBytes;
 use crate::place::{World, Worlds};
-use crate::spec::JobSpec;
+use crate::spec::{AppSpec, JobSpec};
 use crate::wire::capped::Capped;
 use crate::wire::frozen::client::Reply;
 use crate::wire::frozen::client::order::{Order, Program, Request, Spawned};
+use crate::wire::node_news::NodeNews;
 use crate::wire::order::{Asker, RankOrder};
 use crate::wire::to_node::{Delta, WORLD_NAMESPACE, WorldStart};
 use crate::wire::to_root::Started;
@@ -391,6 +392,41 @@ fn name_of_a_group_that_has_ended_is_free() {
     assert_eq!(s.ended_keys.last().map(|(key, _)| key.as_str()), Some("rlaunch/ended/gen/0"));
     assert_eq!(s.job.facts.placement().name_of(Rank::new(4)), "gen/1");
     assert_eq!(s.report.in_group(Rank::new(4)), Some((&b"gen"[..], Rank::new(1))));
+}
+
+#[test]
+fn name_of_the_first_group_is_free_after_its_ranks_have_ended() {
+    let mut spec = spec(2);
+    spec.apps.push(AppSpec { procs: 1, ..spec.apps[0].clone() });
+    spec.placement.worlds.add_program(World::named("gen".into()));
+    spec.placement.worlds.add_program(World::named("ctl".into()));
+    let mut s = running(&JobSpec { lead: Some(AppIndex::new(1)), ..spec });
+    let order = || RankOrder { world: GEN, ..asks(Request { group: "gen".into(), ..request() }) };
+    s.now = 20;
+    s.exits(0, exit(0), (1, 20));
+    orders(&mut s, order());
+    assert_eq!(answers(&s), ["the job has a group gen already"], "one of its ranks runs");
+    s.exits(1, exit(0), (1, 20)).sent.clear();
+    orders(&mut s, order());
+    s.hears(ToRoot::WorldPort { world: WorldId::new(2), port: PORT });
+    started(&mut s, 3..5);
+    assert_eq!(answers(&s), ["2 gen 2"]);
+    assert_eq!(s.ended_keys.last(), Some(&("rlaunch/ended/gen/1".to_owned(), None)), "{:?}", s.ended_keys);
+}
+
+#[test]
+fn workers_of_a_controller_with_an_mpi_library_are_no_ranks_of_mpi() {
+    let loaded = || ToRoot::News(NodeNews::MpiLoaded { library: "libmpi.so.12".into() });
+    let apart = |s: &Script| s.log.iter().any(|what| matches!(what, What::News(JobNews::MpiApart { .. })));
+    let mut s = Script::running(&JobSpec { mpi: true, ..self::spec(1) });
+    spawns(&mut s, GEN, 1, request());
+    s.now = 20;
+    s.hears(loaded()).exits(1, exit(0), (1, 20)).exits(2, exit(0), (1, 20)).exits(0, exit(0), (1, 20)).report();
+    assert!(!apart(&s), "the controller is the only rank of its world");
+    let mut s = Script::running(&JobSpec { mpi: true, ..self::spec(2) });
+    s.now = 20;
+    s.hears(loaded()).exits(0, exit(0), (1, 20)).exits(1, exit(0), (1, 20)).report();
+    assert!(apart(&s));
 }
 
 #[test]
