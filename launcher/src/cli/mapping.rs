@@ -75,11 +75,16 @@ impl Whole {
         Bind { to, spread, cores, threads, ..bind.clone() }
     }
 
-    /// The cores of each rank, where a rankfile names them or programs have different numbers of them.
+    /// The cores of each rank, where a rankfile names them or programs have different numbers of them. Empty: `--bind-to` alone decides.
     pub(crate) fn rank_cpus(&self, placement: &Placement) -> Vec<CpuList> {
+        let unit = match self.bind.to {
+            BindTo::Share => None,
+            BindTo::Unit(level) => Some(level),
+            BindTo::None | BindTo::Lists(_) => return Vec::new(),
+        };
         let of = |app: AppIndex| self.own_cores.get(app.index()).copied().unwrap_or(1);
         if self.own_cores.iter().any(|cores| *cores != of(AppIndex::new(0))) {
-            return placement.ranks.iter().map(|rank| CpuList::Next(of(rank.app))).collect();
+            return placement.ranks.iter().map(|rank| CpuList::Next(of(rank.app), unit)).collect();
         }
         self.listed.iter().flatten().filter_map(|(_, cores)| cores.clone()).collect()
     }

@@ -266,7 +266,7 @@ fn ranks(text: &str, site: &[u8]) {
     let slots = |list: &CpuList| match list {
         CpuList::Cores(cores) => numbers(cores),
         CpuList::OfPackage { package, cores } => format!("{package}:{}", numbers(cores)),
-        CpuList::Cpus(_) | CpuList::Next(_) => panic!("a rankfile counts cores"),
+        CpuList::Cpus(_) | CpuList::Next(..) => panic!("a rankfile counts cores"),
     };
     let line = |(rank, (host, list)): (usize, &(String, CpuList))| format!("rank {rank}={host} slot={}\n", slots(list));
     let written: String = ranks.iter().enumerate().map(line).collect();

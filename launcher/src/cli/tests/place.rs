@@ -4,6 +4,7 @@ use super::{at_site, plan, run_with};
 use crate::cli::{Has, Silent};
 use rlaunch_core::bind::CpuList;
 use rlaunch_core::bootstrap::Target;
+use rlaunch_core::topology::Level;
 
 /// The hosts of all ranks, in their order.
 fn hosts_of(line: &str, variables: &[(&str, &str)], gpus: impl Into<Option<u32>>) -> String {
@@ -58,7 +59,7 @@ fn programs_have_mappings_and_cores_of_their_own() {
     assert_eq!(hosts_of("-n 2 -H a:2,b:2 x : -n 2 --map-by node y", &[], 0), "a a b b");
     assert_eq!(hosts_of("-n 2 -H a:2,b:2 --map-by node x : -n 2 y", &[], 0), "a b a b", "the first one's is the job's");
     let cores = |line: &str| plan(line).job.rank_cpus.clone();
-    let next = |each: &[u32]| each.iter().map(|each| CpuList::Next(*each)).collect::<Vec<_>>();
+    let next = |each: &[u32]| each.iter().map(|each| CpuList::Next(*each, None)).collect::<Vec<_>>();
     assert_eq!(cores("-n 2 -c 1 x : -n 1 -c 2 y"), next(&[1, 1, 2]));
     assert_eq!(cores("-n 1 x : -n 1 --map-by slot:PE=3 y"), next(&[1, 3]));
     assert_eq!((cores("-n 1 -c 2 x : -n 1 y"), plan("-n 1 -c 2 x : -n 1 y").job.bind.cores), (vec![], Some(2)));
@@ -68,6 +69,13 @@ fn programs_have_mappings_and_cores_of_their_own() {
         "{refused}"
     );
     assert_eq!(super::refused("-n 1 x : -n 1 y", &[("RLAUNCH_MAP_BY", "numa")]), None);
+}
+
+#[test]
+fn option_bind_to_counts_where_programs_have_different_numbers_of_cores() {
+    let lists = |to: &str| plan(&format!("-n 1 -c 8 --bind-to {to} x : -n 4 -c 2 y")).job.rank_cpus.clone();
+    assert_eq!([lists("none"), lists("rank-list:0-3/4-7")], [vec![], vec![]]);
+    assert_eq!(lists("numa")[..2], [8, 2].map(|cores| CpuList::Next(cores, Some(Level::Numa))));
 }
 
 #[test]
