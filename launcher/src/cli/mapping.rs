@@ -163,10 +163,9 @@ impl Run {
     /// The parts of `--map-by` beside the order of hosts. The requests of programs get the ranks of each host or unit.
     pub(super) fn layout(&self, apps: &mut [AppRequest], named: &[Entry], site: &Site<'_>) -> Result<Layout, CliError> {
         let MapBy { order, span, .. } = &self.whole.map_by;
-        let cores = self.whole.bind.cores.or(self.whole.map_by.cores).unwrap_or(1);
         // Slots of an allocation are tasks, which have their processors already.
-        let slots_per_rank = if self.in_allocation.is_some() { 1 } else { cores };
-        let mut layout = Layout { span: *span, slots_per_rank, ..Layout::default() };
+        let mut are_slots_cores = self.in_allocation.is_none();
+        let mut layout = Layout { span: *span, ..Layout::default() };
         if let Some(level) = self.whole.map_by.counts() {
             layout.units_here = (site.units)(level);
             layout.units = self.units(named, level, site)?;
@@ -194,7 +193,7 @@ impl Run {
                     app.hosts = own.iter().map(counted).collect();
                     app.counted = true;
                 }
-                layout.slots_per_rank = 1;
+                are_slots_cores = false;
             }
             Order::Sequence(None) if !named.is_empty() => {
                 let of = |app: &AppRequest| in_turn(&app.hosts).into_iter().take(app.n.unwrap_or(u32::MAX) as usize);
@@ -220,8 +219,11 @@ impl Run {
                     Entry { slots, ..Entry::plain(host.clone()) }
                 };
                 app.hosts = hosts.into_iter().map(entry).collect();
-                layout.slots_per_rank = 1;
+                are_slots_cores = false;
             }
+        }
+        for (app, cores) in apps.iter_mut().zip(&self.whole.own_cores).filter(|_| are_slots_cores) {
+            app.slots_per_rank = *cores;
         }
         Ok(layout)
     }

@@ -63,6 +63,8 @@ fn programs_have_mappings_and_cores_of_their_own() {
     assert_eq!(cores("-n 2 -c 1 x : -n 1 -c 2 y"), next(&[1, 1, 2]));
     assert_eq!(cores("-n 1 x : -n 1 --map-by slot:PE=3 y"), next(&[1, 3]));
     assert_eq!((cores("-n 1 -c 2 x : -n 1 y"), plan("-n 1 -c 2 x : -n 1 y").job.bind.cores), (vec![], Some(2)));
+    assert_eq!(hosts_of("-H a:8,b:8 -n 1 -c 8 x : -n 8 -c 1 y", &[], 0), "a b b b b b b b b");
+    assert_eq!(hosts_of("-H a:8,b:8 -n 4 -c 1 x : -n 3 -c 4 y", &[], 0), "a a a a a b b");
     let refused = super::refused("-n 1 x : -n 1 --map-by numa y", &[]).unwrap();
     assert!(
         refused.starts_with("error: --map-by takes slot, node or ppr:N:node for one program of several"),
@@ -114,6 +116,7 @@ fn other_hosts_are_asked_what_they_have() {
     assert_eq!(hosts_of("--nproc-per-node gpu -n 2 -H g1,g2 x", &[], 0), "g1 g2");
     assert_eq!(hosts_of("--nproc-per-node gpu -H g1:9,g2 x", &[], 0), "g1 g2 g2", "whatever its slots are");
     assert_eq!(hosts_of("-H g1,g2 -n 1 x : --nproc-per-node gpu y", &[], 0), "g1 g1 g2 g2");
+    assert_eq!(hosts_of("--nproc-per-node gpu -c 2 -H g2,g1 x", &[], 0), "g2 g2 g1", "whatever cores a rank has");
     assert_eq!(hosts_of("--ppn 1 -H a,b x", &[], 0), "a b", "nobody is asked");
 }
 
