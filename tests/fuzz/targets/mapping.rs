@@ -172,6 +172,7 @@ fn strictly(request: &Request, placement: &Placement) {
         | Note::Undiscovered(_)
         | Note::PassedOn(..)
         | Note::Beside { .. }
+        | Note::NoTurn { .. }
         | Note::Unread { .. }
         | Note::FewerSlots { .. } => None,
     });

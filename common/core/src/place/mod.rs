@@ -260,6 +260,11 @@ pub enum Note {
         /// The scheduler's job, in words.
         job: String,
     },
+    /// Another launcher places its ranks in the same allocation for long: the slots that it takes are not known.
+    NoTurn {
+        /// The scheduler's job, in words.
+        job: String,
+    },
     /// Settings of a file that another launcher reads for this program.
     Unread {
         /// The file.
