@@ -139,7 +139,7 @@ fn ours(all: &Value, layout: &Value) -> Result<Vec<(String, u32, Option<CpuSet>)
     let mut bind = Bind { to, spread: map.spread(), cores: map.cores, threads: map.threads, ..Bind::default() };
     let file = |name: &str| text(&all["files"][name]).to_string();
     let (mut entries, mut cores) = (hosts(layout, &words), Vec::new());
-    let mut space = Layout { span: map.span, slots_per_rank: map.cores.unwrap_or(1), ..Layout::default() };
+    let mut space = Layout { span: map.span, ..Layout::default() };
     let (mut ppn, mut counted) = (None, false);
     match &map.order {
         Order::EachHost(each) => ppn = Some(*each),
@@ -160,7 +160,13 @@ fn ours(all: &Value, layout: &Value) -> Result<Vec<(String, u32, Option<CpuSet>)
         Order::Unit(level) => space.units_here = topology.count(*level),
         Order::Default | Order::Slot | Order::Node | Order::Sequence(None) => {}
     }
-    let app = |n: &Option<u32>| AppRequest { n: *n, ppn, counted, ..AppRequest::default() };
+    let app = |n: &Option<u32>| AppRequest {
+        n: *n,
+        ppn,
+        counted,
+        slots_per_rank: map.cores.unwrap_or(1),
+        ..AppRequest::default()
+    };
     let mut apps: Vec<AppRequest> = words.apps.iter().map(app).collect();
     apps[0].hosts = entries;
     let rank_by = words.rank.as_deref().map(rank_by);

@@ -151,7 +151,7 @@ pub(crate) fn begin(
     if plan.errno != 0 {
         drop(ward);
         crate::pidfd::reap(&pidfd);
-        return Err(io::Error::from_raw_os_error(explained(plan.errno, words.get(0).unwrap_or_default())));
+        return Err(io::Error::from_raw_os_error(exec_errno(plan.errno, words.get(0).unwrap_or_default())));
     }
     if let Stand::Before(Some(lent)) = stand {
         lent.to = pid;
@@ -159,8 +159,8 @@ pub(crate) fn begin(
     Ok(Child { pid, pidfd, ward })
 }
 
-/// execvp(3) also reports EACCES if it may not search a directory of PATH. A program that is in no other directory does not exist.
-fn explained(errno: i32, program: &[u8]) -> i32 {
+/// The error of an exec, as the user understands it: execvp(3) also reports EACCES if it may not search a directory of PATH. A program that is in no other directory does not exist.
+fn exec_errno(errno: i32, program: &[u8]) -> i32 {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = || std::env::split_paths(&path).any(|dir| dir.join(OsStr::from_bytes(program)).exists());
     let is_hidden = errno == libc::EACCES && !program.contains(&b'/') && !is_there();

@@ -13,15 +13,16 @@ use std::time::{Duration, Instant};
 const LIST: &std::ffi::CStr = c"rlaunch-slots";
 /// Longest list that is read.
 const LONGEST: u64 = 4 << 20;
-/// The longest wait for the turn of another launcher, which is over once it has placed its ranks.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest wait for the turn of another launcher, which ends once it has placed its ranks. Before that it may ask hosts over ssh.
+const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The turn of a launcher: meanwhile no other launcher of the allocation chooses slots here.
 #[derive(Debug)]
 pub struct Turn {
     name: String,
-    /// `None`: another user has the name of the turn, which then protects nothing.
+    is_late: bool,
+    /// `None`: another user has the name of the turn, which then protects nothing, or another launcher has the turn for too long.
     _held: Option<OwnedFd>,
 }
 
@@ -36,18 +37,35 @@ impl Turn {
     /// Waits for the turn.
     ///
     /// # Errors
-    /// Another launcher has it for a second, or there is no descriptor left.
+    /// There is no descriptor left.
     pub fn take(allocation: &str) -> io::Result<Self> {
+        Self::take_within(allocation, PATIENCE)
+    }
+
+    /// Waits no longer than this.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn take_within(allocation: &str, patience: Duration) -> io::Result<Self> {
         let name = format!("rlaunch-slots-{}-{allocation}", crate::facts::host::user().0);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + patience;
         loop {
             match abstract_name::claim(&format!("{name}-turn")) {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    if Instant::now() >= until {
+                        return Ok(Self { _held: None, is_late: true, name });
+                    }
                     std::thread::sleep(PAUSE);
                 }
-                held => return Ok(Self { _held: held?, name }),
+                held => return Ok(Self { _held: held?, is_late: false, name }),
             }
         }
+    }
+
+    /// Whether another launcher still has the turn: it may take the same slots.
+    #[must_use]
+    pub const fn is_late(&self) -> bool {
+        self.is_late
     }
 
     /// The lists of other jobs.
@@ -112,7 +130,9 @@ mod tests {
                 .unwrap();
         assert_eq!(lists(), [other], "a name that leads to no list");
         let turn = Turn::take(&allocation).unwrap();
-        assert_eq!(Turn::take(&allocation).unwrap_err().kind(), io::ErrorKind::AddrInUse, "one at a time");
-        drop(turn);
+        let second = Turn::take_within(&allocation, Duration::ZERO).unwrap();
+        assert_eq!((turn.is_late(), second.is_late()), (false, true), "one at a time");
+        let _second = second.leave("d 1\n").unwrap();
+        assert_eq!(turn.others().unwrap().len(), 2, "its list is seen nevertheless");
     }
 }

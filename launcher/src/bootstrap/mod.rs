@@ -526,7 +526,9 @@ impl Bootstrap {
                 }
             }
             DialAction::Write(bytes) => {
-                host.ssh.iter_mut().for_each(|ssh| ssh.write(bytes.clone(), &self.source, &self.set));
+                if let Some(ssh) = &mut host.ssh {
+                    ssh.write(bytes, &self.source, &self.set);
+                }
             }
             DialAction::SendBinary => host.ssh.iter_mut().for_each(|ssh| ssh.send_binary(&self.source, &self.set)),
             DialAction::Seal(first) => match answer(&self.setting, &self.source, node, &first) {

@@ -12,6 +12,7 @@ use rlaunch_core::hostlist::Entry;
 use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{Note, Placement};
+use rlaunch_sys::slots::Turn;
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStringExt as _;
 
@@ -229,6 +230,8 @@ impl Run {
         let Some(InAllocation { allocation, .. }) = &mut self.in_allocation else { return };
         // Without a turn, launchers do not see each other: on a host without abstract names.
         self.turn = (site.turn)(&allocation.job).ok();
+        let is_late = self.turn.as_ref().is_some_and(Turn::is_late);
+        self.beside = is_late.then(|| Note::NoTurn { job: allocation.title() });
         let lists = self.turn.as_ref().and_then(|turn| turn.others().ok()).unwrap_or_default();
         let (rest, taken) = allocation.beside(&lists);
         let ranks = self.programs.iter().try_fold(0u32, |sum, program| Some(sum.saturating_add(program.n?)));

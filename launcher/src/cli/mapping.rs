@@ -81,11 +81,16 @@ impl Whole {
         Bind { to, spread, cores, threads, ..bind.clone() }
     }
 
-    /// The cores of each rank, where a rankfile names them or programs have different numbers of them.
+    /// The cores of each rank, where a rankfile names them or programs have different numbers of them. Empty: `--bind-to` alone decides.
     pub(crate) fn rank_cpus(&self, placement: &Placement) -> Vec<CpuList> {
+        let unit = match self.bind.to {
+            BindTo::Share => None,
+            BindTo::Unit(level) => Some(level),
+            BindTo::None | BindTo::Lists(_) => return Vec::new(),
+        };
         let of = |app: AppIndex| self.own_cores.get(app.index()).copied().unwrap_or(1);
         if self.own_cores.iter().any(|cores| *cores != of(AppIndex::new(0))) {
-            return placement.ranks.iter().map(|rank| CpuList::Next(of(rank.app))).collect();
+            return placement.ranks.iter().map(|rank| CpuList::Next(of(rank.app), unit)).collect();
         }
         self.listed.iter().flatten().filter_map(|(_, cores)| cores.clone()).collect()
     }
@@ -149,10 +154,9 @@ impl Run {
     /// The parts of `--map-by` beside the order of hosts. The requests of programs get the ranks of each host or unit.
     pub(super) fn layout(&self, apps: &mut [AppRequest], named: &[Entry], site: &Site<'_>) -> Result<Layout, CliError> {
         let MapBy { order, span, .. } = &self.whole.map_by;
-        let cores = self.whole.bind.cores.or(self.whole.map_by.cores).unwrap_or(1);
         // Slots of an allocation are tasks, which have their processors already.
-        let slots_per_rank = if self.in_allocation.is_some() { 1 } else { cores };
-        let mut layout = Layout { span: *span, slots_per_rank, ..Layout::default() };
+        let mut are_slots_cores = self.in_allocation.is_none();
+        let mut layout = Layout { span: *span, ..Layout::default() };
         if let Some(level) = self.whole.map_by.counts() {
             layout.units_here = (site.units)(level);
             layout.units = self.units(named, level, site)?;
@@ -180,7 +184,7 @@ impl Run {
                     app.hosts = own.iter().map(counted).collect();
                     app.counted = true;
                 }
-                layout.slots_per_rank = 1;
+                are_slots_cores = false;
             }
             Order::Sequence(None) if !named.is_empty() => {
                 let of = |app: &AppRequest| in_turn(&app.hosts).into_iter().take(app.n.unwrap_or(u32::MAX) as usize);
@@ -206,8 +210,11 @@ impl Run {
                     Entry { slots, ..Entry::plain(host.clone()) }
                 };
                 app.hosts = hosts.into_iter().map(entry).collect();
-                layout.slots_per_rank = 1;
+                are_slots_cores = false;
             }
+        }
+        for (app, cores) in apps.iter_mut().zip(&self.whole.own_cores).filter(|_| are_slots_cores) {
+            app.slots_per_rank = *cores;
         }
         Ok(layout)
     }

@@ -666,7 +666,7 @@ fn collect(mut parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError
     let mut wide = Wide::default();
     let torchrun = parts.iter().any(torch::is_used);
     if torchrun {
-        torch::node_rank(&parts, env)?;
+        refused.extend(torch::node_rank(&parts, env).err());
     }
     for part in parts {
         let first = programs.is_empty();
@@ -682,15 +682,12 @@ fn collect(mut parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError
             };
             refused.extend(taken.err());
         }
-        if !refused.is_empty() {
-            return Err(CliError::all(refused));
-        }
         let Own { what, variables, place: mut own, mut python } = options;
         if first && !named {
             own.fill(env);
         }
         if python.module {
-            srun::check_module(&part.argv)?;
+            refused.extend(srun::check_module(&part.argv).err());
         }
         if torchrun {
             python.fill(env);
@@ -699,6 +696,9 @@ fn collect(mut parts: Vec<scan::Words>, env: Lookup<'_>) -> Result<Run, CliError
         let exports = variables.exports;
         programs.push(Program { n, argv: part.argv, wdir, name, exports, place: own, python, world });
         shared.extend(variables.shared);
+    }
+    if !refused.is_empty() {
+        return Err(CliError::all(refused));
     }
     let shared: Vec<Export> = wide.torch.exports().into_iter().chain(shared).collect();
     for program in &mut programs {

@@ -129,8 +129,11 @@ impl Args {
                 let tied = values::count(&given.spelled, &given.value, MOST_RANKS)?;
                 self.world.tied = Some((given.spelled, tied));
             }
-            // The words of the file are in their place already.
-            Opt::Programs | Opt::MultiProg => {}
+            // The first one of a line has been replaced by the words of its file.
+            Opt::Programs | Opt::MultiProg => {
+                let (at, what) = (given.spelled.to_string(), "a command line has one file of programs".into());
+                return Err(CliError::Assign { at, what, hint: Some("all programs in that file".into()) });
+            }
             Opt::Lead => self.world.lead = Some(given.spelled),
             Opt::Name => self.name = Some(given.value),
         }

@@ -64,7 +64,7 @@ fn argv(run: &Run) -> Vec<String> {
 }
 
 /// A machine with two processors, on which these files exist.
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 10] = [
     (
         "slices",
         "node[4-5] slice=c id=0 devices=4\nnode[0-1] slice=a id=0 devices=4\nnode3 slice=b id=1 devices=4\nnode2 slice=b id=0 devices=4\n",
@@ -73,6 +73,7 @@ const FILES: [(&str, &str); 9] = [
     ("hosts", "a slots=2\nb slots=2 # two\n"),
     ("broken", "a slots=2\nb slots=four\n"),
     ("conf", "-n 1 echo ping 20\n\n# second\n-n 2 -x A=1 echo 'pong pong'\n"),
+    ("nested", "-n 1 a\n-configfile conf\n"),
     ("multi", "0-1,3 echo one %o\n2 two\n"),
     ("faults", "a slots=two\nb slots=2\n\nc slots=3 foo=1\n"),
     ("turns", "a\nb\na\nb\n"),

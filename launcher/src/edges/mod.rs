@@ -501,14 +501,10 @@ impl Edges {
                 self.say(lines);
             }
         }
-        if let Some(progress) = &mut self.progress {
-            progress.record(&record.what, now());
-        }
+        self.progress.iter_mut().for_each(|progress| progress.record(&record.what, now()));
         self.hooks.heard(record);
         self.pool.hear(&record.what);
-        if let Some(log) = &mut self.log {
-            log.push(record);
-        }
+        self.log.iter_mut().for_each(|log| log.push(record));
     }
 
     /// Does what the machine asks for.
@@ -544,7 +540,10 @@ impl Edges {
             }
             JobAction::Home { node, namespace } => self.store.begin(node, namespace),
             JobAction::Ended { group, rank, ended } => self.store.ended(ended::key(&group, rank.get()), ended),
-            JobAction::Homeless { namespace } => self.store.end(namespace),
+            JobAction::Homeless { namespace } => {
+                self.store.end(namespace);
+                self.progress.iter_mut().for_each(|progress| progress.on_world_end(namespace));
+            }
             JobAction::Emit(record) => self.record(&record),
             JobAction::DrainOutput => self.output.drain(),
             JobAction::AbandonOutput => self.output.abandon(),

@@ -77,21 +77,20 @@ impl Store {
             home.is_lost &= home.node == head;
             home.node = head;
         }
+        // Of several worlds with one name the last counts.
+        let named = placement.worlds.ids().map(|world| (placement.worlds.group(world).to_vec(), world));
+        let groups: BTreeMap<Vec<u8>, WorldId> = named.filter(|(name, _)| !name.is_empty()).collect();
         let mut before = std::mem::take(&mut self.groups);
-        for world in placement.worlds.ids() {
-            let name = placement.worlds.group(world);
-            if name.is_empty() || placement.worlds.named(name) != Some(world) {
-                continue;
-            }
-            self.groups.insert(name.to_vec(), world);
+        for (name, world) in &groups {
             match before.remove(name) {
-                Some(known) if known == world => continue,
+                Some(known) if known == *world => continue,
                 Some(_) => self.job.delete_all(now(), &World::worker_keys(name)),
                 None => {}
             }
-            let size = placement.only(world).world_size();
+            let size = placement.only(*world).world_size();
             self.put(World::store_key(name), Some(format!("size={size}\n").into_bytes()));
         }
+        self.groups = groups;
         for name in before.keys() {
             self.put(World::store_key(name), None);
             self.job.delete_all(now(), &World::worker_keys(name));

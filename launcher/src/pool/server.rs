@@ -65,6 +65,8 @@ pub(super) struct Server {
     listener: UnixListener,
     /// Until when no connection is accepted.
     paused_until: Option<Mono>,
+    /// The log has the error for which none is: a line is written once for each shortage.
+    is_shortage_logged: bool,
     signals: SignalFd,
     room: Room,
     /// The lock of the directory.
@@ -118,6 +120,7 @@ impl Server {
             set,
             listener,
             paused_until: None,
+            is_shortage_logged: false,
             signals,
             room,
             lock,
@@ -263,13 +266,16 @@ impl Server {
                 Err(error) if rlaunch_sys::is_aborted_connection(&error) => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    self.log(&format!("no connection can be accepted: {}", rlaunch_sys::reason(&error)));
+                    if !std::mem::replace(&mut self.is_shortage_logged, true) {
+                        self.log(&format!("no connection can be accepted: {}", rlaunch_sys::reason(&error)));
+                    }
                     // A listener that stays ready must not keep this process busy.
                     self.set.pause(&self.listener, LISTENER);
                     self.paused_until = Some(now() + AGAIN);
                     return;
                 }
             };
+            self.is_shortage_logged = false;
             let is_ours = unix::user_of(&stream).is_ok_and(|user| user == rlaunch_sys::facts::host::user().0);
             if !is_ours || self.clients.len() >= MOST_CLIENTS || stream.set_nonblocking(true).is_err() {
                 continue;

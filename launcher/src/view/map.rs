@@ -328,6 +328,7 @@ pub(crate) const fn is_news(note: &Note) -> bool {
         | Note::Undiscovered(_)
         | Note::PassedOn(..)
         | Note::Beside { .. }
+        | Note::NoTurn { .. }
         | Note::Unread { .. }
         | Note::FewerSlots { .. } => true,
     }
@@ -366,6 +367,9 @@ pub(crate) fn note(note: &Note, programs: usize) -> String {
         Note::Beside { taken, job } => {
             let slots = phrases::count((*taken).into(), "slot");
             format!("rlaunch: other jobs of rlaunch have {slots} of {job}; the ranks of this job share them\n")
+        }
+        Note::NoTurn { job } => {
+            format!("rlaunch: another rlaunch is placing its ranks in {job}; ranks of both may share slots\n")
         }
         Note::Unread { file, settings } => format!(
             "rlaunch: {settings} of {} has no effect: only accelerate launch reads that file\n  try     Accelerator(...) in the script, or -x with the variables that accelerate launch sets\n",

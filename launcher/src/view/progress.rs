@@ -8,6 +8,7 @@ use rlaunch_core::events::What;
 use rlaunch_core::hostlist::fold;
 use rlaunch_core::id::{NodeId, Rank};
 use rlaunch_core::time::{Mono, Span};
+use rlaunch_core::wire::to_node::WORLD_NAMESPACE;
 use std::collections::BTreeMap;
 
 /// Time before which no progress is shown.
@@ -69,6 +70,8 @@ impl At {
 /// The last world that was started while the job runs.
 #[derive(Debug)]
 struct World {
+    /// The number of its namespace, by which its end is known.
+    namespace: u32,
     group: String,
     /// Its first rank, by the number in the job.
     first: Rank,
@@ -118,7 +121,9 @@ impl Progress {
         match what {
             What::WorldStart(line) => {
                 let ranks = line.apps.iter().fold(0_u32, |sum, app| sum.saturating_add(app.procs));
-                self.world = Some(World { group: line.group.to_string(), first: line.first, ranks, started: 0 });
+                let namespace = WORLD_NAMESPACE.saturating_add(line.world.get());
+                self.world =
+                    Some(World { namespace, group: line.group.to_string(), first: line.first, ranks, started: 0 });
                 (self.began, self.next) = (now, Some(now + LINES));
             }
             What::RankStarted { rank, .. } if let Some(world) = &mut self.world => {
@@ -127,6 +132,7 @@ impl Progress {
                     self.next = None;
                 }
             }
+            What::RankFailed { rank, .. } if self.world.as_ref().is_some_and(|world| *rank < world.first) => {}
             What::HostReady { node, .. } => self.set(*node, At::Ready),
             What::HostFailed { node, .. } | What::HostRefused { node, .. } | What::HostLost { node, .. } => {
                 self.set(*node, At::Failed);
@@ -139,12 +145,19 @@ impl Progress {
         }
     }
 
+    /// Takes the end of a world, by its namespace: ranks of it that have not started never will.
+    pub(crate) fn on_world_end(&mut self, namespace: u32) {
+        if self.world.as_ref().is_some_and(|world| world.namespace == namespace) {
+            self.next = None;
+        }
+    }
+
     fn set(&mut self, node: NodeId, at: At) {
         if let Some((_, own)) = self.hosts.get_mut(node.index()).filter(|(_, own)| own.is_open()) {
             *own = at;
             self.open -= usize::from(!at.is_open());
         }
-        if self.open == 0 {
+        if self.open == 0 && self.world.is_none() {
             self.next = None;
         }
     }
@@ -243,12 +256,13 @@ impl Progress {
 mod tests {
     use super::*;
     use rlaunch_core::bootstrap::Place;
-    use rlaunch_core::events::{AppLine, WorldLine};
+    use rlaunch_core::events::{AppLine, Lost, Tried, WorldLine};
     use rlaunch_core::id::WorldId;
     use rlaunch_core::job::HostFailure;
     use rlaunch_core::os_bytes::OsBytes;
     use rlaunch_core::os_strings::OsStrings;
     use rlaunch_core::rank_set::RankSet;
+    use rlaunch_core::wire::to_root::{Found, SpawnError, SpawnStep};
 
     fn at(ms: u64) -> Mono {
         Mono::from_nanos(ms * 1_000_000)
@@ -339,29 +353,34 @@ mod tests {
         });
         assert_eq!(over, [false, true]);
     }
+
+    /// A world of four ranks, of which the first one is the job's rank 1.
+    fn world() -> What {
+        let app = AppLine {
+            procs: 2,
+            group: OsBytes::default(),
+            argv: OsStrings::default(),
+            wdir: None,
+            bytes: 0,
+            longest: 0,
+        };
+        What::WorldStart(Box::new(WorldLine {
+            world: WorldId::new(1),
+            group: "gen".into(),
+            first: Rank::new(1),
+            apps: vec![app; 2],
+            asker: None,
+            is_crowded: false,
+            forgotten: RankSet::default(),
+        }))
+    }
+
     #[test]
     fn ranks_of_a_world_that_start_slowly_are_counted_every_ten_seconds() {
         for onto in [Onto::Lines, Onto::Terminal(80)] {
             let mut progress = Progress::new([], onto, at(0));
             assert_eq!((progress.deadline(), progress.poll(at(20_000), true)), (None, None), "a job on this host");
-            let app = AppLine {
-                procs: 2,
-                group: OsBytes::default(),
-                argv: OsStrings::default(),
-                wdir: None,
-                bytes: 0,
-                longest: 0,
-            };
-            let line = WorldLine {
-                world: WorldId::new(1),
-                group: "gen".into(),
-                first: Rank::new(1),
-                apps: vec![app; 2],
-                asker: None,
-                is_crowded: false,
-                forgotten: RankSet::default(),
-            };
-            progress.record(&What::WorldStart(Box::new(line)), at(30_000));
+            progress.record(&world(), at(30_000));
             [0, 1].into_iter().for_each(|rank| progress.record(&started(rank), at(30_001)));
             assert_eq!((progress.poll(at(39_999), true), progress.deadline()), (None, Some(at(40_000))));
             let line = "rlaunch: 1 of 4 ranks of group gen started after 10s\n";
@@ -369,5 +388,31 @@ mod tests {
             (2..5).for_each(|rank| progress.record(&started(rank), at(40_001)));
             assert_eq!((progress.deadline(), progress.poll(at(50_000), true)), (None, None));
         }
+    }
+
+    #[test]
+    fn world_is_counted_until_it_has_started_or_ended() {
+        let failed = |rank: u32| What::RankFailed {
+            rank: Rank::new(rank),
+            node: NodeId::new(0),
+            error: SpawnError { step: SpawnStep::Exec, errno: 2, path: "x".into(), found: Found::Nothing },
+            tried: Tried::First,
+        };
+        let lost = What::HostLost { node: NodeId::new(0), lost: Lost::Guardian };
+        let goes_on = |what: &What| {
+            let mut progress = Progress::new(["a".to_owned()], Onto::Lines, at(0));
+            progress.record(&started(0), at(1));
+            progress.record(&world(), at(2));
+            progress.record(what, at(3));
+            progress.deadline().is_some()
+        };
+        assert_eq!([failed(0), failed(2), lost].map(|what| goes_on(&what)), [true, false, true]);
+        let mut progress = Progress::new([], Onto::Lines, at(0));
+        progress.record(&world(), at(0));
+        let ended = [2, 1].map(|world| {
+            progress.on_world_end(WORLD_NAMESPACE + world);
+            progress.deadline()
+        });
+        assert_eq!(ended, [Some(at(10_000)), None]);
     }
 }

@@ -87,10 +87,10 @@ impl Site<'_> {
 /// As the launcher makes it of the words.
 fn request(map: &MapBy, site: &mut Site<'_>, topology: &Topology) -> Request {
     let mut hosts = site.hosts();
-    let mut layout = Layout { span: map.span, slots_per_rank: map.cores.unwrap_or(1), ..Layout::default() };
+    let mut layout = Layout { span: map.span, ..Layout::default() };
     // A host has a unit of each kind.
     layout.units_here = map.counts().map_or(0, |level| topology.count(level).max(1));
-    let (mut ppn, mut counted) = (None, false);
+    let (mut ppn, mut counted, mut slots_per_rank) = (None, false, map.cores.unwrap_or(1));
     match &map.order {
         Order::EachHost(each) => ppn = Some(*each),
         Order::Each(each, _) => {
@@ -99,7 +99,7 @@ fn request(map: &MapBy, site: &mut Site<'_>, topology: &Topology) -> Request {
             hosts.iter_mut().for_each(|entry| entry.slots = Some(slots));
             ppn = hosts.is_empty().then_some(slots);
             counted &= !hosts.is_empty();
-            layout.slots_per_rank = 1;
+            slots_per_rank = 1;
         }
         Order::Default
         | Order::Slot
@@ -112,7 +112,7 @@ fn request(map: &MapBy, site: &mut Site<'_>, topology: &Topology) -> Request {
     let ways = [None, Some(RankBy::Slot), Some(RankBy::Node), Some(RankBy::Fill), Some(RankBy::Span)];
     let (n, choice) = (site.byte() % 40, site.byte());
     Request {
-        apps: vec![AppRequest { n: (n > 0).then_some(n), ppn, counted, hosts, ..AppRequest::default() }],
+        apps: vec![AppRequest { n: (n > 0).then_some(n), ppn, counted, slots_per_rank, hosts, ..AppRequest::default() }],
         here: Here { name: "here".to_owned(), cpus: choice >> 4 },
         carries_all: choice & 8 != 0,
         map_by: map.by(),
@@ -161,6 +161,7 @@ fn strictly(request: &Request, placement: &Placement) {
         | Note::Undiscovered(_)
         | Note::PassedOn(..)
         | Note::Beside { .. }
+        | Note::NoTurn { .. }
         | Note::Unread { .. }
         | Note::FewerSlots { .. } => None,
     });
@@ -255,7 +256,7 @@ fn ranks(text: &str, site: &[u8]) {
     let slots = |list: &CpuList| match list {
         CpuList::Cores(cores) => numbers(cores),
         CpuList::OfPackage { package, cores } => format!("{package}:{}", numbers(cores)),
-        CpuList::Cpus(_) | CpuList::Next(_) => panic!("a rankfile counts cores"),
+        CpuList::Cpus(_) | CpuList::Next(..) => panic!("a rankfile counts cores"),
     };
     let line = |(rank, (host, list)): (usize, &(String, CpuList))| format!("rank {rank}={host} slot={}\n", slots(list));
     let written: String = ranks.iter().enumerate().map(line).collect();

@@ -48,8 +48,8 @@ pub enum CpuList {
         /// Its cores.
         cores: Vec<u32>,
     },
-    /// This number of cores, after the cores of the ranks before it.
-    Next(u32),
+    /// This number of cores, after the cores of the ranks before it. With a kind of unit: all units of it that have some of these cores.
+    Next(u32, Option<Level>),
 }
 
 /// How the ranks of a host are spread over its units.
@@ -145,7 +145,10 @@ impl Bind {
             (BindTo::Lists(lists), _, _) => {
                 let mut left = self.counted_units(topology);
                 let masks = lists.iter().map(|list| match list {
-                    CpuList::Next(each) => next_of(&mut left, *each).ok_or_else(|| self.too_few_in_all(host, lists)),
+                    CpuList::Next(each, unit) => {
+                        let cores = next_of(&mut left, *each).ok_or_else(|| self.too_few_in_all(host, lists))?;
+                        Ok(unit.map_or_else(|| cores.clone(), |unit| around(topology, unit, &cores)))
+                    }
                     CpuList::Cpus(_) | CpuList::Cores(_) | CpuList::OfPackage { .. } => list.mask(topology),
                 });
                 let masks = masks.collect::<Result<Vec<_>, _>>()?;
@@ -267,7 +270,7 @@ impl Bind {
     }
 
     fn too_few_in_all(&self, Host { topology, ranks, .. }: Host<'_>, lists: &[CpuList]) -> BindError {
-        let own = |list: &CpuList| if let CpuList::Next(each) = list { *each } else { 0 };
+        let own = |list: &CpuList| if let CpuList::Next(each, _) = list { *each } else { 0 };
         let unit = self.counted();
         let cores = lists.iter().map(own).fold(0, u32::saturating_add);
         BindError::TooFewInAll { cores, ranks, has: topology.count(unit), unit }
@@ -314,7 +317,10 @@ impl Bind {
     #[must_use]
     pub fn of_node(&self, lists: &[CpuList], placement: &Placement, node: NodeId) -> Self {
         let own: Vec<CpuList> = placement.ranks_of(node).filter_map(|rank| lists.get(rank.index()).cloned()).collect();
-        if own.is_empty() { self.clone() } else { Self { to: BindTo::Lists(own), ..self.clone() } }
+        if own.is_empty() {
+            return self.clone();
+        }
+        Self { threads: self.counted() == Level::Hwthread, to: BindTo::Lists(own), ..self.clone() }
     }
 }
 
@@ -336,7 +342,7 @@ impl CpuList {
         };
         match self {
             // Found for all ranks of a host together.
-            Self::Next(_) => Ok(CpuSet::default()),
+            Self::Next(..) => Ok(CpuSet::default()),
             Self::Cores(numbers) => pick(topology.all(Level::Core), Level::Core, numbers),
             Self::OfPackage { package, cores } => {
                 let packages = topology.all(Level::Package);

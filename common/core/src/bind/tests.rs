@@ -262,9 +262,20 @@ fn topology_is_read_only_where_it_decides() {
 #[test]
 fn ranks_with_other_numbers_of_cores_stand_side_by_side() {
     let of = |each: &[u32]| {
-        let to = BindTo::Lists(each.iter().map(|each| CpuList::Next(*each)).collect());
+        let to = BindTo::Lists(each.iter().map(|each| CpuList::Next(*each, None)).collect());
         shown(&Bind { to, ..Bind::default() }, &smt(1, 2, 4), u32::try_from(each.len()).unwrap(), false)
     };
     assert_eq!(of(&[1, 1, 2]), "0,8 1,9 2-3,10-11");
     assert!(of(&[4, 4, 1]).starts_with("3 ranks with 9 cores in all do not fit: 8 may be used"), "{}", of(&[4, 4, 1]));
+}
+
+#[test]
+fn option_bind_to_counts_for_ranks_with_other_numbers_of_cores() {
+    let of = |level: Level, each: [u32; 3]| {
+        let (placement, lists) = (Placement::here("here", [3]), each.map(|each| CpuList::Next(each, Some(level))));
+        shown(&to(BindTo::Unit(level)).of_node(&lists, &placement, NodeId::new(0)), &smt(2, 1, 4), 3, false)
+    };
+    assert_eq!(of(Level::Numa, [1, 4, 1]), "0-3,8-11 0-15 4-7,12-15");
+    assert_eq!(of(Level::Core, [1, 2, 1]), "0,8 1-2,9-10 3,11");
+    assert_eq!(of(Level::Hwthread, [1, 2, 1]), "0 1,8 9");
 }

@@ -1,34 +1,66 @@
 //! The hosts of all programs together: each once, in the order in which they were given, with what is taken of them.
 
 use super::ranking::Mapped;
-use super::{Here, Layout, Node, Note, PlaceError, Request};
+use super::{AppRequest, Here, Layout, Node, Note, PlaceError, Request};
 use crate::hostlist::{Chips, Entry, Host};
-use crate::id::LocalRank;
+use crate::id::{AppIndex, LocalRank};
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// A host.
-pub(super) struct Place {
+struct Place {
     host: Host,
     local: bool,
-    pub(super) slots: u32,
-    pub(super) max: u32,
-    pub(super) used: u32,
+    slots: u32,
+    max: u32,
+    /// Its ranks.
+    used: u32,
+    /// The slots that they take.
+    taken: u32,
+    /// The slots of a rank of the program that was placed here last, or that has named this host.
+    per_rank: u32,
     chips: Option<Chips>,
 }
 
 impl Place {
+    const fn new(host: Host, local: bool, slots: u32, per_rank: u32) -> Self {
+        Self { host, local, slots, max: u32::MAX, used: 0, taken: 0, per_rank, chips: None }
+    }
+
+    /// Ranks of so many slots that it has room for.
+    fn free(&self, per_rank: u32) -> u32 {
+        if self.used == 0 { ranks_on(self.slots, per_rank) } else { self.slots.saturating_sub(self.taken) / per_rank }
+    }
+
+    /// The ranks that it takes before it is oversubscribed.
+    fn ranks(&self) -> u32 {
+        match self.taken.checked_sub(self.slots) {
+            _ if self.slots == u32::MAX => u32::MAX,
+            Some(over) => self.used.saturating_sub(over.div_ceil(self.per_rank)),
+            None => self.used.saturating_add(self.free(self.per_rank)),
+        }
+    }
+
+    /// Gives ranks their slots. The first rank of a host that has fewer takes all of them.
+    fn take(&mut self, ranks: u32, per_rank: u32) {
+        let first = if self.used == 0 { per_rank.min(self.slots.max(1)) } else { per_rank };
+        let others = ranks.saturating_sub(1).saturating_mul(per_rank);
+        if ranks > 0 {
+            self.taken = self.taken.saturating_add(first).saturating_add(others);
+            self.used = self.used.saturating_add(ranks);
+            self.per_rank = per_rank;
+        }
+    }
+
     fn units(&self, layout: &Layout) -> u32 {
         if self.local { layout.units_here } else { layout.units.get(&self.host).copied().unwrap_or(layout.units_here) }
     }
 }
 
-impl Layout {
-    /// Ranks for which so many slots are enough; a host that was given has room for one.
-    fn slots(&self, given: u32) -> u32 {
-        (given / self.slots_per_rank.max(1)).max(given.min(1))
-    }
+/// Ranks for which so many slots are enough; a host that was given has room for one.
+fn ranks_on(slots: u32, per_rank: u32) -> u32 {
+    (slots / per_rank.max(1)).max(slots.min(1))
 }
 
 /// A host as one program sees it.
@@ -70,9 +102,8 @@ impl Hosts {
         let mut hosts = Self::merged(request);
         if hosts.implicit {
             let Here { name, cpus } = &request.here;
-            let slots = if *cpus == 0 { u32::MAX } else { request.layout.slots(*cpus) };
-            hosts.places =
-                vec![Place { host: Host::named(name), local: true, slots, max: u32::MAX, used: 0, chips: None }];
+            let slots = if *cpus == 0 { u32::MAX } else { *cpus };
+            hosts.places = vec![Place::new(Host::named(name), true, slots, 1)];
         }
         if let Some(nodes) = request.nnodes {
             let have = u32::try_from(hosts.places.len()).unwrap_or(u32::MAX);
@@ -96,16 +127,16 @@ impl Hosts {
                 let key = if local { Key::Here } else { Key::Named(&entry.host) };
                 let at = *index.entry(key).or_insert(hosts.places.len());
                 if at == hosts.places.len() {
-                    let host = entry.host.clone();
-                    hosts.places.push(Place { host, local, slots: 0, max: u32::MAX, used: 0, chips: None });
+                    hosts.places.push(Place::new(entry.host.clone(), local, 0, app.per_rank()));
                 }
-                let slots = slots(entry, app.ppn, &request.layout);
-                own.entry(at)
-                    .and_modify(|sum| *sum = Some(sum.unwrap_or(1).saturating_add(slots.unwrap_or(1))))
-                    .or_insert_with(|| {
+                let slots = slots(entry, app);
+                let or_one = |slots: Option<u32>| slots.unwrap_or_else(|| app.per_rank());
+                own.entry(at).and_modify(|sum| *sum = Some(or_one(*sum).saturating_add(or_one(slots)))).or_insert_with(
+                    || {
                         order.push(at);
                         slots
-                    });
+                    },
+                );
                 if let Some(place) = hosts.places.get_mut(at) {
                     place.max = place.max.min(entry.max_slots.unwrap_or(u32::MAX));
                     place.chips = place.chips.take().or_else(|| entry.chips.clone());
@@ -113,7 +144,7 @@ impl Hosts {
             }
             for (at, slots) in &own {
                 if let Some(place) = hosts.places.get_mut(*at) {
-                    place.slots = place.slots.max(slots.unwrap_or(1));
+                    place.slots = place.slots.max(slots.unwrap_or_else(|| app.per_rank()));
                 }
             }
             hosts.implicit &= order.is_empty();
@@ -122,16 +153,18 @@ impl Hosts {
         hosts
     }
 
-    /// The hosts that the program with this index may use, in its order.
-    pub(super) fn views(&self, app: usize, layout: &Layout) -> Vec<View> {
+    /// The hosts that a program may use, in its order. All numbers are ranks of this program.
+    pub(super) fn views(&self, (index, app): (AppIndex, &AppRequest), layout: &Layout) -> Vec<View> {
+        let each = app.per_rank();
         let view = |at: usize, own: Option<u32>| {
             let place = self.places.get(at)?;
-            let free = place.slots.saturating_sub(place.used);
-            let weight = own.unwrap_or(place.slots).max(1);
-            let (free, room) = (own.map_or(free, |own| free.min(own)), place.max.saturating_sub(place.used));
-            Some(View { at, free, room, used: place.used, weight, units: place.units(layout) })
+            let free = place.free(each);
+            let weight = ranks_on(own.unwrap_or(place.slots), each).max(1);
+            let free = own.map_or(free, |own| free.min(ranks_on(own, each)));
+            let (room, used) = (place.max.saturating_sub(place.used), place.taken.div_ceil(each));
+            Some(View { at, free, room, used, weight, units: place.units(layout) })
         };
-        match self.own.get(app) {
+        match self.own.get(index.index()) {
             Some(own) if !own.is_empty() => own.iter().filter_map(|(at, slots)| view(*at, *slots)).collect(),
             Some(_) | None => (0..self.places.len()).filter_map(|at| view(at, None)).collect(),
         }
@@ -147,7 +180,12 @@ impl Hosts {
     }
 
     /// A rank for each host of a list; returns host and local rank of each.
-    pub(super) fn take_listed(&mut self, list: &[Host], here: &Here) -> Result<Vec<(usize, LocalRank)>, PlaceError> {
+    pub(super) fn take_listed(
+        &mut self,
+        list: &[Host],
+        app: &AppRequest,
+        here: &Here,
+    ) -> Result<Vec<(usize, LocalRank)>, PlaceError> {
         let mut taken = Vec::new();
         for host in list {
             let is_it = |place: &Place| place.host == *host || (place.local && here.is(host));
@@ -155,16 +193,16 @@ impl Hosts {
             let at = at.ok_or_else(|| PlaceError::NotOfTheJob { host: host.clone() })?;
             if let Some(place) = self.places.get_mut(at) {
                 taken.push((at, LocalRank::new(place.used)));
-                place.used = place.used.saturating_add(1);
+                place.take(1, app.per_rank());
             }
         }
         Ok(taken)
     }
 
-    pub(super) fn take(&mut self, counts: &[(usize, u32)]) {
+    pub(super) fn take(&mut self, counts: &[(usize, u32)], app: &AppRequest) {
         for (at, n) in counts {
             if let Some(place) = self.places.get_mut(*at) {
-                place.used = place.used.saturating_add(*n);
+                place.take(*n, app.per_rank());
             }
         }
     }
@@ -176,20 +214,21 @@ impl Hosts {
     /// The hosts that have ranks, or all of them, with their indices here.
     pub(super) fn nodes(&self, keeps_all: bool) -> Vec<(usize, Node)> {
         let used = self.places.iter().enumerate().filter(|(_, place)| keeps_all || place.used > 0);
-        used.map(|(at, Place { host, local, slots, used, chips, .. })| {
-            (at, Node { host: host.clone(), local: *local, slots: *slots, ranks: *used, chips: chips.clone() })
-        })
-        .collect()
+        let node = |place: &Place| {
+            let (host, chips) = (place.host.clone(), place.chips.clone());
+            Node { host, local: place.local, slots: place.ranks(), ranks: place.used, chips }
+        };
+        used.map(|(at, place)| (at, node(place))).collect()
     }
 
     /// The first host with more ranks than slots, and how many others there are.
     pub(super) fn oversubscribed(&self) -> Option<Note> {
-        let mut over = self.places.iter().filter(|place| place.used > place.slots);
+        let mut over = self.places.iter().filter(|place| place.used > place.ranks());
         let first = over.next()?;
         Some(Note::Oversubscribed {
             host: first.host.clone(),
             ranks: first.used,
-            slots: first.slots,
+            slots: first.ranks(),
             processors: self.implicit,
             others: u32::try_from(over.count()).unwrap_or(u32::MAX),
         })
@@ -213,12 +252,21 @@ fn one_guess(request: &Request) -> Result<(), PlaceError> {
     }
 }
 
-/// The slots that a list gives a host. Where it says nothing, `--ppn` does.
-fn slots(entry: &Entry, ppn: Option<u32>, layout: &Layout) -> Option<u32> {
-    match (entry.slots, ppn) {
-        (Some(slots), _) => Some(layout.slots(slots)),
-        (None, Some(ppn)) => Some(ppn.max(entry.named)),
-        (None, None) if entry.named > 1 => Some(entry.named),
+impl AppRequest {
+    /// The slots that each rank takes.
+    fn per_rank(&self) -> u32 {
+        self.slots_per_rank.max(1)
+    }
+}
+
+/// The slots that a list gives a host. Where the list has none, `--ppn` has ranks.
+fn slots(entry: &Entry, app: &AppRequest) -> Option<u32> {
+    let of_ranks = |ranks: u32| Some(ranks.saturating_mul(app.per_rank()));
+    match (entry.slots, app.ppn) {
+        (Some(ranks), _) if app.counted => of_ranks(ranks),
+        (Some(slots), _) => Some(slots),
+        (None, Some(ppn)) => of_ranks(ppn.max(entry.named)),
+        (None, None) if entry.named > 1 => of_ranks(entry.named),
         (None, None) => None,
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn counts(
     index: AppIndex,
     notes: &mut Vec<Note>,
 ) -> Result<Vec<(usize, u32)>, PlaceError> {
-    let views = hosts.views(index.index(), &request.layout);
+    let views = hosts.views((index, app), &request.layout);
     let width = u32::try_from(views.len()).unwrap_or(u32::MAX);
     if width == 0 {
         return Err(PlaceError::NoHost { app: index, nodes: hosts.count() });

@@ -70,8 +70,6 @@ pub enum RankBy {
 pub struct Layout {
     /// `SPAN`: units of all hosts take turns.
     pub span: bool,
-    /// Slots that each rank takes, where a host was given with slots (`PE=N`); 0 or 1: one.
-    pub slots_per_rank: u32,
     /// The units of this host.
     pub units_here: u32,
     /// The units of other hosts; one that is missing has as many as this host.
@@ -123,6 +121,8 @@ pub struct AppRequest {
     pub ppn: Option<u32>,
     /// The slots of each host, which all say them, are that: what there is of something was counted on each.
     pub counted: bool,
+    /// Slots that each rank takes, where a host was given with slots (`-c`, `PE=N`); 0 or 1: one.
+    pub slots_per_rank: u32,
     /// Its own `--map-by`; `None`: that of the job.
     pub map_by: Option<By>,
     /// Its own hosts; empty: those of the other programs, or this machine.
@@ -260,6 +260,11 @@ pub enum Note {
         /// The scheduler's job, in words.
         job: String,
     },
+    /// Another launcher places its ranks in the same allocation for long: the slots that it takes are not known.
+    NoTurn {
+        /// The scheduler's job, in words.
+        job: String,
+    },
     /// Settings of a file that another launcher reads for this program.
     Unread {
         /// The file.
@@ -361,7 +366,9 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
         if let Some(rest) = listed {
             let (own, others) = ranking::listed(app, index, rest)?;
             listed = Some(others);
-            seats.extend(hosts.take_listed(own, &request.here)?.into_iter().map(|(host, rank)| (host, rank, index)));
+            seats.extend(
+                hosts.take_listed(own, app, &request.here)?.into_iter().map(|(host, rank)| (host, rank, index)),
+            );
             continue;
         }
         let counts = mapping::counts(request, &hosts, app, index, &mut notes)?;
@@ -369,7 +376,7 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
             return Err(PlaceError::TooMany);
         }
         let mapped = hosts.mapped(&counts, &request.layout);
-        hosts.take(&counts);
+        hosts.take(&counts, app);
         seats.extend(ranking::numbered(&mapped, rank_by).into_iter().map(|(host, rank)| (host, rank, index)));
     }
     let used = hosts.nodes(request.keeps_hosts);

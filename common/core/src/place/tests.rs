@@ -361,3 +361,26 @@ fn hosts_without_ranks_are_kept_for_a_program_that_leads() {
     assert_eq!(nodes(false), [("a".into(), 2, 1)]);
     assert_eq!(nodes(true), [("a".into(), 2, 1), ("b".into(), 3, 0)]);
 }
+
+#[test]
+fn slots_are_counted_by_the_cores_of_each_program() {
+    let with = |apps: &[(u32, u32)]| {
+        let app = |(n, cores): &(u32, u32)| AppRequest { slots_per_rank: *cores, ..app(*n, "") };
+        let mut apps: Vec<AppRequest> = apps.iter().map(app).collect();
+        apps[0].hosts = hosts("a:8;b:8");
+        request(apps)
+    };
+    for (apps, expected) in [
+        (&[(1, 8), (8, 1)][..], "a 0 | b 1 2 3 4 5 6 7 8"),
+        (&[(4, 1), (3, 4)], "a 0 1 2 3 4 | b 5 6"),
+        (&[(1, 3), (1, 3), (6, 1)], "a 0 1 2 3 | b 4 5 6 7"),
+    ] {
+        assert_eq!(shown(&with(apps)), expected);
+        assert!(!notes(&with(apps)).iter().any(|note| matches!(note, Note::Oversubscribed { .. })), "{apps:?}");
+    }
+    let slots =
+        |apps: &[(u32, u32)]| place(&with(apps)).unwrap().nodes.iter().map(|node| node.slots).collect::<Vec<_>>();
+    assert_eq!(slots(&[(1, 8), (6, 1)]), [1, 8]);
+    let over = notes(&with(&[(1, 8), (10, 1)]));
+    assert!(matches!(over[..], [Note::Oversubscribed { ranks: 10, slots: 8, others: 0, .. }]), "{over:?}");
+}

@@ -6,6 +6,7 @@ use crate::view::map;
 use rlaunch_core::bootstrap::{CarrierKind, Target};
 use rlaunch_core::place::Placement;
 use rlaunch_sys::slots::Turn;
+use std::time::Duration;
 
 const SALLOC: [(&str, &str); 7] = [
     ("PATH", "/usr/bin"),
@@ -81,6 +82,23 @@ fn slots_that_other_jobs_have_are_left_to_them() {
         all.starts_with("node0:4 node1:2 node2:1 me:1 rlaunch: other jobs of rlaunch have 4 slots of Slurm job t"),
         "{all}"
     );
+}
+
+#[test]
+fn launcher_that_gets_no_turn_prints_that_other_jobs_may_have_its_slots() {
+    let allocation = format!("late{}", std::process::id());
+    let vars = [&[("SLURM_JOB_ID", allocation.as_str())], &SALLOC[..1], &SALLOC[2..]].concat();
+    let _first = Turn::take(&allocation).unwrap();
+    let mut run = run_with("-n 2 a", &vars);
+    let placement = at_site_with(&vars, Some(0), |site| {
+        let turn = |allocation: &str| Turn::take_within(allocation, Duration::ZERO);
+        let site = Site { turn: &turn, here: site.here.clone(), ..*site };
+        run.use_allocation(&site)?;
+        run.place(&site)
+    });
+    let notes = placement.map_err(|error| error.render()).unwrap().notes;
+    let notes: String = notes.iter().filter(|note| map::is_news(note)).map(|note| map::note(note, 1)).collect();
+    assert!(notes.starts_with("rlaunch: another rlaunch is placing its ranks in Slurm job late"), "{notes}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::{at_site, plan, run_with};
 use crate::cli::{Has, Silent};
 use rlaunch_core::bind::CpuList;
 use rlaunch_core::bootstrap::Target;
+use rlaunch_core::topology::Level;
 
 /// The hosts of all ranks, in their order.
 fn hosts_of(line: &str, variables: &[(&str, &str)], gpus: impl Into<Option<u32>>) -> String {
@@ -58,16 +59,25 @@ fn programs_have_mappings_and_cores_of_their_own() {
     assert_eq!(hosts_of("-n 2 -H a:2,b:2 x : -n 2 --map-by node y", &[], 0), "a a b b");
     assert_eq!(hosts_of("-n 2 -H a:2,b:2 --map-by node x : -n 2 y", &[], 0), "a b a b", "the first one's is the job's");
     let cores = |line: &str| plan(line).job.rank_cpus.clone();
-    let next = |each: &[u32]| each.iter().map(|each| CpuList::Next(*each)).collect::<Vec<_>>();
+    let next = |each: &[u32]| each.iter().map(|each| CpuList::Next(*each, None)).collect::<Vec<_>>();
     assert_eq!(cores("-n 2 -c 1 x : -n 1 -c 2 y"), next(&[1, 1, 2]));
     assert_eq!(cores("-n 1 x : -n 1 --map-by slot:PE=3 y"), next(&[1, 3]));
     assert_eq!((cores("-n 1 -c 2 x : -n 1 y"), plan("-n 1 -c 2 x : -n 1 y").job.bind.cores), (vec![], Some(2)));
+    assert_eq!(hosts_of("-H a:8,b:8 -n 1 -c 8 x : -n 8 -c 1 y", &[], 0), "a b b b b b b b b");
+    assert_eq!(hosts_of("-H a:8,b:8 -n 4 -c 1 x : -n 3 -c 4 y", &[], 0), "a a a a a b b");
     let refused = super::refused("-n 1 x : -n 1 --map-by numa y", &[]).unwrap();
     assert!(
         refused.starts_with("error: --map-by takes slot, node or ppr:N:node for one program of several"),
         "{refused}"
     );
     assert_eq!(super::refused("-n 1 x : -n 1 y", &[("RLAUNCH_MAP_BY", "numa")]), None);
+}
+
+#[test]
+fn option_bind_to_counts_where_programs_have_different_numbers_of_cores() {
+    let lists = |to: &str| plan(&format!("-n 1 -c 8 --bind-to {to} x : -n 4 -c 2 y")).job.rank_cpus.clone();
+    assert_eq!([lists("none"), lists("rank-list:0-3/4-7")], [vec![], vec![]]);
+    assert_eq!(lists("numa")[..2], [8, 2].map(|cores| CpuList::Next(cores, Some(Level::Numa))));
 }
 
 #[test]
@@ -106,6 +116,7 @@ fn other_hosts_are_asked_what_they_have() {
     assert_eq!(hosts_of("--nproc-per-node gpu -n 2 -H g1,g2 x", &[], 0), "g1 g2");
     assert_eq!(hosts_of("--nproc-per-node gpu -H g1:9,g2 x", &[], 0), "g1 g2 g2", "whatever its slots are");
     assert_eq!(hosts_of("-H g1,g2 -n 1 x : --nproc-per-node gpu y", &[], 0), "g1 g1 g2 g2");
+    assert_eq!(hosts_of("--nproc-per-node gpu -c 2 -H g2,g1 x", &[], 0), "g2 g2 g1", "whatever cores a rank has");
     assert_eq!(hosts_of("--ppn 1 -H a,b x", &[], 0), "a b", "nobody is asked");
 }
 

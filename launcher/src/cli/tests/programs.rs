@@ -35,5 +35,10 @@ fn programs_of_a_file_are_those_of_a_line_with_colons() {
         "{}",
         error("--app gone")
     );
+    for line in
+        ["--app conf --app hosts", "--app conf --multi-prog", "-n 4 --multi-prog --app conf multi", "--app nested"]
+    {
+        assert!(error(line).contains(": a command line has one file of programs"), "{line}: {}", error(line));
+    }
     assert!(error("-n 9 --multi-prog multi").contains("a program for each rank, and rank 4 has none"));
 }

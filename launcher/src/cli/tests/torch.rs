@@ -154,6 +154,12 @@ fn a_rank_among_hosts_is_taken_only_where_it_is_the_first() {
         text.starts_with("error: PET_NODE_RANK=1 (environment) is no option") && text.contains("\n  try "),
         "{text}"
     );
+    let both = refused("--nproc-per-node 2 --grace x a : -n y b", "1").expect("refused");
+    let errors: Vec<_> = both.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert!(
+        matches!(errors[..], [rank, grace, n] if rank.contains("PET_NODE_RANK") && grace.contains("--grace") && n.contains("-n")),
+        "{both}"
+    );
     for (line, rank) in [
         ("--nproc-per-node 2 a", "0"),
         ("--nproc-per-node 2 a", ""),

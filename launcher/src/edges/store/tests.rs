@@ -1,7 +1,7 @@
 //! The store when hosts are lost or slow: for clients that wait there, and for clients whose owner is there.
 
 use super::*;
-use rlaunch_core::id::{ClientId, Rank};
+use rlaunch_core::id::{AppIndex, ClientId, Rank};
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::store::transit::MOST;
 use rlaunch_core::store::{Ask, Seq, Ticket};
@@ -164,4 +164,17 @@ fn groups_have_keys_from_the_first_request_on() {
     assert_eq!(store.unpublished, [(b"rlaunch/groups/gen".to_vec(), b"size=2\n".to_vec())].into());
     asks(&mut store, A, Space::Job, 1, Ask::Get(b"rlaunch/groups/gen"));
     assert_eq!(store.unpublished, BTreeMap::new());
+}
+
+#[test]
+fn key_of_groups_with_one_name_is_that_of_the_last() {
+    let mut store = met(A);
+    let mut placement = Placement::here("a", [1, 2, 3]);
+    for group in ["", "gen"] {
+        placement.worlds.add_program(World::named(group.into()));
+    }
+    store.place(&placement);
+    placement.worlds.spawn(World::named("gen".into()), [AppIndex::new(2)]);
+    store.place(&placement);
+    assert_eq!(store.unpublished, [(b"rlaunch/groups/gen".to_vec(), b"size=3\n".to_vec())].into());
 }
