@@ -219,6 +219,44 @@ fn an_agent_of_the_users_own_is_used_if_nobody_else_may_write_it() {
     says_all(&done, &["it is not there"]);
 }
 
+/// A stand-in for the tool that checks the file last exchanges the directory after the check.
+#[test]
+fn the_checked_binary_is_executed_where_its_directory_is_exchanged_meanwhile() {
+    let exchange = "mkdir \"$DIR/at\" \"$DIR/next\" \"$DIR/tools\"; cp \"$RL\" \"$DIR/at/rlaunch\"; REAL=$(command -v $TOOL); export REAL\n\
+                    printf '#!/bin/sh\\ntouch \"$DIR/pwned\"\\n' >\"$DIR/next/rlaunch\"; chmod 755 \"$DIR/next/rlaunch\"\n\
+                    cat >\"$DIR/tools/$TOOL\" <<'EOF'\n#!/bin/sh\n\"$REAL\" \"$@\"\n\
+                    [ ! -e \"$DIR/next\" ] || { mv \"$DIR/at\" \"$DIR/was\"; mv \"$DIR/next\" \"$DIR/at\"; }\nEOF\n\
+                    chmod 755 \"$DIR/tools/$TOOL\"; behave <<'EOF'\nPATH=$DIR/tools:$PATH; export PATH\nEOF\n";
+    for (tool, words, says) in [
+        ("cksum", "\"$DIR/at/rlaunch\" doctor", "agent at the path that it has here (was there)"),
+        ("ls", "\"$OURS\" doctor --agent-path \"$DIR/at/rlaunch\"", "agent as --agent-path names it (was there)"),
+    ] {
+        let job = script(&format!("{exchange}{words} --ssh-fast -H h; ls \"$DIR\"")).env("TOOL", tool);
+        let done = job.start().code(0);
+        assert!(!done.out().contains("pwned"), "a program that was not checked has run: {}", done.out());
+        says_all(&done, &[says, "\nwas\n"]);
+    }
+}
+
+#[test]
+fn a_binary_that_others_can_replace_is_not_used() {
+    let at = "mkdir \"$DIR/at\"; cp \"$RL\" \"$DIR/at/rlaunch\"; ln -s \"$DIR/at/rlaunch\" \"$DIR/link\"; D=$DIR/at\n";
+    let (same, named) = ("\"$DIR/at/rlaunch\" doctor", "\"$OURS\" doctor --agent-path \"$DIR/link\"");
+    let (used, is_named) =
+        ("agent at the path that it has here (was there)", "agent as --agent-path names it (was there)");
+    let refusal = "the agent that --agent-path names is not used: others own or may write to its directory /";
+    let foreign = place::is_root().then_some(("chown 12345 \"$D\"", false));
+    let modes = [(":", true), ("chmod 711 \"$D\"", true), ("chmod 1777 \"$D\"", true)];
+    let open = [("chmod 775 \"$D\"", false), ("chmod 757 \"$D\"", false)];
+    for (change, is_safe) in modes.into_iter().chain(open).chain(foreign) {
+        let run = |words| script(&format!("{at}{change}\n{words} --ssh-fast -H h")).start();
+        says_all(&run(same).code(0), &[if is_safe { used } else { "agent in cache (was sent)" }]);
+        let done = run(named).code(if is_safe { 0 } else { 125 });
+        says_all(&done, &[if is_safe { is_named } else { refusal }]);
+        assert!(is_safe || done.out().contains("/at"), "{}", done.out());
+    }
+}
+
 #[test]
 fn ssh_in_its_own_words() {
     for (words, code, says) in [

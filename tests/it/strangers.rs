@@ -194,6 +194,42 @@ fn taking_all_names_of_ports_costs_a_note_and_no_job() {
     assert_eq!(done.out(), format!("{port}\n{port}\n"));
     done.says(&port);
 }
+
+/// Listens at each port whose name it sees.
+const GRAB: &str = r"
+import re, socket
+held, seen = [], set()
+print('looks', flush=True)
+while True:
+    for n in set(re.findall(r'@rlaunch-port-(\d+)', open('/proc/net/unix').read())) - seen:
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        seen.add(n)
+        try:
+            s.bind(('127.0.0.1', int(n)))
+            s.listen()
+            held.append(s)
+        except OSError:
+            pass
+";
+
+#[test]
+fn listening_at_ports_whose_names_are_seen_ends_no_job() {
+    if !place::is_root() || !["unshare", "ip", "setpriv", "python3"].into_iter().all(place::has) {
+        return place::absent("a stranger who listens at ports", "needs root, unshare, ip, setpriv and python3");
+    }
+    let groups = "--master-store agent --group a -n 1 echo a : --group b -n 1 echo b";
+    let script = format!(
+        "exec unshare -n sh -c 'ip link set lo up\n\
+         setpriv --reuid 4250 --regid 4250 --clear-groups python3 -c \"$GRAB\" >\"$DIR/looks\" & n=0\n\
+         until [ -s \"$DIR/looks\" ]; do :; done\n\
+         while [ $n -lt 5 ] && \"$RL\" -n 2 --master-store agent echo job && \"$RL\" {groups}; do n=$((n+1)); done\n\
+         kill $!; wait $!; [ $n = 5 ]'"
+    );
+    let done = Plan::shell(&script).env("GRAB", GRAB).start().code(0);
+    assert_eq!(done.out().lines().count(), 20, "{}", done.err());
+}
+
 /// A client of PMI-1 that asks for a program, as `MPI_Comm_spawn` does.
 const ASK: &str = r#"
 exec 3<>"/dev/tcp/${PMI_PORT/:/\/}"

@@ -27,10 +27,10 @@ impl Next {
 /// Chooses a port, and listens at this address.
 pub(super) fn reserve(edges: &mut Edges, listen: Option<&OsBytes>) {
     let chosen = sandbox::choose_port();
-    let port = chosen.inspect_err(|refusal| tracing::warn!(?refusal, "no port can be had for another round")).ok();
+    let mut port = chosen.inspect_err(|refusal| tracing::warn!(?refusal, "no port can be had for another round")).ok();
     let number = port.as_ref().map_or(0, |port| port.number);
-    let listener = listen.filter(|_| port.is_some()).and_then(|addr| {
-        let listener = tcpstore_listener::address(addr, number).and_then(rlaunch_sys::port::listen);
+    let listener = listen.zip(port.as_mut()).and_then(|(addr, port)| {
+        let listener = tcpstore_listener::address(addr, number).and_then(|at| port.listen(at));
         // A client that comes early is refused then, and comes again, as clients of that store do.
         listener.inspect_err(|error| tracing::debug!(%error, "nobody listens at {addr}, port {number} yet")).ok()
     });
@@ -41,7 +41,11 @@ pub(super) fn reserve(edges: &mut Edges, listen: Option<&OsBytes>) {
 /// Uses it from now on, in place of the one before; or drops it.
 pub(super) fn settle(edges: &mut Edges, is_used: bool) {
     match edges.next.port.take().filter(|_| is_used) {
-        Some(port) => edges.sandbox.hold(port),
+        Some(mut port) => {
+            // Rank 0 is there already, and may bind it.
+            port.release();
+            edges.sandbox.hold(port);
+        }
         None => edges.next = Next::default(),
     }
 }

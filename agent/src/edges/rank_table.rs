@@ -263,6 +263,8 @@ impl Rank {
 
 /// Asks the spawn thread for a rank.
 pub(super) fn spawn(edges: &mut Edges, proc: ProcId, mut exec: ExecSpec) {
+    // The TCPStore of an agent listens by now. Else a rank binds the port.
+    edges.sandbox.release_port();
     let app = edges.ranks.prepared(&exec);
     let prepared = PreparedExec {
         app,

@@ -22,7 +22,7 @@ use rlaunch_sys::origin::{Origin, set_creation_mask};
 use rlaunch_sys::port::{BLOCK, Port, choose};
 use rlaunch_sys::spawn::{Outcome, SpawnPort};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 
@@ -60,6 +60,19 @@ impl Held {
         let is_given = port.label.is_some();
         let held = if is_given { &mut self.claim } else { &mut self.port };
         *held = Some(port);
+    }
+
+    /// A listener at the chosen port, or at another one.
+    pub(super) fn listen(&mut self, at: SocketAddr) -> io::Result<TcpListener> {
+        match self.port.as_mut().filter(|port| port.number == at.port()) {
+            Some(port) => port.listen(at),
+            None => rlaunch_sys::port::listen(at),
+        }
+    }
+
+    /// Lets ranks bind the port.
+    pub(super) fn release_port(&mut self) {
+        self.port.iter_mut().for_each(Port::release);
     }
 
     /// The job, once it is known.

@@ -92,7 +92,7 @@ pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom, ran
     let opened = authorizer(edges).and_then(|_| address(addr, port)).and_then(|at| {
         // Connections that came early wait there.
         let early = edges.next.listener(at);
-        TcpStoreListener::open(early.map_or_else(|| rlaunch_sys::port::listen(at), Ok)?, whom, most)
+        TcpStoreListener::open(early.map_or_else(|| edges.sandbox.listen(at), Ok)?, whom, most)
     });
     let opened = opened.and_then(|mut listener| {
         if live {

@@ -62,7 +62,10 @@ pub(super) fn open(edges: &mut Edges, plan: WorldPlan) {
     if let Some(layout) = mpi {
         mpi::open_world(edges, world, *layout);
     }
-    let Some(store) = store else { return };
+    let Some(store) = store else {
+        // A rank holds the store.
+        return edges.worlds.ports.get_mut(&world).into_iter().for_each(Port::release);
+    };
     match serve(edges, world, &store) {
         Ok(served) => {
             edges.worlds.stores.insert(world, served);
@@ -75,9 +78,11 @@ pub(super) fn open(edges: &mut Edges, plan: WorldPlan) {
     }
 }
 
-fn serve(edges: &Edges, world: WorldId, store: &WorldStore) -> io::Result<Served> {
+fn serve(edges: &mut Edges, world: WorldId, store: &WorldStore) -> io::Result<Served> {
     let WorldStore { addr, port, guard, ranks } = store;
-    let listener = rlaunch_sys::port::listen(address(addr, *port)?)?;
+    let at = address(addr, *port)?;
+    let chosen = edges.worlds.ports.get_mut(&world).filter(|chosen| chosen.number == *port);
+    let listener = chosen.map_or_else(|| rlaunch_sys::port::listen(at), |chosen| chosen.listen(at))?;
     let mut listener = TcpStoreListener::open(listener, *guard, most(edges, *ranks))?;
     // Answers of other hosts name a connection by its number: no two stores give the same.
     listener.number_from(u64::from(world.get()) << 40);

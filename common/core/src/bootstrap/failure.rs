@@ -9,7 +9,7 @@ use super::srun;
 use super::ssh_messages::{self, Trouble};
 use crate::errno::{EAGAIN, EMFILE, ENOENT};
 use crate::error::Hint;
-use crate::os_bytes::OsBytes;
+use crate::os_bytes::{OsBytes, Visible};
 use crate::shell::quoted;
 use crate::time::Span;
 use alloc::borrow::Cow;
@@ -163,7 +163,13 @@ impl fmt::Display for Reason<'_> {
             Why::Arch { theirs, ours } => write!(f, "its architecture is {theirs}, and this rlaunch is for {ours}"),
             Why::Nowhere(list) => places(f, list),
             Why::Untold(error) => error.fmt(f),
-            Why::Unusable(why) => write!(f, "the agent that --agent-path names is not used: {}", reason(why)),
+            Why::Unusable(why) => {
+                f.write_str("the agent that --agent-path names is not used: ")?;
+                match why.strip_prefix(b"above ") {
+                    Some(dir) => write!(f, "others own or may write to its directory {}", Visible(dir)),
+                    None => f.write_str(reason(why)),
+                }
+            }
             Why::Spoiled(place) => write!(f, "the agent's binary did not arrive whole ({place})"),
             Why::Agent(end) => write!(f, "the agent did not start ({end})"),
             Why::Stranger { path, end: Some(end) } => {
@@ -308,7 +314,7 @@ impl Hint for Failure {
             }
             Why::Nowhere(_) => "--agent-path PATH, of an rlaunch of this version there".into(),
             Why::Untold(error) => return error.hint(),
-            Why::Unusable(_) => "a file of yours or root's that nobody else may write".into(),
+            Why::Unusable(_) => "a file and a directory of yours or root's that nobody else may write".into(),
             Why::Spoiled(_) => "see whether a disk or a quota is full there".into(),
             Why::Declined(_) => "the same rlaunch on both ends".into(),
             Why::Absent => "--transport auto, or --agent-path PATH, of an rlaunch of this version there".into(),

@@ -80,6 +80,20 @@ const DIRECTORY: &str = concat!(
     "m=none; while [ $# -gt 4 ]; do case $1 in -rwx------*) m=right; s=$5; break;; esac; shift; done; }; ",
 );
 
+/// `v`: enters the directory of the file `P`, and names the file `n` from there. Can only root and we write to the file or replace it? Then
+/// `s` has its size; else `r` says why not. A path can lead through directories of another user, who can put another directory into it at any
+/// time. So the file is executed as `n`: the directory that was checked is the one that we are in. In a directory with the sticky bit, only the
+/// owner of a file can replace it.
+const FILE: &str = concat!(
+    "v() { r=none; n=./${P##*/}; cd -P \"${P%/*}/\" 2>/dev/null || return 1; if [ -d \"$n\" ]; then r=dir; fi; ",
+    "[ -f \"$n\" ] || return 1; r=noexec; [ -x \"$n\" ] || return 1; ",
+    "r=above; set -- $(q . \"$n\"); case $1 in d????-??-*) l=link;; d????????[tT]*) l=above;; *) return 1;; esac; ",
+    "[ -O . ] || [ \"$3\" = 0 ] || return 1; ",
+    "while [ $# -gt 4 ]; do case $1 in [-l]?????????*) break;; esac; shift; done; ",
+    "r=mode; case $1 in l*) r=$l; return 1;; -??x?-??-*) ;; *) return 1;; esac; ",
+    "r=owner; [ -O \"$n\" ] || [ \"$3\" = 0 ] || return 1; s=$5; }; ",
+);
+
 /// The other checks. `c`: is the directory ours, and the file in it our binary? Else `r` says why not. `-O` (owned by us),
 /// `-L` (a link) and `ls -ldn` are in every sh and ls there is. Of what ls says only the modes and the size are looked at; each
 /// process costs the host a millisecond or two, so one ls tells of both. It sorts: the directory comes first.
@@ -154,16 +168,17 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
         script.push_str(&format!("H={hash}; C={sum}; N=agent-$H; T=.$N.{node}.$$; "));
     }
     script.push_str(DIRECTORY);
+    script.push_str(FILE);
     script.push_str(CHECKS);
     let is_open = |place: Place| !skip.contains(&place);
     if let Some(path) = named {
         let path = quotable(path).ok_or_else(|| LineError(path.clone()))?;
+        // A link in a directory of ours or root's is followed, to a file that must be safe itself.
         script.push_str(&format!(
-            "P=\"{path}\"; k=named; r=none; if [ -d \"$P\" ]; then r=dir; fi; \
-             if [ -f \"$P\" ]; then r=noexec; if [ -x \"$P\" ]; then r=mode; \
-             set -- $(q -L \"$P\"); case $1 in -??x?-??-*) r=owner; \
-             if [ -O \"$P\" ] || [ \"$3\" = 0 ]; then g \"$P\"; fi;; esac; fi; fi; "
+            "P=\"{path}\"; k=named; \
+             if v || {{ [ $r = link ] && P=$(readlink -f \"$n\") && v; }}; then g \"$n\"; fi; "
         ));
+        script.push_str("if [ $r = above ]; then r=\"$r $PWD\"; fi; ");
         script.push_str(if in_step { ABSENT } else { "echo \"${M}UNUSABLE $r\"" });
         return Ok(wrap(&script));
     }
@@ -173,13 +188,11 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
          case $a in {arch}) ;; *) {}; exit 0;; esac; ",
         if in_step { ABSENT } else { "echo \"${M}ARCH $a\"" }
     ));
-    // A file of root's or ours that no other user may write.
     if let Some(path) = same.as_deref().and_then(quotable).filter(|_| is_open(Place::Same)) {
         script.push_str(&format!(
-            "P=\"{path}\"; k=same; if [ -f \"$P\" ] && [ -x \"$P\" ]; then set -- $(q \"$P\"); case $1 in -??x?-??-*) \
-             if [ -O \"$P\" ] || [ \"$3\" = 0 ]; then if [ \"$5\" = $S ]{}; then g \"$P\"; fi; fi;; esac; fi; ",
+            "P=\"{path}\"; k=same; if v && [ \"$s\" = $S ]{}; then g \"$n\"; fi; ",
             // In a step the binary compares itself, which costs no process.
-            if in_step { " && F=\"$F same\"" } else { " && h \"$P\"" }
+            if in_step { " && F=\"$F same\"" } else { " && h \"$n\"" }
         ));
     }
     if sums.is_none() {
@@ -208,7 +221,7 @@ pub fn line(plan: &LinePlan, skip: &[Place]) -> Result<String, LineError> {
 #[must_use]
 pub fn kept_binary(sums: &Sums, len: u64, same: Option<&OsBytes>) -> String {
     let Sums { hash, .. } = sums;
-    let mut script = format!("S={len}; H={hash}; N=agent-$H; {DIRECTORY}");
+    let mut script = format!("S={len}; H={hash}; N=agent-$H; {DIRECTORY}{FILE}");
     script.push_str(
         "c() { if [ -L ./$N ]; then return 1; fi; [ -f ./$N ] && [ -O ./$N ] && [ $m = right ] && \
          [ \"$s\" = $S ] && [ -x ./$N ]; }; ",
@@ -216,15 +229,12 @@ pub fn kept_binary(sums: &Sums, len: u64, same: Option<&OsBytes>) -> String {
     directories(&mut script);
     script.push_str("f() { ");
     if let Some(path) = same.map(OsBytes::as_slice).and_then(quotable) {
-        script.push_str(&format!(
-            "P=\"{path}\"; if [ -f \"$P\" ] && [ -x \"$P\" ]; then set -- $(q \"$P\"); case $1 in -??x?-??-*) \
-             if [ -O \"$P\" ] || [ \"$3\" = 0 ]; then if [ \"$5\" = $S ]; then return 0; fi; fi;; esac; fi; "
-        ));
+        script.push_str(&format!("P=\"{path}\"; if v && [ \"$s\" = $S ]; then return 0; fi; "));
     }
     for place in Place::ALL.into_iter().filter(|place| place.kept().is_some()) {
-        script.push_str(&format!("k={place}; d; if o && c; then P=./$N; return 0; fi; "));
+        script.push_str(&format!("k={place}; d; if o && c; then n=./$N; return 0; fi; "));
     }
-    script.push_str("return 1; }; e() { f || return 127; \"$P\" agent \"$@\"; }; ");
+    script.push_str("return 1; }; e() { f || return 127; \"$n\" agent \"$@\"; }; ");
     script
 }
 
@@ -278,6 +288,8 @@ mod tests {
             assert!(script.replace("H=cdcdcd", "H=agent-cdcdcd").contains(place), "{place}: {script}");
         }
         assert!(script.len() < 3_000, "{} bytes", script.len());
+        // A path is not executed: it may lead elsewhere by now.
+        assert!(script.contains(FILE) && !script.contains("\"$P\" agent"), "{script}");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub fn claim(number: u16, job: &str) -> Result<Port, ClaimError> {
         return Err(ClaimError::Taken(Owner::default()));
     }
     let label = held.is_some().then(|| abstract_name::claim(&format!("{}{job}-{}", label(number), std::process::id())));
-    Ok(Port { number, reservation: held, label: label.transpose()?.flatten() })
+    Ok(Port { number, reservation: held, label: label.transpose()?.flatten(), placeholder: None })
 }
 
 /// Whether a port of this block is claimed, by any user.
