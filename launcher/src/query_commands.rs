@@ -24,7 +24,9 @@ impl From<Error> for Failure {
         let (hint, code) = match &error {
             Error::NoJob => (Some("rlaunch -n 2 sh -c 'rlaunch store add ready'"), exit::LAUNCH),
             Error::Variable { .. } => (Some("run it as a rank, or below one, that leaves it as it is"), exit::LAUNCH),
-            Error::Connect { .. } => (Some("run it on a host of the job, while the job runs"), exit::LAUNCH),
+            Error::Connect { .. } | Error::ForeignSocket { .. } => {
+                (Some("run it on a host of the job, while the job runs"), exit::LAUNCH)
+            }
             Error::Unsupported(_) => (Some("use the rlaunch that has started the job"), exit::LAUNCH),
             Error::NoSocket(_) => (None, exit::LAUNCH),
             Error::TimedOut { .. } => (None, exit::TIMEOUT),

@@ -244,6 +244,25 @@ say 'cmd=finalize\n' cmd=finalize_ack
 "#;
 
 /// The program would run as root.
+/// The environment of a rank can outlive its job. The name of the agent's socket is free then.
+#[test]
+fn client_does_not_talk_to_a_socket_of_another_user() {
+    if !place::is_root() || !place::has("setpriv") {
+        return place::absent("a socket of another user", "that takes root and setpriv");
+    }
+    let listen = "import socket\n\
+        stranger = socket.socket(socket.AF_UNIX); stranger.bind(\"agent\"); stranger.listen(); print(flush=True)\n\
+        peer = stranger.accept()[0]; print(\"got\", len(peer.recv(99)), \"bytes\")";
+    let script = format!(
+        "mkdir of && chmod 777 of && cd of && mkfifo ready && chmod 666 ready\n\
+        timeout 60 setpriv --reuid 4250 --clear-groups /usr/bin/python3 -c '{listen}' >ready & exec 3<ready; read -r line <&3\n\
+        RLAUNCH_SOCKET=$PWD/agent \"$RL\" store get k; echo code $?; cat <&3; wait"
+    );
+    let done = Plan::shell(&script).start().code(0);
+    assert_eq!(done.out(), "code 125\ngot 0 bytes\n", "{}", done.err());
+    done.says("of/agent is of user 4250, and not of the agent: the job that made it has ended");
+}
+
 #[test]
 fn rank_of_another_user_starts_no_program() {
     if !place::is_root() || !place::has("setpriv") {

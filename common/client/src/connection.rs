@@ -3,6 +3,8 @@
 use crate::call_guard;
 use crate::kernel::send_all;
 use crate::{Error, World};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::geteuid;
 use rlaunch_core::id::WorldId;
 use rlaunch_core::wire::frozen::client::order::order_frame;
 use rlaunch_core::wire::frozen::client::{
@@ -42,6 +44,11 @@ impl Connection {
         let connect = |source| Error::Connect { path: path.to_owned(), source };
         // It is closed on exec.
         let socket = UnixStream::connect(path).map_err(connect)?;
+        // After the job has ended, any user can make a socket of this name in /tmp. The agent is of our user, or root's.
+        let user = getsockopt(&socket, PeerCredentials).map_err(|errno| connect(errno.into()))?.uid();
+        if user != 0 && user != geteuid().as_raw() {
+            return Err(Error::ForeignSocket { path: path.to_owned(), user });
+        }
         send_all(&socket, &hello(rank))?;
         let mut first = [0; HELLO];
         if let Err(error) = (&socket).read_exact(&mut first) {

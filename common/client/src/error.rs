@@ -35,6 +35,14 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
+    /// Another user has the name of the agent's socket.
+    #[error("the socket {} is of user {user}, and not of the agent: the job that made it has ended", path.display())]
+    ForeignSocket {
+        /// The path of the socket.
+        path: PathBuf,
+        /// The user.
+        user: u32,
+    },
     /// The connection has ended, with the agent or by its word.
     #[error("the agent has closed the connection{}", if .0.is_empty() { String::new() } else { format!(": {}", .0) })]
     Closed(String),

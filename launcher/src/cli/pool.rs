@@ -22,7 +22,7 @@ Usage: rlaunch pool up NAME -H LIST | -f FILE [--slices N[,N]] [OPTIONS]
        rlaunch pool add NAME -H LIST | -f FILE
        rlaunch pool remove|drain NAME HOST|SLICE...
        rlaunch pool exec NAME [--by-slice] [--json] [--detach] [--wdir DIR]
-                         [--wait[=TIME]] COMMAND [ARGS...]
+                         [--stdin all] [--wait[=TIME]] COMMAND [ARGS...]
        rlaunch pool down NAME [--now]
 
 A pool keeps an open connection to each of its hosts, in the background. A job
@@ -385,6 +385,10 @@ pub(crate) fn exec(args: Vec<OsString>) -> Result<Option<PoolExec>, CliError> {
             b"--json" => (plan.json, shown) = (true, Some(word)),
             b"--by-slice" => (plan.by_slice, shown) = (true, Some(word)),
             b"--detach" => plan.is_detached = true,
+            b"--stdin" => {
+                plan.options.extend([Some(word.clone()), words.next()].into_iter().flatten());
+                shown = Some(word);
+            }
             b"--flat" => plan.by_slice = false,
             b"--evict" | b"--wait" => plan.options.push(word),
             wait if wait.starts_with(b"--wait=") || wait.starts_with(b"--wdir=") => plan.options.push(word),
@@ -641,9 +645,12 @@ mod tests {
             (vec!["--wait=5s".into()], ["ls", "--json", "-l"].map(OsString::from).to_vec())
         );
         assert!(matches!(read("pool exec p --help"), Ok(None)));
+        let fed = read("pool exec --stdin all p cat").unwrap().unwrap();
+        assert_eq!((fed.options, fed.argv), (vec!["--stdin".into(), "all".into()], vec!["cat".into()]));
         let there = read("pool exec p --wdir /tmp ls").unwrap().unwrap();
         assert_eq!((there.options.len(), there.argv), (2, vec!["ls".into()]));
-        for line in ["pool exec", "pool exec p", "pool exec p --slcie a", "pool exec p --detach --json ls"] {
+        let detached = ["pool exec p --detach --json ls", "pool exec p --detach --stdin all cat"];
+        for line in ["pool exec", "pool exec p", "pool exec p --slcie a"].into_iter().chain(detached) {
             assert!(read(line).is_err(), "{line}");
         }
     }

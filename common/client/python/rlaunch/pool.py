@@ -15,7 +15,6 @@ import secrets
 import shutil
 import subprocess
 import sys
-import zlib
 
 from ._errors import Error, Refused
 from .groups import RemoteTraceback, WorkerError, _codec, _start
@@ -24,9 +23,6 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
-
-_LONGEST = 128 << 10
-"""Bytes of a word of a command, by the kernel."""
 
 _CHUNK = 3000
 """Bytes of a line of the result. The kernel writes them to a pipe as a whole."""
@@ -70,14 +66,16 @@ def _executed(
     wait: Any = None,
     **kwargs: Any,
 ) -> List[Tuple[str, str, Any]]:
-    mark = secrets.token_hex(8)
-    options = ["--json", *([f"--wdir={wdir}"] if wdir else [])]
+    # Other users can read the words and the names of processes, but not what goes through a pipe.
+    mark = secrets.token_hex(16)
+    options = ["--json", "--stdin", "all", *([f"--wdir={wdir}"] if wdir else [])]
     if wait is not None and wait is not False:
         options.append("--wait" if wait is True else f"--wait={float(wait)}s")
-    job = [_program(), "pool", "exec", *options, name, *_command(mark, env, function, args, kwargs)]
-    with subprocess.Popen(job, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+    job = [_program(), "pool", "exec", *options, name, *_start.program("", "", None, "", __name__)]
+    call = _call(mark, env, function, args, kwargs)
+    with subprocess.Popen(job, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         try:
-            out, err = (stream.decode("utf-8", "replace") for stream in running.communicate())
+            out, err = (stream.decode("utf-8", "replace") for stream in running.communicate(call))
         except BaseException:
             # The job ends its ranks, and this process waits for that.
             running.terminate()
@@ -117,8 +115,8 @@ def _pickler() -> Any:
     return cloudpickle
 
 
-def _command(mark: str, env: Optional[Dict[str, str]], function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[str]:
-    """The words of a Python program that calls the function. It looks for modules where this program does."""
+def _call(mark: str, env: Optional[Dict[str, str]], function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bytes:
+    """The standard input of a host's program: the call of the function, and the mark of the result."""
     call = _pickler().dumps((function, args, kwargs))
     main = None
     if b"__main__" in call:
@@ -128,11 +126,7 @@ def _command(mark: str, env: Optional[Dict[str, str]], function: Any, args: Tupl
         # Modules of this name are the program itself, also for pickle.
         sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
     variables = {key: str(value) for key, value in (env or {}).items()}
-    data = pickle.dumps((mark, variables, main and os.path.abspath(main), call))
-    word = base64.b85encode(zlib.compress(data)).decode()
-    if len(word) >= _LONGEST:
-        raise ValueError(f"the arguments of {function!r:.80} have {len(call)} bytes: write them to a file that the hosts can read")
-    return _start.program(word, "", None, "", __name__)
+    return pickle.dumps((mark, variables, main and os.path.abspath(main), call))
 
 
 def _value(host: Dict[str, Any], mark: str) -> Any:
@@ -156,11 +150,16 @@ def _value(host: Dict[str, Any], mark: str) -> Any:
 
 
 def main(arguments: List[str]) -> int:
-    """Calls the function on a host, and prints the result as lines that begin with a mark."""
+    """Calls the function on a host, and prints the result as lines that begin with a mark. Both come from standard input."""
     import gc
 
     gc.enable()
-    mark, env, program, call = pickle.loads(zlib.decompress(base64.b85decode(arguments[0])))
+    with open(0, "rb", closefd=False) as given:
+        mark, env, program, call = pickle.loads(given.read())
+    # The function has no input.
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.environ.update(env)
     try:
         if program:

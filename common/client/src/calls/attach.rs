@@ -1,7 +1,7 @@
 //! The controller's end before a connection is one of calls.
 
 use super::peer::Stream;
-use super::record::{self, Record, nonce};
+use super::record::{self, Record, network, nonce, own_addresses};
 use super::{Attached, Calls};
 use crate::kernel::send_all;
 use crate::{Error, Store};
@@ -59,7 +59,11 @@ fn connect(
     let [mut pause, longest] = PAUSES;
     loop {
         let stream = if is_near { near(record) } else { far(record, left()) }?;
-        match prove(&stream, secret, rank, left().max(Duration::from_millis(1))) {
+        let secret = match &stream {
+            Stream::Unix(_) => secret.clone(),
+            Stream::Tcp(stream) => secret.at(stream.peer_addr()?),
+        };
+        match prove(&stream, &secret, rank, left().max(Duration::from_millis(1))) {
             Ok(()) => return Ok(stream),
             Err(error) if !is_closed(&error) || left() <= pause => return Err(error),
             Err(_) => std::thread::sleep(pause),
@@ -78,7 +82,11 @@ fn near(record: &Record) -> io::Result<Stream> {
 
 fn far(record: &Record, within: Duration) -> io::Result<Stream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the worker has no address for other hosts");
-    for at in &record.tcp {
+    // An address that this host has too leads to this host: a stranger may listen there.
+    let here = record::machine();
+    let is_same_network = network(&record.machine) == network(&here) && !here.starts_with('-');
+    let own = if is_same_network { Vec::new() } else { own_addresses()? };
+    for at in record.tcp.iter().filter(|at| is_same_network || !(at.ip().is_loopback() || own.contains(&at.ip()))) {
         let patience = within.clamp(Duration::from_millis(1), CONNECT);
         match TcpStream::connect_timeout(at, patience) {
             Ok(stream) => {

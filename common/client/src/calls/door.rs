@@ -1,13 +1,13 @@
 //! The worker's end before a connection is one of calls: listening, and the proof of the other end.
 
 use super::peer::Stream;
-use super::record::{Record, addresses, machine, nonce, random};
+use super::record::{Record, addresses, machine, nonce, own_addresses, random};
 use nix::sys::socket::{Backlog, getsockopt, listen, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use rlaunch_core::accept_queue::AcceptQueue;
 use rlaunch_core::wire::frozen::calls::hello::{self, ASK, CONFIRM, HelloError, Nonce, Secret};
 use std::io::{self, ErrorKind, IoSlice, Read as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ const MOST_PENDING: usize = 64;
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) stream: Stream,
+    /// The secret of connections to its address.
+    secret: Secret,
     got: Vec<u8>,
     /// The controller's nonce and the own one, after its first message.
     nonces: Option<(Nonce, Nonce)>,
@@ -73,12 +75,16 @@ impl Door {
 
     /// Takes one connection that has come, and returns its number; `None`: there is none. Processes of other users are closed at once.
     pub(super) fn accept(&mut self, is_tcp: bool) -> Option<u64> {
-        let stream = match (&self.tcp, is_tcp) {
+        let (stream, secret) = match (&self.tcp, is_tcp) {
             (Some(tcp), true) => {
                 let (stream, _) = tcp.accept().ok()?;
+                if !is_from_far_or_ours(&stream).ok()? {
+                    return None;
+                }
                 // Small frames are not held back.
                 let _slow = stream.set_nodelay(true);
-                Stream::Tcp(stream)
+                let at = stream.local_addr().ok()?;
+                (Stream::Tcp(stream), self.secret.at(at))
             }
             _ => {
                 let (stream, _) = self.unix.accept().ok()?;
@@ -86,18 +92,18 @@ impl Door {
                 if user != 0 && user != geteuid().as_raw() {
                     return None;
                 }
-                Stream::Unix(stream)
+                (Stream::Unix(stream), self.secret.clone())
             }
         };
         stream.set_nonblocking().ok()?;
         let until = Instant::now() + PATIENCE;
-        Some(self.pending.add(Pending { stream, got: Vec::new(), nonces: None, until }))
+        Some(self.pending.add(Pending { stream, secret, got: Vec::new(), nonces: None, until }))
     }
 
     /// Reads what a connection has sent.
     pub(super) fn read(&mut self, number: u64) -> Proof {
         let Some(pending) = self.pending.get_mut(number) else { return Proof::Refused };
-        let proof = pending.read(&self.secret, self.rank);
+        let proof = pending.read(self.rank);
         if pending.nonces.is_some() {
             self.pending.set_answered(number);
         }
@@ -127,8 +133,51 @@ impl Door {
     }
 }
 
+/// Whether a connection comes from another host, or from our user or root. Else it is closed, as at the unix socket: a stranger on this
+/// host could pass on the proofs of a controller that a stranger on its host has caught at the same address.
+fn is_from_far_or_ours(stream: &TcpStream) -> io::Result<bool> {
+    let (near, far) = (stream.local_addr()?, stream.peer_addr()?);
+    let ip = far.ip().to_canonical();
+    if !ip.is_loopback() && !own_addresses()?.contains(&ip) {
+        return Ok(true);
+    }
+    // A row of /proc/net/tcp: number, both ends from the other process's side, state, three fields, user.
+    let is_row = |fields: &[&str], shown: fn(SocketAddr) -> String| {
+        fields.get(1..4) == Some(&[shown(far).as_str(), shown(near).as_str(), "01"])
+    };
+    let tables = [
+        std::fs::read_to_string("/proc/self/net/tcp")?,
+        std::fs::read_to_string("/proc/self/net/tcp6").unwrap_or_default(),
+    ];
+    let user = tables.iter().flat_map(|table| table.lines()).find_map(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let is_it = is_row(&fields, shown_v4) || is_row(&fields, shown_v6);
+        if is_it { fields.get(7)?.parse::<u32>().ok() } else { None }
+    });
+    Ok(user.is_some_and(|user| user == 0 || user == geteuid().as_raw()))
+}
+
+/// An address of IPv4 as /proc/net/tcp has it; empty: it is none.
+fn shown_v4(at: SocketAddr) -> String {
+    match at.ip().to_canonical() {
+        IpAddr::V4(ip) => format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), at.port()),
+        IpAddr::V6(_) => String::new(),
+    }
+}
+
+/// An address as /proc/net/tcp6 has it.
+fn shown_v6(at: SocketAddr) -> String {
+    let ip = match at.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    let words = ip.octets();
+    let words = words.as_chunks::<4>().0.iter().map(|word| format!("{:08X}", u32::from_ne_bytes(*word)));
+    format!("{}:{:04X}", words.collect::<String>(), at.port())
+}
+
 impl Pending {
-    fn read(&mut self, secret: &Secret, rank: u32) -> Proof {
+    fn read(&mut self, rank: u32) -> Proof {
         let mut scratch = [0; 512];
         loop {
             match (&self.stream).read(&mut scratch) {
@@ -138,14 +187,15 @@ impl Pending {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => return Proof::Refused,
             }
-            match self.check(secret, rank) {
+            match self.check(rank) {
                 Proof::Part => {}
                 proof => return proof,
             }
         }
     }
 
-    fn check(&mut self, secret: &Secret, rank: u32) -> Proof {
+    fn check(&mut self, rank: u32) -> Proof {
+        let secret = &self.secret;
         if self.nonces.is_none() {
             if !hello::may_be_asked(&self.got) {
                 return Proof::Refused;

@@ -116,13 +116,24 @@ pub(crate) fn machine() -> String {
     format!("{}-{network}-{}-{}", boot.trim(), socket.0, socket.1)
 }
 
-/// The addresses of this host, those that only it can reach last.
-pub(crate) fn addresses() -> Vec<IpAddr> {
-    let all = getifaddrs().into_iter().flatten().filter_map(|interface| {
+/// The part of [`machine`] that processes with the same addresses have in common.
+pub(crate) fn network(machine: &str) -> &str {
+    machine.rsplitn(3, '-').last().unwrap_or_default()
+}
+
+/// All addresses of this host.
+pub(crate) fn own_addresses() -> io::Result<Vec<IpAddr>> {
+    let all = getifaddrs()?.filter_map(|interface| {
         let address = interface.address?;
         let v4 = address.as_sockaddr_in().map(|at| IpAddr::V4(at.ip()));
         v4.or_else(|| address.as_sockaddr_in6().map(|at| IpAddr::V6(at.ip())))
     });
+    Ok(all.collect())
+}
+
+/// The addresses of this host for the entry of a worker, those that only this host can reach last.
+pub(crate) fn addresses() -> Vec<IpAddr> {
+    let all = own_addresses().unwrap_or_default().into_iter();
     // A link-local address needs the name of an interface, which the other host does not know.
     let is_usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let all: BTreeSet<(bool, IpAddr)> = all.filter(is_usable).map(|ip| (ip.is_loopback(), ip)).collect();
@@ -136,6 +147,13 @@ pub(crate) fn addresses() -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn machines_of_one_network_differ_in_the_socket_only() {
+        let own = machine();
+        assert_eq!(network(&own), network(&format!("{own}1")));
+        assert_eq!(network("a-b-c-4026531840-25-99"), "a-b-c-4026531840");
+    }
 
     #[test]
     fn record_is_read_as_it_was_written() {

@@ -1,13 +1,16 @@
 //! Controllers and workers in one process, over the store of it.
+#![allow(clippy::disallowed_methods, reason = "a process of another user, not a rank")]
 
 use super::*;
 use crate::own_store::{self, Own};
+use nix::unistd::geteuid;
 use rlaunch_core::wire::frozen::calls::hello::{self, Secret};
 use rlaunch_core::wire::frozen::calls::{Description, Place};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream};
+use std::os::unix::process::CommandExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
@@ -95,7 +98,8 @@ fn call_between_hosts_goes_over_tcp() {
     let (_own, store) = store();
     let worker = worker("far", true);
     let mut record = Record::wait(&store, "far", 0, Some(SOON)).unwrap();
-    record.machine = "another".into();
+    // Another host of a test, on this machine.
+    record.machine = format!("{}1", record.machine);
     record.publish(&store, "far").unwrap();
     let controller = Calls::new().unwrap();
     let attached = controller.attach(&store, "far", 0, Some(SOON)).unwrap();
@@ -155,6 +159,7 @@ fn controller_in_its_proof_is_spared_when_strangers_open_many_connections() {
     let secret = Secret::new([7; 32]);
     let (mut door, _) = Door::open(secret.clone(), 0, true).unwrap();
     let at = (Ipv4Addr::LOCALHOST, door.tcp.as_ref().unwrap().local_addr().unwrap().port());
+    let secret = secret.at(at.into());
     let mut connect = |first: &[u8]| {
         let mut stream = TcpStream::connect(at).unwrap();
         stream.write_all(first).unwrap();
@@ -175,15 +180,64 @@ fn controller_in_its_proof_is_spared_when_strangers_open_many_connections() {
 }
 
 #[test]
+fn proofs_that_a_stranger_passes_on_from_another_address_are_refused() {
+    let secret = Secret::new([7; 32]);
+    let (mut door, _) = Door::open(secret.clone(), 0, true).unwrap();
+    let port = door.tcp.as_ref().unwrap().local_addr().unwrap().port();
+    let mut proof = |dialled: Ipv4Addr| {
+        let mut relay = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        relay.write_all(&hello::ask(&secret.at((dialled, port).into()), 0, &[1; hello::NONCE])).unwrap();
+        let number = std::iter::repeat_with(|| door.accept(true)).flatten().next().unwrap();
+        door.read(number)
+    };
+    assert_eq!(proof(Ipv4Addr::new(172, 17, 0, 1)), Proof::Refused);
+    assert_eq!(proof(Ipv4Addr::LOCALHOST), Proof::Part);
+}
+
+#[test]
+fn address_that_the_controllers_host_has_too_is_not_dialled() {
+    let (_own, store) = store();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let tcp = vec![listener.local_addr().unwrap()];
+    Record { size: 1, machine: "another".into(), tcp, ..Record::default() }.publish(&store, "docker").unwrap();
+    let error = Calls::new().unwrap().attach(&store, "docker", 0, Some(SOON)).unwrap_err();
+    assert!(error.to_string().contains("no address for other hosts"), "{error}");
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "a stranger on this host was called");
+}
+
+#[test]
+fn worker_closes_connections_of_other_users_of_its_host() {
+    let (mut door, _) = Door::open(Secret::new([7; 32]), 0, true).unwrap();
+    let port = door.tcp.as_ref().unwrap().local_addr().unwrap().port();
+    for at in [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)] {
+        let _ours = TcpStream::connect((at, port)).unwrap();
+        assert!(door.accept(true).is_some(), "{at}");
+    }
+    // Only root can become another user.
+    if !geteuid().is_root() {
+        return;
+    }
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; echo; read -u 3 || exit 0");
+    let mut command = std::process::Command::new("bash");
+    let mut stranger = command.args(["-c", &script]).uid(65534).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    stranger.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    assert_eq!(door.accept(true), None);
+    assert!(stranger.wait().unwrap().success(), "it sees the end of its connection");
+}
+
+#[test]
 fn connection_that_a_worker_closes_unread_is_made_again() {
     let (_own, store) = store();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let tcp = vec![listener.local_addr().unwrap()];
-    Record { size: 1, machine: "another".into(), tcp, ..Record::default() }.publish(&store, "flood").unwrap();
+    let machine = format!("{}1", record::machine());
+    Record { size: 1, machine, tcp, ..Record::default() }.publish(&store, "flood").unwrap();
     let secret = record::secret(&store, "flood").unwrap();
     let serve = move || {
         (0..5).for_each(|_| drop(listener.accept().unwrap()));
         let (mut stream, _) = listener.accept().unwrap();
+        let secret = secret.at(stream.local_addr().unwrap());
         let mut ask = [0; hello::ASK];
         stream.read_exact(&mut ask).unwrap();
         let nonce = hello::asked(&secret, 0, &ask).unwrap();

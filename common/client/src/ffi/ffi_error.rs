@@ -72,7 +72,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::NoJob | Error::NoGroup | Error::NoSocket(_) => NO_JOB,
-            Error::Connect { .. } | Error::Worker { .. } => CONNECT,
+            Error::Connect { .. } | Error::ForeignSocket { .. } | Error::Worker { .. } => CONNECT,
             Error::Closed(_) => CLOSED,
             Error::Io(_) => SYSTEM,
             Error::Malformed | Error::Unsupported(_) | Error::Version(_) => PROTOCOL,

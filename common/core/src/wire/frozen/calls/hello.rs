@@ -4,6 +4,10 @@
 //! nonce and a hash of both nonces. The controller's second hash of both nonces shows that its first was not an old one. The hashes name
 //! the role of their author, so that none can be sent back.
 //!
+//! Over TCP the key of these hashes is that of one address and port ([`Secret::at`]): the controller takes those that it has connected to,
+//! the worker those of its own end. A stranger can listen at 172.17.0.1 of the controller's host, and pass the messages on to the worker
+//! at another address. Both ends refuse them.
+//!
 //! A worker sends nothing to an end that has not proved itself. The version is in the first message and in its hash: an end of another
 //! version gets an answer, and knows why.
 
@@ -11,6 +15,7 @@ use super::VERSION;
 use crate::wire::frozen::fields::{Body, Fields, Malformed};
 use alloc::vec::Vec;
 use core::fmt;
+use core::net::{IpAddr, SocketAddr};
 
 /// How the controller begins.
 const MAGIC: &[u8; 8] = b"rlcalls\n";
@@ -60,6 +65,18 @@ impl Secret {
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
+    }
+
+    /// The secret of connections to this address and port of a worker.
+    #[must_use]
+    pub fn at(&self, at: SocketAddr) -> Self {
+        let ip = match at.ip() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(b"rlaunch worker at").update(&ip.octets()).update(&at.port().to_le_bytes());
+        Self(hasher.finalize().into())
     }
 
     /// A keyed hash by an author in this role.
@@ -220,6 +237,24 @@ mod tests {
         assert!(!is_confirmed(&secret(), RANK, &controller, &[3; NONCE], &old));
         let second: [u8; ANSWER] = array(&answer(&secret(), RANK, &[9; NONCE], &worker));
         assert_eq!(answered(&secret(), RANK, &controller, &second), Err(HelloError::Stranger));
+    }
+
+    #[test]
+    fn proof_for_one_address_is_refused_at_another() {
+        let at = |text: &str| secret().at(text.parse().unwrap());
+        let (controller, worker) = ([1; NONCE], [2; NONCE]);
+        let dialled = at("172.17.0.1:4000");
+        // A socket of IPv6 shows addresses of IPv4 in the other way.
+        let same = at("[::ffff:172.17.0.1]:4000");
+        assert_eq!(asked(&same, RANK, &array(&ask(&dialled, RANK, &controller))), Ok(controller));
+        for other in [at("192.168.77.1:4000"), at("172.17.0.1:4001"), at("[::1]:4000"), secret()] {
+            let first: [u8; ASK] = array(&ask(&dialled, RANK, &controller));
+            assert_eq!(asked(&other, RANK, &first), Err(HelloError::Stranger));
+            let second: [u8; ANSWER] = array(&answer(&other, RANK, &controller, &worker));
+            assert_eq!(answered(&dialled, RANK, &controller, &second), Err(HelloError::Stranger));
+            let third = confirm(&dialled, RANK, &controller, &worker);
+            assert!(!is_confirmed(&other, RANK, &controller, &worker, &third));
+        }
     }
 
     #[test]
