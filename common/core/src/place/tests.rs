@@ -381,6 +381,6 @@ fn slots_are_counted_by_the_cores_of_each_program() {
     let slots =
         |apps: &[(u32, u32)]| place(&with(apps)).unwrap().nodes.iter().map(|node| node.slots).collect::<Vec<_>>();
     assert_eq!(slots(&[(1, 8), (6, 1)]), [1, 8]);
-    let over = notes(&with(&[(1, 8), (10, 1)]));
-    assert!(matches!(over[..], [Note::Oversubscribed { ranks: 10, slots: 8, others: 0, .. }]), "{over:?}");
+    let over = notes(&with(&[(1, 8), (9, 1)]));
+    assert!(matches!(over[..], [Note::Oversubscribed { ranks: 2, slots: 1, others: 0, .. }]), "{over:?}");
 }
