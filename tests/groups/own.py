@@ -90,6 +90,10 @@ def serializers():
         raises(ImportError, "pip install msgpack", lambda: WorkerGroup("workers.Plain", n=1, serializer=names.pop()))
     for name in names:
         with WorkerGroup("workers.Plain", kwargs={"base": 1}, n=1, name=f"by-{name}", serializer=name) as group:
+            group._codec = 0  # What a caller that chooses pickle sends.
+            call = group.run_single_worker_single_data("add", 0, x=2)
+            raises(WorkerError, f"it is sent as pickle, and the group takes {name}", lambda: get(call))
+            group._codec = group.workers[0].codec
             first = group.workers[0]
             assert first.add(x=2).result() == 3 and first.echo(a=[1, None]).result() == {"a": [1, None]}
             assert list(first.count(n=3)) == [0, 1, 2]

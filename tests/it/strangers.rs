@@ -254,7 +254,7 @@ fn client_does_not_talk_to_a_socket_of_another_user() {
         stranger = socket.socket(socket.AF_UNIX); stranger.bind(\"agent\"); stranger.listen(); print(flush=True)\n\
         peer = stranger.accept()[0]; print(\"got\", len(peer.recv(99)), \"bytes\")";
     let script = format!(
-        "mkdir of && chmod 777 of && cd of && mkfifo ready && chmod 666 ready\n\
+        "cd \"$DIR\" && chmod 711 . && mkdir of && chmod 777 of && cd of && mkfifo ready && chmod 666 ready\n\
         timeout 60 setpriv --reuid 4250 --clear-groups /usr/bin/python3 -c '{listen}' >ready & exec 3<ready; read -r line <&3\n\
         RLAUNCH_SOCKET=$PWD/agent \"$RL\" store get k; echo code $?; cat <&3; wait"
     );

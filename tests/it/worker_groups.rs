@@ -83,6 +83,28 @@ fn class_that_does_not_exist_is_reported_with_those_that_do() {
 }
 
 #[test]
+fn process_with_fewer_rights_neither_calls_a_worker_nor_is_one() {
+    let Some(client) = client() else { return };
+    if !place::has("setpriv") {
+        return place::absent("a process with fewer rights", "that takes setpriv");
+    }
+    let call = "from rlaunch.groups import WorkerGroup; WorkerGroup.attach('gen', start_timeout=30); print('attached')";
+    let (whole, fewer): ([&str; 0], _) = ([], ["setpriv", "--no-new-privs"]);
+    for (caller, worker) in [(&fewer[..], &whole[..]), (&whole, &fewer), (&whole, &whole)] {
+        let controller = [&["-n", "1", "--lead"][..], caller, &[PYTHON, "-c", call]].concat();
+        let workers =
+            [&[":", "--group", "gen", "-n", "1"][..], worker, &[PYTHON, "-m", "rlaunch.groups.worker"]].concat();
+        let words = [controller, workers, vec!["workers.Plain"]].concat();
+        let is_whole = caller.is_empty() && worker.is_empty();
+        let done = with_scripts(Plan::rlaunch(words), &client).start().code(u8::from(!is_whole).into());
+        assert_eq!(done.out(), if is_whole { "attached\n" } else { "" }, "{}", done.err());
+        if !is_whole {
+            done.says("Refused: rank 0 has other rights than the job: its NoNewPrivs is 1, and that of the job is 0");
+        }
+    }
+}
+
+#[test]
 fn group_outside_of_a_job_is_refused_in_one_sentence() {
     let Some(client) = client() else { return };
     let script = "from rlaunch.groups import WorkerGroup\nWorkerGroup.attach('gen')";

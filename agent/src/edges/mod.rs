@@ -473,9 +473,8 @@ impl Edges {
             }
             NodeAction::Unserve => tcpstore_listener::close(self),
             NodeAction::MeasureRanks => {
-                let Self { proc_searches, ranks, watch, .. } = self;
-                let pids = ranks.by_number().into_keys().collect();
-                proc_searches.measure(pids, |bell| watch.watch_proc_searches(bell));
+                let pids = self.ranks.by_number().into_keys().collect();
+                self.proc_searches.measure(pids, |bell| self.watch.watch_proc_searches(bell));
             }
             NodeAction::OrderDone { asker, reply } => {
                 self.store.iter_mut().for_each(|store| store.order_done(asker, &reply));

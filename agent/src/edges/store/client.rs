@@ -162,7 +162,7 @@ impl Client {
         Some(self.rank).filter(|rank| *rank != NO_RANK).map(Rank::new)
     }
 
-    /// The answer to its order, if its process has other rights than the programs that an order starts.
+    /// The answer to its order, or to its question about a worker group, if its process has other rights than the job's programs.
     pub(super) fn refusal(&self) -> Option<Vec<u8>> {
         let why = match rlaunch_sys::unix::process_of(&self.socket) {
             Some(pid) => rights::difference(pid, |started| started <= self.since)?,

@@ -19,6 +19,7 @@ use rlaunch_core::machine::{earliest, earliest_of};
 use rlaunch_core::mpi::Reach;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::place::World;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::store::buffers::BufferQuota;
 use rlaunch_core::store::cache::{Cache, ITSELF};
@@ -622,6 +623,13 @@ impl Namespaces {
                 let ticket = Ticket { client, seq: Seq(asked.seq) };
                 let (now, node) = (self.now, self.node);
                 if asked.space == Space::Job {
+                    // With the secret of a worker group a process runs code in the workers.
+                    if words.ask().is_about(World::WORKERS)
+                        && let Some(refused) = refusal()
+                    {
+                        self.answers.push_back((ticket, refused.into()));
+                        return Ok(None);
+                    }
                     if self.job.ask(now, ticket, asked.words, &words) {
                         self.send(0, node, Passage::Up(Space::Job, Up::Ask(ticket, asked.words)));
                     }

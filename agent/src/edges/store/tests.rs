@@ -1,7 +1,7 @@
 //! Clients that send arbitrary bytes, through the real serving code. Each pass must end, and nothing that it does not take may stay ready.
 
 use super::*;
-use rlaunch_core::store::Ask;
+use rlaunch_core::store::{Ask, Expected};
 use rlaunch_core::wire::frozen::client::client_round::Said;
 use rlaunch_core::wire::frozen::client::order::{Order, order_frame};
 use rlaunch_core::wire::frozen::client::{Asked, Words, hello, world_frame};
@@ -261,6 +261,53 @@ fn order_is_refused_if_its_process_is_not_known_to_have_our_rights() {
         let is_refused = String::from_utf8_lossy(&answer[..len]).contains("rank 0 has other rights than the job");
         assert_eq!(is_refused, !is_known);
     }
+}
+
+/// A caller with the secret of a worker group runs code with the rights of the workers. A worker runs code in its caller.
+#[test]
+fn keys_of_worker_groups_are_for_processes_with_our_rights() {
+    let key: &[u8] = b"rlaunch-groups/gen/secret";
+    let compared = Ask::CompareSet { key, expected: Expected::Absent, desired: b"own" };
+    let about = [
+        Ask::Get(key),
+        Ask::GetAll(&[b"other", key]),
+        Ask::Set(key, b"own"),
+        Ask::SetAll(&[(b"other", b""), (key, b"own")]),
+        Ask::Add(key, 1),
+        Ask::Append(key, b"own"),
+        compared,
+        Ask::Delete(key),
+        Ask::Check(&[key]),
+        Ask::Wait { keys: &[b"other", key], within: None },
+        Ask::Push(key, b"own"),
+        Ask::Pop(key),
+        Ask::Take { key, within: None },
+        Ask::Len(key),
+        Ask::Watch { key, since: None, within: None },
+        Ask::Gather { key, until: 1, within: None },
+    ];
+    let mut rig = Rig::new();
+    for (is_known, asked) in about.map(|asked| [(true, asked), (false, asked)]).into_iter().flatten() {
+        let mut far = rig.connect();
+        if !is_known {
+            rig.store.clients.get_mut(ClientId::new(rig.store.last)).unwrap().since = 0;
+        }
+        rig.asks(&mut far, &hello(0));
+        far.write_all(&ask(1, Space::Job, asked)).unwrap();
+        assert!(rig.becomes_idle());
+        let sent = std::mem::take(&mut rig.store.namespaces.out).len();
+        assert_eq!(sent, usize::from(is_known), "{asked:?}");
+        let mut answer = [0; 4096];
+        let len = far.read(&mut answer).unwrap_or(0);
+        let is_refused = String::from_utf8_lossy(&answer[..len]).contains("rank 0 has other rights than the job");
+        assert_eq!(is_refused, !is_known, "{asked:?}");
+    }
+    let mut far = rig.connect();
+    rig.store.clients.get_mut(ClientId::new(rig.store.last)).unwrap().since = 0;
+    rig.asks(&mut far, &hello(0));
+    far.write_all(&ask(1, Space::Job, Ask::Get(b"rlaunch-group"))).unwrap();
+    assert!(rig.becomes_idle());
+    assert_eq!(rig.store.namespaces.out.len(), 1, "other keys are data of the job");
 }
 
 /// A process that outlives the ranks of its group.

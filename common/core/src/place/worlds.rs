@@ -40,8 +40,11 @@ impl World {
     /// The keys of its workers in the job's store begin like this: their clients write them.
     #[must_use]
     pub fn worker_keys(group: &[u8]) -> Vec<u8> {
-        [b"rlaunch-groups/", group, b"/"].concat()
+        [Self::WORKERS, group, b"/"].concat()
     }
+
+    /// The keys of the workers of all groups begin like this. The secrets of the groups are among them.
+    pub const WORKERS: &[u8] = b"rlaunch-groups/";
 }
 
 /// The world of each program. Nothing at all: all programs are one world without a name.

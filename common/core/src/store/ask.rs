@@ -21,6 +21,32 @@ pub enum Expected<'a> {
     AbsentOr(&'a [u8]),
 }
 
+impl Ask<'_> {
+    /// Whether it is about a value at a key that begins like this. The names of keys are listed for everybody.
+    #[must_use]
+    pub fn is_about(&self, prefix: &[u8]) -> bool {
+        match self {
+            Self::Get(key)
+            | Self::Set(key, _)
+            | Self::Add(key, _)
+            | Self::Append(key, _)
+            | Self::CompareSet { key, .. }
+            | Self::Delete(key)
+            | Self::Push(key, _)
+            | Self::Pop(key)
+            | Self::Take { key, .. }
+            | Self::Len(key)
+            | Self::Watch { key, .. }
+            | Self::Gather { key, .. } => key.starts_with(prefix),
+            Self::GetAll(keys) | Self::Check(keys) | Self::Wait { keys, .. } => {
+                keys.iter().any(|key| key.starts_with(prefix))
+            }
+            Self::SetAll(pairs) => pairs.iter().any(|(key, _)| key.starts_with(prefix)),
+            Self::Count | Self::List { .. } | Self::Fence { .. } | Self::Arrive { .. } => false,
+        }
+    }
+}
+
 /// A request. It borrows what it is about: what is only looked up is never copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ask<'a> {

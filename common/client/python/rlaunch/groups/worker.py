@@ -133,6 +133,7 @@ class Worker:
     def __init__(self, kind: type) -> None:
         self.kind, self.methods = kind, methods_of(kind)
         self.object: Any = None
+        self.codec: Optional[int] = None  # The serializer of the group: that of the first call, which makes the object.
         self.calls = Calls()
         self.arena: Optional[Mapped] = None
         self.open: Dict[Tuple[int, int], Call] = {}
@@ -248,7 +249,9 @@ class Worker:
         try:
             if len(parts) > 1:
                 parts = [self.part(call.peer, part) for part in parts]
-            return codec.decode(parts, call.codec)
+            if self.codec is None:
+                self.codec = call.codec
+            return codec.decode_as(parts, call.codec, self.codec)
         except BaseException as error:
             raise TypeError(f"the arguments of {call.method} cannot be rebuilt in the worker: {codec.named(error)}") from error
 
