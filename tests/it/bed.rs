@@ -335,7 +335,7 @@ impl Drop for Bed {
     }
 }
 
-/// The ordinary user of the hosts has another number than we.
+/// The ordinary user of the hosts has another number than we. As in /tmp, only the owner of a file replaces it: rlaunch is in one of these.
 fn open_to_all(dir: &Path) {
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o1777)).unwrap();
 }
