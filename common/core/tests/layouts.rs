@@ -15,7 +15,7 @@ use rlaunch_core::bind::{self, Bind, BindTo, CpuList};
 use rlaunch_core::cpu_set::{CpuSet, numbers};
 use rlaunch_core::hostlist::{Entry, Host};
 use rlaunch_core::place::map_by::{MapBy, Order};
-use rlaunch_core::place::{AppRequest, By, Here, Layout, Placement, RankBy, Request, place, rankfile};
+use rlaunch_core::place::{AppRequest, Here, Layout, Placement, RankBy, Request, place, rankfile};
 use rlaunch_core::topology::{Facts, Level, Topology};
 use serde_json::Value;
 
@@ -170,11 +170,7 @@ fn ours(all: &Value, layout: &Value) -> Result<Vec<(String, u32, Option<CpuSet>)
     let mut apps: Vec<AppRequest> = words.apps.iter().map(app).collect();
     apps[0].hosts = entries;
     let rank_by = words.rank.as_deref().map(rank_by);
-    let map_by = match map.order {
-        Order::Node => By::Node,
-        Order::Unit(level) => By::Unit(level),
-        _ => By::Slot,
-    };
+    let map_by = map.by();
     let here = Here { name: "launcher".into(), cpus: 2 };
     let (nnodes, min_hosts) = (None, None);
     let (strict, carries_all, keeps_hosts, layout) = (false, false, false, space);

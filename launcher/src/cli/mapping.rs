@@ -113,6 +113,14 @@ fn in_turn(hosts: &[Entry]) -> Vec<Host> {
     all.into_iter().map(|(_, host)| host.clone()).collect()
 }
 
+/// The hosts of a list of ranks, each with a slot for each of its ranks.
+fn hosts_of<T>(listed: &[(Host, T)]) -> Vec<Entry> {
+    let hosts: BTreeSet<&Host> = listed.iter().map(|(host, _)| host).collect();
+    let ranks = |host: &Host| listed.iter().filter(|(own, _)| own == host).count();
+    let entry = |host: &Host| Entry { slots: u32::try_from(ranks(host)).ok(), ..Entry::plain(host.clone()) };
+    hosts.into_iter().map(entry).collect()
+}
+
 impl Run {
     /// Reads the file that `--map-by` names.
     ///
@@ -203,13 +211,7 @@ impl Run {
             layout.listed = Some(listed.iter().map(|(host, _)| host.clone()).collect());
             // A file that names hosts is a list of them, where there is no other.
             if let (true, Some(app)) = (named.is_empty() && self.in_allocation.is_none(), apps.first_mut()) {
-                let hosts: BTreeSet<&Host> = listed.iter().map(|(host, _)| host).collect();
-                let ranks = |host: &Host| listed.iter().filter(|(own, _)| own == host).count();
-                let entry = |host: &Host| {
-                    let slots = u32::try_from(ranks(host)).ok();
-                    Entry { slots, ..Entry::plain(host.clone()) }
-                };
-                app.hosts = hosts.into_iter().map(entry).collect();
+                app.hosts = hosts_of(listed);
                 are_slots_cores = false;
             }
         }
