@@ -92,7 +92,7 @@ def serializers():
         with WorkerGroup("workers.Plain", kwargs={"base": 1}, n=1, name=f"by-{name}", serializer=name) as group:
             group._codec = 0  # What a caller that chooses pickle sends.
             call = group.run_single_worker_single_data("add", 0, x=2)
-            raises(WorkerError, f"it is sent as pickle, and the group takes {name}", lambda: get(call))
+            raises(WorkerError, f"cannot be rebuilt in the worker: ValueError: it is sent as pickle, and the group takes {name}", lambda: get(call))
             group._codec = group.workers[0].codec
             first = group.workers[0]
             assert first.add(x=2).result() == 3 and first.echo(a=[1, None]).result() == {"a": [1, None]}
