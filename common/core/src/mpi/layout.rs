@@ -3,6 +3,7 @@
 use crate::id::{JobId, Rank, WorldId};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
+use crate::wire::capped::unreserved;
 use crate::wire::codec::{decode, encode};
 use crate::wire::to_node::{MpiWorld, Rendezvous, WORLD_NAMESPACE};
 use alloc::format;
@@ -19,6 +20,7 @@ pub struct HostRanks {
     /// Its name.
     pub name: OsBytes,
     /// First and last rank of each range.
+    #[serde(deserialize_with = "unreserved")]
     pub ranges: Vec<(u32, u32)>,
 }
 

@@ -59,6 +59,11 @@ impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for Capped<T, N>
     }
 }
 
+/// Reads a list whose length only the frame limits. Serde's own list would reserve up to 1 MiB for a declared length.
+pub(crate) fn unreserved<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    Capped::<T, { usize::MAX }>::deserialize(deserializer).map(Capped::into_vec)
+}
+
 struct CappedVisitor<T, const N: usize>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for CappedVisitor<T, N> {

@@ -3,6 +3,7 @@
 //! The agent makes the value, and the machines pass it on unchanged. A new fact needs a variant, a name and fields in this file, its
 //! line in the launcher's view, and its row in docs/reference/events.md.
 
+use super::capped::unreserved;
 use super::limit::Met;
 use crate::bind::Unbound;
 use crate::guard::devices::{DeviceHolder, LockFound};
@@ -123,10 +124,13 @@ pub enum NodeNews {
     /// Ranks have waited for others in `MPI_Init` for a long time. Reported once for each start of the ranks.
     MpiWaits {
         /// Ranges of the ranks that wait.
+        #[serde(deserialize_with = "unreserved")]
         waiting: Vec<(u32, u32)>,
         /// Ranges of the ranks that have not come.
+        #[serde(deserialize_with = "unreserved")]
         missing: Vec<(u32, u32)>,
         /// Ranges of the missing ranks whose MPI library speaks another wire.
+        #[serde(deserialize_with = "unreserved")]
         apart: Vec<(u32, u32)>,
     },
     /// A rank has waited long for a public name of PMIx, as in `MPI_Comm_connect` of Open MPI.

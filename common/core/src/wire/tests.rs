@@ -313,6 +313,21 @@ fn a_program_of_empty_strings_is_cheap() {
 }
 
 #[test]
+fn a_declared_number_of_hosts_reserves_nothing() {
+    // 187 and 2^32 - 1 hosts or ranges, and none of them.
+    for body in [&[0xbb, 0x01][..], &[0xff, 0xff, 0xff, 0xff, 0x0f]] {
+        let world = [&[0], body].concat();
+        let host = [&[0], body].concat();
+        let info = allocation_counter::measure(|| {
+            assert!(postcard::from_bytes::<MpiWorld>(&world).is_err());
+            assert!(postcard::from_bytes::<MpiWorld>(body).is_err());
+            assert!(postcard::from_bytes::<HostRanks>(&host).is_err());
+        });
+        assert!(info.bytes_max <= 256, "{} bytes", info.bytes_max);
+    }
+}
+
+#[test]
 fn more_elements_than_allowed_are_refused() {
     let many: Vec<u32> = (0..9).collect();
     let body = postcard::to_allocvec(&many).unwrap();

@@ -1,6 +1,6 @@
 //! From the launcher to a node.
 
-use super::capped::Capped;
+use super::capped::{Capped, unreserved};
 use super::codec::WireMessage;
 use super::order::Asker;
 use super::peer_identity::{Answer, Question};
@@ -327,8 +327,10 @@ pub struct Rendezvous {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MpiWorld {
     /// Ranks of each program.
+    #[serde(deserialize_with = "unreserved")]
     pub apps: Vec<u32>,
     /// The hosts that have ranks, in their order.
+    #[serde(deserialize_with = "unreserved")]
     pub hosts: Vec<HostRanks>,
     /// Words of the MPI library that has started them (`mpi::Origin`); empty: none has.
     pub origin: OsBytes,
