@@ -1,7 +1,7 @@
 //! A rank's TORCHELASTIC_ERROR_FILE. It is read with care: a rank, and in a shared directory any user, can put another file under that
 //! name.
 
-use crate::guardian::INNER;
+use crate::guardian::inner_dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{FileStat, Mode, fstat};
@@ -57,7 +57,7 @@ pub fn runtime_dir() -> Option<Vec<u8>> {
 /// our files.
 #[must_use]
 pub fn lasting_dir() -> Vec<u8> {
-    let inner = || make_inner(outer_socket()?.with_extension(INNER));
+    let inner = || make_inner(inner_dir(&outer_socket()?)?);
     inner().unwrap_or_else(|| lasting(&var("TMPDIR")))
 }
 

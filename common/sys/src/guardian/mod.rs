@@ -16,8 +16,8 @@ pub use lifeline::{Lifeline, Word};
 pub use record::{Record, example_frame};
 pub use remote::{LastWordsSeal, Remote, Streams, split_remote};
 pub use shm_files::{ShmFiles, remove as remove_shm};
-pub(crate) use temp_files::INNER;
 pub use temp_files::TempFiles;
+pub(crate) use temp_files::inner_dir;
 
 use crate::fd;
 use crate::origin::Origin;

@@ -17,7 +17,21 @@ use std::sync::atomic::{AtomicU8, Ordering};
 const ROOM: usize = 108;
 
 /// The extension of the directory for jobs inside a job.
-pub(crate) const INNER: &str = "inner";
+const INNER: &str = "inner";
+
+/// The directory for jobs inside the job with this socket. It is in /tmp, lest the path of their sockets become too long. A job inside an
+/// inner job has the same one.
+pub(crate) fn inner_dir(socket: &Path) -> Option<PathBuf> {
+    if is_inner(socket) {
+        return socket.parent().map(Path::to_owned);
+    }
+    Some(Path::new("/tmp").join(socket.with_extension(INNER).file_name()?))
+}
+
+/// Whether the job with this socket, or other file beside it, is inside another one.
+fn is_inner(file: &Path) -> bool {
+    file.parent().is_some_and(|dir| dir.extension() == Some(OsStr::new(INNER)))
+}
 
 /// The path of a socket, or of nothing; and the names of other files.
 #[derive(Clone, Copy, Debug)]
@@ -89,8 +103,7 @@ impl TempFiles {
     /// The places of the directory for error files. The outer job removes what is beside the socket of an inner one.
     fn error_dirs(&self) -> Vec<PathBuf> {
         let Some(beside) = self.library_dir().map(|dir| dir.with_extension("errors")) else { return Vec::new() };
-        let is_inner = beside.parent().is_some_and(|dir| dir.extension() == Some(OsStr::new(INNER)));
-        let in_memory = beside.file_name().filter(|_| !is_inner).map(|name| Path::new("/dev/shm").join(name));
+        let in_memory = beside.file_name().filter(|_| !is_inner(&beside)).map(|name| Path::new("/dev/shm").join(name));
         in_memory.into_iter().chain([beside]).collect()
     }
 
@@ -103,7 +116,7 @@ impl TempFiles {
             // SAFETY: `path` ends with at least one zero, since nothing as long as it is noted.
             unsafe { libc::unlink(path.as_ptr().cast()) };
         }
-        let inner = self.library_dir().map(|dir| dir.with_extension(INNER));
+        let inner = self.library_dir().filter(|dir| !is_inner(dir)).and_then(|dir| inner_dir(&dir));
         for dir in self.library_dir().into_iter().chain(inner).chain(self.error_dirs()) {
             // No link inside is followed.
             let _gone = std::fs::remove_dir_all(dir);
@@ -174,6 +187,8 @@ mod tests {
         assert!(!dirs.iter().any(|dir| dir.exists()));
         assert!(temp_files.note(Path::new("/tmp/x.inner/y.socket")));
         assert_eq!(temp_files.error_dirs(), [Path::new("/tmp/x.inner/y.errors")], "the outer job removes it");
+        assert_eq!(inner_dir(Path::new("/a/long/path/x.socket")).unwrap(), Path::new("/tmp/x.inner"));
+        assert_eq!(inner_dir(Path::new("/tmp/x.inner/y.socket")).unwrap(), Path::new("/tmp/x.inner"));
         std::fs::remove_dir(place).unwrap();
     }
 }
