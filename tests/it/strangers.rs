@@ -221,8 +221,8 @@ fn listening_at_ports_whose_names_are_seen_ends_no_job() {
     let groups = "--master-store agent --group a -n 1 echo a : --group b -n 1 echo b";
     let script = format!(
         "exec unshare -n sh -c 'ip link set lo up\n\
-         setpriv --reuid 4250 --regid 4250 --clear-groups python3 -c \"$GRAB\" >\"$DIR/looks\" & n=0\n\
-         until [ -s \"$DIR/looks\" ]; do :; done\n\
+         setpriv --reuid 4250 --regid 4250 --clear-groups /usr/bin/python3 -c \"$GRAB\" >\"$DIR/looks\" & n=0\n\
+         until [ -s \"$DIR/looks\" ]; do kill -0 $! || exit; done\n\
          while [ $n -lt 5 ] && \"$RL\" -n 2 --master-store agent echo job && \"$RL\" {groups}; do n=$((n+1)); done\n\
          kill $!; wait $!; [ $n = 5 ]'"
     );
