@@ -166,13 +166,13 @@ fn nothing_of_a_job_listens_on_any_host() {
             // __SO_ACCEPTCON: it listens.
             let listens = |line: &&str| line.split_whitespace().nth(3) == Some("00010000");
             // The agent's own, which no other user can reach.
-            let is_door = |line: &&str| line.contains("/rlaunch-") && line.ends_with(".socket");
-            let (doors, others): (Vec<&str>, Vec<&str>) = unix.lines().filter(listens).partition(is_door);
+            let is_agents = |line: &&str| line.contains("/rlaunch-") && line.ends_with(".socket");
+            let (agents, others): (Vec<&str>, Vec<&str>) = unix.lines().filter(listens).partition(is_agents);
             // Such a listener accepts no connection. The kernel ends the connection of a pool together with the job.
             let is_sign = |line: &&str| line.contains(" @rlaunch-job-");
             let (signs, others): (Vec<&str>, Vec<&str>) = others.into_iter().partition(is_sign);
             let one = usize::from(host != "login");
-            assert_eq!((doors.len(), signs.len(), others), (one, one, Vec::<&str>::new()), "{host}");
+            assert_eq!((agents.len(), signs.len(), others), (one, one, Vec::<&str>::new()), "{host}");
         }
         drop(stdin);
         case.code(0);

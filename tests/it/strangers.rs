@@ -85,8 +85,11 @@ fn no_socket_of_ours_can_be_reached() {
             let listens = fields.get(3).is_some_and(|flags| *flags == "00010000");
             let name = fields.get(7).copied().unwrap_or_default();
             // The agent's own, which no other user can reach: `ask` looks at that.
-            let is_door = name.contains("/rlaunch-") && name.ends_with(".socket");
-            assert!(is_door || (!listens && (name.is_empty() || name.starts_with("@rlaunch-port-"))), "{tier}: {line}");
+            let is_agents = name.contains("/rlaunch-") && name.ends_with(".socket");
+            assert!(
+                is_agents || (!listens && (name.is_empty() || name.starts_with("@rlaunch-port-"))),
+                "{tier}: {line}"
+            );
         }
         if place::has("ss") {
             let shown = census::output(std::process::Command::new("ss").arg("-Htulnp"));
@@ -220,9 +223,9 @@ fn listening_at_ports_whose_names_are_seen_ends_no_job() {
     }
     let groups = "--master-store agent --group a -n 1 echo a : --group b -n 1 echo b";
     let script = format!(
-        "exec unshare -n sh -c 'ip link set lo up\n\
+        "exec unshare -n sh -c 'ip link set lo up; mkfifo \"$DIR/looks\"\n\
          setpriv --reuid 4250 --regid 4250 --clear-groups /usr/bin/python3 -c \"$GRAB\" >\"$DIR/looks\" & n=0\n\
-         until [ -s \"$DIR/looks\" ]; do kill -0 $! || exit; done\n\
+         read -r looks <\"$DIR/looks\"\n\
          while [ $n -lt 5 ] && \"$RL\" -n 2 --master-store agent echo job && \"$RL\" {groups}; do n=$((n+1)); done\n\
          kill $!; wait $!; [ $n = 5 ]'"
     );

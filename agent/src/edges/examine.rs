@@ -20,7 +20,7 @@ use rlaunch_sys::facts::oom::OomWatch;
 /// earlier does not pay for it, and no rank fills its memory earlier.
 const BEFORE_KILLS: Span = Span::from_millis(2);
 
-/// When the launch's memory is given back, counted from the last rank.
+/// When the memory of the launch is given back, counted from the last rank.
 const SETTLED: Span = Span::from_millis(50);
 
 /// How long the state of the host is not read again.
@@ -64,6 +64,11 @@ impl Examinations {
         }
     }
 
+    /// Memory that was used after the launch is given back now, unless the launch's is soon.
+    pub(super) fn give_back(&mut self) {
+        self.trim_at.get_or_insert_with(now);
+    }
+
     pub(super) fn deadline(&self) -> Option<Mono> {
         let baseline = match self.baseline {
             Baseline::At(at) => Some(at),
@@ -72,7 +77,7 @@ impl Examinations {
         earliest(baseline, self.trim_at)
     }
 
-    /// True once all that was being started has settled.
+    /// Whether memory is to be given back.
     pub(super) fn poll(&mut self, now: Mono) -> bool {
         if matches!(self.baseline, Baseline::At(at) if at <= now) {
             self.memory.baseline();

@@ -84,8 +84,8 @@ pub(super) struct Files {
     /// When a look for a rank that waits is given up.
     waiting_asked: Option<Mono>,
     waiting_seen: Option<bool>,
-    /// The MPI library that a rank has loaded.
-    library: Option<Vec<u8>>,
+    /// The answer of a look for an MPI library.
+    library: Option<Option<Vec<u8>>>,
     /// Requests that were not answered, those that are not waited for any more included. Checks do not count: they are over
     /// before there is a rank, or the launcher gives this host up.
     under_way: usize,
@@ -152,15 +152,15 @@ impl Files {
         }
     }
 
-    /// Has the MPI library of a process looked for; [`Self::take_library`] has it once it is found.
+    /// Has the MPI library of a process looked for; [`Self::take_library`] has the answer.
     pub(super) fn look_for_library(&mut self, pid: i32, watch: impl FnOnce(&Doorbell) -> io::Result<()>) {
-        if let Submitted::Done(Answer::Library(Some(name))) = self.submit(Request::Library(pid), watch) {
-            self.library = Some(name);
+        if let Submitted::Done(Answer::Library(found)) = self.submit(Request::Library(pid), watch) {
+            self.library = Some(found);
         }
     }
 
-    /// The library, once.
-    pub(super) const fn take_library(&mut self) -> Option<Vec<u8>> {
+    /// The library, if there is one, once.
+    pub(super) const fn take_library(&mut self) -> Option<Option<Vec<u8>>> {
         self.library.take()
     }
 
@@ -217,12 +217,8 @@ impl Files {
                     self.found.insert(proc, found);
                 }
                 Answer::Waiting(waits) if self.waiting_asked.take().is_some() => self.waiting_seen = Some(waits),
-                Answer::Library(Some(name)) => self.library = Some(name),
-                Answer::Looked(..)
-                | Answer::Removed
-                | Answer::Checked(..)
-                | Answer::Waiting(_)
-                | Answer::Library(None) => {}
+                Answer::Library(found) => self.library = Some(found),
+                Answer::Looked(..) | Answer::Removed | Answer::Checked(..) | Answer::Waiting(_) => {}
             }
         }
         let late = Found { late: true, ..Found::default() };

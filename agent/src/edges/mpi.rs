@@ -455,11 +455,13 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
 
 /// Has a rank of the first world looked at, which may have loaded an MPI library that does not connect.
 pub(super) fn look(edges: &mut Edges) {
-    let Edges { mpi: Some(listener), files, ranks, watch, .. } = edges else { return };
+    let Edges { mpi: Some(listener), files, ranks, watch, examine, .. } = edges else { return };
     if let Some(pid) = ranks.first_process().filter(|_| std::mem::take(&mut listener.is_look_due)) {
         files.look_for_library(pid, |bell| watch.watch_files(bell));
     }
-    if let (Some(name), Some(first)) = (files.take_library(), listener.worlds.get_mut(&WorldId::new(0))) {
+    let Some(found) = files.take_library() else { return };
+    examine.give_back();
+    if let (Some(name), Some(first)) = (found, listener.worlds.get_mut(&WorldId::new(0))) {
         first.machine.loaded(OsBytes::new(name));
         listener.perform(ranks);
         report(edges);

@@ -6,10 +6,10 @@
 //! Nothing of it is left when it is over: the store, or rank 0, listens there next.
 
 use super::Edges;
-use rlaunch_core::accept_queue::AcceptQueue;
 use rlaunch_core::errno::EPROTO;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::unproven::Unproven;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::probe::{ANSWER, ASK, Asked, Caller, Heard, Key, NONCE, Place, answer};
 use rlaunch_core::wire::to_root::ADDRESSES;
@@ -41,7 +41,7 @@ struct Open {
     /// The key that we prove.
     key: Key,
     listeners: Vec<(TcpListener, SocketAddr)>,
-    pending: AcceptQueue<PendingProbe>,
+    pending: Unproven<PendingProbe>,
     calls: BTreeMap<u32, Call>,
 }
 
@@ -76,7 +76,7 @@ impl Open {
             batch: Batch::with_room(BURST),
             key: Key::default(),
             listeners: Vec::new(),
-            pending: AcceptQueue::new(LEAST),
+            pending: Unproven::new(LEAST),
             calls: BTreeMap::new(),
         })
     }
@@ -357,7 +357,7 @@ mod tests {
 
     impl Rig {
         fn new(most: usize) -> Self {
-            let mut open = Open { pending: AcceptQueue::new(most), ..Open::new().unwrap() };
+            let mut open = Open { pending: Unproven::new(most), ..Open::new().unwrap() };
             let port = open.listen(&"127.0.0.1".into(), 0).unwrap();
             Self { open, port, events: VecDeque::new() }
         }

@@ -193,12 +193,12 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     let is_chosen = plan.port == PortPlan::Choose;
     let (host, cpus, gpus) = (facts::host::hostname(), facts::host::cpus(), plan.gpus.then(devices));
     let mut reached = reached(plan, edges.lease.is_some());
-    if let (Some(key), Some(reached)) = (plan.find.as_ref().and_then(|find| find.door.clone()), &mut reached) {
+    if let (Some(key), Some(reached)) = (plan.find.as_ref().and_then(|find| find.probe_key.clone()), &mut reached) {
         // Next to the port of the ranks: a process that keeps others from that port keeps them from this. Not at that port itself: a rank
         // of a host that knows the rendezvous earlier would find a listener that closes, where it should find none, and come back.
         let behind = |port: &Port| port.number.saturating_add(BLOCK - 1);
         let number = port.as_ref().map_or(0, |port| port.as_ref().filter(|_| is_chosen).map_or(0, behind));
-        reached.doors = super::probe::listen(edges, key, &reached.at, number, plan.nodes);
+        reached.probe_ports = super::probe::listen(edges, key, &reached.at, number, plan.nodes);
     }
     let socket = super::store::open(edges);
     let error_dir = error_directory(edges);
@@ -295,7 +295,7 @@ fn reached(plan: &SandboxPlan, remote: bool) -> Option<Reached> {
         (None, None) => return None,
     };
     let at = Capped::chunks(at).into_iter().next().unwrap_or_default();
-    Some(Reached { from: ssh.map(|(from, _)| from).unwrap_or_default(), at, doors: Capped::default(), has })
+    Some(Reached { from: ssh.map(|(from, _)| from).unwrap_or_default(), at, probe_ports: Capped::default(), has })
 }
 
 /// The address at which others find this host. If the interface that was asked for will not do, nowhere, and those that would: whether

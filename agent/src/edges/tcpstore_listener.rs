@@ -412,7 +412,7 @@ fn settle(listener: &mut TcpStoreListener, authorizer: &mut Authorizer) -> Vec<(
     let (mut pending, mut asked) = (Vec::new(), Vec::new());
     for (asker, peer) in authorizer.settle(now) {
         match asker {
-            Asker::Door(number) => pending.extend(listener.queue.settled(number, peer)),
+            Asker::Queue(number) => pending.extend(listener.queue.settled(number, peer)),
             Asker::Host(node, comer) => asked.push((node, comer, peer)),
         }
     }
@@ -428,7 +428,7 @@ impl Authorizer {
     fn settle_for_hosts(&mut self) -> Vec<(NodeId, Comer, Option<Peer>)> {
         let of_host = |(asker, peer)| match asker {
             Asker::Host(node, comer) => Some((node, comer, peer)),
-            Asker::Door(_) => None,
+            Asker::Queue(_) => None,
         };
         self.settle(now).into_iter().filter_map(of_host).collect()
     }

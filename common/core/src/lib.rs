@@ -8,7 +8,6 @@
 
 extern crate alloc;
 
-pub mod accept_queue;
 pub mod address;
 pub mod allocation;
 pub mod backoff;
@@ -69,5 +68,6 @@ pub mod timeline;
 pub mod topology;
 pub mod tpu;
 pub mod travel;
+pub mod unproven;
 pub mod warnings;
 pub mod wire;

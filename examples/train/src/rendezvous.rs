@@ -56,7 +56,7 @@ pub(crate) fn meet(world: &World, master: &Master, options: &str, patience: Pati
 /// Rank 0's side.
 fn host(world: &World, master: &Master, options: &str, patience: Patience<'_>) -> Result<Circle> {
     let (deadline, timeout) = (Deadline::of(patience), patience.timeout);
-    let door = TcpListener::bind(&master.addresses()?[..]).map_err(|e| {
+    let master_listener = TcpListener::bind(&master.addresses()?[..]).map_err(|e| {
         let hint = match e.kind() {
             ErrorKind::AddrInUse => "another program listens there: choose another MASTER_PORT",
             ErrorKind::AddrNotAvailable => "MASTER_ADDR must be an address of the host of rank 0",
@@ -64,13 +64,13 @@ fn host(world: &World, master: &Master, options: &str, patience: Patience<'_>) -
         };
         anyhow::Error::from(e).context(format!("rank 0 cannot listen at {master}: {hint}"))
     })?;
-    let listener = listen(door.local_addr().context("asking for the own address")?.ip())?;
+    let listener = listen(master_listener.local_addr().context("asking for the own address")?.ip())?;
     let own = listener.local_addr().context("asking for the own address")?;
-    let mut guests: BTreeMap<usize, (TcpStream, SocketAddr)> = BTreeMap::new();
-    while guests.len() + 1 < world.size {
-        let Some((mut stream, from)) = net::accept(&door, deadline)? else {
+    let mut peers: BTreeMap<usize, (TcpStream, SocketAddr)> = BTreeMap::new();
+    while peers.len() + 1 < world.size {
+        let Some((mut stream, from)) = net::accept(&master_listener, deadline)? else {
             let missing: Vec<_> =
-                (1..world.size).filter(|rank| !guests.contains_key(rank)).map(|rank| rank.to_string()).collect();
+                (1..world.size).filter(|rank| !peers.contains_key(rank)).map(|rank| rank.to_string()).collect();
             let (missing, waited) = (missing.join(", "), timeout.as_secs());
             bail!("no word from rank {missing} within {waited} s: were they started, with the same MASTER_ADDR?");
         };
@@ -79,17 +79,17 @@ fn host(world: &World, master: &Master, options: &str, patience: Patience<'_>) -
             eprintln!("train: rank 0: ignoring a connection from {from}, which is not one of our ranks");
             continue;
         };
-        if let Err(error) = admit(&hello, world, options, &guests) {
-            // The guest hears why as well; if it does not listen any more, our own message must do.
+        if let Err(error) = admit(&hello, world, options, &peers) {
+            // The peer hears why as well; if it does not listen any more, our own message must do.
             stream.write_all(format!("refused {error:#}\n").as_bytes()).unwrap_or_default();
             return Err(error.context(format!("the rank at {from} cannot take part")));
         }
-        guests.insert(hello.rank, (stream, hello.address));
+        peers.insert(hello.rank, (stream, hello.address));
     }
-    let addresses: Vec<_> = [own].into_iter().chain(guests.values().map(|(_, address)| *address)).collect();
+    let addresses: Vec<_> = [own].into_iter().chain(peers.values().map(|(_, address)| *address)).collect();
     let table: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
     let table = format!("table {}\n", table.join(" "));
-    for (rank, (stream, address)) in &mut guests {
+    for (rank, (stream, address)) in &mut peers {
         let what = || format!("cannot send rank {rank} at {address} the addresses of the others");
         stream.set_write_timeout(Some(timeout)).with_context(what)?;
         stream.write_all(table.as_bytes()).map_err(|e| net::explain(e, timeout)).with_context(what)?;
@@ -98,11 +98,11 @@ fn host(world: &World, master: &Master, options: &str, patience: Patience<'_>) -
 }
 
 /// Refuses ranks that could not train with us, which would show up as a wrong curve or a hang much later.
-fn admit(hello: &Hello, world: &World, options: &str, guests: &BTreeMap<usize, (TcpStream, SocketAddr)>) -> Result<()> {
+fn admit(hello: &Hello, world: &World, options: &str, peers: &BTreeMap<usize, (TcpStream, SocketAddr)>) -> Result<()> {
     let (rank, size) = (hello.rank, hello.size);
     ensure!(size == world.size, "it counts {size} ranks where rank 0 counts {}: is it of another job?", world.size);
     ensure!((1..size).contains(&rank), "it calls itself rank {rank} of {size}");
-    ensure!(!guests.contains_key(&rank), "rank {rank} exists twice: were two jobs given one MASTER_PORT?");
+    ensure!(!peers.contains_key(&rank), "rank {rank} exists twice: were two jobs given one MASTER_PORT?");
     ensure!(hello.options == options, "rank {rank} was started with {} but rank 0 with {options}", hello.options);
     Ok(())
 }
@@ -242,10 +242,10 @@ mod tests {
     #[test]
     fn ranks_with_other_options_hear_why_they_are_refused() {
         let port = free_port();
-        let (host, guest) = (rank(0, 2, port, "a=1", 20_000), rank(1, 2, port, "a=2", 20_000));
-        let (host, guest) = (host.join().unwrap().unwrap_err(), guest.join().unwrap().unwrap_err());
+        let (host, peer) = (rank(0, 2, port, "a=1", 20_000), rank(1, 2, port, "a=2", 20_000));
+        let (host, peer) = (host.join().unwrap().unwrap_err(), peer.join().unwrap().unwrap_err());
         assert!(host.ends_with("rank 1 was started with a=2 but rank 0 with a=1"), "{host}");
-        assert!(guest.starts_with("rank 0 refuses this rank: rank 1 was started with a=2"), "{guest}");
+        assert!(peer.starts_with("rank 0 refuses this rank: rank 1 was started with a=2"), "{peer}");
     }
 
     #[test]

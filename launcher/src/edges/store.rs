@@ -43,12 +43,12 @@ struct Home {
     node: NodeId,
     is_lost: bool,
     /// Hosts that have used it: they are notified if it is lost.
-    guests: BTreeSet<NodeId>,
+    hosts: BTreeSet<NodeId>,
 }
 
 impl Home {
     const fn new(node: NodeId) -> Self {
-        Self { node, is_lost: false, guests: BTreeSet::new() }
+        Self { node, is_lost: false, hosts: BTreeSet::new() }
     }
 }
 
@@ -128,7 +128,7 @@ impl Store {
                 Some(home) => match passage {
                     Passage::Up(Space::Generation, _) if home.is_lost => self.tell(number, from, Down::Closed),
                     Passage::Up(Space::Generation, up) => {
-                        home.guests.insert(from);
+                        home.hosts.insert(from);
                         let to = home.node;
                         self.pass_on(from, to, (number, &up), bytes);
                     }
@@ -190,10 +190,10 @@ impl Store {
         for (number, home) in &mut self.shared {
             if node == home.node {
                 home.is_lost = true;
-                let guests = std::mem::take(&mut home.guests).into_iter();
-                let closed = |guest| (guest, guest, stamped(*number, Passage::Down(Space::Generation, Down::Closed)));
-                told.extend(guests.map(closed));
-            } else if home.guests.remove(&node) {
+                let hosts = std::mem::take(&mut home.hosts).into_iter();
+                let closed = |host| (host, host, stamped(*number, Passage::Down(Space::Generation, Down::Closed)));
+                told.extend(hosts.map(closed));
+            } else if home.hosts.remove(&node) {
                 told.push((home.node, node, stamped(*number, Passage::Up(Space::Generation, Up::Lost))));
             }
         }

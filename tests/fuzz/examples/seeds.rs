@@ -53,7 +53,7 @@ fn down() -> Vec<Vec<u8>> {
     let start = Start {
         gpus: rlaunch_core::gpus::Share::Each(1),
         label: Some("[%r] ".into()),
-        find: Some(Box::new(Find { interface: OsBytes::default(), door: Some(Key::new([5; 32])) })),
+        find: Some(Box::new(Find { interface: OsBytes::default(), probe_key: Some(Key::new([5; 32])) })),
         addresses: true,
         travel: Some(Box::new(travel)),
         sole: false,
@@ -117,7 +117,7 @@ fn up() -> Vec<Vec<u8>> {
         reached: Some(Reached {
             from: "10.0.0.9".into(),
             at: at_host,
-            doors: Capped::chunks([10_000]).remove(0),
+            probe_ports: Capped::chunks([10_000]).remove(0),
             has: OsBytes::default(),
         }),
         lowered: Capped::chunks([Lowered { on: Resource::Stack, to: 8 << 20 }]).remove(0),

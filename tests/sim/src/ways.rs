@@ -17,7 +17,7 @@ use std::net::Ipv4Addr;
 /// Every host has an address in each of them.
 const NETS: u8 = 3;
 /// The port at which other agents are waited for.
-const DOOR: u16 = 7;
+const PROBE_PORT: u16 = 7;
 
 /// A host's way to a network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,15 +84,15 @@ impl World {
 
     /// The addresses that a host reports.
     pub(crate) fn reached_by(&mut self, plan: &SandboxPlan) -> Option<Reached> {
-        let door = plan.find.as_ref().and_then(|find| find.door.clone());
-        let own = door.as_ref().is_none_or(|key| *key == self.key_of(self.id()));
+        let key = plan.find.as_ref().and_then(|find| find.probe_key.clone());
+        let own = key.as_ref().is_none_or(|key| *key == self.key_of(self.id()));
         self.check(own, || "a host is to prove what another does".to_owned());
-        (self.host.agent.probes, self.host.agent.listened) = (door.is_some(), door.is_some());
+        (self.host.agent.probes, self.host.agent.listened) = (key.is_some(), key.is_some());
         let from = if self.host.remote { OsBytes::from("10.0.0.9") } else { OsBytes::default() };
         let at = (0..NETS).map(|net| OsBytes::from(self.address(net, self.node).to_string()));
-        let doors = (0..NETS).map(|_| if door.is_some() { DOOR } else { 0 });
-        let (at, doors) = (Capped::chunks(at).remove(0), Capped::chunks(doors).remove(0));
-        (self.host.remote || plan.find.is_some()).then(|| Reached { from, at, doors, has: OsBytes::default() })
+        let probe_ports = (0..NETS).map(|_| if key.is_some() { PROBE_PORT } else { 0 });
+        let (at, probe_ports) = (Capped::chunks(at).remove(0), Capped::chunks(probe_ports).remove(0));
+        (self.host.remote || plan.find.is_some()).then(|| Reached { from, at, probe_ports, has: OsBytes::default() })
     }
 
     fn key_of(&self, node: NodeId) -> Key {
@@ -110,7 +110,7 @@ impl World {
         let Some((net, head)) = found else { return self.fail(format!("{place:?} is nobody's")) };
         let id = NodeId::new(u32::try_from(head).unwrap_or(u32::MAX));
         let listens = self.host(head).agent.listened;
-        let right = place.port == DOOR && head != self.node && *key == self.key_of(id);
+        let right = place.port == PROBE_PORT && head != self.node && *key == self.key_of(id);
         self.check(right && listens, || format!("{place:?} is not where node {head} listens"));
         self.host.agent.probes = true;
         let number = place.number;

@@ -147,7 +147,7 @@ impl AcceptQueue {
                     self.came = self.came.wrapping_add(1);
                     self.waiting.insert(self.came, (socket, from, now() + PATIENCE));
                     match inode {
-                        Some(inode) => authorizer.look_for(Asker::Door(self.came), inode),
+                        Some(inode) => authorizer.look_for(Asker::Queue(self.came), inode),
                         None => self.unasked.push(Comer { from: from.into(), number: self.came }),
                     }
                 }
@@ -229,7 +229,7 @@ impl AcceptQueue {
     /// Takes the answer of another host. An address that none has may be that of a rank in a network namespace of its own.
     pub(in crate::edges) fn answered(&mut self, answer: &Answer, authorizer: &mut Authorizer) {
         for Verdict { comer, member, foreign } in &*answer.verdicts {
-            let asker = Asker::Door(comer.number);
+            let asker = Asker::Queue(comer.number);
             let Some((_, from, _)) = self.waiting.get(&comer.number).filter(|_| *foreign) else {
                 authorizer.notify(asker, member.map(Peer));
                 continue;

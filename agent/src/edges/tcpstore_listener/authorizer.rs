@@ -31,8 +31,8 @@ const MOST_WAITING: usize = 4096;
 /// Whose question it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::edges) enum Asker {
-    /// That of the own door, about its connection of this number.
-    Door(u64),
+    /// The own queue of accepted connections, about its connection of this number.
+    Queue(u64),
     /// Another host's.
     Host(NodeId, Comer),
 }
@@ -50,7 +50,7 @@ impl Asker {
     /// The number of a connection of the own queue.
     pub(in crate::edges) const fn number(self) -> Option<u64> {
         match self {
-            Self::Door(number) => Some(number),
+            Self::Queue(number) => Some(number),
             Self::Host(..) => None,
         }
     }
@@ -299,20 +299,20 @@ mod tests {
     #[test]
     fn connection_without_owner_is_settled_after_some_looks() {
         let mut authorizer = Authorizer::new(now()).unwrap();
-        authorizer.look_for(Asker::Door(1), u32::MAX);
-        authorizer.look_inside(Asker::Door(2), "10.9.9.9:1".parse().unwrap(), "10.9.9.1:2".parse().unwrap());
-        authorizer.notify(Asker::Door(3), Some(Peer(5)));
+        authorizer.look_for(Asker::Queue(1), u32::MAX);
+        authorizer.look_inside(Asker::Queue(2), "10.9.9.9:1".parse().unwrap(), "10.9.9.1:2".parse().unwrap());
+        authorizer.notify(Asker::Queue(3), Some(Peer(5)));
         let mut settled = Vec::new();
         while authorizer.deadline().is_some() {
             settled.extend(authorizer.settle(now));
         }
-        assert_eq!(settled, [(Asker::Door(3), Some(Peer(5))), (Asker::Door(1), None), (Asker::Door(2), None)]);
+        assert_eq!(settled, [(Asker::Queue(3), Some(Peer(5))), (Asker::Queue(1), None), (Asker::Queue(2), None)]);
         authorizer.open.extend((0..MOST_WAITING).map(|_| Inquiry {
-            asker: Asker::Door(4),
+            asker: Asker::Queue(4),
             sought: Sought::Inode(0),
             looks: 0,
         }));
-        authorizer.look_for(Asker::Door(5), 0);
-        assert_eq!(authorizer.settled, [(Asker::Door(5), None)], "they are bounded");
+        authorizer.look_for(Asker::Queue(5), 0);
+        assert_eq!(authorizer.settled, [(Asker::Queue(5), None)], "they are bounded");
     }
 }

@@ -5,14 +5,14 @@
 
 mod answers;
 mod attach;
-mod door;
+mod listener;
 mod peer;
 pub(crate) mod plain;
 pub(crate) mod record;
 
 use crate::kernel::Bell;
 use crate::{Error, Store};
-use door::{Door, Proof};
+use listener::{Listener, Proof};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 pub(crate) use peer::Frame;
@@ -126,7 +126,7 @@ pub(crate) struct Calls {
 #[derive(Debug)]
 struct Inner {
     peers: Vec<Option<Peer>>,
-    door: Option<Door>,
+    listener: Option<Listener>,
     inbox: VecDeque<Event>,
     scratch: Vec<u8>,
 }
@@ -135,7 +135,7 @@ impl Calls {
     pub(crate) fn new() -> io::Result<Self> {
         let (epoll, bell) = (Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?, Bell::new()?);
         epoll.add(&bell, EpollEvent::new(EpollFlags::EPOLLIN, Token::Bell.raw()))?;
-        let inner = Inner { peers: Vec::new(), door: None, inbox: VecDeque::new(), scratch: vec![0; SCRATCH] };
+        let inner = Inner { peers: Vec::new(), listener: None, inbox: VecDeque::new(), scratch: vec![0; SCRATCH] };
         Ok(Self { epoll, bell, waiting: AtomicUsize::new(0), inner: Mutex::new(inner) })
     }
 
@@ -155,12 +155,12 @@ impl Calls {
     /// Begins to serve as a worker of a group: it can be found in the job's store from now on. With `is_far` it listens for other hosts too.
     pub(crate) fn serve(&self, store: &Store, group: &str, mut identity: Record, is_far: bool) -> Result<(), Error> {
         let secret = record::secret(store, group)?;
-        let (door, at) = Door::open(secret, identity.rank, is_far)?;
-        self.watch(&door.unix, Token::Unix)?;
-        if let Some(tcp) = &door.tcp {
+        let (listener, at) = Listener::open(secret, identity.rank, is_far)?;
+        self.watch(&listener.unix, Token::Unix)?;
+        if let Some(tcp) = &listener.tcp {
             self.watch(tcp, Token::Tcp)?;
         }
-        self.inner().door = Some(door);
+        self.inner().listener = Some(listener);
         (identity.machine, identity.unix, identity.tcp) = (at.machine, at.unix, at.tcp);
         identity.publish(store, group)
     }
@@ -227,7 +227,7 @@ impl Calls {
                     let soon = Instant::now() + answers::MOMENT;
                     until = Some(until.map_or(soon, |until| until.min(soon)));
                 }
-                inner.door.as_mut().and_then(Door::expire)
+                inner.listener.as_mut().and_then(Listener::expire)
             };
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let timeout = [left, expires].into_iter().flatten().min();
@@ -273,16 +273,16 @@ impl Calls {
                 self.close_with(inner, number, &Closed::End);
             }
             Token::Unix | Token::Tcp => {
-                let Some(door) = &mut inner.door else { return };
-                let Some(number) = door.accept(token == Token::Tcp) else { return };
-                let watched = door.get(number).map(|pending| self.watch(&pending.stream, Token::Pending(number)));
+                let Some(listener) = &mut inner.listener else { return };
+                let Some(number) = listener.accept(token == Token::Tcp) else { return };
+                let watched = listener.get(number).map(|pending| self.watch(&pending.stream, Token::Pending(number)));
                 if !matches!(watched, Some(Ok(()))) {
-                    door.take(number);
+                    listener.take(number);
                 }
                 // A controller has mostly sent its first message already.
                 self.on_pending(inner, number);
-                if let Some(door) = &mut inner.door {
-                    door.drop_surplus();
+                if let Some(listener) = &mut inner.listener {
+                    listener.drop_surplus();
                 }
             }
             Token::Pending(number) => self.on_pending(inner, number),
@@ -322,12 +322,12 @@ impl Calls {
     }
 
     fn on_pending(&self, inner: &mut Inner, number: u64) {
-        let Some(door) = &mut inner.door else { return };
-        match door.read(number) {
+        let Some(listener) = &mut inner.listener else { return };
+        match listener.read(number) {
             Proof::Part => {}
-            Proof::Refused => drop(door.take(number)),
+            Proof::Refused => drop(listener.take(number)),
             Proof::Proven(first) => {
-                let Some(pending) = door.take(number) else { return };
+                let Some(pending) = listener.take(number) else { return };
                 let _absent = self.epoll.delete(&pending.stream);
                 if inner.peers.iter().any(Option::is_some) {
                     refuse(&pending.stream);

@@ -157,38 +157,38 @@ fn worker_closes_the_oldest_silent_connections_when_there_are_too_many() {
 #[test]
 fn controller_in_its_proof_is_spared_when_strangers_open_many_connections() {
     let secret = Secret::new([7; 32]);
-    let (mut door, _) = Door::open(secret.clone(), 0, true).unwrap();
-    let at = (Ipv4Addr::LOCALHOST, door.tcp.as_ref().unwrap().local_addr().unwrap().port());
+    let (mut listener, _) = Listener::open(secret.clone(), 0, true).unwrap();
+    let at = (Ipv4Addr::LOCALHOST, listener.tcp.as_ref().unwrap().local_addr().unwrap().port());
     let secret = secret.at(at.into());
     let mut connect = |first: &[u8]| {
         let mut stream = TcpStream::connect(at).unwrap();
         stream.write_all(first).unwrap();
-        let number = std::iter::repeat_with(|| door.accept(true)).flatten().next().unwrap();
-        let proof = door.read(number);
-        door.drop_surplus();
+        let number = std::iter::repeat_with(|| listener.accept(true)).flatten().next().unwrap();
+        let proof = listener.read(number);
+        listener.drop_surplus();
         (stream, number, proof)
     };
     let (mut controller, number, proof) = connect(&hello::ask(&secret, 0, &[1; hello::NONCE]));
     assert_eq!(proof, Proof::Part);
     let strangers: Vec<_> = (0..200).map(|_| connect(b"")).collect();
-    assert!(strangers.iter().filter(|(_, number, _)| door.get(*number).is_some()).count() <= 64);
+    assert!(strangers.iter().filter(|(_, number, _)| listener.get(*number).is_some()).count() <= 64);
     let mut answer = [0; hello::ANSWER];
     controller.read_exact(&mut answer).unwrap();
     let theirs = hello::answered(&secret, 0, &[1; hello::NONCE], &answer).unwrap();
     controller.write_all(&hello::confirm(&secret, 0, &[1; hello::NONCE], &theirs)).unwrap();
-    assert_eq!(door.read(number), Proof::Proven(Vec::new()));
+    assert_eq!(listener.read(number), Proof::Proven(Vec::new()));
 }
 
 #[test]
 fn proofs_that_a_stranger_passes_on_from_another_address_are_refused() {
     let secret = Secret::new([7; 32]);
-    let (mut door, _) = Door::open(secret.clone(), 0, true).unwrap();
-    let port = door.tcp.as_ref().unwrap().local_addr().unwrap().port();
+    let (mut listener, _) = Listener::open(secret.clone(), 0, true).unwrap();
+    let port = listener.tcp.as_ref().unwrap().local_addr().unwrap().port();
     let mut proof = |dialled: Ipv4Addr| {
         let mut relay = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         relay.write_all(&hello::ask(&secret.at((dialled, port).into()), 0, &[1; hello::NONCE])).unwrap();
-        let number = std::iter::repeat_with(|| door.accept(true)).flatten().next().unwrap();
-        door.read(number)
+        let number = std::iter::repeat_with(|| listener.accept(true)).flatten().next().unwrap();
+        listener.read(number)
     };
     assert_eq!(proof(Ipv4Addr::new(172, 17, 0, 1)), Proof::Refused);
     assert_eq!(proof(Ipv4Addr::LOCALHOST), Proof::Part);
@@ -208,11 +208,11 @@ fn address_that_the_controllers_host_has_too_is_not_dialled() {
 
 #[test]
 fn worker_closes_connections_of_other_users_of_its_host() {
-    let (mut door, _) = Door::open(Secret::new([7; 32]), 0, true).unwrap();
-    let port = door.tcp.as_ref().unwrap().local_addr().unwrap().port();
+    let (mut listener, _) = Listener::open(Secret::new([7; 32]), 0, true).unwrap();
+    let port = listener.tcp.as_ref().unwrap().local_addr().unwrap().port();
     for at in [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)] {
         let _ours = TcpStream::connect((at, port)).unwrap();
-        assert!(door.accept(true).is_some(), "{at}");
+        assert!(listener.accept(true).is_some(), "{at}");
     }
     // Only root can become another user.
     if !geteuid().is_root() {
@@ -222,7 +222,7 @@ fn worker_closes_connections_of_other_users_of_its_host() {
     let mut command = std::process::Command::new("bash");
     let mut stranger = command.args(["-c", &script]).uid(65534).stdout(std::process::Stdio::piped()).spawn().unwrap();
     stranger.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    assert_eq!(door.accept(true), None);
+    assert_eq!(listener.accept(true), None);
     assert!(stranger.wait().unwrap().success(), "it sees the end of its connection");
 }
 

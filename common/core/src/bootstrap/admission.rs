@@ -10,9 +10,9 @@
 use super::hash::Hash;
 use super::preamble::{Preamble, Secret};
 use super::tcp_hello::{EdgeKeys, HELLO, Hello, Refusal, StepPreamble};
-use crate::accept_queue::AcceptQueue;
 use crate::id::NodeId;
 use crate::time::{Mono, Span};
+use crate::unproven::Unproven;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -79,7 +79,7 @@ pub struct Admission {
     /// By the hash of the name.
     hosts: BTreeMap<Hash, Host>,
     awaited: usize,
-    pending: AcceptQueue<Pending>,
+    pending: Unproven<Pending>,
     refused: BTreeMap<Refusal, u32>,
 }
 
@@ -97,7 +97,7 @@ impl Admission {
             step: *step,
             awaited: hosts.len(),
             hosts: hosts.into_iter().map(|(host, preamble)| (host, Host::Awaited(preamble))).collect(),
-            pending: AcceptQueue::new(MOST),
+            pending: Unproven::new(MOST),
             refused: BTreeMap::new(),
         }
     }

@@ -104,7 +104,7 @@ impl Probing {
             return;
         }
         let first = self.used;
-        let open = reached.into_iter().flat_map(|reached| reached.at.iter().zip(reached.doors.iter()));
+        let open = reached.into_iter().flat_map(|reached| reached.at.iter().zip(reached.probe_ports.iter()));
         let mut open: Vec<(&OsBytes, u16)> =
             open.map(|(addr, port)| (addr, *port)).filter(|(_, port)| *port != 0).collect();
         open.sort_by_key(|(addr, _)| !likely(addr));

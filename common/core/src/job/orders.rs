@@ -217,8 +217,8 @@ impl Orders {
             rendezvous: sole.then(|| self.alone(cx.facts.placement())),
             port: if sole || meets { self.port_plan() } else { PortPlan::None },
             find: meets.then(|| {
-                let door = self.probes(placement).then(|| self.secret.of(node));
-                Box::new(Find { interface: self.interface.clone(), door })
+                let probe_key = self.probes(placement).then(|| self.secret.of(node));
+                Box::new(Find { interface: self.interface.clone(), probe_key })
             }),
             addresses: !sole && (self.spec.master_store.is_agent() || self.pinned_addr.is_some()),
             travel: (!local).then(|| Box::new(self.travel.clone())),

@@ -53,7 +53,7 @@ impl Probing {
     pub(super) fn on_begun(&mut self, start: &Start) {
         match self.stage {
             Stage::Before => {
-                self.open = start.find.as_ref().is_some_and(|find| find.door.is_some());
+                self.open = start.find.as_ref().is_some_and(|find| find.probe_key.is_some());
                 self.stage = Stage::Now;
             }
             Stage::Now | Stage::Over => {}

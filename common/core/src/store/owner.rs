@@ -58,7 +58,7 @@ struct Deferred {
 pub struct Owner {
     space: Namespace,
     /// Each client's number here, by its agent's.
-    guests: BTreeMap<NodeId, Guests>,
+    by_node: BTreeMap<NodeId, NodeClients>,
     names: Table<(NodeId, ClientId)>,
     next: u32,
     /// The agents that keep the value of a key. Nodes are kept as ranges, as ranks are: in most cases it is all of them.
@@ -80,7 +80,7 @@ impl Default for Owner {
     fn default() -> Self {
         Self {
             space: Namespace::new(LIMITS),
-            guests: BTreeMap::new(),
+            by_node: BTreeMap::new(),
             names: Table::default(),
             next: 0,
             readers: BTreeMap::new(),
@@ -96,13 +96,13 @@ impl Default for Owner {
 
 /// The clients of one agent.
 #[derive(Debug, Default)]
-struct Guests {
+struct NodeClients {
     /// The cache asks for itself, under a number that is no client's.
     itself: Option<ClientId>,
     clients: Table<ClientId>,
 }
 
-impl Guests {
+impl NodeClients {
     fn get(&self, client: ClientId) -> Option<ClientId> {
         if client == ITSELF { self.itself } else { self.clients.get(client).copied() }
     }
@@ -216,7 +216,7 @@ impl Owner {
             self.defer((node, ticket), words, &ask, kept);
             return None;
         }
-        let own = Ticket { client: self.guest(node, ticket.client), ..ticket };
+        let own = Ticket { client: self.client_of(node, ticket.client), ..ticket };
         self.space.ask(now, own, Retry::Never, ask);
         let mut said = None;
         while let Some(Action::Answer { ticket: of, answer }) = self.space.poll_action() {
@@ -227,9 +227,9 @@ impl Owner {
 
     /// Handles the loss of an agent: none of its clients waits, and it keeps no value.
     fn lost(&mut self, now: Mono, node: NodeId) {
-        let all = self.guests.get(&node).map(Guests::all).unwrap_or_default();
+        let all = self.by_node.get(&node).map(NodeClients::all).unwrap_or_default();
         all.into_iter().for_each(|client| self.gone(node, client));
-        self.guests.remove(&node);
+        self.by_node.remove(&node);
         let keeps = |nodes: &RankSet| nodes.contains(as_rank(node));
         let kept: Vec<Bytes> =
             self.readers.iter().filter(|(_, nodes)| keeps(nodes)).map(|(key, _)| key.clone()).collect();
@@ -264,7 +264,7 @@ impl Owner {
 
     fn asked(&mut self, now: Mono, from: (NodeId, Ticket), words: &[u8], ask: &Ask<'_>) {
         if let Some(key) = self.reserved_key(ask) {
-            let client = self.guest(from.0, from.1.client);
+            let client = self.client_of(from.0, from.1.client);
             return self.tell(Ticket { client, ..from.1 }, false, Answer::Refused(Refusal::Reserved { key }));
         }
         let kept = self.kept_of(ask);
@@ -324,7 +324,7 @@ impl Owner {
     }
 
     fn perform(&mut self, now: Mono, (node, ticket): (NodeId, Ticket), ask: &Ask<'_>) {
-        let client = self.guest(node, ticket.client);
+        let client = self.client_of(node, ticket.client);
         if let Some(missing) = self.question(ticket, ask) {
             return self.tell(Ticket { client, ..ticket }, false, missing);
         }
@@ -390,24 +390,24 @@ impl Owner {
         }
     }
 
-    fn guest(&mut self, node: NodeId, client: ClientId) -> ClientId {
+    fn client_of(&mut self, node: NodeId, client: ClientId) -> ClientId {
         if let Some(known) = self.known(node, client) {
             return known;
         }
         let own = self.names.free_from(self.next);
         self.next = own.get().wrapping_add(1);
-        self.guests.entry(node).or_default().insert(client, own);
+        self.by_node.entry(node).or_default().insert(client, own);
         self.names.insert(own, (node, client));
         own
     }
 
     fn known(&self, node: NodeId, client: ClientId) -> Option<ClientId> {
-        self.guests.get(&node)?.get(client)
+        self.by_node.get(&node)?.get(client)
     }
 
     fn gone(&mut self, node: NodeId, client: ClientId) {
         self.withdraw(|ask| (ask.from.0, ask.from.1.client) == (node, client));
-        if let Some(own) = self.guests.get_mut(&node).and_then(|guests| guests.remove(client)) {
+        if let Some(own) = self.by_node.get_mut(&node).and_then(|clients| clients.remove(client)) {
             self.space.gone(own);
             self.settle();
             self.names.remove(own);

@@ -107,7 +107,7 @@ fn start() -> impl Strategy<Value = ToNode> {
                 label,
                 rendezvous: Some(rendezvous).filter(|_| linger % 2 == 0),
                 port: given.map_or(PortPlan::Choose, PortPlan::Claim),
-                find: Some(Box::new(Find { interface: OsBytes::from("eth0"), door: Some(Key::new([3; 32])) }))
+                find: Some(Box::new(Find { interface: OsBytes::from("eth0"), probe_key: Some(Key::new([3; 32])) }))
                     .filter(|_| sole),
                 addresses: sole,
                 travel: travel(linger).map(Box::new),

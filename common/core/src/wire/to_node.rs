@@ -284,7 +284,7 @@ pub struct Find {
     /// By this interface; empty: the one that suits best.
     pub interface: OsBytes,
     /// Listen there for their agents, and prove to them that it is this one. Until `Rendezvous`.
-    pub door: Option<Key>,
+    pub probe_key: Option<Key>,
 }
 
 /// The rendezvous of a job and its ranks: known once it is known which hosts there are.

@@ -223,7 +223,7 @@ pub struct Reached {
     /// Its own, the best first; none where the interface that was asked for has none that could be used.
     pub at: Capped<OsBytes, ADDRESSES>,
     /// For each of these the port at which its agent waits for others that try it; 0: it does not.
-    pub doors: Capped<u16, ADDRESSES>,
+    pub probe_ports: Capped<u16, ADDRESSES>,
     /// Then those that have one, separated by blanks.
     pub has: OsBytes,
 }

@@ -189,7 +189,7 @@ impl World {
             reached: plan.find.is_some().then(|| Reached {
                 from: "10.0.0.99".into(),
                 at: Capped::chunks([address.as_str().into()]).pop().unwrap_or_default(),
-                doors: Capped::chunks([1]).pop().unwrap_or_default(),
+                probe_ports: Capped::chunks([1]).pop().unwrap_or_default(),
                 has: Default::default(),
             }),
             ..Hello::of(Tier::T3)

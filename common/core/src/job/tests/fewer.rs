@@ -266,8 +266,8 @@ fn by_interface(least: u32) -> Script {
         up(&mut s, node);
         let ToRoot::Hello(hello) = hello("10.0.0.1", "10.0.0.9", 20_000) else { panic!() };
         let at = Capped::chunks(at.map(OsBytes::from)).pop().unwrap_or_default();
-        let doors = Capped::chunks(at.iter().map(|_| 20_000)).pop().unwrap_or_default();
-        let reached = Some(Reached { from: "10.0.0.9".into(), at, doors, has: "lo eth0".into() });
+        let probe_ports = Capped::chunks(at.iter().map(|_| 20_000)).pop().unwrap_or_default();
+        let reached = Some(Reached { from: "10.0.0.9".into(), at, probe_ports, has: "lo eth0".into() });
         let node = NodeId::new(node);
         s.hears_of(node, &ToRoot::Hello(Hello { reached, ..hello })).hears_of(node, &ToRoot::Ready);
     }

@@ -38,8 +38,8 @@ pub(super) fn two(local: bool) -> JobSpec {
 pub(super) fn hello(at: &str, from: &str, port: u16) -> ToRoot {
     let own = at.split(' ').filter(|at| !at.is_empty()).map(OsBytes::from);
     let at: Capped<OsBytes, { crate::wire::to_root::ADDRESSES }> = Capped::chunks(own).pop().unwrap_or_default();
-    let doors = Capped::chunks(at.iter().map(|_| 20_000)).pop().unwrap_or_default();
-    let reached = Some(Reached { from: from.into(), at, doors, has: OsBytes::default() });
+    let probe_ports = Capped::chunks(at.iter().map(|_| 20_000)).pop().unwrap_or_default();
+    let reached = Some(Reached { from: from.into(), at, probe_ports, has: OsBytes::default() });
     let reached = reached.filter(|reached| !reached.at.is_empty());
     ToRoot::Hello(Hello { master_port: port, agent: 5, reached, ..Hello::of(Tier::T3) })
 }

@@ -308,14 +308,14 @@ fn an_address_that_the_user_gives_is_taken_untried() {
     let mut s = job(&spec);
     (0..2).for_each(|n| ready(&mut s, n));
     assert_eq!((place(&s), asked(&s)), (Some("10.0.0.77".into()), vec![]));
-    assert!(starts(&s).iter().all(|(_, start)| start.find.as_ref().is_none_or(|find| find.door.is_none())));
+    assert!(starts(&s).iter().all(|(_, start)| start.find.as_ref().is_none_or(|find| find.probe_key.is_none())));
 }
 
 #[test]
 fn every_host_that_may_have_rank_0_proves_something_else() {
     let s = all_ready(2);
-    let doors: Vec<_> = starts(&s).into_iter().filter_map(|(_, start)| start.find?.door).collect();
-    assert!(doors.len() == 2 && doors[0] != doors[1]);
+    let probe_ports: Vec<_> = starts(&s).into_iter().filter_map(|(_, start)| start.find?.probe_key).collect();
+    assert!(probe_ports.len() == 2 && probe_ports[0] != probe_ports[1]);
     let key = |msg: &ToNode| if let ToNode::Probe(probe) = msg { Some(probe.key.clone()) } else { None };
-    assert_eq!(s.sent.iter().find_map(key).as_ref(), Some(&doors[0]));
+    assert_eq!(s.sent.iter().find_map(key).as_ref(), Some(&probe_ports[0]));
 }

@@ -39,11 +39,11 @@ fn rendezvous(addr: &str) -> ToNode {
     })
 }
 
-/// One of several hosts, after its hello; with `door` it may have rank 0.
-fn told(door: bool) -> Rig {
+/// One of several hosts, after its hello; with `may_be_first` it may have rank 0.
+fn told(may_be_first: bool) -> Rig {
     let mut rig = Rig::new();
-    let key = door.then(|| Key::new([2; 32]));
-    let find = door.then(|| alloc::boxed::Box::new(Find { interface: OsBytes::default(), door: key }));
+    let key = may_be_first.then(|| Key::new([2; 32]));
+    let find = may_be_first.then(|| alloc::boxed::Box::new(Find { interface: OsBytes::default(), probe_key: key }));
     rig.root(ToNode::Start(Start { sole: false, rendezvous: None, find, ..start() }));
     rig.root(app_of(0, &base()));
     let interface = |(name, addr): (&str, [u8; 4])| Interface {
@@ -98,7 +98,7 @@ fn nothing_is_tried_and_nobody_let_in_once_all_meet_or_the_end_has_begun() {
     ];
     for end in ends {
         let mut rig = told(true);
-        assert!(end(&mut rig).contains(&NodeAction::EndProbes), "its door is closed");
+        assert!(end(&mut rig).contains(&NodeAction::EndProbes), "its probe listeners are closed");
         let mut rig = told(false);
         assert!(!end(&mut rig).contains(&NodeAction::EndProbes), "there is nothing to close");
         let mut rig = told(false);

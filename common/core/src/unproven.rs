@@ -7,7 +7,7 @@ use alloc::collections::BTreeMap;
 
 /// Connections without a complete proof, by number.
 #[derive(Debug)]
-pub struct AcceptQueue<T> {
+pub struct Unproven<T> {
     /// The most silent connections, and the most that were answered.
     most: usize,
     next: u64,
@@ -20,7 +20,7 @@ struct Pending<T> {
     is_answered: bool,
 }
 
-impl<T> AcceptQueue<T> {
+impl<T> Unproven<T> {
     /// For so many silent connections, and as many that were answered.
     #[must_use]
     pub const fn new(most: usize) -> Self {
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn oldest_silent_connection_is_surplus_and_answered_one_is_spared() {
-        let mut queue = AcceptQueue::new(3);
+        let mut queue = Unproven::new(3);
         let peer = queue.add('p');
         queue.set_answered(peer);
         let silent: Vec<u64> = (0..3).map(|_| queue.add('s')).collect();

@@ -4,7 +4,7 @@ use super::peer::Stream;
 use super::record::{Record, addresses, machine, nonce, own_addresses, random};
 use nix::sys::socket::{Backlog, getsockopt, listen, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
-use rlaunch_core::accept_queue::AcceptQueue;
+use rlaunch_core::unproven::Unproven;
 use rlaunch_core::wire::frozen::calls::hello::{self, ASK, CONFIRM, HelloError, Nonce, Secret};
 use std::io::{self, ErrorKind, IoSlice, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -42,15 +42,15 @@ pub(super) enum Proof {
 
 /// The listening sockets.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct Listener {
     secret: Secret,
     rank: u32,
     pub(super) unix: UnixListener,
     pub(super) tcp: Option<TcpListener>,
-    pending: AcceptQueue<Pending>,
+    pending: Unproven<Pending>,
 }
 
-impl Door {
+impl Listener {
     /// Listens for processes of this host, and with `is_far` for those of others. Returns the entry for the job's store as well.
     pub(super) fn open(secret: Secret, rank: u32, is_far: bool) -> io::Result<(Self, Record)> {
         let random: [u8; 16] = random()?;
@@ -70,7 +70,7 @@ impl Door {
             let is_served = |ip: &IpAddr| at.is_ipv6() || ip.is_ipv4();
             record.tcp = addresses().into_iter().filter(is_served).map(|ip| (ip, at.port()).into()).collect();
         }
-        Ok((Self { secret, rank, unix, tcp, pending: AcceptQueue::new(MOST_PENDING) }, record))
+        Ok((Self { secret, rank, unix, tcp, pending: Unproven::new(MOST_PENDING) }, record))
     }
 
     /// Takes one connection that has come, and returns its number; `None`: there is none. Processes of other users are closed at once.
