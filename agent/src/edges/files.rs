@@ -17,16 +17,17 @@ use rlaunch_core::wire::to_root::SpawnError;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::facts::core_file::{self, Crash};
 use rlaunch_sys::facts::{error_file, input, loaded};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// How long a file system may take to answer.
 const PATIENCE: Span = Span::from_secs(1);
-/// Most requests under way.
-const ROOM: usize = 1024;
+/// Most requests to a thread that it has not answered.
+const MOST_REQUESTS: usize = 1024;
 
 /// A request to the thread.
 pub(super) enum Request {
@@ -103,10 +104,13 @@ enum Submitted {
     Done(Answer),
 }
 
-/// The queues to a permanent thread and back, and the bell for its answers.
+/// The queues to a permanent thread and back, and the bell for its answers. A bounded channel of the standard library would allocate its
+/// whole room at once.
 pub(super) struct Port<Q, A> {
-    requests: SyncSender<Q>,
+    requests: Sender<Q>,
     answers: Receiver<A>,
+    /// Requests that were not answered.
+    open: Cell<usize>,
     bell: Doorbell,
 }
 
@@ -189,7 +193,7 @@ impl Files {
             return Submitted::Done(perform(request));
         }
         // A thread that is held up will not be faster for those that come later.
-        let free = self.under_way < ROOM && !self.is_stuck();
+        let free = self.under_way < MOST_REQUESTS && !self.is_stuck();
         if !(free && self.pass_on(request)) {
             return Submitted::Held;
         }
@@ -255,8 +259,8 @@ impl Files {
 
 impl<Q: Send + 'static, A: Send + 'static> Port<Q, A> {
     pub(super) fn start(thread: &'static str, mut perform: impl FnMut(Q) -> A + Send + 'static) -> io::Result<Self> {
-        let (requests, inbox) = sync_channel(ROOM);
-        let (outbox, answers) = sync_channel(ROOM);
+        let (requests, inbox) = channel();
+        let (outbox, answers) = channel();
         let bell = Doorbell::new()?;
         let theirs = bell.clone();
         rlaunch_sys::thread::permanent(thread, move || {
@@ -267,7 +271,7 @@ impl<Q: Send + 'static, A: Send + 'static> Port<Q, A> {
                 theirs.ring();
             }
         })?;
-        Ok(Self { requests, answers, bell })
+        Ok(Self { requests, answers, open: Cell::new(0), bell })
     }
 
     pub(super) const fn bell(&self) -> &Doorbell {
@@ -276,15 +280,18 @@ impl<Q: Send + 'static, A: Send + 'static> Port<Q, A> {
 
     /// Passes a request on, or returns it if the thread has no room.
     pub(super) fn pass_on(&self, request: Q) -> Result<(), Q> {
-        self.requests.try_send(request).map_err(|error| match error {
-            TrySendError::Full(request) | TrySendError::Disconnected(request) => request,
-        })
+        if self.open.get() >= MOST_REQUESTS {
+            return Err(request);
+        }
+        self.requests.send(request).map_err(|error| error.0)?;
+        self.open.set(self.open.get() + 1);
+        Ok(())
     }
 
     /// The answers until now.
     pub(super) fn take_answers(&self) -> impl Iterator<Item = A> + '_ {
         self.bell.clear();
-        self.answers.try_iter()
+        self.answers.try_iter().inspect(|_| self.open.set(self.open.get().saturating_sub(1)))
     }
 }
 
@@ -330,6 +337,19 @@ fn absolute(wdir: Option<&[u8]>) -> Vec<u8> {
 mod tests {
     use super::*;
     use std::os::fd::AsFd as _;
+    use std::sync::mpsc::sync_channel;
+
+    #[test]
+    fn thread_has_a_bounded_number_of_requests() {
+        let (answer, held) = sync_channel::<()>(0);
+        let port = Port::start("files", move |request: usize| held.recv().map(|()| request)).unwrap();
+        assert!((0..MOST_REQUESTS).all(|request| port.pass_on(request).is_ok()));
+        assert_eq!(port.pass_on(7), Err(7));
+        answer.send(()).unwrap();
+        rlaunch_sys::fd::readable_within(&[port.bell.as_fd(), port.bell.as_fd()], std::time::Duration::from_secs(60));
+        assert_eq!(port.take_answers().collect::<Vec<_>>(), [Ok(0)]);
+        assert_eq!((port.pass_on(8), port.pass_on(9)), (Ok(()), Err(9)));
+    }
 
     /// A host without room for another thread, or a bell that cannot be watched.
     #[test]
