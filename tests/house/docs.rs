@@ -109,7 +109,7 @@ fn exit_codes() -> String {
             "a host was warned, or lost with all N of `--preempt-retries N` used up; or too few slices are up"
                 .to_owned(),
         ),
-        (shell(Cause::Timeout(Span::ZERO)).to_string(), "`--timeout` expired".to_owned()),
+        (shell(Cause::Timeout { limit: Span::ZERO }).to_string(), "`--timeout` expired".to_owned()),
         (
             shell(lost(Lost::Unheard)).to_string(),
             "the launch failed, a host was lost without a warning, or a part of rlaunch was lost".to_owned(),

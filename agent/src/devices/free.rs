@@ -242,7 +242,7 @@ const fn odd(kind: devices::OddFile) -> OddFile {
 /// The report of a lock file. Names the user and the command of a process that has locked it.
 pub fn lock_news(path: OsBytes, found: LockFound) -> NodeNews {
     let locker = match found {
-        LockFound::Locked(pid) if pid > 0 => Process::read(pid),
+        LockFound::Locked { pid } if pid > 0 => Process::read(pid),
         _ => None,
     };
     let (user, command) =
@@ -259,10 +259,10 @@ pub fn lock_files(paths: &[OsBytes], dry: bool) -> Vec<(OsBytes, LockFound)> {
             LockState::Absent => None,
             LockState::Free if dry => Some(LockFound::Unlocked),
             LockState::Free => Some(LockFound::Removed),
-            LockState::Locked(pid) => Some(LockFound::Locked(pid)),
-            LockState::Foreign(uid) => Some(LockFound::Foreign(uid)),
+            LockState::Locked(pid) => Some(LockFound::Locked { pid }),
+            LockState::Foreign(uid) => Some(LockFound::Foreign { uid }),
             LockState::Odd(kind) => Some(LockFound::Odd(odd(kind))),
-            LockState::Unknown(errno) => Some(LockFound::Unknown(errno)),
+            LockState::Unknown(errno) => Some(LockFound::Unknown { errno }),
         }
     };
     paths.iter().filter_map(|path| Some((path.clone(), found(path)?))).collect()

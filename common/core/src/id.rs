@@ -57,12 +57,16 @@ impl NodeId {
 
 /// One of the three standard streams of a process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename = "stream")]
 pub enum Std {
     /// Descriptor 0.
+    #[serde(rename = "stdin")]
     In,
     /// Descriptor 1.
+    #[serde(rename = "stdout")]
     Out,
     /// Descriptor 2.
+    #[serde(rename = "stderr")]
     Err,
 }
 

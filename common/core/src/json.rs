@@ -1,91 +1,353 @@
-//! Writer of JSON objects, as small as the event log needs it. The names and their order are a frozen interface. An encoder derived from
-//! the types would change that interface whenever a type changes.
+//! Facts as JSON objects, for the event log. The names of fields and variants are those of the types (`serde(rename)`), and stand nowhere
+//! else.
 //!
-//! Bytes that need not be UTF-8 (paths, arguments, last words) become strings: a backslash is `\\`, and a byte that is not UTF-8 is
-//! `\xNN`. JSON's own escapes follow. Text stays readable, and no byte is lost.
+//! Values are written as serde_json writes them, with these exceptions. They keep an object flat, so that a reader finds each value by one
+//! name:
+//! - A variant of an enum is written as a text under the name of its field. The fields of the variant follow in the same object.
+//! - The fields of a value whose own field has an empty name stand in the object around it. Of an enum there, the name of the type names
+//!   the text. Where that name is empty, or that of the variant, no text is written.
+//! - Bytes that need not be UTF-8 (paths, arguments, last words) become strings: a backslash is `\\`, and a byte that is not UTF-8 is
+//!   `\xNN`. JSON's own escapes follow. Text stays readable, and no byte is lost.
 
-use crate::os_bytes::OsBytes;
+use alloc::format;
 use alloc::string::String;
-use core::fmt::{self, Write};
+use core::fmt::{self, Display, Write as _};
+use serde::Serialize;
+use serde::ser::{self, Impossible, Serializer};
 
-/// Object that is written into a string. Writing to a string cannot fail, so results are dropped here.
-pub(crate) struct Object<'a> {
-    text: &'a mut String,
-    first: bool,
-}
+/// An object that is being written.
+pub(crate) struct Object<'a>(&'a mut String);
 
 impl<'a> Object<'a> {
+    /// Begins an object.
     pub(crate) fn open(text: &'a mut String) -> Self {
         text.push('{');
-        Self { text, first: true }
+        Self(text)
     }
+
+    /// Ends it.
     pub(crate) fn close(self) {
-        self.text.push('}');
+        self.0.push('}');
     }
-    fn name(&mut self, name: &str) {
-        if !self.first {
-            self.text.push(',');
+
+    /// Writes a value under a name.
+    pub(crate) fn field(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
+        self.field_with(name, value, None);
+    }
+
+    /// Writes an enum under a name. `also`: a number that is written behind the name of the variant.
+    pub(crate) fn field_with(&mut self, name: &str, value: &(impl Serialize + ?Sized), also: Option<(&str, u32)>) {
+        let written = value.serialize(Value { text: self.0, name: Some(name), also });
+        // Only a type that no object can hold is refused: a map, a float. The golden file has every fact.
+        debug_assert!(written.is_ok(), "{name} cannot be written: {}", self.0);
+    }
+}
+
+/// Serializes an enum as an object of its own, with its variant under `kind`.
+pub(crate) fn object<T: Serialize, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Kind<'a, T> {
+        kind: &'a T,
+    }
+    Kind { kind: value }.serialize(serializer)
+}
+
+/// Serializes a value as the text that people read.
+pub(crate) fn text<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+/// Serializes an error as a text under `error` in the event log, and as itself on a wire.
+pub(crate) fn error<T: Display + Serialize, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    if serializer.is_human_readable() {
+        serializer.serialize_newtype_struct("error", &format!("{value}"))
+    } else {
+        value.serialize(serializer)
+    }
+}
+
+/// The place of one value.
+struct Value<'a> {
+    text: &'a mut String,
+    /// The name of its field; empty: its fields stand in the object around it. `None`: it is an item of a list.
+    name: Option<&'a str>,
+    also: Option<(&'a str, u32)>,
+}
+
+/// Items or fields that are being written.
+struct Inside<'a> {
+    text: &'a mut String,
+    /// The name of items.
+    name: Option<&'static str>,
+    /// Written behind the last.
+    end: &'static str,
+}
+
+/// Writes what stands before a value.
+fn begin(text: &mut String, name: Option<&str>) {
+    if !text.ends_with(['{', '[']) {
+        text.push(',');
+    }
+    if let Some(name) = name {
+        let _infallible = write!(text, "\"{name}\":");
+    }
+}
+
+impl<'a> Value<'a> {
+    fn named(text: &'a mut String, name: &'a str) -> Self {
+        Self { text, name: Some(name), also: None }
+    }
+
+    /// Writes a value that has no fields.
+    fn put(mut self, value: impl Display) -> fmt::Result {
+        self.begin()?;
+        write!(self.text, "{value}")
+    }
+
+    /// Writes what stands before a value of its own.
+    fn begin(&mut self) -> fmt::Result {
+        if self.name == Some("") {
+            return Err(fmt::Error);
         }
-        self.first = false;
-        self.put(format_args!("\"{name}\":"));
+        begin(self.text, self.name);
+        Ok(())
     }
-    fn put(&mut self, args: fmt::Arguments<'_>) {
-        let _infallible = self.text.write_fmt(args);
+
+    /// Whether variants have no text: the name of the type is empty.
+    fn is_untagged(&self, kind: &str) -> bool {
+        self.name == Some("") && kind.is_empty()
     }
-    pub(crate) fn number(&mut self, name: &str, value: u64) {
-        self.name(name);
-        self.put(format_args!("{value}"));
+
+    /// Begins a struct or a list in these brackets.
+    fn open(mut self, brackets: (char, &'static str)) -> Result<Inside<'a>, fmt::Error> {
+        self.begin()?;
+        self.text.push(brackets.0);
+        Ok(Inside { text: self.text, name: None, end: brackets.1 })
     }
-    pub(crate) fn signed(&mut self, name: &str, value: i32) {
-        self.name(name);
-        self.put(format_args!("{value}"));
+
+    /// Begins a variant: its text, if it has one. Its fields follow.
+    fn variant(self, kind: &str, variant: &str) -> Inside<'a> {
+        let Self { text, name, also } = self;
+        let end = if name.is_none() { "}" } else { "" };
+        if name.is_none() {
+            begin(text, None);
+            text.push('{');
+        }
+        let tag = name.filter(|name| !name.is_empty()).unwrap_or(kind);
+        if !tag.is_empty() && !variant.is_empty() {
+            begin(text, Some(tag));
+            push_text(text, variant);
+        }
+        if let Some((name, number)) = also {
+            begin(text, Some(name));
+            let _infallible = write!(text, "{number}");
+        }
+        Inside { text, name: Some(""), end }
     }
-    pub(crate) fn flag(&mut self, name: &str, value: bool) {
-        self.name(name);
-        self.put(format_args!("{value}"));
+}
+
+impl Inside<'_> {
+    fn put<T: Serialize + ?Sized>(&mut self, name: Option<&'static str>, value: &T) -> fmt::Result {
+        value.serialize(Value { text: self.text, name, also: None })
     }
-    pub(crate) fn null(&mut self, name: &str) {
-        self.name(name);
-        self.text.push_str("null");
+
+    fn close(self) {
+        self.text.push_str(self.end);
     }
-    pub(crate) fn text(&mut self, name: &str, value: &str) {
-        self.name(name);
-        self.text.push('"');
-        value.chars().for_each(|c| push_char(self.text, c));
-        self.text.push('"');
+}
+
+/// Methods for values that are written as they are displayed.
+macro_rules! displayed {
+    ($($method:ident $type:ty),*) => {
+        $(fn $method(self, value: $type) -> fmt::Result {
+            self.put(value)
+        })*
+    };
+}
+
+impl<'a> Serializer for Value<'a> {
+    type Ok = ();
+    type Error = fmt::Error;
+    type SerializeSeq = Inside<'a>;
+    type SerializeTuple = Inside<'a>;
+    type SerializeTupleStruct = Inside<'a>;
+    type SerializeTupleVariant = Inside<'a>;
+    type SerializeMap = Impossible<(), fmt::Error>;
+    type SerializeStruct = Inside<'a>;
+    type SerializeStructVariant = Inside<'a>;
+
+    displayed!(
+        serialize_bool bool,
+        serialize_i8 i8,
+        serialize_i16 i16,
+        serialize_i32 i32,
+        serialize_i64 i64,
+        serialize_u8 u8,
+        serialize_u16 u16,
+        serialize_u32 u32,
+        serialize_u64 u64
+    );
+
+    fn serialize_f32(self, _: f32) -> fmt::Result {
+        Err(fmt::Error)
     }
-    pub(crate) fn bytes(&mut self, name: &str, value: &OsBytes) {
-        self.name(name);
+
+    fn serialize_f64(self, _: f64) -> fmt::Result {
+        Err(fmt::Error)
+    }
+
+    fn serialize_char(self, value: char) -> fmt::Result {
+        self.serialize_str(value.encode_utf8(&mut [0; 4]))
+    }
+
+    fn serialize_str(mut self, value: &str) -> fmt::Result {
+        self.begin()?;
+        push_text(self.text, value);
+        Ok(())
+    }
+
+    fn serialize_bytes(mut self, value: &[u8]) -> fmt::Result {
+        self.begin()?;
         push_bytes(self.text, value);
+        Ok(())
     }
-    pub(crate) fn maybe(&mut self, name: &str, value: Option<u64>) {
-        match value {
-            Some(value) => self.number(name, value),
-            None => self.null(name),
+
+    fn serialize_none(self) -> fmt::Result {
+        if self.name == Some("") { Ok(()) } else { self.serialize_unit() }
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> fmt::Result {
+        value.serialize(self)
+    }
+
+    fn serialize_unit(self) -> fmt::Result {
+        self.put("null")
+    }
+
+    fn serialize_unit_struct(self, _: &'static str) -> fmt::Result {
+        self.serialize_unit()
+    }
+
+    fn serialize_unit_variant(self, kind: &'static str, _: u32, variant: &'static str) -> fmt::Result {
+        if self.name.is_none() {
+            return self.serialize_str(variant);
         }
+        if self.is_untagged(kind) {
+            return Value::named(self.text, variant).put(true);
+        }
+        self.variant(kind, variant);
+        Ok(())
     }
-    pub(crate) fn object(&mut self, name: &str, fill: impl FnOnce(&mut Object<'_>)) {
-        self.name(name);
-        let mut inner = Object::open(self.text);
-        fill(&mut inner);
-        inner.close();
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, kind: &'static str, value: &T) -> fmt::Result {
+        let name = self.name.map(|name| if name.is_empty() { kind } else { name });
+        value.serialize(Self { name, ..self })
     }
-    pub(crate) fn array<T>(
-        &mut self,
-        name: &str,
-        items: impl IntoIterator<Item = T>,
-        mut item: impl FnMut(&mut String, T),
-    ) {
-        self.name(name);
-        self.text.push('[');
-        for (i, value) in items.into_iter().enumerate() {
-            if i > 0 {
-                self.text.push(',');
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        kind: &'static str,
+        _: u32,
+        variant: &'static str,
+        value: &T,
+    ) -> fmt::Result {
+        if self.is_untagged(kind) {
+            return value.serialize(Value::named(self.text, variant));
+        }
+        let mut inside = self.variant(kind, variant);
+        inside.put(Some(""), value)?;
+        inside.close();
+        Ok(())
+    }
+
+    fn serialize_seq(self, _: Option<usize>) -> Result<Inside<'a>, fmt::Error> {
+        self.open(('[', "]"))
+    }
+
+    fn serialize_tuple(self, _: usize) -> Result<Inside<'a>, fmt::Error> {
+        self.open(('[', "]"))
+    }
+
+    fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Inside<'a>, fmt::Error> {
+        self.open(('[', "]"))
+    }
+
+    fn serialize_tuple_variant(
+        self,
+        kind: &'static str,
+        _: u32,
+        variant: &'static str,
+        _: usize,
+    ) -> Result<Inside<'a>, fmt::Error> {
+        Ok(self.variant(kind, variant))
+    }
+
+    fn serialize_map(self, _: Option<usize>) -> Result<Self::SerializeMap, fmt::Error> {
+        Err(fmt::Error)
+    }
+
+    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Inside<'a>, fmt::Error> {
+        if self.name == Some("") {
+            return Ok(Inside { text: self.text, name: None, end: "" });
+        }
+        self.open(('{', "}"))
+    }
+
+    fn serialize_struct_variant(
+        self,
+        kind: &'static str,
+        _: u32,
+        variant: &'static str,
+        _: usize,
+    ) -> Result<Inside<'a>, fmt::Error> {
+        Ok(self.variant(kind, variant))
+    }
+}
+
+/// Lists, and variants with several values.
+macro_rules! items {
+    ($($interface:ident $method:ident),*) => {
+        $(impl ser::$interface for Inside<'_> {
+            type Ok = ();
+            type Error = fmt::Error;
+
+            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> fmt::Result {
+                self.put(self.name, value)
             }
-            item(self.text, value);
-        }
-        self.text.push(']');
-    }
+
+            fn end(self) -> fmt::Result {
+                self.close();
+                Ok(())
+            }
+        })*
+    };
+}
+items!(SerializeSeq serialize_element, SerializeTuple serialize_element, SerializeTupleStruct serialize_field, SerializeTupleVariant serialize_field);
+
+/// Structs, and variants with fields.
+macro_rules! fields {
+    ($($interface:ident),*) => {
+        $(impl ser::$interface for Inside<'_> {
+            type Ok = ();
+            type Error = fmt::Error;
+
+            fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> fmt::Result {
+                self.put(Some(name), value)
+            }
+
+            fn end(self) -> fmt::Result {
+                self.close();
+                Ok(())
+            }
+        })*
+    };
+}
+fields!(SerializeStruct, SerializeStructVariant);
+
+fn push_text(text: &mut String, value: &str) {
+    text.push('"');
+    value.chars().for_each(|c| push_char(text, c));
+    text.push('"');
 }
 
 fn push_char(text: &mut String, c: char) {
@@ -103,7 +365,7 @@ fn push_char(text: &mut String, c: char) {
     }
 }
 
-pub(crate) fn push_bytes(text: &mut String, bytes: &[u8]) {
+fn push_bytes(text: &mut String, bytes: &[u8]) {
     text.push('"');
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -117,10 +379,6 @@ pub(crate) fn push_bytes(text: &mut String, bytes: &[u8]) {
         }
     }
     text.push('"');
-}
-
-pub(crate) fn push_number(text: &mut String, number: u32) {
-    let _infallible = write!(text, "{number}");
 }
 
 #[cfg(test)]

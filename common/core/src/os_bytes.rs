@@ -16,6 +16,12 @@ impl OsBytes {
     pub const fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {

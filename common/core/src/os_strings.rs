@@ -106,8 +106,12 @@ impl fmt::Debug for OsStrings {
     }
 }
 
+/// A list for people; on a wire one string of bytes.
 impl Serialize for OsStrings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return serializer.collect_seq(self.iter().map(OsBytes::from));
+        }
         serializer.serialize_bytes(&self.0)
     }
 }

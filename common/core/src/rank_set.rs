@@ -3,6 +3,7 @@
 use crate::id::Rank;
 use alloc::collections::BTreeMap;
 use core::fmt;
+use serde::{Serialize, Serializer};
 
 /// A set of ranks.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -10,6 +11,13 @@ pub struct RankSet {
     /// First → last of each range. Ranges neither meet nor touch.
     ranges: BTreeMap<u32, u32>,
     len: u64,
+}
+
+/// A list of all of them.
+impl Serialize for RankSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.ranges().flat_map(|(first, last)| first..=last))
+    }
 }
 
 impl RankSet {

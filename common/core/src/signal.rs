@@ -1,10 +1,10 @@
 //! Signals by number and name, as Linux numbers them (signal(7), x86 and arm).
 
 use core::fmt;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// A signal number, 1 to 64.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
 #[serde(try_from = "u8")]
 pub struct Signal(u8);
 
@@ -87,6 +87,17 @@ impl TryFrom<u8> for Signal {
     type Error = &'static str;
     fn try_from(raw: u8) -> Result<Self, Self::Error> {
         Self::new(raw).ok_or("signals are numbered 1 to 64")
+    }
+}
+
+/// Its name for people, and under `signal` in the event log; its number on a wire.
+impl Serialize for Signal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.serialize_newtype_struct("signal", &alloc::format!("{self}"))
+        } else {
+            serializer.serialize_newtype_struct("Signal", &self.0)
+        }
     }
 }
 

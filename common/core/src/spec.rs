@@ -216,6 +216,7 @@ impl Role {
 
 /// `--contain`: which guarantee that nothing outlives the job is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Contain {
     /// The strongest that costs the ranks nothing: a PID namespace for root, subreapers otherwise.
     Auto,
@@ -229,6 +230,7 @@ pub enum Contain {
 
 /// The guarantee that holds for a node, as its agent reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Tier {
     /// A PID namespace: the kernel leaves nothing, whatever dies.
     T1,
@@ -238,6 +240,7 @@ pub enum Tier {
 
 /// `--on-failure`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum OnFailure {
     /// The first failure ends the job.
     Kill,

@@ -6,17 +6,22 @@ use serde::{Deserialize, Serialize};
 
 /// The end of one process. `Lost` (we stopped hearing of it) is not `Exited`, and no agent ever reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename = "")]
 pub enum Status {
     /// The process called exit with this code.
+    #[serde(rename = "code")]
     Exited(u8),
     /// A signal ended it.
+    #[serde(rename = "")]
     Signaled {
         /// Which one.
+        #[serde(rename = "signal")]
         sig: Signal,
         /// The kernel says that it dumped core.
         core: bool,
     },
     /// Its node was lost before it was heard of.
+    #[serde(rename = "lost")]
     Lost,
 }
 
@@ -25,6 +30,12 @@ impl Status {
     #[must_use]
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Exited(0))
+    }
+
+    /// Whether its node was lost.
+    #[must_use]
+    pub const fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost)
     }
 
     /// The exit code it gives the job: its own, 128 + signal, or 125 where its node was lost.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 /// A limit of a process (getrlimit(2)) that may travel. That on locked memory never does: it belongs to a host and its
 /// devices, and a login node's is too small for them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Resource {
     /// Address space.
     As,
@@ -77,6 +78,7 @@ pub struct Limit {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Lowered {
     /// On what.
+    #[serde(rename = "limit")]
     pub on: Resource,
     /// The ranks' limit: the hard limit there.
     pub to: u64,

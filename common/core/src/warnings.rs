@@ -45,6 +45,7 @@ impl Default for WarningPlan {
 
 /// The source of a warning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename = "source", rename_all = "snake_case")]
 pub enum WarningSource {
     /// The cloud's metadata server: the machine is being preempted.
     Preempted,
@@ -94,29 +95,41 @@ impl fmt::Display for WarningSource {
 }
 
 /// The consequence of a warning.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Response {
     /// The in-process restart continues without the host.
+    #[serde(rename = "drain")]
     Drains,
-    /// All ranks get SIGTERM, and SIGKILL after this time.
-    Ends(Span),
+    /// All ranks get SIGTERM, and SIGKILL later.
+    #[serde(rename = "end")]
+    Ends {
+        /// The time until then.
+        grace: Span,
+    },
     /// Nothing now. The host gets no other ranks.
+    #[serde(rename = "note")]
     Noted,
 }
 
 /// A fact about the near future of a host from which nothing follows yet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename = "")]
 pub enum WarningNote {
     /// A service of the host is planned, and begins then at the earliest.
+    #[serde(rename = "service_at")]
     Planned(WallNs),
     /// The metadata server has a value that rlaunch does not know.
+    #[serde(rename = "")]
     Unknown {
         /// The path of the key.
+        #[serde(rename = "key")]
         path: OsBytes,
         /// The value.
+        #[serde(rename = "value")]
         word: OsBytes,
     },
     /// The shell cannot run the command of `--preempt-probe`: it exits with this code, 126 or 127.
+    #[serde(rename = "probe_exit_code")]
     NoProbe(u8),
 }
 

@@ -166,7 +166,7 @@ impl Steps {
             match self.open(srun, &wanted, by_shell, ground) {
                 Ok(()) => self.handle(now, self.list.len() - 1, StepEvent::Start, ground),
                 Err(error) => {
-                    let why = FallBack::Unconnected(rlaunch_sys::reason(&error).into());
+                    let why = FallBack::Unconnected { reason: rlaunch_sys::reason(&error).into() };
                     let back = |(node, target)| Outcome::FallBack(node, target, why.clone(), wanted.limit);
                     self.outcomes.extend(wanted.targets.into_iter().map(back));
                 }

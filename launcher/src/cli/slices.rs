@@ -5,7 +5,7 @@ use super::Site;
 use super::errors::CliError;
 use super::place::Whole;
 use super::values;
-use rlaunch_core::discover::{self, DiscoverFault};
+use rlaunch_core::discover;
 use rlaunch_core::guard::devices::DeviceKind;
 use rlaunch_core::hostlist::{Chips, Entry, Host};
 use rlaunch_core::id::NodeId;
@@ -294,15 +294,7 @@ impl Run {
     ) -> Result<Vec<Entry>, CliError> {
         let args = &self.whole.slices;
         let Some((option, command)) = args.discover.as_ref().filter(|_| args.is_given()) else { return Ok(hosts) };
-        let printed = site.groups.run(&command.to_string(), ".").and_then(|output| {
-            discover::read(&output).map_err(|fault| match fault {
-                DiscoverFault::NoList(text) => text.to_string(),
-                fault @ (DiscoverFault::Unstarted(_)
-                | DiscoverFault::Failed(_)
-                | DiscoverFault::Late
-                | DiscoverFault::TooMuch) => fault.word().to_owned(),
-            })
-        });
+        let printed = site.groups.run(&command.to_string(), ".").and_then(|output| discover::read(&output));
         match printed {
             Ok(found) => {
                 let known: BTreeSet<Host> = hosts.iter().map(|entry| entry.host.clone()).collect();

@@ -374,7 +374,7 @@ impl Edges {
                 // First: it may be long until the host is known to have ended.
                 let text = match why {
                     CloseReason::Carrier(kind, _) => carrier_said(kind, host, &words),
-                    CloseReason::Eof | CloseReason::Malformed | CloseReason::Slow | CloseReason::Failed(_) => {
+                    CloseReason::Eof | CloseReason::Malformed | CloseReason::Slow | CloseReason::Failed { .. } => {
                         no_message(host, &words)
                     }
                 };
@@ -585,7 +585,7 @@ fn why(error: &Closed) -> CloseReason {
         // It ended without having read all that we sent.
         Closed::Io(error) if error.kind() == io::ErrorKind::ConnectionReset => CloseReason::Eof,
         Closed::Frame { .. } | Closed::Message | Closed::Seal => CloseReason::Malformed,
-        Closed::Io(error) => CloseReason::Failed(error.raw_os_error().unwrap_or(0)),
+        Closed::Io(error) => CloseReason::Failed { errno: error.raw_os_error().unwrap_or(0) },
     }
 }
 

@@ -60,7 +60,7 @@ struct Closing {
 
 /// Whether an edge ended because its ssh did. An edge that ends in peace has no report.
 const fn is_abnormal(why: CloseReason, ssh: CarrierEnd) -> bool {
-    matches!((why, ssh), (CloseReason::Eof | CloseReason::Failed(_), CarrierEnd::Signal(_) | CarrierEnd::Code(255)))
+    matches!((why, ssh), (CloseReason::Eof | CloseReason::Failed { .. }, CarrierEnd::Signal(_) | CarrierEnd::Code(255)))
 }
 
 /// All nodes.

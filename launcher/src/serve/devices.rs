@@ -38,10 +38,10 @@ fn slice(facts: &TpuFacts) -> String {
 fn lock(found: LockFound) -> String {
     match found {
         LockFound::Removed | LockFound::Unlocked => "lock=left_over".to_owned(),
-        LockFound::Locked(pid) => format!("lock=locked_by_{pid}"),
-        LockFound::Foreign(uid) => format!("lock=of_user_{uid}"),
+        LockFound::Locked { pid } => format!("lock=locked_by_{pid}"),
+        LockFound::Foreign { uid } => format!("lock=of_user_{uid}"),
         LockFound::Odd(kind) => format!("lock=is_{kind}").replace(char::is_whitespace, "_"),
-        LockFound::Unknown(errno) => format!("lock=errno_{errno}"),
+        LockFound::Unknown { errno } => format!("lock=errno_{errno}"),
     }
 }
 

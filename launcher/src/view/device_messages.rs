@@ -192,7 +192,7 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line
             let how = if *killed { "killed" } else { "ended" };
             Some((Tone::Normal, format!("{how} process {pid} of {user} on {host}, which held {devices}: {command}")))
         }
-        NodeNews::LockFile { path, found: LockFound::Locked(pid), user, command } if !user.is_empty() => {
+        NodeNews::LockFile { path, found: LockFound::Locked { pid }, user, command } if !user.is_empty() => {
             Some((Tone::Normal, format!("{path} on {host} is locked by process {pid} of {user}: {command}")))
         }
         NodeNews::LockFile { path, found, .. } => Some(lock_file(path, *found, host, cleans)),
@@ -237,11 +237,11 @@ fn lock_file(path: &OsBytes, found: LockFound, host: &OsBytes, cleans: bool) -> 
     match found {
         LockFound::Removed => (removed, format!("removed {path} on {host}: no process had locked it")),
         LockFound::Unlocked => (Tone::Normal, format!("{path} on {host} would be removed: no process has locked it")),
-        LockFound::Locked(0) => {
+        LockFound::Locked { pid: 0 } => {
             (Tone::Normal, format!("{path} on {host} is locked by a process that is not seen here"))
         }
-        LockFound::Locked(pid) => (Tone::Normal, format!("{path} on {host} is locked by process {pid}")),
-        LockFound::Foreign(uid) => {
+        LockFound::Locked { pid } => (Tone::Normal, format!("{path} on {host} is locked by process {pid}")),
+        LockFound::Foreign { uid } => {
             (Tone::Normal, skipped(format!("{path} on {host} belongs to user {uid}")) + &as_root())
         }
         LockFound::Odd(kind) => {
@@ -250,7 +250,7 @@ fn lock_file(path: &OsBytes, found: LockFound, host: &OsBytes, cleans: bool) -> 
             let hint = if is_regular { as_root() } else { String::new() };
             (Tone::Normal, skipped(format!("{path} on {host} is {kind}, not a lock file")) + &hint)
         }
-        LockFound::Unknown(errno) => {
+        LockFound::Unknown { errno } => {
             (Tone::Normal, skipped(format!("cannot remove {path} on {host} ({})", phrases::errno(errno))))
         }
     }
@@ -341,7 +341,7 @@ mod tests {
                 "no rank starts"
             );
         }
-        assert!(!said(LockFound::Foreign(9), true).contains("ranks"));
+        assert!(!said(LockFound::Foreign { uid: 9 }, true).contains("ranks"));
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn closed(host: &str, one: bool, why: CloseReason) -> String {
         CloseReason::Eof => agent("it was killed or crashed"),
         CloseReason::Malformed => agent("it sent something that is no message"),
         CloseReason::Slow => agent("it stopped reading its messages"),
-        CloseReason::Failed(errno) => agent(&phrases::errno(errno)),
+        CloseReason::Failed { errno } => agent(&phrases::errno(errno)),
         CloseReason::Carrier(CarrierKind::Srun, CarrierEnd::Signal(number)) => {
             let by = Signal::new(number).map(|sig| format!(" by {sig}")).unwrap_or_default();
             format!("srun was killed{by}, and with it the {agents} on {host}")
@@ -117,7 +117,7 @@ pub(super) fn next_step(report: &Report, node: NodeId, lost: Lost) -> Option<Str
         Lost::Agent(CloseReason::Carrier(CarrierKind::Srun, _)) => {
             Some(format!("scontrol show node {}, for its state and the reason", name(report, node)))
         }
-        Lost::Agent(CloseReason::Slow | CloseReason::Failed(_) | CloseReason::Carrier(_, CarrierEnd::Code(_)))
+        Lost::Agent(CloseReason::Slow | CloseReason::Failed { .. } | CloseReason::Carrier(_, CarrierEnd::Code(_)))
         | Lost::AgentMute
         | Lost::Unheard => Some(is_up()),
         Lost::Starved(_) if report.was_suspended => Some("a longer --suspend-limit".to_owned()),

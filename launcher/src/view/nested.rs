@@ -83,8 +83,10 @@ impl Nested {
                 RoundsEnd::Impossible { .. } => self.line(at, Level::Process, "aborted"),
             },
             What::JobEnd { cause, .. } => {
-                let wanted =
-                    matches!(cause, Cause::Success | Cause::Signal(_) | Cause::Scheduler { .. } | Cause::Timeout(_));
+                let wanted = matches!(
+                    cause,
+                    Cause::Success | Cause::Signal(_) | Cause::Scheduler { .. } | Cause::Timeout { .. }
+                );
                 let state = if wanted && self.handling.is_none() { "finalized" } else { "aborted" };
                 self.line(at, Level::Job, state)
             }

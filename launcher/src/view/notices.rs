@@ -160,7 +160,7 @@ fn fell_back(hosts: &OsBytes, why: &FallBack) -> Line {
         FallBack::Absent => {
             (Tone::Verbose, format!("{hosts}: rlaunch is not installed there; sending it by one srun per host"))
         }
-        FallBack::Unconnected(reason) => (
+        FallBack::Unconnected { reason } => (
             Tone::Normal,
             format!("{hosts}: agents cannot connect to this host ({reason}); using the slower streams of srun{STDIO}"),
         ),
@@ -383,7 +383,7 @@ fn detour(addr: &OsBytes, instead_of: &OsBytes, to: &OsBytes, hosts: &OsBytes) -
 fn waiting(cause: &Cause) -> String {
     match cause {
         Cause::Rank { rank, status } => format!("rank {rank} failed ({status}), waiting for the others to end"),
-        Cause::Timeout(limit) => format!("--timeout {} ran out, waiting for ranks to end", phrases::wait(*limit)),
+        Cause::Timeout { limit } => format!("--timeout {} ran out, waiting for ranks to end", phrases::wait(*limit)),
         Cause::Success
         | Cause::Lead { .. }
         | Cause::Spawn { .. }
@@ -411,7 +411,7 @@ pub(super) fn ending(cause: &Cause, grace: Span, ranks: &RanksState, names: &Nam
         | Cause::Spawn { .. }
         | Cause::Refused { .. }
         | Cause::Unreachable { .. }
-        | Cause::Timeout(_)
+        | Cause::Timeout { .. }
         | Cause::ReaderClosed(_)
         | Cause::Lost { .. }
         | Cause::TooFewSlices { .. }

@@ -12,7 +12,7 @@ use rlaunch_core::warnings::{Response, WarningNote, WarningSource};
 pub(super) fn warned(host: &OsBytes, source: WarningSource, response: Response) -> String {
     let what = match response {
         Response::Drains => "the restart continues without its ranks".to_owned(),
-        Response::Ends(grace) => format!("sent SIGTERM to all ranks, SIGKILL in {}", phrases::wait(grace)),
+        Response::Ends { grace } => format!("sent SIGTERM to all ranks, SIGKILL in {}", phrases::wait(grace)),
         Response::Noted => "it gets no other ranks".to_owned(),
     };
     format!("{host} is about to be taken away ({source}); {what}")
@@ -30,7 +30,7 @@ pub(super) fn not_started_again(why: &NoRestart) -> String {
         NoRestart::TooFew { hosts, of, ranks } => {
             format!("{hosts} of {of} hosts remain, with {ranks} ranks; too few for --min-world or --min-active")
         }
-        NoRestart::Slices(error) => {
+        NoRestart::Slices { reason: error } => {
             let hint = error.hint().map_or_else(String::new, |hint| format!("\n  try     {hint}"));
             format!("{error}{hint}")
         }

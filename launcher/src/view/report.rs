@@ -36,7 +36,7 @@ pub(crate) fn is_shown(report: &Report, tone: Tone, terminal: bool) -> bool {
             | Cause::Unreachable { .. }
             | Cause::Signal(_)
             | Cause::Scheduler { .. }
-            | Cause::Timeout(_)
+            | Cause::Timeout { .. }
             | Cause::Lost { .. }
             | Cause::TooFewSlices { .. }
             | Cause::Preempted { .. },
@@ -73,7 +73,7 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
                 sig => format!("{scheduler} ended the job{reason} by {sig} after {took}{before}"),
             }
         }
-        Cause::Timeout(limit) => {
+        Cause::Timeout { limit } => {
             format!("--timeout {} ran out{}; the job was ended", phrases::wait(*limit), before(report))
         }
         Cause::ReaderClosed(std) => format!("ended after {took}: the reader of {} has closed it", phrases::std(*std)),

@@ -74,11 +74,11 @@ pub(super) fn ignored(slice: &OsBytes, why: Ignored) -> Line {
 /// The command of `--discover` prints no list of hosts.
 pub(super) fn undiscovered(why: &DiscoverFault) -> Line {
     let why = match why {
-        DiscoverFault::Unstarted(errno) => format!("it cannot be started: {}", phrases::errno(*errno)),
+        DiscoverFault::Unstarted { errno } => format!("it cannot be started: {}", phrases::errno(*errno)),
         DiscoverFault::Failed(status) => format!("{status}"),
         DiscoverFault::Late => format!("it did not end within {}", phrases::wait(WITHIN)),
         DiscoverFault::TooMuch => format!("it printed more than {}", phrases::bytes(MOST as u64)),
-        DiscoverFault::NoList(text) => text.to_string(),
+        DiscoverFault::NoList { text } => text.to_string(),
     };
     (Tone::Quiet, format!("--discover gives no list of hosts, so the last list stays: {why}"))
 }

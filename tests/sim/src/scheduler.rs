@@ -295,7 +295,7 @@ impl World {
             | Cause::Refused { .. }
             | Cause::Unreachable { .. }
             | Cause::Signal(_)
-            | Cause::Timeout(_)
+            | Cause::Timeout { .. }
             | Cause::TooFewSlices { .. }
             | Cause::ReaderClosed(_) => self.fail(format!("{cause:?}, and the scheduler had ended the job before")),
         }

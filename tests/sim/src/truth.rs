@@ -317,7 +317,7 @@ impl World {
             Cause::Scheduler { sig: Signal::KILL, .. } => self.is_lost_by_scheduler(),
             Cause::Scheduler { .. } => self.truth.warned.is_some(),
             Cause::Preempted { .. } => self.is_sliced() || user(&|fault| fault == Fault::AgentAsked),
-            Cause::Timeout(_) => self.plan.spec.timeout.is_some(),
+            Cause::Timeout { .. } => self.plan.spec.timeout.is_some(),
             Cause::TooFewSlices { .. } => self.plan.spec.slices.is_some(),
             Cause::ReaderClosed(_) => user(&|fault| fault == Fault::ReaderCloses),
         };
@@ -396,7 +396,7 @@ impl World {
             | Cause::Lead { .. }
             | Cause::Signal(_)
             | Cause::Scheduler { .. }
-            | Cause::Timeout(_)
+            | Cause::Timeout { .. }
             | Cause::ReaderClosed(_)
             | Cause::TooFewSlices { .. }
             | Cause::Preempted { .. } => None,

@@ -100,6 +100,7 @@ pub struct Unbound {
     /// Units that may be used.
     pub units: u32,
     /// Their kind.
+    #[serde(rename = "unit")]
     pub level: Level,
 }
 

@@ -5,10 +5,12 @@ use super::argv::{SshOptions, Target, argv};
 use super::command_template::CommandTemplate;
 use super::srun::SrunPlan;
 use crate::os_bytes::OsBytes;
+use crate::signal::Signal;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use serde::{Serialize, Serializer};
 
 /// How agents are brought to the hosts of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,7 +24,8 @@ pub enum Carrier {
 }
 
 /// A kind of carrier, for messages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename = "why", rename_all = "lowercase")]
 pub enum CarrierKind {
     /// `ssh`.
     Ssh,
@@ -82,12 +85,22 @@ impl fmt::Display for CarrierKind {
 }
 
 /// How a carrier ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename = "", rename_all = "lowercase")]
 pub enum CarrierEnd {
     /// It exited with this code.
     Code(u8),
     /// A signal ended it.
+    #[serde(serialize_with = "name_of_signal")]
     Signal(u8),
+}
+
+/// The name of a signal by its number; empty: there is none.
+fn name_of_signal<S: Serializer>(number: &u8, serializer: S) -> Result<S::Ok, S::Error> {
+    match Signal::new(*number) {
+        Some(signal) => signal.serialize(serializer),
+        None => serializer.serialize_str(""),
+    }
 }
 
 impl fmt::Display for CarrierEnd {

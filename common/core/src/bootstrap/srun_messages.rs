@@ -3,6 +3,7 @@
 use crate::hostlist::{self, Alone};
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
+use serde::Serialize;
 
 /// Most bytes of a line that is not complete.
 const LONGEST: usize = 64 << 10;
@@ -19,7 +20,8 @@ pub enum StepLine {
 }
 
 /// Why Slurm ends a step, as srun prints it. slurmctld need not be there for that.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum StepEndReason {
     /// No reason is named: `scancel`, or srun was sent a signal.
     Cancelled,
@@ -44,18 +46,6 @@ impl StepEndReason {
             ("PREEMPTION", Self::Preemption),
         ];
         known.iter().find(|(words, _)| due.starts_with(words)).map_or(Self::Cancelled, |(_, reason)| *reason)
-    }
-
-    /// In a word, for programs.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Cancelled => "cancelled",
-            Self::TimeLimit => "time_limit",
-            Self::NodeFailure => "node_failure",
-            Self::Requeue => "requeue",
-            Self::Preemption => "preemption",
-        }
     }
 }
 

@@ -27,6 +27,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use serde::Serialize;
 
 /// How long srun may take to end when it is asked to.
 const PATIENCE: Span = Span::from_secs(1);
@@ -114,17 +115,22 @@ pub enum StepEvent {
 }
 
 /// Why a host falls back to an srun of its own.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FallBack {
     /// The binary is not there.
     Absent,
-    /// Its agent cannot connect to this host, for this reason.
-    Unconnected(OsBytes),
+    /// Its agent cannot connect to this host.
+    Unconnected {
+        /// Why not.
+        reason: OsBytes,
+    },
     /// No agent of the step has connected.
     Silent {
         /// For so long.
         waited: Span,
         /// srun's last words; empty: it has printed nothing.
+        #[serde(skip_serializing_if = "OsBytes::is_empty")]
         words: OsBytes,
     },
 }
@@ -302,7 +308,7 @@ impl StepDial {
                 Heard::Nothing | Heard::Noise => return,
                 Heard::Answer(Answer::Absent(host)) => (host, Why::Absent, FallBack::Absent),
                 Heard::Answer(Answer::Unconnected { host, why }) => {
-                    (host, Why::Unconnected(why.clone()), FallBack::Unconnected(why))
+                    (host, Why::Unconnected(why.clone()), FallBack::Unconnected { reason: why })
                 }
                 Heard::Garbled(_)
                 | Heard::Answer(
@@ -424,7 +430,7 @@ impl StepDial {
     fn unconnected_all(&mut self, now: Mono, why: &OsBytes) {
         let nodes: Vec<NodeId> = self.waiting.keys().copied().collect();
         for node in nodes {
-            self.miss(now, node, Why::Unconnected(why.clone()), FallBack::Unconnected(why.clone()));
+            self.miss(now, node, Why::Unconnected(why.clone()), FallBack::Unconnected { reason: why.clone() });
         }
     }
 

@@ -12,6 +12,7 @@ use super::hash::{Hash, Hasher};
 use super::preamble::{PREAMBLE, Preamble, Secret, WIRE};
 use crate::id::JobId;
 use alloc::vec::Vec;
+use serde::Serialize;
 
 /// Length of a [`StepPreamble`] in bytes.
 pub const STEP_PREAMBLE: usize = 84;
@@ -142,7 +143,8 @@ impl AgentFacts {
 }
 
 /// Why the launcher refuses a connection to the port for agents.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Refusal {
     /// Newer connections have taken its place.
     TooMany,
@@ -158,22 +160,6 @@ pub enum Refusal {
     WrongKey,
     /// The connection ended before its hello was complete.
     Ended,
-}
-
-impl Refusal {
-    /// The word for it in the event log.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::TooMany => "too_many",
-            Self::Silent => "silent",
-            Self::Foreign => "foreign",
-            Self::UnknownHost => "unknown_host",
-            Self::Twice => "twice",
-            Self::WrongKey => "wrong_key",
-            Self::Ended => "ended",
-        }
-    }
 }
 
 /// The keys of one edge. They differ for each host and each step.

@@ -4,6 +4,7 @@ use crate::hostlist::{Chips, Entry, Host};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
+use serde::Serialize;
 
 /// A host that the job knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +27,8 @@ pub struct FoundSlice {
 }
 
 /// Why a slice of a list is not used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ignored {
     /// The slice has more hosts than the others.
     Hosts {
@@ -49,19 +51,6 @@ pub enum Ignored {
         /// The slots that it has.
         most: u32,
     },
-}
-
-impl Ignored {
-    /// The word in the event log.
-    #[must_use]
-    pub const fn word(&self) -> &'static str {
-        match self {
-            Self::Hosts { .. } => "hosts",
-            Self::Chips { .. } => "chips",
-            Self::Name => "name",
-            Self::NoSlot { .. } => "no_slot",
-        }
-    }
 }
 
 /// The difference between a list and the hosts of a job.

@@ -12,9 +12,11 @@ use crate::os_bytes::OsBytes;
 use crate::patience::Patience;
 use crate::status::Status;
 use crate::time::{Mono, Span};
+use alloc::borrow::ToOwned as _;
 use alloc::collections::VecDeque;
-use alloc::string::ToString as _;
+use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
+use serde::Serialize;
 
 /// From one start of the command to the next.
 pub const EVERY: Span = Span::from_secs(10);
@@ -26,32 +28,25 @@ pub const MOST: usize = 1 << 20;
 const GONE: Span = Span::from_secs(1);
 
 /// Why a list cannot be used.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum DiscoverFault {
-    /// The command cannot be started: errno.
-    Unstarted(i32),
+    /// The command cannot be started.
+    Unstarted {
+        /// errno of the attempt.
+        errno: i32,
+    },
     /// The command failed.
     Failed(Status),
     /// The command took longer than [`WITHIN`].
     Late,
     /// The command printed more than [`MOST`].
     TooMuch,
-    /// The output is no list of hosts, for this reason.
-    NoList(OsBytes),
-}
-
-impl DiscoverFault {
-    /// The word in the event log.
-    #[must_use]
-    pub const fn word(&self) -> &'static str {
-        match self {
-            Self::Unstarted(_) => "unstarted",
-            Self::Failed(_) => "failed",
-            Self::Late => "late",
-            Self::TooMuch => "too_much",
-            Self::NoList(_) => "no_list",
-        }
-    }
+    /// The output is no list of hosts.
+    NoList {
+        /// Why not.
+        text: OsBytes,
+    },
 }
 
 /// An event of the discovery.
@@ -107,11 +102,9 @@ pub struct Discovery {
 ///
 /// # Errors
 /// Why it is none.
-pub fn read(output: &[u8]) -> Result<Vec<Entry>, DiscoverFault> {
-    hostlist::files([("--discover", output)], &mut Alone).map_err(|error| {
-        let text = error.to_string();
-        DiscoverFault::NoList(text.lines().next().unwrap_or_default().into())
-    })
+pub fn read(output: &[u8]) -> Result<Vec<Entry>, String> {
+    hostlist::files([("--discover", output)], &mut Alone)
+        .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
 }
 
 impl Discovery {
@@ -152,7 +145,7 @@ impl Discovery {
                 self.known = None;
                 self.actions.push_back(DiscoverAction::Hosts(hosts));
             }
-            Err(fault) => self.fault(fault),
+            Err(text) => self.fault(DiscoverFault::NoList { text: text.into() }),
         }
     }
 
@@ -178,7 +171,7 @@ impl Machine for Discovery {
             (State::Runs(since, _), DiscoverEvent::TooMuch) => self.kill(now, since, DiscoverFault::TooMuch),
             (State::Runs(since, _), DiscoverEvent::Unstarted(errno)) => {
                 self.rest(now, since);
-                self.fault(DiscoverFault::Unstarted(errno));
+                self.fault(DiscoverFault::Unstarted { errno });
             }
             (State::Killed(since, _), DiscoverEvent::Ended(..) | DiscoverEvent::Unstarted(_)) => self.rest(now, since),
             (State::Killed(..), DiscoverEvent::TooMuch)
@@ -276,7 +269,10 @@ mod tests {
             actions(&mut discovery)
         };
         for output in [&b""[..], b"# nothing\n", b"\xff\xfe", b"a b c", b"<html>", b"@file", b"a slice=s id=4"] {
-            assert!(matches!(fault(output)[..], [DiscoverAction::Fault(DiscoverFault::NoList(_))]), "{output:?}");
+            assert!(
+                matches!(fault(output)[..], [DiscoverAction::Fault(DiscoverFault::NoList { text: _ })]),
+                "{output:?}"
+            );
         }
         let mut discovery = running();
         let mut seen = vec![];

@@ -6,15 +6,18 @@ use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::exit::{self, Ending};
 use crate::id::{NodeId, Rank, Std};
 use crate::job::CloseReason;
+use crate::json;
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::Span;
 use crate::warnings::WarningSource;
 use crate::wire::to_root::{NodeRefusal, SpawnError};
 use alloc::vec::Vec;
+use serde::{Serialize, Serializer};
 
 /// The first cause of a job's end.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// Every rank exited with 0.
     Success,
@@ -23,6 +26,7 @@ pub enum Cause {
         /// The one that failed first.
         rank: Rank,
         /// How.
+        #[serde(rename = "")]
         status: Status,
     },
     /// The program with `--lead` has finished, and the others are ended.
@@ -35,6 +39,7 @@ pub enum Cause {
         /// Which.
         rank: Rank,
         /// Why.
+        #[serde(rename = "")]
         error: SpawnError,
     },
     /// A host cannot do what was asked for.
@@ -58,14 +63,20 @@ pub enum Cause {
     /// The scheduler ends its job, with this signal to the processes of the step.
     Scheduler {
         /// Which.
+        #[serde(serialize_with = "json::text")]
         scheduler: Scheduler,
         /// The signal.
+        #[serde(rename = "signal")]
         sig: Signal,
         /// Why, once its launcher has printed that.
+        #[serde(rename = "reason", skip_serializing_if = "Option::is_none")]
         why: Option<StepEndReason>,
     },
     /// `--timeout` ran out.
-    Timeout(Span),
+    Timeout {
+        /// The limit.
+        limit: Span,
+    },
     /// rlaunch's output has no reader any more.
     ReaderClosed(Std),
     /// Something of ours was lost on a host.
@@ -114,6 +125,43 @@ pub enum Lost {
     Warned(WarningSource),
 }
 
+/// The three ends of an agent are one part in the log.
+impl Serialize for Lost {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename = "why", rename_all = "snake_case")]
+        enum End {
+            #[serde(rename = "")]
+            Closed(CloseReason),
+            Early,
+            Mute,
+        }
+        #[derive(Serialize)]
+        #[serde(rename = "lost", rename_all = "snake_case")]
+        enum Part {
+            Agent(End),
+            Unheard,
+            Expired,
+            Starved { stood: Span },
+            Guardian,
+            Init,
+            Warned(WarningSource),
+        }
+        match *self {
+            Self::Agent(why) => Part::Agent(End::Closed(why)),
+            Self::AgentEarly => Part::Agent(End::Early),
+            Self::AgentMute => Part::Agent(End::Mute),
+            Self::Unheard => Part::Unheard,
+            Self::Expired => Part::Expired,
+            Self::Starved(stood) => Part::Starved { stood },
+            Self::Guardian => Part::Guardian,
+            Self::Init => Part::Init,
+            Self::Warned(source) => Part::Warned(source),
+        }
+        .serialize(serializer)
+    }
+}
+
 impl Lost {
     /// Whether the same text fits a host that was lost in that way.
     #[must_use]
@@ -147,7 +195,7 @@ impl Cause {
             Self::Unreachable { .. } => "unreachable",
             Self::Signal(_) => "signal",
             Self::Scheduler { .. } => "scheduler",
-            Self::Timeout(_) => "timeout",
+            Self::Timeout { .. } => "timeout",
             Self::ReaderClosed(_) => "reader_closed",
             Self::Lost { .. } => "lost",
             Self::Preempted { .. } => "preempted",
@@ -168,7 +216,7 @@ impl Cause {
             // As srun exits. rlaunch was not killed.
             Self::Scheduler { sig: sig @ Signal::KILL, .. } => Ending::Code(sig.exit_code()),
             Self::Signal(sig) | Self::Scheduler { sig, .. } => Ending::Signal(*sig),
-            Self::Timeout(_) => Ending::Code(exit::TIMEOUT),
+            Self::Timeout { .. } => Ending::Code(exit::TIMEOUT),
             Self::Preempted { .. } | Self::TooFewSlices { .. } => Ending::Code(exit::PREEMPTED),
             Self::ReaderClosed(_) => Ending::Signal(Signal::PIPE),
         }

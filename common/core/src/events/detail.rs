@@ -5,22 +5,28 @@ use crate::id::NodeId;
 use crate::os_bytes::OsBytes;
 use crate::time::Span;
 use alloc::vec::Vec;
+use serde::Serialize;
 
 /// The effect of a signal to rlaunch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// The signal was passed on to the ranks and the job continues.
     Forwarded,
     /// The signal began the ending.
     Ended,
     /// The signal was noted because an ending was under way.
+    #[serde(rename = "ended")]
     Noted {
         /// Until SIGKILL; `None`: it was sent.
+        #[serde(skip)]
         kill_in: Option<Span>,
     },
     /// The signal came after the last rank had ended, while its output was still being written.
+    #[serde(rename = "ended")]
     Unwritten {
         /// After this, what is not written is dropped.
+        #[serde(skip)]
         patience: Span,
     },
     /// The signal ended the grace.
@@ -87,18 +93,20 @@ pub struct Fewer {
 }
 
 /// Slices on which ranks start.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct SlicesTaken {
     /// Their names, in the order of their numbers in the job.
     pub slices: Vec<OsBytes>,
     /// Slices that are up and have no ranks.
     pub spares: Vec<OsBytes>,
     /// The number of spare slices that the user has asked for.
+    #[serde(skip)]
     pub wanted_spares: u32,
     /// All ranks now.
     pub world_size: u32,
     /// The processes of each program.
     pub procs: Vec<u32>,
     /// They are not the slices of the start before, or at first not the first ones of the hostfile.
+    #[serde(skip)]
     pub is_news: bool,
 }

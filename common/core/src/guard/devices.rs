@@ -12,7 +12,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Most lock files of a job.
 pub const LOCK_FILES: usize = 8;
@@ -117,30 +117,48 @@ pub struct DeviceHolder {
     /// Why it is not ended.
     pub kept: Kept,
     /// Its state, as proc_pid_stat(5) names it.
+    #[serde(serialize_with = "letter")]
     pub state: u8,
     /// The place in the kernel where it waits; empty: not known.
     pub wchan: OsBytes,
 }
 
+/// A letter: as a text for people.
+fn letter<S: Serializer>(letter: &u8, serializer: S) -> Result<S::Ok, S::Error> {
+    if serializer.is_human_readable() { serializer.serialize_bytes(&[*letter]) } else { letter.serialize(serializer) }
+}
+
 /// The state of a lock file, after it was removed where that was possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LockFound {
     /// No process had locked the file, and it was removed.
     Removed,
     /// The same, but for a trial it stays.
     Unlocked,
-    /// This process has locked it; 0: unknown. It stays.
-    Locked(u32),
-    /// The file belongs to this user, and no process has locked it.
-    Foreign(u32),
+    /// A process has locked it. It stays.
+    Locked {
+        /// Its process id; 0: unknown.
+        pid: u32,
+    },
+    /// The file belongs to another user, and no process has locked it.
+    Foreign {
+        /// Its user id.
+        uid: u32,
+    },
     /// The path is no file with a single name.
+    #[serde(rename = "no_file")]
     Odd(OddFile),
-    /// The file cannot be looked at or removed: errno.
-    Unknown(i32),
+    /// The file cannot be looked at or removed.
+    Unknown {
+        /// errno of the attempt.
+        errno: i32,
+    },
 }
 
 /// A kind of file that libtpu cannot lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename = "is", rename_all = "snake_case")]
 pub enum OddFile {
     /// A directory.
     Directory,
@@ -171,8 +189,8 @@ impl LockFound {
     #[must_use]
     pub const fn is_in_the_way(self) -> bool {
         match self {
-            Self::Removed | Self::Unlocked | Self::Locked(_) => false,
-            Self::Foreign(_) | Self::Odd(_) | Self::Unknown(_) => true,
+            Self::Removed | Self::Unlocked | Self::Locked { .. } => false,
+            Self::Foreign { .. } | Self::Odd(_) | Self::Unknown { .. } => true,
         }
     }
 }
@@ -235,6 +253,7 @@ pub struct HolderFacts {
 
 /// Why a holder is not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kept {
     /// The holder is process 1.
     Init,
@@ -264,29 +283,6 @@ pub enum Kept {
     Service,
     /// The holder is another process of root that another user may have passed the device to.
     Received,
-}
-
-impl Kept {
-    /// The word of it in the event log.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Init => "init",
-            Self::Ancestor => "ancestor",
-            Self::LivingJob => "living_job",
-            Self::OtherUser => "other_user",
-            Self::Unit => "unit",
-            Self::Policy => "policy",
-            Self::Ending => "ending",
-            Self::Killed => "killed",
-            Self::Trial => "trial",
-            Self::Claimed => "claimed",
-            Self::Unsure => "unsure",
-            Self::Foreign => "foreign",
-            Self::Service => "service",
-            Self::Received => "received",
-        }
-    }
 }
 
 /// The treatment of a holder.

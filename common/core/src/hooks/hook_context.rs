@@ -258,6 +258,6 @@ fn ended(cause: &Cause) -> (&'static str, Option<Rank>, Option<NodeId>, String) 
         | Cause::Lost { node, .. }
         | Cause::Preempted { node, .. } => (kind, None, Some(*node), String::new()),
         Cause::Signal(sig) | Cause::Scheduler { sig, .. } => (kind, None, None, sig.to_string()),
-        Cause::Timeout(limit) => (kind, None, None, format!("{limit}")),
+        Cause::Timeout { limit } => (kind, None, None, format!("{limit}")),
     }
 }

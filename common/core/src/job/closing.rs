@@ -57,7 +57,7 @@ impl Closing {
 
     pub(super) fn on_ending_began(&mut self, cx: &mut Cx<'_>, began: &EndingBegan) {
         self.told = match began.cause {
-            Cause::Signal(_) | Cause::Scheduler { .. } | Cause::Timeout(_) | Cause::ReaderClosed(_) => true,
+            Cause::Signal(_) | Cause::Scheduler { .. } | Cause::Timeout { .. } | Cause::ReaderClosed(_) => true,
             Cause::Success
             | Cause::Lead { .. }
             | Cause::Rank { .. }

@@ -105,7 +105,7 @@ impl Ending {
             Cause::Signal(sig) | Cause::Scheduler { sig, .. } => Some(*sig),
             Cause::Rank { .. }
             | Cause::Lead { .. }
-            | Cause::Timeout(_)
+            | Cause::Timeout { .. }
             | Cause::ReaderClosed(_)
             | Cause::Preempted { .. } => Some(Signal::TERM),
             // The ranks of the other hosts are asked as after any failure.
@@ -127,7 +127,7 @@ impl Ending {
             None => ToNode::Kill,
         };
         // Nobody of the nodes has said that it ends: their agents may have been stopped.
-        if matches!(cause, Cause::Timeout(_) | Cause::ReaderClosed(_)) {
+        if matches!(cause, Cause::Timeout { .. } | Cause::ReaderClosed(_)) {
             cx.notify(Notice::WakeAgents);
         }
         cx.notify(Notice::Broadcast(msg));
@@ -264,7 +264,7 @@ impl Ending {
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
         if let Some(limit) = self.limit.filter(|_| self.timeout.is_some_and(|at| at <= cx.now)) {
             self.timeout = None;
-            self.end(cx, Cause::Timeout(limit), RanksState::Running);
+            self.end(cx, Cause::Timeout { limit }, RanksState::Running);
         }
         if let Some(Deferred { failure: RankExit { rank, status, .. }, until: Some(until), .. }) = self.deferred {
             if until <= cx.now {

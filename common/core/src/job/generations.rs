@@ -136,7 +136,7 @@ impl Generations {
     /// The consequence of a warning for a job without rounds.
     pub(super) const fn response(&self) -> Response {
         match self.warnings.on_warning {
-            OnWarning::Term => Response::Ends(self.warnings.grace),
+            OnWarning::Term => Response::Ends { grace: self.warnings.grace },
             OnWarning::Note => Response::Noted,
         }
     }

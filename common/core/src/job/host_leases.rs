@@ -134,7 +134,7 @@ impl Lease {
     /// The cause of the loss of a node: if the launcher was suspended, the end of the lease is its own doing.
     pub(super) fn blame(&self, node: NodeId, lost: Lost) -> Lost {
         match lost {
-            Lost::Agent(CloseReason::Eof | CloseReason::Failed(_) | CloseReason::Carrier(..))
+            Lost::Agent(CloseReason::Eof | CloseReason::Failed { .. } | CloseReason::Carrier(..))
             | Lost::Unheard
             | Lost::Expired => self.suspend_detector.was_suspended(node).map_or(lost, Lost::Starved),
             Lost::Agent(CloseReason::Malformed | CloseReason::Slow)

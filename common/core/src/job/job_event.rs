@@ -17,6 +17,7 @@ use crate::wire::to_root::{Leftover, ToRoot};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use serde::Serialize;
 
 /// An event of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -128,18 +129,20 @@ pub enum JobEvent {
 }
 
 /// Why no agent could be started on a host.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct HostFailure {
     /// In our words: `name does not resolve`.
     pub why: OsBytes,
     /// In those of the program that was to reach it; empty if it said nothing.
     pub words: OsBytes,
     /// The advice for the user.
+    #[serde(skip)]
     pub hint: OsBytes,
 }
 
 /// Why an edge ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename = "why", rename_all = "snake_case")]
 pub enum CloseReason {
     /// The other side closed it.
     Eof,
@@ -147,9 +150,13 @@ pub enum CloseReason {
     Malformed,
     /// The other side does not read its messages.
     Slow,
-    /// The kernel refused to read or write, with this errno.
-    Failed(i32),
+    /// The kernel refused to read or write.
+    Failed {
+        /// errno of that.
+        errno: i32,
+    },
     /// The process that carries it ended first: it was killed, or the connection or what runs there was lost.
+    #[serde(rename = "")]
     Carrier(CarrierKind, CarrierEnd),
 }
 
@@ -157,7 +164,7 @@ impl CloseReason {
     /// Whether the connection of a killed agent may end so. The agent may have sent a part of a message.
     pub(super) const fn may_be_kill(self) -> bool {
         match self {
-            Self::Eof | Self::Failed(_) | Self::Malformed => true,
+            Self::Eof | Self::Failed { .. } | Self::Malformed => true,
             Self::Slow | Self::Carrier(..) => false,
         }
     }

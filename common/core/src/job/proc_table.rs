@@ -5,7 +5,7 @@ use super::clock::{Clock, Offset, Offsets};
 use super::facts::JobFacts;
 use super::notice::{Notice, RankExit};
 use crate::by_rank::ByRank;
-use crate::events::{Cause, Lost, Tried, What};
+use crate::events::{Cause, Lost, RankInGroup, Tried, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
 use crate::time::{HostTime, Mono};
@@ -229,7 +229,7 @@ impl Procs {
             let Some((seat, local_rank)) = seat.zip(local_rank) else { continue };
             (seat.state, seat.started) = (State::Running, Some(began));
             let at = self.clock.since(began);
-            let group = cx.facts.group_of(rank);
+            let group = cx.facts.group_of(rank).map(|(group, rank)| RankInGroup { group, rank });
             cx.notify(Notice::Log(What::RankStarted { rank, node, local_rank, group, pid: started.pid, at }));
         }
     }

@@ -274,7 +274,7 @@ impl RootCause {
                 | Cause::Unreachable { .. }
                 | Cause::Signal(_)
                 | Cause::Scheduler { .. }
-                | Cause::Timeout(_)
+                | Cause::Timeout { .. }
                 | Cause::ReaderClosed(_)
                 | Cause::TooFewSlices { .. }
                 | Cause::Preempted { .. }),
@@ -310,7 +310,7 @@ impl RootCause {
             | Cause::Unreachable { .. }
             | Cause::Signal(_)
             | Cause::Scheduler { .. }
-            | Cause::Timeout(_)
+            | Cause::Timeout { .. }
             | Cause::ReaderClosed(_)
             | Cause::TooFewSlices { .. }
             | Cause::Preempted { .. } => return Vec::new(),

@@ -10,6 +10,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use serde::Serialize;
 
 /// Most values that a message lists.
 const LISTED: usize = 4;
@@ -120,16 +121,19 @@ impl fmt::Display for Some_<'_> {
 }
 
 /// Ranks are not numbered in the order of the tree, in which they are numbered from now on: one sentence, however many they are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Misplaced {
+    /// The first of them in the order of the tree.
+    #[serde(rename = "rank")]
+    pub first: Rank,
+    /// Its place there.
+    #[serde(rename = "becomes")]
+    pub place: Rank,
     /// How many.
     pub count: u32,
     /// The size of the world.
+    #[serde(rename = "world_size")]
     pub world: u32,
-    /// The first of them in the order of the tree.
-    pub first: Rank,
-    /// Its place there.
-    pub place: Rank,
 }
 
 impl fmt::Display for Misplaced {

@@ -431,7 +431,7 @@ impl Report {
                 | Cause::Unreachable { .. }
                 | Cause::Signal(_)
                 | Cause::Scheduler { .. }
-                | Cause::Timeout(_)
+                | Cause::Timeout { .. }
                 | Cause::ReaderClosed(_)
                 | Cause::Lost { .. }
                 | Cause::TooFewSlices { .. }

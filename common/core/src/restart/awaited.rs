@@ -9,6 +9,7 @@ use crate::machine::earliest;
 use crate::rank_set::RankSet;
 use crate::time::{Mono, Span};
 use alloc::collections::BTreeMap;
+use serde::Serialize;
 
 /// Time that ranks wait for another rank before that rank is named.
 pub const AWAITED: Span = Span::from_secs(10);
@@ -16,13 +17,16 @@ pub const AWAITED: Span = Span::from_secs(10);
 const REPORTS: Span = Span::from_secs(1);
 
 /// The step that awaited ranks have not done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Step {
     /// Register.
+    #[serde(rename = "registration")]
     Register,
     /// Leave the function, in which a planned round interrupts each rank at its next ping.
+    #[serde(rename = "ping")]
     Yield,
     /// Leave the function after an interrupt.
+    #[serde(rename = "exit")]
     Leave,
 }
 

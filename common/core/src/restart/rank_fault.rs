@@ -13,6 +13,7 @@ pub const TEXT: usize = 2 << 10;
 
 /// How a rank came to need another round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FaultKind {
     /// Its function has raised an exception, or returned an error: it is still there.
     Exception,
@@ -23,6 +24,7 @@ pub enum FaultKind {
     /// Its agent has ended it, because it did not come out of its function, or make progress, by the hard limit.
     Overdue(Status),
     /// The rank leaves of its own will: its process may continue, but takes no more part.
+    #[serde(rename = "")]
     Left(Leave),
     /// Its host is lost.
     HostLost,
@@ -34,6 +36,7 @@ pub enum FaultKind {
 
 /// Why a rank leaves although its process is well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename = "kind", rename_all = "snake_case")]
 pub enum Leave {
     /// An exception that no restart handles: SystemExit, KeyboardInterrupt.
     BaseException,
@@ -47,6 +50,7 @@ pub enum Leave {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Fault {
     /// Whose, by the number that its process keeps.
+    #[serde(rename = "rank")]
     pub initial: Rank,
     /// How.
     pub kind: FaultKind,

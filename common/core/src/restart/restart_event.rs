@@ -5,12 +5,14 @@ use super::end_reason::EndReason;
 use super::rank_fault::Fault;
 use super::remark::Remark;
 use crate::id::{NodeId, ProcId, Rank, Round};
+use crate::json;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::status::Status;
 use crate::time::{Mono, Span};
 use crate::wire::round::{Enrolled, RoundDown};
 use alloc::vec::Vec;
+use serde::{Serialize, Serializer};
 
 /// An event of the restart machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -148,23 +150,39 @@ pub enum RestartAction {
 }
 
 /// How rounds ended.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename = "how")]
 pub enum RoundsEnd {
     /// The work is done.
+    #[serde(rename = "done")]
     Done,
     /// No round is possible any more, because of this fault, for this reason: the job's ordinary rule holds for it.
+    #[serde(rename = "given_up")]
     Impossible {
         /// The first fault that is not made good.
         fault: Fault,
         /// Why.
+        #[serde(rename = "text", serialize_with = "json::text")]
         reason: EndReason,
     },
 }
 
+/// The names of the parts of a round's pause.
+fn named<S: Serializer>([decided, drained, assigned]: &[Span; 3], serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Phases<'a> {
+        decided: &'a Span,
+        drained: &'a Span,
+        assigned: &'a Span,
+    }
+    Phases { decided, drained, assigned }.serialize(serializer)
+}
+
 /// A report about a round.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum RoundNote {
     /// A round has begun: the first, or another after the faults given.
+    #[serde(rename = "round")]
     Began {
         /// Which.
         round: Round,
@@ -176,39 +194,48 @@ pub enum RoundNote {
         active_world_size: u32,
         /// Healthy ranks that the policy has discarded.
         discarded: RankSet,
+        /// From the first fault to the decision to interrupt, to the last node's ready, to the assignment's end.
+        #[serde(rename = "", serialize_with = "named")]
+        phases: [Span; 3],
         /// Healthy ranks that are not active: they wait as spares.
         reserve: RankSet,
-        /// From the first fault to the decision to interrupt, to the last node's ready, to the assignment's end.
-        phases: [Span; 3],
     },
     /// A rank in reserve is lost, or one that had returned: the others need no round for that.
+    #[serde(rename = "round.spared")]
     NoRoundNeeded {
         /// The fault.
+        #[serde(rename = "")]
         fault: Fault,
     },
     /// A process was started again for a rank whose own has ended.
+    #[serde(rename = "round.again")]
     Respawned {
         /// In this round.
         round: Round,
         /// Which.
+        #[serde(rename = "rank")]
         initial: Rank,
         /// Its process id, on its host.
         pid: u32,
     },
     /// The other ranks have waited [`super::AWAITED`] for these ranks.
+    #[serde(rename = "round.awaits")]
     Awaited {
         /// The round that the ranks are to leave. `None`: no round has begun.
         round: Option<Round>,
         /// The step that these ranks have not done.
+        #[serde(rename = "for")]
         step: Step,
         /// The awaited ranks.
         ranks: RankSet,
     },
     /// Processes have registered that are not taken.
+    #[serde(rename = "round.refused")]
     Refused {
         /// Why, in a sentence.
         text: OsBytes,
     },
     /// A remark about the policy, the limits or a rank.
+    #[serde(rename = "round.note")]
     Remark(Remark),
 }

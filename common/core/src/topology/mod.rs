@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// A kind of unit, the largest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Level {
     /// A package: what is in one socket.
     Package,

@@ -10,6 +10,7 @@ const SHOWN: usize = 64;
 
 /// The limited quantity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Limit {
     /// The length of a key.
     Key,

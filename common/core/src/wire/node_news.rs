@@ -1,35 +1,36 @@
-//! Facts about a host that its agent reports and by which the launcher decides nothing. Each has its line of the event log here.
+//! Facts about a host that its agent reports and by which the launcher decides nothing.
 //!
-//! The agent makes the value, and the machines pass it on unchanged. A new fact needs a variant, a name and fields in this file, its
-//! line in the launcher's view, and its row in docs/reference/events.md.
+//! The agent makes the value, and the machines pass it on unchanged to the event log. The names there are those of the type. A new fact
+//! needs a variant in this file, its line in the launcher's view, and its row in docs/reference/events.md.
 
 use super::capped::unreserved;
 use super::limit::Met;
 use crate::bind::Unbound;
 use crate::guard::devices::{DeviceHolder, LockFound};
-use crate::id::{NodeId, Rank};
-use crate::json::Object;
+use crate::id::Rank;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::warnings::WarningNote;
-use alloc::string::ToString as _;
 use alloc::vec::Vec;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// A fact about a host that its agent reports.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeNews {
     /// No process of the job has used the store that this host holds, long after the ranks were started.
+    #[serde(rename = "store.unused")]
     StoreUnused {
         /// Address and port.
         at: OsBytes,
     },
     /// A connection from an address that no host of the job has was refused by that store. Reported once.
+    #[serde(rename = "store.foreign")]
     StoreForeign {
         /// The origin of the connection.
         from: OsBytes,
     },
     /// Connections to that store were closed because no process of the job has made them.
+    #[serde(rename = "store.refused")]
     StoreRefused {
         /// The origin of the last of them.
         from: OsBytes,
@@ -37,13 +38,16 @@ pub enum NodeNews {
         count: u32,
     },
     /// Clients of that store have met one of its limits, and their connections were closed.
+    #[serde(rename = "store.limit")]
     StoreLimit {
         /// The last of them.
+        #[serde(rename = "")]
         met: Met,
         /// Their number since the last report of this limit.
         count: u32,
     },
     /// A log file of ranks, or the directory for it, cannot be written. The ranks continue.
+    #[serde(rename = "file.failed")]
     FileFailed {
         /// errno of the attempt.
         errno: i32,
@@ -51,6 +55,7 @@ pub enum NodeNews {
         path: OsBytes,
     },
     /// The CPUs of a rank that is being started (`--report-bindings`). Lists are as the kernel writes them.
+    #[serde(rename = "rank.bound")]
     RankBound {
         /// Which.
         rank: Rank,
@@ -64,8 +69,10 @@ pub enum NodeNews {
         numa: OsBytes,
     },
     /// The ranks of this host were to have a unit each, and are more than there are: they are not bound.
+    #[serde(rename = "host.not_bound")]
     NotBound(Unbound),
     /// All ranks of this host may use a single CPU only.
+    #[serde(rename = "host.one_cpu")]
     OneCpu {
         /// How many they are.
         ranks: u32,
@@ -75,8 +82,10 @@ pub enum NodeNews {
         online: u32,
     },
     /// A service of this host is planned, or the metadata server has a word that rlaunch does not know.
+    #[serde(rename = "host.warning_note")]
     WarningNote(WarningNote),
     /// A process that held devices was ended before ranks were started.
+    #[serde(rename = "device.holder_ended")]
     HolderEnded {
         /// The devices.
         devices: OsBytes,
@@ -90,10 +99,12 @@ pub enum NodeNews {
         killed: bool,
     },
     /// A lock file was there before ranks were started.
+    #[serde(rename = "device.lock_file")]
     LockFile {
         /// Its path.
         path: OsBytes,
         /// Its state.
+        #[serde(rename = "state")]
         found: LockFound,
         /// The name of the user whose process has locked it; empty: not locked, or not known.
         user: OsBytes,
@@ -101,8 +112,10 @@ pub enum NodeNews {
         command: OsBytes,
     },
     /// A process holds devices after all ranks have exited.
+    #[serde(rename = "device.held")]
     DeviceHeld(DeviceHolder),
     /// Processes that ranks had left behind are ended: all ranks have succeeded.
+    #[serde(rename = "host.left_ended")]
     LeftEnded {
         /// How many they are.
         count: u32,
@@ -112,28 +125,32 @@ pub enum NodeNews {
         comm: OsBytes,
     },
     /// A rank of this host has connected to the listener for MPI libraries. Reported once for each start of the ranks.
+    #[serde(rename = "mpi.used")]
     MpiUsed {
         /// The wire that its library speaks.
         wire: MpiWire,
     },
     /// A rank of this host has loaded an MPI library, and none has connected yet.
+    #[serde(rename = "mpi.loaded")]
     MpiLoaded {
         /// The name of its file.
         library: OsBytes,
     },
     /// Ranks have waited for others in `MPI_Init` for a long time. Reported once for each start of the ranks.
+    #[serde(rename = "mpi.waits")]
     MpiWaits {
         /// Ranges of the ranks that wait.
-        #[serde(deserialize_with = "unreserved")]
+        #[serde(serialize_with = "ranges", deserialize_with = "unreserved")]
         waiting: Vec<(u32, u32)>,
         /// Ranges of the ranks that have not come.
-        #[serde(deserialize_with = "unreserved")]
+        #[serde(serialize_with = "ranges", deserialize_with = "unreserved")]
         missing: Vec<(u32, u32)>,
         /// Ranges of the missing ranks whose MPI library speaks another wire.
-        #[serde(deserialize_with = "unreserved")]
+        #[serde(serialize_with = "ranges", deserialize_with = "unreserved")]
         apart: Vec<(u32, u32)>,
     },
     /// A rank has waited long for a public name of PMIx, as in `MPI_Comm_connect` of Open MPI.
+    #[serde(rename = "mpi.lookup_waits")]
     MpiLookupWaits {
         /// Its number in its world.
         rank: Rank,
@@ -141,6 +158,7 @@ pub enum NodeNews {
         name: OsBytes,
     },
     /// A rank has exited with 0 after `MPI_Init` and before `MPI_Finalize`.
+    #[serde(rename = "mpi.unfinished")]
     MpiUnfinished {
         /// Its number in its world.
         rank: Rank,
@@ -148,6 +166,7 @@ pub enum NodeNews {
         pid: u32,
     },
     /// Ranks of this host have sent a help message of Open MPI that was shown already.
+    #[serde(rename = "mpi.help")]
     MpiHelp {
         /// How often, since the last report of this message.
         count: u32,
@@ -160,6 +179,7 @@ pub enum NodeNews {
 
 /// Wire that an MPI library speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum MpiWire {
     /// PMI-1: MPICH, Intel MPI.
     Pmi1,
@@ -167,184 +187,11 @@ pub enum MpiWire {
     Pmix,
 }
 
-impl MpiWire {
-    /// Its name.
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Pmi1 => "pmi1",
-            Self::Pmix => "pmix",
-        }
+/// Ranges of ranks: in words for people, as `0-3,7`.
+fn ranges<S: Serializer>(ranges: &Vec<(u32, u32)>, serializer: S) -> Result<S::Ok, S::Error> {
+    if serializer.is_human_readable() {
+        serializer.collect_str(&RankSet::of(ranges))
+    } else {
+        ranges.serialize(serializer)
     }
-}
-
-impl NodeNews {
-    /// Writes the line of the event log.
-    pub(crate) fn write_line(&self, node: NodeId, o: &mut Object<'_>) {
-        o.text("ev", self.name());
-        o.number("node", node.get().into());
-        self.fields(o);
-    }
-
-    /// The name of its line.
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::StoreUnused { .. } => "store.unused",
-            Self::StoreForeign { .. } => "store.foreign",
-            Self::StoreRefused { .. } => "store.refused",
-            Self::StoreLimit { .. } => "store.limit",
-            Self::FileFailed { .. } => "file.failed",
-            Self::RankBound { .. } => "rank.bound",
-            Self::NotBound(_) => "host.not_bound",
-            Self::OneCpu { .. } => "host.one_cpu",
-            Self::WarningNote(_) => "host.warning_note",
-            Self::HolderEnded { .. } => "device.holder_ended",
-            Self::LockFile { .. } => "device.lock_file",
-            Self::DeviceHeld(_) => "device.held",
-            Self::LeftEnded { .. } => "host.left_ended",
-            Self::MpiUsed { .. } => "mpi.used",
-            Self::MpiLoaded { .. } => "mpi.loaded",
-            Self::MpiWaits { .. } => "mpi.waits",
-            Self::MpiLookupWaits { .. } => "mpi.lookup_waits",
-            Self::MpiUnfinished { .. } => "mpi.unfinished",
-            Self::MpiHelp { .. } => "mpi.help",
-        }
-    }
-
-    /// The fields of its line, after the host.
-    fn fields(&self, o: &mut Object<'_>) {
-        match self {
-            Self::StoreUnused { at } => o.bytes("at", at),
-            Self::StoreForeign { from } => o.bytes("from", from),
-            Self::StoreRefused { from, count } => {
-                o.bytes("from", from);
-                o.number("count", (*count).into());
-            }
-            Self::StoreLimit { met, count } => {
-                o.text("limit", met.limit.name());
-                o.bytes("key", &met.key);
-                o.number("has", met.has);
-                o.number("most", met.most);
-                o.number("count", (*count).into());
-            }
-            Self::FileFailed { errno, path } => {
-                o.signed("errno", *errno);
-                o.bytes("path", path);
-            }
-            Self::RankBound { rank, bound, cpus, cores, numa } => {
-                o.number("rank", rank.get().into());
-                o.flag("bound", *bound);
-                o.bytes("cpus", cpus);
-                o.bytes("cores", cores);
-                o.bytes("numa", numa);
-            }
-            Self::NotBound(unbound) => not_bound(o, *unbound),
-            Self::OneCpu { ranks, cpu, online } => {
-                o.number("ranks", (*ranks).into());
-                o.number("cpu", (*cpu).into());
-                o.number("online", (*online).into());
-            }
-            Self::WarningNote(WarningNote::Planned(start)) => o.number("service_at", start.0),
-            Self::WarningNote(WarningNote::NoProbe(code)) => o.number("probe_exit_code", u64::from(*code)),
-            Self::WarningNote(WarningNote::Unknown { path, word }) => {
-                o.bytes("key", path);
-                o.bytes("value", word);
-            }
-            Self::HolderEnded { devices, pid, user, command, killed } => {
-                o.bytes("devices", devices);
-                o.number("pid", (*pid).into());
-                o.bytes("user", user);
-                o.bytes("command", command);
-                o.flag("killed", *killed);
-            }
-            Self::LockFile { path, found, user, command } => lock_file(o, path, *found, (user, command)),
-            Self::DeviceHeld(holder) => device_holder(o, holder),
-            Self::LeftEnded { count, pid, comm } => {
-                o.number("count", (*count).into());
-                o.number("pid", (*pid).into());
-                o.bytes("comm", comm);
-            }
-            Self::MpiUsed { .. }
-            | Self::MpiLoaded { .. }
-            | Self::MpiWaits { .. }
-            | Self::MpiLookupWaits { .. }
-            | Self::MpiUnfinished { .. }
-            | Self::MpiHelp { .. } => mpi(o, self),
-        }
-    }
-}
-
-/// Ranks that are not bound.
-fn not_bound(o: &mut Object<'_>, Unbound { ranks, units, level }: Unbound) {
-    o.number("ranks", ranks.into());
-    o.number("units", units.into());
-    o.text("unit", level.word());
-}
-
-/// The use of MPI.
-fn mpi(o: &mut Object<'_>, news: &NodeNews) {
-    if let NodeNews::MpiUsed { wire } = news {
-        o.text("wire", wire.word());
-    }
-    if let NodeNews::MpiLoaded { library } = news {
-        o.bytes("library", library);
-    }
-    if let NodeNews::MpiWaits { waiting, missing, apart } = news {
-        o.text("waiting", &RankSet::of(waiting).to_string());
-        o.text("missing", &RankSet::of(missing).to_string());
-        o.text("apart", &RankSet::of(apart).to_string());
-    }
-    if let NodeNews::MpiLookupWaits { rank, name } = news {
-        o.number("rank", rank.get().into());
-        o.bytes("name", name);
-    }
-    if let NodeNews::MpiUnfinished { rank, pid } = news {
-        o.number("rank", rank.get().into());
-        o.number("pid", (*pid).into());
-    }
-    if let NodeNews::MpiHelp { count, file, topic } = news {
-        o.number("count", (*count).into());
-        o.bytes("file", file);
-        o.bytes("topic", topic);
-    }
-}
-
-/// `locker`: the user and the command of the process that has locked the file.
-fn lock_file(o: &mut Object<'_>, path: &OsBytes, found: LockFound, locker: (&OsBytes, &OsBytes)) {
-    o.bytes("path", path);
-    match found {
-        LockFound::Removed => o.text("state", "removed"),
-        LockFound::Unlocked => o.text("state", "unlocked"),
-        LockFound::Locked(pid) => {
-            o.text("state", "locked");
-            o.number("pid", pid.into());
-            if !locker.0.is_empty() {
-                o.bytes("user", locker.0);
-                o.bytes("command", locker.1);
-            }
-        }
-        LockFound::Foreign(uid) => {
-            o.text("state", "foreign");
-            o.number("uid", uid.into());
-        }
-        LockFound::Odd(_) => o.text("state", "no_file"),
-        LockFound::Unknown(errno) => {
-            o.text("state", "unknown");
-            o.signed("errno", errno);
-        }
-    }
-}
-
-/// The fields of a holder of devices.
-pub(crate) fn device_holder(o: &mut Object<'_>, holder: &DeviceHolder) {
-    let DeviceHolder { devices, pid, user, command, age, unit, job, kept, state, wchan } = holder;
-    o.bytes("devices", devices);
-    o.number("pid", (*pid).into());
-    o.bytes("user", user);
-    o.bytes("command", command);
-    o.number("age", age.nanos());
-    o.bytes("unit", unit);
-    o.bytes("job", job);
-    o.text("kept", kept.word());
-    o.bytes("state", &OsBytes::from(&[*state][..]));
-    o.bytes("wchan", wchan);
 }

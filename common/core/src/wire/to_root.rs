@@ -10,6 +10,7 @@ use crate::bind::BindError;
 use crate::errno::{ENOENT, ENOTDIR};
 use crate::guard::devices::DeviceHolder;
 use crate::id::{AppIndex, ProcId, Std, WorldId};
+use crate::json;
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::Tier;
@@ -230,6 +231,7 @@ pub struct Reached {
 
 /// Why a node refuses.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename = "why", rename_all = "snake_case")]
 pub enum NodeRefusal {
     /// `--contain t1|strict` and no PID namespace can be had.
     Contain {
@@ -268,6 +270,7 @@ pub enum NodeRefusal {
         /// The address.
         addr: OsBytes,
         /// Every host takes it for itself.
+        #[serde(rename = "loopback")]
         is_loopback: bool,
         /// Some addresses of this host, separated by blanks.
         has: OsBytes,
@@ -300,6 +303,7 @@ pub enum NodeRefusal {
         /// Which.
         app: AppIndex,
         /// Why.
+        #[serde(rename = "")]
         error: SpawnError,
     },
     /// `--gpus-per-rank`: there are not enough, or the number is unknown.
@@ -312,8 +316,10 @@ pub enum NodeRefusal {
         has: Option<u32>,
     },
     /// Ranks cannot be bound as asked for.
+    #[serde(serialize_with = "json::error")]
     Bind(BindError),
     /// The TPU hosts are no whole slices, or chips cannot be shared among the ranks.
+    #[serde(serialize_with = "json::error")]
     Slices(SliceError),
     /// Devices of the host are in use.
     Devices {
@@ -327,6 +333,7 @@ pub enum NodeRefusal {
     /// The search for holders of devices did not end in time.
     DevicesUnknown {
         /// How long it was waited for.
+        #[serde(rename = "waited")]
         limit: Span,
     },
     /// Messages that make no sense in this order.
@@ -363,14 +370,17 @@ pub struct SpawnError {
     /// The path concerned: the program, or the working directory.
     pub path: OsBytes,
     /// The file at the program's path there: errno alone is less precise.
+    #[serde(rename = "is")]
     pub found: Found,
 }
 
 /// The kind of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Found {
     /// The path does not exist, cannot be looked at, or was not looked at.
     #[default]
+    #[serde(rename = "")]
     Nothing,
     /// A directory.
     Dir,
@@ -382,6 +392,7 @@ pub enum Found {
 
 /// Steps between the decision to start a rank and its first instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SpawnStep {
     /// Pipes for its output.
     Pipes,
@@ -394,12 +405,14 @@ pub enum SpawnStep {
     /// Its standard streams.
     Streams,
     /// Its working directory.
+    #[serde(rename = "chdir")]
     ChangeDir,
     /// The caller's limits.
     Limits,
     /// The program itself.
     Exec,
     /// The directory of its log files, looked at before.
+    #[serde(rename = "log_dir")]
     LogDirectory,
     /// The GPUs that it is to have, which this host has not.
     Gpus,
@@ -462,6 +475,7 @@ pub struct Facts {
     /// The last bytes of its stderr, at most [`TAIL`].
     pub tail: OsBytes,
     /// Path of its core file.
+    #[serde(rename = "core_file")]
     pub core: Option<OsBytes>,
     /// The kernel killed it for lack of memory, under this limit in bytes (0: none, the host was full).
     pub oom_limit: Option<u64>,
@@ -470,6 +484,7 @@ pub struct Facts {
     /// Files were not looked at: their file system did not answer in time.
     pub late: bool,
     /// The state of its host just after its end.
+    #[serde(rename = "")]
     pub host: Option<HostUse>,
 }
 
@@ -477,14 +492,17 @@ pub struct Facts {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HostUse {
     /// Bytes of memory that programs could still have.
+    #[serde(rename = "memory_available")]
     pub available: u64,
     /// Bytes of memory.
+    #[serde(rename = "memory_total")]
     pub total: u64,
     /// Bytes of free swap space.
     pub swap_free: u64,
     /// Bytes of swap space.
     pub swap_total: u64,
     /// The load average of one minute, times 100.
+    #[serde(rename = "load_percent")]
     pub load: u32,
 }
 

@@ -131,7 +131,7 @@ fn lines_read_as_before() {
         signal(Signal::INT, Answer::Killed),
         What::News(JobNews::HostAwaited { node: NodeId::new(2), within: Span::from_secs(36) }),
         What::News(JobNews::HostsSilent { nodes: nodes(&[1, 2, 3]), within: ms(30_300) }),
-        awaits(Cause::Timeout(Span::from_secs(60))),
+        awaits(Cause::Timeout { limit: Span::from_secs(60) }),
         awaits(Cause::Rank { rank: RANK, status: Status::Exited(3) }),
         signal(Signal::INT, Answer::Left),
         signal(Signal::HUP, Answer::Unwritten { patience: Span::from_secs(2) }),
@@ -196,7 +196,7 @@ fn each_limit_of_the_store_is_reported_once() {
 
 #[test]
 fn unwritten_output_is_no_news_to_a_reader_that_left() {
-    for (cause, lines) in [(Cause::ReaderClosed(Std::Out), 0), (Cause::Timeout(SECOND), 1)] {
+    for (cause, lines) in [(Cause::ReaderClosed(Std::Out), 0), (Cause::Timeout { limit: SECOND }, 1)] {
         let mut view = log_view(Tone::Normal);
         let ending = What::Ending { cause, sent: None, grace: SECOND, ranks: RanksState::Running };
         assert_eq!(view.text(&record(ending), By::Sender), "");
@@ -242,7 +242,7 @@ fn without_a_line() -> Vec<What> {
         at: Span::ZERO,
     };
     let (at, alive_at, usage) = (Span::ZERO, Span::ZERO, Usage::default());
-    let timeout = Cause::Timeout(SECOND);
+    let timeout = Cause::Timeout { limit: SECOND };
     vec![
         start(),
         What::HostReady { node: NODE, hello: hello("", false) },
@@ -291,7 +291,7 @@ fn crowded_world() -> What {
 
 /// Facts with a line that explains how a job runs: `-q` leaves it out.
 fn lock_of(user: u32) -> NodeNews {
-    let (path, found) = ("/tmp/a".into(), LockFound::Foreign(user));
+    let (path, found) = ("/tmp/a".into(), LockFound::Foreign { uid: user });
     NodeNews::LockFile { path, found, user: OsBytes::default(), command: OsBytes::default() }
 }
 
@@ -324,7 +324,10 @@ fn notes() -> Vec<What> {
         one_machine(&[0, 1], 0),
         What::News(JobNews::AddrDetour { addr: addr(), instead_of: addr(), node: NODE, missed_by: nodes(&[1]) }),
         What::News(JobNews::StoreLeft { addr: addr() }),
-        What::News(JobNews::FellBack { nodes: nodes(&[1]), why: FallBack::Unconnected("10.0.0.1:4000: no".into()) }),
+        What::News(JobNews::FellBack {
+            nodes: nodes(&[1]),
+            why: FallBack::Unconnected { reason: "10.0.0.1:4000: no".into() },
+        }),
         What::News(JobNews::StepWaits {
             words: "srun: error: x\nsrun: Job step creation temporarily disabled, retrying".into(),
         }),
@@ -456,16 +459,16 @@ fn of_discovery() -> impl Iterator<Item = What> {
     let faults = [
         DiscoverFault::Late,
         DiscoverFault::TooMuch,
-        DiscoverFault::Unstarted(2),
+        DiscoverFault::Unstarted { errno: 2 },
         DiscoverFault::Failed(Status::Exited(3)),
-        DiscoverFault::NoList("--discover: no host".into()),
+        DiscoverFault::NoList { text: "--discover: no host".into() },
     ];
     let ignored = ignored.map(|why| JobNews::SliceIgnored { slice: "f".into(), why });
     ignored.into_iter().chain(faults.map(|why| JobNews::DiscoverFailed { why })).map(What::News)
 }
 
 fn warned_host() -> What {
-    let (source, response) = (WarningSource::Preempted, Response::Ends(SECOND));
+    let (source, response) = (WarningSource::Preempted, Response::Ends { grace: SECOND });
     What::News(JobNews::HostWarned { node: NODE, source, response })
 }
 

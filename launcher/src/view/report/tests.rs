@@ -273,7 +273,7 @@ fn interrupted() {
 
 #[test]
 fn timed_out_with_leftovers() {
-    let cause = Cause::Timeout(Span::from_secs(10));
+    let cause = Cause::Timeout { limit: Span::from_secs(10) };
     let mut log = Log::running(2);
     log.begins(10_000, &cause, Some(Signal::TERM));
     log.exits(0, KILL, 15_000);

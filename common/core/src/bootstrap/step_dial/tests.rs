@@ -219,7 +219,7 @@ fn a_host_without_the_binary_or_without_a_way_here_falls_back_alone() {
     let mut bench = Bench::started(Transport::Auto);
     assert_eq!(bench.line(&Answer::Ready(Place::Same)), []);
     assert_eq!(bench.line(&absent), [StepAction::FallBack(node(2), FallBack::Absent, LIMIT)]);
-    let why = FallBack::Unconnected("10.0.0.1:4000: Connection refused".into());
+    let why = FallBack::Unconnected { reason: "10.0.0.1:4000: Connection refused".into() };
     assert_eq!(bench.line(&unconnected), [StepAction::FallBack(node(3), why, LIMIT)]);
     assert_eq!(bench.line(&absent), [], "once");
     let mut bench = Bench::started(Transport::Tcp);
@@ -235,7 +235,7 @@ fn a_host_without_the_binary_or_without_a_way_here_falls_back_alone() {
 fn all_hosts_fall_back_when_the_launcher_cannot_listen() {
     let mut bench = Bench::started(Transport::Auto);
     let done = bench.handle(StepEvent::NoListener("no port is free".into()));
-    let back = |n| StepAction::FallBack(node(n), FallBack::Unconnected("no port is free".into()), LIMIT);
+    let back = |n| StepAction::FallBack(node(n), FallBack::Unconnected { reason: "no port is free".into() }, LIMIT);
     assert_eq!(done, [back(1), back(2), back(3), StepAction::Kill { hard: false }]);
 }
 

@@ -28,10 +28,10 @@ impl Parts {
             _ if is_ending || is_unused => Response::Noted,
             // The agent reports the warning of each rank there.
             _ if self.rounds.can_drain(node) => Response::Drains,
-            response @ (Response::Ends(_) | Response::Noted | Response::Drains) => response,
+            response @ (Response::Ends { .. } | Response::Noted | Response::Drains) => response,
         };
         self.log.write(&mut step.cx(), What::News(JobNews::HostWarned { node, source, response }));
-        if let Response::Ends(_) = response {
+        if let Response::Ends { .. } = response {
             self.end_for_warning(step, node, Lost::Warned(source));
         }
     }
@@ -133,7 +133,7 @@ impl Parts {
             (true, true) => {}
         }
         if let Some(error) = self.slice_error(step) {
-            return NoRestart::Slices(error);
+            return NoRestart::Slices { reason: error };
         }
         let placement = step.facts.placement();
         let mut lost = step.facts.hosts.list_lost();

@@ -206,7 +206,7 @@ fn the_time_limit_is_that_of_all_generations() {
     }
     assert!(matches!(s.sent.last(), Some(ToNode::End { .. })));
     s.report();
-    assert_eq!(s.cause(), Cause::Timeout(limit));
+    assert_eq!(s.cause(), Cause::Timeout { limit });
 }
 
 #[test]

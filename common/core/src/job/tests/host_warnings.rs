@@ -51,7 +51,7 @@ fn job_continues_without_a_warned_host_whose_ranks_had_the_grace_of_the_warning(
     let clear = ToNode::Clear { sig: Signal::TERM, grace: GRACE, port: PortPlan::Choose };
     assert_eq!(told(&s, &clear), [0, 1, 2], "the ranks of the warned host, too, may save their work");
     warns(&mut s, 2);
-    assert_eq!(responses(&s), [(node(2), Response::Ends(GRACE))], "a second source is no news");
+    assert_eq!(responses(&s), [(node(2), Response::Ends { grace: GRACE })], "a second source is no news");
     forget(&mut s);
     (0..3).for_each(|host| cleared(&mut s, host));
     assert_eq!(told(&s, &ToNode::Kill), [2], "its agent ends");

@@ -76,7 +76,7 @@ fn remaining_hosts_of_a_slice_are_numbered_anew_if_a_part_is_allowed() {
 fn remaining_hosts_of_a_slice_are_refused_by_its_name() {
     let s = warned(&spec(false, 3, Some(4)));
     let error = SliceError::Partial { slice: "a".into(), has: 2, of: 3 };
-    assert_eq!((parts(&s).len(), why(&s)), (0, vec![NoRestart::Slices(error)]));
+    assert_eq!((parts(&s).len(), why(&s)), (0, vec![NoRestart::Slices { reason: error }]));
 }
 
 #[test]

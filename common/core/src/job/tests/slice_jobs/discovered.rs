@@ -60,7 +60,7 @@ fn host_that_is_not_printed_any_more_is_drained_until_it_is_printed_again() {
     prints(&mut s, &(PRINTED.lines().next().unwrap().to_owned() + "\nn2 slice=b id=0 devices=4\n" + more));
     let warned = matches!(
         news(&s)[..],
-        [JobNews::HostWarned { source: WarningSource::Discovery, response: Response::Ends(_), .. }]
+        [JobNews::HostWarned { source: WarningSource::Discovery, response: Response::Ends { .. }, .. }]
     );
     assert!(warned, "{:?}", news(&s));
     assert_eq!(clears(&s), [0, 1, 2, 3]);

@@ -7,9 +7,11 @@ use crate::bootstrap::srun_messages::StepEndReason;
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::bootstrap::{FallBack, Refusal};
 use crate::discover::{DiscoverFault, Ignored};
-use crate::events::{JobNews, Lost, NoRestart, RanksState, RestartCause, SinkEnd, Tried};
+use crate::events::{
+    Answer, AppLine, Cause, JobNews, JobStart, Lost, NoRestart, RanksState, RestartCause, SinkEnd, SlicesTaken, Tried,
+};
 use crate::guard::devices::{DeviceHolder, Kept, LockFound, OddFile};
-use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round};
+use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round, Std};
 use crate::job::CloseReason;
 use crate::job::HostFailure;
 use crate::job::slices::Obstacle;
@@ -18,7 +20,9 @@ use crate::os_bytes::OsBytes;
 use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::restart::remark::Remark;
 use crate::restart::{EndReason, RoundNote, RoundsEnd, Step};
-use crate::time::WallNs;
+use crate::spec::{Contain, OnFailure};
+use crate::status::Status;
+use crate::time::{Span, WallNs};
 use crate::topology::Level;
 use crate::tpu::SliceError;
 use crate::travel::{Lowered, Resource};
@@ -26,6 +30,7 @@ use crate::warnings::{Response, WarningNote, WarningSource};
 use crate::wire::capped::Capped;
 use crate::wire::limit::{Limit, Met};
 use crate::wire::node_news::{MpiWire, NodeNews};
+use crate::wire::to_root::{Facts, Found, HostUse, Leftover, NodeRefusal, SpawnError, SpawnStep, Usage};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -146,12 +151,12 @@ fn causes() -> Vec<Cause> {
         refused(NodeRefusal::Bind(BindError::TooFewCores { each: 9, ranks: 1, has: 8, unit: Level::Core })),
         refused(NodeRefusal::Protocol),
         Cause::Signal(Signal::INT),
-        Cause::Timeout(Span::from_secs(60)),
+        Cause::Timeout { limit: Span::from_secs(60) },
         Cause::ReaderClosed(Std::Out),
         lost(Lost::Agent(CloseReason::Eof)),
         lost(Lost::Agent(CloseReason::Malformed)),
         lost(Lost::Agent(CloseReason::Slow)),
-        lost(Lost::Agent(CloseReason::Failed(5))),
+        lost(Lost::Agent(CloseReason::Failed { errno: 5 })),
         lost(Lost::AgentEarly),
         lost(Lost::AgentMute),
         lost(Lost::Guardian),
@@ -162,7 +167,7 @@ fn causes() -> Vec<Cause> {
 fn rest() -> Vec<What> {
     let named = vec![Leftover { pid: 9, comm: bytes("cat"), wchan: bytes("vfio_release") }];
     let signal = |answer| What::Signal { sig: Signal::INT, answer };
-    let began = Cause::Timeout(Span::from_secs(60));
+    let began = Cause::Timeout { limit: Span::from_secs(60) };
     vec![
         What::HostRefused { node: NODE, why: NodeRefusal::NoPort },
         What::HostLost { node: NODE, lost: Lost::Init },
@@ -276,12 +281,12 @@ fn told(news: NodeNews) -> What {
 
 fn lock(found: LockFound) -> NodeNews {
     let (user, command) = match found {
-        LockFound::Locked(_) => (bytes("alice"), bytes("python3 train.py")),
+        LockFound::Locked { .. } => (bytes("alice"), bytes("python3 train.py")),
         LockFound::Removed
         | LockFound::Unlocked
-        | LockFound::Foreign(_)
+        | LockFound::Foreign { .. }
         | LockFound::Odd(_)
-        | LockFound::Unknown(_) => (OsBytes::default(), OsBytes::default()),
+        | LockFound::Unknown { .. } => (OsBytes::default(), OsBytes::default()),
     };
     NodeNews::LockFile { path: bytes("/tmp/libtpu_lockfile"), found, user, command }
 }
@@ -325,12 +330,12 @@ fn news() -> Vec<What> {
         What::News(JobNews::Continuing { rank: RANK, status: Status::Exited(3) }),
         What::News(JobNews::LeadContinues { node: NODE, lost: Lost::Unheard }),
         What::News(JobNews::EndingDeferred { rank: RANK, status, end_in: within }),
-        What::News(JobNews::EndingAwaits { cause: Cause::Timeout(Span::from_secs(60)), kill_in: within }),
+        What::News(JobNews::EndingAwaits { cause: Cause::Timeout { limit: Span::from_secs(60) }, kill_in: within }),
         What::News(JobNews::NoProgress { rank: RANK, alike: 5 }),
         What::News(JobNews::NotClear),
         What::News(JobNews::NotStartedAgain { why: NoRestart::NoLimit { hosts: 3, of: 4, ranks: 3 } }),
         What::News(JobNews::NotStartedAgain {
-            why: NoRestart::Slices(SliceError::Partial { slice: "a".into(), has: 3, of: 4 }),
+            why: NoRestart::Slices { reason: SliceError::Partial { slice: "a".into(), has: 3, of: 4 } },
         }),
         What::News(JobNews::HostAwaited { node: NODE, within }),
         What::News(JobNews::HostsSilent { nodes: nodes(), within }),
@@ -349,7 +354,10 @@ fn news() -> Vec<What> {
             within,
         ),
         What::News(JobNews::FellBack { nodes: nodes(), why: FallBack::Absent }),
-        What::News(JobNews::FellBack { nodes: nodes(), why: FallBack::Unconnected("10.0.0.1:4000: refused".into()) }),
+        What::News(JobNews::FellBack {
+            nodes: nodes(),
+            why: FallBack::Unconnected { reason: "10.0.0.1:4000: refused".into() },
+        }),
         What::News(JobNews::FellBack {
             nodes: nodes(),
             why: FallBack::Silent { waited: Span::from_secs(15), words: OsBytes::default() },
@@ -368,7 +376,7 @@ fn news_of_hosts() -> Vec<What> {
             nodes: nodes(),
             why: FallBack::Silent { waited: Span::from_secs(15), words: bytes("srun: job 7 queued") },
         }),
-        warned(WarningSource::Preempted, Response::Ends(within)),
+        warned(WarningSource::Preempted, Response::Ends { grace: within }),
         warned(WarningSource::Signal, Response::Noted),
         warned(WarningSource::Maintenance, Response::Drains),
         told(NodeNews::WarningNote(WarningNote::Planned(WallNs(9)))),
@@ -386,10 +394,10 @@ fn news_of_hosts() -> Vec<What> {
             killed: false,
         }),
         told(lock(LockFound::Removed)),
-        told(lock(LockFound::Locked(4242))),
-        told(lock(LockFound::Foreign(1001))),
+        told(lock(LockFound::Locked { pid: 4242 })),
+        told(lock(LockFound::Foreign { uid: 1001 })),
         told(lock(LockFound::Odd(OddFile::Link))),
-        told(lock(LockFound::Unknown(13))),
+        told(lock(LockFound::Unknown { errno: 13 })),
         told(NodeNews::DeviceHeld(holder())),
         told(NodeNews::LeftEnded { count: 3, pid: 4242, comm: bytes("sleep") }),
         What::HostRefused {
@@ -400,7 +408,7 @@ fn news_of_hosts() -> Vec<What> {
                 hidden: bytes("/dev/vfio/7"),
             },
         },
-        warned(WarningSource::Probe, Response::Ends(within)),
+        warned(WarningSource::Probe, Response::Ends { grace: within }),
         told(NodeNews::WarningNote(WarningNote::NoProbe(127))),
     ]
 }
@@ -435,11 +443,11 @@ fn news_of_slices() -> Vec<What> {
         ignored(Ignored::Name),
         ignored(Ignored::NoSlot { most: 20 }),
         What::News(JobNews::HostBack { node: NODE }),
-        undiscovered(DiscoverFault::Unstarted(2)),
+        undiscovered(DiscoverFault::Unstarted { errno: 2 }),
         undiscovered(DiscoverFault::Failed(Status::Exited(3))),
         undiscovered(DiscoverFault::Late),
         undiscovered(DiscoverFault::TooMuch),
-        undiscovered(DiscoverFault::NoList(bytes("--discover names no hosts"))),
+        undiscovered(DiscoverFault::NoList { text: bytes("--discover names no hosts") }),
         warned(WarningSource::Discovery, Response::Noted),
         What::News(JobNews::PoolLost { pool: bytes("p") }),
     ]
