@@ -246,7 +246,6 @@ say "mcmd=spawn\nnprocs=1\nexecname=touch\ntotspawns=1\nspawnssofar=1\nargcnt=1\
 say 'cmd=finalize\n' cmd=finalize_ack
 "#;
 
-/// The program would run as root.
 /// The environment of a rank can outlive its job. The name of the agent's socket is free then.
 #[test]
 fn client_does_not_talk_to_a_socket_of_another_user() {
@@ -263,9 +262,10 @@ fn client_does_not_talk_to_a_socket_of_another_user() {
     );
     let done = Plan::shell(&script).start().code(0);
     assert_eq!(done.out(), "code 125\ngot 0 bytes\n", "{}", done.err());
-    done.says("of/agent is of user 4250, and not of the agent: the job that made it has ended");
+    done.says("of/agent belongs to user 4250: the job has ended, or this process has changed its user");
 }
 
+/// The program would run as root.
 #[test]
 fn rank_of_another_user_starts_no_program() {
     if !place::is_root() || !place::has("setpriv") {

@@ -34,8 +34,8 @@ fn a_guardian_that_is_lost_before_the_first_rank_is_named() {
 fn hosts_are_not_late_because_the_launcher_was_stopped() {
     // One host answers meanwhile, the other afterwards.
     let behave = "behave <<'EOF'\nHOME=\"$DIR/home\"; export HOME\ncase \"$*\" in *' slow '*) \
-                  kill -STOP $PPID; sleep 3; kill -CONT $PPID; sleep 0.3;; esac\nEOF\n";
-    let words = "--ssh-fast --agent-path \"$RL\" --connect-timeout 2s -H quick,slow echo up";
+                  kill -STOP $PPID; sleep 6; kill -CONT $PPID; sleep 0.3;; esac\nEOF\n";
+    let words = "--ssh-fast --agent-path \"$RL\" --connect-timeout 5s -H quick,slow echo up";
     let done = script(&format!("{behave}\"$RL\" {words}")).mercy(Mercy::Hosts).start().code(0);
     assert_eq!(done.out(), "up\nup\n", "{}", done.err());
 }

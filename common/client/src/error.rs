@@ -35,8 +35,8 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
-    /// Another user has the name of the agent's socket.
-    #[error("the socket {} is of user {user}, and not of the agent: the job that made it has ended", path.display())]
+    /// The socket belongs to another user than this process and root.
+    #[error("the socket {} belongs to user {user}: the job has ended, or this process has changed its user", path.display())]
     ForeignSocket {
         /// The path of the socket.
         path: PathBuf,

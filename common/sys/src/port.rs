@@ -1,9 +1,9 @@
 //! A MASTER_PORT for a job: eight ports in a row that are free now and that no other rlaunch job of this host will take.
 //!
 //! The reservation is an abstract unix name, `\0rlaunch-port-N`: it has the port's scope (the network namespace), is
-//! nothing on disk, and goes with its owner. Everybody can read it in /proc/net/unix, so a socket is bound to the first port before, until
-//! the agent listens there or ranks start. Later it would break programs that bind without SO_REUSEADDR. The ports lie outside
-//! `ip_local_port_range`, so that no outgoing connection takes them.
+//! nothing on disk, and goes with its owner. Everybody can read it in /proc/net/unix. So a socket is bound to the first port before the
+//! name is taken. It is closed when the agent listens there, or when ranks start: it would break programs that bind without SO_REUSEADDR.
+//! The ports lie outside `ip_local_port_range`, so that no outgoing connection takes them.
 
 pub mod claim;
 

@@ -15,7 +15,8 @@ const LIST: &std::ffi::CStr = c"rlaunch-slots";
 const LONGEST: u64 = 4 << 20;
 /// The longest wait for the turn of another launcher, which ends once it has placed its ranks. Before that it may ask hosts over ssh.
 const PATIENCE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(2);
+/// Between two attempts: the first pause, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
 
 /// The turn of a launcher: meanwhile no other launcher of the allocation chooses slots here.
 #[derive(Debug)]
@@ -49,13 +50,15 @@ impl Turn {
     pub fn take_within(allocation: &str, patience: Duration) -> io::Result<Self> {
         let name = format!("rlaunch-slots-{}-{allocation}", crate::facts::host::user().0);
         let until = Instant::now() + patience;
+        let [mut pause, longest] = PAUSES;
         loop {
             match abstract_name::claim(&format!("{name}-turn")) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     if Instant::now() >= until {
                         return Ok(Self { _held: None, is_late: true, name });
                     }
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(pause);
+                    pause = longest.min(pause * 2);
                 }
                 held => return Ok(Self { _held: held?, is_late: false, name }),
             }

@@ -127,7 +127,7 @@ pub(crate) enum CliError {
     #[error("{} and {} both name the hosts", Named(option), Named(with))]
     Beside { option: OsBytes, with: OsBytes },
     /// `pool exec --detach --json`
-    #[error("{with} has no effect with --detach, which leaves the output in files")]
+    #[error("{with} has no effect with --detach, which leaves the output in files and reads no input")]
     Detached { with: OsBytes },
     /// `-n 4 python3 -`
     #[error("'{}' reads its program from standard input, and only rank 0 gets standard input", Shown(program))]

@@ -389,6 +389,10 @@ pub(crate) fn exec(args: Vec<OsString>) -> Result<Option<PoolExec>, CliError> {
                 plan.options.extend([Some(word.clone()), words.next()].into_iter().flatten());
                 shown = Some(word);
             }
+            stdin if stdin.starts_with(b"--stdin=") => {
+                plan.options.push(word.clone());
+                shown = Some(word);
+            }
             b"--flat" => plan.by_slice = false,
             b"--evict" | b"--wait" => plan.options.push(word),
             wait if wait.starts_with(b"--wait=") || wait.starts_with(b"--wdir=") => plan.options.push(word),

@@ -129,7 +129,9 @@ pub(super) fn way_out(name: &str, refusal: &Refusal) -> Option<Cow<'static, str>
         }
         Refusal::QueueFull => Some("later".into()),
         Refusal::HasJob(host) => Some(format!("rlaunch pool drain {name} {host}, which waits for the job").into()),
-        Refusal::Rights(_) => Some("rlaunch from where the pool was started, or a pool started here".into()),
+        Refusal::Rights(_) => {
+            Some("rlaunch from where the pool was started; to end the pool, SIGTERM to its process".into())
+        }
         Refusal::Lines(why) => parts(why).1.map(Cow::from),
     }
 }

@@ -302,7 +302,7 @@ impl Store {
             }
             match self.listener.accept() {
                 Ok((socket, _)) => {
-                    // Root can look at everything, and is accepted here as well.
+                    // Root can look at everything, and is accepted. Our own client does not use the socket of another user, as root either.
                     let user = rlaunch_sys::unix::user_of(&socket);
                     if !user.is_ok_and(|user| user == 0 || user == rlaunch_sys::facts::host::user().0) {
                         tracing::debug!("somebody else has come to our socket");

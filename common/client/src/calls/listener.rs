@@ -73,14 +73,12 @@ impl Listener {
         Ok((Self { secret, rank, unix, tcp, pending: Unproven::new(MOST_PENDING) }, record))
     }
 
-    /// Takes one connection that has come, and returns its number; `None`: there is none. Processes of other users are closed at once.
+    /// Takes one connection that has come, and returns its number; `None`: there is none. Connections of other users at the
+    /// unix socket are closed at once.
     pub(super) fn accept(&mut self, is_tcp: bool) -> Option<u64> {
         let (stream, secret) = match (&self.tcp, is_tcp) {
             (Some(tcp), true) => {
                 let (stream, _) = tcp.accept().ok()?;
-                if !is_from_far_or_ours(&stream).ok()? {
-                    return None;
-                }
                 // Small frames are not held back.
                 let _slow = stream.set_nodelay(true);
                 let at = stream.local_addr().ok()?;
@@ -130,6 +128,15 @@ impl Listener {
         let now = Instant::now();
         self.pending.retain(|pending| pending.until > now);
         self.pending.iter().map(|(_, pending)| pending.until.saturating_duration_since(now)).min()
+    }
+}
+
+impl Stream {
+    fn is_from_far_or_ours(&self) -> bool {
+        match self {
+            Self::Unix(_) => true,
+            Self::Tcp(stream) => is_from_far_or_ours(stream).unwrap_or(false),
+        }
     }
 }
 
@@ -203,6 +210,8 @@ impl Pending {
             let Some(first) = self.got.first_chunk::<ASK>() else { return Proof::Part };
             let Ok(own) = nonce() else { return Proof::Refused };
             match hello::asked(secret, rank, first) {
+                // Before anything is proved. A stranger without a controller's message does not get here, and costs little.
+                Ok(_) if !self.stream.is_from_far_or_ours() => return Proof::Refused,
                 Ok(theirs) => {
                     self.got.drain(..ASK);
                     self.nonces = Some((theirs, own));

@@ -208,21 +208,29 @@ fn address_that_the_controllers_host_has_too_is_not_dialled() {
 
 #[test]
 fn worker_closes_connections_of_other_users_of_its_host() {
-    let (mut listener, _) = Listener::open(Secret::new([7; 32]), 0, true).unwrap();
+    let secret = Secret::new([7; 32]);
+    let (mut listener, _) = Listener::open(secret.clone(), 0, true).unwrap();
     let port = listener.tcp.as_ref().unwrap().local_addr().unwrap().port();
+    let ask = |at: Ipv4Addr| hello::ask(&secret.at((at, port).into()), 0, &[1; hello::NONCE]);
     for at in [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)] {
-        let _ours = TcpStream::connect((at, port)).unwrap();
-        assert!(listener.accept(true).is_some(), "{at}");
+        let mut ours = TcpStream::connect((at, port)).unwrap();
+        ours.write_all(&ask(at)).unwrap();
+        let number = listener.accept(true).unwrap();
+        assert_eq!(listener.read(number), Proof::Part, "{at}");
     }
     // Only root can become another user.
     if !geteuid().is_root() {
         return;
     }
-    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; echo; read -u 3 || exit 0");
+    // The stranger passes on what a controller has sent.
+    let bytes: String = ask(Ipv4Addr::LOCALHOST).iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; printf '{bytes}' >&3; echo; read -u 3 || exit 0");
     let mut command = std::process::Command::new("bash");
     let mut stranger = command.args(["-c", &script]).uid(65534).stdout(std::process::Stdio::piped()).spawn().unwrap();
     stranger.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    assert_eq!(listener.accept(true), None);
+    let number = listener.accept(true).unwrap();
+    assert_eq!(listener.read(number), Proof::Refused);
+    drop(listener.take(number));
     assert!(stranger.wait().unwrap().success(), "it sees the end of its connection");
 }
 

@@ -48,7 +48,7 @@ pub enum CpuList {
         /// Its cores.
         cores: Vec<u32>,
     },
-    /// This number of cores, after the cores of the ranks before it. With a kind of unit: all units of it that have some of these cores.
+    /// This number of cores, after the cores of the ranks before it. A kind of unit widens them to whole units of it.
     Next(u32, Option<Level>),
 }
 

@@ -166,7 +166,9 @@ impl fmt::Display for Reason<'_> {
             Why::Unusable(why) => {
                 f.write_str("the agent that --agent-path names is not used: ")?;
                 match why.strip_prefix(b"above ") {
-                    Some(dir) => write!(f, "others own or may write to its directory {}", Visible(dir)),
+                    Some(dir) => {
+                        write!(f, "others own or may write to its directory {} (chmod go-w)", Visible(dir))
+                    }
                     None => f.write_str(reason(why)),
                 }
             }

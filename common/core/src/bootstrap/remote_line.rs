@@ -87,7 +87,7 @@ const DIRECTORY: &str = concat!(
 const FILE: &str = concat!(
     "v() { r=none; n=./${P##*/}; cd -P \"${P%/*}/\" 2>/dev/null || return 1; if [ -d \"$n\" ]; then r=dir; fi; ",
     "[ -f \"$n\" ] || return 1; r=noexec; [ -x \"$n\" ] || return 1; ",
-    "r=above; set -- $(q . \"$n\"); case $1 in d????-??-*) l=link;; d????????[tT]*) l=above;; *) return 1;; esac; ",
+    "set -- $(q . \"$n\"); r=above; case $1 in d????-??-*) l=link;; d????????[tT]*) l=above;; *) return 1;; esac; ",
     "[ -O . ] || [ \"$3\" = 0 ] || return 1; ",
     "while [ $# -gt 4 ]; do case $1 in [-l]?????????*) break;; esac; shift; done; ",
     "r=mode; case $1 in l*) r=$l; return 1;; -??x?-??-*) ;; *) return 1;; esac; ",

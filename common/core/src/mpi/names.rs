@@ -6,6 +6,7 @@ use super::pmix::{reply, send};
 use super::remote::{PREFIX, Pending};
 use super::{Action, Cx};
 use crate::id::{ClientId, Rank};
+use crate::os_bytes::OsBytes;
 use crate::store::{Ask, Expected};
 use crate::wire::frozen::client::{Code, Refused, Reply as Stored};
 use crate::wire::node_news::NodeNews;
@@ -177,8 +178,9 @@ impl Taking {
 
     /// Reports a long wait, once.
     fn report(&mut self, cx: &mut Cx<'_>) {
-        if let (Some(rank), Some(key)) = (self.unreported.take(), self.keys.first()) {
-            let name = key.get(key_of(b"x", b"").len()..).unwrap_or_default().into();
+        if let Some(rank) = self.unreported.take() {
+            let names: Vec<&[u8]> = self.keys.iter().filter_map(|key| key.get(key_of(b"x", b"").len()..)).collect();
+            let name = OsBytes::new(names.join(&b", "[..]));
             cx.out.push_back(Action::News(NodeNews::MpiLookupWaits { rank, name }));
         }
     }

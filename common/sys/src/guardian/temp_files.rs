@@ -9,12 +9,16 @@ use crate::memory::shared;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Longest path of a unix socket with its end, and so of ours: `sun_path`, unix(7).
 const ROOM: usize = 108;
+/// A file system in memory.
+const SHM: &str = "/dev/shm";
+/// The size in bytes from which error files are put there. A container has 64 MiB by default.
+const ROOMY: u64 = 1 << 30;
 
 /// The extension of the directory for jobs inside a job.
 const INNER: &str = "inner";
@@ -94,7 +98,9 @@ impl TempFiles {
     /// There is no socket, or the directory cannot be made.
     pub fn make_error_dir(&self) -> io::Result<PathBuf> {
         let mut made = Err(io::ErrorKind::NotFound.into());
-        for dir in self.error_dirs() {
+        // In a small /dev/shm, a rank that has filled it could not write why it fails.
+        let is_roomy = |dir: &PathBuf| !dir.starts_with(SHM) || size_of_files(SHM) >= ROOMY;
+        for dir in self.error_dirs().into_iter().filter(is_roomy) {
             made = made.or_else(|_: io::Error| make_private(&dir).map(|()| dir));
         }
         made
@@ -103,7 +109,7 @@ impl TempFiles {
     /// The places of the directory for error files. The outer job removes what is beside the socket of an inner one.
     fn error_dirs(&self) -> Vec<PathBuf> {
         let Some(beside) = self.library_dir().map(|dir| dir.with_extension("errors")) else { return Vec::new() };
-        let in_memory = beside.file_name().filter(|_| !is_inner(&beside)).map(|name| Path::new("/dev/shm").join(name));
+        let in_memory = beside.file_name().filter(|_| !is_inner(&beside)).map(|name| Path::new(SHM).join(name));
         in_memory.into_iter().chain([beside]).collect()
     }
 
@@ -118,15 +124,30 @@ impl TempFiles {
         }
         let inner = self.library_dir().filter(|dir| !is_inner(dir)).and_then(|dir| inner_dir(&dir));
         for dir in self.library_dir().into_iter().chain(inner).chain(self.error_dirs()) {
-            // No link inside is followed.
-            let _gone = std::fs::remove_dir_all(dir);
+            if is_private(&dir) {
+                // No link inside is followed.
+                let _gone = std::fs::remove_dir_all(dir);
+            }
         }
     }
+}
+
+/// The size of a file system in bytes.
+fn size_of_files(dir: &str) -> u64 {
+    nix::sys::statvfs::statvfs(dir).map_or(0, |files| files.blocks().saturating_mul(files.fragment_size()))
 }
 
 /// Makes a directory that only this user can reach. A directory that is there is not taken.
 fn make_private(dir: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(dir)
+}
+
+/// Whether a directory is one that [`make_private`] has made. Another user can move a directory of his own to a name in /tmp. He can
+/// neither move nor replace one that is there already.
+fn is_private(dir: &Path) -> bool {
+    let own = crate::facts::host::user().0;
+    std::fs::symlink_metadata(dir)
+        .is_ok_and(|found| found.is_dir() && found.uid() == own && found.mode() & 0o777 == 0o700)
 }
 
 #[cfg(test)]
@@ -166,6 +187,26 @@ mod tests {
         temp_files.sweep();
         assert!(!dir.exists() && kept.join("file").exists());
         std::fs::remove_dir_all(kept).unwrap();
+    }
+
+    #[test]
+    fn directory_that_somebody_else_has_put_at_a_name_stays() {
+        let temp_files = TempFiles::new().unwrap();
+        let path = std::env::temp_dir().join(format!("rlaunch-moved-{}.socket", std::process::id()));
+        assert!(temp_files.note(&path));
+        let dir = path.with_extension("mpi");
+        std::fs::create_dir_all(dir.join("of-a-victim")).unwrap();
+        let is_left_with = |mode| {
+            std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(mode)).unwrap();
+            temp_files.sweep();
+            dir.exists()
+        };
+        assert!(is_left_with(0o755));
+        if std::os::unix::fs::chown(&dir, Some(65534), None).is_ok() {
+            assert!(is_left_with(0o700));
+            std::os::unix::fs::chown(&dir, Some(0), None).unwrap();
+        }
+        assert!(!is_left_with(0o700), "our own is removed");
     }
 
     #[test]

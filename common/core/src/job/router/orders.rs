@@ -199,10 +199,12 @@ impl Parts {
         }
     }
 
-    /// The name of a new world. The name of a world that has ended is free.
+    /// The name of a new world. The name of a world that has ended is free. Ranks on a host that the job continues without have ended.
     fn group_name(&self, facts: &JobFacts, request: &Request) -> Result<OsBytes, OrderRefusal> {
         let (name, placement) = (&request.group, facts.placement());
-        let is_open = |rank| self.procs.is_open(facts, rank);
+        let is_without =
+            |rank: Rank| placement.ranks.get(rank.index()).is_some_and(|seat| self.worlds.is_without(seat.node));
+        let is_open = |rank| self.procs.is_open(facts, rank) && !is_without(rank);
         let is_taken =
             |name: &[u8]| placement.worlds.named(name).is_some_and(|world| placement.members(world).any(is_open));
         if name.is_empty() {

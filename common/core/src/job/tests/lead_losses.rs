@@ -97,16 +97,18 @@ fn host_is_not_missed_after_its_ranks_have_ended() {
     assert_eq!(s.finished, Some(Ending::Code(3)));
 }
 
+/// The refusals of orders.
+fn answers(s: &Script) -> Vec<String> {
+    let text = |msg: &ToNode| {
+        let ToNode::OrderDone { reply, .. } = msg else { return None };
+        let Ok(Reply::Refused(refused)) = Reply::parse(reply) else { panic!("it is a refusal") };
+        Some(OsBytes::from(refused.text).to_string())
+    };
+    s.sent.iter().filter_map(text).collect()
+}
+
 #[test]
 fn world_that_does_not_run_yet_is_refused_when_its_host_is_lost() {
-    let answers = |s: &Script| -> Vec<String> {
-        let text = |msg: &ToNode| {
-            let ToNode::OrderDone { reply, .. } = msg else { return None };
-            let Ok(Reply::Refused(refused)) = Reply::parse(reply) else { panic!("it is a refusal") };
-            Some(OsBytes::from(refused.text).to_string())
-        };
-        s.sent.iter().filter_map(text).collect()
-    };
     for stage in 0..3 {
         let mut s = running(0);
         // Rank 0 on the host that stays, unless the head is to be lost.
@@ -149,4 +151,23 @@ fn world_that_does_not_run_yet_is_refused_when_its_host_is_lost() {
         s.report();
         assert_eq!(s.finished, Some(Ending::Code(0)), "stage {stage}");
     }
+}
+
+/// The lease of the host runs on: it is not known yet whether its ranks run.
+#[test]
+fn name_of_a_group_on_a_lost_host_is_free_at_once() {
+    let mut s = running(0);
+    let asks_for_gen = |s: &mut Script| {
+        let program = Program { ranks: 1, argv: vec!["./w".into()], hosts: vec!["one".into()], ..Program::default() };
+        let request = Request { group: "gen".into(), programs: vec![program], ..Request::default() };
+        let words = Order::Spawn(request).write().as_slice().into();
+        let asker = Asker { client: ClientId::new(7), seq: 9 };
+        let order = RankOrder { asker, world: WorldId::new(0), rank: Some(Rank::new(0)), words };
+        s.sent.clear();
+        s.hears_of(NODE, &ToRoot::Order(Box::new(order)));
+        answers(s)
+    };
+    assert_eq!(asks_for_gen(&mut s), ["the job has a group gen already"]);
+    s.event(JobEvent::EdgeClosed { node: OTHER, why: CloseReason::Eof });
+    assert_eq!(asks_for_gen(&mut s), [""; 0]);
 }
