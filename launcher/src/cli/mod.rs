@@ -633,21 +633,7 @@ impl Own {
             Id::Place(opt) if opt.is_own() => self.place.take(opt, given)?,
             Id::Env(opt) => self.variables.take(opt, given)?,
             Id::Torch(opt) if opt.is_own() => self.python.take(opt),
-            Id::Place(_)
-            | Id::Output(_)
-            | Id::Faults(_)
-            | Id::Reach(_)
-            | Id::Store(_)
-            | Id::Rounds(_)
-            | Id::Hooks(_)
-            | Id::Devices(_)
-            | Id::Torch(_)
-            | Id::Help(_)
-            | Id::Hosts(_)
-            | Id::Ask(_)
-            | Id::Assign(_)
-            | Id::Pool(_)
-            | Id::Report(_) => wide.take(given)?,
+            _ => wide.take(given)?,
         }
         Ok(())
     }

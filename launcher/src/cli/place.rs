@@ -356,21 +356,7 @@ impl Own {
                 let map_by = mapping::map_by(&said.option, &said.value)?;
                 self.map_by = Some((said, map_by));
             }
-            Opt::Nodes
-            | Opt::MinHosts
-            | Opt::Gpus
-            | Opt::RankBy
-            | Opt::Slices
-            | Opt::SpareSlices
-            | Opt::ScaleTimeout
-            | Opt::Grow
-            | Opt::Discover
-            | Opt::Strict
-            | Opt::AllowPartial
-            | Opt::BindTo
-            | Opt::ReportBindings
-            | Opt::DryRun
-            | Opt::Json => {}
+            _ => {}
         }
         Ok(())
     }

@@ -17,22 +17,7 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
         }
         NodeNews::NotBound(unbound) => Some((Tone::Normal, not_bound(*unbound, host))),
         NodeNews::OneCpu { ranks, cpu, online } => Some((Tone::Normal, one_cpu(*ranks, *cpu, *online, host))),
-        NodeNews::StoreUnused { .. }
-        | NodeNews::StoreForeign { .. }
-        | NodeNews::StoreRefused { .. }
-        | NodeNews::StoreLimit { .. }
-        | NodeNews::FileFailed { .. }
-        | NodeNews::WarningNote(_)
-        | NodeNews::HolderEnded { .. }
-        | NodeNews::LockFile { .. }
-        | NodeNews::DeviceHeld(_)
-        | NodeNews::LeftEnded { .. }
-        | NodeNews::MpiUsed { .. }
-        | NodeNews::MpiLoaded { .. }
-        | NodeNews::MpiWaits { .. }
-        | NodeNews::MpiLookupWaits { .. }
-        | NodeNews::MpiUnfinished { .. }
-        | NodeNews::MpiHelp { .. } => None,
+        _ => None,
     }
 }
 

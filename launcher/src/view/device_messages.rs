@@ -210,22 +210,7 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line
             };
             Some((Tone::Quiet, held))
         }
-        NodeNews::StoreUnused { .. }
-        | NodeNews::StoreForeign { .. }
-        | NodeNews::StoreRefused { .. }
-        | NodeNews::StoreLimit { .. }
-        | NodeNews::WarningNote(_)
-        | NodeNews::FileFailed { .. }
-        | NodeNews::RankBound { .. }
-        | NodeNews::NotBound(_)
-        | NodeNews::OneCpu { .. }
-        | NodeNews::LeftEnded { .. }
-        | NodeNews::MpiUsed { .. }
-        | NodeNews::MpiLoaded { .. }
-        | NodeNews::MpiWaits { .. }
-        | NodeNews::MpiLookupWaits { .. }
-        | NodeNews::MpiUnfinished { .. }
-        | NodeNews::MpiHelp { .. } => None,
+        _ => None,
     }
 }
 

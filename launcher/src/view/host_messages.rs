@@ -435,14 +435,7 @@ fn program(report: &Report, hosts: &str, app: usize, error: &SpawnError) -> Said
             (format!("--log-dir {path} on {hosts}: {why}"), Some("a directory that can be made on all hosts".into()))
         }
         SpawnStep::Exec => launch::program(error, &launch::Place::There(hosts)),
-        SpawnStep::Pipes
-        | SpawnStep::Clone
-        | SpawnStep::MountProc
-        | SpawnStep::Session
-        | SpawnStep::Streams
-        | SpawnStep::Limits
-        | SpawnStep::Gpus
-        | SpawnStep::Devices => (format!("{path} on {hosts}: {why}"), None),
+        _ => (format!("{path} on {hosts}: {why}"), None),
     }
 }
 

@@ -57,15 +57,7 @@ pub(crate) fn not_started(report: &Report, rank: Rank, error: &SpawnError, aroun
             ),
             hint: Some("fewer ranks, or a higher limit: ulimit -u, the cgroup's pids.max, kernel.pid_max".into()),
         },
-        SpawnStep::Pipes
-        | SpawnStep::Clone
-        | SpawnStep::MountProc
-        | SpawnStep::Session
-        | SpawnStep::Streams
-        | SpawnStep::Limits
-        | SpawnStep::LogDirectory
-        | SpawnStep::Gpus
-        | SpawnStep::Devices => Said {
+        _ => Said {
             what: format!("rank {rank} cannot be started: {}: {}", step(error.step), phrases::errno(error.errno)),
             hint: phrases::way_out(error.errno).map(|hint| format!("fewer ranks, or {hint}").into()),
         },

@@ -191,20 +191,7 @@ impl LogView {
                 notices::node_news(*node, news, &self.names.given(*node), &self.names, &mut self.reported)
             }
             // The closing report has them, or they are the ordinary course of a job.
-            What::JobStart(_)
-            | What::HostRefused { .. }
-            | What::HostFailed { .. }
-            | What::HostLost { .. }
-            | What::HostDone { .. }
-            | What::Together { .. }
-            | What::FileLost { .. }
-            | What::RankStarted { .. }
-            | What::RankExited { .. }
-            | What::RankFacts { .. }
-            | What::Clearing { .. }
-            | What::StreamEnd { .. }
-            | What::LogLost { .. }
-            | What::JobEnd { .. } => None,
+            _ => None,
         };
         line.into_iter().collect()
     }

@@ -72,11 +72,7 @@ impl Nested {
                     self.line(from, Level::Process, "handling stage=starting")
                         + &self.line(at, Level::Process, "handling stage=completed")
                 }
-                RoundNote::NoRoundNeeded { .. }
-                | RoundNote::Respawned { .. }
-                | RoundNote::Awaited { .. }
-                | RoundNote::Refused { .. }
-                | RoundNote::Remark(_) => String::new(),
+                _ => String::new(),
             },
             What::RoundsOver(given) => match **given {
                 RoundsEnd::Done => self.line(at, Level::Process, "finalized"),

@@ -262,20 +262,7 @@ pub(crate) fn node_diagnostic(news: &NodeNews, host: &str) -> String {
         }
         NodeNews::StoreLimit { met, count } => format!("{count} connections to the store have met a limit: {met:?}"),
         NodeNews::FileFailed { errno, path } => format!("{path} on {host} cannot be written: errno {errno}"),
-        NodeNews::RankBound { .. }
-        | NodeNews::NotBound(_)
-        | NodeNews::OneCpu { .. }
-        | NodeNews::WarningNote(_)
-        | NodeNews::HolderEnded { .. }
-        | NodeNews::LockFile { .. }
-        | NodeNews::DeviceHeld(_)
-        | NodeNews::LeftEnded { .. }
-        | NodeNews::MpiUsed { .. }
-        | NodeNews::MpiLoaded { .. }
-        | NodeNews::MpiWaits { .. }
-        | NodeNews::MpiLookupWaits { .. }
-        | NodeNews::MpiUnfinished { .. }
-        | NodeNews::MpiHelp { .. } => format!("{host}: {news:?}"),
+        _ => format!("{host}: {news:?}"),
     }
 }
 
@@ -384,17 +371,7 @@ fn waiting(cause: &Cause) -> String {
     match cause {
         Cause::Rank { rank, status } => format!("rank {rank} failed ({status}), waiting for the others to end"),
         Cause::Timeout { limit } => format!("--timeout {} ran out, waiting for ranks to end", phrases::wait(*limit)),
-        Cause::Success
-        | Cause::Lead { .. }
-        | Cause::Spawn { .. }
-        | Cause::Refused { .. }
-        | Cause::Unreachable { .. }
-        | Cause::Signal(_)
-        | Cause::Scheduler { .. }
-        | Cause::ReaderClosed(_)
-        | Cause::Lost { .. }
-        | Cause::TooFewSlices { .. }
-        | Cause::Preempted { .. } => "waiting for ranks to end".into(),
+        _ => "waiting for ranks to end".into(),
     }
 }
 
@@ -405,17 +382,7 @@ pub(super) fn ending(cause: &Cause, grace: Span, ranks: &RanksState, names: &Nam
         // Nothing is left to count down to.
         Cause::Scheduler { sig: Signal::KILL, .. } => return None,
         Cause::Scheduler { scheduler, sig, .. } => (sig, format!("{scheduler} ends the job: ")),
-        Cause::Success
-        | Cause::Lead { .. }
-        | Cause::Rank { .. }
-        | Cause::Spawn { .. }
-        | Cause::Refused { .. }
-        | Cause::Unreachable { .. }
-        | Cause::Timeout { .. }
-        | Cause::ReaderClosed(_)
-        | Cause::Lost { .. }
-        | Cause::TooFewSlices { .. }
-        | Cause::Preempted { .. } => return None,
+        _ => return None,
     };
     let text = match ranks {
         RanksState::Exited => return None,

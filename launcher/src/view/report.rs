@@ -29,18 +29,7 @@ pub(crate) fn is_shown(report: &Report, tone: Tone, terminal: bool) -> bool {
         }
         // It was reported when it happened.
         Some(Cause::ReaderClosed(_)) => !clean || tone == Tone::Verbose,
-        Some(
-            Cause::Rank { .. }
-            | Cause::Spawn { .. }
-            | Cause::Refused { .. }
-            | Cause::Unreachable { .. }
-            | Cause::Signal(_)
-            | Cause::Scheduler { .. }
-            | Cause::Timeout { .. }
-            | Cause::Lost { .. }
-            | Cause::TooFewSlices { .. }
-            | Cause::Preempted { .. },
-        ) => true,
+        Some(_) => true,
         None => false,
     }
 }

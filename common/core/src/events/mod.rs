@@ -3,6 +3,8 @@
 //! Records are typed here, with the names that they have in the log ([`crate::json`]); docs/reference/events.md describes these for
 //! readers. Fields are added, never renamed.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "a reader of facts names those that it cares about")]
+
 mod cause;
 mod detail;
 mod line;

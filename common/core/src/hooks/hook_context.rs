@@ -108,11 +108,7 @@ impl Told {
                     let happened = self.of_faults(faults)?;
                     Some(self.restart(record.generation, ("round", Some(*round)), before, &happened))
                 }
-                RoundNote::NoRoundNeeded { .. }
-                | RoundNote::Respawned { .. }
-                | RoundNote::Awaited { .. }
-                | RoundNote::Refused { .. }
-                | RoundNote::Remark(_) => None,
+                _ => None,
             },
             What::Restart { restart, why, .. } => {
                 let before = self.world;
@@ -120,30 +116,7 @@ impl Told {
                 Some(self.restart(*restart, ("generation", None), before, &of_restart(*why)))
             }
             What::JobEnd { cause, exit, left, .. } => Some(self.end(record, cause, *exit, *left)),
-            What::HostReady { .. }
-            | What::WorldStart(_)
-            | What::HostRefused { .. }
-            | What::HostFailed { .. }
-            | What::HostLost { .. }
-            | What::LeftOut { .. }
-            | What::Slices(_)
-            | What::Together { .. }
-            | What::FileLost { .. }
-            | What::HostDone { .. }
-            | What::RankStarted { .. }
-            | What::RankFailed { .. }
-            | What::RankExited { .. }
-            | What::RankFacts { .. }
-            | What::Signal { .. }
-            | What::Ending { .. }
-            | What::Clearing { .. }
-            | What::RoundsOver(_)
-            | What::StreamEnd { .. }
-            | What::SinkLost { .. }
-            | What::OutputEnd { .. }
-            | What::News(_)
-            | What::NodeNews { .. }
-            | What::LogLost { .. } => None,
+            _ => None,
         }
     }
 
@@ -211,14 +184,7 @@ impl Told {
             FaultKind::Ended(status) | FaultKind::Overdue(status) if first.text.is_empty() => {
                 Cow::Owned(status.to_string().into_bytes())
             }
-            FaultKind::Ended(_)
-            | FaultKind::Overdue(_)
-            | FaultKind::Exception
-            | FaultKind::Hang
-            | FaultKind::Left(_)
-            | FaultKind::HostLost
-            | FaultKind::Warned
-            | FaultKind::Joined => Cow::Borrowed(first.text.as_slice()),
+            _ => Cow::Borrowed(first.text.as_slice()),
         };
         Some(Happened { kind: first.kind.word(), ranks, hosts, text })
     }

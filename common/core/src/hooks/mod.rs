@@ -5,6 +5,8 @@
 //! job. Where restarts follow each other faster than a command ends, some wait and the rest are counted. At the job's end those that
 //! wait have one time limit together, and the last command has one of its own.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "a reader of facts names those that it cares about")]
+
 mod hook_context;
 
 pub use hook_context::{Vars, concerns};

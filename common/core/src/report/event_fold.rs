@@ -424,20 +424,7 @@ impl Report {
     pub fn others(&self) -> Vec<Group> {
         let first = match self.end.as_ref().map(|end| &end.cause) {
             Some(Cause::Rank { rank, .. } | Cause::Spawn { rank, .. }) => Some(*rank),
-            Some(
-                Cause::Success
-                | Cause::Lead { .. }
-                | Cause::Refused { .. }
-                | Cause::Unreachable { .. }
-                | Cause::Signal(_)
-                | Cause::Scheduler { .. }
-                | Cause::Timeout { .. }
-                | Cause::ReaderClosed(_)
-                | Cause::Lost { .. }
-                | Cause::TooFewSlices { .. }
-                | Cause::Preempted { .. },
-            )
-            | None => None,
+            _ => None,
         };
         let mut groups: Vec<Group> = Vec::new();
         for (rank, line) in self.ranks.with_ranks().filter(|(rank, _)| Some(*rank) != first) {
