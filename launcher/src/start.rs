@@ -3,9 +3,9 @@
 
 use crate::bootstrap::{self, room::NoRoom};
 use crate::cli::{self, Apart, Command, Plan, Reach, Runs, Site, Verbosity};
+use crate::commands::LocalCommands;
 use crate::directory::{self, NoDirectory, NoFiles};
 use crate::edges::{Edges, Setup};
-use crate::ground::HostGround;
 use crate::pool::client::Warner;
 use crate::pool::detach::Caller;
 use crate::view::{self, map, path_search, phrases};
@@ -265,7 +265,7 @@ fn of_pool(
 /// Asks something about this machine.
 pub(crate) fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) -> T {
     let name = String::from_utf8_lossy(&rlaunch_sys::facts::host::hostname()).into_owned();
-    let ground = HostGround::new(origin);
+    let commands = LocalCommands::new(origin);
     let env = &|name: &str| std::env::var_os(name);
     let done = ask(&Site {
         here: Here { name, cpus: rlaunch_sys::facts::host::cpus() },
@@ -279,10 +279,10 @@ pub(crate) fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) ->
         has_input: &has_input,
         directory: &|| origin::directory().ok().map(OsBytes::new),
         env,
-        groups: &cli::Known::new(&ground),
+        groups: &cli::Known::new(&commands),
         turn: &Turn::take,
     });
-    ground.end();
+    commands.end();
     done
 }
 

@@ -36,13 +36,12 @@ pub(crate) fn clustershell() -> Option<String> {
     python
 }
 
-/// One line for each line of its input: folded, count, all names; or `-` where it is refused. With a word, groups are those of
-/// its environment.
+/// One line for each line of its input: folded, count, all names; or `-` where it is refused.
 const NODESET: &str = "
 import sys
 from ClusterShell.NodeSet import NodeSet
 from ClusterShell.NodeUtils import GroupResolver
-none = None if len(sys.argv) > 1 else GroupResolver()
+none = GroupResolver()
 for line in sys.stdin:
     try:
         nodes = NodeSet(line.strip(), resolver=none)
@@ -51,15 +50,12 @@ for line in sys.stdin:
         print('-')
 ";
 
-pub(crate) fn nodeset(python: &str, lists: &[String], groups: Option<&Path>) -> Vec<String> {
+fn nodeset(python: &str, lists: &[String]) -> Vec<String> {
     let scratch = Scratch::new();
     let file = scratch.path("lists");
     std::fs::write(&file, lists.join("\n") + "\n").unwrap();
     let mut command = Command::new(python);
     command.args(["-c", NODESET]).stdin(std::fs::File::open(file).unwrap());
-    if let Some(groups) = groups {
-        command.arg("groups").env("CLUSTERSHELL_CFGDIR", groups).env("HOME", groups).env_remove("XDG_CONFIG_HOME");
-    }
     let out = census::output(&mut command);
     assert!(out.status.success(), "{python}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect()
@@ -136,7 +132,7 @@ fn nodeset_agrees() {
     let Some(python) = clustershell() else { return };
     let mut random = Random::new(41);
     let lists = lists(&mut random, if crate::place::full() { 50_000 } else { 4_000 });
-    let theirs = nodeset(&python, &lists, None);
+    let theirs = nodeset(&python, &lists);
     assert_eq!(theirs.len(), lists.len());
     let mut folded = Vec::new();
     let (mut read, mut same) = (0, 0usize);
@@ -167,7 +163,7 @@ fn nodeset_agrees() {
     assert!(same * 10 > read * 9, "the short forms are nearly always the same: {same} of {read}");
     // nodeset reads what we fold.
     let texts: Vec<String> = folded.iter().filter(|(text, _)| !text.is_empty()).map(|(text, _)| text.clone()).collect();
-    let again = nodeset(&python, &texts, None);
+    let again = nodeset(&python, &texts);
     let sets = folded.iter().filter(|(text, _)| !text.is_empty()).map(|(_, set)| set);
     for ((text, line), set) in texts.iter().zip(&again).zip(sets) {
         let theirs: BTreeSet<String> = line.split_ascii_whitespace().skip(2).map(str::to_owned).collect();

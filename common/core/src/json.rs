@@ -1,13 +1,14 @@
-//! Facts as JSON objects, for the event log. The names of fields and variants are those of the types (`serde(rename)`), and stand nowhere
-//! else.
+//! Facts as JSON objects, for the event log. The names of fields and variants are those of the types (`serde(rename)`).
 //!
-//! Values are written as serde_json writes them, with these exceptions. They keep an object flat, so that a reader finds each value by one
-//! name:
-//! - A variant of an enum is written as a text under the name of its field. The fields of the variant follow in the same object.
-//! - The fields of a value whose own field has an empty name stand in the object around it. Of an enum there, the name of the type names
-//!   the text. Where that name is empty, or that of the variant, no text is written.
-//! - Bytes that need not be UTF-8 (paths, arguments, last words) become strings: a backslash is `\\`, and a byte that is not UTF-8 is
-//!   `\xNN`. JSON's own escapes follow. Text stays readable, and no byte is lost.
+//! Most values are written as serde_json writes them. Other rules keep an object flat, so that a reader finds each value by one name.
+//!
+//! A variant of an enum is a text under the name of its field. The fields of the variant follow in the same object.
+//!
+//! A field with an empty name adds its own fields to the object. If it is an enum, the name of the type is the name of the text. If the name
+//! of the type or of the variant is empty, no text is written.
+//!
+//! Bytes that need not be UTF-8 (paths, arguments, last words) become strings. A backslash is `\\`, and a byte that is not UTF-8 is `\xNN`.
+//! JSON's own escapes follow. Text stays readable, and no byte is lost.
 
 use alloc::format;
 use alloc::string::String;
@@ -35,7 +36,7 @@ impl<'a> Object<'a> {
         self.field_with(name, value, None);
     }
 
-    /// Writes an enum under a name. `also`: a number that is written behind the name of the variant.
+    /// Writes an enum under a name. `also`: a number after the name of the variant.
     pub(crate) fn field_with(&mut self, name: &str, value: &(impl Serialize + ?Sized), also: Option<(&str, u32)>) {
         let written = value.serialize(Value { text: self.0, name: Some(name), also });
         // Only a type that no object can hold is refused: a map, a float. The golden file has every fact.
@@ -69,7 +70,7 @@ pub(crate) fn error<T: Display + Serialize, S: Serializer>(value: &T, serializer
 /// The place of one value.
 struct Value<'a> {
     text: &'a mut String,
-    /// The name of its field; empty: its fields stand in the object around it. `None`: it is an item of a list.
+    /// The name of its field; empty: its fields are part of the object. `None`: an item of a list.
     name: Option<&'a str>,
     also: Option<(&'a str, u32)>,
 }
@@ -79,11 +80,11 @@ struct Inside<'a> {
     text: &'a mut String,
     /// The name of items.
     name: Option<&'static str>,
-    /// Written behind the last.
+    /// Written after the last.
     end: &'static str,
 }
 
-/// Writes what stands before a value.
+/// Writes the comma and the name before a value.
 fn begin(text: &mut String, name: Option<&str>) {
     if !text.ends_with(['{', '[']) {
         text.push(',');
@@ -104,7 +105,7 @@ impl<'a> Value<'a> {
         write!(self.text, "{value}")
     }
 
-    /// Writes what stands before a value of its own.
+    /// Writes the comma and the name. A value without fields needs a name.
     fn begin(&mut self) -> fmt::Result {
         if self.name == Some("") {
             return Err(fmt::Error);
@@ -357,7 +358,7 @@ fn push_char(text: &mut String, c: char) {
         '\n' => text.push_str("\\n"),
         '\t' => text.push_str("\\t"),
         '\r' => text.push_str("\\r"),
-        // U+2028 and U+2029 end a line for some readers of lines; DEL and C1 could drive a terminal that shows the log.
+        // U+2028 and U+2029 end a line for some readers of lines. DEL and C1 could drive a terminal that shows the log.
         c if c.is_control() || c == '\u{2028}' || c == '\u{2029}' => {
             let _infallible = write!(text, "\\u{:04x}", u32::from(c));
         }

@@ -6,7 +6,7 @@ use super::place::{Counted, Own, PerNode, Said};
 use super::{Lookup, Program, Reach, Run};
 use crate::view::phrases;
 use rlaunch_core::bootstrap::Target;
-use rlaunch_core::hostlist::groups::{self, Definition, Ground, GroupFault, GroupName, Groups};
+use rlaunch_core::hostlist::groups::{self, Commands, GroupFault, GroupName};
 use rlaunch_core::hostlist::{self, Entry, Host, Outside};
 use rlaunch_core::id::AppIndex;
 use rlaunch_core::os_bytes::OsBytes;
@@ -63,31 +63,25 @@ pub(crate) enum Runs {
     Never,
 }
 
-/// Groups of hosts: read when the first is named, and only once.
+/// Groups of hosts: each is looked up once.
 pub(crate) struct Known<'a> {
-    ground: &'a dyn Ground,
-    groups: RefCell<Option<Result<Groups, GroupFault>>>,
+    commands: &'a dyn Commands,
+    groups: RefCell<BTreeMap<GroupName, Result<String, GroupFault>>>,
 }
 
 impl<'a> Known<'a> {
-    pub(crate) const fn new(ground: &'a dyn Ground) -> Self {
-        Self { ground, groups: RefCell::new(None) }
+    pub(crate) const fn new(commands: &'a dyn Commands) -> Self {
+        Self { commands, groups: RefCell::new(BTreeMap::new()) }
     }
 
     /// The output of a command in a directory.
     pub(super) fn run(&self, command: &str, directory: &str) -> Result<Vec<u8>, String> {
-        self.ground.run(command, directory)
+        self.commands.run(command, directory)
     }
 
-    fn definition(&self, name: &GroupName) -> Result<Definition, GroupFault> {
-        if let Some(definition) = groups::built_in(name, self.ground) {
-            return definition;
-        }
+    fn hosts(&self, name: &GroupName) -> Result<String, GroupFault> {
         let mut groups = self.groups.borrow_mut();
-        match groups.get_or_insert_with(|| Groups::read(self.ground)) {
-            Ok(groups) => groups.definition(name, self.ground),
-            Err(fault) => Err(fault.clone()),
-        }
+        groups.entry(name.clone()).or_insert_with(|| groups::hosts(name, self.commands)).clone()
     }
 }
 
@@ -99,8 +93,8 @@ impl Outside for Around<'_> {
         (self.0.read)(&path.into()).map_err(|error| why(&error))
     }
 
-    fn group(&mut self, name: &GroupName) -> Result<Definition, GroupFault> {
-        self.0.groups.definition(name)
+    fn group(&mut self, name: &GroupName) -> Result<String, GroupFault> {
+        self.0.groups.hosts(name)
     }
 }
 
@@ -334,25 +328,13 @@ pub(crate) fn why(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), phrases::errno)
 }
 
-/// For tests: no groups are configured.
+/// For tests: a machine without nodeset.
 #[cfg(test)]
 pub(crate) struct Nobody;
 
 #[cfg(test)]
-impl Ground for Nobody {
-    fn variable(&self, _name: &str) -> Option<String> {
-        None
-    }
-
-    fn file(&self, _path: &str) -> Result<Option<Vec<u8>>, String> {
-        Ok(None)
-    }
-
-    fn directory(&self, _path: &str) -> Result<Option<Vec<String>>, String> {
-        Ok(None)
-    }
-
+impl Commands for Nobody {
     fn run(&self, _command: &str, _directory: &str) -> Result<Vec<u8>, String> {
-        Err("is not run here".into())
+        Err("exited with 127: not found".into())
     }
 }

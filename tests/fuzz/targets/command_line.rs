@@ -14,7 +14,7 @@ mod view {
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_core::error::Hint as _;
-use rlaunch_core::hostlist::groups::Ground;
+use rlaunch_core::hostlist::groups::Commands;
 use rlaunch_core::id::JobId;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Here;
@@ -24,19 +24,7 @@ use std::os::unix::ffi::OsStringExt as _;
 /// Files have the names of variables; none of their commands prints anything.
 struct Given<'a>(&'a dyn Fn(&str) -> Option<OsString>);
 
-impl Ground for Given<'_> {
-    fn variable(&self, name: &str) -> Option<String> {
-        (self.0)(name).and_then(|value| value.into_string().ok())
-    }
-
-    fn file(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
-        Ok((self.0)(path).map(OsString::into_vec))
-    }
-
-    fn directory(&self, path: &str) -> Result<Option<Vec<String>>, String> {
-        Ok(self.variable(path).map(|names| names.split(' ').map(str::to_owned).collect()))
-    }
-
+impl Commands for Given<'_> {
     fn run(&self, _command: &str, _directory: &str) -> Result<Vec<u8>, String> {
         Err("exits with 1".to_owned())
     }

@@ -1,11 +1,11 @@
-//! Values of options: lengths of time, prefixes, exports, patterns, lists of hosts with files of groups, and any bytes made visible.
+//! Values of options: lengths of time, prefixes, exports, patterns, lists of hosts with groups, and any bytes made visible.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_core::duration;
 use rlaunch_core::env::{Export, base};
 use rlaunch_core::error::Hint as _;
-use rlaunch_core::hostlist::groups::{Definition, Ground, GroupFault, GroupName, Groups};
+use rlaunch_core::hostlist::groups::{self, Commands, GroupFault, GroupName};
 use rlaunch_core::hostlist::{self, Outside};
 use rlaunch_core::id::{AppIndex, LocalRank, Rank, Std};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
@@ -41,55 +41,31 @@ fn exports(data: &[u8]) {
     assert!((run_time() - start) < Duration::from_secs(2), "a pattern that takes for ever");
 }
 
-/// A list of hosts, a groups.conf and a file of groups; commands print themselves.
-struct Site<'a> {
-    conf: &'a [u8],
-    yaml: &'a [u8],
-}
+/// A list of hosts, and the output of nodeset for each group.
+struct Site<'a>(&'a [u8]);
 
-impl Ground for Site<'_> {
-    fn variable(&self, name: &str) -> Option<String> {
-        (name == "CLUSTERSHELL_CFGDIR").then(|| "/c".into())
-    }
-
-    fn file(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
-        Ok(match path {
-            "/c/groups.conf" => Some(self.conf.to_vec()),
-            path if path.ends_with("/g.yaml") => Some(self.yaml.to_vec()),
-            _ => None,
-        })
-    }
-
-    fn directory(&self, _path: &str) -> Result<Option<Vec<String>>, String> {
-        Ok(Some(vec!["g.yaml".into(), "g.conf".into()]))
-    }
-
-    fn run(&self, command: &str, _directory: &str) -> Result<Vec<u8>, String> {
-        Ok(command.into())
+impl Commands for Site<'_> {
+    fn run(&self, _command: &str, _directory: &str) -> Result<Vec<u8>, String> {
+        Ok(self.0.to_vec())
     }
 }
 
-struct Around<'a>(&'a Site<'a>, Result<Groups, GroupFault>);
-
-impl Outside for Around<'_> {
+impl Outside for Site<'_> {
     fn file(&mut self, _path: &str) -> Result<Vec<u8>, String> {
         Ok(b"@g\nn1".to_vec())
     }
 
-    fn group(&mut self, name: &GroupName) -> Result<Definition, GroupFault> {
-        match &mut self.1 {
-            Ok(groups) => groups.definition(name, self.0),
-            Err(fault) => Err(fault.clone()),
-        }
+    fn group(&mut self, name: &GroupName) -> Result<String, GroupFault> {
+        groups::hosts(name, self)
     }
 }
 
-fn groups(data: &[u8]) {
-    let mut parts = data.splitn(3, |b| *b == 0);
+fn lists_with_groups(data: &[u8]) {
+    let mut parts = data.splitn(2, |b| *b == 0);
     let mut next = || parts.next().unwrap_or_default();
-    let (list, site) = (next(), Site { conf: next(), yaml: next() });
+    let (list, mut site) = (next(), Site(next()));
     let start = run_time();
-    if let Err(error) = hostlist::lists([("-H", list)], &mut Around(&site, Groups::read(&site))) {
+    if let Err(error) = hostlist::lists([("-H", list)], &mut site) {
         drop(format!("{error}{}", error.hint().unwrap_or_default()));
     }
     assert!(run_time() - start < Duration::from_secs(2), "groups that take for ever");
@@ -109,7 +85,7 @@ fuzz_target!(|data: &[u8]| {
                 drop(span.to_string());
             }
         }
-        b'g' => groups(rest),
+        b'g' => lists_with_groups(rest),
         b'p' => prefix(rest),
         b'x' => exports(rest),
         b'v' => {

@@ -359,7 +359,7 @@ mod tests {
         all.read();
         assert!(all.begins(false));
         all.ask();
-        assert_eq!(all.ready(), [], "one waits here already");
+        assert_eq!(all.ready(), [0_u64; 0], "one waits here already");
         all.client.answer(1, b"");
         assert!(all.begins(false));
         assert_eq!(all.ready(), [TOKEN], "none does");
@@ -370,7 +370,7 @@ mod tests {
         let mut all = Rig::new();
         all.ask();
         assert!(!all.begins(true));
-        assert_eq!(all.ready(), []);
+        assert_eq!(all.ready(), [0_u64; 0]);
         assert!(!all.begins(false));
         assert_eq!(all.ready(), [TOKEN]);
     }
@@ -406,7 +406,7 @@ mod tests {
         all.client.answer(1, &answer);
         all.ask();
         assert!(!all.begins(false));
-        assert_eq!(all.ready(), [], "there is no room");
+        assert_eq!(all.ready(), [0_u64; 0], "there is no room");
         let mut taken = 0;
         while taken < answer.len() {
             taken += all.far.read(&mut [0; 64 << 10]).unwrap();

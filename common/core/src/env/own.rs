@@ -19,12 +19,6 @@ pub(super) const CONTRACT: Contract = Contract {
             ranks, hosts, input, output) do not: their use is *read, removed*.",
     vars: &[
         var(
-            "CLUSTERSHELL_CFGDIR",
-            Role::Read,
-            "Directory with the configuration of [groups of hosts](host-groups.md), before all other \
-             directories.",
-        ),
-        var(
             "GCE_METADATA_HOST",
             Role::Read,
             "Address of the [metadata server](../guides/preemption.md), with or without a port. Host names are \
@@ -160,8 +154,6 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_WORLD_SIZE", Role::Set, "Number of ranks of the job. In a round: number of healthy ranks.")
             .each_round(),
         var("RLAUNCH_YIELD_WITHIN", Role::Read, "As `--yield-within`."),
-        var("VIRTUAL_ENV", Role::Read, "As `CLUSTERSHELL_CFGDIR`: its `etc/clustershell`, if that has a groups.conf."),
-        var("XDG_CONFIG_HOME", Role::Read, "As `CLUSTERSHELL_CFGDIR`: its `clustershell`. The default is `~/.config`."),
     ],
     families: &[],
 };

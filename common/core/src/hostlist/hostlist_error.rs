@@ -53,11 +53,6 @@ impl Spot {
         HostlistError { spot: Box::new(self.clone()), fault, next: None }
     }
 
-    /// Whether the lines that show two places are the same.
-    fn shows_what(&self, other: &Self) -> bool {
-        (&self.text, self.line, self.offset) == (&other.text, other.line, other.offset)
-    }
-
     /// The line with a caret below the column; nothing where there is no column.
     fn excerpt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(before) = self.column().map(|column| column.saturating_sub(1)) else { return Ok(()) };
@@ -116,14 +111,6 @@ impl fmt::Display for HostlistError {
             other.excerpt(f)?;
         }
         self.spot.excerpt(f)?;
-        let mut innermost = self;
-        while let Fault::InGroup(inner) = &innermost.fault {
-            innermost = inner;
-        }
-        // A group that names itself may be written there as it is here.
-        if !innermost.spot.shows_what(&self.spot) {
-            innermost.spot.excerpt(f)?;
-        }
         self.next.iter().try_for_each(|next| write!(f, "\n{next}"))
     }
 }
@@ -278,18 +265,12 @@ pub enum Fault {
         /// Why it cannot be looked up.
         fault: Box<GroupFault>,
     },
-    /// The hosts of a group.
-    #[error("in {}", .0.summary())]
-    InGroup(Box<HostlistError>),
     /// `@@source`
     #[error("{0} lists names of groups, not of hosts")]
     GroupNames(String),
     /// A character that no group has.
     #[error("{0:?} cannot be in the name of a group")]
     GroupCharacter(char),
-    /// A group that is a part of itself.
-    #[error("{0} is being looked up already: a group cannot be a part of itself")]
-    GroupItself(String),
     /// `!host:4`
     #[error("a host that is taken out has no slots")]
     Excluded,
@@ -340,7 +321,6 @@ impl Hint for HostlistError {
             }
             Fault::Contradiction { .. } => "one line for each host, or HOST:N on both to add them up".into(),
             Fault::Group { fault, .. } => return fault.hint(),
-            Fault::InGroup(inner) => return inner.hint(),
             Fault::GroupNames(names) => format!("@{}:*", names.trim_start_matches('@')).into(),
             Fault::Without { .. } => "node01 slice=a id=0 devices=4".into(),
             Fault::Address(_) => "[ADDRESS] or [ADDRESS]:SLOTS".into(),
@@ -364,7 +344,6 @@ impl Hint for HostlistError {
             | Fault::Excluded
             | Fault::File { .. }
             | Fault::GroupCharacter(_)
-            | Fault::GroupItself(_)
             | Fault::Itself(_)
             | Fault::Deep(_) => return None,
         })

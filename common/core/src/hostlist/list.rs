@@ -99,7 +99,7 @@ impl Reader<'_> {
 
     fn read_term(&mut self, term: &Text<'_>, sign: Sign) -> Result<(), HostlistError> {
         let before = self.items.len();
-        if let Some(path) = term.text.strip_prefix('^').filter(|_| self.within.is_empty()) {
+        if let Some(path) = term.text.strip_prefix('^') {
             self.read_named(term, path)?;
         } else if term.text.starts_with('@') {
             self.read_groups(term, sign)?;

@@ -16,16 +16,17 @@ pub(crate) mod name;
 mod slice_words;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use fold::{fold, fold_in_order};
-pub use groups::words;
 pub use hostlist_error::{Fault, HostlistError, Hosts, Spot};
+pub use words::words;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use groups::{Definition, GroupFault, GroupName};
+use groups::{GroupFault, GroupName};
 
 /// Most hosts of a list: more are a typing error, and must not cost memory.
 pub const MOST_HOSTS: usize = 1 << 16;
@@ -133,11 +134,11 @@ pub trait Outside {
     /// Why it cannot be read.
     fn file(&mut self, path: &str) -> Result<Vec<u8>, String>;
 
-    /// Looks a group up.
+    /// Looks up the hosts of a group, as a list. Empty: it has none now, or is unknown.
     ///
     /// # Errors
     /// Why it cannot be looked up.
-    fn group(&mut self, name: &GroupName) -> Result<Definition, GroupFault>;
+    fn group(&mut self, name: &GroupName) -> Result<String, GroupFault>;
 }
 
 /// For lists that name nothing but hosts.
@@ -149,7 +150,7 @@ impl Outside for Alone {
         Err("files are not read here".into())
     }
 
-    fn group(&mut self, _name: &GroupName) -> Result<Definition, GroupFault> {
+    fn group(&mut self, _name: &GroupName) -> Result<String, GroupFault> {
         Err(GroupFault::Nobody)
     }
 }
@@ -260,10 +261,8 @@ struct Reader<'a> {
     /// Lines read so far.
     line: u32,
     items: Vec<Item>,
-    /// The groups that are being read, each named by the one before.
-    within: Vec<(String, String)>,
-    /// The hosts of those that were read.
-    members: BTreeMap<(String, String), Vec<(Host, Count)>>,
+    /// The hosts of groups.
+    members: BTreeMap<GroupName, Vec<Host>>,
     /// Names that were gone through so far.
     names: usize,
     /// The numbers of the hosts of each TPU slice, also of hosts that were taken out again.
@@ -272,9 +271,8 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(outside: &'a mut dyn Outside) -> Self {
-        let (items, within) = (Vec::new(), Vec::new());
-        let (members, slices) = (BTreeMap::new(), BTreeMap::new());
-        Self { outside, inside: Vec::new(), line: 0, items, within, members, names: 0, slices }
+        let (items, members, slices) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Self { outside, inside: Vec::new(), line: 0, items, members, names: 0, slices }
     }
 
     /// Counts names that are visited: lists of few hosts can name many more, and take them out again.

@@ -2,7 +2,8 @@
 //! `{"type":"SCHEDULED","maintenanceStatus":"PENDING","windowStartTime":"2026-01-02T04:00:00Z"}`.
 
 use crate::time::WallNs;
-use saphyr_parser::{Event, Parser};
+use alloc::string::String;
+use serde::Deserialize;
 
 /// A planned service of the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,37 +14,23 @@ pub(super) enum Planned {
     Ongoing,
 }
 
+/// The fields that count.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Upcoming {
+    #[serde(default)]
+    maintenance_status: String,
+    #[serde(default)]
+    window_start_time: String,
+}
+
 /// The planned service. `None`: the text does not name one.
 pub(super) fn parse(text: &str) -> Option<Planned> {
-    let (mut depth, mut key) = (0_u32, None);
-    let (mut is_ongoing, mut start) = (false, None);
-    // JSON is also YAML, whose parser is here already. Each event is a token, so depth costs no stack.
-    for event in Parser::new_from_str(text) {
-        match event.ok()?.0 {
-            Event::MappingStart(..) | Event::SequenceStart(..) => {
-                depth += 1;
-                key = None;
-            }
-            Event::MappingEnd | Event::SequenceEnd => {
-                depth = depth.checked_sub(1)?;
-                key = None;
-            }
-            Event::Scalar(value, ..) if depth == 1 => match key.take() {
-                None => key = Some(value),
-                Some(name) if name == "maintenanceStatus" => is_ongoing = value == "ONGOING",
-                Some(name) if name == "windowStartTime" => start = parse_time(&value),
-                Some(_) => {}
-            },
-            Event::Scalar(..)
-            | Event::Nothing
-            | Event::StreamStart
-            | Event::StreamEnd
-            | Event::DocumentStart(_)
-            | Event::DocumentEnd
-            | Event::Alias(_) => {}
-        }
+    let upcoming: Upcoming = serde_json::from_str(text).ok()?;
+    if upcoming.maintenance_status == "ONGOING" {
+        return Some(Planned::Ongoing);
     }
-    if is_ongoing { Some(Planned::Ongoing) } else { start.map(Planned::At) }
+    parse_time(&upcoming.window_start_time).map(Planned::At)
 }
 
 /// A time of RFC 3339 in UTC, such as `2026-01-02T04:00:00Z`. A fraction of a second is dropped.

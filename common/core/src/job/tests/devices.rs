@@ -42,7 +42,7 @@ fn is_refused(s: &Script) -> bool {
 #[test]
 fn holders_are_ended_once_all_hosts_could_start() {
     let mut s = waiting(&prepared(two(false)));
-    assert_eq!(told(&s, &FREE), []);
+    assert_eq!(told(&s, &FREE), [0_u32; 0]);
     s.hears_of(OTHER, &ToRoot::Ready);
     assert_eq!((told(&s, &FREE), ranks(&s)), (vec![0], vec![]));
     s.hears_of(NODE, &held(false));

@@ -188,7 +188,7 @@ fn failing_host_rolls_back_the_others() {
     let mut s = Script::new(&two(false));
     s.event(JobEvent::HostFailed { node: NODE, why: HostFailure::default() });
     s.event(JobEvent::EdgeUp { node: OTHER }).hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0));
-    assert_eq!(told(&s, &ToNode::Kill), []);
+    assert_eq!(told(&s, &ToNode::Kill), [0_u32; 0]);
     s.hears_of(OTHER, &ToRoot::Ready);
     assert_eq!(told(&s, &ToNode::Kill), [1]);
     assert_eq!(ranks(&s), []);

@@ -325,7 +325,7 @@ fn job_whose_ranks_have_finished_does_not_grow() {
     exits(&mut s, 1, 1, exit(0), false);
     s.wait(3 * SECOND);
     assert_eq!(news(&s), [JobNews::SlicesLarger { size: 4, running: 2, restarts: false }]);
-    assert_eq!(clears(&s), []);
+    assert_eq!(clears(&s), [0_u32; 0]);
     // All of them finish while the order to end is on its way.
     let mut s = before_growth();
     s.wait(3 * SECOND);

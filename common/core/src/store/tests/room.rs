@@ -32,7 +32,7 @@ fn many_who_wait_for_the_same_keys_share_them() {
         for key in &keys {
             desk.answer(Ask::Set(key, b""));
         }
-        assert_eq!(held(&desk), names.iter().map(|name| name.len() + Limits::PER_ITEM).sum());
+        assert_eq!(held(&desk), names.iter().map(|name| name.len() + Limits::PER_ITEM).sum::<usize>());
     });
     let most = waiters * 1024 * 36 + 1024 * 1024;
     assert!(used.bytes_max <= most, "{} bytes for {waiters} x 1024 keys; {most} would do", used.bytes_max);

@@ -1,9 +1,8 @@
-//! This machine, for the look-up of groups of hosts: its files, and the commands that know them.
+//! This machine, for the look-up of groups of hosts: the commands that know them.
 
 use crate::cli::{LARGEST, why};
 use crate::serve::devices::hosts_of_slice;
-use crate::start::read_all;
-use rlaunch_core::hostlist::groups::Ground;
+use rlaunch_core::hostlist::groups::Commands;
 use rlaunch_core::os_bytes::Visible;
 use rlaunch_sys::helper_command::{Answer, HelperCommands, Limits};
 use rlaunch_sys::origin::Origin;
@@ -17,12 +16,12 @@ use std::time::Duration;
 const LIMITS: Limits = Limits { time: Duration::from_secs(30), bytes: 16 << 20 };
 const _: () = assert!(LIMITS.bytes as u64 == LARGEST, "as a hostfile");
 
-pub(crate) struct HostGround<'a> {
+pub(crate) struct LocalCommands<'a> {
     origin: &'a Origin,
     upcalls: RefCell<Option<HelperCommands<'a>>>,
 }
 
-impl<'a> HostGround<'a> {
+impl<'a> LocalCommands<'a> {
     pub(crate) const fn new(origin: &'a Origin) -> Self {
         Self { origin, upcalls: RefCell::new(None) }
     }
@@ -44,28 +43,7 @@ impl<'a> HostGround<'a> {
     }
 }
 
-impl Ground for HostGround<'_> {
-    fn variable(&self, name: &str) -> Option<String> {
-        std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned())
-    }
-
-    fn file(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
-        // It may be on a file system that does not answer.
-        let read = self.origin.interruptibly(|| std::fs::File::open(path).and_then(read_all));
-        match read {
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
-            read => there(read),
-        }
-    }
-
-    fn directory(&self, path: &str) -> Result<Option<Vec<String>>, String> {
-        let names = || {
-            let name = |entry: io::Result<std::fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
-            std::fs::read_dir(path)?.map(name).collect()
-        };
-        there(self.origin.interruptibly(names))
-    }
-
+impl Commands for LocalCommands<'_> {
     fn slice(&self) -> Vec<String> {
         self.origin.interruptibly(hosts_of_slice)
     }
@@ -88,17 +66,6 @@ impl Ground for HostGround<'_> {
             }
             Err(error) => Err(format!("cannot be run in {directory}: {}", why(&error))),
         }
-    }
-}
-
-/// Whatever this user may not see is not there.
-fn there<T>(result: io::Result<T>) -> Result<Option<T>, String> {
-    match result {
-        Ok(found) => Ok(Some(found)),
-        Err(error) => match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Ok(None),
-            _ => Err(why(&error)),
-        },
     }
 }
 
