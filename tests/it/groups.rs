@@ -196,7 +196,8 @@ fn endless(nodeset: &Path, words: &str, mercy: Mercy) -> Case {
     let plan = Plan::shell(&format!("cat \"$DIR/held\" & CLUSTERSHELL_CFGDIR=$DIR exec \"$RL\" {words}"));
     let plan = plan.mercy(mercy).env("PATH", path(nodeset));
     plan.scratch().fifo("held");
-    let conf = "[Main]\ndefault: e\n[e]\nmap: exec 5>\"$DIR/held\"; (sleep 1000 | sleep 1000) & echo here >&5; sleep 1000\n";
+    let conf =
+        "[Main]\ndefault: e\n[e]\nmap: exec 5>\"$DIR/held\"; (sleep 1000 | sleep 1000) & echo here >&5; sleep 1000\n";
     fs::write(plan.scratch().path("groups.conf"), conf).unwrap();
     let case = plan.start();
     case.says_on_stdout("here", 1);

@@ -258,6 +258,7 @@ impl Files {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Port<Q, A> {
+    #[allow(clippy::disallowed_methods, reason = "`pass_on` bounds both queues by the number of open requests")]
     pub(super) fn start(thread: &'static str, mut perform: impl FnMut(Q) -> A + Send + 'static) -> io::Result<Self> {
         let (requests, inbox) = channel();
         let (outbox, answers) = channel();

@@ -295,6 +295,10 @@ fn lock_of(user: u32) -> NodeNews {
     NodeNews::LockFile { path, found, user: OsBytes::default(), command: OsBytes::default() }
 }
 
+fn fell_back(why: FallBack) -> What {
+    What::News(JobNews::FellBack { nodes: nodes(&[1]), why })
+}
+
 fn notes() -> Vec<What> {
     let addr = || OsBytes::from("10.0.0.1");
     let fault = || Fault { initial: RANK, kind: FaultKind::Hang, text: OsBytes::default() };
@@ -324,21 +328,12 @@ fn notes() -> Vec<What> {
         one_machine(&[0, 1], 0),
         What::News(JobNews::AddrDetour { addr: addr(), instead_of: addr(), node: NODE, missed_by: nodes(&[1]) }),
         What::News(JobNews::StoreLeft { addr: addr() }),
-        What::News(JobNews::FellBack {
-            nodes: nodes(&[1]),
-            why: FallBack::Unconnected { reason: "10.0.0.1:4000: no".into() },
-        }),
+        fell_back(FallBack::Unconnected { reason: "10.0.0.1:4000: no".into() }),
         What::News(JobNews::StepWaits {
             words: "srun: error: x\nsrun: Job step creation temporarily disabled, retrying".into(),
         }),
-        What::News(JobNews::FellBack {
-            nodes: nodes(&[1]),
-            why: FallBack::Silent { waited: SECOND, words: OsBytes::default() },
-        }),
-        What::News(JobNews::FellBack {
-            nodes: nodes(&[1]),
-            why: FallBack::Silent { waited: SECOND, words: "srun: queued\n".into() },
-        }),
+        fell_back(FallBack::Silent { waited: SECOND, words: OsBytes::default() }),
+        fell_back(FallBack::Silent { waited: SECOND, words: "srun: queued\n".into() }),
         told(NodeNews::StoreUnused { at: addr() }),
         told(NodeNews::StoreForeign { from: addr() }),
         told(NodeNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core })),
