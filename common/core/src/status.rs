@@ -32,12 +32,6 @@ impl Status {
         matches!(self, Self::Exited(0))
     }
 
-    /// Whether its node was lost.
-    #[must_use]
-    pub const fn is_lost(&self) -> bool {
-        matches!(self, Self::Lost)
-    }
-
     /// The exit code it gives the job: its own, 128 + signal, or 125 where its node was lost.
     #[must_use]
     pub const fn exit_code(self) -> u8 {

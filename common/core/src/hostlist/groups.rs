@@ -108,8 +108,10 @@ pub(super) fn command(name: &GroupName) -> String {
     format!("nodeset -e '{name}'")
 }
 
+/// Whether ssh takes it for a host, and not for an option.
 fn is_name(host: &str) -> bool {
-    !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+    host.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
 }
 
 /// Whether a character may be in the name of a group. A shell is going to read it: nothing that it takes for more than a word.

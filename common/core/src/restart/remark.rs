@@ -60,7 +60,7 @@ pub enum Override {
 }
 
 fn or_empty<S: Serializer>(text: &Option<OsBytes>, serializer: S) -> Result<S::Ok, S::Error> {
-    text.as_deref().unwrap_or_default().serialize(serializer)
+    serializer.serialize_bytes(text.as_ref().map_or(&[], OsBytes::as_slice))
 }
 
 /// Something about rounds that the user should know, and that is no round.

@@ -98,9 +98,12 @@ impl TempFiles {
     /// There is no socket, or the directory cannot be made.
     pub fn make_error_dir(&self) -> io::Result<PathBuf> {
         let mut made = Err(io::ErrorKind::NotFound.into());
-        // In a small /dev/shm, a rank that has filled it could not write why it fails.
-        let is_roomy = |dir: &PathBuf| !dir.starts_with(SHM) || size_of_files(SHM) >= ROOMY;
-        for dir in self.error_dirs().into_iter().filter(is_roomy) {
+        let mut dirs = self.error_dirs();
+        if size_of_files(SHM) < ROOMY {
+            // A rank that has filled it could not write why it fails.
+            dirs.reverse();
+        }
+        for dir in dirs {
             made = made.or_else(|_: io::Error| make_private(&dir).map(|()| dir));
         }
         made

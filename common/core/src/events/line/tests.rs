@@ -1,5 +1,7 @@
 //! The schema is frozen: every record in every shape, compared with a file. A line that differs breaks a user's parser.
 
+mod fields;
+
 use super::*;
 use crate::allocation::Scheduler;
 use crate::bind::{BindError, Unbound};

@@ -144,7 +144,8 @@ fn hosts_of_a_group_are_what_nodeset_prints() {
     let hint = "--ppn 4, or the line '@GROUP slots=4' in a hostfile";
     for (commands, why) in [
         (Prints(Err("exited with 1: no such source")), "exited with 1: no such source"),
-        (Prints(Ok("n1 -oProxyCommand=x,y")), "prints '-oProxyCommand=x,y', which is no host name"),
+        (Prints(Ok("n1 -V")), "prints '-V', which is no host name"),
+        (Prints(Ok("n1 n2;x")), "prints 'n2;x', which is no host name"),
     ] {
         assert_eq!(said(commands), Err((format!("`nodeset -e '@s:4'` {why}"), hint.into())));
     }
