@@ -36,7 +36,7 @@ pub(crate) fn clustershell() -> Option<String> {
     python
 }
 
-/// One line for each line of its input: folded, count, all names; or `-` where it is refused.
+/// Prints a line for each list of the input: the folded list, its count and all names. `-`: ClusterShell refuses the list.
 const NODESET: &str = "
 import sys
 from ClusterShell.NodeSet import NodeSet

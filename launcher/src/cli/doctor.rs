@@ -92,7 +92,7 @@ impl Doctor {
 
 #[cfg(test)]
 mod tests {
-    use super::super::site::{Known, Nobody};
+    use super::super::site::{Known, NoNodeset};
     use super::*;
     use rlaunch_core::place::Here;
     use std::ffi::OsString;
@@ -114,7 +114,7 @@ mod tests {
             has_input: &|| false,
             directory: &|| None,
             env: &lookup,
-            groups: &Known::new(&Nobody),
+            groups: &Known::new(&NoNodeset),
             turn: &|_| Err(std::io::ErrorKind::Unsupported.into()),
         };
         let words = line.split_whitespace().map(OsBytes::from).collect();

@@ -167,7 +167,7 @@ fn unescaped(text: &OsBytes) -> OsBytes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::site::{Known, Nobody};
+    use super::super::site::{Known, NoNodeset};
     use super::*;
     use rlaunch_core::place::Here;
 
@@ -187,7 +187,7 @@ mod tests {
             has_input: &|| false,
             directory: &|| None,
             env: &|_| None,
-            groups: &Known::new(&Nobody),
+            groups: &Known::new(&NoNodeset),
             turn: &|_| Err(std::io::ErrorKind::Unsupported.into()),
         };
         let words = line.split_whitespace().map(OsBytes::from);

@@ -330,10 +330,10 @@ pub(crate) fn why(error: &io::Error) -> String {
 
 /// For tests: a machine without nodeset.
 #[cfg(test)]
-pub(crate) struct Nobody;
+pub(crate) struct NoNodeset;
 
 #[cfg(test)]
-impl Commands for Nobody {
+impl Commands for NoNodeset {
     fn run(&self, _command: &str, _directory: &str) -> Result<Vec<u8>, String> {
         Err("exited with 127: not found".into())
     }

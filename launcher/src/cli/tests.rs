@@ -9,7 +9,7 @@ mod refused;
 mod theirs;
 mod torch;
 
-use super::site::{Known, Nobody, Runs};
+use super::site::{Known, NoNodeset, Runs};
 use super::{Command, Events, Program, Run, Site, Verbosity, is_job, parse, planned_options, table};
 use rlaunch_core::env::{Export, Role as VarRole};
 use rlaunch_core::id::JobId;
@@ -99,7 +99,7 @@ fn at_site_with<T>(variables: &[(&str, &str)], gpus: Option<u32>, ask: impl FnOn
         has_input: &|| true,
         directory: &|| Some("/home/u".into()),
         env: &|name| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| OsString::from(value)),
-        groups: &Known::new(&Nobody),
+        groups: &Known::new(&NoNodeset),
         turn: &|_| Err(std::io::ErrorKind::Unsupported.into()),
     })
 }

@@ -13,7 +13,7 @@ pub trait Commands {
     /// The output of a shell command that runs in a directory.
     ///
     /// # Errors
-    /// It failed: "exited with 1", and its last words.
+    /// The command failed: "exited with 1", with its last words.
     fn run(&self, command: &str, directory: &str) -> Result<Vec<u8>, String>;
 
     /// Names or addresses of the hosts of the TPU slice that this host belongs to, by their numbers. Empty: no slice is known.
@@ -70,13 +70,13 @@ pub enum GroupFault {
     NoSlice,
     /// There is no command to ask.
     #[error("groups are not looked up here")]
-    Nobody,
+    NotHere,
 }
 
 /// The hosts of a group, as a list; empty: it has none now, or is unknown.
 ///
 /// # Errors
-/// They cannot be looked up.
+/// `nodeset` is not installed, fails, or prints something else.
 pub fn hosts(name: &GroupName, commands: &dyn Commands) -> Result<String, GroupFault> {
     if (name.source.as_deref(), name.group.as_str()) == (Some(SLICE.0), SLICE.1) {
         let hosts = commands.slice();
@@ -129,7 +129,7 @@ impl Hint for GroupFault {
             Self::Command { command, .. } => Some(format!("run it by hand: {command}").into()),
             Self::Nothing { .. } => Some("nodeset -L   lists the groups".into()),
             Self::NoSlice => Some("start rlaunch on a TPU VM or in a TPU container of GKE; or name the hosts".into()),
-            Self::Nobody => None,
+            Self::NotHere => None,
         }
     }
 }

@@ -151,7 +151,7 @@ impl Outside for Alone {
     }
 
     fn group(&mut self, _name: &GroupName) -> Result<String, GroupFault> {
-        Err(GroupFault::Nobody)
+        Err(GroupFault::NotHere)
     }
 }
 

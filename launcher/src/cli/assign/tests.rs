@@ -1,6 +1,6 @@
 //! Trials as they are typed, and the messages about wrong ones.
 
-use super::super::site::{Known, Nobody};
+use super::super::site::{Known, NoNodeset};
 use super::*;
 use crate::view::assign::{json, text};
 use rlaunch_core::place::Here;
@@ -41,7 +41,7 @@ fn told(line: &str) -> Result<Told, String> {
         has_input: &|| false,
         directory: &|| None,
         env: &|_| None,
-        groups: &Known::new(&Nobody),
+        groups: &Known::new(&NoNodeset),
         turn: &|_| Err(std::io::ErrorKind::Unsupported.into()),
     };
     let words = line.split_whitespace().map(OsBytes::from);

@@ -1,6 +1,6 @@
 //! torchrun's command line.
 
-use super::super::site::{Known, Nobody, Runs, Site};
+use super::super::site::{Known, NoNodeset, Runs, Site};
 use super::super::table::{self, Row};
 use super::{at_site, error, plan, run, run_with, sole, with};
 use rlaunch_core::env::{Export, Role as VarRole};
@@ -28,7 +28,7 @@ fn becomes(line: &str, files: &[(&str, Runs)], env: &[(&str, &str)]) -> (String,
         has_input: &|| false,
         directory: &|| None,
         env: &|name| env.iter().find(|(own, _)| *own == name).map(|(_, value)| OsString::from(*value)),
-        groups: &Known::new(&Nobody),
+        groups: &Known::new(&NoNodeset),
         turn: &|_| Err(std::io::ErrorKind::Unsupported.into()),
     });
     done.unwrap();

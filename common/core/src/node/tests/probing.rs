@@ -39,7 +39,7 @@ fn rendezvous(addr: &str) -> ToNode {
     })
 }
 
-/// One of several hosts, after its hello; with `may_be_first` it may have rank 0.
+/// An agent of several hosts after its hello. `may_be_first`: its host may have rank 0.
 fn told(may_be_first: bool) -> Rig {
     let mut rig = Rig::new();
     let key = may_be_first.then(|| Key::new([2; 32]));
