@@ -14,6 +14,9 @@ use crate::wire::pmi1::{LIMITS, NameRequest, Reply};
 use crate::wire::pmix::{Proc, RawValue, Writer, status};
 use alloc::vec::Vec;
 
+/// Names of a lookup that a message has.
+const SHOWN: usize = 8;
+
 /// Kind of a request of PMI-1 about a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Naming {
@@ -179,7 +182,8 @@ impl Taking {
     /// Reports a long wait, once.
     fn report(&mut self, cx: &mut Cx<'_>) {
         if let Some(rank) = self.unreported.take() {
-            let names: Vec<&[u8]> = self.keys.iter().filter_map(|key| key.get(key_of(b"x", b"").len()..)).collect();
+            let names = self.keys.iter().take(SHOWN).filter_map(|key| key.get(key_of(b"x", b"").len()..));
+            let names: Vec<&[u8]> = names.collect();
             let name = OsBytes::new(names.join(&b", "[..]));
             cx.out.push_back(Action::News(NodeNews::MpiLookupWaits { rank, name }));
         }

@@ -12,12 +12,19 @@ const USED: NodeNews = NodeNews::MpiUsed { wire: MpiWire::Pmix };
 
 /// A rank that looks up the name and waits for it.
 fn waiting() -> (Rig, ClientId) {
+    waiting_for(&[NAME])
+}
+
+fn waiting_for(names: &[&[u8]]) -> (Rig, ClientId) {
     let mut rig = Rig::new(world(1));
     let client = rig.mpi.open();
     rig.send(client, &hello(0));
     rig.written.clear();
     let mut lookup = Writer::new(false);
-    lookup.raw(&[0, 0, 0, 1, 7]).raw(&[0, 0, 0, 1, 0, 0, 0, 0]).size(1).string(NAME);
+    lookup.raw(&[0, 0, 0, 1, 7]).raw(&[0, 0, 0, 1, 0, 0, 0, 0]).size(names.len());
+    for name in names {
+        lookup.string(name);
+    }
     lookup.size(1).raw(b"\0\0\0\x01\0\0\0\x0apmix.wait\0\0\0\0\0\0\x01\x01");
     rig.send(client, &request(1, lookup));
     (rig, client)
@@ -48,6 +55,16 @@ fn long_wait_for_a_name_is_reported_once_and_continues() {
     assert_eq!(rig.news, [USED, NodeNews::MpiLookupWaits { rank: Rank::new(0), name: NAME.into() }]);
     assert_eq!(asked(&mut rig).1, None);
     assert!(rig.written.is_empty() && rig.closed.is_empty());
+}
+
+/// A rank can ask for thousands of names.
+#[test]
+fn long_wait_names_eight_names_of_a_lookup() {
+    let (mut rig, _) = waiting_for(&[&b"n"[..]; 9]);
+    let (seq, _) = asked(&mut rig);
+    answer_that_time_is_over(&mut rig, seq);
+    let name = "n, n, n, n, n, n, n, n".into();
+    assert_eq!(rig.news, [USED, NodeNews::MpiLookupWaits { rank: Rank::new(0), name }]);
 }
 
 #[test]
