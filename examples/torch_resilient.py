@@ -7,6 +7,9 @@
 Each rank keeps a snapshot in memory, taken at the end of a step. An operation that was broken off may have left weights half changed, so
 a round begins from the newest snapshot that any rank has; ranks may be one step apart, and a process that is new has none.
 
+A step's images are cut into pieces that do not depend on the number of ranks, and gradients are added as whole numbers. So the weights
+are equal byte for byte to those of an undisturbed run, with any number of ranks.
+
 Runs with PyTorch 1.13 and newer, on CPUs, and outside rlaunch as a world of one.
 
 Data: E. Alpaydin, C. Kaynak, Optical Recognition of Handwritten Digits, UCI repository (CC BY 4.0);
@@ -16,6 +19,7 @@ see train/data/README.md beside this file.
 import argparse
 import ctypes
 import datetime
+import hashlib
 import os
 import queue
 import re
@@ -33,6 +37,8 @@ import rlaunch.torch
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "train", "data", "digits.csv")
 HOLD_OUT = 5  # every how many images one is held out
+PIECE = 8  # images whose gradient is computed at once
+UNIT = 2.0**-40  # of the whole numbers that gradients are added as: addition in another order gives the same sum
 FIRST_RANK = int(os.environ.get("RLAUNCH_RANK", "0"))
 
 FAULTS = {
@@ -142,16 +148,20 @@ def tensors(model, optimizer):
 
 def learn(model, optimizer, images, labels, batch, rank, size):
     """One step; the batch's loss."""
-    mine = share(batch, rank, size)
-    loss = nn.functional.cross_entropy(model(images[mine]), labels[mine], reduction="sum") / len(batch)
-    optimizer.zero_grad()
-    loss.backward()
-    # Gradients and loss in one piece: all ranks have the step, or none has.
-    flat = torch.cat([parameter.grad.reshape(-1) for parameter in model.parameters()] + [loss.detach().reshape(1)])
-    dist.all_reduce(flat)
+    pieces = [batch[at : at + PIECE] for at in range(0, len(batch), PIECE)]
+    # Gradients and loss in one tensor: all ranks have the step, or none has.
+    total = torch.zeros(sum(parameter.numel() for parameter in model.parameters()) + 1, dtype=torch.int64)
+    for piece in share(pieces, rank, size):
+        loss = nn.functional.cross_entropy(model(images[piece]), labels[piece], reduction="sum") / len(batch)
+        optimizer.zero_grad()
+        loss.backward()
+        own = torch.cat([parameter.grad.reshape(-1) for parameter in model.parameters()] + [loss.detach().reshape(1)])
+        total += (own / UNIT).round().long()
+    dist.all_reduce(total)
+    flat = total.double() * UNIT
     at = 0
     for parameter in model.parameters():
-        parameter.grad.copy_(flat[at : at + parameter.numel()].view_as(parameter))
+        parameter.grad = flat[at : at + parameter.numel()].view_as(parameter).clone()
         at += parameter.numel()
     optimizer.step()
     return flat[-1].item()
@@ -191,8 +201,14 @@ def train(options, memory, call: inprocess.CallWrapper):
     with torch.no_grad():
         right = int((model(held_images).argmax(dim=1) == held_labels).sum())
     say("final held-out accuracy %.2f %% (%d of %d)" % (100 * right / len(held_labels), right, len(held_labels)))
+    say("final weights SHA-256 %s" % digest(model))
     dist.destroy_process_group()
     return size
+
+
+def digest(model):
+    """Of the bytes of all weights."""
+    return hashlib.sha256(b"".join(parameter.data.numpy().tobytes() for parameter in model.parameters())).hexdigest()
 
 
 def fail(options, memory, step):

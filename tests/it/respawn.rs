@@ -175,6 +175,32 @@ fn torch_trains_on_through_kills_and_is_whole_again() {
     }
 }
 
+/// Two kills or segmentation faults and an exception in turn. A new process has joined before the next fault: otherwise a fault would be of a
+/// rank that is not there.
+#[test]
+fn weights_are_equal_after_104_faults() {
+    if !place::full() {
+        return place::absent("104 faults in a row", "they take minutes (RLAUNCH_TEST_FULL=1)");
+    }
+    let Some(client) = python::client() else { return };
+    let Some(interpreter) = torch::pythons().into_iter().next() else { return };
+    let script = place::root().join("examples/torch_resilient.py");
+    let train = |words: &[String]| {
+        let plan = python::with_client(Plan::rlaunch(["-n", "4", "--respawn"]), &client).args([&interpreter, &script]);
+        let plan = plan.args(["--epochs", "190", "--soft-timeout", "20", "--hard-timeout", "40"]).args(words);
+        let done = plan.start().code(0);
+        let weights = done.out().lines().find(|line| line.starts_with("final weights ")).map(str::to_owned);
+        (weights.unwrap_or_else(|| panic!("{}", done.err())), done)
+    };
+    let kinds = ["kill", "segfault", "exception"];
+    let fault = |n: usize| format!("--fault={}:{}:{}", kinds[n % 3], n % 4, 60 + 40 * n);
+    let words: Vec<String> = (0..104).map(fault).chain(["--pause=0.05".to_owned()]).collect();
+    let (weights, done) = train(&words);
+    let restarts = done.err().lines().filter(|line| line.starts_with("rlaunch: restart ")).count();
+    assert!(restarts >= 104, "{restarts} restarts: {}", done.err());
+    assert_eq!(weights, train(&[]).0, "{}", done.err());
+}
+
 /// Ranks 1 and 2 are killed. A process that rank 1 has forked holds a GPU of it, in a process group of its own.
 const HOLDS: &str = r#"if mkdir "$TMPDIR/$RLAUNCH_RANK" 2>/dev/null; then
     echo $$ > "$TMPDIR/pid$RLAUNCH_RANK"
