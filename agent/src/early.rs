@@ -57,7 +57,7 @@ fn receive(edges: &mut Edges, deadline: Option<Mono>) -> io::Result<bool> {
         Ok(Some(Body::Message(message))) => {
             if let ToNode::Start(start) = &message {
                 edges.settle_down();
-                diagnostics(edges, &start.trace)?;
+                diagnostics(edges, &start.settings.trace)?;
             }
             edges.happened(NodeEvent::FromRoot(message));
         }

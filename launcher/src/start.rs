@@ -372,11 +372,7 @@ fn launch(
         Err(error) => return Ending::Code(refuse(&error)),
     };
     colour::set(plan.presentation.color);
-    let mpi = unconnected::mpi(&plan);
-    if plan.job.mpi != mpi.is_served || !mpi.library.is_empty() {
-        let job = Arc::make_mut(&mut plan.job);
-        (job.mpi, job.mpi_library) = (mpi.is_served, mpi.library);
-    }
+    Arc::make_mut(&mut plan.job).settings.mpi = unconnected::mpi(&plan);
     notes(&plan, origin);
     let slots = map::slots_of(&plan.job.placement);
     let _slots = plan.turn.take().and_then(|turn| turn.leave(&slots).ok());
@@ -396,24 +392,24 @@ fn job(
 ) -> anyhow::Result<Ending> {
     if fd::kind(0).is_ok_and(|kind| kind == Kind::Null) {
         // The rank gets /dev/null itself: the same bytes, without a pipe.
-        Arc::make_mut(&mut plan.job).stdin = StdinPlan::None;
+        Arc::make_mut(&mut plan.job).settings.output.stdin = StdinPlan::None;
     }
     const FDS: [i32; 2] = [1, 2];
     // Labels of both streams have colours, or none: a stream that goes to a file must stay plain.
     let is_file = |at: usize| plan.presentation.files.get(at).is_some_and(Option::is_some);
-    if let Some(label) = plan.job.label.as_ref().filter(|_| (0..2).all(|at| !is_file(at) && colour::is_on(FDS[at]))) {
+    if let Some(label) =
+        plan.job.settings.output.label.as_ref().filter(|_| (0..2).all(|at| !is_file(at) && colour::is_on(FDS[at])))
+    {
         let label = Prefix::coloured(label);
-        Arc::make_mut(&mut plan.job).label = Some(label);
+        Arc::make_mut(&mut plan.job).settings.output.label = Some(label);
     }
     directory::for_files(&plan.job, &plan.presentation.directories, origin)?;
-    let trace = diagnostics(plan.presentation.verbosity);
+    Arc::make_mut(&mut plan.job).settings.trace = diagnostics(plan.presentation.verbosity);
     let setting = Setting {
         version: OsBytes::from(env!("CARGO_PKG_VERSION")),
         host: OsBytes::new(rlaunch_sys::facts::host::hostname()),
-        trace,
         nohup: origin.ignores(rlaunch_sys::signals::HUP),
         travel: plan.job.placement.remote().map(|_| travel(&plan, origin)).transpose()?.unwrap_or_default(),
-        interface: plan.reach.interface.clone(),
         read_policy: PolicyReader(cli::read_policy),
         secret: match plan.job.placement.remote() {
             Some(_) => Key::new(rlaunch_sys::random::bytes().context("cannot get random bytes for the job's secret")?),
@@ -458,7 +454,7 @@ fn reach(plan: &Plan) -> anyhow::Result<bootstrap::Setting> {
     Ok(bootstrap::Setting {
         job: plan.job.job,
         secret: Secret(rlaunch_sys::random::bytes().context("cannot get random bytes for the job's secret")?),
-        lease: plan.job.lease,
+        lease: plan.job.settings.hosts.lease,
         carrier: plan.reach.carrier(*fast),
         agent_path: agent_path.clone(),
         limit: *limit,
@@ -507,8 +503,8 @@ fn notes(plan: &Plan, origin: &Origin) {
                 "rlaunch: {name} of your environment is not used: RANK is set, so it belongs to another job\n  try     -x {name}, to use it\n"
             ));
         }
-        if plan.job.world_size() > 1 || plan.job.master_store.is_agent() {
-            say(&format!("rlaunch: {}\n", map::store(plan.job.master_store)));
+        if plan.job.world_size() > 1 || plan.job.settings.store.holder.is_agent() {
+            say(&format!("rlaunch: {}\n", map::store(plan.job.settings.store.holder)));
         }
     }
     if let Some(note) = map::logs(&plan.job, plan.presentation.verbosity >= Verbosity::Verbose) {
@@ -518,7 +514,7 @@ fn notes(plan: &Plan, origin: &Origin) {
         say(&note);
     }
     let known = plan.job.placement.nodes.iter().filter(|node| !node.is_unknown()).count();
-    if let Some(note) = map::short_lease(plan.job.lease, known) {
+    if let Some(note) = map::short_lease(plan.job.settings.hosts.lease, known) {
         say(&note);
     }
     for note in [unconnected::master_addr(plan, origin), unconnected::master_port(plan)].into_iter().flatten() {

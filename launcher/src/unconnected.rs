@@ -3,7 +3,7 @@
 
 use crate::cli::Plan;
 use rlaunch_core::elf;
-use rlaunch_core::framework::{Mpi, imports, is_mpi_library};
+use rlaunch_core::framework::{Mpi, MpiPlan, imports, is_mpi_library};
 use rlaunch_core::id::AppIndex;
 use rlaunch_core::master_store::{self, Program};
 use rlaunch_core::os_bytes::OsBytes;
@@ -22,24 +22,18 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Use of MPI by a job, as far as its programs tell.
-pub(crate) struct MpiPlan {
-    /// The agents serve MPI libraries. By itself (`auto`) they do unless no rank can need it: a single one is a world without them.
-    pub(crate) is_served: bool,
-    /// The MPI library that a program needs, or mpi4py; empty: none.
-    pub(crate) library: OsBytes,
-}
-
+/// Use of MPI by a job, as far as its programs tell. By itself (`auto`) it is served unless no rank can need it: a single one is a world
+/// without help.
 pub(crate) fn mpi(plan: &Plan) -> MpiPlan {
     let needs: Vec<Needs> = plan.job.apps.iter().map(|app| Needs::of(&app.base)).collect();
     // A rank alone is a world without help, but its program may start others, or a program that does.
     let is_needed = |needs: &Needs| needs.may_use_mpi && (plan.job.world_size() > 1 || !needs.is_plain);
-    let is_served = match plan.mpi {
+    let served = match plan.mpi {
         Mpi::On => true,
         Mpi::None => false,
         Mpi::Auto => needs.iter().any(is_needed),
     };
-    MpiPlan { is_served, library: needs.into_iter().find_map(|needs| needs.library).unwrap_or_default() }
+    MpiPlan { served, library: needs.into_iter().find_map(|needs| needs.library).unwrap_or_default() }
 }
 
 /// A program and MPI.

@@ -23,6 +23,8 @@ const FAR: Duration = Duration::from_secs(5);
 const STUCK: Duration = Duration::from_secs(20);
 /// /proc is not read in one moment: what holds in so many looks in a row holds.
 const LOOKS: u32 = 4;
+/// The most of a pause between two looks that counts: where the test waits for a processor, the job does too.
+const LONGEST_GAP: Duration = Duration::from_millis(10);
 
 /// A process.
 #[derive(Clone, Debug)]
@@ -283,8 +285,11 @@ pub(crate) fn leaks(tag: &str, ended: Instant, mercy: Mercy) -> Vec<String> {
     let _order = (!ALONE.get()).then(|| ORDER.read());
     let mut seen: BTreeMap<(i32, u64), Instant> = BTreeMap::new();
     let mut looks = 0;
+    let (mut unstarved, mut looked) = (Duration::ZERO, ended);
     loop {
         let Survey { tagged, strays, starved } = survey(tag);
+        let gap = std::mem::replace(&mut looked, Instant::now()).elapsed();
+        unstarved += if starved { Duration::ZERO } else { gap.min(LONGEST_GAP) };
         if tagged.is_empty() && strays.is_empty() {
             return Vec::new();
         }
@@ -296,7 +301,7 @@ pub(crate) fn leaks(tag: &str, ended: Instant, mercy: Mercy) -> Vec<String> {
         let limit = match mercy {
             Mercy::LostHosts => FAR,
             Mercy::Hosts => STARVED,
-            Mercy::Ours | Mercy::All if starved => STARVED,
+            Mercy::Ours | Mercy::All if unstarved < OURS => STARVED,
             Mercy::Ours | Mercy::All => OURS,
         };
         let late_strays = strays.iter().filter(|p| {

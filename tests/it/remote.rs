@@ -93,12 +93,12 @@ impl Remote {
     fn start(&mut self, contain: Contain) {
         // Without credit the ends of the rank's streams would never be read.
         self.frame(Lane::Credit, &1_048_576u64.to_le_bytes());
-        self.send(&ToNode::Start(Start {
-            contain,
+        let start = Start {
             rendezvous: Some(Rendezvous { addr: "127.0.0.1".into(), world_size: 1, nodes: 1, ..Rendezvous::default() }),
             sole: false,
             ..Start::of(JobId([0x1f; 16]), 1)
-        }));
+        };
+        self.send(&ToNode::Start(start.with(|settings| settings.ending.contain = contain)));
         // A rank, and a descendant that has left its session.
         let argv = ["sh", "-c", "setsid sleep 999 & exec sleep 999"].into_iter().collect();
         let env = [format!("{}={}", census::TAG, self.tag), format!("PATH={}", std::env::var("PATH").unwrap())];

@@ -23,6 +23,9 @@ const BEFORE_KILLS: Span = Span::from_millis(2);
 /// When the memory of the launch is given back, counted from the last rank.
 const SETTLED: Span = Span::from_millis(50);
 
+/// How long after a look for files its memory is given back. The code that a thread runs before it waits would be mapped again.
+const IDLE: Span = Span::from_millis(5);
+
 /// How long the state of the host is not read again.
 const FRESH: Span = Span::from_secs(1);
 
@@ -64,9 +67,9 @@ impl Examinations {
         }
     }
 
-    /// Memory that was used after the launch is given back now, unless the launch's is soon.
+    /// Memory that was used after the launch is given back soon, when the thread that used it waits.
     pub(super) fn give_back(&mut self) {
-        self.trim_at.get_or_insert_with(now);
+        self.trim_at.get_or_insert_with(|| now() + IDLE);
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {

@@ -458,7 +458,7 @@ impl Edges {
     pub(crate) fn perform(&mut self, action: NodeAction) {
         tracing::trace!(?action, "perform");
         match action {
-            NodeAction::SetUpSandbox(plan) => sandbox::begin(self, plan),
+            NodeAction::SetUpSandbox(start) => sandbox::begin(self, start),
             NodeAction::Check { app, base } => check::perform(self, app, &base),
             NodeAction::Probe { place, key } => probe::call(self, &place, key),
             NodeAction::EndProbes => probe::end(self),

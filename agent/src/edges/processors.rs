@@ -1,9 +1,9 @@
 //! Processors and GPUs of this host: the kernel's facts become the tree by which ranks are bound.
 
-use rlaunch_core::bind::Host;
+use rlaunch_core::bind::{Bind, Host};
 use rlaunch_core::cpu_set::CpuSet;
 use rlaunch_core::gpus::{Devices, Gpu};
-use rlaunch_core::node::{BindRequest, Processors};
+use rlaunch_core::node::Processors;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::topology::{Facts, Level, Topology};
 use rlaunch_sys::abstract_name;
@@ -33,17 +33,17 @@ pub(super) type Cores = BTreeMap<u32, OwnedFd>;
 /// of a core. So ranks that divide all free cores leave none to another user: they would get fewer.
 ///
 /// With GPUs no cores are left out: ranks get the cores near to theirs.
-pub(super) fn take_cores(processors: &mut Processors, request: &BindRequest) -> Cores {
+pub(super) fn take_cores(processors: &mut Processors, bind: &Bind, ranks: u32) -> Cores {
     let mut held = Cores::new();
     if !processors.gpus.is_empty() {
         return held;
     }
     let whole = processors.topology.clone();
-    let host = Host { topology: &whole, ranks: request.ranks, has_quota: processors.has_quota, near: &[] };
+    let host = Host { topology: &whole, ranks, has_quota: processors.has_quota, near: &[] };
     let mut taken = CpuSet::default();
     let mut free = whole.clone();
     loop {
-        let Ok(bound) = request.bind.ranks_of(Host { topology: &free, ..host }) else { return held };
+        let Ok(bound) = bind.ranks_of(Host { topology: &free, ..host }) else { return held };
         let own = CpuSet::union(&bound.masks);
         let cores: Vec<&CpuSet> = free.all(Level::Core).iter().filter(|core| !core.and(&own).is_empty()).collect();
         let (before, mut in_use) = (taken.len(), Vec::new());
@@ -58,11 +58,11 @@ pub(super) fn take_cores(processors: &mut Processors, request: &BindRequest) -> 
             }
         }
         // Once for all cores: the names of another user, which do not count, may be many.
-        let names = match request.bind.cores {
+        let names = match bind.cores {
             None if !in_use.is_empty() => abstract_name::held(NAME).unwrap_or_default(),
             None | Some(_) => Vec::new(),
         };
-        in_use.retain(|(name, _)| request.bind.cores.is_some() || names.contains(name));
+        in_use.retain(|(name, _)| bind.cores.is_some() || names.contains(name));
         in_use.into_iter().for_each(|(_, core)| taken.extend(core));
         if taken.len() == before {
             held.retain(|cpu, _| cores.iter().any(|core| core.contains(*cpu)));
@@ -73,7 +73,7 @@ pub(super) fn take_cores(processors: &mut Processors, request: &BindRequest) -> 
             processors.topology = free;
             return held;
         }
-        let Some(rest) = request.bind.beside(host, &taken) else { return held };
+        let Some(rest) = bind.beside(host, &taken) else { return held };
         free = rest;
     }
 }

@@ -5,16 +5,17 @@ use super::port;
 use super::processors;
 use super::renew::Renewing;
 use rlaunch_core::address::{self, Interface};
-use rlaunch_core::gpus::Devices;
+use rlaunch_core::gpus::{Devices, Share};
 use rlaunch_core::id::JobId;
-use rlaunch_core::node::{MpiPort, NodeEvent, Processors, Sandbox, SandboxPlan};
+use rlaunch_core::node::{MpiPort, NodeEvent, Processors, Sandbox};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::settings::{EndingPlan, Settings};
 use rlaunch_core::spec::{Contain, Tier};
 use rlaunch_core::tpu::TpuFacts;
 use rlaunch_core::travel::{Lowered, Travel};
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::peer_identity::{Address, HOST_ADDRESSES};
-use rlaunch_core::wire::to_node::PortPlan;
+use rlaunch_core::wire::to_node::{PortPlan, Start};
 use rlaunch_core::wire::to_root::{Hello, NodeRefusal, Reached};
 use rlaunch_sys::facts;
 use rlaunch_sys::ns::{self, Init, NsError};
@@ -103,7 +104,7 @@ impl Held {
 
 /// The request, while the spawn thread makes a namespace.
 struct Begun {
-    plan: SandboxPlan,
+    start: Arc<Start>,
     /// Why no tier by namespace is wanted; `None`: it is.
     held_back: Option<&'static str>,
     /// The spawn thread was asked for one.
@@ -119,10 +120,10 @@ fn announce(edges: &Edges) {
 }
 
 /// Begins to make ready: the spawn thread works meanwhile.
-pub(super) fn begin(edges: &mut Edges, plan: SandboxPlan) {
-    edges.pump.share(plan.nodes);
+pub(super) fn begin(edges: &mut Edges, start: Arc<Start>) {
+    edges.pump.share(start.nodes);
     announce(edges);
-    match prepare(edges, plan) {
+    match prepare(edges, start) {
         Ok(begun) => edges.sandbox.begun = Some(begun),
         Err(refusal) => edges.events.push_back(NodeEvent::Refused(refusal)),
     }
@@ -139,18 +140,18 @@ pub(super) fn finish(edges: &mut Edges) -> bool {
     true
 }
 
-fn prepare(edges: &mut Edges, plan: SandboxPlan) -> Result<Begun, NodeRefusal> {
-    if let Some(travel) = &plan.travel {
+fn prepare(edges: &mut Edges, start: Arc<Start>) -> Result<Begun, NodeRefusal> {
+    if let Some(travel) = &start.travel {
         // Before there are threads, and before the thread that starts ranks gets the limits.
         edges.sandbox.lowered = carry(&mut edges.origin, travel);
     }
-    if matches!(plan.contain, Contain::T1 | Contain::Strict) && !ns::is_root() {
+    if matches!(start.settings.ending.contain, Contain::T1 | Contain::Strict) && !ns::is_root() {
         // Needs a process with a single thread: before the spawn thread exists.
         ns::unshare_user().map_err(refused)?;
     }
     start_spawn_thread(edges).map_err(|e| resource(&e, "start the thread that starts ranks"))?;
     // The thread needs a moment to begin: /dev is read meanwhile.
-    let held_back = match plan.contain {
+    let held_back = match start.settings.ending.contain {
         // Hosts without a chance try it too: the kernel's error is the reason that is reported.
         Contain::Auto => ns::has_untried_gpu().map_or(Some(PERHAPS_GPUS), |gpu| gpu.then_some(AMD_GPUS)),
         Contain::T1 | Contain::Strict => None,
@@ -160,7 +161,7 @@ fn prepare(edges: &mut Edges, plan: SandboxPlan) -> Result<Begun, NodeRefusal> {
         tracing::debug!("containment t1 is not tried: {why}");
     }
     let asked = held_back.is_none() && edges.sandbox.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
-    Ok(Begun { plan, held_back, asked })
+    Ok(Begun { start, held_back, asked })
 }
 
 /// Facts about this host that are read while the spawn thread makes a namespace.
@@ -173,12 +174,16 @@ struct HostFacts {
 }
 
 impl HostFacts {
-    fn find(plan: &SandboxPlan, cpus: u32, gpus: Option<Devices>) -> Self {
-        let others = plan.nodes > 1;
+    fn find(start: &Start, cpus: u32, gpus: Option<Devices>) -> Self {
+        let others = start.nodes > 1;
         Self {
-            processors: plan.binding.needs_topology(cpus).then(|| Box::new(processors::processors(gpus))),
-            addresses: if plan.addresses { addresses() } else { Capped::default() },
-            tpu: plan.tpu.as_ref().and_then(super::tpu_facts::find).map(Box::new),
+            processors: start
+                .settings
+                .bind
+                .needs_topology(start.local_size, cpus)
+                .then(|| Box::new(processors::processors(gpus))),
+            addresses: if start.addresses { addresses() } else { Capped::default() },
+            tpu: super::tpu_facts::find(start).map(Box::new),
             machine: if others { OsBytes::new(facts::host::machine()) } else { OsBytes::default() },
             interfaces: if others { interfaces() } else { Vec::new() },
         }
@@ -186,24 +191,25 @@ impl HostFacts {
 }
 
 fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
-    let Begun { plan, held_back, asked } = begun;
-    let must = matches!(plan.contain, Contain::T1 | Contain::Strict);
+    let Begun { start, held_back, asked } = begun;
+    let Settings { ending: EndingPlan { contain, .. }, bind, gpus, mpi, .. } = &*start.settings;
+    let must = matches!(contain, Contain::T1 | Contain::Strict);
     // While the spawn thread makes the namespace, the rest is found out.
-    let port = port::prepare(plan.port, plan.job);
-    let is_chosen = plan.port == PortPlan::Choose;
-    let (host, cpus, gpus) = (facts::host::hostname(), facts::host::cpus(), plan.gpus.then(devices));
-    let mut reached = reached(plan, edges.lease.is_some());
-    if let (Some(key), Some(reached)) = (plan.find.as_ref().and_then(|find| find.probe_key.clone()), &mut reached) {
+    let port = port::prepare(start.port, start.job);
+    let is_chosen = start.port == PortPlan::Choose;
+    let (host, cpus, gpus) = (facts::host::hostname(), facts::host::cpus(), (*gpus != Share::Untold).then(devices));
+    let mut reached = reached(start, edges.lease.is_some());
+    if let (Some(key), Some(reached)) = (start.find.as_ref().and_then(|find| find.probe_key.clone()), &mut reached) {
         // Next to the port of the ranks: a process that keeps others from that port keeps them from this. Not at that port itself: a rank
         // of a host that knows the rendezvous earlier would find a listener that closes, where it should find none, and come back.
         let behind = |port: &Port| port.number.saturating_add(BLOCK - 1);
         let number = port.as_ref().map_or(0, |port| port.as_ref().filter(|_| is_chosen).map_or(0, behind));
-        reached.probe_ports = super::probe::listen(edges, key, &reached.at, number, plan.nodes);
+        reached.probe_ports = super::probe::listen(edges, key, &reached.at, number, start.nodes);
     }
     let socket = super::store::open(edges);
     let error_dir = error_directory(edges);
-    let mpi = super::mpi::open(edges, plan.mpi);
-    let mut found = HostFacts::find(plan, cpus, gpus);
+    let mpi = super::mpi::open(edges, mpi.service());
+    let mut found = HostFacts::find(start, cpus, gpus);
     let entered = enter(edges, *asked);
     if edges.watch.init.is_none() {
         edges.watch.watch_children().map_err(|e| resource(&e, "listen to ends of children"))?;
@@ -213,12 +219,12 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     let port = port?;
     let chosen = port.as_ref().filter(|_| is_chosen);
     let note = match entered {
-        Ok(()) if plan.contain == Contain::T3 => String::new(),
+        Ok(()) if *contain == Contain::T3 => String::new(),
         Ok(()) => held_back.unwrap_or_default().to_owned(),
         Err(error) => do_without(edges, error, must)?,
     };
     let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
-    let cores = found.processors.as_mut().map(|processors| processors::take_cores(processors, &plan.binding));
+    let cores = found.processors.as_mut().map(|found| processors::take_cores(found, bind, start.local_size));
     let weak = edges.no_subreaper.filter(|_| init.is_none()).map(no_subreaper);
     let sandbox = Sandbox {
         hello: Hello {
@@ -247,7 +253,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         tpu_alone: None,
     };
     port.into_iter().for_each(|port| edges.sandbox.hold(port));
-    (edges.sandbox.cores, edges.sandbox.host, edges.sandbox.job) = (cores.unwrap_or_default(), host, Some(plan.job));
+    (edges.sandbox.cores, edges.sandbox.host, edges.sandbox.job) = (cores.unwrap_or_default(), host, Some(start.job));
     Ok(sandbox)
 }
 
@@ -286,11 +292,13 @@ fn carry(origin: &mut Origin, travel: &Travel) -> Vec<Lowered> {
 }
 
 /// By which addresses others reach this host; `remote`: the launcher did so by ssh.
-fn reached(plan: &SandboxPlan, remote: bool) -> Option<Reached> {
+fn reached(start: &Start, remote: bool) -> Option<Reached> {
     // The launcher's own host may be one that its user has reached by ssh.
     let ssh = if remote { connection() } else { None };
-    let (at, has) = match (&plan.find, &ssh) {
-        (Some(how), _) => find(&how.interface, ssh.as_ref().map(|(_, at)| at.as_slice()), plan.nodes == 1),
+    let (at, has) = match (&start.find, &ssh) {
+        (Some(_), _) => {
+            find(&start.settings.hosts.interface, ssh.as_ref().map(|(_, at)| at.as_slice()), start.nodes == 1)
+        }
         (None, Some((_, at))) => (vec![at.clone()], OsBytes::default()),
         (None, None) => return None,
     };

@@ -1,18 +1,22 @@
 //! The facts of this host about its TPU chips.
 
 use super::metadata;
+use rlaunch_core::guard::devices::DeviceKind;
 use rlaunch_core::metadata::Attribute;
 use rlaunch_core::tpu::chips::{VENDOR, generation};
 use rlaunch_core::tpu::{Attributes, TpuFacts};
-use rlaunch_core::wire::to_node::TpuRequest;
+use rlaunch_core::wire::to_node::Start;
 use rlaunch_sys::devices;
 
 /// The words of the hostfile, else the variables of a container of GKE, else the attributes of a TPU VM. `None`: nothing says which slice
 /// this host belongs to.
 ///
 /// A rank that starts rlaunch has the variables of its own job. They say nothing about a job within it.
-pub(super) fn find(request: &TpuRequest) -> Option<TpuFacts> {
-    let facts = match &request.given {
+pub(super) fn find(start: &Start) -> Option<TpuFacts> {
+    if start.settings.devices.kind == DeviceKind::None {
+        return None;
+    }
+    let facts = match &start.chips {
         Some(given) => Some(TpuFacts::clone(given)),
         None => of_here(),
     };

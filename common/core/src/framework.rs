@@ -1,6 +1,8 @@
 //! The framework that a program uses, as far as its ranks need variables for it that others do not.
 
+use crate::os_bytes::OsBytes;
 use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
 
 /// `--framework`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,10 +29,9 @@ pub enum Mpi {
 }
 
 /// The service of agents for MPI libraries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MpiService {
     /// No service.
-    #[default]
     None,
     /// No service (`--mpi none`) for a program that has a library, which may leave files.
     Refused,
@@ -38,6 +39,30 @@ pub enum MpiService {
     Served,
     /// For a program whose library is or may be Open MPI, which calls `sched_yield` there: it yields to processes of its session alone.
     Yielding,
+}
+
+/// The MPI libraries of a job, and the service for them.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MpiPlan {
+    /// They are served (`--mpi`).
+    pub served: bool,
+    /// The MPI library that a program needs, or `mpi4py`; empty: none is known.
+    pub library: OsBytes,
+}
+
+impl MpiPlan {
+    /// The service of agents.
+    #[must_use]
+    pub fn service(&self) -> MpiService {
+        // The library of a wrapper, or of a program that needs it through another library, is not known: it may be Open MPI.
+        let sleeps = self.library.ends_with(b".so.12");
+        match (self.served, self.library.is_empty()) {
+            (false, true) => MpiService::None,
+            (false, false) => MpiService::Refused,
+            (true, _) if sleeps => MpiService::Served,
+            (true, _) => MpiService::Yielding,
+        }
+    }
 }
 
 /// Whether a script or an argument names a library that uses TPU chips.
@@ -123,6 +148,19 @@ fn line_imports(line: &[u8], package: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_yield_in_open_mpi_and_where_the_library_is_not_known() {
+        let service = |served, library: &str| MpiPlan { served, library: library.into() }.service();
+        for library in ["", "libmpi.so.40", "libmpi_mpifh.so.40", "mpi4py"] {
+            assert_eq!(service(true, library), MpiService::Yielding, "{library}");
+        }
+        for library in ["libmpi.so.12", "libmpich.so.12", "mpi4py with libmpi.so.12"] {
+            assert_eq!(service(true, library), MpiService::Served, "{library}");
+        }
+        assert_eq!(service(false, "libmpi.so.40"), MpiService::Refused);
+        assert_eq!(service(false, ""), MpiService::None);
+    }
 
     #[test]
     fn settings_of_accelerate_that_no_variable_passes_are_found() {

@@ -55,6 +55,7 @@ pub mod report;
 pub mod restart;
 pub mod restarts;
 pub mod rounds;
+pub mod settings;
 pub mod sharding;
 pub mod shell;
 pub mod signal;

@@ -37,8 +37,23 @@ pub enum Guard {
     Off,
 }
 
+/// The `TCPStore` at MASTER_PORT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StorePlan {
+    /// Its holder.
+    pub holder: Holder,
+    /// Whom an agent that holds it serves (`--store-guard`).
+    pub guard: Guard,
+}
+
+impl Default for StorePlan {
+    fn default() -> Self {
+        Self { holder: Holder::Rank0(ForRank0::NotPython), guard: Guard::Job }
+    }
+}
+
 /// The holder of the store, and the reason.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Holder {
     /// The agent of rank 0's host listens on MASTER_PORT.
     Agent(ForAgent),
@@ -47,7 +62,7 @@ pub enum Holder {
 }
 
 /// Why the agent holds it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ForAgent {
     /// The user asked for it.
     Asked,
@@ -60,7 +75,7 @@ pub enum ForAgent {
 }
 
 /// The reason why rank 0 holds it, if any process does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ForRank0 {
     /// The user asked for it.
     Asked,
@@ -79,7 +94,7 @@ pub enum ForRank0 {
 }
 
 /// Signs in a script that it meets at a port of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Sign {
     /// The script assigns MASTER_PORT.
     Assigns,

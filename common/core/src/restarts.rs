@@ -9,6 +9,7 @@ use crate::backoff::{ALIKE, GIVE_UP_AFTER, QUICK};
 use crate::id::Rank;
 use crate::status::Status;
 use crate::time::Span;
+use serde::{Deserialize, Serialize};
 
 /// The longest pause, unless the first is longer.
 pub const LONGEST: Span = Span::from_secs(60);
@@ -22,7 +23,7 @@ pub const MOST_PREEMPT: u32 = 1_000_000;
 const PREEMPT_DELAY: Span = Span::from_secs(1);
 
 /// The limits of the user.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Restarts {
     /// Most restarts after failures; 0: the first failure ends the job.
     pub most: u32,

@@ -1,22 +1,15 @@
 //! The parsed command line: the input of the job machine.
 
-use crate::allocation::Scheduler;
-use crate::bind::{Bind, CpuList};
+use crate::bind::CpuList;
 use crate::env::value;
-use crate::framework::MpiService;
-use crate::gpus::Share;
-use crate::guard::devices::DevicePlan;
 use crate::id::{AppIndex, JobId, Rank};
 use crate::job::slices::{Grow, SlicePlan};
 use crate::logs::Logs;
-use crate::master_store::{ForRank0, Guard, Holder};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::place::{Placement, World};
-use crate::restarts::Restarts;
 use crate::rounds::Rounds;
-use crate::time::Span;
-use crate::warnings::WarningPlan;
+use crate::settings::Settings;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -33,50 +26,10 @@ pub struct JobSpec {
     pub min_hosts: Option<u32>,
     /// The program with which the job ends (`--lead`).
     pub lead: Option<AppIndex>,
-    /// How leftovers are prevented.
-    pub contain: Contain,
-    /// The effect of a failing rank on the others.
-    pub on_failure: OnFailure,
-    /// From the request to end until SIGKILL.
-    pub grace: Span,
-    /// How often, and after which pauses, all ranks are started again when one has failed.
-    pub restarts: Restarts,
-    /// The options about warnings that a host is about to be taken away.
-    pub warnings: WarningPlan,
-    /// The command whose end with 0 warns of each host (`--preempt-probe`). Empty: there is none.
-    pub preempt_probe: OsBytes,
-    /// The whole job's time limit.
-    pub timeout: Option<Span>,
-    /// The text before each output line. Empty: lines are whole, without a label. `None`: bytes pass through as they are.
-    pub label: Option<OsBytes>,
-    /// The ranks that read rlaunch's standard input.
-    pub stdin: StdinPlan,
-    /// The scheduler in whose step the agents run: it warns them before it ends the job.
-    pub scheduler: Option<Scheduler>,
-    /// How long a node other than the launcher's own may live without a word from the launcher.
-    pub lease: Span,
-    /// How long the scheduler may suspend the job before its hosts count as lost.
-    pub suspend_limit: Span,
-    /// The holder of the `TCPStore` at MASTER_PORT.
-    pub master_store: Holder,
-    /// Whom its agent serves, if one does.
-    pub store_guard: Guard,
-    /// Its program is one of JAX (`--framework`).
-    pub jax: bool,
-    /// MPI libraries are served (`--mpi`).
-    pub mpi: bool,
-    /// The MPI library that a program needs, or `mpi4py`; empty: none is known.
-    pub mpi_library: OsBytes,
-    /// The GPU variables of ranks (`--gpus-per-rank`).
-    pub gpus: Share,
-    /// The preparation of devices before ranks are started (`--devices`, `--clean-devices`).
-    pub devices: DevicePlan,
-    /// The binding of ranks (`--bind-to`); lists of CPUs are by local rank.
-    pub bind: Bind,
+    /// The values of options.
+    pub settings: Settings,
     /// The CPUs that a rankfile names, by rank; they go before `bind`. Empty: there is none.
     pub rank_cpus: Vec<CpuList>,
-    /// The job may have only some hosts of a TPU slice (`--allow-partial`).
-    pub allow_partial: bool,
     /// The slices of the job (`--slices`); `None`: it runs on all of its hosts. The placement has the ranks of all slots.
     pub slices: Option<SlicePlan>,
     /// The options for the in-process restart of a function.
@@ -84,19 +37,6 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// The service of agents for MPI libraries.
-    #[must_use]
-    pub fn mpi_service(&self) -> MpiService {
-        // The library of a wrapper, or of a program that needs it through another library, is not known: it may be Open MPI.
-        let sleeps = self.mpi_library.ends_with(b".so.12");
-        match (self.mpi, self.mpi_library.is_empty()) {
-            (false, true) => MpiService::None,
-            (false, false) => MpiService::Refused,
-            (true, _) if sleeps => MpiService::Served,
-            (true, _) => MpiService::Yielding,
-        }
-    }
-
     /// A job of which nothing is asked that its programs and hosts do not need.
     #[must_use]
     pub fn of(job: JobId, apps: Vec<AppSpec>, placement: Placement) -> Self {
@@ -106,37 +46,24 @@ impl JobSpec {
             placement,
             min_hosts: None,
             lead: None,
-            contain: Contain::Auto,
-            on_failure: OnFailure::Kill,
-            grace: Span::from_secs(5),
-            restarts: Restarts::default(),
-            warnings: WarningPlan::default(),
-            preempt_probe: OsBytes::default(),
-            timeout: None,
-            label: None,
-            stdin: StdinPlan::Rank0,
-            scheduler: None,
-            lease: Span::from_secs(30),
-            suspend_limit: Span::from_secs(3_600),
-            master_store: Holder::Rank0(ForRank0::NotPython),
-            store_guard: Guard::default(),
-            jax: false,
-            mpi: false,
-            mpi_library: OsBytes::default(),
-            gpus: Share::default(),
-            devices: DevicePlan::default(),
-            bind: Bind::default(),
+            settings: Settings::default(),
             rank_cpus: Vec::new(),
-            allow_partial: false,
             slices: None,
             rounds: Rounds::default(),
         }
     }
 
+    /// The same job with other values of options.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
     /// Whether all ranks may be started again: after a failure, after a preemption, or on more slices (`--grow now`).
     #[must_use]
     pub fn may_restart(&self) -> bool {
-        self.restarts.is_any() || self.slices.as_ref().is_some_and(|plan| plan.grow == Grow::Now)
+        self.settings.restarts.is_any() || self.slices.as_ref().is_some_and(|plan| plan.grow == Grow::Now)
     }
 
     /// The number of ranks of all programs.
@@ -267,27 +194,5 @@ impl StdinPlan {
             Self::Rank0 if rank.get() > 0 => Self::None,
             Self::Rank0 | Self::All | Self::None => self,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_yield_in_open_mpi_and_where_the_library_is_not_known() {
-        let service = |mpi, library: &str| {
-            let placement = Placement::here("here", [2]);
-            JobSpec { mpi, mpi_library: library.into(), ..JobSpec::of(JobId([1; 16]), Vec::new(), placement) }
-                .mpi_service()
-        };
-        for library in ["", "libmpi.so.40", "libmpi_mpifh.so.40", "mpi4py"] {
-            assert_eq!(service(true, library), MpiService::Yielding, "{library}");
-        }
-        for library in ["libmpi.so.12", "libmpich.so.12", "mpi4py with libmpi.so.12"] {
-            assert_eq!(service(true, library), MpiService::Served, "{library}");
-        }
-        assert_eq!(service(false, "libmpi.so.40"), MpiService::Refused);
-        assert_eq!(service(false, ""), MpiService::None);
     }
 }

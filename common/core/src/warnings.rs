@@ -19,7 +19,7 @@ pub const PROBE_PAUSE: Span = Span::from_secs(5);
 pub const PROBE_LIMIT: Span = Span::from_secs(300);
 
 /// The effect of a warning on a job without rounds (`--on-warning`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum OnWarning {
     /// All ranks get SIGTERM and the grace of the warning. Then they are started again elsewhere, or the job ends.
     #[default]
@@ -29,17 +29,19 @@ pub enum OnWarning {
 }
 
 /// The options about warnings.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WarningPlan {
     /// `--on-warning`.
     pub on_warning: OnWarning,
     /// `--warning-grace`: from SIGTERM to SIGKILL.
     pub grace: Span,
+    /// The command whose end with 0 warns of its host (`--preempt-probe`). Empty: there is none.
+    pub probe: OsBytes,
 }
 
 impl Default for WarningPlan {
     fn default() -> Self {
-        Self { on_warning: OnWarning::Term, grace: GRACE }
+        Self { on_warning: OnWarning::Term, grace: GRACE, probe: OsBytes::default() }
     }
 }
 

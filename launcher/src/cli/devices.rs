@@ -85,9 +85,7 @@ impl Args {
             kind: self.kind.unwrap_or(DeviceKind::Auto),
             clean: self.clean.unwrap_or_default(),
             lock_files: Capped::chunks(paths).pop().unwrap_or_default(),
-            is_trial: false,
-            chips: Capped::default(),
-            is_optional: false,
+            ..DevicePlan::default()
         }
     }
 }

@@ -6,11 +6,11 @@ use super::table::{Group, Id, Row, Takes};
 use super::values::{self, Lookup};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::restarts::{self, Restarts};
+use rlaunch_core::settings::EndingPlan;
 use rlaunch_core::spec::{Contain, OnFailure};
 use rlaunch_core::time::Span;
 use rlaunch_core::warnings::{self, OnWarning, WarningPlan};
 
-const DEFAULT_GRACE: Span = Span::from_secs(5);
 const CONTAIN: [(&str, Contain); 4] =
     [("auto", Contain::Auto), ("t1", Contain::T1), ("t3", Contain::T3), ("strict", Contain::Strict)];
 const ON_WARNING: [(&str, OnWarning); 2] = [("term", OnWarning::Term), ("note", OnWarning::Note)];
@@ -139,26 +139,21 @@ pub(super) const GROUP: Group = Group {
 
 #[derive(Debug, Default)]
 pub(super) struct Args {
-    contain: Option<Contain>,
-    on_failure: Option<OnFailure>,
+    ending: EndingPlan,
     /// As it was typed.
     max_restarts: Option<(OsBytes, u32)>,
     restart_delay: Option<Span>,
     give_up_after: Option<Span>,
     preempt_retries: Option<u32>,
-    on_warning: Option<OnWarning>,
-    warning_grace: Option<Span>,
-    preempt_probe: Option<OsBytes>,
-    grace: Option<Span>,
-    timeout: Option<Span>,
+    warnings: WarningPlan,
 }
 
 impl Args {
     pub(super) fn take(&mut self, opt: Opt, given: Given) -> Result<(), CliError> {
         let (option, value) = (&given.spelled, &given.value);
         match opt {
-            Opt::Contain => self.contain = Some(values::choice(option, value, &CONTAIN)?),
-            Opt::OnFailure => self.on_failure = Some(values::choice(option, value, &ON_FAILURE)?),
+            Opt::Contain => self.ending.contain = values::choice(option, value, &CONTAIN)?,
+            Opt::OnFailure => self.ending.on_failure = values::choice(option, value, &ON_FAILURE)?,
             Opt::MaxRestarts => {
                 let most = values::count_or_none(option, value, restarts::MOST)?;
                 self.max_restarts = Some((option.clone(), most));
@@ -168,11 +163,11 @@ impl Args {
             Opt::PreemptRetries => {
                 self.preempt_retries = Some(values::count_or_none(option, value, restarts::MOST_PREEMPT)?);
             }
-            Opt::OnWarning => self.on_warning = Some(values::choice(option, value, &ON_WARNING)?),
-            Opt::WarningGrace => self.warning_grace = Some(values::span(option, value)?),
-            Opt::PreemptProbe => self.preempt_probe = Some(probe(option, value)?),
-            Opt::Grace => self.grace = Some(values::span(option, value)?),
-            Opt::Timeout => self.timeout = Some(values::span(option, value)?),
+            Opt::OnWarning => self.warnings.on_warning = values::choice(option, value, &ON_WARNING)?,
+            Opt::WarningGrace => self.warnings.grace = values::span(option, value)?,
+            Opt::PreemptProbe => self.warnings.probe = probe(option, value)?,
+            Opt::Grace => self.ending.grace = values::span(option, value)?,
+            Opt::Timeout => self.ending.timeout = Some(values::span(option, value)?),
         }
         Ok(())
     }
@@ -180,25 +175,23 @@ impl Args {
     /// Fills in values that neither a flag nor a variable of ours gave, and checks values that cannot go together.
     pub(super) fn fill(&mut self, env: Lookup<'_>) -> Result<(), CliError> {
         if let Some((option, 1..)) = &self.max_restarts
-            && self.on_failure == Some(OnFailure::Continue)
+            && self.ending.on_failure == OnFailure::Continue
         {
             return Err(CliError::RestartOrContinue { option: option.clone() });
         }
         const THEIRS: &str = "MPIEXEC_TIMEOUT";
-        if self.timeout.is_none()
+        if self.ending.timeout.is_none()
             && let Some(value) = values::variable(env, THEIRS)
         {
-            self.timeout = Some(values::span(&OsBytes::from(THEIRS), &value)?);
+            self.ending.timeout = Some(values::span(&OsBytes::from(THEIRS), &value)?);
         }
+        // `--timeout 0` is no limit, also against a variable.
+        self.ending.timeout = self.ending.timeout.filter(|limit| *limit != Span::ZERO);
         Ok(())
     }
 
-    pub(super) fn contain(&self) -> Contain {
-        self.contain.unwrap_or(Contain::Auto)
-    }
-
-    pub(super) fn on_failure(&self) -> OnFailure {
-        self.on_failure.unwrap_or(OnFailure::Kill)
+    pub(super) const fn ending(&self) -> EndingPlan {
+        self.ending
     }
 
     pub(super) fn restarts(&self) -> Restarts {
@@ -212,24 +205,8 @@ impl Args {
         self.preempt_retries.is_some()
     }
 
-    pub(super) fn warnings(&self) -> WarningPlan {
-        WarningPlan {
-            on_warning: self.on_warning.unwrap_or_default(),
-            grace: self.warning_grace.unwrap_or(warnings::GRACE),
-        }
-    }
-
-    pub(super) fn preempt_probe(&self) -> OsBytes {
-        self.preempt_probe.clone().unwrap_or_default()
-    }
-
-    pub(super) fn grace(&self) -> Span {
-        self.grace.unwrap_or(DEFAULT_GRACE)
-    }
-
-    /// `--timeout 0` is no limit, also against a variable.
-    pub(super) fn timeout(&self) -> Option<Span> {
-        self.timeout.filter(|limit| *limit != Span::ZERO)
+    pub(super) fn warnings(self) -> WarningPlan {
+        self.warnings
     }
 }
 

@@ -65,16 +65,12 @@ pub(crate) use values::Lookup;
 
 use rlaunch_core::env::Export;
 use rlaunch_core::framework::{Framework, Mpi};
-use rlaunch_core::guard::devices::DevicePlan;
 use rlaunch_core::hooks::Wanted;
-use rlaunch_core::master_store::{Asked, Guard};
+use rlaunch_core::master_store::{Asked, StorePlan};
 use rlaunch_core::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Note;
-use rlaunch_core::restarts::Restarts;
-use rlaunch_core::spec::{Contain, OnFailure, StdinPlan};
-use rlaunch_core::time::Span;
-use rlaunch_core::warnings::WarningPlan;
+use rlaunch_core::settings::{OutputPlan, Settings};
 use rlaunch_sys::slots::Turn;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -125,26 +121,10 @@ pub(crate) struct Run {
     files: files::Both,
     /// `-l`, `--prefix`, `--raw`.
     pub(crate) style: Style,
-    /// `--stdin`.
-    pub(crate) stdin: StdinPlan,
-    /// `--contain`.
-    pub(crate) contain: Contain,
-    /// `--on-failure`.
-    pub(crate) on_failure: OnFailure,
-    /// `--max-restarts`, `--restart-delay`, `--preempt-retries`.
-    pub(crate) restarts: Restarts,
+    /// The values of options that need neither the placement nor the programs.
+    pub(crate) settings: Settings,
     /// `--preempt-retries` was given.
     is_preempt_given: bool,
-    /// `--on-warning`, `--warning-grace`.
-    pub(crate) warnings: WarningPlan,
-    /// `--preempt-probe`.
-    preempt_probe: OsBytes,
-    /// `--grace`.
-    pub(crate) grace: Span,
-    /// `--timeout`.
-    pub(crate) timeout: Option<Span>,
-    /// `--lease`.
-    pub(crate) lease: Span,
     /// How other hosts are reached.
     pub(crate) reach: Reach,
     /// The scheduler's allocation, if the job uses it.
@@ -157,14 +137,10 @@ pub(crate) struct Run {
     pub(crate) master_store: Asked,
     /// The restart options.
     rounds: rounds::Args,
-    /// `--devices`, `--clean-devices`, `--lock-files`.
-    devices: DevicePlan,
     /// torchrun's options are used.
     torchrun: bool,
     /// Those of torchrun's options that are for the whole job.
     torch: torch::Args,
-    /// `--store-guard`.
-    pub(crate) store_guard: Guard,
     /// `--framework`.
     pub(crate) framework: Framework,
     /// `--mpi`.
@@ -378,7 +354,7 @@ fn clean(words: Vec<OsBytes>, env: Lookup<'_>, read: Read<'_>) -> Result<Command
         devices::Clean::Help(text) => Ok(Command::Help(text)),
         devices::Clean::Job { words, is_trial } => {
             let mut run = Box::new(collect(programs(words, true, read)?, env)?);
-            run.devices.is_trial = is_trial;
+            run.settings.devices.is_trial = is_trial;
             // Hosts are freed one by one.
             run.whole.allow_partial = true;
             run.presentation.cleans = true;
@@ -557,7 +533,7 @@ impl Wide {
         self.output.fill(env)?;
         self.faults.fill(env)?;
         let asked = worlds::Whole {
-            on_failure: self.faults.on_failure(),
+            on_failure: self.faults.ending().on_failure,
             restarts: self.faults.restarts().is_any(),
             min_hosts: self.whole.least().is_some(),
             round_option: self.rounds.first(),
@@ -571,26 +547,25 @@ impl Wide {
             variables,
             files: output.files(),
             style: output.style(),
-            stdin: output.stdin(),
-            contain: faults.contain(),
-            on_failure: faults.on_failure(),
-            restarts: faults.restarts(),
             is_preempt_given: faults.is_preempt_given(),
-            warnings: faults.warnings(),
-            preempt_probe: faults.preempt_probe(),
-            grace: faults.grace(),
-            timeout: faults.timeout(),
-            lease: reach.lease(),
+            settings: Settings {
+                ending: faults.ending(),
+                restarts: faults.restarts(),
+                warnings: faults.warnings(),
+                hosts: reach.hosts(),
+                output: OutputPlan { stdin: output.stdin(), ..OutputPlan::default() },
+                store: StorePlan { guard: store.guard, ..StorePlan::default() },
+                devices: devices.plan(),
+                ..Settings::default()
+            },
             reach: reach.reach(),
             in_allocation: None,
             turn: None,
             beside: None,
             master_store: store.master_store,
-            store_guard: store.guard,
             framework: store.framework,
             mpi: store.mpi,
             rounds,
-            devices: devices.plan(),
             torchrun,
             torch,
             presentation: Presentation {

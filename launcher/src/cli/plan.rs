@@ -3,17 +3,19 @@
 use super::{CliError, Presentation, Program, Reach, Run, Site, devices, table};
 use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::env::{self, Base, base};
-use rlaunch_core::framework::Mpi;
+use rlaunch_core::framework::{Mpi, MpiPlan};
 use rlaunch_core::gpus::Share;
 use rlaunch_core::guard::devices::DevicePlan;
 use rlaunch_core::hooks::Wanted;
 use rlaunch_core::id::{AppIndex, JobId};
 use rlaunch_core::interpreter;
 use rlaunch_core::logs::Logs;
+use rlaunch_core::master_store::StorePlan;
 use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{Note, Placement};
 use rlaunch_core::restarts::Restarts;
+use rlaunch_core::settings::{HostPlan, OutputPlan, Settings};
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role, StdinPlan};
 use rlaunch_core::template;
 use rlaunch_sys::slots::Turn;
@@ -64,46 +66,31 @@ impl Run {
         self.check_input(&placement, site)?;
         let logs = self.logs(job, &placement, site)?;
         let caller: Vec<&[u8]> = caller.into_iter().collect();
-        let master_store = self.holder(&placement, &caller, site)?;
+        let holder = self.holder(&placement, &caller, site)?;
         self.hold_stores(&mut placement, &caller, site)?;
         let (lead, jax, is_optional) = (self.lead(), self.is_jax(&placement, site), self.needs_no_tpu(&caller, site));
         let (rounds, gpus) = (self.rounds(&placement, &caller, site)?, self.gpus(jax));
         let (discover, slices) = (self.whole.slices.discover(), self.slice_plan(&placement)?);
-        let restarts = Restarts { preempt: self.preempt_retries(), ..self.restarts };
+        let restarts = Restarts { preempt: self.preempt_retries(), ..self.settings.restarts };
         let programs = Programs { all: self.programs, torchrun: self.torchrun, logs };
         let (apps, [absent, given, others]) = programs.with(&caller, &placement);
         let rank_cpus = self.whole.rank_cpus(&placement);
-        let job = JobSpec {
-            mpi_library: OsBytes::default(),
-            job,
-            devices: DevicePlan { chips: devices::chips(&apps), is_optional, ..self.devices },
-            apps,
-            label: self.style.label(placement.ranks.len()),
-            placement,
-            min_hosts: self.whole.least(),
-            lead,
-            contain: self.contain,
-            on_failure: self.on_failure,
+        let (Settings { hosts, output, store, devices, .. }, allow_partial) =
+            (self.settings.clone(), self.whole.allow_partial);
+        let settings = Settings {
             restarts,
-            grace: self.grace,
-            warnings: self.warnings,
-            preempt_probe: self.preempt_probe,
-            timeout: self.timeout,
-            stdin: self.stdin,
-            lease: self.lease,
-            suspend_limit: self.reach.suspend_limit,
-            scheduler: self.reach.srun.is_some().then_some(Scheduler::Slurm),
-            master_store,
-            store_guard: self.store_guard,
+            hosts: HostPlan { scheduler: self.reach.srun.is_some().then_some(Scheduler::Slurm), ..hosts },
+            output: OutputPlan { label: self.style.label(placement.ranks.len()), ..output },
+            store: StorePlan { holder, ..store },
+            mpi: MpiPlan { served: self.mpi != Mpi::None, library: OsBytes::default() },
             jax,
-            mpi: self.mpi != Mpi::None,
             gpus,
-            rank_cpus,
+            devices: DevicePlan { chips: devices::chips(&apps), is_optional, allow_partial, ..devices },
             bind: self.whole.bound(),
-            allow_partial: self.whole.allow_partial,
-            slices,
-            rounds,
+            ..self.settings
         };
+        let job =
+            JobSpec { job, apps, placement, settings, min_hosts: self.whole.least(), lead, rank_cpus, slices, rounds };
         Ok(Plan {
             job: Arc::new(job),
             mpi: self.mpi,
@@ -134,7 +121,7 @@ impl Run {
         let reads = |program: &Program| {
             interpreter::reads_program(program.words()) || interpreter::is_bare(program.words()) && (site.has_input)()
         };
-        let programs = self.programs.iter().zip(0..).filter(|_| self.stdin == StdinPlan::Rank0);
+        let programs = self.programs.iter().zip(0..).filter(|_| self.settings.output.stdin == StdinPlan::Rank0);
         match programs.filter(|(_, app)| has_others(*app)).find(|(program, _)| reads(program)) {
             Some((program, _)) => {
                 let words: Vec<&[u8]> = program.words().collect();

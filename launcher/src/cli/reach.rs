@@ -8,13 +8,12 @@ use super::table::{Group, Id, Row, Takes};
 use super::values;
 use rlaunch_core::bootstrap::{Carrier, SrunPlan, SshOptions, Transport};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::settings::HostPlan;
 use rlaunch_core::time::Span;
 use rlaunch_core::travel::Resource;
 
 /// The default of the time that a host may take to be ready.
 pub(super) const CONNECT: Span = Span::from_secs(60);
-const LEASE: Span = Span::from_secs(30);
-const SUSPEND_LIMIT: Span = Span::from_secs(24 * 3_600);
 /// A shorter one would end jobs for what any network does now and then.
 const SHORTEST: Span = Span::from_secs(2);
 
@@ -161,8 +160,6 @@ pub(crate) struct Reach {
     pub(crate) launcher: Launcher,
     /// `--transport`.
     pub(crate) transport: Transport,
-    /// `--suspend-limit`.
-    pub(crate) suspend_limit: Span,
     /// How srun is called, where it is what reaches the hosts.
     pub(crate) srun: Option<SrunPlan>,
     /// `--ssh-prompt`.
@@ -173,8 +170,6 @@ pub(crate) struct Reach {
     pub(crate) agent_path: Option<OsBytes>,
     /// `--connect-timeout`.
     pub(crate) limit: Span,
-    /// `--interface`; empty: not given.
-    pub(crate) interface: OsBytes,
     /// `--propagate-limits`.
     pub(crate) limits: Vec<Resource>,
     /// `--pool`, `--wait`, `--evict`.
@@ -201,7 +196,7 @@ impl Reach {
 
 #[derive(Debug)]
 pub(super) struct Args {
-    lease: Span,
+    hosts: HostPlan,
     reach: Reach,
 }
 
@@ -210,17 +205,15 @@ impl Default for Args {
         let reach = Reach {
             launcher: Launcher::Auto,
             transport: Transport::Auto,
-            suspend_limit: SUSPEND_LIMIT,
             srun: None,
             prompt: false,
             fast: false,
             agent_path: None,
             limit: CONNECT,
-            interface: OsBytes::default(),
             limits: Resource::USUAL.to_vec(),
             pool: pool::Args::default(),
         };
-        Self { lease: LEASE, reach }
+        Self { hosts: HostPlan::default(), reach }
     }
 }
 
@@ -230,8 +223,8 @@ impl Args {
         match opt {
             Opt::Launcher => self.reach.launcher = Launcher::parse(option, value)?,
             Opt::Transport => self.reach.transport = transport(option, value)?,
-            Opt::Lease => self.lease = values::span_from(option, value, SHORTEST)?,
-            Opt::SuspendLimit => self.reach.suspend_limit = values::span_from(option, value, SHORTEST)?,
+            Opt::Lease => self.hosts.lease = values::span_from(option, value, SHORTEST)?,
+            Opt::SuspendLimit => self.hosts.suspend_limit = values::span_from(option, value, SHORTEST)?,
             Opt::Connect => self.reach.limit = values::span_from(option, value, Span::from_secs(1))?,
             Opt::Prompt => self.reach.prompt = true,
             Opt::Fast => self.reach.fast = true,
@@ -249,7 +242,7 @@ impl Args {
                     hint: Some("ip -brief address   lists them".into()),
                 });
             }
-            Opt::Interface => self.reach.interface = given.value,
+            Opt::Interface => self.hosts.interface = given.value,
             Opt::Limits => self.reach.limits = limits(option, value)?,
             Opt::Pool => self.reach.pool.take_pool(option, value)?,
             Opt::Wait => self.reach.pool.take_wait(option, value)?,
@@ -258,8 +251,8 @@ impl Args {
         Ok(())
     }
 
-    pub(super) const fn lease(&self) -> Span {
-        self.lease
+    pub(super) fn hosts(&self) -> HostPlan {
+        self.hosts.clone()
     }
 
     pub(super) fn reach(self) -> Reach {

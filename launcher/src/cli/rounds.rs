@@ -240,7 +240,7 @@ impl Args {
 impl Run {
     /// The settings about restarts, as options; none: nothing is started again.
     pub(crate) fn restart_words(&self) -> Vec<String> {
-        let Restarts { most, delay, .. } = self.restarts;
+        let Restarts { most, delay, .. } = self.settings.restarts;
         let preempt = self.preempt_retries();
         let mut words = Vec::new();
         if most > 0 {

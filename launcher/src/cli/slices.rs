@@ -186,7 +186,7 @@ impl SlicesError {
 impl Run {
     /// Retries after preemptions: slices are taken away and come back.
     pub(super) const fn preempt_retries(&self) -> u32 {
-        match self.restarts.preempt {
+        match self.settings.restarts.preempt {
             0 if self.whole.slices.is_given() && !self.is_preempt_given => MOST_PREEMPT,
             given => given,
         }
@@ -195,7 +195,7 @@ impl Run {
     /// The hosts that the hostfile describes form slices, and their ranks can share their chips. Else the job would end after its hosts
     /// were reached. `--slices` has rules of its own.
     pub(super) fn check_chips(&self, placement: &Placement) -> Result<(), CliError> {
-        if self.whole.slices.is_given() || self.devices.kind == DeviceKind::None {
+        if self.whole.slices.is_given() || self.settings.devices.kind == DeviceKind::None {
             return Ok(());
         }
         let words = |(node, id): (&Node, u32)| {

@@ -174,7 +174,7 @@ impl Run {
         let names = |program: &Program| {
             program.words().any(names_tpu_library) || script(program, site).is_some_and(|text| names_tpu_library(&text))
         };
-        let DevicePlan { kind, clean, .. } = self.devices;
+        let DevicePlan { kind, clean, .. } = self.settings.devices;
         let is_cleaned = self.presentation.cleans || matches!(clean, CleanPolicy::Own | CleanPolicy::All);
         let is_asked = kind != DeviceKind::Auto || is_cleaned;
         !(is_asked || self.framework == Framework::Jax || caller.iter().any(is_set) || self.programs.iter().any(names))

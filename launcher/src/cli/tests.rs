@@ -17,6 +17,7 @@ use rlaunch_core::job::slices::Grow;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{By, Here, Nodes};
 use rlaunch_core::restarts::Restarts;
+use rlaunch_core::settings::EndingPlan;
 use rlaunch_core::spec::{AppBase, Contain, OnFailure, Role, StdinPlan};
 use rlaunch_core::time::Span;
 use std::collections::BTreeSet;
@@ -322,8 +323,9 @@ fn output_options() {
         (Verbosity::Verbose, Verbosity::Debug, Verbosity::Debug)
     );
     assert_eq!((loud("-q a"), loud("-qq a")), (Verbosity::Quiet, Verbosity::Quiet));
-    assert_eq!((run("--stdin none a").stdin, run("--stdin=0 a").stdin), (StdinPlan::None, StdinPlan::Rank0));
-    assert_eq!((run("a").stdin, run("--stdin all a").stdin), (StdinPlan::Rank0, StdinPlan::All));
+    let stdin = |line| run(line).settings.output.stdin;
+    assert_eq!((stdin("--stdin none a"), stdin("--stdin=0 a")), (StdinPlan::None, StdinPlan::Rank0));
+    assert_eq!((stdin("a"), stdin("--stdin all a")), (StdinPlan::Rank0, StdinPlan::All));
     assert_eq!(run("--events e.ndjson a").presentation.events, Some(Events::File("e.ndjson".into())));
     assert_eq!(run("--events fd:3 a").presentation.events, Some(Events::Fd(3)));
     let together = run("-lvn2 a");
@@ -352,23 +354,25 @@ fn environment_options() {
     assert_eq!(argv(&run), ["a"]);
 }
 
+fn ending(contain: Contain, on_failure: OnFailure, grace_ms: u64, timeout: Option<u64>) -> EndingPlan {
+    EndingPlan { contain, on_failure, grace: Span::from_millis(grace_ms), timeout: timeout.map(Span::from_secs) }
+}
+
 #[test]
 fn fault_options() {
     let plain = run("a");
-    assert_eq!((plain.contain, plain.on_failure), (Contain::Auto, OnFailure::Kill));
-    assert_eq!((plain.grace, plain.timeout), (Span::from_secs(5), None));
+    assert_eq!(plain.settings.ending, ending(Contain::Auto, OnFailure::Kill, 5_000, None));
     let all = run("--contain=T3 --on_failure continue --grace 250ms -timeout 1m30s -wdir /tmp a");
-    assert_eq!((all.contain, all.on_failure), (Contain::T3, OnFailure::Continue));
-    assert_eq!((all.grace, all.timeout), (Span::from_millis(250), Some(Span::from_secs(90))));
+    assert_eq!(all.settings.ending, ending(Contain::T3, OnFailure::Continue, 250, Some(90)));
     assert_eq!(sole(&all).wdir, Some("/tmp".into()));
-    assert_eq!(plain.restarts, Restarts::of(0, Span::from_secs(1)));
+    assert_eq!(plain.settings.restarts, Restarts::of(0, Span::from_secs(1)));
     let again = run("--max_restarts=3 --restart-delay 250ms a");
-    assert_eq!(again.restarts, Restarts::of(3, Span::from_millis(250)));
-    assert_eq!(run("--give-up-after 5m a").restarts.give_up_after, Span::from_secs(300));
-    assert_eq!(run("--max-restarts 0 --on-failure continue a").restarts.most, 0);
-    assert_eq!(run_with("--standalone a", &[("PET_MAX_RESTARTS", "2")]).restarts.most, 2);
+    assert_eq!(again.settings.restarts, Restarts::of(3, Span::from_millis(250)));
+    assert_eq!(run("--give-up-after 5m a").settings.restarts.give_up_after, Span::from_secs(300));
+    assert_eq!(run("--max-restarts 0 --on-failure continue a").settings.restarts.most, 0);
+    assert_eq!(run_with("--standalone a", &[("PET_MAX_RESTARTS", "2")]).settings.restarts.most, 2);
     assert_eq!(
-        run_with("--standalone a", &[("PET_MAX_RESTARTS", "2"), ("RLAUNCH_MAX_RESTARTS", "5")]).restarts.most,
+        run_with("--standalone a", &[("PET_MAX_RESTARTS", "2"), ("RLAUNCH_MAX_RESTARTS", "5")]).settings.restarts.most,
         5
     );
     for line in ["-wd d a", "--wdir=d a", "--chdir d a"] {
@@ -388,18 +392,16 @@ fn a_flag_goes_before_a_variable() {
         ("RLAUNCH_LABEL", "1"),
     ];
     let run = run_with("a", &variables);
-    assert_eq!((run.contain, run.on_failure), (Contain::Strict, OnFailure::Continue));
-    assert_eq!((run.grace, run.timeout), (Span::from_secs(1), Some(Span::from_secs(120))));
+    assert_eq!(run.settings.ending, ending(Contain::Strict, OnFailure::Continue, 1_000, Some(120)));
     assert_eq!(run.presentation.events, Some(Events::Fd(9)));
     assert_eq!(run.style.label(1), Some("%r: ".into()));
     let flags = "--contain t1 --on-failure kill --grace 3 --timeout 0 --events f --prefix > a";
     let run = run_with(flags, &variables);
-    assert_eq!((run.contain, run.on_failure), (Contain::T1, OnFailure::Kill));
-    assert_eq!((run.grace, run.timeout), (Span::from_secs(3), None));
+    assert_eq!(run.settings.ending, ending(Contain::T1, OnFailure::Kill, 3_000, None));
     assert_eq!(run.presentation.events, Some(Events::File("f".into())));
     assert_eq!(run.style.label(1), Some(">".into()));
-    assert_eq!(run_with("a", &[("MPIEXEC_TIMEOUT", "7")]).timeout, Some(Span::from_secs(7)));
-    assert_eq!(run_with("a", &[("RLAUNCH_GRACE", "")]).grace, Span::from_secs(5), "empty is not set");
+    assert_eq!(run_with("a", &[("MPIEXEC_TIMEOUT", "7")]).settings.ending.timeout, Some(Span::from_secs(7)));
+    assert_eq!(run_with("a", &[("RLAUNCH_GRACE", "")]).settings.ending.grace, Span::from_secs(5), "empty is not set");
     run_with("--grace 1 a", &[("RLAUNCH_GRACE", "nonsense")]);
 }
 
@@ -408,10 +410,10 @@ fn every_option_with_a_value_has_its_variable() {
     let variables = [("RLAUNCH_N", "3"), ("RLAUNCH_WDIR", "d"), ("RLAUNCH_PREFIX", "%h "), ("RLAUNCH_STDIN", "none")];
     let run = run_with("a", &variables);
     assert_eq!((sole(&run).n, &sole(&run).wdir), (Some(3), &Some("d".into())));
-    assert_eq!((run.style.clone().label(1), run.stdin), (Some("%h ".into()), StdinPlan::None));
+    assert_eq!((run.style.clone().label(1), run.settings.output.stdin), (Some("%h ".into()), StdinPlan::None));
     let run = run_with("-n 2 --chdir e --prefix %r --stdin 0 a", &variables);
     assert_eq!((sole(&run).n, &sole(&run).wdir), (Some(2), &Some("e".into())));
-    assert_eq!((run.style.label(1), run.stdin), (Some("%r".into()), StdinPlan::Rank0));
+    assert_eq!((run.style.label(1), run.settings.output.stdin), (Some("%r".into()), StdinPlan::Rank0));
     assert_eq!(sole(&run_with("a", &[("RLAUNCH_N", "")])).n, None, "empty is not set");
     run_with("-n 1 a", &[("RLAUNCH_N", "nonsense")]);
     // All of them, by one rule; none is a name that ranks get.
@@ -430,7 +432,7 @@ fn every_option_with_a_value_has_its_variable() {
 fn clap_spellings_are_accepted() {
     for line in ["--grace=2 a", "--grace 2 a", "--grace 9 --grace=2 a", "-n4 --grace=2 -- a", "-lqn4 --grace=2 a"] {
         let run = run(line);
-        assert_eq!((run.grace, argv(&run)), (Span::from_secs(2), vec!["a".to_owned()]), "{line}");
+        assert_eq!((run.settings.ending.grace, argv(&run)), (Span::from_secs(2), vec!["a".to_owned()]), "{line}");
     }
     assert_eq!(sole(&run("-x A=b=c a")).exports.len(), 1);
     assert_eq!(sole(&run("-env A 1 a")).exports, sole(&run("-genv A 1 a")).exports, "Hydra's takes two words");
@@ -528,8 +530,8 @@ fn ranks_go_slice_by_slice_and_host_by_host() {
     let host = |node: u32| plan.job.placement.nodes[node as usize].host.to_string();
     let hosts: Vec<String> = plan.job.placement.ranks.iter().map(|seat| host(seat.node.get())).collect();
     assert_eq!(hosts.join(" "), "node4 node4 node5 node5 node0 node0 node1 node1 node2 node2 node3 node3");
-    assert_eq!(plan.job.restarts.preempt, 1_000_000, "slices come back");
-    assert_eq!(self::plan("--slices 2 --preempt-retries 0 -f slices x").job.restarts.preempt, 0);
+    assert_eq!(plan.job.settings.restarts.preempt, 1_000_000, "slices come back");
+    assert_eq!(self::plan("--slices 2 --preempt-retries 0 -f slices x").job.settings.restarts.preempt, 0);
 }
 
 #[test]

@@ -155,7 +155,7 @@ impl Edges {
             store,
             directory: peer_directory::Directory::default(),
             signals: Signals::Waiting(SignalFd::new(&setup.origin.watched()).context("cannot listen to signals")?),
-            input: Input::new(job.stdin, &job.placement, bell.clone()),
+            input: Input::new(job.settings.output.stdin, &job.placement, bell.clone()),
             bell,
             live_bell: None,
             output,

@@ -156,7 +156,7 @@ impl Output {
             sides,
             routes: Routes { ranks, own },
             ledger,
-            label: job.label.as_ref().and_then(|format| Prefix::parse(format).ok()),
+            label: job.settings.output.label.as_ref().and_then(|format| Prefix::parse(format).ok()),
             grants: vec![Grants::new(window::size(u32::try_from(nodes).unwrap_or(u32::MAX)), 0); nodes],
             placement: Arc::new(job.placement.clone()),
             totals: BTreeMap::new(),

@@ -425,7 +425,7 @@ impl Warner {
 /// The longest time that a job may take to end after SIGTERM, with its hooks.
 fn ends_within(run: &Run) -> Span {
     let of_hooks = if run.hooks.is_any() { run.hooks.within + run.hooks.within + OWN_TIME } else { Span::ZERO };
-    run.grace + run.lease + of_hooks + OWN_TIME
+    run.settings.ending.grace + run.settings.hosts.lease + of_hooks + OWN_TIME
 }
 
 /// Gets hosts for a job, if it names a pool. `say` prints notes, and returns whether the user is there still.

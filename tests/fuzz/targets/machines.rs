@@ -32,11 +32,7 @@ fn strings(words: &[&str]) -> OsStrings {
 fn spec(ranks: u32) -> JobSpec {
     let (argv, role) = (strings(&["./train"]), Role::sole());
     let base = AppBase { argv, env: strings(&[]), pinned: strings(&[]), wdir: None, role, logs: None, filled: false };
-    JobSpec {
-        master_store: Holder::Agent(ForAgent::Asked),
-        store_guard: Guard::Job,
-        ..JobSpec::of(JobId([7; 16]), vec![AppSpec { procs: ranks, base }], Placement::here("here", [ranks]))
-    }
+    JobSpec::of(JobId([7; 16]), vec![AppSpec { procs: ranks, base }], Placement::here("here", [ranks])).with(|settings| { settings.store.holder = Holder::Agent(ForAgent::Asked); settings.store.guard = Guard::Job; })
 }
 
 fn actions<M: Machine>(machine: &mut M, mut each: impl FnMut(M::Action)) {

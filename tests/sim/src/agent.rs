@@ -10,7 +10,7 @@ use crate::world::{Ev, World};
 use rlaunch_core::guard::devices::DeviceStep;
 use rlaunch_core::id::{AppIndex, ProcId, StreamId, WorldId};
 use rlaunch_core::machine::Machine;
-use rlaunch_core::node::{DevicesFreed, ExecSpec, Node, NodeAction, NodeEvent, Sandbox, SandboxPlan};
+use rlaunch_core::node::{DevicesFreed, ExecSpec, Node, NodeAction, NodeEvent, Sandbox};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
@@ -18,7 +18,7 @@ use rlaunch_core::status::Status;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::Lane;
-use rlaunch_core::wire::to_node::{PortPlan, ToNode};
+use rlaunch_core::wire::to_node::{PortPlan, Start, ToNode};
 use rlaunch_core::wire::to_root::{Facts, Found, Hello, SpawnError, SpawnStep, ToRoot, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -321,7 +321,7 @@ impl World {
 
     fn perform(&mut self, action: NodeAction) {
         match action {
-            NodeAction::SetUpSandbox(plan) => self.ground(&plan),
+            NodeAction::SetUpSandbox(start) => self.ground(&start),
             NodeAction::Spawn { proc, exec } => self.spawns(proc, &exec),
             NodeAction::Renew { port } => self.renews(port == PortPlan::Choose),
             NodeAction::OpenNamespace { number, .. } => self.makes_space(number),
@@ -439,16 +439,16 @@ impl World {
         self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::DevicesFreed(freed)))));
     }
 
-    fn ground(&mut self, plan: &SandboxPlan) {
+    fn ground(&mut self, start: &Start) {
         let event = match self.plan.refusal.clone() {
             Some(refusal) => NodeEvent::Refused(refusal),
             None => {
                 self.host.kernel.init = if self.plan.tier == Tier::T1 { Init::Alive } else { Init::Absent };
                 NodeEvent::SandboxReady(Sandbox::of(Hello {
-                    master_port: if plan.port == PortPlan::Choose { port_of(self.node) } else { 0 },
+                    master_port: if start.port == PortPlan::Choose { port_of(self.node) } else { 0 },
                     init: (self.plan.tier == Tier::T1).then_some(2),
-                    reached: self.reached_by(plan),
-                    addresses: if plan.addresses { self.own_addresses() } else { Default::default() },
+                    reached: self.reached_by(start),
+                    addresses: if start.addresses { self.own_addresses() } else { Default::default() },
                     ..Hello::of(self.plan.tier)
                 }))
             }

@@ -57,8 +57,8 @@ enum Expected {
 impl Oracle {
     pub(crate) fn new(spec: &JobSpec) -> Self {
         Self {
-            on_failure: spec.on_failure,
-            timeout: spec.timeout.map(|span| Mono::from_nanos(0) + span),
+            on_failure: spec.settings.ending.on_failure,
+            timeout: spec.settings.ending.timeout.map(|span| Mono::from_nanos(0) + span),
             world_size: Rank::new(spec.world_size()).index(),
             over: BTreeSet::new(),
             failures: vec![],
@@ -72,7 +72,7 @@ impl Oracle {
             forwarded: BTreeSet::new(),
             spared: None,
             explained: BTreeSet::new(),
-            grace: spec.grace,
+            grace: spec.settings.ending.grace,
             ending: None,
             unwritten: false,
         }

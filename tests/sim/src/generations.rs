@@ -45,8 +45,8 @@ pub(crate) fn plan(seed: u64) -> Plan {
     // Where nothing ever changes, that is noticed.
     let same = rng.chance(10);
     let most = if same { most + ALIKE } else { most };
-    plan.spec.restarts = Restarts { preempt: RETRIES, give_up_after: Span::ZERO, ..Restarts::of(most, delay) };
-    plan.spec.on_failure = on_failure;
+    plan.spec.settings.restarts = Restarts { preempt: RETRIES, give_up_after: Span::ZERO, ..Restarts::of(most, delay) };
+    plan.spec.settings.ending.on_failure = on_failure;
     let world = plan.ranks.len() as u64;
     for _ in 0..most {
         let fails = rng.chance(70);
@@ -74,7 +74,7 @@ pub(crate) fn plan(seed: u64) -> Plan {
         plan.spec.rounds.limits.min_world = Some(u32::try_from(rng.between(1, world)).unwrap_or(1));
     }
     if rng.chance(40) {
-        plan.spec.devices.kind = DeviceKind::Auto;
+        plan.spec.settings.devices.kind = DeviceKind::Auto;
     }
     for _ in 0..RETRIES {
         plan.ranks.extend((0..world).map(|_| Script { stuck: None, ..calm(rng, true, world) }));
@@ -148,7 +148,7 @@ impl World {
     pub(crate) fn check_generation(&mut self, proc: ProcId) {
         let generation = self.generation_of(proc);
         self.check(generation == self.known.restarts, || format!("{proc} is started in generation {generation}"));
-        let allowed = self.known.failures <= self.plan.spec.restarts.most;
+        let allowed = self.known.failures <= self.plan.spec.settings.restarts.most;
         self.check(allowed, || format!("{generation} restarts are too many"));
         for node in 0..self.count() {
             let others = self.host(node).kernel.owners().filter(|owner| self.generation_of(*owner) != generation);
@@ -162,7 +162,7 @@ impl World {
     pub(crate) fn restarts(&mut self, restart: u32, why: RestartCause) {
         self.note("< job", || format!("restart {restart}: {why:?}"));
         self.known.failures += u32::from(why.is_failure());
-        let next = restart == self.known.restarts + 1 && self.known.failures <= self.plan.spec.restarts.most;
+        let next = restart == self.known.restarts + 1 && self.known.failures <= self.plan.spec.settings.restarts.most;
         let before = self.known.restarts;
         self.check(next, || format!("restart {restart} follows {before}"));
         for node in 0..self.count() {
@@ -186,12 +186,13 @@ impl World {
     /// The job ends because a rank failed: then no restart was left, or something had kept it from one.
     pub(crate) fn check_used_up(&mut self) {
         let spec = &self.plan.spec;
-        let used_up = self.known.failures >= spec.restarts.most || spec.on_failure == OnFailure::Continue;
+        let used_up = self.known.failures >= spec.settings.restarts.most
+            || spec.settings.ending.on_failure == OnFailure::Continue;
         let hit = self.plan.sites.iter().any(|site| !site.faults.is_empty() || !site.spells.is_empty());
         let slow = !self.plan.stops.is_empty() || self.plan.ranks.iter().any(|rank| rank.stuck.is_some());
         let scheduled = self.truth.warned.is_some() || self.is_any_killed();
         let why = used_up || self.known.gives_up || hit || slow || scheduled;
-        let (restarts, most) = (self.known.failures, self.plan.spec.restarts.most);
+        let (restarts, most) = (self.known.failures, self.plan.spec.settings.restarts.most);
         self.check(why, || format!("the job ends after {restarts} of {most} restarts"));
     }
 

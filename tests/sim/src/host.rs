@@ -164,7 +164,7 @@ impl World {
         }
         self.note("host", || "its guardian begins".to_owned());
         self.host.begun = true;
-        let until = self.here() + self.plan.spec.lease;
+        let until = self.here() + self.plan.spec.settings.hosts.lease;
         self.guardian_leased(until);
         if self.host.link.is_shut() {
             self.soon(Ev::AgentEdgeEnds);

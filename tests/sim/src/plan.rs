@@ -213,18 +213,18 @@ fn spec(rng: &mut Rng, count: u32, endless: bool) -> JobSpec {
     }
     let on_failure = if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue };
     let grace = Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) });
-    JobSpec {
-        on_failure,
-        grace,
-        warnings: WarningPlan { grace, ..WarningPlan::default() },
-        timeout: (endless || rng.chance(15)).then(|| Span::from_millis(rng.between(1, 6000))),
-        master_store: holder(count),
-        ..JobSpec::of(
-            JobId([7; 16]),
-            vec![AppSpec { procs: first, base }, AppSpec { procs: count - first, base: second }],
-            placement,
-        )
-    }
+    JobSpec::of(
+        JobId([7; 16]),
+        vec![AppSpec { procs: first, base }, AppSpec { procs: count - first, base: second }],
+        placement,
+    )
+    .with(|settings| {
+        settings.ending.on_failure = on_failure;
+        settings.ending.grace = grace;
+        settings.warnings = WarningPlan { grace, ..WarningPlan::default() };
+        settings.ending.timeout = (endless || rng.chance(15)).then(|| Span::from_millis(rng.between(1, 6000)));
+        settings.store.holder = holder(count);
+    })
 }
 
 pub(crate) fn script(rng: &mut Rng, fails: bool, count: u64) -> Script {

@@ -72,9 +72,9 @@ pub(crate) fn plan(seed: u64) -> Plan {
         nothing_else(&mut plan);
     }
     if rng.chance(40) {
-        plan.spec.restarts = Default::default();
+        plan.spec.settings.restarts = Default::default();
     }
-    plan.spec.scheduler = Some(allocation::Scheduler::Slurm);
+    plan.spec.settings.hosts.scheduler = Some(allocation::Scheduler::Slurm);
     let mut scheduler = draw(rng, plan.sites.len());
     cancel(&mut Rng::new(seed ^ CANCELLED), &mut scheduler, plan.sites.len());
     kill_srun(&mut Rng::new(seed ^ SRUN_KILLED), &mut scheduler, plan.sites.len());
@@ -284,7 +284,7 @@ impl World {
             Cause::Scheduler { sig, .. } => self.check(*sig == Signal::TERM, || format!("{sig} ends the job")),
             Cause::Rank { rank, .. } => {
                 let named = failed.iter().find(|failed| self.rank_of(failed.proc) == *rank).map(|failed| failed.at);
-                let may = named.is_some_and(before) || self.plan.spec.on_failure == OnFailure::Continue;
+                let may = named.is_some_and(before) || self.plan.spec.settings.ending.on_failure == OnFailure::Continue;
                 self.check(may, || format!("rank {rank} is the cause, and the scheduler had ended the job before"));
             }
             // Another check is about what happened to that host.

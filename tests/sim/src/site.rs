@@ -158,25 +158,25 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         let host = Host::named(&format!("node{node}"));
         nodes.push(Node { local: u64::from(node) == local, ..Node::of(host, ranks) });
     }
-    JobSpec {
-        lease,
-        on_failure: if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue },
-        grace: Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) }),
-        timeout: rng.chance(10).then(|| Span::from_millis(rng.between(1, 9000))),
-        master_store: holder(world),
-        ..JobSpec::of(
-            JobId([7; 16]),
-            vec![AppSpec { procs: first, base: base.clone() }, AppSpec { procs: world - first, base }],
-            Placement {
-                nodes,
-                ranks: seats.into(),
-                notes: vec![],
-                processes: Processes::default(),
-                order: vec![],
-                worlds: Worlds::default(),
-            },
-        )
-    }
+    JobSpec::of(
+        JobId([7; 16]),
+        vec![AppSpec { procs: first, base: base.clone() }, AppSpec { procs: world - first, base }],
+        Placement {
+            nodes,
+            ranks: seats.into(),
+            notes: vec![],
+            processes: Processes::default(),
+            order: vec![],
+            worlds: Worlds::default(),
+        },
+    )
+    .with(|settings| {
+        settings.hosts.lease = lease;
+        settings.ending.on_failure = if rng.chance(70) { OnFailure::Kill } else { OnFailure::Continue };
+        settings.ending.grace = Span::from_millis(if rng.chance(10) { 0 } else { rng.between(10, 5000) });
+        settings.ending.timeout = rng.chance(10).then(|| Span::from_millis(rng.between(1, 9000)));
+        settings.store.holder = holder(world);
+    })
 }
 
 fn site(rng: &mut Rng, local: bool, lease: u64, far: u64, hard: bool) -> Site {
@@ -214,7 +214,7 @@ fn site(rng: &mut Rng, local: bool, lease: u64, far: u64, hard: bool) -> Site {
 fn to_the_limit(rng: &mut Rng, plan: &mut Plan) {
     let at = usize::try_from(rng.below(plan.sites.len() as u64)).unwrap_or(0);
     let Some(site) = plan.sites.get_mut(at).filter(|site| !site.local) else { return };
-    let lease = plan.spec.lease.nanos();
+    let lease = plan.spec.settings.hosts.lease.nanos();
     site.slack = margin(lease) - TO_KILL - rng.below(5 * MS);
     // It shows 1 s after 1.01 s.
     site.clock.ppm = -9_900;

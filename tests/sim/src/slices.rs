@@ -52,33 +52,28 @@ pub(crate) fn plan(seed: u64) -> Plan {
     }
     let sites: Vec<Site> = (0..world).map(|_| site(rng, lease.nanos())).collect();
     let count_of_ranks = u32::try_from(world).unwrap_or(1);
-    let sizes: Vec<i64> = match rng.below(3) {
-        0 => vec![i64::try_from(rng.between(1, count)).unwrap_or(1)],
-        1 => vec![1, i64::try_from(count).unwrap_or(1)],
-        _ => (1..=i64::try_from(count).unwrap_or(1)).collect(),
-    };
+    let sizes = sizes(count, rng);
     let grace = Span::from_millis(rng.between(10, 3000));
+    let spec = JobSpec {
+        slices: Some(SlicePlan {
+            sizes: Sizes::new(&sizes, u32::try_from(count).unwrap_or(1)).unwrap_or_else(|_| unreachable!()),
+            slots: slots(&nodes(count, hosts)).unwrap_or_default(),
+            spares: 0,
+            timeout: Span::from_nanos(rng.between(2_000 * MS, TIMEOUT)),
+            grow: if grows { Grow::Now } else { Grow::Next },
+        }),
+        ..JobSpec::of(JobId([7; 16]), vec![AppSpec { procs: count_of_ranks, base: program() }], placed(count, hosts))
+    }
+    .with(|settings| {
+        settings.hosts.lease = lease;
+        settings.ending.grace = grace;
+        settings.warnings = WarningPlan { grace, ..WarningPlan::default() };
+        settings.ending.on_failure = OnFailure::Kill;
+        settings.restarts = Restarts { most, delay: Span::from_millis(300), preempt: RETRIES, ..Restarts::default() };
+        settings.store.holder = holder(count_of_ranks);
+    });
     let mut plan = Plan {
-        spec: JobSpec {
-            lease,
-            grace,
-            warnings: WarningPlan { grace, ..WarningPlan::default() },
-            on_failure: OnFailure::Kill,
-            restarts: Restarts { most, delay: Span::from_millis(300), preempt: RETRIES, ..Restarts::default() },
-            master_store: holder(count_of_ranks),
-            slices: Some(SlicePlan {
-                sizes: Sizes::new(&sizes, u32::try_from(count).unwrap_or(1)).unwrap_or_else(|_| unreachable!()),
-                slots: slots(&nodes(count, hosts)).unwrap_or_default(),
-                spares: 0,
-                timeout: Span::from_nanos(rng.between(2_000 * MS, TIMEOUT)),
-                grow: if grows { Grow::Now } else { Grow::Next },
-            }),
-            ..JobSpec::of(
-                JobId([7; 16]),
-                vec![AppSpec { procs: count_of_ranks, base: program() }],
-                placed(count, hosts),
-            )
-        },
+        spec,
         tier: if rng.chance(50) { Tier::T1 } else { Tier::T3 },
         ranks,
         faults: vec![],
@@ -97,6 +92,16 @@ pub(crate) fn plan(seed: u64) -> Plan {
     };
     discovery::draw(seed, &mut plan);
     plan
+}
+
+/// The numbers of slices that a job takes.
+fn sizes(count: u64, rng: &mut Rng) -> Vec<i64> {
+    let all = i64::try_from(count).unwrap_or(1);
+    match rng.below(3) {
+        0 => vec![i64::try_from(rng.between(1, count)).unwrap_or(1)],
+        1 => vec![1, all],
+        _ => (1..=all).collect(),
+    }
 }
 
 /// The first generations are there to be disturbed.

@@ -141,7 +141,7 @@ impl World {
             job: step().job,
             node: *node,
             secret: Secret([0; 32]),
-            lease: self.plan.spec.lease,
+            lease: self.plan.spec.settings.hosts.lease,
             len: 0,
             hash: Hash([0; 32]),
         };

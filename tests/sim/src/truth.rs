@@ -196,7 +196,7 @@ impl World {
         let first_is_here = placement.ranks.first().is_some_and(|seat| !self.host(seat.node.index()).remote);
         // One host alone is met at 127.0.0.1.
         let is_translated = self.is_translated() && first_is_here && placement.used().nth(1).is_some();
-        let by_agent = self.plan.spec.master_store.is_agent() && !is_translated;
+        let by_agent = self.plan.spec.settings.store.holder.is_agent() && !is_translated;
         let word = if by_agent { "True" } else { "False" };
         self.check(has(&format!("TORCHELASTIC_USE_AGENT_STORE={word}")), || format!("{proc} is not told of the store"));
         let held = self.host.agent.served.clone();
@@ -273,7 +273,7 @@ impl World {
             // Their hosts have faults at many times.
             return;
         }
-        let lease = self.plan.spec.lease.nanos();
+        let lease = self.plan.spec.settings.hosts.lease.nanos();
         let spared = !self.host.killed;
         let well = self.site().filter(|_| spared).is_some_and(|site| match lost {
             Lost::AgentMute => site.is_well(lease) && site.spells.is_empty() && site.stop() == 0,
@@ -317,7 +317,7 @@ impl World {
             Cause::Scheduler { sig: Signal::KILL, .. } => self.is_lost_by_scheduler(),
             Cause::Scheduler { .. } => self.truth.warned.is_some(),
             Cause::Preempted { .. } => self.is_sliced() || user(&|fault| fault == Fault::AgentAsked),
-            Cause::Timeout { .. } => self.plan.spec.timeout.is_some(),
+            Cause::Timeout { .. } => self.plan.spec.settings.ending.timeout.is_some(),
             Cause::TooFewSlices { .. } => self.plan.spec.slices.is_some(),
             Cause::ReaderClosed(_) => user(&|fault| fault == Fault::ReaderCloses),
         };
@@ -342,7 +342,7 @@ impl World {
 
     /// A host may not be reached, or be lost before the start.
     fn may_be_missing(&self, site: &Site) -> bool {
-        let lease = self.plan.spec.lease.nanos();
+        let lease = self.plan.spec.settings.hosts.lease.nanos();
         let stopped = self.plan.stops.iter().any(|(_, long)| *long > lease / 3);
         stopped || site.may_fail() || !site.is_well(lease)
     }

@@ -6,11 +6,12 @@ use crate::rng::Rng;
 use crate::site::Site;
 use crate::world::{Ev, World};
 use rlaunch_core::id::NodeId;
-use rlaunch_core::node::{ExecSpec, NodeEvent, SandboxPlan};
+use rlaunch_core::node::{ExecSpec, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::peer_identity::{Address, HOST_ADDRESSES};
 use rlaunch_core::wire::probe::{Key, Place};
+use rlaunch_core::wire::to_node::Start;
 use rlaunch_core::wire::to_root::Reached;
 use std::net::Ipv4Addr;
 
@@ -83,8 +84,8 @@ impl World {
     }
 
     /// The addresses that a host reports.
-    pub(crate) fn reached_by(&mut self, plan: &SandboxPlan) -> Option<Reached> {
-        let key = plan.find.as_ref().and_then(|find| find.probe_key.clone());
+    pub(crate) fn reached_by(&mut self, start: &Start) -> Option<Reached> {
+        let key = start.find.as_ref().and_then(|find| find.probe_key.clone());
         let own = key.as_ref().is_none_or(|key| *key == self.key_of(self.id()));
         self.check(own, || "a host is to prove what another does".to_owned());
         (self.host.agent.probes, self.host.agent.listened) = (key.is_some(), key.is_some());
@@ -92,7 +93,7 @@ impl World {
         let at = (0..NETS).map(|net| OsBytes::from(self.address(net, self.node).to_string()));
         let probe_ports = (0..NETS).map(|_| if key.is_some() { PROBE_PORT } else { 0 });
         let (at, probe_ports) = (Capped::chunks(at).remove(0), Capped::chunks(probe_ports).remove(0));
-        (self.host.remote || plan.find.is_some()).then(|| Reached { from, at, probe_ports, has: OsBytes::default() })
+        (self.host.remote || start.find.is_some()).then(|| Reached { from, at, probe_ports, has: OsBytes::default() })
     }
 
     fn key_of(&self, node: NodeId) -> Key {

@@ -329,8 +329,10 @@ impl World {
             steps += 1;
             self.check(steps < STEPS, || "it never comes to rest".to_owned());
             let now = self.now;
-            let limit = LIMIT + self.still.planned() + 4 * self.plan.spec.lease.nanos() * u64::from(self.several());
-            let limit = limit + u64::from(self.plan.spec.restarts.most) * generations::LONGEST;
+            let limit = LIMIT
+                + self.still.planned()
+                + 4 * self.plan.spec.settings.hosts.lease.nanos() * u64::from(self.several());
+            let limit = limit + u64::from(self.plan.spec.settings.restarts.most) * generations::LONGEST;
             let limit = limit + self.slices_take();
             self.check(now < limit, || "it still goes on, long after the last fault".to_owned());
         }

@@ -69,7 +69,7 @@ pub(crate) fn plan(seed: u64) -> (Plan, Orders) {
     let lead = rng.chance(70).then(|| u32::from(first < world && rng.chance(50)));
     plan.spec.lead = lead.map(AppIndex::new);
     if lead.is_some() {
-        plan.spec.on_failure = OnFailure::Kill;
+        plan.spec.settings.ending.on_failure = OnFailure::Kill;
     }
     for (script, seat) in plan.ranks.iter_mut().zip(&plan.spec.placement.ranks) {
         // Such a rank ends with the job only.
@@ -205,7 +205,7 @@ impl World {
             self.check(is_done || is_refused, || "the order to end a world has another answer".to_owned());
             if is_done {
                 self.orders.all[number].ended = Some(self.now);
-                let grace = self.plan.spec.grace.nanos() * 102 / 100;
+                let grace = self.plan.spec.settings.ending.grace.nanos() * 102 / 100;
                 let latest = self.now + grace + 2 * self.plan.wire.1 * 1000 + KILLED_BY;
                 self.at(latest, Ev::IsWorldOver(number));
             }
@@ -271,7 +271,10 @@ impl World {
             let is_calm = site.faults.is_empty() && site.spells.is_empty() && !site.bare;
             is_calm && matches!(site.reach, Reach::Up(_)) && site.is_swift()
         };
-        plan.sites.iter().all(is_well) && plan.faults.is_empty() && plan.stops.is_empty() && plan.spec.timeout.is_none()
+        plan.sites.iter().all(is_well)
+            && plan.faults.is_empty()
+            && plan.stops.is_empty()
+            && plan.spec.settings.ending.timeout.is_none()
     }
 
     /// The job begins to end.
@@ -284,7 +287,7 @@ impl World {
     pub(crate) fn check_grace(&mut self) {
         let by_lead = matches!(self.truth.began, Some(Cause::Lead { .. })) && self.is_untroubled();
         let Some(began) = self.orders.ending_at.filter(|_| by_lead) else { return };
-        let least = self.plan.spec.grace.nanos() / 100 * 98;
+        let least = self.plan.spec.settings.ending.grace.nanos() / 100 * 98;
         let (had, running) = (self.now - began, self.host.kernel.running());
         self.check(running == 0 || had >= least, || {
             format!("{running} ranks are killed {} after the end", Span::from_nanos(had))
@@ -404,7 +407,7 @@ impl World {
         let by_rank = matches!(cause, Cause::Rank { .. });
         self.check(by_rank == lead_failed, || format!("{cause:?}, and the lead failed: {lead_failed}"));
         let long = self.now - ending.min(self.now);
-        let most = self.plan.spec.grace.nanos() * 102 / 100 + 12_000 * MS + self.plan.drain();
+        let most = self.plan.spec.settings.ending.grace.nanos() * 102 / 100 + 12_000 * MS + self.plan.drain();
         self.check(long <= most, || format!("the end takes {}", Span::from_nanos(long)));
     }
 }

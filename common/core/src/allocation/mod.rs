@@ -21,6 +21,7 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::fmt;
 use core::iter::repeat_n;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A look at a variable of our environment.
@@ -29,7 +30,7 @@ pub type Variables<'a> = dyn Fn(&str) -> Option<String> + 'a;
 pub type Files<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 /// A kind of scheduler.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Scheduler {
     /// Slurm: `SLURM_JOB_ID` and others.
     Slurm,

@@ -314,6 +314,12 @@ fn around(topology: &Topology, level: Level, cpus: &CpuSet) -> CpuSet {
 }
 
 impl Bind {
+    /// Whether the processors of a host, with this number of CPUs, decide where so many ranks are bound.
+    #[must_use]
+    pub fn needs_topology(&self, ranks: u32, cpus: u32) -> bool {
+        self.least_cpus(ranks).is_some_and(|least| cpus >= least || cpus == 1)
+    }
+
     /// The binding of the ranks of a node, where the CPUs of each rank of the job are listed.
     #[must_use]
     pub fn of_node(&self, lists: &[CpuList], placement: &Placement, node: NodeId) -> Self {

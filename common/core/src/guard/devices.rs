@@ -75,6 +75,8 @@ pub struct DevicePlan {
     pub chips: Capped<u32, CHIPS>,
     /// The programs show no sign that they use TPU chips: the job starts beside a holder, which is named.
     pub is_optional: bool,
+    /// The job may have only some hosts of a TPU slice (`--allow-partial`).
+    pub allow_partial: bool,
 }
 
 impl DevicePlan {

@@ -67,13 +67,13 @@ struct Deferred {
 impl Ending {
     pub(super) fn new(now: Mono, spec: &JobSpec) -> Self {
         Self {
-            on_failure: spec.on_failure,
-            grace: spec.grace,
-            warning_grace: spec.warnings.grace,
-            limit: spec.timeout,
-            timeout: spec.timeout.map(|limit| now + limit),
+            on_failure: spec.settings.ending.on_failure,
+            grace: spec.settings.ending.grace,
+            warning_grace: spec.settings.warnings.grace,
+            limit: spec.settings.ending.timeout,
+            timeout: spec.settings.ending.timeout.map(|limit| now + limit),
             sole: spec.placement.is_here(),
-            in_step: spec.scheduler.is_some(),
+            in_step: spec.settings.hosts.scheduler.is_some(),
             failed: false,
             all_over: false,
             forwarded: BTreeSet::new(),

@@ -107,15 +107,15 @@ pub(super) struct Generations {
 
 impl Generations {
     pub(super) fn new(spec: &JobSpec) -> Self {
-        let state = match spec.on_failure {
+        let state = match spec.settings.ending.on_failure {
             OnFailure::Kill if spec.may_restart() => State::Running,
             OnFailure::Kill | OnFailure::Continue => State::Off,
         };
         let seed = spec.job.0.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         Self {
-            history: History::new(spec.restarts, seed),
-            grace: spec.grace,
-            warnings: spec.warnings,
+            history: History::new(spec.settings.restarts, seed),
+            grace: spec.settings.ending.grace,
+            warnings: spec.settings.warnings.clone(),
             state,
             ports: BTreeMap::new(),
             restart: 0,

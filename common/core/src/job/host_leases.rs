@@ -105,18 +105,18 @@ pub(super) fn patience(lease: Span) -> Span {
 
 impl Lease {
     pub(super) fn new(spec: &JobSpec) -> Self {
-        let every = Beat::every(spec.lease);
+        let every = Beat::every(spec.settings.hosts.lease);
         let nodes = spec.placement.nodes.len();
         Self {
-            patience: patience(spec.lease),
+            patience: patience(spec.settings.hosts.lease),
             overdue: every + every + every,
-            suspend_limit: spec.suspend_limit,
+            suspend_limit: spec.settings.hosts.suspend_limit,
             nodes: vec![Known::NEW; nodes],
             due: Deadlines::new(nodes),
-            suspend_detector: SuspendDetector::new(spec.lease, nodes),
+            suspend_detector: SuspendDetector::new(spec.settings.hosts.lease, nodes),
             kill_at: None,
             look: None,
-            words: spec.scheduler.map_or(Span::ZERO, |_| WORDS),
+            words: spec.settings.hosts.scheduler.map_or(Span::ZERO, |_| WORDS),
             severed: BTreeMap::new(),
         }
     }

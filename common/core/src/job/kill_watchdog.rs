@@ -35,7 +35,7 @@ pub(super) struct KillWatchdog {
 
 impl KillWatchdog {
     pub(super) fn new(spec: &JobSpec) -> Self {
-        let trip = Span::from_nanos(spec.lease.nanos() / 2).min(TRIP);
+        let trip = Span::from_nanos(spec.settings.hosts.lease.nanos() / 2).min(TRIP);
         let nodes: Vec<Node> = spec.placement.nodes.iter().map(|node| Node::new(node.local, trip)).collect();
         Self { due: Deadlines::new(nodes.len()), nodes, began: false }
     }

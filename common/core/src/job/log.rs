@@ -45,13 +45,13 @@ impl Log {
             world_size: spec.world_size(),
             hosts: known.map(|node| OsBytes::from(alloc::format!("{}", node.host))).collect(),
             apps: spec.apps.iter().map(app_line).collect(),
-            contain: spec.contain,
-            on_failure: spec.on_failure,
-            grace: spec.grace,
-            timeout: spec.timeout,
-            restarts: spec.restarts,
+            contain: spec.settings.ending.contain,
+            on_failure: spec.settings.ending.on_failure,
+            grace: spec.settings.ending.grace,
+            timeout: spec.settings.ending.timeout,
+            restarts: spec.settings.restarts,
             min_hosts: spec.min_hosts,
-            master_store: spec.master_store,
+            master_store: spec.settings.store.holder,
         };
         self.write(cx, What::JobStart(Box::new(start)));
     }

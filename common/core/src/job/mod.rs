@@ -90,14 +90,10 @@ pub struct Setting {
     pub version: OsBytes,
     /// The launcher's host name.
     pub host: OsBytes,
-    /// Diagnostics wanted from agents (`RLAUNCH_LOG` syntax); empty: none.
-    pub trace: OsBytes,
     /// SIGHUP is ignored (nohup): the job is to outlive its terminal.
     pub nohup: bool,
     /// Settings of this place that ranks on other hosts get.
     pub travel: Travel,
-    /// The interface of rank 0's host at which the others find it; empty: the one that suits best.
-    pub interface: OsBytes,
     /// Random bytes, by which agents of the job know that of rank 0's host.
     pub secret: Key,
     /// Reads a policy that a program asks for.

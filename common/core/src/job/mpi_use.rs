@@ -17,8 +17,8 @@ pub(super) struct MpiUse {
 
 impl MpiUse {
     pub(super) fn new(spec: &JobSpec) -> Self {
-        let library = if spec.mpi { OsBytes::default() } else { spec.mpi_library.clone() };
-        Self { library, is_served: spec.mpi, is_used: false }
+        let library = if spec.settings.mpi.served { OsBytes::default() } else { spec.settings.mpi.library.clone() };
+        Self { library, is_served: spec.settings.mpi.served, is_used: false }
     }
 
     pub(super) fn on_news(&mut self, news: &NodeNews) {
@@ -52,7 +52,10 @@ mod tests {
 
     fn spec(library: &str, mpi: bool) -> JobSpec {
         let placement = Placement::here("here", [4]);
-        JobSpec { mpi_library: library.into(), mpi, ..JobSpec::of(JobId([1; 16]), Vec::new(), placement) }
+        JobSpec::of(JobId([1; 16]), Vec::new(), placement).with(|settings| {
+            settings.mpi.library = library.into();
+            settings.mpi.served = mpi;
+        })
     }
 
     #[test]

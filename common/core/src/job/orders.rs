@@ -11,6 +11,7 @@ use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::rank_set::RankSet;
 use crate::restart::Respawn;
+use crate::settings::Settings;
 use crate::spec::{AppBase, JobSpec, StdinPlan};
 use crate::time::Span;
 use crate::tpu::{TpuFacts, TpuHost};
@@ -19,8 +20,7 @@ use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::probe::Key;
 use crate::wire::to_node::{
-    APP_PART, Delta, Find, MpiWorld, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode, TpuRequest, WorldSeat,
-    WorldStart,
+    APP_PART, Delta, Find, MpiWorld, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode, WorldSeat, WorldStart,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -28,8 +28,6 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// How long descendants of a successful job's ranks may continue writing.
-const LINGER: Span = Span::from_secs(2);
 /// MASTER_ADDR of a job that has one host.
 pub(super) const LOOPBACK: &str = "127.0.0.1";
 
@@ -44,11 +42,9 @@ pub(super) struct Orders {
     heads: BTreeSet<NodeId>,
     /// By node, the programs that have ranks there.
     apps: Vec<BTreeSet<AppIndex>>,
-    trace: OsBytes,
     travel: Travel,
     /// The secret by which rank 0's host proves its identity.
     secret: Key,
-    interface: OsBytes,
     pinned_port: Option<u16>,
     pinned_addr: Option<OsBytes>,
     in_slurm: bool,
@@ -56,7 +52,7 @@ pub(super) struct Orders {
 
 impl Orders {
     pub(super) fn new(spec: Arc<JobSpec>, setting: &Setting) -> Self {
-        let Setting { trace, travel, secret, interface, .. } = setting.clone();
+        let Setting { travel, secret, .. } = setting.clone();
         let asked = spec.placement.nodes.len();
         let heads = match &spec.slices {
             // Any slice may come to be the first.
@@ -71,7 +67,7 @@ impl Orders {
         }
         let (pinned_port, pinned_addr) = (pinned_port(&spec), pinned_addr(&spec));
         let in_slurm = spec.is_in_slurm();
-        Self { trace, travel, secret, interface, pinned_port, pinned_addr, in_slurm, heads, apps, spec }
+        Self { travel, secret, pinned_port, pinned_addr, in_slurm, heads, apps, spec }
     }
 
     /// The name and the chips of a host that has become known.
@@ -98,7 +94,7 @@ impl Orders {
 
     /// The part that is to hold the store.
     pub(super) fn holder(&self) -> Holder {
-        self.spec.master_store
+        self.spec.settings.store.holder
     }
 
     pub(super) const fn pinned_port(&self) -> Option<u16> {
@@ -107,11 +103,6 @@ impl Orders {
 
     pub(super) const fn pinned_addr(&self) -> Option<&OsBytes> {
         self.pinned_addr.as_ref()
-    }
-
-    /// Most times that all ranks may be started again.
-    pub(super) fn max_restarts(&self) -> u32 {
-        self.spec.restarts.most
     }
 
     /// Whether all ranks may be started again.
@@ -144,7 +135,7 @@ impl Orders {
         let others = if self.spec.placement.nodes.iter().all(|node| node.local) {
             Span::ZERO
         } else {
-            patience(self.spec.lease)
+            patience(self.spec.settings.hosts.lease)
         };
         others + self.spec.rounds.fault_window
     }
@@ -165,8 +156,8 @@ impl Orders {
     }
 
     /// `--interface`; empty: not given.
-    pub(super) const fn interface(&self) -> &OsBytes {
-        &self.interface
+    pub(super) fn interface(&self) -> &OsBytes {
+        &self.spec.settings.hosts.interface
     }
 
     /// The node is the launcher's own host.
@@ -195,13 +186,10 @@ impl Orders {
         let local = self.is_local(node);
         let meets = !sole && self.heads.contains(&node);
         let Some(apps) = self.apps.get(node.index()) else { return };
+        let bind = self.spec.settings.bind.of_node(&self.spec.rank_cpus, placement, node);
         let start = Start {
-            in_step: self.spec.scheduler.is_some(),
-            preempt_probe: Box::new(self.spec.preempt_probe.clone()),
-            warning_grace: self.spec.warnings.grace,
-            mpi: self.spec.mpi_service(),
             job: self.spec.job,
-            contain: self.spec.contain,
+            settings: Box::new(Settings { bind, ..self.spec.settings.clone() }),
             nodes: len(&placement.nodes),
             // A host that has no ranks yet has some later.
             local_size: match self.has_worlds() {
@@ -209,30 +197,19 @@ impl Orders {
                 false => placement.nodes.get(node.index()).map_or(0, |node| node.ranks),
             }
             .max(1),
-            has_worlds: self.has_worlds(),
-            gpus: self.spec.gpus,
-            devices: Box::new(self.spec.devices.clone()),
-            bind: self.spec.bind.of_node(&self.spec.rank_cpus, &self.spec.placement, node),
-            label: self.spec.label.clone(),
             rendezvous: sole.then(|| self.alone(cx.facts.placement())),
             port: if sole || meets { self.port_plan() } else { PortPlan::None },
-            find: meets.then(|| {
-                let probe_key = self.probes(placement).then(|| self.secret.of(node));
-                Box::new(Find { interface: self.interface.clone(), probe_key })
-            }),
-            addresses: !sole && (self.spec.master_store.is_agent() || self.pinned_addr.is_some()),
+            find: meets.then(|| Find { probe_key: self.probes(placement).then(|| self.secret.of(node)) }),
+            addresses: !sole && (self.spec.settings.store.holder.is_agent() || self.pinned_addr.is_some()),
             travel: (!local).then(|| Box::new(self.travel.clone())),
             sole,
-            max_restarts: self.max_restarts(),
+            has_lease: !local,
             can_start_more: self.can_start_more(),
             apps: apps.iter().fold(0, |sum, _| sum.saturating_add(1)),
-            lease: Some(self.spec.lease).filter(|_| !local),
-            tpu: self.tpu_request(node),
+            chips: self.chips(node),
+            has_worlds: self.has_worlds(),
             awaits: self.awaits(),
-            linger: LINGER,
-            grace: self.spec.grace,
             scheduler_grace: cx.facts.scheduler_grace(),
-            trace: Box::new(self.trace.clone()),
         };
         cx.act(JobAction::Send { node, msg: ToNode::Start(start) });
         for (app, index) in programs.iter().zip((0..).map(AppIndex::new)) {
@@ -243,20 +220,19 @@ impl Orders {
     }
 
     /// The words of the hostfile about the chips of a node.
-    fn tpu_request(&self, node: NodeId) -> TpuRequest {
+    fn chips(&self, node: NodeId) -> Option<Box<TpuFacts>> {
         let chips = self.spec.placement.nodes.get(node.index()).and_then(|node| node.chips.as_ref());
-        let facts = |chips: &Chips| Box::new(TpuFacts::of_words(chips));
-        TpuRequest { given: chips.map(facts), allow_partial: self.spec.allow_partial }
+        chips.map(|chips| Box::new(TpuFacts::of_words(chips)))
     }
 
     /// Whether hosts look at devices before ranks are started.
     pub(super) fn prepares_devices(&self) -> bool {
-        self.spec.devices.is_active()
+        self.spec.settings.devices.is_active()
     }
 
     /// `--allow-partial`
     pub(super) fn allows_partial(&self) -> bool {
-        self.spec.allow_partial
+        self.spec.settings.devices.allow_partial
     }
 
     /// The rendezvous for all nodes, as the first host is sent it.
@@ -271,7 +247,7 @@ impl Orders {
     /// The rendezvous of a world, which is all that there is of the job in `placement`.
     pub(super) fn rendezvous_of(&self, placement: &Placement, addr: OsBytes, port: Option<u16>) -> Rendezvous {
         let nodes = placement.used().fold(0_u32, |sum, _| sum.saturating_add(1));
-        let agent_store = self.spec.master_store.is_agent();
+        let agent_store = self.spec.settings.store.holder.is_agent();
         Rendezvous {
             addr,
             port,
@@ -279,9 +255,6 @@ impl Orders {
             nodes,
             node_index: 0,
             agent_store,
-            guard: self.spec.store_guard,
-            interface: self.interface.clone(),
-            jax: self.spec.jax,
             restart: 0,
             namespace: 0,
             slurm: self.slurm(placement).map(Box::new),
@@ -293,7 +266,7 @@ impl Orders {
 
     /// The ranks of all hosts, for MPI libraries. A host finds out by itself that it is the only one and has a single program.
     fn mpi_world(&self, placement: &Placement) -> Option<MpiWorld> {
-        if !self.spec.mpi || is_together(placement) && self.spec.apps.len() == 1 {
+        if !self.spec.settings.mpi.served || is_together(placement) && self.spec.apps.len() == 1 {
             return None;
         }
         Some(Self::mpi_layout(placement, OsBytes::default()))
@@ -414,7 +387,11 @@ impl Orders {
             app_rank: n.saturating_sub(share.first.get()),
             app_size: share.size,
             // Ranks of programs that are started later have no input.
-            stdin: if n < self.spec.placement.world_size() { self.spec.stdin.of(rank) } else { StdinPlan::None },
+            stdin: if n < self.spec.placement.world_size() {
+                self.spec.settings.output.stdin.of(rank)
+            } else {
+                StdinPlan::None
+            },
             seat: WorldSeat { world: placement.worlds.of_app(seat.app), rank: placement.in_world(rank), local_rank },
         })
     }

@@ -85,7 +85,7 @@ impl LostHost {
 impl RootCause {
     pub(super) const fn new(spec: &JobSpec) -> Self {
         Self {
-            is_in_step: spec.scheduler.is_some(),
+            is_in_step: spec.settings.hosts.scheduler.is_some(),
             failures: Vec::new(),
             explained: BTreeSet::new(),
             forwarded: BTreeSet::new(),

@@ -25,7 +25,12 @@ pub(super) struct SchedulerSignals {
 
 impl SchedulerSignals {
     pub(super) fn new(spec: &JobSpec) -> Self {
-        Self { scheduler: spec.scheduler, heard: BTreeMap::new(), counted: BTreeMap::new(), suspended: BTreeSet::new() }
+        Self {
+            scheduler: spec.settings.hosts.scheduler,
+            heard: BTreeMap::new(),
+            counted: BTreeMap::new(),
+            suspended: BTreeSet::new(),
+        }
     }
 
     /// The scheduler in whose step the agents run.

@@ -296,7 +296,7 @@ impl Worlds {
         }
         let is_bound = |entry: &Entry| entry.spawned.as_ref().is_some_and(|new| new.bound_to == Some(rank));
         let bound: Vec<WorldId> = self.table.iter().filter(|(_, entry)| is_bound(entry)).map(|(id, _)| *id).collect();
-        let grace = self.spec.grace;
+        let grace = self.spec.settings.ending.grace;
         bound.into_iter().for_each(|world| {
             self.end(cx, world, grace);
         });

@@ -12,40 +12,20 @@ use crate::wire::to_root::ToRoot;
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
 
-/// How the ranks of this host are to be bound, until its processors are known.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct BindRequest {
-    /// The options of the job.
-    pub bind: Bind,
-    /// The number of ranks.
-    pub ranks: u32,
-}
-
-impl BindRequest {
-    pub(super) fn of(start: &Start) -> Self {
-        Self { bind: start.bind.clone(), ranks: start.local_size }
+/// Reports ranks that share CPUs; an error if ranks cannot be bound as asked for.
+pub(super) fn check(cx: &mut Cx<'_>, start: &Start, sandbox: &Sandbox) -> Result<(), BindError> {
+    let news = |cx: &mut Cx<'_>, news| cx.act(NodeAction::ToRoot(ToRoot::News(news)));
+    let Some(processors) = &sandbox.processors else { return Ok(()) };
+    let ranks = start.local_size;
+    let (online, allowed) = (processors.topology.count_online(), processors.topology.allowed());
+    if let (true, true, Some(cpu)) = (ranks > 1 && online > 1, allowed.len() == 1, allowed.iter().next()) {
+        news(cx, NodeNews::OneCpu { ranks, cpu, online });
     }
-
-    /// Whether the processors of this host, with this number of CPUs, decide where ranks are bound.
-    #[must_use]
-    pub fn needs_topology(&self, cpus: u32) -> bool {
-        self.bind.least_cpus(self.ranks).is_some_and(|least| cpus >= least || cpus == 1)
+    // GPUs change neither errors nor notes.
+    if let Some(unbound) = bound(&start.settings.bind, ranks, sandbox, &[])?.unbound {
+        news(cx, NodeNews::NotBound(unbound));
     }
-
-    /// Reports ranks that share CPUs; an error if ranks cannot be bound as asked for.
-    pub(super) fn check(&self, cx: &mut Cx<'_>, sandbox: &Sandbox) -> Result<(), BindError> {
-        let news = |cx: &mut Cx<'_>, news| cx.act(NodeAction::ToRoot(ToRoot::News(news)));
-        let Some(processors) = &sandbox.processors else { return Ok(()) };
-        let (online, allowed) = (processors.topology.count_online(), processors.topology.allowed());
-        if let (true, true, Some(cpu)) = (self.ranks > 1 && online > 1, allowed.len() == 1, allowed.iter().next()) {
-            news(cx, NodeNews::OneCpu { ranks: self.ranks, cpu, online });
-        }
-        // GPUs change neither errors nor notes.
-        if let Some(unbound) = bound(&self.bind, self.ranks, sandbox, &[])?.unbound {
-            news(cx, NodeNews::NotBound(unbound));
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// The CPUs of the ranks that are started here, until all start again.
@@ -65,7 +45,7 @@ impl Binding {
         near: impl FnOnce() -> Vec<CpuSet>,
     ) -> Option<CpuSet> {
         // An error was answered before the first rank: none is started.
-        let decide = || bound(&start.bind, local_size, sandbox, &near()).unwrap_or_default();
+        let decide = || bound(&start.settings.bind, local_size, sandbox, &near()).unwrap_or_default();
         self.bound.get_or_insert_with(decide).masks.get(rank.index()).cloned()
     }
 }
@@ -77,7 +57,7 @@ pub(super) fn memory(sandbox: &Sandbox, cpus: Option<&CpuSet>) -> Option<u32> {
 
 /// Reports the CPUs of a rank, where that was asked for.
 pub(super) fn report(cx: &mut Cx<'_>, start: &Start, sandbox: &Sandbox, delta: Delta, cpus: Option<&CpuSet>) {
-    let Some(processors) = sandbox.processors.as_ref().filter(|_| start.bind.report) else { return };
+    let Some(processors) = sandbox.processors.as_ref().filter(|_| start.settings.bind.report) else { return };
     let topology = &processors.topology;
     let mask = cpus.unwrap_or_else(|| topology.allowed());
     let units = |level| topology.all(level).iter().zip(0..).filter(|(unit, _)| !unit.and(mask).is_empty());

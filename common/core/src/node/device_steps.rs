@@ -44,8 +44,8 @@ enum State {
 impl DeviceSteps {
     /// The first look, which takes place while the host gets ready.
     pub(super) fn begin(&mut self, cx: &mut Cx<'_>, start: &Start) {
-        let plan = DevicePlan::clone(&start.devices);
-        self.order = plan.is_active().then_some(Order { plan, job: start.job, grace: start.grace });
+        let plan = start.settings.devices.clone();
+        self.order = plan.is_active().then_some(Order { plan, job: start.job, grace: start.settings.ending.grace });
         self.act(cx, DeviceStep::Look, false);
     }
 

@@ -104,7 +104,7 @@ impl Program {
             shared,
             vars,
             delta,
-            label: start.label.clone(),
+            label: start.settings.output.label.clone(),
             error_file,
             ways,
             node: rendezvous.node_index,
@@ -164,7 +164,7 @@ impl Program {
 
     /// Whether rounds are marked in the output of its ranks: the output has labels, or goes into files.
     pub(super) fn is_marked(&self, start: &Start) -> bool {
-        start.label.as_ref().is_some_and(|label| !label.is_empty())
+        start.settings.output.label.as_ref().is_some_and(|label| !label.is_empty())
             || self.base.logs.as_ref().is_some_and(Logs::has_files)
     }
 
@@ -237,7 +237,7 @@ impl Program {
 
     /// The caller's list becomes that of all ranks, of which each has its part.
     fn share_out(&mut self, start: &Start, sandbox: &Sandbox) {
-        let Share::Each(each) = start.gpus else { return };
+        let Share::Each(each) = start.settings.gpus else { return };
         if self.gpus.is_some() {
             // Its list was taken out of its environment then; another generation has the same.
             return;
@@ -307,10 +307,10 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, 
     let reached = sandbox.hello.reached.as_ref().and_then(|reached| reached.at.first());
     let carrier = || {
         let reached = reached.map(|at| at.as_slice());
-        address::carrier(&sandbox.interfaces, &rendezvous.interface, by, &rendezvous.addr, reached)
+        address::carrier(&sandbox.interfaces, &start.settings.hosts.interface, by, &rendezvous.addr, reached)
     };
     let interface = (rendezvous.nodes > 1).then(carrier).flatten();
-    let interface_asked = !rendezvous.interface.is_empty();
+    let interface_asked = !start.settings.hosts.interface.is_empty();
     let network = interface.filter(|_| interface_asked).and_then(|name| address::network(&sandbox.interfaces, name));
     Host {
         job: start.job,
@@ -333,11 +333,11 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, 
         socket: &sandbox.socket,
         interface: interface.map(|name| name.as_slice()),
         interface_asked,
-        jax: rendezvous.jax,
+        jax: start.settings.jax,
         mpi: mpi(met, sandbox, network),
         local_devices: local_devices(start, local_size, sandbox, base),
         restart: rendezvous.restart,
-        max_restarts: start.max_restarts,
+        max_restarts: start.settings.restarts.most,
         healthy: rendezvous.world_size,
         round: 0,
         slurm: rendezvous.slurm.as_ref().map(|step| SlurmStep::of(&step.layout, &step.task_ids)),
@@ -379,7 +379,10 @@ fn mpi<'a>(
 /// A rank of another world has its own session, which is killed at the end of that world.
 fn yields_to_others(start: &Start, met: Met<'_>, sandbox: &Sandbox, seat: WorldSeat) -> bool {
     let is_crowded = mpi(met, sandbox, None).is_some_and(|mpi| mpi.is_crowded);
-    start.mpi == MpiService::Yielding && is_crowded && !start.has_worlds && seat.world == WorldId::new(0)
+    start.settings.mpi.service() == MpiService::Yielding
+        && is_crowded
+        && !start.has_worlds
+        && seat.world == WorldId::new(0)
 }
 
 /// The part of this host in the slices of the job.
@@ -389,7 +392,7 @@ fn tpu<'a>(met: Met<'a>, sandbox: &'a Sandbox) -> Option<&'a TpuHost> {
 
 /// How many devices a rank takes, where its framework would take another, or one only.
 fn local_devices(start: &Start, local_size: u32, sandbox: &Sandbox, base: &AppBase) -> Option<u32> {
-    match start.gpus {
+    match start.settings.gpus {
         Share::Each(each) => Some(each),
         Share::All if local_size == 1 => {
             let seen = gpu_check::seen(sandbox.gpus, base).and_then(|seen| u32::try_from(seen.len()).ok());

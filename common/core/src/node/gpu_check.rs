@@ -22,7 +22,7 @@ pub(super) struct Gpus {
 
 impl Gpus {
     pub(super) fn on_start(&mut self, start: &Start) {
-        if let Share::Each(each) = start.gpus {
+        if let Share::Each(each) = start.settings.gpus {
             self.each = each;
             self.needed = each.saturating_mul(start.local_size);
         }

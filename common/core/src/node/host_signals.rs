@@ -67,7 +67,7 @@ pub(super) struct HostSignals {
 impl HostSignals {
     /// The job begins. Returns whether a signal that came before asks the agent to end at once.
     pub(super) fn on_begun(&mut self, cx: &mut Cx<'_>, start: &Start) -> bool {
-        self.in_step = Some(start.in_step);
+        self.in_step = Some(start.is_in_step());
         let early = core::mem::take(&mut self.early);
         early.into_iter().fold(false, |ends, (sig, to)| self.on_signal(cx, sig, to) || ends)
     }

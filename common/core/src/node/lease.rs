@@ -27,7 +27,7 @@ pub(super) struct Lease {
 
 impl Lease {
     pub(super) fn on_begun(&mut self, cx: &mut Cx<'_>, start: &Start) {
-        self.span = start.lease;
+        self.span = start.lease();
         if let Some(span) = self.span {
             self.renew(cx, cx.now + span);
             self.beat(cx);

@@ -20,12 +20,14 @@ const LONGEST_PAUSE: Span = Span::from_millis(50);
 /// No pause and no count takes this long: we were stopped, or the whole host slept.
 const ASLEEP: Span = Span::from_secs(1);
 
+/// How long descendants of a successful job's ranks may continue writing.
+const LINGER: Span = Span::from_secs(2);
+
 #[derive(Default)]
 pub(super) struct Leftovers {
     state: State,
     census: Census,
     sole: bool,
-    linger: Span,
     grace: Span,
     setting_up: bool,
     end: End,
@@ -137,9 +139,9 @@ impl Sweep {
 impl Leftovers {
     pub(super) fn on_begun(&mut self, start: &Start) {
         self.sole = start.sole && !start.can_start_more;
-        (self.linger, self.grace) = (start.linger, start.grace);
+        self.grace = start.settings.ending.grace;
         self.setting_up = true;
-        self.plan = start.devices.kind;
+        self.plan = start.settings.devices.kind;
     }
 
     /// Ranks may follow the last one: the launcher says when the job is over.
@@ -292,7 +294,7 @@ impl Leftovers {
                 }
                 let Census { open, failed, passed_on, .. } = self.census;
                 if open && (!failed || passed_on) && self.end == End::None {
-                    let linger = if passed_on { self.grace } else { self.linger };
+                    let linger = if passed_on { self.grace } else { LINGER };
                     self.state = State::Lingering(Patience::new(cx.now, linger));
                 } else {
                     self.sweep(cx);

@@ -32,10 +32,9 @@ mod warnings;
 mod world_plan;
 mod worlds;
 
-pub use binding::BindRequest;
 pub use host_signals::SignalledPart;
 pub use node_event::{Depth, DevicesFreed, ErrorFile, ExecSpec, NodeAction, NodeEvent};
-pub use sandbox::{MpiPort, Processors, Sandbox, SandboxPlan};
+pub use sandbox::{MpiPort, Processors, Sandbox};
 pub use serve::UNUSED;
 pub use world_plan::{WorldPlan, WorldStore};
 
@@ -62,7 +61,7 @@ use generation_change::Between;
 /// Messages between the sub-machines.
 enum Notice {
     /// start: the launcher's first message is here.
-    Begun(Box<Start>),
+    Begun(Arc<Start>),
     /// start: the node is ready for ranks.
     Ready(Box<Sandbox>),
     /// start, router: the set-up has failed and is over, so the node will never be ready for ranks.
@@ -497,7 +496,7 @@ impl Parts {
     }
 
     /// The launcher's first message has come.
-    fn begins(&mut self, cx: &mut Cx<'_>, start: Box<Start>) {
+    fn begins(&mut self, cx: &mut Cx<'_>, start: Arc<Start>) {
         let ends = self.host_signals.on_begun(cx, &start);
         self.leftovers.on_begun(&start);
         self.lease.on_begun(cx, &start);

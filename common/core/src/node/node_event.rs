@@ -1,7 +1,7 @@
 //! Events and actions of the node machine: the contract with the agent's driver and with the simulator.
 
 use super::host_signals::SignalledPart;
-use super::sandbox::{Sandbox, SandboxPlan};
+use super::sandbox::Sandbox;
 use super::world_plan::WorldPlan;
 use crate::cpu_set::CpuSet;
 use crate::guard::devices::{DeviceKind, DevicePlan, DeviceStep};
@@ -23,7 +23,7 @@ use crate::wire::limit::Met;
 use crate::wire::node_news::NodeNews;
 use crate::wire::order::{Asker, RankOrder};
 use crate::wire::probe::{Key, Place};
-use crate::wire::to_node::{Delta, PortPlan, ToNode};
+use crate::wire::to_node::{Delta, PortPlan, Start, ToNode};
 use crate::wire::to_root::{Facts, Leftover, NodeRefusal, SpawnError, ToRoot, Usage};
 use alloc::boxed::Box;
 use alloc::format;
@@ -241,7 +241,7 @@ pub enum NodeEvent {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeAction {
     /// Make ready for ranks; answered by `SandboxReady` or `Refused`.
-    SetUpSandbox(SandboxPlan),
+    SetUpSandbox(Arc<Start>),
     /// Find out whether a program could be started here: its directory, its file, the limits. Answered by `Checked`.
     Check {
         /// Which program.

@@ -37,7 +37,7 @@ const IN_FLIGHT: u32 = 256;
 
 #[derive(Default)]
 pub(super) struct Procs {
-    start: Option<Box<Start>>,
+    start: Option<Arc<Start>>,
     sandbox: Option<Box<Sandbox>>,
     rendezvous: Option<Rendezvous>,
     /// The address of this host by which it has reached the place where ranks meet.
@@ -133,9 +133,9 @@ impl Procs {
         Err(format!("{} processes are in the queue, and {queued} are to be started", self.queue.len()))
     }
 
-    pub(super) fn on_begun(&mut self, start: Box<Start>) {
+    pub(super) fn on_begun(&mut self, start: Arc<Start>) {
         self.rendezvous.clone_from(&start.rendezvous);
-        self.awaits_devices = start.devices.is_active();
+        self.awaits_devices = start.settings.devices.is_active();
         self.start = Some(start);
     }
 
@@ -244,7 +244,7 @@ impl Procs {
         }
         // A program that lacks GPUs is refused before the first rank of any.
         let all = self.apps.len() >= usize::try_from(start.apps).unwrap_or(usize::MAX);
-        if !all && start.gpus != Share::Untold {
+        if !all && start.settings.gpus != Share::Untold {
             return;
         }
         while self.in_flight < IN_FLIGHT {

@@ -1,49 +1,14 @@
-//! The set-up of a host before its first rank: what is asked for, and the facts about the host after it.
+//! The facts about a host after its set-up, before its first rank.
 
-use super::binding::BindRequest;
 use crate::address::Interface;
-use crate::framework::MpiService;
 use crate::gpus::Devices;
 use crate::gpus::Gpu;
-use crate::id::JobId;
 use crate::os_bytes::OsBytes;
-use crate::spec::Contain;
 use crate::topology::Topology;
 use crate::tpu::TpuHost;
-use crate::travel::Travel;
-use crate::wire::to_node::Find;
-use crate::wire::to_node::PortPlan;
-use crate::wire::to_node::TpuRequest;
 use crate::wire::to_root::Hello;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-
-/// The set-up that has to be there before the first rank.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SandboxPlan {
-    /// The guarantee asked for.
-    pub contain: Contain,
-    /// The job, in whose name a port is claimed.
-    pub job: JobId,
-    /// Treatment of MASTER_PORT.
-    pub port: PortPlan,
-    /// Between how many nodes the launcher's memory for output is shared.
-    pub nodes: u32,
-    /// Other hosts have to find this one.
-    pub find: Option<Box<Find>>,
-    /// Whether the launcher has to know by which addresses this host's ranks may be seen.
-    pub addresses: bool,
-    /// Settings of the launcher's host that ranks get, where this is another host.
-    pub travel: Option<Travel>,
-    /// Whether ranks get GPU variables.
-    pub gpus: bool,
-    /// The request about TPU chips; `None`: the job uses none.
-    pub tpu: Option<TpuRequest>,
-    /// The service for MPI libraries.
-    pub mpi: MpiService,
-    /// How ranks are to be bound.
-    pub binding: BindRequest,
-}
 
 /// The listener for MPI libraries of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -5,6 +5,7 @@ use super::rate_limited_counter::RateLimitedCounter;
 use super::{Cx, NodeAction, Sandbox, WorldPlan, WorldStore};
 use crate::id::JobId;
 use crate::machine::earliest_of;
+use crate::master_store::Guard;
 use crate::mpi::Layout;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
@@ -45,6 +46,8 @@ pub(super) struct Serve {
     namespace: u32,
     /// The job, and this host with a listener for MPI libraries.
     job: Option<JobId>,
+    /// Whom the store serves.
+    guard: Guard,
     mpi: Option<MpiHost>,
     /// The time after which an unused store is reported.
     unused_at: Option<Mono>,
@@ -62,7 +65,7 @@ impl Serve {
     pub(super) fn on_begun(&mut self, start: &Start) {
         self.rendezvous.clone_from(&start.rendezvous);
         self.ranks = start.local_size;
-        self.job = Some(start.job);
+        (self.job, self.guard) = (Some(start.job), start.settings.store.guard);
     }
 
     pub(super) fn on_met(&mut self, cx: &mut Cx<'_>, rendezvous: &Rendezvous) {
@@ -102,7 +105,7 @@ impl Serve {
             self.at = at(&rendezvous.addr, port);
             (self.unused_at, self.cpu) = (Some(cx.now + UNUSED), Some(Span::ZERO));
             let (addr, ranks) = (rendezvous.addr.clone(), self.ranks);
-            cx.act(NodeAction::Serve { addr, port, guard: rendezvous.guard, ranks });
+            cx.act(NodeAction::Serve { addr, port, guard: self.guard, ranks });
         }
     }
 
@@ -113,7 +116,7 @@ impl Serve {
         let ranks = rendezvous.ranks_here.unwrap_or(self.ranks);
         let is_held = here && rendezvous.agent_store;
         let store = rendezvous.port.filter(|_| is_held).map(|port| {
-            let (addr, guard) = (rendezvous.addr.clone(), rendezvous.guard);
+            let (addr, guard) = (rendezvous.addr.clone(), self.guard);
             WorldStore { addr, port, guard, ranks }
         });
         let mpi = self.mpi.as_ref().zip(self.job).map(|(host, job)| {
@@ -139,7 +142,7 @@ impl Serve {
                 self.at = at(&place.addr, place.port);
                 if self.at != before {
                     let (addr, port) = (place.addr.clone(), place.port);
-                    cx.act(NodeAction::Serve { addr, port, guard: rendezvous.guard, ranks: self.ranks });
+                    cx.act(NodeAction::Serve { addr, port, guard: self.guard, ranks: self.ranks });
                 }
             }
             false if before.is_empty() => {}

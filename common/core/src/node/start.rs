@@ -6,15 +6,13 @@
 use super::device_steps::DeviceSteps;
 use super::gpu_check::Gpus;
 use super::probing::Probing;
-use super::{BindRequest, Cx, NodeAction, Notice, Sandbox, SandboxPlan};
-use crate::gpus::Share;
-use crate::guard::devices::{DeviceKind, DeviceStep};
+use super::{Cx, NodeAction, Notice, Sandbox, binding};
+use crate::guard::devices::DeviceStep;
 use crate::id::{AppIndex, NodeId};
 use crate::os_strings::OsStrings;
 use crate::spec::AppBase;
 use crate::time::Mono;
 use crate::tpu::{self, SliceError, SliceHost, TpuHost};
-use crate::travel::Travel;
 use crate::wire::codec;
 use crate::wire::to_node::{APP_PART, Delta, Rendezvous, Start};
 use crate::wire::to_root::{NodeRefusal, SpawnError, ToRoot};
@@ -39,19 +37,15 @@ pub(super) struct BringUp {
     check: Option<Check>,
     /// The programs of the only host, which are checked if devices are held there.
     unchecked: Vec<(AppIndex, Arc<AppBase>)>,
-    /// Programs of the job here.
-    programs: u32,
     /// The launcher has said, or will not say, where the ranks find each other.
     met: bool,
     /// The environment of the login by which this host was reached, as far as it holds for this host only.
     login: OsStrings,
-    travel: Option<Travel>,
     gpus: Gpus,
     /// The devices before ranks are started.
     pub(super) devices: DeviceSteps,
-    binding: BindRequest,
-    /// Of the only host of a job: its ranks, and whether it may be a part of a TPU slice.
-    alone: Option<(u32, bool)>,
+    /// The first message.
+    start: Option<Arc<Start>>,
 }
 
 #[derive(Clone, Copy)]
@@ -79,31 +73,16 @@ impl BringUp {
     pub(super) fn on_start(&mut self, cx: &mut Cx<'_>, start: Start) {
         match self.step {
             Step::Idle => {
-                self.binding = BindRequest::of(&start);
-                let plan = SandboxPlan {
-                    contain: start.contain,
-                    job: start.job,
-                    port: start.port,
-                    nodes: start.nodes,
-                    find: start.find.clone(),
-                    addresses: start.addresses,
-                    travel: start.travel.as_deref().cloned(),
-                    gpus: start.gpus != Share::Untold,
-                    tpu: (start.devices.kind != DeviceKind::None).then(|| start.tpu.clone()),
-                    mpi: start.mpi,
-                    binding: self.binding.clone(),
-                };
-                self.alone = start.sole.then_some((start.local_size, start.tpu.allow_partial));
+                let start = Arc::new(start);
                 self.gpus.on_start(&start);
                 self.met = start.rendezvous.is_some();
-                self.travel = start.travel.as_deref().cloned();
                 self.probing.on_begun(&start);
                 self.check = (!start.sole).then_some(Check { open: start.apps });
                 self.step = Step::SettingUp;
-                self.programs = start.apps;
                 self.devices.begin(cx, &start);
-                cx.notify(Notice::Begun(Box::new(start)));
-                cx.act(NodeAction::SetUpSandbox(plan));
+                self.start = Some(Arc::clone(&start));
+                cx.notify(Notice::Begun(Arc::clone(&start)));
+                cx.act(NodeAction::SetUpSandbox(start));
             }
             Step::SettingUp | Step::Ended => self.refuse(cx, NodeRefusal::Protocol),
         }
@@ -126,7 +105,7 @@ impl BringUp {
             *known = None;
             match base {
                 Ok(base) => {
-                    let base = match &self.travel {
+                    let base = match self.start.as_ref().and_then(|start| start.travel.as_ref()) {
                         Some(travel) => travel.settle(base, &self.login),
                         None => base,
                     };
@@ -206,9 +185,9 @@ impl BringUp {
     pub(super) fn on_devices_done(&mut self, cx: &mut Cx<'_>, held: bool) {
         let is_ordered = self.devices.on_done(cx, held);
         let unchecked = core::mem::take(&mut self.unchecked);
-        if held && self.alone.is_some() && !is_ordered {
+        if let Some(start) = self.alone().filter(|_| held && !is_ordered) {
             // No process is ended for a program that is missing.
-            self.check = Some(Check { open: self.programs });
+            self.check = Some(Check { open: start.apps });
             unchecked.into_iter().for_each(|(app, base)| cx.act(NodeAction::Check { app, base }));
         }
         self.report_if_ready(cx);
@@ -231,7 +210,7 @@ impl BringUp {
             return;
         }
         self.check = None;
-        if self.alone.is_some() {
+        if self.alone().is_some() {
             return self.devices.free(cx);
         }
         if self.devices.is_held() {
@@ -252,7 +231,8 @@ impl BringUp {
                     Ok(host) => sandbox.tpu_alone = host,
                     Err(error) => self.refuse(cx, NodeRefusal::Slices(error)),
                 }
-                if let Err(error) = self.binding.check(cx, &sandbox) {
+                let bound = self.start.as_ref().map_or(Ok(()), |start| binding::check(cx, start, &sandbox));
+                if let Err(error) = bound {
                     self.refuse(cx, NodeRefusal::Bind(error));
                 }
                 cx.notify(Notice::Ready(Box::new(sandbox)));
@@ -262,11 +242,16 @@ impl BringUp {
         }
     }
 
+    /// The first message, where this is the only host of the job.
+    fn alone(&self) -> Option<&Start> {
+        self.start.as_deref().filter(|start| start.sole)
+    }
+
     /// The part of the only host of a job in the slices.
     fn slices_alone(&self, sandbox: &Sandbox) -> Result<Option<Box<TpuHost>>, SliceError> {
-        let (Some((ranks, allow_partial)), Some(facts)) = (self.alone, &sandbox.hello.tpu) else { return Ok(None) };
-        let host = SliceHost { node: NodeId::new(0), facts, ranks };
-        Ok(tpu::plan(&[host], allow_partial)?.pop().map(|(_, host)| Box::new(host)))
+        let (Some(start), Some(facts)) = (self.alone(), &sandbox.hello.tpu) else { return Ok(None) };
+        let host = SliceHost { node: NodeId::new(0), facts, ranks: start.local_size };
+        Ok(tpu::plan(&[host], start.settings.devices.allow_partial)?.pop().map(|(_, host)| Box::new(host)))
     }
 
     pub(super) fn on_refused(&mut self, cx: &mut Cx<'_>, refusal: NodeRefusal) {

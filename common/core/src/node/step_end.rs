@@ -35,7 +35,7 @@ pub(super) struct StepEnd {
 impl StepEnd {
     /// The job begins.
     pub(super) fn on_begun(&mut self, cx: &mut Cx<'_>, start: &Start) {
-        self.grace = start.lease.filter(|_| start.in_step).map(|_| start.grace);
+        self.grace = (start.has_lease && start.is_in_step()).then_some(start.settings.ending.grace);
         self.limit = start.scheduler_grace;
         if self.grace.is_some() {
             cx.act(NodeAction::HoldAfterCut(Span::from_nanos(AFTER_CUT.nanos() + MARGIN.nanos())));

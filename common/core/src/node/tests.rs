@@ -13,7 +13,6 @@ mod serve;
 mod worlds;
 
 use super::*;
-use crate::framework::MpiService;
 use crate::id::{JobId, LocalRank, Rank, Std};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
@@ -215,24 +214,8 @@ const HERE: NodeAction = NodeAction::OpenNamespace { here: true, number: 0, seat
 fn a_rank_lives_from_the_first_message_to_the_last() {
     let mut rig = Rig::new();
     let start = start();
-    let Start { job, contain, port, nodes, local_size, .. } = start;
-    let (find, travel) = (None, None);
-    let binding = BindRequest { ranks: local_size, ..BindRequest::default() };
-    let tpu = None;
-    let plan = SandboxPlan {
-        job,
-        contain,
-        port,
-        nodes,
-        find,
-        addresses: false,
-        travel,
-        gpus: false,
-        tpu,
-        mpi: MpiService::None,
-        binding,
-    };
-    assert_eq!(rig.root(ToNode::Start(start)), [NodeAction::SetUpSandbox(plan)]);
+    let set_up = NodeAction::SetUpSandbox(Arc::new(start.clone()));
+    assert_eq!(rig.root(ToNode::Start(start)), [set_up]);
     assert_eq!(rig.root(app_of(0, &base())), []);
     assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the sandbox");
     let actions = rig.hear(NodeEvent::SandboxReady(sandbox()));

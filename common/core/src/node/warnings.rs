@@ -5,7 +5,6 @@
 //! ranks before it is over.
 
 use super::{Cx, NodeAction, Notice};
-use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
 use crate::warnings::WarningSource;
 use crate::wire::to_node::Start;
@@ -25,9 +24,9 @@ pub(super) struct Warnings {
 impl Warnings {
     /// The job begins.
     pub(super) fn on_begun(&mut self, cx: &mut Cx<'_>, start: &Start) {
-        self.grace = start.lease.map(|_| start.warning_grace);
-        if !start.preempt_probe.is_empty() {
-            cx.act(NodeAction::WatchPreemption { command: OsBytes::clone(&start.preempt_probe) });
+        self.grace = start.has_lease.then_some(start.settings.warnings.grace);
+        if !start.settings.warnings.probe.is_empty() {
+            cx.act(NodeAction::WatchPreemption { command: start.settings.warnings.probe.clone() });
         }
     }
 

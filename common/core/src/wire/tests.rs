@@ -9,14 +9,15 @@ use super::probe::Key;
 use super::to_node::{Delta, Find, MpiWorld, PortPlan, Rendezvous, Start, ToNode, WorldSeat};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
 use crate::allocation::{HostStep, StepLayout};
-use crate::framework::MpiService;
-use crate::guard::devices::DeviceStep;
+use crate::gpus::Share;
+use crate::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, DeviceStep};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, Std, WorldId};
 use crate::logs::{Logs, Which};
 use crate::master_store::Guard;
 use crate::mpi::HostRanks;
 use crate::os_bytes::OsBytes;
 use crate::place::World;
+use crate::settings::Settings;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain, Role, StdinPlan};
 use crate::status::Status;
@@ -82,48 +83,52 @@ fn start() -> impl Strategy<Value = ToNode> {
     )
         .prop_map(|(job, n, label, rendezvous, (given, sole, linger))| {
             ToNode::Start(Start {
-                in_step: n[0] % 2 == 0,
-                preempt_probe: Box::new(label.clone().unwrap_or_default()),
                 scheduler_grace: sole.then(|| Span::from_nanos(linger / 3)),
-                warning_grace: Span::from_nanos(linger / 7),
-                tpu: crate::wire::to_node::TpuRequest {
-                    given: sole.then(|| Box::new(crate::tpu::TpuFacts::of_hostfile("a", n[1], n[2]))),
-                    allow_partial: sole,
-                },
+                chips: sole.then(|| Box::new(crate::tpu::TpuFacts::of_hostfile("a", n[1], n[2]))),
                 job: JobId(job),
-                contain: Contain::T3,
+                settings: Box::new(settings(n, label, sole, linger)),
                 nodes: n[0],
                 local_size: n[1],
-                bind: crate::bind::Bind { cores: sole.then_some(n[2]), ..Default::default() },
-                devices: Box::new(crate::guard::devices::DevicePlan {
-                    chips: Capped::chunks([2, 3]).remove(0),
-                    is_optional: true,
-                    kind: crate::guard::devices::DeviceKind::Tpu,
-                    clean: crate::guard::devices::CleanPolicy::Own,
-                    lock_files: Capped::chunks([OsBytes::from("/tmp/a")]).pop().unwrap(),
-                    is_trial: true,
-                }),
-                gpus: if sole { crate::gpus::Share::Each(n[2]) } else { crate::gpus::Share::All },
-                label,
                 rendezvous: Some(rendezvous).filter(|_| linger % 2 == 0),
                 port: given.map_or(PortPlan::Choose, PortPlan::Claim),
-                find: Some(Box::new(Find { interface: OsBytes::from("eth0"), probe_key: Some(Key::new([3; 32])) }))
-                    .filter(|_| sole),
+                find: sole.then(|| Find { probe_key: Some(Key::new([3; 32])) }),
                 addresses: sole,
                 travel: travel(linger).map(Box::new),
                 sole,
-                max_restarts: 0,
+                has_lease: !sole,
                 can_start_more: false,
                 has_worlds: false,
                 apps: n[2],
-                lease: Some(Span::from_nanos(linger / 3)).filter(|_| sole),
-                mpi: if sole { MpiService::Yielding } else { MpiService::Served },
                 awaits: Span::from_nanos(linger / 5),
-                linger: Span::from_nanos(linger),
-                grace: Span::from_nanos(linger / 7),
-                trace: Box::default(),
             })
         })
+}
+
+fn settings(n: [u32; 3], text: Option<OsBytes>, sole: bool, span: u64) -> Settings {
+    let devices = DevicePlan {
+        chips: Capped::chunks([2, 3]).remove(0),
+        is_optional: true,
+        kind: DeviceKind::Tpu,
+        clean: CleanPolicy::Own,
+        lock_files: Capped::chunks([OsBytes::from("/tmp/a")]).pop().unwrap(),
+        is_trial: true,
+        allow_partial: sole,
+    };
+    let (mut settings, some) =
+        (Settings { devices, jax: sole, ..Settings::default() }, text.clone().unwrap_or_default());
+    settings.ending.contain = Contain::T3;
+    settings.ending.grace = Span::from_nanos(span / 7);
+    settings.ending.timeout = sole.then_some(Span::from_nanos(span));
+    (settings.warnings.grace, settings.warnings.probe) = (Span::from_nanos(span / 7), some.clone());
+    (settings.restarts.most, settings.restarts.delay) = (n[0], Span::from_nanos(span));
+    (settings.hosts.lease, settings.hosts.interface) = (Span::from_nanos(span / 3), some.clone());
+    settings.hosts.scheduler = n[0].is_multiple_of(2).then_some(crate::allocation::Scheduler::Slurm);
+    settings.store.guard = if sole { Guard::Hosts } else { Guard::Job };
+    (settings.mpi.served, settings.mpi.library, settings.trace) = (sole, some.clone(), some);
+    settings.gpus = if sole { Share::Each(n[2]) } else { Share::All };
+    settings.bind.cores = sole.then_some(n[2]);
+    settings.output.label = text;
+    settings
 }
 
 fn travel(n: u64) -> Option<Travel> {
@@ -147,9 +152,6 @@ fn rendezvous() -> impl Strategy<Value = Rendezvous> {
         nodes,
         node_index,
         agent_store,
-        guard: if agent_store { Guard::Hosts } else { Guard::Job },
-        interface: Default::default(),
-        jax: false,
         restart: world_size,
         namespace: nodes,
         mpi: (nodes % 2 == 0).then(|| {

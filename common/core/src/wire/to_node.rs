@@ -7,16 +7,13 @@ use super::peer_identity::{Answer, Question};
 use super::probe::{Key, Probe};
 use super::round::RoundDown;
 use crate::allocation::HostStep;
-use crate::bind::Bind;
-use crate::framework::MpiService;
-use crate::gpus::Share;
-use crate::guard::devices::{DevicePlan, DeviceStep};
+use crate::guard::devices::DeviceStep;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, WorldId};
-use crate::master_store::Guard;
 use crate::mpi::HostRanks;
 use crate::os_bytes::OsBytes;
+use crate::settings::Settings;
 use crate::signal::Signal;
-use crate::spec::{AppBase, Contain, StdinPlan};
+use crate::spec::{AppBase, StdinPlan};
 use crate::time::Span;
 use crate::tpu::{TpuFacts, TpuHost};
 use crate::travel::Travel;
@@ -155,31 +152,23 @@ impl WireMessage for AppBase {}
 
 impl WireMessage for MpiWorld {}
 
-/// The job, as one node has to know it.
+/// The job, as one node has to know it: the options, and what is of this host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Start {
     /// The job's name.
     pub job: JobId,
-    /// The guarantee asked for.
-    pub contain: Contain,
+    /// The values of options. The binding is that of this host.
+    pub settings: Box<Settings>,
     /// Hosts that were asked for: the launcher's memory for output is shared among them.
     pub nodes: u32,
     /// Ranks on this host.
     pub local_size: u32,
-    /// The GPU variables of ranks.
-    pub gpus: Share,
-    /// The preparation of devices before ranks are started.
-    pub devices: Box<DevicePlan>,
-    /// The binding of ranks.
-    pub bind: Bind,
-    /// The prefix format of output lines; `None`: raw.
-    pub label: Option<OsBytes>,
     /// The rendezvous; `None`: sent later, once it is known.
     pub rendezvous: Option<Rendezvous>,
     /// MASTER_PORT, where rank 0 may come to run here.
     pub port: PortPlan,
     /// The same: say where other hosts find this one.
-    pub find: Option<Box<Find>>,
+    pub find: Option<Find>,
     /// Say by which addresses ranks of this host may be seen: another may hold a store for them.
     pub addresses: bool,
     /// The settings that ranks get from the place in which rlaunch was started; `None`: this is its host, and they inherit them.
@@ -187,36 +176,20 @@ pub struct Start {
     /// This is the only node: it starts its ranks unasked, and ends by itself when they have ended. Another says first
     /// whether it is ready.
     pub sole: bool,
-    /// How often all ranks may be started again.
-    pub max_restarts: u32,
+    /// This is another host than the launcher's: it may not live longer than the lease without a word from the launcher.
+    pub has_lease: bool,
     /// Whether processes may be started when others have ended: then the only node also waits for the order that the job is over.
     pub can_start_more: bool,
     /// Programs that ranks of this node run.
     pub apps: u32,
-    /// How long the node may live without a word from the launcher; `None`: its edge cannot break unnoticed.
-    pub lease: Option<Span>,
-    /// The request about TPU chips.
-    pub tpu: TpuRequest,
-    /// The agent is a task of a scheduler's step: a signal to it is a warning to the job.
-    pub in_step: bool,
-    /// The command whose end with 0 is a warning that this host is about to be taken away. Empty: there is none.
-    pub preempt_probe: Box<OsBytes>,
-    /// The time of ranks after a warning (`--warning-grace`).
-    pub warning_grace: Span,
+    /// The words of the hostfile about the TPU chips of this host.
+    pub chips: Option<Box<TpuFacts>>,
     /// The job has several worlds: its ranks do not take part in rounds.
     pub has_worlds: bool,
-    /// The service for MPI libraries.
-    pub mpi: MpiService,
     /// Time that a round may wait for suspected hosts, and for more faults.
     pub awaits: Span,
-    /// How long descendants that hold a rank's output may continue after success.
-    pub linger: Span,
-    /// The same after a rank was killed by a signal that was passed on (`--grace`): what it has started may be saving.
-    pub grace: Span,
     /// The most time that ranks have after the scheduler's SIGTERM, as it kills them then; `None`: unknown.
     pub scheduler_grace: Option<Span>,
-    /// Diagnostics wanted from the agent (`RLAUNCH_LOG` syntax); empty: none.
-    pub trace: Box<OsBytes>,
 }
 
 impl Start {
@@ -225,35 +198,42 @@ impl Start {
     pub fn of(job: JobId, local_size: u32) -> Self {
         Self {
             job,
-            contain: Contain::Auto,
+            settings: Box::default(),
             nodes: 1,
             local_size,
-            gpus: Share::default(),
-            devices: Box::default(),
-            bind: Bind::default(),
-            label: None,
             rendezvous: None,
             port: PortPlan::Choose,
             find: None,
             addresses: false,
             travel: None,
             sole: true,
-            max_restarts: 0,
+            has_lease: false,
             can_start_more: false,
             apps: 1,
-            lease: None,
-            tpu: TpuRequest::default(),
-            in_step: false,
-            preempt_probe: Box::default(),
-            warning_grace: crate::warnings::GRACE,
+            chips: None,
             has_worlds: false,
-            mpi: MpiService::None,
             awaits: Span::ZERO,
-            linger: Span::from_secs(2),
-            grace: Span::from_secs(5),
             scheduler_grace: None,
-            trace: Box::default(),
         }
+    }
+
+    /// The same with other values of options.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    /// How long this node may live without a word from the launcher; `None`: its edge cannot break unnoticed.
+    #[must_use]
+    pub fn lease(&self) -> Option<Span> {
+        self.has_lease.then_some(self.settings.hosts.lease)
+    }
+
+    /// The agent is a task of a scheduler's step: a signal to it is a warning to the job.
+    #[must_use]
+    pub const fn is_in_step(&self) -> bool {
+        self.settings.hosts.scheduler.is_some()
     }
 }
 
@@ -269,20 +249,9 @@ pub enum PortPlan {
     Claim(u16),
 }
 
-/// The request about the TPU chips of a host.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct TpuRequest {
-    /// The words of the hostfile about the host.
-    pub given: Option<Box<TpuFacts>>,
-    /// `--allow-partial`: the job may have only some hosts of a slice.
-    pub allow_partial: bool,
-}
-
 /// The place where other hosts are to find this one.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Find {
-    /// By this interface; empty: the one that suits best.
-    pub interface: OsBytes,
     /// Listen there for their agents, and prove to them that it is this one. Until `Rendezvous`.
     pub probe_key: Option<Key>,
 }
@@ -302,12 +271,6 @@ pub struct Rendezvous {
     pub node_index: u32,
     /// The first host's agent holds the TCPStore there.
     pub agent_store: bool,
-    /// Whom it serves.
-    pub guard: Guard,
-    /// `--interface`; empty: not given.
-    pub interface: OsBytes,
-    /// Its program is one of JAX.
-    pub jax: bool,
     /// How often all ranks have been started again.
     pub restart: u32,
     /// The number of the space of the store that their ranks share. It grows from one to the next, whatever began it: a start of all

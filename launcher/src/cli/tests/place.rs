@@ -62,7 +62,10 @@ fn programs_have_mappings_and_cores_of_their_own() {
     let next = |each: &[u32]| each.iter().map(|each| CpuList::Next(*each, None)).collect::<Vec<_>>();
     assert_eq!(cores("-n 2 -c 1 x : -n 1 -c 2 y"), next(&[1, 1, 2]));
     assert_eq!(cores("-n 1 x : -n 1 --map-by slot:PE=3 y"), next(&[1, 3]));
-    assert_eq!((cores("-n 1 -c 2 x : -n 1 y"), plan("-n 1 -c 2 x : -n 1 y").job.bind.cores), (vec![], Some(2)));
+    assert_eq!(
+        (cores("-n 1 -c 2 x : -n 1 y"), plan("-n 1 -c 2 x : -n 1 y").job.settings.bind.cores),
+        (vec![], Some(2))
+    );
     assert_eq!(hosts_of("-H a:8,b:8 -n 1 -c 8 x : -n 8 -c 1 y", &[], 0), "a b b b b b b b b");
     assert_eq!(hosts_of("-H a:8,b:8 -n 4 -c 1 x : -n 3 -c 4 y", &[], 0), "a a a a a b b");
     let refused = super::refused("-n 1 x : -n 1 --map-by numa y", &[]).unwrap();

@@ -18,8 +18,8 @@ fn limits_travel_as_they_are_named() {
 
 #[test]
 fn an_interface_has_a_name() {
-    assert_eq!(run("-n 1 a").reach.interface, "".into());
-    assert_eq!(run("--interface ib0.8001 a").reach.interface, "ib0.8001".into());
+    assert_eq!(run("-n 1 a").settings.hosts.interface, "".into());
+    assert_eq!(run("--interface ib0.8001 a").settings.hosts.interface, "ib0.8001".into());
     for line in ["--interface '' a", "--interface /dev/eth0 a", "--interface averyverylongname a"] {
         assert!(error(line).contains("takes the name of a network interface"), "{line}");
     }

@@ -202,7 +202,7 @@ impl World {
             }
             // While all ranks are being ended, to be started again.
             (Some(RoundsEnd::Impossible { .. }), Some(Cause::Lost { .. }))
-                if self.truth.host_lost && self.plan.spec.restarts.most > 0 => {}
+                if self.truth.host_lost && self.plan.spec.settings.restarts.most > 0 => {}
             (Some(RoundsEnd::Impossible { fault, .. }), Some(Cause::Lost { .. })) => {
                 let kind = fault.kind;
                 // A process whose function was left has not ended yet, and a host may be lost before that.

@@ -5,7 +5,7 @@ use super::{Ev, World};
 use rlaunch_core::id::{NodeId, ProcId, SessionId, Std};
 use rlaunch_core::job::{CloseReason, GuardianEnd, JobEvent};
 use rlaunch_core::machine::Machine as _;
-use rlaunch_core::node::{ExecSpec, Node, NodeAction, NodeEvent, Sandbox, SandboxPlan};
+use rlaunch_core::node::{ExecSpec, Node, NodeAction, NodeEvent, Sandbox};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
@@ -14,7 +14,7 @@ use rlaunch_core::time::Mono;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec;
 use rlaunch_core::wire::frozen::client::client_round::Heard;
-use rlaunch_core::wire::to_node::{Delta, PortPlan};
+use rlaunch_core::wire::to_node::{Delta, PortPlan, Start};
 use rlaunch_core::wire::to_root::{Facts, Found, Hello, Reached, SpawnError, SpawnStep, ToRoot};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -98,7 +98,7 @@ impl World {
 
     fn perform(&mut self, host: usize, action: NodeAction) {
         match action {
-            NodeAction::SetUpSandbox(plan) => self.ground(host, &plan),
+            NodeAction::SetUpSandbox(start) => self.ground(host, &start),
             NodeAction::Check { app, .. } => self.soon(host, NodeEvent::Checked { app, error: None }),
             NodeAction::Probe { place, .. } => {
                 let by = IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(host).unwrap_or(0)));
@@ -181,12 +181,12 @@ impl World {
         20_000 + 1000 * u16::try_from(host).unwrap_or(0) + self.hosts[host].ports
     }
 
-    fn ground(&mut self, host: usize, plan: &SandboxPlan) {
+    fn ground(&mut self, host: usize, start: &Start) {
         let address = format!("10.0.0.{host}");
         let hello = Hello {
             usual: true,
-            master_port: if plan.port == PortPlan::Choose { self.port(host) } else { 0 },
-            reached: plan.find.is_some().then(|| Reached {
+            master_port: if start.port == PortPlan::Choose { self.port(host) } else { 0 },
+            reached: start.find.is_some().then(|| Reached {
                 from: "10.0.0.99".into(),
                 at: Capped::chunks([address.as_str().into()]).pop().unwrap_or_default(),
                 probe_ports: Capped::chunks([1]).pop().unwrap_or_default(),

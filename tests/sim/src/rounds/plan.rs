@@ -153,13 +153,6 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
         max_rank_faults: some(rng, 3),
     };
     JobSpec {
-        lease: Span::from_secs(2),
-        grace: Span::from_millis(500),
-        restarts: Restarts {
-            give_up_after: Span::from_secs(u64::from(world % 3) * 2),
-            ..Restarts::of(u32::try_from(rng.below(3)).unwrap_or(0), Span::ZERO)
-        },
-        stdin: StdinPlan::None,
         rounds: Rounds {
             policy: asked.and_then(|words| parse::policy(words).ok()),
             limits,
@@ -183,4 +176,13 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
             },
         )
     }
+    .with(|settings| {
+        settings.hosts.lease = Span::from_secs(2);
+        settings.ending.grace = Span::from_millis(500);
+        settings.restarts = Restarts {
+            give_up_after: Span::from_secs(u64::from(world % 3) * 2),
+            ..Restarts::of(u32::try_from(rng.below(3)).unwrap_or(0), Span::ZERO)
+        };
+        settings.output.stdin = StdinPlan::None;
+    })
 }

@@ -74,7 +74,7 @@ impl Rounds {
             relocal: rounds.relocal,
             fault_window: rounds.fault_window,
             yield_within: rounds.yield_within,
-            give_up_after: self.spec.restarts.give_up_after,
+            give_up_after: self.spec.settings.restarts.give_up_after,
             respawn: rounds.respawn,
             respawn_timeout: rounds.respawn_timeout,
             ranks,

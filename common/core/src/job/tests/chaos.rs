@@ -73,7 +73,10 @@ fn any_events_in_any_order() {
         let mut dice = Dice(seed);
         let on_failure = if seed % 2 == 0 { OnFailure::Kill } else { OnFailure::Continue };
         let timeout = (seed % 3 == 0).then_some(Span::from_secs(6));
-        let mut s = Script::new(&JobSpec { on_failure, timeout, ..spec(3) });
+        let mut s = Script::new(&spec(3).with(|settings| {
+            settings.ending.on_failure = on_failure;
+            settings.ending.timeout = timeout;
+        }));
         for _ in 0..dice.roll(40) {
             step(&mut s, &mut dice);
         }

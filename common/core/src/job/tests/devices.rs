@@ -10,7 +10,7 @@ const LOOK: ToNode = ToNode::Devices(DeviceStep::Look);
 const FREE: ToNode = ToNode::Devices(DeviceStep::Free);
 
 fn prepared(spec: JobSpec) -> JobSpec {
-    JobSpec { devices: DevicePlan { kind: DeviceKind::Auto, ..DevicePlan::default() }, ..spec }
+    spec.with(|settings| settings.devices = DevicePlan { kind: DeviceKind::Auto, ..DevicePlan::default() })
 }
 
 fn held(held: bool) -> ToRoot {

@@ -70,7 +70,7 @@ fn others_have_the_grace_after_a_rank_was_killed_by_a_signal_that_was_passed_on(
 
 #[test]
 fn on_failure_continue_lets_the_others_go_on() {
-    let mut s = Script::running(&JobSpec { on_failure: OnFailure::Continue, ..spec(3) });
+    let mut s = Script::running(&spec(3).with(|settings| settings.ending.on_failure = OnFailure::Continue));
     s.now = 90;
     s.exits(1, exit(4), (1, 20)).exits(0, exit(5), (1, 30));
     assert_eq!(s.sent, []);
@@ -89,7 +89,7 @@ fn a_failed_start_rolls_the_launch_back() {
         (OnFailure::Continue, SpawnStep::Exec, 13, 126),
         (OnFailure::Kill, SpawnStep::Clone, 11, 125),
     ] {
-        let mut s = Script::new(&JobSpec { on_failure, ..spec(2) });
+        let mut s = Script::new(&spec(2).with(|settings| settings.ending.on_failure = on_failure));
         s.hello();
         s.sent.clear();
         let error = SpawnError { step, errno, path: OsBytes::from("./tran"), found: Found::Nothing };
@@ -110,7 +110,7 @@ fn refused() {
 
 #[test]
 fn timeout() {
-    let mut s = Script::running(&JobSpec { timeout: Some(Span::from_secs(10)), ..spec(1) });
+    let mut s = Script::running(&spec(1).with(|settings| settings.ending.timeout = Some(Span::from_secs(10))));
     s.wait(9_999);
     assert_eq!(s.sent, []);
     s.wait(1);
@@ -122,13 +122,13 @@ fn timeout() {
 /// We were stopped when the limit came: what had arrived until then is read first.
 #[test]
 fn ranks_that_were_over_in_time_are_no_timeout() {
-    let mut s = Script::running(&JobSpec { timeout: Some(Span::from_secs(10)), ..spec(1) });
+    let mut s = Script::running(&spec(1).with(|settings| settings.ending.timeout = Some(Span::from_secs(10))));
     s.now = 12_000;
     s.exits(0, exit(0), (8_999, 9_000)).done().wait(1_000).drained();
     assert_eq!(s.finished, Some(Ending::Code(0)));
 
     // A reader that takes nothing does not hold a job with a limit.
-    let mut s = Script::running(&JobSpec { timeout: Some(Span::from_secs(10)), ..spec(1) });
+    let mut s = Script::running(&spec(1).with(|settings| settings.ending.timeout = Some(Span::from_secs(10))));
     s.now = 12_000;
     s.exits(0, exit(0), (8_999, 9_000)).done().wait(4_000);
     assert!(s.abandoned);
@@ -150,7 +150,7 @@ fn output_is_not_given_up_for_time_in_which_we_stood_still() {
 
 #[test]
 fn nothing_after_the_beginning_of_the_ending_changes_it() {
-    let mut s = Script::running(&JobSpec { timeout: Some(Span::from_secs(10)), ..spec(3) });
+    let mut s = Script::running(&spec(3).with(|settings| settings.ending.timeout = Some(Span::from_secs(10))));
     s.wait(10_000);
     s.signal(Signal::INT).exits(0, crash(), (1, 9_000)).exits(1, exit(9), (1, 10_500));
     s.event(JobEvent::ReaderClosed(Std::Out)).hears(ToRoot::InitLost).exits(2, exit(0), (1, 10_600)).report();

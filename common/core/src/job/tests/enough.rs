@@ -15,7 +15,8 @@ use crate::wire::to_node::PortPlan;
 fn asked(most: u32, limits: Limits, policy: Option<&str>) -> JobSpec {
     let policy = policy.map(|words| parse::policy(words).unwrap());
     let rounds = Rounds { limits, policy, ..Rounds::default() };
-    JobSpec { rounds, restarts: Restarts::of(most, Span::from_secs(1)), min_hosts: None, ..three(3) }
+    JobSpec { rounds, min_hosts: None, ..three(3) }
+        .with(|settings| settings.restarts = Restarts::of(most, Span::from_secs(1)))
 }
 
 /// A host is lost, and says itself that nothing runs there.
@@ -49,7 +50,7 @@ fn the_policy_says_how_many_would_work() {
 #[test]
 fn restarts_that_are_used_up_make_no_host_good() {
     let once = Restarts { preempt: 1, ..Restarts::default() };
-    let mut s = run(&JobSpec { restarts: once, ..asked(1, least(Some(2)), None) });
+    let mut s = run(&asked(1, least(Some(2)), None).with(|settings| settings.restarts = once));
     is_lost(&mut s, 0);
     [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
     s.wait(1200);

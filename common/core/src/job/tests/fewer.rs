@@ -260,8 +260,7 @@ fn a_program_does_not_lose_all_its_ranks() {
 
 /// Two hosts, of which the first may have to be found at an interface that it has not.
 fn by_interface(least: u32) -> Script {
-    let setting = Setting { interface: "ib0".into(), ..Setting::default() };
-    let mut s = Script::with(&three(least), &setting);
+    let mut s = Script::new(&three(least).with(|settings| settings.hosts.interface = "ib0".into()));
     for (node, at) in (0..3).zip([None, Some("10.9.0.2"), None]) {
         up(&mut s, node);
         let ToRoot::Hello(hello) = hello("10.0.0.1", "10.0.0.9", 20_000) else { panic!() };

@@ -12,7 +12,7 @@ use crate::wire::to_root::{Exited, Started, Usage};
 pub(super) const DELAY: u64 = 1000;
 
 pub(super) fn may(most: u32, spec: JobSpec) -> JobSpec {
-    JobSpec { restarts: Restarts::of(most, Span::from_millis(DELAY)), ..spec }
+    spec.with(|settings| settings.restarts = Restarts::of(most, Span::from_millis(DELAY)))
 }
 
 fn alone(most: u32, ranks: u32) -> Script {
@@ -139,7 +139,7 @@ fn without_restarts_nothing_is_cleared() {
     s.wait(5);
     ends(&mut s, 0, exit(1), 5, false);
     assert!(matches!(s.sent[..], [ToNode::End { .. }]));
-    let mut s = Script::running(&may(3, JobSpec { on_failure: OnFailure::Continue, ..spec(2) }));
+    let mut s = Script::running(&may(3, spec(2).with(|settings| settings.ending.on_failure = OnFailure::Continue)));
     s.wait(5);
     ends(&mut s, 0, exit(1), 5, false);
     assert_eq!(s.sent, []);
@@ -157,7 +157,7 @@ fn a_program_that_cannot_be_started_is_not_tried_again() {
 #[test]
 fn job_ends_early_without_progress() {
     let mut job = may(100, spec(1));
-    job.restarts.give_up_after = Span::ZERO;
+    job.settings.restarts.give_up_after = Span::ZERO;
     let mut s = Script::running(&job);
     for restart in 0..ALIKE {
         fails(&mut s, restart, exit(3));
@@ -199,7 +199,7 @@ fn a_signal_ends_the_job_whatever_is_between_two_generations() {
 #[test]
 fn the_time_limit_is_that_of_all_generations() {
     let limit = Span::from_secs(2);
-    let mut s = Script::running(&may(3, JobSpec { timeout: Some(limit), ..spec(1) }));
+    let mut s = Script::running(&may(3, spec(1).with(|settings| settings.ending.timeout = Some(limit))));
     for (restart, code) in [(0, 1), (1, 2)] {
         fails(&mut s, restart, exit(code));
         s.hears(cleared(0, 20_000)).wait(DELAY);

@@ -16,7 +16,7 @@ const GRACE: Span = Span::from_secs(25);
 /// Two ranks on each of three hosts, of which two are enough.
 fn spec(restarts: Restarts) -> JobSpec {
     let rounds = Rounds { limits: least(Some(4)), ..Rounds::default() };
-    JobSpec { rounds, restarts, min_hosts: None, ..three(3) }
+    JobSpec { rounds, min_hosts: None, ..three(3) }.with(|settings| settings.restarts = restarts)
 }
 
 fn retries(most: u32, preempt: u32) -> Restarts {
@@ -82,7 +82,7 @@ fn warning_without_a_retry_left_ends_the_job_with_75() {
 #[test]
 fn warned_host_is_only_marked_where_the_user_wants_a_note() {
     let warnings = WarningPlan { on_warning: OnWarning::Note, ..WarningPlan::default() };
-    let mut s = run(&JobSpec { warnings, ..spec(retries(1, 3)) });
+    let mut s = run(&spec(retries(1, 3)).with(|settings| settings.warnings = warnings.clone()));
     warns(&mut s, 2);
     assert_eq!(responses(&s), [(node(2), Response::Noted)]);
     assert!(s.sent.is_empty(), "{:?}", s.sent);
@@ -98,7 +98,7 @@ fn warned_host_is_only_marked_where_the_user_wants_a_note() {
 #[test]
 fn failure_on_a_warned_host_is_a_preemption() {
     let warnings = WarningPlan { on_warning: OnWarning::Note, ..WarningPlan::default() };
-    let mut s = run(&JobSpec { warnings, ..spec(retries(0, 3)) });
+    let mut s = run(&spec(retries(0, 3)).with(|settings| settings.warnings = warnings.clone()));
     warns(&mut s, 2);
     ends(&mut s, 2, 4, exit(1));
     (0..3).for_each(|host| cleared(&mut s, host));
@@ -110,7 +110,7 @@ fn failure_on_a_warned_host_is_a_preemption() {
 fn failure_on_a_warned_host_is_a_preemption_without_retries() {
     let warnings = WarningPlan { on_warning: OnWarning::Note, ..WarningPlan::default() };
     for restarts in [retries(0, 0), retries(1, 0)] {
-        let mut s = run(&JobSpec { warnings, ..spec(restarts) });
+        let mut s = run(&spec(restarts).with(|settings| settings.warnings = warnings.clone()));
         warns(&mut s, 2);
         ends(&mut s, 2, 4, exit(1));
         (0..3).for_each(|host| cleared(&mut s, host));

@@ -26,7 +26,7 @@ fn request_to_end_wakes_the_agent() {
     assert_eq!(s.roused, 1);
     s.wait(100).signal(Signal::INT);
     assert_eq!(s.roused, 2);
-    let mut s = Script::running(&JobSpec { timeout: Some(Span::from_secs(10)), ..spec(1) });
+    let mut s = Script::running(&spec(1).with(|settings| settings.ending.timeout = Some(Span::from_secs(10))));
     s.wait(10_000);
     assert_eq!(s.roused, 1);
     let mut s = Script::running(&spec(1));
@@ -227,7 +227,7 @@ fn without_a_guardian_an_agent_that_stands_still_is_given_up() {
 
 #[test]
 fn a_guardian_lost_during_the_grace_ends_the_grace() {
-    let hour = JobSpec { grace: Span::from_secs(3600), ..spec(2) };
+    let hour = spec(2).with(|settings| settings.ending.grace = Span::from_secs(3600));
     let mut s = Script::running(&hour);
     s.exits(0, exit(3), (0, 0)).sent.clear();
     ended(&mut s, GuardianEnd::Silent).wait(999);

@@ -18,7 +18,10 @@ use crate::wire::to_root::Hello;
 fn spec(allow_partial: bool, retries: u32, min_world: Option<u32>) -> JobSpec {
     let rounds = Rounds { limits: least(min_world), ..Rounds::default() };
     let restarts = Restarts { most: 1, delay: Span::from_secs(1), preempt: retries, ..Restarts::default() };
-    JobSpec { rounds, restarts, min_hosts: None, allow_partial, ..three(3) }
+    JobSpec { rounds, min_hosts: None, ..three(3) }.with(|settings| {
+        settings.restarts = restarts;
+        settings.devices.allow_partial = allow_partial;
+    })
 }
 
 /// Ranks run on hosts 0 to 2 of slice a, which has no others.

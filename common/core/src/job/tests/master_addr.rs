@@ -3,7 +3,6 @@
 use super::hosts::{OTHER, done, hello, met, ranks, starts, two};
 use super::*;
 use crate::master_store::{ForAgent, ForRank0, Holder};
-use crate::spec::JobSpec;
 use crate::wire::capped::Capped;
 use crate::wire::to_root::Hello;
 use alloc::format;
@@ -16,7 +15,7 @@ fn an_address_of_the_users_is_used_as_it_is_and_no_agent_holds_the_store_at_anot
         (Holder::Agent(ForAgent::Asked), false),
     ];
     for (holder, goes) in holders {
-        let mut spec = JobSpec { master_store: holder, ..two(false) };
+        let mut spec = two(false).with(|settings| settings.store.holder = holder);
         spec.apps[0].base.env = ["MASTER_ADDR=10.0.0.77"].iter().collect();
         spec.apps[0].base.pinned = ["MASTER_ADDR"].iter().collect();
         let mut s = Script::new(&spec);

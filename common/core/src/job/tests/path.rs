@@ -41,7 +41,7 @@ fn starts(s: &Script) -> Vec<Option<u16>> {
 
 #[test]
 fn start_comes_first_then_programs_then_ranks() {
-    let mut spec = JobSpec { mpi: true, ..spec(2) };
+    let mut spec = spec(2).with(|settings| settings.mpi.served = true);
     let mut second = spec.apps[0].clone();
     second.procs = 1;
     second.base.argv.push(b"\xff");
@@ -50,7 +50,7 @@ fn start_comes_first_then_programs_then_ranks() {
     let s = Script::new(&spec);
     let ToNode::Start(start) = &s.sent[0] else { panic!("{:?}", s.sent[0]) };
     assert_eq!((start.sole, start.local_size, start.nodes), (true, 3, 1));
-    assert_eq!(start.mpi, MpiService::Yielding, "the MPI library is not known");
+    assert_eq!(start.settings.mpi.service(), MpiService::Yielding, "the MPI library is not known");
     let rendezvous = start.rendezvous.as_ref().unwrap();
     assert_eq!((rendezvous.world_size, rendezvous.nodes, rendezvous.node_index), (3, 1, 0));
     assert_eq!((&*rendezvous.addr, rendezvous.port, start.port), (&b"127.0.0.1"[..], None, PortPlan::Choose));

@@ -124,7 +124,7 @@ fn with_room(slots: [u32; 3]) -> Script {
 
 fn with_room_and(slots: [u32; 3], restarts: Restarts) -> Script {
     let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
-    let mut spec = JobSpec { rounds, restarts, min_hosts: None, ..three(3) };
+    let mut spec = JobSpec { rounds, min_hosts: None, ..three(3) }.with(|settings| settings.restarts = restarts);
     spec.placement.nodes.iter_mut().zip(slots).for_each(|(node, slots)| node.slots = slots);
     let mut s = run(&spec);
     for host in 0..3 {

@@ -238,7 +238,7 @@ fn after_the_work_is_done_a_failure_is_the_jobs_again() {
 
 #[test]
 fn rounds_that_are_used_up_lead_to_another_generation_with_rounds_of_its_own() {
-    let may = JobSpec { restarts: Restarts::of(1, Span::ZERO), ..spec(2) };
+    let may = spec(2).with(|settings| settings.restarts = Restarts::of(1, Span::ZERO));
     let mut s = begun(&limited(Limits { max_rounds: Some(1), ..Limits::default() }, may));
     s.wait(10).exits(1, exit(3), (9, 10));
     ready(&mut s, NODE, 0, &[0]);

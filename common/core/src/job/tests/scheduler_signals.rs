@@ -10,7 +10,9 @@ use crate::wire::capped::Capped;
 
 /// A job of two hosts in a step.
 fn in_step() -> Script {
-    let mut s = Script::new(&JobSpec { scheduler: Some(Scheduler::Slurm), ..two(false) });
+    let mut s = Script::new(&two(false).with(|settings| {
+        (settings.hosts.scheduler, settings.hosts.suspend_limit) = (Some(Scheduler::Slurm), Span::from_secs(3_600));
+    }));
     for (node, at) in [(0, "10.0.0.1"), (1, "10.0.0.2")] {
         let node = NodeId::new(node);
         s.event(JobEvent::EdgeUp { node });
@@ -299,7 +301,7 @@ fn agents_lost_shortly_before_it_is_heard_that_srun_was_killed_are_lost_for_that
     let mut one = two(false);
     one.placement.nodes.truncate(1);
     one.placement.ranks.remove(|rank| rank.get() > 1);
-    let mut s = Script::new(&JobSpec { scheduler: Some(Scheduler::Slurm), ..one });
+    let mut s = Script::new(&one.with(|settings| settings.hosts.scheduler = Some(Scheduler::Slurm)));
     let (node, end_of_guardian) = (NodeId::new(0), GuardianEnd::Record { left: 0, named: vec![] });
     s.event(JobEvent::EdgeUp { node }).hears_of(node, &hello("10.0.0.1", "10.0.0.9", 20_000));
     s.hears_of(node, &ToRoot::Ready).event(JobEvent::GuardianEnded { node, end: end_of_guardian });

@@ -29,7 +29,7 @@ pub(super) fn least(min_world: Option<u32>) -> Limits {
 fn runs(limits: Limits) -> Script {
     let rounds = Rounds { limits, ..Rounds::default() };
     let restarts = Restarts::of(1, Span::from_secs(1));
-    run(&JobSpec { rounds, restarts, min_hosts: None, ..three(3) })
+    run(&JobSpec { rounds, min_hosts: None, ..three(3) }.with(|settings| settings.restarts = restarts))
 }
 
 /// Ranks run.
@@ -182,7 +182,8 @@ fn a_host_that_comes_to_have_rank_0_is_met_by_the_address_by_which_it_had_found_
     for (net, met) in [("10.1.0", "10.1.0.2"), ("10.0.0", "10.0.0.2")] {
         let restarts = Restarts::of(1, Span::from_secs(1));
         let rounds = Rounds { limits: least(Some(4)), ..Rounds::default() };
-        let mut s = run_at(&JobSpec { rounds, restarts, min_hosts: None, ..three(3) }, net);
+        let mut s =
+            run_at(&JobSpec { rounds, min_hosts: None, ..three(3) }.with(|settings| settings.restarts = restarts), net);
         s.event(JobEvent::GuardianEnded { node: node(0), end: GuardianEnd::Expired { left: 0, named: vec![] } });
         [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
         beats(&mut s, 5, &[1, 2]);
@@ -285,7 +286,7 @@ fn rounds_that_are_used_up_when_a_host_is_lost_lead_to_a_generation_without_it()
 fn a_given_port_is_claimed_by_the_host_that_gets_rank_0_and_no_other() {
     let rounds = Rounds { limits: least(Some(4)), ..Rounds::default() };
     let restarts = Restarts::of(1, Span::from_secs(1));
-    let mut spec = JobSpec { rounds, restarts, min_hosts: None, ..three(3) };
+    let mut spec = JobSpec { rounds, min_hosts: None, ..three(3) }.with(|settings| settings.restarts = restarts);
     spec.apps[0].base.env = ["MASTER_PORT=5000"].iter().collect();
     spec.apps[0].base.pinned = ["MASTER_PORT"].iter().collect();
     let mut s = run(&spec);

@@ -49,13 +49,10 @@ fn sliced_with(sizes: &[i64], restarts: Restarts, grow: Grow) -> JobSpec {
         worlds: crate::place::Worlds::default(),
     };
     let order = plan.hosts((0..5).map(SlotId::new));
-    JobSpec {
-        placement: whole.of_hosts(&order),
-        slices: Some(plan),
-        restarts,
-        lease: Span::from_secs(3600),
-        ..spec(10)
-    }
+    JobSpec { placement: whole.of_hosts(&order), slices: Some(plan), ..spec(10) }.with(|settings| {
+        settings.restarts = restarts;
+        settings.hosts.lease = Span::from_secs(3600);
+    })
 }
 
 fn retries() -> Restarts {

@@ -51,7 +51,8 @@ fn the_only_host_gets_its_own() {
 fn the_next_generation_has_the_hosts_that_are_left() {
     let rounds = Rounds { limits: least(Some(4)), ..Rounds::default() };
     let restarts = Restarts::of(1, Span::from_secs(1));
-    let mut s = run(&in_slurm(JobSpec { rounds, restarts, min_hosts: None, ..three(3) }));
+    let mut s =
+        run(&in_slurm(JobSpec { rounds, min_hosts: None, ..three(3) }.with(|settings| settings.restarts = restarts)));
     forget(&mut s);
     s.event(JobEvent::EdgeClosed { node: node(0), why: CloseReason::Eof });
     [1, 2].into_iter().for_each(|host| cleared(&mut s, host));

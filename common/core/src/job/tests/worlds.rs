@@ -418,12 +418,12 @@ fn name_of_the_first_group_is_free_after_its_ranks_have_ended() {
 fn workers_of_a_controller_with_an_mpi_library_are_no_ranks_of_mpi() {
     let loaded = || ToRoot::News(NodeNews::MpiLoaded { library: "libmpi.so.12".into() });
     let apart = |s: &Script| s.log.iter().any(|what| matches!(what, What::News(JobNews::MpiApart { .. })));
-    let mut s = Script::running(&JobSpec { mpi: true, ..self::spec(1) });
+    let mut s = Script::running(&self::spec(1).with(|settings| settings.mpi.served = true));
     spawns(&mut s, GEN, 1, request());
     s.now = 20;
     s.hears(loaded()).exits(1, exit(0), (1, 20)).exits(2, exit(0), (1, 20)).exits(0, exit(0), (1, 20)).report();
     assert!(!apart(&s), "the controller is the only rank of its world");
-    let mut s = Script::running(&JobSpec { mpi: true, ..self::spec(2) });
+    let mut s = Script::running(&self::spec(2).with(|settings| settings.mpi.served = true));
     s.now = 20;
     s.hears(loaded()).exits(0, exit(0), (1, 20)).exits(1, exit(0), (1, 20)).report();
     assert!(apart(&s));

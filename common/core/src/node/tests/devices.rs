@@ -15,7 +15,7 @@ fn free(skips_lock: bool) -> NodeEvent {
 /// A node whose devices are being freed, and that is ready otherwise. `sole`: it is the only one.
 fn waiting(sole: bool) -> (Rig, Vec<NodeAction>) {
     let mut rig = Rig::new();
-    let mut actions = rig.root(ToNode::Start(Start { devices: Box::new(plan()), sole, ..start() }));
+    let mut actions = rig.root(ToNode::Start(Start { sole, ..start() }.with(|settings| settings.devices = plan())));
     actions.extend(rig.hear(NodeEvent::SandboxReady(sandbox())));
     actions.extend(rig.root(app_of(0, &base())));
     (rig, actions)
@@ -83,7 +83,7 @@ fn only_host_ends_holders_once_its_programs_are_found() {
     // The look may be over before the sandbox and the program are there, or after.
     for is_early in [true, false] {
         let mut rig = Rig::new();
-        rig.root(ToNode::Start(Start { devices: Box::new(plan()), sole: true, ..start() }));
+        rig.root(ToNode::Start(Start { sole: true, ..start() }.with(|settings| settings.devices = plan())));
         let mut actions = if is_early { rig.hear(FOUND) } else { vec![] };
         actions.extend(rig.root(app_of(0, &base())));
         actions.extend(rig.root(spawn(0..2, true)));

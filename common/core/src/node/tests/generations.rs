@@ -20,7 +20,7 @@ const RENEW: NodeAction = NodeAction::Renew { port: PortPlan::Choose };
 
 /// The only node of a job that may be started again; its ranks run.
 fn rig(count: u32) -> Rig {
-    Rig::running_by(Start { max_restarts: 2, can_start_more: true, ..start() }, count)
+    Rig::running_by(Start { can_start_more: true, ..start() }.with(|settings| settings.restarts.most = 2), count)
 }
 
 /// A rank has failed, and nothing is left of it.

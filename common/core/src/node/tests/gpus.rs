@@ -14,7 +14,7 @@ fn with(devices: Devices) -> Sandbox {
 const FOUR: Devices = Devices { amd: false, count: Some(4) };
 
 fn start_of(gpus: Share, local_size: u32, apps: u32) -> ToNode {
-    ToNode::Start(Start { gpus, local_size, apps, ..start() })
+    ToNode::Start(Start { local_size, apps, ..start() }.with(|settings| settings.gpus = gpus))
 }
 
 fn base_with(entries: &[&str]) -> AppBase {
@@ -114,7 +114,10 @@ fn no_rank_of_one_program_is_started_before_another_is_known_to_have_enough() {
 #[test]
 fn a_node_that_lacks_some_is_not_ready() {
     let mut rig = Rig::new();
-    rig.root(ToNode::Start(Start { gpus: Share::Each(4), local_size: 2, sole: false, rendezvous: None, ..start() }));
+    rig.root(ToNode::Start(
+        Start { local_size: 2, sole: false, rendezvous: None, ..start() }
+            .with(|settings| settings.gpus = Share::Each(4)),
+    ));
     rig.root(app_of(0, &base_with(&[])));
     rig.hear(NodeEvent::Checked { app: AppIndex::new(0), error: None });
     let actions = rig.hear(NodeEvent::SandboxReady(with(FOUR)));
@@ -125,8 +128,8 @@ fn a_node_that_lacks_some_is_not_ready() {
 fn jax_is_told_which_of_what_it_sees_it_takes() {
     let ids = |gpus, local_size| {
         let mut rig = Rig::new();
-        let rendezvous = start().rendezvous.map(|rendezvous| Rendezvous { jax: true, ..rendezvous });
-        rig.root(ToNode::Start(Start { gpus, local_size, rendezvous, ..start() }));
+        let start = Start { local_size, ..start() };
+        rig.root(ToNode::Start(start.with(|settings| (settings.gpus, settings.jax) = (gpus, true))));
         rig.root(app_of(0, &base()));
         rig.root(spawn_of(0..1, true, local_size));
         found(&rig.hear(NodeEvent::SandboxReady(with(FOUR))), b"JAX_LOCAL_DEVICE_IDS").remove(0)
@@ -179,13 +182,10 @@ fn ranks_are_bound_near_their_gpus() {
 #[test]
 fn another_generation_has_the_same() {
     let mut rig = Rig::new();
-    rig.root(ToNode::Start(Start {
-        gpus: Share::Each(1),
-        local_size: 2,
-        max_restarts: 2,
-        can_start_more: true,
-        ..start()
-    }));
+    rig.root(ToNode::Start(Start { local_size: 2, can_start_more: true, ..start() }.with(|settings| {
+        settings.gpus = Share::Each(1);
+        settings.restarts.most = 2;
+    })));
     rig.root(app_of(0, &base_with(&["CUDA_VISIBLE_DEVICES=3,2"])));
     rig.root(spawn(0..1, true));
     let cuda = |actions: &[NodeAction]| found(actions, b"CUDA_VISIBLE_DEVICES");

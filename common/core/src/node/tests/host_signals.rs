@@ -1,6 +1,7 @@
 //! Signals of a scheduler to the processes of its step.
 
 use super::*;
+use crate::allocation::Scheduler;
 use crate::warnings::WarningSource;
 use crate::wire::beat::Beat;
 
@@ -8,7 +9,7 @@ const USR1: Signal = Signal::USR1;
 
 /// A node in a step, whose ranks run.
 fn in_step(count: u32) -> Rig {
-    Rig::running_by(Start { in_step: true, ..start() }, count)
+    Rig::running_by(start().with(|settings| settings.hosts.scheduler = Some(Scheduler::Slurm)), count)
 }
 
 fn to(part: SignalledPart, sig: Signal) -> NodeEvent {
@@ -121,7 +122,15 @@ fn sigterm_outside_a_step_is_a_warning_that_is_reported_once() {
 #[test]
 fn ranks_of_a_host_that_shuts_down_have_the_grace_of_the_warning_without_a_connection() {
     let grace = Span::from_secs(3);
-    let remote = |lease| Rig::running_by(Start { lease: Some(lease), warning_grace: grace, ..start() }, 2);
+    let remote = |lease| {
+        Rig::running_by(
+            Start { has_lease: true, ..start() }.with(|settings| {
+                settings.hosts.lease = lease;
+                settings.warnings.grace = grace;
+            }),
+            2,
+        )
+    };
     let kills = |said: &[NodeAction]| said.contains(&group(1, KILL));
     let ignored = |rig: &mut Rig, said: &[NodeAction]| {
         assert!(said.contains(&NodeAction::Spare(rig.now + grace)), "{said:?}");
@@ -158,7 +167,7 @@ fn a_signal_before_the_launchers_first_message_counts_when_that_comes() {
     let mut rig = Rig::new();
     assert_eq!(rig.hear(to(Guardian, TERM)), []);
     assert_eq!(rig.wait(200), []);
-    rig.root(ToNode::Start(Start { in_step: true, ..start() }));
+    rig.root(ToNode::Start(start().with(|settings| settings.hosts.scheduler = Some(Scheduler::Slurm))));
     assert!(rig.wait(100).contains(&reports(TERM, false)));
     let mut rig = Rig::new();
     assert_eq!(rig.hear(to(Agent, TERM)), []);
@@ -182,7 +191,7 @@ fn ranks_that_start_about_the_schedulers_last_signal_get_it_once() {
     let ends = || ToNode::SchedulerEnds { sig: TERM, grace: Span::from_secs(5) };
     let starting = || {
         let mut rig = Rig::new();
-        rig.root(ToNode::Start(Start { in_step: true, ..start() }));
+        rig.root(ToNode::Start(start().with(|settings| settings.hosts.scheduler = Some(Scheduler::Slurm))));
         rig.hear(NodeEvent::SandboxReady(sandbox()));
         rig.root(app_of(0, &base()));
         rig.root(spawn(0..2, true));
@@ -213,7 +222,13 @@ fn ranks_that_start_about_the_schedulers_last_signal_get_it_once() {
 #[test]
 fn lease_is_the_usual_one_when_the_launcher_is_heard_after_an_announced_suspension() {
     let lease = Span::from_secs(8);
-    let mut rig = Rig::running_by(Start { in_step: true, lease: Some(lease), ..start() }, 1);
+    let mut rig = Rig::running_by(
+        Start { has_lease: true, ..start() }.with(|settings| {
+            settings.hosts.scheduler = Some(Scheduler::Slurm);
+            settings.hosts.lease = lease;
+        }),
+        1,
+    );
     let leases = |said: Vec<NodeAction>| -> Vec<Mono> {
         said.into_iter()
             .filter_map(|action| if let NodeAction::Lease(until) = action { Some(until) } else { None })
@@ -235,7 +250,7 @@ fn command_that_warns_runs_from_the_start_on() {
     let watch = NodeAction::WatchPreemption { command: "test -e /run/preempted".into() };
     let actions = |probe: &str| {
         let preempt_probe = Box::new(OsBytes::from(probe));
-        Rig::new().root(ToNode::Start(Start { preempt_probe, ..start() }))
+        Rig::new().root(ToNode::Start(start().with(|settings| settings.warnings.probe = *preempt_probe)))
     };
     assert!(actions("test -e /run/preempted").contains(&watch));
     assert!(!actions("").iter().any(|action| matches!(action, NodeAction::WatchPreemption { .. })));
@@ -243,7 +258,14 @@ fn command_that_warns_runs_from_the_start_on() {
 
 /// A node of a step over a network, whose ranks run.
 fn remote_in_step(grace: Span) -> Rig {
-    Rig::running_by(Start { in_step: true, lease: Some(Span::from_secs(36)), grace, ..start() }, 2)
+    Rig::running_by(
+        Start { has_lease: true, ..start() }.with(|settings| {
+            settings.hosts.scheduler = Some(Scheduler::Slurm);
+            settings.hosts.lease = Span::from_secs(36);
+            settings.ending.grace = grace;
+        }),
+        2,
+    )
 }
 
 fn count(said: &[NodeAction], of: &NodeAction) -> usize {
@@ -311,7 +333,10 @@ fn ranks_are_killed_soon_when_the_launcher_is_gone_and_the_scheduler_ends_nothin
     assert_eq!(count(&rig.wait(1), &group(0, KILL)), 1);
     // No rank runs.
     let mut rig = Rig::new();
-    let start = Start { in_step: true, lease: Some(Span::from_secs(36)), ..start() };
+    let start = Start { has_lease: true, ..start() }.with(|settings| {
+        settings.hosts.scheduler = Some(Scheduler::Slurm);
+        settings.hosts.lease = Span::from_secs(36);
+    });
     let hold = NodeAction::HoldAfterCut(Span::from_millis(1_300));
     assert!(rig.root(ToNode::Start(start)).contains(&hold), "the guardian waits as well");
     rig.hear(NodeEvent::SandboxReady(sandbox()));
@@ -350,12 +375,12 @@ fn grace_of_the_launchers_order_ends_when_it_would_have_with_the_launcher() {
 /// `--grace 20s` where Slurm kills 5 s after its SIGTERM.
 #[test]
 fn ranks_without_a_launcher_are_killed_before_the_scheduler_kills() {
-    let start = || Start {
-        in_step: true,
-        lease: Some(Span::from_secs(36)),
-        grace: Span::from_secs(20),
-        scheduler_grace: Some(Span::from_secs(3)),
-        ..start()
+    let start = || {
+        Start { has_lease: true, scheduler_grace: Some(Span::from_secs(3)), ..start() }.with(|settings| {
+            settings.hosts.scheduler = Some(Scheduler::Slurm);
+            settings.hosts.lease = Span::from_secs(36);
+            settings.ending.grace = Span::from_secs(20);
+        })
     };
     // The launcher is gone, or does not answer.
     for is_cut in [true, false] {

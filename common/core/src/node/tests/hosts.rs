@@ -6,7 +6,8 @@ use crate::wire::to_node::Rendezvous;
 
 /// On another host than the launcher's, with a lease of 8 s.
 fn elsewhere() -> Start {
-    Start { sole: false, rendezvous: None, port: PortPlan::None, lease: Some(Span::from_secs(8)), ..start() }
+    Start { sole: false, rendezvous: None, port: PortPlan::None, has_lease: true, ..start() }
+        .with(|settings| settings.hosts.lease = Span::from_secs(8))
 }
 
 fn rendezvous() -> ToNode {

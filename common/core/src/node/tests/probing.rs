@@ -43,7 +43,7 @@ fn rendezvous(addr: &str) -> ToNode {
 fn told(may_be_first: bool) -> Rig {
     let mut rig = Rig::new();
     let key = may_be_first.then(|| Key::new([2; 32]));
-    let find = may_be_first.then(|| alloc::boxed::Box::new(Find { interface: OsBytes::default(), probe_key: key }));
+    let find = may_be_first.then_some(Find { probe_key: key });
     rig.root(ToNode::Start(Start { sole: false, rendezvous: None, find, ..start() }));
     rig.root(app_of(0, &base()));
     let interface = |(name, addr): (&str, [u8; 4])| Interface {

@@ -526,7 +526,8 @@ fn the_end_of_the_job_goes_before_rounds() {
 
 /// A rank of the next generation runs, of a host on which this has happened before.
 fn another_generation(before: impl FnOnce(&mut Rig)) -> Rig {
-    let mut rig = Rig::in_round_by(Start { max_restarts: 2, can_start_more: true, ..start() }, 1, "");
+    let mut rig =
+        Rig::in_round_by(Start { can_start_more: true, ..start() }.with(|settings| settings.restarts.most = 2), 1, "");
     before(&mut rig);
     rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: PortPlan::None });
     rig.exited(0, by(TERM));

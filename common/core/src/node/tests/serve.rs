@@ -1,7 +1,7 @@
 //! The store that the agent of the first host holds.
 
 use super::*;
-use crate::framework::MpiService;
+use crate::framework::MpiPlan;
 use crate::node::sandbox::MpiPort;
 use crate::wire::limit::{Limit, Met};
 use crate::wire::node_news::NodeNews;
@@ -163,9 +163,12 @@ fn strangers_are_reported_at_once_and_then_rate_limited() {
 /// Ranks of Open MPI that are more than the processors share the session of the agent.
 #[test]
 fn ranks_of_mpi_lead_sessions_unless_they_share_processors() {
-    let has_session = |mpi, has_worlds, cpus| {
+    let has_session = |library: &str, has_worlds, cpus| {
         let mut rig = Rig::new();
-        rig.root(ToNode::Start(Start { mpi, has_worlds, ..start() }));
+        rig.root(ToNode::Start(
+            Start { has_worlds, ..start() }
+                .with(|settings| settings.mpi = MpiPlan { served: true, library: library.into() }),
+        ));
         rig.root(app_of(0, &base()));
         rig.root(spawn_of(0..1, true, 2));
         let port = MpiPort { port: 7, host: "a".into() };
@@ -176,9 +179,9 @@ fn ranks_of_mpi_lead_sessions_unless_they_share_processors() {
         });
         spawned.expect("a rank is started")
     };
-    assert!(!has_session(MpiService::Yielding, false, 1));
-    assert!(has_session(MpiService::Yielding, false, 2), "each rank has a processor");
-    assert!(has_session(MpiService::Yielding, false, 0), "the number of processors is not known");
-    assert!(has_session(MpiService::Served, false, 1), "the library sleeps");
-    assert!(has_session(MpiService::Yielding, true, 1), "the end of a world kills sessions");
+    assert!(!has_session("libmpi.so.40", false, 1));
+    assert!(has_session("libmpi.so.40", false, 2), "each rank has a processor");
+    assert!(has_session("libmpi.so.40", false, 0), "the number of processors is not known");
+    assert!(has_session("libmpi.so.12", false, 1), "the library sleeps");
+    assert!(has_session("libmpi.so.40", true, 1), "the end of a world kills sessions");
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn labelled() -> Start {
-    Start { label: Some("%r: ".into()), ..start() }
+    start().with(|settings| settings.output.label = Some("%r: ".into()))
 }
 
 /// Another round for three ranks: one is active, one is in reserve, one is discarded.

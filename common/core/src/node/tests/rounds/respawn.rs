@@ -149,7 +149,7 @@ fn respawn_elsewhere_knows_local_size() {
 #[test]
 fn respawn_elsewhere_without_gpus_fails_and_others_continue() {
     let mut rig = Rig::new();
-    rig.root(ToNode::Start(Start { gpus: Share::Each(2), local_size: 2, ..start() }));
+    rig.root(ToNode::Start(Start { local_size: 2, ..start() }.with(|settings| settings.gpus = Share::Each(2))));
     rig.hear(NodeEvent::SandboxReady(Sandbox { gpus: Devices { amd: false, count: Some(4) }, ..sandbox() }));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..2, true));
