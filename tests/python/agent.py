@@ -14,61 +14,80 @@ import tempfile
 import threading
 
 HELLO = b"rlaunch\n"
-REGISTER, FAULT, READY, RETURNED, LEAVE, ALIVE, SECTION, HOOKS = range(17, 25)
-BEGIN, INTERRUPT, FINISH, DISMISSED = range(17, 21)
-NAMES = {17: "register", 18: "fault", 19: "ready", 20: "returned", 21: "leave", 22: "alive", 23: "section", 24: "hooks"}
+SESSION = 16
+REGISTER, FAULT, READY, RETURNED, LEAVE, ALIVE, SECTION, HOOKS = range(8)
+BEGIN, INTERRUPT, FINISH, DISMISSED = range(4)
+NAMES = ["register", "fault", "ready", "returned", "leave", "alive", "section", "hooks"]
 EXCEPTION, HANG, ENDED = 0, 1, 2
-JOINED = 9
+JOINED = 7
 DISCARDED, GIVEN_UP, REFUSED = range(3)
 
 
 class Fields:
-    """Reads a frame's body."""
+    """Reads a message as postcard writes it."""
 
     def __init__(self, data):
         self.data, self.at = data, 0
 
-    def take(self, form):
-        values = struct.unpack_from("<" + form, self.data, self.at)
-        self.at += struct.calcsize("<" + form)
-        return values[0]
+    def number(self):
+        """Seven bits in each byte, the lowest first; the last byte is below 128."""
+        value = shift = 0
+        while True:
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
 
     def bytes(self):
-        length = self.take("I")
+        length = self.number()
         self.at += length
         return self.data[self.at - length : self.at]
 
     def list(self, item):
-        return [item() for _ in range(self.take("I"))]
+        return [item() for _ in range(self.number())]
+
+
+def number(value):
+    out = b""
+    while value > 127:
+        out, value = out + bytes([value & 127 | 128]), value >> 7
+    return out + bytes([value])
+
+
+def optional(value):
+    """An encoded value, or None."""
+    return b"\0" if value is None else b"\1" + value
 
 
 def words(data):
-    return struct.pack("<I", len(data)) + data
+    return number(len(data)) + data
 
 
-def fault(initial, kind, text=b"", status=(0, 0)):
-    return struct.pack("<IB", initial, kind) + words(text) + bytes(status)
+def fault(initial, kind, text=b"", status=b""):
+    return number(initial) + number(kind) + status + words(text)
 
 
 def read(frame):
     """The fields of what a process says."""
     fields = Fields(frame)
-    kind = fields.take("B")
+    assert fields.number() == SESSION, frame
+    kind = fields.number()
     if kind == REGISTER:
         return kind, dict(fields.list(lambda: (fields.bytes().decode(), fields.bytes().decode())))
     if kind == LEAVE:
-        return kind, (fields.take("B"), fields.bytes().decode())
-    number = fields.take("I")
+        return kind, (fields.number(), fields.bytes().decode())
+    current = fields.number()
     if kind == FAULT:
-        return kind, (number, fields.bytes().decode())
+        return kind, (current, fields.bytes().decode())
     if kind == READY:
-        return kind, (number, [key.decode() for key in fields.list(fields.bytes)])
+        return kind, (current, [key.decode() for key in fields.list(fields.bytes)])
     if kind in (ALIVE, HOOKS):
-        return kind, (number, bool(fields.take("B")))
+        return kind, (current, bool(fields.number()))
     if kind == SECTION:
-        nanos = fields.take("Q")
-        return kind, (number, None if nanos == 2**64 - 1 else nanos / 1e9)
-    return kind, (number,)
+        return kind, (current, fields.number() / 1e9 if fields.number() else None)
+    return kind, (current,)
 
 
 class Rank:
@@ -79,7 +98,7 @@ class Rank:
         self.greeted = self.registered = self.ready = self.returned = self.lost = False
 
     def say(self, kind, body):
-        body = bytes([kind]) + body
+        body = bytes([SESSION, kind]) + body
         try:
             self.sock.sendall(struct.pack("<I", len(body)) + body)
         except OSError:
@@ -188,7 +207,7 @@ class Agent:
             return
         rank.lost = True
         if self.round >= 0 and not self.over:
-            self.interrupt(fault(rank.initial, ENDED, b"", (2, 9)))
+            self.interrupt(fault(rank.initial, ENDED, b"", bytes([1, 9, 0])))
             self.go_on()
 
     def interrupt(self, what, within=None):
@@ -198,8 +217,8 @@ class Agent:
         self.interrupted, self.last_fault = True, what
         for rank in self.living():
             if not rank.ready:
-                span = struct.pack("<q", -1) if within is None else struct.pack("<q", int(within * 1e9))
-                rank.say(INTERRUPT, struct.pack("<I", self.round) + what + span)
+                span = None if within is None else number(int(within * 1e9))
+                rank.say(INTERRUPT, number(self.round) + what + optional(span))
 
     def go_on(self):
         living = self.living()
@@ -209,7 +228,7 @@ class Agent:
         if not self.interrupted and all(rank.returned for rank in workers) and workers:
             self.over = True
             for rank in living:
-                rank.say(FINISH, struct.pack("<I", self.round))
+                rank.say(FINISH, number(self.round))
 
     def begin(self):
         self.round, self.interrupted = self.round + 1, False
@@ -220,14 +239,12 @@ class Agent:
             active = seat if seat < workers else None
             env = {"RANK": active, "WORLD_SIZE": workers if active is not None else None}
             env.update(self.round_env(rank.initial, active))
-            body = struct.pack("<III", self.round, seat, len(living))
-            body += b"\0" if active is None else b"\1" + struct.pack("<I", active)
-            body += struct.pack("<III", workers, rank.initial, self.size)
-            body += b"\0" if self.last_fault is None else b"\1" + self.last_fault
-            body += struct.pack("<I", len(env))
+            body = number(self.round) + number(seat) + number(len(living))
+            body += optional(None if active is None else number(active))
+            body += number(workers) + number(rank.initial) + number(self.size)
+            body += optional(self.last_fault) + number(len(env))
             for name, value in env.items():
-                body += words(name.encode())
-                body += b"\0" if value is None else b"\1" + words(str(value).encode())
+                body += words(name.encode()) + optional(None if value is None else words(str(value).encode()))
             rank.say(BEGIN, body)
 
     def dismiss(self, initial, why, text):

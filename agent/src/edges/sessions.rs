@@ -431,7 +431,7 @@ mod tests {
     #[test]
     fn malformed_session_gets_the_reason_and_is_closed() {
         let twice = Said::Register(Vec::new()).to_frame();
-        for (bytes, why) in [(&b"\x01\0\0\0\x14"[..], WRONG), (b"\xff\xff\xff\xff", WRONG), (&twice, TWICE)] {
+        for (bytes, why) in [(&b"\x02\0\0\0\x10\x03"[..], WRONG), (b"\xff\xff\xff\xff", WRONG), (&twice, TWICE)] {
             Rig::with(|mut rig| {
                 rig.say(bytes);
                 assert_eq!(rig.look(), [rig.gone()]);

@@ -1,9 +1,12 @@
 //! Sets of ranks, kept and told as ranges: a host's ranks follow each other, so a set of ten thousand is a few numbers.
 
 use crate::id::Rank;
+use crate::wire::capped::unreserved;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::fmt;
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A set of ranks.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -13,10 +16,25 @@ pub struct RankSet {
     len: u64,
 }
 
-/// A list of all of them.
+/// A list of all of them; on a wire, of first and last of each range.
 impl Serialize for RankSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.ranges().flat_map(|(first, last)| first..=last))
+        if serializer.is_human_readable() {
+            serializer.collect_seq(self.ranges().flat_map(|(first, last)| first..=last))
+        } else {
+            serializer.collect_seq(self.ranges())
+        }
+    }
+}
+
+/// From a wire.
+impl<'de> Deserialize<'de> for RankSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let ranges: Vec<(u32, u32)> = unreserved(deserializer)?;
+        match ranges.iter().all(|(first, last)| first <= last) {
+            true => Ok(Self::of(&ranges)),
+            false => Err(D::Error::custom("a range that ends before it begins")),
+        }
     }
 }
 

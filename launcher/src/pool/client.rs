@@ -269,7 +269,7 @@ fn receive(mut stream: &UnixStream) -> io::Result<PoolReply> {
     let malformed = |_| io::Error::other("its answer is not understood");
     let mut header = [0; HEADER];
     stream.read_exact(&mut header)?;
-    let len = body_len(&header, MAX_REPLY).map_err(malformed)?;
+    let len = body_len(header, MAX_REPLY).map_err(malformed)?;
     let mut frame = header.to_vec();
     stream.take(len as u64).read_to_end(&mut frame)?;
     PoolReply::parse(&frame).map_err(malformed)
@@ -291,8 +291,6 @@ pub(super) fn status(name: &str) -> Result<(Report, Slices), PoolError> {
     };
     match line.receive()? {
         PoolReply::Slices(slices) => Ok((report, slices)),
-        // A pool of an earlier version.
-        PoolReply::Unsupported(_) => Ok((report, Slices { sizes: Vec::new(), slices: Vec::new() })),
         other => Err(PoolError::unexpected(name, other)),
     }
 }
@@ -479,8 +477,6 @@ pub(crate) fn hold(
                 }
                 line.wait(limit, &mut say)?;
             }
-            // An earlier pool gives each job the same time to end.
-            PoolReply::Unsupported(_) => {}
             other => return Err(PoolError::unexpected(&name, other)),
         }
     };

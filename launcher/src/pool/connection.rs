@@ -78,7 +78,7 @@ impl Client {
     /// The next whole request of what it has sent.
     pub(super) fn next_request(&mut self) -> Result<Option<PoolRequest>, ()> {
         let Some(header) = self.input.first_chunk::<HEADER>() else { return Ok(None) };
-        let len = HEADER + body_len(header, MAX_REQUEST).map_err(|_| ())?;
+        let len = HEADER + body_len(*header, MAX_REQUEST).map_err(|_| ())?;
         let Some(frame) = self.input.get(..len) else { return Ok(None) };
         let request = PoolRequest::parse(frame).map_err(|_| ())?;
         self.input.drain(..len);

@@ -397,7 +397,7 @@ impl Server {
             }
             // Only of a host that it has, and without an answer: a job reads nothing more.
             PoolRequest::Warned(host) => return self.warned(hold, &host),
-            PoolRequest::Unknown(kind) => PoolReply::Unsupported(kind),
+            PoolRequest::Unknown => PoolReply::Unsupported,
         };
         self.reply(hold, &reply);
     }

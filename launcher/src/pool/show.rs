@@ -97,7 +97,7 @@ pub(super) fn refusal(refusal: &Refusal) -> String {
         Refusal::HasHost(host) => format!("has {host} already"),
         Refusal::Rights(why) => format!("takes no order of a process with other rights: {why}"),
         Refusal::Lines(why) => format!("cannot take these hosts: {}", parts(why).0),
-        Refusal::Version(_) | Refusal::Other(_) => "is of another version of rlaunch".to_owned(),
+        Refusal::Version(_) | Refusal::Other => "is of another version of rlaunch".to_owned(),
     }
 }
 
@@ -124,7 +124,7 @@ pub(super) fn way_out(name: &str, refusal: &Refusal) -> Option<Cow<'static, str>
         | Refusal::HasHost(_) => Some(format!("rlaunch pool status {name}").into()),
         Refusal::BadNumber => Some("a number above 0".into()),
         Refusal::NoSlices => Some("slice=NAME id=N for each host in the hostfile of rlaunch pool up".into()),
-        Refusal::Ending | Refusal::Version(_) | Refusal::Other(_) => {
+        Refusal::Ending | Refusal::Version(_) | Refusal::Other => {
             Some(format!("rlaunch pool up {name} -H LIST, once it has ended").into())
         }
         Refusal::QueueFull => Some("later".into()),

@@ -7,7 +7,7 @@
 use super::inner::{Inner, Leaving, Pending, Phase, Shared};
 use crate::kernel::wait_readable;
 use crate::state::Cause;
-use rlaunch_core::wire::frozen::client::client_round::{Dismissal, Heard, Said, Unread};
+use rlaunch_core::wire::frozen::client::client_round::{Dismissal, Heard, Unread};
 use rlaunch_core::wire::frozen::client::{Code, Reply, Told, frame_len};
 use std::io::Read as _;
 use std::sync::{MutexGuard, PoisonError};
@@ -129,10 +129,6 @@ fn hear(shared: &Shared, heard: Heard) {
         Heard::Dismissed(why, ref text) => {
             inner.decide(Cause::Over(String::from_utf8_lossy(text).into_owned()));
             inner.inbox.push_back(Heard::Dismissed(why, text.clone()));
-        }
-        Heard::Unsupported(kind) if Said::is_register(&[0, 0, 0, 0, kind]) => {
-            drop(inner);
-            return too_old(shared);
         }
         Heard::Unsupported(_) => {}
     }

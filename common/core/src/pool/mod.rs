@@ -13,10 +13,12 @@ use crate::id::{HoldId, JobId, NodeId};
 use crate::machine::earliest_of;
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
+use crate::wire::capped::unreserved;
 use crate::wire::frozen::pool::{Refusal, Want};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use host_table::HostTable;
+use serde::{Deserialize, Serialize};
 
 /// Jobs that may wait.
 pub const MOST_WAITING: usize = 1024;
@@ -30,7 +32,7 @@ const ORDER_WITHIN: Span = Span::from_secs(5);
 pub const END_WITHIN: Span = Span::from_secs(60);
 
 /// The number of hosts that a job needs.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Need {
     /// All that can be used.
     All,
@@ -39,7 +41,7 @@ pub enum Need {
     /// As many hosts as have this number of slots.
     Ranks(u32),
     /// The hosts of whole slices; the valid numbers of slices.
-    Slices(Vec<u32>),
+    Slices(#[serde(deserialize_with = "unreserved")] Vec<u32>),
 }
 
 /// News for a pool.

@@ -3,22 +3,25 @@
 use super::refusal::Refusal;
 use crate::rank_set::RankSet;
 use crate::time::Span;
+use crate::wire::codec::{Raw, raw};
+use crate::wire::frozen::client::put_refusal;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// When something last changed in a namespace: each change has the next number. 0 is before the first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct Revision(pub u64);
 
 /// The expected state for compare-and-set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Expected<'a> {
     /// The key does not exist.
     Absent,
     /// The key has this value.
-    Value(&'a [u8]),
+    Value(#[serde(serialize_with = "raw")] &'a [u8]),
     /// The key does not exist, or has this value.
-    AbsentOr(&'a [u8]),
+    AbsentOr(#[serde(serialize_with = "raw")] &'a [u8]),
 }
 
 impl Ask<'_> {
@@ -47,21 +50,22 @@ impl Ask<'_> {
     }
 }
 
-/// A request. It borrows what it is about: what is only looked up is never copied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A request. It borrows what it is about: what is only looked up is never copied. The wire has the variants in this order; new ones come
+/// last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Ask<'a> {
     /// The value of a key.
     Get(&'a [u8]),
     /// The values of several, of one moment.
     GetAll(&'a [&'a [u8]]),
     /// Gives a key a value.
-    Set(&'a [u8], &'a [u8]),
+    Set(&'a [u8], #[serde(serialize_with = "raw")] &'a [u8]),
     /// Gives several keys values, or, where one is refused, none.
-    SetAll(&'a [(&'a [u8], &'a [u8])]),
+    SetAll(#[serde(serialize_with = "pairs")] &'a [(&'a [u8], &'a [u8])]),
     /// Adds to a number in decimal; a key that does not exist counts as 0.
     Add(&'a [u8], i64),
     /// Adds to the end of a value; a key that does not exist counts as empty.
-    Append(&'a [u8], &'a [u8]),
+    Append(&'a [u8], #[serde(serialize_with = "raw")] &'a [u8]),
     /// Sets a key if it is as expected.
     CompareSet {
         /// Which.
@@ -69,6 +73,7 @@ pub enum Ask<'a> {
         /// As it must be.
         expected: Expected<'a>,
         /// The new value.
+        #[serde(serialize_with = "raw")]
         desired: &'a [u8],
     },
     /// Removes a key, its queue included.
@@ -94,7 +99,7 @@ pub enum Ask<'a> {
         most: usize,
     },
     /// Puts something at the end of a queue.
-    Push(&'a [u8], &'a [u8]),
+    Push(&'a [u8], #[serde(serialize_with = "raw")] &'a [u8]),
     /// Takes the first of a queue, if there is one.
     Pop(&'a [u8]),
     /// Takes the first of a queue, when there is one.
@@ -183,8 +188,13 @@ impl Ask<'_> {
     }
 }
 
-/// The answer to a request.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Keys and values that are written in one piece each.
+fn pairs<S: Serializer>(pairs: &[(&[u8], &[u8])], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(pairs.iter().map(|(key, value)| (Raw(key), Raw(value))))
+}
+
+/// The answer to a request. The wire has the variants in this order; new ones come last.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum Answer {
     /// The request was done, or its condition has come true.
     Done,
@@ -213,7 +223,7 @@ pub enum Answer {
         value: Option<Bytes>,
     },
     /// The request was not done.
-    Refused(Refusal),
+    Refused(#[serde(serialize_with = "put_refusal")] Refusal),
 }
 
 impl Answer {

@@ -41,14 +41,15 @@ use fences::Fences;
 use kv::Kv;
 use queues::Queues;
 use quota::Quota;
+use serde::{Deserialize, Serialize};
 use waiters::{Awaited, Waiters};
 
 /// The number of a request among those of its client: 1, 2, 3 …
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct Seq(pub u64);
 
 /// A request, by who asks and under which number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Ticket {
     /// The client that asks.
     pub client: ClientId,

@@ -8,7 +8,7 @@ use crate::store::cache::{Cache, CacheAction};
 use crate::store::owner::{Owner, Tell};
 use crate::wire::frozen::client::Space;
 use crate::wire::frozen::client::{Code, Refused, Reply, Words, write_reply};
-use crate::wire::store::{Down, Passage, Up};
+use crate::wire::store::{Down, Passage, Up, stamped, unstamped};
 use alloc::collections::VecDeque;
 use alloc::format;
 
@@ -89,8 +89,8 @@ impl Site {
         let Some(action) = self.ups[host].pop_front() else { return };
         let up = action.up().unwrap();
         self.asked += usize::from(matches!(up, Up::Ask(..)));
-        let bytes = Passage::Up(Space::Job, up).to_bytes();
-        assert_eq!(Passage::parse(&bytes), Ok(Passage::Up(Space::Job, up)));
+        let bytes = stamped(0, Passage::Up(Space::Job, up));
+        assert_eq!(unstamped(&bytes), Ok((0, Passage::Up(Space::Job, up))));
         self.home.receive(self.now, node(host), up);
         self.spread();
     }
@@ -104,8 +104,8 @@ impl Site {
     /// The next message of the owner comes to a host.
     fn lower(&mut self, host: usize) {
         let Some(tell) = self.downs[host].pop_front() else { return };
-        let bytes = Passage::Down(Space::Job, tell.down()).to_bytes();
-        assert_eq!(Passage::parse(&bytes), Ok(Passage::Down(Space::Job, tell.down())));
+        let bytes = stamped(0, Passage::Down(Space::Job, tell.down()));
+        assert_eq!(unstamped(&bytes), Ok((0, Passage::Down(Space::Job, tell.down()))));
         // The first host is the owner's own.
         if host == 0 {
             self.relays[host].take(tell);
@@ -332,7 +332,7 @@ fn change_of_cached_key_waits_for_caches() {
     site.home.receive(site.now, node(2), Up::Lost);
     site.spread();
     site.lower(0);
-    assert_eq!(site.of(set).as_deref(), Some(&b"\x01"[..]));
+    assert_eq!(site.of(set).as_deref(), Some(&b"\0"[..]));
 }
 
 /// How often the owner hears of a fence of all.
@@ -346,7 +346,7 @@ fn told_of_fence(hosts: u32, each: u32) -> usize {
     }
     site.settle();
     assert_eq!(site.said.len(), usize::try_from(hosts * each).unwrap());
-    assert!(site.said.iter().all(|(_, _, words)| words == b"\x01"));
+    assert!(site.said.iter().all(|(_, _, words)| words == b"\0"));
     assert!(site.relays.iter().all(|relay| relay.poll_timeout().is_none()), "nothing is left of it");
     site.asked
 }

@@ -1,6 +1,5 @@
 //! The parts of bodies: little-endian numbers, and bytes after their length of 32 bits.
 
-use crate::rank_set::RankSet;
 use crate::time::Span;
 use alloc::vec::Vec;
 
@@ -30,10 +29,6 @@ impl<'a> Fields<'a> {
 
     pub(in crate::wire) fn long(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from_le_bytes(self.take()?))
-    }
-
-    pub(in crate::wire) fn signed(&mut self) -> Result<i64, Malformed> {
-        Ok(i64::from_le_bytes(self.take()?))
     }
 
     pub(in crate::wire) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
@@ -85,19 +80,6 @@ impl<'a> Fields<'a> {
         Ok(Some(self.long()?).filter(|ns| *ns != u64::MAX).map(Span::from_nanos))
     }
 
-    /// First and last of each range.
-    pub(in crate::wire) fn ranks(&mut self) -> Result<RankSet, Malformed> {
-        let ranges = self.list(|fields| Ok((fields.word()?, fields.word()?)))?;
-        let mut set = RankSet::new();
-        for (first, last) in ranges {
-            if first > last {
-                return Err(Malformed);
-            }
-            set.insert_range(first, last);
-        }
-        Ok(set)
-    }
-
     pub(in crate::wire) const fn end(self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }
@@ -120,11 +102,6 @@ impl Body {
 
     pub(in crate::wire) fn long(&mut self, long: u64) -> &mut Self {
         self.0.extend_from_slice(&long.to_le_bytes());
-        self
-    }
-
-    pub(in crate::wire) fn signed(&mut self, number: i64) -> &mut Self {
-        self.0.extend_from_slice(&number.to_le_bytes());
         self
     }
 
@@ -156,13 +133,5 @@ impl Body {
 
     pub(in crate::wire) fn within(&mut self, within: Option<Span>) -> &mut Self {
         self.long(within.map_or(u64::MAX, |within| within.nanos().min(u64::MAX - 1)))
-    }
-
-    pub(in crate::wire) fn ranks(&mut self, set: &RankSet) -> &mut Self {
-        self.count(set.ranges().len());
-        for (first, last) in set.ranges() {
-            self.word(first).word(last);
-        }
-        self
     }
 }

@@ -71,7 +71,7 @@ impl<'a> Heard<'a> {
         let unknown = |part, number| Ok(Self::Unknown(Unknown { seq, part, number }));
         match Space::from_raw(space) {
             Err(Malformed) => unknown(Part::Space, space),
-            Ok(_) if !request::KNOWN.contains(&op) => unknown(Part::Operation, op),
+            Ok(_) if op >= request::KNOWN => unknown(Part::Operation, op),
             Ok(space) => Ok(Self::Ask(Asked { seq, space, words: fields.0 }, Words::parse(fields.0)?)),
         }
     }

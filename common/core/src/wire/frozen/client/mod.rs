@@ -23,10 +23,14 @@ mod tests;
 
 use super::fields::{Body, Fields, Malformed};
 use crate::id::WorldId;
+use crate::store::Answer;
+use crate::wire::codec::{append, set_length};
 use alloc::vec::Vec;
 pub use client_frame::{Heard, Unknown};
-pub use reply::{Code, Refused, Reply, put_reply_frame, write as write_reply};
+pub(crate) use reply::put_refusal;
+pub use reply::{Code, Refused, Reply, write as write_reply};
 pub use request::Words;
+use serde::{Deserialize, Serialize};
 
 /// How both sides begin.
 pub const MAGIC: [u8; 8] = *b"rlaunch\n";
@@ -48,7 +52,7 @@ const WORLD: u8 = 4;
 const HEAD: usize = 4 + 1 + 8;
 
 /// Which of the namespaces in which names mean something.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Space {
     /// The job's: it outlives every host but the launcher's.
     Job,
@@ -164,18 +168,25 @@ pub fn answer_frame(seq: u64, words: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The same, behind what is to be sent before.
+/// The same, after what is to be sent before.
 pub fn put_answer_frame(out: &mut Vec<u8>, seq: u64, words: &[u8]) {
-    let mut body = Body(core::mem::take(out));
-    put_answer_head(&mut body, seq, words.len());
-    body.0.extend_from_slice(words);
-    *out = body.0;
+    let begin = put_answer_head(out, seq);
+    out.extend_from_slice(words);
+    set_length(out.get_mut(begin..).unwrap_or_default());
 }
 
-/// Writes the bytes before an answer of this length.
-fn put_answer_head(body: &mut Body, seq: u64, len: usize) {
-    body.0.reserve(HEAD.saturating_add(len));
-    body.count(9usize.saturating_add(len)).byte(ANSWER).long(seq);
+/// The frame of an answer, after what is to be sent before: as by way of [`write_reply`], without a copy.
+pub fn put_reply_frame(out: &mut Vec<u8>, seq: u64, answer: &Answer) {
+    let begin = put_answer_head(out, seq);
+    *out = append(core::mem::take(out), answer);
+    set_length(out.get_mut(begin..).unwrap_or_default());
+}
+
+/// Writes the bytes before an answer, without its length. The place of its frame.
+fn put_answer_head(out: &mut Vec<u8>, seq: u64) -> usize {
+    let begin = out.len();
+    out.extend([0, 0, 0, 0, ANSWER].into_iter().chain(seq.to_le_bytes()));
+    begin
 }
 
 /// The frame that says why the connection is closed.

@@ -1,14 +1,17 @@
 //! The answer to a request.
 
-use super::super::fields::{Body, Fields, Malformed};
+use super::super::fields::Malformed;
 use crate::error::Hint as _;
 use crate::store::{Answer, Refusal};
 use crate::time::Span;
+use crate::wire::capped::unreserved;
+use crate::wire::codec::{append, decode_borrowed};
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Why something was not done, in kinds that a program can tell apart.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Code {
     /// The condition did not come true in time.
     TimedOut,
@@ -22,36 +25,12 @@ pub enum Code {
     Fence,
     /// The agent is of a version that does not know it.
     Unsupported,
-    /// Anything else.
+    /// Anything else, or of a later version.
+    #[serde(other)]
     Other,
 }
 
 impl Code {
-    const fn raw(self) -> u8 {
-        match self {
-            Self::Other => 0,
-            Self::TimedOut => 1,
-            Self::Gone => 2,
-            Self::Limit => 3,
-            Self::Number => 4,
-            Self::Fence => 5,
-            Self::Unsupported => 6,
-        }
-    }
-
-    /// A code of a later version becomes a general one.
-    const fn from_raw(raw: u8) -> Self {
-        match raw {
-            1 => Self::TimedOut,
-            2 => Self::Gone,
-            3 => Self::Limit,
-            4 => Self::Number,
-            5 => Self::Fence,
-            6 => Self::Unsupported,
-            _ => Self::Other,
-        }
-    }
-
     const fn of(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::TimedOut { .. } => Self::TimedOut,
@@ -75,7 +54,7 @@ impl Code {
 }
 
 /// That something was not done, and why.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Refused<'a> {
     /// The kind.
     pub code: Code,
@@ -91,33 +70,31 @@ impl Refused<'_> {
     /// Its bytes.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
-        let mut body = Body::default();
-        body.byte(9).byte(self.code.raw()).within(self.within).bytes(self.text).bytes(self.hint);
-        body.0
+        append(Vec::new(), &Reply::Refused(*self))
     }
 }
 
-/// An answer that was read.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// An answer that was read: an [`Answer`], with its variants in the same order, that borrows the bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Reply<'a> {
     /// As [`Answer::Done`].
     Done,
     /// As [`Answer::Missing`].
     Missing,
     /// As [`Answer::Value`].
-    Value(Option<&'a [u8]>),
+    Value(#[serde(borrow)] Option<&'a [u8]>),
     /// As [`Answer::Values`].
-    Values(Vec<Option<&'a [u8]>>),
+    Values(#[serde(borrow, deserialize_with = "unreserved")] Vec<Option<&'a [u8]>>),
     /// As [`Answer::Number`].
     Number(i64),
     /// As [`Answer::Compared`].
-    Compared(bool, Option<&'a [u8]>),
+    Compared(bool, #[serde(borrow)] Option<&'a [u8]>),
     /// As [`Answer::Keys`].
-    Keys(Vec<&'a [u8]>),
+    Keys(#[serde(borrow, deserialize_with = "unreserved")] Vec<&'a [u8]>),
     /// As [`Answer::Changed`]: the revision and the value.
-    Changed(u64, Option<&'a [u8]>),
+    Changed(u64, #[serde(borrow)] Option<&'a [u8]>),
     /// The request was not done.
-    Refused(Refused<'a>),
+    Refused(#[serde(borrow)] Refused<'a>),
 }
 
 impl<'a> Reply<'a> {
@@ -126,85 +103,18 @@ impl<'a> Reply<'a> {
     /// # Errors
     /// They are no answer.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let mut all = Fields(bytes);
-        let value = |all: &mut Fields<'a>| all.optional(Fields::bytes);
-        let reply = match all.byte()? {
-            1 => Self::Done,
-            2 => Self::Missing,
-            3 => Self::Value(value(&mut all)?),
-            4 => Self::Values(all.list(value)?),
-            5 => Self::Number(all.signed()?),
-            6 => Self::Compared(all.flag()?, value(&mut all)?),
-            7 => Self::Keys(all.list(Fields::bytes)?),
-            8 => Self::Changed(all.long()?, value(&mut all)?),
-            9 => Self::Refused(Refused {
-                code: Code::from_raw(all.byte()?),
-                within: all.within()?,
-                text: all.bytes()?,
-                hint: all.bytes()?,
-            }),
-            _ => return Err(Malformed),
-        };
-        all.end()?;
-        Ok(reply)
-    }
-}
-
-/// How long the common answers are, to the byte: what has no room to spare is handed on without a copy.
-fn len(answer: &Answer) -> usize {
-    match answer {
-        Answer::Done | Answer::Missing => 1,
-        Answer::Number(_) => 9,
-        Answer::Value(value) => value.as_ref().map_or(2, |value| value.len().saturating_add(6)),
-        Answer::Values(_) | Answer::Compared { .. } | Answer::Keys(_) | Answer::Changed { .. } => 32,
-        Answer::Refused(_) => 128,
+        decode_borrowed(bytes).map_err(|_| Malformed)
     }
 }
 
 /// The bytes of an answer.
 #[must_use]
 pub fn write(answer: &Answer) -> Vec<u8> {
-    let mut body = Body(Vec::with_capacity(len(answer)));
-    put(&mut body, answer);
-    body.0
+    append(Vec::new(), answer)
 }
 
-/// The frame of an answer, behind what is to be sent before: the same bytes as by way of [`write`], but what is asked most is not copied.
-pub fn put_reply_frame(out: &mut Vec<u8>, seq: u64, answer: &Answer) {
-    match answer {
-        Answer::Done | Answer::Missing | Answer::Number(_) | Answer::Value(_) => {
-            let mut body = Body(core::mem::take(out));
-            super::put_answer_head(&mut body, seq, len(answer));
-            put(&mut body, answer);
-            *out = body.0;
-        }
-        Answer::Values(_) | Answer::Compared { .. } | Answer::Keys(_) | Answer::Changed { .. } | Answer::Refused(_) => {
-            super::put_answer_frame(out, seq, &write(answer));
-        }
-    }
-}
-
-fn put(body: &mut Body, answer: &Answer) {
-    match answer {
-        Answer::Done => body.byte(1),
-        Answer::Missing => body.byte(2),
-        Answer::Value(value) => body.byte(3).optional(value.as_deref()),
-        Answer::Values(values) => {
-            body.byte(4).count(values.len());
-            values.iter().fold(body, |body, value| body.optional(value.as_deref()))
-        }
-        Answer::Number(number) => body.byte(5).signed(*number),
-        Answer::Compared { set, now } => body.byte(6).byte(u8::from(*set)).optional(now.as_deref()),
-        Answer::Keys(keys) => {
-            body.byte(7).count(keys.len());
-            keys.iter().fold(body, |body, key| body.bytes(key))
-        }
-        Answer::Changed { at, value } => body.byte(8).long(at.0).optional(value.as_deref()),
-        Answer::Refused(refusal) => refused(body, refusal),
-    };
-}
-
-fn refused<'b>(body: &'b mut Body, refusal: &Refusal) -> &'b mut Body {
+/// Writes a refusal as [`Refused`].
+pub(crate) fn put_refusal<S: Serializer>(refusal: &Refusal, serializer: S) -> Result<S::Ok, S::Error> {
     let (within, text) = if let Refusal::TimedOut { within, missing } = refusal {
         // How long it was for the client, its agent knows.
         (Some(*within), missing.to_string())
@@ -213,6 +123,5 @@ fn refused<'b>(body: &'b mut Body, refusal: &Refusal) -> &'b mut Body {
     };
     let hint = refusal.hint().unwrap_or_default();
     let refused = Refused { code: Code::of(refusal), within, text: text.as_bytes(), hint: hint.as_bytes() };
-    body.0.extend(refused.write());
-    body
+    refused.serialize(serializer)
 }

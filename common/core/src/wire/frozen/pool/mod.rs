@@ -1,33 +1,30 @@
 //! A pool's socket: the wire between a pool and its clients, which are jobs and the commands of `rlaunch pool`.
 //!
-//! Version 1. All numbers are little endian. A frame is a header of 8 bytes and a body:
+//! Version 1. A frame is its length, 32 bits, little endian, and a message as postcard writes it: the number of its kind, and its fields.
+//! Both ends begin with `hello`. A pool answers a kind that it does not know with `unsupported`.
 //!
 //! ```text
-//! kind u8 | zero u8 u8 u8 | length of the body u32
-//! ```
-//!
-//! A text stands after its length in 32 bits, and a list after its number of entries in 32 bits. Both ends begin with `hello`. A pool
-//! answers a kind that it does not know with `unsupported`.
-//!
-//! ```text
-//!  1 hello        both     the lowest and the highest version that this end speaks
-//!  2 want         job      hosts are wanted; the connection is the job's hold on them
-//!  3 status       command  the hosts and the jobs are asked for
-//!  4 drain        command  these hosts get no new job, and leave the pool once they are empty
-//!  5 remove       command  these hosts leave the pool; refused while one of them has a job
-//!  6 add          command  lines of a hostfile
-//!  7 down         command  the pool ends
-//!  8 warned       job      one of its hosts is about to be taken away
-//!  9 slices       any      the slices are asked for
-//! 10 ends within  job      before `want`: the longest time that the job takes to end after SIGTERM
-//! 32 queued       pool     the job waits; the number of jobs before it
-//! 33 granted      pool     the hosts of the job
-//! 34 busy         pool     the jobs that have the hosts
-//! 35 refused      pool     the reason
-//! 36 report       pool     the hosts and the jobs
-//! 37 done         pool     the command was performed
-//! 38 unsupported  pool     the kind that is not known
-//! 39 slices       pool     the numbers of slices that jobs take, and the slices
+//! to a pool
+//!  0 hello        any      the lowest and the highest version that this end speaks
+//!  1 want         job      hosts are wanted; the connection is the job's hold on them
+//!  2 status       command  the hosts and the jobs are asked for
+//!  3 drain        command  these hosts get no new job, and leave the pool once they are empty
+//!  4 remove       command  these hosts leave the pool; refused while one of them has a job
+//!  5 add          command  lines of a hostfile
+//!  6 down         command  the pool ends
+//!  7 warned       job      one of its hosts is about to be taken away
+//!  8 slices       any      the slices are asked for
+//!  9 ends within  job      before `want`: the longest time that the job takes to end after SIGTERM
+//! from a pool
+//!  0 hello        the same
+//!  1 queued       the job waits; the number of jobs before it
+//!  2 granted      the hosts of the job
+//!  3 busy         the jobs that have the hosts
+//!  4 refused      the reason
+//!  5 report       the hosts and the jobs
+//!  6 done         the command was performed
+//!  7 unsupported  the kind of a message is not known
+//!  8 slices       the numbers of slices that jobs take, and the slices
 //! ```
 
 mod reply;
@@ -36,51 +33,50 @@ mod tests;
 
 pub use reply::{Granted, GrantedHost, Holder, HostReport, HostWord, PoolReply, Refusal, Report, SliceReport, Slices};
 
-use super::fields::{Body, Fields, Malformed};
+use super::fields::Malformed;
 use crate::id::JobId;
 use crate::os_bytes::OsBytes;
 use crate::pool::Need;
 use crate::time::Span;
+use crate::wire::capped::unreserved;
+use crate::wire::codec::{append, set_length};
 use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
 
 /// The version of this description.
 pub const VERSION: u32 = 1;
 /// Length of a header.
-pub const HEADER: usize = 8;
-/// Longest body of a request.
+pub const HEADER: usize = 4;
+/// Longest message to a pool.
 pub const MAX_REQUEST: usize = 1 << 20;
-/// Longest body of an answer: 65,536 hosts of 256 bytes each.
+/// Longest message of a pool: 65,536 hosts of 256 bytes each.
 pub const MAX_REPLY: usize = 16 << 20;
 
-/// The length of the body after a header.
+/// The length of the message after a header.
 ///
 /// # Errors
-/// The bytes are no header, or the body is longer than the limit.
-pub fn body_len(header: &[u8; HEADER], limit: usize) -> Result<usize, Malformed> {
-    let mut fields = Fields(header);
-    let (_kind, zeros) = (fields.byte()?, [fields.byte()?, fields.byte()?, fields.byte()?]);
-    let len = usize::try_from(fields.word()?).map_err(|_| Malformed)?;
-    if zeros == [0; 3] && len <= limit { Ok(len) } else { Err(Malformed) }
+/// The message is longer than the limit.
+pub fn body_len(header: [u8; HEADER], limit: usize) -> Result<usize, Malformed> {
+    usize::try_from(u32::from_le_bytes(header)).ok().filter(|len| *len <= limit).ok_or(Malformed)
 }
 
-/// A frame with this body.
-fn frame(kind: u8, body: &Body) -> Vec<u8> {
-    let mut all = Body::default();
-    all.byte(kind).byte(0).byte(0).byte(0).bytes(&body.0);
-    all.0
+fn to_frame(message: &impl Serialize) -> Vec<u8> {
+    let mut frame = append(Vec::from([0; HEADER]), message);
+    set_length(&mut frame);
+    frame
 }
 
-/// A whole frame: its kind and its body.
-fn open(frame: &[u8], limit: usize) -> Result<(u8, Fields<'_>), Malformed> {
+/// The message of a whole frame, and the bytes after it.
+fn open<'a, M: Deserialize<'a>>(frame: &'a [u8], limit: usize) -> Result<(M, &'a [u8]), Malformed> {
     let (header, body) = frame.split_first_chunk::<HEADER>().ok_or(Malformed)?;
-    if body_len(header, limit)? != body.len() {
+    if body_len(*header, limit)? != body.len() {
         return Err(Malformed);
     }
-    Ok((header.first().copied().unwrap_or_default(), Fields(body)))
+    postcard::take_from_bytes(body).map_err(|_| Malformed)
 }
 
 /// The hosts that a job wants.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Want {
     /// The job.
     pub job: JobId,
@@ -95,7 +91,7 @@ pub struct Want {
 }
 
 /// A message to a pool.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PoolRequest {
     /// The first message.
     Hello {
@@ -109,9 +105,9 @@ pub enum PoolRequest {
     /// A report is wanted.
     Status,
     /// Hosts get no new job, and leave once they are empty.
-    Drain(Vec<OsBytes>),
+    Drain(#[serde(deserialize_with = "unreserved")] Vec<OsBytes>),
     /// Hosts without a job leave.
-    Remove(Vec<OsBytes>),
+    Remove(#[serde(deserialize_with = "unreserved")] Vec<OsBytes>),
     /// Hosts join: lines of a hostfile.
     Add(OsBytes),
     /// The pool ends.
@@ -126,52 +122,15 @@ pub enum PoolRequest {
     /// The longest time that the job takes to end after SIGTERM.
     EndsWithin(Span),
     /// A kind of a later version.
-    Unknown(u8),
+    #[serde(other)]
+    Unknown,
 }
 
 impl PoolRequest {
     /// Its frame.
     #[must_use]
     pub fn to_frame(&self) -> Vec<u8> {
-        let mut body = Body::default();
-        let kind = match self {
-            Self::Hello { min, max } => {
-                body.word(*min).word(*max);
-                1
-            }
-            Self::Want(want) => {
-                want.write(&mut body);
-                2
-            }
-            Self::Status => 3,
-            Self::Drain(hosts) => {
-                write_names(&mut body, hosts);
-                4
-            }
-            Self::Remove(hosts) => {
-                write_names(&mut body, hosts);
-                5
-            }
-            Self::Add(lines) => {
-                body.bytes(lines);
-                6
-            }
-            Self::Down { is_now } => {
-                body.byte(u8::from(*is_now));
-                7
-            }
-            Self::Warned(host) => {
-                body.bytes(host);
-                8
-            }
-            Self::Slices => 9,
-            Self::EndsWithin(within) => {
-                body.long(within.nanos());
-                10
-            }
-            Self::Unknown(kind) => *kind,
-        };
-        frame(kind, &body)
+        to_frame(self)
     }
 
     /// The message of a whole frame.
@@ -179,78 +138,12 @@ impl PoolRequest {
     /// # Errors
     /// The frame is cut, too long, or no request.
     pub fn parse(frame: &[u8]) -> Result<Self, Malformed> {
-        let (kind, mut fields) = open(frame, MAX_REQUEST)?;
-        let request = match kind {
-            1 => Self::Hello { min: fields.word()?, max: fields.word()? },
-            2 => Self::Want(Want::read(&mut fields)?),
-            3 => Self::Status,
-            4 => Self::Drain(fields.list(|fields| fields.bytes().map(OsBytes::from))?),
-            5 => Self::Remove(fields.list(|fields| fields.bytes().map(OsBytes::from))?),
-            6 => Self::Add(fields.bytes()?.into()),
-            7 => Self::Down { is_now: fields.flag()? },
-            8 => Self::Warned(fields.bytes()?.into()),
-            9 => Self::Slices,
-            10 => Self::EndsWithin(Span::from_nanos(fields.long()?)),
-            // The body of a later kind has no shape that is known here.
-            other => return Ok(Self::Unknown(other)),
-        };
-        fields.end()?;
-        Ok(request)
-    }
-}
-
-fn write_names(body: &mut Body, names: &[OsBytes]) {
-    let names: Vec<&[u8]> = names.iter().map(OsBytes::as_slice).collect();
-    body.list(&names);
-}
-
-fn read_job(fields: &mut Fields<'_>) -> Result<JobId, Malformed> {
-    let mut id = [0; 16];
-    for byte in &mut id {
-        *byte = fields.byte()?;
-    }
-    Ok(JobId(id))
-}
-
-fn write_job(body: &mut Body, job: JobId) {
-    for byte in job.0 {
-        body.byte(byte);
-    }
-}
-
-impl Want {
-    fn write(&self, body: &mut Body) {
-        write_job(body, self.job);
-        match &self.need {
-            Need::All => {
-                body.byte(0);
-            }
-            Need::Hosts(count) => {
-                body.byte(1).word(*count);
-            }
-            Need::Ranks(count) => {
-                body.byte(2).word(*count);
-            }
-            Need::Slices(sizes) => {
-                body.byte(3).count(sizes.len());
-                for size in sizes {
-                    body.word(*size);
-                }
-            }
+        match open(frame, MAX_REQUEST)? {
+            (request, []) => Ok(request),
+            // A later kind has fields that are not known here.
+            (Self::Unknown, _) => Ok(Self::Unknown),
+            _ => Err(Malformed),
         }
-        body.within(self.wait).byte(u8::from(self.evict)).bytes(&self.command);
-    }
-
-    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
-        let job = read_job(fields)?;
-        let need = match fields.byte()? {
-            0 => Need::All,
-            1 => Need::Hosts(fields.word()?),
-            2 => Need::Ranks(fields.word()?),
-            3 => Need::Slices(fields.list(Fields::word)?),
-            _ => return Err(Malformed),
-        };
-        Ok(Self { job, need, wait: fields.within()?, evict: fields.flag()?, command: fields.bytes()?.into() })
     }
 }
 

@@ -1,14 +1,16 @@
 //! The messages of a pool.
 
-use super::super::fields::{Body, Fields, Malformed};
-use super::{MAX_REPLY, frame, open, read_job, write_job};
+use super::super::fields::Malformed;
+use super::{MAX_REPLY, open, to_frame};
 use crate::id::JobId;
 use crate::os_bytes::OsBytes;
 use crate::time::Span;
+use crate::wire::capped::unreserved;
 use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
 
 /// A job that has hosts of the pool.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Holder {
     /// The job.
     pub job: JobId,
@@ -25,7 +27,7 @@ pub struct Holder {
 }
 
 /// A host that a job gets.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GrantedHost {
     /// Its line of a hostfile.
     pub line: OsBytes,
@@ -36,18 +38,20 @@ pub struct GrantedHost {
 }
 
 /// The hosts of a job.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Granted {
     /// The job.
     pub job: JobId,
     /// Its hosts, in slot order.
+    #[serde(deserialize_with = "unreserved")]
     pub hosts: Vec<GrantedHost>,
     /// Hosts that were left out: lost, warned or being drained.
+    #[serde(deserialize_with = "unreserved")]
     pub left_out: Vec<OsBytes>,
 }
 
 /// Why a pool does not do what was asked for.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Refusal {
     /// Fewer hosts than that can be used.
     TooFew {
@@ -95,11 +99,12 @@ pub enum Refusal {
         slices: OsBytes,
     },
     /// A reason of a later version.
-    Other(u8),
+    #[serde(other)]
+    Other,
 }
 
 /// The state of a host, as a report has it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum HostWord {
     /// The pool dials the host.
     Reaching,
@@ -118,39 +123,11 @@ pub enum HostWord {
     /// A slice: hosts of it have left the pool.
     Incomplete,
     /// A state of a later version.
-    Other(u8),
+    #[serde(other)]
+    Other,
 }
 
 impl HostWord {
-    const ALL: [Self; 8] = [
-        Self::Reaching,
-        Self::Free,
-        Self::Held,
-        Self::Emptying,
-        Self::Draining,
-        Self::Lost,
-        Self::Warned,
-        Self::Incomplete,
-    ];
-
-    const fn raw(self) -> u8 {
-        match self {
-            Self::Reaching => 0,
-            Self::Free => 1,
-            Self::Held => 2,
-            Self::Emptying => 3,
-            Self::Draining => 4,
-            Self::Lost => 5,
-            Self::Warned => 6,
-            Self::Incomplete => 7,
-            Self::Other(raw) => raw,
-        }
-    }
-
-    fn from_raw(raw: u8) -> Self {
-        Self::ALL.into_iter().find(|word| word.raw() == raw).unwrap_or(Self::Other(raw))
-    }
-
     /// The word for people and programs.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -163,13 +140,13 @@ impl HostWord {
             Self::Lost => "lost",
             Self::Warned => "warned",
             Self::Incomplete => "incomplete",
-            Self::Other(_) => "unknown",
+            Self::Other => "unknown",
         }
     }
 }
 
 /// A host in a report.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HostReport {
     /// Its name.
     pub name: OsBytes,
@@ -184,22 +161,24 @@ pub struct HostReport {
 }
 
 /// The state of a pool.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Its process.
     pub pid: u32,
     /// How long it has been up.
     pub age: Span,
     /// Its hosts, in slot order.
+    #[serde(deserialize_with = "unreserved")]
     pub hosts: Vec<HostReport>,
     /// The jobs that have hosts.
+    #[serde(deserialize_with = "unreserved")]
     pub jobs: Vec<Holder>,
     /// The number of jobs that wait.
     pub waiting: u32,
 }
 
 /// A slice of a pool.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SliceReport {
     /// Its slot: its place in the order of the hostfile.
     pub slot: u32,
@@ -210,16 +189,18 @@ pub struct SliceReport {
 }
 
 /// The slices of a pool.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Slices {
     /// The numbers of slices for jobs that name none; empty: such jobs get hosts.
+    #[serde(deserialize_with = "unreserved")]
     pub sizes: Vec<u32>,
     /// The slices, in slot order.
+    #[serde(deserialize_with = "unreserved")]
     pub slices: Vec<SliceReport>,
 }
 
 /// A message of a pool.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PoolReply {
     /// The first message.
     Hello {
@@ -233,6 +214,7 @@ pub enum PoolReply {
         /// The number of jobs before it.
         before: u32,
         /// The jobs that have hosts.
+        #[serde(deserialize_with = "unreserved")]
         holders: Vec<Holder>,
     },
     /// The hosts of the job.
@@ -240,6 +222,7 @@ pub enum PoolReply {
     /// Other jobs have the hosts.
     Busy {
         /// These.
+        #[serde(deserialize_with = "unreserved")]
         holders: Vec<Holder>,
         /// The number of jobs that wait.
         waiting: u32,
@@ -251,57 +234,19 @@ pub enum PoolReply {
     /// Done.
     Done,
     /// The pool does not know this kind of message.
-    Unsupported(u8),
+    Unsupported,
     /// Its slices.
     Slices(Slices),
     /// A kind of a later version.
-    Unknown(u8),
+    #[serde(other)]
+    Unknown,
 }
 
 impl PoolReply {
     /// Its frame.
     #[must_use]
     pub fn to_frame(&self) -> Vec<u8> {
-        let mut body = Body::default();
-        let kind = match self {
-            Self::Hello { min, max } => {
-                body.word(*min).word(*max);
-                1
-            }
-            Self::Queued { before, holders } => {
-                body.word(*before);
-                write_holders(&mut body, holders);
-                32
-            }
-            Self::Granted(granted) => {
-                granted.write(&mut body);
-                33
-            }
-            Self::Busy { holders, waiting } => {
-                body.word(*waiting);
-                write_holders(&mut body, holders);
-                34
-            }
-            Self::Refused(refusal) => {
-                refusal.write(&mut body);
-                35
-            }
-            Self::Report(report) => {
-                report.write(&mut body);
-                36
-            }
-            Self::Done => 37,
-            Self::Unsupported(kind) => {
-                body.byte(*kind);
-                38
-            }
-            Self::Slices(slices) => {
-                slices.write(&mut body);
-                39
-            }
-            Self::Unknown(kind) => *kind,
-        };
-        frame(kind, &body)
+        to_frame(self)
     }
 
     /// The message of a whole frame.
@@ -309,164 +254,11 @@ impl PoolReply {
     /// # Errors
     /// The frame is cut, too long, or no reply.
     pub fn parse(frame: &[u8]) -> Result<Self, Malformed> {
-        let (kind, mut fields) = open(frame, MAX_REPLY)?;
-        let reply = match kind {
-            1 => Self::Hello { min: fields.word()?, max: fields.word()? },
-            32 => Self::Queued { before: fields.word()?, holders: fields.list(Holder::read)? },
-            33 => Self::Granted(Granted::read(&mut fields)?),
-            34 => Self::Busy { waiting: fields.word()?, holders: fields.list(Holder::read)? },
-            // A reason of a later version may have more behind it.
-            35 => return Ok(Self::Refused(Refusal::read(&mut fields)?)),
-            36 => Self::Report(Report::read(&mut fields)?),
-            37 => Self::Done,
-            38 => Self::Unsupported(fields.byte()?),
-            39 => Self::Slices(Slices::read(&mut fields)?),
-            other => return Ok(Self::Unknown(other)),
-        };
-        fields.end()?;
-        Ok(reply)
-    }
-}
-
-fn write_holders(body: &mut Body, holders: &[Holder]) {
-    body.count(holders.len());
-    for holder in holders {
-        write_job(body, holder.job);
-        body.word(holder.pid).bytes(&holder.command).long(holder.age.nanos());
-        body.word(holder.hosts).byte(u8::from(holder.is_ending));
-    }
-}
-
-impl Holder {
-    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
-        Ok(Self {
-            job: read_job(fields)?,
-            pid: fields.word()?,
-            command: fields.bytes()?.into(),
-            age: Span::from_nanos(fields.long()?),
-            hosts: fields.word()?,
-            is_ending: fields.flag()?,
-        })
-    }
-}
-
-impl Granted {
-    fn write(&self, body: &mut Body) {
-        write_job(body, self.job);
-        body.count(self.hosts.len());
-        for host in &self.hosts {
-            body.bytes(&host.line).bytes(&host.facts).bytes(&host.control);
+        match open(frame, MAX_REPLY)? {
+            (reply, []) => Ok(reply),
+            // A later kind or reason has fields that are not known here.
+            (reply @ (Self::Unknown | Self::Refused(Refusal::Other)), _) => Ok(reply),
+            _ => Err(Malformed),
         }
-        super::write_names(body, &self.left_out);
-    }
-
-    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
-        let host = |fields: &mut Fields<'_>| {
-            let (line, facts, control) = (fields.bytes()?.into(), fields.bytes()?.into(), fields.bytes()?.into());
-            Ok(GrantedHost { line, facts, control })
-        };
-        Ok(Self {
-            job: read_job(fields)?,
-            hosts: fields.list(host)?,
-            left_out: fields.list(|fields| fields.bytes().map(OsBytes::from))?,
-        })
-    }
-}
-
-impl Refusal {
-    fn write(&self, body: &mut Body) {
-        match self {
-            Self::TooFew { usable, hosts } => body.byte(0).word(*usable).word(*hosts),
-            Self::BadNumber => body.byte(1),
-            Self::NoSlices => body.byte(2),
-            Self::Ending => body.byte(3),
-            Self::QueueFull => body.byte(4),
-            Self::NoHost(host) => body.byte(5).bytes(host),
-            Self::HasJob(host) => body.byte(6).bytes(host),
-            Self::HasHost(host) => body.byte(7).bytes(host),
-            Self::Lines(why) => body.byte(8).bytes(why),
-            Self::Version(version) => body.byte(9).word(*version),
-            Self::TooFewSlices { wanted, usable, slices } => body.byte(10).word(*wanted).word(*usable).word(*slices),
-            Self::NoMember { name, hosts, slices } => body.byte(11).bytes(name).bytes(hosts).bytes(slices),
-            Self::Rights(why) => body.byte(12).bytes(why),
-            Self::Other(raw) => body.byte(*raw),
-        };
-    }
-
-    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
-        Ok(match fields.byte()? {
-            0 => Self::TooFew { usable: fields.word()?, hosts: fields.word()? },
-            1 => Self::BadNumber,
-            2 => Self::NoSlices,
-            3 => Self::Ending,
-            4 => Self::QueueFull,
-            5 => Self::NoHost(fields.bytes()?.into()),
-            6 => Self::HasJob(fields.bytes()?.into()),
-            7 => Self::HasHost(fields.bytes()?.into()),
-            8 => Self::Lines(fields.bytes()?.into()),
-            9 => Self::Version(fields.word()?),
-            10 => Self::TooFewSlices { wanted: fields.word()?, usable: fields.word()?, slices: fields.word()? },
-            11 => {
-                let (name, hosts, slices) = (fields.bytes()?.into(), fields.bytes()?.into(), fields.bytes()?.into());
-                Self::NoMember { name, hosts, slices }
-            }
-            12 => Self::Rights(fields.bytes()?.into()),
-            other => Self::Other(other),
-        })
-    }
-}
-
-impl Report {
-    fn write(&self, body: &mut Body) {
-        body.word(self.pid).long(self.age.nanos()).count(self.hosts.len());
-        for host in &self.hosts {
-            body.bytes(&host.name).bytes(&host.slice).byte(host.state.raw()).byte(u8::from(host.job.is_some()));
-            if let Some(job) = host.job {
-                write_job(body, job);
-            }
-            body.bytes(&host.note);
-        }
-        write_holders(body, &self.jobs);
-        body.word(self.waiting);
-    }
-
-    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
-        let host = |fields: &mut Fields<'_>| {
-            Ok(HostReport {
-                name: fields.bytes()?.into(),
-                slice: fields.bytes()?.into(),
-                state: HostWord::from_raw(fields.byte()?),
-                job: fields.optional(read_job)?,
-                note: fields.bytes()?.into(),
-            })
-        };
-        Ok(Self {
-            pid: fields.word()?,
-            age: Span::from_nanos(fields.long()?),
-            hosts: fields.list(host)?,
-            jobs: fields.list(Holder::read)?,
-            waiting: fields.word()?,
-        })
-    }
-}
-
-impl Slices {
-    fn write(&self, body: &mut Body) {
-        body.count(self.sizes.len());
-        for size in &self.sizes {
-            body.word(*size);
-        }
-        body.count(self.slices.len());
-        for slice in &self.slices {
-            body.word(slice.slot).bytes(&slice.name).byte(slice.state.raw());
-        }
-    }
-
-    fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
-        let slice = |fields: &mut Fields<'_>| {
-            let (slot, name) = (fields.word()?, fields.bytes()?.into());
-            Ok(SliceReport { slot, name, state: HostWord::from_raw(fields.byte()?) })
-        };
-        Ok(Self { sizes: fields.list(Fields::word)?, slices: fields.list(slice)? })
     }
 }
