@@ -10,6 +10,7 @@ use crate::machine::earliest_of;
 use crate::rank_set::RankSet;
 use crate::store::Ask;
 use crate::time::{Mono, Span};
+use crate::wire::codec::{append, decode_borrowed};
 use crate::wire::node_news::{MpiWire, NodeNews};
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -139,7 +140,7 @@ impl InitWait {
             self.announce_at = None;
             if layout.hosts.len() > 1 {
                 let [first, second] = keys_of(layout.here);
-                let [ours, others] = [&self.came.pmi1, &self.came.pmix].map(to_bytes);
+                let [ours, others] = [&self.came.pmi1, &self.came.pmix].map(|ranks| append(Vec::new(), ranks));
                 let pairs: [(&[u8], &[u8]); 2] = [(first.as_bytes(), &ours), (second.as_bytes(), &others)];
                 remote.ask(out, Reach::World, Ask::SetAll(&pairs), Pending::Quiet);
             }
@@ -170,7 +171,8 @@ impl InitWait {
         let is_open = self.is_open(wire, all);
         // As many for each host as it has keys.
         for (value, wire) in values.iter().zip([MpiWire::Pmi1, MpiWire::Pmix].into_iter().cycle()) {
-            value.iter().for_each(|bytes| from_bytes(bytes, self.came.by_mut(wire)));
+            let ranks: Option<RankSet> = value.and_then(|bytes| decode_borrowed(bytes).ok());
+            ranks.iter().for_each(|ranks| self.came.by_mut(wire).extend(ranks));
         }
         self.settle();
         if is_open && !self.came.by(wire).covers(all) {
@@ -204,16 +206,4 @@ impl InitWait {
 /// The keys under which a host leaves which ranks have come, by wire.
 fn keys_of(node: usize) -> [String; 2] {
     [format!("{PREFIX}/came/{node}"), format!("{PREFIX}/came/{node}/pmix")]
-}
-
-fn to_bytes(ranks: &RankSet) -> Vec<u8> {
-    ranks.ranges().flat_map(|(first, last)| [first, last]).flat_map(u32::to_be_bytes).collect()
-}
-
-fn from_bytes(bytes: &[u8], ranks: &mut RankSet) {
-    for pair in bytes.chunks_exact(8) {
-        if let Some(([first, last], _)) = Some(pair.as_chunks::<4>()).and_then(|(words, _)| words.split_first_chunk()) {
-            ranks.insert_range(u32::from_be_bytes(*first), u32::from_be_bytes(*last));
-        }
-    }
 }

@@ -8,11 +8,13 @@ use super::{Action, Cx};
 use crate::id::{ClientId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::store::{Ask, Expected};
+use crate::wire::codec::{append, decode_borrowed};
 use crate::wire::frozen::client::{Code, Refused, Reply as Stored};
 use crate::wire::node_news::NodeNews;
 use crate::wire::pmi1::{LIMITS, NameRequest, Reply};
 use crate::wire::pmix::{Proc, RawValue, Writer, status};
 use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
 
 /// Names of a lookup that a message has.
 const SHOWN: usize = 8;
@@ -100,9 +102,8 @@ pub(super) fn answer_line(cx: &mut Cx<'_>, client: ClientId, request: Naming, an
 pub(super) fn publish(cx: &mut Cx<'_>, waiter: Waiter, by: u32, values: &[(&[u8], RawValue<'_>)], is_once: bool) {
     let nspace = cx.layout.name.as_bytes();
     let entry = |(key, value): &(&[u8], RawValue<'_>)| {
-        let head = [&value.kind.to_be_bytes()[..], &[u8::from(is_once)], &by.to_be_bytes()].concat();
-        let len = u8::try_from(nspace.len()).unwrap_or(0);
-        (key_of(b"x", key), [&head[..], &[len], nspace, value.bytes].concat())
+        let public = Public { is_once, proc: Proc { nspace, rank: by }, value: *value };
+        (key_of(b"x", key), append(Vec::new(), &public))
     };
     let entries: Vec<(Vec<u8>, Vec<u8>)> = values.iter().map(entry).collect();
     let pairs: Vec<(&[u8], &[u8])> = entries.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
@@ -217,23 +218,17 @@ impl Taking {
 }
 
 /// A public value, as the store has it.
+#[derive(Serialize, Deserialize)]
 struct Public<'a> {
     is_once: bool,
+    #[serde(borrow)]
     proc: Proc<'a>,
+    #[serde(borrow)]
     value: RawValue<'a>,
 }
 
 impl<'a> Public<'a> {
     fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let (kind, rest) = bytes.split_first_chunk()?;
-        let (once, rest) = rest.split_first()?;
-        let (rank, rest) = rest.split_first_chunk()?;
-        let (len, rest) = rest.split_first()?;
-        let (nspace, bytes) = rest.split_at_checked(usize::from(*len))?;
-        Some(Self {
-            is_once: *once != 0,
-            proc: Proc { nspace, rank: u32::from_be_bytes(*rank) },
-            value: RawValue { kind: u16::from_be_bytes(*kind), bytes },
-        })
+        decode_borrowed(bytes).ok()
     }
 }

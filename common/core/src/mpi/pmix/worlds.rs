@@ -8,9 +8,11 @@ use super::{ALL_RANKS, FIRST_SPECIAL, Messages, Proc, Writer, reply, send, statu
 use crate::id::{ClientId, Rank};
 use crate::store::Ask;
 use crate::time::Span;
+use crate::wire::codec::{append, decode_borrowed, raw};
 use crate::wire::frozen::client::Reply;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
 
 /// How long a world may take to leave its layout.
 const PATIENCE: Span = Span::from_secs(10);
@@ -215,32 +217,25 @@ impl Foreign {
 }
 
 /// Data of a rank, as other worlds find it.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Opened<'a> {
     pub(super) is_described: bool,
     pub(super) host: &'a [u8],
     /// For processes of the same host.
+    #[serde(serialize_with = "raw")]
     pub(super) local: &'a [u8],
     /// For all processes.
+    #[serde(serialize_with = "raw")]
     pub(super) data: &'a [u8],
 }
 
 impl<'a> Opened<'a> {
     pub(super) fn write(&self) -> Vec<u8> {
-        let len = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes();
-        let Self { is_described, host, local, data } = self;
-        [&[u8::from(*is_described)], &len(host)[..], host, &len(local), local, data].concat()
+        append(Vec::new(), self)
     }
 
     fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let part = |bytes: &'a [u8]| {
-            let (len, rest) = bytes.split_first_chunk()?;
-            rest.split_at_checked(usize::try_from(u32::from_be_bytes(*len)).ok()?)
-        };
-        let (described, rest) = bytes.split_first()?;
-        let (host, rest) = part(rest)?;
-        let (local, data) = part(rest)?;
-        Some(Self { is_described: *described != 0, host, local, data })
+        decode_borrowed(bytes).ok()
     }
 }
 

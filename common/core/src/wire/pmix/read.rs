@@ -1,13 +1,15 @@
 //! Reading values from a buffer.
 
 use super::{Malformed, kind};
+use crate::wire::codec::raw;
 use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
 
 /// Values that stand in values: those that clients send have three levels.
 const DEEPEST: u8 = 8;
 
 /// A process of MPI.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Proc<'a> {
     /// Its namespace.
     pub nspace: &'a [u8],
@@ -16,11 +18,12 @@ pub struct Proc<'a> {
 }
 
 /// A value that is passed on as it came.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RawValue<'a> {
     /// Its kind.
     pub kind: u16,
     /// Its bytes after the kind.
+    #[serde(serialize_with = "raw")]
     pub bytes: &'a [u8],
 }
 
