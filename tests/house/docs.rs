@@ -125,7 +125,7 @@ fn exit_codes() -> String {
         (shell(Cause::Signal(Signal::QUIT)).to_string(), "rlaunch got SIGQUIT: Ctrl-\\".to_owned()),
         (shell(Cause::ReaderClosed(Std::Out)).to_string(), "the reader of stdout or stderr closed it".to_owned()),
         (
-            shell(Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM, why: None }).to_string(),
+            shell(Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM }).to_string(),
             "rlaunch got SIGTERM, or Slurm ended its job (time limit, `scancel`, requeue, a failed node)".to_owned(),
         ),
     ];

@@ -164,7 +164,6 @@ fn only_the_router_of_a_machine_changes_several_of_its_parts() {
         "job/mod.rs",
         "job/router.rs",
         "job/router/anew.rs",
-        "job/router/cancelled_step.rs",
         "job/router/discovered.rs",
         "job/router/host_losses.rs",
         "job/router/lead_losses.rs",

@@ -20,7 +20,6 @@ const ORDINARY: &[&str] = &[
     // The text itself is by Open MPI.
     "rlaunch: Open MPI sent the help message … / … …",
     // Hints.
-    "sinfo -R, for failed nodes and the reasons",
     "sacct -j $SLURM_JOB_ID or scontrol show job $SLURM_JOB_ID, for the state and the reason",
     "in a rank of another rlaunch, --bind-to none or -c N there",
     "./…, if it is your program; rlaunch --help lists the commands",
@@ -47,7 +46,6 @@ const ORDINARY: &[&str] = &[
     "would be ended, if no other holder were kept",
     "to see what is there",
     "for processes that the kernel killed",
-    "for its state and the reason",
     "if the network or a host pauses",
     "in the program, which prints stacks",
     "rlaunch…, if a command of rlaunch was meant",

@@ -57,7 +57,7 @@ fn ranks_of_a_batch_script_save_when_slurm_kills_the_launcher() {
             assert_eq!(out.matches("TERM saved \n").count(), 4, "{transport} {line}: {out} {}", done.err());
             assert_eq!(out.matches("TERM").count() - out.matches("SIGTERM").count(), 4, "{transport} {line}: {out}");
             if line.starts_with("exec") {
-                assert!(out.contains("rlaunch: Slurm ended the job (scancel) by SIGTERM after "), "{out}");
+                assert!(out.contains("rlaunch: Slurm ended the job by SIGTERM after "), "{out}");
             }
         }
     }

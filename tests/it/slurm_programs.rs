@@ -160,7 +160,7 @@ fn the_time_limit_is_a_warning_and_the_cause() {
     case.says_on_stdout("TERM", 2);
     let done = case.end();
     assert_eq!(done.out().matches("TERM").count(), 2, "{}", done.out());
-    done.says("rlaunch: Slurm ended the job (time limit) by SIGTERM after ");
+    done.says("rlaunch: Slurm ended the job by SIGTERM after ");
     bed.clean(10);
     bed.down();
 }

@@ -13,7 +13,6 @@ mod steps;
 use opening::{answer, line_plan, preamble_for};
 use query::Query;
 use rlaunch_core::allocation::SlurmConfig;
-use rlaunch_core::bootstrap::srun_messages::{StepEndReason, StepLine, only_task_end};
 use rlaunch_core::bootstrap::{
     Carrier, CarrierEnd, CarrierKind, Dial, DialAction, DialEvent, DialPlan, Failure, FallBack, Fanout, Kind, Purpose,
     Refusal, Secret, Stage, Target, Turn, Up, Way, question,
@@ -64,14 +63,8 @@ pub(crate) enum Step {
     FellBack(Vec<NodeId>, FallBack),
     /// srun has started no agent for a while, and says this.
     Words(OsBytes),
-    /// A host is lost, and srun prints this about it.
-    Evidence(OsBytes),
-    /// Slurm ends the agents of these hosts, and why.
-    Cancelled(Vec<NodeId>, StepEndReason),
-    /// The guardian of this host was killed.
-    GuardianKilled(NodeId),
-    /// srun has ended, and the agents of these hosts were connected.
-    EndedEarly(Vec<NodeId>, CarrierEnd),
+    /// An srun for these hosts has ended, with these last lines.
+    SrunEnded(Vec<NodeId>, CarrierEnd, OsBytes),
     /// A connection from there to the port for agents was refused.
     Refused(IpAddr, Refusal),
     /// How far it is.
@@ -93,16 +86,9 @@ impl Step {
             Self::Progress { node, .. }
             | Self::Up { node, .. }
             | Self::Failed { node, .. }
-            | Self::GuardianKilled(node)
             | Self::Said { node, .. }
             | Self::Ended { node, .. } => *node == host,
-            Self::KillWait(_)
-            | Self::FellBack(..)
-            | Self::Words(_)
-            | Self::Evidence(_)
-            | Self::Cancelled(..)
-            | Self::EndedEarly(..)
-            | Self::Refused(..) => false,
+            Self::KillWait(_) | Self::FellBack(..) | Self::Words(_) | Self::SrunEnded(..) | Self::Refused(..) => false,
         }
     }
 }
@@ -113,8 +99,6 @@ struct Host {
     /// After the handshake on its streams, until they are the edge.
     seal: Option<Seal>,
     up: bool,
-    /// The guardian was killed, by srun's word.
-    killed: bool,
 }
 
 impl Host {
@@ -229,7 +213,7 @@ impl Bootstrap {
         let carrier = self.setting.carrier.clone();
         let dial = Dial::new(DialPlan { target, carrier, line, preamble, limit, jitter });
         self.forget(node);
-        self.hosts.insert(node, Host { dial, ssh: None, seal: None, up: false, killed: false });
+        self.hosts.insert(node, Host { dial, ssh: None, seal: None, up: false });
         self.fanout.push(node, kind);
     }
 
@@ -256,9 +240,7 @@ impl Bootstrap {
                 Outcome::Up(node, edge, up) => self.steps.push_back(Step::Up { node, edge, up }),
                 Outcome::Failed(node, failure) => self.steps.push_back(Step::Failed { node, failure }),
                 Outcome::Words(words) => self.steps.push_back(Step::Words(words)),
-                Outcome::Evidence(lines) => self.steps.push_back(Step::Evidence(lines)),
-                Outcome::Cancelled(nodes, why) => self.steps.push_back(Step::Cancelled(nodes, why)),
-                Outcome::EndedEarly(nodes, end) => self.steps.push_back(Step::EndedEarly(nodes, end)),
+                Outcome::SrunEnded(nodes, end, words) => self.steps.push_back(Step::SrunEnded(nodes, end, words)),
                 Outcome::Refused(address, why) => self.steps.push_back(Step::Refused(address, why)),
                 Outcome::FallBack(node, target, why, left) => {
                     match self.steps.back_mut() {
@@ -277,12 +259,6 @@ impl Bootstrap {
         self.fanout.done(node);
         self.with_shared(|shared, ground| shared.cancel(now, node, ground));
         self.tell(now, node, DialEvent::Cancel);
-    }
-
-    /// The connection of a host that was up is lost.
-    pub(crate) fn lose(&mut self, now: Mono, node: NodeId) {
-        self.with_shared(|shared, ground| shared.lose(now, node, ground));
-        self.take_outcomes();
     }
 
     /// When `poll` wants to be called next, at the latest.
@@ -571,25 +547,7 @@ impl Bootstrap {
                 self.fanout.done(node);
                 self.steps.push_back(Step::Failed { node, failure });
             }
-            DialAction::Ended(end, words) => self.carrier_ended(node, end, words),
+            DialAction::Ended(end, words) => self.steps.push_back(Step::Ended { node, end, words }),
         }
-    }
-
-    /// The carrier of a host that was up has ended. Slurm, or the kernel, may have killed the guardian before.
-    fn carrier_ended(&mut self, node: NodeId, end: CarrierEnd, words: OsBytes) {
-        let is_srun = matches!(self.setting.carrier, Carrier::Srun(_));
-        // A command of `exec:` may be an srun too.
-        let task = only_task_end(&words).filter(|task| is_srun || matches!(task, StepLine::Cancelled(_)));
-        if let (Some(StepLine::Killed(_)), Some(host)) = (&task, self.hosts.get_mut(&node)) {
-            host.killed = true;
-        }
-        let all_killed = !self.shared.has_srun() && self.hosts.values().all(|host| host.killed);
-        match task {
-            Some(StepLine::Killed(_)) if !all_killed => self.steps.push_back(Step::GuardianKilled(node)),
-            Some(StepLine::Killed(_)) => self.steps.push_back(Step::Cancelled(vec![node], StepEndReason::Cancelled)),
-            Some(StepLine::Cancelled(why)) => self.steps.push_back(Step::Cancelled(vec![node], why)),
-            Some(StepLine::Exited(..)) | None => {}
-        }
-        self.steps.push_back(Step::Ended { node, end, words });
     }
 }

@@ -5,7 +5,6 @@ use super::source::Source;
 use super::ssh::{Part, Ssh};
 use super::{Setting, line_plan, preamble_for};
 use rlaunch_core::allocation::SlurmConfig;
-use rlaunch_core::bootstrap::srun_messages::StepEndReason;
 use rlaunch_core::bootstrap::{
     Carrier, CarrierEnd, Failure, FallBack, Hash, Program, Purpose, Refusal, Secret, SrunPlan, Stage, StepAction,
     StepDial, StepEvent, StepPlan, StepPreamble, Target, Transport, Up,
@@ -32,12 +31,8 @@ pub(super) enum Outcome {
     FallBack(NodeId, Target, FallBack, Span),
     /// No agent of a step has connected for a while, and its srun says this.
     Words(OsBytes),
-    /// A host is lost, and srun prints this about it.
-    Evidence(OsBytes),
-    /// Slurm ends the agents of these hosts, and why.
-    Cancelled(Vec<NodeId>, StepEndReason),
-    /// srun has ended, and the agents of these hosts were connected.
-    EndedEarly(Vec<NodeId>, CarrierEnd),
+    /// An srun for these hosts has ended, with these last lines.
+    SrunEnded(Vec<NodeId>, CarrierEnd, OsBytes),
     /// A connection from there was refused.
     Refused(IpAddr, Refusal),
 }
@@ -259,15 +254,6 @@ impl Steps {
         }
     }
 
-    /// The connection of a host is lost.
-    pub(super) fn lose(&mut self, now: Mono, node: NodeId, ground: &Ground<'_>) {
-        for index in 0..self.list.len() {
-            if self.list.get(index).is_some_and(|step| step.targets.contains_key(&node)) {
-                self.handle(now, index, StepEvent::Lost(node), ground);
-            }
-        }
-    }
-
     /// A token of a step is ready.
     pub(super) fn serve(&mut self, now: Mono, index: usize, part: Part, ground: &Ground<'_>) {
         match part {
@@ -372,9 +358,7 @@ impl Steps {
                 }
             }
             StepAction::Words(words) => self.outcomes.push_back(Outcome::Words(words)),
-            StepAction::Evidence(lines) => self.outcomes.push_back(Outcome::Evidence(lines)),
-            StepAction::Cancelled(nodes, why) => self.outcomes.push_back(Outcome::Cancelled(nodes, why)),
-            StepAction::EndedEarly(nodes, end) => self.outcomes.push_back(Outcome::EndedEarly(nodes, end)),
+            StepAction::Ended(nodes, end, words) => self.outcomes.push_back(Outcome::SrunEnded(nodes, end, words)),
             StepAction::Stage(node, stage) => self.outcomes.push_back(Outcome::Stage(node, stage)),
             StepAction::Up(node, up) => {
                 if let Some(Arrival { socket, seal, .. }) = step.arrived.remove(&node) {

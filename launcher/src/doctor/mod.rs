@@ -217,14 +217,7 @@ fn wait(alarm: &mut Alarm, cx: &mut Context<'_>, until: Option<Mono>) {
 
 fn note(findings: &mut BTreeMap<NodeId, Finding>, bootstrap: &Bootstrap, step: Step) {
     match step {
-        Step::KillWait(_)
-        | Step::FellBack(..)
-        | Step::Words(_)
-        | Step::Evidence(_)
-        | Step::Cancelled(..)
-        | Step::GuardianKilled(_)
-        | Step::EndedEarly(..)
-        | Step::Refused(..) => {}
+        Step::KillWait(_) | Step::FellBack(..) | Step::Words(_) | Step::SrunEnded(..) | Step::Refused(..) => {}
         Step::Progress { node, stage } => tracing::debug!(%node, %stage, "progress"),
         Step::Said { node, bytes } => tracing::debug!(%node, said = %Visible(&bytes), "stderr"),
         // The edge ends with this, and so does the agent.

@@ -24,7 +24,7 @@ use crate::pool::client::Warner;
 use crate::view::Tone;
 use crate::view::log_view::LogView;
 use crate::view::nested::Nested;
-use crate::view::notices::{By, carrier_said, no_message, srun_said};
+use crate::view::notices::{By, carrier_said, no_message};
 use crate::view::progress::{Onto, Progress};
 use anyhow::Context as _;
 use input::Input;
@@ -35,7 +35,7 @@ use parting::{Parting, Push};
 use remote::Remote;
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::ended;
-use rlaunch_core::events::{Cause, JobNews, Record, What};
+use rlaunch_core::events::{JobNews, Record, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::NodeId;
@@ -98,8 +98,6 @@ pub(crate) struct Edges {
     events: VecDeque<JobEvent>,
     alarm: Alarm,
     finish: Option<(Ending, Mono)>,
-    /// The job ends, and not for a host that is lost: lines of srun about hosts explain nothing.
-    ends_otherwise: bool,
     /// The wait for ssh and srun then.
     parting: Option<Parting>,
     /// When the memory that the last news needed is given back.
@@ -166,7 +164,6 @@ impl Edges {
             events: VecDeque::new(),
             alarm: Alarm::default(),
             finish: None,
-            ends_otherwise: false,
             parting: None,
             trim_at: None,
             progress,
@@ -355,11 +352,6 @@ impl Edges {
         self.lose_closed();
         self.nodes.poll_guardian(cx, &mut self.events);
         self.lose_closed();
-        let evidence = self.nodes.take_evidence();
-        for lines in evidence.iter().filter(|_| !self.ends_otherwise).map(|lines| srun_said(lines)).collect::<Vec<_>>()
-        {
-            self.say(lines);
-        }
     }
 
     fn lose_closed(&mut self) {
@@ -467,7 +459,6 @@ impl Edges {
     fn lose(&mut self, node: NodeId, why: CloseReason) {
         tracing::debug!(%node, ?why, "the edge to the agent has ended");
         self.let_go(node);
-        self.nodes.lose(node);
         self.events.push_back(JobEvent::EdgeClosed { node, why });
     }
 
@@ -493,9 +484,6 @@ impl Edges {
         let nested = self.nested.as_mut().map(|nested| nested.lines(record)).unwrap_or_default();
         // A restarter reads the end of the job before the report.
         let is_last = matches!(record.what, What::JobEnd { .. });
-        if let What::Ending { cause, .. } = &record.what {
-            self.ends_otherwise = !matches!(cause, Cause::Lost { .. });
-        }
         for lines in if is_last { [nested, text] } else { [text, nested] } {
             if !lines.is_empty() {
                 self.say(lines);

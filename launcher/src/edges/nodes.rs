@@ -10,6 +10,7 @@ use rlaunch_core::id::NodeId;
 use rlaunch_core::job::{CloseReason, GuardianEnd, HostFailure, JobEvent};
 use rlaunch_core::machine::earliest;
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::signal::Signal;
 use rlaunch_core::stream::turn::Broken;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::beat::Beat;
@@ -58,9 +59,13 @@ struct Closing {
     until: Mono,
 }
 
-/// Whether an edge ended because its ssh did. An edge that ends in peace has no report.
-const fn is_abnormal(why: CloseReason, ssh: CarrierEnd) -> bool {
-    matches!((why, ssh), (CloseReason::Eof | CloseReason::Failed { .. }, CarrierEnd::Signal(_) | CarrierEnd::Code(255)))
+/// Whether an edge ended because its ssh did, or its srun for a task that was killed. An edge that ends in peace has no report.
+const fn is_abnormal(why: CloseReason, keeper: CarrierKind, end: CarrierEnd) -> bool {
+    let is_by_end = match end {
+        CarrierEnd::Signal(_) | CarrierEnd::Code(255) => true,
+        CarrierEnd::Code(code) => matches!(keeper, CarrierKind::Srun) && code == Signal::KILL.exit_code(),
+    };
+    is_by_end && matches!(why, CloseReason::Eof | CloseReason::Failed { .. })
 }
 
 /// All nodes.
@@ -79,8 +84,6 @@ pub(super) struct Nodes {
     remote: Remote,
     /// How far hosts have come that are being reached.
     stages: Vec<(NodeId, Stage)>,
-    /// Lines of srun about hosts that are lost.
-    evidence: Vec<OsBytes>,
 }
 
 impl Nodes {
@@ -121,7 +124,6 @@ impl Nodes {
             parted: None,
             remote,
             stages: Vec::new(),
-            evidence: Vec::new(),
         })
     }
 
@@ -195,7 +197,9 @@ impl Nodes {
         let at = self.closing.iter().position(is_over)?;
         let Closing { id, why, stray, .. } = self.closing.swap_remove(at);
         Some(match ended(id) {
-            Some((keeper, (end, words))) if is_abnormal(why, end) => (id, CloseReason::Carrier(keeper, end), words),
+            Some((keeper, (end, words))) if is_abnormal(why, keeper, end) => {
+                (id, CloseReason::Carrier(keeper, end), words)
+            }
             Some(_) | None => (id, why, stray),
         })
     }
@@ -234,7 +238,6 @@ impl Nodes {
             match news {
                 News::Stage(id, stage) => self.stages.push((id, stage)),
                 News::Up(id, arrived) => self.adopt(id, arrived, events),
-                News::Evidence(lines) => self.evidence.push(lines),
                 News::Event(event) => events.push_back(event),
                 News::Ended(id, end, words) => {
                     if let Some(node) = self.list.get_mut(id.index()) {
@@ -252,16 +255,6 @@ impl Nodes {
             node.unkept = true;
             self.ready.mark(id);
         }
-    }
-
-    /// The connection of a host is lost. srun may print why, now or later.
-    pub(super) fn lose(&mut self, id: NodeId) {
-        self.remote.lose(id);
-    }
-
-    /// Lines of srun about hosts that are lost, since this was asked last.
-    pub(super) fn take_evidence(&mut self) -> Vec<OsBytes> {
-        std::mem::take(&mut self.evidence)
     }
 
     /// How far hosts have come since this was asked last.

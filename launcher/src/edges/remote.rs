@@ -7,7 +7,7 @@ use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind, Failure, Stage, Target};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::events::JobNews;
 use rlaunch_core::id::NodeId;
-use rlaunch_core::job::{GuardianEnd, HostFailure, JobEvent};
+use rlaunch_core::job::{HostFailure, JobEvent};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::to_root::ToRoot;
@@ -54,8 +54,6 @@ pub(super) enum News {
     Up(NodeId, Arrived),
     /// Its ssh has ended like this, with these last words: nothing more will come on the edge.
     Ended(NodeId, CarrierEnd, OsBytes),
-    /// srun prints these lines about a host that is lost.
-    Evidence(OsBytes),
     /// For the machine.
     Event(JobEvent),
 }
@@ -128,13 +126,6 @@ impl Remote {
         events.push_back(JobEvent::HostFailed { node, why });
     }
 
-    /// The connection of a host that was up is lost.
-    pub(super) fn lose(&mut self, node: NodeId) {
-        if let State::Live(bootstrap) = &mut self.state {
-            bootstrap.lose(now(), node);
-        }
-    }
-
     /// Whether an ssh or srun runs.
     pub(super) fn has_carriers(&self) -> bool {
         matches!(&self.state, State::Live(bootstrap) if bootstrap.has_carriers())
@@ -183,18 +174,12 @@ impl Remote {
                 Step::Words(words) => {
                     return Poll::Ready(News::Event(JobEvent::Found(JobNews::StepWaits { words })));
                 }
-                Step::Evidence(lines) => return Poll::Ready(News::Evidence(lines)),
                 Step::Refused(address, why) => {
                     let address = OsBytes::from(address.to_string());
                     return Poll::Ready(News::Event(JobEvent::Found(JobNews::StrangerRefused { address, why })));
                 }
-                Step::Cancelled(nodes, why) => return Poll::Ready(News::Event(JobEvent::StepCancelled { nodes, why })),
-                Step::GuardianKilled(node) => {
-                    return Poll::Ready(News::Event(JobEvent::GuardianEnded { node, end: GuardianEnd::Silent }));
-                }
-                Step::EndedEarly(nodes, end) => {
-                    let kind = CarrierKind::Srun;
-                    return Poll::Ready(News::Event(JobEvent::StarterEnded { nodes, kind, end }));
+                Step::SrunEnded(nodes, end, words) => {
+                    return Poll::Ready(News::Event(JobEvent::SrunEnded { nodes, end, words }));
                 }
                 Step::KillWait(span) => return Poll::Ready(News::Event(JobEvent::KillWait(span))),
                 Step::Said { node, bytes } => tracing::info!(%node, said = %Visible(&bytes), "stderr of the agent"),

@@ -11,6 +11,10 @@ use rlaunch_core::report::Report;
 use rlaunch_core::shell::quoted;
 use rlaunch_core::signal::Signal;
 
+/// The commands of Slurm that know why a job or step has ended.
+pub(super) const ASK_SLURM: &str =
+    "sacct -j $SLURM_JOB_ID or scontrol show job $SLURM_JOB_ID, for the state and the reason";
+
 /// The pool whose end explains the loss of a host: its connections have ended.
 pub(super) fn lost_pool(report: &Report, lost: Lost) -> Option<&OsBytes> {
     let is_silence = matches!(lost, Lost::Unheard | Lost::Expired | Lost::Agent(_) | Lost::AgentMute);
@@ -83,9 +87,8 @@ fn closed(host: &str, one: bool, why: CloseReason) -> String {
         CloseReason::Malformed => agent("it sent something that is no message"),
         CloseReason::Slow => agent("it stopped reading its messages"),
         CloseReason::Failed { errno } => agent(&phrases::errno(errno)),
-        CloseReason::Carrier(CarrierKind::Srun, CarrierEnd::Signal(number)) => {
-            let by = Signal::new(number).map(|sig| format!(" by {sig}")).unwrap_or_default();
-            format!("srun was killed{by}, and with it the {agents} on {host}")
+        CloseReason::Carrier(CarrierKind::Srun, end) => {
+            format!("srun ended ({end}), and with it the {agents} on {host}")
         }
         CloseReason::Carrier(kind, CarrierEnd::Signal(number)) => match Signal::new(number) {
             Some(sig) => format!("{kind} to {host} was killed by {sig}"),
@@ -113,10 +116,8 @@ pub(super) fn next_step(report: &Report, node: NodeId, lost: Lost) -> Option<Str
         Lost::Agent(CloseReason::Malformed) => {
             Some(format!("{}, which must print nothing", there(report, node, "true")))
         }
+        Lost::Agent(CloseReason::Carrier(CarrierKind::Srun, _)) => Some(ASK_SLURM.to_owned()),
         Lost::Agent(CloseReason::Carrier(_, CarrierEnd::Signal(_))) | Lost::Warned(_) => None,
-        Lost::Agent(CloseReason::Carrier(CarrierKind::Srun, _)) => {
-            Some(format!("scontrol show node {}, for its state and the reason", name(report, node)))
-        }
         Lost::Agent(CloseReason::Slow | CloseReason::Failed { .. } | CloseReason::Carrier(_, CarrierEnd::Code(_)))
         | Lost::AgentMute
         | Lost::Unheard => Some(is_up()),

@@ -4,7 +4,7 @@ use super::log_view::{Line, Names};
 use super::{
     Tone, binding, device_messages, host_messages, limit, lost, mpi_messages, phrases, preemption, slice_messages,
 };
-use rlaunch_core::bootstrap::{CarrierKind, FallBack, Refusal};
+use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind, FallBack, Refusal};
 use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, RestartCause, SinkEnd, What, WorldLine};
 use rlaunch_core::id::{NodeId, Rank, Std};
 use rlaunch_core::node::UNUSED;
@@ -68,12 +68,6 @@ pub(crate) fn carrier_said(kind: CarrierKind, host: &str, words: &[u8]) -> Strin
     lines.map(|line| format!("rlaunch: {kind} to {host} printed: {}\n", Visible(line))).collect()
 }
 
-/// Lines of srun about a host that is lost.
-pub(crate) fn srun_said(lines: &[u8]) -> String {
-    let text = |line: &[u8]| Visible(line.strip_prefix(b"srun: ").unwrap_or(line)).to_string();
-    lines.split(|b| *b == b'\n').map(|line| format!("rlaunch: srun about a lost host: {}\n", text(line))).collect()
-}
-
 /// The message about bytes of a host among the messages of its agent.
 pub(crate) fn no_message(host: &str, bytes: &[u8]) -> String {
     let text =
@@ -121,6 +115,7 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         JobNews::StepWaits { words } => {
             (Tone::Normal, format!("no agent has started yet; {}", phrases::last_line(words)))
         }
+        JobNews::SrunEnded { end, words, .. } => (Tone::Quiet, srun_ended(*end, words)),
         JobNews::StrangerRefused { address, why } => (Tone::Quiet, stranger_refused(address, *why)),
         JobNews::Continuing { rank, status } => (Tone::Quiet, continuing(names.report(), *rank, *status)),
         JobNews::LeadContinues { node, lost } => {
@@ -153,6 +148,12 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
             (Tone::Quiet, format!("{} could not be written to log files", phrases::bytes(*bytes)))
         }
     }
+}
+
+/// The end of srun before that of the job, with its last lines.
+fn srun_ended(end: CarrierEnd, words: &OsBytes) -> String {
+    let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+    format!("srun ended before the job ({end}){words}")
 }
 
 fn fell_back(hosts: &OsBytes, why: &FallBack) -> Line {
@@ -379,9 +380,7 @@ fn waiting(cause: &Cause) -> String {
 pub(super) fn ending(cause: &Cause, grace: Span, ranks: &RanksState, names: &Names, by: By) -> Option<Line> {
     let (sig, key) = match *cause {
         Cause::Signal(sig) => (sig, key(sig, by)),
-        // Nothing is left to count down to.
-        Cause::Scheduler { sig: Signal::KILL, .. } => return None,
-        Cause::Scheduler { scheduler, sig, .. } => (sig, format!("{scheduler} ends the job: ")),
+        Cause::Scheduler { scheduler, sig } => (sig, format!("{scheduler} ends the job: ")),
         _ => return None,
     };
     let text = match ranks {

@@ -2,7 +2,6 @@
 
 use super::path_search::Around;
 use super::{Tone, host_messages, launch, lost, phrases, round_messages, slice_messages};
-use rlaunch_core::bootstrap::srun_messages::StepEndReason;
 use rlaunch_core::events::{Cause, Lost, RestartCause};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, Rank};
@@ -55,12 +54,8 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
         }
         Cause::Rank { rank, status } => return failure(report, end, (*rank, *status), around),
         Cause::Signal(sig) => format!("ended by {sig} after {took}{}", before(report)),
-        Cause::Scheduler { scheduler, sig, why } => {
-            let (reason, before) = (why.map(step_reason).unwrap_or_default(), before(report));
-            match *sig {
-                Signal::KILL => format!("{scheduler} killed the step of the job{reason} after {took}{before}"),
-                sig => format!("{scheduler} ended the job{reason} by {sig} after {took}{before}"),
-            }
+        Cause::Scheduler { scheduler, sig } => {
+            format!("{scheduler} ended the job by {sig} after {took}{}", before(report))
         }
         Cause::Timeout { limit } => {
             format!("--timeout {} ran out{}; the job was ended", phrases::wait(*limit), before(report))
@@ -86,8 +81,8 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     {
         block.field("try", &hint);
     }
-    if let Cause::Scheduler { why, .. } = end.cause {
-        step_hint(&mut block, why);
+    if let Cause::Scheduler { .. } = end.cause {
+        block.field("try", lost::ASK_SLURM);
     }
     block.also(report, &end.cause);
     block.restarts(report);
@@ -96,34 +91,6 @@ pub(crate) fn render(report: &Report, around: &Around) -> String {
     block.fates("job", report);
     block.exit(end.exit);
     block.text
-}
-
-/// Why a scheduler ended its step, in brackets.
-const fn step_reason(why: StepEndReason) -> &'static str {
-    match why {
-        StepEndReason::Cancelled => " (scancel)",
-        StepEndReason::TimeLimit => " (time limit)",
-        StepEndReason::NodeFailure => " (a node failed)",
-        StepEndReason::Requeue => " (requeue)",
-        StepEndReason::Preemption => " (preemption)",
-    }
-}
-
-/// The next step of the user after the end of a step, if there is one.
-fn step_hint(block: &mut Block, why: Option<StepEndReason>) {
-    match why {
-        None => {
-            block.field("reason", "srun printed none within 2s");
-            block.field(
-                "try",
-                "sacct -j $SLURM_JOB_ID or scontrol show job $SLURM_JOB_ID, for the state and the reason",
-            );
-        }
-        Some(StepEndReason::NodeFailure) => block.field("try", "sinfo -R, for failed nodes and the reasons"),
-        Some(
-            StepEndReason::Cancelled | StepEndReason::TimeLimit | StepEndReason::Requeue | StepEndReason::Preemption,
-        ) => {}
-    }
 }
 
 /// The interrupted step, where no rank ran.
@@ -139,10 +106,9 @@ fn before(report: &Report) -> &'static str {
 /// A host, and those lost together with it to which the same text applies.
 fn alike(report: &Report, node: NodeId, lost: Lost) -> Vec<NodeId> {
     // Parts of ours that were lost are each host's own, unless they were lost with others.
-    let alone = !matches!(lost, Lost::Unheard | Lost::Expired | Lost::Starved(_)) && !lost.is_by_srun();
+    let alone = !matches!(lost, Lost::Unheard | Lost::Expired | Lost::Starved(_));
     let same = |other: &Lost| !alone && other.is_like(lost);
-    let is_alike =
-        |other: &NodeId| *other == node || lost.is_by_killed_srun() || report.losses.get(other).is_some_and(same);
+    let is_alike = |other: &NodeId| *other == node || lost.is_by_srun() || report.losses.get(other).is_some_and(same);
     let named: Vec<NodeId> = report.together.iter().copied().filter(is_alike).collect();
     if named.is_empty() { vec![node] } else { named }
 }
@@ -409,10 +375,6 @@ impl Block {
         let others: Vec<NodeId> = report.together.iter().copied().filter(|other| !named.contains(other)).collect();
         if !others.is_empty() {
             self.field("also", &format!("{}{what}", host_messages::list(report, &others)));
-        }
-        // The ranks were lost with the step.
-        if matches!(cause, Cause::Scheduler { sig: Signal::KILL, .. }) {
-            return;
         }
         for (lost, nodes) in report.other_losses() {
             self.field("also", &lost::on_hosts(report, &nodes, lost));

@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use rlaunch_core::bootstrap::ssh_messages::{KEPT, Words};
 use rlaunch_core::allocation::SlurmConfig;
-use rlaunch_core::bootstrap::srun_messages::{StepLine, StepLines};
+use rlaunch_core::bootstrap::srun_messages::{TaskExit, TaskExits};
 use rlaunch_core::bootstrap::tcp_hello::{FACTS, HELLO, STEP_PREAMBLE};
 use rlaunch_core::bootstrap::{
     AgentFacts, EdgeKeys, Hash, Heard, Hello, PREAMBLE, Preamble, Scanner, Secret, StepPreamble, Sums, Way,
@@ -77,11 +77,11 @@ fn hello(data: &[u8]) {
 
 /// The result does not depend on the cuts, and each exit has a host.
 fn srun_lines(data: &[u8]) {
-    let whole = StepLines::default().push(data.get(1..).unwrap_or_default());
-    let mut lines = StepLines::default();
-    let cut: Vec<StepLine> = pieces(data).flat_map(|piece| lines.push(piece)).collect();
+    let whole = TaskExits::default().push(data.get(1..).unwrap_or_default());
+    let mut lines = TaskExits::default();
+    let cut: Vec<TaskExit> = pieces(data).flat_map(|piece| lines.push(piece)).collect();
     assert_eq!(cut, whole);
-    assert!(cut.iter().all(|line| !matches!(line, StepLine::Exited(host, _) if host.is_empty())));
+    assert!(cut.iter().all(|exit| !exit.host.is_empty()));
 }
 
 fn config(data: &[u8]) {

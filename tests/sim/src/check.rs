@@ -147,8 +147,7 @@ impl Oracle {
             JobEvent::EdgeUp { .. }
             | JobEvent::ReadyBy { .. }
             | JobEvent::KillWait(_)
-            | JobEvent::StepCancelled { .. }
-            | JobEvent::StarterEnded { .. }
+            | JobEvent::SrunEnded { .. }
             | JobEvent::Found(_)
             | JobEvent::Discovered(_)
             | JobEvent::HostFailed { .. }

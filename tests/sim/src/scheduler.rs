@@ -12,7 +12,7 @@ use crate::site::{Reach, Site};
 use crate::srun::{self, Turn};
 use crate::world::{Ev, World};
 use rlaunch_core::allocation;
-use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind};
+use rlaunch_core::bootstrap::CarrierKind;
 use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::id::{NodeId, ProcId, Rank};
 use rlaunch_core::job::CloseReason;
@@ -36,14 +36,12 @@ const CANCELLED: u64 = 0x6361_6e63_656c_0000;
 const SRUN_KILLED: u64 = 0x6b69_6c6c_0000_0000;
 /// How long after the end of srun the scheduler has killed the step.
 const STEP_ENDS: u64 = 1900 * MS;
-/// A loss and srun's line about it are so close to each other.
-const SAME: u64 = 2000 * MS;
 /// How long after its tasks srun ends.
 const SRUN_ENDS: u64 = 300 * MS;
 /// How long after srun was killed that is heard at most.
 const HEARD: u64 = 1900 * MS;
-/// How soon a job whose step was killed ends.
-const PROMPT: u64 = 3000 * MS;
+/// A host that is lost so long before or after the end of srun is lost for that.
+const NEAR: u64 = 5000 * MS;
 
 /// A scheduler.
 #[derive(Clone, Debug)]
@@ -54,8 +52,6 @@ pub(crate) struct Scheduler {
     pub(crate) signals: Vec<(u64, Signal, NodeId)>,
     /// How often each of the signals was sent that end no job.
     pub(crate) rounds: [u32; 2],
-    /// When srun prints that the scheduler ends the step.
-    line: Option<u64>,
     /// When it is heard that srun was killed, for which the scheduler kills the step: before that, or after it.
     srun_killed: Option<u64>,
 }
@@ -107,8 +103,7 @@ fn nothing_else(plan: &mut Plan) {
 }
 
 fn draw(rng: &mut Rng, hosts: usize) -> Scheduler {
-    let mut scheduler =
-        Scheduler { every_process: rng.chance(50), signals: vec![], rounds: [0, 0], line: None, srun_killed: None };
+    let mut scheduler = Scheduler { every_process: rng.chance(50), signals: vec![], rounds: [0, 0], srun_killed: None };
     for (sig, which) in [(Signal::USR1, 0), (Signal::USR2, 1)] {
         if rng.chance(30) {
             let first = rng.micros(1, 6_000_000);
@@ -131,18 +126,13 @@ fn draw(rng: &mut Rng, hosts: usize) -> Scheduler {
     scheduler
 }
 
-/// Some steps are killed without a warning. srun prints a line about that, and about a warning in half of the jobs.
+/// Some steps are killed without a warning.
 fn cancel(rng: &mut Rng, scheduler: &mut Scheduler, hosts: usize) {
     if rng.chance(25) {
         scheduler.signals.retain(|(_, sig, _)| !matches!(*sig, Signal::TERM | Signal::KILL));
         let at = rng.micros(1, 8_000_000);
         let kill = |node| (at + rng.below(LAG), Signal::KILL, node);
         scheduler.signals.extend((0..).map(NodeId::new).take(hosts).map(kill));
-        let early = at.saturating_sub(rng.micros(1, 50_000));
-        scheduler.line = rng.chance(90).then(|| if rng.chance(50) { early } else { at + rng.micros(1, 3_000_000) });
-    } else if rng.chance(50) {
-        let first = scheduler.signals.iter().filter(|(_, sig, _)| *sig == Signal::TERM).map(|(at, ..)| *at).min();
-        scheduler.line = first.map(|at| at + rng.micros(1, 100_000));
     }
 }
 
@@ -157,7 +147,7 @@ fn kill_srun(rng: &mut Rng, scheduler: &mut Scheduler, hosts: usize) {
     let kill = |node| (all + rng.below(LAG), Signal::KILL, node);
     scheduler.signals.extend((0..).map(NodeId::new).take(hosts).map(kill));
     let heard = if rng.chance(40) { at + rng.below(HEARD) } else { at };
-    (scheduler.line, scheduler.srun_killed) = (None, Some(heard));
+    scheduler.srun_killed = Some(heard);
 }
 
 /// A signal to one host, to some or to all.
@@ -177,9 +167,6 @@ impl World {
             self.plan.scheduler.iter().flat_map(|scheduler| scheduler.signals.clone()).collect::<Vec<_>>()
         {
             self.on(node, |world| world.at(at, Ev::Scheduler(sig)));
-        }
-        if let Some(at) = self.plan.scheduler.as_ref().and_then(|scheduler| scheduler.line) {
-            self.at(at, Ev::Step(Turn::Cancelled));
         }
         if let Some(at) = self.plan.scheduler.as_ref().and_then(|scheduler| scheduler.srun_killed) {
             self.at(at, Ev::Step(Turn::Killed));
@@ -226,16 +213,9 @@ impl World {
         }
     }
 
-    /// Whether a host may have been lost because the scheduler ended the step: srun's line about that was heard, and the job had not begun
-    /// to end for a lease that was over.
-    pub(crate) fn is_lost_by_scheduler(&self) -> bool {
-        let lost = matches!(self.truth.began, Some(Cause::Lost { lost: Lost::Expired | Lost::Unheard, .. }));
-        self.truth.cancelled.is_some() && !lost
-    }
-
-    /// The scheduler has killed what it had not ended otherwise.
+    /// The scheduler has killed what it had not ended otherwise, or srun has ended.
     pub(crate) fn is_any_killed(&self) -> bool {
-        (0..self.count()).any(|node| self.host(node).killed)
+        self.truth.srun_ended.is_some() || (0..self.count()).any(|node| self.host(node).killed)
     }
 
     /// The agent signals a rank. A rank that has the scheduler's signal does not get it again.
@@ -275,8 +255,7 @@ impl World {
 
     /// The scheduler is the cause of the end, unless something else was before.
     pub(crate) fn check_scheduler_cause(&mut self, cause: &Cause) {
-        self.check_cancelled(cause);
-        self.check_srun_killed(cause);
+        self.check_srun_ended(cause);
         let Some((warned, true)) = self.truth.warned else { return };
         let failed = self.failed_by_themselves();
         let before = |at: u64| at <= warned + MS;
@@ -301,43 +280,23 @@ impl World {
         }
     }
 
-    /// A host that the scheduler has killed is not called lost if srun's line is heard in time, and no lease is waited for.
-    fn check_cancelled(&mut self, cause: &Cause) {
-        let Some(told) = self.truth.cancelled else { return };
-        if let Cause::Lost { node, lost: Lost::Agent(_) } = cause {
-            let is_hit = self.plan.sites.get(node.index()).is_some_and(|site| !site.faults.is_empty());
-            let killed = self.host(node.index()).killed && !is_hit;
-            let closed = self.truth.closed.get(node).copied().unwrap_or(0);
-            let known = self.truth.up.get(node).is_some_and(|up| *up < told) && told < closed + SAME;
-            self.check(!(killed && known), || format!("node{node} is called lost, and the scheduler had killed it"));
-        }
-        let calm = self.plan.stops.is_empty() && self.plan.sites.iter().all(Site::is_swift);
-        if let Cause::Scheduler { sig: Signal::KILL, .. } = cause
-            && calm
-        {
-            let last = self.truth.closed.values().copied().max().unwrap_or(0).max(told);
-            let late = self.now > last + PROMPT;
-            self.check(!late, || "the step was killed, and the job does not end".to_owned());
-        }
-    }
-
-    /// Hosts whose step was killed for the end of srun are lost for that, and no lease is waited for.
-    fn check_srun_killed(&mut self, cause: &Cause) {
-        let Some(at) = self.plan.scheduler.as_ref().and_then(|scheduler| scheduler.srun_killed) else { return };
+    /// A host is lost for the end of srun if it was lost at about that time, and surely if it was lost after that.
+    fn check_srun_ended(&mut self, cause: &Cause) {
         let Cause::Lost { node, lost: Lost::Agent(why) } = cause else { return };
+        let named = matches!(why, CloseReason::Carrier(CarrierKind::Srun, _));
+        let closed = self.truth.closed.get(node).copied().unwrap_or(0);
+        let Some(ended) = self.truth.srun_ended else {
+            return self.check(!named, || format!("node{node} is lost by {why:?}, and srun has not ended"));
+        };
+        let is_near = closed.abs_diff(ended) <= NEAR;
+        self.check(is_near || !named, || {
+            format!("node{node} is lost by {why:?}, and srun has ended long before or after")
+        });
         let calm = self.plan.stops.is_empty()
             && self.plan.sites.iter().all(|site| Site::is_swift(site) && site.faults.is_empty())
-            && self.host(node.index()).killed
-            && self.truth.up.len() == self.count()
-            && self.truth.up.values().all(|up| *up < at);
-        let closed = self.truth.closed.get(node).copied().unwrap_or(0);
-        if calm && at < closed + SAME {
-            let named = matches!(why, CloseReason::Carrier(CarrierKind::Srun, CarrierEnd::Signal(9)));
-            self.check(named, || format!("node{node} is lost by {why:?}, and srun was killed before"));
-            let last = self.truth.closed.values().copied().max().unwrap_or(0).max(at);
-            let late = self.now > last + PROMPT;
-            self.check(!late, || "srun was killed, and the job does not end".to_owned());
-        }
+            && self.host(node.index()).killed;
+        let is_missed = calm && is_near && closed > ended && !named;
+        self.check(!is_missed, || format!("node{node} is lost by {why:?}, and srun had ended before"));
     }
 
     /// The named rank did not fail by itself. The scheduler has ended it, and the launcher learned that after the failure.
@@ -351,9 +310,6 @@ impl World {
     pub(crate) fn may_be_schedulers(&self, proc: ProcId, node: usize) -> bool {
         let by = self.plan.ranks.get(proc.index()).map(|script| script.end);
         let is_by = |own| matches!(by, Some(Status::Signaled { sig, .. }) if sig == own);
-        if self.truth.cancelled.is_some() && is_by(Signal::KILL) {
-            return true;
-        }
         let got = |sig| self.host(node).kernel.got(proc, sig) > 0;
         let is_passed_on = self.plan.usr_kills && (got(Signal::USR1) || got(Signal::USR2));
         self.truth.warned.is_some() && (is_by(Signal::TERM) || is_passed_on)

@@ -7,8 +7,8 @@ use crate::site::{Reach, Site};
 use crate::world::{Ev, World};
 use rlaunch_core::bootstrap::admission::PATIENCE;
 use rlaunch_core::bootstrap::{
-    Admission, Caller, CarrierEnd, CarrierKind, Hash, Hello, Preamble, Program, Refusal, Secret, SrunPlan, StepAction,
-    StepDial, StepEvent, StepPlan, StepPreamble, Target, Transport,
+    Admission, Caller, CarrierEnd, Hash, Hello, Preamble, Program, Refusal, Secret, SrunPlan, StepAction, StepDial,
+    StepEvent, StepPlan, StepPreamble, Target, Transport,
 };
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::JobEvent;
@@ -90,8 +90,6 @@ pub(crate) enum Shake {
 pub(crate) enum Turn {
     /// A time is over.
     Timer,
-    /// srun prints that the scheduler ends the step.
-    Cancelled,
     /// srun is killed.
     Killed,
     /// srun ends.
@@ -306,10 +304,6 @@ impl World {
                 }
                 self.step_acts();
             }
-            Turn::Cancelled => {
-                let line = "slurmstepd-node0: error: *** STEP 2.0 ON node0 CANCELLED AT 2026-11-26T22:18:12 ***\n";
-                self.step_hears(StepEvent::Err(line.into()));
-            }
             // Hosts that are waited for would fail with it.
             Turn::Killed if self.srun.as_ref().is_some_and(|srun| srun.dial.is_waiting()) => {}
             Turn::Killed => self.step_hears(StepEvent::Ended(CarrierEnd::Signal(9))),
@@ -337,16 +331,9 @@ impl World {
     fn step_acts(&mut self) {
         while let Some(action) = self.srun.as_mut().and_then(|srun| srun.dial.poll_action()) {
             match action {
-                StepAction::Start(_)
-                | StepAction::Write(_)
-                | StepAction::Words(_)
-                | StepAction::Evidence(_)
-                | StepAction::Stage(..) => {}
+                StepAction::Start(_) | StepAction::Write(_) | StepAction::Words(_) | StepAction::Stage(..) => {}
                 StepAction::Kill { .. } => self.at(self.now + MS, Ev::Step(Turn::Ends)),
-                StepAction::Cancelled(nodes, why) => self.tell_job(JobEvent::StepCancelled { nodes, why }),
-                StepAction::EndedEarly(nodes, end) => {
-                    self.tell_job(JobEvent::StarterEnded { nodes, kind: CarrierKind::Srun, end });
-                }
+                StepAction::Ended(nodes, end, words) => self.tell_job(JobEvent::SrunEnded { nodes, end, words }),
                 StepAction::Up(node, up) => self.on(node, |world| world.is_up_by(up.by)),
                 StepAction::Failed(node, _) => self.on(node, Self::unreached),
                 StepAction::WithShell(node, _) | StepAction::FallBack(node, ..) => {

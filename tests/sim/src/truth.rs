@@ -45,8 +45,8 @@ pub(crate) struct Truth {
     pub(crate) started: u64,
     /// Hosts with a warning.
     pub(crate) warned_hosts: Vec<NodeId>,
-    /// When it heard that the scheduler ends the agents.
-    pub(crate) cancelled: Option<u64>,
+    /// When it heard that srun has ended.
+    pub(crate) srun_ended: Option<u64>,
     /// When the edge of a host ended.
     pub(crate) closed: BTreeMap<NodeId, u64>,
     /// The cause for which the job began to end.
@@ -74,8 +74,8 @@ impl Truth {
         if let JobEvent::EdgeClosed { node, .. } = event {
             self.closed.insert(*node, now);
         }
-        if let JobEvent::StepCancelled { .. } = event {
-            self.cancelled.get_or_insert(now);
+        if let JobEvent::SrunEnded { .. } = event {
+            self.srun_ended.get_or_insert(now);
         }
         if let JobEvent::Message { node, msg: ToRoot::Warned(_) } = event {
             self.warned_hosts.push(*node);
@@ -314,7 +314,6 @@ impl World {
                     && self.too_few(*failed, *asked)
             }
             Cause::Signal(sig) => user(&|fault| fault == Fault::Signal(*sig)),
-            Cause::Scheduler { sig: Signal::KILL, .. } => self.is_lost_by_scheduler(),
             Cause::Scheduler { .. } => self.truth.warned.is_some(),
             Cause::Preempted { .. } => self.is_sliced() || user(&|fault| fault == Fault::AgentAsked),
             Cause::Timeout { .. } => self.plan.spec.settings.ending.timeout.is_some(),

@@ -185,18 +185,6 @@ impl Words {
         self.kept.drain(..surplus);
     }
 
-    /// The whole lines of srun that name a host, as `srun: error: node3: task 2: Killed` does. Diagnostics of agents name it, too.
-    #[must_use]
-    pub fn about(&self, host: &[u8]) -> OsBytes {
-        let is_part = |b: &u8| b.is_ascii_alphanumeric() || b"-_.".contains(b);
-        let names_it = |line: &&[u8]| line.split(|b| !is_part(b)).any(|word| word == host);
-        let whole =
-            self.kept.iter().rposition(|b| *b == b'\n').and_then(|end| self.kept.get(..end)).unwrap_or_default();
-        let is_sruns = |line: &&[u8]| line.starts_with(b"srun: ") || line.starts_with(b"slurmstepd");
-        let found: Vec<&[u8]> = lines(whole).filter(is_sruns).filter(names_it).collect();
-        OsBytes::new(found.join(&b'\n'))
-    }
-
     /// Whether there is no message.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

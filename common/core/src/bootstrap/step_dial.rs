@@ -14,12 +14,12 @@ use super::hash::Hash;
 use super::preamble::Secret;
 use super::remote_line::{LineError, LinePlan, line};
 use super::srun::{SrunPlan, Transport, shell};
-use super::srun_messages::{StepEndReason, StepLine, StepLines};
+use super::srun_messages::{TaskExit, TaskExits};
 use super::ssh_messages::Words;
 use super::sum::Sums;
 use super::tcp_hello::{AgentFacts, StepPreamble};
 use crate::id::NodeId;
-use crate::machine::{Machine, earliest, earliest_of};
+use crate::machine::{Machine, earliest_of};
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
@@ -35,9 +35,6 @@ const PATIENCE: Span = Span::from_secs(1);
 const FALL_BACK_AFTER: u64 = 4;
 /// How long srun's words may be those of a start that takes its time; after that they are shown, if no agent has connected.
 const QUIET: Span = Span::from_secs(5);
-/// How long a line about a task that was killed waits for those about all others, after which it is evidence about one host. srun (22.05)
-/// prints some of them 1 s after the first.
-const KILLED_TOGETHER: Span = Span::from_secs(2);
 
 /// The program of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -110,8 +107,6 @@ pub enum StepEvent {
     Connected(NodeId, AgentFacts),
     /// The host is not needed any more.
     Cancel(NodeId),
-    /// The connection of a host that was up is lost. srun may print why.
-    Lost(NodeId),
 }
 
 /// Why a host falls back to an srun of its own.
@@ -149,12 +144,8 @@ pub enum StepAction {
     },
     /// No agent has connected for a while, and srun says this.
     Words(OsBytes),
-    /// The connection of a host is lost, and srun prints this about it.
-    Evidence(OsBytes),
-    /// Slurm ends the step, and with it the agents of these hosts; and why.
-    Cancelled(Vec<NodeId>, StepEndReason),
-    /// srun has ended in this way, and the agents of these hosts were connected. Slurm may end them for that.
-    EndedEarly(Vec<NodeId>, CarrierEnd),
+    /// srun has ended in this way, with these last lines. The agents of these hosts had connected. Slurm may end them for that.
+    Ended(Vec<NodeId>, CarrierEnd, OsBytes),
     /// How far a host is.
     Stage(NodeId, Stage),
     /// The connection of a node is its edge.
@@ -187,27 +178,15 @@ pub struct StepDial {
     waiting: BTreeMap<NodeId, Target>,
     /// Hosts whose agent has connected.
     up: BTreeSet<NodeId>,
-    /// Hosts whose task was killed, by srun's word.
-    killed: BTreeSet<NodeId>,
-    /// Hosts whose task has exited with another code than 0, by srun's word.
-    exited: BTreeSet<NodeId>,
-    /// Hosts whose connection was lost.
-    closed: BTreeSet<NodeId>,
-    /// Hosts whose connection is lost, and about which srun has printed nothing yet.
-    lost: BTreeSet<NodeId>,
     scanner: Scanner,
     words: Words,
-    lines: StepLines,
-    /// Slurm ends the step, and why.
-    cancelled: Option<StepEndReason>,
+    exits: TaskExits,
     started: Mono,
     deadline: Option<Mono>,
     /// When all hosts fall back, if no agent has connected.
     fall_back_at: Option<Mono>,
     /// When srun's words are shown, if no agent has connected.
     words_at: Option<Mono>,
-    /// When lines about hosts that are lost are passed on.
-    evidence_at: Option<Mono>,
     actions: VecDeque<StepAction>,
 }
 
@@ -221,18 +200,12 @@ impl StepDial {
             plan,
             state: State::New,
             up: BTreeSet::new(),
-            killed: BTreeSet::new(),
-            exited: BTreeSet::new(),
-            closed: BTreeSet::new(),
-            lost: BTreeSet::new(),
             words: Words::default(),
-            lines: StepLines::default(),
-            cancelled: None,
+            exits: TaskExits::default(),
             started: Mono::default(),
             deadline: None,
             fall_back_at: None,
             words_at: None,
-            evidence_at: None,
             actions: VecDeque::new(),
         }
     }
@@ -297,9 +270,6 @@ impl StepDial {
             node,
             Up { place, cold: false, pid, wall, asked, answered: now, by, rest: Vec::new() },
         ));
-        if let Some(reason) = self.cancelled {
-            self.actions.push_back(StepAction::Cancelled([node].into(), reason));
-        }
     }
 
     fn heard(&mut self, now: Mono) {
@@ -331,74 +301,23 @@ impl StepDial {
         }
     }
 
-    fn take_lines(&mut self, now: Mono, bytes: &[u8]) {
-        for line in self.lines.push(bytes) {
-            match line {
-                StepLine::Exited(host, code) => {
-                    self.exited.extend(self.node_of(&host));
-                    self.task_exited(now, &host, code);
-                }
-                StepLine::Killed(host) => {
-                    self.killed.extend(self.node_of(&host));
-                    self.look_for_kill();
-                }
-                StepLine::Cancelled(reason) => self.cancelled(reason),
-            }
-        }
-    }
-
-    fn node_of(&self, host: &str) -> Option<NodeId> {
-        let named = |target: &Target| target.host().as_slice() == host.as_bytes();
-        self.plan.hosts.iter().find(|(_, target)| named(target)).map(|(node, _)| *node)
-    }
-
-    /// srun has ended. Edges of agents that have connected do not need it, and yet Slurm ends the step of an srun that was killed. The end
-    /// of an agent whose task srun has named is older than the end of srun. A connection that was lost before srun exited had another
-    /// reason. If srun was killed, the loss may be seen before its end.
+    /// srun has ended. Edges of agents that have connected do not need it, and yet Slurm ends the step of an srun that was killed.
     fn ended(&mut self, end: CarrierEnd) {
         self.fail_all(&Why::Carrier(end));
         self.state = State::Over;
-        let was_killed = matches!(end, CarrierEnd::Signal(_));
-        let is_older = |node: &NodeId| {
-            let is_named = self.killed.contains(node) || self.exited.contains(node);
-            is_named || (!was_killed && self.closed.contains(node))
-        };
-        let nodes: Vec<NodeId> = self.up.iter().copied().filter(|node| !is_older(node)).collect();
-        if !nodes.is_empty() && self.cancelled.is_none() && end != CarrierEnd::Code(0) {
-            self.actions.push_back(StepAction::EndedEarly(nodes, end));
-        }
-        self.look_for_kill();
-    }
-
-    /// Slurm ends the step.
-    fn cancelled(&mut self, reason: StepEndReason) {
-        if self.cancelled.is_some() {
-            return;
-        }
-        self.cancelled = Some(reason);
-        let is_up = |node: &NodeId| !self.waiting.contains_key(node);
-        let nodes = self.plan.hosts.keys().copied().filter(is_up).collect();
-        self.actions.push_back(StepAction::Cancelled(nodes, reason));
-    }
-
-    /// Guardian and agent were killed on all hosts: that is Slurm's work, which announces no `scancel -s KILL`. A guardian that outruns
-    /// SIGKILL, and ends in good order for the loss of its agent, is not named by srun, which ends then.
-    fn look_for_kill(&mut self) {
-        let mut hosts = self.plan.hosts.keys();
-        let is_over = self.state == State::Over && !self.killed.is_empty();
-        let was_killed = |node: &NodeId| is_over || self.killed.contains(node);
-        if hosts.len() > 0 && hosts.all(|node| was_killed(node) && self.closed.contains(node)) {
-            self.cancelled(StepEndReason::Cancelled);
+        if !self.up.is_empty() && end != CarrierEnd::Code(0) {
+            let nodes = self.up.iter().copied().collect();
+            self.actions.push_back(StepAction::Ended(nodes, end, self.words.shown()));
         }
     }
 
     /// A task has exited. If its host was not up, our agent's own reason comes on stdout, so another code is that of another program, or of
     /// slurmstepd, which cannot execute the file.
-    fn task_exited(&mut self, now: Mono, host: &str, code: u8) {
+    fn task_exited(&mut self, now: Mono, TaskExit { host, code }: &TaskExit) {
         let named = |target: &Target| target.host().as_slice() == host.as_bytes();
         let node = self.waiting.iter().find(|(_, target)| named(target)).map(|(node, _)| *node);
         if let (Some(node), Program::Binary { .. }) = (node, &self.plan.program)
-            && code != crate::exit::LAUNCH
+            && *code != crate::exit::LAUNCH
         {
             self.with_shell(now, node);
         }
@@ -407,8 +326,6 @@ impl StepDial {
     fn with_shell(&mut self, now: Mono, node: NodeId) {
         let left = self.time_left(now);
         self.waiting.remove(&node);
-        // The lines of this srun about the host are not about the agent that it will have.
-        self.plan.hosts.remove(&node);
         self.actions.push_back(StepAction::WithShell(node, left));
     }
 
@@ -461,28 +378,6 @@ impl StepDial {
         }
     }
 
-    /// Passes on what srun has printed about hosts that are lost. Tasks that are killed one after the other may be Slurm's work.
-    fn give_evidence(&mut self, now: Mono) {
-        // The report names Slurm then.
-        if self.cancelled.is_some() {
-            return;
-        }
-        let may_be_slurm = self.plan.hosts.len() > 1;
-        let is_held = self.evidence_at.is_none_or(|at| now < at);
-        if may_be_slurm && is_held && self.lost.iter().any(|node| self.killed.contains(node)) {
-            self.evidence_at.get_or_insert(now + KILLED_TOGETHER);
-            return;
-        }
-        self.evidence_at = None;
-        let Self { plan, words, lost, actions, .. } = self;
-        lost.retain(|node| {
-            let lines = plan.hosts.get(node).map(|target| words.about(target.host().as_slice())).unwrap_or_default();
-            let is_silent = lines.is_empty();
-            actions.extend((!is_silent).then_some(StepAction::Evidence(lines)));
-            is_silent
-        });
-    }
-
     /// Ends srun if it has brought no agent and none is waited for.
     fn close_if_vain(&mut self, now: Mono) {
         if self.state == State::Open && self.waiting.is_empty() && self.up.is_empty() {
@@ -511,14 +406,7 @@ impl Machine for StepDial {
             }
             (State::Open | State::Closing { .. }, StepEvent::Err(bytes)) => {
                 self.words.push(&bytes);
-                self.take_lines(now, &bytes);
-                self.give_evidence(now);
-            }
-            (State::Open | State::Closing { .. } | State::Over, StepEvent::Lost(node)) => {
-                self.lost.insert(node);
-                self.closed.insert(node);
-                self.look_for_kill();
-                self.give_evidence(now);
+                self.exits.push(&bytes).iter().for_each(|exit| self.task_exited(now, exit));
             }
             (State::Open, StepEvent::Connected(node, facts)) => self.connected(now, node, facts),
             (State::Open | State::Closing { .. }, StepEvent::Ended(end)) => self.ended(end),
@@ -532,8 +420,7 @@ impl Machine for StepDial {
                 State::New | State::Closing { .. } | State::Over,
                 StepEvent::Out(_) | StepEvent::Connected(..) | StepEvent::Listening(..) | StepEvent::NoListener(_),
             )
-            | (State::Closing { .. } | State::Over, StepEvent::Cancel(_))
-            | (State::New, StepEvent::Lost(_)) => {}
+            | (State::Closing { .. } | State::Over, StepEvent::Cancel(_)) => {}
         }
         self.close_if_vain(now);
     }
@@ -560,9 +447,6 @@ impl Machine for StepDial {
             }
             State::New | State::Open | State::Closing { .. } | State::Over => {}
         }
-        if is_due(self.evidence_at) {
-            self.give_evidence(now);
-        }
         self.close_if_vain(now);
     }
 
@@ -571,13 +455,12 @@ impl Machine for StepDial {
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        let next = match self.state {
+        match self.state {
             State::New | State::Over => None,
             State::Open if self.waiting.is_empty() => None,
             State::Open => earliest_of([self.fall_back_at, self.deadline, self.words_at]),
             State::Closing { hard_at } => hard_at,
-        };
-        earliest(next, self.evidence_at)
+        }
     }
 }
 

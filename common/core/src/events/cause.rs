@@ -1,7 +1,6 @@
 //! Why a job ended: one value, from which follow the exit code, the report and the event log.
 
 use crate::allocation::Scheduler;
-use crate::bootstrap::srun_messages::StepEndReason;
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::exit::{self, Ending};
 use crate::id::{NodeId, Rank, Std};
@@ -14,6 +13,9 @@ use crate::warnings::WarningSource;
 use crate::wire::to_root::{NodeRefusal, SpawnError};
 use alloc::vec::Vec;
 use serde::{Serialize, Serializer};
+
+/// The exit code of srun for a task that was killed.
+const KILLED: u8 = Signal::KILL.exit_code();
 
 /// The first cause of a job's end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -68,9 +70,6 @@ pub enum Cause {
         /// The signal.
         #[serde(rename = "signal")]
         sig: Signal,
-        /// Why, once its launcher has printed that.
-        #[serde(rename = "reason", skip_serializing_if = "Option::is_none")]
-        why: Option<StepEndReason>,
     },
     /// `--timeout` ran out.
     Timeout {
@@ -169,16 +168,10 @@ impl Lost {
         self == other || matches!((self, other), (Self::Starved(_), Self::Starved(_)))
     }
 
-    /// Whether the host was lost with the srun that had started its agent.
+    /// Whether the host was lost with the srun that had started its agent, and with it all hosts of the step.
     #[must_use]
     pub const fn is_by_srun(self) -> bool {
         matches!(self, Self::Agent(CloseReason::Carrier(CarrierKind::Srun, _)))
-    }
-
-    /// Whether the host was lost with an srun that was killed, and with it all hosts of the step.
-    #[must_use]
-    pub const fn is_by_killed_srun(self) -> bool {
-        matches!(self, Self::Agent(CloseReason::Carrier(CarrierKind::Srun, CarrierEnd::Signal(_))))
     }
 }
 
@@ -212,9 +205,11 @@ impl Cause {
             Self::Rank { status, .. } => Ending::Code(status.exit_code()),
             Self::Spawn { error, .. } => Ending::Code(error.exit_code()),
             Self::Refused { why: NodeRefusal::Program { error, .. }, .. } => Ending::Code(error.exit_code()),
+            // srun exits so if its step was killed, as by `scancel JOB.STEP`.
+            Self::Lost {
+                lost: Lost::Agent(CloseReason::Carrier(CarrierKind::Srun, CarrierEnd::Code(KILLED))), ..
+            } => Ending::Code(KILLED),
             Self::Refused { .. } | Self::Unreachable { .. } | Self::Lost { .. } => Ending::Code(exit::LAUNCH),
-            // As srun exits. rlaunch was not killed.
-            Self::Scheduler { sig: sig @ Signal::KILL, .. } => Ending::Code(sig.exit_code()),
             Self::Signal(sig) | Self::Scheduler { sig, .. } => Ending::Signal(*sig),
             Self::Timeout { .. } => Ending::Code(exit::TIMEOUT),
             Self::Preempted { .. } | Self::TooFewSlices { .. } => Ending::Code(exit::PREEMPTED),

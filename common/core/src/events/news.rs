@@ -3,7 +3,7 @@
 
 use super::{Cause, Lost};
 use crate::allocation::Scheduler;
-use crate::bootstrap::{FallBack, Refusal};
+use crate::bootstrap::{CarrierEnd, FallBack, Refusal};
 use crate::discover::{DiscoverFault, Ignored};
 use crate::id::{NodeId, Rank};
 use crate::job::slices::Obstacle;
@@ -97,6 +97,17 @@ pub enum JobNews {
     #[serde(rename = "step.waits")]
     StepWaits {
         /// Its words.
+        words: OsBytes,
+    },
+    /// An srun has ended before the job, and the agents of these hosts had connected.
+    #[serde(rename = "step.end")]
+    SrunEnded {
+        /// The hosts.
+        nodes: Vec<NodeId>,
+        /// How it has ended.
+        #[serde(rename = "")]
+        end: CarrierEnd,
+        /// Its last lines.
         words: OsBytes,
     },
     /// A connection to the port for agents was refused. Only the first few are recorded.

@@ -6,7 +6,6 @@
 use super::notice::{EndingBegan, Notice};
 use super::{Cx, JobAction};
 use crate::events::{Cause, What};
-use crate::machine::earliest;
 use crate::patience::Patience;
 use crate::time::{Mono, Span};
 
@@ -20,11 +19,6 @@ enum Step {
     Counting,
     /// All ranks have ended; output is being written.
     Draining {
-        /// The number of processes that remain.
-        left: Option<u32>,
-    },
-    /// All output was written, and the scheduler may print why a host was lost.
-    Reason {
         /// The number of processes that remain.
         left: Option<u32>,
     },
@@ -42,13 +36,11 @@ pub(super) struct Closing {
     /// How long output is waited for.
     give_up: Option<Patience>,
     abandoned: bool,
-    /// Until when the report waits for the reason of a loss.
-    reason_by: Option<Mono>,
 }
 
 impl Closing {
     pub(super) const fn new() -> Self {
-        Self { step: Step::Counting, all_over: false, told: false, give_up: None, abandoned: false, reason_by: None }
+        Self { step: Step::Counting, all_over: false, told: false, give_up: None, abandoned: false }
     }
 
     pub(super) fn finished(&self) -> bool {
@@ -91,37 +83,22 @@ impl Closing {
     pub(super) fn counted(&mut self, cx: &mut Cx<'_>, left: Option<u32>) {
         match self.step {
             Step::Counting => {}
-            Step::Draining { .. } | Step::Reason { .. } | Step::Finished => return,
+            Step::Draining { .. } | Step::Finished => return,
         }
         self.step = Step::Draining { left };
         self.all_over(cx);
         cx.act(JobAction::DrainOutput);
     }
 
-    /// All output was written. The scheduler may print the reason of a loss before `reason_by`.
-    pub(super) fn drained(&mut self, cx: &mut Cx<'_>, (lost, broken): (u64, u64), reason_by: Option<Mono>) {
+    /// All output was written.
+    pub(super) fn drained(&mut self, cx: &mut Cx<'_>, lost: u64, broken: u64) {
         let left = match self.step {
             Step::Draining { left } => left,
             // The answer to `AbandonOutput`, while the node has still to tell what is left.
-            Step::Counting | Step::Reason { .. } | Step::Finished => return,
+            Step::Counting | Step::Finished => return,
         };
         cx.notify(Notice::Log(What::OutputEnd { lost, broken }));
-        self.step = Step::Reason { left };
-        self.reason_by = reason_by;
-        self.finish_in_time(cx);
-    }
-
-    /// The reason of a loss is known.
-    pub(super) fn on_reason(&mut self, cx: &mut Cx<'_>) {
-        self.reason_by = None;
-        self.finish_in_time(cx);
-    }
-
-    fn finish_in_time(&mut self, cx: &mut Cx<'_>) {
-        match self.step {
-            Step::Reason { left } if self.reason_by.is_none_or(|by| by <= cx.now) => self.finish(cx, left),
-            Step::Counting | Step::Draining { .. } | Step::Reason { .. } | Step::Finished => {}
-        }
+        self.finish(cx, left);
     }
 
     /// At once: also a reader that takes nothing is not waited for.
@@ -131,7 +108,7 @@ impl Closing {
         }
         match self.step {
             Step::Counting => self.finish(cx, None),
-            Step::Draining { left } | Step::Reason { left } => self.finish(cx, left),
+            Step::Draining { left } => self.finish(cx, left),
             Step::Finished => {}
         }
     }
@@ -142,15 +119,10 @@ impl Closing {
             cx.act(JobAction::AbandonOutput);
             cx.notify(Notice::Abandoned);
         }
-        self.finish_in_time(cx);
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        let give_up = self.give_up.filter(|_| !self.abandoned).map(|patience| patience.deadline());
-        match self.step {
-            Step::Reason { .. } => earliest(give_up, self.reason_by),
-            Step::Counting | Step::Draining { .. } | Step::Finished => give_up,
-        }
+        self.give_up.filter(|_| !self.abandoned).map(|patience| patience.deadline())
     }
 
     fn arm(&mut self, cx: &Cx<'_>) {

@@ -16,9 +16,6 @@ use alloc::collections::BTreeSet;
 /// How long an ending may take without a word about it.
 const SILENT: Span = Span::from_secs(1);
 
-/// The same after a loss in a scheduler's step, whose words about the loss may come by then.
-const SILENT_IN_STEP: Span = Span::from_secs(2);
-
 /// Whether the ending has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -40,8 +37,6 @@ pub(super) struct Ending {
     timeout: Option<Mono>,
     /// All ranks are on the launcher's own host.
     sole: bool,
-    /// Agents run in a scheduler's step.
-    in_step: bool,
     /// A failure was passed over by `--on-failure continue`.
     failed: bool,
     all_over: bool,
@@ -73,7 +68,6 @@ impl Ending {
             limit: spec.settings.ending.timeout,
             timeout: spec.settings.ending.timeout.map(|limit| now + limit),
             sole: spec.placement.is_here(),
-            in_step: spec.settings.hosts.scheduler.is_some(),
             failed: false,
             all_over: false,
             forwarded: BTreeSet::new(),
@@ -100,8 +94,6 @@ impl Ending {
             return self.lost(cx, &cause);
         }
         let sent = match &cause {
-            // Hosts that it has not killed yet end as after a loss.
-            Cause::Scheduler { sig: Signal::KILL, .. } => Some(Signal::TERM),
             Cause::Signal(sig) | Cause::Scheduler { sig, .. } => Some(*sig),
             Cause::Rank { .. }
             | Cause::Lead { .. }
@@ -119,7 +111,7 @@ impl Ending {
             | Cause::TooFewSlices { .. }
             | Cause::Lost { .. } => None,
         };
-        let is_scheduler = matches!(cause, Cause::Scheduler { sig, .. } if sig != Signal::KILL);
+        let is_scheduler = matches!(cause, Cause::Scheduler { .. });
         let grace = self.grace_for(cx, &cause);
         let msg = match sent {
             Some(sig) if is_scheduler => ToNode::SchedulerEnds { sig, grace },
@@ -133,9 +125,8 @@ impl Ending {
         cx.notify(Notice::Broadcast(msg));
         let grace = if sent.is_some() { grace } else { Span::ZERO };
         let kill_at = cx.now + grace;
-        let silent = if self.in_step && matches!(cause, Cause::Lost { .. }) { SILENT_IN_STEP } else { SILENT };
-        if grace > silent && !self.all_over && !matches!(cause, Cause::Signal(_) | Cause::Scheduler { .. }) {
-            self.word = Some((cx.now + silent, cause.clone(), kill_at));
+        if grace > SILENT && !self.all_over && !matches!(cause, Cause::Signal(_) | Cause::Scheduler { .. }) {
+            self.word = Some((cx.now + SILENT, cause.clone(), kill_at));
         }
         self.state = State::Begun;
         (self.timeout, self.deferred) = (None, None);

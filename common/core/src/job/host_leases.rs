@@ -18,7 +18,6 @@ use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
 use crate::wire::beat::Beat;
 use crate::wire::to_node::ToNode;
-use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -28,8 +27,6 @@ const MARGIN: Span = Span::from_secs(2);
 const DRIFT: u64 = 100;
 /// A host that is heard so long after the announcement of its suspension was not suspended. Slurm stops the processes 2 s after it.
 pub(super) const STOPPED_BY: Span = Span::from_secs(5);
-/// In a scheduler's step it may take so long until the scheduler's words about the loss of a node are here.
-const WORDS: Span = Span::from_secs(2);
 /// After the end of the grace, and from look to look at who does not answer.
 const LOOK: Span = Span::from_secs(1);
 
@@ -90,10 +87,6 @@ pub(super) struct Lease {
     kill_at: Option<Mono>,
     /// When to look who does not answer.
     look: Option<Mono>,
-    /// The time for words about a loss.
-    words: Span,
-    /// Nodes that cannot be ended from here, and when the user reads that.
-    severed: BTreeMap<NodeId, Mono>,
 }
 
 /// Time after its last message at which a node with this lease has ended its ranks.
@@ -116,8 +109,6 @@ impl Lease {
             suspend_detector: SuspendDetector::new(spec.settings.hosts.lease, nodes),
             kill_at: None,
             look: None,
-            words: spec.settings.hosts.scheduler.map_or(Span::ZERO, |_| WORDS),
-            severed: BTreeMap::new(),
         }
     }
 
@@ -200,20 +191,6 @@ impl Lease {
 
     /// Records that a node can no longer be ended from here: the user reads until when it does so by itself.
     pub(super) fn severed(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        self.severed.insert(node, cx.now + self.words);
-        self.report_severed(cx);
-    }
-
-    fn report_severed(&mut self, cx: &mut Cx<'_>) {
-        let now = cx.now;
-        let due: Vec<NodeId> = self.severed.iter().filter(|(_, at)| **at <= now).map(|(node, _)| *node).collect();
-        for node in due {
-            self.severed.remove(&node);
-            self.report_awaited(cx, node);
-        }
-    }
-
-    fn report_awaited(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         if let Some(Known { heard: Some(heard), told, .. }) = self.nodes.get_mut(node.index())
             && *heard + self.patience > cx.now
             && !core::mem::replace(told, true)
@@ -225,7 +202,6 @@ impl Lease {
 
     /// A host is reached again: its clock may be another one.
     pub(super) fn revive(&mut self, node: NodeId) {
-        self.severed.remove(&node);
         self.due.set(node, None);
         self.nodes.iter_mut().skip(node.index()).take(1).for_each(|known| *known = Known::NEW);
         self.suspend_detector.revive(node);
@@ -233,12 +209,10 @@ impl Lease {
 
     /// A node that has told what is left, or will not, is not waited for.
     pub(super) fn node_over(&mut self, node: NodeId) {
-        self.severed.remove(&node);
         self.on_message(node, None);
     }
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
-        self.report_severed(cx);
         if self.look.is_some_and(|at| at <= cx.now) {
             self.look(cx);
         }
@@ -250,15 +224,13 @@ impl Lease {
 
     pub(super) fn deadline(&self) -> Option<Mono> {
         let due = self.due.next()?;
-        let severed = self.severed.values().min().copied();
-        earliest(earliest(Some(due.min(self.suspend_detector.deadline())), self.look), severed)
+        earliest(Some(due.min(self.suspend_detector.deadline())), self.look)
     }
 
     /// Reports nodes that do not answer: after SIGKILL should have ended them, or when the job waits for nothing else.
     fn look(&mut self, cx: &mut Cx<'_>) {
         let (now, overdue) = (cx.now, self.overdue);
         let waited = self.nodes.iter_mut().zip((0..).map(NodeId::new));
-        let waited = waited.filter(|(_, node)| !self.severed.contains_key(node));
         let waited = waited.filter_map(|(known, node)| Some((known.heard?, known, node)));
         let (mut silent, others): (Vec<_>, Vec<_>) = waited.partition(|(heard, ..)| *heard + overdue <= now);
         if others.is_empty() || self.kill_at.is_some_and(|at| at + LOOK <= now) {

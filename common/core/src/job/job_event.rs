@@ -1,6 +1,5 @@
 //! Events and actions of the job machine: the contract with the launcher's driver and with the simulator.
 
-use crate::bootstrap::srun_messages::StepEndReason;
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::ended::Ended;
 use crate::events::{JobNews, Record};
@@ -45,22 +44,14 @@ pub enum JobEvent {
     },
     /// The scheduler kills the processes of a job so long after its warning.
     KillWait(Span),
-    /// The scheduler ends a step, and with it the agents of these hosts: by SIGKILL, at once or after a warning to the agents.
-    StepCancelled {
+    /// The srun that has started the agents of these hosts has ended before the job. Agents that are connected may live on without it.
+    SrunEnded {
         /// Which nodes.
         nodes: Vec<NodeId>,
-        /// Why.
-        why: StepEndReason,
-    },
-    /// The process that had started the agents of these hosts has ended. Agents that are connected may live on without it. If all of them
-    /// are lost at about this time, they are lost for that.
-    StarterEnded {
-        /// Which nodes.
-        nodes: Vec<NodeId>,
-        /// Its kind.
-        kind: CarrierKind,
         /// How it has ended.
         end: CarrierEnd,
+        /// Its last lines.
+        words: OsBytes,
     },
     /// A fact that an edge of the launcher has found, for the log.
     Found(JobNews),

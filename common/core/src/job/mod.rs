@@ -37,6 +37,7 @@ mod signals;
 mod slice_hosts;
 pub mod slices;
 mod spawn_refusal;
+mod srun_ends;
 mod startup_deadline;
 mod suspend_detector;
 #[cfg(test)]
@@ -120,7 +121,7 @@ impl Job {
             signals: signals::Signals::new(),
             scheduler_signals: scheduler_signals::SchedulerSignals::new(spec),
             ending: ending::Ending::new(now, spec),
-            root_cause: root_cause::RootCause::new(spec),
+            root_cause: root_cause::RootCause::new(),
             node_ends: node_ends::NodeEnds::new(spec.placement.nodes.len()),
             kill_watchdog: kill_watchdog::KillWatchdog::new(spec),
             lease: host_leases::Lease::new(spec),

@@ -9,19 +9,11 @@ use crate::id::NodeId;
 use crate::patience::Patience;
 use crate::time::{Mono, Span};
 use crate::wire::to_root::Leftover;
-use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// How long a guardian of this host may take to end the containment and count, once the agent is gone or given up.
 const RECORD: Span = Span::from_secs(5);
-
-/// A host that was lost so long before the scheduler's words about its step was lost by that.
-pub(super) const SAME: Span = Span::from_secs(2);
-
-/// After the end of the process that had started them, agents that are lost within this time are lost for that. The rest of an srun that
-/// was killed ends the step within 2 s (Slurm 22.05).
-const AFTER_STARTER: Span = Span::from_secs(5);
 
 /// The source of the count of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,32 +44,14 @@ struct Node {
     state: State,
     /// Whether the guardian's loss was reported.
     guardian_lost: bool,
-    /// The scheduler ends the agent.
-    is_cancelled: bool,
-    /// The time at which the edge ended, or all was known.
-    closed: Option<Mono>,
     /// The number of remaining processes, once known. `None`: it cannot be known.
     left: Option<u32>,
-}
-
-/// The end of the process that had started agents.
-#[derive(Debug)]
-struct StarterEnd {
-    /// Nodes whose agents were connected then, or had been lost shortly before.
-    nodes: BTreeSet<NodeId>,
-    /// Nodes whose agents may still run.
-    open: BTreeSet<NodeId>,
-    /// No lease of these nodes is waited for.
-    is_settled: bool,
-    why: CloseReason,
-    at: Mono,
 }
 
 /// The nodes' ends.
 #[derive(Debug)]
 pub(super) struct NodeEnds {
     nodes: Vec<Node>,
-    starters: Vec<StarterEnd>,
     due: Deadlines,
     /// Nodes of which nothing is known.
     unknown: usize,
@@ -85,8 +59,8 @@ pub(super) struct NodeEnds {
 
 impl NodeEnds {
     pub(super) fn new(nodes: usize) -> Self {
-        let node = Node { state: State::Up, guardian_lost: false, is_cancelled: false, closed: None, left: None };
-        Self { due: Deadlines::new(nodes), unknown: nodes, nodes: vec![node; nodes], starters: Vec::new() }
+        let node = Node { state: State::Up, guardian_lost: false, left: None };
+        Self { due: Deadlines::new(nodes), unknown: nodes, nodes: vec![node; nodes] }
     }
 
     pub(super) fn done(&mut self, cx: &mut Cx<'_>, node: NodeId, left: u32, named: Vec<Leftover>) {
@@ -94,7 +68,6 @@ impl NodeEnds {
             State::Up | State::GuardianEnded { .. } | State::Waiting { .. } => self.known(cx, node, Some(left), named),
             State::Known => {}
         }
-        self.settle_step(cx, node);
     }
 
     pub(super) fn init_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
@@ -122,12 +95,7 @@ impl NodeEnds {
         }
         self.set(node, State::Up);
         if let Some(known) = self.nodes.get_mut(node.index()) {
-            (known.guardian_lost, known.is_cancelled) = (false, false);
-            (known.closed, known.left) = (None, None);
-        }
-        for end in &mut self.starters {
-            end.nodes.remove(&node);
-            end.open.remove(&node);
+            (known.guardian_lost, known.left) = (false, None);
         }
     }
 
@@ -162,89 +130,8 @@ impl NodeEnds {
         }
     }
 
-    /// Whether the scheduler ends the agent of a node.
-    pub(super) fn is_cancelled(&self, node: NodeId) -> bool {
-        self.nodes.get(node.index()).is_some_and(|known| known.is_cancelled)
-    }
-
-    /// Whether the edge of a node ended so short a time ago that it may be for the end of the step.
-    pub(super) fn is_closed_recently(&self, node: NodeId, now: Mono) -> bool {
-        let closed = self.nodes.get(node.index()).and_then(|known| known.closed);
-        closed.is_some_and(|closed| now.since(closed) <= SAME)
-    }
-
-    /// The scheduler ends the agent of a node with SIGKILL, and with it guardian and ranks. Returns whether the node was lost by that.
-    pub(super) fn on_step_cancelled(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
-        let is_recent = self.is_closed_recently(node, cx.now);
-        let Some(known) = self.nodes.get_mut(node.index()) else { return false };
-        known.is_cancelled = true;
-        let is_lost = is_recent && matches!(known.state, State::Waiting { agent: false, .. });
-        if is_lost {
-            self.known(cx, node, None, Vec::new());
-        }
-        is_lost
-    }
-
-    /// The process that had started the agents of these nodes has ended. For agents that are connected that is no loss. Returns nodes whose
-    /// agents were gone shortly before.
-    pub(super) fn on_starter_ended(
-        &mut self,
-        cx: &mut Cx<'_>,
-        nodes: impl IntoIterator<Item = NodeId>,
-        why: CloseReason,
-    ) -> Vec<NodeId> {
-        let (gone, open): (BTreeSet<NodeId>, BTreeSet<NodeId>) =
-            nodes.into_iter().partition(|node| self.is_gone(*node));
-        let recent: Vec<NodeId> = gone.into_iter().filter(|node| self.is_closed_recently(*node, cx.now)).collect();
-        let nodes = open.iter().chain(&recent).copied().collect();
-        self.starters.push(StarterEnd { nodes, open, is_settled: false, why, at: cx.now });
-        recent.first().into_iter().for_each(|node| self.settle_step(cx, *node));
-        recent
-    }
-
-    /// The end of the process that had started the agent of a node, if that was short ago.
-    fn starter_end(&mut self, node: NodeId, now: Mono) -> Option<&mut StarterEnd> {
-        self.starters.iter_mut().find(|end| now.since(end.at) <= AFTER_STARTER && end.nodes.contains(&node))
-    }
-
-    /// Nodes whose agents ended together with that of this node, at about the end of the process that had started them.
-    pub(super) fn ended_with(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
-        let end = self.starters.iter().find(|end| end.nodes.contains(&node));
-        end.into_iter().flat_map(|end| end.nodes.difference(&end.open).copied())
-    }
-
-    /// Whether the agent of a node was lost or has finished.
-    fn is_gone(&self, node: NodeId) -> bool {
-        matches!(self.state(node), State::Waiting { agent: false, .. } | State::Known)
-    }
-
-    /// Something has happened to a node. If the starter of its agent has ended, and no agent of that starter is left, the scheduler has
-    /// ended the step. No lease is waited for.
-    fn settle_step(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        let is_gone = self.is_gone(node);
-        let Some(end) = self.starter_end(node, cx.now).filter(|end| is_gone && !end.is_settled) else { return };
-        end.open.remove(&node);
-        end.is_settled = end.open.is_empty();
-        let nodes = if end.is_settled { end.nodes.clone() } else { BTreeSet::new() };
-        for node in nodes {
-            if self.state(node) != State::Known {
-                self.known(cx, node, None, Vec::new());
-            }
-        }
-    }
-
     pub(super) fn edge_closed(&mut self, cx: &mut Cx<'_>, node: NodeId, why: CloseReason) {
-        if let Some(known) = self.nodes.get_mut(node.index()) {
-            known.closed = Some(cx.now);
-        }
-        let starter = self.starter_end(node, cx.now).filter(|_| why.may_be_kill());
-        let why = starter.map_or(why, |end| end.why);
         match self.state(node) {
-            State::Up if self.is_cancelled(node) => {
-                part(cx, node, Lost::Agent(why));
-                self.known(cx, node, None, Vec::new());
-            }
-            State::Waiting { .. } if self.is_cancelled(node) => self.known(cx, node, None, Vec::new()),
             State::Up => {
                 part(cx, node, Lost::Agent(why));
                 // The guardian may not have seen the agent's end, or the agent may live on without its edge.
@@ -261,7 +148,6 @@ impl NodeEnds {
             // After `Done` the edge just ends.
             State::Known => {}
         }
-        self.settle_step(cx, node);
     }
 
     pub(super) fn guardian_ended(&mut self, cx: &mut Cx<'_>, node: NodeId, end: GuardianEnd) {
@@ -285,7 +171,6 @@ impl NodeEnds {
             }
             (State::Waiting { agent: false, .. }, GuardianEnd::Silent) => self.known(cx, node, None, Vec::new()),
         }
-        self.settle_step(cx, node);
     }
 
     /// Handles a node whose heartbeats are missing and which by now has ended its ranks.
@@ -298,7 +183,6 @@ impl NodeEnds {
             State::Waiting { .. } => self.known(cx, node, None, Vec::new()),
             State::Known => {}
         }
-        self.settle_step(cx, node);
     }
 
     /// An agent has to end what is there and does not answer.
@@ -399,7 +283,6 @@ impl NodeEnds {
         self.set(node, State::Known);
         if let Some(known) = self.nodes.get_mut(node.index()) {
             known.left = left;
-            known.closed.get_or_insert(cx.now);
         }
         self.unknown = self.unknown.saturating_sub(1);
         self.notify_if_counted(cx);

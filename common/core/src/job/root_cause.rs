@@ -14,15 +14,11 @@
 //! when its end was seen are named too: they may be the cause, or their messages may have been late. Nor is it known of a host that only
 //! did not answer when its ranks were to be ended: it is never the one that is named for that.
 
-use super::CloseReason;
-use super::facts::JobFacts;
-use super::node_ends::SAME;
 use super::notice::{EndingBegan, RankExit};
-use crate::bootstrap::srun_messages::StepEndReason;
+use super::srun_ends::SrunEnds;
 use crate::events::{Cause, Lost};
 use crate::id::{NodeId, Rank};
 use crate::signal::Signal;
-use crate::spec::JobSpec;
 use crate::status::Status;
 use crate::time::Mono;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -31,8 +27,6 @@ use alloc::vec::Vec;
 /// The evidence.
 #[derive(Debug)]
 pub(super) struct RootCause {
-    /// The agents are processes of a scheduler's step.
-    is_in_step: bool,
     failures: Vec<RankExit>,
     /// Ranks that wrote why they failed.
     explained: BTreeSet<Rank>,
@@ -44,20 +38,12 @@ pub(super) struct RootCause {
     /// The failure that was decided to be the cause: one that rounds could not absorb.
     decided: Option<RankExit>,
     lost_hosts: Vec<LostHost>,
-    /// Why the scheduler ends the step, by the first line of its launcher about that.
-    step_reason: Option<StepEndReason>,
+    /// The reason for the loss of hosts.
+    pub(super) srun_ends: SrunEnds,
     /// The scheduler ends the job, also if it had begun to end.
     scheduler_ends: Option<Cause>,
-    /// The scheduler has ended the agents of hosts that are lost.
-    cancelled: Option<Cause>,
-    /// These hosts, and when that was known.
-    cancelled_hosts: BTreeMap<NodeId, Mono>,
     /// Nodes whose init or guardian was lost: what ends there now was killed for it.
     lost_supervisor: BTreeSet<NodeId>,
-    /// When it became known that the process that had started agents has ended.
-    starter_ended: Option<Mono>,
-    /// Hosts whose agents were gone shortly before that.
-    gone_with_starter: BTreeMap<NodeId, CloseReason>,
 }
 
 /// A host that was lost.
@@ -83,9 +69,8 @@ impl LostHost {
 }
 
 impl RootCause {
-    pub(super) const fn new(spec: &JobSpec) -> Self {
+    pub(super) const fn new() -> Self {
         Self {
-            is_in_step: spec.settings.hosts.scheduler.is_some(),
             failures: Vec::new(),
             explained: BTreeSet::new(),
             forwarded: BTreeSet::new(),
@@ -93,13 +78,9 @@ impl RootCause {
             cleared_from: None,
             decided: None,
             lost_hosts: Vec::new(),
-            step_reason: None,
+            srun_ends: SrunEnds::new(),
             scheduler_ends: None,
-            cancelled: None,
-            cancelled_hosts: BTreeMap::new(),
             lost_supervisor: BTreeSet::new(),
-            starter_ended: None,
-            gone_with_starter: BTreeMap::new(),
         }
     }
 
@@ -154,7 +135,6 @@ impl RootCause {
     pub(super) fn lost(&mut self, node: NodeId, lost: Lost, between: (Mono, Mono)) {
         // A part of ours that was killed reports that itself, and nothing about its host.
         if matches!(lost, Lost::Agent(_) | Lost::Unheard | Lost::Expired | Lost::Starved(_) | Lost::AgentMute) {
-            let lost = explained(&self.gone_with_starter, node, lost);
             self.lost_hosts.push(LostHost { node, lost, between });
         }
     }
@@ -165,60 +145,25 @@ impl RootCause {
         self.scheduler_ends.get_or_insert(cause);
     }
 
-    /// The launcher of the scheduler prints why the step ends.
-    pub(super) fn on_step_reason(&mut self, why: StepEndReason) {
-        self.step_reason.get_or_insert(why);
-    }
-
-    /// The loss of these hosts was the scheduler's work.
-    pub(super) fn on_step_cancelled(&mut self, now: Mono, cause: Cause, hosts: impl IntoIterator<Item = NodeId>) {
-        self.cancelled.get_or_insert(cause);
-        for host in hosts {
-            self.cancelled_hosts.entry(host).or_insert(now);
-        }
-    }
-
-    /// The process that had started agents has ended. The agents of these hosts were gone before.
-    pub(super) fn on_starter_ended(&mut self, now: Mono, gone: Vec<NodeId>, why: CloseReason) {
-        self.starter_ended.get_or_insert(now);
-        self.gone_with_starter.extend(gone.into_iter().map(|node| (node, why)));
-        for host in &mut self.lost_hosts {
-            host.lost = explained(&self.gone_with_starter, host.node, host.lost);
-        }
-    }
-
-    /// Until when the scheduler may print the reason of the first cause. `None`: the first cause needs no other reason.
-    pub(super) fn reason_by(&self, facts: &JobFacts) -> Option<Mono> {
-        let cause = self.cause();
-        if let Cause::Scheduler { why: None, .. } = cause {
-            return self.began.as_ref().map(|(_, began)| *began + SAME);
-        }
-        let Cause::Lost { node, lost: Lost::Agent(why) } = cause else { return None };
-        let may_come = self.is_in_step && why.may_be_kill() && !facts.hosts.is_local(node);
-        let known = self.lost_hosts.iter().filter(|_| may_come).find(|host| host.node == node);
-        known.map(|host| host.between.1 + SAME)
-    }
-
-    /// The host of the first failed rank, if a scheduler has killed the whole step there for the end of srun, the rank before the agent.
-    fn killed_with_step(&self) -> Option<&LostHost> {
-        let (rank, ended) = (self.root()?, self.starter_ended?);
-        let is_late = self.gone_with_starter.contains_key(&rank.node) && ended.since(rank.at) <= SAME;
-        let is_with_step = rank.at >= ended || is_late;
-        let is_killed = matches!(rank.status, Status::Signaled { sig: Signal::KILL, .. }) && is_with_step;
-        self.lost_hosts.iter().find(|host| is_killed && host.node == rank.node && host.lost.is_by_srun())
-    }
-
-    /// The scheduler's end of a step, if it has killed the first failed rank with it: the rank before the agent.
-    fn cancelled_with_rank(&self) -> Option<&Cause> {
+    /// The loss of the host of the first failed rank, if Slurm has killed the whole step there, the rank before the agent.
+    fn killed_with_srun(&self) -> Option<Cause> {
         let rank = self.root()?;
         let is_killed = matches!(rank.status, Status::Signaled { sig: Signal::KILL, .. });
-        let is_soon = self.cancelled_hosts.get(&rank.node).is_some_and(|at| at.since(rank.at) <= SAME);
-        self.cancelled.as_ref().filter(|_| is_killed && is_soon)
+        let lost = self.srun_ends.loss_near(rank.at, rank.node).filter(|_| is_killed)?;
+        Some(Cause::Lost { node: rank.node, lost })
+    }
+
+    fn loss_by_srun(&self, host: &LostHost) -> Option<Lost> {
+        self.srun_ends.loss_near(host.between.1, host.node)
+    }
+
+    fn cause_of(&self, host: &LostHost) -> Cause {
+        Cause::Lost { node: host.node, lost: self.loss_by_srun(host).unwrap_or(host.lost) }
     }
 
     /// A host is reached again, with other parts of ours.
     pub(super) fn revive(&mut self, node: NodeId) {
-        self.gone_with_starter.remove(&node);
+        self.srun_ends.revive(node);
         self.lost_supervisor.remove(&node);
     }
 
@@ -236,35 +181,17 @@ impl RootCause {
 
     /// The first cause, as far as it is known now.
     pub(super) fn cause(&self) -> Cause {
-        let mut cause = self.first_cause();
-        if let Cause::Scheduler { why, .. } = &mut cause {
-            *why = self.step_reason;
-        }
-        cause
-    }
-
-    fn first_cause(&self) -> Cause {
         if let (Some((Cause::Signal(Signal::TERM), _)), Some(cause)) = (&self.began, &self.scheduler_ends) {
             return cause.clone();
         }
         let rank = self.root().map(|RankExit { rank, status, .. }| Cause::Rank { rank, status });
         match &self.began {
-            Some((named @ Cause::Rank { .. }, _)) => match (self.cancelled_with_rank(), self.killed_with_step()) {
-                (Some(cancelled), _) => cancelled.clone(),
-                (None, Some(host)) => cause_of(host),
-                (None, None) => rank.unwrap_or_else(|| named.clone()),
-            },
+            Some((named @ Cause::Rank { .. }, _)) => self.killed_with_srun().or(rank).unwrap_or_else(|| named.clone()),
             Some((named @ Cause::Lost { node, .. }, _)) => {
                 let known = self.lost_hosts.iter().find(|host| host.node == *node);
-                // Not if a lease had expired before, or a heartbeat was missing.
-                let is_cancelled = self.cancelled_hosts.contains_key(node)
-                    && known.is_some_and(|host| matches!(host.lost, Lost::Agent(_)));
-                if let Some(cancelled) = self.cancelled.as_ref().filter(|_| is_cancelled) {
-                    return cancelled.clone();
-                }
                 let before = known.and_then(|known| self.lost_before(known.between.0));
-                let by_srun = known.filter(|host| host.lost.is_by_srun());
-                before.or(by_srun).map_or_else(|| named.clone(), cause_of)
+                let by_srun = known.filter(|host| self.loss_by_srun(host).is_some());
+                before.or(by_srun).map_or_else(|| named.clone(), |host| self.cause_of(host))
             }
             Some((
                 cause @ (Cause::Success
@@ -284,12 +211,12 @@ impl RootCause {
         }
     }
 
-    /// Hosts that may have been lost before the first cause, that one included; none where there is no other. The hosts of an srun that was
-    /// killed, which are `with_starter`, are lost together.
-    pub(super) fn together(&self, with_starter: impl Fn(NodeId) -> BTreeSet<NodeId>) -> Vec<NodeId> {
+    /// Hosts that may have been lost before the first cause, that one included; none where there is no other. The hosts of an srun are
+    /// lost together.
+    pub(super) fn together(&self) -> Vec<NodeId> {
         let nodes: BTreeSet<NodeId> = match self.cause() {
-            Cause::Lost { node, lost } if lost.is_by_killed_srun() => {
-                let nodes = with_starter(node);
+            Cause::Lost { node, lost } if lost.is_by_srun() => {
+                let nodes = self.srun_ends.lost_with(node);
                 if nodes.len() > 1 { nodes } else { BTreeSet::new() }
             }
             Cause::Lost { node, .. } => {
@@ -361,15 +288,4 @@ impl RootCause {
             Status::Signaled { .. } | Status::Exited(_) | Status::Lost => 2,
         }
     }
-}
-
-/// The loss of a host, which the end of the process that had started its agent may explain.
-fn explained(gone_with_starter: &BTreeMap<NodeId, CloseReason>, node: NodeId, lost: Lost) -> Lost {
-    let may_be_kill = matches!(lost, Lost::Agent(why) if why.may_be_kill());
-    let why = gone_with_starter.get(&node).filter(|_| may_be_kill);
-    why.map_or(lost, |why| Lost::Agent(*why))
-}
-
-fn cause_of(host: &LostHost) -> Cause {
-    Cause::Lost { node: host.node, lost: host.lost }
 }

@@ -3,7 +3,6 @@
 //! A sub-machine changes only itself. Changes of several sub-machines are written here, in the order in which they are done.
 
 mod anew;
-mod cancelled_step;
 mod discovered;
 mod host_losses;
 mod lead_losses;
@@ -20,7 +19,8 @@ use super::shrink_rule::{self, Means};
 use super::slices::Obstacle;
 use super::worlds::Meaning;
 use super::{CloseReason, JobAction, Parts, Step};
-use crate::events::{Cause, Fewer, Lost, RanksState, What};
+use crate::bootstrap::CarrierKind;
+use crate::events::{Cause, Fewer, JobNews, Lost, RanksState, What};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
 use crate::time::Span;
@@ -44,12 +44,10 @@ impl Parts {
             }
             JobEvent::ReadyBy { node, at, limit } => self.startup_deadline.ready_by(step.now, node, at, limit),
             JobEvent::KillWait(span) => step.facts.note_kill_wait(span),
-            JobEvent::StepCancelled { nodes, why } => self.on_step_cancelled(step, &nodes, why),
-            JobEvent::StarterEnded { nodes, kind, end } => {
-                let why = CloseReason::Carrier(kind, end);
-                let lost = self.node_ends.on_starter_ended(&mut step.cx(), nodes, why);
-                self.root_cause.on_starter_ended(step.now, lost, why);
-                self.finish_if_explained(step);
+            JobEvent::SrunEnded { nodes, end, words } => {
+                let why = CloseReason::Carrier(CarrierKind::Srun, end);
+                self.root_cause.srun_ends.on_ended(step.now, nodes.iter().copied(), why);
+                step.notify(Notice::Log(What::News(JobNews::SrunEnded { nodes, end, words })));
             }
             JobEvent::Found(news) => step.notify(Notice::Log(What::News(news))),
             JobEvent::Discovered(list) => self.discovered(step, &list),
@@ -83,10 +81,7 @@ impl Parts {
             JobEvent::HungUp(std) => self.output.hung_up(&mut step.cx(), std),
             JobEvent::SinkFailed { std, errno } => self.output.sink_failed(&mut step.cx(), std, errno),
             JobEvent::InputFailed { errno } => self.output.input_failed(&mut step.cx(), errno),
-            JobEvent::OutputDrained { lost, broken } => {
-                let reason_by = self.root_cause.reason_by(step.facts);
-                self.closing.drained(&mut step.cx(), (lost, broken), reason_by);
-            }
+            JobEvent::OutputDrained { lost, broken } => self.closing.drained(&mut step.cx(), lost, broken),
         }
     }
 
@@ -228,11 +223,8 @@ impl Parts {
 
     /// A part of ours was lost on a node: the job ends, unless it can do without the node.
     fn lost(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) {
-        let lost = self.lease.blame(node, lost);
+        let lost = self.root_cause.srun_ends.on_lost(step.now, node, self.lease.blame(node, lost));
         self.log.write(&mut step.cx(), What::HostLost { node, lost });
-        if self.node_ends.is_cancelled(node) {
-            return self.end_with_step(step, [node]);
-        }
         if self.slice_host_lost(step, node, lost) {
             return;
         }
@@ -353,7 +345,7 @@ impl Parts {
         let lost = self.output.files_lost().map(What::News);
         let apart = self.mpi_use.report(&self.root_cause.cause(), step.facts.placement());
         unused.into_iter().chain(apart).chain(lost).for_each(|what| self.log.write(&mut step.cx(), what));
-        let nodes = self.root_cause.together(|node| self.node_ends.ended_with(node).collect());
+        let nodes = self.root_cause.together();
         if !nodes.is_empty() {
             self.log.write(&mut step.cx(), What::Together { nodes });
         }

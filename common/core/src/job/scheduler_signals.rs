@@ -64,7 +64,7 @@ impl SchedulerSignals {
         // A rank that it has ended explains nothing, also if the job ends for another reason already.
         cx.notify(Notice::Forwarded(sig));
         if sig == Signal::TERM {
-            return cx.notify(Notice::End(Cause::Scheduler { scheduler, sig, why: None }));
+            return cx.notify(Notice::End(Cause::Scheduler { scheduler, sig }));
         }
         if !to_ranks {
             cx.notify(Notice::Broadcast(ToNode::Signal { sig }));

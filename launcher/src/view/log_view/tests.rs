@@ -4,7 +4,7 @@ use super::*;
 use crate::view::notices::no_message;
 use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::bind::Unbound;
-use rlaunch_core::bootstrap::{FallBack, Refusal};
+use rlaunch_core::bootstrap::{CarrierEnd, FallBack, Refusal};
 use rlaunch_core::discover::{DiscoverFault, Ignored};
 use rlaunch_core::events::{
     Answer, AppLine, Fewer, JobNews, JobStart, NoRestart, RanksState, RestartCause, SinkEnd, SlicesTaken, WorldLine,
@@ -413,6 +413,7 @@ fn messages() -> Vec<What> {
         What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NODE }),
         warned_host(),
         What::News(JobNews::StrangerRefused { address: "10.0.0.9".into(), why: Refusal::Twice }),
+        What::News(JobNews::SrunEnded { nodes: nodes(&[0]), end: CarrierEnd::Signal(9), words: "srun: x".into() }),
         What::News(JobNews::Continuing { rank, status }),
         What::News(JobNews::LeadContinues { node: NODE, lost: rlaunch_core::events::Lost::Init }),
         What::News(JobNews::EndingDeferred { rank, status, end_in: SECOND }),

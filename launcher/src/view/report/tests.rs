@@ -567,28 +567,12 @@ fn usage_of_numactl_names_the_binding() {
 }
 
 #[test]
-fn reason_that_slurm_has_for_the_end_of_a_job_is_in_the_first_line() {
-    use StepEndReason::{Cancelled, NodeFailure, Preemption, Requeue, TimeLimit};
-    let report = |sig, why| {
-        let mut log = Log::running(2);
-        let cause = Cause::Scheduler { scheduler: Scheduler::Slurm, sig, why };
-        log.begins(1_000, &cause, None);
-        [0, 1].into_iter().for_each(|n| log.exits(n, TERM, 1_010));
-        render(&log.ends(1_020, cause, Some(0)), &Around::default())
-    };
-    for (why, words) in [
-        (Cancelled, "(scancel)"),
-        (TimeLimit, "(time limit)"),
-        (NodeFailure, "(a node failed)"),
-        (Requeue, "(requeue)"),
-        (Preemption, "(preemption)"),
-    ] {
-        let text = report(Signal::TERM, Some(why));
-        assert!(text.starts_with(&format!("rlaunch: Slurm ended the job {words} by SIGTERM after 1.0s")), "{text}");
-        let text = report(Signal::KILL, Some(why));
-        assert!(text.starts_with(&format!("rlaunch: Slurm killed the step of the job {words} after 1.0s")), "{text}");
-        assert_eq!(text.contains("sinfo -R"), why == NodeFailure, "{text}");
-    }
-    let text = report(Signal::TERM, None);
-    assert!(text.starts_with("rlaunch: Slurm ended the job by SIGTERM") && text.contains("sacct -j"), "{text}");
+fn report_of_a_job_that_slurm_ended_names_the_commands_that_know_why() {
+    let mut log = Log::running(2);
+    let cause = Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM };
+    log.begins(1_000, &cause, None);
+    [0, 1].into_iter().for_each(|n| log.exits(n, TERM, 1_010));
+    let text = render(&log.ends(1_020, cause, Some(0)), &Around::default());
+    assert!(text.starts_with("rlaunch: Slurm ended the job by SIGTERM after 1.0s"), "{text}");
+    assert!(text.contains("  try      sacct -j $SLURM_JOB_ID"), "{text}");
 }

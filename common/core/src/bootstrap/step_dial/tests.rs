@@ -116,32 +116,17 @@ fn each_agent_that_connects_is_up_and_the_end_of_srun_is_no_loss() {
 }
 
 #[test]
-fn agents_that_are_connected_when_srun_is_killed_are_named() {
-    let up = || {
+fn agents_that_are_connected_when_srun_ends_are_named_with_its_last_lines() {
+    for end in [CarrierEnd::Signal(9), CarrierEnd::Code(1)] {
         let mut bench = Bench::started(Transport::Auto);
         (1..=3).for_each(|n| drop(bench.handle(StepEvent::Connected(node(n), facts()))));
-        bench
-    };
-    let killed = CarrierEnd::Signal(9);
-    let named = |nodes: &[u32]| StepAction::EndedEarly(nodes.iter().copied().map(node).collect(), killed);
-    assert_eq!(up().handle(StepEvent::Ended(killed)), [named(&[1, 2, 3])]);
-    // The end of a task was before. That of a connection may be for the end of srun, if srun was killed.
-    for (end, nodes) in [(killed, vec![2, 3]), (CarrierEnd::Code(1), vec![3])] {
-        let mut bench = up();
-        bench.handle(StepEvent::Err(b"srun: error: n1: task 0: Exited with exit code 101\n".to_vec()));
-        bench.handle(StepEvent::Lost(node(2)));
-        let named = StepAction::EndedEarly(nodes.into_iter().map(node).collect(), end);
+        bench.handle(StepEvent::Err(b"srun: error: n1: task 0: Killed\n".to_vec()));
+        let named = StepAction::Ended([1, 2, 3].map(node).into(), end, "srun: error: n1: task 0: Killed".into());
         assert_eq!(bench.handle(StepEvent::Ended(end)), [named]);
     }
-    // Slurm has ended the step.
-    let mut bench = up();
-    bench.handle(StepEvent::Err(
-        b"slurmstepd-n1: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-26T22:18:12 ***\n".to_vec(),
-    ));
-    assert_eq!(bench.handle(StepEvent::Ended(killed)), []);
     let mut bench = Bench::started(Transport::Auto);
-    let done = bench.handle(StepEvent::Ended(killed));
-    assert!(!done.iter().any(|action| matches!(action, StepAction::EndedEarly(..))), "no agent was there: {done:?}");
+    let done = bench.handle(StepEvent::Ended(CarrierEnd::Signal(9)));
+    assert!(!done.iter().any(|action| matches!(action, StepAction::Ended(..))), "no agent was there: {done:?}");
 }
 
 #[test]
@@ -245,7 +230,7 @@ fn all_waiting_hosts_fail_with_the_words_of_srun() {
     bench.handle(StepEvent::Connected(node(1), facts()));
     bench.handle(StepEvent::Err(b"srun: error: Unable to create step: Job/step already completing\n".to_vec()));
     let mut done = bench.handle(StepEvent::Ended(CarrierEnd::Code(1)));
-    assert_eq!(done.pop(), Some(StepAction::EndedEarly(vec![node(1)], CarrierEnd::Code(1))));
+    assert!(matches!(done.pop(), Some(StepAction::Ended(nodes, ..)) if nodes == [node(1)]));
     assert_eq!(done.len(), 2);
     for action in done {
         let StepAction::Failed(_, failure) = action else { panic!("{action:?}") };
@@ -266,25 +251,6 @@ fn a_step_of_which_no_host_is_needed_is_ended() {
 }
 
 #[test]
-fn srun_lines_about_a_lost_host_are_passed_on_once_and_no_others() {
-    let mut bench = Bench::started(Transport::Auto);
-    for n in 1..=3 {
-        bench.handle(StepEvent::Connected(node(n), facts()));
-    }
-    let early = b"srun: error: n2: task 1: Killed\nsrun: error: n22: task 9: Killed\n".to_vec();
-    assert_eq!(bench.handle(StepEvent::Err(early)), []);
-    let line = |text: &str| StepAction::Evidence(OsBytes::from(text));
-    assert_eq!(bench.handle(StepEvent::Lost(node(2))), [], "the other tasks may be killed too");
-    assert_eq!(bench.wait(), [line("srun: error: n2: task 1: Killed")]);
-    assert_eq!(bench.dial.poll_timeout(), None);
-    // srun prints later that the host of another lost connection is down.
-    assert_eq!(bench.handle(StepEvent::Lost(node(3))), []);
-    assert_eq!(bench.handle(StepEvent::Err(b"srun: error: Node failure on n3".to_vec())), []);
-    assert_eq!(bench.handle(StepEvent::Err(b"\n".to_vec())), [line("srun: error: Node failure on n3")]);
-    assert_eq!(bench.handle(StepEvent::Err(b"srun: error: n3: gone\n".to_vec())), []);
-}
-
-#[test]
 fn a_host_on_which_srun_cannot_start_the_binary_gets_a_shell_in_another_step() {
     let mut bench = Bench::direct();
     bench.now = AT + Span::from_secs(2);
@@ -297,79 +263,9 @@ fn a_host_on_which_srun_cannot_start_the_binary_gets_a_shell_in_another_step() {
     bench.handle(StepEvent::Connected(node(1), facts()));
     assert_eq!(bench.handle(exited("n[1-3]", 2)), [with_shell(2)], "no file; and an agent that was up");
     assert_eq!(bench.dial.poll_timeout(), None);
-    assert_eq!(bench.handle(StepEvent::Lost(node(2))), [], "the line is about another task of the host");
     let mut bench = Bench::direct();
     let done = bench.handle(exited("n[1-3]", 2));
     assert!(matches!(&done[..], [.., StepAction::WithShell(..), StepAction::Kill { hard: false }]), "{done:?}");
-    assert_eq!(bench.handle(StepEvent::Lost(node(1))), [], "no host is of this step");
     let mut bench = Bench::started(Transport::Auto);
     assert_eq!(bench.handle(exited("n[1-3]", 2)), [], "a shell has looked");
-}
-
-#[test]
-fn step_whose_tasks_were_all_killed_was_ended_by_slurm() {
-    let mut bench = Bench::started(Transport::Auto);
-    let all = [1, 2, 3].map(node);
-    all.into_iter().for_each(|node| drop(bench.handle(StepEvent::Connected(node, facts()))));
-    let killed = |hosts: &str| StepEvent::Err(format!("srun: error: {hosts}: tasks 0-1: Killed\n").into_bytes());
-    let cancels =
-        |actions: Vec<StepAction>| actions.contains(&StepAction::Cancelled(all.into(), StepEndReason::Cancelled));
-    assert!(!cancels(bench.handle(StepEvent::Lost(node(1)))));
-    assert!(!cancels(bench.handle(killed("n[1-2]"))));
-    assert!(!cancels(bench.handle(StepEvent::Lost(node(2)))));
-    assert!(!cancels(bench.handle(killed("n3"))), "its agent lives");
-    // srun has ended by now.
-    bench.handle(StepEvent::Ended(CarrierEnd::Code(137)));
-    assert_eq!(
-        bench.handle(StepEvent::Lost(node(3))),
-        [StepAction::Cancelled(all.into(), StepEndReason::Cancelled)],
-        "and no line is evidence"
-    );
-}
-
-/// The guardians of the first two hosts were faster than SIGKILL.
-#[test]
-fn step_of_which_one_task_was_killed_and_all_agents_were_lost_was_ended_by_slurm() {
-    let all = [1, 2, 3].map(node);
-    for lost in [3, 2] {
-        let mut bench = Bench::started(Transport::Auto);
-        all.into_iter().for_each(|node| drop(bench.handle(StepEvent::Connected(node, facts()))));
-        all.into_iter().take(lost).for_each(|node| assert_eq!(bench.handle(StepEvent::Lost(node)), []));
-        bench.handle(StepEvent::Err(b"srun: error: n2: task 1: Killed\n".to_vec()));
-        let end = bench.handle(StepEvent::Ended(CarrierEnd::Code(137)));
-        let is_slurm = end.contains(&StepAction::Cancelled(all.into(), StepEndReason::Cancelled));
-        assert_eq!(is_slurm, lost == 3, "{lost} are lost, the others have done their work: {end:?}");
-    }
-}
-
-/// As `scancel -s KILL` of a step on one host.
-#[test]
-fn step_of_one_host_whose_task_was_killed_was_ended_by_slurm() {
-    let line = || StepEvent::Err(b"srun: error: n1: task 0: Killed\n".to_vec());
-    for events in [[line(), StepEvent::Lost(node(1))], [StepEvent::Lost(node(1)), line()]] {
-        let mut bench = Bench::started(Transport::Auto);
-        bench.dial.plan.hosts.retain(|host, _| *host == node(1));
-        bench.dial.waiting.retain(|host, _| *host == node(1));
-        bench.handle(StepEvent::Connected(node(1), facts()));
-        let [first, second] = events.map(|event| bench.handle(event));
-        assert_eq!((first, second), (vec![], vec![StepAction::Cancelled(vec![node(1)], StepEndReason::Cancelled)]));
-    }
-}
-
-#[test]
-fn hosts_of_a_step_that_slurm_ends_are_named_once() {
-    let mut bench = Bench::started(Transport::Auto);
-    bench.handle(StepEvent::Connected(node(1), facts()));
-    bench.handle(StepEvent::Connected(node(3), facts()));
-    let line =
-        b"slurmstepd-n1: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-26T22:18:12 DUE TO JOB REQUEUE ***\n".to_vec();
-    let why = StepEndReason::Requeue;
-    assert_eq!(bench.handle(StepEvent::Err(line.clone())), [StepAction::Cancelled(vec![node(1), node(3)], why)]);
-    assert_eq!(bench.handle(StepEvent::Err(line)), []);
-    // Its agent had connected before, and that is known only now.
-    let late = bench.handle(StepEvent::Connected(node(2), facts()));
-    assert!(
-        matches!(&late[..], [StepAction::Up(..), StepAction::Cancelled(nodes, own)] if nodes[..] == [node(2)] && *own == why),
-        "{late:?}"
-    );
 }

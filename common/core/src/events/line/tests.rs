@@ -5,7 +5,6 @@ mod fields;
 use super::*;
 use crate::allocation::Scheduler;
 use crate::bind::{BindError, Unbound};
-use crate::bootstrap::srun_messages::StepEndReason;
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::bootstrap::{FallBack, Refusal};
 use crate::discover::{DiscoverFault, Ignored};
@@ -350,11 +349,7 @@ fn news() -> Vec<What> {
         told(NodeNews::MpiHelp { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() }),
         What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),
         What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NodeId::new(1) }),
-        ending(
-            Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM, why: Some(StepEndReason::Requeue) },
-            Some(Signal::TERM),
-            within,
-        ),
+        ending(Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM }, Some(Signal::TERM), within),
         What::News(JobNews::FellBack { nodes: nodes(), why: FallBack::Absent }),
         What::News(JobNews::FellBack {
             nodes: nodes(),
@@ -374,6 +369,11 @@ fn news_of_hosts() -> Vec<What> {
     let within = Span::from_secs(9);
     vec![
         What::News(JobNews::StepWaits { words: bytes("srun: job 7 queued") }),
+        What::News(JobNews::SrunEnded {
+            nodes: [NODE].into(),
+            end: CarrierEnd::Code(137),
+            words: bytes("srun: Killed"),
+        }),
         What::News(JobNews::FellBack {
             nodes: nodes(),
             why: FallBack::Silent { waited: Span::from_secs(15), words: bytes("srun: job 7 queued") },

@@ -2,9 +2,8 @@
 
 use super::*;
 use crate::allocation::Scheduler;
-use crate::bootstrap::srun_messages::StepEndReason;
 use crate::bootstrap::{CarrierEnd, CarrierKind};
-use crate::job::tests::hosts::{done, hello, two};
+use crate::job::tests::hosts::{hello, two};
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
 
@@ -33,7 +32,7 @@ fn the_first_host_that_hears_of_the_end_begins_it_for_all() {
     let mut s = in_step();
     let ends = ToNode::SchedulerEnds { sig: Signal::TERM, grace: Span::from_secs(5) };
     assert_eq!(hears(&mut s, 1, Signal::TERM, true), [ends.clone(), ends]);
-    let cause = Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM, why: None };
+    let cause = Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM };
     let is_ending = |what: &What| matches!(what, What::Ending { cause: own, .. } if *own == cause);
     assert!(s.log.iter().any(is_ending), "{:?}", s.log);
     assert_eq!(hears(&mut s, 0, Signal::TERM, true), []);
@@ -94,40 +93,12 @@ fn scheduler_is_the_cause_when_it_kills_the_step_after_sigterm() {
     let mut s = in_step();
     s.signal(Signal::TERM);
     hears(&mut s, 0, Signal::TERM, true);
-    s.event(JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into(), why: StepEndReason::Cancelled });
     for node in [0, 1].map(NodeId::new) {
         s.event(JobEvent::EdgeClosed { node, why: CloseReason::Eof });
     }
-    s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+    s.wait(60_000).event(JobEvent::OutputDrained { lost: 0, broken: 0 });
     let is_by_scheduler = |what: &What| matches!(what, What::JobEnd { cause: Cause::Scheduler { .. }, exit, .. } if *exit == Ending::Signal(Signal::TERM));
     assert!(s.log.last().is_some_and(is_by_scheduler), "{:?}", s.log.last());
-}
-
-/// srun prints the reason at about the time of the signal. The report waits for it after the ranks have ended, and they do not.
-#[test]
-fn reason_that_srun_prints_is_a_part_of_the_cause() {
-    let requeue = || JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into(), why: StepEndReason::Requeue };
-    let cause = |s: &Script| match s.log.last() {
-        Some(What::JobEnd { cause: Cause::Scheduler { sig: Signal::TERM, why, .. }, .. }) => Some(*why),
-        _ => None,
-    };
-    for (is_first, late) in [(true, 0), (false, 0), (false, 1_500), (false, 2_500)] {
-        let mut s = in_step();
-        if is_first {
-            s.event(requeue());
-        }
-        hears(&mut s, 0, Signal::TERM, true);
-        for node in [0, 1] {
-            done(&mut s, NodeId::new(node), 0);
-        }
-        s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
-        assert_eq!(s.finished.is_some(), is_first, "{late}");
-        s.wait(late);
-        if !is_first {
-            s.event(requeue());
-        }
-        assert_eq!(cause(&s), Some((late < 2_000).then_some(StepEndReason::Requeue)), "{late}: {:?}", s.log.last());
-    }
 }
 
 #[test]
@@ -194,225 +165,81 @@ fn host_that_is_heard_after_the_announcement_was_not_suspended() {
     assert!(is_lost(&s), "the time of a lease after the last word, and not the limit of a suspension");
 }
 
-/// As `scancel JOB.STEP`: SIGKILL to all processes of the step, and a line of srun about it.
-#[test]
-fn job_whose_step_was_killed_ends_at_once_for_that() {
-    let cancelled = || JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into(), why: StepEndReason::Cancelled };
-    let closed = |node| JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof };
-    let cause =
-        Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::KILL, why: Some(StepEndReason::Cancelled) };
-    for is_line_first in [true, false] {
-        let mut s = in_step();
-        if is_line_first {
-            s.event(cancelled());
-            assert!(!s.log.iter().any(|what| matches!(what, What::Ending { .. })), "agents that were warned go on");
-        }
-        s.event(closed(0)).event(closed(1));
-        if !is_line_first {
-            s.event(cancelled());
-        }
-        s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
-        let end = s
-            .log
-            .iter()
-            .find_map(|what| if let What::JobEnd { cause, .. } = what { Some(cause.clone()) } else { None });
-        assert_eq!((end, s.finished), (Some(cause.clone()), Some(Ending::Code(137))), "{:?}", s.log);
-    }
-    // All was counted before srun prints the line.
-    let mut s = in_step();
-    let end = GuardianEnd::Record { left: 0, named: vec![] };
-    s.event(JobEvent::GuardianEnded { node: NodeId::new(0), end }).event(closed(0));
-    done(&mut s, NodeId::new(1), 0);
-    s.event(JobEvent::OutputDrained { lost: 0, broken: 0 }).wait(1_000);
-    assert_eq!(s.finished, None, "the line may come");
-    s.event(cancelled());
-    assert_eq!(s.finished, Some(Ending::Code(137)), "{:?}", s.log.last());
-    // The lease of a host was over before.
-    let mut s = in_step();
-    let end = GuardianEnd::Expired { left: 0, named: vec![] };
-    s.event(JobEvent::GuardianEnded { node: NodeId::new(0), end }).event(closed(0));
-    s.event(cancelled()).event(closed(1)).event(JobEvent::OutputDrained { lost: 0, broken: 0 });
-    assert!(matches!(s.log.last(), Some(What::JobEnd { cause: Cause::Lost { .. }, .. })), "{:?}", s.log.last());
-    // A host that was lost long before.
-    let mut s = in_step();
-    s.event(closed(0)).wait(3_000);
-    s.event(cancelled()).event(closed(1));
-    assert_eq!(s.finished, None, "its lease is waited for");
+fn srun_ended(end: CarrierEnd) -> JobEvent {
+    JobEvent::SrunEnded { nodes: [0, 1].map(NodeId::new).into(), end, words: "srun: error: n0: Killed".into() }
 }
 
-/// As `kill -9` of srun, whose step Slurm then ends.
-#[test]
-fn agents_lost_soon_after_srun_was_killed_are_lost_for_that_and_no_lease_is_waited_for() {
-    let kind = CarrierKind::Srun;
-    let ended = |end| JobEvent::StarterEnded { nodes: [0, 1].map(NodeId::new).into(), kind, end };
-    let closed = |node| JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof };
-    let is_awaited = |s: &Script| s.log.iter().any(|what| matches!(what, What::News(JobNews::HostAwaited { .. })));
-    for end in [CarrierEnd::Signal(9), CarrierEnd::Code(1)] {
-        let mut s = in_step();
-        s.event(ended(end)).wait(1_900);
-        assert!(!s.log.iter().any(|what| matches!(what, What::Ending { .. })), "the end of srun is no loss");
-        s.event(closed(1)).wait(100);
-        assert_eq!(s.finished, None, "the other agent lives");
-        s.event(closed(0)).event(JobEvent::OutputDrained { lost: 0, broken: 0 });
-        let lost = Lost::Agent(CloseReason::Carrier(kind, end));
-        let is_cause =
-            |what: &What| matches!(what, What::JobEnd { cause: Cause::Lost { lost: own, .. }, .. } if *own == lost);
-        assert!(s.log.last().is_some_and(is_cause), "{:?}", s.log.last());
-        assert_eq!((s.finished, is_awaited(&s)), (Some(Ending::Code(125)), false));
+fn closed(node: u32) -> JobEvent {
+    JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof }
+}
+
+/// The cause of the end of the job, after the leases of lost hosts.
+fn cause_after_leases(s: &mut Script) -> Cause {
+    s.wait(60_000).event(JobEvent::OutputDrained { lost: 0, broken: 0 });
+    match s.log.last() {
+        Some(What::JobEnd { cause, .. }) => cause.clone(),
+        other => panic!("{other:?}"),
     }
 }
 
-/// Slurm has ended the step before the end of srun is heard.
+/// `kill -9` of srun, after which Slurm ends the step, and `scancel JOB.STEP`, after which srun ends.
 #[test]
-fn agents_lost_shortly_before_it_is_heard_that_srun_was_killed_are_lost_for_that() {
-    let (kind, end) = (CarrierKind::Srun, CarrierEnd::Signal(9));
-    let all = || [0, 1].map(NodeId::new);
-    let ended = || JobEvent::StarterEnded { nodes: all().into(), kind, end };
-    let closed = |node| JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof };
-    let finished = JobEvent::Message { node: NodeId::new(0), msg: ToRoot::Done { left: 0, named: Capped::default() } };
-    let drained = || JobEvent::OutputDrained { lost: 0, broken: 0 };
-    let record = GuardianEnd::Record { left: 0, named: vec![] };
-    let counted = JobEvent::GuardianEnded { node: NodeId::new(1), end: record };
-    let orders = [
-        vec![closed(1), closed(0), ended()],
-        vec![closed(1), ended(), closed(0)],
-        // The other host ends its ranks in good order, for the loss of the first.
-        vec![closed(1), finished.clone(), ended()],
-        vec![closed(1), finished.clone(), closed(0), ended()],
-        vec![closed(1), ended(), finished.clone()],
-        // The guardian has ended and counted all before.
-        vec![counted.clone(), closed(1), finished.clone(), drained(), ended()],
-    ];
-    for events in orders {
-        let mut s = in_step();
-        let case = alloc::format!("{events:?}");
-        for event in events {
-            s.wait(450).event(event);
+fn host_lost_within_5_s_of_the_end_of_srun_is_lost_for_that() {
+    let killed = CarrierEnd::Signal(9);
+    for (end, code) in [(killed, 125), (CarrierEnd::Code(1), 125), (CarrierEnd::Code(137), 137)] {
+        let [ended, first, second] = [srun_ended(end), closed(1), closed(0)];
+        for order in [
+            [ended.clone(), first.clone(), second.clone()],
+            [first.clone(), ended.clone(), second.clone()],
+            [first, second, ended],
+        ] {
+            let mut s = in_step();
+            let case = alloc::format!("{order:?}");
+            for event in order {
+                s.wait(2_000).event(event);
+            }
+            let lost = Lost::Agent(CloseReason::Carrier(CarrierKind::Srun, end));
+            let cause = cause_after_leases(&mut s);
+            assert!(matches!(cause, Cause::Lost { lost: own, .. } if own == lost), "{case}: {cause:?}");
+            assert_eq!(s.finished, Some(Ending::Code(code)), "{case}");
+            assert!(s.log.contains(&What::Together { nodes: [0, 1].map(NodeId::new).into() }), "{case}");
         }
-        s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
-        assert_eq!(s.finished, Some(Ending::Code(125)), "no lease is waited for: {case}");
-        let lost = Lost::Agent(CloseReason::Carrier(kind, end));
-        let is_cause =
-            |what: &What| matches!(what, What::JobEnd { cause: Cause::Lost { lost: own, .. }, .. } if *own == lost);
-        assert!(s.log.last().is_some_and(is_cause), "{case}: {:?}", s.log.last());
-        assert!(s.log.contains(&What::Together { nodes: all().into() }), "{case}: {:?}", s.log);
-    }
-    // The guardian of the only host has counted.
-    let mut one = two(false);
-    one.placement.nodes.truncate(1);
-    one.placement.ranks.remove(|rank| rank.get() > 1);
-    let mut s = Script::new(&one.with(|settings| settings.hosts.scheduler = Some(Scheduler::Slurm)));
-    let (node, end_of_guardian) = (NodeId::new(0), GuardianEnd::Record { left: 0, named: vec![] });
-    s.event(JobEvent::EdgeUp { node }).hears_of(node, &hello("10.0.0.1", "10.0.0.9", 20_000));
-    s.hears_of(node, &ToRoot::Ready).event(JobEvent::GuardianEnded { node, end: end_of_guardian });
-    s.event(drained()).wait(1_000).event(JobEvent::StarterEnded { nodes: vec![node], kind, end });
-    let is_cause = |what: &What| matches!(what, What::JobEnd { cause: Cause::Lost { lost, .. }, .. } if *lost == Lost::Agent(CloseReason::Carrier(kind, end)));
-    assert!(s.log.last().is_some_and(is_cause), "{:?}", s.log.last());
-    // No reason comes.
-    let mut s = in_step();
-    s.event(counted).event(closed(1)).event(finished.clone()).event(JobEvent::OutputDrained { lost: 0, broken: 0 });
-    s.wait(1_999);
-    assert_eq!(s.finished, None);
-    s.wait(1);
-    assert_eq!(s.finished, Some(Ending::Code(125)));
-    // A host that was lost long before was lost for another reason, and a host that lives was not lost.
-    for events in [vec![closed(1), finished], vec![closed(1)]] {
-        let mut s = in_step();
-        for event in events {
-            s.event(event);
-        }
-        s.wait(2_001).event(ended());
-        assert_eq!(s.finished, None, "its lease is waited for");
-        s.wait(60_000).event(JobEvent::OutputDrained { lost: 0, broken: 0 });
-        let is_cause = |what: &What| matches!(what, What::JobEnd { cause: Cause::Lost { lost, .. }, .. } if *lost == Lost::Agent(CloseReason::Eof));
-        assert!(s.log.last().is_some_and(is_cause), "{:?}", s.log.last());
     }
 }
 
-/// Slurm kills the processes of a step one after the other. A rank that was killed before srun is the cause itself.
 #[test]
-fn rank_killed_with_the_step_of_a_killed_srun_is_not_the_cause() {
-    let (kind, end) = (CarrierKind::Srun, CarrierEnd::Signal(9));
-    let ended = || JobEvent::StarterEnded { nodes: [0, 1].map(NodeId::new).into(), kind, end };
-    let closes = |s: &mut Script, why| {
-        for node in [0, 1] {
-            s.event(JobEvent::EdgeClosed { node: NodeId::new(node), why });
-        }
+fn host_lost_at_another_time_or_alone_is_not_lost_for_the_end_of_srun() {
+    let ended = || srun_ended(CarrierEnd::Code(137));
+    let done = || JobEvent::Message { node: NodeId::new(0), msg: ToRoot::Done { left: 0, named: Capped::default() } };
+    let is_kill = |s: &mut Script, case| {
+        let cause = cause_after_leases(s);
+        assert!(matches!(cause, Cause::Lost { lost: Lost::Agent(CloseReason::Eof), .. }), "{case}: {cause:?}");
     };
-    let dies = |s: &mut Script| {
-        let now = s.now;
-        s.exits(0, killed(Signal::KILL), (now, now));
-    };
-    let is_rank = |s: &mut Script| {
-        s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
-        let Some(What::JobEnd { cause, .. }) = s.log.last() else { panic!("{:?}", s.log.last()) };
-        let is_rank = matches!(cause, Cause::Rank { status, .. } if *status == killed(Signal::KILL));
-        assert_eq!(s.finished, Some(Ending::Code(if is_rank { 137 } else { 125 })));
-        is_rank
-    };
-    for (is_before, why) in [(false, CloseReason::Eof), (true, CloseReason::Eof), (false, CloseReason::Malformed)] {
-        let mut s = in_step();
-        s.wait(100);
-        if is_before {
-            dies(&mut s);
-            s.wait(100).event(ended());
-        } else {
-            s.event(ended()).wait(100);
-            dies(&mut s);
-        }
-        closes(&mut s, why);
-        assert_eq!(is_rank(&mut s), is_before);
-    }
-    // The agents are gone before the end of srun is known.
-    for (before, expected) in [(1_000, false), (2_000, true)] {
-        let mut s = in_step();
-        s.wait(100);
-        dies(&mut s);
-        s.wait(before);
-        closes(&mut s, CloseReason::Eof);
-        s.wait(1_000).event(ended());
-        assert_eq!(is_rank(&mut s), expected, "{before}");
-    }
+    let mut s = in_step();
+    s.event(ended()).wait(5_001).event(closed(0)).event(closed(1));
+    is_kill(&mut s, "5 s after it");
+    let mut s = in_step();
+    s.event(closed(0)).event(closed(1)).wait(5_001).event(ended());
+    is_kill(&mut s, "5 s before it");
+    let mut s = in_step();
+    s.event(closed(1)).event(done()).event(ended());
+    is_kill(&mut s, "srun has ended after an agent that had done its work");
+    let mut s = in_step();
+    s.event(ended());
+    assert!(!s.log.iter().any(|what| matches!(what, What::Ending { .. })), "the end of srun is no loss");
+    assert!(s.log.iter().any(|what| matches!(what, What::News(JobNews::SrunEnded { .. }))), "{:?}", s.log);
 }
 
-/// The same, by `scancel -s KILL JOB.STEP`. The line of srun comes before the loss, or after it.
+/// Slurm kills the processes of a step one after the other.
 #[test]
-fn rank_killed_with_a_cancelled_step_is_not_the_cause() {
-    for (is_line_first, before, is_rank) in [(true, 100, false), (false, 100, false), (false, 2_100, true)] {
+fn rank_killed_with_its_host_within_5_s_of_the_end_of_srun_is_not_the_cause() {
+    for (wait, is_rank) in [(1_000, false), (5_001, true)] {
         let mut s = in_step();
         s.wait(100);
         let now = s.now;
-        s.exits(0, killed(Signal::KILL), (now, now)).wait(before);
-        let mut events =
-            vec![JobEvent::StepCancelled { nodes: [0, 1].map(NodeId::new).into(), why: StepEndReason::Cancelled }];
-        events.extend([0, 1].map(|node| JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof }));
-        events.rotate_left(usize::from(!is_line_first));
-        for event in events {
-            s.event(event);
-        }
-        s.event(JobEvent::OutputDrained { lost: 0, broken: 0 });
-        let Some(What::JobEnd { cause, .. }) = s.log.last() else { panic!("{:?}", s.log.last()) };
-        assert_eq!(matches!(cause, Cause::Rank { .. }), is_rank, "{cause:?}");
-        assert!(is_rank || matches!(cause, Cause::Scheduler { .. }), "{cause:?}");
+        s.exits(0, killed(Signal::KILL), (now, now)).wait(wait);
+        s.event(closed(0)).event(closed(1)).event(srun_ended(CarrierEnd::Code(137)));
+        assert_eq!(matches!(cause_after_leases(&mut s), Cause::Rank { .. }), is_rank, "{wait}");
         assert_eq!(s.finished, Some(Ending::Code(137)));
     }
-}
-
-#[test]
-fn agent_lost_long_after_the_end_of_srun_or_alone_has_the_time_of_its_lease() {
-    let (kind, end) = (CarrierKind::Srun, CarrierEnd::Signal(9));
-    let ended = || JobEvent::StarterEnded { nodes: [0, 1].map(NodeId::new).into(), kind, end };
-    let closed = |node| JobEvent::EdgeClosed { node: NodeId::new(node), why: CloseReason::Eof };
-    let awaited =
-        |s: &Script| s.log.iter().filter(|what| matches!(what, What::News(JobNews::HostAwaited { .. }))).count();
-    let mut s = in_step();
-    s.event(ended()).wait(5_001);
-    s.event(closed(0)).event(closed(1)).wait(1_999);
-    assert_eq!(awaited(&s), 0, "words of the scheduler may come");
-    s.wait(1);
-    assert_eq!((s.finished, awaited(&s)), (None, 2));
-    assert!(s.log.iter().any(|what| matches!(what, What::HostLost { lost: Lost::Agent(CloseReason::Eof), .. })));
-    let mut s = in_step();
-    s.event(ended()).event(closed(0)).wait(2_000);
-    assert_eq!((s.finished, awaited(&s)), (None, 1), "one of the two");
 }
