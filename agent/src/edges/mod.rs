@@ -460,7 +460,7 @@ impl Edges {
         match action {
             NodeAction::SetUpSandbox(start) => sandbox::begin(self, start),
             NodeAction::Check { app, base } => check::perform(self, app, &base),
-            NodeAction::Probe { place, key } => probe::call(self, &place, key),
+            NodeAction::Probe(place) => probe::call(self, place),
             NodeAction::EndProbes => probe::end(self),
             NodeAction::Beat(beat) => self.beat(beat),
             NodeAction::Lease(until) => self.renew_lease(until),

@@ -1,35 +1,31 @@
 //! Connections by which agents find out at which of its addresses they reach the one of rank 0's host, before it is known where ranks
-//! meet. Their messages are core's (`wire::probe`).
+//! meet. The agent of that host sends a key to each process that connects, and reads nothing (`wire::probe`).
 //!
-//! All of it is one set of descriptors inside the one of `watch`, so it works before there is a runtime. Connections are bounded: their
-//! number, and one message of each. A call whose connection was closed without an answer is made again: strangers may have opened too many.
+//! All of it is one set of descriptors inside the one of `watch`, so it works before there is a runtime. At most [`HELD`] connections of
+//! others are open. A call whose connection was closed without a key is made again: a packet was lost, or strangers opened too many.
 //! Nothing of it is left when it is over: the store, or rank 0, listens there next.
 
 use super::Edges;
 use rlaunch_core::errno::EPROTO;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::unproven::Unproven;
 use rlaunch_core::wire::capped::Capped;
-use rlaunch_core::wire::probe::{ANSWER, ASK, Asked, Caller, Heard, Key, NONCE, Place, answer};
+use rlaunch_core::wire::probe::{KEY, Key, Place};
 use rlaunch_core::wire::to_root::ADDRESSES;
 use rlaunch_sys::epoll::{Batch, ReadySet};
-use rlaunch_sys::timer::Timer;
-use rlaunch_sys::{approach, port, random, socket};
+use rlaunch_sys::{approach, port};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
 
-/// Tokens below this are numbers of places that are tried. Listeners follow, and then pending connections.
+/// Tokens below this are numbers of places that are tried. Listeners follow.
 const LISTENER: u64 = 1 << 32;
-const PENDING: u64 = 1 << 33;
 /// Handled at a time, and so taken in.
 const BURST: usize = 64;
-/// Silent connections that are held in any case, and as many that were answered.
-const LEAST: usize = 64;
-/// Tries of a call. The pause doubles from one to the next, from 2 ms to 256 ms: 3 s in all.
-const TRIES: u32 = 18;
+/// Connections that stay open after the key was sent, so that a lost packet is sent again.
+const HELD: usize = 128;
+/// Tries of a call.
+const TRIES: u32 = 16;
 
 /// Nothing, most of the time.
 #[derive(Default)]
@@ -38,35 +34,21 @@ pub(super) struct Probes(Option<Open>);
 struct Open {
     set: ReadySet,
     batch: Batch,
-    /// The key that we prove.
-    key: Key,
-    listeners: Vec<(TcpListener, SocketAddr)>,
-    pending: Unproven<PendingProbe>,
+    /// Each listener with the key of its place.
+    listeners: Vec<(TcpListener, Key)>,
+    /// Connections to which the key was sent, the oldest first.
+    answered: VecDeque<TcpStream>,
     calls: BTreeMap<u32, Call>,
-}
-
-/// A connection of an agent that tries whether it reaches this host.
-struct PendingProbe {
-    socket: TcpStream,
-    /// The address.
-    at: SocketAddr,
-    /// `None`: it has its answer.
-    asked: Option<Asked>,
 }
 
 /// A place that we try.
 struct Call {
     at: SocketAddr,
     key: Key,
+    socket: TcpStream,
+    /// The bytes that came from there.
+    came: Vec<u8>,
     tries: u32,
-    state: Try,
-}
-
-enum Try {
-    /// The connection, and once it is made: its end that waits for the answer.
-    Open(TcpStream, Option<Caller>),
-    /// The connection was closed without an answer.
-    Pausing(Timer),
 }
 
 impl Open {
@@ -74,56 +56,42 @@ impl Open {
         Ok(Self {
             set: ReadySet::new()?,
             batch: Batch::with_room(BURST),
-            key: Key::default(),
             listeners: Vec::new(),
-            pending: Unproven::new(LEAST),
+            answered: VecDeque::new(),
             calls: BTreeMap::new(),
         })
     }
 
-    fn listen(&mut self, addr: &OsBytes, port: u16) -> io::Result<u16> {
-        let at = approach::address(addr, port).ok_or(ErrorKind::InvalidInput)?;
-        let listener = port::listen(at)?;
-        socket::lengthen_queue(&listener)?;
+    fn listen(&mut self, key: &Key, addr: &OsBytes, port: u16) -> io::Result<u16> {
+        let listener = port::listen(approach::address(addr, port).ok_or(ErrorKind::InvalidInput)?)?;
         self.set.add(&listener, LISTENER | self.listeners.len() as u64)?;
-        let own = listener.local_addr()?;
-        self.listeners.push((listener, own));
-        Ok(own.port())
+        let port = listener.local_addr()?.port();
+        self.listeners.push((listener, key.at(addr, port)));
+        Ok(port)
     }
 
     fn accept(&mut self, number: usize) {
+        let Some((listener, key)) = self.listeners.get(number) else { return };
         for _ in 0..BURST {
-            let Some((listener, at)) = self.listeners.get(number) else { return };
-            let (came, at) = (listener.accept(), *at);
-            match came {
-                Ok((socket, _)) => {
-                    let ready = socket.set_nonblocking(true).and_then(|()| approach::abort_at_end(&socket));
-                    let pending = self.pending.add(PendingProbe { socket, at, asked: Some(Asked::default()) });
-                    let Some(probe) = self.pending.get(pending) else { return };
-                    match ready.and_then(|()| self.set.add(&probe.socket, PENDING | pending)) {
-                        // An agent has mostly sent its message already.
-                        Ok(()) => self.receive(pending),
-                        Err(_) => self.dismiss(pending),
+            match listener.accept() {
+                Ok((mut socket, _)) => {
+                    // A key always fits into a new connection.
+                    let sent = approach::abort_at_end(&socket).and_then(|()| socket.write_all(key.bytes()));
+                    self.answered.extend(sent.ok().map(|()| socket));
+                    if self.answered.len() > HELD {
+                        self.answered.pop_front();
                     }
-                    self.pending.surplus().into_iter().for_each(|oldest| self.dismiss(oldest));
                 }
                 Err(error) if rlaunch_sys::is_aborted_connection(&error) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) if self.dismiss_first() => {}
+                Err(_) if self.answered.pop_front().is_some() => {}
                 Err(error) => {
                     // The listener would be ready all the time, and the agent would do nothing else.
-                    tracing::warn!(%error, "no other host can try {at} any more");
-                    return self.listeners.get(number).into_iter().for_each(|(listener, _)| self.set.remove(listener));
+                    tracing::warn!(%error, "no other host can try an address of this host any more");
+                    return self.set.remove(listener);
                 }
             }
         }
-    }
-
-    /// Closes the oldest connection. False: there is none.
-    fn dismiss_first(&mut self) -> bool {
-        let first = self.pending.oldest();
-        first.into_iter().for_each(|first| self.dismiss(first));
-        first.is_some()
     }
 
     fn look(&mut self, events: &mut VecDeque<NodeEvent>) {
@@ -132,191 +100,91 @@ impl Open {
         }
         let tokens: Vec<u64> = self.batch.tokens().collect();
         for token in tokens {
-            match token {
-                PENDING.. => self.receive(token & !PENDING),
-                LISTENER.. => self.accept(usize::try_from(token & !LISTENER).unwrap_or(usize::MAX)),
-                number => {
-                    let event = u32::try_from(number).ok().and_then(|number| self.called(number));
-                    events.extend(event.inspect(|event| tracing::debug!("{event:?}")));
+            match u32::try_from(token) {
+                Ok(number) => {
+                    events.extend(self.called(number).inspect(|event| tracing::debug!("{event:?}")));
                 }
+                Err(_) => self.accept(usize::try_from(token & !LISTENER).unwrap_or(usize::MAX)),
             }
         }
     }
 
-    fn dismiss(&mut self, number: u64) {
-        if let Some(probe) = self.pending.remove(number) {
-            self.set.remove(&probe.socket);
-        }
-    }
-
-    fn receive(&mut self, number: u64) {
-        let Some(probe) = self.pending.get_mut(number) else { return };
-        let (stays, is_answered) = (probe.hear(&self.key), probe.asked.is_none());
-        if is_answered {
-            self.pending.set_answered(number);
-        }
-        if !stays {
-            self.dismiss(number);
-        }
-    }
-
-    fn call(&mut self, place: &Place, key: Key) -> io::Result<()> {
+    fn call(&mut self, place: Place) -> io::Result<()> {
         let at = approach::address(&place.addr, place.port).ok_or(ErrorKind::InvalidInput)?;
-        let call = Call { at, key, tries: 1, state: begin(&self.set, place.number, at)? };
-        self.calls.insert(place.number, call);
+        let socket = approach::begin(at)?;
+        self.set.add(&socket, place.number.into())?;
+        self.calls.insert(place.number, Call { at, key: place.key, socket, came: Vec::new(), tries: 1 });
         Ok(())
     }
 
     /// The outcome; `None`: nothing yet.
     fn called(&mut self, number: u32) -> Option<NodeEvent> {
         let call = self.calls.get_mut(&number)?;
-        let done = match call.step(&self.set, number) {
-            Ok(None) => return None,
-            Ok(Some(by)) => NodeEvent::Reached { number, by },
-            Err(error) => unreached(number, &error),
+        let heard = match call.hear() {
+            Err(error) if is_closed(&error) && call.tries < TRIES => call.again(&self.set, number).map(|()| None),
+            heard => heard,
         };
-        if let Some(call) = self.calls.remove(&number) {
-            call.state.forget(&self.set);
-        }
-        Some(done)
-    }
-}
-
-/// Begins to connect.
-fn begin(set: &ReadySet, number: u32, at: SocketAddr) -> io::Result<Try> {
-    let socket = approach::begin(at)?;
-    set.add_writable(&socket, number.into())?;
-    Ok(Try::Open(socket, None))
-}
-
-impl PendingProbe {
-    /// Takes in what has come; false if that was all.
-    fn hear(&mut self, key: &Key) -> bool {
-        let mut bytes = [0; ASK + 1];
-        let came = match self.socket.read(&mut bytes) {
-            Ok(0) => return false,
-            Ok(len) => bytes.get(..len).unwrap_or_default(),
-            Err(error) => return matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
-        };
-        // No message may follow it.
-        let Some(asked) = &mut self.asked else { return false };
-        match asked.hear(key, self.at, came) {
-            Heard::Part => true,
-            Heard::Nonsense => {
-                tracing::debug!("somebody who is no agent of the job has come to {}", self.at);
-                false
-            }
-            Heard::Proven(nonce) => {
-                self.asked = None;
-                let own = random::bytes::<NONCE>();
-                own.and_then(|own| self.socket.write_all(&answer(key, self.at, &nonce, &own))).is_ok()
-            }
-        }
+        let event = probed(number, heard.transpose()?);
+        self.set.remove(&self.calls.remove(&number)?.socket);
+        Some(event)
     }
 }
 
 impl Call {
-    /// Goes on; by which address of ours it was reached, if it was.
-    fn step(&mut self, set: &ReadySet, number: u32) -> io::Result<Option<IpAddr>> {
-        let result = match &mut self.state {
-            Try::Open(socket, asked @ None) => {
-                let caller = Caller::new(self.key.clone(), self.at, random::bytes::<NONCE>()?);
-                let sent = ask(set, number, socket, &caller);
-                *asked = Some(caller);
-                sent.map(|()| None)
-            }
-            Try::Open(socket, Some(caller)) => hear(socket, caller),
-            Try::Pausing(_) => {
-                self.enter(set, begin(set, number, self.at)?);
-                Ok(None)
-            }
-        };
-        match result {
-            Err(error) if is_closed(&error) && self.tries < TRIES => {
-                let timer = Timer::after(Duration::from_millis(1 << self.tries.min(8)))?;
-                set.add(&timer, number.into())?;
-                self.tries += 1;
-                self.enter(set, Try::Pausing(timer));
-                Ok(None)
-            }
-            result => result,
+    /// Takes in bytes. Returns the address of this host, once the other end has proved that it is rank 0's agent.
+    fn hear(&mut self) -> io::Result<Option<IpAddr>> {
+        let mut bytes = [0; KEY];
+        match self.socket.read(&mut bytes) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(len) => self.came.extend(bytes.iter().take(len)),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error),
+        }
+        match self.came.len() < KEY {
+            true => Ok(None),
+            false if self.key.is(&self.came) => Ok(Some(self.socket.local_addr()?.ip())),
+            false => Err(io::Error::from_raw_os_error(EPROTO)),
         }
     }
 
-    fn enter(&mut self, set: &ReadySet, state: Try) {
-        std::mem::replace(&mut self.state, state).forget(set);
-    }
-}
-
-impl Try {
-    fn forget(&self, set: &ReadySet) {
-        match self {
-            Self::Open(socket, _) => set.remove(socket),
-            Self::Pausing(timer) => set.remove(timer),
-        }
-    }
-}
-
-/// Sends the message, if the connection is made.
-fn ask(set: &ReadySet, number: u32, socket: &mut TcpStream, caller: &Caller) -> io::Result<()> {
-    socket.take_error()?.map_or(Ok(()), Err)?;
-    set.remove(socket);
-    set.add(socket, number.into())?;
-    socket.write_all(&caller.ask())
-}
-
-/// Reads the answer.
-fn hear(socket: &mut TcpStream, caller: &mut Caller) -> io::Result<Option<IpAddr>> {
-    let mut bytes = [0; ANSWER + 1];
-    let came = match socket.read(&mut bytes) {
-        Ok(len @ 1..) => bytes.get(..len).unwrap_or_default(),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(None),
-        Ok(_) => return Err(ErrorKind::UnexpectedEof.into()),
-        Err(error) => return Err(error),
-    };
-    match caller.hear(came) {
-        Heard::Part => Ok(None),
-        Heard::Nonsense => Err(io::Error::from_raw_os_error(EPROTO)),
-        Heard::Proven(()) => Ok(Some(socket.local_addr()?.ip())),
+    /// Begins to connect again.
+    fn again(&mut self, set: &ReadySet, number: u32) -> io::Result<()> {
+        set.remove(&self.socket);
+        self.socket = approach::begin(self.at)?;
+        set.add(&self.socket, number.into())?;
+        self.came.clear();
+        self.tries += 1;
+        Ok(())
     }
 }
 
 /// The other end has closed the connection. A refused connection is none.
 fn is_closed(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
 }
 
-fn unreached(number: u32, error: &io::Error) -> NodeEvent {
-    let errno = error.raw_os_error().filter(|errno| *errno != 0).unwrap_or(EPROTO);
-    NodeEvent::Unreached { number, errno }
+fn probed(number: u32, found: io::Result<IpAddr>) -> NodeEvent {
+    let errno = |error: io::Error| error.raw_os_error().filter(|errno| *errno != 0).unwrap_or(EPROTO);
+    NodeEvent::Probed { number, found: found.map_err(errno) }
 }
 
 /// Waits for agents of other hosts at these addresses of ours, at this port where it is free. Returns the ports; 0: we do not.
-pub(super) fn listen(edges: &mut Edges, key: Key, at: &[OsBytes], port: u16, nodes: u32) -> Capped<u16, ADDRESSES> {
-    let ports = match open(edges) {
-        Ok(open) => {
-            // All of them may come at once.
-            open.key = key;
-            open.pending.set_most(LEAST.max(2 * nodes as usize));
-            let mut listen = |addr| {
-                let opened = open.listen(addr, port).or_else(|_taken| open.listen(addr, 0));
-                opened.inspect_err(|error| tracing::debug!(%error, "no other host can try {addr}")).unwrap_or(0)
-            };
-            at.iter().map(&mut listen).collect()
-        }
-        Err(error) => {
-            tracing::debug!(%error, "no other host can try to reach this one");
-            vec![0; at.len()]
-        }
+pub(super) fn listen(edges: &mut Edges, key: &Key, at: &[OsBytes], port: u16) -> Capped<u16, ADDRESSES> {
+    let mut listen = |addr| {
+        let open = open(edges)?;
+        open.listen(key, addr, port).or_else(|_taken| open.listen(key, addr, 0))
     };
+    let ports = at.iter().map(|addr| {
+        listen(addr).inspect_err(|error| tracing::debug!(%error, "no other host can try {addr}")).unwrap_or(0)
+    });
     Capped::chunks(ports).pop().unwrap_or_default()
 }
 
 /// Tries a place.
-pub(super) fn call(edges: &mut Edges, place: &Place, key: Key) {
-    let begun = open(edges).and_then(|open| open.call(place, key));
-    if let Err(error) = begun {
-        edges.events.push_back(unreached(place.number, &error));
+pub(super) fn call(edges: &mut Edges, place: Place) {
+    let number = place.number;
+    if let Err(error) = open(edges).and_then(|open| open.call(place)) {
+        edges.events.push_back(probed(number, Err(error)));
     }
 }
 
@@ -347,30 +215,37 @@ pub(super) fn end(edges: &mut Edges) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     struct Rig {
         open: Open,
-        port: u16,
+        place: Place,
         events: VecDeque<NodeEvent>,
     }
 
     impl Rig {
-        fn new(most: usize) -> Self {
-            let mut open = Open { pending: Unproven::new(most), ..Open::new().unwrap() };
-            let port = open.listen(&"127.0.0.1".into(), 0).unwrap();
-            Self { open, port, events: VecDeque::new() }
+        /// An agent that listens, and tries nothing yet.
+        fn new() -> Self {
+            let (mut open, addr) = (Open::new().unwrap(), OsBytes::from("127.0.0.1"));
+            let port = open.listen(&Key::default(), &addr, 0).unwrap();
+            let key = Key::default().at(&addr, port);
+            Self { open, place: Place { number: 7, addr, port, key }, events: VecDeque::new() }
         }
 
         fn connect(&self) -> TcpStream {
-            TcpStream::connect(("127.0.0.1", self.port)).unwrap()
+            TcpStream::connect(("127.0.0.1", self.place.port)).unwrap()
         }
 
-        fn serve_until(&mut self, is_done: impl Fn(&Open) -> bool) {
+        /// Serves until the call has an outcome.
+        fn outcome(&mut self) -> NodeEvent {
             let until = Instant::now() + Duration::from_secs(20);
-            while !is_done(&self.open) {
-                assert!(Instant::now() < until, "too late");
+            loop {
                 self.open.look(&mut self.events);
+                if let Some(event) = self.events.pop_front() {
+                    assert!(self.open.calls.is_empty());
+                    return event;
+                }
+                assert!(Instant::now() < until, "too late");
                 std::thread::sleep(Duration::from_micros(100));
             }
         }
@@ -384,94 +259,90 @@ mod tests {
         }
     }
 
+    fn reached() -> NodeEvent {
+        NodeEvent::Probed { number: 7, found: Ok([127, 0, 0, 1].into()) }
+    }
+
+    fn missed(errno: i32) -> NodeEvent {
+        NodeEvent::Probed { number: 7, found: Err(errno) }
+    }
+
     #[test]
-    fn connection_that_stops_at_any_byte_is_served_and_waited_for() {
-        let mut rig = Rig::new(9);
-        for value in [0, 1, b'r', 0x7f, 0x80, 0xff] {
-            for count in 0..=2 * ASK {
-                let mut probe = rig.connect();
-                probe.write_all(&vec![value; count]).unwrap();
-                assert!(rig.becomes_idle(), "{count} times {value}");
-                drop(probe);
-                assert!(rig.becomes_idle());
-            }
-        }
-        assert!(rig.open.pending.iter().count() <= 9 && rig.events.is_empty());
+    fn agent_is_reached_while_strangers_open_many_connections() {
+        let mut rig = Rig::new();
+        // They write, or are silent, and none of them closes its connection.
+        let strangers: Vec<_> = (0..2 * HELD).map(|_| rig.connect()).collect();
+        strangers.iter().step_by(2).for_each(|mut stranger| stranger.write_all(&[0; 100]).unwrap());
+        rig.open.call(rig.place.clone()).unwrap();
+        let _others: Vec<_> = (0..2 * HELD).map(|_| rig.connect()).collect();
+        assert_eq!(rig.outcome(), reached());
+        assert!(rig.becomes_idle());
+        assert_eq!(rig.open.answered.len(), HELD);
+    }
+
+    #[test]
+    fn place_is_not_reached_if_another_process_listens_there() {
+        let mut rig = Rig::new();
+        let good = rig.place.clone();
+        rig.open.call(Place { key: Key::default().at(&good.addr, 1), ..good }).unwrap();
+        assert_eq!(rig.outcome(), missed(EPROTO), "the agent of another host");
+        let closed = { TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port() };
+        rig.open.call(Place { port: closed, ..rig.place.clone() }).unwrap();
+        let NodeEvent::Probed { number: 7, found: Err(errno) } = rig.outcome() else { panic!("reached") };
+        assert_eq!(io::Error::from_raw_os_error(errno).kind(), ErrorKind::ConnectionRefused);
+        // Nothing else begins a connection, and one without a key is no answer.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        rig.open.call(Place { port: silent.local_addr().unwrap().port(), ..rig.place.clone() }).unwrap();
+        let (mut came, _) = silent.accept().unwrap();
+        came.write_all(&rig.place.key.bytes()[1..]).unwrap();
+        assert!(rig.becomes_idle() && rig.events.is_empty());
+        came.write_all(&[0; 9]).unwrap();
+        assert_eq!(rig.outcome(), missed(EPROTO));
     }
 
     #[test]
     fn listener_that_cannot_accept_is_shut() {
-        let mut rig = Rig::new(9);
+        let mut rig = Rig::new();
         let _waiting = rig.connect();
         // A socket that is always ready and accepts nothing, like a listener without free descriptors.
         let bound = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut near = TcpStream::connect(bound.local_addr().unwrap()).unwrap();
-        let (mut far, at) = bound.accept().unwrap();
+        let near = TcpStream::connect(bound.local_addr().unwrap()).unwrap();
+        let (mut far, _) = bound.accept().unwrap();
         far.write_all(b"x").unwrap();
         near.peek(&mut [0]).unwrap();
         rig.open.set.add(&near, LISTENER | 1).unwrap();
-        rig.open.listeners.push((TcpListener::from(std::os::fd::OwnedFd::from(near)), at));
+        rig.open.listeners.push((TcpListener::from(std::os::fd::OwnedFd::from(near)), Key::default()));
         assert!(rig.becomes_idle(), "the listener stays ready");
-        assert_eq!(rig.open.pending.iter().count(), 0, "the connection has made room");
+        assert_eq!(rig.open.answered.len(), 0, "the connection has made room");
         let _next = rig.connect();
         assert!(rig.becomes_idle());
-        assert_eq!(rig.open.pending.iter().count(), 1, "other listeners stay open");
-        near = rig.connect();
-        drop(near);
-        assert!(rig.becomes_idle());
+        assert_eq!(rig.open.answered.len(), 1, "other listeners stay open");
     }
 
     #[test]
-    fn agent_is_answered_while_a_stranger_opens_many_connections() {
-        let mut rig = Rig::new(4);
-        let at = SocketAddr::from(([127, 0, 0, 1], rig.port));
-        let strangers: Vec<_> = (0..20).map(|_| rig.connect()).collect();
-        let mut agent = rig.connect();
-        let caller = Caller::new(Key::default(), at, [1; NONCE]);
-        agent.write_all(&caller.ask()).unwrap();
-        let others: Vec<_> = (0..20).map(|_| rig.connect()).collect();
-        assert!(rig.becomes_idle());
-        agent.set_nonblocking(true).unwrap();
-        let mut caller = caller;
-        assert!(matches!(hear(&mut agent, &mut caller), Ok(Some(_))), "the agent is answered");
-        let pending = &rig.open.pending;
-        assert!(
-            pending.iter().any(|(number, _)| pending.is_answered(number)),
-            "the connection of the agent stays open"
-        );
-        assert!(pending.iter().count() <= 5 && strangers.len() + others.len() == 40);
-    }
-
-    #[test]
-    fn call_is_made_again_when_its_connection_was_closed_unread() {
+    fn call_is_made_again_when_its_connection_was_closed_without_a_key() {
+        let mut rig = Rig::new();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = listener.local_addr().unwrap();
-        let mut rig = Rig::new(9);
-        let place = Place { number: 7, addr: "127.0.0.1".into(), port: at.port() };
-        rig.open.call(&place, Key::default()).unwrap();
-        for closes in [true, true, true, false] {
-            let (mut came, _) = listener.accept().unwrap();
-            if closes {
-                approach::abort_at_end(&came).unwrap();
-                drop(came);
-                // Until the call pauses, and until it is made again.
-                rig.serve_until(|open| matches!(open.calls[&7].state, Try::Pausing(_)));
-                rig.serve_until(|open| matches!(open.calls[&7].state, Try::Open(..)));
-                continue;
+        let place = Place { port: listener.local_addr().unwrap().port(), ..rig.place.clone() };
+        rig.open.call(place.clone()).unwrap();
+        for tries in 2..5 {
+            let (came, _) = listener.accept().unwrap();
+            approach::abort_at_end(&came).unwrap();
+            drop(came);
+            while rig.open.calls[&7].tries < tries {
+                rig.open.look(&mut rig.events);
             }
-            rig.serve_until(|open| matches!(open.calls[&7].state, Try::Open(_, Some(_))));
-            let mut asked = [0; ASK];
-            came.read_exact(&mut asked).unwrap();
-            let Heard::Proven(nonce) = Asked::default().hear(&Key::default(), at, &asked) else { panic!("no proof") };
-            came.write_all(&answer(&Key::default(), at, &nonce, &[2; NONCE])).unwrap();
-            rig.serve_until(|open| open.calls.is_empty());
         }
-        assert!(matches!(rig.events.pop_front(), Some(NodeEvent::Reached { number: 7, .. })));
+        let (mut came, _) = listener.accept().unwrap();
+        for part in place.key.bytes().chunks(5) {
+            assert!(rig.becomes_idle() && rig.events.is_empty());
+            came.write_all(part).unwrap();
+        }
+        assert_eq!(rig.outcome(), reached());
         // A call that was never answered fails after its last try.
-        rig.open.call(&place, Key::default()).unwrap();
+        rig.open.call(place).unwrap();
         rig.open.calls.get_mut(&7).unwrap().tries = TRIES;
         drop(listener.accept().unwrap());
-        rig.serve_until(|open| open.calls.is_empty());
-        assert!(matches!(rig.events.pop_front(), Some(NodeEvent::Unreached { number: 7, .. })));
+        assert_eq!(rig.outcome(), missed(EPROTO));
     }
 }

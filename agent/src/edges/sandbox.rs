@@ -204,7 +204,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         // of a host that knows the rendezvous earlier would find a listener that closes, where it should find none, and come back.
         let behind = |port: &Port| port.number.saturating_add(BLOCK - 1);
         let number = port.as_ref().map_or(0, |port| port.as_ref().filter(|_| is_chosen).map_or(0, behind));
-        reached.probe_ports = super::probe::listen(edges, key, &reached.at, number, start.nodes);
+        reached.probe_ports = super::probe::listen(edges, &key, &reached.at, number);
     }
     let socket = super::store::open(edges);
     let error_dir = error_directory(edges);

@@ -58,8 +58,8 @@ impl Interface {
     }
 
     /// Smaller is better.
-    fn rank(&self) -> (bool, bool, bool, bool) {
-        (needs_zone(self.addr), self.is_inner(), self.addr.is_ipv6(), !self.default)
+    fn rank(&self) -> [bool; 5] {
+        [self.addr.is_loopback(), needs_zone(self.addr), self.is_inner(), self.addr.is_ipv6(), !self.default]
     }
 }
 
@@ -88,26 +88,26 @@ pub fn find(all: &[Interface], ssh: Option<&[u8]>, alone: bool) -> Vec<OsBytes> 
     let reached = ssh.and_then(parse);
     let fits = alone || reached.is_some_and(|addr| !addr.is_loopback() && !needs_zone(addr));
     let first = ssh.map(OsBytes::from).filter(|_| fits);
-    let found = distinct(first.into_iter().chain(texts(all.iter().filter(|one| one.leads_out()), false)));
+    let found = distinct(first.into_iter().chain(texts(usable(all, false).filter(|one| one.leads_out()))));
     if !found.is_empty() {
         return found;
     }
     // An address that only this host can use is better than none: perhaps the others are this same machine.
-    distinct(texts(all.iter(), false).into_iter().chain(ssh.map(OsBytes::from)).chain(texts(all.iter(), true)))
+    distinct(texts(all.iter()).into_iter().chain(ssh.map(OsBytes::from)))
 }
 
 /// The addresses of interfaces, the best first.
-fn texts<'a>(of: impl Iterator<Item = &'a Interface>, alone: bool) -> Vec<OsBytes> {
-    let mut own: Vec<&Interface> = of.filter(|one| alone || !one.addr.is_loopback()).collect();
+fn texts<'a>(of: impl Iterator<Item = &'a Interface>) -> Vec<OsBytes> {
+    let mut own: Vec<&Interface> = of.collect();
     own.sort_by_key(|one| one.rank());
     own.into_iter().map(Interface::text).collect()
 }
 
-fn distinct(addrs: impl Iterator<Item = OsBytes>) -> Vec<OsBytes> {
-    let mut found: Vec<OsBytes> = Vec::new();
-    for addr in addrs {
-        if !found.contains(&addr) {
-            found.push(addr);
+fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for one in all {
+        if !found.contains(&one) {
+            found.push(one);
         }
     }
     found
@@ -121,7 +121,7 @@ fn usable(all: &[Interface], alone: bool) -> impl Iterator<Item = &Interface> {
 /// The addresses of one interface; `None`: it has none that could be used. `alone`: by this host.
 #[must_use]
 pub fn of_interface(all: &[Interface], name: &[u8], alone: bool) -> Option<Vec<OsBytes>> {
-    let own = texts(all.iter().filter(|one| one.name.as_slice() == name), alone);
+    let own = texts(usable(all, alone).filter(|one| one.name.as_slice() == name));
     (!own.is_empty()).then_some(own)
 }
 
@@ -166,13 +166,7 @@ pub fn network(all: &[Interface], name: &[u8]) -> Option<(Ipv4Addr, u8)> {
 /// The names of the usable interfaces, in one line.
 #[must_use]
 pub fn names(all: &[Interface], alone: bool) -> OsBytes {
-    let mut names: Vec<&[u8]> = Vec::new();
-    for one in usable(all, alone) {
-        if !names.contains(&one.name.as_slice()) {
-            names.push(&one.name);
-        }
-    }
-    OsBytes::new(names.join(&b' '))
+    OsBytes::new(distinct(usable(all, alone).map(|one| one.name.as_slice())).join(&b' '))
 }
 
 #[cfg(test)]

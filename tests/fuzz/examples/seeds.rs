@@ -141,7 +141,7 @@ fn up() -> Vec<Vec<u8>> {
         ToRoot::Hello(hello),
         ToRoot::Ready,
         ToRoot::Devices { held: true },
-        ToRoot::Probed { number: 3, errno: 111, by: OsBytes::default() },
+        ToRoot::Probed { number: 3, found: Err(111) },
         ToRoot::Started { procs: Capped::chunks((0..2).map(started)).remove(0) },
         ToRoot::SpawnFailed { proc: ProcId::new(2), error },
         exited(0, Status::Exited(3)),

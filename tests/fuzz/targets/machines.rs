@@ -100,7 +100,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::Examine { proc, .. } => NodeEvent::Examined { proc, facts: Facts::default() },
         NodeAction::CloseStreams { proc } => NodeEvent::StreamEnd { proc, which: Std::Out, total: 0 },
         NodeAction::Sweep => NodeEvent::Left { count: 0, named: Vec::new() },
-        NodeAction::Probe { place, .. } => NodeEvent::Reached { number: place.number, by: [10, 0, 0, 1].into() },
+        NodeAction::Probe(place) => NodeEvent::Probed { number: place.number, found: Ok([10, 0, 0, 1].into()) },
         NodeAction::Renew { port } => {
             NodeEvent::Renewed { port: if port == rlaunch_core::wire::to_node::PortPlan::Choose { 21_000 } else { 0 } }
         }

@@ -340,7 +340,7 @@ impl World {
             | NodeAction::MeasureRanks
             | NodeAction::NameLeft
             | NodeAction::ServeMpi(_) => {}
-            NodeAction::Probe { place, key } => self.probes(&place, &key),
+            NodeAction::Probe(place) => self.probes(&place),
             NodeAction::EndProbes => self.probes_end(),
             NodeAction::Withhold => self.host.agent.withhold = true,
             NodeAction::Signal { proc, sig } => self.signals(proc, sig),

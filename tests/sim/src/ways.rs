@@ -106,18 +106,19 @@ impl World {
         all.into_iter().find(|(net, node)| self.address(*net, *node).to_string() == addr)
     }
 
-    pub(crate) fn probes(&mut self, place: &Place, key: &Key) {
+    pub(crate) fn probes(&mut self, place: &Place) {
         let found = std::str::from_utf8(&place.addr).ok().and_then(|addr| self.place_of(addr));
         let Some((net, head)) = found else { return self.fail(format!("{place:?} is nobody's")) };
         let id = NodeId::new(u32::try_from(head).unwrap_or(u32::MAX));
         let listens = self.host(head).agent.listened;
-        let right = place.port == PROBE_PORT && head != self.node && *key == self.key_of(id);
+        let key = self.key_of(id).at(&place.addr, PROBE_PORT);
+        let right = place.port == PROBE_PORT && head != self.node && place.key == key;
         self.check(right && listens, || format!("{place:?} is not where node {head} listens"));
         self.host.agent.probes = true;
         let number = place.number;
         let (after, event) = match self.site().map_or(Net::Silent, |site| site.nets[usize::from(net)]) {
-            Net::Open(after) => (after, NodeEvent::Reached { number, by: self.address(net, self.node).into() }),
-            Net::Refused => (20_000, NodeEvent::Unreached { number, errno: 111 }),
+            Net::Open(after) => (after, NodeEvent::Probed { number, found: Ok(self.address(net, self.node).into()) }),
+            Net::Refused => (20_000, NodeEvent::Probed { number, found: Err(111) }),
             Net::Silent => return,
         };
         // The other host may be gone: then no answer comes.

@@ -26,6 +26,7 @@ use crate::place::{Node, Placement};
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
 use crate::tpu::SliceError;
+use crate::wire::peer_identity::Address;
 use crate::wire::to_node::{Rendezvous, ToNode};
 use crate::wire::to_root::{Hello, NodeRefusal};
 use alloc::boxed::Box;
@@ -146,40 +147,32 @@ impl Bringup {
     /// A host is there, or has introduced itself. It tries to reach that of rank 0, or is that: both while others are getting ready.
     fn probe(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let placement = self.planned(cx);
-        let Some(orders) = self.orders.as_ref().filter(|orders| !self.is_decided && orders.probes(&placement)) else {
-            return;
-        };
         let first = placement.head();
+        let probes = !self.is_decided && self.orders.as_ref().is_some_and(|orders| orders.probes(&placement));
         match self.probing.head() {
+            _ if !probes => {}
             Some(head) if head == first => self.probing.ask(cx, node),
-            Some(_) | None => Self::probe_all(cx, orders.is_local(first), first, &self.nodes, &mut self.probing),
+            Some(_) | None => self.probe_all(cx, first),
         }
     }
 
-    /// All who are there try to reach rank 0's host, once it is known where that may be.
-    fn probe_all(cx: &mut Cx<'_>, is_local: bool, first: NodeId, nodes: &Roster, probing: &mut Probing) {
-        let Some(hello) = nodes.hello(first) else { return };
-        // Our own host is likely to be found where others have seen us come from.
-        let from = |node| nodes.hello(node).and_then(|hello| hello.reached.as_ref()).map(|reached| &reached.from);
-        let others =
-            || nodes.iter().filter(|(node, state)| *node != first && state.is_notified()).map(|(node, _)| node);
-        if is_local && others().all(|node| nodes.hello(node).is_none()) {
-            return;
-        }
-        let likely = |addr: &OsBytes| is_local && others().any(|node| from(node) == Some(addr));
-        probing.begin(first, hello.reached.as_ref(), likely);
-        others().for_each(|node| probing.ask(cx, node));
+    /// All hosts that are there try to reach rank 0's host, once its addresses are known.
+    fn probe_all(&mut self, cx: &mut Cx<'_>, first: NodeId) {
+        let Some(hello) = self.nodes.hello(first) else { return };
+        self.probing.begin(first, hello.reached.as_ref());
+        let there = self.nodes.iter().filter(|(_, state)| state.is_notified());
+        there.for_each(|(node, _)| self.probing.ask(cx, node));
     }
 
     /// A host has tried a place.
-    pub(super) fn probed(&mut self, cx: &mut Cx<'_>, node: NodeId, number: u32, found: (i32, OsBytes)) {
-        if self.probing.answered(cx, node, number, found) {
+    pub(super) fn probed(&mut self, cx: &mut Cx<'_>, node: NodeId, number: u32, found: Result<Address, i32>) {
+        if self.probing.answered(node, number, found) {
             self.decide(cx);
         }
     }
 
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>) {
-        if self.probing.timeout(cx) {
+        if self.probing.timeout(cx.now) {
             self.decide(cx);
         }
     }
@@ -365,8 +358,11 @@ impl Bringup {
                 return Ok(Some(self.sole_addr(orders, first)));
             }
             let others: Vec<NodeId> = placement.used().filter(|node| *node != first).collect();
-            Self::probe_all(cx, orders.is_local(first), first, &self.nodes, &mut self.probing);
-            match self.probing.way(cx, &others) {
+            self.probe_all(cx, first);
+            // Our own host is likely to be found where others have seen us come from.
+            let seen = others.iter().filter_map(|node| Some(&self.nodes.hello(*node)?.reached.as_ref()?.from));
+            let seen: Vec<&OsBytes> = seen.filter(|_| orders.is_local(first)).collect();
+            match self.probing.way(cx.now, &others, |addr| seen.contains(&addr)) {
                 Way::Open => return Ok(None),
                 Way::Found(addr) => {
                     if let Some((instead_of, missed_by)) = self.probing.missed(&addr, &others) {

@@ -104,8 +104,8 @@ impl Parts {
             }
             ToRoot::Ready => self.ready(step, node),
             ToRoot::Devices { held } => self.devices(step, node, held),
-            ToRoot::Probed { number, errno, by } => {
-                self.bringup.probed(&mut step.cx(), node, number, (errno, by));
+            ToRoot::Probed { number, found } => {
+                self.bringup.probed(&mut step.cx(), node, number, found);
                 self.worlds.begin(&mut step.cx(), &self.bringup);
             }
             ToRoot::Started { procs } => self.started(step, node, &procs),

@@ -73,6 +73,6 @@ impl Parts {
 
 /// Closes the host for others at the begin of the end: no agent has to reach it any more.
 fn shut(cx: &mut Cx<'_>, start: &mut start::BringUp, serve: &mut serve::Serve) {
-    start.probing.on_ending(cx);
+    start.probing.end(cx);
     serve.on_ending(cx);
 }

@@ -78,7 +78,7 @@ enum Notice {
     Unable(ProcId, Box<SpawnError>),
     /// start: these ranks are to run, and whether they are the last.
     Queue(Vec<Delta>, bool),
-    /// procs, probing, generations: the launcher asks for something impossible.
+    /// procs, generations: the launcher asks for something impossible.
     Violation,
     /// grace, host_signals: a signal is for every rank.
     Send(Send),
@@ -288,8 +288,7 @@ impl Parts {
             NodeEvent::StoreRefused { from, count, foreign } => self.serve.on_refused(cx, from, count, foreign),
             NodeEvent::StoreLimit { met, count } => self.serve.on_limit(cx, met, count),
             NodeEvent::Unserved { errno, at } => self.start.refuse(cx, NodeRefusal::NoStore { errno, at }),
-            NodeEvent::Reached { number, by } => self.start.probing.on_reached(cx, number, by),
-            NodeEvent::Unreached { number, errno } => self.start.probing.on_unreached(cx, number, errno),
+            NodeEvent::Probed { number, found } => self.start.probing.on_probed(cx, number, found),
             NodeEvent::Checked { app, error } => self.start.on_checked(cx, app, error),
             NodeEvent::Beat(beat) => self.lease.on_beat(cx, beat),
             NodeEvent::EdgeLost => self.edge_lost(cx),
@@ -344,7 +343,7 @@ impl Parts {
         match message {
             ToNode::Start(start) => self.start.on_start(cx, start),
             ToNode::App { app, last, part } => self.start.on_part(cx, app, last, &part),
-            ToNode::Probe(probe) => self.start.probing.on_probe(cx, probe),
+            ToNode::Probe(places) => self.start.probing.on_probe(cx, places),
             ToNode::Rendezvous(rendezvous) => self.start.on_rendezvous(cx, rendezvous),
             ToNode::Finish => self.start.on_finish(cx),
             ToNode::Spawn { procs, last, local_size } => {

@@ -22,7 +22,7 @@ use crate::wire::frozen::client::client_round::{Heard, Said};
 use crate::wire::limit::Met;
 use crate::wire::node_news::NodeNews;
 use crate::wire::order::{Asker, RankOrder};
-use crate::wire::probe::{Key, Place};
+use crate::wire::probe::Place;
 use crate::wire::to_node::{Delta, PortPlan, Start, ToNode};
 use crate::wire::to_root::{Facts, Leftover, NodeRefusal, SpawnError, ToRoot, Usage};
 use alloc::boxed::Box;
@@ -58,19 +58,12 @@ pub enum NodeEvent {
         /// Why it could not be started here, if it could not.
         error: Option<SpawnError>,
     },
-    /// Answer to [`NodeAction::Probe`]: rank 0's agent is there.
-    Reached {
+    /// Answer to [`NodeAction::Probe`].
+    Probed {
         /// The place's number.
         number: u32,
-        /// The address of this host by which it was reached.
-        by: IpAddr,
-    },
-    /// Answer to [`NodeAction::Probe`]: it is not, or it cannot be reached.
-    Unreached {
-        /// The place's number.
-        number: u32,
-        /// errno of what was tried.
-        errno: i32,
+        /// The address of this host by which rank 0's agent was reached, or the errno of the failure.
+        found: Result<IpAddr, i32>,
     },
     /// This host, with its ranks, is about to be taken away.
     Warned(WarningSource),
@@ -249,13 +242,8 @@ pub enum NodeAction {
         /// The program.
         base: Arc<AppBase>,
     },
-    /// Find out whether rank 0's agent can be reached there; answered by `Reached` or `Unreached`, if it is before `EndProbes`.
-    Probe {
-        /// The place.
-        place: Place,
-        /// The secret to be proved.
-        key: Key,
-    },
+    /// Find out whether rank 0's agent can be reached there; answered by `Probed`, if it is before `EndProbes`.
+    Probe(Place),
     /// No agent tries to reach another any more, and this agent waits for none that does.
     EndProbes,
     /// Send a heartbeat to the launcher.

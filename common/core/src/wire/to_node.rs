@@ -4,7 +4,7 @@ use super::capped::{Capped, unreserved};
 use super::codec::WireMessage;
 use super::order::Asker;
 use super::peer_identity::{Answer, Question};
-use super::probe::{Key, Probe};
+use super::probe::{Key, Places};
 use super::round::RoundDown;
 use crate::allocation::HostStep;
 use crate::guard::devices::DeviceStep;
@@ -44,7 +44,7 @@ pub enum ToNode {
     /// The rendezvous, where `Start` did not have it; before the first `Spawn`.
     Rendezvous(Rendezvous),
     /// Find out which of these places can be reached from here; each is answered by `Probed`. Before `Rendezvous`.
-    Probe(Probe),
+    Probe(Places),
     /// Another host's agent asks whose connections are that come from here.
     Whose(Question),
     /// The answer to such a question of this node's.

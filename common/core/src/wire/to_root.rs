@@ -57,14 +57,12 @@ pub enum ToRoot {
         /// Processes that hold devices have to be ended, and can be.
         held: bool,
     },
-    /// Whether a place of a `Probe` can be reached from here.
+    /// The outcome of a try: whether a place of `ToNode::Probe` can be reached from here.
     Probed {
         /// Its number.
         number: u32,
-        /// errno of what was tried; 0: it can.
-        errno: i32,
-        /// By which of its own addresses it can; else empty.
-        by: OsBytes,
+        /// The address of this host by which the place was reached, or the errno of the failure.
+        found: Result<Address, i32>,
     },
     /// Ranks run.
     Started {

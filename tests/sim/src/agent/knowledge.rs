@@ -51,8 +51,7 @@ impl World {
                 agent.looking.remove(proc);
             }
             NodeEvent::FromRoot(_)
-            | NodeEvent::Reached { .. }
-            | NodeEvent::Unreached { .. }
+            | NodeEvent::Probed { .. }
             | NodeEvent::Unserved { .. }
             | NodeEvent::StoreUsed
             | NodeEvent::RanksMeasured { .. }

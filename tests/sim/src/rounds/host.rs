@@ -100,9 +100,9 @@ impl World {
         match action {
             NodeAction::SetUpSandbox(start) => self.ground(host, &start),
             NodeAction::Check { app, .. } => self.soon(host, NodeEvent::Checked { app, error: None }),
-            NodeAction::Probe { place, .. } => {
+            NodeAction::Probe(place) => {
                 let by = IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(host).unwrap_or(0)));
-                self.soon(host, NodeEvent::Reached { number: place.number, by });
+                self.soon(host, NodeEvent::Probed { number: place.number, found: Ok(by) });
             }
             NodeAction::Beat(beat) => self.up(host, JobEvent::Beat { node: id(host), beat }),
             NodeAction::Lease(until) => {

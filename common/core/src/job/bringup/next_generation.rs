@@ -113,7 +113,7 @@ impl Bringup {
     /// found that of rank 0. The second is an address at which it was reached.
     pub(in crate::job) fn address(&self, placement: &Placement, node: NodeId) -> OsBytes {
         let reached = |node| self.known(node).and_then(|hello| hello.reached.as_ref());
-        let own = self.probing.faces(node).or_else(|| reached(node)?.at.first());
+        let own = self.probing.own_addr(node).or_else(|| reached(node)?.at.first());
         let known = placement.nodes.get(node.index());
         // Others see us at the address that they come back to.
         let ours = || placement.used().filter_map(reached).map(|reached| &reached.from).find(|from| !from.is_empty());

@@ -241,10 +241,11 @@ impl Script {
             match action {
                 JobAction::WakeAgent { .. } => self.roused += 1,
                 JobAction::Sever { .. } => self.severed += 1,
-                JobAction::Send { node, msg: ToNode::Probe(probe) } if self.all_reach => {
-                    for place in probe.places.into_vec() {
-                        let by = alloc::format!("{}.{}", self.net, node.get() + 1).into();
-                        let probed = ToRoot::Probed { number: place.number, errno: 0, by };
+                JobAction::Send { node, msg: ToNode::Probe(places) } if self.all_reach => {
+                    for place in places.into_vec() {
+                        let by =
+                            alloc::format!("{}.{}", self.net, node.get() + 1).parse::<core::net::IpAddr>().unwrap();
+                        let probed = ToRoot::Probed { number: place.number, found: Ok(by.into()) };
                         self.job.handle(Self::at(self.now), JobEvent::Message { node, msg: probed });
                     }
                 }

@@ -39,14 +39,17 @@ fn all_ready(least: u32) -> Script {
 /// The hosts that were ordered to try, and the places.
 fn asked(s: &Script) -> Vec<(u32, Vec<u32>)> {
     let probe = |(node, msg): (&NodeId, &ToNode)| {
-        let ToNode::Probe(probe) = msg else { return None };
-        Some((node.get(), probe.places.iter().map(|place| place.number).collect()))
+        let ToNode::Probe(places) = msg else { return None };
+        Some((node.get(), places.iter().map(|place| place.number).collect()))
     };
     s.to.iter().zip(&s.sent).filter_map(probe).collect()
 }
 
+/// A host has tried a place; `errno` 0: it was reached.
 fn finds(s: &mut Script, n: u32, number: u32, errno: i32) {
-    s.hears_of(node(n), &ToRoot::Probed { number, errno, by: OsBytes::default() });
+    let by: core::net::IpAddr = [10, 0, 0, 9].into();
+    let found = if errno == 0 { Ok(by.into()) } else { Err(errno) };
+    s.hears_of(node(n), &ToRoot::Probed { number, found });
 }
 
 /// The rendezvous that every host was sent.
@@ -62,16 +65,16 @@ fn tried(list: &[(&str, i32)]) -> crate::wire::capped::Capped<Tried, { crate::wi
 }
 
 #[test]
-fn a_launch_costs_one_connection_which_is_made_while_others_get_ready() {
+fn hosts_try_all_places_while_others_get_ready() {
     let mut s = job(&three(3));
     up(&mut s, 1);
     s.hears_of(node(1), &hello("10.0.0.2", "10.0.0.9", 0));
     assert_eq!(asked(&s), [], "nobody knows where rank 0 is");
     up(&mut s, 0);
     s.hears_of(node(0), &hello(&OWN.join(" "), "10.0.0.9", 20_000));
-    assert_eq!(asked(&s), [(1, vec![0])], "before anybody is ready");
+    assert_eq!(asked(&s), [(1, vec![0, 1, 2])], "before anybody is ready");
     up(&mut s, 2);
-    assert_eq!(asked(&s)[1..], [(2, vec![0])], "before it has said anything");
+    assert_eq!(asked(&s)[1..], [(2, vec![0, 1, 2])], "before it has said anything");
     s.hears_of(node(2), &hello("10.0.0.3", "10.0.0.9", 0));
     finds(&mut s, 1, 0, 0);
     finds(&mut s, 2, 0, 0);
@@ -80,24 +83,24 @@ fn a_launch_costs_one_connection_which_is_made_while_others_get_ready() {
         assert_eq!(place(&s), None);
         s.hears_of(node(n), &ToRoot::Ready);
     }
-    assert_eq!((place(&s), ranks(&s).len()), (Some(OWN[0].into()), 6));
+    assert_eq!((place(&s), ranks(&s).len()), (Some(OWN[0].into()), 6), "other places are not waited for");
     assert_eq!((s.said.len(), asked(&s).len()), (0, 2));
 }
 
 #[test]
 fn no_rank_starts_before_every_other_host_has_found_it() {
     let mut s = all_ready(3);
-    assert_eq!(asked(&s), [(1, vec![0]), (2, vec![0])]);
+    assert_eq!(asked(&s), [(1, vec![0, 1, 2]), (2, vec![0, 1, 2])]);
     finds(&mut s, 2, 0, 0);
-    // Sent twice, or about a place that was not asked for, or by a host that was not asked.
-    for (n, number) in [(2, 0), (1, 1), (1, 7), (0, 0)] {
+    // Sent twice, or about a place that does not exist, or by a host that was not asked.
+    for (n, number) in [(2, 0), (1, 7), (0, 0)] {
         finds(&mut s, n, number, 0);
         finds(&mut s, n, number, REFUSED);
     }
     assert_eq!((place(&s), asked(&s).len()), (None, 2));
     finds(&mut s, 1, 0, 0);
     assert_eq!((place(&s), ranks(&s).len()), (Some(OWN[0].into()), 6));
-    // It is settled.
+    // It is decided.
     finds(&mut s, 1, 0, REFUSED);
     assert!(asked(&s).len() == 2 && s.finished.is_none());
     s.wait(60_000);
@@ -108,7 +111,6 @@ fn no_rank_starts_before_every_other_host_has_found_it() {
 fn next_place_in_order_is_taken_if_first_fails() {
     let mut s = all_ready(3);
     finds(&mut s, 1, 0, REFUSED);
-    assert_eq!(asked(&s)[2..], [(1, vec![1, 2]), (2, vec![1, 2])]);
     for n in [1, 2] {
         finds(&mut s, n, 2, 0);
     }
@@ -135,25 +137,35 @@ fn next_place_in_order_is_taken_if_first_fails() {
         s.wait(250);
         assert_eq!(place(&s), Some(OWN[2].into()));
     }
+    // The failure of the better one decides, too.
+    let mut s = all_ready(3);
+    for n in [1, 2] {
+        finds(&mut s, n, 1, 0);
+    }
+    assert_eq!(place(&s), None);
+    finds(&mut s, 2, 0, REFUSED);
+    assert_eq!(place(&s), Some(OWN[1].into()));
 }
 
 #[test]
 fn a_first_one_that_never_answers_is_waited_for_only_so_long() {
     let mut s = all_ready(3);
     finds(&mut s, 2, 0, 0);
-    s.wait(1499);
-    assert_eq!(asked(&s).len(), 2);
-    s.wait(1);
-    assert_eq!(asked(&s)[2..], [(1, vec![1, 2]), (2, vec![1, 2])]);
     finds(&mut s, 1, 1, 0);
     finds(&mut s, 2, 1, 0);
-    assert_eq!(place(&s), Some(OWN[1].into()), "at once");
-    // It may answer after all.
-    let mut s = all_ready(3);
-    s.wait(1500);
-    finds(&mut s, 1, 0, 0);
-    finds(&mut s, 2, 0, 0);
-    assert_eq!((place(&s), s.said.len()), (Some(OWN[0].into()), 0));
+    s.wait(1499);
+    assert_eq!(place(&s), None);
+    s.wait(1);
+    assert_eq!(place(&s), Some(OWN[1].into()));
+    // After that time the next one is taken at once; the first one may answer after all.
+    for at in [1, 0] {
+        let mut s = all_ready(3);
+        s.wait(1500);
+        finds(&mut s, 1, at, 0);
+        assert_eq!(place(&s), None);
+        finds(&mut s, 2, at, 0);
+        assert_eq!((place(&s), s.said.len()), (Some(OWN[usize::try_from(at).unwrap()].into()), at as usize));
+    }
 }
 
 #[test]
@@ -221,7 +233,7 @@ fn rank_0_goes_to_the_next_host_where_nobody_reaches_the_first() {
         assert_eq!(left_out(&s), []);
         finds(&mut s, n, number, REFUSED);
     }
-    assert_eq!(asked(&s).last(), Some(&(2, vec![3])), "with numbers of its own");
+    assert_eq!(asked(&s).last(), Some(&(2, vec![3, 4, 5])), "with numbers of its own");
     // The first one sends nothing any more.
     finds(&mut s, 2, 0, 0);
     assert_eq!(place(&s), None);
@@ -248,7 +260,7 @@ fn hosts_that_are_lost_meanwhile_are_waited_for_no_more() {
     let mut s = all_ready(2);
     finds(&mut s, 1, 0, 0);
     lose(&mut s, 0);
-    assert_eq!((asked(&s).last(), place(&s)), (Some(&(2, vec![3])), None));
+    assert_eq!((asked(&s).last(), place(&s)), (Some(&(2, vec![3, 4, 5])), None));
     finds(&mut s, 2, 3, 0);
     assert_eq!((left_out(&s), place(&s)), (vec![(vec![0], 4)], Some(OWN[0].into())));
     // Where all are needed the job ends, and no more is asked.
@@ -267,7 +279,7 @@ fn a_host_that_was_never_had_is_asked_nothing() {
     ready(&mut s, 1);
     assert_eq!(asked(&s), []);
     ready(&mut s, 2);
-    assert_eq!(asked(&s), [(2, vec![0])], "the next one is tried");
+    assert_eq!(asked(&s), [(2, vec![0, 1, 2])], "the next one is tried");
     finds(&mut s, 2, 0, 0);
     assert_eq!((place(&s), left_out(&s)), (Some(OWN[0].into()), vec![(vec![0], 4)]));
     // A single host needs no other to find it.
@@ -297,7 +309,9 @@ fn our_own_host_is_tried_first_where_another_has_seen_us_come_from() {
     up(&mut s, 1);
     s.hears_of(node(1), &hello("192.168.0.2", "192.168.0.9", 0)).hears_of(node(1), &ToRoot::Ready);
     finds(&mut s, 1, 0, 0);
-    assert_eq!((place(&s), asked(&s)), (Some("192.168.0.9".into()), vec![(1, vec![0])]));
+    assert_eq!((place(&s), asked(&s)), (None, vec![(1, vec![0, 1, 2])]), "the likely one may still answer");
+    finds(&mut s, 1, 1, 0);
+    assert_eq!((place(&s), s.said.len()), (Some("192.168.0.9".into()), 0));
 }
 
 #[test]
@@ -314,8 +328,10 @@ fn an_address_that_the_user_gives_is_taken_untried() {
 #[test]
 fn every_host_that_may_have_rank_0_proves_something_else() {
     let s = all_ready(2);
-    let probe_ports: Vec<_> = starts(&s).into_iter().filter_map(|(_, start)| start.find?.probe_key).collect();
-    assert!(probe_ports.len() == 2 && probe_ports[0] != probe_ports[1]);
-    let key = |msg: &ToNode| if let ToNode::Probe(probe) = msg { Some(probe.key.clone()) } else { None };
-    assert_eq!(s.sent.iter().find_map(key).as_ref(), Some(&probe_ports[0]));
+    let keys: Vec<_> = starts(&s).into_iter().filter_map(|(_, start)| start.find?.probe_key).collect();
+    assert!(keys.len() == 2 && keys[0] != keys[1]);
+    let places = s.sent.iter().find_map(|msg| if let ToNode::Probe(places) = msg { Some(places) } else { None });
+    for place in places.unwrap().iter() {
+        assert_eq!(place.key, keys[0].at(&place.addr, 20_000));
+    }
 }

@@ -2,29 +2,34 @@
 
 use super::*;
 use crate::address::Interface;
-use crate::wire::probe::{Key, Place, Probe};
+use crate::wire::probe::{Key, Place, Places};
 use crate::wire::to_node::{Find, Rendezvous};
+use core::net::IpAddr;
 
 fn place(number: u32) -> Place {
-    Place { number, addr: format!("10.0.0.{number}").into(), port: 7000 }
+    Place { number, addr: format!("10.0.0.{number}").into(), port: 7000, key: Key::new([1; 32]) }
 }
 
 fn probe(numbers: impl IntoIterator<Item = u32>) -> ToNode {
-    let places = Capped::chunks(numbers.into_iter().map(place)).remove(0);
-    ToNode::Probe(Probe { key: Key::new([1; 32]), places })
+    ToNode::Probe(Places::chunks(numbers.into_iter().map(place)).remove(0))
 }
 
 fn tries(number: u32) -> NodeAction {
-    NodeAction::Probe { place: place(number), key: Key::new([1; 32]) }
+    NodeAction::Probe(place(number))
 }
 
-fn probed(number: u32, errno: i32) -> NodeAction {
-    let by = if errno == 0 { OsBytes::from("192.168.0.2") } else { OsBytes::default() };
-    says(ToRoot::Probed { number, errno, by })
+const BY: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 168, 0, 2));
+
+fn probed(number: u32, found: Result<IpAddr, i32>) -> NodeAction {
+    says(ToRoot::Probed { number, found: found.map(Into::into) })
 }
 
 fn reached(number: u32) -> NodeEvent {
-    NodeEvent::Reached { number, by: [192, 168, 0, 2].into() }
+    NodeEvent::Probed { number, found: Ok(BY) }
+}
+
+fn missed(number: u32, errno: i32) -> NodeEvent {
+    NodeEvent::Probed { number, found: Err(errno) }
 }
 
 fn rendezvous(addr: &str) -> ToNode {
@@ -61,12 +66,12 @@ fn told(may_be_first: bool) -> Rig {
 fn node_tries_places_and_reports_results() {
     let mut rig = told(false);
     assert_eq!(rig.root(probe([1, 2])), [tries(1), tries(2)]);
-    assert_eq!(rig.hear(NodeEvent::Unreached { number: 2, errno: 111 }), [probed(2, 111)]);
-    assert_eq!(rig.hear(reached(1)), [probed(1, 0)]);
+    assert_eq!(rig.hear(missed(2, 111)), [probed(2, Err(111))]);
+    assert_eq!(rig.hear(reached(1)), [probed(1, Ok(BY))]);
     // Sent twice, or about a place that was not asked for.
     for number in [1, 2, 3] {
         assert_eq!(rig.hear(reached(number)), []);
-        assert_eq!(rig.hear(NodeEvent::Unreached { number, errno: 5 }), []);
+        assert_eq!(rig.hear(missed(number, 5)), []);
     }
     assert_eq!(rig.root(probe([3])), [tries(3)]);
 }
@@ -105,24 +110,7 @@ fn nothing_is_tried_and_nobody_let_in_once_all_meet_or_the_end_has_begun() {
         rig.root(probe([1, 2]));
         assert!(end(&mut rig).contains(&NodeAction::EndProbes));
         assert_eq!(rig.hear(reached(1)), []);
-        assert_eq!(rig.hear(NodeEvent::Unreached { number: 2, errno: 5 }), []);
+        assert_eq!(rig.hear(missed(2, 5)), []);
         assert_eq!(rig.root(probe([3])), []);
     }
-}
-
-#[test]
-fn a_launcher_that_asks_too_early_too_much_or_twice_is_refused() {
-    let protocol = says(ToRoot::Refused(NodeRefusal::Protocol));
-    assert!(Rig::new().root(probe([1])).contains(&protocol), "before Start");
-    let mut rig = Rig::new();
-    rig.root(ToNode::Start(Start { sole: false, rendezvous: None, ..start() }));
-    assert_eq!(rig.root(probe([1])), [tries(1)], "while the sandbox is set up");
-    let mut rig = told(false);
-    rig.root(probe([1]));
-    assert!(rig.root(probe([1])).contains(&protocol), "twice");
-    let mut rig = told(false);
-    for first in (0..4096).step_by(16) {
-        assert_eq!(rig.root(probe(first..first + 16)).len(), 16);
-    }
-    assert!(rig.root(probe([4096])).contains(&protocol), "too much");
 }
