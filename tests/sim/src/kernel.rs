@@ -247,7 +247,8 @@ impl World {
                 process.pending.get_or_insert(status);
             }
             Life::Ends(status) => self.dies(pid, status),
-            Life::Writes(_) if process.stuck => {}
+            // Only the kernel runs in such a process.
+            Life::Writes(_) | Life::Forks(_) if process.stuck => {}
             Life::Writes(bytes) => self.written(owner, bytes),
             Life::Forks(kid) => self.forks(owner, group, kid),
             Life::Sticks(long) => {
