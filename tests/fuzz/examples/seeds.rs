@@ -5,7 +5,6 @@ use rlaunch_core::bootstrap::answer::marker;
 use rlaunch_core::bootstrap::{Answer, Hash, Place, Preamble, Secret};
 use rlaunch_core::guard::devices::DeviceStep;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank, Round};
-use rlaunch_core::master_store::Guard;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::restart::rank_fault::{Fault, FaultKind, Leave};
@@ -51,16 +50,19 @@ fn down() -> Vec<Vec<u8>> {
     let limits = Capped::chunks([Limit { on: Resource::Core, soft: None }]).remove(0);
     let travel = Travel { umask: 0o22, limits, dir: "/home/eve".into() };
     let start = Start {
-        gpus: rlaunch_core::gpus::Share::Each(1),
-        label: Some("[%r] ".into()),
-        find: Some(Box::new(Find { interface: OsBytes::default(), probe_key: Some(Key::new([5; 32])) })),
+        find: Some(Find { probe_key: Some(Key::new([5; 32])) }),
         addresses: true,
         travel: Some(Box::new(travel)),
         sole: false,
-        lease: Some(Span::from_secs(30)),
+        has_lease: true,
         awaits: Span::from_secs(36),
         ..Start::of(JobId([7; 16]), 2)
-    };
+    }
+    .with(|settings| {
+        settings.gpus = rlaunch_core::gpus::Share::Each(1);
+        settings.output.label = Some("[%r] ".into());
+        settings.hosts.interface = "eth0".into();
+    });
     let delta = |n| Delta {
         proc: ProcId::new(n),
         app: AppIndex::new(0),
@@ -79,9 +81,6 @@ fn down() -> Vec<Vec<u8>> {
         nodes: 1,
         node_index: 0,
         agent_store: false,
-        guard: Guard::Job,
-        interface: "eth0".into(),
-        jax: true,
         restart: 0,
         namespace: 0,
         tpu: None,
