@@ -31,8 +31,9 @@ filter=()
 report=()
 passed=0
 failed=0
-# Names of tests that have failed, and what tests have left out.
+# Names of tests that have failed, what they said, and what tests have left out.
 failures=()
+failure_texts=()
 skipped=()
 # Show the sections, and run nothing.
 listing=0
@@ -72,6 +73,8 @@ read_results() {
     local name
     while read -r name; do
         failures+=("$1: $name")
+        failure_texts+=("$(awk -v head="---- $name stdout ----" '$0 == head { shown = 1; next } /^---- .* stdout ----$|^failures:$/ { shown = 0 }
+            shown && ++lines <= 12 { print "  " substr($0, 1, 600) }' "$2")")
     done < <(awk '/^failures:$/ { names = 1; next } /^test result:/ { names = 0 } names && /^    [a-zA-Z0-9_:]+$/ { print $1 }
         /^(FAIL|ERROR): / { print $2 }' "$2" | sort -u)
     while read -r name; do
@@ -91,11 +94,14 @@ absent() {
 }
 
 summary() {
+    local index
     [ "$listing" = 0 ] || return 0
     printf '\n== summary after %d s (seed %s)\n' "$SECONDS" "$RLAUNCH_TEST_SEED"
     printf '%s\n' "${report[@]}"
     [ "${#skipped[@]}" = 0 ] || printf 'skipped  %s\n' "${skipped[@]}"
-    [ "${#failures[@]}" = 0 ] || printf 'failed   %s\n' "${failures[@]}"
+    for index in "${!failures[@]}"; do
+        printf 'failed   %s\n%s\n' "${failures[$index]}" "${failure_texts[$index]}"
+    done
     echo "sections: $passed passed, $failed failed; tests: ${#failures[@]} failed, ${#skipped[@]} skipped"
     [ "$failed" = 0 ]
 }

@@ -112,9 +112,12 @@ fn help_messages_of_open_mpi_are_shown_once() {
         let done = plan.start().code(0);
         let shown = done.err().matches("An invalid value was given for btl_tcp_if_include").count();
         assert_eq!(shown, 1, "{}: {}", hello.name(), done.err());
-        let plan = hello.with_help_files(hello.run(&["-n", "1"], &[])).env("OMPI_MCA_btl", "self,nonexistent");
-        let done = plan.start().code_of_any(&[1, 14]);
-        assert!(done.err().contains("Component: nonexistent"), "{}: {}", hello.name(), done.err());
+        // Open MPI 5 may exit before its own thread has sent the message, on a busy machine in some of 1,000 runs.
+        let is_shown = || {
+            let plan = hello.with_help_files(hello.run(&["-n", "1"], &[])).env("OMPI_MCA_btl", "self,nonexistent");
+            plan.start().code_of_any(&[1, 14]).err().contains("Component: nonexistent")
+        };
+        assert!((0..5).any(|_| is_shown()), "{}: in 5 runs, the message of a rank that exits at once is not shown", hello.name());
     }
 }
 

@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn agent_is_reached_while_strangers_open_many_connections() {
         let mut rig = Rig::new();
-        // They write, or are silent, and none of them closes its connection.
+        // Half of the strangers write something; no stranger closes its connection.
         let strangers: Vec<_> = (0..2 * HELD).map(|_| rig.connect()).collect();
         strangers.iter().step_by(2).for_each(|mut stranger| stranger.write_all(&[0; 100]).unwrap());
         rig.open.call(rig.place.clone()).unwrap();

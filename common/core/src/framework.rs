@@ -44,7 +44,7 @@ pub enum MpiService {
 /// The MPI libraries of a job, and the service for them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MpiPlan {
-    /// They are served (`--mpi`).
+    /// Whether the MPI libraries of the job are served (`--mpi`).
     pub served: bool,
     /// The MPI library that a program needs, or `mpi4py`; empty: none is known.
     pub library: OsBytes,

@@ -231,7 +231,7 @@ impl Candidate {
         by.iter().any(|node| matches!(self.found.get(node), Some(Err(_))))
     }
 
-    /// Those of these hosts that have not reached it.
+    /// The hosts in `hosts` that have not reached this place.
     fn misses(&self, hosts: &[NodeId]) -> Vec<NodeId> {
         hosts.iter().filter(|node| !self.is_reached(**node)).copied().collect()
     }

@@ -72,9 +72,9 @@ fn hosts_try_all_places_while_others_get_ready() {
     assert_eq!(asked(&s), [], "nobody knows where rank 0 is");
     up(&mut s, 0);
     s.hears_of(node(0), &hello(&OWN.join(" "), "10.0.0.9", 20_000));
-    assert_eq!(asked(&s), [(1, vec![0, 1, 2])], "before anybody is ready");
+    assert_eq!(asked(&s), [(1, vec![0, 1, 2])], "host 1 is asked before any host is ready");
     up(&mut s, 2);
-    assert_eq!(asked(&s)[1..], [(2, vec![0, 1, 2])], "before it has said anything");
+    assert_eq!(asked(&s)[1..], [(2, vec![0, 1, 2])], "host 2 is asked before its first message");
     s.hears_of(node(2), &hello("10.0.0.3", "10.0.0.9", 0));
     finds(&mut s, 1, 0, 0);
     finds(&mut s, 2, 0, 0);
@@ -100,7 +100,7 @@ fn no_rank_starts_before_every_other_host_has_found_it() {
     assert_eq!((place(&s), asked(&s).len()), (None, 2));
     finds(&mut s, 1, 0, 0);
     assert_eq!((place(&s), ranks(&s).len()), (Some(OWN[0].into()), 6));
-    // It is decided.
+    // A later failure changes nothing: the address is chosen.
     finds(&mut s, 1, 0, REFUSED);
     assert!(asked(&s).len() == 2 && s.finished.is_none());
     s.wait(60_000);

@@ -93,7 +93,7 @@ fn answers_are_as_they_were() {
         for cut in 0..bytes.len() {
             assert_eq!(Reply::parse(&bytes[..cut]), Err(Malformed), "{answer:?}, cut at {cut}");
         }
-        assert_eq!(Reply::parse(&[bytes, &[0]].concat()), Err(Malformed), "{answer:?} goes on");
+        assert_eq!(Reply::parse(&[bytes, &[0]].concat()), Err(Malformed), "{answer:?} with a byte too many");
     }
     // A code of a later version.
     let later = Refused { code: Code::Other, within: None, text: b"", hint: b"" };
