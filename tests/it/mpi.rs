@@ -117,7 +117,11 @@ fn help_messages_of_open_mpi_are_shown_once() {
             let plan = hello.with_help_files(hello.run(&["-n", "1"], &[])).env("OMPI_MCA_btl", "self,nonexistent");
             plan.start().code_of_any(&[1, 14]).err().contains("Component: nonexistent")
         };
-        assert!((0..5).any(|_| is_shown()), "{}: in 5 runs, the message of a rank that exits at once is not shown", hello.name());
+        assert!(
+            (0..5).any(|_| is_shown()),
+            "{}: in 5 runs, the message of a rank that exits at once is not shown",
+            hello.name()
+        );
     }
 }
 
