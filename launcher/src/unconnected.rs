@@ -22,8 +22,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Use of MPI by a job, as far as its programs tell. By itself (`auto`) it is served unless no rank can need it: a single one is a world
-/// without help.
+/// Use of MPI by a job, as far as its programs tell. `auto` serves it if a rank may need it. A job with one rank needs no service.
 pub(crate) fn mpi(plan: &Plan) -> MpiPlan {
     let needs: Vec<Needs> = plan.job.apps.iter().map(|app| Needs::of(&app.base)).collect();
     // A rank alone is a world without help, but its program may start others, or a program that does.

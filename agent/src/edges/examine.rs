@@ -23,7 +23,7 @@ const BEFORE_KILLS: Span = Span::from_millis(2);
 /// When the memory of the launch is given back, counted from the last rank.
 const SETTLED: Span = Span::from_millis(50);
 
-/// How long after a look for files its memory is given back. The code that a thread runs before it waits would be mapped again.
+/// The pause before memory is released after a look for files. Without it, code that the thread still runs would be mapped again.
 const IDLE: Span = Span::from_millis(5);
 
 /// How long the state of the host is not read again.

@@ -1,5 +1,5 @@
-//! Connections by which agents find out at which of its addresses they reach the one of rank 0's host, before it is known where ranks
-//! meet. The agent of that host sends a key to each process that connects, and reads nothing (`wire::probe`).
+//! Agents test which addresses of rank 0's host they can reach, before MASTER_ADDR is chosen. The agent of that host sends a key to each
+//! process that connects, and reads nothing (`wire::probe`).
 //!
 //! All of it is one set of descriptors inside the one of `watch`, so it works before there is a runtime. At most [`HELD`] connections of
 //! others are open. A call whose connection was closed without a key is made again: a packet was lost, or strangers opened too many.
@@ -75,8 +75,9 @@ impl Open {
         for _ in 0..BURST {
             match listener.accept() {
                 Ok((mut socket, _)) => {
-                    // A key always fits into a new connection.
-                    let sent = approach::abort_at_end(&socket).and_then(|()| socket.write_all(key.bytes()));
+                    // A key fits into a new connection. Where the kernel has no memory for it, the host calls again.
+                    let ready = socket.set_nonblocking(true).and_then(|()| approach::abort_at_end(&socket));
+                    let sent = ready.and_then(|()| socket.write_all(key.bytes()));
                     self.answered.extend(sent.ok().map(|()| socket));
                     if self.answered.len() > HELD {
                         self.answered.pop_front();

@@ -14,7 +14,7 @@ use crate::time::Span;
 use crate::warnings::WarningPlan;
 use serde::{Deserialize, Serialize};
 
-/// The values of options that are the same on all hosts of a job.
+/// The values of options. They are the same on all hosts of a job, but for the lists of `bind`, which are those of one host.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Settings {
     /// The end of ranks, and of the job.
@@ -31,7 +31,7 @@ pub struct Settings {
     pub store: StorePlan,
     /// The service for MPI libraries.
     pub mpi: MpiPlan,
-    /// Its program is one of JAX (`--framework`).
+    /// Whether a program uses JAX (`--framework`).
     pub jax: bool,
     /// The GPU variables of ranks (`--gpus-per-rank`).
     pub gpus: Share,

@@ -59,7 +59,7 @@ struct Closing {
     until: Mono,
 }
 
-/// Whether an edge ended because its ssh did, or its srun for a task that was killed. An edge that ends in peace has no report.
+/// Whether the end of ssh or srun is the reason for the end of an edge. srun exits with 137 if a task was killed.
 const fn is_abnormal(why: CloseReason, keeper: CarrierKind, end: CarrierEnd) -> bool {
     let is_by_end = match end {
         CarrierEnd::Signal(_) | CarrierEnd::Code(255) => true,

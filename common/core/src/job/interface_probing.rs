@@ -1,7 +1,7 @@
 //! The search for the address of rank 0's host that the other hosts reach: ranks get no address that was not tried.
 //!
 //! Each other host tries all addresses of that host, while hosts are still getting ready. The first address in the order offered that
-//! all hosts reach is taken, however fast it answers: if several addresses work, launches shall not differ.
+//! all hosts reach is taken. An earlier one that is slower is waited for: if several addresses work, launches shall rarely differ.
 
 use super::{Cx, JobAction};
 use crate::id::NodeId;
@@ -31,7 +31,7 @@ pub(super) enum Way {
     Open,
     /// All hosts reach this address.
     Found(OsBytes),
-    /// All hosts reach no address together. These hosts do not reach the address that most hosts reach.
+    /// No address is reached by all hosts. These hosts do not reach the address that most hosts reach.
     Closed(Vec<NodeId>),
 }
 
@@ -117,8 +117,8 @@ impl Probing {
         is_first_failure || candidate.found.len() >= head.needed
     }
 
-    /// The outcome for these hosts, all that have to reach it. They are ready, and nothing else is waited for. Addresses that are likely
-    /// to be reached go first.
+    /// The outcome. `others` are the hosts that must reach the address; they are ready. Addresses that are likely to be reached go
+    /// first.
     pub(super) fn way(&mut self, now: Mono, others: &[NodeId], is_likely: impl Fn(&OsBytes) -> bool) -> Way {
         let Some(head) = &mut self.head else { return Way::Closed(others.to_vec()) };
         head.candidates.sort_by_key(|candidate| (!is_likely(&candidate.place.addr), candidate.place.number));

@@ -215,14 +215,9 @@ impl RootCause {
     /// lost together.
     pub(super) fn together(&self) -> Vec<NodeId> {
         let nodes: BTreeSet<NodeId> = match self.cause() {
-            Cause::Lost { node, lost } if lost.is_by_srun() => {
-                let nodes = self.srun_ends.lost_with(node);
-                if nodes.len() > 1 { nodes } else { BTreeSet::new() }
-            }
-            Cause::Lost { node, .. } => {
-                let Some(named) = self.lost_hosts.iter().find(|host| host.node == node) else { return Vec::new() };
-                let nodes: BTreeSet<NodeId> =
-                    self.lost_hosts.iter().filter(|host| host.may_be_before(named)).map(|host| host.node).collect();
+            Cause::Lost { node, lost } => {
+                let by_srun = lost.is_by_srun().then(|| self.srun_ends.lost_with(node)).flatten();
+                let nodes = by_srun.unwrap_or_else(|| self.may_be_lost_before(node));
                 if nodes.len() > 1 { nodes } else { BTreeSet::new() }
             }
             // It may have failed for their silence. When it was last known to run says nothing of that: mostly at its start.
@@ -243,6 +238,13 @@ impl RootCause {
             | Cause::Preempted { .. } => return Vec::new(),
         };
         nodes.into_iter().collect()
+    }
+
+    /// Hosts that may have been lost before this lost host, that one included.
+    fn may_be_lost_before(&self, node: NodeId) -> BTreeSet<NodeId> {
+        let named = self.lost_hosts.iter().find(|host| host.node == node);
+        let is_before = |host: &&LostHost| named.is_some_and(|named| host.may_be_before(named));
+        self.lost_hosts.iter().filter(is_before).map(|host| host.node).collect()
     }
 
     /// A host that was lost and not heard of since that failure: the failure may have come of the loss.

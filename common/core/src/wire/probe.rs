@@ -1,8 +1,9 @@
-//! The proof that an agent reaches rank 0's agent at an address, and no other process.
+//! The proof that an agent reaches the agent of rank 0's host at an address.
 //!
 //! An accepted connection proves nothing: 172.17.0.1 exists on every host that has Docker, and leads to the host itself. So the agent that
 //! listens sends the key of the place to each process that connects. The launcher derives this key and sends it to agents of the job only.
-//! Host, address and port are in the key, so the key is worth nothing at another place.
+//! Host, address and port are in the key, so the key is
+//! worth nothing at another place. A process on two hosts that have the same address could pass it on.
 
 use super::capped::Capped;
 use super::to_root::ADDRESSES;

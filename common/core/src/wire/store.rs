@@ -36,8 +36,8 @@ pub enum Down<'a> {
     Closed,
 }
 
-/// The body of a frame: of which generation of ranks that is (0 of the job's namespace), and the content. A late frame of one generation
-/// must not reach the next.
+/// The body of a frame: the generation of the ranks (0: the namespace of the job), then the content. A late frame of one generation must
+/// not reach the next.
 #[must_use]
 pub fn stamped(generation: u32, passage: Passage<'_>) -> Vec<u8> {
     append(Vec::new(), &(generation, passage))

@@ -152,7 +152,7 @@ impl WireMessage for AppBase {}
 
 impl WireMessage for MpiWorld {}
 
-/// The job, as one node has to know it: the options, and what is of this host.
+/// The job, as one node has to know it: the options, and the values for this host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Start {
     /// The job's name.
@@ -176,7 +176,7 @@ pub struct Start {
     /// This is the only node: it starts its ranks unasked, and ends by itself when they have ended. Another says first
     /// whether it is ready.
     pub sole: bool,
-    /// This is another host than the launcher's: it may not live longer than the lease without a word from the launcher.
+    /// Whether this host has a lease: it is not the launcher's own, and may not live longer than the lease without a word from it.
     pub has_lease: bool,
     /// Whether processes may be started when others have ended: then the only node also waits for the order that the job is over.
     pub can_start_more: bool,

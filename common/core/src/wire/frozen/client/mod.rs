@@ -1,11 +1,11 @@
 //! The conversation between a program of the job and the agent of its host, on a unix socket: the store, for now.
 //!
-//! Version 1. All numbers are little endian. Each side begins with 16 bytes: `rlaunch\n`, the version, and a word: the client's is the
-//! rank it speaks for (2^32 - 1: none), the agent's is 0. An agent that does not know the client's version says its own and closes.
-//! Frames follow: the length of the rest in 32 bits, a kind, and a body. A client asks one thing at a time on a connection, as kind 1;
-//! the answer is of kind 1, too. Other errors are sent in a frame of kind 2, a text, before the agent closes. A kind, a namespace or an
-//! operation that the agent does not know is refused (code 6), and the connection continues: later versions add some. The answer to
-//! another kind has the number that stands where an ask has its own, or 0.
+//! Version 1. Numbers of hellos and frames are little endian; operations and answers are encoded by postcard. Each side begins with 16
+//! bytes: `rlaunch\n`, the version, and a word: the client's is the rank it speaks for (2^32 - 1: none), the agent's is 0. An agent that
+//! does not know the client's version says its own and closes. Frames follow: the length of the rest in 32 bits, a kind, and a body. A
+//! client asks one thing at a time on a connection, as kind 1; the answer is of kind 1, too. Other errors are sent in a frame of kind 2, a
+//! text, before the agent closes. A kind, a namespace or an operation that the agent does not know is refused (`Code::Unsupported`), and
+//! the connection continues: later versions add some. The answer to another kind has the number that stands where an ask has its own, or 0.
 //!
 //! A frame of kind 3 is an order of a rank to its job ([`order`]); its answer is that of an ask.
 //! A client of another world than the first one begins with a frame of kind 4: the number of its world, 32 bits.
@@ -168,21 +168,21 @@ pub fn answer_frame(seq: u64, words: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The same, after what is to be sent before.
+/// Appends the frame of an answer to `out`.
 pub fn put_answer_frame(out: &mut Vec<u8>, seq: u64, words: &[u8]) {
     let begin = put_answer_head(out, seq);
     out.extend_from_slice(words);
     set_length(out.get_mut(begin..).unwrap_or_default());
 }
 
-/// The frame of an answer, after what is to be sent before: as by way of [`write_reply`], without a copy.
+/// Appends the frame of an answer to `out`, without a copy of its bytes (as [`write_reply`] makes).
 pub fn put_reply_frame(out: &mut Vec<u8>, seq: u64, answer: &Answer) {
     let begin = put_answer_head(out, seq);
     *out = append(core::mem::take(out), answer);
     set_length(out.get_mut(begin..).unwrap_or_default());
 }
 
-/// Writes the bytes before an answer, without its length. The place of its frame.
+/// Writes the bytes before an answer, without its length. Returns the offset of the frame.
 fn put_answer_head(out: &mut Vec<u8>, seq: u64) -> usize {
     let begin = out.len();
     out.extend([0, 0, 0, 0, ANSWER].into_iter().chain(seq.to_le_bytes()));
