@@ -375,7 +375,8 @@ fn last_lines_of_srun_are_shown_when_a_host_is_lost() {
     let job = r#""$RL" --lease 4s sh -c "echo up; exec sleep 1000"; echo code $?"#;
     let case = salloc(&bed, "tester", "-N2 -n4", job).start();
     case.says_on_stdout("up", 4);
-    bed.run(["exec", "node1", "pkill", "-9", "-u", "tester"]);
+    // pkill ends one process after the other: none must see the end of another.
+    bed.run(["exec", "node1", "sh", "-c", "pkill -STOP -u tester; pkill -KILL -u tester"]);
     let done = case.end();
     done.says("rlaunch: srun ended before the job (exit code 137): ");
     done.says("srun: error: node1: task 1: Killed");
