@@ -509,12 +509,20 @@ fn endless(bed: &Bed, options: &str, words: &str, ranks: usize) -> Case {
     case
 }
 
+/// Slurm kills the processes of a step one after the other: an agent that runs in between reports its ranks, or ends in good order.
+fn stop_agents(bed: &Bed, nodes: &[&str]) {
+    for node in nodes {
+        bed.run(["exec", node, "sh", "-c", "kill -STOP $(pgrep -x 'rlaunch-(guard|agent)')"]);
+    }
+}
+
 /// Slurm ends the step of an srun that was killed.
 #[test]
 fn job_whose_srun_was_killed_names_that() {
     let Some(bed) = Bed::slurm(2) else { return };
     for (options, hosts, ranks) in [("-N2 -n4", "agents on node[0-1]", 4), ("-N1 -n1 -w node0", "agent on node0", 1)] {
         let case = endless(&bed, options, "--transport tcp --lease 4s", ranks);
+        stop_agents(&bed, if ranks == 4 { &["node0", "node1"] } else { &["node0"] });
         bed.run(["exec", "login", "sh", "-c", "kill -9 $(pgrep -o -x srun)"]);
         let done = case.end();
         done.says("rlaunch: srun ended before the job (signal 9)");
@@ -536,11 +544,7 @@ fn job_whose_step_was_cancelled_names_the_end_of_srun() {
     ] {
         for signal in ["", "-s KILL"] {
             let case = endless(&bed, options, &format!("--transport {transport} --lease 4s --max-restarts 3"), ranks);
-            // Slurm kills the processes one after the other: an agent that runs in between reports its ranks, or ends in good order.
-            let nodes: &[&str] = if ranks == 4 { &["node0", "node1"] } else { &["node0"] };
-            for node in nodes {
-                bed.run(["exec", node, "sh", "-c", "kill -STOP $(pgrep -x 'rlaunch-(guard|agent)')"]);
-            }
+            stop_agents(&bed, if ranks == 4 { &["node0", "node1"] } else { &["node0"] });
             let cancel = format!("scancel {signal} $(squeue -h -s -o %i -u tester | grep -v extern)");
             bed.run(["exec", "login", "sh", "-c", &cancel]);
             let done = case.end();
