@@ -4,6 +4,8 @@
 //!
 //! A variant of an enum is a text under the name of its field. The fields of the variant follow in the same object.
 //!
+//! A variant with an empty name that holds one value is written as that value.
+//!
 //! A field with an empty name adds its own fields to the object. If it is an enum, the name of the type is the name of the text. If the name
 //! of the type or of the variant is empty, no text is written.
 //!
@@ -252,6 +254,9 @@ impl<'a> Serializer for Value<'a> {
         variant: &'static str,
         value: &T,
     ) -> fmt::Result {
+        if variant.is_empty() {
+            return value.serialize(self);
+        }
         if self.is_untagged(kind) {
             return value.serialize(Value::named(self.text, variant));
         }

@@ -14,8 +14,8 @@ use opening::{answer, line_plan, preamble_for};
 use query::Query;
 use rlaunch_core::allocation::SlurmConfig;
 use rlaunch_core::bootstrap::{
-    Carrier, CarrierEnd, CarrierKind, Dial, DialAction, DialEvent, DialPlan, Failure, FallBack, Fanout, Kind, Purpose,
-    Refusal, Secret, Stage, Target, Turn, Up, Way, question,
+    Carrier, CarrierEnd, CarrierEvent, CarrierKind, Dial, DialAction, DialEvent, DialPlan, Fanout, Kind, Purpose,
+    Secret, Stage, Target, Turn, Up, Way, question,
 };
 use rlaunch_core::deadlines::Deadlines;
 use rlaunch_core::id::{JobId, NodeId};
@@ -33,10 +33,9 @@ use source::Source;
 use ssh::{Part, Ssh};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use steps::{Ground, Outcome, Steps};
+use steps::{Alone, Ground, Steps};
 use tokio::io::unix::AsyncFd;
 
 /// Settings for all hosts of a job.
@@ -54,41 +53,31 @@ pub(crate) struct Setting {
     pub(crate) limit: Span,
 }
 
-/// The outcome for a host.
+/// An event of a host, or of the carriers.
 #[derive(Debug)]
-pub(crate) enum Step {
-    /// Slurm kills the processes of a job so long after its warning.
-    KillWait(Span),
-    /// Hosts are reached by an srun for each of them, and not over TCP.
-    FellBack(Vec<NodeId>, FallBack),
-    /// srun has started no agent for a while, and says this.
-    Words(OsBytes),
-    /// An srun for these hosts has ended, with these last lines.
-    SrunEnded(Vec<NodeId>, CarrierEnd, OsBytes),
-    /// A connection from there to the port for agents was refused.
-    Refused(IpAddr, Refusal),
+pub(crate) enum BootstrapEvent {
     /// How far it is.
-    Progress { node: NodeId, stage: Stage },
+    Stage { node: NodeId, stage: Stage },
     /// Its edge.
     Up { node: NodeId, edge: Box<Early<ToRoot>>, up: Up },
-    /// The host could not be had.
-    Failed { node: NodeId, failure: Box<Failure> },
     /// Diagnostics of an agent that is up.
     Said { node: NodeId, bytes: Vec<u8> },
-    /// The ssh of a host that was up has ended, with its last words.
+    /// The ssh of a host that was up has ended, with its last words: nothing more will come on the edge.
     Ended { node: NodeId, end: CarrierEnd, words: OsBytes },
+    /// An event of the carriers.
+    Carrier(CarrierEvent),
 }
 
-impl Step {
+impl BootstrapEvent {
     /// Whether it is news of this host.
     fn is_about(&self, host: NodeId) -> bool {
         match self {
-            Self::Progress { node, .. }
-            | Self::Up { node, .. }
-            | Self::Failed { node, .. }
+            Self::Up { node, .. }
+            | Self::Stage { node, .. }
             | Self::Said { node, .. }
-            | Self::Ended { node, .. } => *node == host,
-            Self::KillWait(_) | Self::FellBack(..) | Self::Words(_) | Self::SrunEnded(..) | Self::Refused(..) => false,
+            | Self::Ended { node, .. }
+            | Self::Carrier(CarrierEvent::Failed { node, .. }) => *node == host,
+            Self::Carrier(CarrierEvent::KillWait(_) | CarrierEvent::News(_)) => false,
         }
     }
 }
@@ -144,7 +133,7 @@ pub(crate) struct Bootstrap {
     config: Config,
     /// Hosts that share an srun.
     shared: Steps,
-    steps: VecDeque<Step>,
+    events: VecDeque<BootstrapEvent>,
 }
 
 impl Bootstrap {
@@ -173,7 +162,7 @@ impl Bootstrap {
             looks: Looks::new(Mono::default()),
             config: Config::New,
             shared: Steps::default(),
-            steps: VecDeque::new(),
+            events: VecDeque::new(),
         })
     }
 
@@ -223,7 +212,7 @@ impl Bootstrap {
             ssh.end(true);
             ssh.forget(&self.set);
         }
-        self.steps.retain(|step| !step.is_about(node));
+        self.events.retain(|event| !event.is_about(node));
     }
 
     /// Does something with the steps, which need what all carriers need.
@@ -232,25 +221,13 @@ impl Bootstrap {
         act(shared, &Ground { setting, source, origin, reaper: ssh_reaper, set })
     }
 
-    /// Takes in the outcomes for hosts of steps.
-    fn take_outcomes(&mut self) {
-        while let Some(outcome) = self.shared.next_outcome() {
-            match outcome {
-                Outcome::Stage(node, stage) => self.steps.push_back(Step::Progress { node, stage }),
-                Outcome::Up(node, edge, up) => self.steps.push_back(Step::Up { node, edge, up }),
-                Outcome::Failed(node, failure) => self.steps.push_back(Step::Failed { node, failure }),
-                Outcome::Words(words) => self.steps.push_back(Step::Words(words)),
-                Outcome::SrunEnded(nodes, end, words) => self.steps.push_back(Step::SrunEnded(nodes, end, words)),
-                Outcome::Refused(address, why) => self.steps.push_back(Step::Refused(address, why)),
-                Outcome::FallBack(node, target, why, left) => {
-                    match self.steps.back_mut() {
-                        Some(Step::FellBack(nodes, before)) if *before == why => nodes.push(node),
-                        Some(_) | None => self.steps.push_back(Step::FellBack(vec![node], why)),
-                    }
-                    // srun alone has no limit of logins, so hosts need not differ.
-                    self.connect_alone(node, target, u64::from(node.get()), left);
-                }
-            }
+    /// Takes in the events of steps.
+    fn take_events(&mut self) {
+        let (events, alone) = self.shared.take_events();
+        self.events.extend(events);
+        for Alone { node, target, limit } in alone {
+            // srun alone has no limit of logins, so hosts need not differ.
+            self.connect_alone(node, target, u64::from(node.get()), limit);
         }
     }
 
@@ -298,11 +275,11 @@ impl Bootstrap {
         !self.fanout.is_idle() || !self.asking.is_empty() || self.shared.is_busy() || self.has_carriers()
     }
 
-    /// Returns the outcomes of hosts. Cancel-safe: all state is here.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, now: Mono) -> Poll<Step> {
+    /// Returns the next event. Cancel-safe: all state is here.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, now: Mono) -> Poll<BootstrapEvent> {
         loop {
-            if let Some(step) = self.steps.pop_front() {
-                return Poll::Ready(step);
+            if let Some(event) = self.events.pop_front() {
+                return Poll::Ready(event);
             }
             self.look(now);
             // An srun takes longer than the question.
@@ -314,7 +291,7 @@ impl Bootstrap {
             self.pass_time(now);
             self.start_steps(now);
             self.start_some(now);
-            if self.steps.is_empty() {
+            if self.events.is_empty() {
                 return Poll::Pending;
             }
         }
@@ -342,14 +319,15 @@ impl Bootstrap {
 
     fn know_config(&mut self, config: SlurmConfig) {
         tracing::debug!(?config, "the settings of the cluster");
-        self.steps.extend(config.kill_wait.map(Step::KillWait));
+        let event = |span| BootstrapEvent::Carrier(CarrierEvent::KillWait(span));
+        self.events.extend(config.kill_wait.map(event));
         self.config = Config::Known(config);
     }
 
     fn start_steps(&mut self, now: Mono) {
         let config = if let Config::Known(config) = self.config { Some(config) } else { None };
         self.with_shared(|shared, ground| shared.start_some(now, config, ground));
-        self.take_outcomes();
+        self.take_events();
     }
 
     /// Time in which we stood still is taken from no host.
@@ -469,7 +447,7 @@ impl Bootstrap {
             let _nobody_reads = rlaunch_sys::fd::write(2, &bytes);
         }
         if host.up {
-            self.steps.push_back(Step::Said { node, bytes: bytes.clone() });
+            self.events.push_back(BootstrapEvent::Said { node, bytes: bytes.clone() });
         }
         self.tell(now, node, DialEvent::Err(bytes));
     }
@@ -522,7 +500,7 @@ impl Bootstrap {
                 if let Some(ssh) = host.ssh.as_mut().filter(|_| stage != Stage::Connecting) {
                     ssh.take_terminal();
                 }
-                self.steps.push_back(Step::Progress { node, stage });
+                self.events.push_back(BootstrapEvent::Stage { node, stage });
             }
             DialAction::Silent => {
                 tracing::debug!(%node, "nothing is heard of it: another may have its place");
@@ -538,16 +516,16 @@ impl Bootstrap {
                             Some(seal) => edge.sealed(seal),
                             None => edge,
                         });
-                        self.steps.push_back(Step::Up { node, edge, up });
+                        self.events.push_back(BootstrapEvent::Up { node, edge, up });
                     }
                     None => host.has_no_edge(now),
                 }
             }
             DialAction::Failed(failure) => {
                 self.fanout.done(node);
-                self.steps.push_back(Step::Failed { node, failure });
+                self.events.push_back(BootstrapEvent::Carrier(CarrierEvent::Failed { node, failure }));
             }
-            DialAction::Ended(end, words) => self.steps.push_back(Step::Ended { node, end, words }),
+            DialAction::Ended(end, words) => self.events.push_back(BootstrapEvent::Ended { node, end, words }),
         }
     }
 }

@@ -3,38 +3,27 @@
 use super::reception::{Arrival, Reception, Visit};
 use super::source::Source;
 use super::ssh::{Part, Ssh};
-use super::{Setting, line_plan, preamble_for};
+use super::{BootstrapEvent, Setting, line_plan, preamble_for};
 use rlaunch_core::allocation::SlurmConfig;
 use rlaunch_core::bootstrap::{
-    Carrier, CarrierEnd, Failure, FallBack, Hash, Program, Purpose, Refusal, Secret, SrunPlan, Stage, StepAction,
-    StepDial, StepEvent, StepPlan, StepPreamble, Target, Transport, Up,
+    Carrier, CarrierEnd, CarrierEvent, CarrierNews, FallBack, Hash, Program, Purpose, Secret, SrunPlan, StepAction,
+    StepDial, StepEvent, StepPlan, StepPreamble, Target, Transport,
 };
 use rlaunch_core::id::NodeId;
 use rlaunch_core::machine::{Machine as _, earliest_of};
-use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_net::Early;
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::ssh_reaper::SshReaper;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
 
-/// The outcome for a host of a step.
-pub(super) enum Outcome {
-    Stage(NodeId, Stage),
-    Up(NodeId, Box<Early<ToRoot>>, Up),
-    Failed(NodeId, Box<Failure>),
-    /// The host is to be reached by an srun of its own, within this time.
-    FallBack(NodeId, Target, FallBack, Span),
-    /// No agent of a step has connected for a while, and its srun says this.
-    Words(OsBytes),
-    /// An srun for these hosts has ended, with these last lines.
-    SrunEnded(Vec<NodeId>, CarrierEnd, OsBytes),
-    /// A connection from there was refused.
-    Refused(IpAddr, Refusal),
+/// A host that is to be reached by an srun of its own, within this time.
+pub(super) struct Alone {
+    pub(super) node: NodeId,
+    pub(super) target: Target,
+    pub(super) limit: Span,
 }
 
 /// Things that all steps share.
@@ -81,7 +70,13 @@ pub(super) struct Steps {
     /// The same, of hosts on which srun cannot start the binary.
     wanted_by_shell: BTreeMap<Option<u32>, Wanted>,
     list: Vec<Step>,
-    outcomes: VecDeque<Outcome>,
+    events: Vec<BootstrapEvent>,
+    /// Hosts that no step reaches.
+    alone: Vec<Alone>,
+}
+
+const fn news(fact: CarrierNews) -> BootstrapEvent {
+    BootstrapEvent::Carrier(CarrierEvent::News(fact))
 }
 
 /// Steps have node numbers of their own in tokens, from the highest on.
@@ -162,8 +157,10 @@ impl Steps {
                 Ok(()) => self.handle(now, self.list.len() - 1, StepEvent::Start, ground),
                 Err(error) => {
                     let why = FallBack::Unconnected { reason: rlaunch_sys::reason(&error).into() };
-                    let back = |(node, target)| Outcome::FallBack(node, target, why.clone(), wanted.limit);
-                    self.outcomes.extend(wanted.targets.into_iter().map(back));
+                    let limit = wanted.limit;
+                    for (node, target) in wanted.targets {
+                        self.fall_back(Alone { node, target, limit }, why.clone());
+                    }
                 }
             }
         }
@@ -202,9 +199,22 @@ impl Steps {
         Ok(())
     }
 
-    /// The next outcome for a host.
-    pub(super) fn next_outcome(&mut self) -> Option<Outcome> {
-        self.outcomes.pop_front()
+    /// The events since the last call, and the hosts that are to be reached alone.
+    pub(super) fn take_events(&mut self) -> (Vec<BootstrapEvent>, Vec<Alone>) {
+        (std::mem::take(&mut self.events), std::mem::take(&mut self.alone))
+    }
+
+    /// Hosts that fall back one after the other for the same reason are one fact.
+    fn fall_back(&mut self, host: Alone, why: FallBack) {
+        match self.events.last_mut() {
+            Some(BootstrapEvent::Carrier(CarrierEvent::News(CarrierNews::FellBack { nodes, why: before })))
+                if *before == why =>
+            {
+                nodes.push(host.node);
+            }
+            _ => self.events.push(news(CarrierNews::FellBack { nodes: vec![host.node], why })),
+        }
+        self.alone.push(host);
     }
 
     /// Whether an srun still runs, or will.
@@ -292,7 +302,10 @@ impl Steps {
             reception.bell.clear();
             match reception.next() {
                 None => return,
-                Some(Visit::Refused(address, why)) => self.outcomes.push_back(Outcome::Refused(address, why)),
+                Some(Visit::Refused(address, why)) => {
+                    let address = address.to_string().into();
+                    self.events.push(news(CarrierNews::StrangerRefused { address, why }));
+                }
                 Some(Visit::Arrived(arrival)) => {
                     let (node, facts) = (arrival.node, arrival.facts);
                     step.arrived.insert(node, *arrival);
@@ -357,15 +370,17 @@ impl Steps {
                     srun.end(hard);
                 }
             }
-            StepAction::Words(words) => self.outcomes.push_back(Outcome::Words(words)),
-            StepAction::Ended(nodes, end, words) => self.outcomes.push_back(Outcome::SrunEnded(nodes, end, words)),
-            StepAction::Stage(node, stage) => self.outcomes.push_back(Outcome::Stage(node, stage)),
+            StepAction::News(fact) => self.events.push(news(fact)),
+            StepAction::Stage(node, stage) => self.events.push(BootstrapEvent::Stage { node, stage }),
             StepAction::Up(node, up) => {
                 if let Some(Arrival { socket, seal, .. }) = step.arrived.remove(&node) {
-                    self.outcomes.push_back(Outcome::Up(node, Box::new(Early::new(socket).sealed(seal)), up));
+                    let edge = Box::new(Early::new(socket).sealed(seal));
+                    self.events.push(BootstrapEvent::Up { node, edge, up });
                 }
             }
-            StepAction::Failed(node, failure) => self.outcomes.push_back(Outcome::Failed(node, failure)),
+            StepAction::Failed(node, failure) => {
+                self.events.push(BootstrapEvent::Carrier(CarrierEvent::Failed { node, failure }));
+            }
             StepAction::WithShell(node, left) => {
                 tracing::debug!(%node, "srun cannot start the binary there: a shell is to look for it");
                 if let (Some(target), Some(srun)) = (step.targets.remove(&node), plan(&ground.setting.carrier)) {
@@ -373,9 +388,9 @@ impl Steps {
                     wanted.or_insert(Wanted::within(left)).targets.insert(node, target);
                 }
             }
-            StepAction::FallBack(node, why, left) => {
+            StepAction::FallBack(node, why, limit) => {
                 if let Some(target) = step.targets.get(&node).cloned() {
-                    self.outcomes.push_back(Outcome::FallBack(node, target, why, left));
+                    self.fall_back(Alone { node, target, limit }, why);
                 }
             }
         }

@@ -4,13 +4,13 @@ mod count;
 mod json;
 mod show;
 
+use crate::bootstrap::{Bootstrap, BootstrapEvent, Setting};
 pub(crate) use count::count;
 
-use crate::bootstrap::{Bootstrap, Setting, Step};
 use crate::cli::{self, Reach};
 use crate::edges::now;
 use anyhow::Context as _;
-use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind, Failure, Secret, Target, Up};
+use rlaunch_core::bootstrap::{CarrierEnd, CarrierEvent, CarrierKind, Failure, Secret, Target, Up};
 use rlaunch_core::exit;
 use rlaunch_core::id::{JobId, NodeId};
 use rlaunch_core::machine::earliest;
@@ -169,8 +169,8 @@ impl<'a> Rounds<'a> {
                     None => guard.clear_ready(),
                 }
             }
-            while let Poll::Ready(step) = bootstrap.poll(cx, now()) {
-                note(&mut findings, &bootstrap, step);
+            while let Poll::Ready(event) = bootstrap.poll(cx, now()) {
+                note(&mut findings, &bootstrap, event);
             }
             let goodbye = part(&mut bootstrap, &mut findings);
             if findings.values().all(Finding::is_settled) && !bootstrap.is_busy() {
@@ -215,19 +215,21 @@ fn wait(alarm: &mut Alarm, cx: &mut Context<'_>, until: Option<Mono>) {
     }
 }
 
-fn note(findings: &mut BTreeMap<NodeId, Finding>, bootstrap: &Bootstrap, step: Step) {
-    match step {
-        Step::KillWait(_) | Step::FellBack(..) | Step::Words(_) | Step::SrunEnded(..) | Step::Refused(..) => {}
-        Step::Progress { node, stage } => tracing::debug!(%node, %stage, "progress"),
-        Step::Said { node, bytes } => tracing::debug!(%node, said = %Visible(&bytes), "stderr"),
+fn note(findings: &mut BTreeMap<NodeId, Finding>, bootstrap: &Bootstrap, event: BootstrapEvent) {
+    match event {
+        BootstrapEvent::Carrier(CarrierEvent::KillWait(_) | CarrierEvent::News(_)) => {}
+        BootstrapEvent::Stage { node, stage } => tracing::debug!(%node, %stage, "progress"),
+        BootstrapEvent::Said { node, bytes } => tracing::debug!(%node, said = %Visible(&bytes), "stderr"),
         // The edge ends with this, and so does the agent.
-        Step::Up { node, edge, up } => {
+        BootstrapEvent::Up { node, edge, up } => {
             drop(edge);
             let facts = bootstrap.facts(node).cloned().unwrap_or_default();
             findings.insert(node, Finding::Up { up, at: now(), facts });
         }
-        Step::Failed { node, failure } => drop(findings.insert(node, Finding::Failed(failure))),
-        Step::Ended { node, end, words } => {
+        BootstrapEvent::Carrier(CarrierEvent::Failed { node, failure }) => {
+            drop(findings.insert(node, Finding::Failed(failure)))
+        }
+        BootstrapEvent::Ended { node, end, words } => {
             let finding = match findings.remove(&node) {
                 Some(Finding::Up { up, at, facts }) if end == CarrierEnd::Code(0) => Finding::Good { up, at, facts },
                 _ => Finding::Ended { end: Some(end), words },

@@ -2,14 +2,15 @@
 
 use super::guardian::Guardian;
 use super::ready::Ready;
-use super::remote::{Arrived, News, Remote};
+use super::remote::Remote;
 use super::{now, why};
+use crate::bootstrap::BootstrapEvent;
 use crate::view::phrases;
-use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind, Stage, Target};
+use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind, HostFailure, Stage, Target, Up};
 use rlaunch_core::id::NodeId;
-use rlaunch_core::job::{CloseReason, GuardianEnd, HostFailure, JobEvent};
+use rlaunch_core::job::{CloseReason, GuardianEnd, JobEvent};
 use rlaunch_core::machine::earliest;
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::stream::turn::Broken;
 use rlaunch_core::time::{Mono, Span};
@@ -234,16 +235,20 @@ impl Nodes {
 
     /// The processes that start agents on other hosts. Before ends of edges are reported, which the end of such a process may explain.
     pub(super) fn poll_carriers(&mut self, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
-        while let Poll::Ready(news) = self.remote.poll(cx) {
-            match news {
-                News::Stage(id, stage) => self.stages.push((id, stage)),
-                News::Up(id, arrived) => self.adopt(id, arrived, events),
-                News::Event(event) => events.push_back(event),
-                News::Ended(id, end, words) => {
-                    if let Some(node) = self.list.get_mut(id.index()) {
+        while let Poll::Ready(event) = self.remote.poll(cx) {
+            tracing::debug!(?event, "of the carriers");
+            match event {
+                BootstrapEvent::Stage { node, stage } => self.stages.push((node, stage)),
+                BootstrapEvent::Up { node, edge, up } => self.adopt(node, *edge, &up, events),
+                BootstrapEvent::Carrier(event) => events.push_back(JobEvent::Carrier(event)),
+                BootstrapEvent::Said { node, bytes } => {
+                    tracing::info!(%node, said = %Visible(&bytes), "stderr of the agent")
+                }
+                BootstrapEvent::Ended { node, end, words } => {
+                    if let Some(node) = self.list.get_mut(node.index()) {
                         node.ended = Some((end, words));
                     }
-                    self.look_again(id);
+                    self.look_again(node);
                 }
             }
         }
@@ -329,17 +334,16 @@ impl Nodes {
     }
 
     /// The agent of a node is there. An agent that was given up ends with its edge.
-    fn adopt(&mut self, id: NodeId, arrived: Arrived, events: &mut VecDeque<JobEvent>) {
+    fn adopt(&mut self, id: NodeId, mut link: Early<ToRoot>, up: &Up, events: &mut VecDeque<JobEvent>) {
         let Some(node) = self.list.get_mut(id.index()).filter(|node| matches!(node.link, Link::Absent)) else { return };
-        let Arrived { edge: mut link, keeper, by } = arrived;
-        node.keeper = keeper;
+        node.keeper = self.remote.keeper(id);
         let _empty_yet = link.grant(id, node.credit);
         match link.into_connection() {
             Ok(link) => {
                 node.link = Link::Live(link);
                 self.ready.mark(id);
                 events.push_back(JobEvent::EdgeUp { node: id });
-                let (at, limit) = by;
+                let (at, limit) = up.by;
                 events.push_back(JobEvent::ReadyBy { node: id, at, limit });
             }
             Err((_, error)) => {

@@ -1,17 +1,12 @@
 //! Agents on other hosts: which of them the machine wants, and what the bootstrap says of them.
 
 use super::now;
-use crate::bootstrap::{Bootstrap, Setting, Step};
+use crate::bootstrap::{Bootstrap, BootstrapEvent, Setting};
 use crate::view::phrases;
-use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind, Failure, Stage, Target};
-use rlaunch_core::error::Hint as _;
-use rlaunch_core::events::JobNews;
+use rlaunch_core::bootstrap::{CarrierKind, HostFailure, Target};
 use rlaunch_core::id::NodeId;
-use rlaunch_core::job::{HostFailure, JobEvent};
-use rlaunch_core::os_bytes::{OsBytes, Visible};
+use rlaunch_core::job::JobEvent;
 use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::to_root::ToRoot;
-use rlaunch_net::Early as Edge;
 use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -35,27 +30,6 @@ struct Early {
     setting: Setting,
     origin: Origin,
     wanted: Vec<NodeId>,
-}
-
-/// An edge that has come up.
-pub(super) struct Arrived {
-    pub(super) edge: Box<Edge<ToRoot>>,
-    /// The process of its own here that keeps it, if there is one. The end of that explains more than the end of the edge.
-    pub(super) keeper: Option<CarrierKind>,
-    /// When the agent has to be ready, and what it had for that in all.
-    pub(super) by: (Mono, Span),
-}
-
-/// The outcome for a host.
-pub(super) enum News {
-    /// How far it is.
-    Stage(NodeId, Stage),
-    /// Its edge.
-    Up(NodeId, Arrived),
-    /// Its ssh has ended like this, with these last words: nothing more will come on the edge.
-    Ended(NodeId, CarrierEnd, OsBytes),
-    /// For the machine.
-    Event(JobEvent),
 }
 
 impl Remote {
@@ -160,50 +134,18 @@ impl Remote {
         }
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<News> {
-        let State::Live(bootstrap) = &mut self.state else { return Poll::Pending };
-        loop {
-            match std::task::ready!(bootstrap.poll(cx, now())) {
-                Step::Progress { node, stage } => {
-                    tracing::debug!(%node, %stage, "progress");
-                    return Poll::Ready(News::Stage(node, stage));
-                }
-                Step::FellBack(nodes, why) => {
-                    return Poll::Ready(News::Event(JobEvent::Found(JobNews::FellBack { nodes, why })));
-                }
-                Step::Words(words) => {
-                    return Poll::Ready(News::Event(JobEvent::Found(JobNews::StepWaits { words })));
-                }
-                Step::Refused(address, why) => {
-                    let address = OsBytes::from(address.to_string());
-                    return Poll::Ready(News::Event(JobEvent::Found(JobNews::StrangerRefused { address, why })));
-                }
-                Step::SrunEnded(nodes, end, words) => {
-                    return Poll::Ready(News::Event(JobEvent::SrunEnded { nodes, end, words }));
-                }
-                Step::KillWait(span) => return Poll::Ready(News::Event(JobEvent::KillWait(span))),
-                Step::Said { node, bytes } => tracing::info!(%node, said = %Visible(&bytes), "stderr of the agent"),
-                Step::Up { node, edge, up } => {
-                    tracing::debug!(%node, ?up, "its agent is up");
-                    let keeper = bootstrap.keeper(node);
-                    return Poll::Ready(News::Up(node, Arrived { edge, keeper, by: up.by }));
-                }
-                Step::Failed { node, failure } => {
-                    return Poll::Ready(News::Event(JobEvent::HostFailed { node, why: told(&failure) }));
-                }
-                Step::Ended { node, end, words } => {
-                    tracing::debug!(%node, %end, %words, "its carrier has ended");
-                    return Poll::Ready(News::Ended(node, end, words));
-                }
-            }
+    /// The process of its own here that keeps the edge of a host, if there is one. The end of that explains more than the end of the edge.
+    pub(super) fn keeper(&self, node: NodeId) -> Option<CarrierKind> {
+        match &self.state {
+            State::Live(bootstrap) => bootstrap.keeper(node),
+            State::Early(_) | State::Nothing(_) => None,
         }
     }
-}
 
-fn told(failure: &Failure) -> HostFailure {
-    HostFailure {
-        why: OsBytes::from(failure.reason()),
-        words: failure.said(),
-        hint: failure.hint().map(|hint| OsBytes::from(hint.into_owned())).unwrap_or_default(),
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BootstrapEvent> {
+        match &mut self.state {
+            State::Live(bootstrap) => bootstrap.poll(cx, now()),
+            State::Early(_) | State::Nothing(_) => Poll::Pending,
+        }
     }
 }

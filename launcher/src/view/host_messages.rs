@@ -2,12 +2,12 @@
 
 use super::report::{Block, host};
 use super::{device_messages, launch, lost, phrases};
+use rlaunch_core::bootstrap::HostFailure;
 use rlaunch_core::errno::{EADDRNOTAVAIL, EPROTO};
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::events::Cause;
 use rlaunch_core::hostlist::fold;
 use rlaunch_core::id::NodeId;
-use rlaunch_core::job::HostFailure;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::{Became, Report};
 use rlaunch_core::wire::to_root::{NodeRefusal, SpawnError, SpawnStep, Tried};

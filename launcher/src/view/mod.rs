@@ -3,6 +3,7 @@
 
 pub(crate) mod assign;
 pub(crate) mod binding;
+mod carrier_messages;
 mod device_messages;
 pub(crate) mod hook_messages;
 mod host_messages;

@@ -255,10 +255,9 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::bootstrap::Place;
+    use rlaunch_core::bootstrap::{HostFailure, Place};
     use rlaunch_core::events::{AppLine, Lost, Tried, WorldLine};
     use rlaunch_core::id::WorldId;
-    use rlaunch_core::job::HostFailure;
     use rlaunch_core::os_bytes::OsBytes;
     use rlaunch_core::os_strings::OsStrings;
     use rlaunch_core::rank_set::RankSet;

@@ -146,8 +146,7 @@ impl Oracle {
             JobEvent::SinkFailed { .. } => self.unwritten = true,
             JobEvent::EdgeUp { .. }
             | JobEvent::ReadyBy { .. }
-            | JobEvent::KillWait(_)
-            | JobEvent::SrunEnded { .. }
+            | JobEvent::Carrier(_)
             | JobEvent::Found(_)
             | JobEvent::Discovered(_)
             | JobEvent::HostFailed { .. }

@@ -7,9 +7,9 @@ use crate::kernel::Kernel;
 use crate::link::Link;
 use crate::site::{Reach, Site};
 use crate::world::{Ev, World};
-use rlaunch_core::bootstrap::StepEvent;
+use rlaunch_core::bootstrap::{HostFailure, StepEvent};
 use rlaunch_core::id::NodeId;
-use rlaunch_core::job::{HostFailure, JobEvent};
+use rlaunch_core::job::JobEvent;
 use rlaunch_core::time::{Mono, Span};
 
 /// A millionth.

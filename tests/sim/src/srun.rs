@@ -7,8 +7,8 @@ use crate::site::{Reach, Site};
 use crate::world::{Ev, World};
 use rlaunch_core::bootstrap::admission::PATIENCE;
 use rlaunch_core::bootstrap::{
-    Admission, Caller, CarrierEnd, Hash, Hello, Preamble, Program, Refusal, Secret, SrunPlan, StepAction, StepDial,
-    StepEvent, StepPlan, StepPreamble, Target, Transport,
+    Admission, Caller, CarrierEnd, CarrierEvent, Hash, Hello, Preamble, Program, Refusal, Secret, SrunPlan, StepAction,
+    StepDial, StepEvent, StepPlan, StepPreamble, Target, Transport,
 };
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::JobEvent;
@@ -331,9 +331,9 @@ impl World {
     fn step_acts(&mut self) {
         while let Some(action) = self.srun.as_mut().and_then(|srun| srun.dial.poll_action()) {
             match action {
-                StepAction::Start(_) | StepAction::Write(_) | StepAction::Words(_) | StepAction::Stage(..) => {}
+                StepAction::Start(_) | StepAction::Write(_) | StepAction::Stage(..) => {}
                 StepAction::Kill { .. } => self.at(self.now + MS, Ev::Step(Turn::Ends)),
-                StepAction::Ended(nodes, end, words) => self.tell_job(JobEvent::SrunEnded { nodes, end, words }),
+                StepAction::News(news) => self.tell_job(JobEvent::Carrier(CarrierEvent::News(news))),
                 StepAction::Up(node, up) => self.on(node, |world| world.is_up_by(up.by)),
                 StepAction::Failed(node, _) => self.on(node, Self::unreached),
                 StepAction::WithShell(node, _) | StepAction::FallBack(node, ..) => {

@@ -3,6 +3,7 @@
 use crate::plan::{EVER, Fault, MS, Sight};
 use crate::site::{Reach, Site};
 use crate::world::World;
+use rlaunch_core::bootstrap::{CarrierEvent, CarrierNews};
 use rlaunch_core::events::{Cause, Lost, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{NodeId, ProcId, Rank};
@@ -74,7 +75,7 @@ impl Truth {
         if let JobEvent::EdgeClosed { node, .. } = event {
             self.closed.insert(*node, now);
         }
-        if let JobEvent::SrunEnded { .. } = event {
+        if let JobEvent::Carrier(CarrierEvent::News(CarrierNews::SrunEnded { .. })) = event {
             self.srun_ended.get_or_insert(now);
         }
         if let JobEvent::Message { node, msg: ToRoot::Warned(_) } = event {

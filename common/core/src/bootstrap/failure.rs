@@ -17,6 +17,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use serde::Serialize;
 
 /// A host that could not be had.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +34,28 @@ pub struct Failure {
     pub attempts: u32,
     /// ssh was allowed to ask (`--ssh-prompt`).
     pub asked: bool,
+}
+
+/// Why no agent could be started on a host.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct HostFailure {
+    /// In our words: `name does not resolve`.
+    pub why: OsBytes,
+    /// In those of the program that was to reach it; empty if it said nothing.
+    pub words: OsBytes,
+    /// The advice for the user.
+    #[serde(skip)]
+    pub hint: OsBytes,
+}
+
+impl From<&Failure> for HostFailure {
+    fn from(failure: &Failure) -> Self {
+        Self {
+            why: failure.reason().into(),
+            words: failure.said(),
+            hint: failure.hint().map(|hint| OsBytes::from(hint.into_owned())).unwrap_or_default(),
+        }
+    }
 }
 
 /// Why.

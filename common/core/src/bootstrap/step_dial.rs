@@ -8,6 +8,7 @@
 use super::answer::{Answer, Heard, Place, Scanner};
 use super::argv::Target;
 use super::carrier::{CarrierEnd, CarrierKind};
+use super::carrier_event::CarrierNews;
 use super::dial::{Stage, Up};
 use super::failure::{Failure, Why};
 use super::hash::Hash;
@@ -142,10 +143,8 @@ pub enum StepAction {
         /// For good.
         hard: bool,
     },
-    /// No agent has connected for a while, and srun says this.
-    Words(OsBytes),
-    /// srun has ended in this way, with these last lines. The agents of these hosts had connected. Slurm may end them for that.
-    Ended(Vec<NodeId>, CarrierEnd, OsBytes),
+    /// A fact for the job's log: srun waits, or has ended before the job.
+    News(CarrierNews),
     /// How far a host is.
     Stage(NodeId, Stage),
     /// The connection of a node is its edge.
@@ -307,7 +306,8 @@ impl StepDial {
         self.state = State::Over;
         if !self.up.is_empty() && end != CarrierEnd::Code(0) {
             let nodes = self.up.iter().copied().collect();
-            self.actions.push_back(StepAction::Ended(nodes, end, self.words.shown()));
+            let news = CarrierNews::SrunEnded { nodes, end, words: self.words.shown() };
+            self.actions.push_back(StepAction::News(news));
         }
     }
 
@@ -374,7 +374,7 @@ impl StepDial {
         self.words_at = None;
         let words = self.words.shown();
         if !words.is_empty() {
-            self.actions.push_back(StepAction::Words(words));
+            self.actions.push_back(StepAction::News(CarrierNews::StepWaits { words }));
         }
     }
 

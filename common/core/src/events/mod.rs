@@ -17,9 +17,9 @@ pub use line::line;
 pub use news::{JobNews, NoRestart};
 pub use restart_cause::RestartCause;
 
+use crate::bootstrap::HostFailure;
 use crate::exit::Ending;
 use crate::id::{JobId, LocalRank, NodeId, Rank, Round, Std, WorldId};
-use crate::job::HostFailure;
 use crate::json;
 use crate::master_store::Holder;
 use crate::os_bytes::OsBytes;

@@ -3,7 +3,7 @@
 
 use super::{Cause, Lost};
 use crate::allocation::Scheduler;
-use crate::bootstrap::{CarrierEnd, FallBack, Refusal};
+use crate::bootstrap::CarrierNews;
 use crate::discover::{DiscoverFault, Ignored};
 use crate::id::{NodeId, Rank};
 use crate::job::slices::Obstacle;
@@ -85,39 +85,9 @@ pub enum JobNews {
         /// The consequence.
         response: Response,
     },
-    /// Hosts are reached by an srun for each of them, and not over TCP.
-    #[serde(rename = "transport.stdio")]
-    FellBack {
-        /// The hosts.
-        nodes: Vec<NodeId>,
-        /// Why.
-        why: FallBack,
-    },
-    /// The scheduler's launcher has started no agent for a while, and has printed something. Recorded once for each step.
-    #[serde(rename = "step.waits")]
-    StepWaits {
-        /// Its words.
-        words: OsBytes,
-    },
-    /// An srun has ended before the job, and the agents of these hosts had connected.
-    #[serde(rename = "step.end")]
-    SrunEnded {
-        /// The hosts.
-        nodes: Vec<NodeId>,
-        /// How it has ended.
-        #[serde(rename = "")]
-        end: CarrierEnd,
-        /// Its last lines.
-        words: OsBytes,
-    },
-    /// A connection to the port for agents was refused. Only the first few are recorded.
-    #[serde(rename = "agent.refused")]
-    StrangerRefused {
-        /// Address of the sender.
-        address: OsBytes,
-        /// Why.
-        why: Refusal,
-    },
+    /// A fact about the carriers of the agents.
+    #[serde(rename = "")]
+    Carrier(CarrierNews),
     /// A rank failed and, by `--on-failure continue`, the others continue. Recorded once.
     #[serde(rename = "continuing")]
     Continuing {

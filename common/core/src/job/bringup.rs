@@ -11,14 +11,12 @@ mod sliced;
 mod worlds;
 
 use super::device_barrier::DeviceBarrier;
-use super::host_reports;
 use super::interface_probing::{Probing, Way};
-use super::master_addr;
 use super::notice::Notice;
 use super::orders::{self, Orders, Slices};
 use super::roster::{Roster, Standing, State};
-use super::slice_hosts;
-use super::{Cx, HostFailure, JobAction, Setting};
+use super::{Cx, JobAction, Setting, host_reports, master_addr, slice_hosts};
+use crate::bootstrap::HostFailure;
 use crate::events::{Cause, JobNews, What};
 use crate::id::NodeId;
 use crate::os_bytes::OsBytes;

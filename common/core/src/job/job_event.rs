@@ -1,6 +1,6 @@
 //! Events and actions of the job machine: the contract with the launcher's driver and with the simulator.
 
-use crate::bootstrap::{CarrierEnd, CarrierKind};
+use crate::bootstrap::{CarrierEnd, CarrierEvent, CarrierKind, HostFailure};
 use crate::ended::Ended;
 use crate::events::{JobNews, Record};
 use crate::exit::Ending;
@@ -42,22 +42,13 @@ pub enum JobEvent {
         /// The whole time that it had.
         limit: Span,
     },
-    /// The scheduler kills the processes of a job so long after its warning.
-    KillWait(Span),
-    /// The srun that has started the agents of these hosts has ended before the job. Agents that are connected may live on without it.
-    SrunEnded {
-        /// Which nodes.
-        nodes: Vec<NodeId>,
-        /// How it has ended.
-        end: CarrierEnd,
-        /// Its last lines.
-        words: OsBytes,
-    },
+    /// An event of the carriers that bring agents to hosts.
+    Carrier(CarrierEvent),
     /// A fact that an edge of the launcher has found, for the log.
     Found(JobNews),
     /// The hosts that the command of `--discover` has printed.
     Discovered(Vec<Entry>),
-    /// Answer to [`JobAction::Connect`]: the agent could not be started, and nothing of ours runs there.
+    /// Answer to [`JobAction::Connect`]: the agent could not be started, and nothing of ours runs there. No carrier has reported it.
     HostFailed {
         /// Which node.
         node: NodeId,
@@ -117,18 +108,6 @@ pub enum JobEvent {
         /// Lines that were broken because another rank waited.
         broken: u64,
     },
-}
-
-/// Why no agent could be started on a host.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct HostFailure {
-    /// In our words: `name does not resolve`.
-    pub why: OsBytes,
-    /// In those of the program that was to reach it; empty if it said nothing.
-    pub words: OsBytes,
-    /// The advice for the user.
-    #[serde(skip)]
-    pub hint: OsBytes,
 }
 
 /// Why an edge ended.

@@ -44,7 +44,7 @@ mod suspend_detector;
 mod tests;
 mod worlds;
 
-pub use job_event::{CloseReason, GuardianEnd, HostFailure, JobAction, JobEvent};
+pub use job_event::{CloseReason, GuardianEnd, JobAction, JobEvent};
 pub use signals::document as signals_document;
 
 use crate::machine::{self, Machine, earliest_of};

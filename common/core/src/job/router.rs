@@ -3,6 +3,7 @@
 //! A sub-machine changes only itself. Changes of several sub-machines are written here, in the order in which they are done.
 
 mod anew;
+mod carriers;
 mod discovered;
 mod host_losses;
 mod lead_losses;
@@ -16,12 +17,11 @@ use super::notice::{EndingBegan, Notice, RankExit};
 use super::rounds::Escalation;
 use super::rounds::routing::Heard;
 use super::shrink_rule::{self, Means};
-use super::slices::Obstacle;
 use super::worlds::Meaning;
-use super::{CloseReason, JobAction, Parts, Step};
-use crate::bootstrap::CarrierKind;
-use crate::events::{Cause, Fewer, JobNews, Lost, RanksState, What};
+use super::{JobAction, Parts, Step};
+use crate::events::{Cause, Fewer, Lost, RanksState, What};
 use crate::id::{NodeId, ProcId, Rank};
+use crate::job::slices::Obstacle;
 use crate::place::Placement;
 use crate::time::Span;
 use crate::wire::round::RoundUp;
@@ -43,20 +43,10 @@ impl Parts {
                 self.bringup.edge_up(&mut step.cx(), node);
             }
             JobEvent::ReadyBy { node, at, limit } => self.startup_deadline.ready_by(step.now, node, at, limit),
-            JobEvent::KillWait(span) => step.facts.note_kill_wait(span),
-            JobEvent::SrunEnded { nodes, end, words } => {
-                let why = CloseReason::Carrier(CarrierKind::Srun, end);
-                self.root_cause.srun_ends.on_ended(step.now, nodes.iter().copied(), why);
-                step.notify(Notice::Log(What::News(JobNews::SrunEnded { nodes, end, words })));
-            }
+            JobEvent::Carrier(event) => self.carrier_event(step, event),
             JobEvent::Found(news) => step.notify(Notice::Log(What::News(news))),
             JobEvent::Discovered(list) => self.discovered(step, &list),
-            JobEvent::HostFailed { node, why } => {
-                let is_news = self.note_obstacle(node, Obstacle::Failed(why.clone()));
-                self.bringup.failed(&mut step.cx(), node, Some(why).filter(|_| is_news));
-                self.node_ends.host_failed(&mut step.cx(), node);
-                self.slice_host_failed(step, node);
-            }
+            JobEvent::HostFailed { node, why } => self.host_failed(step, node, why),
             JobEvent::Beat { node, beat } => {
                 self.kill_watchdog.on_message(&step.cx(), node);
                 if let Some(offset) = self.lease.beat(&mut step.cx(), node, beat) {

@@ -4,7 +4,7 @@ use super::*;
 use crate::view::notices::no_message;
 use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::bind::Unbound;
-use rlaunch_core::bootstrap::{CarrierEnd, FallBack, Refusal};
+use rlaunch_core::bootstrap::{CarrierEnd, CarrierNews, FallBack, HostFailure, Refusal};
 use rlaunch_core::discover::{DiscoverFault, Ignored};
 use rlaunch_core::events::{
     Answer, AppLine, Fewer, JobNews, JobStart, NoRestart, RanksState, RestartCause, SinkEnd, SlicesTaken, WorldLine,
@@ -12,7 +12,6 @@ use rlaunch_core::events::{
 use rlaunch_core::exit::Ending;
 use rlaunch_core::guard::devices::{DeviceHolder, Kept, LockFound};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std, WorldId};
-use rlaunch_core::job::HostFailure;
 use rlaunch_core::job::slices::Obstacle;
 use rlaunch_core::master_store::{ForAgent, ForRank0, Holder};
 use rlaunch_core::rank_set::RankSet;
@@ -295,8 +294,12 @@ fn lock_of(user: u32) -> NodeNews {
     NodeNews::LockFile { path, found, user: OsBytes::default(), command: OsBytes::default() }
 }
 
+const fn carrier(news: CarrierNews) -> What {
+    What::News(JobNews::Carrier(news))
+}
+
 fn fell_back(why: FallBack) -> What {
-    What::News(JobNews::FellBack { nodes: nodes(&[1]), why })
+    carrier(CarrierNews::FellBack { nodes: nodes(&[1]), why })
 }
 
 fn notes() -> Vec<What> {
@@ -329,7 +332,7 @@ fn notes() -> Vec<What> {
         What::News(JobNews::AddrDetour { addr: addr(), instead_of: addr(), node: NODE, missed_by: nodes(&[1]) }),
         What::News(JobNews::StoreLeft { addr: addr() }),
         fell_back(FallBack::Unconnected { reason: "10.0.0.1:4000: no".into() }),
-        What::News(JobNews::StepWaits {
+        carrier(CarrierNews::StepWaits {
             words: "srun: error: x\nsrun: Job step creation temporarily disabled, retrying".into(),
         }),
         fell_back(FallBack::Silent { waited: SECOND, words: OsBytes::default() }),
@@ -412,8 +415,8 @@ fn messages() -> Vec<What> {
         What::OutputEnd { lost: 1, broken: 0 },
         What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NODE }),
         warned_host(),
-        What::News(JobNews::StrangerRefused { address: "10.0.0.9".into(), why: Refusal::Twice }),
-        What::News(JobNews::SrunEnded { nodes: nodes(&[0]), end: CarrierEnd::Signal(9), words: "srun: x".into() }),
+        carrier(CarrierNews::StrangerRefused { address: "10.0.0.9".into(), why: Refusal::Twice }),
+        carrier(CarrierNews::SrunEnded { nodes: nodes(&[0]), end: CarrierEnd::Signal(9), words: "srun: x".into() }),
         What::News(JobNews::Continuing { rank, status }),
         What::News(JobNews::LeadContinues { node: NODE, lost: rlaunch_core::events::Lost::Init }),
         What::News(JobNews::EndingDeferred { rank, status, end_in: SECOND }),

@@ -121,12 +121,19 @@ fn agents_that_are_connected_when_srun_ends_are_named_with_its_last_lines() {
         let mut bench = Bench::started(Transport::Auto);
         (1..=3).for_each(|n| drop(bench.handle(StepEvent::Connected(node(n), facts()))));
         bench.handle(StepEvent::Err(b"srun: error: n1: task 0: Killed\n".to_vec()));
-        let named = StepAction::Ended([1, 2, 3].map(node).into(), end, "srun: error: n1: task 0: Killed".into());
+        let named = StepAction::News(CarrierNews::SrunEnded {
+            nodes: [1, 2, 3].map(node).into(),
+            end,
+            words: "srun: error: n1: task 0: Killed".into(),
+        });
         assert_eq!(bench.handle(StepEvent::Ended(end)), [named]);
     }
     let mut bench = Bench::started(Transport::Auto);
     let done = bench.handle(StepEvent::Ended(CarrierEnd::Signal(9)));
-    assert!(!done.iter().any(|action| matches!(action, StepAction::Ended(..))), "no agent was there: {done:?}");
+    assert!(
+        !done.iter().any(|action| matches!(action, StepAction::News(CarrierNews::SrunEnded { .. }))),
+        "no agent was there: {done:?}"
+    );
 }
 
 #[test]
@@ -151,7 +158,7 @@ fn words_of_srun_are_shown_where_no_agent_connects() {
     const WORDS: &str = "srun: Job 7 step creation temporarily disabled, retrying";
     let mut bench = Bench::started(Transport::Tcp);
     bench.handle(StepEvent::Err(format!("{WORDS}\n").into_bytes()));
-    assert_eq!(bench.wait(), [StepAction::Words(WORDS.into())]);
+    assert_eq!(bench.wait(), [StepAction::News(CarrierNews::StepWaits { words: WORDS.into() })]);
     assert_eq!(bench.now.since(AT), Span::from_secs(5));
     assert!(matches!(&bench.wait()[..], [StepAction::Failed(..), ..]), "once");
     let mut bench = Bench::started(Transport::Tcp);
@@ -230,7 +237,7 @@ fn all_waiting_hosts_fail_with_the_words_of_srun() {
     bench.handle(StepEvent::Connected(node(1), facts()));
     bench.handle(StepEvent::Err(b"srun: error: Unable to create step: Job/step already completing\n".to_vec()));
     let mut done = bench.handle(StepEvent::Ended(CarrierEnd::Code(1)));
-    assert!(matches!(done.pop(), Some(StepAction::Ended(nodes, ..)) if nodes == [node(1)]));
+    assert!(matches!(done.pop(), Some(StepAction::News(CarrierNews::SrunEnded { nodes, .. })) if nodes == [node(1)]));
     assert_eq!(done.len(), 2);
     for action in done {
         let StepAction::Failed(_, failure) = action else { panic!("{action:?}") };

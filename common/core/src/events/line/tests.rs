@@ -5,8 +5,7 @@ mod fields;
 use super::*;
 use crate::allocation::Scheduler;
 use crate::bind::{BindError, Unbound};
-use crate::bootstrap::{CarrierEnd, CarrierKind};
-use crate::bootstrap::{FallBack, Refusal};
+use crate::bootstrap::{CarrierEnd, CarrierKind, CarrierNews, FallBack, HostFailure, Refusal};
 use crate::discover::{DiscoverFault, Ignored};
 use crate::events::{
     Answer, AppLine, Cause, JobNews, JobStart, Lost, NoRestart, RanksState, RestartCause, SinkEnd, SlicesTaken, Tried,
@@ -14,7 +13,6 @@ use crate::events::{
 use crate::guard::devices::{DeviceHolder, Kept, LockFound, OddFile};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round, Std};
 use crate::job::CloseReason;
-use crate::job::HostFailure;
 use crate::job::slices::Obstacle;
 use crate::master_store::{ForAgent, ForRank0, Holder};
 use crate::os_bytes::OsBytes;
@@ -350,16 +348,19 @@ fn news() -> Vec<What> {
         What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),
         What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NodeId::new(1) }),
         ending(Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM }, Some(Signal::TERM), within),
-        What::News(JobNews::FellBack { nodes: nodes(), why: FallBack::Absent }),
-        What::News(JobNews::FellBack {
+        What::News(JobNews::Carrier(CarrierNews::FellBack { nodes: nodes(), why: FallBack::Absent })),
+        What::News(JobNews::Carrier(CarrierNews::FellBack {
             nodes: nodes(),
             why: FallBack::Unconnected { reason: "10.0.0.1:4000: refused".into() },
-        }),
-        What::News(JobNews::FellBack {
+        })),
+        What::News(JobNews::Carrier(CarrierNews::FellBack {
             nodes: nodes(),
             why: FallBack::Silent { waited: Span::from_secs(15), words: OsBytes::default() },
-        }),
-        What::News(JobNews::StrangerRefused { address: "10.0.0.9".into(), why: Refusal::WrongKey }),
+        })),
+        What::News(JobNews::Carrier(CarrierNews::StrangerRefused {
+            address: "10.0.0.9".into(),
+            why: Refusal::WrongKey,
+        })),
     ]
 }
 
@@ -368,16 +369,16 @@ fn news_of_hosts() -> Vec<What> {
     let nodes = || [0, 2].map(NodeId::new).to_vec();
     let within = Span::from_secs(9);
     vec![
-        What::News(JobNews::StepWaits { words: bytes("srun: job 7 queued") }),
-        What::News(JobNews::SrunEnded {
+        What::News(JobNews::Carrier(CarrierNews::StepWaits { words: bytes("srun: job 7 queued") })),
+        What::News(JobNews::Carrier(CarrierNews::SrunEnded {
             nodes: [NODE].into(),
             end: CarrierEnd::Code(137),
             words: bytes("srun: Killed"),
-        }),
-        What::News(JobNews::FellBack {
+        })),
+        What::News(JobNews::Carrier(CarrierNews::FellBack {
             nodes: nodes(),
             why: FallBack::Silent { waited: Span::from_secs(15), words: bytes("srun: job 7 queued") },
-        }),
+        })),
         warned(WarningSource::Preempted, Response::Ends { grace: within }),
         warned(WarningSource::Signal, Response::Noted),
         warned(WarningSource::Maintenance, Response::Drains),

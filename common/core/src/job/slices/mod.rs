@@ -12,7 +12,7 @@ pub(in crate::job) use slice_table::SliceTable;
 pub use sizes::{Choice, GROW_AFTER, Growth, Sizes, SizesError, choose, growth};
 pub use slots::{Property, Slot, SlotError, SlotId, slots};
 
-use super::HostFailure;
+use crate::bootstrap::HostFailure;
 use crate::events::Lost;
 use crate::id::NodeId;
 use crate::time::Span;

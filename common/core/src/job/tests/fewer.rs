@@ -2,7 +2,7 @@
 
 use super::hosts::{done, hello, met, ranks, starts, told};
 use super::*;
-use crate::bootstrap::{CarrierEnd, CarrierKind};
+use crate::bootstrap::{CarrierEnd, CarrierKind, HostFailure};
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::{Node, Placement, Processes, RankPlacement, Worlds};

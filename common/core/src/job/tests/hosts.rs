@@ -1,7 +1,7 @@
 //! Jobs of several hosts.
 
 use super::*;
-use crate::bootstrap::{CarrierEnd, CarrierKind};
+use crate::bootstrap::{CarrierEnd, CarrierKind, HostFailure};
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::{Node, Placement, Processes, RankPlacement, Worlds};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::allocation::Scheduler;
-use crate::bootstrap::{CarrierEnd, CarrierKind};
+use crate::bootstrap::{CarrierEnd, CarrierEvent, CarrierKind, CarrierNews};
 use crate::job::tests::hosts::{hello, two};
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
@@ -43,7 +43,7 @@ fn the_first_host_that_hears_of_the_end_begins_it_for_all() {
 fn grace_ends_before_the_scheduler_kills() {
     let ends = |kill_wait: u64| {
         let mut s = in_step();
-        s.event(JobEvent::KillWait(Span::from_secs(kill_wait)));
+        s.event(JobEvent::Carrier(CarrierEvent::KillWait(Span::from_secs(kill_wait))));
         hears(&mut s, 1, Signal::TERM, true)
     };
     for (kill_wait, grace) in [(30, 5), (5, 3), (1, 0)] {
@@ -56,7 +56,7 @@ fn grace_ends_before_the_scheduler_kills() {
 #[test]
 fn scheduler_is_the_cause_when_rlaunch_itself_gets_sigterm_first() {
     let mut s = in_step();
-    s.event(JobEvent::KillWait(Span::from_secs(5))).signal(Signal::TERM).wait(999);
+    s.event(JobEvent::Carrier(CarrierEvent::KillWait(Span::from_secs(5)))).signal(Signal::TERM).wait(999);
     assert_eq!(s.sent, []);
     let end = ToNode::SchedulerEnds { sig: Signal::TERM, grace: Span::from_secs(3) };
     assert_eq!(hears(&mut s, 0, Signal::TERM, false), [end.clone(), end]);
@@ -72,7 +72,7 @@ fn scheduler_is_the_cause_when_rlaunch_itself_gets_sigterm_first() {
 fn sigterm_of_the_user_has_the_whole_grace() {
     let end = |secs| ToNode::End { sig: Signal::TERM, grace: Span::from_secs(secs) };
     let mut s = in_step();
-    s.event(JobEvent::KillWait(Span::from_secs(5))).signal(Signal::TERM).wait(1_000);
+    s.event(JobEvent::Carrier(CarrierEvent::KillWait(Span::from_secs(5)))).signal(Signal::TERM).wait(1_000);
     assert_eq!(s.sent, [end(5), end(5)]);
     assert_eq!(s.ending_of(), (Signal::TERM, RanksState::Running));
     // The scheduler's comes later: the grace ends before it kills.
@@ -166,7 +166,11 @@ fn host_that_is_heard_after_the_announcement_was_not_suspended() {
 }
 
 fn srun_ended(end: CarrierEnd) -> JobEvent {
-    JobEvent::SrunEnded { nodes: [0, 1].map(NodeId::new).into(), end, words: "srun: error: n0: Killed".into() }
+    JobEvent::Carrier(CarrierEvent::News(CarrierNews::SrunEnded {
+        nodes: [0, 1].map(NodeId::new).into(),
+        end,
+        words: "srun: error: n0: Killed".into(),
+    }))
 }
 
 fn closed(node: u32) -> JobEvent {
@@ -227,7 +231,11 @@ fn host_lost_at_another_time_or_alone_is_not_lost_for_the_end_of_srun() {
     let mut s = in_step();
     s.event(ended());
     assert!(!s.log.iter().any(|what| matches!(what, What::Ending { .. })), "the end of srun is no loss");
-    assert!(s.log.iter().any(|what| matches!(what, What::News(JobNews::SrunEnded { .. }))), "{:?}", s.log);
+    assert!(
+        s.log.iter().any(|what| matches!(what, What::News(JobNews::Carrier(CarrierNews::SrunEnded { .. })))),
+        "{:?}",
+        s.log
+    );
 }
 
 /// Slurm kills the processes of a step one after the other.

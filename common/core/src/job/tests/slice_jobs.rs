@@ -4,6 +4,7 @@ mod discovered;
 
 use super::hosts::{done, hello, met};
 use super::*;
+use crate::bootstrap::HostFailure;
 use crate::hostlist::{Chips, Host};
 use crate::id::{AppIndex, LocalRank};
 use crate::job::slices::{Grow, Obstacle, Sizes, SlicePlan, SlotId, slots};
